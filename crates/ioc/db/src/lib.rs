@@ -44,6 +44,10 @@
 //! Inside, from below: `text` (files without a database), `calc` (expressions), `security` (access rules), `model` (field
 //! tables, fields in memory, links as data), `rec` (record types, a file each) and `run` (the engine), `load` (files into
 //! records), `report`.
+//!
+//! A [`Db`] is made of parts that are borrowed apart, so that what a function may touch is seen in its head: `Records` (by a
+//! record's number what all records have, by its body what its type has), `Links`, `Scans`, `Events`, `Notifies`, `Supports`,
+//! `Functions`, `Outbox`, `Time`, `Pass`, `Split`.
 #![forbid(unsafe_code)]
 
 mod calc;

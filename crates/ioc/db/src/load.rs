@@ -30,13 +30,13 @@ impl Db {
     /// # Errors
     /// What is malformed, with its place; a record type that tahti does not have.
     pub fn load_dbd(&mut self, text: &str, file: &str, include: &mut Include<'_>) -> Result<(), FileError> {
-        Arc::make_mut(&mut self.schema).load(text, file, include)
+        Arc::make_mut(&mut self.records.schema).load(text, file, include)
     }
 
     /// The record types, menus and tables.
     #[must_use]
     pub fn schema(&self) -> &Schema {
-        &self.schema
+        &self.records.schema
     }
 
     /// Whether a file with an error is refused whole; else, as in C, all of it is loaded that can be.
@@ -108,7 +108,7 @@ impl Db {
                     lexer.punct(b',', "after the name")?;
                     let (alias, alias_at) = lexer.word("the alias")?;
                     lexer.punct(b')', "after the alias")?;
-                    match self.names.find(record.as_bytes()) {
+                    match self.records.names.find(record.as_bytes()) {
                         Some((_, rec)) => self.add_alias(lexer, alias_at, &alias, rec, undo),
                         None => {
                             undo.wrong(lexer.error(at, format!("no record \"{record}\" to give the alias \"{alias}\"")))
@@ -128,8 +128,8 @@ impl Db {
                 "path" | "addpath" => {
                     lexer.word("a path")?;
                 }
-                "menu" => Arc::make_mut(&mut self.schema).menu(lexer)?,
-                "breaktable" => Arc::make_mut(&mut self.schema).break_table(lexer)?,
+                "menu" => Arc::make_mut(&mut self.records.schema).menu(lexer)?,
+                "breaktable" => Arc::make_mut(&mut self.records.schema).break_table(lexer)?,
                 other => {
                     let hint = nearest(other, ["record", "grecord", "alias", "include", "menu", "breaktable"]);
                     let hint = hint.map_or(String::new(), |hint| format!("; nearest is \"{hint}\""));
@@ -145,14 +145,14 @@ impl Db {
     }
 
     fn add_alias(&mut self, lexer: &Lexer<'_>, place: Place, alias: &str, rec: RecId, undo: &mut Undo) {
-        let wrong = match self.names.find(alias.as_bytes()) {
-            Some((_, known)) if self.common[known].removed => None,
+        let wrong = match self.records.names.find(alias.as_bytes()) {
+            Some((_, known)) if self.records[known].removed => None,
             Some((_, known)) if known == rec => return,
             Some(_) => Some(lexer.error(place, format!("alias \"{alias}\" is taken by another record or alias"))),
             None => None,
         };
         match wrong.map_or_else(|| check_name(lexer, place, "alias", alias, ALIAS_LIMIT), Err) {
-            Ok(()) => undo.alias(self.names.add(alias.as_bytes(), rec)),
+            Ok(()) => undo.alias(self.records.names.add(alias.as_bytes(), rec)),
             Err(error) => undo.wrong(error),
         }
     }
@@ -208,23 +208,23 @@ impl Db {
         (name, place): (&str, Place),
         undo: &mut Undo,
     ) -> Result<Option<RecId>, FileError> {
-        let known = self.names.find(name.as_bytes()).map(|(_, rec)| rec);
-        let known = known.filter(|rec| !self.common[*rec].removed);
+        let known = self.records.names.find(name.as_bytes()).map(|(_, rec)| rec);
+        let known = known.filter(|rec| !self.records[*rec].removed);
         match (type_name, known) {
-            (_, Some(rec)) if self.common[rec].away => Err(lexer.error(
+            (_, Some(rec)) if self.records[rec].away => Err(lexer.error(
                 place,
                 format!(
                     "record \"{name}\" is in a scan group of the running IOC; change it with dbpf, or dbDeleteRecord"
                 ),
             )),
             ("#", Some(rec)) => {
-                self.common[rec].removed = true;
+                self.records[rec].removed = true;
                 undo.removed(rec);
                 Ok(None)
             }
             ("*", Some(rec)) => Ok(Some(rec)),
             ("*" | "#", None) => Err(lexer.error(place, format!("no record \"{name}\" is loaded yet, give its type"))),
-            (_, Some(rec)) => match &self.type_of(rec).name {
+            (_, Some(rec)) => match &self.records.type_of(rec).name {
                 kind if *kind == type_name => Ok(Some(rec)),
                 kind => Err(lexer.error(
                     type_place,
@@ -232,13 +232,13 @@ impl Db {
                 )),
             },
             (_, None) => {
-                let Some(kind) = self.schema.type_index(type_name) else {
-                    let hint = nearest(type_name, self.schema.types.iter().map(|kind| kind.name.as_str()));
+                let Some(kind) = self.records.schema.type_index(type_name) else {
+                    let hint = nearest(type_name, self.records.schema.types.iter().map(|kind| kind.name.as_str()));
                     let hint = hint.map_or(String::new(), |hint| format!("; nearest is \"{hint}\""));
                     return Err(lexer.error(type_place, format!("no record type \"{type_name}\"{hint}")));
                 };
                 check_name(lexer, place, "record name", name, NAME_LIMIT)?;
-                Ok(Some(self.create(Kind::ALL[kind], name.as_bytes())))
+                Ok(Some(self.records.create(Kind::ALL[kind], name.as_bytes())))
             }
         }
     }
@@ -252,7 +252,7 @@ impl Db {
         lexer.punct(b')', "after the value")?;
         let Some(rec) = rec else { return Ok(()) };
         let value = if quoted { String::from_utf8_lossy(&unescape(&value)).into_owned() } else { value.into_owned() };
-        let tags = self.info.entry(rec).or_default();
+        let tags = self.records.info.entry(rec).or_default();
         undo.info(rec, tags);
         match tags.iter_mut().find(|(known, _)| *known == *tag) {
             Some(known) => known.1 = value,
@@ -269,60 +269,42 @@ impl Db {
         let (value, quoted, value_place) = lexer.value("the value of the field")?;
         lexer.punct(b')', "after the value")?;
         let Some(rec) = rec else { return Ok(()) };
-        let kind = self.type_of(rec);
+        let kind = self.records.type_of(rec);
         let wrong = if let Some(field) = kind.field(&name) {
             let value = if quoted { unescape(&value) } else { Cow::Borrowed(value.as_bytes()) };
             undo.field(self, rec, field);
             let loaded = self.load_value(rec, field, &value);
             loaded.err().map(|what| {
-                let record = self.record_name(rec);
+                let record = self.records.name(rec);
                 let error = format!("{record}.{name} cannot be {:?}: {what}", String::from_utf8_lossy(&value));
                 lexer.error(value_place, error)
             })
         } else {
             let hint = kind.nearest_field(&name).map_or(String::new(), |near| format!("; nearest is \"{near}\""));
-            let record = self.record_name(rec);
+            let record = self.records.name(rec);
             Some(lexer.error(place, format!("{} record \"{record}\" has no field \"{name}\"{hint}", kind.name)))
         };
         wrong.into_iter().for_each(|error| undo.wrong(error));
         Ok(())
     }
 
-    /// A new record of a type.
-    pub(crate) fn create(&mut self, kind: Kind, name: &[u8]) -> RecId {
-        let rec = self.common.end();
-        let mut common = self.common[kind.first()].clone();
-        common.removed = false;
-        common.body = self.bodies.push_like_first(kind);
-        common.name = self.names.add(name, rec);
-        self.common.push(common)
-    }
-
     /// The first record of each type, from which others are copied: fields at their initial values.
     pub(crate) fn make_firsts(&mut self) {
         for kind in Kind::ALL {
-            let rec = kind.first();
-            let body = self.bodies.push_like_first(*kind);
-            let name = self.names.add(b"", rec);
-            let common = crate::rec::common::Common {
-                kind: crate::rec::common::KindCell(*kind),
-                body,
-                name,
-                removed: true,
-                ..Default::default()
-            };
-            self.common.push(common);
-            for field in 0..self.schema.types[*kind as usize].fields.len() as u16 {
-                let Some(initial) = self.schema.types[*kind as usize].fields[usize::from(field)].initial.clone() else {
+            let rec = self.records.create_first(*kind);
+            for field in 0..self.records.schema.types[*kind as usize].fields.len() as u16 {
+                let Some(initial) =
+                    self.records.schema.types[*kind as usize].fields[usize::from(field)].initial.clone()
+                else {
                     continue;
                 };
                 let done = self.load_value(rec, field, initial.as_bytes());
                 debug_assert!(done.is_ok(), "{} {field}: {done:?}", kind.name());
             }
-            self.common[rec].udf = 1;
+            self.records[rec].udf = 1;
             // What rests in other records is read here, also where nothing may be allocated.
-            for field in 0..self.schema.types[*kind as usize].fields.len() as u16 {
-                self.slot(rec, field);
+            for field in 0..self.records.schema.types[*kind as usize].fields.len() as u16 {
+                self.records.slot(rec, field);
             }
         }
     }

@@ -52,10 +52,10 @@ impl Undo {
         Self {
             errors: Vec::new(),
             untold: 0,
-            records: db.common.end(),
-            links: db.pending.len(),
-            texts: db.pending_text.len(),
-            schema: Arc::clone(&db.schema),
+            records: db.records.common.end(),
+            links: db.links.pending.links.len(),
+            texts: db.links.pending.text.len(),
+            schema: Arc::clone(&db.records.schema),
             changes: Vec::new(),
         }
     }
@@ -73,8 +73,8 @@ impl Undo {
         if rec >= self.records {
             return;
         }
-        let udf = db.common[rec].udf;
-        let slot = db.slot(rec, field);
+        let udf = db.records[rec].udf;
+        let slot = db.records.slot(rec, field);
         let old = match &slot {
             Slot::Text(text) => Some(Old::Text(text.bytes().to_vec())),
             // Links are written when the database starts.
@@ -113,24 +113,24 @@ impl Undo {
         for change in self.changes.into_iter().rev() {
             match change {
                 Change::Field { rec, field, old, udf } => {
-                    db.common[rec].udf = udf;
-                    put_back(db.slot(rec, field), old);
+                    db.records[rec].udf = udf;
+                    put_back(db.records.slot(rec, field), old);
                 }
-                Change::Info { rec, tags } => drop(db.info.insert(rec, tags)),
+                Change::Info { rec, tags } => drop(db.records.info.insert(rec, tags)),
                 Change::Removed(rec) => {
-                    db.common[rec].removed = false;
+                    db.records[rec].removed = false;
                     // The file may have given its name to another one.
-                    let name = db.record_name(rec).to_owned();
-                    db.names.add(name.as_bytes(), rec);
+                    let name = db.records.name(rec).to_owned();
+                    db.records.names.add(name.as_bytes(), rec);
                 }
-                Change::Alias(name) => db.names.free(name),
+                Change::Alias(name) => db.records.names.free(name),
             }
         }
-        db.common.from_mut(self.records).iter_mut().for_each(|common| common.removed = true);
-        db.pending.truncate(self.links);
-        db.pending_text.truncate(self.texts);
-        db.info.retain(|rec, _| *rec < self.records);
-        db.schema = self.schema;
+        db.records.common.from_mut(self.records).iter_mut().for_each(|common| common.removed = true);
+        db.links.pending.links.truncate(self.links);
+        db.links.pending.text.truncate(self.texts);
+        db.records.info.retain(|rec, _| *rec < self.records);
+        db.records.schema = self.schema;
         Err(FileErrors(self.errors))
     }
 }

@@ -3,11 +3,9 @@
 use crate::calc;
 use crate::model::id::RecId;
 use crate::model::link;
-use crate::model::link::PendingLink;
 use crate::model::schema::{FieldDef, Special};
 use crate::model::slot::{Slot, with_number};
 use crate::rec::arrays::ELEMENTS_LIMIT;
-use crate::rec::counts_elements;
 use crate::run::engine::Db;
 use crate::text::conv::Number;
 use base::{FieldType, Str40, nearest};
@@ -18,17 +16,15 @@ impl Db {
         if value.contains(&b'$') {
             no_macro_left(&String::from_utf8_lossy(value))?;
         }
-        let kind = self.common[rec].kind() as usize;
-        let def = &self.schema.types[kind].fields[usize::from(field)];
+        let kind = self.records[rec].kind() as usize;
+        let def = &self.records.schema.types[kind].fields[usize::from(field)];
         let text = || std::str::from_utf8(value);
         match def.kind {
             Some(FieldType::Link) => {
                 let text = text().map_err(|_| "a link is UTF-8 text".to_owned())?;
                 let Some(link_field) = def.link_field() else { return Ok(()) };
                 link::parse(text, link_field)?;
-                let start = self.pending_text.len() as u32;
-                self.pending_text.extend_from_slice(value);
-                self.pending.push(PendingLink { rec, field, start, len: value.len() as u32 });
+                self.links.pending.add(rec, field, value);
             }
             Some(FieldType::String) => {
                 let size = usize::from(def.size);
@@ -39,7 +35,7 @@ impl Db {
                     return Err("the name stands in the head of the record".to_owned());
                 }
                 let wrong = (def.special == Special::Calc).then(|| calc::compile(value).err()).flatten();
-                match self.slot(rec, field) {
+                match self.records.slot(rec, field) {
                     Slot::Str(slot) => *slot = Str40::new(value),
                     Slot::Text(slot) => slot.set(value),
                     _ => {}
@@ -52,7 +48,7 @@ impl Db {
             Some(FieldType::Menu | FieldType::Device | FieldType::Enum) => {
                 let text = text().map_err(|_| "expected text".to_owned())?;
                 let index = choice_from_file(self, rec, def, text)?;
-                if let Slot::U16(slot) = self.slot(rec, field) {
+                if let Slot::U16(slot) = self.records.slot(rec, field) {
                     *slot = index;
                 }
             }
@@ -63,15 +59,15 @@ impl Db {
             }
             None => return Err("the field cannot be set in a file".to_owned()),
         }
-        if field == self.schema.types[kind].val {
-            self.common[rec].udf = 0;
+        if field == self.records.schema.types[kind].val {
+            self.records[rec].udf = 0;
         }
         Ok(())
     }
 
     /// Refuses arrays that are longer than may be.
     fn check_count(&self, rec: RecId, field: u16, text: &str) -> Result<(), String> {
-        if !counts_elements(self.common[rec].kind(), self.def(rec, field)) {
+        if !self.records.counts_elements(rec, field) {
             return Ok(());
         }
         match <u32 as Number>::from_file(text) {
@@ -83,11 +79,11 @@ impl Db {
     }
 
     fn load_number(&mut self, rec: RecId, field: u16, text: &str) -> Result<(), String> {
-        with_number!(self.slot(rec, field), place => {
+        with_number!(self.records.slot(rec, field), place => {
             let parsed = if text.is_empty() { Some(0 as _) } else { Number::from_file(text) };
             match parsed {
                 Some(number) => *place = number,
-                None => return Err(format!("expected a number that fits {}", self.def(rec, field).dbf)),
+                None => return Err(format!("expected a number that fits {}", self.records.def(rec, field).dbf)),
             }
         }, _ => {});
         Ok(())
@@ -99,7 +95,7 @@ fn choice_from_file(db: &Db, rec: RecId, def: &FieldDef, text: &str) -> Result<u
     let number = || if text.is_empty() { Some(0) } else { <u16 as Number>::parse(text) };
     match def.kind {
         Some(FieldType::Menu) => {
-            let choices = def.menu_index.map_or(&[][..], |menu| &db.schema.menus[usize::from(menu)].choices);
+            let choices = def.menu_index.map_or(&[][..], |menu| &db.records.schema.menus[usize::from(menu)].choices);
             if let Some(index) = choices.iter().position(|choice| choice == text) {
                 return Ok(index as u16);
             }
@@ -108,7 +104,7 @@ fn choice_from_file(db: &Db, rec: RecId, def: &FieldDef, text: &str) -> Result<u
             known.ok_or_else(|| expected(text, choices.iter().map(String::as_str)))
         }
         Some(FieldType::Device) => {
-            let devices = &db.type_of(rec).devices;
+            let devices = &db.records.type_of(rec).devices;
             if let Some(index) = devices.iter().position(|device| device.name == text.trim()) {
                 return Ok(index as u16);
             }

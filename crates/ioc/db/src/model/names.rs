@@ -46,6 +46,11 @@ impl Names {
         self.at(number).1
     }
 
+    /// The same as text; names are ASCII.
+    pub(crate) fn text(&self, number: u32) -> &str {
+        std::str::from_utf8(self.name(number)).unwrap_or_default()
+    }
+
     /// A name's number, and the record that it denotes.
     pub(crate) fn find(&self, name: &[u8]) -> Option<(u32, RecId)> {
         self.find_hashed(name, hash(name))

@@ -3,7 +3,7 @@
 use super::arrays::{ELEMENTS_LIMIT, kind_of};
 use crate::model::link::Link;
 use crate::model::slot::{Text, record};
-use crate::rec::{Body, RecId, RecordType};
+use crate::rec::{Body, RecId, RecordType, Records};
 use crate::run::engine::{Db, Outcome};
 use crate::run::function::{ARGUMENTS, ASubCall, Call, Function};
 use crate::text::error::PutError;
@@ -45,7 +45,7 @@ record! {
 impl RecordType for ASub {
     /// At start: memory, constants, the functions.
     fn init(db: &mut Db, rec: RecId, body: Body<Self>) {
-        let r = &mut db.bodies[body];
+        let r = &mut db.records[body];
         let zeros = |kind: u16, count: u32| Array::zeros(kind_of(kind), count as usize);
         for at in 0..ARGUMENTS {
             for (kind, count) in [(&mut r.ft[at], &mut r.no[at]), (&mut r.ftv[at], &mut r.nov[at])] {
@@ -78,12 +78,12 @@ impl RecordType for ASub {
                 return db.no_function(rec, "INAM", &name);
             }
             call(db, rec, body, number, false);
-            db.bodies[body].waiting = 0;
+            db.records[body].waiting = 0;
         }
-        if db.bodies[body].lflg == 0 && find(db, rec, body).is_err() {
+        if db.records[body].lflg == 0 && find(db, rec, body).is_err() {
             return;
         }
-        let r = &mut db.bodies[body];
+        let r = &mut db.records[body];
         r.onam.clone_from(&r.snam);
         r.oval = r.val;
         r.onv = r.nev;
@@ -94,16 +94,16 @@ impl RecordType for ASub {
     fn process(db: &mut Db, rec: RecId, body: Body<Self>, resumed: bool) -> Outcome {
         let mut ended_well = resumed || fetch(db, rec, body).is_ok();
         if ended_well {
-            let r = &db.bodies[body];
+            let r = &db.records[body];
             let result = if r.snam.bytes().is_empty() {
                 0
             } else if r.function == 0 {
-                db.common[rec].raise(Status::BadSub, 3);
+                db.records[rec].raise(Status::BadSub, 3);
                 BAD_SUB
             } else {
                 let (number, brsv) = (r.function, r.brsv);
                 let Some(result) = call(db, rec, body, number, resumed) else { return Outcome::Pending };
-                let common = &mut db.common[rec];
+                let common = &mut db.records[rec];
                 if result < 0 {
                     common.raise(Status::Soft, brsv);
                 } else {
@@ -111,15 +111,15 @@ impl RecordType for ASub {
                 }
                 result
             };
-            db.bodies[body].val = result;
+            db.records[body].val = result;
             ended_well = result == 0;
         }
         db.stamp_now(rec);
         if ended_well {
             for at in 0..ARGUMENTS {
-                let link = db.bodies[body].out[at].brief();
+                let link = db.records[body].out[at].brief();
                 if link.kind != crate::model::link::LinkKind::Constant {
-                    let values = db.bodies[body].vala[at].clone();
+                    let values = db.records[body].vala[at].clone();
                     // A failed write has raised its alarm.
                     let _ = db.put_link_array(rec, link, &values);
                 }
@@ -131,7 +131,7 @@ impl RecordType for ASub {
 
     /// After SNAM was written.
     fn special(db: &mut Db, rec: RecId, body: Body<Self>, _: u16, after: bool) -> Result<(), PutError> {
-        if after && db.bodies[body].lflg == 0 { find(db, rec, body) } else { Ok(()) }
+        if after && db.records[body].lflg == 0 { find(db, rec, body) } else { Ok(()) }
     }
 
     fn waiting(&mut self) -> Option<&mut u64> {
@@ -151,7 +151,7 @@ impl RecordType for ASub {
     }
 
     fn store_array(db: &mut Db, _: RecId, body: Body<Self>, field: u16, values: Array) -> Result<(), PutError> {
-        let r = &mut db.bodies[body];
+        let r = &mut db.records[body];
         let (count, array) = match place(field) {
             Some((true, at)) => (&mut r.nev[at], &mut r.vala[at]),
             Some((false, at)) => (&mut r.ne[at], &mut r.a[at]),
@@ -184,7 +184,7 @@ fn place(field: u16) -> Option<(bool, usize)> {
 
 /// Finds the function that SNAM names.
 fn find(db: &mut Db, rec: RecId, body: Body<ASub>) -> Result<(), PutError> {
-    let r = &mut db.bodies[body];
+    let r = &mut db.records[body];
     r.function = db.functions.a_sub(r.snam.bytes());
     if r.function == 0 && !r.snam.bytes().is_empty() {
         let name = r.snam.bytes().to_vec();
@@ -198,8 +198,8 @@ fn find(db: &mut Db, rec: RecId, body: Body<ASub>) -> Result<(), PutError> {
 /// types and room.
 fn call(db: &mut Db, rec: RecId, body: Body<ASub>, number: u32, resumed: bool) -> Option<i32> {
     let token = db.next_call(rec);
-    let name = std::str::from_utf8(db.names.name(db.common[rec].name)).unwrap_or_default();
-    let r = &mut db.bodies[body];
+    let Records { names, common, bodies, .. } = &mut db.records;
+    let (name, r) = (names.text(common[rec].name), &mut bodies[body]);
     let Some(Function::ASub(function)) = db.functions.get(number) else { return Some(-1) };
     let call = Call::new(name, &mut r.user, resumed, token);
     let mut sub = ASubCall { call, inputs: &mut r.a, outputs: &mut r.vala, room: &r.nov };
@@ -228,18 +228,18 @@ fn call(db: &mut Db, rec: RecId, body: Body<ASub>, number: u32, resumed: bool) -
     if waiting != 0 {
         return None;
     }
-    db.common[rec].raise(alarm.status, alarm.severity as u16);
+    db.records[rec].raise(alarm.status, alarm.severity as u16);
     Some(if fits { result } else { result.min(-1) })
 }
 
 /// Reads the inputs; the first that fails ends it.
 fn fetch(db: &mut Db, rec: RecId, body: Body<ASub>) -> Result<(), ()> {
-    if db.bodies[body].lflg == 1 {
-        let link = db.bodies[body].subl.brief();
+    if db.records[body].lflg == 1 {
+        let link = db.records[body].subl.brief();
         if let Some(name) = db.get_link_text(rec, link).map_err(drop)? {
-            db.bodies[body].snam.set(name.bytes());
+            db.records[body].snam.set(name.bytes());
         }
-        let r = &mut db.bodies[body];
+        let r = &mut db.records[body];
         if !r.snam.bytes().is_empty() && r.snam != r.onam {
             let number = db.functions.a_sub(r.snam.bytes());
             if number == 0 {
@@ -250,10 +250,10 @@ fn fetch(db: &mut Db, rec: RecId, body: Body<ASub>) -> Result<(), ()> {
         }
     }
     for at in 0..ARGUMENTS {
-        let r = &db.bodies[body];
+        let r = &db.records[body];
         let (link, kind, max) = (r.inp[at].brief(), kind_of(r.ft[at]), r.no[at] as usize);
         if let Some(values) = db.get_link_array(rec, link, kind, max).map_err(drop)? {
-            let r = &mut db.bodies[body];
+            let r = &mut db.records[body];
             r.ne[at] = values.len() as u32;
             super::arrays::set(&mut r.a[at], values, max as u32);
         }
@@ -264,13 +264,13 @@ fn fetch(db: &mut Db, rec: RecId, body: Body<ASub>) -> Result<(), ()> {
 /// EFLG: never, on change, always.
 fn monitor(db: &mut Db, rec: RecId, body: Body<ASub>) {
     let mask = db.reset_alarms(rec) | EventMask::VALUE | EventMask::LOG;
-    let r = &mut db.bodies[body];
+    let r = &mut db.records[body];
     if r.val != r.oval {
         r.oval = r.val;
         db.post_value(rec, mask);
     }
     for at in 0..ARGUMENTS {
-        let r = &mut db.bodies[body];
+        let r = &mut db.records[body];
         let (value, count) = match r.eflg {
             0 => return,
             1 => {

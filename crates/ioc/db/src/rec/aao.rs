@@ -45,13 +45,13 @@ impl RecordType for Aao {
         if device == Device::Missing {
             return;
         }
-        let r = &mut db.bodies[body];
+        let r = &mut db.records[body];
         if r.ftvl > 11 {
             r.ftvl = 2;
         }
         let (kind, nelm) = (kind_of(r.ftvl), r.nelm);
         let room = room(db, rec, kind, nelm);
-        let r = &mut db.bodies[body];
+        let r = &mut db.records[body];
         (r.val, r.nelm) = room;
         // C's Soft Channel looks at OUT before links are there, and takes it for a constant.
         if r.nelm == 1 && device == Device::External {
@@ -59,13 +59,13 @@ impl RecordType for Aao {
         }
         r.nord = r.val.len() as u32;
         init_sim(db, rec, body);
-        let r = &mut db.bodies[body];
+        let r = &mut db.records[body];
         if r.omsl == 1
             && let Some(values) = r.dol.elements(kind, r.nelm as usize)
         {
             r.nord = values.len() as u32;
             set(&mut r.val, values, r.nelm);
-            db.common[rec].udf = 0;
+            db.records[rec].udf = 0;
         }
     }
 
@@ -75,13 +75,13 @@ impl RecordType for Aao {
             return no_device(db, rec);
         }
         if !resumed {
-            db.common[rec].udf = 0;
-            let r = &db.bodies[body];
+            db.records[rec].udf = 0;
+            let r = &db.records[body];
             if r.omsl == 1 && !r.dol.is_constant() {
                 let (dol, kind, nelm) = (r.dol.brief(), kind_of(r.ftvl), r.nelm);
                 match db.get_link_array(rec, dol, kind, nelm as usize) {
                     Ok(Some(values)) => {
-                        let r = &mut db.bodies[body];
+                        let r = &mut db.records[body];
                         r.nord = values.len() as u32;
                         let spare = set(&mut r.val, values, nelm);
                         db.recycle_array(spare);
@@ -90,17 +90,17 @@ impl RecordType for Aao {
                     Err(_) => return Outcome::GivenUp,
                 }
             }
-            let simm = db.bodies[body].sim.simm;
+            let simm = db.records[body].sim.simm;
             db.stamp_simulated(rec, simm, None);
         }
         let link = match mode(db, rec, body, resumed, false) {
-            Mode::Real => Some(db.bodies[body].out.brief()),
-            Mode::Simulated(_) => Some(db.bodies[body].sim.siol.brief()),
+            Mode::Real => Some(db.records[body].out.brief()),
+            Mode::Simulated(_) => Some(db.records[body].sim.siol.brief()),
             Mode::Delayed => return Outcome::Pending,
             Mode::Bad => None,
         };
         let failed = link.is_none();
-        let r = &db.bodies[body];
+        let r = &db.records[body];
         if link == Some(r.out.brief()) && db.device(rec) == Device::External {
             let output = Output { value: Value::Array(r.val.clone()), raw: 0, name: None, converted: false };
             if db.device_write(rec, resumed, output) {
@@ -108,14 +108,14 @@ impl RecordType for Aao {
             }
         } else if let Some(link) = link.filter(|link| link.kind != crate::model::link::LinkKind::Constant) {
             // Taken out while it is written: the link may lead anywhere.
-            let mut values = db.lend_array(db.bodies[body].val.kind());
-            crate::model::values::convert_into(&db.bodies[body].val, usize::MAX, 0, &mut values);
+            let mut values = db.lend_array(db.records[body].val.kind());
+            crate::model::values::convert_into(&db.records[body].val, usize::MAX, 0, &mut values);
             // A failed write has raised its alarm.
             let _ = db.put_link_array(rec, link, &values);
             db.recycle_array(values);
         }
         if resumed {
-            let simm = db.bodies[body].sim.simm;
+            let simm = db.records[body].sim.simm;
             db.stamp_simulated(rec, simm, None);
         }
         monitor(db, rec, body);
@@ -131,7 +131,7 @@ impl RecordType for Aao {
     }
 
     fn store_array(db: &mut Db, rec: RecId, body: Body<Self>, _: u16, values: Array) -> Result<(), PutError> {
-        let r = &mut db.bodies[body];
+        let r = &mut db.records[body];
         let before = std::mem::replace(&mut r.nord, values.len() as u32);
         let changed = r.nord != before;
         let spare = set(&mut r.val, values, r.nelm);

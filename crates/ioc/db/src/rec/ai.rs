@@ -65,7 +65,7 @@ impl RecordType for Ai {
     fn init(db: &mut Db, rec: RecId, body: Body<Self>) {
         init_sim(db, rec, body);
         let device = db.device(rec);
-        let r = &mut db.bodies[body];
+        let (common, r) = db.records.both(rec, body);
         if let Some(sval) = r.sim.siol.number() {
             r.sval = sval;
         }
@@ -86,7 +86,7 @@ impl RecordType for Ai {
             Device::Soft | Device::SoftAsync => {
                 if let Some(val) = r.inp.number() {
                     r.val = val;
-                    db.common[rec].udf = 0;
+                    common.udf = 0;
                 }
             }
             _ => {}
@@ -107,7 +107,7 @@ impl RecordType for Ai {
     /// Reads, converts, checks, tells.
     #[inline]
     fn process(db: &mut Db, rec: RecId, body: Body<Self>, resumed: bool) -> Outcome {
-        let before = db.common[rec].time;
+        let before = db.records[rec].time;
         let read = match mode(db, rec, body, resumed, true) {
             Mode::Real => read(db, rec, body, resumed),
             Mode::Simulated(simm) => simulated(db, rec, body, simm),
@@ -119,10 +119,10 @@ impl RecordType for Ai {
             Read::Raw => convert(db, rec, body),
             Read::Value | Read::Failed => {}
         }
-        let (mut common, mut r) = (&mut db.common[rec], &mut db.bodies[body]);
-        if !(r.sim.rests() && common.stamp(db.now.wall, db.clock)) {
+        let (mut common, mut r) = db.records.both(rec, body);
+        if !(r.sim.rests() && common.stamp(&db.time)) {
             stamp(db, rec, body);
-            (common, r) = (&mut db.common[rec], &mut db.bodies[body]);
+            (common, r) = db.records.both(rec, body);
         }
         if read != Read::Failed {
             common.udf = u8::from(r.val.is_nan());
@@ -140,7 +140,7 @@ impl RecordType for Ai {
             monitor(db, rec, body, mask, stays);
         }
         if read == Read::Failed {
-            return if db.common[rec].broken { no_device(db, rec) } else { Outcome::Failed };
+            return if db.records[rec].broken { no_device(db, rec) } else { Outcome::Failed };
         }
         Outcome::Done
     }
@@ -148,7 +148,7 @@ impl RecordType for Ai {
     /// A change of the conversion starts it afresh.
     fn special(db: &mut Db, _: RecId, body: Body<Self>, field: u16, after: bool) -> Result<(), PutError> {
         if after && matches!(field, Self::LINR | Self::EGUF | Self::EGUL) {
-            db.bodies[body].init = 1;
+            db.records[body].init = 1;
         }
         Ok(())
     }
@@ -162,7 +162,7 @@ impl RecordType for Ai {
 /// Stamps a record that is not stamped as most are.
 #[cold]
 fn stamp(db: &mut Db, rec: RecId, body: Body<Ai>) {
-    let sim = &db.bodies[body].sim;
+    let sim = &db.records[body].sim;
     if sim.rests() {
         db.stamp_now(rec);
     } else {
@@ -173,14 +173,14 @@ fn stamp(db: &mut Db, rec: RecId, body: Body<Ai>) {
 
 #[inline]
 fn read(db: &mut Db, rec: RecId, body: Body<Ai>, resumed: bool) -> Read {
-    let link = db.bodies[body].inp.brief();
+    let link = db.records[body].inp.brief();
     match db.device(rec) {
         Device::Soft => {
             if link.kind == LinkKind::Constant {
                 return Read::Value;
             }
             let Ok(Some(value)) = db.get_link::<f64>(rec, link) else {
-                db.bodies[body].smooth = false;
+                db.records[body].smooth = false;
                 return Read::Failed;
             };
             take(db, rec, body, link, value);
@@ -189,7 +189,7 @@ fn read(db: &mut Db, rec: RecId, body: Body<Ai>, resumed: bool) -> Read {
         Device::SoftRaw => match db.get_link::<i32>(rec, link) {
             Ok(value) => {
                 if let Some(value) = value {
-                    db.bodies[body].rval = value;
+                    db.records[body].rval = value;
                 }
                 take_stamp(db, rec, link);
                 Read::Raw
@@ -200,7 +200,7 @@ fn read(db: &mut Db, rec: RecId, body: Body<Ai>, resumed: bool) -> Read {
             Got::Constant => Read::Value,
             Got::Pending => Read::Pending,
             Got::Failed => {
-                db.bodies[body].smooth = false;
+                db.records[body].smooth = false;
                 Read::Value
             }
             Got::Value(value) => {
@@ -215,17 +215,17 @@ fn read(db: &mut Db, rec: RecId, body: Body<Ai>, resumed: bool) -> Read {
         },
         Device::SoftTimestamp => {
             db.stamp_now(rec);
-            let time = db.common[rec].time;
-            db.bodies[body].val = f64::from(time.secs) + f64::from(time.nanos) * 1e-9;
+            let time = db.records[rec].time;
+            db.records[body].val = f64::from(time.secs) + f64::from(time.nanos) * 1e-9;
             Read::Value
         }
         Device::GeneralTime => {
-            let wall = db.now.wall;
-            db.bodies[body].val = f64::from(wall.secs) + f64::from(wall.nanos) * 1e-9;
+            let wall = db.time.now.wall;
+            db.records[body].val = f64::from(wall.secs) + f64::from(wall.nanos) * 1e-9;
             Read::Value
         }
         _ => {
-            db.common[rec].broken = true;
+            db.records[rec].broken = true;
             Read::Failed
         }
     }
@@ -233,7 +233,7 @@ fn read(db: &mut Db, rec: RecId, body: Body<Ai>, resumed: bool) -> Read {
 
 /// What a device said: whole numbers are raw, others in engineering units but for AOFF and ASLO.
 fn device_value(db: &mut Db, body: Body<Ai>, fed: &Fed) -> Read {
-    let r = &mut db.bodies[body];
+    let r = &mut db.records[body];
     if let Some(raw) = fed.raw() {
         r.rval = raw;
         return Read::Raw;
@@ -249,14 +249,14 @@ fn device_value(db: &mut Db, body: Body<Ai>, fed: &Fed) -> Read {
 #[inline]
 fn take(db: &mut Db, rec: RecId, body: Body<Ai>, link: Brief, value: f64) {
     smooth(db, body, value);
-    db.common[rec].udf = 0;
+    db.records[rec].udf = 0;
     take_stamp(db, rec, link);
 }
 
 /// A new value, smoothed with the ones before (SMOO).
 #[inline]
 fn smooth(db: &mut Db, body: Body<Ai>, value: f64) {
-    let r = &mut db.bodies[body];
+    let r = &mut db.records[body];
     let before = (r.smoo != 0.0 && r.smooth && r.val.is_finite()).then_some(r.val);
     r.val = before.map_or(value, |before| value * (1.0 - r.smoo) + before * r.smoo);
     r.smooth = true;
@@ -264,9 +264,9 @@ fn smooth(db: &mut Db, body: Body<Ai>, value: f64) {
 
 #[cold]
 fn simulated(db: &mut Db, rec: RecId, body: Body<Ai>, simm: u16) -> Read {
-    let link = db.bodies[body].sim.siol.brief();
+    let link = db.records[body].sim.siol.brief();
     let Ok(value) = db.get_link::<f64>(rec, link) else { return Read::Failed };
-    let r = &mut db.bodies[body];
+    let r = &mut db.records[body];
     if let Some(value) = value {
         r.sval = value;
     }
@@ -281,7 +281,7 @@ fn simulated(db: &mut Db, rec: RecId, body: Body<Ai>, simm: u16) -> Read {
 /// Raw to engineering units.
 #[cold]
 fn convert(db: &mut Db, rec: RecId, body: Body<Ai>) {
-    let r = &mut db.bodies[body];
+    let r = &mut db.records.bodies[body];
     let mut value = f64::from(r.rval) + f64::from(r.roff);
     if r.aslo != 0.0 {
         value *= r.aslo;
@@ -291,8 +291,8 @@ fn convert(db: &mut Db, rec: RecId, body: Body<Ai>) {
         0 => {}
         1 | 2 => value = value * r.eslo + r.eoff,
         linr => {
-            if !breaks::raw_to_eng(&db.schema, &mut value, linr, r.init != 0, &mut r.lbrk) {
-                db.common[rec].raise_with(Status::Soft, 2, crate::rec::message::Message::BREAKS);
+            if !breaks::raw_to_eng(&db.records.schema, &mut value, linr, r.init != 0, &mut r.lbrk) {
+                db.records.common[rec].raise_with(Status::Soft, 2, crate::rec::message::Message::BREAKS);
             }
         }
     }
@@ -314,7 +314,7 @@ fn monitor(db: &mut Db, rec: RecId, body: Body<Ai>, mut mask: EventMask, alarm_s
     if mask.is_empty() {
         return;
     }
-    let r = &mut db.bodies[body];
+    let r = &mut db.records[body];
     let raw = r.oraw != r.rval;
     r.oraw = r.rval;
     db.post_value(rec, mask);

@@ -69,10 +69,10 @@ impl RecordType for Ao {
         if device == Device::Missing {
             return;
         }
-        let r = &mut db.bodies[body];
+        let (common, r) = db.records.both(rec, body);
         if let Some(val) = r.dol.number::<f64>() {
             r.val = val;
-            db.common[rec].udf = u8::from(val.is_nan());
+            common.udf = u8::from(val.is_nan());
         }
         r.init = 1;
         if r.eslo == 1.0 && r.eoff == 0.0 && (r.linr != 1 || device == Device::SoftRaw) {
@@ -97,12 +97,12 @@ impl RecordType for Ao {
             fetch(db, rec, body);
             stamp_output(db, rec, body);
         }
-        let r = &mut db.bodies[body];
-        check_limits!(db.common[rec], r);
+        let (common, r) = db.records.both(rec, body);
+        check_limits!(*common, r);
         let ivoa = r.ivoa;
         let ivov = |db: &mut Db| {
-            let value = db.bodies[body].ivov;
-            db.bodies[body].val = value;
+            let value = db.records[body].ivov;
+            db.records[body].val = value;
             convert(db, rec, body, value);
         };
         if drive_output(db, rec, resumed, ivoa, ivov, |db| write(db, rec, body, resumed)) {
@@ -111,30 +111,30 @@ impl RecordType for Ao {
         if resumed {
             stamp_output(db, rec, body);
         }
-        let failed = db.failed;
+        let failed = db.pass.failed;
         monitor(db, rec, body);
-        db.bodies[body].init = 0;
+        db.records[body].init = 0;
         if failed { Outcome::Failed } else { Outcome::Done }
     }
 
     /// A change of the conversion starts it afresh.
     fn special(db: &mut Db, _: RecId, body: Body<Self>, field: u16, after: bool) -> Result<(), PutError> {
         if after && matches!(field, Self::LINR | Self::EGUF | Self::EGUL) {
-            db.bodies[body].init = 1;
+            db.records[body].init = 1;
         }
         Ok(())
     }
 
     /// VAL is what the device has.
     fn begin(db: &mut Db, rec: RecId, body: Body<Self>) {
-        let r = &mut db.bodies[body];
+        let r = &mut db.records[body];
         r.oval = r.val;
         r.pval = r.val;
         r.mlst = r.val;
         r.alst = r.val;
         r.lalm = r.val;
         r.oraw = r.rval;
-        db.common[rec].udf = u8::from(r.val.is_nan());
+        db.records[rec].udf = u8::from(r.val.is_nan());
         db.post_named(rec, "OVAL", EventMask::VALUE | EventMask::LOG);
     }
 
@@ -143,7 +143,7 @@ impl RecordType for Ao {
         if let Some(raw) = fed.raw() {
             return Some(from_raw(db, rec, body, raw));
         }
-        let r = &db.bodies[body];
+        let r = &db.records[body];
         let slope = if r.aslo == 0.0 { 1.0 } else { r.aslo };
         Some(Scalar::F64(fed.scalar()?.to_f64().unwrap_or(f64::NAN) * slope + r.aoff))
     }
@@ -160,16 +160,16 @@ impl RecordType for Ao {
 
 /// The wanted value: DOL in closed loop, else VAL.
 fn fetch(db: &mut Db, rec: RecId, body: Body<Ao>) {
-    let r = &mut db.bodies[body];
+    let r = &mut db.records[body];
     let mut value = Some(r.val);
     if r.omsl == 1 && !r.dol.is_constant() {
         // Puts to VAL do not count here.
         r.val = r.pval;
         let (dol, incremental) = (r.dol.brief(), r.oif == 1);
         value = match db.get_link::<f64>(rec, dol) {
-            Ok(fetched) => fetched.map(|fetched| if incremental { fetched + db.bodies[body].val } else { fetched }),
+            Ok(fetched) => fetched.map(|fetched| if incremental { fetched + db.records[body].val } else { fetched }),
             Err(_) => {
-                db.common[rec].raise(Status::Link, 3);
+                db.records[rec].raise(Status::Link, 3);
                 None
             }
         };
@@ -177,12 +177,12 @@ fn fetch(db: &mut Db, rec: RecId, body: Body<Ao>) {
     if let Some(value) = value {
         convert(db, rec, body, value);
     }
-    db.common[rec].udf = u8::from(db.bodies[body].val.is_nan());
+    db.records[rec].udf = u8::from(db.records[body].val.is_nan());
 }
 
 /// Drive limits, rate of change, engineering units to raw.
 fn convert(db: &mut Db, rec: RecId, body: Body<Ao>, value: f64) {
-    let r = &mut db.bodies[body];
+    let r = &mut db.records.bodies[body];
     let mut value = value;
     if r.drvh > r.drvl {
         if value > r.drvh {
@@ -209,8 +209,8 @@ fn convert(db: &mut Db, rec: RecId, body: Body<Ao>, value: f64) {
         0 => {}
         1 | 2 => value = if r.eslo == 0.0 { 0.0 } else { (value - r.eoff) / r.eslo },
         linr => {
-            if !breaks::eng_to_raw(&db.schema, &mut value, linr, r.init != 0, &mut r.lbrk) {
-                db.common[rec].raise(Status::Soft, 2);
+            if !breaks::eng_to_raw(&db.records.schema, &mut value, linr, r.init != 0, &mut r.lbrk) {
+                db.records.common[rec].raise(Status::Soft, 2);
                 return;
             }
         }
@@ -237,13 +237,13 @@ fn write(db: &mut Db, rec: RecId, body: Body<Ao>, resumed: bool) -> bool {
         Mode::Delayed => return true,
         Mode::Bad => return false,
     };
-    let r = &db.bodies[body];
+    let r = &db.records[body];
     let link = if simm == 0 { r.out.brief() } else { r.sim.siol.brief() };
     let raw = if simm == 0 { db.device(rec) == Device::SoftRaw } else { simm == 2 };
     let value = if raw { Scalar::I32(r.rval) } else { Scalar::F64(r.oval) };
     if simm == 0 && db.device(rec) == Device::External {
         // What ai's reading undoes: AOFF and ASLO.
-        let r = &db.bodies[body];
+        let r = &db.records[body];
         let slope = if r.aslo == 0.0 { 1.0 } else { r.aslo };
         let value = Scalar::F64((r.oval - r.aoff) / slope);
         let (raw, converted) = (i64::from(r.rval), r.linr != 0);
@@ -256,7 +256,7 @@ fn write(db: &mut Db, rec: RecId, body: Body<Ao>, resumed: bool) -> bool {
 #[inline]
 fn monitor(db: &mut Db, rec: RecId, body: Body<Ao>) {
     let mut mask = db.reset_alarms(rec);
-    let r = &mut db.bodies[body];
+    let r = &mut db.records[body];
     mask |= deadband::check(&mut r.mlst, r.val, r.mdel, EventMask::VALUE);
     mask |= deadband::check(&mut r.alst, r.val, r.adel, EventMask::LOG);
     let value = mask;
@@ -270,7 +270,7 @@ fn monitor(db: &mut Db, rec: RecId, body: Body<Ao>) {
     let (raw, readback) = (r.oraw != r.rval, r.orbv != r.rbv);
     r.oraw = r.rval;
     r.orbv = r.rbv;
-    if db.common[rec].monitors == 0 {
+    if db.records[rec].monitors == 0 {
         return;
     }
     if !value.is_empty() {
@@ -288,7 +288,7 @@ fn monitor(db: &mut Db, rec: RecId, body: Body<Ao>) {
 
 /// What a raw value of the device means.
 fn from_raw(db: &mut Db, rec: RecId, body: Body<Ao>, raw: i32) -> Scalar {
-    let r = &mut db.bodies[body];
+    let r = &mut db.records.bodies[body];
     r.rval = raw;
     let mut value = f64::from(raw) + f64::from(r.roff);
     if r.aslo != 0.0 {
@@ -299,8 +299,8 @@ fn from_raw(db: &mut Db, rec: RecId, body: Body<Ao>, raw: i32) -> Scalar {
         0 => {}
         1 | 2 => value = value * r.eslo + r.eoff,
         linr => {
-            if !breaks::raw_to_eng(&db.schema, &mut value, linr, true, &mut r.lbrk) {
-                db.common[rec].raise(Status::Soft, 2);
+            if !breaks::raw_to_eng(&db.records.schema, &mut value, linr, true, &mut r.lbrk) {
+                db.records.common[rec].raise(Status::Soft, 2);
             }
         }
     }

@@ -28,7 +28,7 @@ pub(crate) fn room(db: &mut Db, rec: RecId, kind: FieldType, count: u32) -> (Arr
     if let Some(array) = Array::with_room(kind, count as usize) {
         return (array, count);
     }
-    let name = db.record_name(rec).to_owned();
+    let name = db.records.name(rec).to_owned();
     db.notice(format!("{name}: there is no memory for {count} elements, it has room for one; ask for fewer"));
     (Array::zeros(kind, 0), 1)
 }
@@ -114,13 +114,13 @@ macro_rules! array_input {
         /// At start: memory, constants.
         fn init(db: &mut Db, rec: RecId, body: Body<Self>) {
             let device = db.device(rec);
-            let r = &mut db.bodies[body];
+            let r = &mut db.records[body];
             if r.ftvl > 11 {
                 r.ftvl = 2;
             }
             let (kind, nelm) = (kind_of(r.ftvl), r.nelm);
             let room = room(db, rec, kind, nelm);
-            let r = &mut db.bodies[body];
+            let r = &mut db.records[body];
             (r.val, r.nelm) = room;
             r.nord = u32::from(r.nelm == 1);
             if r.nelm == 1 {
@@ -130,12 +130,12 @@ macro_rules! array_input {
             if device == Device::Missing {
                 return;
             }
-            let r = &mut db.bodies[body];
+            let r = &mut db.records[body];
             match r.inp.elements(kind, r.nelm as usize) {
                 Some(values) => {
                     r.nord = values.len() as u32;
                     set(&mut r.val, values, r.nelm);
-                    db.common[rec].udf = 0;
+                    db.records[rec].udf = 0;
                 }
                 None => $start_empty(r),
             }
@@ -147,18 +147,18 @@ macro_rules! array_input {
             if device != Device::Soft && device != Device::External {
                 return no_device(db, rec);
             }
-            let before = db.bodies[body].nord;
+            let before = db.records[body].nord;
             let mode = mode(db, rec, body, resumed, false);
             let simulated = matches!(mode, Mode::Simulated(_));
             let link = match mode {
-                Mode::Real => Some(db.bodies[body].inp.brief()),
-                Mode::Simulated(_) => Some(db.bodies[body].sim.siol.brief()),
+                Mode::Real => Some(db.records[body].inp.brief()),
+                Mode::Simulated(_) => Some(db.records[body].sim.siol.brief()),
                 Mode::Delayed => return Outcome::Pending,
                 Mode::Bad => None,
             };
             let mut failed = link.is_none();
             if let Some(link) = link {
-                let r = &db.bodies[body];
+                let r = &db.records[body];
                 let (kind, nelm) = (kind_of(r.ftvl), r.nelm);
                 let values = if device == Device::External && link == r.inp.brief() {
                     match db.device_read(rec, resumed) {
@@ -171,7 +171,7 @@ macro_rules! array_input {
                 };
                 match values {
                     Ok(Some(values)) => {
-                        let r = &mut db.bodies[body];
+                        let r = &mut db.records[body];
                         r.nord = values.len() as u32;
                         let spare = set(&mut r.val, values, nelm);
                         db.recycle_array(spare);
@@ -180,7 +180,7 @@ macro_rules! array_input {
                         }
                     }
                     Ok(None) if simulated && <$T>::EMPTY_WHEN_SIMULATED_BY_NOTHING => {
-                        let r = &mut db.bodies[body];
+                        let r = &mut db.records[body];
                         r.nord = 0;
                         r.val.truncate(0);
                     }
@@ -188,10 +188,10 @@ macro_rules! array_input {
                     Err(_) => failed = true,
                 }
             }
-            db.common[rec].udf = 0;
-            let (simm, siol) = (db.bodies[body].sim.simm, db.bodies[body].sim.siol.brief());
+            db.records[rec].udf = 0;
+            let (simm, siol) = (db.records[body].sim.simm, db.records[body].sim.siol.brief());
             db.stamp_simulated(rec, simm, Some(siol));
-            if db.bodies[body].nord != before {
+            if db.records[body].nord != before {
                 db.post_named(rec, "NORD", EventMask::VALUE | EventMask::LOG);
             }
             monitor(db, rec, body);
@@ -208,7 +208,7 @@ macro_rules! array_input {
     }
 
     fn store_array(db: &mut Db, rec: RecId, body: Body<Self>, _: u16, values: Array) -> Result<(), PutError> {
-        let r = &mut db.bodies[body];
+        let r = &mut db.records[body];
         let before = std::mem::replace(&mut r.nord, values.len() as u32);
         let changed = r.nord != before;
         let spare = set(&mut r.val, values, r.nelm);
@@ -228,10 +228,10 @@ pub(crate) use array_input;
 macro_rules! array_monitor {
     ($T:ident) => {
         fn monitor(db: &mut Db, rec: RecId, body: Body<$T>) {
-            let r = &db.bodies[body];
+            let r = &db.records[body];
             let (mpst, apst) = (r.mpst, r.apst);
             let mask = mask(db, rec, mpst, apst, |db| {
-                let r = &mut db.bodies[body];
+                let r = &mut db.records[body];
                 let hash = hash_of(&r.val);
                 (hash != std::mem::replace(&mut r.hash, hash)).then_some(hash)
             });

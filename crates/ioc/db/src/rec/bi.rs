@@ -40,7 +40,7 @@ impl RecordType for Bi {
     fn init(db: &mut Db, rec: RecId, body: Body<Self>) {
         init_sim(db, rec, body);
         let device = db.device(rec);
-        let r = &mut db.bodies[body];
+        let (common, r) = db.records.both(rec, body);
         if let Some(sval) = r.sim.siol.number::<u16>() {
             r.sval = u32::from(sval);
         }
@@ -54,7 +54,7 @@ impl RecordType for Bi {
             Device::Soft | Device::SoftAsync => {
                 if let Some(val) = r.inp.number() {
                     r.val = val;
-                    db.common[rec].udf = 0;
+                    common.udf = 0;
                 }
             }
             _ => {}
@@ -72,10 +72,10 @@ impl RecordType for Bi {
             Ok(read) => read,
             Err(outcome) => return outcome,
         };
-        let r = &mut db.bodies[body];
+        let r = &mut db.records[body];
         if read == Read::Raw {
             r.val = u16::from(r.rval != 0);
-            db.common[rec].udf = 0;
+            db.records[rec].udf = 0;
         }
         check_alarms(db, rec, body);
         monitor(db, rec, body);
@@ -90,7 +90,7 @@ impl RecordType for Bi {
 /// What a device said: whole numbers are raw, texts name a state, others are the state's number.
 fn device_value(db: &mut Db, rec: RecId, body: Body<Bi>, fed: &Fed) -> Read {
     let state = device_state(db, rec, fed);
-    let r = &mut db.bodies[body];
+    let r = &mut db.records[body];
     match (fed.raw(), state) {
         (Some(raw), _) => {
             r.rval = raw as u32;
@@ -108,14 +108,14 @@ fn device_value(db: &mut Db, rec: RecId, body: Body<Bi>, fed: &Fed) -> Read {
 }
 
 fn read(db: &mut Db, rec: RecId, body: Body<Bi>, resumed: bool) -> Read {
-    let link = db.bodies[body].inp.brief();
+    let link = db.records[body].inp.brief();
     match db.device(rec) {
         Device::Soft | Device::SoftAsync => {
             read_soft(db, rec, link, resumed, |bodies, value: u16| bodies[body].val = value)
         }
         Device::SoftRaw => match db.get_link::<u32>(rec, link) {
             Ok(value) => {
-                let r = &mut db.bodies[body];
+                let r = &mut db.records[body];
                 if let Some(value) = value {
                     r.rval = value;
                 }
@@ -133,27 +133,27 @@ fn read(db: &mut Db, rec: RecId, body: Body<Bi>, resumed: bool) -> Read {
             Got::Constant | Got::Failed => Read::Failed,
         },
         Device::DbState if link.kind == LinkKind::Hardware => {
-            let name = db.bodies[body].inp.text().trim_start_matches('@').to_owned();
+            let name = db.records[body].inp.text().trim_start_matches('@').to_owned();
             let on = *db.states.entry(name).or_insert(false);
-            db.bodies[body].val = u16::from(on);
-            db.common[rec].udf = 0;
+            db.records[body].val = u16::from(on);
+            db.records[rec].udf = 0;
             Read::Value
         }
         _ => {
-            db.common[rec].broken = true;
+            db.records[rec].broken = true;
             Read::Failed
         }
     }
 }
 
 fn simulated(db: &mut Db, rec: RecId, body: Body<Bi>, simm: u16) -> Read {
-    let link = db.bodies[body].sim.siol.brief();
+    let link = db.records[body].sim.siol.brief();
     let Ok(value) = db.get_link::<u32>(rec, link) else { return Read::Failed };
-    let r = &mut db.bodies[body];
+    let (common, r) = db.records.both(rec, body);
     if let Some(value) = value {
         r.sval = value;
     }
-    db.common[rec].udf = 0;
+    common.udf = 0;
     if simm == 1 {
         r.val = r.sval as u16;
         return Read::Value;
@@ -163,8 +163,7 @@ fn simulated(db: &mut Db, rec: RecId, body: Body<Bi>, simm: u16) -> Read {
 }
 
 fn check_alarms(db: &mut Db, rec: RecId, body: Body<Bi>) {
-    let common = &mut db.common[rec];
-    let r = &mut db.bodies[body];
+    let (common, r) = db.records.both(rec, body);
     if common.udf == 1 {
         let udfs = common.udfs;
         common.raise(Status::Udf, udfs);
@@ -183,7 +182,7 @@ fn check_alarms(db: &mut Db, rec: RecId, body: Body<Bi>) {
 
 fn monitor(db: &mut Db, rec: RecId, body: Body<Bi>) {
     let alarm = db.reset_alarms(rec);
-    let r = &mut db.bodies[body];
+    let r = &mut db.records[body];
     let moved = [changed(&mut r.mlst, r.val), changed(&mut r.oraw, r.rval), false];
     post_raw(db, rec, alarm, moved);
 }

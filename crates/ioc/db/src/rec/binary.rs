@@ -19,10 +19,10 @@ macro_rules! binary_output {
                 if db.device(rec) == Device::Missing {
                     return;
                 }
-                let r = &mut db.bodies[body];
+                let (common, r) = db.records.both(rec, body);
                 if let Some(val) = r.dol.number::<u16>() {
                     r.val = u16::from(val != 0);
-                    db.common[rec].udf = 0;
+                    common.udf = 0;
                 }
                 r.update_raw();
                 r.mlst = r.val;
@@ -37,28 +37,28 @@ macro_rules! binary_output {
                     return no_device(db, rec);
                 }
                 if !resumed {
-                    let r = &db.bodies[body];
+                    let r = &db.records[body];
                     if r.omsl == 1 && !r.dol.is_constant() {
                         let dol = r.dol.brief();
                         match db.get_link::<u16>(rec, dol) {
                             Ok(value) => {
                                 if let Some(value) = value {
-                                    db.bodies[body].val = value;
+                                    db.records[body].val = value;
                                 }
-                                db.common[rec].udf = 0;
+                                db.records[rec].udf = 0;
                             }
                             Err(_) => {
-                                db.common[rec].raise(Status::Link, 3);
+                                db.records[rec].raise(Status::Link, 3);
                             }
                         }
                     }
-                    db.bodies[body].update_raw();
+                    db.records[body].update_raw();
                     stamp_output(db, rec, body);
                 }
                 check_alarms(db, rec, body);
-                let ivoa = db.bodies[body].ivoa;
+                let ivoa = db.records[body].ivoa;
                 let ivov = |db: &mut Db| {
-                    let r = &mut db.bodies[body];
+                    let r = &mut db.records[body];
                     r.val = r.ivov;
                     r.update_raw();
                 };
@@ -68,34 +68,34 @@ macro_rules! binary_output {
                 if resumed {
                     stamp_output(db, rec, body);
                 }
-                let r = &db.bodies[body];
+                let r = &db.records[body];
                 if r.val == 1 && r.high > 0.0 {
                     let high = r.high;
                     db.cancel_delay(rec, Callback::Own(END_OF_HIGH));
                     db.call_back_after(rec, Callback::Own(END_OF_HIGH), high);
                 }
-                let failed = db.failed;
+                let failed = db.pass.failed;
                 monitor(db, rec, body);
-                $ended(&db.bodies[body], failed)
+                $ended(&db.records[body], failed)
             }
 
             /// HIGH has passed: back to zero.
             fn own_callback(db: &mut Db, rec: RecId, body: Body<Self>) {
-                if db.common[rec].pact != 0 {
-                    let r = &db.bodies[body];
+                if db.records[rec].pact != 0 {
+                    let r = &db.records[body];
                     if r.val == 1 && r.high > 0.0 {
                         let high = r.high;
                         db.call_back_after(rec, Callback::Own(END_OF_HIGH), high);
                     }
                     return;
                 }
-                db.bodies[body].val = 0;
+                db.records[body].val = 0;
                 db.run(rec);
             }
 
             /// VAL is what the device has.
             fn begin(db: &mut Db, _: RecId, body: Body<Self>) {
-                let r = &mut db.bodies[body];
+                let r = &mut db.records[body];
                 r.update_raw();
                 r.mlst = r.val;
                 r.lalm = r.val;
@@ -105,7 +105,7 @@ macro_rules! binary_output {
             /// The state that a raw value of the device is.
             fn from_device(db: &mut Db, _: RecId, body: Body<Self>, fed: &Fed) -> Option<Scalar> {
                 let raw = fed.raw()? as u32;
-                let mask = db.bodies[body].mask;
+                let mask = db.records[body].mask;
                 Some(Scalar::Enum(u16::from(if mask == 0 { raw } else { raw & mask } != 0)))
             }
 
@@ -139,7 +139,7 @@ macro_rules! binary_output {
                 Mode::Bad => return false,
             };
             let device = db.device(rec);
-            let r = &db.bodies[body];
+            let r = &db.records[body];
             if simm == 0 && device == Device::DbState {
                 let (name, on) = (r.out.text().trim_start_matches('@').to_owned(), r.val != 0);
                 db.set_state(&name, on);
@@ -153,7 +153,7 @@ macro_rules! binary_output {
             let raw = if simm == 0 { device == Device::SoftRaw } else { simm == 2 };
             let value = if raw { Scalar::I32(r.rval as i32) } else { Scalar::U16(r.val) };
             if simm == 0 && db.device(rec) == Device::External {
-                let r = &db.bodies[body];
+                let r = &db.records[body];
                 let name = if r.val == 0 { &r.znam } else { &r.onam };
                 let name = Some(Str40::new(name.bytes()));
                 let output = Output { value: Value::Scalar(value), raw: i64::from(r.rval), name, converted: false };
@@ -163,8 +163,7 @@ macro_rules! binary_output {
         }
 
         fn check_alarms(db: &mut Db, rec: RecId, body: Body<$T>) {
-            let common = &mut db.common[rec];
-            let r = &mut db.bodies[body];
+            let (common, r) = db.records.both(rec, body);
             if common.udf == 1 {
                 let udfs = common.udfs;
                 common.raise(Status::Udf, udfs);
@@ -178,7 +177,7 @@ macro_rules! binary_output {
 
         fn monitor(db: &mut Db, rec: RecId, body: Body<$T>) {
             let alarm = db.reset_alarms(rec);
-            let r = &mut db.bodies[body];
+            let r = &mut db.records[body];
             let moved = [changed(&mut r.mlst, r.val), changed(&mut r.oraw, r.rval), changed(&mut r.orbv, r.rbv)];
             post_raw(db, rec, alarm, moved);
         }

@@ -39,15 +39,14 @@ record! {
 impl RecordType for Calc {
     /// At start: constants and the expression.
     fn init(db: &mut Db, rec: RecId, body: Body<Self>) {
-        let r = &mut db.bodies[body];
+        let r = &mut db.records[body];
         for index in 0..INPUTS {
             if let Some(value) = r.inp[index].number() {
                 r.a[index] = value;
             }
         }
         if let Err(error) = compile(db, body) {
-            let text = format!("{}.CALC: {error}", db.record_name(rec));
-            db.notice(text);
+            db.notice(format!("{}.CALC: {error}", db.records.name(rec)));
         }
     }
 
@@ -55,18 +54,18 @@ impl RecordType for Calc {
     #[inline]
     fn process(db: &mut Db, rec: RecId, body: Body<Self>, _: bool) -> Outcome {
         let mut fetched = true;
-        let mut live = db.bodies[body].live;
+        let mut live = db.records[body].live;
         while live != 0 {
             let index = live.trailing_zeros() as usize;
             live &= live - 1;
-            let link = db.bodies[body].inp[index].brief();
+            let link = db.records[body].inp[index].brief();
             match db.get_link::<f64>(rec, link) {
-                Ok(Some(value)) => db.bodies[body].a[index] = value,
+                Ok(Some(value)) => db.records[body].a[index] = value,
                 Ok(None) => {}
                 Err(_) => fetched = false,
             }
         }
-        let (mut common, mut r) = (&mut db.common[rec], &mut db.bodies[body]);
+        let (mut common, mut r) = db.records.both(rec, body);
         if fetched {
             match r.program.run(&mut r.a, &mut r.val, &mut db.seed) {
                 Ok(()) => common.udf = u8::from(r.val.is_nan()),
@@ -76,9 +75,9 @@ impl RecordType for Calc {
             }
         }
         let before = common.time;
-        if !common.stamp(db.now.wall, db.clock) {
+        if !common.stamp(&db.time) {
             db.stamp_specially(rec, 0, None);
-            (common, r) = (&mut db.common[rec], &mut db.bodies[body]);
+            (common, r) = db.records.both(rec, body);
         }
         check_limits_filtered!(*common, r, before);
         let mask = deadband::check(&mut r.mlst, r.val, r.mdel, EventMask::VALUE)
@@ -103,7 +102,7 @@ impl RecordType for Calc {
 
     /// Notes which links are to be read.
     fn links_changed(db: &mut Db, body: Body<Self>) {
-        let r = &mut db.bodies[body];
+        let r = &mut db.records[body];
         r.live = live_links(&r.inp);
     }
 
@@ -123,7 +122,7 @@ pub(crate) fn live_links(links: &[Link]) -> u32 {
 }
 
 fn compile(db: &mut Db, body: Body<Calc>) -> Result<(), String> {
-    let r = &mut db.bodies[body];
+    let r = &mut db.records[body];
     match calc::compile(r.calc.bytes()) {
         Ok(program) => {
             r.program = program;
@@ -145,7 +144,7 @@ fn monitor(db: &mut Db, rec: RecId, body: Body<Calc>, mut mask: EventMask, alarm
         db.post_value(rec, mask);
     }
     post_inputs(db, rec, mask, |db| {
-        let r = &mut db.bodies[body];
+        let r = &mut db.records[body];
         let changed = changed_inputs(&r.a, &r.la);
         r.la = r.a;
         changed

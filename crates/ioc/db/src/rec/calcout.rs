@@ -61,7 +61,7 @@ impl RecordType for CalcOut {
         if db.device(rec) == Device::Missing {
             return;
         }
-        let r = &mut db.bodies[body];
+        let r = &mut db.records[body];
         for index in 0..INPUTS {
             if let Some(value) = r.inp[index].number() {
                 r.a[index] = value;
@@ -69,7 +69,7 @@ impl RecordType for CalcOut {
         }
         look_at_links(db, body);
         compile(db, rec, body, true, true);
-        let r = &mut db.bodies[body];
+        let r = &mut db.records[body];
         r.pval = r.val;
         r.mlst = r.val;
         r.alst = r.val;
@@ -84,8 +84,8 @@ impl RecordType for CalcOut {
         }
         if resumed {
             db.stamp_now(rec);
-            if db.bodies[body].dlya != 0 {
-                db.bodies[body].dlya = 0;
+            if db.records[body].dlya != 0 {
+                db.records[body].dlya = 0;
                 db.post_named(rec, "DLYA", EventMask::VALUE);
                 if execute(db, rec, body) {
                     return Outcome::Pending;
@@ -96,10 +96,10 @@ impl RecordType for CalcOut {
             }
         } else {
             compute(db, rec, body);
-            let r = &mut db.bodies[body];
-            check_limits!(db.common[rec], r);
+            let (common, r) = db.records.both(rec, body);
+            check_limits!(*common, r);
             db.stamp_now(rec);
-            let r = &mut db.bodies[body];
+            let r = &mut db.records[body];
             let due = match r.oopt {
                 0 => true,
                 1 => (r.pval - r.val).abs() > r.mdel || (r.pval - r.val).is_nan(),
@@ -145,7 +145,7 @@ impl RecordType for CalcOut {
 
     /// A client wrote a link: constants go into their input at once.
     fn link_put(db: &mut Db, rec: RecId, body: Body<Self>, field: u16) {
-        let r = &mut db.bodies[body];
+        let r = &mut db.records[body];
         if let Some(index) = field.checked_sub(Self::INPA).map(usize::from).filter(|index| *index < INPUTS)
             && r.inp[index].is_constant()
         {
@@ -163,7 +163,7 @@ impl RecordType for CalcOut {
 
     /// Notes which links are to be read.
     fn links_changed(db: &mut Db, body: Body<Self>) {
-        let r = &mut db.bodies[body];
+        let r = &mut db.records[body];
         r.live = live_links(&r.inp);
     }
 }
@@ -178,17 +178,17 @@ const CONSTANT: u16 = 3;
 fn look_at_links(db: &mut Db, body: Body<CalcOut>) -> u32 {
     let mut changed = 0;
     for index in 0..=INPUTS {
-        let r = &db.bodies[body];
+        let r = &db.records[body];
         let link = if index < INPUTS { r.inp[index].brief() } else { r.out.brief() };
         let state = match link.kind {
             LinkKind::Constant => CONSTANT,
             LinkKind::Remote if db.is_connected(link) => ELSEWHERE,
             LinkKind::Remote => NOT_CONNECTED,
             // As C has it: a link that could lose its connection, though it cannot here.
-            LinkKind::Json if db.json.get(link.target).is_some_and(|json| json.calc().is_some()) => ELSEWHERE,
+            LinkKind::Json if db.links.json.get(link.target).is_some_and(|json| json.calc().is_some()) => ELSEWHERE,
             _ => LOCAL,
         };
-        let r = &mut db.bodies[body];
+        let r = &mut db.records[body];
         let place = if index < INPUTS { &mut r.inv[index] } else { &mut r.outv };
         if *place != state {
             *place = state;
@@ -200,7 +200,7 @@ fn look_at_links(db: &mut Db, body: Body<CalcOut>) -> u32 {
 
 /// Compiles CALC, OCAL, or both.
 fn compile(db: &mut Db, rec: RecId, body: Body<CalcOut>, main: bool, output: bool) {
-    let r = &mut db.bodies[body];
+    let r = &mut db.records[body];
     let mut text = None;
     if main {
         let compiled = calc::compile(r.calc.bytes());
@@ -217,8 +217,7 @@ fn compile(db: &mut Db, rec: RecId, body: Body<CalcOut>, main: bool, output: boo
         r.output = compiled.unwrap_or_default();
     }
     if let Some((field, what)) = text {
-        let text = format!("{}.{field}: {what}", db.record_name(rec));
-        db.notice(text);
+        db.notice(format!("{}.{field}: {what}", db.records.name(rec)));
     }
 }
 
@@ -235,20 +234,19 @@ pub(crate) fn post_links(db: &mut Db, rec: RecId, body: Body<CalcOut>) {
 
 fn compute(db: &mut Db, rec: RecId, body: Body<CalcOut>) {
     let mut fetched = true;
-    let mut live = db.bodies[body].live;
+    let mut live = db.records[body].live;
     while live != 0 {
         let index = live.trailing_zeros() as usize;
         live &= live - 1;
-        let link = db.bodies[body].inp[index].brief();
+        let link = db.records[body].inp[index].brief();
         match db.get_link::<f64>(rec, link) {
-            Ok(Some(value)) => db.bodies[body].a[index] = value,
+            Ok(Some(value)) => db.records[body].a[index] = value,
             Ok(None) => {}
             Err(_) => fetched = false,
         }
     }
     if fetched {
-        let r = &mut db.bodies[body];
-        let common = &mut db.common[rec];
+        let (common, r) = db.records.both(rec, body);
         match r.program.run(&mut r.a, &mut r.val, &mut db.seed) {
             Ok(()) => common.udf = u8::from(r.val.is_nan()),
             Err(()) => {
@@ -260,8 +258,7 @@ fn compute(db: &mut Db, rec: RecId, body: Body<CalcOut>) {
 
 /// Writes the output and posts the event; whether a callback ends it.
 fn execute(db: &mut Db, rec: RecId, body: Body<CalcOut>) -> bool {
-    let r = &mut db.bodies[body];
-    let common = &mut db.common[rec];
+    let (common, r) = db.records.both(rec, body);
     if r.dopt == 0 {
         r.oval = r.val;
     } else {
@@ -281,13 +278,13 @@ fn execute(db: &mut Db, rec: RecId, body: Body<CalcOut>) -> bool {
         Drive::Normally => {}
         Drive::Not => return false,
         Drive::Ivov => {
-            let r = &mut db.bodies[body];
+            let r = &mut db.records[body];
             r.oval = r.ivov;
         }
     }
     let pending = write(db, rec, body, false);
-    if !db.bodies[body].oevt.bytes().is_empty() {
-        let name = base::Str40::new(db.bodies[body].oevt.bytes());
+    if !db.records[body].oevt.bytes().is_empty() {
+        let name = base::Str40::new(db.records[body].oevt.bytes());
         db.post_event_bytes(name.bytes());
     }
     pending
@@ -295,7 +292,7 @@ fn execute(db: &mut Db, rec: RecId, body: Body<CalcOut>) -> bool {
 
 /// Writes OVAL to the device or by the link; whether a callback ends it. A failed write has raised its alarm.
 fn write(db: &mut Db, rec: RecId, body: Body<CalcOut>, resumed: bool) -> bool {
-    let r = &db.bodies[body];
+    let r = &db.records[body];
     let (out, value) = (r.out.brief(), r.oval);
     if db.device(rec) == Device::External {
         let output =
@@ -308,7 +305,7 @@ fn write(db: &mut Db, rec: RecId, body: Body<CalcOut>, resumed: bool) -> bool {
 
 fn monitor(db: &mut Db, rec: RecId, body: Body<CalcOut>) {
     let mut mask = db.reset_alarms(rec);
-    let r = &mut db.bodies[body];
+    let r = &mut db.records[body];
     mask |= deadband::check(&mut r.mlst, r.val, r.mdel, EventMask::VALUE);
     mask |= deadband::check(&mut r.alst, r.val, r.adel, EventMask::LOG);
     let output = r.povl != r.oval;
@@ -319,7 +316,7 @@ fn monitor(db: &mut Db, rec: RecId, body: Body<CalcOut>) {
         db.post_value(rec, mask);
     }
     post_inputs(db, rec, mask, |db| {
-        let r = &mut db.bodies[body];
+        let r = &mut db.records[body];
         let changed = changed_inputs(&r.a, &r.la);
         r.la = r.a;
         changed

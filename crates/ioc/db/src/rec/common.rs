@@ -5,6 +5,7 @@ use crate::model::slot::{Fields, Idle, Rarely, Slot, Text, Zero, record};
 use crate::rec::Kind;
 use crate::rec::message::Message;
 use crate::run::device::Device;
+use crate::run::engine::Time;
 use base::{Alarm, Severity, Stamp, Status};
 
 /// What few records have: one word in the others.
@@ -135,10 +136,10 @@ impl Common {
 
     /// Stamps a record as most are: with the time of the pass, or with the `clock`'s. Whether it is such a record.
     #[inline]
-    pub(crate) fn stamp(&mut self, pass: Stamp, clock: Option<fn() -> Stamp>) -> bool {
+    pub(crate) fn stamp(&mut self, time: &Time) -> bool {
         let plain = self.tse == 0 && (self.rare.rests() || self.rare.tsel.is_constant());
         if plain {
-            self.time = clock.map_or(pass, |clock| clock());
+            self.time = time.wall();
         }
         plain
     }

@@ -42,25 +42,25 @@ record! {
 impl RecordType for Compress {
     /// At start: memory.
     fn init(db: &mut Db, _: RecId, body: Body<Self>) {
-        let r = &mut db.bodies[body];
+        let r = &mut db.records[body];
         r.nsam = r.nsam.clamp(1, ELEMENTS_LIMIT as u32);
         reset(r);
     }
 
     /// Reads, compresses, tells when there is a new sample.
     fn process(db: &mut Db, rec: RecId, body: Body<Self>, _: bool) -> Outcome {
-        let r = &db.bodies[body];
+        let r = &db.records[body];
         let (link, alg) = (r.inp.brief(), r.alg);
         let count = match link.kind {
             LinkKind::Db => db.element_count(link.record(), link.field),
-            LinkKind::Remote => db.remotes.value(link.target).map_or(0, base::Value::len),
+            LinkKind::Remote => db.links.remotes.value(link.target).map_or(0, base::Value::len),
             _ => 0,
         };
         let mut waits = false;
         if count == 0 {
-            db.common[rec].raise(Status::Link, 3);
+            db.records[rec].raise(Status::Link, 3);
         } else {
-            let r = &mut db.bodies[body];
+            let r = &mut db.records[body];
             if r.inpn != count as i32 {
                 if r.inpn != 0 {
                     reset(r);
@@ -69,7 +69,7 @@ impl RecordType for Compress {
             }
             match db.get_link_array(rec, link, FieldType::F64, count) {
                 Ok(Some(Array::F64(values))) if !values.is_empty() => {
-                    let r = &mut db.bodies[body];
+                    let r = &mut db.records[body];
                     waits = match alg {
                         ARRAY_AVERAGE => average(r, &values),
                         CIRCULAR => {
@@ -82,18 +82,18 @@ impl RecordType for Compress {
                     db.recycle_array(Array::F64(values));
                 }
                 _ => {
-                    db.common[rec].raise(Status::Link, 3);
+                    db.records[rec].raise(Status::Link, 3);
                 }
             }
         }
         if waits {
             return Outcome::NoForward;
         }
-        db.common[rec].udf = 0;
+        db.records[rec].udf = 0;
         db.stamp_now(rec);
         let alarm = db.reset_alarms(rec);
         let mask = alarm | EventMask::VALUE | EventMask::LOG;
-        let r = &mut db.bodies[body];
+        let r = &mut db.records[body];
         let used = r.nuse != r.ouse;
         if used || !alarm.is_empty() {
             r.ouse = r.nuse;
@@ -106,7 +106,7 @@ impl RecordType for Compress {
     /// RES, ALG, … were written: all starts anew.
     fn special(db: &mut Db, _: RecId, body: Body<Self>, _: u16, after: bool) -> Result<(), PutError> {
         if after {
-            reset(&mut db.bodies[body]);
+            reset(&mut db.records[body]);
         }
         Ok(())
     }
@@ -121,7 +121,7 @@ impl RecordType for Compress {
 
     /// A client's samples count as new ones, but as in C they are written over the oldest ones.
     fn store_array(db: &mut Db, rec: RecId, body: Body<Self>, _: u16, values: Array) -> Result<(), PutError> {
-        let r = &mut db.bodies[body];
+        let r = &mut db.records[body];
         if r.balg == 1 {
             return Err(PutError::NoModify);
         }

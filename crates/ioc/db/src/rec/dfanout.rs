@@ -36,46 +36,46 @@ record! {
 impl RecordType for DFanout {
     /// At start: constants.
     fn init(db: &mut Db, rec: RecId, body: Body<Self>) {
-        let r = &mut db.bodies[body];
+        let r = &mut db.records[body];
         if let Some(seln) = r.sell.number() {
             r.seln = seln;
         }
         if let Some(val) = r.dol.number::<f64>() {
             r.val = val;
-            db.common[rec].udf = u8::from(val.is_nan());
+            db.records[rec].udf = u8::from(val.is_nan());
         }
     }
 
     /// Fetches, checks, writes to all, tells.
     fn process(db: &mut Db, rec: RecId, body: Body<Self>, _: bool) -> Outcome {
-        let r = &db.bodies[body];
+        let r = &db.records[body];
         if r.omsl == 1 && !r.dol.is_constant() {
             let dol = r.dol.brief();
             // A failed read has raised its alarm.
             if let Ok(Some(val)) = db.get_link::<f64>(rec, dol) {
-                db.bodies[body].val = val;
-                db.common[rec].udf = u8::from(val.is_nan());
+                db.records[body].val = val;
+                db.records[rec].udf = u8::from(val.is_nan());
             }
         }
         db.stamp_now(rec);
-        let sell = db.bodies[body].sell.brief();
+        let sell = db.records[body].sell.brief();
         if let Ok(Some(seln)) = db.get_link::<u16>(rec, sell) {
-            db.bodies[body].seln = seln;
+            db.records[body].seln = seln;
         }
-        let r = &mut db.bodies[body];
-        check_limits!(db.common[rec], r);
+        let (common, r) = db.records.both(rec, body);
+        check_limits!(*common, r);
         let ivoa = r.ivoa;
         match drive(db, rec, ivoa) {
             Drive::Normally => push(db, rec, body),
             Drive::Not => {}
             Drive::Ivov => {
-                let r = &mut db.bodies[body];
+                let r = &mut db.records[body];
                 r.val = r.ivov;
                 push(db, rec, body);
             }
         }
         let mut mask = db.reset_alarms(rec);
-        let r = &mut db.bodies[body];
+        let r = &mut db.records[body];
         mask |= deadband::check(&mut r.mlst, r.val, r.mdel, EventMask::VALUE);
         mask |= deadband::check(&mut r.alst, r.val, r.adel, EventMask::LOG);
         if !mask.is_empty() {
@@ -89,27 +89,27 @@ const LINKS: usize = 16;
 
 /// Writes VAL to the selected outputs.
 fn push(db: &mut Db, rec: RecId, body: Body<DFanout>) {
-    let r = &db.bodies[body];
+    let r = &db.records[body];
     let mut bits: u32 = match r.selm {
         0 => u32::from(u16::MAX),
         1 if usize::from(r.seln) > LINKS => {
-            db.common[rec].raise(Status::Soft, 3);
+            db.records[rec].raise(Status::Soft, 3);
             0
         }
         1 => 1u32.checked_shl(u32::from(r.seln)).unwrap_or(0) >> 1,
         2 => u32::from(r.seln),
         _ => {
-            db.common[rec].raise(Status::Soft, 3);
+            db.records[rec].raise(Status::Soft, 3);
             0
         }
     };
-    let value = Scalar::F64(db.bodies[body].val);
+    let value = Scalar::F64(db.records[body].val);
     while bits != 0 {
         let index = bits.trailing_zeros() as usize;
         bits &= bits - 1;
-        let link = db.bodies[body].out[index].brief();
+        let link = db.records[body].out[index].brief();
         if db.put_link(rec, link, value).is_err() {
-            db.common[rec].raise(Status::Link, 2);
+            db.records[rec].raise(Status::Link, 2);
         }
     }
 }

@@ -27,7 +27,7 @@ impl RecordType for Event {
     fn init(db: &mut Db, rec: RecId, body: Body<Self>) {
         init_sim(db, rec, body);
         let device = db.device(rec);
-        let r = &mut db.bodies[body];
+        let r = &mut db.records[body];
         if let Some(sval) = r.sim.siol.short_text() {
             r.sval = sval;
         }
@@ -35,7 +35,7 @@ impl RecordType for Event {
             && let Some(val) = r.inp.short_text()
         {
             r.val = val;
-            db.common[rec].udf = 0;
+            db.records[rec].udf = 0;
         }
     }
 
@@ -44,36 +44,36 @@ impl RecordType for Event {
         let mut failed = false;
         match mode(db, rec, body, resumed, false) {
             Mode::Real => {
-                let link = db.bodies[body].inp.brief();
+                let link = db.records[body].inp.brief();
                 if db.device(rec) == Device::Soft {
                     let read = db.get_link_text(rec, link);
                     failed = read.is_err();
                     if let Ok(Some(name)) = read {
-                        db.bodies[body].val = name;
-                        db.common[rec].udf = 0;
+                        db.records[body].val = name;
+                        db.records[rec].udf = 0;
                         take_stamp(db, rec, link);
                     }
                 }
             }
             Mode::Simulated(_) => {
-                let link = db.bodies[body].sim.siol.brief();
+                let link = db.records[body].sim.siol.brief();
                 let read = db.get_link_text(rec, link);
                 failed = read.is_err();
                 if let Ok(name) = read {
-                    let r = &mut db.bodies[body];
+                    let r = &mut db.records[body];
                     if let Some(name) = name {
                         r.sval = name;
                     }
                     r.val = r.sval;
-                    db.common[rec].udf = 0;
+                    db.records[rec].udf = 0;
                 }
             }
             Mode::Delayed => return Outcome::Pending,
             Mode::Bad => failed = true,
         }
-        let name = db.bodies[body].val;
+        let name = db.records[body].val;
         db.post_event_bytes(name.bytes());
-        let (simm, siol) = (db.bodies[body].sim.simm, db.bodies[body].sim.siol.brief());
+        let (simm, siol) = (db.records[body].sim.simm, db.records[body].sim.siol.brief());
         db.stamp_simulated(rec, simm, Some(siol));
         let mask = db.reset_alarms(rec);
         db.post_value(rec, mask | EventMask::VALUE);

@@ -22,7 +22,7 @@ record! {
 impl RecordType for Fanout {
     /// At start: a constant selection.
     fn init(db: &mut Db, _: RecId, body: Body<Self>) {
-        let r = &mut db.bodies[body];
+        let r = &mut db.records[body];
         if let Some(seln) = r.sell.number() {
             r.seln = seln;
         }
@@ -30,35 +30,35 @@ impl RecordType for Fanout {
 
     /// Processes what the selected links lead to.
     fn process(db: &mut Db, rec: RecId, body: Body<Self>, _: bool) -> Outcome {
-        let r = &db.bodies[body];
+        let r = &db.records[body];
         let (sell, before) = (r.sell.brief(), r.seln);
         // A failed read has raised its alarm, and the old selection holds.
         if let Ok(Some(seln)) = db.get_link::<u16>(rec, sell) {
-            db.bodies[body].seln = seln;
+            db.records[body].seln = seln;
         }
-        let r = &db.bodies[body];
+        let r = &db.records[body];
         match selected(r.selm, r.seln, r.offs, r.shft) {
             Some(mut bits) => {
                 while bits != 0 {
                     let index = bits.trailing_zeros() as usize;
                     bits &= bits - 1;
-                    let link = db.bodies[body].lnk[index].brief();
+                    let link = db.records[body].lnk[index].brief();
                     if link.kind != LinkKind::Constant {
                         db.forward(rec, link);
                     }
                 }
             }
             None => {
-                db.common[rec].raise(Status::Soft, 3);
+                db.records[rec].raise(Status::Soft, 3);
             }
         }
-        db.common[rec].udf = 0;
+        db.records[rec].udf = 0;
         db.stamp_now(rec);
         let mask = db.reset_alarms(rec);
         if !mask.is_empty() {
             db.post_value(rec, mask);
         }
-        if db.bodies[body].seln != before {
+        if db.records[body].seln != before {
             db.post_named(rec, "SELN", mask | EventMask::VALUE | EventMask::LOG);
         }
         Outcome::Done

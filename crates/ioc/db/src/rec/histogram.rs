@@ -41,14 +41,14 @@ impl RecordType for Histogram {
 
     /// At start: memory, width, constants.
     fn init(db: &mut Db, rec: RecId, body: Body<Self>) {
-        let r = &mut db.bodies[body];
+        let r = &mut db.records[body];
         r.nelm = r.nelm.max(1);
         r.val = Array::U32(vec![0; usize::from(r.nelm)]);
         r.wdth = (r.ulim - r.llim) / f64::from(r.nelm);
         start_watchdog(db, rec, body);
         init_sim(db, rec, body);
         let device = db.device(rec);
-        let r = &mut db.bodies[body];
+        let r = &mut db.records[body];
         if let Some(sval) = r.sim.siol.number() {
             r.sval = sval;
         }
@@ -56,7 +56,7 @@ impl RecordType for Histogram {
             && let Some(sgnl) = r.svl.number()
         {
             r.sgnl = sgnl;
-            db.common[rec].udf = 0;
+            db.records[rec].udf = 0;
         }
     }
 
@@ -66,19 +66,19 @@ impl RecordType for Histogram {
             return no_device(db, rec);
         }
         let link = match mode(db, rec, body, resumed, false) {
-            Mode::Real => Some((db.bodies[body].svl.brief(), false)),
-            Mode::Simulated(_) => Some((db.bodies[body].sim.siol.brief(), true)),
+            Mode::Real => Some((db.records[body].svl.brief(), false)),
+            Mode::Simulated(_) => Some((db.records[body].sim.siol.brief(), true)),
             Mode::Delayed => return Outcome::Pending,
             Mode::Bad => None,
         };
         let read = link.map(|(link, simulated)| (db.get_link::<f64>(rec, link), simulated));
         let done = match read {
             Some((Ok(value), simulated)) => {
-                let r = &mut db.bodies[body];
+                let r = &mut db.records[body];
                 if simulated {
                     r.sval = value.unwrap_or(r.sval);
                     r.sgnl = r.sval;
-                    db.common[rec].udf = 0;
+                    db.records[rec].udf = 0;
                 } else if let Some(value) = value {
                     r.sgnl = value;
                 }
@@ -88,13 +88,13 @@ impl RecordType for Histogram {
             Some((Err(_), simulated)) => !simulated,
             None => false,
         };
-        let (simm, siol) = (db.bodies[body].sim.simm, db.bodies[body].sim.siol.brief());
+        let (simm, siol) = (db.records[body].sim.simm, db.records[body].sim.siol.brief());
         db.stamp_simulated(rec, simm, Some(siol));
         if done {
             add_count(db, rec, body);
         }
         let mut mask = db.reset_alarms(rec);
-        let r = &mut db.bodies[body];
+        let r = &mut db.records[body];
         if r.mcnt > r.mdel {
             mask |= EventMask::VALUE | EventMask::LOG;
             r.mcnt = 0;
@@ -112,18 +112,18 @@ impl RecordType for Histogram {
         }
         match field {
             Self::CMD => {
-                match db.bodies[body].cmd {
+                match db.records[body].cmd {
                     0 | 1 => clear(db, rec, body),
-                    2 => db.bodies[body].csta = 1,
-                    3 => db.bodies[body].csta = 0,
+                    2 => db.records[body].csta = 1,
+                    3 => db.records[body].csta = 0,
                     _ => return Ok(()),
                 }
-                db.bodies[body].cmd = 0;
+                db.records[body].cmd = 0;
             }
             Self::SGNL => add_count(db, rec, body),
             Self::SDEL => start_watchdog(db, rec, body),
             _ => {
-                let r = &mut db.bodies[body];
+                let r = &mut db.records[body];
                 r.wdth = (r.ulim - r.llim) / f64::from(r.nelm);
                 clear(db, rec, body);
             }
@@ -133,10 +133,10 @@ impl RecordType for Histogram {
 
     /// SDEL has passed: counts that nobody was told of are posted.
     fn own_callback(db: &mut Db, rec: RecId, body: Body<Self>) {
-        if db.bodies[body].mcnt > 0 {
+        if db.records[body].mcnt > 0 {
             db.stamp_now(rec);
             db.post_value(rec, EventMask::VALUE | EventMask::LOG);
-            db.bodies[body].mcnt = 0;
+            db.records[body].mcnt = 0;
         }
         start_watchdog(db, rec, body);
     }
@@ -146,7 +146,7 @@ impl RecordType for Histogram {
     }
 
     fn store_array(db: &mut Db, _: RecId, body: Body<Self>, _: u16, values: Array) -> Result<(), PutError> {
-        if let (Array::U32(bins), Array::U32(values)) = (&mut db.bodies[body].val, values) {
+        if let (Array::U32(bins), Array::U32(values)) = (&mut db.records[body].val, values) {
             let count = bins.len().min(values.len());
             bins[..count].copy_from_slice(&values[..count]);
         }
@@ -158,7 +158,7 @@ impl RecordType for Histogram {
 const WATCHDOG: u8 = 0;
 
 fn start_watchdog(db: &mut Db, rec: RecId, body: Body<Histogram>) {
-    let sdel = db.bodies[body].sdel;
+    let sdel = db.records[body].sdel;
     if sdel > 0.0 {
         db.cancel_delay(rec, Callback::Own(WATCHDOG));
         db.call_back_after(rec, Callback::Own(WATCHDOG), sdel);
@@ -167,8 +167,7 @@ fn start_watchdog(db: &mut Db, rec: RecId, body: Body<Histogram>) {
 
 /// One more in the bin of SGNL.
 fn add_count(db: &mut Db, rec: RecId, body: Body<Histogram>) {
-    let common = &mut db.common[rec];
-    let r = &mut db.bodies[body];
+    let (common, r) = db.records.both(rec, body);
     if r.csta == 0 {
         return;
     }
@@ -191,8 +190,8 @@ fn add_count(db: &mut Db, rec: RecId, body: Body<Histogram>) {
 }
 
 fn clear(db: &mut Db, rec: RecId, body: Body<Histogram>) {
-    let r = &mut db.bodies[body];
+    let r = &mut db.records[body];
     r.val = Array::U32(vec![0; usize::from(r.nelm)]);
     r.mcnt = r.mdel.wrapping_add(1);
-    db.common[rec].udf = 0;
+    db.records[rec].udf = 0;
 }

@@ -69,7 +69,7 @@ whole_output!(
 
     /// A new OUT: with OOCH the next processing writes in any case.
     fn link_put(db: &mut Db, _: RecId, body: Body<Self>, field: u16) {
-        let r = &mut db.bodies[body];
+        let r = &mut db.records[body];
         if field == Self::OUT && r.ooch != 0 {
             r.first = true;
         }

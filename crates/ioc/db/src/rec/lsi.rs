@@ -38,12 +38,12 @@ impl RecordType for Lsi {
     /// At start: memory, constants.
     fn init(db: &mut Db, rec: RecId, body: Body<Self>) {
         let device = db.device(rec);
-        let r = &mut db.bodies[body];
+        let r = &mut db.records[body];
         r.sizv = r.sizv.clamp(16, 0x7fff);
         r.val = Array::U8(Vec::with_capacity(usize::from(r.sizv)));
         r.oval = Array::U8(Vec::with_capacity(usize::from(r.sizv)));
         init_sim(db, rec, body);
-        let r = &mut db.bodies[body];
+        let r = &mut db.records[body];
         if device == Device::Soft
             && let Some(text) = r.inp.long_text()
         {
@@ -51,17 +51,17 @@ impl RecordType for Lsi {
             r.len = r.val.len() as u32;
             r.oval.clone_from(&r.val);
             r.olen = r.len;
-            db.common[rec].udf = 0;
+            db.records[rec].udf = 0;
         }
     }
 
     /// Reads, tells.
     fn process(db: &mut Db, rec: RecId, body: Body<Self>, resumed: bool) -> Outcome {
         let device = db.device(rec);
-        let size = db.bodies[body].sizv;
+        let size = db.records[body].sizv;
         let read = match mode(db, rec, body, resumed, false) {
             Mode::Real if device == Device::Soft => {
-                let link = db.bodies[body].inp.brief();
+                let link = db.records[body].inp.brief();
                 let read = get_link_long(db, rec, link, size);
                 if read.is_ok() {
                     take_stamp(db, rec, link);
@@ -76,10 +76,10 @@ impl RecordType for Lsi {
             },
             Mode::Real => return no_device(db, rec),
             Mode::Simulated(_) => {
-                let link = db.bodies[body].sim.siol.brief();
+                let link = db.records[body].sim.siol.brief();
                 let read = get_link_long(db, rec, link, size);
                 if read.is_ok() {
-                    db.common[rec].udf = 0;
+                    db.records[rec].udf = 0;
                 }
                 read
             }
@@ -88,12 +88,12 @@ impl RecordType for Lsi {
         };
         let failed = read.is_err();
         if let Ok(Some(val)) = read {
-            let r = &mut db.bodies[body];
+            let r = &mut db.records[body];
             r.len = val.len() as u32;
             let spare = super::arrays::set(&mut r.val, val, 0);
             db.recycle_array(spare);
         }
-        let (simm, siol) = (db.bodies[body].sim.simm, db.bodies[body].sim.siol.brief());
+        let (simm, siol) = (db.records[body].sim.simm, db.records[body].sim.siol.brief());
         db.stamp_simulated(rec, simm, Some(siol));
         monitor(db, rec, body);
         if failed { Outcome::Failed } else { Outcome::Done }
@@ -161,7 +161,7 @@ macro_rules! long_text_monitor {
     ($T:ident) => {
         fn monitor(db: &mut Db, rec: RecId, body: Body<$T>) {
             let mut mask = db.reset_alarms(rec);
-            let r = &mut db.bodies[body];
+            let r = &mut db.records[body];
             if r.len != r.olen || r.val != r.oval {
                 mask |= EventMask::VALUE | EventMask::LOG;
                 crate::model::values::copy_into(&r.val, 0, 1, r.val.len(), usize::MAX, &mut r.oval);
@@ -186,10 +186,10 @@ macro_rules! long_text_monitor {
 pub(crate) use long_text_monitor;
 
 fn environment(db: &mut Db, rec: RecId, body: Body<Lsi>) -> Array {
-    let r = &db.bodies[body];
+    let r = &db.records[body];
     let name = r.inp.text().trim_start_matches('@').trim();
     let value = db.environment.get(name).map(|value| with_nul(value.as_bytes(), r.sizv));
-    let common = &mut db.common[rec];
+    let common = &mut db.records[rec];
     match value {
         Some(value) => {
             common.udf = 0;

@@ -43,12 +43,12 @@ impl RecordType for Lso {
     /// At start: memory, a constant DOL.
     fn init(db: &mut Db, rec: RecId, body: Body<Self>) {
         let device = db.device(rec);
-        let r = &mut db.bodies[body];
+        let r = &mut db.records[body];
         r.sizv = r.sizv.clamp(16, 0x7fff);
         r.val = Array::U8(Vec::with_capacity(usize::from(r.sizv)));
         r.oval = Array::U8(Vec::with_capacity(usize::from(r.sizv)));
         init_sim(db, rec, body);
-        let r = &mut db.bodies[body];
+        let r = &mut db.records[body];
         if device != Device::Missing
             && let Some(text) = r.dol.long_text()
         {
@@ -56,7 +56,7 @@ impl RecordType for Lso {
             r.len = r.val.len() as u32;
             r.oval.clone_from(&r.val);
             r.olen = r.len;
-            db.common[rec].udf = 0;
+            db.records[rec].udf = 0;
         }
     }
 
@@ -65,31 +65,31 @@ impl RecordType for Lso {
         if db.device(rec) == Device::Missing {
             return no_device(db, rec);
         }
-        if !resumed && db.bodies[body].omsl == 1 {
-            let (dol, size) = (db.bodies[body].dol.brief(), db.bodies[body].sizv);
+        if !resumed && db.records[body].omsl == 1 {
+            let (dol, size) = (db.records[body].dol.brief(), db.records[body].sizv);
             if let Ok(found) = get_link_long(db, rec, dol, size) {
                 if let Some(val) = found {
-                    let r = &mut db.bodies[body];
+                    let r = &mut db.records[body];
                     r.len = val.len() as u32;
                     let spare = super::arrays::set(&mut r.val, val, 0);
                     db.recycle_array(spare);
                 }
-                db.common[rec].udf = 0;
+                db.records[rec].udf = 0;
             }
         }
-        if db.common[rec].udf != 0 {
-            db.common[rec].raise(Status::Udf, 3);
+        if db.records[rec].udf != 0 {
+            db.records[rec].raise(Status::Udf, 3);
         }
-        let ivoa = db.bodies[body].ivoa;
+        let ivoa = db.records[body].ivoa;
         let ivov = |db: &mut Db| {
-            let r = &mut db.bodies[body];
+            let r = &mut db.records[body];
             r.val = with_nul(r.ivov.bytes(), r.sizv);
             r.len = r.val.len() as u32;
         };
         if drive_output(db, rec, resumed, ivoa, ivov, |db| write(db, rec, body, resumed)) {
             return Outcome::Pending;
         }
-        let failed = db.failed;
+        let failed = db.pass.failed;
         stamp_output(db, rec, body);
         monitor(db, rec, body);
         if failed { Outcome::Failed } else { Outcome::Done }
@@ -122,14 +122,14 @@ fn write(db: &mut Db, rec: RecId, body: Body<Lso>, resumed: bool) -> bool {
         Mode::Delayed => return true,
         Mode::Bad => return false,
     };
-    let r = &db.bodies[body];
+    let r = &db.records[body];
     if !simulated && db.device(rec) == Device::Stdio {
         let bytes = match &r.val {
             Array::U8(bytes) => text(bytes),
             _ => b"",
         };
         let (stream, text) = (super::stringout::stream(r.out.text()), String::from_utf8_lossy(bytes).into_owned());
-        db.output.push((stream, text));
+        db.outbox.output.push((stream, text));
         return false;
     }
     if !simulated && db.device(rec) == Device::External {
@@ -141,8 +141,8 @@ fn write(db: &mut Db, rec: RecId, body: Body<Lso>, resumed: bool) -> bool {
         return false;
     }
     let mut value = db.lend_array(FieldType::U8);
-    crate::model::values::convert_into(&db.bodies[body].val, usize::MAX, 0, &mut value);
-    db.failed = db.put_link_long(rec, link, &value).is_err();
+    crate::model::values::convert_into(&db.records[body].val, usize::MAX, 0, &mut value);
+    db.pass.failed = db.put_link_long(rec, link, &value).is_err();
     db.recycle_array(value);
     db.out_is_pending(rec, link, !simulated)
 }

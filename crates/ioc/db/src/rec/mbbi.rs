@@ -53,7 +53,7 @@ impl RecordType for Mbbi {
             return;
         }
         init_sim(db, rec, body);
-        let r = &mut db.bodies[body];
+        let (common, r) = db.records.both(rec, body);
         if let Some(sval) = r.sim.siol.number::<u16>() {
             r.sval = u32::from(sval);
         }
@@ -66,7 +66,7 @@ impl RecordType for Mbbi {
             && let Some(val) = r.inp.number()
         {
             r.val = val;
-            db.common[rec].udf = 0;
+            common.udf = 0;
         }
         r.sdef = any_state(&r.values, &r.names);
         r.mlst = r.val;
@@ -76,7 +76,7 @@ impl RecordType for Mbbi {
 
     /// Reads, converts, checks, tells.
     fn process(db: &mut Db, rec: RecId, body: Body<Self>, resumed: bool) -> Outcome {
-        let before = db.common[rec].time;
+        let before = db.records[rec].time;
         let read = |db: &mut Db| read(db, rec, body, resumed);
         let simulated = |db: &mut Db, simm| simulated(db, rec, body, simm);
         let read = match read_input(db, rec, body, resumed, true, read, simulated) {
@@ -84,9 +84,9 @@ impl RecordType for Mbbi {
             Err(outcome) => return outcome,
         };
         if read == Read::Raw {
-            let r = &mut db.bodies[body];
+            let r = &mut db.records[body];
             r.val = r.state_of(r.rval);
-            db.common[rec].udf = 0;
+            db.records[rec].udf = 0;
         }
         check_alarms(db, rec, body, before);
         monitor(db, rec, body);
@@ -96,7 +96,7 @@ impl RecordType for Mbbi {
     /// After a state's value or name was written.
     fn special(db: &mut Db, rec: RecId, body: Body<Self>, field: u16, after: bool) -> Result<(), PutError> {
         if after {
-            let r = &mut db.bodies[body];
+            let r = &mut db.records[body];
             r.sdef = any_state(&r.values, &r.names);
             let (state, val) = (field.wrapping_sub(Self::ZRST), r.val);
             state_written(db, rec, state, val);
@@ -123,7 +123,7 @@ impl Mbbi {
 /// What a device said: whole numbers are raw, texts name a state, others are the state's number.
 fn device_value(db: &mut Db, rec: RecId, body: Body<Mbbi>, fed: &Fed) -> Read {
     let state = device_state(db, rec, fed);
-    let r = &mut db.bodies[body];
+    let r = &mut db.records[body];
     match (fed.raw(), state) {
         // Where states have names but no values, the number is the state.
         (Some(raw), _) if r.sdef != 0 && r.values.iter().all(|value| *value == 0) => {
@@ -145,14 +145,14 @@ fn device_value(db: &mut Db, rec: RecId, body: Body<Mbbi>, fed: &Fed) -> Read {
 }
 
 fn read(db: &mut Db, rec: RecId, body: Body<Mbbi>, resumed: bool) -> Read {
-    let link = db.bodies[body].inp.brief();
+    let link = db.records[body].inp.brief();
     match db.device(rec) {
         Device::Soft | Device::SoftAsync => {
             read_soft(db, rec, link, resumed, |bodies, value: u16| bodies[body].val = value)
         }
         Device::SoftRaw => match db.get_link::<i32>(rec, link) {
             Ok(value) => {
-                let r = &mut db.bodies[body];
+                let r = &mut db.records[body];
                 if let Some(value) = value {
                     r.rval = value as u32;
                 }
@@ -168,20 +168,20 @@ fn read(db: &mut Db, rec: RecId, body: Body<Mbbi>, resumed: bool) -> Read {
             Got::Constant | Got::Failed => Read::Failed,
         },
         _ => {
-            db.common[rec].broken = true;
+            db.records[rec].broken = true;
             Read::Failed
         }
     }
 }
 
 fn simulated(db: &mut Db, rec: RecId, body: Body<Mbbi>, simm: u16) -> Read {
-    let link = db.bodies[body].sim.siol.brief();
+    let link = db.records[body].sim.siol.brief();
     let Ok(value) = db.get_link::<u32>(rec, link) else { return Read::Failed };
-    let r = &mut db.bodies[body];
+    let (common, r) = db.records.both(rec, body);
     if let Some(value) = value {
         r.sval = value;
     }
-    db.common[rec].udf = 0;
+    common.udf = 0;
     if simm == 1 {
         r.val = r.sval as u16;
         return Read::Value;
@@ -191,8 +191,7 @@ fn simulated(db: &mut Db, rec: RecId, body: Body<Mbbi>, simm: u16) -> Read {
 }
 
 fn check_alarms(db: &mut Db, rec: RecId, body: Body<Mbbi>, before: base::Stamp) {
-    let common = &mut db.common[rec];
-    let r = &mut db.bodies[body];
+    let (common, r) = db.records.both(rec, body);
     if common.udf != 0 {
         let udfs = common.udfs;
         common.raise(Status::Udf, udfs);
@@ -214,7 +213,7 @@ fn check_alarms(db: &mut Db, rec: RecId, body: Body<Mbbi>, before: base::Stamp) 
 
 fn monitor(db: &mut Db, rec: RecId, body: Body<Mbbi>) {
     let alarm = db.reset_alarms(rec);
-    let r = &mut db.bodies[body];
+    let r = &mut db.records[body];
     let moved = [changed(&mut r.mlst, r.val), changed(&mut r.oraw, r.rval), false];
     post_raw(db, rec, alarm, moved);
 }

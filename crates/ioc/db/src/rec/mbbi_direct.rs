@@ -38,7 +38,7 @@ impl RecordType for MbbiDirect {
             return;
         }
         init_sim(db, rec, body);
-        let r = &mut db.bodies[body];
+        let (common, r) = db.records.both(rec, body);
         if let Some(sval) = r.sim.siol.number::<u32>() {
             r.sval = sval as i32;
         }
@@ -51,7 +51,7 @@ impl RecordType for MbbiDirect {
             && let Some(val) = r.inp.number::<u32>()
         {
             r.val = val as i32;
-            db.common[rec].udf = 0;
+            common.udf = 0;
         }
         refresh(&mut r.b, r.val);
         r.mlst = r.val;
@@ -66,9 +66,8 @@ impl RecordType for MbbiDirect {
             Ok(read) => read,
             Err(outcome) => return outcome,
         };
-        let common = &mut db.common[rec];
+        let (common, r) = db.records.both(rec, body);
         if read == Read::Raw {
-            let r = &mut db.bodies[body];
             r.val = r.rval.checked_shr(u32::from(r.shft)).unwrap_or(0) as i32;
             common.udf = 0;
         }
@@ -109,14 +108,14 @@ pub(crate) fn post_bits(db: &mut Db, rec: RecId, bits: u32, mask: EventMask) {
 }
 
 fn read(db: &mut Db, rec: RecId, body: Body<MbbiDirect>, resumed: bool) -> Read {
-    let link = db.bodies[body].inp.brief();
+    let link = db.records[body].inp.brief();
     match db.device(rec) {
         Device::Soft | Device::SoftAsync => {
             read_soft(db, rec, link, resumed, |bodies, value: u32| bodies[body].val = value as i32)
         }
         Device::SoftRaw => {
             if let Ok(value) = db.get_link::<u32>(rec, link) {
-                let r = &mut db.bodies[body];
+                let r = &mut db.records[body];
                 if let Some(value) = value {
                     r.rval = value;
                 }
@@ -129,7 +128,7 @@ fn read(db: &mut Db, rec: RecId, body: Body<MbbiDirect>, resumed: bool) -> Read 
             Got::Pending => Read::Pending,
             Got::Value(fed) => {
                 let Some(raw) = fed.scalar().and_then(crate::text::conv::number::<u32>) else { return Read::Failed };
-                let r = &mut db.bodies[body];
+                let r = &mut db.records[body];
                 // Without NOBT there is no mask, and all bits count.
                 r.rval = if r.mask == 0 { raw } else { raw & r.mask };
                 Read::Raw
@@ -137,20 +136,20 @@ fn read(db: &mut Db, rec: RecId, body: Body<MbbiDirect>, resumed: bool) -> Read 
             Got::Constant | Got::Failed => Read::Failed,
         },
         _ => {
-            db.common[rec].broken = true;
+            db.records[rec].broken = true;
             Read::Failed
         }
     }
 }
 
 fn simulated(db: &mut Db, rec: RecId, body: Body<MbbiDirect>, simm: u16) -> Read {
-    let link = db.bodies[body].sim.siol.brief();
+    let link = db.records[body].sim.siol.brief();
     let Ok(value) = db.get_link::<u32>(rec, link) else { return Read::Failed };
-    let r = &mut db.bodies[body];
+    let (common, r) = db.records.both(rec, body);
     if let Some(value) = value {
         r.sval = value as i32;
     }
-    db.common[rec].udf = 0;
+    common.udf = 0;
     if simm == 1 {
         r.val = r.sval;
         return Read::Value;
@@ -162,7 +161,7 @@ fn simulated(db: &mut Db, rec: RecId, body: Body<MbbiDirect>, simm: u16) -> Read
 fn monitor(db: &mut Db, rec: RecId, body: Body<MbbiDirect>) {
     let mask = db.reset_alarms(rec);
     let all = mask | EventMask::VALUE | EventMask::LOG;
-    let r = &mut db.bodies[body];
+    let r = &mut db.records[body];
     let moved = r.mlst != r.val;
     r.mlst = r.val;
     let bits = refresh(&mut r.b, r.val);

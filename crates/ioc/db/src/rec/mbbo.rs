@@ -54,21 +54,21 @@ impl RecordType for Mbbo {
 
     /// At start: a constant DOL, the mask, the raw value, last values.
     fn init(db: &mut Db, rec: RecId, body: Body<Self>) {
-        let r = &mut db.bodies[body];
+        let r = &mut db.records[body];
         r.sdef = any_state(&r.values, &r.names);
         let device = db.device(rec);
         if device == Device::Missing {
             return;
         }
         init_sim(db, rec, body);
-        let r = &mut db.bodies[body];
+        let (common, r) = db.records.both(rec, body);
         if let Some(val) = r.dol.number() {
             r.val = val;
-            db.common[rec].udf = 0;
+            common.udf = 0;
         }
         r.mask = device_mask(device, mask_of(r.mask, r.nobt), r.nobt == 0, r.shft);
         convert(db, rec, body);
-        let r = &mut db.bodies[body];
+        let r = &mut db.records[body];
         r.mlst = r.val;
         r.lalm = r.val;
         r.oraw = r.rval;
@@ -81,14 +81,14 @@ impl RecordType for Mbbo {
             return no_device(db, rec);
         }
         if !resumed && fetch(db, rec, body) {
-            db.common[rec].udf = 0;
+            db.records[rec].udf = 0;
             convert(db, rec, body);
             stamp_output(db, rec, body);
         }
         check_alarms(db, rec, body);
-        let ivoa = db.bodies[body].ivoa;
+        let ivoa = db.records[body].ivoa;
         let ivov = |db: &mut Db| {
-            let r = &mut db.bodies[body];
+            let r = &mut db.records[body];
             r.val = r.ivov;
             convert(db, rec, body);
         };
@@ -98,7 +98,7 @@ impl RecordType for Mbbo {
         if resumed {
             stamp_output(db, rec, body);
         }
-        let failed = db.failed;
+        let failed = db.pass.failed;
         monitor(db, rec, body);
         if failed { Outcome::Failed } else { Outcome::Done }
     }
@@ -106,7 +106,7 @@ impl RecordType for Mbbo {
     /// After a state's value or name was written.
     fn special(db: &mut Db, rec: RecId, body: Body<Self>, field: u16, after: bool) -> Result<(), PutError> {
         if after {
-            let r = &mut db.bodies[body];
+            let r = &mut db.records[body];
             r.sdef = any_state(&r.values, &r.names);
             let (state, val) = (field.wrapping_sub(Self::ZRST), r.val);
             state_written(db, rec, state, val);
@@ -116,10 +116,10 @@ impl RecordType for Mbbo {
 
     /// VAL is what the device has.
     fn begin(db: &mut Db, rec: RecId, body: Body<Self>) {
-        if usize::from(db.bodies[body].val) < STATES {
+        if usize::from(db.records[body].val) < STATES {
             convert(db, rec, body);
         }
-        let r = &mut db.bodies[body];
+        let r = &mut db.records[body];
         r.mlst = r.val;
         r.lalm = r.val;
         r.oraw = r.rval;
@@ -128,7 +128,7 @@ impl RecordType for Mbbo {
     /// The state that a raw value of the device is; 65535 where it is none.
     fn from_device(db: &mut Db, _: RecId, body: Body<Self>, fed: &Fed) -> Option<Scalar> {
         let raw = fed.raw()? as u32;
-        let r = &db.bodies[body];
+        let r = &db.records[body];
         let raw = if r.mask == 0 { raw } else { raw & r.mask };
         let raw = raw.checked_shr(u32::from(r.shft)).unwrap_or(0);
         let state = if r.has_values() { None } else { Some(raw as u16) };
@@ -166,10 +166,10 @@ impl Mbbo {
 
 /// The raw value of VAL.
 fn convert(db: &mut Db, rec: RecId, body: Body<Mbbo>) {
-    let r = &mut db.bodies[body];
+    let r = &mut db.records[body];
     if r.sdef != 0 {
         let Some(raw) = r.values.get(usize::from(r.val)) else {
-            db.common[rec].raise(Status::Soft, 3);
+            db.records[rec].raise(Status::Soft, 3);
             return;
         };
         r.rval = *raw;
@@ -183,17 +183,17 @@ fn convert(db: &mut Db, rec: RecId, body: Body<Mbbo>) {
 
 /// The wanted value; whether there is one.
 fn fetch(db: &mut Db, rec: RecId, body: Body<Mbbo>) -> bool {
-    let r = &db.bodies[body];
+    let r = &db.records[body];
     if r.omsl == 1 && !r.dol.is_constant() {
         let dol = r.dol.brief();
         let Ok(Some(val)) = db.get_link::<u16>(rec, dol) else {
-            db.common[rec].raise(Status::Link, 3);
+            db.records[rec].raise(Status::Link, 3);
             return false;
         };
-        db.bodies[body].val = val;
-    } else if db.common[rec].udf != 0 {
-        let udfs = db.common[rec].udfs;
-        db.common[rec].raise(Status::Udf, udfs);
+        db.records[body].val = val;
+    } else if db.records[rec].udf != 0 {
+        let udfs = db.records[rec].udfs;
+        db.records[rec].raise(Status::Udf, udfs);
         return false;
     }
     true
@@ -207,7 +207,7 @@ fn write(db: &mut Db, rec: RecId, body: Body<Mbbo>, resumed: bool) -> bool {
         Mode::Bad => return false,
     };
     let device = db.device(rec);
-    let r = &db.bodies[body];
+    let r = &db.records[body];
     let link = if simm == 0 { r.out.brief() } else { r.sim.siol.brief() };
     let value = match simm {
         0 if device == Device::SoftRaw => Scalar::U32(r.rval & r.mask),
@@ -215,7 +215,7 @@ fn write(db: &mut Db, rec: RecId, body: Body<Mbbo>, resumed: bool) -> bool {
         _ => Scalar::U32(r.rval),
     };
     if simm == 0 && db.device(rec) == Device::External {
-        let r = &db.bodies[body];
+        let r = &db.records[body];
         let name = r.names.get(usize::from(r.val)).map(|name| Str40::new(name.bytes()));
         let output = Output { value: Value::Scalar(value), raw: i64::from(r.device_value()), name, converted: false };
         return db.device_write(rec, resumed, output);
@@ -224,8 +224,7 @@ fn write(db: &mut Db, rec: RecId, body: Body<Mbbo>, resumed: bool) -> bool {
 }
 
 fn check_alarms(db: &mut Db, rec: RecId, body: Body<Mbbo>) {
-    let common = &mut db.common[rec];
-    let r = &mut db.bodies[body];
+    let (common, r) = db.records.both(rec, body);
     common.raise(Status::State, r.severities.get(usize::from(r.val)).copied().unwrap_or(r.unsv));
     if r.val == r.lalm || common.raise(Status::Cos, r.cosv) {
         return;
@@ -235,7 +234,7 @@ fn check_alarms(db: &mut Db, rec: RecId, body: Body<Mbbo>) {
 
 fn monitor(db: &mut Db, rec: RecId, body: Body<Mbbo>) {
     let alarm = db.reset_alarms(rec);
-    let r = &mut db.bodies[body];
+    let r = &mut db.records[body];
     let moved = [changed(&mut r.mlst, r.val), changed(&mut r.oraw, r.rval), changed(&mut r.orbv, r.rbv)];
     post_raw(db, rec, alarm, moved);
 }

@@ -49,8 +49,7 @@ impl RecordType for MbboDirect {
             return;
         }
         init_sim(db, rec, body);
-        let r = &mut db.bodies[body];
-        let common = &mut db.common[rec];
+        let (common, r) = db.records.both(rec, body);
         if let Some(val) = r.dol.number::<u32>() {
             r.val = val as i32;
             common.udf = 0;
@@ -76,15 +75,15 @@ impl RecordType for MbboDirect {
             return no_device(db, rec);
         }
         if !resumed && fetch(db, rec, body) {
-            db.common[rec].udf = 0;
-            let r = &mut db.bodies[body];
+            db.records[rec].udf = 0;
+            let r = &mut db.records[body];
             refresh(&mut r.b, r.val);
             r.convert();
             stamp_output(db, rec, body);
         }
-        let ivoa = db.bodies[body].ivoa;
+        let ivoa = db.records[body].ivoa;
         let ivov = |db: &mut Db| {
-            let r = &mut db.bodies[body];
+            let r = &mut db.records[body];
             r.val = r.ivov;
             r.convert();
         };
@@ -94,9 +93,9 @@ impl RecordType for MbboDirect {
         if resumed {
             stamp_output(db, rec, body);
         }
-        let r = &mut db.bodies[body];
+        let r = &mut db.records[body];
         refresh(&mut r.b, r.val);
-        let failed = db.failed;
+        let failed = db.pass.failed;
         monitor(db, rec, body);
         if failed { Outcome::Failed } else { Outcome::Done }
     }
@@ -104,7 +103,7 @@ impl RecordType for MbboDirect {
     /// A bit is written: refused in closed loop, else VAL follows.
     fn special(db: &mut Db, rec: RecId, body: Body<Self>, field: u16, after: bool) -> Result<(), PutError> {
         let index = usize::from(field.wrapping_sub(Self::B0));
-        let r = &mut db.bodies[body];
+        let r = &mut db.records[body];
         let Some(bit) = r.b.get(index) else { return Ok(()) };
         if !after {
             return if r.omsl == 1 { Err(PutError::NoModify) } else { Ok(()) };
@@ -118,13 +117,13 @@ impl RecordType for MbboDirect {
             r.obit &= !mask;
         }
         r.convert();
-        db.common[rec].udf = 0;
+        db.records[rec].udf = 0;
         Ok(())
     }
 
     /// VAL is what the device has.
     fn begin(db: &mut Db, _: RecId, body: Body<Self>) {
-        let r = &mut db.bodies[body];
+        let r = &mut db.records[body];
         refresh(&mut r.b, r.val);
         r.convert();
         r.mlst = r.val;
@@ -134,7 +133,7 @@ impl RecordType for MbboDirect {
     /// The value that a raw value of the device is.
     fn from_device(db: &mut Db, _: RecId, body: Body<Self>, fed: &Fed) -> Option<Scalar> {
         let raw = fed.raw()? as u32;
-        let r = &db.bodies[body];
+        let r = &db.records[body];
         let raw = if r.mask == 0 { raw } else { raw & r.mask };
         Some(Scalar::I32(raw.checked_shr(u32::from(r.shft)).unwrap_or(0) as i32))
     }
@@ -153,17 +152,17 @@ impl MbboDirect {
 
 /// The wanted value; whether there is one.
 fn fetch(db: &mut Db, rec: RecId, body: Body<MbboDirect>) -> bool {
-    let r = &db.bodies[body];
+    let r = &db.records[body];
     if r.omsl == 1 && !r.dol.is_constant() {
         let dol = r.dol.brief();
         let Ok(Some(val)) = db.get_link::<u32>(rec, dol) else {
-            db.common[rec].raise(Status::Link, 3);
+            db.records[rec].raise(Status::Link, 3);
             return false;
         };
-        db.bodies[body].val = val as i32;
-    } else if db.common[rec].udf != 0 {
-        let udfs = db.common[rec].udfs;
-        db.common[rec].raise_with(Status::Udf, udfs, crate::rec::message::Message::UDFS);
+        db.records[body].val = val as i32;
+    } else if db.records[rec].udf != 0 {
+        let udfs = db.records[rec].udfs;
+        db.records[rec].raise_with(Status::Udf, udfs, crate::rec::message::Message::UDFS);
         return false;
     }
     true
@@ -177,7 +176,7 @@ fn write(db: &mut Db, rec: RecId, body: Body<MbboDirect>, resumed: bool) -> bool
         Mode::Bad => return false,
     };
     let device = db.device(rec);
-    let r = &db.bodies[body];
+    let r = &db.records[body];
     let link = if simm == 0 { r.out.brief() } else { r.sim.siol.brief() };
     let value = match simm {
         0 if device == Device::SoftRaw => Scalar::U32(r.rval & r.mask),
@@ -185,7 +184,7 @@ fn write(db: &mut Db, rec: RecId, body: Body<MbboDirect>, resumed: bool) -> bool
         _ => Scalar::U32(r.rval),
     };
     if simm == 0 && db.device(rec) == Device::External {
-        let r = &db.bodies[body];
+        let r = &db.records[body];
         let raw = if r.mask == 0 { r.rval } else { r.rval & r.mask };
         let output = Output { value: Value::Scalar(value), raw: i64::from(raw), name: None, converted: false };
         return db.device_write(rec, resumed, output);
@@ -196,7 +195,7 @@ fn write(db: &mut Db, rec: RecId, body: Body<MbboDirect>, resumed: bool) -> bool
 fn monitor(db: &mut Db, rec: RecId, body: Body<MbboDirect>) {
     let mut mask = db.reset_alarms(rec);
     let alarm = !mask.is_empty();
-    let r = &mut db.bodies[body];
+    let r = &mut db.records[body];
     if r.mlst != r.val {
         mask |= EventMask::VALUE | EventMask::LOG;
         r.mlst = r.val;

@@ -7,16 +7,16 @@ mod binary;
 mod breaks;
 pub(crate) mod common;
 pub(crate) mod message;
+mod records;
 mod sim;
 mod states;
 mod steps;
 mod table;
 mod whole;
 
+pub(crate) use records::Records;
 pub(crate) use sim::{Mode, Sim, init_sim, mode, stamp_output};
-pub(crate) use states::{
-    STATES, States, any_state, device_mask, mask_of, state_number, state_text, state_written, states,
-};
+pub(crate) use states::{STATES, States, any_state, device_mask, mask_of, state_written};
 pub(crate) use steps::{
     Drive, Read, changed, check_limits, check_limits_filtered, device_state, drive, drive_output, no_device, no_state,
     post_raw, read_input, read_soft, stamp_by_device, take_stamp,
@@ -306,47 +306,46 @@ pub(crate) fn builtin() -> Arc<Schema> {
 /// Processes a record, or goes on with it.
 #[inline]
 pub(crate) fn process(db: &mut Db, rec: RecId, resumed: bool) -> Outcome {
-    let common = &db.common[rec];
-    let body = common.body;
-    of_type!(common.kind(), T => T::process(db, rec, at(body), resumed))
+    let (kind, body) = db.records.type_and_body(rec);
+    of_type!(kind, T => T::process(db, rec, at(body), resumed))
 }
 
 /// At start, after all links are resolved.
 pub(crate) fn init(db: &mut Db, rec: RecId) {
-    let (kind, body) = db.type_and_body(rec);
+    let (kind, body) = db.records.type_and_body(rec);
     of_type!(kind, T => T::init(db, rec, at(body)));
 }
 
 /// After a link of the record was set.
 pub(crate) fn links_changed(db: &mut Db, rec: RecId) {
-    let (kind, body) = db.type_and_body(rec);
+    let (kind, body) = db.records.type_and_body(rec);
     of_type!(kind, T => T::links_changed(db, at(body)));
 }
 
 /// After a link of the record over a channel was connected or lost.
 pub(crate) fn connection_changed(db: &mut Db, rec: RecId) {
-    let (kind, body) = db.type_and_body(rec);
+    let (kind, body) = db.records.type_and_body(rec);
     of_type!(kind, T => T::connection_changed(db, rec, at(body)));
 }
 
 /// After a client wrote a link of the record.
 pub(crate) fn link_put(db: &mut Db, rec: RecId, field: u16) {
-    let (kind, body) = db.type_and_body(rec);
-    if let At::Body(slot) = db.def(rec, field).at {
+    let (kind, body) = db.records.type_and_body(rec);
+    if let At::Body(slot) = db.records.def(rec, field).at {
         of_type!(kind, T => T::link_put(db, rec, at(body), slot));
     }
 }
 
 /// A callback of the record type's own.
 pub(crate) fn own_callback(db: &mut Db, rec: RecId, _: u8) {
-    let (kind, body) = db.type_and_body(rec);
+    let (kind, body) = db.records.type_and_body(rec);
     of_type!(kind, T => T::own_callback(db, rec, at(body)));
 }
 
 /// Before (`after` false) and after a field with `special` was written.
 pub(crate) fn special(db: &mut Db, rec: RecId, field: u16, after: bool) -> Result<(), PutError> {
-    let (kind, body) = db.type_and_body(rec);
-    let At::Body(slot) = db.def(rec, field).at else { return Ok(()) };
+    let (kind, body) = db.records.type_and_body(rec);
+    let At::Body(slot) = db.records.def(rec, field).at else { return Ok(()) };
     of_type!(kind, T => {
         if <T as Layout>::NAMES[usize::from(slot)] == "SIMM" {
             sim::simm_written::<T>(db, rec, at(body), after);
@@ -358,79 +357,21 @@ pub(crate) fn special(db: &mut Db, rec: RecId, field: u16, after: bool) -> Resul
 
 /// The value that an output starts with where its device has this one.
 pub(crate) fn from_device(db: &mut Db, rec: RecId, fed: &Fed) -> Option<Scalar> {
-    let (kind, body) = db.type_and_body(rec);
+    let (kind, body) = db.records.type_and_body(rec);
     of_type!(kind, T => T::from_device(db, rec, at(body), fed))
-}
-
-/// The whole number that an output's device has goes into RVAL and RBV.
-pub(crate) fn read_back(db: &mut Db, rec: RecId, raw: i32) {
-    let (kind, body) = db.type_and_body(rec);
-    of_type!(kind, T => db.bodies[at::<T>(body)].read_back(raw));
 }
 
 /// VAL is what the device has, and the rest follows.
 pub(crate) fn begin(db: &mut Db, rec: RecId) {
-    let (kind, body) = db.type_and_body(rec);
+    let (kind, body) = db.records.type_and_body(rec);
     of_type!(kind, T => T::begin(db, rec, at(body)));
-}
-
-/// How many elements an array field can hold (bytes, for a long text), and their type.
-pub(crate) fn shape(db: &Db, rec: RecId, field: u16) -> (u32, FieldType) {
-    let (kind, body) = db.type_and_body(rec);
-    let At::Body(slot) = db.def(rec, field).at else { return (0, FieldType::F64) };
-    of_type!(kind, T => db.bodies[at::<T>(body)].shape(slot))
-}
-
-/// Whether a field says how many elements an array has memory for.
-pub(crate) fn counts_elements(kind: Kind, field: &FieldDef) -> bool {
-    let At::Body(slot) = field.at else { return false };
-    of_type!(kind, T => T::counts_elements(slot))
 }
 
 /// Stores an array that is converted already.
 pub(crate) fn store_array(db: &mut Db, rec: RecId, field: u16, values: Array) -> Result<(), PutError> {
-    let (kind, body) = db.type_and_body(rec);
-    let At::Body(slot) = db.def(rec, field).at else { return Err(PutError::NoModify) };
+    let (kind, body) = db.records.type_and_body(rec);
+    let At::Body(slot) = db.records.def(rec, field).at else { return Err(PutError::NoModify) };
     of_type!(kind, T => T::store_array(db, rec, at(body), slot, values))
-}
-
-/// After a client wrote the long text in VAL.
-pub(crate) fn long_text_written(db: &mut Db, rec: RecId) {
-    let (kind, body) = db.type_and_body(rec);
-    of_type!(kind, T => db.bodies[at::<T>(body)].long_text_written());
-}
-
-/// What is seen of the array in VAL.
-pub(crate) fn seen(db: &Db, rec: RecId) -> Seen {
-    let common = &db.common[rec];
-    of_type!(common.kind(), T => db.bodies[at::<T>(common.body)].seen(common))
-}
-
-/// What a link that asks for one element reads where that is not what clients read.
-pub(crate) fn in_memory(db: &Db, rec: RecId, field: u16) -> Option<Scalar> {
-    let (kind, body) = db.type_and_body(rec);
-    let At::Body(slot) = db.def(rec, field).at else { return None };
-    of_type!(kind, T => db.bodies[at::<T>(body)].in_memory(slot))
-}
-
-/// Whether a field holds a text longer than EPICS' strings.
-#[inline]
-pub(crate) fn is_long_text(kind: Kind, field: &FieldDef) -> bool {
-    let At::Body(slot) = field.at else { return false };
-    of_type!(kind, T => T::LONG_TEXTS.contains(&slot))
-}
-
-/// VAL, where it is a double that links read without detours.
-#[inline]
-pub(crate) fn double_val(db: &Db, rec: RecId) -> Option<f64> {
-    let common = &db.common[rec];
-    of_type!(common.kind(), T => db.bodies[at::<T>(common.body)].double_val())
-}
-
-/// Whether VAL, an enumeration by its type, is a plain number.
-pub(crate) fn is_plain_number(db: &Db, rec: RecId) -> bool {
-    let (kind, body) = db.type_and_body(rec);
-    of_type!(kind, T => db.bodies[at::<T>(body)].is_plain_number())
 }
 
 /// Whether whoever processes a record through a link is not told that its write failed.
@@ -448,30 +389,92 @@ pub(crate) fn general_times(kind: Kind) -> &'static [&'static str] {
     of_type!(kind, T => T::GENERAL_TIMES)
 }
 
-/// Whether a put that asked for completion and has processed the record does not complete yet.
-pub(crate) fn holds_puts(db: &Db, rec: RecId) -> bool {
-    let (kind, body) = db.type_and_body(rec);
-    of_type!(kind, T => db.bodies[at::<T>(body)].holds_puts())
-}
-
-/// The function call of a record that is to end later.
-pub(crate) fn waiting(db: &mut Db, rec: RecId) -> Option<&mut u64> {
-    let (kind, body) = db.type_and_body(rec);
-    of_type!(kind, T => db.bodies[at::<T>(body)].waiting())
-}
-
-/// The names of a record's states, and whether its type ignores what follows a number.
-fn states_of(db: &Db, rec: RecId) -> (States<'_>, bool) {
-    let (kind, body) = db.type_and_body(rec);
-    of_type!(kind, T => (db.bodies[at::<T>(body)].states(), T::LOOSE_STATES))
-}
-
-impl Db {
+impl Records {
     /// A record's type and its place among those of the type.
     #[inline]
     fn type_and_body(&self, rec: RecId) -> (Kind, u32) {
-        let common = &self.common[rec];
+        let common = &self[rec];
         (common.kind(), common.body)
+    }
+
+    /// Whether a field holds a text longer than EPICS' strings (lsi, lso, printf).
+    #[inline]
+    pub(crate) fn is_long_text(&self, rec: RecId, field: u16) -> bool {
+        match self.def(rec, field) {
+            FieldDef { kind: None, at: At::Body(slot), .. } => {
+                of_type!(self[rec].kind(), T => T::LONG_TEXTS.contains(slot))
+            }
+            _ => false,
+        }
+    }
+
+    /// Whether a field says how many elements an array has memory for.
+    pub(crate) fn counts_elements(&self, rec: RecId, field: u16) -> bool {
+        let At::Body(slot) = self.def(rec, field).at else { return false };
+        of_type!(self[rec].kind(), T => T::counts_elements(slot))
+    }
+
+    /// The whole number that an output's device has goes into RVAL and RBV.
+    pub(crate) fn read_back(&mut self, rec: RecId, raw: i32) {
+        let (kind, body) = self.type_and_body(rec);
+        of_type!(kind, T => self[at::<T>(body)].read_back(raw));
+    }
+
+    /// How many elements an array field can hold (bytes, for a long text), and their type.
+    pub(crate) fn shape(&self, rec: RecId, field: u16) -> (u32, FieldType) {
+        let (kind, body) = self.type_and_body(rec);
+        let At::Body(slot) = self.def(rec, field).at else { return (0, FieldType::F64) };
+        of_type!(kind, T => self[at::<T>(body)].shape(slot))
+    }
+
+    /// After a client wrote the long text in VAL.
+    pub(crate) fn long_text_written(&mut self, rec: RecId) {
+        let (kind, body) = self.type_and_body(rec);
+        of_type!(kind, T => self[at::<T>(body)].long_text_written());
+    }
+
+    /// What is seen of the array in VAL.
+    pub(crate) fn seen(&self, rec: RecId) -> Seen {
+        let common = &self[rec];
+        of_type!(common.kind(), T => self[at::<T>(common.body)].seen(common))
+    }
+
+    /// What a link that asks for one element reads where that is not what clients read.
+    pub(crate) fn in_memory(&self, rec: RecId, field: u16) -> Option<Scalar> {
+        let (kind, body) = self.type_and_body(rec);
+        let At::Body(slot) = self.def(rec, field).at else { return None };
+        of_type!(kind, T => self[at::<T>(body)].in_memory(slot))
+    }
+
+    /// VAL, where it is a double that links read without detours.
+    #[inline]
+    pub(crate) fn double_val(&self, rec: RecId) -> Option<f64> {
+        let common = &self[rec];
+        of_type!(common.kind(), T => self[at::<T>(common.body)].double_val())
+    }
+
+    /// Whether VAL, an enumeration by its type, is a plain number.
+    pub(crate) fn is_plain_number(&self, rec: RecId) -> bool {
+        let (kind, body) = self.type_and_body(rec);
+        of_type!(kind, T => self[at::<T>(body)].is_plain_number())
+    }
+
+    /// Whether a put that asked for completion and has processed the record does not complete yet.
+    pub(crate) fn holds_puts(&self, rec: RecId) -> bool {
+        let (kind, body) = self.type_and_body(rec);
+        of_type!(kind, T => self[at::<T>(body)].holds_puts())
+    }
+
+    /// The function call of a record that is to end later.
+    pub(crate) fn waiting(&mut self, rec: RecId) -> Option<&mut u64> {
+        let (kind, body) = self.type_and_body(rec);
+        of_type!(kind, T => self[at::<T>(body)].waiting())
+    }
+
+    /// The names of a record's states, and whether its type ignores what follows a number.
+    fn states_of(&self, rec: RecId) -> (States<'_>, bool) {
+        let (kind, body) = self.type_and_body(rec);
+        of_type!(kind, T => (self[at::<T>(body)].states(), T::LOOSE_STATES))
     }
 }
 

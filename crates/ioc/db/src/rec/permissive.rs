@@ -19,10 +19,10 @@ record! {
 impl RecordType for Permissive {
     /// Tells about changes.
     fn process(db: &mut Db, rec: RecId, body: Body<Self>, _: bool) -> Outcome {
-        db.common[rec].udf = 0;
+        db.records[rec].udf = 0;
         db.stamp_now(rec);
         let mask = db.reset_alarms(rec) | EventMask::VALUE | EventMask::LOG;
-        let r = &mut db.bodies[body];
+        let r = &mut db.records[body];
         let (value, flag) = (r.oval != r.val, r.oflg != r.wflg);
         r.oval = r.val;
         r.oflg = r.wflg;

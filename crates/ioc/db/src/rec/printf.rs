@@ -29,7 +29,7 @@ impl RecordType for Printf {
 
     /// At start: memory for the text.
     fn init(db: &mut Db, _: RecId, body: Body<Self>) {
-        let r = &mut db.bodies[body];
+        let r = &mut db.records[body];
         r.sizv = r.sizv.clamp(16, 0x7fff);
         r.val = Array::U8(Vec::with_capacity(usize::from(r.sizv)));
     }
@@ -38,10 +38,10 @@ impl RecordType for Printf {
     fn process(db: &mut Db, rec: RecId, body: Body<Self>, resumed: bool) -> Outcome {
         if !resumed {
             let text = format(db, rec, body);
-            let r = &mut db.bodies[body];
+            let r = &mut db.records[body];
             r.len = text.len() as u32;
             r.val = Array::U8(text);
-            db.common[rec].udf = 0;
+            db.records[rec].udf = 0;
             db.stamp_now(rec);
         }
         let failed = write(db, rec, body);
@@ -64,13 +64,13 @@ impl RecordType for Printf {
 /// Whether the write failed.
 fn write(db: &mut Db, rec: RecId, body: Body<Printf>) -> bool {
     let device = db.device(rec);
-    let r = &db.bodies[body];
+    let r = &db.records[body];
     match device {
         Device::Stdio => {
             let Array::U8(bytes) = &r.val else { return true };
             let (stream, text) =
                 (super::stringout::stream(r.out.text()), String::from_utf8_lossy(text(bytes)).into_owned());
-            db.output.push((stream, text));
+            db.outbox.output.push((stream, text));
             false
         }
         // Device support is optional.
@@ -92,7 +92,7 @@ enum Bad {
 
 /// FMT with the inputs in the places of its directives, and a NUL.
 fn format(db: &mut Db, rec: RecId, body: Body<Printf>) -> Vec<u8> {
-    let r = &db.bodies[body];
+    let r = &db.records[body];
     let limit = usize::from(r.sizv) - 1;
     let format = r.fmt.bytes().to_vec();
     let mut inputs = Inputs { next: 0, rec, body };
@@ -114,7 +114,7 @@ fn format(db: &mut Db, rec: RecId, body: Body<Printf>) -> Vec<u8> {
             out.truncate(before);
             match bad {
                 Bad::Format => out.extend_from_slice(&format[start..at]),
-                Bad::Link => out.extend_from_slice(db.bodies[body].ivls.bytes()),
+                Bad::Link => out.extend_from_slice(db.records[body].ivls.bytes()),
             }
         }
         out.truncate(limit);
@@ -143,7 +143,7 @@ struct Inputs {
 impl Inputs {
     /// The next input's link.
     fn take(&mut self, db: &Db) -> Result<Link, Bad> {
-        let link = db.bodies[self.body].inp.get(self.next).cloned().ok_or(Bad::Link)?;
+        let link = db.records[self.body].inp.get(self.next).cloned().ok_or(Bad::Link)?;
         self.next += 1;
         Ok(link)
     }
@@ -253,7 +253,7 @@ fn convert(
                 directive.precision.filter(|precision| *precision > 0).map_or(room, |precision| precision.min(room));
             let bytes = if link.is_constant() {
                 link.long_text().ok_or(Bad::Link)?.into_bytes()
-            } else if brief.kind == LinkKind::Db && db.is_long_text(brief.record(), brief.field) {
+            } else if brief.kind == LinkKind::Db && db.records.is_long_text(brief.record(), brief.field) {
                 // A text that is not seen as characters (`$`) is read as one, a number, as C does it.
                 let one = db.get_link::<i8>(inputs.rec, brief).ok().flatten().ok_or(Bad::Link)?;
                 vec![one as u8]

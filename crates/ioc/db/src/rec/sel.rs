@@ -36,7 +36,7 @@ record! {
 impl RecordType for Sel {
     /// At start: constants; other inputs hold no number.
     fn init(db: &mut Db, _: RecId, body: Body<Self>) {
-        let r = &mut db.bodies[body];
+        let r = &mut db.records[body];
         if let Some(seln) = r.nvl.number() {
             r.seln = seln;
         }
@@ -51,8 +51,8 @@ impl RecordType for Sel {
             select(db, rec, body);
         }
         db.stamp_now(rec);
-        let r = &mut db.bodies[body];
-        check_limits!(db.common[rec], r);
+        let (common, r) = db.records.both(rec, body);
+        check_limits!(*common, r);
         monitor(db, rec, body);
         Outcome::Done
     }
@@ -62,15 +62,15 @@ const INPUTS: usize = 12;
 
 /// Reads the inputs that count; whether the last read succeeded.
 fn fetch(db: &mut Db, rec: RecId, body: Body<Sel>) -> bool {
-    let r = &db.bodies[body];
+    let r = &db.records[body];
     if r.selm == 0 {
         let nvl = r.nvl.brief();
         match db.get_link::<u16>(rec, nvl) {
-            Ok(Some(seln)) => db.bodies[body].seln = seln,
+            Ok(Some(seln)) => db.records[body].seln = seln,
             Ok(None) => {}
             Err(_) => return false,
         }
-        let index = usize::from(db.bodies[body].seln);
+        let index = usize::from(db.records[body].seln);
         return index >= INPUTS || fetch_one(db, rec, body, index);
     }
     let mut done = true;
@@ -81,11 +81,11 @@ fn fetch(db: &mut Db, rec: RecId, body: Body<Sel>) -> bool {
 }
 
 fn fetch_one(db: &mut Db, rec: RecId, body: Body<Sel>, index: usize) -> bool {
-    let link = db.bodies[body].inp[index].brief();
+    let link = db.records[body].inp[index].brief();
     match db.get_link::<f64>(rec, link) {
         Ok(value) => {
             if let Some(value) = value {
-                db.bodies[body].a[index] = value;
+                db.records[body].a[index] = value;
             }
             true
         }
@@ -94,8 +94,7 @@ fn fetch_one(db: &mut Db, rec: RecId, body: Body<Sel>, index: usize) -> bool {
 }
 
 fn select(db: &mut Db, rec: RecId, body: Body<Sel>) {
-    let common = &mut db.common[rec];
-    let r = &mut db.bodies[body];
+    let (common, r) = db.records.both(rec, body);
     let better = |best: f64, better: fn(f64, f64) -> bool| {
         let (mut val, mut seln) = (best, r.seln);
         for (index, value) in r.a.iter().enumerate() {
@@ -135,7 +134,7 @@ fn select(db: &mut Db, rec: RecId, body: Body<Sel>) {
 
 fn monitor(db: &mut Db, rec: RecId, body: Body<Sel>) {
     let mut mask = db.reset_alarms(rec);
-    let r = &mut db.bodies[body];
+    let r = &mut db.records[body];
     mask |= deadband::check(&mut r.mlst, r.val, r.mdel, EventMask::VALUE);
     mask |= deadband::check(&mut r.alst, r.val, r.adel, EventMask::LOG);
     let selected = r.nlst != r.seln;

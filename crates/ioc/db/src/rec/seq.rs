@@ -30,7 +30,7 @@ record! {
 impl RecordType for Seq {
     /// At start: constants.
     fn init(db: &mut Db, _: RecId, body: Body<Self>) {
-        let r = &mut db.bodies[body];
+        let r = &mut db.records[body];
         if let Some(seln) = r.sell.number() {
             r.seln = seln;
         }
@@ -47,22 +47,22 @@ impl RecordType for Seq {
         if resumed {
             return finish(db, rec, body);
         }
-        let r = &db.bodies[body];
+        let r = &db.records[body];
         let bits = if r.selm == 0 {
             Some(u16::MAX)
         } else {
             let sell = r.sell.brief();
             if let Ok(Some(seln)) = db.get_link::<u16>(rec, sell) {
-                db.bodies[body].seln = seln;
+                db.records[body].seln = seln;
             }
-            let r = &db.bodies[body];
+            let r = &db.records[body];
             super::fanout::selected(r.selm, r.seln, r.offs, r.shft)
         };
         let Some(bits) = bits else {
-            db.common[rec].raise(Status::Soft, 3);
+            db.records[rec].raise(Status::Soft, 3);
             return finish(db, rec, body);
         };
-        let r = &mut db.bodies[body];
+        let r = &mut db.records[body];
         r.todo = (0..GROUPS)
             .filter(|index| bits >> index & 1 != 0 && !(r.lnk[*index].is_constant() && r.dol[*index].is_constant()))
             .fold(0, |todo, index| todo | 1 << index);
@@ -75,7 +75,7 @@ impl RecordType for Seq {
 
     /// One group: reads DOLn, writes to LNKn.
     fn own_callback(db: &mut Db, rec: RecId, body: Body<Self>) {
-        let r = &mut db.bodies[body];
+        let r = &mut db.records[body];
         if r.todo == 0 {
             return;
         }
@@ -84,10 +84,10 @@ impl RecordType for Seq {
         let (before, dol, lnk) = (r.dov[index], r.dol[index].brief(), r.lnk[index].brief());
         // Failed reads and writes have raised their alarms.
         if let Ok(Some(value)) = db.get_link::<f64>(rec, dol) {
-            db.bodies[body].dov[index] = value;
+            db.records[body].dov[index] = value;
         }
         db.stamp_now(rec);
-        let value = db.bodies[body].dov[index];
+        let value = db.records[body].dov[index];
         let _ = db.put_link(rec, lnk, Scalar::F64(value));
         if before != value {
             db.post_named(rec, VALUE_NAMES[index], EventMask::VALUE | EventMask::LOG);
@@ -102,7 +102,7 @@ const GROUPS: usize = 16;
 
 /// Asks for the callback of the next group, or for the end.
 fn next(db: &mut Db, rec: RecId, body: Body<Seq>) {
-    let r = &db.bodies[body];
+    let r = &db.records[body];
     if r.todo == 0 {
         db.resume(rec);
         return;
@@ -119,13 +119,13 @@ const VALUE_NAMES: [&str; GROUPS] =
     ["DO0", "DO1", "DO2", "DO3", "DO4", "DO5", "DO6", "DO7", "DO8", "DO9", "DOA", "DOB", "DOC", "DOD", "DOE", "DOF"];
 
 fn finish(db: &mut Db, rec: RecId, body: Body<Seq>) -> Outcome {
-    db.common[rec].udf = 0;
+    db.records[rec].udf = 0;
     db.stamp_now(rec);
     let mask = db.reset_alarms(rec);
     if !mask.is_empty() {
         db.post_value(rec, mask);
     }
-    let r = &mut db.bodies[body];
+    let r = &mut db.records[body];
     if r.seln != r.oldn {
         r.oldn = r.seln;
         db.post_named(rec, "SELN", mask | EventMask::VALUE | EventMask::LOG);

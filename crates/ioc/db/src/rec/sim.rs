@@ -61,7 +61,7 @@ pub(crate) enum Mode {
 /// Reads SIML and says what mode a record is in (recGblGetSimm and the switch after it).
 #[inline]
 pub(crate) fn mode<T: RecordType>(db: &mut Db, rec: RecId, body: Body<T>, resumed: bool, raw: bool) -> Mode {
-    let Some(sim) = db.bodies[body].sim() else { return Mode::Real };
+    let Some(sim) = db.records[body].sim() else { return Mode::Real };
     if sim.rests() || (sim.simm == 0 && sim.siml.is_constant() && sim.sscn == u16::MAX) {
         return Mode::Real;
     }
@@ -71,35 +71,35 @@ pub(crate) fn mode<T: RecordType>(db: &mut Db, rec: RecId, body: Body<T>, resume
 /// Stamps an output record.
 #[inline]
 pub(crate) fn stamp_output<T: RecordType>(db: &mut Db, rec: RecId, body: Body<T>) {
-    let simm = db.bodies[body].sim().map_or(0, |sim| sim.simm);
+    let simm = db.records[body].sim().map_or(0, |sim| sim.simm);
     db.stamp_simulated(rec, simm, None);
 }
 
 #[cold]
 fn mode_slow<T: RecordType>(db: &mut Db, rec: RecId, body: Body<T>, resumed: bool, raw: bool) -> Mode {
     if !resumed {
-        let Some(sim) = db.bodies[body].sim() else { return Mode::Real };
+        let Some(sim) = db.records[body].sim() else { return Mode::Real };
         if sim.sscn != u16::MAX {
             sim.oldsimm = sim.simm;
         }
         let link = sim.siml.brief();
         match db.try_link::<u16>(rec, link) {
-            Ok(Some(simm)) => drop(db.bodies[body].sim().map(|sim| sim.simm = simm)),
+            Ok(Some(simm)) => drop(db.records[body].sim().map(|sim| sim.simm = simm)),
             Ok(None) => {}
             Err(_) => {
-                if db.common[rec].nsev == 0 {
-                    db.common[rec].nsta = Status::Link as u16;
+                if db.records[rec].nsev == 0 {
+                    db.records[rec].nsta = Status::Link as u16;
                 }
             }
         }
         check_simm(db, rec, body);
     }
-    let Some(sim) = db.bodies[body].sim() else { return Mode::Real };
+    let Some(sim) = db.records[body].sim() else { return Mode::Real };
     let (simm, sims, sdly) = (sim.simm, sim.sims, sim.sdly);
     match simm {
         0 => Mode::Real,
         1 | 2 if simm == 1 || raw => {
-            db.common[rec].raise(Status::Simm, sims);
+            db.records[rec].raise(Status::Simm, sims);
             if resumed || sdly < 0.0 {
                 return Mode::Simulated(simm);
             }
@@ -107,8 +107,8 @@ fn mode_slow<T: RecordType>(db: &mut Db, rec: RecId, body: Body<T>, resumed: boo
             Mode::Delayed
         }
         _ => {
-            db.common[rec].raise(Status::Soft, 3);
-            db.failed = true;
+            db.records[rec].raise(Status::Soft, 3);
+            db.pass.failed = true;
             Mode::Bad
         }
     }
@@ -116,22 +116,22 @@ fn mode_slow<T: RecordType>(db: &mut Db, rec: RecId, body: Body<T>, resumed: boo
 
 /// Exchanges SCAN and SSCN when the mode has changed (recGblCheckSimm).
 pub(crate) fn check_simm<T: RecordType>(db: &mut Db, rec: RecId, body: Body<T>) {
-    let Some(sim) = db.bodies[body].sim() else { return };
+    let Some(sim) = db.records[body].sim() else { return };
     if sim.sscn == u16::MAX || sim.simm == sim.oldsimm {
         return;
     }
     let sscn = sim.sscn;
     db.scan_delete(rec);
-    let scan = std::mem::replace(&mut db.common[rec].scan, sscn);
+    let scan = std::mem::replace(&mut db.records[rec].scan, sscn);
     db.scan_add(rec);
-    if let Some(sim) = db.bodies[body].sim() {
+    if let Some(sim) = db.records[body].sim() {
         sim.sscn = scan;
     }
 }
 
 /// At start: a constant SIML sets the mode (recGblInitSimm).
 pub(crate) fn init_sim<T: RecordType>(db: &mut Db, rec: RecId, body: Body<T>) {
-    let Some(sim) = db.bodies[body].sim() else { return };
+    let Some(sim) = db.records[body].sim() else { return };
     if sim.siml.is_constant() {
         if sim.sscn != u16::MAX {
             sim.oldsimm = sim.simm;
@@ -147,7 +147,7 @@ pub(crate) fn init_sim<T: RecordType>(db: &mut Db, rec: RecId, body: Body<T>) {
 pub(crate) fn simm_written<T: RecordType>(db: &mut Db, rec: RecId, body: Body<T>, after: bool) {
     if after {
         check_simm(db, rec, body);
-    } else if let Some(sim) = db.bodies[body].sim()
+    } else if let Some(sim) = db.records[body].sim()
         && sim.sscn != u16::MAX
     {
         sim.oldsimm = sim.simm;

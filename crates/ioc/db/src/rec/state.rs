@@ -16,10 +16,10 @@ record! {
 impl RecordType for State {
     /// Tells about changes.
     fn process(db: &mut Db, rec: RecId, body: Body<Self>, _: bool) -> Outcome {
-        db.common[rec].udf = 0;
+        db.records[rec].udf = 0;
         db.stamp_now(rec);
         let mask = db.reset_alarms(rec);
-        let r = &mut db.bodies[body];
+        let r = &mut db.records[body];
         if r.oval != r.val {
             r.oval = r.val.clone();
             db.post_value(rec, mask | EventMask::VALUE | EventMask::LOG);

@@ -1,6 +1,6 @@
 //! Names and numbers of states.
 
-use super::states_of;
+use super::Records;
 use crate::model::id::RecId;
 use crate::model::slot::Text;
 use crate::run::device::Device;
@@ -15,31 +15,6 @@ pub(crate) enum States<'a> {
     Pair(&'a Text<26>, &'a Text<26>),
     /// Of sixteen.
     Many(&'a [Text<26>; 16]),
-}
-
-/// The name of a state.
-pub(crate) fn state_text(db: &Db, rec: RecId, index: u16) -> Str40 {
-    let name = match states_of(db, rec).0 {
-        States::None => return base::text::scalar(Scalar::U16(index), 0),
-        States::Pair(zero, one) => [zero, one].get(usize::from(index)).copied().ok_or("Illegal_Value"),
-        States::Many(names) => names.get(usize::from(index)).ok_or("Illegal Value"),
-    };
-    name.map_or_else(Str40::from, |name| Str40::new(name.bytes()))
-}
-
-/// The names of the states, up to the last that has one.
-pub(crate) fn states(db: &Db, rec: RecId) -> Vec<Str40> {
-    let named = |name: &Text<26>| Str40::new(name.bytes());
-    match states_of(db, rec).0 {
-        States::None => Vec::new(),
-        // A name for zero alone makes one state; none at all makes two.
-        States::Pair(zero, one) if one.bytes().is_empty() && !zero.bytes().is_empty() => vec![named(zero)],
-        States::Pair(zero, one) => vec![named(zero), named(one)],
-        States::Many(names) => {
-            let count = names.iter().rposition(|name| !name.bytes().is_empty()).map_or(0, |last| last + 1);
-            names[..count].iter().map(named).collect()
-        }
-    }
 }
 
 /// SDEF: whether any state has a value or a name.
@@ -79,24 +54,51 @@ pub(crate) fn device_mask(device: Device, mask: u32, without_nobt: bool, shft: u
     }
 }
 
-/// The number of the state that a text names.
-pub(crate) fn state_number(db: &Db, rec: RecId, text: &str) -> Option<u16> {
-    let (of_record, loose) = states_of(db, rec);
-    let states = states(db, rec);
-    if text.is_empty() {
-        // The first state that has no name.
-        let most = if matches!(of_record, States::Many(_)) { STATES } else { 2 };
-        let unnamed = states.iter().position(|state| state.bytes().is_empty()).unwrap_or(states.len());
-        return (unnamed < most).then_some(unnamed as u16);
+impl Records {
+    /// The name of a state.
+    pub(crate) fn state_text(&self, rec: RecId, index: u16) -> Str40 {
+        let name = match self.states_of(rec).0 {
+            States::None => return base::text::scalar(Scalar::U16(index), 0),
+            States::Pair(zero, one) => [zero, one].get(usize::from(index)).copied().ok_or("Illegal_Value"),
+            States::Many(names) => names.get(usize::from(index)).ok_or("Illegal Value"),
+        };
+        name.map_or_else(Str40::from, |name| Str40::new(name.bytes()))
     }
-    let limit = 25;
-    let cut = &text.as_bytes()[..text.len().min(limit)];
-    if let Some(index) = states.iter().position(|state| state.bytes() == cut) {
-        return Some(index as u16);
+
+    /// The names of the states, up to the last that has one.
+    pub(crate) fn states(&self, rec: RecId) -> Vec<Str40> {
+        let named = |name: &Text<26>| Str40::new(name.bytes());
+        match self.states_of(rec).0 {
+            States::None => Vec::new(),
+            // A name for zero alone makes one state; none at all makes two.
+            States::Pair(zero, one) if one.bytes().is_empty() && !zero.bytes().is_empty() => vec![named(zero)],
+            States::Pair(zero, one) => vec![named(zero), named(one)],
+            States::Many(names) => {
+                let count = names.iter().rposition(|name| !name.bytes().is_empty()).map_or(0, |last| last + 1);
+                names[..count].iter().map(named).collect()
+            }
+        }
     }
-    let trimmed = text.trim();
-    // mbbo's VAL takes another way through EPICS, which ignores what follows a number.
-    let digits = trimmed.len() - trimmed.trim_start_matches(|c: char| c.is_ascii_digit()).len();
-    let index: u16 = (loose || digits == trimmed.len()).then(|| trimmed[..digits].parse().ok())??;
-    (usize::from(index) < states.len()).then_some(index)
+
+    /// The number of the state that a text names.
+    pub(crate) fn state_number(&self, rec: RecId, text: &str) -> Option<u16> {
+        let (of_record, loose) = self.states_of(rec);
+        let states = self.states(rec);
+        if text.is_empty() {
+            // The first state that has no name.
+            let most = if matches!(of_record, States::Many(_)) { STATES } else { 2 };
+            let unnamed = states.iter().position(|state| state.bytes().is_empty()).unwrap_or(states.len());
+            return (unnamed < most).then_some(unnamed as u16);
+        }
+        let limit = 25;
+        let cut = &text.as_bytes()[..text.len().min(limit)];
+        if let Some(index) = states.iter().position(|state| state.bytes() == cut) {
+            return Some(index as u16);
+        }
+        let trimmed = text.trim();
+        // mbbo's VAL takes another way through EPICS, which ignores what follows a number.
+        let digits = trimmed.len() - trimmed.trim_start_matches(|c: char| c.is_ascii_digit()).len();
+        let index: u16 = (loose || digits == trimmed.len()).then(|| trimmed[..digits].parse().ok())??;
+        (usize::from(index) < states.len()).then_some(index)
+    }
 }

@@ -1,7 +1,6 @@
 //! Steps that the processing of many record types shares.
 
 use super::sim::{Mode, mode};
-use super::states::state_number;
 use super::{Bodies, Body, RecordType};
 use crate::model::id::RecId;
 use crate::model::link::{Brief, Link};
@@ -54,10 +53,10 @@ pub(crate) fn read_input<T: RecordType>(
     if read == Read::Pending {
         return Err(Outcome::Pending);
     }
-    if db.common[rec].broken {
+    if db.records[rec].broken {
         return Err(no_device(db, rec));
     }
-    let (simm, siol) = db.bodies[body].sim().map_or((0, Link::EMPTY.brief()), |sim| (sim.simm, sim.siol.brief()));
+    let (simm, siol) = db.records[body].sim().map_or((0, Link::EMPTY.brief()), |sim| (sim.simm, sim.siol.brief()));
     db.stamp_simulated(rec, simm, Some(siol));
     Ok(read)
 }
@@ -83,9 +82,9 @@ pub(crate) fn read_soft<T: Number>(
         }
     };
     if let Some(value) = value {
-        set(&mut db.bodies, value);
+        set(&mut db.records.bodies, value);
     }
-    db.common[rec].udf = 0;
+    db.records[rec].udf = 0;
     take_stamp(db, rec, link);
     Read::Value
 }
@@ -93,7 +92,7 @@ pub(crate) fn read_soft<T: Number>(
 /// A record whose device support is missing: it stays active, as EPICS leaves it.
 #[cold]
 pub(crate) fn no_device(db: &mut Db, rec: RecId) -> Outcome {
-    db.common[rec].broken = true;
+    db.records[rec].broken = true;
     Outcome::Broken
 }
 
@@ -101,28 +100,28 @@ pub(crate) fn no_device(db: &mut Db, rec: RecId) -> Outcome {
 pub(crate) fn device_state(db: &Db, rec: RecId, fed: &Fed) -> Option<u16> {
     match fed.scalar()? {
         Scalar::Enum(state) => Some(state),
-        Scalar::String(text) => state_number(db, rec, text.to_str()),
+        Scalar::String(text) => db.records.state_number(rec, text.to_str()),
         number => crate::text::conv::number(number),
     }
 }
 
 /// A device named a state that the record does not have.
 pub(crate) fn no_state(db: &mut Db, rec: RecId) -> Read {
-    db.common[rec].raise(Status::Read, 3);
+    db.records[rec].raise(Status::Read, 3);
     Read::Failed
 }
 
 /// Whether a device support gives the time stamp (TSE −2 and no TSEL).
 #[inline]
 pub(crate) fn stamp_by_device(db: &Db, rec: RecId) -> bool {
-    let common = &db.common[rec];
+    let common = &db.records[rec];
     common.tse == -2 && common.rare.tsel.is_constant()
 }
 
 /// The stamp of a soft input's source, where the record wants it.
 #[inline]
 pub(crate) fn take_stamp(db: &mut Db, rec: RecId, link: Brief) {
-    if db.common[rec].tse == -2 {
+    if db.records[rec].tse == -2 {
         take_stamp_of(db, rec, link);
     }
 }
@@ -132,7 +131,7 @@ fn take_stamp_of(db: &mut Db, rec: RecId, link: Brief) {
     if stamp_by_device(db, rec)
         && let Some(stamp) = db.link_stamp(link)
     {
-        db.common[rec].time = stamp;
+        db.records[rec].time = stamp;
     }
 }
 
@@ -150,8 +149,8 @@ pub(crate) enum Drive {
 /// What IVOA says for the alarm that a record has raised.
 #[inline]
 pub(crate) fn drive(db: &mut Db, rec: RecId, ivoa: u16) -> Drive {
-    db.failed = false;
-    if db.common[rec].nsev < 3 {
+    db.pass.failed = false;
+    if db.records[rec].nsev < 3 {
         return Drive::Normally;
     }
     match ivoa {

@@ -31,7 +31,7 @@ impl RecordType for StringIn {
     fn init(db: &mut Db, rec: RecId, body: Body<Self>) {
         init_sim(db, rec, body);
         let device = db.device(rec);
-        let r = &mut db.bodies[body];
+        let (common, r) = db.records.both(rec, body);
         if let Some(sval) = r.sim.siol.short_text() {
             r.sval = sval;
         }
@@ -42,7 +42,7 @@ impl RecordType for StringIn {
             && let Some(val) = r.inp.short_text()
         {
             r.val = val;
-            db.common[rec].udf = 0;
+            common.udf = 0;
         }
         r.oval = r.val;
     }
@@ -64,13 +64,13 @@ impl RecordType for StringIn {
 pub(crate) const ALWAYS: u16 = 1;
 
 fn read(db: &mut Db, rec: RecId, body: Body<StringIn>, resumed: bool) -> Read {
-    let link = db.bodies[body].inp.brief();
+    let link = db.records[body].inp.brief();
     match db.device(rec) {
         Device::Soft => match db.get_link_text(rec, link) {
             Ok(value) => {
                 if let Some(value) = value {
-                    db.bodies[body].val = value;
-                    db.common[rec].udf = 0;
+                    db.records[body].val = value;
+                    db.records[rec].udf = 0;
                 }
                 take_stamp(db, rec, link);
                 Read::Value
@@ -81,8 +81,8 @@ fn read(db: &mut Db, rec: RecId, body: Body<StringIn>, resumed: bool) -> Read {
             Got::Constant | Got::Failed => Read::Value,
             Got::Pending => Read::Pending,
             Got::Value(value) => {
-                db.bodies[body].val = value;
-                db.common[rec].udf = 0;
+                db.records[body].val = value;
+                db.records[rec].udf = 0;
                 take_stamp(db, rec, link);
                 Read::Value
             }
@@ -91,7 +91,7 @@ fn read(db: &mut Db, rec: RecId, body: Body<StringIn>, resumed: bool) -> Read {
             Got::Pending => Read::Pending,
             Got::Value(fed) => match fed.text() {
                 Some(text) => {
-                    db.bodies[body].val = text;
+                    db.records[body].val = text;
                     Read::Value
                 }
                 None => Read::Failed,
@@ -101,33 +101,33 @@ fn read(db: &mut Db, rec: RecId, body: Body<StringIn>, resumed: bool) -> Read {
         Device::SoftTimestamp => {
             db.stamp_now(rec);
             let mut text = [0; 39];
-            let format = db.bodies[body].inp.text().trim_start_matches('@');
-            let length = crate::text::local::write(db.common[rec].time, format, &mut text, db.local);
-            db.bodies[body].val = Str40::new(&text[..length]);
-            db.common[rec].udf = 0;
+            let format = db.records[body].inp.text().trim_start_matches('@');
+            let length = crate::text::local::write(db.records[rec].time, format, &mut text, db.time.local);
+            db.records[body].val = Str40::new(&text[..length]);
+            db.records[rec].udf = 0;
             Read::Value
         }
         Device::GeneralTime => {
             // Of the best sources of time and of events, which there are none of; the one with the highest claim is
             // the same as the best.
-            let known = !db.bodies[body].inp.text().contains("BESTTEP");
-            db.bodies[body].val = Str40::from(if known { "OS Clock" } else { "No working providers" });
-            db.common[rec].udf = 0;
+            let known = !db.records[body].inp.text().contains("BESTTEP");
+            db.records[body].val = Str40::from(if known { "OS Clock" } else { "No working providers" });
+            db.records[rec].udf = 0;
             if !known {
-                db.common[rec].raise(Status::Read, 2);
+                db.records[rec].raise(Status::Read, 2);
             }
             Read::Value
         }
         Device::Getenv => {
-            let name = db.bodies[body].inp.text().trim_start_matches('@').trim();
+            let name = db.records[body].inp.text().trim_start_matches('@').trim();
             match db.environment.get(name) {
                 Some(value) => {
-                    db.bodies[body].val = Str40::from(value.as_str());
-                    db.common[rec].udf = 0;
+                    db.records[body].val = Str40::from(value.as_str());
+                    db.records[rec].udf = 0;
                 }
                 None => {
-                    db.bodies[body].val = Str40::EMPTY;
-                    let common = &mut db.common[rec];
+                    db.records[body].val = Str40::EMPTY;
+                    let common = &mut db.records[rec];
                     common.udf = 1;
                     let udfs = common.udfs;
                     common.raise_with(Status::Udf, udfs, crate::rec::message::Message::NO_ENV);
@@ -136,27 +136,27 @@ fn read(db: &mut Db, rec: RecId, body: Body<StringIn>, resumed: bool) -> Read {
             Read::Value
         }
         _ => {
-            db.common[rec].broken = true;
+            db.records[rec].broken = true;
             Read::Failed
         }
     }
 }
 
 fn simulated(db: &mut Db, rec: RecId, body: Body<StringIn>) -> Read {
-    let link = db.bodies[body].sim.siol.brief();
+    let link = db.records[body].sim.siol.brief();
     let Ok(value) = db.get_link_text(rec, link) else { return Read::Failed };
-    let r = &mut db.bodies[body];
+    let r = &mut db.records[body];
     if let Some(value) = value {
         r.sval = value;
     }
     r.val = r.sval;
-    db.common[rec].udf = 0;
+    db.records[rec].udf = 0;
     Read::Value
 }
 
 fn monitor(db: &mut Db, rec: RecId, body: Body<StringIn>) {
     let mut mask = db.reset_alarms(rec);
-    let r = &mut db.bodies[body];
+    let r = &mut db.records[body];
     if r.oval != r.val {
         mask |= EventMask::VALUE | EventMask::LOG;
         r.oval = r.val;

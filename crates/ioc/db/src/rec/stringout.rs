@@ -38,10 +38,10 @@ impl RecordType for StringOut {
         if db.device(rec) == Device::Missing {
             return;
         }
-        let r = &mut db.bodies[body];
+        let (common, r) = db.records.both(rec, body);
         if let Some(val) = r.dol.short_text() {
             r.val = val;
-            db.common[rec].udf = 0;
+            common.udf = 0;
         }
         r.oval = r.val;
     }
@@ -51,30 +51,30 @@ impl RecordType for StringOut {
         if db.device(rec) == Device::Missing {
             return no_device(db, rec);
         }
-        let r = &db.bodies[body];
+        let r = &db.records[body];
         if !resumed && r.omsl == 1 && !r.dol.is_constant() {
             let dol = r.dol.brief();
             // A failed read has raised its alarm.
             if let Ok(Some(val)) = db.get_link_text(rec, dol) {
-                db.bodies[body].val = val;
-                db.common[rec].udf = 0;
+                db.records[body].val = val;
+                db.records[rec].udf = 0;
             }
         }
-        let common = &mut db.common[rec];
+        let common = &mut db.records[rec];
         if common.udf == 1 {
             let udfs = common.udfs;
             common.raise(Status::Udf, udfs);
         }
         stamp_output(db, rec, body);
-        let ivoa = db.bodies[body].ivoa;
+        let ivoa = db.records[body].ivoa;
         let ivov = |db: &mut Db| {
-            let r = &mut db.bodies[body];
+            let r = &mut db.records[body];
             r.val = r.ivov;
         };
         if drive_output(db, rec, resumed, ivoa, ivov, |db| write(db, rec, body, resumed)) {
             return Outcome::Pending;
         }
-        let failed = db.failed;
+        let failed = db.pass.failed;
         monitor(db, rec, body);
         if failed { Outcome::Failed } else { Outcome::Done }
     }
@@ -87,10 +87,10 @@ fn write(db: &mut Db, rec: RecId, body: Body<StringOut>, resumed: bool) -> bool 
         Mode::Delayed => return true,
         Mode::Bad => return false,
     };
-    let r = &db.bodies[body];
+    let r = &db.records[body];
     if !simulated && db.device(rec) == Device::Stdio {
         let (stream, text) = (stream(r.out.text()), r.val.to_str().to_owned());
-        db.output.push((stream, text));
+        db.outbox.output.push((stream, text));
         return false;
     }
     let link = if simulated { r.sim.siol.brief() } else { r.out.brief() };
@@ -113,7 +113,7 @@ pub(crate) fn stream(address: &str) -> Stream {
 
 fn monitor(db: &mut Db, rec: RecId, body: Body<StringOut>) {
     let mut mask = db.reset_alarms(rec);
-    let r = &mut db.bodies[body];
+    let r = &mut db.records[body];
     if r.oval != r.val {
         mask |= EventMask::VALUE | EventMask::LOG;
         r.oval = r.val;

@@ -5,7 +5,7 @@ use crate::model::link::Link;
 use crate::model::slot::{Inline, Text, record};
 use crate::rec::calc::{INPUT_NAMES, changed_inputs};
 use crate::rec::check_limits;
-use crate::rec::{Body, RecId, RecordType};
+use crate::rec::{Body, RecId, RecordType, Records};
 use crate::run::engine::{Db, Outcome};
 use crate::run::function::{ARGUMENTS, Call, Function, SubCall};
 use crate::text::error::PutError;
@@ -42,7 +42,7 @@ record! {
 impl RecordType for Sub {
     /// At start: constants, the functions.
     fn init(db: &mut Db, rec: RecId, body: Body<Self>) {
-        let r = &mut db.bodies[body];
+        let r = &mut db.records[body];
         for index in 0..ARGUMENTS {
             if let Some(value) = r.inp[index].number() {
                 r.a[index] = value;
@@ -55,12 +55,12 @@ impl RecordType for Sub {
                 return db.no_function(rec, "INAM", &name);
             }
             call(db, rec, body, number, false);
-            db.bodies[body].waiting = 0;
+            db.records[body].waiting = 0;
         }
-        if find(db, rec, body).is_err() || db.common[rec].pact != 0 {
+        if find(db, rec, body).is_err() || db.records[rec].pact != 0 {
             return;
         }
-        let r = &mut db.bodies[body];
+        let r = &mut db.records[body];
         (r.mlst, r.alst, r.lalm) = (r.val, r.val, r.val);
     }
 
@@ -68,14 +68,13 @@ impl RecordType for Sub {
     fn process(db: &mut Db, rec: RecId, body: Body<Self>, resumed: bool) -> Outcome {
         let mut failed = !resumed && fetch(db, rec, body);
         if !failed {
-            let number = db.bodies[body].function;
+            let number = db.records[body].function;
             if number == 0 {
-                db.common[rec].raise(Status::BadSub, 3);
+                db.records[rec].raise(Status::BadSub, 3);
             } else {
                 let Some(result) = call(db, rec, body, number, resumed) else { return Outcome::Pending };
                 failed = result < 0;
-                let r = &db.bodies[body];
-                let common = &mut db.common[rec];
+                let (common, r) = db.records.both(rec, body);
                 if failed {
                     common.raise(Status::Soft, r.brsv);
                 } else {
@@ -84,8 +83,8 @@ impl RecordType for Sub {
             }
         }
         db.stamp_now(rec);
-        let r = &mut db.bodies[body];
-        check_limits!(db.common[rec], r);
+        let (common, r) = db.records.both(rec, body);
+        check_limits!(*common, r);
         monitor(db, rec, body);
         if failed { Outcome::Failed } else { Outcome::Done }
     }
@@ -95,8 +94,8 @@ impl RecordType for Sub {
         if after {
             return find(db, rec, body);
         }
-        if db.bodies[body].snam.bytes().is_empty() {
-            let common = &mut db.common[rec];
+        if db.records[body].snam.bytes().is_empty() {
+            let common = &mut db.records[rec];
             common.pact = 0;
             common.rpro = 0;
         }
@@ -110,12 +109,11 @@ impl RecordType for Sub {
 
 /// Finds the function that SNAM names; a record without a name stays active.
 fn find(db: &mut Db, rec: RecId, body: Body<Sub>) -> Result<(), PutError> {
-    let r = &mut db.bodies[body];
+    let r = &mut db.records[body];
     r.function = db.functions.sub(r.snam.bytes());
     if r.snam.bytes().is_empty() {
-        db.common[rec].pact = 1;
-        let text = format!("{}.SNAM is empty", db.record_name(rec));
-        db.notice(text);
+        db.records[rec].pact = 1;
+        db.notice(format!("{}.SNAM is empty", db.records.name(rec)));
         return Ok(());
     }
     if r.function == 0 {
@@ -129,8 +127,8 @@ fn find(db: &mut Db, rec: RecId, body: Body<Sub>) -> Result<(), PutError> {
 /// Calls a function of the record; its result, or `None` where it ends later.
 fn call(db: &mut Db, rec: RecId, body: Body<Sub>, number: u32, resumed: bool) -> Option<i32> {
     let token = db.next_call(rec);
-    let name = std::str::from_utf8(db.names.name(db.common[rec].name)).unwrap_or_default();
-    let r = &mut db.bodies[body];
+    let Records { names, common, bodies, .. } = &mut db.records;
+    let (name, r) = (names.text(common[rec].name), &mut bodies[body]);
     let Some(Function::Sub(function)) = db.functions.get(number) else { return Some(-1) };
     let call = Call::new(name, &mut r.user, resumed, token);
     let mut sub = SubCall { call, inputs: &mut r.a, val: &mut r.val };
@@ -140,16 +138,16 @@ fn call(db: &mut Db, rec: RecId, body: Body<Sub>, number: u32, resumed: bool) ->
     if waiting != 0 {
         return None;
     }
-    db.common[rec].raise(alarm.status, alarm.severity as u16);
+    db.records[rec].raise(alarm.status, alarm.severity as u16);
     Some(result)
 }
 
 /// Reads the inputs; whether one failed.
 fn fetch(db: &mut Db, rec: RecId, body: Body<Sub>) -> bool {
     for index in 0..ARGUMENTS {
-        let link = db.bodies[body].inp[index].brief();
+        let link = db.records[body].inp[index].brief();
         match db.get_link::<f64>(rec, link) {
-            Ok(Some(value)) => db.bodies[body].a[index] = value,
+            Ok(Some(value)) => db.records[body].a[index] = value,
             Ok(None) => {}
             Err(_) => return true,
         }
@@ -159,7 +157,7 @@ fn fetch(db: &mut Db, rec: RecId, body: Body<Sub>) -> bool {
 
 fn monitor(db: &mut Db, rec: RecId, body: Body<Sub>) {
     let mut mask = db.reset_alarms(rec);
-    let r = &mut db.bodies[body];
+    let r = &mut db.records[body];
     mask |= deadband::check(&mut r.mlst, r.val, r.mdel, EventMask::VALUE);
     mask |= deadband::check(&mut r.alst, r.val, r.adel, EventMask::LOG);
     let mut changed = changed_inputs(&r.a, &r.la);

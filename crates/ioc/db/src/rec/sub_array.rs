@@ -37,13 +37,13 @@ impl RecordType for SubArray {
     /// At start: memory, constants.
     fn init(db: &mut Db, rec: RecId, body: Body<Self>) {
         let device = db.device(rec);
-        let r = &mut db.bodies[body];
+        let r = &mut db.records[body];
         if r.ftvl > 11 {
             r.ftvl = 2;
         }
         let (kind, malm) = (kind_of(r.ftvl), r.malm);
         let room = room(db, rec, kind, malm);
-        let r = &mut db.bodies[body];
+        let r = &mut db.records[body];
         (r.val, r.malm) = room;
         r.nord = 0;
         r.nelm = r.nelm.min(r.malm);
@@ -60,7 +60,7 @@ impl RecordType for SubArray {
         if db.device(rec) != Device::Soft {
             return no_device(db, rec);
         }
-        let r = &mut db.bodies[body];
+        let r = &mut db.records[body];
         r.nelm = r.nelm.min(r.malm);
         r.indx = r.indx.min(r.malm - 1);
         let before = r.nord;
@@ -71,7 +71,7 @@ impl RecordType for SubArray {
                 // An empty link: what is there is cut again.
                 None => {
                     let mut again = db.lend_array(kind);
-                    crate::model::values::convert_into(&db.bodies[body].val, usize::MAX, 0, &mut again);
+                    crate::model::values::convert_into(&db.records[body].val, usize::MAX, 0, &mut again);
                     Some(again)
                 }
             }
@@ -85,13 +85,13 @@ impl RecordType for SubArray {
         let mut failed = read.is_none();
         if let Some(values) = read {
             take_part(db, rec, body, values);
-            if db.bodies[body].nord != before {
+            if db.records[body].nord != before {
                 db.post_named(rec, "NORD", EventMask::VALUE | EventMask::LOG);
             }
         }
-        failed |= db.bodies[body].nord <= 0;
+        failed |= db.records[body].nord <= 0;
         db.stamp_now(rec);
-        let common = &mut db.common[rec];
+        let common = &mut db.records[rec];
         common.udf = u8::from(failed);
         if failed {
             let udfs = common.udfs;
@@ -111,7 +111,7 @@ impl RecordType for SubArray {
     }
 
     fn store_array(db: &mut Db, rec: RecId, body: Body<Self>, _: u16, values: Array) -> Result<(), PutError> {
-        let r = &mut db.bodies[body];
+        let r = &mut db.records[body];
         let before = std::mem::replace(&mut r.nord, values.len() as i32);
         let changed = r.nord != before;
         let spare = set(&mut r.val, values, r.malm);
@@ -132,12 +132,12 @@ fn wanted(r: &SubArray) -> usize {
 
 /// Keeps NELM elements from INDX on.
 fn take_part(db: &mut Db, rec: RecId, body: Body<SubArray>, values: Array) {
-    let r = &mut db.bodies[body];
+    let r = &mut db.records[body];
     let (first, room) = (r.indx as usize, r.malm);
     let count = values.len().saturating_sub(first).min(r.nelm as usize);
     let (from, to) = (first.min(values.len()), (first + count).min(values.len()));
     crate::model::values::copy_into(&values, from, 1, to, room as usize, &mut r.val);
     r.nord = count as i32;
     db.recycle_array(values);
-    db.common[rec].udf = 0;
+    db.records[rec].udf = 0;
 }

@@ -12,7 +12,7 @@ macro_rules! whole_input {
         fn init(db: &mut Db, rec: RecId, body: Body<Self>) {
             init_sim(db, rec, body);
             let device = db.device(rec);
-            let r = &mut db.bodies[body];
+            let (common, r) = db.records.both(rec, body);
             if let Some(sval) = r.sim.siol.number() {
                 r.sval = sval;
             }
@@ -21,7 +21,7 @@ macro_rules! whole_input {
             }
             if let Some(val) = r.inp.number() {
                 r.val = val;
-                db.common[rec].udf = 0;
+                common.udf = 0;
             }
             r.mlst = r.val;
             r.alst = r.val;
@@ -30,7 +30,7 @@ macro_rules! whole_input {
 
         /// Reads, checks, tells.
         fn process(db: &mut Db, rec: RecId, body: Body<Self>, resumed: bool) -> Outcome {
-            let before = db.common[rec].time;
+            let before = db.records[rec].time;
             let read = |db: &mut Db| read(db, rec, body, resumed);
             let simulated = |db: &mut Db, _| simulated(db, rec, body);
             let read = match read_input(db, rec, body, resumed, false, read, simulated) {
@@ -38,10 +38,10 @@ macro_rules! whole_input {
                 Err(outcome) => return outcome,
             };
             if read == Read::Value {
-                db.common[rec].udf = 0;
+                db.records[rec].udf = 0;
             }
-            let r = &mut db.bodies[body];
-            check_limits_filtered!(db.common[rec], r, before);
+            let (common, r) = db.records.both(rec, body);
+            check_limits_filtered!(*common, r, before);
             monitor(db, rec, body);
             read.outcome()
         }
@@ -50,12 +50,12 @@ macro_rules! whole_input {
         }
 
         fn read(db: &mut Db, rec: RecId, body: Body<$T>, resumed: bool) -> Read {
-            let link = db.bodies[body].inp.brief();
+            let link = db.records[body].inp.brief();
             match db.device(rec) {
                 Device::Soft => match db.get_link::<$type>(rec, link) {
                     Ok(value) => {
                         if let Some(value) = value {
-                            db.bodies[body].val = value;
+                            db.records[body].val = value;
                         }
                         take_stamp(db, rec, link);
                         Read::Value
@@ -67,7 +67,7 @@ macro_rules! whole_input {
                     Got::Failed => Read::Failed,
                     Got::Pending => Read::Pending,
                     Got::Value(value) => {
-                        db.bodies[body].val = value;
+                        db.records[body].val = value;
                         take_stamp(db, rec, link);
                         Read::Value
                     }
@@ -77,7 +77,7 @@ macro_rules! whole_input {
                     Got::Pending => Read::Pending,
                     Got::Value(fed) => match fed.scalar().and_then(crate::text::conv::number::<$type>) {
                         Some(value) => {
-                            db.bodies[body].val = value;
+                            db.records[body].val = value;
                             Read::Value
                         }
                         None => Read::Failed,
@@ -85,20 +85,20 @@ macro_rules! whole_input {
                 },
                 Device::GeneralTime => {
                     // GETERRCNT: a clock that did not answer; ours always does.
-                    db.bodies[body].val = 0;
+                    db.records[body].val = 0;
                     Read::Value
                 }
                 _ => {
-                    db.common[rec].broken = true;
+                    db.records[rec].broken = true;
                     Read::Failed
                 }
             }
         }
 
         fn simulated(db: &mut Db, rec: RecId, body: Body<$T>) -> Read {
-            let link = db.bodies[body].sim.siol.brief();
+            let link = db.records[body].sim.siol.brief();
             let Ok(value) = db.get_link::<$type>(rec, link) else { return Read::Failed };
-            let r = &mut db.bodies[body];
+            let r = &mut db.records[body];
             if let Some(value) = value {
                 r.sval = value;
             }
@@ -116,7 +116,7 @@ macro_rules! whole_monitor {
     ($T:ident) => {
         fn monitor(db: &mut Db, rec: RecId, body: Body<$T>) {
             let mut mask = db.reset_alarms(rec);
-            let r = &mut db.bodies[body];
+            let r = &mut db.records[body];
             if r.mdel < 0 || r.mlst.abs_diff(r.val) > r.mdel.unsigned_abs() {
                 mask |= EventMask::VALUE;
                 r.mlst = r.val;
@@ -149,10 +149,10 @@ macro_rules! whole_output {
             if db.device(rec) == Device::Missing {
                 return;
             }
-            let r = &mut db.bodies[body];
+            let (common, r) = db.records.both(rec, body);
             if let Some(val) = r.dol.number() {
                 r.val = val;
-                db.common[rec].udf = 0;
+                common.udf = 0;
             }
             r.mlst = r.val;
             r.alst = r.val;
@@ -166,29 +166,29 @@ macro_rules! whole_output {
                 return no_device(db, rec);
             }
             if !resumed {
-                let r = &db.bodies[body];
+                let r = &db.records[body];
                 let mut value = Some(r.val);
                 if r.omsl == 1 && !r.dol.is_constant() {
                     let dol = r.dol.brief();
                     value = match db.get_link::<$type>(rec, dol) {
                         Ok(value) => {
-                            db.common[rec].udf = 0;
+                            db.records[rec].udf = 0;
                             value
                         }
                         Err(_) => None,
                     };
                 }
                 if let Some(value) = value {
-                    let r = &mut db.bodies[body];
+                    let r = &mut db.records[body];
                     r.val = if r.drvh > r.drvl { value.clamp(r.drvl, r.drvh) } else { value };
                 }
                 stamp_output(db, rec, body);
             }
-            let r = &mut db.bodies[body];
-            check_limits!(db.common[rec], r);
+            let (common, r) = db.records.both(rec, body);
+            check_limits!(*common, r);
             let ivoa = r.ivoa;
             let ivov = |db: &mut Db| {
-                let r = &mut db.bodies[body];
+                let r = &mut db.records[body];
                 r.val = r.ivov;
             };
             if drive_output(db, rec, resumed, ivoa, ivov, |db| write(db, rec, body, resumed)) {
@@ -197,7 +197,7 @@ macro_rules! whole_output {
             if resumed {
                 stamp_output(db, rec, body);
             }
-            let failed = db.failed;
+            let failed = db.pass.failed;
             monitor(db, rec, body);
             if failed { Outcome::Failed } else { Outcome::Done }
         }
@@ -213,14 +213,14 @@ macro_rules! whole_output {
                 Mode::Delayed => return true,
                 Mode::Bad => return false,
             };
-            let r = &db.bodies[body];
+            let r = &db.records[body];
             let link = if simulated { r.sim.siol.brief() } else { r.out.brief() };
             let value = Scalar::$scalar(r.val);
             let mut pending = false;
             if !simulated && $due(r) && db.device(rec) == Device::External {
                 let output = Output {
                     value: Value::Scalar(value),
-                    raw: i64::from(db.bodies[body].val),
+                    raw: i64::from(db.records[body].val),
                     name: None,
                     converted: false,
                 };
@@ -229,7 +229,7 @@ macro_rules! whole_output {
                 pending = db.write_out(rec, link, value, !simulated, resumed);
             }
             if !simulated && !pending {
-                $written(&mut db.bodies[body]);
+                $written(&mut db.records[body]);
             }
             pending
         }

@@ -16,13 +16,13 @@ impl Db {
         let links: Vec<_> = links.map(|link| (link.field, link.text)).collect();
         let mut reports = Vec::new();
         for (field, text) in links {
-            let number = self.type_of(record).field(&field);
-            let brief = number.and_then(|number| match self.peek(record, number) {
+            let number = self.records.type_of(record).field(&field);
+            let brief = number.and_then(|number| match self.records.peek(record, number) {
                 Slot::Link(link) => Some(link.brief()),
                 _ => None,
             });
             let found =
-                brief.filter(|brief| brief.kind == LinkKind::Json).and_then(|brief| self.json.get(brief.target));
+                brief.filter(|brief| brief.kind == LinkKind::Json).and_then(|brief| self.links.json.get(brief.target));
             let mut out = String::new();
             if let Ok(json) = json::parse(&text) {
                 report(&json, found, level, 6, &mut out);

@@ -43,6 +43,7 @@ impl Db {
     /// A record's links, in the order of its fields.
     pub fn links_of(&mut self, rec: RecId) -> Vec<LinkInfo> {
         let fields: Vec<(u16, String, String)> = self
+            .records
             .type_of(rec)
             .fields
             .iter()
@@ -52,7 +53,7 @@ impl Db {
             .collect();
         let mut links = Vec::new();
         for (number, field, dbf) in fields {
-            let Slot::Link(link) = self.peek(rec, number) else { continue };
+            let Slot::Link(link) = self.records.peek(rec, number) else { continue };
             let brief = link.brief();
             let text = self.link_text(rec, number);
             if text.is_empty() {
@@ -88,7 +89,7 @@ impl Db {
     /// All lock sets: records that database links join, each in the order in which they were loaded.
     pub fn lock_set_members(&mut self) -> Vec<Vec<RecId>> {
         let records: Vec<RecId> = self.records().filter(|record| self.away(*record).is_none()).collect();
-        let mut joined = Sets::of(self.common.ids());
+        let mut joined = Sets::of(self.records.common.ids());
         for record in &records {
             for target in self.links_of(*record).into_iter().filter_map(|link| link.target) {
                 joined.join(*record, target);

@@ -9,7 +9,9 @@ impl Db {
     /// What a channel holds, in the form that comes back to the same value.
     pub fn saved(&mut self, channel: &Channel) -> SavedValue {
         let (rec, field) = (channel.record, channel.field);
-        let long = channel.long_string || self.is_long_text(rec, field) || self.def(rec, field).link_field().is_some();
+        let long = channel.long_string
+            || self.records.is_long_text(rec, field)
+            || self.records.def(rec, field).link_field().is_some();
         if long {
             return SavedValue::Text(self.get_long_text(channel));
         }
@@ -32,8 +34,8 @@ impl Db {
                 (None, _) => Ok(()),
                 (Some(_), Err(error)) => Err(error.to_string()),
                 (Some(SavedValue::Text(text)), Ok(channel))
-                    if !self.is_array(channel.record, channel.field)
-                        && !self.is_long_text(channel.record, channel.field) =>
+                    if !self.records.is_array(channel.record, channel.field)
+                        && !self.records.is_long_text(channel.record, channel.field) =>
                 {
                     self.load_value(channel.record, channel.field, text)
                 }
@@ -53,18 +55,18 @@ impl Db {
     /// Puts values back after records are initialised, before any is processed (pass 1): at the next
     /// [`init`](Db::init). What cannot be put back becomes a notice.
     pub fn restore_at_init(&mut self, values: Vec<Saved>) {
-        self.restores.extend(values);
+        self.start.restores.extend(values);
     }
 
     /// Pass 1, for the records that this part of the database has.
     pub(crate) fn restore_now(&mut self) {
-        for saved in std::mem::take(&mut self.restores) {
+        for saved in std::mem::take(&mut self.start.restores) {
             let Some(value) = &saved.value else { continue };
             let result = match self.find(&saved.name) {
-                Ok(channel) if self.common[channel.record].away => continue,
+                Ok(channel) if self.records[channel.record].away => continue,
                 Ok(channel) => self.restore(&channel, value).map_err(|error| error.to_string()),
                 // Each part knows only some of the records: the housekeeping part speaks.
-                Err(_) if self.part.is_some() => continue,
+                Err(_) if self.split.part.is_some() => continue,
                 Err(error) => Err(error.to_string()),
             };
             if let Err(what) = result {
@@ -80,15 +82,15 @@ impl Db {
     pub fn restore(&mut self, channel: &Channel, value: &SavedValue) -> Result<(), crate::PutError> {
         let (rec, field) = (channel.record, channel.field);
         match value {
-            SavedValue::Text(text) if self.def(rec, field).link_field().is_some() => {
+            SavedValue::Text(text) if self.records.def(rec, field).link_field().is_some() => {
                 self.put_link_field(rec, field, &String::from_utf8_lossy(text))
             }
-            SavedValue::Text(text) if channel.long_string || self.is_long_text(rec, field) => {
+            SavedValue::Text(text) if channel.long_string || self.records.is_long_text(rec, field) => {
                 self.put_long_text(rec, field, text)
             }
             SavedValue::Text(text) => {
                 let counted = matches!(
-                    self.element_type(rec, field),
+                    self.records.element_type(rec, field),
                     FieldType::Enum | FieldType::Menu | FieldType::Device | FieldType::U16
                 );
                 let number = std::str::from_utf8(text).ok().and_then(|text| text.trim().parse().ok());
@@ -115,8 +117,8 @@ impl Db {
         now: crate::Now,
     ) -> Result<(), crate::PutError> {
         self.restore(channel, value)?;
-        let passive = self.common[channel.record].scan == 0;
-        if passive && self.def(channel.record, channel.field).process_passive {
+        let passive = self.records[channel.record].scan == 0;
+        if passive && self.records.def(channel.record, channel.field).process_passive {
             self.process(channel.record, now);
         }
         Ok(())

@@ -94,7 +94,7 @@ impl Db {
 
     /// Asks for the second half of an asynchronous processing soon, in the order of PRIO.
     pub(crate) fn call_back(&mut self, rec: RecId, callback: Callback) {
-        let queue = priority(self.common[rec].prio);
+        let queue = priority(self.records[rec].prio);
         self.queue(queue, Work::Call(rec, callback));
     }
 
@@ -141,7 +141,7 @@ impl Db {
         let delay = DurNs((seconds.clamp(0.0, 9e9) * 1e9) as i64);
         let callbacks = &mut self.scans.callbacks;
         callbacks.serial += 1;
-        let timer = Timer { at: self.now.mono + delay, serial: callbacks.serial, rec, callback };
+        let timer = Timer { at: self.time.now.mono + delay, serial: callbacks.serial, rec, callback };
         callbacks.timers.push(Reverse(timer));
     }
 
@@ -153,7 +153,7 @@ impl Db {
     /// Does what is due: events, interrupts, scan-once requests, callbacks and delays, about `limit` processings at most
     /// (a list is not divided); how many it did.
     pub fn advance(&mut self, now: Now, limit: usize) -> usize {
-        self.now = now;
+        self.time.now = now;
         let mut done = 0;
         // Links that ask for each other, or for their own record, for ever do not hold up the rest, and are not held up.
         let mut turn = false;
@@ -172,7 +172,7 @@ impl Db {
                 if let Some(work) = self.scans.callbacks.queues[prio].pop_front() {
                     done += self.work(prio, work);
                 }
-            } else if self.remotes.chores.is_empty() {
+            } else if self.links.remotes.chores.is_empty() {
                 break;
             }
         }
@@ -223,11 +223,11 @@ impl Db {
     }
 
     fn called(&mut self, rec: RecId, callback: Callback) {
-        if self.common[rec].removed {
+        if self.records[rec].removed {
             return;
         }
         match callback {
-            Callback::Resume if self.common[rec].pact != 0 => self.resume(rec),
+            Callback::Resume if self.records[rec].pact != 0 => self.resume(rec),
             Callback::Resume => {}
             Callback::Own(number) => crate::rec::own_callback(self, rec, number),
         }
@@ -238,7 +238,7 @@ impl Db {
     pub fn next_deadline(&self) -> Option<MonoNs> {
         let callbacks = &self.scans.callbacks;
         let waits = !callbacks.once.is_empty() || callbacks.queues.iter().any(|queue| !queue.is_empty());
-        if waits || !self.remotes.chores.is_empty() {
+        if waits || !self.links.remotes.chores.is_empty() {
             return Some(MonoNs(0));
         }
         callbacks.timers.peek().map(|Reverse(timer)| timer.at)

@@ -90,10 +90,10 @@ impl Db {
         let (record, rest) = name.split_once('.').unwrap_or((name, ""));
         let end = rest.find(|c: char| !c.is_ascii_alphanumeric() && c != '_').unwrap_or(rest.len());
         let (field, modifier) = rest.split_at(end);
-        let known = self.names.find(record.as_bytes());
-        let known = known.filter(|(_, rec)| !self.common[*rec].removed && self.is_started(*rec));
+        let known = self.records.names.find(record.as_bytes());
+        let known = known.filter(|(_, rec)| !self.records[*rec].removed && self.is_started(*rec));
         let (_, rec) = known.ok_or(Absent { record, field, kind: None })?;
-        let kind = self.type_of(rec);
+        let kind = self.records.type_of(rec);
         let mut channel =
             Channel { record: rec, field: kind.val, long_string: false, type_name: false, filters: Filters::default() };
         if !field.is_empty() {
@@ -108,16 +108,16 @@ impl Db {
 
     /// Whether a record may be found: what is loaded while the database runs begins to live with the next init.
     fn is_started(&self, rec: RecId) -> bool {
-        !self.running || rec < self.started
+        !self.start.running || rec < self.start.first_new
     }
 
     fn modifiers(&self, channel: &mut Channel, modifier: &str) -> Result<(), FindError> {
         let bad = || FindError::BadModifier { text: modifier.to_owned(), what: String::new() };
         let mut rest = modifier;
         if let Some(after) = rest.strip_prefix('$') {
-            let def = self.def(channel.record, channel.field);
+            let def = self.records.def(channel.record, channel.field);
             let text = matches!(def.kind, Some(FieldType::String | FieldType::Link))
-                || self.is_long_text(channel.record, channel.field);
+                || self.records.is_long_text(channel.record, channel.field);
             if !text {
                 return Err(bad());
             }
@@ -157,9 +157,9 @@ impl Db {
     pub fn has_value(&self, channel: &Channel) -> bool {
         let (rec, field) = (channel.record, channel.field);
         channel.type_name
-            || self.def(rec, field).kind.is_some()
-            || self.is_array(rec, field)
-            || self.is_long_text(rec, field)
+            || self.records.def(rec, field).kind.is_some()
+            || self.records.is_array(rec, field)
+            || self.records.is_long_text(rec, field)
     }
 
     /// What a field is.
@@ -177,13 +177,16 @@ impl Db {
             };
         }
         let rec = channel.record;
-        let def = self.def(rec, channel.field);
-        let array = self.is_array(rec, channel.field);
-        let size =
-            if self.is_long_text(rec, channel.field) { self.capacity(rec, channel.field) as u16 } else { def.size };
+        let def = self.records.def(rec, channel.field);
+        let array = self.records.is_array(rec, channel.field);
+        let size = if self.records.is_long_text(rec, channel.field) {
+            self.records.capacity(rec, channel.field) as u16
+        } else {
+            def.size
+        };
         let mut info = FieldInfo {
-            kind: self.element_type(rec, channel.field),
-            elements_max: if array { self.capacity(rec, channel.field) } else { 1 },
+            kind: self.records.element_type(rec, channel.field),
+            elements_max: if array { self.records.capacity(rec, channel.field) } else { 1 },
             writable: def.special != Special::NoMod,
             level: def.level,
             array,
@@ -199,28 +202,16 @@ impl Db {
         info
     }
 
-    /// The definition of a field.
-    #[inline]
-    pub(crate) fn def(&self, rec: RecId, field: u16) -> &FieldDef {
-        &self.type_of(rec).fields[usize::from(field)]
-    }
-
-    /// The type of a record.
-    #[inline]
-    pub(crate) fn type_of(&self, rec: RecId) -> &TypeDef {
-        &self.schema.types[self.common[rec].kind() as usize]
-    }
-
     /// Name of a channel's record.
     #[must_use]
     pub fn name_of(&self, record: RecId) -> &str {
-        self.record_name(record)
+        self.records.name(record)
     }
 
     /// A channel's name: the record, with the field unless that is the record's value.
     #[must_use]
     pub fn channel_name(&self, channel: &Channel) -> String {
-        let (record, kind) = (self.name_of(channel.record), self.type_of(channel.record));
+        let (record, kind) = (self.name_of(channel.record), self.records.type_of(channel.record));
         if channel.type_name {
             format!("{record}.RTYP")
         } else if channel.field == kind.val {
@@ -233,64 +224,65 @@ impl Db {
     /// Type name of a record.
     #[must_use]
     pub fn type_name(&self, record: RecId) -> &str {
-        &self.type_of(record).name
+        &self.records.type_of(record).name
     }
 
     /// Fields of a record's type.
     #[must_use]
     pub fn fields(&self, record: RecId) -> &[FieldDef] {
-        &self.type_of(record).fields
+        &self.records.type_of(record).fields
     }
 
     /// All records in the order in which they were loaded.
     pub fn records(&self) -> impl Iterator<Item = RecId> + '_ {
-        self.common.iter().filter(|(_, common)| !common.removed).map(|(rec, _)| rec)
+        self.records.common.iter().filter(|(_, common)| !common.removed).map(|(rec, _)| rec)
     }
 
     /// Aliases and the records that they denote.
     pub fn aliases(&self) -> impl Iterator<Item = (&str, RecId)> + '_ {
-        self.names
+        self.records
+            .names
             .iter()
-            .filter(|(number, rec)| self.common[*rec].name != *number)
-            .map(|(number, rec)| (std::str::from_utf8(self.names.name(number)).unwrap_or_default(), rec))
+            .filter(|(number, rec)| self.records[*rec].name != *number)
+            .map(|(number, rec)| (self.records.names.text(number), rec))
     }
 
     /// All names, of records and aliases, in the order in which they were given.
     pub fn all_names(&self) -> impl Iterator<Item = (&str, RecId)> {
-        let live = self.names.iter().filter(|(_, rec)| !self.common[*rec].removed);
-        live.map(|(number, rec)| (std::str::from_utf8(self.names.name(number)).unwrap_or_default(), rec))
+        let live = self.records.names.iter().filter(|(_, rec)| !self.records[*rec].removed);
+        live.map(|(number, rec)| (self.records.names.text(number), rec))
     }
 
     /// Info tags of a record.
     #[must_use]
     pub fn info_tags(&self, record: RecId) -> &[(String, String)] {
-        self.info.get(&record).map_or(&[], Vec::as_slice)
+        self.records.info.get(&record).map_or(&[], Vec::as_slice)
     }
 
     /// The committed alarm of a record.
     #[must_use]
     pub fn alarm(&self, record: RecId) -> Alarm {
-        self.common[record].alarm()
+        self.records[record].alarm()
     }
 
     /// Acknowledgement state: ACKT (transient alarms need it) and ACKS (highest unacknowledged severity).
     #[must_use]
     pub fn acknowledge_state(&self, record: RecId) -> (u16, u16) {
-        let common = &self.common[record];
+        let common = &self.records[record];
         (common.ackt, common.acks)
     }
 
     /// Time stamp and user tag of a record.
     #[must_use]
     pub fn stamp(&self, record: RecId) -> (Stamp, u64) {
-        let common = &self.common[record];
+        let common = &self.records[record];
         (common.time, common.utag)
     }
 
     /// The access security group of a record.
     #[must_use]
     pub fn access_group(&self, record: RecId) -> &str {
-        std::str::from_utf8(self.common[record].rare.asg.bytes()).unwrap_or_default()
+        std::str::from_utf8(self.records[record].rare.asg.bytes()).unwrap_or_default()
     }
 }
 
@@ -301,7 +293,7 @@ mod tests {
     #[test]
     fn fixed_field_numbers_are_those_of_the_table() {
         let db = Db::new();
-        for kind in &db.schema.types {
+        for kind in &db.records.schema.types {
             let number = |name: &str| kind.field(name).map(usize::from);
             assert_eq!((number("PROC"), number("DISP")), (Some(PROC_FIELD), Some(DISP_FIELD)), "{}", kind.name);
             if ["ai", "ao", "calc"].contains(&kind.name.as_str()) {

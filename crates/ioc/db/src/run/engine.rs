@@ -1,22 +1,22 @@
 //! The database itself, and how a record is processed.
 
-use crate::model::id::{PerRecord, RecId};
-use crate::model::json_link::JsonLinks;
+use crate::model::id::RecId;
 use crate::model::link::{LinkKind, PP};
-use crate::model::names::Names;
-use crate::model::schema::Schema;
-use crate::rec::Bodies;
-use crate::rec::common::Common;
+use crate::rec::{Kind, Records};
+use crate::run::device::Stream;
+use crate::run::device::support::Supports;
 use crate::run::events::Events;
 use crate::run::function::Functions;
-use crate::run::link::remote::Remotes;
-use crate::run::link::through::Throughs;
+use crate::run::link::Links;
 use crate::run::notify::Notifies;
+use crate::run::pool::Pool;
 use crate::run::scan::Scans;
+use crate::run::split::Split;
+use crate::run::stop::Stops;
 use crate::text::local::LocalText;
+use crate::text::saved::Saved;
 use base::{EventMask, MonoNs, Stamp, Status};
 use std::collections::{BTreeSet, HashMap};
-use std::sync::Arc;
 
 /// The time of a processing pass: wall clock for stamps, monotonic clock for delays.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -70,53 +70,76 @@ pub(crate) enum Outcome {
     GivenUp,
 }
 
-/// An EPICS database.
-pub struct Db {
-    /// Shared with the databases that were divided from this one.
-    pub(crate) schema: Arc<Schema>,
-    pub(crate) names: Names,
-    pub(crate) common: PerRecord<Common>,
-    pub(crate) bodies: Bodies,
-    pub(crate) info: HashMap<RecId, Vec<(String, String)>>,
-    pub(crate) events: Events,
-    pub(crate) notifies: Notifies,
-    pub(crate) scans: Scans,
-    pub(crate) remotes: Remotes,
-    pub(crate) away: HashMap<RecId, crate::run::split::Away>,
-    pub(crate) division: Option<crate::run::split::Division>,
-    pub(crate) functions: Functions,
-    pub(crate) supports: crate::run::device::support::Supports,
-    pub(crate) json: JsonLinks,
-    pub(crate) throughs: Throughs,
-    pub(crate) states: HashMap<String, bool>,
-    pub(crate) environment: HashMap<String, String>,
-    pub(crate) output: Vec<(crate::run::device::Stream, String)>,
-    pub(crate) notices: Vec<Notice>,
-    /// Files with errors are refused whole.
-    pub(crate) strict: bool,
-    pub(crate) counters: Counters,
+/// What time it is for a database.
+pub(crate) struct Time {
+    /// The time of the pass.
     pub(crate) now: Now,
+    /// Where each record is stamped by itself: what with.
     pub(crate) clock: Option<fn() -> Stamp>,
     pub(crate) local: LocalText,
+}
+
+impl Time {
+    /// What a record is stamped with.
+    #[inline]
+    pub(crate) fn wall(&self) -> Stamp {
+        self.clock.map_or(self.now.wall, |clock| clock())
+    }
+}
+
+/// Where processing stands: what is on the stack.
+#[derive(Default)]
+pub(crate) struct Pass {
+    /// Records whose forward links are being followed.
     pub(crate) active: Vec<RecId>,
-    pub(crate) seed: u16,
-    pub(crate) pool: crate::run::pool::Pool,
-    pub(crate) running: bool,
-    /// Records from here on were loaded since the last init: nobody finds them yet.
-    pub(crate) started: RecId,
-    /// What autosave puts back at the next init.
-    pub(crate) restores: Vec<crate::text::saved::Saved>,
-    /// Its number, where this is a part of a database that was divided.
-    pub(crate) part: Option<u32>,
-    /// Records whose ASG was written.
-    pub(crate) regrouped: BTreeSet<RecId>,
-    pub(crate) pending: Vec<crate::model::link::PendingLink>,
-    pub(crate) pending_text: Vec<u8>,
+    pub(crate) depth: u32,
     /// Whether the record that was processed last says that it failed.
     pub(crate) failed: bool,
-    pub(crate) depth: u32,
+}
+
+/// What the shell takes out.
+#[derive(Default)]
+pub(crate) struct Outbox {
+    /// What `stdio` device supports wrote.
+    pub(crate) output: Vec<(Stream, String)>,
+    pub(crate) notices: Vec<Notice>,
+    /// Records whose ASG was written.
+    pub(crate) regrouped: BTreeSet<RecId>,
+}
+
+/// What is to be done when the database starts.
+pub(crate) struct Start {
+    pub(crate) running: bool,
+    /// Records from here on were loaded since the last init: nobody finds them yet.
+    pub(crate) first_new: RecId,
+    /// What autosave puts back.
+    pub(crate) restores: Vec<Saved>,
+}
+
+/// An EPICS database.
+pub struct Db {
+    pub(crate) records: Records,
+    pub(crate) links: Links,
+    pub(crate) scans: Scans,
+    pub(crate) events: Events,
+    pub(crate) notifies: Notifies,
+    pub(crate) supports: Supports,
+    pub(crate) functions: Functions,
+    pub(crate) states: HashMap<String, bool>,
+    pub(crate) environment: HashMap<String, String>,
+    pub(crate) outbox: Outbox,
+    pub(crate) time: Time,
+    pub(crate) pass: Pass,
+    pub(crate) start: Start,
+    pub(crate) split: Split,
     /// Lock sets with breakpoints.
-    pub(crate) stops: Option<Box<crate::run::stop::Stops>>,
+    pub(crate) stops: Option<Box<Stops>>,
+    pub(crate) counters: Counters,
+    pub(crate) pool: Pool,
+    /// Of random numbers in expressions.
+    pub(crate) seed: u16,
+    /// Files with errors are refused whole.
+    pub(crate) strict: bool,
 }
 
 impl Default for Db {
@@ -130,43 +153,25 @@ impl Db {
     #[must_use]
     pub fn new() -> Self {
         let mut db = Self {
-            schema: crate::rec::builtin(),
-            names: Names::default(),
-            common: PerRecord::default(),
-            bodies: Bodies::default(),
-            info: HashMap::new(),
+            records: Records::new(),
+            links: Links::default(),
+            scans: Scans::default(),
             events: Events::default(),
             notifies: Notifies::default(),
-            scans: Scans::default(),
-            remotes: Remotes::default(),
-            away: HashMap::new(),
-            division: None,
+            supports: Supports::default(),
             functions: Functions::default(),
-            supports: crate::run::device::support::Supports::default(),
-            json: JsonLinks::default(),
-            throughs: Throughs::default(),
             states: HashMap::new(),
             environment: HashMap::new(),
-            output: Vec::new(),
-            notices: Vec::new(),
-            strict: false,
-            counters: Counters::default(),
-            now: Now::default(),
-            clock: None,
-            local: crate::text::local::utc,
-            active: Vec::new(),
-            seed: 0xa3bf,
-            pool: crate::run::pool::Pool::default(),
-            running: false,
-            started: RecId(0),
-            restores: Vec::new(),
-            part: None,
-            regrouped: BTreeSet::new(),
-            pending: Vec::new(),
-            pending_text: Vec::new(),
-            failed: false,
-            depth: 0,
+            outbox: Outbox::default(),
+            time: Time { now: Now::default(), clock: None, local: crate::text::local::utc },
+            pass: Pass::default(),
+            start: Start { running: false, first_new: Kind::FIRST_LOADED, restores: Vec::new() },
+            split: Split::default(),
             stops: None,
+            counters: Counters::default(),
+            pool: Pool::default(),
+            seed: 0xa3bf,
+            strict: false,
         };
         db.make_firsts();
         db
@@ -175,7 +180,7 @@ impl Db {
     /// Whether it has been initialised.
     #[must_use]
     pub const fn is_running(&self) -> bool {
-        self.running
+        self.start.running
     }
 
     /// What went wrong so often.
@@ -186,80 +191,76 @@ impl Db {
 
     /// What the operator should read, since the last call.
     pub fn take_notices(&mut self) -> Vec<Notice> {
-        std::mem::take(&mut self.notices)
+        std::mem::take(&mut self.outbox.notices)
     }
 
     /// Records whose access security group was written since the last call.
     pub fn take_regrouped(&mut self) -> Vec<RecId> {
-        std::mem::take(&mut self.regrouped).into_iter().collect()
+        std::mem::take(&mut self.outbox.regrouped).into_iter().collect()
     }
 
     /// A record whose access security group was written, and the group. Does not allocate.
     pub fn next_regrouped(&mut self) -> Option<(RecId, base::Str40)> {
-        let rec = self.regrouped.pop_first()?;
-        Some((rec, base::Str40::new(self.common[rec].rare.asg.bytes())))
+        let rec = self.outbox.regrouped.pop_first()?;
+        Some((rec, base::Str40::new(self.records[rec].rare.asg.bytes())))
     }
 
     /// With a clock each record is stamped by itself, as C's IOC does; without, all records of a pass share its time.
     pub fn stamp_each_record(&mut self, clock: Option<fn() -> Stamp>) {
-        self.clock = clock;
+        self.time.clock = clock;
     }
 
     /// What writes texts in local time; UTC without.
     pub fn set_local_text(&mut self, local: LocalText) {
-        self.local = local;
+        self.time.local = local;
     }
 
     pub(crate) fn notice(&mut self, text: String) {
         // The shell drains notices; one that does not must not be flooded.
-        if self.notices.len() < 10_000 {
-            self.notices.push(Notice(text));
+        if self.outbox.notices.len() < 10_000 {
+            self.outbox.notices.push(Notice(text));
         }
-    }
-
-    pub(crate) fn record_name(&self, rec: RecId) -> &str {
-        std::str::from_utf8(self.names.name(self.common[rec].name)).unwrap_or_default()
     }
 
     /// Processes a record and what its links lead to (dbProcess); whether it says that it failed.
     pub(crate) fn run(&mut self, rec: RecId) -> bool {
-        if self.depth >= DEPTH_LIMIT {
+        if self.pass.depth >= DEPTH_LIMIT {
             self.counters.too_deep += 1;
-            self.common[rec].raise(Status::Link, 3);
+            self.records[rec].raise(Status::Link, 3);
             return true;
         }
-        self.depth += 1;
+        self.pass.depth += 1;
         let next = self.process_one(rec, false);
-        let failed = self.failed;
+        let failed = self.pass.failed;
         if let Some(next) = next {
             self.follow(rec, next);
         }
-        self.depth -= 1;
+        self.pass.depth -= 1;
         failed
     }
 
     /// A callback's second half: the record is active and goes on where it stopped.
     pub(crate) fn resume(&mut self, rec: RecId) {
-        self.depth += 1;
+        self.pass.depth += 1;
         if let Some(next) = self.process_one(rec, true) {
             self.follow(rec, next);
         }
-        self.depth -= 1;
+        self.pass.depth -= 1;
     }
 
     /// Processes a chain of forward links, and then ends the activity of its records, the last one's first.
     // Apart, so that a record that is processed by being read, without a chain, does not save registers for one.
     #[inline(never)]
     pub(crate) fn follow(&mut self, first: RecId, second: RecId) {
-        let base = self.active.len();
-        self.active.push(first);
+        let base = self.pass.active.len();
+        self.pass.active.push(first);
         let mut current = second;
         while let Some(next) = self.process_one(current, false) {
-            self.active.push(current);
+            self.pass.active.push(current);
             current = next;
         }
-        while self.active.len() > base {
-            if let Some(done) = self.active.pop() {
+        while self.pass.active.len() > base {
+            if let Some(done) = self.pass.active.pop() {
                 self.finish(done);
             }
         }
@@ -268,8 +269,8 @@ impl Db {
     /// One record up to its forward link; the record that is to be processed next, before the activity of this one
     /// ends. `resumed` when a callback continues it.
     pub(crate) fn process_one(&mut self, rec: RecId, resumed: bool) -> Option<RecId> {
-        self.failed = false;
-        let mut common = &mut self.common[rec];
+        self.pass.failed = false;
+        let mut common = &mut self.records[rec];
         if !resumed {
             if common.pact != 0 {
                 self.already_active(rec);
@@ -283,7 +284,7 @@ impl Db {
                 if !common.rare.sdis.is_constant() {
                     self.read_sdis(rec);
                 }
-                common = &mut self.common[rec];
+                common = &mut self.records[rec];
             }
             if common.disa == common.disv {
                 self.disabled(rec);
@@ -294,26 +295,26 @@ impl Db {
         common.on_stack = true;
         self.counters.processed += 1;
         let outcome = crate::rec::process(self, rec, resumed);
-        self.failed = matches!(outcome, Outcome::Failed | Outcome::Broken | Outcome::GivenUp);
+        self.pass.failed = matches!(outcome, Outcome::Failed | Outcome::Broken | Outcome::GivenUp);
         match outcome {
             Outcome::Done | Outcome::Failed => {}
             Outcome::Pending | Outcome::Broken => {
-                self.common[rec].on_stack = false;
+                self.records[rec].on_stack = false;
                 return None;
             }
             Outcome::NoForward | Outcome::GivenUp => {
-                let common = &mut self.common[rec];
+                let common = &mut self.records[rec];
                 common.pact = 0;
                 common.on_stack = false;
                 return None;
             }
         }
-        let flnk = self.common[rec].flnk.brief();
+        let flnk = self.records[rec].flnk.brief();
         match flnk.kind {
             LinkKind::Constant => {}
             LinkKind::Db => {
                 let target = flnk.record();
-                if self.common[target].scan == 0 {
+                if self.records[target].scan == 0 {
                     self.hand_over(rec, target);
                     return Some(target);
                 }
@@ -327,10 +328,10 @@ impl Db {
     /// After everything that the forward link led to: completion of notifies, reprocessing, and the end of activity.
     #[inline]
     fn finish(&mut self, rec: RecId) {
-        let mut common = &mut self.common[rec];
+        let mut common = &mut self.records[rec];
         if (common.notify | u32::from(common.rpro)) != 0 {
             self.finish_special(rec);
-            common = &mut self.common[rec];
+            common = &mut self.records[rec];
         }
         common.putf = 0;
         common.pact = 0;
@@ -340,7 +341,7 @@ impl Db {
     #[cold]
     fn finish_special(&mut self, rec: RecId) {
         self.notify_completion(rec);
-        let common = &mut self.common[rec];
+        let common = &mut self.records[rec];
         if common.rpro != 0 {
             common.rpro = 0;
             self.scan_once(rec);
@@ -350,12 +351,12 @@ impl Db {
     /// Passes what a put started from the source to the target (processTarget, its first half).
     #[inline]
     pub(crate) fn hand_over(&mut self, source: RecId, target: RecId) {
-        let from = &self.common[source];
+        let from = &self.records[source];
         let (putf, notify) = (from.putf, from.notify);
         if notify != 0 {
             self.notify_add(source, target);
         }
-        let to = &mut self.common[target];
+        let to = &mut self.records[target];
         if to.pact == 0 {
             to.putf = putf;
         } else if putf != 0 && source != target && !to.on_stack {
@@ -369,12 +370,12 @@ impl Db {
         self.hand_over(source, target);
         // A callback (seq) writes while its record is not being processed: chains that lead back to it must see it busy
         // here, and not ask for another processing.
-        let from = &mut self.common[source];
+        let from = &mut self.records[source];
         let (pact, on_stack) = (from.pact, from.on_stack);
         from.pact = 1;
         from.on_stack = true;
         let failed = self.run(target);
-        let from = &mut self.common[source];
+        let from = &mut self.records[source];
         from.pact = pact;
         from.on_stack = on_stack;
         failed
@@ -383,16 +384,16 @@ impl Db {
     /// Processes the target of a link where it is passive (dbScanPassive); whether it failed.
     #[inline]
     pub(crate) fn process_passive(&mut self, source: RecId, target: RecId) -> bool {
-        self.common[target].scan == 0 && self.process_target(source, target)
+        self.records[target].scan == 0 && self.process_target(source, target)
     }
 
     #[cold]
     fn already_active(&mut self, rec: RecId) {
-        if self.common[rec].rare.marks & crate::run::stop::STOPS != 0 && self.is_held(rec) {
+        if self.records[rec].rare.marks & crate::run::stop::STOPS != 0 && self.is_held(rec) {
             return;
         }
         self.counters.while_active += 1;
-        let common = &mut self.common[rec];
+        let common = &mut self.records[rec];
         let tries = common.lcnt;
         if common.stat == Status::Scan as u16 {
             return;
@@ -408,15 +409,15 @@ impl Db {
 
     #[cold]
     pub(crate) fn read_sdis(&mut self, rec: RecId) {
-        let link = self.common[rec].rare.sdis.brief();
+        let link = self.records[rec].rare.sdis.brief();
         if let Ok(Some(value)) = self.get_link::<i16>(rec, link) {
-            self.common[rec].disa = value;
+            self.records[rec].disa = value;
         }
     }
 
     #[cold]
     fn disabled(&mut self, rec: RecId) {
-        let common = &mut self.common[rec];
+        let common = &mut self.records[rec];
         common.rpro = 0;
         common.putf = 0;
         if common.stat != Status::Disable as u16 {
@@ -434,7 +435,7 @@ impl Db {
     /// A forward link that leads out of this database, or is JSON.
     #[cold]
     fn forward_elsewhere(&mut self, rec: RecId) {
-        let link = self.common[rec].flnk.brief();
+        let link = self.records[rec].flnk.brief();
         self.forward(rec, link);
     }
 
@@ -457,12 +458,12 @@ impl Db {
     /// Commits the alarm of this processing (recGblResetAlarms); the events to add to the value's.
     #[inline]
     pub(crate) fn reset_alarms(&mut self, rec: RecId) -> EventMask {
-        if self.common[rec].alarm_stays() { EventMask::NONE } else { self.alarm_changed(rec) }
+        if self.records[rec].alarm_stays() { EventMask::NONE } else { self.alarm_changed(rec) }
     }
 
     #[cold]
     pub(crate) fn alarm_changed(&mut self, rec: RecId) -> EventMask {
-        let common = &mut self.common[rec];
+        let common = &mut self.records[rec];
         let (old_status, old_severity) = (common.stat, common.sevr);
         let mut mask = EventMask::NONE;
         if common.namsg != common.amsg {
@@ -486,7 +487,7 @@ impl Db {
         }
         self.post_common(rec, "STAT", mask);
         self.post_common(rec, "AMSG", mask);
-        let common = &mut self.common[rec];
+        let common = &mut self.records[rec];
         if common.ackt == 0 || severity >= common.acks {
             common.acks = severity;
             self.post_common(rec, "ACKS", EventMask::VALUE);
@@ -497,7 +498,7 @@ impl Db {
     /// Stamps a record (recGblGetTimeStamp).
     #[inline]
     pub(crate) fn stamp_now(&mut self, rec: RecId) {
-        if !self.common[rec].stamp(self.now.wall, self.clock) {
+        if !self.records[rec].stamp(&self.time) {
             self.stamp_specially(rec, 0, None);
         }
     }
@@ -513,29 +514,29 @@ impl Db {
 
     #[cold]
     pub(crate) fn stamp_specially(&mut self, rec: RecId, simm: u16, siol: Option<crate::model::link::Brief>) {
-        let tsel = self.common[rec].rare.tsel.brief();
+        let tsel = self.records[rec].rare.tsel.brief();
         if tsel.kind != LinkKind::Constant {
             if tsel.flags & crate::model::link::IS_TIME != 0 {
                 self.stamp_from_link(rec, tsel);
                 return;
             }
             if let Ok(Some(event)) = self.get_link::<i16>(rec, tsel) {
-                self.common[rec].tse = event;
+                self.records[rec].tse = event;
             }
         }
-        let wall = self.clock.map_or(self.now.wall, |clock| clock());
-        let tse = self.common[rec].tse;
+        let wall = self.time.wall();
+        let tse = self.records[rec].tse;
         if tse != -2 {
             // Of events and of the best source (-1) nobody but an event generator knows the time: the stamp stays.
             if let Some(stamp) =
                 self.scans.event_stamp(tse).or_else(|| (tse == 0 || self.scans.last_resort).then_some(wall))
             {
-                self.common[rec].time = stamp;
+                self.records[rec].time = stamp;
             }
         } else if simm != 0 {
             match siol {
                 Some(link) if link.kind != LinkKind::Constant => self.stamp_from_link(rec, link),
-                _ => self.common[rec].time = wall,
+                _ => self.records[rec].time = wall,
             }
         }
     }
@@ -544,9 +545,9 @@ impl Db {
     pub(crate) fn stamp_from_link(&mut self, rec: RecId, link: crate::model::link::Brief) {
         match link.kind {
             LinkKind::Db => {
-                let source = &self.common[link.record()];
+                let source = &self.records[link.record()];
                 let (time, utag) = (source.time, source.utag);
-                let common = &mut self.common[rec];
+                let common = &mut self.records[rec];
                 common.time = time;
                 common.utag = utag;
             }
@@ -556,8 +557,8 @@ impl Db {
                 }
             }
             LinkKind::Remote => {
-                if let Some(time) = self.remotes.stamp(link.target) {
-                    self.common[rec].time = time;
+                if let Some(time) = self.links.remotes.stamp(link.target) {
+                    self.records[rec].time = time;
                 }
             }
             _ => {}

@@ -163,20 +163,22 @@ impl Db {
     /// [decide](crate::Filters::decide) about events it is the first of these, and sent if they let it pass.
     pub fn subscribe(&mut self, queue: QueueId, channel: &Channel, mask: EventMask, token: u64) -> SubId {
         let rec = channel.record;
-        let late = channel.long_string || self.is_array(rec, channel.field) || self.is_long_text(rec, channel.field);
+        let late = channel.long_string
+            || self.records.is_array(rec, channel.field)
+            || self.records.is_long_text(rec, channel.field);
         let mut watch = channel.filters.watch();
         let first = watch.as_mut().and_then(|watch| {
             let value = self.read_scalar(rec, channel.field).unwrap_or(Scalar::I8(0));
             // No event of properties alone, which filters do not look at; wanted whatever the mask.
             let first = self.entry(0, rec, value, mask & (EventMask::VALUE | EventMask::LOG | EventMask::ALARM));
-            watch.pass(first, late, &self.states, self.now.wall).map(|passed| Entry { mask, ..passed })
+            watch.pass(first, late, &self.states, self.time.now.wall).map(|passed| Entry { mask, ..passed })
         });
         let sub = Sub {
             channel: channel.clone(),
             mask,
             queue: queue.0,
             token,
-            next: self.common[rec].monitors,
+            next: self.records[rec].monitors,
             waiting: 0,
             newest: 0,
             alive: true,
@@ -193,7 +195,7 @@ impl Db {
                 self.events.subs.len() as u32 - 1
             }
         };
-        self.common[rec].monitors = number + 1;
+        self.records[rec].monitors = number + 1;
         if let Some(queue) = self.events.queues.get_mut(queue.0 as usize).and_then(Option::as_mut) {
             queue.subs += 1;
             let room = queue.capacity.max(queue.subs * ROOM_PER_SUB);
@@ -210,10 +212,10 @@ impl Db {
     pub fn unsubscribe(&mut self, sub: SubId) {
         let Some(found) = self.events.subs.get(sub.0 as usize).filter(|found| found.alive) else { return };
         let (rec, queue, next) = (found.channel.record, found.queue, found.next);
-        if self.common[rec].monitors == sub.0 + 1 {
-            self.common[rec].monitors = next;
+        if self.records[rec].monitors == sub.0 + 1 {
+            self.records[rec].monitors = next;
         } else {
-            let mut at = self.common[rec].monitors;
+            let mut at = self.records[rec].monitors;
             while at != 0 {
                 let before = &mut self.events.subs[at as usize - 1];
                 if before.next == sub.0 + 1 {
@@ -279,7 +281,7 @@ impl Db {
     fn value_now(&mut self, sub: u32, value: Value, stamp: Stamp) -> Value {
         let sub = &self.events.subs[sub as usize];
         if !sub.late {
-            return sub.channel.filters.apply(value, stamp, self.local);
+            return sub.channel.filters.apply(value, stamp, self.time.local);
         }
         let channel = sub.channel.clone();
         let plain = self.get_plain(&channel, usize::MAX);
@@ -295,7 +297,7 @@ impl Db {
         let value = match (sub.late, sub.channel.filters.is_empty()) {
             (true, _) => None,
             (false, true) => Some(value),
-            (false, false) => match sub.channel.filters.apply(Value::Scalar(value), stamp, self.local) {
+            (false, false) => match sub.channel.filters.apply(Value::Scalar(value), stamp, self.time.local) {
                 Value::Scalar(scalar) => Some(scalar),
                 Value::Array(_) => None,
             },
@@ -306,14 +308,14 @@ impl Db {
     /// Tells the subscribers of a field (db_post_events).
     #[inline]
     pub(crate) fn post(&mut self, rec: RecId, field: u16, mask: EventMask) {
-        if self.common[rec].monitors != 0 {
+        if self.records[rec].monitors != 0 {
             self.post_to(rec, Some(field), mask);
         }
     }
 
     /// Tells all subscribers of a record that want such an event.
     pub(crate) fn post_all(&mut self, rec: RecId, mask: EventMask) {
-        if self.common[rec].monitors != 0 {
+        if self.records[rec].monitors != 0 {
             self.post_to(rec, None, mask);
         }
     }
@@ -321,8 +323,8 @@ impl Db {
     /// As [`post`](Self::post) for VAL.
     #[inline]
     pub(crate) fn post_value(&mut self, rec: RecId, mask: EventMask) {
-        if self.common[rec].monitors != 0 {
-            let val = self.type_of(rec).val;
+        if self.records[rec].monitors != 0 {
+            let val = self.records.type_of(rec).val;
             self.post_to(rec, Some(val), mask);
         }
     }
@@ -330,9 +332,9 @@ impl Db {
     /// As [`post`](Self::post) for a field by name, other than VAL.
     #[inline]
     pub(crate) fn post_named(&mut self, rec: RecId, field: &str, mask: EventMask) {
-        if self.common[rec].monitors != 0
+        if self.records[rec].monitors != 0
             && self.is_watched_beyond_val(rec)
-            && let Some(field) = self.type_of(rec).field(field)
+            && let Some(field) = self.records.type_of(rec).field(field)
         {
             self.post_to(rec, Some(field), mask);
         }
@@ -340,8 +342,8 @@ impl Db {
 
     /// Whether somebody subscribes to another field than VAL. Few do, and names need not be looked up for the others.
     fn is_watched_beyond_val(&self, rec: RecId) -> bool {
-        let val = self.type_of(rec).val;
-        let mut at = self.common[rec].monitors;
+        let val = self.records.type_of(rec).val;
+        let mut at = self.records[rec].monitors;
         while at != 0 {
             let sub = &self.events.subs[at as usize - 1];
             if sub.channel.field != val {
@@ -359,7 +361,7 @@ impl Db {
     }
 
     fn post_to(&mut self, rec: RecId, field: Option<u16>, mask: EventMask) {
-        let mut at = self.common[rec].monitors;
+        let mut at = self.records[rec].monitors;
         let mut last: Option<(u16, Scalar)> = None;
         while at != 0 {
             let number = at - 1;
@@ -396,7 +398,7 @@ impl Db {
         };
         let mut entry = self.entry(number, rec, value, mask);
         if let Some(watch) = &mut self.events.subs[number as usize].watch {
-            match watch.pass(entry, late, &self.states, self.now.wall) {
+            match watch.pass(entry, late, &self.states, self.time.now.wall) {
                 Some(passed) => entry = passed,
                 None => return,
             }
@@ -421,7 +423,7 @@ impl Db {
         let link = RemoteId(sub.token as u32);
         let value = if sub.channel.filters.is_empty() && sub.late {
             let channel = sub.channel.clone();
-            let mut value = self.remotes.take_value(link.0).unwrap_or(Value::Scalar(entry.value));
+            let mut value = self.links.remotes.take_value(link.0).unwrap_or(Value::Scalar(entry.value));
             self.get_into(&channel, usize::MAX, &mut value);
             value
         } else if sub.channel.filters.is_empty() {
@@ -434,13 +436,13 @@ impl Db {
 
     #[inline]
     fn entry(&self, sub: u32, rec: RecId, value: Scalar, mask: EventMask) -> Entry {
-        let common = &self.common[rec];
+        let common = &self.records[rec];
         Entry { sub, value, alarm: common.alarm(), stamp: common.time, utag: common.utag, mask }
     }
 
     /// Ends the subscription that feeds a link.
     pub(crate) fn end_watch(&mut self, source: RecId, link: u32) {
-        let mut at = self.common[source].monitors;
+        let mut at = self.records[source].monitors;
         while at != 0 {
             let sub = &self.events.subs[at as usize - 1];
             if sub.queue == LINKS.0 && sub.token == u64::from(link) {
@@ -453,8 +455,8 @@ impl Db {
 
     /// Ends all subscriptions of a record that is removed.
     pub(crate) fn end_subscriptions(&mut self, record: RecId) {
-        while self.common[record].monitors != 0 {
-            self.unsubscribe(SubId(self.common[record].monitors - 1));
+        while self.records[record].monitors != 0 {
+            self.unsubscribe(SubId(self.records[record].monitors - 1));
         }
     }
 }

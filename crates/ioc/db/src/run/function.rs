@@ -151,10 +151,10 @@ impl Db {
 
     /// A call that was to end later has ended: its record goes on soon, in the order of PRIO. Whether it waited for that.
     pub fn finish_function(&mut self, token: Token) -> bool {
-        if token.record >= self.common.end() {
+        if token.record >= self.records.common.end() {
             return false;
         }
-        let Some(waiting) = crate::rec::waiting(self, token.record) else { return false };
+        let Some(waiting) = self.records.waiting(token.record) else { return false };
         if *waiting != token.serial || token.serial == 0 {
             return false;
         }
@@ -166,7 +166,7 @@ impl Db {
     /// The number of a record's next call.
     pub(crate) fn next_call(&mut self, rec: RecId) -> Token {
         self.functions.calls += 1;
-        Token { part: self.part, record: rec, serial: self.functions.calls }
+        Token { part: self.split.part, record: rec, serial: self.functions.calls }
     }
 
     /// Names of all functions and the type of record that calls them.
@@ -182,9 +182,9 @@ impl Db {
     pub(crate) fn no_function(&mut self, rec: RecId, field: &str, name: &[u8]) {
         let text = format!(
             "{}.{field}: no function \"{}\" for {} records is registered; register it or load its plug-in before iocInit",
-            self.record_name(rec),
+            self.records.name(rec),
             name.escape_ascii(),
-            self.type_of(rec).name
+            self.records.type_of(rec).name
         );
         self.notice(text);
     }

@@ -91,7 +91,7 @@ impl Db {
         now: Now,
     ) -> Result<NotifyState, PutError> {
         let rec = channel.record;
-        let common = &self.common[rec];
+        let common = &self.records[rec];
         if common.notify != 0 || (common.pact != 0 && !common.broken) {
             // The record is busy: the put waits for its turn, as EPICS restarts it.
             self.check_put(channel)?;
@@ -101,13 +101,13 @@ impl Db {
         let id = self.start_notify(rec, whom);
         let before = self.counters.processed;
         if let Err(error) = self.put(channel, value, now) {
-            self.common[rec].notify = 0;
+            self.records[rec].notify = 0;
             self.notifies.waiting.remove(&id);
             return Err(error);
         }
         // A put that processed nothing leaves the record as it was: it has ended, unless a breakpoint has the record wait.
-        let held = self.counters.processed != before && crate::rec::holds_puts(self, rec);
-        if self.common[rec].notify == id && self.common[rec].pact == 0 && !held && !self.waits(rec) {
+        let held = self.counters.processed != before && self.records.holds_puts(rec);
+        if self.records[rec].notify == id && self.records[rec].pact == 0 && !held && !self.waits(rec) {
             self.notify_completion(rec);
         }
         let Some(waiting) = self.notifies.waiting.get_mut(&id) else { return Ok(NotifyState::Done) };
@@ -123,7 +123,7 @@ impl Db {
         self.notifies.next = self.notifies.next.wrapping_add(1).max(1);
         let id = self.notifies.next;
         self.notifies.waiting.insert(id, Waiting { whom, records: 1, starting: true });
-        self.common[rec].notify = id;
+        self.records[rec].notify = id;
         id
     }
 
@@ -135,7 +135,7 @@ impl Db {
             self.notifies.waiting.iter().filter(|(_, waiting)| waiting.whom == whom).map(|(id, _)| *id).collect();
         for id in ids {
             self.notifies.waiting.remove(&id);
-            for common in self.common.iter_mut().filter(|common| common.notify == id) {
+            for common in self.records.common.iter_mut().filter(|common| common.notify == id) {
                 common.notify = 0;
             }
         }
@@ -155,8 +155,8 @@ impl Db {
     /// The target of a record's link takes part in the record's put (dbNotifyAdd).
     #[cold]
     pub(crate) fn notify_add(&mut self, source: RecId, target: RecId) {
-        let id = self.common[source].notify;
-        let to = &mut self.common[target];
+        let id = self.records[source].notify;
+        let to = &mut self.records[target];
         if to.notify != 0 || to.pact != 0 || to.scan != 0 {
             return;
         }
@@ -168,7 +168,7 @@ impl Db {
 
     /// A record has ended its part (dbNotifyCompletion).
     pub(crate) fn notify_completion(&mut self, rec: RecId) {
-        let id = std::mem::take(&mut self.common[rec].notify);
+        let id = std::mem::take(&mut self.records[rec].notify);
         if id == 0 {
             return;
         }
@@ -199,7 +199,7 @@ impl Db {
         let mut at = 0;
         while at < self.notifies.queued.len() {
             let rec = self.notifies.queued[at].0;
-            let common = &self.common[rec];
+            let common = &self.records[rec];
             if common.notify != 0 || common.pact != 0 {
                 at += 1;
                 continue;
@@ -265,7 +265,7 @@ impl Db {
     }
 
     fn async_failed<T>(&mut self, rec: RecId) -> Got<T> {
-        self.common[rec].raise(base::Status::Read, 3);
+        self.records[rec].raise(base::Status::Read, 3);
         Got::Failed
     }
 
@@ -277,17 +277,17 @@ impl Db {
             _ => return self.async_failed(rec),
         }
         if resumed {
-            let source = &self.common[link.record()];
+            let source = &self.records[link.record()];
             let (status, severity) = (source.stat, source.sevr);
             self.inherit(rec, link.flags, status, severity);
             return Got::Value(());
         }
-        let target = &self.common[link.record()];
+        let target = &self.records[link.record()];
         if target.scan == 0 && target.notify == 0 && target.pact == 0 {
             let id = self.start_notify(link.record(), Whom::Reader(rec));
-            self.common[link.record()].putf = 1;
+            self.records[link.record()].putf = 1;
             self.run(link.record());
-            if self.common[link.record()].notify == id && self.common[link.record()].pact == 0 {
+            if self.records[link.record()].notify == id && self.records[link.record()].pact == 0 {
                 self.notify_completion(link.record());
             }
             match self.notifies.waiting.get_mut(&id) {

@@ -35,16 +35,16 @@ impl Db {
         for kind in [FieldType::F64, FieldType::U8, FieldType::String] {
             self.pool.0[kind as usize].get_or_insert_with(|| Array::zeros(kind, 40));
         }
-        for rec in self.common.ids() {
-            let val = self.type_of(rec).val;
-            let long_text = self.is_long_text(rec, val);
-            if self.common[rec].removed || !(long_text || self.is_array(rec, val)) {
+        for rec in self.records.common.ids() {
+            let val = self.records.type_of(rec).val;
+            let long_text = self.records.is_long_text(rec, val);
+            if self.records[rec].removed || !(long_text || self.records.is_array(rec, val)) {
                 continue;
             }
-            let most = self.capacity(rec, val) as usize;
-            let kind = if long_text { FieldType::U8 } else { self.element_type(rec, val) };
-            for field in [Some(val), self.type_of(rec).field("OVAL")].into_iter().flatten() {
-                if let (true, Slot::Array(Array::U8(bytes))) = (long_text, self.slot(rec, field)) {
+            let most = self.records.capacity(rec, val) as usize;
+            let kind = if long_text { FieldType::U8 } else { self.records.element_type(rec, val) };
+            for field in [Some(val), self.records.type_of(rec).field("OVAL")].into_iter().flatten() {
+                if let (true, Slot::Array(Array::U8(bytes))) = (long_text, self.records.slot(rec, field)) {
                     bytes.reserve(most.saturating_sub(bytes.len()));
                 }
             }

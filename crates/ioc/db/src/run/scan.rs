@@ -140,7 +140,8 @@ impl Db {
     /// The periodic scans, fast and slow as menuScan has them.
     #[must_use]
     pub fn scans(&self) -> Vec<Scan> {
-        let choices = self.schema.menu_index("menuScan").map_or(&[][..], |menu| &self.schema.menus[menu].choices);
+        let choices =
+            self.records.schema.menu_index("menuScan").map_or(&[][..], |menu| &self.records.schema.menus[menu].choices);
         choices
             .iter()
             .enumerate()
@@ -183,25 +184,25 @@ impl Db {
 
     /// One pass of a periodic scan.
     pub fn scan(&mut self, index: u16, now: Now) {
-        self.now = now;
+        self.time.now = now;
         let index = usize::from(index);
         let Some(list) = self.scans.lists.get_mut(index).map(std::mem::take) else { return };
         for rec in &list {
-            if usize::from(self.common[*rec].scan) == index {
+            if usize::from(self.records[*rec].scan) == index {
                 self.run(*rec);
             }
         }
         // Records that came to the list during the pass stand in the new one.
         let added = std::mem::replace(&mut self.scans.lists[index], list);
-        self.scans.lists[index].retain(|rec| usize::from(self.common[*rec].scan) == index && !added.contains(rec));
+        self.scans.lists[index].retain(|rec| usize::from(self.records[*rec].scan) == index && !added.contains(rec));
         for rec in added {
             self.insert_by_phase(index, rec);
         }
     }
 
     fn insert_by_phase(&mut self, index: usize, rec: RecId) {
-        let phase = self.common[rec].phas;
-        let common = &self.common;
+        let phase = self.records[rec].phas;
+        let common = &self.records.common;
         let list = &mut self.scans.lists[index];
         let at = list.partition_point(|other| common[*other].phas <= phase);
         list.insert(at, rec);
@@ -209,10 +210,10 @@ impl Db {
 
     /// Sorts a record into the list that its SCAN asks for.
     pub(crate) fn scan_add(&mut self, rec: RecId) {
-        if !self.running {
+        if !self.start.running {
             return;
         }
-        let common = &self.common[rec];
+        let common = &self.records[rec];
         let scan = common.scan;
         match scan {
             PASSIVE => {}
@@ -231,11 +232,11 @@ impl Db {
             IO_INTR => match self.scans.listens.get(&rec) {
                 Some(group) => self.join_group(*group, rec),
                 None => {
-                    let name = self.record_name(rec).to_owned();
+                    let name = self.records.name(rec).to_owned();
                     self.notice(format!(
                         "{name}: SCAN is \"I/O Intr\", but the device support has no interrupts; SCAN set to Passive"
                     ));
-                    self.common[rec].scan = PASSIVE;
+                    self.records[rec].scan = PASSIVE;
                 }
             },
             index => {
@@ -249,7 +250,7 @@ impl Db {
     }
 
     pub(crate) fn join_group(&mut self, group: u32, rec: RecId) {
-        let common = &self.common;
+        let common = &self.records.common;
         let (phase, prio) = (common[rec].phas, priority(common[rec].prio));
         let list = &mut self.scans.groups[group as usize][prio];
         let at = list.partition_point(|other| common[*other].phas <= phase);
@@ -265,14 +266,15 @@ impl Db {
 
     /// Fills all lists at start: sorted once instead of inserted one by one.
     pub(crate) fn fill_scans(&mut self) {
-        let choices = self.schema.menu_index("menuScan").map_or(0, |menu| self.schema.menus[menu].choices.len());
+        let choices =
+            self.records.schema.menu_index("menuScan").map_or(0, |menu| self.records.schema.menus[menu].choices.len());
         self.scans.lists = vec![Vec::new(); choices.max(3)];
         self.scans.callbacks.reserve();
         self.scans.left.reserve(64);
         self.notifies.reserve();
-        self.remotes.reserve();
-        for rec in self.common.ids() {
-            let common = &self.common[rec];
+        self.links.remotes.reserve();
+        for rec in self.records.common.ids() {
+            let common = &self.records[rec];
             let scan = if common.away || common.removed { 0 } else { usize::from(common.scan) };
             if scan > 2 && scan < self.scans.lists.len() {
                 self.scans.lists[scan].push(rec);
@@ -281,13 +283,13 @@ impl Db {
             }
         }
         for list in &mut self.scans.lists {
-            list.sort_by_key(|rec| self.common[*rec].phas);
+            list.sort_by_key(|rec| self.records[*rec].phas);
         }
     }
 
     /// Takes a record out of its list.
     pub(crate) fn scan_delete(&mut self, rec: RecId) {
-        let common = &self.common[rec];
+        let common = &self.records[rec];
         match common.scan {
             PASSIVE => {}
             EVENT => {
@@ -325,7 +327,7 @@ impl Db {
     /// A record's device support listens to a source (`get_ioint_info`): SCAN may then be "I/O Intr". Without a source
     /// it listens to none. To be called when the record starts and when its link changes.
     pub fn listen(&mut self, rec: RecId, source: Option<SourceId>) {
-        let waits = self.running && self.common[rec].scan == IO_INTR;
+        let waits = self.start.running && self.records[rec].scan == IO_INTR;
         if waits {
             self.scan_delete(rec);
         }
@@ -429,12 +431,12 @@ impl Db {
 
     /// Tells of records that were loaded from `first` on whose TSE nothing stamps.
     pub(crate) fn tell_unstamped(&mut self, first: RecId) {
-        for rec in first.to(self.common.end()) {
-            let common = &self.common[rec];
+        for rec in first.to(self.records.common.end()) {
+            let common = &self.records[rec];
             let tse = common.tse;
             let known = matches!(tse, 0 | -2) || self.scans.last_resort || self.scans.event_stamp(tse).is_some();
             if !(known || common.removed || common.away) {
-                let name = self.record_name(rec);
+                let name = self.records.name(rec);
                 let what =
                     format!("{name}.TSE = {tse}: nothing gives the time of this event, the stamp stays undefined");
                 self.notice(format!("{what} (installLastResortEventProvider before iocInit: it is the wall clock's)"));

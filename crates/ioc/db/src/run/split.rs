@@ -5,7 +5,6 @@
 //! part to another become links elsewhere, as over Channel Access.
 
 use crate::model::id::{PerRecord, RecId};
-use crate::model::link::PendingLink;
 use crate::model::link::{self, CA, CP, CPP, LinkText};
 use crate::rec::Kind;
 use crate::run::engine::Db;
@@ -77,6 +76,15 @@ pub(crate) struct Division {
     owners: Vec<usize>,
 }
 
+/// Which records other databases own, where this one was divided, and which part it is of another.
+#[derive(Default)]
+pub(crate) struct Split {
+    pub(crate) away: HashMap<RecId, Away>,
+    pub(crate) division: Option<Division>,
+    /// Its number, where this is a part of a database that was divided.
+    pub(crate) part: Option<u32>,
+}
+
 /// Who reaches a lock set that is to be assigned.
 #[derive(Default)]
 struct Reach {
@@ -108,7 +116,7 @@ impl Db {
         };
         let assigned = self.assign(Kind::FIRST_LOADED, &division);
         let parts = (0..division.groups.len()).map(|owner| self.take_part(owner, owner, &assigned)).collect();
-        self.division = Some(division);
+        self.split.division = Some(division);
         Ok(parts)
     }
 
@@ -119,8 +127,8 @@ impl Db {
     ///
     /// Returns the parts with their owners and numbers, to be treated as those of [`split`](Self::split).
     pub fn split_new(&mut self, mut part: impl FnMut(usize) -> Option<usize>) -> Vec<(usize, usize, Self)> {
-        let Some(mut division) = self.division.take() else { return Vec::new() };
-        let assigned = self.assign(self.first_new(), &division);
+        let Some(mut division) = self.split.division.take() else { return Vec::new() };
+        let assigned = self.assign(self.start.first_new, &division);
         let mut parts = Vec::new();
         for owner in 0..division.groups.len() {
             let count = assigned.iter().filter(|(_, to)| **to == Some(owner)).count();
@@ -139,17 +147,17 @@ impl Db {
             division.owners[number] = owner;
             parts.push((owner, number, self.take_part(number, owner, &assigned)));
         }
-        self.division = Some(division);
+        self.split.division = Some(division);
         parts
     }
 
     /// The owner of each record from `first` on that belongs to a scan group.
     fn assign(&mut self, first: RecId, division: &Division) -> PerRecord<Option<usize>> {
-        let new = first.to(self.common.end());
+        let new = first.to(self.records.common.end());
         let mut sets = self.lock_sets();
         let mut reached: HashMap<RecId, Reach> = HashMap::new();
         for rec in new.clone() {
-            let common = &self.common[rec];
+            let common = &self.records[rec];
             if !common.removed {
                 let reach = reached.entry(sets.find(rec)).or_default();
                 reach.records += 1;
@@ -157,7 +165,7 @@ impl Db {
             }
         }
         let mut load = vec![0; division.groups.len()];
-        for (rec, away) in &self.away {
+        for (rec, away) in &self.split.away {
             let owner = division.owners[away.part];
             load[owner] += 1;
             if let Some(reach) = reached.get_mut(&sets.find(*rec)) {
@@ -175,7 +183,7 @@ impl Db {
                 let record = new.clone().find(|rec| sets.find(*rec) == set).unwrap_or(set);
                 self.notice(format!(
                     "{}: its lock set ({} records) is scanned by {} scan groups; all of it goes to the first, with \"{}\"",
-                    self.record_name(record),
+                    self.records.name(record),
                     reach.records,
                     reach.groups.len(),
                     division.scans[*group]
@@ -189,12 +197,17 @@ impl Db {
                 owner_of.insert(set, owner);
             }
         }
-        self.common.ids().map(|rec| if rec < first { None } else { owner_of.get(&sets.find(rec)).copied() }).collect()
+        self.records
+            .common
+            .ids()
+            .map(|rec| if rec < first { None } else { owner_of.get(&sets.find(rec)).copied() })
+            .collect()
     }
 
     /// The group that each claimed choice of menuScan belongs to.
     fn claims(&self, groups: &[ScanGroup]) -> Result<HashMap<u16, usize>, String> {
-        let choices = self.schema.menu_index("menuScan").map_or(&[][..], |menu| &self.schema.menus[menu].choices);
+        let choices =
+            self.records.schema.menu_index("menuScan").map_or(&[][..], |menu| &self.records.schema.menus[menu].choices);
         let mut claims = HashMap::new();
         for (number, group) in groups.iter().enumerate() {
             for scan in &group.scans {
@@ -218,10 +231,10 @@ impl Db {
 
     /// Joins the records that links of the database join.
     fn lock_sets(&self) -> Sets {
-        let mut sets = Sets::of(self.common.ids());
-        for item in &self.pending {
-            let Some(link_field) = self.def(item.rec, item.field).link_field() else { continue };
-            let text = self.pending_text(item);
+        let mut sets = Sets::of(self.records.common.ids());
+        for item in &self.links.pending.links {
+            let Some(link_field) = self.records.def(item.rec, item.field).link_field() else { continue };
+            let text = self.links.pending.text_of(item);
             match link::parse(text, link_field) {
                 Ok(LinkText::Pv(name, flags)) if flags & (CA | CP | CPP) == 0 => {
                     self.join_name(&mut sets, item.rec, name)
@@ -239,113 +252,91 @@ impl Db {
 
     fn join_name(&self, sets: &mut Sets, rec: RecId, name: &str) {
         let record = name.split('.').next().unwrap_or_default();
-        if let Some((_, other)) = self.names.find(record.as_bytes()).filter(|_| !record.is_empty()) {
+        if let Some((_, other)) = self.records.names.find(record.as_bytes()).filter(|_| !record.is_empty()) {
             sets.join(rec, other);
         }
-    }
-
-    fn pending_text(&self, item: &PendingLink) -> &str {
-        std::str::from_utf8(&self.pending_text[item.start as usize..(item.start + item.len) as usize])
-            .unwrap_or_default()
     }
 
     /// Moves the records that are assigned to an owner out, into a part of this number.
     fn take_part(&mut self, part: usize, owner: usize, assigned: &PerRecord<Option<usize>>) -> Self {
         let mut to = Self::new();
-        to.schema = self.schema.clone();
-        to.clock = self.clock;
+        to.records.schema = self.records.schema.clone();
+        to.time.clock = self.time.clock;
         to.scans.last_resort = self.scans.last_resort;
-        to.local = self.local;
+        to.time.local = self.time.local;
         to.environment = self.environment.clone();
         to.states = self.states.clone();
         to.functions = self.functions.clone();
-        to.restores = self.restores.clone();
-        to.part = Some(part as u32);
+        to.start.restores = self.start.restores.clone();
+        to.split.part = Some(part as u32);
         to.supports = self.supports.for_part();
         for (rec, _) in assigned.iter().filter(|(_, to)| **to == Some(owner)) {
-            let kind = self.common[rec].kind();
-            let name = self.names.name(self.common[rec].name).to_vec();
-            let new = to.create(kind, &name);
-            self.bodies.swap(kind, self.common[rec].body, &mut to.bodies, to.common[new].body);
-            let (body, number) = (to.common[new].body, to.common[new].name);
-            to.common[new] = self.common[rec].clone();
-            to.common[new].body = body;
-            to.common[new].name = number;
-            if let Some(tags) = self.info.get(&rec) {
-                to.info.insert(new, tags.clone());
-            }
-            self.away.insert(rec, Away { part, record: new });
-            self.common[rec].away = true;
+            let new = to.records.take(&mut self.records, rec);
+            self.split.away.insert(rec, Away { part, record: new });
+            self.records[rec].away = true;
         }
-        for (number, rec) in self.names.iter() {
+        for (number, rec) in self.records.names.iter() {
             if assigned[rec] == Some(owner)
-                && let Some(away) = self.away.get(&rec)
+                && let Some(away) = self.split.away.get(&rec)
             {
-                to.names.add(self.names.name(number), away.record);
+                to.records.names.add(self.records.names.name(number), away.record);
             }
         }
-        let pending = std::mem::take(&mut self.pending);
-        for item in &pending {
-            if assigned[item.rec] == Some(owner)
-                && let Some(away) = self.away.get(&item.rec)
-            {
-                let start = to.pending_text.len() as u32;
-                to.pending_text.extend_from_slice(self.pending_text(item).as_bytes());
-                to.pending.push(PendingLink { rec: away.record, field: item.field, start, len: item.len });
+        let mut links = std::mem::take(&mut self.links.pending.links);
+        links.retain(|item| {
+            let goes = assigned[item.rec] == Some(owner);
+            if goes && let Some(away) = self.split.away.get(&item.rec) {
+                to.links.pending.add(away.record, item.field, self.links.pending.text_of(item).as_bytes());
             }
-        }
-        self.pending = pending.into_iter().filter(|item| assigned[item.rec] != Some(owner)).collect();
+            !goes
+        });
+        self.links.pending.links = links;
         to
     }
 
     /// Takes over what clients are told about a part's records before they read them: types, sizes, access groups.
     pub fn learn(&mut self, part: usize, from: &Self) {
         let away: Vec<(RecId, Away)> =
-            self.away.iter().filter(|(_, away)| away.part == part).map(|(rec, away)| (*rec, *away)).collect();
+            self.split.away.iter().filter(|(_, away)| away.part == part).map(|(rec, away)| (*rec, *away)).collect();
         for (rec, away) in away {
-            let there = &from.common[away.record];
-            let here = &mut self.common[rec];
-            let (body, name) = (here.body, here.name);
-            *here = there.clone();
-            (here.body, here.name, here.away) = (body, name, true);
-            (here.monitors, here.notify) = (0, 0);
-            self.bodies.copy(here.kind(), body, &from.bodies, there.body);
+            self.records.copy(rec, &from.records, away.record);
+            self.records[rec].away = true;
         }
     }
 
     /// Where a record is, if another database owns it.
     #[must_use]
     pub fn away(&self, record: RecId) -> Option<Away> {
-        if !self.common[record].away {
+        if !self.records[record].away {
             return None;
         }
-        self.away.get(&record).copied()
+        self.split.away.get(&record).copied()
     }
 
     /// Learns that a record of another owner has changed its access security group.
     pub fn regroup_away(&mut self, away: Away, group: base::Str40) {
-        if let Some((rec, _)) = self.away.iter().find(|(_, known)| **known == away) {
-            self.common[*rec].rare.asg.set(group.bytes());
-            self.regrouped.insert(*rec);
+        if let Some((rec, _)) = self.split.away.iter().find(|(_, known)| **known == away) {
+            self.records[*rec].rare.asg.set(group.bytes());
+            self.outbox.regrouped.insert(*rec);
         }
     }
 
     /// Forgets a record that the database which owned it has removed.
     pub fn remove_away(&mut self, record: RecId) {
-        self.common[record].removed = true;
-        self.away.remove(&record);
+        self.records[record].removed = true;
+        self.split.away.remove(&record);
     }
 
     /// The last record of a part, by its number there; `None` where all were removed.
     #[must_use]
     pub fn last_of(&self, part: usize) -> Option<RecId> {
-        self.away.values().filter(|away| away.part == part).map(|away| away.record).max()
+        self.split.away.values().filter(|away| away.part == part).map(|away| away.record).max()
     }
 
     /// How many records belong to each part.
     #[must_use]
     pub fn parts(&self) -> HashMap<usize, usize> {
-        self.away.values().fold(HashMap::new(), |mut counts, away| {
+        self.split.away.values().fold(HashMap::new(), |mut counts, away| {
             *counts.entry(away.part).or_default() += 1;
             counts
         })

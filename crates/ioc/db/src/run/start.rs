@@ -18,50 +18,45 @@ impl Db {
     ///
     /// May be called again after further records were loaded: only those are initialised then.
     pub fn init(&mut self, now: Now) {
-        self.now = now;
+        self.time.now = now;
         crate::rec::message::prepare();
-        let first = self.first_new();
-        let end = self.common.end();
-        self.started = end;
-        let pending = std::mem::take(&mut self.pending);
-        let text = std::mem::take(&mut self.pending_text);
-        for item in &pending {
-            let bytes = &text[item.start as usize..(item.start + item.len) as usize];
-            let text = std::str::from_utf8(bytes).unwrap_or_default();
-            if !self.common[item.rec].removed {
-                self.set_link(item.rec, item.field, text);
+        let end = self.records.common.end();
+        let first = std::mem::replace(&mut self.start.first_new, end);
+        let pending = std::mem::take(&mut self.links.pending);
+        for item in &pending.links {
+            if !self.records[item.rec].removed {
+                self.set_link(item.rec, item.field, pending.text_of(item));
             }
         }
         drop(pending);
-        drop(text);
         for rec in first.to(end) {
-            if self.common[rec].removed || self.common[rec].away {
+            if self.records[rec].removed || self.records[rec].away {
                 continue;
             }
-            let common = &mut self.common[rec];
+            let common = &mut self.records[rec];
             if common.udf != 0 && common.stat == Status::Udf as u16 {
                 common.sevr = common.udfs;
             }
-            self.common[rec].device = device::choose(self, rec);
+            self.records[rec].device = device::choose(self, rec);
             crate::rec::init(self, rec);
         }
         self.tell_unstamped(first);
         self.restore_now();
         // Every record can be active once.
-        self.active.reserve(self.common.len() + 16);
-        let added = self.running;
+        self.pass.active.reserve(self.records.common.len() + 16);
+        let added = self.start.running;
         for pini in [PINI_YES, PINI_RUN] {
             self.process_at_start(first, pini);
         }
         if added {
             for rec in first.to(end) {
-                let common = &self.common[rec];
+                let common = &self.records[rec];
                 if !common.removed && !common.away {
                     self.scan_add(rec);
                 }
             }
         } else {
-            self.running = true;
+            self.start.running = true;
             self.fill_scans();
         }
         self.process_at_start(first, PINI_RUNNING);
@@ -69,27 +64,22 @@ impl Db {
         self.connect_links();
     }
 
-    /// The first record that is not initialised.
-    pub(crate) const fn first_new(&self) -> RecId {
-        if self.running { self.started } else { crate::rec::Kind::FIRST_LOADED }
-    }
-
     /// Processes the records whose PINI is this choice: when the IOC pauses (4, then 5) and goes on (2, then 3).
     pub fn process_pini(&mut self, pini: u16, now: Now) {
-        self.now = now;
+        self.time.now = now;
         self.process_at_start(crate::rec::Kind::FIRST_LOADED, pini);
     }
 
     fn process_at_start(&mut self, first: RecId, pini: u16) {
         let mut records: Vec<RecId> = first
-            .to(self.common.end())
+            .to(self.records.common.end())
             .filter(|rec| {
-                let common = &self.common[*rec];
+                let common = &self.records[*rec];
                 common.pini == pini && !common.removed && !common.away
             })
             .collect();
         // EPICS goes through the types in the order of its .dbd, through each type's records as they were loaded.
-        records.sort_by_key(|rec| (self.common[*rec].phas, self.common[*rec].kind() as u8));
+        records.sort_by_key(|rec| (self.records[*rec].phas, self.records[*rec].kind() as u8));
         for rec in records {
             self.run(rec);
         }
@@ -101,12 +91,12 @@ impl Db {
         self.scan_delete(rec);
         self.end_subscriptions(rec);
         self.detach(rec);
-        let common = &mut self.common[rec];
+        let common = &mut self.records[rec];
         common.removed = true;
         common.scan = 0;
         common.pact = 1;
         for field in self.link_fields(rec) {
-            if matches!(self.peek(rec, field), Slot::Link(link) if !link.is_constant()) {
+            if matches!(self.records.peek(rec, field), Slot::Link(link) if !link.is_constant()) {
                 self.set_link(rec, field, "");
             }
         }
@@ -115,43 +105,47 @@ impl Db {
     /// Makes links of this database to a removed record links elsewhere, which find a later record of the name: those of
     /// `count` records from number `from` on. Whether there are more records; an owner does other things between.
     pub fn unlink(&mut self, gone: RecId, from: u32, count: u32) -> bool {
-        let end = self.common.end().min(RecId(from.saturating_add(count)));
+        let end = self.records.common.end().min(RecId(from.saturating_add(count)));
         for rec in RecId(from).to(end) {
-            if self.common[rec].removed || self.common[rec].away {
+            if self.records[rec].removed || self.records[rec].away {
                 continue;
             }
             for field in self.link_fields(rec) {
-                let Slot::Link(link) = self.peek(rec, field) else { continue };
+                let Slot::Link(link) = self.records.peek(rec, field) else { continue };
                 let link = link.brief();
                 let leads = match link.kind {
                     LinkKind::Db => link.record() == gone,
-                    LinkKind::Through => self.throughs.get(link.target).is_some_and(|channel| channel.record == gone),
-                    LinkKind::Remote => self.remotes.source(link.target).is_some_and(|channel| channel.record == gone),
+                    LinkKind::Through => {
+                        self.links.throughs.get(link.target).is_some_and(|channel| channel.record == gone)
+                    }
+                    LinkKind::Remote => {
+                        self.links.remotes.source(link.target).is_some_and(|channel| channel.record == gone)
+                    }
                     _ => false,
                 };
                 if leads {
                     let text = self.link_text(rec, field);
-                    let said = self.notices.len();
+                    let said = self.outbox.notices.len();
                     self.set_link(rec, field, &text);
                     // Whoever removes a record knows that it is gone.
-                    self.notices.truncate(said);
+                    self.outbox.notices.truncate(said);
                 }
             }
         }
-        end < self.common.end()
+        end < self.records.common.end()
     }
 
     fn link_fields(&self, rec: RecId) -> Vec<u16> {
-        let fields = self.type_of(rec).fields.iter().enumerate();
+        let fields = self.records.type_of(rec).fields.iter().enumerate();
         fields.filter(|(_, def)| def.kind == Some(FieldType::Link)).map(|(field, _)| field as u16).collect()
     }
 
     /// Sets a link field from its text and resolves it.
     pub(crate) fn set_link(&mut self, rec: RecId, field: u16, text: &str) {
-        let Some(link_field) = self.def(rec, field).link_field() else { return };
+        let Some(link_field) = self.records.def(rec, field).link_field() else { return };
         let link = match link::parse(text, link_field) {
             Err(what) => {
-                let name = format!("{}.{}", self.record_name(rec), self.def(rec, field).name);
+                let name = format!("{}.{}", self.records.name(rec), self.records.def(rec, field).name);
                 self.notice(format!("{name}: {what}"));
                 Link::EMPTY
             }
@@ -162,7 +156,7 @@ impl Db {
             }
             Ok(LinkText::Pv(name, flags)) => self.resolve(rec, field, link_field, name, flags),
         };
-        if let Slot::Link(slot) = self.slot(rec, field) {
+        if let Slot::Link(slot) = self.records.slot(rec, field) {
             let old = std::mem::replace(slot, link).brief();
             self.release_link(old);
         }
@@ -171,27 +165,27 @@ impl Db {
 
     /// A link to a name: into this database, or over a channel, which it asks for or needs.
     fn resolve(&mut self, rec: RecId, field: u16, link_field: LinkField, name: &str, flags: u8) -> Link {
-        let is_tsel = self.def(rec, field).name == "TSEL";
+        let is_tsel = self.records.def(rec, field).name == "TSEL";
         let (name, flags) = match name.strip_suffix(".TIME").filter(|_| is_tsel) {
             Some(short) => (short, flags | IS_TIME),
             None => (name, flags),
         };
         let found = self.find(name);
         let here = found.is_ok();
-        let found = found.ok().filter(|found| !found.type_name && !self.common[found.record].away);
+        let found = found.ok().filter(|found| !found.type_name && !self.records[found.record].away);
         let way = flags & (CP | CPP | CA);
         match found {
             Some(channel) if way == 0 || self.reads_by_notify(rec, field) => {
                 if channel.long_string || !channel.filters.is_empty() {
-                    let target = self.throughs.add(channel);
+                    let target = self.links.throughs.add(channel);
                     return Link::to(Brief { kind: LinkKind::Through, flags, field: 0, target }, name);
                 }
                 let target = channel.record;
-                let plain = if channel.field == self.type_of(target).val {
-                    name == self.record_name(target)
+                let plain = if channel.field == self.records.type_of(target).val {
+                    name == self.records.name(target)
                 } else {
-                    name.strip_prefix(self.record_name(target)).and_then(|rest| rest.strip_prefix('.'))
-                        == Some(&*self.def(target, channel.field).name)
+                    name.strip_prefix(self.records.name(target)).and_then(|rest| rest.strip_prefix('.'))
+                        == Some(&*self.records.def(target, channel.field).name)
                 };
                 let brief = Brief::to_field(flags, channel.field, target);
                 Link::to(brief, if plain { "" } else { name })
@@ -199,12 +193,12 @@ impl Db {
             source => {
                 let forward = link_field == LinkField::Forward;
                 if forward && (!here || way != 0) && !crate::run::link::remote::names_proc(name) {
-                    let holder = format!("{}.{}", self.record_name(rec), self.def(rec, field).name);
+                    let holder = format!("{}.{}", self.records.name(rec), self.records.def(rec, field).name);
                     let why = if here { "asks for CA" } else { "is not in this database" };
                     self.notice(format!("{holder}: forward link to \"{name}\", which {why} and names no PROC field"));
                 }
                 let over = if way == 0 { flags | CA } else { flags };
-                let target = self.remotes.add(rec, over, name, link_field == LinkField::In, source);
+                let target = self.links.remotes.add(rec, over, name, link_field == LinkField::In, source);
                 // EPICS prints the modifiers that were given, not that it went over the network.
                 Link::to(Brief { kind: LinkKind::Remote, flags, field: 0, target }, name)
             }
@@ -213,20 +207,21 @@ impl Db {
 
     /// Whether a field is an input that is read by a put with completion to its source, whose modifiers do not count.
     fn reads_by_notify(&self, rec: RecId, field: u16) -> bool {
-        let dtyp = usize::from(self.common[rec].dtyp);
-        self.def(rec, field).name == "INP"
-            && self.type_of(rec).devices.get(dtyp).is_some_and(|device| device.name == "Async Soft Channel")
+        let dtyp = usize::from(self.records[rec].dtyp);
+        self.records.def(rec, field).name == "INP"
+            && self.records.type_of(rec).devices.get(dtyp).is_some_and(|device| device.name == "Async Soft Channel")
     }
 
     /// Writes a link field while the database runs (dbPutFieldLink).
     pub(crate) fn put_link_field(&mut self, rec: RecId, field: u16, text: &str) -> Result<(), PutError> {
-        let Some(link_field) = self.def(rec, field).link_field() else { return Err(PutError::NoModify) };
+        let Some(link_field) = self.records.def(rec, field).link_field() else { return Err(PutError::NoModify) };
         let parsed = link::parse(text, link_field).map_err(|what| PutError::BadLink { what })?;
-        let device_link =
-            matches!(self.def(rec, field).name.as_str(), "INP" | "OUT") && !self.type_of(rec).devices.is_empty();
+        let device_link = matches!(self.records.def(rec, field).name.as_str(), "INP" | "OUT")
+            && !self.records.type_of(rec).devices.is_empty();
         if device_link {
-            let dtyp = usize::from(self.common[rec].dtyp);
-            let wants_address = self.type_of(rec).devices.get(dtyp).is_some_and(|device| device.link != "CONSTANT");
+            let dtyp = usize::from(self.records[rec].dtyp);
+            let wants_address =
+                self.records.type_of(rec).devices.get(dtyp).is_some_and(|device| device.link != "CONSTANT");
             if wants_address != matches!(parsed, LinkText::Hardware(_)) {
                 return Err(PutError::BadLink {
                     what: "the link's kind does not fit the device support (DTYP)".into(),
@@ -237,11 +232,11 @@ impl Db {
         }
         self.set_link(rec, field, text);
         if device_link {
-            if self.common[rec].broken {
-                self.common[rec].broken = false;
-                self.common[rec].pact = 0;
+            if self.records[rec].broken {
+                self.records[rec].broken = false;
+                self.records[rec].pact = 0;
             }
-            self.common[rec].device = device::choose(self, rec);
+            self.records[rec].device = device::choose(self, rec);
         }
         crate::rec::link_put(self, rec, field);
         self.post(rec, field, EventMask::VALUE | EventMask::LOG);

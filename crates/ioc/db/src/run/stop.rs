@@ -10,7 +10,7 @@
 //! rest was there before.
 
 use crate::model::id::RecId;
-use crate::run::engine::{Db, Now};
+use crate::run::engine::{Db, Now, Pass};
 use base::Stamp;
 
 /// Mark of a record: it has a breakpoint.
@@ -103,7 +103,7 @@ impl Db {
     /// Whether a record has a breakpoint (1), is printed after processing (2), or both: the field BKPT.
     #[must_use]
     pub fn break_marks(&self, record: RecId) -> u8 {
-        self.common[record].rare.marks & (BREAK | PRINT)
+        self.records[record].rare.marks & (BREAK | PRINT)
     }
 
     /// Sets a breakpoint; the number of its lock set, where that is the first there. Whether there was none yet.
@@ -111,7 +111,7 @@ impl Db {
         if self.break_marks(record) & BREAK != 0 {
             return (false, None);
         }
-        self.common[record].rare.marks |= BREAK;
+        self.records[record].rare.marks |= BREAK;
         if let Some(set) = self.stops.as_mut().and_then(|stops| stops.of(record)) {
             set.breaks.push(record);
             return (true, None);
@@ -120,7 +120,7 @@ impl Db {
         let found = sets.into_iter().zip(1..).find(|(members, _)| members.contains(&record));
         let (mut members, number) = found.unwrap_or_else(|| (vec![record], 0));
         members.sort_unstable();
-        members.iter().for_each(|member| self.common[*member].rare.marks |= STOPS);
+        members.iter().for_each(|member| self.records[*member].rare.marks |= STOPS);
         let set = StopSet {
             number,
             breaks: vec![record],
@@ -152,7 +152,7 @@ impl Db {
     }
 
     fn mark(&mut self, rec: RecId, mark: u8, on: bool) {
-        let rare = &mut self.common[rec].rare;
+        let rare = &mut self.records[rec].rare;
         if on {
             rare.marks |= mark;
         } else if !rare.rests() {
@@ -183,7 +183,7 @@ impl Db {
     /// Processes the entry points of a lock set with breakpoints, those that come meanwhile included. Gives the hook back,
     /// and whether the lock set has no breakpoints any more: then it is as others.
     pub fn run_stops(&mut self, number: u32, now: Now, hook: Hook) -> (Option<Hook>, bool) {
-        self.now = now;
+        self.time.now = now;
         if let Some(stops) = &mut self.stops {
             stops.hook = Some(hook);
             stops.inside = Some(number);
@@ -225,8 +225,8 @@ impl Db {
 
     /// Notes an entry point where a record is processed from outside; `None` where it is being stepped through.
     fn hold(&mut self, rec: RecId) -> Option<()> {
-        let wall = self.now.wall;
-        let is_active = self.common[rec].pact != 0;
+        let wall = self.time.now.wall;
+        let is_active = self.records[rec].pact != 0;
         let stops = self.stops.as_mut()?;
         let inside = stops.inside;
         let set = stops.of(rec).filter(|set| inside != Some(set.number))?;
@@ -242,7 +242,7 @@ impl Db {
 
     /// Whether a record that is active is not to be told that it was asked for once more.
     pub(crate) fn is_held(&mut self, rec: RecId) -> bool {
-        let common = &self.common[rec];
+        let common = &self.records[rec];
         if common.disa == common.disv {
             return false;
         }
@@ -259,10 +259,10 @@ impl Db {
     /// As `process_one`, for a record whose lock set has breakpoints.
     #[cold]
     pub(crate) fn process_stoppable(&mut self, rec: RecId) -> Option<RecId> {
-        if !self.common[rec].rare.sdis.is_constant() {
+        if !self.records[rec].rare.sdis.is_constant() {
             self.read_sdis(rec);
         }
-        let common = &self.common[rec];
+        let common = &self.records[rec];
         // A record that is disabled neither stops nor waits, nor is it printed.
         let enabled = common.disa != common.disv;
         if enabled {
@@ -270,7 +270,7 @@ impl Db {
                 return None;
             }
             self.stop_before(rec);
-            if self.common[rec].pact != 0 {
+            if self.records[rec].pact != 0 {
                 return None;
             }
         }
@@ -280,18 +280,18 @@ impl Db {
         if !enabled || self.break_marks(rec) & PRINT == 0 {
             return next;
         }
-        let failed = self.failed;
+        let failed = self.pass.failed;
         if let Some(next) = next {
             self.follow(rec, next);
         }
         self.call_hook(Stop::Print(rec));
-        self.failed = failed;
+        self.pass.failed = failed;
         None
     }
 
     /// Stops before a record with a breakpoint, or while its lock set is stepped through.
     fn stop_before(&mut self, rec: RecId) {
-        let breaks = self.common[rec].rare.marks & BREAK != 0;
+        let breaks = self.records[rec].rare.marks & BREAK != 0;
         let Some(stops) = &mut self.stops else { return };
         let Some(at) = stops.sets.iter().position(|set| set.members.binary_search(&rec).is_ok()) else { return };
         stops.sets[at].steps |= breaks;
@@ -311,9 +311,9 @@ impl Db {
         else {
             return;
         };
-        let (active, depth) = (std::mem::take(&mut self.active), std::mem::take(&mut self.depth));
-        self.now = hook(self, stop);
-        (self.active, self.depth, self.failed) = (active, depth, false);
+        let pass = std::mem::take(&mut self.pass);
+        self.time.now = hook(self, stop);
+        self.pass = Pass { failed: false, ..pass };
         if let Some(stops) = &mut self.stops {
             stops.hook = Some(hook);
             stops.inside = Some(inside);

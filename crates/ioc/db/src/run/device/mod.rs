@@ -57,11 +57,11 @@ impl Device {
 
 /// The device support that a record's DTYP and link ask for.
 pub(crate) fn choose(db: &mut Db, rec: RecId) -> Device {
-    let kind = db.type_of(rec);
+    let kind = db.records.type_of(rec);
     if kind.devices.is_empty() {
         return Device::Soft;
     }
-    let Some(entry) = kind.devices.get(usize::from(db.common[rec].dtyp)) else { return Device::Missing };
+    let Some(entry) = kind.devices.get(usize::from(db.records[rec].dtyp)) else { return Device::Missing };
     let device = Device::from_name(&entry.name);
     let wants_address = entry.link != "CONSTANT";
     if let Some(field) = kind.field("INP").or_else(|| kind.field("OUT")) {
@@ -69,26 +69,25 @@ pub(crate) fn choose(db: &mut Db, rec: RecId) -> Device {
     }
     match device {
         Device::Missing => {
-            let name = db.type_of(rec).devices[usize::from(db.common[rec].dtyp)].name.clone();
+            let name = db.records.type_of(rec).devices[usize::from(db.records[rec].dtyp)].name.clone();
             let address = db.address(rec);
             db.attach(rec, &name, &address).unwrap_or(Device::Missing)
         }
         Device::GeneralTime => {
-            let known = crate::rec::general_times(db.common[rec].kind());
+            let known = crate::rec::general_times(db.records[rec].kind());
             let address = db.address(rec);
             let asked = address.trim_start_matches('@').trim();
             if known.iter().any(|known| known.eq_ignore_ascii_case(asked)) {
                 return Device::GeneralTime;
             }
-            let text = format!(
+            db.notice(format!(
                 "{}: General Time has no \"{asked}\" for this type of record, expected {}",
-                db.record_name(rec),
+                db.records.name(rec),
                 known.join(" or ")
-            );
-            db.notice(text);
+            ));
             // Active from the start, as C's device support leaves it.
-            db.common[rec].broken = true;
-            db.common[rec].pact = 1;
+            db.records[rec].broken = true;
+            db.records[rec].pact = 1;
             Device::Missing
         }
         device => device,
@@ -98,7 +97,7 @@ pub(crate) fn choose(db: &mut Db, rec: RecId) -> Device {
 /// Makes a link an address, or none, as DTYP has it: as in C one that is something else is told, and the record has an empty
 /// one.
 fn fit_link(db: &mut Db, rec: RecId, field: u16, wants_address: bool) {
-    let Slot::Link(link) = db.peek(rec, field) else { return };
+    let Slot::Link(link) = db.records.peek(rec, field) else { return };
     let (unset, is_address) = (link.is_empty(), link.brief().kind == LinkKind::Hardware);
     if is_address == wants_address {
         return;
@@ -110,7 +109,7 @@ fn fit_link(db: &mut Db, rec: RecId, field: u16, wants_address: bool) {
             "a constant or the name of a process variable"
         };
         let link = db.link_text(rec, field);
-        let record = db.record_name(rec);
+        let record = db.records.name(rec);
         let text = format!("{record}: the link \"{link}\" does not fit DTYP, expected {expected}; it is left empty");
         db.notice(text);
     }
@@ -121,12 +120,12 @@ impl Db {
     /// The device support of a record.
     #[inline]
     pub(crate) fn device(&self, rec: RecId) -> Device {
-        self.common[rec].device
+        self.records[rec].device
     }
 
     /// Texts that `stdio` device supports wrote, since the last call.
     pub fn take_output(&mut self) -> Vec<(Stream, String)> {
-        std::mem::take(&mut self.output)
+        std::mem::take(&mut self.outbox.output)
     }
 
     /// Sets an environment variable that `getenv` device supports see.

@@ -16,7 +16,7 @@ impl Db {
     ///
     /// Real-time: does not block; allocates for arrays and long texts.
     pub fn start_with(&mut self, rec: RecId, fed: Fed) -> Option<Fed> {
-        let common = &self.common[rec];
+        let common = &self.records[rec];
         if common.removed || common.pact != 0 || common.time != Stamp::EPOCH {
             return Some(fed);
         }
@@ -32,7 +32,7 @@ impl Db {
     /// # Errors
     /// When the field cannot be written or the value does not fit it.
     pub fn put_by_device(&mut self, channel: &Channel, value: &Value, now: Now) -> Result<(), PutError> {
-        self.now = now;
+        self.time.now = now;
         self.put_value(channel, value)
     }
 
@@ -42,7 +42,7 @@ impl Db {
     /// As there.
     pub fn begin_with(&mut self, channel: &Channel, value: &Value, now: Now) -> Result<(), PutError> {
         self.put_by_device(channel, value, now)?;
-        let common = &mut self.common[channel.record];
+        let common = &mut self.records[channel.record];
         (common.udf, common.sevr, common.stat) = (0, 0, 0);
         Ok(())
     }
@@ -52,15 +52,15 @@ impl Db {
     pub(crate) fn take_from_device(&mut self, rec: RecId, fed: &Fed) -> bool {
         let Some(given) = fed.value.as_ref() else { return false };
         let value = crate::rec::from_device(self, rec, fed).map(Value::Scalar);
-        let val = self.type_of(rec).val;
+        let val = self.records.type_of(rec).val;
         let record = rec;
         let channel = Channel { record, field: val, long_string: false, type_name: false, filters: Filters::default() };
         if self.put_value(&channel, value.as_ref().unwrap_or(given)).is_err() {
             return false;
         }
-        self.common[rec].udf = 0;
+        self.records[rec].udf = 0;
         if let Some(raw) = fed.raw() {
-            crate::rec::read_back(self, rec, raw);
+            self.records.read_back(rec, raw);
         }
         true
     }

@@ -215,7 +215,7 @@ impl Fed {
 impl Db {
     /// Makes a device support known: records of its types may name it in DTYP. Before records are loaded.
     pub fn add_support(&mut self, support: Arc<dyn Support>) {
-        for kind in &mut Arc::make_mut(&mut self.schema).types {
+        for kind in &mut Arc::make_mut(&mut self.records.schema).types {
             let known = kind.devices.iter().any(|device| device.name == support.name());
             if !known && support.record_types().contains(&kind.name.as_str()) {
                 kind.devices.push(schema::Device { name: support.name().to_owned(), link: "INST_IO".to_owned() });
@@ -235,8 +235,8 @@ impl Db {
     ///
     /// Real-time: does not block; allocates for arrays and long texts that an output takes.
     pub fn complete(&mut self, rec: RecId, mut fed: Fed) -> Option<Fed> {
-        let waits = self.supports.attached.contains_key(&rec) && self.common[rec].pact != 0;
-        let answered = waits && fed.value.is_some() && self.type_of(rec).field("OUT").is_some();
+        let waits = self.supports.attached.contains_key(&rec) && self.records[rec].pact != 0;
+        let answered = waits && fed.value.is_some() && self.records.type_of(rec).field("OUT").is_some();
         if answered && !self.take_from_device(rec, &fed) {
             fed.alarm = base::Alarm { status: Status::Calc, severity: Severity::Invalid };
         }
@@ -262,20 +262,20 @@ impl Db {
         let Some(support) = self.supports.find(name) else {
             let text = format!(
                 "{}: DTYP \"{name}\" has no device support here; the record stays active",
-                self.record_name(rec)
+                self.records.name(rec)
             );
             self.notice(text);
             return None;
         };
-        let kind = self.type_of(rec);
+        let kind = self.records.type_of(rec);
         let output = kind.field("OUT").is_some();
         let value = kind.val;
-        let (count, elements) = crate::rec::shape(self, rec, value);
+        let (count, elements) = self.records.shape(rec, value);
         let place = Attaching {
             part: self.part_number(),
             record: rec,
-            name: self.record_name(rec),
-            record_type: &self.type_of(rec).name,
+            name: self.records.name(rec),
+            record_type: &self.records.type_of(rec).name,
             output,
             address: address.trim_start_matches('@').trim(),
             elements,
@@ -286,21 +286,20 @@ impl Db {
                 let reply = self.supports.attached.remove(&rec).and_then(|one| one.reply);
                 self.supports.attached.insert(rec, One { support, answers, reply });
                 self.supports.requests.reserve(self.supports.attached.len());
-                let own = format!("device of {}", self.record_name(rec));
+                let own = format!("device of {}", self.records.name(rec));
                 let source = interrupts.then(|| self.source(&own));
                 self.listen(rec, source);
                 Some(Device::External)
             }
             Err(what) => {
-                let text = format!("{}: DTYP \"{name}\": {what}", self.record_name(rec));
-                self.notice(text);
+                self.notice(format!("{}: DTYP \"{name}\": {what}", self.records.name(rec)));
                 Some(Device::Missing)
             }
         }
     }
 
     fn part_number(&self) -> usize {
-        self.part.map_or(0, |part| part as usize + 1)
+        self.split.part.map_or(0, |part| part as usize + 1)
     }
 
     /// Tells the device support that a record is gone.
@@ -314,8 +313,8 @@ impl Db {
     /// stamp (TSE −2) and UTAG are set, and UDF where there is a value.
     pub(crate) fn device_read(&mut self, rec: RecId, resumed: bool) -> Got<Fed> {
         const IO_INTR: u16 = 2;
-        let now = self.now;
-        let interrupts = self.common[rec].scan == IO_INTR;
+        let now = self.time.now;
+        let interrupts = self.records[rec].scan == IO_INTR;
         let Some(one) = self.supports.attached.get_mut(&rec) else { return Got::Failed };
         let fed = match &mut one.answers {
             Answers::Now(direct) => direct.read(now),
@@ -335,17 +334,17 @@ impl Db {
         if fed.value.is_none() {
             // Where all went well there was no value to be taken: the record keeps its own.
             if fed.alarm.severity == Severity::None {
-                self.common[rec].udf = 0;
+                self.records[rec].udf = 0;
             }
             return Got::Failed;
         }
-        self.common[rec].udf = 0;
+        self.records[rec].udf = 0;
         Got::Value(fed)
     }
 
     /// Writes for an output record; whether a callback ends it. A failed write has raised its alarm.
     pub(crate) fn device_write(&mut self, rec: RecId, resumed: bool, output: Output) -> bool {
-        let now = self.now;
+        let now = self.time.now;
         let Some(one) = self.supports.attached.get_mut(&rec) else { return false };
         let fed = match &mut one.answers {
             Answers::Now(direct) => direct.write(now, &output),
@@ -359,14 +358,14 @@ impl Db {
             }
         };
         self.take_fed(rec, &fed);
-        self.failed = fed.alarm.severity == Severity::Invalid;
+        self.pass.failed = fed.alarm.severity == Severity::Invalid;
         false
     }
 
     /// Alarm, stamp and tag of what a device said.
     fn take_fed(&mut self, rec: RecId, fed: &Fed) {
         let by_device = crate::rec::stamp_by_device(self, rec);
-        let common = &mut self.common[rec];
+        let common = &mut self.records[rec];
         if fed.alarm.severity != Severity::None {
             common.raise(fed.alarm.status, fed.alarm.severity as u16);
         }
@@ -378,8 +377,8 @@ impl Db {
 
     /// The address in a record's INP or OUT.
     pub(crate) fn address(&mut self, rec: RecId) -> String {
-        let field = self.type_of(rec).field("INP").or_else(|| self.type_of(rec).field("OUT"));
-        match field.map(|field| self.peek(rec, field)) {
+        let field = self.records.type_of(rec).field("INP").or_else(|| self.records.type_of(rec).field("OUT"));
+        match field.map(|field| self.records.peek(rec, field)) {
             Some(Slot::Link(link)) => link.text().to_owned(),
             _ => String::new(),
         }

@@ -42,7 +42,7 @@ impl Db {
     /// A channel's plain value as its filters show it. A text read as characters ends with a zero, as C has it, also where a
     /// range leaves its end out.
     pub(crate) fn filtered(&self, channel: &Channel, plain: Value, stamp: Stamp) -> Value {
-        let mut value = channel.filters.apply(plain, stamp, self.local);
+        let mut value = channel.filters.apply(plain, stamp, self.time.local);
         if let (true, Value::Array(Array::I8(bytes))) = (channel.long_string, &mut value) {
             bytes.pop();
             bytes.push(0);
@@ -54,17 +54,19 @@ impl Db {
     #[must_use]
     pub fn stamp_of(&self, channel: &Channel) -> (Stamp, u64) {
         let (stamp, utag) = self.stamp(channel.record);
-        (if channel.filters.stamps_now() { self.now.wall } else { stamp }, utag)
+        (if channel.filters.stamps_now() { self.time.now.wall } else { stamp }, utag)
     }
 
     /// What a channel's value is, if it is a link or the characters of a text.
     #[must_use]
     pub fn characters(&self, channel: &Channel) -> Characters {
-        let def = self.def(channel.record, channel.field);
+        let def = self.records.def(channel.record, channel.field);
         match (channel.long_string, def.link_field()) {
             _ if channel.type_name || !channel.filters.is_empty() => Characters::Array,
             (_, Some(_)) => Characters::Link,
-            (true, None) if !self.is_long_text(channel.record, channel.field) => Characters::Text(def.size.into()),
+            (true, None) if !self.records.is_long_text(channel.record, channel.field) => {
+                Characters::Text(def.size.into())
+            }
             _ => Characters::Array,
         }
     }
@@ -73,10 +75,10 @@ impl Db {
     pub(crate) fn get_plain(&mut self, channel: &Channel, max: usize) -> Value {
         let rec = channel.record;
         if channel.type_name {
-            return Value::from(self.type_of(rec).name.as_str());
+            return Value::from(self.records.type_of(rec).name.as_str());
         }
         if channel.long_string {
-            let is_array = self.is_long_text(rec, channel.field);
+            let is_array = self.records.is_long_text(rec, channel.field);
             let mut bytes =
                 if is_array { self.whole_bytes(rec, channel.field) } else { self.long_text(rec, channel.field) };
             if !is_array {
@@ -88,13 +90,13 @@ impl Db {
         if let Some(value) = self.double_val(rec, channel.field) {
             return Value::Scalar(Scalar::F64(value));
         }
-        if self.is_array(rec, channel.field) {
+        if self.records.is_array(rec, channel.field) {
             let mut array = self.whole_array(rec, channel.field);
             array.truncate(max);
             return Value::Array(array);
         }
         let unwritten = |slot: Slot<'_>| matches!(slot, Slot::Array(array) if array.is_empty());
-        if self.is_long_text(rec, channel.field) && unwritten(self.peek(rec, channel.field)) {
+        if self.records.is_long_text(rec, channel.field) && unwritten(self.records.peek(rec, channel.field)) {
             // Nothing was ever written here: C has no element then.
             return Value::Array(Array::String(Vec::new()));
         }
@@ -105,11 +107,11 @@ impl Db {
     /// with room for its elements, or a scalar for a scalar field.
     pub fn get_into(&mut self, channel: &Channel, max: usize, into: &mut Value) {
         let rec = channel.record;
-        let array = !channel.type_name && !channel.long_string && self.is_array(rec, channel.field);
+        let array = !channel.type_name && !channel.long_string && self.records.is_array(rec, channel.field);
         let seen = if array { self.seen(rec, channel.field) } else { Seen::Stored };
         if let (true, Seen::Stored, Value::Array(into)) = (array, seen, &mut *into)
             && let Some(range) = channel.filters.only_range()
-            && let Slot::Array(found) = self.peek(rec, channel.field)
+            && let Slot::Array(found) = self.records.peek(rec, channel.field)
         {
             let len = found.len();
             let (from, step, to) = range.map_or((0, 1, len), |(first, step, last)| {
@@ -134,7 +136,7 @@ impl Db {
     /// A field as EPICS prints it: state names, menu choices, PREC digits; an array's first element.
     pub fn get_text(&mut self, channel: &Channel) -> Str40 {
         if channel.type_name {
-            return Str40::from(self.type_of(channel.record).name.as_str());
+            return Str40::from(self.records.type_of(channel.record).name.as_str());
         }
         self.read_text(channel.record, channel.field).unwrap_or_default()
     }
@@ -145,16 +147,16 @@ impl Db {
     }
 
     fn long_text(&mut self, rec: RecId, field: u16) -> Vec<u8> {
-        if self.def(rec, field).link_field().is_some() {
+        if self.records.def(rec, field).link_field().is_some() {
             return self.link_text(rec, field).into_bytes();
         }
-        if self.is_long_text(rec, field) {
+        if self.records.is_long_text(rec, field) {
             return crate::rec::lsi::text(&self.whole_bytes(rec, field)).to_vec();
         }
-        if self.def(rec, field).name == "NAME" {
-            return self.record_name(rec).as_bytes().to_vec();
+        if self.records.def(rec, field).name == "NAME" {
+            return self.records.name(rec).as_bytes().to_vec();
         }
-        match self.peek(rec, field) {
+        match self.records.peek(rec, field) {
             Slot::Text(text) => text.bytes().to_vec(),
             Slot::Str(text) => text.bytes().to_vec(),
             _ => Vec::new(),
@@ -163,64 +165,35 @@ impl Db {
 
     /// The bytes of lsi's, lso's or printf's VAL or OVAL.
     pub(crate) fn whole_bytes(&mut self, rec: RecId, field: u16) -> Vec<u8> {
-        match self.peek(rec, field) {
+        match self.records.peek(rec, field) {
             Slot::Array(Array::U8(bytes)) => bytes.clone(),
             _ => Vec::new(),
         }
     }
 
-    /// Whether a field is a text longer than EPICS strings (lsi, lso, printf).
-    #[inline]
-    pub(crate) fn is_long_text(&self, rec: RecId, field: u16) -> bool {
-        let def = self.def(rec, field);
-        def.kind.is_none() && crate::rec::is_long_text(self.common[rec].kind(), def)
-    }
-
-    /// Whether a field holds a varying number of elements.
-    #[inline]
-    pub(crate) fn is_array(&self, rec: RecId, field: u16) -> bool {
-        let def = self.def(rec, field);
-        def.kind.is_none() && def.at != crate::model::schema::At::Nowhere && !self.is_long_text(rec, field)
-    }
-
-    /// How many elements an array field can hold (bytes, for a long text).
-    pub(crate) fn capacity(&self, rec: RecId, field: u16) -> u32 {
-        crate::rec::shape(self, rec, field).0
-    }
-
-    /// Type of a field's elements.
-    pub(crate) fn element_type(&self, rec: RecId, field: u16) -> FieldType {
-        match self.def(rec, field).kind {
-            Some(FieldType::Enum) if crate::rec::is_plain_number(self, rec) => FieldType::U16,
-            Some(kind) => kind,
-            None if self.is_long_text(rec, field) => FieldType::String,
-            None => crate::rec::shape(self, rec, field).1,
-        }
-    }
-
     /// A field's only or first element; `None` where there is none.
     pub(crate) fn read_scalar(&mut self, rec: RecId, field: u16) -> Option<Scalar> {
-        let kind = self.def(rec, field).kind;
+        let kind = self.records.def(rec, field).kind;
         if kind.is_none() {
-            match crate::rec::seen(self, rec) {
+            match self.records.seen(rec) {
                 Seen::Stored => {}
                 Seen::Nothing => return None,
                 Seen::Ring { .. } => {
-                    let mut first = Array::zeros(self.element_type(rec, field), 0);
+                    let mut first = Array::zeros(self.records.element_type(rec, field), 0);
                     self.copy_seen(rec, field, 1, &mut first);
                     return first.get(0);
                 }
             }
         }
         let enumerated = matches!(kind, Some(FieldType::Enum | FieldType::Menu | FieldType::Device))
-            && !(kind == Some(FieldType::Enum) && crate::rec::is_plain_number(self, rec));
-        match self.peek(rec, field) {
+            && !(kind == Some(FieldType::Enum) && self.records.is_plain_number(rec));
+        match self.records.peek(rec, field) {
             Slot::U16(v) if enumerated => Some(Scalar::Enum(*v)),
             Slot::Text(text) => Some(Scalar::String(Str40::new(text.bytes()))),
             Slot::Link(_) => Some(Scalar::String(Str40::new(self.link_text(rec, field).as_bytes()))),
             Slot::Array(Array::U8(bytes)) if matches!(bytes.last(), Some(0)) && kind.is_none() => {
                 let bytes = Str40::new(bytes);
-                if self.is_long_text(rec, field) {
+                if self.records.is_long_text(rec, field) {
                     Some(Scalar::String(bytes))
                 } else {
                     self.whole_array(rec, field).get(0)
@@ -228,7 +201,7 @@ impl Db {
             }
             Slot::Array(array) => {
                 let first = array.get(0);
-                if self.is_long_text(rec, field) {
+                if self.records.is_long_text(rec, field) {
                     // A text that was never set cannot be read: it has not even its NUL.
                     first.map(|_| Scalar::String(Str40::new(&self.whole_bytes(rec, field))))
                 } else {
@@ -242,15 +215,15 @@ impl Db {
 
     /// What is not stored as a field: the name.
     fn special_scalar(&self, rec: RecId, field: u16) -> Option<Scalar> {
-        match self.def(rec, field).name.as_str() {
-            "NAME" => Some(Scalar::String(Str40::from(self.record_name(rec)))),
+        match self.records.def(rec, field).name.as_str() {
+            "NAME" => Some(Scalar::String(Str40::from(self.records.name(rec)))),
             _ => None,
         }
     }
 
     /// What a link that asks for one element reads.
     pub(crate) fn link_scalar(&mut self, rec: RecId, field: u16) -> Option<Scalar> {
-        crate::rec::in_memory(self, rec, field).or_else(|| self.read_scalar(rec, field))
+        self.records.in_memory(rec, field).or_else(|| self.read_scalar(rec, field))
     }
 
     /// A field's first element as EPICS prints it.
@@ -270,29 +243,29 @@ impl Db {
 
     /// The word of a menu, device or state number.
     fn enum_text(&self, rec: RecId, field: u16, index: u16) -> Str40 {
-        let def = self.def(rec, field);
+        let def = self.records.def(rec, field);
         match def.kind {
             Some(FieldType::Menu) => {
-                let menu = def.menu_index.map(|menu| &self.schema.menus[usize::from(menu)]);
+                let menu = def.menu_index.map(|menu| &self.records.schema.menus[usize::from(menu)]);
                 menu.and_then(|menu| menu.choices.get(usize::from(index)))
                     .map_or_else(|| base::text::scalar(Scalar::U16(index), 0), |choice| Str40::from(choice.as_str()))
             }
             Some(FieldType::Device) => {
-                let devices = &self.type_of(rec).devices;
+                let devices = &self.records.type_of(rec).devices;
                 devices.get(usize::from(index)).map_or(Str40::EMPTY, |device| Str40::from(device.name.as_str()))
             }
-            _ => crate::rec::state_text(self, rec, index),
+            _ => self.records.state_text(rec, index),
         }
     }
 
     /// What is seen of an array field, where it is one.
     fn seen(&self, rec: RecId, field: u16) -> Seen {
-        if self.def(rec, field).kind.is_none() { crate::rec::seen(self, rec) } else { Seen::Stored }
+        if self.records.def(rec, field).kind.is_none() { self.records.seen(rec) } else { Seen::Stored }
     }
 
     /// All elements of an array field, in order.
     pub(crate) fn whole_array(&mut self, rec: RecId, field: u16) -> Array {
-        let mut into = Array::zeros(self.element_type(rec, field), 0);
+        let mut into = Array::zeros(self.records.element_type(rec, field), 0);
         self.copy_seen(rec, field, usize::MAX, &mut into);
         into
     }
@@ -300,7 +273,7 @@ impl Db {
     /// Up to `max` elements of an array field, in order, into memory that is there.
     fn copy_seen(&mut self, rec: RecId, field: u16, max: usize, into: &mut Array) {
         let seen = self.seen(rec, field);
-        let Slot::Array(array) = self.peek(rec, field) else { return };
+        let Slot::Array(array) = self.records.peek(rec, field) else { return };
         match seen {
             Seen::Nothing => into.truncate(0),
             Seen::Stored => copy_into(array, 0, 1, array.len(), max, into),
@@ -310,16 +283,16 @@ impl Db {
 
     /// How many elements a field can hold: 1 for what is no array.
     pub(crate) fn element_count(&self, rec: RecId, field: u16) -> usize {
-        if self.is_array(rec, field) { self.capacity(rec, field) as usize } else { 1 }
+        if self.records.is_array(rec, field) { self.records.capacity(rec, field) as usize } else { 1 }
     }
 
     /// Up to `max` elements of a field as elements of `kind`; `None` where one cannot become that.
     pub(crate) fn read_array(&mut self, rec: RecId, field: u16, kind: FieldType, max: usize) -> Option<Array> {
-        if self.is_array(rec, field) && !(max == 1 && crate::rec::in_memory(self, rec, field).is_some()) {
+        if self.records.is_array(rec, field) && !(max == 1 && self.records.in_memory(rec, field).is_some()) {
             let precision = self.precision_of(rec, field);
             let stored = self.seen(rec, field) == Seen::Stored;
             let mut into = self.lend_array(kind);
-            let fits = match self.peek(rec, field) {
+            let fits = match self.records.peek(rec, field) {
                 Slot::Array(array) if stored => crate::model::values::convert_into(array, max, precision, &mut into),
                 _ => crate::model::values::convert_into(&self.whole_array(rec, field), max, precision, &mut into),
             };
@@ -329,7 +302,7 @@ impl Db {
             self.recycle_array(into);
             return None;
         }
-        if max != 1 && self.is_long_text(rec, field) && self.read_scalar(rec, field).is_none() {
+        if max != 1 && self.records.is_long_text(rec, field) && self.read_scalar(rec, field).is_none() {
             return Some(self.lend_array(kind));
         }
         let scalar = self.link_scalar(rec, field)?;
@@ -348,22 +321,22 @@ impl Db {
 
     /// A link as EPICS prints it.
     pub(crate) fn link_text(&mut self, rec: RecId, field: u16) -> String {
-        let Some(link_field) = self.def(rec, field).link_field() else { return String::new() };
-        let Slot::Link(found) = self.peek(rec, field) else { return String::new() };
+        let Some(link_field) = self.records.def(rec, field).link_field() else { return String::new() };
+        let Slot::Link(found) = self.records.peek(rec, field) else { return String::new() };
         let brief = found.brief();
         let mut text = found.text().to_owned();
         // An input that is read asynchronously has no use for NPP and PP.
         let by_notify = link_field == link::LinkField::In
             && self.device(rec) == crate::run::device::Device::SoftAsync
-            && self.def(rec, field).name == "INP";
+            && self.records.def(rec, field).name == "INP";
         match brief.kind {
             LinkKind::Constant | LinkKind::Hardware | LinkKind::Json => {}
             LinkKind::Db => {
                 if text.is_empty() {
-                    text.push_str(self.record_name(brief.record()));
-                    if brief.field != self.type_of(brief.record()).val {
+                    text.push_str(self.records.name(brief.record()));
+                    if brief.field != self.records.type_of(brief.record()).val {
                         text.push('.');
-                        text.push_str(&self.def(brief.record(), brief.field).name);
+                        text.push_str(&self.records.def(brief.record(), brief.field).name);
                     }
                 }
                 let flags = if by_notify { brief.flags & link::MS_BITS | link::NO_PP } else { brief.flags };

@@ -71,11 +71,11 @@ impl Db {
     /// allocate but for the latter.
     pub fn text_meta(&mut self, channel: &Channel, into: &mut Meta) {
         let (rec, field) = (channel.record, channel.field);
-        match self.element_type(rec, field) {
+        match self.records.element_type(rec, field) {
             _ if channel.type_name => *into = Meta::default(),
             FieldType::Menu | FieldType::Device | FieldType::Enum => *into = self.meta(channel),
             FieldType::F32 | FieldType::F64 => {
-                let schema = Arc::clone(&self.schema);
+                let schema = Arc::clone(&self.records.schema);
                 let of = self.source_of(&schema, rec, field, LINKS_LIMIT);
                 self.precisions(&of, into);
             }
@@ -92,27 +92,27 @@ impl Db {
 
     /// The same over so many links.
     fn meta_over(&mut self, rec: RecId, field: u16, links: u32) -> Meta {
-        let element = self.element_type(rec, field);
+        let element = self.records.element_type(rec, field);
         let mut meta = Meta::default();
         match element {
             FieldType::Menu => {
-                let menu = self.def(rec, field).menu_index;
-                let choices = menu.map_or(&[][..], |menu| &self.schema.menus[usize::from(menu)].choices);
+                let menu = self.records.def(rec, field).menu_index;
+                let choices = menu.map_or(&[][..], |menu| &self.records.schema.menus[usize::from(menu)].choices);
                 meta.labels = choices.iter().map(|choice| Str40::from(choice.as_str())).collect();
             }
             FieldType::Device => {
-                let devices = self.type_of(rec).devices.iter();
+                let devices = self.records.type_of(rec).devices.iter();
                 meta.labels = devices.map(|device| Str40::from(device.name.as_str())).collect();
                 // Of types without devices.
                 meta.beyond = meta.labels.is_empty().then_some(Str40::EMPTY);
             }
             FieldType::Enum => {
-                meta.labels = crate::rec::states(self, rec);
-                meta.beyond = Some(crate::rec::state_text(self, rec, u16::MAX)).filter(|text| *text != Str40::EMPTY);
+                meta.labels = self.records.states(rec);
+                meta.beyond = Some(self.records.state_text(rec, u16::MAX)).filter(|text| *text != Str40::EMPTY);
             }
             _ => {}
         }
-        let schema = Arc::clone(&self.schema);
+        let schema = Arc::clone(&self.records.schema);
         let of = self.source_of(&schema, rec, field, links);
         let linked = self.linked_meta(&of);
         if matches!(element, FieldType::F32 | FieldType::F64) {
@@ -126,9 +126,9 @@ impl Db {
     }
 
     fn source_of<'a>(&mut self, schema: &'a Schema, rec: RecId, field: u16, links: u32) -> Of<'a> {
-        let own = self.common[rec].kind();
+        let own = self.records[rec].kind();
         let record = crate::rec::described_as(own);
-        let first = if record == Kind::Seq { self.type_of(rec).field("DLY1") } else { None };
+        let first = if record == Kind::Seq { self.records.type_of(rec).field("DLY1") } else { None };
         // C looks at the place in the table alone: the first step has no properties, links have their neighbours'.
         let place = first.and_then(|first| field.checked_sub(first));
         let step = place.map(|place| if place & 2 == 0 { Step::Delay } else { Step::Value });
@@ -145,7 +145,7 @@ impl Db {
             _ => [0; 4],
         };
         let link = std::str::from_utf8(&feeding).ok().and_then(|name| schema.types[own as usize].field(name));
-        let link = link.and_then(|link| match self.peek(rec, link) {
+        let link = link.and_then(|link| match self.records.peek(rec, link) {
             Slot::Link(link) => Some(link.brief()),
             _ => None,
         });
@@ -161,12 +161,12 @@ impl Db {
         let link = of.link?;
         match link.kind {
             LinkKind::Db if of.links > 0 => Some(self.meta_over(link.record(), link.field, of.links - 1)),
-            LinkKind::Json => self.json.get(link.target).and_then(JsonLink::calc).map(|calc| Meta {
+            LinkKind::Json => self.links.json.get(link.target).and_then(JsonLink::calc).map(|calc| Meta {
                 units: calc.units,
                 precision: calc.precision,
                 ..Meta::default()
             }),
-            LinkKind::Remote => self.remotes.meta(link.target).cloned(),
+            LinkKind::Remote => self.links.remotes.meta(link.target).cloned(),
             _ => None,
         }
     }
@@ -176,22 +176,22 @@ impl Db {
         let link = of.link?;
         match link.kind {
             LinkKind::Db if of.links > 0 => {
-                if !matches!(self.element_type(link.record(), link.field), FieldType::F32 | FieldType::F64) {
+                if !matches!(self.records.element_type(link.record(), link.field), FieldType::F32 | FieldType::F64) {
                     return Some(0);
                 }
-                let schema = Arc::clone(&self.schema);
+                let schema = Arc::clone(&self.records.schema);
                 let source = self.source_of(&schema, link.record(), link.field, of.links - 1);
                 Some(self.precision_given(&source, 0))
             }
-            LinkKind::Json => self.json.get(link.target).and_then(JsonLink::calc).map(|calc| calc.precision),
-            LinkKind::Remote => self.remotes.meta(link.target).map(|meta| meta.precision),
+            LinkKind::Json => self.links.json.get(link.target).and_then(JsonLink::calc).map(|calc| calc.precision),
+            LinkKind::Remote => self.links.remotes.meta(link.target).map(|meta| meta.precision),
             _ => None,
         }
     }
 
     /// A number in another field of the record, by name.
     fn number_field(&mut self, rec: RecId, name: &str) -> Option<f64> {
-        let field = self.type_of(rec).field(name)?;
+        let field = self.records.type_of(rec).field(name)?;
         self.read_number(rec, field)
     }
 
@@ -208,8 +208,8 @@ impl Db {
             (Kind::LongIn | Kind::LongOut, _) if of.kind == Some(FieldType::I32) => {}
             (Kind::Int64In | Kind::Int64Out, _) if of.kind == Some(FieldType::I64) => {}
             (Kind::Aai | Kind::Aao | Kind::Waveform | Kind::SubArray, "VAL") => {
-                let elements = self.type_of(of.rec).val;
-                if matches!(self.element_type(of.rec, elements), FieldType::String | FieldType::Enum) {
+                let elements = self.records.type_of(of.rec).val;
+                if matches!(self.records.element_type(of.rec, elements), FieldType::String | FieldType::Enum) {
                     return Str40::EMPTY;
                 }
             }
@@ -217,7 +217,7 @@ impl Db {
             (Kind::Compress, name) if real || name == "VAL" => {}
             _ => return Str40::EMPTY,
         }
-        let Some(field) = self.type_of(of.rec).field("EGU") else { return Str40::EMPTY };
+        let Some(field) = self.records.type_of(of.rec).field("EGU") else { return Str40::EMPTY };
         self.read_text(of.rec, field).unwrap_or_default()
     }
 
@@ -359,7 +359,7 @@ impl Db {
             _ => return unset,
         };
         let name = if matches!(of.record, Kind::MbbiDirect | Kind::MbboDirect) { "NOBT" } else { "PREC" };
-        let own = match self.type_of(of.rec).field(name).map(|field| self.peek(of.rec, field)) {
+        let own = match self.records.type_of(of.rec).field(name).map(|field| self.records.peek(of.rec, field)) {
             Some(Slot::I16(own)) => *own,
             Some(Slot::U16(own)) => *own as i16,
             _ => 0,
@@ -370,7 +370,7 @@ impl Db {
     /// Digits after the point in texts that are made from a field's numbers, and from numbers that are written into it.
     /// Takes no memory.
     pub(crate) fn precision_of(&mut self, rec: RecId, field: u16) -> u16 {
-        let schema = Arc::clone(&self.schema);
+        let schema = Arc::clone(&self.records.schema);
         let of = self.source_of(&schema, rec, field, LINKS_LIMIT);
         self.precision_given(&of, 6) as u16
     }

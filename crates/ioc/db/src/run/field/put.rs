@@ -16,10 +16,10 @@ impl Db {
     /// # Errors
     /// When the field cannot be written or the value does not fit it; the record is unchanged then.
     pub fn put(&mut self, channel: &Channel, value: &Value, now: Now) -> Result<(), PutError> {
-        self.now = now;
+        self.time.now = now;
         self.check_put(channel)?;
         let (rec, field) = (channel.record, channel.field);
-        if self.def(rec, field).link_field().is_some() {
+        if self.records.def(rec, field).link_field().is_some() {
             let text = match value {
                 Value::Scalar(Scalar::String(text)) => text.bytes().to_vec(),
                 Value::Array(Array::I8(bytes)) => {
@@ -31,9 +31,9 @@ impl Db {
             return self.put_link_field(rec, field, &String::from_utf8_lossy(&text));
         }
         self.put_value(channel, value)?;
-        let def = self.def(rec, field);
+        let def = self.records.def(rec, field);
         let pp = def.process_passive;
-        let common = &mut self.common[rec];
+        let common = &mut self.records[rec];
         if usize::from(field) == PROC_FIELD || (pp && common.scan == 0) {
             if common.pact != 0 {
                 common.rpro = 1;
@@ -51,9 +51,9 @@ impl Db {
     /// # Errors
     /// As [`put`](Self::put).
     pub fn put_text(&mut self, channel: &Channel, text: &str, now: Now) -> Result<(), PutError> {
-        let long = self.def(channel.record, channel.field).link_field().is_some()
+        let long = self.records.def(channel.record, channel.field).link_field().is_some()
             || channel.long_string
-            || self.is_long_text(channel.record, channel.field);
+            || self.records.is_long_text(channel.record, channel.field);
         if long {
             let mut bytes: Vec<i8> = text.bytes().map(|byte| byte as i8).collect();
             bytes.push(0);
@@ -82,7 +82,7 @@ impl Db {
         if channel.type_name {
             return Err(PutError::NoModify);
         }
-        if self.common[channel.record].disp != 0 && usize::from(channel.field) != DISP_FIELD {
+        if self.records[channel.record].disp != 0 && usize::from(channel.field) != DISP_FIELD {
             return Err(PutError::Disabled);
         }
         Ok(())
@@ -91,7 +91,7 @@ impl Db {
     /// Writes without processing (dbPut).
     pub(crate) fn put_value(&mut self, channel: &Channel, value: &Value) -> Result<(), PutError> {
         let (rec, field) = (channel.record, channel.field);
-        if channel.long_string || self.is_long_text(rec, field) {
+        if channel.long_string || self.records.is_long_text(rec, field) {
             let bytes = match value {
                 Value::Array(Array::I8(bytes)) => bytes.iter().map(|byte| *byte as u8).collect(),
                 Value::Array(Array::U8(bytes)) => bytes.clone(),
@@ -103,7 +103,7 @@ impl Db {
             return self.put_long_text(rec, field, &bytes);
         }
         match value {
-            Value::Array(array) if self.is_array(rec, field) => self.put_array(rec, field, array),
+            Value::Array(array) if self.records.is_array(rec, field) => self.put_array(rec, field, array),
             Value::Array(array) => match array.get(0) {
                 Some(scalar) => self.put_scalar(rec, field, scalar),
                 None => self.put_nothing(rec, field),
@@ -115,13 +115,13 @@ impl Db {
     /// Writes one element (dbPut).
     pub(crate) fn put_scalar(&mut self, rec: RecId, field: u16, value: Scalar) -> Result<(), PutError> {
         // Fields with a type of their own are neither arrays nor long texts.
-        if self.def(rec, field).kind.is_none() {
-            if self.is_array(rec, field) {
+        if self.records.def(rec, field).kind.is_none() {
+            if self.records.is_array(rec, field) {
                 let mut one = Array::zeros(value.kind(), 1);
                 set_element(&mut one, 0, value);
                 return self.put_array(rec, field, &one);
             }
-            if self.is_long_text(rec, field) {
+            if self.records.is_long_text(rec, field) {
                 let text = base::text::scalar(value, 6);
                 return self.put_long_text(rec, field, text.bytes());
             }
@@ -135,20 +135,20 @@ impl Db {
     pub(crate) fn put_long_text(&mut self, rec: RecId, field: u16, bytes: &[u8]) -> Result<(), PutError> {
         let special = self.before(rec, field)?;
         let end = bytes.iter().position(|byte| *byte == 0).unwrap_or(bytes.len());
-        let limit = if self.is_long_text(rec, field) {
-            self.capacity(rec, field) as usize
+        let limit = if self.records.is_long_text(rec, field) {
+            self.records.capacity(rec, field) as usize
         } else {
-            usize::from(self.def(rec, field).size)
+            usize::from(self.records.def(rec, field).size)
         };
         let text = &bytes[..end.min(limit.saturating_sub(1))];
-        match self.slot(rec, field) {
+        match self.records.slot(rec, field) {
             Slot::Text(slot) => slot.set(text),
             Slot::Str(slot) => *slot = Str40::new(text),
             Slot::Array(Array::U8(stored)) => {
                 stored.clear();
                 stored.extend_from_slice(text);
                 stored.push(0);
-                crate::rec::long_text_written(self, rec);
+                self.records.long_text_written(rec);
             }
             _ => return Err(PutError::BadValue { what: "the field is no text".into() }),
         }
@@ -157,9 +157,9 @@ impl Db {
 
     /// Writes an array (dbPut).
     pub(crate) fn put_array(&mut self, rec: RecId, field: u16, values: &Array) -> Result<(), PutError> {
-        if !self.is_array(rec, field) {
+        if !self.records.is_array(rec, field) {
             return match values.get(0) {
-                Some(scalar) if !self.is_long_text(rec, field) => self.put_scalar(rec, field, scalar),
+                Some(scalar) if !self.records.is_long_text(rec, field) => self.put_scalar(rec, field, scalar),
                 Some(_) => match values {
                     Array::U8(bytes) => self.put_long_text(rec, field, bytes),
                     Array::I8(bytes) => {
@@ -176,8 +176,8 @@ impl Db {
             };
         }
         let special = self.before(rec, field)?;
-        let kind = self.element_type(rec, field);
-        let max = self.capacity(rec, field) as usize;
+        let kind = self.records.element_type(rec, field);
+        let max = self.records.capacity(rec, field) as usize;
         let precision = self.precision_of(rec, field);
         let mut converted = self.lend_array(kind);
         // An empty text is zero for a number, and no number for an element.
@@ -198,7 +198,7 @@ impl Db {
 
     /// Writes no element at all into a field that holds one: it stays, and the link is to blame.
     fn put_nothing(&mut self, rec: RecId, field: u16) -> Result<(), PutError> {
-        if self.is_long_text(rec, field) {
+        if self.records.is_long_text(rec, field) {
             // A long text stays too, and is counted anew.
             let text = self.whole_bytes(rec, field);
             return self.put_long_text(rec, field, &text);
@@ -206,14 +206,14 @@ impl Db {
         let special = self.before(rec, field)?;
         // C takes fields whose place only their record knows for arrays.
         if special != Special::DbAddr {
-            self.common[rec].raise(Status::Link, 3);
+            self.records[rec].raise(Status::Link, 3);
         }
         self.after(rec, field, special, Ok(()))
     }
 
     /// What must happen before a write.
     fn before(&mut self, rec: RecId, field: u16) -> Result<Special, PutError> {
-        let special = self.def(rec, field).special;
+        let special = self.records.def(rec, field).special;
         match special {
             Special::None | Special::DbAddr => {}
             Special::NoMod | Special::Attribute => return Err(PutError::NoModify),
@@ -233,18 +233,18 @@ impl Db {
     ) -> Result<(), PutError> {
         match special {
             Special::None | Special::DbAddr => {}
-            Special::As => drop(self.regrouped.insert(rec)),
+            Special::As => drop(self.outbox.regrouped.insert(rec)),
             Special::Scan => self.scan_add(rec),
             _ => {
                 crate::rec::special(self, rec, field, true)?;
             }
         }
         stored?;
-        let kind = self.type_of(rec);
+        let kind = self.records.type_of(rec);
         let def = &kind.fields[usize::from(field)];
         let (value_field, pp, property) = (kind.val == field, def.process_passive, def.property);
         if value_field {
-            self.common[rec].udf = 0;
+            self.records[rec].udf = 0;
         }
         if !(value_field && pp) {
             self.post(rec, field, EventMask::VALUE | EventMask::LOG);
@@ -257,15 +257,15 @@ impl Db {
 
     /// Converts and stores, nothing else.
     pub(crate) fn store(&mut self, rec: RecId, field: u16, value: Scalar) -> Result<(), PutError> {
-        let def = self.def(rec, field);
+        let def = self.records.def(rec, field);
         let (mut kind, size) = (def.kind, usize::from(def.size));
-        if kind == Some(FieldType::Enum) && crate::rec::is_plain_number(self, rec) {
+        if kind == Some(FieldType::Enum) && self.records.is_plain_number(rec) {
             kind = Some(FieldType::U16);
         }
         match kind {
             Some(FieldType::Enum | FieldType::Menu | FieldType::Device) => {
                 let index = self.choice(rec, field, value)?;
-                if let Slot::U16(slot) = self.slot(rec, field) {
+                if let Slot::U16(slot) = self.records.slot(rec, field) {
                     *slot = index;
                 }
                 return Ok(());
@@ -276,7 +276,7 @@ impl Db {
                 let text = base::text::scalar(value, precision);
                 let bytes = text.bytes();
                 let bytes = &bytes[..bytes.len().min(size.max(1) - 1)];
-                match self.slot(rec, field) {
+                match self.records.slot(rec, field) {
                     Slot::Str(slot) => *slot = Str40::new(bytes),
                     Slot::Text(slot) => slot.set(bytes),
                     _ => {}
@@ -285,7 +285,7 @@ impl Db {
             }
             _ => {}
         }
-        with_number!(self.slot(rec, field), place => *place = conv::number(value).ok_or_else(|| bad_number(value))?,
+        with_number!(self.records.slot(rec, field), place => *place = conv::number(value).ok_or_else(|| bad_number(value))?,
             Slot::Str(slot) => *slot = base::text::scalar(value, 6),
             Slot::Text(slot) => slot.set(base::text::scalar(value, 6).bytes()),
             Slot::None | Slot::Link(_) | Slot::Array(_) => return Err(PutError::NoModify),
@@ -299,18 +299,19 @@ impl Db {
             return conv::number::<u16>(value).ok_or_else(|| bad_number(value));
         };
         let text = text.to_str();
-        let def = self.def(rec, field);
+        let def = self.records.def(rec, field);
         let bad = || PutError::BadChoice { given: text.to_owned() };
         let (found, count) = match def.kind {
             Some(FieldType::Menu) => {
-                let choices = def.menu_index.map_or(&[][..], |menu| &self.schema.menus[usize::from(menu)].choices);
+                let choices =
+                    def.menu_index.map_or(&[][..], |menu| &self.records.schema.menus[usize::from(menu)].choices);
                 (choices.iter().position(|choice| choice == text), choices.len())
             }
             Some(FieldType::Device) => {
-                let devices = &self.type_of(rec).devices;
+                let devices = &self.records.type_of(rec).devices;
                 (devices.iter().position(|device| device.name == text), devices.len())
             }
-            _ => return crate::rec::state_number(self, rec, text).ok_or_else(bad),
+            _ => return self.records.state_number(rec, text).ok_or_else(bad),
         };
         match found {
             Some(index) => Ok(index as u16),
@@ -323,7 +324,7 @@ impl Db {
     /// Writes ACKT: whether transient alarms must be acknowledged.
     pub fn put_ackt(&mut self, channel: &Channel, transient: bool) {
         let rec = channel.record;
-        let common = &mut self.common[rec];
+        let common = &mut self.records[rec];
         if common.ackt == u16::from(transient) {
             return;
         }
@@ -342,7 +343,7 @@ impl Db {
     /// Acknowledges an alarm of at most `severity`.
     pub fn put_acks(&mut self, channel: &Channel, severity: u16) {
         let rec = channel.record;
-        let common = &mut self.common[rec];
+        let common = &mut self.records[rec];
         if severity >= common.acks {
             common.acks = 0;
             self.post_common(rec, "ACKS", EventMask::VALUE | EventMask::ALARM);
@@ -352,8 +353,8 @@ impl Db {
 
     /// Processes a record as a write to its PROC does.
     pub fn process(&mut self, record: RecId, now: Now) {
-        self.now = now;
-        let common = &mut self.common[record];
+        self.time.now = now;
+        let common = &mut self.records[record];
         if common.pact != 0 {
             common.rpro = 1;
         } else {
@@ -366,8 +367,8 @@ impl Db {
 impl Db {
     /// Processes a record if it is passive (dbScanPassive).
     pub fn process_if_passive(&mut self, record: RecId, now: Now) {
-        self.now = now;
-        if self.common[record].scan == 0 {
+        self.time.now = now;
+        if self.records[record].scan == 0 {
             self.run(record);
         }
     }

@@ -34,24 +34,24 @@ pub(crate) enum Chore {
 impl Db {
     /// Connects the links that wait for it.
     pub(crate) fn connect_links(&mut self) {
-        while matches!(self.remotes.chores.front(), Some(Chore::Connect { .. })) {
+        while matches!(self.links.remotes.chores.front(), Some(Chore::Connect { .. })) {
             self.do_chore();
         }
     }
 
     /// Does the oldest thing that a link into this database asks for; whether there was one.
     pub(crate) fn do_chore(&mut self) -> bool {
-        let Some(chore) = self.remotes.chores.pop_front() else { return false };
+        let Some(chore) = self.links.remotes.chores.pop_front() else { return false };
         let (Chore::Connect { id, .. } | Chore::Put { id, .. }) = chore;
         // A link that has ended meanwhile leads nowhere.
-        let Some(channel) = self.remotes.source(id.0).cloned() else { return true };
+        let Some(channel) = self.links.remotes.source(id.0).cloned() else { return true };
         match chore {
             Chore::Connect { monitor: false, .. } => self.remote_connect(id),
             Chore::Connect { monitor: true, .. } => self.connect_input(id, &channel),
             // Without completion nobody hears of a failure, as over the network.
-            Chore::Put { value, notify: false, .. } => drop(self.put(&channel, &value, self.now)),
+            Chore::Put { value, notify: false, .. } => drop(self.put(&channel, &value, self.time.now)),
             Chore::Put { value, notify: true, .. } => {
-                match self.put_notify_for(&channel, &value, Whom::Link(id), self.now) {
+                match self.put_notify_for(&channel, &value, Whom::Link(id), self.time.now) {
                     Ok(NotifyState::Pending) => {}
                     Ok(NotifyState::Done) => self.remote_written(id, true),
                     Err(_) => self.remote_written(id, false),
@@ -86,7 +86,7 @@ impl Db {
 
     /// Whether a value can become one of the field that a link leads to, where that is known here.
     pub(crate) fn fits(&self, link: u32, value: &Value) -> bool {
-        let (Some(source), Value::Scalar(scalar @ Scalar::String(_))) = (self.remotes.source(link), value) else {
+        let (Some(source), Value::Scalar(scalar @ Scalar::String(_))) = (self.links.remotes.source(link), value) else {
             return true;
         };
         match self.info(source).kind {

@@ -17,22 +17,22 @@ impl Db {
                 self.states.insert(name.to_owned(), false);
             }
         });
-        self.json.add(link)
+        self.links.json.add(link)
     }
 
     /// Reads a JSON link.
     pub(crate) fn json_get(&mut self, rec: RecId, link: Brief) -> Result<Scalar, LinkError> {
-        let Some(mut json) = self.json.take(link.target) else { return Err(LinkError) };
+        let Some(mut json) = self.links.json.take(link.target) else { return Err(LinkError) };
         let value = self.json_read(rec, &mut json);
-        self.json.put_back(link.target, json);
+        self.links.json.put_back(link.target, json);
         value
     }
 
     /// Writes a JSON link.
     pub(crate) fn json_put(&mut self, rec: RecId, link: Brief, value: Scalar) -> Result<(), LinkError> {
-        let Some(mut json) = self.json.take(link.target) else { return Err(LinkError) };
+        let Some(mut json) = self.links.json.take(link.target) else { return Err(LinkError) };
         let done = self.json_write(rec, &mut json, value);
-        self.json.put_back(link.target, json);
+        self.links.json.put_back(link.target, json);
         done
     }
 
@@ -45,8 +45,7 @@ impl Db {
             }
             JsonLink::Trace(inner) => {
                 let value = self.json_read(rec, inner);
-                let text = format!("{}: JSON link read {value:?}", self.record_name(rec));
-                self.notice(text);
+                self.notice(format!("{}: JSON link read {value:?}", self.records.name(rec)));
                 value
             }
             JsonLink::Calc(calc) => {
@@ -75,8 +74,7 @@ impl Db {
                 Ok(())
             }
             JsonLink::Trace(inner) => {
-                let text = format!("{}: JSON link writes {value:?}", self.record_name(rec));
-                self.notice(text);
+                self.notice(format!("{}: JSON link writes {value:?}", self.records.name(rec)));
                 self.json_write(rec, inner, value)
             }
             JsonLink::Calc(calc) => {
@@ -101,11 +99,11 @@ impl Db {
             match self.json_read(rec, link) {
                 Ok(value) => calc.args[*at] = conv::number(value).unwrap_or(calc.args[*at]),
                 Err(LinkError) => {
-                    self.common[rec].raise(Status::Link, 3);
+                    self.records[rec].raise(Status::Link, 3);
                 }
             }
         }
-        let common = &mut self.common[rec];
+        let common = &mut self.records[rec];
         if calc.time.is_some_and(|index| index < calc.count) && common.rare.tsel.is_constant() && common.tse == -2 {
             // No argument of base's own link types carries a time: C's record has none then either.
             (common.time, common.utag) = (Stamp::EPOCH, 0);
@@ -120,7 +118,7 @@ impl Db {
             test.run(&mut calc.args, &mut on, &mut self.seed).map_err(|()| LinkError)?;
             if on != 0.0 {
                 calc.severity = severity;
-                self.common[rec].raise_with(Status::Link, severity, message);
+                self.records[rec].raise_with(Status::Link, severity, message);
                 break;
             }
         }

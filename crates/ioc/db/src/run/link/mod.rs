@@ -6,12 +6,61 @@ pub(crate) mod remote;
 pub(crate) mod through;
 
 use crate::model::id::RecId;
-use crate::model::link::{Brief, LinkField, LinkKind, MS, MS_BITS, MSI, MSS};
+use crate::model::json_link::JsonLinks;
+use crate::model::link::{Brief, LinkField, LinkKind, MS, MS_BITS, MSI, MSS, PendingLink};
 use crate::model::slot::Slot;
 use crate::rec::message::Message;
+use crate::run::channel::Channel;
 use crate::run::engine::Db;
+use crate::run::link::remote::Remotes;
+use crate::run::link::through::Throughs;
 use crate::text::conv::{self, Number};
 use base::{Array, FieldType, Scalar, Stamp, Status, Str40, Value};
+
+/// What the links of records lead to that is no plain field of this database.
+#[derive(Default)]
+pub(crate) struct Links {
+    pub(crate) remotes: Remotes,
+    pub(crate) throughs: Throughs,
+    pub(crate) json: JsonLinks,
+    /// Links that are resolved when all records are there.
+    pub(crate) pending: Pending,
+}
+
+/// Links that are resolved when all records are there, and their texts.
+#[derive(Default)]
+pub(crate) struct Pending {
+    pub(crate) links: Vec<PendingLink>,
+    pub(crate) text: Vec<u8>,
+}
+
+impl Pending {
+    /// Notes a link's text until all records are there.
+    pub(crate) fn add(&mut self, rec: RecId, field: u16, text: &[u8]) {
+        let start = self.text.len() as u32;
+        self.text.extend_from_slice(text);
+        self.links.push(PendingLink { rec, field, start, len: text.len() as u32 });
+    }
+
+    /// The text of a link that waits.
+    pub(crate) fn text_of(&self, link: &PendingLink) -> &str {
+        let bytes = &self.text[link.start as usize..(link.start + link.len) as usize];
+        std::str::from_utf8(bytes).unwrap_or_default()
+    }
+}
+
+impl Links {
+    /// Forgets a link that leads nowhere any more.
+    pub(crate) fn release(&mut self, link: Brief) -> Option<Box<Channel>> {
+        match link.kind {
+            LinkKind::Remote => return self.remotes.remove(link.target),
+            LinkKind::Through => self.throughs.remove(link.target),
+            LinkKind::Json => self.json.remove(link.target),
+            LinkKind::Constant | LinkKind::Db | LinkKind::Hardware => {}
+        }
+        None
+    }
+}
 
 /// A read or write through a link failed; the holder has its LINK alarm.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,7 +79,7 @@ impl Db {
             MSS => Status::from_index(status).unwrap_or_default(),
             _ => return,
         };
-        self.common[rec].raise(status, severity);
+        self.records[rec].raise(status, severity);
     }
 
     /// The LINK alarm of a link that could not be read.
@@ -46,21 +95,21 @@ impl Db {
     }
 
     fn alarm_of_link(&mut self, rec: RecId, link: Brief, way: LinkField) -> LinkError {
-        if self.common[rec].nsev < 3 {
+        if self.records[rec].nsev < 3 {
             let message = self.link_message(rec, link, way);
-            self.common[rec].raise_with(Status::Link, 3, message);
+            self.records[rec].raise_with(Status::Link, 3, message);
         }
         LinkError
     }
 
     /// The message `field NAME` for the field that holds a link; several may hold the same text.
     fn link_message(&mut self, rec: RecId, link: Brief, way: LinkField) -> Message {
-        for field in 0..self.type_of(rec).fields.len() as u16 {
-            if self.def(rec, field).link_field() == Some(way)
-                && let Slot::Link(found) = self.peek(rec, field)
+        for field in 0..self.records.type_of(rec).fields.len() as u16 {
+            if self.records.def(rec, field).link_field() == Some(way)
+                && let Slot::Link(found) = self.records.peek(rec, field)
                 && found.brief() == link
             {
-                return Message::of_field(&self.def(rec, field).name);
+                return Message::of_field(&self.records.def(rec, field).name);
             }
         }
         Message::NONE
@@ -99,7 +148,7 @@ impl Db {
         }
         let value = self.read_number::<T>(link.record(), link.field)?;
         if link.flags & MS_BITS != 0 && rec != link.record() {
-            let source = &self.common[link.record()];
+            let source = &self.records[link.record()];
             let (status, severity) = (source.stat, source.sevr);
             self.inherit(rec, link.flags, status, severity);
         }
@@ -146,7 +195,7 @@ impl Db {
         if usize::from(field) != crate::run::channel::VAL_FIELD {
             return None;
         }
-        crate::rec::double_val(self, rec)
+        self.records.double_val(rec)
     }
 
     /// Reads a text through an input link (DBR_STRING).
@@ -181,7 +230,7 @@ impl Db {
 
     pub(crate) fn inherit_from(&mut self, rec: RecId, link: Brief) {
         if link.flags & MS_BITS != 0 && rec != link.record() {
-            let source = &self.common[link.record()];
+            let source = &self.records[link.record()];
             let (status, severity) = (source.stat, source.sevr);
             self.inherit(rec, link.flags, status, severity);
         }
@@ -264,7 +313,7 @@ impl Db {
             Array::U8(bytes) => crate::rec::lsi::text(bytes),
             _ => b"",
         };
-        if link.kind == LinkKind::Db && self.is_long_text(link.record(), link.field) {
+        if link.kind == LinkKind::Db && self.records.is_long_text(link.record(), link.field) {
             let done = self.put_long_text(link.record(), link.field, bytes);
             return self.after_put(rec, link, done.is_ok());
         }
@@ -274,14 +323,14 @@ impl Db {
     /// Severity and processing of a target that was written.
     pub(crate) fn after_put(&mut self, rec: RecId, link: Brief, done: bool) -> Result<(), LinkError> {
         if link.flags & MS_BITS != 0 {
-            let (status, severity) = (self.common[rec].nsta, self.common[rec].nsev);
+            let (status, severity) = (self.records[rec].nsta, self.records[rec].nsev);
             self.inherit(link.record(), link.flags, status, severity);
         }
         if !done {
             return Err(self.put_link_alarm(rec, link));
         }
         let proc = usize::from(link.field) == crate::run::channel::PROC_FIELD;
-        let passive = Self::is_pp(link.flags) && self.common[link.record()].scan == 0;
+        let passive = Self::is_pp(link.flags) && self.records[link.record()].scan == 0;
         if (proc || passive) && self.process_target(rec, link.record()) {
             return Err(self.put_link_alarm(rec, link));
         }
@@ -291,9 +340,9 @@ impl Db {
     /// The stamp of a link's source.
     pub(crate) fn link_stamp(&self, link: Brief) -> Option<Stamp> {
         match link.kind {
-            LinkKind::Db => Some(self.common[link.record()].time),
-            LinkKind::Through => self.throughs.get(link.target).map(|channel| self.stamp_of(channel).0),
-            LinkKind::Remote => self.remotes.stamp(link.target),
+            LinkKind::Db => Some(self.records[link.record()].time),
+            LinkKind::Through => self.links.throughs.get(link.target).map(|channel| self.stamp_of(channel).0),
+            LinkKind::Remote => self.links.remotes.stamp(link.target),
             _ => None,
         }
     }
@@ -301,14 +350,14 @@ impl Db {
     /// Type of a link's source; `None` where it is not connected.
     pub(crate) fn link_type(&mut self, link: Brief) -> Option<FieldType> {
         match link.kind {
-            LinkKind::Db => Some(self.element_type(link.record(), link.field)),
-            LinkKind::Remote => match (self.remotes.value(link.target), self.remotes.source(link.target)) {
+            LinkKind::Db => Some(self.records.element_type(link.record(), link.field)),
+            LinkKind::Remote => match (self.links.remotes.value(link.target), self.links.remotes.source(link.target)) {
                 (Some(value), _) => Some(value.kind()),
                 (None, Some(source)) => Some(self.info(source).kind),
                 (None, None) => None,
             },
-            LinkKind::Through => self.throughs.get(link.target).map(|channel| self.info(channel).kind),
-            LinkKind::Json => match self.json.get(link.target)?.calc() {
+            LinkKind::Through => self.links.throughs.get(link.target).map(|channel| self.info(channel).kind),
+            LinkKind::Json => match self.links.json.get(link.target)?.calc() {
                 Some(_) => Some(FieldType::F64),
                 None => Some(FieldType::I16),
             },
@@ -320,38 +369,8 @@ impl Db {
     pub(crate) fn is_connected(&self, link: Brief) -> bool {
         match link.kind {
             LinkKind::Db | LinkKind::Constant | LinkKind::Json | LinkKind::Through => true,
-            LinkKind::Remote => self.remotes.is_connected(link.target),
+            LinkKind::Remote => self.links.remotes.is_connected(link.target),
             _ => false,
-        }
-    }
-
-    /// One field, borrowed to be read: takes no memory where the field rests at its starting value.
-    #[inline]
-    pub(crate) fn peek(&mut self, rec: RecId, field: u16) -> Slot<'_> {
-        use crate::model::schema::At;
-        use crate::model::slot::Layout;
-        let common = &self.common[rec];
-        let kind = common.kind();
-        let rests = match self.schema.types[kind as usize].fields.get(usize::from(field)).map(|def| def.at) {
-            Some(At::Common(slot)) => common.rests(usize::from(slot)),
-            Some(At::Body(slot)) => self.bodies.rests(kind, common.body, slot),
-            Some(At::Nowhere) | None => false,
-        };
-        // The first record of each type has all fields at their starting values.
-        self.slot(if rests { kind.first() } else { rec }, field)
-    }
-
-    /// One field, borrowed.
-    #[inline]
-    pub(crate) fn slot(&mut self, rec: RecId, field: u16) -> Slot<'_> {
-        use crate::model::schema::At;
-        use crate::model::slot::Layout;
-        let common = &mut self.common[rec];
-        let kind = common.kind();
-        match self.schema.types[kind as usize].fields.get(usize::from(field)).map(|def| def.at) {
-            Some(At::Common(slot)) => common.slot(usize::from(slot)),
-            Some(At::Body(slot)) => self.bodies.slot(kind, common.body, slot),
-            Some(At::Nowhere) | None => Slot::None,
         }
     }
 }

@@ -2,7 +2,7 @@
 //! connects, those of this database are served [here](super::here).
 
 use crate::model::id::RecId;
-use crate::model::link::{Brief, CA, CP, CPP, MS_BITS};
+use crate::model::link::{Brief, CA, CP, CPP, LinkKind, MS_BITS};
 use crate::run::callback::Callback;
 use crate::run::channel::Channel;
 use crate::run::device::Device;
@@ -131,7 +131,7 @@ impl Remotes {
     }
 
     /// Ends a link; what it led to, where that is of this database.
-    fn remove(&mut self, id: u32) -> Option<Box<Channel>> {
+    pub(crate) fn remove(&mut self, id: u32) -> Option<Box<Channel>> {
         let link = self.links.get_mut(id as usize).filter(|link| link.alive)?;
         link.alive = false;
         link.connected = false;
@@ -162,31 +162,31 @@ impl Remotes {
 impl Db {
     /// The oldest thing that the shell is to do for a remote link. Does not allocate.
     pub fn next_remote(&mut self) -> Option<RemoteRequest> {
-        self.remotes.requests.pop_front()
+        self.links.remotes.requests.pop_front()
     }
 
     /// Whether there is something that the shell is to do for a remote link.
     #[must_use]
     pub fn asks_elsewhere(&self) -> bool {
-        !self.remotes.requests.is_empty()
+        !self.links.remotes.requests.is_empty()
     }
 
     /// What reports say of a remote link: the name, whether it can be used, how often it was lost.
     pub(crate) fn remote_state(&self, id: u32) -> Option<(&str, bool, u32)> {
-        let link = self.remotes.links.get(id as usize).filter(|link| link.alive)?;
+        let link = self.links.remotes.links.get(id as usize).filter(|link| link.alive)?;
         Some((&link.name, link.connected, link.disconnects))
     }
 
     /// Writes to remote links that were given up because too many waited.
     #[must_use]
     pub fn remote_lost(&self) -> u64 {
-        self.remotes.lost
+        self.links.remotes.lost
     }
 
     /// A remote process variable is connected, or its value or alarm changed. CP and CPP links process their holder soon.
     /// The value before comes back, so that it need not be freed on a real-time thread.
     pub fn remote_update(&mut self, id: RemoteId, value: Value, alarm: Alarm, stamp: Stamp) -> Option<Value> {
-        let link = self.remotes.links.get_mut(id.0 as usize).filter(|link| link.alive)?;
+        let link = self.links.remotes.links.get_mut(id.0 as usize).filter(|link| link.alive)?;
         let before = link.value.replace(value);
         link.alarm = alarm;
         link.stamp = stamp;
@@ -195,7 +195,7 @@ impl Db {
         if fresh {
             crate::rec::connection_changed(self, holder);
         }
-        if flags & CP != 0 || (flags & CPP != 0 && self.common[holder].scan == 0) {
+        if flags & CP != 0 || (flags & CPP != 0 && self.records[holder].scan == 0) {
             self.scan_once(holder);
         }
         before
@@ -204,14 +204,14 @@ impl Db {
     /// Exchanges units, limits and labels of a remote process variable with those before, so that they need not be
     /// freed on a real-time thread.
     pub fn remote_meta(&mut self, id: RemoteId, meta: &mut Meta) {
-        if let Some(link) = self.remotes.links.get_mut(id.0 as usize) {
+        if let Some(link) = self.links.remotes.links.get_mut(id.0 as usize) {
             std::mem::swap(&mut link.meta, meta);
         }
     }
 
     /// A remote process variable can be written (output links get no values).
     pub fn remote_connect(&mut self, id: RemoteId) {
-        let Some(link) = self.remotes.links.get_mut(id.0 as usize).filter(|link| link.alive) else { return };
+        let Some(link) = self.links.remotes.links.get_mut(id.0 as usize).filter(|link| link.alive) else { return };
         link.connected = true;
         let holder = link.holder;
         crate::rec::connection_changed(self, holder);
@@ -219,25 +219,25 @@ impl Db {
 
     /// A remote process variable is gone; links to it raise LINK alarms. CP links process their holder.
     pub fn remote_disconnect(&mut self, id: RemoteId) {
-        let Some(link) = self.remotes.links.get_mut(id.0 as usize).filter(|link| link.alive) else { return };
+        let Some(link) = self.links.remotes.links.get_mut(id.0 as usize).filter(|link| link.alive) else { return };
         link.disconnects += u32::from(link.connected);
         link.connected = false;
         link.value = None;
         let (holder, flags) = (link.holder, link.flags);
         crate::rec::connection_changed(self, holder);
         self.remote_written(id, false);
-        if flags & CP != 0 || (flags & CPP != 0 && self.common[holder].scan == 0) {
+        if flags & CP != 0 || (flags & CPP != 0 && self.records[holder].scan == 0) {
             self.scan_once(holder);
         }
     }
 
     /// A write that was to be told of has ended, or `ok` is false: the record that waited for it goes on.
     pub fn remote_written(&mut self, id: RemoteId, ok: bool) {
-        let Some(link) = self.remotes.links.get_mut(id.0 as usize).filter(|link| link.waiting) else { return };
+        let Some(link) = self.links.remotes.links.get_mut(id.0 as usize).filter(|link| link.waiting) else { return };
         link.waiting = false;
         let holder = link.holder;
         if !ok {
-            self.common[holder].raise(Status::Link, 3);
+            self.records[holder].raise(Status::Link, 3);
         }
         self.call_back(holder, Callback::Resume);
     }
@@ -247,19 +247,19 @@ impl Db {
     #[inline]
     pub(crate) fn write_out(&mut self, rec: RecId, link: Brief, value: Scalar, real: bool, resumed: bool) -> bool {
         // Outputs to nowhere are usual: setpoints that others read.
-        if link.kind == crate::model::link::LinkKind::Constant || self.out_has_ended(rec, link, real, resumed) {
-            self.failed = false;
+        if link.kind == LinkKind::Constant || self.out_has_ended(rec, link, real, resumed) {
+            self.pass.failed = false;
             return false;
         }
         // A failed write has raised its alarm.
-        self.failed = self.put_link(rec, link, value).is_err() && !(real && self.hides_failed_write(rec));
+        self.pass.failed = self.put_link(rec, link, value).is_err() && !(real && self.hides_failed_write(rec));
         self.out_is_pending(rec, link, real)
     }
 
     /// Whether whoever processes a record through a link is not told that its write failed.
     #[cold]
     fn hides_failed_write(&self, rec: RecId) -> bool {
-        crate::rec::hides_failed_write(self.common[rec].kind())
+        crate::rec::hides_failed_write(self.records[rec].kind())
             && matches!(self.device(rec), Device::Soft | Device::SoftRaw)
     }
 
@@ -267,17 +267,17 @@ impl Db {
     pub(crate) fn out_has_ended(&mut self, rec: RecId, link: Brief, real: bool, resumed: bool) -> bool {
         let ended = resumed && self.awaits_end(rec, link, real);
         if ended {
-            self.failed = false;
+            self.pass.failed = false;
         }
         ended
     }
 
     /// Whether a record is to wait for the end of the write that it has just asked for.
     pub(crate) fn out_is_pending(&mut self, rec: RecId, link: Brief, real: bool) -> bool {
-        if self.failed || !self.awaits_end(rec, link, real) {
+        if self.pass.failed || !self.awaits_end(rec, link, real) {
             return false;
         }
-        match (self.remotes.requests.back_mut(), self.remotes.chores.back_mut()) {
+        match (self.links.remotes.requests.back_mut(), self.links.remotes.chores.back_mut()) {
             (Some(RemoteRequest::Put { id, notify, .. }), _) | (_, Some(Chore::Put { id, notify, .. }))
                 if id.0 == link.target =>
             {
@@ -286,22 +286,22 @@ impl Db {
             // Given up, which was counted.
             _ => return false,
         }
-        self.remotes.links[link.target as usize].waiting = true;
+        self.links.remotes.links[link.target as usize].waiting = true;
         true
     }
 
     fn awaits_end(&self, rec: RecId, link: Brief, real: bool) -> bool {
-        real && link.kind == crate::model::link::LinkKind::Remote && self.device(rec) == Device::SoftAsync
+        real && link.kind == LinkKind::Remote && self.device(rec) == Device::SoftAsync
     }
 
     /// The newest value of a remote link, its severity passed on.
     fn remote_value(&mut self, rec: RecId, link: Brief) -> Option<&Value> {
-        let remote = self.remotes.links.get(link.target as usize).filter(|remote| remote.connected)?;
+        let remote = self.links.remotes.links.get(link.target as usize).filter(|remote| remote.connected)?;
         let alarm = remote.alarm;
         if link.flags & MS_BITS != 0 && remote.value.is_some() {
             self.inherit(rec, link.flags, alarm.status as u16, alarm.severity as u16);
         }
-        self.remotes.value(link.target)
+        self.links.remotes.value(link.target)
     }
 
     /// The first element of a remote link's newest value; none of an empty array.
@@ -312,11 +312,11 @@ impl Db {
     /// The newest value of a remote link as text: the name of a state, a number with six digits as C has it.
     pub(crate) fn remote_text(&mut self, rec: RecId, link: Brief) -> Option<Str40> {
         let scalar = self.remote_scalar(rec, link)?;
-        if let (Scalar::Enum(_), Some(source)) = (scalar, self.remotes.source(link.target)) {
+        if let (Scalar::Enum(_), Some(source)) = (scalar, self.links.remotes.source(link.target)) {
             let (source, field) = (source.record, source.field);
             return Some(self.text_of(source, field, scalar));
         }
-        let meta = self.remotes.meta(link.target)?;
+        let meta = self.links.remotes.meta(link.target)?;
         Some(match scalar {
             Scalar::Enum(index) if !meta.labels.is_empty() => {
                 let label = meta.labels.get(usize::from(index)).copied();
@@ -337,7 +337,7 @@ impl Db {
     }
 
     pub(crate) fn remote_put(&mut self, rec: RecId, link: Brief, value: Value) -> Result<(), LinkError> {
-        let connected = self.remotes.links.get(link.target as usize).is_some_and(|remote| remote.connected);
+        let connected = self.links.remotes.links.get(link.target as usize).is_some_and(|remote| remote.connected);
         if !connected || !self.fits(link.target, &value) {
             return Err(self.put_link_alarm(rec, link));
         }
@@ -349,7 +349,7 @@ impl Db {
     /// asks for no channel, to a record of another owner, processes that.
     pub(crate) fn remote_forward(&mut self, link: Brief) {
         let id = link.target;
-        let Some(remote) = self.remotes.links.get(id as usize).filter(|remote| remote.connected) else { return };
+        let Some(remote) = self.links.remotes.links.get(id as usize).filter(|remote| remote.connected) else { return };
         if names_proc(&remote.name) {
             self.request_put(id, Value::from(1i16));
         } else if link.flags & CA == 0 {
@@ -358,37 +358,32 @@ impl Db {
     }
 
     fn request_put(&mut self, id: u32, value: Value) {
-        let here = self.remotes.source(id).is_some();
+        let here = self.links.remotes.source(id).is_some();
         let id = RemoteId(id);
         if !here {
             self.request(RemoteRequest::Put { id, value, notify: false });
-        } else if self.remotes.chores.len() >= REQUEST_LIMIT {
-            self.remotes.lost += 1;
+        } else if self.links.remotes.chores.len() >= REQUEST_LIMIT {
+            self.links.remotes.lost += 1;
         } else {
-            self.remotes.chores.push_back(Chore::Put { id, value, notify: false });
+            self.links.remotes.chores.push_back(Chore::Put { id, value, notify: false });
         }
     }
 
     fn request(&mut self, request: RemoteRequest) {
-        if self.remotes.requests.len() >= REQUEST_LIMIT {
-            self.remotes.lost += 1;
+        if self.links.remotes.requests.len() >= REQUEST_LIMIT {
+            self.links.remotes.lost += 1;
             return;
         }
-        self.remotes.requests.push_back(request);
+        self.links.remotes.requests.push_back(request);
     }
 
     /// Ends what a link holds elsewhere.
     pub(crate) fn release_link(&mut self, link: Brief) {
-        match link.kind {
-            crate::model::link::LinkKind::Remote => {
-                self.remote_written(RemoteId(link.target), false);
-                if let Some(source) = self.remotes.remove(link.target) {
-                    self.end_watch(source.record, link.target);
-                }
-            }
-            crate::model::link::LinkKind::Through => self.throughs.remove(link.target),
-            crate::model::link::LinkKind::Json => self.json.remove(link.target),
-            _ => {}
+        if link.kind == LinkKind::Remote {
+            self.remote_written(RemoteId(link.target), false);
+        }
+        if let Some(source) = self.links.release(link) {
+            self.end_watch(source.record, link.target);
         }
     }
 }

@@ -41,7 +41,7 @@ impl Throughs {
 impl Db {
     /// The same link without its modifiers.
     pub(crate) fn bare(&self, link: Brief) -> Option<Brief> {
-        let channel = self.throughs.get(link.target)?;
+        let channel = self.links.throughs.get(link.target)?;
         Some(Brief::to_field(link.flags, channel.field, channel.record))
     }
 
@@ -51,7 +51,7 @@ impl Db {
         if Self::is_pp(link.flags) && self.process_passive(rec, bare.record()) {
             return None;
         }
-        let channel = self.throughs.get(link.target)?.clone();
+        let channel = self.links.throughs.get(link.target)?.clone();
         let value = self.get(&channel, usize::MAX);
         self.inherit_from(rec, bare);
         Some(value)
@@ -77,7 +77,7 @@ impl Db {
 
     /// Writes such a link: `$` counts, filters do not.
     pub(crate) fn through_put(&mut self, rec: RecId, link: Brief, value: &Value) -> Result<(), LinkError> {
-        let (Some(bare), Some(channel)) = (self.bare(link), self.throughs.get(link.target).cloned()) else {
+        let (Some(bare), Some(channel)) = (self.bare(link), self.links.throughs.get(link.target).cloned()) else {
             return Err(LinkError);
         };
         let done = self.put_value(&channel, value);
