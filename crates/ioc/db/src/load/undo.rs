@@ -126,7 +126,7 @@ impl Undo {
                 Change::Alias(name) => db.records.names.free(name),
             }
         }
-        db.records.common.from_mut(self.records).iter_mut().for_each(|common| common.removed = true);
+        db.records.common.since_mut(self.records).iter_mut().for_each(|common| common.removed = true);
         db.links.pending.links.truncate(self.links);
         db.links.pending.text.truncate(self.texts);
         db.records.info.retain(|rec, _| *rec < self.records);

@@ -51,7 +51,7 @@ impl<T> PerRecord<T> {
     }
 
     /// What the records from one on have.
-    pub(crate) fn from_mut(&mut self, first: RecId) -> &mut [T] {
+    pub(crate) fn since_mut(&mut self, first: RecId) -> &mut [T] {
         &mut self.0[first.0 as usize..]
     }
 }

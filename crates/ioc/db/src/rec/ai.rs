@@ -5,7 +5,7 @@ use crate::model::deadband::{self, Limits};
 use crate::model::link::{Brief, Link, LinkKind};
 use crate::model::slot::{Inline, Rarely, record};
 use crate::rec::{Body, RecId, RecordType};
-use crate::rec::{Mode, Read, Sim, check_limits_filtered, init_sim, mode, no_device, take_stamp};
+use crate::rec::{Mode, Read, Sim, cannot_read, check_limits_filtered, init_sim, mode, no_device, take_stamp};
 use crate::run::device::Device;
 use crate::run::engine::{Db, Outcome};
 use crate::run::notify::Got;
@@ -224,10 +224,7 @@ fn read(db: &mut Db, rec: RecId, body: Body<Ai>, resumed: bool) -> Read {
             db.records[body].val = f64::from(wall.secs) + f64::from(wall.nanos) * 1e-9;
             Read::Value
         }
-        _ => {
-            db.records[rec].broken = true;
-            Read::Failed
-        }
+        _ => cannot_read(db, rec),
     }
 }
 

@@ -5,7 +5,7 @@ use crate::model::deadband::{self, Limits};
 use crate::model::link::Link;
 use crate::model::slot::{Inline, Rarely, record};
 use crate::rec::{Body, RecId, RecordType};
-use crate::rec::{Mode, Sim, check_limits, drive_output, init_sim, mode, no_device, stamp_output};
+use crate::rec::{Sim, check_limits, drive_output, init_sim, no_device, output_mode, stamp_output};
 use crate::run::device::Device;
 use crate::run::device::support::Output;
 use crate::run::engine::{Db, Outcome};
@@ -231,11 +231,9 @@ fn convert(db: &mut Db, rec: RecId, body: Body<Ao>, value: f64) {
 
 /// Writes the output or its simulation; whether a callback is pending.
 fn write(db: &mut Db, rec: RecId, body: Body<Ao>, resumed: bool) -> bool {
-    let simm = match mode(db, rec, body, resumed, true) {
-        Mode::Real => 0,
-        Mode::Simulated(simm) => simm,
-        Mode::Delayed => return true,
-        Mode::Bad => return false,
+    let simm = match output_mode(db, rec, body, resumed, true) {
+        Ok(simm) => simm,
+        Err(pending) => return pending,
     };
     let r = &db.records[body];
     let link = if simm == 0 { r.out.brief() } else { r.sim.siol.brief() };

@@ -1,15 +1,19 @@
 //! bi record.
 
+use super::bits::bits_input;
 use crate::model::link::{Link, LinkKind};
 use crate::model::slot::{Rarely, Text, record};
 use crate::rec::States;
+use crate::rec::common::Common;
 use crate::rec::{Body, RecId, RecordType};
-use crate::rec::{Read, Sim, changed, device_state, init_sim, no_state, post_raw, read_input, read_soft, take_stamp};
+use crate::rec::{
+    Read, Sim, cannot_read, changed, device_state, init_sim, no_state, post_raw, read_input, read_soft, take_stamp,
+};
 use crate::run::device::Device;
 use crate::run::engine::{Db, Outcome};
 use crate::run::notify::Got;
 use crate::run::scan::Fed;
-use base::Status;
+use base::{Stamp, Status};
 
 record! {
     /// The fields of a bi record.
@@ -31,59 +35,36 @@ record! {
     }
 }
 
-impl RecordType for Bi {
-    fn sim(&mut self) -> Option<&mut Rarely<Sim>> {
-        Some(&mut self.sim)
-    }
-
-    /// At start: constants and last values.
-    fn init(db: &mut Db, rec: RecId, body: Body<Self>) {
-        init_sim(db, rec, body);
-        let device = db.device(rec);
-        let (common, r) = db.records.both(rec, body);
-        if let Some(sval) = r.sim.siol.number::<u16>() {
-            r.sval = u32::from(sval);
-        }
-        match device {
-            Device::Missing => return,
-            Device::SoftRaw => {
-                if let Some(rval) = r.inp.number() {
-                    r.rval = rval;
-                }
-            }
-            Device::Soft | Device::SoftAsync => {
-                if let Some(val) = r.inp.number() {
-                    r.val = val;
-                    common.udf = 0;
-                }
-            }
-            _ => {}
-        }
-        r.mlst = r.val;
-        r.lalm = r.val;
-        r.oraw = r.rval;
-    }
-
-    /// Reads, checks, tells.
-    fn process(db: &mut Db, rec: RecId, body: Body<Self>, resumed: bool) -> Outcome {
-        let read = |db: &mut Db| read(db, rec, body, resumed);
-        let simulated = |db: &mut Db, simm| simulated(db, rec, body, simm);
-        let read = match read_input(db, rec, body, resumed, true, read, simulated) {
-            Ok(read) => read,
-            Err(outcome) => return outcome,
-        };
-        let r = &mut db.records[body];
-        if read == Read::Raw {
-            r.val = u16::from(r.rval != 0);
-            db.records[rec].udf = 0;
-        }
-        check_alarms(db, rec, body);
-        monitor(db, rec, body);
-        read.outcome()
-    }
+bits_input!(
+    Bi, u16, u32, u16, true, read_state;
 
     fn states(&self) -> States<'_> {
         States::Pair(&self.znam, &self.onam)
+    }
+);
+
+impl Bi {
+    /// What reading a raw value by a link comes to where it fails.
+    const RAW_FAILED: Read = Read::Failed;
+
+    fn set_mask(&mut self, _: Device) {}
+
+    fn started(&mut self) {
+        self.lalm = self.val;
+    }
+
+    fn convert(&mut self) {
+        self.val = u16::from(self.rval != 0);
+    }
+
+    fn mask_raw(&mut self) {
+        if self.mask != 0 {
+            self.rval &= self.mask;
+        }
+    }
+
+    fn simulated_raw(&self) -> u32 {
+        u32::from(self.sval as u16)
     }
 }
 
@@ -94,9 +75,7 @@ fn device_value(db: &mut Db, rec: RecId, body: Body<Bi>, fed: &Fed) -> Read {
     match (fed.raw(), state) {
         (Some(raw), _) => {
             r.rval = raw as u32;
-            if r.mask != 0 {
-                r.rval &= r.mask;
-            }
+            r.mask_raw();
             Read::Raw
         }
         (None, Some(state)) => {
@@ -107,63 +86,19 @@ fn device_value(db: &mut Db, rec: RecId, body: Body<Bi>, fed: &Fed) -> Read {
     }
 }
 
-fn read(db: &mut Db, rec: RecId, body: Body<Bi>, resumed: bool) -> Read {
-    let link = db.records[body].inp.brief();
-    match db.device(rec) {
-        Device::Soft | Device::SoftAsync => {
-            read_soft(db, rec, link, resumed, |bodies, value: u16| bodies[body].val = value)
-        }
-        Device::SoftRaw => match db.get_link::<u32>(rec, link) {
-            Ok(value) => {
-                let r = &mut db.records[body];
-                if let Some(value) = value {
-                    r.rval = value;
-                }
-                if r.mask != 0 {
-                    r.rval &= r.mask;
-                }
-                take_stamp(db, rec, link);
-                Read::Raw
-            }
-            Err(_) => Read::Failed,
-        },
-        Device::External => match db.device_read(rec, resumed) {
-            Got::Pending => Read::Pending,
-            Got::Value(fed) => device_value(db, rec, body, &fed),
-            Got::Constant | Got::Failed => Read::Failed,
-        },
-        Device::DbState if link.kind == LinkKind::Hardware => {
-            let name = db.records[body].inp.text().trim_start_matches('@').to_owned();
-            let on = *db.states.entry(name).or_insert(false);
-            db.records[body].val = u16::from(on);
-            db.records[rec].udf = 0;
-            Read::Value
-        }
-        _ => {
-            db.records[rec].broken = true;
-            Read::Failed
-        }
-    }
-}
-
-fn simulated(db: &mut Db, rec: RecId, body: Body<Bi>, simm: u16) -> Read {
-    let link = db.records[body].sim.siol.brief();
-    let Ok(value) = db.get_link::<u32>(rec, link) else { return Read::Failed };
+/// Reads a state of the database, where that is the device.
+fn read_state(db: &mut Db, rec: RecId, body: Body<Bi>) -> Read {
     let (common, r) = db.records.both(rec, body);
-    if let Some(value) = value {
-        r.sval = value;
+    if common.device != Device::DbState || r.inp.brief().kind != LinkKind::Hardware {
+        return cannot_read(db, rec);
     }
+    let name = r.inp.text().trim_start_matches('@').to_owned();
+    r.val = u16::from(*db.states.entry(name).or_insert(false));
     common.udf = 0;
-    if simm == 1 {
-        r.val = r.sval as u16;
-        return Read::Value;
-    }
-    r.rval = u32::from(r.sval as u16);
-    Read::Raw
+    Read::Value
 }
 
-fn check_alarms(db: &mut Db, rec: RecId, body: Body<Bi>) {
-    let (common, r) = db.records.both(rec, body);
+fn check_alarms(common: &mut Common, r: &mut Bi, _: Stamp) {
     if common.udf == 1 {
         let udfs = common.udfs;
         common.raise(Status::Udf, udfs);

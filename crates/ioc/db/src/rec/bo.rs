@@ -1,11 +1,13 @@
 //! bo record.
 
 use super::binary::{END_OF_HIGH, binary_output};
+use super::bits::bits_output;
 use crate::model::link::Link;
 use crate::model::slot::{Rarely, Text, record};
 use crate::rec::States;
+use crate::rec::common::Common;
 use crate::rec::{Body, RecId, RecordType};
-use crate::rec::{Mode, Sim, changed, drive_output, init_sim, mode, no_device, post_raw, stamp_output};
+use crate::rec::{Sim, changed, drive_output, init_sim, no_device, output_mode, post_raw, stamp_output};
 use crate::run::callback::Callback;
 use crate::run::device::Device;
 use crate::run::device::support::Output;

@@ -1,6 +1,7 @@
 //! calc record.
 
-use crate::calc::{self, INPUTS, Program};
+use super::inputs::{constants, inputs, live_links, post_inputs, read_live};
+use crate::calc::{self, Program};
 use crate::model::deadband::{self, Limits};
 use crate::model::link::Link;
 use crate::model::slot::{Inline, Text, record};
@@ -36,15 +37,13 @@ record! {
     }
 }
 
+inputs!(Calc);
+
 impl RecordType for Calc {
     /// At start: constants and the expression.
     fn init(db: &mut Db, rec: RecId, body: Body<Self>) {
         let r = &mut db.records[body];
-        for index in 0..INPUTS {
-            if let Some(value) = r.inp[index].number() {
-                r.a[index] = value;
-            }
-        }
+        constants(&r.inp, &mut r.a);
         if let Err(error) = compile(db, body) {
             db.notice(format!("{}.CALC: {error}", db.records.name(rec)));
         }
@@ -53,18 +52,8 @@ impl RecordType for Calc {
     /// Reads the inputs, computes, checks, tells.
     #[inline]
     fn process(db: &mut Db, rec: RecId, body: Body<Self>, _: bool) -> Outcome {
-        let mut fetched = true;
-        let mut live = db.records[body].live;
-        while live != 0 {
-            let index = live.trailing_zeros() as usize;
-            live &= live - 1;
-            let link = db.records[body].inp[index].brief();
-            match db.get_link::<f64>(rec, link) {
-                Ok(Some(value)) => db.records[body].a[index] = value,
-                Ok(None) => {}
-                Err(_) => fetched = false,
-            }
-        }
+        let live = db.records[body].live;
+        let fetched = read_live(db, rec, body, live);
         let (mut common, mut r) = db.records.both(rec, body);
         if fetched {
             match r.program.run(&mut r.a, &mut r.val, &mut db.seed) {
@@ -112,15 +101,6 @@ impl RecordType for Calc {
     }
 }
 
-/// Names of the inputs, for events.
-pub(crate) const INPUT_NAMES: [&str; INPUTS] =
-    ["A", "B", "C", "D", "E", "F", "G", "H", "I", "J", "K", "L", "M", "N", "O", "P", "Q", "R", "S", "T", "U"];
-
-/// Which of some links are to be read: one bit each.
-pub(crate) fn live_links(links: &[Link]) -> u32 {
-    links.iter().enumerate().filter(|(_, link)| !link.is_constant()).fold(0, |bits, (index, _)| bits | 1 << index)
-}
-
 fn compile(db: &mut Db, body: Body<Calc>) -> Result<(), String> {
     let r = &mut db.records[body];
     match calc::compile(r.calc.bytes()) {
@@ -143,28 +123,5 @@ fn monitor(db: &mut Db, rec: RecId, body: Body<Calc>, mut mask: EventMask, alarm
     if !mask.is_empty() {
         db.post_value(rec, mask);
     }
-    post_inputs(db, rec, mask, |db| {
-        let r = &mut db.records[body];
-        let changed = changed_inputs(&r.a, &r.la);
-        r.la = r.a;
-        changed
-    });
-}
-
-/// Which values differ from last time: one bit each.
-pub(crate) fn changed_inputs(now: &[f64], last: &[f64]) -> u32 {
-    now.iter().zip(last).enumerate().fold(0, |bits, (index, (now, last))| bits | u32::from(now != last) << index)
-}
-
-/// Tells about inputs that changed; about all when the alarm did.
-pub(crate) fn post_inputs(db: &mut Db, rec: RecId, mask: EventMask, changed: impl FnOnce(&mut Db) -> u32) {
-    let mut bits = changed(db);
-    if mask.meets(EventMask::ALARM) {
-        bits = (1 << INPUTS) - 1;
-    }
-    while bits != 0 {
-        let index = bits.trailing_zeros() as usize;
-        bits &= bits - 1;
-        db.post_named(rec, INPUT_NAMES[index], mask | EventMask::VALUE | EventMask::LOG);
-    }
+    post_inputs(db, rec, body, mask, mask.meets(EventMask::ALARM));
 }

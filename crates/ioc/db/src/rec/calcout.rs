@@ -1,6 +1,6 @@
 //! calcout record.
 
-use super::calc::{changed_inputs, live_links, post_inputs};
+use super::inputs::{INPUT_NAMES, constants, inputs, live_links, post_inputs, read_live};
 use crate::calc::{self, INPUTS, Program};
 use crate::model::deadband::{self, Limits};
 use crate::model::link::{Link, LinkKind};
@@ -55,6 +55,8 @@ record! {
     }
 }
 
+inputs!(CalcOut);
+
 impl RecordType for CalcOut {
     /// At start: constants, where links lead, expressions, last values.
     fn init(db: &mut Db, rec: RecId, body: Body<Self>) {
@@ -62,11 +64,7 @@ impl RecordType for CalcOut {
             return;
         }
         let r = &mut db.records[body];
-        for index in 0..INPUTS {
-            if let Some(value) = r.inp[index].number() {
-                r.a[index] = value;
-            }
-        }
+        constants(&r.inp, &mut r.a);
         look_at_links(db, body);
         compile(db, rec, body, true, true);
         let r = &mut db.records[body];
@@ -152,7 +150,7 @@ impl RecordType for CalcOut {
             if let Some(value) = r.inp[index].number() {
                 r.a[index] = value;
             }
-            db.post_named(rec, super::calc::INPUT_NAMES[index], EventMask::VALUE);
+            db.post_named(rec, INPUT_NAMES[index], EventMask::VALUE);
         }
         post_links(db, rec, body);
     }
@@ -227,25 +225,14 @@ pub(crate) fn post_links(db: &mut Db, rec: RecId, body: Body<CalcOut>) {
     while changed != 0 {
         let index = changed.trailing_zeros() as usize;
         changed &= changed - 1;
-        let name = if index < INPUTS { format!("IN{}V", super::calc::INPUT_NAMES[index]) } else { "OUTV".to_owned() };
+        let name = if index < INPUTS { format!("IN{}V", INPUT_NAMES[index]) } else { "OUTV".to_owned() };
         db.post_named(rec, &name, EventMask::VALUE);
     }
 }
 
 fn compute(db: &mut Db, rec: RecId, body: Body<CalcOut>) {
-    let mut fetched = true;
-    let mut live = db.records[body].live;
-    while live != 0 {
-        let index = live.trailing_zeros() as usize;
-        live &= live - 1;
-        let link = db.records[body].inp[index].brief();
-        match db.get_link::<f64>(rec, link) {
-            Ok(Some(value)) => db.records[body].a[index] = value,
-            Ok(None) => {}
-            Err(_) => fetched = false,
-        }
-    }
-    if fetched {
+    let live = db.records[body].live;
+    if read_live(db, rec, body, live) {
         let (common, r) = db.records.both(rec, body);
         match r.program.run(&mut r.a, &mut r.val, &mut db.seed) {
             Ok(()) => common.udf = u8::from(r.val.is_nan()),
@@ -315,12 +302,7 @@ fn monitor(db: &mut Db, rec: RecId, body: Body<CalcOut>) {
     if !mask.is_empty() {
         db.post_value(rec, mask);
     }
-    post_inputs(db, rec, mask, |db| {
-        let r = &mut db.records[body];
-        let changed = changed_inputs(&r.a, &r.la);
-        r.la = r.a;
-        changed
-    });
+    post_inputs(db, rec, body, mask, mask.meets(EventMask::ALARM));
     if output {
         db.post_named(rec, "OVAL", mask | EventMask::VALUE | EventMask::LOG);
     }

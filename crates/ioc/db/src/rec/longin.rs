@@ -5,7 +5,7 @@ use crate::model::deadband::Limits;
 use crate::model::link::Link;
 use crate::model::slot::{Inline, Rarely, record};
 use crate::rec::{Body, RecId, RecordType};
-use crate::rec::{Read, Sim, check_limits_filtered, init_sim, read_input, take_stamp};
+use crate::rec::{Read, Sim, cannot_read, check_limits_filtered, init_sim, read_input, take_stamp};
 use crate::run::device::Device;
 use crate::run::engine::{Db, Outcome};
 use crate::run::notify::Got;

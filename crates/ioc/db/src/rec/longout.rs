@@ -5,7 +5,7 @@ use crate::model::deadband::Limits;
 use crate::model::link::Link;
 use crate::model::slot::{Inline, Rarely, record};
 use crate::rec::{Body, RecId, RecordType};
-use crate::rec::{Mode, Sim, check_limits, drive_output, init_sim, mode, no_device, stamp_output};
+use crate::rec::{Sim, check_limits, drive_output, init_sim, no_device, output_mode, stamp_output};
 use crate::run::device::Device;
 use crate::run::device::support::Output;
 use crate::run::engine::{Db, Outcome};

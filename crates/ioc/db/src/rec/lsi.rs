@@ -29,8 +29,6 @@ record! {
 }
 
 impl RecordType for Lsi {
-    const LONG_TEXTS: &'static [u16] = &[Self::VAL, Self::OVAL];
-
     fn sim(&mut self) -> Option<&mut Rarely<Sim>> {
         Some(&mut self.sim)
     }
@@ -38,19 +36,13 @@ impl RecordType for Lsi {
     /// At start: memory, constants.
     fn init(db: &mut Db, rec: RecId, body: Body<Self>) {
         let device = db.device(rec);
-        let r = &mut db.records[body];
-        r.sizv = r.sizv.clamp(16, 0x7fff);
-        r.val = Array::U8(Vec::with_capacity(usize::from(r.sizv)));
-        r.oval = Array::U8(Vec::with_capacity(usize::from(r.sizv)));
+        db.records[body].reserve();
         init_sim(db, rec, body);
         let r = &mut db.records[body];
         if device == Device::Soft
             && let Some(text) = r.inp.long_text()
         {
-            r.val = with_nul(text.as_bytes(), r.sizv);
-            r.len = r.val.len() as u32;
-            r.oval.clone_from(&r.val);
-            r.olen = r.len;
+            r.begin_with(&text);
             db.records[rec].udf = 0;
         }
     }
@@ -88,10 +80,7 @@ impl RecordType for Lsi {
         };
         let failed = read.is_err();
         if let Ok(Some(val)) = read {
-            let r = &mut db.records[body];
-            r.len = val.len() as u32;
-            let spare = super::arrays::set(&mut r.val, val, 0);
-            db.recycle_array(spare);
+            set(db, body, val);
         }
         let (simm, siol) = (db.records[body].sim.simm, db.records[body].sim.siol.brief());
         db.stamp_simulated(rec, simm, Some(siol));
@@ -99,24 +88,7 @@ impl RecordType for Lsi {
         if failed { Outcome::Failed } else { Outcome::Done }
     }
 
-    fn shape(&self, _: u16) -> (u32, FieldType) {
-        (u32::from(self.sizv), FieldType::F64)
-    }
-
-    /// C's links see that of a text that was never written, too.
-    fn in_memory(&self, field: u16) -> Option<Scalar> {
-        let text = match field {
-            Self::VAL => &self.val,
-            Self::OVAL => &self.oval,
-            _ => return None,
-        };
-        let Array::U8(bytes) = text else { return None };
-        Some(Scalar::String(Str40::new(bytes)))
-    }
-
-    fn long_text_written(&mut self) {
-        self.len = self.val.len() as u32;
-    }
+    long_text!();
 }
 
 /// The text up to its NUL.
@@ -156,9 +128,56 @@ pub(crate) fn get_link_long(db: &mut Db, rec: RecId, link: Brief, size: u16) -> 
     Ok(Some(into))
 }
 
-/// Events of lsi and lso.
-macro_rules! long_text_monitor {
+/// What lsi and lso have in common: what their type says of the text, and, for `$T`, memory, constants and events.
+macro_rules! long_text {
+    () => {
+        const LONG_TEXTS: &'static [u16] = &[Self::VAL, Self::OVAL];
+
+        fn shape(&self, _: u16) -> (u32, FieldType) {
+            (u32::from(self.sizv), FieldType::F64)
+        }
+
+        /// C's links see that of a text that was never written, too.
+        fn in_memory(&self, field: u16) -> Option<Scalar> {
+            let text = match field {
+                Self::VAL => &self.val,
+                Self::OVAL => &self.oval,
+                _ => return None,
+            };
+            let Array::U8(bytes) = text else { return None };
+            Some(Scalar::String(Str40::new(bytes)))
+        }
+
+        fn long_text_written(&mut self) {
+            self.len = self.val.len() as u32;
+        }
+    };
     ($T:ident) => {
+        impl $T {
+            /// Takes the memory for the texts.
+            fn reserve(&mut self) {
+                self.sizv = self.sizv.clamp(16, 0x7fff);
+                self.val = Array::U8(Vec::with_capacity(usize::from(self.sizv)));
+                self.oval = Array::U8(Vec::with_capacity(usize::from(self.sizv)));
+            }
+
+            /// VAL begins with a constant.
+            fn begin_with(&mut self, text: &str) {
+                self.val = with_nul(text.as_bytes(), self.sizv);
+                self.len = self.val.len() as u32;
+                self.oval.clone_from(&self.val);
+                self.olen = self.len;
+            }
+        }
+
+        /// Takes a text with its NUL as VAL.
+        fn set(db: &mut Db, body: Body<$T>, val: Array) {
+            let r = &mut db.records[body];
+            r.len = val.len() as u32;
+            let spare = crate::rec::arrays::set(&mut r.val, val, 0);
+            db.recycle_array(spare);
+        }
+
         fn monitor(db: &mut Db, rec: RecId, body: Body<$T>) {
             let mut mask = db.reset_alarms(rec);
             let r = &mut db.records[body];
@@ -183,7 +202,7 @@ macro_rules! long_text_monitor {
         }
     };
 }
-pub(crate) use long_text_monitor;
+pub(crate) use long_text;
 
 fn environment(db: &mut Db, rec: RecId, body: Body<Lsi>) -> Array {
     let r = &db.records[body];
@@ -204,4 +223,4 @@ fn environment(db: &mut Db, rec: RecId, body: Body<Lsi>) -> Array {
     }
 }
 
-long_text_monitor!(Lsi);
+long_text!(Lsi);

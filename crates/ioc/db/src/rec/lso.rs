@@ -1,11 +1,11 @@
 //! lso record.
 
-use super::lsi::{get_link_long, long_text_monitor, text, with_nul};
+use super::lsi::{get_link_long, long_text, text, with_nul};
 use super::stringin::ALWAYS;
 use crate::model::link::Link;
 use crate::model::slot::{Rarely, Text, record};
 use crate::rec::{Body, RecId, RecordType};
-use crate::rec::{Mode, Sim, drive_output, init_sim, mode, no_device, stamp_output};
+use crate::rec::{Sim, drive_output, init_sim, no_device, output_mode, stamp_output};
 use crate::run::device::Device;
 use crate::run::device::support::Output;
 use crate::run::engine::{Db, Outcome};
@@ -34,8 +34,6 @@ record! {
 }
 
 impl RecordType for Lso {
-    const LONG_TEXTS: &'static [u16] = &[Self::VAL, Self::OVAL];
-
     fn sim(&mut self) -> Option<&mut Rarely<Sim>> {
         Some(&mut self.sim)
     }
@@ -43,19 +41,13 @@ impl RecordType for Lso {
     /// At start: memory, a constant DOL.
     fn init(db: &mut Db, rec: RecId, body: Body<Self>) {
         let device = db.device(rec);
-        let r = &mut db.records[body];
-        r.sizv = r.sizv.clamp(16, 0x7fff);
-        r.val = Array::U8(Vec::with_capacity(usize::from(r.sizv)));
-        r.oval = Array::U8(Vec::with_capacity(usize::from(r.sizv)));
+        db.records[body].reserve();
         init_sim(db, rec, body);
         let r = &mut db.records[body];
         if device != Device::Missing
             && let Some(text) = r.dol.long_text()
         {
-            r.val = with_nul(text.as_bytes(), r.sizv);
-            r.len = r.val.len() as u32;
-            r.oval.clone_from(&r.val);
-            r.olen = r.len;
+            r.begin_with(&text);
             db.records[rec].udf = 0;
         }
     }
@@ -69,10 +61,7 @@ impl RecordType for Lso {
             let (dol, size) = (db.records[body].dol.brief(), db.records[body].sizv);
             if let Ok(found) = get_link_long(db, rec, dol, size) {
                 if let Some(val) = found {
-                    let r = &mut db.records[body];
-                    r.len = val.len() as u32;
-                    let spare = super::arrays::set(&mut r.val, val, 0);
-                    db.recycle_array(spare);
+                    set(db, body, val);
                 }
                 db.records[rec].udf = 0;
             }
@@ -95,32 +84,13 @@ impl RecordType for Lso {
         if failed { Outcome::Failed } else { Outcome::Done }
     }
 
-    fn shape(&self, _: u16) -> (u32, FieldType) {
-        (u32::from(self.sizv), FieldType::F64)
-    }
-
-    /// C's links see that of a text that was never written, too.
-    fn in_memory(&self, field: u16) -> Option<Scalar> {
-        let text = match field {
-            Self::VAL => &self.val,
-            Self::OVAL => &self.oval,
-            _ => return None,
-        };
-        let Array::U8(bytes) = text else { return None };
-        Some(Scalar::String(Str40::new(bytes)))
-    }
-
-    fn long_text_written(&mut self) {
-        self.len = self.val.len() as u32;
-    }
+    long_text!();
 }
 
 fn write(db: &mut Db, rec: RecId, body: Body<Lso>, resumed: bool) -> bool {
-    let simulated = match mode(db, rec, body, resumed, false) {
-        Mode::Real => false,
-        Mode::Simulated(_) => true,
-        Mode::Delayed => return true,
-        Mode::Bad => return false,
+    let simulated = match output_mode(db, rec, body, resumed, false) {
+        Ok(simm) => simm != 0,
+        Err(pending) => return pending,
     };
     let r = &db.records[body];
     if !simulated && db.device(rec) == Device::Stdio {
@@ -147,4 +117,4 @@ fn write(db: &mut Db, rec: RecId, body: Body<Lso>, resumed: bool) -> bool {
     db.out_is_pending(rec, link, !simulated)
 }
 
-long_text_monitor!(Lso);
+long_text!(Lso);

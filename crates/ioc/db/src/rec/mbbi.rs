@@ -1,20 +1,22 @@
 //! mbbi record.
 
+use super::bits::bits_input;
 use crate::model::deadband;
 use crate::model::link::Link;
 use crate::model::slot::{Rarely, Text, record};
 use crate::rec::States;
+use crate::rec::common::Common;
 use crate::rec::{Body, RecId, RecordType};
 use crate::rec::{
-    Read, Sim, any_state, changed, device_mask, device_state, init_sim, mask_of, no_state, post_raw, read_input,
-    read_soft, state_written, take_stamp,
+    Read, Sim, any_state, cannot_read, changed, device_mask, device_state, init_sim, mask_of, no_state, post_raw,
+    read_input, read_soft, state_written, take_stamp,
 };
 use crate::run::device::Device;
 use crate::run::engine::{Db, Outcome};
 use crate::run::notify::Got;
 use crate::run::scan::Fed;
 use crate::text::error::PutError;
-use base::Status;
+use base::{Stamp, Status};
 
 record! {
     /// The fields of a mbbi record.
@@ -41,57 +43,8 @@ record! {
     }
 }
 
-impl RecordType for Mbbi {
-    fn sim(&mut self) -> Option<&mut Rarely<Sim>> {
-        Some(&mut self.sim)
-    }
-
-    /// At start: constants, the mask, last values.
-    fn init(db: &mut Db, rec: RecId, body: Body<Self>) {
-        let device = db.device(rec);
-        if device == Device::Missing {
-            return;
-        }
-        init_sim(db, rec, body);
-        let (common, r) = db.records.both(rec, body);
-        if let Some(sval) = r.sim.siol.number::<u16>() {
-            r.sval = u32::from(sval);
-        }
-        r.mask = device_mask(device, mask_of(r.mask, r.nobt), r.nobt == 0, r.shft);
-        if device == Device::SoftRaw {
-            if let Some(rval) = r.inp.number() {
-                r.rval = rval;
-            }
-        } else if device != Device::External
-            && let Some(val) = r.inp.number()
-        {
-            r.val = val;
-            common.udf = 0;
-        }
-        r.sdef = any_state(&r.values, &r.names);
-        r.mlst = r.val;
-        r.lalm = r.val;
-        r.oraw = r.rval;
-    }
-
-    /// Reads, converts, checks, tells.
-    fn process(db: &mut Db, rec: RecId, body: Body<Self>, resumed: bool) -> Outcome {
-        let before = db.records[rec].time;
-        let read = |db: &mut Db| read(db, rec, body, resumed);
-        let simulated = |db: &mut Db, simm| simulated(db, rec, body, simm);
-        let read = match read_input(db, rec, body, resumed, true, read, simulated) {
-            Ok(read) => read,
-            Err(outcome) => return outcome,
-        };
-        if read == Read::Raw {
-            let r = &mut db.records[body];
-            r.val = r.state_of(r.rval);
-            db.records[rec].udf = 0;
-        }
-        check_alarms(db, rec, body, before);
-        monitor(db, rec, body);
-        read.outcome()
-    }
+bits_input!(
+    Mbbi, u16, i32, u16, false, |db, rec, _| cannot_read(db, rec);
 
     /// After a state's value or name was written.
     fn special(db: &mut Db, rec: RecId, body: Body<Self>, field: u16, after: bool) -> Result<(), PutError> {
@@ -107,9 +60,33 @@ impl RecordType for Mbbi {
     fn states(&self) -> States<'_> {
         States::Many(&self.names)
     }
-}
+);
 
 impl Mbbi {
+    /// What reading a raw value by a link comes to where it fails.
+    const RAW_FAILED: Read = Read::Failed;
+
+    fn set_mask(&mut self, device: Device) {
+        self.mask = device_mask(device, mask_of(self.mask, self.nobt), self.nobt == 0, self.shft);
+    }
+
+    fn started(&mut self) {
+        self.sdef = any_state(&self.values, &self.names);
+        self.lalm = self.val;
+    }
+
+    fn convert(&mut self) {
+        self.val = self.state_of(self.rval);
+    }
+
+    fn mask_raw(&mut self) {
+        self.rval &= self.mask;
+    }
+
+    const fn simulated_raw(&self) -> u32 {
+        self.sval
+    }
+
     /// The state of a raw value.
     fn state_of(&self, raw: u32) -> u16 {
         let raw = if self.shft > 0 { raw.checked_shr(u32::from(self.shft)).unwrap_or(0) } else { raw };
@@ -144,54 +121,7 @@ fn device_value(db: &mut Db, rec: RecId, body: Body<Mbbi>, fed: &Fed) -> Read {
     }
 }
 
-fn read(db: &mut Db, rec: RecId, body: Body<Mbbi>, resumed: bool) -> Read {
-    let link = db.records[body].inp.brief();
-    match db.device(rec) {
-        Device::Soft | Device::SoftAsync => {
-            read_soft(db, rec, link, resumed, |bodies, value: u16| bodies[body].val = value)
-        }
-        Device::SoftRaw => match db.get_link::<i32>(rec, link) {
-            Ok(value) => {
-                let r = &mut db.records[body];
-                if let Some(value) = value {
-                    r.rval = value as u32;
-                }
-                r.rval &= r.mask;
-                take_stamp(db, rec, link);
-                Read::Raw
-            }
-            Err(_) => Read::Failed,
-        },
-        Device::External => match db.device_read(rec, resumed) {
-            Got::Pending => Read::Pending,
-            Got::Value(fed) => device_value(db, rec, body, &fed),
-            Got::Constant | Got::Failed => Read::Failed,
-        },
-        _ => {
-            db.records[rec].broken = true;
-            Read::Failed
-        }
-    }
-}
-
-fn simulated(db: &mut Db, rec: RecId, body: Body<Mbbi>, simm: u16) -> Read {
-    let link = db.records[body].sim.siol.brief();
-    let Ok(value) = db.get_link::<u32>(rec, link) else { return Read::Failed };
-    let (common, r) = db.records.both(rec, body);
-    if let Some(value) = value {
-        r.sval = value;
-    }
-    common.udf = 0;
-    if simm == 1 {
-        r.val = r.sval as u16;
-        return Read::Value;
-    }
-    r.rval = r.sval;
-    Read::Raw
-}
-
-fn check_alarms(db: &mut Db, rec: RecId, body: Body<Mbbi>, before: base::Stamp) {
-    let (common, r) = db.records.both(rec, body);
+fn check_alarms(common: &mut Common, r: &mut Mbbi, before: Stamp) {
     if common.udf != 0 {
         let udfs = common.udfs;
         common.raise(Status::Udf, udfs);

@@ -1,13 +1,16 @@
 //! mbbiDirect record.
 
+use super::bits::bits_input;
 use crate::model::link::Link;
 use crate::model::slot::{Rarely, record};
+use crate::rec::common::Common;
 use crate::rec::{Body, RecId, RecordType};
-use crate::rec::{Read, Sim, device_mask, init_sim, mask_of, read_input, read_soft, take_stamp};
+use crate::rec::{Read, Sim, cannot_read, device_mask, init_sim, mask_of, read_input, read_soft, take_stamp};
 use crate::run::device::Device;
 use crate::run::engine::{Db, Outcome};
 use crate::run::notify::Got;
-use base::{EventMask, Status};
+use crate::run::scan::Fed;
+use base::{EventMask, Stamp, Status};
 
 record! {
     /// The fields of a mbbiDirect record.
@@ -26,57 +29,30 @@ record! {
     }
 }
 
-impl RecordType for MbbiDirect {
-    fn sim(&mut self) -> Option<&mut Rarely<Sim>> {
-        Some(&mut self.sim)
+bits_input!(MbbiDirect, u32, u32, u32, false, |db, rec, _| cannot_read(db, rec););
+
+impl MbbiDirect {
+    /// What reading a raw value by a link comes to where it fails: as C has it, the one before is converted.
+    const RAW_FAILED: Read = Read::Raw;
+
+    fn set_mask(&mut self, device: Device) {
+        self.mask = device_mask(device, mask_of(self.mask, self.nobt), self.nobt == 0, self.shft);
     }
 
-    /// At start: constants, the mask, the bits, last values.
-    fn init(db: &mut Db, rec: RecId, body: Body<Self>) {
-        let device = db.device(rec);
-        if device == Device::Missing {
-            return;
-        }
-        init_sim(db, rec, body);
-        let (common, r) = db.records.both(rec, body);
-        if let Some(sval) = r.sim.siol.number::<u32>() {
-            r.sval = sval as i32;
-        }
-        r.mask = device_mask(device, mask_of(r.mask, r.nobt), r.nobt == 0, r.shft);
-        if device == Device::SoftRaw {
-            if let Some(rval) = r.inp.number() {
-                r.rval = rval;
-            }
-        } else if device != Device::External
-            && let Some(val) = r.inp.number::<u32>()
-        {
-            r.val = val as i32;
-            common.udf = 0;
-        }
-        refresh(&mut r.b, r.val);
-        r.mlst = r.val;
-        r.oraw = r.rval;
+    fn started(&mut self) {
+        refresh(&mut self.b, self.val);
     }
 
-    /// Reads, converts, tells.
-    fn process(db: &mut Db, rec: RecId, body: Body<Self>, resumed: bool) -> Outcome {
-        let read = |db: &mut Db| read(db, rec, body, resumed);
-        let simulated = |db: &mut Db, simm| simulated(db, rec, body, simm);
-        let read = match read_input(db, rec, body, resumed, true, read, simulated) {
-            Ok(read) => read,
-            Err(outcome) => return outcome,
-        };
-        let (common, r) = db.records.both(rec, body);
-        if read == Read::Raw {
-            r.val = r.rval.checked_shr(u32::from(r.shft)).unwrap_or(0) as i32;
-            common.udf = 0;
-        }
-        if common.udf != 0 {
-            let udfs = common.udfs;
-            common.raise(Status::Udf, udfs);
-        }
-        monitor(db, rec, body);
-        read.outcome()
+    fn convert(&mut self) {
+        self.val = self.rval.checked_shr(u32::from(self.shft)).unwrap_or(0) as i32;
+    }
+
+    fn mask_raw(&mut self) {
+        self.rval &= self.mask;
+    }
+
+    const fn simulated_raw(&self) -> u32 {
+        self.sval as u32
     }
 }
 
@@ -107,55 +83,19 @@ pub(crate) fn post_bits(db: &mut Db, rec: RecId, bits: u32, mask: EventMask) {
     }
 }
 
-fn read(db: &mut Db, rec: RecId, body: Body<MbbiDirect>, resumed: bool) -> Read {
-    let link = db.records[body].inp.brief();
-    match db.device(rec) {
-        Device::Soft | Device::SoftAsync => {
-            read_soft(db, rec, link, resumed, |bodies, value: u32| bodies[body].val = value as i32)
-        }
-        Device::SoftRaw => {
-            if let Ok(value) = db.get_link::<u32>(rec, link) {
-                let r = &mut db.records[body];
-                if let Some(value) = value {
-                    r.rval = value;
-                }
-                r.rval &= r.mask;
-                take_stamp(db, rec, link);
-            }
-            Read::Raw
-        }
-        Device::External => match db.device_read(rec, resumed) {
-            Got::Pending => Read::Pending,
-            Got::Value(fed) => {
-                let Some(raw) = fed.scalar().and_then(crate::text::conv::number::<u32>) else { return Read::Failed };
-                let r = &mut db.records[body];
-                // Without NOBT there is no mask, and all bits count.
-                r.rval = if r.mask == 0 { raw } else { raw & r.mask };
-                Read::Raw
-            }
-            Got::Constant | Got::Failed => Read::Failed,
-        },
-        _ => {
-            db.records[rec].broken = true;
-            Read::Failed
-        }
-    }
+/// What a device said: the raw value.
+fn device_value(db: &mut Db, _: RecId, body: Body<MbbiDirect>, fed: &Fed) -> Read {
+    let Some(raw) = fed.scalar().and_then(crate::text::conv::number::<u32>) else { return Read::Failed };
+    let r = &mut db.records[body];
+    // Without NOBT there is no mask, and all bits count.
+    r.rval = if r.mask == 0 { raw } else { raw & r.mask };
+    Read::Raw
 }
 
-fn simulated(db: &mut Db, rec: RecId, body: Body<MbbiDirect>, simm: u16) -> Read {
-    let link = db.records[body].sim.siol.brief();
-    let Ok(value) = db.get_link::<u32>(rec, link) else { return Read::Failed };
-    let (common, r) = db.records.both(rec, body);
-    if let Some(value) = value {
-        r.sval = value as i32;
+fn check_alarms(common: &mut Common, _: &mut MbbiDirect, _: Stamp) {
+    if common.udf != 0 {
+        common.raise(Status::Udf, common.udfs);
     }
-    common.udf = 0;
-    if simm == 1 {
-        r.val = r.sval;
-        return Read::Value;
-    }
-    r.rval = r.sval as u32;
-    Read::Raw
 }
 
 fn monitor(db: &mut Db, rec: RecId, body: Body<MbbiDirect>) {

@@ -1,11 +1,13 @@
 //! mbbo record.
 
+use super::bits::bits_output;
 use crate::model::link::Link;
 use crate::model::slot::{Rarely, Text, record};
 use crate::rec::States;
+use crate::rec::common::Common;
 use crate::rec::{Body, RecId, RecordType};
 use crate::rec::{
-    Mode, STATES, Sim, any_state, changed, device_mask, drive_output, init_sim, mask_of, mode, no_device, post_raw,
+    STATES, Sim, any_state, changed, device_mask, drive_output, init_sim, mask_of, no_device, output_mode, post_raw,
     stamp_output, state_written,
 };
 use crate::run::device::Device;
@@ -43,14 +45,12 @@ record! {
     }
 }
 
-impl RecordType for Mbbo {
+bits_output!(
+    Mbbo, |_, _, _| false, |_: &Self, failed| if failed { Outcome::Failed } else { Outcome::Done };
+
     const LOOSE_STATES: bool = true;
 
     const HIDES_FAILED_WRITE: bool = true;
-
-    fn sim(&mut self) -> Option<&mut Rarely<Sim>> {
-        Some(&mut self.sim)
-    }
 
     /// At start: a constant DOL, the mask, the raw value, last values.
     fn init(db: &mut Db, rec: RecId, body: Body<Self>) {
@@ -73,34 +73,6 @@ impl RecordType for Mbbo {
         r.lalm = r.val;
         r.oraw = r.rval;
         r.orbv = r.rbv;
-    }
-
-    /// Fetches, checks, writes, tells.
-    fn process(db: &mut Db, rec: RecId, body: Body<Self>, resumed: bool) -> Outcome {
-        if db.device(rec) == Device::Missing {
-            return no_device(db, rec);
-        }
-        if !resumed && fetch(db, rec, body) {
-            db.records[rec].udf = 0;
-            convert(db, rec, body);
-            stamp_output(db, rec, body);
-        }
-        check_alarms(db, rec, body);
-        let ivoa = db.records[body].ivoa;
-        let ivov = |db: &mut Db| {
-            let r = &mut db.records[body];
-            r.val = r.ivov;
-            convert(db, rec, body);
-        };
-        if drive_output(db, rec, resumed, ivoa, ivov, |db| write(db, rec, body, resumed)) {
-            return Outcome::Pending;
-        }
-        if resumed {
-            stamp_output(db, rec, body);
-        }
-        let failed = db.pass.failed;
-        monitor(db, rec, body);
-        if failed { Outcome::Failed } else { Outcome::Done }
     }
 
     /// After a state's value or name was written.
@@ -129,16 +101,10 @@ impl RecordType for Mbbo {
     fn from_device(db: &mut Db, _: RecId, body: Body<Self>, fed: &Fed) -> Option<Scalar> {
         let raw = fed.raw()? as u32;
         let r = &db.records[body];
-        let raw = if r.mask == 0 { raw } else { raw & r.mask };
-        let raw = raw.checked_shr(u32::from(r.shft)).unwrap_or(0);
+        let raw = r.masked(raw).checked_shr(u32::from(r.shft)).unwrap_or(0);
         let state = if r.has_values() { None } else { Some(raw as u16) };
         let known = || r.values.iter().position(|value| *value == raw).map(|state| state as u16);
         Some(Scalar::Enum(state.or_else(known).unwrap_or(u16::MAX)))
-    }
-
-    fn read_back(&mut self, raw: i32) {
-        self.rval = if self.mask == 0 { raw as u32 } else { raw as u32 & self.mask };
-        self.rbv = self.rval;
     }
 
     fn states(&self) -> States<'_> {
@@ -148,7 +114,7 @@ impl RecordType for Mbbo {
     fn is_plain_number(&self) -> bool {
         self.sdef == 0
     }
-}
+);
 
 impl Mbbo {
     /// Whether a state has a value other than 0; where none has, devices deal in the states' numbers.
@@ -156,11 +122,20 @@ impl Mbbo {
         self.sdef != 0 && self.values.iter().any(|value| *value != 0)
     }
 
-    /// What a device gets: RVAL where states have values, else the state's number.
-    fn device_value(&self) -> u32 {
+    fn value(&self, raw: bool, real: bool) -> Scalar {
+        match (raw, real) {
+            (true, true) => Scalar::U32(self.rval & self.mask),
+            (true, false) => Scalar::U32(self.rval),
+            (false, _) => Scalar::U16(self.val),
+        }
+    }
+
+    /// What a device gets: RVAL where states have values, else the state's number; and the state's name.
+    fn for_device(&self) -> (u32, Option<Str40>) {
         let own = u32::from(self.val).checked_shl(u32::from(self.shft)).unwrap_or(0);
         let raw = if self.has_values() { self.rval } else { own };
-        if self.mask == 0 { raw } else { raw & self.mask }
+        let name = self.names.get(usize::from(self.val)).map(|name| Str40::new(name.bytes()));
+        (self.masked(raw), name)
     }
 }
 
@@ -196,35 +171,13 @@ fn fetch(db: &mut Db, rec: RecId, body: Body<Mbbo>) -> bool {
         db.records[rec].raise(Status::Udf, udfs);
         return false;
     }
+    db.records[rec].udf = 0;
     true
 }
 
-fn write(db: &mut Db, rec: RecId, body: Body<Mbbo>, resumed: bool) -> bool {
-    let simm = match mode(db, rec, body, resumed, true) {
-        Mode::Real => 0,
-        Mode::Simulated(simm) => simm,
-        Mode::Delayed => return true,
-        Mode::Bad => return false,
-    };
-    let device = db.device(rec);
-    let r = &db.records[body];
-    let link = if simm == 0 { r.out.brief() } else { r.sim.siol.brief() };
-    let value = match simm {
-        0 if device == Device::SoftRaw => Scalar::U32(r.rval & r.mask),
-        0 | 1 => Scalar::U16(r.val),
-        _ => Scalar::U32(r.rval),
-    };
-    if simm == 0 && db.device(rec) == Device::External {
-        let r = &db.records[body];
-        let name = r.names.get(usize::from(r.val)).map(|name| Str40::new(name.bytes()));
-        let output = Output { value: Value::Scalar(value), raw: i64::from(r.device_value()), name, converted: false };
-        return db.device_write(rec, resumed, output);
-    }
-    db.write_out(rec, link, value, simm == 0, resumed)
-}
+fn written(_: &mut Db, _: RecId, _: Body<Mbbo>) {}
 
-fn check_alarms(db: &mut Db, rec: RecId, body: Body<Mbbo>) {
-    let (common, r) = db.records.both(rec, body);
+fn check_alarms(common: &mut Common, r: &mut Mbbo) {
     common.raise(Status::State, r.severities.get(usize::from(r.val)).copied().unwrap_or(r.unsv));
     if r.val == r.lalm || common.raise(Status::Cos, r.cosv) {
         return;

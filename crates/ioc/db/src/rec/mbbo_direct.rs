@@ -1,16 +1,18 @@
 //! mbboDirect record.
 
+use super::bits::bits_output;
 use super::mbbi_direct::{post_bits, refresh};
 use crate::model::link::Link;
 use crate::model::slot::{Rarely, record};
+use crate::rec::common::Common;
 use crate::rec::{Body, RecId, RecordType};
-use crate::rec::{Mode, Sim, device_mask, drive_output, init_sim, mask_of, mode, no_device, stamp_output};
+use crate::rec::{Sim, device_mask, drive_output, init_sim, mask_of, no_device, output_mode, stamp_output};
 use crate::run::device::Device;
 use crate::run::device::support::Output;
 use crate::run::engine::{Db, Outcome};
 use crate::run::scan::Fed;
 use crate::text::error::PutError;
-use base::{EventMask, Scalar, Status, Value};
+use base::{EventMask, Scalar, Status, Str40, Value};
 
 record! {
     /// The fields of a mbboDirect record.
@@ -35,12 +37,10 @@ record! {
     }
 }
 
-impl RecordType for MbboDirect {
-    const HIDES_FAILED_WRITE: bool = true;
+bits_output!(
+    MbboDirect, |_, _, _| false, |_: &Self, failed| if failed { Outcome::Failed } else { Outcome::Done };
 
-    fn sim(&mut self) -> Option<&mut Rarely<Sim>> {
-        Some(&mut self.sim)
-    }
+    const HIDES_FAILED_WRITE: bool = true;
 
     /// At start: a constant DOL, the mask, the bits, last values.
     fn init(db: &mut Db, rec: RecId, body: Body<Self>) {
@@ -69,37 +69,6 @@ impl RecordType for MbboDirect {
         r.orbv = r.rbv;
     }
 
-    /// Fetches, writes, tells.
-    fn process(db: &mut Db, rec: RecId, body: Body<Self>, resumed: bool) -> Outcome {
-        if db.device(rec) == Device::Missing {
-            return no_device(db, rec);
-        }
-        if !resumed && fetch(db, rec, body) {
-            db.records[rec].udf = 0;
-            let r = &mut db.records[body];
-            refresh(&mut r.b, r.val);
-            r.convert();
-            stamp_output(db, rec, body);
-        }
-        let ivoa = db.records[body].ivoa;
-        let ivov = |db: &mut Db| {
-            let r = &mut db.records[body];
-            r.val = r.ivov;
-            r.convert();
-        };
-        if drive_output(db, rec, resumed, ivoa, ivov, |db| write(db, rec, body, resumed)) {
-            return Outcome::Pending;
-        }
-        if resumed {
-            stamp_output(db, rec, body);
-        }
-        let r = &mut db.records[body];
-        refresh(&mut r.b, r.val);
-        let failed = db.pass.failed;
-        monitor(db, rec, body);
-        if failed { Outcome::Failed } else { Outcome::Done }
-    }
-
     /// A bit is written: refused in closed loop, else VAL follows.
     fn special(db: &mut Db, rec: RecId, body: Body<Self>, field: u16, after: bool) -> Result<(), PutError> {
         let index = usize::from(field.wrapping_sub(Self::B0));
@@ -122,10 +91,9 @@ impl RecordType for MbboDirect {
     }
 
     /// VAL is what the device has.
-    fn begin(db: &mut Db, _: RecId, body: Body<Self>) {
+    fn begin(db: &mut Db, rec: RecId, body: Body<Self>) {
+        convert(db, rec, body);
         let r = &mut db.records[body];
-        refresh(&mut r.b, r.val);
-        r.convert();
         r.mlst = r.val;
         r.oraw = r.rval;
     }
@@ -134,20 +102,33 @@ impl RecordType for MbboDirect {
     fn from_device(db: &mut Db, _: RecId, body: Body<Self>, fed: &Fed) -> Option<Scalar> {
         let raw = fed.raw()? as u32;
         let r = &db.records[body];
-        let raw = if r.mask == 0 { raw } else { raw & r.mask };
-        Some(Scalar::I32(raw.checked_shr(u32::from(r.shft)).unwrap_or(0) as i32))
+        Some(Scalar::I32(r.masked(raw).checked_shr(u32::from(r.shft)).unwrap_or(0) as i32))
     }
-
-    fn read_back(&mut self, raw: i32) {
-        self.rval = if self.mask == 0 { raw as u32 } else { raw as u32 & self.mask };
-        self.rbv = self.rval;
-    }
-}
+);
 
 impl MbboDirect {
     fn convert(&mut self) {
         self.rval = (self.val as u32).checked_shl(u32::from(self.shft)).unwrap_or(0);
     }
+
+    fn value(&self, raw: bool, real: bool) -> Scalar {
+        Scalar::U32(match (raw, real) {
+            (true, true) => self.rval & self.mask,
+            (true, false) => self.rval,
+            (false, _) => self.val as u32,
+        })
+    }
+
+    fn for_device(&self) -> (u32, Option<Str40>) {
+        (self.masked(self.rval), None)
+    }
+}
+
+/// The bits and the raw value of VAL.
+fn convert(db: &mut Db, _: RecId, body: Body<MbboDirect>) {
+    let r = &mut db.records[body];
+    refresh(&mut r.b, r.val);
+    r.convert();
 }
 
 /// The wanted value; whether there is one.
@@ -165,32 +146,16 @@ fn fetch(db: &mut Db, rec: RecId, body: Body<MbboDirect>) -> bool {
         db.records[rec].raise_with(Status::Udf, udfs, crate::rec::message::Message::UDFS);
         return false;
     }
+    db.records[rec].udf = 0;
     true
 }
 
-fn write(db: &mut Db, rec: RecId, body: Body<MbboDirect>, resumed: bool) -> bool {
-    let simm = match mode(db, rec, body, resumed, true) {
-        Mode::Real => 0,
-        Mode::Simulated(simm) => simm,
-        Mode::Delayed => return true,
-        Mode::Bad => return false,
-    };
-    let device = db.device(rec);
-    let r = &db.records[body];
-    let link = if simm == 0 { r.out.brief() } else { r.sim.siol.brief() };
-    let value = match simm {
-        0 if device == Device::SoftRaw => Scalar::U32(r.rval & r.mask),
-        0 | 1 => Scalar::U32(r.val as u32),
-        _ => Scalar::U32(r.rval),
-    };
-    if simm == 0 && db.device(rec) == Device::External {
-        let r = &db.records[body];
-        let raw = if r.mask == 0 { r.rval } else { r.rval & r.mask };
-        let output = Output { value: Value::Scalar(value), raw: i64::from(raw), name: None, converted: false };
-        return db.device_write(rec, resumed, output);
-    }
-    db.write_out(rec, link, value, simm == 0, resumed)
+fn written(db: &mut Db, _: RecId, body: Body<MbboDirect>) {
+    let r = &mut db.records[body];
+    refresh(&mut r.b, r.val);
 }
+
+fn check_alarms(_: &mut Common, _: &mut MbboDirect) {}
 
 fn monitor(db: &mut Db, rec: RecId, body: Body<MbboDirect>) {
     let mut mask = db.reset_alarms(rec);

@@ -1,11 +1,13 @@
 //! The record types: a file each, with its fields in the `.dbd` beside it, and a line below.
 //!
-//! What all records have is in [`common`], what several types share in [`steps`], [`sim`], [`mod@states`], [`arrays`], [`binary`], [`whole`].
+//! What all records have is in [`common`], what several types share in [`steps`], [`sim`], [`mod@states`], [`arrays`], [`binary`], [`bits`], [`inputs`], [`whole`].
 
 pub(crate) mod arrays;
 mod binary;
+mod bits;
 mod breaks;
 pub(crate) mod common;
+mod inputs;
 pub(crate) mod message;
 mod records;
 mod sim;
@@ -15,11 +17,11 @@ mod table;
 mod whole;
 
 pub(crate) use records::Records;
-pub(crate) use sim::{Mode, Sim, init_sim, mode, stamp_output};
+pub(crate) use sim::{Mode, Sim, init_sim, mode, output_mode, stamp_output};
 pub(crate) use states::{STATES, States, any_state, device_mask, mask_of, state_written};
 pub(crate) use steps::{
-    Drive, Read, changed, check_limits, check_limits_filtered, device_state, drive, drive_output, no_device, no_state,
-    post_raw, read_input, read_soft, stamp_by_device, take_stamp,
+    Drive, Read, cannot_read, changed, check_limits, check_limits_filtered, device_state, drive, drive_output,
+    no_device, no_state, post_raw, read_input, read_soft, stamp_by_device, take_stamp,
 };
 
 pub(crate) use crate::model::id::RecId;

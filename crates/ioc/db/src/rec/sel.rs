@@ -1,6 +1,6 @@
 //! sel record.
 
-use super::calc::INPUT_NAMES;
+use super::inputs::{inputs, post_inputs, read_one};
 use crate::model::deadband::{self, Limits};
 use crate::model::link::Link;
 use crate::model::slot::{Inline, record};
@@ -32,6 +32,8 @@ record! {
         limits: Limits<f64> [HIHI LOLO HIGH LOW HHSV LLSV HSV LSV HYST],
     }
 }
+
+inputs!(Sel);
 
 impl RecordType for Sel {
     /// At start: constants; other inputs hold no number.
@@ -71,26 +73,13 @@ fn fetch(db: &mut Db, rec: RecId, body: Body<Sel>) -> bool {
             Err(_) => return false,
         }
         let index = usize::from(db.records[body].seln);
-        return index >= INPUTS || fetch_one(db, rec, body, index);
+        return index >= INPUTS || read_one(db, rec, body, index).is_ok();
     }
     let mut done = true;
     for index in 0..INPUTS {
-        done = fetch_one(db, rec, body, index);
+        done = read_one(db, rec, body, index).is_ok();
     }
     done
-}
-
-fn fetch_one(db: &mut Db, rec: RecId, body: Body<Sel>, index: usize) -> bool {
-    let link = db.records[body].inp[index].brief();
-    match db.get_link::<f64>(rec, link) {
-        Ok(value) => {
-            if let Some(value) = value {
-                db.records[body].a[index] = value;
-            }
-            true
-        }
-        Err(_) => false,
-    }
 }
 
 fn select(db: &mut Db, rec: RecId, body: Body<Sel>) {
@@ -139,22 +128,11 @@ fn monitor(db: &mut Db, rec: RecId, body: Body<Sel>) {
     mask |= deadband::check(&mut r.alst, r.val, r.adel, EventMask::LOG);
     let selected = r.nlst != r.seln;
     r.nlst = r.seln;
-    let mut changed = super::calc::changed_inputs(&r.a, &r.la);
-    for index in 0..INPUTS {
-        if changed >> index & 1 != 0 {
-            r.la[index] = r.a[index];
-        }
-    }
     if !mask.is_empty() {
         db.post_value(rec, mask);
     }
-    let all = mask | EventMask::VALUE | EventMask::LOG;
     if selected {
-        db.post_named(rec, "SELN", all);
+        db.post_named(rec, "SELN", mask | EventMask::VALUE | EventMask::LOG);
     }
-    while changed != 0 {
-        let index = changed.trailing_zeros() as usize;
-        changed &= changed - 1;
-        db.post_named(rec, INPUT_NAMES[index], all);
-    }
+    post_inputs(db, rec, body, mask, false);
 }

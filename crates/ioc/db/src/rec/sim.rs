@@ -68,6 +68,24 @@ pub(crate) fn mode<T: RecordType>(db: &mut Db, rec: RecId, body: Body<T>, resume
     mode_slow(db, rec, body, resumed, raw)
 }
 
+/// What an output is to write: the choice of SIMM, 0 for its device; `Err` where it writes nothing, or not yet, and whether a
+/// callback will come.
+#[inline]
+pub(crate) fn output_mode<T: RecordType>(
+    db: &mut Db,
+    rec: RecId,
+    body: Body<T>,
+    resumed: bool,
+    raw: bool,
+) -> Result<u16, bool> {
+    match mode(db, rec, body, resumed, raw) {
+        Mode::Real => Ok(0),
+        Mode::Simulated(simm) => Ok(simm),
+        Mode::Delayed => Err(true),
+        Mode::Bad => Err(false),
+    }
+}
+
 /// Stamps an output record.
 #[inline]
 pub(crate) fn stamp_output<T: RecordType>(db: &mut Db, rec: RecId, body: Body<T>) {

@@ -96,6 +96,12 @@ pub(crate) fn no_device(db: &mut Db, rec: RecId) -> Outcome {
     Outcome::Broken
 }
 
+/// An input whose device support cannot read: it stays active, as EPICS leaves it.
+pub(crate) fn cannot_read(db: &mut Db, rec: RecId) -> Read {
+    db.records[rec].broken = true;
+    Read::Failed
+}
+
 /// The state that a device named, or its number.
 pub(crate) fn device_state(db: &Db, rec: RecId, fed: &Fed) -> Option<u16> {
     match fed.scalar()? {

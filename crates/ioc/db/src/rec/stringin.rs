@@ -3,7 +3,7 @@
 use crate::model::link::Link;
 use crate::model::slot::{Rarely, record};
 use crate::rec::{Body, RecId, RecordType};
-use crate::rec::{Read, Sim, init_sim, read_input, take_stamp};
+use crate::rec::{Read, Sim, cannot_read, init_sim, read_input, take_stamp};
 use crate::run::device::Device;
 use crate::run::engine::{Db, Outcome};
 use crate::run::notify::Got;
@@ -135,10 +135,7 @@ fn read(db: &mut Db, rec: RecId, body: Body<StringIn>, resumed: bool) -> Read {
             }
             Read::Value
         }
-        _ => {
-            db.records[rec].broken = true;
-            Read::Failed
-        }
+        _ => cannot_read(db, rec),
     }
 }
 

@@ -4,7 +4,7 @@ use super::stringin::ALWAYS;
 use crate::model::link::Link;
 use crate::model::slot::{Rarely, record};
 use crate::rec::{Body, RecId, RecordType};
-use crate::rec::{Mode, Sim, drive_output, init_sim, mode, no_device, stamp_output};
+use crate::rec::{Sim, drive_output, init_sim, no_device, output_mode, stamp_output};
 use crate::run::device::Device;
 use crate::run::device::Stream;
 use crate::run::device::support::Output;
@@ -81,11 +81,9 @@ impl RecordType for StringOut {
 }
 
 fn write(db: &mut Db, rec: RecId, body: Body<StringOut>, resumed: bool) -> bool {
-    let simulated = match mode(db, rec, body, resumed, false) {
-        Mode::Real => false,
-        Mode::Simulated(_) => true,
-        Mode::Delayed => return true,
-        Mode::Bad => return false,
+    let simulated = match output_mode(db, rec, body, resumed, false) {
+        Ok(simm) => simm != 0,
+        Err(pending) => return pending,
     };
     let r = &db.records[body];
     if !simulated && db.device(rec) == Device::Stdio {

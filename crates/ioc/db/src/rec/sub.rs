@@ -1,9 +1,9 @@
 //! sub record.
 
+use super::inputs::{constants, inputs, post_inputs, read_one};
 use crate::model::deadband::{self, Limits};
 use crate::model::link::Link;
 use crate::model::slot::{Inline, Text, record};
-use crate::rec::calc::{INPUT_NAMES, changed_inputs};
 use crate::rec::check_limits;
 use crate::rec::{Body, RecId, RecordType, Records};
 use crate::run::engine::{Db, Outcome};
@@ -39,15 +39,13 @@ record! {
     }
 }
 
+inputs!(Sub);
+
 impl RecordType for Sub {
     /// At start: constants, the functions.
     fn init(db: &mut Db, rec: RecId, body: Body<Self>) {
         let r = &mut db.records[body];
-        for index in 0..ARGUMENTS {
-            if let Some(value) = r.inp[index].number() {
-                r.a[index] = value;
-            }
-        }
+        constants(&r.inp, &mut r.a);
         if !r.inam.bytes().is_empty() {
             let number = db.functions.sub(r.inam.bytes());
             if number == 0 {
@@ -66,7 +64,7 @@ impl RecordType for Sub {
 
     /// Reads the inputs, calls, checks, tells.
     fn process(db: &mut Db, rec: RecId, body: Body<Self>, resumed: bool) -> Outcome {
-        let mut failed = !resumed && fetch(db, rec, body);
+        let mut failed = !resumed && (0..ARGUMENTS).any(|index| read_one(db, rec, body, index).is_err());
         if !failed {
             let number = db.records[body].function;
             if number == 0 {
@@ -142,32 +140,13 @@ fn call(db: &mut Db, rec: RecId, body: Body<Sub>, number: u32, resumed: bool) ->
     Some(result)
 }
 
-/// Reads the inputs; whether one failed.
-fn fetch(db: &mut Db, rec: RecId, body: Body<Sub>) -> bool {
-    for index in 0..ARGUMENTS {
-        let link = db.records[body].inp[index].brief();
-        match db.get_link::<f64>(rec, link) {
-            Ok(Some(value)) => db.records[body].a[index] = value,
-            Ok(None) => {}
-            Err(_) => return true,
-        }
-    }
-    false
-}
-
 fn monitor(db: &mut Db, rec: RecId, body: Body<Sub>) {
     let mut mask = db.reset_alarms(rec);
     let r = &mut db.records[body];
     mask |= deadband::check(&mut r.mlst, r.val, r.mdel, EventMask::VALUE);
     mask |= deadband::check(&mut r.alst, r.val, r.adel, EventMask::LOG);
-    let mut changed = changed_inputs(&r.a, &r.la);
-    r.la = r.a;
     if !mask.is_empty() {
         db.post_value(rec, mask);
     }
-    while changed != 0 {
-        let index = changed.trailing_zeros() as usize;
-        changed &= changed - 1;
-        db.post_named(rec, INPUT_NAMES[index], mask | EventMask::VALUE | EventMask::LOG);
-    }
+    post_inputs(db, rec, body, mask, false);
 }

@@ -89,8 +89,7 @@ macro_rules! whole_input {
                     Read::Value
                 }
                 _ => {
-                    db.records[rec].broken = true;
-                    Read::Failed
+                    cannot_read(db, rec)
                 }
             }
         }
@@ -207,11 +206,9 @@ macro_rules! whole_output {
 
         /// Writes the output or its simulation; whether a callback is pending.
         fn write(db: &mut Db, rec: RecId, body: Body<$T>, resumed: bool) -> bool {
-            let simulated = match mode(db, rec, body, resumed, false) {
-                Mode::Real => false,
-                Mode::Simulated(_) => true,
-                Mode::Delayed => return true,
-                Mode::Bad => return false,
+            let simulated = match output_mode(db, rec, body, resumed, false) {
+                Ok(simm) => simm != 0,
+                Err(pending) => return pending,
             };
             let r = &db.records[body];
             let link = if simulated { r.sim.siol.brief() } else { r.out.brief() };

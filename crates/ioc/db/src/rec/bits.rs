@@ -1,0 +1,185 @@
+//! What records of bits have in common: bi, mbbi and mbbiDirect, which read them; bo, busy, mbbo and mbboDirect, which write
+//! them. What a type does its own way is a function of its file.
+
+/// Start, processing and reading of an input of bits. `$T` has VAL of type `$val`, whose raw value is read as `$raw` and
+/// simulated as `$sim`; `$before`: whether simulation mode starts also where the device support is missing; `$other` reads by
+/// other device supports.
+macro_rules! bits_input {
+    ($T:ident, $val:ty, $raw:ty, $sim:ty, $before:literal, $other:expr; $($more:tt)*) => {
+        impl RecordType for $T {
+            fn sim(&mut self) -> Option<&mut Rarely<Sim>> {
+                Some(&mut self.sim)
+            }
+
+            /// At start: constants, the mask, last values.
+            fn init(db: &mut Db, rec: RecId, body: Body<Self>) {
+                let device = db.device(rec);
+                if device == Device::Missing && !$before {
+                    return;
+                }
+                init_sim(db, rec, body);
+                let (common, r) = db.records.both(rec, body);
+                if let Some(sval) = r.sim.siol.number::<$sim>() {
+                    r.sval = sval as _;
+                }
+                if device == Device::Missing {
+                    return;
+                }
+                r.set_mask(device);
+                if device == Device::SoftRaw {
+                    if let Some(rval) = r.inp.number() {
+                        r.rval = rval;
+                    }
+                } else if let Some(val) = r.inp.number::<$val>() {
+                    r.val = val as _;
+                    common.udf = 0;
+                }
+                r.mlst = r.val;
+                r.oraw = r.rval;
+                r.started();
+            }
+
+            /// Reads, converts, checks, tells.
+            fn process(db: &mut Db, rec: RecId, body: Body<Self>, resumed: bool) -> Outcome {
+                let before = db.records[rec].time;
+                let read = |db: &mut Db| read(db, rec, body, resumed);
+                let simulated = |db: &mut Db, simm| simulated(db, rec, body, simm);
+                let read = match read_input(db, rec, body, resumed, true, read, simulated) {
+                    Ok(read) => read,
+                    Err(outcome) => return outcome,
+                };
+                let (common, r) = db.records.both(rec, body);
+                if read == Read::Raw {
+                    r.convert();
+                    common.udf = 0;
+                }
+                check_alarms(common, r, before);
+                monitor(db, rec, body);
+                read.outcome()
+            }
+
+            $($more)*
+        }
+
+        fn read(db: &mut Db, rec: RecId, body: Body<$T>, resumed: bool) -> Read {
+            let link = db.records[body].inp.brief();
+            match db.device(rec) {
+                Device::Soft | Device::SoftAsync => {
+                    read_soft(db, rec, link, resumed, |bodies, value: $val| bodies[body].val = value as _)
+                }
+                Device::SoftRaw => match db.get_link::<$raw>(rec, link) {
+                    Ok(value) => {
+                        let r = &mut db.records[body];
+                        if let Some(value) = value {
+                            r.rval = value as _;
+                        }
+                        r.mask_raw();
+                        take_stamp(db, rec, link);
+                        Read::Raw
+                    }
+                    Err(_) => $T::RAW_FAILED,
+                },
+                Device::External => match db.device_read(rec, resumed) {
+                    Got::Pending => Read::Pending,
+                    Got::Value(fed) => device_value(db, rec, body, &fed),
+                    Got::Constant | Got::Failed => Read::Failed,
+                },
+                _ => $other(db, rec, body),
+            }
+        }
+
+        fn simulated(db: &mut Db, rec: RecId, body: Body<$T>, simm: u16) -> Read {
+            let link = db.records[body].sim.siol.brief();
+            let Ok(value) = db.get_link::<u32>(rec, link) else { return Read::Failed };
+            let (common, r) = db.records.both(rec, body);
+            if let Some(value) = value {
+                r.sval = value as _;
+            }
+            common.udf = 0;
+            if simm == 1 {
+                r.val = r.sval as _;
+                return Read::Value;
+            }
+            r.rval = r.simulated_raw();
+            Read::Raw
+        }
+    };
+}
+pub(crate) use bits_input;
+
+/// Processing and writing of an output of bits; `$other` writes by other device supports and says whether it did, `$ended`
+/// says what a processing comes to, by the record and whether it failed.
+macro_rules! bits_output {
+    ($T:ident, $other:expr, $ended:expr; $($more:tt)*) => {
+        impl RecordType for $T {
+            fn sim(&mut self) -> Option<&mut Rarely<Sim>> {
+                Some(&mut self.sim)
+            }
+
+            /// Fetches, checks, writes, tells.
+            fn process(db: &mut Db, rec: RecId, body: Body<Self>, resumed: bool) -> Outcome {
+                if db.device(rec) == Device::Missing {
+                    return no_device(db, rec);
+                }
+                if !resumed && fetch(db, rec, body) {
+                    convert(db, rec, body);
+                    stamp_output(db, rec, body);
+                }
+                let (common, r) = db.records.both(rec, body);
+                check_alarms(common, r);
+                let ivoa = r.ivoa;
+                let ivov = |db: &mut Db| {
+                    let r = &mut db.records[body];
+                    r.val = r.ivov;
+                    convert(db, rec, body);
+                };
+                if drive_output(db, rec, resumed, ivoa, ivov, |db| write(db, rec, body, resumed)) {
+                    return Outcome::Pending;
+                }
+                if resumed {
+                    stamp_output(db, rec, body);
+                }
+                let failed = db.pass.failed;
+                written(db, rec, body);
+                monitor(db, rec, body);
+                $ended(&db.records[body], failed)
+            }
+
+            fn read_back(&mut self, raw: i32) {
+                self.rval = self.masked(raw as u32);
+                self.rbv = self.rval;
+            }
+
+            $($more)*
+        }
+
+        impl $T {
+            /// What MASK leaves of a raw value: all of it where there is none.
+            fn masked(&self, raw: u32) -> u32 {
+                if self.mask == 0 { raw } else { raw & self.mask }
+            }
+        }
+
+        fn write(db: &mut Db, rec: RecId, body: Body<$T>, resumed: bool) -> bool {
+            let simm = match output_mode(db, rec, body, resumed, true) {
+                Ok(simm) => simm,
+                Err(pending) => return pending,
+            };
+            let (real, device) = (simm == 0, db.device(rec));
+            if real && $other(&mut *db, body, device) {
+                return false;
+            }
+            let r = &db.records[body];
+            let raw = if real { device == Device::SoftRaw } else { simm == 2 };
+            let value = r.value(raw, real);
+            if real && device == Device::External {
+                let (raw, name) = r.for_device();
+                let output = Output { value: Value::Scalar(value), raw: raw.into(), name, converted: false };
+                return db.device_write(rec, resumed, output);
+            }
+            let link = if real { r.out.brief() } else { r.sim.siol.brief() };
+            db.write_out(rec, link, value, real, resumed)
+        }
+    };
+}
+pub(crate) use bits_output;
