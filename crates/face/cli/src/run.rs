@@ -137,9 +137,7 @@ fn cpus(text: &str) -> Result<(Option<CpuSet>, Vec<PathBuf>), String> {
             return Err("--cpus: the list is empty".to_owned());
         }
         // The kernel takes any list that holds one of its CPUs, and forgets the rest without a word.
-        let online = RootDir::machine().read("/sys/devices/system/cpu/online").map_err(|error| error.to_string())?;
-        let online: CpuSet =
-            online.trim().parse().map_err(|error| format!("/sys/devices/system/cpu/online: {error}"))?;
+        let online = sys::kernel::online(&RootDir::machine()).ok_or("the CPUs that are online are not known")?;
         let absent = cpus.minus(&online);
         if !absent.is_empty() {
             return Err(format!("--cpus: this machine has no CPUs {absent}: those online are {online}"));

@@ -29,6 +29,16 @@ pub fn wall_ns() -> u64 {
     to_ns(rustix::time::clock_gettime(ClockId::Realtime)).0
 }
 
+/// `CLOCK_BOOTTIME` less `CLOCK_MONOTONIC`: how long the machine has slept since it was booted, to some 100 ns.
+#[must_use]
+pub fn boot_offset() -> DurNs {
+    let before = mono_now().0 as i64;
+    let boot = to_ns(rustix::time::clock_gettime(ClockId::Boottime)).0 as i64;
+    let between = (before + mono_now().0 as i64) / 2;
+    // Of a machine that has not slept both are the same clock.
+    DurNs((boot - between).max(0) / 1000 * 1000)
+}
+
 /// The processor's time stamp counter; nothing where it is not known how to read one. Whether it runs evenly, and alike on
 /// all CPUs, the kernel knows (its clock source is then `tsc`).
 ///

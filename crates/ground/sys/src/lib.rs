@@ -34,7 +34,6 @@ pub mod spawn;
 pub mod thread;
 pub mod tool;
 pub mod trace;
-pub mod tracefs;
 pub mod tracing;
 pub mod uio;
 pub mod users;

@@ -7,6 +7,7 @@
 pub mod boot_line;
 pub mod cgroup;
 pub mod chrony;
+pub mod cpuinfo;
 pub mod interrupts;
 pub mod kconfig;
 pub mod limits;

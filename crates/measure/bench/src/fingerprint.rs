@@ -37,8 +37,8 @@ pub(crate) fn take(before: &Steal) -> Machine {
     let cpuinfo = read("/proc/cpuinfo").unwrap_or_default();
     let first = cpuinfo.split("\n\n").next().unwrap_or_default();
     let facts = first.lines().filter_map(|line| line.split_once(':')).map(|(key, value)| (key.trim(), value.trim()));
-    let cpu = facts.clone().filter(|(key, _)| CPU_FACTS.contains(key));
-    let guest = facts.clone().any(|(key, value)| key == "flags" && value.split(' ').any(|flag| flag == "hypervisor"));
+    let cpu = facts.filter(|(key, _)| CPU_FACTS.contains(key));
+    let guest = proc::cpuinfo::has_hypervisor(&cpuinfo);
     let name: Vec<String> = NAMES.iter().filter_map(|path| read(path)).collect();
     Machine {
         tahti: env!("CARGO_PKG_VERSION").into(),

@@ -1,7 +1,7 @@
 //! Who took the CPU from a thread, read from the kernel's own record of context switches.
 
 use std::path::Path;
-use sys::tracefs::{Instance, reach};
+use sys::tracing::{Instance, Tracing};
 
 /// Instances of ours; the process id follows.
 const PREFIX: &str = "tahti-preempt-";
@@ -37,24 +37,27 @@ pub fn parse_switch(line: &str) -> Option<Switch<'_>> {
 
 /// Follows the switches away from some threads, until dropped.
 pub(crate) struct Preemptions {
+    // In this order they must go.
     instance: Instance,
+    _tracing: Tracing,
     /// The end of a line that is not whole yet.
     rest: String,
 }
 
 impl Preemptions {
-    /// Begins; the calling thread must be the one that goes on reading.
+    /// Begins.
     pub(crate) fn follow(tids: &[i32]) -> sys::Result<Self> {
-        let place = reach()?;
-        sweep(place);
-        let instance = Instance::make(place, &format!("{PREFIX}{}", std::process::id()))?;
+        let tracing = Tracing::mount()?;
+        let place = tracing.place();
+        sweep(&tracing);
+        let instance = Instance::make(&place, &format!("{PREFIX}{}", std::process::id()))?;
         instance.set("buffer_size_kb", "64")?;
         let threads = tids.iter().map(|tid| format!("prev_pid == {tid}")).collect::<Vec<_>>().join(" || ");
         // 0 is "runnable"; the tracer shows a preemption as the bit above all states.
         let filter = format!("({threads}) && (prev_state == 0 || prev_state & 0x100)");
         instance.set("events/sched/sched_switch/filter", &filter)?;
         instance.set("events/sched/sched_switch/enable", "1")?;
-        Ok(Self { instance, rest: String::new() })
+        Ok(Self { instance, _tracing: tracing, rest: String::new() })
     }
 
     /// Calls `each` for every switch since the last time.
@@ -75,13 +78,12 @@ impl Preemptions {
 }
 
 /// Removes instances whose process is gone (it was killed).
-fn sweep(place: &str) {
-    let root = sys::root::RootDir::machine();
-    for name in root.list(&format!("{place}/instances")).unwrap_or_default() {
+fn sweep(tracing: &Tracing) {
+    for name in tracing.files().list("instances").unwrap_or_default() {
         let Some(pid) = name.strip_prefix(PREFIX) else { continue };
         if !Path::new(&format!("/proc/{pid}")).exists() {
             // Somebody else may have been quicker.
-            let _ = Instance::remove(place, &name);
+            let _ = Instance::remove(&tracing.place(), &name);
         }
     }
 }

@@ -136,9 +136,7 @@ fn guest(facts: &Facts) -> Result<Option<String>, Unknown> {
     if let Some(kind) = line(TYPE) {
         return Ok(Some(format!("{kind} ({TYPE})")));
     }
-    let cpuinfo = files.text("/proc/cpuinfo")?;
-    let flags = cpuinfo.lines().find(|line| line.starts_with("flags"));
-    let flagged = flags.is_some_and(|flags| flags.split_whitespace().any(|flag| flag == "hypervisor"));
+    let flagged = proc::cpuinfo::has_hypervisor(files.text("/proc/cpuinfo")?);
     let clock = line(CLOCKS).and_then(|all| {
         all.split_whitespace().find(|name| matches!(*name, "kvm-clock" | "xen" | "hyperv_clocksource_tsc_page"))
     });
