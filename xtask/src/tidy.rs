@@ -55,7 +55,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("testkit", &["sys"]),
     ("proc", &[]),
     ("report", &[]),
-    ("recorder", &["sys", "trace"]),
+    ("recorder", &["proc", "sys", "trace"]),
     ("ring", &[]),
     ("rt", &["frame", "proc", "ring", "sys"]),
     ("trace", &[]),

@@ -31,6 +31,7 @@ mod report;
 mod run;
 mod shield;
 mod top;
+mod trace;
 mod up;
 mod words;
 
@@ -120,6 +121,7 @@ Examples:
     Status(process::StatusArgs),
     Stop(process::StopArgs),
     Top(top::Args),
+    Trace(trace::Args),
     Up(up::Args),
 }
 
@@ -193,6 +195,7 @@ fn main() -> ExitCode {
         Command::Status(args) => process::show(args),
         Command::Stop(args) => process::stop(args),
         Command::Top(args) => top::run(args),
+        Command::Trace(args) => trace::run(args),
         Command::Up(args) => up::run(args),
         Command::Run(args) => run::run(args),
         Command::Shield(args) => shield::run(args),

@@ -6,7 +6,8 @@ use crate::out::{self, Colour, Painted};
 use crate::ps::{Before, heading, heads, more, row, status};
 use base::DurNs;
 use keep::supervisor::Thread;
-use keep::supervisor::control::{ProcessStatus, Status};
+use keep::supervisor::control::{ProcessStatus, Status as Plant};
+use recorder::status::Status;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::termios::{isatty, tcgetwinsize};
 use std::collections::BTreeMap;
@@ -106,7 +107,8 @@ fn watch(args: &Args) -> Result<(), String> {
     let mut looks = 0;
     loop {
         let status = status(&name)?;
-        let (lines, times) = lines(&status, before.as_ref(), &view);
+        let (mut lines, times) = lines(&status, before.as_ref(), &view);
+        lines.extend(late(&name, status.now));
         let shown = if keys { fitted(lines, &view) } else { lines.join("\n") + "\n" };
         if out::screen(&shown).is_err() {
             // Nobody reads any more.
@@ -125,6 +127,15 @@ fn watch(args: &Args) -> Result<(), String> {
             std::thread::sleep(every);
         }
     }
+}
+
+/// The last late wake-ups, where the plant has a recorder.
+fn late(plant: &str, now: base::MonoNs) -> Vec<String> {
+    let folder = crate::trace::folder(Some(plant));
+    let Some(status) = Status::read(&folder).filter(|_| crate::trace::lives(&folder)) else { return Vec::new() };
+    let head = format!("later than {}: {} of {} wake-ups; the last:", status.above, status.late, status.wakeups);
+    let last = status.last.iter().map(|told| crate::trace::late(told, now));
+    [String::new(), Painted(Colour::Head, head).to_string()].into_iter().chain(last).collect()
 }
 
 /// The terminal's other screen, with keys that come at once; as it was when dropped.
@@ -164,7 +175,7 @@ fn pause(every: Duration, view: &mut View) -> Result<bool, String> {
 }
 
 /// All lines, and what to compare the next look with.
-fn lines(status: &Status, before: Option<&Before>, view: &View) -> (Vec<String>, BTreeMap<i32, DurNs>) {
+fn lines(status: &Plant, before: Option<&Before>, view: &View) -> (Vec<String>, BTreeMap<i32, DurNs>) {
     let mut times: BTreeMap<i32, DurNs> =
         status.processes.iter().filter_map(|process| Some((process.pid?, process.cpu))).collect();
     let mut lines = vec![heading(status), Painted(Colour::Faint, heads()).to_string()];
@@ -196,13 +207,13 @@ fn lines(status: &Status, before: Option<&Before>, view: &View) -> (Vec<String>,
 }
 
 /// Percent of one CPU that a thread has used since the earlier look.
-fn share(status: &Status, tid: i32, used: DurNs, before: Option<&Before>) -> f64 {
+fn share(status: &Plant, tid: i32, used: DurNs, before: Option<&Before>) -> f64 {
     let earlier = before.and_then(|(then, times)| Some((*then, times.get(&-tid)?)));
     earlier
         .map_or(0.0, |(then, earlier)| 100.0 * (used.0 - earlier.0).max(0) as f64 / (status.now - then).0.max(1) as f64)
 }
 
-fn ordered<'a>(status: &'a Status, before: Option<&Before>, sort: Sort) -> Vec<&'a ProcessStatus> {
+fn ordered<'a>(status: &'a Plant, before: Option<&Before>, sort: Sort) -> Vec<&'a ProcessStatus> {
     let mut all: Vec<&ProcessStatus> = status.processes.iter().collect();
     let burnt = |process: &ProcessStatus| crate::ps::percent(process, status.now, before);
     match sort {

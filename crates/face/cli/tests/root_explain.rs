@@ -246,7 +246,7 @@ fn nothing_is_left_behind_whatever_becomes_of_it() {
     let before = ours();
     // An instance of somebody else's stays, whatever it is called.
     let theirs = format!("not-tahti-recorder-{}-1", std::process::id());
-    let foreign = sys::tracefs::Instance::make(&tracing.place(), &theirs).unwrap();
+    let foreign = sys::tracing::Instance::make(&tracing.place(), &theirs).unwrap();
     let program =
         Command::new(env!("CARGO_BIN_EXE_tahti")).args(["explain", "--pid", "1"]).stdout(Stdio::null()).spawn();
     let mut killed = program.unwrap();

@@ -12,6 +12,7 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::Write as _;
 use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use sys::root::RootDir;
@@ -81,6 +82,9 @@ pub struct Incident {
     pub machine: BTreeMap<String, String>,
     /// The last cycles of its loop, oldest first, where it has a loop page.
     pub cycles: Vec<serde_json::Value>,
+    /// The plant's recorder: where the window round the first sign is kept, and the last late wake-ups with who made them late.
+    #[serde(default)]
+    pub recorder: Option<serde_json::Value>,
     /// How it ended, if it did.
     pub exit: Option<ExitRecord>,
 }
@@ -144,8 +148,31 @@ impl Incident {
             threads: if alive { threads(child.pid) } else { Vec::new() },
             machine: machine(),
             cycles,
+            recorder: None,
             exit: None,
         }
+    }
+
+    /// Asks the plant's recorder, whose folder this is, to keep the window round this moment, and takes its last late wake-ups
+    /// along. Nothing where none records.
+    pub fn ask_recorder(&mut self, folder: &Path) {
+        let label = format!("fault-{}-{}-{}", self.name, self.at_unix_ms, self.kind.word());
+        let label: String =
+            label.chars().map(|c| if c.is_ascii_alphanumeric() || "-_.".contains(c) { c } else { '_' }).collect();
+        let request = format!("freeze {label} {}: {}", self.name, self.summary);
+        let asked = UnixDatagram::unbound().and_then(|socket| {
+            socket.set_nonblocking(true)?;
+            socket.send_to(request.as_bytes(), folder.join("socket"))
+        });
+        if asked.is_err() {
+            return;
+        }
+        let window = folder.join(label).with_added_extension("trace");
+        // Files of more than that are no status.
+        let status = std::fs::read(folder.join("status.json")).ok().filter(|bytes| bytes.len() < 4 << 20);
+        let status: Option<serde_json::Value> = status.and_then(|bytes| serde_json::from_slice(&bytes).ok());
+        let last = status.map_or(serde_json::Value::Null, |mut status| status["last"].take());
+        self.recorder = Some(serde_json::json!({ "window": window, "last_late": last }));
     }
 
     /// Adds what the guard tells.
@@ -427,6 +454,28 @@ mod tests {
         }
         assert_eq!(std::fs::read_dir(&base).unwrap().count(), INCIDENTS_MAX);
         std::fs::remove_dir_all(base).unwrap();
+    }
+
+    #[test]
+    fn the_recorder_is_asked_for_the_window_where_there_is_one() {
+        let folder = std::env::temp_dir().join(format!("tahti-evidence-recorder-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let pid = std::process::id() as i32;
+        let child = ChildId { pid, start_ticks: start_ticks(pid).unwrap() };
+        let mut incident = Incident::new(Kind::Hang, "a/b", child, MonoNs(5), "it hung".into(), Vec::new());
+        incident.at_unix_ms = 17;
+        incident.ask_recorder(&folder);
+        assert_eq!(incident.recorder, None);
+        let here = UnixDatagram::bind(folder.join("socket")).unwrap();
+        std::fs::write(folder.join("status.json"), r#"{"last":[{"culprit":"hog"}]}"#).unwrap();
+        incident.ask_recorder(&folder);
+        let mut bytes = [0; 200];
+        let length = here.recv(&mut bytes).unwrap();
+        assert_eq!(std::str::from_utf8(&bytes[..length]), Ok("freeze fault-a_b-17-hang a/b: it hung"));
+        let kept = incident.recorder.unwrap();
+        assert_eq!(kept["last_late"][0]["culprit"], "hog");
+        assert_eq!(kept["window"], folder.join("fault-a_b-17-hang.trace").to_str().unwrap());
+        std::fs::remove_dir_all(folder).unwrap();
     }
 
     #[test]

@@ -4,11 +4,19 @@
 //! alone. What a killed recorder left is removed by the next one; instances of others are never touched.
 #![forbid(unsafe_code)]
 
+mod facts;
+mod flight;
+pub mod request;
+pub mod status;
+
+pub use facts::{facts, steal};
+pub use flight::{Flight, Options};
+
 use base::{CpuId, CpuSet, MonoNs};
+use std::collections::BTreeMap;
 use std::thread::JoinHandle;
 use sys::root::RootDir;
-use sys::tracefs::Instance;
-use sys::tracing::{Pages, Tracing};
+use sys::tracing::{Instance, Pages, Tracing};
 use trace::{Decoder, Item, Lost, Row, Scope};
 
 /// Our instances; process id and the time of its start follow.
@@ -48,6 +56,8 @@ pub struct Recorder {
     tracing: Tracing,
     name: String,
     decoder: Decoder,
+    header_page: String,
+    formats: BTreeMap<String, String>,
     page: Vec<u8>,
     /// The trigger that stands.
     trigger: Option<String>,
@@ -76,7 +86,12 @@ impl Recorder {
         let (place, files) = (tracing.place(), tracing.files());
         sweep(&place, &files);
         let header = files.read("events/header_page").map_err(|error| error.to_string())?;
-        let decoder = Decoder::new(&header, |path| files.read(&format!("events/{path}/format")).ok())?;
+        let mut formats = BTreeMap::new();
+        let decoder = Decoder::new(&header, |path| {
+            let text = files.read(&format!("events/{path}/format")).ok()?;
+            formats.insert(path.to_owned(), text.clone());
+            Some(text)
+        })?;
         let name = format!("{PREFIX}{}", identity(std::process::id()).unwrap_or_default());
         let rows: Vec<&Row> = decoder.present().collect();
         let is_wanted =
@@ -104,6 +119,8 @@ impl Recorder {
             tracing,
             name,
             decoder,
+            header_page: header,
+            formats,
             page,
             trigger: None,
             filtering: None,
@@ -116,13 +133,28 @@ impl Recorder {
     ///
     /// # Errors
     /// The kernel's.
-    pub fn poll(&mut self, mut each: impl FnMut(u32, Item)) -> Result<MonoNs, String> {
+    pub fn poll(&mut self, each: impl FnMut(u32, Item)) -> Result<MonoNs, String> {
+        self.poll_pages(&mut |_, _, _, _| {}, each)
+    }
+
+    /// As [`Self::poll`]; each page goes to `keep`, too, with its lane, CPU and beginning, and without what of it is empty.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn poll_pages(
+        &mut self,
+        keep: &mut dyn FnMut(u32, CpuId, MonoNs, &[u8]),
+        mut each: impl FnMut(u32, Item),
+    ) -> Result<MonoNs, String> {
         let mut until = sys::clock::mono_now();
         for (index, lane) in self.lanes.iter().enumerate() {
             let mut last = None;
             for turn in 1.. {
                 let page = lane.pages.read(&mut self.page).map_err(|error| error.to_string())?;
                 let Some(page) = page else { break };
+                if let Some((begin, used)) = self.decoder.used(page) {
+                    keep(index as u32, lane.cpu, begin, used);
+                }
                 self.decoder.page(lane.cpu, page, |at, event| {
                     self.events += u64::from(event.is_some());
                     last = Some(at);
@@ -178,6 +210,18 @@ impl Recorder {
     #[must_use]
     pub fn missing(&self) -> &[&'static Row] {
         self.decoder.missing()
+    }
+
+    /// How this kernel's pages begin.
+    #[must_use]
+    pub fn header_page(&self) -> &str {
+        &self.header_page
+    }
+
+    /// This kernel's format files, by tracepoint.
+    #[must_use]
+    pub fn formats(&self) -> &BTreeMap<String, String> {
+        &self.formats
     }
 
     /// What was lost so far.
@@ -253,6 +297,9 @@ fn sweep(place: &str, files: &RootDir) {
 fn identity(pid: u32) -> Option<String> {
     let stat = RootDir::machine().read(&format!("/proc/{pid}/stat")).ok()?;
     // Behind the name, which may hold anything.
-    let started = stat.rsplit_once(')')?.1.split_ascii_whitespace().nth(19)?;
+    let mut words = stat.rsplit_once(')')?.1.split_ascii_whitespace();
+    // One that nobody has waited for yet is gone all the same.
+    let _state = words.next().filter(|state| !matches!(*state, "Z" | "X"))?;
+    let started = words.nth(18)?;
     Some(format!("{pid}-{started}"))
 }

@@ -149,7 +149,7 @@ impl Fields<'_> {
 }
 
 /// What did not reach the reader.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Lost {
     /// Events that the kernel had no room for, as far as it counted them.
     pub events: u64,
@@ -203,6 +203,12 @@ impl Decoder {
     #[must_use]
     pub fn lost(&self) -> Lost {
         self.lost
+    }
+
+    /// When a page begins, and what of it holds anything; `None` if it is none.
+    #[must_use]
+    pub fn used<'a>(&self, bytes: &'a [u8]) -> Option<(MonoNs, &'a [u8])> {
+        self.layout.used(bytes)
     }
 
     /// Reads one page of `cpu`'s buffer: its events go to `each`, after `None` where some were lost before it.

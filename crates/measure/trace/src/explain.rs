@@ -3,6 +3,8 @@
 mod blame;
 mod watched;
 
+pub(crate) use blame::class;
+
 use crate::culprit::{Late, Occasion};
 use crate::event::{Event, Name, Task, What};
 use crate::merge::Item;
@@ -22,7 +24,7 @@ const SENT_NS_MAX: u64 = 10_000_000;
 const TIME_SHARING: i32 = 100;
 
 /// Other clocks less the monotonic one, in nanoseconds: timers are armed in any.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Clocks {
     /// Wall time.
     pub wall: i64,
@@ -112,9 +114,24 @@ impl Explainer {
         self.watched.entry(tid).or_insert_with(|| Watched::new(tid, Name::of(name.as_bytes())));
     }
 
+    /// Watches these threads, and forgets the others.
+    pub fn watch_only<'a>(&mut self, threads: impl Iterator<Item = (i32, &'a str)>) {
+        let mut before = std::mem::take(&mut self.watched);
+        for (tid, name) in threads {
+            let watched = before.remove(&tid).unwrap_or_else(|| Watched::new(tid, Name::of(name.as_bytes())));
+            self.watched.insert(tid, watched);
+        }
+    }
+
     /// The threads that are watched.
     pub fn watched(&self) -> impl Iterator<Item = i32> + '_ {
         self.watched.keys().copied()
+    }
+
+    /// The kernel's priority of a watched thread, as far as events told.
+    #[must_use]
+    pub fn prio(&self, tid: i32) -> Option<i32> {
+        self.watched.get(&tid).map(|watched| watched.prio)
     }
 
     /// Names a task that no event has named yet.
@@ -123,6 +140,12 @@ impl Explainer {
             task: Task { tid, prio: 120, name: Name::of(name.as_bytes()) },
             ..Known::default()
         });
+    }
+
+    /// What is known of the machine.
+    #[must_use]
+    pub fn facts(&self) -> &Facts {
+        &self.facts
     }
 
     /// All so far of threads in real-time classes.

@@ -1,6 +1,7 @@
 //! Pages of the kernel's ring buffer, as `trace_pipe_raw` hands them out.
 
 use crate::format::{Field, fields};
+use base::MonoNs;
 
 /// Set in `commit` where events were lost before this page.
 const LOST: u64 = 1 << 31;
@@ -61,6 +62,16 @@ impl Layout {
             }
             _ => Err(PageError::Layout),
         }
+    }
+
+    /// When a page begins, and what of it holds anything; `None` if it is none.
+    #[must_use]
+    pub fn used<'a>(&self, bytes: &'a [u8]) -> Option<(MonoNs, &'a [u8])> {
+        let commit = number(bytes, self.commit)?;
+        // The count of lost events may stand behind the data.
+        let behind = if commit & LOST_COUNTED == 0 { 0 } else { 8 };
+        let end = self.data.checked_add((commit & LENGTH) as usize)?.checked_add(behind)?;
+        Some((MonoNs(number(bytes, self.timestamp)?), bytes.get(..end)?))
     }
 
     /// Begins to read a page.

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 const CULPRITS_MAX: usize = 1024;
 
 /// What one culprit did.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, serde::Deserialize)]
 pub struct Tally {
     /// All its parts together, in nanoseconds.
     pub total_ns: u64,

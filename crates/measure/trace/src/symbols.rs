@@ -32,6 +32,19 @@ impl Symbols {
         symbols
     }
 
+    /// Only what these addresses are called.
+    #[must_use]
+    pub fn exact<'a>(names: impl Iterator<Item = (u64, &'a str)>) -> Self {
+        let mut symbols = Self::default();
+        for (address, name) in names.take(SYMBOLS_MAX) {
+            let from = symbols.names.len() as u32;
+            symbols.names.push_str(name);
+            symbols.starts.push((address, from, symbols.names.len() as u32));
+        }
+        symbols.starts.sort_by_key(|&(address, ..)| address);
+        symbols
+    }
+
     /// The function that holds `address`.
     #[must_use]
     pub fn name(&self, address: u64) -> Option<&str> {

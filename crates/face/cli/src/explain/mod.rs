@@ -1,17 +1,21 @@
 //! `tahti explain`: who made which thread late, for any program.
 
-mod machine;
 mod print;
-mod target;
+pub(crate) mod target;
+
+pub(crate) use print::span;
 
 use base::{CpuSet, DurNs, MonoNs, Policy};
 use recorder::{Recorder, Wanted};
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode};
 use sys::root::RootDir;
 use sys::sched::Scheduling;
 use sys::signal::SignalFd;
-use target::Target;
-use trace::{Explainer, Merge, Summary};
+use target::{Target, Threads};
+use trace::stored::{Stored, StoredError};
+use trace::{Explainer, Lost, Merge, Row, Summary};
 
 /// Time between two looks at what was recorded: a fraction of what the buffer holds.
 const LOOK: DurNs = DurNs::from_ms(20);
@@ -23,15 +27,11 @@ const END: DurNs = DurNs::from_secs(5);
 /// Say who made a thread wake up late, and by how much: of any program, from the kernel's own events
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Threads to watch
-    #[arg(long, value_name = "TIDS", value_delimiter = ',')]
-    tid: Vec<i32>,
-    /// Watch all threads of these processes
-    #[arg(long, value_name = "PIDS", value_delimiter = ',')]
-    pid: Vec<i32>,
-    /// Watch threads with such a name (`*` and `?` stand for others); with --pid or CMD, of those alone
-    #[arg(long, value_name = "PATTERN")]
-    name: Option<String>,
+    #[command(flatten)]
+    threads: Threads,
+    /// Explain a recording of `tahti trace` instead of the running machine
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["tid", "pid", "name", "command", "for_", "cpus"])]
+    file: Option<PathBuf>,
     /// Explain what was later than this
     #[arg(long, value_name = "TIME", default_value = "50us")]
     above: DurNs,
@@ -74,9 +74,14 @@ pub(crate) fn run(args: &Args) -> ExitCode {
 /// What a recording found.
 struct Found {
     explainer: Explainer,
-    recorder: Recorder,
+    /// The threads, in words.
+    who: String,
     cpus: CpuSet,
     span: DurNs,
+    events: u64,
+    lost: Lost,
+    /// What this kernel does not record.
+    lacks: BTreeSet<&'static str>,
     /// Processor time that reading and explaining took.
     burnt: DurNs,
     /// Time that the hypervisor says to have taken of these CPUs.
@@ -84,6 +89,21 @@ struct Found {
 }
 
 impl Found {
+    fn new(explainer: Explainer, cpus: CpuSet) -> Self {
+        let (lost, lacks) = (Lost::default(), BTreeSet::new());
+        Self {
+            explainer,
+            who: String::new(),
+            cpus,
+            span: DurNs::ZERO,
+            events: 0,
+            lost,
+            lacks,
+            burnt: DurNs::ZERO,
+            steal: None,
+        }
+    }
+
     /// What is shown: real-time threads where any were seen, else the others.
     fn summary(&self) -> &Summary {
         match self.explainer.real_time().delays.count() {
@@ -94,8 +114,16 @@ impl Found {
 }
 
 fn explain(args: &Args) -> Result<(), String> {
-    let mut target = Target::of(args)?;
-    let online = machine::online()?;
+    if let Some(file) = &args.file {
+        return stored(args, file);
+    }
+    if args.threads.is_empty() && args.command.is_empty() {
+        return Err(
+            "nothing to watch: name threads (--tid, --name PATTERN), processes (--pid) or a program (-- CMD)".into()
+        );
+    }
+    let mut target = Target::of(&args.threads, !args.command.is_empty())?;
+    let online = sys::kernel::online(&RootDir::machine()).ok_or("the CPUs that are online are not known")?;
     let cpus = match (args.cpus, target.cpus()?) {
         (Some(cpus), _) => cpus,
         (None, Some(cpus)) => cpus.and(&online),
@@ -113,7 +141,7 @@ fn explain(args: &Args) -> Result<(), String> {
         let policy = Policy::Other { nice: -20 };
         let _ = sys::sched::set_scheduling(0, Scheduling { policy, reset_on_fork: true });
     }
-    let mut explainer = Explainer::new(machine::facts(), args.above, args.cycle_above, args.worst);
+    let mut explainer = Explainer::new(recorder::facts(), args.above, args.cycle_above, args.worst);
     target.search().iter().for_each(|(tid, name)| explainer.watch(*tid, name));
     let threads: Vec<i32> = explainer.watched().collect();
     let recorder =
@@ -123,19 +151,47 @@ fn explain(args: &Args) -> Result<(), String> {
     if let Some(child) = &child {
         target.add_process(child.id() as i32);
     }
-    let found = watch(
-        args,
-        Found { explainer, recorder, cpus, span: DurNs::ZERO, burnt: DurNs::ZERO, steal: None },
-        &mut target,
-        &signals,
-        &mut child,
-    );
+    let found = watch(args, Found::new(explainer, cpus), recorder, &mut target, &signals, &mut child);
     end(child);
-    let found = found?;
+    shown(args, &found?)
+}
+
+fn shown(args: &Args, found: &Found) -> Result<(), String> {
     match args.json {
-        true => print::json(args, &found),
-        false => print::text(args, &found, &target),
+        true => print::json(args, found),
+        false => print::text(args, found),
     }
+}
+
+/// Explains a window that a recorder has kept.
+fn stored(args: &Args, file: &Path) -> Result<(), String> {
+    let said = |error: StoredError| format!("{}: {error}", file.display());
+    let bytes = std::fs::read(file).map_err(|error| format!("{}: {error}", file.display()))?;
+    let mut stored = Stored::read(&bytes).map_err(said)?;
+    (stored.head.above, stored.head.cycle_above) = (args.above, args.cycle_above.or(stored.head.cycle_above));
+    let begun = sys::clock::thread_cpu();
+    let events = stored.events().map_err(said)?;
+    let (explainer, _) = stored.explain(&events, args.worst);
+    let head = &stored.head;
+    let names: BTreeSet<&str> = head.threads.iter().map(|thread| thread.name.as_str()).collect();
+    let ends = [events.first(), events.last()].map(|item| item.map_or(head.at, |(at, ..)| *at));
+    shown(
+        args,
+        &Found {
+            who: format!("{}\n{}", head.reason, names.into_iter().collect::<Vec<_>>().join(", ")),
+            span: ends[1] - ends[0],
+            events: events.len() as u64,
+            lost: head.lost,
+            lacks: without(stored.missing()),
+            burnt: DurNs(sys::clock::thread_cpu().0 - begun.0),
+            ..Found::new(explainer, head.cpus)
+        },
+    )
+}
+
+/// What cannot be told without these tracepoints.
+fn without(missing: impl Iterator<Item = &'static Row>) -> BTreeSet<&'static str> {
+    missing.map(|row| row.without).filter(|without| !without.is_empty()).collect()
 }
 
 /// Starts the program, on the CPUs that it would have had without us.
@@ -156,12 +212,13 @@ fn start(args: &Args, home: &CpuSet) -> Result<Option<Child>, String> {
 fn watch(
     args: &Args,
     mut found: Found,
+    mut recorder: Recorder,
     target: &mut Target,
     signals: &SignalFd,
     child: &mut Option<Child>,
 ) -> Result<Found, String> {
     let (begin, burnt) = (sys::clock::mono_now(), sys::clock::thread_cpu());
-    let steal = machine::steal(&found.cpus);
+    let steal = recorder::steal(&found.cpus);
     let mut merge = Merge::default();
     let mut searched = MonoNs(0);
     // Threads that the recorder has been told of; stacks it was not asked for yet.
@@ -179,12 +236,12 @@ fn watch(
             searched = now;
             target.search().iter().for_each(|(tid, name)| found.explainer.watch(*tid, name));
             let tids: Vec<i32> = found.explainer.watched().collect();
-            if tids.len() > named && found.recorder.may_watch() {
-                found.recorder.watch(&tids, args.stacks)?;
+            if tids.len() > named && recorder.may_watch() {
+                recorder.watch(&tids, args.stacks)?;
                 named = tids.len();
             }
         }
-        let until = found.recorder.poll(|lane, item| merge.push(lane, item))?;
+        let until = recorder.poll(|lane, item| merge.push(lane, item))?;
         merge.drain(until, |item| found.explainer.take(&item, |_| {}));
         if over || interrupted {
             break;
@@ -192,10 +249,13 @@ fn watch(
         sys::poll::is_readable(std::os::fd::AsFd::as_fd(signals), LOOK);
     }
     found.burnt = DurNs(sys::clock::thread_cpu().0 - burnt.0);
-    found.steal = machine::steal(&found.cpus).zip(steal).map(|(after, before)| DurNs(after.0 - before.0));
+    found.steal = recorder::steal(&found.cpus).zip(steal).map(|(after, before)| DurNs(after.0 - before.0));
     if found.explainer.watched().next().is_none() {
         return Err(format!("no thread was found to watch: {}", target.wanted()));
     }
+    found.who = target.shown();
+    (found.events, found.lost) = (recorder.events(), recorder.lost());
+    found.lacks = without(recorder.missing().iter().copied());
     Ok(found)
 }
 
@@ -212,9 +272,4 @@ fn end(child: Option<Child>) {
         }
         sys::clock::sleep_until(sys::clock::mono_now() + DurNs::from_ms(10));
     }
-}
-
-/// A file of this machine.
-fn read(path: &str) -> Option<String> {
-    RootDir::machine().read(path).ok()
 }

@@ -1,11 +1,9 @@
 //! What was found, as text and as JSON.
 
-use super::target::Target;
 use super::{Args, Found};
 use crate::out::{Colour, Painted};
 use base::{DurNs, Quantile};
 use serde_json::{Value, json};
-use std::collections::BTreeSet;
 use trace::{Culprit, Late, Occasion};
 
 /// Culprits that are shown in the table.
@@ -14,7 +12,7 @@ const ROWS_MAX: usize = 20;
 const PARTS_MAX: usize = 8;
 
 /// A span with three digits.
-fn span(ns: u64) -> String {
+pub(crate) fn span(ns: u64) -> String {
     let (scale, unit) = match ns {
         0..1_000_000 => (1e3, "us"),
         1_000_000..1_000_000_000 => (1e6, "ms"),
@@ -40,9 +38,9 @@ fn quantiles(count: u64) -> Vec<(&'static str, u64, u64)> {
     all.into_iter().filter(|(_, num, den)| count * (den - num) >= *den || *num == 50).collect()
 }
 
-pub(super) fn text(args: &Args, found: &Found, target: &Target) -> Result<(), String> {
+pub(super) fn text(args: &Args, found: &Found) -> Result<(), String> {
     let summary = found.summary();
-    println!("{}: CPU {}, {}", target.shown(), found.cpus, span(found.span.0 as u64));
+    println!("{}: CPU {}, {}", found.who, found.cpus, span(found.span.0 as u64));
     let count = summary.delays.count();
     if count == 0 {
         println!("no wake-up was seen: the threads slept, or ran on other CPUs (--cpus)");
@@ -136,7 +134,7 @@ fn headline(late: &Late) -> String {
 
 /// What cannot be told, and what telling cost.
 fn notes(found: &Found) {
-    let lost = found.recorder.lost();
+    let lost = found.lost;
     if lost.times > 0 {
         println!(
             "lost: {} events in {} places: what fell into them is unexplained (--buffer-kb for more room)",
@@ -146,7 +144,7 @@ fn notes(found: &Found) {
     if lost.broken > 0 {
         println!("not understood: {} pages or records", lost.broken);
     }
-    for without in lacks(found) {
+    for without in &found.lacks {
         println!("this kernel does not record {without}");
     }
     match found.steal {
@@ -159,15 +157,10 @@ fn notes(found: &Found) {
     let seconds = found.span.0.max(1) as f64 / 1e9;
     println!(
         "recorded {} events ({:.0} a second); reading and explaining them took {:.2} % of one CPU",
-        found.recorder.events(),
-        found.recorder.events() as f64 / seconds,
+        found.events,
+        found.events as f64 / seconds,
         100.0 * found.burnt.0 as f64 / 1e9 / seconds,
     );
-}
-
-/// What this kernel's missing tracepoints leave untold.
-fn lacks(found: &Found) -> BTreeSet<&'static str> {
-    found.recorder.missing().iter().map(|row| row.without).filter(|without| !without.is_empty()).collect()
 }
 
 pub(super) fn json(args: &Args, found: &Found) -> Result<(), String> {
@@ -196,10 +189,10 @@ pub(super) fn json(args: &Args, found: &Found) -> Result<(), String> {
         "late_ns": summary.late_ns,
         "culprits": culprits,
         "worst": summary.worst,
-        "lost": found.recorder.lost(),
-        "not_recorded": lacks(found),
+        "lost": found.lost,
+        "not_recorded": found.lacks,
         "steal_ns": found.steal.map(|steal| steal.0),
-        "events": found.recorder.events(),
+        "events": found.events,
         "reader_burnt_ns": found.burnt.0,
     });
     let text = serde_json::to_string_pretty(&whole).map_err(|error| error.to_string())?;

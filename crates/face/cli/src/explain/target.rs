@@ -1,12 +1,42 @@
 //! Which threads are to be watched.
 
-use super::{Args, read};
 use base::CpuSet;
 use std::collections::BTreeMap;
 use sys::root::RootDir;
+use trace::stored::Thread;
+
+/// How a command line names threads.
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct Threads {
+    /// Threads to watch
+    #[arg(long, value_name = "TIDS", value_delimiter = ',')]
+    pub(crate) tid: Vec<i32>,
+    /// Watch all threads of these processes
+    #[arg(long, value_name = "PIDS", value_delimiter = ',')]
+    pub(crate) pid: Vec<i32>,
+    /// Watch threads with such a name (`*` and `?` stand for others); where processes are named, too, of those alone
+    #[arg(long, value_name = "PATTERN")]
+    pub(crate) name: Option<String>,
+}
+
+impl Threads {
+    /// Whether any are named.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.tid.is_empty() && self.pid.is_empty() && self.name.is_none()
+    }
+
+    /// As words of a command line.
+    pub(crate) fn words(&self) -> Vec<String> {
+        let list = |ids: &[i32]| ids.iter().map(ToString::to_string).collect::<Vec<_>>().join(",");
+        let ids = [("--tid", &self.tid), ("--pid", &self.pid)];
+        let ids =
+            ids.into_iter().filter(|(_, ids)| !ids.is_empty()).flat_map(|(name, ids)| [name.to_owned(), list(ids)]);
+        ids.chain(self.name.iter().flat_map(|name| ["--name".to_owned(), name.clone()])).collect()
+    }
+}
 
 /// What is to be watched, and what was found of it.
-pub(super) struct Target {
+pub(crate) struct Target {
     tids: Vec<i32>,
     pids: Vec<i32>,
     name: Option<String>,
@@ -16,67 +46,75 @@ pub(super) struct Target {
 }
 
 impl Target {
-    /// What the command line asks for.
-    pub(super) fn of(args: &Args) -> Result<Self, String> {
-        if args.tid.is_empty() && args.pid.is_empty() && args.name.is_none() && args.command.is_empty() {
-            return Err(
-                "nothing to watch: name threads (--tid, --name PATTERN), processes (--pid) or a program (-- CMD)"
-                    .into(),
-            );
-        }
-        for (option, id) in args.tid.iter().map(|id| ("--tid", id)).chain(args.pid.iter().map(|id| ("--pid", id))) {
-            if comm(*id).is_none() {
-                return Err(format!("{option} {id}: there is no such thread"));
-            }
-        }
+    /// What the command line asks for; `processes`: whether processes are named otherwise, too.
+    pub(crate) fn of(threads: &Threads, processes: bool) -> Result<Self, String> {
+        let named = |option, ids: &[i32]| {
+            let missing = ids.iter().find(|id| comm(**id).is_none());
+            missing.map_or(Ok(()), |id| Err(format!("{option} {id}: there is no such thread")))
+        };
+        named("--tid", &threads.tid)?;
+        named("--pid", &threads.pid)?;
         Ok(Self {
-            tids: args.tid.clone(),
-            pids: args.pid.clone(),
-            name: args.name.clone(),
-            everybody: args.tid.is_empty() && args.pid.is_empty() && args.command.is_empty(),
+            tids: threads.tid.clone(),
+            pids: threads.pid.clone(),
+            name: threads.name.clone(),
+            everybody: threads.tid.is_empty() && threads.pid.is_empty() && !processes,
             found: BTreeMap::new(),
         })
     }
 
+    /// Watches the threads of these processes from now on.
+    pub(crate) fn set_processes(&mut self, pids: Vec<i32>) {
+        self.pids = pids;
+    }
+
     /// Watches the threads of one more process.
-    pub(super) fn add_process(&mut self, pid: i32) {
+    pub(crate) fn add_process(&mut self, pid: i32) {
         self.pids.push(pid);
     }
 
     /// Where they may run, as far as they exist; `None` where that is to be seen.
-    pub(super) fn cpus(&mut self) -> Result<Option<CpuSet>, String> {
+    pub(crate) fn cpus(&mut self) -> Result<Option<CpuSet>, String> {
         let mut all = None;
-        for (tid, _) in self.candidates() {
-            let cpus = sys::sched::affinity(tid).ok();
+        for thread in self.all() {
+            let cpus = sys::sched::affinity(thread.tid).ok();
             all = Some(all.unwrap_or(CpuSet::EMPTY).or(&cpus.unwrap_or(CpuSet::EMPTY)));
         }
         Ok(all.filter(|cpus: &CpuSet| !cpus.is_empty()))
     }
 
     /// Threads that were not known before, with their names.
-    pub(super) fn search(&mut self) -> Vec<(i32, String)> {
-        let all = self.candidates();
-        let fresh = all.iter().filter(|(tid, _)| !self.found.contains_key(tid)).cloned().collect();
+    pub(crate) fn search(&mut self) -> Vec<(i32, String)> {
+        let all = self.all();
+        let fresh = all.iter().filter(|thread| !self.found.contains_key(&thread.tid));
+        let fresh = fresh.map(|thread| (thread.tid, thread.name.clone())).collect();
         // Names change: a program has its own only once it runs.
-        self.found.extend(all);
+        self.found.extend(all.into_iter().map(|thread| (thread.tid, thread.name)));
         fresh
     }
 
-    fn candidates(&self) -> Vec<(i32, String)> {
-        let mut threads: Vec<i32> = self.tids.clone();
+    /// All threads that are meant and live.
+    pub(crate) fn all(&self) -> Vec<Thread> {
         let files = RootDir::machine();
+        let process = |tid: &i32| {
+            let status = files.read(&format!("/proc/{tid}/status")).ok()?;
+            Some((*tid, proc::status::field(&status, "Tgid")?.parse().ok()?))
+        };
+        let mut threads: Vec<(i32, i32)> = self.tids.iter().filter_map(process).collect();
         let numbers = |path: &str| -> Vec<i32> {
             files.list(path).unwrap_or_default().iter().filter_map(|name| name.parse().ok()).collect()
         };
         let processes = if self.everybody { numbers("/proc") } else { self.pids.clone() };
-        processes.iter().for_each(|pid| threads.extend(numbers(&format!("/proc/{pid}/task"))));
-        let named = threads.into_iter().filter_map(|tid| Some((tid, comm(tid)?)));
+        for pid in processes {
+            threads.extend(numbers(&format!("/proc/{pid}/task")).into_iter().map(|tid| (tid, pid)));
+        }
+        let named = threads.into_iter().filter_map(|(tid, pid)| Some(Thread { tid, pid, name: comm(tid)? }));
         let fits = |name: &str| self.name.as_deref().is_none_or(|pattern| base::glob(pattern, name));
-        named.filter(|(tid, name)| self.tids.contains(tid) || fits(name)).collect()
+        named.filter(|thread| self.tids.contains(&thread.tid) || fits(&thread.name)).collect()
     }
 
     /// The threads that were found, in words: each name once, with its ids.
-    pub(super) fn shown(&self) -> String {
+    pub(crate) fn shown(&self) -> String {
         let mut names: BTreeMap<&str, Vec<String>> = BTreeMap::new();
         self.found.iter().for_each(|(tid, name)| names.entry(name).or_default().push(tid.to_string()));
         let shown = names.iter().map(|(name, tids)| match tids.len() {
@@ -87,7 +125,7 @@ impl Target {
     }
 
     /// What was asked for.
-    pub(super) fn wanted(&self) -> String {
+    pub(crate) fn wanted(&self) -> String {
         match (&self.name, self.pids.is_empty()) {
             (Some(name), true) => format!("nobody is called {name:?}"),
             (Some(name), false) => format!("no thread of process {:?} is called {name:?}", self.pids),
@@ -97,5 +135,5 @@ impl Target {
 }
 
 fn comm(tid: i32) -> Option<String> {
-    read(&format!("/proc/{tid}/comm")).map(|text| text.trim_end().to_owned())
+    RootDir::machine().read(&format!("/proc/{tid}/comm")).ok().map(|text| text.trim_end().to_owned())
 }

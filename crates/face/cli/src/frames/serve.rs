@@ -3,14 +3,18 @@
 use super::show;
 use base::{DurNs, MonoNs};
 use host::plant::FRAME;
+use recorder::request::Request;
 use ring::{Cursor, FramePage};
-use rt::frames::{Report, Runner};
+use rt::frames::{Report, Runner, what_word};
+use std::path::PathBuf;
 use sys::clock::mono_now;
 use sys::signal::SignalFd;
 
 /// Who ends activities and their frame at the same moment, as a machine that shuts down does, tells them in any order. Who is
 /// gone is told after this, so that an end which belongs to the frame's is not told as a fault.
 const SAME_MOMENT: DurNs = DurNs::from_ms(200);
+/// One window of the recorder in so much time.
+const ASK_AGAIN: DurNs = DurNs::from_secs(10);
 /// How long those activities are waited for that end with their frame: the plant sends signals to their processes after it.
 const FAREWELL: DurNs = DurNs::from_secs(2);
 
@@ -23,6 +27,7 @@ pub(super) fn run() -> Result<(), String> {
     let mut runner = Runner::new(config).map_err(|error| error.to_string())?;
     println!("frame {name} waits for its activities");
     let mut cursor = runner.page().events();
+    let mut flight = Flight::of_plant();
     let mut over = None;
     let mut gone: Vec<(MonoNs, String)> = Vec::new();
     while !runner.is_over() {
@@ -40,7 +45,7 @@ pub(super) fn run() -> Result<(), String> {
         for (_, activity) in gone.extract_if(.., |(at, _)| now - *at >= SAME_MOMENT) {
             println!("{activity} is gone: its thread ended without leaving, or its process was killed");
         }
-        write_events(&runner.page(), &mut cursor);
+        flight.faulted(write_events(&runner.page(), &mut cursor), &name);
         if signals.read().map_err(|error| error.to_string())?.is_some() {
             break;
         }
@@ -55,15 +60,49 @@ pub(super) fn run() -> Result<(), String> {
     }
 }
 
-/// Writes down what has happened since the last time.
-fn write_events(page: &FramePage<'_>, cursor: &mut Cursor) {
-    let lost = cursor.lost();
+/// The plant's flight recorder, if it has one.
+struct Flight {
+    folder: Option<PathBuf>,
+    asked: Option<MonoNs>,
+}
+
+impl Flight {
+    fn of_plant() -> Self {
+        Self {
+            folder: std::env::var(rt::frames::PLANT).ok().map(|plant| crate::trace::folder(Some(&plant))),
+            asked: None,
+        }
+    }
+
+    /// Has the window kept round the first of some faults that come one after the other.
+    fn faulted(&mut self, fault: Option<String>, frame: &str) {
+        let (Some(fault), Some(folder), now) = (fault, &self.folder, mono_now()) else { return };
+        let label = format!("frame-{frame}-{}", sys::clock::wall_ns() / 1_000_000);
+        if self.asked.is_none_or(|asked| now - asked >= ASK_AGAIN) {
+            let request = Request::Freeze { label: label.clone(), reason: format!("frame {frame}: {fault}") };
+            // Most plants have none.
+            if request.send(folder).is_ok() {
+                println!("who took the time: tahti explain --file {}", folder.join(label + ".trace").display());
+            }
+            self.asked = Some(now);
+        }
+    }
+}
+
+/// Writes down what has happened since the last time; the first fault among it.
+fn write_events(page: &FramePage<'_>, cursor: &mut Cursor) -> Option<String> {
+    let (lost, mut fault) = (cursor.lost(), None);
     let mut room = ring::FRAME_EVENTS;
     while let Some(event) = page.next_event(cursor).filter(|_| room > 0) {
         room -= 1;
-        println!("{}", show::event_line(page, &event));
+        let line = show::event_line(page, &event);
+        println!("{line}");
+        if fault.is_none() && matches!(what_word(event.what), "overrun" | "underrun" | "minors lost") {
+            fault = Some(line);
+        }
     }
     if cursor.lost() > lost {
         println!("… {} events more than could be written", cursor.lost() - lost);
     }
+    fault
 }

@@ -619,6 +619,7 @@ pub const TABLES: &[Table] = &[
     super::messages::MESSAGES,
     super::messages::BANDS,
     super::messages::RULES,
+    super::recorder::RECORDER,
     FRAME,
     ACTIVITY,
     MODE,

@@ -13,6 +13,7 @@ pub mod keys;
 pub mod messages;
 mod model;
 mod process;
+mod recorder;
 
 pub use doc::document;
 pub use frames::FRAME;
@@ -109,10 +110,9 @@ pub fn check(text: &str, around: &dyn Surroundings) -> Checked {
 }
 
 fn read_plant(root: &DeTable<'_>, around: &dyn Surroundings, found: &mut Diagnostics<'_>) -> Option<Plant> {
-    const KNOWN: [&str; 9] =
-        ["plant", "shield", "process", "ioc", "equipment", "frame", "messages", "watchdog", "records"];
-    const TABLES: &str =
-        "[plant], [shield], [[process]], [[ioc]], [[equipment]], [[frame]], [messages], [watchdog], [records]";
+    const KNOWN: [&str; 10] =
+        ["plant", "shield", "process", "ioc", "equipment", "frame", "messages", "recorder", "watchdog", "records"];
+    const TABLES: &str = "[plant], [shield], [[process]], [[ioc]], [[equipment]], [[frame]], [messages], [recorder], [watchdog], [records]";
     for (key, _) in root {
         let word: &str = key.get_ref();
         if KNOWN.contains(&word) {
@@ -186,6 +186,10 @@ fn read_plant(root: &DeTable<'_>, around: &dyn Surroundings, found: &mut Diagnos
     }
     if let Some((table, span)) = tables(root, "messages", false, found).into_iter().next() {
         reads.push(messages::read(table, span, shield.is_some(), found));
+    }
+    if let Some((table, span)) = tables(root, "recorder", false, found).into_iter().next() {
+        let cpus = shield.as_ref().and_then(|(shield, _)| Some(shield.as_ref()?.cpus));
+        reads.push(recorder::read(table, span, (name.as_deref().unwrap_or_default(), cpus), found));
     }
     for (table, span) in managers.into_iter().take(PROCESSES_MAX.saturating_sub(reads.len())) {
         reads.push(equipment::read(table, span, &called(table, "manager"), shield.is_some(), found));

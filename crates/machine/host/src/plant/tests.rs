@@ -307,6 +307,7 @@ fn every_example_of_the_table_of_keys_is_accepted() {
                     with(&format!("[[ioc]]\nname = \"i\"\nscript = \"x\"\nport = [{{ {line}, {} }}]", rest.join(", ")))
                 }
                 "[messages]" => format!("[plant]\nname = \"p\"\n[messages]\nname = \"main\"\n{line}"),
+                "[recorder]" => with(&format!("[recorder]\nname = \"r\"\n{line}")),
                 "bands" | "rules" => {
                     let rest = match table.header {
                         "bands" => &["number = \"1\"", "class = \"other\""],
@@ -405,6 +406,22 @@ fn an_ioc_is_a_process_whose_command_line_is_made() {
     assert_eq!(ioc.command.join("|"), expected);
     assert_eq!((ioc.cpus, ioc.class), (Cpus::Shield, Policy::OTHER));
     assert_eq!(ioc.ready.when, ReadyWhen::Line("iocRun: All initialization complete".into()));
+}
+
+#[test]
+fn a_recorder_is_a_process_that_looks_after_the_shields_cpus() {
+    let text = "[plant]\nname = \"rf\"\n[shield]\ncpus = \"2-3\"\n[[process]]\nname = \"loop\"\ncommand = \"/bin/good\"\n\
+                class = \"fifo:80\"\n[recorder]\nname = \"recorder\"\nabove = \"100us\"\nwindow_size = \"1MiB\"\nkeep = 5\n";
+    let checked = check(text, &Bench);
+    assert_eq!(checked.found, [], "{}", render_all(&checked.found, "plant.toml", text));
+    let plant = checked.plant.unwrap();
+    let recorder = plant.process("recorder").unwrap();
+    let expected = "tahti|trace|serve|--plant|rf|--cpus=2-3|--above=100us|--keep=5|--window-kb=1024";
+    assert_eq!(recorder.command.join("|"), expected);
+    assert_eq!((recorder.cpus, recorder.class), (Cpus::Housekeeping, Policy::OTHER));
+    assert_eq!(recorder.ready.when, ReadyWhen::Line("tahti trace: records".into()));
+    let bad = errors(&text.replace("100us", "2s").replace("1MiB", "1KiB"));
+    assert_eq!(bad.len(), 2, "{bad:?}");
 }
 
 #[test]

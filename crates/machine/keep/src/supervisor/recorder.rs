@@ -18,6 +18,9 @@ const JOBS_MAX: usize = 256;
 /// A recorder that makes no progress for so long is not waited for at the end.
 const PATIENCE: DurNs = DurNs::from_secs(10);
 
+/// The folder of the plant's flight recorder, if it has one.
+const FLIGHT: &str = "recorder";
+
 /// What is to be kept.
 #[derive(Debug)]
 pub(crate) enum Job {
@@ -124,7 +127,10 @@ fn perform(job: Job, open: &mut BTreeMap<Id, Incident>, base: &Path) -> Done {
     let (id, began) = match job {
         Job::Begin(id, begin) => {
             let Begin { kind, name, child, at, summary, cycles } = *begin;
-            open.insert(id, Incident::new(kind, &name, child, at, summary, cycles));
+            let mut incident = Incident::new(kind, &name, child, at, summary, cycles);
+            // Beside the evidence, in the plant's folder.
+            incident.ask_recorder(&base.with_file_name(FLIGHT));
+            open.insert(id, incident);
             (id, true)
         }
         Job::Guard(id, event) => {

@@ -205,7 +205,7 @@ fn unmasks(function: &str) -> bool {
 }
 
 /// A kernel priority in the words of users.
-fn class(prio: i32) -> String {
+pub(crate) fn class(prio: i32) -> String {
     match prio {
         ..0 => "deadline".into(),
         0..TIME_SHARING => format!("real-time {}", TIME_SHARING - 1 - prio),

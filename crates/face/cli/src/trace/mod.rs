@@ -1,0 +1,309 @@
+//! `tahti trace`: a flight recorder that records all the time, and what it kept.
+
+mod serve;
+mod show;
+
+pub(crate) use show::late;
+
+use crate::control::plant_name;
+use crate::explain::target::Threads;
+use base::{CpuSet, DurNs};
+use keep::supervisor::rundir::{RunDir, base};
+use recorder::request::Request;
+use recorder::status::Status;
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode, Stdio};
+use std::time::{Duration, Instant};
+
+/// The recorder that belongs to no plant: names of plants begin with a letter or digit.
+const ALONE: &str = "_recorder";
+/// Held by a recorder as long as it lives.
+const LOCK: &str = "lock";
+/// What it says as it begins.
+const LOG: &str = "log";
+/// How long it may take to begin or end: switching tracepoints waits for every CPU.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Record what the kernel does all the time, and keep the window round what went wrong
+#[derive(clap::Args)]
+#[command(after_help = "\
+Examples:
+  tahti trace start --name 'scan-*' --above 200us
+  tahti trace status
+  tahti trace dump --reason 'beam lost'
+  tahti explain --file /run/tahti/_recorder/dump-1795436821000.trace
+  tahti trace export dump-1795436821000.trace -o beam.perfetto-trace
+  tahti trace stop")]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(clap::Subcommand)]
+enum What {
+    /// Begin to record, in the background
+    Start(Start),
+    #[command(hide = true)]
+    Serve(Serve),
+    /// End the recorder; what it kept stays
+    Stop(Which),
+    /// How the recorder stands: the last late wake-ups, who made them late, what was kept
+    Status(Shown),
+    /// Keep the window round this moment
+    Dump(Dump),
+    /// Write a kept window in a form that others draw
+    Export(Export),
+}
+
+/// What is recorded.
+#[derive(clap::Args)]
+pub(crate) struct Start {
+    #[command(flatten)]
+    threads: Threads,
+    #[command(flatten)]
+    how: How,
+}
+
+/// How it is recorded.
+#[derive(Clone, Debug, clap::Args)]
+struct How {
+    /// Explain, and keep the window round, what was later than this
+    #[arg(long, value_name = "TIME", default_value = "200us")]
+    above: DurNs,
+    /// And cycles that take longer than this from a timer's waking to the next sleep on a timer
+    #[arg(long, value_name = "TIME")]
+    cycle_above: Option<DurNs>,
+    /// CPUs to record; those on which the threads may run if not given
+    #[arg(long, value_name = "LIST")]
+    cpus: Option<CpuSet>,
+    /// Threads in time sharing, too, which nobody promises anything
+    #[arg(long)]
+    ordinary: bool,
+    /// How much of a window lies before its moment
+    #[arg(long, value_name = "TIME", default_value = "2s")]
+    before: DurNs,
+    /// How much lies behind it
+    #[arg(long, value_name = "TIME", default_value = "100ms")]
+    after: DurNs,
+    /// One window in so much time, of what the recorder itself finds late
+    #[arg(long, value_name = "TIME", default_value = "10s")]
+    every: DurNs,
+    /// Windows to keep; the oldest goes for the next
+    #[arg(long, value_name = "COUNT", default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    keep: u32,
+    /// The kernel's buffer for each CPU, in KiB
+    #[arg(long, value_name = "KIB", default_value_t = 2048, value_parser = clap::value_parser!(u32).range(64..=65536))]
+    buffer_kb: u32,
+    /// The window's room for each CPU, in KiB
+    #[arg(long, value_name = "KIB", default_value_t = 4096, value_parser = clap::value_parser!(u32).range(64..=1_048_576))]
+    window_kb: u32,
+}
+
+/// The recorder itself.
+#[derive(clap::Args)]
+struct Serve {
+    #[command(flatten)]
+    threads: Threads,
+    #[command(flatten)]
+    how: How,
+    /// All real-time threads of this plant
+    #[arg(long)]
+    plant: Option<String>,
+}
+
+/// Which recorder is meant.
+#[derive(Clone, Debug, clap::Args)]
+struct Which {
+    /// That of this plant: its name, file or folder
+    #[arg(long, short = 'P', value_name = "PLANT")]
+    plant: Option<String>,
+}
+
+/// What is shown of it.
+#[derive(clap::Args)]
+struct Shown {
+    #[command(flatten)]
+    which: Which,
+    /// One JSON object instead of text
+    #[arg(long)]
+    json: bool,
+}
+
+/// Keeping by hand.
+#[derive(clap::Args)]
+struct Dump {
+    #[command(flatten)]
+    which: Which,
+    /// Why
+    #[arg(long, value_name = "TEXT", default_value = "asked for")]
+    reason: String,
+}
+
+/// Writing for others.
+#[derive(clap::Args)]
+struct Export {
+    /// The window, as `tahti trace status` names it
+    file: PathBuf,
+    /// Where to; standard output if not given
+    #[arg(long, short, value_name = "FILE")]
+    output: Option<PathBuf>,
+    /// Which form
+    #[arg(long, value_enum, default_value = "perfetto")]
+    form: Form,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum Form {
+    /// Perfetto's own: for ui.perfetto.dev and trace_processor
+    Perfetto,
+    /// The JSON of Chrome's tracing, which many tools read
+    Chrome,
+}
+
+pub(crate) fn run(args: Args) -> ExitCode {
+    let done = match args.what {
+        What::Start(args) => start(&args),
+        What::Serve(args) => serve::run(&args),
+        What::Stop(which) => stop(&which),
+        What::Status(args) => show::status(&args),
+        What::Dump(args) => dump(&args),
+        What::Export(args) => export(&args),
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(why) => crate::fail(&why),
+    }
+}
+
+/// The folder of the recorder of plant `plant`; without one, of that which belongs to none.
+pub(crate) fn folder(plant: Option<&str>) -> PathBuf {
+    plant.map_or_else(|| base().join(ALONE), |plant| RunDir::find(plant).path().join("recorder"))
+}
+
+impl Which {
+    fn folder(&self) -> Result<PathBuf, String> {
+        let plant = self.plant.as_deref().map(|plant| plant_name(Some(plant))).transpose()?;
+        Ok(folder(plant.as_deref()))
+    }
+
+    /// The folder of one that records.
+    fn living(&self) -> Result<PathBuf, String> {
+        let folder = self.folder()?;
+        match lives(&folder) {
+            true => Ok(folder),
+            false if self.plant.is_some() => {
+                Err("this plant has no recorder that runs: see [recorder] of its plant file".into())
+            }
+            false => Err("no recorder runs: `tahti trace start`, or name the plant whose it is (--plant)".into()),
+        }
+    }
+}
+
+/// Whether a recorder holds the folder.
+pub(crate) fn lives(folder: &Path) -> bool {
+    File::open(folder.join(LOCK))
+        .is_ok_and(|lock| matches!(lock.try_lock_shared(), Err(std::fs::TryLockError::WouldBlock)))
+}
+
+/// Waits until `done` says something, or nothing comes of it.
+fn wait<T>(mut done: impl FnMut() -> Option<T>) -> Option<T> {
+    let begun = Instant::now();
+    loop {
+        match done() {
+            Some(found) => return Some(found),
+            None if begun.elapsed() > PATIENCE => return None,
+            None => std::thread::sleep(Duration::from_millis(20)),
+        }
+    }
+}
+
+fn start(args: &Start) -> Result<(), String> {
+    if args.threads.is_empty() {
+        return Err("nothing to watch: name threads (--tid, --name PATTERN) or processes (--pid)".into());
+    }
+    let folder = folder(None);
+    if lives(&folder) {
+        return Err(format!("a recorder runs already, in {}: `tahti trace stop` ends it", folder.display()));
+    }
+    let said = |error: std::io::Error| format!("{}: {error}", folder.display());
+    serve::make(&folder)?;
+    let log = File::create(folder.join(LOG)).map_err(said)?;
+    let program = std::env::current_exe().map_err(|error| format!("own program: {error}"))?;
+    let mut command = Command::new(program);
+    command.args(["trace", "serve"]).args(args.threads.words()).args(args.how.words());
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
+    // Not of this terminal's: it goes on when that is closed.
+    std::os::unix::process::CommandExt::process_group(&mut command, 0);
+    let mut child = command.spawn().map_err(|error| format!("the recorder could not be started: {error}"))?;
+    let pid = child.id();
+    let up = wait(|| match child.try_wait() {
+        Ok(Some(_)) | Err(_) => Some(false),
+        Ok(None) => Status::read(&folder).is_some_and(|status| status.pid == pid).then_some(true),
+    });
+    if up == Some(true) {
+        println!("records; `tahti trace status` says how it stands ({})", folder.display());
+        return Ok(());
+    }
+    let _ = child.kill();
+    let _ = child.wait();
+    let why = std::fs::read_to_string(folder.join(LOG)).map_err(said)?;
+    Err(format!("the recorder did not begin: {}", why.trim().trim_start_matches("tahti: ")))
+}
+
+impl How {
+    /// As words of a command line.
+    fn words(&self) -> Vec<String> {
+        let mut words = vec![
+            format!("--above={}", self.above),
+            format!("--before={}", self.before),
+            format!("--after={}", self.after),
+            format!("--every={}", self.every),
+            format!("--keep={}", self.keep),
+            format!("--buffer-kb={}", self.buffer_kb),
+            format!("--window-kb={}", self.window_kb),
+        ];
+        words.extend(self.cycle_above.map(|above| format!("--cycle-above={above}")));
+        words.extend(self.cpus.map(|cpus| format!("--cpus={cpus}")));
+        words.extend(self.ordinary.then(|| "--ordinary".to_owned()));
+        words
+    }
+}
+
+fn stop(which: &Which) -> Result<(), String> {
+    let folder = which.living()?;
+    Request::Stop.send(&folder).map_err(|error| format!("{}: {error}", folder.display()))?;
+    wait(|| (!lives(&folder)).then_some(()))
+        .ok_or("the recorder does not end; its process is named by `tahti trace status`")?;
+    println!("ended; what it kept is in {}", folder.display());
+    Ok(())
+}
+
+fn dump(args: &Dump) -> Result<(), String> {
+    let folder = args.which.living()?;
+    let label = format!("dump-{}", sys::clock::wall_ns() / 1_000_000);
+    let file = folder.join(format!("{label}.trace"));
+    let request = Request::Freeze { label, reason: args.reason.clone() };
+    request.send(&folder).map_err(|error| format!("{}: {error}", folder.display()))?;
+    wait(|| file.exists().then_some(())).ok_or_else(|| {
+        let trouble = Status::read(&folder).and_then(|status| status.trouble);
+        format!("{} was not written{}", file.display(), trouble.map_or(String::new(), |why| format!(": {why}")))
+    })?;
+    println!("{}", file.display());
+    Ok(())
+}
+
+fn export(args: &Export) -> Result<(), String> {
+    let shown = args.file.display();
+    let bytes = std::fs::read(&args.file).map_err(|error| format!("{shown}: {error}"))?;
+    let stored = trace::stored::Stored::read(&bytes).map_err(|error| format!("{shown}: {error}"))?;
+    let out = match args.form {
+        Form::Perfetto => trace::export::perfetto(&stored),
+        Form::Chrome => trace::export::chrome(&stored).map(String::into_bytes),
+    };
+    let out = out.map_err(|error| format!("{shown}: {error}"))?;
+    match &args.output {
+        Some(file) => std::fs::write(file, out).map_err(|error| format!("{}: {error}", file.display())),
+        None => std::io::Write::write_all(&mut std::io::stdout(), &out).map_err(|error| error.to_string()),
+    }
+}

@@ -1,0 +1,161 @@
+//! The recorder's own process.
+
+use super::{LOCK, Serve, folder};
+use crate::explain::target::Target;
+use base::{CpuSet, DurNs, Policy};
+use keep::supervisor::control::{Client, Reply, Request as Ask, Status as Plant};
+use keep::supervisor::rundir::RunDir;
+use recorder::request::{Request, Requests};
+use recorder::{Flight, Options};
+use std::collections::BTreeMap;
+use std::fs::{DirBuilder, File};
+use std::os::fd::AsFd as _;
+use std::os::unix::fs::DirBuilderExt as _;
+use std::path::Path;
+use sys::clock::mono_now;
+use sys::root::RootDir;
+use sys::sched::Scheduling;
+use sys::signal::SignalFd;
+use trace::stored::Thread;
+
+/// Time between two looks at what was recorded: a fraction of what the buffer holds.
+const LOOK: DurNs = DurNs::from_ms(20);
+/// Time between two looks for threads, and two words of how it stands.
+const SEARCH: DurNs = DurNs::from_secs(1);
+
+/// Makes a recorder's folder: what lies there names everybody's threads.
+pub(super) fn make(folder: &Path) -> Result<(), String> {
+    let made = DirBuilder::new().recursive(true).mode(0o700).create(folder);
+    made.map_err(|error| format!("{}: {error}", folder.display()))
+}
+
+pub(super) fn run(args: &Serve) -> Result<(), String> {
+    let folder = folder(args.plant.as_deref());
+    let said = |error: std::io::Error| format!("{}: {error}", folder.display());
+    make(&folder)?;
+    let lock = File::create(folder.join(LOCK)).map_err(said)?;
+    if lock.try_lock().is_err() {
+        return Err(format!("a recorder runs already, in {}", folder.display()));
+    }
+    let signals = SignalFd::new(&sys::signal::END_SIGNALS).map_err(|error| error.to_string())?;
+    let requests = Requests::listen(&folder).map_err(said)?;
+    let mut who = Who::of(args)?;
+    let threads = who.threads();
+    let options = options(args, &folder, &threads)?;
+    stand_aside(&options);
+    let mut flight = Flight::start(options)?;
+    flight.watch(threads)?;
+    flight.tell()?;
+    println!("tahti trace: records");
+    let mut searched = mono_now();
+    loop {
+        flight.look()?;
+        let ended = signals.read().map_err(|error| error.to_string())?.is_some();
+        let mut stop = false;
+        while let Some(request) = requests.next() {
+            match request {
+                Request::Stop => stop = true,
+                Request::Freeze { label, reason } => flight.freeze(&label, &reason, mono_now()),
+            }
+        }
+        let now = mono_now();
+        if now - searched >= SEARCH {
+            searched = now;
+            flight.watch(who.threads())?;
+            for (label, reason) in who.missed.drain(..) {
+                flight.freeze(&label, &reason, now);
+            }
+            flight.tell()?;
+        }
+        if ended || stop {
+            return flight.tell();
+        }
+        sys::poll::is_readable(signals.as_fd(), LOOK);
+    }
+}
+
+/// Whose threads are watched.
+struct Who {
+    target: Target,
+    plant: Option<String>,
+    /// Deadlines that each loop of the plant had missed at the last look.
+    misses: BTreeMap<String, u64>,
+    /// New ones: label and reason of a window.
+    missed: Vec<(String, String)>,
+}
+
+impl Who {
+    fn of(args: &Serve) -> Result<Self, String> {
+        if args.threads.is_empty() && args.plant.is_none() {
+            return Err("nothing to watch: name threads (--tid, --name PATTERN), processes (--pid) or a plant".into());
+        }
+        let target = Target::of(&args.threads, args.plant.is_some())?;
+        Ok(Self { target, plant: args.plant.clone(), misses: BTreeMap::new(), missed: Vec::new() })
+    }
+
+    /// The threads that live now; of a plant, those in real-time classes.
+    fn threads(&mut self) -> Vec<Thread> {
+        let Some(plant) = self.plant.clone() else { return self.target.all() };
+        // A supervisor that does not answer is asked again a second later; its processes go on.
+        if let Some(status) = ask(&plant) {
+            self.target.set_processes(status.processes.iter().filter_map(|process| process.pid).collect());
+            self.look(&status);
+        }
+        let real_time = |thread: &Thread| sys::sched::has_fixed_priority(thread.tid) == Some(true);
+        self.target.all().into_iter().filter(real_time).collect()
+    }
+
+    /// Which loops have missed deadlines since the last look.
+    fn look(&mut self, status: &Plant) {
+        for process in &status.processes {
+            let Some(misses) = process.loop_page.as_ref().map(|page| page.misses) else { continue };
+            let before = self.misses.insert(process.name.clone(), misses);
+            if let Some(more) = before.and_then(|before| misses.checked_sub(before)).filter(|more| *more > 0) {
+                let label = format!("miss-{}-{}", process.name, sys::clock::wall_ns() / 1_000_000);
+                self.missed.push((label, format!("{} missed {more} deadlines within the last second", process.name)));
+            }
+        }
+    }
+}
+
+fn ask(plant: &str) -> Option<Plant> {
+    match Client::connect(&RunDir::find(plant).socket()).ok()?.ask(&Ask::Status) {
+        Ok(Reply::Status(status)) => Some(*status),
+        _ => None,
+    }
+}
+
+fn options(args: &Serve, folder: &Path, threads: &[Thread]) -> Result<Options, String> {
+    let online = sys::kernel::online(&RootDir::machine()).ok_or("the CPUs that are online are not known")?;
+    let how = &args.how;
+    let theirs = threads.iter().filter_map(|thread| sys::sched::affinity(thread.tid).ok());
+    let theirs = theirs.fold(CpuSet::EMPTY, |all, cpus| all.or(&cpus)).and(&online);
+    let cpus = how.cpus.unwrap_or(if theirs.is_empty() || args.plant.is_some() { online } else { theirs });
+    if !cpus.is_subset(&online) || cpus.is_empty() {
+        return Err(format!("--cpus {cpus}: not all of them are online; those are {online}"));
+    }
+    Ok(Options {
+        folder: folder.to_owned(),
+        cpus,
+        online,
+        buffer_kb: how.buffer_kb,
+        window_bytes: how.window_kb as usize * 1024,
+        above: how.above,
+        cycle_above: how.cycle_above,
+        ordinary: how.ordinary,
+        before: how.before,
+        after: how.after,
+        every: how.every,
+        keep: how.keep as usize,
+    })
+}
+
+/// Whoever looks stands aside, where there is a CPU for it; what is not read in time is lost.
+fn stand_aside(options: &Options) {
+    let aside = sys::sched::affinity(0).unwrap_or(options.online).minus(&options.cpus);
+    if !aside.is_empty() {
+        let _ = sys::sched::set_affinity(0, &aside);
+    }
+    let policy = Policy::Other { nice: -20 };
+    let _ = sys::sched::set_scheduling(0, Scheduling { policy, reset_on_fork: true });
+}

@@ -1,0 +1,258 @@
+//! `tahti trace` on the real kernel: the flight recorder, from its beginning to its end.
+//!
+//! Each test has a folder of its own; what the machine keeps of a recorder is an instance of the tracing files.
+
+use serde_json::Value;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+/// More than anything here takes.
+const WATCHDOG: Duration = Duration::from_secs(60);
+
+/// One at a time: each looks at all instances.
+fn turn() -> MutexGuard<'static, ()> {
+    static TURN: Mutex<()> = Mutex::new(());
+    TURN.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A folder of recorders; whoever runs there ends with it.
+struct Place(PathBuf);
+
+impl Place {
+    fn new(name: &str) -> Self {
+        let place = Self(std::env::temp_dir().join(format!("tahti-trace-{name}-{}", std::process::id())));
+        std::fs::create_dir_all(&place.0).unwrap();
+        place
+    }
+
+    fn tahti(&self, words: &[&str]) -> Output {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_tahti"));
+        command.args(words).env("TAHTI_RUN", &self.0).stdin(Stdio::null()).output().unwrap()
+    }
+
+    /// What a command prints that succeeds.
+    fn says(&self, words: &[&str]) -> String {
+        let output = self.tahti(words);
+        assert!(output.status.success(), "{words:?}: {}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).unwrap()
+    }
+
+    /// What a command says that fails.
+    fn fails(&self, words: &[&str]) -> String {
+        let output = self.tahti(words);
+        assert_eq!(output.status.code(), Some(1), "{words:?}: {}", String::from_utf8_lossy(&output.stdout));
+        String::from_utf8(output.stderr).unwrap()
+    }
+
+    fn status(&self) -> Value {
+        serde_json::from_str(&self.says(&["trace", "status", "--json"])).unwrap()
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let _ = self.tahti(&["trace", "stop"]);
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// A thread in a real-time class that wakes every millisecond on CPU 1, and one more urgent that keeps it for 3 ms now and then.
+struct Load(Child);
+
+impl Load {
+    fn start() -> Self {
+        let script = "import os, threading, time\n\
+            os.sched_setaffinity(0, [1])\n\
+            def hog():\n    os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(60))\n    while True:\n        \
+            time.sleep(0.05)\n        end = time.monotonic() + 0.003\n        while time.monotonic() < end: pass\n\
+            def hold():\n    os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(50))\n    while True: time.sleep(0.001)\n\
+            child = os.fork()\n\
+            if child == 0:\n    import ctypes\n    ctypes.CDLL(None).prctl(15, b'hog')\n    ctypes.CDLL(None).prctl(1, 9)\n    hog()\n\
+            print('ready', flush=True)\nhold()";
+        let mut child =
+            Command::new("python3").args(["-c", script]).stdin(Stdio::null()).stdout(Stdio::piped()).spawn().unwrap();
+        let mut line = String::new();
+        std::io::BufRead::read_line(&mut std::io::BufReader::new(child.stdout.as_mut().unwrap()), &mut line).unwrap();
+        Self(child)
+    }
+
+    fn pid(&self) -> String {
+        self.0.id().to_string()
+    }
+}
+
+impl Drop for Load {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn wait<T>(what: &str, mut done: impl FnMut() -> Option<T>) -> T {
+    let begun = Instant::now();
+    loop {
+        if let Some(found) = done() {
+            return found;
+        }
+        assert!(begun.elapsed() < WATCHDOG, "{what}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// Instances of recorders.
+fn instances() -> Vec<String> {
+    let tracing = sys::tracing::Tracing::mount().unwrap();
+    let names = tracing.files().list("instances").unwrap();
+    names.into_iter().filter(|name| name.starts_with("tahti-recorder-")).collect()
+}
+
+#[test]
+fn what_is_late_is_named_and_its_window_kept_while_the_recording_goes_on() {
+    let (_turn, place, load) = (turn(), Place::new("late"), Load::start());
+    let before = instances();
+    place.says(&[
+        "trace",
+        "start",
+        "--pid",
+        &load.pid(),
+        "--cpus",
+        "1",
+        "--above",
+        "1ms",
+        "--after",
+        "50ms",
+        "--every",
+        "1s",
+    ]);
+    assert!(place.fails(&["trace", "start", "--pid", &load.pid()]).contains("a recorder runs already"));
+    let hog = "preempted by hog (real-time 60)";
+    let status = wait("the hog is named, and two windows kept", || {
+        let status = place.status();
+        let named = status["culprits"].as_array()?.iter().any(|culprit| culprit[0] == hog);
+        (named && status["kept"].as_array()?.len() >= 2).then_some(status)
+    });
+    assert_eq!(status["lost"]["times"], 0, "{status:#}");
+    assert!(status["held_bytes"].as_u64() <= status["held_bytes_max"].as_u64(), "{status:#}");
+    let file = place.says(&["trace", "dump", "--reason", "beam lost"]);
+    let file = file.trim();
+    let found: Value =
+        serde_json::from_str(&place.says(&["explain", "--file", file, "--above", "1ms", "--json"])).unwrap();
+    let culprits: Vec<&str> =
+        found["culprits"].as_array().unwrap().iter().map(|culprit| culprit["text"].as_str().unwrap()).collect();
+    assert!(culprits.contains(&hog), "{culprits:?}");
+    let chrome: Value = serde_json::from_str(&place.says(&["trace", "export", "--form", "chrome", file])).unwrap();
+    assert_eq!(chrome["otherData"]["reason"], "beam lost");
+    let events = place.status()["events"].as_u64().unwrap();
+    wait("it still records", || (place.status()["events"].as_u64() > Some(events)).then_some(()));
+    place.says(&["trace", "stop"]);
+    assert_eq!(instances(), before);
+    assert!(Path::new(file).exists());
+    assert!(place.says(&["trace", "status"]).contains("has ended"), "what it found stays to be read");
+}
+
+#[test]
+fn the_oldest_window_goes_for_the_next() {
+    let (_turn, place, load) = (turn(), Place::new("keep"), Load::start());
+    place.says(&[
+        "trace",
+        "start",
+        "--pid",
+        &load.pid(),
+        "--cpus",
+        "1",
+        "--above",
+        "1s",
+        "--after",
+        "1ms",
+        "--keep",
+        "2",
+    ]);
+    let files: Vec<String> = (0..4).map(|_| place.says(&["trace", "dump"]).trim().to_owned()).collect();
+    wait("two of four are left", || {
+        let there: Vec<bool> = files.iter().map(|file| Path::new(file).exists()).collect();
+        (there == [false, false, true, true]).then_some(())
+    });
+}
+
+#[test]
+fn a_killed_recorder_leaves_nothing_that_the_next_does_not_remove() {
+    let (_turn, place, load) = (turn(), Place::new("killed"), Load::start());
+    let before = instances();
+    place.says(&["trace", "start", "--pid", &load.pid(), "--cpus", "1"]);
+    let pid = place.status()["pid"].as_i64().unwrap() as i32;
+    let own: Vec<String> = instances().into_iter().filter(|name| !before.contains(name)).collect();
+    assert!(!own.is_empty() && own.iter().all(|name| name.starts_with(&format!("tahti-recorder-{pid}-"))), "{own:?}");
+    sys::child::kill(pid, 9).unwrap();
+    wait("it is gone", || place.fails(&["trace", "stop"]).contains("no recorder runs").then_some(()));
+    place.says(&["trace", "start", "--pid", &load.pid(), "--cpus", "1"]);
+    assert!(own.iter().all(|name| !instances().contains(name)), "the next one removes them");
+    place.says(&["trace", "stop"]);
+    assert_eq!(instances(), before);
+}
+
+#[test]
+fn what_cannot_be_done_is_said_with_the_way_out() {
+    let (_turn, place) = (turn(), Place::new("words"));
+    assert!(place.fails(&["trace", "status"]).contains("no recorder runs: `tahti trace start`"));
+    assert!(place.fails(&["trace", "start"]).contains("nothing to watch: name threads"));
+    assert!(place.fails(&["trace", "start", "--pid", "1", "--cpus", "1000"]).contains("not all of them are online"));
+    let file = place.0.join("odd.trace");
+    std::fs::write(&file, "odd").unwrap();
+    let said = place.fails(&["trace", "export", file.to_str().unwrap()]);
+    assert!(said.contains("no recording: expected a file of `tahti trace dump`"), "{said}");
+    assert!(place.fails(&["explain", "--file", "/no/such.trace"]).contains("/no/such.trace: "));
+}
+
+/// A plant that is up; goes down with this.
+struct Up<'a>(&'a Place, Child);
+
+impl Drop for Up<'_> {
+    fn drop(&mut self) {
+        let _ = self.0.tahti(&["down", "rf"]);
+        let _ = self.1.wait();
+    }
+}
+
+#[test]
+fn a_plants_recorder_names_who_made_its_threads_late_and_keeps_the_window_of_trouble_with_the_evidence() {
+    let (_turn, place, _load) = (turn(), Place::new("plant"), Load::start());
+    let before = instances();
+    // The load's hog is more urgent than the loop.
+    let script = "import time\nprint('armed', flush=True)\nwhile True: time.sleep(0.001)";
+    let plant = format!(
+        "[plant]\nname = \"rf\"\n[recorder]\nname = \"recorder\"\nabove = \"1ms\"\nwindow_after = \"10ms\"\nrecord = \"1\"\n[[process]]\nname = \"loop\"\n\
+         command = [\"python3\", \"-c\", {script:?}]\nclass = \"fifo:40\"\ncpus = \"1\"\nready = {{ line = \"armed\" }}\n\
+         restart = {{ policy = \"never\" }}\n"
+    );
+    let file = place.0.join("rf.toml");
+    std::fs::write(&file, plant).unwrap();
+    let mut up = Command::new(env!("CARGO_BIN_EXE_tahti"));
+    up.args(["up", file.to_str().unwrap()]).env("TAHTI_RUN", &place.0).stdin(Stdio::null()).stdout(Stdio::null());
+    let _up = Up(&place, up.spawn().unwrap());
+    let top = wait("the hog is named in `tahti top`", || {
+        let top = place.tahti(&["top", "rf", "-n", "1"]);
+        let top = String::from_utf8_lossy(&top.stdout).into_owned();
+        top.contains("preempted by hog (real-time 60)").then_some(top)
+    });
+    assert!(top.contains("later than 1ms: "), "{top}");
+    let status = place.says(&["trace", "status", "--plant", "rf"]);
+    assert!(status.contains("records CPU 1") && status.contains("preempted by hog"), "{status}");
+    // A sign that nobody sent who cares for the plant.
+    let status: Value = serde_json::from_str(&place.says(&["ps", "rf", "--json"])).unwrap();
+    let processes = status[0]["processes"].as_array().unwrap();
+    let pid = processes.iter().find(|process| process["name"] == "loop").unwrap()["pid"].as_i64().unwrap();
+    sys::child::kill(pid as i32, 11).unwrap();
+    let incident: Value = wait("evidence is kept", || {
+        let folder = std::fs::read_dir(place.0.join("rf/evidence")).ok()?.flatten().next()?.path();
+        serde_json::from_str(&std::fs::read_to_string(folder.join("incident.json")).ok()?).ok()
+    });
+    let window = incident["recorder"]["window"].as_str().expect("the recorder was asked").to_owned();
+    assert!(incident["recorder"]["last_late"].as_array().is_some_and(|last| !last.is_empty()), "{incident:#}");
+    wait("its window is kept", || Path::new(&window).exists().then_some(()));
+    let explained = place.says(&["explain", "--file", &window, "--above", "1ms"]);
+    assert!(explained.starts_with("loop: ") && explained.contains("preempted by hog"), "{explained}");
+    drop(_up);
+    assert_eq!(instances(), before);
+}

@@ -1,0 +1,92 @@
+//! Reading `[recorder]`: the flight recorder is a process whose command line is made from what the table says.
+
+use super::keys::{Key, PROCESS, Table, key, with_process};
+use super::model::{Ready, ReadyWhen};
+use super::process::{self, Read};
+use base::{CpuSet, DurNs, Size};
+use std::ops::Range;
+use table::{Diagnostics, Section};
+
+/// What `tahti trace serve` prints once it records.
+const RECORDS: &str = "tahti trace: records";
+/// How long that may take: switching tracepoints waits for every CPU.
+const BEGIN_WITHIN: DurNs = DurNs::from_secs(30);
+
+const OWN: [Key; 8] = [
+    key("record", r#""2-3""#, "CPU list", "those of the shield, else all", "CPUs of which everything is recorded."),
+    key(
+        "watch",
+        r#""scan-*""#,
+        "name with `*` and `?`",
+        "all real-time threads of the plant",
+        "Names of the threads that are watched.",
+    ),
+    key(
+        "above",
+        r#""200us""#,
+        "time, 1us to 1s",
+        "`200us`",
+        "What is later than this is explained, and its window kept.",
+    ),
+    key("cycle_above", r#""500us""#, "time, 1us to 1s", "none", "Cycles that take longer than this are, too."),
+    key("window_before", r#""2s""#, "time, 1ms to 60s", "`2s`", "How much of a window lies before its moment."),
+    key("window_after", r#""100ms""#, "time, 1ms to 10s", "`100ms`", "How much lies behind it."),
+    key("keep", "20", "number, 1 to 10000", "`20`", "Windows that are kept; the oldest goes for the next."),
+    key("window_size", r#""4MiB""#, "size, 64KiB to 1GiB", "`4MiB`", "Room of the window for each CPU."),
+];
+
+const SHAPE: [Key; OWN.len() + PROCESS.keys.len() - 1] = with_process(&OWN, &["command"]);
+
+/// `[recorder]`, as the documentation shows it.
+pub(crate) const RECORDER: Table = Table {
+    header: "[recorder]",
+    doc: "A flight recorder (see docs/measuring.md): records what the kernel does on the CPUs of the real-time part all the time, names who \
+          made a thread late, and keeps the window round a delay, a missed deadline, trouble that the supervisor sees, or a command. It is a \
+          process: every key of `[[process]]` but `command` holds here too. It needs root.",
+    keys: &OWN,
+};
+
+const READ: Table = Table { header: "[recorder]", doc: "", keys: &SHAPE };
+
+/// Reads the recorder as the process that it is; `plant` is the plant's name, `shield` its isolated CPUs.
+pub(crate) fn read(
+    table: &toml::de::DeTable<'_>,
+    span: Range<usize>,
+    (plant, shield): (&str, Option<CpuSet>),
+    found: &mut Diagnostics<'_>,
+) -> Read {
+    let called = "[recorder]";
+    let section = Section::open(table, span, &READ, called, found);
+    let mut command: Vec<String> = ["tahti", "trace", "serve", "--plant", plant].map(str::to_owned).into();
+    if let Some(cpus) = section.cpu_list("record", found).map(|(cpus, _)| cpus).or(shield) {
+        command.push(format!("--cpus={cpus}"));
+    }
+    if let Some((pattern, _)) = section.words("watch", found) {
+        command.extend(["--name".into(), pattern.to_owned()]);
+    }
+    let (least, most) = (DurNs::from_us(1), DurNs::from_secs(1));
+    let millisecond = DurNs::from_ms(1);
+    let mut time = |name: &str, word: &str, least, most| {
+        if let Some((time, _)) = section.time(name, least, most, found) {
+            command.push(format!("{word}={time}"));
+        }
+    };
+    time("above", "--above", least, most);
+    time("cycle_above", "--cycle-above", least, most);
+    time("window_before", "--before", millisecond, DurNs::from_secs(60));
+    time("window_after", "--after", millisecond, DurNs::from_secs(10));
+    if let Some((keep, _)) = section.number("keep", 1, 10_000, found) {
+        command.push(format!("--keep={keep}"));
+    }
+    if let Some((size, span)) = section.parsed::<Size>("window_size", found) {
+        if !(64 << 10..=1 << 30).contains(&size.0) {
+            found.error(span, format!("`window_size` cannot be {size}"), "size, 64KiB to 1GiB", "");
+        }
+        command.push(format!("--window-kb={}", size.0 / 1024));
+    }
+    let mut read = process::read(&section, called, shield.is_some(), Some((command, section.range())), found);
+    if section.value("ready").is_none() {
+        read.process.ready = Ready { when: ReadyWhen::Line(RECORDS.to_owned()), within: BEGIN_WITHIN };
+    }
+    read
+}

@@ -1,0 +1,338 @@
+//! The flight recorder: records all the time into a bounded window, explains what was late as it happens, and writes the window
+//! round a moment to a file, without stopping the recording.
+//!
+//! It lies in a folder: `status.json` says how it stands, `*.trace` are the windows, `socket` takes datagrams
+//! ([`crate::request`]).
+
+use crate::status::{Kept, Status, Told};
+use crate::{Recorder, Wanted, facts};
+use base::{CpuSet, DurNs, MonoNs};
+use std::collections::{BTreeMap, VecDeque};
+use std::fs::File;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use sys::clock::{mono_now, thread_cpu};
+use trace::stored::{self, Head, Thread};
+use trace::{Decoder, Explainer, Late, Merge, Summary, Window};
+
+/// Late wake-ups that are told in the status.
+const TOLD_MAX: usize = 10;
+/// Windows that wait for their end; more at once are left out, and counted.
+const PENDING_MAX: usize = 8;
+/// The kernel's real-time priorities are below.
+const TIME_SHARING: i32 = 100;
+
+/// What is recorded, and what is kept of it.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Where windows and status lie.
+    pub folder: PathBuf,
+    /// CPUs of which everything is recorded.
+    pub cpus: CpuSet,
+    /// All CPUs.
+    pub online: CpuSet,
+    /// The kernel's buffer for each of `cpus`, in KiB: what may come between two looks.
+    pub buffer_kb: u32,
+    /// Bytes of the window for each CPU.
+    pub window_bytes: usize,
+    /// What is later than this is explained, and its window kept.
+    pub above: DurNs,
+    /// Cycles longer than this are, too.
+    pub cycle_above: Option<DurNs>,
+    /// Whether threads in time sharing are promised anything.
+    pub ordinary: bool,
+    /// How much of a window lies before its moment.
+    pub before: DurNs,
+    /// How much lies behind.
+    pub after: DurNs,
+    /// Of what the recorder itself finds late, one window in so much time.
+    pub every: DurNs,
+    /// Windows that are kept; the oldest goes for the next.
+    pub keep: usize,
+}
+
+/// A flight recorder that records.
+#[derive(Debug)]
+pub struct Flight {
+    options: Options,
+    recorder: Recorder,
+    merge: Merge,
+    window: Window,
+    explainer: Explainer,
+    threads: BTreeMap<i32, Thread>,
+    /// Those that the kernel was told of.
+    named: Vec<i32>,
+    pending: Vec<Pending>,
+    kept: VecDeque<Kept>,
+    last: VecDeque<Told>,
+    since: MonoNs,
+    /// The last window that was kept for a delay found here.
+    own: Option<MonoNs>,
+    left_out: u64,
+    trouble: Option<String>,
+    burnt_before: DurNs,
+}
+
+/// A window that is to be kept.
+#[derive(Debug)]
+struct Pending {
+    label: String,
+    reason: String,
+    at: MonoNs,
+}
+
+impl Flight {
+    /// Begins to record. The folder must be there, and nobody else's.
+    ///
+    /// # Errors
+    /// No privilege, no tracing in this kernel, a folder that cannot be read.
+    pub fn start(options: Options) -> Result<Self, String> {
+        let wanted = Wanted {
+            cpus: options.cpus,
+            online: options.online,
+            buffer_kb: options.buffer_kb,
+            threads: Vec::new(),
+            syscalls: false,
+        };
+        let burnt_before = thread_cpu();
+        let recorder = Recorder::start(&wanted)?;
+        let kept = found(&options.folder)?;
+        Ok(Self {
+            explainer: Explainer::new(facts(), options.above, options.cycle_above, TOLD_MAX),
+            window: Window::new(options.window_bytes),
+            merge: Merge::default(),
+            threads: BTreeMap::new(),
+            named: Vec::new(),
+            pending: Vec::new(),
+            kept,
+            last: VecDeque::new(),
+            since: mono_now(),
+            own: None,
+            left_out: 0,
+            trouble: None,
+            burnt_before,
+            recorder,
+            options,
+        })
+    }
+
+    /// Watches these threads from now on, and none besides.
+    ///
+    /// # Errors
+    /// The kernel's, about what it was asked before.
+    pub fn watch(&mut self, threads: impl IntoIterator<Item = Thread>) -> Result<(), String> {
+        self.threads = threads.into_iter().map(|thread| (thread.tid, thread)).collect();
+        self.explainer.watch_only(self.threads.values().map(|thread| (thread.tid, thread.name.as_str())));
+        let now: Vec<i32> = self.threads.keys().copied().collect();
+        // A kernel that is told takes up to a second.
+        if now != self.named && self.recorder.may_watch() {
+            self.recorder.watch(&now, false)?;
+            self.named = now;
+        }
+        Ok(())
+    }
+
+    /// Has the window round `at` kept as `label`, once it is over.
+    pub fn freeze(&mut self, label: &str, reason: &str, at: MonoNs) {
+        if self.pending.len() >= PENDING_MAX {
+            self.left_out += 1;
+            return;
+        }
+        let (label, reason) = (file_name(label), reason.to_owned());
+        self.pending.push(Pending { label, reason, at });
+    }
+
+    /// Takes what was recorded, explains what was late, and keeps windows that are over. To be called some fifty times a second.
+    ///
+    /// # Errors
+    /// The kernel's, or the status cannot be written. A window that cannot be is no error: that stands in the status.
+    pub fn look(&mut self) -> Result<(), String> {
+        let Self { recorder, merge, window, explainer, .. } = self;
+        let mut keep = |lane, cpu, begin, page: &[u8]| window.push(lane, cpu, begin, page);
+        let until = recorder.poll_pages(&mut keep, |lane, item| merge.push(lane, item))?;
+        let mut lates = Vec::new();
+        merge.drain(until, |item| explainer.take(&item, |late| lates.push(late.clone())));
+        lates.iter().for_each(|late| self.late(late));
+        let due = |pending: &mut Pending| until >= pending.at + self.options.after;
+        let over: Vec<Pending> = self.pending.extract_if(.., due).collect();
+        if over.is_empty() {
+            return Ok(());
+        }
+        for pending in over {
+            match self.keep(&pending) {
+                Ok(kept) => self.kept.push_back(kept),
+                Err(why) => self.trouble = Some(why),
+            }
+            self.forget();
+        }
+        self.tell()
+    }
+
+    fn late(&mut self, late: &Late) {
+        let real_time = self.explainer.prio(late.tid).is_some_and(|prio| prio < TIME_SHARING);
+        if !real_time && !self.options.ordinary {
+            return;
+        }
+        self.last.truncate(TOLD_MAX - 1);
+        self.last.push_front(Told::of(late));
+        if self.own.is_some_and(|own| late.ran.0.saturating_sub(own.0) < self.options.every.0.unsigned_abs()) {
+            self.left_out += 1;
+            return;
+        }
+        self.own = Some(late.ran);
+        let worst = late.worst().map_or_else(String::new, |culprit| format!(": {culprit}"));
+        let reason = format!("{} ({}) {} late{worst}", late.name, late.tid, DurNs(late.delay_ns() as i64));
+        self.freeze(&format!("late-{}", self.wall_ms(late.ran)), &reason, late.ran);
+    }
+
+    /// Milliseconds since 1970.
+    fn wall_ms(&self, at: MonoNs) -> u64 {
+        at.0.saturating_add_signed(self.explainer.facts().clocks.wall) / 1_000_000
+    }
+
+    /// Writes a window down.
+    fn keep(&self, pending: &Pending) -> Result<Kept, String> {
+        let options = &self.options;
+        let from = MonoNs(pending.at.0.saturating_sub(options.before.0.unsigned_abs()));
+        let to = pending.at + options.after;
+        let (facts, formats) = (self.explainer.facts(), self.recorder.formats());
+        // Decoded once more for the names of the functions in it; nobody counts what this one loses.
+        let mut decoder = Decoder::new(self.recorder.header_page(), |path| formats.get(path).cloned())?;
+        let mut whats = Vec::new();
+        for page in self.window.between(from, to) {
+            decoder.page(page.cpu, page.bytes, |_, event| whats.extend(event.map(|event| event.what)));
+        }
+        let named = |address| Some((address, facts.symbols.name(address)?.to_owned()));
+        let head = Head {
+            kernel: std::fs::read_to_string("/proc/version").unwrap_or_default().trim().to_owned(),
+            little_endian: cfg!(target_endian = "little"),
+            reason: pending.reason.clone(),
+            at: pending.at,
+            from: from.max(self.window.begin().unwrap_or(from)),
+            to,
+            cpus: options.cpus,
+            threads: self.threads.values().cloned().collect(),
+            above: options.above,
+            cycle_above: options.cycle_above,
+            hypervisor: facts.hypervisor,
+            idle_exit_ns: facts.idle_exit_ns.clone(),
+            clocks: facts.clocks,
+            header_page: self.recorder.header_page().to_owned(),
+            formats: formats.clone(),
+            functions: stored::addresses(whats.into_iter()).into_iter().filter_map(named).collect(),
+            lost: self.recorder.lost(),
+        };
+        let bytes = stored::write(&head, self.window.between(from, to));
+        let file = options.folder.join(format!("{}.{EXTENSION}", pending.label));
+        write(&file, &bytes).map_err(|error| format!("{}: {error}", file.display()))?;
+        let (at, reason, bytes) = (Some(pending.at), pending.reason.clone(), bytes.len() as u64);
+        Ok(Kept { file, reason, at, bytes })
+    }
+
+    /// Removes the oldest windows beyond those that are kept.
+    fn forget(&mut self) {
+        while self.kept.len() > self.options.keep
+            && let Some(kept) = self.kept.pop_front()
+        {
+            // Somebody may have taken it away.
+            let _ = std::fs::remove_file(kept.file);
+        }
+    }
+
+    /// How it stands.
+    #[must_use]
+    pub fn status(&self) -> Status {
+        let now = mono_now();
+        let summary = match self.options.ordinary && self.explainer.real_time().delays.count() == 0 {
+            true => self.explainer.ordinary(),
+            false => self.explainer.real_time(),
+        };
+        let lanes = self.options.online.count();
+        Status {
+            pid: std::process::id(),
+            since: self.since,
+            now,
+            cpus: self.options.cpus,
+            above: self.options.above,
+            threads: self.threads.len(),
+            events: self.recorder.events(),
+            lost: self.recorder.lost(),
+            burnt: DurNs(thread_cpu().0 - self.burnt_before.0),
+            held_bytes: self.window.bytes() as u64,
+            held_bytes_max: (self.options.window_bytes * lanes) as u64,
+            wakeups: summary.delays.count(),
+            late: summary.late,
+            unexplained_percent: summary.share(|culprit| *culprit == trace::Culprit::Unexplained),
+            culprits: ranked(summary),
+            last: self.last.iter().cloned().collect(),
+            kept: self.kept.iter().cloned().collect(),
+            left_out: self.left_out,
+            trouble: self.trouble.clone(),
+        }
+    }
+
+    /// Says in the folder how it stands.
+    ///
+    /// # Errors
+    /// The file cannot be written.
+    pub fn tell(&self) -> Result<(), String> {
+        let file = self.options.folder.join(crate::status::FILE);
+        let text = serde_json::to_vec_pretty(&self.status()).map_err(|error| error.to_string())?;
+        write(&file, &text).map_err(|error| format!("{}: {error}", file.display()))
+    }
+}
+
+/// What windows are called behind the point.
+const EXTENSION: &str = "trace";
+
+/// Windows of an earlier recorder, the oldest first.
+fn found(folder: &Path) -> Result<VecDeque<Kept>, String> {
+    let entries = std::fs::read_dir(folder).map_err(|error| format!("{}: {error}", folder.display()))?;
+    let mut all: Vec<(std::time::SystemTime, Kept)> = Vec::new();
+    for entry in entries.flatten() {
+        let (file, Ok(data)) = (entry.path(), entry.metadata()) else { continue };
+        if file.extension().is_some_and(|extension| extension == EXTENSION) {
+            let reason = "of an earlier recorder".to_owned();
+            all.push((
+                data.modified().unwrap_or(std::time::UNIX_EPOCH),
+                Kept { file, reason, at: None, bytes: data.len() },
+            ));
+        }
+    }
+    all.sort_by_key(|(modified, _)| *modified);
+    Ok(all.into_iter().map(|(_, kept)| kept).collect())
+}
+
+/// The culprits with most delay.
+fn ranked(summary: &Summary) -> Vec<(String, trace::Tally)> {
+    summary.ranked().into_iter().take(TOLD_MAX).map(|(culprit, tally)| (culprit.to_string(), tally)).collect()
+}
+
+/// A label as the name of a file.
+fn file_name(label: &str) -> String {
+    let fits = |c: char| if c.is_ascii_alphanumeric() || "-_.".contains(c) { c } else { '_' };
+    let name: String = label.trim_start_matches('.').chars().take(96).map(fits).collect();
+    if name.is_empty() { "window".into() } else { name }
+}
+
+/// Writes a file that is there as a whole or not at all, for its owner's eyes: it names everybody's threads.
+fn write(file: &Path, bytes: &[u8]) -> std::io::Result<()> {
+    use std::os::unix::fs::OpenOptionsExt as _;
+    let temporary = file.with_extension("new");
+    let mut out: File = File::options().write(true).create(true).truncate(true).mode(0o600).open(&temporary)?;
+    out.write_all(bytes)?;
+    std::fs::rename(temporary, file)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_label_never_leads_out_of_the_folder() {
+        assert_eq!(file_name("../../etc/passwd"), "_.._etc_passwd");
+        assert_eq!(file_name("late-17"), "late-17");
+        assert_eq!(file_name(""), "window");
+        assert_eq!(file_name(&"a".repeat(500)).len(), 96);
+    }
+}

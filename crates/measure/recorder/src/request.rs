@@ -1,0 +1,131 @@
+//! What a flight recorder is asked: a datagram each to the socket in its folder.
+//!
+//! `freeze LABEL REASON` keeps the window round this moment as `LABEL.trace`; `stop` ends the recorder.
+
+use std::io;
+use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::net::UnixDatagram;
+use std::path::{Path, PathBuf};
+
+/// The socket in the folder.
+pub const SOCKET: &str = "socket";
+/// A longer request is cut.
+const BYTES_MAX: usize = 1024;
+
+/// A request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Request {
+    /// Keep the window round this moment.
+    Freeze {
+        /// As what.
+        label: String,
+        /// Why.
+        reason: String,
+    },
+    /// End.
+    Stop,
+}
+
+impl Request {
+    /// Reads a datagram; nothing if it is none of these.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        match text.split_once(' ') {
+            None if text == "stop" => Some(Self::Stop),
+            Some(("freeze", rest)) => {
+                let (label, reason) = rest.split_once(' ').unwrap_or((rest, ""));
+                Some(Self::Freeze { label: label.to_owned(), reason: reason.to_owned() })
+            }
+            _ => None,
+        }
+    }
+
+    /// As a datagram.
+    #[must_use]
+    pub fn text(&self) -> String {
+        match self {
+            Self::Stop => "stop".into(),
+            Self::Freeze { label, reason } => format!("freeze {} {reason}", label.replace(' ', "_")),
+        }
+    }
+
+    /// Asks the recorder in `folder`; never waits.
+    ///
+    /// # Errors
+    /// Nobody is there, or it has too much to do.
+    pub fn send(&self, folder: &Path) -> io::Result<()> {
+        let socket = UnixDatagram::unbound()?;
+        socket.set_nonblocking(true)?;
+        socket.send_to(self.text().as_bytes(), folder.join(SOCKET)).map(|_| ())
+    }
+}
+
+/// The recorder's end; the file goes with it.
+#[derive(Debug)]
+pub struct Requests {
+    socket: UnixDatagram,
+    path: PathBuf,
+}
+
+impl Requests {
+    /// Listens in `folder`, of which the caller holds the lock: what an earlier one left there goes.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn listen(folder: &Path) -> io::Result<Self> {
+        let path = folder.join(SOCKET);
+        match std::fs::remove_file(&path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+        let socket = UnixDatagram::bind(&path)?;
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600))?;
+        socket.set_nonblocking(true)?;
+        Ok(Self { socket, path })
+    }
+
+    /// The next request; what is none is passed over. Never waits.
+    pub fn next(&self) -> Option<Request> {
+        let mut bytes = [0; BYTES_MAX];
+        loop {
+            let length = self.socket.recv(&mut bytes).ok()?;
+            if let Some(request) = Request::parse(&String::from_utf8_lossy(&bytes[..length])) {
+                return Some(request);
+            }
+        }
+    }
+}
+
+impl Drop for Requests {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.path);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn requests_are_read_as_they_were_written_and_others_passed_over() {
+        let freeze = Request::Freeze { label: "fault 1".into(), reason: "loop: hang of it".into() };
+        assert_eq!(freeze.text(), "freeze fault_1 loop: hang of it");
+        let read = Request::Freeze { label: "fault_1".into(), reason: "loop: hang of it".into() };
+        assert_eq!(Request::parse(&freeze.text()), Some(read));
+        assert_eq!(Request::parse("stop"), Some(Request::Stop));
+        for text in ["", "stop now", "freeze", "thaw x"] {
+            assert_eq!(Request::parse(text), None, "{text}");
+        }
+        let folder = std::env::temp_dir().join(format!("tahti-requests-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        assert!(Request::Stop.send(&folder).is_err());
+        let requests = Requests::listen(&folder).unwrap();
+        let odd = UnixDatagram::unbound().unwrap();
+        odd.send_to(b"\xff\xfe", folder.join(SOCKET)).unwrap();
+        Request::Stop.send(&folder).unwrap();
+        assert_eq!(requests.next(), Some(Request::Stop));
+        assert_eq!(requests.next(), None);
+        drop(requests);
+        std::fs::remove_dir(&folder).unwrap();
+    }
+}

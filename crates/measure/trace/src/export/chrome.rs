@@ -1,0 +1,58 @@
+//! The JSON of Chrome's tracing (`chrome://tracing`), which many other tools read, too.
+
+use super::{Picture, Track};
+use crate::stored::{Stored, StoredError};
+use serde_json::{Map, Value, json};
+use std::collections::BTreeSet;
+
+/// "Processes" of the drawing.
+const CPUS: u32 = 1;
+const INSIDE: u32 = 2;
+const LATE: u32 = 3;
+
+/// A recording as Chrome's tracing reads it: times in microseconds from its first event on, with three digits behind the point.
+///
+/// # Errors
+/// The recording's own format files are not understood.
+pub fn chrome(stored: &Stored<'_>) -> Result<String, StoredError> {
+    let picture = Picture::of(stored)?;
+    let mut all = Vec::new();
+    for (pid, name) in [(CPUS, "CPUs"), (INSIDE, "interrupts and work items"), (LATE, "late wake-ups")] {
+        all.push(json!({ "ph": "M", "pid": pid, "name": "process_name", "args": { "name": name } }));
+    }
+    let spans = picture.spans();
+    let begin = spans.iter().map(|span| span.from).min().unwrap_or_default();
+    let mut named = BTreeSet::new();
+    for span in spans {
+        let (pid, tid, name) = match span.track {
+            Track::Cpu(cpu) => (CPUS, u64::from(cpu), format!("CPU {cpu}")),
+            Track::Inside(cpu) => (INSIDE, u64::from(cpu), format!("CPU {cpu}")),
+            Track::Late(tid, lane) => {
+                let thread = stored.head.threads.iter().find(|thread| thread.tid == tid);
+                let name = thread.map_or("thread", |thread| &thread.name);
+                (LATE, u64::from(tid.unsigned_abs()) | (lane as u64) << 32, format!("{name} ({tid})"))
+            }
+        };
+        if named.insert((pid, tid)) {
+            all.push(json!({ "ph": "M", "pid": pid, "tid": tid, "name": "thread_name", "args": { "name": name } }));
+        }
+        let us = |ns: u64| ns as f64 / 1e3;
+        let args: Map<String, Value> =
+            span.details.into_iter().map(|(name, value)| (name.to_owned(), value.into())).collect();
+        all.push(json!({
+            "ph": "X",
+            "pid": pid,
+            "tid": tid,
+            "ts": us(span.from.0 - begin.0),
+            "dur": us(span.to.0.saturating_sub(span.from.0)),
+            "name": span.name,
+            "args": args,
+        }));
+    }
+    let whole = json!({
+        "displayTimeUnit": "ns",
+        "otherData": { "kernel": stored.head.kernel, "reason": stored.head.reason, "began_ns": begin.0 },
+        "traceEvents": all,
+    });
+    Ok(whole.to_string())
+}

@@ -1,0 +1,163 @@
+//! Recordings in the forms of others: Perfetto's own and that of Chrome's tracing.
+
+mod chrome;
+mod perfetto;
+mod protobuf;
+
+pub use chrome::chrome;
+pub use perfetto::perfetto;
+
+use crate::event::{Task, What};
+use crate::merge::Item;
+use crate::stored::{Stored, StoredError};
+use crate::symbols::Symbols;
+use crate::timeline::softirq_name;
+use crate::{Explainer, Late};
+use base::{CpuId, MonoNs};
+use std::collections::BTreeMap;
+
+/// A recording in pieces that both forms are made of.
+struct Picture {
+    events: Vec<Item>,
+    lates: Vec<Late>,
+    explainer: Explainer,
+    symbols: Symbols,
+}
+
+/// Where something is drawn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Track {
+    /// Which task has a CPU.
+    Cpu(CpuId),
+    /// What runs on top of tasks, and work items.
+    Inside(CpuId),
+    /// Delays of a thread; the second one for those that began before the one before had ended.
+    Late(i32, usize),
+}
+
+/// Something with a beginning and an end. Those of one track lie within each other or one behind the other.
+#[derive(Clone, Debug, PartialEq)]
+struct Span {
+    track: Track,
+    from: MonoNs,
+    to: MonoNs,
+    name: String,
+    details: Vec<(&'static str, String)>,
+}
+
+impl Picture {
+    fn of(stored: &Stored<'_>) -> Result<Self, StoredError> {
+        let events = stored.events()?;
+        let (explainer, lates) = stored.explain(&events, 0);
+        Ok(Self { events, lates, explainer, symbols: stored.symbols() })
+    }
+
+    /// All spans, each in front of those within it.
+    fn spans(&self) -> Vec<Span> {
+        let mut all = Vec::new();
+        let mut cpus: BTreeMap<CpuId, Cpu> = BTreeMap::new();
+        for (at, cpu, event) in &self.events {
+            let state = cpus.entry(*cpu).or_default();
+            match event {
+                Some(event) => state.take(*at, *cpu, &event.what, &self.symbols, &mut all),
+                None => state.end(*at, *cpu, &mut all),
+            }
+        }
+        let last = self.events.last().map_or(MonoNs(0), |(at, ..)| *at);
+        cpus.iter_mut().for_each(|(cpu, state)| state.end(last, *cpu, &mut all));
+        self.late(&mut all);
+        all.sort_by_key(|span| (span.track, span.from, std::cmp::Reverse(span.to)));
+        all
+    }
+
+    /// Each delay with its parts within it.
+    fn late(&self, all: &mut Vec<Span>) {
+        let mut lanes: BTreeMap<i32, Vec<MonoNs>> = BTreeMap::new();
+        let mut lates: Vec<&Late> = self.lates.iter().collect();
+        lates.sort_by_key(|late| late.due);
+        for late in lates {
+            let ends = lanes.entry(late.tid).or_default();
+            let lane = ends.iter().position(|end| *end <= late.due).unwrap_or(ends.len());
+            match ends.get_mut(lane) {
+                Some(end) => *end = late.ran,
+                None => ends.push(late.ran),
+            }
+            let track = Track::Late(late.tid, lane);
+            let worst = late.worst().map_or_else(String::new, ToString::to_string);
+            let details = vec![
+                ("thread", format!("{} ({})", late.name, late.tid)),
+                ("delay", format!("{:.3} us", late.delay_ns() as f64 / 1e3)),
+                ("culprit", worst.clone()),
+                ("priority", self.explainer.prio(late.tid).map_or_else(String::new, class)),
+            ];
+            let name = format!("late: {worst}");
+            all.push(Span { track, from: late.due, to: late.ran, name, details });
+            for part in &late.parts {
+                let to = MonoNs(part.from.0.saturating_add(part.ns));
+                all.push(Span { track, from: part.from, to, name: part.culprit.to_string(), details: Vec::new() });
+            }
+        }
+    }
+}
+
+/// What a CPU is at.
+#[derive(Default)]
+struct Cpu {
+    task: Option<(MonoNs, Task)>,
+    open: Vec<(MonoNs, What, String)>,
+}
+
+impl Cpu {
+    fn take(&mut self, at: MonoNs, cpu: CpuId, what: &What, symbols: &Symbols, all: &mut Vec<Span>) {
+        let name = match what {
+            What::Switch { to, .. } => {
+                self.end(at, cpu, all);
+                self.task = Some((at, *to));
+                return;
+            }
+            What::VectorEntry(vector) => format!("{} interrupt", vector.name()),
+            What::IrqEntry { irq, name } => format!("interrupt {irq} ({name})"),
+            What::SoftirqEntry { vec } => format!("softirq {}", softirq_name(*vec)),
+            What::TimerFire { function, .. } => symbols.show(*function),
+            What::WorkStart { function } => format!("work item {}", symbols.show(*function)),
+            _ => {
+                if let Some(from) = self.open.iter().rposition(|(_, begun, _)| ends(begun, what)) {
+                    self.open.drain(from..).for_each(|open| all.push(inside(open, at, cpu)));
+                }
+                return;
+            }
+        };
+        self.open.push((at, what.clone(), name));
+    }
+
+    fn end(&mut self, at: MonoNs, cpu: CpuId, all: &mut Vec<Span>) {
+        self.open.drain(..).for_each(|open| all.push(inside(open, at, cpu)));
+        if let Some((from, task)) = self.task.take()
+            && task.tid != 0
+        {
+            let details = vec![("tid", task.tid.to_string()), ("priority", class(task.prio))];
+            all.push(Span { track: Track::Cpu(cpu), from, to: at, name: task.name.to_string(), details });
+        }
+    }
+}
+
+fn inside((from, _, name): (MonoNs, What, String), to: MonoNs, cpu: CpuId) -> Span {
+    Span { track: Track::Inside(cpu), from, to, name, details: Vec::new() }
+}
+
+/// Whether `end` is the end of `begun`.
+fn ends(begun: &What, end: &What) -> bool {
+    match (begun, end) {
+        (What::VectorEntry(one), What::VectorExit(other)) => one == other,
+        (What::IrqEntry { irq: one, .. }, What::IrqExit { irq: other }) => one == other,
+        (What::SoftirqEntry { vec: one }, What::SoftirqExit { vec: other }) => one == other,
+        (What::TimerFire { timer: one, .. }, What::TimerFired { timer: other }) => one == other,
+        (What::WorkStart { .. }, What::WorkEnd) => true,
+        _ => false,
+    }
+}
+
+/// A kernel priority in the words of users.
+fn class(prio: i32) -> String {
+    crate::explain::class(prio)
+}

@@ -1,0 +1,59 @@
+//! Protocol buffers, as far as they are written here: numbers, texts, messages within messages.
+
+/// A message that is being written.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Message(Vec<u8>);
+
+impl Message {
+    /// With a number; what is negative takes ten bytes, as protocol buffers want it.
+    pub(super) fn number(mut self, field: u32, value: u64) -> Self {
+        self.varint(u64::from(field) << 3);
+        self.varint(value);
+        self
+    }
+
+    /// With a text.
+    pub(super) fn text(self, field: u32, text: &str) -> Self {
+        self.bytes(field, text.as_bytes())
+    }
+
+    /// With a message.
+    pub(super) fn message(self, field: u32, message: &Self) -> Self {
+        self.bytes(field, &message.0)
+    }
+
+    fn bytes(mut self, field: u32, bytes: &[u8]) -> Self {
+        self.varint(u64::from(field) << 3 | 2);
+        self.varint(bytes.len() as u64);
+        self.0.extend_from_slice(bytes);
+        self
+    }
+
+    fn varint(&mut self, mut value: u64) {
+        while value >= 0x80 {
+            self.0.push(value as u8 | 0x80);
+            value >>= 7;
+        }
+        self.0.push(value as u8);
+    }
+
+    /// Its bytes.
+    pub(super) fn into_bytes(self) -> Vec<u8> {
+        self.0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_are_those_of_the_encoding_guide() {
+        // The examples of protobuf.dev/programming-guides/encoding.
+        assert_eq!(Message::default().number(1, 150).into_bytes(), [0x08, 0x96, 0x01]);
+        assert_eq!(Message::default().text(2, "testing").into_bytes(), b"\x12\x07testing");
+        let inner = Message::default().number(1, 150);
+        assert_eq!(Message::default().message(3, &inner).into_bytes(), [0x1a, 0x03, 0x08, 0x96, 0x01]);
+        assert_eq!(Message::default().number(1, -2i64 as u64).into_bytes().len(), 11);
+    }
+}
