@@ -12,7 +12,7 @@ const TYPES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../ioc/db/src/rec")
 const COMMON: &str = include_str!("../../../../ioc/db/src/rec/common.dbd");
 
 /// Record types of tahti that C's EPICS base does not have.
-const NOT_IN_BASE: &[&str] = &["busy"];
+const NOT_IN_BASE: &[&str] = &["busy", "swait"];
 
 /// Newer definitions than those of the C that is compared with: type, field, what is newer.
 const NEWER: &[(&str, &str, &str)] = &[

@@ -104,6 +104,12 @@ pub(crate) enum Link {
     Long(Brief, Option<Box<LongText>>),
 }
 
+impl Default for Link {
+    fn default() -> Self {
+        Self::EMPTY
+    }
+}
+
 /// A long constant, an address, or a name that is not the target's plain name; without modifiers.
 #[derive(Clone, Debug)]
 pub(crate) struct LongText(Box<str>);

@@ -56,6 +56,7 @@ pub(crate) enum Slot<'a> {
     U32(&'a mut u32),
     I64(&'a mut i64),
     U64(&'a mut u64),
+    F32(&'a mut f32),
     F64(&'a mut f64),
     Str(&'a mut Str40),
     Text(&'a mut dyn AnyText),
@@ -69,6 +70,7 @@ impl Slot<'_> {
     pub(crate) fn scalar(&self) -> Option<Scalar> {
         Some(match self {
             Slot::F64(number) => Scalar::F64(**number),
+            Slot::F32(number) => Scalar::F32(**number),
             Slot::I32(number) => Scalar::I32(**number),
             Slot::U16(number) => Scalar::U16(**number),
             Slot::I16(number) => Scalar::I16(**number),
@@ -88,6 +90,7 @@ macro_rules! with_number {
     ($slot:expr, $place:ident => $number:expr, $($other:tt)*) => {
         match $slot {
             $crate::model::slot::Slot::F64($place) => $number,
+            $crate::model::slot::Slot::F32($place) => $number,
             $crate::model::slot::Slot::I32($place) => $number,
             $crate::model::slot::Slot::U16($place) => $number,
             $crate::model::slot::Slot::I16($place) => $number,
@@ -125,7 +128,7 @@ macro_rules! scalar_fields {
         })*
     };
 }
-scalar_fields!(i8 => I8, u8 => U8, i16 => I16, u16 => U16, i32 => I32, u32 => U32, i64 => I64, u64 => U64, f64 => F64,
+scalar_fields!(i8 => I8, u8 => U8, i16 => I16, u16 => U16, i32 => I32, u32 => U32, i64 => I64, u64 => U64, f32 => F32, f64 => F64,
     Str40 => Str, Link => Link, Array => Array);
 
 impl<const N: usize> Fields for Text<N> {
@@ -346,6 +349,7 @@ zero!(
     u32 = 0,
     i64 = 0,
     u64 = 0,
+    f32 = 0.0,
     f64 = 0.0,
     Str40 = Str40::EMPTY,
     Link = Link::EMPTY,

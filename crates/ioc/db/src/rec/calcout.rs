@@ -98,15 +98,7 @@ impl RecordType for CalcOut {
             check_limits!(*common, r);
             db.stamp_now(rec);
             let r = &mut db.records[body];
-            let due = match r.oopt {
-                0 => true,
-                1 => (r.pval - r.val).abs() > r.mdel || (r.pval - r.val).is_nan(),
-                2 => r.val == 0.0,
-                3 => r.val != 0.0,
-                4 => r.pval != 0.0 && r.val == 0.0,
-                5 => r.pval == 0.0 && r.val != 0.0,
-                _ => false,
-            };
+            let due = is_due(r.oopt, r.pval, r.val, r.mdel);
             r.pval = r.val;
             if due {
                 if r.odly > 0.0 {
@@ -163,6 +155,19 @@ impl RecordType for CalcOut {
     fn links_changed(db: &mut Db, body: Body<Self>) {
         let r = &mut db.records[body];
         r.live = live_links(&r.inp);
+    }
+}
+
+/// Whether OOPT has a result written, where it was another one before.
+pub(crate) fn is_due(oopt: u16, before: f64, now: f64, deadband: f64) -> bool {
+    match oopt {
+        0 => true,
+        1 => (before - now).abs() > deadband || (before - now).is_nan(),
+        2 => now == 0.0,
+        3 => now != 0.0,
+        4 => before != 0.0 && now == 0.0,
+        5 => before == 0.0 && now != 0.0,
+        _ => false,
     }
 }
 

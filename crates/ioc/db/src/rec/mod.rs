@@ -73,6 +73,7 @@ table::record_types! {
     stringout StringOut "stringout";
     sub Sub "sub";
     sub_array SubArray "subArray";
+    swait Swait "swait";
     waveform Waveform "waveform";
 }
 
@@ -119,6 +120,14 @@ pub(crate) trait RecordType: Layout + Stored {
 
     /// After a link over a channel was connected or lost.
     fn connection_changed(_: &mut Db, _rec: RecId, _body: Body<Self>) {}
+
+    /// Whether a new value of a link over a channel, by number, processes the record where its SCAN is `I/O Intr`.
+    fn processes_for(&self, _link: u32) -> bool {
+        false
+    }
+
+    /// The record is removed: what it holds besides its link fields ends.
+    fn removed(_: &mut Db, _rec: RecId, _body: Body<Self>) {}
 
     /// An output starts with what its device has: the value that this means; `None` where it is the given one.
     fn from_device(_: &mut Db, _rec: RecId, _body: Body<Self>, _: &Fed) -> Option<Scalar> {
@@ -338,6 +347,12 @@ pub(crate) fn link_put(db: &mut Db, rec: RecId, field: u16) {
     }
 }
 
+/// The record is removed: what it holds besides its link fields ends.
+pub(crate) fn removed(db: &mut Db, rec: RecId) {
+    let (kind, body) = db.records.type_and_body(rec);
+    of_type!(kind, T => T::removed(db, rec, at(body)));
+}
+
 /// A callback of the record type's own.
 pub(crate) fn own_callback(db: &mut Db, rec: RecId, _: u8) {
     let (kind, body) = db.records.type_and_body(rec);
@@ -465,6 +480,12 @@ impl Records {
     pub(crate) fn holds_puts(&self, rec: RecId) -> bool {
         let (kind, body) = self.type_and_body(rec);
         of_type!(kind, T => self[at::<T>(body)].holds_puts())
+    }
+
+    /// Whether a new value of a link over a channel processes the record where its SCAN is `I/O Intr`.
+    pub(crate) fn processes_for(&self, rec: RecId, link: u32) -> bool {
+        let (kind, body) = self.type_and_body(rec);
+        of_type!(kind, T => self[at::<T>(body)].processes_for(link))
     }
 
     /// The function call of a record that is to end later.

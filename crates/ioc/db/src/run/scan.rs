@@ -134,7 +134,7 @@ pub(crate) fn period(choice: &str) -> Option<DurNs> {
 
 const PASSIVE: u16 = 0;
 const EVENT: u16 = 1;
-const IO_INTR: u16 = 2;
+pub(crate) const IO_INTR: u16 = 2;
 
 impl Db {
     /// The periodic scans, fast and slow as menuScan has them.

@@ -3,6 +3,7 @@
 use crate::model::id::RecId;
 use crate::model::link::{self, Brief, CA, CP, CPP, IS_TIME, Link, LinkField, LinkKind, LinkText};
 use crate::model::slot::Slot;
+use crate::run::channel::Channel;
 use crate::run::device;
 use crate::run::engine::{Db, Now};
 use crate::text::error::PutError;
@@ -91,6 +92,7 @@ impl Db {
         self.scan_delete(rec);
         self.end_subscriptions(rec);
         self.detach(rec);
+        crate::rec::removed(self, rec);
         let common = &mut self.records[rec];
         common.removed = true;
         common.scan = 0;
@@ -198,11 +200,29 @@ impl Db {
                     self.notice(format!("{holder}: forward link to \"{name}\", which {why} and names no PROC field"));
                 }
                 let over = if way == 0 { flags | CA } else { flags };
-                let target = self.links.remotes.add(rec, over, name, link_field == LinkField::In, source);
-                // EPICS prints the modifiers that were given, not that it went over the network.
-                Link::to(Brief { kind: LinkKind::Remote, flags, field: 0, target }, name)
+                self.over_channel(rec, name, link_field == LinkField::In, (flags, over), source)
             }
         }
+    }
+
+    /// A link to a name that goes over a channel also where the name is of this database, for a record that has its links not
+    /// in link fields.
+    pub(crate) fn link_over_channel(&mut self, rec: RecId, name: &str, reads: bool) -> Link {
+        let source = self.find(name).ok().filter(|found| !found.type_name && !self.records[found.record].away);
+        self.over_channel(rec, name, reads, (0, CA), source)
+    }
+
+    /// A link over a channel, with its modifiers as they were given and as it is served.
+    fn over_channel(
+        &mut self,
+        rec: RecId,
+        name: &str,
+        reads: bool,
+        (flags, over): (u8, u8),
+        source: Option<Channel>,
+    ) -> Link {
+        let target = self.links.remotes.add(rec, over, name, reads, source);
+        Link::to(Brief { kind: LinkKind::Remote, flags, field: 0, target }, name)
     }
 
     /// Whether a field is an input that is read by a put with completion to its source, whose modifiers do not count.

@@ -9,6 +9,7 @@ use crate::run::device::Device;
 use crate::run::engine::Db;
 use crate::run::link::LinkError;
 use crate::run::link::here::Chore;
+use crate::run::scan::IO_INTR;
 use base::{Alarm, Array, FieldType, Meta, Scalar, Stamp, Status, Str40, Value};
 use std::collections::VecDeque;
 
@@ -197,6 +198,11 @@ impl Db {
         }
         if flags & CP != 0 || (flags & CPP != 0 && self.records[holder].scan == 0) {
             self.scan_once(holder);
+        } else if self.records[holder].scan == IO_INTR
+            && self.records.processes_for(holder, id.0)
+            && let Some(source) = self.scans.source_of(holder)
+        {
+            self.interrupt(source);
         }
         before
     }

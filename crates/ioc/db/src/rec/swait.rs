@@ -1,0 +1,352 @@
+//! swait record (synApps): a calcout that waits for the end of what its output starts before it follows its forward link.
+//!
+//! Its inputs, its output and what it may write instead of the result are named by texts, which can be written while it runs,
+//! and go over channels: nothing is processed to be read. With SCAN `I/O Intr` it processes when an input changes whose INxP is
+//! `Yes`. As its documentation has it; of the flags that say whether names are connected that knows DOLV alone.
+
+use super::calcout::is_due;
+use super::inputs::{constants, inputs, live_links, post_inputs, read_live};
+use crate::calc::{self, Program};
+use crate::model::deadband;
+use crate::model::link::{Link, LinkField, LinkKind, LinkText, parse};
+use crate::model::slot::{Text, record};
+use crate::rec::{Body, Kind, RecId, RecordType};
+use crate::run::callback::Callback;
+use crate::run::device::Device;
+use crate::run::engine::{Db, Outcome};
+use crate::text::error::PutError;
+use base::{EventMask, Scalar, Status};
+
+record! {
+    /// The fields of a swait record.
+    Swait {
+        val: f64 [VAL],
+        oval: f64 [OVAL],
+        calc: Text<40> [CALC],
+        clcv: i32 [CLCV],
+        names: [Text<40>; 14] [INAN INBN INCN INDN INEN INFN INGN INHN ININ INJN INKN INLN DOLN OUTN],
+        on_change: [u16; 12] [INAP INBP INCP INDP INEP INFP INGP INHP INIP INJP INKP INLP],
+        dold: f64 [DOLD],
+        dolv: i32 [DOLV],
+        oopt: u16 [OOPT],
+        dopt: u16 [DOPT],
+        odly: f32 [ODLY],
+        oevt: u16 [OEVT],
+        prec: i16 [PREC],
+        hopr: f32 [HOPR],
+        lopr: f32 [LOPR],
+        adel: f64 [ADEL],
+        mdel: f64 [MDEL],
+        a: [f64; 12] [A B C D E F G H I J K L],
+        la: [f64; 12] [LA LB LC LD LE LF LG LH LI LJ LK LL],
+        alst: f64 [ALST],
+        mlst: f64 [MLST],
+    } private {
+        program: Program,
+        inp: [Link; 12],
+        dol: Link,
+        out: Link,
+        // ODLY runs.
+        delayed: bool,
+    }
+}
+
+inputs!(Swait);
+
+/// Place of DOLN and OUTN among the names.
+const DOLN: usize = 12;
+const OUTN: usize = 13;
+
+impl RecordType for Swait {
+    const VARIANT_OF: Option<Kind> = Some(Kind::Calc);
+
+    /// At start: the expression, and links to what is named.
+    fn init(db: &mut Db, rec: RecId, body: Body<Self>) {
+        // It waits for what it writes.
+        db.records[rec].device = Device::SoftAsync;
+        let source = db.source(&format!("inputs of {}", db.records.name(rec)));
+        db.listen(rec, Some(source));
+        if let Err(what) = compile(db, body) {
+            db.notice(format!("{}.CALC: {what}", db.records.name(rec)));
+        }
+        for place in 0..=OUTN {
+            if let Err(what) = connect(db, rec, body, place) {
+                db.notice(format!("{}: {what}", db.records.name(rec)));
+            }
+        }
+        let r = &mut db.records[body];
+        (r.oval, r.mlst, r.alst) = (r.val, r.val, r.val);
+    }
+
+    /// Reads, computes, writes when it is due and waits for the end of that, tells.
+    fn process(db: &mut Db, rec: RecId, body: Body<Self>, resumed: bool) -> Outcome {
+        let r = &mut db.records[body];
+        let due = if resumed { std::mem::take(&mut r.delayed) } else { compute(db, rec, body) };
+        let r = &mut db.records[body];
+        if due && !resumed && r.odly > 0.0 {
+            r.delayed = true;
+            let delay = r.odly.into();
+            db.call_back_after(rec, Callback::Resume, delay);
+            return Outcome::Pending;
+        }
+        if due && write(db, rec, body) {
+            return Outcome::Pending;
+        }
+        let failed = db.pass.failed;
+        monitor(db, rec, body);
+        if failed { Outcome::Failed } else { Outcome::Done }
+    }
+
+    /// A new expression, or another name.
+    fn special(db: &mut Db, rec: RecId, body: Body<Self>, field: u16, after: bool) -> Result<(), PutError> {
+        if !after {
+            return Ok(());
+        }
+        if field == Self::CALC {
+            let compiled = compile(db, body);
+            db.post_named(rec, "CLCV", EventMask::VALUE);
+            return compiled.map_err(|what| PutError::BadValue { what });
+        }
+        match field.checked_sub(Self::INAN).map(usize::from) {
+            Some(place @ 0..=OUTN) => connect(db, rec, body, place).map_err(|what| PutError::BadLink { what }),
+            _ => Ok(()),
+        }
+    }
+
+    fn removed(db: &mut Db, _: RecId, body: Body<Self>) {
+        for place in 0..=OUTN {
+            let old = std::mem::replace(db.records[body].link(place), Link::EMPTY).brief();
+            db.release_link(old);
+        }
+    }
+
+    fn connection_changed(db: &mut Db, rec: RecId, body: Body<Self>) {
+        look_at_dol(db, rec, body);
+    }
+
+    fn processes_for(&self, link: u32) -> bool {
+        let mut inputs = self.inp.iter().map(Link::brief).zip(self.on_change);
+        inputs.any(|(brief, on)| on == 1 && brief.kind == LinkKind::Remote && brief.target == link)
+    }
+
+    #[inline]
+    fn double_val(&self) -> Option<f64> {
+        Some(self.val)
+    }
+}
+
+impl Swait {
+    /// The link to what the name at a place names.
+    const fn link(&mut self, place: usize) -> &mut Link {
+        match place {
+            DOLN => &mut self.dol,
+            OUTN => &mut self.out,
+            input => &mut self.inp[input],
+        }
+    }
+}
+
+fn compile(db: &mut Db, body: Body<Swait>) -> Result<(), String> {
+    let r = &mut db.records[body];
+    let compiled = calc::compile(r.calc.bytes());
+    r.clcv = if compiled.is_ok() { 0 } else { -1 };
+    let wrong = compiled.as_ref().err().map(|error| error.text());
+    r.program = compiled.unwrap_or_default();
+    wrong.map_or(Ok(()), |what| Err(format!("{what} in expression \"{}\"", r.calc.bytes().escape_ascii())))
+}
+
+/// Leads a link to what its name names now; constants go into their input, or DOLD.
+fn connect(db: &mut Db, rec: RecId, body: Body<Swait>, place: usize) -> Result<(), String> {
+    let name = String::from_utf8_lossy(db.records[body].names[place].bytes()).into_owned();
+    let (link, wrong) = match parse(&name, LinkField::In) {
+        Ok(LinkText::Constant(text)) => (Link::of_constant(text), None),
+        Ok(LinkText::Pv(name, _)) => (db.link_over_channel(rec, name, place != OUTN), None),
+        Ok(LinkText::Hardware(_) | LinkText::Json(..)) => {
+            let what =
+                format!("\"{name}\" is a device address or JSON, expected the name of a process variable or a number");
+            (Link::EMPTY, Some(what))
+        }
+        Err(what) => (Link::EMPTY, Some(what)),
+    };
+    let r = &mut db.records[body];
+    match place {
+        DOLN => r.dold = link.number().unwrap_or(r.dold),
+        OUTN => {}
+        input => constants(std::slice::from_ref(&link), &mut r.a[input..=input]),
+    }
+    let old = std::mem::replace(r.link(place), link).brief();
+    db.release_link(old);
+    look_at_dol(db, rec, body);
+    wrong.map_or(Ok(()), Err)
+}
+
+/// Notes whether DOLN leads to something, and tells where that is new.
+fn look_at_dol(db: &mut Db, rec: RecId, body: Body<Swait>) {
+    let dol = db.records[body].dol.brief();
+    let dolv = i32::from(dol.kind != LinkKind::Remote || !db.is_connected(dol));
+    if std::mem::replace(&mut db.records[body].dolv, dolv) != dolv {
+        db.post_named(rec, "DOLV", EventMask::VALUE);
+    }
+}
+
+/// Reads the inputs and computes; whether the output is due.
+fn compute(db: &mut Db, rec: RecId, body: Body<Swait>) -> bool {
+    let live = live_links(&db.records[body].inp);
+    let fetched = read_live(db, rec, body, live);
+    let (common, r) = db.records.both(rec, body);
+    if fetched {
+        match r.program.run(&mut r.a, &mut r.val, &mut db.seed) {
+            Ok(()) => common.udf = u8::from(r.val.is_nan()),
+            Err(()) => drop(common.raise(Status::Calc, 3)),
+        }
+    }
+    if common.udf != 0 {
+        common.raise(Status::Udf, common.udfs);
+    }
+    db.stamp_now(rec);
+    let r = &mut db.records[body];
+    let due = is_due(r.oopt, r.oval, r.val, 0.0);
+    r.oval = r.val;
+    due
+}
+
+/// Writes VAL or DOLD and posts the event; whether a callback ends it. A failed write has raised its alarm.
+fn write(db: &mut Db, rec: RecId, body: Body<Swait>) -> bool {
+    let r = &db.records[body];
+    let (from_dol, dol, out) = (r.dopt == 1, r.dol.brief(), r.out.brief());
+    if from_dol
+        && r.dolv == 0
+        && let Ok(Some(value)) = db.get_link::<f64>(rec, dol)
+        && std::mem::replace(&mut db.records[body].dold, value) != value
+    {
+        db.post_named(rec, "DOLD", EventMask::VALUE | EventMask::LOG);
+    }
+    let r = &db.records[body];
+    let (value, event) = (if from_dol { r.dold } else { r.val }, r.oevt);
+    let pending = db.write_out(rec, out, Scalar::F64(value), true, false);
+    if event > 0 {
+        db.post_event_bytes(base::text::scalar(Scalar::U16(event), 0).bytes());
+    }
+    pending
+}
+
+fn monitor(db: &mut Db, rec: RecId, body: Body<Swait>) {
+    let mut mask = db.reset_alarms(rec);
+    let r = &mut db.records[body];
+    mask |= deadband::check(&mut r.mlst, r.val, r.mdel, EventMask::VALUE);
+    mask |= deadband::check(&mut r.alst, r.val, r.adel, EventMask::LOG);
+    if !mask.is_empty() {
+        db.post_value(rec, mask);
+    }
+    post_inputs(db, rec, body, mask, mask.meets(EventMask::ALARM));
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::{Db, Macros, Now};
+    use base::{DurNs, Scalar, Value};
+
+    fn started(text: &str) -> Db {
+        let mut db = Db::new();
+        db.load_records(text, "test.db", &Macros::default(), &mut |_| None).unwrap();
+        db.init(Now::default());
+        db.advance(Now::default(), 100);
+        db
+    }
+
+    fn put(db: &mut Db, name: &str, value: impl Into<Value>) {
+        let channel = db.find(name).unwrap();
+        db.put(&channel, &value.into(), Now::default()).unwrap();
+        db.advance(Now::default(), 100);
+    }
+
+    fn number(db: &mut Db, name: &str) -> f64 {
+        let channel = db.find(name).unwrap();
+        match db.get_as(&channel, base::FieldType::F64).and_then(|array| array.get(0)) {
+            Some(Scalar::F64(number)) => number,
+            other => panic!("{name}: {other:?}"),
+        }
+    }
+
+    #[test]
+    fn its_forward_link_waits_for_the_end_of_what_its_output_starts() {
+        let mut db = started(
+            "record(swait, \"s\") { field(CALC, \"A*2\") field(OUTN, \"slow.A\") field(FLNK, \"n\") field(OEVT, \"7\") }
+             record(calcout, \"slow\") { field(CALC, \"A\") field(ODLY, \"1\") }
+             record(calc, \"n\") { field(CALC, \"VAL+1\") }
+             record(calc, \"e\") { field(CALC, \"VAL+1\") field(SCAN, \"Event\") field(EVNT, \"7\") }",
+        );
+        put(&mut db, "s.A", 3.0);
+        // It has written and posted its event; what it started goes on.
+        assert_eq!((number(&mut db, "slow.A"), number(&mut db, "e")), (6.0, 1.0));
+        assert_eq!((number(&mut db, "s.PACT"), number(&mut db, "n")), (1.0, 0.0));
+        let later = Now { mono: Now::default().mono + DurNs::from_secs(1), ..Now::default() };
+        db.advance(later, 100);
+        assert_eq!((number(&mut db, "s.PACT"), number(&mut db, "n")), (0.0, 1.0));
+        assert_eq!(number(&mut db, "s.STAT"), 0.0);
+    }
+
+    #[test]
+    fn it_writes_after_its_own_delay() {
+        let mut db = started(
+            "record(swait, \"s\") { field(CALC, \"A\") field(OUTN, \"o\") field(ODLY, \"0.5\") } record(ao, \"o\") {}",
+        );
+        put(&mut db, "s.A", 4.0);
+        assert_eq!((number(&mut db, "s.PACT"), number(&mut db, "o")), (1.0, 0.0));
+        db.advance(Now { mono: Now::default().mono + DurNs::from_ms(500), ..Now::default() }, 100);
+        assert_eq!((number(&mut db, "s.PACT"), number(&mut db, "o")), (0.0, 4.0));
+    }
+
+    #[test]
+    fn with_io_intr_an_input_processes_it_where_it_is_to() {
+        let mut db = started(
+            "record(swait, \"s\") { field(SCAN, \"I/O Intr\") field(CALC, \"A+B\")
+                 field(INAN, \"a\") field(INAP, \"Yes\") field(INBN, \"b\") }
+             record(ao, \"a\") {} record(ao, \"b\") {}",
+        );
+        put(&mut db, "b", 10.0);
+        assert_eq!(number(&mut db, "s"), 0.0);
+        put(&mut db, "a", 1.0);
+        assert_eq!(number(&mut db, "s"), 11.0);
+        put(&mut db, "s.INBP", "Yes");
+        put(&mut db, "b", 20.0);
+        assert_eq!(number(&mut db, "s"), 21.0);
+        put(&mut db, "s.SCAN", "Passive");
+        put(&mut db, "a", 2.0);
+        assert_eq!(number(&mut db, "s"), 21.0);
+    }
+
+    #[test]
+    fn names_can_be_given_while_it_runs_and_constants_are_taken_at_once() {
+        let mut db = started(
+            "record(swait, \"s\") { field(CALC, \"A\") field(INAN, \"5\") field(DOPT, \"Use DOL\") field(OUTN, \"o\") }
+             record(ao, \"a\") { field(VAL, \"8\") } record(ao, \"o\") {} record(ao, \"p\") {}",
+        );
+        put(&mut db, "s.DOLD", 3.0);
+        put(&mut db, "s.PROC", 1);
+        assert_eq!((number(&mut db, "s"), number(&mut db, "o"), number(&mut db, "s.DOLV")), (5.0, 3.0, 1.0));
+        put(&mut db, "s.INAN", "a");
+        put(&mut db, "s.DOLN", "a");
+        put(&mut db, "s.OUTN", "p");
+        put(&mut db, "s.PROC", 1);
+        assert_eq!((number(&mut db, "s"), number(&mut db, "o"), number(&mut db, "p")), (8.0, 3.0, 8.0));
+        assert_eq!(number(&mut db, "s.DOLV"), 0.0);
+        put(&mut db, "s.OOPT", "Never");
+        put(&mut db, "a", 9.0);
+        put(&mut db, "s.PROC", 1);
+        assert_eq!((number(&mut db, "s"), number(&mut db, "p")), (9.0, 8.0));
+        let channel = db.find("s.INAN").unwrap();
+        assert!(db.put(&channel, &Value::from("@device"), Now::default()).is_err());
+    }
+
+    #[test]
+    fn a_wrong_expression_is_told_and_raises_calc() {
+        let mut db = started("record(swait, \"s\") { field(OEVT, \"1\") }");
+        let channel = db.find("s.CALC").unwrap();
+        assert!(db.put(&channel, &Value::from("A+"), Now::default()).is_err());
+        assert_ne!(number(&mut db, "s.CLCV"), 0.0);
+        put(&mut db, "s.PROC", 1);
+        assert_eq!(db.alarm(channel.record).status, base::Status::Calc);
+        db.remove_record(channel.record);
+    }
+}
