@@ -10,7 +10,10 @@ use syn::visit::{self, Visit};
 /// Who may depend on whom (besides `base`, on which everybody may). A crate that is not here does not exist.
 const ARROWS: &[(&str, &[&str])] = &[
     ("base", &[]),
-    ("bench", &["broker", "ca", "frame", "host", "keep", "msg", "proc", "report", "ring", "rt", "sys"]),
+    (
+        "bench",
+        &["broker", "ca", "frame", "host", "keep", "msg", "proc", "recorder", "report", "ring", "rt", "sys", "trace"],
+    ),
     ("broker", &["msg", "ring", "rt", "sys"]),
     ("ca", &[]),
     ("canet", &["ca", "sys"]),

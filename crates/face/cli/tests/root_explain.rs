@@ -186,6 +186,77 @@ fn interrupts_between_cpus_come_with_their_sender() {
     });
 }
 
+/// A program in Python that ends with this.
+struct Script(std::process::Child);
+
+impl Script {
+    /// A thread `neighbour` that computes on the watched thread's CPU, and `work` again and again by the first, called `maker`, on CPU 0.
+    fn beside(work: &str) -> Self {
+        let script = format!(
+            "import ctypes, hashlib, mmap, os, threading\nlibc = ctypes.CDLL(None)\n\
+             def neighbour():\n    os.sched_setaffinity(0, [{CPU}])\n    libc.prctl(15, b'neighbour')\n    \
+             while True: hashlib.pbkdf2_hmac('sha256', b'x', b'y', 500000)\n\
+             os.sched_setaffinity(0, [0])\nlibc.prctl(1, 9)\nlibc.prctl(15, b'maker')\n\
+             threading.Thread(target=neighbour, daemon=True).start()\nlibc.prctl(15, b'maker')\n{work}"
+        );
+        let mut program = Command::new("python3");
+        Self(program.args(["-c", &script]).stdin(Stdio::null()).spawn().unwrap())
+    }
+}
+
+impl Drop for Script {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Who sent function calls to the watched thread's CPU while `work` went on beside it.
+fn senders_beside(work: &str) -> Vec<String> {
+    let (_turn, stop) = (turn(), AtomicBool::new(false));
+    std::thread::scope(|scope| {
+        let _stop = Stop(&stop);
+        let tid = victim(scope, &stop, |_| {});
+        let _script = Script::beside(work);
+        named(&explain(tid, &["--above", "1us"])).into_iter().filter(|name| name.contains("function call")).collect()
+    })
+}
+
+#[test]
+fn a_memory_barrier_over_all_cpus_is_named_with_who_asked_for_it() {
+    // Registers for the expedited private barrier, then asks for it.
+    let senders = senders_beside("libc.syscall(324, 16, 0, 0)\nwhile True: libc.syscall(324, 8, 0, 0)");
+    let expected = "function call interrupt from maker on CPU 0 for ipi_mb";
+    assert!(senders.iter().any(|name| name == expected), "{senders:#?}");
+}
+
+#[test]
+fn a_change_of_protection_in_a_shared_address_space_is_named_with_who_made_it() {
+    let work = "room = mmap.mmap(-1, 1 << 20)\nat = ctypes.addressof(ctypes.c_char.from_buffer(room))\n\
+                while True:\n    ctypes.memset(at, 1, 1 << 20)\n    libc.mprotect(ctypes.c_void_p(at), ctypes.c_size_t(1 << 20), 1)\n    \
+                libc.mprotect(ctypes.c_void_p(at), ctypes.c_size_t(1 << 20), 3)";
+    let senders = senders_beside(work);
+    let expected = "function call interrupt from maker on CPU 0 for flush_tlb_func";
+    assert!(senders.iter().any(|name| name == expected), "{senders:#?}");
+}
+
+#[test]
+fn who_holds_a_plain_mutex_that_lends_no_priority_is_named() {
+    let (_turn, stop, lock) = (turn(), AtomicBool::new(false), Mutex::new(()));
+    std::thread::scope(|scope| {
+        let _stop = Stop(&stop);
+        let tid = victim(scope, &stop, |_| drop(lock.lock().unwrap()));
+        culprit(scope, &stop, ("holder", CPU, 0), DurNs::from_ms(11), || {
+            let _held = lock.lock().unwrap();
+            burn(DurNs::from_ms(3));
+        });
+        // Neither as urgent as the one nor as patient as the other: it keeps the holder from its CPU.
+        culprit(scope, &stop, ("middle", CPU, 40), DurNs::from_ms(7), || burn(DurNs::from_ms(2)));
+        let found = explain(tid, &["--cycle-above", "2ms"]);
+        assert_eq!(named(&found).first().map(String::as_str), Some("waited for holder"), "{found:#}");
+    });
+}
+
 #[test]
 fn soft_interrupts_of_the_network_are_named() {
     let (_turn, stop) = (turn(), AtomicBool::new(false));

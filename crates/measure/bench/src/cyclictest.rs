@@ -1,6 +1,7 @@
 //! The real `cyclictest` (rt-tests) on the same CPU, at the same priority: what ours is compared with.
 
 use super::measure::{Gate, Where};
+use crate::explained::Explained;
 use base::{DurNs, Histogram, Policy};
 use std::process::Command;
 
@@ -15,8 +16,13 @@ pub(crate) fn probe() -> Result<(), String> {
     }
 }
 
-/// One run of it: whole microseconds, rounded down by it.
-pub(crate) fn run(place: &Where, period: DurNs, policy: Policy, span: DurNs) -> Result<Histogram, String> {
+/// One run of it: whole microseconds, rounded down by it; `explained` watches it.
+pub(crate) fn run(
+    place: &Where,
+    (period, policy): (DurNs, Policy),
+    span: DurNs,
+    explained: Option<&Explained>,
+) -> Result<Histogram, String> {
     let (class, priority) = match policy {
         Policy::Fifo(priority) => ("fifo", priority.0),
         Policy::Rr(priority) => ("rr", priority.0),
@@ -36,7 +42,9 @@ pub(crate) fn run(place: &Where, period: DurNs, policy: Policy, span: DurNs) -> 
     if priority > 0 {
         command.push(format!("-p{priority}"));
     }
-    let output = Gate::start(&command, place, None)?.output()?;
+    let gate = Gate::start(&command, place, None)?;
+    explained.inspect(|explained| explained.watch(gate.pid(), policy, "cyclictest"));
+    let output = gate.output()?;
     parse(&output).ok_or_else(|| format!("`{}`: its output is not understood:\n{output}", command.join(" ")))
 }
 

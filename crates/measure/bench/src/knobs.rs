@@ -175,7 +175,7 @@ fn piece(args: &Args, cpu: CpuId, want: Option<Want>, refused: &mut Vec<String>)
         }
     }
     let place = Where { cpu, place: None };
-    let found = measure::run(&place, args.period, args.policy, args.wait.0, args.piece);
+    let found = measure::run(&place, (args.period, args.policy, args.wait.0), args.piece, None);
     if turned && !shield::release(&root, &dir, false).map_err(text)?.is_whole() {
         return Err("not everything went back: see `tahti shield release`".into());
     }

@@ -7,16 +7,20 @@ mod all;
 mod classes;
 mod clock;
 mod cyclictest;
+mod explained;
 mod fingerprint;
 mod frames;
 mod gate;
+mod interference;
 mod ioc;
 mod knobs;
 pub mod looprun;
+mod lost;
 mod measure;
 pub mod noise;
 mod progress;
 mod quiet;
+mod response;
 mod rtt;
 mod runaway;
 mod shield;
@@ -37,10 +41,13 @@ pub static ALL: &[&Bench] = &[
     &classes::BENCH,
     &clock::BENCH,
     &frames::BENCH,
+    &interference::BENCH,
     &ioc::BENCH,
     &ioc::groups::BENCH,
     &knobs::BENCH,
+    &lost::BENCH,
     &quiet::BENCH,
+    &response::BENCH,
     &rtt::BENCH,
     &runaway::BENCH,
     &shield::BENCH,
@@ -49,7 +56,8 @@ pub static ALL: &[&Bench] = &[
 ];
 
 /// What measurements start as processes of their own.
-static PARTS: &[Part] = &[classes::SPIN, measure::LOOP, rtt::PART, runaway::BURN];
+static PARTS: &[Part] =
+    &[classes::SPIN, interference::STREAM, lost::BUSY, measure::LOOP, response::RESPONDER, rtt::PART, runaway::BURN];
 
 /// A measurement.
 pub struct Bench {

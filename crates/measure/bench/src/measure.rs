@@ -1,5 +1,6 @@
 //! One loop in a process of its own, so that what is measured is the loop and not the measurer.
 
+use crate::explained::Explained;
 use crate::looprun::{self, WaitArg, wait_word};
 use crate::{Part, read};
 use base::{CpuId, DurNs, Histogram, Policy};
@@ -8,8 +9,11 @@ use ring::{Counter, LoopPage, Wait};
 use rt::{Flow, LOOP_FD, LoopSpec, SharedPage};
 use std::io::Write as _;
 use std::os::fd::AsRawFd as _;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, ChildStdin, Command, Stdio};
 use sys::root::RootDir;
+
+/// The name of the loop's thread.
+const LOOP_THREAD: &str = "bench-loop";
 
 /// Where something is measured.
 pub(crate) struct Where {
@@ -67,14 +71,25 @@ impl Gate {
         if let Some(place) = &place.place {
             place.enter(&RootDir::machine(), pid).map_err(|error| error.to_string())?;
         }
-        let go = gate.child.stdin.take().map(|mut input| input.write_all(b"go\n"));
+        let go = gate.child.stdin.as_mut().map(|input| input.write_all(b"go\n"));
         go.unwrap_or(Ok(())).map_err(failed)?;
         Ok(gate)
+    }
+
+    /// What goes to its standard input; it sees the end of it when this is dropped.
+    pub(crate) fn input(&mut self) -> Option<ChildStdin> {
+        self.child.stdin.take()
+    }
+
+    /// Its process.
+    pub(crate) fn pid(&self) -> i32 {
+        self.child.id() as i32
     }
 
     /// Waits for its end.
     pub(crate) fn output(mut self) -> Result<String, String> {
         let failed = |error: std::io::Error| format!("`{}`: {error}", self.shown);
+        drop(self.child.stdin.take());
         let mut text = String::new();
         if let Some(mut out) = self.child.stdout.take() {
             std::io::Read::read_to_string(&mut out, &mut text).map_err(failed)?;
@@ -154,8 +169,13 @@ impl Measured {
     }
 }
 
-/// Runs one loop that does nothing but be there in time.
-pub(crate) fn run(place: &Where, period: DurNs, policy: Policy, wait: Wait, span: DurNs) -> Result<Measured, String> {
+/// Runs one loop that does nothing but be there in time; `explained` watches it.
+pub(crate) fn run(
+    place: &Where,
+    (period, policy, wait): (DurNs, Policy, Wait),
+    span: DurNs,
+    explained: Option<&Explained>,
+) -> Result<Measured, String> {
     let program = std::env::current_exe().map_err(|error| format!("own program: {error}"))?;
     let page = SharedPage::own("bench").map_err(|error| error.to_string())?;
     let words = [
@@ -168,7 +188,9 @@ pub(crate) fn run(place: &Where, period: DurNs, policy: Policy, wait: Wait, span
         format!("--cpu={}", place.cpu),
         format!("--for={span}"),
     ];
-    let output = Gate::start(&words, place, Some(&page))?.output()?;
+    let gate = Gate::start(&words, place, Some(&page))?;
+    explained.inspect(|explained| explained.watch(gate.pid(), policy, LOOP_THREAD));
+    let output = gate.output()?;
     Ok(Measured::of(&page.read(), &output))
 }
 
@@ -179,7 +201,7 @@ fn run_loop(args: &LoopArgs) -> Result<(), String> {
         class: Some(args.class),
         cpu: Some(args.cpu),
         wait: args.wait.0,
-        ..LoopSpec::new("bench-loop", args.period)
+        ..LoopSpec::new(LOOP_THREAD, args.period)
     };
     let mut missing = Vec::new();
     let body = |_: &rt::Pulse| Flow::Continue;

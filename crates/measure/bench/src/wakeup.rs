@@ -1,6 +1,7 @@
 //! `tahti bench wakeup`: how late a periodic loop wakes up, beside `cyclictest` in the same run.
 
 use crate::cyclictest;
+use crate::explained::{Explained, Ours};
 use crate::looprun::{WaitArg, wait_word};
 use crate::measure::{self, Measured, Where};
 use crate::noise::{Load, Noise};
@@ -9,7 +10,7 @@ use crate::{Bench, Found, Progress, Touched, read};
 use base::text::Counted;
 use base::{CpuId, CpuSet, DurNs, Histogram, Policy};
 use clap::{ArgMatches, Args as _};
-use report::{Latency, Published, Row as Line, Table, Wanted};
+use report::{Good, Latency, Published, Row as Line, Table, Wanted};
 use std::collections::BTreeSet;
 use sys::signal::{END_SIGNALS, SignalFd};
 
@@ -46,8 +47,10 @@ pub(crate) static BENCH: Bench = Bench {
 
 /// Wake-up latency of a periodic loop that does nothing else
 ///
-/// Runs loop and cyclictest in turn, at the same CPU and class, so that both meet the same machine. The first
-/// figures are unfiltered; where the hypervisor took the CPU, a second line leaves out the cycles near that. With
+/// Runs loop and cyclictest in turn, at the same CPU and class, so that both meet the same machine. The kernel's events
+/// of that CPU are recorded meanwhile (`tahti explain`), which costs some microseconds at each wake-up of either: they
+/// tell what of each delay was the host's, with evidence, and who made the late ones late. *ours* is what is left
+/// without it, and what shields are compared by. The first figures are unfiltered; where the hypervisor took the CPU, a second line leaves out the cycles near that. With
 /// more than 1 % left out nothing can be concluded, and that is said.
 #[derive(clap::Args)]
 struct Args {
@@ -77,6 +80,9 @@ struct Args {
     compare: bool,
     #[command(flatten)]
     touched: Touched,
+    /// Do not record what the kernel does meanwhile: nothing is taken off then, and nobody named
+    #[arg(long)]
+    no_explain: bool,
     /// Leave cyclictest out
     #[arg(long)]
     no_cyclictest: bool,
@@ -97,8 +103,19 @@ struct Row {
     /// p99 of each piece, in us; one beyond the histogram counts as its end, above all others.
     pieces: Vec<f64>,
     theirs: Option<Histogram>,
+    /// What of them was the host's, and who else made them late.
+    explained: Option<Sides>,
     /// Threads of others that might run there although it was shielded.
     strangers: BTreeSet<String>,
+}
+
+/// Both sides of a condition, explained: the loop and cyclictest.
+#[derive(Default)]
+struct Sides {
+    loops: Ours,
+    /// p99 of *ours* of each piece, in us.
+    pieces: Vec<f64>,
+    theirs: Ours,
 }
 
 fn run(matches: &ArgMatches, progress: &mut Progress) -> Result<Found, String> {
@@ -131,12 +148,13 @@ fn run(matches: &ArgMatches, progress: &mut Progress) -> Result<Found, String> {
     let noise = Noise::start(args.load, None)?;
     let (mut rows, mut done) = (Vec::new(), 0);
     for cpu in cpus.iter() {
+        let explained = if args.no_explain { None } else { explained(cpu, &mut notes) };
         let mut of_cpu: Vec<Row> = conditions.iter().map(|&shielded| Row::new(cpu, shielded, with_theirs)).collect();
         for _ in 0..ROUNDS {
             for row in &mut of_cpu {
                 progress.at(done, cpus.count() * conditions.len() * ROUNDS as usize, &row.name());
                 done += 1;
-                row.measure(args, &mut notes)?;
+                row.measure(args, explained.as_ref(), &mut notes)?;
                 if signals.read().map_err(|error| error.to_string())?.is_some() {
                     return Err("interrupted; the machine is as it was".into());
                 }
@@ -146,6 +164,13 @@ fn run(matches: &ArgMatches, progress: &mut Progress) -> Result<Found, String> {
     }
     drop(noise);
     Ok(found(args, &rows, notes))
+}
+
+/// The recording beside a CPU's measurements, unless this machine has none: then that is said.
+fn explained(cpu: CpuId, notes: &mut Vec<String>) -> Option<Explained> {
+    let started = Explained::start(cpu);
+    notes.extend(started.as_ref().err().map(|why| format!("the host's part is not known: {why}")));
+    started.ok()
 }
 
 fn check(args: &Args) -> Result<(), String> {
@@ -164,20 +189,29 @@ fn check(args: &Args) -> Result<(), String> {
 impl Row {
     fn new(cpu: CpuId, shielded: bool, with_theirs: bool) -> Self {
         let theirs = with_theirs.then(Histogram::new);
-        Self { cpu, shielded, ours: Measured::default(), pieces: Vec::new(), theirs, strangers: BTreeSet::new() }
+        let (ours, pieces) = (Measured::default(), Vec::new());
+        Self { cpu, shielded, ours, pieces, theirs, explained: None, strangers: BTreeSet::new() }
     }
 
     /// One piece: the loop, then cyclictest, then the loop's turn again in the next round.
-    fn measure(&mut self, args: &Args, notes: &mut Vec<String>) -> Result<(), String> {
+    fn measure(&mut self, args: &Args, explained: Option<&Explained>, notes: &mut Vec<String>) -> Result<(), String> {
         let shielded =
             if self.shielded { Some(Shielded::apply(&args.touched, &CpuSet::single(self.cpu))?) } else { None };
         let place = Where { cpu: self.cpu, place: shielded.as_ref().map(|shielded| shielded.place.clone()) };
         let piece = DurNs(args.for_.0 / ROUNDS);
-        let found = measure::run(&place, args.period, args.policy, args.wait.0, piece)?;
+        let found = measure::run(&place, (args.period, args.policy, args.wait.0), piece, explained)?;
+        if let Some(explained) = explained {
+            let (sides, piece) = (self.explained.get_or_insert_default(), explained.take()?);
+            sides.pieces.extend(Latency::from(&piece.ours).p99().map(|p99| p99.value));
+            sides.loops.merge(&piece);
+        }
         self.pieces.extend(Latency::from(&found.wake).p99().map(|p99| p99.value));
         self.ours.merge(&found);
         if let Some(hist) = &mut self.theirs {
-            hist.merge(&cyclictest::run(&place, args.period, args.policy, piece)?);
+            hist.merge(&cyclictest::run(&place, (args.period, args.policy), piece, explained)?);
+            if let Some(explained) = explained {
+                self.explained.get_or_insert_default().theirs.merge(&explained.take()?);
+            }
         }
         if let Some(shielded) = &shielded {
             self.strangers.extend(shielded.strangers()?);
@@ -212,38 +246,54 @@ impl Row {
     }
 }
 
-/// Rows of what can be concluded, and lines on what cannot.
+/// Rows of what can be concluded, and lines on what cannot. What is wanted is wanted of *ours* where the host's part is known, and of
+/// what was measured where it is not.
 fn conclusions(rows: &[Row]) -> (Vec<Line>, Vec<String>) {
     let (mut lines, mut notes) = (Vec::new(), Vec::new());
     let disturbed = |row: &Row| row.ours.apart_percent() > APART_MAX;
-    let p99 = |hist: &Histogram| Latency::from(hist).p99();
     for row in rows {
+        if let Some(sides) = row.explained.as_ref().filter(|sides| sides.theirs.ours.count() > 0) {
+            let line =
+                beside(format!("{}: p99 of ours, by cyclictest's", row.name()), &sides.loops.ours, &sides.theirs.ours);
+            lines.push(if row.shielded { line.wanted(Wanted::ratio_at_most(1.0)) } else { line });
+        }
         if disturbed(row) {
             let share = row.ours.apart_percent();
             notes.push(format!(
-                "{}: not measurable here: the hypervisor was near {share:.1} % of the cycles",
+                "{}: as measured not to be compared: the hypervisor was near {share:.1} % of the cycles",
                 row.name()
             ));
         } else if let Some(theirs) = &row.theirs {
-            let line = Line { ours: p99(&row.ours.wake), unit: "us".into(), ..Line::default() };
-            let line = Line { name: format!("{}: p99, by cyclictest's", row.name()), ..line }.against(p99(theirs));
-            lines.push(if row.shielded { line.wanted(Wanted::ratio_at_most(1.0)) } else { line });
+            let line = beside(format!("{}: p99, by cyclictest's", row.name()), &row.ours.wake, theirs);
+            let is_wanted = row.shielded && row.explained.is_none();
+            lines.push(if is_wanted { line.wanted(Wanted::ratio_at_most(1.0)) } else { line });
         }
     }
     for pair in rows.chunks(2) {
         if let [open, shielded] = pair
             && open.cpu == shielded.cpu
             && shielded.shielded
-            && !disturbed(open)
-            && !disturbed(shielded)
             && shielded.strangers.is_empty()
         {
-            let line = Line { ours: p99(&shielded.ours.wake), unit: "us".into(), ..Line::default() };
-            let line = Line { name: format!("CPU {}: p99 shielded, by open", open.cpu), ..line };
-            lines.push(line.against(p99(&open.ours.wake)).wanted(Wanted::ratio_at_most(0.2)));
+            let explained = open.explained.as_ref().zip(shielded.explained.as_ref());
+            if let Some((open_sides, sides)) = explained {
+                let name = format!("CPU {}: p99 of ours shielded, by open", open.cpu);
+                lines.push(beside(name, &sides.loops.ours, &open_sides.loops.ours).wanted(Wanted::ratio_at_most(0.2)));
+            }
+            if !disturbed(open) && !disturbed(shielded) {
+                let name = format!("CPU {}: p99 shielded, by open", open.cpu);
+                let line = beside(name, &shielded.ours.wake, &open.ours.wake);
+                lines.push(if explained.is_none() { line.wanted(Wanted::ratio_at_most(0.2)) } else { line });
+            }
         }
     }
     (lines, notes)
+}
+
+/// The 99th percentile of one beside that of another.
+fn beside(name: String, one: &Histogram, other: &Histogram) -> Line {
+    let p99 = |hist: &Histogram| Latency::from(hist).p99();
+    Line { name, ours: p99(one), unit: "us".into(), ..Line::default() }.against(p99(other))
 }
 
 fn found(args: &Args, rows: &[Row], notes: Vec<String>) -> Found {
@@ -267,6 +317,13 @@ fn found(args: &Args, rows: &[Row], notes: Vec<String>) -> Found {
         }
         if let Some(hist) = &row.theirs {
             table = table.row(Line::beside(format!("{}, cyclictest", row.name()), Latency::from(hist)));
+        }
+        if let Some(sides) = &row.explained {
+            table.rows.extend(sides.loops.rows(&row.name(), sides.pieces.clone()));
+            if sides.theirs.whole.count() > 0 {
+                let [_, theirs] = sides.theirs.rows(&format!("{}, cyclictest", row.name()), Vec::new());
+                table.rows.push(Line { good: Good::Neither, ..theirs });
+            }
         }
         table.notes.push(format!(
             "{}: overruns {}, allocations {}, page faults {}, involuntary switches {}",
@@ -307,7 +364,7 @@ mod tests {
         assert!(notes.is_empty() && lines[0].ratio.is_some_and(|ratio| (0.09..0.11).contains(&ratio)));
         let disturbed = [row(false, 0..1000, 11), row(true, 0..100, 0)];
         let (lines, notes) = conclusions(&disturbed);
-        assert_eq!(notes, ["CPU 1 open: not measurable here: the hypervisor was near 1.1 % of the cycles"]);
+        assert_eq!(notes, ["CPU 1 open: as measured not to be compared: the hypervisor was near 1.1 % of the cycles"]);
         assert!(lines.is_empty());
     }
 

@@ -93,6 +93,7 @@ pub const EVENTS: &[Row] = rows! {
         |f| Some(What::IpiSent { cpus: CpuSet::single(f.cpu(0)?), callback: f.unsigned(1)? });
     "ipi/ipi_send_cpumask", Everywhere, "who sent an interrupt to this CPU", ["cpumask", "callback"],
         |f| Some(What::IpiSent { cpus: f.cpus(0)?, callback: f.unsigned(1)? });
+    "csd/csd_queue_cpu", Everywhere, "", ["cpu", "func"], |f| Some(What::CallQueued { cpu: f.cpu(0)?, function: f.unsigned(1)? });
     "raw_syscalls/sys_enter", Apart, "in which system call a task was", ["id"], |f| Some(What::SyscallEntry { number: f.unsigned(0)? as i64 });
     "raw_syscalls/sys_exit", Apart, "", ["id"], |_| Some(What::SyscallExit);
     "ftrace/kernel_stack", Apart, "", ["caller"], |f| f.callers(0).map(|callers| What::Stack { callers });

@@ -208,6 +208,13 @@ pub enum What {
         /// What is to be called there.
         callback: u64,
     },
+    /// A function is queued for a CPU, which an interrupt then has it call.
+    CallQueued {
+        /// Which CPU.
+        cpu: CpuId,
+        /// Which function.
+        function: u64,
+    },
     /// A system call begins.
     SyscallEntry {
         /// Its number.

@@ -20,6 +20,9 @@ const REMEMBERED_MAX: usize = 1 << 17;
 /// How old the word of a sent interrupt may be when the interrupt comes.
 const SENT_NS_MAX: u64 = 10_000_000;
 
+/// How long after a function was queued the interrupt for it is sent, at most.
+const QUEUED_NS_MAX: u64 = 50_000;
+
 /// The kernel's real-time priorities are below.
 const TIME_SHARING: i32 = 100;
 
@@ -81,6 +84,8 @@ pub struct Explainer {
     timers: HashMap<u64, Timer>,
     irqs: HashMap<i32, Name>,
     sent: BTreeMap<CpuId, (MonoNs, Sender)>,
+    /// The function that was queued for a CPU last, by whom and when.
+    queued: BTreeMap<CpuId, (MonoNs, i32, u64)>,
     /// The timer whose function runs on a CPU.
     firing: BTreeMap<CpuId, u64>,
     watched: BTreeMap<i32, Watched>,
@@ -102,6 +107,7 @@ impl Explainer {
             timers: HashMap::new(),
             irqs: HashMap::new(),
             sent: BTreeMap::new(),
+            queued: BTreeMap::new(),
             firing: BTreeMap::new(),
             watched: BTreeMap::new(),
             real_time: Summary::new(worst_max),
@@ -140,6 +146,19 @@ impl Explainer {
             task: Task { tid, prio: 120, name: Name::of(name.as_bytes()) },
             ..Known::default()
         });
+    }
+
+    /// Who had what of a watched thread's time between two moments, without a gap; nothing of a thread that is not watched.
+    #[must_use]
+    pub fn within(&mut self, tid: i32, from: MonoNs, to: MonoNs) -> Vec<crate::Part> {
+        // Out of idleness the kernel records no switch: who does nothing that is recorded is seen by its interrupts alone.
+        if let Some(watched) = self.watched.get_mut(&tid)
+            && let State::Ready { cpu, since } = watched.state()
+            && let Some(begun) = self.cpus.get(&cpu).and_then(|cpu| cpu.runs_since(tid))
+        {
+            watched.enter(begun.max(since), State::Running(cpu));
+        }
+        self.watched.get(&tid).map_or_else(Vec::new, |watched| self.parts(watched, from, to))
     }
 
     /// What is known of the machine.
@@ -238,7 +257,13 @@ impl Explainer {
                     None if clocks.wall != 0 && *soft > clocks.wall => clocks.wall,
                     None => 0,
                 };
-                let mono = |ns: i64| MonoNs(ns.saturating_sub(off).max(0) as u64);
+                // Who asks for a moment before anything was known of it keeps no schedule: it is due when it asks.
+                let known = self.watched.get(&event.tid).filter(|_| !event.interrupt);
+                let asked = known.map(|watched| watched.known_since().unwrap_or(event.at));
+                let mono = |ns: i64| {
+                    let at = MonoNs(ns.saturating_sub(off).max(0) as u64);
+                    if asked.is_some_and(|since| at < since) { event.at } else { at }
+                };
                 entry.armed = Some(Armed { due: mono(*soft), latest: mono(*expires) });
             }
             What::TimerCancel { timer } => {
@@ -247,11 +272,19 @@ impl Explainer {
                 }
             }
             What::IrqEntry { irq, name } if self.irqs.len() < REMEMBERED_MAX => _ = self.irqs.insert(*irq, *name),
+            What::CallQueued { cpu, function } => _ = self.queued.insert(*cpu, (event.at, event.tid, *function)),
             What::IpiSent { cpus, callback } => {
                 let unnamed = Task { tid: event.tid, ..Task::default() };
                 let task = self.tasks.get(&event.tid).map_or(unnamed, |known| known.task);
-                let sender = Sender { task, cpu: event.cpu, callback: *callback };
-                cpus.iter().for_each(|cpu| _ = self.sent.insert(cpu, (event.at, sender)));
+                for cpu in cpus.iter() {
+                    // The interrupt itself names the kernel's dispatcher alone.
+                    let queued = self
+                        .queued
+                        .get(&cpu)
+                        .filter(|(at, tid, _)| *tid == event.tid && event.at.0.saturating_sub(at.0) <= QUEUED_NS_MAX);
+                    let callback = queued.map_or(*callback, |(.., function)| *function);
+                    self.sent.insert(cpu, (event.at, Sender { task, cpu: event.cpu, callback }));
+                }
             }
             _ => {}
         }

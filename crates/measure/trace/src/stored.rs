@@ -225,7 +225,7 @@ pub fn addresses(events: impl Iterator<Item = What>) -> BTreeSet<u64> {
                 all.insert(function);
             }
             What::Nmi { handler, .. } => _ = all.insert(handler),
-            What::IpiSent { callback, .. } => _ = all.insert(callback),
+            What::IpiSent { callback: function, .. } | What::CallQueued { function, .. } => _ = all.insert(function),
             What::Stack { callers } => all.extend(callers),
             _ => {}
         }

@@ -80,6 +80,11 @@ impl Timeline {
         self.stack.iter().find(|(_, context)| !matches!(context, Context::Softirq(_))).map(|(at, _)| *at)
     }
 
+    /// Since when it is this task's turn, if it is.
+    pub(crate) fn runs_since(&self, tid: i32) -> Option<MonoNs> {
+        (self.now.known && self.now.task.tid == tid).then_some(self.now.since)
+    }
+
     /// Events were lost after the last one: what has been under way since is not known.
     pub(crate) fn lose(&mut self) {
         self.stack.clear();

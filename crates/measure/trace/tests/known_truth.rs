@@ -223,9 +223,11 @@ impl Script {
                 self.at += ns + 150_000;
             }
             Cause::Ipi => {
-                let sent = What::IpiSent { cpus: CpuSet::single(CPU), callback: FLUSH };
+                let queued = What::CallQueued { cpu: CPU, function: FLUSH };
+                // What the interrupt itself names is the kernel's dispatcher.
+                let sent = What::IpiSent { cpus: CpuSet::single(CPU), callback: WORK };
                 let hogs = What::Switch { from: IDLE, state: 0, to: HOG };
-                for what in [hogs, sent] {
+                for what in [hogs, queued, sent] {
                     let event = Event { at: MonoNs(self.at), cpu: 0, tid: HOG.tid, interrupt: false, what };
                     self.items.push((MonoNs(self.at), 0, Some(event)));
                 }
@@ -306,6 +308,44 @@ fn what_falls_among_lost_events_is_not_made_up() {
     script.items.iter().for_each(|item| explainer.take(item, |late| all.push(late.clone())));
     let [late] = &all[..] else { panic!("{all:?}") };
     assert_eq!(late.worst(), Some(&Cause::Kernel.culprit()), "{late:?}");
+}
+
+#[test]
+fn who_asks_for_a_moment_long_past_before_it_has_any_schedule_is_not_late_by_it() {
+    let mut explainer = Explainer::new(Facts::default(), DurNs::from_us(70), None, 10);
+    explainer.watch(LOOP.tid, "loop");
+    let mut script = Script { at: 33_000_000_000_000, now: OTHER, due: 33_000_010_000_000, items: Vec::new() };
+    script.switch(0, 0, LOOP);
+    let sleep = What::TimerStart { timer: 0xabc, function: WAKEUP, expires: 0, soft: 0 };
+    script.says(1_000, sleep);
+    script.fires(0, 0, &[]);
+    // From then on what is past is late.
+    script.cycle(Cause::Own, 300_000);
+    let mut all = Vec::new();
+    script.items.iter().for_each(|item| explainer.take(item, |late| all.push(late.clone())));
+    let [late] = &all[..] else { panic!("{all:?}") };
+    assert_eq!(late.worst(), Some(&Culprit::Own { faulting: false }));
+    assert!(late.delay_ns() < 400_000, "{late:?}");
+}
+
+#[test]
+fn a_thread_that_was_woken_out_of_idleness_and_does_nothing_else_is_known_to_run() {
+    let mut explainer = Explainer::new(Facts::default(), DurNs::from_us(70), None, 10);
+    explainer.watch(LOOP.tid, "loop");
+    let mut script = Script { at: 1_000_000, now: OTHER, due: 2_000_000, items: Vec::new() };
+    script.switch(0, 0, LOOP);
+    script.sleeps(IDLE);
+    script.fires(script.due, 0, &[]);
+    // No switch is recorded; an interrupt finds it at work.
+    script.now = LOOP;
+    let begun = script.at + 100_000;
+    script.says(100_000, What::VectorEntry(Vector::LocalTimer));
+    script.says(2_000, What::VectorExit(Vector::LocalTimer));
+    script.at += 500_000;
+    script.items.iter().for_each(|item| explainer.take(item, |_| {}));
+    let parts = explainer.within(LOOP.tid, MonoNs(begun), MonoNs(script.at));
+    let ns = |culprit: &Culprit| parts.iter().filter(|part| part.culprit == *culprit).map(|part| part.ns).sum::<u64>();
+    assert_eq!((ns(&Culprit::Timer), ns(&Culprit::Own { faulting: false })), (2_000, 500_000), "{parts:?}");
 }
 
 #[test]

@@ -4,6 +4,7 @@ mod chain;
 mod pairs;
 
 use crate::cyclictest;
+use crate::explained::{Explained, Ours};
 use crate::measure::Where;
 use crate::shielded::Shielded;
 use crate::{Bench, Found, Progress, Touched, read};
@@ -87,6 +88,7 @@ fn run(matches: &ArgMatches, progress: &mut Progress) -> Result<Found, String> {
     }
     let measured = measured?;
     notes.extend(measured.frame.missing.iter().cloned());
+    notes.extend(measured.unexplained_because.iter().map(|why| format!("the host's part is not known: {why}")));
     let mut tables = vec![alone];
     tables.extend(tables_of(&measured, compared)?);
     Ok(Found { setup: Vec::new(), tables, notes })
@@ -112,6 +114,10 @@ struct Measured {
     pieces: [Vec<f64>; 2],
     futex: Vec<DurNs>,
     waking: Histogram,
+    /// What of the frame's late beginnings, and of cyclictest's, was the host's.
+    explained: Option<[Ours; 2]>,
+    explained_pieces: Vec<f64>,
+    unexplained_because: Option<String>,
 }
 
 fn in_turn(args: &Args, place: &Where, compared: bool, progress: &mut Progress) -> Result<Measured, String> {
@@ -119,13 +125,32 @@ fn in_turn(args: &Args, place: &Where, compared: bool, progress: &mut Progress) 
         place.enter(&RootDir::machine(), std::process::id() as i32).map_err(|error| error.to_string())?;
     }
     let mut all = Measured::default();
+    // Whoever reads the recording must not run in the shield, where this process is taken as a whole.
+    let explained = match place.place.is_some() {
+        true => Err("it is not recorded from within a shield".to_owned()),
+        false => Explained::start(place.cpu),
+    };
+    all.unexplained_because = explained.as_ref().err().cloned();
+    let explained = explained.ok();
     let (cpu, piece) = (place.cpu, DurNs(args.for_.0 / TURNS));
     for turn in 0..TURNS as usize {
         progress.at(turn, TURNS as usize, "cyclictest, a frame, a frame beside bare threads");
         if compared {
-            all.cyclictest.merge(&cyclictest::run(place, MINOR, Policy::Fifo(PRIORITY), piece)?);
+            let explained = explained.as_ref();
+            all.cyclictest.merge(&cyclictest::run(place, (MINOR, Policy::Fifo(PRIORITY)), piece, explained)?);
+            if let Some(explained) = explained {
+                all.explained.get_or_insert_default()[1].merge(&explained.take()?);
+            }
         }
+        explained
+            .as_ref()
+            .inspect(|explained| explained.watch(std::process::id() as i32, Policy::Fifo(PRIORITY), "frame"));
         let frame = chain::frame(cpu, piece, None)?;
+        if let Some(explained) = &explained {
+            let piece = explained.take()?;
+            all.explained_pieces.extend(Latency::from(&piece.ours).p99().map(|p99| p99.value));
+            all.explained.get_or_insert_default()[0].merge(&piece);
+        }
         for (pieces, hist) in all.pieces.iter_mut().zip([&frame.dispatch, &frame.late]) {
             pieces.extend(Latency::from(hist).p99().map(|p99| p99.value));
         }
@@ -186,7 +211,15 @@ fn tables_of(all: &Measured, compared: bool) -> Result<Vec<Table>, String> {
     if compared {
         begin = begin.row(Row::beside("cyclictest, in whole us", Latency::from(&all.cyclictest)));
     }
-    Ok(vec![switches, dispatcher, begin.row(Row::latency("frame", Latency::from(&frame.late), late))])
+    begin = begin.row(Row::latency("frame", Latency::from(&frame.late), late));
+    if let Some([ours, theirs]) = &all.explained {
+        begin.rows.extend(ours.rows("frame", all.explained_pieces.clone()));
+        if compared {
+            let [_, theirs] = theirs.rows("cyclictest", Vec::new());
+            begin.rows.push(Row { good: Good::Neither, ..theirs });
+        }
+    }
+    Ok(vec![switches, dispatcher, begin])
 }
 
 fn ratio(one: DurNs, other: DurNs) -> f64 {

@@ -91,6 +91,11 @@ impl Ioc {
         Ok(ioc)
     }
 
+    /// Its process.
+    pub(super) fn pid(&self) -> i32 {
+        self.child.id() as i32
+    }
+
     fn wait(&mut self, probe: &str, begin: Instant) -> Result<(), String> {
         loop {
             if Circuit::open(self.port).is_ok_and(|mut circuit| circuit.channel(probe).is_ok()) {
@@ -134,7 +139,7 @@ impl Ioc {
 
     /// Processor time used so far, all threads together.
     pub(super) fn cpu(&self) -> Result<DurNs, String> {
-        sys::clock::process_cpu(self.child.id() as i32).map_err(|error| error.to_string())
+        sys::clock::process_cpu(self.pid()).map_err(|error| error.to_string())
     }
 
     /// Does something and says how much processor time the IOC took meanwhile, and how much time passed; in ns.

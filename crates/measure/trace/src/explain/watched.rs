@@ -81,6 +81,11 @@ impl Watched {
         }
     }
 
+    /// Since when anything is known of it.
+    pub(super) fn known_since(&self) -> Option<MonoNs> {
+        self.spans.front().map(|(at, _)| *at)
+    }
+
     /// What it is at.
     pub(super) fn state(&self) -> State {
         self.spans.back().map_or(State::Unknown, |(_, state)| *state)

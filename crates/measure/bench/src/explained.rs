@@ -1,0 +1,303 @@
+//! What of each delay was the host's: the kernel's own events of the measured CPU, recorded and explained beside a measurement.
+//!
+//! The recorder stands all the while, so that both sides of a comparison carry what recording costs.
+
+use base::{CpuId, CpuSet, DurNs, Histogram, MonoNs, Policy};
+use recorder::{Recorder, Wanted};
+use report::{Culprit, Latency, Row};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread::JoinHandle;
+use std::time::Duration;
+use sys::root::RootDir;
+use sys::sched::Scheduling;
+use trace::{Explainer, Late, Merge, Occasion, Part, Summary};
+
+/// Delays beyond this are blamed on somebody in the table of culprits.
+const BLAMED: u64 = 50_000;
+/// Culprits that are named.
+const NAMED_MAX: usize = 8;
+/// Time between two looks at what was recorded.
+const LOOK: Duration = Duration::from_millis(20);
+/// The kernel's buffer of the measured CPU.
+const BUFFER_KB: u32 = 8192;
+
+/// Explains the wake-ups of one thread after the other on one CPU.
+pub(crate) struct Explained {
+    orders: Sender<Order>,
+    thread: Option<JoinHandle<()>>,
+}
+
+enum Order {
+    /// Watches the threads of a process by this name, or those in real-time classes.
+    Watch(i32, Option<&'static str>),
+    /// Hands out who had what of a thread's time.
+    Within(i32, [MonoNs; 2], Sender<Result<Vec<Part>, String>>),
+    /// Hands out what was found since, and watches nobody.
+    Take(Sender<Result<Ours, String>>),
+}
+
+/// What was found of some wake-ups.
+#[derive(Clone, Debug)]
+pub(crate) struct Ours {
+    /// From when the timer was due until the thread had the CPU.
+    pub(crate) whole: Histogram,
+    /// The same less what was the host's by evidence.
+    pub(crate) ours: Histogram,
+    /// The same less what may have been the host's, too.
+    least: Histogram,
+    /// Of late ones, by culprit.
+    blamed: Summary,
+    lost: u64,
+}
+
+impl Default for Ours {
+    fn default() -> Self {
+        let [whole, ours, least] = [Histogram::new(), Histogram::new(), Histogram::new()];
+        Self { whole, ours, least, blamed: Summary::new(0), lost: 0 }
+    }
+}
+
+impl Ours {
+    fn add(&mut self, late: &Late) {
+        let sum =
+            |which: fn(&Part) -> bool| late.parts.iter().filter(|part| which(part)).map(|part| part.ns).sum::<u64>();
+        let host = sum(|part| part.culprit.is_host());
+        let either = host + sum(|part| matches!(part.culprit, trace::Culprit::HostOrMasked { .. }));
+        let all = late.delay_ns();
+        let span = |ns: u64| DurNs(i64::try_from(ns).unwrap_or(i64::MAX));
+        self.whole.record(span(all));
+        self.ours.record(span(all.saturating_sub(host)));
+        self.least.record(span(all.saturating_sub(either)));
+        if all > BLAMED {
+            self.blamed.add(late.clone());
+        }
+    }
+
+    pub(crate) fn merge(&mut self, other: &Self) {
+        self.whole.merge(&other.whole);
+        self.ours.merge(&other.ours);
+        self.least.merge(&other.least);
+        self.lost += other.lost;
+        self.blamed.late += other.blamed.late;
+        self.blamed.late_ns += other.blamed.late_ns;
+        for (culprit, tally) in &other.blamed.culprits {
+            let mine = self.blamed.culprits.entry(culprit.clone()).or_default();
+            mine.total_ns += tally.total_ns;
+            mine.delays += tally.delays;
+            mine.longest_ns = mine.longest_ns.max(tally.longest_ns);
+        }
+    }
+
+    /// The rows of a condition, the measured ones in front; `pieces` are the 99th percentiles of *ours* of each piece.
+    pub(crate) fn rows(&self, name: &str, pieces: Vec<f64>) -> [Row; 2] {
+        let p99 = |hist| Latency::from(hist).p99().map_or(String::from("-"), |p99| format!("{:.1}", p99.value));
+        let host = self.blamed.share(trace::Culprit::is_host);
+        let either = self.blamed.share(|culprit| matches!(culprit, trace::Culprit::HostOrMasked { .. }));
+        let unexplained = self.blamed.share(|culprit| *culprit == trace::Culprit::Unexplained);
+        let lost = if self.lost > 0 { format!("; {} events lost", self.lost) } else { String::new() };
+        let bound = format!("p99 at least {} if all that is undecided was the host's", p99(&self.least));
+        let shares = format!(
+            "{} later than 50 us: host {host:.1} %, undecided {either:.1} %, unexplained {unexplained:.1} %{lost}",
+            self.blamed.late
+        );
+        let mut ours = Row::latency(format!("{name}, ours"), Latency::from(&self.ours), pieces).note(bound);
+        let ranked = self.blamed.ranked();
+        ours.culprits = ranked.into_iter().take(NAMED_MAX).map(|(culprit, tally)| self.named(culprit, tally)).collect();
+        [Row::beside(format!("{name}, as explained"), Latency::from(&self.whole)).note(shares), ours]
+    }
+
+    fn named(&self, culprit: &trace::Culprit, tally: trace::Tally) -> Culprit {
+        Culprit {
+            name: culprit.to_string(),
+            share_percent: 100.0 * tally.total_ns as f64 / self.blamed.late_ns.max(1) as f64,
+            count: tally.delays,
+        }
+    }
+}
+
+impl Explained {
+    /// Begins to record `cpu`; whoever reads keeps away from it.
+    ///
+    /// # Errors
+    /// No privilege, no tracing in this kernel: in words for the user.
+    pub(crate) fn start(cpu: CpuId) -> Result<Self, String> {
+        let cpus = CpuSet::single(cpu);
+        let online = sys::kernel::online(&RootDir::machine()).ok_or("the CPUs that are online are not known")?;
+        let wanted = Wanted { cpus, online, buffer_kb: BUFFER_KB, threads: Vec::new(), syscalls: false };
+        let recorder = Recorder::start(&wanted)?;
+        let (orders, taken) = channel();
+        let work = move || {
+            let aside = online.minus(&cpus);
+            if !aside.is_empty() {
+                let _ = sys::sched::set_affinity(0, &aside);
+            }
+            // What is not read in time is lost.
+            let policy = Policy::Other { nice: -20 };
+            let _ = sys::sched::set_scheduling(0, Scheduling { policy, reset_on_fork: true });
+            Work::new(recorder).run(&taken);
+        };
+        let thread =
+            std::thread::Builder::new().name("explain".into()).spawn(work).map_err(|error| error.to_string())?;
+        Ok(Self { orders, thread: Some(thread) })
+    }
+
+    /// Watches the threads of process `pid` from now on: those in real-time classes, or, where that is `policy`, those of time
+    /// sharing that are called `name`.
+    pub(crate) fn watch(&self, pid: i32, policy: Policy, name: &'static str) {
+        let name = if policy.is_real_time() { None } else { Some(name) };
+        // A reader that failed says so when it is asked for what it found.
+        let _ = self.orders.send(Order::Watch(pid, name));
+    }
+
+    /// Who had what of a watched thread's time between two moments that are over.
+    ///
+    /// # Errors
+    /// The recording failed.
+    pub(crate) fn within(&self, tid: i32, window: [MonoNs; 2]) -> Result<Vec<Part>, String> {
+        let (tell, told) = channel();
+        let _ = self.orders.send(Order::Within(tid, window, tell));
+        told.recv().unwrap_or_else(|_| Err("the recording ended".into()))
+    }
+
+    /// What was found since.
+    ///
+    /// # Errors
+    /// The recording failed.
+    pub(crate) fn take(&self) -> Result<Ours, String> {
+        let (tell, told) = channel();
+        let _ = self.orders.send(Order::Take(tell));
+        told.recv().unwrap_or_else(|_| Err("the recording ended".into()))
+    }
+}
+
+impl Drop for Explained {
+    fn drop(&mut self) {
+        let (nobody, _) = channel();
+        drop(std::mem::replace(&mut self.orders, nobody));
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// The reader's side.
+struct Work {
+    recorder: Recorder,
+    merge: Merge,
+    explainer: Explainer,
+    process: Option<(i32, Option<&'static str>)>,
+    ours: Ours,
+    lost: u64,
+}
+
+impl Work {
+    fn new(recorder: Recorder) -> Self {
+        let explainer = Explainer::new(recorder::facts(), DurNs::ZERO, None, 0);
+        Self { recorder, merge: Merge::default(), explainer, process: None, ours: Ours::default(), lost: 0 }
+    }
+
+    fn run(mut self, orders: &Receiver<Order>) {
+        let mut trouble = None;
+        loop {
+            if let Err(why) = self.look() {
+                trouble.get_or_insert(why);
+            }
+            match orders.recv_timeout(LOOK) {
+                Ok(Order::Watch(pid, name)) => self.process = Some((pid, name)),
+                Ok(Order::Within(tid, [from, to], tell)) => {
+                    let found = self.look().map(|()| self.explainer.within(tid, from, to));
+                    let _ = tell.send(found);
+                }
+                Ok(Order::Take(tell)) => {
+                    let found = self.look().map(|()| self.taken());
+                    let found = trouble.take().map_or(found, Err);
+                    // Who asked may be gone.
+                    let _ = tell.send(found);
+                }
+                Err(std::sync::mpsc::RecvTimeoutError::Timeout) => {}
+                Err(std::sync::mpsc::RecvTimeoutError::Disconnected) => return,
+            }
+        }
+    }
+
+    fn look(&mut self) -> Result<(), String> {
+        if let Some((pid, name)) = self.process {
+            let threads = threads(pid, name);
+            // Those that have ended meanwhile are still to be explained.
+            threads.iter().for_each(|(tid, name)| self.explainer.watch(*tid, name));
+        }
+        let Self { recorder, merge, explainer, ours, .. } = self;
+        let until = recorder.poll(|lane, item| merge.push(lane, item))?;
+        merge.drain(until, |item| {
+            explainer.take(&item, |late| {
+                if late.occasion == Occasion::Timer {
+                    ours.add(late);
+                }
+            });
+        });
+        Ok(())
+    }
+
+    fn taken(&mut self) -> Ours {
+        self.process = None;
+        self.explainer.watch_only(std::iter::empty());
+        let lost = self.recorder.lost().times;
+        let mut ours = std::mem::take(&mut self.ours);
+        ours.lost = lost - std::mem::replace(&mut self.lost, lost);
+        ours
+    }
+}
+
+/// Threads of a process by this name; without one, those in real-time classes.
+fn threads(pid: i32, name: Option<&str>) -> Vec<(i32, String)> {
+    let root = RootDir::machine();
+    let tids = root.list(&format!("/proc/{pid}/task")).unwrap_or_default();
+    let tids = tids.iter().filter_map(|tid| tid.parse::<i32>().ok());
+    let named = tids.filter_map(|tid| Some((tid, root.read(&format!("/proc/{pid}/task/{tid}/comm")).ok()?)));
+    named
+        .map(|(tid, comm)| (tid, comm.trim_end().to_owned()))
+        .filter(|(tid, comm)| {
+            name.map_or_else(|| sys::sched::has_fixed_priority(*tid) == Some(true), |name| comm == name)
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use trace::Culprit as By;
+
+    #[test]
+    fn what_was_the_hosts_is_taken_off_and_what_is_undecided_is_a_bound() {
+        let part = |from, ns, culprit| Part { from: MonoNs(from), ns, culprit };
+        let late = Late {
+            tid: 1,
+            name: "loop".into(),
+            occasion: Occasion::Timer,
+            cpu: 1,
+            due: MonoNs(0),
+            ran: MonoNs(100_000),
+            parts: vec![
+                part(0, 60_000, By::Host { evidence: "idle" }),
+                part(60_000, 30_000, By::HostOrMasked { under: "cc1".into() }),
+                part(90_000, 10_000, By::Timer),
+            ],
+            faults: 0,
+            stack: Vec::new(),
+        };
+        let mut ours = Ours::default();
+        ours.add(&late);
+        let mut both = Ours::default();
+        both.merge(&ours);
+        both.merge(&ours);
+        assert_eq!(both.whole.max(), Some(DurNs(100_000)));
+        assert_eq!(both.ours.max(), Some(DurNs(40_000)));
+        assert_eq!(both.least.max(), Some(DurNs(10_000)));
+        let [_, row] = both.rows("CPU 1 open", vec![40.0]);
+        assert_eq!(row.name, "CPU 1 open, ours");
+        assert_eq!(
+            (row.culprits[0].name.as_str(), row.culprits[0].share_percent, row.culprits[0].count),
+            ("host (idle)", 60.0, 2)
+        );
+    }
+}

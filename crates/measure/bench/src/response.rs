@@ -1,0 +1,234 @@
+//! `tahti bench response`: from an event on another CPU until the thread that waits for it runs.
+
+use crate::measure::{Gate, Where};
+use crate::noise::{Load, Noise};
+use crate::shielded::Shielded;
+use crate::{Bench, Found, Part, Progress, Touched, read};
+use base::{CpuId, CpuSet, DurNs, MonoNs, Policy};
+use clap::{ArgMatches, Args as _};
+use report::{Good, Latency, Published, Row, Table, Wanted};
+use std::io::{Read as _, Write as _};
+use sys::clock::{mono_now, sleep_until};
+use sys::sched::{Scheduling, set_affinity, set_scheduling};
+use sys::signal::{END_SIGNALS, SignalFd};
+
+/// The row of the table.
+pub(crate) static BENCH: Bench = Bench {
+    name: "response",
+    experiment: "SGI REACT: interrupt response with and without the shield, unloaded and loaded; KEK: interrupt latency",
+    arguments: Args::augment_args,
+    run,
+    published: &[
+        Published::new(
+            "SGI REACT, highest of 5,000,000 a CPU, 4 CPUs",
+            "about 2007",
+            "Itanium 2 1.0 / 1.5 GHz, SLES10 SP1, 2.6.16",
+            "no load 349.30 us without the shield, 11.95 with; load 556.95, 11.15",
+        ),
+        Published::new(
+            "SGI REACT, the same, 64 CPUs",
+            "about 2007",
+            "Itanium 2 1.0 / 1.5 GHz, SLES10 SP1, 2.6.16",
+            "no load 484.95 us without the shield, 10.50 with; load 545.35, 18.75",
+        ),
+        Published::new(
+            "KEK, EPICS on PowerPC: interrupt latency at hardware and OS level",
+            "about 1997",
+            "PowerPC 604e 200 MHz and MC68040 25 MHz, VxWorks",
+            "vector 1.0 and 2.1 us, service routine 6.0 and 5.4 us",
+        ),
+    ],
+    wanted: "p99 under load within twice that without, and with the shield at most a fifth of that without",
+    quick: &["--events", "4000"],
+    shields: false,
+};
+
+/// The thread that waits.
+pub(crate) const RESPONDER: Part =
+    Part { name: "responder", arguments: ResponderArgs::augment_args, run: |matches| responder(&read(matches)?) };
+
+/// From an event on another CPU until the real-time thread that waits for it runs
+///
+/// A thread on another CPU reads the clock and writes that time into a pipe; the real-time thread sleeps until it can
+/// be read, and reads the clock. Between them are the system call, an interrupt from CPU to CPU, and the scheduler's
+/// switch: what a driver's interrupt goes through, too, but for the device. Unloaded and loaded in turn.
+#[derive(clap::Args)]
+struct Args {
+    /// CPU of the thread that waits; the highest if not given
+    #[arg(long, value_name = "CPU")]
+    cpu: Option<CpuId>,
+    /// Class of the thread that waits
+    #[arg(long, value_name = "CLASS", default_value = "fifo:80")]
+    policy: Policy,
+    /// Events in each condition
+    #[arg(long, default_value_t = 40_000, value_parser = clap::value_parser!(u32).range(800..=50_000_000))]
+    events: u32,
+    /// Time between two events
+    #[arg(long, value_name = "TIME", default_value = "250us")]
+    period: DurNs,
+    /// Noisy neighbours of the loaded half
+    #[arg(long, value_enum, default_value = "all")]
+    load: Load,
+    /// Measure with and without the shield, in turn
+    #[arg(long)]
+    compare: bool,
+    #[command(flatten)]
+    touched: Touched,
+}
+
+/// The waiting process's own command line.
+#[derive(clap::Args)]
+struct ResponderArgs {
+    #[arg(long)]
+    cpu: CpuId,
+    #[arg(long)]
+    class: Policy,
+    #[arg(long)]
+    events: usize,
+}
+
+/// Each condition is measured in this many pieces, in turn with the others.
+const ROUNDS: u32 = 8;
+
+/// One condition.
+struct Condition {
+    shielded: bool,
+    loaded: bool,
+    times_ns: Vec<u64>,
+    pieces: Vec<f64>,
+}
+
+impl Condition {
+    fn name(&self) -> String {
+        let load = if self.loaded { "loaded" } else { "unloaded" };
+        format!("{load}, {}", if self.shielded { "shielded" } else { "open" })
+    }
+}
+
+fn run(matches: &ArgMatches, progress: &mut Progress) -> Result<Found, String> {
+    let args: &Args = &read(matches)?;
+    let signals = SignalFd::new(&END_SIGNALS).map_err(|error| error.to_string())?;
+    let online = sys::sched::affinity(0).map_err(|error| error.to_string())?;
+    let cpu = args.cpu.or_else(|| online.iter().last()).filter(|cpu| online.contains(*cpu));
+    let cpu = cpu.ok_or_else(|| format!("--cpu: expected one that this process may use ({online})"))?;
+    let others = online.minus(&CpuSet::single(cpu));
+    if others.is_empty() {
+        return Err("this needs two CPUs: one for the event, one for who waits for it".into());
+    }
+    if args.period < DurNs::from_us(50) || args.period > DurNs::from_secs(1) {
+        return Err(format!("--period {}: expected 50us to 1s", args.period));
+    }
+    let shields: &[bool] = if args.compare { &[false, true] } else { &[false] };
+    let both = |shielded: &bool| [false, true].map(|loaded| (*shielded, loaded));
+    let mut all: Vec<Condition> = shields
+        .iter()
+        .flat_map(both)
+        .map(|(shielded, loaded)| Condition { shielded, loaded, times_ns: Vec::new(), pieces: Vec::new() })
+        .collect();
+    let parts = all.len() * ROUNDS as usize;
+    for round in 0..ROUNDS as usize {
+        for (nth, condition) in all.iter_mut().enumerate() {
+            progress.at(round * parts / ROUNDS as usize + nth, parts, &condition.name());
+            condition.measure(args, cpu, &others)?;
+            if signals.read().map_err(|error| error.to_string())?.is_some() {
+                return Err("interrupted; the machine is as it was".into());
+            }
+        }
+    }
+    Ok(found(args, cpu, all))
+}
+
+impl Condition {
+    fn measure(&mut self, args: &Args, cpu: CpuId, others: &CpuSet) -> Result<(), String> {
+        let shielded = if self.shielded { Some(Shielded::apply(&args.touched, &CpuSet::single(cpu))?) } else { None };
+        let place = Where { cpu, place: shielded.as_ref().map(|shielded| shielded.place.clone()) };
+        let noise = if self.loaded { Some(Noise::start(args.load, None)?) } else { None };
+        let mut times = events(args, &place, others)?;
+        drop(noise);
+        shielded.map_or(Ok(()), Shielded::release)?;
+        self.pieces.extend(Latency::of_times(&mut times).p99().map(|p99| p99.value));
+        self.times_ns.extend(times);
+        Ok(())
+    }
+}
+
+/// One piece: so many events, and how long each took.
+fn events(args: &Args, place: &Where, others: &CpuSet) -> Result<Vec<u64>, String> {
+    let program = std::env::current_exe().map_err(|error| format!("own program: {error}"))?;
+    let count = (args.events / ROUNDS) as usize;
+    let words = [
+        program.display().to_string(),
+        "bench".into(),
+        "responder".into(),
+        format!("--cpu={}", place.cpu),
+        format!("--class={}", args.policy),
+        format!("--events={count}"),
+    ];
+    let mut gate = Gate::start(&words, place, None)?;
+    let mut input = gate.input().ok_or("no pipe to the thread that waits")?;
+    let (others, period) = (*others, args.period);
+    let sender = std::thread::spawn(move || {
+        set_affinity(0, &others).map_err(|error| error.to_string())?;
+        let mut next = mono_now() + DurNs::from_ms(50);
+        for _ in 0..count {
+            sleep_until(next);
+            // One that comes late pushes the next back: none meets a thread that is still at the one before.
+            next = mono_now() + period;
+            input.write_all(&mono_now().0.to_le_bytes()).map_err(|error| error.to_string())?;
+        }
+        Ok::<_, String>(())
+    });
+    let output = gate.output()?;
+    sender.join().map_err(|_| "the sender ended".to_owned())??;
+    let times: Option<Vec<u64>> = output.split_ascii_whitespace().map(|word| word.parse().ok()).collect();
+    times.filter(|times| times.len() == count).ok_or_else(|| "the thread that waits printed no times".into())
+}
+
+fn found(args: &Args, cpu: CpuId, mut all: Vec<Condition>) -> Found {
+    let setup = vec![format!(
+        "events on other CPUs, every {}, {} of them in each condition in {ROUNDS} pieces in turn; {} waits on CPU {cpu}; load {}",
+        args.period,
+        args.events / ROUNDS * ROUNDS,
+        args.policy,
+        args.load.word()
+    )];
+    let mut table = Table::new("from an event on another CPU until the thread that waits for it runs");
+    let mut p99s = Vec::new();
+    for condition in &mut all {
+        let latency = Latency::of_times(&mut condition.times_ns);
+        p99s.push((condition.shielded, condition.loaded, latency.p99()));
+        table = table.row(Row::latency(condition.name(), latency, std::mem::take(&mut condition.pieces)));
+    }
+    let of =
+        |shielded, loaded| p99s.iter().find(|one| (one.0, one.1) == (shielded, loaded)).and_then(|one| one.2.clone());
+    let beside = |name: &str, one, other, most: f64| {
+        let row = Row { name: name.into(), unit: "us".into(), ours: one, good: Good::Low, ..Row::default() };
+        row.against(other).wanted(Wanted::ratio_at_most(most))
+    };
+    let mut rows = Vec::new();
+    for shielded in [false, true].into_iter().filter(|shielded| args.compare || !shielded) {
+        let name = format!("p99 loaded, by unloaded, {}", if shielded { "shielded" } else { "open" });
+        rows.push(beside(&name, of(shielded, true), of(shielded, false), 2.0));
+    }
+    if args.compare {
+        rows.push(beside("p99 loaded, shielded by open", of(true, true), of(false, true), 0.2));
+    }
+    let tables = vec![table, Table { rows, ..Table::new("p99 beside").columns("ours", "the other's") }];
+    Found { setup, tables, notes: Vec::new() }
+}
+
+/// Waits for each event and prints how long it took, in nanoseconds.
+fn responder(args: &ResponderArgs) -> Result<(), String> {
+    set_affinity(0, &CpuSet::single(args.cpu)).map_err(|error| error.to_string())?;
+    set_scheduling(0, Scheduling { policy: args.class, reset_on_fork: false }).map_err(|error| error.to_string())?;
+    let mut times = vec![1u64; args.events];
+    let mut input = std::io::stdin().lock();
+    for time in &mut times {
+        let mut sent = [0; 8];
+        input.read_exact(&mut sent).map_err(|error| format!("events ended: {error}"))?;
+        *time = (mono_now() - MonoNs(u64::from_le_bytes(sent))).0.max(0) as u64;
+    }
+    let times: Vec<String> = times.iter().map(ToString::to_string).collect();
+    println!("{}", times.join(" "));
+    Ok(())
+}
