@@ -41,11 +41,11 @@ pub(crate) struct Feed {
 }
 
 /// A ring for at most `bound` deliveries; `wake` makes the owner look into it.
-pub(crate) fn ring(bound: usize, wake: impl Fn() + Send + 'static) -> (Feeder, Feed) {
+pub(crate) fn ring(bound: usize, wake: Box<dyn Fn() + Send>) -> (Feeder, Feed) {
     let (deliveries, taken) = RingBuffer::new(bound);
     // As large, so that the owner always has room for what it hands back: a value at most for each delivery.
     let (back, spent) = RingBuffer::new(bound + 1);
-    (Feeder { deliveries, spent, wake: Box::new(wake), refused: 0 }, Feed { deliveries: taken, spent: back })
+    (Feeder { deliveries, spent, wake, refused: 0 }, Feed { deliveries: taken, spent: back })
 }
 
 impl Feeder {
@@ -174,9 +174,12 @@ mod tests {
         let (_, source) = database();
         let woken = Arc::new(AtomicU32::new(0));
         let count = woken.clone();
-        let (mut feeder, _feed) = ring(2, move || {
-            count.fetch_add(1, Ordering::Relaxed);
-        });
+        let (mut feeder, _feed) = ring(
+            2,
+            Box::new(move || {
+                count.fetch_add(1, Ordering::Relaxed);
+            }),
+        );
         let taken: Vec<bool> = (0..4).map(|value| feeder.feed_or_refuse(source, fed(value.into()))).collect();
         assert_eq!((taken, feeder.refused), (vec![true, true, false, false], 2));
         assert_eq!(woken.load(Ordering::Relaxed), 2);
@@ -185,7 +188,7 @@ mod tests {
     #[test]
     fn values_reach_the_records_and_their_memory_comes_back() {
         let (mut db, source) = database();
-        let (mut feeder, mut feed) = ring(8, || {});
+        let (mut feeder, mut feed) = ring(8, Box::new(|| {}));
         assert!(feeder.feed_or_refuse(source, fed(1.0)) && feeder.feed_or_refuse(source, fed(2.0)));
         assert!(!feed.take(&mut db));
         let now = Now { mono: MonoNs(1), ..Now::default() };

@@ -1,6 +1,6 @@
 //! The network's side of the parts of the database that other threads own.
 
-use crate::job::{Ask, Job, Out, Whom, Work};
+use crate::job::{Ask, Job, Out, Whom};
 use crate::owner::Ends;
 pub use crate::owner::{OwnerCounters, OwnerShared};
 use crate::scans::Scans;
@@ -64,12 +64,6 @@ impl Part {
 
     pub(crate) fn ask(&mut self, ask: Ask) {
         self.send(Job::new(Whom::Nobody, ask));
-    }
-
-    /// Does something with the part on its owner's thread.
-    pub(crate) fn call(&mut self, work: Work) {
-        self.ask(Ask::Call(work));
-        self.flush();
     }
 
     /// Rings the owner if something was sent since the last time.

@@ -105,8 +105,8 @@ impl Db {
     }
 
     /// Makes links of this database to a removed record links elsewhere, which find a later record of the name: those of
-    /// `count` records from number `from` on. Whether there are more records; an owner does other things between.
-    pub fn unlink(&mut self, gone: RecId, from: u32, count: u32) -> bool {
+    /// `count` records from number `from` on. An owner does other things between.
+    pub fn unlink(&mut self, gone: RecId, from: u32, count: u32) {
         let end = self.records.common.end().min(RecId(from.saturating_add(count)));
         for rec in RecId(from).to(end) {
             if self.records[rec].removed || self.records[rec].away {
@@ -134,7 +134,6 @@ impl Db {
                 }
             }
         }
-        end < self.records.common.end()
     }
 
     fn link_fields(&self, rec: RecId) -> Vec<u16> {

@@ -194,7 +194,7 @@ impl Hub {
             let wake = WakeSlot::default();
             let (to, requests) = RingBuffer::new(room.requests);
             let woken = wake.clone();
-            let (feeder, feed) = feed::ring(room.deliveries, move || woken.wake());
+            let (feeder, feed) = feed::ring(room.deliveries, Box::new(move || woken.wake()));
             ends.insert(part, OwnerEnds { feed, requests: Requests { to, hub: self.bell.clone() }, wake });
             Owner { requests, outlet: Arc::new(Mutex::new(Outlet { feeder, held: VecDeque::new() })) }
         })

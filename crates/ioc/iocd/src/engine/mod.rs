@@ -7,7 +7,7 @@ mod traffic;
 
 pub use mail::Mailbox;
 
-use crate::bridge::Bridges;
+use crate::bridge::{Bridges, Holder};
 use crate::devices::{Devices, Requests};
 use crate::feed::{self, Feed, Feeder};
 use crate::guard::GUARD;
@@ -172,12 +172,34 @@ impl Engine {
         self.scans.is_paused()
     }
 
+    /// Has an owner do something of which nobody waits for the end: the one way to all of them. What the housekeeping part is
+    /// asked this thread does, at once; another owner does it between two of its scans, and looks when this thread's turn ends.
+    pub(crate) fn ask(&mut self, owner: Holder, ask: Ask) {
+        match (owner, ask) {
+            (None, Ask::Pause(on)) => {
+                let db = &mut self.store.db;
+                self.scans.pause(on, |pini, now| db.process_pini(pini, now));
+            }
+            (None, Ask::Feed(feed)) => self.feeds.extend(feed),
+            (owner, ask) => self.store.ask(owner, ask),
+        }
+    }
+
+    /// What makes an owner look at what it was sent.
+    fn waker_of(&self, owner: Holder) -> Box<dyn Fn() + Send> {
+        if let Some(part) = owner.and_then(|part| self.store.parts.get(part)) {
+            let shared = part.shared.clone();
+            return Box::new(move || shared.bell.ring());
+        }
+        let waker = self.net.waker();
+        Box::new(move || waker.wake())
+    }
+
     /// Lets the periodic scans of all owners hold, or go on.
     pub fn pause(&mut self, on: bool) {
-        let db = &mut self.store.db;
-        self.scans.pause(on, |pini, now| db.process_pini(pini, now));
-        let owners = self.store.parts.iter_mut().enumerate().filter(|(number, part)| part.owner == *number);
-        owners.for_each(|(_, part)| part.ask(Ask::Pause(on)));
+        let others = self.store.live().filter(|(number, part)| part.owner == *number).map(|(number, _)| Some(number));
+        let owners: Vec<Holder> = [None].into_iter().chain(others).collect();
+        owners.into_iter().for_each(|owner| self.ask(owner, Ask::Pause(on)));
     }
 
     /// Takes rules of access; clients are told what changes for them.
@@ -196,9 +218,8 @@ impl Engine {
     /// Does something with the database that owns a record, on its owner's thread; with the housekeeping part when
     /// there is no such record.
     pub fn call(&mut self, record: &str, work: Work) {
-        let owner = self.store.away(record).map(|away| away.part);
-        self.store.ask(owner, Ask::Call(work));
-        self.store.flush_parts();
+        let owner = self.store.owner_of(record);
+        self.ask(owner, Ask::Call(work));
         if owner.is_none() {
             self.plan_scans();
         }
@@ -207,21 +228,10 @@ impl Engine {
     /// A ring for at most `bound` deliveries of a device's thread to the records of one owner: the one that owns `record`,
     /// the housekeeping part where there is no such record. Give it up by dropping it.
     pub fn feeder(&mut self, record: &str, bound: usize) -> Feeder {
-        match self.store.away(record).and_then(|away| self.store.parts.get_mut(away.part)) {
-            Some(part) => {
-                let shared = part.shared.clone();
-                let (feeder, feed) = feed::ring(bound, move || shared.bell.ring());
-                part.ask(Ask::Feed(Some(feed)));
-                part.flush();
-                feeder
-            }
-            None => {
-                let waker = self.net.waker();
-                let (feeder, feed) = feed::ring(bound, move || waker.wake());
-                self.feeds.push(feed);
-                feeder
-            }
-        }
+        let owner = self.store.owner_of(record);
+        let (feeder, feed) = feed::ring(bound, self.waker_of(owner));
+        self.ask(owner, Ask::Feed(Some(feed)));
+        feeder
     }
 
     /// Takes what devices have delivered, each feeder's a bounded number.

@@ -6,7 +6,7 @@ use crate::owner::PIECES_MAX;
 use crate::parts::Part;
 use crate::piece::Piece;
 use crate::scans::Scans;
-use db::{Away, Db, RecId, RemoteRequest};
+use db::{Db, RemoteRequest};
 
 /// Records that are looked through for links to a removed one, before scans have their turn.
 const UNLINK_MAX: u32 = 64;
@@ -71,15 +71,23 @@ impl Engine {
         let gone: Vec<u64> = store.handles_of(record).collect();
         self.server.drop_channels(|handle| gone.contains(&handle), &mut self.store);
         let asked = self.bridges.drop_handles(&gone, &mut self.store);
-        if let Some(away) = self.store.db.away(record) {
-            self.remove_away(record, away);
-        } else {
-            self.store.db.remove_record(record);
-            let mut from = 0;
-            while self.store.db.unlink(record, from, UNLINK_MAX) {
-                from += UNLINK_MAX;
+        let db = &mut self.store.db;
+        let (owner, there, last) = match db.away(record) {
+            None => (None, record, db.records().last()),
+            Some(away) => {
+                let last = db.last_of(away.part);
+                db.remove_away(record);
+                (Some(away.part), away.record, last)
             }
-            self.plan_scans();
+        };
+        self.ask(owner, Ask::Call(Box::new(move |db, _| db.remove_record(there))));
+        // In jobs between which its owner scans.
+        for from in (0..=last.map_or(0, |last| last.0)).step_by(UNLINK_MAX as usize) {
+            self.ask(owner, Ask::Call(Box::new(move |db, _| db.unlink(there, from, UNLINK_MAX))));
+        }
+        match owner {
+            None => self.plan_scans(),
+            Some(part) => self.retire_if_empty(part),
         }
         for (holder, connect) in asked {
             self.remote(holder, connect);
@@ -88,23 +96,12 @@ impl Engine {
         Ok(())
     }
 
-    /// Removes a record of another owner, in jobs between which it scans.
-    fn remove_away(&mut self, record: RecId, away: Away) {
-        let gone = away.record;
-        let last = self.store.db.last_of(away.part).map_or(0, |last| last.0);
-        self.store.db.remove_away(record);
-        let empty = self.store.db.last_of(away.part).is_none();
-        let Some(part) = self.store.parts.get_mut(away.part) else { return };
-        part.call(Box::new(move |db, _| db.remove_record(gone)));
-        for from in (0..=last).step_by(UNLINK_MAX as usize) {
-            part.ask(Ask::Call(Box::new(move |db, _| {
-                db.unlink(gone, from, UNLINK_MAX);
-            })));
+    /// Has a part without records that was loaded later given back by its owner.
+    fn retire_if_empty(&mut self, part: usize) {
+        let later = self.store.parts.get(part).is_some_and(|of| of.owner != part);
+        if later && self.store.db.last_of(part).is_none() {
+            self.ask(Some(part), Ask::Retire);
         }
-        if empty && part.owner != away.part {
-            part.ask(Ask::Retire);
-        }
-        part.flush();
     }
 
     /// Frees parts that have no records any more, after what they still had to say.

@@ -27,6 +27,7 @@ mod words;
 use crate::devices::Devices;
 use crate::engine::{self, Engine, Mailbox};
 use crate::groups::{self, GroupSpec, Home, Threads};
+use crate::job::Ask;
 use crate::links::Links;
 use crate::plugins;
 use crate::publish::Publisher;
@@ -385,9 +386,8 @@ impl Shell {
             let (reply, answer) = std::sync::mpsc::sync_channel(1);
             let work = work.clone();
             let asked = mailbox.ask(move |engine| {
-                if let Some(part) = engine.store.parts.get_mut(number) {
-                    part.call(Box::new(move |db, now| drop(reply.try_send(work(db, now)))));
-                }
+                let work = Box::new(move |db: &mut Db, now| drop(reply.try_send(work(db, now))));
+                engine.ask(Some(number), Ask::Call(work));
             });
             all.extend(asked.and_then(|()| answer.recv().ok()));
         }

@@ -13,7 +13,7 @@ use base::{Alarm, Array, EventMask, FieldType, NumberHash, Scalar, Stamp, Value}
 use ca::encode::{Needs, Reading};
 use ca::server::{Access, Backend, Get, Opened, Peer, Post, Put, Token, Write};
 use ca::{Basic, Eca};
-use db::{Away, Channel, Db, FieldInfo, Now, RecId};
+use db::{Channel, Db, FieldInfo, Now, RecId};
 use mirror::{Fetch, Mirror, Next};
 use std::collections::HashMap;
 
@@ -216,10 +216,10 @@ impl Store {
         posts
     }
 
-    /// Where a record is by name, if another thread owns it.
+    /// Who owns a record; the housekeeping part what is not there.
     #[must_use]
-    pub fn away(&self, name: &str) -> Option<Away> {
-        self.db.away(self.db.find(name).ok()?.record)
+    pub(crate) fn owner_of(&self, name: &str) -> Holder {
+        Some(self.db.away(self.db.find(name).ok()?.record)?.part)
     }
 
     /// What an owner has posted becomes a post, or its elements or properties are fetched first.
