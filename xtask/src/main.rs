@@ -5,6 +5,7 @@ mod bindings;
 mod dist;
 mod epics;
 mod fuzz;
+mod hang;
 mod peers;
 mod run;
 mod soak;

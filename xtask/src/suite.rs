@@ -5,13 +5,14 @@
 //! look at, not to get used to. More failures than a few, or a program that ends without saying which of its tests
 //! failed, are no such accident.
 
+use crate::hang;
 use crate::run::{Outcome, cargo, metadata, root, shown};
 use std::ffi::{OsStr, OsString};
-use std::io::{BufRead, BufReader};
+use std::io::{Read, Write};
 use std::process::{Command, ExitStatus};
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::sync::{Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// So many failures may be accidents.
 pub(crate) const ACCIDENTS_MAX: usize = 4;
@@ -80,7 +81,7 @@ impl Suite {
     pub(crate) fn run(&self, show: Show) -> Outcome {
         let mut command = self.command()?;
         command.arg("--").args(&self.words);
-        let (status, text) = watched(&mut command, show)?;
+        let (status, text) = watched(&mut command, show, SILENCE)?;
         if status.success() {
             return Ok(());
         }
@@ -89,7 +90,7 @@ impl Suite {
         let mut command = self.command()?;
         command.args(["--", "--exact", "--test-threads=1"]).args(&failed);
         println!("once more: {}", failed.join(", "));
-        let (status, text) = watched(&mut command, show)?;
+        let (status, text) = watched(&mut command, show, SILENCE)?;
         if !status.success() || passed(&text) < failed.len() {
             return Err(format!("{error}, and failed again"));
         }
@@ -124,47 +125,62 @@ pub(crate) fn plain() -> Result<Vec<String>, String> {
     Ok(names)
 }
 
+/// So long may a command say nothing: more than a build takes, or any test. What it waits for is printed then, and its
+/// children are ended, so that the other programs still run.
+const SILENCE: Duration = Duration::from_secs(20 * 60);
+
 /// Runs a command to its end; how it ended and all that it and its children said until then.
-fn watched(command: &mut Command, show: Show) -> Result<(ExitStatus, String), String> {
+fn watched(command: &mut Command, show: Show, silence: Duration) -> Result<(ExitStatus, String), String> {
     let shown = shown(command);
     let wrong = |error: std::io::Error| format!("`{shown}` could not be started: {error}");
-    let head = format!("$ {shown}\n");
-    let mut text = String::new();
-    let mut say = |line: &str| {
+    let mut said = Vec::new();
+    let mut say = |bytes: &[u8]| {
         if show == Show::Live {
-            print!("{line}");
+            // Whoever reads it may have gone: the outcome counts.
+            let _ = std::io::stdout().write_all(bytes).and_then(|()| std::io::stdout().flush());
         }
-        text.push_str(line);
+        said.extend_from_slice(bytes);
     };
-    say(&head);
-    let (ours, theirs) = std::io::pipe().map_err(wrong)?;
+    say(format!("$ {shown}\n").as_bytes());
+    let (mut ours, theirs) = std::io::pipe().map_err(wrong)?;
     command.current_dir(root()).stdout(theirs.try_clone().map_err(wrong)?).stderr(theirs);
     let mut child = command.spawn().map_err(wrong)?;
     // The command keeps its ends of the pipe.
     *command = Command::new(command.get_program());
     let (tell, told) = channel();
     std::thread::spawn(move || {
-        let mut ours = BufReader::new(ours);
-        let mut line = Vec::new();
-        while ours.read_until(b'\n', &mut line).is_ok_and(|length| length > 0) {
-            if tell.send(String::from_utf8_lossy(&line).into_owned()).is_err() {
+        let mut bytes = [0; 4096];
+        while let Ok(length @ 1..) = ours.read(&mut bytes) {
+            if tell.send(bytes[..length].to_vec()).is_err() {
                 return;
             }
-            line.clear();
         }
     });
+    let mut last = Instant::now();
     // Whoever a test has left behind may hold the pipe for longer.
     let status = loop {
         match told.recv_timeout(Duration::from_millis(200)) {
-            Ok(line) => say(&line),
+            Ok(bytes) => {
+                say(&bytes);
+                last = Instant::now();
+            }
             Err(RecvTimeoutError::Disconnected) => break child.wait().map_err(wrong)?,
             Err(RecvTimeoutError::Timeout) => {
                 if let Some(status) = child.try_wait().map_err(wrong)? {
                     break status;
                 }
+                if last.elapsed() > silence {
+                    let hung = Some(hang::descendants(child.id())).filter(|below| !below.is_empty());
+                    let hung = hung.unwrap_or_else(|| vec![child.id()]);
+                    say(format!("\nHANGS: nothing said for {silence:?}; ended:\n").as_bytes());
+                    hung.iter().for_each(|pid| say(hang::threads(*pid).as_bytes()));
+                    hang::end(&hung);
+                    last = Instant::now();
+                }
             }
         }
     };
+    let text = String::from_utf8_lossy(&said).into_owned();
     if show == Show::AtEnd {
         print!("{text}");
     }
@@ -260,7 +276,19 @@ error: 1 target failed:
     fn what_a_command_said_on_both_ways_comes_in_order_though_a_child_of_it_lives_on() {
         let mut command = Command::new("sh");
         command.args(["-c", "sleep 5 & echo one; echo two >&2; echo three; exit 3"]);
-        let (status, text) = watched(&mut command, Show::AtEnd).unwrap();
+        let (status, text) = watched(&mut command, Show::AtEnd, SILENCE).unwrap();
         assert_eq!((status.code(), text.lines().skip(1).collect::<Vec<_>>()), (Some(3), vec!["one", "two", "three"]));
+    }
+
+    #[test]
+    fn a_command_that_hangs_is_ended_and_what_it_waited_for_is_told() {
+        let mut command = Command::new("sh");
+        command.args(["-c", "echo begins; sleep 1000; echo goes on"]);
+        let (status, text) = watched(&mut command, Show::AtEnd, Duration::from_secs(1)).unwrap();
+        assert!(status.success() && text.contains("begins\n") && text.contains("HANGS"), "{text}");
+        assert!(
+            text.contains(": sleep 1000\n") && text.contains("sleep: S in ") && text.ends_with("goes on\n"),
+            "{text}"
+        );
     }
 }

@@ -24,6 +24,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("fabric", &["broker", "msg", "sys"]),
     ("fieldbus", &[]),
     ("frame", &[]),
+    ("harness", &["ca"]),
     ("host", &["frame", "proc", "table"]),
     ("msg", &[]),
     ("sys", &[]),

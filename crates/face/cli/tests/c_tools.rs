@@ -1,8 +1,8 @@
 //! C's own test programs beside C's IOC and ours: `acctst`, `catime`, `caEventRate`, `caConnTest`.
 
-mod peer;
-
-use peer::{Ioc, Running, by_lines, program};
+use harness::epics::program;
+use harness::ioc::Ioc;
+use harness::process::{Running, by_lines};
 use std::io::Read;
 use std::process::Stdio;
 use std::sync::mpsc::channel;
@@ -22,10 +22,10 @@ record(ao, "$(P)ct000002") {}
 /// Runs a program of C's with an IOC until it ends or has said `enough`; what it said. `seen` is shown that from time to
 /// time, with the IOC.
 fn said(ours: bool, name: &str, args: &[&str], enough: &str, mut seen: impl FnMut(&str, &mut Ioc)) -> String {
-    let mut ioc = Ioc::start(ours, DATABASE);
+    let mut ioc = Ioc::serving(ours, DATABASE);
     let mut command = by_lines(program(false, name, ioc.port).args(args));
     let mut running = Running::start(command.stdout(Stdio::piped()).stderr(Stdio::null()));
-    let mut stdout = running.0.stdout.take().unwrap();
+    let mut stdout = running.child.stdout.take().unwrap();
     let (sender, parts) = channel();
     std::thread::spawn(move || {
         let mut buffer = [0; 4096];

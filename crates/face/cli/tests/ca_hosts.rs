@@ -1,9 +1,10 @@
 //! Channel Access between hosts: network namespaces of this machine with wires between them, C's programs and ours on
 //! either side. Broadcasts on several interfaces, multicast groups, and how far datagrams to them may go.
 
-mod peer;
-
-use peer::{PATIENCE, Running, by_lines, epics, eventually, free_port, normal, program};
+use harness::epics::{epics, normal, program};
+use harness::port::free_port;
+use harness::process::{Running, by_lines};
+use harness::{PATIENCE, eventually};
 use rustix::net::{AddressFamily, SocketType, ipproto, socket};
 use std::net::{Ipv4Addr, UdpSocket};
 use std::os::fd::AsFd;
@@ -215,7 +216,8 @@ fn repeaters_hear_beacons_to_a_group() {
         let _repeater = Running::start(here.program(ours_repeats, repeater, &to).stdout(Stdio::null()));
         let taken = || here.within(|| UdpSocket::bind(("0.0.0.0", PORT + 1)).is_err());
         eventually("the repeater takes its port", taken);
-        let (_casw, lines) = Running::follow(&mut by_lines(&here.program(false, "casw", &[])));
+        let casw = Running::follow(&mut by_lines(&here.program(false, "casw", &[])));
+        let lines = &casw.lines;
         eventually("casw tells of a server", || {
             let _ioc = left.serve(ours_serves, "left", &[to[0], EVERYWHERE]);
             let next = || lines.recv_timeout(Duration::from_secs(5)).ok();

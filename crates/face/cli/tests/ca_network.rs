@@ -1,12 +1,14 @@
 //! How clients and servers find, lose and find each other again: what EPICS' variables say of it, name servers, beacons and
 //! repeaters. Every case runs with C's programs and with ours on either side, on loopback.
 
-mod peer;
-
 use base::{DurNs, Value};
 use ca::client::Event;
 use canet::session::Session;
-use peer::{Ioc, PATIENCE, Running, by_lines, eventually, free_port, program, repeater};
+use harness::epics::{program, repeater};
+use harness::ioc::Ioc;
+use harness::port::free_port;
+use harness::process::{Running, by_lines};
+use harness::{PATIENCE, eventually};
 use std::net::{TcpStream, UdpSocket};
 use std::process::{Command, Stdio};
 use std::sync::mpsc::Receiver;
@@ -38,7 +40,7 @@ fn for_each_pair<T: Send + PartialEq + std::fmt::Debug>(story: impl Fn(bool, boo
 fn run(mut command: Command, variables: &[(&str, &str)], args: &[&str], port: u16) -> String {
     let output = command.envs(variables.iter().copied()).args(args).output().unwrap();
     let text = [output.stdout, output.stderr].concat();
-    peer::normal(&String::from_utf8_lossy(&text), port)
+    harness::epics::normal(&String::from_utf8_lossy(&text), port)
 }
 
 /// Waits for a line that is wanted; what comes before it is passed over.
@@ -56,7 +58,7 @@ fn wait_for(lines: &Receiver<String>, wanted: impl Fn(&str) -> bool) -> String {
 #[test]
 fn name_servers_are_asked_over_a_circuit() {
     let said = for_each_pair(|client, server| {
-        let ioc = Ioc::start(server, DATABASE);
+        let ioc = Ioc::serving(server, DATABASE);
         let (list, nowhere) = (format!("127.0.0.1:{}", ioc.port), format!("127.0.0.1:{}", free_port()));
         let ask = |servers: &str, wait: &str, name: &str| {
             let variables = [("EPICS_CA_NAME_SERVERS", servers), ("EPICS_CA_ADDR_LIST", "")];
@@ -74,7 +76,7 @@ fn name_servers_are_asked_over_a_circuit() {
 fn a_monitor_that_did_not_read_for_a_while_shows_rising_values_up_to_the_newest() {
     const LAST: u32 = 30_000;
     for_each_pair(|client, server| {
-        let ioc = Ioc::start(server, DATABASE);
+        let ioc = Ioc::serving(server, DATABASE);
         let mut likeness = program(client, "camonitor", ioc.port);
         likeness.args(["-tn", "-F,", "X:ao"]);
         // Nobody reads what it prints until all is written: it stands still at a full pipe and asks the server to wait.
@@ -105,7 +107,7 @@ fn a_monitor_that_did_not_read_for_a_while_shows_rising_values_up_to_the_newest(
             while awaited && !matches!(session.step(patience()).unwrap(), Some(Event::Written { result: Ok(()), .. })) {
             }
         }
-        let lines = peer::lines_of(&mut monitor.0);
+        let lines = harness::process::lines_of(&mut monitor.child);
         let mut shown = Vec::new();
         while shown.last() != Some(&f64::from(LAST)) {
             let line = lines.recv_timeout(PATIENCE).expect("the newest value comes");
@@ -119,12 +121,13 @@ fn a_monitor_that_did_not_read_for_a_while_shows_rising_values_up_to_the_newest(
 #[test]
 fn a_name_server_that_was_away_is_asked_again() {
     let said = for_each_pair(|client, server| {
-        let mut ioc = Ioc::start(server, DATABASE);
+        let mut ioc = Ioc::serving(server, DATABASE);
         let mut likeness = program(client, "camonitor", ioc.port);
         likeness.args(["-tn", "X:ao"]).env("EPICS_CA_ADDR_LIST", "");
         likeness.env("EPICS_CA_NAME_SERVERS", format!("127.0.0.1:{}", ioc.port));
         let first = |lines: &Receiver<String>| wait_for(lines, |line| line.contains("1.5"));
-        let (monitor, lines) = Running::follow(&mut by_lines(&likeness));
+        let monitor = Running::follow(&mut by_lines(&likeness));
+        let lines = &monitor.lines;
         let mut seen = vec![first(&lines)];
         ioc.crash();
         wait_for(&lines, |line| line.contains("disconnected"));
@@ -133,7 +136,8 @@ fn a_name_server_that_was_away_is_asked_again() {
         // One that begins before its server does.
         drop(monitor);
         ioc.crash();
-        let (_monitor, lines) = Running::follow(&mut by_lines(&likeness));
+        let monitor = Running::follow(&mut by_lines(&likeness));
+        let lines = &monitor.lines;
         std::thread::sleep(Duration::from_millis(500));
         ioc.up();
         seen.push(first(&lines));
@@ -150,7 +154,7 @@ fn variables_that_a_script_sets_are_obeyed() {
         let set = format!("epicsEnvSet EPICS_CAS_SERVER_PORT {}\nepicsEnvSet EPICS_CAS_BEACON_PERIOD 20\n", port + 2);
         std::fs::write(&script, set + "iocInit\n").unwrap();
         let mut ioc = program(ours, "softIoc", port);
-        ioc.arg("-D").arg(peer::epics().join("dbd/softIoc.dbd")).arg("-S").arg(&script);
+        ioc.arg("-D").arg(harness::epics::epics().join("dbd/softIoc.dbd")).arg("-S").arg(&script);
         let _ioc = Running::start(ioc.stdout(Stdio::null()).stderr(Stdio::null()));
         eventually("the server takes circuits on the script's port", || {
             TcpStream::connect(("127.0.0.1", port + 2)).is_ok()
@@ -184,7 +188,11 @@ fn a_server_obeys_its_variables() {
             let mut likeness = program(server, "softIoc", port);
             let file = std::env::temp_dir().join(format!("tahti-network-{}-{port}.db", std::process::id()));
             std::fs::write(&file, DATABASE).unwrap();
-            likeness.arg("-D").arg(peer::epics().join("dbd/softIoc.dbd")).args(["-m", "P=X:", "-d"]).arg(&file);
+            likeness
+                .arg("-D")
+                .arg(harness::epics::epics().join("dbd/softIoc.dbd"))
+                .args(["-m", "P=X:", "-d"])
+                .arg(&file);
             // The port by the server's own variable, the other one misleading.
             likeness.env("EPICS_CAS_SERVER_PORT", port.to_string()).env("EPICS_CA_SERVER_PORT", (port + 2).to_string());
             likeness.envs(variables.iter().copied()).stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
@@ -217,7 +225,7 @@ fn beacons(server: bool, wanted: usize) -> Vec<(Instant, u16, u32)> {
         }
         seen
     });
-    let ioc = Ioc::start_with(server, DATABASE, &variables);
+    let ioc = Ioc::serving_with(server, DATABASE, &variables);
     let seen = seen.join().unwrap();
     assert!(seen.iter().all(|(_, tcp, _)| *tcp == ioc.port), "{seen:?}");
     seen
@@ -245,11 +253,12 @@ fn casw_hears_of_new_servers_through_either_repeater() {
         // The repeater's port is the one above the server's in all that `program` starts.
         let port = free_port();
         let _repeater = repeater(ours_repeats, port);
-        let (_casw, lines) = Running::follow(&mut by_lines(&program(false, "casw", port)));
+        let casw = Running::follow(&mut by_lines(&program(false, "casw", port)));
+        let lines = &casw.lines;
         // casw tells of a server whose beacons begin while it listens, and does not say when it does: servers begin until
         // it has told of one.
         eventually("casw tells of a server", || {
-            let ioc = Ioc::start_with(ours_serves, DATABASE, &[("EPICS_CA_REPEATER_PORT", &*(port + 1).to_string())]);
+            let ioc = Ioc::serving_with(ours_serves, DATABASE, &[("EPICS_CA_REPEATER_PORT", &*(port + 1).to_string())]);
             let name = format!(":{}", ioc.port);
             let until = Instant::now() + Duration::from_secs(5);
             let next = || lines.recv_timeout(until.saturating_duration_since(Instant::now()));
@@ -261,11 +270,12 @@ fn casw_hears_of_new_servers_through_either_repeater() {
 #[test]
 fn a_monitor_goes_on_after_its_server_was_away_and_after_it_was_silent() {
     let said = for_each_pair(|client, server| {
-        let mut ioc = Ioc::start(server, DATABASE);
+        let mut ioc = Ioc::serving(server, DATABASE);
         let _repeater = repeater(client, ioc.port);
         let mut likeness = program(client, "camonitor", ioc.port);
         likeness.args(["-tn", "X:ao"]).env("EPICS_CA_CONN_TMO", "1");
-        let (_monitor, lines) = Running::follow(&mut by_lines(&likeness));
+        let monitor = Running::follow(&mut by_lines(&likeness));
+        let lines = &monitor.lines;
         let mut seen = vec![wait_for(&lines, |line| line.contains("1.5"))];
         ioc.crash();
         let lost = |line: &str| line.contains("disconnected");
@@ -284,13 +294,14 @@ fn a_monitor_goes_on_after_its_server_was_away_and_after_it_was_silent() {
 
 #[test]
 fn a_client_is_the_user_it_runs_as_whatever_its_environment_says() {
-    let mut ioc = Ioc::start(false, DATABASE);
+    let mut ioc = Ioc::serving(false, DATABASE);
     let users = [false, true].map(|ours| {
         let mut command = program(ours, "camonitor", ioc.port);
         let command = command.arg("X:ao").env("USER", "somebody").env_remove("LOGNAME").stderr(Stdio::null());
-        let (_running, lines) = Running::follow(&mut by_lines(command));
+        let running = Running::follow(&mut by_lines(command));
+        let lines = &running.lines;
         wait_for(&lines, |line| line.contains("1.5"));
-        let report = ioc.command("casr 2");
+        let report = ioc.say("casr 2");
         report
             .split("User '")
             .nth(1)

@@ -2,10 +2,8 @@
 //!
 //! `TAHTI_EPICS` names the folder with `usr/bin/softIoc`; `cargo xtask test epics` sets it up.
 
-mod peer;
-
-use peer::eventually;
-use peer::session::{both, same};
+use harness::eventually;
+use harness::ioc::{both, same};
 
 const DATABASE: &str = r#"
 record(ai, "X:ai") { field(VAL, "1.5") field(PREC, "3") }

@@ -3,9 +3,10 @@
 //!
 //! `cargo xtask test epics` gets the library. Everything stays on loopback, on free ports.
 
-mod peer;
-
-use peer::{Ioc, PATIENCE, Running, repeater};
+use harness::PATIENCE;
+use harness::epics::repeater;
+use harness::ioc::Ioc;
+use harness::process::Running;
 use std::io::Write;
 use std::process::{Command, Stdio};
 
@@ -42,15 +43,16 @@ const CHANNELS: [&str; 11] = [
 /// All that the display says, from its first connection to its end.
 fn seen(ours: bool) -> String {
     let library = std::env::var("TAHTI_CAJ").expect("TAHTI_CAJ is not set; run `cargo xtask test epics`");
-    let mut ioc = Ioc::start(ours, DATABASE);
+    let mut ioc = Ioc::serving(ours, DATABASE);
     let _repeater = repeater(ours, ioc.port);
     let mut java = Command::new("java");
     let setting = |name: &str, value: &str| format!("-Dcom.cosylab.epics.caj.CAJContext.{name}={value}");
     java.args([setting("addr_list", "127.0.0.1"), setting("auto_addr_list", "false")]);
     java.args([setting("server_port", &ioc.port.to_string()), setting("repeater_port", &(ioc.port + 1).to_string())]);
     java.args(["-cp", &library, concat!(env!("CARGO_MANIFEST_DIR"), "/tests/display/Display.java")]).args(CHANNELS);
-    let (mut display, lines) = Running::follow(java.stdin(Stdio::piped()).stderr(Stdio::null()));
-    let mut go_on = display.0.stdin.take().unwrap();
+    let mut display = Running::follow(java.stdin(Stdio::piped()).stderr(Stdio::null()));
+    let mut go_on = display.child.stdin.take().unwrap();
+    let lines = &display.lines;
     let mut said = String::new();
     loop {
         // A display that gives up says why before it ends.

@@ -3,9 +3,8 @@
 //! `TAHTI_EPICS` names the folder with `usr/bin/softIoc`, `usr/bin/caget`, …; `cargo xtask test epics` sets it up.
 //! Everything stays on loopback, each IOC on a port of its own.
 
-mod peer;
-
-use peer::{Ioc, Monitor, normal, same};
+use harness::epics::{Monitor, normal, same};
+use harness::ioc::Ioc;
 
 const DATABASE: &str = r#"
 record(ai, "$(P)ai") { field(VAL, "1.5") field(PREC, "3") field(EGU, "mm") field(HIHI, "10") field(HHSV, "MAJOR")
@@ -25,7 +24,7 @@ const NAMES: &[&str] = &["X:ai", "X:ao", "X:bo", "X:bi", "X:mbbo", "X:longout", 
 
 #[test]
 fn epics_clients_read_the_same_from_both_servers() {
-    let (theirs, ours) = (Ioc::start(false, DATABASE), Ioc::start(true, DATABASE));
+    let (theirs, ours) = (Ioc::serving(false, DATABASE), Ioc::serving(true, DATABASE));
     let fields: Vec<String> = NAMES
         .iter()
         .flat_map(|name| {
@@ -61,7 +60,7 @@ fn the_characters_of_texts_and_links_are_the_same_in_all_types() {
         record(lsi, "$(P)lsi") { field(SIZV, "20") }
         record(printf, "$(P)printf") { field(FMT, "hello") field(SIZV, "20") field(PINI, "YES") }
     "#;
-    let iocs = [false, true].map(|ours| Ioc::start(ours, database));
+    let iocs = [false, true].map(|ours| Ioc::serving(ours, database));
     let texts =
         ["X:ai.DESC$", "X:ai.EGU$", "X:text.VAL$", "X:text.DESC$", "X:mbbo.ZRST$", "X:lsi.VAL$", "X:printf.VAL$"];
     for number in ["0", "1", "4", "5", "6", "14", "18"] {
@@ -77,7 +76,7 @@ fn the_characters_of_texts_and_links_are_the_same_in_all_types() {
 
 #[test]
 fn epics_clients_write_the_same_to_both_servers() {
-    let (theirs, ours) = (Ioc::start(false, DATABASE), Ioc::start(true, DATABASE));
+    let (theirs, ours) = (Ioc::serving(false, DATABASE), Ioc::serving(true, DATABASE));
     for args in [
         &["-c", "X:ao", "3.25"][..],
         &["-c", "X:ao", "1000"],
@@ -107,7 +106,7 @@ fn epics_clients_write_the_same_to_both_servers() {
 
 #[test]
 fn our_tools_print_what_epics_tools_print() {
-    let ioc = Ioc::start(false, DATABASE);
+    let ioc = Ioc::serving(false, DATABASE);
     let types: Vec<String> = (0..=34).chain([37, 38]).map(|number| format!("-d{number}")).collect();
     let formats = [
         "-a", "-t", "-n", "-s", "-0x", "-0o", "-0b", "-lx", "-lo", "-lb", "-e4", "-f3", "-g10", "-c", "-F,", "-#2",
@@ -183,12 +182,12 @@ record(bo, "$(P)bo") { field(ZNAM, "off") field(ONAM, "on") }
 record(stringout, "$(P)text") {}
 record(lso, "$(P)lso") { field(SIZV, "80") }
 record(waveform, "$(P)wave") { field(FTVL, "DOUBLE") field(NELM, "5") }
-record(waveform, "$(P)longs") { field(FTVL, "LONG") field(NELM, "3") }
+record(waveform, "$(P)longs") { field(FTVL, "PATIENCE") field(NELM, "3") }
 record(waveform, "$(P)chars") { field(FTVL, "CHAR") field(NELM, "20") }
 record(waveform, "$(P)texts") { field(FTVL, "STRING") field(NELM, "3") }
 "#;
 
-const LONG: &str = "0123456789 123456789 123456789 123456789 123456789 123456789 123456789 123456789 123456789";
+const PATIENCE: &str = "0123456789 123456789 123456789 123456789 123456789 123456789 123456789 123456789 123456789";
 
 /// Arrays, long strings and states, as they are to be and not.
 const PUTS: &[&[&str]] = &[
@@ -211,7 +210,7 @@ const PUTS: &[&[&str]] = &[
     &["-a", "X:ao", "1", "5"],
     &["-a", "X:ao", "2", "5", "6"],
     &["-a", "X:texts", "2", "one", "two words"],
-    &["-a", "X:texts", "2", LONG, "short"],
+    &["-a", "X:texts", "2", PATIENCE, "short"],
     &["X:texts", "alone"],
     &["-a", "X:chars", "3", "72", "105", "0"],
     &["X:chars", "65"],
@@ -220,15 +219,15 @@ const PUTS: &[&[&str]] = &[
     &["-S", "X:chars", "two", "words"],
     &["-S", "X:chars", "a\\tb\\x41"],
     &["-S", "X:chars", ""],
-    &["-S", "X:chars", LONG],
+    &["-S", "X:chars", PATIENCE],
     &["-S", "X:lso.VAL$", "a long text that does not fit into forty characters at all"],
-    &["-S", "X:lso.VAL$", LONG],
-    &["X:lso", LONG],
+    &["-S", "X:lso.VAL$", PATIENCE],
+    &["X:lso", PATIENCE],
     &["-S", "X:text.VAL$", "fits"],
-    &["-S", "X:ao.DESC$", LONG],
+    &["-S", "X:ao.DESC$", PATIENCE],
     &["-S", "X:text", "as it is"],
     &["-S", "X:ao", "5"],
-    &["X:text", LONG],
+    &["X:text", PATIENCE],
     &["X:text", ""],
     &["X:mbbo", "two"],
     &["X:mbbo", "1"],
@@ -263,7 +262,7 @@ const READS: &[&[&str]] = &[
 #[test]
 fn our_put_and_get_treat_arrays_long_strings_and_states_as_epics_do() {
     // Each tool has an IOC of its own, so that both start from the same values.
-    let (theirs, ours) = (Ioc::start(false, WRITTEN), Ioc::start(false, WRITTEN));
+    let (theirs, ours) = (Ioc::serving(false, WRITTEN), Ioc::serving(false, WRITTEN));
     let mut different = String::new();
     let mut compare = |what: String, left: String, right: String| {
         if left != right {
@@ -330,7 +329,7 @@ const MONITORED: &[(&[&str], &str)] = &[
 
 #[test]
 fn our_monitor_prints_with_each_option_what_epics_prints() {
-    let ioc = Ioc::start(false, WATCHED);
+    let ioc = Ioc::serving(false, WATCHED);
     let put =
         |args: &[&str]| ioc.run(false, "caput", &["-c"].into_iter().chain(args.iter().copied()).collect::<Vec<_>>());
     // Undefined values are another test's.
@@ -381,7 +380,7 @@ fn our_monitor_prints_with_each_option_what_epics_prints() {
 #[test]
 fn our_monitor_follows_either_server_as_epics_does() {
     for server in [false, true] {
-        let ioc = Ioc::start(server, DATABASE);
+        let ioc = Ioc::serving(server, DATABASE);
         let lines = |ours: bool| {
             let monitor = [Monitor::start(&ioc, ours, &["X:ao", "X:bo"])];
             let mut lines = Monitor::settled(&monitor, &ioc);

@@ -2,15 +2,14 @@
 //!
 //! `TAHTI_EPICS` as for the tests in `epics.rs`.
 
-mod peer;
-
-use peer::{Ioc, Monitor, normal};
+use harness::epics::{Monitor, normal};
+use harness::ioc::Ioc;
 use std::collections::BTreeMap;
 
 const DATABASE: &str = r#"
 record(ao, "$(P)ao") { field(PREC, "2") field(HIGH, "20") field(HSV, "MINOR") }
 record(longout, "$(P)count") { field(HIGH, "8") field(HSV, "MAJOR") }
-record(waveform, "$(P)wave") { field(FTVL, "LONG") field(NELM, "8") }
+record(waveform, "$(P)wave") { field(FTVL, "PATIENCE") field(NELM, "8") }
 record(stringout, "$(P)text") { }
 record(bo, "$(P)switch") { field(ZNAM, "off") field(ONAM, "on") }
 record(longout, "$(P)end") { }
@@ -71,8 +70,8 @@ const CHANNELS: &[&str] = &[
 
 /// What each channel showed, in order.
 fn watched(ours: bool) -> BTreeMap<String, Vec<String>> {
-    let mut ioc = Ioc::start(ours, DATABASE);
-    ioc.command("dbStateCreate red\ndbStateShow red");
+    let mut ioc = Ioc::serving(ours, DATABASE);
+    ioc.say("dbStateCreate red\ndbStateShow red");
     let put = |ioc: &Ioc, args: &[&str]| {
         let args: Vec<&str> = ["-c"].into_iter().chain(args.iter().copied()).collect();
         ioc.run(false, "caput", &args);
@@ -98,7 +97,7 @@ fn watched(ours: bool) -> BTreeMap<String, Vec<String>> {
     let mut count = 0;
     for state in [None, Some("dbStateSet"), Some("dbStateClear"), Some("dbStateSet"), None] {
         if let Some(command) = state {
-            ioc.command(&format!("{command} red\ndbStateShow red"));
+            ioc.say(&format!("{command} red\ndbStateShow red"));
         }
         for _ in 0..3 {
             count += 1;

@@ -1,15 +1,13 @@
 //! Links of records to other IOCs: ours to C's, C's to ours, ours to ours, all as C's to C's.
 
-mod peer;
-
-use peer::Ioc;
+use harness::ioc::Ioc;
 
 const SOURCE: &str = r#"
 record(ao, "$(P)ao") { field(PREC, "2") field(EGU, "mm") field(HOPR, "10") field(LOPR, "-10") field(HIHI, "5")
     field(HHSV, "MAJOR") field(VAL, "1.25") field(PINI, "YES") }
 record(bo, "$(P)bo") { field(ZNAM, "off") field(ONAM, "on") field(VAL, "1") field(PINI, "YES") }
 record(stringout, "$(P)text") { field(VAL, "words") field(PINI, "YES") }
-record(waveform, "$(P)wave") { field(FTVL, "LONG") field(NELM, "5") }
+record(waveform, "$(P)wave") { field(FTVL, "PATIENCE") field(NELM, "5") }
 record(ao, "$(P)target") {}
 record(stringout, "$(P)label") {}
 record(bo, "$(P)switch") { field(ZNAM, "off") field(ONAM, "on") }
@@ -66,9 +64,9 @@ const FIELDS: &[&str] = &[
 
 /// What the holder's records show while the source changes, goes and comes back; what the source got.
 fn story(ours: [bool; 2]) -> Vec<Vec<String>> {
-    let mut source = Ioc::start(ours[0], SOURCE);
+    let mut source = Ioc::serving(ours[0], SOURCE);
     let list = format!("127.0.0.1:{}", source.port);
-    let holder = Ioc::start_with(ours[1], HOLDER, &[("EPICS_CA_ADDR_LIST", &list)]);
+    let holder = Ioc::serving_with(ours[1], HOLDER, &[("EPICS_CA_ADDR_LIST", &list)]);
     let mut story = Vec::new();
     story.push(holder.read_until(FIELDS, |now| {
         now.len() == FIELDS.len()
@@ -141,11 +139,11 @@ fn links_to_other_iocs_behave_as_those_of_c_between_any_two() {
 
 #[test]
 fn dbcar_counts_links_and_names_those_that_are_not_connected() {
-    let source = Ioc::start(true, SOURCE);
+    let source = Ioc::serving(true, SOURCE);
     let list = format!("127.0.0.1:{}", source.port);
-    let mut holder = Ioc::start_with(true, HOLDER, &[("EPICS_CA_ADDR_LIST", &list)]);
+    let mut holder = Ioc::serving_with(true, HOLDER, &[("EPICS_CA_ADDR_LIST", &list)]);
     holder.read_until(&["H:ms"], |now| now == ["1.25"]);
-    let report = holder.command("dbcar \"\" 1");
+    let report = holder.say("dbcar \"\" 1");
     assert!(report.contains("CA links; ") && report.contains("1 not connected."), "{report}");
     assert!(report.contains("H:nobody.INP  --> X:nobody"), "{report}");
 }
@@ -179,7 +177,7 @@ record(ai, "X:notify") { field(DTYP, "Async Soft Channel") field(INP, "X:src CA"
 
 /// What an IOC's records show that have channels to each other.
 fn own(ours: bool) -> Vec<Vec<String>> {
-    let ioc = Ioc::start(ours, OWN);
+    let ioc = Ioc::serving(ours, OWN);
     let says = ["INAV", "INBV", "INCV", "INDV", "OUTV"].map(|field| format!("X:says.{field}"));
     let says = says.each_ref().map(String::as_str);
     let connected = |now: &[&str]| now[0] == "Ext PV OK" && now[4] == "Ext PV OK";

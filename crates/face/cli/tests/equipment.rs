@@ -1,10 +1,10 @@
 //! Equipment managers as processes, with a message server: what a user sees.
 
-mod site;
-
 use broker::{Client, Sending};
+use harness::process::Running;
+use harness::site::Site;
+use harness::{PATIENCE, fresh, tahti};
 use msg::Band;
-use site::{LONG, Running, Site, fresh, tahti};
 use std::time::Instant;
 
 const MAGNETS: &str = r#"
@@ -131,14 +131,14 @@ fn a_manager_serves_its_tables_keeps_its_state_and_takes_new_tables() {
     // What is polled is read without a message, and is stale when its poller is gone.
     let values = || tahti().args(["em", "values", &poll]).output().unwrap();
     let begun = Instant::now();
-    while !values().status.success() && begun.elapsed() < LONG {}
+    while !values().status.success() && begun.elapsed() < PATIENCE {}
     let shown = String::from_utf8(values().stdout).unwrap();
     assert!(shown.contains("sr_mag_ps_b/current_adc  40A"), "{shown}");
     manager.signal("-TERM");
     // They are shown as stale while the process ends.
     let gone = || String::from_utf8(values().stderr).unwrap().contains("no variables are exported");
     while !gone() {
-        assert!(begun.elapsed() < 2 * LONG, "{:?}", values());
+        assert!(begun.elapsed() < 2 * PATIENCE, "{:?}", values());
     }
 }
 
@@ -205,7 +205,7 @@ fn loops_run_as_an_activity_of_a_frame_where_one_is_named_and_end_with_it() {
     );
     let mut command = tahti();
     command.args(["frames", "run"]).env("TAHTI_PLANT", &plant).env("TAHTI_FRAME", frame);
-    let frame = Running::start(&mut command, "waits for its activities");
+    let frame = Running::until(&mut command, "waits for its activities");
     let named = format!("name = \"magnets\"\nframe = {{ name = \"{plant}/fast\", activity = \"magnets\" }}");
     let text = MAGNETS.replacen("name = \"magnets\"", &named, 1).replace("period = \"5ms\"", "period = \"10ms\"")
         + "[[map]]\nverb = \"get\"\nobject = \"sr_orbit\"\ncomplement = \"{what}\"\nfor = { what = [\"cycles\", \"on\"] }\n\
@@ -241,7 +241,7 @@ fn loops_run_as_an_activity_of_a_frame_where_one_is_named_and_end_with_it() {
     manager.hears("is gone; looking for it");
     let (before, begun) = (calls(&site), Instant::now());
     while calls(&site) < before + 20 {
-        assert!(begun.elapsed() < LONG, "the lane has left its frame");
+        assert!(begun.elapsed() < PATIENCE, "the lane has left its frame");
     }
     site.serve();
     manager.hears("magnets serves");
@@ -274,7 +274,7 @@ fn locks_and_rules_hold_for_objects_of_managers_and_a_second_manager_of_the_same
     // Who claims what another manager serves is told so, and looks again until it may.
     let mut second = tahti();
     second.args(["em", "serve", "--server", &site.server]).arg(&file);
-    let second = Running::start(&mut second, "no message server yet");
+    let second = Running::until(&mut second, "no message server yet");
     drop(manager);
     second.hears("magnets serves 3 objects");
     assert_eq!(site.ask("get/sr_mag_ps_b/current_adc"), "0.0A", "another process, another device");
@@ -283,7 +283,7 @@ fn locks_and_rules_hold_for_objects_of_managers_and_a_second_manager_of_the_same
     site.messages = None;
     let mut strict = tahti();
     strict.args(["msg", "serve", "--name", &site.server, "--rule", "deny objects=sr_mag_* verbs=put,set"]);
-    site.messages = Some(Running::start(&mut strict, "serving"));
+    site.messages = Some(Running::until(&mut strict, "serving"));
     second.hears("magnets serves 3 objects");
     assert!(site.ask("put/sr_mag_ps_b/on").contains("DENIED: "));
     assert_eq!(site.ask("put/sr_orbit/on"), "OK");

@@ -1,11 +1,8 @@
 //! What equipment managers reach: programs, Modbus, line protocols, process variables.
 
-#[allow(dead_code, reason = "its circuits are for other tests")]
-mod ioc;
-mod site;
-
-use ioc::Ioc;
-use site::{LONG, Site, fresh, tahti};
+use harness::ioc::Ioc;
+use harness::site::Site;
+use harness::{PATIENCE, fresh, tahti};
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpListener;
 use std::process::{Child, Command, Stdio};
@@ -126,7 +123,7 @@ fn a_program_that_takes_too_long_is_ended_with_all_that_it_started() {
         let stat = || std::fs::read_to_string(format!("/proc/{}/stat", child.trim()));
         let begun = Instant::now();
         while stat().is_ok_and(|stat| !stat.contains(") Z")) {
-            assert!(begun.elapsed() < LONG, "its child lives on");
+            assert!(begun.elapsed() < PATIENCE, "its child lives on");
         }
     }
 }
@@ -236,7 +233,7 @@ record(ao, "SET") { field(VAL, "1.5") field(DRVH, "10") field(PREC, "2") }
 record(mbbo, "MODE") { field(ZRST, "standby") field(ONST, "run") }
 record(stringin, "NAME") { field(VAL, "supply b") }
 "#;
-    let ioc = Ioc::start("em-pv", &[("t.db", database)], &["-d", "t.db"]);
+    let ioc = Ioc::start(&[("t.db", database)], &["-d", "t.db"]);
     let site = Site::new();
     let row = |verb: &str, what: &str, point: &str| {
         format!("[[map]]\nverb = \"{verb}\"\nobject = \"sr_pv\"\n{what}\ndevice = \"ioc\"\npoint = \"{point}\"\n")

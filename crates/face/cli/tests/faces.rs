@@ -1,9 +1,7 @@
 //! What people see and reach for: terminals (which `script` of util-linux makes), colours, what programs say.
 
-mod alone;
-mod bench;
-
-use bench::{Bench, sh, text};
+use harness::plant::{Bench, sh};
+use harness::process::text;
 use std::process::{Command, Output, Stdio};
 
 /// Runs a command line on a terminal.
@@ -14,7 +12,7 @@ fn on_terminal(bench: &Bench, line: &str, environment: &[(&str, &str)]) -> Outpu
     command.env("TAHTI_RUN", bench.dir.join("run")).env("TERM", "xterm").env_remove("NO_COLOR");
     command.envs(environment.iter().copied());
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    bench::finish(command.spawn().expect("script, of util-linux"))
+    harness::process::finish(command.spawn().expect("script, of util-linux"))
 }
 
 /// Writes what would rename a terminal, ask where its cursor stands, and hide a line.
@@ -79,8 +77,8 @@ fn a_process_is_stopped_stays_down_and_is_started_again_by_its_name() {
     assert_eq!(said(&["stop", "a", "b", "--plant", "p"]), "a: stopped (SIGTERM)\nb: stopped (SIGTERM)\n");
     // Whoever continues the plant leaves them down.
     let supervisor = bench.supervisor();
-    bench::kill(supervisor, "KILL");
-    bench.until("killed", || !bench::alive(supervisor));
+    harness::process::kill(supervisor, "KILL");
+    bench.until("killed", || !harness::process::alive(supervisor));
     bench.ok(&["up", "--plant", ".", "--detach"]);
     assert_eq!((&bench.process("a")["state"], &bench.process("b")["state"]), (&"stopped".into(), &"stopped".into()));
     let output = bench.run(&["status", "b"]);
@@ -104,13 +102,13 @@ fn ctrl_c_again_says_who_is_waited_for_and_a_third_time_kills_them() {
     let up = bench.tahti(&["up"]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     bench.until("up", || bench.run(&["status", "deaf"]).status.success());
     let press = |sign: &str| {
-        bench::kill(up.id() as i32, "INT");
+        harness::process::kill(up.id() as i32, "INT");
         bench.until(sign, || bench.log().contains(sign));
     };
     press("SIGINT: the plant goes down");
     press("still there: deaf (SIGKILL in 1000 s); Ctrl-C once more kills them now");
     press("Ctrl-C again: SIGKILL for deaf");
-    let output = bench::finish(up);
+    let output = harness::process::finish(up);
     assert!(output.status.success() && text(&output).contains("stopped (SIGKILL)"), "{}", text(&output));
 }
 

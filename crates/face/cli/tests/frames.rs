@@ -1,11 +1,9 @@
 //! A frame and its activities as separate processes: what happens when each of them dies, stands still or comes twice.
 
-mod alone;
-mod bench;
-
-use bench::{Bench, alive, kill};
+use harness::plant::Bench;
+use harness::process::{alive, kill};
 use std::io::{BufRead as _, BufReader};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
@@ -21,7 +19,7 @@ struct Running {
 
 impl Running {
     fn start(args: &[&str], plant: &str, frame: Option<&str>) -> Self {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_tahti"));
+        let mut command = harness::tahti();
         command.args(args).env("TAHTI_PLANT", plant).stdout(Stdio::piped()).stderr(Stdio::null());
         frame.map(|frame| command.env("TAHTI_FRAME", frame));
         let mut child = command.spawn().unwrap();
@@ -87,7 +85,7 @@ fn activity(plant: &str, name: &str) -> Running {
 
 /// What `tahti frames show` says of an activity: its calls.
 fn calls(frame: &str, name: &str) -> u64 {
-    let out = Command::new(env!("CARGO_BIN_EXE_tahti")).args(["frames", "show", frame]).output().unwrap();
+    let out = harness::tahti().args(["frames", "show", frame]).output().unwrap();
     let text = String::from_utf8(out.stdout).unwrap();
     let line = text.lines().rfind(|line| line.starts_with(name)).unwrap_or_default();
     line.split_whitespace().nth(2).and_then(|count| count.parse().ok()).unwrap_or(0)
@@ -110,7 +108,7 @@ fn an_activity_that_is_killed_costs_the_others_nothing_and_may_come_again() {
     let (_steady, troubled) = (activity(&plant, "steady"), activity(&plant, "troubled"));
     frame.says("frame fast runs");
     goes_on(&fast, "troubled");
-    let mut twice = Command::new(env!("CARGO_BIN_EXE_tahti"));
+    let mut twice = harness::tahti();
     let twice =
         twice.args(["demo", "activity", &format!("{plant}/fast"), "troubled", "--exports", "twice"]).output().unwrap();
     let refusal = String::from_utf8_lossy(&twice.stderr).into_owned();

@@ -1,20 +1,19 @@
 //! The interpreter: what it refuses, and when a script goes on.
 
-mod ioc;
-
 use ca::wire::command;
-use ioc::{Circuit, Ioc};
-use std::process::{Command, Stdio};
+use harness::circuit::Circuit;
+use harness::ioc::Ioc;
+use std::process::Stdio;
 
 const DATABASE: &str = r#"record(ai, "X:ai") { field(VAL, "1.5") }"#;
 
-fn start(name: &str, files: &[(&str, &str)], options: &[&str]) -> Ioc {
-    Ioc::start(&format!("console-{name}"), &[&[("x.db", DATABASE)], files].concat(), options)
+fn start(files: &[(&str, &str)], options: &[&str]) -> Ioc {
+    Ioc::start(&[&[("x.db", DATABASE)], files].concat(), options)
 }
 
 #[test]
 fn a_running_ioc_survives_another_ioc_init() {
-    let mut ioc = start("init", &[("st.cmd", "dbLoadRecords x.db\niocInit\n")], &["st.cmd"]);
+    let mut ioc = start(&[("st.cmd", "dbLoadRecords x.db\niocInit\n")], &["st.cmd"]);
     assert!(ioc.say("iocInit").contains("IOC can only be initialized from uninitialized or stopped state"));
     assert_eq!(ioc.say("dbgf X:ai"), "DBF_DOUBLE:         1.5       \n");
     assert!(ioc.say("casr").starts_with("Channel Access Server"));
@@ -23,7 +22,7 @@ fn a_running_ioc_survives_another_ioc_init() {
 
 #[test]
 fn the_server_names_its_clients_and_their_channels() {
-    let mut ioc = start("casr", &[], &["-d", "x.db"]);
+    let mut ioc = start(&[], &["-d", "x.db"]);
     assert_eq!(ioc.say("casr"), "Channel Access Server V4.13\nNo clients connected.\n");
     let mut circuit = Circuit::connect(ioc.port);
     circuit.create("X:ai.DESC");
@@ -61,7 +60,7 @@ fn c_code_that_a_dbd_declares_is_told_and_leaves_its_records_active() {
     let folder = std::env::temp_dir().join(format!("tahti-console-told-{}", std::process::id()));
     std::fs::create_dir_all(&folder).unwrap();
     files.iter().for_each(|(name, text)| std::fs::write(folder.join(name), text).unwrap());
-    let mut command = Command::new(env!("CARGO_BIN_EXE_tahti"));
+    let mut command = harness::tahti();
     let output = command.args(["ioc", "st.cmd"]).current_dir(&folder).stdin(Stdio::null()).output().unwrap();
     std::fs::remove_dir_all(&folder).unwrap();
     let told = String::from_utf8(output.stderr).unwrap();
@@ -70,8 +69,8 @@ fn c_code_that_a_dbd_declares_is_told_and_leaves_its_records_active() {
     assert!(told.contains(missing), "{told}");
     assert!(told.contains("X:other: DTYP \"other\" has no device support here; the record stays active"), "{told}");
 
-    let mut ioc = Ioc::start("console-dbd", &files, &["st.cmd"]);
-    ioc.hear("has no device support here");
+    let mut ioc = Ioc::start(&files, &["st.cmd"]);
+    assert!(ioc.started.contains("has no device support here"), "{}", ioc.started);
     assert_eq!(ioc.say("dbgf X:other.DTYP"), "DBF_STRING:         \"other\"   \n");
     ioc.say("dbtr X:other");
     assert!(ioc.say("dbgf X:other.PACT").contains("= 0x1"));
@@ -85,7 +84,7 @@ fn c_code_that_a_dbd_declares_is_told_and_leaves_its_records_active() {
 
 #[test]
 fn help_stands_in_columns() {
-    let mut ioc = start("help", &[], &["-d", "x.db"]);
+    let mut ioc = start(&[], &["-d", "x.db"]);
     let said = ioc.say("help");
     assert!(said.lines().any(|line| line.contains("asphag          aspmem          ")), "{said}");
     assert!(said.ends_with("Type 'help <command>' to see the arguments of <command>.  eg. 'help db*'\n"));
@@ -94,7 +93,7 @@ fn help_stands_in_columns() {
 
 #[test]
 fn a_put_without_a_value_writes_nothing() {
-    let mut ioc = start("put", &[], &["-d", "x.db"]);
+    let mut ioc = start(&[], &["-d", "x.db"]);
     assert!(ioc.say("dbpf X:ai").contains("Usage: dbpf"));
     assert_eq!(ioc.say("dbgf X:ai"), "DBF_DOUBLE:         1.5       \n");
     assert!(ioc.say("dbgf X:ai.UDF").contains("= 0x0"));
@@ -102,7 +101,7 @@ fn a_put_without_a_value_writes_nothing() {
 
 #[test]
 fn a_record_is_removed_by_its_own_name_alone() {
-    let mut ioc = start("remove", &[], &["-d", "x.db"]);
+    let mut ioc = start(&[], &["-d", "x.db"]);
     for field in ["X:ai.DESC", "X:ai.VAL"] {
         assert!(ioc.say(&format!("dbDeleteRecord {field}")).contains("names a field"));
         assert_eq!(ioc.say("dbl"), "X:ai\n");
@@ -117,7 +116,7 @@ fn run(name: &str, script: &str) -> (String, String, bool) {
     std::fs::create_dir_all(&folder).unwrap();
     std::fs::write(folder.join("x.db"), DATABASE).unwrap();
     std::fs::write(folder.join("st.cmd"), script).unwrap();
-    let mut command = Command::new(env!("CARGO_BIN_EXE_tahti"));
+    let mut command = harness::tahti();
     command.args(["ioc", "st.cmd"]).current_dir(&folder).env("IOCSH_PS1", "").stdin(Stdio::null());
     let output = command.output().unwrap();
     std::fs::remove_dir_all(&folder).unwrap();
@@ -147,7 +146,7 @@ fn on_error_break_ends_a_script_where_c_ends_it() {
 #[test]
 fn a_single_h_shows_all_options() {
     let help = |option: &str| {
-        let output = Command::new(env!("CARGO_BIN_EXE_tahti")).args(["ioc", option]).output().unwrap();
+        let output = harness::tahti().args(["ioc", option]).output().unwrap();
         String::from_utf8(output.stdout).unwrap()
     };
     assert!(help("-h").contains("-d FILE"));
@@ -158,7 +157,7 @@ fn a_single_h_shows_all_options() {
 fn a_set_tells_what_it_does_not_find_before_it_is_saved() {
     let request = ("hand.req", "X:ai.VAL\nX:none\n");
     let script = ("st.cmd", "dbLoadRecords x.db\ncreate_manual_set hand.req\niocInit\n");
-    let mut ioc = start("hand", &[request, script], &["st.cmd"]);
+    let mut ioc = start(&[request, script], &["st.cmd"]);
     let said = ioc.say("save_restoreShow");
     assert!(said.contains("2 channels, 1 not found, saved 0 times"), "{said}");
 }

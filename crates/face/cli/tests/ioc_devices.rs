@@ -1,10 +1,7 @@
 //! Device supports of `tahti ioc`, with devices that live in the test: they answer, hang, lie, hang up and come back.
 
-#[allow(dead_code, reason = "its circuits are for other tests")]
-mod ioc;
-
 use fieldbus::modbus::{Exception, Framing, Request, Response, Table, encode};
-use ioc::Ioc;
+use harness::ioc::Ioc;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
@@ -128,7 +125,7 @@ fn modbus_records_read_write_poll_and_raise_the_alarms_that_users_expect() {
     let gone = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let script =
         script(&[("plc", port), ("dumb", dumb), ("liar", liar), ("gone", gone)], "dbLoadRecords t.db\niocInit");
-    let mut ioc = Ioc::start("devices-modbus", &[("t.db", MODBUS), ("st.cmd", &script)], &["st.cmd"]);
+    let mut ioc = Ioc::start(&[("t.db", MODBUS), ("st.cmd", &script)], &["st.cmd"]);
     ioc.say("dbpf set 2.5");
     ioc.until("dbgf get", |said| said.contains(" 2.5 "));
     assert_eq!(plc.0.lock().unwrap()[10..12], [0x4020, 0]);
@@ -177,7 +174,7 @@ const STREAM: &str = r#"
 record(ao, "set") { field(DTYP, "stream") field(OUT, "@supply.proto set ps") }
 record(ai, "get") { field(DTYP, "stream") field(INP, "@supply.proto get() ps 0") field(SCAN, ".1 second") field(PREC, "3") }
 record(stringin, "name") { field(DTYP, "stream") field(INP, "@supply.proto name ps") field(PINI, "YES") }
-record(waveform, "wave") { field(DTYP, "stream") field(INP, "@supply.proto wave ps") field(NELM, "8") field(FTVL, "LONG") }
+record(waveform, "wave") { field(DTYP, "stream") field(INP, "@supply.proto wave ps") field(NELM, "8") field(FTVL, "PATIENCE") }
 record(mbbo, "mode") { field(DTYP, "stream") field(OUT, "@supply.proto mode ps") field(ZRST, "standby") field(ONST, "run") }
 record(longin, "event") { field(DTYP, "stream") field(INP, "@supply.proto event ps") field(SCAN, "I/O Intr") }
 record(longin, "silent") { field(DTYP, "stream") field(INP, "@supply.proto silent ps") }
@@ -220,7 +217,7 @@ fn stream_records_speak_the_protocol_of_their_file() {
     let port = device(move |stream| supply(stream, &theirs));
     let then = "epicsEnvSet STREAM_PROTOCOL_PATH protocols\ndbLoadRecords t.db\niocInit";
     let files = [("t.db", STREAM), ("protocols/supply.proto", PROTOCOL), ("st.cmd", &script(&[("ps", port)], then))];
-    let mut ioc = Ioc::start("devices-stream", &files, &["st.cmd"]);
+    let mut ioc = Ioc::start(&files, &["st.cmd"]);
     ioc.until("dbgf name", |said| said.contains("ACME,PS-100,0042,1.7"));
     ioc.say("dbpf set 12.5");
     ioc.until("dbgf get", |said| said.contains(" 12.5 "));
@@ -288,7 +285,7 @@ fn outputs_start_with_what_the_device_says_and_write_nothing_for_it() {
     let port = device(move |stream| settings(stream, &known, &theirs));
     let then = "epicsEnvSet STREAM_PROTOCOL_PATH .\ndbLoadRecords t.db\niocInit";
     let files = [("t.db", STARTS), ("s.proto", STARTS_PROTOCOL), ("st.cmd", &script(&[("ps", port)], then))];
-    let mut ioc = Ioc::start("devices-starts", &files, &["st.cmd"]);
+    let mut ioc = Ioc::start(&files, &["st.cmd"]);
     for (field, value) in [
         ("volts", " 12.5 "),
         ("volts.OVAL", " 12.5 "),
@@ -351,7 +348,7 @@ fn table(stream: TcpStream, answers: &[(&str, &str)], heard: &Mutex<Vec<String>>
     }
 }
 
-fn fields_of_other_records_are_read_and_written(name: &str, scanned: &str, options: &[&str]) {
+fn fields_of_other_records_are_read_and_written(scanned: &str, options: &[&str]) {
     let answers = [
         ("ALL 7 mm?", "ALL 1.5 2.5 warm"),
         ("ALL 8 mm?", "ERR too hot"),
@@ -366,7 +363,7 @@ fn fields_of_other_records_are_read_and_written(name: &str, scanned: &str, optio
     let database = ELSEWHERE.replace("SCANNED", scanned);
     let then = "epicsEnvSet STREAM_PROTOCOL_PATH .\ndbLoadRecords t.db\niocInit";
     let files = [("t.db", &*database), ("e.proto", ELSEWHERE_PROTOCOL), ("st.cmd", &script(&[("ps", port)], then))];
-    let mut ioc = Ioc::start(name, &files, &[options, &["st.cmd"]].concat());
+    let mut ioc = Ioc::start(&files, &[options, &["st.cmd"]].concat());
     ioc.until("dbgf X:level", |said| said.contains(" 12.5 "));
     ioc.until("dbgf X:second", |said| said.contains(" 99 "));
     assert!(ioc.say("dbgf X:second.UDF").contains(" 0 "));
@@ -394,12 +391,12 @@ fn fields_of_other_records_are_read_and_written(name: &str, scanned: &str, optio
 
 #[test]
 fn a_protocol_reads_and_writes_fields_of_other_records() {
-    fields_of_other_records_are_read_and_written("devices-fields", "Passive", &[]);
+    fields_of_other_records_are_read_and_written("Passive", &[]);
 }
 
 #[test]
 fn a_protocol_reads_and_writes_fields_that_other_threads_own() {
-    fields_of_other_records_are_read_and_written("devices-owned", "10 second", &["--scan", "10 second=other"]);
+    fields_of_other_records_are_read_and_written("10 second", &["--scan", "10 second=other"]);
 }
 
 const OWN: &str = r#"
@@ -414,8 +411,7 @@ record(ao, "bad") { field(DTYP, "tahti Variable") field(OUT, "@PAGE/voltage") }
 fn variables_of_a_loop_and_simulations_are_records_on_scan_threads_too() {
     let page = format!("ioc-devices-{}", std::process::id());
     let database = OWN.replace("PAGE", &page);
-    let mut ioc =
-        Ioc::start("devices-own", &[("t.db", &database)], &["--scan", ".1 second,I/O Intr=other", "-d", "t.db"]);
+    let mut ioc = Ioc::start(&[("t.db", &database)], &["--scan", ".1 second,I/O Intr=other", "-d", "t.db"]);
     ioc.until("dbgf temperature", |said| said.contains(" 80 "));
     ioc.until("dbgf fast.STAT", |said| said.contains("\"COMM\""));
     let exports = rt::Exports::open(&page, 2).unwrap();

@@ -1,9 +1,8 @@
 //! Scan groups of `tahti ioc`: several owners behind one server, over real sockets on loopback.
 
-mod ioc;
-
 use ca::wire::{Header, command};
-use ioc::{Circuit, Ioc, double};
+use harness::circuit::{Circuit, double};
+use harness::ioc::Ioc;
 
 const DATABASE: &str = r#"
 record(calc, "fast") { field(SCAN, ".1 second") field(CALC, "A+1") field(INPA, "fast") field(FLNK, "wave") field(EGU, "mm") }
@@ -22,13 +21,13 @@ record(calc, "waits") { field(SCAN, Event) field(EVNT, "go") field(CALC, "A+1") 
 
 const GROUPS: &[&str] = &["--scan", ".1 second,Event=other", "--scan", ".2 second=other", "-d", "t.db"];
 
-fn start(name: &str) -> Ioc {
-    Ioc::start(name, &[("t.db", DATABASE), ("more.db", "record(ai, \"more\") { field(INP, \"fast CP\") }")], GROUPS)
+fn start() -> Ioc {
+    Ioc::start(&[("t.db", DATABASE), ("more.db", "record(ai, \"more\") { field(INP, \"fast CP\") }")], GROUPS)
 }
 
 #[test]
 fn reads_writes_and_monitors_reach_every_owner_and_keep_their_order() {
-    let ioc = start("order");
+    let ioc = start();
     let mut circuit = Circuit::connect(ioc.port);
     let (set, follows, fast, plain) =
         (circuit.create("set"), circuit.create("follows"), circuit.create("fast"), circuit.create("writes"));
@@ -57,7 +56,7 @@ fn reads_writes_and_monitors_reach_every_owner_and_keep_their_order() {
 
 #[test]
 fn links_between_owners_work_as_over_channel_access() {
-    let mut ioc = start("links");
+    let mut ioc = start();
     // CP follows, CA reads without processing.
     for value in ["3", "4", "5"] {
         ioc.say(&format!("dbpf set {value}"));
@@ -78,7 +77,7 @@ fn links_between_owners_work_as_over_channel_access() {
 
 #[test]
 fn commands_find_records_wherever_they_are() {
-    let mut ioc = start("commands");
+    let mut ioc = start();
     let names = ioc.say("dbl");
     assert_eq!(names.lines().count(), 12, "{names}");
     assert_eq!(ioc.say("dbl * NAME").lines().count(), 12);
@@ -99,7 +98,7 @@ fn commands_find_records_wherever_they_are() {
 
 #[test]
 fn an_asynchronous_output_waits_for_another_owners_record() {
-    let mut ioc = start("async");
+    let mut ioc = start();
     ioc.say("dbpf async 3");
     assert!(ioc.say("dbgf async.PACT").contains(" 1 "), "the other side takes half a second");
     ioc.until("dbgf async.PACT", |said| said.contains(" 0 "));
@@ -114,7 +113,7 @@ fn rules_and_the_put_log_know_the_records_of_other_owners() {
     let records = "record(ao, \"limit\") { field(SCAN, \".1 second\") }
         record(ao, \"set\") { field(SCAN, \".2 second\") field(VAL, 1.5) field(PINI, YES) }";
     let options = [&["-a", "rules.acf"], GROUPS].concat();
-    let mut ioc = Ioc::start("rules", &[("rules.acf", rules), ("t.db", records)], &options);
+    let mut ioc = Ioc::start(&[("rules.acf", rules), ("t.db", records)], &options);
     ioc.until("astac set me here", |said| said.contains("put Yes"));
     ioc.say("dbpf limit 7");
     ioc.until("astac set me here", |said| said.contains("put No"));
@@ -135,7 +134,7 @@ fn rules_and_the_put_log_know_the_records_of_other_owners() {
 
 #[test]
 fn what_was_measured_of_a_scan_is_in_records_and_can_be_reset() {
-    let mut ioc = start("stats");
+    let mut ioc = start();
     assert!(ioc.say("dbLoadBuiltin scanStats.db \"IOC=S,NAME=fast,SCAN=.1 second\"").is_empty());
     let number = |said: &str| said.split_whitespace().nth(1).and_then(|word| word.parse().ok()).unwrap_or(-1.0);
     ioc.until("dbgf S:fast:PASSES", |said| number(said) >= 5.0);
@@ -155,7 +154,7 @@ fn what_was_measured_of_a_scan_is_in_records_and_can_be_reset() {
 
 #[test]
 fn scans_of_all_owners_hold_and_go_on() {
-    let mut ioc = start("pause");
+    let mut ioc = start();
     // The interpreter's messages may come between.
     let value = |ioc: &mut Ioc, name: &str| -> String {
         ioc.say(&format!("dbgf {name}")).lines().filter(|line| line.starts_with("DBF")).collect()
@@ -176,7 +175,7 @@ fn scans_of_all_owners_hold_and_go_on() {
 
 #[test]
 fn arrays_and_properties_come_from_their_owner() {
-    let ioc = start("arrays");
+    let ioc = start();
     let mut circuit = Circuit::connect(ioc.port);
     let (wave, fast) = (circuit.create("wave"), circuit.create("fast"));
     circuit.subscribe(wave, 3);
@@ -190,7 +189,7 @@ fn arrays_and_properties_come_from_their_owner() {
 
 #[test]
 fn clients_beyond_the_descriptors_are_turned_away_and_the_others_are_served() {
-    let mut ioc = start("descriptors");
+    let mut ioc = start();
     let mut early = Circuit::connect(ioc.port);
     let set = early.create("set");
     let pid = rustix::process::Pid::from_child(&ioc.child);
@@ -206,7 +205,7 @@ fn clients_beyond_the_descriptors_are_turned_away_and_the_others_are_served() {
 
 #[test]
 fn a_scan_that_is_not_there_ends_the_start_and_is_named() {
-    let output = std::process::Command::new(env!("CARGO_BIN_EXE_tahti"))
+    let output = harness::tahti()
         .args(["ioc", "--scan", "3 parsec=other", "-x", "X:"])
         .stdin(std::process::Stdio::null())
         .output()
@@ -225,12 +224,12 @@ fn what_is_required_and_not_obtained_ends_the_ioc_whoever_starts_it() {
     // A CPU that this machine does not have; where it ends, the interpreter would wait for ever.
     let group = ["--require-rt", "--scan", ".1 second=other@1000"];
     for start in [["-d", "t.db"], ["-s", "st.cmd"]] {
-        let mut child = std::process::Command::new(env!("CARGO_BIN_EXE_tahti"))
+        let mut child = harness::tahti()
             .arg("ioc")
             .args(group)
             .args(start)
             .current_dir(&folder)
-            .env("EPICS_CA_SERVER_PORT", ioc::port::free_port().to_string())
+            .env("EPICS_CA_SERVER_PORT", harness::port::free_port().to_string())
             .stdin(std::process::Stdio::piped())
             .stderr(std::process::Stdio::piped())
             .spawn()

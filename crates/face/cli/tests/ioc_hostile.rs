@@ -1,9 +1,8 @@
 //! Clients that mean no good, or cannot help it: bounded memory, counters, no crash, and everybody else is served.
 
-mod ioc;
-
 use ca::wire::{Header, command};
-use ioc::{Circuit, Ioc, double};
+use harness::circuit::{Circuit, double};
+use harness::ioc::Ioc;
 use std::io::Write;
 use std::net::{TcpStream, UdpSocket};
 
@@ -17,8 +16,8 @@ record(waveform, "X:small") { field(FTVL, "SHORT") field(NELM, "5") }
 
 const MIB: u64 = 1 << 20;
 
-fn start(name: &str) -> Ioc {
-    Ioc::start(name, &[("test.db", DATABASE)], &["-d", "test.db"])
+fn start() -> Ioc {
+    Ioc::start(&[("test.db", DATABASE)], &["-d", "test.db"])
 }
 
 /// Bytes of memory that a process has, at most so far.
@@ -66,7 +65,7 @@ fn message(header: Header, payload: &[u8]) -> Vec<u8> {
 
 #[test]
 fn a_client_that_stops_reading_large_arrays_costs_bounded_memory() {
-    let mut ioc = start("never");
+    let mut ioc = start();
     ioc.say("dbpf X:big 1");
     let mut other = Circuit::connect(ioc.port);
     let big = other.create("X:big");
@@ -102,7 +101,7 @@ fn a_client_that_stops_reading_large_arrays_costs_bounded_memory() {
 
 #[test]
 fn a_client_that_stops_updates_of_large_arrays_costs_bounded_memory() {
-    let ioc = start("off");
+    let ioc = start();
     let mut off = Circuit::connect(ioc.port);
     let sid = off.create("X:big");
     for id in 0..60 {
@@ -131,7 +130,7 @@ fn a_client_that_stops_updates_of_large_arrays_costs_bounded_memory() {
 
 #[test]
 fn requests_without_reading_the_answers_cost_bounded_memory() {
-    let ioc = start("asks");
+    let ioc = start();
     let mut greedy = Circuit::connect(ioc.port);
     let sid = greedy.create("X:big");
     greedy.ask(sid, 1);
@@ -150,7 +149,7 @@ fn requests_without_reading_the_answers_cost_bounded_memory() {
 
 #[test]
 fn half_open_and_slow_circuits_cost_little_and_keep_nobody_out() {
-    let mut ioc = start("slow");
+    let mut ioc = start();
     let before = memory_peak(&ioc);
     let silent: Vec<TcpStream> = (0..200).map(|_| TcpStream::connect(("127.0.0.1", ioc.port)).unwrap()).collect();
     // Each promises a message of 60 MB and sends a part of it, which nobody would keep: there is no such value.
@@ -184,7 +183,7 @@ fn half_open_and_slow_circuits_cost_little_and_keep_nobody_out() {
 
 #[test]
 fn a_flood_of_searches_for_unknown_names_costs_no_memory_and_is_counted() {
-    let mut ioc = start("flood");
+    let mut ioc = start();
     let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
     let before = memory_peak(&ioc);
     let mut sent = 0;
@@ -209,7 +208,7 @@ fn a_flood_of_searches_for_unknown_names_costs_no_memory_and_is_counted() {
 
 #[test]
 fn no_message_of_any_kind_brings_the_server_down() {
-    let mut ioc = start("any");
+    let mut ioc = start();
     let before = memory_peak(&ioc);
     let mut dice = Dice(0x9E37_79B9_7F4A_7C15);
     let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
@@ -253,7 +252,7 @@ fn no_message_of_any_kind_brings_the_server_down() {
 
 #[test]
 fn an_oversized_message_is_refused_and_the_circuit_lives_on() {
-    let ioc = start("large");
+    let ioc = start();
     let mut circuit = Circuit::connect(ioc.port);
     let sid = circuit.create("X:small");
     // More than any value of this waveform takes: what C does beyond EPICS_CA_MAX_ARRAY_BYTES.

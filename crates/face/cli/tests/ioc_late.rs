@@ -1,9 +1,8 @@
 //! Records that are loaded, and removed, while `tahti ioc` runs with scan groups.
 
-mod ioc;
-
 use ca::wire::command;
-use ioc::{Circuit, Ioc, double};
+use harness::circuit::{Circuit, double};
+use harness::ioc::Ioc;
 
 const DATABASE: &str = r#"
 record(calc, "fast") { field(SCAN, ".1 second") field(CALC, "A+1") field(INPA, "fast") }
@@ -35,14 +34,14 @@ fn groups() -> Vec<String> {
     ["--scan", &group, "-d", "t.db"].map(String::from).to_vec()
 }
 
-fn start(name: &str, late: &str) -> Ioc {
+fn start(late: &str) -> Ioc {
     let files = [
         ("t.db", DATABASE),
         ("late.db", late),
         ("bad.db", "record(ai, \"bad\") {}\nrecord(ai, \"worse\") { field(NO, 1) }"),
     ];
     let groups = groups();
-    Ioc::start(name, &files, &groups.iter().map(String::as_str).collect::<Vec<_>>())
+    Ioc::start(&files, &groups.iter().map(String::as_str).collect::<Vec<_>>())
 }
 
 /// The number in what `dbgf` says.
@@ -57,7 +56,7 @@ fn number(ioc: &mut Ioc, field: &str) -> f64 {
 
 #[test]
 fn records_loaded_later_are_scanned_on_the_threads_of_their_rate() {
-    let mut ioc = start("scanned", LATE);
+    let mut ioc = start(LATE);
     assert_eq!(ioc.say("dbLoadRecords late.db"), "");
     let mut circuit = Circuit::connect(ioc.port);
     let (late, next) = (circuit.create("late"), circuit.create("late:next"));
@@ -84,7 +83,7 @@ fn records_loaded_later_are_scanned_on_the_threads_of_their_rate() {
 
 #[test]
 fn links_of_older_records_find_records_that_come_later_go_and_come_again() {
-    let mut ioc = start("links", LATE);
+    let mut ioc = start(LATE);
     assert_eq!(number(&mut ioc, "waits"), 0.0);
     for _ in 0..2 {
         assert_eq!(ioc.say("dbLoadRecords late.db"), "");
@@ -107,7 +106,7 @@ fn links_of_older_records_find_records_that_come_later_go_and_come_again() {
 #[test]
 fn a_record_that_is_replaced_is_found_by_the_forward_link_of_its_own_thread() {
     let again = "record(calc, \"after\") { field(CALC, \"A+100\") field(INPA, \"after\") field(SCAN, \"Passive\") }";
-    let mut ioc = start("replaced", again);
+    let mut ioc = start(again);
     ioc.until("dbgf after", |said| said.contains("DBF_DOUBLE:") && !said.contains(" 0 "));
     let mut circuit = Circuit::connect(ioc.port);
     let after = circuit.create("after");
@@ -124,10 +123,8 @@ fn a_record_that_is_replaced_is_found_by_the_forward_link_of_its_own_thread() {
 
 #[test]
 fn a_late_load_with_an_error_loads_the_rest_as_at_the_start_and_a_template_is_one_load() {
-    let mut ioc = start(
-        "fails",
-        "record(calc, \"$(N)\") { field(SCAN, \".1 second\") field(CALC, \"A+1\") field(INPA, \"$(N)\") }",
-    );
+    let mut ioc =
+        start("record(calc, \"$(N)\") { field(SCAN, \".1 second\") field(CALC, \"A+1\") field(INPA, \"$(N)\") }");
     ioc.until("dbLoadRecords bad.db", |said| said.contains("no field \"NO\""));
     ioc.until("dbgf bad", |said| said.contains("DBF_DOUBLE:"));
     let rows: String = (0..200).map(|nth| format!("{{ N=many{nth} }}\n")).collect();

@@ -1,9 +1,6 @@
 //! Functions of sub and aSub records in C: the plug-in of `examples/functions`, built with the machine's C compiler.
 
-#[allow(dead_code, reason = "no test here speaks Channel Access")]
-mod ioc;
-
-use ioc::Ioc;
+use harness::ioc::Ioc;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -35,7 +32,7 @@ fn the_example_computes_numbers_arrays_texts_and_alarms() {
     let (source, records) = example();
     let library = build("example", &source);
     let library = library.to_str().unwrap();
-    let mut ioc = Ioc::start("plugin", &[("t.db", &records)], &["--plugin", library, "-m", "P=X:", "-d", "t.db"]);
+    let mut ioc = Ioc::start(&[("t.db", &records)], &["--plugin", library, "-m", "P=X:", "-d", "t.db"]);
     ioc.say("dbpf X:volts 5");
     ioc.until("dbgf X:power", |said| said.contains(" 10 "));
     assert!(ioc.say("dbgf X:power.SEVR").contains("NO_ALARM"));
@@ -63,7 +60,7 @@ fn calls_that_end_later_end_on_every_owners_thread() {
     );
     let script = format!("dlload {library}\ndbLoadRecords t.db P=X:\niocInit\n");
     let files = [("t.db", &*more), ("st.cmd", &script)];
-    let mut ioc = Ioc::start("later", &files, &["--scan", ".1 second=other", "st.cmd"]);
+    let mut ioc = Ioc::start(&files, &["--scan", ".1 second=other", "st.cmd"]);
     ioc.say("dbpf X:slow.PROC 1");
     ioc.until("dbgf X:slow", |said| said.contains(" 1 "));
     assert!(ioc.say("dbgf X:slow.PACT").contains(" 0 "));
@@ -97,7 +94,7 @@ fn a_plug_in_of_another_version_or_that_is_none_is_refused_with_what_to_do() {
         ("none", none, "found a library without tahti_plugin_version; expected a plug-in written against tahti.h"),
     ] {
         let library = build(name, &file);
-        let ended = Command::new(env!("CARGO_BIN_EXE_tahti"))
+        let ended = harness::tahti()
             .args(["ioc", "-S", "--plugin"])
             .arg(&library)
             .env("EPICS_CAS_INTF_ADDR_LIST", "127.0.0.1")

@@ -1,9 +1,8 @@
 //! Whose requests an IOC takes first that has more to do than it can.
 
-mod ioc;
-
 use ca::wire::{Header, command};
-use ioc::{Circuit, Ioc, double};
+use harness::circuit::{Circuit, double};
+use harness::ioc::Ioc;
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
 
 /// Each processing counts one on: what is read back says which place a request had.
@@ -14,7 +13,7 @@ const LOW: usize = 20;
 
 #[test]
 fn urgent_circuits_are_served_first_and_the_others_in_between() {
-    let ioc = Ioc::start("priority", &[("count.db", DATABASE)], &["-d", "count.db"]);
+    let ioc = Ioc::start(&[("count.db", DATABASE)], &["-d", "count.db"]);
     let open = |priority: u16| {
         let mut circuit = Circuit::connect_as(ioc.port, priority);
         let (count, process) = (circuit.create("count"), circuit.create("count.PROC"));

@@ -1,15 +1,14 @@
 //! The put log: what clients write, in a file.
 #![allow(missing_docs, reason = "the tests' names are their documentation")]
 
-mod ioc;
-
-use ioc::{Circuit, Ioc};
+use harness::circuit::Circuit;
+use harness::ioc::Ioc;
 
 const RULES: &str = "ASG(DEFAULT) { RULE(1,WRITE,TRAPWRITE) } ASG(quiet) { RULE(1,WRITE) }";
 const RECORDS: &str = "record(ao, \"X:a\") {} record(ao, \"X:quiet\") { field(ASG, \"quiet\") }";
 
-fn start(name: &str) -> Ioc {
-    Ioc::start(name, &[("rules.acf", RULES), ("test.db", RECORDS)], &["-a", "rules.acf", "-d", "test.db"])
+fn start() -> Ioc {
+    Ioc::start(&[("rules.acf", RULES), ("test.db", RECORDS)], &["-a", "rules.acf", "-d", "test.db"])
 }
 
 /// What was written to `X:a`, line by line.
@@ -19,7 +18,7 @@ fn lines(log: &str) -> Vec<&str> {
 
 #[test]
 fn writes_under_trapwrite_are_logged_with_who_where_and_what_bursts_in_one_line() {
-    let mut ioc = start("putlog");
+    let mut ioc = start();
     assert_eq!(ioc.say("caPutLogInit ./put.log"), "");
     let mut circuit = Circuit::connect(ioc.port);
     let [value, precision, quiet] = ["X:a", "X:a.PREC", "X:quiet"].map(|name| circuit.create(name));
@@ -39,7 +38,7 @@ fn writes_under_trapwrite_are_logged_with_who_where_and_what_bursts_in_one_line(
 
 #[test]
 fn a_target_that_cannot_be_is_refused_with_what_is_expected() {
-    let mut ioc = start("putlogtargets");
+    let mut ioc = start();
     let said = ioc.say("caPutLogInit nowhere.invalid");
     assert!(said.contains("expected host[:port], or a file with a slash in its name: ./nowhere.invalid"), "{said}");
     let said = ioc.say("caPutLogInit /nowhere/put.log");
@@ -50,7 +49,7 @@ fn a_target_that_cannot_be_is_refused_with_what_is_expected() {
 
 #[test]
 fn the_log_can_be_lines_of_json_with_caputlogs_keys() {
-    let mut ioc = start("putlogjson");
+    let mut ioc = start();
     assert_eq!(ioc.say("caPutJsonLogAddMetadata site ring"), "");
     assert_eq!(ioc.say("caPutJsonLogInit ./put.json 1 60"), "");
     let mut circuit = Circuit::connect(ioc.port);

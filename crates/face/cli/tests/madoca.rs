@@ -1,10 +1,7 @@
 //! `examples/madoca` from end to end: a plant with a message server, managers, agents, a poller and an IOC.
 
-mod alone;
-mod bench;
-mod port;
-
-use bench::{Bench, finish, kill, text};
+use harness::plant::Bench;
+use harness::process::{finish, kill, text};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
@@ -34,7 +31,7 @@ impl Sector {
                 std::fs::write(bench.dir.join(name), own(&std::fs::read_to_string(&file).unwrap())).unwrap();
             }
         }
-        let sector = Self { bench, server, port: port::free_port() };
+        let sector = Self { bench, server, port: harness::port::free_port() };
         let said = sector.ok(&["up", ".", "--detach"]);
         assert!(said.contains("plant p is up"), "{said}");
         sector
@@ -73,7 +70,7 @@ impl Sector {
     fn until(&self, words: &[&str], wanted: impl Fn(&str) -> bool) {
         let mut last = String::new();
         let begun = std::time::Instant::now();
-        while begun.elapsed() < bench::WATCHDOG {
+        while begun.elapsed() < harness::PATIENCE {
             last = self.say(words).1;
             if wanted(&last) {
                 return;

@@ -1,9 +1,7 @@
 //! Plants of real processes: up, down, faults, adoption. Needs no privilege; each test has its own folder.
 
-mod alone;
-mod bench;
-
-use bench::{Bench, alive, finish, kill, sh, text};
+use harness::plant::{Bench, sh};
+use harness::process::{alive, finish, kill, text};
 use std::fs;
 use std::net::TcpListener;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};

@@ -1,8 +1,6 @@
 //! `examples/ring`: a small accelerator behaves as its README says.
 
-mod port;
-
-use port::free_port;
+use harness::port::free_port;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -18,7 +16,7 @@ struct Ring {
 }
 
 fn tahti(port: u16) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_tahti"));
+    let mut command = harness::tahti();
     command.env("EPICS_CA_ADDR_LIST", "127.0.0.1").env("EPICS_CA_AUTO_ADDR_LIST", "NO");
     command.env("EPICS_CA_SERVER_PORT", port.to_string());
     command
@@ -104,6 +102,6 @@ fn the_ring_stores_beam_locks_its_magnets_and_remembers_its_set_points() {
 #[test]
 fn the_rings_plant_is_well_formed() {
     let plant = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../examples/ring");
-    let output = Command::new(env!("CARGO_BIN_EXE_tahti")).args(["check", plant]).output().unwrap();
+    let output = harness::tahti().args(["check", plant]).output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
 }

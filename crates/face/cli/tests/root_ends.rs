@@ -1,10 +1,7 @@
 //! How processes of a plant end: each end told apart from the others, with its evidence. As root, because some
 //! ends need real-time classes and a memory limit; what burns, burns the last CPU for seconds at most.
 
-mod alone;
-mod bench;
-
-use bench::{Bench, sh};
+use harness::plant::{Bench, sh};
 use keep::evidence::{Incident, Kind};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -49,7 +46,7 @@ fn incident(process: &serde_json::Value) -> Incident {
 
 #[test]
 fn exit_signal_hang_runaway_starvation_and_lack_of_memory_are_told_apart_with_evidence() {
-    let cpu = bench::last_cpu();
+    let cpu = harness::machine::last_cpu();
     let never = "restart = { policy = \"never\" }\n";
     let real_time = |class: &str, keys: &str| format!("{never}class = \"{class}\"\ncpus = \"{cpu}\"\n{keys}");
     // Nobody ends before all are up: that would be a failed start of the plant.
@@ -97,7 +94,7 @@ fn exit_signal_hang_runaway_starvation_and_lack_of_memory_are_told_apart_with_ev
     let mut command = Command::new("sh");
     command.args(["-c", &script]).current_dir(&bench.dir).env("TAHTI_RUN", bench.dir.join("run"));
     let output = command.output().unwrap();
-    assert!(output.status.success(), "{}{}", bench::text(&output), bench.log());
+    assert!(output.status.success(), "{}{}", harness::process::text(&output), bench.log());
     fs::write(bench.dir.join("go"), "").unwrap();
     bench.until("memory gone", || bench.process("memory")["ended"].is_array());
     fs::write(bench.dir.join("memory-gone"), "").unwrap();
@@ -132,5 +129,5 @@ fn exit_signal_hang_runaway_starvation_and_lack_of_memory_are_told_apart_with_ev
     assert_eq!(bench.process("starved")["state"], "running", "starvation ends nobody");
     assert!(bench.process("good")["evidence"].is_null(), "a good end leaves nothing");
     let down = bench.run(&["down"]);
-    assert_eq!(down.status.code(), Some(3), "{}", bench::text(&down));
+    assert_eq!(down.status.code(), Some(3), "{}", harness::process::text(&down));
 }

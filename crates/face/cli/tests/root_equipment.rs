@@ -1,9 +1,8 @@
 //! An equipment manager in real time: its loops in a frame of the plant, on a CPU and in a class of their own.
 
-mod alone;
-mod bench;
-
-use bench::{Bench, finish, kill, last_cpu, text};
+use harness::machine::last_cpu;
+use harness::plant::Bench;
+use harness::process::{finish, kill, text};
 use std::process::{Output, Stdio};
 
 const TABLES: &str = r#"

@@ -1,12 +1,9 @@
 //! Real-time scans of `tahti ioc`, as root: a FIFO thread at 1 kHz on CPU 1, for some seconds.
 
-mod alone;
-mod ioc;
-mod shield;
-
 use ca::wire::command;
-use ioc::{Circuit, Ioc, double};
-use shield::{Shield, Spinner, interruptions, threads};
+use harness::circuit::{Circuit, double};
+use harness::ioc::Ioc;
+use harness::shield::{Shield, Spinner, interruptions, threads};
 use std::sync::{Mutex, PoisonError};
 
 const MENU: &str = "menu(menuScan) { choice(menuScanPassive, \"Passive\") choice(menuScanEvent, \"Event\") \
@@ -27,10 +24,10 @@ const WAKES: u64 = 3;
 /// There is one CPU 1: a shield round it is not for the tests beside.
 static MACHINE: Mutex<()> = Mutex::new(());
 
-fn start(name: &str) -> Ioc {
+fn start() -> Ioc {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
     assert!(status.lines().any(|line| line.starts_with("Uid:\t0\t0")), "this test must run as root");
-    Ioc::start(name, &[("m.dbd", MENU), ("t.db", DATABASE)], OPTIONS)
+    Ioc::start(&[("m.dbd", MENU), ("t.db", DATABASE)], OPTIONS)
 }
 
 #[test]
@@ -42,7 +39,7 @@ fn a_scan_goes_into_the_shield_its_ioc_stays_outside_and_serves_without_interrup
         return;
     }
     let environment = [("TAHTI_RUN", shield.run.to_str().unwrap())];
-    let ioc = Ioc::start_with("shield", &[("m.dbd", MENU), ("t.db", DATABASE)], OPTIONS, &environment);
+    let ioc = Ioc::start_with(&[("m.dbd", MENU), ("t.db", DATABASE)], OPTIONS, &environment);
     let (scan, others): (Vec<_>, Vec<_>) = threads(ioc.child.id()).into_iter().partition(|(name, _)| name == "scan-0");
     assert_eq!(scan, [("scan-0".to_owned(), "1".to_owned())]);
     assert!(others.len() >= 2 && others.iter().all(|(_, cpus)| cpus == "0"), "{others:?}");
@@ -55,7 +52,7 @@ fn a_scan_goes_into_the_shield_its_ioc_stays_outside_and_serves_without_interrup
 #[test]
 fn a_scan_thread_has_its_class_cpu_and_memory_and_scanning_allocates_nothing() {
     let _alone = MACHINE.lock().unwrap_or_else(PoisonError::into_inner);
-    let mut ioc = start("class");
+    let mut ioc = start();
     let tasks = format!("/proc/{}/task", ioc.child.id());
     let thread = std::fs::read_dir(&tasks)
         .unwrap()
@@ -91,7 +88,7 @@ fn connects_of_clients_do_not_interrupt_the_scans_cpu() {
     let connects = u64::from(CONNECTS);
     // A CPU that has something to do is woken by row RES; where that is not so, each wake-up shows.
     let _busy = Spinner::start();
-    connect_in_rounds(&start("connects"), |grew| grew < connects / 4 || grew.abs_diff(WAKES * connects) < connects / 4);
+    connect_in_rounds(&start(), |grew| grew < connects / 4 || grew.abs_diff(WAKES * connects) < connects / 4);
 }
 
 /// Lets clients come and go until a round shows that they do not interrupt the scan's CPU.

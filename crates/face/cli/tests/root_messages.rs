@@ -1,16 +1,13 @@
 //! A plant's message server whose bands have classes and CPUs of their own.
 
-mod alone;
-mod bench;
-mod shield;
-mod site;
-
 use base::{CpuSet, DurNs, Policy, Priority};
-use bench::{Bench, last_cpu};
 use broker::{Client, Sending};
+use harness::machine::last_cpu;
+use harness::plant::Bench;
+use harness::process::Running;
+use harness::shield::{Shield, Spinner, interruptions, threads};
+use harness::{Folder, fresh, tahti};
 use msg::{Band, Code};
-use shield::{Shield, Spinner, interruptions, threads};
-use site::{Folder, Running, fresh, tahti};
 use std::os::fd::{AsFd as _, AsRawFd as _};
 use std::os::unix::fs::FileExt as _;
 use std::os::unix::process::CommandExt as _;
@@ -105,7 +102,7 @@ fn serve(environment: &[(&str, &str)]) -> (Running, String) {
     let mut command = tahti();
     command.args(["msg", "serve", "--name", &name, "--band", "7=fifo:40@1", "--require-rt"]);
     command.envs(environment.iter().copied());
-    (Running::start(&mut command, "serving as"), name)
+    (Running::until(&mut command, "serving as"), name)
 }
 
 /// Lets clients come and go while band 7 is busy, until a round shows that most of them do not interrupt its CPU: what others
@@ -180,7 +177,7 @@ fn who_is_of_another_user_may_read_and_neither_change_nor_serve() {
         command
     };
     let refused = format!("user {NOBODY} may not serve objects here; only the server's own user and root may");
-    drop(Running::start(tahti(&["em", "serve"]).arg(&table), &refused));
+    drop(Running::until(tahti(&["em", "serve"]).arg(&table), &refused));
     let listed = tahti(&["msg", "send", "list/server"]).output().unwrap();
     let listed = String::from_utf8(listed.stdout).unwrap();
     assert!(listed.starts_with(&format!("tahti-msg-send uid={NOBODY} pid=")), "{listed}");
@@ -238,7 +235,7 @@ fn a_stranger_writes_nothing_that_a_band_relies_on_and_leaves_a_quarter_of_its_c
     std::fs::copy(std::env::current_exe().unwrap(), &program).unwrap();
     let mut stranger = Command::new(&program);
     stranger.args(["--exact", "be_the_stranger", "--nocapture"]).env(STRANGER, &name);
-    let stranger = Running::start(stranger.uid(ANYBODY).gid(ANYBODY), "mapped=false written=false");
+    let stranger = Running::until(stranger.uid(ANYBODY).gid(ANYBODY), "mapped=false written=false");
     stranger.hears("floods");
     let tasks = std::fs::read_dir(format!("/proc/{}/task", server.child.id())).unwrap().flatten();
     let is_band = |task: &std::path::PathBuf| std::fs::read_to_string(task.join("comm")).unwrap() == "band-7\n";
@@ -281,12 +278,6 @@ fn a_band_goes_into_the_shield_and_the_rest_of_its_server_stays_outside() {
         threads(server.child.id()).into_iter().partition(|(name, _)| name == "band-7");
     assert_eq!(band, [("band-7".to_owned(), "1".to_owned())]);
     assert!(others.len() >= 8 && others.iter().all(|(_, cpus)| cpus == "0"), "{others:?}");
-    assert!(
-        Command::new(env!("CARGO_BIN_EXE_tahti"))
-            .args(["msg", "send", "--server", &name, "--band", "7", "ping/server"])
-            .status()
-            .unwrap()
-            .success()
-    );
+    assert!(tahti().args(["msg", "send", "--server", &name, "--band", "7", "ping/server"]).status().unwrap().success());
     drop(server);
 }

@@ -2,8 +2,6 @@
 //!
 //! Every task that was there when the test began is spared; what a test shields is its own.
 
-mod alone;
-
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
@@ -36,7 +34,7 @@ impl Bench {
         let alone = MACHINE.lock().unwrap_or_else(PoisonError::into_inner);
         assert!(rustix::process::geteuid().is_root(), "this test changes the machine and needs root");
         let run = std::env::temp_dir().join(format!("tahti-root-shield-{name}-{}", std::process::id()));
-        alone::wait(&run);
+        harness::machine::wait_for_others(&run);
         let own = std::process::id();
         let spare: Vec<String> =
             user_processes().into_iter().filter(|pid| *pid != own).map(|it| format!("{it}+")).collect();
@@ -51,7 +49,7 @@ impl Bench {
     }
 
     fn command(&self, words: &[&str]) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_tahti"));
+        let mut command = harness::tahti();
         command.arg("shield").args(words).env("TAHTI_RUN", &self.run).env("TAHTI_SPARE", &self.spare);
         command.stdin(Stdio::null());
         command

@@ -1,10 +1,7 @@
 //! The example comes and goes, and the machine is as it was: its whole state is compared, not only what a shield
 //! is known to change. `TAHTI_TEST_FOR` makes it run longer than the few seconds of the test.
 
-mod alone;
-mod bench;
-
-use bench::Bench;
+use harness::plant::Bench;
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
@@ -104,7 +101,7 @@ fn differences(before: &BTreeMap<String, String>, after: &BTreeMap<String, Strin
 
 #[test]
 fn the_example_leaves_no_difference_behind() {
-    bench::last_cpu();
+    harness::machine::last_cpu();
     let example = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../examples/llrf");
     let bench = Bench::new("state", "");
     let length = std::env::var("TAHTI_TEST_FOR").unwrap_or_else(|_| "3s".to_owned());
@@ -114,7 +111,7 @@ fn the_example_leaves_no_difference_behind() {
     let before = state();
     let restless = differences(&first, &before);
     let detached = bench.tahti(&["up", example, "--for", &length, "--require-rt"]).output().unwrap();
-    let said = bench::text(&detached);
+    let said = harness::process::text(&detached);
     let log = fs::read_to_string(bench.dir.join("run/llrf/log/_supervisor.log")).unwrap_or_default();
     assert!(said.contains("everything is as it was"), "{said}\n{log}");
     let after = state();

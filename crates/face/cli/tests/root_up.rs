@@ -1,9 +1,7 @@
 //! Plants that change the machine: shields and real-time classes. Spares every task that it did not start.
 
-mod alone;
-mod bench;
-
-use bench::{Bench, text};
+use harness::plant::Bench;
+use harness::process::text;
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::{Read as _, Write as _};
@@ -23,7 +21,7 @@ struct Shielded {
 
 impl Shielded {
     fn new(name: &str, processes: &str) -> Self {
-        let last = bench::last_cpu();
+        let last = harness::machine::last_cpu();
         let shield = format!("[shield]\ncpus = \"{last}\"\nrequired = true\n");
         Self { bench: Bench::new(&format!("root-{name}"), &(shield + processes)), before: machine() }
     }
@@ -94,7 +92,7 @@ fn a_supervisor_killed_with_sigkill_leaves_the_shield_and_the_next_one_gives_it_
     let supervisor = before["supervisor"].to_string();
     let shielded = machine();
     assert!(Command::new("kill").args(["-KILL", &supervisor]).status().unwrap().success());
-    bench.until("killed", || !bench::alive(supervisor.parse().unwrap()));
+    bench.until("killed", || !harness::process::alive(supervisor.parse().unwrap()));
     assert_eq!(machine(), shielded, "the shield outlives its supervisor");
     bench.ok(&["up", ".", "--detach"]);
     let after = bench.status();
@@ -106,23 +104,23 @@ fn a_supervisor_killed_with_sigkill_leaves_the_shield_and_the_next_one_gives_it_
 
 #[test]
 fn a_daemon_without_session_parent_or_environment_ends_with_its_killed_keeper_through_their_group() {
-    bench::last_cpu();
+    harness::machine::last_cpu();
     let script = "env -i setsid sh -c 'trap \"\" HUP TERM; echo $$ > daemon; while :; do /bin/sleep 1; done' & wait";
-    let bench = Bench::new("root-group", &bench::sh("a", script, "restart = { policy = \"never\" }"));
+    let bench = Bench::new("root-group", &harness::plant::sh("a", script, "restart = { policy = \"never\" }"));
     bench.ok(&["up", ".", "--detach"]);
     let daemon = || fs::read_to_string(bench.dir.join("daemon")).ok()?.trim().parse::<i32>().ok();
     bench.until("its daemon", || daemon().is_some());
     let group = fs::read_to_string(bench.dir.join("run/p/keep/a/group")).unwrap();
     let keeper = bench.process("a")["keeper"].as_i64().unwrap() as i32;
-    bench::kill(keeper, "KILL");
-    bench.until("ended", || !bench::alive(daemon().unwrap()));
+    harness::process::kill(keeper, "KILL");
+    bench.until("ended", || !harness::process::alive(daemon().unwrap()));
     bench.run(&["down"]);
     assert!(!Path::new(&group).exists(), "{group} stays");
 }
 
 #[test]
 fn a_process_of_another_user_runs_clean_and_so_does_its_safe_output_command() {
-    bench::last_cpu();
+    harness::machine::last_cpu();
     let bench = Bench::new("root-user", "");
     // The folder is the operator's, who may put there whatever he likes.
     let own = bench.dir.join("own");
@@ -134,10 +132,10 @@ fn a_process_of_another_user_runs_clean_and_so_does_its_safe_output_command() {
         "user = \"65534\"\ndir = \"own\"\non_fault = \"./off\"\nrestart = { policy = \"never\" }\numask = \"0077\"";
     let script =
         "env > env; grep NoNewPrivs /proc/self/status > privileges; while [ ! -e go ]; do sleep 0.05; done; exit 3";
-    bench.write(&bench::sh("a", script, keys));
+    bench.write(&harness::plant::sh("a", script, keys));
     let mut up = bench.tahti(&["up", ".", "--detach"]);
     up.env("JOURNAL_STREAM", "8:1").env("INVOCATION_ID", "x").env("SECRET", "y");
-    let output = bench::finish(up.spawn().unwrap());
+    let output = harness::process::finish(up.spawn().unwrap());
     assert!(output.status.success(), "{}", bench.log());
     let read = |name: &str| fs::read_to_string(own.join(name)).unwrap_or_default();
     bench.until("its privileges", || read("privileges").ends_with('\n'));
@@ -158,12 +156,12 @@ fn a_process_of_another_user_runs_clean_and_so_does_its_safe_output_command() {
 #[test]
 fn operators_look_and_type_where_they_may_and_nobody_else_does() {
     use std::os::unix::process::CommandExt;
-    bench::last_cpu();
+    harness::machine::last_cpu();
     const GROUP: u32 = 61234;
     for may_type in [false, true] {
         let bench = Bench::new(&format!("root-operators-{may_type}"), "");
         let head = format!("[plant]\nname = \"p\"\noperators = \"{GROUP}\"\noperators_may_type = {may_type}\n");
-        let echo = bench::sh("a", "while read line; do echo heard $line; done", "");
+        let echo = harness::plant::sh("a", "while read line; do echo heard $line; done", "");
         fs::write(bench.dir.join("plant.toml"), head + &echo).unwrap();
         // Where everybody may start it.
         let program = bench.dir.join("tahti");
@@ -177,7 +175,7 @@ fn operators_look_and_type_where_they_may_and_nobody_else_does() {
             use std::io::Write;
             // Who was refused hears nothing.
             let _ = child.stdin.take().unwrap().write_all(typed.as_bytes());
-            let output = bench::finish(child);
+            let output = harness::process::finish(child);
             (output.status.success(), text(&output))
         };
         let (good, said) = as_member(GROUP, &["ps"], "");
@@ -241,7 +239,7 @@ fn a_second_shield_on_other_cpus_is_refused_and_the_first_one_stays() {
     let bench = Shielded::new("overlap", LOOP);
     bench.ok(&["shield", "apply", "--cpus", "0"]);
     let shielded = machine();
-    let refused = bench.run(&["shield", "apply", "--cpus", &bench::last_cpu()]);
+    let refused = bench.run(&["shield", "apply", "--cpus", &harness::machine::last_cpu()]);
     let expected = "a shield on CPUs 0 (profile control-loop) stands already: release it first";
     assert!(refused.status.code() == Some(2) && text(&refused).contains(expected), "{}", text(&refused));
     let refused = bench.run(&["up", ".", "--detach"]);
@@ -255,7 +253,11 @@ fn a_second_shield_on_other_cpus_is_refused_and_the_first_one_stays() {
 #[test]
 fn a_reservation_without_a_partition_of_its_own_is_refused_with_the_remedy() {
     let process = |cpus: &str| {
-        bench::sh("a", "touch started; sleep 1000", &format!("class = \"deadline:1ms/10ms/10ms\"\ncpus = \"{cpus}\""))
+        harness::plant::sh(
+            "a",
+            "touch started; sleep 1000",
+            &format!("class = \"deadline:1ms/10ms/10ms\"\ncpus = \"{cpus}\""),
+        )
     };
     // Everybody else is spared here, so that the shield's CPU stays in the root domain of all: said once, or, where
     // it is required, an error.
@@ -287,8 +289,8 @@ fn a_plant_that_was_adopted_is_compared_with_and_without_its_shield() {
     let bench = Shielded::new("compare", &llrf);
     bench.ok(&["up", ".", "--detach"]);
     let (supervisor, pid) = (bench.supervisor(), bench.pid("loop"));
-    bench::kill(supervisor, "KILL");
-    bench.until("killed", || !bench::alive(supervisor));
+    harness::process::kill(supervisor, "KILL");
+    bench.until("killed", || !harness::process::alive(supervisor));
     let output = bench.run(&["up", ".", "--compare", "--for", "14s"]);
     let said = text(&output);
     assert!(bench.log().contains("continues what process"), "{}", bench.log());
@@ -297,7 +299,7 @@ fn a_plant_that_was_adopted_is_compared_with_and_without_its_shield() {
     let cycles: Vec<u64> = cycles.split_whitespace().map(|count| count.parse().unwrap()).collect();
     assert!(cycles.len() == 2 && cycles.iter().all(|count| *count > 0), "both sides: {said}");
     assert!(said.contains("everything is as it was"), "{said}");
-    assert!(!bench::alive(pid));
+    assert!(!harness::process::alive(pid));
     assert_eq!(machine(), bench.before);
 }
 
@@ -381,7 +383,7 @@ fn watchdogs_are_petted_and_processes_looked_after_while_a_reload_waits_for_irqb
     fs::write(&device, "").unwrap();
     let plant = fs::read_to_string(bench.dir.join("plant.toml")).unwrap();
     let keys = "heartbeat = { within = \"600s\", critical = true }\nrestart = { backoff = \"0s\" }";
-    let rest = bench::sh("a", "sleep 1000", keys) + &bench::sh("b", "sleep 1000", keys);
+    let rest = harness::plant::sh("a", "sleep 1000", keys) + &harness::plant::sh("b", "sleep 1000", keys);
     let plant = format!("{plant}{rest}[watchdog]\ndevice = {device:?}\ntimeout = \"1s\"\n");
     let plant_file = bench.dir.join("plant.toml");
     fs::write(&plant_file, &plant).unwrap();
@@ -394,10 +396,10 @@ fn watchdogs_are_petted_and_processes_looked_after_while_a_reload_waits_for_irqb
     let before = pets();
     bench.until("petted", || pets() >= before + 8);
     let old = bench.pid("a");
-    bench::kill(old, "SEGV");
+    harness::process::kill(old, "SEGV");
     bench.until("its end is seen", || bench.process("a")["pid"].is_null());
     irqbalance.scans.store(true, Ordering::Relaxed);
-    let output = bench::finish(reload);
+    let output = harness::process::finish(reload);
     assert!(output.status.success() && text(&output).contains("~ shield"), "{}", text(&output));
     bench.until("it runs again", || bench.process("a")["pid"].is_i64());
     bench.run(&["down"]);
@@ -459,8 +461,8 @@ fn a_process_of_another_user_says_that_it_is_ready_and_lives_and_nobody_else_say
 
 #[test]
 fn a_disk_that_is_full_costs_log_lines_and_neither_processes_nor_what_is_known_of_them() {
-    let processes = bench::sh("a", "touch ready; sleep 1000", "ready = { file = \"ready\", within = \"5s\" }")
-        + &bench::sh("b", "sleep 1000", "restart = { backoff = \"0s\" }");
+    let processes = harness::plant::sh("a", "touch ready; sleep 1000", "ready = { file = \"ready\", within = \"5s\" }")
+        + &harness::plant::sh("b", "sleep 1000", "restart = { backoff = \"0s\" }");
     let bench = Bench::new("root-full", &processes);
     let run = bench.dir.join("small");
     fs::create_dir(&run).unwrap();
@@ -486,7 +488,7 @@ raise SystemExit(not (b["pid"] and b["starts"] == 3 and b["state"] == "running")
     let mut command = Command::new("unshare");
     command.args(["-m", "sh", "-c", script]).current_dir(&bench.dir).stdin(Stdio::null());
     command.env("TAHTI_RUN", &run).env("TAHTI", env!("CARGO_BIN_EXE_tahti")).env("TAHTI_SPARE", "1");
-    let said = text(&bench::finish(command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()));
+    let said = text(&harness::process::finish(command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()));
     let read = |name: &str| -> serde_json::Value {
         let text = fs::read_to_string(bench.dir.join(name)).unwrap_or_else(|error| panic!("{name}: {error}: {said}"));
         serde_json::from_str(&text).unwrap_or_else(|error| panic!("{name}: {error}: {text}: {said}"))
@@ -521,8 +523,8 @@ fn no_room_in_the_run_folder_is_an_error_before_anything_starts() {
 
 #[test]
 fn processes_are_told_of_the_users_of_their_plant_whom_they_may_believe() {
-    let processes = bench::sh("theirs", "sleep 60", "user = \"nobody\"")
-        + &bench::sh("ours", "echo peers=$TAHTI_PEERS; exec sleep 60", "");
+    let processes = harness::plant::sh("theirs", "sleep 60", "user = \"nobody\"")
+        + &harness::plant::sh("ours", "echo peers=$TAHTI_PEERS; exec sleep 60", "");
     let bench = Bench::new("root-peers", &processes);
     bench.ok(&["up", ".", "--detach"]);
     bench.until("told", || bench.ok(&["logs", "ours"]).contains("peers=65534"));

@@ -3,10 +3,11 @@
 //! `TAHTI_EPICS` names the folder with `usr/bin/softIoc`; `cargo xtask test epics` sets it up. Everything stays on
 //! loopback, on ports that were free.
 
-mod peer;
-
-use peer::session::{Session, both, same};
-use peer::{PATIENCE, Running, eventually, free_port, program};
+use harness::epics::program;
+use harness::ioc::{Ioc, both, same};
+use harness::port::free_port;
+use harness::process::Running;
+use harness::{PATIENCE, eventually};
 use std::io::{Read, Write};
 use std::process::{Command, Stdio};
 use std::time::Instant;
@@ -82,7 +83,8 @@ fn access_security_is_reported_and_enforced_as_c_does_it() {
 
 /// Lines that a program prints, until `until` says that it is enough; then the program is ended.
 fn follow(mut command: Command, mut until: impl FnMut(&[String]) -> bool) -> Vec<String> {
-    let (_running, lines) = Running::follow(&mut command);
+    let running = Running::follow(&mut command);
+    let lines = &running.lines;
     let mut seen = Vec::new();
     while let Ok(line) = lines.recv_timeout(PATIENCE) {
         seen.push(line);
@@ -97,7 +99,7 @@ fn follow(mut command: Command, mut until: impl FnMut(&[String]) -> bool) -> Vec
 fn clients_are_told_when_their_rights_change() {
     let files = [("rules.acf", RULES), ("test.db", GUARDED)];
     for ours in [false, true] {
-        let mut ioc = Session::start(ours, &files, &["-m", "WHO=ops", "-a", "rules.acf", "-d", "test.db"]);
+        let mut ioc = Ioc::session(ours, &files, &["-m", "WHO=ops", "-a", "rules.acf", "-d", "test.db"]);
         let mut monitor = program(false, "camonitor", ioc.port);
         monitor.current_dir(&ioc.folder);
         monitor.args(["-F,", "X:guarded"]);
@@ -165,10 +167,10 @@ fn substitutions_load_what_c_loads() {
 fn the_exit_record_ends_the_ioc() {
     for (value, status) in [("0", 0), ("3", 1)] {
         // The package of C's IOC lacks the file that its -x loads: ours alone.
-        let mut ioc = Session::start(true, &[], &["-x", "END"]);
+        let mut ioc = Ioc::session(true, &[], &["-x", "END"]);
         assert!(ioc.tool("caget", &["END:BaseVersion"]).contains("tahti "));
         // Writing A processes the record.
-        ioc.stdin.as_mut().unwrap().write_all(format!("dbpf END:exit.A {value}\n").as_bytes()).unwrap();
+        ioc.command(&format!("dbpf END:exit.A {value}"));
         let mut ended = None;
         eventually("the IOC ends", || {
             ended = ioc.child.try_wait().unwrap();
@@ -181,7 +183,7 @@ fn the_exit_record_ends_the_ioc() {
 const SAVED: &str = r#"
 record(ao, "X:ao") { field(PREC, "3") info(autosaveFields, "VAL PREC HIHI") info(autosaveFields_pass0, "DESC") }
 record(mbbo, "X:mbbo") { field(ZRST, "zero") field(ONST, "one") info(autosaveFields, "VAL") }
-record(waveform, "X:wave") { field(FTVL, "LONG") field(NELM, "5") info(autosaveFields, "VAL") }
+record(waveform, "X:wave") { field(FTVL, "PATIENCE") field(NELM, "5") info(autosaveFields, "VAL") }
 record(longout, "X:trigger") {}
 record(calc, "X:calc") { field(CALC, "A*2") field(INPA, "X:ao") field(PINI, "YES") }
 "#;
@@ -204,7 +206,7 @@ create_triggered_set by_trigger.req X:trigger P=X:
 #[test]
 fn values_survive_a_restart_by_autosave() {
     let files = [("test.db", SAVED), ("st.cmd", SAVING), ("by_trigger.req", "$(P)ao\n$(P)nobody\n")];
-    let mut first = Session::start(true, &files, &["st.cmd"]);
+    let mut first = Ioc::session(true, &files, &["st.cmd"]);
     first.keep = true;
     for (name, value) in [("X:ao", "2.125"), ("X:ao.HIHI", "7"), ("X:ao.DESC", "with words"), ("X:mbbo", "one")] {
         first.tool("caput", &["-c", name, value]);
@@ -233,7 +235,7 @@ fn values_survive_a_restart_by_autosave() {
     drop(first);
     std::fs::write(folder.join("info_settings.sav"), "X:ao.VAL 99\n").unwrap();
 
-    let mut second = Session::start_in(folder, true, &files, &["st.cmd"]);
+    let mut second = Ioc::session_in(folder, true, &files, &["st.cmd"]);
     for (command, expected) in [
         ("dbgf X:ao", "DBF_DOUBLE:         2.125     \n"),
         ("dbgf X:ao.HIHI", "DBF_DOUBLE:         7         \n"),
@@ -409,7 +411,7 @@ record(calc, "X:c") { field(INPA, "X:b NPP") field(CALC, "A") }
 record(ai, "X:json") { field(INP, {const:5}) }
 record(mbbo, "X:mbbo") { field(ZRST, "zero") field(ONST, "one") field(VAL, "1") }
 record(waveform, "X:chars") { field(FTVL, "CHAR") field(NELM, "8") }
-record(waveform, "X:longs") { field(FTVL, "LONG") field(NELM, "8") }
+record(waveform, "X:longs") { field(FTVL, "PATIENCE") field(NELM, "8") }
 record(waveform, "X:texts") { field(FTVL, "STRING") field(NELM, "3") }
 "#;
 
@@ -422,7 +424,7 @@ record(waveform, "X:words") { field(FTVL, "STRING") field(NELM, "3") }
 
 #[test]
 fn the_ioc_tells_its_health_under_the_names_of_iocstats() {
-    let ioc = Session::start(true, &[("st.cmd", "dbLoadBuiltin iocAdminSoft.db IOC=H\niocInit\n")], &["st.cmd"]);
+    let ioc = Ioc::session(true, &[("st.cmd", "dbLoadBuiltin iocAdminSoft.db IOC=H\niocInit\n")], &["st.cmd"]);
     let number = |name: &str| ioc.tool("caget", &["-t", name]).trim().parse::<f64>().unwrap_or(0.0);
     eventually("the heart beats", || number("H:HEARTBEAT") >= 1.0);
     for name in [

@@ -3,14 +3,15 @@
 //!
 //! `cargo xtask test epics` installs the clients and unpacks their tests. Everything stays on loopback, on free ports.
 
-mod peer;
-
-use peer::{Running, epics, free_port, repeater};
+use harness::epics::{epics, repeater};
+use harness::port::free_port;
+use harness::process::Running;
 use std::collections::BTreeSet;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 /// What a hung test run is given before it is ended.
@@ -38,7 +39,7 @@ struct Side {
     port: u16,
     folder: PathBuf,
     /// Where clients find one they start none, which would stay.
-    _repeater: Running,
+    _repeater: Mutex<Running>,
 }
 
 const STARTER: &str = r#"import os, sys
@@ -63,7 +64,7 @@ impl Side {
             fs::set_permissions(bin.join(name), fs::Permissions::from_mode(0o755)).unwrap();
         }
         fs::write(folder.join("python/sitecustomize.py"), STARTER).unwrap();
-        Self { ours, port, folder, _repeater: repeater(ours, port) }
+        Self { ours, port, folder, _repeater: Mutex::new(repeater(ours, port)) }
     }
 
     fn name(&self) -> &'static str {
@@ -77,7 +78,7 @@ impl Side {
             path.push(":");
             path.push(part);
         }
-        let mut command = peer::program(self.ours, "softIoc", self.port);
+        let mut command = harness::epics::program(self.ours, "softIoc", self.port);
         let variables: Vec<_> =
             command.get_envs().map(|(name, value)| (name.to_owned(), value.unwrap().to_owned())).collect();
         command = Command::new(program);
@@ -233,7 +234,8 @@ fn pyepics(name: &'static str, files: &'static [&'static str], at_least: usize) 
         ioc.args(["-m", "P=PyTestClearCache:", "-d", "pyclearcache.db", "-S"]).stdout(Stdio::null());
         let ioc = Running::start(&mut ioc);
         let mut simulator = side.program("python", &setup);
-        let (simulator, lines) = Running::follow(simulator.arg("-u").arg("simulator.py"));
+        let simulator = Running::follow(simulator.arg("-u").arg("simulator.py"));
+        let lines = &simulator.lines;
         assert!(lines.iter().any(|line| line == "running"), "the simulator beside {} runs", side.name());
         vec![ioc, simulator]
     });

@@ -10,9 +10,7 @@ const REPLACED_MAX: usize = 100_000;
 /// Longest message that replacements may come to.
 const LEN_MAX: usize = 1 << 20;
 
-/// A regular expression over bytes.
-///
-/// Expressions are of texts: each byte is searched as the character of its number, so that any byte can be found.
+/// A regular expression over bytes, as Perl has them without Unicode: `.` is any byte but a line's end, `\\w` of ASCII.
 #[derive(Clone, Debug)]
 pub struct Regex {
     found: fancy_regex::Regex,
@@ -42,6 +40,7 @@ impl Regex {
         let mut text = String::new();
         for coded in pattern {
             match coded {
+                Coded::Plain(byte) if !byte.is_ascii() => text.push_str(&format!("\\x{byte:02x}")),
                 Coded::Plain(byte) => text.push(char::from(*byte)),
                 Coded::Literal(b'/') => text.push('/'),
                 // A control character or a sign, whatever it means in an expression.
@@ -51,7 +50,8 @@ impl Regex {
                 Coded::Blank => return Err("\\_ in %/…/; expected \\s".to_owned()),
             }
         }
-        let built = fancy_regex::RegexBuilder::new(&text).backtrack_limit(BACKTRACK_MAX).build();
+        let mut builder = fancy_regex::RegexBuilder::new(&text);
+        let built = builder.bytes_mode(fancy_regex::BytesMode::Ascii).backtrack_limit(BACKTRACK_MAX).build();
         let found = built.map_err(|error| format!("%/{text}/: {error}"))?;
         let group = group.unwrap_or(0);
         if group > 9 || group >= found.captures_len() {
@@ -63,14 +63,8 @@ impl Regex {
 
     /// Where the expression is in these bytes, and its brackets.
     fn find(&self, bytes: &[u8]) -> Option<Found> {
-        let text: String = bytes.iter().map(|byte| char::from(*byte)).collect();
-        let captures = self.found.captures(&text).ok()??;
-        // Characters from 128 take two bytes of the text.
-        let place = |at: usize| text[..at].chars().count();
-        let group = |number| {
-            captures.get(number).map(|found: fancy_regex::Match<'_>| (place(found.start()), place(found.end())))
-        };
-        Some((0..captures.len()).map(group).collect())
+        let captures = self.found.captures(bytes).ok()??;
+        Some((0..captures.len()).map(|number| captures.get(number).map(|found| (found.start(), found.end()))).collect())
     }
 
     /// What is found: how many bytes are taken, and the value. What stands before it is passed over.

@@ -1,9 +1,9 @@
 //! Every field of every record type, read in every type with its properties, and its stamp.
 
-use crate::peer::Ioc;
 use crate::wire::Wire;
 use ca::wire::{Header, command};
 use ca::{Dbr, decode};
+use harness::ioc::Ioc;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
@@ -96,7 +96,7 @@ const USUAL: &[(&str, &str)] = &[
     ("DOL3", "X:chain.A"),
     ("DOL4", "X:whole"),
     ("DLY1", "0.25"),
-    ("FTA", "LONG"),
+    ("FTA", "PATIENCE"),
     ("NOA", "3"),
     ("FTB", "STRING"),
 ];
@@ -216,7 +216,7 @@ fn shown((header, payload): &(Header, Vec<u8>)) -> String {
 #[test]
 fn every_field_of_every_type_reads_the_same_in_every_type_with_its_properties() {
     let database = database();
-    let servers = [false, true].map(|ours| Ioc::start(ours, &database));
+    let servers = [false, true].map(|ours| Ioc::serving(ours, &database));
     let wires = &mut servers.each_ref().map(|server| Wire::open(server.port));
     let (mut different, mut compared) = (String::new(), 0);
     for (kind, fields) in types() {

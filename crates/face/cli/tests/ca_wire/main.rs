@@ -5,8 +5,6 @@
 
 mod circuits;
 mod fields;
-#[path = "../peer/mod.rs"]
-mod peer;
 mod reads;
 mod searches;
 mod subscriptions;

@@ -1,9 +1,10 @@
 //! Searches by datagram.
 
 use crate::DATABASE;
-use crate::peer::{Ioc, PATIENCE};
 use crate::wire::hex;
 use ca::wire::{self, Header, command};
+use harness::PATIENCE;
+use harness::ioc::Ioc;
 use std::net::UdpSocket;
 
 /// A datagram of searches: minor number of the version before them (none without), then kind, minor and name of each.
@@ -38,7 +39,7 @@ const SEARCHES: &[Search] = &[
 
 #[test]
 fn searches_by_datagram_are_answered_as_by_cs_server() {
-    let servers = [Ioc::start(false, DATABASE), Ioc::start(true, DATABASE)];
+    let servers = [Ioc::serving(false, DATABASE), Ioc::serving(true, DATABASE)];
     let ask = |port: u16, datagrams: &[Vec<u8>]| -> Vec<String> {
         let [socket, other] = [(), ()].map(|()| UdpSocket::bind("127.0.0.1:0").unwrap());
         socket.set_nonblocking(true).unwrap();

@@ -1,9 +1,9 @@
 //! A circuit of our own making, and what is compared of it.
 
 use crate::DATABASE;
-use crate::peer::Ioc;
 use ca::Dbr;
 use ca::wire::{self, Header, MINOR, Read, command};
+use harness::ioc::Ioc;
 use std::fmt::Write as _;
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
@@ -27,7 +27,7 @@ impl Wire {
     /// A connection on which nothing has been said.
     pub(crate) fn bare(port: u16) -> Self {
         let stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
-        stream.set_read_timeout(Some(crate::peer::PATIENCE)).unwrap();
+        stream.set_read_timeout(Some(harness::PATIENCE)).unwrap();
         Self { stream, port, input: Vec::new(), sids: Vec::new(), seen: Vec::new(), ended: false, held: None }
     }
 
@@ -217,7 +217,7 @@ pub(crate) type Case = (&'static str, fn(&mut Wire));
 
 /// Has both servers answer each case, on a circuit of its own, and compares.
 pub(crate) fn compare(cases: &[Case], open: fn(u16) -> Wire) {
-    let servers = [Ioc::start(false, DATABASE), Ioc::start(true, DATABASE)];
+    let servers = [Ioc::serving(false, DATABASE), Ioc::serving(true, DATABASE)];
     let mut different = String::new();
     for (name, case) in cases {
         let [theirs, ours] = servers.each_ref().map(|server| {

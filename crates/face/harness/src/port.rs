@@ -13,7 +13,7 @@ const STEP: u16 = 4;
 const COUNT: u16 = 5_000;
 
 /// A port that is free for circuits and datagrams, as are the three above it; it stays claimed until the process ends.
-pub(crate) fn free_port() -> u16 {
+pub fn free_port() -> u16 {
     static CLAIMED: Mutex<Vec<TcpListener>> = Mutex::new(Vec::new());
     let start = (std::process::id() % u32::from(COUNT)) as u16;
     for nth in 0..COUNT {

@@ -1,27 +1,29 @@
 //! A shield round CPU 1, and what interrupts that CPU.
 
-use crate::alone;
+use crate::machine;
 use std::path::PathBuf;
 use std::process::{Child, Command};
 
 /// TLB shootdowns and function calls that CPU 1 was interrupted for.
-pub(crate) fn interruptions() -> u64 {
+pub fn interruptions() -> u64 {
     let text = std::fs::read_to_string("/proc/interrupts").unwrap();
     let rows = text.lines().filter(|line| ["TLB:", "CAL:"].iter().any(|row| line.trim_start().starts_with(row)));
     rows.map(|line| line.split_whitespace().nth(2).unwrap().parse::<u64>().unwrap()).sum()
 }
 
 /// A shield round CPU 1, from everybody but what was there before and is no part of this test.
-pub(crate) struct Shield {
-    pub(crate) run: PathBuf,
+pub struct Shield {
+    /// Its `TAHTI_RUN`.
+    pub run: PathBuf,
     /// How tasks are kept off.
-    pub(crate) state: String,
+    pub state: String,
 }
 
 impl Shield {
-    pub(crate) fn apply() -> Self {
+    /// Makes it when no other stands.
+    pub fn apply() -> Self {
         let run = std::env::temp_dir().join(format!("tahti-root-shield-{}", std::process::id()));
-        alone::wait(&run);
+        machine::wait_for_others(&run);
         let mut shield = Self { run, state: String::new() };
         shield.state = shield.tahti(&["apply", "--cpus", "1"]);
         shield
@@ -38,7 +40,7 @@ impl Shield {
             .filter(program)
             .map(|pid| format!("{pid}+"))
             .collect();
-        let output = Command::new(env!("CARGO_BIN_EXE_tahti"))
+        let output = crate::tahti()
             .arg("shield")
             .args(words)
             .env("TAHTI_RUN", &self.run)
@@ -64,7 +66,7 @@ impl Drop for Shield {
 }
 
 /// The name and the CPUs of each thread of a process.
-pub(crate) fn threads(pid: u32) -> Vec<(String, String)> {
+pub fn threads(pid: u32) -> Vec<(String, String)> {
     let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).unwrap().flatten();
     let read = |task: PathBuf| {
         let status = std::fs::read_to_string(task.join("status")).unwrap();
@@ -75,10 +77,11 @@ pub(crate) fn threads(pid: u32) -> Vec<(String, String)> {
 }
 
 /// Something to do for CPU 1 whenever nobody else needs it.
-pub(crate) struct Spinner(Child);
+pub struct Spinner(Child);
 
 impl Spinner {
-    pub(crate) fn start() -> Self {
+    /// Starts it, at the lowest priority.
+    pub fn start() -> Self {
         let words = ["-c", "1", "nice", "-n", "19", "sh", "-c", "while :; do :; done"];
         Self(Command::new("taskset").args(words).spawn().unwrap())
     }

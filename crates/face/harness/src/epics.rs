@@ -1,0 +1,117 @@
+//! Programs of EPICS and ours of the same name, on free ports of loopback.
+//!
+//! `TAHTI_EPICS` names the folder with `usr/bin/softIoc`, `usr/bin/caget`, …; `cargo xtask test epics` sets it.
+
+use crate::ioc::Ioc;
+use crate::process::Running;
+use crate::{PATIENCE, eventually};
+use std::net::UdpSocket;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// The folder with C EPICS.
+pub fn epics() -> PathBuf {
+    std::env::var("TAHTI_EPICS").expect("TAHTI_EPICS is not set; run `cargo xtask test epics`").into()
+}
+
+/// A program of EPICS or of ours on a port of its own.
+pub fn program(ours: bool, name: &str, port: u16) -> Command {
+    let mut command = if ours {
+        let mut command = crate::tahti();
+        command.arg(if name == "softIoc" { "ioc" } else { name });
+        command
+    } else {
+        let mut command = Command::new(epics().join("usr/bin").join(name));
+        command.env("LD_LIBRARY_PATH", epics().join("usr/lib"));
+        command
+    };
+    for (variable, value) in [
+        ("EPICS_CA_ADDR_LIST", "127.0.0.1"),
+        ("EPICS_CA_AUTO_ADDR_LIST", "NO"),
+        ("EPICS_CAS_INTF_ADDR_LIST", "127.0.0.1"),
+        ("EPICS_CAS_AUTO_BEACON_ADDR_LIST", "NO"),
+        ("EPICS_CAS_BEACON_ADDR_LIST", "127.0.0.1"),
+        // The tools' own second is too short on a busy machine.
+        ("EPICS_CLI_TIMEOUT", "30"),
+    ] {
+        command.env(variable, value);
+    }
+    command.env("EPICS_CA_SERVER_PORT", port.to_string()).env("EPICS_CA_REPEATER_PORT", (port + 1).to_string());
+    command.stdin(Stdio::null());
+    command
+}
+
+/// Starts a repeater on the port that [`program`] tells clients, and waits until it has it. C's clients start none then.
+pub fn repeater(ours: bool, port: u16) -> Running {
+    let mut command = program(ours, if ours { "carepeater" } else { "caRepeater" }, port);
+    let running = Running::start(command.stdout(Stdio::null()).stderr(Stdio::null()));
+    eventually("the repeater takes its port", || UdpSocket::bind(("0.0.0.0", port + 1)).is_err());
+    running
+}
+
+/// A `camonitor` that ends with the test, and its lines.
+pub struct Monitor(Running);
+
+impl Monitor {
+    /// `camonitor` of C or ours on the port of an IOC.
+    pub fn start(ioc: &Ioc, ours: bool, args: &[&str]) -> Self {
+        Self(Running::follow(program(ours, "camonitor", ioc.port).args(args)))
+    }
+
+    /// The first lines of several; each prints one at least.
+    pub fn settled(all: &[Self], ioc: &Ioc) -> Vec<Vec<String>> {
+        let first = |monitor: &Self| monitor.0.lines.recv_timeout(PATIENCE).expect("camonitor prints nothing");
+        let mut lines: Vec<Vec<String>> = all.iter().map(|monitor| vec![first(monitor)]).collect();
+        Self::more(all, ioc, &mut lines);
+        lines
+    }
+
+    /// Adds lines until none comes from any while ten other clients come, read and go one after another, which takes the longer
+    /// the busier the machine is.
+    pub fn more(all: &[Self], ioc: &Ioc, lines: &mut [Vec<String>]) {
+        let mut rounds = 0;
+        while rounds < 10 {
+            rounds += 1;
+            let round = Instant::now() + Duration::from_millis(150);
+            ioc.run(false, "caget", &[ioc.probe()]);
+            std::thread::sleep(round.saturating_duration_since(Instant::now()));
+            for (monitor, lines) in all.iter().zip(&mut *lines) {
+                let before = lines.len();
+                lines.extend(monitor.0.lines.try_iter());
+                if lines.len() > before {
+                    rounds = 0;
+                }
+            }
+        }
+    }
+}
+
+/// Dates and times become TIME, the port PORT; colours go.
+pub fn normal(text: &str, port: u16) -> String {
+    let mut out = String::new();
+    let text = text.replace(&format!(":{port}"), ":PORT").replace("\x1b[31;1m", "").replace("\x1b[0m", "");
+    // What EPICS says of any list that names loopback, and the places in its source of its exceptions.
+    let chatter = ["Warning: Duplicate EPICS CA Address", "    Source File: ", "    Current Time: "];
+    let lines = text.split_inclusive('\n').filter(|line| !chatter.iter().any(|start| line.starts_with(start)));
+    for word in lines.flat_map(|line| line.split_inclusive(char::is_whitespace)) {
+        let body = word.trim_end();
+        let date = body.len() == 10 && body.as_bytes()[4] == b'-' && body.as_bytes()[7] == b'-';
+        let time = body.len() == 15 && body.as_bytes()[2] == b':' && body.as_bytes()[8] == b'.';
+        if date || time {
+            out.push_str("TIME");
+            out.push_str(&word[body.len()..]);
+        } else {
+            out.push_str(word);
+        }
+    }
+    out
+}
+
+/// What both printed must be equal, line by line.
+pub fn same(what: &str, theirs: &str, ours: &str) {
+    for (number, (a, b)) in theirs.lines().zip(ours.lines()).enumerate() {
+        assert_eq!(a, b, "{what}, line {}: EPICS left, tahti right", number + 1);
+    }
+    assert_eq!(theirs.lines().count(), ours.lines().count(), "{what}:\n{theirs}\n---\n{ours}");
+}

@@ -1,0 +1,271 @@
+//! IOCs as processes, C's or ours, and their command interpreter.
+
+use crate::epics::{epics, normal, program};
+use crate::port::free_port;
+use crate::process::read_on;
+use crate::{PATIENCE, eventually, fresh};
+use std::io::Write as _;
+use std::path::PathBuf;
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::time::{Duration, Instant};
+
+/// An IOC that ends with the test.
+pub struct Ioc {
+    /// Its process.
+    pub child: Child,
+    /// Where its commands go; [`end_of_input`](Self::end_of_input) closes it.
+    pub commands: Option<ChildStdin>,
+    lines: Receiver<String>,
+    /// Whether it is ours, or C's.
+    pub ours: bool,
+    /// Of its circuits and searches; the next one is its repeater's.
+    pub port: u16,
+    /// Where its files are and it runs.
+    pub folder: PathBuf,
+    /// Whether the folder stays when the IOC goes.
+    pub keep: bool,
+    /// What it said until it took commands.
+    pub started: String,
+    how: How,
+    marks: u32,
+}
+
+/// How it is started, again too.
+#[derive(Default)]
+struct How {
+    args: Vec<String>,
+    variables: Vec<(String, String)>,
+    /// Whether what it says on standard error is among its lines.
+    with_errors: bool,
+    /// A record of which is asked whether it serves.
+    probe: Option<String>,
+}
+
+impl How {
+    fn new(args: &[&str], variables: &[(&str, &str)]) -> Self {
+        Self {
+            args: args.iter().map(|&arg| arg.to_owned()).collect(),
+            variables: variables.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect(),
+            ..Self::default()
+        }
+    }
+}
+
+impl Ioc {
+    /// Ours with these files and options. What it says on both outputs is heard.
+    pub fn start(files: &[(&str, &str)], options: &[&str]) -> Self {
+        Self::start_with(files, options, &[])
+    }
+
+    /// As [`start`](Self::start), with more in its environment.
+    pub fn start_with(files: &[(&str, &str)], options: &[&str], variables: &[(&str, &str)]) -> Self {
+        let how = How { with_errors: true, ..How::new(options, variables) };
+        Self::new(true, files, how)
+    }
+
+    /// With the definitions of C's `softIoc`, and these files and options. What it says on standard output is heard.
+    pub fn session(ours: bool, files: &[(&str, &str)], options: &[&str]) -> Self {
+        Self::session_in(std::env::temp_dir().join(fresh("tahti-session")), ours, files, options)
+    }
+
+    /// As [`session`](Self::session), in a folder that may have been used before.
+    pub fn session_in(folder: PathBuf, ours: bool, files: &[(&str, &str)], options: &[&str]) -> Self {
+        Self::in_folder(folder, ours, files, with_definitions(options, &[]))
+    }
+
+    /// With a database whose names begin with `$(P)`, which is `X:`; it answers a client of C's.
+    pub fn serving(ours: bool, database: &str) -> Self {
+        Self::serving_with(ours, database, &[])
+    }
+
+    /// As [`serving`](Self::serving), with more in its environment.
+    pub fn serving_with(ours: bool, database: &str, variables: &[(&str, &str)]) -> Self {
+        let probe = Some(database.split('"').nth(1).unwrap().replace("$(P)", "X:"));
+        let how = How { probe, with_errors: true, ..with_definitions(&["-m", "P=X:", "-d", "test.db"], variables) };
+        Self::new(ours, &[("test.db", database)], how)
+    }
+
+    fn new(ours: bool, files: &[(&str, &str)], how: How) -> Self {
+        Self::in_folder(std::env::temp_dir().join(fresh("tahti-ioc")), ours, files, how)
+    }
+
+    fn in_folder(folder: PathBuf, ours: bool, files: &[(&str, &str)], how: How) -> Self {
+        for (file, text) in files {
+            let path = folder.join(file);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, text).unwrap();
+        }
+        let port = free_port();
+        let (child, commands, lines) = spawn(ours, port, &folder, &how);
+        let mut ioc =
+            Self { child, commands, lines, ours, port, folder, keep: false, started: String::new(), how, marks: 0 };
+        ioc.wait();
+        ioc
+    }
+
+    /// Waits until it takes commands and serves.
+    fn wait(&mut self) {
+        self.started = self.say("");
+        if let Some(probe) = self.how.probe.clone() {
+            eventually("the IOC answers", || {
+                self.run(false, "caget", &["-w", "1", &probe]).contains(&format!("{probe} "))
+            });
+        }
+    }
+
+    /// A record of it, where it was started with one.
+    pub(crate) fn probe(&self) -> &str {
+        self.how.probe.as_deref().expect("an IOC that was started as serving")
+    }
+
+    /// Ends the program as a crash does.
+    pub fn crash(&mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+
+    /// Starts the program again after a crash and waits until it answers.
+    pub fn up(&mut self) {
+        (self.child, self.commands, self.lines) = spawn(self.ours, self.port, &self.folder, &self.how);
+        self.wait();
+    }
+
+    /// Sends the program a signal by its name: `STOP`.
+    pub fn signal(&self, name: &str) {
+        crate::process::kill(self.child.id() as i32, name);
+    }
+
+    /// Gives a command and waits for nothing.
+    pub fn command(&mut self, line: &str) {
+        writeln!(self.commands.as_mut().unwrap(), "{line}").unwrap();
+    }
+
+    /// Closes its standard input.
+    pub fn end_of_input(&mut self) {
+        self.commands = None;
+    }
+
+    /// Gives one command; what was printed until it was done. The folder is FOLDER.
+    pub fn say(&mut self, line: &str) -> String {
+        self.marks += 1;
+        let mark = format!("--mark-{}--", self.marks);
+        self.command(&format!("{line}\necho {mark}"));
+        let mut said = self.hear(&mark);
+        said.pop();
+        let text = said.iter().fold(String::new(), |all, line| all + line + "\n");
+        text.replace(&self.folder.display().to_string(), "FOLDER")
+    }
+
+    /// Reads lines until one ends with `word`; all of them, without prompts.
+    pub fn hear(&self, word: &str) -> Vec<String> {
+        let mut all = Vec::new();
+        loop {
+            match self.lines.recv_timeout(PATIENCE) {
+                Ok(line) => all.push(line.trim_start_matches("epics> ").to_owned()),
+                Err(RecvTimeoutError::Timeout) => panic!("no {word:?} in {PATIENCE:?}; so far: {all:#?}"),
+                Err(RecvTimeoutError::Disconnected) => panic!("the IOC ended before {word:?}: {all:#?}"),
+            }
+            if all.last().is_some_and(|line| line.contains(word)) {
+                return all;
+            }
+        }
+    }
+
+    /// Repeats a command until it prints something good.
+    pub fn until(&mut self, line: &str, good: impl Fn(&str) -> bool) -> String {
+        let end = Instant::now() + PATIENCE;
+        loop {
+            let said = self.say(line);
+            if good(&said) {
+                return said;
+            }
+            assert!(Instant::now() < end, "{line} still prints {said}");
+        }
+    }
+
+    /// What a tool prints on its port, C's or ours, errors last; times and places replaced.
+    pub fn run(&self, ours: bool, tool: &str, args: &[&str]) -> String {
+        let output = program(ours, tool, self.port).current_dir(&self.folder).args(args).output().unwrap();
+        normal(&crate::process::text(&output), self.port)
+    }
+
+    /// What one of EPICS' tools prints on standard output.
+    pub fn tool(&self, tool: &str, args: &[&str]) -> String {
+        let output = program(false, tool, self.port).current_dir(&self.folder).args(args).output().unwrap();
+        String::from_utf8_lossy(&output.stdout).replace(&format!(":{}", self.port), ":PORT")
+    }
+
+    /// Reads fields until they are as wanted; what was read last.
+    pub fn read_until(&self, fields: &[&str], wanted: impl Fn(&[&str]) -> bool) -> Vec<String> {
+        let args: Vec<&str> = ["-t", "-w", "5"].into_iter().chain(fields.iter().copied()).collect();
+        let patience = Instant::now() + PATIENCE;
+        loop {
+            let text = self.run(false, "caget", &args);
+            let lines: Vec<&str> = text.lines().collect();
+            if wanted(&lines) {
+                return lines.into_iter().map(str::to_owned).collect();
+            }
+            assert!(Instant::now() < patience, "{fields:?} are still {lines:?}");
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    }
+
+    /// Ends it by `exit`; its exit status.
+    pub fn exit(mut self) -> Option<i32> {
+        self.command("exit");
+        self.child.wait().unwrap().code()
+    }
+}
+
+impl Drop for Ioc {
+    fn drop(&mut self) {
+        // Both end at "exit"; whoever does not is killed by its own handle.
+        if let Some(commands) = &mut self.commands {
+            let _ = commands.write_all(b"exit\n");
+        }
+        self.commands = None;
+        let patience = Instant::now() + if std::thread::panicking() { Duration::ZERO } else { PATIENCE };
+        while matches!(self.child.try_wait(), Ok(None)) && Instant::now() < patience {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        if !self.keep {
+            let _ = std::fs::remove_dir_all(&self.folder);
+        }
+    }
+}
+
+/// C's options for the types of records that it knows, where C is compared with.
+fn with_definitions(options: &[&str], variables: &[(&str, &str)]) -> How {
+    let definitions = epics().join("dbd/softIoc.dbd");
+    How::new(&[&["-D", definitions.to_str().unwrap()], options].concat(), variables)
+}
+
+fn spawn(ours: bool, port: u16, folder: &PathBuf, how: &How) -> (Child, Option<ChildStdin>, Receiver<String>) {
+    let mut command: Command = program(ours, "softIoc", port);
+    command.current_dir(folder).args(&how.args).envs(how.variables.iter().cloned());
+    let (say, lines) = channel();
+    // One pipe for both, so that what a command says stands before what the next one prints.
+    let (output, into) = std::io::pipe().unwrap();
+    if how.with_errors {
+        command.stderr(into.try_clone().unwrap());
+    }
+    let mut child = command.stdin(Stdio::piped()).stdout(into).spawn().unwrap();
+    // The command keeps its ends of the pipe.
+    drop(command);
+    read_on(output, say);
+    let commands = child.stdin.take();
+    (child, commands, lines)
+}
+
+/// C's IOC and ours with the same files.
+pub fn both(files: &[(&str, &str)], options: &[&str]) -> [Ioc; 2] {
+    [false, true].map(|ours| Ioc::session(ours, files, options))
+}
+
+/// What both printed must be equal.
+pub fn same(what: &str, [theirs, ours]: [String; 2]) {
+    assert_eq!(theirs, ours, "{what}: EPICS left, tahti right");
+}

@@ -1,0 +1,76 @@
+//! Programs under test, as their users start them: `tahti` and what it talks to, each on places of its own.
+//!
+//! Only ever a dev-dependency of the program's tests. Everything here ends with the test that started it, panics with what
+//! the program said, and waits for what it does, never for a time: [`PATIENCE`] is when a test gives up.
+#![forbid(unsafe_code)]
+
+pub mod circuit;
+pub mod epics;
+pub mod ioc;
+pub mod machine;
+pub mod plant;
+pub mod port;
+pub mod process;
+pub mod shield;
+pub mod site;
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+/// How long anything may hang before a test fails: a machine may have much else to do.
+pub const PATIENCE: Duration = Duration::from_secs(120);
+
+/// The program under test: cargo puts tests beside it, into the folder `deps`.
+pub fn tahti() -> Command {
+    let test = std::env::current_exe().expect("the test has a file");
+    Command::new(test.parent().and_then(Path::parent).expect("it lies in deps").join("tahti"))
+}
+
+/// A name that nobody else on this machine uses.
+pub fn fresh(what: &str) -> String {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    format!("{what}-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed))
+}
+
+/// A folder that goes with its test.
+pub struct Folder(pub PathBuf);
+
+impl Folder {
+    /// An empty one below the folder for temporary files.
+    pub fn new() -> Self {
+        let path = std::env::temp_dir().join(fresh("tahti-test"));
+        std::fs::create_dir_all(&path).unwrap();
+        Self(path)
+    }
+
+    /// Writes a file, with the folders above it.
+    pub fn write(&self, name: &str, text: &str) -> PathBuf {
+        let path = self.0.join(name);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(&path, text).unwrap();
+        path
+    }
+}
+
+impl Default for Folder {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// Asks until it is so.
+pub fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !is_so() {
+        assert!(start.elapsed() < PATIENCE, "still not, after {PATIENCE:?}: {what}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}

@@ -1,0 +1,107 @@
+//! A folder with a plant file, and commands run in it: what the tests of plants have in common.
+
+use crate::process::{finish, text};
+use crate::{PATIENCE, machine};
+use std::fs;
+use std::path::PathBuf;
+use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+/// A folder with a plant file, and commands run with it as `TAHTI_RUN`.
+pub struct Bench {
+    /// Its folder; `run` in it is `TAHTI_RUN`.
+    pub dir: PathBuf,
+}
+
+impl Bench {
+    /// A plant `p` with these processes; it waits for its turn where they have a shield.
+    pub fn new(name: &str, processes: &str) -> Self {
+        let dir = std::env::temp_dir().join(format!("tahti-{name}-{}", std::process::id()));
+        fs::create_dir_all(&dir).unwrap();
+        let bench = Self { dir };
+        if processes.contains("[shield]") {
+            machine::wait_for_others(&bench.dir.join("run"));
+        }
+        bench.write(processes);
+        bench
+    }
+
+    /// Writes the plant's file anew.
+    pub fn write(&self, processes: &str) {
+        fs::write(self.dir.join("plant.toml"), format!("[plant]\nname = \"p\"\n{processes}")).unwrap();
+    }
+
+    /// A command of ours in the folder.
+    pub fn tahti(&self, words: &[&str]) -> Command {
+        let mut command = crate::tahti();
+        command.args(words).current_dir(&self.dir).env("TAHTI_RUN", self.dir.join("run")).stdin(Stdio::null());
+        // Should the plant have a shield: everything but what this test starts, for it all descends from init.
+        command.env("TAHTI_SPARE", "1+");
+        command
+    }
+
+    /// Runs a command to its end.
+    pub fn run(&self, words: &[&str]) -> Output {
+        let child = self.tahti(words).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        finish(child)
+    }
+
+    /// Runs a command that must succeed; its output.
+    pub fn ok(&self, words: &[&str]) -> String {
+        let output = self.run(words);
+        let text = text(&output);
+        assert!(output.status.success(), "tahti {}: {text}{}", words.join(" "), self.log());
+        text
+    }
+
+    /// What `tahti ps --json` says of the plant.
+    pub fn status(&self) -> serde_json::Value {
+        let output = self.ok(&["ps", "p", "--json"]);
+        let all: serde_json::Value = serde_json::from_str(&output).unwrap();
+        all[0].clone()
+    }
+
+    /// The same of one process.
+    pub fn process(&self, name: &str) -> serde_json::Value {
+        let status = self.status();
+        let processes = status["processes"].as_array().unwrap();
+        processes.iter().find(|process| process["name"] == name).unwrap_or_else(|| panic!("{name} in {status}")).clone()
+    }
+
+    /// The number of a process that runs.
+    pub fn pid(&self, name: &str) -> i32 {
+        self.process(name)["pid"].as_i64().unwrap_or_else(|| panic!("{name} runs\n{}", self.log())) as i32
+    }
+
+    /// The supervisor's log.
+    pub fn log(&self) -> String {
+        fs::read_to_string(self.dir.join("run/p/log/_supervisor.log")).unwrap_or_default()
+    }
+
+    /// Waits until `what` is so.
+    pub fn until(&self, what: &str, mut is_so: impl FnMut() -> bool) {
+        let begin = Instant::now();
+        while !is_so() {
+            assert!(begin.elapsed() < PATIENCE, "never {what}\n{}", self.log());
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+
+    /// The supervisor's number.
+    pub fn supervisor(&self) -> i32 {
+        self.status()["supervisor"].as_i64().unwrap() as i32
+    }
+}
+
+impl Drop for Bench {
+    fn drop(&mut self) {
+        // A test that failed half-way must leave nobody behind.
+        let _ = self.run(&["down", "p"]);
+        let _ = fs::remove_dir_all(&self.dir);
+    }
+}
+
+/// A process of a plant that runs a script, with more keys.
+pub fn sh(name: &str, script: &str, keys: &str) -> String {
+    format!("[[process]]\nname = \"{name}\"\ncommand = [\"/bin/sh\", \"-c\", '''{script}''']\n{keys}\n")
+}
