@@ -6,6 +6,34 @@
 //! an argument.
 //!
 //! Never here: the message server, sockets, shared memory, threads. Devices are given by whoever runs a lane.
+//!
+//! ```
+//! use equipment::{DRIVERS, check, dry_run};
+//!
+//! let text = r#"
+//! [manager]
+//! name = "magnets"
+//!
+//! [[device]]
+//! name = "ps_b"
+//! driver = "power-supply"
+//!
+//! [[map]]
+//! verb = "put"
+//! object = "sr_mag_{name}"
+//! device = "{name}"
+//! point = "setpoint"
+//! convert = [{ scale = 0.5 }]
+//! unit = "A"
+//! limits = [0, 600]
+//! "#;
+//! let drivers: Vec<_> = DRIVERS.iter().collect();
+//! let checked = check("magnets.toml", text, &drivers, &mut |name| Err(format!("no file {name}")), &());
+//! let tables = checked.tables.as_ref().unwrap_or_else(|| panic!("{}", checked.render()));
+//! let steps = dry_run(tables, "put/sr_mag_ps_b/120.5A", None).unwrap();
+//! assert!(steps.contains("ps_b (power-supply, rt-safe, real-time lane): write setpoint"), "{steps}");
+//! assert!(dry_run(tables, "put/sr_mag_ps_b/601A", None).unwrap_err().contains("expected 0A to 600A"));
+//! ```
 #![forbid(unsafe_code)]
 
 mod agent;

@@ -10,6 +10,23 @@
 //!
 //! Each queue has a bound, its overflow rule in the method's name, and a counter.
 //!
+//! ```
+//! use ring::{AtomicU64, Latest, Stream, Words};
+//!
+//! let zeros = |words: usize| -> Vec<AtomicU64> { (0..words).map(|_| AtomicU64::new(0)).collect() };
+//! let memory = zeros(Stream::<&Words>::words_for(64));
+//! let (mut writer, mut reader) = (Stream::format(&*memory).unwrap().writer(), Stream::attach(&*memory).unwrap().reader());
+//! assert!(writer.push_or_refuse(&[&[1, 2], &[3]]));
+//! let mut out = [0; 8];
+//! assert_eq!(reader.pop(&mut out), Ok(Some(3)));
+//! assert_eq!(out[..3], [1, 2, 3]);
+//!
+//! let memory = zeros(Latest::<2>::WORDS);
+//! Latest::<2>::format(&memory).unwrap().set_replace([7, 8]);
+//! // Somebody else's shape is refused.
+//! assert!(Latest::<3>::attach(&memory).is_err());
+//! ```
+//!
 //! Never here: files, mappings, clocks, allocation.
 //!
 //! Real-time: no operation blocks, allocates or makes a system call; each is bounded by the size of one item,

@@ -5,6 +5,18 @@
 //! [`beacon`] and [`repeater`] handle the datagrams. A shell moves the bytes and says what time it is.
 //!
 //! Bytes from outside never panic and never reserve more than their own length or a stated bound.
+//!
+//! ```
+//! use base::MonoNs;
+//! use ca::client::{Client, ClientConfig};
+//!
+//! // What a client does is asked for, and the bytes that it wants to send are taken: it knows no socket.
+//! let mut client = Client::new(ClientConfig::default());
+//! let channel = client.channel(MonoNs(0), "SR:CURRENT", 0);
+//! let searched = client.poll_datagram(MonoNs(1_000_000)).unwrap();
+//! assert!(searched.windows(10).any(|bytes| bytes == b"SR:CURRENT"));
+//! assert!(client.info(channel).is_none(), "nobody has answered");
+//! ```
 #![forbid(unsafe_code)]
 
 pub mod beacon;

@@ -3,6 +3,25 @@
 //! What bytes mean is decided in `ca`; here they are moved. [`Net`](net::Net) holds a server's sockets, a
 //! [`Session`](session::Session) is a client with its own, [`repeater`] a program; [`config`] reads EPICS' variables for all
 //! of them. No record is known here: the IOC, the command-line tools and equipment managers share this crate.
+//!
+//! ```no_run
+//! use ca::client::Event;
+//! use ca::{Basic, Class, Dbr};
+//! use canet::session::Session;
+//!
+//! // EPICS_CA_ADDR_LIST and its kin are read from the environment.
+//! let mut session = Session::open(|name| std::env::var(name).ok())?;
+//! let channel = session.client.channel(Session::now(), "SR:CURRENT", 0);
+//! let until = Session::now() + base::DurNs::from_secs(5);
+//! while let Some(event) = session.step(until)? {
+//!     match event {
+//!         Event::Connected(_) => drop(session.client.read(channel, Dbr::new(Class::Time, Basic::Double), 0)),
+//!         Event::Read { result: Ok((_, reading)), .. } => return Ok(println!("{:?}", reading.value)),
+//!         _ => {}
+//!     }
+//! }
+//! # Ok::<(), std::io::Error>(())
+//! ```
 #![forbid(unsafe_code)]
 
 pub mod config;

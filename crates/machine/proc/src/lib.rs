@@ -2,6 +2,13 @@
 //!
 //! Pure: who reads the files hands in their text. No text panics a parser, and none allocates more than a small multiple
 //! of what it was given.
+//!
+//! ```
+//! let text = "           CPU0       CPU1\n 36:       12        345  PCI-MSI 0-edge  virtio1-req.0\nLOC:      100        200   Local timer interrupts\n";
+//! let table = proc::interrupts::Interrupts::parse(text).unwrap();
+//! let row = table.row("36").unwrap();
+//! assert_eq!((row.number(), table.count(row, 1)), (Some(36), 345));
+//! ```
 #![forbid(unsafe_code)]
 
 pub mod boot_line;

@@ -6,6 +6,42 @@
 //! thread of one band ever waits for another's.
 //!
 //! Never here: decisions about messages (they are in `msg`), and what equipment is.
+//!
+//! ```
+//! use base::DurNs;
+//! use broker::server::{Config, Event, serve};
+//! use broker::{Client, Manager, Sending};
+//! use msg::{Answer, Band, Code};
+//! use std::sync::atomic::{AtomicBool, Ordering};
+//! use std::sync::{Arc, mpsc};
+//!
+//! let name = format!("example-{}", std::process::id());
+//! let (stop, (tell, ready)) = (Arc::new(AtomicBool::new(false)), mpsc::channel());
+//! let (config, stopped) = (Config { name: name.clone(), ..Config::default() }, stop.clone());
+//! let server = std::thread::spawn(move || {
+//!     serve(config, &stopped, &mut |event| {
+//!         if let Event::Ready(_) = event {
+//!             tell.send(()).unwrap();
+//!         }
+//!     })
+//! });
+//! ready.recv().unwrap();
+//!
+//! let mut lanes = Manager::connect(&name, "magnets", &["sr_mag"], &[Band::DEFAULT]).unwrap();
+//! let manager = std::thread::spawn(move || {
+//!     lanes[0].serve(DurNs::from_secs(60), |asked, replies| {
+//!         assert!(replies.answer(asked.ticket, &Answer::ok("120.5A")));
+//!     })
+//! });
+//! let mut client = Client::connect(&name, "console", Band::DEFAULT).unwrap();
+//! let sending = Sending { limit: DurNs::from_secs(60), ..Sending::default() };
+//! let reply = client.ask("get/sr_mag_ps_b/current", &sending).unwrap();
+//! assert_eq!((reply.code, &*reply.text), (Code::Ok, "120.5A"));
+//!
+//! manager.join().unwrap().unwrap();
+//! stop.store(true, Ordering::Relaxed);
+//! server.join().unwrap().unwrap();
+//! ```
 #![forbid(unsafe_code)]
 
 mod client;
