@@ -182,12 +182,12 @@ record(bo, "$(P)bo") { field(ZNAM, "off") field(ONAM, "on") }
 record(stringout, "$(P)text") {}
 record(lso, "$(P)lso") { field(SIZV, "80") }
 record(waveform, "$(P)wave") { field(FTVL, "DOUBLE") field(NELM, "5") }
-record(waveform, "$(P)longs") { field(FTVL, "PATIENCE") field(NELM, "3") }
+record(waveform, "$(P)longs") { field(FTVL, "LONG") field(NELM, "3") }
 record(waveform, "$(P)chars") { field(FTVL, "CHAR") field(NELM, "20") }
 record(waveform, "$(P)texts") { field(FTVL, "STRING") field(NELM, "3") }
 "#;
 
-const PATIENCE: &str = "0123456789 123456789 123456789 123456789 123456789 123456789 123456789 123456789 123456789";
+const LONG: &str = "0123456789 123456789 123456789 123456789 123456789 123456789 123456789 123456789 123456789";
 
 /// Arrays, long strings and states, as they are to be and not.
 const PUTS: &[&[&str]] = &[
@@ -210,7 +210,7 @@ const PUTS: &[&[&str]] = &[
     &["-a", "X:ao", "1", "5"],
     &["-a", "X:ao", "2", "5", "6"],
     &["-a", "X:texts", "2", "one", "two words"],
-    &["-a", "X:texts", "2", PATIENCE, "short"],
+    &["-a", "X:texts", "2", LONG, "short"],
     &["X:texts", "alone"],
     &["-a", "X:chars", "3", "72", "105", "0"],
     &["X:chars", "65"],
@@ -219,15 +219,15 @@ const PUTS: &[&[&str]] = &[
     &["-S", "X:chars", "two", "words"],
     &["-S", "X:chars", "a\\tb\\x41"],
     &["-S", "X:chars", ""],
-    &["-S", "X:chars", PATIENCE],
+    &["-S", "X:chars", LONG],
     &["-S", "X:lso.VAL$", "a long text that does not fit into forty characters at all"],
-    &["-S", "X:lso.VAL$", PATIENCE],
-    &["X:lso", PATIENCE],
+    &["-S", "X:lso.VAL$", LONG],
+    &["X:lso", LONG],
     &["-S", "X:text.VAL$", "fits"],
-    &["-S", "X:ao.DESC$", PATIENCE],
+    &["-S", "X:ao.DESC$", LONG],
     &["-S", "X:text", "as it is"],
     &["-S", "X:ao", "5"],
-    &["X:text", PATIENCE],
+    &["X:text", LONG],
     &["X:text", ""],
     &["X:mbbo", "two"],
     &["X:mbbo", "1"],

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 const DATABASE: &str = r#"
 record(ao, "$(P)ao") { field(PREC, "2") field(HIGH, "20") field(HSV, "MINOR") }
 record(longout, "$(P)count") { field(HIGH, "8") field(HSV, "MAJOR") }
-record(waveform, "$(P)wave") { field(FTVL, "PATIENCE") field(NELM, "8") }
+record(waveform, "$(P)wave") { field(FTVL, "LONG") field(NELM, "8") }
 record(stringout, "$(P)text") { }
 record(bo, "$(P)switch") { field(ZNAM, "off") field(ONAM, "on") }
 record(longout, "$(P)end") { }

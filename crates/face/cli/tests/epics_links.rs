@@ -7,7 +7,7 @@ record(ao, "$(P)ao") { field(PREC, "2") field(EGU, "mm") field(HOPR, "10") field
     field(HHSV, "MAJOR") field(VAL, "1.25") field(PINI, "YES") }
 record(bo, "$(P)bo") { field(ZNAM, "off") field(ONAM, "on") field(VAL, "1") field(PINI, "YES") }
 record(stringout, "$(P)text") { field(VAL, "words") field(PINI, "YES") }
-record(waveform, "$(P)wave") { field(FTVL, "PATIENCE") field(NELM, "5") }
+record(waveform, "$(P)wave") { field(FTVL, "LONG") field(NELM, "5") }
 record(ao, "$(P)target") {}
 record(stringout, "$(P)label") {}
 record(bo, "$(P)switch") { field(ZNAM, "off") field(ONAM, "on") }

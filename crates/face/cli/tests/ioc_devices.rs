@@ -174,7 +174,7 @@ const STREAM: &str = r#"
 record(ao, "set") { field(DTYP, "stream") field(OUT, "@supply.proto set ps") }
 record(ai, "get") { field(DTYP, "stream") field(INP, "@supply.proto get() ps 0") field(SCAN, ".1 second") field(PREC, "3") }
 record(stringin, "name") { field(DTYP, "stream") field(INP, "@supply.proto name ps") field(PINI, "YES") }
-record(waveform, "wave") { field(DTYP, "stream") field(INP, "@supply.proto wave ps") field(NELM, "8") field(FTVL, "PATIENCE") }
+record(waveform, "wave") { field(DTYP, "stream") field(INP, "@supply.proto wave ps") field(NELM, "8") field(FTVL, "LONG") }
 record(mbbo, "mode") { field(DTYP, "stream") field(OUT, "@supply.proto mode ps") field(ZRST, "standby") field(ONST, "run") }
 record(longin, "event") { field(DTYP, "stream") field(INP, "@supply.proto event ps") field(SCAN, "I/O Intr") }
 record(longin, "silent") { field(DTYP, "stream") field(INP, "@supply.proto silent ps") }

@@ -183,7 +183,7 @@ fn the_exit_record_ends_the_ioc() {
 const SAVED: &str = r#"
 record(ao, "X:ao") { field(PREC, "3") info(autosaveFields, "VAL PREC HIHI") info(autosaveFields_pass0, "DESC") }
 record(mbbo, "X:mbbo") { field(ZRST, "zero") field(ONST, "one") info(autosaveFields, "VAL") }
-record(waveform, "X:wave") { field(FTVL, "PATIENCE") field(NELM, "5") info(autosaveFields, "VAL") }
+record(waveform, "X:wave") { field(FTVL, "LONG") field(NELM, "5") info(autosaveFields, "VAL") }
 record(longout, "X:trigger") {}
 record(calc, "X:calc") { field(CALC, "A*2") field(INPA, "X:ao") field(PINI, "YES") }
 "#;
@@ -411,7 +411,7 @@ record(calc, "X:c") { field(INPA, "X:b NPP") field(CALC, "A") }
 record(ai, "X:json") { field(INP, {const:5}) }
 record(mbbo, "X:mbbo") { field(ZRST, "zero") field(ONST, "one") field(VAL, "1") }
 record(waveform, "X:chars") { field(FTVL, "CHAR") field(NELM, "8") }
-record(waveform, "X:longs") { field(FTVL, "PATIENCE") field(NELM, "8") }
+record(waveform, "X:longs") { field(FTVL, "LONG") field(NELM, "8") }
 record(waveform, "X:texts") { field(FTVL, "STRING") field(NELM, "3") }
 "#;
 

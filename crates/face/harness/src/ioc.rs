@@ -91,6 +91,7 @@ impl Ioc {
     }
 
     fn in_folder(folder: PathBuf, ours: bool, files: &[(&str, &str)], how: How) -> Self {
+        std::fs::create_dir_all(&folder).unwrap();
         for (file, text) in files {
             let path = folder.join(file);
             std::fs::create_dir_all(path.parent().unwrap()).unwrap();

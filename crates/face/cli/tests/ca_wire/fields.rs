@@ -96,7 +96,7 @@ const USUAL: &[(&str, &str)] = &[
     ("DOL3", "X:chain.A"),
     ("DOL4", "X:whole"),
     ("DLY1", "0.25"),
-    ("FTA", "PATIENCE"),
+    ("FTA", "LONG"),
     ("NOA", "3"),
     ("FTB", "STRING"),
 ];
