@@ -10,6 +10,9 @@ const FORMATS: &str = include_str!("../../crates/measure/trace/tests/linux-6.18/
 
 fuzz_target!(|bytes: &[u8]| {
     let text = String::from_utf8_lossy(bytes);
+    if let Ok(stored) = trace::stored::Stored::read(bytes) {
+        let _ = (trace::export::perfetto(&stored), trace::export::chrome(&stored));
+    }
     let _ = (Format::parse(&text), trace::Layout::parse(&text));
     let _ = Symbols::parse(&text).show(u64::MAX);
     let format = |path: &str| {

@@ -256,3 +256,27 @@ fn a_plants_recorder_names_who_made_its_threads_late_and_keeps_the_window_of_tro
     drop(_up);
     assert_eq!(instances(), before);
 }
+
+#[test]
+fn an_overrun_of_a_frame_has_its_window_kept_and_its_log_says_where() {
+    let (_turn, place) = (turn(), Place::new("frame"));
+    // On CPU 0: the other one is the load's in the tests before.
+    let plant = "[plant]\nname = \"rf\"\n[recorder]\nname = \"recorder\"\nabove = \"1s\"\nwindow_after = \"10ms\"\nrecord = \"0\"\n\
+         [[frame]]\nname = \"fast\"\ncpu = 0\nclass = \"fifo:60\"\nminors = 1\nperiod = \"10ms\"\nreserve = \"50us\"\n\
+         [[frame.activity]]\nname = \"late\"\nbudget = \"2ms\"\nrecovery = \"skip\"\ntolerate = 100\n\
+         [[process]]\nname = \"late\"\nafter = [\"recorder\"]\n\
+         command = [\"tahti\", \"demo\", \"activity\", \"fast\", \"late\", \"--work\", \"50us\", \"--bad\", \"30ms\", \"--every\", \"100\"]\n";
+    let file = place.0.join("rf.toml");
+    std::fs::write(&file, plant).unwrap();
+    let mut up = Command::new(env!("CARGO_BIN_EXE_tahti"));
+    up.args(["up", file.to_str().unwrap()]).env("TAHTI_RUN", &place.0).stdin(Stdio::null()).stdout(Stdio::null());
+    let _up = Up(&place, up.spawn().unwrap());
+    let said = "who took the time: tahti explain --file ";
+    let window = wait("the frame says where the window is", || {
+        let log = std::fs::read_to_string(place.0.join("rf/log/fast.log")).ok()?;
+        Some(log.split_once(said)?.1.lines().next()?.trim().to_owned())
+    });
+    wait("it is kept", || Path::new(&window).exists().then_some(()));
+    let explained = place.says(&["explain", "--file", &window]);
+    assert!(explained.starts_with("frame fast: pulse ") && explained.contains("late overrun"), "{explained}");
+}

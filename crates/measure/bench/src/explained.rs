@@ -126,6 +126,8 @@ impl Explained {
         let wanted = Wanted { cpus, online, buffer_kb: BUFFER_KB, threads: Vec::new(), syscalls: false };
         let recorder = Recorder::start(&wanted)?;
         let (orders, taken) = channel();
+        // Reading the names of the kernel's functions takes a while: nothing is to be measured yet.
+        let reader = Work::new(recorder);
         let work = move || {
             let aside = online.minus(&cpus);
             if !aside.is_empty() {
@@ -134,7 +136,7 @@ impl Explained {
             // What is not read in time is lost.
             let policy = Policy::Other { nice: -20 };
             let _ = sys::sched::set_scheduling(0, Scheduling { policy, reset_on_fork: true });
-            Work::new(recorder).run(&taken);
+            reader.run(&taken);
         };
         let thread =
             std::thread::Builder::new().name("explain".into()).spawn(work).map_err(|error| error.to_string())?;

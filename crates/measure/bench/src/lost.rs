@@ -32,8 +32,8 @@ pub(crate) const BUSY: Part =
 /// What a busy loop on a CPU loses, by culprit
 ///
 /// A loop reads the clock as fast as it can, in pieces of 200 ms with as long a pause, and keeps each gap beyond a
-/// microsecond. The kernel's events of that CPU say what ran in them; where nothing of this kernel did, the time was
-/// the host's or the firmware's: user code is stopped by nobody else.
+/// microsecond. The kernel's events of that CPU say what ran in them; where this kernel has no event at
+/// all, the time was the host's or the firmware's: user code is stopped by nobody else.
 #[derive(clap::Args)]
 struct Args {
     /// CPU to measure; the highest if not given
@@ -75,7 +75,7 @@ const GAPS_MAX: usize = 1 << 16;
 /// Culprits that are named.
 const NAMED_MAX: usize = 12;
 /// What is left where nothing of this kernel ran.
-const NOBODY: &str = "host or firmware (nothing of this kernel ran)";
+const NOBODY: &str = "host or firmware (no event of this kernel within)";
 /// What is left of a gap beside what ran in it.
 const AROUND: &str = "ways into the kernel and out of it, and what no event tells";
 

@@ -46,6 +46,9 @@ pub struct Wanted {
     pub syscalls: bool,
 }
 
+/// Takes a page of a lane: the lane's number, its CPU, when the page begins, and what of it is used.
+pub type Keep<'a> = dyn FnMut(u32, CpuId, MonoNs, &[u8]) + 'a;
+
 /// A recording under way.
 #[derive(Debug)]
 pub struct Recorder {
@@ -141,11 +144,7 @@ impl Recorder {
     ///
     /// # Errors
     /// The kernel's.
-    pub fn poll_pages(
-        &mut self,
-        keep: &mut dyn FnMut(u32, CpuId, MonoNs, &[u8]),
-        mut each: impl FnMut(u32, Item),
-    ) -> Result<MonoNs, String> {
+    pub fn poll_pages(&mut self, keep: &mut Keep<'_>, mut each: impl FnMut(u32, Item)) -> Result<MonoNs, String> {
         let mut until = sys::clock::mono_now();
         for (index, lane) in self.lanes.iter().enumerate() {
             let mut last = None;
