@@ -66,7 +66,7 @@ pub use report::links::{LinkChannel, LinkInfo};
 pub use run::callback::QueueInfo;
 pub use run::channel::{Channel, FieldInfo};
 pub use run::device::Stream;
-pub use run::device::support::{Answers, Attached, Attaching, Direct, Output, Request, Support};
+pub use run::device::support::{Answers, AttachError, Attached, Attaching, Direct, Output, Request, Support};
 pub use run::engine::{Counters, Db, Notice, Now};
 pub use run::events::{Event, Posted, QueueId, SubId};
 pub use run::filter::Filters;

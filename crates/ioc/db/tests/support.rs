@@ -1,7 +1,7 @@
 //! Device supports from outside: what records ask, and what becomes of the answers.
 
 use base::{Alarm, Array, MonoNs, Scalar, Severity, Stamp, Status, Value};
-use db::{Answers, Attached, Attaching, Db, Direct, Fed, Macros, Now, Output, RecId, Support};
+use db::{Answers, AttachError, Attached, Attaching, Db, Direct, Fed, Macros, Now, Output, RecId, Support};
 use std::sync::{Arc, Mutex};
 
 const TYPES: &[&str] = &[
@@ -37,9 +37,11 @@ impl Support for Later {
     fn record_types(&self) -> &[&'static str] {
         TYPES
     }
-    fn attach(&self, place: &Attaching<'_>) -> Result<Attached, String> {
+    fn attach(&self, place: &Attaching<'_>) -> Result<Attached, AttachError> {
         match place.address {
-            "bad" => Err("found \"bad\"; expected \"good\"".to_owned()),
+            "bad" => {
+                Err(AttachError::Unexpected { found: "found \"bad\"".to_owned(), expected: "\"good\"".to_owned() })
+            }
             _ => Ok(Attached { answers: Answers::Later, interrupts: true }),
         }
     }
@@ -57,7 +59,7 @@ impl Support for Now1 {
     fn record_types(&self) -> &[&'static str] {
         TYPES
     }
-    fn attach(&self, _: &Attaching<'_>) -> Result<Attached, String> {
+    fn attach(&self, _: &Attaching<'_>) -> Result<Attached, AttachError> {
         Ok(Attached { answers: Answers::Now(Box::new(Cell(self.0.clone()))), interrupts: false })
     }
 }

@@ -1,7 +1,7 @@
 //! An IOC with a device support of its own: `field(DTYP, "uptime") field(INP, "@")` reads how long the machine runs.
 
 use base::{DurNs, Status, Value};
-use db::{Attaching, Fed, Now, Output};
+use db::{AttachError, Attaching, Fed, Now, Output};
 use iocd::devices::{DeviceSupport, Interrupt, Options, Ports, RecordDevice, Reply, Served};
 use iocd::shell::Shell;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ impl DeviceSupport for Uptime {
         &["ai"]
     }
 
-    fn attach(&self, place: &Attaching<'_>, _: &Ports) -> Result<Served, String> {
+    fn attach(&self, place: &Attaching<'_>, _: &Ports) -> Result<Served, AttachError> {
         let mut options = Options::parse(place.address);
         let every = options.time("every", DurNs::from_secs(1))?;
         options.finish()?;

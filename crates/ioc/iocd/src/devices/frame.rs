@@ -8,7 +8,7 @@
 
 use super::{DeviceSupport, Interrupt, Options, Ports, RecordDevice, Reply, Served};
 use base::{DurNs, Histogram, Quantile, Scalar, Status, Str40, Value};
-use db::{Attaching, Fed, Now, Output};
+use db::{AttachError, Attaching, Fed, Now, Output};
 use ring::{ActivityCounter, FrameCounter, FramePage, FrameState};
 use rt::frames::Watcher;
 
@@ -24,7 +24,7 @@ impl DeviceSupport for Frame {
         &["ai", "bi", "mbbi", "longin", "int64in", "stringin"]
     }
 
-    fn attach(&self, place: &Attaching<'_>, _: &Ports) -> Result<Served, String> {
+    fn attach(&self, place: &Attaching<'_>, _: &Ports) -> Result<Served, AttachError> {
         let mut options = Options::parse(place.address);
         let frame = options.needed("PLANT/FRAME")?.to_owned();
         let what = What::parse(options.needed(EXPECTED)?)?;
@@ -114,9 +114,9 @@ enum What {
 }
 
 impl What {
-    fn parse(word: &str) -> Result<Self, String> {
+    fn parse(word: &str) -> Result<Self, AttachError> {
         let counter = |word: &str| COUNTERS.iter().position(|(name, _)| *name == word);
-        let bad = || format!("\"{word}\"; expected {EXPECTED}");
+        let bad = || AttachError::Unexpected { found: format!("\"{word}\""), expected: EXPECTED.to_owned() };
         let stat = |word: &str| Stat::parse(word).ok_or_else(bad);
         let parts: Vec<&str> = word.split('.').collect();
         Ok(match parts[..] {
@@ -221,7 +221,7 @@ mod tests {
         assert_eq!(What::parse("control.over_budget"), Ok(What::Activity("control".into(), 4)));
         assert_eq!(What::parse("overruns"), Ok(What::Counter(2)));
         for bad in ["overun", "late", "late.p98", "slack.p50", "control.x", "a.b.c.d"] {
-            assert!(What::parse(bad).unwrap_err().contains("expected state"), "{bad}");
+            assert!(What::parse(bad).unwrap_err().to_string().contains("expected state"), "{bad}");
         }
     }
 

@@ -19,7 +19,7 @@ use super::watch::Watch;
 use super::{DeviceSupport, Interrupt, Options, Ports, RecordDevice, Reply, Served};
 use crate::engine::now;
 use base::{Array, DurNs, FieldType, Scalar, Stamp, Status, Str40, Value};
-use db::{Attaching, Fed, Now, Output};
+use db::{AttachError, Attaching, Fed, Now, Output};
 use msg::{Band, Code, Escaped, Request, Verb, quantity};
 use std::sync::Arc;
 
@@ -56,7 +56,7 @@ impl DeviceSupport for Message {
         ]
     }
 
-    fn attach(&self, place: &Attaching<'_>, ports: &Ports) -> Result<Served, String> {
+    fn attach(&self, place: &Attaching<'_>, ports: &Ports) -> Result<Served, AttachError> {
         let (object, poll) = Object::parse(place, &ports.message_server())?;
         let device = Messages { object: Arc::new(object), ports: ports.clone(), poll, watch: None };
         Ok(Served { device: Some(Box::new(device)), interrupts: poll.is_some(), ..Served::default() })
@@ -79,25 +79,27 @@ struct Object {
 }
 
 impl Object {
-    fn parse(place: &Attaching<'_>, server: &str) -> Result<(Self, Option<DurNs>), String> {
+    fn parse(place: &Attaching<'_>, server: &str) -> Result<(Self, Option<DurNs>), AttachError> {
         // Not an option: a complement may have an equals sign.
         let (words, rest) = place.address.trim().split_once(char::is_whitespace).unwrap_or((place.address.trim(), ""));
         if words.is_empty() {
-            return Err("the address is empty; expected OBJECT/COMPLEMENT".to_owned());
+            return Err(AttachError::Ends { expected: "OBJECT/COMPLEMENT".to_owned() });
         }
         let mut options = Options::parse(rest);
         let (object, complement) = words.split_once('/').unwrap_or((words, if place.output { VALUE } else { "" }));
         let verb = options.value("verb", if place.output { Verb::Put } else { Verb::Get })?;
         let fits = |verb: &Verb| verb.writes() == place.output;
         if !Verb::of_devices().any(|known| known == verb) || !fits(&verb) {
-            return Err(format!("verb={verb}; expected {}", Verb::words(Verb::of_devices().filter(fits))));
+            let expected = Verb::words(Verb::of_devices().filter(fits)).to_string();
+            return Err(AttachError::Unexpected { found: format!("verb={verb}"), expected });
         }
         if !place.output && complement.contains(VALUE) {
-            return Err(format!("\"{words}\": an input has no {VALUE} to say"));
+            return Err(AttachError::Unsuited { why: format!("\"{words}\": an input has no {VALUE} to say") });
         }
         let server = options.text("server").unwrap_or(server).to_owned();
         let band = options.value("band", Band::DEFAULT.number())?;
-        let band = Band::new(band).ok_or_else(|| format!("band={band}; expected 0 to 7"))?;
+        let bad = || AttachError::Unexpected { found: format!("band={band}"), expected: "0 to 7".to_owned() };
+        let band = Band::new(band).ok_or_else(bad)?;
         let timeout = options.time("timeout", DurNs::from_secs(1))?;
         let polls = !place.output && options.text("poll").is_some();
         let poll = if polls { Some(options.time("poll", DurNs::ZERO)?) } else { None };
@@ -117,7 +119,11 @@ impl Object {
             elements: place.elements,
             count: place.count,
         };
-        Request::parse(&object.line("0")).map_err(|error| error.to_string())?;
+        let wrong = |error: &dyn std::fmt::Display| AttachError::Unreadable {
+            found: format!("\"{words}\""),
+            why: error.to_string(),
+        };
+        Request::parse(&object.line("0")).map_err(|error| wrong(&error))?;
         Ok((object, poll))
     }
 
@@ -264,7 +270,7 @@ mod tests {
     use super::*;
     use db::RecId;
 
-    fn object(address: &str, record_type: &str, elements: FieldType) -> Result<Object, String> {
+    fn object(address: &str, record_type: &str, elements: FieldType) -> Result<Object, AttachError> {
         let place = Attaching {
             part: 0,
             record: RecId(1),
@@ -333,7 +339,7 @@ mod tests {
 
     #[test]
     fn a_bad_address_is_refused_with_what_was_expected() {
-        let refused = |address: &str, kind: &str| object(address, kind, FieldType::F64).unwrap_err();
+        let refused = |address: &str, kind: &str| object(address, kind, FieldType::F64).unwrap_err().to_string();
         assert!(refused("", "ai").contains("expected OBJECT/COMPLEMENT"));
         assert!(refused("SR/x", "ai").contains("SR"), "{}", refused("SR/x", "ai"));
         assert!(refused("sr_ps/{value}", "ai").contains("an input has no {value}"));

@@ -27,7 +27,7 @@ pub use options::Options;
 pub use ports::{Configured, Ports};
 
 use base::DurNs;
-use db::{Answers, Attached, Attaching, Db, Direct, Now, Output, Support};
+use db::{Answers, AttachError, Attached, Attaching, Db, Direct, Now, Output, Support};
 use fieldbus::modbus::Framing;
 use std::sync::Arc;
 
@@ -42,8 +42,8 @@ pub trait DeviceSupport: Send + Sync {
     /// A record is given an address.
     ///
     /// # Errors
-    /// What is wrong with it: found, expected.
-    fn attach(&self, place: &Attaching<'_>, ports: &Ports) -> Result<Served, String>;
+    /// What is wrong with it.
+    fn attach(&self, place: &Attaching<'_>, ports: &Ports) -> Result<Served, AttachError>;
 }
 
 /// How a record is served.
@@ -161,7 +161,7 @@ impl Support for Adapter {
         self.support.record_types()
     }
 
-    fn attach(&self, place: &Attaching<'_>) -> Result<Attached, String> {
+    fn attach(&self, place: &Attaching<'_>) -> Result<Attached, AttachError> {
         let Served { direct, device, interrupts } = self.support.attach(place, &self.devices.ports)?;
         match device {
             Some(device) => self.devices.hub.attach(place.part, place.record, device),

@@ -13,7 +13,7 @@ use super::watch::Watch;
 use super::{DeviceSupport, Interrupt, Options, Ports, RecordDevice, Reply, Served};
 use crate::engine::now;
 use base::{Array, DurNs, MonoNs, Scalar, Stamp, Status, Value};
-use db::{Attaching, Fed, Now, Output};
+use db::{AttachError, Attaching, Fed, Now, Output};
 use fieldbus::Exchange;
 use fieldbus::modbus::{DataType, Failure, Framing, Number, Request, Response, Table, Transaction};
 use port::Job;
@@ -54,7 +54,7 @@ impl DeviceSupport for Modbus {
         ]
     }
 
-    fn attach(&self, place: &Attaching<'_>, ports: &Ports) -> Result<Served, String> {
+    fn attach(&self, place: &Attaching<'_>, ports: &Ports) -> Result<Served, AttachError> {
         let (cells, poll) = Cells::parse(place, self.0, ports)?;
         let device = Modbuses { cells: Arc::new(cells), ports: ports.clone(), poll, watch: None };
         Ok(Served { device: Some(Box::new(device)), interrupts: poll.is_some(), ..Served::default() })
@@ -77,31 +77,45 @@ struct Cells {
 }
 
 impl Cells {
-    fn parse(place: &Attaching<'_>, framing: Framing, ports: &Ports) -> Result<(Self, Option<DurNs>), String> {
+    fn parse(place: &Attaching<'_>, framing: Framing, ports: &Ports) -> Result<(Self, Option<DurNs>), AttachError> {
         let mut options = Options::parse(place.address);
         let port = options.needed("a port")?.to_owned();
-        ports.find(&port)?;
+        ports.find(&port).map_err(|what| AttachError::Unusable { what })?;
         let table = match options.needed("coil, discrete, holding or input")? {
             "coil" => Table::Coils,
             "discrete" => Table::Discrete,
             "holding" => Table::Holding,
             "input" => Table::Input,
-            other => return Err(format!("table \"{other}\"; expected coil, discrete, holding or input")),
+            other => {
+                let expected = "coil, discrete, holding or input".to_owned();
+                return Err(AttachError::Unexpected { found: format!("table \"{other}\""), expected });
+            }
         };
         if place.output && !table.is_writable() {
-            return Err("this table can only be read; expected coil or holding".to_owned());
+            let (found, expected) = ("this table can only be read".to_owned(), "coil or holding".to_owned());
+            return Err(AttachError::Unexpected { found, expected });
         }
         let word = options.needed("an address from 0 to 65535")?;
         let digits = word.strip_prefix("0x").map_or_else(|| word.parse().ok(), |hex| u16::from_str_radix(hex, 16).ok());
-        let address = digits.ok_or_else(|| format!("address \"{word}\"; expected 0 to 65535"))?;
+        let bad =
+            || AttachError::Unexpected { found: format!("address \"{word}\""), expected: "0 to 65535".to_owned() };
+        let address = digits.ok_or_else(bad)?;
         let data = match options.word() {
-            Some(word) if table.is_bits() => return Err(format!("\"{word}\": coils and discrete inputs have no type")),
-            Some(word) => word.parse::<DataType>().map_err(|error| error.to_string())?,
+            Some(word) if table.is_bits() => {
+                let why = "coils and discrete inputs have no type".to_owned();
+                return Err(AttachError::Unreadable { found: format!("\"{word}\""), why });
+            }
+            Some(word) => {
+                word.parse::<DataType>().map_err(|error| AttachError::Unusable { what: error.to_string() })?
+            }
             None => DataType::Uint16,
         };
         let bit = options.text("bit").map(|text| match text.parse() {
             Ok(bit) if bit < 16 && !table.is_bits() && !place.output => Ok(bit),
-            _ => Err(format!("bit={text}; expected 0 to 15, for reading a register")),
+            _ => {
+                let expected = "0 to 15, for reading a register".to_owned();
+                Err(AttachError::Unexpected { found: format!("bit={text}"), expected })
+            }
         });
         let bit = bit.transpose()?;
         let unit = options.value("unit", 1)?;
@@ -113,17 +127,14 @@ impl Cells {
         let wanted = place.count.saturating_mul(each);
         let most = usize::from(if place.output { table.write_max() } else { table.read_max() });
         if wanted > most {
-            return Err(format!(
-                "{} numbers of {each} cells are more than one request holds; expected at most {}",
-                place.count,
-                most / each
-            ));
+            let found = format!("{} numbers of {each} cells are more than one request holds", place.count);
+            return Err(AttachError::Unexpected { found, expected: format!("at most {}", most / each) });
         }
         let array = matches!(place.record_type, "waveform" | "aai" | "aao");
         let count = wanted as u16;
         let cells = Self { framing, port, unit, table, address, data, bit, count, array, timeout };
         if !place.output {
-            cells.reading().check().map_err(|error| error.to_string())?;
+            cells.reading().check().map_err(|error| AttachError::Unusable { what: error.to_string() })?;
         }
         Ok((cells, poll))
     }
@@ -314,7 +325,7 @@ mod tests {
     use base::{Alarm, FieldType};
     use db::RecId;
 
-    fn cells(address: &str, record_type: &str, count: usize) -> Result<Cells, String> {
+    fn cells(address: &str, record_type: &str, count: usize) -> Result<Cells, AttachError> {
         let ports = Ports::default();
         ports.add("plc", "127.0.0.1:502".parse().unwrap()).unwrap();
         let place = Attaching {
@@ -381,7 +392,7 @@ mod tests {
 
     #[test]
     fn a_bad_address_is_refused_with_what_was_expected() {
-        let refused = |address: &str, kind: &str, count| cells(address, kind, count).err().unwrap();
+        let refused = |address: &str, kind: &str, count| cells(address, kind, count).err().unwrap().to_string();
         assert!(refused("", "ai", 1).contains("expected a port"));
         assert!(refused("plx holding 1", "ai", 1).contains("no port \"plx\"; there are plc"));
         assert!(refused("plc register 1", "ai", 1).contains("expected coil, discrete, holding or input"));

@@ -1,6 +1,7 @@
 //! Addresses of our own device supports: words, then `key=value`.
 
 use base::DurNs;
+use db::AttachError;
 use std::fmt::Display;
 use std::str::FromStr;
 
@@ -37,8 +38,8 @@ impl<'a> Options<'a> {
     ///
     /// # Errors
     /// If it is not; `expected` says what it would have been.
-    pub fn needed(&mut self, expected: &str) -> Result<&'a str, String> {
-        self.word().ok_or_else(|| format!("the address ends; expected {expected}"))
+    pub fn needed(&mut self, expected: &str) -> Result<&'a str, AttachError> {
+        self.word().ok_or_else(|| AttachError::Ends { expected: expected.to_owned() })
     }
 
     /// The value of a key.
@@ -51,18 +52,23 @@ impl<'a> Options<'a> {
     ///
     /// # Errors
     /// A value that is none of the type.
-    pub fn value<T: FromStr<Err: Display>>(&mut self, key: &'static str, default: T) -> Result<T, String> {
-        self.text(key).map_or(Ok(default), |text| text.parse().map_err(|error| format!("{key}={text}: {error}")))
+    pub fn value<T: FromStr<Err: Display>>(&mut self, key: &'static str, default: T) -> Result<T, AttachError> {
+        self.text(key).map_or(Ok(default), |text| {
+            let wrong =
+                |error: T::Err| AttachError::Unreadable { found: format!("{key}={text}"), why: error.to_string() };
+            text.parse().map_err(wrong)
+        })
     }
 
     /// The value of a key, a time of at least a millisecond.
     ///
     /// # Errors
     /// A value that is no time, or too short.
-    pub fn time(&mut self, key: &'static str, default: DurNs) -> Result<DurNs, String> {
+    pub fn time(&mut self, key: &'static str, default: DurNs) -> Result<DurNs, AttachError> {
         let time = self.value(key, default)?;
         if time < DurNs::from_ms(1) {
-            return Err(format!("{key}={}; expected at least 1ms", self.text(key).unwrap_or_default()));
+            let found = format!("{key}={}", self.text(key).unwrap_or_default());
+            return Err(AttachError::Unexpected { found, expected: "at least 1ms".to_owned() });
         }
         Ok(time)
     }
@@ -71,13 +77,13 @@ impl<'a> Options<'a> {
     ///
     /// # Errors
     /// Words and keys that nobody asked for.
-    pub fn finish(self) -> Result<(), String> {
+    pub fn finish(self) -> Result<(), AttachError> {
         if let Some(word) = self.words.get(self.next..).and_then(<[&str]>::first) {
-            return Err(format!("\"{word}\" is too much"));
+            return Err(AttachError::TooMuch { found: (*word).to_owned() });
         }
         let Some((key, _)) = self.pairs.iter().find(|(key, _)| !self.known.contains(key)) else { return Ok(()) };
-        let known = self.known.iter().map(|key| format!("{key}=")).collect::<Vec<_>>().join(", ");
-        Err(format!("\"{key}=\" is not known here; expected {known}"))
+        let expected = self.known.iter().map(|key| format!("{key}=")).collect::<Vec<_>>().join(", ");
+        Err(AttachError::Unexpected { found: format!("\"{key}=\" is not known here"), expected })
     }
 }
 
@@ -90,12 +96,13 @@ mod tests {
         let mut options = Options::parse("plc holding 7 poll=50ms uni=3");
         assert_eq!((options.word(), options.needed("a table")), (Some("plc"), Ok("holding")));
         assert_eq!((options.value("unit", 1u8), options.time("poll", DurNs::ZERO)), (Ok(1), Ok(DurNs::from_ms(50))));
-        assert_eq!(options.clone().finish(), Err("\"7\" is too much".into()));
+        let said = |error: AttachError| error.to_string();
+        assert_eq!(options.clone().finish().map_err(said), Err("\"7\" is too much".into()));
         assert_eq!(options.needed("an address"), Ok("7"));
-        assert_eq!(options.finish(), Err("\"uni=\" is not known here; expected unit=, poll=".into()));
+        assert_eq!(options.finish().map_err(said), Err("\"uni=\" is not known here; expected unit=, poll=".into()));
         let mut bad = Options::parse("poll=1us unit=x");
-        assert_eq!(bad.time("poll", DurNs::ZERO), Err("poll=1us; expected at least 1ms".into()));
-        assert!(bad.value("unit", 1u8).unwrap_err().starts_with("unit=x: "));
-        assert_eq!(bad.needed("a port"), Err("the address ends; expected a port".into()));
+        assert_eq!(bad.time("poll", DurNs::ZERO).map_err(said), Err("poll=1us; expected at least 1ms".into()));
+        assert!(bad.value("unit", 1u8).unwrap_err().to_string().starts_with("unit=x: "));
+        assert_eq!(bad.needed("a port").map_err(said), Err("the address ends; expected a port".into()));
     }
 }

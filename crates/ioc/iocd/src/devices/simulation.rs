@@ -15,7 +15,7 @@
 
 use super::{DeviceSupport, Options, Ports, Served};
 use base::{DurNs, MonoNs, Scalar, Status, Value};
-use db::{Attaching, Direct, Fed, Now, Output};
+use db::{AttachError, Attaching, Direct, Fed, Now, Output};
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -32,12 +32,15 @@ impl DeviceSupport for Simulation {
         &["ai", "ao", "bi", "bo", "longin", "longout", "int64in", "int64out", "mbbi", "mbbo"]
     }
 
-    fn attach(&self, place: &Attaching<'_>, _: &Ports) -> Result<Served, String> {
+    fn attach(&self, place: &Attaching<'_>, _: &Ports) -> Result<Served, AttachError> {
         let mut options = Options::parse(place.address);
         let signal = if place.output {
             match options.needed("cell NAME")? {
                 "cell" => Signal::Cell(cell(options.needed("the name of a cell")?)),
-                other => return Err(format!("signal \"{other}\"; expected cell, as records write to nothing else")),
+                other => {
+                    let expected = "cell, as records write to nothing else".to_owned();
+                    return Err(AttachError::Unexpected { found: format!("signal \"{other}\""), expected });
+                }
             }
         } else {
             Signal::parse(&mut options)?
@@ -74,7 +77,7 @@ enum Signal {
 }
 
 impl Signal {
-    fn parse(options: &mut Options<'_>) -> Result<Self, String> {
+    fn parse(options: &mut Options<'_>) -> Result<Self, AttachError> {
         let expected = "sine, triangle, ramp, square, noise, walk, counter, cell or lag";
         let kind = options.needed(expected)?;
         let second = DurNs::from_secs(1);
@@ -98,7 +101,8 @@ impl Signal {
             "walk" => {
                 let (low, high) = (options.value("low", -10.0_f64)?, options.value("high", 10.0_f64)?);
                 if low.is_nan() || high.is_nan() || low > high {
-                    return Err(format!("low={low} high={high}; expected low not above high"));
+                    let (found, expected) = (format!("low={low} high={high}"), "low not above high".to_owned());
+                    return Err(AttachError::Unexpected { found, expected });
                 }
                 Self::Walk { at: (low + high) / 2.0, step: options.value("step", 1.0)?, low, high }
             }
@@ -113,7 +117,10 @@ impl Signal {
                 tau: options.time("tau", second)?,
                 at: None,
             },
-            other => return Err(format!("signal \"{other}\"; expected {expected}")),
+            other => {
+                let (found, expected) = (format!("signal \"{other}\""), expected.to_owned());
+                return Err(AttachError::Unexpected { found, expected });
+            }
         })
     }
 
@@ -224,7 +231,7 @@ mod tests {
     use base::{FieldType, Stamp};
     use db::RecId;
 
-    fn attach(address: &str, record_type: &str) -> Result<Box<dyn Direct>, String> {
+    fn attach(address: &str, record_type: &str) -> Result<Box<dyn Direct>, AttachError> {
         let place = Attaching {
             part: 0,
             record: RecId(1),
@@ -293,7 +300,7 @@ mod tests {
 
     #[test]
     fn a_bad_address_is_refused_with_what_was_expected() {
-        let refused = |address: &str, kind: &str| attach(address, kind).err().unwrap();
+        let refused = |address: &str, kind: &str| attach(address, kind).err().unwrap().to_string();
         assert!(refused("", "ai").contains("expected sine"));
         assert!(refused("sinus", "ai").contains("\"sinus\"; expected sine"));
         assert!(refused("sine perod=1s", "ai").contains("\"perod=\" is not known here; expected low="));

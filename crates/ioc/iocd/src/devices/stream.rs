@@ -14,10 +14,11 @@ use super::stream_address::Address;
 use super::{DeviceSupport, Interrupt, Ports, RecordDevice, Reply, Served};
 use crate::engine::now;
 use base::{Array, FieldType, MonoNs, Scalar, Stamp, Status, Str40};
-use db::{Attaching, Fed, Now, Output};
+use db::{AttachError, Attaching, Fed, Now, Output};
 use fieldbus::Exchange;
 use fieldbus::stream::{File, Given, Protocol, Session, State, Taken, Takes, Trouble, Value};
 use port::{Job, Listener};
+use std::fmt::Display;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -59,12 +60,13 @@ impl DeviceSupport for Stream {
         ]
     }
 
-    fn attach(&self, place: &Attaching<'_>, ports: &Ports) -> Result<Served, String> {
+    fn attach(&self, place: &Attaching<'_>, ports: &Ports) -> Result<Served, AttachError> {
         let Address { file, protocol: name, arguments, port } = Address::parse(place.address)?;
-        let configured = ports.find(&port)?;
+        let unusable = |what| AttachError::Unusable { what };
+        let configured = ports.find(&port).map_err(unusable)?;
         let text = read(&file, &ports.protocol_path())?;
-        let parsed = File::parse(&text, &file).map_err(|error| error.to_string())?;
-        let mut protocol = parsed.protocol(&name, &arguments).map_err(|error| error.to_string())?;
+        let parsed = File::parse(&text, &file).map_err(|error| unusable(error.to_string()))?;
+        let mut protocol = parsed.protocol(&name, &arguments).map_err(|error| unusable(error.to_string()))?;
         protocol.set_default_terminators(&configured.input_end, &configured.output_end);
         let interrupts = !place.output && protocol.begins_with_in();
         let shape = Shape {
@@ -80,15 +82,16 @@ impl DeviceSupport for Stream {
     }
 }
 
-fn read(file: &str, path: &[String]) -> Result<Vec<u8>, String> {
+fn read(file: &str, path: &[String]) -> Result<Vec<u8>, AttachError> {
     let found = path.iter().map(|folder| Path::new(folder).join(file)).find(|place| place.exists());
-    let place = found.ok_or_else(|| format!("no file {file} in {} (STREAM_PROTOCOL_PATH)", path.join(":")))?;
-    let wrong = |error: std::io::Error| format!("{}: {error}", place.display());
-    let size = std::fs::metadata(&place).map_err(wrong)?.len();
+    let none = || format!("no file {file} in {} (STREAM_PROTOCOL_PATH)", path.join(":"));
+    let place = found.ok_or_else(|| AttachError::Unusable { what: none() })?;
+    let wrong = |why: &dyn Display| AttachError::Unusable { what: format!("{}: {why}", place.display()) };
+    let size = std::fs::metadata(&place).map_err(|error| wrong(&error))?.len();
     if size > FILE_BYTES_MAX {
-        return Err(format!("{}: {size} bytes; expected at most {FILE_BYTES_MAX}", place.display()));
+        return Err(wrong(&format_args!("{size} bytes; expected at most {FILE_BYTES_MAX}")));
     }
-    std::fs::read(&place).map_err(wrong)
+    std::fs::read(&place).map_err(|error| wrong(&error))
 }
 
 /// What a record can hold.

@@ -1,5 +1,7 @@
 //! The address of a record behind a line: `FILE PROTOCOL(ARGUMENTS) PORT`, in the manner of StreamDevice.
 
+use db::AttachError;
+
 /// What a record's link names.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Address {
@@ -15,8 +17,9 @@ pub(super) struct Address {
 
 impl Address {
     /// Reads the text behind a link's `@`. What stands behind the port is for ports with several devices: ours have one.
-    pub(super) fn parse(text: &str) -> Result<Self, String> {
-        let bad = || format!("\"{text}\"; expected FILE PROTOCOL PORT or FILE PROTOCOL(ARGUMENTS) PORT");
+    pub(super) fn parse(text: &str) -> Result<Self, AttachError> {
+        let expected = || "FILE PROTOCOL PORT or FILE PROTOCOL(ARGUMENTS) PORT".to_owned();
+        let bad = || AttachError::Unexpected { found: format!("\"{text}\""), expected: expected() };
         let (file, rest) = text.trim().split_once(char::is_whitespace).ok_or_else(bad)?;
         let rest = rest.trim_start();
         let len = rest.find(|c: char| c == '(' || c.is_whitespace()).ok_or_else(bad)?;
@@ -24,7 +27,10 @@ impl Address {
         let rest = rest.trim_start();
         let (arguments, rest) = match rest.strip_prefix('(') {
             Some(inside) => {
-                let end = end_of_arguments(inside).ok_or_else(|| format!("\"{text}\": no ) to the ("))?;
+                let end = end_of_arguments(inside).ok_or_else(|| AttachError::Unreadable {
+                    found: format!("\"{text}\""),
+                    why: "no ) to the (".to_owned(),
+                })?;
                 (arguments(&inside[..end]), &inside[end + 1..])
             }
             None => (Vec::new(), rest),

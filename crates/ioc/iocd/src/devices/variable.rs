@@ -9,7 +9,7 @@
 
 use super::{DeviceSupport, Interrupt, Options, Ports, RecordDevice, Served};
 use base::{Alarm, DurNs, Scalar, Severity, Stamp, Status, Value};
-use db::{Attaching, Direct, Fed, Now, Output};
+use db::{AttachError, Attaching, Direct, Fed, Now, Output};
 use ring::{Number, Reading};
 use rt::{LOOK_AFTER, Source, SourceView};
 use std::collections::HashMap;
@@ -27,9 +27,10 @@ impl DeviceSupport for Variable {
         &["ai", "bi", "mbbi", "mbbiDirect", "longin", "int64in", "stringin", "ao", "bo", "longout", "int64out"]
     }
 
-    fn attach(&self, place: &Attaching<'_>, _: &Ports) -> Result<Served, String> {
+    fn attach(&self, place: &Attaching<'_>, _: &Ports) -> Result<Served, AttachError> {
         if place.output {
-            return Err("variables belong to the loop that exports them: they can be read, not written".to_owned());
+            let why = "variables belong to the loop that exports them: they can be read, not written".to_owned();
+            return Err(AttachError::Unsuited { why });
         }
         let mut options = Options::parse(place.address);
         let path = options.needed("PAGE/NAME")?;
@@ -39,7 +40,8 @@ impl DeviceSupport for Variable {
         options.finish()?;
         let (page, name) = path.split_once('/').unwrap_or_default();
         if page.is_empty() || name.is_empty() {
-            return Err(format!("\"{path}\"; expected PAGE/NAME, such as llrf/cavity:voltage"));
+            let expected = "PAGE/NAME, such as llrf/cavity:voltage".to_owned();
+            return Err(AttachError::Unexpected { found: format!("\"{path}\""), expected });
         }
         let page = page_of(page);
         let view = || View { view: SourceView::new(&page, name), stale };
@@ -157,7 +159,7 @@ mod tests {
     use ring::VariableSpec;
     use rt::Exports;
 
-    fn attach(address: &str, output: bool) -> Result<Served, String> {
+    fn attach(address: &str, output: bool) -> Result<Served, AttachError> {
         let place = Attaching {
             part: 0,
             record: RecId(1),
@@ -227,9 +229,9 @@ mod tests {
 
     #[test]
     fn a_bad_address_is_refused_with_what_was_expected() {
-        let refused = |address: &str| attach(address, false).err().unwrap();
+        let refused = |address: &str| attach(address, false).err().unwrap().to_string();
         assert!(refused("voltage").contains("expected PAGE/NAME"));
         assert!(refused("llrf/v evry=1s").contains("expected every="));
-        assert!(attach("llrf/v", true).err().unwrap().contains("can be read, not written"));
+        assert!(attach("llrf/v", true).err().unwrap().to_string().contains("can be read, not written"));
     }
 }

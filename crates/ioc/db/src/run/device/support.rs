@@ -28,14 +28,67 @@ pub trait Support: Send + Sync {
     /// A record starts with this address, or is given it while it runs: the one before is forgotten.
     ///
     /// # Errors
-    /// What is wrong with the address: found, expected, remedy. The record is then left without device support.
-    fn attach(&self, place: &Attaching<'_>) -> Result<Attached, String>;
+    /// What is wrong with the address. The record is then left without device support.
+    fn attach(&self, place: &Attaching<'_>) -> Result<Attached, AttachError>;
 
     /// The record is removed.
     fn detach(&self, part: usize, record: RecId) {
         let _ = (part, record);
     }
 }
+
+/// Why a device support does not serve a record.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum AttachError {
+    /// The address ends where more has to stand.
+    Ends {
+        /// What it would have been.
+        expected: String,
+    },
+    /// Something in the address is not what it has to be.
+    Unexpected {
+        /// What stands there.
+        found: String,
+        /// What may stand there.
+        expected: String,
+    },
+    /// Something in the address cannot be read.
+    Unreadable {
+        /// What stands there.
+        found: String,
+        /// Why it cannot.
+        why: String,
+    },
+    /// A word of the address that has no meaning.
+    TooMuch {
+        /// The word.
+        found: String,
+    },
+    /// The record's type or direction does not fit what the address names.
+    Unsuited {
+        /// Why it does not.
+        why: String,
+    },
+    /// What the address names (a port, a file) cannot be used.
+    Unusable {
+        /// What it is, and why it cannot.
+        what: String,
+    },
+}
+
+impl std::fmt::Display for AttachError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Ends { expected } => write!(f, "the address ends; expected {expected}"),
+            Self::Unexpected { found, expected } => write!(f, "{found}; expected {expected}"),
+            Self::Unreadable { found, why } => write!(f, "{found}: {why}"),
+            Self::TooMuch { found } => write!(f, "\"{found}\" is too much"),
+            Self::Unsuited { why: what } | Self::Unusable { what } => f.write_str(what),
+        }
+    }
+}
+
+impl std::error::Error for AttachError {}
 
 /// A record that is given an address.
 #[derive(Clone, Copy, Debug)]
