@@ -158,7 +158,7 @@ impl Drop for Unusual {
     }
 }
 
-/// Everything that a shield may change, read without tahti.
+/// Everything that a shield may change, read without tahti: what its table of knobs names, and what that leaves out.
 fn state(sleepers: &[&Sleeper]) -> BTreeMap<String, String> {
     let mut state = BTreeMap::new();
     let mut file = |path: &Path| {
@@ -174,41 +174,12 @@ fn state(sleepers: &[&Sleeper]) -> BTreeMap<String, String> {
                 .for_each(|name| file(&path.join(name)));
         }
     }
-    for folder in ["/proc/sys/vm", "/proc/sys/kernel", "/proc/sys/net/core"] {
-        for name in [
-            "busy_poll",
-            "busy_read",
-            "rps_default_mask",
-            "stat_interval",
-            "swappiness",
-            "compaction_proactiveness",
-            "compact_unevictable_allowed",
-            "watchdog_cpumask",
-            "nmi_watchdog",
-            "numa_balancing",
-            "timer_migration",
-            "sched_rt_runtime_us",
-        ] {
-            file(&Path::new(folder).join(name));
-        }
-    }
-    for path in [
-        "/proc/irq/default_smp_affinity",
-        "/sys/devices/virtual/workqueue/cpumask",
-        "/sys/kernel/rcu_normal",
-        "/sys/kernel/mm/ksm/run",
-        "/sys/kernel/mm/transparent_hugepage/enabled",
-        "/sys/kernel/mm/transparent_hugepage/defrag",
-        "/sys/kernel/mm/transparent_hugepage/khugepaged/defrag",
-        "/sys/module/pcie_aspm/parameters/policy",
-        "/sys/devices/system/clocksource/clocksource0/current_clocksource",
-    ] {
+    for path in ["/proc/sys/kernel/sched_rt_runtime_us", "/sys/module/pcie_aspm/parameters/policy"] {
         file(Path::new(path));
     }
-    for entry in fs::read_dir("/sys/devices/system/cpu").unwrap().flatten() {
-        for name in ["power/pm_qos_resume_latency_us", "cpufreq/scaling_governor", "cpufreq/scaling_min_freq"] {
-            file(&entry.path().join(name));
-        }
+    let cpus = fs::read_to_string("/sys/devices/system/cpu/online").unwrap().trim().parse().unwrap();
+    for pattern in host::knob::patterns(&cpus) {
+        paths(Path::new("/"), &pattern.path).iter().for_each(|path| file(path));
     }
     cpusets(Path::new("/sys/fs/cgroup/cpuset"), &mut state);
     let kernel = pids().into_iter().filter(|pid| is_kernel(*pid));
@@ -224,6 +195,26 @@ fn state(sleepers: &[&Sleeper]) -> BTreeMap<String, String> {
         }
     }
     state
+}
+
+/// The files below a folder that a path means in which `*` stands for any one name.
+fn paths(below: &Path, path: &str) -> Vec<PathBuf> {
+    let (name, rest) =
+        path.trim_start_matches('/').split_once('/').map_or((path, None), |(name, rest)| (name, Some(rest)));
+    let name = name.trim_start_matches('/');
+    let found = match name.contains('*') {
+        false => vec![below.join(name)],
+        true => {
+            let entries = fs::read_dir(below).into_iter().flatten().flatten().map(|entry| entry.path());
+            entries
+                .filter(|entry| entry.file_name().is_some_and(|it| host::knob::is_match(name, &it.to_string_lossy())))
+                .collect()
+        }
+    };
+    match rest {
+        None => found,
+        Some(rest) => found.iter().flat_map(|folder| paths(folder, rest)).collect(),
+    }
 }
 
 /// Every cpuset with its files.

@@ -98,6 +98,13 @@ fn machine(count: usize, cgroup: Cgroup) -> Snapshot {
         snapshot.irqs.insert(key, Irq { number: 24 + number, requested: online, ..Irq::default() });
     }
     snapshot.irqbalance = Some(Irqbalance { pid: 7, banned: CpuSet::EMPTY });
+    // Every other knob that is one number, too.
+    for pattern in knob::patterns(&CpuSet::EMPTY) {
+        let is_number = pattern.form == Form::Text && !pattern.path.contains('*');
+        if is_number && !snapshot.files.contains_key(&pattern.path) {
+            snapshot.files.insert(pattern.path, Form::Text.read("1"));
+        }
+    }
     snapshot
 }
 
