@@ -247,6 +247,9 @@ fn links_over_channel_access_are_reported_with_hosts_and_rights_as_c_does_it() {
     {
         same(command, iocs.each_mut().map(|ioc| ioc.say(command)));
     }
+    for command in ["dbpr X:r 1", "dbpr X:r2 1"] {
+        same(command, iocs.each_mut().map(|ioc| ioc.say(command)));
+    }
 }
 
 const STOPPING: &str = r#"

@@ -188,6 +188,26 @@ fn arrays_and_properties_come_from_their_owner() {
 }
 
 #[test]
+fn what_a_link_leads_to_has_its_properties_also_with_another_owner() {
+    let mut ioc = start("properties");
+    let mut circuit = Circuit::connect(ioc.port);
+    // A calc's inputs have their sources' properties: here those of "fast", and of a link that is written later.
+    ioc.say("dbpf house.INPC \"fast CP\"");
+    for (id, field) in [(1, "house.B"), (2, "house.C")] {
+        let sid = circuit.create(field);
+        let mut units = Vec::new();
+        for _ in 0..100_000 {
+            circuit.send(Header::bare(command::READ_NOTIFY, 34, 1, sid, id), &[]);
+            units = circuit.receive(command::READ_NOTIFY).1[8..16].to_vec();
+            if units[0] != 0 {
+                break;
+            }
+        }
+        assert_eq!(&units, b"mm\0\0\0\0\0\0", "{field}");
+    }
+}
+
+#[test]
 fn clients_beyond_the_descriptors_are_turned_away_and_the_others_are_served() {
     let mut ioc = start();
     let mut early = Circuit::connect(ioc.port);

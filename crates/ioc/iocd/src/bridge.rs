@@ -4,7 +4,7 @@
 use crate::guard::GUARD;
 use crate::job::Ask;
 use crate::store::Store;
-use base::{Alarm, EventMask, Stamp, Value};
+use base::{Alarm, EventMask, Meta, Stamp, Value};
 use ca::encode::{Needs, Reading};
 use ca::server::{Backend, Get, Opened, Peer, Post, Put, Token, Write};
 use db::{RemoteId, RemoteRequest};
@@ -62,6 +62,9 @@ impl Bridges {
                     return Some(request);
                 };
                 self.links.insert((holder, id), Bridge { opened, name: name.clone(), monitor });
+                if let Some(meta) = store.ask_properties(opened.handle, holder, id) {
+                    properties(store, holder, id, meta);
+                }
                 if !monitor {
                     tell(store, holder, Ask::Connect { id, connected: true });
                     return None;
@@ -192,6 +195,11 @@ impl Bridges {
 
 fn update(store: &mut Store, holder: Holder, id: RemoteId, value: Value, alarm: Alarm, stamp: Stamp) {
     tell(store, holder, Ask::Update { id, value: Some(value), alarm, stamp });
+}
+
+/// Tells who holds a link the properties of what it leads to.
+pub(crate) fn properties(store: &mut Store, holder: Holder, id: RemoteId, meta: Meta) {
+    tell(store, holder, Ask::Meta { id, meta: Some(Box::new(meta)) });
 }
 
 /// Tells the records of `holder` what has become of a link.

@@ -2,6 +2,7 @@
 //!
 //! Jobs go to an owner and come back done, in the same box: memory is taken and freed on the network's side only.
 
+use crate::bridge::Holder;
 use crate::feed::Feed;
 use crate::piece::Piece;
 use base::{Alarm, EventMask, Meta, Scalar, Stamp, Str40, Value};
@@ -30,6 +31,8 @@ pub(crate) enum Whom {
         key: u64,
         mask: EventMask,
     },
+    /// A link that leads to the field, for its properties.
+    Link(Holder, RemoteId),
 }
 
 /// Work with a database.
@@ -69,7 +72,7 @@ pub(crate) enum Ask {
     /// Units, limits and names of states of a link's source; those before come back.
     Meta {
         id: RemoteId,
-        meta: Box<Meta>,
+        meta: Option<Box<Meta>>,
     },
     Connect {
         id: RemoteId,

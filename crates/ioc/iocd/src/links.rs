@@ -45,7 +45,7 @@ fn update((holder, id): LinkId, value: Value, alarm: Alarm, stamp: Stamp) -> (Ho
 }
 
 fn meta((holder, id): LinkId, meta: Meta) -> (Holder, Ask) {
-    (holder, Ask::Meta { id, meta: Box::new(meta) })
+    (holder, Ask::Meta { id, meta: Some(Box::new(meta)) })
 }
 
 const fn connected((holder, id): LinkId, connected: bool) -> (Holder, Ask) {
@@ -227,9 +227,9 @@ impl Client {
                 let id = (holder, id);
                 self.links.insert(id, channel);
                 let Some(target) = self.channels.get_mut(&channel) else { return };
+                news.extend(target.meta.clone().map(|found| meta(id, found)));
                 if monitor {
                     target.readers.push(id);
-                    news.extend(target.meta.clone().map(|found| meta(id, found)));
                     let last = target.last.clone();
                     news.extend(last.map(|(value, alarm, stamp)| update(id, value, alarm, stamp)));
                     self.subscribe(channel);
@@ -283,8 +283,18 @@ impl Client {
             client.unsubscribe(old);
         }
         target.sub = Some((client.subscribe(channel, dbr, 0, EventMask::VALUE | EventMask::ALARM), dbr));
-        // Refused when it may not be read: then there are no units either.
-        let _ = client.read(channel, Dbr::new(Class::Ctrl, info.native), 1);
+    }
+
+    /// Asks for units, limits and names of states; as C's links do, for a number as those of a double.
+    fn ask_properties(&mut self, channel: ChannelId) {
+        let client = &mut self.session.client;
+        let basic = match client.info(channel).map(|info| info.native) {
+            None | Some(Basic::String) => return,
+            Some(Basic::Enum) => Basic::Enum,
+            Some(_) => Basic::Double,
+        };
+        // Refused when it may not be read: then there are none.
+        let _ = client.read(channel, Dbr::new(Class::Ctrl, basic), 1);
     }
 
     fn put(&mut self, channel: ChannelId, id: LinkId, value: Value, notify: bool, news: &mut News) {
@@ -326,6 +336,7 @@ impl Client {
         match event {
             Event::Connected(channel) => {
                 self.note_server(channel);
+                self.ask_properties(channel);
                 self.subscribe(channel);
                 self.writable(channel, news);
             }
@@ -353,7 +364,8 @@ impl Client {
             },
             Event::Read { channel, result: Ok((_, reading)), .. } => {
                 let Some(target) = self.channels.get_mut(&channel) else { return };
-                news.extend(target.readers.iter().map(|id| meta(*id, reading.meta.clone())));
+                let links = target.readers.iter().chain(&target.writers);
+                news.extend(links.map(|id| meta(*id, reading.meta.clone())));
                 target.meta = Some(reading.meta);
             }
             Event::Duplicate { channel, used, other } => {
@@ -397,6 +409,9 @@ impl Client {
     fn gone(&mut self, channel: ChannelId, writers: bool, news: &mut News) {
         let Some(target) = self.channels.get_mut(&channel) else { return };
         target.last = None;
+        if writers {
+            target.meta = None;
+        }
         target.held.clear();
         let links = &self.links;
         self.awaited.retain(|_, id| links.get(id) != Some(&channel));

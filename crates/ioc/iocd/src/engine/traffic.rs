@@ -1,7 +1,7 @@
 //! What comes from the owners of the other parts, and from links between them and to elsewhere.
 
 use super::{Engine, now};
-use crate::bridge::{Holder, Told};
+use crate::bridge::{self, Holder, Told};
 use crate::job::{Ask, Job, Out, Outcome, Whom};
 use crate::links::{Links, Servers};
 use base::Value;
@@ -60,6 +60,9 @@ impl Engine {
             (Whom::Watch { key, mask }, Outcome::Read(_)) => {
                 let post = self.store.fetched(key, mask, job);
                 self.post(post);
+            }
+            (Whom::Link(holder, id), Outcome::Read(_)) => {
+                bridge::properties(&mut self.store, holder, id, job.reading.meta);
             }
             _ => {}
         }

@@ -227,7 +227,8 @@ pub(super) fn record(db: &mut Db, name: &str, interest: u8) -> String {
 
 fn link(db: &mut Db, channel: &Channel) -> String {
     let text = String::from_utf8_lossy(&db.get_long_text(channel)).into_owned();
-    let target = text.split_whitespace().next().unwrap_or_default();
+    let mut words = text.split_whitespace();
+    let target = words.next().unwrap_or_default();
     let kind = match text.bytes().next() {
         None => return "CONSTANT".into(),
         Some(b'{') => "JSON_LINK",
@@ -235,6 +236,7 @@ fn link(db: &mut Db, channel: &Channel) -> String {
         _ if base::text::parse_double(text.as_bytes()).is_some_and(|(_, len)| len == text.trim_end().len()) => {
             "CONSTANT"
         }
+        _ if words.any(|word| matches!(word, "CA" | "CP" | "CPP")) => "CA_LINK",
         _ if db.find(target).is_ok() => "DB_LINK",
         _ => "CA_LINK",
     };

@@ -9,11 +9,11 @@ use crate::guard::Guard;
 use crate::job::{Ask, Job, Logged, Outcome, Whom};
 use crate::parts::Part;
 use crate::putlog::PutLog;
-use base::{Alarm, Array, EventMask, FieldType, NumberHash, Scalar, Stamp, Value};
+use base::{Alarm, Array, EventMask, FieldType, Meta, NumberHash, Scalar, Stamp, Value};
 use ca::encode::{Needs, Reading};
 use ca::server::{Access, Backend, Get, Opened, Peer, Post, Put, Token, Write};
 use ca::{Basic, Eca};
-use db::{Channel, Db, FieldInfo, Now, RecId};
+use db::{Channel, Db, FieldInfo, Now, RecId, RemoteId};
 use mirror::{Fetch, Mirror, Next};
 use std::collections::HashMap;
 
@@ -263,6 +263,17 @@ impl Store {
         let Some(number) = self.entry(handle).map(|entry| entry.number) else { return };
         let post = self.posted(number, EventMask::VALUE, None, Alarm::NONE, Stamp::EPOCH);
         debug_assert!(post.is_none(), "nothing to hand on without a value");
+    }
+
+    /// Asks for the properties of the field that a link leads to: they are told now, or come with a job for the link. A
+    /// text has none.
+    pub(crate) fn ask_properties(&mut self, handle: u64, holder: Holder, id: RemoteId) -> Option<Meta> {
+        let entry = self.entry(handle).filter(|entry| entry.native != Basic::String)?;
+        let (owner, channel) = entry.there();
+        let (ask, room) = (Ask::Read { channel: channel.clone(), needs: Needs::All }, entry.room());
+        let mut reading = Reading { value: NO_ROOM, ..Reading::default() };
+        self.submit(owner, Whom::Link(holder, id), ask, room, Some(&mut reading))?;
+        Some(reading.meta)
     }
 
     /// Sends what a mirror asks of its field's owner.

@@ -46,7 +46,10 @@ impl Db {
         // A link that has ended meanwhile leads nowhere.
         let Some(channel) = self.links.remotes.source(id.0).cloned() else { return true };
         match chore {
-            Chore::Connect { monitor: false, .. } => self.remote_connect(id),
+            Chore::Connect { monitor: false, .. } => {
+                self.note_properties(id, &channel);
+                self.remote_connect(id);
+            }
             Chore::Connect { monitor: true, .. } => self.connect_input(id, &channel),
             // Without completion nobody hears of a failure, as over the network.
             Chore::Put { value, notify: false, .. } => drop(self.put(&channel, &value, self.time.now)),
@@ -61,9 +64,15 @@ impl Db {
         true
     }
 
-    fn connect_input(&mut self, id: RemoteId, channel: &Channel) {
-        let mut meta = self.meta(channel);
+    /// The properties of what a link leads to, as they are when it is connected.
+    fn note_properties(&mut self, id: RemoteId, channel: &Channel) {
+        let is_text = matches!(self.info(channel).kind, FieldType::String | FieldType::Link);
+        let mut meta = (!is_text).then(|| Box::new(self.meta(channel)));
         self.remote_meta(id, &mut meta);
+    }
+
+    fn connect_input(&mut self, id: RemoteId, channel: &Channel) {
+        self.note_properties(id, channel);
         self.subscribe(LINKS, channel, EventMask::VALUE | EventMask::ALARM, u64::from(id.0));
         // Filters that decide about events have let the first pass already, or not.
         if !channel.filters.decide() {

@@ -61,7 +61,8 @@ struct Remote {
     value: Option<Value>,
     alarm: Alarm,
     stamp: Stamp,
-    meta: Meta,
+    /// What was known when it was connected; nothing of a text.
+    meta: Option<Box<Meta>>,
     connected: bool,
     alive: bool,
     /// The holder waits for the end of its write.
@@ -97,7 +98,7 @@ impl Remotes {
     }
 
     pub(crate) fn meta(&self, id: u32) -> Option<&Meta> {
-        self.links.get(id as usize).filter(|link| link.connected).map(|link| &link.meta)
+        self.links.get(id as usize).filter(|link| link.connected)?.meta.as_deref()
     }
 
     /// Takes the memory that a pass's writes need.
@@ -118,7 +119,7 @@ impl Remotes {
             value: None,
             alarm: Alarm::NONE,
             stamp: Stamp::EPOCH,
-            meta: Meta::default(),
+            meta: None,
             connected: false,
             alive: true,
             waiting: false,
@@ -208,8 +209,8 @@ impl Db {
     }
 
     /// Exchanges units, limits and labels of a remote process variable with those before, so that they need not be
-    /// freed on a real-time thread.
-    pub fn remote_meta(&mut self, id: RemoteId, meta: &mut Meta) {
+    /// freed on a real-time thread. One that is a text has none, as for C's links.
+    pub fn remote_meta(&mut self, id: RemoteId, meta: &mut Option<Box<Meta>>) {
         if let Some(link) = self.links.remotes.links.get_mut(id.0 as usize) {
             std::mem::swap(&mut link.meta, meta);
         }
@@ -322,10 +323,10 @@ impl Db {
             let (source, field) = (source.record, source.field);
             return Some(self.text_of(source, field, scalar));
         }
-        let meta = self.links.remotes.meta(link.target)?;
         Some(match scalar {
-            Scalar::Enum(index) if !meta.labels.is_empty() => {
-                let label = meta.labels.get(usize::from(index)).copied();
+            Scalar::Enum(index) => {
+                let labels = self.links.remotes.meta(link.target).map(|meta| &meta.labels);
+                let label = labels.and_then(|labels| labels.get(usize::from(index)).copied());
                 label.unwrap_or_else(|| base::text::scalar(Scalar::U16(index), 0))
             }
             other => base::text::scalar(other, 6),
