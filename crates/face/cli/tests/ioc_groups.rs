@@ -189,7 +189,7 @@ fn arrays_and_properties_come_from_their_owner() {
 
 #[test]
 fn what_a_link_leads_to_has_its_properties_also_with_another_owner() {
-    let mut ioc = start("properties");
+    let mut ioc = start();
     let mut circuit = Circuit::connect(ioc.port);
     // A calc's inputs have their sources' properties: here those of "fast", and of a link that is written later.
     ioc.say("dbpf house.INPC \"fast CP\"");

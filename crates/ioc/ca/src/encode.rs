@@ -177,12 +177,14 @@ fn alarm(reading: &Reading, out: &mut Vec<u8>) {
 fn limits(class: Class, basic: Basic, meta: &Meta, out: &mut Vec<u8>) {
     let (alarm, shown, control) = (&meta.alarm, &meta.display, &meta.control);
     let all = [shown.high, shown.low, alarm.hihi, alarm.high, alarm.low, alarm.lolo, control.high, control.low];
-    for &limit in &all[..if class == Class::Ctrl { 8 } else { 6 }] {
+    for (nth, &limit) in all[..if class == Class::Ctrl { 8 } else { 6 }].iter().enumerate() {
         match basic {
             Basic::Double => out.extend_from_slice(&limit.to_be_bytes()),
             Basic::Float => out.extend_from_slice(&c_float(limit).to_be_bytes()),
             _ => {
-                let whole = if limit.is_finite() { c_long(limit) } else { 0 };
+                // C looks at limits of alarms alone before it casts them.
+                let is_of_alarm = (2..6).contains(&nth);
+                let whole = if is_of_alarm && !limit.is_finite() { 0 } else { c_long(limit) };
                 match basic {
                     Basic::Long => out.extend_from_slice(&whole.to_be_bytes()),
                     Basic::Short => out.extend_from_slice(&(whole as i16).to_be_bytes()),
@@ -250,6 +252,8 @@ fn element(basic: Basic, scalar: Scalar, meta: &Meta, out: &mut Vec<u8>) -> Resu
         Basic::Char => out.push(long(scalar) as u8),
         Basic::String => {
             let text = match scalar {
+                // The number of a state in a field of a record that knows no states.
+                Scalar::Enum(_) if meta.labels.is_empty() && meta.beyond.is_none() => return Err(Eca::GETFAIL),
                 Scalar::Enum(index) => label(meta, index),
                 _ => base::text::scalar(scalar, meta.text_precision.unwrap_or(meta.precision as u16)),
             };

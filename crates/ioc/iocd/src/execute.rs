@@ -109,7 +109,10 @@ pub(crate) fn write_to(db: &mut Db, channel: &Channel, write: &Write, notify: Op
         }
     };
     match notify {
-        None => db.put(channel, value, now).map_or(Put::Failed, |()| Put::Done),
+        None => match db.put_with_outcome(channel, value, now) {
+            Ok(true) => Put::Done,
+            Ok(false) | Err(_) => Put::Failed,
+        },
         Some(token) => match db.put_notify(channel, value, token, now) {
             Ok(NotifyState::Done) => Put::Done,
             Ok(NotifyState::Pending) => Put::Later,

@@ -22,33 +22,61 @@ const NEWER: &[(&str, &str, &str)] = &[
 ];
 
 /// Whether a read is left out: of a text as ENUM these records of C's take the state that the text names, and are changed by
-/// the read; newer definitions have further device supports.
+/// the read, and of long texts it takes the number that they begin with; newer definitions have further device supports.
 fn is_left_out(record: &str, dbf: &str, asked: u16) -> bool {
     let as_enum = asked < 35 && asked % 7 == 3;
     let changes = dbf == "STRING" && matches!(record, "bi" | "bo" | "mbbi" | "mbbo");
-    as_enum && (changes || dbf == "DEVICE" && asked > 20)
+    let is_long = dbf == "NOACCESS" && matches!(record, "lsi" | "lso" | "printf" | "aSub");
+    as_enum && (changes || is_long || dbf == "DEVICE" && asked > 20)
 }
 
-/// Types of records with the names and types of their fields.
-fn types() -> BTreeMap<&'static str, Vec<(&'static str, &'static str)>> {
-    let field = |line: &'static str| {
+/// A field as the definition of its record type has it.
+pub(crate) struct Field {
+    pub(crate) name: &'static str,
+    /// `DOUBLE`, `MENU`, ….
+    pub(crate) dbf: &'static str,
+    pub(crate) menu: Option<&'static str>,
+    /// Whether configuration tools offer it, and with them files.
+    pub(crate) is_offered: bool,
+}
+
+impl Field {
+    fn of(line: &'static str) -> Option<Self> {
         let (name, rest) = line.trim().strip_prefix("field(")?.split_once(',')?;
-        Some((name, rest.split_once(')')?.0.trim().strip_prefix("DBF_")?))
-    };
-    let common = || COMMON.lines().filter_map(field);
+        let (dbf, rest) = rest.split_once(')')?;
+        let menu = rest.split_once("menu(").and_then(|(_, rest)| Some(rest.split_once(')')?.0));
+        Some(Self { name, dbf: dbf.trim().strip_prefix("DBF_")?, menu, is_offered: rest.contains("promptgroup(") })
+    }
+}
+
+/// The texts with the definitions, beside C's own.
+fn definitions() -> Vec<&'static str> {
+    let files = std::fs::read_dir(TYPES).unwrap().map(|entry| entry.unwrap().path());
+    let files = files.filter(|file| file.extension().is_some_and(|word| word == "dbd"));
+    files.map(|file| &*std::fs::read_to_string(file).unwrap().leak()).collect()
+}
+
+/// Types of records with their fields, those that all have first.
+pub(crate) fn types() -> BTreeMap<&'static str, Vec<Field>> {
     let mut all = BTreeMap::new();
-    for file in std::fs::read_dir(TYPES).unwrap().map(|entry| entry.unwrap().path()) {
-        let Some("dbd") = file.extension().and_then(|word| word.to_str()) else { continue };
-        let text: &'static str = std::fs::read_to_string(file).unwrap().leak();
-        let Some((_, text)) = text.split_once("recordtype(") else { continue };
+    for (_, text) in definitions().into_iter().filter_map(|text| text.split_once("recordtype(")) {
         let (name, rest) = text.split_once(')').unwrap();
         if !NOT_IN_BASE.contains(&name) {
             // What follows the last field are device supports.
-            all.insert(name, common().chain(rest.lines().filter_map(field)).collect());
+            all.insert(name, COMMON.lines().chain(rest.lines()).filter_map(Field::of).collect());
         }
     }
-    assert!(all.len() > 25 && all.values().all(|fields: &Vec<_>| fields.len() > 40), "{all:?}");
+    assert!(all.len() > 25 && all.values().all(|fields: &Vec<_>| fields.len() > 40), "{:?}", all.keys());
     all
+}
+
+/// The choices of all menus.
+pub(crate) fn menus() -> BTreeMap<&'static str, Vec<&'static str>> {
+    let menu = |line: &'static str| {
+        let (name, choices) = line.strip_prefix("menu(")?.split_once(')')?;
+        Some((name, choices.split('"').skip(1).step_by(2).collect()))
+    };
+    definitions().into_iter().flat_map(str::lines).filter_map(menu).collect()
 }
 
 /// What records hold that are more than their type: as usual, and at the edge.
@@ -152,7 +180,7 @@ fn database() -> String {
         writeln!(text, "record({kind}, \"$(P){kind}\") {{}}").unwrap();
         for (tail, values) in [(":u", USUAL), (":e", EDGE)] {
             writeln!(text, "record({kind}, \"$(P){kind}{tail}\") {{").unwrap();
-            let has = |wanted: &str| fields.iter().any(|(name, _)| *name == wanted);
+            let has = |wanted: &str| fields.iter().any(|field| field.name == wanted);
             for (name, value) in values.iter().filter(|(name, _)| has(name)) {
                 // A bo's HIGH is a time, and would be over when somebody looks; FTVL of others is no choice.
                 let other = match *name {
@@ -173,14 +201,14 @@ fn database() -> String {
 }
 
 /// A channel's number, where the server has it.
-fn channel(wire: &mut Wire, name: &str) -> Option<u32> {
+pub(crate) fn channel(wire: &mut Wire, name: &str) -> Option<u32> {
     wire.say(command::CREATE_CHAN, 0, 0, 1, ca::wire::MINOR.into(), format!("{name}\0").as_bytes());
     let (header, _) = wire.message();
     (header.command != command::CREATE_CH_FAIL).then(|| wire.message().0.p2)
 }
 
 /// What a server answers to reads of a field in all types, by type and count.
-fn answers(wire: &mut Wire, sid: u32, wanted: impl Fn(u16) -> bool) -> BTreeMap<u32, (Header, Vec<u8>)> {
+fn answers(wire: &mut Wire, sid: u32, is_text: bool, wanted: impl Fn(u16) -> bool) -> BTreeMap<u32, (Header, Vec<u8>)> {
     let types = (0..=34).chain([37, 38]).filter(|kind| wanted(*kind));
     let asked: Vec<(u16, u32)> = types.flat_map(|kind| [(kind, 0), (kind, 1)]).collect();
     wire.together(|wire| {
@@ -193,6 +221,9 @@ fn answers(wire: &mut Wire, sid: u32, wanted: impl Fn(u16) -> bool) -> BTreeMap<
         // Whether there is a stamp counts, not when it was.
         let stamped = (14..=20).contains(&header.kind) && payload.get(4..12).is_some_and(|stamp| stamp != [0; 8]);
         crate::wire::clean(&header, &mut payload);
+        if is_text {
+            clear_remains(&header, &mut payload);
+        }
         if header.kind == Dbr::CLASS_NAME.wire() {
             // Behind the name C sends what its memory held.
             payload.truncate(40);
@@ -206,56 +237,106 @@ fn answers(wire: &mut Wire, sid: u32, wanted: impl Fn(u16) -> bool) -> BTreeMap<
     answers
 }
 
+/// Clears the characters of a text behind its end: C shows what longer ones have left there.
+fn clear_remains(header: &Header, payload: &mut [u8]) {
+    let Some(dbr) = Dbr::from_wire(header.kind).filter(|_| header.count > 1) else { return };
+    let size = dbr.size(2) - dbr.size(1);
+    let mut ended = false;
+    for character in payload.get_mut(dbr.value_offset()..).unwrap_or_default().chunks_mut(size) {
+        ended |= character.iter().all(|byte| *byte == 0) || character.starts_with(b"0\0");
+        if ended {
+            character.fill(0);
+        }
+    }
+}
+
 fn shown((header, payload): &(Header, Vec<u8>)) -> String {
     let reading = Dbr::from_wire(header.kind).and_then(|dbr| decode::reading(dbr, header.count, payload).ok());
     let reading = reading.map(|reading| format!("{:?} {:?} {:?}", reading.value, reading.alarm, reading.meta));
     format!("status {:#x} count {} {}", header.p1, header.count, reading.unwrap_or_else(|| crate::wire::hex(payload)))
 }
 
-/// `TAHTI_DIFFERENCES` names a file for all that differs.
-#[test]
-fn every_field_of_every_type_reads_the_same_in_every_type_with_its_properties() {
-    let database = database();
-    let servers = [false, true].map(|ours| Ioc::serving(ours, &database));
-    let wires = &mut servers.each_ref().map(|server| Wire::open(server.port));
-    let (mut different, mut compared) = (String::new(), 0);
-    for (kind, fields) in types() {
-        for tail in ["", ":u", ":e"] {
-            for (field, dbf) in &fields {
-                let long = matches!(*dbf, "STRING" | "INLINK" | "OUTLINK" | "FWDLINK");
-                for dollar in ["", "$"].into_iter().take(1 + usize::from(long)) {
-                    let named = format!("{field}{dollar}");
-                    if NEWER.iter().any(|(of, field, _)| *of == kind && **field == named) {
-                        continue;
-                    }
-                    let name = format!("X:{kind}{tail}.{named}");
-                    let wanted = |asked| !is_left_out(kind, dbf, asked);
-                    let [theirs, ours] = wires.each_mut().map(|wire| channel(wire, &name));
-                    // Newer definitions have fields that this C has not.
-                    let Some(theirs) = theirs else {
-                        ours.into_iter().for_each(|sid| drop(answers(&mut wires[1], sid, wanted)));
-                        continue;
-                    };
-                    let ours = ours.unwrap_or_else(|| panic!("C has {name}"));
-                    let [theirs, ours] = [(0, theirs), (1, ours)].map(|(at, sid)| answers(&mut wires[at], sid, wanted));
-                    for (asked, theirs) in &theirs {
-                        compared += 1;
-                        let ours = &ours[asked];
-                        if theirs != ours {
-                            let (kind, count) = (asked / 2, asked % 2);
-                            let [theirs, ours] = [theirs, ours].map(shown);
-                            writeln!(different, "{name} type {kind} count {count}\n  C     {theirs}\n  tahti {ours}")
-                                .unwrap();
-                        }
-                    }
-                }
+/// C's server and ours with the same records.
+pub(crate) struct Pair {
+    pub(crate) servers: [Ioc; 2],
+    pub(crate) wires: [Wire; 2],
+    /// Reads that were compared.
+    pub(crate) compared: usize,
+}
+
+/// A field that is read in all types.
+pub(crate) struct Read {
+    pub(crate) name: String,
+    kind: &'static str,
+    dbf: &'static str,
+}
+
+/// All fields of a record, texts also as characters.
+pub(crate) fn reads(record: &str, kind: &'static str, fields: &[Field]) -> Vec<Read> {
+    let mut reads = Vec::new();
+    for Field { name, dbf, .. } in fields {
+        let long = matches!(*dbf, "STRING" | "INLINK" | "OUTLINK" | "FWDLINK");
+        for dollar in ["", "$"].into_iter().take(1 + usize::from(long)) {
+            let named = format!("{name}{dollar}");
+            if !NEWER.iter().any(|(of, field, _)| *of == kind && **field == named) {
+                reads.push(Read { name: format!("{record}.{named}"), kind, dbf });
             }
         }
     }
-    if let Ok(file) = std::env::var("TAHTI_DIFFERENCES") {
-        std::fs::write(file, &different).unwrap();
+    reads
+}
+
+impl Pair {
+    pub(crate) fn start(database: &str) -> Self {
+        let servers = [false, true].map(|ours| Ioc::serving(ours, database));
+        let wires = servers.each_ref().map(|server| Wire::open(server.port));
+        Self { servers, wires, compared: 0 }
     }
-    let count = different.lines().count() / 3;
+
+    /// What differs in a field, as text; empty where nothing does.
+    pub(crate) fn differences(&mut self, Read { name, kind, dbf }: &Read) -> String {
+        let mut different = String::new();
+        let is_text = name.ends_with('$');
+        let wanted = |asked| !is_left_out(kind, dbf, asked);
+        let [theirs, ours] = self.wires.each_mut().map(|wire| channel(wire, name));
+        // Newer definitions have fields that this C has not.
+        let Some(theirs) = theirs else {
+            ours.into_iter().for_each(|sid| drop(answers(&mut self.wires[1], sid, is_text, wanted)));
+            return different;
+        };
+        let ours = ours.unwrap_or_else(|| panic!("C has {name}"));
+        let [theirs, ours] =
+            [(0, theirs), (1, ours)].map(|(at, sid)| answers(&mut self.wires[at], sid, is_text, wanted));
+        self.compared += theirs.len();
+        for (asked, theirs) in theirs.iter().filter(|(asked, theirs)| **theirs != ours[asked]) {
+            let [theirs, ours] = [theirs, &ours[asked]].map(shown);
+            let (kind, count) = (asked / 2, asked % 2);
+            writeln!(different, "{name} type {kind} count {count}\n  C     {theirs}\n  tahti {ours}").unwrap();
+        }
+        different
+    }
+}
+
+/// Fails where anything differs. `TAHTI_DIFFERENCES` names a file for all of it.
+pub(crate) fn fail_on(different: &str, compared: usize) {
+    if let Ok(file) = std::env::var("TAHTI_DIFFERENCES") {
+        std::fs::write(file, different).unwrap();
+    }
+    let count = different.lines().filter(|line| line.starts_with("  C ")).count();
     let first = different.lines().take(300).collect::<Vec<_>>().join("\n");
     assert!(different.is_empty(), "{count} of {compared} answers differ, such as\n{first}");
+}
+
+#[test]
+fn every_field_of_every_type_reads_the_same_in_every_type_with_its_properties() {
+    let mut pair = Pair::start(&database());
+    let mut different = String::new();
+    for (kind, fields) in types() {
+        for tail in ["", ":u", ":e"] {
+            for read in reads(&format!("X:{kind}{tail}"), kind, &fields) {
+                different += &pair.differences(&read);
+            }
+        }
+    }
+    fail_on(&different, pair.compared);
 }

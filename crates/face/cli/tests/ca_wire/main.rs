@@ -5,6 +5,7 @@
 
 mod circuits;
 mod fields;
+mod generated;
 mod reads;
 mod searches;
 mod subscriptions;

@@ -119,6 +119,11 @@ impl RecordType for Compress {
         field == Self::NSAM
     }
 
+    /// Newest first is not written into, as in C.
+    fn is_writable(&self, field: u16) -> bool {
+        field != Self::VAL || self.balg == 0
+    }
+
     /// A client's samples count as new ones, but as in C they are written over the oldest ones.
     fn store_array(db: &mut Db, rec: RecId, body: Body<Self>, _: u16, values: Array) -> Result<(), PutError> {
         let r = &mut db.records[body];

@@ -89,7 +89,7 @@ impl Mbbi {
 
     /// The state of a raw value.
     fn state_of(&self, raw: u32) -> u16 {
-        let raw = if self.shft > 0 { raw.checked_shr(u32::from(self.shft)).unwrap_or(0) } else { raw };
+        let raw = if self.shft > 0 { raw.wrapping_shr(u32::from(self.shft)) } else { raw };
         if self.sdef == 0 {
             return raw as u16;
         }
@@ -105,7 +105,7 @@ fn device_value(db: &mut Db, rec: RecId, body: Body<Mbbi>, fed: &Fed) -> Read {
         // Where states have names but no values, the number is the state.
         (Some(raw), _) if r.sdef != 0 && r.values.iter().all(|value| *value == 0) => {
             let raw = if r.mask == 0 { raw as u32 } else { raw as u32 & r.mask };
-            r.val = raw.checked_shr(u32::from(r.shft)).unwrap_or(0) as u16;
+            r.val = raw.wrapping_shr(u32::from(r.shft)) as u16;
             Read::Value
         }
         (Some(raw), _) => {

@@ -44,7 +44,7 @@ impl MbbiDirect {
     }
 
     fn convert(&mut self) {
-        self.val = self.rval.checked_shr(u32::from(self.shft)).unwrap_or(0) as i32;
+        self.val = self.rval.wrapping_shr(u32::from(self.shft)) as i32;
     }
 
     fn mask_raw(&mut self) {

@@ -101,7 +101,7 @@ bits_output!(
     fn from_device(db: &mut Db, _: RecId, body: Body<Self>, fed: &Fed) -> Option<Scalar> {
         let raw = fed.raw()? as u32;
         let r = &db.records[body];
-        let raw = r.masked(raw).checked_shr(u32::from(r.shft)).unwrap_or(0);
+        let raw = r.masked(raw).wrapping_shr(u32::from(r.shft));
         let state = if r.has_values() { None } else { Some(raw as u16) };
         let known = || r.values.iter().position(|value| *value == raw).map(|state| state as u16);
         Some(Scalar::Enum(state.or_else(known).unwrap_or(u16::MAX)))
@@ -132,7 +132,7 @@ impl Mbbo {
 
     /// What a device gets: RVAL where states have values, else the state's number; and the state's name.
     fn for_device(&self) -> (u32, Option<Str40>) {
-        let own = u32::from(self.val).checked_shl(u32::from(self.shft)).unwrap_or(0);
+        let own = u32::from(self.val).wrapping_shl(u32::from(self.shft));
         let raw = if self.has_values() { self.rval } else { own };
         let name = self.names.get(usize::from(self.val)).map(|name| Str40::new(name.bytes()));
         (self.masked(raw), name)
@@ -152,7 +152,7 @@ fn convert(db: &mut Db, rec: RecId, body: Body<Mbbo>) {
         r.rval = u32::from(r.val);
     }
     if r.shft > 0 {
-        r.rval = r.rval.checked_shl(u32::from(r.shft)).unwrap_or(0);
+        r.rval = r.rval.wrapping_shl(u32::from(r.shft));
     }
 }
 

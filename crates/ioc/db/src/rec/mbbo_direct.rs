@@ -102,13 +102,13 @@ bits_output!(
     fn from_device(db: &mut Db, _: RecId, body: Body<Self>, fed: &Fed) -> Option<Scalar> {
         let raw = fed.raw()? as u32;
         let r = &db.records[body];
-        Some(Scalar::I32(r.masked(raw).checked_shr(u32::from(r.shft)).unwrap_or(0) as i32))
+        Some(Scalar::I32(r.masked(raw).wrapping_shr(u32::from(r.shft)) as i32))
     }
 );
 
 impl MbboDirect {
     fn convert(&mut self) {
-        self.rval = (self.val as u32).checked_shl(u32::from(self.shft)).unwrap_or(0);
+        self.rval = (self.val as u32).wrapping_shl(u32::from(self.shft));
     }
 
     fn value(&self, raw: bool, real: bool) -> Scalar {

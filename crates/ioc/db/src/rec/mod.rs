@@ -145,6 +145,11 @@ pub(crate) trait RecordType: Layout + Stored {
         (0, FieldType::F64)
     }
 
+    /// Whether clients may write a field whose definition says nothing of it.
+    fn is_writable(&self, _field: u16) -> bool {
+        true
+    }
+
     /// Whether a field says how many elements an array has memory for.
     fn counts_elements(_field: u16) -> bool {
         false
@@ -423,6 +428,13 @@ impl Records {
             }
             _ => false,
         }
+    }
+
+    /// Whether clients may write a field whose definition says nothing of it.
+    pub(crate) fn is_writable(&self, rec: RecId, field: u16) -> bool {
+        let (kind, body) = self.type_and_body(rec);
+        let At::Body(slot) = self.def(rec, field).at else { return true };
+        of_type!(kind, T => self[at::<T>(body)].is_writable(slot))
     }
 
     /// Whether a field says how many elements an array has memory for.

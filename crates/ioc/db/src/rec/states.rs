@@ -38,9 +38,10 @@ pub(crate) fn state_written(db: &mut Db, rec: RecId, state: u16, val: u16) {
 pub(crate) const STATES: usize = 16;
 
 /// The mask that NOBT means where MASK is not given.
-pub(crate) fn mask_of(mask: u32, nobt: impl TryInto<u32>) -> u32 {
-    match nobt.try_into() {
-        Ok(nobt @ 0..=32) if mask == 0 => ((1u64 << nobt) - 1) as u32,
+pub(crate) fn mask_of(mask: u32, nobt: impl Into<i32>) -> u32 {
+    match nobt.into() {
+        // Less than none is what x86 makes of such a shift.
+        nobt if mask == 0 && nobt <= 32 => 1u64.wrapping_shl(nobt as u32).wrapping_sub(1) as u32,
         _ => mask,
     }
 }
@@ -48,8 +49,8 @@ pub(crate) fn mask_of(mask: u32, nobt: impl TryInto<u32>) -> u32 {
 /// The mask as a device support shifts it; in the raw ones all bits count where there is no NOBT.
 pub(crate) fn device_mask(device: Device, mask: u32, without_nobt: bool, shft: u16) -> u32 {
     match device {
-        Device::SoftRaw if without_nobt => u32::MAX.checked_shl(shft.into()).unwrap_or(0),
-        Device::SoftRaw | Device::External => mask.checked_shl(shft.into()).unwrap_or(0),
+        Device::SoftRaw if without_nobt => u32::MAX.wrapping_shl(shft.into()),
+        Device::SoftRaw | Device::External => mask.wrapping_shl(shft.into()),
         _ => mask,
     }
 }
@@ -63,6 +64,14 @@ impl Records {
             States::Many(names) => names.get(usize::from(index)).ok_or("Illegal Value"),
         };
         name.map_or_else(Str40::from, |name| Str40::new(name.bytes()))
+    }
+
+    /// What a number beyond its states is called; nothing where the type has no states.
+    pub(crate) fn beyond_states(&self, rec: RecId) -> Option<Str40> {
+        match self.states_of(rec).0 {
+            States::None => None,
+            _ => Some(self.state_text(rec, u16::MAX)),
+        }
     }
 
     /// The names of the states, up to the last that has one.

@@ -187,7 +187,7 @@ impl Db {
         let mut info = FieldInfo {
             kind: self.records.element_type(rec, channel.field),
             elements_max: if array { self.records.capacity(rec, channel.field) } else { 1 },
-            writable: def.special != Special::NoMod,
+            writable: def.special != Special::NoMod && self.records.is_writable(rec, channel.field),
             level: def.level,
             array,
             text_size: size,

@@ -96,7 +96,9 @@ impl Db {
             return Value::Array(array);
         }
         let unwritten = |slot: Slot<'_>| matches!(slot, Slot::Array(array) if array.is_empty());
-        if self.records.is_long_text(rec, channel.field) && unwritten(self.records.peek(rec, channel.field)) {
+        if self.records.is_long_text(rec, channel.field)
+            && (unwritten(self.records.peek(rec, channel.field)) || self.seen(rec, channel.field) == Seen::Nothing)
+        {
             // Nothing was ever written here: C has no element then.
             return Value::Array(Array::String(Vec::new()));
         }

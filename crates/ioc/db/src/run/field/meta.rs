@@ -108,7 +108,7 @@ impl Db {
             }
             FieldType::Enum => {
                 meta.labels = self.records.states(rec);
-                meta.beyond = Some(self.records.state_text(rec, u16::MAX)).filter(|text| *text != Str40::EMPTY);
+                meta.beyond = self.records.beyond_states(rec);
             }
             _ => {}
         }
@@ -310,6 +310,12 @@ impl Db {
         let mut limit = |severity: &str, value: &str| {
             let on = !severities || self.number_field(of.rec, severity).is_some_and(|severity| severity != 0.0);
             if on { self.number_field(of.rec, value).unwrap_or(f64::NAN) } else { f64::NAN }
+        };
+        // C's conditional has a float in its other branch.
+        let narrow = matches!(of.record, Kind::LongIn | Kind::LongOut);
+        let mut limit = |severity: &str, value: &str| {
+            let limit = limit(severity, value);
+            if narrow { f64::from(limit as f32) } else { limit }
         };
         AlarmLimits {
             hihi: limit("HHSV", "HIHI"),

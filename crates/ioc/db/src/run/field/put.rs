@@ -16,6 +16,15 @@ impl Db {
     /// # Errors
     /// When the field cannot be written or the value does not fit it; the record is unchanged then.
     pub fn put(&mut self, channel: &Channel, value: &Value, now: Now) -> Result<(), PutError> {
+        self.put_with_outcome(channel, value, now).map(|_| ())
+    }
+
+    /// As [`put`](Self::put); whether the processing that it led to went well. Where that failed the value stays, and C's
+    /// server tells the client that its write failed.
+    ///
+    /// # Errors
+    /// As [`put`](Self::put).
+    pub fn put_with_outcome(&mut self, channel: &Channel, value: &Value, now: Now) -> Result<bool, PutError> {
         self.time.now = now;
         self.check_put(channel)?;
         let (rec, field) = (channel.record, channel.field);
@@ -28,7 +37,7 @@ impl Db {
                 Value::Array(Array::U8(bytes)) => bytes.iter().copied().take_while(|byte| *byte != 0).collect(),
                 _ => return Err(PutError::BadValue { what: "a link is written as text".into() }),
             };
-            return self.put_link_field(rec, field, &String::from_utf8_lossy(&text));
+            return self.put_link_field(rec, field, &String::from_utf8_lossy(&text)).map(|()| true);
         }
         self.put_value(channel, value)?;
         let def = self.records.def(rec, field);
@@ -39,10 +48,10 @@ impl Db {
                 common.rpro = 1;
             } else {
                 common.putf = 1;
-                self.run(rec);
+                return Ok(!self.run(rec));
             }
         }
-        Ok(())
+        Ok(true)
     }
 
     /// Writes a text of any length into a field, as [`put`](Self::put) does: as C's `dbpf`, an array of characters takes
@@ -175,8 +184,13 @@ impl Db {
                 None => self.put_nothing(rec, field),
             };
         }
-        let special = self.before(rec, field)?;
         let kind = self.records.element_type(rec, field);
+        if let (FieldType::Enum, Array::String(texts)) = (kind, values) {
+            // Such a record knows no states.
+            let given = texts.first().map_or_else(String::new, |text| text.to_str().to_owned());
+            return Err(PutError::BadChoice { given });
+        }
+        let special = self.before(rec, field)?;
         let max = self.records.capacity(rec, field) as usize;
         let precision = self.precision_of(rec, field);
         let mut converted = self.lend_array(kind);
