@@ -270,6 +270,28 @@ fn a_shield_stands_is_verified_and_goes_without_a_trace() {
 }
 
 #[test]
+fn empty_groups_that_a_killed_shield_left_without_a_journal_are_removed_first() {
+    let bench = Bench::new("orphans");
+    let mounts = fs::read_to_string("/proc/mounts").unwrap();
+    let mounted = |kind: &str, option: &str| {
+        let fields = mounts.lines().map(|line| line.split(' ').collect::<Vec<_>>());
+        let mut found = fields.filter(|fields| fields[2] == kind && fields[3].split(',').any(|one| one == option));
+        found.next().map(|fields| PathBuf::from(fields[1]))
+    };
+    let (top, names): (_, &[&[&str]]) = match mounted("cgroup", "cpuset") {
+        Some(top) => (top, &[&["tahti.housekeeping"], &["tahti.shield"], &["tahti.housekeeping", "tahti.shield"]]),
+        None => (mounted("cgroup2", "rw").unwrap(), &[&["tahti.shield"], &["tahti.shield", "tahti.shield/rt"]]),
+    };
+    for names in names {
+        names.iter().for_each(|name| fs::create_dir(top.join(name)).unwrap());
+        let said = bench.done(&["apply", "--cpus", &bench.cpu]);
+        assert!(said.contains("which nobody has a journal of"), "{names:?}: {said}");
+        bench.done(&["release"]);
+        assert!(!names.iter().any(|name| top.join(name).exists()), "{names:?}");
+    }
+}
+
+#[test]
 fn a_task_without_a_mask_follows_its_cpuset_again_after_the_release() {
     let mount = Path::new("/sys/fs/cgroup/cpuset");
     assert!(mount.join("tasks").exists(), "this test needs the cpuset controller of cgroup v1 at {}", mount.display());

@@ -536,7 +536,38 @@ fn a_shield_of_another_run_directory_is_left_alone() {
     let calls = machine.0.borrow().calls();
     let error = apply(&machine, &want("2"), &other.0).unwrap_err();
     assert!(error.to_string().starts_with("/cg/tahti.housekeeping is there, but no journal of it"), "{error}");
+    assert!(error.to_string().contains(" in it: init (1) "), "{error}");
     assert_eq!(machine.0.borrow().calls(), calls);
+}
+
+#[test]
+fn empty_groups_of_a_shield_that_nobody_has_a_journal_of_are_in_nobodys_way_and_do_not_stay() {
+    for (version, kernel, dirs) in [
+        (V1, "6.12.1", &["tahti.housekeeping"][..]),
+        (V1, "6.12.1", &["tahti.shield"]),
+        (V1, "6.12.1", &["tahti.housekeeping", "tahti.shield"]),
+        (V2, "6.12.1", &["tahti.shield"]),
+        (V2, "6.12.1", &["tahti.shield", "tahti.shield/rt"]),
+        (V2, "6.1.1", &["tahti.shield"]),
+    ] {
+        let (machine, dir) = (boot(kernel, version), Dir::new());
+        let before = machine.0.borrow().state();
+        for name in dirs {
+            machine.0.borrow_mut().make_dir(&format!("/cg/{name}")).unwrap();
+        }
+        let applied = apply(&machine, &want("2"), &dir.0).unwrap_or_else(|error| panic!("{dirs:?}: {error}"));
+        assert!(applied.found.unwrap().contains("nobody has a journal of"), "{dirs:?}");
+        assert!(release(&machine, &dir.0, false).unwrap().is_whole());
+        assert_restored(&machine, version, &before, &format!("{dirs:?}"));
+    }
+}
+
+#[test]
+fn a_partition_that_nobody_here_has_a_journal_of_is_somebodys() {
+    let (machine, dir, other) = (boot("6.12.1", V2), Dir::new(), Dir::new());
+    apply(&machine, &want("2"), &dir.0).unwrap();
+    let error = apply(&machine, &want("2"), &other.0).unwrap_err();
+    assert!(error.to_string().contains("(its CPUs are isolated)"), "{error}");
 }
 
 #[test]

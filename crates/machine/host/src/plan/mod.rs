@@ -14,6 +14,7 @@ mod cpuset_v1;
 mod draft;
 mod error;
 mod irq;
+mod orphan;
 mod release;
 mod spare;
 mod step;
@@ -22,6 +23,7 @@ mod want;
 
 pub use draft::{Context, Draft};
 pub use error::{PlanError, PlanErrors};
+pub use orphan::{InUse, User, orphans};
 pub use release::{Kept, Release, release};
 pub use spare::Spare;
 pub use step::{Note, Plan, Step};

@@ -217,7 +217,7 @@ impl Snapshot {
     }
 
     /// Whether a group of resctrl is there.
-    fn is_cache_group(&self, path: &str) -> bool {
+    pub(crate) fn is_cache_group(&self, path: &str) -> bool {
         path == crate::knob::CACHE_GROUP && self.files.contains_key(&format!("{path}/cpus_list"))
     }
 

@@ -3,7 +3,7 @@
 use super::claim::Claim;
 use super::journal::{Found, Journal, State};
 use super::machine::Machine;
-use super::{Error, Place, give_back};
+use super::{Error, Place, ROUNDS_MAX, give_back};
 use crate::RunDir;
 use host::plan::{self, Step, Want};
 use host::snapshot::{Cgroup, Snapshot};
@@ -18,56 +18,86 @@ pub(super) struct Beginning {
     pub(super) stood: bool,
 }
 
-/// Looks at the machine and its journal: what stands is gone on with, what was interrupted is given back first, and of
-/// what was left only the shield's own values are taken over.
+/// What an apply does first.
+#[derive(Debug, PartialEq)]
+enum First {
+    /// Goes on from this journal.
+    GoOn {
+        journal: Journal,
+        /// Traces of an earlier shield, and what becomes of them.
+        found: Option<String>,
+        /// Whether it stood before.
+        stood: bool,
+    },
+    /// Gives this back, and looks again.
+    GiveBack(Journal, &'static str),
+}
+
+/// Looks at the machine and its journal: what stands is gone on with, what was interrupted or lost is given back first,
+/// and of what was left only the shield's own values are taken over.
 pub(super) fn begin(
     machine: &mut dyn Machine,
     want: &Want,
     dir: &RunDir,
     claim: &mut Claim,
 ) -> Result<Beginning, Error> {
-    let snapshot = machine.snapshot(&want.cpus)?;
-    claim.is_free_for(dir, &snapshot.boot_id)?;
-    let new = |snapshot: Snapshot, found: Option<&str>| {
-        let journal = fresh(&snapshot, want);
-        Ok(Beginning { snapshot, journal, found: found.map(str::to_owned), stood: false })
-    };
-    match Journal::load(dir, &snapshot.boot_id)? {
-        Found::None => new(snapshot, None),
-        Found::OtherBoot => {
-            new(snapshot, Some("a journal from another boot was removed: that boot's end undid what it described"))
+    let mut given_back: Vec<&str> = Vec::new();
+    for _ in 0..ROUNDS_MAX {
+        let snapshot = machine.snapshot(&want.cpus)?;
+        claim.is_free_for(dir, &snapshot.boot_id)?;
+        match first(&snapshot, want, Journal::load(dir, &snapshot.boot_id)?)? {
+            First::GoOn { journal, found, stood } => {
+                let found: Vec<&str> = given_back.into_iter().chain(found.as_deref()).collect();
+                let found = (!found.is_empty()).then(|| found.join("; "));
+                return Ok(Beginning { snapshot, journal, found, stood });
+            }
+            First::GiveBack(journal, why) => {
+                claim.hold(dir)?;
+                give_back(machine, dir, journal, false, claim)?;
+                given_back.push(why);
+            }
         }
-        Found::Here(journal) => match journal.state {
-            State::Applied
-                if journal.want.cpus == want.cpus
-                    && journal.want.profile == want.profile
-                    && want.parts.covers(journal.want.parts) =>
-            {
-                Ok(Beginning { snapshot, journal: *journal, found: None, stood: true })
+    }
+    Err(Error::Restless(ROUNDS_MAX))
+}
+
+/// What comes first, from what was found.
+fn first(snapshot: &Snapshot, want: &Want, found: Found) -> Result<First, Error> {
+    let journal = match found {
+        Found::Here(journal) => *journal,
+        found => {
+            let orphans = if want.parts.tasks { plan::orphans(snapshot).map_err(Error::Foreign)? } else { Vec::new() };
+            let mut journal = fresh(snapshot, want);
+            if !orphans.is_empty() {
+                journal.rounds.push(orphans);
+                let why =
+                    "the empty control groups of an earlier shield, which nobody has a journal of, were removed first";
+                return Ok(First::GiveBack(journal, why));
             }
-            State::Applied => Err(Error::Other(Box::new(journal.want.cpus), journal.want.profile)),
-            State::Left => Ok(take_over(snapshot, want, &journal)),
-            State::Applying | State::Releasing => {
-                give_back(machine, dir, *journal, false, claim)?;
-                let found = "an interrupted shield was found and put back first";
-                let snapshot = machine.snapshot(&want.cpus)?;
-                match Journal::load(dir, &snapshot.boot_id)? {
-                    Found::Here(left) => {
-                        let mut begins = take_over(snapshot, want, &left);
-                        let more = begins.found.map(|more| format!("; {more}")).unwrap_or_default();
-                        begins.found = Some(format!("{found}{more}"));
-                        Ok(begins)
-                    }
-                    Found::None | Found::OtherBoot => new(snapshot, Some(found)),
-                }
-            }
-        },
+            let other = "a journal from another boot was removed: that boot's end undid what it described";
+            let found = matches!(found, Found::OtherBoot).then(|| other.to_owned());
+            return Ok(First::GoOn { journal, found, stood: false });
+        }
+    };
+    match journal.state {
+        State::Applied
+            if journal.want.cpus == want.cpus
+                && journal.want.profile == want.profile
+                && want.parts.covers(journal.want.parts) =>
+        {
+            Ok(First::GoOn { journal, found: None, stood: true })
+        }
+        State::Applied => Err(Error::Other(Box::new(journal.want.cpus), journal.want.profile)),
+        State::Left => Ok(take_over(snapshot, want, &journal)),
+        State::Applying | State::Releasing => {
+            Ok(First::GiveBack(journal, "an interrupted shield was found and put back first"))
+        }
     }
 }
 
 /// A new shield after one of which something was left. A value that would not go back is still ours and keeps the one
 /// before it. What somebody else had changed was reported and is theirs: this shield gives that back.
-fn take_over(snapshot: Snapshot, want: &Want, left: &Journal) -> Beginning {
+fn take_over(snapshot: &Snapshot, want: &Want, left: &Journal) -> First {
     let steps = left.steps();
     let all = steps.len();
     let ours: Vec<Step> = steps.into_iter().filter(|step| snapshot.get(&step.target).agrees(&step.to)).collect();
@@ -77,17 +107,8 @@ fn take_over(snapshot: Snapshot, want: &Want, left: &Journal) -> Beginning {
         format!("{values} that somebody else changed under an earlier shield: this one starts from there and goes back to there")
     });
     let rounds = if ours.is_empty() { Vec::new() } else { vec![ours] };
-    let journal = Journal { rounds, ..fresh(&snapshot, want) };
-    Beginning { snapshot, journal, found, stood: false }
-}
-
-/// Without a journal, our cpusets are somebody else's: another tahti's with another run directory.
-pub(super) fn check_unowned(snapshot: &Snapshot, want: &Want) -> Result<(), Error> {
-    let mut dirs = plan::backend(snapshot, want).own_dirs(snapshot).into_iter();
-    match dirs.find(|dir| snapshot.dirs.contains(dir)) {
-        Some(dir) => Err(Error::Foreign { dir }),
-        None => Ok(()),
-    }
+    let journal = Journal { rounds, ..fresh(snapshot, want) };
+    First::GoOn { journal, found, stood: false }
 }
 
 /// The journal of a shield that is just to be made.
@@ -102,4 +123,73 @@ pub(super) fn fresh(snapshot: &Snapshot, want: &Want) -> Journal {
         _ => Place::Affinity,
     };
     Journal::new(&snapshot.boot_id, want, backend.name(), place)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use host::snapshot::{Target, Value};
+
+    fn want(cpus: &str) -> Want {
+        Want { cpus: cpus.parse().unwrap(), ..Want::default() }
+    }
+
+    /// A machine with these cpusets of version 1.
+    fn machine(dirs: &[&str]) -> Snapshot {
+        let dirs = dirs.iter().map(|dir| (*dir).to_owned()).collect();
+        Snapshot { cgroup: Cgroup::V1 { mount: "/cg".to_owned() }, dirs, ..Snapshot::default() }
+    }
+
+    fn journal(state: State, cpus: &str) -> Found {
+        Found::Here(Box::new(Journal { state, ..Journal::new("boot", &want(cpus), "any", Place::Affinity) }))
+    }
+
+    #[test]
+    fn each_state_of_a_journal_has_one_beginning() {
+        let bare = machine(&["/cg"]);
+        let first = |found| first(&bare, &want("2"), found);
+        let stands = |found| matches!(first(found), Ok(First::GoOn { stood: true, found: None, .. }));
+        assert!(stands(journal(State::Applied, "2")));
+        assert!(matches!(first(journal(State::Applied, "3")), Err(Error::Other(..))));
+        for state in [State::Applying, State::Releasing] {
+            // Whatever CPUs it was for.
+            assert!(matches!(first(journal(state, "3")), Ok(First::GiveBack(..))), "{state:?}");
+        }
+        assert!(matches!(first(journal(State::Left, "3")), Ok(First::GoOn { stood: false, found: None, .. })));
+        assert!(matches!(first(Found::None), Ok(First::GoOn { stood: false, found: None, .. })));
+        assert!(matches!(first(Found::OtherBoot), Ok(First::GoOn { stood: false, found: Some(_), .. })));
+    }
+
+    #[test]
+    fn of_what_was_left_only_the_shields_own_values_are_taken_over() {
+        let Found::Here(mut left) = journal(State::Left, "2") else { unreachable!() };
+        let file = |name: &str| Target::File { path: name.to_owned(), form: host::snapshot::Form::Text };
+        let text = |text: &str| Value::Text(text.to_owned());
+        let step = |name: &str| Step {
+            target: file(name),
+            label: name.to_owned(),
+            from: text("before"),
+            to: text("ours"),
+            why: String::new(),
+            may_refuse: None,
+        };
+        left.rounds.push(vec![step("/ours"), step("/theirs")]);
+        let mut snapshot = machine(&["/cg"]);
+        snapshot.files.insert("/ours".to_owned(), text("ours"));
+        snapshot.files.insert("/theirs".to_owned(), text("another"));
+        let Ok(First::GoOn { journal, found, .. }) = first(&snapshot, &want("2"), Found::Here(left)) else { panic!() };
+        assert_eq!(journal.steps(), [step("/ours")]);
+        assert!(found.unwrap().starts_with("1 value that somebody else changed"));
+    }
+
+    #[test]
+    fn a_cpuset_without_journal_is_given_back_first_where_it_is_empty_and_else_named_with_its_user() {
+        let orphan = machine(&["/cg", "/cg/tahti.housekeeping"]);
+        let Ok(First::GiveBack(journal, _)) = first(&orphan, &want("2"), Found::None) else { panic!() };
+        assert_eq!(journal.steps().len(), 1);
+        let used = machine(&["/cg", "/cg/tahti.shield", "/cg/tahti.shield/mine"]);
+        let error = first(&used, &want("2"), Found::None).unwrap_err().to_string();
+        assert!(error.starts_with("/cg/tahti.shield is there, but no journal of it, and it is in use"), "{error}");
+        assert!(error.contains("(/cg/tahti.shield/mine is in it)") && error.contains("rmdir"), "{error}");
+    }
 }

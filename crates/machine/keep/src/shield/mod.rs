@@ -15,7 +15,7 @@ pub mod machine;
 pub mod watch;
 
 use crate::RunDir;
-use begin::{Beginning, begin, check_unowned, fresh};
+use begin::{Beginning, begin, fresh};
 use claim::Claim;
 use executor::{Stopped, execute};
 use host::plan::{self, Drift, Kept, Note, PlanErrors, Profile, Step, Want};
@@ -161,13 +161,11 @@ pub enum Error {
     Other(Box<base::CpuSet>, Profile),
     /// Another tahti's shield stands, one that this one has no journal of.
     #[error(
-        "{dir} is there, but no journal of it: release it where it was made (TAHTI_RUN names its journal's \
-             directory), or move its tasks out and remove it; nothing was changed"
+        "{dir} is there, but no journal of it, and it is in use ({by}): release it where it was made (TAHTI_RUN names its \
+             journal's directory), or move its tasks out and remove it (rmdir); nothing was changed",
+        dir = .0.dir, by = .0.by
     )]
-    Foreign {
-        /// Its cpuset.
-        dir: String,
-    },
+    Foreign(plan::InUse),
     /// A value changed between plan and write; what had been done was put back.
     #[error(
         "{label} changed while the shield was applied: expected {expected}, found {found}; everything was put back"
@@ -296,9 +294,6 @@ fn apply_claimed(machine: &mut dyn Machine, want: &Want, dir: &RunDir, claim: &m
         (journal.backend, journal.place) = (backend, place);
     }
     journal.want = want.clone();
-    if journal.rounds.is_empty() && want.parts.tasks {
-        check_unowned(&snapshot, want)?;
-    }
     let (mut rounds, mut writes) = (0, 0);
     let mut whole = true;
     loop {
