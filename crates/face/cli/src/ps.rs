@@ -3,7 +3,7 @@
 use crate::control::{Whole, ask, plant_name};
 use crate::out::{Colour, Painted};
 use base::{DurNs, MonoNs};
-use keep::supervisor::control::{ProcessStatus, Reply, Request, Status};
+use keep::supervisor::control::{Family, ProcessStatus, Reply, Request, Status};
 use keep::supervisor::rundir::living;
 use keep::supervisor::{phase_word, short};
 use std::collections::BTreeMap;
@@ -122,7 +122,7 @@ pub(crate) fn row(status: &Status, process: &ProcessStatus, before: Option<&Befo
         process.class.to_string(),
         process.cpus.to_string(),
         dash(format!("{:.1} %", percent(process, status.now, before))),
-        dash(format!("{:.1} M", process.memory.0 as f64 / f64::from(1 << 20))),
+        dash(format!("{:.1} M", megabytes(process.memory.0))),
         dash(process.threads.to_string()),
         up,
         process.restarts,
@@ -139,10 +139,11 @@ pub(crate) fn more(process: &ProcessStatus) -> Vec<String> {
             "",
             family.processes,
             short(family.cpu),
-            family.memory.0 as f64 / f64::from(1 << 20),
+            megabytes(family.memory.0),
             family.threads
         ));
     }
+    lines.extend(process.family.and_then(bounds).map(|bounds| format!("  {:<16} {bounds}", "")));
     if let Some(evidence) = &process.evidence {
         lines.push(format!("  {:<16} evidence in {}", "", evidence.display()));
     }
@@ -160,6 +161,24 @@ pub(crate) fn more(process: &ProcessStatus) -> Vec<String> {
         ));
     }
     lines
+}
+
+fn megabytes(bytes: u64) -> f64 {
+    bytes as f64 / f64::from(1 << 20)
+}
+
+/// What it and all that it has started may use together, beside what they use.
+fn bounds(family: Family) -> Option<String> {
+    let met = |times: u64, what: &str| if times == 0 { String::new() } else { format!(" ({times} {what})") };
+    let memory = family.memory_bound.map(|memory| {
+        let met = met(memory.met, "ended for lack of it");
+        format!("memory {:.1} M of {:.1} M{met}", megabytes(memory.used), megabytes(memory.max))
+    });
+    let tasks = family
+        .tasks_bound
+        .map(|tasks| format!("tasks {} of {}{}", tasks.used, tasks.max, met(tasks.met, "starts refused")));
+    let all: Vec<String> = memory.into_iter().chain(tasks).collect();
+    (!all.is_empty()).then(|| format!("bounded: {}", all.join(", ")))
 }
 
 fn listing(status: &Status) -> String {

@@ -1,6 +1,7 @@
 //! Keepers as separate processes, with real children.
 
 use base::Size;
+use host::plant::Bounds;
 use keep::keeper::protocol::{EXITS_NAME, End, Event, ExitRecord, KeeperSpec, LogSpec, Reply, Request, Target, line};
 use keep::keeper::{Keeper, News};
 use keep::launch::{LaunchSpec, Terminal, is_alive};
@@ -31,7 +32,16 @@ impl Place {
         launch.terminal = Terminal::Pty;
         let log = LogSpec { path: self.0.join("log"), size: Size(1 << 20), keep: 2, also: None };
         let dir = self.0.join("keeper");
-        KeeperSpec { dir, launch, log: Some(log), ready_line: None, notify: false, held: false, operators: None }
+        KeeperSpec {
+            dir,
+            launch,
+            bounds: Bounds::default(),
+            log: Some(log),
+            ready_line: None,
+            notify: false,
+            held: false,
+            operators: None,
+        }
     }
 
     fn log(&self) -> String {

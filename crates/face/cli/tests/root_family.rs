@@ -1,6 +1,7 @@
 //! What is left of a process whose keeper was killed, in the freezer of cgroup v1: where version 2 is taken by a group that
 //! the process joins anyway, as the shield's.
 
+use host::plant::Bounds;
 use keep::keeper::Keeper;
 use keep::keeper::protocol::{KeeperSpec, Status};
 use keep::launch::{LaunchSpec, Terminal};
@@ -54,7 +55,16 @@ fn a_keeper_in_the_place_of_a_killed_one_first_ends_what_that_left_in_the_freeze
     (launch.terminal, launch.dir) = (Terminal::Pty, Some(place.folder.clone()));
     launch.cgroups = vec![place.group.clone()];
     let dir = place.folder.join("keeper");
-    let spec = KeeperSpec { dir, launch, log: None, ready_line: None, notify: false, held: false, operators: None };
+    let spec = KeeperSpec {
+        dir,
+        launch,
+        bounds: Bounds::default(),
+        log: None,
+        ready_line: None,
+        notify: false,
+        held: false,
+        operators: None,
+    };
     let start =
         || Keeper::start(&spec, Path::new(env!("CARGO_BIN_EXE_tahti"))).unwrap_or_else(|error| panic!("{error}"));
     let daemons = || -> Vec<i32> {

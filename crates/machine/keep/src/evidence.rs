@@ -7,6 +7,7 @@ use crate::guard::{GuardEvent, What};
 use crate::keeper::protocol::{ChildId, End, ExitRecord};
 use crate::launch::start_ticks;
 use base::{DurNs, MonoNs};
+use proc::cgroup::keyed;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -329,9 +330,7 @@ fn machine() -> BTreeMap<String, String> {
 #[must_use]
 pub fn out_of_memory_kills(pid: i32) -> u64 {
     let root = RootDir::machine();
-    let count = |text: &str| {
-        text.lines().find_map(|line| line.strip_prefix("oom_kill ")).and_then(|number| number.trim().parse().ok())
-    };
+    let count = |text: &str| keyed(text, "oom_kill");
     let groups = root.read(&format!("/proc/{pid}/cgroup")).unwrap_or_default();
     let own = groups.lines().find_map(|line| {
         let (controllers, path) = line.split_once(':')?.1.split_once(':')?;

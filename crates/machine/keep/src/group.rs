@@ -4,12 +4,19 @@
 //! Each keeper makes a control group of its own for its child, and notes in its folder where: version 2 where the
 //! shield does not need it for the same process, else the freezer of version 1. It needs no controller. Without the
 //! right to make one, and for whoever has left it, there is the [`MARK`] that every descendant inherits in its
-//! environment.
+//! environment. Where the process is bounded ([`bounds`]) the group is made where the controllers are.
 
-use crate::launch::start_ticks;
+mod bounds;
+
+use bounds::Bound;
+pub use bounds::Standing;
+pub(crate) use bounds::{MEMORY, TASKS};
+
+use crate::launch::{Shortfall, start_ticks};
 use base::DurNs;
-use proc::cgroup::memberships;
-use proc::mountinfo::mounts;
+use host::plant::Bounds;
+use proc::cgroup::{Membership, memberships};
+use proc::mountinfo::{Mount, mounts};
 use rustix::fs::Access;
 use rustix::process::{Pid, PidfdFlags, Signal};
 use std::collections::BTreeSet;
@@ -28,65 +35,87 @@ const ROUNDS: usize = 100;
 /// The pause between two looks; a process needs a moment to die.
 const PAUSE: DurNs = DurNs::from_ms(5);
 
-/// A control group that holds a process and its descendants.
+/// A control group that holds a process and its descendants: in one hierarchy, or in several of version 1 at once.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Group {
-    dir: PathBuf,
+    /// Its directories; in the first the kernel kills its members as one.
+    dirs: Vec<PathBuf>,
 }
 
 impl Group {
     /// Makes the group of the keeper in `folder` and notes it there; again is fine. `joined` are the groups that the
-    /// child joins anyway. `None` where no group may be made: the mark is left then.
-    pub(crate) fn make(folder: &Path, name: &str, joined: &[PathBuf]) -> Option<Self> {
+    /// child joins anyway. `None` where no group may be made: the mark is left then. With it, which of the `bounds`
+    /// could not be set.
+    pub(crate) fn make(
+        folder: &Path,
+        name: &str,
+        joined: &[PathBuf],
+        bounds: Bounds,
+    ) -> (Option<Self>, Vec<Shortfall>) {
         // Plants of the same name may be up in several trees.
         let mut hasher = DefaultHasher::new();
         folder.hash(&mut hasher);
         let name = format!("tahti-{}-{:08x}", name.replace('/', "_"), hasher.finish() as u32);
         let in_v2 = |dir: &PathBuf| dir.join("cgroup.procs").exists() && !dir.join("tasks").exists();
-        let parents = parents(&RootDir::machine(), joined.iter().any(in_v2));
-        let group = parents.into_iter().find_map(|parent| Self::below(&parent, &name))?;
+        let places = Places { root: RootDir::machine(), v2_is_taken: joined.iter().any(in_v2) };
+        let wanted = bounds::wanted(bounds);
+        let below = |parent: PathBuf| Self::below(&parent, &name);
+        let mut dirs: Vec<PathBuf> = places.for_killing(&wanted).into_iter().find_map(below).into_iter().collect();
+        for bound in &wanted {
+            if !dirs.iter().any(|dir| bound.controller.is_in(dir)) {
+                dirs.extend(places.of_v1(bound.controller.name).and_then(below));
+            }
+        }
+        let group = Self { dirs };
+        let lacking = wanted.iter().filter_map(|bound| group.set(bound, &places).err()).collect();
         // Where it cannot be noted nobody would find it; the mark is found without.
-        std::fs::write(folder.join(NOTE), group.dir.as_os_str().as_encoded_bytes()).ok()?;
-        Some(group)
+        let noted = group.dirs.iter().map(|dir| dir.as_os_str().as_encoded_bytes()).collect::<Vec<_>>().join(&b'\n');
+        let kept = !group.dirs.is_empty() && std::fs::write(folder.join(NOTE), noted).is_ok();
+        (kept.then_some(group), lacking)
     }
 
-    fn below(parent: &Path, name: &str) -> Option<Self> {
+    fn below(parent: &Path, name: &str) -> Option<PathBuf> {
         rustix::fs::access(parent.join("cgroup.procs"), Access::WRITE_OK).ok()?;
         let dir = parent.join(name);
+        // An empty one that somebody who was killed has left may have bounds.
+        let _ = std::fs::remove_dir(&dir);
         match std::fs::create_dir(&dir) {
             Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => return None,
             _ => {}
         }
-        let group = Self { dir };
         // Below a threaded group it would take no process.
-        let usable = group.read("cgroup.type").is_none_or(|kind| kind.trim() == "domain");
-        if !usable {
-            group.remove();
+        let kind = std::fs::read_to_string(dir.join("cgroup.type"));
+        if kind.is_ok_and(|kind| kind.trim() != "domain") {
+            let _ = std::fs::remove_dir(&dir);
+            return None;
         }
-        usable.then_some(group)
+        Some(dir)
     }
 
     /// The group that a keeper noted in its folder, if there is one still.
     pub(crate) fn noted(folder: &Path) -> Option<Self> {
         let text = std::fs::read_to_string(folder.join(NOTE)).ok()?;
-        let group = Self { dir: PathBuf::from(text) };
         // Nothing but what `make` makes is ever ended by this.
-        let own = group.dir.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"tahti-"));
-        (own && group.dir.join("cgroup.procs").exists()).then_some(group)
+        let own = |dir: &PathBuf| {
+            let name = dir.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"tahti-"));
+            name && dir.join("cgroup.procs").exists()
+        };
+        let dirs: Vec<PathBuf> = text.lines().map(PathBuf::from).filter(own).collect();
+        (!dirs.is_empty()).then_some(Self { dirs })
     }
 
-    /// Its directory.
-    pub(crate) fn dir(&self) -> &Path {
-        &self.dir
+    /// The directories that its members join.
+    pub(crate) fn dirs(&self) -> &[PathBuf] {
+        &self.dirs
     }
 
-    fn read(&self, name: &str) -> Option<String> {
-        std::fs::read_to_string(self.dir.join(name)).ok()
+    fn first(&self) -> &Path {
+        self.dirs.first().map_or(Path::new(""), PathBuf::as_path)
     }
 
-    /// It and the groups below it, itself first.
-    fn whole(&self) -> Vec<PathBuf> {
-        let mut found = vec![self.dir.clone()];
+    /// A directory of it and the groups below, itself first.
+    fn whole(dir: &Path) -> Vec<PathBuf> {
+        let mut found = vec![dir.to_owned()];
         let mut next = 0;
         while let Some(dir) = found.get(next).cloned().filter(|_| found.len() < GROUPS_MAX) {
             let entries = std::fs::read_dir(dir).into_iter().flatten().flatten();
@@ -98,19 +127,19 @@ impl Group {
 
     /// Its processes, those of groups below included; none of them is a zombie.
     pub(crate) fn members(&self) -> Vec<i32> {
-        let lists = self.whole().into_iter().map(|dir| std::fs::read_to_string(dir.join("cgroup.procs")));
+        let lists = Self::whole(self.first()).into_iter().map(|dir| std::fs::read_to_string(dir.join("cgroup.procs")));
         lists.flatten().flat_map(|text| text.lines().filter_map(|pid| pid.parse().ok()).collect::<Vec<i32>>()).collect()
     }
 
     /// Sends SIGKILL to all members at once, so that none can fork meanwhile.
     pub(crate) fn kill(&self) {
-        if std::fs::write(self.dir.join("cgroup.kill"), "1").is_ok() {
+        if std::fs::write(self.first().join("cgroup.kill"), "1").is_ok() {
             return;
         }
         // Kernels before 5.14, and version 1: frozen, nobody forks, and no number becomes somebody else's.
-        let (file, freeze, thaw) = match self.dir.join("freezer.state") {
+        let (file, freeze, thaw) = match self.first().join("freezer.state") {
             v1 if v1.exists() => (v1, "FROZEN", "THAWED"),
-            _ => (self.dir.join("cgroup.freeze"), "1", "0"),
+            _ => (self.first().join("cgroup.freeze"), "1", "0"),
         };
         // Who cannot be frozen can be killed all the same; the callers look again.
         let _ = std::fs::write(&file, freeze);
@@ -122,7 +151,7 @@ impl Group {
 
     /// Removes it, if nobody is left in it.
     pub(crate) fn remove(&self) {
-        for dir in self.whole().iter().rev() {
+        for dir in self.dirs.iter().flat_map(|dir| Self::whole(dir).into_iter().rev()) {
             // One that is not empty stays, and is found by the next keeper in the same folder.
             let _ = std::fs::remove_dir(dir);
         }
@@ -174,32 +203,64 @@ fn kill_marked(folder: &Path) -> Vec<i32> {
     pids.filter(|pid| marked(*pid)).filter_map(kill).collect()
 }
 
-/// Where groups may be made: below the caller's own, in the order of preference.
-fn parents(root: &RootDir, v2_is_taken: bool) -> Vec<PathBuf> {
-    let (Ok(mounted), Ok(own)) = (root.read("/proc/self/mountinfo"), root.read("/proc/self/cgroup")) else {
-        return Vec::new();
-    };
-    let mut found = Vec::new();
-    for v2 in [true, false] {
-        if v2 && v2_is_taken {
-            continue;
+/// Where groups may be made, seen from the caller's own ones.
+struct Places {
+    root: RootDir,
+    /// Whether its member is in another group of version 2, and so can be in none of ours.
+    v2_is_taken: bool,
+}
+
+impl Places {
+    /// For a group that can be killed as a whole, in the order of preference: in version 2 where all that is wanted can
+    /// be bounded, then right below the own group.
+    fn for_killing(&self, wanted: &[Bound]) -> Vec<PathBuf> {
+        let own = self.of_v2();
+        let passes = |dir: &&Path| {
+            let passed = self.root.read(&format!("{}/cgroup.subtree_control", dir.display())).unwrap_or_default();
+            let passed: Vec<&str> = passed.split_whitespace().collect();
+            !wanted.is_empty() && wanted.iter().all(|bound| passed.contains(&bound.controller.name))
+        };
+        let above = own.iter().flat_map(|own| own.dir.ancestors().take_while(|dir| dir.starts_with(&own.top)));
+        let bounding = above.filter(passes).map(Path::to_owned).next();
+        bounding.into_iter().chain(own.iter().map(|own| own.dir.clone())).chain(self.of_v1("freezer")).collect()
+    }
+
+    /// The own group of version 2.
+    fn of_v2(&self) -> Option<Own> {
+        if self.v2_is_taken {
+            return None;
         }
-        let mount = mounts(&mounted).find(|mount| match v2 {
-            true => mount.kind == "cgroup2",
-            false => mount.kind == "cgroup" && mount.has("freezer"),
-        });
-        let member = memberships(&own).find(|member| if v2 { member.is_v2() } else { member.has("freezer") });
-        let (Some(mount), Some(member)) = (mount, member) else { continue };
+        self.own(|mount| mount.kind == "cgroup2", |member| member.is_v2())
+    }
+
+    /// The own group in the hierarchy of version 1 that has this controller.
+    fn of_v1(&self, controller: &str) -> Option<PathBuf> {
+        let own = self.own(|mount| mount.kind == "cgroup" && mount.has(controller), |member| member.has(controller));
+        own.map(|own| own.dir)
+    }
+
+    fn own(&self, is_mount: impl Fn(&Mount<'_>) -> bool, is_member: impl Fn(&Membership<'_>) -> bool) -> Option<Own> {
+        let mounted = self.root.read("/proc/self/mountinfo").ok()?;
+        let groups = self.root.read("/proc/self/cgroup").ok()?;
+        let mount = mounts(&mounted).find(is_mount)?;
+        let member = memberships(&groups).find(is_member)?;
         // Seen from inside a container the path may lead out of what is mounted.
         let below = match &*mount.root {
             "/" => Some(member.path),
             top => member.path.strip_prefix(top),
         };
-        if let Some(below) = below.filter(|path| !path.contains("..")) {
-            found.push(Path::new(&*mount.point).join(below.trim_start_matches('/')));
-        }
+        let below = below.filter(|path| !path.contains(".."))?.trim_matches('/');
+        let top = PathBuf::from(&*mount.point);
+        let dir = if below.is_empty() { top.clone() } else { top.join(below) };
+        Some(Own { top, dir })
     }
-    found
+}
+
+/// The caller's own group in a hierarchy.
+struct Own {
+    /// The hierarchy's mount point.
+    top: PathBuf,
+    dir: PathBuf,
 }
 
 #[cfg(test)]
@@ -222,8 +283,9 @@ mod tests {
         let (root, dir) = machine("both", both, "6:freezer:/a\n0::/system.slice/x.service\n");
         let v2 = PathBuf::from("/sys/fs/cgroup/unified/system.slice/x.service");
         let v1 = PathBuf::from("/sys/fs/cgroup/freezer/a");
-        assert_eq!(parents(&root, false), [v2, v1.clone()]);
-        assert_eq!(parents(&root, true), [v1]);
+        let places = Places { root, v2_is_taken: false };
+        assert_eq!(places.for_killing(&[]), [v2, v1.clone()]);
+        assert_eq!(Places { v2_is_taken: true, ..places }.for_killing(&[]), [v1]);
         fs::remove_dir_all(dir).unwrap();
     }
 
@@ -231,9 +293,28 @@ mod tests {
     fn a_path_that_leads_out_of_a_container_is_not_followed() {
         let inside = "41 31 0:38 /docker/a /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n";
         let (root, dir) = machine("inside", inside, "0::/docker/a/b\n");
-        assert_eq!(parents(&root, false), [PathBuf::from("/sys/fs/cgroup/b")]);
+        let places = Places { root, v2_is_taken: false };
+        assert_eq!(places.for_killing(&[]), [PathBuf::from("/sys/fs/cgroup/b")]);
         fs::write(dir.join("proc/self/cgroup"), "0::/../x\n").unwrap();
-        assert!(parents(&root, false).is_empty());
+        assert!(places.for_killing(&[]).is_empty());
+        fs::remove_dir_all(dir).unwrap();
+    }
+
+    #[test]
+    fn a_bounded_process_gets_its_group_where_version_2_passes_the_controllers_down() {
+        let (root, dir) = machine("bounds", "41 31 0:38 / /cg rw - cgroup2 cgroup2 rw\n", "0::/a/b/c\n");
+        for (group, passed) in [("", "memory pids"), ("/a", "cpu memory pids"), ("/a/b", "pids"), ("/a/b/c", "")] {
+            fs::create_dir_all(dir.join(format!("cg{group}"))).unwrap();
+            fs::write(dir.join(format!("cg{group}/cgroup.subtree_control")), passed).unwrap();
+        }
+        let places = Places { root, v2_is_taken: false };
+        let first = |bounds| places.for_killing(&bounds::wanted(bounds))[0].clone();
+        let memory = Bounds { memory_max: Some(base::Size(1 << 20)), ..Bounds::default() };
+        let tasks = Bounds { tasks_max: Some(3), ..Bounds::default() };
+        assert_eq!(first(Bounds::default()), Path::new("/cg/a/b/c"));
+        assert_eq!(first(tasks), Path::new("/cg/a/b"));
+        assert_eq!(first(memory), Path::new("/cg/a"));
+        assert_eq!(first(Bounds { tasks_max: Some(3), ..memory }), Path::new("/cg/a"));
         fs::remove_dir_all(dir).unwrap();
     }
 

@@ -34,6 +34,12 @@ pub fn memberships(text: &str) -> impl Iterator<Item = Membership<'_>> {
     })
 }
 
+/// A number of a file of `name number` lines, such as `memory.events`.
+#[must_use]
+pub fn keyed(text: &str, name: &str) -> Option<u64> {
+    text.lines().find_map(|line| line.split_once(' ').filter(|(key, _)| *key == name)?.1.trim().parse().ok())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -49,10 +55,18 @@ mod tests {
         assert!(all[3].is_v2() && !all[0].is_v2());
     }
 
+    #[test]
+    fn a_number_is_found_by_its_whole_name() {
+        let text = "oom 3\noom_kill_disable 0\noom_kill 2\nunder_oom x\n";
+        assert_eq!((keyed(text, "oom_kill"), keyed(text, "oom")), (Some(2), Some(3)));
+        assert_eq!((keyed(text, "under_oom"), keyed(text, "max")), (None, None));
+    }
+
     proptest! {
         #[test]
         fn no_text_panics(text in "[0-9:a-z,/\n]{0,60}") {
             memberships(&text).for_each(drop);
+            keyed(&text, "a");
         }
     }
 }

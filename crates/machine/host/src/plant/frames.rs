@@ -284,6 +284,7 @@ pub(crate) fn process(config: &Config, isolated: Option<&CpuSet>) -> Process {
         numa: None,
         mlock: false,
         limits: Limits::default(),
+        bounds: Bounds::default(),
         user: None,
         capabilities: None,
         env: BTreeMap::from([(FRAME.to_owned(), text)]),

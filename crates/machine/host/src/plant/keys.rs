@@ -141,7 +141,23 @@ pub const PROCESS: Table = Table {
             "{ files = 1024, core = \"64MiB\" }",
             "table, see *limits*",
             "the supervisor's",
-            "Resource limits.",
+            "Resource limits of each of its processes.",
+        ),
+        key(
+            "memory_max",
+            r#""512MiB""#,
+            "size, at least 1MiB",
+            "none",
+            "Memory, page cache included, of it and everything that it starts together, as systemd's `MemoryMax=`: beyond it the kernel ends one \
+             of them. By a control group (`memory.max`, version 1: `memory.limit_in_bytes`); where there is none that can, this is said.",
+        ),
+        key(
+            "tasks_max",
+            "64",
+            "1 to 4194304",
+            "none",
+            "Processes and threads of it and everything that it starts together, as systemd's `TasksMax=`: beyond it none can be started. By a \
+             control group (`pids.max`).",
         ),
         key(
             "user",

@@ -105,6 +105,9 @@ pub struct Process {
     pub mlock: bool,
     /// Resource limits.
     pub limits: Limits,
+    /// Bounds on itself and everything that it starts, together.
+    #[serde(default)]
+    pub bounds: Bounds,
     /// User (name or number) that it runs as; the supervisor's when missing.
     pub user: Option<String>,
     /// Capabilities that it keeps (`CAP_…`); `None` leaves them as the user has them.
@@ -244,6 +247,16 @@ pub struct Limits {
     /// Processor time that a real-time thread may use without a blocking call.
     #[serde(default)]
     pub rttime: Option<DurNs>,
+}
+
+/// Bounds on a process and everything that it starts, together, by their control group; `None` is none.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Bounds {
+    /// Memory, page cache included: beyond it the kernel ends one of them.
+    pub memory_max: Option<Size>,
+    /// Processes and threads: beyond it none can be started.
+    pub tasks_max: Option<u64>,
 }
 
 /// When a process counts as ready.

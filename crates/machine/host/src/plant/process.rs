@@ -29,6 +29,8 @@ pub(crate) struct Read {
 const DAY: DurNs = DurNs::from_secs(24 * 3600);
 const HOUR: DurNs = DurNs::from_secs(3600);
 const SECOND: DurNs = DurNs::from_secs(1);
+/// A program needs this much before its first instruction.
+const MEMORY_MIN: Size = Size(1 << 20);
 
 /// The value and where it stands; the header's place for what the file leaves out.
 fn placed<T>(value: Option<Placed<T>>, default: T, header: &Range<usize>) -> Placed<T> {
@@ -87,6 +89,7 @@ pub(crate) fn read(
             numa: numa.as_ref().map(|(node, _)| *node as u16),
             mlock: section.flag("mlock", found).unwrap_or(real_time),
             limits: limits(section, found),
+            bounds: bounds(section, found),
             user: user.as_ref().map(|(user, _)| (*user).to_owned()),
             capabilities: capabilities(section, found),
             env: env(section, found),
@@ -151,6 +154,18 @@ fn limits(section: &Section<'_>, found: &mut Diagnostics<'_>) -> Limits {
     let (core, locked, memory, stack) = (size("core"), size("locked"), size("memory"), size("stack"));
     let rttime = limits.time("rttime", DurNs(1000), HOUR, found).map(|(time, _)| time);
     Limits { files: limits.number("files", 1, 1 << 30, found).map(|(n, _)| n), core, locked, memory, stack, rttime }
+}
+
+fn bounds(section: &Section<'_>, found: &mut Diagnostics<'_>) -> Bounds {
+    let memory = section.parsed::<Size>("memory_max", found);
+    if let Some((size, span)) = &memory
+        && *size < MEMORY_MIN
+    {
+        let message = format!("`memory_max` cannot be {size}");
+        found.error(span.clone(), message, format!("at least {MEMORY_MIN}"), "no program starts in less");
+    }
+    let tasks = section.number("tasks_max", 1, 1 << 22, found);
+    Bounds { memory_max: memory.map(|(size, _)| size), tasks_max: tasks.map(|(tasks, _)| tasks) }
 }
 
 fn env(section: &Section<'_>, found: &mut Diagnostics<'_>) -> BTreeMap<String, String> {

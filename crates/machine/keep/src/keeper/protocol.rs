@@ -29,6 +29,9 @@ pub struct KeeperSpec {
     pub dir: PathBuf,
     /// The child.
     pub launch: LaunchSpec,
+    /// Bounds on the child and everything that it starts, together.
+    #[serde(default)]
+    pub bounds: host::plant::Bounds,
     /// The child's log; `None` discards its output (consoles still see it).
     pub log: Option<LogSpec>,
     /// The child is ready at the first line of output that contains this.

@@ -5,7 +5,7 @@ use super::log::{Log, Stream};
 use super::protocol::*;
 use super::running::Running;
 use crate::group::{Group, MARK};
-use crate::launch::{self, start_ticks};
+use crate::launch::{self, Shortfall, start_ticks};
 use crate::notify::{Heard, Notify};
 use base::MonoNs;
 use rustix::event::{PollFd, PollFlags, poll};
@@ -67,6 +67,8 @@ pub(super) struct Keeper {
     pub(super) held: Option<launch::Held>,
     /// What the child and its descendants are in, where one could be made.
     pub(super) group: Option<Group>,
+    /// Bounds that the group could not have.
+    unbounded: Vec<Shortfall>,
     log: Log,
     backlog: VecDeque<u8>,
     started: Option<MonoNs>,
@@ -128,6 +130,7 @@ impl Keeper {
             child: None,
             held: None,
             group: None,
+            unbounded: Vec::new(),
             backlog: VecDeque::new(),
             started: None,
             last_exit: None,
@@ -191,8 +194,9 @@ impl Keeper {
         }
         let mut launch = self.spec.launch.clone();
         // Each time: an empty one may be tidied away by anybody.
-        self.group = Group::make(&self.spec.dir, &launch.name, &launch.cgroups);
-        launch.cgroups.extend(self.group.iter().map(|group| group.dir().to_owned()));
+        let made = Group::make(&self.spec.dir, &launch.name, &launch.cgroups, self.spec.bounds);
+        (self.group, self.unbounded) = made;
+        launch.cgroups.extend(self.group.iter().flat_map(Group::dirs).cloned());
         launch.env.insert(MARK.to_owned(), self.spec.dir.display().to_string());
         if let Some(notify) = &self.notify {
             launch.env.insert("NOTIFY_SOCKET".to_owned(), notify.path().display().to_string());
@@ -211,7 +215,8 @@ impl Keeper {
     /// Lets the child run its program.
     fn go(&mut self, held: launch::Held) {
         match held.go() {
-            Ok(started) => {
+            Ok(mut started) => {
+                started.shortfalls.append(&mut self.unbounded);
                 let now = sys::clock::mono_now();
                 let child = Running::new(started, now);
                 (self.starts, self.started, self.launch_error) = (self.starts + 1, Some(now), None);

@@ -1,5 +1,6 @@
 //! The control socket: what `tahti ps`, `down`, `restart` … say to the supervisor, one JSON object a line.
 
+pub use crate::group::Standing;
 use base::{CpuSet, DurNs, MonoNs, Policy, Size};
 use host::supervise::{Cause, Phase};
 use rustix::io::Errno;
@@ -160,6 +161,12 @@ pub struct Family {
     pub memory: Size,
     /// Threads.
     pub threads: u32,
+    /// Memory, in bytes, of `memory_max`, as the kernel has it; `None` where nothing bounds it.
+    #[serde(default)]
+    pub memory_bound: Option<Standing>,
+    /// Processes and threads, of `tasks_max`.
+    #[serde(default)]
+    pub tasks_bound: Option<Standing>,
 }
 
 /// How a loop stands.

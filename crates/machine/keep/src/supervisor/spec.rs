@@ -100,6 +100,7 @@ impl Common {
         Ok(KeeperSpec {
             dir: run.keeper(&process.name),
             launch,
+            bounds: process.bounds,
             log: Some(LogSpec {
                 path: run.log(Some(&process.name)),
                 size: process.log.size,

@@ -5,6 +5,7 @@ use super::engine::Engine;
 use super::probe;
 use super::shielding::Lowered;
 use super::tell::short;
+use crate::group::{Group, MEMORY, TASKS};
 use crate::page::Page;
 use base::MonoNs;
 use base::text::Counted;
@@ -59,10 +60,18 @@ impl Engine {
 
     /// Everybody in the control group of a process; where there is none, itself and its descendants.
     fn family(&self, name: &str, pid: i32) -> Family {
-        let group = crate::group::Group::noted(&self.run.keeper(name));
-        let members = group.map(|group| group.members()).filter(|members| members.contains(&pid));
+        let group = Group::noted(&self.run.keeper(name));
+        let members = group.as_ref().map(Group::members).filter(|members| members.contains(&pid));
         let (processes, all) = probe::usage_together(&members.unwrap_or_else(|| probe::processes(pid)));
-        Family { processes, cpu: all.cpu, memory: all.memory, threads: all.threads }
+        let bound = |controller| group.as_ref().and_then(|group| group.standing(controller));
+        Family {
+            processes,
+            cpu: all.cpu,
+            memory: all.memory,
+            threads: all.threads,
+            memory_bound: bound(&MEMORY),
+            tasks_bound: bound(&TASKS),
+        }
     }
 
     /// One line on how things stand now.

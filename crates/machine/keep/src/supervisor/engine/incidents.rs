@@ -3,6 +3,7 @@
 
 use super::Engine;
 use crate::evidence::{Kind, describe, kind_of_end, out_of_memory_kills, out_of_memory_line};
+use crate::group::{Group, MEMORY};
 use crate::guard::{GuardEvent, What};
 use crate::keeper::protocol::{self, ChildId, ExitRecord};
 use crate::page::Page;
@@ -40,8 +41,15 @@ impl Engine {
 
     /// Remembers how often memory had run out before, where a process has just been started.
     pub(super) fn begin_life(&mut self, id: Id) {
-        self.kids[id].kills = out_of_memory_kills(self.kids[id].keeper_pid.unwrap_or(0));
+        self.kids[id].kills = self.kills(id);
         self.close(id);
+    }
+
+    /// How often memory has run out: in the process's own control group, or in that of its keeper, which is still there
+    /// after it.
+    fn kills(&self, id: Id) -> u64 {
+        let own = Group::noted(&self.run.keeper(&self.name(id))).and_then(|group| group.out_of_memory_kills());
+        own.unwrap_or_else(|| out_of_memory_kills(self.kids[id].keeper_pid.unwrap_or(0)))
     }
 
     /// How a process ended, as the state machine knows it.
@@ -54,8 +62,7 @@ impl Engine {
     }
 
     fn kind_of_end(&self, id: Id, exit: &ExitRecord) -> Option<Kind> {
-        // Of the keeper, which is in the same control group and still there.
-        let (before, after) = (self.kids[id].kills, out_of_memory_kills(self.kids[id].keeper_pid.unwrap_or(0)));
+        let (before, after) = (self.kids[id].kills, self.kills(id));
         let line = if after > before { out_of_memory_line(exit.child.pid) } else { Ok(None) };
         kind_of_end(exit.end, before, after, line.ok().map(|line| line.is_some()))
     }
@@ -66,12 +73,24 @@ impl Engine {
         let Some(cause) = cause.filter(|cause| !matches!(cause, Cause::Asked(_))) else { return self.close(id) };
         if !self.kids[id].incident {
             let Some(kind) = self.kind_of_end(id, exit) else { return };
-            let line = if kind == Kind::OutOfMemory { out_of_memory_line(exit.child.pid) } else { Ok(None) };
-            let summary = line.ok().flatten().map_or(cause.to_string(), |line| format!("{cause}: {line}"));
+            let reasons = if kind == Kind::OutOfMemory { self.out_of_memory(id, exit) } else { Vec::new() };
+            let summary = std::iter::once(cause.to_string()).chain(reasons).collect::<Vec<_>>().join(": ");
             self.begin(id, kind, exit.child, exit.ended, summary);
         }
         // It stays open: the guard acts first and tells then, and what ended it may still be on the way.
         self.to_record.push(Job::Exit(id, Box::new(exit.clone())));
+    }
+
+    /// Why the kernel ended a process for lack of memory: its bound, and the kernel's own words.
+    fn out_of_memory(&self, id: Id, exit: &ExitRecord) -> Vec<String> {
+        let bound = self.process(id).and_then(|process| process.bounds.memory_max);
+        let bound = bound.filter(|_| self.kills(id) > self.kids[id].kills && self.is_bounded(id));
+        let line = out_of_memory_line(exit.child.pid).ok().flatten();
+        bound.map(|max| format!("it used its memory_max of {max}")).into_iter().chain(line).collect()
+    }
+
+    fn is_bounded(&self, id: Id) -> bool {
+        Group::noted(&self.run.keeper(&self.name(id))).is_some_and(|group| group.standing(&MEMORY).is_some())
     }
 
     fn begin(&mut self, id: Id, kind: Kind, child: ChildId, at: MonoNs, summary: String) {

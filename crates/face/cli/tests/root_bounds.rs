@@ -1,0 +1,73 @@
+//! Bounds of a process and everything that it starts, by its control group.
+
+mod alone;
+mod bench;
+
+use bench::Bench;
+use std::fs;
+use std::path::Path;
+
+/// The directories of a process's group, as its keeper noted them.
+fn dirs(bench: &Bench, name: &str) -> Vec<String> {
+    let noted = fs::read_to_string(bench.dir.join(format!("run/p/keep/{name}/group"))).unwrap();
+    noted.lines().map(str::to_owned).collect()
+}
+
+#[test]
+fn memory_and_tasks_are_bounded_shown_beside_their_use_and_nothing_is_left() {
+    bench::last_cpu();
+    // The shells inside have their third start refused; there is always room for one of them.
+    let script = "while :; do /bin/sh -c 'sleep 1000 & sleep 1000 & sleep 1000'; sleep 0.05; done";
+    let keys = "memory_max = \"64MiB\"\ntasks_max = 4\nrestart = { policy = \"never\" }";
+    let free = bench::sh("free", "sleep 1000", "");
+    let bench = Bench::new("root-bounds", &(bench::sh("a", script, keys) + &free));
+    bench.ok(&["up", ".", "--detach"]);
+    bench.until("refused", || bench.process("a")["family"]["tasks_bound"]["met"].as_u64().unwrap_or(0) > 0);
+    let family = bench.process("a")["family"].clone();
+    assert_eq!((&family["memory_bound"]["max"], &family["tasks_bound"]["max"]), (&(64 << 20).into(), &4.into()));
+    let used = family["memory_bound"]["used"].as_u64().unwrap();
+    assert!((1..64 << 20).contains(&used) && family["tasks_bound"]["used"].as_u64().unwrap() <= 4, "{family}");
+    assert!(bench.process("free")["family"]["memory_bound"].is_null(), "nobody asked for it");
+    let shown = bench.ok(&["ps"]);
+    assert!(shown.contains(" M of 64.0 M, tasks ") && shown.contains(" of 4 ("), "{shown}");
+    assert_eq!(bench.process("a")["shortfalls"], serde_json::json!([]));
+    let dirs = dirs(&bench, "a");
+    assert!(dirs.iter().all(|dir| Path::new(dir).exists()), "{dirs:?}");
+    bench.ok(&["down"]);
+    assert!(!dirs.iter().any(|dir| Path::new(dir).exists()), "{dirs:?}");
+}
+
+#[test]
+fn who_uses_more_memory_than_its_bound_is_ended_and_the_bound_is_named_as_the_cause() {
+    bench::last_cpu();
+    // Should there be no bound, the address space has one.
+    let keys = "memory_max = \"32MiB\"\nlimits = { memory = \"1GiB\" }\nrestart = { policy = \"never\" }";
+    let bench = Bench::new("root-memory", &bench::sh("a", "sleep 0.2; exec tail /dev/zero", keys));
+    bench.ok(&["up", ".", "--detach"]);
+    bench.until("ended", || bench.process("a")["state"] == "FAULT");
+    assert!(bench.ok(&["ps"]).contains("out of memory"), "{}", bench.log());
+    bench.until("evidence", || bench.process("a")["evidence"].is_string());
+    let evidence = bench.process("a")["evidence"].as_str().unwrap().to_owned();
+    let incident = || fs::read_to_string(format!("{evidence}/incident.json")).unwrap_or_default();
+    bench.until("its end", || incident().contains("\"exit\": {"));
+    let incident: serde_json::Value = serde_json::from_str(&incident()).unwrap();
+    assert_eq!(incident["kind"], "out-of-memory");
+    let summary = incident["summary"].as_str().unwrap();
+    assert!(summary.starts_with("out of memory: it used its memory_max of 32MiB"), "{summary}");
+    bench.run(&["down"]);
+}
+
+#[test]
+fn the_groups_of_a_killed_keeper_go_with_what_it_left_and_the_next_life_is_bounded_again() {
+    bench::last_cpu();
+    let keys = "memory_max = \"64MiB\"\ntasks_max = 8\nrestart = { policy = \"always\", backoff = \"10ms\" }";
+    let bench = Bench::new("root-regroup", &bench::sh("a", "sleep 1000", keys));
+    bench.ok(&["up", ".", "--detach"]);
+    let first = bench.pid("a");
+    let dirs = dirs(&bench, "a");
+    bench::kill(bench.process("a")["keeper"].as_i64().unwrap() as i32, "KILL");
+    bench.until("another life", || bench.process("a")["pid"].as_i64().is_some_and(|pid| pid != i64::from(first)));
+    bench.until("bounded", || bench.process("a")["family"]["tasks_bound"]["max"] == 8);
+    bench.run(&["down"]);
+    assert!(!dirs.iter().any(|dir| Path::new(dir).exists()), "{dirs:?}");
+}

@@ -1,0 +1,222 @@
+//! What everything in a group may use together: set where a hierarchy has the controller, read back, and counted.
+
+use super::{Group, Places};
+use crate::launch::Shortfall;
+use base::Size;
+use host::plant::Bounds;
+use proc::cgroup::keyed;
+use serde::{Deserialize, Serialize};
+use std::path::{Path, PathBuf};
+
+/// A controller that bounds something, and its files in versions 2 and 1.
+#[derive(Debug)]
+pub(crate) struct Controller {
+    /// Its name in both versions.
+    pub(super) name: &'static str,
+    /// The plant's word.
+    key: &'static str,
+    files: [Files; 2],
+}
+
+#[derive(Debug)]
+struct Files {
+    max: &'static str,
+    used: &'static str,
+    /// The file that counts how often the bound was met, and the count's name there.
+    met: (&'static str, &'static str),
+}
+
+/// Memory.
+pub(crate) const MEMORY: Controller = Controller {
+    name: "memory",
+    key: "memory_max",
+    files: [
+        Files { max: "memory.max", used: "memory.current", met: ("memory.events", "oom_kill") },
+        Files { max: "memory.limit_in_bytes", used: "memory.usage_in_bytes", met: ("memory.oom_control", "oom_kill") },
+    ],
+};
+
+/// Processes and threads.
+pub(crate) const TASKS: Controller = Controller {
+    name: "pids",
+    key: "tasks_max",
+    files: [
+        Files { max: "pids.max", used: "pids.current", met: ("pids.events", "max") },
+        Files { max: "pids.max", used: "pids.current", met: ("pids.events", "max") },
+    ],
+};
+
+/// Version 1 says so where nothing is bounded: the largest number of whole pages.
+const UNBOUNDED: u64 = 1 << 62;
+
+/// A bound that is wanted.
+#[derive(Debug)]
+pub(crate) struct Bound {
+    pub(super) controller: &'static Controller,
+    value: u64,
+}
+
+/// How a bound stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Standing {
+    /// What is used.
+    pub used: u64,
+    /// What may be used, as the kernel has it.
+    pub max: u64,
+    /// How often the kernel acted: ended somebody for lack of memory, refused a start.
+    pub met: u64,
+}
+
+/// What is wanted.
+pub(super) fn wanted(bounds: Bounds) -> Vec<Bound> {
+    let memory = bounds.memory_max.map(|Size(value)| Bound { controller: &MEMORY, value });
+    let tasks = bounds.tasks_max.map(|value| Bound { controller: &TASKS, value });
+    memory.into_iter().chain(tasks).collect()
+}
+
+impl Controller {
+    /// Whether it bounds the group in this directory.
+    pub(super) fn is_in(&self, dir: &Path) -> bool {
+        self.files_in(dir).is_some()
+    }
+
+    fn files_in(&self, dir: &Path) -> Option<&Files> {
+        self.files.iter().find(|files| dir.join(files.max).exists())
+    }
+}
+
+impl Bound {
+    /// As people write it.
+    fn words(&self) -> String {
+        match self.controller.name {
+            "memory" => format!("{} of {}", self.controller.key, Size(self.value)),
+            _ => format!("{} of {}", self.controller.key, self.value),
+        }
+    }
+}
+
+impl Group {
+    fn bounded_by(&self, controller: &'static Controller) -> Option<(&PathBuf, &'static Files)> {
+        self.dirs.iter().find_map(|dir| Some((dir, controller.files_in(dir)?)))
+    }
+
+    /// Sets a bound, and looks whether it is there.
+    pub(super) fn set(&self, bound: &Bound, places: &Places) -> Result<(), Shortfall> {
+        let lacking =
+            |found: String, remedy: &str| Shortfall { wanted: bound.words(), found, remedy: remedy.to_owned() };
+        let Some((dir, files)) = self.bounded_by(bound.controller) else {
+            let (found, remedy) = places.why_not(bound.controller.name);
+            return Err(lacking(found, &remedy));
+        };
+        let file = dir.join(files.max);
+        std::fs::write(&file, bound.value.to_string())
+            .map_err(|error| lacking(format!("{}: {error}", file.display()), "run as root"))?;
+        match self.standing(bound.controller) {
+            // The kernel keeps whole pages.
+            Some(Standing { max, .. }) if max <= bound.value => Ok(()),
+            found => {
+                let found = found.map_or("none".to_owned(), |found| found.max.to_string());
+                Err(lacking(format!("{} reads {found}", file.display()), "see the kernel's log"))
+            }
+        }
+    }
+
+    /// How often the kernel has ended one of its members for lack of memory; `None` where that is not counted.
+    pub(crate) fn out_of_memory_kills(&self) -> Option<u64> {
+        let (dir, files) = self.bounded_by(&MEMORY)?;
+        keyed(&std::fs::read_to_string(dir.join(files.met.0)).ok()?, files.met.1)
+    }
+
+    /// How a bound stands; `None` where there is none.
+    pub(crate) fn standing(&self, controller: &'static Controller) -> Option<Standing> {
+        let (dir, files) = self.bounded_by(controller)?;
+        let read = |name: &str| std::fs::read_to_string(dir.join(name)).ok();
+        let number = |name: &str| read(name)?.trim().parse::<u64>().ok();
+        let max = number(files.max).filter(|max| *max < UNBOUNDED)?;
+        let (file, name) = files.met;
+        let met = read(file).and_then(|text| keyed(&text, name)).unwrap_or(0);
+        Some(Standing { used: number(files.used)?, max, met })
+    }
+}
+
+impl Places {
+    /// Why no group has this controller, and what to do about it.
+    fn why_not(&self, controller: &str) -> (String, String) {
+        if let Some(parent) = self.of_v1(controller) {
+            let found = format!("no group can be made in {}", parent.display());
+            return (found, "run as root, or have that directory delegated".to_owned());
+        }
+        if self.v2_is_taken {
+            let found = format!(
+                "its control group of version 2 is the shield's, and version 1 does not have the {controller} controller"
+            );
+            return (found, "bound it where it is not on the shield, or use `limits`".to_owned());
+        }
+        match self.of_v2() {
+            Some(own) => {
+                let dir = own.dir.display();
+                let found =
+                    format!("no group above {dir} passes the {controller} controller down where one can be made");
+                (found, format!("echo +{controller} > {}/cgroup.subtree_control, as root", own.top.display()))
+            }
+            None => {
+                let found = format!("no mounted control group hierarchy has the {controller} controller");
+                (found, "see /proc/cgroups and the boot line (cgroup_disable)".to_owned())
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+    use sys::root::RootDir;
+
+    fn dir(name: &str, files: &[(&str, &str)]) -> PathBuf {
+        let dir = std::env::temp_dir().join(format!("tahti-bounds-{name}-{}", std::process::id()));
+        fs::create_dir_all(dir.join("proc/self")).unwrap();
+        files.iter().for_each(|(name, text)| fs::write(dir.join(name), text).unwrap());
+        dir
+    }
+
+    #[test]
+    fn bounds_stand_in_the_files_of_either_version_and_are_read_with_what_is_used() {
+        let v2 = [("memory.max", "max\n"), ("memory.current", "4096\n"), ("memory.events", "oom 2\noom_kill 1\n")];
+        let v1 = [("pids.max", "max\n"), ("pids.current", "2\n"), ("pids.events", "max 7\n")];
+        let dirs = vec![dir("v2", &v2), dir("v1", &v1)];
+        let group = Group { dirs: dirs.clone() };
+        assert_eq!((group.standing(&MEMORY), group.standing(&TASKS)), (None, None), "nothing is bounded");
+        let places = Places { root: RootDir::at(&dirs[0]), v2_is_taken: false };
+        let bounds = Bounds { memory_max: Some(Size(1 << 20)), tasks_max: Some(3) };
+        wanted(bounds).iter().for_each(|bound| group.set(bound, &places).unwrap());
+        assert_eq!(group.standing(&MEMORY), Some(Standing { used: 4096, max: 1 << 20, met: 1 }));
+        assert_eq!(group.standing(&TASKS), Some(Standing { used: 2, max: 3, met: 7 }));
+        fs::write(dirs[1].join("pids.max"), u64::MAX.to_string()).unwrap();
+        assert_eq!(group.standing(&TASKS), None, "version 1 has a number for that");
+        dirs.iter().for_each(|dir| fs::remove_dir_all(dir).unwrap());
+    }
+
+    #[test]
+    fn a_bound_that_cannot_be_had_is_told_with_the_reason_and_the_remedy() {
+        let none = Group { dirs: Vec::new() };
+        let bound = &wanted(Bounds { memory_max: Some(Size(1 << 20)), tasks_max: None })[0];
+        let why = |name: &str, mounts: &str, groups: &str, v2_is_taken: bool| {
+            let dir = dir(name, &[("proc/self/mountinfo", mounts), ("proc/self/cgroup", groups)]);
+            let told = none.set(bound, &Places { root: RootDir::at(&dir), v2_is_taken }).unwrap_err().to_string();
+            fs::remove_dir_all(dir).unwrap();
+            told
+        };
+        let v2 = "41 31 0:38 / /cg rw - cgroup2 cgroup2 rw\n";
+        let v1 = "42 31 0:39 / /mem rw - cgroup cgroup rw,memory\n";
+        let told = why("none", "", "", false);
+        assert!(told.starts_with("no memory_max of 1MiB: no mounted control group hierarchy has the memory"), "{told}");
+        let told = why("not-passed", v2, "0::/a\n", false);
+        assert!(told.contains("no group above /cg/a passes the memory controller down"), "{told}");
+        assert!(told.contains("echo +memory > /cg/cgroup.subtree_control"), "{told}");
+        let told = why("shield", v2, "0::/a\n", true);
+        assert!(told.contains("is the shield's") && told.contains("`limits`"), "{told}");
+        let told = why("refused", v1, "3:memory:/x\n", false);
+        assert!(told.contains("no group can be made in /mem/x"), "{told}");
+    }
+}
