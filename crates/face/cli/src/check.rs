@@ -3,7 +3,7 @@
 //! What a plant's IOCs and equipment managers are told is checked by the program that they are, in their folder and with
 //! their environment: `tahti ioc --check`, `tahti em check`. Their loaders say the same here as when they run.
 
-use host::plant::{Checked, Process, Severity, check, document, render_all};
+use host::plant::{Checked, Diagnostic, Diagnostics, Process, Severity, check, document, place_of_rate, render_all};
 use keep::supervisor::{Machine, plant_file};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
@@ -53,6 +53,7 @@ pub(crate) fn run(args: Args) -> ExitCode {
             None => {}
         }
     }
+    let found = [found, about_scans(&text, &mut said)].concat();
     let broken = found.iter().any(|one| one.severity == Severity::Error);
     let findings = serde_json::to_string(&found).unwrap_or_default();
     // "No error" shall stand alone.
@@ -81,6 +82,23 @@ fn told(process: &Process, folder: &Path) -> Option<Result<Said, String>> {
         command.current_dir(place).envs(&process.env);
     });
     Some(said.map(|said| Said { process: Some(process.name.clone()), ..said }))
+}
+
+/// What IOCs said of rates that the plant file gives them, at its place there.
+fn about_scans(text: &str, said: &mut [Said]) -> Vec<Diagnostic> {
+    let mut found = Diagnostics::new(text);
+    for Said { process, lines, .. } in said {
+        let Some(name) = process else { continue };
+        lines.retain(|line| {
+            let what = line.strip_prefix("scan: ").unwrap_or_default();
+            let rate = what.strip_prefix("scan \"").and_then(|rest| rest.split('"').next());
+            let Some(place) = rate.and_then(|rate| place_of_rate(text, name, rate)) else { return true };
+            let (what, expected) = what.split_once("; expected ").unwrap_or((what, ""));
+            found.error(place, format!("ioc {name:?}: {what}"), expected, "");
+            false
+        });
+    }
+    found.finish()
 }
 
 fn ask(words: &[&Path], further: impl FnOnce(&mut Command)) -> Result<Said, String> {

@@ -125,12 +125,16 @@ fn scan_groups_and_autosave_files_are_looked_at_too() {
         "psu: st.cmd line 8: open.req:2:1: macro Q is undefined",
         "psu: st.cmd line 9: none.req: ",
         "old.sav:2:1: found the end of the file",
-        "psu: scan: ",
-        "now and then",
+        "plant.toml:7:64",
+        "ioc \"psu\": scan \"now and then\" is not in menuScan",
+        "expected: one of \"Passive\"",
     ];
     for wanted in wanted {
         assert!(said.contains(wanted), "{wanted} in\n{said}");
     }
+    let (_, json) = check(&folder, &["--json"]);
+    let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+    assert_eq!((&json["findings"][0]["line"], &json["findings"][0]["column"]), (&7.into(), &64.into()), "{json}");
     // As it should be.
     write(&folder, &[("plant.toml", plant), ("st.cmd", &script[..script.find("create_monitor_set(\"bad").unwrap()])]);
     fs::remove_file(folder.join("old.sav")).unwrap();

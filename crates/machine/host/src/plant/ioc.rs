@@ -6,7 +6,8 @@ use super::process::{self, Read};
 use base::{DurNs, Policy};
 use std::ops::Range;
 use table::{Diagnostics, Section, clipped};
-use toml::de::DeValue;
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
 
 /// What `tahti ioc` prints once it serves.
 const SERVING: &str = "iocRun: All initialization complete";
@@ -133,7 +134,7 @@ pub(crate) const PORT: Table = Table {
 
 /// Reads one IOC as the process that it is.
 pub(crate) fn read(
-    table: &toml::de::DeTable<'_>,
+    table: &DeTable<'_>,
     span: Range<usize>,
     called: &str,
     has_shield: bool,
@@ -259,6 +260,24 @@ fn scan(section: &Section<'_>, command: &mut Vec<String>, found: &mut Diagnostic
         command.extend(["--scan".into(), format!("{rates}={class}{place}")]);
     }
     real_time
+}
+
+/// Where a plant file gives `rate` to a scan group of the IOC `name`: what menuScan has is known only when its definitions are
+/// loaded.
+#[must_use]
+pub fn place_of_rate(text: &str, name: &str, rate: &str) -> Option<Range<usize>> {
+    let (root, _) = DeTable::parse_recoverable(text);
+    let items = |value: &DeValue<'_>| value.as_array().map_or(0, |items| items.len());
+    let iocs = root.get_ref().get("ioc")?.get_ref();
+    let own = |nth: &usize| iocs.get(*nth).and_then(|ioc| ioc.get_ref().get("name")?.get_ref().as_str()) == Some(name);
+    let scans = iocs.get((0..items(iocs)).find(own)?)?.get_ref().get("scan")?.get_ref();
+    let groups = (0..items(scans)).filter_map(|nth| scans.get(nth)?.get_ref().get("rates"));
+    let rates = groups.flat_map(|rates| match rates.get_ref() {
+        DeValue::Array(all) => all.iter().collect(),
+        _ => vec![rates],
+    });
+    let mut found = rates.filter(|one| one.get_ref().as_str().is_some_and(|text| text.trim() == rate));
+    found.next().map(Spanned::span)
 }
 
 fn ports(section: &Section<'_>, command: &mut Vec<String>, found: &mut Diagnostics<'_>) {

@@ -17,13 +17,14 @@ mod recorder;
 
 pub use doc::document;
 pub use frames::FRAME;
+pub use ioc::place_of_rate;
 pub use model::*;
 pub use process::CAPABILITIES;
-pub use table::{Diagnostic, Severity, render_all};
+pub use table::{Diagnostic, Diagnostics, Severity, render_all};
 
 use crate::suggest::Choice;
 use base::CpuSet;
-use table::{Diagnostics, Section, clipped, tables};
+use table::{Section, clipped, tables};
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
