@@ -223,6 +223,23 @@ fn plant(name: &str) -> (Bench, String) {
     (bench, frame)
 }
 
+#[test]
+fn activities_that_overran_are_named_in_the_verdict() {
+    let frame = format!("over{}", std::process::id());
+    let text = format!(
+        "[[frame]]\nname = \"{frame}\"\nminors = 2\nperiod = \"5ms\"\njoin_within = \"60s\"\nmiss_ratio_max = \"0%\"\n\
+         [[frame.activity]]\nname = \"slow\"\nbudget = \"100us\"\n\
+         [[process]]\nname = \"slow\"\ncommand = \"tahti demo activity {frame} slow --work 20ms\"\n"
+    );
+    let bench = Bench::new("over", &text);
+    bench.ok(&["up", ".", "--detach"]);
+    goes_on(&format!("p/{frame}"), "slow");
+    let said = bench::text(&bench.run(&["down"]));
+    let last = said.lines().last().unwrap();
+    assert!(last.contains(&format!("NOT GOOD: {frame}: ")) && last.contains(" turns overran, more than its"), "{said}");
+    assert!(!last.contains(" 0 turns overran"), "{said}");
+}
+
 /// Waits until both activities go on.
 fn both_go_on(frame: &str) {
     ["steady", "troubled"].into_iter().for_each(|name| goes_on(&format!("p/{frame}"), name));

@@ -608,3 +608,28 @@ fn a_run_folder_that_cannot_be_used_is_an_error_before_anything_starts() {
     assert!(said.contains("too long for a Unix socket"), "{said}");
     assert!(!bench.dir.join("started").exists());
 }
+
+#[test]
+fn pulses_that_a_loop_gave_up_are_named_in_the_verdict_and_judged_where_there_is_a_limit() {
+    let run = |limit: &str| {
+        let command = "command = \"tahti demo llrf --period 10ms --runaway-after 100ms --channel CHANNEL\"";
+        let command = command.replace("CHANNEL", &format!("verdict{}", std::process::id()));
+        let keys = "heartbeat = { within = \"30s\" }\nready = { line = \"armed\" }";
+        let bench = Bench::new("verdict", &format!("[[process]]\nname = \"loop\"\n{command}\n{keys}\n{limit}\n"));
+        bench.ok(&["up", ".", "--detach"]);
+        bench.until("given up", || bench.process("loop")["loop"]["misses"].as_u64().unwrap_or(0) > 100);
+        let output = bench.run(&["down"]);
+        (output.status.code(), text(&output))
+    };
+    let (code, said) = run("");
+    let last = said.lines().last().unwrap();
+    assert!(last.contains(": good (loop: ") && last.ends_with(" pulses given up; no limit is set)"), "{said}");
+    assert_eq!(code, Some(0));
+    let (code, said) = run("miss_ratio_max = \"99.9%\"");
+    assert!(said.lines().last().unwrap().ends_with(" pulses given up, within its limit of 99.9 %)"), "{said}");
+    assert_eq!(code, Some(0));
+    let (code, said) = run("miss_ratio_max = \"1%\"");
+    let last = said.lines().last().unwrap();
+    assert!(last.contains(": NOT GOOD: loop: ") && last.ends_with(", more than its limit of 1 %"), "{said}");
+    assert_eq!(code, Some(3));
+}

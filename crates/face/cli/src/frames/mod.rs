@@ -2,6 +2,7 @@
 
 mod serve;
 mod show;
+mod supervisor;
 mod timeline;
 
 use base::CpuSet;

@@ -1,6 +1,7 @@
 //! The process behind a frame: `tahti up` starts it with the frame in its environment.
 
 use super::show;
+use super::supervisor::Supervisor;
 use base::{DurNs, MonoNs};
 use host::plant::FRAME;
 use recorder::request::Request;
@@ -17,6 +18,8 @@ const SAME_MOMENT: DurNs = DurNs::from_ms(200);
 const ASK_AGAIN: DurNs = DurNs::from_secs(10);
 /// How long those activities are waited for that end with their frame: the plant sends signals to their processes after it.
 const FAREWELL: DurNs = DurNs::from_secs(2);
+/// How often the supervisor is told what the frame has lost.
+const TELL_EVERY: DurNs = DurNs::from_secs(1);
 
 pub(super) fn run() -> Result<(), String> {
     let text = std::env::var(FRAME)
@@ -28,6 +31,7 @@ pub(super) fn run() -> Result<(), String> {
     println!("frame {name} waits for its activities");
     let mut cursor = runner.page().events();
     let mut flight = Flight::of_plant();
+    let (mut supervisor, mut told) = (Supervisor::from_env(), mono_now());
     let mut over = None;
     let mut gone: Vec<(MonoNs, String)> = Vec::new();
     while !runner.is_over() {
@@ -46,6 +50,10 @@ pub(super) fn run() -> Result<(), String> {
             println!("{activity} is gone: its thread ended without leaving, or its process was killed");
         }
         flight.faulted(write_events(&runner.page(), &mut cursor), &name);
+        if now - told >= TELL_EVERY {
+            told = now;
+            supervisor.tell(&runner.page());
+        }
         if signals.read().map_err(|error| error.to_string())?.is_some() {
             break;
         }
@@ -53,6 +61,7 @@ pub(super) fn run() -> Result<(), String> {
     runner.finish(FAREWELL);
     write_events(&runner.page(), &mut cursor);
     gone.iter().for_each(|(_, activity)| println!("{activity} ended with the frame"));
+    supervisor.tell(&runner.page());
     show::summary(&runner.page()).iter().for_each(|line| println!("{line}"));
     match over {
         Some(why) => Err(format!("frame {name} ends: {why}")),

@@ -26,8 +26,9 @@ pub(crate) fn read_all(
     reads: &[Read],
     around: &dyn Surroundings,
     found: &mut Diagnostics<'_>,
-) -> Vec<Config> {
+) -> Vec<(Config, Option<MissRatio>)> {
     let mut frames: Vec<(Config, Range<usize>)> = Vec::new();
+    let mut ratios = Vec::new();
     for (table, span) in tables(root, "frame", true, found).into_iter().take(FRAMES_MAX) {
         let named =
             table.iter().find(|(key, _)| *key.get_ref() == "name").and_then(|(_, value)| value.get_ref().as_str());
@@ -41,12 +42,13 @@ pub(crate) fn read_all(
             found.error(span.clone(), message, "a name of its own", "rename one");
         }
         frames.push((config, span));
+        ratios.push(section.parsed::<MissRatio>("miss_ratio_max", found).map(|(ratio, _)| ratio));
     }
     follow(&mut frames, found);
     for (index, refusal) in frame::share(&frames.iter().map(|(config, _)| config).collect::<Vec<_>>()) {
         found.error(frames[index].1.clone(), refusal.what, refusal.expected, "");
     }
-    frames.into_iter().map(|(config, _)| config).collect()
+    frames.into_iter().map(|(config, _)| config).zip(ratios).collect()
 }
 
 /// Tells each frame who follows it.
@@ -272,7 +274,7 @@ fn activity(section: &Section<'_>, minors: usize, found: &mut Diagnostics<'_>) -
 }
 
 /// The process that runs a frame: in the shield's cpuset if the frame's CPU is, for its threads may run nowhere else then.
-pub(crate) fn process(config: &Config, isolated: Option<&CpuSet>) -> Process {
+pub(crate) fn process(config: &Config, miss_ratio_max: Option<MissRatio>, isolated: Option<&CpuSet>) -> Process {
     let name = config.spec.name.clone();
     let shielded = config.cpu.is_some_and(|cpu| isolated.is_some_and(|isolated| isolated.contains(cpu)));
     // Plain data with text keys: it can always be written.
@@ -309,6 +311,7 @@ pub(crate) fn process(config: &Config, isolated: Option<&CpuSet>) -> Process {
         budget: BUDGET,
         ladder: LADDER.to_vec(),
         threads: Vec::new(),
+        miss_ratio_max,
         // The dispatcher's.
         has_own_priorities: true,
         name,

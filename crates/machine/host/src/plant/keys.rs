@@ -275,6 +275,13 @@ pub const PROCESS: Table = Table {
             "none",
             "Class and CPUs of threads by their name, for programs that do not set them. The first rule that matches counts.",
         ),
+        key(
+            "miss_ratio_max",
+            r#""0.1%""#,
+            "percentage, `0%` to `100%`",
+            "none: the verdict names what was given up, and does not judge it",
+            "Share of its pulses that its loop may give up over the plant's life; with more the verdict is `NOT GOOD`.",
+        ),
     ],
 };
 
@@ -538,6 +545,13 @@ pub const FRAME: Table = Table {
             "time, 0 to 1h",
             "`10s`",
             "How long all activities may take to join. Then the frame begins without those that are missing, and says so.",
+        ),
+        key(
+            "miss_ratio_max",
+            r#""0.1%""#,
+            "percentage, `0%` to `100%`",
+            "none: the verdict names what was lost, and does not judge it",
+            "Share of its minors that may be lost, or in which an activity overruns, over the plant's life; with more the verdict is `NOT GOOD`.",
         ),
         key(
             "activity",

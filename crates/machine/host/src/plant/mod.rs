@@ -220,7 +220,8 @@ fn read_plant(root: &DeTable<'_>, around: &dyn Surroundings, found: &mut Diagnos
     let isolated_cpus = isolated.as_ref().map(|(cpus, _)| *cpus);
     across::check(&reads, shield.is_some(), isolated, watchdog.as_ref().map(|(_, span)| span.clone()), around, found);
     let frames = frames::read_all(root, isolated_cpus, &reads, around, found);
-    let mut all: Vec<Process> = frames.iter().map(|frame| frames::process(frame, isolated_cpus.as_ref())).collect();
+    let process = |(frame, ratio): &_| frames::process(frame, *ratio, isolated_cpus.as_ref());
+    let mut all: Vec<Process> = frames.iter().map(process).collect();
     all.extend(reads.into_iter().map(|read| read.process));
     Some(Plant {
         name: name?,
@@ -230,7 +231,7 @@ fn read_plant(root: &DeTable<'_>, around: &dyn Surroundings, found: &mut Diagnos
             None => None,
         },
         processes: all,
-        frames,
+        frames: frames.into_iter().map(|(frame, _)| frame).collect(),
         watchdog: watchdog.map(|(watchdog, _)| watchdog),
         records,
     })

@@ -139,6 +139,9 @@ pub struct Process {
     pub ladder: Vec<Rung>,
     /// Classes and CPUs of threads by name.
     pub threads: Vec<ThreadRule>,
+    /// Share of its pulses that its loop may give up before the plant's verdict is against it.
+    #[serde(default)]
+    pub miss_ratio_max: Option<MissRatio>,
     /// Whether it may give threads of its own a fixed priority (bands, scans, lanes, a frame): the guard watches it then.
     #[serde(default)]
     pub has_own_priorities: bool,
@@ -503,6 +506,37 @@ impl fmt::Display for Budget {
             Self::Share { percent, period } => write!(f, "{percent}%/{period}"),
             Self::None => f.write_str("none"),
         }
+    }
+}
+
+/// A share of pulses that may be missed, in millionths.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MissRatio(pub u32);
+
+impl MissRatio {
+    /// Whether so many of so many are within it.
+    #[must_use]
+    pub fn allows(self, missed: u64, of: u64) -> bool {
+        u128::from(missed) * 1_000_000 <= u128::from(of) * u128::from(self.0)
+    }
+}
+
+impl fmt::Display for MissRatio {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} %", f64::from(self.0) / 10_000.0)
+    }
+}
+
+impl FromStr for MissRatio {
+    type Err = &'static str;
+
+    /// Reads `0.1%`: 0 % to 100 %, in steps of 0.0001 %.
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let percent = text.trim().strip_suffix('%').and_then(|number| number.trim().parse::<f64>().ok());
+        let percent = percent.filter(|percent| (0.0..=100.0).contains(percent));
+        percent
+            .map(|percent| Self((percent * 10_000.0).round() as u32))
+            .ok_or("a percentage such as 0.1%, from 0% to 100%")
     }
 }
 

@@ -69,6 +69,11 @@ pub(crate) fn read(
         found.warning(span.clone(), format!("`budget` has no effect on class {}", class.0), remedy);
     }
     let budget = placed(budget, BUDGET, &header);
+    let miss_ratio = section.parsed::<MissRatio>("miss_ratio_max", found);
+    if let (Some((_, span)), false, None) = (&miss_ratio, real_time, &heartbeat) {
+        let message = format!("`miss_ratio_max` in {called}, which has no loop: nothing would be judged by it");
+        found.error(span.clone(), message, "a real-time class, or a `heartbeat`", "");
+    }
     if budget.0 == Budget::None && heartbeat.is_none() {
         found.error(
             budget.1.clone(),
@@ -106,6 +111,7 @@ pub(crate) fn read(
             budget: budget.0,
             ladder: ladder(section, found),
             threads: threads.iter().map(|(rule, _)| rule.clone()).collect(),
+            miss_ratio_max: miss_ratio.map(|(ratio, _)| ratio),
             has_own_priorities: false,
         },
         name: name.1,

@@ -134,6 +134,7 @@ fn keys(old: &Process, new: &Process) -> (Vec<&'static str>, Effect) {
         budget,
         ladder,
         threads,
+        miss_ratio_max,
         // The command says it.
         has_own_priorities: _,
     } = old;
@@ -165,6 +166,7 @@ fn keys(old: &Process, new: &Process) -> (Vec<&'static str>, Effect) {
         ("ready", *ready != new.ready, Effect::Live),
         ("restart", *restart != new.restart, Effect::Live),
         ("stop", *stop != new.stop, Effect::Live),
+        ("miss_ratio_max", *miss_ratio_max != new.miss_ratio_max, Effect::Live),
         ("on_fault", *on_fault != new.on_fault, Effect::Live),
     ];
     let differing = rows.iter().filter(|(_, differs, _)| *differs);

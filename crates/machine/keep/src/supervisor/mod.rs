@@ -11,6 +11,7 @@ pub mod control;
 mod engine;
 
 mod probe;
+mod pulses;
 mod recorder;
 pub mod rundir;
 mod shielding;
@@ -22,6 +23,7 @@ mod tell;
 pub use crate::page::Figures;
 pub(crate) use engine::service::VARIABLES as SERVICE_VARIABLES;
 pub use probe::{Machine, Thread, threads};
+pub use pulses::FRAME_PULSES;
 pub use tell::{COLUMNS, brief, short};
 
 use crate::keeper::protocol::Operators;

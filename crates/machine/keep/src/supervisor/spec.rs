@@ -97,6 +97,8 @@ impl Common {
         launch.mlock = process.mlock;
         launch.terminal = Terminal::Pty;
         launch.require_rt = self.require_rt;
+        // It tells what it has lost.
+        let is_frame = process.env.contains_key(host::plant::FRAME);
         Ok(KeeperSpec {
             dir: run.keeper(&process.name),
             launch,
@@ -111,7 +113,7 @@ impl Common {
                 ReadyWhen::Line(line) => Some(line.clone()),
                 _ => None,
             },
-            notify: process.ready.when == ReadyWhen::Notify || process.heartbeat.is_some(),
+            notify: process.ready.when == ReadyWhen::Notify || process.heartbeat.is_some() || is_frame,
             held: is_watched(process),
             operators: self.operators,
         })

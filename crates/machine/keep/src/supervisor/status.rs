@@ -1,15 +1,16 @@
 //! What the supervisor shows: listings, the live line, the verdict.
 
 use super::control::{Family, ProcessStatus, Status};
-use super::engine::Engine;
+use super::engine::{Engine, Kid};
 use super::probe;
+use super::pulses::Judged;
 use super::shielding::Lowered;
 use super::tell::short;
 use crate::group::{Group, MEMORY, TASKS};
 use crate::page::Page;
 use base::MonoNs;
 use base::text::Counted;
-use host::supervise::{Id, Phase, State};
+use host::supervise::{Id, Phase, State, Unit};
 use std::fmt::Write as _;
 use sys::clock::mono_now;
 
@@ -160,6 +161,18 @@ impl Engine {
         found
     }
 
+    /// What loops and frames have given up.
+    fn judged(&self) -> Vec<Judged> {
+        let units = self.all.units().iter().zip(&self.kids);
+        let judge = |(unit, kid): (&Unit, &Kid)| {
+            let process = self.plant.process(&unit.spec.name)?;
+            // One that never started has a blemish of its own.
+            let limit = process.miss_ratio_max.filter(|_| unit.history.starts > 0);
+            Some(kid.pulses().judge(&unit.spec.name, unit.spec.ends_first, limit))
+        };
+        units.filter_map(judge).collect()
+    }
+
     /// The table at the end, and whether all was well.
     pub(crate) fn verdict(&self, lowered: &Lowered) -> (bool, String) {
         let mut text = format!("{:<16} {:<10} {:>6} {:>8}  last end\n", "process", "state", "starts", "restarts");
@@ -212,9 +225,21 @@ impl Engine {
         if self.tell.lost() > 0 {
             let _ = writeln!(text, "{} lines could not be written to the log", self.tell.lost());
         }
-        let blemishes = self.blemishes(lowered);
-        let words =
+        let mut blemishes = self.blemishes(lowered);
+        let mut given_up = Vec::new();
+        for judged in self.judged() {
+            match judged {
+                Judged::All => {}
+                Judged::Within(told) => given_up.push(told),
+                Judged::Beyond(told) => blemishes.push(told),
+            }
+        }
+        let mut words =
             if blemishes.is_empty() { "good".to_owned() } else { format!("NOT GOOD: {}", blemishes.join("; ")) };
+        if !given_up.is_empty() {
+            // Writing to a String cannot fail.
+            let _ = write!(words, " ({})", given_up.join("; "));
+        }
         let _ = write!(text, "up for {}: {words}", short(mono_now() - self.since));
         (blemishes.is_empty(), text)
     }

@@ -32,6 +32,7 @@ impl Engine {
             spec.launch.env.entry(sys::peer::PEERS.to_owned()).or_insert(users);
         }
         if process.class.is_real_time() || process.heartbeat.is_some() {
+            self.kids[id].past = self.kids[id].pulses();
             let page = match self.kids[id].page.take() {
                 // What the last life left in it is over.
                 Some(page) => page.clear()?,

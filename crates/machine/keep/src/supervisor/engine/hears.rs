@@ -5,6 +5,7 @@ use crate::keeper::protocol::{self, ChildId, ExitRecord, Request};
 use crate::keeper::{Keeper, SPEC_NAME};
 use crate::page::Page;
 use crate::supervisor::probe;
+use crate::supervisor::pulses::Pulses;
 use base::MonoNs;
 use host::plant::ReadyWhen;
 use host::supervise::{Event, Id, State};
@@ -86,6 +87,11 @@ impl Engine {
             protocol::Event::Notify(text) => {
                 if text.lines().any(|line| line == "WATCHDOG=1") {
                     self.kids[id].signs.counted.fetch_add(1, Ordering::Relaxed);
+                }
+                if self.all.units()[id].spec.ends_first
+                    && let Some(minors) = Pulses::of_frame(&text)
+                {
+                    self.kids[id].minors = Some(minors);
                 }
             }
             protocol::Event::Exited(exit) => self.exited(id, exit),

@@ -42,6 +42,9 @@ impl Engine {
     /// Remembers how often memory had run out before, where a process has just been started.
     pub(super) fn begin_life(&mut self, id: Id) {
         self.kids[id].kills = self.kills(id);
+        if let Some(minors) = self.kids[id].minors.take() {
+            self.kids[id].past = self.kids[id].past.plus(minors);
+        }
         self.close(id);
     }
 

@@ -16,6 +16,7 @@ mod watchdog;
 use super::aside::Aside;
 use super::compare::Compare;
 use super::control::{Reply, Server};
+use super::pulses::Pulses;
 use super::recorder::{Job, Recorder};
 use super::rundir::{Lock, RunDir, RunDirError, Saved};
 use super::spec::Common;
@@ -64,6 +65,10 @@ pub(crate) struct Kid {
     pub(crate) exit: Option<ExitRecord>,
     /// Its loop page, if it is one that may have a loop.
     pub(crate) page: Option<Page>,
+    /// Pulses of its earlier lives.
+    past: Pulses,
+    /// Minors of its present life, if it is a frame.
+    minors: Option<Pulses>,
     /// Signs of life that it sent, for the guard.
     signs: Arc<guards::Signs>,
     /// The guard's watch over it.
@@ -80,6 +85,15 @@ pub(crate) struct Kid {
     pub(crate) evidence: Option<PathBuf>,
     /// How often memory had run out when it was started.
     kills: u64,
+}
+
+impl Kid {
+    /// The pulses of all its lives.
+    pub(crate) fn pulses(&self) -> Pulses {
+        let page = self.page.as_ref().and_then(Page::status);
+        let page = page.map(|page| Pulses { ran: page.cycles, given_up: page.misses, overran: 0 });
+        [page, self.minors].into_iter().flatten().fold(self.past, Pulses::plus)
+    }
 }
 
 /// Whose request a keeper has not answered yet.
