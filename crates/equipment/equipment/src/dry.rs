@@ -1,9 +1,10 @@
 //! `--dry-run`: what a request would do, step by step, without touching anything.
 
 use crate::convert::Convert;
-use crate::datum::Datum;
-use crate::device::Pace;
-use crate::lane::{backwards, built_in};
+use crate::datum::{Datum, DeviceFault, Fault};
+use crate::device::{Device, Pace};
+use crate::execute::{self, Watch, Way};
+use crate::lane::built_in;
 use crate::tables::Tables;
 use base::{MonoNs, nearest};
 use msg::Verb;
@@ -53,64 +54,40 @@ pub fn dry_run(tables: &Tables, request: &str, raw: Option<&str>) -> Result<Stri
         None => simulated(),
     };
     if !verb.writes() {
-        let Some(mut value) = present else {
+        if present.is_none() {
             line("execute", format!("{at}: read {point}"));
             for step in &row.convert {
                 line("convert", format!("{step}"));
             }
             line("answer", "not known without the device; --raw VALUE gives its answer".to_owned());
             return Ok(out);
-        };
-        line("execute", format!("{at}: read {point} = {value}"));
-        for step in &row.convert {
-            let next = step.forward(value.clone()).map_err(|fault| format!("{step}: {value}: {fault}"));
-            let next = match next {
-                Ok(next) => next.into_owned(),
-                Err(why) => return Err(format!("{out}  {why}")),
-            };
-            line("convert", format!("{step}: {value} -> {next}"));
-            value = next;
         }
+        let (mut device, mut shown) = (Dry(present), Shown { out: &mut out, at: &at, point, refused: None });
+        let value = execute::read(tables, entry, &mut device, MonoNs(0), &mut shown);
+        let refused = shown.refused.take();
+        let value = value.map_err(|fault| format!("{out}  {}", refused.unwrap_or_else(|| fault.to_string())))?;
         let value = match row.precision {
             Some(precision) => format!("{value:.precision$}"),
             None => value.to_string(),
         };
-        line("answer", format!("{value}{}", row.unit));
-        return Ok(out);
+        return Ok(format!("{out}  {:<10} {value}{}\n", "answer", row.unit));
     }
     let Some(value) = value else { return Err(format!("{out}  nothing says what is written")) };
     line("interpret", format!("{complement} -> {value}{}", if value.number().is_some() { &row.unit } else { "" }));
     if let Some((low, high)) = row.limits {
         line("limits", format!("{low}..{high}{}: within", row.unit));
     }
-    if let Some(Convert::Bits { .. }) = row.convert.first() {
-        let Some(present) = present.as_ref().and_then(Datum::number) else {
-            line("execute", format!("{at}: read {point}, change some of its bits, write it; --raw VALUE shows which"));
-            return Ok(out);
-        };
-        line("execute", format!("{at}: read {point} = {present}"));
+    if let (Some(Convert::Bits { .. }), None) = (row.convert.first(), present.as_ref().and_then(Datum::number)) {
+        line("execute", format!("{at}: read {point}, change some of its bits, write it; --raw VALUE shows which"));
+        return Ok(out);
     }
-    let mut step_value = value.clone();
-    if row.write.is_none() {
-        for step in row.convert.iter().rev() {
-            let next = step.backward(step_value.clone(), present.as_ref().and_then(Datum::number));
-            match next.map(Datum::into_owned) {
-                Ok(next) => {
-                    line("convert", format!("{step}, backwards: {step_value} -> {next}"));
-                    step_value = next;
-                }
-                Err(fault) => {
-                    let why = format!("{step}: {fault}");
-                    return Err(format!("{out}  {why}"));
-                }
-            }
-        }
-    }
-    debug_assert_eq!(
-        backwards(row, value, present.as_ref().and_then(Datum::number)).map(Datum::into_owned),
-        Ok(step_value.clone())
-    );
-    line("execute", format!("{at}: write {point} = {step_value}"));
+    let (mut device, mut shown) = (Dry(present), Shown { out: &mut out, at: &at, point, refused: None });
+    let written = execute::write(tables, entry, value, &mut device, MonoNs(0), &mut shown);
+    let refused = shown.refused.take();
+    written.map_err(|fault| format!("{out}  {}", refused.unwrap_or_else(|| fault.to_string())))?;
+    let mut line = |word: &str, text: String| {
+        let _ = writeln!(out, "  {word:<10} {text}");
+    };
     match row.reached.as_ref().filter(|_| verb == Verb::Set) {
         Some(reached) => {
             let wait = format!("get/{object}/{} comes within {}{}", reached.complement, reached.within, row.unit);
@@ -119,4 +96,53 @@ pub fn dry_run(tables: &Tables, request: &str, raw: Option<&str>) -> Result<Stri
         None => line("answer", "OK".to_owned()),
     }
     Ok(out)
+}
+
+/// A device that has answered already, and takes everything.
+struct Dry(Option<Datum<'static>>);
+
+impl Device for Dry {
+    fn read(&mut self, _: usize, _: MonoNs) -> Result<Datum<'_>, DeviceFault> {
+        self.0.clone().ok_or(DeviceFault::Refused("what it answers is not known".into()))
+    }
+
+    fn write(&mut self, _: usize, _: &Datum<'_>, _: MonoNs) -> Result<(), DeviceFault> {
+        Ok(())
+    }
+}
+
+/// Writes down what is carried out.
+struct Shown<'a> {
+    out: &'a mut String,
+    at: &'a str,
+    point: &'a str,
+    /// The step that refused its value, and why.
+    refused: Option<String>,
+}
+
+impl Shown<'_> {
+    fn line(&mut self, word: &str, text: &str) {
+        // Writing to a String cannot fail.
+        let _ = writeln!(self.out, "  {word:<10} {text}");
+    }
+}
+
+impl Watch for Shown<'_> {
+    const SEES: bool = true;
+
+    fn read(&mut self, raw: &Datum<'_>) {
+        self.line("execute", &format!("{}: read {} = {raw}", self.at, self.point));
+    }
+
+    fn converted(&mut self, step: &Convert, way: Way, from: &Datum<'_>, to: Result<&Datum<'_>, &Fault<'_>>) {
+        match (to, way) {
+            (Ok(to), Way::Forwards) => self.line("convert", &format!("{step}: {from} -> {to}")),
+            (Ok(to), Way::Backwards) => self.line("convert", &format!("{step}, backwards: {from} -> {to}")),
+            (Err(fault), _) => self.refused = Some(format!("{step}: {from}: {fault}")),
+        }
+    }
+
+    fn written(&mut self, raw: &Datum<'_>) {
+        self.line("execute", &format!("{}: write {} = {raw}", self.at, self.point));
+    }
 }

@@ -8,6 +8,7 @@ use crate::agent::{Agent, is_agent};
 use crate::convert::Convert;
 use crate::datum::{Datum, DeviceFault, Fault};
 use crate::device::{Device, Driver};
+use crate::execute;
 use crate::sim::{Bpm, BpmSpec, PowerSupply, PowerSupplySpec, RfStation, RfStationSpec};
 use crate::tables::{Row, Settings, Tables, within};
 use base::{DurNs, MonoNs, Schedule};
@@ -278,24 +279,14 @@ impl<Id: Copy> Lane<Id> {
         }
     }
 
-    /// Execute and convert: the engineering value of an entry.
     fn read<'a>(&'a mut self, tables: &'a Tables, entry: usize, now: MonoNs) -> Result<Datum<'a>, Fault<'a>> {
-        let known = &tables.entries[entry];
-        let raw = self.device(known.device).and_then(|device| device.read(known.point, now)).map_err(Fault::Device)?;
-        tables.rows[known.row].convert.iter().try_fold(raw, |value, step| step.forward(value))
+        let device = self.device(tables.entries[entry].device).map_err(Fault::Device)?;
+        execute::read(tables, entry, device, now, &mut ())
     }
 
-    /// Convert backwards and execute.
     fn write<'a>(&mut self, tables: &'a Tables, entry: usize, value: Datum<'a>, now: MonoNs) -> Result<(), Fault<'a>> {
-        let known = &tables.entries[entry];
-        let row = &tables.rows[known.row];
-        let device = self.device(known.device).map_err(Fault::Device)?;
-        let present = match row.convert.first() {
-            Some(Convert::Bits { .. }) => device.read(known.point, now).map_err(Fault::Device)?.number(),
-            _ => None,
-        };
-        let raw = backwards(row, value, present)?;
-        device.write(known.point, &raw, now).map_err(Fault::Device)
+        let device = self.device(tables.entries[entry].device).map_err(Fault::Device)?;
+        execute::write(tables, entry, value, device, now, &mut ())
     }
 
     fn device(&mut self, device: usize) -> Result<&mut (dyn Device + Send), DeviceFault> {
@@ -305,15 +296,6 @@ impl<Id: Copy> Lane<Id> {
             _ => Err(DeviceFault::Refused("the device is on another lane".into())),
         }
     }
-}
-
-/// The raw value of an engineering value.
-pub(crate) fn backwards<'a>(row: &'a Row, value: Datum<'a>, present: Option<f64>) -> Result<Datum<'a>, Fault<'a>> {
-    // What is written where the complement brings no value is raw already.
-    if row.write.is_some() {
-        return Ok(value);
-    }
-    row.convert.iter().rev().try_fold(value, |value, step| step.backward(value, present))
 }
 
 /// A value as the row shows it.

@@ -42,6 +42,7 @@ mod csv;
 mod datum;
 mod device;
 mod dry;
+mod execute;
 mod keys;
 mod lane;
 mod pattern;
