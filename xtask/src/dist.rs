@@ -217,8 +217,38 @@ fn tried_out(tahti: &Path, version: &str) -> Outcome {
         .into_iter()
         .try_for_each(|words| run(Command::new(tahti).args(words).arg(&plant).env("TAHTI_RUN", state.join("run"))));
     let user = tried.and_then(|()| output(Command::new(tahti).args(["run", "--", "true"])));
+    let served = user.and_then(|_| serves(tahti, &state));
     let _ = fs::remove_dir_all(&state);
-    user.map(drop)
+    served
+}
+
+/// What the doctor says of this machine is its affair; a record is served and read over Channel Access.
+fn serves(tahti: &Path, folder: &Path) -> Outcome {
+    let said = Command::new(tahti).arg("doctor").output().map_err(|error| format!("{}: {error}", tahti.display()))?;
+    if !String::from_utf8_lossy(&said.stdout).contains("1 kHz loop") {
+        return Err(format!("doctor says {}", String::from_utf8_lossy(&said.stderr)));
+    }
+    let database = folder.join("tried.db");
+    write(&database, "record(ai, \"tried:volts\") { field(VAL, \"3.25\") }\n")?;
+    // A port that nobody had a moment ago.
+    let port = std::net::TcpListener::bind("127.0.0.1:0").and_then(|free| free.local_addr());
+    let port = port.map_err(|error| format!("a free port: {error}"))?.port().to_string();
+    let mut ioc = Command::new(tahti)
+        .args(["ioc", "-S", "-d"])
+        .arg(&database)
+        .env("EPICS_CA_SERVER_PORT", &port)
+        .stdout(std::process::Stdio::null())
+        .spawn()
+        .map_err(|error| format!("{}: {error}", tahti.display()))?;
+    let mut get = Command::new(tahti);
+    get.args(["caget", "-t", "-w", "20", "tried:volts"]).env("EPICS_CA_SERVER_PORT", &port);
+    let got = output(get.env("EPICS_CA_ADDR_LIST", "127.0.0.1").env("EPICS_CA_AUTO_ADDR_LIST", "NO"));
+    // It was started here, and has nothing to keep.
+    let _ = ioc.kill().and_then(|()| ioc.wait());
+    match got?.trim() {
+        "3.25" => Ok(()),
+        other => Err(format!("caget says {other:?}, expected \"3.25\"")),
+    }
 }
 
 /// The Python package with the library in it.
