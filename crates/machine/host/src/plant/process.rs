@@ -71,8 +71,8 @@ pub(crate) fn read(
     let budget = placed(budget, BUDGET, &header);
     let miss_ratio = section.parsed::<MissRatio>("miss_ratio_max", found);
     if let (Some((_, span)), false, None) = (&miss_ratio, real_time, &heartbeat) {
-        let message = format!("`miss_ratio_max` in {called}, which has no loop: nothing would be judged by it");
-        found.error(span.clone(), message, "a real-time class, or a `heartbeat`", "");
+        let message = format!("`miss_ratio_max` in {called}, which can have no loop page: nothing is judged by it");
+        found.warning(span.clone(), message, "give it a real-time class or a `heartbeat`, or remove the limit");
     }
     if budget.0 == Budget::None && heartbeat.is_none() {
         found.error(

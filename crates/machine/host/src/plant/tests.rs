@@ -139,6 +139,27 @@ fn budgets_are_read_as_people_write_them_within_one_set_of_limits() {
     }
 }
 
+#[test]
+fn bounds_and_the_share_of_pulses_that_may_be_missed_are_read_and_mistakes_have_their_places() {
+    let keys = "class = \"fifo:1\"\nmemory_max = \"64MiB\"\ntasks_max = 12\nmiss_ratio_max = \"0.1%\"";
+    let process = check(&with(keys), &Bench).plant.unwrap().processes.remove(0);
+    assert_eq!(process.bounds, Bounds { memory_max: Some(base::Size(64 << 20)), tasks_max: Some(12) });
+    assert_eq!(process.miss_ratio_max, Some(MissRatio(1000)));
+    assert_eq!(MissRatio(1000).to_string(), "0.1 %");
+    assert!(MissRatio(1000).allows(1, 1000) && !MissRatio(1000).allows(2, 1000) && MissRatio(0).allows(0, 0));
+    for (keys, expected) in [
+        ("memory_max = \"4KiB\"", "8:14 `memory_max` cannot be 4KiB"),
+        ("memory_max = 3.5", "`memory_max`"),
+        ("tasks_max = 0", "`tasks_max`"),
+        ("class = \"fifo:1\"\nmiss_ratio_max = \"0.1\"", "`miss_ratio_max`"),
+        ("class = \"fifo:1\"\nmiss_ratio_max = \"101%\"", "`miss_ratio_max`"),
+        ("miss_ratio_max = \"1%\"", "8:18 `miss_ratio_max` in process \"a\", which can have no loop page"),
+    ] {
+        let found = errors(&with(keys));
+        assert!(found.len() == 1 && found[0].contains(expected), "{keys}: {found:?}");
+    }
+}
+
 /// One process with these lines, after a shield of CPU 3.
 fn with(lines: &str) -> String {
     format!("[plant]\nname = \"p\"\n[shield]\ncpus = 3\n[[process]]\nname = \"a\"\ncommand = \"/bin/good\"\n{lines}\n")
