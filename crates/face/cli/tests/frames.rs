@@ -234,7 +234,7 @@ fn activities_that_overran_are_named_in_the_verdict() {
     let bench = Bench::new("over", &text);
     bench.ok(&["up", ".", "--detach"]);
     goes_on(&format!("p/{frame}"), "slow");
-    let said = bench::text(&bench.run(&["down"]));
+    let said = harness::process::text(&bench.run(&["down"]));
     let last = said.lines().last().unwrap();
     assert!(last.contains(&format!("NOT GOOD: {frame}: ")) && last.contains(" turns overran, more than its"), "{said}");
     assert!(!last.contains(" 0 turns overran"), "{said}");

@@ -1,9 +1,8 @@
 //! Bounds of a process and everything that it starts, by its control group.
 
-mod alone;
-mod bench;
-
-use bench::Bench;
+use harness::machine::last_cpu;
+use harness::plant::{Bench, sh};
+use harness::process::kill;
 use std::fs;
 use std::path::Path;
 
@@ -15,12 +14,12 @@ fn dirs(bench: &Bench, name: &str) -> Vec<String> {
 
 #[test]
 fn memory_and_tasks_are_bounded_shown_beside_their_use_and_nothing_is_left() {
-    bench::last_cpu();
+    last_cpu();
     // The shells inside have their third start refused; there is always room for one of them.
     let script = "while :; do /bin/sh -c 'sleep 1000 & sleep 1000 & sleep 1000'; sleep 0.05; done";
     let keys = "memory_max = \"64MiB\"\ntasks_max = 4\nrestart = { policy = \"never\" }";
-    let free = bench::sh("free", "sleep 1000", "");
-    let bench = Bench::new("root-bounds", &(bench::sh("a", script, keys) + &free));
+    let free = sh("free", "sleep 1000", "");
+    let bench = Bench::new("root-bounds", &(sh("a", script, keys) + &free));
     bench.ok(&["up", ".", "--detach"]);
     bench.until("refused", || bench.process("a")["family"]["tasks_bound"]["met"].as_u64().unwrap_or(0) > 0);
     let family = bench.process("a")["family"].clone();
@@ -39,10 +38,10 @@ fn memory_and_tasks_are_bounded_shown_beside_their_use_and_nothing_is_left() {
 
 #[test]
 fn who_uses_more_memory_than_its_bound_is_ended_and_the_bound_is_named_as_the_cause() {
-    bench::last_cpu();
+    last_cpu();
     // Should there be no bound, the address space has one.
     let keys = "memory_max = \"32MiB\"\nlimits = { memory = \"1GiB\" }\nrestart = { policy = \"never\" }";
-    let bench = Bench::new("root-memory", &bench::sh("a", "sleep 0.2; exec tail /dev/zero", keys));
+    let bench = Bench::new("root-memory", &sh("a", "sleep 0.2; exec tail /dev/zero", keys));
     bench.ok(&["up", ".", "--detach"]);
     bench.until("ended", || bench.process("a")["state"] == "FAULT");
     assert!(bench.ok(&["ps"]).contains("out of memory"), "{}", bench.log());
@@ -59,13 +58,13 @@ fn who_uses_more_memory_than_its_bound_is_ended_and_the_bound_is_named_as_the_ca
 
 #[test]
 fn the_groups_of_a_killed_keeper_go_with_what_it_left_and_the_next_life_is_bounded_again() {
-    bench::last_cpu();
+    last_cpu();
     let keys = "memory_max = \"64MiB\"\ntasks_max = 8\nrestart = { policy = \"always\", backoff = \"10ms\" }";
-    let bench = Bench::new("root-regroup", &bench::sh("a", "sleep 1000", keys));
+    let bench = Bench::new("root-regroup", &sh("a", "sleep 1000", keys));
     bench.ok(&["up", ".", "--detach"]);
     let first = bench.pid("a");
     let dirs = dirs(&bench, "a");
-    bench::kill(bench.process("a")["keeper"].as_i64().unwrap() as i32, "KILL");
+    kill(bench.process("a")["keeper"].as_i64().unwrap() as i32, "KILL");
     bench.until("another life", || bench.process("a")["pid"].as_i64().is_some_and(|pid| pid != i64::from(first)));
     bench.until("bounded", || bench.process("a")["family"]["tasks_bound"]["max"] == 8);
     bench.run(&["down"]);
