@@ -114,6 +114,8 @@ fn deb(dist: &Dist) -> Result<PathBuf, String> {
     run(Command::new("cp").args(["-r", "README.md", "CHANGELOG.md", "docs", "examples"]).arg(&documents))?;
     run(Command::new("cp").arg("LICENSE-MIT").arg(documents.join("copyright")))?;
     run(Command::new("chmod").args(["-R", "u=rwX,go=rX"]).arg(&stage))?;
+    // Nobody executes a library.
+    run(Command::new("chmod").arg("644").arg(usr.join("lib/libtahti.so")))?;
     control(dist, &stage)?;
     let file = dist.folder.join(format!("tahti_{}_amd64.deb", dist.version));
     run(Command::new("dpkg-deb").args(["--build", "--root-owner-group", "-Zxz"]).arg(&stage).arg(&file))?;
@@ -162,6 +164,11 @@ fn control(dist: &Dist, stage: &Path) -> Outcome {
     let glibc = glibc_of(&stage.join("usr/bin/tahti"))?.max(glibc_of(&stage.join("usr/lib/libtahti.so"))?);
     let size = output(Command::new("du").args(["--summarize", "--block-size=1024"]).arg(stage.join("usr")))?;
     let size = size.split_whitespace().next().unwrap_or("0");
+    let sums = "cd \"$0\" && find usr -type f -exec md5sum {} +";
+    let sums = output(Command::new("sh").args(["-c", sums]).arg(stage))?;
+    write(&place.join("md5sums"), sums)?;
+    // The library is found once ldconfig has looked.
+    write(&place.join("triggers"), "activate-noawait ldconfig\n")?;
     let text = format!(
         "Package: tahti\nVersion: {}\nArchitecture: amd64\nMaintainer: The tahti developers <tahti@localhost>\n\
          Installed-Size: {size}\nDepends: libc6 (>= {}.{}), libgcc-s1\nSuggests: rt-tests\nSection: science\nPriority: optional\n\
