@@ -6,6 +6,7 @@ mod dist;
 mod epics;
 mod fuzz;
 mod hang;
+mod pages;
 mod peers;
 mod run;
 mod soak;
@@ -21,7 +22,7 @@ const HELP: &str = "usage: cargo xtask <command>
   test [--unprivileged] [STAGE...]   everything that CI checks; without STAGE all of it
   test-vm [--list] [--only GUEST,...] [--test PART] [--run COMMAND]
                                      the tests that need other kernels, in QEMU guests
-  tidy                               the house rules: arrows between crates, pure crates, unsafe, dependencies
+  tidy                               the house rules: arrows between crates, pure crates, unsafe, dependencies, pages
   bench [NAME...] [--write]          measures what docs/benchmarks.md names; --write puts the figures there
   bench -- COMMAND                   runs any `tahti bench COMMAND`
   soak [--for SECONDS]               messages while each party in turn is killed by SIGKILL (600 s)

@@ -1,5 +1,6 @@
 //! `cargo xtask tidy`: the house rules of ARCHITECTURE.md, checked.
 
+use crate::pages;
 use crate::run::{Outcome, metadata, output, root};
 use proc_macro2::{TokenStream, TokenTree};
 use serde_json::Value;
@@ -102,9 +103,11 @@ pub(crate) fn main() -> Outcome {
     let packages = metadata()?;
     dependencies(&packages, &mut findings);
     let folders: Vec<(PathBuf, String)> = packages.iter().filter_map(folder).collect();
-    for file in rust_files()? {
+    let files = files()?;
+    pages::check(&files, &mut findings);
+    for file in files.iter().filter(|file| file.extension().is_some_and(|extension| extension == "rs")) {
         let text = fs::read_to_string(&file).map_err(|error| format!("{}: {error}", file.display()))?;
-        source(&folders, &file, &text, &mut findings);
+        source(&folders, file, &text, &mut findings);
     }
     if findings.is_empty() {
         println!("tidy");
@@ -316,14 +319,9 @@ fn attributes(item: &syn::Item) -> &[syn::Attribute] {
 }
 
 /// All Rust files of the workspace.
-fn rust_files() -> Result<Vec<PathBuf>, String> {
-    let listed = output(std::process::Command::new("git").args([
-        "ls-files",
-        "--cached",
-        "--others",
-        "--exclude-standard",
-        "*.rs",
-    ]))?;
+fn files() -> Result<Vec<PathBuf>, String> {
+    let words = ["ls-files", "--cached", "--others", "--exclude-standard", "*.rs", "*.md"];
+    let listed = output(std::process::Command::new("git").args(words))?;
     Ok(listed.lines().map(|line| root().join(line)).filter(|path| path.exists()).collect())
 }
 
