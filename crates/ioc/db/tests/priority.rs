@@ -1,7 +1,7 @@
 //! What is processed first: PRIO, phases, events, interrupts of device supports.
 
 use base::{Alarm, MonoNs, Stamp, Value};
-use db::{Db, Fed, Macros, Now};
+use db::{Db, DeviceSample, Macros, Now};
 
 fn now(ms: u64) -> Now {
     Now { wall: Stamp { secs: 1_000_000_000, nanos: 0 }.plus_nanos(ms * 1_000_000), mono: MonoNs(ms * 1_000_000) }
@@ -87,7 +87,8 @@ fn a_source_keeps_its_newest_value_and_hands_back_the_one_before() {
     let source = db.source("card 0");
     let record = db.find("r0").unwrap().record;
     db.listen(record, Some(source));
-    let fed = |value: f64| Fed { value: Some(Value::from(value)), alarm: Alarm::NONE, stamp: Stamp::EPOCH, tag: 0 };
+    let fed =
+        |value: f64| DeviceSample { value: Some(Value::from(value)), alarm: Alarm::NONE, stamp: Stamp::EPOCH, tag: 0 };
     assert_eq!(db.feed(source, fed(1.0)), None);
     assert_eq!(db.feed(source, fed(2.0)), Some(fed(1.0)));
     assert_eq!(db.fed(record), Some(&fed(2.0)));

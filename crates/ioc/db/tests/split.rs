@@ -1,7 +1,7 @@
 //! One database into several: whole lock sets, each to the group that scans it.
 
 use base::{Stamp, Value};
-use db::{Away, Db, Macros, Now, RecId, RemoteRequest, ScanGroup};
+use db::{Db, Macros, Now, RecId, RecordLocation, RemoteRequest, ScanGroup};
 
 fn loaded(text: &str) -> Db {
     let mut db = Db::new();
@@ -67,7 +67,7 @@ fn the_directory_knows_what_clients_are_told_before_they_read() {
     for name in ["fast", "after", "after.NORD", "fast.CALC"] {
         let (here, away) = (db.find(name).unwrap(), parts[0].find(name).unwrap());
         assert_eq!(db.info(&here), parts[0].info(&away), "{name}");
-        assert_eq!(db.away(here.record), Some(Away { part: 0, record: away.record }));
+        assert_eq!(db.away(here.record), Some(RecordLocation { part: 0, record: away.record }));
     }
     assert_eq!(db.info(&db.find("after").unwrap()).elements_max, 5);
 }

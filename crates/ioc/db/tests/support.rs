@@ -1,7 +1,7 @@
 //! Device supports from outside: what records ask, and what becomes of the answers.
 
 use base::{Alarm, Array, MonoNs, Scalar, Severity, Stamp, Status, Value};
-use db::{Answers, AttachError, Attached, Attaching, Db, Direct, Fed, Macros, Now, Output, RecId, Support};
+use db::{Answers, AttachError, Attached, Attaching, Db, DeviceSample, Direct, Macros, Now, Output, RecId, Support};
 use std::sync::{Arc, Mutex};
 
 const TYPES: &[&str] = &[
@@ -65,13 +65,13 @@ impl Support for Now1 {
 }
 
 impl Direct for Cell {
-    fn read(&mut self, now: Now) -> Fed {
-        Fed { tag: 42, ..Fed::good(Value::from(*self.0.lock().unwrap()), now.wall) }
+    fn read(&mut self, now: Now) -> DeviceSample {
+        DeviceSample { tag: 42, ..DeviceSample::good(Value::from(*self.0.lock().unwrap()), now.wall) }
     }
-    fn write(&mut self, now: Now, output: &Output) -> Fed {
-        let Value::Scalar(Scalar::F64(value)) = output.value else { return Fed::failed(Status::Write) };
+    fn write(&mut self, now: Now, output: &Output) -> DeviceSample {
+        let Value::Scalar(Scalar::F64(value)) = output.value else { return DeviceSample::failed(Status::Write) };
         *self.0.lock().unwrap() = value;
-        Fed::done(now.wall)
+        DeviceSample::done(now.wall)
     }
 }
 
@@ -101,7 +101,7 @@ fn record(db: &Db, name: &str) -> RecId {
 }
 
 /// Processes a record, answers its request, and says what it asked for.
-fn exchange(db: &mut Db, name: &str, fed: Fed) -> Option<Output> {
+fn exchange(db: &mut Db, name: &str, fed: DeviceSample) -> Option<Output> {
     let rec = record(db, name);
     db.process(rec, now());
     let request = db.next_request().expect("asks its device");
@@ -113,8 +113,8 @@ fn exchange(db: &mut Db, name: &str, fed: Fed) -> Option<Output> {
     request.output
 }
 
-fn good(value: impl Into<Value>) -> Fed {
-    Fed::good(value.into(), Stamp::from_unix(1_700_000_000, 5))
+fn good(value: impl Into<Value>) -> DeviceSample {
+    DeviceSample::good(value.into(), Stamp::from_unix(1_700_000_000, 5))
 }
 
 #[test]
@@ -169,7 +169,7 @@ fn every_output_hands_its_device_value_and_raw_value() {
            record(aao, "aao") { field(DTYP, "test later") field(OUT, "@x") field(NELM, "2") field(FTVL, "SHORT") }
            record(calcout, "calcout") { field(DTYP, "test later") field(OUT, "@x") field(CALC, "1.5") }"#,
     );
-    let done = || Fed::done(Stamp::EPOCH);
+    let done = || DeviceSample::done(Stamp::EPOCH);
     let mut check = |record: &str, value: Value, raw: i64, name: Option<&str>| {
         let name = name.map(Into::into);
         assert_eq!(exchange(&mut db, record, done()), Some(Output { value, raw, name, converted: false }), "{record}");
@@ -227,14 +227,14 @@ fn a_failed_device_raises_its_alarm_and_the_next_good_value_takes_it_back() {
            record(ao, "out") { field(DTYP, "test later") field(OUT, "@x") field(VAL, "1") }"#,
     );
     exchange(&mut db, "in", good(3.0));
-    exchange(&mut db, "in", Fed::failed(Status::Timeout));
+    exchange(&mut db, "in", DeviceSample::failed(Status::Timeout));
     let alarm = Alarm { status: Status::Timeout, severity: Severity::Invalid };
     assert_eq!((db.alarm(record(&db, "in")), get(&mut db, "in")), (alarm, "3.000".into()));
     exchange(&mut db, "in", good(4.0));
     assert_eq!(db.alarm(record(&db, "in")), Alarm::NONE);
-    exchange(&mut db, "out", Fed::failed(Status::Comm));
+    exchange(&mut db, "out", DeviceSample::failed(Status::Comm));
     assert_eq!(db.alarm(record(&db, "out")).status, Status::Comm);
-    exchange(&mut db, "out", Fed::done(Stamp::EPOCH));
+    exchange(&mut db, "out", DeviceSample::done(Stamp::EPOCH));
     assert_eq!(db.alarm(record(&db, "out")), Alarm::NONE);
 }
 
@@ -244,7 +244,7 @@ fn an_interrupt_brings_its_value_and_tse_minus_2_its_time() {
         r#"record(ai, "a") { field(DTYP, "test later") field(INP, "@line") field(SCAN, "I/O Intr") field(TSE, "-2") }"#,
     );
     let a = record(&db, "a");
-    db.feed_record(a, Fed { tag: 77, ..good(2.5) });
+    db.feed_record(a, DeviceSample { tag: 77, ..good(2.5) });
     db.advance(now(), 100);
     assert_eq!((get(&mut db, "a"), get(&mut db, "a.UTAG")), ("2.500".into(), "77".into()));
     assert_eq!(db.stamp(a), (Stamp::from_unix(1_700_000_000, 5), 77));

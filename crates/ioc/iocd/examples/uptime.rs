@@ -1,7 +1,7 @@
 //! An IOC with a device support of its own: `field(DTYP, "uptime") field(INP, "@")` reads how long the machine runs.
 
 use base::{DurNs, Status, Value};
-use db::{AttachError, Attaching, Fed, Now, Output};
+use db::{AttachError, Attaching, DeviceSample, Now, Output};
 use iocd::devices::{DeviceSupport, Interrupt, Options, Ports, RecordDevice, Reply, Served};
 use iocd::shell::Shell;
 use std::sync::Arc;
@@ -33,11 +33,11 @@ struct Reading {
 }
 
 impl Reading {
-    fn read(now: Now) -> Fed {
+    fn read(now: Now) -> DeviceSample {
         let text = std::fs::read_to_string("/proc/uptime").unwrap_or_default();
         match text.split_whitespace().next().and_then(|word| word.parse::<f64>().ok()) {
-            Some(seconds) => Fed::good(Value::from(seconds), now.wall),
-            None => Fed::failed(Status::Read),
+            Some(seconds) => DeviceSample::good(Value::from(seconds), now.wall),
+            None => DeviceSample::failed(Status::Read),
         }
     }
 }

@@ -2,7 +2,7 @@
 //! Access, without a network.
 
 use crate::guard::GUARD;
-use crate::job::Ask;
+use crate::job::OwnerRequest;
 use crate::store::Store;
 use base::{Alarm, EventMask, Meta, Stamp, Value};
 use ca::encode::{Needs, Reading};
@@ -27,13 +27,13 @@ struct Bridge {
 }
 
 /// Is told, on the network's thread, that a write has ended and whether it went well.
-pub(crate) type Told = Box<dyn FnOnce(bool) + Send>;
+pub(crate) type WriteDone = Box<dyn FnOnce(bool) + Send>;
 
 /// Who waits for the end of a write.
 enum Waits {
     Link(Holder, RemoteId),
     /// The interpreter, with the field's handle.
-    Shell(u64, Told),
+    Shell(u64, WriteDone),
 }
 
 /// All links between owners.
@@ -66,7 +66,7 @@ impl Bridges {
                     properties(store, holder, id, meta);
                 }
                 if !monitor {
-                    tell(store, holder, Ask::Connect { id, connected: true });
+                    tell(store, holder, OwnerRequest::Connect { id, connected: true });
                     return None;
                 }
                 self.watched.entry(opened.handle).or_default().push((holder, id));
@@ -123,7 +123,7 @@ impl Bridges {
     }
 
     /// Writes a field for the interpreter; whether there is such a field.
-    pub(crate) fn write(&mut self, name: &str, value: Value, told: Told, store: &mut Store) -> bool {
+    pub(crate) fn write(&mut self, name: &str, value: Value, told: WriteDone, store: &mut Store) -> bool {
         let Some(Opened { handle, .. }) = store.open(name.as_bytes(), SELF) else { return false };
         let token = self.wait(Waits::Shell(handle, told));
         let put = store.write(handle, SELF, Write::Value(value), token, true);
@@ -144,7 +144,7 @@ impl Bridges {
     /// A link's write has ended; whether the token is one of a link's.
     pub(crate) fn done(&mut self, token: Token, ok: bool, store: &mut Store) -> bool {
         match self.awaited.remove(&token.0) {
-            Some(Waits::Link(holder, id)) => tell(store, holder, Ask::Written { id, ok }),
+            Some(Waits::Link(holder, id)) => tell(store, holder, OwnerRequest::Written { id, ok }),
             Some(Waits::Shell(handle, told)) => {
                 store.close(handle);
                 told(ok);
@@ -180,7 +180,7 @@ impl Bridges {
             if holder != GUARD {
                 asked.push((holder, connect));
             }
-            tell(store, holder, Ask::Connect { id, connected: false });
+            tell(store, holder, OwnerRequest::Connect { id, connected: false });
             self.take(holder, RemoteRequest::Disconnect { id }, store);
         }
         asked
@@ -194,21 +194,21 @@ impl Bridges {
 }
 
 fn update(store: &mut Store, holder: Holder, id: RemoteId, value: Value, alarm: Alarm, stamp: Stamp) {
-    tell(store, holder, Ask::Update { id, value: Some(value), alarm, stamp });
+    tell(store, holder, OwnerRequest::Update { id, value: Some(value), alarm, stamp });
 }
 
 /// Tells who holds a link the properties of what it leads to.
 pub(crate) fn properties(store: &mut Store, holder: Holder, id: RemoteId, meta: Meta) {
-    tell(store, holder, Ask::Meta { id, meta: Some(Box::new(meta)) });
+    tell(store, holder, OwnerRequest::Meta { id, meta: Some(Box::new(meta)) });
 }
 
 /// Tells the records of `holder` what has become of a link.
-pub(crate) fn tell(store: &mut Store, holder: Holder, ask: Ask) {
+pub(crate) fn tell(store: &mut Store, holder: Holder, ask: OwnerRequest) {
     match (holder, ask) {
-        (GUARD, Ask::Update { id, value, alarm, .. }) => {
+        (GUARD, OwnerRequest::Update { id, value, alarm, .. }) => {
             store.guard.update(id, value.as_ref().map(|value| (value, alarm)));
         }
-        (GUARD, Ask::Connect { id, connected: false }) => store.guard.update(id, None),
+        (GUARD, OwnerRequest::Connect { id, connected: false }) => store.guard.update(id, None),
         (GUARD, _) => {}
         (owner, ask) => store.ask(owner, ask),
     }

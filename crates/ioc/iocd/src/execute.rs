@@ -1,7 +1,7 @@
 //! What an owner does with its part of the database when it is asked: the same code for every owner, at once where the
 //! asking thread owns the part itself, out of a ring where another does.
 
-use crate::job::{Ask, Outcome};
+use crate::job::{Outcome, OwnerRequest};
 use base::{EventMask, NumberHash, Severity, Str40};
 use ca::encode::{Needs, Reading};
 use ca::server::{Put, Write};
@@ -26,17 +26,17 @@ impl Subscriptions {
 pub(crate) fn execute(
     db: &mut Db,
     subs: &mut Subscriptions,
-    ask: &mut Ask,
+    ask: &mut OwnerRequest,
     reading: &mut Reading,
     now: Now,
 ) -> Outcome {
     match ask {
-        Ask::Read { channel, needs } => {
+        OwnerRequest::Read { channel, needs } => {
             db.get_into(channel, usize::MAX, &mut reading.value);
             read_rest(db, channel, *needs, reading);
             return Outcome::Read(Ok(()));
         }
-        Ask::Write { channel, write, notify, log } => {
+        OwnerRequest::Write { channel, write, notify, log } => {
             if log.is_some() {
                 db.get_into(channel, usize::MAX, &mut reading.value);
             }
@@ -46,32 +46,32 @@ pub(crate) fn execute(
             }
             return Outcome::Write(put);
         }
-        Ask::Process(record) => db.process_if_passive(*record, now),
-        Ask::Forget(token) => db.cancel_notify(*token),
-        Ask::Watch { channel, key } => {
+        OwnerRequest::Process(record) => db.process_if_passive(*record, now),
+        OwnerRequest::Forget(token) => db.cancel_notify(*token),
+        OwnerRequest::Watch { channel, key } => {
             let all = EventMask::VALUE | EventMask::LOG | EventMask::ALARM | EventMask::PROPERTY;
             let sub = db.subscribe(subs.queue, channel, all, *key);
             subs.by_key.insert(*key, sub);
         }
-        Ask::Unwatch { key } => {
+        OwnerRequest::Unwatch { key } => {
             if let Some(sub) = subs.by_key.remove(key) {
                 db.unsubscribe(sub);
             }
         }
-        Ask::Update { id, value, alarm, stamp } => {
+        OwnerRequest::Update { id, value, alarm, stamp } => {
             if let Some(new) = value.take() {
                 *value = db.remote_update(*id, new, *alarm, *stamp);
             }
         }
-        Ask::Meta { id, meta } => db.remote_meta(*id, meta),
-        Ask::Connect { id, connected: true } => db.remote_connect(*id),
-        Ask::Connect { id, connected: false } => db.remote_disconnect(*id),
-        Ask::Written { id, ok } => db.remote_written(*id, *ok),
-        Ask::Signal(signal) => db.take_signal(signal),
-        Ask::Finish(token) => drop(db.finish_function(*token)),
-        Ask::Call(work) => work(db, now),
+        OwnerRequest::Meta { id, meta } => db.remote_meta(*id, meta),
+        OwnerRequest::Connect { id, connected: true } => db.remote_connect(*id),
+        OwnerRequest::Connect { id, connected: false } => db.remote_disconnect(*id),
+        OwnerRequest::Written { id, ok } => db.remote_written(*id, *ok),
+        OwnerRequest::Signal(signal) => db.take_signal(signal),
+        OwnerRequest::Finish(token) => drop(db.finish_function(*token)),
+        OwnerRequest::Call(work) => work(db, now),
         // Of the owner's thread and its rings, not of the database.
-        Ask::Feed(_) | Ask::Retire | Ask::Pause(_) | Ask::Adopt(_) => {}
+        OwnerRequest::Feed(_) | OwnerRequest::Retire | OwnerRequest::Pause(_) | OwnerRequest::Adopt(_) => {}
     }
     Outcome::Nothing
 }

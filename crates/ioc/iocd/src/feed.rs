@@ -4,7 +4,7 @@
 //! which holds a [`Feeder`]. Its records listen to a source ([`db::Db::listen`]) and are processed by the thread that
 //! owns them. See `docs/how-to/feed-records-from-a-thread.md`.
 
-use db::{Db, Fed, RecId, SourceId};
+use db::{Db, DeviceSample, RecId, SourceId};
 use rtrb::{Consumer, Producer, PushError, RingBuffer};
 
 /// Deliveries of one feeder that are taken in a row, before scans have their turn.
@@ -13,14 +13,14 @@ const TAKE_MAX: usize = 256;
 /// What a feeder hands over.
 #[derive(Clone, Debug, PartialEq)]
 enum Delivery {
-    Value(SourceId, Fed),
+    Value(SourceId, DeviceSample),
     Interrupt(SourceId),
     /// For the source of one record's own.
-    Record(RecId, Fed),
+    Record(RecId, DeviceSample),
     /// The answer that a record waits for.
-    Answer(RecId, Fed),
+    Answer(RecId, DeviceSample),
     /// What an output begins with.
-    Start(RecId, Fed),
+    Start(RecId, DeviceSample),
 }
 
 /// The end of a ring that a device's thread holds.
@@ -28,7 +28,7 @@ enum Delivery {
 /// Overflow rule: a full ring refuses, which is counted; nothing is overwritten.
 pub struct Feeder {
     deliveries: Producer<Delivery>,
-    spent: Consumer<Fed>,
+    spent: Consumer<DeviceSample>,
     wake: Box<dyn Fn() + Send>,
     /// Deliveries refused because the owner of the records did not keep up.
     pub refused: u64,
@@ -37,7 +37,7 @@ pub struct Feeder {
 /// The other end, with the owner of the records.
 pub(crate) struct Feed {
     deliveries: Consumer<Delivery>,
-    spent: Producer<Fed>,
+    spent: Producer<DeviceSample>,
 }
 
 /// A ring for at most `bound` deliveries; `wake` makes the owner look into it.
@@ -52,7 +52,7 @@ impl Feeder {
     /// A new value of a source: its I/O Intr records are processed soon. Whether the ring took it.
     ///
     /// Neither blocks nor allocates beyond the value; values that the records are done with are freed here.
-    pub fn feed_or_refuse(&mut self, source: SourceId, fed: Fed) -> bool {
+    pub fn feed_or_refuse(&mut self, source: SourceId, fed: DeviceSample) -> bool {
         self.push(Delivery::Value(source, fed))
     }
 
@@ -62,12 +62,12 @@ impl Feeder {
     }
 
     /// A new value of a record's own device. Whether the ring took it.
-    pub fn feed_record_or_refuse(&mut self, record: RecId, fed: Fed) -> bool {
+    pub fn feed_record_or_refuse(&mut self, record: RecId, fed: DeviceSample) -> bool {
         self.push(Delivery::Record(record, fed))
     }
 
     /// What an output record begins with ([`Db::start_with`]). Whether the ring took it.
-    pub fn start_or_refuse(&mut self, record: RecId, fed: Fed) -> bool {
+    pub fn start_or_refuse(&mut self, record: RecId, fed: DeviceSample) -> bool {
         self.push(Delivery::Start(record, fed))
     }
 
@@ -76,7 +76,7 @@ impl Feeder {
     ///
     /// # Errors
     /// The answer.
-    pub fn answer_or_refuse(&mut self, record: RecId, fed: Fed) -> Result<(), Fed> {
+    pub fn answer_or_refuse(&mut self, record: RecId, fed: DeviceSample) -> Result<(), DeviceSample> {
         self.tidy();
         match self.deliveries.push(Delivery::Answer(record, fed)) {
             Ok(()) => {
@@ -89,7 +89,7 @@ impl Feeder {
     }
 
     /// A value that the records are done with, to be filled again.
-    pub fn spent(&mut self) -> Option<Fed> {
+    pub fn spent(&mut self) -> Option<DeviceSample> {
         self.spent.pop().ok()
     }
 
@@ -154,8 +154,8 @@ mod tests {
     use std::sync::Arc;
     use std::sync::atomic::{AtomicU32, Ordering};
 
-    fn fed(value: f64) -> Fed {
-        Fed { value: Some(Value::from(value)), alarm: Alarm::NONE, stamp: Stamp::EPOCH, tag: 0 }
+    fn fed(value: f64) -> DeviceSample {
+        DeviceSample { value: Some(Value::from(value)), alarm: Alarm::NONE, stamp: Stamp::EPOCH, tag: 0 }
     }
 
     fn database() -> (Db, SourceId) {

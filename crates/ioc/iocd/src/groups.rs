@@ -3,8 +3,8 @@
 use crate::devices::Devices;
 use crate::engine::Engine;
 use crate::owner::{Owner, OwnerShared};
-use crate::parts::Part;
-use crate::piece::Piece;
+use crate::shard::Shard;
+use crate::shard_port::ShardPort;
 use base::{CpuId, CpuSet, DurNs, Policy};
 use canet::Waker;
 use db::{Db, ScanGroup};
@@ -108,11 +108,11 @@ impl Threads {
         for (number, (part, (group, nth))) in parts.into_iter().zip(places).enumerate() {
             let cpu: Option<CpuId> = group.cpus.iter().nth(nth);
             let shared = Arc::new(OwnerShared::default());
-            let (piece, end) = Piece::new(part, number, true, devices.ends(number + 1), &shared);
-            let (owner, scans) = Owner::new(piece, waker.clone(), shared);
+            let (shard, end) = Shard::new(part, number, true, devices.ends(number + 1), &shared);
+            let (owner, scans) = Owner::new(shard, waker.clone(), shared);
             let place = cpu.map_or_else(String::new, |cpu| format!("@{cpu}"));
             let name = format!("{}={}{place}", group.scans.join(","), group.policy);
-            ends.push(Part::new(name, number, end, scans));
+            ends.push(ShardPort::new(name, number, end, scans));
             let spec = LoopSpec {
                 class: Some(group.policy),
                 cpu,

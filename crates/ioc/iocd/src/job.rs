@@ -4,7 +4,7 @@
 
 use crate::bridge::Holder;
 use crate::feed::Feed;
-use crate::piece::Piece;
+use crate::shard::Shard;
 use base::{Alarm, EventMask, Meta, Scalar, Stamp, Str40, Value};
 use ca::Eca;
 use ca::encode::{Needs, Reading};
@@ -13,8 +13,8 @@ use db::{Channel, Completed, Db, Now, RecId, RemoteId, RemoteRequest, Signal, To
 
 /// Something for an owner to do.
 pub(crate) struct Job {
-    pub(crate) whom: Whom,
-    pub(crate) ask: Ask,
+    pub(crate) whom: Requester,
+    pub(crate) ask: OwnerRequest,
     /// What was read; the network's side gives it the memory that it needs.
     pub(crate) reading: Reading,
     pub(crate) outcome: Outcome,
@@ -22,7 +22,7 @@ pub(crate) struct Job {
 
 /// Who waits for a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Whom {
+pub(crate) enum Requester {
     Nobody,
     /// A request on a circuit.
     Client(ca::server::Token),
@@ -38,7 +38,7 @@ pub(crate) enum Whom {
 /// Work with a database.
 pub(crate) type Work = Box<dyn FnMut(&mut Db, Now) + Send>;
 
-pub(crate) enum Ask {
+pub(crate) enum OwnerRequest {
     Read {
         channel: Channel,
         needs: Needs,
@@ -91,7 +91,7 @@ pub(crate) enum Ask {
     Feed(Option<Feed>),
     Call(Work),
     /// Further records, for the owner of this part.
-    Adopt(Option<Box<Piece>>),
+    Adopt(Option<Box<Shard>>),
     /// The part has no records any more: it is given back.
     Retire,
 }
@@ -103,7 +103,7 @@ pub(crate) enum Outcome {
 }
 
 /// What an owner sends.
-pub(crate) enum Out {
+pub(crate) enum OwnerEvent {
     Done(Box<Job>),
     /// A field was posted; `None` where its elements are to be asked for.
     Post {
@@ -119,7 +119,7 @@ pub(crate) enum Out {
     Regrouped(RecId, Str40),
     Signal(Signal),
     /// What an owner gives back.
-    Retired(Box<Piece>),
+    Retired(Box<Shard>),
 }
 
 /// Who wrote what, for the put log.
@@ -141,7 +141,7 @@ impl Logged {
 }
 
 impl Job {
-    pub(crate) fn new(whom: Whom, ask: Ask) -> Box<Self> {
+    pub(crate) fn new(whom: Requester, ask: OwnerRequest) -> Box<Self> {
         Box::new(Self { whom, ask, reading: Reading::default(), outcome: Outcome::Nothing })
     }
 }

@@ -6,7 +6,7 @@
 
 use crate::bridge::{Holder, tell};
 use crate::engine::Mailbox;
-use crate::job::Ask;
+use crate::job::OwnerRequest;
 use base::{Alarm, DurNs, EventMask, Meta, Stamp, Value};
 use ca::client::{ChannelId, Event, IoId};
 use ca::encode::{Reading, encode};
@@ -38,22 +38,22 @@ type LinkId = (Holder, RemoteId);
 type Batch = Vec<(Holder, RemoteRequest)>;
 
 /// What has become of links.
-type News = Vec<(Holder, Ask)>;
+type News = Vec<(Holder, OwnerRequest)>;
 
-fn update((holder, id): LinkId, value: Value, alarm: Alarm, stamp: Stamp) -> (Holder, Ask) {
-    (holder, Ask::Update { id, value: Some(value), alarm, stamp })
+fn update((holder, id): LinkId, value: Value, alarm: Alarm, stamp: Stamp) -> (Holder, OwnerRequest) {
+    (holder, OwnerRequest::Update { id, value: Some(value), alarm, stamp })
 }
 
-fn meta((holder, id): LinkId, meta: Meta) -> (Holder, Ask) {
-    (holder, Ask::Meta { id, meta: Some(Box::new(meta)) })
+fn meta((holder, id): LinkId, meta: Meta) -> (Holder, OwnerRequest) {
+    (holder, OwnerRequest::Meta { id, meta: Some(Box::new(meta)) })
 }
 
-const fn connected((holder, id): LinkId, connected: bool) -> (Holder, Ask) {
-    (holder, Ask::Connect { id, connected })
+const fn connected((holder, id): LinkId, connected: bool) -> (Holder, OwnerRequest) {
+    (holder, OwnerRequest::Connect { id, connected })
 }
 
-const fn written((holder, id): LinkId, ok: bool) -> (Holder, Ask) {
-    (holder, Ask::Written { id, ok })
+const fn written((holder, id): LinkId, ok: bool) -> (Holder, OwnerRequest) {
+    (holder, OwnerRequest::Written { id, ok })
 }
 
 /// Where process variables of other IOCs are served, and what may be done with them.

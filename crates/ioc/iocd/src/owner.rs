@@ -5,9 +5,9 @@
 //! at the clock are one, between two turns of callbacks at most [`JOBS_MAX`].
 
 use crate::engine::now;
-use crate::job::{Ask, Job, Out};
-use crate::piece::{ADVANCE_MAX, Piece};
+use crate::job::{Job, OwnerEvent, OwnerRequest};
 use crate::scans::Scans;
+use crate::shard::{ADVANCE_MAX, Shard};
 use base::MonoNs;
 use canet::Waker;
 use rtrb::{Consumer, Producer};
@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use sys::bell::Bell;
 
-/// Jobs of a piece that an owner takes before callbacks and posts have their turn.
+/// Jobs of a shard that an owner takes before callbacks and posts have their turn.
 const JOBS_MAX: usize = 64;
 /// Pieces that one thread owns at most: each costs it some hundred nanoseconds a turn.
 pub(crate) const PIECES_MAX: usize = 64;
@@ -68,30 +68,30 @@ impl OwnerShared {
 pub(crate) struct Owner {
     /// The first is there from the start.
     #[expect(clippy::vec_box, reason = "the boxes in which they travel: none is copied here")]
-    pieces: Vec<Box<Piece>>,
+    shards: Vec<Box<Shard>>,
     scans: Scans,
     net: Waker,
     shared: Arc<OwnerShared>,
     told: bool,
-    /// A piece that had its turn has something to say again.
+    /// A shard that had its turn has something to say again.
     again: bool,
 }
 
-/// The network's ends of a piece's rings.
+/// The network's ends of a shard's rings.
 pub(crate) struct Ends {
     pub(crate) jobs: Producer<Box<Job>>,
-    pub(crate) out: Consumer<Out>,
+    pub(crate) out: Consumer<OwnerEvent>,
     pub(crate) shared: Arc<OwnerShared>,
 }
 
 impl Owner {
-    /// Takes its first piece over; its scans, for those who read what is measured.
-    pub(crate) fn new(first: Piece, net: Waker, shared: Arc<OwnerShared>) -> (Self, Scans) {
+    /// Takes its first shard over; its scans, for those who read what is measured.
+    pub(crate) fn new(first: Shard, net: Waker, shared: Arc<OwnerShared>) -> (Self, Scans) {
         let mut scans = Scans::default();
         scans.plan(&first.db, now());
-        let mut pieces = Vec::with_capacity(PIECES_MAX);
-        pieces.push(Box::new(first));
-        (Self { pieces, scans: scans.clone(), net, shared, told: false, again: false }, scans)
+        let mut shards = Vec::with_capacity(PIECES_MAX);
+        shards.push(Box::new(first));
+        (Self { shards, scans: scans.clone(), net, shared, told: false, again: false }, scans)
     }
 
     /// Runs until it is told to stop.
@@ -102,15 +102,15 @@ impl Owner {
         let before = allocations();
         while !self.shared.stop.load(Ordering::Acquire) {
             let more = self.turn();
-            let sum = |of: fn(&Piece) -> u64| self.pieces.iter().map(|piece| of(piece)).sum();
+            let sum = |of: fn(&Shard) -> u64| self.shards.iter().map(|shard| of(shard)).sum();
             self.shared.allocations.store(allocations() - before, Ordering::Relaxed);
-            self.shared.processed.store(sum(|piece| piece.db.counters().processed), Ordering::Relaxed);
-            self.shared.replaced.store(sum(|piece| piece.db.replaced(piece.subs.queue)), Ordering::Relaxed);
-            let pieces = &self.pieces;
-            let records = |scan| pieces.iter().map(|piece| piece.db.scanned(scan)).sum();
+            self.shared.processed.store(sum(|shard| shard.db.counters().processed), Ordering::Relaxed);
+            self.shared.replaced.store(sum(|shard| shard.db.replaced(shard.subs.queue)), Ordering::Relaxed);
+            let shards = &self.shards;
+            let records = |scan| shards.iter().map(|shard| shard.db.scanned(scan)).sum();
             let scans = self.scans.next(sys::clock::mono_now(), records);
             if !more {
-                let until = self.pieces.iter().map(|piece| piece.db.next_deadline());
+                let until = self.shards.iter().map(|shard| shard.db.next_deadline());
                 let until = until.chain([scans]).flatten().min();
                 self.shared.bell.wait(until);
             }
@@ -121,8 +121,8 @@ impl Owner {
     fn turn(&mut self) -> bool {
         let mut more = false;
         let mut nth = 0;
-        // Jobs may put further pieces behind this one.
-        while nth < self.pieces.len() {
+        // Jobs may put further shards behind this one.
+        while nth < self.shards.len() {
             self.run_due(nth);
             more |= self.serve(nth);
             nth += 1;
@@ -134,9 +134,9 @@ impl Owner {
         std::mem::take(&mut self.again) || more
     }
 
-    /// Feeds, jobs, callbacks and delays of one piece, each in bounded measure; whether there is more.
+    /// Feeds, jobs, callbacks and delays of one shard, each in bounded measure; whether there is more.
     fn serve(&mut self, nth: usize) -> bool {
-        let more = self.pieces[nth].take_feeds();
+        let more = self.shards[nth].take_feeds();
         let mut room = self.hand_out(nth);
         for _ in 0..JOBS_MAX {
             if !room {
@@ -147,9 +147,9 @@ impl Owner {
                 room = self.hand_out(nth);
                 continue;
             }
-            let job = match self.pieces[nth].held.take() {
+            let job = match self.shards[nth].held.take() {
                 Some(done) => done,
-                None => match self.pieces[nth].jobs.pop() {
+                None => match self.shards[nth].jobs.pop() {
                     Ok(mut job) => {
                         self.do_job(nth, &mut job);
                         job
@@ -160,30 +160,30 @@ impl Owner {
             // What the job has posted goes before its answer.
             room = self.hand_out(nth);
             if room {
-                self.tell(nth, Out::Done(job));
+                self.tell(nth, OwnerEvent::Done(job));
             } else {
-                self.pieces[nth].held = Some(job);
+                self.shards[nth].held = Some(job);
             }
         }
         let now = now();
-        let piece = &mut self.pieces[nth];
-        if piece.db.next_deadline().is_some_and(|at| at <= now.mono) {
-            piece.db.advance(now, ADVANCE_MAX);
+        let shard = &mut self.shards[nth];
+        if shard.db.next_deadline().is_some_and(|at| at <= now.mono) {
+            shard.db.advance(now, ADVANCE_MAX);
             room = self.hand_out(nth);
         }
-        let piece = &mut self.pieces[nth];
-        piece.requests.hand_on(&mut piece.db);
-        room && (more || !piece.jobs.is_empty() || piece.db.next_deadline() == Some(MonoNs(0)))
+        let shard = &mut self.shards[nth];
+        shard.requests.hand_on(&mut shard.db);
+        room && (more || !shard.jobs.is_empty() || shard.db.next_deadline() == Some(MonoNs(0)))
     }
 
-    /// Scans that are due, when so many pieces have had their turn.
+    /// Scans that are due, when so many shards have had their turn.
     fn run_due(&mut self, served: usize) {
         if self.scans.is_due(sys::clock::mono_now()) {
-            self.again |= served > 0 && self.pieces.len() > 1;
-            let pieces = &mut self.pieces;
+            self.again |= served > 0 && self.shards.len() > 1;
+            let shards = &mut self.shards;
             for nth in 0..self.scans.clocks().len() {
                 self.scans.run(nth, now, |scan, now| {
-                    pieces.iter_mut().map(|piece| crate::scans::scan_one(&mut piece.db, scan, now)).sum()
+                    shards.iter_mut().map(|shard| crate::scans::scan_one(&mut shard.db, scan, now)).sum()
                 });
             }
         }
@@ -192,35 +192,35 @@ impl Owner {
     fn do_job(&mut self, nth: usize, job: &mut Job) {
         self.shared.jobs.fetch_add(1, Ordering::Relaxed);
         match &mut job.ask {
-            Ask::Pause(on) => {
+            OwnerRequest::Pause(on) => {
                 self.again = true;
-                let pieces = &mut self.pieces;
+                let shards = &mut self.shards;
                 self.scans.pause(*on, |pini, now| {
-                    pieces.iter_mut().for_each(|piece| piece.db.process_pini(pini, now));
+                    shards.iter_mut().for_each(|shard| shard.db.process_pini(pini, now));
                 });
             }
             // There is room: the network counts them.
-            Ask::Adopt(piece) => self.pieces.extend(piece.take()),
-            _ => self.pieces[nth].do_job(job),
+            OwnerRequest::Adopt(shard) => self.shards.extend(shard.take()),
+            _ => self.shards[nth].do_job(job),
         }
     }
 
-    fn tell(&mut self, nth: usize, out: Out) {
+    fn tell(&mut self, nth: usize, out: OwnerEvent) {
         self.told = true;
         // There is room: it was looked for, and nobody else writes.
-        let pushed = self.pieces[nth].out.push(out);
+        let pushed = self.shards[nth].out.push(out);
         debug_assert!(pushed.is_ok(), "a slot that was free");
     }
 
     /// Sends what processing has left, as far as there is room; whether all is sent and there is room for an answer.
     fn hand_out(&mut self, nth: usize) -> bool {
-        let mut room = self.pieces[nth].out.slots();
+        let mut room = self.shards[nth].out.slots();
         while room > 1 {
-            let Some(out) = self.pieces[nth].next_out() else { return true };
-            if let Out::Signal(signal) = &out {
-                // Its own pieces need not wait for the network.
-                let others = self.pieces.iter_mut().enumerate().filter(|(other, _)| *other != nth);
-                others.for_each(|(_, piece)| piece.db.take_signal(signal));
+            let Some(out) = self.shards[nth].next_out() else { return true };
+            if let OwnerEvent::Signal(signal) = &out {
+                // Its own shards need not wait for the network.
+                let others = self.shards.iter_mut().enumerate().filter(|(other, _)| *other != nth);
+                others.for_each(|(_, shard)| shard.db.take_signal(signal));
             }
             self.tell(nth, out);
             room -= 1;
@@ -231,13 +231,13 @@ impl Owner {
         false
     }
 
-    /// Gives pieces without records back to the network, which frees them.
+    /// Gives shards without records back to the network, which frees them.
     fn give_back(&mut self) {
-        if let Some(nth) = self.pieces.iter().position(|piece| piece.retired && piece.held.is_none())
-            && self.pieces[0].out.slots() > 1
+        if let Some(nth) = self.shards.iter().position(|shard| shard.retired && shard.held.is_none())
+            && self.shards[0].out.slots() > 1
         {
-            let piece = self.pieces.remove(nth);
-            self.tell(0, Out::Retired(piece));
+            let shard = self.shards.remove(nth);
+            self.tell(0, OwnerEvent::Retired(shard));
         }
     }
 }

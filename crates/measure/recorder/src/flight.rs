@@ -4,7 +4,7 @@
 //! It lies in a folder: `status.json` says how it stands, `*.trace` are the windows, `socket` takes datagrams
 //! ([`crate::request`]).
 
-use crate::status::{Kept, Status, Told};
+use crate::status::{Kept, LateLine, Status};
 use crate::{Recorder, Wanted, facts};
 use base::{CpuSet, DurNs, MonoNs};
 use std::collections::{BTreeMap, VecDeque};
@@ -64,7 +64,7 @@ pub struct Flight {
     named: Vec<i32>,
     pending: Vec<Pending>,
     kept: VecDeque<Kept>,
-    last: VecDeque<Told>,
+    last: VecDeque<LateLine>,
     since: MonoNs,
     /// The last window that was kept for a delay found here.
     own: Option<MonoNs>,
@@ -174,7 +174,7 @@ impl Flight {
             return;
         }
         self.last.truncate(TOLD_MAX - 1);
-        self.last.push_front(Told::of(late));
+        self.last.push_front(LateLine::of(late));
         if self.own.is_some_and(|own| late.ran.0.saturating_sub(own.0) < self.options.every.0.unsigned_abs()) {
             self.left_out += 1;
             return;

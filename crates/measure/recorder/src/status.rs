@@ -44,7 +44,7 @@ pub struct Status {
     /// Who took most of it.
     pub culprits: Vec<(String, Tally)>,
     /// The last late wake-ups, the newest first.
-    pub last: Vec<Told>,
+    pub last: Vec<LateLine>,
     /// Windows that were kept, the oldest first.
     pub kept: Vec<Kept>,
     /// Windows that were not kept, because one had been just before.
@@ -68,7 +68,7 @@ impl Status {
 
 /// A late wake-up in words.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Told {
+pub struct LateLine {
     /// When the thread ran at last.
     pub at: MonoNs,
     /// The thread.
@@ -85,7 +85,7 @@ pub struct Told {
     pub parts: Vec<(String, u64)>,
 }
 
-impl Told {
+impl LateLine {
     /// In words.
     #[must_use]
     pub fn of(late: &Late) -> Self {

@@ -3,7 +3,7 @@
 use super::{Shown, lives};
 use crate::explain::span;
 use crate::out::{Colour, Painted};
-use recorder::status::{Status, Told};
+use recorder::status::{LateLine, Status};
 
 pub(super) fn status(args: &Shown) -> Result<(), String> {
     let folder = args.which.folder()?;
@@ -76,7 +76,7 @@ fn lines(status: &Status, runs: bool) -> Vec<String> {
 }
 
 /// A late wake-up in a line.
-pub(crate) fn late(told: &Told, now: base::MonoNs) -> String {
+pub(crate) fn late(told: &LateLine, now: base::MonoNs) -> String {
     let ago = span((now - told.at).0.max(0) as u64);
     let delay = span(told.delay.0.max(0) as u64);
     format!("{ago:>9} ago {delay:>9}  {} ({}), CPU {}: {}", told.name, told.tid, told.cpu, told.culprit)

@@ -59,7 +59,7 @@ pub(crate) enum LinkField {
 /// A link without its text: what processing needs, copied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
-pub(crate) struct Brief {
+pub(crate) struct ResolvedLink {
     pub(crate) kind: LinkKind,
     /// `PP`, `CA`, `CP`, `CPP`, severity bits, `IS_TIME`.
     pub(crate) flags: u8,
@@ -69,7 +69,7 @@ pub(crate) struct Brief {
     pub(crate) target: u32,
 }
 
-impl Brief {
+impl ResolvedLink {
     /// To a field of this database.
     pub(crate) const fn to_field(flags: u8, field: u16, record: RecId) -> Self {
         Self { kind: LinkKind::Db, flags, field, target: record.0 }
@@ -101,7 +101,7 @@ pub(crate) enum Link {
         text: [u8; SHORT_BYTES],
     },
     /// Any other: where it leads, and what cannot be told from that.
-    Long(Brief, Option<Box<LongText>>),
+    Long(ResolvedLink, Option<Box<LongText>>),
 }
 
 impl Default for Link {
@@ -119,7 +119,7 @@ impl Link {
     pub(crate) const EMPTY: Self = Self::Short { len: 0, text: [0; SHORT_BYTES] };
 
     /// A link that leads somewhere. `text` is kept where it is not empty.
-    pub(crate) fn to(brief: Brief, text: &str) -> Self {
+    pub(crate) fn to(brief: ResolvedLink, text: &str) -> Self {
         Self::Long(brief, (!text.is_empty()).then(|| Box::new(LongText(text.into()))))
     }
 
@@ -131,20 +131,20 @@ impl Link {
                 place.copy_from_slice(text.as_bytes());
                 Self::Short { len: text.len() as u8, text: short }
             }
-            None => Self::to(Brief::nowhere(LinkKind::Constant), text),
+            None => Self::to(ResolvedLink::nowhere(LinkKind::Constant), text),
         }
     }
 
     /// A device address.
     pub(crate) fn hardware(address: &str) -> Self {
-        Self::to(Brief::nowhere(LinkKind::Hardware), address)
+        Self::to(ResolvedLink::nowhere(LinkKind::Hardware), address)
     }
 
     /// The link without its text.
     #[inline]
-    pub(crate) const fn brief(&self) -> Brief {
+    pub(crate) const fn brief(&self) -> ResolvedLink {
         match self {
-            Self::Short { .. } => Brief::nowhere(LinkKind::Constant),
+            Self::Short { .. } => ResolvedLink::nowhere(LinkKind::Constant),
             Self::Long(brief, _) => *brief,
         }
     }

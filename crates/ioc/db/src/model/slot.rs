@@ -189,9 +189,9 @@ pub(crate) trait Idle: Clone + 'static {
 ///
 /// A copy of fields that are at their starting values is one word again.
 #[derive(Debug)]
-pub(crate) struct Rarely<T>(Option<Box<T>>);
+pub(crate) struct Lazy<T>(Option<Box<T>>);
 
-impl<T: Idle> std::ops::Deref for Rarely<T> {
+impl<T: Idle> std::ops::Deref for Lazy<T> {
     type Target = T;
     #[inline]
     fn deref(&self) -> &T {
@@ -199,14 +199,14 @@ impl<T: Idle> std::ops::Deref for Rarely<T> {
     }
 }
 
-impl<T: Idle> std::ops::DerefMut for Rarely<T> {
+impl<T: Idle> std::ops::DerefMut for Lazy<T> {
     #[inline]
     fn deref_mut(&mut self) -> &mut T {
         self.0.get_or_insert_with(|| Box::new(T::IDLE.clone()))
     }
 }
 
-impl<T> Rarely<T> {
+impl<T> Lazy<T> {
     /// Whether all fields are at their starting values, and take no memory.
     #[inline]
     pub(crate) const fn rests(&self) -> bool {
@@ -214,20 +214,20 @@ impl<T> Rarely<T> {
     }
 }
 
-impl<T: Idle> Rarely<T> {
+impl<T: Idle> Lazy<T> {
     /// Gives the memory back where all fields are at their starting values.
     pub(crate) fn settle(&mut self) {
         self.0.take_if(|fields| fields.is_idle());
     }
 }
 
-impl<T: Idle> Clone for Rarely<T> {
+impl<T: Idle> Clone for Lazy<T> {
     fn clone(&self) -> Self {
         Self(self.0.as_ref().filter(|fields| !fields.is_idle()).cloned())
     }
 }
 
-impl<T: Idle + Fields> Fields for Rarely<T> {
+impl<T: Idle + Fields> Fields for Lazy<T> {
     const COUNT: usize = T::COUNT;
     fn slot(&mut self, index: usize) -> Slot<'_> {
         (**self).slot(index)
@@ -364,7 +364,7 @@ impl<const N: usize> Zero for Inline<N> {
     const ZERO: Self = Self([0; N]);
 }
 
-impl<T> Zero for Rarely<T> {
+impl<T> Zero for Lazy<T> {
     const ZERO: Self = Self(None);
 }
 

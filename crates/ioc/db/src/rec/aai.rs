@@ -3,7 +3,7 @@
 use super::arrays::stored;
 use super::arrays::{array_input, array_monitor, hash_of, kind_of, mask, room, set};
 use crate::model::link::Link;
-use crate::model::slot::{Inline, Rarely, record};
+use crate::model::slot::{Inline, Lazy, record};
 use crate::rec::{Body, RecId, RecordType};
 use crate::rec::{Mode, Sim, init_sim, mode, no_device, stamp_by_device, take_stamp};
 use crate::run::device::Device;
@@ -29,7 +29,7 @@ record! {
         mpst: u16 [MPST],
         apst: u16 [APST],
         hash: u32 [HASH],
-        sim: Rarely<Sim> [SIOL SIML SIMM SIMS OLDSIMM SSCN SDLY],
+        sim: Lazy<Sim> [SIOL SIML SIMM SIMS OLDSIMM SSCN SDLY],
     }
 }
 

@@ -2,14 +2,14 @@
 
 use super::breaks;
 use crate::model::deadband::{self, Limits};
-use crate::model::link::{Brief, Link, LinkKind};
-use crate::model::slot::{Inline, Rarely, record};
+use crate::model::link::{ResolvedLink, Link, LinkKind};
+use crate::model::slot::{Inline, Lazy, record};
 use crate::rec::{Body, RecId, RecordType};
 use crate::rec::{Mode, Read, Sim, cannot_read, check_limits_filtered, init_sim, mode, no_device, take_stamp};
 use crate::run::device::Device;
 use crate::run::engine::{Db, Outcome};
 use crate::run::notify::Got;
-use crate::run::scan::Fed;
+use crate::run::scan::DeviceSample;
 use crate::text::conv;
 use crate::text::error::PutError;
 use base::{EventMask, Status};
@@ -44,7 +44,7 @@ record! {
         alst: f64 [ALST],
         mdel: f64 [MDEL],
         mlst: f64 [MLST],
-        sim: Rarely<Sim> [SIOL SIML SIMM SIMS OLDSIMM SSCN SDLY],
+        sim: Lazy<Sim> [SIOL SIML SIMM SIMS OLDSIMM SSCN SDLY],
         rval: i32 [RVAL],
         oraw: i32 [ORAW],
         linr: u16 [LINR],
@@ -57,7 +57,7 @@ record! {
 impl RecordType for Ai {
     const GENERAL_TIMES: &'static [&'static str] = &["TIME"];
 
-    fn sim(&mut self) -> Option<&mut Rarely<Sim>> {
+    fn sim(&mut self) -> Option<&mut Lazy<Sim>> {
         Some(&mut self.sim)
     }
 
@@ -229,7 +229,7 @@ fn read(db: &mut Db, rec: RecId, body: Body<Ai>, resumed: bool) -> Read {
 }
 
 /// What a device said: whole numbers are raw, others in engineering units but for AOFF and ASLO.
-fn device_value(db: &mut Db, body: Body<Ai>, fed: &Fed) -> Read {
+fn device_value(db: &mut Db, body: Body<Ai>, fed: &DeviceSample) -> Read {
     let r = &mut db.records[body];
     if let Some(raw) = fed.raw() {
         r.rval = raw;
@@ -244,7 +244,7 @@ fn device_value(db: &mut Db, body: Body<Ai>, fed: &Fed) -> Read {
 
 /// Takes what a soft input has read.
 #[inline]
-fn take(db: &mut Db, rec: RecId, body: Body<Ai>, link: Brief, value: f64) {
+fn take(db: &mut Db, rec: RecId, body: Body<Ai>, link: ResolvedLink, value: f64) {
     smooth(db, body, value);
     db.records[rec].udf = 0;
     take_stamp(db, rec, link);

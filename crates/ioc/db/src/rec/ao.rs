@@ -3,13 +3,13 @@
 use super::breaks;
 use crate::model::deadband::{self, Limits};
 use crate::model::link::Link;
-use crate::model::slot::{Inline, Rarely, record};
+use crate::model::slot::{Inline, Lazy, record};
 use crate::rec::{Body, RecId, RecordType};
 use crate::rec::{Sim, check_limits, drive_output, init_sim, no_device, output_mode, stamp_output};
 use crate::run::device::Device;
 use crate::run::device::support::Output;
 use crate::run::engine::{Db, Outcome};
-use crate::run::scan::Fed;
+use crate::run::scan::DeviceSample;
 use crate::text::error::PutError;
 use base::{EventMask, Scalar, Status, Value};
 
@@ -53,12 +53,12 @@ record! {
         ivov: f64 [IVOV],
         omod: u8 [OMOD],
         limits: Limits<f64> [HIHI LOLO HIGH LOW HHSV LLSV HSV LSV HYST],
-        sim: Rarely<Sim> [SIOL SIML SIMM SIMS OLDSIMM SSCN SDLY],
+        sim: Lazy<Sim> [SIOL SIML SIMM SIMS OLDSIMM SSCN SDLY],
     }
 }
 
 impl RecordType for Ao {
-    fn sim(&mut self) -> Option<&mut Rarely<Sim>> {
+    fn sim(&mut self) -> Option<&mut Lazy<Sim>> {
         Some(&mut self.sim)
     }
 
@@ -139,7 +139,7 @@ impl RecordType for Ao {
     }
 
     /// What a value of the device means: raw ones are converted, others have ASLO and AOFF, as ai has them.
-    fn from_device(db: &mut Db, rec: RecId, body: Body<Self>, fed: &Fed) -> Option<Scalar> {
+    fn from_device(db: &mut Db, rec: RecId, body: Body<Self>, fed: &DeviceSample) -> Option<Scalar> {
         if let Some(raw) = fed.raw() {
             return Some(from_raw(db, rec, body, raw));
         }

@@ -107,7 +107,7 @@ pub(crate) fn stored(db: &mut Db, rec: RecId, spare: Array, changed: bool) {
 macro_rules! array_input {
     ($T:ident, $start_empty:expr; $($more:tt)*) => {
         impl RecordType for $T {
-            fn sim(&mut self) -> Option<&mut Rarely<Sim>> {
+            fn sim(&mut self) -> Option<&mut Lazy<Sim>> {
                 Some(&mut self.sim)
             }
 

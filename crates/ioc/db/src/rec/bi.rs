@@ -2,7 +2,7 @@
 
 use super::bits::bits_input;
 use crate::model::link::{Link, LinkKind};
-use crate::model::slot::{Rarely, Text, record};
+use crate::model::slot::{Lazy, Text, record};
 use crate::rec::States;
 use crate::rec::common::Common;
 use crate::rec::{Body, RecId, RecordType};
@@ -12,7 +12,7 @@ use crate::rec::{
 use crate::run::device::Device;
 use crate::run::engine::{Db, Outcome};
 use crate::run::notify::Got;
-use crate::run::scan::Fed;
+use crate::run::scan::DeviceSample;
 use base::{Stamp, Status};
 
 record! {
@@ -31,7 +31,7 @@ record! {
         lalm: u16 [LALM],
         mlst: u16 [MLST],
         sval: u32 [SVAL],
-        sim: Rarely<Sim> [SIOL SIML SIMM SIMS OLDSIMM SSCN SDLY],
+        sim: Lazy<Sim> [SIOL SIML SIMM SIMS OLDSIMM SSCN SDLY],
     }
 }
 
@@ -69,7 +69,7 @@ impl Bi {
 }
 
 /// What a device said: whole numbers are raw, texts name a state, others are the state's number.
-fn device_value(db: &mut Db, rec: RecId, body: Body<Bi>, fed: &Fed) -> Read {
+fn device_value(db: &mut Db, rec: RecId, body: Body<Bi>, fed: &DeviceSample) -> Read {
     let state = device_state(db, rec, fed);
     let r = &mut db.records[body];
     match (fed.raw(), state) {

@@ -51,7 +51,7 @@ macro_rules! binary_output {
             }
 
             /// The state that a raw value of the device is.
-            fn from_device(db: &mut Db, _: RecId, body: Body<Self>, fed: &Fed) -> Option<Scalar> {
+            fn from_device(db: &mut Db, _: RecId, body: Body<Self>, fed: &DeviceSample) -> Option<Scalar> {
                 let raw = fed.raw()? as u32;
                 Some(Scalar::Enum(u16::from(db.records[body].masked(raw) != 0)))
             }

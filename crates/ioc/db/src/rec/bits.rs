@@ -7,7 +7,7 @@
 macro_rules! bits_input {
     ($T:ident, $val:ty, $raw:ty, $sim:ty, $before:literal, $other:expr; $($more:tt)*) => {
         impl RecordType for $T {
-            fn sim(&mut self) -> Option<&mut Rarely<Sim>> {
+            fn sim(&mut self) -> Option<&mut Lazy<Sim>> {
                 Some(&mut self.sim)
             }
 
@@ -112,7 +112,7 @@ pub(crate) use bits_input;
 macro_rules! bits_output {
     ($T:ident, $other:expr, $ended:expr; $($more:tt)*) => {
         impl RecordType for $T {
-            fn sim(&mut self) -> Option<&mut Rarely<Sim>> {
+            fn sim(&mut self) -> Option<&mut Lazy<Sim>> {
                 Some(&mut self.sim)
             }
 

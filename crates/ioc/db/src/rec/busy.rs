@@ -4,7 +4,7 @@
 use super::binary::{END_OF_HIGH, binary_output};
 use super::bits::bits_output;
 use crate::model::link::Link;
-use crate::model::slot::{Rarely, Text, record};
+use crate::model::slot::{Lazy, Text, record};
 use crate::rec::States;
 use crate::rec::common::Common;
 use crate::rec::{Body, RecId, RecordType};
@@ -13,7 +13,7 @@ use crate::run::callback::Callback;
 use crate::run::device::Device;
 use crate::run::device::support::Output;
 use crate::run::engine::{Db, Outcome};
-use crate::run::scan::Fed;
+use crate::run::scan::DeviceSample;
 use base::{Scalar, Status, Str40, Value};
 
 record! {
@@ -38,7 +38,7 @@ record! {
         lalm: u16 [LALM],
         ivoa: u16 [IVOA],
         ivov: u16 [IVOV],
-        sim: Rarely<Sim> [SIOL SIML SIMM SIMS OLDSIMM SSCN SDLY],
+        sim: Lazy<Sim> [SIOL SIML SIMM SIMS OLDSIMM SSCN SDLY],
     }
 }
 

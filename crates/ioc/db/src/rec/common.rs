@@ -1,7 +1,7 @@
 //! What every record has.
 
 use crate::model::link::Link;
-use crate::model::slot::{Fields, Idle, Rarely, Slot, Text, Zero, record};
+use crate::model::slot::{Fields, Idle, Lazy, Slot, Text, Zero, record};
 use crate::rec::Kind;
 use crate::rec::message::Message;
 use crate::run::device::Device;
@@ -60,7 +60,7 @@ record! {
         phas: i16 [PHAS],
         dtyp: u16 [DTYP],
         flnk: Link [FLNK],
-        rare: Rarely<Rare> [SDIS TSEL ASG EVNT],
+        rare: Lazy<Rare> [SDIS TSEL ASG EVNT],
         stat: u16 [STAT],
         sevr: u16 [SEVR],
         amsg: Message [AMSG],

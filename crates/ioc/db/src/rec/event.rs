@@ -1,7 +1,7 @@
 //! event record.
 
 use crate::model::link::Link;
-use crate::model::slot::{Rarely, record};
+use crate::model::slot::{Lazy, record};
 use crate::rec::{Body, RecId, RecordType};
 use crate::rec::{Mode, Sim, init_sim, mode, take_stamp};
 use crate::run::device::Device;
@@ -14,12 +14,12 @@ record! {
         val: Str40 [VAL],
         inp: Link [INP],
         sval: Str40 [SVAL],
-        sim: Rarely<Sim> [SIOL SIML SIMM SIMS OLDSIMM SSCN SDLY],
+        sim: Lazy<Sim> [SIOL SIML SIMM SIMS OLDSIMM SSCN SDLY],
     }
 }
 
 impl RecordType for Event {
-    fn sim(&mut self) -> Option<&mut Rarely<Sim>> {
+    fn sim(&mut self) -> Option<&mut Lazy<Sim>> {
         Some(&mut self.sim)
     }
 

@@ -1,7 +1,7 @@
 //! histogram record.
 
 use crate::model::link::Link;
-use crate::model::slot::{Rarely, record};
+use crate::model::slot::{Lazy, record};
 use crate::rec::{Body, RecId, RecordType};
 use crate::rec::{Mode, Sim, init_sim, mode, no_device};
 use crate::run::callback::Callback;
@@ -30,12 +30,12 @@ record! {
         sval: f64 [SVAL],
         hopr: u32 [HOPR],
         lopr: u32 [LOPR],
-        sim: Rarely<Sim> [SIOL SIML SIMM SIMS OLDSIMM SSCN SDLY],
+        sim: Lazy<Sim> [SIOL SIML SIMM SIMS OLDSIMM SSCN SDLY],
     }
 }
 
 impl RecordType for Histogram {
-    fn sim(&mut self) -> Option<&mut Rarely<Sim>> {
+    fn sim(&mut self) -> Option<&mut Lazy<Sim>> {
         Some(&mut self.sim)
     }
 

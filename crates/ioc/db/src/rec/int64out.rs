@@ -3,7 +3,7 @@
 use super::whole::{whole_monitor, whole_output};
 use crate::model::deadband::Limits;
 use crate::model::link::Link;
-use crate::model::slot::{Inline, Rarely, record};
+use crate::model::slot::{Inline, Lazy, record};
 use crate::rec::{Body, RecId, RecordType};
 use crate::rec::{Sim, check_limits, drive_output, init_sim, no_device, output_mode, stamp_output};
 use crate::run::device::Device;
@@ -31,7 +31,7 @@ record! {
         ivoa: u16 [IVOA],
         ivov: i64 [IVOV],
         limits: Limits<i64> [HIHI LOLO HIGH LOW HHSV LLSV HSV LSV HYST],
-        sim: Rarely<Sim> [SIOL SIML SIMM SIMS OLDSIMM SSCN SDLY],
+        sim: Lazy<Sim> [SIOL SIML SIMM SIMS OLDSIMM SSCN SDLY],
     }
 }
 

@@ -3,7 +3,7 @@
 use super::whole::{whole_input, whole_monitor};
 use crate::model::deadband::Limits;
 use crate::model::link::Link;
-use crate::model::slot::{Inline, Rarely, record};
+use crate::model::slot::{Inline, Lazy, record};
 use crate::rec::{Body, RecId, RecordType};
 use crate::rec::{Read, Sim, cannot_read, check_limits_filtered, init_sim, read_input, take_stamp};
 use crate::run::device::Device;
@@ -28,7 +28,7 @@ record! {
         mlst: i32 [MLST],
         sval: i32 [SVAL],
         limits: Limits<i32> [HIHI LOLO HIGH LOW HHSV LLSV HSV LSV HYST],
-        sim: Rarely<Sim> [SIOL SIML SIMM SIMS OLDSIMM SSCN SDLY],
+        sim: Lazy<Sim> [SIOL SIML SIMM SIMS OLDSIMM SSCN SDLY],
     }
 }
 

@@ -1,8 +1,8 @@
 //! lsi record.
 
 use super::stringin::ALWAYS;
-use crate::model::link::{Brief, Link, LinkKind};
-use crate::model::slot::{Rarely, record};
+use crate::model::link::{ResolvedLink, Link, LinkKind};
+use crate::model::slot::{Lazy, record};
 use crate::rec::{Body, RecId, RecordType};
 use crate::rec::{Mode, Sim, init_sim, mode, no_device, take_stamp};
 use crate::run::device::Device;
@@ -24,12 +24,12 @@ record! {
         inp: Link [INP],
         mpst: u16 [MPST],
         apst: u16 [APST],
-        sim: Rarely<Sim> [SIOL SIML SIMM SIMS OLDSIMM SSCN SDLY],
+        sim: Lazy<Sim> [SIOL SIML SIMM SIMS OLDSIMM SSCN SDLY],
     }
 }
 
 impl RecordType for Lsi {
-    fn sim(&mut self) -> Option<&mut Rarely<Sim>> {
+    fn sim(&mut self) -> Option<&mut Lazy<Sim>> {
         Some(&mut self.sim)
     }
 
@@ -104,7 +104,7 @@ pub(crate) fn with_nul(text: &[u8], size: u16) -> Array {
 }
 
 /// Reads a text of any length through a link (dbGetLinkLS).
-pub(crate) fn get_link_long(db: &mut Db, rec: RecId, link: Brief, size: u16) -> Result<Option<Array>, LinkError> {
+pub(crate) fn get_link_long(db: &mut Db, rec: RecId, link: ResolvedLink, size: u16) -> Result<Option<Array>, LinkError> {
     if link.kind == LinkKind::Constant {
         return Ok(None);
     }

@@ -3,7 +3,7 @@
 use super::lsi::{get_link_long, long_text, text, with_nul};
 use super::stringin::ALWAYS;
 use crate::model::link::Link;
-use crate::model::slot::{Rarely, Text, record};
+use crate::model::slot::{Lazy, Text, record};
 use crate::rec::{Body, RecId, RecordType};
 use crate::rec::{Sim, drive_output, init_sim, no_device, output_mode, stamp_output};
 use crate::run::device::Device;
@@ -29,12 +29,12 @@ record! {
         out: Link [OUT],
         mpst: u16 [MPST],
         apst: u16 [APST],
-        sim: Rarely<Sim> [SIOL SIML SIMM SIMS OLDSIMM SSCN SDLY],
+        sim: Lazy<Sim> [SIOL SIML SIMM SIMS OLDSIMM SSCN SDLY],
     }
 }
 
 impl RecordType for Lso {
-    fn sim(&mut self) -> Option<&mut Rarely<Sim>> {
+    fn sim(&mut self) -> Option<&mut Lazy<Sim>> {
         Some(&mut self.sim)
     }
 

@@ -3,7 +3,7 @@
 use super::bits::bits_input;
 use crate::model::deadband;
 use crate::model::link::Link;
-use crate::model::slot::{Rarely, Text, record};
+use crate::model::slot::{Lazy, Text, record};
 use crate::rec::States;
 use crate::rec::common::Common;
 use crate::rec::{Body, RecId, RecordType};
@@ -14,7 +14,7 @@ use crate::rec::{
 use crate::run::device::Device;
 use crate::run::engine::{Db, Outcome};
 use crate::run::notify::Got;
-use crate::run::scan::Fed;
+use crate::run::scan::DeviceSample;
 use crate::text::error::PutError;
 use base::{Stamp, Status};
 
@@ -39,7 +39,7 @@ record! {
         sdef: i16 [SDEF],
         shft: u16 [SHFT],
         sval: u32 [SVAL],
-        sim: Rarely<Sim> [SIOL SIML SIMM SIMS OLDSIMM SSCN SDLY],
+        sim: Lazy<Sim> [SIOL SIML SIMM SIMS OLDSIMM SSCN SDLY],
     }
 }
 
@@ -98,7 +98,7 @@ impl Mbbi {
 }
 
 /// What a device said: whole numbers are raw, texts name a state, others are the state's number.
-fn device_value(db: &mut Db, rec: RecId, body: Body<Mbbi>, fed: &Fed) -> Read {
+fn device_value(db: &mut Db, rec: RecId, body: Body<Mbbi>, fed: &DeviceSample) -> Read {
     let state = device_state(db, rec, fed);
     let r = &mut db.records[body];
     match (fed.raw(), state) {

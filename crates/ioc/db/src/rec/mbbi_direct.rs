@@ -2,14 +2,14 @@
 
 use super::bits::bits_input;
 use crate::model::link::Link;
-use crate::model::slot::{Rarely, record};
+use crate::model::slot::{Lazy, record};
 use crate::rec::common::Common;
 use crate::rec::{Body, RecId, RecordType};
 use crate::rec::{Read, Sim, cannot_read, device_mask, init_sim, mask_of, read_input, read_soft, take_stamp};
 use crate::run::device::Device;
 use crate::run::engine::{Db, Outcome};
 use crate::run::notify::Got;
-use crate::run::scan::Fed;
+use crate::run::scan::DeviceSample;
 use base::{EventMask, Stamp, Status};
 
 record! {
@@ -25,7 +25,7 @@ record! {
         shft: u16 [SHFT],
         sval: i32 [SVAL],
         b: [u8; 32] [B0 B1 B2 B3 B4 B5 B6 B7 B8 B9 BA BB BC BD BE BF B10 B11 B12 B13 B14 B15 B16 B17 B18 B19 B1A B1B B1C B1D B1E B1F],
-        sim: Rarely<Sim> [SIOL SIML SIMM SIMS OLDSIMM SSCN SDLY],
+        sim: Lazy<Sim> [SIOL SIML SIMM SIMS OLDSIMM SSCN SDLY],
     }
 }
 
@@ -84,7 +84,7 @@ pub(crate) fn post_bits(db: &mut Db, rec: RecId, bits: u32, mask: EventMask) {
 }
 
 /// What a device said: the raw value.
-fn device_value(db: &mut Db, _: RecId, body: Body<MbbiDirect>, fed: &Fed) -> Read {
+fn device_value(db: &mut Db, _: RecId, body: Body<MbbiDirect>, fed: &DeviceSample) -> Read {
     let Some(raw) = fed.scalar().and_then(crate::text::conv::number::<u32>) else { return Read::Failed };
     let r = &mut db.records[body];
     // Without NOBT there is no mask, and all bits count.

@@ -2,7 +2,7 @@
 
 use super::bits::bits_output;
 use crate::model::link::Link;
-use crate::model::slot::{Rarely, Text, record};
+use crate::model::slot::{Lazy, Text, record};
 use crate::rec::States;
 use crate::rec::common::Common;
 use crate::rec::{Body, RecId, RecordType};
@@ -13,7 +13,7 @@ use crate::rec::{
 use crate::run::device::Device;
 use crate::run::device::support::Output;
 use crate::run::engine::{Db, Outcome};
-use crate::run::scan::Fed;
+use crate::run::scan::DeviceSample;
 use crate::text::error::PutError;
 use base::{Scalar, Status, Str40, Value};
 
@@ -41,7 +41,7 @@ record! {
         shft: u16 [SHFT],
         ivoa: u16 [IVOA],
         ivov: u16 [IVOV],
-        sim: Rarely<Sim> [SIOL SIML SIMM SIMS OLDSIMM SSCN SDLY],
+        sim: Lazy<Sim> [SIOL SIML SIMM SIMS OLDSIMM SSCN SDLY],
     }
 }
 
@@ -98,7 +98,7 @@ bits_output!(
     }
 
     /// The state that a raw value of the device is; 65535 where it is none.
-    fn from_device(db: &mut Db, _: RecId, body: Body<Self>, fed: &Fed) -> Option<Scalar> {
+    fn from_device(db: &mut Db, _: RecId, body: Body<Self>, fed: &DeviceSample) -> Option<Scalar> {
         let raw = fed.raw()? as u32;
         let r = &db.records[body];
         let raw = r.masked(raw).wrapping_shr(u32::from(r.shft));

@@ -3,14 +3,14 @@
 use super::bits::bits_output;
 use super::mbbi_direct::{post_bits, refresh};
 use crate::model::link::Link;
-use crate::model::slot::{Rarely, record};
+use crate::model::slot::{Lazy, record};
 use crate::rec::common::Common;
 use crate::rec::{Body, RecId, RecordType};
 use crate::rec::{Sim, device_mask, drive_output, init_sim, mask_of, no_device, output_mode, stamp_output};
 use crate::run::device::Device;
 use crate::run::device::support::Output;
 use crate::run::engine::{Db, Outcome};
-use crate::run::scan::Fed;
+use crate::run::scan::DeviceSample;
 use crate::text::error::PutError;
 use base::{EventMask, Scalar, Status, Str40, Value};
 
@@ -33,7 +33,7 @@ record! {
         ivoa: u16 [IVOA],
         ivov: i32 [IVOV],
         b: [u8; 32] [B0 B1 B2 B3 B4 B5 B6 B7 B8 B9 BA BB BC BD BE BF B10 B11 B12 B13 B14 B15 B16 B17 B18 B19 B1A B1B B1C B1D B1E B1F],
-        sim: Rarely<Sim> [SIOL SIML SIMM SIMS OLDSIMM SSCN SDLY],
+        sim: Lazy<Sim> [SIOL SIML SIMM SIMS OLDSIMM SSCN SDLY],
     }
 }
 
@@ -99,7 +99,7 @@ bits_output!(
     }
 
     /// The value that a raw value of the device is.
-    fn from_device(db: &mut Db, _: RecId, body: Body<Self>, fed: &Fed) -> Option<Scalar> {
+    fn from_device(db: &mut Db, _: RecId, body: Body<Self>, fed: &DeviceSample) -> Option<Scalar> {
         let raw = fed.raw()? as u32;
         let r = &db.records[body];
         Some(Scalar::I32(r.masked(raw).wrapping_shr(u32::from(r.shft)) as i32))

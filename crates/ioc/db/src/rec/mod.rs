@@ -26,9 +26,9 @@ pub(crate) use steps::{
 
 pub(crate) use crate::model::id::RecId;
 use crate::model::schema::{At, FieldDef, Schema};
-use crate::model::slot::{Layout, Rarely, Slot};
+use crate::model::slot::{Layout, Lazy, Slot};
 use crate::run::engine::{Db, Outcome};
-use crate::run::scan::Fed;
+use crate::run::scan::DeviceSample;
 use crate::text::error::PutError;
 use base::{Array, FieldType, Scalar};
 use common::Common;
@@ -94,7 +94,7 @@ pub(crate) trait RecordType: Layout + Stored {
     const LOOSE_STATES: bool = false;
 
     /// The fields of simulation mode, where it has one.
-    fn sim(&mut self) -> Option<&mut Rarely<Sim>> {
+    fn sim(&mut self) -> Option<&mut Lazy<Sim>> {
         None
     }
 
@@ -130,7 +130,7 @@ pub(crate) trait RecordType: Layout + Stored {
     fn removed(_: &mut Db, _rec: RecId, _body: Body<Self>) {}
 
     /// An output starts with what its device has: the value that this means; `None` where it is the given one.
-    fn from_device(_: &mut Db, _rec: RecId, _body: Body<Self>, _: &Fed) -> Option<Scalar> {
+    fn from_device(_: &mut Db, _rec: RecId, _body: Body<Self>, _: &DeviceSample) -> Option<Scalar> {
         None
     }
 
@@ -378,7 +378,7 @@ pub(crate) fn special(db: &mut Db, rec: RecId, field: u16, after: bool) -> Resul
 }
 
 /// The value that an output starts with where its device has this one.
-pub(crate) fn from_device(db: &mut Db, rec: RecId, fed: &Fed) -> Option<Scalar> {
+pub(crate) fn from_device(db: &mut Db, rec: RecId, fed: &DeviceSample) -> Option<Scalar> {
     let (kind, body) = db.records.type_and_body(rec);
     of_type!(kind, T => T::from_device(db, rec, at(body), fed))
 }

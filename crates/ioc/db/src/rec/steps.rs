@@ -3,11 +3,11 @@
 use super::sim::{Mode, mode};
 use super::{Bodies, Body, RecordType};
 use crate::model::id::RecId;
-use crate::model::link::{Brief, Link};
+use crate::model::link::{Link, ResolvedLink};
 use crate::run::device::Device;
 use crate::run::engine::{Db, Outcome};
 use crate::run::notify::Got;
-use crate::run::scan::Fed;
+use crate::run::scan::DeviceSample;
 use crate::text::conv::Number;
 use base::{EventMask, Scalar, Status};
 
@@ -65,7 +65,7 @@ pub(crate) fn read_input<T: RecordType>(
 pub(crate) fn read_soft<T: Number>(
     db: &mut Db,
     rec: RecId,
-    link: Brief,
+    link: ResolvedLink,
     resumed: bool,
     set: impl Fn(&mut Bodies, T),
 ) -> Read {
@@ -103,7 +103,7 @@ pub(crate) fn cannot_read(db: &mut Db, rec: RecId) -> Read {
 }
 
 /// The state that a device named, or its number.
-pub(crate) fn device_state(db: &Db, rec: RecId, fed: &Fed) -> Option<u16> {
+pub(crate) fn device_state(db: &Db, rec: RecId, fed: &DeviceSample) -> Option<u16> {
     match fed.scalar()? {
         Scalar::Enum(state) => Some(state),
         Scalar::String(text) => db.records.state_number(rec, text.to_str()),
@@ -126,14 +126,14 @@ pub(crate) fn stamp_by_device(db: &Db, rec: RecId) -> bool {
 
 /// The stamp of a soft input's source, where the record wants it.
 #[inline]
-pub(crate) fn take_stamp(db: &mut Db, rec: RecId, link: Brief) {
+pub(crate) fn take_stamp(db: &mut Db, rec: RecId, link: ResolvedLink) {
     if db.records[rec].tse == -2 {
         take_stamp_of(db, rec, link);
     }
 }
 
 #[cold]
-fn take_stamp_of(db: &mut Db, rec: RecId, link: Brief) {
+fn take_stamp_of(db: &mut Db, rec: RecId, link: ResolvedLink) {
     if stamp_by_device(db, rec)
         && let Some(stamp) = db.link_stamp(link)
     {

@@ -1,7 +1,7 @@
 //! stringin record.
 
 use crate::model::link::Link;
-use crate::model::slot::{Rarely, record};
+use crate::model::slot::{Lazy, record};
 use crate::rec::{Body, RecId, RecordType};
 use crate::rec::{Read, Sim, cannot_read, init_sim, read_input, take_stamp};
 use crate::run::device::Device;
@@ -18,12 +18,12 @@ record! {
         mpst: u16 [MPST],
         apst: u16 [APST],
         sval: Str40 [SVAL],
-        sim: Rarely<Sim> [SIOL SIML SIMM SIMS OLDSIMM SSCN SDLY],
+        sim: Lazy<Sim> [SIOL SIML SIMM SIMS OLDSIMM SSCN SDLY],
     }
 }
 
 impl RecordType for StringIn {
-    fn sim(&mut self) -> Option<&mut Rarely<Sim>> {
+    fn sim(&mut self) -> Option<&mut Lazy<Sim>> {
         Some(&mut self.sim)
     }
 

@@ -2,7 +2,7 @@
 
 use super::stringin::ALWAYS;
 use crate::model::link::Link;
-use crate::model::slot::{Rarely, record};
+use crate::model::slot::{Lazy, record};
 use crate::rec::{Body, RecId, RecordType};
 use crate::rec::{Sim, drive_output, init_sim, no_device, output_mode, stamp_output};
 use crate::run::device::Device;
@@ -23,12 +23,12 @@ record! {
         apst: u16 [APST],
         ivoa: u16 [IVOA],
         ivov: Str40 [IVOV],
-        sim: Rarely<Sim> [SIOL SIML SIMM SIMS OLDSIMM SSCN SDLY],
+        sim: Lazy<Sim> [SIOL SIML SIMM SIMS OLDSIMM SSCN SDLY],
     }
 }
 
 impl RecordType for StringOut {
-    fn sim(&mut self) -> Option<&mut Rarely<Sim>> {
+    fn sim(&mut self) -> Option<&mut Lazy<Sim>> {
         Some(&mut self.sim)
     }
 

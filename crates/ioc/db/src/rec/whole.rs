@@ -4,7 +4,7 @@
 macro_rules! whole_input {
     ($T:ident, $type:ty; $($more:tt)*) => {
         impl RecordType for $T {
-            fn sim(&mut self) -> Option<&mut Rarely<Sim>> {
+            fn sim(&mut self) -> Option<&mut Lazy<Sim>> {
                 Some(&mut self.sim)
             }
 
@@ -138,7 +138,7 @@ macro_rules! whole_output {
         impl RecordType for $T {
             const HIDES_FAILED_WRITE: bool = true;
 
-            fn sim(&mut self) -> Option<&mut Rarely<Sim>> {
+            fn sim(&mut self) -> Option<&mut Lazy<Sim>> {
                 Some(&mut self.sim)
             }
 

@@ -440,7 +440,7 @@ impl Db {
     }
 
     /// Follows a forward link of a record that is being processed (fanout's LNKn, …).
-    pub(crate) fn forward(&mut self, rec: RecId, link: crate::model::link::Brief) {
+    pub(crate) fn forward(&mut self, rec: RecId, link: crate::model::link::ResolvedLink) {
         match link.kind {
             LinkKind::Db => {
                 self.process_passive(rec, link.record());
@@ -504,7 +504,7 @@ impl Db {
     }
 
     /// As [`stamp_now`](Self::stamp_now), for a record in simulation mode `simm` with its link.
-    pub(crate) fn stamp_simulated(&mut self, rec: RecId, simm: u16, siol: Option<crate::model::link::Brief>) {
+    pub(crate) fn stamp_simulated(&mut self, rec: RecId, simm: u16, siol: Option<crate::model::link::ResolvedLink>) {
         if simm == 0 {
             self.stamp_now(rec);
         } else {
@@ -513,7 +513,7 @@ impl Db {
     }
 
     #[cold]
-    pub(crate) fn stamp_specially(&mut self, rec: RecId, simm: u16, siol: Option<crate::model::link::Brief>) {
+    pub(crate) fn stamp_specially(&mut self, rec: RecId, simm: u16, siol: Option<crate::model::link::ResolvedLink>) {
         let tsel = self.records[rec].rare.tsel.brief();
         if tsel.kind != LinkKind::Constant {
             if tsel.flags & crate::model::link::IS_TIME != 0 {
@@ -542,7 +542,7 @@ impl Db {
     }
 
     /// Takes time and tag from a link's source.
-    pub(crate) fn stamp_from_link(&mut self, rec: RecId, link: crate::model::link::Brief) {
+    pub(crate) fn stamp_from_link(&mut self, rec: RecId, link: crate::model::link::ResolvedLink) {
         match link.kind {
             LinkKind::Db => {
                 let source = &self.records[link.record()];

@@ -27,7 +27,7 @@ pub enum NotifyState {
 }
 
 struct Waiting {
-    whom: Whom,
+    whom: Requester,
     /// Records that have not ended yet.
     records: u32,
     /// The put itself has not returned yet.
@@ -36,7 +36,7 @@ struct Waiting {
 
 /// Who waits for the end of a put.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Whom {
+pub(crate) enum Requester {
     /// A client, by the number that it gave.
     Client(u64),
     /// A record of this database that reads its source so (Async Soft Channel).
@@ -52,7 +52,7 @@ pub(crate) struct Notifies {
     waiting: HashMap<u32, Waiting>,
     completed: VecDeque<Completed>,
     /// Puts to records that are busy with another one.
-    queued: Vec<(RecId, Channel, Value, Whom)>,
+    queued: Vec<(RecId, Channel, Value, Requester)>,
 }
 
 /// Puts with completion for which there is room without asking for memory.
@@ -79,7 +79,7 @@ impl Db {
         token: u64,
         now: Now,
     ) -> Result<NotifyState, PutError> {
-        self.put_notify_for(channel, value, Whom::Client(token), now)
+        self.put_notify_for(channel, value, Requester::Client(token), now)
     }
 
     /// As [`put_notify`](Self::put_notify), whoever waits.
@@ -87,7 +87,7 @@ impl Db {
         &mut self,
         channel: &Channel,
         value: &Value,
-        whom: Whom,
+        whom: Requester,
         now: Now,
     ) -> Result<NotifyState, PutError> {
         let rec = channel.record;
@@ -119,7 +119,7 @@ impl Db {
         Ok(NotifyState::Pending)
     }
 
-    fn start_notify(&mut self, rec: RecId, whom: Whom) -> u32 {
+    fn start_notify(&mut self, rec: RecId, whom: Requester) -> u32 {
         self.notifies.next = self.notifies.next.wrapping_add(1).max(1);
         let id = self.notifies.next;
         self.notifies.waiting.insert(id, Waiting { whom, records: 1, starting: true });
@@ -129,7 +129,7 @@ impl Db {
 
     /// Gives up a put with completion; nothing will be told of it.
     pub fn cancel_notify(&mut self, token: u64) {
-        let whom = Whom::Client(token);
+        let whom = Requester::Client(token);
         self.notifies.queued.retain(|queued| queued.3 != whom);
         let ids: Vec<u32> =
             self.notifies.waiting.iter().filter(|(_, waiting)| waiting.whom == whom).map(|(id, _)| *id).collect();
@@ -183,11 +183,11 @@ impl Db {
     }
 
     /// Tells who waited that a put has ended.
-    fn tell(&mut self, whom: Whom, error: Option<PutError>) {
+    fn tell(&mut self, whom: Requester, error: Option<PutError>) {
         match whom {
-            Whom::Client(token) => self.notifies.completed.push_back(Completed { token, error }),
-            Whom::Reader(rec) => self.call_back(rec, crate::run::callback::Callback::Resume),
-            Whom::Link(link) => self.remote_written(link, error.is_none()),
+            Requester::Client(token) => self.notifies.completed.push_back(Completed { token, error }),
+            Requester::Reader(rec) => self.call_back(rec, crate::run::callback::Callback::Resume),
+            Requester::Link(link) => self.remote_written(link, error.is_none()),
         }
     }
 
@@ -232,7 +232,7 @@ impl Db {
     pub(crate) fn async_get<T: crate::text::conv::Number>(
         &mut self,
         rec: RecId,
-        link: crate::model::link::Brief,
+        link: crate::model::link::ResolvedLink,
         resumed: bool,
     ) -> Got<T> {
         match self.async_ready(rec, link, resumed) {
@@ -250,7 +250,7 @@ impl Db {
     pub(crate) fn async_get_text(
         &mut self,
         rec: RecId,
-        link: crate::model::link::Brief,
+        link: crate::model::link::ResolvedLink,
         resumed: bool,
     ) -> Got<base::Str40> {
         match self.async_ready(rec, link, resumed) {
@@ -269,7 +269,7 @@ impl Db {
         Got::Failed
     }
 
-    fn async_ready(&mut self, rec: RecId, link: crate::model::link::Brief, resumed: bool) -> Got<()> {
+    fn async_ready(&mut self, rec: RecId, link: crate::model::link::ResolvedLink, resumed: bool) -> Got<()> {
         use crate::model::link::LinkKind;
         match link.kind {
             LinkKind::Constant => return Got::Constant,
@@ -284,7 +284,7 @@ impl Db {
         }
         let target = &self.records[link.record()];
         if target.scan == 0 && target.notify == 0 && target.pact == 0 {
-            let id = self.start_notify(link.record(), Whom::Reader(rec));
+            let id = self.start_notify(link.record(), Requester::Reader(rec));
             self.records[link.record()].putf = 1;
             self.run(link.record());
             if self.records[link.record()].notify == id && self.records[link.record()].pact == 0 {

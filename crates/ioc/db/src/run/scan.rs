@@ -25,7 +25,7 @@ pub struct SourceId(pub u32);
 
 /// What an interrupt source delivered.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Fed {
+pub struct DeviceSample {
     /// The value; `None` where there is none to be had, or where something was written.
     pub value: Option<Value>,
     /// Its alarm.
@@ -66,7 +66,7 @@ pub(crate) struct Scans {
     /// The source that a record's device support listens to.
     listens: HashMap<RecId, u32>,
     /// What the sources delivered last, by number of their group.
-    fed: Vec<Option<Fed>>,
+    fed: Vec<Option<DeviceSample>>,
     /// Whether a group is being walked, and the records that left theirs meanwhile.
     pub(crate) walking: bool,
     pub(crate) left: Vec<RecId>,
@@ -90,7 +90,7 @@ impl Scans {
     }
 
     /// What the source that a record listens to delivered last.
-    pub(crate) fn fed_to(&self, rec: RecId) -> Option<&Fed> {
+    pub(crate) fn fed_to(&self, rec: RecId) -> Option<&DeviceSample> {
         let group = self.listens.get(&rec)?;
         self.fed.get(*group as usize)?.as_ref()
     }
@@ -344,7 +344,7 @@ impl Db {
     /// The value before comes back, so that its memory can be used again, and is not freed on a real-time thread.
     ///
     /// Real-time: neither allocates nor blocks.
-    pub fn feed(&mut self, source: SourceId, fed: Fed) -> Option<Fed> {
+    pub fn feed(&mut self, source: SourceId, fed: DeviceSample) -> Option<DeviceSample> {
         let before = self.scans.fed.get_mut(source.0 as usize)?.replace(fed);
         self.interrupt(source);
         before
@@ -352,7 +352,7 @@ impl Db {
 
     /// What the source that a record listens to delivered last.
     #[must_use]
-    pub fn fed(&self, record: RecId) -> Option<&Fed> {
+    pub fn fed(&self, record: RecId) -> Option<&DeviceSample> {
         self.scans.fed_to(record)
     }
 

@@ -22,7 +22,7 @@ pub struct ScanGroup {
 
 /// Where a record is that another database owns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Away {
+pub struct RecordLocation {
     /// Number of the part, as [`Db::split`] returned them.
     pub part: usize,
     /// The record's number there.
@@ -79,7 +79,7 @@ pub(crate) struct Division {
 /// Which records other databases own, where this one was divided, and which part it is of another.
 #[derive(Default)]
 pub(crate) struct Split {
-    pub(crate) away: HashMap<RecId, Away>,
+    pub(crate) away: HashMap<RecId, RecordLocation>,
     pub(crate) division: Option<Division>,
     /// Its number, where this is a part of a database that was divided.
     pub(crate) part: Option<u32>,
@@ -272,7 +272,7 @@ impl Db {
         to.supports = self.supports.for_part();
         for (rec, _) in assigned.iter().filter(|(_, to)| **to == Some(owner)) {
             let new = to.records.take(&mut self.records, rec);
-            self.split.away.insert(rec, Away { part, record: new });
+            self.split.away.insert(rec, RecordLocation { part, record: new });
             self.records[rec].away = true;
         }
         for (number, rec) in self.records.names.iter() {
@@ -296,7 +296,7 @@ impl Db {
 
     /// Takes over what clients are told about a part's records before they read them: types, sizes, access groups.
     pub fn learn(&mut self, part: usize, from: &Self) {
-        let away: Vec<(RecId, Away)> =
+        let away: Vec<(RecId, RecordLocation)> =
             self.split.away.iter().filter(|(_, away)| away.part == part).map(|(rec, away)| (*rec, *away)).collect();
         for (rec, away) in away {
             self.records.copy(rec, &from.records, away.record);
@@ -306,7 +306,7 @@ impl Db {
 
     /// Where a record is, if another database owns it.
     #[must_use]
-    pub fn away(&self, record: RecId) -> Option<Away> {
+    pub fn away(&self, record: RecId) -> Option<RecordLocation> {
         if !self.records[record].away {
             return None;
         }
@@ -314,7 +314,7 @@ impl Db {
     }
 
     /// Learns that a record of another owner has changed its access security group.
-    pub fn regroup_away(&mut self, away: Away, group: base::Str40) {
+    pub fn regroup_away(&mut self, away: RecordLocation, group: base::Str40) {
         if let Some((rec, _)) = self.split.away.iter().find(|(_, known)| **known == away) {
             self.records[*rec].rare.asg.set(group.bytes());
             self.outbox.regrouped.insert(*rec);

@@ -1,7 +1,7 @@
 //! From loaded records to a running database (iocInit), and changes of links while it runs.
 
 use crate::model::id::RecId;
-use crate::model::link::{self, Brief, CA, CP, CPP, IS_TIME, Link, LinkField, LinkKind, LinkText};
+use crate::model::link::{self, CA, CP, CPP, IS_TIME, Link, LinkField, LinkKind, LinkText, ResolvedLink};
 use crate::model::slot::Slot;
 use crate::run::channel::Channel;
 use crate::run::device;
@@ -118,7 +118,7 @@ impl Db {
                 let leads = match link.kind {
                     LinkKind::Db => link.record() == gone,
                     LinkKind::Through => {
-                        self.links.throughs.get(link.target).is_some_and(|channel| channel.record == gone)
+                        self.links.modified.get(link.target).is_some_and(|channel| channel.record == gone)
                     }
                     LinkKind::Remote => {
                         self.links.remotes.source(link.target).is_some_and(|channel| channel.record == gone)
@@ -153,7 +153,7 @@ impl Db {
             Ok(LinkText::Constant(text)) => Link::of_constant(text),
             Ok(LinkText::Hardware(text)) => Link::hardware(text),
             Ok(LinkText::Json(text, link)) => {
-                Link::to(Brief { kind: LinkKind::Json, flags: 0, field: 0, target: self.add_json(*link) }, text)
+                Link::to(ResolvedLink { kind: LinkKind::Json, flags: 0, field: 0, target: self.add_json(*link) }, text)
             }
             Ok(LinkText::Pv(name, flags)) => self.resolve(rec, field, link_field, name, flags),
         };
@@ -178,8 +178,8 @@ impl Db {
         match found {
             Some(channel) if way == 0 || self.reads_by_notify(rec, field) => {
                 if channel.long_string || !channel.filters.is_empty() {
-                    let target = self.links.throughs.add(channel);
-                    return Link::to(Brief { kind: LinkKind::Through, flags, field: 0, target }, name);
+                    let target = self.links.modified.add(channel);
+                    return Link::to(ResolvedLink { kind: LinkKind::Through, flags, field: 0, target }, name);
                 }
                 let target = channel.record;
                 let plain = if channel.field == self.records.type_of(target).val {
@@ -188,7 +188,7 @@ impl Db {
                     name.strip_prefix(self.records.name(target)).and_then(|rest| rest.strip_prefix('.'))
                         == Some(&*self.records.def(target, channel.field).name)
                 };
-                let brief = Brief::to_field(flags, channel.field, target);
+                let brief = ResolvedLink::to_field(flags, channel.field, target);
                 Link::to(brief, if plain { "" } else { name })
             }
             source => {
@@ -221,7 +221,7 @@ impl Db {
         source: Option<Channel>,
     ) -> Link {
         let target = self.links.remotes.add(rec, over, name, reads, source);
-        Link::to(Brief { kind: LinkKind::Remote, flags, field: 0, target }, name)
+        Link::to(ResolvedLink { kind: LinkKind::Remote, flags, field: 0, target }, name)
     }
 
     /// Whether a field is an input that is read by a put with completion to its source, whose modifiers do not count.

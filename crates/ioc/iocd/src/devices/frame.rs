@@ -8,7 +8,7 @@
 
 use super::{DeviceSupport, Interrupt, Options, Ports, RecordDevice, Reply, Served};
 use base::{DurNs, Histogram, Quantile, Scalar, Status, Str40, Value};
-use db::{AttachError, Attaching, Fed, Now, Output};
+use db::{AttachError, Attaching, DeviceSample, Now, Output};
 use ring::{ActivityCounter, FrameCounter, FramePage, FrameState};
 use rt::frames::Watcher;
 
@@ -174,15 +174,17 @@ struct Watch {
 }
 
 impl Watch {
-    fn fed(&mut self, now: Now) -> Fed {
+    fn fed(&mut self, now: Now) -> DeviceSample {
         if self.watcher.as_ref().is_none_or(|watcher| !watcher.is_alive()) {
             self.watcher = Watcher::open(&self.frame).ok();
         }
-        let Some(watcher) = &self.watcher else { return Fed::failed(Status::Comm) };
+        let Some(watcher) = &self.watcher else { return DeviceSample::failed(Status::Comm) };
         let page = watcher.page();
         match self.what.read(&page) {
-            Some(value) => Fed { tag: page.border().pulse, ..Fed::good(Value::Scalar(value), now.wall) },
-            None => Fed::failed(Status::Read),
+            Some(value) => {
+                DeviceSample { tag: page.border().pulse, ..DeviceSample::good(Value::Scalar(value), now.wall) }
+            }
+            None => DeviceSample::failed(Status::Read),
         }
     }
 }

@@ -4,7 +4,7 @@ use super::RecordDevice;
 use crate::engine::now;
 use crate::feed::{self, Feed, Feeder};
 use base::{DurNs, MonoNs, Status};
-use db::{Db, Fed, Output, RecId, Request};
+use db::{Db, DeviceSample, Output, RecId, Request};
 use rtrb::{Consumer, Producer, RingBuffer};
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap, VecDeque};
@@ -38,7 +38,7 @@ type Wake = Box<dyn Fn() + Send + Sync>;
 struct Outlet {
     feeder: Feeder,
     /// Answers that found no room: a record waits for each. At most one for each record.
-    held: VecDeque<(RecId, Fed)>,
+    held: VecDeque<(RecId, DeviceSample)>,
 }
 
 impl Outlet {
@@ -148,11 +148,11 @@ pub struct Interrupt {
 
 impl Reply {
     /// Answers.
-    pub fn send(mut self, fed: Fed) {
+    pub fn send(mut self, fed: DeviceSample) {
         self.answer(fed);
     }
 
-    fn answer(&mut self, fed: Fed) {
+    fn answer(&mut self, fed: DeviceSample) {
         self.sent = true;
         let mut outlet = lock(&self.outlet);
         outlet.held.push_back((self.record, fed));
@@ -163,21 +163,21 @@ impl Reply {
 impl Drop for Reply {
     fn drop(&mut self) {
         if !self.sent {
-            self.answer(Fed::failed(Status::Comm));
+            self.answer(DeviceSample::failed(Status::Comm));
         }
     }
 }
 
 impl Interrupt {
     /// A new value. Whether its owner had room; if not, it is refused and counted.
-    pub fn feed_or_refuse(&self, fed: Fed) -> bool {
+    pub fn feed_or_refuse(&self, fed: DeviceSample) -> bool {
         lock(&self.outlet).feeder.feed_record_or_refuse(self.record, fed)
     }
 }
 
 impl Interrupt {
     /// What the record, an output, begins with. Whether its owner had room; if not, it is refused and counted.
-    pub fn start_or_refuse(&self, fed: Fed) -> bool {
+    pub fn start_or_refuse(&self, fed: DeviceSample) -> bool {
         lock(&self.outlet).feeder.start_or_refuse(self.record, fed)
     }
 }

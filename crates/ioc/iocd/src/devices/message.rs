@@ -19,7 +19,7 @@ use super::watch::Watch;
 use super::{DeviceSupport, Interrupt, Options, Ports, RecordDevice, Reply, Served};
 use crate::engine::now;
 use base::{Array, DurNs, FieldType, Scalar, Stamp, Status, Str40, Value};
-use db::{AttachError, Attaching, Fed, Now, Output};
+use db::{AttachError, Attaching, DeviceSample, Now, Output};
 use msg::{Band, Code, Escaped, Request, Verb, quantity};
 use std::sync::Arc;
 
@@ -158,24 +158,24 @@ impl Object {
     }
 
     /// What an outcome means for the record.
-    fn meaning(&self, outcome: RequestOutcome, writes: bool, stamp: Stamp) -> Fed {
+    fn meaning(&self, outcome: RequestOutcome, writes: bool, stamp: Stamp) -> DeviceSample {
         let refused = if writes { Status::Write } else { Status::Read };
         let (text, pulse) = match outcome {
             RequestOutcome::Reply(Code::Ok, text, pulse) => (text, pulse),
             RequestOutcome::Timeout | RequestOutcome::Reply(Code::Timeout | Code::Expired, ..) => {
-                return Fed::failed(Status::Timeout);
+                return DeviceSample::failed(Status::Timeout);
             }
             RequestOutcome::Lost | RequestOutcome::Reply(Code::NoObject | Code::Unknown, ..) => {
-                return Fed::failed(Status::Comm);
+                return DeviceSample::failed(Status::Comm);
             }
-            RequestOutcome::Reply(..) => return Fed::failed(refused),
+            RequestOutcome::Reply(..) => return DeviceSample::failed(refused),
         };
         if writes {
-            return Fed { tag: pulse, ..Fed::done(stamp) };
+            return DeviceSample { tag: pulse, ..DeviceSample::done(stamp) };
         }
         match self.value(&text) {
-            Some(value) => Fed { tag: pulse, ..Fed::good(value, stamp) },
-            None => Fed::failed(Status::Calc),
+            Some(value) => DeviceSample { tag: pulse, ..DeviceSample::good(value, stamp) },
+            None => DeviceSample::failed(Status::Calc),
         }
     }
 
@@ -249,7 +249,7 @@ impl RecordDevice for Messages {
             Some(line) => self.send(line, move |object, outcome| {
                 reply.send(object.meaning(outcome, writes, now().wall));
             }),
-            None => reply.send(Fed::failed(Status::Write)),
+            None => reply.send(DeviceSample::failed(Status::Write)),
         }
     }
 
@@ -334,7 +334,7 @@ mod tests {
         assert_eq!(status("ai", RequestOutcome::Lost), Status::Comm);
         assert_eq!(status("ai", failed(Code::Device)), Status::Read);
         assert_eq!(status("ao", failed(Code::Range)), Status::Write);
-        assert_eq!(fed("sr/x", "ao", real, ok("")), Fed { tag: 9, ..Fed::done(Stamp::EPOCH) });
+        assert_eq!(fed("sr/x", "ao", real, ok("")), DeviceSample { tag: 9, ..DeviceSample::done(Stamp::EPOCH) });
     }
 
     #[test]

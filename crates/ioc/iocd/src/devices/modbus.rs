@@ -13,7 +13,7 @@ use super::watch::Watch;
 use super::{DeviceSupport, Interrupt, Options, Ports, RecordDevice, Reply, Served};
 use crate::engine::now;
 use base::{Array, DurNs, MonoNs, Scalar, Stamp, Status, Value};
-use db::{AttachError, Attaching, Fed, Now, Output};
+use db::{AttachError, Attaching, DeviceSample, Now, Output};
 use fieldbus::Exchange;
 use fieldbus::modbus::{DataType, Failure, Framing, Number, Request, Response, Table, Transaction};
 use port::Job;
@@ -168,22 +168,22 @@ impl Cells {
     }
 
     /// What an answer means for the record.
-    fn meaning(&self, answer: Option<Result<Response, Failure>>, stamp: Stamp, writes: bool) -> Fed {
+    fn meaning(&self, answer: Option<Result<Response, Failure>>, stamp: Stamp, writes: bool) -> DeviceSample {
         let refused = if writes { Status::Write } else { Status::Read };
         let response = match answer {
             Some(Ok(response)) => response,
-            Some(Err(Failure::Timeout(_))) => return Fed::failed(Status::Timeout),
-            Some(Err(Failure::Exception(_))) => return Fed::failed(refused),
-            Some(Err(_)) | None => return Fed::failed(Status::Comm),
+            Some(Err(Failure::Timeout(_))) => return DeviceSample::failed(Status::Timeout),
+            Some(Err(Failure::Exception(_))) => return DeviceSample::failed(refused),
+            Some(Err(_)) | None => return DeviceSample::failed(Status::Comm),
         };
         let value = match response {
-            Response::Written => return Fed::done(stamp),
+            Response::Written => return DeviceSample::done(stamp),
             Response::Bits(bits) if self.array => Value::Array(Array::U8(bits.into_iter().map(u8::from).collect())),
             Response::Bits(bits) => Value::from(i32::from(bits.first() == Some(&true))),
             Response::Registers(values) if self.array => {
                 let size = self.data.registers();
                 let numbers: Option<Vec<Number>> = values.chunks(size).map(|chunk| self.data.decode(chunk)).collect();
-                let Some(numbers) = numbers else { return Fed::failed(Status::Read) };
+                let Some(numbers) = numbers else { return DeviceSample::failed(Status::Read) };
                 let whole: Option<Vec<i64>> = numbers
                     .iter()
                     .map(|number| if let Number::Int(value) = number { Some(*value) } else { None })
@@ -200,11 +200,11 @@ impl Cells {
                     _ => Value::from(value),
                 },
                 (None, Some(Number::Float(value))) => Value::from(value),
-                (None, None) => return Fed::failed(Status::Read),
+                (None, None) => return DeviceSample::failed(Status::Read),
             },
-            Response::Exception(_) => return Fed::failed(refused),
+            Response::Exception(_) => return DeviceSample::failed(refused),
         };
-        Fed::good(value, stamp)
+        DeviceSample::good(value, stamp)
     }
 }
 
@@ -262,7 +262,7 @@ impl RecordDevice for Modbuses {
         };
         match request {
             Some(request) => self.submit(request, Then::Reply { reply, writes }),
-            None => reply.send(Fed::failed(Status::Write)),
+            None => reply.send(DeviceSample::failed(Status::Write)),
         }
     }
 

@@ -15,7 +15,7 @@
 
 use super::{DeviceSupport, Options, Ports, Served};
 use base::{DurNs, MonoNs, Scalar, Status, Value};
-use db::{AttachError, Attaching, Direct, Fed, Now, Output};
+use db::{AttachError, Attaching, DeviceSample, Direct, Now, Output};
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -179,19 +179,19 @@ struct Source {
 }
 
 impl Direct for Source {
-    fn read(&mut self, now: Now) -> Fed {
+    fn read(&mut self, now: Now) -> DeviceSample {
         let mut value = self.signal.at(now.mono, &mut self.random);
         if self.noise != 0.0 {
             value += self.noise * self.random.normal();
         }
         if self.fail > 0.0 && self.random.unit() < self.fail {
-            return Fed::failed(Status::Read);
+            return DeviceSample::failed(Status::Read);
         }
         let value = if self.whole { Scalar::I64(value.round() as i64) } else { Scalar::F64(value) };
-        Fed::good(Value::Scalar(value), now.wall)
+        DeviceSample::good(Value::Scalar(value), now.wall)
     }
 
-    fn write(&mut self, now: Now, output: &Output) -> Fed {
+    fn write(&mut self, now: Now, output: &Output) -> DeviceSample {
         let value = match output.value {
             Value::Scalar(Scalar::F64(value)) => value,
             Value::Scalar(Scalar::I64(value)) => value as f64,
@@ -201,7 +201,7 @@ impl Direct for Source {
         if let Signal::Cell(cell) = &self.signal {
             cell.store(value.to_bits(), Ordering::Relaxed);
         }
-        Fed::done(now.wall)
+        DeviceSample::done(now.wall)
     }
 }
 

@@ -14,7 +14,7 @@ use super::stream_address::Address;
 use super::{DeviceSupport, Interrupt, Ports, RecordDevice, Reply, Served};
 use crate::engine::now;
 use base::{Array, FieldType, MonoNs, Scalar, Stamp, Status, Str40};
-use db::{AttachError, Attaching, Fed, Now, Output};
+use db::{AttachError, Attaching, DeviceSample, Now, Output};
 use fieldbus::Exchange;
 use fieldbus::stream::{File, Given, Protocol, Session, State, Taken, Takes, Trouble, Value};
 use port::{Job, Listener};
@@ -112,25 +112,25 @@ impl Shape {
     }
 
     /// What the values of a run mean for the record: one that takes none has been written, or keeps its value.
-    fn fed(&self, values: &[Value], stamp: Stamp) -> Fed {
-        if values.is_empty() { Fed::done(stamp) } else { self.value(values, stamp) }
+    fn fed(&self, values: &[Value], stamp: Stamp) -> DeviceSample {
+        if values.is_empty() { DeviceSample::done(stamp) } else { self.value(values, stamp) }
     }
 
     /// The values of a run as what the record holds.
-    fn value(&self, values: &[Value], stamp: Stamp) -> Fed {
+    fn value(&self, values: &[Value], stamp: Stamp) -> DeviceSample {
         match self.record_type.as_str() {
             "waveform" | "aai" | "aao" => self.array(values, stamp),
             "lsi" | "lso" => match values.first() {
-                Some(Value::Text(text)) => Fed::good(base::Value::Array(Array::U8(text.clone())), stamp),
+                Some(Value::Text(text)) => DeviceSample::good(base::Value::Array(Array::U8(text.clone())), stamp),
                 first => self.scalar(first, stamp),
             },
             _ => self.scalar(values.first(), stamp),
         }
     }
 
-    fn scalar(&self, value: Option<&Value>, stamp: Stamp) -> Fed {
+    fn scalar(&self, value: Option<&Value>, stamp: Stamp) -> DeviceSample {
         let states = matches!(self.record_type.as_str(), "bi" | "mbbi" | "bo" | "mbbo");
-        let Some(value) = value else { return Fed::failed(Status::Calc) };
+        let Some(value) = value else { return DeviceSample::failed(Status::Calc) };
         let scalar = match value {
             Value::Float(value) => Scalar::F64(*value),
             Value::Int(value) => i32::try_from(*value).map_or(Scalar::I64(*value), Scalar::I32),
@@ -138,12 +138,15 @@ impl Shape {
             Value::Enum(value) if states => u16::try_from(*value).map_or(Scalar::I64(*value), Scalar::Enum),
             Value::Enum(value) => i32::try_from(*value).map_or(Scalar::I64(*value), Scalar::I32),
         };
-        Fed::good(base::Value::Scalar(scalar), stamp)
+        DeviceSample::good(base::Value::Scalar(scalar), stamp)
     }
 
-    fn array(&self, values: &[Value], stamp: Stamp) -> Fed {
+    fn array(&self, values: &[Value], stamp: Stamp) -> DeviceSample {
         if let ([Value::Text(text)], FieldType::I8 | FieldType::U8) = (values, self.elements) {
-            return Fed::good(base::Value::Array(Array::U8(text.iter().take(self.count).copied().collect())), stamp);
+            return DeviceSample::good(
+                base::Value::Array(Array::U8(text.iter().take(self.count).copied().collect())),
+                stamp,
+            );
         }
         let texts = values.iter().any(|value| matches!(value, Value::Text(_)));
         let floats = values.iter().any(|value| matches!(value, Value::Float(_)));
@@ -169,7 +172,7 @@ impl Shape {
             };
             Array::I64(values.filter_map(int).collect())
         };
-        Fed::good(base::Value::Array(array), stamp)
+        DeviceSample::good(base::Value::Array(array), stamp)
     }
 }
 
@@ -210,12 +213,12 @@ impl Runs {
     }
 
     /// What a run has come to, its fields written.
-    fn end(&self, session: &Session, how: Write) -> Option<Fed> {
+    fn end(&self, session: &Session, how: Write) -> Option<DeviceSample> {
         let written = self.fields.write(session.fields(), how);
         match session.result()? {
-            Ok(_) if !written => Some(Fed::failed(Status::Calc)),
+            Ok(_) if !written => Some(DeviceSample::failed(Status::Calc)),
             Ok(taken) => Some(self.shape.fed(&taken.values, now().wall)),
-            Err(trouble) => Some(Fed::failed(status(trouble))),
+            Err(trouble) => Some(DeviceSample::failed(status(trouble))),
         }
     }
 }
@@ -283,11 +286,11 @@ impl Job for Run {
     }
 
     fn done(self: Box<Self>) {
-        self.reply.send(self.run.end(&self.session, Write::Runs).unwrap_or(Fed::failed(Status::Comm)));
+        self.reply.send(self.run.end(&self.session, Write::Runs).unwrap_or(DeviceSample::failed(Status::Comm)));
     }
 
     fn missed(self: Box<Self>, _: &str) {
-        self.reply.send(Fed::failed(Status::Timeout));
+        self.reply.send(DeviceSample::failed(Status::Timeout));
     }
 }
 
@@ -339,7 +342,7 @@ impl Ear {
         fields.fill(protocol, true, &mut given);
         if let Some(Taken { values, fields: others }) = protocol.unasked(line, &given) {
             let written = fields.write(&others, Write::Runs);
-            let fed = if written { shape.fed(&values, now().wall) } else { Fed::failed(Status::Calc) };
+            let fed = if written { shape.fed(&values, now().wall) } else { DeviceSample::failed(Status::Calc) };
             // Where there is no room it is refused and counted; the next line may have room.
             self.interrupt.feed_or_refuse(fed);
         }
@@ -378,7 +381,7 @@ impl Listener for Ear {
     fn handle_closed(&mut self, _: MonoNs, _: &str) {
         self.bytes.clear();
         self.deaf = false;
-        self.interrupt.feed_or_refuse(Fed::failed(Status::Comm));
+        self.interrupt.feed_or_refuse(DeviceSample::failed(Status::Comm));
     }
 }
 

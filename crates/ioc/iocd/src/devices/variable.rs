@@ -9,7 +9,7 @@
 
 use super::{DeviceSupport, Interrupt, Options, Ports, RecordDevice, Served};
 use base::{Alarm, DurNs, Scalar, Severity, Stamp, Status, Value};
-use db::{AttachError, Attaching, Direct, Fed, Now, Output};
+use db::{AttachError, Attaching, DeviceSample, Direct, Now, Output};
 use ring::{Number, Reading};
 use rt::{LOOK_AFTER, Source, SourceView};
 use std::collections::HashMap;
@@ -74,11 +74,13 @@ impl View {
         self.stale.or_else(|| self.view.stale_after()).is_some_and(|limit| now.mono - reading.at > limit)
     }
 
-    fn fed(&self, reading: Option<Reading>, now: Now) -> Fed {
+    fn fed(&self, reading: Option<Reading>, now: Now) -> DeviceSample {
         let alive = self.is_alive();
-        let Some(reading) = reading else { return Fed::failed(if alive { Status::Read } else { Status::Comm }) };
+        let Some(reading) = reading else {
+            return DeviceSample::failed(if alive { Status::Read } else { Status::Comm });
+        };
         if reading.writes == 0 {
-            return Fed::failed(if alive { Status::Udf } else { Status::Comm });
+            return DeviceSample::failed(if alive { Status::Udf } else { Status::Comm });
         }
         let value = Value::Scalar(match reading.value {
             Number::Float(value) => Scalar::F64(value),
@@ -91,7 +93,7 @@ impl View {
             (true, true) => Alarm { status: Status::State, severity: Severity::Major },
             (true, false) => Alarm::NONE,
         };
-        Fed { value: Some(value), alarm, stamp: earlier(now, reading.at), tag: reading.pulse }
+        DeviceSample { value: Some(value), alarm, stamp: earlier(now, reading.at), tag: reading.pulse }
     }
 }
 
@@ -103,13 +105,13 @@ fn earlier(now: Now, at: base::MonoNs) -> Stamp {
 }
 
 impl Direct for View {
-    fn read(&mut self, now: Now) -> Fed {
+    fn read(&mut self, now: Now) -> DeviceSample {
         let reading = self.view.read();
         self.fed(reading, now)
     }
 
-    fn write(&mut self, _: Now, _: &Output) -> Fed {
-        Fed::failed(Status::Write)
+    fn write(&mut self, _: Now, _: &Output) -> DeviceSample {
+        DeviceSample::failed(Status::Write)
     }
 }
 
@@ -187,7 +189,7 @@ mod tests {
         let written = now();
         exports.set(index, Number::Float(2.5), 9, written.mono);
         let fed = direct.read(Now { wall: written.wall, mono: written.mono + DurNs(5) });
-        let expected = Fed {
+        let expected = DeviceSample {
             value: Some(Value::from(2.5)),
             alarm: Alarm::NONE,
             stamp: earlier(written, MonoNs(written.mono.0 - 5)),

@@ -1,7 +1,7 @@
 //! Readings that are taken again and again for a record with SCAN `I/O Intr`.
 
 use super::Interrupt;
-use db::Fed;
+use db::DeviceSample;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -12,7 +12,7 @@ pub(super) struct Watch {
     /// Whether a reading is under way.
     busy: Arc<AtomicBool>,
     /// What the record was told last.
-    told: Arc<Mutex<Option<Fed>>>,
+    told: Arc<Mutex<Option<DeviceSample>>>,
 }
 
 impl Watch {
@@ -26,7 +26,7 @@ impl Watch {
     }
 
     /// The reading is there: the record is processed if value or alarm have changed.
-    pub(super) fn end(&self, fed: Fed) {
+    pub(super) fn end(&self, fed: DeviceSample) {
         // Only whole values are ever in there.
         let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
         let same = told.as_ref().is_some_and(|told| (&told.value, told.alarm) == (&fed.value, fed.alarm));

@@ -11,11 +11,11 @@ use crate::bridge::{Bridges, Holder};
 use crate::devices::{Devices, Requests};
 use crate::feed::{self, Feed, Feeder};
 use crate::guard::GUARD;
-use crate::job::{Ask, Out, Work};
+use crate::job::{OwnerEvent, OwnerRequest, Work};
 use crate::links::Links;
-use crate::parts::Part;
-use crate::piece::Piece;
 use crate::scans::{Scans, scan_one};
+use crate::shard::Shard;
+use crate::shard_port::ShardPort;
 use crate::store::Store;
 use base::{MonoNs, Stamp};
 use ca::beacon::Beacon;
@@ -66,9 +66,9 @@ pub struct Engine {
     requests: Option<Requests>,
     /// What owners have given back.
     #[expect(clippy::vec_box, reason = "the boxes in which they travel")]
-    retiring: Vec<Box<Piece>>,
+    retiring: Vec<Box<Shard>>,
     /// What was taken from the parts, in one vector that is used again.
-    taken: Vec<Out>,
+    taken: Vec<OwnerEvent>,
     bridges: Bridges,
     /// Links to other IOCs.
     links: Option<Links>,
@@ -159,7 +159,7 @@ impl Engine {
     }
 
     /// Takes the ways to the parts of the database that other threads own.
-    pub fn add_parts(&mut self, parts: Vec<Part>) {
+    pub fn add_parts(&mut self, parts: Vec<ShardPort>) {
         if !parts.is_empty() {
             self.store.db.share_signals();
         }
@@ -174,13 +174,13 @@ impl Engine {
 
     /// Has an owner do something of which nobody waits for the end: the one way to all of them. What the housekeeping part is
     /// asked this thread does, at once; another owner does it between two of its scans, and looks when this thread's turn ends.
-    pub(crate) fn ask(&mut self, owner: Holder, ask: Ask) {
+    pub(crate) fn ask(&mut self, owner: Holder, ask: OwnerRequest) {
         match (owner, ask) {
-            (None, Ask::Pause(on)) => {
+            (None, OwnerRequest::Pause(on)) => {
                 let db = &mut self.store.db;
                 self.scans.pause(on, |pini, now| db.process_pini(pini, now));
             }
-            (None, Ask::Feed(feed)) => self.feeds.extend(feed),
+            (None, OwnerRequest::Feed(feed)) => self.feeds.extend(feed),
             (owner, ask) => self.store.ask(owner, ask),
         }
     }
@@ -199,7 +199,7 @@ impl Engine {
     pub fn pause(&mut self, on: bool) {
         let others = self.store.live().filter(|(number, part)| part.owner == *number).map(|(number, _)| Some(number));
         let owners: Vec<Holder> = [None].into_iter().chain(others).collect();
-        owners.into_iter().for_each(|owner| self.ask(owner, Ask::Pause(on)));
+        owners.into_iter().for_each(|owner| self.ask(owner, OwnerRequest::Pause(on)));
     }
 
     /// Takes rules of access; clients are told what changes for them.
@@ -219,7 +219,7 @@ impl Engine {
     /// there is no such record.
     pub fn call(&mut self, record: &str, work: Work) {
         let owner = self.store.owner_of(record);
-        self.ask(owner, Ask::Call(work));
+        self.ask(owner, OwnerRequest::Call(work));
         if owner.is_none() {
             self.plan_scans();
         }
@@ -230,7 +230,7 @@ impl Engine {
     pub fn feeder(&mut self, record: &str, bound: usize) -> Feeder {
         let owner = self.store.owner_of(record);
         let (feeder, feed) = feed::ring(bound, self.waker_of(owner));
-        self.ask(owner, Ask::Feed(Some(feed)));
+        self.ask(owner, OwnerRequest::Feed(Some(feed)));
         feeder
     }
 
@@ -249,14 +249,14 @@ impl Engine {
     /// Functions' calls that have ended, a bounded number: their records go on.
     fn take_finished(&mut self) {
         for token in self.finished.try_iter().take(FINISHED_MAX) {
-            self.store.ask(token.part.map(|part| part as usize), Ask::Finish(token));
+            self.store.ask(token.part.map(|part| part as usize), OwnerRequest::Finish(token));
         }
     }
 
     /// Ends [`run`](Self::run).
     pub fn stop(&mut self) {
         self.stop = true;
-        self.store.parts.iter().for_each(Part::stop);
+        self.store.parts.iter().for_each(ShardPort::stop);
     }
 
     /// Runs until told to stop.

@@ -1,11 +1,11 @@
 //! Records that come and go while the IOC runs.
 
 use super::{Engine, now};
-use crate::job::Ask;
+use crate::job::OwnerRequest;
 use crate::owner::PIECES_MAX;
-use crate::parts::Part;
-use crate::piece::Piece;
 use crate::scans::Scans;
+use crate::shard::Shard;
+use crate::shard_port::ShardPort;
 use db::{Db, RemoteRequest};
 
 /// Records that are looked through for links to a removed one, before scans have their turn.
@@ -21,8 +21,8 @@ impl Engine {
         let parts = &self.store.parts;
         let mut next = parts.len();
         let fresh = self.store.db.split_new(|owner| {
-            let pieces = parts.iter().filter(|part| part.owner == owner && !part.retired).count();
-            (pieces < PIECES_MAX).then(|| {
+            let shards = parts.iter().filter(|part| part.owner == owner && !part.retired).count();
+            (shards < PIECES_MAX).then(|| {
                 next += 1;
                 next - 1
             })
@@ -48,10 +48,10 @@ impl Engine {
         part.init(self.store.now);
         self.store.db.learn(number, &part);
         let Some(first) = self.store.parts.get_mut(owner) else { return };
-        let (piece, ends) = Piece::new(part, number, false, devices.ends(number + 1), &first.shared);
-        first.ask(Ask::Adopt(Some(Box::new(piece))));
+        let (shard, ends) = Shard::new(part, number, false, devices.ends(number + 1), &first.shared);
+        first.ask(OwnerRequest::Adopt(Some(Box::new(shard))));
         first.flush();
-        let part = Part::new(format!("{}, loaded later", first.name), owner, ends, Scans::default());
+        let part = ShardPort::new(format!("{}, loaded later", first.name), owner, ends, Scans::default());
         self.store.parts.push(part);
     }
 
@@ -80,10 +80,10 @@ impl Engine {
                 (Some(away.part), away.record, last)
             }
         };
-        self.ask(owner, Ask::Call(Box::new(move |db, _| db.remove_record(there))));
+        self.ask(owner, OwnerRequest::Call(Box::new(move |db, _| db.remove_record(there))));
         // In jobs between which its owner scans.
         for from in (0..=last.map_or(0, |last| last.0)).step_by(UNLINK_MAX as usize) {
-            self.ask(owner, Ask::Call(Box::new(move |db, _| db.unlink(there, from, UNLINK_MAX))));
+            self.ask(owner, OwnerRequest::Call(Box::new(move |db, _| db.unlink(there, from, UNLINK_MAX))));
         }
         match owner {
             None => self.plan_scans(),
@@ -100,26 +100,26 @@ impl Engine {
     fn retire_if_empty(&mut self, part: usize) {
         let later = self.store.parts.get(part).is_some_and(|of| of.owner != part);
         if later && self.store.db.last_of(part).is_none() {
-            self.ask(Some(part), Ask::Retire);
+            self.ask(Some(part), OwnerRequest::Retire);
         }
     }
 
     /// Frees parts that have no records any more, after what they still had to say.
     pub(super) fn free_retired(&mut self) {
-        for piece in std::mem::take(&mut self.retiring) {
+        for shard in std::mem::take(&mut self.retiring) {
             let mut rest = Vec::new();
-            while let Some(part) = self.store.parts.get_mut(piece.part)
+            while let Some(part) = self.store.parts.get_mut(shard.part)
                 && (part.take(&mut rest) || !rest.is_empty())
             {
                 for out in rest.drain(..) {
-                    self.take_out(piece.part, out);
+                    self.take_out(shard.part, out);
                 }
             }
-            if let Some(part) = self.store.parts.get_mut(piece.part) {
+            if let Some(part) = self.store.parts.get_mut(shard.part) {
                 part.retire();
             }
             if let Some(devices) = &self.devices {
-                devices.close(piece.part + 1);
+                devices.close(shard.part + 1);
             }
         }
     }

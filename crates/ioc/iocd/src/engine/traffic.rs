@@ -1,12 +1,12 @@
 //! What comes from the owners of the other parts, and from links between them and to elsewhere.
 
 use super::{Engine, now};
-use crate::bridge::{self, Holder, Told};
-use crate::job::{Ask, Job, Out, Outcome, Whom};
+use crate::bridge::{self, Holder, WriteDone};
+use crate::job::{Job, Outcome, OwnerEvent, OwnerRequest, Requester};
 use crate::links::{Links, Servers};
 use base::Value;
 use ca::server::{Access, Answer, Post, Token};
-use db::{Away, RemoteRequest, Signal};
+use db::{RecordLocation, RemoteRequest, Signal};
 
 impl Engine {
     /// Takes what the owners of the other parts have sent, of each a bounded number.
@@ -28,21 +28,21 @@ impl Engine {
         }
     }
 
-    pub(super) fn take_out(&mut self, part: usize, out: Out) {
+    pub(super) fn take_out(&mut self, part: usize, out: OwnerEvent) {
         match out {
-            Out::Done(mut job) => {
+            OwnerEvent::Done(mut job) => {
                 self.store.log_done(&mut job);
                 self.take_done(job);
             }
-            Out::Post { key, value, alarm, stamp, mask } => {
+            OwnerEvent::Post { key, value, alarm, stamp, mask } => {
                 let post = self.store.posted(key, mask, value, alarm, stamp);
                 self.post(post);
             }
-            Out::Completed(done) => self.completed(&done),
-            Out::Remote(request) => self.remote(Some(part), request),
-            Out::Regrouped(record, group) => self.store.db.regroup_away(Away { part, record }, group),
-            Out::Signal(signal) => self.signal(Some(part), signal),
-            Out::Retired(piece) => self.retiring.push(piece),
+            OwnerEvent::Completed(done) => self.completed(&done),
+            OwnerEvent::Remote(request) => self.remote(Some(part), request),
+            OwnerEvent::Regrouped(record, group) => self.store.db.regroup_away(RecordLocation { part, record }, group),
+            OwnerEvent::Signal(signal) => self.signal(Some(part), signal),
+            OwnerEvent::Retired(shard) => self.retiring.push(shard),
         }
     }
 
@@ -50,18 +50,18 @@ impl Engine {
     fn take_done(&mut self, job: Box<Job>) {
         let mono = self.store.now.mono;
         match (job.whom, &job.outcome) {
-            (Whom::Client(token), Outcome::Read(read)) => {
+            (Requester::Client(token), Outcome::Read(read)) => {
                 let answer = Answer::Read(read.map(|()| &job.reading));
                 self.server.answer(mono, token, answer, &mut self.store);
             }
-            (Whom::Client(token), Outcome::Write(put)) if !self.bridges.answered(token, *put, &mut self.store) => {
+            (Requester::Client(token), Outcome::Write(put)) if !self.bridges.answered(token, *put, &mut self.store) => {
                 self.server.answer(mono, token, Answer::Write(*put), &mut self.store);
             }
-            (Whom::Watch { key, mask }, Outcome::Read(_)) => {
+            (Requester::Watch { key, mask }, Outcome::Read(_)) => {
                 let post = self.store.fetched(key, mask, job);
                 self.post(post);
             }
-            (Whom::Link(holder, id), Outcome::Read(_)) => {
+            (Requester::Link(holder, id), Outcome::Read(_)) => {
                 bridge::properties(&mut self.store, holder, id, job.reading.meta);
             }
             _ => {}
@@ -91,7 +91,7 @@ impl Engine {
 
     /// Writes a field and tells when all that it started has ended, and whether it went well; the record's name, if there
     /// is such a field.
-    pub(crate) fn write(&mut self, name: &str, value: Value, told: Told) -> Option<String> {
+    pub(crate) fn write(&mut self, name: &str, value: Value, told: WriteDone) -> Option<String> {
         let channel = self.store.db.find(name).ok()?;
         let record = self.store.db.name_of(channel.record).to_owned();
         self.bridges.write(name, value, told, &mut self.store).then_some(record)
@@ -116,11 +116,11 @@ impl Engine {
     /// Tells all parts but those of the owner that it comes from.
     pub(super) fn signal(&mut self, from: Option<usize>, signal: Signal) {
         if from.is_some() {
-            self.store.ask(None, Ask::Signal(signal));
+            self.store.ask(None, OwnerRequest::Signal(signal));
         }
         let parts = &mut self.store.parts;
         let from = from.and_then(|part| parts.get(part)).map(|part| part.owner);
         let others = parts.iter_mut().filter(|part| Some(part.owner) != from);
-        others.for_each(|part| part.ask(Ask::Signal(signal)));
+        others.for_each(|part| part.ask(OwnerRequest::Signal(signal)));
     }
 }

@@ -27,7 +27,7 @@ mod words;
 use crate::devices::Devices;
 use crate::engine::{self, Engine, Mailbox};
 use crate::groups::{self, GroupSpec, Home, Threads};
-use crate::job::Ask;
+use crate::job::OwnerRequest;
 use crate::links::Links;
 use crate::plugins;
 use crate::publish::Publisher;
@@ -387,7 +387,7 @@ impl Shell {
             let work = work.clone();
             let asked = mailbox.ask(move |engine| {
                 let work = Box::new(move |db: &mut Db, now| drop(reply.try_send(work(db, now))));
-                engine.ask(Some(number), Ask::Call(work));
+                engine.ask(Some(number), OwnerRequest::Call(work));
             });
             all.extend(asked.and_then(|()| answer.recv().ok()));
         }

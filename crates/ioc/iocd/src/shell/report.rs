@@ -2,8 +2,8 @@
 
 use super::values::{Tabs, held};
 use crate::links::Servers;
-use crate::parts::OwnerCounters;
 use crate::scans::Scans;
+use crate::shard_port::OwnerCounters;
 use base::{FieldType, Quantile, Stamp};
 use db::{Channel, Db, LinkChannel, RecId, Special};
 use std::fmt::Write as _;

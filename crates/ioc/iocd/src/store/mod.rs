@@ -6,9 +6,9 @@ mod mirror;
 use crate::bridge::Holder;
 use crate::execute::{Subscriptions, execute};
 use crate::guard::Guard;
-use crate::job::{Ask, Job, Logged, Outcome, Whom};
-use crate::parts::Part;
+use crate::job::{Job, Logged, Outcome, OwnerRequest, Requester};
 use crate::putlog::PutLog;
+use crate::shard_port::ShardPort;
 use base::{Alarm, Array, EventMask, FieldType, Meta, NumberHash, Scalar, Stamp, Value};
 use ca::encode::{Needs, Reading};
 use ca::server::{Access, Backend, Get, Opened, Peer, Post, Put, Token, Write};
@@ -106,7 +106,7 @@ pub struct Store {
     scratch: Reading,
     drained: Vec<Post>,
     /// The parts of the database that other threads own.
-    pub parts: Vec<Part>,
+    pub parts: Vec<ShardPort>,
     opened: u64,
 }
 
@@ -135,12 +135,12 @@ impl Store {
     pub(crate) fn process_if_passive(&mut self, handle: u64) {
         let Some((owner, channel)) = self.entry(handle).map(Entry::there) else { return };
         let record = channel.record;
-        self.ask(owner, Ask::Process(record));
+        self.ask(owner, OwnerRequest::Process(record));
     }
 
     /// Has an owner do something of which nobody waits for the end.
-    pub(crate) fn ask(&mut self, owner: Holder, ask: Ask) {
-        self.submit(owner, Whom::Nobody, ask, NO_ROOM, None);
+    pub(crate) fn ask(&mut self, owner: Holder, ask: OwnerRequest) {
+        self.submit(owner, Requester::Nobody, ask, NO_ROOM, None);
     }
 
     /// Has an owner do something. The housekeeping part does it at once: what came of it, and what was read in `reading`.
@@ -148,8 +148,8 @@ impl Store {
     fn submit(
         &mut self,
         owner: Holder,
-        whom: Whom,
-        mut ask: Ask,
+        whom: Requester,
+        mut ask: OwnerRequest,
         room: Value,
         reading: Option<&mut Reading>,
     ) -> Option<Outcome> {
@@ -178,7 +178,7 @@ impl Store {
     }
 
     /// The parts that have an owner, with their numbers.
-    pub fn live(&self) -> impl Iterator<Item = (usize, &Part)> {
+    pub fn live(&self) -> impl Iterator<Item = (usize, &ShardPort)> {
         self.parts.iter().enumerate().filter(|(_, part)| !part.retired)
     }
 
@@ -243,7 +243,7 @@ impl Store {
 
     /// The elements or properties that were fetched, as a post.
     pub(crate) fn fetched(&mut self, key: u64, mask: EventMask, job: Box<Job>) -> Option<Post> {
-        let Job { ask: Ask::Read { needs, .. }, reading, .. } = *job else { return None };
+        let Job { ask: OwnerRequest::Read { needs, .. }, reading, .. } = *job else { return None };
         let post = (!mask.is_empty()).then(|| Post {
             watch: handle_of(key),
             mask,
@@ -270,9 +270,9 @@ impl Store {
     pub(crate) fn ask_properties(&mut self, handle: u64, holder: Holder, id: RemoteId) -> Option<Meta> {
         let entry = self.entry(handle).filter(|entry| entry.native != Basic::String)?;
         let (owner, channel) = entry.there();
-        let (ask, room) = (Ask::Read { channel: channel.clone(), needs: Needs::All }, entry.room());
+        let (ask, room) = (OwnerRequest::Read { channel: channel.clone(), needs: Needs::All }, entry.room());
         let mut reading = Reading { value: NO_ROOM, ..Reading::default() };
-        self.submit(owner, Whom::Link(holder, id), ask, room, Some(&mut reading))?;
+        self.submit(owner, Requester::Link(holder, id), ask, room, Some(&mut reading))?;
         Some(reading.meta)
     }
 
@@ -280,8 +280,8 @@ impl Store {
     fn send(&mut self, key: u64, Fetch { needs, mask }: Fetch) {
         let Some(entry) = self.entry(handle_of(key)) else { return };
         let (owner, channel) = entry.there();
-        let (ask, room) = (Ask::Read { channel: channel.clone(), needs }, entry.room());
-        self.submit(owner, Whom::Watch { key, mask }, ask, room, None);
+        let (ask, room) = (OwnerRequest::Read { channel: channel.clone(), needs }, entry.room());
+        self.submit(owner, Requester::Watch { key, mask }, ask, room, None);
     }
 
     /// What is known of the remote field of this number, unless it was closed meanwhile.
@@ -292,7 +292,7 @@ impl Store {
 
     /// Rings the owners that were sent something.
     pub(crate) fn flush_parts(&mut self) {
-        self.parts.iter_mut().for_each(Part::flush);
+        self.parts.iter_mut().for_each(ShardPort::flush);
     }
 
     /// Takes the vector of [`take_posts`](Self::take_posts) back.
@@ -320,8 +320,8 @@ const fn handle_of(number: u64) -> u64 {
 }
 
 /// Logs a write that is done, if it is to be: what was there before is in the reading.
-fn log_write(log: Option<&PutLog>, now: Now, ask: &mut Ask, outcome: &Outcome, before: &Reading) {
-    let Ask::Write { log: logged, .. } = ask else { return };
+fn log_write(log: Option<&PutLog>, now: Now, ask: &mut OwnerRequest, outcome: &Outcome, before: &Reading) {
+    let OwnerRequest::Write { log: logged, .. } = ask else { return };
     if let (Some(log), Some(logged)) = (log, logged.take())
         && !matches!(outcome, Outcome::Write(Put::Failed))
     {
@@ -414,8 +414,8 @@ impl Backend for Store {
             return Ok(Get::Done);
         }
         let (owner, channel) = entry.there();
-        let (ask, room) = (Ask::Read { channel: channel.clone(), needs }, entry.room());
-        match self.submit(owner, token.map_or(Whom::Nobody, Whom::Client), ask, room, Some(reading)) {
+        let (ask, room) = (OwnerRequest::Read { channel: channel.clone(), needs }, entry.room());
+        match self.submit(owner, token.map_or(Requester::Nobody, Requester::Client), ask, room, Some(reading)) {
             None => Ok(Get::Sent),
             Some(Outcome::Read(read)) => read.map(|()| Get::Done),
             Some(_) => Err(Eca::GETFAIL),
@@ -428,8 +428,8 @@ impl Backend for Store {
         let log = trapped.then(|| Box::new(Logged::new(peer, self.db.channel_name(&entry.channel), entry.room())));
         let room = if trapped { entry.room() } else { NO_ROOM };
         let (owner, channel) = entry.there();
-        let ask = Ask::Write { channel: channel.clone(), write, notify: notify.then_some(token.0), log };
-        match self.submit(owner, Whom::Client(token), ask, room, None) {
+        let ask = OwnerRequest::Write { channel: channel.clone(), write, notify: notify.then_some(token.0), log };
+        match self.submit(owner, Requester::Client(token), ask, room, None) {
             None => Put::Sent,
             Some(Outcome::Write(put)) => put,
             Some(_) => Put::Failed,
@@ -438,7 +438,7 @@ impl Backend for Store {
 
     fn forget(&mut self, token: Token) {
         let parts = 0..self.parts.len();
-        [None].into_iter().chain(parts.map(Some)).for_each(|owner| self.ask(owner, Ask::Forget(token.0)));
+        [None].into_iter().chain(parts.map(Some)).for_each(|owner| self.ask(owner, OwnerRequest::Forget(token.0)));
     }
 
     fn watch(&mut self, handle: u64) -> bool {
@@ -451,7 +451,7 @@ impl Backend for Store {
         // Where filters decide, the first subscription has the first event; later ones of the same channel just read.
         let posted = entry.channel.filters.decide();
         let (number, (owner, channel)) = (entry.number, entry.there());
-        let ask = Ask::Watch { channel: channel.clone(), key: number };
+        let ask = OwnerRequest::Watch { channel: channel.clone(), key: number };
         self.ask(owner, ask);
         if let Some(fetch) = fetch {
             self.send(number, fetch);
@@ -466,7 +466,7 @@ impl Backend for Store {
             return;
         }
         let (owner, key) = (entry.there().0, entry.number);
-        self.ask(owner, Ask::Unwatch { key });
+        self.ask(owner, OwnerRequest::Unwatch { key });
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::groups::divide;
-use crate::job::Out;
+use crate::job::OwnerEvent;
 use crate::owner::{Ends, OwnerShared};
 use crate::scans::{Scans, scan_one};
 use db::Macros;
@@ -23,7 +23,7 @@ struct Owner {
     db: Db,
     subs: Subscriptions,
     jobs: Consumer<Box<Job>>,
-    out: Producer<Out>,
+    out: Producer<OwnerEvent>,
 }
 
 impl Owner {
@@ -32,7 +32,7 @@ impl Owner {
         while let Ok(mut job) = self.jobs.pop() {
             job.outcome = execute(&mut self.db, &mut self.subs, &mut job.ask, &mut job.reading, now);
             self.hand_out();
-            assert!(self.out.push(Out::Done(job)).is_ok());
+            assert!(self.out.push(OwnerEvent::Done(job)).is_ok());
         }
     }
 
@@ -40,7 +40,7 @@ impl Owner {
         while let Some((_, db::Posted { token: key, value, alarm, stamp, mask, .. })) =
             self.db.next_posted(self.subs.queue)
         {
-            assert!(self.out.push(Out::Post { key, value, alarm, stamp, mask }).is_ok());
+            assert!(self.out.push(OwnerEvent::Post { key, value, alarm, stamp, mask }).is_ok());
         }
     }
 
@@ -70,7 +70,7 @@ impl Ioc {
         let (to, jobs) = RingBuffer::new(64);
         let (out, from) = RingBuffer::new(64);
         let ends = Ends { jobs: to, out: from, shared: Arc::new(OwnerShared::default()) };
-        store.parts.push(Part::new("scans".into(), 0, ends, Scans::default()));
+        store.parts.push(ShardPort::new("scans".into(), 0, ends, Scans::default()));
         let mut db = part;
         let queue = db.open_queue(QUEUE_ROOM);
         let owner = Owner { db, subs: Subscriptions::new(queue, 0), jobs, out };
@@ -97,20 +97,20 @@ impl Ioc {
         }
     }
 
-    fn take(&mut self, out: Out) {
+    fn take(&mut self, out: OwnerEvent) {
         let post = match out {
-            Out::Post { key, value, alarm, stamp, mask } => self.store.posted(key, mask, value, alarm, stamp),
-            Out::Done(job) => match (job.whom, &job.outcome) {
-                (Whom::Client(TOKEN), Outcome::Read(read)) => {
+            OwnerEvent::Post { key, value, alarm, stamp, mask } => self.store.posted(key, mask, value, alarm, stamp),
+            OwnerEvent::Done(job) => match (job.whom, &job.outcome) {
+                (Requester::Client(TOKEN), Outcome::Read(read)) => {
                     assert!(read.is_ok());
                     self.readings.push(job.reading.value);
                     None
                 }
-                (Whom::Client(TOKEN), Outcome::Write(put)) => {
+                (Requester::Client(TOKEN), Outcome::Write(put)) => {
                     self.puts.push(*put);
                     None
                 }
-                (Whom::Watch { key, mask }, Outcome::Read(_)) => self.store.fetched(key, mask, job),
+                (Requester::Watch { key, mask }, Outcome::Read(_)) => self.store.fetched(key, mask, job),
                 _ => None,
             },
             _ => None,

@@ -257,7 +257,7 @@ impl Watched {
         self.culprit = Some((pid, tid, voluntary));
         let deed = self.ladder.begin(now);
         // First the deed, then the telling: the CPU is wanted back.
-        let told = Told { at: now, what };
+        let told = FirstReport { at: now, what };
         self.perform_after(deed, Some(told), ends);
     }
 
@@ -279,14 +279,14 @@ impl Watched {
         self.perform_after(deed, None, ends);
     }
 
-    fn perform_after(&mut self, deed: Deed, told: Option<Told>, ends: &Ends) {
+    fn perform_after(&mut self, deed: Deed, told: Option<FirstReport>, ends: &Ends) {
         let counts = match deed {
             Deed::Do(action) => Some((action, self.act(action))),
             _ => None,
         };
         let at = sys::clock::mono_now();
         let (pid, tid, _) = self.culprit.unwrap_or((self.child.pid, self.child.pid, 0));
-        if let Some(Told { at, what }) = told {
+        if let Some(FirstReport { at, what }) = told {
             ends.event(at, self.id, pid, tid, what);
         }
         let what = match (deed, counts) {
@@ -365,7 +365,7 @@ impl Watched {
 }
 
 /// What is told once the first step is done.
-struct Told {
+struct FirstReport {
     at: MonoNs,
     what: What,
 }

@@ -10,8 +10,8 @@ use rustix::io::Errno;
 use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
 use sys::Error;
-use sys::keeping::Keeping;
 use sys::kernel::Kernel;
+use sys::open_files::OpenFiles;
 use sys::root::RootDir;
 
 /// What the executor needs of a machine.
@@ -52,7 +52,7 @@ pub trait Machine {
 
 /// The machine below a root directory.
 #[derive(Debug)]
-pub struct RealMachine<K = Keeping> {
+pub struct RealMachine<K = OpenFiles> {
     root: K,
     cgroup: Cgroup,
     irqs: BTreeMap<IrqKey, u32>,
@@ -65,7 +65,7 @@ impl RealMachine {
     /// The machine below `root`.
     #[must_use]
     pub fn at(root: &RootDir) -> Self {
-        Self::new(Keeping::new(root.clone()))
+        Self::new(OpenFiles::new(root.clone()))
     }
 }
 

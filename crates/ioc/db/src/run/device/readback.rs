@@ -4,7 +4,7 @@ use crate::model::id::RecId;
 use crate::run::channel::Channel;
 use crate::run::engine::{Db, Now};
 use crate::run::filter::Filters;
-use crate::run::scan::Fed;
+use crate::run::scan::DeviceSample;
 use crate::text::error::PutError;
 use base::{EventMask, Stamp, Value};
 
@@ -15,7 +15,7 @@ impl Db {
     /// The value comes back, to be freed elsewhere.
     ///
     /// Real-time: does not block; allocates for arrays and long texts.
-    pub fn start_with(&mut self, rec: RecId, fed: Fed) -> Option<Fed> {
+    pub fn start_with(&mut self, rec: RecId, fed: DeviceSample) -> Option<DeviceSample> {
         let common = &self.records[rec];
         if common.removed || common.pact != 0 || common.time != Stamp::EPOCH {
             return Some(fed);
@@ -49,7 +49,7 @@ impl Db {
 
     /// An output's value is what its device says it has: VAL and UDF are set, whole numbers of at most 32 bits go through the
     /// record's conversion and stand in RVAL and RBV. Whether there is a value that the record can hold.
-    pub(crate) fn take_from_device(&mut self, rec: RecId, fed: &Fed) -> bool {
+    pub(crate) fn take_from_device(&mut self, rec: RecId, fed: &DeviceSample) -> bool {
         let Some(given) = fed.value.as_ref() else { return false };
         let value = crate::rec::from_device(self, rec, fed).map(Value::Scalar);
         let val = self.records.type_of(rec).val;

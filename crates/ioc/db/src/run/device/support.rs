@@ -12,7 +12,7 @@ use crate::run::callback::Callback;
 use crate::run::device::Device;
 use crate::run::engine::{Db, Now};
 use crate::run::notify::Got;
-use crate::run::scan::Fed;
+use crate::run::scan::DeviceSample;
 use base::{Array, FieldType, Scalar, Severity, Stamp, Status, Str40, Value};
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -132,10 +132,10 @@ pub enum Answers {
 /// Real-time: called on the thread that owns the record; neither allocates nor blocks.
 pub trait Direct: Send {
     /// Reads for an input record.
-    fn read(&mut self, now: Now) -> Fed;
+    fn read(&mut self, now: Now) -> DeviceSample;
 
     /// Writes for an output record; the value in what it answers is not used.
-    fn write(&mut self, now: Now, output: &Output) -> Fed;
+    fn write(&mut self, now: Now, output: &Output) -> DeviceSample;
 }
 
 /// What an output record writes.
@@ -173,7 +173,7 @@ struct One {
     support: usize,
     answers: Answers,
     /// What came for the request that the record waits for.
-    reply: Option<Fed>,
+    reply: Option<DeviceSample>,
 }
 
 impl Supports {
@@ -187,7 +187,7 @@ impl Supports {
     }
 }
 
-impl Fed {
+impl DeviceSample {
     /// Nothing could be read or written.
     #[must_use]
     pub fn failed(status: Status) -> Self {
@@ -287,7 +287,7 @@ impl Db {
     /// output's request is the value that its device has now: it becomes VAL, or raises CALC where it cannot.
     ///
     /// Real-time: does not block; allocates for arrays and long texts that an output takes.
-    pub fn complete(&mut self, rec: RecId, mut fed: Fed) -> Option<Fed> {
+    pub fn complete(&mut self, rec: RecId, mut fed: DeviceSample) -> Option<DeviceSample> {
         let waits = self.supports.attached.contains_key(&rec) && self.records[rec].pact != 0;
         let answered = waits && fed.value.is_some() && self.records.type_of(rec).field("OUT").is_some();
         if answered && !self.take_from_device(rec, &fed) {
@@ -303,7 +303,7 @@ impl Db {
     /// back, to be freed elsewhere.
     ///
     /// Real-time: neither allocates nor blocks.
-    pub fn feed_record(&mut self, record: RecId, fed: Fed) -> Option<Fed> {
+    pub fn feed_record(&mut self, record: RecId, fed: DeviceSample) -> Option<DeviceSample> {
         match self.scans.source_of(record) {
             Some(source) => self.feed(source, fed),
             None => Some(fed),
@@ -364,7 +364,7 @@ impl Db {
 
     /// Reads for an input record: at once, from what its source was fed, or by a request that a callback ends. Alarm,
     /// stamp (TSE −2) and UTAG are set, and UDF where there is a value.
-    pub(crate) fn device_read(&mut self, rec: RecId, resumed: bool) -> Got<Fed> {
+    pub(crate) fn device_read(&mut self, rec: RecId, resumed: bool) -> Got<DeviceSample> {
         const IO_INTR: u16 = 2;
         let now = self.time.now;
         let interrupts = self.records[rec].scan == IO_INTR;
@@ -373,7 +373,7 @@ impl Db {
             Answers::Now(direct) => direct.read(now),
             Answers::Later if resumed => match &one.reply {
                 Some(reply) => reply.clone(),
-                None => Fed::failed(Status::Read),
+                None => DeviceSample::failed(Status::Read),
             },
             Answers::Later => match self.scans.fed_to(rec).filter(|_| interrupts) {
                 Some(fed) => fed.clone(),
@@ -402,8 +402,8 @@ impl Db {
         let fed = match &mut one.answers {
             Answers::Now(direct) => direct.write(now, &output),
             Answers::Later if resumed => match &one.reply {
-                Some(reply) => Fed { value: None, ..*reply },
-                None => Fed::failed(Status::Write),
+                Some(reply) => DeviceSample { value: None, ..*reply },
+                None => DeviceSample::failed(Status::Write),
             },
             Answers::Later => {
                 self.supports.requests.push_back(Request { record: rec, output: Some(output) });
@@ -416,7 +416,7 @@ impl Db {
     }
 
     /// Alarm, stamp and tag of what a device said.
-    fn take_fed(&mut self, rec: RecId, fed: &Fed) {
+    fn take_fed(&mut self, rec: RecId, fed: &DeviceSample) {
         let by_device = crate::rec::stamp_by_device(self, rec);
         let common = &mut self.records[rec];
         if fed.alarm.severity != Severity::None {

@@ -2,7 +2,7 @@
 
 use crate::model::id::RecId;
 use crate::model::json_link::JsonLink;
-use crate::model::link::{Brief, LinkKind};
+use crate::model::link::{LinkKind, ResolvedLink};
 use crate::model::schema::Schema;
 use crate::model::slot::Slot;
 use crate::rec::Kind;
@@ -47,7 +47,7 @@ struct Of<'a> {
     /// For seq: a delay (and its link), or a value (and where it goes).
     step: Option<Step>,
     /// The link that feeds the field, where there is such a one.
-    link: Option<Brief>,
+    link: Option<ResolvedLink>,
     /// How many more links may be followed.
     links: u32,
 }

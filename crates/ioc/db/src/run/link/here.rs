@@ -7,7 +7,7 @@ use crate::run::channel::Channel;
 use crate::run::engine::Db;
 use crate::run::events::LINKS;
 use crate::run::link::remote::RemoteId;
-use crate::run::notify::{NotifyState, Whom};
+use crate::run::notify::{NotifyState, Requester};
 use base::{Array, EventMask, FieldType, Scalar, Value};
 
 /// Something that a link asks for, to be done soon.
@@ -54,7 +54,7 @@ impl Db {
             // Without completion nobody hears of a failure, as over the network.
             Chore::Put { value, notify: false, .. } => drop(self.put(&channel, &value, self.time.now)),
             Chore::Put { value, notify: true, .. } => {
-                match self.put_notify_for(&channel, &value, Whom::Link(id), self.time.now) {
+                match self.put_notify_for(&channel, &value, Requester::Link(id), self.time.now) {
                     Ok(NotifyState::Pending) => {}
                     Ok(NotifyState::Done) => self.remote_written(id, true),
                     Err(_) => self.remote_written(id, false),

@@ -2,7 +2,7 @@
 
 use crate::model::id::RecId;
 use crate::model::json_link::{Calc, JsonLink};
-use crate::model::link::Brief;
+use crate::model::link::ResolvedLink;
 use crate::rec::message::Message;
 use crate::run::engine::Db;
 use crate::run::link::LinkError;
@@ -21,7 +21,7 @@ impl Db {
     }
 
     /// Reads a JSON link.
-    pub(crate) fn json_get(&mut self, rec: RecId, link: Brief) -> Result<Scalar, LinkError> {
+    pub(crate) fn json_get(&mut self, rec: RecId, link: ResolvedLink) -> Result<Scalar, LinkError> {
         let Some(mut json) = self.links.json.take(link.target) else { return Err(LinkError) };
         let value = self.json_read(rec, &mut json);
         self.links.json.put_back(link.target, json);
@@ -29,7 +29,7 @@ impl Db {
     }
 
     /// Writes a JSON link.
-    pub(crate) fn json_put(&mut self, rec: RecId, link: Brief, value: Scalar) -> Result<(), LinkError> {
+    pub(crate) fn json_put(&mut self, rec: RecId, link: ResolvedLink, value: Scalar) -> Result<(), LinkError> {
         let Some(mut json) = self.links.json.take(link.target) else { return Err(LinkError) };
         let done = self.json_write(rec, &mut json, value);
         self.links.json.put_back(link.target, json);

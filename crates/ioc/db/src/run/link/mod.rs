@@ -2,18 +2,18 @@
 
 pub(crate) mod here;
 pub(crate) mod json;
+pub(crate) mod modified;
 pub(crate) mod remote;
-pub(crate) mod through;
 
 use crate::model::id::RecId;
 use crate::model::json_link::JsonLinks;
-use crate::model::link::{Brief, LinkField, LinkKind, MS, MS_BITS, MSI, MSS, PendingLink};
+use crate::model::link::{LinkField, LinkKind, MS, MS_BITS, MSI, MSS, PendingLink, ResolvedLink};
 use crate::model::slot::Slot;
 use crate::rec::message::Message;
 use crate::run::channel::Channel;
 use crate::run::engine::Db;
+use crate::run::link::modified::ModifiedLinks;
 use crate::run::link::remote::Remotes;
-use crate::run::link::through::Throughs;
 use crate::text::conv::{self, Number};
 use base::{Array, FieldType, Scalar, Stamp, Status, Str40, Value};
 
@@ -21,7 +21,7 @@ use base::{Array, FieldType, Scalar, Stamp, Status, Str40, Value};
 #[derive(Default)]
 pub(crate) struct Links {
     pub(crate) remotes: Remotes,
-    pub(crate) throughs: Throughs,
+    pub(crate) modified: ModifiedLinks,
     pub(crate) json: JsonLinks,
     /// Links that are resolved when all records are there.
     pub(crate) pending: Pending,
@@ -51,10 +51,10 @@ impl Pending {
 
 impl Links {
     /// Forgets a link that leads nowhere any more.
-    pub(crate) fn release(&mut self, link: Brief) -> Option<Box<Channel>> {
+    pub(crate) fn release(&mut self, link: ResolvedLink) -> Option<Box<Channel>> {
         match link.kind {
             LinkKind::Remote => return self.remotes.remove(link.target),
-            LinkKind::Through => self.throughs.remove(link.target),
+            LinkKind::Through => self.modified.remove(link.target),
             LinkKind::Json => self.json.remove(link.target),
             LinkKind::Constant | LinkKind::Db | LinkKind::Hardware => {}
         }
@@ -84,17 +84,17 @@ impl Db {
 
     /// The LINK alarm of a link that could not be read.
     #[cold]
-    pub(crate) fn link_alarm(&mut self, rec: RecId, link: Brief) -> LinkError {
+    pub(crate) fn link_alarm(&mut self, rec: RecId, link: ResolvedLink) -> LinkError {
         self.alarm_of_link(rec, link, LinkField::In)
     }
 
     /// The LINK alarm of a link that could not be written.
     #[cold]
-    pub(crate) fn put_link_alarm(&mut self, rec: RecId, link: Brief) -> LinkError {
+    pub(crate) fn put_link_alarm(&mut self, rec: RecId, link: ResolvedLink) -> LinkError {
         self.alarm_of_link(rec, link, LinkField::Out)
     }
 
-    fn alarm_of_link(&mut self, rec: RecId, link: Brief, way: LinkField) -> LinkError {
+    fn alarm_of_link(&mut self, rec: RecId, link: ResolvedLink, way: LinkField) -> LinkError {
         if self.records[rec].nsev < 3 {
             let message = self.link_message(rec, link, way);
             self.records[rec].raise_with(Status::Link, 3, message);
@@ -103,7 +103,7 @@ impl Db {
     }
 
     /// The message `field NAME` for the field that holds a link; several may hold the same text.
-    fn link_message(&mut self, rec: RecId, link: Brief, way: LinkField) -> Message {
+    fn link_message(&mut self, rec: RecId, link: ResolvedLink, way: LinkField) -> Message {
         for field in 0..self.records.type_of(rec).fields.len() as u16 {
             if self.records.def(rec, field).link_field() == Some(way)
                 && let Slot::Link(found) = self.records.peek(rec, field)
@@ -118,7 +118,7 @@ impl Db {
     /// Reads one number through an input link (dbGetLink).
     // Most of what a record does: a call, and what it returns through memory, would cost a tenth of the whole.
     #[inline(always)]
-    pub(crate) fn get_link<T: Number>(&mut self, rec: RecId, link: Brief) -> Got<T> {
+    pub(crate) fn get_link<T: Number>(&mut self, rec: RecId, link: ResolvedLink) -> Got<T> {
         match link.kind {
             LinkKind::Constant => Ok(None),
             LinkKind::Db => {
@@ -130,7 +130,7 @@ impl Db {
     }
 
     /// As [`get_link`](Self::get_link) without raising an alarm on failure (dbTryGetLink).
-    pub(crate) fn try_link<T: Number>(&mut self, rec: RecId, link: Brief) -> Got<T> {
+    pub(crate) fn try_link<T: Number>(&mut self, rec: RecId, link: ResolvedLink) -> Got<T> {
         match link.kind {
             LinkKind::Constant => Ok(None),
             LinkKind::Db => self.get_db::<T>(rec, link).map(Some).ok_or(LinkError),
@@ -142,7 +142,7 @@ impl Db {
     }
 
     #[inline(always)]
-    fn get_db<T: Number>(&mut self, rec: RecId, link: Brief) -> Option<T> {
+    fn get_db<T: Number>(&mut self, rec: RecId, link: ResolvedLink) -> Option<T> {
         if Self::is_pp(link.flags) && self.process_passive(rec, link.record()) {
             return None;
         }
@@ -156,7 +156,7 @@ impl Db {
     }
 
     #[cold]
-    fn get_elsewhere<T: Number>(&mut self, rec: RecId, link: Brief) -> Got<T> {
+    fn get_elsewhere<T: Number>(&mut self, rec: RecId, link: ResolvedLink) -> Got<T> {
         match link.kind {
             LinkKind::Remote => match self.remote_scalar(rec, link).and_then(conv::number) {
                 Some(value) => Ok(Some(value)),
@@ -199,7 +199,7 @@ impl Db {
     }
 
     /// Reads a text through an input link (DBR_STRING).
-    pub(crate) fn get_link_text(&mut self, rec: RecId, link: Brief) -> Got<Str40> {
+    pub(crate) fn get_link_text(&mut self, rec: RecId, link: ResolvedLink) -> Got<Str40> {
         match link.kind {
             LinkKind::Constant => Ok(None),
             LinkKind::Db => {
@@ -228,7 +228,7 @@ impl Db {
         }
     }
 
-    pub(crate) fn inherit_from(&mut self, rec: RecId, link: Brief) {
+    pub(crate) fn inherit_from(&mut self, rec: RecId, link: ResolvedLink) {
         if link.flags & MS_BITS != 0 && rec != link.record() {
             let source = &self.records[link.record()];
             let (status, severity) = (source.stat, source.sevr);
@@ -237,7 +237,7 @@ impl Db {
     }
 
     /// Reads up to `max` elements through an input link, as elements of `kind`.
-    pub(crate) fn get_link_array(&mut self, rec: RecId, link: Brief, kind: FieldType, max: usize) -> Got<Array> {
+    pub(crate) fn get_link_array(&mut self, rec: RecId, link: ResolvedLink, kind: FieldType, max: usize) -> Got<Array> {
         match link.kind {
             LinkKind::Constant => Ok(None),
             LinkKind::Db => {
@@ -272,7 +272,7 @@ impl Db {
 
     /// Writes one element through an output link (dbPutLink).
     #[inline]
-    pub(crate) fn put_link(&mut self, rec: RecId, link: Brief, value: Scalar) -> Result<(), LinkError> {
+    pub(crate) fn put_link(&mut self, rec: RecId, link: ResolvedLink, value: Scalar) -> Result<(), LinkError> {
         match link.kind {
             LinkKind::Constant => Ok(()),
             LinkKind::Db => {
@@ -287,7 +287,7 @@ impl Db {
     }
 
     /// Writes an array through an output link.
-    pub(crate) fn put_link_array(&mut self, rec: RecId, link: Brief, values: &Array) -> Result<(), LinkError> {
+    pub(crate) fn put_link_array(&mut self, rec: RecId, link: ResolvedLink, values: &Array) -> Result<(), LinkError> {
         match link.kind {
             LinkKind::Constant => Ok(()),
             LinkKind::Db => {
@@ -305,7 +305,7 @@ impl Db {
     }
 
     /// Writes a text of any length through an output link (dbPutLinkLS).
-    pub(crate) fn put_link_long(&mut self, rec: RecId, link: Brief, value: &Array) -> Result<(), LinkError> {
+    pub(crate) fn put_link_long(&mut self, rec: RecId, link: ResolvedLink, value: &Array) -> Result<(), LinkError> {
         if matches!(self.link_type(link), Some(FieldType::I8 | FieldType::U8)) {
             return self.put_link_array(rec, link, value);
         }
@@ -321,7 +321,7 @@ impl Db {
     }
 
     /// Severity and processing of a target that was written.
-    pub(crate) fn after_put(&mut self, rec: RecId, link: Brief, done: bool) -> Result<(), LinkError> {
+    pub(crate) fn after_put(&mut self, rec: RecId, link: ResolvedLink, done: bool) -> Result<(), LinkError> {
         if link.flags & MS_BITS != 0 {
             let (status, severity) = (self.records[rec].nsta, self.records[rec].nsev);
             self.inherit(link.record(), link.flags, status, severity);
@@ -338,17 +338,17 @@ impl Db {
     }
 
     /// The stamp of a link's source.
-    pub(crate) fn link_stamp(&self, link: Brief) -> Option<Stamp> {
+    pub(crate) fn link_stamp(&self, link: ResolvedLink) -> Option<Stamp> {
         match link.kind {
             LinkKind::Db => Some(self.records[link.record()].time),
-            LinkKind::Through => self.links.throughs.get(link.target).map(|channel| self.stamp_of(channel).0),
+            LinkKind::Through => self.links.modified.get(link.target).map(|channel| self.stamp_of(channel).0),
             LinkKind::Remote => self.links.remotes.stamp(link.target),
             _ => None,
         }
     }
 
     /// Type of a link's source; `None` where it is not connected.
-    pub(crate) fn link_type(&mut self, link: Brief) -> Option<FieldType> {
+    pub(crate) fn link_type(&mut self, link: ResolvedLink) -> Option<FieldType> {
         match link.kind {
             LinkKind::Db => Some(self.records.element_type(link.record(), link.field)),
             LinkKind::Remote => match (self.links.remotes.value(link.target), self.links.remotes.source(link.target)) {
@@ -356,7 +356,7 @@ impl Db {
                 (None, Some(source)) => Some(self.info(source).kind),
                 (None, None) => None,
             },
-            LinkKind::Through => self.links.throughs.get(link.target).map(|channel| self.info(channel).kind),
+            LinkKind::Through => self.links.modified.get(link.target).map(|channel| self.info(channel).kind),
             LinkKind::Json => match self.links.json.get(link.target)?.calc() {
                 Some(_) => Some(FieldType::F64),
                 None => Some(FieldType::I16),
@@ -366,7 +366,7 @@ impl Db {
     }
 
     /// Whether the source of a link is reachable.
-    pub(crate) fn is_connected(&self, link: Brief) -> bool {
+    pub(crate) fn is_connected(&self, link: ResolvedLink) -> bool {
         match link.kind {
             LinkKind::Db | LinkKind::Constant | LinkKind::Json | LinkKind::Through => true,
             LinkKind::Remote => self.links.remotes.is_connected(link.target),

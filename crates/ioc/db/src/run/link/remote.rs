@@ -2,7 +2,7 @@
 //! connects, those of this database are served [here](super::here).
 
 use crate::model::id::RecId;
-use crate::model::link::{Brief, CA, CP, CPP, LinkKind, MS_BITS};
+use crate::model::link::{CA, CP, CPP, LinkKind, MS_BITS, ResolvedLink};
 use crate::run::callback::Callback;
 use crate::run::channel::Channel;
 use crate::run::device::Device;
@@ -252,7 +252,14 @@ impl Db {
     /// Writes a record's output; whether the record is to wait for the end (Async Soft Channel over a link to
     /// elsewhere). `real` is false for a simulation's output, `resumed` when the end has come.
     #[inline]
-    pub(crate) fn write_out(&mut self, rec: RecId, link: Brief, value: Scalar, real: bool, resumed: bool) -> bool {
+    pub(crate) fn write_out(
+        &mut self,
+        rec: RecId,
+        link: ResolvedLink,
+        value: Scalar,
+        real: bool,
+        resumed: bool,
+    ) -> bool {
         // Outputs to nowhere are usual: setpoints that others read.
         if link.kind == LinkKind::Constant || self.out_has_ended(rec, link, real, resumed) {
             self.pass.failed = false;
@@ -271,7 +278,7 @@ impl Db {
     }
 
     /// Whether a record's output was written already, and the end of that has resumed it.
-    pub(crate) fn out_has_ended(&mut self, rec: RecId, link: Brief, real: bool, resumed: bool) -> bool {
+    pub(crate) fn out_has_ended(&mut self, rec: RecId, link: ResolvedLink, real: bool, resumed: bool) -> bool {
         let ended = resumed && self.awaits_end(rec, link, real);
         if ended {
             self.pass.failed = false;
@@ -280,7 +287,7 @@ impl Db {
     }
 
     /// Whether a record is to wait for the end of the write that it has just asked for.
-    pub(crate) fn out_is_pending(&mut self, rec: RecId, link: Brief, real: bool) -> bool {
+    pub(crate) fn out_is_pending(&mut self, rec: RecId, link: ResolvedLink, real: bool) -> bool {
         if self.pass.failed || !self.awaits_end(rec, link, real) {
             return false;
         }
@@ -297,12 +304,12 @@ impl Db {
         true
     }
 
-    fn awaits_end(&self, rec: RecId, link: Brief, real: bool) -> bool {
+    fn awaits_end(&self, rec: RecId, link: ResolvedLink, real: bool) -> bool {
         real && link.kind == LinkKind::Remote && self.device(rec) == Device::SoftAsync
     }
 
     /// The newest value of a remote link, its severity passed on.
-    fn remote_value(&mut self, rec: RecId, link: Brief) -> Option<&Value> {
+    fn remote_value(&mut self, rec: RecId, link: ResolvedLink) -> Option<&Value> {
         let remote = self.links.remotes.links.get(link.target as usize).filter(|remote| remote.connected)?;
         let alarm = remote.alarm;
         if link.flags & MS_BITS != 0 && remote.value.is_some() {
@@ -312,12 +319,12 @@ impl Db {
     }
 
     /// The first element of a remote link's newest value; none of an empty array.
-    pub(crate) fn remote_scalar(&mut self, rec: RecId, link: Brief) -> Option<Scalar> {
+    pub(crate) fn remote_scalar(&mut self, rec: RecId, link: ResolvedLink) -> Option<Scalar> {
         self.remote_value(rec, link)?.get(0)
     }
 
     /// The newest value of a remote link as text: the name of a state, a number with six digits as C has it.
-    pub(crate) fn remote_text(&mut self, rec: RecId, link: Brief) -> Option<Str40> {
+    pub(crate) fn remote_text(&mut self, rec: RecId, link: ResolvedLink) -> Option<Str40> {
         let scalar = self.remote_scalar(rec, link)?;
         if let (Scalar::Enum(_), Some(source)) = (scalar, self.links.remotes.source(link.target)) {
             let (source, field) = (source.record, source.field);
@@ -333,7 +340,13 @@ impl Db {
         })
     }
 
-    pub(crate) fn remote_array(&mut self, rec: RecId, link: Brief, kind: FieldType, max: usize) -> Option<Array> {
+    pub(crate) fn remote_array(
+        &mut self,
+        rec: RecId,
+        link: ResolvedLink,
+        kind: FieldType,
+        max: usize,
+    ) -> Option<Array> {
         match self.remote_value(rec, link)? {
             Value::Array(array) => crate::model::values::convert_array(array, kind, max, 6),
             Value::Scalar(scalar) => {
@@ -343,7 +356,7 @@ impl Db {
         }
     }
 
-    pub(crate) fn remote_put(&mut self, rec: RecId, link: Brief, value: Value) -> Result<(), LinkError> {
+    pub(crate) fn remote_put(&mut self, rec: RecId, link: ResolvedLink, value: Value) -> Result<(), LinkError> {
         let connected = self.links.remotes.links.get(link.target as usize).is_some_and(|remote| remote.connected);
         if !connected || !self.fits(link.target, &value) {
             return Err(self.put_link_alarm(rec, link));
@@ -354,7 +367,7 @@ impl Db {
 
     /// A forward link over a channel: writes 1 to the PROC field that it names; another, as in C, does nothing. One that
     /// asks for no channel, to a record of another owner, processes that.
-    pub(crate) fn remote_forward(&mut self, link: Brief) {
+    pub(crate) fn remote_forward(&mut self, link: ResolvedLink) {
         let id = link.target;
         let Some(remote) = self.links.remotes.links.get(id as usize).filter(|remote| remote.connected) else { return };
         if names_proc(&remote.name) {
@@ -385,7 +398,7 @@ impl Db {
     }
 
     /// Ends what a link holds elsewhere.
-    pub(crate) fn release_link(&mut self, link: Brief) {
+    pub(crate) fn release_link(&mut self, link: ResolvedLink) {
         if link.kind == LinkKind::Remote {
             self.remote_written(RemoteId(link.target), false);
         }

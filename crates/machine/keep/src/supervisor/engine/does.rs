@@ -1,6 +1,6 @@
 //! Carrying actions out: starts, signals, safe-output commands, notes.
 
-use super::{Engine, FAULT_COMMAND_WITHIN, FaultRun, Told, Waits};
+use super::{Asker, Engine, FAULT_COMMAND_WITHIN, FaultRun, Waits};
 use crate::keeper::protocol::{self, KeeperSpec, Request, Target};
 use crate::launch::{self, InheritedFd, Terminal};
 use crate::page::Page;
@@ -53,7 +53,7 @@ impl Engine {
         // The same keeper keeps its consoles over a restart.
         if kid.keeper.is_some() && kid.spec.as_ref().is_some_and(|old| same(old, &spec)) {
             // Whether it runs or not comes as an event.
-            if self.tell_keeper(id, &Request::Start, Told::Start).is_ok() {
+            if self.tell_keeper(id, &Request::Start, Asker::Start).is_ok() {
                 return Ok(());
             }
         }
@@ -67,7 +67,7 @@ impl Engine {
             return self.give_up_keeper(id, "its keeper does not answer: killed with everything below it");
         }
         // A keeper that is gone is noticed by itself.
-        let _ = self.tell_keeper(id, &Request::Signal { signal: signal.0.into(), to }, Told::Own);
+        let _ = self.tell_keeper(id, &Request::Signal { signal: signal.0.into(), to }, Asker::Own);
     }
 
     pub(super) fn note(&mut self, id: Id, note: &Note) {

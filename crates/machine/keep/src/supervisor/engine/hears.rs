@@ -1,6 +1,6 @@
 //! Turning news from keepers, files and clocks into events.
 
-use super::{Before, Engine, Kid, Told, Waits};
+use super::{Asker, Before, Engine, Kid, Waits};
 use crate::keeper::protocol::{self, ChildId, ExitRecord, Request};
 use crate::keeper::{Keeper, SPEC_NAME};
 use crate::page::Page;
@@ -64,7 +64,7 @@ impl Engine {
             return self.waits.push(Waits::Go(id));
         }
         // Whether it runs or not comes as an event; a keeper that is gone is noticed by itself.
-        let _ = self.tell_keeper(id, &Request::Go, Told::Own);
+        let _ = self.tell_keeper(id, &Request::Go, Asker::Own);
     }
 
     pub(super) fn keeper_event(&mut self, now: MonoNs, id: Id, event: protocol::Event) {
@@ -77,7 +77,7 @@ impl Engine {
                 }
                 self.event(Event::Started(id));
                 // What it could not have is in the status; a keeper that is gone will be noticed.
-                let _ = self.tell_keeper(id, &Request::Status, Told::Own);
+                let _ = self.tell_keeper(id, &Request::Status, Asker::Own);
             }
             protocol::Event::LaunchFailed(why) => {
                 self.kids[id].child = None;

@@ -1,4 +1,4 @@
-//! Keeping evidence: one folder for each incident, below the plant's folder. What is to be kept is gathered here and
+//! Evidence: one folder for each incident, below the plant's folder. What is to be kept is gathered here and
 //! given to the recorder once the state machine's actions are done, the safe-output command first.
 
 use super::Engine;

@@ -1,6 +1,6 @@
 //! Talking with keepers: nobody waits for one, because the others' processes need the supervisor meanwhile.
 
-use super::{Engine, Told, Waits};
+use super::{Asker, Engine, Waits};
 use crate::keeper::protocol::{KeeperSpec, Request};
 use crate::keeper::{ANSWER_WITHIN, Keeper, News};
 use crate::supervisor::aside::Aside;
@@ -98,7 +98,7 @@ impl Engine {
                 Waits::Start(id) if self.all.units()[id].state == State::Launching => self.start(id),
                 Waits::Start(_) => {}
                 // Whether it runs or not comes as an event; a keeper that is gone is noticed by itself.
-                Waits::Go(id) => drop(self.tell_keeper(id, &Request::Go, Told::Own)),
+                Waits::Go(id) => drop(self.tell_keeper(id, &Request::Go, Asker::Own)),
             }
         }
     }
@@ -118,7 +118,7 @@ impl Engine {
     ///
     /// # Errors
     /// There is no keeper, or it cannot be told.
-    pub(super) fn tell_keeper(&mut self, id: Id, request: &Request, whose: Told) -> Result<(), String> {
+    pub(super) fn tell_keeper(&mut self, id: Id, request: &Request, whose: Asker) -> Result<(), String> {
         let kid = &mut self.kids[id];
         let keeper = kid.keeper.as_mut().ok_or("it has no keeper")?;
         keeper.tell(request, mono_now()).map_err(|error| error.to_string())?;
@@ -164,12 +164,12 @@ impl Engine {
                 self.stands(id, &status);
             }
             News::Answer(outcome) => match (self.kids[id].told.pop_front(), outcome) {
-                (Some(Told::Operator(client)), outcome) => {
+                (Some(Asker::Operator(client)), outcome) => {
                     let reply = outcome.map_or_else(control::Reply::Refused, |()| control::Reply::Done);
                     self.server.answer(client, &reply);
                 }
                 // Somebody at a console was faster; any other reason has come as an event.
-                (Some(Told::Start), Err(why)) => match self.kids[id].child {
+                (Some(Asker::Start), Err(why)) => match self.kids[id].child {
                     Some(_) => self.event(Event::Started(id)),
                     None => self.event(Event::StartFailed(id, why)),
                 },
@@ -220,7 +220,7 @@ impl Engine {
     /// Tells operators who wait for an answer of this keeper that none will come.
     fn refuse(&mut self, id: Id, why: &str) {
         for told in &mut self.kids[id].told {
-            if let Told::Operator(client) = std::mem::replace(told, Told::Own) {
+            if let Asker::Operator(client) = std::mem::replace(told, Asker::Own) {
                 self.server.answer(client, &control::Reply::Refused(why.to_owned()));
             }
         }

@@ -52,7 +52,7 @@ const FAULT_COMMAND_WITHIN: DurNs = DurNs::from_secs(10);
 pub(crate) struct Kid {
     pub(crate) keeper: Option<Keeper>,
     /// What the keeper was told and has not answered, oldest first.
-    told: VecDeque<Told>,
+    told: VecDeque<Asker>,
     /// What is done about its keeper beside the loop.
     beside: Option<keepers::Beside>,
     /// Whether people know that the keeper does not answer.
@@ -98,7 +98,7 @@ impl Kid {
 
 /// Whose request a keeper has not answered yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Told {
+enum Asker {
     /// The engine's, which learns from events whether it helped.
     Own,
     /// To start its process.

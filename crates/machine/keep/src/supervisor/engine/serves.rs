@@ -1,6 +1,6 @@
 //! Answering operators.
 
-use super::{Engine, Kid, Told};
+use super::{Asker, Engine, Kid};
 use crate::keeper::protocol as keeper;
 use crate::supervisor::control::{Reply, Request};
 use crate::supervisor::{read_plant, spec::find_program};
@@ -35,7 +35,7 @@ impl Engine {
             Request::Signal { name, signal } => match self.all.find(&name) {
                 Some(id) if self.kids[id].child.is_some() => {
                     let request = keeper::Request::Signal { signal: signal.into(), to: keeper::Target::Child };
-                    if let Err(why) = self.tell_keeper(id, &request, Told::Operator(client)) {
+                    if let Err(why) = self.tell_keeper(id, &request, Asker::Operator(client)) {
                         return Some(Reply::Refused(why));
                     }
                     self.tell.event(now, &name, &format!("{} sent on request", Signal(signal)));

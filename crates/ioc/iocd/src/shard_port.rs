@@ -1,6 +1,6 @@
 //! The network's side of the parts of the database that other threads own.
 
-use crate::job::{Ask, Job, Out, Whom};
+use crate::job::{Job, OwnerEvent, OwnerRequest, Requester};
 use crate::owner::Ends;
 pub use crate::owner::{OwnerCounters, OwnerShared};
 use crate::scans::Scans;
@@ -13,7 +13,7 @@ use std::sync::atomic::Ordering;
 const TAKE_MAX: usize = 4_096;
 
 /// A part, as the network's thread reaches it.
-pub struct Part {
+pub struct ShardPort {
     /// What its owner is called in reports: scans and CPU.
     pub name: String,
     /// Its owner's scans with what was measured; a part that was loaded later has them in its owner's first.
@@ -28,11 +28,11 @@ pub struct Part {
     /// Jobs that found the ring full. Bounded: a circuit has at most [`ca`]'s number of requests open, a watched field
     /// two.
     waiting: VecDeque<Box<Job>>,
-    out: Consumer<Out>,
+    out: Consumer<OwnerEvent>,
     rang: bool,
 }
 
-impl Part {
+impl ShardPort {
     pub(crate) fn new(name: String, owner: usize, ends: Ends, scans: Scans) -> Self {
         let Ends { jobs, out, shared } = ends;
         Self { name, scans, owner, retired: false, shared, jobs, waiting: VecDeque::new(), out, rang: true }
@@ -62,8 +62,8 @@ impl Part {
         }
     }
 
-    pub(crate) fn ask(&mut self, ask: Ask) {
-        self.send(Job::new(Whom::Nobody, ask));
+    pub(crate) fn ask(&mut self, ask: OwnerRequest) {
+        self.send(Job::new(Requester::Nobody, ask));
     }
 
     /// Rings the owner if something was sent since the last time.
@@ -80,7 +80,7 @@ impl Part {
     }
 
     /// What the owner has sent, into `all`; whether there is more.
-    pub(crate) fn take(&mut self, all: &mut Vec<Out>) -> bool {
+    pub(crate) fn take(&mut self, all: &mut Vec<OwnerEvent>) -> bool {
         let count = self.out.slots().min(TAKE_MAX);
         all.extend((0..count).map_while(|_| self.out.pop().ok()));
         if self.shared.starved.swap(false, Ordering::AcqRel) || !self.waiting.is_empty() {

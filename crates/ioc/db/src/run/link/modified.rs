@@ -1,7 +1,7 @@
 //! Links to fields of this database with modifiers: `rec.VAL$`, `rec.VAL[1:3]`, `rec.VAL{"ts":{"num":"sec"}}`.
 
 use crate::model::id::RecId;
-use crate::model::link::Brief;
+use crate::model::link::ResolvedLink;
 use crate::run::channel::Channel;
 use crate::run::engine::Db;
 use crate::run::link::LinkError;
@@ -9,12 +9,12 @@ use base::{Array, FieldType, Scalar, Value};
 
 /// The channels of such links; places of those that ended are used again.
 #[derive(Default)]
-pub(crate) struct Throughs {
+pub(crate) struct ModifiedLinks {
     channels: Vec<Option<Channel>>,
     free: Vec<u32>,
 }
 
-impl Throughs {
+impl ModifiedLinks {
     pub(crate) fn add(&mut self, channel: Channel) -> u32 {
         match self.free.pop() {
             Some(id) => {
@@ -40,30 +40,36 @@ impl Throughs {
 
 impl Db {
     /// The same link without its modifiers.
-    pub(crate) fn bare(&self, link: Brief) -> Option<Brief> {
-        let channel = self.links.throughs.get(link.target)?;
-        Some(Brief::to_field(link.flags, channel.field, channel.record))
+    pub(crate) fn bare(&self, link: ResolvedLink) -> Option<ResolvedLink> {
+        let channel = self.links.modified.get(link.target)?;
+        Some(ResolvedLink::to_field(link.flags, channel.field, channel.record))
     }
 
     /// Reads such a link; `None` where its source failed.
-    pub(crate) fn through_get(&mut self, rec: RecId, link: Brief) -> Option<Value> {
+    pub(crate) fn through_get(&mut self, rec: RecId, link: ResolvedLink) -> Option<Value> {
         let bare = self.bare(link)?;
         if Self::is_pp(link.flags) && self.process_passive(rec, bare.record()) {
             return None;
         }
-        let channel = self.links.throughs.get(link.target)?.clone();
+        let channel = self.links.modified.get(link.target)?.clone();
         let value = self.get(&channel, usize::MAX);
         self.inherit_from(rec, bare);
         Some(value)
     }
 
     /// As [`through_get`](Self::through_get), the first element.
-    pub(crate) fn through_scalar(&mut self, rec: RecId, link: Brief) -> Option<Scalar> {
+    pub(crate) fn through_scalar(&mut self, rec: RecId, link: ResolvedLink) -> Option<Scalar> {
         self.through_get(rec, link)?.get(0)
     }
 
     /// As [`through_get`](Self::through_get), at most `max` elements of another type.
-    pub(crate) fn through_array(&mut self, rec: RecId, link: Brief, kind: FieldType, max: usize) -> Option<Array> {
+    pub(crate) fn through_array(
+        &mut self,
+        rec: RecId,
+        link: ResolvedLink,
+        kind: FieldType,
+        max: usize,
+    ) -> Option<Array> {
         let source = self.bare(link)?;
         let precision = self.precision_of(source.record(), source.field);
         match self.through_get(rec, link)? {
@@ -76,8 +82,8 @@ impl Db {
     }
 
     /// Writes such a link: `$` counts, filters do not.
-    pub(crate) fn through_put(&mut self, rec: RecId, link: Brief, value: &Value) -> Result<(), LinkError> {
-        let (Some(bare), Some(channel)) = (self.bare(link), self.links.throughs.get(link.target).cloned()) else {
+    pub(crate) fn through_put(&mut self, rec: RecId, link: ResolvedLink, value: &Value) -> Result<(), LinkError> {
+        let (Some(bare), Some(channel)) = (self.bare(link), self.links.modified.get(link.target).cloned()) else {
             return Err(LinkError);
         };
         let done = self.put_value(&channel, value);

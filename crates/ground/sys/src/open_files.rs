@@ -22,12 +22,12 @@ type Answer<T> = std::result::Result<T, Errno>;
 
 /// The machine below a root directory, with the files of its settings kept open.
 #[derive(Debug)]
-pub struct Keeping {
+pub struct OpenFiles {
     root: RootDir,
     open: RefCell<HashMap<String, OwnedFd>>,
 }
 
-impl Keeping {
+impl OpenFiles {
     /// Keeps nothing open yet.
     #[must_use]
     pub fn new(root: RootDir) -> Self {
@@ -52,7 +52,7 @@ impl Keeping {
     }
 }
 
-impl Kernel for Keeping {
+impl Kernel for OpenFiles {
     fn read(&self, path: &str) -> Result<String> {
         self.root.read(path)
     }
@@ -133,7 +133,7 @@ mod tests {
         let folder = std::env::temp_dir().join(format!("tahti-keeping-{}", std::process::id()));
         let group = folder.join("group");
         std::fs::create_dir_all(&group).unwrap();
-        let kernel = Keeping::new(RootDir::at(&folder));
+        let kernel = OpenFiles::new(RootDir::at(&folder));
         std::fs::write(group.join("cpus"), "0-3\n").unwrap();
         assert_eq!(kernel.read_setting("/group/cpus").unwrap(), "0-3\n");
         kernel.write("/group/cpus", "0-1\n").unwrap();
@@ -144,7 +144,7 @@ mod tests {
 
     #[test]
     fn files_of_proc_are_read_and_written_through_one_open_file() {
-        let kernel = Keeping::new(RootDir::machine());
+        let kernel = OpenFiles::new(RootDir::machine());
         let path = "/proc/self/timerslack_ns";
         let before = kernel.read_setting(path).unwrap();
         kernel.write(path, "123456").unwrap();

@@ -7,7 +7,7 @@ use crate::devices::{OwnerEnds, Requests};
 use crate::engine::now;
 use crate::execute::{Subscriptions, execute};
 use crate::feed::Feed;
-use crate::job::{Ask, Job, Out};
+use crate::job::{Job, OwnerEvent, OwnerRequest};
 use crate::owner::{Ends, OwnerShared};
 use base::MonoNs;
 use db::Db;
@@ -24,18 +24,18 @@ const OUT_ROOM: usize = 16_384;
 const QUEUE_ROOM: usize = 1_024;
 /// Devices' threads that may feed an owner without its asking for memory.
 const FEEDS_ROOM: usize = 64;
-/// Room in the rings for each record of a piece that is loaded later; the first has all of it.
+/// Room in the rings for each record of a shard that is loaded later; the first has all of it.
 const ROOM_PER_RECORD: usize = 16;
 
 /// A part of the database, its rings to the network and to the devices.
-pub(crate) struct Piece {
+pub(crate) struct Shard {
     pub(crate) db: Db,
     /// Its number.
     pub(crate) part: usize,
     pub(crate) jobs: Consumer<Box<Job>>,
     /// Done, but there was no room to say so.
     pub(crate) held: Option<Box<Job>>,
-    pub(crate) out: Producer<Out>,
+    pub(crate) out: Producer<OwnerEvent>,
     pub(crate) feeds: Vec<Feed>,
     pub(crate) requests: Requests,
     pub(crate) subs: Subscriptions,
@@ -43,7 +43,7 @@ pub(crate) struct Piece {
     pub(crate) retired: bool,
 }
 
-impl Piece {
+impl Shard {
     /// Takes an initialised part over, and all memory that usual work needs. `first` is the one that an owner begins
     /// with.
     pub(crate) fn new(
@@ -66,7 +66,7 @@ impl Piece {
         feeds.push(devices.feed);
         let bell = shared.clone();
         devices.wake.set(move || bell.bell.ring());
-        let piece = Self {
+        let shard = Self {
             db,
             part,
             jobs,
@@ -77,22 +77,22 @@ impl Piece {
             subs: Subscriptions::new(queue, 2 * records + 64),
             retired: false,
         };
-        (piece, Ends { jobs: to, out: from, shared: shared.clone() })
+        (shard, Ends { jobs: to, out: from, shared: shared.clone() })
     }
 
     /// What is to be told next. Does not allocate.
-    pub(crate) fn next_out(&mut self) -> Option<Out> {
+    pub(crate) fn next_out(&mut self) -> Option<OwnerEvent> {
         if let Some((_, posted)) = self.db.next_posted(self.subs.queue) {
             let db::Posted { token: key, value, alarm, stamp, mask, .. } = posted;
-            Some(Out::Post { key, value, alarm, stamp, mask })
+            Some(OwnerEvent::Post { key, value, alarm, stamp, mask })
         } else if let Some(completed) = self.db.next_completed() {
-            Some(Out::Completed(completed))
+            Some(OwnerEvent::Completed(completed))
         } else if let Some(request) = self.db.next_remote() {
-            Some(Out::Remote(request))
+            Some(OwnerEvent::Remote(request))
         } else if let Some(signal) = self.db.next_signal() {
-            Some(Out::Signal(signal))
+            Some(OwnerEvent::Signal(signal))
         } else {
-            self.db.next_regrouped().map(|(record, group)| Out::Regrouped(record, group))
+            self.db.next_regrouped().map(|(record, group)| OwnerEvent::Regrouped(record, group))
         }
     }
 
@@ -110,11 +110,11 @@ impl Piece {
     pub(crate) fn do_job(&mut self, job: &mut Job) {
         let now = now();
         match &mut job.ask {
-            Ask::Feed(feed) => self.feeds.extend(feed.take()),
-            Ask::Retire => self.retired = true,
+            OwnerRequest::Feed(feed) => self.feeds.extend(feed.take()),
+            OwnerRequest::Retire => self.retired = true,
             ask => job.outcome = execute(&mut self.db, &mut self.subs, ask, &mut job.reading, now),
         }
-        if matches!(job.ask, Ask::Write { .. }) && self.db.next_deadline() == Some(MonoNs(0)) {
+        if matches!(job.ask, OwnerRequest::Write { .. }) && self.db.next_deadline() == Some(MonoNs(0)) {
             self.db.advance(now, ADVANCE_MAX);
         }
     }
