@@ -299,7 +299,10 @@ impl Net {
         let conn = self.conns.get_mut(id.0 as usize)?.as_mut()?;
         match conn.stream.read(&mut self.buffer[..BURST_BYTES]) {
             Ok(0) => None,
-            Ok(len) => Some(len),
+            Ok(len) => {
+                self.spin.read(len);
+                Some(len)
+            }
             Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => Some(0),
             Err(_) => None,
         }

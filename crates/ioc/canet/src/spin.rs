@@ -7,6 +7,10 @@ use base::{DurNs, MonoNs};
 /// sleep and being woken take. A spin that was in vain is the last until requests follow each other that quickly again.
 const SPIN: DurNs = DurNs(60_000);
 
+/// More than one request or a few: who asks for much at once has more to do before it asks again, and one sleep for all of it
+/// costs little.
+const FEW_BYTES: usize = 256;
+
 /// Decides; whoever waits does it.
 #[derive(Debug, Default)]
 pub(crate) struct Spin {
@@ -31,6 +35,11 @@ impl Spin {
     pub(crate) fn ended(&mut self, since: MonoNs, now: MonoNs, request: bool) {
         self.worth = request && now - since < SPIN;
     }
+
+    /// So many bytes were read of what ended the wait.
+    pub(crate) fn read(&mut self, bytes: usize) {
+        self.worth &= bytes <= FEW_BYTES;
+    }
 }
 
 #[cfg(test)]
@@ -48,6 +57,12 @@ mod tests {
         assert_eq!(spin.until(at(200)), None, "in vain");
         spin.ended(at(200), at(210), false);
         assert_eq!(spin.until(at(300)), None, "a timer is no request");
+        spin.ended(at(300), at(310), true);
+        spin.read(32);
+        assert_eq!(spin.until(at(400)), Some(at(460)));
+        spin.ended(at(400), at(410), true);
+        spin.read(16_000);
+        assert_eq!(spin.until(at(500)), None, "much at once");
         let mut spin = Spin { allowed: Some(false), worth: true };
         assert_eq!(spin.until(at(0)), None);
         spin.ended(at(0), at(1), true);
