@@ -106,7 +106,7 @@ pub(crate) fn main() -> Outcome {
     let files = files()?;
     pages::check(&files, &mut findings);
     for file in files.iter().filter(|file| file.extension().is_some_and(|extension| extension == "rs")) {
-        let text = fs::read_to_string(&file).map_err(|error| format!("{}: {error}", file.display()))?;
+        let text = fs::read_to_string(file).map_err(|error| format!("{}: {error}", file.display()))?;
         source(&folders, file, &text, &mut findings);
     }
     if findings.is_empty() {

@@ -44,8 +44,8 @@ pub(crate) fn read<'a, W: Watch>(
     let known = &tables.entries[entry];
     let raw = device.read(known.point, now).map_err(Fault::Device)?;
     watch.read(&raw);
-    let steps = tables.rows[known.row].convert.iter();
-    steps.fold(Ok(raw), |value, step| converted(step, Way::Forwards, value?, watch, |value| step.forward(value)))
+    let mut steps = tables.rows[known.row].convert.iter();
+    steps.try_fold(raw, |value, step| converted(step, Way::Forwards, value, watch, |value| step.forward(value)))
 }
 
 /// Convert backwards and execute.
@@ -71,10 +71,9 @@ pub(crate) fn write<'a, W: Watch>(
     };
     // What is written where the complement brings no value is raw already.
     let steps = if row.write.is_some() { &[][..] } else { &row.convert[..] };
-    let back = |value: Result<_, _>, step: &'a Convert| {
-        converted(step, Way::Backwards, value?, watch, |value| step.backward(value, present))
-    };
-    let raw = steps.iter().rev().fold(Ok(value), back)?;
+    let back =
+        |value, step: &'a Convert| converted(step, Way::Backwards, value, watch, |value| step.backward(value, present));
+    let raw = steps.iter().rev().try_fold(value, back)?;
     device.write(known.point, &raw, now).map_err(Fault::Device)?;
     watch.written(&raw);
     Ok(())

@@ -128,11 +128,11 @@ fn a_name_server_that_was_away_is_asked_again() {
         let first = |lines: &Receiver<String>| wait_for(lines, |line| line.contains("1.5"));
         let monitor = Running::follow(&mut by_lines(&likeness));
         let lines = &monitor.lines;
-        let mut seen = vec![first(&lines)];
+        let mut seen = vec![first(lines)];
         ioc.crash();
-        wait_for(&lines, |line| line.contains("disconnected"));
+        wait_for(lines, |line| line.contains("disconnected"));
         ioc.up();
-        seen.push(first(&lines));
+        seen.push(first(lines));
         // One that begins before its server does.
         drop(monitor);
         ioc.crash();
@@ -140,7 +140,7 @@ fn a_name_server_that_was_away_is_asked_again() {
         let lines = &monitor.lines;
         std::thread::sleep(Duration::from_millis(500));
         ioc.up();
-        seen.push(first(&lines));
+        seen.push(first(lines));
         seen
     });
     assert_eq!(said.len(), 3);
@@ -276,17 +276,17 @@ fn a_monitor_goes_on_after_its_server_was_away_and_after_it_was_silent() {
         likeness.args(["-tn", "X:ao"]).env("EPICS_CA_CONN_TMO", "1");
         let monitor = Running::follow(&mut by_lines(&likeness));
         let lines = &monitor.lines;
-        let mut seen = vec![wait_for(&lines, |line| line.contains("1.5"))];
+        let mut seen = vec![wait_for(lines, |line| line.contains("1.5"))];
         ioc.crash();
         let lost = |line: &str| line.contains("disconnected");
-        wait_for(&lines, lost);
+        wait_for(lines, lost);
         ioc.up();
-        seen.push(wait_for(&lines, |line| line.contains("1.5")));
+        seen.push(wait_for(lines, |line| line.contains("1.5")));
         // A server that is stopped says nothing more; six seconds later it is as good as gone.
         ioc.signal("STOP");
-        wait_for(&lines, lost);
+        wait_for(lines, lost);
         ioc.signal("CONT");
-        seen.push(wait_for(&lines, |line| line.contains("1.5")));
+        seen.push(wait_for(lines, |line| line.contains("1.5")));
         seen
     });
     assert_eq!(said.len(), 3);
@@ -300,7 +300,7 @@ fn a_client_is_the_user_it_runs_as_whatever_its_environment_says() {
         let command = command.arg("X:ao").env("USER", "somebody").env_remove("LOGNAME").stderr(Stdio::null());
         let running = Running::follow(&mut by_lines(command));
         let lines = &running.lines;
-        wait_for(&lines, |line| line.contains("1.5"));
+        wait_for(lines, |line| line.contains("1.5"));
         let report = ioc.say("casr 2");
         report
             .split("User '")

@@ -15,6 +15,12 @@ pub struct Site {
     pub messages: Option<Running>,
 }
 
+impl Default for Site {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
 impl Site {
     /// Starts a message server.
     pub fn new() -> Self {

@@ -229,10 +229,11 @@ fn a_server_that_is_told_to_stop_while_many_go_stops_when_they_have_gone() {
     const MANY: usize = 40;
     let config = Config { name: fresh(), ..Config::default() };
     let (name, stop) = (config.name.clone(), Arc::new(AtomicBool::new(false)));
-    let ((drop_all, dropped), (tell, told)) = (channel(), channel());
+    let ((ready, is_ready), (drop_all, dropped), (tell, told)) = (channel(), channel(), channel());
     let server = std::thread::spawn(move || {
         let (mut joined, mut left) = (0, 0);
         let served = serve(config, &stop, &mut |event| match event {
+            Event::Ready(_) => ready.send(()).unwrap(),
             Event::Joined(_) => {
                 joined += 1;
                 if joined == MANY {
@@ -248,6 +249,7 @@ fn a_server_that_is_told_to_stop_while_many_go_stops_when_they_have_gone() {
         });
         tell.send((served.is_ok(), left)).unwrap();
     });
+    is_ready.recv().unwrap();
     let all: Vec<Band> = Band::all().collect();
     let manager = |at: usize| Manager::connect(&name, &format!("m{at}"), &[&format!("m{at}")], &all);
     let managers: Vec<_> = (0..MANY).map(|at| come(|| manager(at))).collect();

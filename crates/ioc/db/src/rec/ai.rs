@@ -2,7 +2,7 @@
 
 use super::breaks;
 use crate::model::deadband::{self, Limits};
-use crate::model::link::{ResolvedLink, Link, LinkKind};
+use crate::model::link::{Link, LinkKind, ResolvedLink};
 use crate::model::slot::{Inline, Lazy, record};
 use crate::rec::{Body, RecId, RecordType};
 use crate::rec::{Mode, Read, Sim, cannot_read, check_limits_filtered, init_sim, mode, no_device, take_stamp};

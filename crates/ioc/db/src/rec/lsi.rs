@@ -1,7 +1,7 @@
 //! lsi record.
 
 use super::stringin::ALWAYS;
-use crate::model::link::{ResolvedLink, Link, LinkKind};
+use crate::model::link::{Link, LinkKind, ResolvedLink};
 use crate::model::slot::{Lazy, record};
 use crate::rec::{Body, RecId, RecordType};
 use crate::rec::{Mode, Sim, init_sim, mode, no_device, take_stamp};
@@ -104,7 +104,12 @@ pub(crate) fn with_nul(text: &[u8], size: u16) -> Array {
 }
 
 /// Reads a text of any length through a link (dbGetLinkLS).
-pub(crate) fn get_link_long(db: &mut Db, rec: RecId, link: ResolvedLink, size: u16) -> Result<Option<Array>, LinkError> {
+pub(crate) fn get_link_long(
+    db: &mut Db,
+    rec: RecId,
+    link: ResolvedLink,
+    size: u16,
+) -> Result<Option<Array>, LinkError> {
     if link.kind == LinkKind::Constant {
         return Ok(None);
     }
