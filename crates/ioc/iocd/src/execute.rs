@@ -32,8 +32,7 @@ pub(crate) fn execute(
 ) -> Outcome {
     match ask {
         OwnerRequest::Read { channel, needs } => {
-            db.get_into(channel, usize::MAX, &mut reading.value);
-            read_rest(db, channel, *needs, reading);
+            read(db, channel, *needs, reading);
             return Outcome::Read(Ok(()));
         }
         OwnerRequest::Write { channel, write, notify, log } => {
@@ -74,6 +73,13 @@ pub(crate) fn execute(
         OwnerRequest::Feed(_) | OwnerRequest::Retire | OwnerRequest::Pause(_) | OwnerRequest::Adopt(_) => {}
     }
     Outcome::Nothing
+}
+
+/// Reads a field with what comes with it.
+#[inline]
+pub(crate) fn read(db: &mut Db, channel: &Channel, needs: Needs, reading: &mut Reading) {
+    db.get_into(channel, usize::MAX, &mut reading.value);
+    read_rest(db, channel, needs, reading);
 }
 
 /// What comes with a field's value: what changes with it, and as much of the rest as is needed.

@@ -109,7 +109,15 @@ impl Db {
     /// with room for its elements, or a scalar for a scalar field.
     pub fn get_into(&mut self, channel: &Channel, max: usize, into: &mut Value) {
         let rec = channel.record;
-        let array = !channel.type_name && !channel.long_string && self.records.is_array(rec, channel.field);
+        let whole = !channel.type_name && !channel.long_string;
+        if whole
+            && channel.filters.is_empty()
+            && let Some(value) = self.double_val(rec, channel.field)
+        {
+            *into = Value::Scalar(Scalar::F64(value));
+            return;
+        }
+        let array = whole && self.records.is_array(rec, channel.field);
         let seen = if array { self.seen(rec, channel.field) } else { Seen::Stored };
         if let (true, Seen::Stored, Value::Array(into)) = (array, seen, &mut *into)
             && let Some(range) = channel.filters.only_range()
