@@ -139,7 +139,10 @@ fn a_thread_that_overruns_itself_is_told_so() {
             }
         });
         let found = explain(tid, &["--cycle-above", "2ms"]);
-        assert_eq!(named(&found).first().map(String::as_str), Some("own code"), "{found:#}");
+        // A busy host delays timers of an idle CPU by more than is injected here.
+        let machines = ["host", "timer interrupt", "idle exit"];
+        let injected = named(&found).into_iter().find(|name| !machines.iter().any(|word| name.starts_with(word)));
+        assert_eq!(injected.as_deref(), Some("own code"), "{found:#}");
         let occasions: Vec<_> = found["worst"].as_array().unwrap().iter().map(|late| &late["occasion"]).collect();
         assert!(occasions.iter().any(|occasion| *occasion == "timer"), "{found:#}");
     });
