@@ -2,14 +2,11 @@
 //!
 //! Each test has a folder of its own; what the machine keeps of a recorder is an instance of the tracing files.
 
+use harness::{Folder, eventually, tahti};
 use serde_json::Value;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
-
-/// More than anything here takes.
-const WATCHDOG: Duration = Duration::from_secs(60);
 
 /// One at a time: each looks at all instances.
 fn turn() -> MutexGuard<'static, ()> {
@@ -18,18 +15,15 @@ fn turn() -> MutexGuard<'static, ()> {
 }
 
 /// A folder of recorders; whoever runs there ends with it.
-struct Place(PathBuf);
+struct Place(Folder);
 
 impl Place {
-    fn new(name: &str) -> Self {
-        let place = Self(std::env::temp_dir().join(format!("tahti-trace-{name}-{}", std::process::id())));
-        std::fs::create_dir_all(&place.0).unwrap();
-        place
+    fn new() -> Self {
+        Self(Folder::new())
     }
 
     fn tahti(&self, words: &[&str]) -> Output {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_tahti"));
-        command.args(words).env("TAHTI_RUN", &self.0).stdin(Stdio::null()).output().unwrap()
+        tahti().args(words).env("TAHTI_RUN", &self.0.0).stdin(Stdio::null()).output().unwrap()
     }
 
     /// What a command prints that succeeds.
@@ -46,6 +40,19 @@ impl Place {
         String::from_utf8(output.stderr).unwrap()
     }
 
+    /// Starts a recorder of a load's CPU.
+    fn records(&self, load: &Load, words: &[&str]) {
+        self.says(&[&["trace", "start", "--pid", &load.pid(), "--cpus", "1"], words].concat());
+    }
+
+    /// Starts the plant `rf`.
+    fn up(&self, plant: &str) -> Up<'_> {
+        let file = self.0.write("rf.toml", plant);
+        let mut up = tahti();
+        up.arg("up").arg(file).env("TAHTI_RUN", &self.0.0).stdin(Stdio::null()).stdout(Stdio::null());
+        Up(self, up.spawn().unwrap())
+    }
+
     fn status(&self) -> Value {
         serde_json::from_str(&self.says(&["trace", "status", "--json"])).unwrap()
     }
@@ -54,7 +61,6 @@ impl Place {
 impl Drop for Place {
     fn drop(&mut self) {
         let _ = self.tahti(&["trace", "stop"]);
-        let _ = std::fs::remove_dir_all(&self.0);
     }
 }
 
@@ -91,14 +97,12 @@ impl Drop for Load {
 }
 
 fn wait<T>(what: &str, mut done: impl FnMut() -> Option<T>) -> T {
-    let begun = Instant::now();
-    loop {
-        if let Some(found) = done() {
-            return found;
-        }
-        assert!(begun.elapsed() < WATCHDOG, "{what}");
-        std::thread::sleep(Duration::from_millis(20));
-    }
+    let mut found = None;
+    eventually(what, || {
+        found = done();
+        found.is_some()
+    });
+    found.unwrap()
 }
 
 /// Instances of recorders.
@@ -110,22 +114,9 @@ fn instances() -> Vec<String> {
 
 #[test]
 fn what_is_late_is_named_and_its_window_kept_while_the_recording_goes_on() {
-    let (_turn, place, load) = (turn(), Place::new("late"), Load::start());
+    let (_turn, place, load) = (turn(), Place::new(), Load::start());
     let before = instances();
-    place.says(&[
-        "trace",
-        "start",
-        "--pid",
-        &load.pid(),
-        "--cpus",
-        "1",
-        "--above",
-        "1ms",
-        "--after",
-        "50ms",
-        "--every",
-        "1s",
-    ]);
+    place.records(&load, &["--above", "1ms", "--after", "50ms", "--every", "1s"]);
     assert!(place.fails(&["trace", "start", "--pid", &load.pid()]).contains("a recorder runs already"));
     let hog = "preempted by hog (real-time 60)";
     let status = wait("the hog is named, and two windows kept", || {
@@ -154,21 +145,8 @@ fn what_is_late_is_named_and_its_window_kept_while_the_recording_goes_on() {
 
 #[test]
 fn the_oldest_window_goes_for_the_next() {
-    let (_turn, place, load) = (turn(), Place::new("keep"), Load::start());
-    place.says(&[
-        "trace",
-        "start",
-        "--pid",
-        &load.pid(),
-        "--cpus",
-        "1",
-        "--above",
-        "1s",
-        "--after",
-        "1ms",
-        "--keep",
-        "2",
-    ]);
+    let (_turn, place, load) = (turn(), Place::new(), Load::start());
+    place.records(&load, &["--above", "1s", "--after", "1ms", "--keep", "2"]);
     let files: Vec<String> = (0..4).map(|_| place.says(&["trace", "dump"]).trim().to_owned()).collect();
     wait("two of four are left", || {
         let there: Vec<bool> = files.iter().map(|file| Path::new(file).exists()).collect();
@@ -178,15 +156,15 @@ fn the_oldest_window_goes_for_the_next() {
 
 #[test]
 fn a_killed_recorder_leaves_nothing_that_the_next_does_not_remove() {
-    let (_turn, place, load) = (turn(), Place::new("killed"), Load::start());
+    let (_turn, place, load) = (turn(), Place::new(), Load::start());
     let before = instances();
-    place.says(&["trace", "start", "--pid", &load.pid(), "--cpus", "1"]);
+    place.records(&load, &[]);
     let pid = place.status()["pid"].as_i64().unwrap() as i32;
     let own: Vec<String> = instances().into_iter().filter(|name| !before.contains(name)).collect();
     assert!(!own.is_empty() && own.iter().all(|name| name.starts_with(&format!("tahti-recorder-{pid}-"))), "{own:?}");
     sys::child::kill(pid, 9).unwrap();
     wait("it is gone", || place.fails(&["trace", "stop"]).contains("no recorder runs").then_some(()));
-    place.says(&["trace", "start", "--pid", &load.pid(), "--cpus", "1"]);
+    place.records(&load, &[]);
     assert!(own.iter().all(|name| !instances().contains(name)), "the next one removes them");
     place.says(&["trace", "stop"]);
     assert_eq!(instances(), before);
@@ -194,12 +172,11 @@ fn a_killed_recorder_leaves_nothing_that_the_next_does_not_remove() {
 
 #[test]
 fn what_cannot_be_done_is_said_with_the_way_out() {
-    let (_turn, place) = (turn(), Place::new("words"));
+    let (_turn, place) = (turn(), Place::new());
     assert!(place.fails(&["trace", "status"]).contains("no recorder runs: `tahti trace start`"));
     assert!(place.fails(&["trace", "start"]).contains("nothing to watch: name threads"));
     assert!(place.fails(&["trace", "start", "--pid", "1", "--cpus", "1000"]).contains("not all of them are online"));
-    let file = place.0.join("odd.trace");
-    std::fs::write(&file, "odd").unwrap();
+    let file = place.0.write("odd.trace", "odd");
     let said = place.fails(&["trace", "export", file.to_str().unwrap()]);
     assert!(said.contains("no recording: expected a file of `tahti trace dump`"), "{said}");
     assert!(place.fails(&["explain", "--file", "/no/such.trace"]).contains("/no/such.trace: "));
@@ -217,7 +194,7 @@ impl Drop for Up<'_> {
 
 #[test]
 fn a_plants_recorder_names_who_made_its_threads_late_and_keeps_the_window_of_trouble_with_the_evidence() {
-    let (_turn, place, _load) = (turn(), Place::new("plant"), Load::start());
+    let (_turn, place, _load) = (turn(), Place::new(), Load::start());
     let before = instances();
     // The load's hog is more urgent than the loop.
     let script = "import time\nprint('armed', flush=True)\nwhile True: time.sleep(0.001)";
@@ -226,11 +203,7 @@ fn a_plants_recorder_names_who_made_its_threads_late_and_keeps_the_window_of_tro
          command = [\"python3\", \"-c\", {script:?}]\nclass = \"fifo:40\"\ncpus = \"1\"\nready = {{ line = \"armed\" }}\n\
          restart = {{ policy = \"never\" }}\n"
     );
-    let file = place.0.join("rf.toml");
-    std::fs::write(&file, plant).unwrap();
-    let mut up = Command::new(env!("CARGO_BIN_EXE_tahti"));
-    up.args(["up", file.to_str().unwrap()]).env("TAHTI_RUN", &place.0).stdin(Stdio::null()).stdout(Stdio::null());
-    let _up = Up(&place, up.spawn().unwrap());
+    let _up = place.up(&plant);
     let top = wait("the hog is named in `tahti top`", || {
         let top = place.tahti(&["top", "rf", "-n", "1"]);
         let top = String::from_utf8_lossy(&top.stdout).into_owned();
@@ -245,7 +218,7 @@ fn a_plants_recorder_names_who_made_its_threads_late_and_keeps_the_window_of_tro
     let pid = processes.iter().find(|process| process["name"] == "loop").unwrap()["pid"].as_i64().unwrap();
     sys::child::kill(pid as i32, 11).unwrap();
     let incident: Value = wait("evidence is kept", || {
-        let folder = std::fs::read_dir(place.0.join("rf/evidence")).ok()?.flatten().next()?.path();
+        let folder = std::fs::read_dir(place.0.0.join("rf/evidence")).ok()?.flatten().next()?.path();
         serde_json::from_str(&std::fs::read_to_string(folder.join("incident.json")).ok()?).ok()
     });
     let window = incident["recorder"]["window"].as_str().expect("the recorder was asked").to_owned();
@@ -259,21 +232,17 @@ fn a_plants_recorder_names_who_made_its_threads_late_and_keeps_the_window_of_tro
 
 #[test]
 fn an_overrun_of_a_frame_has_its_window_kept_and_its_log_says_where() {
-    let (_turn, place) = (turn(), Place::new("frame"));
+    let (_turn, place) = (turn(), Place::new());
     // On CPU 0: the other one is the load's in the tests before.
     let plant = "[plant]\nname = \"rf\"\n[recorder]\nname = \"recorder\"\nabove = \"1s\"\nwindow_after = \"10ms\"\nrecord = \"0\"\n\
          [[frame]]\nname = \"fast\"\ncpu = 0\nclass = \"fifo:60\"\nminors = 1\nperiod = \"10ms\"\nreserve = \"50us\"\n\
          [[frame.activity]]\nname = \"late\"\nbudget = \"2ms\"\nrecovery = \"skip\"\ntolerate = 100\n\
          [[process]]\nname = \"late\"\nafter = [\"recorder\"]\n\
          command = [\"tahti\", \"demo\", \"activity\", \"fast\", \"late\", \"--work\", \"50us\", \"--bad\", \"30ms\", \"--every\", \"100\"]\n";
-    let file = place.0.join("rf.toml");
-    std::fs::write(&file, plant).unwrap();
-    let mut up = Command::new(env!("CARGO_BIN_EXE_tahti"));
-    up.args(["up", file.to_str().unwrap()]).env("TAHTI_RUN", &place.0).stdin(Stdio::null()).stdout(Stdio::null());
-    let _up = Up(&place, up.spawn().unwrap());
+    let _up = place.up(plant);
     let said = "who took the time: tahti explain --file ";
     let window = wait("the frame says where the window is", || {
-        let log = std::fs::read_to_string(place.0.join("rf/log/fast.log")).ok()?;
+        let log = std::fs::read_to_string(place.0.0.join("rf/log/fast.log")).ok()?;
         Some(log.split_once(said)?.1.lines().next()?.trim().to_owned())
     });
     wait("it is kept", || Path::new(&window).exists().then_some(()));

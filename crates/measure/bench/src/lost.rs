@@ -1,7 +1,7 @@
 //! `tahti bench noise`: what a busy loop on a CPU loses, and to whom.
 
 use crate::explained::Explained;
-use crate::measure::{Gate, Where};
+use crate::measure::{Gate, Where, measured_cpu};
 use crate::noise::{Load, Noise};
 use crate::shielded::Shielded;
 use crate::{Bench, Found, Part, Progress, Touched, read};
@@ -93,8 +93,7 @@ fn run(matches: &ArgMatches, progress: &mut Progress) -> Result<Found, String> {
     let args: &Args = &read(matches)?;
     let signals = SignalFd::new(&END_SIGNALS).map_err(|error| error.to_string())?;
     let online = sys::sched::affinity(0).map_err(|error| error.to_string())?;
-    let cpu = args.cpu.or_else(|| online.iter().last()).filter(|cpu| online.contains(*cpu));
-    let cpu = cpu.ok_or_else(|| format!("--cpu: expected one that this process may use ({online})"))?;
+    let cpu = measured_cpu(args.cpu, &online)?;
     if matches!(args.policy, Policy::Deadline(_)) {
         return Err("--policy deadline: no CPU can be chosen for it; use fifo, rr or other".into());
     }

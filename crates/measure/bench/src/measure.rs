@@ -3,7 +3,7 @@
 use crate::explained::Explained;
 use crate::looprun::{self, WaitArg, wait_word};
 use crate::{Part, read};
-use base::{CpuId, DurNs, Histogram, Policy};
+use base::{CpuId, CpuSet, DurNs, Histogram, Policy};
 use clap::Args as _;
 use ring::{Counter, LoopPage, Wait};
 use rt::{Flow, LOOP_FD, LoopSpec, SharedPage};
@@ -14,6 +14,12 @@ use sys::root::RootDir;
 
 /// The name of the loop's thread.
 const LOOP_THREAD: &str = "bench-loop";
+
+/// The CPU that is measured: the highest of those that this process may use, if none is wanted.
+pub(crate) fn measured_cpu(wanted: Option<CpuId>, online: &CpuSet) -> Result<CpuId, String> {
+    let cpu = wanted.or_else(|| online.iter().last()).filter(|cpu| online.contains(*cpu));
+    cpu.ok_or_else(|| format!("--cpu: expected one that this process may use ({online})"))
+}
 
 /// Where something is measured.
 pub(crate) struct Where {

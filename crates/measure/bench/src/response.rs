@@ -1,6 +1,6 @@
 //! `tahti bench response`: from an event on another CPU until the thread that waits for it runs.
 
-use crate::measure::{Gate, Where};
+use crate::measure::{Gate, Where, measured_cpu};
 use crate::noise::{Load, Noise};
 use crate::shielded::Shielded;
 use crate::{Bench, Found, Part, Progress, Touched, read};
@@ -109,8 +109,7 @@ fn run(matches: &ArgMatches, progress: &mut Progress) -> Result<Found, String> {
     let args: &Args = &read(matches)?;
     let signals = SignalFd::new(&END_SIGNALS).map_err(|error| error.to_string())?;
     let online = sys::sched::affinity(0).map_err(|error| error.to_string())?;
-    let cpu = args.cpu.or_else(|| online.iter().last()).filter(|cpu| online.contains(*cpu));
-    let cpu = cpu.ok_or_else(|| format!("--cpu: expected one that this process may use ({online})"))?;
+    let cpu = measured_cpu(args.cpu, &online)?;
     let others = online.minus(&CpuSet::single(cpu));
     if others.is_empty() {
         return Err("this needs two CPUs: one for the event, one for who waits for it".into());

@@ -1,7 +1,7 @@
 //! Arrays: elements set, picked and converted, in memory that is there.
 
 use crate::text::conv;
-use base::{Array, FieldType, Scalar};
+use base::{Array, FieldType, Scalar, Value};
 
 /// Sets one element of an array; whether the value fits.
 pub(crate) fn set_element(array: &mut Array, at: usize, value: Scalar) -> bool {
@@ -61,6 +61,17 @@ pub(crate) fn convert_into(from: &Array, max: usize, precision: u16, into: &mut 
 pub(crate) fn convert_array(from: &Array, kind: FieldType, max: usize, precision: u16) -> Option<Array> {
     let mut out = Array::zeros(kind, 0);
     convert_into(from, max, precision, &mut out).then_some(out)
+}
+
+/// A value as at most `max` elements of a type; `None` where it cannot be.
+pub(crate) fn array_of(value: &Value, kind: FieldType, max: usize, precision: u16) -> Option<Array> {
+    match value {
+        Value::Array(array) => convert_array(array, kind, max, precision),
+        Value::Scalar(scalar) => {
+            let mut one = Array::zeros(kind, 1);
+            set_element(&mut one, 0, *scalar).then_some(one)
+        }
+    }
 }
 
 /// First index and end of a range over `len` elements; `None` where it is empty.

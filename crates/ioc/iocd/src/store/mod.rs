@@ -174,7 +174,7 @@ impl Store {
     }
 
     fn entry(&self, handle: u64) -> Option<&Entry> {
-        self.entries.get(handle as usize)?.as_ref()
+        entry(&self.entries, handle)
     }
 
     /// The parts that have an owner, with their numbers.
@@ -331,6 +331,11 @@ fn log_write(log: Option<&PutLog>, now: Now, ask: &mut OwnerRequest, outcome: &O
     }
 }
 
+/// What is open behind a handle.
+fn entry(entries: &[Option<Entry>], handle: u64) -> Option<&Entry> {
+    entries.get(handle as usize)?.as_ref()
+}
+
 /// The channel name as text; EPICS names are ASCII.
 fn text(name: &[u8]) -> Option<&str> {
     std::str::from_utf8(name).ok()
@@ -408,7 +413,7 @@ impl Backend for Store {
     }
 
     fn read(&mut self, handle: u64, needs: Needs, reading: &mut Reading, token: Option<Token>) -> Result<Get, Eca> {
-        let entry = self.entries.get(handle as usize).and_then(Option::as_ref).ok_or(Eca::GETFAIL)?;
+        let entry = entry(&self.entries, handle).ok_or(Eca::GETFAIL)?;
         if let (Some(remote), None) = (&entry.remote, token) {
             reading.clone_from(remote.mirror.newest().ok_or(Eca::GETFAIL)?);
             return Ok(Get::Done);
@@ -425,7 +430,7 @@ impl Backend for Store {
     }
 
     fn write(&mut self, handle: u64, peer: Peer<'_>, write: Write, token: Token, notify: bool) -> Put {
-        let Some(entry) = self.entries.get(handle as usize).and_then(Option::as_ref) else { return Put::Failed };
+        let Some(entry) = entry(&self.entries, handle) else { return Put::Failed };
         let trapped = self.put_log.is_some() && self.is_trapped(&entry.channel, peer);
         if entry.remote.is_none() && !trapped {
             return write_to(&mut self.db, &entry.channel, &write, notify.then_some(token.0), self.now);

@@ -3,6 +3,7 @@
 
 mod link;
 
+use crate::measure::measured_cpu;
 use crate::{Bench, Found, Progress, read};
 use base::{CpuId, CpuSet, DurNs, MonoNs, Policy, Priority};
 use clap::{ArgMatches, Args as _};
@@ -72,8 +73,7 @@ fn run(matches: &ArgMatches, progress: &mut Progress) -> Result<Found, String> {
     let args: Args = read(matches)?;
     let signals = SignalFd::new(&END_SIGNALS).map_err(|error| error.to_string())?;
     let online = sys::sched::affinity(0).map_err(|error| error.to_string())?;
-    let cpu = args.cpu.or_else(|| online.iter().last()).filter(|cpu| online.contains(*cpu));
-    let cpu = cpu.ok_or_else(|| format!("--cpu: expected one that this process may use ({online})"))?;
+    let cpu = measured_cpu(args.cpu, &online)?;
     let below = calibrated(cpu)?;
     let parts = args.rounds as usize * 2;
     let go_on = || match signals.read().map_err(|error| error.to_string())? {

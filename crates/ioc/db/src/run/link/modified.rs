@@ -2,6 +2,7 @@
 
 use crate::model::id::RecId;
 use crate::model::link::ResolvedLink;
+use crate::model::values::array_of;
 use crate::run::channel::Channel;
 use crate::run::engine::Db;
 use crate::run::link::LinkError;
@@ -72,13 +73,7 @@ impl Db {
     ) -> Option<Array> {
         let source = self.bare(link)?;
         let precision = self.precision_of(source.record(), source.field);
-        match self.through_get(rec, link)? {
-            Value::Array(array) => crate::model::values::convert_array(&array, kind, max, precision),
-            Value::Scalar(scalar) => {
-                let mut one = Array::zeros(kind, 1);
-                crate::model::values::set_element(&mut one, 0, scalar).then_some(one)
-            }
-        }
+        array_of(&self.through_get(rec, link)?, kind, max, precision)
     }
 
     /// Writes such a link: `$` counts, filters do not.

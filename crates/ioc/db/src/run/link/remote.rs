@@ -3,6 +3,7 @@
 
 use crate::model::id::RecId;
 use crate::model::link::{CA, CP, CPP, LinkKind, MS_BITS, ResolvedLink};
+use crate::model::values::array_of;
 use crate::run::callback::Callback;
 use crate::run::channel::Channel;
 use crate::run::device::Device;
@@ -347,13 +348,7 @@ impl Db {
         kind: FieldType,
         max: usize,
     ) -> Option<Array> {
-        match self.remote_value(rec, link)? {
-            Value::Array(array) => crate::model::values::convert_array(array, kind, max, 6),
-            Value::Scalar(scalar) => {
-                let mut array = Array::zeros(kind, 1);
-                crate::model::values::set_element(&mut array, 0, *scalar).then_some(array)
-            }
-        }
+        array_of(self.remote_value(rec, link)?, kind, max, 6)
     }
 
     pub(crate) fn remote_put(&mut self, rec: RecId, link: ResolvedLink, value: Value) -> Result<(), LinkError> {
