@@ -109,32 +109,26 @@ impl Db {
     /// with room for its elements, or a scalar for a scalar field.
     pub fn get_into(&mut self, channel: &Channel, max: usize, into: &mut Value) {
         let rec = channel.record;
-        let whole = !channel.type_name && !channel.long_string;
-        if whole
-            && channel.filters.is_empty()
-            && let Some(value) = self.double_val(rec, channel.field)
+        if let Value::Array(into) = &mut *into
+            && !channel.type_name
+            && !channel.long_string
+            && self.records.is_array(rec, channel.field)
         {
-            *into = Value::Scalar(Scalar::F64(value));
-            return;
-        }
-        let array = whole && self.records.is_array(rec, channel.field);
-        let seen = if array { self.seen(rec, channel.field) } else { Seen::Stored };
-        if let (true, Seen::Stored, Value::Array(into)) = (array, seen, &mut *into)
-            && let Some(range) = channel.filters.only_range()
-            && let Slot::Array(found) = self.records.peek(rec, channel.field)
-        {
-            let len = found.len();
-            let (from, step, to) = range.map_or((0, 1, len), |(first, step, last)| {
-                slice(len, first, last).map_or((0, 1, 0), |(from, to)| (from, step as usize, to))
-            });
-            copy_into(found, from, step, to, max, into);
-            return;
-        }
-        if let (Value::Array(into), true) = (&mut *into, seen == Seen::Nothing || channel.filters.is_empty())
-            && seen != Seen::Stored
-        {
-            self.copy_seen(rec, channel.field, max, into);
-            return;
+            let seen = self.seen(rec, channel.field);
+            if let (Seen::Stored, Some(range)) = (&seen, channel.filters.only_range())
+                && let Slot::Array(found) = self.records.peek(rec, channel.field)
+            {
+                let len = found.len();
+                let (from, step, to) = range.map_or((0, 1, len), |(first, step, last)| {
+                    slice(len, first, last).map_or((0, 1, 0), |(from, to)| (from, step as usize, to))
+                });
+                copy_into(found, from, step, to, max, into);
+                return;
+            }
+            if seen != Seen::Stored && (seen == Seen::Nothing || channel.filters.is_empty()) {
+                self.copy_seen(rec, channel.field, max, into);
+                return;
+            }
         }
         match (self.get(channel, max), into) {
             // The elements move into the memory that is there.
