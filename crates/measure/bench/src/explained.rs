@@ -62,7 +62,7 @@ impl Ours {
         let sum =
             |which: fn(&Part) -> bool| late.parts.iter().filter(|part| which(part)).map(|part| part.ns).sum::<u64>();
         let host = sum(|part| part.culprit.is_host());
-        let either = host + sum(|part| matches!(part.culprit, trace::Culprit::HostOrMasked { .. }));
+        let either = host + sum(|part| part.culprit.may_be_host());
         let all = late.delay_ns();
         let span = |ns: u64| DurNs(i64::try_from(ns).unwrap_or(i64::MAX));
         self.whole.record(span(all));
@@ -92,7 +92,7 @@ impl Ours {
     pub(crate) fn rows(&self, name: &str, pieces: Vec<f64>) -> [Row; 2] {
         let p99 = |hist| Latency::from(hist).p99().map_or(String::from("-"), |p99| format!("{:.1}", p99.value));
         let host = self.blamed.share(trace::Culprit::is_host);
-        let either = self.blamed.share(|culprit| matches!(culprit, trace::Culprit::HostOrMasked { .. }));
+        let either = self.blamed.share(trace::Culprit::may_be_host);
         let unexplained = self.blamed.share(|culprit| *culprit == trace::Culprit::Unexplained);
         let lost = if self.lost > 0 { format!("; {} events lost", self.lost) } else { String::new() };
         let bound = format!("p99 at least {} if all that is undecided was the host's", p99(&self.least));

@@ -131,7 +131,7 @@ enum View {
     Vxworks,
 }
 
-/// Whom a shield may touch that is only made to be measured.
+// Whom a shield may touch that is only made to be measured. (No text of documentation: see `Shown`.)
 #[derive(clap::Args)]
 struct Touched {
     /// Processes that the shield must not touch: PID alone with its threads, PID+ with its descendants
@@ -295,6 +295,13 @@ mod tests {
         }
         assert!(ALL.is_sorted_by_key(|bench| bench.name));
     }
+
+    #[test]
+    fn what_measurements_have_in_common_says_nothing_in_place_of_their_own_words() {
+        let said = [Shown::augment_args(Command::new("x")), Touched::augment_args(Command::new("x"))];
+        assert!(said.iter().all(|command| command.get_about().is_none()));
+    }
+
     #[test]
     fn the_how_to_shows_the_smallest_measurement_as_it_is() {
         let how_to = include_str!("../../../../docs/how-to/add-a-bench.md");

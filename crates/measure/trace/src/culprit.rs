@@ -18,6 +18,11 @@ pub enum Culprit {
         /// What ran.
         under: String,
     },
+    /// A handler of an interrupt took longer than such a one does: the host took the CPU in its middle, or it is really that long.
+    HostOrHandler {
+        /// Which handler.
+        handler: String,
+    },
     /// Interrupts were masked, and there is evidence.
     Masked {
         /// The kernel's function that masked them.
@@ -113,6 +118,12 @@ impl Culprit {
     pub fn is_host(&self) -> bool {
         matches!(self, Self::Host { .. })
     }
+
+    /// Whether this part may have been the host's, and nothing tells it from this kernel's own doing.
+    #[must_use]
+    pub fn may_be_host(&self) -> bool {
+        matches!(self, Self::HostOrMasked { .. } | Self::HostOrHandler { .. })
+    }
 }
 
 impl fmt::Display for Culprit {
@@ -120,6 +131,7 @@ impl fmt::Display for Culprit {
         match self {
             Self::Host { evidence } => write!(f, "host ({evidence})"),
             Self::HostOrMasked { under } => write!(f, "host or masked interrupts, under {under}"),
+            Self::HostOrHandler { handler } => write!(f, "host or {handler}"),
             Self::Masked { function, task } => write!(f, "interrupts masked in {function} by {task}"),
             Self::Hardware => f.write_str("hardware or firmware (idle CPU woke late)"),
             Self::IdleExit => f.write_str("idle exit"),

@@ -191,7 +191,9 @@ impl Explainer {
         if self.tasks.len() > REMEMBERED_MAX || self.timers.len() > REMEMBERED_MAX {
             (self.tasks, self.timers) = (HashMap::new(), HashMap::new());
         }
-        if !event.interrupt && self.watched.contains_key(&event.tid) {
+        // An interrupt that finds a woken thread at work tells that it has the CPU, though it does nothing itself.
+        let found = |watched: &Watched| !event.interrupt || matches!(watched.state(), State::Ready { .. });
+        if self.watched.get(&event.tid).is_some_and(found) {
             self.acts(event, &mut late);
         }
         self.learn(event);

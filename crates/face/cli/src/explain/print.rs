@@ -82,8 +82,8 @@ fn culprits(args: &Args, found: &Found) {
         println!("{share:>6.1} %  {:>6}  {:>9}  {} others", "", "", ranked.len() - ROWS_MAX);
     }
     let host = summary.share(Culprit::is_host);
-    let either = summary.share(|culprit| matches!(culprit, Culprit::HostOrMasked { .. }));
-    println!("the host's for certain: {host:.1} %; the host's or masked interrupts: {either:.1} %");
+    let either = summary.share(Culprit::may_be_host);
+    println!("the host's for certain: {host:.1} %; undecided, the host's or this kernel's: {either:.1} %");
 }
 
 /// The worst, each with its parts in their order.

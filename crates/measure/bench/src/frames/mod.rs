@@ -36,10 +36,10 @@ pub(crate) static BENCH: Bench = Bench {
     shields: false,
 };
 
-/// Frames, barriers and exported variables: their cost beside the machine's own
 /// Turns of the barrier and of a cache line handed over.
 const BARRIER_TURNS: usize = 9;
 
+/// Frames, barriers and exported variables: their cost beside the machine's own
 #[derive(clap::Args)]
 struct Args {
     /// How long each runs: the frame, cyclictest, the frame beside bare threads

@@ -13,6 +13,10 @@ const DELIVERY_NS: u64 = 10_000;
 const IDLE_EXIT_NS: u64 = 50_000;
 /// After so long the scheduler does not take up a less urgent thread by a race any more.
 const RACE_NS: u64 = 100_000;
+/// What the kernel's own code takes in the handler of a timer's interrupt or of a nudge from another CPU: some microseconds.
+const HANDLER_NS: u64 = 100_000;
+/// What a handler takes that a driver or another CPU has a word in.
+const FOREIGN_HANDLER_NS: u64 = 1_000_000;
 /// A page fault in so much of own run time, or more: the thread faults pages in.
 const OWN_NS_PER_FAULT: u64 = 20_000;
 
@@ -44,7 +48,8 @@ impl Explainer {
                 self.timer_late(&mut parts, watched, cpu, free, to);
             }
             State::TimerFires(cpu) => self.each(cpu, from, to, |doing, from, to| {
-                parts.add(doing.and_then(|doing| self.on_top(doing)).unwrap_or(Culprit::Timer), from, to);
+                let handler = doing.and_then(|doing| self.on_top(doing, to.0 - from.0));
+                parts.add(handler.unwrap_or_else(|| self.handler(Culprit::Timer, HANDLER_NS, to.0 - from.0)), from, to);
             }),
             State::Blocked { waker } => parts.add(Culprit::Blocked { waker: self.task_name(waker) }, from, to),
             State::Stopped => parts.add(Culprit::Stopped, from, to),
@@ -65,9 +70,8 @@ impl Explainer {
     fn running(&self, parts: &mut Parts, watched: &Watched, cpu: CpuId, from: MonoNs, to: MonoNs) {
         let faulting = u64::from(watched.faults_between(from, to)) * OWN_NS_PER_FAULT >= to.0 - from.0;
         self.each(cpu, from, to, |doing, from, to| {
-            let culprit =
-                doing.map_or(Culprit::Unexplained, |doing| self.on_top(doing).unwrap_or(Culprit::Own { faulting }));
-            parts.add(culprit, from, to);
+            let on_top = |doing| self.on_top(doing, to.0 - from.0).unwrap_or(Culprit::Own { faulting });
+            parts.add(doing.map_or(Culprit::Unexplained, on_top), from, to);
         });
     }
 
@@ -86,7 +90,9 @@ impl Explainer {
                     let under = format!("softirq {}", softirq_name(vec));
                     parts.add(Culprit::HostOrMasked { under }, from, to);
                 }
-                Some(_) => parts.add(self.on_top(doing).unwrap_or(Culprit::Unexplained), from, to),
+                Some(_) => {
+                    parts.add(self.on_top(doing, to.0 - from.0).unwrap_or(Culprit::Unexplained), from, to);
+                }
             }
         });
     }
@@ -126,7 +132,7 @@ impl Explainer {
     fn ready(&self, parts: &mut Parts, watched: &Watched, cpu: CpuId, since: MonoNs, from: MonoNs, to: MonoNs) {
         self.each(cpu, from, to, |doing, from, to| {
             let Some(doing) = doing else { return parts.add(Culprit::Unexplained, from, to) };
-            if let Some(culprit) = self.on_top(doing) {
+            if let Some(culprit) = self.on_top(doing, to.0 - from.0) {
                 return parts.add(culprit, from, to);
             }
             if doing.task.tid == 0 {
@@ -160,28 +166,43 @@ impl Explainer {
         }
     }
 
-    /// The culprit that runs on top of a task, if any.
-    fn on_top(&self, doing: &Doing) -> Option<Culprit> {
+    /// The culprit that runs on top of a task for `ns`, if any.
+    fn on_top(&self, doing: &Doing, ns: u64) -> Option<Culprit> {
         let symbols = &self.facts.symbols;
-        Some(match doing.top? {
-            Context::Vector(Vector::LocalTimer, _) => Culprit::Timer,
+        let (culprit, takes) = match doing.top? {
+            Context::Vector(Vector::LocalTimer, _) => (Culprit::Timer, HANDLER_NS),
             Context::Vector(vector, sender) => {
                 let from = sender.map(|sender| {
                     let called = symbols.name(sender.callback).map_or_else(String::new, |name| format!(" for {name}"));
                     format!("{} on CPU {}{called}", self.shown(sender.task), sender.cpu)
                 });
-                Culprit::Vector { vector: vector.name(), from }
+                let calls = matches!(vector, Vector::CallFunction | Vector::CallFunctionSingle | Vector::IrqWork);
+                let takes = if calls { FOREIGN_HANDLER_NS } else { HANDLER_NS };
+                (Culprit::Vector { vector: vector.name(), from }, takes)
             }
             Context::Irq(irq) => {
-                Culprit::Interrupt { irq, name: self.irqs.get(&irq).map_or_else(|| "unnamed".into(), Name::to_string) }
+                let name = self.irqs.get(&irq).map_or_else(|| "unnamed".into(), Name::to_string);
+                (Culprit::Interrupt { irq, name }, FOREIGN_HANDLER_NS)
             }
-            Context::Softirq(vec) => Culprit::Softirq { name: softirq_name(vec) },
+            // Others may interrupt it: a host that stops the CPU in it is seen by them.
+            Context::Softirq(vec) => return Some(Culprit::Softirq { name: softirq_name(vec) }),
             Context::Callback(function) => match symbols.name(function) {
-                Some("hrtimer_wakeup") => Culprit::Timer,
-                _ => Culprit::TimerCallback { function: symbols.show(function) },
+                Some("hrtimer_wakeup") => (Culprit::Timer, HANDLER_NS),
+                _ => (Culprit::TimerCallback { function: symbols.show(function) }, FOREIGN_HANDLER_NS),
             },
-            Context::Nmi(handler) => Culprit::Nmi { handler: symbols.show(handler) },
-        })
+            // The kernel itself says how long it took.
+            Context::Nmi(handler) => return Some(Culprit::Nmi { handler: symbols.show(handler) }),
+        };
+        Some(self.handler(culprit, takes, ns))
+    }
+
+    /// A handler that took `ns` without a sign of life, where such a one takes up to `takes`: interrupts are masked in it, so that
+    /// nothing here tells a host that stopped the CPU meanwhile from a handler that is really so long.
+    fn handler(&self, culprit: Culprit, takes: u64, ns: u64) -> Culprit {
+        match ns > takes && self.facts.hypervisor {
+            true => Culprit::HostOrHandler { handler: culprit.to_string() },
+            false => culprit,
+        }
     }
 
     fn task_name(&self, tid: i32) -> String {
