@@ -3,6 +3,11 @@
 use crate::text::conv;
 use base::{Array, FieldType, Scalar, Value};
 
+/// A text up to its NUL.
+pub(crate) fn text(bytes: &[u8]) -> &[u8] {
+    &bytes[..bytes.iter().position(|byte| *byte == 0).unwrap_or(bytes.len())]
+}
+
 /// Sets one element of an array; whether the value fits.
 pub(crate) fn set_element(array: &mut Array, at: usize, value: Scalar) -> bool {
     macro_rules! arms {

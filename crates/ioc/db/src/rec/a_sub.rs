@@ -1,9 +1,10 @@
 //! aSub record.
 
 use super::arrays::{ELEMENTS_LIMIT, kind_of};
+use super::inputs::input_of;
 use crate::model::link::Link;
 use crate::model::slot::{Text, record};
-use crate::rec::{Body, RecId, RecordType, Records};
+use crate::rec::{Body, Properties, RecId, RecordType, Records};
 use crate::run::engine::{Db, Outcome};
 use crate::run::function::{ARGUMENTS, ASubCall, Call, Function};
 use crate::text::error::PutError;
@@ -136,6 +137,14 @@ impl RecordType for ASub {
 
     fn waiting(&mut self) -> Option<&mut u64> {
         Some(&mut self.waiting)
+    }
+
+    fn properties(&self, field: u16, _: Option<FieldType>) -> Properties {
+        match input_of(field, [Self::A, Self::VALA]) {
+            Some(at) if field >= Self::VALA => Properties::of_link(&self.out[at]).digits(self.prec, true),
+            Some(at) => Properties::of_link(&self.inp[at]).digits(self.prec, true),
+            None => Properties { control: None, ..Properties::NONE }.digits(self.prec, false),
+        }
     }
 
     fn shape(&self, field: u16) -> (u32, FieldType) {

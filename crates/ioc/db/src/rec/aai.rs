@@ -1,10 +1,10 @@
 //! aai record.
 
 use super::arrays::stored;
-use super::arrays::{array_input, array_monitor, hash_of, kind_of, mask, room, set};
+use super::arrays::{array_input, array_monitor, array_properties, hash_of, kind_of, mask, room, set};
 use crate::model::link::Link;
 use crate::model::slot::{Inline, Lazy, record};
-use crate::rec::{Body, RecId, RecordType};
+use crate::rec::{Body, Properties, RecId, RecordType};
 use crate::rec::{Mode, Sim, init_sim, mode, no_device, stamp_by_device, take_stamp};
 use crate::run::device::Device;
 use crate::run::engine::{Db, Outcome};
@@ -33,7 +33,11 @@ record! {
     }
 }
 
-array_input!(Aai, start_empty;);
+array_input!(
+    Aai, start_empty;
+
+    array_properties!(NORD: |r: &Self, of: Properties| of.within(0.0, r.nelm.into()));
+);
 
 impl Aai {
     const EMPTY_WHEN_SIMULATED_BY_NOTHING: bool = false;

@@ -1,10 +1,10 @@
 //! aao record.
 
 use super::arrays::stored;
-use super::arrays::{array_monitor, hash_of, kind_of, mask, room, set};
+use super::arrays::{array_monitor, array_properties, hash_of, kind_of, mask, room, set};
 use crate::model::link::Link;
 use crate::model::slot::{Inline, Lazy, record};
-use crate::rec::{Body, RecId, RecordType};
+use crate::rec::{Body, Properties, RecId, RecordType};
 use crate::rec::{Mode, Sim, init_sim, mode, no_device};
 use crate::run::device::Device;
 use crate::run::device::support::Output;
@@ -121,6 +121,8 @@ impl RecordType for Aao {
         monitor(db, rec, body);
         if failed { Outcome::Failed } else { Outcome::Done }
     }
+
+    array_properties!(NORD: |r: &Self, of: Properties| of.within(0.0, r.nelm.into()));
 
     fn shape(&self, _: u16) -> (u32, FieldType) {
         (self.nelm, kind_of(self.ftvl))

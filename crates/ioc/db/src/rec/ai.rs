@@ -4,7 +4,7 @@ use super::breaks;
 use crate::model::deadband::{self, Limits};
 use crate::model::link::{Link, LinkKind, ResolvedLink};
 use crate::model::slot::{Inline, Lazy, record};
-use crate::rec::{Body, RecId, RecordType};
+use crate::rec::{Body, Properties, RecId, RecordType, number_properties};
 use crate::rec::{Mode, Read, Sim, cannot_read, check_limits_filtered, init_sim, mode, no_device, take_stamp};
 use crate::run::device::Device;
 use crate::run::engine::{Db, Outcome};
@@ -12,7 +12,7 @@ use crate::run::notify::Got;
 use crate::run::scan::DeviceSample;
 use crate::text::conv;
 use crate::text::error::PutError;
-use base::{EventMask, Status};
+use base::{EventMask, FieldType, Status, Str40};
 
 record! {
     /// The fields of an ai record.
@@ -151,6 +151,12 @@ impl RecordType for Ai {
             db.records[body].init = 1;
         }
         Ok(())
+    }
+
+    fn properties(&self, field: u16, kind: Option<FieldType>) -> Properties {
+        let of = number_properties!(self, field, kind, Self::SVAL).digits(self.prec, field == Self::VAL);
+        let units = if matches!(field, Self::ASLO | Self::AOFF | Self::SMOO) { Str40::EMPTY } else { of.units };
+        Properties { units, ..of }
     }
 
     #[inline]

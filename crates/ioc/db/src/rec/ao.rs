@@ -4,14 +4,14 @@ use super::breaks;
 use crate::model::deadband::{self, Limits};
 use crate::model::link::Link;
 use crate::model::slot::{Inline, Lazy, record};
-use crate::rec::{Body, RecId, RecordType};
+use crate::rec::{Body, Properties, RecId, RecordType, number_properties};
 use crate::rec::{Sim, check_limits, drive_output, init_sim, no_device, output_mode, stamp_output};
 use crate::run::device::Device;
 use crate::run::device::support::Output;
 use crate::run::engine::{Db, Outcome};
 use crate::run::scan::DeviceSample;
 use crate::text::error::PutError;
-use base::{EventMask, Scalar, Status, Value};
+use base::{EventMask, FieldType, Range, Scalar, Status, Str40, Value};
 
 record! {
     /// The fields of a ao record.
@@ -123,6 +123,15 @@ impl RecordType for Ao {
             db.records[body].init = 1;
         }
         Ok(())
+    }
+
+    fn properties(&self, field: u16, kind: Option<FieldType>) -> Properties {
+        let is_value = matches!(field, Self::VAL | Self::OVAL | Self::PVAL);
+        let of =
+            number_properties!(self, field, kind, Self::OVAL | Self::PVAL | Self::IVOV).digits(self.prec, is_value);
+        let units = if matches!(field, Self::ASLO | Self::AOFF) { Str40::EMPTY } else { of.units };
+        let drive = Range { low: self.drvl, high: self.drvh };
+        Properties { units, control: of.control.filter(|_| field != Self::IVOV).map(|_| drive), ..of }
     }
 
     /// VAL is what the device has.

@@ -103,6 +103,25 @@ pub(crate) fn stored(db: &mut Db, rec: RecId, spare: Array, changed: bool) {
     }
 }
 
+/// What an array record says of its fields; `$own`: what it says of some of them, given what it says of most.
+macro_rules! array_properties {
+    ($($field:ident: $own:expr),* $(,)?) => {
+        fn properties(&self, field: u16, _: Option<FieldType>) -> Properties {
+            let is_number = !matches!(kind_of(self.ftvl), FieldType::String | FieldType::Enum);
+            let mut of = Properties::BOUNDED.digits(self.prec, field == Self::VAL);
+            if matches!(field, Self::HOPR | Self::LOPR) || (field == Self::VAL && is_number) {
+                of.units = base::Str40::new(self.egu.bytes());
+            }
+            match field {
+                Self::VAL => of.within(self.lopr, self.hopr),
+                $(Self::$field => $own(self, of),)*
+                _ => of,
+            }
+        }
+    };
+}
+pub(crate) use array_properties;
+
 /// Start and processing of waveform and aai; `$start_empty` for one without a constant.
 macro_rules! array_input {
     ($T:ident, $start_empty:expr; $($more:tt)*) => {

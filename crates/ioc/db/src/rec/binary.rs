@@ -56,6 +56,13 @@ macro_rules! binary_output {
                 Some(Scalar::Enum(u16::from(db.records[body].masked(raw) != 0)))
             }
 
+            fn properties(&self, field: u16, _: Option<FieldType>) -> Properties {
+                match field {
+                    Self::HIGH => Properties::of_delay(Range::default()),
+                    _ => Properties { display: Properties::NONE.display, ..Properties::BOUNDED },
+                }
+            }
+
             fn states(&self) -> States<'_> {
                 States::Pair(&self.znam, &self.onam)
             }

@@ -6,14 +6,14 @@ use crate::model::link::Link;
 use crate::model::slot::{Lazy, Text, record};
 use crate::rec::States;
 use crate::rec::common::Common;
-use crate::rec::{Body, RecId, RecordType};
+use crate::rec::{Body, Properties, RecId, RecordType};
 use crate::rec::{Sim, changed, drive_output, init_sim, no_device, output_mode, post_raw, stamp_output};
 use crate::run::callback::Callback;
 use crate::run::device::Device;
 use crate::run::device::support::Output;
 use crate::run::engine::{Db, Outcome};
 use crate::run::scan::DeviceSample;
-use base::{Scalar, Status, Str40, Value};
+use base::{FieldType, Range, Scalar, Status, Str40, Value};
 
 record! {
     /// The fields of a bo record.

@@ -1,15 +1,15 @@
 //! calc record.
 
-use super::inputs::{constants, inputs, live_links, post_inputs, read_live};
+use super::inputs::{constants, input_of, inputs, live_links, post_inputs, read_live};
 use crate::calc::{self, Program};
 use crate::model::deadband::{self, Limits};
 use crate::model::link::Link;
 use crate::model::slot::{Inline, Text, record};
 use crate::rec::check_limits_filtered;
-use crate::rec::{Body, RecId, RecordType};
+use crate::rec::{Body, Properties, RecId, RecordType, number_properties};
 use crate::run::engine::{Db, Outcome};
 use crate::text::error::PutError;
-use base::{EventMask, Status};
+use base::{EventMask, FieldType, Status};
 
 record! {
     /// The fields of a calc record.
@@ -93,6 +93,13 @@ impl RecordType for Calc {
     fn links_changed(db: &mut Db, body: Body<Self>) {
         let r = &mut db.records[body];
         r.live = live_links(&r.inp);
+    }
+
+    fn properties(&self, field: u16, kind: Option<FieldType>) -> Properties {
+        match input_of(field, [Self::A, Self::LA]) {
+            Some(input) => Properties::of_link(&self.inp[input]).digits(self.prec, true),
+            None => number_properties!(self, field, kind).digits(self.prec, field == Self::VAL),
+        }
     }
 
     #[inline]

@@ -1,18 +1,18 @@
 //! calcout record.
 
-use super::inputs::{INPUT_NAMES, constants, inputs, live_links, post_inputs, read_live};
+use super::inputs::{INPUT_NAMES, constants, input_of, inputs, live_links, post_inputs, read_live};
 use crate::calc::{self, INPUTS, Program};
 use crate::model::deadband::{self, Limits};
 use crate::model::link::{Link, LinkKind};
 use crate::model::slot::{Inline, Text, record};
-use crate::rec::{Body, RecId, RecordType};
+use crate::rec::{Body, Properties, RecId, RecordType, number_properties};
 use crate::rec::{Drive, check_limits, drive, no_device};
 use crate::run::callback::Callback;
 use crate::run::device::Device;
 use crate::run::device::support::Output;
 use crate::run::engine::{Db, Outcome};
 use crate::text::error::PutError;
-use base::{EventMask, Scalar, Status, Value};
+use base::{EventMask, FieldType, Range, Scalar, Status, Value};
 
 record! {
     /// The fields of a calcout record.
@@ -149,6 +149,14 @@ impl RecordType for CalcOut {
 
     fn connection_changed(db: &mut Db, rec: RecId, body: Body<Self>) {
         post_links(db, rec, body);
+    }
+
+    fn properties(&self, field: u16, kind: Option<FieldType>) -> Properties {
+        match input_of(field, [Self::A, Self::LA]) {
+            Some(input) => Properties::of_link(&self.inp[input]).digits(self.prec, true),
+            None if field == Self::ODLY => Properties::of_delay(Range { low: 0.0, high: 1e300 }),
+            None => number_properties!(self, field, kind).digits(self.prec, field == Self::VAL),
+        }
     }
 
     /// Notes which links are to be read.

@@ -5,11 +5,11 @@ use crate::model::link::{Link, LinkKind};
 use crate::model::slot::{Inline, record};
 use crate::rec::Seen;
 use crate::rec::common::Common;
-use crate::rec::{Body, RecId, RecordType};
+use crate::rec::{Body, Properties, RecId, RecordType};
 use crate::run::engine::{Db, Outcome};
 use crate::text::error::PutError;
 use base::Scalar;
-use base::{Array, EventMask, FieldType, Status};
+use base::{Array, EventMask, FieldType, Status, Str40};
 
 record! {
     /// The fields of a compress record.
@@ -109,6 +109,15 @@ impl RecordType for Compress {
             reset(&mut db.records[body]);
         }
         Ok(())
+    }
+
+    fn properties(&self, field: u16, kind: Option<FieldType>) -> Properties {
+        let mut of = Properties::BOUNDED.digits(self.prec, field == Self::VAL);
+        if kind == Some(FieldType::F64) || field == Self::VAL {
+            of.units = Str40::new(self.egu.bytes());
+        }
+        let ranged = matches!(field, Self::VAL | Self::IHIL | Self::ILIL);
+        if ranged { of.within(self.lopr, self.hopr) } else { of }
     }
 
     fn shape(&self, _: u16) -> (u32, FieldType) {

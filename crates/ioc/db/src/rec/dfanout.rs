@@ -3,10 +3,10 @@
 use crate::model::deadband::{self, Limits};
 use crate::model::link::Link;
 use crate::model::slot::{Inline, record};
-use crate::rec::{Body, RecId, RecordType};
+use crate::rec::{Body, Properties, RecId, RecordType, number_properties};
 use crate::rec::{Drive, check_limits, drive};
 use crate::run::engine::{Db, Outcome};
-use base::{EventMask, Scalar, Status};
+use base::{EventMask, FieldType, Scalar, Status};
 
 record! {
     /// The fields of a dfanout record.
@@ -82,6 +82,12 @@ impl RecordType for DFanout {
             db.post_value(rec, mask);
         }
         Outcome::Done
+    }
+
+    fn properties(&self, field: u16, kind: Option<FieldType>) -> Properties {
+        let of = number_properties!(self, field, kind).digits(self.prec, field == Self::VAL);
+        let is_limit = matches!(field, Self::HIHI | Self::HIGH | Self::LOW | Self::LOLO);
+        Properties { control: of.control.filter(|_| !is_limit), ..of }
     }
 }
 

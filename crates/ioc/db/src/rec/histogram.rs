@@ -2,14 +2,14 @@
 
 use crate::model::link::Link;
 use crate::model::slot::{Lazy, record};
-use crate::rec::{Body, RecId, RecordType};
+use crate::rec::{Body, Properties, RecId, RecordType};
 use crate::rec::{Mode, Sim, init_sim, mode, no_device};
 use crate::run::callback::Callback;
 use crate::run::device::Device;
 use crate::run::engine::{Db, Outcome};
 use crate::text::error::PutError;
 use base::FieldType;
-use base::{Array, EventMask, Status};
+use base::{Array, EventMask, Status, Str40};
 
 record! {
     /// The fields of a histogram record.
@@ -139,6 +139,17 @@ impl RecordType for Histogram {
             db.records[body].mcnt = 0;
         }
         start_watchdog(db, rec, body);
+    }
+
+    fn properties(&self, field: u16, _: Option<FieldType>) -> Properties {
+        let of = Properties::BOUNDED;
+        match field {
+            Self::VAL => of.within(self.lopr.into(), self.hopr.into()),
+            Self::WDTH => of.within(0.0, self.ulim - self.llim).digits(self.prec, true),
+            Self::ULIM | Self::LLIM | Self::SGNL | Self::SVAL => of.digits(self.prec, true),
+            Self::SDEL => Properties { units: Str40::from("s"), ..of.digits(2, true) },
+            _ => of,
+        }
     }
 
     fn shape(&self, _: u16) -> (u32, FieldType) {

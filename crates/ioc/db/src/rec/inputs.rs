@@ -37,6 +37,12 @@ macro_rules! inputs {
 }
 pub(crate) use inputs;
 
+/// Which of 21 inputs a field is about, by the first of their values and of those that were told last.
+pub(crate) fn input_of(field: u16, firsts: [u16; 2]) -> Option<usize> {
+    let index = |first: u16| field.checked_sub(first).map(usize::from).filter(|index| *index < INPUTS);
+    firsts.into_iter().find_map(index)
+}
+
 /// At start: constants go into their inputs.
 pub(crate) fn constants(links: &[Link], values: &mut [f64]) {
     for (link, value) in links.iter().zip(values) {

@@ -4,12 +4,13 @@ use super::whole::{whole_monitor, whole_output};
 use crate::model::deadband::Limits;
 use crate::model::link::Link;
 use crate::model::slot::{Inline, Lazy, record};
-use crate::rec::{Body, RecId, RecordType};
+use crate::rec::properties::Limit;
+use crate::rec::{Body, Properties, RecId, RecordType, number_properties};
 use crate::rec::{Sim, check_limits, drive_output, init_sim, no_device, output_mode, stamp_output};
 use crate::run::device::Device;
 use crate::run::device::support::Output;
 use crate::run::engine::{Db, Outcome};
-use base::{EventMask, Scalar, Value};
+use base::{EventMask, FieldType, Range, Scalar, Value};
 
 record! {
     /// The fields of a int64out record.

@@ -3,6 +3,7 @@
 use super::stringin::ALWAYS;
 use crate::model::link::{Link, LinkKind, ResolvedLink};
 use crate::model::slot::{Lazy, record};
+use crate::model::values::text;
 use crate::rec::{Body, RecId, RecordType};
 use crate::rec::{Mode, Sim, init_sim, mode, no_device, take_stamp};
 use crate::run::device::Device;
@@ -89,11 +90,6 @@ impl RecordType for Lsi {
     }
 
     long_text!();
-}
-
-/// The text up to its NUL.
-pub(crate) fn text(bytes: &[u8]) -> &[u8] {
-    &bytes[..bytes.iter().position(|byte| *byte == 0).unwrap_or(bytes.len())]
 }
 
 /// A text with its NUL, in an array.

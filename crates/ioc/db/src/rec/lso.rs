@@ -1,9 +1,10 @@
 //! lso record.
 
-use super::lsi::{get_link_long, long_text, text, with_nul};
+use super::lsi::{get_link_long, long_text, with_nul};
 use super::stringin::ALWAYS;
 use crate::model::link::Link;
 use crate::model::slot::{Lazy, Text, record};
+use crate::model::values::text;
 use crate::rec::{Body, RecId, RecordType};
 use crate::rec::{Sim, drive_output, init_sim, no_device, output_mode, stamp_output};
 use crate::run::device::Device;

@@ -4,13 +4,13 @@ use super::bits::bits_input;
 use crate::model::link::Link;
 use crate::model::slot::{Lazy, record};
 use crate::rec::common::Common;
-use crate::rec::{Body, RecId, RecordType};
+use crate::rec::{Body, Properties, RecId, RecordType};
 use crate::rec::{Read, Sim, cannot_read, device_mask, init_sim, mask_of, read_input, read_soft, take_stamp};
 use crate::run::device::Device;
 use crate::run::engine::{Db, Outcome};
 use crate::run::notify::Got;
 use crate::run::scan::DeviceSample;
-use base::{EventMask, Stamp, Status};
+use base::{EventMask, FieldType, Stamp, Status};
 
 record! {
     /// The fields of a mbbiDirect record.
@@ -29,7 +29,14 @@ record! {
     }
 }
 
-bits_input!(MbbiDirect, u32, u32, u32, false, |db, rec, _| cannot_read(db, rec););
+bits_input!(
+    MbbiDirect, u32, u32, u32, false, |db, rec, _| cannot_read(db, rec);
+
+    fn properties(&self, field: u16, _: Option<FieldType>) -> Properties {
+        let is_val = field == Self::VAL;
+        Properties { precision: is_val.then_some(self.nobt), bounded: !is_val, ..Properties::NONE }
+    }
+);
 
 impl MbbiDirect {
     /// What reading a raw value by a link comes to where it fails: as C has it, the one before is converted.

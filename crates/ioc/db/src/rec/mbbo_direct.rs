@@ -5,14 +5,14 @@ use super::mbbi_direct::{post_bits, refresh};
 use crate::model::link::Link;
 use crate::model::slot::{Lazy, record};
 use crate::rec::common::Common;
-use crate::rec::{Body, RecId, RecordType};
+use crate::rec::{Body, Properties, RecId, RecordType};
 use crate::rec::{Sim, device_mask, drive_output, init_sim, mask_of, no_device, output_mode, stamp_output};
 use crate::run::device::Device;
 use crate::run::device::support::Output;
 use crate::run::engine::{Db, Outcome};
 use crate::run::scan::DeviceSample;
 use crate::text::error::PutError;
-use base::{EventMask, Scalar, Status, Str40, Value};
+use base::{EventMask, FieldType, Scalar, Status, Str40, Value};
 
 record! {
     /// The fields of a mbboDirect record.
@@ -88,6 +88,11 @@ bits_output!(
         r.convert();
         db.records[rec].udf = 0;
         Ok(())
+    }
+
+    fn properties(&self, field: u16, _: Option<FieldType>) -> Properties {
+        let is_val = field == Self::VAL;
+        Properties { precision: is_val.then_some(self.nobt), bounded: !is_val, ..Properties::NONE }
     }
 
     /// VAL is what the device has.

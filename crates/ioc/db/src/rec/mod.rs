@@ -1,6 +1,7 @@
 //! The record types: a file each, with its fields in the `.dbd` beside it, and a line below.
 //!
-//! What all records have is in [`common`], what several types share in [`steps`], [`sim`], [`mod@states`], [`arrays`], [`binary`], [`bits`], [`inputs`], [`whole`].
+//! What all records have is in [`common`], what several types share in [`steps`], [`sim`], [`mod@states`], [`arrays`], [`binary`], [`bits`], [`inputs`], [`whole`], and
+//! what they say of their fields to displays in [`properties`].
 
 pub(crate) mod arrays;
 mod binary;
@@ -9,6 +10,7 @@ mod breaks;
 pub(crate) mod common;
 mod inputs;
 pub(crate) mod message;
+pub(crate) mod properties;
 mod records;
 mod sim;
 mod states;
@@ -16,6 +18,7 @@ mod steps;
 mod table;
 mod whole;
 
+pub(crate) use properties::{Properties, number_properties};
 pub(crate) use records::Records;
 pub(crate) use sim::{Mode, Sim, init_sim, mode, output_mode, stamp_output};
 pub(crate) use states::{STATES, States, any_state, device_mask, mask_of, state_written};
@@ -81,8 +84,6 @@ table::record_types! {
 ///
 /// Fields are numbered as `record!` declares them: `Ai::SMOO`.
 pub(crate) trait RecordType: Layout + Stored {
-    /// The type whose units, limits and precisions its fields have, where it is a variant of one.
-    const VARIANT_OF: Option<Kind> = None;
     /// Fields that hold texts longer than EPICS' strings.
     const LONG_TEXTS: &'static [u16] = &[];
     /// What records of the type may ask General Time for.
@@ -143,6 +144,12 @@ pub(crate) trait RecordType: Layout + Stored {
     /// How many elements an array field can hold (bytes, for a long text), and their type.
     fn shape(&self, _field: u16) -> (u32, FieldType) {
         (0, FieldType::F64)
+    }
+
+    /// Units, digits after the point and limits of a field ([`properties::COMMON`]: one that all records have), which by its
+    /// definition is of this type.
+    fn properties(&self, _field: u16, _kind: Option<FieldType>) -> Properties {
+        Properties::NONE
     }
 
     /// Whether clients may write a field whose definition says nothing of it.
@@ -401,11 +408,6 @@ pub(crate) fn hides_failed_write(kind: Kind) -> bool {
     of_type!(kind, T => T::HIDES_FAILED_WRITE)
 }
 
-/// The type whose units, limits and precisions the fields of a type have.
-pub(crate) fn described_as(kind: Kind) -> Kind {
-    of_type!(kind, T => T::VARIANT_OF).unwrap_or(kind)
-}
-
 /// What records of a type may ask General Time for.
 pub(crate) fn general_times(kind: Kind) -> &'static [&'static str] {
     of_type!(kind, T => T::GENERAL_TIMES)
@@ -428,6 +430,13 @@ impl Records {
             }
             _ => false,
         }
+    }
+
+    /// What a record says of a field.
+    pub(crate) fn properties(&self, rec: RecId, field: u16) -> Properties {
+        let ((kind, body), def) = (self.type_and_body(rec), self.def(rec, field));
+        let slot = if let At::Body(slot) = def.at { slot } else { properties::COMMON };
+        of_type!(kind, T => self[at::<T>(body)].properties(slot, def.kind))
     }
 
     /// Whether clients may write a field whose definition says nothing of it.

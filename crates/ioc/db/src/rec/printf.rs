@@ -1,8 +1,8 @@
 //! printf record.
 
-use super::lsi::text;
 use crate::model::link::{Link, LinkKind};
 use crate::model::slot::{Text, record};
+use crate::model::values::text;
 use crate::rec::Seen;
 use crate::rec::common::Common;
 use crate::rec::{Body, RecId, RecordType};

@@ -5,9 +5,9 @@ use crate::model::deadband::{self, Limits};
 use crate::model::link::Link;
 use crate::model::slot::{Inline, record};
 use crate::rec::check_limits;
-use crate::rec::{Body, RecId, RecordType};
+use crate::rec::{Body, Properties, RecId, RecordType, number_properties};
 use crate::run::engine::{Db, Outcome};
-use base::{EventMask, Status};
+use base::{EventMask, FieldType, Status};
 
 record! {
     /// The fields of a sel record.
@@ -57,6 +57,11 @@ impl RecordType for Sel {
         check_limits!(*common, r);
         monitor(db, rec, body);
         Outcome::Done
+    }
+
+    fn properties(&self, field: u16, kind: Option<FieldType>) -> Properties {
+        let of = number_properties!(self, field, kind, Self::A..=Self::L | Self::LA..=Self::LL);
+        of.digits(self.prec, field == Self::VAL)
     }
 }
 

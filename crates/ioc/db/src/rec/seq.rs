@@ -2,10 +2,10 @@
 
 use crate::model::link::Link;
 use crate::model::slot::record;
-use crate::rec::{Body, RecId, RecordType};
+use crate::rec::{Body, Properties, RecId, RecordType};
 use crate::run::callback::Callback;
 use crate::run::engine::{Db, Outcome};
-use base::{EventMask, Scalar, Status};
+use base::{EventMask, FieldType, Range, Scalar, Status};
 
 record! {
     /// The fields of a seq record.
@@ -73,6 +73,19 @@ impl RecordType for Seq {
         Outcome::Pending
     }
 
+    /// As C has it, which looks at places alone: links have what is beside them, values what feeds those of the group before,
+    /// delays a lower limit that was set twice, and the first group nothing.
+    fn properties(&self, field: u16, _: Option<FieldType>) -> Properties {
+        if let Some(1..) = Self::group_of(field, [Self::DLY0, Self::DOL0]) {
+            return Properties::of_delay(Range { low: 10.0, high: 0.0 });
+        }
+        let of = match Self::group_of(field, [Self::DO0, Self::LNK0]) {
+            Some(group @ 1..) => Properties::of_link(&self.dol[group - 1]),
+            _ => Properties::BOUNDED,
+        };
+        of.digits(self.prec, false)
+    }
+
     /// One group: reads DOLn, writes to LNKn.
     fn own_callback(db: &mut Db, rec: RecId, body: Body<Self>) {
         let r = &mut db.records[body];
@@ -93,6 +106,14 @@ impl RecordType for Seq {
             db.post_named(rec, VALUE_NAMES[index], EventMask::VALUE | EventMask::LOG);
         }
         next(db, rec, body);
+    }
+}
+
+impl Seq {
+    /// The group that a field belongs to, where it is one of these two of it.
+    fn group_of(field: u16, firsts: [u16; 2]) -> Option<usize> {
+        let group = |first: u16| field.checked_sub(first).map(usize::from).filter(|group| *group < GROUPS);
+        firsts.into_iter().find_map(group)
     }
 }
 

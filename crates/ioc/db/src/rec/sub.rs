@@ -1,15 +1,15 @@
 //! sub record.
 
-use super::inputs::{constants, inputs, post_inputs, read_one};
+use super::inputs::{constants, input_of, inputs, post_inputs, read_one};
 use crate::model::deadband::{self, Limits};
 use crate::model::link::Link;
 use crate::model::slot::{Inline, Text, record};
 use crate::rec::check_limits;
-use crate::rec::{Body, RecId, RecordType, Records};
+use crate::rec::{Body, Properties, RecId, RecordType, Records, number_properties};
 use crate::run::engine::{Db, Outcome};
 use crate::run::function::{ARGUMENTS, Call, Function, SubCall};
 use crate::text::error::PutError;
-use base::{EventMask, Status};
+use base::{EventMask, FieldType, Status};
 
 record! {
     /// The fields of a sub record.
@@ -98,6 +98,13 @@ impl RecordType for Sub {
             common.rpro = 0;
         }
         Ok(())
+    }
+
+    fn properties(&self, field: u16, kind: Option<FieldType>) -> Properties {
+        match input_of(field, [Self::A, Self::LA]) {
+            Some(input) => Properties::of_link(&self.inp[input]).digits(self.prec, true),
+            None => number_properties!(self, field, kind).digits(self.prec, field == Self::VAL),
+        }
     }
 
     fn waiting(&mut self) -> Option<&mut u64> {

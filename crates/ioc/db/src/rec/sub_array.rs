@@ -2,12 +2,12 @@
 
 use super::arrays::set;
 use super::arrays::stored;
-use super::arrays::{kind_of, room};
+use super::arrays::{array_properties, kind_of, room};
 use crate::model::link::Link;
 use crate::model::slot::{Inline, record};
 use crate::rec::Seen;
 use crate::rec::common::Common;
-use crate::rec::{Body, RecId, RecordType};
+use crate::rec::{Body, Properties, RecId, RecordType};
 use crate::rec::{no_device, take_stamp};
 use crate::run::device::Device;
 use crate::run::engine::{Db, Outcome};
@@ -101,6 +101,16 @@ impl RecordType for SubArray {
         db.post_value(rec, mask);
         Outcome::Done
     }
+
+    array_properties!(
+        INDX: |r: &Self, of: Properties| of.within(0.0, f64::from(r.malm) - 1.0),
+        NELM: |r: &Self, of: Properties| {
+            let display = of.within(0.0, r.malm.into()).display;
+            Properties { display, ..of.within(1.0, r.malm.into()) }
+        },
+        NORD: |r: &Self, of: Properties| of.within(0.0, r.malm.into()),
+        BUSY: |_, of: Properties| of.within(0.0, 1.0),
+    );
 
     fn shape(&self, _: u16) -> (u32, FieldType) {
         (self.malm, kind_of(self.ftvl))

@@ -10,12 +10,12 @@ use crate::calc::{self, Program};
 use crate::model::deadband;
 use crate::model::link::{Link, LinkField, LinkKind, LinkText, parse};
 use crate::model::slot::{Text, record};
-use crate::rec::{Body, Kind, RecId, RecordType};
+use crate::rec::{Body, Properties, RecId, RecordType};
 use crate::run::callback::Callback;
 use crate::run::device::Device;
 use crate::run::engine::{Db, Outcome};
 use crate::text::error::PutError;
-use base::{EventMask, Scalar, Status};
+use base::{EventMask, FieldType, Scalar, Status};
 
 record! {
     /// The fields of a swait record.
@@ -58,8 +58,6 @@ const DOLN: usize = 12;
 const OUTN: usize = 13;
 
 impl RecordType for Swait {
-    const VARIANT_OF: Option<Kind> = Some(Kind::Calc);
-
     /// At start: the expression, and links to what is named.
     fn init(db: &mut Db, rec: RecId, body: Body<Self>) {
         // It waits for what it writes.
@@ -127,6 +125,12 @@ impl RecordType for Swait {
     fn processes_for(&self, link: u32) -> bool {
         let mut inputs = self.inp.iter().map(Link::brief).zip(self.on_change);
         inputs.any(|(brief, on)| on == 1 && brief.kind == LinkKind::Remote && brief.target == link)
+    }
+
+    fn properties(&self, field: u16, _: Option<FieldType>) -> Properties {
+        let of = Properties::BOUNDED.digits(self.prec, field == Self::VAL);
+        let ranged = matches!(field, Self::VAL | Self::ALST | Self::MLST);
+        if ranged { of.within(self.lopr.into(), self.hopr.into()) } else { of }
     }
 
     #[inline]

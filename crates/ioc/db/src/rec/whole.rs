@@ -46,6 +46,10 @@ macro_rules! whole_input {
             read.outcome()
         }
 
+            fn properties(&self, field: u16, kind: Option<FieldType>) -> Properties {
+                Properties { bounded: false, ..number_properties!(self, field, kind, Self::SVAL) }
+            }
+
             $($more)*
         }
 
@@ -200,6 +204,13 @@ macro_rules! whole_output {
             monitor(db, rec, body);
             if failed { Outcome::Failed } else { Outcome::Done }
         }
+
+            fn properties(&self, field: u16, kind: Option<FieldType>) -> Properties {
+                let of = number_properties!(self, field, kind);
+                let drive = Range { low: self.drvl.number(), high: self.drvh.number() };
+                let control = of.control.map(|range| if drive.high > drive.low { drive } else { range });
+                Properties { bounded: false, control, ..of }
+            }
 
             $($more)*
         }

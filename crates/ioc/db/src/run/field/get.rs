@@ -155,7 +155,7 @@ impl Db {
             return self.link_text(rec, field).into_bytes();
         }
         if self.records.is_long_text(rec, field) {
-            return crate::rec::lsi::text(&self.whole_bytes(rec, field)).to_vec();
+            return crate::model::values::text(&self.whole_bytes(rec, field)).to_vec();
         }
         if self.records.def(rec, field).name == "NAME" {
             return self.records.name(rec).as_bytes().to_vec();

@@ -310,7 +310,7 @@ impl Db {
             return self.put_link_array(rec, link, value);
         }
         let bytes = match value {
-            Array::U8(bytes) => crate::rec::lsi::text(bytes),
+            Array::U8(bytes) => crate::model::values::text(bytes),
             _ => b"",
         };
         if link.kind == LinkKind::Db && self.records.is_long_text(link.record(), link.field) {
