@@ -63,13 +63,28 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("recorder", &["proc", "sys", "trace"]),
     ("ring", &[]),
     ("rt", &["frame", "proc", "ring", "sys"]),
+    ("segment", &[]),
     ("trace", &[]),
     ("xtask", &[]),
 ];
 
 /// Crates that decide: no file, socket, clock, thread or process in them.
-const PURE: &[&str] =
-    &["base", "ca", "db", "equipment", "fieldbus", "frame", "host", "msg", "proc", "report", "ring", "table", "trace"];
+const PURE: &[&str] = &[
+    "base",
+    "ca",
+    "db",
+    "equipment",
+    "fieldbus",
+    "frame",
+    "host",
+    "msg",
+    "proc",
+    "report",
+    "ring",
+    "segment",
+    "table",
+    "trace",
+];
 
 /// What pure crates must not name.
 const IMPURE: &[&str] =

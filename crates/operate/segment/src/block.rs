@@ -1,0 +1,195 @@
+//! Blocks: what is written, checked and read as one.
+//!
+//! Forty bytes lead each, little-endian: `tahA`, type (1), version (1), nothing (2), segment (8), number in the segment (4),
+//! bytes of the payload (4), base of its stamps (8), CRC-32C of the payload (4), CRC-32C of these 36 bytes (4).
+//! The segment and the number tell a block from what an older file left on the disk.
+
+use std::fmt;
+
+/// Bytes of a header.
+pub const HEADER: usize = 40;
+
+/// Most bytes of a payload.
+pub const PAYLOAD_MAX: usize = 64 << 20;
+
+/// What a block begins with.
+pub const MAGIC: [u8; 4] = *b"tahA";
+
+/// The version that is written.
+const VERSION: u8 = 1;
+
+/// What a block holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BlockKind {
+    /// What the segment is: its first block.
+    Head = 1,
+    /// Which number stands for which signal, and what the signal is.
+    Dictionary = 2,
+    /// Chunks of samples.
+    Samples = 3,
+    /// Why there are no samples.
+    Gaps = 4,
+    /// Where chunks of one signal are, and what they are together (packs).
+    Index = 5,
+    /// Where the indices are (packs).
+    Directory = 6,
+    /// Where dictionary, gaps and directory begin: the last block of a pack.
+    Trailer = 7,
+}
+
+impl BlockKind {
+    const ALL: [Self; 7] =
+        [Self::Head, Self::Dictionary, Self::Samples, Self::Gaps, Self::Index, Self::Directory, Self::Trailer];
+}
+
+/// What leads a block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Header {
+    /// What the block holds.
+    pub kind: BlockKind,
+    /// Number of the segment that it belongs to.
+    pub segment: u64,
+    /// Its own number in the segment, from 0.
+    pub number: u32,
+    /// Bytes of the payload.
+    pub len: u32,
+    /// What its stamps count from.
+    pub base: i64,
+    /// Checksum of the payload.
+    pub crc: u32,
+}
+
+/// Why bytes are no block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NoBlock {
+    /// There are fewer bytes than it has: it was cut off, or is being written.
+    Short,
+    /// Only zeros: nothing was written here.
+    Empty,
+    /// What leads it is damaged, or it never was a block.
+    Header,
+    /// A version that is not known here.
+    Version(u8),
+    /// A type that is not known here.
+    Type(u8),
+    /// It belongs to another segment, or to another place in this one.
+    Foreign,
+    /// Its payload is damaged.
+    Payload,
+}
+
+impl fmt::Display for NoBlock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Short => f.write_str("a block is cut off"),
+            Self::Empty => f.write_str("nothing was written"),
+            Self::Header => f.write_str("a block's header is damaged"),
+            Self::Version(version) => write!(f, "a block of version {version}, expected {VERSION}"),
+            Self::Type(kind) => write!(f, "a block of type {kind}, which is not known"),
+            Self::Foreign => f.write_str("a block of another segment, or of another place"),
+            Self::Payload => f.write_str("a block's payload is damaged"),
+        }
+    }
+}
+
+impl std::error::Error for NoBlock {}
+
+impl Header {
+    /// Reads what leads a block.
+    ///
+    /// # Errors
+    /// Why it is none.
+    pub fn read(bytes: &[u8; HEADER]) -> Result<Self, NoBlock> {
+        let word = |at: usize| u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
+        let long = |at: usize| u64::from(word(at)) | u64::from(word(at + 4)) << 32;
+        if bytes.iter().all(|byte| *byte == 0) {
+            return Err(NoBlock::Empty);
+        }
+        if bytes[..4] != MAGIC || word(36) != crc32c::crc32c(&bytes[..36]) {
+            return Err(NoBlock::Header);
+        }
+        if bytes[5] != VERSION {
+            return Err(NoBlock::Version(bytes[5]));
+        }
+        let kind = BlockKind::ALL.into_iter().find(|kind| *kind as u8 == bytes[4]).ok_or(NoBlock::Type(bytes[4]))?;
+        if word(20) as usize > PAYLOAD_MAX {
+            return Err(NoBlock::Header);
+        }
+        Ok(Self { kind, segment: long(8), number: word(16), len: word(20), base: long(24) as i64, crc: word(32) })
+    }
+
+    /// Bytes of the whole block.
+    #[must_use]
+    pub const fn whole(&self) -> u64 {
+        HEADER as u64 + self.len as u64
+    }
+
+    /// Whether this is the payload that the header speaks of.
+    ///
+    /// # Errors
+    /// [`NoBlock::Payload`] where it is not.
+    pub fn check(&self, payload: &[u8]) -> Result<(), NoBlock> {
+        let same = payload.len() == self.len as usize && crc32c::crc32c(payload) == self.crc;
+        if same { Ok(()) } else { Err(NoBlock::Payload) }
+    }
+}
+
+/// The block at the beginning of `bytes`, and what follows it.
+///
+/// # Errors
+/// Why there is none.
+pub fn read(bytes: &[u8]) -> Result<(Header, &[u8], &[u8]), NoBlock> {
+    let Some((header, rest)) = bytes.split_first_chunk::<HEADER>() else {
+        return Err(if bytes.iter().all(|byte| *byte == 0) { NoBlock::Empty } else { NoBlock::Short });
+    };
+    let header = Header::read(header)?;
+    let (payload, rest) = rest.split_at_checked(header.len as usize).ok_or(NoBlock::Short)?;
+    header.check(payload)?;
+    Ok((header, payload, rest))
+}
+
+/// Appends a block.
+///
+/// # Panics
+/// Where the payload has more than [`PAYLOAD_MAX`] bytes: the caller keeps within.
+pub fn write(out: &mut Vec<u8>, kind: BlockKind, segment: u64, number: u32, base: i64, payload: &[u8]) {
+    assert!(payload.len() <= PAYLOAD_MAX, "a payload of {} bytes", payload.len());
+    let begin = out.len();
+    out.extend_from_slice(&MAGIC);
+    out.extend_from_slice(&[kind as u8, VERSION, 0, 0]);
+    out.extend_from_slice(&segment.to_le_bytes());
+    out.extend_from_slice(&number.to_le_bytes());
+    out.extend_from_slice(&(payload.len() as u32).to_le_bytes());
+    out.extend_from_slice(&base.to_le_bytes());
+    out.extend_from_slice(&crc32c::crc32c(payload).to_le_bytes());
+    let crc = crc32c::crc32c(&out[begin..]);
+    out.extend_from_slice(&crc.to_le_bytes());
+    out.extend_from_slice(payload);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_block_comes_back_and_no_part_of_it_does() {
+        let mut bytes = Vec::new();
+        write(&mut bytes, BlockKind::Samples, 7, 3, -5, b"payload");
+        let (header, payload, rest) = read(&bytes).unwrap();
+        assert_eq!((header.kind, header.segment, header.number, header.base), (BlockKind::Samples, 7, 3, -5));
+        assert_eq!((payload, rest.len(), header.whole()), (&b"payload"[..], 0, bytes.len() as u64));
+        (1..bytes.len()).for_each(|len| assert_eq!(read(&bytes[..len]).unwrap_err(), NoBlock::Short, "{len}"));
+        assert_eq!(read(&[]).unwrap_err(), NoBlock::Empty);
+    }
+
+    #[test]
+    fn each_bit_that_turns_is_noticed() {
+        let mut bytes = Vec::new();
+        write(&mut bytes, BlockKind::Samples, 7, 3, -5, b"payload");
+        for bit in 0..bytes.len() * 8 {
+            bytes[bit / 8] ^= 1 << (bit % 8);
+            assert!(read(&bytes).is_err(), "bit {bit}");
+            bytes[bit / 8] ^= 1 << (bit % 8);
+        }
+    }
+}

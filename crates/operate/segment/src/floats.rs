@@ -1,0 +1,241 @@
+//! Numbers with a point. Three ways, of which the shortest is taken: as they are; what differs from the one before, byte by
+//! byte; and, where all have few decimals (as readings of most instruments do), as whole numbers of a power of ten.
+
+use crate::bytes::{Bad, Input, put_varint};
+use crate::ints;
+
+/// How values are written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Way {
+    Plain = 0,
+    Changes = 1,
+    Decimal = 2,
+}
+
+impl Way {
+    pub(crate) const fn from_bits(bits: u8) -> Option<Self> {
+        match bits {
+            0 => Some(Self::Plain),
+            1 => Some(Self::Changes),
+            2 => Some(Self::Decimal),
+            _ => None,
+        }
+    }
+}
+
+/// Single or double precision.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Width {
+    Four = 4,
+    Eight = 8,
+}
+
+/// Powers of ten that a decimal may be scaled by.
+const TENS: [f64; 10] = [1.0, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9];
+
+/// Whole numbers up to here are exact as doubles.
+const EXACT: f64 = 9_007_199_254_740_992.0;
+
+impl Width {
+    fn to_f64(self, bits: u64) -> f64 {
+        match self {
+            Self::Four => f64::from(f32::from_bits(bits as u32)),
+            Self::Eight => f64::from_bits(bits),
+        }
+    }
+
+    fn to_bits(self, value: f64) -> u64 {
+        match self {
+            Self::Four => u64::from((value as f32).to_bits()),
+            Self::Eight => value.to_bits(),
+        }
+    }
+}
+
+/// Writes values in the shortest way.
+pub(crate) fn put(out: &mut Vec<u8>, width: Width, bits: &[u64]) -> Way {
+    let begin = out.len();
+    let plain = bits.len() * width as usize;
+    let decimal = put_decimal(out, width, bits).then(|| out.len() - begin);
+    if decimal.is_some_and(|len| len < bits.len() * 2) {
+        return Way::Decimal;
+    }
+    put_changes(out, bits);
+    let changes = out.len() - begin - decimal.unwrap_or(0);
+    match decimal {
+        Some(len) if len <= changes && len < plain => {
+            out.truncate(begin + len);
+            Way::Decimal
+        }
+        _ if changes < plain => {
+            out.drain(begin..begin + decimal.unwrap_or(0));
+            Way::Changes
+        }
+        _ => {
+            out.truncate(begin);
+            bits.iter().for_each(|bits| out.extend_from_slice(&bits.to_le_bytes()[..width as usize]));
+            Way::Plain
+        }
+    }
+}
+
+/// Reads `count` values.
+pub(crate) fn get(input: &mut Input<'_>, width: Width, way: Way, count: usize) -> Result<Vec<u64>, Bad> {
+    match way {
+        Way::Plain => {
+            let bytes = input.take(count * width as usize)?;
+            Ok(match width {
+                Width::Four => {
+                    let (words, _) = bytes.as_chunks::<4>();
+                    words.iter().map(|word| u64::from(u32::from_le_bytes(*word))).collect()
+                }
+                Width::Eight => {
+                    let (words, _) = bytes.as_chunks::<8>();
+                    words.iter().map(|word| u64::from_le_bytes(*word)).collect()
+                }
+            })
+        }
+        Way::Changes => changes(input, count),
+        Way::Decimal => {
+            let tens = TENS.get(usize::from(input.u8()?)).ok_or(Bad::Number)?;
+            let mut values = Vec::with_capacity(count);
+            ints::deltas(input, count, |whole| values.push(width.to_bits(whole as f64 / tens)))?;
+            Ok(values)
+        }
+    }
+}
+
+/// Whether all values are whole numbers of one power of ten, written then.
+fn put_decimal(out: &mut Vec<u8>, width: Width, bits: &[u64]) -> bool {
+    let whole = |bits: u64, tens: f64| {
+        let whole = (width.to_f64(bits) * tens).round_ties_even();
+        // Through the whole number, which has no sign of zero.
+        (whole.abs() < EXACT && width.to_bits(whole as i64 as f64 / tens) == bits).then_some(whole as i64)
+    };
+    let mut exponent = 0;
+    for value in bits {
+        while whole(*value, TENS[exponent]).is_none() {
+            exponent += 1;
+            if exponent == TENS.len() {
+                return false;
+            }
+        }
+    }
+    // A power that suits a later value may not suit an earlier one: all are asked again.
+    let tens = TENS[exponent];
+    let begin = out.len();
+    out.push(exponent as u8);
+    let mut writer = ints::Ints::new(out);
+    let mut before = 0;
+    let all = bits.iter().all(|value| {
+        whole(*value, tens).is_some_and(|whole| {
+            writer.push(whole - before);
+            before = whole;
+            true
+        })
+    });
+    writer.finish();
+    if !all {
+        out.truncate(begin);
+    }
+    all
+}
+
+/// Of each value that differs from the one before: how many zero bytes lead (4 bits) and how many follow them (4 bits),
+/// and those. Equal ones: a zero and how many.
+fn put_changes(out: &mut Vec<u8>, bits: &[u64]) {
+    let (mut before, mut same) = (0u64, 0u64);
+    let run = |out: &mut Vec<u8>, same: &mut u64| {
+        if *same > 0 {
+            out.push(0);
+            put_varint(out, *same);
+            *same = 0;
+        }
+    };
+    for value in bits {
+        let change = value ^ before;
+        before = *value;
+        if change == 0 {
+            same += 1;
+            continue;
+        }
+        run(out, &mut same);
+        let lead = change.leading_zeros() / 8;
+        let trail = change.trailing_zeros() / 8;
+        let len = 8 - lead - trail;
+        out.push((lead << 4 | len) as u8);
+        out.extend_from_slice(&(change >> (8 * trail)).to_le_bytes()[..len as usize]);
+    }
+    run(out, &mut same);
+}
+
+fn changes(input: &mut Input<'_>, count: usize) -> Result<Vec<u64>, Bad> {
+    let mut values = Vec::with_capacity(count);
+    let mut value = 0u64;
+    while values.len() < count {
+        let control = input.u8()?;
+        if control == 0 {
+            let run = input.varint()?;
+            if run == 0 || run > (count - values.len()) as u64 {
+                return Err(Bad::Number);
+            }
+            values.resize(values.len() + run as usize, value);
+            continue;
+        }
+        let (lead, len) = (u32::from(control >> 4), u32::from(control & 15));
+        if len == 0 || lead + len > 8 {
+            return Err(Bad::Number);
+        }
+        let mut word = [0; 8];
+        word[..len as usize].copy_from_slice(input.take(len as usize)?);
+        value ^= u64::from_le_bytes(word) << (8 * (8 - lead - len));
+        values.push(value);
+    }
+    Ok(values)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn there_and_back(width: Width, bits: &[u64]) -> (Way, usize) {
+        let mut out = Vec::new();
+        let way = put(&mut out, width, bits);
+        let mut input = Input(&out);
+        assert_eq!(get(&mut input, width, way, bits.len()).as_deref(), Ok(bits));
+        assert!(input.is_empty());
+        (way, out.len())
+    }
+
+    #[test]
+    fn each_series_takes_the_way_that_suits_it() {
+        let of = |value: fn(u64) -> f64| -> Vec<u64> { (0..1000).map(|k| value(k).to_bits()).collect() };
+        let temperature = of(|k| (2_000 + (k * 7 % 11)) as f64 / 100.0);
+        assert_eq!(there_and_back(Width::Eight, &temperature), (Way::Decimal, 1_000 + 2));
+        let set_point = of(|k| if k < 400 { 1.0 / 3.0 } else { 2.0 / 3.0 });
+        assert_eq!(there_and_back(Width::Eight, &set_point), (Way::Changes, 17));
+        let noise = of(|k| (k as f64 * 12.9898).sin() * 43758.5453);
+        assert_eq!(there_and_back(Width::Eight, &noise), (Way::Plain, 8_000));
+    }
+
+    #[test]
+    fn zero_keeps_its_sign_and_nan_its_bits() {
+        let odd = [0.0, -0.0, f64::NAN, f64::INFINITY, -f64::NAN, f64::MIN_POSITIVE, f64::MAX].map(f64::to_bits);
+        there_and_back(Width::Eight, &odd);
+        there_and_back(Width::Eight, &[f64::NAN.to_bits() | 1]);
+    }
+
+    proptest! {
+        #[test]
+        fn doubles_come_back(bits in prop::collection::vec(prop_oneof![any::<u64>(), any::<i16>().prop_map(|v| (f64::from(v) / 1000.0).to_bits())], 0..100)) {
+            there_and_back(Width::Eight, &bits);
+        }
+
+        #[test]
+        fn singles_come_back(bits in prop::collection::vec(prop_oneof![any::<u32>(), any::<i16>().prop_map(|v| (f32::from(v) / 100.0).to_bits())], 0..100)) {
+            let bits: Vec<u64> = bits.into_iter().map(u64::from).collect();
+            there_and_back(Width::Four, &bits);
+        }
+    }
+}

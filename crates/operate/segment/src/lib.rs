@@ -1,0 +1,38 @@
+//! The archive's form in bytes: blocks with checksums, dictionary rows, chunks of samples, gaps, indices of packs.
+//!
+//! A segment is a sequence of [`block`]s, each of which can be checked and read by itself: what a crash cut off is the last
+//! one, which its checksum shows. Signals are known by their names; within one segment a number stands for each, which
+//! a dictionary row gives before it is used. So a segment needs nothing beside it to be read.
+//!
+//! Never here: files, clocks, threads. Bytes from outside never panic; what is allocated for them is bounded by
+//! [`chunk::SAMPLES_MAX`] and [`block::PAYLOAD_MAX`].
+//!
+//! ```
+//! use segment::{Chunk, Datum, Sample};
+//!
+//! let mut chunk = Chunk::new(Datum::from(0.0).kind());
+//! for k in 0..1000i64 {
+//!     let sample = Sample::new(k * 100_000_000, 20.0 + (k % 7) as f64 / 100.0);
+//!     assert!(chunk.push(&sample).is_ok());
+//! }
+//! let mut bytes = Vec::new();
+//! chunk.encode(0, &mut bytes);
+//! assert!(bytes.len() < 2_000, "a thousand readings of two decimals, ten a second: {} bytes", bytes.len());
+//! assert_eq!(Chunk::decode(&bytes, 0).unwrap(), chunk);
+//! ```
+#![forbid(unsafe_code)]
+
+pub mod block;
+mod bytes;
+pub mod chunk;
+mod datum;
+mod floats;
+mod ints;
+pub mod pack;
+pub mod rows;
+mod summary;
+
+pub use bytes::Bad;
+pub use chunk::{Chunk, Full};
+pub use datum::{Datum, Kind, Sample};
+pub use summary::{Point, Summary};

@@ -1,0 +1,194 @@
+//! Where things are in a pack: a segment in which the samples of each signal stand together, in large chunks.
+//!
+//! Chunks of the first signal, one block each, and its index; the same of each other signal; then dictionary, gaps,
+//! directory, trailer. The trailer is found by the file's length.
+
+use crate::bytes::{Bad, Input};
+use crate::summary::{Point, Summary};
+
+/// Bytes of a trailer's payload.
+pub const TRAILER: usize = 24;
+
+/// Bytes of an entry of a directory.
+const SIGNAL: usize = 40;
+
+/// Bytes of an entry of an index.
+const CHUNK: usize = 120;
+
+/// A signal's place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// What stands for it in this pack.
+    pub id: u32,
+    /// How many blocks its index has.
+    pub blocks: u32,
+    /// Where the first of them begins in the file.
+    pub index: u64,
+    /// Its first stamp.
+    pub first: i64,
+    /// Its last stamp.
+    pub last: i64,
+    /// How many samples.
+    pub count: u64,
+}
+
+/// A chunk's place, and what it holds.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Entry {
+    /// Where its block begins in the file.
+    pub offset: u64,
+    /// Bytes of the block.
+    pub len: u32,
+    /// How many samples.
+    pub count: u32,
+    /// Its first stamp.
+    pub first: i64,
+    /// Its last stamp.
+    pub last: i64,
+    /// What its numbers are together; `None` for texts, arrays, blobs.
+    pub summary: Option<Summary>,
+}
+
+/// Where the parts after the samples begin in the file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Trailer {
+    /// The dictionary.
+    pub dictionary: u64,
+    /// The gaps.
+    pub gaps: u64,
+    /// The directory.
+    pub directory: u64,
+}
+
+impl Trailer {
+    /// The payload.
+    #[must_use]
+    pub fn write(&self) -> [u8; TRAILER] {
+        let mut out = [0; TRAILER];
+        for (word, value) in out.as_chunks_mut::<8>().0.iter_mut().zip([self.dictionary, self.gaps, self.directory]) {
+            *word = value.to_le_bytes();
+        }
+        out
+    }
+
+    /// Reads the payload.
+    ///
+    /// # Errors
+    /// What it is not.
+    pub fn read(payload: &[u8]) -> Result<Self, Bad> {
+        let mut input = Input(payload);
+        Ok(Self { dictionary: input.u64()?, gaps: input.u64()?, directory: input.u64()? })
+    }
+}
+
+impl Place {
+    /// Appends the entry.
+    pub fn write(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(&self.id.to_le_bytes());
+        out.extend_from_slice(&self.blocks.to_le_bytes());
+        out.extend_from_slice(&self.index.to_le_bytes());
+        out.extend_from_slice(&self.first.to_le_bytes());
+        out.extend_from_slice(&self.last.to_le_bytes());
+        out.extend_from_slice(&self.count.to_le_bytes());
+    }
+}
+
+/// The entries of a block of a directory.
+///
+/// # Errors
+/// What the bytes are not.
+pub fn places(payload: &[u8]) -> Result<Vec<Place>, Bad> {
+    let (entries, rest) = payload.as_chunks::<SIGNAL>();
+    if !rest.is_empty() {
+        return Err(Bad::Rest);
+    }
+    let place = |entry: &[u8; SIGNAL]| {
+        let mut input = Input(entry);
+        let (id, blocks, index) = (input.u32()?, input.u32()?, input.u64()?);
+        Ok(Place { id, blocks, index, first: input.i64()?, last: input.i64()?, count: input.u64()? })
+    };
+    entries.iter().map(place).collect()
+}
+
+impl Entry {
+    /// Appends the entry.
+    pub fn write(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(&self.offset.to_le_bytes());
+        out.extend_from_slice(&self.len.to_le_bytes());
+        out.extend_from_slice(&self.count.to_le_bytes());
+        out.extend_from_slice(&self.first.to_le_bytes());
+        out.extend_from_slice(&self.last.to_le_bytes());
+        let summary = self.summary.unwrap_or_default();
+        out.extend_from_slice(&[self.summary.is_some().into(), summary.severity, 0, 0, 0, 0, 0, 0]);
+        for count in [summary.count, summary.nans] {
+            out.extend_from_slice(&count.to_le_bytes());
+        }
+        // Of numbers that are no NaN: not always the chunk's own first and last.
+        for point in [summary.first, summary.last] {
+            out.extend_from_slice(&point.at.to_le_bytes());
+            out.extend_from_slice(&point.value.to_le_bytes());
+        }
+        for value in [summary.min, summary.max, summary.mean, summary.squares] {
+            out.extend_from_slice(&value.to_le_bytes());
+        }
+    }
+}
+
+/// The entries of a block of an index.
+///
+/// # Errors
+/// What the bytes are not.
+pub fn entries(payload: &[u8]) -> Result<Vec<Entry>, Bad> {
+    let (entries, rest) = payload.as_chunks::<CHUNK>();
+    if !rest.is_empty() {
+        return Err(Bad::Rest);
+    }
+    entries.iter().map(|entry| entry_of(Input(entry))).collect()
+}
+
+fn entry_of(mut input: Input<'_>) -> Result<Entry, Bad> {
+    let (offset, len, count) = (input.u64()?, input.u32()?, input.u32()?);
+    let (first, last) = (input.i64()?, input.i64()?);
+    let [is_numeric, severity, ..] = input.array::<8>()?;
+    let (numbers, nans) = (input.u64()?, input.u64()?);
+    let mut point = || Ok(Point { at: input.i64()?, value: input.f64()? });
+    let (first_point, last_point) = (point()?, point()?);
+    let mut next = || input.f64();
+    let (min, max, mean, squares) = (next()?, next()?, next()?, next()?);
+    let summary =
+        Summary { count: numbers, nans, first: first_point, last: last_point, min, max, mean, squares, severity };
+    Ok(Entry { offset, len, count, first, last, summary: (is_numeric != 0).then_some(summary) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn entries_come_back() {
+        let place = Place { id: 3, blocks: 1, index: 4_711, first: -5, last: i64::MAX, count: 12 };
+        let mut out = Vec::new();
+        (0..2).for_each(|_| place.write(&mut out));
+        assert_eq!(places(&out), Ok(vec![place; 2]));
+
+        let mut summary = Summary::default();
+        summary.add(7, 2.5, 2);
+        let with = Entry { offset: 9, len: 100, count: 1, first: 7, last: 7, summary: Some(summary) };
+        let without = Entry { summary: None, ..with };
+        let mut out = Vec::new();
+        with.write(&mut out);
+        without.write(&mut out);
+        assert_eq!(entries(&out), Ok(vec![with, without]));
+
+        let trailer = Trailer { dictionary: 1, gaps: 2, directory: 3 };
+        assert_eq!(Trailer::read(&trailer.write()), Ok(trailer));
+    }
+
+    proptest! {
+        #[test]
+        fn no_bytes_panic(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
+            let _ = (places(&bytes), entries(&bytes), Trailer::read(&bytes));
+        }
+    }
+}

@@ -1,0 +1,148 @@
+//! What many samples are together, without them.
+
+/// A value at an instant.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Point {
+    /// When: nanoseconds since 1970, UTC.
+    pub at: i64,
+    /// The value.
+    pub value: f64,
+}
+
+/// What the numbers of a span of time are together. In whatever order samples and summaries are added, the result is
+/// the same but for rounding; of values of the same instant the one added first is first, the one added last is last.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Summary {
+    /// How many numbers; those that are NaN are in `nans` alone.
+    pub count: u64,
+    /// How many were NaN.
+    pub nans: u64,
+    /// The first number; meaningless where `count` is 0, as all below.
+    pub first: Point,
+    /// The last number.
+    pub last: Point,
+    /// The smallest.
+    pub min: f64,
+    /// The largest.
+    pub max: f64,
+    /// The arithmetic mean.
+    pub mean: f64,
+    /// Sum of squared distances from the mean.
+    pub squares: f64,
+    /// The worst severity, of samples that are NaN too.
+    pub severity: u8,
+}
+
+impl Default for Summary {
+    fn default() -> Self {
+        Self {
+            count: 0,
+            nans: 0,
+            first: Point { at: i64::MAX, value: f64::NAN },
+            last: Point { at: i64::MIN, value: f64::NAN },
+            min: f64::INFINITY,
+            max: f64::NEG_INFINITY,
+            mean: 0.0,
+            squares: 0.0,
+            severity: 0,
+        }
+    }
+}
+
+impl Summary {
+    /// Adds a sample. Does not allocate.
+    #[inline]
+    pub fn add(&mut self, at: i64, value: f64, severity: u8) {
+        self.severity = self.severity.max(severity);
+        if value.is_nan() {
+            self.nans += 1;
+            return;
+        }
+        if self.count == 0 || at < self.first.at {
+            self.first = Point { at, value };
+        }
+        if self.count == 0 || at >= self.last.at {
+            self.last = Point { at, value };
+        }
+        self.count += 1;
+        self.min = self.min.min(value);
+        self.max = self.max.max(value);
+        // Welford's: a sum of squares would lose what a large offset leaves of small changes.
+        let from_mean = value - self.mean;
+        self.mean += from_mean / self.count as f64;
+        self.squares += from_mean * (value - self.mean);
+    }
+
+    /// Adds what other samples are together (Chan's way of joining variances). Does not allocate.
+    pub fn join(&mut self, other: &Self) {
+        self.severity = self.severity.max(other.severity);
+        self.nans += other.nans;
+        if other.count == 0 {
+            return;
+        }
+        if self.count == 0 {
+            *self = Self { severity: self.severity, nans: self.nans, ..*other };
+            return;
+        }
+        if other.first.at < self.first.at {
+            self.first = other.first;
+        }
+        if other.last.at >= self.last.at {
+            self.last = other.last;
+        }
+        self.min = self.min.min(other.min);
+        self.max = self.max.max(other.max);
+        let (ours, theirs) = (self.count as f64, other.count as f64);
+        let apart = other.mean - self.mean;
+        self.mean += apart * theirs / (ours + theirs);
+        self.squares += other.squares + apart * apart * ours * theirs / (ours + theirs);
+        self.count += other.count;
+    }
+
+    /// Sample standard deviation (divided by n - 1); 0 of fewer than two.
+    #[must_use]
+    pub fn std(&self) -> f64 {
+        if self.count < 2 { 0.0 } else { (self.squares.max(0.0) / (self.count - 1) as f64).sqrt() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn of(values: &[(i64, f64)]) -> Summary {
+        let mut summary = Summary::default();
+        values.iter().for_each(|(at, value)| summary.add(*at, *value, 0));
+        summary
+    }
+
+    proptest! {
+        #[test]
+        fn parts_joined_are_the_whole(values in prop::collection::vec(-1e6f64..1e6, 1..100), cut: prop::sample::Index) {
+            let values: Vec<(i64, f64)> = (0..).zip(values).collect();
+            let (early, late) = values.split_at(cut.index(values.len()));
+            let whole = of(&values);
+            for (one, other) in [(early, late), (late, early)] {
+                let mut joined = of(one);
+                joined.join(&of(other));
+                prop_assert_eq!((joined.count, joined.min, joined.max), (whole.count, whole.min, whole.max));
+                prop_assert_eq!((joined.first, joined.last), (whole.first, whole.last));
+                prop_assert!((joined.mean - whole.mean).abs() < 1e-6 && (joined.std() - whole.std()).abs() < 1e-6);
+            }
+        }
+    }
+
+    #[test]
+    fn small_changes_on_a_large_offset_keep_their_deviation() {
+        let summary = of(&(0..1000).map(|k| (k, 1e9 + (k % 2) as f64)).collect::<Vec<_>>());
+        assert!((summary.std() - 0.500_250).abs() < 1e-6, "{}", summary.std());
+    }
+
+    #[test]
+    fn what_is_not_a_number_is_counted_apart() {
+        let mut summary = of(&[(1, f64::NAN), (2, 5.0)]);
+        summary.add(3, f64::NAN, 3);
+        assert_eq!((summary.count, summary.nans, summary.severity, summary.min, summary.last.at), (1, 2, 3, 5.0, 2));
+    }
+}

@@ -1,0 +1,22 @@
+//! Segments of the archive: blocks, rows, chunks, indices. What a chunk is read as is written and read back as the same.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use segment::{Chunk, block, pack, rows};
+
+fuzz_target!(|bytes: &[u8]| {
+    let _ = (rows::Head::read(bytes), pack::places(bytes), pack::entries(bytes), pack::Trailer::read(bytes));
+    rows::signals(bytes).for_each(drop);
+    rows::gaps(bytes, -1).for_each(drop);
+    rows::chunks(bytes).flatten().for_each(|(_, _, chunk)| drop(Chunk::decode(chunk, 7)));
+    if let Ok((header, payload, _)) = block::read(bytes) {
+        assert!(header.check(payload).is_ok());
+    }
+    if let Ok(chunk) = Chunk::decode(bytes, 0) {
+        chunk.iter().for_each(drop);
+        let _ = chunk.summary();
+        let mut out = Vec::new();
+        chunk.encode(0, &mut out);
+        assert_eq!(Chunk::decode(&out, 0).as_ref(), Ok(&chunk));
+    }
+});
