@@ -6,7 +6,9 @@ use crate::fuzz;
 use crate::run::{Outcome, all, cargo, root, run};
 use crate::suite::{Show, Suite, for_tests, plain, take_passed_again};
 use crate::{peers, tidy, vm};
-use std::process::Command;
+use std::fs::File;
+use std::io::{Read, Seek};
+use std::process::{Child, Command, Stdio};
 use std::time::Instant;
 
 /// One stage of the test command.
@@ -16,54 +18,65 @@ struct Stage {
     what: &'static str,
     /// Whether it changes the machine (and restores it), for which it must be root.
     needs_root: bool,
+    /// Whether it runs beside the stages that stand behind it: it builds in a folder of its own, and does not care how
+    /// long things take. Most of such a stage is compiling, most of the others is waiting.
+    beside: bool,
     run: fn() -> Outcome,
 }
 
+/// What most stages are.
+const STAGE: Stage = Stage { name: "", what: "", needs_root: false, beside: false, run: || Ok(()) };
+
 const STAGES: &[Stage] = &[
-    Stage { name: "fmt", what: "formatting", needs_root: false, run: formatting },
-    Stage { name: "tidy", what: "the house rules", needs_root: false, run: tidy::main },
-    Stage { name: "clippy", what: "lints", needs_root: false, run: clippy },
-    Stage { name: "unit", what: "tests that need no privilege", needs_root: false, run: unit },
-    Stage {
-        name: "loom",
-        what: "shared-memory blocks under every order of memory accesses",
-        needs_root: false,
-        run: loom,
-    },
-    Stage { name: "miri", what: "shared-memory blocks without undefined behaviour", needs_root: false, run: miri },
+    Stage { name: "fmt", what: "formatting", run: formatting, ..STAGE },
+    Stage { name: "tidy", what: "the house rules", run: tidy::main, ..STAGE },
+    Stage { name: "clippy", what: "lints", run: clippy, ..STAGE },
+    Stage { name: "unit", what: "tests that need no privilege", run: unit, ..STAGE },
     Stage {
         name: "root",
         what: "tests that change the real machine and restore it",
         needs_root: true,
         run: root_tests,
+        ..STAGE
     },
     Stage {
         name: "vm",
         what: "tests that need other kernels, in QEMU guests",
         needs_root: true,
         run: || vm::main(Vec::new()),
+        ..STAGE
     },
-    Stage { name: "fuzz", what: "a few seconds of each fuzz target", needs_root: false, run: fuzz::smoke },
-    Stage { name: "epics", what: "databases, servers and tools beside C EPICS", needs_root: false, run: epics::main },
+    Stage {
+        name: "loom",
+        what: "shared-memory blocks under every order of memory accesses",
+        beside: true,
+        run: loom,
+        ..STAGE
+    },
+    Stage { name: "miri", what: "shared-memory blocks without undefined behaviour", beside: true, run: miri, ..STAGE },
+    Stage { name: "fuzz", what: "a few seconds of each fuzz target", beside: true, run: fuzz::smoke, ..STAGE },
+    Stage { name: "epics", what: "databases, servers and tools beside C EPICS", run: epics::main, ..STAGE },
     Stage {
         name: "networks",
         what: "Channel Access between hosts beside C EPICS, in network namespaces",
         needs_root: true,
         run: epics::networks,
+        ..STAGE
     },
     Stage {
         name: "bindings",
         what: "libtahti as CMake, pkg-config and pip find it, with the examples in C and C++",
-        needs_root: false,
         run: bindings::main,
+        ..STAGE
     },
     Stage {
         name: "fabric",
         what: "messages between hosts, in network namespaces with links cut and restored",
         needs_root: true,
         run: fabric,
+        ..STAGE
     },
-    Stage { name: "doc", what: "documentation builds without warnings", needs_root: false, run: doc },
+    Stage { name: "doc", what: "documentation builds without warnings", run: doc, ..STAGE },
 ];
 
 /// Formatting, also of the record types, whose modules stand in a macro, where `cargo fmt` does not look.
@@ -171,31 +184,90 @@ pub(crate) fn main(args: Vec<String>) -> Outcome {
         let known = STAGES.iter().map(|stage| stage.name).collect::<Vec<_>>().join(", ");
         return Err(format!("unknown stage {unknown:?}: expected one of {known}"));
     }
-    let wanted = |stage: &&Stage| names.is_empty() || names.iter().any(|name| name == stage.name);
+    let wanted: Vec<&Stage> =
+        STAGES.iter().filter(|stage| names.is_empty() || names.iter().any(|name| name == stage.name)).collect();
+    let beside: Vec<&str> = wanted.iter().filter(|stage| stage.beside).map(|stage| stage.name).collect();
+    let alone = beside.len() == wanted.len();
+    let mut background = None;
     let mut ends = Vec::new();
-    for stage in STAGES.iter().filter(wanted) {
+    for stage in wanted {
         if stage.needs_root && unprivileged {
-            ends.push((stage, "DID NOT RUN (--unprivileged)".to_owned(), Ok(())));
+            ends.push((stage.name.to_owned(), "DID NOT RUN (--unprivileged)".to_owned(), Ok(())));
+            continue;
+        }
+        if stage.beside && !alone {
+            if background.is_none() {
+                background = Some(Background::start(&beside)?);
+            }
             continue;
         }
         println!("\n== {}: {}", stage.name, stage.what);
         let (start, used) = (Instant::now(), cpu_seconds());
         let outcome = (stage.run)();
-        let word = if outcome.is_ok() { "passed" } else { "FAILED" };
-        println!("{} {word}", stage.name);
-        let (took, used) = (start.elapsed().as_secs_f64(), cpu_seconds() - used);
-        let mut how = format!("{word} in {took:.1} s, {used:.0} s of a CPU");
-        for name in take_passed_again() {
-            how += &format!("\n           ONLY WHEN RUN AGAIN: {name}");
-        }
-        ends.push((stage, how, outcome));
+        println!("{} {}", stage.name, word(&outcome));
+        ends.push((stage.name.to_owned(), how(&outcome, start, used), outcome));
+    }
+    if let Some(background) = background {
+        ends.push(background.end());
     }
     println!();
-    for (stage, how, _) in &ends {
-        println!("{:<10} {how}", stage.name);
+    for (name, how, _) in &ends {
+        println!("{name:<10} {how}");
     }
-    let failed = |(stage, _, outcome): (&Stage, String, Outcome)| {
-        outcome.map_err(|error| format!("stage {} failed: {error}", stage.name))
+    let failed = |(name, _, outcome): (String, String, Outcome)| {
+        outcome.map_err(|error| format!("stage {name} failed: {error}"))
     };
     all(ends.into_iter().map(failed))
+}
+
+fn word(outcome: &Outcome) -> &'static str {
+    if outcome.is_ok() { "passed" } else { "FAILED" }
+}
+
+/// How a stage ended that began at `start`, when [`cpu_seconds`] were `used`.
+fn how(outcome: &Outcome, start: Instant, used: f64) -> String {
+    let (took, used) = (start.elapsed().as_secs_f64(), cpu_seconds() - used);
+    let mut how = format!("{} in {took:.1} s, {used:.0} s of a CPU", word(outcome));
+    for name in take_passed_again() {
+        how += &format!("\n           ONLY WHEN RUN AGAIN: {name}");
+    }
+    how
+}
+
+/// Stages in a process of their own, which says what it has to say at its end.
+struct Background {
+    names: String,
+    start: Instant,
+    child: Child,
+    said: File,
+}
+
+impl Background {
+    fn start(names: &[&str]) -> Result<Self, String> {
+        let wrong = |error: std::io::Error| format!("{} could not be started: {error}", names.join(", "));
+        let path = root().join("target/beside.txt");
+        let said = File::options().read(true).write(true).create(true).truncate(true).open(path).map_err(wrong)?;
+        let mut command = Command::new(std::env::current_exe().map_err(wrong)?);
+        command.arg("test").args(names).stdin(Stdio::null());
+        command.stdout(said.try_clone().map_err(wrong)?).stderr(said.try_clone().map_err(wrong)?);
+        println!("\n== {}: beside what follows; what they say comes at their end", names.join(", "));
+        let child = command.spawn().map_err(wrong)?;
+        Ok(Self { names: names.join(", "), start: Instant::now(), child, said })
+    }
+
+    /// Waits until now, so that its time on the CPUs is not taken for that of a stage.
+    fn end(mut self) -> (String, String, Outcome) {
+        let used = cpu_seconds();
+        let ended = self.child.wait();
+        let mut said = String::new();
+        let read = self.said.rewind().and_then(|()| self.said.read_to_string(&mut said));
+        println!("{said}");
+        let outcome = match (ended, read) {
+            (Ok(status), Ok(_)) if status.success() => Ok(()),
+            (Ok(status), Ok(_)) => Err(format!("ended with {status}")),
+            (Err(error), _) | (_, Err(error)) => Err(error.to_string()),
+        };
+        let how = how(&outcome, self.start, used) + ", beside others";
+        (self.names, how, outcome)
+    }
 }
