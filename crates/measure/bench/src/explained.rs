@@ -4,7 +4,7 @@
 
 use base::{CpuId, CpuSet, DurNs, Histogram, MonoNs, Policy};
 use recorder::{Recorder, Wanted};
-use report::{Culprit, Latency, Row};
+use report::{Culprit, Latency, Row, Spike};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -16,6 +16,10 @@ use trace::{Explainer, Late, Merge, Occasion, Part, Summary};
 const BLAMED: u64 = 50_000;
 /// Culprits that are named.
 const NAMED_MAX: usize = 8;
+/// Delays that are told one by one: the longest.
+const SPIKES_MAX: usize = 40;
+/// Culprits that are told of each.
+const PARTS_MAX: usize = 6;
 /// Time between two looks at what was recorded.
 const LOOK: Duration = Duration::from_millis(20);
 /// The kernel's buffer of the measured CPU.
@@ -47,13 +51,15 @@ pub(crate) struct Ours {
     least: Histogram,
     /// Of late ones, by culprit.
     blamed: Summary,
+    /// When the recording began.
+    begun: MonoNs,
     lost: u64,
 }
 
 impl Default for Ours {
     fn default() -> Self {
         let [whole, ours, least] = [Histogram::new(), Histogram::new(), Histogram::new()];
-        Self { whole, ours, least, blamed: Summary::new(0), lost: 0 }
+        Self { whole, ours, least, blamed: Summary::new(SPIKES_MAX), begun: MonoNs(0), lost: 0 }
     }
 }
 
@@ -78,6 +84,10 @@ impl Ours {
         self.ours.merge(&other.ours);
         self.least.merge(&other.least);
         self.lost += other.lost;
+        self.begun = other.begun;
+        self.blamed.worst.extend(other.blamed.worst.iter().cloned());
+        self.blamed.worst.sort_by_key(|late| std::cmp::Reverse(late.delay_ns()));
+        self.blamed.worst.truncate(SPIKES_MAX);
         self.blamed.late += other.blamed.late;
         self.blamed.late_ns += other.blamed.late_ns;
         for (culprit, tally) in &other.blamed.culprits {
@@ -103,7 +113,15 @@ impl Ours {
         let mut ours = Row::latency(format!("{name}, ours"), Latency::from(&self.ours), pieces).note(bound);
         let ranked = self.blamed.ranked();
         ours.culprits = ranked.into_iter().take(NAMED_MAX).map(|(culprit, tally)| self.named(culprit, tally)).collect();
+        ours.spikes = self.spikes();
         [Row::beside(format!("{name}, as explained"), Latency::from(&self.whole)).note(shares), ours]
+    }
+
+    /// The longest delays, in the order of time.
+    fn spikes(&self) -> Vec<Spike> {
+        let mut spikes: Vec<Spike> = self.blamed.worst.iter().map(|late| spike(late, self.begun)).collect();
+        spikes.sort_by_key(|spike| spike.at_ns);
+        spikes
     }
 
     fn named(&self, culprit: &trace::Culprit, tally: trace::Tally) -> Culprit {
@@ -113,6 +131,15 @@ impl Ours {
             count: tally.delays,
         }
     }
+}
+
+/// One delay, and who had how much of it.
+fn spike(late: &Late, begun: MonoNs) -> Spike {
+    let all = late.by_culprit();
+    let named = all.iter().take(PARTS_MAX).map(|(culprit, ns)| (culprit.to_string(), *ns));
+    let rest: u64 = all.iter().skip(PARTS_MAX).map(|(_, ns)| ns).sum();
+    let rest = (rest > 0).then(|| ("others".to_owned(), rest));
+    Spike { at_ns: late.due.0.saturating_sub(begun.0), late_ns: late.delay_ns(), parts: named.chain(rest).collect() }
 }
 
 impl Explained {
@@ -189,13 +216,22 @@ struct Work {
     explainer: Explainer,
     process: Option<(i32, Option<&'static str>)>,
     ours: Ours,
+    begun: MonoNs,
     lost: u64,
 }
 
 impl Work {
     fn new(recorder: Recorder) -> Self {
         let explainer = Explainer::new(recorder::facts(), DurNs::ZERO, None, 0);
-        Self { recorder, merge: Merge::default(), explainer, process: None, ours: Ours::default(), lost: 0 }
+        Self {
+            recorder,
+            merge: Merge::default(),
+            explainer,
+            process: None,
+            ours: Ours::default(),
+            begun: sys::clock::mono_now(),
+            lost: 0,
+        }
     }
 
     fn run(mut self, orders: &Receiver<Order>) {
@@ -245,6 +281,7 @@ impl Work {
         self.explainer.watch_only(std::iter::empty());
         let lost = self.recorder.lost().times;
         let mut ours = std::mem::take(&mut self.ours);
+        ours.begun = self.begun;
         ours.lost = lost - std::mem::replace(&mut self.lost, lost);
         ours
     }
@@ -301,5 +338,12 @@ mod tests {
             (row.culprits[0].name.as_str(), row.culprits[0].share_percent, row.culprits[0].count),
             ("host (idle)", 60.0, 2)
         );
+        // Each of the two with its parts, which add up.
+        let parts = vec![
+            ("host (idle)".to_owned(), 60_000),
+            ("host or masked interrupts, under cc1".to_owned(), 30_000),
+            ("timer interrupt".to_owned(), 10_000),
+        ];
+        assert_eq!(row.spikes, vec![Spike { at_ns: 0, late_ns: 100_000, parts }; 2]);
     }
 }

@@ -128,7 +128,7 @@ impl Axes {
 }
 
 /// A round time.
-fn time(ns: f64) -> String {
+pub(crate) fn time(ns: f64) -> String {
     match ns {
         ns if ns >= 1e9 => format!("{:.0} s", ns / 1e9),
         ns if ns >= 1e6 => format!("{:.0} ms", ns / 1e6),

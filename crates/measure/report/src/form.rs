@@ -41,6 +41,9 @@ pub struct Report {
     /// What others found, where it belongs to the measurement as a whole.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub published: Vec<Published>,
+    /// Published experiments as a whole, beside what was found of each.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub experiments: Vec<Experiment>,
 }
 
 impl Default for Report {
@@ -59,6 +62,7 @@ impl Default for Report {
             tables: Vec::new(),
             notes: Vec::new(),
             published: Vec::new(),
+            experiments: Vec::new(),
         }
     }
 }
@@ -158,17 +162,33 @@ pub struct Published {
     pub hardware: Cow<'static, str>,
     /// What, with units.
     pub figures: Cow<'static, str>,
+    /// The number of the experiment, where it has one.
+    #[serde(default, skip_serializing_if = "str::is_empty")]
+    pub number: Cow<'static, str>,
 }
 
 impl Published {
     /// Figures of others for a table of measurements.
     #[must_use]
     pub const fn new(who: &'static str, year: &'static str, hardware: &'static str, figures: &'static str) -> Self {
+        Self::of("", who, year, hardware, figures)
+    }
+
+    /// The same, as part of the experiment with this number.
+    #[must_use]
+    pub const fn of(
+        number: &'static str,
+        who: &'static str,
+        year: &'static str,
+        hardware: &'static str,
+        figures: &'static str,
+    ) -> Self {
         Self {
             who: Cow::Borrowed(who),
             year: Cow::Borrowed(year),
             hardware: Cow::Borrowed(hardware),
             figures: Cow::Borrowed(figures),
+            number: Cow::Borrowed(number),
         }
     }
 
@@ -176,6 +196,36 @@ impl Published {
     #[must_use]
     pub fn line(&self) -> String {
         format!("published: {} ({}, {}): {}", self.who, self.hardware, self.year, self.figures)
+    }
+}
+
+/// A published experiment, and what was found of it here.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Experiment {
+    /// Its number.
+    pub number: String,
+    /// What it is about.
+    pub what: String,
+    /// What was published.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub published: Vec<Published>,
+    /// What was found here: figures with their names.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub found: Vec<String>,
+    /// The command that measures or shows it.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub by: String,
+    /// What it would need that was not had.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub needs: String,
+}
+
+impl Experiment {
+    /// What was found, or what would be needed.
+    #[must_use]
+    pub fn answer(&self) -> Vec<String> {
+        let needs = (!self.needs.is_empty()).then(|| format!("needs {}", self.needs));
+        self.found.iter().cloned().chain(needs).collect()
     }
 }
 
@@ -252,6 +302,9 @@ pub struct Row {
     /// Who made them late, the worst first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub culprits: Vec<Culprit>,
+    /// The latest of all, in the order of time.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub spikes: Vec<Spike>,
     /// A remark.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub note: String,
@@ -493,4 +546,15 @@ pub struct Culprit {
     pub share_percent: f64,
     /// How many of the late ones it had a part in.
     pub count: u64,
+}
+
+/// One that was late, and who made it so.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Spike {
+    /// When, in nanoseconds from the measurement's begin.
+    pub at_ns: u64,
+    /// How late, in nanoseconds.
+    pub late_ns: u64,
+    /// Who took how much of that, in nanoseconds, the most first.
+    pub parts: Vec<(String, u64)>,
 }

@@ -15,17 +15,21 @@
 
 mod chart;
 mod compare;
+mod experiments;
 mod form;
 mod latency;
 mod markdown;
 mod page;
 mod read;
+mod spikes;
 mod stats;
 mod text;
 mod vxworks;
 
 pub use compare::{Change, Changes, Comparison, compare};
-pub use form::{Bound, Culprit, Figure, Good, Machine, Of, Published, Report, Row, Table, Verdict, Wanted};
+pub use form::{
+    Bound, Culprit, Experiment, Figure, Good, Machine, Of, Published, Report, Row, Spike, Table, Verdict, Wanted,
+};
 pub use latency::{Latency, Percentile};
 pub use markdown::markdown;
 pub use page::page;

@@ -1,9 +1,12 @@
 //! Reports as Markdown: the same as the page, for where a page cannot go.
 
 use crate::text::figure;
-use crate::{Changes, Latency, Report, Row, Table, compare, micros};
+use crate::{Changes, Latency, Report, Row, Table, compare, experiments, micros, spikes};
 use base::DurNs;
 use std::fmt::Write as _;
+
+/// Spikes that are told of each row.
+const SPIKES_MAX: usize = 5;
 
 /// Runs, each with its name; with two or more, what changed from the first to the second comes first.
 #[must_use]
@@ -16,7 +19,16 @@ pub fn markdown(runs: &[(String, Vec<Report>)]) -> String {
         wanted(&mut out, name, reports);
     }
     for (name, reports) in runs {
-        reports.iter().for_each(|report| scenario(&mut out, name, report));
+        for report in reports.iter().filter(|report| !report.experiments.is_empty()) {
+            let _ = writeln!(out, "## {}: {}\n", cell(&report.what), cell(name));
+            head(&mut out, &experiments::HEADS);
+            experiments::cells(report).iter().for_each(|cells| row(&mut out, &cells.each_ref().map(String::as_str)));
+            out.push('\n');
+        }
+    }
+    for (name, reports) in runs {
+        let measured = reports.iter().filter(|report| report.experiments.is_empty());
+        measured.for_each(|report| scenario(&mut out, name, report));
     }
     out
 }
@@ -117,6 +129,10 @@ fn table(out: &mut String, table: &Table) {
             row(out, &[&[of.name.as_str()][..], &cells.each_ref().map(String::as_str)[..]].concat());
         }
         out.push('\n');
+        for of in table.rows.iter().filter(|row| row.latency.is_some() && !row.note.is_empty()) {
+            let _ = writeln!(out, "- {}: {}", cell(&of.name), cell(&of.note));
+        }
+        out.push('\n');
     }
     if table.rows.iter().any(|row| row.latency.is_none()) {
         let named = |name: &str, usual: &str| if name.is_empty() { usual.to_owned() } else { name.to_owned() };
@@ -129,6 +145,22 @@ fn table(out: &mut String, table: &Table) {
             row(out, &[&named_with_unit(of), &other, &ours, &ratio, &wanted, verdict, &of.note]);
         }
         out.push('\n');
+    }
+    for of in table.rows.iter().filter(|row| !row.culprits.is_empty()) {
+        for culprit in &of.culprits {
+            let _ = writeln!(
+                out,
+                "- {}: {:.1} % {} x{}",
+                cell(&of.name),
+                culprit.share_percent,
+                cell(&culprit.name),
+                culprit.count
+            );
+        }
+    }
+    for of in table.rows.iter().filter(|row| !row.spikes.is_empty()) {
+        let _ = writeln!(out, "\n{}, the latest:\n", cell(&of.name));
+        spikes::lines(&of.spikes, SPIKES_MAX).iter().for_each(|line| _ = writeln!(out, "- {}", cell(line)));
     }
     table.notes.iter().for_each(|line| {
         let _ = writeln!(out, "- {}", cell(line));

@@ -11,6 +11,14 @@ for (const table of document.querySelectorAll("table.latencies")) {
     row.addEventListener("mouseleave", () => show(false));
   }
 }
+// A spike that is chosen opens its parts, and the list that they stand in.
+const open = () => {
+  const chosen = location.hash.startsWith("#spike-") && document.getElementById(location.hash.slice(1));
+  for (let of = chosen; of; of = of.parentElement) if (of.tagName === "DETAILS") of.open = true;
+  if (chosen) chosen.scrollIntoView({ block: "center" });
+};
+window.addEventListener("hashchange", open);
+open();
 document.getElementById("theme").addEventListener("click", () => {
   const root = document.documentElement;
   const dark = getComputedStyle(root).colorScheme.includes("dark");

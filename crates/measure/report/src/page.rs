@@ -2,6 +2,7 @@
 
 use crate::chart::{COLOURS, chart, escaped};
 use crate::markdown::{LATENCY_HEADS, latency_cells, measured, named_with_unit};
+use crate::spikes::timeline;
 use crate::text::figure;
 use crate::{Change, Changes, Published, Report, Row, Table, Verdict, compare};
 use std::fmt::Write as _;
@@ -22,8 +23,9 @@ pub fn page(runs: &[(String, Vec<Report>)]) -> String {
         changes(&mut out, base, new, &compare(first, second));
     }
     runs.iter().for_each(|(name, reports)| wanted(&mut out, name, reports));
+    runs.iter().for_each(|(name, reports)| crate::experiments::page(&mut out, name, reports));
     for (nth, (name, reports)) in runs.iter().enumerate() {
-        for report in reports {
+        for report in reports.iter().filter(|report| report.experiments.is_empty()) {
             // The first run that has it shows it, the others lie over it.
             let seen = runs[..nth].iter().flat_map(|(_, reports)| reports).any(|other| alike(report, other));
             let beside: Vec<(&str, &Report)> = runs[nth + 1..]
@@ -209,7 +211,18 @@ fn table(out: &mut String, run: &str, table: &Table, others: &[(&str, &Table)]) 
             out.push_str("</tr>\n");
         }
         let _ = write!(out, "</table>\n{}", chart(&series));
+        let noted: Vec<String> = rows()
+            .filter(|(_, row)| row.latency.is_some() && !row.note.is_empty())
+            .map(|(run, row)| format!("{}: {}", named(run, row), row.note))
+            .collect();
+        list(out, &noted);
     }
+    let spikes: Vec<_> = rows()
+        .filter(|(_, row)| !row.spikes.is_empty())
+        .map(|(run, row)| (named(run, row), row.spikes.as_slice()))
+        .collect();
+    let drawn = timeline(&spikes, out.len());
+    out.push_str(&drawn);
     if table.rows.iter().any(|row| row.latency.is_none()) {
         let head = |name: &str, usual: &str| if name.is_empty() { usual.to_owned() } else { name.to_owned() };
         out.push_str("<table>");
@@ -243,7 +256,7 @@ fn table(out: &mut String, run: &str, table: &Table, others: &[(&str, &Table)]) 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Good, Latency, Wanted, markdown};
+    use crate::{Experiment, Good, Latency, Spike, Wanted, markdown};
     use base::{DurNs, Histogram};
 
     fn report(scale: i64) -> Report {
@@ -251,6 +264,8 @@ mod tests {
         (1..3000).for_each(|n| hist.record(DurNs(n * 1000 * scale)));
         let pieces = (0..8).map(|n| f64::from(n + 100) * scale as f64).collect();
         let row = Row::latency("CPU 1 open", Latency::from(&hist), pieces).wanted(Wanted::at_most(4000.0));
+        let spike = |at_ns| Spike { at_ns, late_ns: 90_000, parts: vec![("host (the CPU was idle)".into(), 90_000)] };
+        let row = Row { spikes: vec![spike(5), spike(1_000_000_000)], ..row };
         let figure = Row::figure("<b>lost</b>", "us", 3.0).good(Good::Low);
         let mut table = Table::new("wake-up latency").row(row).row(figure);
         table.published.push(Published::new("SGI REACT", "2007", "Itanium 2", "556.95 | 11.15 us"));
@@ -272,11 +287,69 @@ mod tests {
         let runs = [("before".into(), vec![report(1)]), ("now".into(), vec![report(2)])];
         let text = page(&runs);
         assert!(text.contains("From before to now") && text.contains("1 worse"), "{text}");
-        assert_eq!(text.matches("<svg").count(), 1);
+        assert_eq!(text.matches("<svg").count(), 2, "histograms, and when it was late");
         assert_eq!(text.matches("<path").count(), 2);
         let text = markdown(&runs);
         assert!(text.contains("## From before to now\n\n1 worse") && text.contains("556.95 \\| 11.15 us"), "{text}");
     }
+
+    /// A report with as much in it as measurements put there: full histograms, spikes with all their parts.
+    fn full(nth: usize) -> Report {
+        let mut hist = Histogram::new();
+        (0..36).for_each(|power| (0..32).for_each(|part| hist.record(DurNs((1 << power) + (part << power) / 32))));
+        let parts =
+            || (0..6).map(|n| (format!("kernel code of kworker that does not give way (work item {n})"), 100_000 - n));
+        let spike = |n: u64| Spike { at_ns: n * 100_000_000, late_ns: 800_000 - n, parts: parts().collect() };
+        let row = |n: usize| Row {
+            spikes: (0..40).map(spike).collect(),
+            ..Row::latency(format!("CPU {n} shielded, ours"), Latency::from(&hist), Vec::new())
+        };
+        let table = Table { rows: (0..4).map(row).collect(), ..Table::new("wake-up latency") };
+        Report { bench: format!("wakeup-{nth}"), tables: vec![table], ..Report::default() }
+    }
+
+    #[test]
+    fn a_page_of_ten_measurements_is_below_two_megabytes() {
+        let reports: Vec<Report> = (0..10).map(full).collect();
+        let text = page(&[("run".into(), reports)]);
+        assert!(text.len() < 2_000_000, "{}", text.len());
+        assert_eq!(text.matches("href=\"#spike-").count(), 10 * 4 * 40);
+        let ids: std::collections::BTreeSet<&str> =
+            text.split("<details id=\"").skip(1).filter_map(|rest| rest.split('"').next()).collect();
+        assert_eq!(ids.len(), 10 * 4 * 40, "each opens its own");
+    }
+
+    #[test]
+    fn published_experiments_stand_beside_what_was_found_or_what_they_need() {
+        let of = |found: &[&str], needs: &str| Experiment {
+            number: "S4.2".into(),
+            what: "interrupt response".into(),
+            published: vec![Published::of("S4.2", "SGI REACT", "2007", "Itanium 2", "11.95 us")],
+            found: found.iter().map(|line| (*line).to_owned()).collect(),
+            by: "tahti bench response".into(),
+            needs: needs.into(),
+        };
+        let experiments = vec![of(&["p99 <12> us"], ""), of(&[], "two sockets"), of(&[], "")];
+        let report = Report { what: "Published experiments".into(), experiments, ..Report::default() };
+        assert_eq!(crate::read(&crate::json(&report)).as_deref(), Ok(&[report.clone()][..]));
+        let texts = [
+            page(&[("run".into(), vec![report.clone()])]),
+            markdown(&[("run".into(), vec![report.clone()])]),
+            crate::text(&report),
+        ];
+        for text in &texts {
+            for words in [
+                "S4.2 interrupt response",
+                "SGI REACT: 11.95 us (2007, Itanium 2)",
+                "needs two sockets",
+                "not measured in this run",
+            ] {
+                assert!(text.contains(words), "{words}: {text}");
+            }
+        }
+        assert!(texts[0].contains("p99 &lt;12&gt; us"));
+    }
+
     /// Everything that is made of a report.
     fn made(reports: &[Report]) -> usize {
         let texts: usize = reports.iter().map(|report| crate::text(report).len()).sum();

@@ -18,6 +18,7 @@ pub fn text(report: &Report) -> String {
         out.push('\n');
         write_table(&mut out, table);
     }
+    out.push_str(&crate::experiments::text(report));
     if !report.notes.is_empty() {
         out.push('\n');
     }
