@@ -1,7 +1,7 @@
 //! aSub record.
 
 use super::arrays::{ELEMENTS_LIMIT, kind_of};
-use super::inputs::input_of;
+use super::inputs::{input_of, name_of, nth};
 use crate::model::link::Link;
 use crate::model::slot::{Text, record};
 use crate::rec::{Body, Properties, RecId, RecordType, Records};
@@ -172,23 +172,13 @@ impl RecordType for ASub {
     }
 }
 
-const VALUES: [&str; ARGUMENTS] = [
-    "VALA", "VALB", "VALC", "VALD", "VALE", "VALF", "VALG", "VALH", "VALI", "VALJ", "VALK", "VALL", "VALM", "VALN",
-    "VALO", "VALP", "VALQ", "VALR", "VALS", "VALT", "VALU",
-];
-const COUNTS: [&str; ARGUMENTS] = [
-    "NEVA", "NEVB", "NEVC", "NEVD", "NEVE", "NEVF", "NEVG", "NEVH", "NEVI", "NEVJ", "NEVK", "NEVL", "NEVM", "NEVN",
-    "NEVO", "NEVP", "NEVQ", "NEVR", "NEVS", "NEVT", "NEVU",
-];
-
 /// What C's record says in VAL where no function is registered (S_db_BadSub).
 const BAD_SUB: i32 = 511 << 16 | 35;
 
 /// An array field: whether it is an output, and which.
 fn place(field: u16) -> Option<(bool, usize)> {
     let arrays = [(false, ASub::A), (true, ASub::VALA), (true, ASub::OVLA)];
-    let index = |first: u16| field.checked_sub(first).map(usize::from).filter(|index| *index < ARGUMENTS);
-    arrays.into_iter().find_map(|(output, first)| Some((output, index(first)?)))
+    arrays.into_iter().find_map(|(output, first)| Some((output, nth(field, first, ARGUMENTS)?)))
 }
 
 /// Finds the function that SNAM names.
@@ -264,7 +254,7 @@ fn fetch(db: &mut Db, rec: RecId, body: Body<ASub>) -> Result<(), ()> {
         if let Some(values) = db.get_link_array(rec, link, kind, max).map_err(drop)? {
             let r = &mut db.records[body];
             r.ne[at] = values.len() as u32;
-            super::arrays::set(&mut r.a[at], values, max as u32);
+            super::arrays::set(&mut r.a[at], values);
         }
     }
     Ok(())
@@ -294,10 +284,10 @@ fn monitor(db: &mut Db, rec: RecId, body: Body<ASub>) {
             _ => (true, true),
         };
         if value {
-            db.post_named(rec, VALUES[at], mask);
+            db.post_named(rec, name_of::<ASub>(ASub::VALA, at), mask);
         }
         if count {
-            db.post_named(rec, COUNTS[at], mask);
+            db.post_named(rec, name_of::<ASub>(ASub::NEVA, at), mask);
         }
     }
 }

@@ -1,17 +1,13 @@
 //! aao record.
 
-use super::arrays::stored;
-use super::arrays::{array_monitor, array_properties, hash_of, kind_of, mask, room, set};
+use super::arrays::{array_memory, array_monitor, array_properties, hash_of, kind_of, mask, set};
 use crate::model::link::Link;
 use crate::model::slot::{Inline, Lazy, record};
-use crate::rec::{Body, Properties, RecId, RecordType};
-use crate::rec::{Mode, Sim, init_sim, mode, no_device};
+use crate::rec::{Body, Mode, Properties, RecId, RecordType, Sim, init_sim, mode, no_device, simulation, stamp_output};
 use crate::run::device::Device;
 use crate::run::device::support::Output;
 use crate::run::engine::{Db, Outcome};
-use crate::text::error::PutError;
-use base::FieldType;
-use base::{Array, Value};
+use base::{Array, FieldType, Value};
 
 record! {
     /// The fields of a aao record.
@@ -35,9 +31,7 @@ record! {
 }
 
 impl RecordType for Aao {
-    fn sim(&mut self) -> Option<&mut Lazy<Sim>> {
-        Some(&mut self.sim)
-    }
+    simulation!();
 
     /// At start: memory, a constant DOL in closed loop.
     fn init(db: &mut Db, rec: RecId, body: Body<Self>) {
@@ -45,14 +39,8 @@ impl RecordType for Aao {
         if device == Device::Missing {
             return;
         }
+        let kind = array_memory!(db, rec, body, nelm);
         let r = &mut db.records[body];
-        if r.ftvl > 11 {
-            r.ftvl = 2;
-        }
-        let (kind, nelm) = (kind_of(r.ftvl), r.nelm);
-        let room = room(db, rec, kind, nelm);
-        let r = &mut db.records[body];
-        (r.val, r.nelm) = room;
         // C's Soft Channel looks at OUT before links are there, and takes it for a constant.
         if r.nelm == 1 && device == Device::External {
             r.val = Array::zeros(kind, 1);
@@ -64,7 +52,7 @@ impl RecordType for Aao {
             && let Some(values) = r.dol.elements(kind, r.nelm as usize)
         {
             r.nord = values.len() as u32;
-            set(&mut r.val, values, r.nelm);
+            set(&mut r.val, values);
             db.records[rec].udf = 0;
         }
     }
@@ -83,15 +71,14 @@ impl RecordType for Aao {
                     Ok(Some(values)) => {
                         let r = &mut db.records[body];
                         r.nord = values.len() as u32;
-                        let spare = set(&mut r.val, values, nelm);
+                        let spare = set(&mut r.val, values);
                         db.recycle_array(spare);
                     }
                     Ok(None) => {}
                     Err(_) => return Outcome::GivenUp,
                 }
             }
-            let simm = db.records[body].sim.simm;
-            db.stamp_simulated(rec, simm, None);
+            stamp_output(db, rec, body);
         }
         let link = match mode(db, rec, body, resumed, false) {
             Mode::Real => Some(db.records[body].out.brief()),
@@ -115,8 +102,7 @@ impl RecordType for Aao {
             db.recycle_array(values);
         }
         if resumed {
-            let simm = db.records[body].sim.simm;
-            db.stamp_simulated(rec, simm, None);
+            stamp_output(db, rec, body);
         }
         monitor(db, rec, body);
         if failed { Outcome::Failed } else { Outcome::Done }
@@ -124,22 +110,7 @@ impl RecordType for Aao {
 
     array_properties!(NORD: |r: &Self, of: Properties| of.within(0.0, r.nelm.into()));
 
-    fn shape(&self, _: u16) -> (u32, FieldType) {
-        (self.nelm, kind_of(self.ftvl))
-    }
-
-    fn counts_elements(field: u16) -> bool {
-        field == Self::NELM
-    }
-
-    fn store_array(db: &mut Db, rec: RecId, body: Body<Self>, _: u16, values: Array) -> Result<(), PutError> {
-        let r = &mut db.records[body];
-        let before = std::mem::replace(&mut r.nord, values.len() as u32);
-        let changed = r.nord != before;
-        let spare = set(&mut r.val, values, r.nelm);
-        stored(db, rec, spare, changed);
-        Ok(())
-    }
+    array_memory!(nelm NELM u32);
 }
 
 array_monitor!(Aao);

@@ -1,11 +1,13 @@
 //! ai record.
 
 use super::breaks;
-use crate::model::deadband::{self, Limits};
+use crate::model::deadband::Limits;
 use crate::model::link::{Link, LinkKind, ResolvedLink};
 use crate::model::slot::{Inline, Lazy, record};
-use crate::rec::{Body, Properties, RecId, RecordType, number_properties};
-use crate::rec::{Mode, Read, Sim, cannot_read, check_limits_filtered, init_sim, mode, no_device, take_stamp};
+use crate::rec::{
+    Body, Mode, Properties, Read, RecId, RecordType, Sim, cannot_read, check_limits_filtered, deadbands, init_sim,
+    mode, no_device, number_properties, simulation, take_stamp,
+};
 use crate::run::device::Device;
 use crate::run::engine::{Db, Outcome};
 use crate::run::notify::Got;
@@ -57,9 +59,7 @@ record! {
 impl RecordType for Ai {
     const GENERAL_TIMES: &'static [&'static str] = &["TIME"];
 
-    fn sim(&mut self) -> Option<&mut Lazy<Sim>> {
-        Some(&mut self.sim)
-    }
+    simulation!();
 
     /// At start: constants, conversion, last values.
     fn init(db: &mut Db, rec: RecId, body: Body<Self>) {
@@ -129,8 +129,7 @@ impl RecordType for Ai {
         }
         check_limits_filtered!(*common, r, before);
         r.init = 0;
-        let mask = deadband::check(&mut r.mlst, r.val, r.mdel, EventMask::VALUE)
-            | deadband::check(&mut r.alst, r.val, r.adel, EventMask::LOG);
+        let mask = deadbands!(r);
         let stays = common.alarm_stays();
         if stays && common.monitors == 0 {
             if !mask.is_empty() {

@@ -1,11 +1,13 @@
 //! ao record.
 
 use super::breaks;
-use crate::model::deadband::{self, Limits};
+use crate::model::deadband::Limits;
 use crate::model::link::Link;
 use crate::model::slot::{Inline, Lazy, record};
-use crate::rec::{Body, Properties, RecId, RecordType, number_properties};
-use crate::rec::{Sim, check_limits, drive_output, init_sim, no_device, output_mode, stamp_output};
+use crate::rec::{
+    Body, Properties, RecId, RecordType, Sim, check_limits, deadbands, drive_stamped, init_sim, no_device,
+    number_properties, output_mode, simulation, stamp_output,
+};
 use crate::run::device::Device;
 use crate::run::device::support::Output;
 use crate::run::engine::{Db, Outcome};
@@ -58,9 +60,7 @@ record! {
 }
 
 impl RecordType for Ao {
-    fn sim(&mut self) -> Option<&mut Lazy<Sim>> {
-        Some(&mut self.sim)
-    }
+    simulation!();
 
     /// At start: a constant DOL, conversion, last values.
     fn init(db: &mut Db, rec: RecId, body: Body<Self>) {
@@ -105,13 +105,8 @@ impl RecordType for Ao {
             db.records[body].val = value;
             convert(db, rec, body, value);
         };
-        if drive_output(db, rec, resumed, ivoa, ivov, |db| write(db, rec, body, resumed)) {
-            return Outcome::Pending;
-        }
-        if resumed {
-            stamp_output(db, rec, body);
-        }
-        let failed = db.pass.failed;
+        let write = |db: &mut Db| write(db, rec, body, resumed);
+        let Some(failed) = drive_stamped(db, (rec, body), resumed, ivoa, ivov, write) else { return Outcome::Pending };
         monitor(db, rec, body);
         db.records[body].init = 0;
         if failed { Outcome::Failed } else { Outcome::Done }
@@ -264,8 +259,7 @@ fn write(db: &mut Db, rec: RecId, body: Body<Ao>, resumed: bool) -> bool {
 fn monitor(db: &mut Db, rec: RecId, body: Body<Ao>) {
     let mut mask = db.reset_alarms(rec);
     let r = &mut db.records[body];
-    mask |= deadband::check(&mut r.mlst, r.val, r.mdel, EventMask::VALUE);
-    mask |= deadband::check(&mut r.alst, r.val, r.adel, EventMask::LOG);
+    mask |= deadbands!(r);
     let value = mask;
     if r.omod != 0 {
         mask |= EventMask::VALUE | EventMask::LOG;

@@ -95,13 +95,49 @@ pub(crate) fn mask(
     mask
 }
 
-/// After a client's elements were stored: the memory that they came in is given back, and a new NORD told.
-pub(crate) fn stored(db: &mut Db, rec: RecId, spare: Array, changed: bool) {
-    db.recycle_array(spare);
-    if changed {
-        db.post_named(rec, "NORD", EventMask::VALUE | EventMask::LOG);
-    }
+/// Of an array record that has room for so many elements as `$room` says, of FTVL's type, and of which `$nord` are valid.
+macro_rules! array_memory {
+    ($room:ident $ROOM:ident $nord:ty) => {
+        fn shape(&self, _: u16) -> (u32, FieldType) {
+            (self.$room, kind_of(self.ftvl))
+        }
+
+        fn counts_elements(field: u16) -> bool {
+            field == Self::$ROOM
+        }
+
+        fn store_array(
+            db: &mut Db,
+            rec: RecId,
+            body: Body<Self>,
+            _: u16,
+            values: Array,
+        ) -> Result<(), $crate::text::error::PutError> {
+            let r = &mut db.records[body];
+            let before = std::mem::replace(&mut r.nord, values.len() as $nord);
+            let changed = r.nord != before;
+            let spare = set(&mut r.val, values);
+            db.recycle_array(spare);
+            if changed {
+                db.post_named(rec, "NORD", base::EventMask::VALUE | base::EventMask::LOG);
+            }
+            Ok(())
+        }
+    };
+    // At start: the type's number, and memory; the type.
+    ($db:ident, $rec:ident, $body:ident, $room:ident) => {{
+        let r = &mut $db.records[$body];
+        if r.ftvl > 11 {
+            r.ftvl = 2;
+        }
+        let (kind, count) = (kind_of(r.ftvl), r.$room);
+        let (val, count) = $crate::rec::arrays::room($db, $rec, kind, count);
+        let r = &mut $db.records[$body];
+        (r.val, r.$room) = (val, count);
+        kind
+    }};
 }
+pub(crate) use array_memory;
 
 /// What an array record says of its fields; `$own`: what it says of some of them, given what it says of most.
 macro_rules! array_properties {
@@ -126,21 +162,13 @@ pub(crate) use array_properties;
 macro_rules! array_input {
     ($T:ident, $start_empty:expr; $($more:tt)*) => {
         impl RecordType for $T {
-            fn sim(&mut self) -> Option<&mut Lazy<Sim>> {
-                Some(&mut self.sim)
-            }
+            crate::rec::simulation!();
 
         /// At start: memory, constants.
         fn init(db: &mut Db, rec: RecId, body: Body<Self>) {
             let device = db.device(rec);
+            let kind = crate::rec::arrays::array_memory!(db, rec, body, nelm);
             let r = &mut db.records[body];
-            if r.ftvl > 11 {
-                r.ftvl = 2;
-            }
-            let (kind, nelm) = (kind_of(r.ftvl), r.nelm);
-            let room = room(db, rec, kind, nelm);
-            let r = &mut db.records[body];
-            (r.val, r.nelm) = room;
             r.nord = u32::from(r.nelm == 1);
             if r.nelm == 1 {
                 r.val = Array::zeros(kind, 1);
@@ -153,7 +181,7 @@ macro_rules! array_input {
             match r.inp.elements(kind, r.nelm as usize) {
                 Some(values) => {
                     r.nord = values.len() as u32;
-                    set(&mut r.val, values, r.nelm);
+                    set(&mut r.val, values);
                     db.records[rec].udf = 0;
                 }
                 None => $start_empty(r),
@@ -192,7 +220,7 @@ macro_rules! array_input {
                     Ok(Some(values)) => {
                         let r = &mut db.records[body];
                         r.nord = values.len() as u32;
-                        let spare = set(&mut r.val, values, nelm);
+                        let spare = set(&mut r.val, values);
                         db.recycle_array(spare);
                         if stamp_by_device(db, rec) {
                             take_stamp(db, rec, link);
@@ -208,8 +236,7 @@ macro_rules! array_input {
                 }
             }
             db.records[rec].udf = 0;
-            let (simm, siol) = (db.records[body].sim.simm, db.records[body].sim.siol.brief());
-            db.stamp_simulated(rec, simm, Some(siol));
+            crate::rec::stamp_input(db, rec, body);
             if db.records[body].nord != before {
                 db.post_named(rec, "NORD", EventMask::VALUE | EventMask::LOG);
             }
@@ -217,23 +244,7 @@ macro_rules! array_input {
             if failed { Outcome::Failed } else { Outcome::Done }
         }
 
-
-    fn shape(&self, _: u16) -> (u32, FieldType) {
-        (self.nelm, kind_of(self.ftvl))
-    }
-
-    fn counts_elements(field: u16) -> bool {
-        field == Self::NELM
-    }
-
-    fn store_array(db: &mut Db, rec: RecId, body: Body<Self>, _: u16, values: Array) -> Result<(), PutError> {
-        let r = &mut db.records[body];
-        let before = std::mem::replace(&mut r.nord, values.len() as u32);
-        let changed = r.nord != before;
-        let spare = set(&mut r.val, values, r.nelm);
-        stored(db, rec, spare, changed);
-        Ok(())
-    }
+            crate::rec::arrays::array_memory!(nelm NELM u32);
 
             $($more)*
         }
@@ -263,7 +274,7 @@ macro_rules! array_monitor {
 pub(crate) use array_monitor;
 
 /// Takes new elements into the record's own memory; the memory that they came in is returned.
-pub(crate) fn set(place: &mut Array, values: Array, _room: u32) -> Array {
+pub(crate) fn set(place: &mut Array, values: Array) -> Array {
     macro_rules! arms {
         ($($variant:ident)*) => {
             match (place, values) {

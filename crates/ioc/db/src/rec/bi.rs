@@ -3,11 +3,10 @@
 use super::bits::bits_input;
 use crate::model::link::{Link, LinkKind};
 use crate::model::slot::{Lazy, Text, record};
-use crate::rec::States;
 use crate::rec::common::Common;
-use crate::rec::{Body, RecId, RecordType};
 use crate::rec::{
-    Read, Sim, cannot_read, changed, device_state, init_sim, no_state, post_raw, read_input, read_soft, take_stamp,
+    Body, Read, RecId, RecordType, Sim, States, cannot_read, changed, device_state, init_sim, no_state, post_raw,
+    read_input, read_soft, take_stamp,
 };
 use crate::run::device::Device;
 use crate::run::engine::{Db, Outcome};
@@ -100,8 +99,7 @@ fn read_state(db: &mut Db, rec: RecId, body: Body<Bi>) -> Read {
 
 fn check_alarms(common: &mut Common, r: &mut Bi, _: Stamp) {
     if common.udf == 1 {
-        let udfs = common.udfs;
-        common.raise(Status::Udf, udfs);
+        common.raise_undefined();
         return;
     }
     match r.val {

@@ -135,7 +135,7 @@ macro_rules! binary_output {
 
         fn check_alarms(common: &mut Common, r: &mut $T) {
             if common.udf == 1 {
-                common.raise(Status::Udf, common.udfs);
+                common.raise_undefined();
             }
             common.raise(Status::State, if r.val == 0 { r.zsv } else { r.osv });
             if r.val != r.lalm {

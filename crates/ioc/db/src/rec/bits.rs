@@ -1,15 +1,21 @@
 //! What records of bits have in common: bi, mbbi and mbbiDirect, which read them; bo, busy, mbbo and mbboDirect, which write
 //! them. What a type does its own way is a function of its file.
 
+use super::Bodies;
+use super::message::Message;
+use crate::model::id::RecId;
+use crate::model::link::ResolvedLink;
+use crate::run::engine::Db;
+use crate::text::conv::Number;
+use base::Status;
+
 /// Start, processing and reading of an input of bits. `$T` has VAL of type `$val`, whose raw value is read as `$raw` and
 /// simulated as `$sim`; `$before`: whether simulation mode starts also where the device support is missing; `$other` reads by
 /// other device supports.
 macro_rules! bits_input {
     ($T:ident, $val:ty, $raw:ty, $sim:ty, $before:literal, $other:expr; $($more:tt)*) => {
         impl RecordType for $T {
-            fn sim(&mut self) -> Option<&mut Lazy<Sim>> {
-                Some(&mut self.sim)
-            }
+            crate::rec::simulation!();
 
             /// At start: constants, the mask, last values.
             fn init(db: &mut Db, rec: RecId, body: Body<Self>) {
@@ -107,14 +113,36 @@ macro_rules! bits_input {
 }
 pub(crate) use bits_input;
 
+/// Reads the wanted value from DOL, where that is to be read; whether there is one. `undefined` is the message of the alarm
+/// where none was ever given.
+pub(crate) fn fetch_bits<N: Number>(
+    db: &mut Db,
+    rec: RecId,
+    dol: Option<ResolvedLink>,
+    undefined: Message,
+    set: impl FnOnce(&mut Bodies, N),
+) -> bool {
+    if let Some(dol) = dol {
+        let Ok(Some(val)) = db.get_link::<N>(rec, dol) else {
+            db.records[rec].raise(Status::Link, 3);
+            return false;
+        };
+        set(&mut db.records.bodies, val);
+    } else if db.records[rec].udf != 0 {
+        let udfs = db.records[rec].udfs;
+        db.records[rec].raise_with(Status::Udf, udfs, undefined);
+        return false;
+    }
+    db.records[rec].udf = 0;
+    true
+}
+
 /// Processing and writing of an output of bits; `$other` writes by other device supports and says whether it did, `$ended`
 /// says what a processing comes to, by the record and whether it failed.
 macro_rules! bits_output {
     ($T:ident, $other:expr, $ended:expr; $($more:tt)*) => {
         impl RecordType for $T {
-            fn sim(&mut self) -> Option<&mut Lazy<Sim>> {
-                Some(&mut self.sim)
-            }
+            crate::rec::simulation!();
 
             /// Fetches, checks, writes, tells.
             fn process(db: &mut Db, rec: RecId, body: Body<Self>, resumed: bool) -> Outcome {
@@ -133,13 +161,9 @@ macro_rules! bits_output {
                     r.val = r.ivov;
                     convert(db, rec, body);
                 };
-                if drive_output(db, rec, resumed, ivoa, ivov, |db| write(db, rec, body, resumed)) {
-                    return Outcome::Pending;
-                }
-                if resumed {
-                    stamp_output(db, rec, body);
-                }
-                let failed = db.pass.failed;
+                let write = |db: &mut Db| write(db, rec, body, resumed);
+                let driven = drive_stamped(db, (rec, body), resumed, ivoa, ivov, write);
+                let Some(failed) = driven else { return Outcome::Pending };
                 written(db, rec, body);
                 monitor(db, rec, body);
                 $ended(&db.records[body], failed)

@@ -5,10 +5,11 @@ use super::binary::{END_OF_HIGH, binary_output};
 use super::bits::bits_output;
 use crate::model::link::Link;
 use crate::model::slot::{Lazy, Text, record};
-use crate::rec::States;
 use crate::rec::common::Common;
-use crate::rec::{Body, Properties, RecId, RecordType};
-use crate::rec::{Sim, changed, drive_output, init_sim, no_device, output_mode, post_raw, stamp_output};
+use crate::rec::{
+    Body, Properties, RecId, RecordType, Sim, States, changed, drive_stamped, init_sim, no_device, output_mode,
+    post_raw, stamp_output,
+};
 use crate::run::callback::Callback;
 use crate::run::device::Device;
 use crate::run::device::support::Output;

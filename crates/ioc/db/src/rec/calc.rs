@@ -2,11 +2,10 @@
 
 use super::inputs::{constants, input_of, inputs, live_links, post_inputs, read_live};
 use crate::calc::{self, Program};
-use crate::model::deadband::{self, Limits};
+use crate::model::deadband::Limits;
 use crate::model::link::Link;
 use crate::model::slot::{Inline, Text, record};
-use crate::rec::check_limits_filtered;
-use crate::rec::{Body, Properties, RecId, RecordType, number_properties};
+use crate::rec::{Body, Properties, RecId, RecordType, check_limits_filtered, deadbands, number_properties};
 use crate::run::engine::{Db, Outcome};
 use crate::text::error::PutError;
 use base::{EventMask, FieldType, Status};
@@ -69,8 +68,7 @@ impl RecordType for Calc {
             (common, r) = db.records.both(rec, body);
         }
         check_limits_filtered!(*common, r, before);
-        let mask = deadband::check(&mut r.mlst, r.val, r.mdel, EventMask::VALUE)
-            | deadband::check(&mut r.alst, r.val, r.adel, EventMask::LOG);
+        let mask = deadbands!(r);
         let stays = common.alarm_stays();
         if stays && common.monitors == 0 {
             // Inputs that nobody watches are only remembered.
@@ -90,7 +88,7 @@ impl RecordType for Calc {
     }
 
     /// Notes which links are to be read.
-    fn links_changed(db: &mut Db, body: Body<Self>) {
+    fn links_changed(db: &mut Db, _: RecId, body: Body<Self>) {
         let r = &mut db.records[body];
         r.live = live_links(&r.inp);
     }

@@ -1,12 +1,13 @@
 //! calcout record.
 
-use super::inputs::{INPUT_NAMES, constants, input_of, inputs, live_links, post_inputs, read_live};
+use super::inputs::{constants, input_of, inputs, live_links, name_of, nth, ones, post_inputs, post_val, read_live};
 use crate::calc::{self, INPUTS, Program};
-use crate::model::deadband::{self, Limits};
+use crate::model::deadband::Limits;
 use crate::model::link::{Link, LinkKind};
 use crate::model::slot::{Inline, Text, record};
-use crate::rec::{Body, Properties, RecId, RecordType, number_properties};
-use crate::rec::{Drive, check_limits, drive, no_device};
+use crate::rec::{
+    Body, Drive, Properties, RecId, RecordType, changed, check_limits, drive, no_device, number_properties,
+};
 use crate::run::callback::Callback;
 use crate::run::device::Device;
 use crate::run::device::support::Output;
@@ -136,13 +137,13 @@ impl RecordType for CalcOut {
     /// A client wrote a link: constants go into their input at once.
     fn link_put(db: &mut Db, rec: RecId, body: Body<Self>, field: u16) {
         let r = &mut db.records[body];
-        if let Some(index) = field.checked_sub(Self::INPA).map(usize::from).filter(|index| *index < INPUTS)
+        if let Some(index) = nth(field, Self::INPA, INPUTS)
             && r.inp[index].is_constant()
         {
             if let Some(value) = r.inp[index].number() {
                 r.a[index] = value;
             }
-            db.post_named(rec, INPUT_NAMES[index], EventMask::VALUE);
+            db.post_named(rec, name_of::<Self>(Self::A, index), EventMask::VALUE);
         }
         post_links(db, rec, body);
     }
@@ -160,7 +161,7 @@ impl RecordType for CalcOut {
     }
 
     /// Notes which links are to be read.
-    fn links_changed(db: &mut Db, body: Body<Self>) {
+    fn links_changed(db: &mut Db, _: RecId, body: Body<Self>) {
         let r = &mut db.records[body];
         r.live = live_links(&r.inp);
     }
@@ -234,12 +235,9 @@ fn compile(db: &mut Db, rec: RecId, body: Body<CalcOut>, main: bool, output: boo
 
 /// Notes where links lead now, and tells of what is new.
 pub(crate) fn post_links(db: &mut Db, rec: RecId, body: Body<CalcOut>) {
-    let mut changed = look_at_links(db, body);
-    while changed != 0 {
-        let index = changed.trailing_zeros() as usize;
-        changed &= changed - 1;
-        let name = if index < INPUTS { format!("IN{}V", INPUT_NAMES[index]) } else { "OUTV".to_owned() };
-        db.post_named(rec, &name, EventMask::VALUE);
+    for index in ones(look_at_links(db, body)) {
+        let name = if index < INPUTS { name_of::<CalcOut>(CalcOut::INAV, index) } else { "OUTV" };
+        db.post_named(rec, name, EventMask::VALUE);
     }
 }
 
@@ -270,8 +268,7 @@ fn execute(db: &mut Db, rec: RecId, body: Body<CalcOut>) -> bool {
         }
     }
     if common.udf != 0 {
-        let udfs = common.udfs;
-        common.raise(Status::Udf, udfs);
+        common.raise_undefined();
     }
     let ivoa = r.ivoa;
     match drive(db, rec, ivoa) {
@@ -304,19 +301,10 @@ fn write(db: &mut Db, rec: RecId, body: Body<CalcOut>, resumed: bool) -> bool {
 }
 
 fn monitor(db: &mut Db, rec: RecId, body: Body<CalcOut>) {
-    let mut mask = db.reset_alarms(rec);
-    let r = &mut db.records[body];
-    mask |= deadband::check(&mut r.mlst, r.val, r.mdel, EventMask::VALUE);
-    mask |= deadband::check(&mut r.alst, r.val, r.adel, EventMask::LOG);
-    let output = r.povl != r.oval;
-    if output {
-        r.povl = r.oval;
-    }
-    if !mask.is_empty() {
-        db.post_value(rec, mask);
-    }
+    let mask = post_val(db, rec, body);
     post_inputs(db, rec, body, mask, mask.meets(EventMask::ALARM));
-    if output {
+    let r = &mut db.records[body];
+    if changed(&mut r.povl, r.oval) {
         db.post_named(rec, "OVAL", mask | EventMask::VALUE | EventMask::LOG);
     }
 }

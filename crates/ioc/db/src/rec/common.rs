@@ -123,6 +123,12 @@ impl Common {
         true
     }
 
+    /// Raises UDF with the severity that the record wants for it.
+    #[inline]
+    pub(crate) fn raise_undefined(&mut self) -> bool {
+        self.raise(Status::Udf, self.udfs)
+    }
+
     /// Commits the alarm of this processing where nothing about it changed, as is usual; whether that was so.
     #[inline]
     pub(crate) fn alarm_stays(&mut self) -> bool {

@@ -3,13 +3,11 @@
 use super::arrays::ELEMENTS_LIMIT;
 use crate::model::link::{Link, LinkKind};
 use crate::model::slot::{Inline, record};
-use crate::rec::Seen;
 use crate::rec::common::Common;
-use crate::rec::{Body, Properties, RecId, RecordType};
+use crate::rec::{Body, Properties, RecId, RecordType, Seen};
 use crate::run::engine::{Db, Outcome};
 use crate::text::error::PutError;
-use base::Scalar;
-use base::{Array, EventMask, FieldType, Status, Str40};
+use base::{Array, EventMask, FieldType, Scalar, Status, Str40};
 
 record! {
     /// The fields of a compress record.

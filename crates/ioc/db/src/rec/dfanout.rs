@@ -1,12 +1,12 @@
 //! dfanout record.
 
-use crate::model::deadband::{self, Limits};
+use super::inputs::ones;
+use crate::model::deadband::Limits;
 use crate::model::link::Link;
 use crate::model::slot::{Inline, record};
-use crate::rec::{Body, Properties, RecId, RecordType, number_properties};
-use crate::rec::{Drive, check_limits, drive};
+use crate::rec::{Body, Drive, Properties, RecId, RecordType, check_limits, deadbands, drive, number_properties};
 use crate::run::engine::{Db, Outcome};
-use base::{EventMask, FieldType, Scalar, Status};
+use base::{FieldType, Scalar, Status};
 
 record! {
     /// The fields of a dfanout record.
@@ -74,10 +74,9 @@ impl RecordType for DFanout {
                 push(db, rec, body);
             }
         }
-        let mut mask = db.reset_alarms(rec);
+        let alarm = db.reset_alarms(rec);
         let r = &mut db.records[body];
-        mask |= deadband::check(&mut r.mlst, r.val, r.mdel, EventMask::VALUE);
-        mask |= deadband::check(&mut r.alst, r.val, r.adel, EventMask::LOG);
+        let mask = alarm | deadbands!(r);
         if !mask.is_empty() {
             db.post_value(rec, mask);
         }
@@ -96,7 +95,7 @@ const LINKS: usize = 16;
 /// Writes VAL to the selected outputs.
 fn push(db: &mut Db, rec: RecId, body: Body<DFanout>) {
     let r = &db.records[body];
-    let mut bits: u32 = match r.selm {
+    let bits: u32 = match r.selm {
         0 => u32::from(u16::MAX),
         1 if usize::from(r.seln) > LINKS => {
             db.records[rec].raise(Status::Soft, 3);
@@ -110,9 +109,7 @@ fn push(db: &mut Db, rec: RecId, body: Body<DFanout>) {
         }
     };
     let value = Scalar::F64(db.records[body].val);
-    while bits != 0 {
-        let index = bits.trailing_zeros() as usize;
-        bits &= bits - 1;
+    for index in ones(bits) {
         let link = db.records[body].out[index].brief();
         if db.put_link(rec, link, value).is_err() {
             db.records[rec].raise(Status::Link, 2);

@@ -2,8 +2,7 @@
 
 use crate::model::link::Link;
 use crate::model::slot::{Lazy, record};
-use crate::rec::{Body, RecId, RecordType};
-use crate::rec::{Mode, Sim, init_sim, mode, take_stamp};
+use crate::rec::{Body, Mode, RecId, RecordType, Sim, init_sim, mode, simulation, stamp_input, take_stamp};
 use crate::run::device::Device;
 use crate::run::engine::{Db, Outcome};
 use base::{EventMask, Str40};
@@ -19,9 +18,7 @@ record! {
 }
 
 impl RecordType for Event {
-    fn sim(&mut self) -> Option<&mut Lazy<Sim>> {
-        Some(&mut self.sim)
-    }
+    simulation!();
 
     /// At start: constants.
     fn init(db: &mut Db, rec: RecId, body: Body<Self>) {
@@ -73,8 +70,7 @@ impl RecordType for Event {
         }
         let name = db.records[body].val;
         db.post_event_bytes(name.bytes());
-        let (simm, siol) = (db.records[body].sim.simm, db.records[body].sim.siol.brief());
-        db.stamp_simulated(rec, simm, Some(siol));
+        stamp_input(db, rec, body);
         let mask = db.reset_alarms(rec);
         db.post_value(rec, mask | EventMask::VALUE);
         if failed { Outcome::Failed } else { Outcome::Done }

@@ -1,5 +1,6 @@
 //! fanout record.
 
+use super::inputs::ones;
 use crate::model::link::{Link, LinkKind};
 use crate::model::slot::record;
 use crate::rec::{Body, RecId, RecordType};
@@ -38,10 +39,8 @@ impl RecordType for Fanout {
         }
         let r = &db.records[body];
         match selected(r.selm, r.seln, r.offs, r.shft) {
-            Some(mut bits) => {
-                while bits != 0 {
-                    let index = bits.trailing_zeros() as usize;
-                    bits &= bits - 1;
+            Some(bits) => {
+                for index in ones(bits.into()) {
                     let link = db.records[body].lnk[index].brief();
                     if link.kind != LinkKind::Constant {
                         db.forward(rec, link);

@@ -2,14 +2,12 @@
 
 use crate::model::link::Link;
 use crate::model::slot::{Lazy, record};
-use crate::rec::{Body, Properties, RecId, RecordType};
-use crate::rec::{Mode, Sim, init_sim, mode, no_device};
+use crate::rec::{Body, Mode, Properties, RecId, RecordType, Sim, init_sim, mode, no_device, simulation, stamp_input};
 use crate::run::callback::Callback;
 use crate::run::device::Device;
 use crate::run::engine::{Db, Outcome};
 use crate::text::error::PutError;
-use base::FieldType;
-use base::{Array, EventMask, Status, Str40};
+use base::{Array, EventMask, FieldType, Status, Str40};
 
 record! {
     /// The fields of a histogram record.
@@ -35,9 +33,7 @@ record! {
 }
 
 impl RecordType for Histogram {
-    fn sim(&mut self) -> Option<&mut Lazy<Sim>> {
-        Some(&mut self.sim)
-    }
+    simulation!();
 
     /// At start: memory, width, constants.
     fn init(db: &mut Db, rec: RecId, body: Body<Self>) {
@@ -88,8 +84,7 @@ impl RecordType for Histogram {
             Some((Err(_), simulated)) => !simulated,
             None => false,
         };
-        let (simm, siol) = (db.records[body].sim.simm, db.records[body].sim.siol.brief());
-        db.stamp_simulated(rec, simm, Some(siol));
+        stamp_input(db, rec, body);
         if done {
             add_count(db, rec, body);
         }

@@ -4,26 +4,28 @@ use super::{Body, RecordType};
 use crate::calc::INPUTS;
 use crate::model::id::RecId;
 use crate::model::link::Link;
+use crate::model::slot::Layout;
 use crate::run::engine::Db;
 use crate::run::link::LinkError;
 use base::EventMask;
 
-/// Names of the inputs, for events.
-pub(crate) const INPUT_NAMES: [&str; INPUTS] =
-    ["A", "B", "C", "D", "E", "F", "G", "H", "I", "J", "K", "L", "M", "N", "O", "P", "Q", "R", "S", "T", "U"];
-
 /// A record type with inputs.
 pub(crate) trait Inputs: RecordType {
+    /// The field of the first of their values.
+    const FIRST: u16;
     /// Where they come from.
     fn links(&self) -> &[Link];
     /// Their values, and those that were told last.
     fn values(&mut self) -> (&mut [f64], &mut [f64]);
+    /// What VAL has left of its deadbands.
+    fn left(&mut self) -> EventMask;
 }
 
 /// A type that has its links in `inp`, its values in `a` and `la`.
 macro_rules! inputs {
     ($T:ident) => {
         impl crate::rec::inputs::Inputs for $T {
+            const FIRST: u16 = Self::A;
             #[inline]
             fn links(&self) -> &[Link] {
                 &self.inp
@@ -32,15 +34,38 @@ macro_rules! inputs {
             fn values(&mut self) -> (&mut [f64], &mut [f64]) {
                 (&mut self.a, &mut self.la)
             }
+            #[inline]
+            fn left(&mut self) -> base::EventMask {
+                crate::rec::deadbands!(self)
+            }
         }
     };
 }
 pub(crate) use inputs;
 
+/// The place of a field among `count` in a row.
+pub(crate) fn nth(field: u16, first: u16, count: usize) -> Option<usize> {
+    field.checked_sub(first).map(usize::from).filter(|index| *index < count)
+}
+
+/// The name of the field that comes so many after another.
+pub(crate) fn name_of<T: Layout>(first: u16, nth: usize) -> &'static str {
+    T::NAMES[usize::from(first) + nth]
+}
+
 /// Which of 21 inputs a field is about, by the first of their values and of those that were told last.
-pub(crate) fn input_of(field: u16, firsts: [u16; 2]) -> Option<usize> {
-    let index = |first: u16| field.checked_sub(first).map(usize::from).filter(|index| *index < INPUTS);
-    firsts.into_iter().find_map(index)
+pub(crate) fn input_of(field: u16, [value, last]: [u16; 2]) -> Option<usize> {
+    nth(field, value, INPUTS).or_else(|| nth(field, last, INPUTS))
+}
+
+/// The places of the bits that are set, lowest first.
+#[inline]
+pub(crate) fn ones(mut bits: u32) -> impl Iterator<Item = usize> {
+    std::iter::from_fn(move || {
+        let lowest = (bits != 0).then(|| bits.trailing_zeros() as usize);
+        bits &= bits.wrapping_sub(1);
+        lowest
+    })
 }
 
 /// At start: constants go into their inputs.
@@ -67,13 +92,17 @@ pub(crate) fn read_one<T: Inputs>(db: &mut Db, rec: RecId, body: Body<T>, index:
 
 /// Reads those inputs that have a bit; whether none failed.
 #[inline]
-pub(crate) fn read_live<T: Inputs>(db: &mut Db, rec: RecId, body: Body<T>, mut live: u32) -> bool {
-    let mut fetched = true;
-    while live != 0 {
-        fetched &= read_one(db, rec, body, live.trailing_zeros() as usize).is_ok();
-        live &= live - 1;
+pub(crate) fn read_live<T: Inputs>(db: &mut Db, rec: RecId, body: Body<T>, live: u32) -> bool {
+    ones(live).fold(true, |fetched, index| fetched & read_one(db, rec, body, index).is_ok())
+}
+
+/// Tells about VAL where it has left a deadband or the alarm has changed; what it told.
+pub(crate) fn post_val<T: Inputs>(db: &mut Db, rec: RecId, body: Body<T>) -> EventMask {
+    let mask = db.reset_alarms(rec) | db.records[body].left();
+    if !mask.is_empty() {
+        db.post_value(rec, mask);
     }
-    fetched
+    mask
 }
 
 /// Tells about inputs that changed, or about `all`.
@@ -86,9 +115,6 @@ pub(crate) fn post_inputs<T: Inputs>(db: &mut Db, rec: RecId, body: Body<T>, mas
             *last = *now;
         }
     }
-    while bits != 0 {
-        let index = bits.trailing_zeros() as usize;
-        bits &= bits - 1;
-        db.post_named(rec, INPUT_NAMES[index], mask | EventMask::VALUE | EventMask::LOG);
-    }
+    ones(bits)
+        .for_each(|index| db.post_named(rec, name_of::<T>(T::FIRST, index), mask | EventMask::VALUE | EventMask::LOG));
 }

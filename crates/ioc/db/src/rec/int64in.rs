@@ -4,8 +4,10 @@ use super::whole::{whole_input, whole_monitor};
 use crate::model::deadband::Limits;
 use crate::model::link::Link;
 use crate::model::slot::{Inline, Lazy, record};
-use crate::rec::{Body, Properties, RecId, RecordType, number_properties};
-use crate::rec::{Read, Sim, cannot_read, check_limits_filtered, init_sim, read_input, take_stamp};
+use crate::rec::{
+    Body, Properties, Read, RecId, RecordType, Sim, cannot_read, check_limits_filtered, init_sim, number_properties,
+    read_input, take_stamp,
+};
 use crate::run::device::Device;
 use crate::run::engine::{Db, Outcome};
 use crate::run::notify::Got;

@@ -5,8 +5,10 @@ use crate::model::deadband::Limits;
 use crate::model::link::Link;
 use crate::model::slot::{Inline, Lazy, record};
 use crate::rec::properties::Limit;
-use crate::rec::{Body, Properties, RecId, RecordType, number_properties};
-use crate::rec::{Sim, check_limits, drive_output, init_sim, no_device, output_mode, stamp_output};
+use crate::rec::{
+    Body, Properties, RecId, RecordType, Sim, check_limits, drive_stamped, init_sim, no_device, number_properties,
+    output_mode, stamp_output,
+};
 use crate::run::device::Device;
 use crate::run::device::support::Output;
 use crate::run::engine::{Db, Outcome};

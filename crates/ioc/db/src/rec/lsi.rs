@@ -1,18 +1,17 @@
 //! lsi record.
 
-use super::stringin::ALWAYS;
 use crate::model::link::{Link, LinkKind, ResolvedLink};
 use crate::model::slot::{Lazy, record};
 use crate::model::values::text;
-use crate::rec::{Body, RecId, RecordType};
-use crate::rec::{Mode, Sim, init_sim, mode, no_device, take_stamp};
+use crate::rec::{
+    Body, Mode, RecId, RecordType, Sim, environment, init_sim, mode, no_device, simulation, stamp_input, take_stamp,
+};
 use crate::run::device::Device;
 use crate::run::engine::{Db, Outcome};
 use crate::run::link::LinkError;
 use crate::run::notify::Got;
-use base::Scalar;
 use base::Str40;
-use base::{Array, EventMask, FieldType, Status};
+use base::{Array, EventMask, FieldType, Scalar};
 
 record! {
     /// The fields of a lsi record.
@@ -30,9 +29,7 @@ record! {
 }
 
 impl RecordType for Lsi {
-    fn sim(&mut self) -> Option<&mut Lazy<Sim>> {
-        Some(&mut self.sim)
-    }
+    simulation!();
 
     /// At start: memory, constants.
     fn init(db: &mut Db, rec: RecId, body: Body<Self>) {
@@ -61,7 +58,11 @@ impl RecordType for Lsi {
                 }
                 read
             }
-            Mode::Real if device == Device::Getenv => Ok(Some(environment(db, rec, body))),
+            Mode::Real if device == Device::Getenv => {
+                let (common, r) = db.records.both(rec, body);
+                let value = environment(&db.environment, common, r.inp.text());
+                Ok(Some(with_nul(value.as_bytes(), size)))
+            }
             Mode::Real if device == Device::External => match db.device_read(rec, resumed) {
                 Got::Pending => return Outcome::Pending,
                 Got::Value(fed) => fed.bytes().map(|bytes| Some(with_nul(text(&bytes), size))).ok_or(LinkError),
@@ -83,8 +84,7 @@ impl RecordType for Lsi {
         if let Ok(Some(val)) = read {
             set(db, body, val);
         }
-        let (simm, siol) = (db.records[body].sim.simm, db.records[body].sim.siol.brief());
-        db.stamp_simulated(rec, simm, Some(siol));
+        stamp_input(db, rec, body);
         monitor(db, rec, body);
         if failed { Outcome::Failed } else { Outcome::Done }
     }
@@ -175,53 +175,25 @@ macro_rules! long_text {
         fn set(db: &mut Db, body: Body<$T>, val: Array) {
             let r = &mut db.records[body];
             r.len = val.len() as u32;
-            let spare = crate::rec::arrays::set(&mut r.val, val, 0);
+            let spare = crate::rec::arrays::set(&mut r.val, val);
             db.recycle_array(spare);
         }
 
         fn monitor(db: &mut Db, rec: RecId, body: Body<$T>) {
-            let mut mask = db.reset_alarms(rec);
+            let alarm = db.reset_alarms(rec);
             let r = &mut db.records[body];
-            if r.len != r.olen || r.val != r.oval {
-                mask |= EventMask::VALUE | EventMask::LOG;
+            let moved = r.len != r.olen || r.val != r.oval;
+            if moved {
                 crate::model::values::copy_into(&r.val, 0, 1, r.val.len(), usize::MAX, &mut r.oval);
             }
-            let longer = r.len != r.olen;
-            r.olen = r.len;
-            if r.mpst == ALWAYS {
-                mask |= EventMask::VALUE;
-            }
-            if r.apst == ALWAYS {
-                mask |= EventMask::LOG;
-            }
+            let (longer, always) = (crate::rec::changed(&mut r.olen, r.len), [r.mpst, r.apst]);
             if longer {
                 db.post_named(rec, "LEN", EventMask::VALUE | EventMask::LOG);
             }
-            if !mask.is_empty() {
-                db.post_value(rec, mask);
-            }
+            crate::rec::post_text(db, rec, alarm, moved, always);
         }
     };
 }
 pub(crate) use long_text;
-
-fn environment(db: &mut Db, rec: RecId, body: Body<Lsi>) -> Array {
-    let r = &db.records[body];
-    let name = r.inp.text().trim_start_matches('@').trim();
-    let value = db.environment.get(name).map(|value| with_nul(value.as_bytes(), r.sizv));
-    let common = &mut db.records[rec];
-    match value {
-        Some(value) => {
-            common.udf = 0;
-            value
-        }
-        None => {
-            common.udf = 1;
-            let udfs = common.udfs;
-            common.raise_with(Status::Udf, udfs, crate::rec::message::Message::NO_ENV);
-            Array::U8(vec![0])
-        }
-    }
-}
 
 long_text!(Lsi);

@@ -1,19 +1,17 @@
 //! lso record.
 
 use super::lsi::{get_link_long, long_text, with_nul};
-use super::stringin::ALWAYS;
 use crate::model::link::Link;
 use crate::model::slot::{Lazy, Text, record};
 use crate::model::values::text;
-use crate::rec::{Body, RecId, RecordType};
-use crate::rec::{Sim, drive_output, init_sim, no_device, output_mode, stamp_output};
+use crate::rec::{
+    Body, RecId, RecordType, Sim, drive_output, init_sim, no_device, output_mode, simulation, stamp_output,
+};
 use crate::run::device::Device;
 use crate::run::device::support::Output;
 use crate::run::engine::{Db, Outcome};
-use base::FieldType;
-use base::Scalar;
 use base::Str40;
-use base::{Array, EventMask, Status, Value};
+use base::{Array, EventMask, FieldType, Scalar, Status, Value};
 
 record! {
     /// The fields of a lso record.
@@ -35,9 +33,7 @@ record! {
 }
 
 impl RecordType for Lso {
-    fn sim(&mut self) -> Option<&mut Lazy<Sim>> {
-        Some(&mut self.sim)
-    }
+    simulation!();
 
     /// At start: memory, a constant DOL.
     fn init(db: &mut Db, rec: RecId, body: Body<Self>) {

@@ -4,12 +4,10 @@ use super::bits::bits_input;
 use crate::model::deadband;
 use crate::model::link::Link;
 use crate::model::slot::{Lazy, Text, record};
-use crate::rec::States;
 use crate::rec::common::Common;
-use crate::rec::{Body, RecId, RecordType};
 use crate::rec::{
-    Read, Sim, any_state, cannot_read, changed, device_mask, device_state, init_sim, mask_of, no_state, post_raw,
-    read_input, read_soft, state_written, take_stamp,
+    Body, Read, RecId, RecordType, Sim, States, any_state, cannot_read, changed, device_mask, device_state, init_sim,
+    mask_of, no_state, post_raw, read_input, read_soft, state_written, take_stamp,
 };
 use crate::run::device::Device;
 use crate::run::engine::{Db, Outcome};
@@ -123,8 +121,7 @@ fn device_value(db: &mut Db, rec: RecId, body: Body<Mbbi>, fed: &DeviceSample) -
 
 fn check_alarms(common: &mut Common, r: &mut Mbbi, before: Stamp) {
     if common.udf != 0 {
-        let udfs = common.udfs;
-        common.raise(Status::Udf, udfs);
+        common.raise_undefined();
         r.afvl = 0.0;
         return;
     }

@@ -1,16 +1,19 @@
 //! mbbiDirect record.
 
 use super::bits::bits_input;
+use super::inputs::{name_of, ones};
 use crate::model::link::Link;
 use crate::model::slot::{Lazy, record};
 use crate::rec::common::Common;
-use crate::rec::{Body, Properties, RecId, RecordType};
-use crate::rec::{Read, Sim, cannot_read, device_mask, init_sim, mask_of, read_input, read_soft, take_stamp};
+use crate::rec::{
+    Body, Properties, Read, RecId, RecordType, Sim, cannot_read, device_mask, init_sim, mask_of, read_input, read_soft,
+    take_stamp,
+};
 use crate::run::device::Device;
 use crate::run::engine::{Db, Outcome};
 use crate::run::notify::Got;
 use crate::run::scan::DeviceSample;
-use base::{EventMask, FieldType, Stamp, Status};
+use base::{EventMask, FieldType, Stamp};
 
 record! {
     /// The fields of a mbbiDirect record.
@@ -63,12 +66,6 @@ impl MbbiDirect {
     }
 }
 
-/// Names of the bits, for events.
-pub(crate) const BIT_NAMES: [&str; 32] = [
-    "B0", "B1", "B2", "B3", "B4", "B5", "B6", "B7", "B8", "B9", "BA", "BB", "BC", "BD", "BE", "BF", "B10", "B11",
-    "B12", "B13", "B14", "B15", "B16", "B17", "B18", "B19", "B1A", "B1B", "B1C", "B1D", "B1E", "B1F",
-];
-
 /// Brings the bits up to VAL; which ones changed.
 pub(crate) fn refresh(bits: &mut [u8; 32], val: i32) -> u32 {
     let mut changed = 0;
@@ -82,12 +79,7 @@ pub(crate) fn refresh(bits: &mut [u8; 32], val: i32) -> u32 {
 
 /// Tells about some of the bits.
 pub(crate) fn post_bits(db: &mut Db, rec: RecId, bits: u32, mask: EventMask) {
-    let mut bits = bits;
-    while bits != 0 {
-        let index = bits.trailing_zeros() as usize;
-        bits &= bits - 1;
-        db.post_named(rec, BIT_NAMES[index], mask);
-    }
+    ones(bits).for_each(|index| db.post_named(rec, name_of::<MbbiDirect>(MbbiDirect::B0, index), mask));
 }
 
 /// What a device said: the raw value.
@@ -101,7 +93,7 @@ fn device_value(db: &mut Db, _: RecId, body: Body<MbbiDirect>, fed: &DeviceSampl
 
 fn check_alarms(common: &mut Common, _: &mut MbbiDirect, _: Stamp) {
     if common.udf != 0 {
-        common.raise(Status::Udf, common.udfs);
+        common.raise_undefined();
     }
 }
 

@@ -1,14 +1,13 @@
 //! mbbo record.
 
-use super::bits::bits_output;
+use super::bits::{bits_output, fetch_bits};
 use crate::model::link::Link;
 use crate::model::slot::{Lazy, Text, record};
-use crate::rec::States;
 use crate::rec::common::Common;
-use crate::rec::{Body, RecId, RecordType};
+use crate::rec::message::Message;
 use crate::rec::{
-    STATES, Sim, any_state, changed, device_mask, drive_output, init_sim, mask_of, no_device, output_mode, post_raw,
-    stamp_output, state_written,
+    Body, RecId, RecordType, STATES, Sim, States, any_state, changed, device_mask, drive_stamped, init_sim, mask_of,
+    no_device, output_mode, post_raw, stamp_output, state_written,
 };
 use crate::run::device::Device;
 use crate::run::device::support::Output;
@@ -159,20 +158,8 @@ fn convert(db: &mut Db, rec: RecId, body: Body<Mbbo>) {
 /// The wanted value; whether there is one.
 fn fetch(db: &mut Db, rec: RecId, body: Body<Mbbo>) -> bool {
     let r = &db.records[body];
-    if r.omsl == 1 && !r.dol.is_constant() {
-        let dol = r.dol.brief();
-        let Ok(Some(val)) = db.get_link::<u16>(rec, dol) else {
-            db.records[rec].raise(Status::Link, 3);
-            return false;
-        };
-        db.records[body].val = val;
-    } else if db.records[rec].udf != 0 {
-        let udfs = db.records[rec].udfs;
-        db.records[rec].raise(Status::Udf, udfs);
-        return false;
-    }
-    db.records[rec].udf = 0;
-    true
+    let dol = (r.omsl == 1 && !r.dol.is_constant()).then(|| r.dol.brief());
+    fetch_bits(db, rec, dol, Message::NONE, |bodies, val: u16| bodies[body].val = val)
 }
 
 fn written(_: &mut Db, _: RecId, _: Body<Mbbo>) {}

@@ -1,18 +1,21 @@
 //! mbboDirect record.
 
-use super::bits::bits_output;
+use super::bits::{bits_output, fetch_bits};
 use super::mbbi_direct::{post_bits, refresh};
 use crate::model::link::Link;
 use crate::model::slot::{Lazy, record};
 use crate::rec::common::Common;
-use crate::rec::{Body, Properties, RecId, RecordType};
-use crate::rec::{Sim, device_mask, drive_output, init_sim, mask_of, no_device, output_mode, stamp_output};
+use crate::rec::message::Message;
+use crate::rec::{
+    Body, Properties, RecId, RecordType, Sim, device_mask, drive_stamped, init_sim, mask_of, no_device, output_mode,
+    stamp_output,
+};
 use crate::run::device::Device;
 use crate::run::device::support::Output;
 use crate::run::engine::{Db, Outcome};
 use crate::run::scan::DeviceSample;
 use crate::text::error::PutError;
-use base::{EventMask, FieldType, Scalar, Status, Str40, Value};
+use base::{EventMask, FieldType, Scalar, Str40, Value};
 
 record! {
     /// The fields of a mbboDirect record.
@@ -139,20 +142,8 @@ fn convert(db: &mut Db, _: RecId, body: Body<MbboDirect>) {
 /// The wanted value; whether there is one.
 fn fetch(db: &mut Db, rec: RecId, body: Body<MbboDirect>) -> bool {
     let r = &db.records[body];
-    if r.omsl == 1 && !r.dol.is_constant() {
-        let dol = r.dol.brief();
-        let Ok(Some(val)) = db.get_link::<u32>(rec, dol) else {
-            db.records[rec].raise(Status::Link, 3);
-            return false;
-        };
-        db.records[body].val = val as i32;
-    } else if db.records[rec].udf != 0 {
-        let udfs = db.records[rec].udfs;
-        db.records[rec].raise_with(Status::Udf, udfs, crate::rec::message::Message::UDFS);
-        return false;
-    }
-    db.records[rec].udf = 0;
-    true
+    let dol = (r.omsl == 1 && !r.dol.is_constant()).then(|| r.dol.brief());
+    fetch_bits(db, rec, dol, Message::UDFS, |bodies, val: u32| bodies[body].val = val as i32)
 }
 
 fn written(db: &mut Db, _: RecId, body: Body<MbboDirect>) {

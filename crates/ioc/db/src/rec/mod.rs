@@ -20,11 +20,12 @@ mod whole;
 
 pub(crate) use properties::{Properties, number_properties};
 pub(crate) use records::Records;
-pub(crate) use sim::{Mode, Sim, init_sim, mode, output_mode, stamp_output};
+pub(crate) use sim::{Mode, Sim, init_sim, mode, output_mode, simulation, stamp_input, stamp_output};
 pub(crate) use states::{STATES, States, any_state, device_mask, mask_of, state_written};
 pub(crate) use steps::{
-    Drive, Read, cannot_read, changed, check_limits, check_limits_filtered, device_state, drive, drive_output,
-    no_device, no_state, post_raw, read_input, read_soft, stamp_by_device, take_stamp,
+    Drive, Read, cannot_read, changed, check_limits, check_limits_filtered, deadbands, device_state, drive,
+    drive_output, drive_stamped, environment, no_device, no_state, post_raw, post_text, read_input, read_soft,
+    stamp_by_device, take_stamp,
 };
 
 pub(crate) use crate::model::id::RecId;
@@ -117,7 +118,7 @@ pub(crate) trait RecordType: Layout + Stored {
     fn link_put(_: &mut Db, _rec: RecId, _body: Body<Self>, _field: u16) {}
 
     /// After a link was set.
-    fn links_changed(_: &mut Db, _body: Body<Self>) {}
+    fn links_changed(_: &mut Db, _rec: RecId, _body: Body<Self>) {}
 
     /// After a link over a channel was connected or lost.
     fn connection_changed(_: &mut Db, _rec: RecId, _body: Body<Self>) {}
@@ -326,29 +327,34 @@ pub(crate) fn builtin() -> Arc<Schema> {
     BUILTIN.get_or_init(read).clone()
 }
 
-/// Processes a record, or goes on with it.
-#[inline]
-pub(crate) fn process(db: &mut Db, rec: RecId, resumed: bool) -> Outcome {
-    let (kind, body) = db.records.type_and_body(rec);
-    of_type!(kind, T => T::process(db, rec, at(body), resumed))
+/// What the engine has a record do that its type says how.
+macro_rules! dispatched {
+    ($($(#[$about:meta])* $name:ident($($arg:ident: $type:ty),*) $(-> $out:ty)?;)*) => {
+        $($(#[$about])*
+        pub(crate) fn $name(db: &mut Db, rec: RecId, $($arg: $type),*) $(-> $out)? {
+            let (kind, body) = db.records.type_and_body(rec);
+            of_type!(kind, T => T::$name(db, rec, at(body), $($arg),*))
+        })*
+    };
 }
-
-/// At start, after all links are resolved.
-pub(crate) fn init(db: &mut Db, rec: RecId) {
-    let (kind, body) = db.records.type_and_body(rec);
-    of_type!(kind, T => T::init(db, rec, at(body)));
-}
-
-/// After a link of the record was set.
-pub(crate) fn links_changed(db: &mut Db, rec: RecId) {
-    let (kind, body) = db.records.type_and_body(rec);
-    of_type!(kind, T => T::links_changed(db, at(body)));
-}
-
-/// After a link of the record over a channel was connected or lost.
-pub(crate) fn connection_changed(db: &mut Db, rec: RecId) {
-    let (kind, body) = db.records.type_and_body(rec);
-    of_type!(kind, T => T::connection_changed(db, rec, at(body)));
+dispatched! {
+    /// Processes a record, or goes on with it.
+    #[inline]
+    process(resumed: bool) -> Outcome;
+    /// At start, after all links are resolved.
+    init();
+    /// After a link of the record was set.
+    links_changed();
+    /// After a link of the record over a channel was connected or lost.
+    connection_changed();
+    /// The record is removed: what it holds besides its link fields ends.
+    removed();
+    /// A callback of the record type's own.
+    own_callback();
+    /// The value that an output starts with where its device has this one.
+    from_device(sample: &DeviceSample) -> Option<Scalar>;
+    /// VAL is what the device has, and the rest follows.
+    begin();
 }
 
 /// After a client wrote a link of the record.
@@ -357,18 +363,6 @@ pub(crate) fn link_put(db: &mut Db, rec: RecId, field: u16) {
     if let At::Body(slot) = db.records.def(rec, field).at {
         of_type!(kind, T => T::link_put(db, rec, at(body), slot));
     }
-}
-
-/// The record is removed: what it holds besides its link fields ends.
-pub(crate) fn removed(db: &mut Db, rec: RecId) {
-    let (kind, body) = db.records.type_and_body(rec);
-    of_type!(kind, T => T::removed(db, rec, at(body)));
-}
-
-/// A callback of the record type's own.
-pub(crate) fn own_callback(db: &mut Db, rec: RecId, _: u8) {
-    let (kind, body) = db.records.type_and_body(rec);
-    of_type!(kind, T => T::own_callback(db, rec, at(body)));
 }
 
 /// Before (`after` false) and after a field with `special` was written.
@@ -382,18 +376,6 @@ pub(crate) fn special(db: &mut Db, rec: RecId, field: u16, after: bool) -> Resul
         }
         T::special(db, rec, at(body), slot, after)
     })
-}
-
-/// The value that an output starts with where its device has this one.
-pub(crate) fn from_device(db: &mut Db, rec: RecId, fed: &DeviceSample) -> Option<Scalar> {
-    let (kind, body) = db.records.type_and_body(rec);
-    of_type!(kind, T => T::from_device(db, rec, at(body), fed))
-}
-
-/// VAL is what the device has, and the rest follows.
-pub(crate) fn begin(db: &mut Db, rec: RecId) {
-    let (kind, body) = db.records.type_and_body(rec);
-    of_type!(kind, T => T::begin(db, rec, at(body)));
 }
 
 /// Stores an array that is converted already.
@@ -452,23 +434,11 @@ impl Records {
         of_type!(self[rec].kind(), T => T::counts_elements(slot))
     }
 
-    /// The whole number that an output's device has goes into RVAL and RBV.
-    pub(crate) fn read_back(&mut self, rec: RecId, raw: i32) {
-        let (kind, body) = self.type_and_body(rec);
-        of_type!(kind, T => self[at::<T>(body)].read_back(raw));
-    }
-
     /// How many elements an array field can hold (bytes, for a long text), and their type.
     pub(crate) fn shape(&self, rec: RecId, field: u16) -> (u32, FieldType) {
         let (kind, body) = self.type_and_body(rec);
         let At::Body(slot) = self.def(rec, field).at else { return (0, FieldType::F64) };
         of_type!(kind, T => self[at::<T>(body)].shape(slot))
-    }
-
-    /// After a client wrote the long text in VAL.
-    pub(crate) fn long_text_written(&mut self, rec: RecId) {
-        let (kind, body) = self.type_and_body(rec);
-        of_type!(kind, T => self[at::<T>(body)].long_text_written());
     }
 
     /// What is seen of the array in VAL.
@@ -484,42 +454,45 @@ impl Records {
         of_type!(kind, T => self[at::<T>(body)].in_memory(slot))
     }
 
-    /// VAL, where it is a double that links read without detours.
-    #[inline]
-    pub(crate) fn double_val(&self, rec: RecId) -> Option<f64> {
-        let common = &self[rec];
-        of_type!(common.kind(), T => self[at::<T>(common.body)].double_val())
-    }
-
-    /// Whether VAL, an enumeration by its type, is a plain number.
-    pub(crate) fn is_plain_number(&self, rec: RecId) -> bool {
-        let (kind, body) = self.type_and_body(rec);
-        of_type!(kind, T => self[at::<T>(body)].is_plain_number())
-    }
-
-    /// Whether a put that asked for completion and has processed the record does not complete yet.
-    pub(crate) fn holds_puts(&self, rec: RecId) -> bool {
-        let (kind, body) = self.type_and_body(rec);
-        of_type!(kind, T => self[at::<T>(body)].holds_puts())
-    }
-
-    /// Whether a new value of a link over a channel processes the record where its SCAN is `I/O Intr`.
-    pub(crate) fn processes_for(&self, rec: RecId, link: u32) -> bool {
-        let (kind, body) = self.type_and_body(rec);
-        of_type!(kind, T => self[at::<T>(body)].processes_for(link))
-    }
-
-    /// The function call of a record that is to end later.
-    pub(crate) fn waiting(&mut self, rec: RecId) -> Option<&mut u64> {
-        let (kind, body) = self.type_and_body(rec);
-        of_type!(kind, T => self[at::<T>(body)].waiting())
-    }
-
     /// The names of a record's states, and whether its type ignores what follows a number.
     fn states_of(&self, rec: RecId) -> (States<'_>, bool) {
         let (kind, body) = self.type_and_body(rec);
         of_type!(kind, T => (self[at::<T>(body)].states(), T::LOOSE_STATES))
     }
+}
+
+/// What a record says of itself.
+macro_rules! asked {
+    ([$this:ty] $($(#[$about:meta])* $name:ident($($arg:ident: $type:ty),*) $(-> $out:ty)?;)*) => {
+        impl Records {
+            $($(#[$about])*
+            pub(crate) fn $name(self: $this, rec: RecId, $($arg: $type),*) $(-> $out)? {
+                let (kind, body) = self.type_and_body(rec);
+                of_type!(kind, T => self[at::<T>(body)].$name($($arg),*))
+            })*
+        }
+    };
+}
+asked! {
+    [&Self]
+    /// VAL, where it is a double that links read without detours.
+    #[inline]
+    double_val() -> Option<f64>;
+    /// Whether VAL, an enumeration by its type, is a plain number.
+    is_plain_number() -> bool;
+    /// Whether a put that asked for completion and has processed the record does not complete yet.
+    holds_puts() -> bool;
+    /// Whether a new value of a link over a channel processes the record where its SCAN is `I/O Intr`.
+    processes_for(link: u32) -> bool;
+}
+asked! {
+    [&mut Self]
+    /// The whole number that an output's device has goes into RVAL and RBV.
+    read_back(raw: i32);
+    /// After a client wrote the long text in VAL.
+    long_text_written();
+    /// The function call of a record that is to end later.
+    waiting() -> Option<&mut u64>;
 }
 
 #[cfg(test)]

@@ -3,9 +3,8 @@
 use crate::model::link::{Link, LinkKind};
 use crate::model::slot::{Text, record};
 use crate::model::values::text;
-use crate::rec::Seen;
 use crate::rec::common::Common;
-use crate::rec::{Body, RecId, RecordType};
+use crate::rec::{Body, RecId, RecordType, Seen};
 use crate::run::device::Device;
 use crate::run::engine::{Db, Outcome};
 use crate::text::conv::Number;

@@ -1,11 +1,10 @@
 //! sel record.
 
-use super::inputs::{inputs, post_inputs, read_one};
-use crate::model::deadband::{self, Limits};
+use super::inputs::{inputs, post_inputs, post_val, read_one};
+use crate::model::deadband::Limits;
 use crate::model::link::Link;
 use crate::model::slot::{Inline, record};
-use crate::rec::check_limits;
-use crate::rec::{Body, Properties, RecId, RecordType, number_properties};
+use crate::rec::{Body, Properties, RecId, RecordType, changed, check_limits, number_properties};
 use crate::run::engine::{Db, Outcome};
 use base::{EventMask, FieldType, Status};
 
@@ -127,16 +126,9 @@ fn select(db: &mut Db, rec: RecId, body: Body<Sel>) {
 }
 
 fn monitor(db: &mut Db, rec: RecId, body: Body<Sel>) {
-    let mut mask = db.reset_alarms(rec);
+    let mask = post_val(db, rec, body);
     let r = &mut db.records[body];
-    mask |= deadband::check(&mut r.mlst, r.val, r.mdel, EventMask::VALUE);
-    mask |= deadband::check(&mut r.alst, r.val, r.adel, EventMask::LOG);
-    let selected = r.nlst != r.seln;
-    r.nlst = r.seln;
-    if !mask.is_empty() {
-        db.post_value(rec, mask);
-    }
-    if selected {
+    if changed(&mut r.nlst, r.seln) {
         db.post_named(rec, "SELN", mask | EventMask::VALUE | EventMask::LOG);
     }
     post_inputs(db, rec, body, mask, false);

@@ -1,5 +1,6 @@
 //! seq record.
 
+use super::inputs::{name_of, nth};
 use crate::model::link::Link;
 use crate::model::slot::record;
 use crate::rec::{Body, Properties, RecId, RecordType};
@@ -103,7 +104,7 @@ impl RecordType for Seq {
         let value = db.records[body].dov[index];
         let _ = db.put_link(rec, lnk, Scalar::F64(value));
         if before != value {
-            db.post_named(rec, VALUE_NAMES[index], EventMask::VALUE | EventMask::LOG);
+            db.post_named(rec, name_of::<Self>(Self::DO0, index), EventMask::VALUE | EventMask::LOG);
         }
         next(db, rec, body);
     }
@@ -112,8 +113,7 @@ impl RecordType for Seq {
 impl Seq {
     /// The group that a field belongs to, where it is one of these two of it.
     fn group_of(field: u16, firsts: [u16; 2]) -> Option<usize> {
-        let group = |first: u16| field.checked_sub(first).map(usize::from).filter(|group| *group < GROUPS);
-        firsts.into_iter().find_map(group)
+        firsts.into_iter().find_map(|first| nth(field, first, GROUPS))
     }
 }
 
@@ -135,9 +135,6 @@ fn next(db: &mut Db, rec: RecId, body: Body<Seq>) {
         db.call_back(rec, Callback::Own(GROUP));
     }
 }
-
-const VALUE_NAMES: [&str; GROUPS] =
-    ["DO0", "DO1", "DO2", "DO3", "DO4", "DO5", "DO6", "DO7", "DO8", "DO9", "DOA", "DOB", "DOC", "DOD", "DOE", "DOF"];
 
 fn finish(db: &mut Db, rec: RecId, body: Body<Seq>) -> Outcome {
     db.records[rec].udf = 0;

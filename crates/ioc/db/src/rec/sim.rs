@@ -45,6 +45,16 @@ impl Idle for Sim {
     }
 }
 
+/// What a type with these fields in `sim` says.
+macro_rules! simulation {
+    () => {
+        fn sim(&mut self) -> Option<&mut $crate::model::slot::Lazy<$crate::rec::Sim>> {
+            Some(&mut self.sim)
+        }
+    };
+}
+pub(crate) use simulation;
+
 /// Where a record stands in simulation mode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Mode {
@@ -91,6 +101,13 @@ pub(crate) fn output_mode<T: RecordType>(
 pub(crate) fn stamp_output<T: RecordType>(db: &mut Db, rec: RecId, body: Body<T>) {
     let simm = db.records[body].sim().map_or(0, |sim| sim.simm);
     db.stamp_simulated(rec, simm, None);
+}
+
+/// Stamps an input record, by what it was simulated from where it was.
+#[inline]
+pub(crate) fn stamp_input<T: RecordType>(db: &mut Db, rec: RecId, body: Body<T>) {
+    let (simm, siol) = db.records[body].sim().map_or((0, Link::EMPTY.brief()), |sim| (sim.simm, sim.siol.brief()));
+    db.stamp_simulated(rec, simm, Some(siol));
 }
 
 #[cold]

@@ -1,15 +1,18 @@
 //! Steps that the processing of many record types shares.
 
-use super::sim::{Mode, mode};
+use super::common::Common;
+use super::message::Message;
+use super::sim::{Mode, mode, stamp_input, stamp_output};
 use super::{Bodies, Body, RecordType};
 use crate::model::id::RecId;
-use crate::model::link::{Link, ResolvedLink};
+use crate::model::link::ResolvedLink;
 use crate::run::device::Device;
 use crate::run::engine::{Db, Outcome};
 use crate::run::notify::Got;
 use crate::run::scan::DeviceSample;
 use crate::text::conv::Number;
 use base::{EventMask, Scalar, Status};
+use std::collections::HashMap;
 
 /// What reading a device came to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,8 +59,7 @@ pub(crate) fn read_input<T: RecordType>(
     if db.records[rec].broken {
         return Err(no_device(db, rec));
     }
-    let (simm, siol) = db.records[body].sim().map_or((0, Link::EMPTY.brief()), |sim| (sim.simm, sim.siol.brief()));
-    db.stamp_simulated(rec, simm, Some(siol));
+    stamp_input(db, rec, body);
     Ok(read)
 }
 
@@ -87,6 +89,16 @@ pub(crate) fn read_soft<T: Number>(
     db.records[rec].udf = 0;
     take_stamp(db, rec, link);
     Read::Value
+}
+
+/// The variable that a device address names; UDF alarm and nothing where there is no such one.
+pub(crate) fn environment<'a>(all: &'a HashMap<String, String>, common: &mut Common, address: &str) -> &'a str {
+    let value = all.get(address.trim_start_matches('@').trim());
+    common.udf = u8::from(value.is_none());
+    if value.is_none() {
+        common.raise_with(Status::Udf, common.udfs, Message::NO_ENV);
+    }
+    value.map_or("", String::as_str)
 }
 
 /// A record whose device support is missing: it stays active, as EPICS leaves it.
@@ -166,6 +178,26 @@ pub(crate) fn drive(db: &mut Db, rec: RecId, ivoa: u16) -> Drive {
     }
 }
 
+/// Writes an output as IVOA says, `ivov` sets IVOV, and stamps it where that ends a processing that was begun before. Whether
+/// the write failed; nothing where a callback will end it.
+#[inline]
+pub(crate) fn drive_stamped<T: RecordType>(
+    db: &mut Db,
+    (rec, body): (RecId, Body<T>),
+    resumed: bool,
+    ivoa: u16,
+    ivov: impl FnOnce(&mut Db),
+    write: impl FnOnce(&mut Db) -> bool,
+) -> Option<bool> {
+    if drive_output(db, rec, resumed, ivoa, ivov, write) {
+        return None;
+    }
+    if resumed {
+        stamp_output(db, rec, body);
+    }
+    Some(db.pass.failed)
+}
+
 /// Writes an output as IVOA says; `ivov` sets IVOV. Whether a callback will end it.
 #[inline]
 pub(crate) fn drive_output(
@@ -196,6 +228,16 @@ pub(crate) fn changed<T: PartialEq>(last: &mut T, now: T) -> bool {
     differs
 }
 
+/// Tells about a text in VAL where it or the alarm has changed, and where MPST (for values) or APST (for the archive) say
+/// Always.
+pub(crate) fn post_text(db: &mut Db, rec: RecId, alarm: EventMask, moved: bool, always: [u16; 2]) {
+    let told = |when: u16, mask| if moved || when == 1 { mask } else { EventMask::NONE };
+    let mask = alarm | told(always[0], EventMask::VALUE) | told(always[1], EventMask::LOG);
+    if !mask.is_empty() {
+        db.post_value(rec, mask);
+    }
+}
+
 /// Tells about VAL where it or the alarm has changed, and about the raw value and its reading back.
 pub(crate) fn post_raw(db: &mut Db, rec: RecId, alarm: EventMask, [value, raw, readback]: [bool; 3]) {
     let all = alarm | EventMask::VALUE | EventMask::LOG;
@@ -211,13 +253,21 @@ pub(crate) fn post_raw(db: &mut Db, rec: RecId, alarm: EventMask, [value, raw, r
     }
 }
 
+/// What VAL has left of its deadbands: MDEL's for values, ADEL's for the archive.
+macro_rules! deadbands {
+    ($r:expr) => {
+        crate::model::deadband::check(&mut $r.mlst, $r.val, $r.mdel, base::EventMask::VALUE)
+            | crate::model::deadband::check(&mut $r.alst, $r.val, $r.adel, base::EventMask::LOG)
+    };
+}
+pub(crate) use deadbands;
+
 /// An analog record's alarm: UDF first, then its limits with hysteresis.
 macro_rules! check_limits {
     ($common:expr, $r:ident) => {{
         let common = &mut $common;
         if common.udf != 0 {
-            let udfs = common.udfs;
-            common.raise(base::Status::Udf, udfs);
+            common.raise_undefined();
         } else {
             let (zone, severity, limit) = $r.limits.zone($r.val, $r.lalm);
             if severity == 0 {
@@ -235,8 +285,7 @@ macro_rules! check_limits_filtered {
     ($common:expr, $r:ident, $before:ident) => {{
         let common = &mut $common;
         if common.udf != 0 {
-            let udfs = common.udfs;
-            common.raise(base::Status::Udf, udfs);
+            common.raise_undefined();
             $r.afvl = 0.0;
         } else {
             let mut found = $r.limits.zone($r.val, $r.lalm);

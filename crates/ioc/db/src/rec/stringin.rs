@@ -2,12 +2,14 @@
 
 use crate::model::link::Link;
 use crate::model::slot::{Lazy, record};
-use crate::rec::{Body, RecId, RecordType};
-use crate::rec::{Read, Sim, cannot_read, init_sim, read_input, take_stamp};
+use crate::rec::{
+    Body, Read, RecId, RecordType, Sim, cannot_read, changed, environment, init_sim, post_text, read_input, simulation,
+    take_stamp,
+};
 use crate::run::device::Device;
 use crate::run::engine::{Db, Outcome};
 use crate::run::notify::Got;
-use base::{EventMask, Status, Str40};
+use base::{Status, Str40};
 
 record! {
     /// The fields of a stringin record.
@@ -23,9 +25,7 @@ record! {
 }
 
 impl RecordType for StringIn {
-    fn sim(&mut self) -> Option<&mut Lazy<Sim>> {
-        Some(&mut self.sim)
-    }
+    simulation!();
 
     /// At start: constants.
     fn init(db: &mut Db, rec: RecId, body: Body<Self>) {
@@ -59,9 +59,6 @@ impl RecordType for StringIn {
         read.outcome()
     }
 }
-
-/// MPST and APST: post in any case.
-pub(crate) const ALWAYS: u16 = 1;
 
 fn read(db: &mut Db, rec: RecId, body: Body<StringIn>, resumed: bool) -> Read {
     let link = db.records[body].inp.brief();
@@ -119,20 +116,8 @@ fn read(db: &mut Db, rec: RecId, body: Body<StringIn>, resumed: bool) -> Read {
             Read::Value
         }
         Device::Getenv => {
-            let name = db.records[body].inp.text().trim_start_matches('@').trim();
-            match db.environment.get(name) {
-                Some(value) => {
-                    db.records[body].val = Str40::from(value.as_str());
-                    db.records[rec].udf = 0;
-                }
-                None => {
-                    db.records[body].val = Str40::EMPTY;
-                    let common = &mut db.records[rec];
-                    common.udf = 1;
-                    let udfs = common.udfs;
-                    common.raise_with(Status::Udf, udfs, crate::rec::message::Message::NO_ENV);
-                }
-            }
+            let (common, r) = db.records.both(rec, body);
+            r.val = Str40::from(environment(&db.environment, common, r.inp.text()));
             Read::Value
         }
         _ => cannot_read(db, rec),
@@ -152,19 +137,8 @@ fn simulated(db: &mut Db, rec: RecId, body: Body<StringIn>) -> Read {
 }
 
 fn monitor(db: &mut Db, rec: RecId, body: Body<StringIn>) {
-    let mut mask = db.reset_alarms(rec);
+    let alarm = db.reset_alarms(rec);
     let r = &mut db.records[body];
-    if r.oval != r.val {
-        mask |= EventMask::VALUE | EventMask::LOG;
-        r.oval = r.val;
-    }
-    if r.mpst == ALWAYS {
-        mask |= EventMask::VALUE;
-    }
-    if r.apst == ALWAYS {
-        mask |= EventMask::LOG;
-    }
-    if !mask.is_empty() {
-        db.post_value(rec, mask);
-    }
+    let (moved, always) = (changed(&mut r.oval, r.val), [r.mpst, r.apst]);
+    post_text(db, rec, alarm, moved, always);
 }

@@ -1,15 +1,15 @@
 //! stringout record.
 
-use super::stringin::ALWAYS;
 use crate::model::link::Link;
 use crate::model::slot::{Lazy, record};
-use crate::rec::{Body, RecId, RecordType};
-use crate::rec::{Sim, drive_output, init_sim, no_device, output_mode, stamp_output};
-use crate::run::device::Device;
-use crate::run::device::Stream;
+use crate::rec::{
+    Body, RecId, RecordType, Sim, changed, drive_output, init_sim, no_device, output_mode, post_text, simulation,
+    stamp_output,
+};
 use crate::run::device::support::Output;
+use crate::run::device::{Device, Stream};
 use crate::run::engine::{Db, Outcome};
-use base::{EventMask, Scalar, Status, Str40, Value};
+use base::{Scalar, Str40, Value};
 
 record! {
     /// The fields of a stringout record.
@@ -28,9 +28,7 @@ record! {
 }
 
 impl RecordType for StringOut {
-    fn sim(&mut self) -> Option<&mut Lazy<Sim>> {
-        Some(&mut self.sim)
-    }
+    simulation!();
 
     /// At start: a constant DOL.
     fn init(db: &mut Db, rec: RecId, body: Body<Self>) {
@@ -62,8 +60,7 @@ impl RecordType for StringOut {
         }
         let common = &mut db.records[rec];
         if common.udf == 1 {
-            let udfs = common.udfs;
-            common.raise(Status::Udf, udfs);
+            common.raise_undefined();
         }
         stamp_output(db, rec, body);
         let ivoa = db.records[body].ivoa;
@@ -110,19 +107,8 @@ pub(crate) fn stream(address: &str) -> Stream {
 }
 
 fn monitor(db: &mut Db, rec: RecId, body: Body<StringOut>) {
-    let mut mask = db.reset_alarms(rec);
+    let alarm = db.reset_alarms(rec);
     let r = &mut db.records[body];
-    if r.oval != r.val {
-        mask |= EventMask::VALUE | EventMask::LOG;
-        r.oval = r.val;
-    }
-    if r.mpst == ALWAYS {
-        mask |= EventMask::VALUE;
-    }
-    if r.apst == ALWAYS {
-        mask |= EventMask::LOG;
-    }
-    if !mask.is_empty() {
-        db.post_value(rec, mask);
-    }
+    let (moved, always) = (changed(&mut r.oval, r.val), [r.mpst, r.apst]);
+    post_text(db, rec, alarm, moved, always);
 }

@@ -1,15 +1,14 @@
 //! sub record.
 
-use super::inputs::{constants, input_of, inputs, post_inputs, read_one};
-use crate::model::deadband::{self, Limits};
+use super::inputs::{constants, input_of, inputs, post_inputs, post_val, read_one};
+use crate::model::deadband::Limits;
 use crate::model::link::Link;
 use crate::model::slot::{Inline, Text, record};
-use crate::rec::check_limits;
-use crate::rec::{Body, Properties, RecId, RecordType, Records, number_properties};
+use crate::rec::{Body, Properties, RecId, RecordType, Records, check_limits, number_properties};
 use crate::run::engine::{Db, Outcome};
 use crate::run::function::{ARGUMENTS, Call, Function, SubCall};
 use crate::text::error::PutError;
-use base::{EventMask, FieldType, Status};
+use base::{FieldType, Status};
 
 record! {
     /// The fields of a sub record.
@@ -83,7 +82,8 @@ impl RecordType for Sub {
         db.stamp_now(rec);
         let (common, r) = db.records.both(rec, body);
         check_limits!(*common, r);
-        monitor(db, rec, body);
+        let mask = post_val(db, rec, body);
+        post_inputs(db, rec, body, mask, false);
         if failed { Outcome::Failed } else { Outcome::Done }
     }
 
@@ -145,15 +145,4 @@ fn call(db: &mut Db, rec: RecId, body: Body<Sub>, number: u32, resumed: bool) ->
     }
     db.records[rec].raise(alarm.status, alarm.severity as u16);
     Some(result)
-}
-
-fn monitor(db: &mut Db, rec: RecId, body: Body<Sub>) {
-    let mut mask = db.reset_alarms(rec);
-    let r = &mut db.records[body];
-    mask |= deadband::check(&mut r.mlst, r.val, r.mdel, EventMask::VALUE);
-    mask |= deadband::check(&mut r.alst, r.val, r.adel, EventMask::LOG);
-    if !mask.is_empty() {
-        db.post_value(rec, mask);
-    }
-    post_inputs(db, rec, body, mask, false);
 }

@@ -1,19 +1,13 @@
 //! subArray record.
 
-use super::arrays::set;
-use super::arrays::stored;
-use super::arrays::{array_properties, kind_of, room};
+use super::arrays::{array_memory, array_properties, kind_of, set};
 use crate::model::link::Link;
 use crate::model::slot::{Inline, record};
-use crate::rec::Seen;
 use crate::rec::common::Common;
-use crate::rec::{Body, Properties, RecId, RecordType};
-use crate::rec::{no_device, take_stamp};
+use crate::rec::{Body, Properties, RecId, RecordType, Seen, no_device, take_stamp};
 use crate::run::device::Device;
 use crate::run::engine::{Db, Outcome};
-use crate::text::error::PutError;
-use base::FieldType;
-use base::{Array, EventMask, Status};
+use base::{Array, EventMask, FieldType};
 
 record! {
     /// The fields of a subArray record.
@@ -37,14 +31,8 @@ impl RecordType for SubArray {
     /// At start: memory, constants.
     fn init(db: &mut Db, rec: RecId, body: Body<Self>) {
         let device = db.device(rec);
+        array_memory!(db, rec, body, malm);
         let r = &mut db.records[body];
-        if r.ftvl > 11 {
-            r.ftvl = 2;
-        }
-        let (kind, malm) = (kind_of(r.ftvl), r.malm);
-        let room = room(db, rec, kind, malm);
-        let r = &mut db.records[body];
-        (r.val, r.malm) = room;
         r.nord = 0;
         r.nelm = r.nelm.min(r.malm);
         if device == Device::Missing {
@@ -94,8 +82,7 @@ impl RecordType for SubArray {
         let common = &mut db.records[rec];
         common.udf = u8::from(failed);
         if failed {
-            let udfs = common.udfs;
-            common.raise(Status::Udf, udfs);
+            common.raise_undefined();
         }
         let mask = db.reset_alarms(rec) | EventMask::VALUE | EventMask::LOG;
         db.post_value(rec, mask);
@@ -112,22 +99,7 @@ impl RecordType for SubArray {
         BUSY: |_, of: Properties| of.within(0.0, 1.0),
     );
 
-    fn shape(&self, _: u16) -> (u32, FieldType) {
-        (self.malm, kind_of(self.ftvl))
-    }
-
-    fn counts_elements(field: u16) -> bool {
-        field == Self::MALM
-    }
-
-    fn store_array(db: &mut Db, rec: RecId, body: Body<Self>, _: u16, values: Array) -> Result<(), PutError> {
-        let r = &mut db.records[body];
-        let before = std::mem::replace(&mut r.nord, values.len() as i32);
-        let changed = r.nord != before;
-        let spare = set(&mut r.val, values, r.malm);
-        stored(db, rec, spare, changed);
-        Ok(())
-    }
+    array_memory!(malm MALM i32);
 
     /// As in C, one that is undefined shows none of its elements.
     fn seen(&self, common: &Common) -> Seen {

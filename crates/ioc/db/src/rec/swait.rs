@@ -5,9 +5,8 @@
 //! `Yes`. As its documentation has it; of the flags that say whether names are connected that knows DOLV alone.
 
 use super::calcout::is_due;
-use super::inputs::{constants, inputs, live_links, post_inputs, read_live};
+use super::inputs::{constants, inputs, live_links, post_inputs, post_val, read_live};
 use crate::calc::{self, Program};
-use crate::model::deadband;
 use crate::model::link::{Link, LinkField, LinkKind, LinkText, parse};
 use crate::model::slot::{Text, record};
 use crate::rec::{Body, Properties, RecId, RecordType};
@@ -91,7 +90,8 @@ impl RecordType for Swait {
             return Outcome::Pending;
         }
         let failed = db.pass.failed;
-        monitor(db, rec, body);
+        let mask = post_val(db, rec, body);
+        post_inputs(db, rec, body, mask, mask.meets(EventMask::ALARM));
         if failed { Outcome::Failed } else { Outcome::Done }
     }
 
@@ -205,7 +205,7 @@ fn compute(db: &mut Db, rec: RecId, body: Body<Swait>) -> bool {
         }
     }
     if common.udf != 0 {
-        common.raise(Status::Udf, common.udfs);
+        common.raise_undefined();
     }
     db.stamp_now(rec);
     let r = &mut db.records[body];
@@ -232,17 +232,6 @@ fn write(db: &mut Db, rec: RecId, body: Body<Swait>) -> bool {
         db.post_event_bytes(base::text::scalar(Scalar::U16(event), 0).bytes());
     }
     pending
-}
-
-fn monitor(db: &mut Db, rec: RecId, body: Body<Swait>) {
-    let mut mask = db.reset_alarms(rec);
-    let r = &mut db.records[body];
-    mask |= deadband::check(&mut r.mlst, r.val, r.mdel, EventMask::VALUE);
-    mask |= deadband::check(&mut r.alst, r.val, r.adel, EventMask::LOG);
-    if !mask.is_empty() {
-        db.post_value(rec, mask);
-    }
-    post_inputs(db, rec, body, mask, mask.meets(EventMask::ALARM));
 }
 
 #[cfg(test)]

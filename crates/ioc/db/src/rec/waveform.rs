@@ -1,18 +1,16 @@
 //! waveform record.
 
-use super::arrays::stored;
-use super::arrays::{array_input, array_monitor, array_properties, hash_of, kind_of, mask, room, set};
+use super::arrays::{array_input, array_monitor, array_properties, hash_of, kind_of, mask, set};
 use crate::model::link::Link;
 use crate::model::slot::{Inline, Lazy, record};
-use crate::rec::{Body, Properties, RecId, RecordType};
-use crate::rec::{Mode, Sim, init_sim, mode, no_device, stamp_by_device, take_stamp};
+use crate::rec::{
+    Body, Mode, Properties, RecId, RecordType, Sim, init_sim, mode, no_device, stamp_by_device, take_stamp,
+};
 use crate::run::device::Device;
 use crate::run::engine::{Db, Outcome};
 use crate::run::link::LinkError;
 use crate::run::notify::Got;
-use crate::text::error::PutError;
-use base::FieldType;
-use base::{Array, EventMask};
+use base::{Array, EventMask, FieldType};
 
 record! {
     /// The fields of a waveform record.

@@ -4,9 +4,7 @@
 macro_rules! whole_input {
     ($T:ident, $type:ty; $($more:tt)*) => {
         impl RecordType for $T {
-            fn sim(&mut self) -> Option<&mut Lazy<Sim>> {
-                Some(&mut self.sim)
-            }
+            crate::rec::simulation!();
 
         /// At start: constants and last values.
         fn init(db: &mut Db, rec: RecId, body: Body<Self>) {
@@ -142,9 +140,7 @@ macro_rules! whole_output {
         impl RecordType for $T {
             const HIDES_FAILED_WRITE: bool = true;
 
-            fn sim(&mut self) -> Option<&mut Lazy<Sim>> {
-                Some(&mut self.sim)
-            }
+            crate::rec::simulation!();
 
         /// At start: a constant DOL and last values.
         fn init(db: &mut Db, rec: RecId, body: Body<Self>) {
@@ -194,13 +190,8 @@ macro_rules! whole_output {
                 let r = &mut db.records[body];
                 r.val = r.ivov;
             };
-            if drive_output(db, rec, resumed, ivoa, ivov, |db| write(db, rec, body, resumed)) {
-                return Outcome::Pending;
-            }
-            if resumed {
-                stamp_output(db, rec, body);
-            }
-            let failed = db.pass.failed;
+            let write = |db: &mut Db| write(db, rec, body, resumed);
+            let Some(failed) = drive_stamped(db, (rec, body), resumed, ivoa, ivov, write) else { return Outcome::Pending };
             monitor(db, rec, body);
             if failed { Outcome::Failed } else { Outcome::Done }
         }
