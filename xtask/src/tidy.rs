@@ -64,6 +64,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("ring", &[]),
     ("rt", &["frame", "proc", "ring", "sys"]),
     ("segment", &[]),
+    ("store", &["segment"]),
     ("trace", &[]),
     ("xtask", &[]),
 ];

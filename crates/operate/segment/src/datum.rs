@@ -188,6 +188,16 @@ impl Datum {
         })
     }
 
+    /// A number that differs where values do: exactly for numbers, by checksum and length for what varies in length.
+    #[must_use]
+    pub fn print(&self) -> u64 {
+        self.bits().unwrap_or_else(|| {
+            let mut bytes = Vec::new();
+            self.put_bytes(&mut bytes);
+            u64::from(crc32c::crc32c(&bytes)) << 32 | bytes.len() as u64
+        })
+    }
+
     /// What [`bits`](Self::bits) came from; bits beyond the type's width are cut off.
     pub(crate) const fn from_bits(kind: FieldType, bits: u64) -> Self {
         Self::Number(match kind {

@@ -1,0 +1,95 @@
+//! Many samples as few: what they are together in spans of equal length.
+
+use crate::error::StoreError;
+use crate::files::Files;
+use crate::part::{Part, Ref};
+use segment::{Chunk, Summary};
+
+/// Most spans.
+const BINS_MAX: usize = 1_000_000;
+
+/// Spans of equal length, one after the other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Bins {
+    from: i64,
+    width: u64,
+    count: usize,
+}
+
+/// One of the spans, and what is in it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Bin {
+    /// Where it begins: nanoseconds since 1970, UTC.
+    pub at: i64,
+    /// What its numbers are together.
+    pub summary: Summary,
+}
+
+impl Bins {
+    /// So many spans from one instant to another, the last of which may end later; at most a million, at least one.
+    #[must_use]
+    pub fn count(from: i64, to: i64, count: usize) -> Self {
+        let count = count.clamp(1, BINS_MAX);
+        let whole = to.saturating_sub(from).max(0) as u64 + 1;
+        Self { from, width: whole.div_ceil(count as u64), count }
+    }
+
+    /// Spans of a length from one instant to another that begin at multiples of the length since 1970; `None` where that
+    /// is more than a million or the length is not positive.
+    #[must_use]
+    pub fn every(from: i64, to: i64, width: i64) -> Option<Self> {
+        if width <= 0 {
+            return None;
+        }
+        let begin = from.div_euclid(width).checked_mul(width)?;
+        let count = (i128::from(to) - i128::from(begin)) / i128::from(width) + 1;
+        let count = usize::try_from(count).ok().filter(|count| (1..=BINS_MAX).contains(count))?;
+        Some(Self { from: begin, width: width as u64, count })
+    }
+
+    /// Which span an instant is in.
+    fn index(&self, at: i64) -> Option<usize> {
+        let since = u64::try_from(i128::from(at) - i128::from(self.from)).ok()?;
+        usize::try_from(since / self.width).ok().filter(|index| *index < self.count)
+    }
+
+    fn begin(&self, index: usize) -> i64 {
+        (i128::from(self.from) + i128::from(self.width) * index as i128).min(i128::from(i64::MAX)) as i64
+    }
+}
+
+/// Fills the spans.
+pub(crate) fn collect<F: Files>(
+    files: &F,
+    parts: &[Part<F>],
+    mut refs: Vec<Ref>,
+    bins: Bins,
+) -> Result<Vec<Bin>, StoreError> {
+    let end = bins.begin(bins.count);
+    refs.retain(|place| place.last >= bins.from && place.first < end);
+    refs.sort_by_key(|place| (place.first, place.part, place.offset));
+    let mut filled = vec![Summary::default(); bins.count];
+    for place in &refs {
+        let (first, last) = (bins.index(place.first), bins.index(place.last));
+        match (&place.summary, first) {
+            (Some(summary), Some(index)) if first == last => filled[index].join(summary),
+            _ => add(&mut filled, &bins, &parts[place.part].chunk(files, place)?),
+        }
+    }
+    let bin = |(index, summary)| Bin { at: bins.begin(index), summary };
+    Ok(filled.into_iter().enumerate().filter(|(_, summary)| summary.count + summary.nans > 0).map(bin).collect())
+}
+
+fn add(filled: &mut [Summary], bins: &Bins, chunk: &Chunk) {
+    let stamps = chunk.stamps();
+    let mut next = stamps.partition_point(|at| *at < bins.from);
+    while let Some(index) = stamps.get(next).and_then(|at| bins.index(*at)) {
+        let end = bins.begin(index + 1);
+        while let Some(at) = stamps.get(next).filter(|at| **at < end) {
+            if let Some(value) = chunk.number(next) {
+                filled[index].add(*at, value, chunk.severity(next));
+            }
+            next += 1;
+        }
+    }
+}

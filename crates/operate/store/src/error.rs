@@ -1,0 +1,52 @@
+//! What can go wrong with an archive.
+
+use std::io;
+
+/// Why something could not be done.
+#[derive(Debug, thiserror::Error)]
+pub enum StoreError {
+    /// The operating system refused.
+    #[error("{name}: failed to {doing}: {source}")]
+    Io {
+        /// The file, or the folder where the name is empty.
+        name: String,
+        /// What was to be done.
+        doing: &'static str,
+        /// The reason.
+        source: io::Error,
+    },
+    /// Another logger has the archive.
+    #[error(
+        "the archive is written by another process (lock is taken); expected one writer: stop the other, or use another folder"
+    )]
+    Taken,
+    /// No name for a signal.
+    #[error("the signal's name has {found} bytes; expected 1 to {max}, none of them a control character")]
+    Name {
+        /// Bytes that it has.
+        found: usize,
+        /// Bytes that it may have.
+        max: usize,
+    },
+    /// What is on the disk cannot be read.
+    #[error("{name}: damaged at byte {offset}: {why}; see tahti archive verify")]
+    Damaged {
+        /// The file.
+        name: String,
+        /// Where.
+        offset: u64,
+        /// What is wrong.
+        why: String,
+    },
+}
+
+impl StoreError {
+    pub(crate) fn io(name: &str, doing: &'static str) -> impl FnOnce(io::Error) -> Self {
+        let name = if name.is_empty() { "the archive's folder".to_owned() } else { name.to_owned() };
+        move |source| Self::Io { name, doing, source }
+    }
+
+    pub(crate) fn damaged(name: &str, offset: u64, why: impl ToString) -> Self {
+        Self::Damaged { name: name.to_owned(), offset, why: why.to_string() }
+    }
+}

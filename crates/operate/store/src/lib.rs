@@ -1,0 +1,50 @@
+//! The archive on a disk: what is logged, found again, packed, verified.
+//!
+//! A folder holds *segments*, which a [`Logger`] appends to, and *packs*, which [`pack`] makes of closed segments: in a pack
+//! the samples of each signal stand together, with an index that knows what is in each chunk. A segment is written by one
+//! logger, once: each start begins a new one, so nothing that is on the disk is ever changed. An [`Archive`] reads both,
+//! also while they are written.
+//!
+//! What a block holds is decided in `segment`; here bytes are moved, by way of [`Files`], which tests replace.
+//!
+//! ```
+//! use segment::{Sample, rows::About};
+//! use store::{Archive, Config, Logger, Memory, Span};
+//!
+//! let files = Memory::default();
+//! let mut logger = Logger::open(files.clone(), Config::default(), 0)?;
+//! let signal = logger.signal("RF:TEMP", About::default(), 0)?;
+//! for k in 0..100 {
+//!     logger.push(signal, &Sample::new(k * 1_000_000_000, 20.0 + k as f64));
+//! }
+//! logger.sync(0);
+//! assert_eq!(logger.account().safe, 100);
+//!
+//! let archive = Archive::open(files)?;
+//! let span = Span { from: 10_000_000_000, to: 12_000_000_000 };
+//! let found: Vec<f64> = archive.samples("RF:TEMP", span)?.filter_map(|row| row.ok()?.datum.to_f64()).collect();
+//! assert_eq!(found, [30.0, 31.0, 32.0]);
+//! # Ok::<(), store::StoreError>(())
+//! ```
+#![forbid(unsafe_code)]
+
+mod archive;
+mod bins;
+mod error;
+mod files;
+mod logger;
+mod memory;
+mod merge;
+mod pack;
+mod part;
+mod scan;
+mod verify;
+
+pub use archive::{Archive, Found, Samples, Span};
+pub use bins::{Bin, Bins};
+pub use error::StoreError;
+pub use files::{Files, Folder};
+pub use logger::{Account, Config, Logger, Pushed, SignalId, WhenFull};
+pub use memory::Memory;
+pub use pack::{PACKED_AT_ONCE, Packed, due, pack};
+pub use verify::{Checked, Damage, verify};

@@ -1,0 +1,608 @@
+//! Appending to an archive.
+
+use crate::archive::{Archive, Span};
+use crate::error::StoreError;
+use crate::files::Files;
+use crate::part::{Numbers, UNFINISHED, parts};
+use base::{DurNs, Size};
+use segment::block::{self, BlockKind};
+use segment::rows::{self, About, Cause, Gap, Head, Signal};
+use segment::{Chunk, Full, Kind, Sample};
+use std::collections::HashMap;
+use std::io::{self, ErrorKind};
+
+/// Bytes of samples from which on a block is written without waiting for the next sync.
+const BLOCK_ENOUGH: usize = 1 << 20;
+
+/// How long nothing is tried after the disk failed.
+const PAUSE_NS: i64 = 1_000_000_000;
+
+/// Gaps that are kept while the disk fails.
+const GAPS_KEPT_MAX: usize = 1_024;
+
+/// How an archive is written.
+#[derive(Clone, Copy, Debug)]
+pub struct Config {
+    /// Within what time samples are safe on the disk: what a power cut costs at most.
+    pub sync: DurNs,
+    /// Bytes from which on a segment is closed.
+    pub segment_size: Size,
+    /// Time after which a segment is closed.
+    pub segment_age: DurNs,
+    /// Most bytes of all files; `None` for as many as the disk has.
+    pub total_max: Option<Size>,
+    /// Bytes of the disk that are left free.
+    pub keep_free: Size,
+    /// What is done when there is no room.
+    pub when_full: WhenFull,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            sync: DurNs::from_ms(200),
+            segment_size: Size(64 << 20),
+            segment_age: DurNs::from_secs(3_600),
+            total_max: None,
+            keep_free: Size(0),
+            when_full: WhenFull::RemoveOldest,
+        }
+    }
+}
+
+/// What is done when there is no room.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WhenFull {
+    /// The oldest file is removed, and counted.
+    RemoveOldest,
+    /// Nothing is written until there is room again; samples are counted as lost, and a gap tells of them.
+    Stop,
+}
+
+/// What stands for a signal at a logger.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct SignalId(u32);
+
+/// What became of a sample.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pushed {
+    /// It is on its way to the disk.
+    Taken,
+    /// It is the one before once more, by stamp, value, alarm: it is not kept twice.
+    Repeated,
+    /// Its value is too long.
+    Refused,
+}
+
+/// What was done so far; the counts are of samples, unless they say something else.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Account {
+    /// Taken.
+    pub taken: u64,
+    /// Of those, safe on the disk.
+    pub safe: u64,
+    /// Of those, lost because the disk was full or failed.
+    pub lost: u64,
+    /// Of those, in files that could not be made safe: they may be there.
+    pub unsure: u64,
+    /// Not taken because they were there already.
+    pub repeated: u64,
+    /// Not taken because their value was too long.
+    pub refused: u64,
+    /// Bytes appended.
+    pub bytes: u64,
+    /// Files removed for want of room.
+    pub removed: u64,
+    /// Operations on files that failed.
+    pub failures: u64,
+}
+
+/// What a sample is, of long values by a fingerprint.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Print {
+    at: i64,
+    kind: Kind,
+    value: u64,
+    alarm: u32,
+    pulse: Option<u64>,
+}
+
+struct State {
+    name: String,
+    about: About,
+    since: i64,
+    kind: Option<Kind>,
+    /// The segment that has the signal's row as it is now.
+    row_in: u64,
+    chunk: Chunk,
+    last: Option<Print>,
+    is_pending: bool,
+}
+
+impl State {
+    /// The signal as it is now, once it has had a value.
+    fn row(&self, id: u32) -> Option<Signal> {
+        let (name, about) = (self.name.clone(), self.about.clone());
+        Some(Signal { id, since: self.since, kind: self.kind?, name, about })
+    }
+}
+
+/// The segment that is being written.
+struct Segment<T> {
+    file: T,
+    number: u64,
+    blocks: u32,
+    len: u64,
+    /// Until when it is kept open, by the monotonic clock.
+    until: i64,
+    /// Samples appended and not yet safe, and whether anything is.
+    unsafe_count: u64,
+    is_unsafe: bool,
+}
+
+/// Writes an archive; there is one for a folder.
+pub struct Logger<F: Files> {
+    files: F,
+    config: Config,
+    _lock: F::File,
+    archive: Option<Archive<F>>,
+    signals: Vec<State>,
+    by_name: HashMap<String, u32>,
+    segment: Option<Segment<F::File>>,
+    next: u64,
+    /// Chunks of the next block, the samples in them, what they count from, and whose they are.
+    samples: Vec<u8>,
+    count: u64,
+    base: i64,
+    first: i64,
+    ids: Vec<u32>,
+    pending: Vec<u32>,
+    gaps: Vec<Gap>,
+    /// What signals of the block were before they changed.
+    rows: Vec<Signal>,
+    account: Account,
+    /// What was lost since the disk last worked.
+    trouble: Option<Gap>,
+    now: i64,
+    sync_at: i64,
+    retry_at: i64,
+    last_error: Option<String>,
+}
+
+impl<F: Files> Logger<F> {
+    /// Takes the archive's lock and begins to write, at a time of the monotonic clock in nanoseconds. Files that a crash
+    /// left unfinished are removed; no other is touched.
+    ///
+    /// # Errors
+    /// [`StoreError::Taken`], or the operating system's.
+    pub fn open(files: F, config: Config, now: i64) -> Result<Self, StoreError> {
+        let lock = files.lock().map_err(|error| match error.kind() {
+            ErrorKind::WouldBlock => StoreError::Taken,
+            _ => StoreError::io("lock", "take it")(error),
+        })?;
+        let listed = files.list().map_err(StoreError::io("", "list"))?;
+        for (name, _) in listed.iter().filter(|(name, _)| name.ends_with(UNFINISHED)) {
+            files.remove(name).map_err(StoreError::io(name, "remove"))?;
+        }
+        let (used, covered) = parts(listed);
+        for numbers in &covered {
+            let name = numbers.name();
+            files.remove(&name).map_err(StoreError::io(&name, "remove"))?;
+        }
+        let next = used.iter().map(|(numbers, _)| numbers.last + 1).max().unwrap_or(1);
+        let archive = if used.is_empty() { None } else { Some(Archive::open(files.clone())?) };
+        Ok(Self {
+            files,
+            config,
+            _lock: lock,
+            archive,
+            signals: Vec::new(),
+            by_name: HashMap::new(),
+            segment: None,
+            next,
+            samples: Vec::new(),
+            count: 0,
+            base: 0,
+            first: i64::MAX,
+            ids: Vec::new(),
+            pending: Vec::new(),
+            gaps: Vec::new(),
+            rows: Vec::new(),
+            account: Account::default(),
+            trouble: None,
+            now,
+            sync_at: now.saturating_add(config.sync.0),
+            retry_at: i64::MIN,
+            last_error: None,
+        })
+    }
+
+    /// What stands for a signal of this name; what its values mean since an instant of the wall clock (nanoseconds since
+    /// 1970). Asked again for a name with something else, the change is a row of its own.
+    ///
+    /// # Errors
+    /// [`StoreError::Name`].
+    pub fn signal(&mut self, name: &str, about: About, since: i64) -> Result<SignalId, StoreError> {
+        if let Some(id) = self.by_name.get(name) {
+            let id = *id;
+            if self.signals[id as usize].about != about {
+                self.changes(id, since);
+                self.signals[id as usize].about = about;
+            }
+            return Ok(SignalId(id));
+        }
+        if name.is_empty() || name.len() > rows::NAME_MAX || name.chars().any(char::is_control) {
+            return Err(StoreError::Name { found: name.len(), max: rows::NAME_MAX });
+        }
+        let before = match &self.archive {
+            Some(archive) => archive.at(name, Span::ALL.to)?,
+            None => None,
+        };
+        let last = before.as_ref().map(print);
+        let since = self
+            .archive
+            .as_ref()
+            .and_then(|archive| archive.rows(name).pop())
+            .map_or(since, |row| if row.about == about { row.since } else { since });
+        let id = self.signals.len() as u32;
+        let kind = before.map(|sample| sample.datum.kind());
+        let chunk = Chunk::new(kind.unwrap_or(Kind::Bool));
+        self.signals.push(State {
+            name: name.to_owned(),
+            about,
+            since,
+            kind,
+            row_in: 0,
+            chunk,
+            last,
+            is_pending: false,
+        });
+        self.by_name.insert(name.to_owned(), id);
+        Ok(SignalId(id))
+    }
+
+    /// Forgets what was in the archive before; to be called once all signals are known, for its memory.
+    pub fn signals_are_known(&mut self) {
+        self.archive = None;
+    }
+
+    /// Takes a sample. Does not wait for the disk unless a block is full; memory is bounded by the signals' chunks and
+    /// one block.
+    pub fn push(&mut self, id: SignalId, sample: &Sample) -> Pushed {
+        let state = &mut self.signals[id.0 as usize];
+        let this = print(sample);
+        if state.last == Some(this) {
+            self.account.repeated += 1;
+            return Pushed::Repeated;
+        }
+        let kind = sample.datum.kind();
+        if state.kind != Some(kind) {
+            self.changes(id.0, sample.at);
+            self.signals[id.0 as usize].kind = Some(kind);
+        }
+        let state = &mut self.signals[id.0 as usize];
+        if let Some(last) = state.last.filter(|last| sample.at < last.at) {
+            self.gaps.push(Gap { id: Some(id.0), at: last.at, cause: Cause::ClockSetBack, lost: 0 });
+        }
+        if state.chunk.is_empty() {
+            state.chunk.reset(kind);
+        }
+        let mut pushed = state.chunk.push(sample);
+        if matches!(pushed, Err(Full::Count | Full::Kind | Full::Backwards | Full::Pulse)) {
+            self.encode(id.0);
+            let state = &mut self.signals[id.0 as usize];
+            state.chunk.reset(kind);
+            pushed = state.chunk.push(sample);
+        }
+        if pushed.is_err() {
+            self.account.refused += 1;
+            self.gaps.push(Gap { id: Some(id.0), at: sample.at, cause: Cause::Refused, lost: 1 });
+            return Pushed::Refused;
+        }
+        let state = &mut self.signals[id.0 as usize];
+        state.last = Some(this);
+        if !state.is_pending {
+            state.is_pending = true;
+            self.pending.push(id.0);
+        }
+        self.account.taken += 1;
+        if self.samples.len() >= BLOCK_ENOUGH {
+            self.write();
+        }
+        Pushed::Taken
+    }
+
+    /// Notes why there are no samples from an instant on, of one signal or of all.
+    pub fn gap(&mut self, id: Option<SignalId>, at: i64, cause: Cause, lost: u64) {
+        self.gaps.push(Gap { id: id.map(|id| id.0), at, cause, lost });
+    }
+
+    /// When [`tick`](Self::tick) has something to do.
+    #[must_use]
+    pub const fn due(&self) -> i64 {
+        self.sync_at
+    }
+
+    /// Makes samples safe when that is due. To be called at least as often as samples are to be safe; `now` is the monotonic
+    /// clock's, in nanoseconds.
+    pub fn tick(&mut self, now: i64) {
+        if now >= self.sync_at {
+            self.sync(now);
+        }
+    }
+
+    /// Writes all samples and makes them safe; [`Account::safe`] tells of how many that is true.
+    pub fn sync(&mut self, now: i64) {
+        self.now = now;
+        self.sync_at = now.saturating_add(self.config.sync.0);
+        for id in std::mem::take(&mut self.pending) {
+            self.signals[id as usize].is_pending = false;
+            self.encode(id);
+            if self.samples.len() >= BLOCK_ENOUGH {
+                self.write();
+            }
+        }
+        self.write();
+        self.make_safe();
+        let is_done = |segment: &Segment<_>| segment.len >= self.config.segment_size.0 || now >= segment.until;
+        if self.segment.as_ref().is_some_and(is_done) {
+            self.segment = None;
+        }
+    }
+
+    /// Has the kernel put on the disk what was appended. When it fails nothing is known of what was appended since the last
+    /// time, and asking again would not tell: the kernel may have given the pages up. So the segment is left.
+    fn make_safe(&mut self) {
+        let Some(segment) = self.segment.as_mut().filter(|segment| segment.is_unsafe) else { return };
+        let count = std::mem::take(&mut segment.unsafe_count);
+        segment.is_unsafe = false;
+        match self.files.sync(&segment.file) {
+            Ok(()) => self.account.safe += count,
+            Err(error) => {
+                self.failed("sync", &error);
+                self.account.unsure += count;
+                self.segment = None;
+            }
+        }
+    }
+
+    /// Writes all, makes it safe, and notes that no samples follow because the logger was stopped.
+    pub fn close(mut self, now: i64, wall: i64) -> Account {
+        self.gap(None, wall, Cause::Stopped, 0);
+        self.retry_at = i64::MIN;
+        self.sync(now);
+        self.account
+    }
+
+    /// What was done so far.
+    #[must_use]
+    pub const fn account(&self) -> Account {
+        self.account
+    }
+
+    /// Why the last operation failed that did.
+    #[must_use]
+    pub fn last_error(&self) -> Option<&str> {
+        self.last_error.as_deref()
+    }
+
+    /// Whether samples are being lost because the disk is full or fails.
+    #[must_use]
+    pub const fn is_losing(&self) -> bool {
+        self.trouble.is_some()
+    }
+
+    /// The number from which on segments are not closed yet: those below may be packed.
+    #[must_use]
+    pub fn open_from(&self) -> u64 {
+        self.segment.as_ref().map_or(self.next, |segment| segment.number)
+    }
+
+    /// A signal will be something else: what it was goes out with its samples.
+    fn changes(&mut self, id: u32, since: i64) {
+        self.encode(id);
+        let state = &mut self.signals[id as usize];
+        if state.kind.is_some() {
+            let written = self.segment.as_ref().is_some_and(|segment| segment.number == state.row_in);
+            if !written {
+                self.rows.extend(state.row(id));
+            }
+            state.since = since;
+        }
+        state.row_in = 0;
+    }
+
+    /// Puts a signal's chunk into the block.
+    fn encode(&mut self, id: u32) {
+        let state = &mut self.signals[id as usize];
+        let Some(first) = state.chunk.stamps().first().copied() else { return };
+        if self.samples.is_empty() {
+            // Whole seconds, so that stamps of few digits stay so.
+            self.base = first.div_euclid(1_000_000_000).saturating_mul(1_000_000_000);
+        }
+        let mut bytes = Vec::new();
+        state.chunk.encode(self.base, &mut bytes);
+        rows::put_chunk(&mut self.samples, id, &bytes);
+        self.first = self.first.min(first);
+        self.count += state.chunk.len() as u64;
+        self.ids.push(id);
+        state.chunk.reset(state.chunk.kind());
+    }
+
+    /// Appends the block, with the dictionary rows that it needs, and gaps. Where that fails its samples are tried once more
+    /// in a new segment, and are lost then; while the disk fails, it is asked once a second.
+    fn write(&mut self) {
+        if self.samples.is_empty() && self.gaps.is_empty() && self.rows.is_empty() {
+            return;
+        }
+        let is_paused = self.now < self.retry_at;
+        match if is_paused { Err(None) } else { self.try_write().map_err(Some) } {
+            Ok(()) => (self.trouble, self.retry_at) = (None, i64::MIN),
+            Err(error) => {
+                let cause =
+                    error.as_ref().map(|error| if is_full(error) { Cause::DiskFull } else { Cause::DiskFailed });
+                let new = Gap { id: None, at: self.first, cause: Cause::DiskFailed, lost: 0 };
+                let trouble = self.trouble.get_or_insert(new);
+                trouble.cause = cause.unwrap_or(trouble.cause);
+                trouble.lost += self.count;
+                self.account.lost += self.count;
+                if !is_paused {
+                    self.retry_at = self.now.saturating_add(PAUSE_NS);
+                }
+                // Kept for when the disk works again, within a bound.
+                self.gaps.truncate(GAPS_KEPT_MAX);
+                self.rows.truncate(GAPS_KEPT_MAX);
+            }
+        }
+        self.samples.clear();
+        self.ids.clear();
+        self.count = 0;
+        self.first = i64::MAX;
+    }
+
+    fn try_write(&mut self) -> io::Result<()> {
+        let before = self.open_from();
+        let mut is_second = false;
+        loop {
+            let Err(error) = self.append() else {
+                self.gaps.clear();
+                self.rows.clear();
+                return Ok(());
+            };
+            self.failed("append", &error);
+            self.give_up_segment();
+            if is_full(&error) {
+                if self.config.when_full == WhenFull::Stop || !self.remove_oldest(before) {
+                    return Err(error);
+                }
+            } else if std::mem::replace(&mut is_second, true) {
+                return Err(error);
+            }
+        }
+    }
+
+    /// Leaves the segment: a block may be there in part, so nothing may follow it. Removes it where nothing whole is in it.
+    fn give_up_segment(&mut self) {
+        self.make_safe();
+        if let Some(segment) = self.segment.take().filter(|segment| segment.len == 0)
+            && let Err(error) = self.files.remove(&Numbers::segment(segment.number).name())
+        {
+            self.failed("remove", &error);
+        }
+    }
+
+    fn append(&mut self) -> io::Result<()> {
+        let mut out = Vec::with_capacity(self.samples.len() + 4_096);
+        if self.segment.is_none() {
+            self.make_room()?;
+            self.begin(&mut out)?;
+        }
+        let Some(segment) = &mut self.segment else { return Err(ErrorKind::NotFound.into()) };
+        let (number, mut block) = (segment.number, segment.blocks);
+        let mut put = |out: &mut Vec<u8>, kind, base, payload: &[u8]| {
+            block::write(out, kind, number, block, base, payload);
+            block += 1;
+        };
+        let mut dictionary = Vec::new();
+        self.rows.iter().for_each(|row| row.write(&mut dictionary));
+        for id in self.ids.iter().copied().chain(self.gaps.iter().filter_map(|gap| gap.id)) {
+            let state = &mut self.signals[id as usize];
+            if state.row_in == number {
+                continue;
+            }
+            match state.row(id) {
+                Some(row) => {
+                    row.write(&mut dictionary);
+                    state.row_in = number;
+                }
+                // Of a signal that never had a value the type is a guess, which its first value puts right.
+                None => {
+                    let (name, about) = (state.name.clone(), state.about.clone());
+                    let kind = Kind::Number(base::FieldType::F64);
+                    Signal { id, since: state.since, kind, name, about }.write(&mut dictionary);
+                }
+            }
+        }
+        if !dictionary.is_empty() {
+            put(&mut out, BlockKind::Dictionary, 0, &dictionary);
+        }
+        let mut gaps = Vec::new();
+        let base = self.gaps.first().or(self.trouble.as_ref()).map_or(0, |gap| gap.at);
+        self.trouble.iter().chain(&self.gaps).for_each(|gap| gap.write(base, &mut gaps));
+        if !gaps.is_empty() {
+            put(&mut out, BlockKind::Gaps, base, &gaps);
+        }
+        if !self.samples.is_empty() {
+            put(&mut out, BlockKind::Samples, self.base, &self.samples);
+        }
+        segment.is_unsafe = true;
+        self.files.append(&mut segment.file, &out)?;
+        segment.blocks = block;
+        segment.len += out.len() as u64;
+        segment.unsafe_count += self.count;
+        self.account.bytes += out.len() as u64;
+        Ok(())
+    }
+
+    /// Begins a segment: its file, and its head in front of what is appended first.
+    fn begin(&mut self, out: &mut Vec<u8>) -> io::Result<()> {
+        let number = self.next;
+        self.next += 1;
+        let file = self.files.create(&Numbers::segment(number).name())?;
+        self.files.sync_names()?;
+        let mut head = Vec::new();
+        Head { begun: self.base, sync_ns: self.config.sync.0 as u64, merged: Vec::new() }.write(&mut head);
+        block::write(out, BlockKind::Head, number, 0, 0, &head);
+        let until = self.now.saturating_add(self.config.segment_age.0);
+        self.segment = Some(Segment { file, number, blocks: 1, len: 0, until, unsafe_count: 0, is_unsafe: false });
+        Ok(())
+    }
+
+    /// Keeps to the bounds of all files and of the disk, before a segment is begun.
+    fn make_room(&mut self) -> io::Result<()> {
+        let size = self.config.segment_size.0;
+        loop {
+            let total: u64 = self.files.list()?.iter().map(|(_, len)| len).sum();
+            let too_much = self.config.total_max.is_some_and(|max| total.saturating_add(size) > max.0);
+            let keep = self.config.keep_free.0;
+            let too_little = keep > 0 && self.files.free()? < keep.saturating_add(size);
+            if !too_much && !too_little {
+                return Ok(());
+            }
+            if self.config.when_full == WhenFull::Stop || !self.remove_oldest(self.next) {
+                return Err(ErrorKind::StorageFull.into());
+            }
+        }
+    }
+
+    /// Removes the oldest file whose segments are all below a number; whether there was one.
+    fn remove_oldest(&mut self, below: u64) -> bool {
+        let Ok(listed) = self.files.list() else { return false };
+        let Some((oldest, _)) = parts(listed).0.into_iter().find(|(numbers, _)| numbers.last < below) else {
+            return false;
+        };
+        match self.files.remove(&oldest.name()).and_then(|()| self.files.sync_names()) {
+            Ok(()) => self.account.removed += 1,
+            Err(error) => {
+                self.failed("remove", &error);
+                return false;
+            }
+        }
+        true
+    }
+
+    fn failed(&mut self, what: &str, error: &io::Error) {
+        self.account.failures += 1;
+        self.last_error = Some(format!("failed to {what}: {error}"));
+    }
+}
+
+fn is_full(error: &io::Error) -> bool {
+    matches!(error.kind(), ErrorKind::StorageFull | ErrorKind::QuotaExceeded | ErrorKind::FileTooLarge)
+}
+
+/// What tells a sample from the one before.
+fn print(sample: &Sample) -> Print {
+    let alarm = u32::from(sample.severity) << 16 | u32::from(sample.status);
+    Print { at: sample.at, kind: sample.datum.kind(), value: sample.datum.print(), alarm, pulse: sample.pulse }
+}

@@ -1,0 +1,230 @@
+//! Files in memory, which fail when they are told to: for tests, and to try things without a disk.
+
+use crate::files::Files;
+use std::collections::BTreeMap;
+use std::io::{self, ErrorKind};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// A folder in memory. A clone is the same folder.
+#[derive(Clone, Debug, Default)]
+pub struct Memory(Arc<Mutex<State>>);
+
+#[derive(Clone, Debug, Default)]
+struct State {
+    files: BTreeMap<String, Bytes>,
+    /// Names that would be there after a power cut, and what they would name.
+    safe_names: BTreeMap<String, u64>,
+    next: u64,
+    room: Option<u64>,
+    operations: u64,
+    fails_from: Option<u64>,
+    sync_fails: bool,
+    locked: Option<std::sync::Weak<()>>,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Bytes {
+    id: u64,
+    bytes: Vec<u8>,
+    safe: usize,
+}
+
+/// An open file of a [`Memory`].
+#[derive(Debug)]
+pub struct MemoryFile {
+    name: String,
+    id: u64,
+    _lock: Option<Arc<()>>,
+}
+
+impl Memory {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Leaves room for so many more bytes; `None` for as many as one likes.
+    pub fn set_room(&self, room: Option<u64>) {
+        self.state().room = room;
+    }
+
+    /// Lets each operation that changes something fail from the `number`th on, as if the process had been killed there; of
+    /// bytes that are being appended then, half are there. `None`: none fails.
+    pub fn fail_from(&self, number: Option<u64>) {
+        self.state().fails_from = number;
+    }
+
+    /// Lets files fail to become safe.
+    pub fn fail_sync(&self, fails: bool) {
+        self.state().sync_fails = fails;
+    }
+
+    /// How many operations changed something.
+    #[must_use]
+    pub fn operations(&self) -> u64 {
+        self.state().operations
+    }
+
+    /// What is there after a power cut: names that were made safe, and of what was appended since the last sync a share from
+    /// 0 (nothing) to 100 (all).
+    #[must_use]
+    pub fn after_power_cut(&self, percent: usize) -> Self {
+        let state = self.state();
+        let mut files = BTreeMap::new();
+        for (name, id) in &state.safe_names {
+            // A name may have changed since.
+            if let Some(file) = state.files.values().find(|file| file.id == *id) {
+                let len = file.safe + (file.bytes.len() - file.safe) * percent / 100;
+                files.insert(name.clone(), Bytes { id: *id, bytes: file.bytes[..len].to_vec(), safe: len });
+            }
+        }
+        let safe_names = files.iter().map(|(name, file)| (name.clone(), file.id)).collect();
+        Self(Arc::new(Mutex::new(State { files, safe_names, next: state.next, ..State::default() })))
+    }
+
+    /// A copy of all files.
+    #[must_use]
+    pub fn copy(&self) -> Self {
+        let state = self.state();
+        let plain = State {
+            files: state.files.clone(),
+            safe_names: state.safe_names.clone(),
+            next: state.next,
+            ..State::default()
+        };
+        Self(Arc::new(Mutex::new(plain)))
+    }
+
+    /// The bytes of a file.
+    #[must_use]
+    pub fn bytes(&self, name: &str) -> Option<Vec<u8>> {
+        self.state().files.get(name).map(|file| file.bytes.clone())
+    }
+
+    /// Makes or replaces a file.
+    pub fn set_bytes(&self, name: &str, bytes: Vec<u8>) {
+        let mut state = self.state();
+        state.next += 1;
+        let (id, safe) = (state.next, bytes.len());
+        state.files.insert(name.to_owned(), Bytes { id, bytes, safe });
+        state.safe_names.insert(name.to_owned(), id);
+    }
+}
+
+impl State {
+    /// Counts an operation; whether it fails.
+    fn step(&mut self) -> io::Result<()> {
+        self.operations += 1;
+        match self.fails_from {
+            Some(from) if self.operations >= from => Err(io::Error::other("injected")),
+            _ => Ok(()),
+        }
+    }
+
+    fn file(&mut self, open: &MemoryFile) -> io::Result<&mut Bytes> {
+        // A file that was removed or renamed while it is open is not needed here beyond its name.
+        let found = self.files.values_mut().find(|file| file.id == open.id);
+        found.ok_or_else(|| io::Error::new(ErrorKind::NotFound, open.name.clone()))
+    }
+}
+
+impl Files for Memory {
+    type File = MemoryFile;
+
+    fn list(&self) -> io::Result<Vec<(String, u64)>> {
+        Ok(self.state().files.iter().map(|(name, file)| (name.clone(), file.bytes.len() as u64)).collect())
+    }
+
+    fn create(&self, name: &str) -> io::Result<MemoryFile> {
+        let mut state = self.state();
+        state.step()?;
+        if state.files.contains_key(name) {
+            return Err(ErrorKind::AlreadyExists.into());
+        }
+        state.next += 1;
+        let id = state.next;
+        state.files.insert(name.to_owned(), Bytes { id, ..Bytes::default() });
+        Ok(MemoryFile { name: name.to_owned(), id, _lock: None })
+    }
+
+    fn open(&self, name: &str) -> io::Result<MemoryFile> {
+        let state = self.state();
+        let file = state.files.get(name).ok_or(ErrorKind::NotFound)?;
+        Ok(MemoryFile { name: name.to_owned(), id: file.id, _lock: None })
+    }
+
+    fn append(&self, open: &mut MemoryFile, bytes: &[u8]) -> io::Result<()> {
+        let mut state = self.state();
+        let fails = state.step();
+        let room = state.room.unwrap_or(u64::MAX).min(bytes.len() as u64) as usize;
+        let len = if fails.is_err() { room / 2 } else { room };
+        if let Some(room) = &mut state.room {
+            *room -= len as u64;
+        }
+        state.file(open)?.bytes.extend_from_slice(&bytes[..len]);
+        fails?;
+        if len < bytes.len() { Err(ErrorKind::StorageFull.into()) } else { Ok(()) }
+    }
+
+    fn sync(&self, open: &MemoryFile) -> io::Result<()> {
+        let mut state = self.state();
+        state.step()?;
+        if state.sync_fails {
+            return Err(io::Error::other("injected"));
+        }
+        let file = state.file(open)?;
+        file.safe = file.bytes.len();
+        Ok(())
+    }
+
+    fn read_at(&self, open: &MemoryFile, offset: u64, buffer: &mut [u8]) -> io::Result<usize> {
+        let mut state = self.state();
+        let bytes = &state.file(open)?.bytes;
+        let begin = usize::try_from(offset).unwrap_or(usize::MAX).min(bytes.len());
+        let len = buffer.len().min(bytes.len() - begin);
+        buffer[..len].copy_from_slice(&bytes[begin..begin + len]);
+        Ok(len)
+    }
+
+    fn len(&self, open: &MemoryFile) -> io::Result<u64> {
+        Ok(self.state().file(open)?.bytes.len() as u64)
+    }
+
+    fn rename(&self, from: &str, to: &str) -> io::Result<()> {
+        let mut state = self.state();
+        state.step()?;
+        let file = state.files.remove(from).ok_or(ErrorKind::NotFound)?;
+        state.files.insert(to.to_owned(), file);
+        Ok(())
+    }
+
+    fn remove(&self, name: &str) -> io::Result<()> {
+        let mut state = self.state();
+        state.step()?;
+        let file = state.files.remove(name).ok_or(ErrorKind::NotFound)?;
+        if let Some(room) = &mut state.room {
+            *room += file.bytes.len() as u64;
+        }
+        Ok(())
+    }
+
+    fn sync_names(&self) -> io::Result<()> {
+        let mut state = self.state();
+        state.step()?;
+        state.safe_names = state.files.iter().map(|(name, file)| (name.clone(), file.id)).collect();
+        Ok(())
+    }
+
+    fn free(&self) -> io::Result<u64> {
+        Ok(self.state().room.unwrap_or(u64::MAX))
+    }
+
+    fn lock(&self) -> io::Result<MemoryFile> {
+        let mut state = self.state();
+        if state.locked.as_ref().is_some_and(|lock| lock.strong_count() > 0) {
+            return Err(ErrorKind::WouldBlock.into());
+        }
+        let lock = Arc::new(());
+        state.locked = Some(Arc::downgrade(&lock));
+        Ok(MemoryFile { name: "lock".into(), id: 0, _lock: Some(lock) })
+    }
+}

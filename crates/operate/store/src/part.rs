@@ -1,0 +1,253 @@
+//! One file of an archive, opened for reading.
+
+use crate::error::StoreError;
+use crate::files::Files;
+use crate::scan::{Scan, Seen};
+use segment::block::{self, BlockKind, HEADER, Header};
+use segment::pack::{self, Place, TRAILER, Trailer};
+use segment::rows::{self, Gap, Signal};
+use segment::{Chunk, Summary};
+use std::collections::{BTreeMap, HashMap};
+
+/// Endings of names.
+const SEGMENT: &str = ".segment";
+const PACK: &str = ".pack";
+/// Of what is being made.
+pub(crate) const UNFINISHED: &str = ".unfinished";
+
+/// The numbers of the segments that are in a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Numbers {
+    pub(crate) first: u64,
+    pub(crate) last: u64,
+    pub(crate) is_pack: bool,
+}
+
+impl Numbers {
+    pub(crate) const fn segment(number: u64) -> Self {
+        Self { first: number, last: number, is_pack: false }
+    }
+
+    pub(crate) const fn pack(first: u64, last: u64) -> Self {
+        Self { first, last, is_pack: true }
+    }
+
+    /// From a file's name; `None` for other files.
+    pub(crate) fn of(name: &str) -> Option<Self> {
+        if let Some(number) = name.strip_suffix(SEGMENT) {
+            return number.parse().ok().map(Self::segment);
+        }
+        let (first, last) = name.strip_suffix(PACK)?.split_once('-')?;
+        Some(Self::pack(first.parse().ok()?, last.parse().ok()?))
+    }
+
+    pub(crate) fn name(self) -> String {
+        if self.is_pack {
+            format!("{:010}-{:010}{PACK}", self.first, self.last)
+        } else {
+            format!("{:010}{SEGMENT}", self.first)
+        }
+    }
+
+    /// Whether all of `other` is in this pack too.
+    pub(crate) const fn covers(self, other: Self) -> bool {
+        let wider = !other.is_pack || self.first != other.first || self.last != other.last;
+        self.is_pack && wider && self.first <= other.first && other.last <= self.last
+    }
+}
+
+/// Splits the files of an archive into those that hold it, oldest first, and those that a pack holds too: a crash between
+/// making the pack and removing them has left them.
+pub(crate) fn parts(listed: Vec<(String, u64)>) -> (Vec<(Numbers, u64)>, Vec<Numbers>) {
+    let known = |(name, len): &(String, u64)| Some((Numbers::of(name)?, *len));
+    let all: Vec<(Numbers, u64)> = listed.iter().filter_map(known).collect();
+    let covered = |part: &Numbers| all.iter().any(|(pack, _)| pack.covers(*part));
+    let (left, mut used): (Vec<_>, Vec<_>) = all.iter().partition(|(part, _)| covered(part));
+    used.sort_by_key(|(part, _)| part.first);
+    (used, left.into_iter().map(|(part, _)| part).collect())
+}
+
+/// Where a chunk is, and what it holds.
+#[derive(Clone, Debug)]
+pub(crate) struct Ref {
+    /// Which part of the archive.
+    pub(crate) part: usize,
+    /// Where its bytes begin in the file; in a pack, its block.
+    pub(crate) offset: u64,
+    pub(crate) len: u32,
+    pub(crate) is_block: bool,
+    /// What its stamps count from; of a block, the block knows.
+    pub(crate) base: i64,
+    pub(crate) first: i64,
+    pub(crate) last: i64,
+    pub(crate) count: u32,
+    pub(crate) summary: Option<Box<Summary>>,
+}
+
+/// One file.
+pub(crate) struct Part<F: Files> {
+    pub(crate) numbers: Numbers,
+    pub(crate) name: String,
+    pub(crate) file: F::File,
+    /// What each signal has been, by its name.
+    pub(crate) signals: BTreeMap<String, Vec<Signal>>,
+    pub(crate) gaps: Vec<Gap>,
+    /// In a pack: where each signal is.
+    places: HashMap<u32, Place>,
+    /// In a segment: the chunks of the signals that were asked for.
+    refs: HashMap<u32, Vec<Ref>>,
+}
+
+impl<F: Files> Part<F> {
+    /// Opens a file. Of a segment all blocks are read, and the chunks of the signals that are `wanted` remembered; of a pack,
+    /// its dictionary and directory.
+    pub(crate) fn open(
+        files: &F,
+        numbers: Numbers,
+        index: usize,
+        wanted: &dyn Fn(&str) -> bool,
+    ) -> Result<Self, StoreError> {
+        let name = numbers.name();
+        let file = files.open(&name).map_err(StoreError::io(&name, "open"))?;
+        let (signals, places, refs) = (BTreeMap::new(), HashMap::new(), HashMap::new());
+        let mut part = Self { numbers, name, file, signals, gaps: Vec::new(), places, refs };
+        if !(numbers.is_pack && part.directory(files)?) {
+            part.scan(files, index, wanted)?;
+        }
+        Ok(part)
+    }
+
+    /// Reads what stands at a pack's end; whether it is there and whole.
+    fn directory(&mut self, files: &F) -> Result<bool, StoreError> {
+        let len = files.len(&self.file).map_err(StoreError::io(&self.name, "ask for its length"))?;
+        let mut bytes = [0; HEADER + TRAILER];
+        let Some(offset) = len.checked_sub(bytes.len() as u64) else { return Ok(false) };
+        files.read_at(&self.file, offset, &mut bytes).map_err(StoreError::io(&self.name, "read"))?;
+        let Ok((Header { kind: BlockKind::Trailer, segment, .. }, payload, _)) = block::read(&bytes) else {
+            return Ok(false);
+        };
+        let Ok(trailer) = Trailer::read(payload) else { return Ok(false) };
+        let name = self.name.clone();
+        let mut scan = Scan::between(files, &self.file, &name, trailer.dictionary, Some((segment, 0)))?;
+        let (mut signals, mut gaps, mut places) = (BTreeMap::new(), Vec::new(), HashMap::new());
+        while let Some(seen) = scan.next()? {
+            let Seen::Block { header, .. } = seen else { return Ok(false) };
+            match header.kind {
+                BlockKind::Dictionary => take_signals(&mut signals, &scan.payload),
+                BlockKind::Gaps => gaps.extend(rows::gaps(&scan.payload, header.base).map_while(Result::ok)),
+                BlockKind::Directory => {
+                    let Ok(found) = pack::places(&scan.payload) else { return Ok(false) };
+                    places.extend(found.into_iter().map(|place| (place.id, place)));
+                }
+                _ => {}
+            }
+        }
+        (self.signals, self.gaps, self.places) = (signals, gaps, places);
+        Ok(true)
+    }
+
+    /// Reads all blocks.
+    fn scan(&mut self, files: &F, part: usize, wanted: &dyn Fn(&str) -> bool) -> Result<(), StoreError> {
+        let name = self.name.clone();
+        let mut scan = Scan::new(files, &self.file, &name)?;
+        let mut is_wanted: HashMap<u32, bool> = HashMap::new();
+        while let Some(seen) = scan.next()? {
+            // What is damaged, `verify` tells; what is whole is not kept from anybody for it.
+            let Seen::Block { offset, header } = seen else { continue };
+            match header.kind {
+                BlockKind::Dictionary => {
+                    for signal in rows::signals(&scan.payload).map_while(Result::ok) {
+                        is_wanted.insert(signal.id, wanted(&signal.name));
+                        self.signals.entry(signal.name.clone()).or_default().push(signal);
+                    }
+                }
+                BlockKind::Gaps => self.gaps.extend(rows::gaps(&scan.payload, header.base).map_while(Result::ok)),
+                BlockKind::Samples => {
+                    for (id, begin, bytes) in rows::chunks(&scan.payload).map_while(Result::ok) {
+                        if !is_wanted.get(&id).copied().unwrap_or(false) {
+                            continue;
+                        }
+                        let Ok(chunk) = Chunk::decode(bytes, header.base) else { continue };
+                        let (Some(first), Some(last)) = (chunk.stamps().first(), chunk.stamps().last()) else {
+                            continue;
+                        };
+                        self.refs.entry(id).or_default().push(Ref {
+                            part,
+                            offset: offset + (HEADER + begin) as u64,
+                            len: bytes.len() as u32,
+                            is_block: false,
+                            base: header.base,
+                            first: *first,
+                            last: *last,
+                            count: chunk.len() as u32,
+                            summary: None,
+                        });
+                    }
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// What stands for a signal here.
+    pub(crate) fn id(&self, name: &str) -> Option<u32> {
+        Some(self.signals.get(name)?.first()?.id)
+    }
+
+    /// Adds the chunks of a signal.
+    pub(crate) fn refs(&self, files: &F, part: usize, name: &str, refs: &mut Vec<Ref>) -> Result<(), StoreError> {
+        let Some(id) = self.id(name) else { return Ok(()) };
+        refs.extend(self.refs.get(&id).into_iter().flatten().cloned());
+        let Some(place) = self.places.get(&id) else { return Ok(()) };
+        let segment = self.numbers.last;
+        let mut scan = Scan::between(files, &self.file, &self.name, place.index, Some((segment, 0)))?;
+        for _ in 0..place.blocks {
+            let damaged = |offset: u64, why: String| StoreError::damaged(&self.name, offset, why);
+            let (offset, header) = match scan.next()? {
+                Some(Seen::Block { offset, header }) if header.kind == BlockKind::Index => (offset, header),
+                Some(Seen::Damage { offset, why, .. } | Seen::Tail { offset, why, .. }) => {
+                    return Err(damaged(offset, why.to_string()));
+                }
+                _ => return Err(damaged(place.index, "an index is missing".into())),
+            };
+            let _ = header;
+            let entries = pack::entries(&scan.payload).map_err(|why| damaged(offset, why.to_string()))?;
+            refs.extend(entries.into_iter().map(|entry| Ref {
+                part,
+                offset: entry.offset,
+                len: entry.len,
+                is_block: true,
+                base: 0,
+                first: entry.first,
+                last: entry.last,
+                count: entry.count,
+                summary: entry.summary.map(Box::new),
+            }));
+        }
+        Ok(())
+    }
+
+    /// Reads a chunk.
+    pub(crate) fn chunk(&self, files: &F, place: &Ref) -> Result<Chunk, StoreError> {
+        let damaged = |why: String| StoreError::damaged(&self.name, place.offset, why);
+        if place.len as usize > block::PAYLOAD_MAX + HEADER {
+            return Err(damaged("a chunk is longer than there are".into()));
+        }
+        let mut bytes = vec![0; place.len as usize];
+        let len = files.read_at(&self.file, place.offset, &mut bytes).map_err(StoreError::io(&self.name, "read"))?;
+        if !place.is_block {
+            return Chunk::decode(&bytes[..len], place.base).map_err(|why| damaged(why.to_string()));
+        }
+        let (header, payload, _) = block::read(&bytes[..len]).map_err(|why| damaged(why.to_string()))?;
+        let row = rows::chunks(payload).next().ok_or_else(|| damaged("a block without a chunk".into()))?;
+        let (_, _, chunk) = row.map_err(|why| damaged(why.to_string()))?;
+        Chunk::decode(chunk, header.base).map_err(|why| damaged(why.to_string()))
+    }
+}
+
+fn take_signals(signals: &mut BTreeMap<String, Vec<Signal>>, payload: &[u8]) {
+    for signal in rows::signals(payload).map_while(Result::ok) {
+        signals.entry(signal.name.clone()).or_default().push(signal);
+    }
+}

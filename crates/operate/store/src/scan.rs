@@ -1,0 +1,126 @@
+//! The blocks of a file, one after the other, past those that are damaged.
+
+use crate::error::StoreError;
+use crate::files::Files;
+use segment::block::{HEADER, Header, MAGIC, NoBlock};
+
+/// Bytes looked through at a time for the next block.
+const WINDOW: usize = 64 << 10;
+
+/// What stands in a file.
+#[derive(Debug)]
+pub(crate) enum Seen {
+    /// A block; its payload is in [`Scan::payload`].
+    Block { offset: u64, header: Header },
+    /// Bytes that are no block, before one that is.
+    Damage { offset: u64, len: u64, why: NoBlock },
+    /// Bytes that are no block, up to the end: as a crash leaves them, or as a writer that is not done yet.
+    Tail { offset: u64, len: u64, why: NoBlock },
+}
+
+/// Goes through a file. Memory is bounded by the longest block.
+pub(crate) struct Scan<'a, F: Files> {
+    files: &'a F,
+    file: &'a F::File,
+    name: &'a str,
+    offset: u64,
+    end: u64,
+    /// The segment's number and the next block's, once they are known.
+    expected: Option<(u64, u32)>,
+    /// The payload of the block that was seen last.
+    pub(crate) payload: Vec<u8>,
+}
+
+impl<'a, F: Files> Scan<'a, F> {
+    /// From the beginning to where the file ends now.
+    pub(crate) fn new(files: &'a F, file: &'a F::File, name: &'a str) -> Result<Self, StoreError> {
+        Self::between(files, file, name, 0, None)
+    }
+
+    /// From an offset on, where a block of the segment begins.
+    pub(crate) fn between(
+        files: &'a F,
+        file: &'a F::File,
+        name: &'a str,
+        offset: u64,
+        expected: Option<(u64, u32)>,
+    ) -> Result<Self, StoreError> {
+        let end = files.len(file).map_err(StoreError::io(name, "ask for its length"))?;
+        Ok(Self { files, file, name, offset, end, expected, payload: Vec::new() })
+    }
+
+    /// What comes next; `None` at the end.
+    pub(crate) fn next(&mut self) -> Result<Option<Seen>, StoreError> {
+        if self.offset >= self.end {
+            return Ok(None);
+        }
+        let offset = self.offset;
+        match self.block_at(offset)? {
+            Ok(header) => {
+                self.offset += header.whole();
+                self.expected = Some((header.segment, header.number.wrapping_add(1)));
+                Ok(Some(Seen::Block { offset, header }))
+            }
+            Err(why) => {
+                let next = self.find(offset + 1)?;
+                self.offset = next.unwrap_or(self.end);
+                let len = self.offset - offset;
+                Ok(Some(match next {
+                    Some(_) => Seen::Damage { offset, len, why },
+                    None => Seen::Tail { offset, len, why },
+                }))
+            }
+        }
+    }
+
+    /// The block at an offset, whole and of this segment, with its payload read.
+    fn block_at(&mut self, offset: u64) -> Result<Result<Header, NoBlock>, StoreError> {
+        let mut bytes = [0; HEADER];
+        let len = self.read(offset, &mut bytes)?;
+        if len < HEADER {
+            let empty = bytes[..len].iter().all(|byte| *byte == 0);
+            return Ok(Err(if empty { NoBlock::Empty } else { NoBlock::Short }));
+        }
+        let header = match Header::read(&bytes) {
+            Ok(header) => header,
+            Err(why) => return Ok(Err(why)),
+        };
+        if self.expected.is_some_and(|(segment, number)| header.segment != segment || header.number < number) {
+            return Ok(Err(NoBlock::Foreign));
+        }
+        if offset + header.whole() > self.end {
+            return Ok(Err(NoBlock::Short));
+        }
+        let mut payload = std::mem::take(&mut self.payload);
+        payload.resize(header.len as usize, 0);
+        let read = self.read(offset + HEADER as u64, &mut payload);
+        self.payload = payload;
+        read?;
+        Ok(header.check(&self.payload).map(|()| header))
+    }
+
+    /// Where the next whole block begins, from `offset` on.
+    fn find(&mut self, mut offset: u64) -> Result<Option<u64>, StoreError> {
+        let mut window = vec![0; WINDOW];
+        while offset < self.end {
+            let len = self.read(offset, &mut window)?;
+            for at in 0..len.saturating_sub(MAGIC.len() - 1) {
+                let place = offset + at as u64;
+                if window[at..].starts_with(&MAGIC) && self.block_at(place)?.is_ok() {
+                    return Ok(Some(place));
+                }
+            }
+            if len < WINDOW {
+                return Ok(None);
+            }
+            // A beginning that the window's end has cut is looked at again.
+            offset += (WINDOW - MAGIC.len() + 1) as u64;
+        }
+        Ok(None)
+    }
+
+    fn read(&self, offset: u64, buffer: &mut [u8]) -> Result<usize, StoreError> {
+        let room = usize::try_from(self.end.saturating_sub(offset)).unwrap_or(usize::MAX).min(buffer.len());
+        self.files.read_at(self.file, offset, &mut buffer[..room]).map_err(StoreError::io(self.name, "read"))
+    }
+}

@@ -1,0 +1,228 @@
+//! What crashes, power cuts and full disks leave: no sample that was told to be safe is missing, none is twice, and what the
+//! logger counts is what is there.
+
+mod common;
+
+use common::{all, log, logged, numbers, small};
+use segment::rows::{About, Cause};
+use segment::{Sample, block};
+use store::{Archive, Config, Logger, Memory, Span, WhenFull, pack, verify};
+
+const SAMPLES: u64 = 60;
+
+fn damage(files: &Memory) -> usize {
+    verify(files).unwrap().iter().map(|checked| checked.damage.len()).sum()
+}
+
+#[test]
+fn a_segment_cut_at_any_byte_has_the_samples_of_the_blocks_before_and_no_other() {
+    let whole = Memory::default();
+    let mut logger = Logger::open(whole.clone(), Config::default(), 0).unwrap();
+    let signal = logger.signal("A", About::default(), 0).unwrap();
+    for k in 0..30 {
+        logger.push(signal, &Sample::new(k * 1_000_000, k as f64 / 8.0));
+        logger.sync(k);
+    }
+    let name = "0000000001.segment";
+    let bytes = whole.bytes(name).unwrap();
+    // How many samples are in the blocks that end at or before each byte.
+    let (mut ends, mut rest, mut samples) = (vec![(0, 0)], &bytes[..], 0);
+    while let Ok((header, payload, after)) = block::read(rest) {
+        rest = after;
+        if header.kind == block::BlockKind::Samples {
+            samples += segment::rows::chunks(payload).count();
+        }
+        ends.push((bytes.len() - rest.len(), samples));
+    }
+    assert_eq!((rest.len(), samples), (0, 30));
+    for len in 0..=bytes.len() {
+        let cut = Memory::default();
+        cut.set_bytes(name, bytes[..len].to_vec());
+        let expected = ends.iter().rev().find(|(end, _)| *end <= len).unwrap().1;
+        let there: Vec<f64> = (0..expected).map(|k| k as f64 / 8.0).collect();
+        assert_eq!(numbers(&cut, "A"), there, "cut at byte {len}");
+        assert_eq!(damage(&cut), 0, "cut at byte {len}: what a crash leaves is no damage");
+    }
+}
+
+#[test]
+fn a_byte_that_turns_costs_its_block_and_is_told() {
+    let files = Memory::default();
+    log(&files, 5);
+    let name = "0000000001.segment";
+    let bytes = files.bytes(name).unwrap();
+    for at in 0..bytes.len() {
+        let mut turned = bytes.clone();
+        turned[at] ^= 0x10;
+        let other = Memory::default();
+        other.set_bytes(name, turned);
+        let checked = &verify(&other).unwrap()[0];
+        assert!(!checked.damage.is_empty() || checked.tail > 0, "byte {at}");
+        assert!(logged(&other).len() <= 5, "byte {at}");
+    }
+}
+
+#[test]
+fn killed_at_any_operation_all_that_was_safe_is_there_once() {
+    let whole = Memory::default();
+    log(&whole, SAMPLES);
+    for at in 1..=whole.operations() {
+        let files = Memory::default();
+        files.fail_from(Some(at));
+        let safe = log(&files, SAMPLES).last().copied().unwrap_or(0);
+        let left = files.copy();
+        let there = logged(&left);
+        assert!(there.len() as u64 >= safe, "operation {at}: {safe} safe, {} there", there.len());
+        assert_eq!(there[..safe as usize], (0..safe).collect::<Vec<_>>(), "operation {at}");
+        // And the next start goes on.
+        let mut logger = Logger::open(left.clone(), small(), 0).unwrap();
+        let signal = logger.signal("A", About::default(), 0).unwrap();
+        logger.push(signal, &Sample::new(1_000_000_000, 1e3));
+        logger.sync(1);
+        assert_eq!((logger.account().safe, logger.account().failures), (1, 0), "operation {at}");
+        assert_eq!(numbers(&left, "A").last(), Some(&1e3), "operation {at}");
+        assert_eq!(damage(&left), 0, "operation {at}");
+    }
+}
+
+#[test]
+fn after_a_power_cut_at_any_operation_all_that_was_safe_is_there_once() {
+    let whole = Memory::default();
+    log(&whole, SAMPLES);
+    for at in 1..=whole.operations() {
+        let files = Memory::default();
+        files.fail_from(Some(at));
+        let safe = log(&files, SAMPLES).last().copied().unwrap_or(0);
+        for percent in [0, 37, 100] {
+            let there = logged(&files.after_power_cut(percent));
+            assert!(there.len() as u64 >= safe, "operation {at}, {percent} %: {safe} safe, {} there", there.len());
+            assert_eq!(there[..safe as usize], (0..safe).collect::<Vec<_>>(), "operation {at}, {percent} %");
+        }
+    }
+}
+
+#[test]
+fn killed_at_any_operation_while_packing_nothing_is_lost_or_twice() {
+    let files = Memory::default();
+    log(&files, SAMPLES);
+    let before = files.operations();
+    let whole = files.copy();
+    pack(&whole, 1, 1_000).unwrap();
+    let expected = logged(&files);
+    assert_eq!(expected, (0..SAMPLES).collect::<Vec<_>>());
+    assert_eq!(logged(&whole), expected);
+    assert!(before > 0);
+    for at in 1..=whole.operations() {
+        let files = files.copy();
+        files.fail_from(Some(at));
+        assert!(pack(&files, 1, 1_000).is_err(), "operation {at}");
+        for left in [files.copy(), files.after_power_cut(0), files.after_power_cut(50)] {
+            assert_eq!(logged(&left), expected, "operation {at}");
+            // The next start removes what is left over, and packing it again gives the same.
+            drop(Logger::open(left.clone(), small(), 0).unwrap());
+            assert_eq!(logged(&left), expected, "operation {at}");
+            pack(&left, 1, 1_000).unwrap();
+            assert_eq!((logged(&left), damage(&left)), (expected.clone(), 0), "operation {at}");
+        }
+    }
+}
+
+#[test]
+fn what_could_not_be_made_safe_is_told_as_unsure_and_a_new_segment_begun() {
+    let files = Memory::default();
+    let mut logger = Logger::open(files.clone(), Config::default(), 0).unwrap();
+    let signal = logger.signal("A", About::default(), 0).unwrap();
+    logger.push(signal, &Sample::new(1, 1.0));
+    files.fail_sync(true);
+    logger.sync(1);
+    assert_eq!((logger.account().safe, logger.account().unsure, logger.account().failures), (0, 1, 1));
+    files.fail_sync(false);
+    logger.push(signal, &Sample::new(2, 2.0));
+    logger.sync(2);
+    assert_eq!((logger.account().safe, logger.account().unsure), (1, 1));
+    assert_eq!(numbers(&files, "A"), [1.0, 2.0]);
+    assert_eq!(verify(&files).unwrap().len(), 2);
+}
+
+#[test]
+fn on_a_full_disk_each_sample_is_safe_or_counted_and_a_gap_tells_how_many_are_missing() {
+    for room in 0..3_000 {
+        let files = Memory::default();
+        let config = Config { when_full: WhenFull::Stop, ..small() };
+        let mut logger = Logger::open(files.clone(), config, 0).unwrap();
+        let signal = logger.signal("A", About::default(), 0).unwrap();
+        files.set_room(Some(room));
+        let second = 1_000_000_000;
+        for k in 0..20 {
+            logger.push(signal, &Sample::new(k * second, k as f64));
+            logger.sync(k * second);
+        }
+        files.set_room(None);
+        logger.push(signal, &Sample::new(20 * second, 20.0));
+        logger.sync(20 * second);
+        let account = logger.account();
+        assert_eq!(account.taken, account.safe + account.lost + account.unsure, "{room} bytes: {account:?}");
+        assert_eq!(numbers(&files, "A").len() as u64, account.safe, "{room} bytes: {account:?}");
+        assert_eq!(damage(&files), 0, "{room} bytes");
+        let gaps = Archive::open(files.clone()).unwrap().gaps("A", Span::ALL);
+        let lost: u64 = gaps.iter().filter(|gap| gap.cause == Cause::DiskFull).map(|gap| gap.lost).sum();
+        assert_eq!(lost, account.lost, "{room} bytes: {gaps:?}");
+    }
+}
+
+#[test]
+fn on_a_full_disk_the_oldest_make_room_where_that_is_the_rule() {
+    let files = Memory::default();
+    let mut logger = Logger::open(files.clone(), small(), 0).unwrap();
+    let signal = logger.signal("A", About::default(), 0).unwrap();
+    files.set_room(Some(4_000));
+    for k in 0..300 {
+        logger.push(signal, &Sample::new(k * 1_000_000, k as f64));
+        logger.sync(k);
+    }
+    let account = logger.account();
+    assert!(account.removed > 5, "{account:?}");
+    assert_eq!((account.lost, account.unsure, account.safe), (0, 0, 300), "{account:?}");
+    let there = numbers(&files, "A");
+    let first = 300 - there.len();
+    assert_eq!(there, (first..300).map(|k| k as f64).collect::<Vec<_>>());
+    assert!(there.len() > 20, "{}", there.len());
+    assert_eq!(damage(&files), 0);
+}
+
+#[test]
+fn the_bound_of_all_files_is_kept() {
+    let files = Memory::default();
+    let config = Config { total_max: Some(base::Size(5_000)), ..small() };
+    let mut logger = Logger::open(files.clone(), config, 0).unwrap();
+    let signal = logger.signal("A", About::default(), 0).unwrap();
+    for k in 0..300 {
+        logger.push(signal, &Sample::new(k * 1_000_000, k as f64));
+        logger.sync(k);
+        let total: usize = verify(&files).unwrap().iter().map(|checked| checked.bytes as usize).sum();
+        assert!(total <= 5_200, "{total}");
+    }
+    assert!(logger.account().removed > 0);
+}
+
+#[test]
+fn a_second_logger_is_refused_until_the_first_is_gone() {
+    let files = Memory::default();
+    let first = Logger::open(files.clone(), small(), 0).unwrap();
+    assert!(matches!(Logger::open(files.clone(), small(), 0), Err(store::StoreError::Taken)));
+    drop(first);
+    assert!(Logger::open(files, small(), 0).is_ok());
+}
+
+#[test]
+fn a_sample_that_comes_again_after_a_restart_is_not_kept_twice() {
+    let files = Memory::default();
+    for start in 0..3 {
+        let mut logger = Logger::open(files.clone(), small(), 0).unwrap();
+        let signal = logger.signal("A", About::default(), 0).unwrap();
+        logger.push(signal, &Sample::new(5, 2.5));
+        logger.sync(start);
+        assert_eq!(logger.account().repeated, u64::from(start > 0));
+    }
+    assert_eq!(all(&files, "A").len(), 1);
+}
