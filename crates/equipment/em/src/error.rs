@@ -19,8 +19,8 @@ pub enum Error {
     #[error("{0}")]
     Tables(String),
     /// A device cannot be made: which one, found and expected.
-    #[error("{0}")]
-    Device(String),
+    #[error(transparent)]
+    Device(#[from] equipment::LaneError),
     /// The memory of a table of current values cannot be had.
     #[error("{0}")]
     Values(String),

@@ -142,7 +142,7 @@ impl Running<'_> {
         let mut make = |device: usize| make(&tables.devices[device], &around);
         (0..tables.lanes())
             .map(|number| Lane::new(tables.clone(), number, mono_now(), before, &mut make))
-            .map(|lane| lane.map(Box::new).map_err(Error::Device))
+            .map(|lane| Ok(Box::new(lane?)))
             .collect()
     }
 

@@ -8,28 +8,47 @@ use crate::lane::built_in;
 use crate::tables::Tables;
 use base::{MonoNs, nearest};
 use msg::Verb;
-use std::fmt::Write as _;
+use std::fmt::{self, Write as _};
+
+/// Where a request ended that cannot be carried out.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DryRunError {
+    /// The steps up to there, a line each.
+    pub steps: String,
+    /// What is wrong.
+    pub why: String,
+}
+
+impl fmt::Display for DryRunError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}  {}", self.steps, self.why)
+    }
+}
+
+impl std::error::Error for DryRunError {}
 
 /// The steps of `verb/object/complement`, with their values. `raw` stands for what the device would answer; simulated
 /// devices answer for themselves, as they are before anything was written.
 ///
 /// # Errors
 /// What is wrong with the request, with the steps up to there.
-pub fn dry_run(tables: &Tables, request: &str, raw: Option<&str>) -> Result<String, String> {
+pub fn dry_run(tables: &Tables, request: &str, raw: Option<&str>) -> Result<String, DryRunError> {
     let mut out = format!("{request}\n");
     let mut parts = request.splitn(3, '/');
     let (word, object, complement) =
         (parts.next().unwrap_or_default(), parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
     let Some(verb) = Verb::of_devices().find(|verb| verb.word() == word) else {
         let expected = Verb::words(Verb::of_devices());
-        return Err(format!("{out}  no row has the verb {word:?}; expected {expected}"));
+        return Err(DryRunError { steps: out, why: format!("no row has the verb {word:?}; expected {expected}") });
     };
-    let (entry, value) = tables.interpret(verb, object, complement).map_err(|fault| {
-        let meant = nearest(object, tables.objects());
-        let meant =
-            meant.filter(|_| !tables.has(object)).map_or(String::new(), |meant| format!("; did you mean {meant:?}?"));
-        format!("{out}  {fault}{meant}")
-    })?;
+    let (entry, value) = match tables.interpret(verb, object, complement) {
+        Ok(found) => found,
+        Err(fault) => {
+            let meant = nearest(object, tables.objects()).filter(|_| !tables.has(object));
+            let meant = meant.map_or(String::new(), |meant| format!("; did you mean {meant:?}?"));
+            return Err(DryRunError { steps: out, why: format!("{fault}{meant}") });
+        }
+    };
     let known = &tables.entries[entry];
     let (row, device) = (&tables.rows[known.row], &tables.devices[known.device]);
     // Writing to a String cannot fail.
@@ -65,14 +84,18 @@ pub fn dry_run(tables: &Tables, request: &str, raw: Option<&str>) -> Result<Stri
         let (mut device, mut shown) = (Dry(present), Shown { out: &mut out, at: &at, point, refused: None });
         let value = execute::read(tables, entry, &mut device, MonoNs(0), &mut shown);
         let refused = shown.refused.take();
-        let value = value.map_err(|fault| format!("{out}  {}", refused.unwrap_or_else(|| fault.to_string())))?;
-        let value = match row.precision {
-            Some(precision) => format!("{value:.precision$}"),
-            None => value.to_string(),
+        let value = match (value, row.precision) {
+            (Ok(value), Some(precision)) => format!("{value:.precision$}"),
+            (Ok(value), None) => value.to_string(),
+            (Err(fault), _) => {
+                return Err(DryRunError { steps: out, why: refused.unwrap_or_else(|| fault.to_string()) });
+            }
         };
         return Ok(format!("{out}  {:<10} {value}{}\n", "answer", row.unit));
     }
-    let Some(value) = value else { return Err(format!("{out}  nothing says what is written")) };
+    let Some(value) = value else {
+        return Err(DryRunError { steps: out, why: "nothing says what is written".to_owned() });
+    };
     line("interpret", format!("{complement} -> {value}{}", if value.number().is_some() { &row.unit } else { "" }));
     if let Some((low, high)) = row.limits {
         line("limits", format!("{low}..{high}{}: within", row.unit));
@@ -84,7 +107,9 @@ pub fn dry_run(tables: &Tables, request: &str, raw: Option<&str>) -> Result<Stri
     let (mut device, mut shown) = (Dry(present), Shown { out: &mut out, at: &at, point, refused: None });
     let written = execute::write(tables, entry, value, &mut device, MonoNs(0), &mut shown);
     let refused = shown.refused.take();
-    written.map_err(|fault| format!("{out}  {}", refused.unwrap_or_else(|| fault.to_string())))?;
+    if let Err(fault) = written {
+        return Err(DryRunError { steps: out, why: refused.unwrap_or_else(|| fault.to_string()) });
+    }
     let mut line = |word: &str, text: String| {
         let _ = writeln!(out, "  {word:<10} {text}");
     };

@@ -13,6 +13,7 @@ use crate::sim::{Bpm, BpmSpec, PowerSupply, PowerSupplySpec, RfStation, RfStatio
 use crate::tables::{Row, Settings, Tables, within};
 use base::{DurNs, MonoNs, Schedule};
 use msg::Verb;
+use std::fmt;
 use std::sync::Arc;
 
 /// Sets that wait for their value at the same time on one lane; one more is refused as busy.
@@ -70,6 +71,25 @@ pub struct Lane<Id> {
     polls: Vec<(usize, Vec<usize>, Schedule)>,
 }
 
+/// A device that could not be made.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LaneError {
+    /// Where it stands in the tables.
+    pub place: String,
+    /// Its name.
+    pub device: String,
+    /// What its driver says: found and expected.
+    pub why: String,
+}
+
+impl fmt::Display for LaneError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: device {:?}: {}", self.place, self.device, self.why)
+    }
+}
+
+impl std::error::Error for LaneError {}
+
 impl<Id: Copy> Lane<Id> {
     /// A lane of the tables, with its devices. `make` gives the devices that this crate does not have; those that the
     /// tables of `before` have unchanged are left to [`take_over`](Self::take_over).
@@ -82,7 +102,7 @@ impl<Id: Copy> Lane<Id> {
         now: MonoNs,
         before: Option<&Tables>,
         make: &mut dyn FnMut(usize) -> Result<Box<dyn Device + Send>, String>,
-    ) -> Result<Self, String> {
+    ) -> Result<Self, LaneError> {
         let mut parts = Vec::new();
         for (index, spec) in tables.devices.iter().enumerate() {
             let kept = before.is_some_and(|before| tables.keeps(before, index).is_some());
@@ -93,7 +113,8 @@ impl<Id: Copy> Lane<Id> {
             } else if let Some(device) = built_in(spec.driver, &spec.settings, &spec.points) {
                 Part::Device(device)
             } else {
-                Part::Device(make(index).map_err(|why| format!("{}: device {:?}: {why}", spec.place, spec.name))?)
+                let place = || spec.place.to_string();
+                Part::Device(make(index).map_err(|why| LaneError { place: place(), device: spec.name.clone(), why })?)
             });
         }
         let mine = |(index, poll): (usize, &crate::Poll)| {

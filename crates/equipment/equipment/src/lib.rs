@@ -32,7 +32,7 @@
 //! let tables = checked.tables.as_ref().unwrap_or_else(|| panic!("{}", checked.render()));
 //! let steps = dry_run(tables, "put/sr_mag_ps_b/120.5A", None).unwrap();
 //! assert!(steps.contains("ps_b (power-supply, rt-safe, real-time lane): write setpoint"), "{steps}");
-//! assert!(dry_run(tables, "put/sr_mag_ps_b/601A", None).unwrap_err().contains("expected 0A to 600A"));
+//! assert!(dry_run(tables, "put/sr_mag_ps_b/601A", None).unwrap_err().why.contains("expected 0A to 600A"));
 //! ```
 #![forbid(unsafe_code)]
 
@@ -55,9 +55,9 @@ pub use agent::{Agent, is_agent};
 pub use convert::Convert;
 pub use datum::{Datum, DeviceFault, Fault};
 pub use device::{Access, DRIVERS, Device, Driver, Pace};
-pub use dry::dry_run;
+pub use dry::{DryRunError, dry_run};
 pub use keys::document;
-pub use lane::{Answer, Answers, Lane, PENDING_MAX};
+pub use lane::{Answer, Answers, Lane, LaneError, PENDING_MAX};
 pub use pattern::Pattern;
 pub use read::{At, Checked, FileFindings, Machine, POLLED_NAME_BYTES_MAX, POLLED_UNIT_BYTES_MAX, Wrong, check};
 pub use tables::{DeviceSpec, Entry, Poll, Reached, Row, Settings, Tables};

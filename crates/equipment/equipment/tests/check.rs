@@ -246,8 +246,8 @@ fn a_dry_run_shows_each_step_with_its_values() {
          \x20 answer     OK\n"
     );
     let wrong = dry_run(&tables, "put/sr_mag_ps_c/1A", None).unwrap_err();
-    assert!(wrong.contains("no such object here; did you mean \"sr_mag_ps_b\"?"), "{wrong}");
-    assert!(dry_run(&tables, "put/sr_mag_ps_b/601A", None).unwrap_err().contains("expected 0A to 600A"));
+    assert!(wrong.why.contains("no such object here; did you mean \"sr_mag_ps_b\"?"), "{wrong}");
+    assert!(dry_run(&tables, "put/sr_mag_ps_b/601A", None).unwrap_err().why.contains("expected 0A to 600A"));
 }
 
 #[test]

@@ -173,13 +173,24 @@ const NAMED: &[(&str, Algorithm, u32, u32, u8)] = &[
     ("hv_mps", Algorithm::Spellman, 0xff, 0, 1),
 ];
 
+/// A name that no checksum has; shown with those that there are.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "checksum %<{name}>; expected one of {}, with neg or n before it for its negative, not or ~ for its inverse",
+    NAMED.iter().map(|known| known.0).collect::<Vec<_>>().join(" ")
+)]
+pub struct UnknownChecksum {
+    /// The name.
+    pub name: String,
+}
+
 impl Checksum {
     /// The checksum of a name: one of the list, with `neg`, `n` or `-` before it for its negative, with `not` or `~` for
     /// its inverse; a beginning of a name means the first that has it. Small letters and capitals are the same.
     ///
     /// # Errors
     /// There is none, with the names that there are.
-    pub fn named(name: &str) -> Result<Self, String> {
+    pub fn named(name: &str) -> Result<Self, UnknownChecksum> {
         let lower = name.to_ascii_lowercase();
         let mut rest = lower.as_str();
         let mut take = |prefixes: [&str; 2]| {
@@ -191,11 +202,7 @@ impl Checksum {
         let known = |name: &str| NAMED.iter().find(|known| !name.is_empty() && known.0.starts_with(name));
         let short = || rest.strip_prefix('n').and_then(known).inspect(|_| negative = true);
         let Some((_, algorithm, init, xor_out, bytes)) = known(rest).or_else(short) else {
-            let names = NAMED.iter().map(|known| known.0).collect::<Vec<_>>().join(" ");
-            return Err(format!(
-                "checksum %<{name}>; expected one of {names}, with neg or n before it for its negative, not or ~ for its \
-                 inverse"
-            ));
+            return Err(UnknownChecksum { name: name.to_owned() });
         };
         let flip = if negative { u32::MAX } else { 0 };
         let invert = if inverse { u32::MAX } else { 0 };

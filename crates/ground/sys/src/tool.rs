@@ -3,9 +3,10 @@
 use crate::clock::mono_now;
 use base::DurNs;
 use rustix::event::{PollFd, PollFlags, poll};
-use std::io::Read;
+use std::fmt;
+use std::io::{self, Read};
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 
 /// More than any answer that is asked for.
 const ANSWER_BYTES_MAX: usize = 64 << 10;
@@ -13,14 +14,63 @@ const ANSWER_BYTES_MAX: usize = 64 << 10;
 /// Where programs of the system lie; `PATH` is not asked, since this may run as root.
 const FOLDERS: [&str; 4] = ["/usr/bin", "/usr/sbin", "/bin", "/sbin"];
 
+/// Why a program's answer cannot be had.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum ToolError {
+    /// There is no such program.
+    NotInstalled {
+        /// Its name.
+        name: String,
+    },
+    /// The kernel did not start it, or did not say how it ended.
+    System {
+        /// Its name.
+        name: String,
+        /// What the kernel says.
+        source: io::Error,
+    },
+    /// It gave no answer in time, or a longer one than any that is asked for.
+    NoAnswer {
+        /// Its name.
+        name: String,
+        /// How long it had.
+        limit: DurNs,
+    },
+    /// It ended with another status than success.
+    Failed {
+        /// Its name.
+        name: String,
+        /// How it ended.
+        status: ExitStatus,
+    },
+}
+
+impl fmt::Display for ToolError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NotInstalled { name } => write!(f, "{name} is not installed"),
+            Self::System { name, source } => write!(f, "{name} could not be run: {source}"),
+            Self::NoAnswer { name, limit } => write!(f, "{name} gave no answer within {limit}"),
+            Self::Failed { name, status } => write!(f, "{name} failed ({status})"),
+        }
+    }
+}
+
+impl std::error::Error for ToolError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        if let Self::System { source, .. } = self { Some(source) } else { None }
+    }
+}
+
 /// What program `name` prints on its standard output when run with `args`.
 ///
 /// # Errors
-/// As a sentence: not installed, not started, no answer within `limit` (it is then killed), or it
-/// failed.
-pub fn ask(name: &str, args: &[&str], limit: DurNs) -> Result<String, String> {
+/// Not installed, not started, no answer within `limit` (it is then killed), or it failed.
+pub fn ask(name: &str, args: &[&str], limit: DurNs) -> Result<String, ToolError> {
+    let called = || name.to_owned();
     let program = FOLDERS.map(|folder| format!("{folder}/{name}")).into_iter().find(|path| Path::new(path).exists());
-    let program = program.ok_or_else(|| format!("{name} is not installed"))?;
+    let program = program.ok_or_else(|| ToolError::NotInstalled { name: called() })?;
     let mut child = Command::new(program)
         .args(args)
         .env("LC_ALL", "C")
@@ -28,16 +78,16 @@ pub fn ask(name: &str, args: &[&str], limit: DurNs) -> Result<String, String> {
         .stdout(Stdio::piped())
         .stderr(Stdio::null())
         .spawn()
-        .map_err(|error| format!("{name} could not be started: {error}"))?;
+        .map_err(|source| ToolError::System { name: called(), source })?;
     let answer = read_all(&mut child, limit);
     if answer.is_none() {
         // It may have ended by itself just now; either way it is reaped below.
         let _ = child.kill();
     }
-    let status = child.wait().map_err(|error| format!("{name}: {error}"))?;
+    let status = child.wait().map_err(|source| ToolError::System { name: called(), source })?;
     match answer {
-        None => Err(format!("{name} gave no answer within {limit}")),
-        Some(_) if !status.success() => Err(format!("{name} failed ({status})")),
+        None => Err(ToolError::NoAnswer { name: called(), limit }),
+        Some(_) if !status.success() => Err(ToolError::Failed { name: called(), status }),
         Some(bytes) => Ok(String::from_utf8_lossy(&bytes).into_owned()),
     }
 }
@@ -59,7 +109,7 @@ fn read_all(child: &mut Child, limit: DurNs) -> Option<Vec<u8>> {
             Ok(_) => match pipe.read(&mut piece) {
                 Ok(0) => return Some(bytes),
                 Ok(got) => bytes.extend_from_slice(&piece[..got]),
-                Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(_) => return None,
             },
             Err(rustix::io::Errno::INTR) => {}
@@ -75,15 +125,16 @@ mod tests {
     #[test]
     fn an_answer_comes_back_and_a_failure_is_told() {
         let limit = DurNs::from_secs(30);
-        assert_eq!(ask("echo", &["a", "b"], limit).as_deref(), Ok("a b\n"));
-        assert_eq!(ask("no-such-program", &[], limit), Err("no-such-program is not installed".into()));
-        assert!(ask("false", &[], limit).unwrap_err().starts_with("false failed"));
+        assert_eq!(ask("echo", &["a", "b"], limit).unwrap(), "a b\n");
+        let missing = ask("no-such-program", &[], limit).unwrap_err();
+        assert_eq!(missing.to_string(), "no-such-program is not installed");
+        assert!(ask("false", &[], limit).unwrap_err().to_string().starts_with("false failed"));
     }
 
     #[test]
     fn a_program_that_does_not_end_is_ended() {
         let answer = ask("sleep", &["1000"], DurNs::from_ms(20));
-        assert_eq!(answer, Err("sleep gave no answer within 20ms".into()));
+        assert_eq!(answer.unwrap_err().to_string(), "sleep gave no answer within 20ms");
     }
 
     #[test]

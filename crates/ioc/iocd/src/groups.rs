@@ -7,7 +7,7 @@ use crate::shard::Shard;
 use crate::shard_port::ShardPort;
 use base::{CpuId, CpuSet, DurNs, Policy};
 use canet::Waker;
-use db::{Db, ScanGroup};
+use db::{Db, ScanGroup, SplitError};
 use rt::{Armed, LoopSpec, Rt};
 use std::str::FromStr;
 use std::sync::Arc;
@@ -34,12 +34,21 @@ pub struct Home {
     pub entry: String,
 }
 
-impl FromStr for GroupSpec {
-    type Err = String;
+/// A text that describes no scan group.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{found:?}: {what}; expected RATE[,RATE…]=CLASS[@CPUS], such as \".1 second=fifo:80@1\"")]
+pub struct ParseGroupError {
+    /// The text.
+    pub found: String,
+    /// What is wrong with it.
+    pub what: String,
+}
 
-    fn from_str(text: &str) -> Result<Self, String> {
-        let expected = "expected RATE[,RATE…]=CLASS[@CPUS], such as \".1 second=fifo:80@1\"";
-        let fail = |what: &str| format!("{text:?}: {what}; {expected}");
+impl FromStr for GroupSpec {
+    type Err = ParseGroupError;
+
+    fn from_str(text: &str) -> Result<Self, ParseGroupError> {
+        let fail = |what: &str| ParseGroupError { found: text.to_owned(), what: what.to_owned() };
         let (scans, how) = text.rsplit_once('=').ok_or_else(|| fail("no \"=\""))?;
         let (class, cpus) = how.split_once('@').map_or((how, None), |(class, cpus)| (class, Some(cpus)));
         let policy: Policy = class.parse().map_err(|error| fail(&format!("{error}")))?;
@@ -69,7 +78,7 @@ impl GroupSpec {
 ///
 /// # Errors
 /// A scan that menuScan does not have, or that two groups claim.
-pub(crate) fn divide(db: &mut Db, groups: &mut [GroupSpec]) -> Result<Vec<Db>, String> {
+pub(crate) fn divide(db: &mut Db, groups: &mut [GroupSpec]) -> Result<Vec<Db>, SplitError> {
     groups.sort_by_key(|group| std::cmp::Reverse(group.policy.level()));
     let wanted: Vec<ScanGroup> =
         groups.iter().map(|group| ScanGroup { scans: group.scans.clone(), owners: group.owners() }).collect();
@@ -100,7 +109,7 @@ impl Threads {
         groups: &[GroupSpec],
         home: Option<&Home>,
         devices: &Devices,
-    ) -> Result<Self, String> {
+    ) -> Result<Self, rt::ArmError> {
         let waker: Waker = engine.net.waker();
         let mut rt = Rt::new();
         let mut ends = Vec::new();
@@ -122,7 +131,7 @@ impl Threads {
             rt.add_task(spec, move || owner.run());
         }
         engine.add_parts(ends);
-        let armed = rt.arm().map_err(|error| error.to_string())?;
+        let armed = rt.arm()?;
         let real_time = groups.iter().any(|group| group.policy.is_real_time());
         // What else the arming reports (idle states, TAI) is of no consequence for who may scan when.
         let counts = |what: &str| {
@@ -164,7 +173,7 @@ mod tests {
             ("1 second=deadline:1ms/2ms/2ms@1", "DEADLINE"),
         ] {
             let error = text.parse::<GroupSpec>().unwrap_err();
-            assert!(error.contains(word), "{text}: {error}");
+            assert!(error.to_string().contains(word), "{text}: {error}");
         }
     }
 }

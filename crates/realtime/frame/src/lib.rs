@@ -37,4 +37,4 @@ pub use beat::{Beat, Rhythm};
 pub use draw::draw;
 pub use machine::{Action, Border, Extension, Fault, Judgement, Machine, Seen, Totals};
 pub use share::share;
-pub use spec::{Activity, Config, Discipline, Mode, PRIORITY_MIN, Recovery, Spec, TimeBase, minors_of};
+pub use spec::{Activity, Config, Discipline, Mode, PRIORITY_MIN, ParseWordError, Recovery, Spec, TimeBase, minors_of};

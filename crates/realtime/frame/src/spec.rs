@@ -239,21 +239,39 @@ impl fmt::Display for Discipline {
     }
 }
 
+/// A word for a frame or an activity that is none: what was expected.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ParseWordError(String);
+
+impl ParseWordError {
+    fn new(expected: impl Into<String>) -> Self {
+        Self(expected.into())
+    }
+}
+
+impl fmt::Display for ParseWordError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "expected {}", self.0)
+    }
+}
+
+impl core::error::Error for ParseWordError {}
+
 impl FromStr for Recovery {
-    type Err = String;
+    type Err = ParseWordError;
 
     /// Reads `none`, `inject`, `stretch:100us`, `steal:100us`, `skip`, `safe-value`, `demote`, `restart`.
-    fn from_str(text: &str) -> Result<Self, String> {
-        const EXPECTED: &str = "expected none, inject, stretch:TIME, steal:TIME, skip, safe-value, demote or restart";
+    fn from_str(text: &str) -> Result<Self, ParseWordError> {
+        const EXPECTED: &str = "none, inject, stretch:TIME, steal:TIME, skip, safe-value, demote or restart";
         let time = |time: &str| match time.trim().parse::<DurNs>() {
             Ok(time) if time > DurNs::ZERO => Ok(time),
-            Ok(_) => Err("expected a time above 0".to_owned()),
-            Err(why) => Err(format!("{EXPECTED}: {why}")),
+            Ok(_) => Err(ParseWordError::new("a time above 0")),
+            Err(why) => Err(ParseWordError::new(format!("{EXPECTED}: {why}"))),
         };
         match text.trim().split_once(':') {
             Some(("stretch", by)) => time(by).map(Self::Stretch),
             Some(("steal", by)) => time(by).map(Self::Steal),
-            Some(_) => Err(EXPECTED.to_owned()),
+            Some(_) => Err(ParseWordError::new(EXPECTED)),
             None => match text.trim() {
                 "none" => Ok(Self::None),
                 "inject" => Ok(Self::Inject),
@@ -261,7 +279,7 @@ impl FromStr for Recovery {
                 "safe-value" => Ok(Self::SafeValue),
                 "demote" => Ok(Self::Demote),
                 "restart" => Ok(Self::Restart),
-                _ => Err(EXPECTED.to_owned()),
+                _ => Err(ParseWordError::new(EXPECTED)),
             },
         }
     }
@@ -283,12 +301,12 @@ impl fmt::Display for Recovery {
 }
 
 impl FromStr for TimeBase {
-    type Err = String;
+    type Err = ParseWordError;
 
     /// Reads `timer`, `software`, `counter:50us`, `udp:7000`, `device:/dev/uio0`, `eventfd`, `pps:/dev/pps0`,
     /// `gpio:/dev/gpiochip0:17`, `gpio:/dev/gpiochip0:17:falling`, `frame:NAME`.
-    fn from_str(text: &str) -> Result<Self, String> {
-        const EXPECTED: &str = "expected timer, software, counter:TIME, udp:PORT, device:PATH, eventfd, pps:PATH, \
+    fn from_str(text: &str) -> Result<Self, ParseWordError> {
+        const EXPECTED: &str = "timer, software, counter:TIME, udp:PORT, device:PATH, eventfd, pps:PATH, \
                                 gpio:PATH:LINE or frame:NAME";
         match text.trim().split_once(':') {
             None if text.trim() == "timer" => Ok(Self::Timer),
@@ -296,19 +314,19 @@ impl FromStr for TimeBase {
             None if text.trim() == "eventfd" => Ok(Self::Eventfd),
             Some(("counter", every)) => match every.trim().parse::<DurNs>() {
                 Ok(every) if (DurNs::from_us(10)..=DurNs::from_secs(1)).contains(&every) => Ok(Self::Counter(every)),
-                _ => Err("expected a time from 10us to 1s after counter:".to_owned()),
+                _ => Err(ParseWordError::new("a time from 10us to 1s after counter:")),
             },
             Some(("udp", port)) => match port.trim().parse() {
                 Ok(port) if port > 0 => Ok(Self::Udp(port)),
-                _ => Err("expected a port from 1 to 65535 after udp:".to_owned()),
+                _ => Err(ParseWordError::new("a port from 1 to 65535 after udp:")),
             },
             Some(("device", path)) if path.starts_with('/') => Ok(Self::Device(path.to_owned())),
             Some(("pps", path)) if path.starts_with('/') => Ok(Self::Pps(path.to_owned())),
             Some(("gpio", rest)) => gpio(rest).ok_or_else(|| {
-                "expected gpio:/dev/gpiochipN:LINE, with :falling if its falling edges count".to_owned()
+                ParseWordError::new("gpio:/dev/gpiochipN:LINE, with :falling if its falling edges count")
             }),
             Some(("frame", name)) if !name.is_empty() => Ok(Self::Frame(name.to_owned())),
-            _ => Err(EXPECTED.to_owned()),
+            _ => Err(ParseWordError::new(EXPECTED)),
         }
     }
 }

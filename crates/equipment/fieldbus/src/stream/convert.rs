@@ -224,7 +224,10 @@ impl Conversion {
             b'<' => {
                 let inside = closed(b'>')?;
                 let name: Vec<u8> = inside.iter().filter_map(|coded| coded.byte()).collect();
-                (Self::Sum(Checksum::named(&String::from_utf8_lossy(&name))?), inside.len() + 1)
+                (
+                    Self::Sum(Checksum::named(&String::from_utf8_lossy(&name)).map_err(|error| error.to_string())?),
+                    inside.len() + 1,
+                )
             }
             b'/' => {
                 let pattern = closed(b'/')?;

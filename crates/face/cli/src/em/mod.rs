@@ -142,6 +142,6 @@ fn look(args: &CheckArgs) -> ExitCode {
             print!("{steps}");
             ExitCode::SUCCESS
         }
-        Err(why) => crate::fail(&why),
+        Err(error) => crate::fail(&error.to_string()),
     }
 }

@@ -9,6 +9,7 @@ use crate::model::link::{self, CA, CP, CPP, LinkText};
 use crate::rec::Kind;
 use crate::run::engine::Db;
 use crate::run::scan::period;
+use crate::text::error::SplitError;
 use std::collections::{BTreeSet, HashMap};
 
 /// A scan group: lock sets with records of these scans get an owner of the group.
@@ -105,7 +106,7 @@ impl Db {
     ///
     /// # Errors
     /// A scan that menuScan does not have, or that two groups claim.
-    pub fn split(&mut self, groups: &[ScanGroup]) -> Result<Vec<Self>, String> {
+    pub fn split(&mut self, groups: &[ScanGroup]) -> Result<Vec<Self>, SplitError> {
         let of_owners: Vec<usize> =
             groups.iter().enumerate().flat_map(|(number, group)| vec![number; group.owners.max(1)]).collect();
         let division = Division {
@@ -205,7 +206,7 @@ impl Db {
     }
 
     /// The group that each claimed choice of menuScan belongs to.
-    fn claims(&self, groups: &[ScanGroup]) -> Result<HashMap<u16, usize>, String> {
+    fn claims(&self, groups: &[ScanGroup]) -> Result<HashMap<u16, usize>, SplitError> {
         let choices =
             self.records.schema.menu_index("menuScan").map_or(&[][..], |menu| &self.records.schema.menus[menu].choices);
         let mut claims = HashMap::new();
@@ -218,11 +219,11 @@ impl Db {
                     .enumerate()
                     .find(|(_, choice)| *choice == scan || (wanted.is_some() && period(choice) == wanted));
                 let Some((index, _)) = found else {
-                    let known = choices.iter().map(|choice| format!("\"{choice}\"")).collect::<Vec<_>>();
-                    return Err(format!("scan \"{scan}\" is not in menuScan; expected one of {}", known.join(", ")));
+                    let known = choices.iter().map(ToString::to_string).collect();
+                    return Err(SplitError::NoScan { scan: scan.clone(), known });
                 };
                 if claims.insert(index as u16, number).is_some() {
-                    return Err(format!("scan \"{scan}\" is claimed twice"));
+                    return Err(SplitError::ClaimedTwice { scan: scan.clone() });
                 }
             }
         }

@@ -93,6 +93,37 @@ impl fmt::Display for FindError {
 
 impl std::error::Error for FindError {}
 
+/// Why a database cannot be divided as its scan groups want it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SplitError {
+    /// menuScan has no such choice.
+    NoScan {
+        /// The scan that a group claims.
+        scan: String,
+        /// The choices that there are.
+        known: Vec<String>,
+    },
+    /// Two groups claim the same scan.
+    ClaimedTwice {
+        /// The scan.
+        scan: String,
+    },
+}
+
+impl fmt::Display for SplitError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoScan { scan, known } => {
+                let known = known.join("\", \"");
+                write!(f, "scan \"{scan}\" is not in menuScan; expected one of \"{known}\"")
+            }
+            Self::ClaimedTwice { scan } => write!(f, "scan \"{scan}\" is claimed twice"),
+        }
+    }
+}
+
+impl std::error::Error for SplitError {}
+
 /// Why a value was not written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PutError {

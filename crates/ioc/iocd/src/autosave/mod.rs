@@ -93,10 +93,36 @@ struct Set {
     saved_at: Option<Stamp>,
 }
 
+/// Why a set is not saved, or not known.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum SaveError {
+    /// No set of this name.
+    #[error("there is no set \"{name}\"")]
+    NoSet {
+        /// The name that was asked for.
+        name: String,
+    },
+    /// Its file cannot be written; it is tried again at the next save.
+    #[error("{}: {source}", file.display())]
+    File {
+        /// The file.
+        file: PathBuf,
+        /// What the kernel says.
+        source: std::io::Error,
+    },
+    /// The IOC has ended, and its values with it.
+    #[error("the IOC has ended")]
+    NoIoc,
+    /// The thread that saves has ended.
+    #[error("autosave has ended")]
+    Ended,
+}
+
 enum Ask {
     Add { name: String, channels: Vec<String>, when: When, settings: Settings },
-    Remove { name: String, reply: SyncSender<Result<(), String>> },
-    Save { name: String, reply: SyncSender<Result<(), String>> },
+    Remove { name: String, reply: SyncSender<Result<(), SaveError>> },
+    Save { name: String, reply: SyncSender<Result<(), SaveError>> },
     Show { reply: SyncSender<String> },
     Stop,
 }
@@ -130,7 +156,7 @@ impl Autosave {
     ///
     /// # Errors
     /// Where there is no such set, or the file cannot be written.
-    pub fn save(&self, name: &str) -> Result<(), String> {
+    pub fn save(&self, name: &str) -> Result<(), SaveError> {
         self.ask(|reply| Ask::Save { name: name.to_owned(), reply })?
     }
 
@@ -138,7 +164,7 @@ impl Autosave {
     ///
     /// # Errors
     /// Where there is no such set.
-    pub fn remove(&self, name: &str) -> Result<(), String> {
+    pub fn remove(&self, name: &str) -> Result<(), SaveError> {
         self.ask(|reply| Ask::Remove { name: name.to_owned(), reply })?
     }
 
@@ -146,14 +172,14 @@ impl Autosave {
     ///
     /// # Errors
     /// When the thread has ended.
-    pub fn show(&self) -> Result<String, String> {
+    pub fn show(&self) -> Result<String, SaveError> {
         self.ask(|reply| Ask::Show { reply })
     }
 
-    fn ask<T>(&self, ask: impl FnOnce(SyncSender<T>) -> Ask) -> Result<T, String> {
+    fn ask<T>(&self, ask: impl FnOnce(SyncSender<T>) -> Ask) -> Result<T, SaveError> {
         let (reply, answer) = sync_channel(1);
         let sent = self.sender.send(ask(reply));
-        sent.ok().and_then(|()| answer.recv().ok()).ok_or_else(|| "autosave has ended".to_owned())
+        sent.ok().and_then(|()| answer.recv().ok()).ok_or(SaveError::Ended)
     }
 
     /// Saves what has changed a last time and ends the thread.
@@ -186,12 +212,11 @@ impl Saver {
                     let before = self.sets.len();
                     self.sets.retain(|set| set.name != name);
                     let gone = self.sets.len() < before;
-                    let _ = reply.send(if gone { Ok(()) } else { Err(format!("there is no set \"{name}\"")) });
+                    let _ = reply.send(if gone { Ok(()) } else { Err(SaveError::NoSet { name }) });
                 }
                 Ok(Ask::Save { name, reply }) => {
                     let found = self.sets.iter().position(|set| set.name == name);
-                    let result =
-                        found.map_or_else(|| Err(format!("there is no set \"{name}\"")), |at| self.save(at, true));
+                    let result = found.map_or(Err(SaveError::NoSet { name }), |at| self.save(at, true));
                     let _ = reply.send(result);
                 }
                 Ok(Ask::Show { reply }) => drop(reply.send(self.show())),
@@ -300,9 +325,9 @@ impl Saver {
     }
 
     /// Saves a set: always, or where it has changed.
-    fn save(&mut self, at: usize, always: bool) -> Result<(), String> {
+    fn save(&mut self, at: usize, always: bool) -> Result<(), SaveError> {
         let names = self.sets[at].channels.clone();
-        let values = self.read(&names).ok_or("the IOC has ended")?;
+        let values = self.read(&names).ok_or(SaveError::NoIoc)?;
         let set = &mut self.sets[at];
         if !always && set.trouble.is_none() && set.last == values {
             return Ok(());
@@ -332,7 +357,7 @@ impl Saver {
                 set.trouble = Some(text);
             }
         }
-        let result = result.map_err(|error| format!("{shown}: {error}"));
+        let result = result.map_err(|source| SaveError::File { file: set.file.clone(), source });
         self.tell_set(at);
         result
     }

@@ -24,7 +24,7 @@ mod watch;
 pub use hub::{Hub, Interrupt, Reply};
 pub(crate) use hub::{OwnerEnds, Requests};
 pub use options::Options;
-pub use ports::{Configured, Ports};
+pub use ports::{Configured, PortError, Ports};
 
 use base::DurNs;
 use db::{Answers, AttachError, Attached, Attaching, Db, Direct, Now, Output, Support};

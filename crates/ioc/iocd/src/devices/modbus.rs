@@ -80,7 +80,7 @@ impl Cells {
     fn parse(place: &Attaching<'_>, framing: Framing, ports: &Ports) -> Result<(Self, Option<DurNs>), AttachError> {
         let mut options = Options::parse(place.address);
         let port = options.needed("a port")?.to_owned();
-        ports.find(&port).map_err(|what| AttachError::Unusable { what })?;
+        ports.find(&port).map_err(|error| AttachError::Unusable { what: error.to_string() })?;
         let table = match options.needed("coil, discrete, holding or input")? {
             "coil" => Table::Coils,
             "discrete" => Table::Discrete,

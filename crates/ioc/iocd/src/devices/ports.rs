@@ -4,12 +4,62 @@
 use super::server::{PendingRequest, RequestOutcome, ServerConnection};
 use crate::engine::Mailbox;
 use msg::Band;
-use port::{Address, Port};
+use port::{Address, BadOption, Port};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 /// Exchanges that may wait for a port.
 const WAITING_MAX: usize = 1_024;
+
+/// Why a port cannot be had.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum PortError {
+    /// A name that cannot stand in an address.
+    #[error("port name \"{name}\"; expected one word")]
+    BadName {
+        /// The name.
+        name: String,
+    },
+    /// The name has a port already.
+    #[error("port \"{name}\" is there already")]
+    Taken {
+        /// The name.
+        name: String,
+    },
+    /// Its thread runs: settings are over.
+    #[error("port \"{name}\" is in use; its settings come before iocInit")]
+    InUse {
+        /// The name.
+        name: String,
+    },
+    /// No port of this name.
+    #[error(
+        "no port \"{name}\"; {} (drvAsynIPPortConfigure or drvAsynSerialPortConfigure, before iocInit)",
+        listed(known)
+    )]
+    Unknown {
+        /// The name that was asked for.
+        name: String,
+        /// Those that there are.
+        known: Vec<String>,
+    },
+    /// A setting that its address cannot have.
+    #[error(transparent)]
+    Setting(#[from] BadOption),
+    /// The kernel refuses its thread.
+    #[error("port \"{name}\": {source}")]
+    System {
+        /// The name.
+        name: String,
+        /// What the kernel says.
+        source: std::io::Error,
+    },
+}
+
+fn listed(known: &[String]) -> String {
+    if known.is_empty() { "none is configured".to_owned() } else { format!("there are {}", known.join(", ")) }
+}
 
 /// A port that was configured.
 #[derive(Clone)]
@@ -50,13 +100,13 @@ impl Ports {
     ///
     /// # Errors
     /// A name that is taken or empty.
-    pub fn add(&self, name: &str, address: Address) -> Result<(), String> {
+    pub fn add(&self, name: &str, address: Address) -> Result<(), PortError> {
         let mut inside = self.lock();
         if name.is_empty() || name.contains(char::is_whitespace) {
-            return Err(format!("port name \"{name}\"; expected one word"));
+            return Err(PortError::BadName { name: name.to_owned() });
         }
         if inside.ports.contains_key(name) {
-            return Err(format!("port \"{name}\" is there already"));
+            return Err(PortError::Taken { name: name.to_owned() });
         }
         let configured = Configured { address, input_end: Vec::new(), output_end: Vec::new(), port: None };
         inside.ports.insert(name.to_owned(), configured);
@@ -67,25 +117,25 @@ impl Ports {
     ///
     /// # Errors
     /// No such port, a port in use, or what `change` says.
-    pub fn change<T>(
+    pub fn change(
         &self,
         name: &str,
-        change: impl FnOnce(&mut Configured) -> Result<T, String>,
-    ) -> Result<T, String> {
+        change: impl FnOnce(&mut Configured) -> Result<(), BadOption>,
+    ) -> Result<(), PortError> {
         let mut inside = self.lock();
         let known = no_port(name, &inside);
         let configured = inside.ports.get_mut(name).ok_or(known)?;
         if configured.port.is_some() {
-            return Err(format!("port \"{name}\" is in use; its settings come before iocInit"));
+            return Err(PortError::InUse { name: name.to_owned() });
         }
-        change(configured)
+        Ok(change(configured)?)
     }
 
     /// A port's settings.
     ///
     /// # Errors
     /// No such port.
-    pub fn find(&self, name: &str) -> Result<Configured, String> {
+    pub fn find(&self, name: &str) -> Result<Configured, PortError> {
         let inside = self.lock();
         inside.ports.get(name).cloned().ok_or_else(|| no_port(name, &inside))
     }
@@ -94,7 +144,7 @@ impl Ports {
     ///
     /// # Errors
     /// No such port, or the kernel's.
-    pub fn open(&self, name: &str) -> Result<Port, String> {
+    pub fn open(&self, name: &str) -> Result<Port, PortError> {
         let mut inside = self.lock();
         let known = no_port(name, &inside);
         let configured = inside.ports.get_mut(name).ok_or(known)?;
@@ -102,7 +152,7 @@ impl Ports {
             return Ok(port.clone());
         }
         let port = Port::open(name, configured.address.clone(), WAITING_MAX)
-            .map_err(|error| format!("port \"{name}\": {error}"))?;
+            .map_err(|source| PortError::System { name: name.to_owned(), source })?;
         configured.port = Some(port.clone());
         Ok(port)
     }
@@ -191,8 +241,6 @@ impl Ports {
     }
 }
 
-fn no_port(name: &str, inside: &Inside) -> String {
-    let known = inside.ports.keys().cloned().collect::<Vec<_>>().join(", ");
-    let known = if known.is_empty() { "none is configured".to_owned() } else { format!("there are {known}") };
-    format!("no port \"{name}\"; {known} (drvAsynIPPortConfigure or drvAsynSerialPortConfigure, before iocInit)")
+fn no_port(name: &str, inside: &Inside) -> PortError {
+    PortError::Unknown { name: name.to_owned(), known: inside.ports.keys().cloned().collect() }
 }

@@ -62,11 +62,11 @@ impl DeviceSupport for Stream {
 
     fn attach(&self, place: &Attaching<'_>, ports: &Ports) -> Result<Served, AttachError> {
         let Address { file, protocol: name, arguments, port } = Address::parse(place.address)?;
-        let unusable = |what| AttachError::Unusable { what };
-        let configured = ports.find(&port).map_err(unusable)?;
+        let unusable = |error: &dyn Display| AttachError::Unusable { what: error.to_string() };
+        let configured = ports.find(&port).map_err(|error| unusable(&error))?;
         let text = read(&file, &ports.protocol_path())?;
-        let parsed = File::parse(&text, &file).map_err(|error| unusable(error.to_string()))?;
-        let mut protocol = parsed.protocol(&name, &arguments).map_err(|error| unusable(error.to_string()))?;
+        let parsed = File::parse(&text, &file).map_err(|error| unusable(&error))?;
+        let mut protocol = parsed.protocol(&name, &arguments).map_err(|error| unusable(&error))?;
         protocol.set_default_terminators(&configured.input_end, &configured.output_end);
         let interrupts = !place.output && protocol.begins_with_in();
         let shape = Shape {

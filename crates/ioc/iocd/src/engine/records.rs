@@ -6,10 +6,33 @@ use crate::owner::PIECES_MAX;
 use crate::scans::Scans;
 use crate::shard::Shard;
 use crate::shard_port::ShardPort;
-use db::{Db, RemoteRequest};
+use db::{Db, FindError, RemoteRequest};
 
 /// Records that are looked through for links to a removed one, before scans have their turn.
 const UNLINK_MAX: u32 = 64;
+
+/// Why a record stays.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum RemoveError {
+    /// The name is that of a field.
+    #[error("\"{name}\" names a field; the record's name alone removes it: {record}")]
+    Field {
+        /// The name that was given.
+        name: String,
+        /// Its record.
+        record: String,
+    },
+    /// There is no such record.
+    #[error(transparent)]
+    Find(#[from] FindError),
+    /// Its lock set may stand at a breakpoint.
+    #[error("{name} is of a lock set with breakpoints: dbd them first, dbstat shows them")]
+    Breakpoints {
+        /// The record.
+        name: String,
+    },
+}
 
 impl Engine {
     /// Starts what was loaded since the last time. What belongs to a scan group is initialised here, PINI and all, and
@@ -58,14 +81,14 @@ impl Engine {
     /// Removes a record; clients of its fields are told, links to it are disconnected.
     ///
     /// # Errors
-    /// When there is no such record, or the name is that of a field.
-    pub fn remove_record(&mut self, name: &str) -> Result<(), String> {
+    /// When there is no such record, the name is that of a field, or its lock set has breakpoints.
+    pub fn remove_record(&mut self, name: &str) -> Result<(), RemoveError> {
         if let Some((record, _)) = name.split_once('.') {
-            return Err(format!("\"{name}\" names a field; the record's name alone removes it: {record}"));
+            return Err(RemoveError::Field { name: name.to_owned(), record: record.to_owned() });
         }
-        let record = self.store.db.find(name).map_err(|error| error.to_string())?.record;
+        let record = self.store.db.find(name)?.record;
         if self.store.db.stop_set_of(record).is_some() {
-            return Err(format!("{name} is of a lock set with breakpoints: dbd them first, dbstat shows them"));
+            return Err(RemoveError::Breakpoints { name: name.to_owned() });
         }
         let store = &self.store;
         let gone: Vec<u64> = store.handles_of(record).collect();

@@ -11,6 +11,15 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 /// How a record is printed.
 pub(crate) type Print = fn(&mut Db, &str) -> String;
 
+/// Why there is no breakpoint.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum BreakError {
+    #[error("{record} is scanned by a thread of its own (--scan): a stop there would be one of its scans")]
+    OtherOwner { record: String },
+    #[error("no thread for breakpoints: {0}")]
+    Thread(io::Error),
+}
+
 /// The database on its way to a thread.
 type Lent = (Box<Db>, Now);
 /// The database on its way back, and whether the lock set has no breakpoints any more.
@@ -93,12 +102,9 @@ impl Engine {
     ///
     /// # Errors
     /// When the record is another owner's, or there can be no thread for its lock set.
-    pub(crate) fn set_break(&mut self, record: RecId, print: Print) -> Result<bool, String> {
+    pub(crate) fn set_break(&mut self, record: RecId, print: Print) -> Result<bool, BreakError> {
         if self.store.db.away(record).is_some() {
-            let name = self.store.db.name_of(record);
-            return Err(format!(
-                "{name} is scanned by a thread of its own (--scan): a stop there would be one of its scans"
-            ));
+            return Err(BreakError::OtherOwner { record: self.store.db.name_of(record).to_string() });
         }
         let (fresh, number) = self.store.db.set_break(record);
         if let Some(number) = number {
@@ -106,7 +112,7 @@ impl Engine {
                 Ok(stepper) => self.steppers.push(stepper),
                 Err(error) => {
                     self.store.db.clear_break(record);
-                    return Err(format!("no thread for breakpoints: {error}"));
+                    return Err(BreakError::Thread(error));
                 }
             }
         }

@@ -89,7 +89,7 @@ pub(super) const COMMANDS: &[Command] = &[
     }),
     command!("manual_save", "file.req", "saves a set now", |shell, args| {
         let name = needed(args, "manual_save file.req")?;
-        shell.saver()?.save(name).map(|()| None).map_err(Failed)
+        Ok(shell.saver()?.save(name).map(|()| None)?)
     }),
     command!(
         "reboot_restore",
@@ -98,7 +98,7 @@ pub(super) const COMMANDS: &[Command] = &[
         |shell, args| { restore_at(shell, args, 1) }
     ),
     command!("remove_data_set", "file.req", "forgets a set", |shell, args| {
-        shell.saver()?.remove(needed(args, "remove_data_set file.req")?).map(|()| None).map_err(Failed)
+        Ok(shell.saver()?.remove(needed(args, "remove_data_set file.req")?).map(|()| None)?)
     }),
     command!(
         "save_restoreSet_DatedBackupFiles",
@@ -127,7 +127,7 @@ pub(super) const COMMANDS: &[Command] = &[
         Ok(None)
     }),
     command!("save_restoreShow", "[level]", "the sets and how they fare", |shell, _| {
-        let text = shell.saver()?.show().map_err(Failed)?;
+        let text = shell.saver()?.show()?;
         said(shell, &text)
     }),
     command!(

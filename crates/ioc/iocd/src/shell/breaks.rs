@@ -1,7 +1,7 @@
 //! Breakpoints: `dbb`, `dbd`, `dbc`, `dbs`, `dbp`, `dbap`, `dbstat`, in C's words.
 
 use super::commands::{Command, Outcome, arg, command, needed, number, said};
-use super::{Shell, report};
+use super::{Failed, Shell, report};
 use crate::engine::Engine;
 use base::Stamp;
 use db::{Db, RecId, StopSet};
@@ -50,11 +50,11 @@ pub(super) const COMMANDS: &[Command] = &[
 fn at_record(
     shell: &mut Shell,
     name: String,
-    work: impl FnOnce(&mut Engine, RecId) -> Result<String, String> + Send + 'static,
+    work: impl FnOnce(&mut Engine, RecId) -> Result<String, Failed> + Send + 'static,
 ) -> Outcome {
     let text = shell.with_engine(move |engine| match engine.store.db.find(&name) {
         Ok(channel) => work(engine, channel.record),
-        Err(error) => Err(error.to_string()),
+        Err(error) => Err(error.into()),
     })?;
     said(shell, &text?)
 }

@@ -62,7 +62,7 @@ const COMMANDS: &[Command] = &[
     }),
     command!("dbDeleteRecord", "record", "removes a record; its clients are told", |shell, args| {
         let name = arg(args, 0).to_owned();
-        shell.with_engine(move |engine| engine.remove_record(&name))?.map_err(Failed)?;
+        shell.with_engine(move |engine| engine.remove_record(&name))??;
         Ok(None)
     }),
     command!("dbLoadDatabase", "file [path]", "loads menus and breakpoint tables of a .dbd", |shell, args| {

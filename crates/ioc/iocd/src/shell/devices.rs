@@ -47,8 +47,7 @@ pub(super) const COMMANDS: &[Command] = &[
         |shell, args| {
             let name = needed(args, "asynSetOption port 0 key value")?;
             let (key, value) = (arg(args, 2), arg(args, 3));
-            let set = |address: &mut Address| address.set(key, value).map_err(|error| error.to_string());
-            shell.devices.ports.change(name, |port| set(&mut port.address))?;
+            shell.devices.ports.change(name, |port| port.address.set(key, value))?;
             Ok(None)
         }
     ),

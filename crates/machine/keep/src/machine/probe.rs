@@ -21,7 +21,7 @@ const ANSWER_LIMIT: DurNs = DurNs::from_secs(2);
 #[must_use]
 pub fn all(root: &RootDir, runs: impl Fn(&str) -> bool) -> Probes {
     let asked = |daemon: &str, tool: &str, args: &[&str]| match runs(daemon) {
-        true => ask(tool, args, ANSWER_LIMIT).map_err(NotTried),
+        true => ask(tool, args, ANSWER_LIMIT).map_err(|error| NotTried(error.to_string())),
         false => Err(NotTried(format!("{daemon} does not run"))),
     };
     let chrony = asked("chronyd", "chronyc", &["-n", "-c", "tracking"]);
