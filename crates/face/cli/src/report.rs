@@ -30,7 +30,8 @@ pub(crate) fn run(args: &Args) -> ExitCode {
 
 fn make(args: &Args) -> Result<(), String> {
     let runs = args.files.iter().map(|file| Ok((name(file), bench::reports(file)?)));
-    let runs: Vec<(String, Vec<Report>)> = runs.collect::<Result<_, String>>()?;
+    let mut runs: Vec<(String, Vec<Report>)> = runs.collect::<Result<_, String>>()?;
+    runs.iter_mut().for_each(|(_, reports)| reports.extend(bench::beside(reports, false)));
     let markdown = args.output.as_deref().and_then(Path::extension).is_some_and(|end| end == "md");
     let text = if markdown || args.markdown { ::report::markdown(&runs) } else { ::report::page(&runs) };
     match &args.output {

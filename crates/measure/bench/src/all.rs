@@ -25,7 +25,7 @@ pub(crate) struct Args {
     /// Print JSON: a list of reports
     #[arg(long)]
     json: bool,
-    /// Write a page of all reports, too
+    /// Write a page of all reports, too; Markdown if its name ends in .md
     #[arg(long, value_name = "FILE")]
     report: Option<PathBuf>,
 }
@@ -55,8 +55,15 @@ pub(crate) fn run(args: &Args) -> Result<Output, String> {
             }
         }
     }
+    // Also those that nothing of this run is about: what they would need is said.
+    if let Some(experiments) = crate::beside(&reports, true) {
+        text += &report::text(&experiments);
+        reports.push(experiments);
+    }
     if let Some(file) = &args.report {
-        let page = report::page(&[("this run".into(), reports.clone())]);
+        let runs = [("this run".into(), reports.clone())];
+        let markdown = file.extension().is_some_and(|end| end == "md");
+        let page = if markdown { report::markdown(&runs) } else { report::page(&runs) };
         std::fs::write(file, page).map_err(|error| format!("{}: {error}", file.display()))?;
     }
     if args.json {

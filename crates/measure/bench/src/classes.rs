@@ -75,6 +75,8 @@ struct Group {
 struct Row {
     what: String,
     groups: Vec<Group>,
+    /// The number of the published experiment.
+    number: &'static str,
     published: &'static str,
     span: DurNs,
 }
@@ -112,7 +114,8 @@ fn run(matches: &ArgMatches, progress: &mut Progress) -> Result<Found, String> {
 /// An experiment beside the published one.
 fn table(row: &Row, found: &Shares) -> Table {
     let mut table = Table::new(&row.what);
-    table.published.push(Published::new(
+    table.published.push(Published::of(
+        row.number,
         "SPring-8, MADOCA II",
         "2013",
         "VME Core i7-620LE, Solaris 10, 4 processors",
@@ -133,15 +136,21 @@ fn rows(online: &CpuSet, args: &Args) -> (Vec<Row>, Vec<String>) {
     let (one, set) = (CpuSet::single(last), online.minus(&CpuSet::single(online.lowest().unwrap_or_default())));
     let group = |name, processes, threads, cpus: &CpuSet, class| Group { name, processes, threads, cpus: *cpus, class };
     let free = |processes| group("time sharing", processes, 1, online, Policy::OTHER);
-    let row = |what: String, groups, published| Row { what, groups, published, span: args.for_ };
+    let row = |number, what: String, groups, published| Row { what, groups, number, published, span: args.for_ };
     let short = |row: Row, span| Row { span, ..row };
     let mut left_out = Vec::new();
     let mut rows = vec![
-        row("1 time-sharing loop".into(), vec![free(1)], "25 % of the machine"),
-        row(format!("{n} time-sharing loops"), vec![free(n)], "4 loops: one of them in the run queue"),
-        row(format!("{} time-sharing loops", n + 1), vec![free(n + 1)], "5 loops: 20 % each, two in the run queue"),
+        row("S1.1", "1 time-sharing loop".into(), vec![free(1)], "25 % of the machine"),
+        row("S1.1", format!("{n} time-sharing loops"), vec![free(n)], "4 loops: one of them in the run queue"),
+        row(
+            "S1.1",
+            format!("{} time-sharing loops", n + 1),
+            vec![free(n + 1)],
+            "5 loops: 20 % each, two in the run queue",
+        ),
         short(
             row(
+                "S1.1",
                 format!("{} real-time loop(s), one CPU left", n - 1),
                 vec![group("real time", n - 1, 1, &set, FIFO)],
                 "3 loops: the machine stays usable",
@@ -150,6 +159,7 @@ fn rows(online: &CpuSet, args: &Args) -> (Vec<Row>, Vec<String>) {
         ),
     ];
     let every = row(
+        "S1.1",
         format!("{n} real-time loops, on every CPU"),
         vec![group("real time", n, 1, online, FIFO)],
         "4 loops: the machine hangs",
@@ -159,12 +169,14 @@ fn rows(online: &CpuSet, args: &Args) -> (Vec<Row>, Vec<String>) {
         false => left_out.push(format!("left out: {} (would stop everything else meanwhile; --every-cpu)", every.what)),
     }
     rows.push(row(
+        "S1.2",
         format!("{} time-sharing loops and one bound to CPU {last}", n + 1),
         vec![free(n + 1), group("bound time sharing", 1, 1, &one, Policy::OTHER)],
         "5 free: about 18 % each, the bound one about 14 %",
     ));
     rows.push(short(
         row(
+            "S1.2",
             format!("{} time-sharing loops, a time-sharing and a real-time one bound to CPU {last}", n + 1),
             vec![
                 free(n + 1),
@@ -177,6 +189,7 @@ fn rows(online: &CpuSet, args: &Args) -> (Vec<Row>, Vec<String>) {
     ));
     for processes in [n - 1, n] {
         rows.push(row(
+            "S1.3",
             format!("{processes} process(es) in a set of {} CPU(s)", n - 1),
             vec![group("in the set", processes, 1, &set, Policy::OTHER)],
             "3 or 4 processes in a set of 3: 75 % in total",
@@ -184,6 +197,7 @@ fn rows(online: &CpuSet, args: &Args) -> (Vec<Row>, Vec<String>) {
     }
     for threads in [n - 1, n] {
         rows.push(row(
+            "S1.3",
             format!("1 process of {threads} thread(s) in a set of {} CPU(s)", n - 1),
             vec![group("in the set", 1, threads, &set, Policy::OTHER)],
             "3 or 4 threads in a set of 3: 75 % in total, the fourth queued",

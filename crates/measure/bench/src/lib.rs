@@ -7,6 +7,7 @@ mod all;
 mod classes;
 mod clock;
 mod cyclictest;
+mod experiments;
 mod explained;
 mod fingerprint;
 mod frames;
@@ -18,6 +19,7 @@ pub mod looprun;
 mod lost;
 mod measure;
 pub mod noise;
+mod oslat;
 mod progress;
 mod quiet;
 mod response;
@@ -28,6 +30,7 @@ mod shielded;
 mod supervisor;
 mod wakeup;
 
+pub use experiments::beside;
 pub use gate::reports;
 pub use progress::Progress;
 
@@ -235,8 +238,9 @@ impl Bench {
 
     /// Measures, in a report of the form that all have.
     fn measure(&self, matches: &ArgMatches, arguments: Vec<String>) -> Result<Report, String> {
-        let (begun, steal) = (Instant::now(), fingerprint::Steal::look());
-        let found = (self.run)(matches, &mut Progress::of(self.name))?;
+        let (begun, steal, kept) = (Instant::now(), fingerprint::Steal::look(), fingerprint::Kept::look());
+        let mut found = (self.run)(matches, &mut Progress::of(self.name))?;
+        found.notes.extend(kept.changed(&fingerprint::Kept::look()));
         Ok(Report {
             bench: self.name.into(),
             experiment: self.experiment.into(),

@@ -3,11 +3,12 @@
 use crate::explained::Explained;
 use crate::measure::{Gate, Where, measured_cpu};
 use crate::noise::{Load, Noise};
+use crate::oslat;
 use crate::shielded::Shielded;
 use crate::{Bench, Found, Part, Progress, Touched, read};
-use base::{CpuId, CpuSet, DurNs, MonoNs, Policy};
+use base::{CpuId, CpuSet, DurNs, Histogram, MonoNs, Policy};
 use clap::{ArgMatches, Args as _};
-use report::{Culprit, Good, Latency, Row, Table};
+use report::{Culprit, Figure, Good, Latency, Row, Spike, Table};
 use std::collections::BTreeMap;
 use sys::clock::{mono_now, sleep_until};
 use sys::sched::{Scheduling, set_affinity, set_scheduling};
@@ -33,7 +34,8 @@ pub(crate) const BUSY: Part =
 ///
 /// A loop reads the clock as fast as it can, in pieces of 200 ms with as long a pause, and keeps each gap beyond a
 /// microsecond. The kernel's events of that CPU say what ran in them; where this kernel has no event at
-/// all, the time was the host's or the firmware's: user code is stopped by nobody else.
+/// all, the time was the host's or the firmware's: user code is stopped by nobody else. Where it is installed, oslat looks
+/// at the same CPU in turn with it, for a second each: longer than the kernel leaves a loop in a real-time class alone while others wait.
 #[derive(clap::Args)]
 struct Args {
     /// CPU to measure; the highest if not given
@@ -53,6 +55,9 @@ struct Args {
     shield: bool,
     #[command(flatten)]
     touched: Touched,
+    /// Leave oslat out
+    #[arg(long)]
+    no_oslat: bool,
 }
 
 /// The loop's own command line.
@@ -74,6 +79,10 @@ const GAP: DurNs = DurNs(1_000);
 const GAPS_MAX: usize = 1 << 16;
 /// Culprits that are named.
 const NAMED_MAX: usize = 12;
+/// Gaps that are told one by one: the longest.
+const SPIKES_MAX: usize = 40;
+/// Runs of oslat.
+const PEER_RUNS: usize = 4;
 /// What is left where nothing of this kernel ran.
 const NOBODY: &str = "host or firmware (no event of this kernel within)";
 /// What is left of a gap beside what ran in it.
@@ -87,6 +96,11 @@ struct Lost {
     gaps_ns: Vec<u64>,
     all_ns: u64,
     culprits: BTreeMap<String, (u64, u64)>,
+    /// The longest gaps, and when the first piece began.
+    spikes: Vec<Spike>,
+    begun: Option<u64>,
+    /// What oslat found, if it ran.
+    theirs: Option<(Histogram, f64)>,
 }
 
 fn run(matches: &ArgMatches, progress: &mut Progress) -> Result<Found, String> {
@@ -101,10 +115,16 @@ fn run(matches: &ArgMatches, progress: &mut Progress) -> Result<Found, String> {
     let place = Where { cpu, place: shielded.as_ref().map(|shielded| shielded.place.clone()) };
     let explained = Explained::start(cpu);
     let noise = Noise::start(args.load, None)?;
-    let mut lost = Lost::default();
+    let (mut lost, with_theirs) = (Lost::default(), with_oslat(args, &place));
     for round in 0..args.rounds as usize {
         progress.at(round, args.rounds as usize, "a busy loop");
         lost.piece(&place, args.policy, explained.as_ref().ok())?;
+        if with_theirs == Ok(true) && round.is_multiple_of((args.rounds as usize).div_ceil(PEER_RUNS)) {
+            let found = oslat::run(&place, args.policy)?;
+            let (gaps, span_s) = lost.theirs.get_or_insert_with(|| (Histogram::new(), 0.0));
+            gaps.merge(&found.gaps);
+            *span_s += found.span_s;
+        }
         if signals.read().map_err(|error| error.to_string())?.is_some() {
             return Err("interrupted; the machine is as it was".into());
         }
@@ -114,7 +134,18 @@ fn run(matches: &ArgMatches, progress: &mut Progress) -> Result<Found, String> {
     shielded.map_or(Ok(()), Shielded::release)?;
     let mut found = lost.found(args, cpu);
     found.notes.extend(explained.err().map(|why| format!("nobody can be named: {why}")));
+    found.notes.extend(with_theirs.err());
     Ok(found)
+}
+
+/// Whether oslat is to run beside, or why it cannot.
+fn with_oslat(args: &Args, place: &Where) -> Result<bool, String> {
+    match (args.no_oslat, &place.place, args.policy) {
+        (true, ..) => Ok(false),
+        (_, Some(_), _) => Err("oslat not run: its main thread needs a CPU outside the shield".into()),
+        (.., Policy::Fifo(_) | Policy::Other { .. }) => oslat::probe().map(|()| true),
+        (.., policy) => Err(format!("oslat not run: it has no class {policy}")),
+    }
 }
 
 impl Lost {
@@ -146,15 +177,28 @@ impl Lost {
         let others: Vec<_> =
             parts.into_iter().filter(|part| !matches!(part.culprit, trace::Culprit::Own { .. })).collect();
         others.iter().for_each(|part| self.blame(part.culprit.to_string(), part.ns));
+        let begun = *self.begun.get_or_insert(from);
         for [from, to] in gaps {
-            let within = others.iter().map(|part| to.min(part.from.0 + part.ns).saturating_sub(from.max(part.from.0)));
-            match within.sum::<u64>() {
+            let within = |part: &trace::Part| to.min(part.from.0 + part.ns).saturating_sub(from.max(part.from.0));
+            let named = others.iter().map(within).sum::<u64>();
+            if self.spikes.len() < SPIKES_MAX || self.spikes.last().is_some_and(|last| last.late_ns < to - from) {
+                let parts = others.iter().map(|part| (part.culprit.to_string(), within(part)));
+                self.longest(spike(from.saturating_sub(begun), to - from, parts));
+            }
+            match named {
                 0 => self.blame(NOBODY.into(), to - from),
                 named if named < to - from => self.blame(AROUND.into(), to - from - named),
                 _ => {}
             }
         }
         Ok(())
+    }
+
+    /// Keeps a gap among the longest.
+    fn longest(&mut self, spike: Spike) {
+        let at = self.spikes.partition_point(|other| other.late_ns >= spike.late_ns);
+        self.spikes.insert(at, spike);
+        self.spikes.truncate(SPIKES_MAX);
     }
 
     fn blame(&mut self, culprit: String, ns: u64) {
@@ -168,6 +212,7 @@ impl Lost {
         let mut ranked: Vec<_> = std::mem::take(&mut self.culprits).into_iter().collect();
         ranked.sort_by_key(|(_, (ns, _))| std::cmp::Reverse(*ns));
         let blamed: u64 = ranked.iter().map(|(_, (ns, _))| ns).sum();
+        self.spikes.sort_by_key(|spike| spike.at_ns);
         let share = |ns: u64, of: u64| 100.0 * ns as f64 / of.max(1) as f64;
         let mut lost = Row::samples("time lost", "%", self.shares).good(Good::Low);
         let culprit = |(name, (ns, count)): &(String, (u64, u64))| Culprit {
@@ -177,10 +222,17 @@ impl Lost {
         };
         lost.culprits = ranked.iter().take(NAMED_MAX).map(culprit).collect();
         let rate = self.gaps_ns.len() as f64 * 1e9 / self.all_ns.max(1) as f64;
-        let mut table = Table::new(title)
-            .row(lost.note(format!("of {:.1} s", self.all_ns as f64 / 1e9)))
-            .row(Row::figure("gaps of more than 1 us in a second", "", rate).good(Good::Low))
-            .row(Row::beside("gaps", Latency::of_times(&mut self.gaps_ns)));
+        let mut table =
+            Table::new(title)
+                .row(lost.note(format!("of {:.1} s", self.all_ns as f64 / 1e9)))
+                .columns("measured", if self.theirs.is_some() { "oslat" } else { "" })
+                .row(Row::figure("gaps of more than 1 us in a second", "", rate).good(Good::Low).against(
+                    self.theirs.as_ref().and_then(|(gaps, span_s)| Figure::once(gaps.count() as f64 / span_s)),
+                ))
+                .row(Row { spikes: self.spikes, ..Row::beside("gaps", Latency::of_times(&mut self.gaps_ns)) });
+        if let Some((gaps, _)) = &self.theirs {
+            table = table.row(Row::beside("gaps, oslat, in whole us", Latency::from(gaps)));
+        }
         table.notes = ranked
             .iter()
             .take(NAMED_MAX)
@@ -188,6 +240,20 @@ impl Lost {
             .collect();
         table.into()
     }
+}
+
+/// A gap with those that ran in it, the most first; what is left of it belongs to what no event tells.
+fn spike(at_ns: u64, gap_ns: u64, parts: impl Iterator<Item = (String, u64)>) -> Spike {
+    let mut sums: BTreeMap<String, u64> = BTreeMap::new();
+    parts.filter(|(_, ns)| *ns > 0).for_each(|(culprit, ns)| *sums.entry(culprit).or_default() += ns);
+    let named: u64 = sums.values().sum();
+    if named < gap_ns {
+        let rest = if named == 0 { NOBODY } else { AROUND };
+        *sums.entry(rest.to_owned()).or_default() += gap_ns - named;
+    }
+    let mut parts: Vec<(String, u64)> = sums.into_iter().collect();
+    parts.sort_by_key(|(_, ns)| std::cmp::Reverse(*ns));
+    Spike { at_ns, late_ns: gap_ns, parts }
 }
 
 /// The loop itself: prints when it began and ended, and of each gap when it began and how long it was, in nanoseconds.
@@ -212,4 +278,21 @@ fn busy(args: &BusyArgs) -> Result<(), String> {
     let numbers: Vec<String> = [from.0, last.0].iter().chain(gaps.iter().flatten()).map(ToString::to_string).collect();
     println!("{}", numbers.join(" "));
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_longest_gaps_are_told_with_parts_that_add_up() {
+        let mut lost = Lost::default();
+        for nth in 0..100u64 {
+            let parts = [("softirq RCU".to_owned(), 300), ("softirq RCU".to_owned(), 200)];
+            lost.longest(spike(nth, 1_000 + nth, parts.into_iter().take(if nth == 99 { 0 } else { 2 })));
+        }
+        assert_eq!((lost.spikes.len(), lost.spikes[0].late_ns), (SPIKES_MAX, 1_099));
+        assert_eq!(lost.spikes[0].parts, [(NOBODY.to_owned(), 1_099)]);
+        assert_eq!(lost.spikes[1].parts, [(AROUND.to_owned(), 598), ("softirq RCU".to_owned(), 500)]);
+    }
 }

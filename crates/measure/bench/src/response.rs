@@ -19,19 +19,22 @@ pub(crate) static BENCH: Bench = Bench {
     arguments: Args::augment_args,
     run,
     published: &[
-        Published::new(
+        Published::of(
+            "S4.2",
             "SGI REACT, highest of 5,000,000 a CPU, 4 CPUs",
             "about 2007",
             "Itanium 2 1.0 / 1.5 GHz, SLES10 SP1, 2.6.16",
             "no load 349.30 us without the shield, 11.95 with; load 556.95, 11.15",
         ),
-        Published::new(
+        Published::of(
+            "S4.2",
             "SGI REACT, the same, 64 CPUs",
             "about 2007",
             "Itanium 2 1.0 / 1.5 GHz, SLES10 SP1, 2.6.16",
             "no load 484.95 us without the shield, 10.50 with; load 545.35, 18.75",
         ),
-        Published::new(
+        Published::of(
+            "S2.5",
             "KEK, EPICS on PowerPC: interrupt latency at hardware and OS level",
             "about 1997",
             "PowerPC 604e 200 MHz and MC68040 25 MHz, VxWorks",

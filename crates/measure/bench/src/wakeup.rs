@@ -21,19 +21,22 @@ pub(crate) static BENCH: Bench = Bench {
     arguments: Args::augment_args,
     run,
     published: &[
-        Published::new(
+        Published::of(
+            "S5.1",
             "VxWorks 6.9, 4001 Hz, loaded, untuned",
             "about 2012",
             "Dell R910 / R710",
             "mean 0.419, max 15.993 us",
         ),
-        Published::new(
+        Published::of(
+            "S5.1",
             "VxWorks 6.9, 4001 Hz, loaded, tuned",
             "about 2012",
             "Dell R910 / R710",
             "mean 0.349, max 3.282 us",
         ),
-        Published::new(
+        Published::of(
+            "S4.2",
             "SGI REACT, highest of 5,000,000 interrupt responses, 4 loaded CPUs",
             "about 2007",
             "Itanium 2, SLES10",

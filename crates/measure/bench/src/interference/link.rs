@@ -1,6 +1,6 @@
 //! A link of 100 Mbit/s between two network namespaces of our own, and streams over it.
 
-use super::{Computing, REAL_TIME, primes_take};
+use super::{Computing, REAL_TIME, iperf3, primes_take};
 use crate::{Part, read};
 use base::{CpuId, CpuSet, DurNs, Policy, Priority};
 use clap::Args as _;
@@ -39,7 +39,7 @@ const SILENCE: Duration = Duration::from_millis(200);
 /// The first may take so long to come.
 const FIRST: Duration = Duration::from_secs(10);
 /// The stream's class: above all that computes.
-const CLASS: Policy = Policy::Fifo(Priority(10));
+pub(super) const CLASS: Policy = Policy::Fifo(Priority(10));
 
 /// Two namespaces with a link; gone with this.
 struct Link([String; 2]);
@@ -99,7 +99,7 @@ impl Drop for Link {
 }
 
 /// A process that ends with this.
-struct Running(Child);
+pub(super) struct Running(pub(super) Child);
 
 impl Drop for Running {
     fn drop(&mut self) {
@@ -123,9 +123,10 @@ pub(super) fn measure(
     (cpu, below): (CpuId, u32),
     online: &CpuSet,
     mut each: impl FnMut(usize) -> Result<(), String>,
-) -> Result<Vec<Table>, String> {
+) -> Result<(Vec<Table>, Option<String>), String> {
     let link = Link::make()?;
     let mut rates: [[Vec<f64>; 2]; 2] = Default::default();
+    let (peer, mut theirs) = (iperf3::probe(), [[Vec::new(), Vec::new()], [Vec::new(), Vec::new()]]);
     let (mut losses, mut primes) = ([Vec::new(), Vec::new()], [Vec::new(), Vec::new()]);
     for round in 0..rounds as usize {
         each(round)?;
@@ -134,9 +135,12 @@ pub(super) fn measure(
                 0 => Vec::new(),
                 _ => online.iter().map(|cpu| Computing::start(100, 1, &CpuSet::single(cpu), 19)).collect(),
             };
-            for (udp, rates) in [false, true].into_iter().zip(&mut rates) {
+            for (udp, (rates, theirs)) in [false, true].into_iter().zip(rates.iter_mut().zip(&mut theirs)) {
                 let (rate, lost) = link.run(udp)?;
                 rates[beside].push(rate);
+                if peer.is_ok() {
+                    theirs[beside].push(iperf3::run(&link.0, ADDRESSES[0], udp)?);
+                }
                 if udp {
                     losses[beside].push(lost);
                 }
@@ -167,8 +171,14 @@ pub(super) fn measure(
             .row(rate("TCP", tcp))
             .row(rate("UDP, 90 Mbit/s offered", udp))
             .row(row("UDP, lost", "%", losses));
+    let streams = match theirs {
+        _ if peer.is_err() => streams,
+        [tcp, udp] => {
+            streams.row(row("TCP, iperf3", "Mbit/s", tcp)).row(row("UDP, 90 Mbit/s offered, iperf3", "Mbit/s", udp))
+        }
+    };
     let computing = Table::new("the prime task (FIFO 50) beside a TCP stream").columns("beside", "alone");
-    Ok(vec![streams, computing.row(row("time", "ms", primes))])
+    Ok((vec![streams, computing.row(row("time", "ms", primes))], peer.err()))
 }
 
 fn stream(args: &StreamArgs) -> Result<(), String> {

@@ -1,6 +1,7 @@
 //! `tahti bench interference`: what a task that computes loses to others that compute, and to a stream over a network; and what
 //! the stream loses to them.
 
+mod iperf3;
 mod link;
 
 use crate::measure::measured_cpu;
@@ -22,13 +23,15 @@ pub(crate) static BENCH: Bench = Bench {
     arguments: Args::augment_args,
     run,
     published: &[
-        Published::new(
+        Published::of(
+            "S3.1",
             "HiPeRT Lab, OPEN-NEXT: a prime task beside two of low priority that compute",
             "about 2018",
             "Core i7-4770T, 4 cores",
             "up to 200 times the time, power management being one cause",
         ),
-        Published::new(
+        Published::of(
+            "S3.2",
             "HiPeRT Lab, OPEN-NEXT: iperf3 of high priority beside prime95",
             "about 2018",
             "Core i7-4770T, 4 cores",
@@ -44,7 +47,8 @@ pub(crate) static BENCH: Bench = Bench {
 ///
 /// The prime task counts primes on one CPU for some 10 ms, in a real-time class and in time sharing, while two threads
 /// of time sharing compute pi there for none of the time, 70 % of it, or all. The stream goes over a link of 100 Mbit/s
-/// between two network namespaces of its own (root, `ip` and `tc`), alone and beside computing threads of nice 19, one a CPU.
+/// between two network namespaces of its own (root, `ip` and `tc`), alone and beside computing threads of nice 19, one a CPU;
+/// where iperf3 is installed, it sends over the same link in turn with it.
 #[derive(clap::Args)]
 struct Args {
     /// CPU of the prime task; the highest if not given
@@ -100,7 +104,10 @@ fn run(matches: &ArgMatches, progress: &mut Progress) -> Result<Found, String> {
         progress.at(args.rounds as usize + round, parts, "a stream beside computation");
         go_on()
     }) {
-        Ok(tables) => found.tables.extend(tables),
+        Ok((tables, without)) => {
+            found.tables.extend(tables);
+            found.notes.extend(without);
+        }
         Err(why) => found.notes.push(format!("the network was not measured: {why}")),
     }
     Ok(found)

@@ -219,7 +219,7 @@ fn run(matches: &ArgMatches, progress: &mut Progress) -> Result<Found, String> {
                     false => (MADOCA[1].0, MADOCA[1].1, (LIBZMQ, 0.5)),
                 };
                 let mut table = table(format!("round trips, {beside}"), &mut times, Some(wanted));
-                table.published.push(Published::new(who, "2013", "hardware not given", figures));
+                table.published.push(Published::of("S1.5", who, "2013", "hardware not given", figures));
                 tables.push(table);
             }
             Err(missing) => notes.push(format!("round trips, {beside}: did not run: {missing}")),

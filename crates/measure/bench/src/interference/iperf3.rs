@@ -1,0 +1,71 @@
+//! The real `iperf3` over the same link, in the same class: what our streams are compared with.
+
+use super::link::{CLASS, Running};
+use serde_json::Value;
+use std::io::{BufRead as _, BufReader, Read as _};
+use std::process::{Command, Stdio};
+use sys::sched::{Scheduling, set_scheduling};
+
+/// What is sent in one run: a third of a second on this link.
+const BYTES: &str = "4M";
+
+/// Says why it cannot be used, if so.
+pub(super) fn probe() -> Result<(), String> {
+    match Command::new("iperf3").arg("--version").output() {
+        Ok(_) => Ok(()),
+        Err(error) => Err(format!("iperf3 not run ({error}): install iperf3 for the comparison")),
+    }
+}
+
+/// One run from the second namespace to `to` in the first: Mbit/s that came.
+pub(super) fn run([receiver, sender]: &[String; 2], to: &str, udp: bool) -> Result<f64, String> {
+    let failed = |error: std::io::Error| format!("iperf3: {error}");
+    let start = |namespace: &str, words: &[&str]| {
+        let mut command = Command::new("ip");
+        command.args(["netns", "exec", namespace, "iperf3"]).args(words);
+        let child =
+            command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().map_err(failed)?;
+        let child = Running(child);
+        // It becomes the program that it starts, which keeps its class.
+        set_scheduling(child.0.id() as i32, Scheduling { policy: CLASS, reset_on_fork: false })
+            .map_err(|error| format!("iperf3: {error}"))?;
+        Ok::<_, String>(child)
+    };
+    let mut server = start(receiver, &["--server", "--one-off", "--bind", to, "--forceflush"])?;
+    let lines = BufReader::new(server.0.stdout.take().ok_or("no output of iperf3")?).lines();
+    if !lines.map_while(Result::ok).any(|line| line.contains("listening")) {
+        return Err("iperf3 does not listen".into());
+    }
+    let datagrams: &[&str] = if udp { &["--udp", "--bitrate", "90M", "--length", "1400"] } else { &[] };
+    let mut client = start(sender, &[&["--client", to, "--bytes", BYTES, "--json"], datagrams].concat())?;
+    let mut text = String::new();
+    client.0.stdout.take().ok_or("no output of iperf3")?.read_to_string(&mut text).map_err(failed)?;
+    rate(&text).ok_or_else(|| format!("iperf3 printed {text:?}"))
+}
+
+/// Mbit/s that came, by its JSON.
+fn rate(text: &str) -> Option<f64> {
+    let found: Value = serde_json::from_str(text).ok()?;
+    let end = &found["end"];
+    let sums = [&end["sum_received"], &end["sum"]];
+    let rate = |sum: &Value| {
+        let lost = sum["lost_percent"].as_f64().unwrap_or(0.0);
+        Some(sum["bits_per_second"].as_f64()? * (1.0 - lost / 100.0) / 1e6)
+    };
+    sums.into_iter().find_map(rate).filter(|rate| *rate > 0.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_iperf3_received_is_read_without_what_was_lost() {
+        let tcp = r#"{"end":{"sum_sent":{"bits_per_second":99e6},"sum_received":{"bits_per_second":95.5e6}}}"#;
+        assert_eq!(rate(tcp), Some(95.5));
+        let udp = r#"{"end":{"sum":{"bits_per_second":90e6,"lost_percent":10}}}"#;
+        assert_eq!(rate(udp), Some(81.0));
+        assert_eq!(rate(r#"{"error":"unable to connect"}"#), None);
+        assert_eq!(rate("iperf3: error"), None);
+    }
+}

@@ -1,0 +1,75 @@
+//! The real `oslat` (rt-tests) on the same CPU, in the same class: what ours is compared with.
+
+use crate::measure::{Gate, Where};
+use base::{DurNs, Histogram, Policy};
+use std::process::Command;
+
+/// Buckets of 1 us, as many as it has; what lies beyond is in the last.
+const BUCKETS: u32 = 1024;
+
+/// What it found.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Found {
+    /// Gaps of more than 1 us, in whole microseconds, rounded up by it.
+    pub(crate) gaps: Histogram,
+    /// How long it looked, in seconds.
+    pub(crate) span_s: f64,
+}
+
+/// Says why it cannot be used, if so.
+pub(crate) fn probe() -> Result<(), String> {
+    match Command::new("oslat").arg("--version").output() {
+        Ok(_) => Ok(()),
+        Err(error) => Err(format!("oslat not run ({error}): install rt-tests for the comparison")),
+    }
+}
+
+/// One run of a second: it takes whole ones only.
+pub(crate) fn run(place: &Where, policy: Policy) -> Result<Found, String> {
+    let words = [format!("-c{}", place.cpu), "-D1".into(), format!("-b{BUCKETS}"), "-q".into(), "-z".into()];
+    let mut command = vec!["oslat".to_owned()];
+    command.extend(words);
+    if let Policy::Fifo(priority) = policy {
+        command.push(format!("-f{}", priority.0));
+    }
+    let output = Gate::start(&command, place, None)?.output()?;
+    parse(&output).ok_or_else(|| format!("`{}`: its output is not understood:\n{output}", command.join(" ")))
+}
+
+/// Reads what it prints of one CPU.
+fn parse(output: &str) -> Option<Found> {
+    let after = |head: &str| {
+        output.lines().find_map(|line| line.trim().strip_prefix(head)?.split_whitespace().next()?.parse::<f64>().ok())
+    };
+    let (longest, span_s) = (after("Maximum:")?, after("Duration:")?);
+    let mut gaps = Histogram::new();
+    for line in output.lines() {
+        let Some((us, rest)) = line.trim().split_once(" (us):") else { continue };
+        let (us, mut rest) = (us.parse::<i64>().ok()?, rest.split_whitespace());
+        let count = rest.next()?.parse::<u64>().ok()?;
+        // Of those beyond the last bucket the longest is known alone: it counts once, the others as the last.
+        let overflow = rest.next().is_some() && count > 0 && longest > us as f64;
+        let whole = |us: f64| DurNs((us * 1e3) as i64);
+        (0..count - u64::from(overflow)).filter(|_| us > 1).for_each(|_| gaps.record(whole(us as f64)));
+        if overflow {
+            gaps.record(whole(longest));
+        }
+    }
+    Some(Found { gaps, span_s })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_gaps_of_oslat_are_read_with_the_longest() {
+        let output = "oslat V 2.40\n        Core:\t 1\nCounter Freq:\t 2597 (Mhz)\n    001 (us):\t 15888213\n    002 (us):\t 188\n    \
+                      032 (us):\t 3 (including overflows)\n     Minimum:\t 1 (us)\n     Average:\t 1.037 (us)\n     Maximum:\t 29039 (us)\n     \
+                      Max-Min:\t 29038 (us)\n    Duration:\t 0.998 (sec)\n";
+        let found = parse(output).unwrap();
+        assert_eq!((found.gaps.count(), found.span_s), (191, 0.998));
+        assert_eq!((found.gaps.min(), found.gaps.max()), (Some(DurNs::from_us(2)), Some(DurNs::from_us(29_039))));
+        assert_eq!(parse("oslat: no such option"), None);
+    }
+}
