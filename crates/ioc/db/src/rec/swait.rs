@@ -2,14 +2,15 @@
 //!
 //! Its inputs, its output and what it may write instead of the result are named by texts, which can be written while it runs,
 //! and go over channels: nothing is processed to be read. With SCAN `I/O Intr` it processes when an input changes whose INxP is
-//! `Yes`. As its documentation has it; of the flags that say whether names are connected that knows DOLV alone.
+//! `Yes`. As its documentation has it, and the screens that come with it: INAV to INLV, DOLV and OUTV, which these show as
+//! "INVALID" where they are not 0, say which names lead to nothing.
 
 use super::calcout::is_due;
-use super::inputs::{constants, inputs, live_links, post_inputs, post_val, read_live};
+use super::inputs::{constants, inputs, live_links, name_of, nth, post_inputs, post_val, read_live};
 use crate::calc::{self, Program};
 use crate::model::link::{Link, LinkField, LinkKind, LinkText, parse};
 use crate::model::slot::{Text, record};
-use crate::rec::{Body, Properties, RecId, RecordType};
+use crate::rec::{Body, Properties, RecId, RecordType, changed};
 use crate::run::callback::Callback;
 use crate::run::device::Device;
 use crate::run::engine::{Db, Outcome};
@@ -24,9 +25,9 @@ record! {
         calc: Text<40> [CALC],
         clcv: i32 [CLCV],
         names: [Text<40>; 14] [INAN INBN INCN INDN INEN INFN INGN INHN ININ INJN INKN INLN DOLN OUTN],
+        flags: [i32; 14] [INAV INBV INCV INDV INEV INFV INGV INHV INIV INJV INKV INLV DOLV OUTV],
         on_change: [u16; 12] [INAP INBP INCP INDP INEP INFP INGP INHP INIP INJP INKP INLP],
         dold: f64 [DOLD],
-        dolv: i32 [DOLV],
         oopt: u16 [OOPT],
         dopt: u16 [DOPT],
         odly: f32 [ODLY],
@@ -105,10 +106,8 @@ impl RecordType for Swait {
             db.post_named(rec, "CLCV", EventMask::VALUE);
             return compiled.map_err(|what| PutError::BadValue { what });
         }
-        match field.checked_sub(Self::INAN).map(usize::from) {
-            Some(place @ 0..=OUTN) => connect(db, rec, body, place).map_err(|what| PutError::BadLink { what }),
-            _ => Ok(()),
-        }
+        let place = nth(field, Self::INAN, OUTN + 1);
+        place.map_or(Ok(()), |place| connect(db, rec, body, place)).map_err(|what| PutError::BadLink { what })
     }
 
     fn removed(db: &mut Db, _: RecId, body: Body<Self>) {
@@ -119,7 +118,7 @@ impl RecordType for Swait {
     }
 
     fn connection_changed(db: &mut Db, rec: RecId, body: Body<Self>) {
-        look_at_dol(db, rec, body);
+        (0..=OUTN).for_each(|place| look_at_name(db, rec, body, place));
     }
 
     fn processes_for(&self, link: u32) -> bool {
@@ -180,16 +179,24 @@ fn connect(db: &mut Db, rec: RecId, body: Body<Swait>, place: usize) -> Result<(
     }
     let old = std::mem::replace(r.link(place), link).brief();
     db.release_link(old);
-    look_at_dol(db, rec, body);
+    look_at_name(db, rec, body, place);
     wrong.map_or(Ok(()), Err)
 }
 
-/// Notes whether DOLN leads to something, and tells where that is new.
-fn look_at_dol(db: &mut Db, rec: RecId, body: Body<Swait>) {
-    let dol = db.records[body].dol.brief();
-    let dolv = i32::from(dol.kind != LinkKind::Remote || !db.is_connected(dol));
-    if std::mem::replace(&mut db.records[body].dolv, dolv) != dolv {
-        db.post_named(rec, "DOLV", EventMask::VALUE);
+/// Notes whether a name leads to nothing, and tells where that is new. Inputs may be constants, inputs and OUTN may be
+/// without a name; DOLV says that DOLD is not fetched.
+fn look_at_name(db: &mut Db, rec: RecId, body: Body<Swait>, place: usize) {
+    let r = &mut db.records[body];
+    let is_named = !r.names[place].bytes().is_empty();
+    let (brief, is_constant) = (r.link(place).brief(), r.link(place).number::<f64>().is_some());
+    let invalid = match (brief.kind, place) {
+        (LinkKind::Remote, _) => !db.is_connected(brief),
+        (_, DOLN) => true,
+        (_, OUTN) => is_named,
+        _ => is_named && !is_constant,
+    };
+    if changed(&mut db.records[body].flags[place], invalid.into()) {
+        db.post_named(rec, name_of::<Swait>(Swait::INAV, place), EventMask::VALUE);
     }
 }
 
@@ -219,7 +226,7 @@ fn write(db: &mut Db, rec: RecId, body: Body<Swait>) -> bool {
     let r = &db.records[body];
     let (from_dol, dol, out) = (r.dopt == 1, r.dol.brief(), r.out.brief());
     if from_dol
-        && r.dolv == 0
+        && r.flags[DOLN] == 0
         && let Ok(Some(value)) = db.get_link::<f64>(rec, dol)
         && std::mem::replace(&mut db.records[body].dold, value) != value
     {
@@ -330,6 +337,28 @@ mod tests {
         assert_eq!((number(&mut db, "s"), number(&mut db, "p")), (9.0, 8.0));
         let channel = db.find("s.INAN").unwrap();
         assert!(db.put(&channel, &Value::from("@device"), Now::default()).is_err());
+    }
+
+    #[test]
+    fn names_that_lead_to_nothing_are_flagged() {
+        let mut db = started(
+            "record(swait, \"s\") { field(INAN, \"a\") field(INBN, \"2.5\") field(INCN, \"nobody\") field(OUTN, \"a\") field(DOLN, \"nobody\") }
+             record(ao, \"a\") {}",
+        );
+        let flags =
+            |db: &mut Db| ["INAV", "INBV", "INCV", "INDV", "DOLV", "OUTV"].map(|name| number(db, &format!("s.{name}")));
+        assert_eq!(flags(&mut db), [0.0, 0.0, 1.0, 0.0, 1.0, 0.0]);
+        for (name, leads_to) in [("s.INCN", "a.DESC"), ("s.INDN", "else"), ("s.DOLN", "a"), ("s.OUTN", "nobody")] {
+            put(&mut db, name, leads_to);
+        }
+        assert_eq!(flags(&mut db), [0.0, 0.0, 0.0, 1.0, 0.0, 1.0]);
+        put(&mut db, "s.INDN", "");
+        put(&mut db, "s.OUTN", "");
+        put(&mut db, "s.DOLN", "");
+        assert_eq!(flags(&mut db), [0.0, 0.0, 0.0, 0.0, 1.0, 0.0]);
+        let channel = db.find("s.INAN").unwrap();
+        assert!(db.put(&channel, &Value::from("@device"), Now::default()).is_err());
+        assert_eq!(flags(&mut db)[0], 1.0);
     }
 
     #[test]
