@@ -22,6 +22,7 @@ pub mod mutex;
 pub mod open_files;
 pub mod out;
 pub mod peer;
+pub mod perf;
 pub mod plugin;
 pub mod poll;
 pub mod pps;
