@@ -16,6 +16,7 @@
 mod chart;
 mod compare;
 mod experiments;
+mod flame;
 mod form;
 mod latency;
 mod markdown;
@@ -27,6 +28,7 @@ mod text;
 mod vxworks;
 
 pub use compare::{Change, Changes, Comparison, compare};
+pub use flame::{flame, flame_page};
 pub use form::{
     Bound, Culprit, Experiment, Figure, Good, Machine, Of, Published, Report, Row, Spike, Table, Verdict, Wanted,
 };
