@@ -1,0 +1,664 @@
+//! Counts a program's allocations by who makes them. Loaded by `LD_PRELOAD`, it stands before the C library's `malloc` and hands every call on.
+//!
+//! What it counts goes into a file that the program maps and somebody else reads (`layout.rs`), so that it survives any end. No lock, no
+//! allocation, no standard library: atomics over a mapping of fixed size; what finds no room is counted. A child that forks begins a
+//! file of its own at its first allocation.
+#![no_std]
+
+#[path = "../src/layout.rs"]
+#[allow(dead_code)]
+mod layout;
+
+use core::arch::asm;
+use core::ffi::{CStr, c_char, c_int, c_long, c_void};
+use core::ptr::null_mut;
+use core::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering::*};
+use layout::*;
+
+#[panic_handler]
+fn panic(_: &core::panic::PanicInfo<'_>) -> ! {
+    // SAFETY: ends the process; nothing else can be done in the place of malloc.
+    unsafe { abort() }
+}
+
+type Malloc = unsafe extern "C" fn(usize) -> *mut c_void;
+type Free = unsafe extern "C" fn(*mut c_void);
+type Two = unsafe extern "C" fn(usize, usize) -> *mut c_void;
+type Realloc = unsafe extern "C" fn(*mut c_void, usize) -> *mut c_void;
+type Posix = unsafe extern "C" fn(*mut *mut c_void, usize, usize) -> c_int;
+type Step = unsafe extern "C" fn(*mut c_void, *mut c_void) -> c_int;
+type Backtrace = unsafe extern "C" fn(Step, *mut c_void) -> c_int;
+type Ip = unsafe extern "C" fn(*mut c_void) -> usize;
+
+#[repr(C)]
+struct DlInfo {
+    bias: usize,
+    name: *const c_char,
+    headers: *const Header,
+    count: u16,
+    adds: u64,
+    subs: u64,
+}
+
+#[repr(C)]
+struct Header {
+    kind: u32,
+    flags: u32,
+    offset: u64,
+    address: u64,
+    physical: u64,
+    file_bytes: u64,
+    memory_bytes: u64,
+    align: u64,
+}
+
+unsafe extern "C" {
+    fn abort() -> !;
+    fn dlsym(handle: *mut c_void, name: *const c_char) -> *mut c_void;
+    fn dlopen(name: *const c_char, flags: c_int) -> *mut c_void;
+    fn dl_iterate_phdr(
+        each: unsafe extern "C" fn(*mut DlInfo, usize, *mut c_void) -> c_int,
+        data: *mut c_void,
+    ) -> c_int;
+    fn getenv(name: *const c_char) -> *const c_char;
+    fn getpid() -> c_int;
+    fn mmap(at: *mut c_void, bytes: usize, protection: c_int, flags: c_int, fd: c_int, offset: i64) -> *mut c_void;
+    fn madvise(at: *mut c_void, bytes: usize, advice: c_int) -> c_int;
+    fn open(path: *const c_char, flags: c_int, ...) -> c_int;
+    fn close(fd: c_int) -> c_int;
+    fn ftruncate(fd: c_int, bytes: i64) -> c_int;
+    fn readlink(path: *const c_char, into: *mut c_char, bytes: usize) -> isize;
+    fn syscall(number: c_long, ...) -> c_long;
+    fn malloc_usable_size(block: *mut c_void) -> usize;
+}
+
+const NEXT: *mut c_void = -1isize as *mut c_void;
+const PAGE: usize = 4096;
+const WIPE_ON_FORK: c_int = 18;
+#[cfg(target_arch = "x86_64")]
+const GETSCHEDULER: c_long = 145;
+#[cfg(target_arch = "aarch64")]
+const GETSCHEDULER: c_long = 120;
+
+/// What stands behind us. Found at the first call.
+static MALLOC: AtomicUsize = AtomicUsize::new(0);
+static FREE: AtomicUsize = AtomicUsize::new(0);
+static CALLOC: AtomicUsize = AtomicUsize::new(0);
+static REALLOC: AtomicUsize = AtomicUsize::new(0);
+static ALIGNED: AtomicUsize = AtomicUsize::new(0);
+static POSIX: AtomicUsize = AtomicUsize::new(0);
+static MEMALIGN: AtomicUsize = AtomicUsize::new(0);
+static BACKTRACE: AtomicUsize = AtomicUsize::new(0);
+static GET_IP: AtomicUsize = AtomicUsize::new(0);
+
+/// A page that the kernel empties in a forked child; its first word is where the counts are. Null: it could not be had.
+static PLACE: AtomicPtr<AtomicU64> = AtomicPtr::new(null_mut());
+/// 0: nothing was tried, 1: somebody tries, 2: counts are kept, 3: they cannot be.
+static STATE: AtomicUsize = AtomicUsize::new(0);
+
+/// Memory before the C library's is found: searching it may allocate.
+const EARLY_BYTES: usize = 1 << 16;
+#[repr(align(16))]
+struct Early(core::cell::UnsafeCell<[u8; EARLY_BYTES]>);
+// SAFETY: handed out in pieces, each to one caller.
+unsafe impl Sync for Early {}
+static EARLY: Early = Early(core::cell::UnsafeCell::new([0; EARLY_BYTES]));
+static EARLY_USED: AtomicUsize = AtomicUsize::new(0);
+
+fn early(bytes: usize, align: usize) -> *mut c_void {
+    let align = align.max(16);
+    let room = bytes.saturating_add(align + 16) & !15;
+    let from = EARLY_USED.fetch_add(room, Relaxed);
+    if from.saturating_add(room) > EARLY_BYTES {
+        return null_mut();
+    }
+    let base = EARLY.0.get() as usize + from + 16;
+    let at = (base + align - 1) & !(align - 1);
+    // SAFETY: within the piece that was just taken; its size stands before it for realloc.
+    unsafe { ((at - 8) as *mut usize).write(bytes) };
+    at as *mut c_void
+}
+
+fn is_early(block: *mut c_void) -> bool {
+    (block as usize).wrapping_sub(EARLY.0.get() as usize) < EARLY_BYTES
+}
+
+/// Finds a function behind us; 0 while another call of this thread is finding it.
+fn find(place: &AtomicUsize, name: &CStr) -> usize {
+    let known = place.load(Acquire);
+    if known > 1 {
+        return known;
+    }
+    let me = thread();
+    if FINDING.load(Relaxed) == me {
+        return 0;
+    }
+    while FINDING.compare_exchange(0, me, Acquire, Relaxed).is_err() {
+        core::hint::spin_loop();
+    }
+    // SAFETY: a name that ends in zero.
+    let found = unsafe { dlsym(NEXT, name.as_ptr()) } as usize;
+    place.store(found, Release);
+    FINDING.store(0, Release);
+    found
+}
+static FINDING: AtomicU64 = AtomicU64::new(0);
+
+/// What tells threads of a process apart without a call: where the thread's own data are.
+fn thread() -> u64 {
+    let mut id: u64;
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: the first word of a thread's data is its own address.
+    unsafe {
+        asm!("mov {}, fs:0", out(reg) id, options(nostack, readonly, preserves_flags));
+    }
+    #[cfg(target_arch = "aarch64")]
+    // SAFETY: reads a register.
+    unsafe {
+        asm!("mrs {}, tpidr_el0", out(reg) id, options(nostack, nomem, preserves_flags));
+    }
+    // Early in a process there are none; 0 means nobody.
+    if id == 0 {
+        id = 1;
+    }
+    id
+}
+
+/// Threads that are counting: what they allocate on the way is not counted.
+static BUSY: [AtomicU64; 128] = [const { AtomicU64::new(0) }; 128];
+
+struct Counting(&'static AtomicU64);
+
+impl Counting {
+    fn begin() -> Option<Self> {
+        let me = thread();
+        let first = (me >> 6) as usize;
+        if BUSY.iter().any(|place| place.load(Relaxed) == me) {
+            return None;
+        }
+        let places = (0..BUSY.len()).map(|nth| &BUSY[(first + nth) % BUSY.len()]);
+        places.into_iter().find(|place| place.compare_exchange(0, me, Acquire, Relaxed).is_ok()).map(Self)
+    }
+}
+
+impl Drop for Counting {
+    fn drop(&mut self) {
+        self.0.store(0, Release);
+    }
+}
+
+/// The counts of this process, as words.
+#[derive(Clone, Copy)]
+struct Counts(*mut AtomicU64);
+
+impl Counts {
+    fn word(self, at: usize) -> &'static AtomicU64 {
+        debug_assert!(at < WORDS);
+        // SAFETY: the mapping has `WORDS` words and is never unmapped.
+        unsafe { &*self.0.add(at) }
+    }
+
+    fn add(self, at: usize, more: u64) -> u64 {
+        self.word(at).fetch_add(more, Relaxed)
+    }
+}
+
+/// The counts; made at the first call of a process. Called while this thread is marked as busy.
+fn counts() -> Option<Counts> {
+    loop {
+        match STATE.load(Acquire) {
+            2 => {}
+            0 => {
+                if STATE.compare_exchange(0, 1, Acquire, Relaxed).is_ok() {
+                    let begun = begin();
+                    STATE.store(if begun.is_some() { 2 } else { 3 }, Release);
+                    return begun;
+                }
+                continue;
+            }
+            // Whoever tries may wait for us: it counts without this one.
+            _ => return None,
+        }
+        let place = PLACE.load(Acquire);
+        // SAFETY: mapped for the life of the process.
+        let counts = unsafe { &*place }.load(Acquire) as *mut AtomicU64;
+        if !counts.is_null() {
+            return Some(Counts(counts));
+        }
+        // Forked: another process, with counts of its own.
+        BUSY.iter().filter(|busy| busy.load(Relaxed) != thread()).for_each(|busy| busy.store(0, Relaxed));
+        let _ = STATE.compare_exchange(2, 0, AcqRel, Relaxed);
+    }
+}
+
+fn begin() -> Option<Counts> {
+    let mut place = PLACE.load(Acquire);
+    if place.is_null() {
+        // SAFETY: a new mapping; read and write, private, of no file.
+        let page = unsafe { mmap(null_mut(), PAGE, 3, 0x22, -1, 0) };
+        // SAFETY: the page is ours.
+        if page as isize == -1 || unsafe { madvise(page, PAGE, WIPE_ON_FORK) } != 0 {
+            return None;
+        }
+        place = page.cast();
+        PLACE.store(place, Release);
+    }
+    let fd = file()?;
+    // SAFETY: the file was just made by us; a new mapping, shared.
+    let at = unsafe {
+        if ftruncate(fd, (WORDS * 8) as i64) != 0 {
+            -1isize as *mut c_void
+        } else {
+            mmap(null_mut(), WORDS * 8, 3, 1, fd, 0)
+        }
+    };
+    // SAFETY: ours.
+    unsafe { close(fd) };
+    if at as isize == -1 {
+        return None;
+    }
+    let counts = Counts(at.cast());
+    // SAFETY: a number.
+    counts.word(head::PID).store(unsafe { getpid() } as u64, Relaxed);
+    modules(counts);
+    counts.word(head::MAGIC).store(MAGIC, Release);
+    // SAFETY: mapped for the life of the process.
+    unsafe { &*place }.store(at as u64, Release);
+    Some(counts)
+}
+
+/// A new file in the folder that we were told of.
+fn file() -> Option<c_int> {
+    // SAFETY: a name that ends in zero.
+    let folder = unsafe { getenv(c"TAHTI_HEAP".as_ptr()) };
+    if folder.is_null() {
+        return None;
+    }
+    // SAFETY: what getenv returns ends in zero.
+    let folder = unsafe { CStr::from_ptr(folder) }.to_bytes();
+    // SAFETY: a number.
+    let pid = unsafe { getpid() } as u64;
+    // An exec keeps the number: the next program has a file of its own.
+    for nth in 0..1000 {
+        let mut path = [0u8; 512];
+        let mut at = 0;
+        let mut put = |bytes: &[u8]| {
+            let fits = path.get_mut(at..at + bytes.len())?;
+            fits.copy_from_slice(bytes);
+            at += bytes.len();
+            Some(())
+        };
+        put(folder)?;
+        put(b"/")?;
+        let mut digits = [0u8; 20];
+        put(decimal(pid, &mut digits))?;
+        put(b"-")?;
+        put(decimal(nth, &mut digits))?;
+        put(b".heap\0")?;
+        // Read and write, made anew, closed at exec.
+        let flags = 0o2 | 0o100 | 0o200 | 0o2000000;
+        // SAFETY: the path ends in zero.
+        let fd = unsafe { open(path.as_ptr().cast(), flags, 0o600) };
+        if fd >= 0 {
+            return Some(fd);
+        }
+    }
+    None
+}
+
+fn decimal(mut number: u64, digits: &mut [u8; 20]) -> &[u8] {
+    let mut at = digits.len();
+    loop {
+        at -= 1;
+        digits[at] = b'0' + (number % 10) as u8;
+        number /= 10;
+        if number == 0 {
+            return &digits[at..];
+        }
+    }
+}
+
+/// Notes what is loaded.
+fn modules(counts: Counts) {
+    let mut data = counts;
+    // SAFETY: `each` is called during the call only.
+    unsafe { dl_iterate_phdr(module, (&raw mut data).cast()) };
+}
+
+unsafe extern "C" fn module(info: *mut DlInfo, _size: usize, data: *mut c_void) -> c_int {
+    // SAFETY: as passed by `modules` and by the linker.
+    let (counts, info) = unsafe { (*data.cast::<Counts>(), &*info) };
+    counts.word(head::LOADED).store(info.adds, Relaxed);
+    // SAFETY: the linker's own table.
+    let headers = unsafe { core::slice::from_raw_parts(info.headers, usize::from(info.count)) };
+    let code = headers.iter().find(|header| header.kind == 1 && header.flags & 1 != 0);
+    let Some(code) = code else { return 0 };
+    let start = (info.bias as u64).wrapping_add(code.address);
+    let known = counts.word(head::MODULES).load(Acquire) as usize;
+    let at = |nth: usize| MODULES_AT + nth * MODULE_WORDS;
+    if (0..known.min(MODULES_MAX)).any(|nth| counts.word(at(nth) + 1).load(Relaxed) == start) {
+        return 0;
+    }
+    let nth = counts.add(head::MODULES, 1) as usize;
+    if nth >= MODULES_MAX {
+        counts.word(head::MODULES).store(MODULES_MAX as u64, Relaxed);
+        counts.add(head::MODULES_LOST, 1);
+        return 0;
+    }
+    let mut path = [0u8; PATH_MAX];
+    // SAFETY: the linker's names end in zero.
+    let name = if info.name.is_null() { &[] } else { unsafe { CStr::from_ptr(info.name) }.to_bytes() };
+    let mut length = name.len().min(PATH_MAX);
+    path[..length].copy_from_slice(&name[..length]);
+    if length == 0 {
+        // SAFETY: writes no more than there is.
+        length = unsafe { readlink(c"/proc/self/exe".as_ptr(), path.as_mut_ptr().cast(), PATH_MAX) }.max(0) as usize;
+    }
+    for (word, bytes) in path.chunks_exact(8).enumerate() {
+        counts.word(at(nth) + 4 + word).store(
+            u64::from_ne_bytes([bytes[0], bytes[1], bytes[2], bytes[3], bytes[4], bytes[5], bytes[6], bytes[7]]),
+            Relaxed,
+        );
+    }
+    counts.word(at(nth)).store(info.bias as u64, Relaxed);
+    counts.word(at(nth) + 3).store(length as u64, Relaxed);
+    counts.word(at(nth) + 2).store(start.wrapping_add(code.memory_bytes), Relaxed);
+    counts.word(at(nth) + 1).store(start, Release);
+    0
+}
+
+/// Callers, the innermost first.
+struct Stack {
+    count: usize,
+    frames: [u64; CALLERS_MAX],
+}
+
+unsafe extern "C" fn step(context: *mut c_void, data: *mut c_void) -> c_int {
+    // SAFETY: as passed by `callers`; the function was found there.
+    unsafe {
+        let stack = &mut *data.cast::<Stack>();
+        let ip: Ip = core::mem::transmute(GET_IP.load(Relaxed));
+        let at = ip(context) as u64;
+        if stack.count >= CALLERS_MAX || at == 0 {
+            // Enough: the unwinder ends.
+            return 4;
+        }
+        stack.frames[stack.count] = at;
+        stack.count += 1;
+    }
+    0
+}
+
+fn callers(stack: &mut Stack) {
+    if BACKTRACE.load(Acquire) == 0 {
+        // SAFETY: names that end in zero; lazily bound, global for nobody.
+        unsafe {
+            let library = dlopen(c"libgcc_s.so.1".as_ptr(), 1);
+            if library.is_null() {
+                BACKTRACE.store(1, Release);
+                return;
+            }
+            GET_IP.store(dlsym(library, c"_Unwind_GetIP".as_ptr()) as usize, Release);
+            BACKTRACE.store((dlsym(library, c"_Unwind_Backtrace".as_ptr()) as usize).max(1), Release);
+        }
+    }
+    let backtrace = BACKTRACE.load(Acquire);
+    if backtrace > 1 && GET_IP.load(Acquire) != 0 {
+        // SAFETY: found under its name; `step` is called during the call only.
+        unsafe {
+            let backtrace: Backtrace = core::mem::transmute(backtrace);
+            backtrace(step, (&raw mut *stack).cast());
+        }
+    }
+}
+
+/// The place of the site with these callers; `None` where there is no room.
+fn site_of(counts: Counts, stack: &Stack) -> Option<usize> {
+    let frames = &stack.frames[..stack.count];
+    let hash = frames
+        .iter()
+        .fold(0x9e37_79b9_7f4a_7c15u64, |hash, at| (hash ^ at).wrapping_mul(0x0000_0100_0000_01b3).rotate_left(23));
+    // The lowest bit says that it is whole.
+    let (whole, making) = (hash | 1, 2);
+    for probe in 0..64 {
+        let nth = (hash as usize >> 8).wrapping_add(probe) % SITES_MAX;
+        let at = SITES_AT + nth * SITE_WORDS;
+        let place = counts.word(at + site::HASH);
+        let mut seen = place.load(Acquire);
+        if seen == 0 {
+            match place.compare_exchange(0, making, Acquire, Acquire) {
+                Ok(_) => {
+                    for (word, frame) in frames.iter().enumerate() {
+                        counts.word(at + site::FIRST + word).store(*frame, Relaxed);
+                    }
+                    counts.word(at + site::CALLERS).store(frames.len() as u64, Relaxed);
+                    place.store(whole, Release);
+                    return Some(nth);
+                }
+                Err(other) => seen = other,
+            }
+        }
+        // Another thread makes it: a few stores. Should it have been killed, we go on.
+        for _ in 0..10_000 {
+            if seen != making {
+                break;
+            }
+            core::hint::spin_loop();
+            seen = place.load(Acquire);
+        }
+        if seen == whole {
+            return Some(nth);
+        }
+    }
+    None
+}
+
+fn is_real_time() -> bool {
+    // SAFETY: numbers only; 0 is this thread.
+    let class = unsafe { syscall(GETSCHEDULER, 0 as c_long) };
+    // FIFO, RR, DEADLINE; a flag may stand above.
+    matches!(class & 0xffff, 1 | 2 | 6)
+}
+
+const GONE: u64 = 1;
+
+fn block_places(block: u64) -> impl Iterator<Item = usize> {
+    let first = ((block >> 4).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40) as usize;
+    (0..256).map(move |probe| BLOCKS_AT + (first + probe) % BLOCKS_MAX * BLOCK_WORDS)
+}
+
+/// Counts a block that was just made.
+#[inline(never)]
+fn made(block: *mut c_void, bytes: usize) {
+    if block.is_null() || is_early(block) {
+        return;
+    }
+    let Some(_counting) = Counting::begin() else { return };
+    let Some(counts) = counts() else { return };
+    let mut stack = Stack { count: 0, frames: [0; CALLERS_MAX] };
+    callers(&mut stack);
+    let real_time = is_real_time();
+    counts.add(head::ALLOCATIONS, 1);
+    let all = counts.add(head::BYTES, bytes as u64) + bytes as u64;
+    counts.word(head::PEAK_BYTES).fetch_max(all.saturating_sub(counts.word(head::FREED_BYTES).load(Relaxed)), Relaxed);
+    counts.add(head::RT_CALLS, u64::from(real_time));
+    let Some(nth) = site_of(counts, &stack) else {
+        counts.add(head::SITES_LOST, 1);
+        return;
+    };
+    let at = SITES_AT + nth * SITE_WORDS;
+    let first = counts.add(at + site::ALLOCATIONS, 1) == 0;
+    counts.add(at + site::BYTES, bytes as u64);
+    counts.add(at + site::RT_ALLOCATIONS, u64::from(real_time));
+    if first {
+        // A new place may lie in what was loaded since.
+        modules(counts);
+    }
+    let size = (bytes as u64).min((1 << SIZE_BITS) - 1);
+    for place in block_places(block as u64) {
+        let word = counts.word(place);
+        let seen = word.load(Relaxed);
+        // The block's own thread alone writes its second word, before anybody can give the block back.
+        if seen <= GONE && word.compare_exchange(seen, block as u64, Acquire, Relaxed).is_ok() {
+            counts.word(place + 1).store(size | (nth as u64) << SIZE_BITS, Release);
+            return;
+        }
+    }
+    counts.add(head::BLOCKS_LOST, 1);
+}
+
+/// Counts a block that is about to be given back.
+#[inline(never)]
+fn gone(block: *mut c_void) {
+    if block.is_null() || is_early(block) {
+        return;
+    }
+    let Some(_counting) = Counting::begin() else { return };
+    let Some(counts) = counts() else { return };
+    let real_time = is_real_time();
+    counts.add(head::RT_CALLS, u64::from(real_time));
+    for place in block_places(block as u64) {
+        let word = counts.word(place);
+        match word.load(Relaxed) {
+            0 => break,
+            seen if seen == block as u64 => {
+                let about = counts.word(place + 1).load(Acquire);
+                word.store(GONE, Release);
+                let (bytes, nth) = (about & ((1 << SIZE_BITS) - 1), (about >> SIZE_BITS) as usize % SITES_MAX);
+                let at = SITES_AT + nth * SITE_WORDS;
+                counts.add(at + site::FREES, 1);
+                counts.add(at + site::FREED_BYTES, bytes);
+                counts.add(at + site::RT_FREES, u64::from(real_time));
+                counts.add(head::FREES, 1);
+                counts.add(head::FREED_BYTES, bytes);
+                return;
+            }
+            _ => {}
+        }
+    }
+    counts.add(head::FREES_UNKNOWN, 1);
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn malloc(bytes: usize) -> *mut c_void {
+    match find(&MALLOC, c"malloc") {
+        0 => early(bytes, 16),
+        next => {
+            // SAFETY: found under its name.
+            let block = unsafe { core::mem::transmute::<usize, Malloc>(next)(bytes) };
+            made(block, bytes);
+            block
+        }
+    }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn calloc(count: usize, each: usize) -> *mut c_void {
+    match find(&CALLOC, c"calloc") {
+        // Never used before, and therefore zero.
+        0 => early(count.saturating_mul(each), 16),
+        next => {
+            // SAFETY: found under its name.
+            let block = unsafe { core::mem::transmute::<usize, Two>(next)(count, each) };
+            made(block, count.saturating_mul(each));
+            block
+        }
+    }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn realloc(old: *mut c_void, bytes: usize) -> *mut c_void {
+    if is_early(old) {
+        // SAFETY: as any caller's.
+        let block = unsafe { malloc(bytes) };
+        if !block.is_null() {
+            // SAFETY: the size stands before an early block; both have as many bytes.
+            unsafe {
+                let had = old.cast::<u8>().sub(8).cast::<usize>().read();
+                core::ptr::copy_nonoverlapping(old.cast::<u8>(), block.cast(), had.min(bytes));
+            }
+        }
+        return block;
+    }
+    match find(&REALLOC, c"realloc") {
+        0 if old.is_null() => early(bytes, 16),
+        0 => null_mut(),
+        next => {
+            // Given back first: another thread may be given the same place at once. One that could not be moved is counted anew.
+            // SAFETY: a block of the caller's.
+            let had = if old.is_null() { 0 } else { unsafe { malloc_usable_size(old) } };
+            gone(old);
+            // SAFETY: found under its name.
+            let block = unsafe { core::mem::transmute::<usize, Realloc>(next)(old, bytes) };
+            match block.is_null() {
+                true if bytes > 0 => made(old, had),
+                _ => made(block, bytes),
+            }
+            block
+        }
+    }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn free(block: *mut c_void) {
+    if is_early(block) {
+        return;
+    }
+    gone(block);
+    let next = find(&FREE, c"free");
+    if next != 0 {
+        // SAFETY: found under its name.
+        unsafe { core::mem::transmute::<usize, Free>(next)(block) };
+    }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn aligned_alloc(align: usize, bytes: usize) -> *mut c_void {
+    aligned(&ALIGNED, c"aligned_alloc", align, bytes)
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn memalign(align: usize, bytes: usize) -> *mut c_void {
+    aligned(&MEMALIGN, c"memalign", align, bytes)
+}
+
+fn aligned(place: &AtomicUsize, name: &CStr, align: usize, bytes: usize) -> *mut c_void {
+    match find(place, name) {
+        0 => early(bytes, align),
+        next => {
+            // SAFETY: found under its name.
+            let block = unsafe { core::mem::transmute::<usize, Two>(next)(align, bytes) };
+            made(block, bytes);
+            block
+        }
+    }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn posix_memalign(into: *mut *mut c_void, align: usize, bytes: usize) -> c_int {
+    match find(&POSIX, c"posix_memalign") {
+        0 => 12,
+        next => {
+            // SAFETY: found under its name.
+            let answer = unsafe { core::mem::transmute::<usize, Posix>(next)(into, align, bytes) };
+            if answer == 0 {
+                // SAFETY: it was just written.
+                made(unsafe { *into }, bytes);
+            }
+            answer
+        }
+    }
+}
+
+/// Called as the library is loaded: the counts exist before the program's first instruction.
+extern "C" fn loaded() {
+    if let Some(_counting) = Counting::begin() {
+        let _ = counts();
+        let mut stack = Stack { count: 0, frames: [0; CALLERS_MAX] };
+        callers(&mut stack);
+    }
+}
+
+#[used]
+#[unsafe(link_section = ".init_array")]
+static LOADED: extern "C" fn() = loaded;
