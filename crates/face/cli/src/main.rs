@@ -26,6 +26,7 @@ mod link;
 mod logs;
 mod msg;
 mod process;
+mod profile;
 mod ps;
 mod report;
 mod run;
@@ -99,6 +100,7 @@ Examples:
   tahti msg send get/sr_mag_ps_b/current_adc put/sr_mag_ps_b/2.5A
   tahti msg watch 'put/*'")]
     Msg(msg::Args),
+    Profile(profile::Args),
     Ps(ps::PsArgs),
     Reload(control::ReloadArgs),
     #[command(after_help = "\
@@ -186,6 +188,7 @@ fn main() -> ExitCode {
         Command::Down(args) => control::down(args),
         Command::Logs(args) => logs::run(args),
         Command::Msg(args) => msg::run(args),
+        Command::Profile(args) => profile::run(&args),
         Command::Ps(args) => ps::ps(args),
         Command::Reload(args) => control::reload(args),
         Command::Report(args) => report::run(&args),

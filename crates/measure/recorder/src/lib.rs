@@ -6,11 +6,15 @@
 
 mod facts;
 mod flight;
+mod objects;
 pub mod request;
+mod sampling;
 pub mod status;
 
 pub use facts::{facts, steal};
 pub use flight::{Flight, Options};
+pub use objects::Objects;
+pub use sampling::{Sampler, SamplingError, sample_cost};
 
 use base::{CpuId, CpuSet, MonoNs};
 use std::collections::BTreeMap;

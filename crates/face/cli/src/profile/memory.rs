@@ -1,0 +1,240 @@
+//! `tahti profile --memory`: who allocates, and what is not given back.
+
+use super::Args;
+use super::program::{Running, find, prepare};
+use base::DurNs;
+use profile::{HEAP_BYTES, Heap, HeapReader, Site};
+use recorder::Objects;
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::fs::{DirBuilder, File};
+use std::io::Read as _;
+use std::os::fd::AsFd as _;
+use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _};
+use std::path::{Path, PathBuf};
+use sys::signal::SignalFd;
+
+/// Time between two looks whether the program still runs.
+const LOOK: DurNs = DurNs::from_ms(50);
+/// As many processes are shown; what a program starts may be many.
+const PROCESSES_MAX: usize = 64;
+/// As many callers of a place are shown.
+const CALLERS: usize = 6;
+
+/// A folder for the library and what it writes; gone when dropped.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn make() -> Result<Self, String> {
+        let named = |nth: u32| std::env::temp_dir().join(format!("tahti-heap-{}-{nth}", std::process::id()));
+        let made = (0..100).map(named).find(|path| DirBuilder::new().mode(0o700).create(path).is_ok());
+        made.map(Self).ok_or_else(|| format!("no folder can be made in {}", std::env::temp_dir().display()))
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// Bytes in use of each place of each process at the last look.
+type Before = BTreeMap<(i32, Vec<String>), u64>;
+
+pub(super) fn run(args: &Args) -> Result<(), String> {
+    let name = args.command.first().ok_or("--memory counts from a program's start on: name it (-- CMD)")?;
+    fit(&find(name)?)?;
+    let folder = Folder::make()?;
+    let library = folder.0.join("libtahti_heap.so");
+    let wrote = |error: std::io::Error| format!("{}: {error}", library.display());
+    std::fs::write(&library, heap::LIBRARY).map_err(wrote)?;
+    let mut preload = library.clone().into_os_string();
+    if let Some(others) = std::env::var_os("LD_PRELOAD").filter(|others| !others.is_empty()) {
+        preload.push(":");
+        preload.push(others);
+    }
+    let more = [("LD_PRELOAD".to_owned(), preload), (heap::FOLDER.to_owned(), folder.0.clone().into_os_string())];
+    let signals = SignalFd::new(&sys::signal::END_SIGNALS).map_err(|error| error.to_string())?;
+    let mut program = prepare(&args.command, &more)?.go()?;
+    let mut reader = HeapReader::default();
+    watch(args, &folder, &mut program, &signals, &mut reader)?;
+    // Still counting, where it runs on: what it holds then is what it held.
+    let heaps = heaps(&folder.0, &mut reader)?;
+    let ended = program.has_ended()?;
+    drop(program);
+    if heaps.is_empty() {
+        return Err(format!(
+            "`{name}` has counted nothing: the library was not loaded. It must lie on a file system that allows programs ({}), and \
+             the program must be linked dynamically and not drop its environment",
+            folder.0.display()
+        ));
+    }
+    print!("{}", text(args, &heaps, ended));
+    Ok(())
+}
+
+/// Refuses what no library can be loaded into.
+fn fit(program: &Path) -> Result<(), String> {
+    let refused = |why: &str| Err(format!("{}: {why}", program.display()));
+    let about = std::fs::metadata(program).map_err(|error| format!("{}: {error}", program.display()))?;
+    if about.permissions().mode() & 0o6000 != 0 {
+        return refused(
+            "the linker loads no library of others into a program with set-user-ID rights; run it as that user without them",
+        );
+    }
+    let file = File::open(program).map_err(|error| format!("{}: {error}", program.display()))?;
+    match profile::linked(file) {
+        profile::Linked::Dynamically | profile::Linked::Script => Ok(()),
+        profile::Linked::Statically => {
+            refused("it is linked statically: no library can be loaded into it, so its allocations cannot be counted")
+        }
+        profile::Linked::Foreign => refused("it is no program of 64 bits of this machine"),
+    }
+}
+
+fn watch(
+    args: &Args,
+    folder: &Folder,
+    program: &mut Running,
+    signals: &SignalFd,
+    reader: &mut HeapReader,
+) -> Result<(), String> {
+    let begin = sys::clock::mono_now();
+    let (mut looked, mut before) = (begin, Before::new());
+    loop {
+        let now = sys::clock::mono_now();
+        let interrupted = signals.read().map_err(|error| error.to_string())?.is_some();
+        if program.has_ended()? || interrupted || args.for_.is_some_and(|span| now - begin >= span) {
+            return Ok(());
+        }
+        if let Some(every) = args.every.filter(|every| now - looked >= *every) {
+            looked = now;
+            let heaps = heaps(&folder.0, reader)?;
+            print!("{}", growth(&heaps, &mut before, now - begin, every, args.top));
+        }
+        sys::poll::is_readable(signals.as_fd(), LOOK);
+    }
+}
+
+/// What the processes have counted, those that allocate most first.
+fn heaps(folder: &Path, reader: &mut HeapReader) -> Result<Vec<Heap>, String> {
+    let entries = std::fs::read_dir(folder).map_err(|error| format!("{}: {error}", folder.display()))?;
+    let mut heaps = Vec::new();
+    for path in
+        entries.flatten().map(|entry| entry.path()).filter(|path| path.extension().is_some_and(|end| end == "heap"))
+    {
+        let mut bytes = Vec::with_capacity(HEAP_BYTES);
+        let read = File::open(&path).and_then(|file| file.take(HEAP_BYTES as u64).read_to_end(&mut bytes));
+        read.map_err(|error| format!("{}: {error}", path.display()))?;
+        // One that is just being made holds nothing yet.
+        if let Ok(heap) = reader.read(&bytes, &mut Objects) {
+            heaps.push(heap);
+        }
+    }
+    heaps.sort_by_key(|heap| std::cmp::Reverse(heap.allocations));
+    Ok(heaps)
+}
+
+fn growth(heaps: &[Heap], before: &mut Before, since: DurNs, every: DurNs, top: usize) -> String {
+    let mut grown = Vec::new();
+    for heap in heaps {
+        for site in &heap.sites {
+            let key = (heap.pid, site.callers.clone());
+            let had = before.insert(key, site.bytes_in_use()).unwrap_or(0);
+            if site.bytes_in_use() > had {
+                grown.push((site.bytes_in_use() - had, site));
+            }
+        }
+    }
+    grown.sort_by_key(|(bytes, _)| std::cmp::Reverse(*bytes));
+    let used: u64 = heaps.iter().map(|heap| heap.bytes.saturating_sub(heap.freed_bytes)).sum();
+    let mut out = format!(
+        "after {}: {} in use; grown within {every}:\n",
+        crate::explain::span(since.0.max(0) as u64),
+        bytes(used)
+    );
+    for (more, site) in grown.iter().take(top) {
+        let _ = writeln!(out, "  {:>10}  {}", format!("+{}", bytes(*more)), callers(site));
+    }
+    out
+}
+
+/// A number of bytes for people.
+fn bytes(count: u64) -> String {
+    let (scale, unit) = match count {
+        0..1024 => return format!("{count} B"),
+        1024..1_048_576 => (1 << 10, "KiB"),
+        1_048_576..1_073_741_824 => (1 << 20, "MiB"),
+        _ => (1u64 << 30, "GiB"),
+    };
+    format!("{:.1} {unit}", count as f64 / scale as f64)
+}
+
+fn callers(site: &Site) -> String {
+    let mut names = site.callers.iter().take(CALLERS).cloned().collect::<Vec<_>>().join(" < ");
+    if site.callers.len() > CALLERS {
+        names.push_str(" < …");
+    }
+    if names.is_empty() { "[not told]".into() } else { names }
+}
+
+fn text(args: &Args, heaps: &[Heap], ended: bool) -> String {
+    let mut out = String::new();
+    for heap in heaps.iter().take(PROCESSES_MAX) {
+        one(&mut out, args, heap, ended);
+    }
+    if heaps.len() > PROCESSES_MAX {
+        let _ = writeln!(out, "and {} processes that allocated less", heaps.len() - PROCESSES_MAX);
+    }
+    out
+}
+
+fn one(out: &mut String, args: &Args, heap: &Heap, ended: bool) {
+    let when = if ended { "at the end" } else { "now" };
+    let used = heap.bytes.saturating_sub(heap.freed_bytes);
+    let _ = writeln!(
+        out,
+        "{} (process {}): {} allocations, {}; {} {when} in use in {} blocks, at most {} at a time",
+        heap.program,
+        heap.pid,
+        heap.allocations,
+        bytes(heap.bytes),
+        bytes(used),
+        heap.allocations.saturating_sub(heap.frees),
+        bytes(heap.peak_bytes)
+    );
+    let limits = [
+        (heap.sites_lost, "allocations whose place found no room"),
+        (heap.blocks_lost, "allocations of which it is not known whether they were given back: too many blocks in use"),
+        (heap.modules_lost, "libraries whose names found no room"),
+        (heap.frees_unknown, "blocks given back that were made before counting began"),
+    ];
+    for (count, what) in limits.iter().filter(|(count, _)| *count > 0) {
+        let _ = writeln!(out, "  {count} {what}");
+    }
+    let mut table = |title: &str, key: &dyn Fn(&Site) -> u64, line: &dyn Fn(&Site) -> String| {
+        let mut sites: Vec<&Site> = heap.sites.iter().filter(|site| key(site) > 0).collect();
+        sites.sort_by_key(|site| std::cmp::Reverse(key(site)));
+        if sites.is_empty() {
+            return;
+        }
+        let _ = writeln!(out, "  {title}:");
+        sites.iter().take(args.top).for_each(|site| {
+            let _ = writeln!(out, "    {}  {}", line(site), callers(site));
+        });
+        if sites.len() > args.top {
+            let _ = writeln!(out, "    and {} more places", sites.len() - args.top);
+        }
+    };
+    table(
+        "by threads in real-time classes (allocations, given back)",
+        &|site| site.rt_allocations + site.rt_frees,
+        &|site| format!("{:>8} {:>8}", site.rt_allocations, site.rt_frees),
+    );
+    table("not given back (bytes, blocks)", &Site::bytes_in_use, &|site| {
+        format!("{:>10} {:>8}", bytes(site.bytes_in_use()), site.blocks_in_use())
+    });
+    table("most allocations (count, bytes)", &|site| site.allocations, &|site| {
+        format!("{:>8} {:>10}", site.allocations, bytes(site.bytes))
+    });
+}

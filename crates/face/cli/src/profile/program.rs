@@ -1,0 +1,107 @@
+//! A program that is started to be watched from its first instruction on.
+
+use base::DurNs;
+use std::ffi::{CString, OsString};
+use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+use sys::child::Waited;
+use sys::spawn::{Held, Prepared, Step, Wanted};
+
+/// How long a program that was asked to end may take.
+const END: DurNs = DurNs::from_secs(5);
+const SIGTERM: i32 = 15;
+const SIGKILL: i32 = 9;
+
+/// A program that has its number and waits.
+pub(super) struct Waiting {
+    held: Held,
+    name: String,
+    pub(super) pid: i32,
+}
+
+/// A program that runs; ended and reaped when dropped.
+pub(super) struct Running {
+    pub(super) pid: i32,
+    ended: bool,
+}
+
+/// Prepares `words[0]` as a shell would find it; `more` variables are added to its environment.
+pub(super) fn prepare(words: &[String], more: &[(String, OsString)]) -> Result<Waiting, String> {
+    let name = words.first().ok_or("no program is named")?;
+    let path = find(name)?;
+    let text =
+        |bytes: Vec<u8>| CString::new(bytes).map_err(|_| format!("{name:?}: its words must not hold a zero byte"));
+    let argv = words.iter().map(|word| text(word.clone().into_bytes())).collect::<Result<_, _>>()?;
+    let replaced = |key: &OsString| more.iter().any(|(name, _)| key.as_os_str() == name.as_str());
+    let kept = std::env::vars_os().filter(|(key, _)| !replaced(key));
+    let added = more.iter().map(|(key, value)| (OsString::from(key), value.clone()));
+    let variable = |(key, value): (OsString, OsString)| {
+        let mut bytes = key.into_vec();
+        bytes.push(b'=');
+        bytes.extend_from_slice(value.as_bytes());
+        text(bytes)
+    };
+    let envp = kept.chain(added).map(variable).collect::<Result<_, _>>()?;
+    let steps = [Step::ResetSignals, Step::Hold].map(|step| Wanted { step, required: true });
+    let prepared = Prepared::new(text(path.into_os_string().into_vec())?, argv, envp, steps.to_vec());
+    let held = prepared.hold().map_err(|error| error.to_string())?;
+    let pid = held.pid().ok_or_else(|| format!("`{name}` could not be started"))?;
+    Ok(Waiting { held, name: name.clone(), pid })
+}
+
+/// The program, searched in `PATH` unless its name holds a slash.
+pub(super) fn find(name: &str) -> Result<PathBuf, String> {
+    if name.contains('/') {
+        return Ok(name.into());
+    }
+    let path = std::env::var_os("PATH").unwrap_or_else(|| "/usr/local/bin:/usr/bin:/bin".into());
+    let runs = |file: &PathBuf| {
+        Path::metadata(file).is_ok_and(|about| about.is_file() && about.permissions().mode() & 0o111 != 0)
+    };
+    let found = std::env::split_paths(&path).map(|folder| folder.join(name)).find(runs);
+    found.ok_or_else(|| format!("`{name}` is in no folder of PATH ({})", path.to_string_lossy()))
+}
+
+impl Waiting {
+    /// Lets it run.
+    pub(super) fn go(self) -> Result<Running, String> {
+        let spawned = self.held.go();
+        match (spawned.child, spawned.refused.last()) {
+            (Some(pid), _) => Ok(Running { pid, ended: false }),
+            (None, Some(refused)) => {
+                let why = std::io::Error::from(refused.errno);
+                Err(format!("`{}` could not be started: {why}", self.name))
+            }
+            (None, None) => Err(format!("`{}` could not be started", self.name)),
+        }
+    }
+}
+
+impl Running {
+    /// Whether it has ended.
+    pub(super) fn has_ended(&mut self) -> Result<bool, String> {
+        if !self.ended {
+            let waited = sys::child::look(self.pid, false).map_err(|error| error.to_string())?;
+            self.ended = matches!(waited, Waited::Ended(_) | Waited::NoChildren);
+        }
+        Ok(self.ended)
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        if self.has_ended() != Ok(false) {
+            return;
+        }
+        let _ = sys::child::kill(self.pid, SIGTERM);
+        let until = sys::clock::mono_now() + END;
+        while self.has_ended() == Ok(false) {
+            if sys::clock::mono_now() > until {
+                // Nobody survives this one: the next looks find its end.
+                let _ = sys::child::kill(self.pid, SIGKILL);
+            }
+            sys::clock::sleep_until(sys::clock::mono_now() + DurNs::from_ms(10));
+        }
+    }
+}

@@ -1,0 +1,82 @@
+//! From registers and a copy of the stack to the addresses of the callers.
+
+use crate::record::User;
+use crate::space::{Cache, Space};
+use framehop::{Error, FrameAddress, Unwinder as _};
+
+#[cfg(target_arch = "x86_64")]
+use framehop::x86_64::UnwindRegsX86_64 as Registers;
+
+#[cfg(target_arch = "aarch64")]
+use framehop::aarch64::{PtrAuthMask, UnwindRegsAarch64 as Registers};
+
+/// As many frames as are kept of one stack.
+pub(crate) const FRAMES_MAX: usize = 512;
+
+/// Why the outer part of a stack is missing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Cut {
+    /// It goes on behind what was copied.
+    Copy,
+    /// Its code has neither unwind tables nor frame pointers.
+    Tables,
+    /// It has more frames than are kept.
+    Deep,
+}
+
+impl Cut {
+    /// The frame that stands for what is missing.
+    #[must_use]
+    pub fn frame(self) -> &'static str {
+        match self {
+            Self::Copy => "[cut: the stack is deeper than its copy]",
+            Self::Tables => "[cut: code without unwind tables]",
+            Self::Deep => "[cut: too many frames]",
+        }
+    }
+}
+
+/// Finds where the thread was in user mode and who called whom, the innermost first; each address lies within the function that is meant.
+/// Says why the rest is missing, if any is.
+pub(crate) fn unwind(space: &Space, cache: &mut Cache, user: &User<'_>, out: &mut Vec<u64>) -> Option<Cut> {
+    let (at, stack_pointer, registers) = registers(user);
+    let mut read = |address: u64| {
+        let from = usize::try_from(address.checked_sub(stack_pointer).ok_or(())?).map_err(|_| ())?;
+        let bytes = user.stack.get(from..).and_then(|rest| rest.first_chunk::<8>()).ok_or(())?;
+        Ok(u64::from_ne_bytes(*bytes))
+    };
+    let mut frames = space.unwinder().iter_frames(at, registers, cache, &mut read);
+    for _ in 0..FRAMES_MAX {
+        match frames.next() {
+            Ok(Some(frame)) => {
+                // Wherever tables are missing, frame pointers are tried, and may lead anywhere.
+                let address = frame.address_for_lookup();
+                if matches!(frame, FrameAddress::ReturnAddress(_)) && space.find(address).is_none() {
+                    return Some(Cut::Tables);
+                }
+                out.push(address);
+            }
+            Ok(None) => return None,
+            Err(Error::CouldNotReadStack(wanted)) => {
+                let behind = wanted.wrapping_sub(stack_pointer);
+                let is_near = behind >= user.stack.len() as u64 && behind < 1 << 23;
+                return Some(if is_near { Cut::Copy } else { Cut::Tables });
+            }
+            Err(_) => return Some(Cut::Tables),
+        }
+    }
+    Some(Cut::Deep)
+}
+
+#[cfg(target_arch = "x86_64")]
+fn registers(user: &User<'_>) -> (u64, u64, Registers) {
+    let [frame, stack, at, _] = user.registers;
+    (at, stack, Registers::new(at, stack, frame))
+}
+
+#[cfg(target_arch = "aarch64")]
+fn registers(user: &User<'_>) -> (u64, u64, Registers) {
+    let [frame, link, stack, at] = user.registers;
+    // Addresses of user mode have 48 bits; signatures stand above.
+    (at, stack, Registers::new_with_ptr_auth_mask(PtrAuthMask(0xffff_ffff_ffff), link, stack, frame))
+}

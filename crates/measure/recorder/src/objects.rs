@@ -1,0 +1,82 @@
+//! Programs and libraries of processes that are sampled, found as those processes see them.
+
+use profile::{Files, Source};
+use std::fmt::Write as _;
+use std::fs::{File, Metadata};
+use std::io::{Cursor, Read as _, Seek as _, SeekFrom};
+use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _, OpenOptionsExt as _};
+use sys::root::RootDir;
+
+/// As much is read of what a process says of code that it made.
+const MADE_MAX: u64 = 64 << 20;
+/// The kernel's own library in every process is a few pages.
+const VDSO_MAX: u64 = 1 << 20;
+/// Do not wait for somebody at the other end of a pipe.
+const NONBLOCK: i32 = 0o4000;
+
+/// Files of this machine.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Objects;
+
+impl Files for Objects {
+    fn open(&mut self, pid: i32, path: &str, file: (u32, u32, u64)) -> Option<Box<dyn Source>> {
+        if path == "[vdso]" {
+            return vdso().map(|bytes| Box::new(Cursor::new(bytes)) as Box<dyn Source>);
+        }
+        let named = path.strip_suffix(" (deleted)").unwrap_or(path);
+        // As the process sees it; once it has ended, as we do; the program itself also where its file is gone.
+        let places = [format!("/proc/{pid}/root{named}"), named.to_owned(), format!("/proc/{pid}/exe")];
+        let opened = places.iter().filter_map(|place| regular(place));
+        // File systems in layers do not tell the device in a mapping that they tell of a file; its number they do.
+        let same = |about: &Metadata| file.2 == 0 || about.ino() == file.2;
+        let found = opened.filter(|(_, about)| same(about)).map(|(file, _)| file).next()?;
+        Some(Box::new(found))
+    }
+
+    fn debug(&mut self, build_id: &[u8]) -> Option<Box<dyn Source>> {
+        let (first, rest) = build_id.split_first()?;
+        let rest = rest.iter().fold(String::new(), |mut text, byte| {
+            let _ = write!(text, "{byte:02x}");
+            text
+        });
+        let (file, about) = regular(&format!("/usr/lib/debug/.build-id/{first:02x}/{rest}.debug"))?;
+        (about.uid() == 0).then(|| Box::new(file) as Box<dyn Source>)
+    }
+
+    fn made(&mut self, pid: i32) -> Option<String> {
+        let status = RootDir::machine().read(&format!("/proc/{pid}/status")).ok()?;
+        // In a container it knows itself by another number.
+        let inner = proc::status::field(&status, "NSpid").and_then(|ids| ids.split_ascii_whitespace().next_back());
+        let own: u32 = proc::status::field(&status, "Uid")?.split_ascii_whitespace().next()?.parse().ok()?;
+        let inner = inner.map_or_else(|| pid.to_string(), str::to_owned);
+        let (file, about) = regular(&format!("/proc/{pid}/root/tmp/perf-{inner}.map"))?;
+        // Anybody may write files there.
+        if about.uid() != own && about.uid() != 0 {
+            return None;
+        }
+        let mut bytes = Vec::new();
+        file.take(MADE_MAX).read_to_end(&mut bytes).ok()?;
+        Some(String::from_utf8_lossy(&bytes).into_owned())
+    }
+}
+
+/// A file that is one, with what is known of it.
+fn regular(path: &str) -> Option<(File, Metadata)> {
+    let file = File::options().read(true).custom_flags(NONBLOCK).open(path).ok()?;
+    let about = file.metadata().ok()?;
+    let kind = about.file_type();
+    (kind.is_file() && !kind.is_fifo()).then_some((file, about))
+}
+
+/// The same in all processes, ours among them.
+fn vdso() -> Option<Vec<u8>> {
+    let maps = RootDir::machine().read("/proc/self/maps").ok()?;
+    let range = maps.lines().find(|line| line.ends_with("[vdso]"))?.split(' ').next()?;
+    let (start, end) = range.split_once('-')?;
+    let (start, end) = (u64::from_str_radix(start, 16).ok()?, u64::from_str_radix(end, 16).ok()?);
+    let mut memory = File::open("/proc/self/mem").ok()?;
+    memory.seek(SeekFrom::Start(start)).ok()?;
+    let mut bytes = Vec::new();
+    memory.take((end - start).min(VDSO_MAX)).read_to_end(&mut bytes).ok()?;
+    Some(bytes)
+}
