@@ -14,7 +14,7 @@ fuzz_target!(|bytes: &[u8]| {
     }
     if let Ok(chunk) = Chunk::decode(bytes, 0) {
         chunk.iter().for_each(drop);
-        let _ = chunk.summary();
+        let _ = (chunk.summary(0..chunk.len()), Chunk::span(bytes, 0));
         let mut out = Vec::new();
         chunk.encode(0, &mut out);
         assert_eq!(Chunk::decode(&out, 0).as_ref(), Ok(&chunk));

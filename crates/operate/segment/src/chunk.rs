@@ -187,14 +187,40 @@ impl Chunk {
         self.alarms.get(index).map_or(0, |alarm| (alarm >> 16) as u8)
     }
 
-    /// What the numbers are together; `None` for texts, arrays, blobs, and where there is no sample.
+    /// What the numbers in a range are together; `None` for texts, arrays, blobs, and where the range is empty or ends beyond
+    /// the chunk. Does not allocate.
     #[must_use]
-    pub fn summary(&self) -> Option<Summary> {
-        let mut summary = Summary::default();
-        for (index, at) in self.at.iter().enumerate() {
-            summary.add(*at, self.number(index)?, self.severity(index));
-        }
-        (!self.is_empty()).then_some(summary)
+    pub fn summary(&self, range: std::ops::Range<usize>) -> Option<Summary> {
+        let (stamps, bits) = (self.at.get(range.clone())?, self.bits.get(range.clone())?);
+        let severity = self.alarms.get(range)?.iter().max().map(|alarm| (alarm >> 16) as u8)?;
+        Some(match self.kind {
+            Kind::Number(FieldType::F64) => {
+                Summary::of(stamps, || bits.iter().map(|bits| f64::from_bits(*bits)), severity)
+            }
+            Kind::Number(kind) => {
+                let number = |bits: &u64| Datum::from_bits(kind, *bits).to_f64().unwrap_or(f64::NAN);
+                Summary::of(stamps, || bits.iter().map(number), severity)
+            }
+            Kind::Bool => Summary::of(stamps, || bits.iter().map(|bits| *bits as f64), severity),
+            _ => return None,
+        })
+    }
+
+    /// First and last stamp and the number of samples of a chunk in bytes; values are not looked at. Does not allocate.
+    ///
+    /// # Errors
+    /// What the bytes are not.
+    pub fn span(bytes: &[u8], base: i64) -> Result<(i64, i64, usize), Bad> {
+        let mut input = Input(bytes);
+        let (flags, _, count) = begin(&mut input)?;
+        let unit = UNITS[usize::from(flags >> 1 & 3)];
+        let mut ends: Option<(i64, i64)> = None;
+        ints::steps(&mut input, count, |since| {
+            let at = base.wrapping_add(since.wrapping_mul(unit));
+            ends = Some((ends.map_or(at, |(first, _)| first), at));
+        })?;
+        let (first, last) = ends.ok_or(Bad::Short)?;
+        Ok((first, last, count))
     }
 
     fn datum(&self, index: usize) -> Option<Datum> {
@@ -274,13 +300,8 @@ impl Chunk {
     /// What the bytes are not.
     pub fn decode(bytes: &[u8], base: i64) -> Result<Self, Bad> {
         let mut input = Input(bytes);
-        let flags = input.u8()?;
-        let mut chunk = Self::new(Kind::from_code(input.u8()?)?);
-        let count = if flags & ONE != 0 { 1 } else { input.varint()? };
-        if count == 0 || count > SAMPLES_MAX as u64 {
-            return Err(Bad::Count { found: count, max: SAMPLES_MAX as u64 });
-        }
-        let count = count as usize;
+        let (flags, kind, count) = begin(&mut input)?;
+        let mut chunk = Self::new(kind);
         let unit = UNITS[usize::from(flags >> 1 & 3)];
         chunk.at.reserve_exact(count);
         ints::steps(&mut input, count, |since| chunk.at.push(base.wrapping_add(since.wrapping_mul(unit))))?;
@@ -328,6 +349,17 @@ impl Chunk {
         }
         Ok(())
     }
+}
+
+/// What a chunk begins with: flags, type, count.
+fn begin(input: &mut Input<'_>) -> Result<(u8, Kind, usize), Bad> {
+    let flags = input.u8()?;
+    let kind = Kind::from_code(input.u8()?)?;
+    let count = if flags & ONE != 0 { 1 } else { input.varint()? };
+    if count == 0 || count > SAMPLES_MAX as u64 {
+        return Err(Bad::Count { found: count, max: SAMPLES_MAX as u64 });
+    }
+    Ok((flags, kind, count as usize))
 }
 
 /// The width of numbers with a point.

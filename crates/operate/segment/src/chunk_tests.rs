@@ -54,6 +54,7 @@ proptest! {
         chunk.encode(base, &mut bytes);
         let back = Chunk::decode(&bytes, base);
         prop_assert_eq!(back.as_ref(), Ok(&chunk));
+        prop_assert_eq!(Chunk::span(&bytes, base), Ok((samples[0].at, samples[samples.len() - 1].at, samples.len())));
         for len in 0..bytes.len() {
             prop_assert!(Chunk::decode(&bytes[..len], base).is_err(), "{} of {} bytes", len, bytes.len());
         }
@@ -67,7 +68,7 @@ proptest! {
         }
         if let Ok(chunk) = Chunk::decode(&bytes, i64::MAX) {
             chunk.iter().for_each(drop);
-            let _ = chunk.summary();
+            let _ = chunk.summary(0..chunk.len());
         }
     }
 }

@@ -73,6 +73,34 @@ impl Summary {
         self.squares += from_mean * (value - self.mean);
     }
 
+    /// What some numbers are together, by two passes: several times faster than one by one. Does not allocate.
+    ///
+    /// `values` gives the same numbers each time, one for each stamp.
+    pub(crate) fn of<V: DoubleEndedIterator<Item = f64> + ExactSizeIterator>(
+        stamps: &[i64],
+        values: impl Fn() -> V,
+        severity: u8,
+    ) -> Self {
+        let mut summary = Self { severity, ..Self::default() };
+        let numbers = || values().filter(|value| !value.is_nan());
+        let mut sum = 0.0;
+        for value in numbers() {
+            summary.count += 1;
+            sum += value;
+            summary.min = summary.min.min(value);
+            summary.max = summary.max.max(value);
+        }
+        summary.nans = stamps.len() as u64 - summary.count;
+        let points = || stamps.iter().zip(values()).map(|(at, value)| Point { at: *at, value });
+        let is_number = |point: &Point| !point.value.is_nan();
+        if let (Some(first), Some(last)) = (points().find(is_number), points().rfind(is_number)) {
+            (summary.first, summary.last) = (first, last);
+            summary.mean = sum / summary.count as f64;
+            summary.squares = numbers().map(|value| (value - summary.mean).powi(2)).sum();
+        }
+        summary
+    }
+
     /// Adds what other samples are together (Chan's way of joining variances). Does not allocate.
     pub fn join(&mut self, other: &Self) {
         self.severity = self.severity.max(other.severity);
@@ -130,6 +158,20 @@ mod tests {
                 prop_assert_eq!((joined.first, joined.last), (whole.first, whole.last));
                 prop_assert!((joined.mean - whole.mean).abs() < 1e-6 && (joined.std() - whole.std()).abs() < 1e-6);
             }
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn all_at_once_is_the_same_as_one_by_one(values in prop::collection::vec(prop_oneof![4 => -1e3f64..1e3, 1 => Just(f64::NAN)], 0..50)) {
+            let stamps: Vec<i64> = (0..values.len() as i64).collect();
+            let all = Summary::of(&stamps, || values.iter().copied(), 2);
+            let one = of(&stamps.iter().copied().zip(values.iter().copied()).collect::<Vec<_>>());
+            prop_assert_eq!((all.count, all.nans, all.min, all.max), (one.count, one.nans, one.min, one.max));
+            if all.count > 0 {
+                prop_assert_eq!((all.first, all.last), (one.first, one.last));
+            }
+            prop_assert!((all.mean - one.mean).abs() < 1e-9 && (all.std() - one.std()).abs() < 1e-9);
         }
     }
 

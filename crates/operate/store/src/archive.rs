@@ -75,10 +75,20 @@ impl<F: Files> Archive<F> {
         }
     }
 
-    /// Opens some of an archive's files.
-    pub(crate) fn open_some(files: F, some: &[(Numbers, u64)]) -> Result<Self, StoreError> {
-        let open = |(index, (numbers, _)): (usize, &(_, u64))| Part::open(&files, *numbers, index, &|_| true);
-        let parts = some.iter().enumerate().map(open).collect::<Result<_, _>>()?;
+    /// Opens some of an archive's files to read all of them, segments in memory.
+    ///
+    /// # Errors
+    /// Also where a block is damaged.
+    pub(crate) fn open_whole(files: F, some: &[(Numbers, u64)]) -> Result<Self, StoreError> {
+        let mut parts = Vec::new();
+        for (index, (numbers, _)) in some.iter().enumerate() {
+            let mut part = Part::open(&files, *numbers, index, &|_| true)?;
+            if let Some((offset, why)) = part.damage {
+                return Err(StoreError::damaged(&part.name, offset, why));
+            }
+            part.load(&files)?;
+            parts.push(part);
+        }
         Ok(Self { files, parts })
     }
 

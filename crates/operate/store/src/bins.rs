@@ -85,11 +85,11 @@ fn add(filled: &mut [Summary], bins: &Bins, chunk: &Chunk) {
     let mut next = stamps.partition_point(|at| *at < bins.from);
     while let Some(index) = stamps.get(next).and_then(|at| bins.index(*at)) {
         let end = bins.begin(index + 1);
-        while let Some(at) = stamps.get(next).filter(|at| **at < end) {
-            if let Some(value) = chunk.number(next) {
-                filled[index].add(*at, value, chunk.severity(next));
-            }
-            next += 1;
+        let end = next + stamps[next..].partition_point(|at| *at < end);
+        if let Some(summary) = chunk.summary(next..end) {
+            filled[index].join(&summary);
         }
+        // The end of time is in the last span, and before its end.
+        next = end.max(next + 1);
     }
 }

@@ -41,7 +41,7 @@ impl Default for Config {
     fn default() -> Self {
         Self {
             sync: DurNs::from_ms(200),
-            segment_size: Size(64 << 20),
+            segment_size: Size(16 << 20),
             segment_age: DurNs::from_secs(3_600),
             total_max: None,
             keep_free: Size(0),
@@ -152,6 +152,7 @@ pub struct Logger<F: Files> {
     next: u64,
     /// Chunks of the next block, the samples in them, what they count from, and whose they are.
     samples: Vec<u8>,
+    scratch: Vec<u8>,
     count: u64,
     base: i64,
     first: i64,
@@ -201,6 +202,7 @@ impl<F: Files> Logger<F> {
             segment: None,
             next,
             samples: Vec::new(),
+            scratch: Vec::new(),
             count: 0,
             base: 0,
             first: i64::MAX,
@@ -420,9 +422,9 @@ impl<F: Files> Logger<F> {
             // Whole seconds, so that stamps of few digits stay so.
             self.base = first.div_euclid(1_000_000_000).saturating_mul(1_000_000_000);
         }
-        let mut bytes = Vec::new();
-        state.chunk.encode(self.base, &mut bytes);
-        rows::put_chunk(&mut self.samples, id, &bytes);
+        self.scratch.clear();
+        state.chunk.encode(self.base, &mut self.scratch);
+        rows::put_chunk(&mut self.samples, id, &self.scratch);
         self.first = self.first.min(first);
         self.count += state.chunk.len() as u64;
         self.ids.push(id);

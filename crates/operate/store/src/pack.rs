@@ -15,6 +15,9 @@ pub const PACKED_AT_ONCE: usize = 8;
 /// Bytes of files from which on they are left as they are.
 const ENOUGH: u64 = 1 << 30;
 
+/// Samples of a chunk: as few as its summary is worth, so that little is read where a span of time begins within one.
+const CHUNK: usize = 1_024;
+
 /// Bytes that are gathered before they are appended.
 const GATHERED: usize = 1 << 20;
 
@@ -62,7 +65,7 @@ pub fn due<F: Files>(files: &F, open_from: u64, all: bool) -> Result<Option<(u64
 }
 
 /// Makes one pack of the files that hold the segments from one number to another, and removes them. A crash leaves either
-/// them or the pack in use. Memory is bounded by where chunks are (64 bytes each) and the chunks that overlap.
+/// them or the pack in use. Memory: the segments among them, where their chunks are (64 bytes each), chunks that overlap.
 ///
 /// # Errors
 /// Where something cannot be read or written; the files are as they were then. What is damaged is not packed: it stays, for
@@ -72,13 +75,7 @@ pub fn pack<F: Files>(files: &F, first: u64, last: u64) -> Result<Packed, StoreE
     let (used, _) = parts(listed);
     let inputs: Vec<(Numbers, u64)> =
         used.into_iter().filter(|(numbers, _)| first <= numbers.first && numbers.last <= last).collect();
-    for (numbers, _) in &inputs {
-        let checked = crate::verify::file(files, &numbers.name())?;
-        if let Some(damage) = checked.damage.first() {
-            return Err(StoreError::damaged(&checked.name, damage.offset, &damage.why));
-        }
-    }
-    let archive = Archive::open_some(files.clone(), &inputs)?;
+    let archive = Archive::open_whole(files.clone(), &inputs)?;
     let target = Numbers::pack(first, last).name();
     let unfinished = format!("{target}{UNFINISHED}");
     let made = write(files, &archive, &unfinished, first..=last).and_then(|made| {
@@ -203,7 +200,8 @@ fn chunks<F: Files>(
     for sample in archive.samples(name, Span::ALL)? {
         let sample = sample?;
         let chunk = next.get_or_insert_with(|| Chunk::new(sample.datum.kind()));
-        match chunk.push(&sample) {
+        let pushed = if chunk.len() >= CHUNK { Err(Full::Count) } else { chunk.push(&sample) };
+        match pushed {
             Ok(()) => {}
             Err(Full::TooLong) => return Err(StoreError::damaged(name, 0, "a value is longer than a chunk takes")),
             Err(_) => {
@@ -228,5 +226,5 @@ fn chunk_block<F: Files>(out: &mut Output<'_, F>, id: u32, chunk: &Chunk) -> Res
     rows::put_chunk(&mut payload, id, &bytes);
     let (offset, len) = (out.offset(), (HEADER + payload.len()) as u32);
     out.put(BlockKind::Samples, base, &payload)?;
-    Ok(Some(Entry { offset, len, count: chunk.len() as u32, first, last, summary: chunk.summary() }))
+    Ok(Some(Entry { offset, len, count: chunk.len() as u32, first, last, summary: chunk.summary(0..chunk.len()) }))
 }

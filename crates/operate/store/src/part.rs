@@ -3,7 +3,7 @@
 use crate::error::StoreError;
 use crate::files::Files;
 use crate::scan::{Scan, Seen};
-use segment::block::{self, BlockKind, HEADER, Header};
+use segment::block::{self, BlockKind, HEADER, Header, NoBlock};
 use segment::pack::{self, Place, TRAILER, Trailer};
 use segment::rows::{self, Gap, Signal};
 use segment::{Chunk, Summary};
@@ -92,6 +92,10 @@ pub(crate) struct Part<F: Files> {
     /// What each signal has been, by its name.
     pub(crate) signals: BTreeMap<String, Vec<Signal>>,
     pub(crate) gaps: Vec<Gap>,
+    /// The first block that is damaged, where all were looked at.
+    pub(crate) damage: Option<(u64, NoBlock)>,
+    /// The whole file, where it is in memory.
+    bytes: Option<Vec<u8>>,
     /// In a pack: where each signal is.
     places: HashMap<u32, Place>,
     /// In a segment: the chunks of the signals that were asked for.
@@ -110,7 +114,7 @@ impl<F: Files> Part<F> {
         let name = numbers.name();
         let file = files.open(&name).map_err(StoreError::io(&name, "open"))?;
         let (signals, places, refs) = (BTreeMap::new(), HashMap::new(), HashMap::new());
-        let mut part = Self { numbers, name, file, signals, gaps: Vec::new(), places, refs };
+        let mut part = Self { numbers, name, file, signals, gaps: Vec::new(), damage: None, bytes: None, places, refs };
         if !(numbers.is_pack && part.directory(files)?) {
             part.scan(files, index, wanted)?;
         }
@@ -152,8 +156,15 @@ impl<F: Files> Part<F> {
         let mut scan = Scan::new(files, &self.file, &name)?;
         let mut is_wanted: HashMap<u32, bool> = HashMap::new();
         while let Some(seen) = scan.next()? {
-            // What is damaged, `verify` tells; what is whole is not kept from anybody for it.
-            let Seen::Block { offset, header } = seen else { continue };
+            let (offset, header) = match seen {
+                Seen::Block { offset, header } => (offset, header),
+                // What is whole is not kept from anybody for it.
+                Seen::Damage { offset, why, .. } => {
+                    self.damage.get_or_insert((offset, why));
+                    continue;
+                }
+                Seen::Tail { .. } => continue,
+            };
             match header.kind {
                 BlockKind::Dictionary => {
                     for signal in rows::signals(&scan.payload).map_while(Result::ok) {
@@ -167,19 +178,16 @@ impl<F: Files> Part<F> {
                         if !is_wanted.get(&id).copied().unwrap_or(false) {
                             continue;
                         }
-                        let Ok(chunk) = Chunk::decode(bytes, header.base) else { continue };
-                        let (Some(first), Some(last)) = (chunk.stamps().first(), chunk.stamps().last()) else {
-                            continue;
-                        };
+                        let Ok((first, last, count)) = Chunk::span(bytes, header.base) else { continue };
                         self.refs.entry(id).or_default().push(Ref {
                             part,
                             offset: offset + (HEADER + begin) as u64,
                             len: bytes.len() as u32,
                             is_block: false,
                             base: header.base,
-                            first: *first,
-                            last: *last,
-                            count: chunk.len() as u32,
+                            first,
+                            last,
+                            count: count as u32,
                             summary: None,
                         });
                     }
@@ -228,11 +236,29 @@ impl<F: Files> Part<F> {
         Ok(())
     }
 
+    /// Takes a segment into memory: its chunks are read in another order than they stand in.
+    pub(crate) fn load(&mut self, files: &F) -> Result<(), StoreError> {
+        if !self.numbers.is_pack {
+            let len = files.len(&self.file).map_err(StoreError::io(&self.name, "ask for its length"))?;
+            let mut bytes = vec![0; usize::try_from(len).unwrap_or(usize::MAX)];
+            let read = files.read_at(&self.file, 0, &mut bytes).map_err(StoreError::io(&self.name, "read"))?;
+            bytes.truncate(read);
+            self.bytes = Some(bytes);
+        }
+        Ok(())
+    }
+
     /// Reads a chunk.
     pub(crate) fn chunk(&self, files: &F, place: &Ref) -> Result<Chunk, StoreError> {
         let damaged = |why: String| StoreError::damaged(&self.name, place.offset, why);
         if place.len as usize > block::PAYLOAD_MAX + HEADER {
             return Err(damaged("a chunk is longer than there are".into()));
+        }
+        if let (Some(bytes), false) = (&self.bytes, place.is_block) {
+            let begin = usize::try_from(place.offset).unwrap_or(usize::MAX);
+            let chunk = begin.checked_add(place.len as usize).and_then(|end| bytes.get(begin..end));
+            let chunk = chunk.ok_or_else(|| damaged("the file has become shorter".into()))?;
+            return Chunk::decode(chunk, place.base).map_err(|why| damaged(why.to_string()));
         }
         let mut bytes = vec![0; place.len as usize];
         let len = files.read_at(&self.file, place.offset, &mut bytes).map_err(StoreError::io(&self.name, "read"))?;
