@@ -247,6 +247,24 @@ fn values_of_remote_links_come_from_the_shell() {
 }
 
 #[test]
+fn nothing_is_inherited_of_what_cannot_be_read() {
+    let mut db = database(
+        "record(calc, \"number\") { field(INPA, \"elsewhere MSS\") }
+         record(lso, \"words\") { }
+         record(calc, \"characters\") { field(INPA, \"words.VAL$ MSS\") }",
+    );
+    let Some(RemoteRequest::Connect { id, .. }) = db.next_remote() else { panic!("no link elsewhere") };
+    let alarm = Alarm { status: Status::Comm, severity: Severity::Invalid };
+    for (name, value) in [("number", Value::from("words")), ("characters", Value::from("unused"))] {
+        db.remote_update(id, value, alarm, Stamp::EPOCH);
+        let record = channel(&db, name).record;
+        db.process(record, now(1));
+        assert_eq!(db.alarm(record).status, Status::Link, "{name}");
+        assert_eq!(get(&mut db, &format!("{name}.AMSG")), Value::from("field INPA"));
+    }
+}
+
+#[test]
 fn an_asynchronous_output_waits_for_the_end_of_its_write_elsewhere() {
     let mut db = database(
         "record(ao, \"a\") { field(DTYP, \"Async Soft Channel\") field(OUT, \"elsewhere\") field(FLNK, \"after\") }

@@ -52,7 +52,10 @@ const TEXTS: &[&str] =
 const UNITS: &[&str] = &["", "V", "mm", "millimetres/day", "%"];
 const CALCS: &[&str] =
     &["A+B", "A*2-C", "A>B?C:D", "MAX(A,B,C)", "A&B|C", "(A+1)%5", "SQRT(ABS(A))", "A/B", "!A", "~A", "NINT(A/3)", "1"];
-const FORMATS: &[&str] = &["%d", "%5.2f|%-4d|%s", "%s %x", "%*d %g", "%hd%%%lld", "%q %s", ""];
+const FORMATS: &[&str] = &["%d", "%5.2f|%-4d|%s", "%s %x", "%*d %g", "%hd%%%lld", "%o %s", ""];
+/// What holds texts.
+const OF_TEXTS: &[&str] =
+    &["stringin", "stringout", "lsi", "lso", "printf", "event", "aSub", "waveform", "aai", "aao", "subArray"];
 /// What links lead to besides a value.
 const WRITTEN: &[&str] = &["", "", "", ".VAL", ".DESC", ".PROC", ".DISV", ".PREC", ".HIHI", ".UDFS"];
 const DELAYS: &[&str] = &["0", "0.01", "-1"];
@@ -91,6 +94,11 @@ impl Case {
         fields[self.dice.roll(fields.len())].name
     }
 
+    /// The type of a record's field.
+    fn dbf(&self, record: usize, field: &str) -> Option<&'static str> {
+        self.types[self.kinds[record]].iter().find(|known| known.name == field).map(|known| known.dbf)
+    }
+
     fn input(&mut self, number: usize) -> String {
         match self.dice.roll(8) {
             // C reads constants of arrays as JSON, which knows neither "nan" nor "0x10".
@@ -102,9 +110,16 @@ impl Case {
             _ if number == 0 => String::new(),
             _ => {
                 let source = self.dice.roll(number);
-                let field = if self.dice.roll(3) == 0 { format!(".{}", self.field_of(source)) } else { String::new() };
+                let field = if self.dice.roll(3) == 0 { self.field_of(source) } else { "VAL" };
                 let how = if self.over_channels { [" PP", " CA", " CA"] } else { ["", " PP", " PP"] };
-                format!("X:r{source}{field}{}{}", self.dice.pick(&how), self.dice.pick(&["", " MS", " MSI", " MSS"]))
+                let how = match (self.dice.pick(&how), self.dbf(source, field)) {
+                    // The name of a state C asks for when it is first read, which fails until it has come.
+                    (" CA", Some("ENUM" | "MENU" | "DEVICE")) if OF_TEXTS.contains(&self.kinds[number]) => " PP",
+                    // C's seq reads in another thread, some time.
+                    (" PP", _) if self.kinds[number] == "seq" => "",
+                    (how, _) => how,
+                };
+                format!("X:r{source}.{field}{how}{}", self.dice.pick(&["", " MS", " MSI", " MSS"]))
             }
         }
     }
@@ -117,9 +132,14 @@ impl Case {
         let target = number + 1 + self.dice.roll(later);
         let how = if self.over_channels { [" PP", " CA", " CA"] } else { ["", " PP", " PP MS"] };
         let field = self.dice.pick(WRITTEN);
-        let fields = &self.types[self.kinds[target]];
+        let fields = Rc::clone(&self.types[self.kinds[target]]);
         let field = if fields.iter().any(|known| field.strip_prefix('.') == Some(known.name)) { field } else { "" };
-        format!("X:r{target}{field}{}", self.dice.pick(&how))
+        let how = match (self.dice.pick(&how), self.dbf(target, field.get(1..).unwrap_or("VAL"))) {
+            // Where a text is no number C writes over a channel what it wrote before.
+            (" CA", dbf) if OF_TEXTS.contains(&self.kinds[number]) && dbf != Some("STRING") => " PP",
+            (how, _) => how,
+        };
+        format!("X:r{target}{field}{how}")
     }
 
     /// A word for a field that files may set; none where it would say when something happens.
@@ -240,13 +260,14 @@ fn compare(seed: u64) -> (String, usize) {
             eventually("all links are connected", || connected(server.say("dbcar").replace(", 0 not connected", "")));
         });
     }
-    let mut different = String::new();
+    let (mut different, mut done) = (String::new(), String::new());
     let all = (0..records).map(|number| (format!("X:r{number}.PROC"), "1".to_owned()));
     let puts: Vec<_> = all.chain(std::iter::repeat_with(|| case.put()).take(PUTS)).collect();
     for (name, word) in puts {
         let said = pair.wires.each_mut().map(|wire| put(wire, &name, &word));
+        writeln!(done, "put {name} {word:?}").unwrap();
         if said[0] != said[1] {
-            writeln!(different, "put {name} {word:?}\n  C     {:?}\n  tahti {:?}", said[0], said[1]).unwrap();
+            writeln!(different, "said to {name} {word:?}\n  C     {:?}\n  tahti {:?}", said[0], said[1]).unwrap();
         }
         std::thread::sleep(PAUSE);
     }
@@ -267,7 +288,7 @@ fn compare(seed: u64) -> (String, usize) {
     }
     found.iter().for_each(|(text, _)| different += text);
     if !different.is_empty() {
-        different = format!("seed {seed}\n{different}");
+        different = format!("seed {seed}\n{database}{done}{different}");
     }
     (different, pair.compared)
 }

@@ -134,9 +134,9 @@ impl Db {
         match link.kind {
             LinkKind::Constant => Ok(None),
             LinkKind::Db => self.get_db::<T>(rec, link).map(Some).ok_or(LinkError),
-            LinkKind::Remote => self.remote_scalar(rec, link).and_then(conv::number).map(Some).ok_or(LinkError),
+            LinkKind::Remote => self.remote_number(rec, link).map(Some).ok_or(LinkError),
             LinkKind::Json => self.json_get(rec, link).and_then(|value| conv::number(value).ok_or(LinkError)).map(Some),
-            LinkKind::Through => self.through_scalar(rec, link).and_then(conv::number).map(Some).ok_or(LinkError),
+            LinkKind::Through => self.through_number(rec, link).map(Some).ok_or(LinkError),
             LinkKind::Hardware => Err(LinkError),
         }
     }
@@ -158,11 +158,11 @@ impl Db {
     #[cold]
     fn get_elsewhere<T: Number>(&mut self, rec: RecId, link: ResolvedLink) -> Got<T> {
         match link.kind {
-            LinkKind::Remote => match self.remote_scalar(rec, link).and_then(conv::number) {
+            LinkKind::Remote => match self.remote_number(rec, link) {
                 Some(value) => Ok(Some(value)),
                 None => Err(self.link_alarm(rec, link)),
             },
-            LinkKind::Through => match self.through_scalar(rec, link).and_then(conv::number) {
+            LinkKind::Through => match self.through_number(rec, link) {
                 Some(value) => Ok(Some(value)),
                 None => Err(self.link_alarm(rec, link)),
             },

@@ -6,7 +6,8 @@ use crate::model::values::array_of;
 use crate::run::channel::Channel;
 use crate::run::engine::Db;
 use crate::run::link::LinkError;
-use base::{Array, FieldType, Scalar, Value};
+use crate::text::conv::{self, Number};
+use base::{Array, FieldType, Value};
 
 /// The channels of such links; places of those that ended are used again.
 #[derive(Default)]
@@ -46,24 +47,26 @@ impl Db {
         Some(ResolvedLink::to_field(link.flags, channel.field, channel.record))
     }
 
-    /// Reads such a link; `None` where its source failed.
-    pub(crate) fn through_get(&mut self, rec: RecId, link: ResolvedLink) -> Option<Value> {
+    /// Reads such a link; `None` where its source failed, or where `take` finds nothing that fits. Its severity is
+    /// inherited only of what could be read.
+    fn through_get<T>(&mut self, rec: RecId, link: ResolvedLink, take: impl FnOnce(Value) -> Option<T>) -> Option<T> {
         let bare = self.bare(link)?;
         if Self::is_pp(link.flags) && self.process_passive(rec, bare.record()) {
             return None;
         }
         let channel = self.links.modified.get(link.target)?.clone();
         let value = self.get(&channel, usize::MAX);
+        let taken = take(value)?;
         self.inherit_from(rec, bare);
-        Some(value)
+        Some(taken)
     }
 
-    /// As [`through_get`](Self::through_get), the first element.
-    pub(crate) fn through_scalar(&mut self, rec: RecId, link: ResolvedLink) -> Option<Scalar> {
-        self.through_get(rec, link)?.get(0)
+    /// The first element as a number; none of a text that is no number, or of an empty array.
+    pub(crate) fn through_number<T: Number>(&mut self, rec: RecId, link: ResolvedLink) -> Option<T> {
+        self.through_get(rec, link, |value| conv::number(value.get(0)?))
     }
 
-    /// As [`through_get`](Self::through_get), at most `max` elements of another type.
+    /// At most `max` elements of another type.
     pub(crate) fn through_array(
         &mut self,
         rec: RecId,
@@ -73,7 +76,7 @@ impl Db {
     ) -> Option<Array> {
         let source = self.bare(link)?;
         let precision = self.precision_of(source.record(), source.field);
-        array_of(&self.through_get(rec, link)?, kind, max, precision)
+        self.through_get(rec, link, |value| array_of(&value, kind, max, precision))
     }
 
     /// Writes such a link: `$` counts, filters do not.

@@ -11,6 +11,7 @@ use crate::run::engine::Db;
 use crate::run::link::LinkError;
 use crate::run::link::here::Chore;
 use crate::run::scan::IO_INTR;
+use crate::text::conv::{self, Number};
 use base::{Alarm, Array, FieldType, Meta, Scalar, Stamp, Status, Str40, Value};
 use std::collections::VecDeque;
 
@@ -309,24 +310,32 @@ impl Db {
         real && link.kind == LinkKind::Remote && self.device(rec) == Device::SoftAsync
     }
 
-    /// The newest value of a remote link, its severity passed on.
-    fn remote_value(&mut self, rec: RecId, link: ResolvedLink) -> Option<&Value> {
-        let remote = self.links.remotes.links.get(link.target as usize).filter(|remote| remote.connected)?;
-        let alarm = remote.alarm;
-        if link.flags & MS_BITS != 0 && remote.value.is_some() {
+    /// Passes the severity of a remote link's newest value on, after it was read: of what cannot be read nothing is inherited.
+    fn remote_inherit(&mut self, rec: RecId, link: ResolvedLink) {
+        if link.flags & MS_BITS != 0
+            && let Some(remote) = self.links.remotes.links.get(link.target as usize)
+        {
+            let alarm = remote.alarm;
             self.inherit(rec, link.flags, alarm.status as u16, alarm.severity as u16);
         }
-        self.links.remotes.value(link.target)
     }
 
     /// The first element of a remote link's newest value; none of an empty array.
-    pub(crate) fn remote_scalar(&mut self, rec: RecId, link: ResolvedLink) -> Option<Scalar> {
-        self.remote_value(rec, link)?.get(0)
+    fn remote_scalar(&self, link: ResolvedLink) -> Option<Scalar> {
+        self.links.remotes.value(link.target)?.get(0)
+    }
+
+    /// The newest value of a remote link as a number; none of a text that is no number, or of an empty array.
+    pub(crate) fn remote_number<T: Number>(&mut self, rec: RecId, link: ResolvedLink) -> Option<T> {
+        let number = conv::number(self.remote_scalar(link)?)?;
+        self.remote_inherit(rec, link);
+        Some(number)
     }
 
     /// The newest value of a remote link as text: the name of a state, a number with six digits as C has it.
     pub(crate) fn remote_text(&mut self, rec: RecId, link: ResolvedLink) -> Option<Str40> {
-        let scalar = self.remote_scalar(rec, link)?;
+        let scalar = self.remote_scalar(link)?;
+        self.remote_inherit(rec, link);
         if let (Scalar::Enum(_), Some(source)) = (scalar, self.links.remotes.source(link.target)) {
             let (source, field) = (source.record, source.field);
             return Some(self.text_of(source, field, scalar));
@@ -348,7 +357,9 @@ impl Db {
         kind: FieldType,
         max: usize,
     ) -> Option<Array> {
-        array_of(self.remote_value(rec, link)?, kind, max, 6)
+        let array = array_of(self.links.remotes.value(link.target)?, kind, max, 6)?;
+        self.remote_inherit(rec, link);
+        Some(array)
     }
 
     pub(crate) fn remote_put(&mut self, rec: RecId, link: ResolvedLink, value: Value) -> Result<(), LinkError> {
