@@ -319,6 +319,7 @@ level { out "LEVEL %.1f"; in "LEVEL %f"; @init { out "BEGIN?"; in "BEGIN %f %(\$
 same { out "SAME %(DESC)s %d"; in "SAME %(EGU)s"; }
 heard { in "ALL %f %*f %(\$1heard:text)s"; }
 bad { out "%(nobody)f"; }
+when { out "TIME %(TIME)T(%s)?"; in "TIME %(TIME)T(%d %b %Y %H:%M:%.1S%+0100) %f"; }
 "#;
 
 const ELSEWHERE: &str = r#"
@@ -332,6 +333,7 @@ record(ao, "X:level") { field(DTYP, "stream") field(OUT, "@e.proto level(X:) ps"
 record(longin, "X:same") { field(DTYP, "stream") field(INP, "@e.proto same ps") field(VAL, "17") field(DESC, "two words") }
 record(ai, "X:heard") { field(DTYP, "stream") field(INP, "@e.proto heard(X:) ps") field(SCAN, "I/O Intr") }
 record(waveform, "X:heard:text") { field(FTVL, "CHAR") field(NELM, "10") }
+record(ai, "X:when") { field(DTYP, "stream") field(INP, "@e.proto when ps") field(TSE, "-2") }
 record(longin, "X:bad") { field(DTYP, "stream") field(INP, "@e.proto bad ps") }
 "#;
 
@@ -356,6 +358,9 @@ fn fields_of_other_records_are_read_and_written(scanned: &str, options: &[&str])
         ("LEVEL 3.0", "LEVEL 2.75"),
         ("BEGIN?", "BEGIN 12.5 99"),
         ("SAME two words 17", "SAME kV"),
+        // A record that was never processed has EPICS' epoch.
+        ("TIME 631152000?", "TIME 3 Sep 2010 14:45:59.5 4"),
+        ("TIME 1283521559?", "TIME 3 Sep 2010 14:45:59.5 5"),
     ];
     let heard = Arc::new(Mutex::new(Vec::new()));
     let theirs = heard.clone();
@@ -384,6 +389,8 @@ fn fields_of_other_records_are_read_and_written(scanned: &str, options: &[&str])
     assert!(ioc.say("dbgf X:set.SEVR").contains("NO_ALARM"));
     // Its own fields: read, and written without processing it.
     ioc.until("dbpf X:same.PROC 1\ndbgf X:same.EGU", |said| said.contains("\"kV\""));
+    // Its own time is what it is stamped with.
+    ioc.until("dbpf X:when.PROC 1\ndbgf X:when", |said| said.contains(" 5 "));
     ioc.until("dbpf X:bad.PROC 1\ndbgf X:bad.STAT", |said| said.contains("\"CALC\""));
     assert!(heard.lock().unwrap().iter().any(|line| line == "SET open ON"));
     assert_eq!(ioc.exit(), Some(0));

@@ -2,7 +2,7 @@
 
 use base::{Array, MonoNs, Scalar, Value as Base};
 use equipment::{At, Datum, Device, DeviceFault, DeviceSpec, Wrong};
-use fieldbus::stream::{File, Given, Protocol, Session, Trouble, Value};
+use fieldbus::stream::{File, Given, Protocol, Session, Trouble, Value, Zone};
 use port::{Address, Connection};
 use std::path::Path;
 use std::sync::Arc;
@@ -87,7 +87,8 @@ impl Stream {
         Ok(Self { line: Connection::new(address), points })
     }
 
-    fn run(&mut self, point: usize, given: Given) -> Result<Vec<Value>, DeviceFault> {
+    fn run(&mut self, point: usize, value: Option<Base>) -> Result<Vec<Value>, DeviceFault> {
+        let given = Given { value, zone: Zone(sys::clock::local_offset_secs), ..Given::default() };
         let mut session = Session::new(self.points[point].clone(), given);
         self.line.run(&mut session);
         match session.result() {
@@ -101,7 +102,7 @@ impl Stream {
 
 impl Device for Stream {
     fn read(&mut self, point: usize, _: MonoNs) -> Result<Datum<'_>, DeviceFault> {
-        match self.run(point, Given::default())?.into_iter().next() {
+        match self.run(point, None)?.into_iter().next() {
             Some(Value::Float(value)) => Ok(Datum::Number(value)),
             Some(Value::Int(value) | Value::Enum(value)) => Ok(Datum::Number(value as f64)),
             Some(Value::Text(text)) => Ok(Datum::Text(String::from_utf8_lossy(&text).into_owned().into())),
@@ -116,7 +117,7 @@ impl Device for Stream {
             Datum::Number(number) => Base::Scalar(Scalar::F64(*number)),
             Datum::Text(text) => Base::Array(Array::U8(text.as_bytes().to_vec())),
         };
-        self.run(point, Given { value: Some(value), ..Given::default() }).map(drop)
+        self.run(point, Some(value)).map(drop)
     }
 }
 

@@ -2,6 +2,7 @@
 
 use super::format::{Coded, whole};
 use super::regex::{Regex, Substitution};
+use super::time::TimeFormat;
 use crate::checksum::Checksum;
 use base::Directive;
 
@@ -46,6 +47,8 @@ pub enum Conversion {
     RawFloat,
     /// `D`: packed decimal digits.
     Bcd,
+    /// `T(format)`: a time, as seconds since 1970.
+    Time(TimeFormat),
     /// `<name>`: a checksum of the message so far.
     Sum(Checksum),
     /// `/regex/`: what an expression finds.
@@ -180,7 +183,7 @@ impl Format {
 
     pub(super) const fn kind(&self) -> Kind {
         match self.conversion {
-            Conversion::Float(_) | Conversion::Mantissa | Conversion::RawFloat => Kind::Float,
+            Conversion::Float(_) | Conversion::Mantissa | Conversion::RawFloat | Conversion::Time(_) => Kind::Float,
             Conversion::Text | Conversion::Set(_) | Conversion::Regex(_) => Kind::Text,
             _ => Kind::Int,
         }
@@ -210,6 +213,11 @@ impl Conversion {
             b'R' if matches!(directive.width, 0 | 4 | 8) => (Self::RawFloat, 0),
             b'R' => return Err(format!("%{}R; expected 4 or 8 bytes", directive.width)),
             b'D' => (Self::Bcd, 0),
+            b'T' => {
+                let inside = rest.strip_prefix(&[Coded::Plain(b'(')]).and_then(|rest| until(rest, b')'));
+                let inside = inside.ok_or("%T without a format; expected one such as %T(%Y-%m-%d %H:%M:%S)")?;
+                (Self::Time(TimeFormat::parse(inside)?), inside.len() + 2)
+            }
             b'[' => {
                 // A closing bracket at the start belongs to the set.
                 let first = usize::from(rest.first() == Some(&Coded::Plain(b'^')));

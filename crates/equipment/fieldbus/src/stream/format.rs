@@ -248,7 +248,7 @@ impl Reading<'_> {
             self.given.print(format, &written(self.separator), &mut expected)?;
             return line.get(at..)?.starts_with(&expected).then_some(expected.len());
         }
-        let (len, value) = format.scan(line, at)?;
+        let (len, value) = format.scan(line, at, self.given.zone)?;
         values.extend(value.filter(|_| format.has_value()));
         Some(len)
     }

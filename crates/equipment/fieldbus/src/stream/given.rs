@@ -1,6 +1,7 @@
 //! What a protocol writes, and what its lines bring.
 
 use super::convert::{Conversion, Format, Kind, Value};
+use super::time::Zone;
 use base::{Array, Scalar};
 
 /// What a protocol writes.
@@ -16,6 +17,8 @@ pub struct Given {
     pub takes: Takes,
     /// The fields that `%(…)` names ([`Protocol::fields`](super::Protocol::fields)).
     pub fields: Vec<Field>,
+    /// Local time, for `%T(…)`.
+    pub zone: Zone,
 }
 
 /// A state of a record.
@@ -79,6 +82,14 @@ fn elements(value: &base::Value, kind: Kind) -> Option<usize> {
     }
 }
 
+fn float(scalar: Scalar) -> Option<f64> {
+    match scalar {
+        Scalar::F64(value) => Some(value),
+        Scalar::F32(value) => Some(value.into()),
+        other => whole(other).map(|value| value as f64),
+    }
+}
+
 fn whole(scalar: Scalar) -> Option<i64> {
     Some(match scalar {
         // As C converts: towards zero.
@@ -136,11 +147,11 @@ impl Given {
             let scalar = || value.get(element);
             let plain = own && elements.is_none();
             let value = match &format.conversion {
-                Conversion::Float(_) | Conversion::Mantissa | Conversion::RawFloat => Value::Float(match scalar()? {
-                    Scalar::F64(value) => value,
-                    Scalar::F32(value) => value.into(),
-                    other => whole(other)? as f64,
-                }),
+                Conversion::Float(_) | Conversion::Mantissa | Conversion::RawFloat => Value::Float(float(scalar()?)?),
+                Conversion::Time(time) => {
+                    time.print(float(scalar()?)?, self.zone, out)?;
+                    continue;
+                }
                 Conversion::Enum(_) => {
                     let number = self.state.as_ref().map(|state| state.number).or(self.raw).filter(|_| plain);
                     Value::Enum(number.or_else(|| whole(scalar()?))?)

@@ -10,9 +10,9 @@
 //! Known: commands `out in wait connect disconnect`, variables of one's own, references to other protocols, arguments
 //! `$1` to `$9`, system variables `Terminator InTerminator OutTerminator ReplyTimeout ReadTimeout WriteTimeout
 //! PollPeriod LockTimeout MaxInput Separator ExtraInput`, handlers `@mismatch @replytimeout @readtimeout @init`,
-//! conversions `f e g m d i u x o s c b B r R D [set] {enum} <checksum> /regex/ #/regex/text/` with flags `* # + - 0 blank ? ! =`, width and
+//! conversions `f e g m d i u x o s c b B r R D T(time) [set] {enum} <checksum> /regex/ #/regex/text/` with flags `* # + - 0 blank ? ! =`, width and
 //! precision, of the value or of a field that `%(FIELD)…` or `%(RECORD.FIELD)…` names: whoever runs the protocol reads and
-//! writes those. Not known, and refused by name: `event exec`, conversion `T`.
+//! writes those. Refused, with the reason: `event exec`.
 
 mod convert;
 mod file;
@@ -22,6 +22,7 @@ mod protocol;
 mod read;
 mod regex;
 mod session;
+mod time;
 mod words;
 mod written;
 
@@ -30,3 +31,4 @@ pub use file::{Error, File};
 pub use given::{Field, Given, State, Taken, Takes};
 pub use protocol::Protocol;
 pub use session::{Session, Trouble};
+pub use time::{TimeFormat, Zone};

@@ -1,6 +1,6 @@
 //! One protocol, with everything put in its place.
 
-use super::convert::{Format, Kind};
+use super::convert::{Conversion, Format, Kind};
 use super::file::{Error, File, Placed, Position, Statement, Wrong};
 use super::format::{self, Piece, Reading};
 use super::given::{Given, Taken};
@@ -16,6 +16,13 @@ const COMMANDS_MAX: usize = 256;
 const NUMBERS: &[&str] = &["ReplyTimeout", "ReadTimeout", "WriteTimeout", "PollPeriod", "LockTimeout", "MaxInput"];
 /// The other settings.
 const TEXTS: &[&str] = &["Terminator", "InTerminator", "OutTerminator", "Separator", "ExtraInput"];
+
+/// Why there is no `event`.
+const NO_EVENTS: &str = "command event: TCP and serial lines have no events beside their bytes (GPIB's SRQ is one); \
+    expected \"in\" for a line that comes unasked";
+/// Why there is no `exec`.
+const NO_EXEC: &str = "command exec: what a device or a client wrote would run as a command of the IOC's user; \
+    expected the command in the start-up script";
 
 /// A setting by its name in a file.
 fn setting(among: &[&'static str], name: &str) -> Option<&'static str> {
@@ -283,7 +290,7 @@ impl<'a> Builder<'a> {
     fn command(&mut self, word: &str, given: &[Placed], built: &mut Built, depth: usize) -> Result<(), Wrong> {
         let command = match word {
             "out" => Command::Out(self.pieces(given)?),
-            "in" => Command::In(self.pieces(given)?),
+            "in" => Command::In(self.read(given)?),
             "wait" => {
                 let word = self.words.plain(given, self.place)?;
                 let Some(time) = format::whole(&word).and_then(|time| u32::try_from(time).ok()) else {
@@ -293,7 +300,8 @@ impl<'a> Builder<'a> {
             }
             "connect" => Command::Nothing,
             "disconnect" => Command::Disconnect,
-            "event" | "exec" => return self.wrong(format!("command {word} is not known here")),
+            "event" => return self.wrong(NO_EVENTS.to_owned()),
+            "exec" => return self.wrong(NO_EXEC.to_owned()),
             name if given.is_empty() => return self.include(name, built, depth + 1),
             name => return self.wrong(format!("command \"{name}\"; expected out, in, wait, connect or disconnect")),
         };
@@ -304,6 +312,19 @@ impl<'a> Builder<'a> {
     fn pieces(&self, value: &[Placed]) -> Result<Vec<Piece>, Wrong> {
         let coded = self.words.coded(value)?;
         format::pieces(&coded).map_err(|what| (self.place, what))
+    }
+
+    /// The pieces of an `in`.
+    fn read(&self, value: &[Placed]) -> Result<Vec<Piece>, Wrong> {
+        let pieces = self.pieces(value)?;
+        let cannot = |piece: &Piece| match piece {
+            Piece::Format(Format { conversion: Conversion::Time(time), .. }) => time.cannot_read(),
+            _ => None,
+        };
+        match pieces.iter().find_map(cannot) {
+            Some(what) => self.wrong(what),
+            None => Ok(pieces),
+        }
     }
 
     fn word(&self, name: &str) -> Result<Option<String>, Wrong> {

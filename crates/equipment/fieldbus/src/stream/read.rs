@@ -1,12 +1,13 @@
 //! Conversions as they are read.
 
 use super::convert::{Conversion, Format, Value};
+use super::time::Zone;
 use crate::checksum::Checksum;
 
 impl Format {
     /// Reads a value from a line at `at`: how many bytes it took, and the value.
-    pub(super) fn scan(&self, line: &[u8], at: usize) -> Option<(usize, Option<Value>)> {
-        match self.scan_value(line.get(at..)?) {
+    pub(super) fn scan(&self, line: &[u8], at: usize, zone: Zone) -> Option<(usize, Option<Value>)> {
+        match self.scan_value(line.get(at..)?, zone) {
             Some((len, value)) => (!self.fixed || len == self.directive.width).then_some((len, Some(value))),
             None if self.default => Some((0, Some(self.nothing()))),
             None => None,
@@ -24,14 +25,16 @@ impl Format {
     /// What `?` gives for input that is missing.
     fn nothing(&self) -> Value {
         match self.conversion {
-            Conversion::Float(_) | Conversion::Mantissa | Conversion::RawFloat => Value::Float(0.0),
+            Conversion::Float(_) | Conversion::Mantissa | Conversion::RawFloat | Conversion::Time(_) => {
+                Value::Float(0.0)
+            }
             Conversion::Text | Conversion::Chars | Conversion::Set(_) | Conversion::Regex(_) => Value::Text(Vec::new()),
             Conversion::Enum(_) => Value::Enum(0),
             _ => Value::Int(0),
         }
     }
 
-    fn scan_value(&self, rest: &[u8]) -> Option<(usize, Value)> {
+    fn scan_value(&self, rest: &[u8], zone: Zone) -> Option<(usize, Value)> {
         let directive = &self.directive;
         let skips = match self.conversion {
             Conversion::Float(_) | Conversion::Int(_) | Conversion::Mantissa => true,
@@ -129,6 +132,10 @@ impl Format {
                 return Some((if self.directive.width == 8 { 8 } else { 4 }, Value::Float(value)));
             }
             Conversion::Bcd => self.packed_number(body)?,
+            Conversion::Time(time) => {
+                let (len, secs) = time.scan(field, zone)?;
+                (len, Value::Float(secs))
+            }
             Conversion::Sum(_) | Conversion::Substitute(_) => return None,
         };
         (len > 0).then_some((blanks + len, value))

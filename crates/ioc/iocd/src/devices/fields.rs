@@ -4,12 +4,14 @@
 //! threads of ports, never for those of scans.
 
 use crate::engine::Mailbox;
-use base::{Array, FieldType, Scalar, Str40};
+use base::{Array, FieldType, Scalar, Stamp, Str40};
 use db::{Channel, Db, Now, PutError};
 use fieldbus::stream::{Field, Given, Kind, Protocol, State, Takes, Value};
 use std::sync::mpsc::sync_channel;
 use std::sync::{Arc, OnceLock};
 
+/// The record's own time: no field of Channel Access.
+const TIME: &str = "TIME";
 /// From here on a text is longer than a DBR_STRING.
 const STRING_BYTES: usize = 40;
 
@@ -28,6 +30,17 @@ pub(super) enum Write {
     Runs,
     /// Records begin with it: none is processed, and none is undefined any more.
     Begins,
+}
+
+/// What a line said of the record's own time.
+pub(super) fn stamp(fields: &[(String, Vec<Value>)]) -> Option<Stamp> {
+    let (_, values) = fields.iter().rfind(|(name, _)| name == TIME)?;
+    match values.last()? {
+        Value::Float(secs) => {
+            Some(Stamp::from_unix(secs.trunc() as u64, (secs.fract() * 1e9).min(999_999_999.0) as u32))
+        }
+        _ => None,
+    }
 }
 
 /// The full name of a field, and whether it is of the record itself.
@@ -68,7 +81,8 @@ impl Fields {
 
     /// Says which fields of a protocol there are not.
     pub(super) fn check(&self, protocol: &Protocol) {
-        let names: Vec<String> = protocol.fields().into_iter().map(|(name, _)| name.to_owned()).collect();
+        let names = protocol.fields().into_iter().map(|(name, _)| name.to_owned());
+        let names: Vec<String> = names.filter(|name| name != TIME).collect();
         let own = self.own.clone();
         if let (false, Some(ioc)) = (names.is_empty(), self.ioc.get()) {
             ioc.tell(move |engine| {
@@ -88,7 +102,10 @@ impl Fields {
     }
 
     fn read(&self, name: &str, kind: Kind) -> Field {
-        let read = self.with(name, move |db, channel, _, _| (as_kind(db, channel, kind), takes(db, channel)));
+        let read = match name {
+            TIME => self.with("VAL", |db, channel, _, _| (Some(unix(db.stamp_of(channel).0)), Takes::One)),
+            _ => self.with(name, move |db, channel, _, _| (as_kind(db, channel, kind), takes(db, channel))),
+        };
         let (value, takes) = read.unwrap_or_default();
         Field { name: name.to_owned(), kind, value, takes }
     }
@@ -127,9 +144,15 @@ impl Fields {
                 None => false,
             }
         };
-        // All of them, also behind one that failed.
-        fields.iter().filter(|field| !one(field)).count() == 0
+        // All of them, also behind one that failed. The record's time goes with its value.
+        fields.iter().filter(|field| field.0 != TIME && !one(field)).count() == 0
     }
+}
+
+/// A stamp as seconds since 1970.
+fn unix(stamp: Stamp) -> base::Value {
+    let (secs, nanos) = stamp.to_unix();
+    base::Value::from(secs as f64 + f64::from(nanos) / 1e9)
 }
 
 /// Whether a field holds characters that are one text.

@@ -3,20 +3,20 @@
 //! Files are looked for in `STREAM_PROTOCOL_PATH`, and read when a record starts. `%f` and its kin carry the value (of ai
 //! and ao apart from ASLO and AOFF), `%d` and its kin the raw value where a record has one, `%{…}` the number of a state,
 //! `%s` a text or the name of a state, `%(…)` values of [fields](super::fields). Array records take all values that come;
-//! what an output's `in` takes becomes its value. An input whose protocol begins with `in` may have SCAN `I/O Intr`: each
+//! what an output's `in` takes becomes its value. `%(TIME)T(…)` is the record's time (TSE −2 takes what a line says). An input whose protocol begins with `in` may have SCAN `I/O Intr`: each
 //! line that nobody asked for and that fits processes it.
 //!
 //! Alarms, all INVALID: TIMEOUT no reply, or the port was busy too long (LockTimeout); READ a reply that stopped; CALC one
 //! that does not fit, or a value that does not fit its conversion; COMM no connection.
 
-use super::fields::{Fields, Write};
+use super::fields::{Fields, Write, stamp};
 use super::stream_address::Address;
 use super::{DeviceSupport, Interrupt, Ports, RecordDevice, Reply, Served};
 use crate::engine::now;
 use base::{Array, FieldType, MonoNs, Scalar, Stamp, Status, Str40};
 use db::{AttachError, Attaching, DeviceSample, Now, Output};
 use fieldbus::Exchange;
-use fieldbus::stream::{File, Given, Protocol, Session, State, Taken, Takes, Trouble, Value};
+use fieldbus::stream::{File, Given, Protocol, Session, State, Taken, Takes, Trouble, Value, Zone};
 use port::{Job, Listener};
 use std::fmt::Display;
 use std::path::Path;
@@ -196,7 +196,8 @@ impl Runs {
     /// What a run is given, before it is its turn.
     fn given(&self, output: Option<Output>) -> Given {
         let takes = self.shape.takes();
-        let Some(Output { value, raw, name, converted }) = output else { return Given { takes, ..Given::default() } };
+        let given = Given { takes, zone: Zone(sys::clock::local_offset_secs), ..Given::default() };
+        let Some(Output { value, raw, name, converted }) = output else { return given };
         let number = match (self.shape.record_type.as_str(), value.get(0)) {
             ("bo", Some(Scalar::U16(state))) => Some(state.into()),
             ("mbbo", _) => Some(raw),
@@ -209,7 +210,7 @@ impl Runs {
             "ao" => converted,
             _ => true,
         };
-        Given { raw: has_raw.then_some(raw), value: Some(value), state, takes, fields: Vec::new() }
+        Given { raw: has_raw.then_some(raw), value: Some(value), state, ..given }
     }
 
     /// What a run has come to, its fields written.
@@ -217,7 +218,7 @@ impl Runs {
         let written = self.fields.write(session.fields(), how);
         match session.result()? {
             Ok(_) if !written => Some(DeviceSample::failed(Status::Calc)),
-            Ok(taken) => Some(self.shape.fed(&taken.values, now().wall)),
+            Ok(taken) => Some(self.shape.fed(&taken.values, stamp(&taken.fields).unwrap_or(now().wall))),
             Err(trouble) => Some(DeviceSample::failed(status(trouble))),
         }
     }
@@ -342,7 +343,8 @@ impl Ear {
         fields.fill(protocol, true, &mut given);
         if let Some(Taken { values, fields: others }) = protocol.unasked(line, &given) {
             let written = fields.write(&others, Write::Runs);
-            let fed = if written { shape.fed(&values, now().wall) } else { DeviceSample::failed(Status::Calc) };
+            let stamp = stamp(&others).unwrap_or(now().wall);
+            let fed = if written { shape.fed(&values, stamp) } else { DeviceSample::failed(Status::Calc) };
             // Where there is no room it is refused and counted; the next line may have room.
             self.interrupt.feed_or_refuse(fed);
         }

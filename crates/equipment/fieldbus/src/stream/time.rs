@@ -1,0 +1,420 @@
+//! `%T(format)`: times as seconds since 1970, written and read by a format of `strftime` with fractions of a second.
+//!
+//! English names alone, as StreamDevice has them. Formats are looked through when a protocol is read, so that what a
+//! format cannot do is said there.
+
+use super::format::Coded;
+use base::Utc;
+use std::io::Write as _;
+
+const MONTHS: [&str; 12] = [
+    "January",
+    "February",
+    "March",
+    "April",
+    "May",
+    "June",
+    "July",
+    "August",
+    "September",
+    "October",
+    "November",
+    "December",
+];
+const DAYS: [&str; 7] = ["Sunday", "Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday"];
+/// Digits of a fraction where the format names none.
+const DIGITS: u32 = 6;
+const DAY_SECS: i64 = 86_400;
+/// The last second that has a year of four digits.
+const LAST: f64 = 253_402_300_799.0;
+
+/// Seconds by which local time is ahead of UTC at a Unix time.
+///
+/// Only the operating system knows: whoever runs a protocol gives it. UTC without.
+#[derive(Clone, Copy, Debug)]
+pub struct Zone(pub fn(i64) -> i64);
+
+impl Default for Zone {
+    fn default() -> Self {
+        Self(|_| 0)
+    }
+}
+
+impl PartialEq for Zone {
+    /// What two functions answer cannot be compared: none differ.
+    fn eq(&self, _: &Self) -> bool {
+        true
+    }
+}
+
+/// A piece of a format.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Item {
+    Byte(u8),
+    /// White space, as much as there is; one blank is written.
+    Blank,
+    /// `a A`: read and passed over.
+    WeekDay {
+        whole: bool,
+    },
+    /// `b B h`
+    MonthName {
+        whole: bool,
+    },
+    Year,
+    /// `y`: 69 to 99 are of the 20th century.
+    ShortYear,
+    Month,
+    /// `d`, and with a blank instead of a zero `e`.
+    Day(u8),
+    DayOfYear,
+    /// `H k`
+    Hour(u8),
+    /// `I l`
+    Hour12(u8),
+    Minute,
+    /// With so many digits of a fraction; none and no point for 0.
+    Second(u32),
+    /// `f N`: digits of a fraction without a point.
+    Fraction(u32),
+    /// `p`
+    HalfDay,
+    /// `s`
+    Unix,
+    /// `z`
+    Zone,
+}
+
+/// A format of `%T`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TimeFormat {
+    items: Vec<Item>,
+    /// `%+hhmm`: the time zone, as seconds ahead of UTC.
+    zone: Option<i64>,
+}
+
+/// What a line says of a time.
+#[derive(Default)]
+struct Found {
+    year: Option<i64>,
+    month: Option<i64>,
+    day: Option<i64>,
+    hour: i64,
+    minute: i64,
+    second: i64,
+    nanos: i64,
+    /// Whether it is the second half of the day, where hours go to 12.
+    half: Option<bool>,
+    unix: Option<i64>,
+    zone: Option<i64>,
+}
+
+impl TimeFormat {
+    /// Reads what stands in the brackets of `%T(…)`.
+    pub(super) fn parse(text: &[Coded]) -> Result<Self, String> {
+        let mut format = Self { items: Vec::new(), zone: None };
+        let mut rest = text;
+        while let Some((first, behind)) = rest.split_first() {
+            rest = behind;
+            match first {
+                Coded::Plain(b'%') => rest = &rest[format.directive(rest)?..],
+                Coded::Plain(byte) | Coded::Literal(byte) if byte.is_ascii_whitespace() => {
+                    format.items.push(Item::Blank);
+                }
+                Coded::Plain(byte) | Coded::Literal(byte) => format.items.push(Item::Byte(*byte)),
+                Coded::Blank => format.items.push(Item::Blank),
+                Coded::Any => return Err("a wild card in %T(…); expected a format of strftime".to_owned()),
+            }
+        }
+        Ok(format)
+    }
+
+    /// Reads what stands behind a `%`; how many characters it has.
+    fn directive(&mut self, rest: &[Coded]) -> Result<usize, String> {
+        let byte = |at: usize| rest.get(at).and_then(|coded| coded.byte());
+        let digits = |from: usize| (from..).map_while(byte).take_while(u8::is_ascii_digit).count();
+        let number = |from: usize, len: usize| {
+            (from..from + len.min(4)).filter_map(byte).fold(0, |value, digit| value * 10 + i64::from(digit - b'0'))
+        };
+        if let Some(sign @ (b'+' | b'-')) = byte(0) {
+            if digits(1) != 4 {
+                return Err("%+ in %T(…); expected a time zone such as %+0100".to_owned());
+            }
+            let secs = 3600 * (number(1, 4) / 100) + 60 * (number(1, 4) % 100);
+            self.zone = Some(if sign == b'-' { -secs } else { secs });
+            return Ok(5);
+        }
+        let point = usize::from(byte(0) == Some(b'.'));
+        let len = digits(point);
+        let count = if len == 0 { DIGITS } else { number(point, len).clamp(1, 9) as u32 };
+        let at = point + len;
+        let letter = byte(at).ok_or("a % at the end of %T(…); expected a directive of strftime")?;
+        let item = match letter {
+            b'S' if point == 1 => Item::Second(count),
+            b'f' if point == 0 => Item::Fraction(count),
+            _ if at > 0 => {
+                return Err(format!("%…{} in %T(…); expected digits in %.3S and %3f alone", letter.escape_ascii()));
+            }
+            b'N' => Item::Fraction(9),
+            _ => return self.plain(letter).map(|()| 1),
+        };
+        self.items.push(item);
+        Ok(at + 1)
+    }
+
+    /// A directive of one letter.
+    fn plain(&mut self, letter: u8) -> Result<(), String> {
+        let several = |text: &str| text.bytes().map(Coded::Plain).collect::<Vec<_>>();
+        let item = match letter {
+            b'%' => Item::Byte(b'%'),
+            b'n' | b't' => Item::Blank,
+            b'a' => Item::WeekDay { whole: false },
+            b'A' => Item::WeekDay { whole: true },
+            b'b' | b'h' => Item::MonthName { whole: false },
+            b'B' => Item::MonthName { whole: true },
+            b'Y' => Item::Year,
+            b'y' => Item::ShortYear,
+            b'm' => Item::Month,
+            b'd' => Item::Day(b'0'),
+            b'e' => Item::Day(b' '),
+            b'j' => Item::DayOfYear,
+            b'H' => Item::Hour(b'0'),
+            b'k' => Item::Hour(b' '),
+            b'I' => Item::Hour12(b'0'),
+            b'l' => Item::Hour12(b' '),
+            b'M' => Item::Minute,
+            b'S' => Item::Second(0),
+            b'p' | b'P' => Item::HalfDay,
+            b's' => Item::Unix,
+            b'z' => Item::Zone,
+            _ => {
+                let text = match letter {
+                    b'D' | b'x' => "%m/%d/%y",
+                    b'F' => "%Y-%m-%d",
+                    b'R' => "%H:%M",
+                    b'T' | b'X' => "%H:%M:%S",
+                    b'r' => "%I:%M:%S %p",
+                    b'c' => "%a %b %e %H:%M:%S %Y",
+                    other => {
+                        let other = other.escape_ascii();
+                        return Err(format!("%{other} in %T(…); expected one of %aAbBcdDeFfhHIjklmMnNpRrsStTxXyYz"));
+                    }
+                };
+                let inner = Self::parse(&several(text))?;
+                self.items.extend(inner.items);
+                return Ok(());
+            }
+        };
+        self.items.push(item);
+        Ok(())
+    }
+
+    /// Why no time can be read by it; `None` where one can.
+    pub(super) fn cannot_read(&self) -> Option<String> {
+        let has = |wanted: &dyn Fn(&Item) -> bool| self.items.iter().any(wanted);
+        let year = has(&|item| matches!(item, Item::Year | Item::ShortYear));
+        let month = has(&|item| matches!(item, Item::Month | Item::MonthName { .. }));
+        let whole = has(&|item| *item == Item::Unix) || year && month && has(&|item| matches!(item, Item::Day(_)));
+        if has(&|item| *item == Item::DayOfYear) {
+            return Some("%j in the %T(…) of an \"in\"; expected a month and a day".to_owned());
+        }
+        (!whole).then(|| "%T(…) of an \"in\" without a date; expected a year, a month and a day, or %s".to_owned())
+    }
+
+    /// Writes a time; `None` where it is before 1970, beyond the year 9999 or no number.
+    pub(super) fn print(&self, value: f64, zone: Zone, out: &mut Vec<u8>) -> Option<()> {
+        if !(0.0..=LAST).contains(&value) {
+            return None;
+        }
+        let digits = self.items.iter().map(|item| match item {
+            Item::Second(digits) | Item::Fraction(digits) => *digits,
+            _ => 0,
+        });
+        // The last digit that is written is rounded, which may be up to the next second.
+        let digits = digits.max().unwrap_or(0);
+        let unit = 10f64.powi(digits as i32);
+        let fraction = (value.fract() * unit).round().min(if digits == 0 { 0.0 } else { unit });
+        let carry = digits > 0 && fraction >= unit;
+        let unix = value.trunc() as i64 + i64::from(carry);
+        let nanos = if carry { 0 } else { (fraction / unit * 1e9).round() as u64 };
+        let ahead = self.zone.unwrap_or_else(|| (zone.0)(unix));
+        let local = u64::try_from(unix + ahead).ok()?;
+        self.items.iter().for_each(|item| item.print(local, nanos, unix, ahead, out));
+        Some(())
+    }
+
+    /// Reads a time: how many bytes it took, and seconds since 1970.
+    pub(super) fn scan(&self, line: &[u8], zone: Zone) -> Option<(usize, f64)> {
+        let (mut at, mut found) = (0, Found::default());
+        for item in &self.items {
+            at += item.scan(line.get(at..)?, &mut found)?;
+        }
+        let secs = match found.unix {
+            Some(unix) => unix,
+            None => {
+                let local = found.local()?;
+                let ahead = found.zone.or(self.zone);
+                // What the zone is at that time shows a second look, apart from the hour that a clock is put back.
+                ahead.map_or_else(|| local - (zone.0)(local - (zone.0)(local)), |ahead| local - ahead)
+            }
+        };
+        Some((at, secs as f64 + found.nanos as f64 / 1e9))
+    }
+}
+
+impl Found {
+    /// Seconds since 1970 as if it were UTC; `None` where there is no such time.
+    fn local(&self) -> Option<i64> {
+        let (year, month, day) = (self.year?, self.month?, self.day?);
+        let hour = match self.half {
+            Some(second) if (1..=12).contains(&self.hour) => self.hour % 12 + if second { 12 } else { 0 },
+            Some(_) => return None,
+            None => self.hour,
+        };
+        // A leap second counts for the next.
+        let fits = (1..=12).contains(&month) && (1..=31).contains(&day) && hour < 24 && self.minute < 60;
+        if !fits || self.second > 60 {
+            return None;
+        }
+        // Years that begin with March have their leap day at the end (Howard Hinnant's `days_from_civil`).
+        let (year, from_march) = if month > 2 { (year, month - 3) } else { (year - 1, month + 9) };
+        let (era, of_era) = (year.div_euclid(400), year.rem_euclid(400));
+        let day_of_year = (153 * from_march + 2) / 5 + day - 1;
+        let days = era * 146_097 + of_era * 365 + of_era / 4 - of_era / 100 + day_of_year - 719_468;
+        Some(days * DAY_SECS + hour * 3600 + self.minute * 60 + self.second)
+    }
+}
+
+impl Item {
+    fn print(self, local: u64, nanos: u64, unix: i64, ahead: i64, out: &mut Vec<u8>) {
+        let Utc { year, month, day, hour, minute, second } = Utc::of(local);
+        let hour12 = (hour + 11) % 12 + 1;
+        let name = |name: &'static str, whole: bool| if whole { name } else { &name[..3] };
+        let two = |value: u64, fill: u8| if fill == b'0' { format!("{value:02}") } else { format!("{value:2}") };
+        let fraction = |digits: u32| format!("{:0width$}", nanos / 10u64.pow(9 - digits), width = digits as usize);
+        let text = match self {
+            Self::Byte(byte) => return out.push(byte),
+            Self::Blank => " ".to_owned(),
+            Self::WeekDay { whole } => name(DAYS[((local / 86_400 + 4) % 7) as usize], whole).to_owned(),
+            Self::MonthName { whole } => name(MONTHS[month as usize - 1], whole).to_owned(),
+            Self::Year => format!("{year:04}"),
+            Self::ShortYear => two(year % 100, b'0'),
+            Self::Month => two(month, b'0'),
+            Self::Day(fill) => two(day, fill),
+            Self::DayOfYear => {
+                let before = Found { year: Some(year as i64), month: Some(1), day: Some(1), ..Found::default() };
+                format!("{:03}", (local as i64 - before.local().unwrap_or(0)) / DAY_SECS + 1)
+            }
+            Self::Hour(fill) => two(hour, fill),
+            Self::Hour12(fill) => two(hour12, fill),
+            Self::Minute => two(minute, b'0'),
+            Self::Second(0) => two(second, b'0'),
+            Self::Second(digits) => format!("{second:02}.{}", fraction(digits)),
+            Self::Fraction(digits) => fraction(digits),
+            Self::HalfDay => if hour < 12 { "AM" } else { "PM" }.to_owned(),
+            Self::Unix => unix.to_string(),
+            Self::Zone => {
+                let minutes = ahead.abs() / 60;
+                format!("{}{:02}{:02}", if ahead < 0 { '-' } else { '+' }, minutes / 60, minutes % 60)
+            }
+        };
+        // Writing to memory does not fail.
+        let _ = out.write_all(text.as_bytes());
+    }
+
+    /// Reads it at the start of what is left; how many bytes it took.
+    fn scan(self, rest: &[u8], found: &mut Found) -> Option<usize> {
+        let (len, value) = match self {
+            Self::Byte(byte) => return (rest.first() == Some(&byte)).then_some(1),
+            Self::Blank => return Some(rest.iter().take_while(|byte| byte.is_ascii_whitespace()).count()),
+            Self::WeekDay { .. } => return named(rest, &DAYS).map(|(len, _)| len),
+            Self::MonthName { .. } => {
+                let (len, month) = named(rest, &MONTHS)?;
+                found.month = Some(month as i64 + 1);
+                return Some(len);
+            }
+            Self::HalfDay => {
+                found.half = Some(match rest.get(..2)?.to_ascii_uppercase().as_slice() {
+                    b"AM" => false,
+                    b"PM" => true,
+                    _ => return None,
+                });
+                return Some(2);
+            }
+            Self::Zone => {
+                let (len, secs) = offset(rest)?;
+                found.zone = Some(secs);
+                return Some(len);
+            }
+            Self::Fraction(digits) => {
+                let (len, nanos) = nanos(rest, digits)?;
+                found.nanos = nanos;
+                return Some(len);
+            }
+            Self::Unix => whole(rest, 12)?,
+            Self::Year => whole(rest, 4)?,
+            _ => whole(rest, 2)?,
+        };
+        match self {
+            Self::Year => found.year = Some(value),
+            Self::ShortYear => found.year = Some(if value < 69 { 2000 + value } else { 1900 + value }),
+            Self::Month => found.month = Some(value),
+            Self::Day(_) => found.day = Some(value),
+            Self::Hour(_) | Self::Hour12(_) => found.hour = value,
+            Self::Minute => found.minute = value,
+            Self::Unix => found.unix = Some(value),
+            Self::Second(digits) => {
+                found.second = value;
+                if digits > 0 && rest.get(len) == Some(&b'.') {
+                    let (more, nanos) = nanos(&rest[len + 1..], digits)?;
+                    found.nanos = nanos;
+                    return Some(len + 1 + more);
+                }
+            }
+            _ => return None,
+        }
+        Some(len)
+    }
+}
+
+/// A number of at most so many digits, and the white space before it.
+fn whole(rest: &[u8], most: usize) -> Option<(usize, i64)> {
+    let blanks = rest.iter().take_while(|byte| byte.is_ascii_whitespace()).count();
+    let digits = rest[blanks..].iter().take(most).take_while(|byte| byte.is_ascii_digit());
+    let (len, value) = digits.fold((0, 0), |(len, value), digit| (len + 1, value * 10 + i64::from(digit - b'0')));
+    (len > 0).then_some((blanks + len, value))
+}
+
+/// Digits of a fraction, at most so many, as nanoseconds.
+fn nanos(rest: &[u8], most: u32) -> Option<(usize, i64)> {
+    let digits = rest.iter().take(most as usize).take_while(|byte| byte.is_ascii_digit());
+    let (len, value) = digits.fold((0, 0), |(len, value), digit| (len + 1, value * 10 + i64::from(digit - b'0')));
+    (len > 0).then(|| (len as usize, value * 10i64.pow(9 - len)))
+}
+
+/// A name, whole or its first three letters, whatever their case.
+fn named(rest: &[u8], names: &[&str]) -> Option<(usize, usize)> {
+    let starts = |name: &str| rest.get(..name.len()).is_some_and(|word| word.eq_ignore_ascii_case(name.as_bytes()));
+    names.iter().enumerate().find_map(|(at, name)| {
+        let len = if starts(name) { name.len() } else { 3 };
+        starts(&name[..len]).then_some((len, at))
+    })
+}
+
+/// `+hhmm`, `+hh:mm`, `Z`: a time zone, as seconds ahead of UTC.
+fn offset(rest: &[u8]) -> Option<(usize, i64)> {
+    let blanks = rest.iter().take_while(|byte| byte.is_ascii_whitespace()).count();
+    let (sign, digits) = rest[blanks..].split_first()?;
+    if sign.eq_ignore_ascii_case(&b'Z') {
+        return Some((blanks + 1, 0));
+    }
+    let colon = usize::from(digits.get(2) == Some(&b':'));
+    let two = |at: usize| whole(digits.get(at..at + 2)?, 2).filter(|(len, _)| *len == 2).map(|(_, value)| value);
+    let secs = 3600 * two(0)? + 60 * two(2 + colon)?;
+    let secs = match sign {
+        b'+' => secs,
+        b'-' => -secs,
+        _ => return None,
+    };
+    Some((blanks + 5 + colon, secs))
+}
