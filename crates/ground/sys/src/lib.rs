@@ -40,6 +40,7 @@ pub mod uio;
 pub mod users;
 pub mod vfio;
 pub mod watchdog;
+pub mod whole;
 
 pub use error::{Error, Result};
 pub use rustix::io::Errno;

@@ -10,13 +10,12 @@ use base::{DurNs, MonoNs};
 use proc::cgroup::keyed;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
-use std::fs::File;
-use std::io::Write as _;
 use std::os::unix::fs::DirBuilderExt;
 use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use sys::root::RootDir;
+use sys::whole::Survives;
 
 /// Threads of a process that are looked at.
 const THREADS_MAX: usize = 64;
@@ -192,16 +191,9 @@ impl Incident {
         // Registers and paths of a root process are nothing for everybody.
         std::fs::create_dir_all(base.parent().unwrap_or(base)).map_err(failed)?;
         std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&dir).map_err(failed)?;
-        let text = serde_json::to_string_pretty(self).map_err(|error| failed(error.into()))?;
-        let (temporary, file) = (dir.join(".incident.json"), dir.join("incident.json"));
+        let text = serde_json::to_string_pretty(self).map_err(|error| failed(error.into()))? + "\n";
         // What led to a reset of the machine must be there after it.
-        let kept = File::create(&temporary).and_then(|mut out| {
-            out.write_all(text.as_bytes())?;
-            out.write_all(b"\n")?;
-            out.sync_all()?;
-            std::fs::rename(&temporary, &file)?;
-            File::open(&dir)?.sync_all()
-        });
+        let kept = sys::whole::replace(&dir.join("incident.json"), text.as_bytes(), 0o600, Survives::PowerLoss);
         kept.map_err(failed)?;
         forget_oldest(base, &self.name);
         Ok(dir)

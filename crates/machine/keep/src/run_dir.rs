@@ -1,9 +1,10 @@
 //! `/run/tahti`: what must survive tahti itself, until the next boot.
 
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, Write};
+use std::io;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use sys::whole::Survives;
 
 /// The directory of tahti's run-time state.
 #[derive(Clone, Debug)]
@@ -57,19 +58,7 @@ impl RunDir {
     /// The kernel's; the old content stands then.
     pub fn replace(&self, name: &str, text: &str) -> io::Result<()> {
         self.make()?;
-        let next = self.path.join(format!("{name}.next"));
-        let written = (|| {
-            let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&next)?;
-            file.write_all(text.as_bytes())?;
-            file.sync_all()?;
-            fs::rename(&next, self.path.join(name))?;
-            File::open(&self.path)?.sync_all()
-        })();
-        if written.is_err() {
-            // The half-written file would only keep room; the error that matters is the first.
-            let _ = fs::remove_file(&next);
-        }
-        written
+        sys::whole::replace(&self.path.join(name), text.as_bytes(), 0o600, Survives::PowerLoss)
     }
 
     /// Removes a file; it is no error if it is not there.
@@ -77,10 +66,7 @@ impl RunDir {
     /// # Errors
     /// The kernel's.
     pub fn remove(&self, name: &str) -> io::Result<()> {
-        match fs::remove_file(self.path.join(name)) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-            other => other,
-        }
+        sys::whole::remove(&self.path.join(name))
     }
 
     /// Takes a lock that ends with the returned file, or with the process.
@@ -147,7 +133,6 @@ mod tests {
         dir.replace("a", "one").unwrap();
         dir.replace("a", "two").unwrap();
         assert_eq!(dir.read("a").unwrap().as_deref(), Some("two"));
-        assert!(!dir.path().join("a.next").exists());
         dir.remove("a").unwrap();
         dir.remove("a").unwrap();
         fs::remove_dir_all(dir.path()).unwrap();

@@ -8,8 +8,6 @@ use crate::status::{Kept, LateLine, Status};
 use crate::{Recorder, Wanted, facts};
 use base::{CpuSet, DurNs, MonoNs};
 use std::collections::{BTreeMap, VecDeque};
-use std::fs::File;
-use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use sys::clock::{mono_now, thread_cpu};
 use trace::stored::{self, Head, Thread};
@@ -317,11 +315,7 @@ fn file_name(label: &str) -> String {
 
 /// Writes a file that is there as a whole or not at all, for its owner's eyes: it names everybody's threads.
 fn write(file: &Path, bytes: &[u8]) -> std::io::Result<()> {
-    use std::os::unix::fs::OpenOptionsExt as _;
-    let temporary = file.with_extension("new");
-    let mut out: File = File::options().write(true).create(true).truncate(true).mode(0o600).open(&temporary)?;
-    out.write_all(bytes)?;
-    std::fs::rename(temporary, file)
+    sys::whole::replace(file, bytes, 0o600, sys::whole::Survives::Kill)
 }
 
 #[cfg(test)]

@@ -74,10 +74,7 @@ impl Requests {
     /// The kernel's.
     pub fn listen(folder: &Path) -> io::Result<Self> {
         let path = folder.join(SOCKET);
-        match std::fs::remove_file(&path) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-            _ => {}
-        }
+        sys::whole::remove(&path)?;
         let socket = UnixDatagram::bind(&path)?;
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600))?;
         socket.set_nonblocking(true)?;

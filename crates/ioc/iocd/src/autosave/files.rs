@@ -4,7 +4,7 @@ use base::Stamp;
 use db::{Saved, parse_sav, write_sav};
 use std::ffi::OsString;
 use std::fs;
-use std::io::{self, Write};
+use std::io;
 use std::path::{Path, PathBuf};
 
 /// Largest file that is read.
@@ -19,28 +19,12 @@ pub(crate) fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
     name.into()
 }
 
-/// Writes a file beside its place and moves it there when it is on the disk.
+/// Writes a file as a whole, to survive a loss of power.
 ///
 /// # Errors
 /// The kernel's; what stood there before stands there still.
 pub fn write_whole(path: &Path, text: &str) -> io::Result<()> {
-    let temporary = with_suffix(path, ".tmp");
-    // What an earlier life left half-written; a link is removed, never followed.
-    match fs::remove_file(&temporary) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-        _ => {}
-    }
-    let made = fs::OpenOptions::new().write(true).create_new(true).open(&temporary);
-    let written = made.and_then(|mut file| {
-        file.write_all(text.as_bytes())?;
-        file.sync_all()
-    });
-    let moved = written.and_then(|()| fs::rename(&temporary, path));
-    if moved.is_err() {
-        // It is of no use to anybody; the error that matters is the one above.
-        let _ = fs::remove_file(&temporary);
-    }
-    moved
+    sys::whole::replace(path, text.as_bytes(), 0o666, sys::whole::Survives::PowerLoss)
 }
 
 /// Writes a `.sav` file and then its `.savB`: at any instant one of them is whole.
@@ -132,21 +116,6 @@ mod tests {
         assert_eq!(load(&path).unwrap().unwrap().file, folder.join("a.sav0"));
         fs::write(folder.join("a.sav0"), "").unwrap();
         assert!(load(&path).unwrap_err().contains("expected <END>"));
-        fs::remove_dir_all(&folder).unwrap();
-    }
-
-    #[test]
-    fn a_link_in_the_place_of_the_half_written_file_is_not_followed() {
-        let folder = folder("link");
-        let (path, victim) = (folder.join("a.sav"), folder.join("victim"));
-        fs::write(&victim, "precious").unwrap();
-        for target in [victim.clone(), folder.join("not-there")] {
-            std::os::unix::fs::symlink(&target, folder.join("a.sav.tmp")).unwrap();
-            write_whole(&path, "saved").unwrap();
-        }
-        assert_eq!(fs::read_to_string(&victim).unwrap(), "precious");
-        assert_eq!(fs::read_to_string(&path).unwrap(), "saved");
-        assert!(fs::symlink_metadata(&path).unwrap().is_file() && !folder.join("not-there").exists());
         fs::remove_dir_all(&folder).unwrap();
     }
 

@@ -249,10 +249,7 @@ impl Server {
     /// Listens; an old socket at the place is removed first (the caller holds the plant's lock).
     /// Members of `operators` may ask how things stand.
     pub(crate) fn listen(path: &Path, operators: Option<u32>) -> io::Result<Self> {
-        match std::fs::remove_file(path) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-            _ => {}
-        }
+        sys::whole::remove(path)?;
         let listener = UnixListener::bind(path)?;
         crate::keeper::open_to(path, operators)?;
         listener.set_nonblocking(true)?;

@@ -378,10 +378,7 @@ impl RunDir {
         if self.has_shield() == ours {
             return Ok(());
         }
-        match fs::remove_file(&path) {
-            Err(error) if error.kind() != std::io::ErrorKind::NotFound => return io(Err(error), "remove", &path),
-            _ => {}
-        }
+        io(sys::whole::remove(&path), "remove", &path)?;
         if ours { io(std::os::unix::fs::symlink(boot(), &path), "make", &path) } else { Ok(()) }
     }
 
@@ -421,10 +418,7 @@ impl RunDir {
     pub fn forget(&self) -> Result<()> {
         for name in ["state.json", "state.new", "control", SHIELD_MARK] {
             let path = self.path.join(name);
-            match fs::remove_file(&path) {
-                Err(error) if error.kind() != std::io::ErrorKind::NotFound => return io(Err(error), "remove", &path),
-                _ => {}
-            }
+            io(sys::whole::remove(&path), "remove", &path)?;
         }
         Ok(())
     }

@@ -1,0 +1,193 @@
+//! Files that are there as a whole or not at all.
+
+use std::ffi::OsString;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write as _};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
+
+/// What the new content is to survive.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Survives {
+    /// A kill of any process.
+    Kill,
+    /// The loss of power, too: file and directory are on the disk before it counts as written.
+    PowerLoss,
+}
+
+/// What is about to be done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Step {
+    Create,
+    Write,
+    Sync,
+    Rename,
+    SyncDir,
+}
+
+/// Replaces a file: whoever reads it finds the old content or the new one, never a part, also after a kill or on a full
+/// disk. The content is first written to `NAME.new` beside it; one that an earlier life left there is removed. A symbolic
+/// link is never followed: in the file's place it is replaced, in that of `NAME.new` removed.
+///
+/// `mode` is that of the new file, less the umask. Two writers of one file take turns by a lock of their own. Allocates,
+/// blocks on the disk.
+///
+/// # Errors
+/// The kernel's; the old content is there still, unless the directory alone could not be synced.
+pub fn replace(path: &Path, content: &[u8], mode: u32, survives: Survives) -> io::Result<()> {
+    replace_in_steps(path, content, mode, survives, |_| Ok(()))
+}
+
+/// Asks before each step, so that a test can let it fail or end there.
+fn replace_in_steps(
+    path: &Path,
+    content: &[u8],
+    mode: u32,
+    survives: Survives,
+    before: impl Fn(Step) -> io::Result<()>,
+) -> io::Result<()> {
+    let temporary = temporary(path);
+    remove(&temporary)?;
+    let durable = survives == Survives::PowerLoss;
+    let replaced = (|| {
+        before(Step::Create)?;
+        // Fails on anything that has been put there meanwhile, a link included.
+        let mut file = OpenOptions::new().write(true).create_new(true).mode(mode).open(&temporary)?;
+        before(Step::Write)?;
+        file.write_all(content)?;
+        if durable {
+            before(Step::Sync)?;
+            file.sync_all()?;
+        }
+        before(Step::Rename)?;
+        fs::rename(&temporary, path)?;
+        if durable {
+            before(Step::SyncDir)?;
+            let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+            File::open(parent.unwrap_or(Path::new(".")))?.sync_all()?;
+        }
+        Ok(())
+    })();
+    if replaced.is_err() {
+        // A half-written file would only keep room; the error that matters is the first.
+        let _ = remove(&temporary);
+    }
+    replaced
+}
+
+/// Removes a file, or a link in its place; it is no error if there is none.
+///
+/// # Errors
+/// The kernel's.
+pub fn remove(path: &Path) -> io::Result<()> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        other => other,
+    }
+}
+
+fn temporary(path: &Path) -> PathBuf {
+    let mut name = OsString::from(path);
+    name.push(".new");
+    name.into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::io::Errno;
+    use std::os::unix::fs::{MetadataExt as _, symlink};
+
+    const STEPS: [Step; 5] = [Step::Create, Step::Write, Step::Sync, Step::Rename, Step::SyncDir];
+
+    /// A folder with the file `a`, which holds `old`.
+    fn folder(name: &str) -> (PathBuf, PathBuf) {
+        let folder = std::env::temp_dir().join(format!("tahti-whole-{name}-{}", std::process::id()));
+        fs::create_dir_all(&folder).unwrap();
+        let file = folder.join("a");
+        fs::write(&file, "old").unwrap();
+        (folder, file)
+    }
+
+    #[test]
+    fn a_file_is_replaced_with_the_mode_that_was_asked_for() {
+        let (folder, file) = folder("mode");
+        for survives in [Survives::Kill, Survives::PowerLoss] {
+            replace(&file, b"new", 0o600, survives).unwrap();
+            assert_eq!((fs::read(&file).unwrap(), fs::metadata(&file).unwrap().mode() & 0o777), (b"new".into(), 0o600));
+        }
+        assert_eq!(fs::read_dir(&folder).unwrap().count(), 1);
+        fs::remove_dir_all(folder).unwrap();
+    }
+
+    #[test]
+    fn on_a_full_disk_the_old_content_stays_and_nothing_is_left_beside_it() {
+        let (folder, file) = folder("full");
+        for fails in STEPS {
+            fs::write(&file, "old").unwrap();
+            let full = |step| if step == fails { Err(Errno::NOSPC.into()) } else { Ok(()) };
+            let error = replace_in_steps(&file, b"new", 0o600, Survives::PowerLoss, full).unwrap_err();
+            assert_eq!(error.kind(), io::ErrorKind::StorageFull);
+            let expected = if fails == Step::SyncDir { "new" } else { "old" };
+            assert_eq!(fs::read_to_string(&file).unwrap(), expected, "{fails:?}");
+            assert_eq!(fs::read_dir(&folder).unwrap().count(), 1, "{fails:?}");
+        }
+        fs::remove_dir_all(folder).unwrap();
+    }
+
+    #[test]
+    fn a_kill_before_any_step_leaves_the_old_content_or_the_new_and_the_next_life_goes_on() {
+        let (folder, file) = folder("kill");
+        for killed in STEPS {
+            fs::write(&file, "old").unwrap();
+            let kill = |step| {
+                if step == killed {
+                    // SAFETY: ends the calling process, which is the child below.
+                    unsafe { libc::kill(libc::getpid(), libc::SIGKILL) };
+                }
+                Ok(())
+            };
+            // SAFETY: the child opens, writes and renames files, and ends; it takes no lock that another thread may hold.
+            let child = unsafe { libc::fork() };
+            assert!(child >= 0);
+            if child == 0 {
+                let _ = replace_in_steps(&file, b"new", 0o600, Survives::PowerLoss, kill);
+                // SAFETY: ends the child without running what belongs to the parent.
+                unsafe { libc::_exit(0) };
+            }
+            let mut status = 0;
+            // SAFETY: waits for the child above.
+            assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+            assert!(libc::WIFSIGNALED(status) && libc::WTERMSIG(status) == libc::SIGKILL);
+            let expected = if killed == Step::SyncDir { "new" } else { "old" };
+            assert_eq!(fs::read_to_string(&file).unwrap(), expected, "{killed:?}");
+            replace(&file, b"next", 0o600, Survives::PowerLoss).unwrap();
+            assert_eq!(fs::read_to_string(&file).unwrap(), "next");
+            assert_eq!(fs::read_dir(&folder).unwrap().count(), 1, "{killed:?}");
+        }
+        fs::remove_dir_all(folder).unwrap();
+    }
+
+    #[test]
+    fn a_link_is_not_followed_neither_in_the_files_place_nor_beside_it() {
+        let (folder, file) = folder("link");
+        let victim = folder.join("victim");
+        fs::write(&victim, "precious").unwrap();
+        for target in [victim.clone(), folder.join("not-there")] {
+            fs::remove_file(&file).unwrap();
+            symlink(&target, &file).unwrap();
+            symlink(&target, temporary(&file)).unwrap();
+            replace(&file, b"new", 0o600, Survives::Kill).unwrap();
+            assert!(fs::symlink_metadata(&file).unwrap().is_file());
+        }
+        assert_eq!(fs::read_to_string(&victim).unwrap(), "precious");
+        assert!(!folder.join("not-there").exists());
+        // Somebody else is faster than the creation.
+        let planted = |step| if step == Step::Create { symlink(&victim, temporary(&file)) } else { Ok(()) };
+        let error = replace_in_steps(&file, b"newer", 0o600, Survives::Kill, planted).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::AlreadyExists);
+        assert_eq!(fs::read_to_string(&file).unwrap(), "new");
+        assert_eq!(fs::read_to_string(&victim).unwrap(), "precious");
+        fs::remove_dir_all(folder).unwrap();
+    }
+}
