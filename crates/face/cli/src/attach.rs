@@ -96,7 +96,7 @@ fn answer(mut stream: &UnixStream) -> Result<Status, String> {
     while stream.read(&mut byte).map_err(|error| error.to_string())? == 1 && byte[0] != b'\n' {
         text.push(byte[0]);
     }
-    match keep::keeper::protocol::parse(&text)? {
+    match keep::keeper::protocol::parse(&text).map_err(|error| error.to_string())? {
         Reply::Status(status) => Ok(*status),
         Reply::Refused(why) => Err(why),
         other => Err(format!("the keeper said {other:?}")),

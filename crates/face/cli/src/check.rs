@@ -132,7 +132,7 @@ fn finish(json: bool, file: &Path, findings: &str, shown: &str, said: &[Said], b
 }
 
 fn read(path: &Path) -> Result<(PathBuf, String), String> {
-    let file = plant_file(path)?;
+    let file = plant_file(path).map_err(|error| error.to_string())?;
     let text = std::fs::read_to_string(&file).map_err(|error| format!("plant file {}: {error}", file.display()))?;
     Ok((file, text))
 }

@@ -4,6 +4,7 @@ use crate::out::{Colour, Painted};
 use host::plant::Signal;
 use keep::supervisor::control::{Client, Reply, Request};
 use keep::supervisor::rundir::{RunDir, living, plants};
+use keep::supervisor::{plant_file, read_plant};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -98,8 +99,8 @@ pub(crate) fn plant_name(given: Option<&str>) -> Result<String, String> {
     let living = living();
     match given {
         Some(text) if text.contains('/') || Path::new(text).is_dir() || Path::new(text).is_file() => {
-            let file = keep::supervisor::plant_file(Path::new(text))?;
-            Ok(keep::supervisor::read_plant(&file)?.0.name)
+            let plant = plant_file(Path::new(text)).and_then(|file| read_plant(&file));
+            Ok(plant.map_err(|error| error.to_string())?.0.name)
         }
         Some(name) => Ok(name.to_owned()),
         None => match &living[..] {

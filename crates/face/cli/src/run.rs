@@ -106,7 +106,8 @@ fn wanted(args: Args) -> Result<Foreground, String> {
     (launch.require_rt, launch.reset_on_fork, launch.user) = (args.require_rt, args.reset_on_fork, args.user);
     if let Some(list) = &args.capabilities {
         let words = list.split(',').filter(|word| !word.trim().is_empty());
-        launch.capabilities = Some(words.map(str::parse).collect::<Result<_, _>>()?);
+        let named = words.map(str::parse).collect::<Result<_, keep::launch::CapabilityError>>();
+        launch.capabilities = Some(named.map_err(|error| error.to_string())?);
     }
     if let Some(text) = &args.cpus {
         (launch.cpus, launch.cgroups) = cpus(text)?;

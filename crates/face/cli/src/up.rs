@@ -97,9 +97,9 @@ fn detach(args: &Args) -> ExitCode {
 }
 
 fn start_behind(args: &Args) -> Result<ExitCode, String> {
-    let file = plant_file(args.file.path())?;
+    let file = plant_file(args.file.path()).map_err(|error| error.to_string())?;
     // Findings are shown here, where somebody reads them.
-    let (plant, _) = read_plant(&file)?;
+    let (plant, _) = read_plant(&file).map_err(|error| error.to_string())?;
     let program = std::env::current_exe().map_err(|error| error.to_string())?;
     let mut command = Command::new(program);
     command.arg("up").arg(&file).arg("--behind");
@@ -157,8 +157,8 @@ fn start_behind(args: &Args) -> Result<ExitCode, String> {
 /// Asks the running supervisor to become this binary.
 fn upgrade(args: &Args) -> ExitCode {
     let asked = || -> Result<(), String> {
-        let file = plant_file(args.file.path())?;
-        let (plant, _) = read_plant(&file)?;
+        let file = plant_file(args.file.path()).map_err(|error| error.to_string())?;
+        let (plant, _) = read_plant(&file).map_err(|error| error.to_string())?;
         let program = std::env::current_exe().map_err(|error| error.to_string())?;
         crate::control::ask(&plant.name, &Request::Upgrade { program })?;
         println!("plant {}: this binary takes over", plant.name);

@@ -24,6 +24,12 @@ impl fmt::Display for Error {
 impl std::error::Error for Error {}
 
 impl Error {
+    /// An error of the standard library's, which has no number where it is not the kernel's (then `EIO` stands for it).
+    #[must_use]
+    pub fn of(doing: impl Into<String>, error: &std::io::Error) -> Self {
+        Self { doing: doing.into(), errno: Errno::from_io_error(error).unwrap_or(Errno::IO) }
+    }
+
     /// An error from a libc call that has just returned -1.
     pub(crate) fn last(doing: impl Into<String>) -> Self {
         let code = std::io::Error::last_os_error().raw_os_error().unwrap_or(0);
@@ -44,6 +50,6 @@ impl<T> Doing<T> for std::result::Result<T, Errno> {
 
 impl<T> Doing<T> for std::io::Result<T> {
     fn doing(self, what: impl FnOnce() -> String) -> Result<T> {
-        self.map_err(|error| Error { doing: what(), errno: Errno::from_io_error(&error).unwrap_or(Errno::IO) })
+        self.map_err(|error| Error::of(what(), &error))
     }
 }

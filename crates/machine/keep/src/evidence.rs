@@ -24,6 +24,16 @@ const INCIDENTS_MAX: usize = 50;
 /// How long a thread may take to stop for its registers.
 const STOP_WITHIN: Duration = Duration::from_millis(100);
 
+/// Evidence that could not be written.
+#[derive(Debug, thiserror::Error)]
+#[error("evidence cannot be written to {}: {error}", .dir.display())]
+pub struct EvidenceError {
+    /// Where it was to be.
+    pub dir: PathBuf,
+    /// The answer.
+    pub error: std::io::Error,
+}
+
 /// What kind of trouble it was.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -185,9 +195,9 @@ impl Incident {
     ///
     /// # Errors
     /// What could not be written, and where.
-    pub fn write(&self, base: &Path) -> Result<PathBuf, String> {
+    pub fn write(&self, base: &Path) -> Result<PathBuf, EvidenceError> {
         let dir = base.join(format!("{}-{}-{}", self.name.replace('/', "_"), self.at_unix_ms, self.kind.word()));
-        let failed = |error: std::io::Error| format!("evidence cannot be written to {}: {error}", dir.display());
+        let failed = |error: std::io::Error| EvidenceError { dir: dir.clone(), error };
         // Registers and paths of a root process are nothing for everybody.
         std::fs::create_dir_all(base.parent().unwrap_or(base)).map_err(failed)?;
         std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&dir).map_err(failed)?;

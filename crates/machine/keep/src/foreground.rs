@@ -7,9 +7,9 @@ use crate::evidence::{self, Incident, Kind, describe};
 use crate::guard::{Beats, Guard, GuardEvent, WatchSpec, What};
 use crate::keeper::protocol::{ChildId, End, ExitRecord, Used};
 use crate::launch::{self, InheritedFd, LaunchError, LaunchSpec};
-use crate::notify::{Heard, Notify};
-use crate::page::Page;
-use crate::supervisor::rundir;
+use crate::notify::{Heard, Notify, NotifyError};
+use crate::page::{Page, PageError};
+use crate::supervisor::rundir::{self, RunDirError};
 use crate::threads::{ThreadRule, ThreadRules};
 use base::{CpuSet, DurNs, MonoNs};
 use host::guard::{Budget, Rung, STARVED_AFTER};
@@ -76,34 +76,31 @@ pub struct Outcome {
 }
 
 /// What kept it from running.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum Failure {
     /// The process could not be started.
-    Launch(LaunchError),
+    #[error(transparent)]
+    Launch(#[from] LaunchError),
     /// The kernel refused something to the runner itself.
-    System(sys::Error),
+    #[error(transparent)]
+    System(#[from] sys::Error),
     /// No loop page could be made.
-    Page(String),
+    #[error(transparent)]
+    Page(#[from] PageError),
+    /// The folder of all runners could not be made.
+    #[error(transparent)]
+    RunDir(#[from] RunDirError),
+    /// The runner's folder could not be made.
+    #[error("{}: {error}", .folder.display())]
+    Folder {
+        /// The folder.
+        folder: PathBuf,
+        /// The answer.
+        error: std::io::Error,
+    },
     /// No notify socket could be made.
-    Notify(String),
-}
-
-impl std::fmt::Display for Failure {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::Launch(error) => error.fmt(f),
-            Self::System(error) => error.fmt(f),
-            Self::Page(error) | Self::Notify(error) => f.write_str(error),
-        }
-    }
-}
-
-impl std::error::Error for Failure {}
-
-impl From<sys::Error> for Failure {
-    fn from(error: sys::Error) -> Self {
-        Self::System(error)
-    }
+    #[error(transparent)]
+    Notify(#[from] NotifyError),
 }
 
 /// Runs it to its end. `tell` gets one line for each thing that a user should know, as it happens.
@@ -129,14 +126,14 @@ pub fn run(what: &Foreground, tell: &mut dyn FnMut(&str)) -> Result<Outcome, Fai
     }
     let mut launch = what.launch.clone();
     // A loop of `rt` leaves its cycles there: signs of life, and evidence.
-    let page = guarded.then(Page::create).transpose().map_err(Failure::Page)?;
+    let page = guarded.then(Page::create).transpose()?;
     launch.inherit.extend(page.as_ref().map(|page| InheritedFd { variable: ring::LOOP_FD.to_owned(), fd: page.fd() }));
-    let notify = what.heartbeat.map(|_| NotifyFolder::make(own, &launch)).transpose().map_err(Failure::Notify)?;
+    let notify = what.heartbeat.map(|_| NotifyFolder::make(own, &launch)).transpose()?;
     if let Some(folder) = &notify {
         launch.env.insert("NOTIFY_SOCKET".to_owned(), folder.notify.path().display().to_string());
     }
     // Watched before it has its class: a loop that burns from its first instruction is caught like any other.
-    let held = launch::hold(&launch).map_err(Failure::Launch)?;
+    let held = launch::hold(&launch)?;
     let child = held.child();
     let beats = Arc::new(AtomicU64::new(0));
     if let Some(guard) = &mut guard {
@@ -190,15 +187,15 @@ struct NotifyFolder {
 }
 
 impl NotifyFolder {
-    fn make(own: i32, launch: &LaunchSpec) -> Result<Self, String> {
+    fn make(own: i32, launch: &LaunchSpec) -> Result<Self, Failure> {
         let base = rundir::base();
-        rundir::make_base(&base).map_err(|error| error.to_string())?;
+        rundir::make_base(&base)?;
         // No plant's name begins so.
         let folder = base.join(format!(".run-{own}"));
         // The program may be another user's: the folder lets through, the socket takes that user's messages.
         match std::fs::DirBuilder::new().mode(0o711).create(&folder) {
             Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => {
-                return Err(format!("{}: {error}", folder.display()));
+                return Err(Failure::Folder { folder, error });
             }
             _ => {}
         }
@@ -401,7 +398,7 @@ impl Runner<'_> {
                 *dir = Some(written);
             }
             Ok(_) => {}
-            Err(why) => (self.tell)(&why),
+            Err(why) => (self.tell)(&why.to_string()),
         }
     }
 

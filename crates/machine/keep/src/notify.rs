@@ -30,6 +30,16 @@ pub(crate) enum Heard {
     Stranger(String),
 }
 
+/// A notify socket that cannot be made.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot make the notify socket {}: {error}", .path.display())]
+pub struct NotifyError {
+    /// The socket.
+    pub path: PathBuf,
+    /// The answer.
+    pub error: std::io::Error,
+}
+
 /// The receiving end.
 #[derive(Debug)]
 pub(crate) struct Notify {
@@ -45,14 +55,9 @@ impl Notify {
     ///
     /// # Errors
     /// Why not, with the path.
-    pub(crate) fn open(path: PathBuf, user: Option<u32>) -> Result<Self, String> {
-        let failed = |errno: Errno| format!("cannot make the notify socket {}: {errno}", path.display());
-        match std::fs::remove_file(&path) {
-            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-                return Err(format!("{}: {error}", path.display()));
-            }
-            _ => {}
-        }
+    pub(crate) fn open(path: PathBuf, user: Option<u32>) -> Result<Self, NotifyError> {
+        let failed = |errno: Errno| NotifyError { path: path.clone(), error: errno.into() };
+        sys::whole::remove(&path).map_err(|error| NotifyError { path: path.clone(), error })?;
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let socket = socket_with(AddressFamily::UNIX, SocketType::DGRAM, flags, None).map_err(failed)?;
         sockopt::set_socket_passcred(&socket, true).map_err(failed)?;

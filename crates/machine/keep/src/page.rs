@@ -25,17 +25,28 @@ pub(crate) struct Page {
     cursor: Option<Cursor>,
 }
 
+/// A page that cannot be made.
+#[derive(Debug, thiserror::Error)]
+pub enum PageError {
+    /// There is no memory for it.
+    #[error(transparent)]
+    Memory(#[from] sys::Error),
+    /// It has no room for a page.
+    #[error(transparent)]
+    Format(#[from] ring::LayoutError),
+}
+
 impl Page {
     /// Makes an empty page.
-    pub(crate) fn create() -> Result<Self, String> {
-        let words = SharedWords::create(NAME, LOOP_PAGE_WORDS).map_err(|error| error.to_string())?;
-        LoopPage::format(words.words()).map_err(|error| error.to_string())?;
+    pub(crate) fn create() -> Result<Self, PageError> {
+        let words = SharedWords::create(NAME, LOOP_PAGE_WORDS)?;
+        LoopPage::format(words.words())?;
         Ok(Self { words: Arc::new(words), last: None, generation: 0, cursor: None })
     }
 
     /// Makes it empty again; its process must be gone.
-    pub(crate) fn clear(self) -> Result<Self, String> {
-        LoopPage::format(self.words.words()).map_err(|error| error.to_string())?;
+    pub(crate) fn clear(self) -> Result<Self, PageError> {
+        LoopPage::format(self.words.words())?;
         Ok(self)
     }
 

@@ -157,8 +157,8 @@ fn kib(pid: i32, file: &str, field: &str) -> u64 {
 }
 
 fn first_cycle(plant: &Path) -> Result<Table, String> {
-    let file = plant_file(plant)?;
-    let name = read_plant(&file)?.0.name;
+    let file = plant_file(plant).map_err(|error| error.to_string())?;
+    let name = read_plant(&file).map_err(|error| error.to_string())?.0.name;
     if RunDir::of(&name).socket().exists() {
         return Err(format!("plant {name:?} is up already: take it down first"));
     }

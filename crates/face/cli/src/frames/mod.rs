@@ -100,7 +100,7 @@ impl Surroundings for Planned {
 }
 
 fn check(plant: &Path) -> Result<(), String> {
-    let file = plant_file(plant)?;
+    let file = plant_file(plant).map_err(|error| error.to_string())?;
     let shown = file.display().to_string();
     let text = std::fs::read_to_string(&file).map_err(|error| format!("plant file {shown}: {error}"))?;
     let folder = file.parent().map_or_else(|| PathBuf::from("/"), Path::to_owned);

@@ -1,6 +1,7 @@
 //! The supervisor's side of a keeper.
 
 use super::protocol::*;
+use super::serve::ServeError;
 use crate::supervisor::SERVICE_VARIABLES;
 use base::{DurNs, MonoNs};
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd};
@@ -353,7 +354,7 @@ impl Keeper {
             if let Some(end) = self.received.iter().position(|byte| *byte == b'\n') {
                 let rest = self.received.split_off(end + 1);
                 let text = std::mem::replace(&mut self.received, rest);
-                return parse(&text).map(Some).map_err(|why| self.failed(why));
+                return parse(&text).map(Some).map_err(|why| self.failed(why.to_string()));
             }
             if self.received.len() > LINE_BYTES_MAX {
                 return Err(self.failed(format!("a line of more than {LINE_BYTES_MAX} bytes")));
@@ -407,26 +408,24 @@ fn write_spec(spec: &KeeperSpec) -> std::io::Result<()> {
 ///
 /// # Errors
 /// What kept it from serving.
-pub fn run(words: &[OsString]) -> Result<(), String> {
+pub fn run(words: &[OsString]) -> Result<(), ServeError> {
     let (dir, fd) = match words {
         [dir, fd] => (Path::new(dir), fd.to_str().and_then(|fd| fd.parse().ok())),
         [dir] => (Path::new(dir), None),
-        _ => return Err("a keeper is started by tahti itself, with its directory".to_owned()),
+        _ => return Err(ServeError::Usage),
     };
-    let first = fd.map(sys::spawn::inherited).transpose().map_err(|error| error.to_string())?.map(UnixStream::from);
+    let first = fd.map(sys::spawn::inherited).transpose()?.map(UnixStream::from);
     let told = first.as_ref().and_then(|stream| stream.try_clone().ok());
     serve_in(dir, first).inspect_err(|why| {
         if let Some(mut stream) = told {
             // Nobody else would hear it: a keeper has no terminal.
-            let _ = stream.write_all(&line(&Reply::Refused(why.clone())));
+            let _ = stream.write_all(&line(&Reply::Refused(why.to_string())));
         }
     })
 }
 
-fn serve_in(dir: &Path, first: Option<UnixStream>) -> Result<(), String> {
+fn serve_in(dir: &Path, first: Option<UnixStream>) -> Result<(), ServeError> {
     let path = dir.join(SPEC_NAME);
-    let text = std::fs::read(&path).map_err(|error| format!("{}: {error}", path.display()))?;
-    let spec: KeeperSpec = serde_json::from_slice(&text).map_err(|error| format!("{}: {error}", path.display()))?;
-    drop(text);
-    super::serve(spec, first)
+    let spec = std::fs::read(&path).and_then(|text| Ok(serde_json::from_slice::<KeeperSpec>(&text)?));
+    super::serve(spec.map_err(|error| ServeError::Spec { path, error })?, first)
 }

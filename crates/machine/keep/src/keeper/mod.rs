@@ -16,4 +16,4 @@ pub use client::{ANSWER_WITHIN, Keeper, KeeperError, News, SPEC_NAME, SUBCOMMAND
 pub use protocol::SOCKET_NAME;
 pub(crate) use running::kill_left_behind;
 pub(crate) use serve::open_to;
-pub use serve::serve;
+pub use serve::{ServeError, serve};

@@ -338,15 +338,26 @@ impl Used {
     }
 }
 
+/// A line that is no message.
+#[derive(Debug, thiserror::Error)]
+pub enum ParseError {
+    /// It is too long.
+    #[error("a line of {0} bytes; at most {LINE_BYTES_MAX} are read")]
+    TooLong(usize),
+    /// It says something else.
+    #[error("not a message of the keeper's protocol: {0}")]
+    Malformed(#[from] serde_json::Error),
+}
+
 /// Reads one line as a message.
 ///
 /// # Errors
 /// What is wrong with the line, for the peer.
-pub fn parse<'a, T: Deserialize<'a>>(line: &'a [u8]) -> Result<T, String> {
+pub fn parse<'a, T: Deserialize<'a>>(line: &'a [u8]) -> Result<T, ParseError> {
     if line.len() > LINE_BYTES_MAX {
-        return Err(format!("a line of {} bytes; at most {LINE_BYTES_MAX} are read", line.len()));
+        return Err(ParseError::TooLong(line.len()));
     }
-    serde_json::from_slice(line).map_err(|error| format!("not a message of the keeper's protocol: {error}"))
+    Ok(serde_json::from_slice(line)?)
 }
 
 /// Writes a message as one line, with its end.
@@ -367,8 +378,8 @@ mod tests {
         let request = Request::Signal { signal: 15, to: Target::All };
         let text = line(&request);
         assert_eq!(text, b"{\"do\":\"signal\",\"signal\":15,\"to\":\"all\"}\n");
-        assert_eq!(parse::<Request>(&text), Ok(request));
-        assert_eq!(parse::<Request>(br#"{"do":"follow"}"#), Ok(Request::Follow));
+        assert_eq!(parse::<Request>(&text).unwrap(), request);
+        assert_eq!(parse::<Request>(br#"{"do":"follow"}"#).unwrap(), Request::Follow);
         let event = Reply::Event(Event::Exited(ExitRecord {
             child: ChildId { pid: 7, start_ticks: 9 },
             end: End::Signal { signal: 11, core: true },
@@ -378,15 +389,16 @@ mod tests {
             used: Used::default(),
             left_behind: 0,
         }));
-        assert_eq!(parse::<Reply>(&line(&event)), Ok(event));
+        assert_eq!(parse::<Reply>(&line(&event)).unwrap(), event);
     }
 
     #[test]
     fn nonsense_is_refused_with_a_reason() {
         for text in ["", "{}", "status", r#"{"do":"jump"}"#, r#"{"do":"signal","signal":"x"}"#] {
-            assert!(parse::<Request>(text.as_bytes()).unwrap_err().contains("protocol"), "{text}");
+            let why = parse::<Request>(text.as_bytes()).unwrap_err().to_string();
+            assert!(why.contains("protocol"), "{text}");
         }
-        assert!(parse::<Request>(&vec![b' '; LINE_BYTES_MAX + 1]).unwrap_err().contains("at most"));
+        assert!(parse::<Request>(&vec![b' '; LINE_BYTES_MAX + 1]).unwrap_err().to_string().contains("at most"));
     }
 
     #[test]

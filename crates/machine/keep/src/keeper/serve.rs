@@ -6,7 +6,7 @@ use super::protocol::*;
 use super::running::Running;
 use crate::group::{Group, MARK};
 use crate::launch::{self, Shortfall, start_ticks};
-use crate::notify::{Heard, Notify};
+use crate::notify::{Heard, Notify, NotifyError};
 use base::MonoNs;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fd::AsFd;
@@ -34,11 +34,47 @@ const KILL_KEY: u8 = 0x18; // ^X
 const TOGGLE_KEY: u8 = 0x14; // ^T
 const START_KEY: u8 = 0x12; // ^R
 
+/// What keeps a keeper from serving.
+#[derive(Debug, thiserror::Error)]
+pub enum ServeError {
+    /// It was not started by tahti.
+    #[error("a keeper is started by tahti itself, with its directory")]
+    Usage,
+    /// Its spec cannot be read.
+    #[error("{}: {error}", .path.display())]
+    Spec {
+        /// The file.
+        path: PathBuf,
+        /// The answer.
+        error: std::io::Error,
+    },
+    /// Its socket cannot be made.
+    #[error("cannot make the keeper's socket in {}: {error}", .dir.display())]
+    Socket {
+        /// Its directory.
+        dir: PathBuf,
+        /// The answer.
+        error: std::io::Error,
+    },
+    /// Its notify socket cannot be made.
+    #[error(transparent)]
+    Notify(#[from] NotifyError),
+    /// Its process is not known.
+    #[error("/proc is not mounted")]
+    NoProc,
+    /// A connection cannot be used.
+    #[error(transparent)]
+    Client(#[from] std::io::Error),
+    /// The kernel refused something.
+    #[error(transparent)]
+    Kernel(#[from] sys::Error),
+}
+
 /// Runs a keeper until it is told to quit. `first` is the connection of whoever started it.
 ///
 /// # Errors
 /// The keeper's own directory, socket or signals could not be had.
-pub fn serve(spec: KeeperSpec, first: Option<UnixStream>) -> Result<(), String> {
+pub fn serve(spec: KeeperSpec, first: Option<UnixStream>) -> Result<(), ServeError> {
     let mut keeper = Keeper::new(spec, first)?;
     keeper.start();
     sys::mem::trim();
@@ -102,26 +138,27 @@ pub(super) fn unix_ms() -> u64 {
 }
 
 impl Keeper {
-    fn new(spec: KeeperSpec, first: Option<UnixStream>) -> Result<Self, String> {
-        let shown = |path: &Path| path.display().to_string();
-        let listener = UnixListener::bind(socket_at(spec.dir.join(SOCKET_NAME)))
-            .map_err(|error| format!("cannot make the keeper's socket in {}: {error}", shown(&spec.dir)))?;
-        listener.set_nonblocking(true).map_err(|error| error.to_string())?;
-        open_to(&spec.dir.join(SOCKET_NAME), spec.operators.map(|operators| operators.group))
-            .map_err(|error| format!("the keeper's socket in {}: {error}", shown(&spec.dir)))?;
+    fn new(spec: KeeperSpec, first: Option<UnixStream>) -> Result<Self, ServeError> {
+        let listen = || -> std::io::Result<UnixListener> {
+            let listener = UnixListener::bind(socket_at(spec.dir.join(SOCKET_NAME)))?;
+            listener.set_nonblocking(true)?;
+            open_to(&spec.dir.join(SOCKET_NAME), spec.operators.map(|operators| operators.group))?;
+            Ok(listener)
+        };
+        let listener = listen().map_err(|error| ServeError::Socket { dir: spec.dir.clone(), error })?;
         let notify = if spec.notify {
             Some(Notify::open(spec.dir.join(NOTIFY_NAME), launch::user_of(&spec.launch))?)
         } else {
             None
         };
-        let signals = SignalFd::new(&[SIGCHLD, SIGTERM, SIGINT, SIGHUP]).map_err(|error| error.to_string())?;
-        sys::child::become_subreaper().map_err(|error| error.to_string())?;
+        let signals = SignalFd::new(&[SIGCHLD, SIGTERM, SIGINT, SIGHUP])?;
+        sys::child::become_subreaper()?;
         let pid = rustix::process::getpid().as_raw_nonzero().get();
-        let own = ChildId { pid, start_ticks: start_ticks(pid).ok_or("/proc is not mounted")? };
-        let clients = first.into_iter().map(|stream| Client::new(stream, true, false)).collect::<Result<_, _>>();
+        let own = ChildId { pid, start_ticks: start_ticks(pid).ok_or(ServeError::NoProc)? };
+        let clients = first.into_iter().map(|stream| Client::new(stream, true, false)).collect::<Result<_, _>>()?;
         Ok(Self {
             log: Log::open(spec.log.clone(), &spec.launch.name),
-            clients: clients.map_err(|error| error.to_string())?,
+            clients,
             spec,
             own,
             signals,
@@ -144,7 +181,7 @@ impl Keeper {
     }
 
     /// Waits for news and deals with them.
-    fn turn(&mut self) -> Result<(), String> {
+    fn turn(&mut self) -> Result<(), ServeError> {
         let mut ready: Vec<bool> = Vec::new();
         {
             let mut fds = vec![PollFd::new(&self.signals, PollFlags::IN), PollFd::new(&self.listener, PollFlags::IN)];
@@ -158,7 +195,7 @@ impl Keeper {
             }
             match poll(&mut fds, self.wait_at_most().as_ref()) {
                 Ok(_) | Err(rustix::io::Errno::INTR) => {}
-                Err(errno) => return Err(format!("poll: {errno}")),
+                Err(errno) => return Err(sys::Error { doing: "wait for news".to_owned(), errno }.into()),
             }
             ready.extend(fds.iter().map(|fd| !fd.revents().is_empty()));
         }
@@ -316,7 +353,7 @@ impl Keeper {
         while let Some(line) = self.clients[index].next_line() {
             let reply = match parse::<Request>(&line) {
                 Ok(request) => self.obey(index, request),
-                Err(why) => Reply::Refused(why),
+                Err(why) => Reply::Refused(why.to_string()),
             };
             self.clients[index].reply(&reply);
             if let Kind::Console { read_only } = self.clients[index].kind {
@@ -456,8 +493,8 @@ impl Keeper {
         }
     }
 
-    fn signalled(&mut self) -> Result<(), String> {
-        while let Some(arrived) = self.signals.read().map_err(|error| error.to_string())? {
+    fn signalled(&mut self) -> sys::Result<()> {
+        while let Some(arrived) = self.signals.read()? {
             if arrived.signal == SIGCHLD {
                 continue;
             }
@@ -469,7 +506,7 @@ impl Keeper {
             }
         }
         loop {
-            match sys::child::look(-1, false).map_err(|error| error.to_string())? {
+            match sys::child::look(-1, false)? {
                 Waited::Ended(ended) => self.reaped(ended),
                 Waited::Nothing | Waited::NoChildren => return Ok(()),
                 Waited::Stopped(..) | Waited::Continued(_) => {}

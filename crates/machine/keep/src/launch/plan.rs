@@ -80,14 +80,14 @@ impl Plan {
         }
         let identity = users::identity(spec.user.as_deref(), spec.group.as_deref()).map_err(|found| {
             let remedy = "name a user and group of /etc/passwd and /etc/group, or give numbers";
-            refuse("such user", found, remedy)
+            refuse("such user", found.to_string(), remedy)
         })?;
         let locked = spec.mlock && plan.may_lock(spec, program, &identity)?;
         if let Some(sandbox) = &spec.sandbox {
             // Here the right to mount is there still.
             let steps = super::sandbox::steps(sandbox, &RootDir::machine());
             steps
-                .map_err(|found| refuse("sandbox", found, "correct the path"))?
+                .map_err(|found| refuse("sandbox", found.to_string(), "correct the path"))?
                 .into_iter()
                 .for_each(|it| plan.must(it));
         }

@@ -12,18 +12,29 @@ const INTERFACES: [&str; 3] = ["/dev", "/proc", "/sys"];
 /// Homes, as `protect_home` has them.
 const HOMES: [&str; 3] = ["/home", "/root", "/run/user"];
 
+/// A sandbox that cannot be made.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum SandboxError {
+    #[error("{0:?} holds a zero byte")]
+    ZeroByte(String),
+    #[error("`{key}` names {path}, which does not exist")]
+    Missing { key: &'static str, path: String },
+    #[error(transparent)]
+    Unreadable(#[from] sys::Error),
+}
+
 /// The steps between `fork` and `exec`.
 ///
 /// # Errors
 /// A path that is not there, or cannot be one.
-pub(super) fn steps(sandbox: &Sandbox, root: &RootDir) -> Result<Vec<Step>, String> {
-    let word = |path: &str| CString::new(path).map_err(|_| format!("{path:?} holds a zero byte"));
+pub(super) fn steps(sandbox: &Sandbox, root: &RootDir) -> Result<Vec<Step>, SandboxError> {
+    let word = |path: &str| CString::new(path).map_err(|_| SandboxError::ZeroByte(path.to_owned()));
     let there = |path: &&str| root.path(path).is_dir();
     let mut steps = vec![Step::MountNamespace];
     // What stays writable, and so must not be part of what becomes read-only.
     for path in &sandbox.read_write_paths {
         if !root.exists(path) {
-            return Err(format!("`read_write_paths` names {path}, which does not exist"));
+            return Err(SandboxError::Missing { key: "read_write_paths", path: path.clone() });
         }
         steps.push(Step::BindHere(word(path)?));
     }
@@ -37,7 +48,7 @@ pub(super) fn steps(sandbox: &Sandbox, root: &RootDir) -> Result<Vec<Step>, Stri
             }
         }
         ProtectSystem::Strict => {
-            let text = root.read("/proc/self/mountinfo").map_err(|error| error.to_string())?;
+            let text = root.read("/proc/self/mountinfo")?;
             let kept = || INTERFACES.into_iter().chain(sandbox.read_write_paths.iter().map(String::as_str));
             let points: Vec<String> = mounts(&text).map(|mount| mount.point.into_owned()).collect();
             for point in points.iter().filter(|point| !kept().any(|kept| Path::new(point).starts_with(kept))) {
@@ -64,7 +75,7 @@ pub(super) fn steps(sandbox: &Sandbox, root: &RootDir) -> Result<Vec<Step>, Stri
         match root.path(path) {
             found if found.is_dir() => steps.push(Step::EmptyAt(word(path)?, c"mode=000,size=4k".to_owned())),
             found if found.exists() => steps.push(Step::BindOver(c"/dev/null".to_owned(), word(path)?)),
-            _ => return Err(format!("`inaccessible_paths` names {path}, which does not exist")),
+            _ => return Err(SandboxError::Missing { key: "inaccessible_paths", path: path.clone() }),
         }
     }
     Ok(steps)

@@ -269,15 +269,20 @@ impl Capability {
     }
 }
 
-impl FromStr for Capability {
-    type Err = String;
+/// A capability that this build does not know.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("expected a capability such as CAP_SYS_NICE, found {0:?}")]
+pub struct CapabilityError(String);
 
-    fn from_str(text: &str) -> Result<Self, String> {
+impl FromStr for Capability {
+    type Err = CapabilityError;
+
+    fn from_str(text: &str) -> Result<Self, CapabilityError> {
         let upper = text.trim().to_ascii_uppercase();
         let name = upper.strip_prefix("CAP_").unwrap_or(&upper);
         match CAPABILITIES.iter().position(|known| *known == name) {
             Some(number) => Ok(Self(number as u8)),
-            None => Err(format!("expected a capability such as CAP_SYS_NICE, found {text:?}")),
+            None => Err(CapabilityError(text.to_owned())),
         }
     }
 }
@@ -329,6 +334,6 @@ mod tests {
         }
         assert_eq!("CAP_IPC_LOCK".parse(), Ok(Capability::IPC_LOCK));
         assert_eq!("CAP_CHECKPOINT_RESTORE".parse::<Capability>().unwrap().number(), 40);
-        assert!("CAP_NICE".parse::<Capability>().unwrap_err().contains("CAP_NICE"));
+        assert!("CAP_NICE".parse::<Capability>().unwrap_err().to_string().contains("CAP_NICE"));
     }
 }

@@ -11,7 +11,6 @@ use std::collections::BTreeMap;
 use std::ffi::CString;
 use std::fmt;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use sys::child::Waited;
 use sys::root::RootDir;
@@ -90,7 +89,9 @@ pub fn hold(spec: &LaunchSpec) -> Result<Held, LaunchError> {
     if spec.argv.is_empty() {
         return Err(error("program", "the command is empty".into(), "name a program"));
     }
-    let program = find_program(spec).map_err(|found| error("program", found, "check its path and PATH"))?;
+    let here = spec.dir.as_deref().unwrap_or(Path::new("."));
+    let program = find_program(&spec.argv[0], here, spec.env.get("PATH").map(String::as_str))
+        .map_err(|found| error("program", found.to_string(), "check its path and PATH"))?;
     let plan = Plan::of(spec, &program)?;
     let words = |words: &mut dyn Iterator<Item = String>| -> Result<Vec<CString>, LaunchError> {
         words
@@ -240,26 +241,35 @@ fn environment(
     all
 }
 
-/// The program's path, as `execvp` would find it; relative to the spec's directory.
-fn find_program(spec: &LaunchSpec) -> Result<PathBuf, String> {
-    let name = &spec.argv[0];
-    let here = spec.dir.clone().unwrap_or_else(|| PathBuf::from("."));
-    let executable =
-        |path: &Path| path.metadata().is_ok_and(|data| data.is_file() && data.permissions().mode() & 0o111 != 0);
+/// A program that cannot be started.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ProgramError {
+    #[error("{} is no executable file", .0.display())]
+    NotExecutable(PathBuf),
+    #[error("{} does not exist", .0.display())]
+    Missing(PathBuf),
+    #[error("{name:?} is in no directory of PATH ({path})")]
+    NotInPath { name: String, path: String },
+}
+
+/// The program's path, as `execvp` would find it; relative to `dir`. `path` stands for the own PATH.
+///
+/// # Errors
+/// There is none that may be run.
+pub(crate) fn find_program(name: &str, dir: &Path, path: Option<&str>) -> Result<PathBuf, ProgramError> {
+    let runs = |path: &Path| rustix::fs::access(path, rustix::fs::Access::EXEC_OK).is_ok() && path.is_file();
     if name.contains('/') {
-        let path = here.join(name);
-        return match path.metadata() {
-            Ok(_) if executable(&path) => Ok(std::path::absolute(&path).unwrap_or(path)),
-            Ok(_) => Err(format!("{} is no executable file", path.display())),
-            Err(error) => Err(format!("{}: {error}", path.display())),
+        let path = dir.join(name);
+        return match () {
+            () if runs(&path) => Ok(std::path::absolute(&path).unwrap_or(path)),
+            () if path.exists() => Err(ProgramError::NotExecutable(path)),
+            () => Err(ProgramError::Missing(path)),
         };
     }
-    let path = match spec.env.get("PATH") {
-        Some(path) => path.into(),
-        None => std::env::var_os("PATH").unwrap_or_else(|| "/usr/local/bin:/usr/bin:/bin".into()),
-    };
-    let found = std::env::split_paths(&path).map(|dir| here.join(dir).join(name)).find(|path| executable(path));
-    found.ok_or_else(|| format!("{name:?} is in no directory of PATH ({})", path.display()))
+    let own = || std::env::var_os("PATH").unwrap_or_else(|| "/usr/local/bin:/usr/bin:/bin".into());
+    let path = path.map_or_else(own, Into::into);
+    let found = std::env::split_paths(&path).map(|folder| dir.join(folder).join(name)).find(|path| runs(path));
+    found.ok_or_else(|| ProgramError::NotInPath { name: name.to_owned(), path: path.to_string_lossy().into_owned() })
 }
 
 /// Ends a process that must not run, and reaps it.

@@ -13,6 +13,20 @@ pub(super) struct Identity {
     pub(super) variables: Vec<(&'static str, String)>,
 }
 
+/// A user or group that is not known.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum IdentityError {
+    /// No such user.
+    #[error("there is no user {0:?} in /etc/passwd")]
+    User(String),
+    /// No such group.
+    #[error("there is no group {0:?} in /etc/group")]
+    Group(String),
+    /// The files cannot be read.
+    #[error(transparent)]
+    Unreadable(#[from] sys::Error),
+}
+
 /// The numbers of users, each once, with commas between them. Who is not known has none: it cannot be started either.
 pub(crate) fn numbers<'a>(users: impl Iterator<Item = &'a str>) -> String {
     let mut numbers: Vec<u32> = users.filter_map(|user| identity(Some(user), None).ok()?.uid).collect();
@@ -22,24 +36,23 @@ pub(crate) fn numbers<'a>(users: impl Iterator<Item = &'a str>) -> String {
 }
 
 /// Looks up user and group, each a name or a number.
-pub(super) fn identity(user: Option<&str>, group: Option<&str>) -> Result<Identity, String> {
+pub(super) fn identity(user: Option<&str>, group: Option<&str>) -> Result<Identity, IdentityError> {
     if user.is_none() && group.is_none() {
         return Ok(Identity::default());
     }
     let root = RootDir::machine();
-    let read = |path| root.read(path).map_err(|error| error.to_string());
-    resolve(user, group, &read("/etc/passwd")?, &read("/etc/group")?)
+    resolve(user, group, &root.read("/etc/passwd")?, &root.read("/etc/group")?)
 }
 
 /// The number of a group, given by name or number.
 ///
 /// # Errors
 /// There is none of this name.
-pub(crate) fn group_number(group: &str) -> Result<u32, String> {
-    identity(None, Some(group))?.gid.ok_or_else(|| format!("there is no group {group:?}"))
+pub(crate) fn group_number(group: &str) -> Result<u32, IdentityError> {
+    identity(None, Some(group))?.gid.ok_or_else(|| IdentityError::Group(group.to_owned()))
 }
 
-fn resolve(user: Option<&str>, group: Option<&str>, passwd: &str, groups: &str) -> Result<Identity, String> {
+fn resolve(user: Option<&str>, group: Option<&str>, passwd: &str, groups: &str) -> Result<Identity, IdentityError> {
     let number = |text: Option<&str>| text.and_then(|text| text.parse::<u32>().ok());
     let mut identity = Identity::default();
     if let Some(user) = user {
@@ -48,7 +61,7 @@ fn resolve(user: Option<&str>, group: Option<&str>, passwd: &str, groups: &str) 
         });
         identity.uid = number(entry.as_ref().and_then(|fields| fields.get(2).copied())).or(number(Some(user)));
         if identity.uid.is_none() {
-            return Err(format!("there is no user {user:?} in /etc/passwd"));
+            return Err(IdentityError::User(user.to_owned()));
         }
         identity.gid = number(entry.as_ref().and_then(|fields| fields.get(3).copied())).or(identity.uid);
         let name = entry.as_ref().and_then(|fields| fields.first().copied());
@@ -71,7 +84,7 @@ fn resolve(user: Option<&str>, group: Option<&str>, passwd: &str, groups: &str) 
     if let Some(group) = group {
         let entry = groups.lines().find(|line| line.split(':').next() == Some(group));
         let gid = number(entry.and_then(|line| line.split(':').nth(2))).or(number(Some(group)));
-        identity.gid = Some(gid.ok_or_else(|| format!("there is no group {group:?} in /etc/group"))?);
+        identity.gid = Some(gid.ok_or_else(|| IdentityError::Group(group.to_owned()))?);
         identity.groups.get_or_insert_default().extend(identity.gid);
     }
     Ok(identity)
@@ -100,7 +113,8 @@ mod tests {
 
     #[test]
     fn unknown_names_are_refused() {
-        assert_eq!(resolve(Some("lrf"), None, PASSWD, GROUP).unwrap_err(), "there is no user \"lrf\" in /etc/passwd");
-        assert!(resolve(None, Some("x"), PASSWD, GROUP).unwrap_err().contains("group"));
+        let refused = |user, group| resolve(user, group, PASSWD, GROUP).unwrap_err().to_string();
+        assert_eq!(refused(Some("lrf"), None), "there is no user \"lrf\" in /etc/passwd");
+        assert!(refused(None, Some("x")).contains("group"));
     }
 }

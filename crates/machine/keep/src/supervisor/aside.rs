@@ -51,31 +51,45 @@ impl Drop for Rings {
     }
 }
 
+/// Work whose thread ended before it was done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the thread that should do it ended early")]
+pub(crate) struct Lost;
+
 impl<T: Send + 'static> Aside<T> {
     /// Begins the work.
     ///
     /// # Errors
     /// No thread or descriptor could be made.
-    pub(crate) fn begin(name: &str, work: impl FnOnce() -> T + Send + 'static) -> Result<Self, String> {
-        let bell = Bell::new().map_err(|error| error.to_string())?;
+    pub(crate) fn begin(name: &str, work: impl FnOnce() -> T + Send + 'static) -> sys::Result<Self> {
+        let bell = Bell::new()?;
         let (tells, outcome) = sync_channel(1);
         let rings = Rings(bell.clone());
-        let thread = std::thread::Builder::new().name(name.to_owned()).spawn(move || {
+        start_thread(name, move || {
             let _rings = rings;
             // Nobody waits only if the loop has ended.
             let _ = tells.send(work());
-        });
-        thread.map(|_| Self { outcome, bell }).map_err(|error| format!("failed to start a thread: {error}"))
+        })?;
+        Ok(Self { outcome, bell })
     }
 
     /// The outcome, once it is there; an error where the work ended without one.
-    pub(crate) fn take(&self) -> Option<Result<T, String>> {
+    pub(crate) fn take(&self) -> Option<Result<T, Lost>> {
         match self.outcome.try_recv() {
             Ok(outcome) => Some(Ok(outcome)),
             Err(TryRecvError::Empty) => None,
-            Err(TryRecvError::Disconnected) => Some(Err("the thread that should do it ended early".to_owned())),
+            Err(TryRecvError::Disconnected) => Some(Err(Lost)),
         }
     }
+}
+
+/// Starts a thread that nobody waits for.
+///
+/// # Errors
+/// The kernel's.
+pub(crate) fn start_thread(name: &str, work: impl FnOnce() + Send + 'static) -> sys::Result<()> {
+    let started = std::thread::Builder::new().name(name.to_owned()).spawn(work);
+    started.map(drop).map_err(|error| sys::Error::of("start a thread", &error))
 }
 
 impl<T> AsFd for Aside<T> {
@@ -102,6 +116,6 @@ mod tests {
         let lost = Aside::<()>::begin("test", || std::panic::resume_unwind(Box::new(()))).unwrap();
         assert!(sys::poll::is_readable(lost.as_fd(), DurNs::from_secs(60)));
         let outcome = std::iter::repeat_with(|| lost.take()).flatten().next().unwrap();
-        assert!(outcome.unwrap_err().contains("ended early"));
+        assert_eq!(outcome, Err(Lost));
     }
 }

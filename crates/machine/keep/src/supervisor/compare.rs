@@ -1,51 +1,54 @@
 //! `--compare`: wake-up latency with and without the shield in alternating segments of one run.
 
 use super::tell::short;
-use crate::page::Figures;
-use base::{DurNs, Histogram, MonoNs};
+use crate::page::{Figures, Page};
+use base::{CpuId, DurNs, Histogram, MonoNs};
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 /// Length of a segment.
-pub(crate) const SEGMENT: DurNs = DurNs::from_secs(5);
+const SEGMENT: DurNs = DurNs::from_secs(5);
 
 /// What is left out at the start of a segment, while tasks move.
-pub(crate) const SETTLE: DurNs = DurNs::from_ms(300);
+const SETTLE: DurNs = DurNs::from_ms(300);
 
 /// How often cycles are collected: a stretch in which the steal counter rose is set apart as a whole.
-pub(crate) const COLLECT_EVERY: DurNs = DurNs::from_ms(20);
+const COLLECT_EVERY: DurNs = DurNs::from_ms(20);
 
 /// Above this share of cycles set apart the second column says nothing, in thousandths.
 const SET_APART_MAX_MILLI: u64 = 10;
 
 /// Latencies of one loop on one side.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Side {
+struct Side {
     /// Of all cycles.
-    pub(crate) all: Histogram,
+    all: Histogram,
     /// Of those in stretches during which the CPU's steal counter stood still.
-    pub(crate) calm: Histogram,
+    calm: Histogram,
     /// Cycles that were overwritten before they were collected.
-    pub(crate) lost: u64,
+    lost: u64,
 }
 
 /// Where the comparison stands.
 #[derive(Debug)]
 pub(crate) struct Compare {
     /// Whether the shield stands in this segment.
-    pub(crate) shielded: bool,
+    shielded: bool,
     /// When cycles count again; nothing before the plant is up.
-    pub(crate) from: Option<MonoNs>,
+    from: Option<MonoNs>,
     /// When the segment ends.
-    pub(crate) until: MonoNs,
+    until: MonoNs,
     /// When cycles are collected next.
-    pub(crate) collect: MonoNs,
+    collect: MonoNs,
     /// Per process: with the shield, and without.
-    pub(crate) loops: Vec<[Box<Side>; 2]>,
+    loops: Vec<[Box<Side>; 2]>,
     /// Steal ticks of each loop's CPU at the last look.
-    pub(crate) steal: Vec<u64>,
+    steal: Vec<u64>,
     /// Segments measured with and without.
-    pub(crate) segments: [u32; 2],
+    segments: [u32; 2],
 }
+
+const NEVER: MonoNs = MonoNs(u64::MAX);
 
 impl Compare {
     pub(crate) fn new(processes: usize) -> Self {
@@ -61,8 +64,66 @@ impl Compare {
         }
     }
 
+    /// When it wants to be looked after.
+    pub(crate) fn due(&self) -> Option<MonoNs> {
+        self.from.map(|_| self.collect)
+    }
+
+    /// A segment begins: the side that it is for stands.
+    pub(crate) fn begin(&mut self, now: MonoNs, shielded: bool) {
+        self.shielded = shielded;
+        (self.from, self.until, self.collect) = (Some(now + SETTLE), now + SETTLE + SEGMENT, now);
+    }
+
+    /// Takes in the cycles of a plant that is up; the side to change to (`true`: with the shield) once a segment is over.
+    /// Until [`begin`](Self::begin) nothing counts then. Loops come with the processes' ids, steal ticks by CPU.
+    pub(crate) fn turn<'a>(
+        &mut self,
+        now: MonoNs,
+        steal: impl FnOnce() -> BTreeMap<CpuId, u64>,
+        loops: impl Iterator<Item = (usize, &'a mut Page)>,
+    ) -> Option<bool> {
+        if self.from.is_none() {
+            self.begin(now, true);
+        }
+        if now >= self.collect {
+            self.collect = now + COLLECT_EVERY;
+            self.collect(now, &steal(), loops);
+        }
+        if now < self.until {
+            return None;
+        }
+        self.segments[self.side()] += 1;
+        (self.from, self.until) = (Some(NEVER), NEVER);
+        Some(!self.shielded)
+    }
+
+    fn collect<'a>(
+        &mut self,
+        now: MonoNs,
+        steal: &BTreeMap<CpuId, u64>,
+        loops: impl Iterator<Item = (usize, &'a mut Page)>,
+    ) {
+        let counts = self.from.is_some_and(|from| now >= from);
+        let side = self.side();
+        for (id, page) in loops {
+            let Some(side) = self.loops.get_mut(id).map(|sides| &mut sides[side]) else { continue };
+            let ticks = page.cpu().and_then(|cpu| steal.get(&cpu)).copied().unwrap_or(0);
+            let calm = std::mem::replace(&mut self.steal[id], ticks) == ticks;
+            let lost = page.cycles(|cycle| {
+                if counts {
+                    side.all.record(cycle.latency());
+                    if calm {
+                        side.calm.record(cycle.latency());
+                    }
+                }
+            });
+            side.lost += if counts { lost } else { 0 };
+        }
+    }
+
     /// Which of the two sides is being measured.
-    pub(crate) fn side(&self) -> usize {
+    fn side(&self) -> usize {
         usize::from(!self.shielded)
     }
 
@@ -134,5 +195,18 @@ mod tests {
         assert!(table.contains("set apart              0.00 %     100.00 %"), "{table}");
         assert!(table.contains("not measurable here"), "{table}");
         assert_eq!(Compare::new(1).table("loop", 0), None);
+    }
+    #[test]
+    fn segments_alternate_and_nothing_counts_while_the_shield_changes() {
+        let (mut compare, at) = (Compare::new(1), |ms: i64| MonoNs(1) + DurNs::from_ms(ms));
+        let turn = |compare: &mut Compare, ms| compare.turn(at(ms), BTreeMap::new, std::iter::empty());
+        assert_eq!(compare.due(), None);
+        assert_eq!(turn(&mut compare, 0), None);
+        assert_eq!((turn(&mut compare, 5299), compare.due()), (None, Some(at(5319))));
+        assert_eq!((turn(&mut compare, 5300), compare.segments), (Some(false), [1, 0]));
+        assert_eq!(turn(&mut compare, 60_000), None, "until the other side stands");
+        compare.begin(at(60_000), false);
+        assert_eq!((turn(&mut compare, 65_299), turn(&mut compare, 65_300)), (None, Some(true)));
+        assert_eq!(compare.segments, [1, 1]);
     }
 }

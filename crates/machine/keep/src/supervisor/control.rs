@@ -86,6 +86,15 @@ pub enum Reply {
     },
 }
 
+/// A request that is not served.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum RequestError {
+    #[error("not a request: {0}")]
+    Malformed(serde_json::Error),
+    #[error("operators may look, no more: this takes root or the plant's own user")]
+    Operator,
+}
+
 /// How a plant stands.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Status {
@@ -263,7 +272,7 @@ impl Server {
     }
 
     /// Takes in what has come, without waiting; the requests with the client that sent each.
-    pub(crate) fn serve(&mut self) -> Vec<(u64, Result<Request, String>)> {
+    pub(crate) fn serve(&mut self) -> Vec<(u64, Result<Request, RequestError>)> {
         while let Ok((stream, _)) = self.listener.accept() {
             let operator = !may_talk(&stream);
             // They leave room for those who may do more.
@@ -314,7 +323,7 @@ fn may_talk(stream: &UnixStream) -> bool {
 }
 
 impl Peer {
-    fn read_lines(&mut self, requests: &mut Vec<(u64, Result<Request, String>)>) {
+    fn read_lines(&mut self, requests: &mut Vec<(u64, Result<Request, RequestError>)>) {
         let mut bytes = [0u8; 4096];
         loop {
             match self.stream.read(&mut bytes) {
@@ -323,15 +332,12 @@ impl Peer {
                     self.read.extend_from_slice(&bytes[..got]);
                     while let Some(end) = self.read.iter().position(|byte| *byte == b'\n') {
                         let line: Vec<u8> = self.read.drain(..=end).collect();
-                        let request = serde_json::from_slice(&line).map_err(|error| format!("not a request: {error}"));
-                        let refused = "operators may look, no more: this takes root or the plant's own user";
-                        requests.push((
-                            self.id,
-                            match request {
-                                Ok(request) if self.operator && request != Request::Status => Err(refused.to_owned()),
-                                request => request,
-                            },
-                        ));
+                        let request = match serde_json::from_slice(&line) {
+                            Ok(request) if self.operator && request != Request::Status => Err(RequestError::Operator),
+                            Ok(request) => Ok(request),
+                            Err(error) => Err(RequestError::Malformed(error)),
+                        };
+                        requests.push((self.id, request));
                     }
                     if self.read.len() <= REQUEST_BYTES_MAX {
                         continue;

@@ -4,36 +4,50 @@
 //! evidence) is done beside it, so that watchdogs are petted and processes looked after whatever it takes. Every
 //! child has a keeper that outlives the supervisor, so that one that is killed or upgraded is continued by
 //! the next. Must never start a process before the state that says so is on disk.
+//!
+//! `host::supervise` decides. `engine` is the loop: it hands events in and has actions done by parts that know nothing of
+//! each other but the [`site`], the [`processes`] and who tells people: connections to keepers, the guard's watch, the
+//! hardware watchdog, systemd's line, the state on disk, evidence, safe-output commands, the comparison.
 
 mod aside;
 mod compare;
+mod connection;
 pub mod control;
 mod engine;
-
+mod incidents;
 mod probe;
+mod processes;
 mod pulses;
 mod recorder;
 pub mod rundir;
+mod safe_output;
+mod service;
 mod shielding;
 mod sink;
-mod spec;
+mod site;
+mod state_file;
 mod status;
 mod tell;
+mod watch;
+mod watchdog;
 
 pub use crate::page::Figures;
-pub(crate) use engine::service::VARIABLES as SERVICE_VARIABLES;
 pub use probe::{Machine, Thread, threads};
 pub use pulses::FRAME_PULSES;
+pub(crate) use service::VARIABLES as SERVICE_VARIABLES;
 pub use tell::{COLUMNS, brief, short};
 
 use crate::keeper::protocol::Operators;
+use crate::launch::IdentityError;
 use base::DurNs;
-use engine::{Engine, Left, Start};
+pub use engine::NoShield;
+use engine::{Engine, Left};
 use host::plant::{Diagnostic, Plant, check, render_all};
 use host::supervise::{Event, Phase, Supervision};
+use processes::Processes;
 use rundir::{RunDir, RunDirError};
 use shielding::Shielding;
-use spec::Common;
+use site::Site;
 use std::path::{Path, PathBuf};
 use sys::clock::mono_now;
 use sys::signal::SignalFd;
@@ -62,15 +76,63 @@ pub struct Options {
 /// Why a plant is not up.
 #[derive(Debug, thiserror::Error)]
 pub enum UpError {
-    /// The plant file cannot be used; the text shows every finding.
-    #[error("{0}")]
-    Plant(String),
+    /// The plant file cannot be used.
+    #[error(transparent)]
+    Plant(#[from] PlantError),
     /// Its folder cannot be used.
     #[error(transparent)]
     RunDir(#[from] RunDirError),
-    /// The machine refused.
-    #[error("{0}")]
-    Machine(String),
+    /// The shield is required and cannot be had.
+    #[error(transparent)]
+    Shield(#[from] NoShield),
+    /// A socket or the running program cannot be had.
+    #[error(transparent)]
+    Io(#[from] std::io::Error),
+    /// Signals cannot be had.
+    #[error(transparent)]
+    Kernel(#[from] sys::Error),
+}
+
+/// A plant file that cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum PlantError {
+    /// It cannot be read.
+    #[error("plant file {}: {error}", .file.display())]
+    Read {
+        /// The file.
+        file: PathBuf,
+        /// The answer.
+        error: std::io::Error,
+    },
+    /// It is no text.
+    #[error("plant file {}: it is no UTF-8: {error}", .file.display())]
+    NoText {
+        /// The file.
+        file: PathBuf,
+        /// Where it is none.
+        error: std::string::FromUtf8Error,
+    },
+    /// It says what cannot be.
+    #[error("{}", render_all(.found, &.file.display().to_string(), .text))]
+    Wrong {
+        /// The file.
+        file: PathBuf,
+        /// What it says.
+        text: String,
+        /// Every finding.
+        found: Vec<Diagnostic>,
+    },
+    /// There is nothing to compare.
+    #[error("{}: --compare needs a [shield] to compare with", .0.display())]
+    NothingToCompare(PathBuf),
+    /// The operators' group is not known.
+    #[error("operators of plant {plant:?}: {error}")]
+    Operators {
+        /// The plant.
+        plant: String,
+        /// What is not known.
+        error: IdentityError,
+    },
 }
 
 /// How it went.
@@ -94,32 +156,32 @@ pub enum Outcome {
 ///
 /// # Errors
 /// If there is none.
-pub fn plant_file(path: &Path) -> Result<PathBuf, String> {
+pub fn plant_file(path: &Path) -> Result<PathBuf, PlantError> {
     let file = if path.is_dir() { path.join("plant.toml") } else { path.to_owned() };
-    std::fs::canonicalize(&file).map_err(|error| format!("plant file {}: {error}", file.display()))
+    std::fs::canonicalize(&file).map_err(|error| PlantError::Read { file, error })
 }
 
-/// Reads and checks a plant file on this machine; the findings when there is no error, else their text.
+/// Reads and checks a plant file on this machine; the findings when there is no error.
 ///
 /// # Errors
-/// Every finding as people read it.
-pub fn read_plant(file: &Path) -> Result<(Plant, Vec<Diagnostic>), String> {
-    let shown = file.display().to_string();
-    let bytes = std::fs::read(file).map_err(|error| format!("plant file {shown}: {error}"))?;
-    let text = String::from_utf8(bytes).map_err(|error| format!("plant file {shown}: it is no UTF-8: {error}"))?;
+/// It cannot be read, or holds errors.
+pub fn read_plant(file: &Path) -> Result<(Plant, Vec<Diagnostic>), PlantError> {
+    let file = file.to_owned();
+    let bytes = std::fs::read(&file).map_err(|error| PlantError::Read { file: file.clone(), error })?;
+    let text = String::from_utf8(bytes).map_err(|error| PlantError::NoText { file: file.clone(), error })?;
     let folder = file.parent().map_or_else(|| PathBuf::from("/"), Path::to_owned);
     let checked = check(&text, &Machine { folder });
     match checked.plant {
         Some(plant) => Ok((plant, checked.found)),
-        None => Err(render_all(&checked.found, &shown, &text)),
+        None => Err(PlantError::Wrong { file, text, found: checked.found }),
     }
 }
 
 /// The plant's operators, their group by its number.
-fn operators(plant: &Plant) -> Result<Option<Operators>, String> {
+fn operators(plant: &Plant) -> Result<Option<Operators>, PlantError> {
     let Some(operators) = &plant.operators else { return Ok(None) };
     let group = crate::launch::group_number(&operators.group)
-        .map_err(|why| format!("operators of plant {:?}: {why}", plant.name))?;
+        .map_err(|error| PlantError::Operators { plant: plant.name.clone(), error })?;
     Ok(Some(Operators { group, may_type: operators.may_type }))
 }
 
@@ -128,24 +190,22 @@ fn operators(plant: &Plant) -> Result<Option<Operators>, String> {
 /// # Errors
 /// If nothing was started: the plant file, its folder, or a supervisor that is already there.
 pub fn up(options: &Options) -> Result<Outcome, UpError> {
-    let file = plant_file(&options.plant).map_err(UpError::Plant)?;
-    let (plant, _) = read_plant(&file).map_err(UpError::Plant)?;
+    let file = plant_file(&options.plant)?;
+    let (plant, _) = read_plant(&file)?;
     if options.compare && plant.shield.is_none() {
-        let why = format!("{}: --compare needs a [shield] to compare with", file.display());
-        return Err(UpError::Plant(why));
+        return Err(PlantError::NothingToCompare(file).into());
     }
-    let machine = |error: std::io::Error| UpError::Machine(error.to_string());
     let run = RunDir::of(&plant.name);
     let records = plant.records.folder.as_ref().map(|records| file.parent().unwrap_or(Path::new("/")).join(records));
     run.create(records.as_deref())?;
     let lock = run.lock()?;
-    let operators = operators(&plant).map_err(UpError::Plant)?;
+    let operators = operators(&plant)?;
     run.open_to(operators.map(|operators| operators.group))?;
-    let server = control::Server::listen(&run.socket(), operators.map(|it| it.group)).map_err(machine)?;
+    let server = control::Server::listen(&run.socket(), operators.map(|it| it.group))?;
     let numbers =
         [engine::libc_signal::HUP, engine::libc_signal::INT, engine::libc_signal::TERM, engine::libc_signal::CHLD];
-    let signals = SignalFd::new(&numbers).map_err(|error| UpError::Machine(error.to_string()))?;
-    let program = std::env::current_exe().map_err(machine)?;
+    let signals = SignalFd::new(&numbers)?;
+    let program = std::env::current_exe()?;
     let folder = file.parent().map_or_else(|| PathBuf::from("/"), Path::to_owned);
     let now = mono_now();
     let (saved, unreadable) = match run.saved() {
@@ -159,20 +219,8 @@ pub fn up(options: &Options) -> Result<Outcome, UpError> {
         &tell::Wishes { quiet: options.quiet, colours: options.colours, aside: records.is_some() },
     );
     let shield = if plant.shield.is_some() { Shielding::Lacking } else { Shielding::Unwanted };
-    let isolated = base::CpuSet::EMPTY;
-    let require_rt = options.require_rt;
-    let online = probe::online();
-    let common = Common {
-        program,
-        folder,
-        online,
-        isolated,
-        shield_groups: Vec::new(),
-        require_rt,
-        also: plant.records.also,
-        operators,
-    };
-    if let Some(also) = plant.records.also {
+    let also = plant.records.also;
+    if let Some(also) = also {
         tell.forward(crate::forward::Forward::new(also, &plant.name, "tahti"));
     }
     if let Some(why) = unreadable {
@@ -196,26 +244,40 @@ pub fn up(options: &Options) -> Result<Outcome, UpError> {
         }
     };
     let (plant, all) = plan;
-    let start = Start { run, lock, file, plant, common, all, server, signals, tell, shield, since, until };
-    let mut engine = Engine::new(start);
+    let site = Site {
+        run,
+        _lock: lock,
+        file,
+        plant,
+        since,
+        program,
+        folder,
+        online: probe::online(),
+        isolated: base::CpuSet::EMPTY,
+        shield_groups: Vec::new(),
+        require_rt: options.require_rt,
+        also,
+        operators,
+    };
+    let mut engine = Engine::new(site, Processes::new(all), server, signals, tell, shield, until);
     let ours = continued.as_ref().is_some_and(|(_, ours, _)| *ours);
-    let required = require_rt || options.compare;
+    let required = options.require_rt || options.compare;
     if let Err(why) = engine.raise_shield(ours, required) {
         if continued.is_none() {
-            engine.run.forget()?;
-            return Err(UpError::Machine(why));
+            engine.site.run.forget()?;
+            return Err(UpError::Shield(why));
         }
         // Its processes run already: ending them would be worse.
-        engine.shortfall("shield", why);
+        engine.tell.shortfall("shield", why.to_string());
     }
     if options.compare {
-        engine.compare = Some(compare::Compare::new(engine.kids.len()));
+        engine.compare = Some(compare::Compare::new(engine.processes.ids().len()));
     }
     match continued {
         Some((children, _, new)) => {
             engine.adopt(&children);
             if !options.resume {
-                engine.event(Event::Up);
+                engine.processes.event(Event::Up);
             }
             if let Some(reply) = engine.take_over(now, new, false, None) {
                 engine.reply(None, reply);
@@ -224,12 +286,12 @@ pub fn up(options: &Options) -> Result<Outcome, UpError> {
                 engine.reset();
             }
         }
-        None => engine.event(Event::Up),
+        None => engine.processes.event(Event::Up),
     }
     match engine.run() {
         Left::Upgrade(program) => Ok(Outcome::Upgrade { program }),
         Left::Down => {
-            let failed = engine.all.failed().is_some();
+            let failed = engine.processes.all.failed().is_some();
             Ok(Outcome::Down { good: engine.finish()?, failed })
         }
     }

@@ -248,7 +248,7 @@ impl Surroundings for Machine {
             return Ok(());
         }
         let dir = dir.map_or(self.folder.clone(), |dir| self.folder.join(dir));
-        super::spec::find_program(program, &dir).map(drop)
+        crate::launch::find_program(program, &dir, None).map(drop).map_err(|error| error.to_string())
     }
 
     fn has_user(&self, user: &str) -> bool {

@@ -18,9 +18,9 @@ pub(crate) struct Pulses {
 
 /// How these pulses stand to their limit.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Judged {
+pub(crate) enum MissVerdict {
     /// Nothing was given up.
-    All,
+    None,
     /// Something was; there is no limit, or it is within.
     Within(String),
     /// More than the limit, or nobody knows.
@@ -46,7 +46,7 @@ impl Pulses {
     }
 
     /// What is to be told of them.
-    pub(crate) fn judge(self, name: &str, is_frame: bool, limit: Option<MissRatio>) -> Judged {
+    pub(crate) fn judge(self, name: &str, is_frame: bool, limit: Option<MissRatio>) -> MissVerdict {
         let due = self.ran.saturating_add(self.given_up);
         let missed = self.given_up.saturating_add(self.overran);
         let what = match is_frame {
@@ -59,15 +59,15 @@ impl Pulses {
             false => format!("{name}: {} of {} pulses given up", grouped(missed), grouped(due)),
         };
         match limit {
-            Some(limit) if due == 0 => {
-                Judged::Beyond(format!("{name} published no pulse, so that its limit of {limit} could not be judged"))
-            }
+            Some(limit) if due == 0 => MissVerdict::Beyond(format!(
+                "{name} published no pulse, so that its limit of {limit} could not be judged"
+            )),
             Some(limit) if !limit.allows(missed, due) => {
-                Judged::Beyond(format!("{what}, more than its limit of {limit}"))
+                MissVerdict::Beyond(format!("{what}, more than its limit of {limit}"))
             }
-            _ if missed == 0 => Judged::All,
-            Some(limit) => Judged::Within(format!("{what}, within its limit of {limit}")),
-            None => Judged::Within(format!("{what}; no limit is set")),
+            _ if missed == 0 => MissVerdict::None,
+            Some(limit) => MissVerdict::Within(format!("{what}, within its limit of {limit}")),
+            None => MissVerdict::Within(format!("{what}; no limit is set")),
         }
     }
 }
@@ -92,24 +92,24 @@ mod tests {
         let judge = |pulses: Pulses, limit: Option<&str>| {
             pulses.judge("loop", false, limit.map(|limit| limit.parse::<MissRatio>().unwrap()))
         };
-        assert_eq!(judge(loop_of(60_000, 0), None), Judged::All);
-        assert_eq!(judge(loop_of(60_000, 0), Some("0%")), Judged::All);
-        let told = "loop: 91 of 60,000 pulses given up; no limit is set";
-        assert_eq!(judge(loop_of(59_909, 91), None), Judged::Within(told.to_owned()));
-        let told = "loop: 91 of 60,000 pulses given up, within its limit of 0.2 %";
-        assert_eq!(judge(loop_of(59_909, 91), Some("0.2%")), Judged::Within(told.to_owned()));
-        let told = "loop: 91 of 60,000 pulses given up, more than its limit of 0.15 %";
-        assert_eq!(judge(loop_of(59_909, 91), Some("0.15%")), Judged::Beyond(told.to_owned()));
-        assert!(matches!(judge(loop_of(0, 0), Some("1%")), Judged::Beyond(told) if told.contains("no pulse")));
-        assert_eq!(judge(loop_of(0, 0), None), Judged::All, "a process without a loop");
+        assert_eq!(judge(loop_of(60_000, 0), None), MissVerdict::None);
+        assert_eq!(judge(loop_of(60_000, 0), Some("0%")), MissVerdict::None);
+        let text = "loop: 91 of 60,000 pulses given up; no limit is set";
+        assert_eq!(judge(loop_of(59_909, 91), None), MissVerdict::Within(text.to_owned()));
+        let text = "loop: 91 of 60,000 pulses given up, within its limit of 0.2 %";
+        assert_eq!(judge(loop_of(59_909, 91), Some("0.2%")), MissVerdict::Within(text.to_owned()));
+        let text = "loop: 91 of 60,000 pulses given up, more than its limit of 0.15 %";
+        assert_eq!(judge(loop_of(59_909, 91), Some("0.15%")), MissVerdict::Beyond(text.to_owned()));
+        assert!(matches!(judge(loop_of(0, 0), Some("1%")), MissVerdict::Beyond(text) if text.contains("no pulse")));
+        assert_eq!(judge(loop_of(0, 0), None), MissVerdict::None, "a process without a loop");
     }
 
     #[test]
     fn of_frames_lost_minors_and_overruns_count_together() {
         let pulses = Pulses::of_frame("STATUS=x\nX_TAHTI_PULSES=9995 5 20\n").unwrap();
-        let told = "fast: 5 of 10,000 minors lost, 20 turns overran, more than its limit of 0.2 %";
-        assert_eq!(pulses.judge("fast", true, Some(MissRatio(2000))), Judged::Beyond(told.to_owned()));
-        assert!(matches!(pulses.judge("fast", true, Some(MissRatio(2500))), Judged::Within(_)));
+        let text = "fast: 5 of 10,000 minors lost, 20 turns overran, more than its limit of 0.2 %";
+        assert_eq!(pulses.judge("fast", true, Some(MissRatio(2000))), MissVerdict::Beyond(text.to_owned()));
+        assert!(matches!(pulses.judge("fast", true, Some(MissRatio(2500))), MissVerdict::Within(_)));
         for text in ["", "X_TAHTI_PULSES=", "X_TAHTI_PULSES=1 2", "X_TAHTI_PULSES=1 2 -3", "X_TAHTI_PULSES=a b c"] {
             assert_eq!(Pulses::of_frame(text), None, "{text:?}");
         }

@@ -1,8 +1,8 @@
 //! Keeps evidence beside the loop: looking at a process stops its threads for a moment each, and disks take their
 //! time. The equipment is brought into its safe state first, and watchdogs are petted meanwhile.
 
-use super::aside::Bell;
-use crate::evidence::{Incident, Kind};
+use super::aside::{Bell, start_thread};
+use crate::evidence::{EvidenceError, Incident, Kind};
 use crate::guard::GuardEvent;
 use crate::keeper::protocol::{ChildId, ExitRecord};
 use base::{DurNs, MonoNs};
@@ -53,7 +53,7 @@ pub(crate) struct Done {
     /// Whether an incident began with it.
     pub(crate) began: bool,
     /// The folder that was written, if there was something to write.
-    pub(crate) written: Option<Result<PathBuf, String>>,
+    pub(crate) written: Option<Result<PathBuf, EvidenceError>>,
 }
 
 /// The recorder's handle. Dropping it lets the thread finish what it has.
@@ -73,13 +73,13 @@ impl Recorder {
     ///
     /// # Errors
     /// No thread or descriptor could be made.
-    pub(crate) fn start(base: PathBuf) -> Result<Self, String> {
-        let bell = Bell::new().map_err(|error| error.to_string())?;
+    pub(crate) fn start(base: PathBuf) -> sys::Result<Self> {
+        let bell = Bell::new()?;
         let (jobs, todo) = sync_channel(JOBS_MAX);
         // As many answers as there can be jobs, and the one at hand.
         let (tells, done) = sync_channel(JOBS_MAX + 1);
         let rings = bell.clone();
-        let work = move || {
+        start_thread("tahti-evidence", move || {
             let mut open = BTreeMap::new();
             for job in todo {
                 if tells.send(perform(job, &mut open, &base)).is_err() {
@@ -87,9 +87,7 @@ impl Recorder {
                 }
                 rings.ring();
             }
-        };
-        let thread = std::thread::Builder::new().name("tahti-evidence".to_owned()).spawn(work);
-        thread.map_err(|error| format!("failed to start a thread: {error}"))?;
+        })?;
         Ok(Self { jobs, done, bell, owed: 0, since: MonoNs(0) })
     }
 

@@ -71,6 +71,30 @@ pub enum RunDirError {
     },
 }
 
+/// A state file that cannot be used.
+#[derive(Debug, thiserror::Error)]
+#[error("{}: {what}", .path.display())]
+pub struct SavedError {
+    /// The file.
+    pub path: PathBuf,
+    /// Why not.
+    pub what: Unusable,
+}
+
+/// Why a state file cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum Unusable {
+    /// It cannot be read.
+    #[error(transparent)]
+    Unreadable(#[from] std::io::Error),
+    /// It holds something else.
+    #[error(transparent)]
+    Malformed(#[from] serde_json::Error),
+    /// It has another format.
+    #[error("version {0}, expected {VERSION}")]
+    Version(u32),
+}
+
 /// A result about a plant's folder.
 pub type Result<T> = std::result::Result<T, RunDirError>;
 
@@ -392,20 +416,18 @@ impl RunDir {
     ///
     /// # Errors
     /// If there is something that cannot be read.
-    pub fn saved(&self) -> std::result::Result<Option<Saved>, String> {
+    pub fn saved(&self) -> std::result::Result<Option<Saved>, SavedError> {
         let path = self.path.join("state.json");
+        let failed = |what: Unusable| SavedError { path: path.clone(), what };
         let mut text = String::new();
-        match File::open(&path) {
+        let read = File::open(&path).and_then(|file| file.take(STATE_BYTES_MAX).read_to_string(&mut text));
+        match read {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
-            Err(error) => return Err(format!("{}: {error}", path.display())),
-            Ok(file) => file
-                .take(STATE_BYTES_MAX)
-                .read_to_string(&mut text)
-                .map_err(|error| format!("{}: {error}", path.display()))?,
+            read => read.map_err(|error| failed(error.into()))?,
         };
-        let saved: Saved = serde_json::from_str(&text).map_err(|error| format!("{}: {error}", path.display()))?;
+        let saved: Saved = serde_json::from_str(&text).map_err(|error| failed(error.into()))?;
         if saved.version != VERSION {
-            return Err(format!("{}: version {}, expected {VERSION}", path.display(), saved.version));
+            return Err(failed(Unusable::Version(saved.version)));
         }
         // Another boot: nothing of it lives.
         Ok((saved.boot == boot()).then_some(saved))

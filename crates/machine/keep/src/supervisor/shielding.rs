@@ -16,6 +16,8 @@ pub(crate) enum Shielding {
     Unwanted,
     /// It is wanted and could not be had.
     Lacking,
+    /// It is being raised: whoever continues after a SIGKILL gives back what it finds.
+    Raising,
     /// It stands.
     Stands {
         /// The isolated CPUs.
@@ -50,14 +52,14 @@ pub(crate) struct Lowered {
 impl Shielding {
     /// Whether it must be given back.
     pub(crate) fn is_ours(&self) -> bool {
-        matches!(self, Self::Stands { borrowed: false, .. })
+        matches!(self, Self::Stands { borrowed: false, .. } | Self::Raising)
     }
 
     /// The CPUs that are isolated.
     pub(crate) fn cpus(&self) -> CpuSet {
         match self {
             Self::Stands { cpus, .. } => *cpus,
-            Self::Unwanted | Self::Lacking => CpuSet::EMPTY,
+            Self::Unwanted | Self::Lacking | Self::Raising => CpuSet::EMPTY,
         }
     }
 
@@ -65,16 +67,16 @@ impl Shielding {
     pub(crate) fn groups(&self) -> Vec<PathBuf> {
         match self {
             Self::Stands { place: Place::CpusetV1 { dir } | Place::CgroupV2 { dir }, .. } => vec![PathBuf::from(dir)],
-            Self::Stands { place: Place::Affinity, .. } | Self::Unwanted | Self::Lacking => Vec::new(),
+            Self::Stands { place: Place::Affinity, .. } | Self::Unwanted | Self::Lacking | Self::Raising => Vec::new(),
         }
     }
 
     /// Brings a thread to where the shield's own tasks belong; one that has ended is no error.
-    pub(crate) fn enter(&self, tid: i32) -> Result<(), String> {
+    pub(crate) fn enter(&self, tid: i32) -> sys::Result<()> {
         let Self::Stands { place, .. } = self else { return Ok(()) };
         match place.enter(&RootDir::machine(), tid) {
-            Err(error) if error.errno != rustix::io::Errno::SRCH => Err(error.to_string()),
-            _ => Ok(()),
+            Err(error) if error.errno == rustix::io::Errno::SRCH => Ok(()),
+            other => other,
         }
     }
 
@@ -84,27 +86,29 @@ impl Shielding {
             (Self::Stands { cpus, borrowed, .. }, _) => {
                 format!("CPUs {cpus} isolated{}", if *borrowed { " (not by this plant)" } else { "" })
             }
-            (Self::Lacking, Some(shield)) => format!("CPUs {} NOT isolated", shield.cpus),
-            (Self::Lacking | Self::Unwanted, _) => "no shield".to_owned(),
+            (Self::Lacking | Self::Raising, Some(shield)) => format!("CPUs {} NOT isolated", shield.cpus),
+            (Self::Lacking | Self::Raising | Self::Unwanted, _) => "no shield".to_owned(),
         }
+    }
+
+    /// None could be had, and why.
+    pub(crate) fn lacking(wanted: &Shield, why: &dyn std::fmt::Display) -> Raised {
+        let lacks = vec![format!("no shield on CPUs {}: {why}", wanted.cpus)];
+        Raised { shield: Self::Lacking, said: Vec::new(), lacks }
     }
 
     /// Raises the shield that the plant wants. `ours` tells that one which stands already is this plant's, left
     /// by an earlier supervisor.
     pub(crate) fn raise(wanted: &Shield, ours: bool) -> Raised {
         let (root, dir) = (RootDir::machine(), RunDir::from_env());
-        let lacking = |why: String| Raised {
-            shield: Self::Lacking,
-            said: Vec::new(),
-            lacks: vec![format!("no shield on CPUs {}: {why}", wanted.cpus)],
-        };
+        let lacking = |why: &dyn std::fmt::Display| Self::lacking(wanted, why);
         if !rustix::process::geteuid().is_root() {
-            return lacking("it takes root to move other tasks and interrupts; run as root".to_owned());
+            return lacking(&"it takes root to move other tasks and interrupts; run as root");
         }
         let mut spare = wanted.spare.clone();
-        match spared_by_environment() {
+        match Spared::list(&std::env::var("TAHTI_SPARE").unwrap_or_default()) {
             Ok(more) => spare.extend(more),
-            Err(why) => return lacking(why),
+            Err(why) => return lacking(&format!("TAHTI_SPARE: {why}")),
         }
         // Not the parent: it may be init, whose other descendants are everybody.
         let own = vec![rustix::process::getpid().as_raw_nonzero().get()];
@@ -118,7 +122,7 @@ impl Shielding {
             ..Want::default()
         };
         match shield::apply(&root, &want, &dir) {
-            Err(error) => lacking(error.to_string()),
+            Err(error) => lacking(&error),
             Ok(applied) => {
                 let mut said: Vec<String> = applied.found.into_iter().collect();
                 said.push(format!(
@@ -182,10 +186,4 @@ impl Shielding {
 /// Whether any shield stands; one that cannot be read counts, so that it is not taken for ours.
 pub(crate) fn stands_already() -> bool {
     !matches!(shield::current(&RootDir::machine(), &RunDir::from_env()), Ok(None))
-}
-
-/// Processes that the environment says must not be touched.
-fn spared_by_environment() -> Result<Vec<Spared>, String> {
-    let text = std::env::var("TAHTI_SPARE").unwrap_or_default();
-    Spared::list(&text).map_err(|why| format!("TAHTI_SPARE: {why}"))
 }

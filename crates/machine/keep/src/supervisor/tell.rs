@@ -6,6 +6,7 @@ use base::{DurNs, MonoNs, Visible};
 use std::fs::{File, OpenOptions};
 use std::io::{IsTerminal as _, Write};
 use std::path::PathBuf;
+use sys::clock::mono_now;
 
 /// The log is put aside at this size.
 const LOG_BYTES_MAX: u64 = 1 << 20;
@@ -26,6 +27,8 @@ pub(crate) struct Teller {
     tty: bool,
     colours: bool,
     quiet: bool,
+    /// What could not be had, each once.
+    shortfalls: Vec<String>,
     /// Whether a line was cut short on the terminal, so that its reader wants to know where the rest is.
     cut: bool,
 }
@@ -91,7 +94,7 @@ impl Teller {
         let log = if wishes.aside { Log::Aside(Sink::new("tahti-log", log)) } else { Log::Here(log, 0) };
         let (out, journal) = (Sink::new("tahti-tell", std::io::stdout()), None);
         let (quiet, colours) = (wishes.quiet, wishes.colours);
-        Self { out, log, journal, since, live: false, tty, colours, quiet, cut: false }
+        Self { out, log, journal, since, live: false, tty, colours, quiet, shortfalls: Vec::new(), cut: false }
     }
 
     /// Passes each line on to the machine's journal, too.
@@ -113,13 +116,22 @@ impl Teller {
         self.record(who, what);
     }
 
-    /// Tells what could not be had: one short line here, all of it in the log.
-    pub(crate) fn shortfall(&mut self, now: MonoNs, who: &str, what: &str) {
-        let line = self.dated(now, who, what);
+    /// Tells once what could not be had: one short line here, all of it in the log.
+    pub(crate) fn shortfall(&mut self, who: &str, what: String) {
+        if self.shortfalls.contains(&what) {
+            return;
+        }
+        let line = self.dated(mono_now(), who, &what);
         let short = brief(&line, COLUMNS);
         self.cut |= short.len() < line.len();
         self.line(&short);
-        self.record(who, what);
+        self.record(who, &what);
+        self.shortfalls.push(what);
+    }
+
+    /// What could not be had.
+    pub(crate) fn shortfalls(&self) -> &[String] {
+        &self.shortfalls
     }
 
     /// Says once where the rest of the lines is that were cut short.

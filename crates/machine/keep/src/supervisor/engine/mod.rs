@@ -1,120 +1,44 @@
 //! The loop that runs the state machine: events from keepers, clocks and operators in, actions out.
 //!
-//! `does` carries actions out, `hears` turns news into events, `serves` answers operators.
+//! `actions` has actions done, `events` turns news into events, `requests` answers operators, `keepers` follows what is
+//! done about keepers, `reshield` changes the shield under running processes.
 
-mod compares;
-mod does;
-mod guards;
-mod hears;
-mod incidents;
+mod actions;
+mod events;
 mod keepers;
-mod reshields;
-mod serves;
-pub(crate) mod service;
-mod watchdog;
+mod requests;
+mod reshield;
 
 use super::aside::Aside;
 use super::compare::Compare;
+use super::connection;
 use super::control::{Reply, Server};
-use super::pulses::Pulses;
-use super::recorder::{Job, Recorder};
-use super::rundir::{Lock, RunDir, RunDirError, Saved};
-use super::spec::Common;
+use super::incidents::Evidence;
+use super::probe;
+use super::processes::Processes;
+use super::rundir::RunDirError;
+use super::safe_output::SafeOutputs;
+use super::service::Service;
+use super::shielding::{self, Lowered, Shielding};
+use super::site::Site;
+use super::state_file::StateFile;
+use super::status;
 use super::tell::Teller;
-use super::{probe, shielding};
-use crate::guard::{Guard, WatchId};
+use super::watch::Watcher;
+use super::watchdog::HardwareWatchdog;
 use crate::keeper::Keeper;
-use crate::keeper::protocol::{ChildId, ExitRecord, KeeperSpec};
-use crate::page::Page;
-use crate::threads::ThreadRules;
 use base::{DurNs, MonoNs};
-use host::plant::{Plant, ReadyWhen, Signal};
-use host::supervise::{Action, Event, Id, Phase, State, Supervision};
+use connection::ConnectionError;
+use host::plant::{ReadyWhen, Signal};
+use host::supervise::{Action, Event, Id, Phase, State};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fd::AsFd as _;
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::path::PathBuf;
-use std::sync::Arc;
 use sys::clock::mono_now;
 use sys::signal::SignalFd;
 
 /// How often a file or port is looked for while a process gets ready.
 const LOOK_EVERY: DurNs = DurNs::from_ms(10);
-
-/// How often the threads of a process with rules for them are looked at.
-const THREADS_EVERY: DurNs = DurNs::from_ms(500);
-
-/// How long a safe-output command may take.
-const FAULT_COMMAND_WITHIN: DurNs = DurNs::from_secs(10);
-
-/// A process as the shell knows it, beside what the state machine knows.
-#[derive(Debug, Default)]
-pub(crate) struct Kid {
-    pub(crate) keeper: Option<Keeper>,
-    /// What the keeper was told and has not answered, oldest first.
-    told: VecDeque<Asker>,
-    /// What is done about its keeper beside the loop.
-    beside: Option<keepers::Beside>,
-    /// Whether people know that the keeper does not answer.
-    silence_told: bool,
-    /// What its keeper was told; `None` for one that was adopted.
-    spec: Option<KeeperSpec>,
-    pub(crate) child: Option<ChildId>,
-    pub(crate) keeper_pid: Option<i32>,
-    pub(crate) shortfalls: Vec<String>,
-    pub(crate) exit: Option<ExitRecord>,
-    /// Its loop page, if it is one that may have a loop.
-    pub(crate) page: Option<Page>,
-    /// Pulses of its earlier lives.
-    past: Pulses,
-    /// Minors of its present life, if it is a frame.
-    minors: Option<Pulses>,
-    /// Signs of life that it sent, for the guard.
-    signs: Arc<guards::Signs>,
-    /// The guard's watch over it.
-    watch: Option<WatchId>,
-    /// Class and CPUs of its threads by name.
-    rules: ThreadRules,
-    /// Whether it is in trouble, of which evidence is kept.
-    incident: bool,
-    /// What looked like a sign of its readiness before it was started.
-    before: Before,
-    /// When SIGABRT follows at the latest, which waits for a look at its threads.
-    abort_at: Option<MonoNs>,
-    /// Where evidence of its last trouble lies.
-    pub(crate) evidence: Option<PathBuf>,
-    /// How often memory had run out when it was started.
-    kills: u64,
-}
-
-impl Kid {
-    /// The pulses of all its lives.
-    pub(crate) fn pulses(&self) -> Pulses {
-        let page = self.page.as_ref().and_then(Page::status);
-        let page = page.map(|page| Pulses { ran: page.cycles, given_up: page.misses, overran: 0 });
-        [page, self.minors].into_iter().flatten().fold(self.past, Pulses::plus)
-    }
-}
-
-/// Whose request a keeper has not answered yet.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Asker {
-    /// The engine's, which learns from events whether it helped.
-    Own,
-    /// To start its process.
-    Start,
-    /// An operator's, who waits.
-    Operator(u64),
-}
-
-/// Signs of readiness that are none: they were there before.
-#[derive(Debug, Default)]
-struct Before {
-    /// The file, as it was.
-    file: Option<probe::FileId>,
-    /// Who listened on the port: sockets.
-    listeners: BTreeSet<u64>,
-}
 
 /// What waits until the shield stands again, a start also for what is done about its keeper.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -125,56 +49,30 @@ enum Waits {
     Go(Id),
 }
 
-/// A safe-output command that runs.
-#[derive(Debug)]
-struct FaultRun {
-    id: Id,
-    pid: i32,
-    until: MonoNs,
-    killed: bool,
-}
-
 /// What the loop works on.
 #[derive(Debug)]
 pub(crate) struct Engine {
-    pub(crate) run: RunDir,
-    pub(crate) _lock: Lock,
-    pub(crate) file: PathBuf,
-    pub(crate) plant: Plant,
-    pub(crate) common: Common,
-    pub(crate) all: Supervision,
-    pub(crate) kids: Vec<Kid>,
-    pub(crate) server: Server,
-    pub(crate) signals: SignalFd,
+    pub(crate) site: Site,
+    pub(crate) processes: Processes,
     pub(crate) tell: Teller,
-    pub(crate) shield: shielding::Shielding,
-    pub(crate) since: MonoNs,
-    /// When to go down by itself.
-    pub(crate) until: Option<MonoNs>,
-    /// What could not be had, said once.
-    pub(crate) shortfalls: Vec<String>,
-    guard: Option<Guard>,
-    watchdog: Option<watchdog::Armed>,
-    service: Option<service::Service>,
-    /// Whether it was tried and could not be opened.
-    watchdog_refused: bool,
+    server: Server,
+    signals: SignalFd,
+    state_file: StateFile,
+    shield: Shielding,
+    watcher: Watcher,
+    watchdog: HardwareWatchdog,
+    service: Option<Service>,
+    safe_outputs: SafeOutputs,
+    evidence: Evidence,
     pub(crate) compare: Option<Compare>,
-    faults: Vec<FaultRun>,
-    /// What is to be recorded once the actions at hand are done.
-    to_record: Vec<Job>,
-    recorder: Option<Recorder>,
     /// A change of the shield that is under way, and what waits for its end.
-    reshield: Option<reshields::Reshield>,
+    reshield: Option<reshield::Reshield>,
     waits: Vec<Waits>,
     /// Clients that wait for the end.
     waiting: Vec<u64>,
-    /// The state that was saved last, as text would be: only changes are written.
-    saved: Option<Supervision>,
-    save_failed: bool,
-    /// Whether a shield that is found is this plant's, which is just raising it.
-    raising: bool,
+    /// When to go down by itself.
+    until: Option<MonoNs>,
     next_live: MonoNs,
-    next_threads: MonoNs,
     upgrade: Option<PathBuf>,
     /// Whether Ctrl-C came again while the plant went down.
     impatient: bool,
@@ -189,101 +87,71 @@ pub(crate) enum Left {
     Upgrade(PathBuf),
 }
 
-/// What an engine starts from.
-#[derive(Debug)]
-pub(crate) struct Start {
-    pub(crate) run: RunDir,
-    pub(crate) lock: Lock,
-    pub(crate) file: PathBuf,
-    pub(crate) plant: Plant,
-    pub(crate) common: Common,
-    pub(crate) all: Supervision,
-    pub(crate) server: Server,
-    pub(crate) signals: SignalFd,
-    pub(crate) tell: Teller,
-    pub(crate) shield: shielding::Shielding,
-    pub(crate) since: MonoNs,
-    pub(crate) until: Option<MonoNs>,
-}
+/// A required shield that could not be had: why, each with its remedy.
+#[derive(Debug, thiserror::Error)]
+#[error("{}", .0.join("; "))]
+pub struct NoShield(Vec<String>);
 
 impl Engine {
-    pub(crate) fn new(start: Start) -> Self {
-        let Start { run, lock, file, plant, common, all, server, signals, tell, shield, since, until } = start;
-        let kids = all.units().iter().map(|_| Kid::default()).collect();
-        let service = service::Service::new(|name| std::env::var(name).ok());
-        let mut engine = Self {
-            run,
-            _lock: lock,
-            file,
-            plant,
-            common,
-            all,
-            kids,
+    pub(crate) fn new(
+        site: Site,
+        processes: Processes,
+        server: Server,
+        signals: SignalFd,
+        mut tell: Teller,
+        shield: Shielding,
+        until: Option<MonoNs>,
+    ) -> Self {
+        let service = Service::new(|name| std::env::var(name).ok()).unwrap_or_else(|why| {
+            tell.shortfall("tahti", why.to_string());
+            None
+        });
+        Self {
+            site,
+            processes,
+            tell,
             server,
             signals,
-            tell,
+            state_file: StateFile::default(),
             shield,
-            since,
-            until,
-            shortfalls: Vec::new(),
-            guard: None,
-            watchdog: None,
-            service: None,
-            watchdog_refused: false,
+            watcher: Watcher::default(),
+            watchdog: HardwareWatchdog::default(),
+            service,
+            safe_outputs: SafeOutputs::default(),
+            evidence: Evidence::default(),
             compare: None,
-            faults: Vec::new(),
-            to_record: Vec::new(),
-            recorder: None,
             reshield: None,
             waits: Vec::new(),
             waiting: Vec::new(),
-            saved: None,
-            save_failed: false,
-            raising: false,
+            until,
             next_live: MonoNs(0),
-            next_threads: MonoNs(0),
             upgrade: None,
             impatient: false,
-        };
-        match service {
-            Ok(service) => engine.service = service,
-            Err(why) => engine.shortfall("tahti", why),
         }
-        engine
-    }
-
-    /// Says once what could not be had.
-    pub(crate) fn shortfall(&mut self, who: &str, text: String) {
-        if !self.shortfalls.contains(&text) {
-            self.tell.shortfall(mono_now(), who, &text);
-            self.shortfalls.push(text);
-        }
-    }
-
-    /// Hands an event to the state machine.
-    pub(crate) fn event(&mut self, event: Event) {
-        self.all.handle(mono_now(), event);
     }
 
     /// Runs until the plant is down or another program takes over.
     pub(crate) fn run(&mut self) -> Left {
         loop {
             self.reshielded();
-            self.keepers_beside();
+            self.keepers_finished();
             // Behind everything that may want something done, for nobody wakes the loop for that.
             self.act();
             self.recorded(mono_now());
-            self.tell_service(mono_now());
-            if self.all.phase() != Phase::Starting {
+            if let Some(service) = &mut self.service {
+                service.report(mono_now(), &self.processes.all);
+            }
+            let phase = self.processes.all.phase();
+            if phase != Phase::Starting {
                 self.tell.say_where_more_is(mono_now());
             }
             // What is done beside the loop would be lost.
-            let beside = self.reshield.is_some() || self.kids.iter().any(|kid| kid.beside.is_some());
-            let busy = beside || self.evidence_until(mono_now()).is_some();
+            let beside = self.reshield.is_some() || self.processes.iter().any(|(_, one)| one.link.is_busy());
+            let busy = beside || self.evidence.until(mono_now()).is_some();
             if !busy && let Some(program) = self.upgrade.take() {
                 return Left::Upgrade(program);
             }
-            if !busy && self.all.phase() == Phase::Down && self.faults.is_empty() {
+            if !busy && phase == Phase::Down && self.safe_outputs.is_empty() {
                 return Left::Down;
             }
             // News that came with an answer does not wait in a socket, where poll would see it.
@@ -294,28 +162,27 @@ impl Engine {
             }
             // What begins when the plant is up must not wait for the next event.
             self.compare(mono_now());
-            self.watchdog(mono_now());
+            self.pet(mono_now());
             self.wait();
             let now = mono_now();
             self.signals(now);
             self.look();
-            self.rule_threads(now);
-            self.faults(now);
+            self.watcher.rule_threads(now, &mut self.processes, &mut self.tell);
+            self.safe_outputs.reap(now, &self.processes, &mut self.tell);
             for (client, request) in self.server.serve() {
                 let reply = match request {
                     Ok(request) => self.serve(client, request),
-                    Err(why) => Some(Reply::Refused(why)),
+                    Err(why) => Some(Reply::Refused(why.to_string())),
                 };
                 if let Some(reply) = reply {
                     self.server.answer(client, &reply);
                 }
             }
-            if self.until.is_some_and(|until| now >= until) {
-                self.until = None;
+            if self.until.take_if(|until| now >= *until).is_some() {
                 self.tell.event(now, "tahti", "time is up");
-                self.event(Event::Down);
+                self.processes.event(Event::Down);
             }
-            self.all.handle(now, Event::Tick);
+            self.processes.all.handle(now, Event::Tick);
             self.live(now);
         }
     }
@@ -324,23 +191,22 @@ impl Engine {
     /// SIGKILL expects a process that may exist rather than starting a second copy.
     fn act(&mut self) {
         loop {
-            let mut actions = Vec::new();
-            while let Some(action) = self.all.next_action() {
-                actions.push(action);
-            }
+            let actions: Vec<Action> = std::iter::from_fn(|| self.processes.all.next_action()).collect();
             self.save();
-            self.expect_signs();
+            // Silence counts while a process is running: not before it is ready, nor once it was asked to end.
+            for (unit, one) in self.processes.iter() {
+                one.watch.expect_signs(unit.state == State::Running);
+            }
             if actions.is_empty() {
                 self.retire();
-                self.record();
-                return;
+                return self.evidence.record(self.site.run.path(), &mut self.tell);
             }
             for action in actions {
                 // Each is bounded, but there may be many.
-                self.watchdog(mono_now());
+                self.pet(mono_now());
                 match action {
                     Action::Start(id) => self.start(id),
-                    Action::Signal(id, Signal::ABRT) if self.look_first(id, mono_now()) => {}
+                    Action::Signal(id, Signal::ABRT) if self.look_first(id) => {}
                     Action::Signal(id, signal) => self.send(id, signal),
                     Action::RunFaultCommand(id) => self.run_fault_command(id),
                     Action::Note(id, note) => self.note(id, &note),
@@ -351,80 +217,38 @@ impl Engine {
 
     /// Ends the keepers of processes that the plant file no longer has.
     fn retire(&mut self) {
-        for (unit, kid) in self.all.units().iter().zip(&mut self.kids) {
-            if unit.retired
-                && !unit.state.is_alive()
-                && let Some(keeper) = kid.keeper.take()
-            {
-                // Without a thread it stays behind, idle, until the plant is down.
-                kid.beside = keepers::dismiss_beside(keeper);
-            }
+        for (_, one) in self.processes.iter_mut().filter(|(unit, _)| unit.retired && !unit.state.is_alive()) {
+            one.link.dismiss();
         }
     }
 
     /// Writes the state if it has changed.
-    pub(crate) fn save(&mut self) {
-        if self.saved.as_ref() == Some(&self.all) {
-            return;
-        }
-        let children: BTreeMap<String, ChildId> = self
-            .all
-            .units()
-            .iter()
-            .zip(&self.kids)
-            .filter_map(|(unit, kid)| Some((unit.spec.name.clone(), kid.child?)))
-            .collect();
-        let mut saved = Saved::new(
-            self.file.clone(),
-            self.plant.clone(),
-            self.all.clone(),
-            self.shield.is_ours() || self.raising,
-            self.since,
-        );
-        saved.children = children;
-        match self.run.save(&saved) {
-            Ok(()) => {
-                self.saved = Some(saved.supervision);
-                if std::mem::take(&mut self.save_failed) {
-                    self.tell.event(mono_now(), "tahti", "the state can be written again");
-                }
-            }
-            Err(error) => {
-                // The plant goes on; only a supervisor killed now would be continued from an older state.
-                if !std::mem::replace(&mut self.save_failed, true) {
-                    self.tell.event(mono_now(), "tahti", &error.to_string());
-                }
-            }
-        }
+    fn save(&mut self) {
+        self.state_file.save(&self.site, &self.processes, self.shield.is_ours(), &mut self.tell);
     }
 
-    /// The process that the plant file describes under this id; none once it is retired.
-    fn process(&self, id: Id) -> Option<&host::plant::Process> {
-        self.plant.process(&self.all.units()[id].spec.name)
-    }
-
-    pub(crate) fn name(&self, id: Id) -> String {
-        self.all.units()[id].spec.name.clone()
+    /// Opens the hardware watchdog once the plant is up, and pets it when that is due and deserved.
+    fn pet(&mut self, now: MonoNs) {
+        self.watchdog.look(now, &self.site.plant, &self.processes, &mut self.tell);
     }
 
     /// Waits for whatever comes first.
     fn wait(&mut self) {
         let now = mono_now();
-        let dog = self.watchdog.as_ref().map(|dog| dog.next);
-        let sign = self.service.as_ref().and_then(service::Service::due);
-        let ours = [dog, sign, self.until, self.next_look(now), self.next_compare(), self.next_silent()];
-        let aborts = self.kids.iter().filter_map(|kid| kid.abort_at).chain(self.evidence_until(now));
-        let ours = ours.into_iter().flatten().chain(aborts);
-        let mut wake = ours.chain(self.all.next_wake()).min().unwrap_or(MonoNs(u64::MAX));
-        if self.live_every().is_some() {
-            wake = wake.min(self.next_live);
-        }
-        if self.kids.iter().any(|kid| kid.child.is_some() && !kid.rules.is_empty()) {
-            wake = wake.min(self.next_threads);
-        }
-        if let Some(until) = self.faults.iter().map(|run| run.until).min() {
-            wake = wake.min(until).min(now + LOOK_EVERY);
-        }
+        let ours = [
+            self.watchdog.due(),
+            self.service.as_ref().and_then(Service::due),
+            self.until,
+            self.next_look(now),
+            self.compare.as_ref().and_then(Compare::due),
+            self.live_every().map(|_| self.next_live),
+            self.watcher.next_threads(&self.processes),
+            self.safe_outputs.due(now),
+            self.evidence.until(now),
+            self.processes.all.next_wake(),
+        ];
+        let each = self.processes.iter().flat_map(|(_, one)| [one.link.next_silent(), one.incident.abort_at]);
+        let wake = ours.into_iter().chain(each).flatten().min().unwrap_or(MonoNs(u64::MAX));
         let span = (wake - now).max(DurNs::ZERO);
         let timeout = Timespec { tv_sec: span.0 / 1_000_000_000, tv_nsec: (span.0 % 1_000_000_000) as _ };
         let mut fds = vec![PollFd::new(&self.signals, PollFlags::IN)];
@@ -432,28 +256,20 @@ impl Engine {
             let flags = if writing { PollFlags::IN | PollFlags::OUT } else { PollFlags::IN };
             fds.push(PollFd::from_borrowed_fd(fd, flags));
         }
-        let keepers = self.kids.iter().filter_map(|kid| kid.keeper.as_ref());
-        fds.extend(keepers.map(|keeper| PollFd::new(keeper, PollFlags::IN)));
-        if let Some(guard) = &self.guard {
-            fds.push(PollFd::new(guard, PollFlags::IN));
-        }
-        let beside = self.kids.iter().filter_map(|kid| kid.beside.as_ref());
-        fds.extend(beside.map(|beside| PollFd::from_borrowed_fd(beside.bell(), PollFlags::IN)));
-        fds.extend(self.recorder.as_ref().map(|recorder| PollFd::new(recorder, PollFlags::IN)));
-        fds.extend(self.reshield.as_ref().map(|change| PollFd::new(&change.work, PollFlags::IN)));
+        let change = self.reshield.as_ref().map(|change| change.work.as_fd());
+        let parts = [self.watcher.fd(), self.evidence.fd(), change].into_iter().flatten();
+        let parts = parts.chain(self.processes.iter().flat_map(|(_, one)| one.link.fds()));
+        fds.extend(parts.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)));
         // An interrupted or failed wait is a wait that ended early: everything is looked at without blocking.
         let _ = poll(&mut fds, Some(&timeout));
     }
 
     /// When to look again for what nobody can poll for.
     fn next_look(&self, now: MonoNs) -> Option<MonoNs> {
-        let looked_for = |id: Id| {
-            matches!(self.all.units()[id].state, State::Warming { .. })
-                && self
-                    .process(id)
-                    .is_some_and(|process| matches!(process.ready.when, ReadyWhen::File(_) | ReadyWhen::Port(_)))
-        };
-        (0..self.kids.len()).any(looked_for).then(|| now + LOOK_EVERY)
+        let looked_for = |when: &ReadyWhen| matches!(when, ReadyWhen::File(_) | ReadyWhen::Port(_));
+        let mut warming = self.processes.all.units().iter().filter(|unit| matches!(unit.state, State::Warming { .. }));
+        let any = warming.any(|unit| self.site.process(&unit.spec.name).is_some_and(|one| looked_for(&one.ready.when)));
+        any.then(|| now + LOOK_EVERY)
     }
 
     fn signals(&mut self, now: MonoNs) {
@@ -464,10 +280,10 @@ impl Engine {
                 libc_signal::HUP => {
                     self.tell.event(now, "tahti", "SIGHUP: the terminal is gone, the plant goes on");
                 }
-                libc_signal::INT if matches!(self.all.phase(), Phase::Stopping(_)) => self.impatient(now),
+                libc_signal::INT if matches!(self.processes.all.phase(), Phase::Stopping(_)) => self.impatient(now),
                 _ => {
                     self.tell.event(now, "tahti", &format!("{signal}: the plant goes down"));
-                    self.event(Event::Down);
+                    self.processes.event(Event::Down);
                 }
             }
         }
@@ -475,10 +291,10 @@ impl Engine {
 
     /// Ctrl-C while the plant goes down already: says who is waited for, then waits for nobody.
     fn impatient(&mut self, now: MonoNs) {
-        let left = self.departures(now);
+        let left = self.processes.departures(now);
         if std::mem::replace(&mut self.impatient, true) {
             self.tell.event(now, "tahti", &format!("Ctrl-C again: SIGKILL for {left}"));
-            self.event(Event::Force);
+            self.processes.event(Event::Force);
         } else {
             self.tell.event(now, "tahti", &format!("still there: {left}; Ctrl-C once more kills them now"));
         }
@@ -489,54 +305,64 @@ impl Engine {
     ///
     /// # Errors
     /// Why not, where it is required.
-    pub(crate) fn raise_shield(&mut self, ours: bool, required: bool) -> Result<(), String> {
-        let Some(wanted) = self.plant.shield.clone() else {
+    pub(crate) fn raise_shield(&mut self, ours: bool, required: bool) -> Result<(), NoShield> {
+        let Some(wanted) = self.site.plant.shield.clone() else {
             self.start_guard();
             return Ok(());
         };
-        self.raising = ours || !shielding::stands_already();
+        if ours || !shielding::stands_already() {
+            self.shield = Shielding::Raising;
+        }
         self.save();
         let want = wanted.clone();
-        let raised = self.beside("tahti-shield", move || shielding::Shielding::raise(&want, ours));
-        let raised = raised.unwrap_or_else(|why| shielding::Raised {
-            shield: shielding::Shielding::Lacking,
-            said: Vec::new(),
-            lacks: vec![format!("no shield on CPUs {}: {why}", wanted.cpus)],
-        });
-        (self.shield, self.raising) = (raised.shield, false);
-        (self.common.isolated, self.common.shield_groups) = (self.shield.cpus(), self.shield.groups());
+        let raised = self.beside("tahti-shield", move || Shielding::raise(&want, ours));
+        let raised = raised.unwrap_or_else(|why| Shielding::lacking(&wanted, &why));
+        self.stands(raised.shield);
         for line in raised.said {
             self.tell.event(mono_now(), "shield", &line);
         }
-        if self.common.isolated.is_empty() && (required || wanted.required) {
-            return Err(raised.lacks.join("; "));
+        if self.site.isolated.is_empty() && (required || wanted.required) {
+            return Err(NoShield(raised.lacks));
         }
         for line in raised.lacks {
-            self.shortfall("shield", line);
+            self.tell.shortfall("shield", line);
         }
-        self.saved = None;
+        self.state_file.is_outdated();
         self.start_guard();
         Ok(())
+    }
+
+    /// Takes note of how the shield stands now.
+    fn stands(&mut self, shield: Shielding) {
+        (self.site.isolated, self.site.shield_groups) = (shield.cpus(), shield.groups());
+        self.shield = shield;
+    }
+
+    /// Starts the guard; while the shield changes there is none: it follows.
+    fn start_guard(&mut self) {
+        if self.reshield.is_none() {
+            self.watcher.start(&self.site, &mut self.processes, &mut self.tell);
+        }
     }
 
     /// Everything is down: ends the keepers, gives the machine back, tells how it went; whether all was well.
     pub(crate) fn finish(&mut self) -> Result<bool, RunDirError> {
         self.dismiss();
-        self.disarm_watchdog();
-        self.stop_guard();
+        self.watchdog.disarm(&mut self.tell);
+        self.watcher.stop(&mut self.processes);
         let lowered = self.lower_shield();
         for line in &lowered.said {
             self.tell.event(mono_now(), "shield", line);
         }
-        let (good, text) = self.verdict(&lowered);
+        let (good, text) = status::verdict(&self.site, &self.processes, self.compare.as_ref(), &lowered, &self.tell);
         self.tell.line(&text);
         // A shield that could not be given back is still this plant's: the next supervisor tries again.
-        let forgotten = if self.shield.is_ours() { Ok(()) } else { self.run.forget() };
-        self.farewell(good, &text);
+        let forgotten = if self.shield.is_ours() { Ok(()) } else { self.site.run.forget() };
+        self.farewell(good, text);
         forgotten.map(|()| good)
     }
 
-    fn lower_shield(&mut self) -> shielding::Lowered {
+    fn lower_shield(&mut self) -> Lowered {
         let mut standing = self.shield.clone();
         let outcome = self.beside("tahti-shield", move || (standing.lower(), standing));
         match outcome {
@@ -544,7 +370,7 @@ impl Engine {
                 self.shield = shield;
                 lowered
             }
-            Err(why) => shielding::Lowered {
+            Err(why) => Lowered {
                 whole: false,
                 said: vec![format!("THE SHIELD MAY STILL STAND: {why}; try `tahti shield release`")],
             },
@@ -553,24 +379,22 @@ impl Engine {
 
     /// Has something done that may take its time, and waits for it here: before there is a plant to look after, or
     /// after. Watchdogs are petted meanwhile.
-    pub(super) fn beside<T: Send + 'static>(
+    fn beside<T: Send + 'static>(
         &mut self,
         name: &str,
         work: impl FnOnce() -> T + Send + 'static,
-    ) -> Result<T, String> {
+    ) -> Result<T, ConnectionError> {
         let aside = Aside::begin(name, work)?;
         loop {
             if let Some(outcome) = aside.take() {
-                return outcome;
+                return Ok(outcome?);
             }
             let now = mono_now();
-            self.watchdog(now);
+            self.pet(now);
             if let Some(service) = &mut self.service {
                 service.pulse(now);
             }
-            let dog = self.watchdog.as_ref().map(|dog| dog.next);
-            let sign = self.service.as_ref().and_then(service::Service::due);
-            let wake = dog.into_iter().chain(sign).min();
+            let wake = self.watchdog.due().into_iter().chain(self.service.as_ref().and_then(Service::due)).min();
             let limit = wake.map_or(DurNs::from_secs(1), |wake| (wake - mono_now()).max(DurNs::ZERO));
             sys::poll::is_readable(aside.as_fd(), limit);
         }
@@ -578,18 +402,27 @@ impl Engine {
 
     /// Ends the keepers, whose children are gone.
     fn dismiss(&mut self) {
-        let keepers: Vec<Keeper> = self.kids.iter_mut().filter_map(|kid| kid.keeper.take()).collect();
+        let keepers: Vec<Keeper> = self.processes.iter_mut().filter_map(|(_, one)| one.link.take_keeper()).collect();
         // Those that cannot be told stay behind, idle, until the next supervisor.
-        let _ = self.beside("tahti-keepers", move || keepers.into_iter().for_each(keepers::dismiss));
+        let _ = self.beside("tahti-keepers", move || keepers.into_iter().for_each(connection::dismiss));
     }
 
     /// Tells those who wait for the end.
-    fn farewell(&mut self, good: bool, text: &str) {
-        let reply = Reply::Verdict { good, text: text.to_owned() };
+    fn farewell(&mut self, good: bool, text: String) {
+        let reply = Reply::Verdict { good, text };
         for client in std::mem::take(&mut self.waiting) {
             self.server.answer(client, &reply);
         }
         self.server.drain();
+    }
+
+    /// Collects cycles for the comparison, and changes sides when a segment is over.
+    fn compare(&mut self, now: MonoNs) {
+        let Some(compare) = self.compare.as_mut().filter(|_| self.processes.all.phase() == Phase::Up) else { return };
+        let pages = self.processes.iter_mut().enumerate().filter_map(|(id, (_, one))| Some((id, one.page.as_mut()?)));
+        if let Some(shielded) = compare.turn(now, probe::steal, pages) {
+            self.change_sides(shielded);
+        }
     }
 
     /// How often the live line is shown.
@@ -599,9 +432,9 @@ impl Engine {
 
     fn live(&mut self, now: MonoNs) {
         let Some(every) = self.live_every() else { return };
-        if now >= self.next_live && self.all.phase() != Phase::Down {
+        if now >= self.next_live && self.processes.all.phase() != Phase::Down {
             self.next_live = now + every;
-            let line = self.live_line(now);
+            let line = status::live_line(now, &self.site, &mut self.processes, &self.shield);
             self.tell.live(&line);
         }
     }

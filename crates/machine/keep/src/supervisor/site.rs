@@ -1,15 +1,25 @@
-//! From what the plant file says of a process to what its keeper is told.
+//! A plant as its file and its folder have it: from what the file says of a process to what its keeper is told.
 
-use super::rundir::RunDir;
+use super::rundir::{Lock, RunDir};
 use crate::keeper::protocol::{KeeperSpec, LogSpec, Operators};
-use crate::launch::{LaunchSpec, Limit, Resource, Terminal};
-use base::CpuSet;
-use host::plant::{Cpus, Process, ReadyWhen};
-use std::path::{Path, PathBuf};
+use crate::launch::{CapabilityError, LaunchSpec, Limit, Resource, Terminal};
+use base::{CpuSet, MonoNs};
+use host::plant::{Cpus, Plant, Process, ReadyWhen};
+use std::path::PathBuf;
 
-/// What all processes of a plant have in common.
-#[derive(Clone, Debug)]
-pub(crate) struct Common {
+/// The plant, where it lives, and what all its processes have in common.
+#[derive(Debug)]
+pub(crate) struct Site {
+    /// Its folder in `/run/tahti`.
+    pub(crate) run: RunDir,
+    /// Held while it is supervised.
+    pub(crate) _lock: Lock,
+    /// Its file.
+    pub(crate) file: PathBuf,
+    /// What the file says.
+    pub(crate) plant: Plant,
+    /// When it was brought up.
+    pub(crate) since: MonoNs,
     /// The running binary, for commands that begin with `tahti`.
     pub(crate) program: PathBuf,
     /// The plant file's folder.
@@ -28,7 +38,12 @@ pub(crate) struct Common {
     pub(crate) operators: Option<Operators>,
 }
 
-impl Common {
+impl Site {
+    /// What the file says of a process; nothing once it is retired.
+    pub(crate) fn process(&self, name: &str) -> Option<&Process> {
+        self.plant.process(name)
+    }
+
     /// `tahti` stands for the running binary itself.
     pub(crate) fn argv(&self, command: &[String]) -> Vec<String> {
         let mut argv = command.to_vec();
@@ -59,11 +74,11 @@ impl Common {
     ///
     /// # Errors
     /// A capability that this build does not know.
-    pub(crate) fn launch(&self, run: &RunDir, process: &Process, command: &[String]) -> Result<LaunchSpec, String> {
+    pub(crate) fn launch(&self, process: &Process, command: &[String]) -> Result<LaunchSpec, CapabilityError> {
         let mut launch = LaunchSpec::new(process.name.clone(), self.argv(command));
         launch.env = process.env.clone();
         launch.env.insert("TAHTI_PROCESS".to_owned(), process.name.clone());
-        launch.env.insert("TAHTI_PLANT".to_owned(), run.name().to_owned());
+        launch.env.insert("TAHTI_PLANT".to_owned(), self.run.name().to_owned());
         let hygiene = &process.hygiene;
         // What the supervisor was started with is not for somebody else.
         let all = if process.user.is_some() { Vec::new() } else { vec!["*".to_owned()] };
@@ -84,8 +99,8 @@ impl Common {
     ///
     /// # Errors
     /// A capability that this build does not know.
-    pub(crate) fn keeper(&self, run: &RunDir, process: &Process) -> Result<KeeperSpec, String> {
-        let mut launch = self.launch(run, process, &process.command)?;
+    pub(crate) fn keeper(&self, process: &Process) -> Result<KeeperSpec, CapabilityError> {
+        let mut launch = self.launch(process, &process.command)?;
         launch.limits = limits(process);
         (launch.policy, launch.nice) = (Some(process.class), process.hygiene.nice);
         let cpus = self.cpus(process);
@@ -100,14 +115,14 @@ impl Common {
         // It tells what it has lost.
         let is_frame = process.env.contains_key(host::plant::FRAME);
         Ok(KeeperSpec {
-            dir: run.keeper(&process.name),
+            dir: self.run.keeper(&process.name),
             launch,
             bounds: process.bounds,
             log: Some(LogSpec {
-                path: run.log(Some(&process.name)),
+                path: self.run.log(Some(&process.name)),
                 size: process.log.size,
                 keep: process.log.keep,
-                also: self.also.map(|also| (also, run.name().to_owned())),
+                also: self.also.map(|also| (also, self.run.name().to_owned())),
             }),
             ready_line: match &process.ready.when {
                 ReadyWhen::Line(line) => Some(line.clone()),
@@ -140,20 +155,4 @@ fn limits(process: &Process) -> Vec<Limit> {
         (Resource::RtTime, limits.rttime.map(|time| time.0.unsigned_abs() / 1000)),
     ];
     rows.into_iter().filter_map(|(resource, value)| Some(Limit { resource, value: Some(value?) })).collect()
-}
-
-/// Where `program` would be found from folder `dir`, or what is missing.
-pub(crate) fn find_program(program: &str, dir: &Path) -> Result<PathBuf, String> {
-    let runs = |path: &Path| rustix::fs::access(path, rustix::fs::Access::EXEC_OK).is_ok() && path.is_file();
-    if program.contains('/') {
-        let path = dir.join(program);
-        return match () {
-            () if runs(&path) => Ok(path),
-            () if path.exists() => Err(format!("{} is no program that may be run", path.display())),
-            () => Err(format!("{} does not exist", path.display())),
-        };
-    }
-    let path = std::env::var_os("PATH").unwrap_or_else(|| "/usr/local/bin:/usr/bin:/bin".into());
-    let found = std::env::split_paths(&path).map(|dir| dir.join(program)).find(|path| runs(path));
-    found.ok_or_else(|| format!("it is in none of the folders of PATH ({})", path.to_string_lossy()))
 }

@@ -1,9 +1,12 @@
 //! Answering operators.
 
-use super::{Asker, Engine, Kid};
+use super::Engine;
+use super::reshield::ReshieldError;
 use crate::keeper::protocol as keeper;
+use crate::launch::find_program;
+use crate::supervisor::connection::Asker;
 use crate::supervisor::control::{Reply, Request};
-use crate::supervisor::{read_plant, spec::find_program};
+use crate::supervisor::{read_plant, status};
 use base::MonoNs;
 use host::plant::{Plant, Signal};
 use host::supervise::{Event, Phase};
@@ -14,17 +17,19 @@ impl Engine {
     pub(super) fn serve(&mut self, client: u64, request: Request) -> Option<Reply> {
         let now = mono_now();
         Some(match request {
-            Request::Status => Reply::Status(Box::new(self.status())),
+            Request::Status => {
+                Reply::Status(Box::new(status::status(&self.site, &self.processes, &self.shield, &self.tell)))
+            }
             Request::Down => {
                 self.waiting.push(client);
                 self.tell.event(now, "tahti", "asked to go down");
-                self.event(Event::Down);
+                self.processes.event(Event::Down);
                 Reply::Done
             }
-            Request::Restart { name } => match self.all.find(&name) {
-                Some(id) if matches!(self.all.phase(), Phase::Starting | Phase::Up) => {
+            Request::Restart { name } => match self.processes.all.find(&name) {
+                Some(id) if matches!(self.processes.all.phase(), Phase::Starting | Phase::Up) => {
                     self.tell.event(now, &name, "restart asked for");
-                    self.event(Event::Restart(id));
+                    self.processes.event(Event::Restart(id));
                     Reply::Done
                 }
                 Some(_) => Reply::Refused("the plant is going down".to_owned()),
@@ -32,11 +37,11 @@ impl Engine {
             },
             Request::Stop { names } => self.stop_or_start(&names, true),
             Request::Start { names } => self.stop_or_start(&names, false),
-            Request::Signal { name, signal } => match self.all.find(&name) {
-                Some(id) if self.kids[id].child.is_some() => {
+            Request::Signal { name, signal } => match self.processes.all.find(&name) {
+                Some(id) if self.processes[id].child.is_some() => {
                     let request = keeper::Request::Signal { signal: signal.into(), to: keeper::Target::Child };
-                    if let Err(why) = self.tell_keeper(id, &request, Asker::Operator(client)) {
-                        return Some(Reply::Refused(why));
+                    if let Err(why) = self.processes[id].link.request(&request, Asker::Operator(client)) {
+                        return Some(Reply::Refused(why.to_string()));
                     }
                     self.tell.event(now, &name, &format!("{} sent on request", Signal(signal)));
                     return None;
@@ -46,7 +51,8 @@ impl Engine {
             },
             Request::Reload { dry_run } => return self.reload(now, dry_run, client),
             Request::Upgrade { program } => {
-                if !program.is_absolute() || find_program(&program.to_string_lossy(), &self.common.folder).is_err() {
+                if !program.is_absolute() || find_program(&program.to_string_lossy(), &self.site.folder, None).is_err()
+                {
                     return Some(Reply::Refused(format!("{} is no program with an absolute path", program.display())));
                 }
                 self.tell.event(now, "tahti", &format!("{} takes over", program.display()));
@@ -58,19 +64,19 @@ impl Engine {
 
     /// Stops or starts all of these, or none where that would be against the declared order.
     fn stop_or_start(&mut self, names: &[String], stop: bool) -> Reply {
-        if !matches!(self.all.phase(), Phase::Starting | Phase::Up) {
+        if !matches!(self.processes.all.phase(), Phase::Starting | Phase::Up) {
             return Reply::Refused("the plant is going down".to_owned());
         }
         let mut ids = Vec::new();
         for name in names {
-            match self.all.find(name) {
+            match self.processes.all.find(name) {
                 Some(id) => ids.push(id),
                 None => return self.unknown(name),
             }
         }
-        let others = if stop { self.all.needing(&ids) } else { self.all.missing(&ids) };
+        let others = if stop { self.processes.all.needing(&ids) } else { self.processes.all.missing(&ids) };
         if !others.is_empty() {
-            let others: Vec<String> = others.into_iter().map(|id| self.name(id)).collect();
+            let others: Vec<String> = others.into_iter().map(|id| self.processes.name(id).to_owned()).collect();
             let all = [names, &others[..]].concat().join(" ");
             let (others, verb) = (others.join(", "), if stop { "stop" } else { "start" });
             let why = if stop { "runs only after it and must go first" } else { "must run before it and was stopped" };
@@ -78,39 +84,39 @@ impl Engine {
         }
         for id in ids {
             let (word, event) = if stop { ("stop", Event::Stop(id)) } else { ("start", Event::Start(id)) };
-            self.tell.event(mono_now(), &self.name(id), &format!("{word} asked for"));
-            self.event(event);
+            self.tell.event(mono_now(), self.processes.name(id), &format!("{word} asked for"));
+            self.processes.event(event);
         }
         Reply::Done
     }
 
-    pub(super) fn unknown(&self, name: &str) -> Reply {
-        let names = || self.plant.processes.iter().map(|process| process.name.as_str());
+    fn unknown(&self, name: &str) -> Reply {
+        let names = || self.site.plant.processes.iter().map(|process| process.name.as_str());
         let meant = base::nearest(name, names()).map_or(String::new(), |meant| format!("; did you mean {meant:?}?"));
         let names = names().collect::<Vec<_>>().join(", ");
-        Reply::Refused(format!("plant {:?} has no process {name:?}{meant} (it has: {names})", self.plant.name))
+        Reply::Refused(format!("plant {:?} has no process {name:?}{meant} (it has: {names})", self.site.plant.name))
     }
 
     /// Takes over what differs in the plant file.
     fn reload(&mut self, now: MonoNs, dry_run: bool, client: u64) -> Option<Reply> {
-        match read_plant(&self.file) {
+        match read_plant(&self.site.file) {
             Ok((plant, _)) => self.take_over(now, plant, dry_run, Some(client)),
-            Err(text) => Some(Reply::Refused(text)),
+            Err(error) => Some(Reply::Refused(error.to_string())),
         }
     }
 
     /// Takes over what differs in another reading of the plant, for a client or for nobody. The answer; `None` if it
     /// comes later: another shield takes its time.
     pub(crate) fn take_over(&mut self, now: MonoNs, new: Plant, dry_run: bool, client: Option<u64>) -> Option<Reply> {
-        let changes = host::supervise::diff(&self.plant, &new);
-        if new.name != self.plant.name {
-            let (old, new) = (&self.plant.name, &new.name);
+        let changes = host::supervise::diff(&self.site.plant, &new);
+        if new.name != self.site.plant.name {
+            let (old, new) = (&self.site.plant.name, &new.name);
             return Some(Reply::Refused(format!(
                 "the plant's name cannot be changed while it is up ({old} to {new}): its folder and its keepers go by it; \
                  use `tahti down` and `tahti up`"
             )));
         }
-        if new.operators != self.plant.operators {
+        if new.operators != self.site.plant.operators {
             let why = "the plant's operators cannot be changed while it is up; use `tahti down` and `tahti up`";
             return Some(Reply::Refused(why.to_owned()));
         }
@@ -121,9 +127,10 @@ impl Engine {
             let why = "the shield is being changed at this moment: try again when that is done";
             return Some(Reply::Refused(why.to_owned()));
         }
-        if new.shield != self.plant.shield {
+        if new.shield != self.site.plant.shield {
             let begun = self.change_shield(&new, client);
-            let refused = |why| format!("the shield cannot be changed: {why}; nothing else was taken over");
+            let refused =
+                |why: ReshieldError| format!("the shield cannot be changed: {why}; nothing else was taken over");
             return begun.err().map(|why| Reply::Refused(refused(why)));
         }
         Some(Reply::Changes(self.adopt_plant(now, new)))
@@ -131,16 +138,16 @@ impl Engine {
 
     /// Takes over another reading of the plant, whose shield stands; what was changed.
     pub(super) fn adopt_plant(&mut self, now: MonoNs, new: Plant) -> Vec<String> {
-        let changes = host::supervise::diff(&self.plant, &new);
+        let changes = host::supervise::diff(&self.site.plant, &new);
         let lines: Vec<String> = changes.iter().map(ToString::to_string).collect();
         for line in &lines {
             self.tell.event(now, "reload", line);
         }
-        let old = std::mem::replace(&mut self.plant, new);
-        self.all.reload(now, &old, &self.plant);
-        self.kids.resize_with(self.all.units().len(), Kid::default);
-        self.saved = None;
-        self.rearm_watchdog(now, old.watchdog.as_ref());
+        let old = std::mem::replace(&mut self.site.plant, new);
+        let new = &self.site.plant;
+        self.processes.reload(now, &old, new);
+        self.state_file.is_outdated();
+        self.watchdog.rearm(now, old.watchdog.as_ref(), new.watchdog.as_ref(), &mut self.tell);
         lines
     }
 }

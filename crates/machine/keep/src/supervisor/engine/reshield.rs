@@ -2,12 +2,13 @@
 //! irqbalance takes to obey, so that it is done beside the loop; what would start meanwhile waits.
 
 use super::Engine;
-use crate::supervisor::aside::Aside;
+use crate::supervisor::aside::{Aside, Lost};
 use crate::supervisor::control::Reply;
 use crate::supervisor::probe;
 use crate::supervisor::shielding::{Lowered, Raised, Shielding};
 use base::{CpuSet, Policy};
 use host::plant::{Cpus, Plant, Shield};
+use host::supervise::Event;
 use sys::clock::mono_now;
 
 /// A change that is under way.
@@ -35,31 +36,49 @@ pub(super) enum Then {
     Back(Option<u64>, String),
 }
 
+/// Why the shield is not changed.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum ReshieldError {
+    #[error("the shield is being compared (--compare); wait for its end")]
+    Compared,
+    #[error("the shield that stands is not this plant's; release it first (tahti shield release)")]
+    NotOurs,
+    #[error(
+        "process {0:?} has a reservation (deadline), which the kernel ties to the CPUs of its shield; stop it first, or \
+         use `tahti down` and `tahti up`"
+    )]
+    Reserved(String),
+    #[error("the plant has no shield")]
+    None,
+    /// It was not given back whole, or could not be raised.
+    #[error("{}", .0.join("; "))]
+    Refused(Vec<String>),
+    /// A thread cannot be moved to it, or none be had to change it.
+    #[error(transparent)]
+    Kernel(#[from] sys::Error),
+    #[error(transparent)]
+    Lost(#[from] Lost),
+}
+
 impl Engine {
     /// Begins to take another shield over; the rest of the plant and the answer follow. If it cannot be had, the old
     /// one is raised again.
     ///
     /// # Errors
     /// Why not; nothing was changed.
-    pub(super) fn change_shield(&mut self, new: &Plant, client: Option<u64>) -> Result<(), String> {
+    pub(super) fn change_shield(&mut self, new: &Plant, client: Option<u64>) -> Result<(), ReshieldError> {
         if self.compare.is_some() {
-            return Err("the shield is being compared (--compare); wait for its end".to_owned());
+            return Err(ReshieldError::Compared);
         }
         if self.shield.cpus() != CpuSet::EMPTY && !self.shield.is_ours() {
-            return Err(
-                "the shield that stands is not this plant's; release it first (tahti shield release)".to_owned()
-            );
+            return Err(ReshieldError::NotOurs);
         }
-        let reserved = self.plant.processes.iter().find(|process| {
-            let alive = self.all.find(&process.name).is_some_and(|id| self.all.units()[id].state.is_alive());
+        let reserved = self.site.plant.processes.iter().find(|process| {
+            let alive = self.processes.all.find(&process.name).is_some_and(|id| self.processes.state(id).is_alive());
             alive && matches!(process.class, Policy::Deadline(_))
         });
         if let Some(process) = reserved {
-            return Err(format!(
-                "process {:?} has a reservation (deadline), which the kernel ties to the CPUs of its shield; stop it first, or \
-                 use `tahti down` and `tahti up`",
-                process.name
-            ));
+            return Err(ReshieldError::Reserved(process.name.clone()));
         }
         let home = new.shield.as_ref().map_or(CpuSet::EMPTY, |shield| shield.cpus);
         self.reshield(new.shield.clone(), home, Then::Reload(client, Box::new(new.clone())))
@@ -72,11 +91,11 @@ impl Engine {
     ///
     /// # Errors
     /// It could not be begun; the shield stands as before.
-    pub(super) fn reshield(&mut self, wanted: Option<Shield>, home: CpuSet, then: Then) -> Result<(), String> {
+    pub(super) fn reshield(&mut self, wanted: Option<Shield>, home: CpuSet, then: Then) -> Result<(), ReshieldError> {
         let mut masks: Vec<(i32, CpuSet)> = Vec::new();
         let mut others = Vec::new();
-        for (unit, kid) in self.all.units().iter().zip(&self.kids) {
-            let (Some(child), Some(process)) = (kid.child, self.plant.process(&unit.spec.name)) else { continue };
+        for (unit, one) in self.processes.iter() {
+            let (Some(child), Some(process)) = (one.child, self.site.process(&unit.spec.name)) else { continue };
             let tids = probe::family(child.pid);
             let mask = |tid: i32| sys::sched::affinity(tid).ok();
             let at_home = |mask: CpuSet| {
@@ -91,7 +110,7 @@ impl Engine {
                 Cpus::Shield | Cpus::Housekeeping => others.extend(tids),
             }
         }
-        self.stop_guard();
+        self.watcher.stop(&mut self.processes);
         let mut standing = self.shield.clone();
         let work = Aside::begin("tahti-shield", move || {
             // What somebody else changed meanwhile stays in the journal, which the new shield goes on with.
@@ -102,9 +121,9 @@ impl Engine {
                 self.reshield = Some(Reshield { work, masks, others, then });
                 Ok(())
             }
-            Err(why) => {
+            Err(error) => {
                 self.start_guard();
-                Err(why)
+                Err(error.into())
             }
         }
     }
@@ -113,26 +132,30 @@ impl Engine {
     pub(super) fn reshielded(&mut self) {
         let Some(outcome) = self.reshield.as_ref().and_then(|change| change.work.take()) else { return };
         let Some(Reshield { masks, others, then, .. }) = self.reshield.take() else { return };
-        let outcome = outcome.and_then(|(lowered, raised)| match raised {
-            None => {
-                self.shield = if self.plant.shield.is_some() { Shielding::Lacking } else { Shielding::Unwanted };
-                if lowered.whole { Ok(()) } else { Err(lowered.said.join("; ")) }
-            }
-            Some(raised) => {
-                self.shield = raised.shield;
-                if self.shield.is_ours() { Ok(()) } else { Err(raised.lacks.join("; ")) }
-            }
+        let outcome = outcome.map_err(ReshieldError::from).and_then(|(lowered, raised)| {
+            let (shield, done, why) = match raised {
+                None => {
+                    let wanted = self.site.plant.shield.is_some();
+                    let shield = if wanted { Shielding::Lacking } else { Shielding::Unwanted };
+                    (shield, lowered.whole, lowered.said)
+                }
+                Some(raised) => {
+                    let done = raised.shield.is_ours();
+                    (raised.shield, done, raised.lacks)
+                }
+            };
+            self.stands(shield);
+            if done { Ok(()) } else { Err(ReshieldError::Refused(why)) }
         });
         let moved = self.move_over(masks, others);
         self.start_guard();
-        self.saved = None;
+        self.state_file.is_outdated();
         self.let_start();
-        self.go_on(then, outcome.and(moved));
+        self.go_on(then, outcome.and(moved.map_err(ReshieldError::from)));
     }
 
     /// Puts threads where they belong under the shield that stands now.
-    fn move_over(&mut self, masks: Vec<(i32, CpuSet)>, others: Vec<i32>) -> Result<(), String> {
-        (self.common.isolated, self.common.shield_groups) = (self.shield.cpus(), self.shield.groups());
+    fn move_over(&mut self, masks: Vec<(i32, CpuSet)>, others: Vec<i32>) -> sys::Result<()> {
         let shield = self.shield.cpus();
         let mut outcome = Ok(());
         for (tid, mask) in masks {
@@ -144,14 +167,14 @@ impl Engine {
             // A thread that has ended meanwhile needs no CPU.
             let _ = sys::sched::set_affinity(tid, &mask);
         }
-        let free = self.common.resolve(Cpus::Housekeeping);
+        let free = self.site.resolve(Cpus::Housekeeping);
         for tid in others {
             let _ = sys::sched::set_affinity(tid, &free);
         }
         outcome
     }
 
-    fn go_on(&mut self, then: Then, outcome: Result<(), String>) {
+    fn go_on(&mut self, then: Then, outcome: Result<(), ReshieldError>) {
         match (then, outcome) {
             (Then::Compare { shielded }, outcome) => self.changed_sides(shielded, outcome),
             (Then::Reload(client, new), Ok(())) => {
@@ -162,8 +185,9 @@ impl Engine {
                 self.reply(client, Reply::Changes(lines));
             }
             (Then::Reload(client, _), Err(why)) => {
-                let old = self.plant.shield.clone();
+                let old = self.site.plant.shield.clone();
                 let home = old.as_ref().map_or(CpuSet::EMPTY, |shield| shield.cpus);
+                let why = why.to_string();
                 if let Err(again) = self.reshield(old, home, Then::Back(client, why.clone())) {
                     self.go_on(Then::Back(client, why), Err(again));
                 }
@@ -175,6 +199,35 @@ impl Engine {
                 };
                 let why = format!("the shield cannot be changed: {why}; {stands}; nothing else was taken over");
                 self.reply(client, Reply::Refused(why));
+            }
+        }
+    }
+
+    /// Begins to raise or lower the shield for the comparison; processes keep their class, and those on it their CPUs.
+    pub(super) fn change_sides(&mut self, shielded: bool) {
+        let begun = match self.site.plant.shield.clone() {
+            None => Err(ReshieldError::None),
+            Some(wanted) => {
+                let cpus = wanted.cpus;
+                self.reshield(shielded.then_some(wanted), cpus, Then::Compare { shielded })
+            }
+        };
+        if begun.is_err() {
+            self.changed_sides(shielded, begun);
+        }
+    }
+
+    /// The other side stands, or cannot be had.
+    fn changed_sides(&mut self, shielded: bool, outcome: Result<(), ReshieldError>) {
+        let now = mono_now();
+        match outcome {
+            Ok(()) => {
+                self.tell.event(now, "compare", &self.shield.words(&self.site.plant));
+                self.compare.iter_mut().for_each(|compare| compare.begin(now, shielded));
+            }
+            Err(why) => {
+                self.tell.shortfall("compare", format!("the comparison ends early: {why}"));
+                self.processes.event(Event::Down);
             }
         }
     }

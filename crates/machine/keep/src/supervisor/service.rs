@@ -3,9 +3,8 @@
 //! `sd_notify(3)`: datagrams of `NAME=value` lines to the socket in `NOTIFY_SOCKET`. The same variables must not
 //! reach the plant's processes: they would speak for the supervisor ([`VARIABLES`]).
 
-use super::Engine;
 use base::{DurNs, MonoNs};
-use host::supervise::{Phase, State};
+use host::supervise::{Phase, State, Supervision};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 
@@ -32,8 +31,17 @@ pub(crate) struct Service {
     to: SocketAddr,
     /// How often it wants a sign of life: half of its patience.
     every: Option<DurNs>,
-    pub(super) next: MonoNs,
+    next: MonoNs,
     said: String,
+}
+
+/// A line that cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ServiceError {
+    #[error("NOTIFY_SOCKET={name}: {error}: systemd hears nothing")]
+    Socket { name: String, error: std::io::Error },
+    #[error("WATCHDOG_USEC={0}: expected microseconds")]
+    Patience(String),
 }
 
 impl Service {
@@ -41,13 +49,13 @@ impl Service {
     ///
     /// # Errors
     /// What is wrong with it.
-    pub(crate) fn new(variable: impl Fn(&str) -> Option<String>) -> Result<Option<Self>, String> {
+    pub(crate) fn new(variable: impl Fn(&str) -> Option<String>) -> Result<Option<Self>, ServiceError> {
         let Some(name) = variable("NOTIFY_SOCKET") else { return Ok(None) };
         let to = match name.strip_prefix('@') {
             Some(name) => SocketAddr::from_abstract_name(name),
             None => SocketAddr::from_pathname(&name),
         };
-        let failed = |error: std::io::Error| format!("NOTIFY_SOCKET={name}: {error}: systemd hears nothing");
+        let failed = |error| ServiceError::Socket { name: name.clone(), error };
         let to = to.map_err(failed)?;
         let socket = UnixDatagram::unbound().map_err(failed)?;
         // Never may a service manager that does not read hold up the supervisor.
@@ -56,14 +64,21 @@ impl Service {
         let patience = variable("WATCHDOG_USEC").filter(|_| variable("WATCHDOG_PID").is_none_or(own));
         let every = match patience.map(|text| text.parse::<u32>().map_err(|_| text)).transpose() {
             Ok(every) => every.filter(|us| *us > 0).map(|us| DurNs(i64::from(us) * 1000 / 2)),
-            Err(text) => return Err(format!("WATCHDOG_USEC={text}: expected microseconds")),
+            Err(text) => return Err(ServiceError::Patience(text)),
         };
         Ok(Some(Self { socket, to, every, next: MonoNs(0), said: String::new() }))
     }
 
+    /// Tells systemd what there is to tell.
+    pub(super) fn report(&mut self, now: MonoNs, all: &Supervision) {
+        let units = || all.units().iter().filter(|unit| !unit.retired);
+        let running = units().filter(|unit| unit.state == State::Running).count();
+        self.say(now, all.phase(), running, units().count());
+    }
+
     /// Says how the plant stands where that is new, and that the supervisor is alive where that is due.
     fn say(&mut self, now: MonoNs, phase: Phase, running: usize, all: usize) {
-        let word = crate::supervisor::phase_word(phase);
+        let word = super::phase_word(phase);
         let first = match phase {
             Phase::Up => "READY=1\n",
             Phase::Stopping(_) | Phase::Down => "STOPPING=1\n",
@@ -94,19 +109,6 @@ impl Service {
     /// Whether it went out; if not, it is tried again with the next news, and a watchdog's patience decides.
     fn send(&self, text: &str) -> bool {
         self.socket.send_to_addr(text.as_bytes(), &self.to).is_ok()
-    }
-}
-
-impl Engine {
-    /// Tells systemd what there is to tell.
-    pub(super) fn tell_service(&mut self, now: MonoNs) {
-        let units = self.all.units().iter().filter(|unit| !unit.retired);
-        let (running, all) =
-            units.fold((0, 0), |(running, all), unit| (running + usize::from(unit.state == State::Running), all + 1));
-        let phase = self.all.phase();
-        if let Some(service) = &mut self.service {
-            service.say(now, phase, running, all);
-        }
     }
 }
 
@@ -148,7 +150,7 @@ mod tests {
             "WATCHDOG_USEC" => Some("soon".to_owned()),
             _ => None,
         };
-        assert!(Service::new(bad).unwrap_err().contains("WATCHDOG_USEC=soon"));
+        assert!(Service::new(bad).unwrap_err().to_string().contains("WATCHDOG_USEC=soon"));
         // Meant for another process.
         let other = |asked: &str| match asked {
             "NOTIFY_SOCKET" => Some("@x".to_owned()),

@@ -1,0 +1,132 @@
+//! Having actions done: starts, signals, safe-output commands, notes.
+
+use super::{Engine, Waits};
+use crate::keeper::protocol::{self, KeeperSpec, Request, Target};
+use crate::launch::{self, CapabilityError, InheritedFd};
+use crate::page::PageError;
+use crate::supervisor::connection::{Asker, ConnectionError};
+use crate::supervisor::tell::short;
+use base::DurNs;
+use host::plant::Signal;
+use host::supervise::{Cause, Event, Id, Note};
+use sys::clock::mono_now;
+
+/// Why a process did not start.
+#[derive(Debug, thiserror::Error)]
+enum StartError {
+    #[error("the plant file no longer has it")]
+    Retired,
+    #[error(transparent)]
+    Capability(#[from] CapabilityError),
+    #[error(transparent)]
+    Page(#[from] PageError),
+    #[error(transparent)]
+    Thread(#[from] sys::Error),
+}
+
+impl Engine {
+    pub(super) fn start(&mut self, id: Id) {
+        if self.reshield.is_some() || self.processes.is_busy(id) {
+            return self.waits.push(Waits::Start(id));
+        }
+        if let Err(why) = self.try_start(id) {
+            self.processes.event(Event::StartFailed(id, why.to_string()));
+        }
+    }
+
+    fn try_start(&mut self, id: Id) -> Result<(), StartError> {
+        let spec = self.keeper_spec(id)?;
+        let one = &mut self.processes[id];
+        // The same keeper keeps its consoles over a restart. Whether the process runs or not comes as an event.
+        if one.link.fits(&spec) && one.link.request(&Request::Start, Asker::Start).is_ok() {
+            return Ok(());
+        }
+        (one.child, one.exit) = (None, None);
+        Ok(one.link.begin(spec, &self.site.program)?)
+    }
+
+    /// What its keeper is told: the plant file's words, and a loop page where there may be a loop.
+    fn keeper_spec(&mut self, id: Id) -> Result<KeeperSpec, StartError> {
+        let process = self.site.process(self.processes.name(id)).ok_or(StartError::Retired)?;
+        let one = &mut self.processes[id];
+        one.look_before(process, &self.site.dir(process), &mut self.tell);
+        let mut spec = self.site.keeper(process)?;
+        let users = self.site.plant.processes.iter().filter_map(|one| one.user.as_deref());
+        let users = launch::users::numbers(users);
+        if !users.is_empty() {
+            spec.launch.env.entry(sys::peer::PEERS.to_owned()).or_insert(users);
+        }
+        if process.class.is_real_time() || process.heartbeat.is_some() {
+            spec.launch.inherit = vec![InheritedFd { variable: ring::LOOP_FD.to_owned(), fd: one.fresh_page()? }];
+        }
+        Ok(spec)
+    }
+
+    pub(super) fn send(&mut self, id: Id, signal: Signal) {
+        let to = if signal == Signal::KILL { Target::All } else { Target::Group };
+        let now = mono_now();
+        self.tell.event(now, self.processes.name(id), &format!("{signal} sent"));
+        let link = &mut self.processes[id].link;
+        if signal == Signal::KILL && link.owes_too_long(now) {
+            return self.end_keeper(id, true, &ConnectionError::Killed);
+        }
+        // A keeper that is gone is noticed by itself.
+        let _ = link.request(&Request::Signal { signal: signal.0.into(), to }, Asker::Own);
+    }
+
+    /// Whether a process is to be looked at before it gets SIGABRT: then the signal follows.
+    pub(super) fn look_first(&mut self, id: Id) -> bool {
+        self.evidence.look_first(id, &mut self.processes[id], self.site.run.path(), &mut self.tell)
+    }
+
+    /// Takes in what evidence is kept, and sends signals that waited for it.
+    pub(super) fn recorded(&mut self, now: base::MonoNs) {
+        self.evidence.recorded(now, &mut self.processes, &mut self.tell);
+        for id in self.processes.ids() {
+            if self.processes[id].incident.abort_at.take_if(|at| now >= *at).is_some() {
+                self.send(id, Signal::ABRT);
+            }
+        }
+    }
+
+    pub(super) fn run_fault_command(&mut self, id: Id) {
+        if let Some(process) = self.site.process(self.processes.name(id)) {
+            self.safe_outputs.start(id, process, &self.site, &mut self.tell);
+        }
+    }
+
+    pub(super) fn note(&mut self, id: Id, note: &Note) {
+        let unit = self.processes.unit(id);
+        let text = match note {
+            Note::Ready(_) if unit.spec.ready_within.is_none() => "started".to_owned(),
+            Note::Ready(after) => format!("ready {} after its start", short(*after)),
+            Note::Ended(cause @ Cause::NoStart(_)) => cause.to_string(),
+            Note::Ended(cause) => format!("ended: {cause}{}", self.detail(id)),
+            Note::RestartIn(pause, used) => format!("restart {used} of {} in {pause}", unit.spec.restart.limit),
+            Note::Latched(cause) => format!("FAULT ({cause}): stays down until `tahti start {}`", unit.spec.name),
+            Note::Trouble(cause) => format!("trouble: {cause}"),
+            Note::GroupStop => "failed to start: the plant goes down".to_owned(),
+        };
+        self.tell.event(mono_now(), &unit.spec.name, &text);
+    }
+
+    /// What the last exit used, for the log.
+    fn detail(&self, id: Id) -> String {
+        self.processes[id].exit.as_ref().map_or(String::new(), |exit| {
+            let used = exit.used;
+            let cpu = DurNs(used.user.0 + used.system.0);
+            let core = matches!(exit.end, protocol::End::Signal { core: true, .. });
+            let core = if core { ", core dumped" } else { "" };
+            let left = match exit.left_behind {
+                0 => String::new(),
+                left => format!(", {left} processes that it left behind ended"),
+            };
+            format!(
+                " after {}, {} CPU, {} at most{core}{left}",
+                short(exit.ended - exit.started),
+                short(cpu),
+                used.resident_max
+            )
+        })
+    }
+}

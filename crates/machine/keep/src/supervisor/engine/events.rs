@@ -1,0 +1,243 @@
+//! Turning news from keepers, the guard, files and clocks into events.
+
+use super::{Engine, Waits};
+use crate::evidence::describe;
+use crate::guard::{GuardEvent, What};
+use crate::keeper::protocol::{self, ChildId, ExitRecord, Request};
+use crate::keeper::{Keeper, SPEC_NAME};
+use crate::page::Page;
+use crate::supervisor::connection::{self, Asker, Connection, ConnectionError};
+use crate::supervisor::incidents;
+use crate::supervisor::pulses::Pulses;
+use base::MonoNs;
+use host::plant::ReadyWhen;
+use host::supervise::{Event, Id, State};
+use std::collections::BTreeMap;
+use sys::clock::mono_now;
+
+impl Engine {
+    /// Takes up the connection to a keeper that another supervisor started.
+    fn followed(&mut self, id: Id, keeper: Keeper, status: protocol::Status) {
+        // Without its spec it is replaced at the next start.
+        let spec = std::fs::read(keeper.dir().join(SPEC_NAME)).ok();
+        let spec = spec.and_then(|text| serde_json::from_slice(&text).ok());
+        self.processes[id].link = Connection::adopted(keeper, spec, status.keeper.pid);
+        if let Some(child) = status.child.or(status.held) {
+            let same = self.processes[id].child == Some(child);
+            self.processes.all.take_up(mono_now(), id, same);
+        }
+        let alive = self.processes.state(id).is_alive();
+        self.processes[id].child = status.child;
+        self.note_shortfalls(id, &status);
+        if let Some(child) = status.held {
+            return self.held(id, child);
+        }
+        match (status.child, status.launch_error, status.last_exit) {
+            (Some(child), ..) => {
+                self.begin_life(id, child, true);
+                self.processes.event(Event::Started(id));
+                if status.ready {
+                    self.ready(id);
+                }
+            }
+            (None, Some(why), _) => self.processes.event(Event::StartFailed(id, why)),
+            (None, None, Some(exit)) if alive => {
+                self.processes.event(Event::Started(id));
+                self.exited(id, exit);
+            }
+            // It is about to start its child.
+            (None, None, _) => {}
+        }
+    }
+
+    pub(super) fn note_shortfalls(&mut self, id: Id, status: &protocol::Status) {
+        self.processes[id].shortfalls = status.shortfalls.iter().map(ToString::to_string).collect();
+        for text in &self.processes[id].shortfalls {
+            self.tell.shortfall(self.processes.name(id), text.clone());
+        }
+    }
+
+    /// A process exists and waits: watched first, then let go.
+    fn held(&mut self, id: Id, child: ChildId) {
+        self.processes[id].child = Some(child);
+        self.begin_life(id, child, true);
+        if self.reshield.is_some() {
+            // Unwatched as yet, and its CPUs may be others in a moment.
+            return self.waits.push(Waits::Go(id));
+        }
+        // Whether it runs or not comes as an event; a keeper that is gone is noticed by itself.
+        let _ = self.processes[id].link.request(&Request::Go, Asker::Own);
+    }
+
+    /// A process has just been started, or found running.
+    fn begin_life(&mut self, id: Id, child: ChildId, watch: bool) {
+        let keeper = self.site.run.keeper(self.processes.name(id));
+        let one = &mut self.processes[id];
+        self.evidence.begin_life(id, &keeper, one);
+        one.close_minors();
+        if let Some(process) = self.site.process(self.processes.name(id)) {
+            self.watcher.new_rules(&mut self.processes[id], process, &self.site);
+        }
+        // While the shield changes there is no guard: it follows.
+        if watch && self.reshield.is_none() {
+            self.watcher.watch(id, child, &self.site, &mut self.processes, &mut self.tell);
+        }
+    }
+
+    pub(super) fn keeper_event(&mut self, now: MonoNs, id: Id, event: protocol::Event) {
+        match event {
+            protocol::Event::Held(child) => self.held(id, child),
+            protocol::Event::Started(child) => {
+                if self.processes[id].child.replace(child) != Some(child) {
+                    self.begin_life(id, child, false);
+                }
+                self.processes.event(Event::Started(id));
+                // What it could not have is in the status; a keeper that is gone will be noticed.
+                let _ = self.processes[id].link.request(&Request::Status, Asker::Own);
+            }
+            protocol::Event::LaunchFailed(why) => {
+                self.processes[id].child = None;
+                self.processes.event(Event::StartFailed(id, why));
+            }
+            protocol::Event::Ready => self.ready(id),
+            protocol::Event::Notify(text) => {
+                if text.lines().any(|line| line == "WATCHDOG=1") {
+                    self.processes[id].watch.sign();
+                }
+                if self.processes.unit(id).spec.ends_first
+                    && let Some(minors) = Pulses::of_frame(&text)
+                {
+                    self.processes[id].minors = Some(minors);
+                }
+            }
+            protocol::Event::Exited(exit) => self.exited(id, exit),
+            protocol::Event::ConsoleKill => self.tell.event(now, self.processes.name(id), "killed from a console"),
+            protocol::Event::ConsoleStart => {
+                self.tell.event(now, self.processes.name(id), "start asked for at a console");
+                self.processes.event(Event::Restart(id));
+            }
+            protocol::Event::AutoRestart { on } => {
+                let word = if on { "on" } else { "off: its next failure is latched" };
+                self.tell.event(now, self.processes.name(id), &format!("automatic restart switched {word}"));
+                self.processes.event(Event::AutoRestart(id, on));
+            }
+        }
+    }
+
+    /// A sign of readiness by line or notification counts where the plant file asks for one.
+    fn ready(&mut self, id: Id) {
+        let asked = self.site.process(self.processes.name(id)).map(|process| &process.ready.when);
+        if matches!(asked, Some(ReadyWhen::Line(_) | ReadyWhen::Notify)) {
+            self.processes.event(Event::Ready(id));
+        }
+    }
+
+    fn exited(&mut self, id: Id, exit: ExitRecord) {
+        let keeper = self.site.run.keeper(self.processes.name(id));
+        let end = incidents::end_of(&keeper, &self.processes[id], &exit);
+        let one = &mut self.processes[id];
+        // Its watch ends by itself, once the guard has told everything.
+        (one.child, one.exit, one.incident.abort_at) = (None, Some(exit.clone()), None);
+        self.processes.event(Event::Exited(id, end));
+        self.evidence.exit(id, &exit, &self.site, &mut self.processes);
+    }
+
+    /// Looks for signs of readiness that nobody sends.
+    pub(super) fn look(&mut self) {
+        for id in self.processes.ids() {
+            let Some(process) = self.site.process(self.processes.name(id)) else { continue };
+            if matches!(self.processes.state(id), State::Warming { .. })
+                && self.processes[id].looks_ready(process, &self.site.dir(process))
+            {
+                self.processes.event(Event::Ready(id));
+            }
+        }
+    }
+
+    /// Takes the guard's news; whether there was any.
+    pub(super) fn guard_news(&mut self) -> bool {
+        let mut any = false;
+        while let Some(event) = self.watcher.next_event() {
+            any = true;
+            let id = self.processes.ids().find(|id| self.processes[*id].watch.is(event.watch));
+            if let Some(id) = id {
+                self.guard_event(id, &event);
+            }
+        }
+        any
+    }
+
+    fn guard_event(&mut self, id: Id, event: &GuardEvent) {
+        if matches!(event.what, What::Gone { by_ladder: false }) {
+            return;
+        }
+        let name = self.processes.name(id);
+        self.tell.event(mono_now(), name, &format!("guard: {}", describe(&event.what)));
+        let polls = incidents::polls(self.site.process(name));
+        self.evidence.guard(id, event, polls, &mut self.processes);
+        match event.what {
+            What::Runaway { .. } => self.processes.event(Event::Runaway(id)),
+            What::Silent { .. } if polls => self.processes.event(Event::Runaway(id)),
+            What::Silent { .. } => self.processes.event(Event::HeartbeatLost(id)),
+            What::Starved { .. } => self.processes.event(Event::Starved(id)),
+            _ => {}
+        }
+    }
+
+    /// Lets processes with a latched fault start again.
+    pub(crate) fn reset(&mut self) {
+        for id in self.processes.ids() {
+            if self.processes.state(id) == State::Faulted {
+                self.processes.event(Event::Restart(id));
+            }
+        }
+    }
+
+    /// Continues what another supervisor began: connects to the keepers that live.
+    pub(crate) fn adopt(&mut self, children: &BTreeMap<String, ChildId>) {
+        let mut lost = Vec::new();
+        for id in self.processes.ids() {
+            let alive = self.processes.state(id).is_alive();
+            let name = self.processes.name(id).to_owned();
+            self.processes[id].child = children.get(&name).copied();
+            match self.reach(&name) {
+                Ok(Some((keeper, status))) => {
+                    self.processes[id].page = Page::adopt(status.keeper.pid);
+                    self.followed(id, keeper, status);
+                }
+                Ok(None) if alive => lost.push((id, ConnectionError::NotFound)),
+                Err(why) if alive => lost.push((id, why)),
+                Ok(None) | Err(_) => {}
+            }
+        }
+        for (id, why) in lost {
+            self.end_keeper(id, false, &why);
+        }
+        self.adopt_strays();
+    }
+
+    /// Reaches the keeper of a process that another supervisor started, if it serves.
+    fn reach(&mut self, name: &str) -> Result<Option<(Keeper, protocol::Status)>, ConnectionError> {
+        let folder = self.site.run.keeper(name);
+        Ok(self.beside("tahti-adopt", move || Keeper::adopt(&folder))??)
+    }
+
+    /// Takes up keepers whose processes the plant does not know: they are stopped, so that nothing runs unsupervised.
+    fn adopt_strays(&mut self) {
+        for name in self.site.run.keepers() {
+            if self.processes.all.units().iter().any(|unit| unit.spec.name == name) {
+                continue;
+            }
+            // Nobody serves there, or nobody who keeps to the protocol.
+            let Ok(Some((keeper, status))) = self.reach(&name) else { continue };
+            let Some(child) = status.child.or(status.held) else {
+                // Without a thread for it it stays behind, idle.
+                let _ = self.beside("tahti-keeper", move || connection::dismiss(keeper));
+                continue;
+            };
+            self.tell.event(mono_now(), &name, &format!("runs (process {}), but the plant has it no more", child.pid));
+            let id = self.processes.stray(&name);
+            self.followed(id, keeper, status);
+        }
+    }
+}

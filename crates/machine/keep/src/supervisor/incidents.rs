@@ -1,0 +1,202 @@
+//! Evidence: one folder for each incident, below the plant's folder. What is to be kept is gathered here and
+//! given to the recorder once the state machine's actions are done, the safe-output command first.
+
+use super::processes::{Processes, Supervised};
+use super::recorder::{Begin, Job, Recorder};
+use super::site::Site;
+use super::tell::Teller;
+use crate::evidence::{Kind, describe, kind_of_end, out_of_memory_kills, out_of_memory_line};
+use crate::group::{Group, MEMORY};
+use crate::guard::{GuardEvent, What};
+use crate::keeper::protocol::{self, ChildId, ExitRecord};
+use crate::page::Page;
+use base::{DurNs, MonoNs};
+use host::plant::{Budget, Process, Signal};
+use host::supervise::{Cause, End, Id};
+use rustix::fd::{AsFd as _, BorrowedFd};
+use std::path::{Path, PathBuf};
+use sys::clock::mono_now;
+
+/// SIGABRT waits so long for a look at the threads that it ends.
+const LOOK_WITHIN: DurNs = DurNs::from_secs(1);
+
+/// What is to be kept, and who keeps it.
+#[derive(Debug, Default)]
+pub(crate) struct Evidence {
+    jobs: Vec<Job>,
+    recorder: Option<Recorder>,
+}
+
+/// A process's trouble.
+#[derive(Debug, Default)]
+pub(crate) struct Incident {
+    /// Whether it is in trouble, of which evidence is kept.
+    open: bool,
+    /// When SIGABRT follows at the latest, which waits for a look at its threads.
+    pub(crate) abort_at: Option<MonoNs>,
+    /// Where evidence of its last trouble lies.
+    pub(crate) evidence: Option<PathBuf>,
+    /// How often memory had run out when it was started.
+    kills: u64,
+}
+
+/// Whether a process has no budget: then its silence is the runaway, and the guard acts on it.
+pub(crate) fn polls(process: Option<&Process>) -> bool {
+    process.is_some_and(|process| process.budget == Budget::None)
+}
+
+impl Evidence {
+    /// Takes what the guard tells into the incident, which it may begin.
+    pub(crate) fn guard(&mut self, id: Id, event: &GuardEvent, polls: bool, processes: &mut Processes) {
+        let kind = match event.what {
+            What::Runaway { .. } => Some(Kind::Runaway),
+            What::Silent { .. } if polls => Some(Kind::Runaway),
+            What::Silent { .. } => Some(Kind::Hang),
+            What::Starved { .. } => Some(Kind::Starved),
+            _ => None,
+        };
+        if let (Some(kind), Some(child), false) = (kind, processes[id].child, processes[id].incident.open) {
+            self.begin(id, kind, child, event.at, describe(&event.what), processes);
+        }
+        if !processes[id].incident.open {
+            return;
+        }
+        self.jobs.push(Job::Guard(id, *event));
+        // Who starves or was tamed goes on: the next trouble is another incident.
+        if kind == Some(Kind::Starved) || matches!(event.what, What::Tamed) {
+            self.close(id, &mut processes[id]);
+        }
+    }
+
+    /// Remembers how often memory had run out before, where a process has just been started.
+    pub(crate) fn begin_life(&mut self, id: Id, keeper: &Path, one: &mut Supervised) {
+        one.incident.kills = kills(keeper, one);
+        self.close(id, one);
+    }
+
+    /// Keeps evidence of an end that nobody asked for.
+    pub(crate) fn exit(&mut self, id: Id, exit: &ExitRecord, site: &Site, processes: &mut Processes) {
+        let cause = processes.unit(id).history.ended.as_ref().map(|(_, cause)| cause.clone());
+        let Some(cause) = cause.filter(|cause| !matches!(cause, Cause::Asked(_))) else {
+            return self.close(id, &mut processes[id]);
+        };
+        if !processes[id].incident.open {
+            let keeper = site.run.keeper(processes.name(id));
+            let Some(kind) = kind_of(&keeper, &processes[id], exit) else { return };
+            let reasons = match kind {
+                Kind::OutOfMemory => out_of_memory(&keeper, &processes[id], site.process(processes.name(id)), exit),
+                _ => Vec::new(),
+            };
+            let summary = std::iter::once(cause.to_string()).chain(reasons).collect::<Vec<_>>().join(": ");
+            self.begin(id, kind, exit.child, exit.ended, summary, processes);
+        }
+        // It stays open: the guard acts first and tells then, and what ended it may still be on the way.
+        self.jobs.push(Job::Exit(id, Box::new(exit.clone())));
+    }
+
+    fn begin(&mut self, id: Id, kind: Kind, child: ChildId, at: MonoNs, summary: String, processes: &mut Processes) {
+        let cycles = processes[id].page.as_ref().map_or(Vec::new(), Page::evidence);
+        let begin = Begin { kind, name: processes.name(id).to_owned(), child, at, summary, cycles };
+        self.jobs.push(Job::Begin(id, Box::new(begin)));
+        processes[id].incident.open = true;
+    }
+
+    fn close(&mut self, id: Id, one: &mut Supervised) {
+        if std::mem::take(&mut one.incident.open) {
+            self.jobs.push(Job::Close(id));
+        }
+    }
+
+    /// Gives what has gathered to the recorder, which writes below `folder`.
+    pub(crate) fn record(&mut self, folder: &Path, tell: &mut Teller) {
+        let jobs = std::mem::take(&mut self.jobs);
+        if jobs.is_empty() {
+            return;
+        }
+        let now = mono_now();
+        if self.recorder.is_none() {
+            match Recorder::start(folder.join("evidence")) {
+                Ok(recorder) => self.recorder = Some(recorder),
+                Err(why) => return tell.shortfall("evidence", format!("no evidence is kept: {why}")),
+            }
+        }
+        let Some(recorder) = &mut self.recorder else { return };
+        let lost = jobs.into_iter().filter_map(|job| (!recorder.take(job, now)).then_some(())).count();
+        if lost > 0 {
+            let why = "evidence is lost: what was to be kept came faster than its disk takes it";
+            tell.shortfall("evidence", why.to_owned());
+        }
+    }
+
+    /// Whether a process is to be looked at before it gets SIGABRT: then the signal follows.
+    pub(crate) fn look_first(&mut self, id: Id, one: &mut Supervised, folder: &Path, tell: &mut Teller) -> bool {
+        let begins = |job: &Job| matches!(job, Job::Begin(of, _) if *of == id);
+        if !self.jobs.iter().any(begins) {
+            return false;
+        }
+        self.record(folder, tell);
+        let looks = self.recorder.as_ref().is_some_and(|recorder| recorder.waited_for().is_some());
+        one.incident.abort_at = looks.then(|| mono_now() + LOOK_WITHIN);
+        looks
+    }
+
+    /// Takes in what the recorder has done: signals that waited for it are due.
+    pub(crate) fn recorded(&mut self, now: MonoNs, processes: &mut Processes, tell: &mut Teller) {
+        while let Some(done) = self.recorder.as_mut().and_then(|recorder| recorder.next_done(now)) {
+            if done.began && processes[done.id].incident.abort_at.is_some() {
+                processes[done.id].incident.abort_at = Some(now);
+            }
+            match done.written {
+                Some(Ok(dir)) => {
+                    if processes[done.id].incident.evidence.as_ref() != Some(&dir) {
+                        tell.event(now, processes.name(done.id), &format!("evidence in {}", dir.display()));
+                    }
+                    processes[done.id].incident.evidence = Some(dir);
+                }
+                Some(Err(why)) => tell.shortfall(processes.name(done.id), why.to_string()),
+                None => {}
+            }
+        }
+    }
+
+    /// Until when evidence is waited for that is being kept.
+    pub(crate) fn until(&self, now: MonoNs) -> Option<MonoNs> {
+        self.recorder.as_ref().and_then(Recorder::waited_for).filter(|until| now < *until)
+    }
+
+    /// The descriptor to poll.
+    pub(crate) fn fd(&self) -> Option<BorrowedFd<'_>> {
+        self.recorder.as_ref().map(Recorder::as_fd)
+    }
+}
+
+/// How a process ended, as the state machine knows it; its keeper's folder is `keeper`.
+pub(crate) fn end_of(keeper: &Path, one: &Supervised, exit: &ExitRecord) -> End {
+    match (exit.end, kind_of(keeper, one, exit)) {
+        (_, Some(Kind::OutOfMemory)) => End::OutOfMemory,
+        (protocol::End::Exit(code), _) => End::Exit(code),
+        (protocol::End::Signal { signal, .. }, _) => End::Signal(Signal(signal as u8)),
+    }
+}
+
+/// How often memory has run out: in the process's own control group, or in that of its keeper, which is still there
+/// after it.
+fn kills(keeper: &Path, one: &Supervised) -> u64 {
+    let own = Group::noted(keeper).and_then(|group| group.out_of_memory_kills());
+    own.unwrap_or_else(|| out_of_memory_kills(one.link.pid.unwrap_or(0)))
+}
+
+fn kind_of(keeper: &Path, one: &Supervised, exit: &ExitRecord) -> Option<Kind> {
+    let (before, after) = (one.incident.kills, kills(keeper, one));
+    let line = if after > before { out_of_memory_line(exit.child.pid) } else { Ok(None) };
+    kind_of_end(exit.end, before, after, line.ok().map(|line| line.is_some()))
+}
+
+/// Why the kernel ended a process for lack of memory: its bound, and the kernel's own words.
+fn out_of_memory(keeper: &Path, one: &Supervised, process: Option<&Process>, exit: &ExitRecord) -> Vec<String> {
+    let is_bounded = || Group::noted(keeper).is_some_and(|group| group.standing(&MEMORY).is_some());
+    let bound = process.and_then(|process| process.bounds.memory_max);
+    let bound = bound.filter(|_| kills(keeper, one) > one.incident.kills && is_bounded());
+    let line = out_of_memory_line(exit.child.pid).ok().flatten();
+    bound.map(|max| format!("it used its memory_max of {max}")).into_iter().chain(line).collect()
+}

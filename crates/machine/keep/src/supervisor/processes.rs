@@ -1,0 +1,210 @@
+//! The plant's processes: what is decided of each, and what the supervisor holds of it.
+
+use super::connection::Connection;
+use super::incidents::Incident;
+use super::probe;
+use super::pulses::Pulses;
+use super::tell::Teller;
+use super::watch::Watched;
+use crate::keeper::protocol::{ChildId, ExitRecord};
+use crate::page::{Page, PageError};
+use base::MonoNs;
+use host::plant::{Plant, Process, ReadyWhen};
+use host::supervise::{Event, Id, State, Supervision, Unit};
+use std::collections::BTreeSet;
+use std::ops::{Index, IndexMut, Range};
+use std::path::Path;
+use sys::clock::mono_now;
+
+/// All of them, by their ids.
+#[derive(Debug)]
+pub(crate) struct Processes {
+    /// What is decided: events in, actions out.
+    pub(crate) all: Supervision,
+    each: Vec<Supervised>,
+}
+
+impl Processes {
+    pub(crate) fn new(all: Supervision) -> Self {
+        let mut processes = Self { all, each: Vec::new() };
+        processes.fit();
+        processes
+    }
+
+    /// Hands an event to the state machine.
+    pub(crate) fn event(&mut self, event: Event) {
+        self.all.handle(mono_now(), event);
+    }
+
+    /// Takes over another reading of the plant.
+    pub(crate) fn reload(&mut self, now: MonoNs, old: &Plant, new: &Plant) {
+        self.all.reload(now, old, new);
+        self.fit();
+    }
+
+    /// Takes a process up that the plant file does not have.
+    pub(crate) fn stray(&mut self, name: &str) -> Id {
+        let id = self.all.stray(name);
+        self.fit();
+        id
+    }
+
+    /// New processes have nothing yet.
+    fn fit(&mut self) {
+        self.each.resize_with(self.all.units().len(), Supervised::default);
+    }
+
+    pub(crate) fn ids(&self) -> Range<Id> {
+        0..self.each.len()
+    }
+
+    pub(crate) fn unit(&self, id: Id) -> &Unit {
+        &self.all.units()[id]
+    }
+
+    pub(crate) fn name(&self, id: Id) -> &str {
+        &self.unit(id).spec.name
+    }
+
+    pub(crate) fn state(&self, id: Id) -> State {
+        self.unit(id).state
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (&Unit, &Supervised)> {
+        self.all.units().iter().zip(&self.each)
+    }
+
+    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = (&Unit, &mut Supervised)> {
+        self.all.units().iter().zip(&mut self.each)
+    }
+
+    /// Whether something is done about the keeper of this process, or of another one that had its name.
+    pub(crate) fn is_busy(&self, id: Id) -> bool {
+        self.iter().any(|(unit, one)| one.link.is_busy() && unit.spec.name == self.name(id))
+    }
+
+    /// Who is still there while the plant goes down, and until when.
+    pub(crate) fn departures(&self, now: MonoNs) -> String {
+        let alive = self.ids().filter(|id| self.state(*id).is_alive());
+        let word = |id: Id| match self.all.killed_at(id) {
+            Some(at) => {
+                format!("{} (SIGKILL in {} s)", self.name(id), ((at - now).0.max(0) + 999_999_999) / 1_000_000_000)
+            }
+            None => format!("{} (waits for those)", self.name(id)),
+        };
+        let words: Vec<String> = alive.map(word).collect();
+        if words.is_empty() { "nobody".to_owned() } else { words.join(", ") }
+    }
+}
+
+impl Index<Id> for Processes {
+    type Output = Supervised;
+
+    fn index(&self, id: Id) -> &Supervised {
+        &self.each[id]
+    }
+}
+
+impl IndexMut<Id> for Processes {
+    fn index_mut(&mut self, id: Id) -> &mut Supervised {
+        &mut self.each[id]
+    }
+}
+
+/// A process as the supervisor holds it, beside what the state machine knows.
+#[derive(Debug, Default)]
+pub(crate) struct Supervised {
+    /// Its keeper.
+    pub(crate) link: Connection,
+    pub(crate) child: Option<ChildId>,
+    /// What it wanted and could not have.
+    pub(crate) shortfalls: Vec<String>,
+    pub(crate) exit: Option<ExitRecord>,
+    /// Its loop page, if it is one that may have a loop.
+    pub(crate) page: Option<Page>,
+    /// Pulses of its earlier lives.
+    past: Pulses,
+    /// Minors of its present life, if it is a frame.
+    pub(crate) minors: Option<Pulses>,
+    /// What the guard has of it.
+    pub(crate) watch: Watched,
+    /// The trouble it is in.
+    pub(crate) incident: Incident,
+    /// What looked like a sign of its readiness before it was started.
+    before: Before,
+}
+
+/// Signs of readiness that are none: they were there before.
+#[derive(Debug, Default)]
+struct Before {
+    /// The file, as it was.
+    file: Option<probe::FileId>,
+    /// Who listened on the port: sockets.
+    listeners: BTreeSet<u64>,
+}
+
+impl Supervised {
+    /// The pulses of all its lives.
+    pub(crate) fn pulses(&self) -> Pulses {
+        let page = self.page.as_ref().and_then(Page::status);
+        let page = page.map(|page| Pulses { ran: page.cycles, given_up: page.misses, overran: 0 });
+        [page, self.minors].into_iter().flatten().fold(self.past, Pulses::plus)
+    }
+
+    /// A life begins: the minors of the one before are counted.
+    pub(crate) fn close_minors(&mut self) {
+        self.past = self.minors.take().map_or(self.past, |minors| self.past.plus(minors));
+    }
+
+    /// The descriptor of its loop page, emptied for another life.
+    ///
+    /// # Errors
+    /// There can be none.
+    pub(crate) fn fresh_page(&mut self) -> Result<i32, PageError> {
+        self.past = self.pulses();
+        let page = match self.page.take() {
+            // What the last life left in it is over.
+            Some(page) => page.clear()?,
+            None => {
+                // A keeper that holds another page is of no use.
+                self.link.replace_keeper();
+                Page::create()?
+            }
+        };
+        Ok(self.page.insert(page).fd())
+    }
+
+    /// Whether there is a sign of readiness that nobody sends.
+    pub(crate) fn looks_ready(&self, process: &Process, dir: &Path) -> bool {
+        match &process.ready.when {
+            ReadyWhen::File(file) => {
+                let found = probe::file_id(&dir.join(file));
+                found.is_some() && found != self.before.file
+            }
+            ReadyWhen::Port(port) => !probe::listeners(*port).is_subset(&self.before.listeners),
+            ReadyWhen::Started | ReadyWhen::Line(_) | ReadyWhen::Notify => false,
+        }
+    }
+
+    /// Remembers what looks like a sign of readiness before the process is started; people are told.
+    pub(crate) fn look_before(&mut self, process: &Process, dir: &Path, tell: &mut Teller) {
+        self.before = Before::default();
+        let text = match &process.ready.when {
+            ReadyWhen::File(file) => {
+                let path = dir.join(file);
+                self.before.file = probe::file_id(&path);
+                let is_there = self.before.file.is_some();
+                is_there.then(|| format!("{} is there already: it counts once it is written anew", path.display()))
+            }
+            ReadyWhen::Port(port) => {
+                self.before.listeners = probe::listeners(*port);
+                let is_there = !self.before.listeners.is_empty();
+                is_there.then(|| format!("somebody else listens on port {port} already: that is no sign of it"))
+            }
+            ReadyWhen::Started | ReadyWhen::Line(_) | ReadyWhen::Notify => None,
+        };
+        if let Some(text) = text {
+            tell.event(mono_now(), &process.name, &text);
+        }
+    }
+}

@@ -1,0 +1,89 @@
+//! Safe-output commands: they put the equipment into a safe state, beside everything else that goes on.
+
+use super::processes::Processes;
+use super::site::Site;
+use super::tell::Teller;
+use crate::keeper::protocol::End;
+use crate::launch::{self, CapabilityError, LaunchError, Terminal};
+use base::{DurNs, MonoNs};
+use host::plant::{Process, Signal};
+use host::supervise::Id;
+use sys::child::{Waited, look};
+use sys::clock::mono_now;
+
+/// How long one may take.
+const WITHIN: DurNs = DurNs::from_secs(10);
+
+/// How often one that runs is looked at.
+const LOOK_EVERY: DurNs = DurNs::from_ms(10);
+
+/// Those that run.
+#[derive(Debug, Default)]
+pub(crate) struct SafeOutputs(Vec<Run>);
+
+#[derive(Debug)]
+struct Run {
+    id: Id,
+    pid: i32,
+    until: MonoNs,
+    killed: bool,
+}
+
+/// Why one did not start.
+#[derive(Debug, thiserror::Error)]
+enum StartError {
+    #[error(transparent)]
+    Capability(#[from] CapabilityError),
+    #[error(transparent)]
+    Launch(#[from] LaunchError),
+}
+
+impl SafeOutputs {
+    /// Whether none runs.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// When to look at those that run.
+    pub(crate) fn due(&self, now: MonoNs) -> Option<MonoNs> {
+        self.0.iter().map(|run| run.until.min(now + LOOK_EVERY)).min()
+    }
+
+    /// Starts a process's command: as the process's own user, for the folder in which it is looked up may be that user's.
+    pub(crate) fn start(&mut self, id: Id, process: &Process, site: &Site, tell: &mut Teller) {
+        let Some(command) = &process.on_fault else { return };
+        let start = || -> Result<i32, StartError> {
+            let mut spec = site.launch(process, command)?;
+            spec.terminal = Terminal::Null;
+            spec.output = Some(site.run.log(Some(&process.name)));
+            Ok(launch::start(&spec)?.child.pid)
+        };
+        let now = mono_now();
+        match start() {
+            Ok(pid) => self.0.push(Run { id, pid, until: now + WITHIN, killed: false }),
+            Err(why) => tell.event(now, &process.name, &format!("SAFE-OUTPUT COMMAND DID NOT START: {why}")),
+        }
+    }
+
+    /// Reaps commands, and ends those that take too long.
+    pub(crate) fn reap(&mut self, now: MonoNs, processes: &Processes, tell: &mut Teller) {
+        self.0.retain_mut(|run| {
+            let (text, goes_on) = match look(run.pid, false) {
+                Ok(Waited::Ended(_)) if run.killed => return false,
+                Ok(Waited::Ended(ended)) if ended.status == 0 => ("safe-output command done".to_owned(), false),
+                Ok(Waited::Ended(ended)) => (format!("SAFE-OUTPUT COMMAND FAILED: {}", End::of(ended.status)), false),
+                Err(error) => (format!("SAFE-OUTPUT COMMAND LOST: {error}"), false),
+                Ok(_) if now < run.until => return true,
+                Ok(_) if run.killed => ("SAFE-OUTPUT COMMAND LOST: it does not die of SIGKILL".to_owned(), false),
+                Ok(_) => {
+                    // With what it started: the group is its own.
+                    let _ = sys::child::kill(-run.pid, Signal::KILL.0.into());
+                    (run.killed, run.until) = (true, now + WITHIN);
+                    (format!("SAFE-OUTPUT COMMAND KILLED after {WITHIN}"), true)
+                }
+            };
+            tell.event(now, processes.name(run.id), &text);
+            goes_on
+        });
+    }
+}

@@ -1,0 +1,177 @@
+//! The guard's side: who is watched, and the class and CPUs of threads by their names.
+
+use super::processes::{Processes, Supervised};
+use super::site::{Site, is_watched};
+use super::tell::Teller;
+use crate::guard::{Beats, Guard, GuardEvent, WatchId, WatchSpec};
+use crate::keeper::protocol::ChildId;
+use crate::page::Page;
+use crate::threads::{ThreadRule, ThreadRules};
+use base::{DurNs, MonoNs};
+use host::guard::STARVED_AFTER;
+use host::plant::Process;
+use host::supervise::{Id, State};
+use rustix::fd::{AsFd as _, BorrowedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+/// How often the threads of a process with rules for them are looked at.
+const THREADS_EVERY: DurNs = DurNs::from_ms(500);
+
+/// The guard, while there is one, and when threads are looked at next.
+#[derive(Debug, Default)]
+pub(crate) struct Watcher {
+    guard: Option<Guard>,
+    next_threads: MonoNs,
+}
+
+/// What is watched of a process.
+#[derive(Debug, Default)]
+pub(crate) struct Watched {
+    /// Signs of life that it sent, for the guard.
+    signs: Arc<Signs>,
+    /// The guard's watch over it.
+    watch: Option<WatchId>,
+    /// Class and CPUs of its threads by name.
+    rules: ThreadRules,
+}
+
+/// Signs of life of a process, counted where the guard can read them.
+#[derive(Debug, Default)]
+struct Signs {
+    /// Messages to its notify socket, and every look while silence does not count.
+    counted: AtomicU64,
+    /// Whether silence counts.
+    expected: AtomicBool,
+}
+
+impl Watcher {
+    /// Starts the guard; the shield must not change while it lives: its reservation would be in the way.
+    pub(crate) fn start(&mut self, site: &Site, processes: &mut Processes, tell: &mut Teller) {
+        if !site.plant.processes.iter().any(is_watched) {
+            return;
+        }
+        match Guard::start(&site.isolated) {
+            Ok((guard, lacks)) => {
+                self.guard = Some(guard);
+                lacks.iter().for_each(|lack| tell.shortfall("guard", lack.to_string()));
+            }
+            Err(error) => tell.shortfall("guard", format!("no guard against runaways: {error}")),
+        }
+        for id in processes.ids() {
+            if let (Some(child), Some(_)) = (processes[id].child, &self.guard) {
+                self.watch(id, child, site, processes, tell);
+            }
+        }
+    }
+
+    /// Ends the guard; processes go on unwatched.
+    pub(crate) fn stop(&mut self, processes: &mut Processes) {
+        self.guard = None;
+        processes.iter_mut().for_each(|(_, one)| one.watch.watch = None);
+    }
+
+    /// Has a process watched from before its first instruction on. Returns when the guard knows it, or what
+    /// it lacks without it has been told.
+    pub(crate) fn watch(&mut self, id: Id, child: ChildId, site: &Site, processes: &mut Processes, tell: &mut Teller) {
+        let Some(process) = site.process(processes.name(id)).filter(|process| is_watched(process)) else { return };
+        let Some(guard) = &mut self.guard else {
+            // The first process that needs it, taken over by a reload.
+            return self.start(site, processes, tell);
+        };
+        let running = processes.state(id) == State::Running;
+        let one = &mut processes[id];
+        // The start is the first sign: the guard counts silence from one on.
+        one.watch.signs = Arc::new(Signs { counted: AtomicU64::new(1), expected: AtomicBool::new(running) });
+        let spec = WatchSpec {
+            child,
+            ancestor: one.link.pid.unwrap_or(child.pid),
+            budget: process.budget,
+            ladder: process.ladder.clone(),
+            heartbeat: process.heartbeat.map(|heartbeat| (one.beats(), heartbeat.within)),
+            freezer: None,
+            starved_after: STARVED_AFTER,
+        };
+        match guard.watch(spec) {
+            Ok(watch) => one.watch.watch = Some(watch),
+            // A process that is gone already needs no watch; its end is on the way.
+            Err(error) if error.errno == rustix::io::Errno::SRCH => {}
+            Err(error) => tell.shortfall("guard", format!("process {:?} is not watched: {error}", process.name)),
+        }
+    }
+
+    /// Its next news.
+    pub(crate) fn next_event(&mut self) -> Option<GuardEvent> {
+        self.guard.as_mut()?.next_event()
+    }
+
+    /// The descriptor to poll.
+    pub(crate) fn fd(&self) -> Option<BorrowedFd<'_>> {
+        self.guard.as_ref().map(Guard::as_fd)
+    }
+
+    /// The rules for the threads of a process that has just been started.
+    pub(crate) fn new_rules(&mut self, one: &mut Supervised, process: &Process, site: &Site) {
+        let rules = process.threads.iter().map(|rule| ThreadRule {
+            pattern: rule.pattern.clone(),
+            policy: rule.class,
+            cpus: rule.cpus.map(|cpus| site.resolve(cpus)),
+        });
+        one.watch.rules = ThreadRules::new(rules.collect());
+        self.next_threads = MonoNs(0);
+    }
+
+    /// When threads are to be looked at.
+    pub(crate) fn next_threads(&self, processes: &Processes) -> Option<MonoNs> {
+        let ruled = processes.iter().any(|(_, one)| one.child.is_some() && !one.watch.rules.is_empty());
+        ruled.then_some(self.next_threads)
+    }
+
+    /// Gives threads the class and CPUs that the plant file says for their names.
+    pub(crate) fn rule_threads(&mut self, now: MonoNs, processes: &mut Processes, tell: &mut Teller) {
+        if now < self.next_threads {
+            return;
+        }
+        self.next_threads = now + THREADS_EVERY;
+        for (unit, one) in processes.iter_mut() {
+            let Some(child) = one.child.filter(|_| !one.watch.rules.is_empty()) else { continue };
+            for applied in one.watch.rules.apply(child.pid) {
+                let text = format!("thread {} ({}) has class and CPUs by its rule", applied.tid, applied.name);
+                tell.event(now, &unit.spec.name, &text);
+                applied.shortfalls.iter().for_each(|lack| tell.shortfall(&unit.spec.name, lack.to_string()));
+            }
+        }
+    }
+}
+
+impl Watched {
+    /// Whether the guard calls it so.
+    pub(crate) fn is(&self, watch: WatchId) -> bool {
+        self.watch == Some(watch)
+    }
+
+    /// It gave a sign of life.
+    pub(crate) fn sign(&self) {
+        self.signs.counted.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Silence counts from now on, or no more.
+    pub(crate) fn expect_signs(&self, expected: bool) {
+        self.signs.expected.store(expected, Ordering::Relaxed);
+    }
+}
+
+impl Supervised {
+    /// What the guard calls to count signs of life: those of the loop page and of the notify socket together.
+    pub(crate) fn beats(&self) -> Beats {
+        let signs = self.watch.signs.clone();
+        let page = self.page.as_ref().map(Page::watcher);
+        Box::new(move || {
+            if !signs.expected.load(Ordering::Relaxed) {
+                return signs.counted.fetch_add(1, Ordering::Relaxed);
+            }
+            let of_page = page.as_ref().map_or(0, |page| page.beats());
+            signs.counted.load(Ordering::Relaxed).wrapping_add(of_page)
+        })
+    }
+}

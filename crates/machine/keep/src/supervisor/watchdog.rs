@@ -1,0 +1,152 @@
+//! The hardware watchdog: petted only while every critical process runs and gives its signs of life.
+//!
+//! A supervisor that dies stops petting, and so does one whose critical process hangs: the machine resets.
+//! Only a plant that goes down in order disarms it. Heartbeats are looked at here as well as by the guard: it
+//! must work where there is no guard.
+
+use super::processes::Processes;
+use super::tell::Teller;
+use crate::watchdog::Watchdog;
+use base::{DurNs, MonoNs};
+use host::guard::Silence;
+use host::plant::{self, Plant};
+use host::supervise::{Id, Phase, State};
+use std::collections::BTreeMap;
+use std::path::Path;
+use sys::clock::mono_now;
+
+/// The plant's hardware watchdog, if it has one.
+#[derive(Debug, Default)]
+pub(crate) struct HardwareWatchdog {
+    armed: Option<Armed>,
+    /// Whether it was tried and could not be opened.
+    refused: bool,
+}
+
+/// An open watchdog, and what is known of those on whom it depends.
+#[derive(Debug)]
+struct Armed {
+    device: Watchdog,
+    every: DurNs,
+    next: MonoNs,
+    /// Whether the last look found everybody alive.
+    petting: bool,
+    silences: BTreeMap<Id, Silence>,
+}
+
+impl HardwareWatchdog {
+    /// When it is to be petted.
+    pub(crate) fn due(&self) -> Option<MonoNs> {
+        self.armed.as_ref().map(|armed| armed.next)
+    }
+
+    /// Opens the watchdog once the plant is up, and pets it when that is due and deserved.
+    pub(crate) fn look(&mut self, now: MonoNs, plant: &Plant, processes: &Processes, tell: &mut Teller) {
+        if let Some(wanted) = &plant.watchdog
+            && self.armed.is_none()
+            && !self.refused
+            && processes.all.phase() == Phase::Up
+        {
+            self.arm(now, wanted, tell);
+        }
+        if let Some(armed) = self.armed.as_mut().filter(|armed| now >= armed.next) {
+            armed.next = now + armed.every;
+            armed.pet_or_not(now, plant, processes, tell);
+        }
+    }
+
+    fn arm(&mut self, now: MonoNs, wanted: &plant::Watchdog, tell: &mut Teller) {
+        match Watchdog::open(Path::new(&wanted.device), wanted.timeout) {
+            Ok((device, shortfall)) => {
+                tell.event(now, "watchdog", &format!("{} armed, timeout {}", wanted.device, device.timeout()));
+                let every = DurNs(device.timeout().0 / 4);
+                self.armed = Some(Armed { device, every, next: now, petting: true, silences: BTreeMap::new() });
+                shortfall.into_iter().for_each(|lack| tell.shortfall("watchdog", lack.to_string()));
+            }
+            Err(lack) => {
+                self.refused = true;
+                tell.shortfall("watchdog", lack.to_string());
+            }
+        }
+    }
+
+    /// Takes other words of the plant file over. The same device goes on, with its new timeout; one that the plant has
+    /// no more is halted, and so is the old one of two.
+    pub(crate) fn rearm(
+        &mut self,
+        now: MonoNs,
+        old: Option<&plant::Watchdog>,
+        wanted: Option<&plant::Watchdog>,
+        tell: &mut Teller,
+    ) {
+        if let Some(armed) = &mut self.armed {
+            // Their patience may be another one.
+            armed.silences.clear();
+        }
+        if old == wanted {
+            return;
+        }
+        self.refused = false;
+        let same = old.zip(wanted).is_some_and(|(old, new)| old.device == new.device);
+        if !same {
+            self.disarm(tell);
+        }
+        if let (Some(armed), Some(wanted)) = (&mut self.armed, wanted) {
+            let lack = armed.device.set_timeout(wanted.timeout);
+            (armed.every, armed.next) = (DurNs(armed.device.timeout().0 / 4), now);
+            let text = format!("{} goes on, timeout {}", wanted.device, armed.device.timeout());
+            tell.event(now, "watchdog", &text);
+            lack.into_iter().for_each(|lack| tell.shortfall("watchdog", lack.to_string()));
+        }
+    }
+
+    /// Disarms the watchdog; the plant is down in order.
+    pub(crate) fn disarm(&mut self, tell: &mut Teller) {
+        let Some(armed) = self.armed.take() else { return };
+        match armed.device.disarm() {
+            Ok(()) => tell.event(mono_now(), "watchdog", "disarmed"),
+            Err(error) => tell.shortfall("watchdog", error.to_string()),
+        }
+    }
+}
+
+impl Armed {
+    fn pet_or_not(&mut self, now: MonoNs, plant: &Plant, processes: &Processes, tell: &mut Teller) {
+        // On its way down in order nobody need be alive any more.
+        let down = matches!(processes.all.phase(), Phase::Stopping(None));
+        let silent = if down { Vec::new() } else { self.silent(now, plant, processes) };
+        if silent.is_empty()
+            && let Err(error) = self.device.pet()
+        {
+            return tell.shortfall("watchdog", error.to_string());
+        }
+        if std::mem::replace(&mut self.petting, silent.is_empty()) != silent.is_empty() {
+            let text = match silent.is_empty() {
+                true => "petted again".to_owned(),
+                false => format!(
+                    "NOT PETTED: no sign of life from {}; the machine resets within {}",
+                    silent.join(", "),
+                    self.device.timeout()
+                ),
+            };
+            tell.event(now, "watchdog", &text);
+        }
+    }
+
+    /// Critical processes that do not run, or give no sign of life.
+    fn silent<'a>(&mut self, now: MonoNs, plant: &'a Plant, processes: &Processes) -> Vec<&'a str> {
+        let mut silent = Vec::new();
+        for process in &plant.processes {
+            let Some(heartbeat) = process.heartbeat.filter(|heartbeat| heartbeat.critical) else { continue };
+            let Some(id) = processes.all.find(&process.name) else { continue };
+            let is_fresh = processes.state(id) == State::Running && {
+                let silence = self.silences.entry(id).or_insert_with(|| Silence::new(heartbeat.within));
+                silence.observe(now, processes[id].beats()()).is_none()
+            };
+            if !is_fresh {
+                silent.push(process.name.as_str());
+            }
+        }
+        silent
+    }
+}
