@@ -97,7 +97,9 @@ pub(crate) fn run(args: Args) -> ExitCode {
 fn capture(root: Option<&Path>) -> ExitCode {
     let files = match root {
         None => keep::machine::capture::take(&RootDir::machine()).map_err(|error| error.to_string()),
-        Some(path) => keep::machine::capture::load(path).map(|captured| captured.0.scrubbed()),
+        Some(path) => {
+            keep::machine::capture::load(path).map(|captured| captured.0.scrubbed()).map_err(|error| error.to_string())
+        }
     };
     match files {
         Ok(files) => {

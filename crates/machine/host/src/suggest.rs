@@ -3,9 +3,10 @@
 //! A shield moves what can be moved, so only what stays counts: interrupts that the kernel manages itself, by how often they
 //! came, other work on the same core, and that some CPU has to keep the time and serve the firmware.
 
+use crate::plan::WordError;
 use crate::snapshot::Snapshot;
 use base::text::Counted;
-use base::{CpuId, CpuSet};
+use base::{CpuId, CpuSet, ParseCpuSetError};
 use serde::Serialize;
 use std::fmt;
 use std::str::FromStr;
@@ -22,19 +23,45 @@ pub enum Choice {
     Auto(usize),
 }
 
-impl FromStr for Choice {
-    type Err = String;
+/// CPUs that are not chosen so.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ChoiceError {
+    /// No count of CPUs.
+    #[error(transparent)]
+    Count(WordError),
+    /// No list of CPUs.
+    #[error("{found:?}: {error}; or auto:N for the N best CPUs")]
+    Cpus {
+        /// What was found.
+        found: String,
+        /// What is wrong with it.
+        error: ParseCpuSetError,
+    },
+}
 
-    fn from_str(text: &str) -> Result<Self, String> {
+/// More CPUs are wanted than a shield can have.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{count} of CPUs {online}: expected 1 to {}, at least one stays for everybody else", .online.count().saturating_sub(1))]
+pub struct TooMany {
+    /// How many are wanted.
+    pub count: usize,
+    /// Those that run.
+    pub online: CpuSet,
+}
+
+impl FromStr for Choice {
+    type Err = ChoiceError;
+
+    fn from_str(text: &str) -> Result<Self, ChoiceError> {
         match text.trim().strip_prefix("auto:") {
             Some(count) => match count.parse() {
                 Ok(count) if count > 0 => Ok(Self::Auto(count)),
-                _ => Err(format!("{text:?}: expected auto:N, such as auto:2")),
+                _ => Err(ChoiceError::Count(WordError::of(text, "auto:N, such as auto:2"))),
             },
-            None => text
-                .parse()
-                .map(Self::Cpus)
-                .map_err(|error| format!("{text:?}: {error}; or auto:N for the N best CPUs")),
+            None => match text.parse() {
+                Ok(cpus) => Ok(Self::Cpus(cpus)),
+                Err(error) => Err(ChoiceError::Cpus { found: text.to_owned(), error }),
+            },
         }
     }
 }
@@ -123,11 +150,10 @@ pub fn rank(snapshot: &Snapshot) -> Vec<Rated> {
 ///
 /// # Errors
 /// If the machine has not so many, with one left for everybody else.
-pub fn suggest(snapshot: &Snapshot, count: usize) -> Result<CpuSet, String> {
+pub fn suggest(snapshot: &Snapshot, count: usize) -> Result<CpuSet, TooMany> {
     let online = snapshot.cpus.online;
     if count == 0 || count >= online.count() {
-        let most = online.count().saturating_sub(1);
-        return Err(format!("{count} of CPUs {online}: expected 1 to {most}, at least one stays for everybody else"));
+        return Err(TooMany { count, online });
     }
     let rated = rank(snapshot);
     let nodes = snapshot.cpus.nodes.values().map(|node| node.and(&online)).filter(|node| node.count() >= count);
@@ -232,7 +258,7 @@ mod tests {
     fn one_cpu_stays_for_everybody_else() {
         for count in [0, 4, 5] {
             let error = suggest(&machine("0-3"), count).unwrap_err();
-            assert!(error.contains("expected 1 to 3"), "{error}");
+            assert!(error.to_string().contains("expected 1 to 3"), "{error}");
         }
         assert!(suggest(&machine("0"), 1).is_err());
     }
@@ -242,7 +268,7 @@ mod tests {
         assert_eq!("auto:2".parse(), Ok(Choice::Auto(2)));
         assert_eq!("2-3".parse(), Ok(Choice::Cpus("2-3".parse().unwrap())));
         for wrong in ["auto:0", "auto:", "auto", "auto:x", "3-"] {
-            assert!(wrong.parse::<Choice>().unwrap_err().contains("auto:"), "{wrong}");
+            assert!(wrong.parse::<Choice>().unwrap_err().to_string().contains("auto:"), "{wrong}");
         }
     }
 }

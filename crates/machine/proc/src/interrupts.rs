@@ -1,5 +1,6 @@
 //! `/proc/interrupts`: how often each interrupt came on each CPU; `/proc/softirqs` has the same form.
 
+use crate::FormatError;
 use base::CpuId;
 
 /// The whole table.
@@ -27,7 +28,7 @@ impl<'a> Interrupts<'a> {
     ///
     /// # Errors
     /// If its first line names no CPUs.
-    pub fn parse(text: &'a str) -> Result<Self, String> {
+    pub fn parse(text: &'a str) -> Result<Self, FormatError> {
         let mut lines = text.lines();
         let heading = lines.next().unwrap_or_default();
         let cpus: Vec<CpuId> = heading
@@ -35,7 +36,7 @@ impl<'a> Interrupts<'a> {
             .map(|word| word.strip_prefix("CPU").and_then(|number| number.parse().ok()))
             .collect::<Option<_>>()
             .filter(|cpus: &Vec<_>| !cpus.is_empty())
-            .ok_or_else(|| format!("line 1: expected CPU0 CPU1 ..., found {heading:.40?}"))?;
+            .ok_or_else(|| FormatError::value("line 1", "CPU0 CPU1 ...", heading))?;
         let rows = lines
             .filter_map(|line| {
                 let (name, rest) = line.split_once(':')?;

@@ -25,3 +25,27 @@ pub mod status;
 pub mod task_stat;
 pub mod timer_list;
 pub mod version;
+
+/// A text of the kernel's that does not say what it should.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum FormatError {
+    /// There is no such line.
+    #[error("no line {0}")]
+    NoLine(String),
+    /// A line says something else.
+    #[error("{line}: expected {expected}, found {found:.40?}")]
+    Value {
+        /// Which line.
+        line: String,
+        /// What it should say.
+        expected: &'static str,
+        /// What it says.
+        found: String,
+    },
+}
+
+impl FormatError {
+    fn value(line: &str, expected: &'static str, found: &str) -> Self {
+        Self::Value { line: line.to_owned(), expected, found: found.to_owned() }
+    }
+}

@@ -1,5 +1,7 @@
 //! `/proc/PID/limits`.
 
+use crate::FormatError;
+
 /// A soft and a hard limit; `None` is unlimited.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limit {
@@ -13,13 +15,14 @@ pub struct Limit {
 ///
 /// # Errors
 /// If there is no such line, or it holds no two limits.
-pub fn limit(text: &str, name: &str) -> Result<Limit, String> {
-    let line = text.lines().find_map(|line| line.strip_prefix(name)).ok_or_else(|| format!("no line {name:?}"))?;
+pub fn limit(text: &str, name: &str) -> Result<Limit, FormatError> {
+    let line =
+        text.lines().find_map(|line| line.strip_prefix(name)).ok_or_else(|| FormatError::NoLine(name.to_owned()))?;
     let mut columns = line.split_whitespace();
     let mut column = || match columns.next() {
         Some("unlimited") => Ok(None),
-        Some(number) => number.parse().map(Some).map_err(|_| format!("{name:?}: {number:?} is no limit")),
-        None => Err(format!("{name:?}: a soft and a hard limit expected")),
+        Some(number) => number.parse().map(Some).map_err(|_| FormatError::value(name, "a limit", number)),
+        None => Err(FormatError::value(name, "a soft and a hard limit", line)),
     };
     Ok(Limit { soft: column()?, hard: column()? })
 }

@@ -1,5 +1,6 @@
 //! `/proc/stat`: where the CPUs' time went.
 
+use crate::FormatError;
 use base::CpuId;
 
 /// Time in ticks of `USER_HZ` (10 ms) since boot. Columns that an old kernel lacks are 0.
@@ -36,10 +37,10 @@ impl CpuTimes {
 ///
 /// # Errors
 /// If such a line holds something other than numbers.
-pub fn cpu_times(text: &str) -> Result<Vec<(Option<CpuId>, CpuTimes)>, String> {
+pub fn cpu_times(text: &str) -> Result<Vec<(Option<CpuId>, CpuTimes)>, FormatError> {
     let mut lines = Vec::new();
     for line in text.lines().take_while(|line| line.starts_with("cpu")) {
-        let wrong = || format!("line {line:?} is no line of CPU times");
+        let wrong = || FormatError::value("cpu", "CPU times", line);
         let mut columns = line.split_whitespace();
         let cpu = match columns.next().and_then(|name| name.strip_prefix("cpu")) {
             Some("") => None,

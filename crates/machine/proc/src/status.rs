@@ -1,5 +1,6 @@
 //! `/proc/PID/status`.
 
+use crate::FormatError;
 use base::CpuSet;
 
 /// The value on the line `name:`.
@@ -8,22 +9,26 @@ pub fn field<'a>(text: &'a str, name: &str) -> Option<&'a str> {
     text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':')).map(str::trim)
 }
 
+fn required<'a>(text: &'a str, name: &str) -> Result<&'a str, FormatError> {
+    field(text, name).ok_or_else(|| FormatError::NoLine(name.to_owned()))
+}
+
 /// The CPUs on which the task may run.
 ///
 /// # Errors
 /// If the line is missing or holds no list of CPUs.
-pub fn cpus_allowed(text: &str) -> Result<CpuSet, String> {
-    let list = field(text, "Cpus_allowed_list").ok_or("no line Cpus_allowed_list")?;
-    list.parse().map_err(|error| format!("Cpus_allowed_list: {error}"))
+pub fn cpus_allowed(text: &str) -> Result<CpuSet, FormatError> {
+    let list = required(text, "Cpus_allowed_list")?;
+    list.parse().map_err(|_| FormatError::value("Cpus_allowed_list", "a list of CPUs", list))
 }
 
 /// The effective capabilities, bit by number.
 ///
 /// # Errors
 /// If the line is missing or holds no hexadecimal number.
-pub fn effective_capabilities(text: &str) -> Result<u64, String> {
-    let mask = field(text, "CapEff").ok_or("no line CapEff")?;
-    u64::from_str_radix(mask, 16).map_err(|_| format!("CapEff: {mask:?} is no hexadecimal number"))
+pub fn effective_capabilities(text: &str) -> Result<u64, FormatError> {
+    let mask = required(text, "CapEff")?;
+    u64::from_str_radix(mask, 16).map_err(|_| FormatError::value("CapEff", "a hexadecimal number", mask))
 }
 
 #[cfg(test)]

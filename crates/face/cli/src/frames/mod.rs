@@ -6,7 +6,7 @@ mod supervisor;
 mod timeline;
 
 use base::CpuSet;
-use host::plant::{Surroundings, check as check_plant, render_all};
+use host::plant::{Missing, Surroundings, check as check_plant, render_all};
 use keep::supervisor::{Machine, plant_file};
 use rt::frames::{Watcher, trigger};
 use std::path::{Path, PathBuf};
@@ -78,7 +78,7 @@ impl Surroundings for Planned {
         self.0.online()
     }
 
-    fn choose(&self, count: usize) -> Result<CpuSet, String> {
+    fn choose(&self, count: usize) -> Result<CpuSet, Missing> {
         self.0.choose(count)
     }
 
@@ -86,11 +86,11 @@ impl Surroundings for Planned {
         self.0.has_node(node)
     }
 
-    fn partition(&self) -> Result<(), String> {
+    fn partition(&self) -> Result<(), Missing> {
         self.0.partition()
     }
 
-    fn program(&self, _program: &str, _dir: Option<&str>) -> Result<(), String> {
+    fn program(&self, _program: &str, _dir: Option<&str>) -> Result<(), Missing> {
         Ok(())
     }
 

@@ -188,7 +188,7 @@ fn want(root: &RootDir, dir: &RunDir, wish: Wish) -> Result<Want, String> {
     let stands = stands.as_ref().map(|journal| &journal.want);
     let cpus = match wish.cpus {
         None => stands.map(|want| want.cpus).ok_or(NO_CPUS)?,
-        Some(choice) => shield::choose(root, dir, choice)?,
+        Some(choice) => shield::choose(root, dir, choice).map_err(text)?,
     };
     let same = stands.filter(|want| want.cpus == cpus);
     let profile = wish.profile.or(same.map(|want| want.profile)).unwrap_or_default();
@@ -208,7 +208,7 @@ fn suggest_cpus(root: &RootDir, path: Option<&Path>, count: usize, json: bool) -
         ),
     }
     .map_err(text)?;
-    let (cpus, ranked) = (suggest::suggest(&snapshot, count)?, suggest::rank(&snapshot));
+    let (cpus, ranked) = (suggest::suggest(&snapshot, count).map_err(text)?, suggest::rank(&snapshot));
     if json {
         print::json(&serde_json::json!({ "suggested": cpus, "ranked": ranked }))?
     } else {
@@ -229,7 +229,7 @@ fn plan_elsewhere(path: &Path, wish: Wish, json: bool) -> Outcome {
     let cpus = match wish.cpus.ok_or(NO_CPUS)? {
         Choice::Cpus(cpus) => cpus,
         Choice::Auto(count) => {
-            suggest::suggest(&keep::machine::snapshot(&machine, &CpuSet::EMPTY).map_err(text)?, count)?
+            suggest::suggest(&keep::machine::snapshot(&machine, &CpuSet::EMPTY).map_err(text)?, count).map_err(text)?
         }
     };
     let (profile, parts) = (wish.profile.unwrap_or_default(), wish.parts.unwrap_or_default());

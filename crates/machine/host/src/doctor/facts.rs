@@ -290,9 +290,14 @@ pub fn named(cpus: &CpuSet) -> String {
     }
 }
 
-fn number(text: &str) -> Result<i64, String> {
+/// A file that holds no number.
+#[derive(Debug, thiserror::Error)]
+#[error("expected a number, found {0:?}")]
+struct NoNumber(String);
+
+fn number(text: &str) -> Result<i64, NoNumber> {
     let text = text.trim();
-    text.parse().map_err(|_| format!("expected a number, found {:?}", text.chars().take(40).collect::<String>()))
+    text.parse().map_err(|_| NoNumber(text.chars().take(40).collect()))
 }
 
 #[cfg(test)]

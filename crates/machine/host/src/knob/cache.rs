@@ -63,7 +63,7 @@ impl Knob for CacheWays {
         let ways = match Ways::of(context) {
             Ok(Some(ways)) => ways,
             Ok(None) => return,
-            Err(why) => return draft.note("cache ways", why),
+            Err(why) => return draft.note("cache ways", why.to_string()),
         };
         let (shield, others) = (ways.assigned(true), ways.assigned(false));
         let why = self.doc().why;
@@ -82,6 +82,11 @@ impl Knob for CacheWays {
     }
 }
 
+/// Somebody else divides the cache.
+#[derive(Debug, thiserror::Error)]
+#[error("somebody divides the last-level cache already (resctrl): it is left as it is")]
+struct Divided;
+
 /// The ways of the cache and how they are divided.
 struct Ways {
     /// What everybody may load into now, by cache.
@@ -94,7 +99,7 @@ struct Ways {
 
 impl Ways {
     /// Nothing where there is nothing to divide; an error where somebody else divides already.
-    fn of(context: &Context<'_>) -> Result<Option<Self>, String> {
+    fn of(context: &Context<'_>) -> Result<Option<Self>, Divided> {
         let text = |name: &str| context.snapshot.file_text(&format!("{INFO}/{name}"));
         let all = text("cbm_mask").and_then(|mask| u64::from_str_radix(mask, 16).ok());
         let number = |name: &str| text(name).and_then(|text| text.parse::<u32>().ok());
@@ -109,7 +114,7 @@ impl Ways {
         let groups = context.snapshot.files.keys().filter(|path| is_group(path)).count();
         let now = context.snapshot.file_text(&format!("{TOP}/schemata")).and_then(Cache::parse);
         let Some(now) = now.filter(|now| groups == 0 && now.ways.values().all(|mask| *mask == all)) else {
-            return Err("somebody divides the last-level cache already (resctrl): it is left as it is".into());
+            return Err(Divided);
         };
         if groups_max < 2 || shared.iter().any(|id| !now.ways.contains_key(id)) {
             return Ok(None);

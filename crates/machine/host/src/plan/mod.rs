@@ -28,7 +28,7 @@ pub use release::{Kept, Release, release};
 pub use spare::Spare;
 pub use step::{Note, Plan, Step};
 pub use verify::{Drift, verify};
-pub use want::{Part, Parts, Placed, Profile, Spared, Want};
+pub use want::{Part, Parts, Placed, Profile, Spared, Want, WordError};
 
 use crate::knob;
 use crate::snapshot::{Cgroup, Snapshot, Target, Task};

@@ -395,7 +395,7 @@ fn the_nearest_named_ancestor_decides_who_is_spared() {
     assert_eq!(spared("1"), [1]);
     assert_eq!(spared("1+, 23"), [1, 20, 21, 23, 30]);
     for wrong in ["0", "-1", "1++", "+", "x"] {
-        assert!(Spared::list(wrong).unwrap_err().contains("expected a process id"), "{wrong}");
+        assert!(Spared::list(wrong).unwrap_err().to_string().contains("expected a process id"), "{wrong}");
     }
 }
 
@@ -576,6 +576,6 @@ fn an_interrupt_is_placed_on_its_handler_s_cpu_and_put_back() {
     let wrong = plan(&before, &placed("eth0-1=1")).unwrap_err().to_string();
     assert!(wrong.contains("CPU 1, which is not shielded (the shield is 2-3)"), "{wrong}");
     for text in ["eth0", "=2", "eth0=two", ""] {
-        assert!(text.parse::<Placed>().unwrap_err().contains("expected WORDS=CPU"), "{text}");
+        assert!(text.parse::<Placed>().unwrap_err().to_string().contains("expected WORDS=CPU"), "{text}");
     }
 }

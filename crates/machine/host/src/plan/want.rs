@@ -60,8 +60,24 @@ impl Spared {
     ///
     /// # Errors
     /// What is wrong with which word.
-    pub fn list(text: &str) -> Result<Vec<Self>, String> {
+    pub fn list(text: &str) -> Result<Vec<Self>, WordError> {
         text.split(',').map(str::trim).filter(|word| !word.is_empty()).map(str::parse).collect()
+    }
+}
+
+/// A word that is not what it should be.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{found:?}: expected {expected}")]
+pub struct WordError {
+    /// The word.
+    pub found: String,
+    /// What it should be.
+    pub expected: &'static str,
+}
+
+impl WordError {
+    pub(crate) fn of(found: &str, expected: &'static str) -> Self {
+        Self { found: found.to_owned(), expected }
     }
 }
 
@@ -72,13 +88,13 @@ impl fmt::Display for Spared {
 }
 
 impl FromStr for Spared {
-    type Err = String;
+    type Err = WordError;
 
-    fn from_str(text: &str) -> Result<Self, String> {
+    fn from_str(text: &str) -> Result<Self, WordError> {
         let (number, descendants) = text.strip_suffix('+').map_or((text, false), |number| (number, true));
         let pid = number.parse().ok().filter(|pid| *pid > 0);
-        let expected = "expected a process id such as 1234, or 1234+ for it and its descendants";
-        pid.map(|pid| Self { pid, descendants }).ok_or_else(|| format!("{text:?}: {expected}"))
+        let expected = "a process id such as 1234, or 1234+ for it and its descendants";
+        pid.map(|pid| Self { pid, descendants }).ok_or_else(|| WordError::of(text, expected))
     }
 }
 
@@ -89,9 +105,9 @@ impl From<Spared> for String {
 }
 
 impl TryFrom<String> for Spared {
-    type Error = String;
+    type Error = WordError;
 
-    fn try_from(text: String) -> Result<Self, String> {
+    fn try_from(text: String) -> Result<Self, WordError> {
         text.parse()
     }
 }
@@ -170,9 +186,9 @@ impl fmt::Display for Parts {
 }
 
 impl FromStr for Parts {
-    type Err = String;
+    type Err = WordError;
 
-    fn from_str(text: &str) -> Result<Self, String> {
+    fn from_str(text: &str) -> Result<Self, WordError> {
         let mut parts = Self { tasks: false, interrupts: false, timers: false, settings: false };
         for word in text.split(',').map(str::trim) {
             *match word {
@@ -180,7 +196,7 @@ impl FromStr for Parts {
                 "interrupts" => &mut parts.interrupts,
                 "timers" => &mut parts.timers,
                 "settings" => &mut parts.settings,
-                _ => return Err(format!("{word:?}: expected some of tasks, interrupts, timers, settings")),
+                _ => return Err(WordError::of(word, "some of tasks, interrupts, timers, settings")),
             } = true;
         }
         Ok(parts)
@@ -194,9 +210,9 @@ impl From<Parts> for String {
 }
 
 impl TryFrom<String> for Parts {
-    type Error = String;
+    type Error = WordError;
 
-    fn try_from(text: String) -> Result<Self, String> {
+    fn try_from(text: String) -> Result<Self, WordError> {
         text.parse()
     }
 }
@@ -218,11 +234,11 @@ impl fmt::Display for Placed {
 }
 
 impl FromStr for Placed {
-    type Err = String;
+    type Err = WordError;
 
-    fn from_str(text: &str) -> Result<Self, String> {
-        let wrong =
-            || format!("{text:?}: expected WORDS=CPU, words of a line of /proc/interrupts, such as 0000:00:03.0=2");
+    fn from_str(text: &str) -> Result<Self, WordError> {
+        let expected = "WORDS=CPU, words of a line of /proc/interrupts, such as 0000:00:03.0=2";
+        let wrong = || WordError::of(text, expected);
         let (words, cpu) = text.rsplit_once('=').ok_or_else(wrong)?;
         let cpu = cpu.trim().parse().ok().filter(|_| !words.trim().is_empty()).ok_or_else(wrong)?;
         Ok(Self { words: words.trim().to_owned(), cpu })
@@ -236,9 +252,9 @@ impl From<Placed> for String {
 }
 
 impl TryFrom<String> for Placed {
-    type Error = String;
+    type Error = WordError;
 
-    fn try_from(text: String) -> Result<Self, String> {
+    fn try_from(text: String) -> Result<Self, WordError> {
         text.parse()
     }
 }
@@ -264,13 +280,13 @@ impl fmt::Display for Profile {
 }
 
 impl FromStr for Profile {
-    type Err = String;
+    type Err = WordError;
 
-    fn from_str(text: &str) -> Result<Self, String> {
+    fn from_str(text: &str) -> Result<Self, WordError> {
         match text {
             "control-loop" => Ok(Self::ControlLoop),
             "polling" => Ok(Self::Polling),
-            _ => Err(format!("unknown profile {text:?}: expected control-loop or polling")),
+            _ => Err(WordError::of(text, "the profile control-loop or polling")),
         }
     }
 }

@@ -166,7 +166,7 @@ fn placement(
             );
         } else if let Err(why) = around.partition() {
             let message = format!("process {:?} asks for DEADLINE, which this machine cannot give", process.name);
-            found.error(read.class.clone(), message, "a partition", why);
+            found.error(read.class.clone(), message, "a partition", why.to_string());
         }
     } else if process.class.is_real_time() && has_shield && !on_shield {
         found.warning(

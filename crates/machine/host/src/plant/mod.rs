@@ -34,6 +34,9 @@ pub const TEXT_BYTES_MAX: usize = 1 << 20;
 /// A plant with more processes is refused.
 pub const PROCESSES_MAX: usize = 256;
 
+/// Something that the machine does not have: what, and the remedy where there is one.
+pub type Missing = Box<dyn std::error::Error>;
+
 /// What the checks must know of the machine.
 pub trait Surroundings {
     /// The CPUs online; `None` if not known.
@@ -42,7 +45,7 @@ pub trait Surroundings {
     ///
     /// # Errors
     /// Why it has not so many.
-    fn choose(&self, count: usize) -> Result<CpuSet, String> {
+    fn choose(&self, count: usize) -> Result<CpuSet, Missing> {
         Ok(CpuSet::first(count))
     }
     /// Whether the machine has this NUMA node.
@@ -51,12 +54,12 @@ pub trait Surroundings {
     ///
     /// # Errors
     /// The reason, with its remedy.
-    fn partition(&self) -> Result<(), String>;
+    fn partition(&self) -> Result<(), Missing>;
     /// Whether `program` can be started from folder `dir`; `Err` tells what is missing.
     ///
     /// # Errors
     /// What was looked for and not found.
-    fn program(&self, program: &str, dir: Option<&str>) -> Result<(), String>;
+    fn program(&self, program: &str, dir: Option<&str>) -> Result<(), Missing>;
     /// Whether there is such a user.
     fn has_user(&self, user: &str) -> bool;
 }
@@ -72,10 +75,10 @@ impl Surroundings for Anywhere {
     fn has_node(&self, _: u16) -> bool {
         true
     }
-    fn partition(&self) -> Result<(), String> {
+    fn partition(&self) -> Result<(), Missing> {
         Ok(())
     }
-    fn program(&self, _: &str, _: Option<&str>) -> Result<(), String> {
+    fn program(&self, _: &str, _: Option<&str>) -> Result<(), Missing> {
         Ok(())
     }
     fn has_user(&self, _: &str) -> bool {
@@ -288,7 +291,7 @@ fn read_shield(section: &Section<'_>, around: &dyn Surroundings, found: &mut Dia
                 let message = format!("CPU {} of interrupt {:?} is not isolated", irq.cpu, irq.words);
                 found.error(span, message, format!("one of CPUs {cpus}"), "");
             }
-            Err(why) => found.error(span, why, "WORDS=CPU", ""),
+            Err(why) => found.error(span, why.to_string(), "WORDS=CPU", ""),
         }
     }
     let parts = section.parsed("parts", found).map_or(crate::plan::Parts::default(), |(parts, _)| parts);
@@ -305,10 +308,11 @@ fn shield_cpus(
         section.value("cpus").filter(|value| value.get_ref().as_str().is_some_and(|text| text.starts_with("auto")));
     let Some(value) = auto else { return section.cpu_list("cpus", found) };
     let text = value.get_ref().as_str().unwrap_or_default();
-    let chosen = text.parse().and_then(|choice| match choice {
-        Choice::Cpus(cpus) => Ok(cpus),
-        Choice::Auto(count) => around.choose(count),
-    });
+    let chosen = match text.parse() {
+        Ok(Choice::Cpus(cpus)) => Ok(cpus),
+        Ok(Choice::Auto(count)) => around.choose(count).map_err(|why| why.to_string()),
+        Err(why) => Err(why.to_string()),
+    };
     match chosen {
         Ok(cpus) => Some((cpus, value.span())),
         Err(why) => {

@@ -1,7 +1,7 @@
 //! What a plant file says, as plain values with every default filled in.
 
 use crate::plan::Profile;
-use base::{CpuSet, DurNs, Policy, Size};
+use base::{CpuSet, DurNs, ParseUnitError, Policy, Size};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt;
@@ -540,24 +540,32 @@ impl FromStr for MissRatio {
     }
 }
 
+/// A budget that cannot be.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("expected a share of a period such as 80%/100ms (1% to 99%, 10ms to 60s), or none{}", .period.as_ref().map_or(String::new(), |error| format!(": {error}")))]
+pub struct BudgetError {
+    /// What is wrong with its period, where it is no time.
+    pub period: Option<ParseUnitError>,
+}
+
 impl FromStr for Budget {
-    type Err = String;
+    type Err = BudgetError;
 
     /// Reads `80%/100ms` or `none`.
     ///
     /// 1 % to 99 %: more than all of a CPU cannot be burnt, so that 100 % would watch nothing. 10 ms to 60 s:
     /// kernels account running threads at their tick, at worst 100 times a second.
-    fn from_str(text: &str) -> Result<Self, String> {
-        const EXPECTED: &str = "expected a share of a period such as 80%/100ms (1% to 99%, 10ms to 60s), or none";
+    fn from_str(text: &str) -> Result<Self, BudgetError> {
+        const WRONG: BudgetError = BudgetError { period: None };
         if text.trim() == "none" {
             return Ok(Self::None);
         }
-        let (share, period) = text.split_once('/').ok_or(EXPECTED)?;
+        let (share, period) = text.split_once('/').ok_or(WRONG)?;
         let percent = share.trim().strip_suffix('%').and_then(|number| number.trim().parse::<u8>().ok());
-        let percent = percent.filter(|percent| (1..=99).contains(percent)).ok_or(EXPECTED)?;
-        let period: DurNs = period.trim().parse().map_err(|error| format!("{EXPECTED}: {error}"))?;
+        let percent = percent.filter(|percent| (1..=99).contains(percent)).ok_or(WRONG)?;
+        let period: DurNs = period.trim().parse().map_err(|error| BudgetError { period: Some(error) })?;
         if period < DurNs::from_ms(10) || period > DurNs::from_secs(60) {
-            return Err(EXPECTED.to_owned());
+            return Err(WRONG);
         }
         Ok(Self::Share { percent, period })
     }

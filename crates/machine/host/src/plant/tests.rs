@@ -12,11 +12,11 @@ impl Surroundings for Bench {
     fn has_node(&self, node: u16) -> bool {
         node == 0
     }
-    fn partition(&self) -> Result<(), String> {
-        Err("boot with cgroup v2".to_owned())
+    fn partition(&self) -> Result<(), Missing> {
+        Err("boot with cgroup v2".into())
     }
-    fn program(&self, program: &str, _: Option<&str>) -> Result<(), String> {
-        if matches!(program, "/bin/good" | "tahti") { Ok(()) } else { Err("no such file".to_owned()) }
+    fn program(&self, program: &str, _: Option<&str>) -> Result<(), Missing> {
+        if matches!(program, "/bin/good" | "tahti") { Ok(()) } else { Err("no such file".into()) }
     }
     fn has_user(&self, user: &str) -> bool {
         user == "op"
@@ -132,7 +132,7 @@ fn budgets_are_read_as_people_write_them_within_one_set_of_limits() {
     assert_eq!(" none ".parse(), Ok(Budget::None));
     assert_eq!(crate::guard::BUDGET.to_string().parse(), Ok(crate::guard::BUDGET));
     for text in ["", "80", "80/100ms", "100%/1s", "0%/1s", "80%/1ms", "80%/9999us", "80%/2h", "80%/100", "-1%/1s"] {
-        let why = text.parse::<Budget>().unwrap_err();
+        let why = text.parse::<Budget>().unwrap_err().to_string();
         assert!(why.contains("80%/100ms (1% to 99%, 10ms to 60s), or none"), "{text}: {why}");
         let found = errors(&with(&format!("class = \"fifo:1\"\nbudget = {text:?}")));
         assert!(found.len() == 1 && found[0].contains("budget"), "{text}: {found:?}");
@@ -223,10 +223,10 @@ fn one_cpu_cannot_be_isolated_and_the_remedy_says_so() {
         fn has_node(&self, _: u16) -> bool {
             true
         }
-        fn partition(&self) -> Result<(), String> {
+        fn partition(&self) -> Result<(), Missing> {
             Ok(())
         }
-        fn program(&self, _: &str, _: Option<&str>) -> Result<(), String> {
+        fn program(&self, _: &str, _: Option<&str>) -> Result<(), Missing> {
             Ok(())
         }
         fn has_user(&self, _: &str) -> bool {

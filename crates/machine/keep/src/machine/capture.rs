@@ -2,10 +2,10 @@
 
 use super::{facts, snapshot};
 use base::{CpuSet, Policy};
-use host::doctor::{Files, Read};
+use host::doctor::{CaptureError, Files, Read};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use sys::kernel::Kernel;
 use sys::root::RootDir;
 use sys::{Errno, Error, Result};
@@ -28,21 +28,55 @@ pub fn take(root: &RootDir) -> Result<Files> {
     Ok(files.scrubbed())
 }
 
+/// A captured machine that cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum LoadError {
+    /// A directory that holds no machine.
+    #[error("{}: {error}", .path.display())]
+    Machine {
+        /// The directory.
+        path: PathBuf,
+        /// What is missing.
+        error: Error,
+    },
+    /// Neither a directory nor a text.
+    #[error(
+        "{}: expected a directory that holds proc and sys, or a text made by `tahti doctor --capture`: {error}",
+        .path.display()
+    )]
+    Unreadable {
+        /// What was named.
+        path: PathBuf,
+        /// The answer.
+        error: std::io::Error,
+    },
+    /// A text that is no capture.
+    #[error("{}: {error}", .path.display())]
+    NoCapture {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        error: CaptureError,
+    },
+}
+
 /// The captured machine at `path`: a text made by [`take`], or a directory laid out as below `/`.
 ///
 /// # Errors
 /// As a sentence: what is there instead.
-pub fn load(path: &Path) -> std::result::Result<Captured, String> {
-    let shown = path.display();
+pub fn load(path: &Path) -> std::result::Result<Captured, LoadError> {
+    let path = path.to_owned();
     if path.is_dir() {
-        return take(&RootDir::at(path)).map(Captured).map_err(|error| format!("{shown}: {error}"));
+        return match take(&RootDir::at(&path)) {
+            Ok(files) => Ok(Captured(files)),
+            Err(error) => Err(LoadError::Machine { path, error }),
+        };
     }
-    let text = std::fs::read_to_string(path).map_err(|error| {
-        format!(
-            "{shown}: expected a directory that holds proc and sys, or a text made by `tahti doctor --capture`: {error}"
-        )
-    })?;
-    Files::from_capture(&text).map(Captured).map_err(|error| format!("{shown}: {error}"))
+    let text = match std::fs::read_to_string(&path) {
+        Ok(text) => text,
+        Err(error) => return Err(LoadError::Unreadable { path, error }),
+    };
+    Files::from_capture(&text).map(Captured).map_err(|error| LoadError::NoCapture { path, error })
 }
 
 /// A machine that remembers what was read of it, and cannot be written to.

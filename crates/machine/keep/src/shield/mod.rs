@@ -244,22 +244,36 @@ fn here(root: &RootDir, dir: &RunDir) -> Result<Option<Journal>, Error> {
     }
 }
 
+/// CPUs that cannot be chosen.
+#[derive(Debug, thiserror::Error)]
+pub enum ChooseError {
+    /// The journal cannot be read.
+    #[error(transparent)]
+    Journal(#[from] Error),
+    /// The machine cannot be read.
+    #[error(transparent)]
+    Machine(#[from] sys::Error),
+    /// The machine has not so many.
+    #[error(transparent)]
+    TooMany(#[from] host::suggest::TooMany),
+}
+
 /// The CPUs that are meant: of as many as wanted those of the shield that stands, else the best ones.
 ///
 /// # Errors
 /// If the machine or the journal cannot be read, or has not so many.
-pub fn choose(root: &RootDir, dir: &RunDir, choice: Choice) -> Result<base::CpuSet, String> {
+pub fn choose(root: &RootDir, dir: &RunDir, choice: Choice) -> Result<base::CpuSet, ChooseError> {
     let count = match choice {
         Choice::Cpus(cpus) => return Ok(cpus),
         Choice::Auto(count) => count,
     };
-    if let Some(journal) = current(root, dir).map_err(|error| error.to_string())?
+    if let Some(journal) = current(root, dir)?
         && journal.want.cpus.count() == count
     {
         return Ok(journal.want.cpus);
     }
-    let snapshot = crate::machine::snapshot(root, &base::CpuSet::EMPTY).map_err(|error| error.to_string())?;
-    host::suggest::suggest(&snapshot, count)
+    let snapshot = crate::machine::snapshot(root, &base::CpuSet::EMPTY)?;
+    Ok(host::suggest::suggest(&snapshot, count)?)
 }
 
 /// [`apply`] on any machine.

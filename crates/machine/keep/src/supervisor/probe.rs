@@ -4,7 +4,7 @@ use crate::keeper::Keeper;
 use crate::keeper::protocol::ChildId;
 use crate::launch::start_ticks;
 use base::{CpuId, CpuSet, DurNs, Policy, Size};
-use host::plant::Surroundings;
+use host::plant::{Missing, Surroundings};
 use rustix::process::{Pid, PidfdFlags};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -224,31 +224,32 @@ impl Surroundings for Machine {
         Some(online())
     }
 
-    fn choose(&self, count: usize) -> Result<CpuSet, String> {
+    fn choose(&self, count: usize) -> Result<CpuSet, Missing> {
         let choice = host::suggest::Choice::Auto(count);
-        crate::shield::choose(&RootDir::machine(), &crate::RunDir::from_env(), choice)
+        Ok(crate::shield::choose(&RootDir::machine(), &crate::RunDir::from_env(), choice)?)
     }
 
     fn has_node(&self, node: u16) -> bool {
         RootDir::machine().exists(&format!("/sys/devices/system/node/node{node}"))
     }
 
-    fn partition(&self) -> Result<(), String> {
+    fn partition(&self) -> Result<(), Missing> {
         let mounts = RootDir::machine().read("/proc/self/mountinfo").unwrap_or_default();
         let cpuset = |line: &str| line.contains("cpuset") || line.contains(" - cgroup2 ");
         if mounts.lines().any(cpuset) {
             Ok(())
         } else {
-            Err("mount the cgroup file system with its cpuset controller, or use fifo".to_owned())
+            Err("mount the cgroup file system with its cpuset controller, or use fifo".into())
         }
     }
 
-    fn program(&self, program: &str, dir: Option<&str>) -> Result<(), String> {
+    fn program(&self, program: &str, dir: Option<&str>) -> Result<(), Missing> {
         if program == "tahti" {
             return Ok(());
         }
         let dir = dir.map_or(self.folder.clone(), |dir| self.folder.join(dir));
-        crate::launch::find_program(program, &dir, None).map(drop).map_err(|error| error.to_string())
+        crate::launch::find_program(program, &dir, None)?;
+        Ok(())
     }
 
     fn has_user(&self, user: &str) -> bool {
