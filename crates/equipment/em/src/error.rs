@@ -22,8 +22,8 @@ pub enum Error {
     #[error(transparent)]
     Device(#[from] equipment::LaneError),
     /// The memory of a table of current values cannot be had.
-    #[error("{0}")]
-    Values(String),
+    #[error(transparent)]
+    Values(rt::ShareError),
     /// The lane cannot be an activity of its frame.
     #[error("the lane cannot run as activity {activity:?} of frame {frame:?}: {source}")]
     Frame {
@@ -76,8 +76,8 @@ pub enum Error {
 #[non_exhaustive]
 pub enum ValuesError {
     /// Nobody shares variables under this name, or they cannot be read.
-    #[error("{0}")]
-    Variables(String),
+    #[error(transparent)]
+    Variables(#[from] rt::ShareError),
     /// What is shared is no such table.
     #[error("{name:?} exports variables, but does not say how often it writes them; expected a [[poll]] of this name")]
     NoTable {

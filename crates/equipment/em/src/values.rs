@@ -25,8 +25,8 @@ pub struct Shown {
 /// # Errors
 /// Nobody polls under this name, or what is shared there is no such table.
 pub fn values(name: &str) -> Result<Vec<Shown>, ValuesError> {
-    let imports = Imports::open(name).map_err(ValuesError::Variables)?;
-    let segment = imports.segment().map_err(|error| ValuesError::Variables(error.to_string()))?;
+    let imports = Imports::open(name)?;
+    let segment = imports.segment().map_err(rt::ShareError::from)?;
     let Some(period) = segment.period() else {
         return Err(ValuesError::NoTable { name: name.to_owned() });
     };

@@ -37,6 +37,11 @@ fn answer(result: Result<c_int, String>) -> c_int {
     })
 }
 
+/// An error as text, which is all that C gets.
+fn shown<T>(result: Result<T, impl std::fmt::Display>) -> Result<T, String> {
+    result.map_err(|error| error.to_string())
+}
+
 /// A new handle, or NULL.
 fn handle<T>(result: Result<T, String>) -> *mut T {
     match result {
@@ -258,7 +263,7 @@ pub unsafe extern "C" fn tahti_frame_trigger_fd(frame: *const c_char, fd: c_int)
 pub unsafe extern "C" fn tahti_export_open(name: *const c_char, count: u32) -> *mut tahti_exports {
     // SAFETY: the caller's promise.
     let name = unsafe { text("the name", name) };
-    handle(name.and_then(|name| Exports::open(name, count as usize)).map(tahti_exports))
+    handle(name.and_then(|name| shown(Exports::open(name, count as usize))).map(tahti_exports))
 }
 
 /// See `tahti.h`.
@@ -291,7 +296,7 @@ unsafe fn add(
         let name = unsafe { text("the variable's name", name) }?;
         // SAFETY: the caller's promise.
         let unit = unsafe { text("the unit", unit) }?;
-        exports.0.add(&VariableSpec { name, unit, first, safe }).map(|index| index as c_int)
+        shown(exports.0.add(&VariableSpec { name, unit, first, safe })).map(|index| index as c_int)
     };
     answer(add())
 }
@@ -372,7 +377,7 @@ pub unsafe extern "C" fn tahti_set_int(exports: *mut tahti_exports, index: c_int
 pub unsafe extern "C" fn tahti_import_open(name: *const c_char) -> *mut tahti_imports {
     // SAFETY: the caller's promise.
     let name = unsafe { text("the name", name) };
-    handle(name.and_then(Imports::open).map(tahti_imports))
+    handle(name.and_then(|name| shown(Imports::open(name))).map(tahti_imports))
 }
 
 /// See `tahti.h`.

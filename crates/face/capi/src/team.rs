@@ -1,6 +1,6 @@
 //! Shared memory, mutexes, conditions and barriers for C.
 
-use crate::{answer, handle, open, text};
+use crate::{answer, handle, open, shown, text};
 use base::DurNs;
 use rt::{Barrier, Condition, Lock, Met};
 use std::ffi::{c_char, c_int, c_void};
@@ -42,7 +42,7 @@ unsafe fn named<T>(
     let made = made?;
     if !name.is_null() {
         // SAFETY: the caller's promise.
-        rt::offer(unsafe { text("the name", name) }?, fd(&made))?;
+        shown(rt::offer(unsafe { text("the name", name) }?, fd(&made)))?;
     }
     Ok(made)
 }
@@ -53,7 +53,7 @@ unsafe fn named<T>(
 /// `name` ends with a zero.
 unsafe fn asked(name: *const c_char) -> Result<OwnedFd, String> {
     // SAFETY: the caller's promise.
-    rt::ask(unsafe { text("the name", name) }?)
+    shown(rt::ask(unsafe { text("the name", name) }?))
 }
 
 /// Gives a handle back.
@@ -204,7 +204,7 @@ pub unsafe extern "C" fn tahti_cond_create(name: *const c_char) -> *mut tahti_co
 pub unsafe extern "C" fn tahti_cond_open(name: *const c_char) -> *mut tahti_cond {
     // SAFETY: the caller's promise.
     let asked = unsafe { asked(name) };
-    handle(asked.and_then(Condition::attach).map(tahti_cond))
+    handle(asked.and_then(|fd| shown(Condition::attach(fd))).map(tahti_cond))
 }
 
 /// See `tahti.h`.
@@ -284,7 +284,7 @@ pub unsafe extern "C" fn tahti_barrier_create(name: *const c_char, threads: u32)
 pub unsafe extern "C" fn tahti_barrier_open(name: *const c_char) -> *mut tahti_barrier {
     // SAFETY: the caller's promise.
     let asked = unsafe { asked(name) };
-    handle(asked.and_then(Barrier::attach).map(tahti_barrier))
+    handle(asked.and_then(|fd| shown(Barrier::attach(fd))).map(tahti_barrier))
 }
 
 /// See `tahti.h`.

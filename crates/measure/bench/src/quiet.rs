@@ -51,9 +51,9 @@ fn run(matches: &ArgMatches, progress: &mut Progress) -> Result<Found, String> {
         if let Err(error) = set_scheduling(0, Scheduling { policy, reset_on_fork: true }) {
             setup.push(format!("{error}; run as root, or raise RLIMIT_RTPRIO"));
         }
-        let section = Quiet::prepare()?;
+        let section = Quiet::prepare().map_err(|error| error.to_string())?;
         setup.extend(section.obtained().iter().map(|item| format!("  {item}")));
-        let report = section.measure(for_, threshold)?;
+        let report = section.measure(for_, threshold).map_err(|error| error.to_string())?;
         Ok(Found { setup, ..found(&report) })
     });
     section.join().map_err(|_| "the section's thread panicked")?

@@ -1,5 +1,6 @@
 //! A barrier for a team of threads, each on a CPU of its own: spins first, sleeps if that takes too long.
 
+use crate::share::ShareError;
 use base::{DurNs, MonoNs};
 use ring::Meeting;
 use std::os::fd::{BorrowedFd, OwnedFd};
@@ -43,9 +44,9 @@ impl Barrier {
     ///
     /// # Errors
     /// For what is no barrier.
-    pub fn attach(fd: OwnedFd) -> Result<Self, String> {
-        let words = SharedWords::attach(fd).map_err(|error| error.to_string())?;
-        ring::Barrier::attach(words.words()).map_err(|error| error.to_string())?;
+    pub fn attach(fd: OwnedFd) -> Result<Self, ShareError> {
+        let words = SharedWords::attach(fd)?;
+        ring::Barrier::attach(words.words())?;
         Ok(Self { words: Arc::new(words) })
     }
 
@@ -164,10 +165,15 @@ mod tests {
         let name = format!("barrier-{}", std::process::id());
         let barrier = Barrier::new(1).unwrap();
         crate::offer(&name, barrier.fd()).unwrap();
-        assert!(crate::offer(&name, barrier.fd()).unwrap_err().contains("Address already in use"));
+        assert!(crate::offer(&name, barrier.fd()).unwrap_err().to_string().contains("Address already in use"));
         assert_eq!(Barrier::attach(crate::ask(&name).unwrap()).unwrap().wait(DurNs::ZERO, None), Met::Last);
         let other = SharedWords::create("other", 64).unwrap();
-        assert!(Barrier::attach(other.fd().try_clone_to_owned().unwrap()).unwrap_err().contains("not made by tahti"));
-        assert!(crate::ask("nobody-offers-this").unwrap_err().contains("expected a process"));
+        assert!(
+            Barrier::attach(other.fd().try_clone_to_owned().unwrap())
+                .unwrap_err()
+                .to_string()
+                .contains("not made by tahti")
+        );
+        assert!(crate::ask("nobody-offers-this").unwrap_err().to_string().contains("expected a process"));
     }
 }

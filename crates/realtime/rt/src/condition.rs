@@ -1,5 +1,6 @@
 //! A condition variable beside a mutex with priority inheritance.
 
+use crate::share::ShareError;
 use base::{DurNs, MonoNs};
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -33,9 +34,9 @@ impl Condition {
     ///
     /// # Errors
     /// For what is no condition.
-    pub fn attach(fd: OwnedFd) -> Result<Self, String> {
-        let words = SharedWords::attach(fd).map_err(|error| error.to_string())?;
-        ring::Condition::attach(words.words()).map_err(|error| error.to_string())?;
+    pub fn attach(fd: OwnedFd) -> Result<Self, ShareError> {
+        let words = SharedWords::attach(fd)?;
+        ring::Condition::attach(words.words())?;
         Ok(Self { words: Arc::new(words) })
     }
 

@@ -1,7 +1,6 @@
 //! A loop page in shared memory: handed over by who started the process, or its own.
 
 use ring::{LOOP_FD, LOOP_PAGE_WORDS, LayoutError, LoopPage};
-use std::fmt;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use sys::shm::SharedWords;
@@ -13,40 +12,17 @@ pub struct SharedPage {
 }
 
 /// Why there is no loop page.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, thiserror::Error)]
 pub enum PageError {
     /// [`LOOP_FD`] holds no number.
+    #[error("{LOOP_FD}={0:?}: expected the number of an open descriptor; unset it to run alone")]
     Variable(String),
     /// The kernel refused.
-    Kernel(sys::Error),
+    #[error("loop page: {0}")]
+    Kernel(#[from] sys::Error),
     /// What was handed over is no loop page.
-    Layout(LayoutError),
-}
-
-impl fmt::Display for PageError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Variable(found) => {
-                write!(f, "{LOOP_FD}={found:?}: expected the number of an open descriptor; unset it to run alone")
-            }
-            Self::Kernel(error) => write!(f, "loop page: {error}"),
-            Self::Layout(error) => write!(f, "loop page: {error}; unset {LOOP_FD} to run alone"),
-        }
-    }
-}
-
-impl std::error::Error for PageError {}
-
-impl From<sys::Error> for PageError {
-    fn from(error: sys::Error) -> Self {
-        Self::Kernel(error)
-    }
-}
-
-impl From<LayoutError> for PageError {
-    fn from(error: LayoutError) -> Self {
-        Self::Layout(error)
-    }
+    #[error("loop page: {0}; unset {LOOP_FD} to run alone")]
+    Layout(#[from] LayoutError),
 }
 
 impl SharedPage {

@@ -6,7 +6,7 @@
 
 use crate::disturbance::{Counts, Remains};
 use crate::obtained::Obtained;
-use base::{CpuId, DurNs, MonoNs, RtLevel};
+use base::{CpuId, CpuSet, DurNs, MonoNs, RtLevel};
 use sys::clock::mono_now;
 use sys::root::RootDir;
 use sys::thread::{ThreadUsage, usage};
@@ -83,6 +83,17 @@ pub struct Quiet {
     distrusted: Option<String>,
 }
 
+/// Why there is no quiet section.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum QuietError {
+    /// The thread may run on several CPUs.
+    #[error("a quiet section needs a thread that is bound to one CPU; this one may run on {0}")]
+    NotBound(CpuSet),
+    /// The counters cannot be read.
+    #[error(transparent)]
+    Counters(#[from] sys::Error),
+}
+
 /// What a quiet section lost.
 #[derive(Debug)]
 pub struct QuietReport {
@@ -121,14 +132,12 @@ impl Quiet {
     ///
     /// # Errors
     /// If the thread may run on several CPUs, or the counters cannot be read.
-    pub fn prepare() -> Result<Self, String> {
+    pub fn prepare() -> Result<Self, QuietError> {
         let root = RootDir::machine();
-        let cpus = sys::sched::affinity(0).map_err(|error| error.to_string())?;
-        let cpu = cpus.lowest().filter(|_| cpus.count() == 1).ok_or_else(|| {
-            format!("a quiet section needs a thread that is bound to one CPU; this one may run on {cpus}")
-        })?;
+        let cpus = sys::sched::affinity(0)?;
+        let cpu = cpus.lowest().filter(|_| cpus.count() == 1).ok_or(QuietError::NotBound(cpus))?;
         // Both once in advance: to know that they can be read, and so that nothing is touched for the first time later.
-        Counts::of(&root, cpu).map_err(|error| error.to_string())?;
+        Counts::of(&root, cpu)?;
         let remains = Remains::of(&root, cpu);
         let obtained = judge(&remains, cpu);
         let distrusted = (remains.clock_trusted == Some(false)).then_some(remains.clock_source);
@@ -151,7 +160,7 @@ impl Quiet {
     ///
     /// # Errors
     /// If the counters cannot be read.
-    pub fn measure(&self, duration: DurNs, threshold: DurNs) -> Result<QuietReport, String> {
+    pub fn measure(&self, duration: DurNs, threshold: DurNs) -> Result<QuietReport, QuietError> {
         let mut gaps = Gaps::default();
         let mut report = self.around(|| {
             let from = mono_now();
@@ -165,8 +174,8 @@ impl Quiet {
     ///
     /// # Errors
     /// If the counters cannot be read.
-    pub fn around(&self, work: impl FnOnce()) -> Result<QuietReport, String> {
-        let read = || Counts::of(&self.root, self.cpu).map_err(|error| error.to_string());
+    pub fn around(&self, work: impl FnOnce()) -> Result<QuietReport, QuietError> {
+        let read = || Counts::of(&self.root, self.cpu);
         let before = read()?;
         let (used, from) = (usage(), mono_now());
         work();
@@ -192,7 +201,7 @@ impl Quiet {
 ///
 /// # Errors
 /// As [`Quiet::prepare`] and [`Quiet::measure`].
-pub fn quiet(duration: DurNs, threshold: DurNs) -> Result<QuietReport, String> {
+pub fn quiet(duration: DurNs, threshold: DurNs) -> Result<QuietReport, QuietError> {
     Quiet::prepare()?.measure(duration, threshold)
 }
 

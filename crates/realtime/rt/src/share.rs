@@ -7,23 +7,75 @@ use base::DurNs;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use sys::handover::Counter;
 
+/// What processes share, and cannot be had.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum ShareError {
+    /// It cannot be handed out under this name.
+    #[error("{name:?} cannot be offered: {error}")]
+    Offer {
+        /// The name.
+        name: String,
+        /// The kernel's answer.
+        error: sys::Error,
+    },
+    /// Nobody hands anything out under this name.
+    #[error("nothing is offered as {name:?} ({error}); expected a process that does to run")]
+    NotOffered {
+        /// The name.
+        name: String,
+        /// The kernel's answer.
+        error: sys::Error,
+    },
+    /// A segment of variables cannot be handed out.
+    #[error("variables {name:?} cannot be exported: {error}")]
+    Export {
+        /// The segment's name.
+        name: String,
+        /// The kernel's answer.
+        error: sys::Error,
+    },
+    /// Nobody exports variables under this name.
+    #[error("no variables are exported as {name:?} ({error}); expected a process that does to run")]
+    NotExported {
+        /// The segment's name.
+        name: String,
+        /// The kernel's answer.
+        error: sys::Error,
+    },
+    /// A variable does not fit in.
+    #[error(
+        "variable {name:?} cannot be exported; expected a new name of 1 to {} bytes, a unit of at most {}, and room",
+        ring::NAME_BYTES,
+        ring::UNIT_BYTES
+    )]
+    Variable {
+        /// Its name.
+        name: String,
+    },
+    /// The kernel refused the memory.
+    #[error(transparent)]
+    Memory(#[from] sys::Error),
+    /// The memory holds something else.
+    #[error(transparent)]
+    Layout(#[from] ring::LayoutError),
+}
+
 /// Hands `fd` out to whoever asks under `name`, on a thread of its own that is not real time, until the process ends.
 ///
 /// # Errors
 /// If somebody offers something under this name already; the kernel's.
-pub fn offer(name: &str, fd: BorrowedFd<'_>) -> Result<(), String> {
-    let fd = fd.try_clone_to_owned().map_err(|error| format!("{name:?} cannot be offered: {error}"))?;
-    offer_at(&address(name), fd).map_err(|why| format!("{name:?} cannot be offered: {why}"))
+pub fn offer(name: &str, fd: BorrowedFd<'_>) -> Result<(), ShareError> {
+    let fd = fd.try_clone_to_owned().map_err(|error| sys::Error::of("duplicate a descriptor", &error));
+    fd.and_then(|fd| offer_at(&address(name), fd)).map_err(|error| ShareError::Offer { name: name.to_owned(), error })
 }
 
 /// Asks for what is offered under `name`: its descriptor.
 ///
 /// # Errors
 /// If nobody offers anything under this name.
-pub fn ask(name: &str) -> Result<OwnedFd, String> {
-    let (fd, _) = sys::handover::ask(&address(name))
-        .map_err(|error| format!("nothing is offered as {name:?} ({error}); expected a process that does to run"))?;
-    Ok(fd)
+pub fn ask(name: &str) -> Result<OwnedFd, ShareError> {
+    let asked = sys::handover::ask(&address(name));
+    asked.map(|(fd, _)| fd).map_err(|error| ShareError::NotOffered { name: name.to_owned(), error })
 }
 
 fn address(name: &str) -> String {
@@ -31,8 +83,8 @@ fn address(name: &str) -> String {
 }
 
 /// Opens the counter `address` and serves it until the process ends.
-pub(crate) fn offer_at(address: &str, fd: OwnedFd) -> Result<(), String> {
-    let counter = Counter::open(address).map_err(|error| error.to_string())?;
+pub(crate) fn offer_at(address: &str, fd: OwnedFd) -> sys::Result<()> {
+    let counter = Counter::open(address)?;
     let serve = move || {
         let mut readers: Vec<OwnedFd> = Vec::new();
         // Refused only where the class is time sharing already.
@@ -51,5 +103,5 @@ pub(crate) fn offer_at(address: &str, fd: OwnedFd) -> Result<(), String> {
         }
     };
     let builder = std::thread::Builder::new().name("tahti-share".to_owned()).stack_size(64 << 10);
-    builder.spawn(serve).map(drop).map_err(|error| error.to_string())
+    builder.spawn(serve).map(drop).map_err(|error| sys::Error::of("start a thread", &error))
 }

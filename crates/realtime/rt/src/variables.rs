@@ -3,6 +3,7 @@
 //! The segment is described in `ring` ([`ring::Variables`]); it is handed over at the abstract socket
 //! `tahti-variables-NAME`, so nothing stays behind when its process dies.
 
+use crate::share::ShareError;
 use base::{DurNs, MonoNs};
 use ring::{Number, Reading, VariableSpec, Variables};
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
@@ -24,14 +25,13 @@ impl Exports {
     ///
     /// # Errors
     /// The kernel's; another process that exports under this name.
-    pub fn open(name: &str, count: usize) -> Result<Self, String> {
-        let refused = |error: sys::Error| format!("variables {name:?} cannot be exported: {error}");
+    pub fn open(name: &str, count: usize) -> Result<Self, ShareError> {
+        let refused = |error| ShareError::Export { name: name.to_owned(), error };
         let words = SharedWords::create("tahti-variables", Variables::words_for(count)).map_err(refused)?;
-        Variables::format(words.words()).map_err(|error| error.to_string())?;
+        Variables::format(words.words())?;
         let exports = Self { words: Arc::new(words) };
         let fd = exports.words.read_only().map_err(refused)?;
-        crate::share::offer_at(&address(name), fd)
-            .map_err(|why| format!("variables {name:?} cannot be exported: {why}"))?;
+        crate::share::offer_at(&address(name), fd).map_err(refused)?;
         Ok(exports)
     }
 
@@ -39,15 +39,8 @@ impl Exports {
     ///
     /// # Errors
     /// If there is no room, or its name or unit is too long or taken.
-    pub fn add(&self, spec: &VariableSpec<'_>) -> Result<usize, String> {
-        self.segment().add(spec).ok_or_else(|| {
-            format!(
-                "variable {:?} cannot be exported; expected a new name of 1 to {} bytes, a unit of at most {}, and room",
-                spec.name,
-                ring::NAME_BYTES,
-                ring::UNIT_BYTES
-            )
-        })
+    pub fn add(&self, spec: &VariableSpec<'_>) -> Result<usize, ShareError> {
+        self.segment().add(spec).ok_or_else(|| ShareError::Variable { name: spec.name.to_owned() })
     }
 
     /// Says that each variable is written at least so often: what is older than two periods is stale for its readers. A
@@ -92,13 +85,11 @@ impl Imports {
     ///
     /// # Errors
     /// If nobody exports there.
-    pub fn open(name: &str) -> Result<Self, String> {
-        let refused = |error: sys::Error| {
-            format!("no variables are exported as {name:?} ({error}); expected a process that does to run")
-        };
+    pub fn open(name: &str) -> Result<Self, ShareError> {
+        let refused = |error| ShareError::NotExported { name: name.to_owned(), error };
         let (fd, connection) = sys::handover::ask(&address(name)).map_err(refused)?;
-        let words = SharedWords::attach_read_only(fd).map_err(|error| error.to_string())?;
-        Variables::attach(words.words()).map_err(|error| error.to_string())?;
+        let words = SharedWords::attach_read_only(fd)?;
+        Variables::attach(words.words())?;
         Ok(Self { words, connection })
     }
 
@@ -132,13 +123,13 @@ mod tests {
     fn a_variable_is_read_by_name_from_elsewhere() {
         let name = format!("test-{}", std::process::id());
         let exports = Exports::open(&name, 4).unwrap();
-        assert!(Exports::open(&name, 4).unwrap_err().contains("Address already in use"));
+        assert!(Exports::open(&name, 4).unwrap_err().to_string().contains("Address already in use"));
         let spec = VariableSpec { name: "voltage", unit: "MV", first: Number::Float(0.0), safe: None };
         let index = exports.add(&spec).unwrap();
         assert!(exports.set(index, Number::Float(2.5), 9, MonoNs(1)));
         let imports = Imports::open(&name).unwrap();
         assert_eq!(imports.get("voltage").map(|read| (read.value, read.pulse)), Some((Number::Float(2.5), 9)));
         assert!(imports.is_alive() && imports.get("current").is_none());
-        assert!(Imports::open("nobody-exports-this").unwrap_err().contains("expected a process"));
+        assert!(Imports::open("nobody-exports-this").unwrap_err().to_string().contains("expected a process"));
     }
 }

@@ -46,10 +46,10 @@ impl Watch {
         let builder = std::thread::Builder::new().name("watch".into()).stack_size(256 << 10);
         let spawned = builder.spawn(move || {
             let preemptions = Preemptions::follow(&[tid]);
-            let steal = cpu.ok_or("the loop is not bound to one CPU".to_owned()).and_then(Steal::of);
+            let steal = cpu.ok_or(NoSteal::NotBound).and_then(Steal::of);
             let report = WatchReport {
                 unnamed_because: preemptions.as_ref().err().map(ToString::to_string),
-                no_steal_because: steal.as_ref().err().cloned(),
+                no_steal_because: steal.as_ref().err().map(ToString::to_string),
             };
             if tell.send(report).is_ok() {
                 watch(&page, preemptions.ok(), steal.ok(), &told);
@@ -90,6 +90,17 @@ impl Drop for Watch {
     }
 }
 
+/// Why the steal counter is not known.
+#[derive(Debug, thiserror::Error)]
+enum NoSteal {
+    #[error("the loop is not bound to one CPU")]
+    NotBound,
+    #[error("/proc/stat: no line of 8 numbers for cpu{0}")]
+    NoLine(CpuId),
+    #[error(transparent)]
+    Unreadable(#[from] sys::Error),
+}
+
 /// The steal counter of one CPU.
 struct Steal {
     cpu: CpuId,
@@ -97,14 +108,14 @@ struct Steal {
 }
 
 impl Steal {
-    fn of(cpu: CpuId) -> Result<Self, String> {
+    fn of(cpu: CpuId) -> Result<Self, NoSteal> {
         let steal = Self { cpu, root: RootDir::machine() };
         steal.ticks().map(|_| steal)
     }
 
-    fn ticks(&self) -> Result<u64, String> {
-        let text = self.root.read("/proc/stat").map_err(|error| error.to_string())?;
-        parse_steal(&text, self.cpu).ok_or_else(|| format!("/proc/stat: no line of 8 numbers for cpu{}", self.cpu))
+    fn ticks(&self) -> Result<u64, NoSteal> {
+        let text = self.root.read("/proc/stat")?;
+        parse_steal(&text, self.cpu).ok_or(NoSteal::NoLine(self.cpu))
     }
 }
 

@@ -147,8 +147,8 @@ fn nobody_believes_a_stranger_who_has_opened_a_name_first_or_gives_it_anything()
             "{why}"
         );
     };
-    told(&Imports::open(name).unwrap_err(), "variables");
-    told(&rt::ask(name).unwrap_err(), "shared");
+    told(&Imports::open(name).unwrap_err().to_string(), "variables");
+    told(&rt::ask(name).unwrap_err().to_string(), "shared");
     let frame = format!("/{name}");
     let exports = Exports::open(&format!("{name}-mine"), 1).unwrap();
     let refused: [JoinError; 3] = [
@@ -158,7 +158,10 @@ fn nobody_believes_a_stranger_who_has_opened_a_name_first_or_gives_it_anything()
     ];
     refused.iter().for_each(|why| told(&why.to_string(), "frame"));
     let taken = Exports::open(name, 1).unwrap_err();
-    assert!(taken.contains(&format!("which user {STRANGER}, process {} (", stranger.child.id())), "{taken}");
+    assert!(
+        taken.to_string().contains(&format!("which user {STRANGER}, process {} (", stranger.child.id())),
+        "{taken}"
+    );
     let said = stranger.end();
     assert!(!said.contains("was given"), "{said}");
 }

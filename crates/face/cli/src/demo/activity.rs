@@ -31,9 +31,9 @@ pub(crate) struct Args {
 }
 
 pub(super) fn run(args: &Args) -> Result<(), String> {
-    let exports = Exports::open(args.exports.as_ref().unwrap_or(&args.name), 1)?;
+    let exports = Exports::open(args.exports.as_ref().unwrap_or(&args.name), 1).map_err(|error| error.to_string())?;
     let spec = VariableSpec { name: "calls", unit: "", first: Number::Int(0), safe: Some(Number::Int(-1)) };
-    let calls = exports.add(&spec)?;
+    let calls = exports.add(&spec).map_err(|error| error.to_string())?;
     let mut member = Member::join(&args.frame, &args.name, Some(&exports), DurNs::from_secs(20))
         .map_err(|error| error.to_string())?;
     println!("{} joined {}", args.name, args.frame);

@@ -247,9 +247,9 @@ fn planning() -> Result<DurNs, String> {
 }
 
 fn export() -> Result<i64, String> {
-    let exports = Exports::open(&format!("bench-{}", std::process::id()), 1)?;
+    let exports = Exports::open(&format!("bench-{}", std::process::id()), 1).map_err(|error| error.to_string())?;
     let spec = VariableSpec { name: "x", unit: "", first: Number::Float(0.0), safe: None };
-    let index = exports.add(&spec)?;
+    let index = exports.add(&spec).map_err(|error| error.to_string())?;
     let rounds = 1_000_000;
     let begun = thread_cpu();
     for round in 0..rounds {

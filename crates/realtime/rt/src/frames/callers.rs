@@ -16,6 +16,23 @@ use sys::shm::SharedWords;
 /// Connections at a time.
 const CALLERS_MAX: usize = 4096;
 
+/// A thread that is not let in.
+#[derive(Debug, thiserror::Error)]
+enum JoinError {
+    #[error("{0:?} is no thread id")]
+    NoThread(String),
+    #[error("no such activity; expected one of {0}")]
+    NoActivity(String),
+    #[error("this connection has joined already; expected a new one for each thread")]
+    Joined,
+    #[error("process {0} has joined as it already; expected one at a time")]
+    Taken(u32),
+    #[error("thread {tid} of process {pid} cannot be looked at: {error}")]
+    Thread { pid: u32, tid: u32, error: std::io::Error },
+    #[error(transparent)]
+    Kernel(#[from] sys::Error),
+}
+
 /// Somebody connected.
 pub(super) struct Connected {
     pub(super) connection: OwnedFd,
@@ -87,7 +104,7 @@ impl Runner {
             (Some("join"), Some(tid), Some(name)) => {
                 let joined = tid
                     .parse()
-                    .map_err(|_| format!("{tid:?} is no thread id"))
+                    .map_err(|_| JoinError::NoThread(tid.to_owned()))
                     .and_then(|tid| self.join(index, tid, name, fds));
                 match joined {
                     Ok(activity) => {
@@ -147,29 +164,28 @@ impl Runner {
     }
 
     /// Lets a thread in.
-    fn join(&mut self, index: usize, tid: u32, name: &str, fds: Vec<OwnedFd>) -> Result<usize, String> {
+    fn join(&mut self, index: usize, tid: u32, name: &str, fds: Vec<OwnedFd>) -> Result<usize, JoinError> {
         let pid = self.callers[index].pid;
         let spec = &self.config.spec;
         let activity = spec.activities.iter().position(|activity| activity.name == name).ok_or_else(|| {
             let known = spec.activities.iter().map(|activity| activity.name.as_str()).collect::<Vec<_>>().join(", ");
-            format!("no such activity; expected one of {known}")
+            JoinError::NoActivity(known)
         })?;
         if self.callers[index].activity.is_some() {
-            return Err("this connection has joined already; expected a new one for each thread".to_owned());
+            return Err(JoinError::Joined);
         }
         let page = self.shared.page();
         if let (Presence::Joined | Presence::Joining, by, _) = page.who(activity) {
-            return Err(format!("process {by} has joined as it already; expected one at a time"));
+            return Err(JoinError::Taken(by));
         }
-        let files = ThreadFiles::open(pid, tid)
-            .map_err(|error| format!("thread {tid} of process {pid} cannot be looked at: {error}"))?;
+        let files = ThreadFiles::open(pid, tid).map_err(|error| JoinError::Thread { pid, tid, error })?;
         if self.shared.ordered {
             let below = if spec.activities[activity].is_background() { 4 } else { 1 };
             if let Some(cpu) = self.config.cpu {
-                set_affinity(tid as i32, &CpuSet::single(cpu)).map_err(|error| error.to_string())?;
+                set_affinity(tid as i32, &CpuSet::single(cpu))?;
             }
             let scheduling = Scheduling { policy: self.shared.below(below), reset_on_fork: true };
-            set_scheduling(tid as i32, scheduling).map_err(|error| error.to_string())?;
+            set_scheduling(tid as i32, scheduling)?;
         }
         let variables = fds.into_iter().next().and_then(|fd| SharedWords::attach(fd).ok());
         let shown = variables.as_ref().and_then(|words| ring::Variables::attach(words.words()).ok());

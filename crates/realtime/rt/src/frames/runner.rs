@@ -43,6 +43,15 @@ impl From<sys::Error> for RunError {
     }
 }
 
+/// Why its threads do not run.
+#[derive(Debug, thiserror::Error)]
+enum StartError {
+    #[error("the frame has begun already")]
+    Begun,
+    #[error("thread {name} cannot be started: {error}")]
+    Thread { name: &'static str, error: std::io::Error },
+}
+
 /// Something that the runner has to say.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Report {
@@ -210,10 +219,10 @@ impl Runner {
             Ok(trigger) => trigger,
             // The frame that is followed may still be starting.
             Err(_) if !late && matches!(self.config.spec.base, TimeBase::Frame(_)) => return,
-            Err(why) => return self.end(why, tell),
+            Err(why) => return self.end(why.to_string(), tell),
         };
         if let Err(why) = self.start(trigger, tell) {
-            return self.end(why, tell);
+            return self.end(why.to_string(), tell);
         }
         tell(Report::Running { missing });
     }
@@ -224,8 +233,8 @@ impl Runner {
     }
 
     /// Starts the real-time threads.
-    fn start(&mut self, trigger: Trigger, tell: &mut impl FnMut(Report)) -> Result<(), String> {
-        let plan = self.plan.take().ok_or("the frame has begun already")?;
+    fn start(&mut self, trigger: Trigger, tell: &mut impl FnMut(Report)) -> Result<(), StartError> {
+        let plan = self.plan.take().ok_or(StartError::Begun)?;
         let remedy = "run as root, or raise RLIMIT_MEMLOCK (see `tahti doctor`)";
         let locked = Obtained::of("memory locked", sys::mem::lock_all(), remedy);
         if locked.missing.is_some() {
@@ -265,7 +274,7 @@ impl Runner {
                 prepare(name, priority);
                 body();
             });
-            spawned.map_err(|error| format!("thread {name} cannot be started: {error}"))
+            spawned.map_err(|error| StartError::Thread { name, error })
         };
         let spec = self.config.spec.clone();
         let (shared, activities) = (self.shared.clone(), plan.activities());

@@ -57,6 +57,30 @@ impl Door {
     }
 }
 
+/// A time base that cannot be had.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum TriggerError {
+    #[error("UDP port {port} of 127.0.0.1 cannot be opened: {error}")]
+    Udp { port: u16, error: std::io::Error },
+    #[error("{path} cannot be opened: {error}")]
+    Device { path: String, error: std::io::Error },
+    #[error(transparent)]
+    Kernel(#[from] sys::Error),
+    #[error("frame {name:?} cannot be followed: {error}")]
+    Follow { name: String, error: FollowError },
+}
+
+/// A frame that cannot be followed.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum FollowError {
+    #[error("it refuses")]
+    Refused,
+    #[error(transparent)]
+    Kernel(#[from] sys::Error),
+    #[error(transparent)]
+    Layout(#[from] ring::LayoutError),
+}
+
 /// What a wait ended with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Waited {
@@ -79,29 +103,29 @@ pub(crate) struct Place {
 
 impl Trigger {
     /// Opens the base; `page` is that of the frame itself.
-    pub(crate) fn open(base: &TimeBase, page: &Arc<SharedWords>, door: &Arc<Door>) -> Result<Self, String> {
+    pub(crate) fn open(base: &TimeBase, page: &Arc<SharedWords>, door: &Arc<Door>) -> Result<Self, TriggerError> {
         Ok(match base {
             TimeBase::Timer => Self::Timer,
             TimeBase::Software => Self::Word { words: page.clone(), seen: 0, poll: None },
             TimeBase::Counter(every) => Self::Word { words: page.clone(), seen: 0, poll: Some(*every) },
             TimeBase::Udp(port) => {
-                let socket = UdpSocket::bind(("127.0.0.1", *port))
-                    .map_err(|error| format!("UDP port {port} of 127.0.0.1 cannot be opened: {error}"))?;
-                socket.set_nonblocking(true).map_err(|error| error.to_string())?;
-                Self::Udp(socket)
+                let socket = UdpSocket::bind(("127.0.0.1", *port));
+                let socket = socket.and_then(|socket| socket.set_nonblocking(true).map(|()| socket));
+                Self::Udp(socket.map_err(|error| TriggerError::Udp { port: *port, error })?)
             }
             TimeBase::Device(path) => {
                 // For writing, too: a FIFO whose writers have gone does not end then.
                 let file = File::options().read(true).write(true).open(path).or_else(|_| File::open(path));
-                Self::Device(Ticker::of(file.map_err(|error| format!("{path} cannot be opened: {error}"))?))
+                Self::Device(Ticker::of(file.map_err(|error| TriggerError::Device { path: path.clone(), error })?))
             }
             TimeBase::Pps(path) => {
-                let source = Pps::open(path).map_err(|error| error.to_string())?;
-                let last = source.fetch(DurNs::ZERO).map_err(|errno| format!("{path}: {errno}"))?;
+                let source = Pps::open(path)?;
+                let last =
+                    source.fetch(DurNs::ZERO).map_err(|errno| sys::Error { doing: format!("read {path}"), errno })?;
                 Self::Pps { source, seen: last.map_or(0, |pulse| pulse.sequence), at: None }
             }
             TimeBase::Gpio { chip, line, falling } => {
-                let line = Line::open(chip, *line, *falling).map_err(|error| error.to_string())?;
+                let line = Line::open(chip, *line, *falling)?;
                 Self::Gpio { line, seen: 0, at: None }
             }
             TimeBase::Eventfd => Self::Handed { door: door.clone(), ticker: None },
@@ -217,17 +241,17 @@ pub(crate) fn until(end: MonoNs, stop: &AtomicBool) -> Waited {
 }
 
 /// Another frame's page, as its follower.
-fn follow(name: &str) -> Result<(SharedWords, OwnedFd), String> {
-    let failed = |why: String| format!("frame {name:?} cannot be followed: {why}");
-    let connection = sys::handover::connect(&address(name)).map_err(|error| failed(error.to_string()))?;
-    sys::handover::send(connection.as_fd(), b"follow", &[]).map_err(|error| failed(error.to_string()))?;
-    let mut answer = [0; 256];
-    let received =
-        sys::handover::receive(connection.as_fd(), &mut answer).map_err(|error| failed(error.to_string()))?;
-    let fd = received.and_then(|(_, fds)| fds.into_iter().next()).ok_or_else(|| failed("it refuses".to_owned()))?;
-    let words = SharedWords::attach(fd).map_err(|error| failed(error.to_string()))?;
-    FramePage::attach(words.words()).map_err(|error| failed(error.to_string()))?;
-    Ok((words, connection))
+fn follow(name: &str) -> Result<(SharedWords, OwnedFd), TriggerError> {
+    let ask = || -> Result<_, FollowError> {
+        let connection = sys::handover::connect(&address(name))?;
+        sys::handover::send(connection.as_fd(), b"follow", &[])?;
+        let received = sys::handover::receive(connection.as_fd(), &mut [0; 256])?;
+        let fd = received.and_then(|(_, fds)| fds.into_iter().next()).ok_or(FollowError::Refused)?;
+        let words = SharedWords::attach(fd)?;
+        FramePage::attach(words.words())?;
+        Ok((words, connection))
+    };
+    ask().map_err(|error| TriggerError::Follow { name: name.to_owned(), error })
 }
 
 /// How far a counter has moved; sleeps until it does, at most for a moment.
