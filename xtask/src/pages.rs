@@ -1,4 +1,5 @@
-//! What pages say of the tree, held against it: paths exist, and files that are shown whole are shown as they are.
+//! What pages say of the tree, held against it: paths exist, files that are shown whole are shown as they are, lines are in
+//! the tables that they are said to be in, and what is said to be named nowhere else is not.
 
 use crate::run::root;
 use std::fs;
@@ -17,6 +18,8 @@ pub(crate) fn check(files: &[PathBuf], findings: &mut Vec<String>) {
         };
         paths(&name, &text, findings);
         shown(&name, &text, files, findings);
+        lines(&name, &text, findings);
+        alone(&name, &text, files, findings);
     }
 }
 
@@ -47,6 +50,49 @@ fn shown(page: &str, text: &str, files: &[PathBuf], findings: &mut Vec<String>) 
     }
 }
 
+/// A block of Rust behind "Its line in `TABLE`", up to a colon, is a line of that file.
+fn lines(page: &str, text: &str, findings: &mut Vec<String>) {
+    for behind in text.split("ts line in `").skip(1) {
+        let table = behind.split('`').next().unwrap_or_default();
+        if !table.ends_with(".rs") {
+            continue;
+        }
+        let block = behind.split("```rust\n").nth(1).and_then(|rest| rest.split("```").next()).unwrap_or_default();
+        let found = fs::read_to_string(root().join(table)).unwrap_or_default();
+        if block.lines().count() != 1 || !found.lines().any(|line| line.trim() == block.trim()) {
+            findings.push(format!("{page}: {table} has no line \"{}\"", block.trim()));
+        }
+    }
+}
+
+/// Of "Nothing else in `FOLDER` names `WORD`" it is true but for the tests: the word stands in one file of its own, as `FILE`
+/// shows whole, and in at most one line of another.
+fn alone(page: &str, text: &str, files: &[PathBuf], findings: &mut Vec<String>) {
+    for behind in text.split("Nothing else in `").skip(1) {
+        let mut quoted = behind.split('`');
+        let (folder, word) = (quoted.next().unwrap_or_default(), quoted.nth(1).unwrap_or_default());
+        let inside = files
+            .iter()
+            .filter(|file| file.starts_with(root().join(folder)) && file.extension().is_some_and(|e| e == "rs"));
+        let named = |file: &PathBuf| {
+            let text = fs::read_to_string(file).unwrap_or_default();
+            let product = text.split("#[cfg(test)]").next().unwrap_or_default();
+            product.lines().filter(|line| !line.trim_start().starts_with("//") && has_word(line, word)).count()
+        };
+        let mut counts: Vec<usize> = inside.map(named).filter(|count| *count > 0).collect();
+        counts.sort_unstable();
+        if !matches!(counts[..], [] | [_] | [1, _]) {
+            findings.push(format!("{page}: {word} is named elsewhere in {folder}, too"));
+        }
+    }
+}
+
+/// Whether a line has a word that is no part of a longer one.
+fn has_word(line: &str, word: &str) -> bool {
+    let inner = |c: char| c.is_alphanumeric() || c == '_';
+    line.match_indices(word).any(|(at, _)| !line[..at].ends_with(inner) && !line[at + word.len()..].starts_with(inner))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -61,6 +107,22 @@ mod tests {
         for (text, wrong) in [("fn main() {}\n", 1), (&*fs::read_to_string(&file).unwrap(), 0)] {
             let mut findings = Vec::new();
             shown("a.md", &page(text), std::slice::from_ref(&file), &mut findings);
+            assert_eq!(findings.len(), wrong, "{findings:?}");
+        }
+    }
+    #[test]
+    fn a_line_that_no_table_has_and_a_word_that_others_name_too_are_found() {
+        let page = |line: &str| format!("Its line in `xtask/src/main.rs`, sorted:\n\n```rust\n{line}\n```\n");
+        for (line, wrong) in [("mod pages;", 0), ("mod nobody;", 1), ("mod pages;\nmod run;", 1)] {
+            let mut findings = Vec::new();
+            lines("a.md", &page(line), &mut findings);
+            assert_eq!(findings.len(), wrong, "{findings:?}");
+        }
+        let files: Vec<PathBuf> =
+            ["main", "pages", "soak", "test"].map(|name| root().join(format!("xtask/src/{name}.rs"))).into();
+        for (word, wrong) in [("formatting", 0), ("Outcome", 1)] {
+            let mut findings = Vec::new();
+            alone("a.md", &format!("Nothing else in `xtask/src` names `{word}`."), &files, &mut findings);
             assert_eq!(findings.len(), wrong, "{findings:?}");
         }
     }

@@ -79,14 +79,12 @@ const STAGES: &[Stage] = &[
     Stage { name: "doc", what: "documentation builds without warnings", run: doc, ..STAGE },
 ];
 
-/// Formatting, also of the record types, whose modules stand in a macro, where `cargo fmt` does not look.
+/// Formatting, also of what stands in tables: files that a macro declares, which `cargo fmt` does not see.
 fn formatting() -> Outcome {
     run(&mut cargo(["fmt", "--all", "--check"]))?;
-    let types = root().join("crates/ioc/db/src/rec");
-    let files = std::fs::read_dir(&types).map_err(|error| format!("{}: {error}", types.display()))?;
-    let files =
-        files.filter_map(|entry| Some(entry.ok()?.path())).filter(|path| path.extension().is_some_and(|e| e == "rs"));
-    run(Command::new("rustfmt").args(["--check", "--edition", "2024"]).args(files))
+    let crates = tidy::files()?.into_iter().filter(|file| file.starts_with(root().join("crates")));
+    let rust = crates.filter(|file| file.extension().is_some_and(|e| e == "rs"));
+    run(Command::new("rustfmt").args(["--check", "--edition", "2024"]).args(rust))
 }
 
 /// With all features, as every stage but this builds; and what users get, without any.

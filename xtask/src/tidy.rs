@@ -340,7 +340,7 @@ fn attributes(item: &syn::Item) -> &[syn::Attribute] {
 }
 
 /// All Rust files of the workspace.
-fn files() -> Result<Vec<PathBuf>, String> {
+pub(crate) fn files() -> Result<Vec<PathBuf>, String> {
     let words = ["ls-files", "--cached", "--others", "--exclude-standard", "*.rs", "*.md"];
     let listed = output(std::process::Command::new("git").args(words))?;
     Ok(listed.lines().map(|line| root().join(line)).filter(|path| path.exists()).collect())

@@ -116,9 +116,9 @@ fn several_owners_share_a_groups_lock_sets_evenly() {
 #[test]
 fn a_scan_that_is_not_there_or_claimed_twice_is_refused() {
     let error = loaded(TEXT).split(&[group(&["3 parsec"], 1)]).err().unwrap();
-    assert!(error.contains("\"3 parsec\"") && error.contains("\".1 second\""), "{error}");
+    assert!(error.to_string().contains("\"3 parsec\"") && error.to_string().contains("\".1 second\""), "{error}");
     let error = loaded(TEXT).split(&[group(&["1 second"], 1), group(&["1 Hz"], 1)]).err().unwrap();
-    assert!(error.contains("twice"), "{error}");
+    assert!(error.to_string().contains("twice"), "{error}");
 }
 
 #[test]

@@ -9,37 +9,7 @@
 
 pub mod boot;
 
-mod aspm;
-mod block_completion;
-mod busy_poll;
-mod cache;
-mod clocksource;
-mod compaction;
-mod compaction_locked;
-mod cpuidle;
 mod document;
-mod energy;
-mod energy_bias;
-mod fair_server;
-mod governor;
-mod kernel_threads;
-mod khugepaged;
-mod ksm;
-mod machine_check;
-mod nmi_watchdog;
-mod numa_balancing;
-mod packet_steering;
-mod preemption;
-mod rcu_normal;
-mod resume_latency;
-mod scaling_min;
-mod stat_interval;
-mod swappiness;
-mod timer_migration;
-mod transparent_hugepage;
-mod uncore;
-mod watchdog_cpumask;
-mod workqueue;
 
 pub(crate) use cache::GROUP as CACHE_GROUP;
 pub use document::table;
@@ -114,42 +84,42 @@ pub struct Doc {
     pub source: &'static str,
 }
 
-/// Every knob, in the order in which they are set.
-pub const ALL: &[&dyn Knob] = &[
-    &workqueue::Workqueue,
-    &watchdog_cpumask::WatchdogCpumask,
-    &nmi_watchdog::NmiWatchdog,
-    &block_completion::BlockCompletion,
-    &packet_steering::Receive,
-    &packet_steering::ReceiveLater,
-    &packet_steering::Transmit,
-    &busy_poll::BusyPoll,
-    &stat_interval::StatInterval,
-    &numa_balancing::NumaBalancing,
-    &transparent_hugepage::TransparentHugepage,
-    &khugepaged::Khugepaged,
-    &compaction::Compaction,
-    &compaction_locked::CompactionLocked,
-    &swappiness::Swappiness,
-    &ksm::Ksm,
-    &machine_check::MachineCheck,
-    &timer_migration::TimerMigration,
-    &clocksource::Clocksource,
-    &aspm::Aspm,
-    &preemption::Preemption,
-    &kernel_threads::KernelThreads,
-    &cache::CacheWays,
-    &governor::Governor,
-    &scaling_min::ScalingMin,
-    &energy::EnergyPreference,
-    &energy_bias::EnergyBias,
-    &uncore::Uncore,
-    &cpuidle::IdleState,
-    &resume_latency::ResumeLatency,
-    &fair_server::FairServer,
-    // Last, since it makes every grace period longer, those of our own cgroup moves included.
-    &rcu_normal::RcuNormal,
-];
+table! {
+    /// Every knob, in the order in which they are set.
+    ALL: dyn Knob = mod {
+        workqueue: Workqueue;
+        watchdog_cpumask: WatchdogCpumask;
+        nmi_watchdog: NmiWatchdog;
+        block_completion: BlockCompletion;
+        packet_steering: Receive ReceiveLater Transmit;
+        busy_poll: BusyPoll;
+        stat_interval: StatInterval;
+        numa_balancing: NumaBalancing;
+        transparent_hugepage: TransparentHugepage;
+        khugepaged: Khugepaged;
+        compaction: Compaction;
+        compaction_locked: CompactionLocked;
+        swappiness: Swappiness;
+        ksm: Ksm;
+        machine_check: MachineCheck;
+        timer_migration: TimerMigration;
+        clocksource: Clocksource;
+        aspm: Aspm;
+        preemption: Preemption;
+        kernel_threads: KernelThreads;
+        cache: CacheWays;
+        governor: Governor;
+        scaling_min: ScalingMin;
+        energy: EnergyPreference;
+        energy_bias: EnergyBias;
+        uncore: Uncore;
+        cpuidle: IdleState;
+        resume_latency: ResumeLatency;
+        fair_server: FairServer;
+        // Last, since it makes every grace period longer, those of our own cgroup moves included.
+        rcu_normal: RcuNormal;
+    }
+}
 
 /// A file to read for a plan; its path may hold `*`.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -7,73 +7,31 @@ use super::check::Check;
 use super::facts::Facts;
 use proc::mountinfo::mounts;
 
-pub mod boot;
-pub mod boot_odds;
-pub mod cgroup;
-pub mod clock;
-pub mod cpus;
-pub mod debugging;
-pub mod devices;
-pub mod discipline;
-pub mod hypervisor;
-pub mod interrupts;
-pub mod isolation;
-pub mod limits;
-pub mod memory;
-pub mod permissions;
-pub mod power;
-pub mod preemption;
-pub mod rt_group;
-pub mod throttling;
-pub mod topology;
-pub mod watchdogs;
-
-/// Every check.
-pub static CHECKS: &[&dyn Check] = &[
-    &permissions::Fifo,
-    &permissions::RoundRobin,
-    &permissions::Deadline,
-    &permissions::MemoryLock,
-    &permissions::Affinity,
-    &limits::Rtprio,
-    &limits::Memlock,
-    &rt_group::RtGroupSched,
-    &throttling::Throttling,
-    &throttling::FairServer,
-    &preemption::PreemptRt,
-    &preemption::Model,
-    &debugging::DebugKernel,
-    &hypervisor::Guest,
-    &hypervisor::Steal,
-    &hypervisor::Smi,
-    &cpus::Count,
-    &topology::Smt,
-    &topology::Numa,
-    &cgroup::CpusetVersion,
-    &cgroup::CpusetOwner,
-    &isolation::Isolation,
-    &isolation::NohzFull,
-    &isolation::RcuCallbacks,
-    &interrupts::Irqbalance,
-    &interrupts::Managed,
-    &clock::Source,
-    &clock::Cost,
-    &clock::Resolution,
-    &discipline::Synchronised,
-    &discipline::TaiOffset,
-    &power::IdleStates,
-    &power::Governor,
-    &power::Thermal,
-    &watchdogs::Lockup,
-    &watchdogs::Hardware,
-    &memory::HugePages,
-    &memory::SamePages,
-    &memory::NumaBalancing,
-    &devices::UsbPolling,
-    &devices::SerialConsole,
-    &boot::Myths,
-    &boot_odds::Contradictions,
-];
+table! {
+    /// Every check.
+    CHECKS: dyn Check = pub mod {
+        permissions: Fifo RoundRobin Deadline MemoryLock Affinity;
+        limits: Rtprio Memlock;
+        rt_group: RtGroupSched;
+        throttling: Throttling FairServer;
+        preemption: PreemptRt Model;
+        debugging: DebugKernel;
+        hypervisor: Guest Steal Smi;
+        cpus: Count;
+        topology: Smt Numa;
+        cgroup: CpusetVersion CpusetOwner;
+        isolation: Isolation NohzFull RcuCallbacks;
+        interrupts: Irqbalance Managed;
+        clock: Source Cost Resolution;
+        discipline: Synchronised TaiOffset;
+        power: IdleStates Governor Thermal;
+        watchdogs: Lockup Hardware;
+        memory: HugePages SamePages NumaBalancing;
+        devices: UsbPolling SerialConsole;
+        boot: Myths;
+        boot_odds: Contradictions;
+    }
+}
 
 /// Where debugfs belongs.
 const DEBUGFS: &str = "/sys/kernel/debug";
