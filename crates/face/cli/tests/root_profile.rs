@@ -1,5 +1,6 @@
 //! `tahti profile` on the real kernel: programs of C and of Rust whose hot functions are known.
 
+use harness::plant::Bench;
 use std::collections::BTreeMap;
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
@@ -85,6 +86,15 @@ fn profile(folder: &Folder, words: &[&str]) -> (String, BTreeMap<String, u64>) {
     (String::from_utf8_lossy(&output.stdout).into_owned(), stacks)
 }
 
+/// Events that a process has open: one a CPU for each thread; while it looks what a sample costs, there is one alone.
+fn events(pid: u32) -> usize {
+    let fds = std::fs::read_dir(format!("/proc/{pid}/fd")).unwrap().flatten();
+    let is_event = |fd: &std::fs::DirEntry| {
+        std::fs::read_link(fd.path()).is_ok_and(|to| to.to_string_lossy().contains("perf_event"))
+    };
+    fds.filter(is_event).count()
+}
+
 /// The share of samples on whose stack the frames stand one behind the other.
 fn share(stacks: &BTreeMap<String, u64>, frames: &str) -> f64 {
     let all: u64 = stacks.values().sum();
@@ -148,15 +158,7 @@ fn a_process_that_runs_already_is_sampled_until_it_ends() {
         .stdout(Stdio::piped())
         .spawn()
         .unwrap();
-    // One event a CPU; while it looks what a sample costs, there is one alone.
-    let events = || {
-        let fds = std::fs::read_dir(format!("/proc/{}/fd", sampler.id())).unwrap().flatten();
-        let is_event = |fd: &std::fs::DirEntry| {
-            std::fs::read_link(fd.path()).is_ok_and(|to| to.to_string_lossy().contains("perf_event"))
-        };
-        fds.filter(is_event).count()
-    };
-    while events() < 2 {
+    while events(sampler.id()) < 2 {
         std::thread::yield_now();
     }
     child.kill().unwrap();
@@ -165,6 +167,81 @@ fn a_process_that_runs_already_is_sampled_until_it_ends() {
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let output = tahti(&["--pid", &pid]);
     assert!(String::from_utf8_lossy(&output.stderr).contains("there is no such thread"));
+}
+
+#[test]
+fn a_process_of_a_plant_is_sampled_by_its_name() {
+    let folder = Folder::new("plant");
+    let process = format!("[[process]]\nname = \"loop\"\ncommand = [\"{}\", \"1\", \"run\"]\n", folder.c());
+    let bench = Bench::new("profile", &process);
+    bench.ok(&["up", "--detach"]);
+    let text = bench.ok(&["profile", "--process", "loop", "--for", "1s", "--top", "5"]);
+    assert!(text.contains("spin  (spinner)") && text.contains(&format!("process {})", bench.pid("loop"))), "{text}");
+    let output = bench.run(&["profile", "--process", "lop"]);
+    assert!(String::from_utf8_lossy(&output.stderr).contains("plant p has no process \"lop\"; it has loop"));
+}
+
+#[test]
+fn samples_that_found_no_room_are_counted() {
+    let folder = Folder::new("lost");
+    let mut child = Command::new(folder.c()).args(["1", "run"]).stdout(Stdio::null()).spawn().unwrap();
+    let (pid, file) = (child.id().to_string(), folder.path("lost.folded"));
+    let mut sampler = Command::new(env!("CARGO_BIN_EXE_tahti"));
+    sampler.args(["profile", "--pid", &pid, "--hz", "5000", "--stack", "60KiB", "-o", &file]);
+    let sampler = sampler.stdout(Stdio::piped()).spawn().unwrap();
+    while events(sampler.id()) < 2 {
+        std::thread::yield_now();
+    }
+    let signal = |signal: i32| sys::child::kill(sampler.id() as i32, signal).unwrap();
+    // Nobody reads while the program uses half a second of a CPU, which makes a hundred times as much as there is room for.
+    let (stop, go_on, interrupt) = (19, 18, 2);
+    signal(stop);
+    let used = || sys::clock::process_cpu(child.id() as i32).unwrap();
+    let until = used().0 + 500_000_000;
+    while used().0 < until {
+        std::thread::yield_now();
+    }
+    signal(go_on);
+    signal(interrupt);
+    let output = sampler.wait_with_output().unwrap();
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let text = String::from_utf8_lossy(&output.stdout);
+    let lost =
+        text.lines().find_map(|line| line.split(" processor time; ").nth(1)?.split(' ').next()?.parse::<u64>().ok());
+    assert!(lost.unwrap_or(0) > 100, "{text}");
+}
+
+/// A function that no file has, and a map that tells its name.
+const MADE: &str = r#"
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+int main(void) {
+  /* mov rax, rdi; 1: dec rax; jnz 1b; ret */
+  const unsigned char code[] = {0x48, 0x89, 0xf8, 0x48, 0xff, 0xc8, 0x75, 0xfb, 0xc3};
+  void *at = mmap(0, 4096, PROT_READ | PROT_WRITE | PROT_EXEC, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  memcpy(at, code, sizeof code);
+  char path[64];
+  snprintf(path, sizeof path, "/tmp/perf-%d.map", getpid());
+  FILE *map = fopen(path, "w");
+  fprintf(map, "%lx %zx made_by_hand\n", (unsigned long)at, sizeof code);
+  fclose(map);
+  for (int i = 0; i < 300; i++) ((long (*)(long))at)(1000000);
+  unlink(path);
+  return 0;
+}
+"#;
+
+#[cfg(target_arch = "x86_64")]
+#[test]
+fn code_that_a_program_makes_has_the_name_that_it_tells() {
+    let folder = Folder::new("made");
+    let program = folder.build("cc", &["-O1"], "made.c", MADE);
+    let (text, stacks) = profile(&folder, &["--by-thread", "--", &program]);
+    let made = stacks.iter().filter(|(stack, _)| stack.ends_with(";made_by_hand")).map(|(_, count)| count).sum::<u64>();
+    assert!(made * 10 > stacks.values().sum::<u64>() * 8, "{text}");
 }
 
 #[test]

@@ -3,8 +3,7 @@
 use crate::object::Object;
 use crate::sampled::Files;
 use heap::layout::{
-    CALLERS_MAX, HEAD_WORDS, MAGIC, MODULE_WORDS, MODULES_AT, MODULES_MAX, PATH_MAX, SITE_WORDS, SITES_AT, SITES_MAX,
-    head, site,
+    CALLERS_MAX, MAGIC, MODULE_WORDS, MODULES_AT, MODULES_MAX, PATH_MAX, SITE_WORDS, SITES_AT, SITES_MAX, head, site,
 };
 use std::collections::HashMap;
 
@@ -127,7 +126,6 @@ impl HeapReader {
             return Err(HeapError::Short);
         }
         let of = |at: usize| word(at).unwrap_or(0);
-        debug_assert!(head::FREES_UNKNOWN < HEAD_WORDS);
         let pid = of(head::PID) as i32;
         let modules: Vec<Module> = (0..(of(head::MODULES) as usize).min(MODULES_MAX))
             .map(|nth| MODULES_AT + nth * MODULE_WORDS)

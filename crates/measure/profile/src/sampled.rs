@@ -50,6 +50,9 @@ enum Key {
     Nowhere,
 }
 
+/// A thread's place among the threads, and those of a stack's frames, the outermost first.
+type Place = (u32, Box<[u32]>);
+
 /// What is known of the sampled threads.
 pub struct Profile {
     kernel: Symbols,
@@ -64,7 +67,7 @@ pub struct Profile {
     by_tid: HashMap<i32, u32>,
     frames: Vec<Frame>,
     by_key: HashMap<Key, u32>,
-    stacks: HashMap<(u32, Box<[u32]>), (u64, u64)>,
+    stacks: HashMap<Place, (u64, u64)>,
     lost: u64,
     throttled: u64,
     merged: u64,
@@ -356,6 +359,12 @@ impl Profile {
         number
     }
 
+    /// Whether a thread has been told of, or was seen.
+    #[must_use]
+    pub fn knows(&self, tid: i32) -> bool {
+        self.by_tid.contains_key(&tid)
+    }
+
     /// How many samples have been understood.
     #[must_use]
     pub fn samples(&self) -> u64 {
@@ -366,12 +375,8 @@ impl Profile {
     #[must_use]
     pub fn found(mut self, files: &mut dyn Files) -> Found {
         self.advance(u64::MAX, files);
-        let stack = |((thread, frames), (samples, weight)): ((u32, Box<[u32]>), (u64, u64))| Stack {
-            thread,
-            frames,
-            samples,
-            weight,
-        };
+        let stack =
+            |((thread, frames), (samples, weight)): (Place, (u64, u64))| Stack { thread, frames, samples, weight };
         let mut stacks: Vec<Stack> = std::mem::take(&mut self.stacks).into_iter().map(stack).collect();
         stacks.sort_by(|one, two| (one.thread, &one.frames).cmp(&(two.thread, &two.frames)));
         let functions = self.objects.iter().map(|object| (object.name.clone(), object.functions())).collect();

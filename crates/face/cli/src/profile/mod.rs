@@ -51,11 +51,14 @@ pub(crate) struct Args {
     /// How many functions the table has
     #[arg(long, value_name = "COUNT", default_value_t = 25)]
     top: usize,
+    /// A table of functions for each thread
+    #[arg(long)]
+    by_thread: bool,
     /// List which functions of each program and library were seen, and which were not
     #[arg(long)]
     coverage: bool,
     /// Count CMD's allocations instead, by who makes them: what is not given back, and what real-time threads allocate
-    #[arg(long, requires = "command", conflicts_with_all = ["tid", "pid", "name", "process", "output", "coverage", "frame_pointers", "user_only"])]
+    #[arg(long, requires = "command", conflicts_with_all = ["tid", "pid", "name", "process", "output", "coverage", "by_thread", "frame_pointers", "user_only"])]
     memory: bool,
     /// With --memory: say again and again what has grown since
     #[arg(long, value_name = "TIME", requires = "memory")]

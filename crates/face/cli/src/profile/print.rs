@@ -53,7 +53,16 @@ fn tables(args: &Args, sampled: &Sampled) -> String {
             thread.pid
         );
     }
-    functions(&mut out, found, args.top);
+    match args.by_thread {
+        true => found.by_thread().into_iter().take(args.top).for_each(|(thread, samples)| {
+            let _ = writeln!(out, "\n{} ({}, process {})", thread.name, thread.tid, thread.pid);
+            functions(&mut out, &found.rows(Some(thread.tid)), samples, args.top);
+        }),
+        false => {
+            out.push('\n');
+            functions(&mut out, &found.rows(None), found.samples, args.top);
+        }
+    }
     if args.coverage {
         coverage(&mut out, found);
     }
@@ -115,23 +124,24 @@ fn head(out: &mut String, sampled: &Sampled) {
     );
 }
 
-fn functions(out: &mut String, found: &Found, top: usize) {
-    let rows = found.rows(None);
-    let _ = writeln!(out, "\n    self    total  function");
+fn functions(out: &mut String, rows: &[Row], samples: u64, top: usize) {
+    let _ = writeln!(out, "    self    total  function");
     let line = |out: &mut String, row: &Row| {
         let short = row.object.rsplit('/').next().unwrap_or_default();
-        let place = if short.is_empty() || row.name == format!("[{short}]") || row.name == short {
-            String::new()
-        } else {
-            format!("  ({short})")
-        };
-        let (own, total) = (percent(row.own, found.samples), percent(row.total, found.samples));
-        let _ = writeln!(out, "{own:>6.2} % {total:>6.2} %  {}{}", row.name, place);
+        let has_no_place = short.is_empty() || row.name == format!("[{short}]") || row.name == row.object;
+        let place = if has_no_place { String::new() } else { format!("  ({short})") };
+        let _ = writeln!(
+            out,
+            "{:>6.2} % {:>6.2} %  {}{place}",
+            percent(row.own, samples),
+            percent(row.total, samples),
+            row.name
+        );
     };
     rows.iter().take(top).for_each(|row| line(out, row));
     let rest: u64 = rows.iter().skip(top).map(|row| row.own).sum();
     if rows.len() > top {
-        let _ = writeln!(out, "{:>6.2} %           {} others", percent(rest, found.samples), rows.len() - top);
+        let _ = writeln!(out, "{:>6.2} %           {} others", percent(rest, samples), rows.len() - top);
     }
 }
 

@@ -15,11 +15,14 @@ use sys::root::RootDir;
 use sys::sched::Scheduling;
 use sys::signal::SignalFd;
 use trace::Symbols;
+use trace::stored::Thread;
 
 /// Time between two looks at the rings, which hold many times as much.
 const LOOK: DurNs = DurNs::from_ms(20);
 /// Time between two looks for new threads, where they are chosen by name.
 const SEARCH: DurNs = DurNs::from_ms(200);
+/// How often threads are looked for that began while others were found.
+const SEARCHES: u32 = 10;
 /// What a CPU may take from the time of a record until it stands in its ring.
 const WRITTEN: DurNs = DurNs::from_ms(5);
 
@@ -70,7 +73,6 @@ pub(super) fn sample(args: &Args) -> Result<Sampled, String> {
     }
     let (begin, burnt) = (sys::clock::mono_now(), sys::clock::thread_cpu());
     let mut program = program.map(|program| watched.begin(program)).transpose()?;
-    watched.sampler.enable_running().map_err(|error| error.to_string())?;
     watched.until(args, begin, &mut program, &signals)?;
     watched.sampler.disable().map_err(|error| error.to_string())?;
     let span = sys::clock::mono_now() - begin;
@@ -115,22 +117,33 @@ impl Watched {
         args.threads.name.is_some() && args.for_.is_some()
     }
 
-    /// Samples threads that are meant and were not known before.
+    /// Samples threads that are meant and were not known before, until there are no more.
     fn search(&mut self) -> Result<(), String> {
         self.target.search();
-        for thread in self.target.all() {
-            if !self.threads.insert(thread.tid) {
-                continue;
+        for _ in 0..SEARCHES {
+            let (threads, profile) = (&self.threads, &self.profile);
+            let is_new = |thread: &Thread| !threads.contains(&thread.tid) && !profile.knows(thread.tid);
+            let fresh: Vec<Thread> = self.target.all().into_iter().filter(is_new).collect();
+            if fresh.is_empty() {
+                return Ok(());
             }
-            self.profile.thread(thread.pid, thread.tid, &thread.name);
-            // What is mapped from here on the records tell; what was mapped before is read afterwards, and may be told twice.
-            if !self.add(thread.tid)? {
-                continue;
+            for thread in &fresh {
+                self.threads.insert(thread.tid);
+                self.profile.thread(thread.pid, thread.tid, &thread.name);
+                self.add(thread.tid)?;
             }
-            if self.processes.insert(thread.pid) {
-                let maps = RootDir::machine().read(&format!("/proc/{}/maps", thread.pid)).unwrap_or_default();
-                self.profile.maps(thread.pid, &maps, &mut self.files);
+            // From here on the records tell what is mapped; what was mapped before is read afterwards, and may be told twice.
+            self.sampler.enable_running().map_err(|error| error.to_string())?;
+            for thread in &fresh {
+                if self.processes.insert(thread.pid) {
+                    let maps = RootDir::machine().read(&format!("/proc/{}/maps", thread.pid)).unwrap_or_default();
+                    self.profile.maps(thread.pid, &maps, &mut self.files);
+                }
             }
+            // Threads that one of these began meanwhile are sampled already: their records say so.
+            let profile = &mut self.profile;
+            self.sampler.drain(|bytes| profile.take(bytes));
+            self.profile.advance(u64::MAX, &mut self.files);
         }
         Ok(())
     }
@@ -171,10 +184,7 @@ impl Watched {
                 searched = now;
                 match args.threads.name {
                     // Those that begin later are sampled, too.
-                    Some(_) => {
-                        self.search()?;
-                        self.sampler.enable_running().map_err(|error| error.to_string())?;
-                    }
+                    Some(_) => self.search()?,
                     // The kernel follows them; their names are for who reads.
                     None => drop(self.target.search()),
                 }
