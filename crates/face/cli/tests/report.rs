@@ -93,3 +93,18 @@ fn what_is_no_report_is_refused_with_the_reason() {
     let output = tahti(&["bench", "compare", &folder.path("now.json"), &folder.path("none.json")]);
     assert!(!output.status.success() && text(&output).contains("none.json"), "{}", text(&output));
 }
+
+#[test]
+fn a_profile_is_drawn_below_the_measurements() {
+    let folder = Folder::new("flame");
+    let (stacks, page) = (folder.path("loop.folded"), folder.path("page.html"));
+    fs::write(&stacks, "loop;main;work 3\nloop;main 1\n").unwrap();
+    for words in [&["report", &folder.path("now.json"), &stacks, "-o", &page][..], &["report", &stacks, "-o", &page]] {
+        let output = tahti(words);
+        assert!(output.status.success(), "{}", text(&output));
+        let page = fs::read_to_string(&page).unwrap();
+        assert!(page.contains("Where the time goes: loop</h2>") && page.contains("<title>work: 3 samples, 75.00 %"));
+    }
+    fs::write(&stacks, "nothing\n").unwrap();
+    assert!(text(&tahti(&["report", &stacks])).contains("there is no folded stack in it"));
+}

@@ -53,7 +53,9 @@
     });
   }
   document.addEventListener("keydown", (event) => {
-    if (event.target.tagName === "INPUT") return;
+    // Of several drawings the one that is looked at, or the first.
+    const at = document.activeElement && document.activeElement.closest(".flame");
+    if (event.target.tagName === "INPUT" || (at || document.querySelector(".flame")) !== flame) return;
     if (event.key === "Escape") { seek(""); show(frames[0]); }
     else if (event.key === "/") { const text = prompt("Functions whose name holds (a regular expression):", sought); if (text !== null) seek(text); event.preventDefault(); }
     else if (event.key.startsWith("Arrow") && !flame.contains(document.activeElement)) frames[0].g.focus();

@@ -1,5 +1,6 @@
 //! Folded stacks as a flame graph: one drawing that needs nothing else, for mouse and keyboard, light and dark.
 
+use crate::Report;
 use crate::chart::escaped;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -46,11 +47,19 @@ impl Node {
 /// ```
 #[must_use]
 pub fn flame(title: &str, folded: &str) -> String {
+    let svg = drawing(title, folded);
+    let svg = svg.replacen("<svg ", "<svg xmlns=\"http://www.w3.org/2000/svg\" ", 1);
+    // In XML a script is text between marks, in HTML it is not.
+    svg.replacen("<script>", "<script><![CDATA[", 1).replacen("</script>", "]]></script>", 1)
+}
+
+/// The drawing as a part of a page.
+fn drawing(title: &str, folded: &str) -> String {
     let root = tree(folded);
     let rows = root.depth();
     let height = ABOVE + BELOW + rows as f64 * ROW;
     let mut svg = format!(
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" class=\"flame\" viewBox=\"0 0 {WIDTH} {height}\" role=\"img\" aria-label=\"flame graph: {}\">\n\
+        "<svg class=\"flame\" viewBox=\"0 0 {WIDTH} {height}\" role=\"img\" aria-label=\"flame graph: {}\">\n\
          <style>{STYLE}</style>\n<rect class=\"paper\" width=\"100%\" height=\"100%\"/>\n\
          <text class=\"title\" x=\"{}\" y=\"20\">{}</text>\n\
          <text class=\"help\" x=\"4\" y=\"38\">click or Enter: widen; arrows: move; /: search; Escape: all</text>\n\
@@ -63,7 +72,7 @@ pub fn flame(title: &str, folded: &str) -> String {
     );
     let mut draw = Draw { svg: &mut svg, all: root.samples.max(1) as f64, bottom: height - BELOW };
     draw.node("all", &root, 0, 0.0);
-    let _ = writeln!(svg, "<script><![CDATA[\n{SCRIPT}]]></script></svg>");
+    let _ = writeln!(svg, "<script>\n{SCRIPT}</script></svg>");
     svg
 }
 
@@ -74,10 +83,19 @@ pub fn flame_page(title: &str, folded: &str, text: &str) -> String {
         "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><title>{}</title>\n<meta name=\"viewport\" content=\"width=device-width\">\
          <style>{PAGE}</style></head><body>\n{}<pre>{}</pre></body></html>\n",
         escaped(title),
-        // In HTML a script has no marks round it.
-        flame(title, folded).replace("<![CDATA[", "").replace("]]></script>", "</script>"),
+        drawing(title, folded),
         escaped(text)
     )
+}
+
+/// What a run carries of profiles, as sections of a page.
+pub(crate) fn page(out: &mut String, run: &str, reports: &[Report]) {
+    for report in reports.iter().filter(|report| !report.stacks.is_empty()) {
+        let name = escaped(&report.what);
+        let drawn = drawing(&report.what, &report.stacks);
+        let _ =
+            writeln!(out, "<section><h2>Where the time goes: {name}</h2><p>{}</p>\n{drawn}</section>", escaped(run));
+    }
 }
 
 fn tree(folded: &str) -> Node {
@@ -88,7 +106,9 @@ fn tree(folded: &str) -> Node {
         root.samples = root.samples.saturating_add(count);
         let mut node = &mut root;
         for name in stack.split(';').take(DEPTH_MAX) {
-            node = node.children.entry(name.to_owned()).or_default();
+            // XML has no way to write these.
+            let name = name.replace(|letter: char| letter.is_control(), "?");
+            node = node.children.entry(name).or_default();
             node.samples = node.samples.saturating_add(count);
         }
     }
@@ -152,12 +172,21 @@ mod tests {
 
     #[test]
     fn widths_are_shares_and_names_are_text() {
-        let drawing = flame("<run>", "loop;main;a<b> 3\nloop;main;poll_[k] 1\nno stack\n");
-        assert!(drawing.contains("&lt;run&gt;") && drawing.contains("a&lt;b&gt;: 3 samples, 75.00 %"), "{drawing}");
+        let drawing = flame("<run>", "loop;main;a<b>\u{1} 3\nloop;main;poll_[k] 1\nno stack\n");
+        assert!(drawing.contains("&lt;run&gt;") && drawing.contains("a&lt;b&gt;?: 3 samples, 75.00 %"), "{drawing}");
         assert!(drawing.contains("class=\"f k\"") && drawing.contains("<title>poll: 1 samples, 25.00 %"));
         assert!(drawing.contains("data-x=\"0.000\" data-w=\"900.000\""), "a quarter less than all");
         assert_eq!(drawing.matches("<g ").count(), 5, "all, loop, main and two functions");
         assert!(!drawing.replace("http://www.w3.org/2000/svg", "").contains("http"), "nothing from elsewhere");
+    }
+
+    #[test]
+    fn a_page_carries_the_drawing_of_a_profile_and_needs_nothing_else() {
+        let report = Report { what: "loop".into(), stacks: "loop;main;work 3\n".into(), ..Report::default() };
+        let text = crate::page(&[("run".into(), vec![report.clone()])]);
+        assert!(text.contains("Where the time goes: loop</h2>") && text.contains("<title>work: 3 samples, 100.00 %"));
+        assert!(!text.contains("http") && !text.contains("CDATA"), "nothing from elsewhere");
+        assert_eq!(crate::read(&crate::json(&report)).unwrap(), [report]);
     }
 
     #[test]

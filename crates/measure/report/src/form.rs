@@ -44,6 +44,9 @@ pub struct Report {
     /// Published experiments as a whole, beside what was found of each.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub experiments: Vec<Experiment>,
+    /// Stacks of profiled threads, folded (`thread;outermost;…;innermost COUNT`, a line each): a page draws them.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub stacks: String,
 }
 
 impl Default for Report {
@@ -63,6 +66,7 @@ impl Default for Report {
             notes: Vec::new(),
             published: Vec::new(),
             experiments: Vec::new(),
+            stacks: String::new(),
         }
     }
 }

@@ -25,7 +25,8 @@ pub fn page(runs: &[(String, Vec<Report>)]) -> String {
     runs.iter().for_each(|(name, reports)| wanted(&mut out, name, reports));
     runs.iter().for_each(|(name, reports)| crate::experiments::page(&mut out, name, reports));
     for (nth, (name, reports)) in runs.iter().enumerate() {
-        for report in reports.iter().filter(|report| report.experiments.is_empty()) {
+        let is_measured = |report: &&Report| report.experiments.is_empty() && report.stacks.is_empty();
+        for report in reports.iter().filter(is_measured) {
             // The first run that has it shows it, the others lie over it.
             let seen = runs[..nth].iter().flat_map(|(_, reports)| reports).any(|other| alike(report, other));
             let beside: Vec<(&str, &Report)> = runs[nth + 1..]
@@ -38,6 +39,7 @@ pub fn page(runs: &[(String, Vec<Report>)]) -> String {
             }
         }
     }
+    runs.iter().for_each(|(name, reports)| crate::flame::page(&mut out, name, reports));
     let _ = writeln!(out, "<script>{SCRIPT}</script></body></html>");
     out
 }
