@@ -53,8 +53,16 @@ benches! {
 }
 
 /// What measurements start as processes of their own.
-static PARTS: &[Part] =
-    &[classes::SPIN, interference::STREAM, lost::BUSY, measure::LOOP, response::RESPONDER, rtt::PART, runaway::BURN];
+static PARTS: &[Part] = &[
+    classes::SPIN,
+    frames::FRAME,
+    interference::STREAM,
+    lost::BUSY,
+    measure::LOOP,
+    response::RESPONDER,
+    rtt::PART,
+    runaway::BURN,
+];
 
 /// A measurement.
 pub struct Bench {

@@ -29,8 +29,8 @@ pub(super) struct Figures {
     pub(super) whole: Histogram,
     pub(super) minors: u64,
     pub(super) lost: u64,
-    faults: u64,
-    allocations: u64,
+    pub(super) faults: u64,
+    pub(super) allocations: u64,
     pub(super) missing: Vec<String>,
 }
 

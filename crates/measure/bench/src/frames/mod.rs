@@ -2,6 +2,7 @@
 
 mod chain;
 mod pairs;
+mod turn;
 
 use crate::cyclictest;
 use crate::explained::{Explained, Ours};
@@ -16,7 +17,7 @@ use report::{Figure, Good, Latency, Row, Table, Wanted};
 use ring::{Number, VariableSpec};
 use rt::Exports;
 use sys::clock::thread_cpu;
-use sys::root::RootDir;
+pub(crate) use turn::FRAME;
 
 const PRIORITY: Priority = Priority(60);
 /// Length of the one minor.
@@ -131,18 +132,12 @@ struct Measured {
 }
 
 fn in_turn(args: &Args, place: &Where, compared: bool, progress: &mut Progress) -> Result<Measured, String> {
-    if let Some(place) = &place.place {
-        place.enter(&RootDir::machine(), std::process::id() as i32).map_err(|error| error.to_string())?;
-    }
     let mut all = Measured::default();
-    // Whoever reads the recording must not run in the shield, where this process is taken as a whole.
-    let explained = match place.place.is_some() {
-        true => Err("it is not recorded from within a shield".to_owned()),
-        false => Explained::start(place.cpu),
-    };
+    // Whoever reads the recording stays outside of a shield: what is measured are processes of their own.
+    let explained = Explained::start(place.cpu);
     all.unexplained_because = explained.as_ref().err().cloned();
     let explained = explained.ok();
-    let (cpu, piece) = (place.cpu, DurNs(args.for_.0 / TURNS));
+    let piece = DurNs(args.for_.0 / TURNS);
     for turn in 0..TURNS as usize {
         progress.at(turn, TURNS as usize, "cyclictest, a frame, a frame beside bare threads");
         if compared {
@@ -152,10 +147,7 @@ fn in_turn(args: &Args, place: &Where, compared: bool, progress: &mut Progress) 
                 all.explained.get_or_insert_default()[1].merge(&explained.take()?);
             }
         }
-        explained
-            .as_ref()
-            .inspect(|explained| explained.watch(std::process::id() as i32, Policy::Fifo(PRIORITY), "frame"));
-        let frame = chain::frame(cpu, piece, None)?;
+        let frame = turn::measure(place, piece, false, explained.as_ref())?.figures;
         if let Some(explained) = &explained {
             let piece = explained.take()?;
             all.explained_pieces.extend(Latency::from(&piece.ours).p99().map(|p99| p99.value));
@@ -165,14 +157,15 @@ fn in_turn(args: &Args, place: &Where, compared: bool, progress: &mut Progress) 
             pieces.extend(Latency::from(hist).p99().map(|p99| p99.value));
         }
         all.frame.merge(&frame);
-        let mut bare = Histogram::new();
-        let chained = chain::frame(cpu, piece, Some(&mut bare))?;
+        let chained = turn::measure(place, piece, true, None)?;
+        let bare = chained.bare.ok_or("the frame printed nothing of bare threads")?;
+        let chained = chained.figures;
         all.used.push(us(used(&chained)?));
-        all.ratios.push(ratio(used(&chained)?, quantile(&bare, 1, 2)?));
+        all.ratios.push(ratio(used(&chained)?, quantile(&bare.threads, 1, 2)?));
         all.chained.merge(&chained);
-        all.bare.merge(&bare);
-        all.futex.push(pairs::futex_round_trip(cpu)?);
-        all.waking.merge(&pairs::border(cpu)?);
+        all.bare.merge(&bare.threads);
+        all.futex.push(bare.futex);
+        all.waking.merge(&bare.waking);
     }
     all.ratios.sort_by(f64::total_cmp);
     all.futex.sort();
