@@ -199,7 +199,7 @@ fn a_plants_recorder_names_who_made_its_threads_late_and_keeps_the_window_of_tro
     // The load's hog is more urgent than the loop.
     let script = "import time\nprint('armed', flush=True)\nwhile True: time.sleep(0.001)";
     let plant = format!(
-        "[plant]\nname = \"rf\"\n[recorder]\nname = \"recorder\"\nabove = \"1ms\"\nwindow_after = \"10ms\"\nrecord = \"1\"\n[[process]]\nname = \"loop\"\n\
+        "[plant]\nname = \"rf\"\noperators = \"daemon\"\n[recorder]\nname = \"recorder\"\nabove = \"1ms\"\nwindow_after = \"10ms\"\nrecord = \"1\"\n[[process]]\nname = \"loop\"\n\
          command = [\"python3\", \"-c\", {script:?}]\nclass = \"fifo:40\"\ncpus = \"1\"\nready = {{ line = \"armed\" }}\n\
          restart = {{ policy = \"never\" }}\n"
     );
@@ -212,6 +212,24 @@ fn a_plants_recorder_names_who_made_its_threads_late_and_keeps_the_window_of_tro
     assert!(top.contains("later than 1ms: "), "{top}");
     let status = place.says(&["trace", "status", "--plant", "rf"]);
     assert!(status.contains("records CPU 1") && status.contains("preempted by hog"), "{status}");
+    // The plant's operators may look, and do no more; others see nothing.
+    let folder = place.0.0.join("rf/recorder");
+    let by = |gid: u32, program: &str, words: &[&str]| {
+        let mut command = Command::new(program);
+        std::os::unix::process::CommandExt::uid(&mut command, 65534);
+        std::os::unix::process::CommandExt::gid(&mut command, gid);
+        command.args(words).env("TAHTI_RUN", &place.0.0).current_dir("/").output().unwrap()
+    };
+    let daemon = 1;
+    let file = folder.join("status.json");
+    assert!(by(daemon, "cat", &[file.to_str().unwrap()]).status.success());
+    assert!(!by(65534, "cat", &[file.to_str().unwrap()]).status.success());
+    assert!(!by(daemon, "rm", &[file.to_str().unwrap()]).status.success());
+    let socket = format!(
+        "import socket; socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM).sendto(b'stop', {:?})",
+        folder.join("socket")
+    );
+    assert!(!by(daemon, "python3", &["-c", &socket]).status.success());
     // A sign that nobody sent who cares for the plant.
     let status: Value = serde_json::from_str(&place.says(&["ps", "rf", "--json"])).unwrap();
     let processes = status[0]["processes"].as_array().unwrap();
@@ -248,4 +266,12 @@ fn an_overrun_of_a_frame_has_its_window_kept_and_its_log_says_where() {
     wait("it is kept", || Path::new(&window).exists().then_some(()));
     let explained = place.says(&["explain", "--file", &window]);
     assert!(explained.starts_with("frame fast: pulse ") && explained.contains("late overrun"), "{explained}");
+    // The recorder's status names the culprits of the call itself, in the words of `tahti explain`.
+    let told: Value = wait("the overrun is among the last that were late", || {
+        let status: Value = serde_json::from_str(&place.says(&["trace", "status", "--plant", "rf", "--json"])).ok()?;
+        status["last"].as_array()?.iter().find(|late| late["name"] == "fast/late overrun").cloned()
+    });
+    assert!(told["culprit"].as_str().is_some_and(|culprit| culprit.starts_with("own code")), "{told:#}");
+    let sum: i64 = told["parts"].as_array().unwrap().iter().map(|part| part[1].as_i64().unwrap()).sum();
+    assert_eq!(Some(sum), told["delay_ns"].as_i64(), "{told:#}");
 }

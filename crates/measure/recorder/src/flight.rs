@@ -4,6 +4,7 @@
 //! It lies in a folder: `status.json` says how it stands, `*.trace` are the windows, `socket` takes datagrams
 //! ([`crate::request`]).
 
+use crate::request::Call;
 use crate::status::{Kept, LateLine, Status};
 use crate::{Recorder, Wanted, facts};
 use base::{CpuSet, DurNs, MonoNs};
@@ -61,6 +62,8 @@ pub struct Flight {
     /// Those that the kernel was told of.
     named: Vec<i32>,
     pending: Vec<Pending>,
+    /// Calls that are to be explained once all that was recorded of them has been read.
+    calls: Vec<Call>,
     kept: VecDeque<Kept>,
     last: VecDeque<LateLine>,
     since: MonoNs,
@@ -102,6 +105,7 @@ impl Flight {
             threads: BTreeMap::new(),
             named: Vec::new(),
             pending: Vec::new(),
+            calls: Vec::new(),
             kept,
             last: VecDeque::new(),
             since: mono_now(),
@@ -140,6 +144,16 @@ impl Flight {
         self.pending.push(Pending { label, reason, at });
     }
 
+    /// Has the status say who had the time of a call, once all of it has been read. Of too many at once the newest are left out, and
+    /// counted.
+    pub fn explain(&mut self, call: Call) {
+        if self.calls.len() >= PENDING_MAX {
+            self.left_out += 1;
+            return;
+        }
+        self.calls.push(call);
+    }
+
     /// Takes what was recorded, explains what was late, and keeps windows that are over. To be called some fifty times a second.
     ///
     /// # Errors
@@ -151,6 +165,9 @@ impl Flight {
         let mut lates = Vec::new();
         merge.drain(until, |item| explainer.take(&item, |late| lates.push(late.clone())));
         lates.iter().for_each(|late| self.late(late));
+        for call in self.calls.extract_if(.., |call| call.to <= until).collect::<Vec<_>>() {
+            self.called(&call);
+        }
         let due = |pending: &mut Pending| until >= pending.at + self.options.after;
         let over: Vec<Pending> = self.pending.extract_if(.., due).collect();
         if over.is_empty() {
@@ -164,6 +181,19 @@ impl Flight {
             self.forget();
         }
         self.tell()
+    }
+
+    /// Tells who had the time of a call; nothing of a thread that is not watched.
+    fn called(&mut self, call: &Call) {
+        let parts = self.explainer.within(call.tid, call.from, call.to);
+        let cpu = sys::sched::affinity(call.tid).ok().and_then(|cpus| cpus.lowest()).unwrap_or_default();
+        let (due, ran) = (call.from, call.to);
+        let (occasion, stack) = (trace::Occasion::Cycle, Vec::new());
+        let late = Late { tid: call.tid, name: call.what.clone(), occasion, cpu, due, ran, parts, faults: 0, stack };
+        if !late.parts.is_empty() {
+            self.last.truncate(TOLD_MAX - 1);
+            self.last.push_front(LateLine::of(&late));
+        }
     }
 
     fn late(&mut self, late: &Late) {
@@ -313,9 +343,10 @@ fn file_name(label: &str) -> String {
     if name.is_empty() { "window".into() } else { name }
 }
 
-/// Writes a file that is there as a whole or not at all, for its owner's eyes: it names everybody's threads.
+/// Writes a file that is there as a whole or not at all. It names everybody's threads: who may look is a matter of the folder and its
+/// group.
 fn write(file: &Path, bytes: &[u8]) -> std::io::Result<()> {
-    sys::whole::replace(file, bytes, 0o600, sys::whole::Survives::Kill)
+    sys::whole::replace(file, bytes, 0o640, sys::whole::Survives::Kill)
 }
 
 #[cfg(test)]

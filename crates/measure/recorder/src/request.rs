@@ -1,7 +1,9 @@
 //! What a flight recorder is asked: a datagram each to the socket in its folder.
 //!
-//! `freeze LABEL REASON` keeps the window round this moment as `LABEL.trace`; `stop` ends the recorder.
+//! `freeze LABEL REASON` keeps the window round this moment as `LABEL.trace`; `explain TID FROM TO WHAT` has the status say who had a
+//! thread's time between two moments; `stop` ends the recorder.
 
+use base::MonoNs;
 use std::io;
 use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::net::UnixDatagram;
@@ -22,8 +24,33 @@ pub enum Request {
         /// Why.
         reason: String,
     },
+    /// Say who had a thread's time.
+    Explain(Call),
     /// End.
     Stop,
+}
+
+/// A stretch of a thread's time that was too long.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Call {
+    /// The thread.
+    pub tid: i32,
+    /// When it began.
+    pub from: MonoNs,
+    /// When it ended, or was seen not to have.
+    pub to: MonoNs,
+    /// What it was.
+    pub what: String,
+}
+
+impl Call {
+    fn parse(text: &str) -> Option<Self> {
+        let mut words = text.splitn(4, ' ');
+        let tid = words.next()?.parse().ok()?;
+        let mut moment = || words.next()?.parse().ok().map(MonoNs);
+        let (from, to) = (moment()?, moment()?);
+        (from < to).then(|| Self { tid, from, to, what: words.next().unwrap_or_default().to_owned() })
+    }
 }
 
 impl Request {
@@ -36,6 +63,7 @@ impl Request {
                 let (label, reason) = rest.split_once(' ').unwrap_or((rest, ""));
                 Some(Self::Freeze { label: label.to_owned(), reason: reason.to_owned() })
             }
+            Some(("explain", rest)) => Call::parse(rest).map(Self::Explain),
             _ => None,
         }
     }
@@ -45,6 +73,7 @@ impl Request {
     pub fn text(&self) -> String {
         match self {
             Self::Stop => "stop".into(),
+            Self::Explain(Call { tid, from, to, what }) => format!("explain {tid} {} {} {what}", from.0, to.0),
             Self::Freeze { label, reason } => format!("freeze {} {reason}", label.replace(' ', "_")),
         }
     }
@@ -110,7 +139,9 @@ mod tests {
         let read = Request::Freeze { label: "fault_1".into(), reason: "loop: hang of it".into() };
         assert_eq!(Request::parse(&freeze.text()), Some(read));
         assert_eq!(Request::parse("stop"), Some(Request::Stop));
-        for text in ["", "stop now", "freeze", "thaw x"] {
+        let call = Call { tid: 7, from: MonoNs(5), to: MonoNs(9), what: "fast/control overrun".into() };
+        assert_eq!(Request::parse(&Request::Explain(call.clone()).text()), Some(Request::Explain(call)));
+        for text in ["", "stop now", "freeze", "thaw x", "explain", "explain 7 9 5 x", "explain 7 a 5", "explain 7 1"] {
             assert_eq!(Request::parse(text), None, "{text}");
         }
         let folder = std::env::temp_dir().join(format!("tahti-requests-{}", std::process::id()));

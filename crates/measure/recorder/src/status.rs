@@ -5,6 +5,20 @@ use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 use trace::{Late, Lost, Tally};
 
+/// Spans of time in JSON: whole nanoseconds, as moments are.
+mod ns {
+    use base::DurNs;
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+    pub(super) fn serialize<S: Serializer>(span: &DurNs, serializer: S) -> Result<S::Ok, S::Error> {
+        span.0.serialize(serializer)
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<DurNs, D::Error> {
+        i64::deserialize(deserializer).map(DurNs)
+    }
+}
+
 /// The file in its folder.
 pub const FILE: &str = "status.json";
 /// No status is longer.
@@ -16,12 +30,15 @@ pub struct Status {
     /// Its process.
     pub pid: u32,
     /// When it began.
+    #[serde(rename = "since_ns")]
     pub since: MonoNs,
     /// When this was written.
+    #[serde(rename = "now_ns")]
     pub now: MonoNs,
     /// CPUs of which everything is recorded.
     pub cpus: CpuSet,
     /// What counts as late.
+    #[serde(rename = "above_ns", with = "ns")]
     pub above: DurNs,
     /// Threads that were watched.
     pub threads: usize,
@@ -30,6 +47,7 @@ pub struct Status {
     /// What was lost.
     pub lost: Lost,
     /// Processor time of reading and explaining.
+    #[serde(rename = "burnt_ns", with = "ns")]
     pub burnt: DurNs,
     /// Bytes of the window.
     pub held_bytes: u64,
@@ -70,6 +88,7 @@ impl Status {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LateLine {
     /// When the thread ran at last.
+    #[serde(rename = "at_ns")]
     pub at: MonoNs,
     /// The thread.
     pub tid: i32,
@@ -78,6 +97,7 @@ pub struct LateLine {
     /// Where it ran.
     pub cpu: CpuId,
     /// How late.
+    #[serde(rename = "delay_ns", with = "ns")]
     pub delay: DurNs,
     /// Who took most of it.
     pub culprit: String,
@@ -110,7 +130,24 @@ pub struct Kept {
     /// Why.
     pub reason: String,
     /// The moment of that; nothing of what an earlier recorder kept.
+    #[serde(rename = "at_ns")]
     pub at: Option<MonoNs>,
     /// Its length.
     pub bytes: u64,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_whole_nanoseconds_with_their_unit_in_the_name() {
+        let (at, delay) = (MonoNs(5_000_000_123), DurNs(250_001));
+        let parts = vec![("timer interrupt".to_owned(), 250_001)];
+        let line =
+            LateLine { at, tid: 7, name: "loop".into(), cpu: 1, delay, culprit: "timer interrupt".into(), parts };
+        let json = serde_json::to_value(&line).unwrap();
+        assert_eq!((json["at_ns"].as_u64(), json["delay_ns"].as_i64()), (Some(5_000_000_123), Some(250_001)));
+        assert_eq!(serde_json::from_value::<LateLine>(json).ok(), Some(line));
+    }
 }

@@ -4,7 +4,7 @@ use super::show;
 use super::supervisor::Supervisor;
 use base::{DurNs, MonoNs};
 use host::plant::FRAME;
-use recorder::request::Request;
+use recorder::request::{Call, Request};
 use ring::{Cursor, FramePage};
 use rt::frames::{Report, Runner, what_word};
 use std::path::PathBuf;
@@ -84,8 +84,8 @@ impl Flight {
     }
 
     /// Has the window kept round the first of some faults that come one after the other.
-    fn faulted(&mut self, fault: Option<String>, frame: &str) {
-        let (Some(fault), Some(folder), now) = (fault, &self.folder, mono_now()) else { return };
+    fn faulted(&mut self, fault: Option<Fault>, frame: &str) {
+        let (Some(Fault { line: fault, call }), Some(folder), now) = (fault, &self.folder, mono_now()) else { return };
         let label = format!("frame-{frame}-{}", sys::clock::wall_ns() / 1_000_000);
         if self.asked.is_none_or(|asked| now - asked >= ASK_AGAIN) {
             let request = Request::Freeze { label: label.clone(), reason: format!("frame {frame}: {fault}") };
@@ -93,13 +93,24 @@ impl Flight {
             if request.send(folder).is_ok() {
                 println!("who took the time: tahti explain --file {}", folder.join(label + ".trace").display());
             }
+            // Its status then names the culprits of the call itself, by the kernel's events instead of by counters.
+            if let Some(call) = call {
+                let what = format!("{frame}/{}", call.what);
+                let _ = Request::Explain(Call { what, ..call }).send(folder);
+            }
             self.asked = Some(now);
         }
     }
 }
 
+/// What went wrong, and the call that took too long, if it was one.
+struct Fault {
+    line: String,
+    call: Option<Call>,
+}
+
 /// Writes down what has happened since the last time; the first fault among it.
-fn write_events(page: &FramePage<'_>, cursor: &mut Cursor) -> Option<String> {
+fn write_events(page: &FramePage<'_>, cursor: &mut Cursor) -> Option<Fault> {
     let (lost, mut fault) = (cursor.lost(), None);
     let mut room = ring::FRAME_EVENTS;
     while let Some(event) = page.next_event(cursor).filter(|_| room > 0) {
@@ -107,11 +118,20 @@ fn write_events(page: &FramePage<'_>, cursor: &mut Cursor) -> Option<String> {
         let line = show::event_line(page, &event);
         println!("{line}");
         if fault.is_none() && matches!(what_word(event.what), "overrun" | "underrun" | "minors lost") {
-            fault = Some(line);
+            fault = Some(Fault { line, call: call(page, &event) });
         }
     }
     if cursor.lost() > lost {
         println!("… {} events more than could be written", cursor.lost() - lost);
     }
     fault
+}
+
+/// The call of an overrun.
+fn call(page: &FramePage<'_>, event: &ring::FrameEvent) -> Option<Call> {
+    let (_, _, tid) = page.who(event.activity.into());
+    let overran = what_word(event.what) == "overrun" && event.elapsed > DurNs::ZERO;
+    let from = MonoNs(event.at.0.saturating_sub(event.elapsed.0.unsigned_abs()));
+    let what = format!("{} overrun", page.activity_name(event.activity.into()).as_str());
+    overran.then(|| Call { tid: tid as i32, from, to: event.at, what })
 }

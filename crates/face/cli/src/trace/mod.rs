@@ -227,7 +227,7 @@ fn start(args: &Start) -> Result<(), String> {
         return Err(format!("a recorder runs already, in {}: `tahti trace stop` ends it", folder.display()));
     }
     let said = |error: std::io::Error| format!("{}: {error}", folder.display());
-    serve::make(&folder)?;
+    serve::make(&folder, false)?;
     let log = File::create(folder.join(LOG)).map_err(said)?;
     let program = std::env::current_exe().map_err(|error| format!("own program: {error}"))?;
     let mut command = Command::new(program);

@@ -8,9 +8,9 @@ use keep::supervisor::rundir::RunDir;
 use recorder::request::{Request, Requests};
 use recorder::{Flight, Options};
 use std::collections::BTreeMap;
-use std::fs::{DirBuilder, File};
+use std::fs::{DirBuilder, File, Permissions, set_permissions};
 use std::os::fd::AsFd as _;
-use std::os::unix::fs::DirBuilderExt as _;
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, PermissionsExt as _, chown};
 use std::path::Path;
 use sys::clock::mono_now;
 use sys::root::RootDir;
@@ -23,16 +23,24 @@ const LOOK: DurNs = DurNs::from_ms(20);
 /// Time between two looks for threads, and two words of how it stands.
 const SEARCH: DurNs = DurNs::from_secs(1);
 
-/// Makes a recorder's folder: what lies there names everybody's threads.
-pub(super) fn make(folder: &Path) -> Result<(), String> {
-    let made = DirBuilder::new().recursive(true).mode(0o700).create(folder);
-    made.map_err(|error| format!("{}: {error}", folder.display()))
+/// Makes a recorder's folder: what lies there names everybody's threads, and is for its owner; where a plant's logs are open to its
+/// operators, for them, too, to look at.
+pub(super) fn make(folder: &Path, plant: bool) -> Result<(), String> {
+    let said = |error: std::io::Error| format!("{}: {error}", folder.display());
+    DirBuilder::new().recursive(true).mode(0o700).create(folder).map_err(said)?;
+    let logs = folder.with_file_name("log").metadata().ok().filter(|logs| plant && logs.mode() & 0o050 == 0o050);
+    if let Some(logs) = logs {
+        chown(folder, None, Some(logs.gid())).map_err(said)?;
+        // What is made there belongs to the same group.
+        set_permissions(folder, Permissions::from_mode(0o2750)).map_err(said)?;
+    }
+    Ok(())
 }
 
 pub(super) fn run(args: &Serve) -> Result<(), String> {
     let folder = folder(args.plant.as_deref());
     let said = |error: std::io::Error| format!("{}: {error}", folder.display());
-    make(&folder)?;
+    make(&folder, args.plant.is_some())?;
     let lock = File::create(folder.join(LOCK)).map_err(said)?;
     if lock.try_lock().is_err() {
         return Err(format!("a recorder runs already, in {}", folder.display()));
@@ -55,6 +63,7 @@ pub(super) fn run(args: &Serve) -> Result<(), String> {
         while let Some(request) = requests.next() {
             match request {
                 Request::Stop => stop = true,
+                Request::Explain(call) => flight.explain(call),
                 Request::Freeze { label, reason } => flight.freeze(&label, &reason, mono_now()),
             }
         }
