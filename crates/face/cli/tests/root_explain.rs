@@ -148,6 +148,60 @@ fn a_thread_that_overruns_itself_is_told_so() {
     });
 }
 
+/// Delays of which at least half falls into an injection, and how many of them name `kind` first.
+fn named_first(found: &Value, injected: &[[u64; 2]], kind: &str) -> (usize, usize) {
+    let trials = found["worst"].as_array().unwrap().iter().filter(|late| {
+        let [due, ran] = ["due", "ran"].map(|key| late[key].as_u64().unwrap());
+        let within = injected.iter().map(|[from, to]| ran.min(*to).saturating_sub(due.max(*from))).sum::<u64>();
+        within * 2 >= ran - due
+    });
+    let first = |late: &Value| {
+        let mut sums = std::collections::BTreeMap::<String, u64>::new();
+        for part in late["parts"].as_array().unwrap() {
+            *sums.entry(part["culprit"]["kind"].as_str().unwrap().to_owned()).or_default() +=
+                part["ns"].as_u64().unwrap();
+        }
+        sums.into_iter().max_by_key(|(_, ns)| *ns).is_some_and(|(first, _)| first == kind)
+    };
+    let named: Vec<bool> = trials.map(first).collect();
+    (named.iter().filter(|named| **named).count(), named.len())
+}
+
+#[test]
+fn nineteen_of_twenty_injected_delays_name_their_culprit_first() {
+    let (_turn, stop) = (turn(), AtomicBool::new(false));
+    let injected = Mutex::new(Vec::new());
+    let inject = |span: DurNs| {
+        let from = sys::clock::mono_now().0;
+        burn(span);
+        injected.lock().unwrap().push([from, sys::clock::mono_now().0]);
+    };
+    let words = ["--above", "1ms", "--worst", "1000"];
+    let by_others = std::thread::scope(|scope| {
+        let _stop = Stop(&stop);
+        let tid = victim(scope, &stop, |_| {});
+        culprit(scope, &stop, ("hog", CPU, 90), DurNs::from_ms(17), || inject(DurNs::from_us(2_500)));
+        let found = explain(tid, &words);
+        named_first(&found, &injected.lock().unwrap(), "preempted")
+    });
+    injected.lock().unwrap().clear();
+    stop.store(false, Ordering::Relaxed);
+    let by_itself = std::thread::scope(|scope| {
+        let _stop = Stop(&stop);
+        let tid = victim(scope, &stop, |cycle| {
+            if cycle % 25 == 0 {
+                inject(DurNs::from_ms(4));
+            }
+        });
+        let found = explain(tid, &words);
+        named_first(&found, &injected.lock().unwrap(), "own")
+    });
+    for (what, (named, trials)) in [("a hog", by_others), ("own code", by_itself)] {
+        println!("{what}: named first in {named} of {trials}");
+        assert!(trials >= 20 && named * 20 >= trials * 19, "{what}: {named} of {trials}");
+    }
+}
+
 #[test]
 fn a_thread_that_faults_pages_in_is_told_so() {
     let (_turn, stop) = (turn(), AtomicBool::new(false));

@@ -2,7 +2,7 @@
 //! or what would be needed.
 
 use crate::{ALL, Bench};
-use report::{Experiment, Latency, Published, Report, Row, Table, micros, short};
+use report::{Experiment, Good, Latency, Published, Report, Row, Table, micros, short};
 
 /// A published experiment.
 struct Of {
@@ -24,7 +24,7 @@ enum How {
 }
 use How::{Does, Figures, Needs, Partly};
 
-/// Figures of one experiment that are shown.
+/// Figures of a table that are shown.
 const FOUND_MAX: usize = 12;
 
 const fn of(number: &'static str, what: &'static str, how: How) -> Of {
@@ -151,7 +151,7 @@ const EXPERIMENTS: &[Of] = &[
     of(
         "S5.7",
         "event trace, profiler, leaks, live variables, coverage",
-        Does("tahti trace, tahti explain, tahti frames show (docs/measuring.md)"),
+        Does("tahti trace, tahti explain, tahti profile, tahti frames show (docs/measuring.md)"),
     ),
     of("S5.8", "hyper-threads switched off", Does("tahti doctor names siblings of real-time CPUs")),
     of("S5.9", "an adaptive-optics computer", Needs("`tahti bench compute`, which is not built yet")),
@@ -228,41 +228,36 @@ fn published(number: &str, reports: &[Report]) -> Vec<Published> {
     all
 }
 
-/// Figures of a report, those of each pair of words in their order.
+/// Figures of a report, a line for each of its tables: those of each pair of words in their order, without those of others and of parts
+/// of ours.
 fn found(report: &Report, which: &[(&str, &str)]) -> Vec<String> {
-    let mut all: Vec<String> = Vec::new();
-    for (table_words, words) in which {
-        for table in report.tables.iter().filter(|table| table.title.contains(table_words)) {
-            for row in table.rows.iter().filter(|row| row.name.contains(words)) {
-                let line = figure(table, row, report.tables.len() > 1);
-                if !all.contains(&line) {
-                    all.push(line);
-                }
-            }
-        }
-    }
-    let more = all.len().saturating_sub(FOUND_MAX);
-    all.truncate(FOUND_MAX);
-    if more > 0 {
-        all.push(format!("and {more} more below"));
-    }
-    all
+    let wanted = |table: &Table, row: &&Row| {
+        let named = which.iter().any(|(title, name)| table.title.contains(title) && row.name.contains(name));
+        named && (row.latency.is_none() || row.good != Good::Neither)
+    };
+    let of_table = |table: &Table| {
+        let rows: Vec<&Row> = table.rows.iter().filter(|row| wanted(table, row)).collect();
+        let mut figures: Vec<String> = rows.iter().take(FOUND_MAX).map(|row| figure(table, row)).collect();
+        let more = rows.len().saturating_sub(FOUND_MAX);
+        figures.extend((more > 0).then(|| format!("{more} more below")));
+        (!figures.is_empty()).then(|| format!("{}: {}", table.title, figures.join("; ")))
+    };
+    report.tables.iter().filter_map(of_table).collect()
 }
 
-/// A figure with its name; with the table's where a report has several.
-fn figure(table: &Table, row: &Row, several: bool) -> String {
-    let title = table.title.split(": ").next().unwrap_or_default();
-    let name = if several { format!("{title}: {}", row.name) } else { row.name.clone() };
+/// A figure with its name.
+fn figure(table: &Table, row: &Row) -> String {
+    let name = &row.name;
     match (&row.latency, &row.ours) {
-        (Some(latency), _) => format!("{name}: {}", latencies(latency)),
+        (Some(latency), _) => format!("{name} {}", latencies(latency)),
         (None, Some(ours)) => {
             let beyond = if ours.beyond { "> " } else { "" };
-            let head = format!("{name}: {beyond}{} {}", short(ours.value), row.unit);
+            let head = format!("{name} {beyond}{} {}", short(ours.value), row.unit);
             let other = if table.other.is_empty() { "other" } else { &table.other };
             let beside = row.other.as_ref().map(|figure| format!(" ({other} {})", short(figure.value)));
             head.trim_end().to_owned() + &beside.unwrap_or_default()
         }
-        (None, None) => format!("{name}: not measured {}", row.note).trim_end().to_owned(),
+        (None, None) => format!("{name} not measured {}", row.note).trim_end().to_owned(),
     }
 }
 
@@ -270,7 +265,7 @@ fn latencies(latency: &Latency) -> String {
     let us = |ns: Option<i64>| ns.map_or("-".into(), |ns| micros(base::DurNs(ns)));
     let at = |percent| latency.percentile(percent).filter(|at| !at.beyond).map(|at| at.ns);
     format!(
-        "mean {}, median {}, p99 {}, max {} us of {}",
+        "mean {}, median {}, p99 {}, max {} us ({} samples)",
         us(latency.mean_ns),
         us(at(50.0)),
         us(at(99.0)),
@@ -322,7 +317,7 @@ mod tests {
         let all = beside(std::slice::from_ref(&ioc), true).unwrap();
         assert_eq!(all.experiments.len(), EXPERIMENTS.len());
         let of = |number: &str| all.experiments.iter().find(|one| one.number == number).unwrap();
-        assert_eq!(of("S2.3").found, ["1 second: 0.045 % (softIoc 0.204)"]);
+        assert_eq!(of("S2.3").found, ["periods: table II: load of one CPU: 1 second 0.045 % (softIoc 0.204)"]);
         assert_eq!((of("S2.3").published.len(), of("S2.3").by.as_str()), (1, "tahti bench ioc --quick"));
         assert_eq!((of("S4.5").found.len(), of("S4.5").by.as_str()), (0, "tahti bench frames"));
         assert!(of("S5.4").needs.contains("socket"));

@@ -306,7 +306,7 @@ pub struct Row {
     /// Who made them late, the worst first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub culprits: Vec<Culprit>,
-    /// The latest of all, in the order of time.
+    /// The longest delays, in the order of time.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub spikes: Vec<Spike>,
     /// A remark.

@@ -159,7 +159,7 @@ fn table(out: &mut String, table: &Table) {
         }
     }
     for of in table.rows.iter().filter(|row| !row.spikes.is_empty()) {
-        let _ = writeln!(out, "\n{}, the latest:\n", cell(&of.name));
+        let _ = writeln!(out, "\n{}, the longest delays:\n", cell(&of.name));
         spikes::lines(&of.spikes, SPIKES_MAX).iter().for_each(|line| _ = writeln!(out, "- {}", cell(line)));
     }
     table.notes.iter().for_each(|line| {

@@ -219,9 +219,11 @@ fn table(out: &mut String, run: &str, table: &Table, others: &[(&str, &Table)]) 
             .collect();
         list(out, &noted);
     }
-    let spikes: Vec<_> = rows()
-        .filter(|(_, row)| !row.spikes.is_empty())
-        .map(|(run, row)| (named(run, row), row.spikes.as_slice()))
+    // In the colours of their histograms.
+    let latencies = rows().filter(|(_, row)| row.latency.is_some()).enumerate();
+    let spikes: Vec<_> = latencies
+        .filter(|(_, (_, row))| !row.spikes.is_empty())
+        .map(|(nth, (run, row))| (nth, named(run, row), row.spikes.as_slice()))
         .collect();
     let drawn = timeline(&spikes, out.len());
     out.push_str(&drawn);

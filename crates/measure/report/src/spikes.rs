@@ -12,18 +12,18 @@ const RIGHT: f64 = 22.0;
 const BELOW: f64 = 34.0;
 const ABOVE: f64 = 12.0;
 
-/// A drawing of the spikes of several rows, each with its name, and the parts of each below; nothing where there are none. `id` is
+/// A drawing of the spikes of several rows, each with its place among the colours and its name, and the parts of each below; nothing where there are none. `id` is
 /// what tells this drawing from the others of its page.
-pub(crate) fn timeline(series: &[(String, &[Spike])], id: usize) -> String {
-    let all = || series.iter().flat_map(|(_, spikes)| spikes.iter());
+pub(crate) fn timeline(series: &[(usize, String, &[Spike])], id: usize) -> String {
+    let all = || series.iter().flat_map(|(.., spikes)| spikes.iter());
     let Some(axes) = Axes::of(all()) else { return String::new() };
     let mut svg = format!(
-        "<figure class=\"spikes\"><figcaption>the latest, along the time of the measurement: choose one to see who made it late</figcaption>\n\
+        "<figure class=\"spikes\"><figcaption>the longest delays along the time of the measurement: choose one to see who made it late</figcaption>\n\
          <svg class=\"chart\" viewBox=\"0 0 {WIDTH} {HEIGHT}\" role=\"group\" aria-label=\"when it was late\">\n"
     );
     axes.grid(&mut svg);
     let mut parts = String::new();
-    for (nth, (name, spikes)) in series.iter().enumerate() {
+    for (nth, name, spikes) in series {
         let _ = write!(svg, "<g class=\"series s{}\" data-series=\"{nth}\">", nth % COLOURS);
         for (place, spike) in spikes.iter().enumerate() {
             let key = format!("spike-{id}-{nth}-{place}");
@@ -60,7 +60,7 @@ fn time(ns: u64) -> DurNs {
     DurNs(i64::try_from(ns).unwrap_or(i64::MAX))
 }
 
-/// The latest ones, as lines: who made each late.
+/// The longest, as lines: who made each late.
 pub(crate) fn lines(spikes: &[Spike], most: usize) -> Vec<String> {
     let mut worst: Vec<&Spike> = spikes.iter().collect();
     worst.sort_by_key(|spike| std::cmp::Reverse(spike.late_ns));
@@ -141,13 +141,13 @@ mod tests {
     #[test]
     fn each_spike_opens_its_own_parts() {
         let spikes = [spike(0, 90_000), spike(2_000_000_000, 1_500_000)];
-        let drawn = timeline(&[("open".into(), &spikes[..]), ("shielded".into(), &spikes[..1])], 7);
+        let drawn = timeline(&[(0, "open".into(), &spikes[..]), (1, "shielded".into(), &spikes[..1])], 7);
         for key in ["spike-7-0-0", "spike-7-0-1", "spike-7-1-0"] {
             assert!(drawn.contains(&format!("href=\"#{key}\"")) && drawn.contains(&format!("id=\"{key}\"")), "{drawn}");
         }
         assert!(drawn.contains("1500 us late at 2.000 s, open: softirq &lt;BLOCK&gt;"), "{drawn}");
         assert!(!drawn.contains("NaN") && !drawn.contains("inf") && !drawn.contains("<BLOCK>"));
-        assert_eq!(timeline(&[("open".into(), &[])], 1), "");
+        assert_eq!(timeline(&[(0, "open".into(), &[])], 1), "");
         assert_eq!(lines(&spikes, 1), ["1500 us late at 2.000 s: 1500 us softirq <BLOCK>, 0.00 us timer interrupt"]);
     }
 
@@ -157,7 +157,7 @@ mod tests {
             Spike { at_ns: u64::MAX, late_ns: 0, parts: Vec::new() },
             Spike { at_ns: 0, late_ns: u64::MAX, parts: Vec::new() },
         ];
-        let drawn = timeline(&[("strange".into(), &strange[..])], 0);
+        let drawn = timeline(&[(0, "strange".into(), &strange[..])], 0);
         assert!(drawn.contains("<circle") && !drawn.contains("NaN") && !drawn.contains("inf"), "{drawn}");
     }
 }
