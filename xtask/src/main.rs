@@ -2,6 +2,7 @@
 
 mod bench;
 mod bindings;
+mod calls;
 mod dist;
 mod epics;
 mod fuzz;

@@ -1,7 +1,7 @@
 //! `cargo xtask tidy`: the house rules of ARCHITECTURE.md, checked.
 
-use crate::pages;
 use crate::run::{Outcome, metadata, output, root};
+use crate::{calls, pages};
 use proc_macro2::{TokenStream, TokenTree};
 use serde_json::Value;
 use std::fs;
@@ -126,6 +126,7 @@ pub(crate) fn main() -> Outcome {
     let folders: Vec<(PathBuf, String)> = packages.iter().filter_map(folder).collect();
     let files = files()?;
     pages::check(&files, &mut findings);
+    calls::check(&mut findings);
     for file in files.iter().filter(|file| file.extension().is_some_and(|extension| extension == "rs")) {
         let text = fs::read_to_string(file).map_err(|error| format!("{}: {error}", file.display()))?;
         source(&folders, file, &text, &mut findings);

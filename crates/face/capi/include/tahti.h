@@ -136,12 +136,12 @@ void tahti_segment_close(tahti_segment *segment);
 /* A mutex with priority inheritance, robust when its owner dies. Its memory stays mapped until the process ends. */
 tahti_mutex *tahti_mutex_create(const char *name);
 tahti_mutex *tahti_mutex_open(const char *name);
-/* 0: the lock is held. 1: it is held, and who held it before died with it: what it protects may be half done; the lock
+/* Takes the lock; _trylock does not wait for it. 0: the lock is held. 1: it is held, and who held it before died with it: what it protects may be half done; the lock
  * itself is in order again. Less than 0: an error of errno.h, negative (-EDEADLK: the caller holds it already; _trylock
  * -EBUSY: somebody holds it). tahti_error() is not set. */
 int tahti_mutex_lock(tahti_mutex *mutex);
 int tahti_mutex_trylock(tahti_mutex *mutex);
-/* 0, or -EPERM: the caller does not hold it. */
+/* Gives the lock back. 0, or -EPERM: the caller does not hold it. */
 int tahti_mutex_unlock(tahti_mutex *mutex);
 /* Gives the handle back, not the lock. */
 void tahti_mutex_close(tahti_mutex *mutex);
@@ -156,14 +156,16 @@ int tahti_cond_wait(tahti_cond *cond, tahti_mutex *mutex, int64_t within_ns);
 /* Lets the most urgent waiter go on, or all. Best after the mutex was given up. */
 void tahti_cond_signal(tahti_cond *cond);
 void tahti_cond_broadcast(tahti_cond *cond);
+/* Gives the handle back. */
 void tahti_cond_close(tahti_cond *cond);
 
 /* A barrier for a team of threads: nobody goes on before all have come. */
 tahti_barrier *tahti_barrier_create(const char *name, uint32_t threads);
 tahti_barrier *tahti_barrier_open(const char *name);
-/* Spins for `spin_ns`, then sleeps. 0: all have come. 1: the same, and the caller was the last. -1: somebody did not come
+/* Waits for the others: spins for `spin_ns`, then sleeps. 0: all have come. 1: the same, and the caller was the last. -1: somebody did not come
  * within its limit (less than 0 ns: none), and the barrier is broken for all from then on. */
 int tahti_barrier_wait(tahti_barrier *barrier, uint64_t spin_ns, int64_t within_ns);
+/* Gives the handle back. */
 void tahti_barrier_close(tahti_barrier *barrier);
 
 /* ---- quiet sections (since version 2) */
@@ -291,6 +293,7 @@ int tahti_client_outstanding(tahti_client *client);
 /* Lets tahti_client_next return, now or when it is called next; not while the client connects anew. From any thread. */
 void tahti_client_wake(const tahti_client *client);
 
+/* Leaves the server; replies that have not come are lost. */
 void tahti_client_close(tahti_client *client);
 
 /* Lines, as bodies of `batch` and of replies to `batch` and `list` hold them. How many bytes were written; -1: no room. */
@@ -354,7 +357,9 @@ int tahti_manager_answer(tahti_manager *manager, uint32_t band, uint64_t id, uin
 /* Lets tahti_manager_serve return, now or when it is called next. From any thread. */
 void tahti_manager_wake(const tahti_manager *manager, uint32_t band);
 
+/* Leaves the server. */
 void tahti_manager_close(tahti_manager *manager);
+
 /* ---- periodic loops (since version 3) */
 
 typedef struct tahti_loops tahti_loops;
