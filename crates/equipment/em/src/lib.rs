@@ -6,6 +6,42 @@
 //! wait-free rings of fixed-size items; no lock, no allocation on the real-time lane.
 //!
 //! Never here: what a request means (that is [`equipment`]'s), and who may ask (the message server's).
+//!
+//! ```
+//! let file = std::env::temp_dir().join(format!("magnets-{}.toml", std::process::id()));
+//! std::fs::write(&file, r#"
+//! [manager]
+//! name = "magnets"
+//!
+//! [[device]]
+//! name = "ps_b"
+//! driver = "power-supply"
+//!
+//! [[map]]
+//! verb = "get"
+//! object = "sr_mag_{name}"
+//! complement = "current"
+//! device = "{name}"
+//! point = "current"
+//! "#)?;
+//! let checked = em::read(&file, &[])?;
+//! assert!(checked.tables.is_some(), "{}", checked.render());
+//!
+//! // Serves until SIGTERM, where a message server runs.
+//! let serve = || {
+//!     let options = em::Options {
+//!         file: file.clone(),
+//!         server: "main".into(),
+//!         drivers: &[],
+//!         plug_in: Box::new(|_| None),
+//!         require_rt: false,
+//!     };
+//!     em::serve(&options, &mut |line| println!("{line}"))
+//! };
+//! # let _ = serve;
+//! # std::fs::remove_file(&file)?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 #![forbid(unsafe_code)]
 
 mod batch;

@@ -7,6 +7,32 @@
 //! The way: format files → [`Decoder`]; pages of each CPU → [`Decoder::page`] → [`Merge`] (one order over all CPUs) →
 //! [`Explainer`] (what each CPU did when, what became of the watched threads) → [`Late`] and [`Summary`]. A flight recorder keeps the
 //! last pages ([`Window`]) and writes some of them down ([`stored`]), which others can draw ([`export`]).
+//!
+//! ```
+//! use base::{DurNs, MonoNs};
+//! use trace::{Event, Explainer, Facts, Merge, Name, Task, What};
+//!
+//! // A loop with FIFO 80 goes to sleep; it is woken while a logger has its CPU.
+//! let control = Task { tid: 7, prio: 19, name: Name::of(b"control") };
+//! let logger = Task { tid: 9, prio: 120, name: Name::of(b"logger") };
+//! let mut merge = Merge::default();
+//! let mut happens = |ns: u64, tid: i32, what: What| {
+//!     let event = Event { at: MonoNs(ns), cpu: 1, tid, interrupt: false, what };
+//!     merge.push(1, (event.at, event.cpu, Some(event)));
+//! };
+//! happens(1_000, 7, What::Switch { from: control, state: 1, to: logger });
+//! happens(5_000, 9, What::Waking { task: control, cpu: 1 });
+//! happens(65_000, 9, What::Switch { from: logger, state: 0, to: control });
+//!
+//! // It ran 60 us late: explained where that is more than 20 us.
+//! let mut explainer = Explainer::new(Facts::default(), DurNs::from_us(20), None, 10);
+//! explainer.watch(7, "control");
+//! let mut late = Vec::new();
+//! merge.drain(MonoNs(100_000), |item| explainer.take(&item, |one| late.push(one.clone())));
+//! assert_eq!((late.len(), late[0].delay_ns()), (1, 60_000));
+//! assert_eq!(late[0].parts.iter().map(|part| part.ns).sum::<u64>(), 60_000);
+//! assert!(format!("{:?}", late[0].worst()).contains("logger"), "{:?}", late[0].parts);
+//! ```
 #![forbid(unsafe_code)]
 
 mod culprit;
