@@ -41,7 +41,12 @@ fn table(header: &str, findings: &mut Vec<String>) -> String {
             match words.strip_prefix("---- ") {
                 Some(part) => {
                     let title = part.split([',', '(']).next().unwrap_or(part).trim();
-                    let _ = write!(out, "\n## {}{}\n\n| call | what it does |\n|---|---|\n", title[..1].to_uppercase(), &title[1..]);
+                    let _ = write!(
+                        out,
+                        "\n## {}{}\n\n| call | what it does |\n|---|---|\n",
+                        title[..1].to_uppercase(),
+                        &title[1..]
+                    );
                     about.clear();
                 }
                 None => about = sentence(&words),
