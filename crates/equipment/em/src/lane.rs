@@ -30,7 +30,7 @@ pub(crate) struct LaneThread {
     /// Connections that it has given back.
     back: Consumer<Box<Connection>>,
     /// What it did not obtain; then, why it has ended by itself.
-    told: Receiver<Result<String, Error>>,
+    reports: Receiver<Result<String, Error>>,
     stop: Arc<AtomicBool>,
 }
 
@@ -46,7 +46,7 @@ impl LaneThread {
         let (over_in, over) = RingBuffer::new(CHANGES_MAX);
         let (connections, connections_out) = RingBuffer::new(1);
         let (back_in, back) = RingBuffer::new(1);
-        let (say, told) = sync_channel(1);
+        let (say, reports) = sync_channel(1);
         let stop = Arc::new(AtomicBool::new(false));
         let own = Own { lane, polls, changes: changes_out, over: over_in, connections: connections_out, back: back_in };
         let stopped = stop.clone();
@@ -68,8 +68,8 @@ impl LaneThread {
         };
         let thread = std::thread::Builder::new().name("lane".to_owned()).spawn(run);
         let thread = thread.map_err(Error::Thread)?;
-        let missing = told.recv().map_err(|_| Error::ThreadEnded)??;
-        Ok((Self { thread, changes, over, connections, back, told, stop }, missing))
+        let missing = reports.recv().map_err(|_| Error::ThreadEnded)??;
+        Ok((Self { thread, changes, over, connections, back, reports, stop }, missing))
     }
 
     /// Lets it serve a connection. The one of before has been taken back.
@@ -93,7 +93,7 @@ impl LaneThread {
     /// That.
     pub(crate) fn look_after(&mut self) -> Result<(), Error> {
         while self.over.pop().is_ok() {}
-        match self.told.try_recv() {
+        match self.reports.try_recv() {
             Ok(Err(why)) => Err(why),
             _ if self.thread.is_finished() => Err(Error::ThreadEnded),
             _ => Ok(()),

@@ -11,13 +11,13 @@ use std::thread::JoinHandle;
 
 type Answer = Result<Response, Failure>;
 
-struct Ask {
+struct Pending {
     transaction: Transaction,
     to: Sender<Result<Answer, String>>,
     latest: Option<MonoNs>,
 }
 
-impl Job for Ask {
+impl Job for Pending {
     fn exchange(&mut self) -> &mut dyn Exchange {
         &mut self.transaction
     }
@@ -37,7 +37,7 @@ fn job(number: u16, limit: DurNs, latest: Option<MonoNs>) -> (Box<dyn Job>, Rece
     let request = Request::Read { table: Table::Holding, address: 7, count: 1 };
     let transaction = Transaction::new(Framing::Tcp, number, 1, request, limit).unwrap();
     let (to, answers) = channel();
-    (Box::new(Ask { transaction, to, latest }), answers)
+    (Box::new(Pending { transaction, to, latest }), answers)
 }
 
 fn ask(port: &Port, number: u16, limit: DurNs) -> Answer {

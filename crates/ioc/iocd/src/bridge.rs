@@ -203,13 +203,13 @@ pub(crate) fn properties(store: &mut Store, holder: Holder, id: RemoteId, meta: 
 }
 
 /// Tells the records of `holder` what has become of a link.
-pub(crate) fn tell(store: &mut Store, holder: Holder, ask: OwnerRequest) {
-    match (holder, ask) {
+pub(crate) fn tell(store: &mut Store, holder: Holder, request: OwnerRequest) {
+    match (holder, request) {
         (GUARD, OwnerRequest::Update { id, value, alarm, .. }) => {
             store.guard.update(id, value.as_ref().map(|value| (value, alarm)));
         }
         (GUARD, OwnerRequest::Connect { id, connected: false }) => store.guard.update(id, None),
         (GUARD, _) => {}
-        (owner, ask) => store.ask(owner, ask),
+        (owner, request) => store.ask(owner, request),
     }
 }

@@ -1,7 +1,7 @@
 //! What an owner does with its part of the database when it is asked: the same code for every owner, at once where the
 //! asking thread owns the part itself, out of a ring where another does.
 
-use crate::job::{Outcome, OwnerRequest};
+use crate::job::{JobResult, OwnerRequest};
 use base::{EventMask, NumberHash, Severity, Str40};
 use ca::encode::{Needs, Reading};
 use ca::server::{Put, Write};
@@ -26,14 +26,14 @@ impl Subscriptions {
 pub(crate) fn execute(
     db: &mut Db,
     subs: &mut Subscriptions,
-    ask: &mut OwnerRequest,
+    request: &mut OwnerRequest,
     reading: &mut Reading,
     now: Now,
-) -> Outcome {
-    match ask {
+) -> JobResult {
+    match request {
         OwnerRequest::Read { channel, needs } => {
             read(db, channel, *needs, reading);
-            return Outcome::Read(Ok(()));
+            return JobResult::Read(Ok(()));
         }
         OwnerRequest::Write { channel, write, notify, log } => {
             if log.is_some() {
@@ -43,7 +43,7 @@ pub(crate) fn execute(
             if let Some(log) = log {
                 db.get_into(channel, usize::MAX, &mut log.new);
             }
-            return Outcome::Write(put);
+            return JobResult::Write(put);
         }
         OwnerRequest::Process(record) => db.process_if_passive(*record, now),
         OwnerRequest::Forget(token) => db.cancel_notify(*token),
@@ -72,7 +72,7 @@ pub(crate) fn execute(
         // Of the owner's thread and its rings, not of the database.
         OwnerRequest::Feed(_) | OwnerRequest::Retire | OwnerRequest::Pause(_) | OwnerRequest::Adopt(_) => {}
     }
-    Outcome::Nothing
+    JobResult::Nothing
 }
 
 /// Reads a field with what comes with it.

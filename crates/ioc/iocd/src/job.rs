@@ -13,11 +13,11 @@ use db::{Channel, Completed, Db, Now, RecId, RemoteId, RemoteRequest, Signal, To
 
 /// Something for an owner to do.
 pub(crate) struct Job {
-    pub(crate) whom: Requester,
-    pub(crate) ask: OwnerRequest,
+    pub(crate) requester: Requester,
+    pub(crate) request: OwnerRequest,
     /// What was read; the network's side gives it the memory that it needs.
     pub(crate) reading: Reading,
-    pub(crate) outcome: Outcome,
+    pub(crate) outcome: JobResult,
 }
 
 /// Who waits for a job.
@@ -96,7 +96,7 @@ pub(crate) enum OwnerRequest {
     Retire,
 }
 
-pub(crate) enum Outcome {
+pub(crate) enum JobResult {
     Nothing,
     Read(Result<(), Eca>),
     Write(Put),
@@ -141,7 +141,7 @@ impl Logged {
 }
 
 impl Job {
-    pub(crate) fn new(whom: Requester, ask: OwnerRequest) -> Box<Self> {
-        Box::new(Self { whom, ask, reading: Reading::default(), outcome: Outcome::Nothing })
+    pub(crate) fn new(requester: Requester, request: OwnerRequest) -> Box<Self> {
+        Box::new(Self { requester, request, reading: Reading::default(), outcome: JobResult::Nothing })
     }
 }

@@ -432,5 +432,5 @@ fn hand_over(news: &mut News, mailbox: &Mailbox) -> bool {
         return true;
     }
     let batch = std::mem::take(news);
-    mailbox.tell(move |engine| batch.into_iter().for_each(|(holder, ask)| tell(&mut engine.store, holder, ask)))
+    mailbox.tell(move |engine| batch.into_iter().for_each(|(holder, request)| tell(&mut engine.store, holder, request)))
 }

@@ -72,7 +72,7 @@ pub(crate) struct Owner {
     scans: Scans,
     net: Waker,
     shared: Arc<OwnerShared>,
-    told: bool,
+    posted: bool,
     /// A shard that had its turn has something to say again.
     again: bool,
 }
@@ -91,7 +91,7 @@ impl Owner {
         scans.plan(&first.db, now());
         let mut shards = Vec::with_capacity(PIECES_MAX);
         shards.push(Box::new(first));
-        (Self { shards, scans: scans.clone(), net, shared, told: false, again: false }, scans)
+        (Self { shards, scans: scans.clone(), net, shared, posted: false, again: false }, scans)
     }
 
     /// Runs until it is told to stop.
@@ -128,7 +128,7 @@ impl Owner {
             nth += 1;
         }
         self.give_back();
-        if std::mem::take(&mut self.told) {
+        if std::mem::take(&mut self.posted) {
             self.net.wake();
         }
         std::mem::take(&mut self.again) || more
@@ -191,7 +191,7 @@ impl Owner {
 
     fn do_job(&mut self, nth: usize, job: &mut Job) {
         self.shared.jobs.fetch_add(1, Ordering::Relaxed);
-        match &mut job.ask {
+        match &mut job.request {
             OwnerRequest::Pause(on) => {
                 self.again = true;
                 let shards = &mut self.shards;
@@ -206,7 +206,7 @@ impl Owner {
     }
 
     fn tell(&mut self, nth: usize, out: OwnerEvent) {
-        self.told = true;
+        self.posted = true;
         // There is room: it was looked for, and nobody else writes.
         let pushed = self.shards[nth].out.push(out);
         debug_assert!(pushed.is_ok(), "a slot that was free");
@@ -227,7 +227,7 @@ impl Owner {
         }
         self.shared.no_room.fetch_add(1, Ordering::Relaxed);
         self.shared.starved.store(true, Ordering::Release);
-        self.told = true;
+        self.posted = true;
         false
     }
 

@@ -109,12 +109,12 @@ impl Shard {
     /// Does a job for the network.
     pub(crate) fn do_job(&mut self, job: &mut Job) {
         let now = now();
-        match &mut job.ask {
+        match &mut job.request {
             OwnerRequest::Feed(feed) => self.feeds.extend(feed.take()),
             OwnerRequest::Retire => self.retired = true,
-            ask => job.outcome = execute(&mut self.db, &mut self.subs, ask, &mut job.reading, now),
+            request => job.outcome = execute(&mut self.db, &mut self.subs, request, &mut job.reading, now),
         }
-        if matches!(job.ask, OwnerRequest::Write { .. }) && self.db.next_deadline() == Some(MonoNs(0)) {
+        if matches!(job.request, OwnerRequest::Write { .. }) && self.db.next_deadline() == Some(MonoNs(0)) {
             self.db.advance(now, ADVANCE_MAX);
         }
     }

@@ -62,8 +62,8 @@ impl ShardPort {
         }
     }
 
-    pub(crate) fn ask(&mut self, ask: OwnerRequest) {
-        self.send(Job::new(Requester::Nobody, ask));
+    pub(crate) fn ask(&mut self, request: OwnerRequest) {
+        self.send(Job::new(Requester::Nobody, request));
     }
 
     /// Rings the owner if something was sent since the last time.

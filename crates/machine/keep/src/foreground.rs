@@ -68,7 +68,7 @@ pub struct Foreground {
 
 /// How it went.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Outcome {
+pub struct Finished {
     /// How the process ended.
     pub end: End,
     /// Whether it was asked to, because its time was over.
@@ -107,7 +107,7 @@ pub enum Failure {
 ///
 /// # Errors
 /// It could not be started as required.
-pub fn run(what: &Foreground, tell: &mut dyn FnMut(&str)) -> Result<Outcome, Failure> {
+pub fn run(what: &Foreground, tell: &mut dyn FnMut(&str)) -> Result<Finished, Failure> {
     let own = rustix::process::getpid().as_raw_nonzero().get();
     sys::child::become_subreaper()?;
     let mut signals: Vec<i32> = PASSED_ON.to_vec();
@@ -234,10 +234,10 @@ struct Runner<'a> {
 }
 
 impl Runner<'_> {
-    fn run(mut self) -> Result<Outcome, Failure> {
+    fn run(mut self) -> Result<Finished, Failure> {
         loop {
             if let Some(end) = self.children()? {
-                return Ok(Outcome { end, time_over: self.time_over });
+                return Ok(Finished { end, time_over: self.time_over });
             }
             self.wait();
             while let Some(arrived) = self.signals.read()? {

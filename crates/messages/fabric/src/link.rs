@@ -83,7 +83,7 @@ pub fn run(config: &Config, stop: &Arc<AtomicBool>, say: &mut dyn FnMut(Event)) 
         config,
         session: session.clone(),
         client: None,
-        told: HashMap::new(),
+        announced: HashMap::new(),
         local: BTreeSet::new(),
         others: Claims::default(),
         left_out: None,
@@ -140,7 +140,7 @@ struct Link<'a> {
     session: Session,
     client: Option<Client>,
     /// What the others have been told.
-    told: HashMap<String, LivelinessToken>,
+    announced: HashMap<String, LivelinessToken>,
     /// What managers of this host serve.
     local: BTreeSet<String>,
     /// What other hosts say that they serve.
@@ -201,14 +201,14 @@ impl Link<'_> {
             self.config.serve.is_empty() || self.config.serve.iter().any(|pattern| pattern.fits(prefix))
         };
         let tell: BTreeSet<String> = local.iter().filter(shown).cloned().collect();
-        self.told.retain(|prefix, _| tell.contains(prefix));
+        self.announced.retain(|prefix, _| tell.contains(prefix));
         for prefix in tell {
-            if self.told.contains_key(&prefix) {
+            if self.announced.contains_key(&prefix) {
                 continue;
             }
             match self.session.liveliness().declare_token(key::claim(&self.config.host, &prefix)).wait() {
                 Ok(token) => {
-                    self.told.insert(prefix, token);
+                    self.announced.insert(prefix, token);
                 }
                 Err(error) => self.trouble(format!("announce {prefix}: {error}")),
             }

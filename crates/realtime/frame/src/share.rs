@@ -70,7 +70,7 @@ fn crowded(cpu: CpuId, mine: &Load<'_>, group: &[&Load<'_>]) -> Option<(usize, S
     }
     let spec = &mine.config.spec;
     // Major frames on the timer begin at whole multiples of their length.
-    let mut places: Vec<Place> = others.iter().map(|other| Place::first(other)).collect();
+    let mut places: Vec<Progress> = others.iter().map(|other| Progress::first(other)).collect();
     let repeats =
         others.iter().fold(ns(spec.major()).into(), |all, other| multiple(all, ns(other.config.spec.major())));
     let mut begin = 0u64;
@@ -133,14 +133,14 @@ fn multiple(all: u128, with: u64) -> u128 {
 }
 
 /// How far the minors of a frame were looked at.
-struct Place {
+struct Progress {
     minor: usize,
     begin: u64,
     /// What is still to be done in this minor.
     left: u64,
 }
 
-impl Place {
+impl Progress {
     fn first(load: &Load<'_>) -> Self {
         Self { minor: 0, begin: 0, left: ns(load.minors[0]) }
     }

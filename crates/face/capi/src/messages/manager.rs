@@ -15,11 +15,11 @@ const WORDS_BYTES: usize = 16 + OBJECT_BYTES_MAX + 1 + TEXT_BYTES_MAX + 1;
 /// A manager, as C holds it.
 #[allow(non_camel_case_types, reason = "the name in tahti.h")]
 pub struct tahti_manager {
-    lanes: [Option<Place>; msg::BANDS],
+    lanes: [Option<BandThread>; msg::BANDS],
 }
 
 /// One band of it.
-struct Place {
+struct BandThread {
     waker: Waker,
     open: Mutex<Open>,
 }
@@ -83,7 +83,7 @@ fn words(room: &mut [u8; WORDS_BYTES], asked: &Asked<'_>) -> Option<[*const c_ch
 ///
 /// # Safety
 /// `manager` is NULL or a handle.
-unsafe fn place<'a>(manager: *const tahti_manager, number: u32) -> Result<(&'a Place, Band), String> {
+unsafe fn place<'a>(manager: *const tahti_manager, number: u32) -> Result<(&'a BandThread, Band), String> {
     // SAFETY: the caller's promise; it is only ever shared.
     let manager = unsafe { manager.as_ref() }.ok_or("the handle is NULL; expected one of tahti_manager_connect")?;
     let band = band(number)?;
@@ -139,7 +139,7 @@ pub unsafe extern "C" fn tahti_manager_connect_with_bodies(
         };
         for lane in connected.map_err(|error| error.to_string())? {
             let (at, waker) = (usize::from(lane.band().number()), lane.waker());
-            lanes[at] = Some(Place { waker, open: Mutex::new(Open { lane, words: Box::new([0; WORDS_BYTES]) }) });
+            lanes[at] = Some(BandThread { waker, open: Mutex::new(Open { lane, words: Box::new([0; WORDS_BYTES]) }) });
         }
         Ok(tahti_manager { lanes })
     };

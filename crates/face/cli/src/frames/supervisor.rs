@@ -8,7 +8,7 @@ use std::os::unix::net::{SocketAddr, UnixDatagram};
 /// Its notify socket, if it has one.
 pub(super) struct Supervisor {
     socket: Option<(UnixDatagram, SocketAddr)>,
-    told: String,
+    reported: String,
 }
 
 impl Supervisor {
@@ -22,7 +22,7 @@ impl Supervisor {
             socket.set_nonblocking(true).ok()?;
             Some((socket, to))
         });
-        Self { socket, told: String::new() }
+        Self { socket, reported: String::new() }
     }
 
     /// Says the counts where they are new; who does not read hears them with the next.
@@ -31,8 +31,8 @@ impl Supervisor {
         let count = |counter| page.counter(counter);
         let (ran, lost) = (count(FrameCounter::Minors), count(FrameCounter::Lost));
         let text = format!("{FRAME_PULSES}{ran} {lost} {}\n", count(FrameCounter::Overruns));
-        if text != self.told && socket.send_to_addr(text.as_bytes(), to).is_ok() {
-            self.told = text;
+        if text != self.reported && socket.send_to_addr(text.as_bytes(), to).is_ok() {
+            self.reported = text;
         }
     }
 }

@@ -119,7 +119,7 @@ pub enum SaveError {
     Ended,
 }
 
-enum Ask {
+enum SaverRequest {
     Add { name: String, channels: Vec<String>, when: When, settings: Settings },
     Remove { name: String, reply: SyncSender<Result<(), SaveError>> },
     Save { name: String, reply: SyncSender<Result<(), SaveError>> },
@@ -129,7 +129,7 @@ enum Ask {
 
 /// The thread that saves.
 pub struct Autosave {
-    sender: SyncSender<Ask>,
+    sender: SyncSender<SaverRequest>,
     thread: JoinHandle<()>,
 }
 
@@ -139,17 +139,17 @@ impl Autosave {
     /// # Errors
     /// When the thread cannot be started.
     pub fn start(mailbox: Mailbox, settings: Settings, restored: Result<String, String>) -> std::io::Result<Self> {
-        let (sender, asks) = sync_channel(ASKS_MAX);
+        let (sender, requests) = sync_channel(ASKS_MAX);
         let saver = Saver { mailbox, settings, sets: Vec::new(), beat: Instant::now(), odd: false };
         let thread =
-            std::thread::Builder::new().name("ioc-autosave".into()).spawn(move || saver.run(&asks, &restored))?;
+            std::thread::Builder::new().name("ioc-autosave".into()).spawn(move || saver.run(&requests, &restored))?;
         Ok(Self { sender, thread })
     }
 
     /// Adds a set; its first save is at once.
     pub fn add(&self, name: &str, channels: Vec<String>, when: When, settings: Settings) {
         // A thread that has ended has said why.
-        let _ = self.sender.send(Ask::Add { name: name.to_owned(), channels, when, settings });
+        let _ = self.sender.send(SaverRequest::Add { name: name.to_owned(), channels, when, settings });
     }
 
     /// Saves a set now and waits until it is on the disk.
@@ -157,7 +157,7 @@ impl Autosave {
     /// # Errors
     /// Where there is no such set, or the file cannot be written.
     pub fn save(&self, name: &str) -> Result<(), SaveError> {
-        self.ask(|reply| Ask::Save { name: name.to_owned(), reply })?
+        self.ask(|reply| SaverRequest::Save { name: name.to_owned(), reply })?
     }
 
     /// Forgets a set.
@@ -165,7 +165,7 @@ impl Autosave {
     /// # Errors
     /// Where there is no such set.
     pub fn remove(&self, name: &str) -> Result<(), SaveError> {
-        self.ask(|reply| Ask::Remove { name: name.to_owned(), reply })?
+        self.ask(|reply| SaverRequest::Remove { name: name.to_owned(), reply })?
     }
 
     /// The sets and how they fare.
@@ -173,18 +173,18 @@ impl Autosave {
     /// # Errors
     /// When the thread has ended.
     pub fn show(&self) -> Result<String, SaveError> {
-        self.ask(|reply| Ask::Show { reply })
+        self.ask(|reply| SaverRequest::Show { reply })
     }
 
-    fn ask<T>(&self, ask: impl FnOnce(SyncSender<T>) -> Ask) -> Result<T, SaveError> {
+    fn ask<T>(&self, request: impl FnOnce(SyncSender<T>) -> SaverRequest) -> Result<T, SaveError> {
         let (reply, answer) = sync_channel(1);
-        let sent = self.sender.send(ask(reply));
+        let sent = self.sender.send(request(reply));
         sent.ok().and_then(|()| answer.recv().ok()).ok_or(SaveError::Ended)
     }
 
     /// Saves what has changed a last time and ends the thread.
     pub fn stop(self) {
-        let _ = self.sender.send(Ask::Stop);
+        let _ = self.sender.send(SaverRequest::Stop);
         let _ = self.thread.join();
     }
 }
@@ -198,7 +198,7 @@ struct Saver {
 }
 
 impl Saver {
-    fn run(mut self, asks: &Receiver<Ask>, restored: &Result<String, String>) {
+    fn run(mut self, requests: &Receiver<SaverRequest>, restored: &Result<String, String>) {
         let (status, text) = match restored {
             Ok(text) => ("Ok", text),
             Err(text) => ("Failure", text),
@@ -206,22 +206,22 @@ impl Saver {
         self.tell(&[("rebootStatus", status), ("rebootStatusStr", text), ("rebootTime", &engine::wall().to_string())]);
         loop {
             let wait = self.next_due().saturating_duration_since(Instant::now());
-            match asks.recv_timeout(wait) {
-                Ok(Ask::Add { name, channels, when, settings }) => self.add(name, channels, when, settings),
-                Ok(Ask::Remove { name, reply }) => {
+            match requests.recv_timeout(wait) {
+                Ok(SaverRequest::Add { name, channels, when, settings }) => self.add(name, channels, when, settings),
+                Ok(SaverRequest::Remove { name, reply }) => {
                     let before = self.sets.len();
                     self.sets.retain(|set| set.name != name);
                     let gone = self.sets.len() < before;
                     let _ = reply.send(if gone { Ok(()) } else { Err(SaveError::NoSet { name }) });
                 }
-                Ok(Ask::Save { name, reply }) => {
+                Ok(SaverRequest::Save { name, reply }) => {
                     let found = self.sets.iter().position(|set| set.name == name);
                     let result = found.map_or(Err(SaveError::NoSet { name }), |at| self.save(at, true));
                     let _ = reply.send(result);
                 }
-                Ok(Ask::Show { reply }) => drop(reply.send(self.show())),
+                Ok(SaverRequest::Show { reply }) => drop(reply.send(self.show())),
                 Err(RecvTimeoutError::Timeout) => {}
-                Ok(Ask::Stop) | Err(RecvTimeoutError::Disconnected) => {
+                Ok(SaverRequest::Stop) | Err(RecvTimeoutError::Disconnected) => {
                     for at in 0..self.sets.len() {
                         if self.sets[at].when != When::Manual {
                             let _ = self.save(at, false);

@@ -240,7 +240,7 @@ impl Modbuses {
         let Ok(transaction) = made else { return then.end(&cells.clone(), None) };
         // It may wait for others as long as its answer may take, ten times over.
         let latest = now().mono + DurNs(cells.timeout.0.saturating_mul(10));
-        let job = Ask { transaction, cells: cells.clone(), latest, then };
+        let job = Pending { transaction, cells: cells.clone(), latest, then };
         if let Ok(port) = self.ports.open(&cells.port)
             && let Err(job) = port.submit_or_refuse(Box::new(job))
         {
@@ -292,14 +292,14 @@ impl Then {
     }
 }
 
-struct Ask {
+struct Pending {
     transaction: Transaction,
     cells: Arc<Cells>,
     latest: MonoNs,
     then: Then,
 }
 
-impl Job for Ask {
+impl Job for Pending {
     fn exchange(&mut self) -> &mut dyn Exchange {
         &mut self.transaction
     }

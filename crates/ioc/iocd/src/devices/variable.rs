@@ -45,7 +45,7 @@ impl DeviceSupport for Variable {
         }
         let page = page_of(page);
         let view = || View { view: SourceView::new(&page, name), stale };
-        let poll = Poll { view: view(), every, interrupt: None, told: None };
+        let poll = Poll { view: view(), every, interrupt: None, last: None };
         Ok(Served { direct: Some(Box::new(view())), device: Some(Box::new(poll)), interrupts: true })
     }
 }
@@ -121,7 +121,7 @@ struct Poll {
     every: DurNs,
     interrupt: Option<Interrupt>,
     /// What was told last: pulse, number of writes, whether somebody exports, the value is stale, the safe value stands.
-    told: Option<(u64, u64, [bool; 3])>,
+    last: Option<(u64, u64, [bool; 3])>,
 }
 
 impl RecordDevice for Poll {
@@ -141,13 +141,13 @@ impl RecordDevice for Poll {
             let states = [self.view.is_alive(), self.view.is_stale(&reading, now), reading.safe];
             (reading.pulse, reading.writes, states)
         });
-        if self.told == Some(seen) {
+        if self.last == Some(seen) {
             return;
         }
         if let Some(interrupt) = &self.interrupt
             && interrupt.feed_or_refuse(self.view.fed(reading, now))
         {
-            self.told = Some(seen);
+            self.last = Some(seen);
         }
     }
 }

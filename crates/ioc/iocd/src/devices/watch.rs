@@ -12,12 +12,12 @@ pub(super) struct Watch {
     /// Whether a reading is under way.
     busy: Arc<AtomicBool>,
     /// What the record was told last.
-    told: Arc<Mutex<Option<DeviceSample>>>,
+    last: Arc<Mutex<Option<DeviceSample>>>,
 }
 
 impl Watch {
     pub(super) fn new(interrupt: Interrupt) -> Self {
-        Self { interrupt, busy: Arc::default(), told: Arc::default() }
+        Self { interrupt, busy: Arc::default(), last: Arc::default() }
     }
 
     /// Whether a reading may begin; it must [`end`](Self::end) then.
@@ -28,10 +28,10 @@ impl Watch {
     /// The reading is there: the record is processed if value or alarm have changed.
     pub(super) fn end(&self, fed: DeviceSample) {
         // Only whole values are ever in there.
-        let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
-        let same = told.as_ref().is_some_and(|told| (&told.value, told.alarm) == (&fed.value, fed.alarm));
+        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        let same = last.as_ref().is_some_and(|last| (&last.value, last.alarm) == (&fed.value, fed.alarm));
         if !same && self.interrupt.feed_or_refuse(fed.clone()) {
-            *told = Some(fed);
+            *last = Some(fed);
         }
         self.busy.store(false, Ordering::Release);
     }

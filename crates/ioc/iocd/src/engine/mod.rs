@@ -174,14 +174,14 @@ impl Engine {
 
     /// Has an owner do something of which nobody waits for the end: the one way to all of them. What the housekeeping part is
     /// asked this thread does, at once; another owner does it between two of its scans, and looks when this thread's turn ends.
-    pub(crate) fn ask(&mut self, owner: Holder, ask: OwnerRequest) {
-        match (owner, ask) {
+    pub(crate) fn ask(&mut self, owner: Holder, request: OwnerRequest) {
+        match (owner, request) {
             (None, OwnerRequest::Pause(on)) => {
                 let db = &mut self.store.db;
                 self.scans.pause(on, |pini, now| db.process_pini(pini, now));
             }
             (None, OwnerRequest::Feed(feed)) => self.feeds.extend(feed),
-            (owner, ask) => self.store.ask(owner, ask),
+            (owner, request) => self.store.ask(owner, request),
         }
     }
 

@@ -2,7 +2,7 @@
 
 use super::{Engine, now};
 use crate::bridge::{self, Holder, WriteDone};
-use crate::job::{Job, Outcome, OwnerEvent, OwnerRequest, Requester};
+use crate::job::{Job, JobResult, OwnerEvent, OwnerRequest, Requester};
 use crate::links::{Links, Servers};
 use base::Value;
 use ca::server::{Access, Answer, Post, Token};
@@ -49,19 +49,21 @@ impl Engine {
     /// A job is done: its answer goes to whom it is for.
     fn take_done(&mut self, job: Box<Job>) {
         let mono = self.store.now.mono;
-        match (job.whom, &job.outcome) {
-            (Requester::Client(token), Outcome::Read(read)) => {
+        match (job.requester, &job.outcome) {
+            (Requester::Client(token), JobResult::Read(read)) => {
                 let answer = Answer::Read(read.map(|()| &job.reading));
                 self.server.answer(mono, token, answer, &mut self.store);
             }
-            (Requester::Client(token), Outcome::Write(put)) if !self.bridges.answered(token, *put, &mut self.store) => {
+            (Requester::Client(token), JobResult::Write(put))
+                if !self.bridges.answered(token, *put, &mut self.store) =>
+            {
                 self.server.answer(mono, token, Answer::Write(*put), &mut self.store);
             }
-            (Requester::Watch { key, mask }, Outcome::Read(_)) => {
+            (Requester::Watch { key, mask }, JobResult::Read(_)) => {
                 let post = self.store.fetched(key, mask, job);
                 self.post(post);
             }
-            (Requester::Link(holder, id), Outcome::Read(_)) => {
+            (Requester::Link(holder, id), JobResult::Read(_)) => {
                 bridge::properties(&mut self.store, holder, id, job.reading.meta);
             }
             _ => {}

@@ -5,7 +5,7 @@ use base::{DurNs, MonoNs, Scalar};
 
 /// A line of the log.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Line {
+pub(super) struct LogLine {
     /// The last write, with the value from before the first.
     pub(super) entry: Entry,
     /// Of several writes, the least and the greatest value written; texts have none.
@@ -17,12 +17,12 @@ pub(super) struct Line {
 /// At most one burst, which may go on.
 #[derive(Debug, Default)]
 pub(super) struct Bursts {
-    open: Option<(Line, MonoNs)>,
+    open: Option<(LogLine, MonoNs)>,
 }
 
 impl Bursts {
     /// Takes a write that came at `now`, whose burst is over after `quiet`; gives the lines that are complete, the older one first.
-    pub(super) fn take(&mut self, entry: Entry, now: MonoNs, quiet: DurNs) -> [Option<Line>; 2] {
+    pub(super) fn take(&mut self, entry: Entry, now: MonoNs, quiet: DurNs) -> [Option<LogLine>; 2] {
         let done = match &mut self.open {
             Some((line, until)) if entry.joins && now < *until && line.entry.is_of_one_with(&entry) => {
                 line.add(entry);
@@ -31,7 +31,7 @@ impl Bursts {
             }
             _ => self.end(),
         };
-        let line = Line { range: None, further: 0, entry };
+        let line = LogLine { range: None, further: 0, entry };
         if !line.entry.joins {
             return [done, Some(line)];
         }
@@ -45,12 +45,12 @@ impl Bursts {
     }
 
     /// Ends the burst.
-    pub(super) fn end(&mut self) -> Option<Line> {
+    pub(super) fn end(&mut self) -> Option<LogLine> {
         self.open.take().map(|(line, _)| line)
     }
 }
 
-impl Line {
+impl LogLine {
     fn add(&mut self, next: Entry) {
         self.further += 1;
         let first = |logged: &Option<Logged>| logged.as_ref().and_then(Logged::first);
@@ -99,7 +99,7 @@ mod tests {
         bursts.take(first.clone(), MonoNs(0), QUIET);
         assert_eq!(
             bursts.take(entry("X:b", 0.0, 1.0), MonoNs(1), QUIET),
-            [Some(Line { entry: first, range: None, further: 0 }), None]
+            [Some(LogLine { entry: first, range: None, further: 0 }), None]
         );
         bursts.take(entry("X:a", 0.0, 1.0), MonoNs(2), QUIET);
         second.user = "bert".into();
@@ -122,7 +122,7 @@ mod tests {
         let alone = Entry { joins: false, ..text("three") };
         let [Some(first), Some(second)] = bursts.take(alone.clone(), MonoNs(0), QUIET) else { panic!("two lines") };
         assert_eq!((first.entry.new, first.range), (text("two").new, None));
-        assert_eq!(second, Line { entry: alone, range: None, further: 0 });
+        assert_eq!(second, LogLine { entry: alone, range: None, further: 0 });
         assert_eq!(bursts.until(), None);
     }
 }

@@ -1,6 +1,6 @@
 //! Lines as caPutLog's JSON form has them: its keys in its order.
 
-use super::burst::Line;
+use super::burst::LogLine;
 use super::{Entry, Logged, Metadata};
 use base::{FieldType, Scalar};
 use std::fmt::Write as _;
@@ -21,7 +21,7 @@ pub(super) const fn elements_max(kind: FieldType) -> usize {
 }
 
 /// One line; times are local.
-pub(super) fn text(line: &Line, metadata: &Metadata) -> String {
+pub(super) fn text(line: &LogLine, metadata: &Metadata) -> String {
     let Entry { when, host, user, channel, new, old, joins: _ } = &line.entry;
     let local = |format: &str| db::stamp_text(*when, format, sys::clock::local_text);
     let mut out = String::from("{");
@@ -114,18 +114,18 @@ mod tests {
     use super::*;
     use base::{Array, Value};
 
-    fn line(old: Value, new: Value) -> Line {
+    fn line(old: Value, new: Value) -> LogLine {
         let form = Form::Json(Metadata::default());
         let entry = Entry {
             old: Some(Logged::new(&old, &form)),
             new: Some(Logged::new(&new, &form)),
             ..entry("X:a", 0.0, 0.0)
         };
-        Line { entry, range: None, further: 0 }
+        LogLine { entry, range: None, further: 0 }
     }
 
     /// What stands behind the channel's name.
-    fn tail(line: &Line) -> String {
+    fn tail(line: &LogLine) -> String {
         let text = text(line, &Metadata::default());
         text.split_once("\"pv\":\"X:a\",").unwrap().1.trim_end().to_owned()
     }

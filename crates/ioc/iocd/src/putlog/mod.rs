@@ -8,7 +8,7 @@ mod json;
 mod sink;
 
 use base::{DurNs, Scalar, Stamp, Value};
-use burst::{Bursts, Line};
+use burst::{Bursts, LogLine};
 use ca::server::Peer;
 use sink::Sink;
 pub use sink::Target;
@@ -238,7 +238,7 @@ impl Writer {
         }
     }
 
-    fn text(&self, line: &Line) -> String {
+    fn text(&self, line: &LogLine) -> String {
         match &self.form {
             Form::Plain => text(line),
             Form::Json(metadata) => json::text(line, metadata),
@@ -247,7 +247,7 @@ impl Writer {
 }
 
 /// One line, in caPutLog's order: time (UTC), host, user, channel, new and old value, and what a burst ranged over.
-fn text(line: &Line) -> String {
+fn text(line: &LogLine) -> String {
     let text = |value: Option<Scalar>| match value {
         None => "?".to_owned(),
         Some(Scalar::String(text)) => format!("\"{}\"", text.bytes().escape_ascii()),
@@ -284,7 +284,7 @@ mod tests {
     fn a_line_has_time_host_user_channel_new_old_and_a_bursts_range() {
         let entry = Entry { old: None, ..entry("X:ao", 0.0, 2.5) };
         let when = entry.when;
-        let mut line = Line { entry, range: None, further: 0 };
+        let mut line = LogLine { entry, range: None, further: 0 };
         assert_eq!(text(&line), format!("{when} desk\\n anna X:ao new=2.5 old=?\n"));
         line.range = Some((Scalar::F64(-1.0), Scalar::F64(7.5)));
         assert_eq!(text(&line), format!("{when} desk\\n anna X:ao new=2.5 old=? min=-1 max=7.5\n"));

@@ -6,7 +6,7 @@ mod mirror;
 use crate::bridge::Holder;
 use crate::execute::{Subscriptions, execute, read, write_to};
 use crate::guard::Guard;
-use crate::job::{Job, Logged, Outcome, OwnerRequest, Requester};
+use crate::job::{Job, JobResult, Logged, OwnerRequest, Requester};
 use crate::putlog::PutLog;
 use crate::shard_port::ShardPort;
 use base::{Alarm, Array, EventMask, FieldType, Meta, NumberHash, Scalar, Stamp, Value};
@@ -139,8 +139,8 @@ impl Store {
     }
 
     /// Has an owner do something of which nobody waits for the end.
-    pub(crate) fn ask(&mut self, owner: Holder, ask: OwnerRequest) {
-        self.submit(owner, Requester::Nobody, ask, NO_ROOM, None);
+    pub(crate) fn ask(&mut self, owner: Holder, request: OwnerRequest) {
+        self.submit(owner, Requester::Nobody, request, NO_ROOM, None);
     }
 
     /// Has an owner do something. The housekeeping part does it at once: what came of it, and what was read in `reading`.
@@ -148,11 +148,11 @@ impl Store {
     fn submit(
         &mut self,
         owner: Holder,
-        whom: Requester,
-        mut ask: OwnerRequest,
+        requester: Requester,
+        mut request: OwnerRequest,
         room: Value,
         reading: Option<&mut Reading>,
-    ) -> Option<Outcome> {
+    ) -> Option<JobResult> {
         let Some(part) = owner else {
             // Who reads has memory of its own: that of the value before.
             let reading = match reading {
@@ -162,12 +162,12 @@ impl Store {
                     &mut self.scratch
                 }
             };
-            let outcome = execute(&mut self.db, &mut self.subs, &mut ask, reading, self.now);
-            log_write(self.put_log.as_ref(), self.now, &mut ask, &outcome, reading);
+            let outcome = execute(&mut self.db, &mut self.subs, &mut request, reading, self.now);
+            log_write(self.put_log.as_ref(), self.now, &mut request, &outcome, reading);
             return Some(outcome);
         };
-        let Some(part) = self.parts.get_mut(part) else { return Some(Outcome::Nothing) };
-        let mut job = Job::new(whom, ask);
+        let Some(part) = self.parts.get_mut(part) else { return Some(JobResult::Nothing) };
+        let mut job = Job::new(requester, request);
         job.reading.value = room;
         part.send(job);
         None
@@ -196,7 +196,7 @@ impl Store {
 
     /// Logs a write that another owner has done.
     pub(crate) fn log_done(&self, job: &mut Job) {
-        log_write(self.put_log.as_ref(), self.now, &mut job.ask, &job.outcome, &job.reading);
+        log_write(self.put_log.as_ref(), self.now, &mut job.request, &job.outcome, &job.reading);
     }
 
     /// The posts since the last call, oldest first; at most a bounded number. Give the vector back with
@@ -243,7 +243,7 @@ impl Store {
 
     /// The elements or properties that were fetched, as a post.
     pub(crate) fn fetched(&mut self, key: u64, mask: EventMask, job: Box<Job>) -> Option<Post> {
-        let Job { ask: OwnerRequest::Read { needs, .. }, reading, .. } = *job else { return None };
+        let Job { request: OwnerRequest::Read { needs, .. }, reading, .. } = *job else { return None };
         let post = (!mask.is_empty()).then(|| Post {
             watch: handle_of(key),
             mask,
@@ -270,9 +270,9 @@ impl Store {
     pub(crate) fn ask_properties(&mut self, handle: u64, holder: Holder, id: RemoteId) -> Option<Meta> {
         let entry = self.entry(handle).filter(|entry| entry.native != Basic::String)?;
         let (owner, channel) = entry.there();
-        let (ask, room) = (OwnerRequest::Read { channel: channel.clone(), needs: Needs::All }, entry.room());
+        let (request, room) = (OwnerRequest::Read { channel: channel.clone(), needs: Needs::All }, entry.room());
         let mut reading = Reading { value: NO_ROOM, ..Reading::default() };
-        self.submit(owner, Requester::Link(holder, id), ask, room, Some(&mut reading))?;
+        self.submit(owner, Requester::Link(holder, id), request, room, Some(&mut reading))?;
         Some(reading.meta)
     }
 
@@ -280,8 +280,8 @@ impl Store {
     fn send(&mut self, key: u64, Fetch { needs, mask }: Fetch) {
         let Some(entry) = self.entry(handle_of(key)) else { return };
         let (owner, channel) = entry.there();
-        let (ask, room) = (OwnerRequest::Read { channel: channel.clone(), needs }, entry.room());
-        self.submit(owner, Requester::Watch { key, mask }, ask, room, None);
+        let (request, room) = (OwnerRequest::Read { channel: channel.clone(), needs }, entry.room());
+        self.submit(owner, Requester::Watch { key, mask }, request, room, None);
     }
 
     /// What is known of the remote field of this number, unless it was closed meanwhile.
@@ -320,10 +320,10 @@ const fn handle_of(number: u64) -> u64 {
 }
 
 /// Logs a write that is done, if it is to be: what was there before is in the reading.
-fn log_write(log: Option<&PutLog>, now: Now, ask: &mut OwnerRequest, outcome: &Outcome, before: &Reading) {
-    let OwnerRequest::Write { log: logged, .. } = ask else { return };
+fn log_write(log: Option<&PutLog>, now: Now, request: &mut OwnerRequest, outcome: &JobResult, before: &Reading) {
+    let OwnerRequest::Write { log: logged, .. } = request else { return };
     if let (Some(log), Some(logged)) = (log, logged.take())
-        && !matches!(outcome, Outcome::Write(Put::Failed))
+        && !matches!(outcome, JobResult::Write(Put::Failed))
     {
         let Logged { user, host, address, channel, new } = *logged;
         let peer = Peer { user: &user, host: &host, address: &address };
@@ -424,8 +424,8 @@ impl Backend for Store {
             read(&mut self.db, channel, needs, reading);
             return Ok(Get::Done);
         }
-        let (ask, room) = (OwnerRequest::Read { channel: channel.clone(), needs }, entry.room());
-        self.submit(owner, token.map_or(Requester::Nobody, Requester::Client), ask, room, None);
+        let (request, room) = (OwnerRequest::Read { channel: channel.clone(), needs }, entry.room());
+        self.submit(owner, token.map_or(Requester::Nobody, Requester::Client), request, room, None);
         Ok(Get::Sent)
     }
 
@@ -438,10 +438,10 @@ impl Backend for Store {
         let log = trapped.then(|| Box::new(Logged::new(peer, self.db.channel_name(&entry.channel), entry.room())));
         let room = if trapped { entry.room() } else { NO_ROOM };
         let (owner, channel) = entry.there();
-        let ask = OwnerRequest::Write { channel: channel.clone(), write, notify: notify.then_some(token.0), log };
-        match self.submit(owner, Requester::Client(token), ask, room, None) {
+        let request = OwnerRequest::Write { channel: channel.clone(), write, notify: notify.then_some(token.0), log };
+        match self.submit(owner, Requester::Client(token), request, room, None) {
             None => Put::Sent,
-            Some(Outcome::Write(put)) => put,
+            Some(JobResult::Write(put)) => put,
             Some(_) => Put::Failed,
         }
     }
@@ -461,8 +461,8 @@ impl Backend for Store {
         // Where filters decide, the first subscription has the first event; later ones of the same channel just read.
         let posted = entry.channel.filters.decide();
         let (number, (owner, channel)) = (entry.number, entry.there());
-        let ask = OwnerRequest::Watch { channel: channel.clone(), key: number };
-        self.ask(owner, ask);
+        let request = OwnerRequest::Watch { channel: channel.clone(), key: number };
+        self.ask(owner, request);
         if let Some(fetch) = fetch {
             self.send(number, fetch);
         }

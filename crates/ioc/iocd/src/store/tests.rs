@@ -30,7 +30,7 @@ impl Owner {
     fn turn(&mut self, now: Now) {
         self.hand_out();
         while let Ok(mut job) = self.jobs.pop() {
-            job.outcome = execute(&mut self.db, &mut self.subs, &mut job.ask, &mut job.reading, now);
+            job.outcome = execute(&mut self.db, &mut self.subs, &mut job.request, &mut job.reading, now);
             self.hand_out();
             assert!(self.out.push(OwnerEvent::Done(job)).is_ok());
         }
@@ -100,17 +100,17 @@ impl Ioc {
     fn take(&mut self, out: OwnerEvent) {
         let post = match out {
             OwnerEvent::Post { key, value, alarm, stamp, mask } => self.store.posted(key, mask, value, alarm, stamp),
-            OwnerEvent::Done(job) => match (job.whom, &job.outcome) {
-                (Requester::Client(TOKEN), Outcome::Read(read)) => {
+            OwnerEvent::Done(job) => match (job.requester, &job.outcome) {
+                (Requester::Client(TOKEN), JobResult::Read(read)) => {
                     assert!(read.is_ok());
                     self.readings.push(job.reading.value);
                     None
                 }
-                (Requester::Client(TOKEN), Outcome::Write(put)) => {
+                (Requester::Client(TOKEN), JobResult::Write(put)) => {
                     self.puts.push(*put);
                     None
                 }
-                (Requester::Watch { key, mask }, Outcome::Read(_)) => self.store.fetched(key, mask, job),
+                (Requester::Watch { key, mask }, JobResult::Read(_)) => self.store.fetched(key, mask, job),
                 _ => None,
             },
             _ => None,

@@ -5,7 +5,7 @@
 //! within the shield are taken to be meant for it once the shield stands, so nothing brings them out again.
 
 use super::{Backend, Context, Draft, PlanError};
-use crate::snapshot::{Place, Snapshot, Target, Value};
+use crate::snapshot::{Placement, Snapshot, Target, Value};
 
 /// The back-end of last resort.
 #[derive(Debug)]
@@ -29,7 +29,7 @@ impl Backend for Affinity {
             if context.spare.contains(task) || task.bound || task.cpus.is_subset(&context.want.cpus) {
                 continue;
             }
-            let place = Place { cpuset: task.cpuset.clone(), cpus: task.cpus.minus(&context.want.cpus), own: true };
+            let place = Placement { cpuset: task.cpuset.clone(), cpus: task.cpus.minus(&context.want.cpus), own: true };
             let label = format!("task {} ({})", key.tid, task.comm);
             let step = draft.step(
                 context,

@@ -12,7 +12,7 @@
 //! there and take the partition along.
 
 use super::{Backend, Context, Draft, PlanError};
-use crate::snapshot::{Cgroup, Form, Place, Snapshot, Target, Value};
+use crate::snapshot::{Cgroup, Form, Placement, Snapshot, Target, Value};
 use base::CpuSet;
 
 /// The shield's cgroup.
@@ -172,7 +172,7 @@ fn bring_out(context: &Context<'_>, draft: &mut Draft) {
         }
         let left = task.cpus.minus(&context.want.cpus);
         let cpus = if left.is_empty() { context.housekeeping } else { left };
-        let place = Place { cpuset: task.cpuset.clone(), cpus, own: true };
+        let place = Placement { cpuset: task.cpuset.clone(), cpus, own: true };
         let label = format!("task {} ({})", key.tid, task.comm);
         let target = Target::Task { key: *key };
         let step = draft.step(context, target, Value::Place(place), &label, "it came to the shielded CPUs later");

@@ -3,7 +3,7 @@
 //! Moving a task sets no mask, so nothing sticks to it: brought back, it follows its old cpuset again.
 
 use super::{Backend, Context, Draft, PlanError};
-use crate::snapshot::{Cgroup, Form, Place, Snapshot, Target, Task, TaskKey, Value};
+use crate::snapshot::{Cgroup, Form, Placement, Snapshot, Target, Task, TaskKey, Value};
 use base::CpuSet;
 use proc::version::Version;
 use std::collections::{HashMap, HashSet};
@@ -142,14 +142,14 @@ fn shrink_others(context: &Context<'_>, draft: &mut Draft) -> bool {
         let rest = cpus.minus(&context.want.cpus);
         let forgetful = forgetful(context, &members, dir, &rest);
         for (key, task, place) in &forgetful {
-            let given = Place { cpus: rest, ..place.clone() };
+            let given = Placement { cpus: rest, ..place.clone() };
             let label = format!("task {} ({})", key.tid, task.comm);
             let why = "this kernel forgets its own mask when its cpuset shrinks: the old one is kept here";
             draft.step(context, Target::Task { key: **key }, Value::Place(given), &label, why);
         }
         draft.step(context, target, Value::Cpus(rest), &path, "its tasks may run on the shielded CPUs");
         for (key, task, place) in forgetful {
-            let given = Place { cpus: rest, ..place.clone() };
+            let given = Placement { cpus: rest, ..place.clone() };
             let label = format!("task {} ({})", key.tid, task.comm);
             let target = Target::Task { key: *key };
             draft.step_from(target, Value::Place(given), Value::Place(place), &label, "its own mask again");
@@ -177,13 +177,13 @@ fn forgetful<'a>(
     members: &Forgetful<'a>,
     dir: &str,
     rest: &CpuSet,
-) -> Vec<(&'a TaskKey, &'a Task, Place)> {
+) -> Vec<(&'a TaskKey, &'a Task, Placement)> {
     let forgetful =
         context.snapshot.cpuset_of_dir(dir).and_then(|path| members.get(path)).into_iter().flatten().copied();
     let place = |(key, task): (&'a TaskKey, &'a Task)| {
         let own = task.own?.and(rest);
         (!own.is_empty() && own != *rest).then(|| {
-            let place = Place { cpuset: task.cpuset.clone(), cpus: own, own: true };
+            let place = Placement { cpuset: task.cpuset.clone(), cpus: own, own: true };
             (key, task, place)
         })
     };
@@ -209,7 +209,7 @@ fn move_tasks(context: &Context<'_>, draft: &mut Draft) {
         let own = forgets(context, task) && task.own.is_some_and(|own| own.intersects(&context.housekeeping));
         let label = format!("task {} ({})", key.tid, task.comm);
         let why = "it may run on the shielded CPUs";
-        let place = Value::Place(Place { own, ..there.place() });
+        let place = Value::Place(Placement { own, ..there.place() });
         let step = draft.step(context, Target::Task { key: *key }, place, &label, why);
         if let Some(step) = step {
             step.may_refuse = Some(

@@ -4,7 +4,7 @@
 //! way back can be planned again at any time: after a kill in the middle it holds just what is left to do.
 
 use super::{Plan, Step};
-use crate::snapshot::{Place, Snapshot, Target, Task, TaskKey, Value};
+use crate::snapshot::{Placement, Snapshot, Target, Task, TaskKey, Value};
 use base::CpuSet;
 use proc::version::Version;
 use serde::{Deserialize, Serialize};
@@ -171,7 +171,7 @@ fn task(snapshot: &Snapshot, key: TaskKey, story: &Story<'_>, force: bool, out: 
         // An interrupt that is switched off goes nowhere.
         let follows = follows.map(|cpus| cpus.and(&snapshot.cpus.online)).filter(|cpus| !cpus.is_empty());
         let cpus = follows.unwrap_or(before.cpus);
-        let to = Place { cpus, own: true, ..found.clone() };
+        let to = Placement { cpus, own: true, ..found.clone() };
         if offered == Some(found.cpus) && to.cpus != found.cpus {
             let step = back(story.first, Value::Place(found), Value::Place(to));
             out.plan.steps.push(Step { may_refuse: Some("the thread may be ending".into()), ..step });
@@ -183,10 +183,10 @@ fn task(snapshot: &Snapshot, key: TaskKey, story: &Story<'_>, force: bool, out: 
     let plain = before.cpuset == story_cpuset(story);
     let to = if by_mask || force {
         let cpus = if before.own || plain { usable(&before.cpus, &snapshot.cpus.online) } else { there };
-        Place { cpuset: home, cpus, own: before.own }
+        Placement { cpuset: home, cpus, own: before.own }
     } else {
         let kept = found.cpus.and(&there);
-        Place { cpuset: home, cpus: if kept.is_empty() { there } else { kept }, own: true }
+        Placement { cpuset: home, cpus: if kept.is_empty() { there } else { kept }, own: true }
     };
     if !(force || by_cpuset && by_mask) {
         out.kept.push(Kept {
@@ -276,16 +276,16 @@ fn newcomers(snapshot: &Snapshot, stories: &BTreeMap<&Target, Story<'_>>, made: 
         let own_story = stories.get(&Target::Task { key: *key }).map(|story| &story.first.from);
         let to = match inherited {
             // It was there before the shield, and its mask is known.
-            _ if let Some(Value::Place(before)) = own_story => Place { cpuset: home, ..before.clone() },
+            _ if let Some(Value::Place(before)) = own_story => Placement { cpuset: home, ..before.clone() },
             // Its mask is the one that it was born with: it gets what its parent had before.
             Some((before, ours)) if ours.cpus == task.cpus => {
-                Place { cpus: if before.own { before.cpus } else { offered }, cpuset: home, own: before.own }
+                Placement { cpus: if before.own { before.cpus } else { offered }, cpuset: home, own: before.own }
             }
             // A mask that was set since stays; newer kernels remember it better than it can be read.
             _ => {
                 let mut there = task.clone();
                 there.follow(&offered);
-                Place { cpuset: home, cpus: there.cpus, own: there.own.is_some() && !remembered }
+                Placement { cpuset: home, cpus: there.cpus, own: there.own.is_some() && !remembered }
             }
         };
         steps.push(Step {

@@ -11,7 +11,7 @@ mod value;
 
 pub use cache::Cache;
 pub use key::{BadKey, IrqKey, TaskKey};
-pub use task::{Class, Place, Task};
+pub use task::{Class, Placement, Task};
 pub use value::{Form, Target, Value};
 
 use base::{CpuId, CpuSet};
@@ -269,7 +269,7 @@ impl Snapshot {
         }
     }
 
-    fn set_place(&mut self, key: TaskKey, place: &Place) {
+    fn set_place(&mut self, key: TaskKey, place: &Placement) {
         let effective = place.cpuset.as_deref().map_or(self.cpus.online, |cpuset| self.effective(cpuset));
         let Some(task) = self.tasks.get_mut(&key) else { return };
         if place.own {

@@ -70,7 +70,7 @@ impl fmt::Display for Class {
 
 /// Where a task may run: its cpuset, and its mask within.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Place {
+pub struct Placement {
     /// The cpuset, `/` at the top; `None` where there are no cpusets.
     pub cpuset: Option<String>,
     /// The mask.
@@ -80,7 +80,7 @@ pub struct Place {
     pub own: bool,
 }
 
-impl Place {
+impl Placement {
     /// Whether a task at either place may run on the same CPUs for the same reason, as far as can be read.
     #[must_use]
     pub fn agrees(&self, other: &Self) -> bool {
@@ -91,8 +91,8 @@ impl Place {
 impl Task {
     /// Where it may run.
     #[must_use]
-    pub fn place(&self) -> Place {
-        Place { cpuset: self.cpuset.clone(), cpus: self.cpus, own: self.own == Some(self.cpus) }
+    pub fn place(&self) -> Placement {
+        Placement { cpuset: self.cpuset.clone(), cpus: self.cpus, own: self.own == Some(self.cpus) }
     }
 
     /// The interrupt whose handler this kernel thread runs (`irq/25-eth0`): the kernel lets the thread follow the

@@ -1,6 +1,6 @@
 //! What a step changes, and the values it takes: normalised, so that texts that mean the same are equal.
 
-use super::{Cache, IrqKey, Place, TaskKey};
+use super::{Cache, IrqKey, Placement, TaskKey};
 use base::CpuSet;
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -71,7 +71,7 @@ pub enum Value {
     /// CPUs, in whatever notation.
     Cpus(CpuSet),
     /// A task's place.
-    Place(Place),
+    Place(Placement),
 }
 
 impl Form {
@@ -160,8 +160,8 @@ impl fmt::Display for Value {
             Self::Text(text) => f.write_str(text),
             Self::Cpus(cpus) if cpus.is_empty() => f.write_str("none"),
             Self::Cpus(cpus) => cpus.fmt(f),
-            Self::Place(Place { cpuset: Some(cpuset), cpus, .. }) => write!(f, "{cpuset} on {cpus}"),
-            Self::Place(Place { cpuset: None, cpus, .. }) => cpus.fmt(f),
+            Self::Place(Placement { cpuset: Some(cpuset), cpus, .. }) => write!(f, "{cpuset} on {cpus}"),
+            Self::Place(Placement { cpuset: None, cpus, .. }) => cpus.fmt(f),
         }
     }
 }

@@ -68,7 +68,7 @@ pub struct Keeper {
     received: Vec<u8>,
     news: VecDeque<News>,
     /// When each request was told that has no answer yet.
-    told: VecDeque<MonoNs>,
+    pending: VecDeque<MonoNs>,
     lost: bool,
 }
 
@@ -96,11 +96,11 @@ impl Keeper {
         let (ours, theirs) = UnixStream::pair().map_err(|error| failed(error.to_string()))?;
         let high = |fd| above(fd).map_err(|error| failed(error.to_string()));
         let theirs = high(theirs.as_raw_fd())?;
-        let mut told = spec.clone();
+        let mut handed = spec.clone();
         let mut steps = vec![Step::Detach, Step::ResetSignals, Step::NewSession, Step::CloseFrom(3)];
         steps.push(Step::Descriptor(theirs.as_raw_fd(), 3));
         let mut open = Vec::new();
-        for (number, inherited) in (4..).zip(&mut told.launch.inherit) {
+        for (number, inherited) in (4..).zip(&mut handed.launch.inherit) {
             let fd = high(inherited.fd)?;
             steps.push(Step::Descriptor(fd.as_raw_fd(), number));
             inherited.fd = number;
@@ -109,7 +109,7 @@ impl Keeper {
         let null = std::fs::OpenOptions::new().read(true).write(true).open("/dev/null");
         let null = high(null.map_err(|error| failed(format!("/dev/null: {error}")))?.as_raw_fd())?;
         steps.extend((0..3).map(|to| Step::Descriptor(null.as_raw_fd(), to)));
-        write_spec(&told).map_err(|error| failed(format!("{SPEC_NAME} cannot be written: {error}")))?;
+        write_spec(&handed).map_err(|error| failed(format!("{SPEC_NAME} cannot be written: {error}")))?;
         let steps = steps.into_iter().map(|step| Wanted { step, required: true }).collect();
         let word = |text: &[u8]| CString::new(text).map_err(|_| failed("its path holds a zero byte".to_owned()));
         let argv =
@@ -158,8 +158,8 @@ impl Keeper {
     fn over(dir: PathBuf, stream: UnixStream) -> Result<Self, KeeperError> {
         let limit = Some(ANSWER_WITHIN.to_std());
         let limited = stream.set_read_timeout(limit).and(stream.set_write_timeout(limit));
-        let (news, told) = (VecDeque::new(), VecDeque::new());
-        let keeper = Self { dir, process: None, stream, received: Vec::new(), news, told, lost: false };
+        let (news, pending) = (VecDeque::new(), VecDeque::new());
+        let keeper = Self { dir, process: None, stream, received: Vec::new(), news, pending, lost: false };
         limited.map_err(|error| keeper.failed(error.to_string()))?;
         Ok(keeper)
     }
@@ -185,7 +185,7 @@ impl Keeper {
         let text = line(request);
         match rustix::net::send(&self.stream, &text, SendFlags::DONTWAIT | SendFlags::NOSIGNAL) {
             Ok(sent) if sent == text.len() => {
-                self.told.push_back(now);
+                self.pending.push_back(now);
                 Ok(())
             }
             Err(rustix::io::Errno::AGAIN) => Err(self.failed("it does not read what it is told".to_owned())),
@@ -200,7 +200,7 @@ impl Keeper {
     /// Since when it owes an answer; `None` if it owes none.
     #[must_use]
     pub fn silent_since(&self) -> Option<MonoNs> {
-        self.told.front().copied()
+        self.pending.front().copied()
     }
 
     /// How things stand.
@@ -283,7 +283,7 @@ impl Keeper {
         }
         loop {
             let reply = self.next_reply(true)?.ok_or_else(|| self.failed("it ended".to_owned()))?;
-            if self.told.is_empty() && !matches!(reply, Reply::Event(_)) {
+            if self.pending.is_empty() && !matches!(reply, Reply::Event(_)) {
                 return Ok(reply);
             }
             let news = self.news_of(reply)?;
@@ -307,7 +307,7 @@ impl Keeper {
         if let Reply::Event(event) = reply {
             return Ok(News::Event(event));
         }
-        if self.told.pop_front().is_none() {
+        if self.pending.pop_front().is_none() {
             return Err(self.failed(format!("it said {reply:?} without being asked")));
         }
         Ok(match reply {
@@ -415,9 +415,9 @@ pub fn run(words: &[OsString]) -> Result<(), ServeError> {
         _ => return Err(ServeError::Usage),
     };
     let first = fd.map(sys::spawn::inherited).transpose()?.map(UnixStream::from);
-    let told = first.as_ref().and_then(|stream| stream.try_clone().ok());
+    let starter = first.as_ref().and_then(|stream| stream.try_clone().ok());
     serve_in(dir, first).inspect_err(|why| {
-        if let Some(mut stream) = told {
+        if let Some(mut stream) = starter {
             // Nobody else would hear it: a keeper has no terminal.
             let _ = stream.write_all(&line(&Reply::Refused(why.to_string())));
         }

@@ -7,7 +7,7 @@ use host::snapshot::{Target, Value};
 
 /// How a plan ended.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Outcome {
+pub struct Executed {
     /// Writes that succeeded.
     pub writes: usize,
     /// Steps that found their value there already, or their target gone.
@@ -39,8 +39,8 @@ pub enum Stopped {
 }
 
 /// Takes `steps` in order and stops at the first that cannot be taken.
-pub fn execute(machine: &mut dyn Machine, steps: &[Step]) -> Outcome {
-    let mut outcome = Outcome::default();
+pub fn execute(machine: &mut dyn Machine, steps: &[Step]) -> Executed {
+    let mut outcome = Executed::default();
     for (index, step) in steps.iter().enumerate() {
         if step.remembers() {
             outcome.skipped += 1;
@@ -97,7 +97,7 @@ fn proven(machine: &mut dyn Machine, step: &Step) -> Result<(), sys::Error> {
 }
 
 /// Notes a refusal; says whether the plan goes on.
-fn refuse(outcome: &mut Outcome, step: &Step, error: &sys::Error) -> bool {
+fn refuse(outcome: &mut Executed, step: &Step, error: &sys::Error) -> bool {
     let refused = Refused {
         target: step.target.clone(),
         label: step.label.clone(),
@@ -116,7 +116,7 @@ fn refuse(outcome: &mut Outcome, step: &Step, error: &sys::Error) -> bool {
 mod tests {
     use super::*;
     use base::CpuSet;
-    use host::snapshot::{Place, Snapshot, TaskKey};
+    use host::snapshot::{Placement, Snapshot, TaskKey};
 
     /// A machine on which everything reads the same, and a write is a failure of the test.
     struct Stone(Value);
@@ -149,10 +149,10 @@ mod tests {
 
     #[test]
     fn a_task_that_moved_by_itself_is_left_to_the_next_look_and_a_file_stops_the_plan() {
-        let place = |cpus: &str| Value::Place(Place { cpuset: None, cpus: cpus.parse().unwrap(), own: true });
+        let place = |cpus: &str| Value::Place(Placement { cpuset: None, cpus: cpus.parse().unwrap(), own: true });
         let task = Target::Task { key: TaskKey { tid: 7, start: 1 } };
         let outcome = execute(&mut Stone(place("1")), &[step(task, place("0-3"), place("0"))]);
-        assert_eq!(outcome, Outcome { strayed: vec![0], ..Outcome::default() });
+        assert_eq!(outcome, Executed { strayed: vec![0], ..Executed::default() });
         let text = |text: &str| Value::Text(text.to_owned());
         let file = Target::File { path: "/proc/sys/vm/swappiness".into(), form: host::snapshot::Form::Text };
         let outcome = execute(&mut Stone(text("7")), &[step(file, text("60"), text("0"))]);

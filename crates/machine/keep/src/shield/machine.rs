@@ -3,7 +3,7 @@
 use super::fault;
 use base::CpuSet;
 use host::plan::Step;
-use host::snapshot::{Cgroup, Class, IrqKey, Place, Snapshot, Target, TaskKey, Value};
+use host::snapshot::{Cgroup, Class, IrqKey, Placement, Snapshot, Target, TaskKey, Value};
 use proc::interrupts::Interrupts;
 use proc::task_stat::Stat;
 use rustix::io::Errno;
@@ -106,13 +106,13 @@ impl<K: Kernel> RealMachine<K> {
     fn place(&self, key: TaskKey) -> Result<Value, Error> {
         let Some(cpuset) = self.seen.get(&key) else { return Ok(Value::Absent) };
         match self.root.affinity(key.tid) {
-            Ok(cpus) => Ok(Value::Place(Place { cpuset: cpuset.clone(), cpus, own: false })),
+            Ok(cpus) => Ok(Value::Place(Placement { cpuset: cpuset.clone(), cpus, own: false })),
             Err(error) if is_gone(error.errno) => Ok(Value::Absent),
             Err(error) => Err(error),
         }
     }
 
-    fn set_place(&mut self, key: TaskKey, from: &Value, to: &Place) -> Result<(), Error> {
+    fn set_place(&mut self, key: TaskKey, from: &Value, to: &Placement) -> Result<(), Error> {
         let moves = !matches!(from, Value::Place(from) if from.cpuset == to.cpuset);
         let entry = match &self.cgroup {
             Cgroup::None => None,

@@ -50,7 +50,7 @@ impl Runner {
     pub(super) fn take_in(&mut self, tell: &mut impl FnMut(Report)) {
         match self.counter.accept() {
             Ok(caller) => {
-                self.deaf = false;
+                self.refuses_all = false;
                 if caller.is_some() && self.callers.len() >= CALLERS_MAX {
                     self.page().count(FrameCounter::HungUp, 1);
                     return;
@@ -65,7 +65,7 @@ impl Runner {
                 }));
             }
             Err(error) => {
-                if !std::mem::replace(&mut self.deaf, true) {
+                if !std::mem::replace(&mut self.refuses_all, true) {
                     tell(Report::Refused(error.to_string()));
                 }
                 // It goes on waiting: another look at once would only take the CPU.
@@ -131,7 +131,7 @@ impl Runner {
             }
             (Some("trigger"), ..) => match (&self.config.spec.base, fds.into_iter().next()) {
                 (TimeBase::Eventfd, Some(fd)) => {
-                    self.door.leave(fd);
+                    self.handed.leave(fd);
                     self.say(index, "ok", false);
                 }
                 (TimeBase::Eventfd, None) => self.refuse(index, "no descriptor came; expected one"),

@@ -5,9 +5,9 @@
 
 use crate::frames::accounts::{self, Accounts};
 use crate::frames::event;
-use crate::frames::judged::Ended;
 use crate::frames::shared::Shared;
 use crate::frames::trigger::{self, Trigger, Waited};
+use crate::frames::verdicts::Ended;
 use base::{DurNs, MonoNs};
 use frame::{Beat, Border, Entry, Judgement, Machine, Rhythm, Seen};
 use ring::{ActivityCounter, FrameBorder, FrameCounter, FrameEvent, FramePage, Presence, Turn};

@@ -16,12 +16,12 @@ mod callers;
 mod caretaker;
 mod cause;
 mod dispatcher;
-mod judged;
 mod member;
 mod runner;
 mod shared;
 mod ticker;
 mod trigger;
+mod verdicts;
 mod watch;
 
 pub use cause::Cause;

@@ -5,7 +5,7 @@ use crate::frames::callers::Connected;
 use crate::frames::caretaker;
 use crate::frames::dispatcher::{Dispatcher, Known};
 use crate::frames::shared::{Shared, Slot};
-use crate::frames::trigger::{Door, Trigger};
+use crate::frames::trigger::{HandedTrigger, Trigger};
 use crate::obtained::Obtained;
 use base::{CpuId, CpuSet, DurNs, MonoNs, Policy, Priority, Schedule};
 use frame::{Config, Machine, PRIORITY_MIN, Plan, Rhythm, Spec, TimeBase};
@@ -79,14 +79,14 @@ pub struct Runner {
     pub(super) shared: Arc<Shared>,
     pub(super) counter: Counter,
     pub(super) callers: Vec<Connected>,
-    pub(super) door: Arc<Door>,
+    pub(super) handed: Arc<HandedTrigger>,
     /// Keeps idle CPUs awake as long as it is open.
     idle: Option<OwnedFd>,
     threads: Vec<JoinHandle<()>>,
     began: MonoNs,
     over: bool,
     /// The kernel lets nobody in, which was told.
-    pub(super) deaf: bool,
+    pub(super) refuses_all: bool,
     /// The activity whose thread is looked at next.
     pub(super) looked_at: usize,
     /// Segments of variables of those who are gone: unmapping one would interrupt the frame's CPU.
@@ -138,12 +138,12 @@ impl Runner {
             shared,
             counter,
             callers: Vec::new(),
-            door: Arc::default(),
+            handed: Arc::default(),
             idle: None,
             threads: Vec::new(),
             began: mono_now(),
             over: false,
-            deaf: false,
+            refuses_all: false,
             looked_at: 0,
             kept: Vec::new(),
         })
@@ -215,7 +215,7 @@ impl Runner {
             }
             return;
         }
-        let trigger = match Trigger::open(&self.config.spec.base, &self.shared.words, &self.door) {
+        let trigger = match Trigger::open(&self.config.spec.base, &self.shared.words, &self.handed) {
             Ok(trigger) => trigger,
             // The frame that is followed may still be starting.
             Err(_) if !late && matches!(self.config.spec.base, TimeBase::Frame(_)) => return,

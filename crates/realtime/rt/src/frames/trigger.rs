@@ -27,20 +27,20 @@ pub(crate) enum Trigger {
     Device(Ticker),
     Pps { source: Pps, seen: u32, at: Option<MonoNs> },
     Gpio { line: Line, seen: u32, at: Option<MonoNs> },
-    Handed { door: Arc<Door>, ticker: Option<Ticker> },
+    Handed { handed: Arc<HandedTrigger>, ticker: Option<Ticker> },
     Frame { words: SharedWords, connection: OwnedFd, sequence: Option<u64> },
 }
 
 /// Where the runner leaves a descriptor that somebody handed to the frame, for its dispatcher to wait on.
 #[derive(Debug, Default)]
-pub(crate) struct Door {
+pub(crate) struct HandedTrigger {
     /// Held for a moment by the runner; the dispatcher only tries.
     left: Mutex<Option<Ticker>>,
     /// Whether there is one.
     fresh: AtomicBool,
 }
 
-impl Door {
+impl HandedTrigger {
     /// Leaves a descriptor; the one that nobody has taken yet is forgotten.
     pub(crate) fn leave(&self, fd: OwnedFd) {
         *self.left.lock().unwrap_or_else(|broken| broken.into_inner()) = Some(Ticker::of(File::from(fd)));
@@ -94,7 +94,7 @@ pub(crate) enum Waited {
 
 /// Where a frame that is followed is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Place {
+pub(crate) struct Followed {
     pub(crate) pulse: u64,
     pub(crate) minor: u16,
     /// When its dispatcher was there.
@@ -103,7 +103,11 @@ pub(crate) struct Place {
 
 impl Trigger {
     /// Opens the base; `page` is that of the frame itself.
-    pub(crate) fn open(base: &TimeBase, page: &Arc<SharedWords>, door: &Arc<Door>) -> Result<Self, TriggerError> {
+    pub(crate) fn open(
+        base: &TimeBase,
+        page: &Arc<SharedWords>,
+        handed: &Arc<HandedTrigger>,
+    ) -> Result<Self, TriggerError> {
         Ok(match base {
             TimeBase::Timer => Self::Timer,
             TimeBase::Software => Self::Word { words: page.clone(), seen: 0, poll: None },
@@ -128,7 +132,7 @@ impl Trigger {
                 let line = Line::open(chip, *line, *falling)?;
                 Self::Gpio { line, seen: 0, at: None }
             }
-            TimeBase::Eventfd => Self::Handed { door: door.clone(), ticker: None },
+            TimeBase::Eventfd => Self::Handed { handed: handed.clone(), ticker: None },
             TimeBase::Frame(name) => {
                 let (words, connection) = follow(name)?;
                 Self::Frame { words, connection, sequence: None }
@@ -148,11 +152,11 @@ impl Trigger {
     }
 
     /// Where the frame is that is followed, if one is.
-    pub(crate) fn place(&self) -> Option<Place> {
+    pub(crate) fn place(&self) -> Option<Followed> {
         let Self::Frame { words, .. } = self else { return None };
         let page = FramePage::attach(words.words()).ok()?;
         let border = page.border();
-        Some(Place { pulse: border.pulse, minor: border.minor, begun: border.begun })
+        Some(Followed { pulse: border.pulse, minor: border.minor, begun: border.begun })
     }
 
     /// When the last tick came, where the kernel has stamped it.
@@ -192,8 +196,8 @@ impl Trigger {
                 Self::Device(ticker) => ticker.ticks(),
                 Self::Pps { source, seen, at } => pulses(source, seen, at),
                 Self::Gpio { line, seen, at } => edges(line, seen, at),
-                Self::Handed { door, ticker } => {
-                    if let Some(fresh) = door.take() {
+                Self::Handed { handed, ticker } => {
+                    if let Some(fresh) = handed.take() {
                         *ticker = Some(fresh);
                     }
                     match ticker {
