@@ -224,7 +224,7 @@ fn describe(name: &str, plant: Option<&str>) -> Result<bool, String> {
     process
         .shortfalls
         .iter()
-        .for_each(|text| println!("  {:<16} {} {text}", "", Painted(Colour::Doubtful, "not had:")));
+        .for_each(|text| println!("  {:<16} {} {text}", "", Painted(Colour::Doubtful, "unavailable:")));
     let log = RunDir::find(&plant).log(Some(name));
     if log.exists() {
         println!("\n{}", Painted(Colour::Faint, format!("{} ends:", log.display())));

@@ -187,6 +187,6 @@ fn listing(status: &Status) -> String {
         lines.push(row(status, process, None));
         lines.extend(more(process));
     }
-    lines.extend(status.shortfalls.iter().map(|shortfall| format!("  not had: {shortfall}")));
+    lines.extend(status.shortfalls.iter().map(|shortfall| format!("  unavailable: {shortfall}")));
     lines.join("\n") + "\n"
 }

@@ -138,7 +138,7 @@ fn start_behind(args: &Args) -> Result<ExitCode, String> {
                         child.id()
                     );
                     for shortfall in &status.shortfalls {
-                        println!("{}", brief(&format!("not had: {shortfall}"), COLUMNS));
+                        println!("{}", brief(&format!("unavailable: {shortfall}"), COLUMNS));
                     }
                     if !status.shortfalls.is_empty() {
                         println!("more on this: `tahti shield status`, `tahti ps`, `tahti logs`");

@@ -266,7 +266,7 @@ fn a_shield_stands_is_verified_and_goes_without_a_trace() {
     assert!(String::from_utf8_lossy(&other.stderr).contains("stands already"), "{other:?}");
     bench.done(&["release"]);
     assert_same(&before, &state(&[&plain, &pinned]), "after the release");
-    assert!(bench.done(&["release"]).contains("no shield stands"));
+    assert!(bench.done(&["release"]).contains("no shield is active"));
 }
 
 #[test]
@@ -368,7 +368,7 @@ fn what_somebody_else_changed_is_left_and_said_by_the_exit_code() {
     assert_eq!(bench.tahti(&["verify"]).status.code(), Some(2));
     let status = String::from_utf8(bench.tahti(&["status", "--window", "10ms"]).stdout).unwrap();
     let expected = format!("the shield of CPUs {} was released, but not all of its values went back", bench.cpu);
-    assert!(status.starts_with("no shield stands\n") && status.contains(&expected), "{status}");
+    assert!(status.starts_with("no shield is active\n") && status.contains(&expected), "{status}");
     assert!(status.contains("stat_interval: was 1, we wrote 10, found 7"), "{status}");
     // The next shield begins there and ends there.
     let said = bench.done(&["apply", "--cpus", &bench.cpu]);

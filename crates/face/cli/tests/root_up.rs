@@ -240,7 +240,7 @@ fn a_second_shield_on_other_cpus_is_refused_and_the_first_one_stays() {
     bench.ok(&["shield", "apply", "--cpus", "0"]);
     let shielded = machine();
     let refused = bench.run(&["shield", "apply", "--cpus", &harness::machine::last_cpu()]);
-    let expected = "a shield on CPUs 0 (profile control-loop) stands already: release it first";
+    let expected = "a shield on CPUs 0 (profile control-loop) is active already: release it first";
     assert!(refused.status.code() == Some(2) && text(&refused).contains(expected), "{}", text(&refused));
     let refused = bench.run(&["up", ".", "--detach"]);
     assert!(refused.status.code() == Some(1) && text(&refused).contains(expected), "{}", text(&refused));

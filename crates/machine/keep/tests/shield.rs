@@ -501,7 +501,7 @@ fn a_machine_has_one_shield_and_whoever_has_it_is_named() {
         shield::release_on(&mut locked(), &other.0, true).unwrap_err(),
     ];
     for error in said.map(|error| error.to_string()) {
-        assert!(error.starts_with("another shield stands on CPUs 2"), "{error}");
+        assert!(error.starts_with("another shield is active on CPUs 2"), "{error}");
         assert!(error.contains(&format!("TAHTI_RUN={} tahti shield release", one.0.path().display())), "{error}");
     }
     machine.0.borrow_mut().write("/proc/sys/vm/stat_interval", "77").unwrap();
@@ -523,7 +523,7 @@ fn a_shield_that_stands_is_not_made_over() {
     apply(&machine, &want("2"), &dir.0).unwrap();
     let calls = machine.0.borrow().calls();
     let error = apply(&machine, &want("3"), &dir.0).unwrap_err();
-    assert!(error.to_string().contains("a shield on CPUs 2 (profile control-loop) stands already"), "{error}");
+    assert!(error.to_string().contains("a shield on CPUs 2 (profile control-loop) is active already"), "{error}");
     let polling = Want { profile: Profile::Polling, ..want("2") };
     assert!(matches!(apply(&machine, &polling, &dir.0), Err(Error::Other(..))));
     assert_eq!(machine.0.borrow().calls(), calls);

@@ -274,7 +274,9 @@ fn apply(root: &RootDir, dir: &RunDir, wish: Wish, confirm_within: Option<DurNs>
 
 /// The shield that stands.
 fn standing(root: &RootDir, dir: &RunDir) -> Result<Journal, String> {
-    shield::current(root, dir).map_err(text)?.ok_or_else(|| "no shield stands: make one with tahti shield apply".into())
+    shield::current(root, dir)
+        .map_err(text)?
+        .ok_or_else(|| "no shield is active: make one with tahti shield apply".into())
 }
 
 fn verify(root: &RootDir, dir: &RunDir, json: bool) -> Outcome {

@@ -38,7 +38,7 @@ pub(super) fn plan(want: &Want, plan: &Plan) {
     println!("Shield of CPUs {} (profile {}{}) by {}:", want.cpus, want.profile, partly(want), plan.backend);
     let (remembered, steps): (Vec<Step>, Vec<Step>) = plan.steps.iter().cloned().partition(Step::remembers);
     if steps.is_empty() {
-        println!("  nothing to do: it stands");
+        println!("  nothing to do: it is active");
     }
     let mut steps = steps.as_slice();
     while let Some(step) = steps.first() {
@@ -159,7 +159,7 @@ const REACHERS_MAX: usize = 12;
 pub(super) fn status(status: &Status) {
     match &status.want {
         Some(want) => println!("CPUs {} are shielded (profile {}{})", want.cpus, want.profile, partly(want)),
-        None => println!("no shield stands"),
+        None => println!("no shield is active"),
     }
     if let Some((state, cpus)) = &status.leftover {
         println!("{}", state.leftover(cpus));
@@ -233,7 +233,7 @@ pub(super) fn released(released: &Released) {
         println!("a journal from another boot was removed: that boot's end undid what it described");
     }
     match &released.want {
-        None => println!("no shield stands: nothing to do"),
+        None => println!("no shield is active: nothing to do"),
         Some(want) => println!("CPUs {} are released: {}", want.cpus, Counted(released.writes, "write")),
     }
     kept(&released.kept);

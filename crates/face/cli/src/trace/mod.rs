@@ -242,7 +242,7 @@ fn start(args: &Start) -> Result<(), String> {
         Ok(None) => Status::read(&folder).is_some_and(|status| status.pid == pid).then_some(true),
     });
     if up == Some(true) {
-        println!("records; `tahti trace status` says how it stands ({})", folder.display());
+        println!("records; `tahti trace status` shows its state ({})", folder.display());
         return Ok(());
     }
     let _ = child.kill();

@@ -45,7 +45,7 @@ pub const SHIELD: Table = Table {
             "CPU list, or `auto:N`",
             "",
             "The CPUs to isolate. At least one CPU must stay for everybody else. `\"auto:2\"` takes the two from which most can be \
-             kept away (`tahti shield suggest 2`), or those of a shield of two that stands already.",
+             kept away (`tahti shield suggest 2`), or those of a shield of two that is active already.",
         ),
         key(
             "profile",
@@ -82,7 +82,7 @@ pub const SHIELD: Table = Table {
             "true",
             "true or false",
             "`false`",
-            "Whether `tahti up` fails if the shield cannot be had, as with `--require-rt`. Otherwise it says so once and goes on.",
+            "Whether `tahti up` fails if the shield is unavailable, as with `--require-rt`. Otherwise it reports that once and goes on.",
         ),
     ],
 };
@@ -214,7 +214,7 @@ pub const PROCESS: Table = Table {
             r#"{ protect_system = "strict", private_tmp = true }"#,
             "table, see *sandbox*",
             "none",
-            "What of the file system it sees, and where it may write. Needs root; refused, not left out, where it cannot be had.",
+            "What of the file system it sees, and where it may write. Needs root; refused, not left out, where it is unavailable.",
         ),
         key("dir", r#""/var/lib/llrf""#, "folder", "the plant file's folder", "Working directory."),
         key(

@@ -78,7 +78,7 @@ pub struct Shield {
     pub profile: Profile,
     /// Processes that must not be touched.
     pub spare: Vec<crate::plan::Spared>,
-    /// Whether `up` fails if the shield cannot be had.
+    /// Whether `up` fails if the shield is unavailable.
     pub required: bool,
     /// Interrupts that belong onto the shield.
     #[serde(default)]

@@ -188,7 +188,7 @@ impl Keeper {
                 self.pending.push_back(now);
                 Ok(())
             }
-            Err(rustix::io::Errno::AGAIN) => Err(self.failed("it does not read what it is told".to_owned())),
+            Err(rustix::io::Errno::AGAIN) => Err(self.failed("it does not read its requests".to_owned())),
             // Half a request cannot be taken back.
             Ok(_) | Err(_) => {
                 self.lost = true;

@@ -66,7 +66,9 @@ impl State {
     /// What a shield in this state on `cpus` is, to whoever finds it in his way.
     pub(super) fn elsewhere(self, cpus: &base::CpuSet) -> String {
         match self {
-            Self::Applied => format!("another shield stands on CPUs {cpus}, and a machine has one: release it first"),
+            Self::Applied => {
+                format!("another shield is active on CPUs {cpus}, and a machine has one: release it first")
+            }
             Self::Applying | Self::Releasing => {
                 format!("another shield, on CPUs {cpus}, was interrupted half-way: give it back first")
             }
@@ -80,7 +82,7 @@ impl State {
     #[must_use]
     pub fn leftover(self, cpus: &base::CpuSet) -> String {
         match self {
-            Self::Applied => format!("a shield on CPUs {cpus} stands"),
+            Self::Applied => format!("a shield on CPUs {cpus} is active"),
             Self::Applying => {
                 format!("a shield on CPUs {cpus} is being made, or was interrupted: tahti shield release gives it back")
             }

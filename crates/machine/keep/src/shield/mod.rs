@@ -157,7 +157,7 @@ pub enum Error {
         error: String,
     },
     /// Another shield stands.
-    #[error("a shield on CPUs {0} (profile {1}) stands already: release it first (tahti shield release)")]
+    #[error("a shield on CPUs {0} (profile {1}) is active already: release it first (tahti shield release)")]
     Other(Box<base::CpuSet>, Profile),
     /// Another tahti's shield stands, one that this one has no journal of.
     #[error(

@@ -15,7 +15,7 @@ use sys::root::RootDir;
 /// A shield as it was found.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Status {
-    /// What was asked for; none where no shield stands.
+    /// What was asked for; none where no shield is active.
     pub want: Option<Want>,
     /// Length of the window over which was counted.
     pub window_ms: u64,
@@ -74,7 +74,7 @@ fn newcomers(snapshot: &Snapshot, journal: &Journal) -> Vec<Step> {
     plan::plan(snapshot, &journal.want).map(|plan| plan.without(refused).steps).unwrap_or_default()
 }
 
-/// One look: what has drifted or come since; with `repair` it is put right. Nothing where no shield stands, or stands
+/// One look: what has drifted or come since; with `repair` it is put right. Nothing where no shield is active, or stands
 /// any more by the time that it would be repaired.
 ///
 /// # Errors

@@ -38,7 +38,7 @@ pub(crate) struct Service {
 /// A line that cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ServiceError {
-    #[error("NOTIFY_SOCKET={name}: {error}: systemd hears nothing")]
+    #[error("NOTIFY_SOCKET={name}: {error}: systemd gets no notifications")]
     Socket { name: String, error: std::io::Error },
     #[error("WATCHDOG_USEC={0}: expected microseconds")]
     Patience(String),

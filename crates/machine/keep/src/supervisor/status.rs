@@ -208,7 +208,7 @@ pub(crate) fn verdict(
     }
     if !tell.shortfalls().is_empty() {
         let things = Counted(tell.shortfalls().len(), "thing");
-        let _ = writeln!(text, "{things} that the plant asks for could not be had: `tahti logs` names them");
+        let _ = writeln!(text, "{things} that the plant asks for: unavailable; `tahti logs` names them");
     }
     for line in &lowered.said {
         let _ = writeln!(text, "{line}");

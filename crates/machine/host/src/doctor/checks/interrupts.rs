@@ -100,7 +100,7 @@ impl Check for Managed {
             .map(|(number, name, cpus)| format!("{number} {name} ({})", named(cpus)))
             .collect::<Vec<_>>();
         let more = if managed.len() > 4 { format!(" and {} more", managed.len() - 4) } else { String::new() };
-        let how = if by_name { ", told by name" } else { "" };
+        let how = if by_name { ", identified by name" } else { "" };
         let evidence = format!("{} that cannot be moved{how}: {}{more}", managed.len(), list.join(", "));
         let kept_away = facts.boot_line()?.isolcpus(last_cpu(facts)?).filter(|isolcpus| isolcpus.managed_irq);
         if let Some(cpus) = kept_away.and_then(|isolcpus| isolcpus.cpus) {

@@ -41,7 +41,7 @@ pub(super) enum Then {
 pub(super) enum ReshieldError {
     #[error("the shield is being compared (--compare); wait for its end")]
     Compared,
-    #[error("the shield that stands is not this plant's; release it first (tahti shield release)")]
+    #[error("the active shield is not this plant's; release it first (tahti shield release)")]
     NotOurs,
     #[error(
         "process {0:?} has a reservation (deadline), which the kernel ties to the CPUs of its shield; stop it first, or \
