@@ -8,6 +8,7 @@ extern crate sys;
 
 mod out;
 
+mod archive;
 mod attach;
 mod carepeater;
 mod catools;
@@ -51,6 +52,12 @@ struct Cli {
 /// One line per command, in alphabetical order.
 #[derive(Subcommand)]
 enum Command {
+    #[command(after_help = "\
+Examples:
+  tahti archive serve archive.toml
+  tahti archive list /var/lib/tahti/archive 'RF:*'
+  tahti archive get /var/lib/tahti/archive RF:TEMP --from -1d --points 2000 --format csv")]
+    Archive(archive::Args),
     /// Connect this terminal to a process: several may, ^] leaves
     #[command(visible_alias = "console")]
     Attach(attach::Args),
@@ -139,6 +146,7 @@ impl Command {
             | Self::Logs(_)
             | Self::Ps(_)
             | Self::Status(_) => true,
+            Self::Archive(args) => args.only_looks(),
             Self::Em(args) => args.only_looks(),
             Self::Frames(args) => args.only_looks(),
             Self::Shield(args) => args.only_looks(),
@@ -172,6 +180,7 @@ fn main() -> ExitCode {
         Command::Cainfo(args) => catools::cainfo(args),
         Command::Camonitor(args) => catools::camonitor(args),
         Command::Caput(args) => catools::caput(args),
+        Command::Archive(args) => archive::run(args),
         Command::Attach(args) => attach::run(args),
         Command::Bench(args) => measured(bench::run(&args)),
         Command::Carepeater(args) => carepeater::run(args),

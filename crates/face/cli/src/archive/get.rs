@@ -1,0 +1,220 @@
+//! `tahti archive get`.
+
+use super::{folder, said, time, visible};
+use base::DurNs;
+use segment::rows::Gap;
+use segment::{Datum, Sample};
+use std::fmt::Write as _;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use store::{Archive, Bin, Bins, Folder, Span};
+
+/// Show samples, all or what they are together
+#[derive(clap::Args)]
+pub(super) struct Args {
+    /// The archive's folder
+    folder: PathBuf,
+    /// Names of signals, with `*` and `?`
+    #[arg(required = true)]
+    signals: Vec<String>,
+    /// From when: now, a time before now (-1h), or UTC (2026-11-23T14:30:05Z)
+    #[arg(long, default_value = "-1h", allow_hyphen_values = true)]
+    from: String,
+    /// Until when
+    #[arg(long, default_value = "now", allow_hyphen_values = true)]
+    to: String,
+    /// Show what the samples of so many spans of time are together
+    #[arg(long, value_name = "NUMBER", conflicts_with_all = ["every", "nth"])]
+    points: Option<usize>,
+    /// Show what the samples of each span of this length are together
+    #[arg(long, value_name = "TIME", conflicts_with = "nth")]
+    every: Option<DurNs>,
+    /// Show each of so many samples
+    #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u64).range(1..))]
+    nth: Option<u64>,
+    /// What of the spans is shown; `envelope` is the smallest, the mean, and the largest
+    #[arg(long, value_enum, default_value = "envelope")]
+    show: Show,
+    /// How it is printed
+    #[arg(long, value_enum, default_value = "text")]
+    format: Format,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum Show {
+    Envelope,
+    First,
+    Last,
+    Mean,
+    Min,
+    Max,
+    Std,
+    Count,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum Format {
+    Text,
+    Csv,
+    Json,
+}
+
+pub(super) fn run(args: &Args) -> Result<ExitCode, String> {
+    let now = i64::try_from(sys::clock::wall_ns()).unwrap_or(i64::MAX);
+    let span = Span { from: time::parse(&args.from, now)?, to: time::parse(&args.to, now)? };
+    if span.from > span.to {
+        return Err(format!("--from {} is after --to {}; expected the earlier one first", args.from, args.to));
+    }
+    let bins =
+        match (args.points, args.every) {
+            (Some(0), _) => return Err("--points 0: expected 1 or more".into()),
+            (Some(count), _) => Some(Bins::count(span.from, span.to, count)),
+            (None, Some(width)) => Some(Bins::every(span.from, span.to, width.0).ok_or_else(|| {
+                format!("--every {width}: expected a time that divides the span into a million at most")
+            })?),
+            (None, None) => None,
+        };
+    let is_wanted = |name: &str| args.signals.iter().any(|pattern| pattern == name || base::glob(pattern, name));
+    let archive = Archive::open_for(folder(&args.folder)?, is_wanted).map_err(said)?;
+    let mut names: Vec<String> = args.signals.iter().flat_map(|pattern| archive.matching(pattern)).collect();
+    names.sort_unstable();
+    names.dedup();
+    if names.is_empty() {
+        return Err(format!("no signal matches {}; tahti archive list FOLDER shows all", args.signals.join(" ")));
+    }
+    if args.format == Format::Csv {
+        println!(
+            "{}",
+            if bins.is_some() {
+                format!("signal,time,{}", columns(args.show))
+            } else {
+                "signal,time,value,severity,status,pulse".into()
+            }
+        );
+    }
+    for name in &names {
+        match bins {
+            Some(bins) => archive.bins(name, bins).map_err(said)?.iter().for_each(|bin| print_bin(args, name, bin)),
+            None => samples(args, &archive, name, span)?,
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Prints samples and, between them, why there are none.
+fn samples(args: &Args, archive: &Archive<Folder>, name: &str, span: Span) -> Result<(), String> {
+    let labels = archive.rows(name).pop().map(|row| row.about.labels).unwrap_or_default();
+    let mut gaps = archive.gaps(name, span).into_iter().peekable();
+    let step = usize::try_from(args.nth.unwrap_or(1)).unwrap_or(usize::MAX);
+    for sample in archive.samples(name, span).map_err(said)?.step_by(step) {
+        let sample = sample.map_err(said)?;
+        while let Some(gap) = gaps.next_if(|gap| gap.at <= sample.at) {
+            print_gap(args, name, &gap);
+        }
+        print_sample(args, name, &sample, &labels);
+    }
+    gaps.for_each(|gap| print_gap(args, name, &gap));
+    Ok(())
+}
+
+fn print_sample(args: &Args, name: &str, sample: &Sample, labels: &[String]) {
+    let at = time::show(sample.at);
+    let value = match &sample.datum {
+        Datum::Number(base::Scalar::Enum(index)) => {
+            labels.get(usize::from(*index)).cloned().unwrap_or_else(|| index.to_string())
+        }
+        other => other.to_string(),
+    };
+    let severity = base::Severity::from_index(sample.severity.into());
+    match args.format {
+        Format::Text => {
+            let mut line = format!("{}  {at}  {}", visible(name), visible(&value));
+            if sample.severity > 0 {
+                let _ = write!(line, "  {severity}");
+            }
+            if let Some(pulse) = sample.pulse {
+                let _ = write!(line, "  pulse {pulse}");
+            }
+            println!("{line}");
+        }
+        Format::Csv => {
+            let pulse = sample.pulse.map(|pulse| pulse.to_string()).unwrap_or_default();
+            println!("{},{at},{},{},{},{pulse}", quoted(name), quoted(&value), sample.severity, sample.status);
+        }
+        Format::Json => {
+            let value = sample.datum.to_f64().filter(|value| value.is_finite()).map_or_else(
+                || if sample.datum.to_f64().is_some() { serde_json::Value::Null } else { value.clone().into() },
+                serde_json::Value::from,
+            );
+            println!(
+                "{}",
+                serde_json::json!({
+                    "signal": name, "time": at, "value": value, "severity": sample.severity, "status": sample.status,
+                    "pulse": sample.pulse,
+                })
+            );
+        }
+    }
+}
+
+fn print_gap(args: &Args, name: &str, gap: &Gap) {
+    let at = time::show(gap.at);
+    let cause = gap.cause.to_string();
+    match args.format {
+        Format::Text => {
+            let lost = if gap.lost > 0 { format!(", {} samples lost", gap.lost) } else { String::new() };
+            println!("{}  {at}  -- {cause}{lost}", visible(name));
+        }
+        // A table has rows of one kind alone.
+        Format::Csv => {}
+        Format::Json => {
+            println!("{}", serde_json::json!({ "signal": name, "time": at, "gap": cause, "lost": gap.lost }));
+        }
+    }
+}
+
+const fn columns(show: Show) -> &'static str {
+    match show {
+        Show::Envelope => "min,mean,max,count",
+        Show::First => "first",
+        Show::Last => "last",
+        Show::Mean => "mean",
+        Show::Min => "min",
+        Show::Max => "max",
+        Show::Std => "std",
+        Show::Count => "count",
+    }
+}
+
+fn print_bin(args: &Args, name: &str, bin: &Bin) {
+    let all = &bin.summary;
+    let at = time::show(bin.at);
+    let of = |value: f64| (all.count > 0).then_some(value);
+    let values: Vec<Option<f64>> = match args.show {
+        Show::Envelope => vec![of(all.min), of(all.mean), of(all.max), Some(all.count as f64)],
+        Show::First => vec![of(all.first.value)],
+        Show::Last => vec![of(all.last.value)],
+        Show::Mean => vec![of(all.mean)],
+        Show::Min => vec![of(all.min)],
+        Show::Max => vec![of(all.max)],
+        Show::Std => vec![of(all.std())],
+        Show::Count => vec![Some(all.count as f64)],
+    };
+    let words = values.iter().map(|value| value.map_or_else(|| "nan".into(), |value| format!("{value}")));
+    match args.format {
+        Format::Text => println!("{}  {at}  {}", visible(name), words.collect::<Vec<_>>().join("  ")),
+        Format::Csv => println!("{},{at},{}", quoted(name), words.collect::<Vec<_>>().join(",")),
+        Format::Json => {
+            let mut row = serde_json::json!({ "signal": name, "time": at });
+            for (column, value) in columns(args.show).split(',').zip(values) {
+                row[column] = value.into();
+            }
+            println!("{row}");
+        }
+    }
+}
+
+/// A field of a table (RFC 4180).
+fn quoted(text: &str) -> String {
+    if text.contains([',', '"', '\n', '\r']) { format!("\"{}\"", text.replace('"', "\"\"")) } else { text.to_owned() }
+}

@@ -1,0 +1,150 @@
+//! `tahti archive`: what was logged, found again.
+
+mod get;
+mod list;
+mod time;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use store::{Folder, StoreError};
+
+/// The archive: log variables, find samples again, look whether all of it can be read
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(clap::Subcommand)]
+enum What {
+    Get(get::Args),
+    List(list::Args),
+    /// Put the samples of each signal together, so that they are found faster: `serve` does it by itself
+    Pack(FolderArgs),
+    /// Log variables of Channel Access servers until SIGTERM
+    Serve(ServeArgs),
+    /// Read all of an archive; 1 where something is damaged
+    Verify(FolderArgs),
+}
+
+#[derive(clap::Args)]
+struct FolderArgs {
+    /// The archive's folder
+    folder: PathBuf,
+}
+
+#[derive(clap::Args)]
+struct ServeArgs {
+    /// The file that says what is logged
+    #[arg(required_unless_present = "document")]
+    file: Option<PathBuf>,
+    /// Find everything that is wrong with the file, and log nothing
+    #[arg(long)]
+    check: bool,
+    /// Print the page on such files (Markdown)
+    #[arg(long)]
+    document: bool,
+}
+
+impl Args {
+    pub(crate) const fn only_looks(&self) -> bool {
+        matches!(self.what, What::Get(_) | What::List(_) | What::Verify(_))
+    }
+}
+
+pub(crate) fn run(args: Args) -> ExitCode {
+    let result = match args.what {
+        What::Get(args) => get::run(&args),
+        What::List(args) => list::run(&args),
+        What::Pack(args) => pack(&args),
+        What::Serve(args) => return serve(&args),
+        What::Verify(args) => verify(&args),
+    };
+    match result {
+        Ok(code) => code,
+        Err(why) => crate::fail(&why),
+    }
+}
+
+/// A folder with an archive in it.
+fn folder(path: &PathBuf) -> Result<Folder, String> {
+    if path.is_dir() {
+        return Ok(Folder::new(path));
+    }
+    Err(format!("{} is no folder; expected one that `tahti archive serve` has written", path.display()))
+}
+
+/// A name or value as it comes from elsewhere: it does not steer the terminal.
+const fn visible(text: &str) -> base::Visible<'_> {
+    base::Visible { text, colours: false }
+}
+
+fn said(error: StoreError) -> String {
+    error.to_string()
+}
+
+fn serve(args: &ServeArgs) -> ExitCode {
+    if args.document {
+        collect::DOCUMENT.iter().for_each(|table| print!("{}", table::rows(table, "must be given")));
+        return ExitCode::SUCCESS;
+    }
+    let file = args.file.clone().unwrap_or_default();
+    let text = match std::fs::read_to_string(&file) {
+        Ok(text) => text,
+        Err(error) => return crate::fail(&format!("{}: {error}", file.display())),
+    };
+    let (collect, found) = collect::read(&text);
+    if !found.is_empty() || args.check {
+        eprint!("{}", table::render_all(&found, &file.display().to_string(), &text));
+    }
+    let Some(collect) = collect else { return ExitCode::FAILURE };
+    if args.check {
+        return ExitCode::SUCCESS;
+    }
+    match collect::serve(&collect, &mut |line| println!("tahti archive: {}", visible(line))) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => crate::fail(&error.to_string()),
+    }
+}
+
+fn verify(args: &FolderArgs) -> Result<ExitCode, String> {
+    let checked = store::verify(&folder(&args.folder)?).map_err(said)?;
+    let (mut samples, mut damaged) = (0, 0);
+    for file in &checked {
+        samples += file.samples;
+        damaged += file.damage.len();
+        let tail = match file.tail {
+            0 => String::new(),
+            len => format!(", {len} bytes behind them as a crash leaves them, or as a logger that is writing"),
+        };
+        println!("{}  {} bytes, {} blocks, {} samples{tail}", file.name, file.bytes, file.blocks, file.samples);
+        for damage in &file.damage {
+            println!("  DAMAGED: {} bytes from byte {} on: {}", damage.len, damage.offset, damage.why);
+        }
+    }
+    if damaged > 0 {
+        println!("DAMAGED: {damaged} places; {samples} samples can be read");
+        return Ok(ExitCode::FAILURE);
+    }
+    println!("good: {} files, {samples} samples", checked.len());
+    Ok(ExitCode::SUCCESS)
+}
+
+fn pack(args: &FolderArgs) -> Result<ExitCode, String> {
+    let folder = folder(&args.folder)?;
+    // Nobody writes meanwhile: the lock is the logger's.
+    let logger = store::Logger::open(folder.clone(), store::Config::default(), 0).map_err(said)?;
+    let open = logger.open_from();
+    let next = || {
+        store::due(&folder, open, true)
+            .and_then(|due| due.map_or_else(|| store::due(&folder, open, false), |due| Ok(Some(due))))
+    };
+    while let Some((first, last)) = next().map_err(said)? {
+        let packed = store::pack(&folder, first, last).map_err(said)?;
+        println!(
+            "{}  {} files, {} samples: {} bytes, were {}",
+            packed.name, packed.files, packed.samples, packed.after, packed.before
+        );
+    }
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,105 @@
+//! Instants as people write them.
+
+use base::{DurNs, Stamp};
+
+/// An instant: `now`, a time before now (`-90min`), or a date and time in UTC (`2026-11-23T14:30:05.5Z`, less of it from the right).
+pub(super) fn parse(text: &str, now: i64) -> Result<i64, String> {
+    let expected = || {
+        format!(
+            "{text:?} is no instant; expected now, a time before now such as -1h, or a date and time in UTC such as 2026-11-23T14:30:05Z"
+        )
+    };
+    if text == "now" {
+        return Ok(now);
+    }
+    if text.starts_with('-') {
+        let span: DurNs = text.parse().map_err(|_| expected())?;
+        return Ok(now.saturating_add(span.0));
+    }
+    let (date, time) = text.trim_end_matches('Z').split_once(['T', ' ']).unwrap_or((text, ""));
+    let date: Vec<u64> = date.split('-').map(|word| number(word).ok_or_else(expected)).collect::<Result<_, _>>()?;
+    let [year, month, day] = date[..] else { return Err(expected()) };
+    let (clock, fraction) = time.split_once('.').unwrap_or((time, ""));
+    let clock: Vec<u64> = match clock {
+        "" => Vec::new(),
+        _ => clock.split(':').map(|word| number(word).ok_or_else(expected)).collect::<Result<_, _>>()?,
+    };
+    let part = |index: usize| clock.get(index).copied().unwrap_or(0);
+    let (hour, minute, second) = (part(0), part(1), part(2));
+    let is_date = (1970..2262).contains(&year) && (1..=12).contains(&month) && (1..=31).contains(&day);
+    if !is_date || clock.len() > 3 || hour > 23 || minute > 59 || second > 60 || fraction.len() > 9 {
+        return Err(expected());
+    }
+    let nanos = if fraction.is_empty() {
+        0
+    } else {
+        number(fraction).ok_or_else(expected)? * 10u64.pow(9 - fraction.len() as u32)
+    };
+    let secs = days(year, month, day) * 86_400 + hour * 3_600 + minute * 60 + second;
+    i64::try_from(secs)
+        .ok()
+        .and_then(|secs| secs.checked_mul(1_000_000_000)?.checked_add(nanos as i64))
+        .ok_or_else(expected)
+}
+
+/// An instant in UTC.
+pub(super) fn show(at: i64) -> String {
+    let (secs, nanos) = (at.div_euclid(1_000_000_000), at.rem_euclid(1_000_000_000));
+    match u64::try_from(secs) {
+        Ok(secs) if secs >= base::EPICS_EPOCH_UNIX_SECS => {
+            format!("{}Z", Stamp::from_unix(secs, nanos as u32)).replace(' ', "T")
+        }
+        // Before EPICS' epoch: nobody's clock.
+        _ => format!("{secs}.{nanos:09}"),
+    }
+}
+
+fn number(word: &str) -> Option<u64> {
+    (word.len() <= 9 && !word.is_empty() && word.bytes().all(|byte| byte.is_ascii_digit()))
+        .then(|| word.parse().ok())?
+}
+
+/// Days since 1970 (Howard Hinnant's `days_from_civil`).
+const fn days(year: u64, month: u64, day: u64) -> u64 {
+    // Years start in March, so that a leap day is the last.
+    let year = if month <= 2 { year - 1 } else { year };
+    let (era, of_era) = (year / 400, year % 400);
+    let from_march = if month > 2 { month - 3 } else { month + 9 };
+    let day_of_year = (153 * from_march + 2) / 5 + day - 1;
+    era * 146_097 + of_era * 365 + of_era / 4 - of_era / 100 + day_of_year - 719_468
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn instants_are_read_as_they_are_shown() {
+        for at in
+            [631_152_000_000_000_000, 951_782_400_123_456_789, 1_795_240_867_000_000_001, 4_102_444_799_999_999_999]
+        {
+            assert_eq!(parse(&show(at), 0), Ok(at), "{}", show(at));
+        }
+        let now = 10_000_000_000_000;
+        assert_eq!(parse("-1h", now), Ok(now - 3_600_000_000_000));
+        assert_eq!(parse("2026-11-21", 0), parse("2026-11-21T00:00:00.0Z", 0));
+        assert_eq!(parse("2026-11-21 06:01", 0), parse("2026-11-21T06:01:00Z", 0));
+    }
+
+    #[test]
+    fn what_is_no_instant_is_told() {
+        for text in [
+            "",
+            "yesterday",
+            "-1",
+            "2026",
+            "2026-13-01",
+            "2026-11-21T25:00",
+            "2026-11-21T1:2:3:4",
+            "2026-11-21T00:00:00+01:00",
+            "99999-01-01",
+        ] {
+            assert!(parse(text, 0).unwrap_err().contains("expected now"), "{text}");
+        }
+    }
+}

@@ -1,0 +1,158 @@
+//! `tahti archive` from a record to what is printed, over a kill.
+
+use harness::ioc::Ioc;
+use harness::process::Running;
+use harness::{Folder, eventually, tahti};
+use std::process::{Command, Output};
+
+const DATABASE: &str = r#"
+record(calc, "X:COUNT") { field(SCAN, ".1 second") field(INPA, "X:COUNT") field(CALC, "A+1") field(EGU, "turns") field(PREC, "0") }
+record(ai, "X:SLOW") { field(SCAN, ".1 second") field(INP, "X:COUNT") field(EGU, "A") field(HIGH, "3") field(HSV, "MINOR") }
+record(bi, "X:STATE") { field(ZNAM, "closed") field(ONAM, "open") field(VAL, "1") field(PINI, "YES") }
+"#;
+
+struct Site {
+    ioc: Ioc,
+    folder: Folder,
+    file: std::path::PathBuf,
+}
+
+impl Site {
+    fn new() -> Self {
+        let ioc = Ioc::start(&[("a.db", DATABASE)], &["-d", "a.db"]);
+        let folder = Folder::new();
+        let text = format!(
+            "[archive]\nfolder = \"{}\"\nsync = \"50ms\"\n[[signal]]\nnames = [\"X:COUNT\", \"X:STATE\"]\n[[signal]]\nnames = [\"X:SLOW\"]\nscan = \"1s\"\n",
+            folder.0.join("archive").display()
+        );
+        let file = folder.write("archive.toml", &text);
+        Self { ioc, folder, file }
+    }
+
+    fn command(&self, words: &[&str]) -> Command {
+        let mut command = tahti();
+        command.arg("archive").args(words);
+        let port = self.ioc.port;
+        let variables = [
+            ("EPICS_CA_ADDR_LIST", "127.0.0.1".to_owned()),
+            ("EPICS_CA_AUTO_ADDR_LIST", "NO".to_owned()),
+            ("EPICS_CA_SERVER_PORT", port.to_string()),
+            ("EPICS_CA_REPEATER_PORT", (port + 1).to_string()),
+        ];
+        command.envs(variables);
+        command
+    }
+
+    fn serve(&self) -> Running {
+        Running::until(&mut self.command(&["serve", self.file.to_str().unwrap()]), "all 3 variables are connected")
+    }
+
+    fn ask(&self, verb: &str, words: &[&str]) -> Output {
+        let archive = self.folder.0.join("archive");
+        self.command(&[&[verb, archive.to_str().unwrap()], words].concat()).output().unwrap()
+    }
+
+    fn good(&self, verb: &str, words: &[&str]) -> String {
+        let output = self.ask(verb, words);
+        assert!(output.status.success(), "{verb}: {output:?}");
+        String::from_utf8(output.stdout).unwrap()
+    }
+
+    /// The counts that the archive has.
+    fn counts(&self) -> Vec<u64> {
+        let output = self.ask("get", &["X:COUNT", "--from", "-1h", "--format", "csv"]);
+        let text = String::from_utf8(output.stdout).unwrap();
+        text.lines().skip(1).filter_map(|line| Some(line.split(',').nth(2)?.parse::<f64>().ok()? as u64)).collect()
+    }
+}
+
+#[test]
+fn what_was_archived_is_there_after_a_kill_once_and_the_next_start_goes_on() {
+    let site = Site::new();
+    let mut logs = site.serve();
+    eventually("some samples are there", || site.counts().len() > 10);
+    let before = site.counts();
+    logs.child.kill().unwrap();
+    logs.child.wait().unwrap();
+    let verified = site.good("verify", &[]);
+    assert!(verified.contains("good: 1 files"), "{verified}");
+    let after = site.counts();
+    assert_eq!(after[..before.len()], before, "what was there is there");
+    assert!(after.windows(2).all(|two| two[0] + 1 == two[1]), "none is missing or twice: {after:?}");
+
+    let logs = site.serve();
+    eventually("more samples are there", || site.counts().len() > after.len() + 5);
+    logs.signal("-TERM");
+    logs.hears("samples safe, 0 lost");
+    let all = site.counts();
+    assert!(all.is_sorted_by(|one, next| one < next), "none is twice: {all:?}");
+    let text = site.good("get", &["X:COUNT"]);
+    assert_eq!(text.matches("-- logger started").count(), 2, "{text}");
+    assert!(text.trim_end().ends_with("-- logger stopped"), "{text}");
+
+    let packed = site.good("pack", &[]);
+    assert!(packed.contains("2 files"), "{packed}");
+    assert_eq!((site.counts(), site.good("get", &["X:COUNT"])), (all.clone(), text));
+    assert!(site.good("verify", &[]).contains("good: 1 files"));
+}
+
+#[test]
+fn signals_are_listed_with_what_they_are_and_shown_in_spans_of_time() {
+    let site = Site::new();
+    let logs = site.serve();
+    eventually("some samples are there", || site.counts().len() > 10);
+    logs.signal("-TERM");
+    logs.hears("samples safe, 0 lost");
+    let list: serde_json::Value = serde_json::from_str(&site.good("list", &["--json"])).unwrap();
+    let row = |index: usize| {
+        (list[index]["name"].clone(), list[index]["rows"][0]["type"].clone(), list[index]["rows"][0]["units"].clone())
+    };
+    assert_eq!(row(0), ("X:COUNT".into(), "f64".into(), "turns".into()), "{list}");
+    assert_eq!(row(1), ("X:SLOW".into(), "f64".into(), "A".into()), "{list}");
+    assert_eq!(list[2]["rows"][0]["labels"], serde_json::json!(["closed", "open"]), "{list}");
+    let counts = site.counts().len() as u64;
+    let slow = list[1]["samples"].as_u64().unwrap();
+    assert!((1..counts / 2).contains(&slow), "scanned once a second: {slow} of {counts}");
+    assert!(site.good("get", &["X:SLOW"]).contains("MINOR"));
+    assert!(site.good("get", &["X:STATE"]).contains("  open"));
+
+    let json = site.good("get", &["X:COUNT", "--every", "1h", "--from", "-2h", "--format", "json"]);
+    let bins: Vec<serde_json::Value> = json.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let count: f64 = bins.iter().map(|bin| bin["count"].as_f64().unwrap()).sum();
+    assert_eq!(count as u64, counts, "{json}");
+    let text = site.good("get", &["X:C*", "--points", "1", "--show", "max"]);
+    assert!(text.trim_end().ends_with(&site.counts().last().unwrap().to_string()), "{text}");
+}
+
+#[test]
+fn what_cannot_be_had_is_told_with_what_was_expected() {
+    let folder = Folder::new();
+    let said = |words: &[&str]| {
+        let output = tahti().arg("archive").args(words).output().unwrap();
+        assert!(!output.status.success(), "{words:?}: {output:?}");
+        String::from_utf8(output.stderr).unwrap()
+    };
+    let path = folder.0.to_str().unwrap();
+    assert!(said(&["list", "/nowhere"]).contains("is no folder; expected"));
+    assert!(said(&["get", path, "NONE"]).contains("no signal matches NONE"));
+    assert!(said(&["get", path, "A", "--from", "yesterday"]).contains("expected now, a time before now"));
+    assert!(said(&["get", path, "A", "--from", "now", "--to", "-1h"]).contains("expected the earlier one first"));
+    let file = folder.write("a.toml", "[archive]\nfolder = 3\n[[signal]]\nnames = [\"A\"]\nscann = \"1s\"\n");
+    let found = said(&["serve", file.to_str().unwrap()]);
+    assert!(found.contains("a.toml:2") && found.contains("did you mean `scan`?"), "{found}");
+    folder.write("0000000001.segment", "no segment");
+    assert!(
+        String::from_utf8(tahti().args(["archive", "verify", path]).output().unwrap().stdout)
+            .unwrap()
+            .contains("10 bytes behind them")
+    );
+}
+
+#[test]
+fn the_page_on_the_archive_has_the_tables_of_its_file() {
+    let page = include_str!("../../../../docs/operate.md");
+    let output = tahti().args(["archive", "serve", "--document"]).output().unwrap();
+    let document = String::from_utf8(output.stdout).unwrap();
+    let missing: Vec<&str> = document.lines().filter(|line| line.starts_with('|') && !page.contains(line)).collect();
+    assert!(missing.is_empty() && document.lines().count() > 10, "cargo run -- archive serve --document: {missing:#?}");
+}

@@ -1,0 +1,265 @@
+//! From Channel Access to the archive.
+
+use crate::config::Collect;
+use crate::gate::Gate;
+use base::{EventMask, MonoNs, Stamp};
+use ca::client::{ChannelId, Event};
+use ca::encode::Reading;
+use ca::{Basic, Class, Dbr};
+use canet::session::Session;
+use segment::rows::{About, Cause};
+use segment::{Datum, Sample};
+use std::collections::HashMap;
+use std::thread::JoinHandle;
+use store::{Folder, Logger, Packed, SignalId, StoreError, due, pack};
+use sys::signal::{END_SIGNALS, SignalFd};
+
+/// Longest time between two looks whether the end was asked for.
+const LOOK_NS: u64 = 200_000_000;
+
+/// Why nothing is archived any more.
+#[derive(Debug, thiserror::Error)]
+pub enum CollectError {
+    /// The archive.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// The folder.
+    #[error("{0}: {1}")]
+    Folder(String, std::io::Error),
+    /// The network.
+    #[error("Channel Access: {0}")]
+    Network(std::io::Error),
+    /// The kernel.
+    #[error("{0}")]
+    Kernel(sys::Error),
+}
+
+/// A variable.
+struct State {
+    name: String,
+    gate: Gate,
+    /// Known once its server has told what it is.
+    signal: Option<SignalId>,
+    is_connected: bool,
+    is_subscribed: bool,
+}
+
+struct Collector<'a> {
+    session: Session,
+    logger: Logger<Folder>,
+    folder: Folder,
+    signals: Vec<State>,
+    by_channel: HashMap<ChannelId, usize>,
+    /// When the next value is taken that waits for a scan.
+    scan_at: i64,
+    packing: Option<JoinHandle<Result<Option<Packed>, StoreError>>>,
+    /// The first segment that was open when packing was looked at last.
+    looked_at: u64,
+    failures: u64,
+    tell: &'a mut dyn FnMut(&str),
+}
+
+/// Archives until SIGINT or SIGTERM; then all is safe, and a gap tells that it was stopped. What happens is told in lines.
+///
+/// # Errors
+/// Where the archive or the network cannot be used.
+pub fn serve(collect: &Collect, tell: &mut dyn FnMut(&str)) -> Result<(), CollectError> {
+    let ended = SignalFd::new(&END_SIGNALS).map_err(CollectError::Kernel)?;
+    let shown = collect.folder.display().to_string();
+    let folder = Folder::make(&collect.folder).map_err(|error| CollectError::Folder(shown.clone(), error))?;
+    let now = mono();
+    let mut logger = Logger::open(folder.clone(), collect.log, now)?;
+    logger.gap(None, wall(), Cause::Started, 0);
+    let mut session = Session::open(|name| std::env::var(name).ok()).map_err(CollectError::Network)?;
+    session.complaints.iter().for_each(|complaint| tell(&complaint.0));
+    let (mut signals, mut by_channel) = (Vec::new(), HashMap::new());
+    for wanted in &collect.signals {
+        let channel = session.client.channel(Session::now(), &wanted.name, 0);
+        by_channel.insert(channel, signals.len());
+        let (name, gate) = (wanted.name.clone(), Gate::new(wanted.policy, now));
+        signals.push(State { name, gate, signal: None, is_connected: false, is_subscribed: false });
+    }
+    tell(&format!("logs {} variables to {shown}, safe within {}", signals.len(), collect.log.sync));
+    let (looked_at, failures) = (0, 0);
+    let mut collector = Collector {
+        session,
+        logger,
+        folder,
+        signals,
+        by_channel,
+        scan_at: now,
+        packing: None,
+        looked_at,
+        failures,
+        tell,
+    };
+    while ended.read().map_err(CollectError::Kernel)?.is_none() {
+        collector.step()?;
+    }
+    collector.end();
+    Ok(())
+}
+
+impl Collector<'_> {
+    /// Waits for what comes next, and does what is due.
+    fn step(&mut self) -> Result<(), CollectError> {
+        let now = Session::now();
+        let due = self.scan_at.min(self.logger.due()).max(0) as u64;
+        let until = MonoNs(due.min(now.0 + LOOK_NS));
+        if let Some(event) = self.session.step(until).map_err(CollectError::Network)? {
+            self.event(event)?;
+        }
+        let now = mono();
+        if now >= self.scan_at {
+            for state in &mut self.signals {
+                if let (Some(signal), Some(sample)) = (state.signal, state.gate.scan(now)) {
+                    self.logger.push(signal, &sample);
+                }
+            }
+            self.scan_at = self.signals.iter().filter_map(|state| state.gate.due()).min().unwrap_or(i64::MAX);
+        }
+        self.logger.tick(now);
+        self.tell_failures();
+        self.pack();
+        Ok(())
+    }
+
+    fn event(&mut self, event: Event) -> Result<(), CollectError> {
+        match event {
+            Event::Connected(channel) => self.connected(channel),
+            Event::Disconnected(channel) => self.disconnected(channel),
+            Event::Read { channel, result, .. } => {
+                let about = result.map_or_else(|_| About::default(), |(_, reading)| about(&reading));
+                self.known(channel, about)?;
+            }
+            Event::Update { channel, result: Ok((_, reading)), .. } => self.update(channel, reading),
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// First it is asked what the variable is, then for its values.
+    fn connected(&mut self, channel: ChannelId) {
+        let Some(state) = self.by_channel.get(&channel).map(|index| &mut self.signals[*index]) else { return };
+        let Some(info) = self.session.client.info(channel) else { return };
+        state.is_connected = true;
+        let basic = if info.native == Basic::String { Class::Sts } else { Class::Ctrl };
+        // Refused only where the channel is gone again, which is an event of its own.
+        let _ = self.session.client.read(channel, Dbr::new(basic, info.native), 1);
+        let connected = self.signals.iter().filter(|state| state.is_connected).count();
+        if connected == self.signals.len() {
+            (self.tell)(&format!("all {connected} variables are connected"));
+        }
+    }
+
+    fn known(&mut self, channel: ChannelId, about: About) -> Result<(), CollectError> {
+        let Some(state) = self.by_channel.get(&channel).map(|index| &mut self.signals[*index]) else { return Ok(()) };
+        state.signal = Some(self.logger.signal(&state.name, about, wall())?);
+        if let (false, Some(info)) = (state.is_subscribed, self.session.client.info(channel)) {
+            state.is_subscribed = true;
+            let mask = EventMask(EventMask::LOG.0 | EventMask::ALARM.0);
+            self.session.client.subscribe(channel, Dbr::new(Class::Time, info.native), 0, mask);
+        }
+        if self.signals.iter().all(|state| state.signal.is_some()) {
+            self.logger.signals_are_known();
+        }
+        Ok(())
+    }
+
+    fn disconnected(&mut self, channel: ChannelId) {
+        let Some(state) = self.by_channel.get(&channel).map(|index| &mut self.signals[*index]) else { return };
+        state.is_connected = false;
+        state.gate.disconnected();
+        (self.tell)(&format!("{} is disconnected", state.name));
+        if let Some(signal) = state.signal {
+            self.logger.gap(Some(signal), wall(), Cause::Disconnected, 0);
+        }
+    }
+
+    fn update(&mut self, channel: ChannelId, reading: Reading) {
+        let Some(state) = self.by_channel.get(&channel).map(|index| &mut self.signals[*index]) else { return };
+        let Some(signal) = state.signal else { return };
+        let is_one = self.session.client.info(channel).is_some_and(|info| info.count == 1);
+        if let Some(sample) = state.gate.update(sample(reading, is_one)) {
+            self.logger.push(signal, &sample);
+        }
+    }
+
+    /// Says once what failed on the disk.
+    fn tell_failures(&mut self) {
+        let account = self.logger.account();
+        if account.failures > self.failures {
+            self.failures = account.failures;
+            let why = self.logger.last_error().unwrap_or_default();
+            (self.tell)(&format!("{why}; {} samples lost, {} files removed so far", account.lost, account.removed));
+        }
+    }
+
+    /// Makes packs of closed segments, beside logging: one thread at a time.
+    fn pack(&mut self) {
+        if let Some(packing) = self.packing.take_if(|packing| packing.is_finished()) {
+            match packing.join() {
+                Ok(Ok(None)) => {}
+                // There may be more to do.
+                Ok(Ok(Some(_))) => self.looked_at = 0,
+                Ok(Err(error)) => (self.tell)(&format!("failed to pack: {error}")),
+                Err(_) => (self.tell)("failed to pack: its thread ended"),
+            }
+        }
+        let open = self.logger.open_from();
+        if self.packing.is_none() && open != self.looked_at {
+            self.looked_at = open;
+            let folder = self.folder.clone();
+            let work = move || due(&folder, open, false)?.map(|(first, last)| pack(&folder, first, last)).transpose();
+            match std::thread::Builder::new().name("pack".into()).spawn(work) {
+                Ok(packing) => self.packing = Some(packing),
+                Err(error) => (self.tell)(&format!("failed to pack: {error}")),
+            }
+        }
+    }
+
+    fn end(mut self) {
+        if let Some(packing) = self.packing.take() {
+            // What it did is on the disk, or its files are as they were.
+            let _ = packing.join();
+        }
+        let account = self.logger.close(mono(), wall());
+        let lost = account.lost + account.unsure + account.refused;
+        (self.tell)(&format!("{} samples safe, {lost} lost, {} repeated", account.safe, account.repeated));
+    }
+}
+
+/// What a variable's values mean.
+fn about(reading: &Reading) -> About {
+    let meta = &reading.meta;
+    let labels = meta.labels.iter().map(|label| label.to_str().to_owned()).collect();
+    let precision = u16::try_from(meta.precision).ok().filter(|digits| *digits > 0);
+    About { units: meta.units.to_str().to_owned(), precision, labels }
+}
+
+/// A sample of a reading. A record that was never processed has no stamp: it gets the time of its coming.
+fn sample(reading: Reading, is_one: bool) -> Sample {
+    let at = if reading.stamp == Stamp::EPOCH {
+        wall()
+    } else {
+        let (secs, nanos) = reading.stamp.to_unix();
+        (secs as i64).saturating_mul(1_000_000_000).saturating_add(nanos.into())
+    };
+    let datum = match (Datum::from(reading.value), is_one) {
+        (Datum::Array(array), true) => match array.get(0) {
+            Some(scalar) => Datum::from(base::Value::Scalar(scalar)),
+            None => Datum::Array(array),
+        },
+        (datum, _) => datum,
+    };
+    let (severity, status) = (reading.alarm.severity as u8, reading.alarm.status as u16);
+    Sample { at, datum, severity, status, pulse: None }
+}
+
+fn wall() -> i64 {
+    i64::try_from(sys::clock::wall_ns()).unwrap_or(i64::MAX)
+}
+
+fn mono() -> i64 {
+    i64::try_from(sys::clock::mono_now().0).unwrap_or(i64::MAX)
+}
