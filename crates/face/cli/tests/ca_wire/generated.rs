@@ -183,7 +183,8 @@ impl Case {
             (_, "DEVICE" | "NOACCESS") => return None,
             _ => self.dice.pick(WHOLE),
         };
-        Some(word.to_owned())
+        // What PINI begins may be over before the next pass of PINI, or not.
+        Some(if word == "0.01" && !self.over_channels { "0" } else { word }.to_owned())
     }
 
     fn has_raw(&self, number: usize) -> bool {
@@ -272,7 +273,14 @@ fn compare(seed: u64) -> (String, usize) {
         std::thread::sleep(PAUSE);
     }
     let all = case.kinds.iter().enumerate();
-    let all = all.flat_map(|(number, kind)| reads(&format!("X:r{number}"), kind, &case.types[kind]));
+    // C's calcout looks at its channels some time after it was processed.
+    let links = |name: &str| name.len() == 4 && (name.starts_with("IN") && name.ends_with('V') || name == "OUTV");
+    let left_out =
+        |kind, name: &str| case.over_channels && kind == "calcout" && name.rsplit('.').next().is_some_and(links);
+    let all = all.flat_map(|(number, kind)| {
+        let all = reads(&format!("X:r{number}"), kind, &case.types[kind]);
+        all.into_iter().filter(|read| !left_out(*kind, &read.name))
+    });
     let mut found: Vec<_> =
         all.map(|read| (pair.differences(&read), read)).filter(|(text, _)| !text.is_empty()).collect();
     // What is under way ends.
