@@ -70,7 +70,10 @@ fn what_is_wrong_in_all_files_is_said_with_its_place() {
             ("a.proto", "get {\n  out '\\$1?';\n  in '%y';\n}"),
             ("b.substitutions", "file none.db { { P=B: } }"),
             ("c.db", "record(ai, \"x\") {\n  field(NONE, \"1\")\n}"),
-            ("st.cmd", &format!("{SCRIPT}frobnicate\n")),
+            (
+                "st.cmd",
+                &format!("{SCRIPT}frobnicate\nsite_registerRecordDeviceDriver pdbbase\nasynSetTraceMask L0 -1 9\n"),
+            ),
             ("magnets.toml", "nonsense = 1\n"),
         ],
     );
@@ -83,12 +86,14 @@ fn what_is_wrong_in_all_files_is_said_with_its_place() {
         "c.db:2:",
         "st.cmd line 2: ",
         "st.cmd line 6: Command frobnicate not found.",
+        "st.cmd line 8: Command asynSetTraceMask not found. ports have no trace",
         "magnets: ",
         "magnets.toml:1:1",
     ];
     for wanted in wanted {
         assert!(said.contains(wanted), "{wanted} in\n{said}");
     }
+    assert!(!said.contains("st.cmd line 7"), "all is registered, whatever the application is called: {said}");
     let (_, json) = check(&folder, &["--json"]);
     assert!(json.contains("\"process\":\"magnets\"") && json.contains("a.proto:3:3"), "{json}");
     let (well, said) = check(&folder.join("st.cmd"), &[]);

@@ -14,6 +14,7 @@ mod dump;
 mod exit;
 mod load;
 mod look;
+mod modules;
 mod putlog;
 mod report;
 mod script;

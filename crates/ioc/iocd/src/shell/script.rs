@@ -1,7 +1,7 @@
 //! Scripts and their lines: macros, echo, what follows a failure.
 
 use super::commands::Outcome;
-use super::{End, Failed, Shell, commands, look, words};
+use super::{End, Failed, Shell, commands, look, modules, words};
 use db::Macros;
 use std::fs;
 
@@ -176,8 +176,12 @@ impl Shell {
         if name == "exit" {
             return Ok(Some(End::Exit));
         }
-        let Some(command) = commands::all().find(|command| command.name == name) else {
-            let Some(why) = look::absent(&name) else { return Err(Failed(format!("Command {name} not found."))) };
+        let wanted = modules::resolved(&name);
+        let Some(command) = commands::all().find(|command| command.name == wanted) else {
+            let Some(why) = look::absent(&name) else {
+                let why = modules::absent(&name).map_or_else(String::new, |why| format!(" {why}."));
+                return Err(Failed(format!("Command {name} not found.{why}")));
+            };
             // C has it: a script for both goes on.
             self.forgiven = true;
             return Err(Failed(format!("{name} of C's IOC is not here: {why}")));

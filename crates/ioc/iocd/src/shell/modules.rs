@@ -1,0 +1,49 @@
+//! Commands that scripts of sites call and that belong to modules of C's EPICS: compiled code, which there is none of here.
+
+/// The end of the names of commands by which an application of C's registers what is compiled into it.
+const REGISTERS: &str = "_registerRecordDeviceDriver";
+
+/// Commands by pattern, the first that fits counts, and what a script says instead.
+const ABSENT: &[(&str, &str)] = &[
+    ("asynSetTrace*", "ports have no trace; asynReport shows them, and a failed exchange its record's alarm"),
+    ("asynSetMinTimerPeriod", "timers have the clock's own resolution"),
+    ("asynOctet*", "no octets are written or read by commands; a record with DTYP stream does both"),
+    ("asynWaitConnect", "ports connect by themselves, and again; records are in COMM alarm until then"),
+    (
+        "drvModbusAsynConfigure",
+        "each record has its own request: DTYP \"Modbus TCP\" or \"Modbus RTU\" and @PORT TABLE ADDRESS",
+    ),
+    ("modbusInterposeConfig", "the DTYP says it: \"Modbus TCP\" or \"Modbus RTU\""),
+    ("vxi11Configure", "VXI-11 is not spoken; TCP and serial lines are"),
+    ("seq*", "programs of the state notation language are compiled C code; records, or a client, do it here"),
+    ("putenv", "a command of VxWorks; epicsEnvSet is iocsh's"),
+    ("ld", "a command of VxWorks; dlload loads a plug-in"),
+    ("autosaveBuild", "info(autosaveFields, …) and makeAutosaveFiles make request files"),
+    ("doAfterIocInit", "write the command behind iocInit"),
+    ("dbLoadRecordsLoop", "dbLoadTemplate takes a list of values for each instance"),
+    ("saveData_*", "sscan's saveData is compiled C code"),
+    ("motorUtilInit", MOTOR),
+    ("motorSim*", MOTOR),
+    ("*Create*Axis", MOTOR),
+    ("*CreateAxis", MOTOR),
+    ("*CreateController", MOTOR),
+    ("*CreateProfile", MOTOR),
+    ("ND*Configure", DETECTOR),
+    ("AD*Config*", DETECTOR),
+    ("*DetectorConfig", DETECTOR),
+    ("*AsynConfig*", DRIVER),
+    ("drv*", DRIVER),
+];
+const MOTOR: &str = "a motor's driver is compiled C code, and there is no motor record";
+const DETECTOR: &str = "areaDetector's drivers and plug-ins are compiled C code";
+const DRIVER: &str = "a driver is compiled C code; TCP, serial lines and Modbus have DTYPs of their own";
+
+/// What a module's command is not here for.
+pub(super) fn absent(name: &str) -> Option<&'static str> {
+    ABSENT.iter().find(|(pattern, _)| base::glob(pattern, name)).map(|(_, why)| *why)
+}
+
+/// The command that a name stands for: whatever an application is called, all that it would register is registered.
+pub(super) fn resolved(name: &str) -> &str {
+    if name.ends_with(REGISTERS) { "softIoc_registerRecordDeviceDriver" } else { name }
+}
