@@ -1,6 +1,6 @@
 //! `tahti profile` on the real kernel: programs of C and of Rust whose hot functions are known.
 
-use harness::plant::Bench;
+use harness::plant::{Bench, sh};
 use std::collections::BTreeMap;
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
@@ -172,11 +172,16 @@ fn a_process_that_runs_already_is_sampled_until_it_ends() {
 #[test]
 fn a_process_of_a_plant_is_sampled_by_its_name() {
     let folder = Folder::new("plant");
-    let process = format!("[[process]]\nname = \"loop\"\ncommand = [\"{}\", \"1\", \"run\"]\n", folder.c());
-    let bench = Bench::new("profile", &process);
+    // A shell that goes on beside its child: the time is the child's.
+    let bench = Bench::new("profile", &sh("loop", &format!("{} 1 run & wait", folder.c()), ""));
     bench.ok(&["up", "--detach"]);
+    bench.until("child that runs", || {
+        let children = std::fs::read_to_string(format!("/proc/{0}/task/{0}/children", bench.pid("loop")));
+        let child = children.unwrap_or_default().trim().to_owned();
+        std::fs::read_to_string(format!("/proc/{child}/comm")).is_ok_and(|name| name.trim() == "spinner")
+    });
     let text = bench.ok(&["profile", "--process", "loop", "--for", "1s", "--top", "5"]);
-    assert!(text.contains("spin  (spinner)") && text.contains(&format!("process {})", bench.pid("loop"))), "{text}");
+    assert!(text.contains("spin  (spinner)"), "{text}");
     let output = bench.run(&["profile", "--process", "lop"]);
     assert!(String::from_utf8_lossy(&output.stderr).contains("plant p has no process \"lop\"; it has loop"));
 }

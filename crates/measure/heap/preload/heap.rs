@@ -133,13 +133,16 @@ fn find(place: &AtomicUsize, name: &CStr) -> usize {
     if FINDING.load(Relaxed) == me {
         return 0;
     }
-    while FINDING.compare_exchange(0, me, Acquire, Relaxed).is_err() {
+    // Another thread searches, or did when this process was forked: found twice is as good.
+    let mut tries = 0;
+    while FINDING.compare_exchange(0, me, Acquire, Relaxed).is_err() && tries < 1_000_000 {
+        tries += 1;
         core::hint::spin_loop();
     }
     // SAFETY: a name that ends in zero.
     let found = unsafe { dlsym(NEXT, name.as_ptr()) } as usize;
     place.store(found, Release);
-    FINDING.store(0, Release);
+    let _ = FINDING.compare_exchange(me, 0, Release, Relaxed);
     found
 }
 static FINDING: AtomicU64 = AtomicU64::new(0);

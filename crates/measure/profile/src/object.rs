@@ -124,7 +124,9 @@ impl Object {
         };
         if unwinding {
             self.eh_frame = named(".eh_frame");
-            self.eh_frame_hdr = named(".eh_frame_hdr");
+            let frames = self.eh_frame.as_ref().map(|(range, _)| range.clone());
+            self.eh_frame_hdr =
+                named(".eh_frame_hdr").filter(|index| frames.is_some_and(|frames| is_index(index, &frames)));
             // A note: sizes of name and content, type, "GNU\0", content.
             self.build_id = named(".note.gnu.build-id").and_then(|(_, note)| Some(note.get(16..36)?.to_vec()));
         }
@@ -225,6 +227,23 @@ fn demangled(name: &str) -> String {
     let options = cpp_demangle::DemangleOptions::new().no_params().no_return_type();
     let parsed = cpp_demangle::BorrowedSymbol::new(name.as_bytes());
     parsed.ok().and_then(|symbol| symbol.demangle_with_options(&options).ok()).unwrap_or_else(|| name.to_owned())
+}
+
+/// Whether the index of the unwind tables is as linkers write it and leads into them; else it is done without, as what uses it trusts it.
+fn is_index((range, bytes): &Section, frames: &Range<u64>) -> bool {
+    // Version 1; the tables' address relative to its own place, the count as it is, rows relative to the index, all in four bytes.
+    let Some((head, rows)) = bytes.split_at_checked(12).filter(|(head, _)| head[..4] == [1, 0x1b, 0x03, 0x3b]) else {
+        return false;
+    };
+    let relative = |from: u64, at: &[u8]| {
+        let offset = at.first_chunk::<4>().map_or(0, |bytes| i32::from_le_bytes(*bytes));
+        from.wrapping_add_signed(i64::from(offset))
+    };
+    let count = head[8..].first_chunk::<4>().map_or(0, |bytes| u32::from_le_bytes(*bytes)) as usize;
+    let leads = |row: &[u8]| frames.contains(&relative(range.start, &row[4..]));
+    relative(range.start.wrapping_add(4), &head[4..8]) == frames.start
+        && rows.len() / 8 >= count
+        && rows.chunks_exact(8).take(count).all(leads)
 }
 
 /// How a program is linked.

@@ -128,7 +128,7 @@ fn a_stack_without_tables_is_cut_and_said_to_be() {
     let mut body = [words(&[0]), ids(&[1, 1]), words(&[5, 1, 0])].concat();
     // Registers of a 64-bit program, then 64 bytes of stack that lead nowhere.
     body.extend(words(&[2]));
-    body.extend(words(&vec![0x7000; profile::REGISTERS]));
+    body.extend(words(&[0x7000; profile::REGISTERS]));
     body.extend(words(&[64]));
     body.extend([0xff; 64]);
     body.extend(words(&[64]));
@@ -176,4 +176,71 @@ fn broken_rings_never_panic_and_count_no_more_than_there_is() {
         let found = profile.found(&mut None_);
         assert!(found.samples <= 1 && found.folded().lines().count() as u64 <= found.samples);
     }
+}
+
+/// Objects that are bytes.
+struct Bytes(Vec<u8>);
+
+impl Files for Bytes {
+    fn open(&mut self, _: i32, _: &str, _: (u32, u32, u64)) -> Option<Box<dyn Source>> {
+        Some(Box::new(std::io::Cursor::new(self.0.clone())))
+    }
+    fn debug(&mut self, _: &[u8]) -> Option<Box<dyn Source>> {
+        Some(Box::new(std::io::Cursor::new(self.0.clone())))
+    }
+    fn made(&mut self, _: i32) -> Option<String> {
+        None
+    }
+}
+
+#[test]
+fn broken_objects_never_panic() {
+    // The kernel's own library is an object with code, symbols and unwind tables in a few pages.
+    let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+    let range = maps.lines().find(|line| line.ends_with("[vdso]")).unwrap().split(' ').next().unwrap().to_owned();
+    let (start, end) = range.split_once('-').unwrap();
+    let (start, end) = (u64::from_str_radix(start, 16).unwrap(), u64::from_str_radix(end, 16).unwrap());
+    let mut whole = vec![0; (end - start) as usize];
+    let memory = File::open("/proc/self/mem").unwrap();
+    std::os::unix::fs::FileExt::read_exact_at(&memory, &mut whole, start).unwrap();
+    let mut state = 7u64;
+    let mut next = |below: usize| {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (state >> 33) as usize % below
+    };
+    let mut named = 0;
+    for round in 0..1500 {
+        let mut bytes = whole.clone();
+        for _ in 0..round.min(6) {
+            // Headers and tables more often than code.
+            let at = if next(2) == 0 { next(2048) } else { next(bytes.len()) };
+            bytes[at] = [0, 1, 0x7f, 0x80, 0xff][next(5)];
+        }
+        if next(8) == 0 {
+            bytes.truncate(next(bytes.len()));
+        }
+        let mut files = Bytes(bytes);
+        let mut profile = Profile::new(Symbols::default(), true);
+        profile.maps(
+            1,
+            &format!("{:x}-{:x} r-xp 00000000 00:00 0 [vdso]\n", 0x10000, 0x10000 + whole.len()),
+            &mut files,
+        );
+        for _ in 0..20 {
+            let mut body = [words(&[0]), ids(&[1, 1]), words(&[5, 1, 0, 2])].concat();
+            let at = 0x10000 + next(whole.len()) as u64;
+            let registers = [0x7000, 0x7008, at, at];
+            body.extend(words(
+                &if profile::REGISTERS == 3 { [0x7010, 0x7000, at, 0] } else { registers }[..profile::REGISTERS],
+            ));
+            body.extend(words(&[256]));
+            body.extend((0..32).flat_map(|_| (0x10000 + next(whole.len()) as u64).to_ne_bytes()));
+            body.extend(words(&[256]));
+            profile.take(&record(9, 0, &body));
+        }
+        let found = profile.found(&mut files);
+        assert_eq!(found.stacks.iter().map(|stack| stack.samples).sum::<u64>(), 20);
+        named += usize::from(found.coverage().iter().any(|of| !of.seen.is_empty()));
+    }
+    assert!(named > 100, "{named}");
 }

@@ -233,8 +233,13 @@ pub fn sample_cost(how: &Sampling) -> Option<DurNs> {
     costs.get(costs.len() / 2).map(|cost| DurNs(*cost as i64))
 }
 
-/// Times between which this thread did not run, and what its samples say.
-fn gaps(how: &Sampling, cpu: CpuId) -> Option<(Vec<(u64, u64)>, Vec<u8>)> {
+/// Two times between which a thread did not run.
+type Gap = (u64, u64);
+
+/// When this thread did not run, and what its samples say.
+fn gaps(how: &Sampling, cpu: CpuId) -> Option<(Vec<Gap>, Vec<u8>)> {
+    // As deep as a copy goes.
+    std::hint::black_box(&[0u8; 1 << 16]);
     let mut ring = Ring::map(Event::open(how, 0, cpu, u32::MAX).ok()?, RING_MAX).ok()?;
     let mut gaps = Vec::with_capacity(4096);
     ring.event().enable().ok()?;

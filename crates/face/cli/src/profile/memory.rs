@@ -203,6 +203,11 @@ fn one(out: &mut String, args: &Args, heap: &Heap, ended: bool) {
         heap.allocations.saturating_sub(heap.frees),
         bytes(heap.peak_bytes)
     );
+    if heap.allocations == 0 {
+        out.push_str(
+            "  nothing was allocated through the C library: it needs nothing, or has an allocator of its own inside\n",
+        );
+    }
     let limits = [
         (heap.sites_lost, "allocations whose place found no room"),
         (heap.blocks_lost, "allocations of which it is not known whether they were given back: too many blocks in use"),
