@@ -110,6 +110,7 @@ pub(crate) const GUESTS: &[Guest] = &[
             tests("keep", "guest_watchdog", ""),
             tests("keep", "guest_guard", ""),
             tests("capi", "guest_frames", ""),
+            tests("cli", "guest_host", ""),
             tests("testkit", "guest_model", ""),
         ],
         ..USUAL

@@ -107,6 +107,7 @@ fn boot_once(job: &Job<'_>, told: &mut impl FnMut(usize, &Verdict)) -> Outcome {
         if let Some(status) = child.0.try_wait().map_err(|error| format!("QEMU is lost: {error}"))? {
             break status;
         }
+        stop_if_asked(place, child.0.id());
         std::thread::sleep(Duration::from_millis(100));
     };
     tell(&mut seen);
@@ -114,6 +115,27 @@ fn boot_once(job: &Job<'_>, told: &mut impl FnMut(usize, &Verdict)) -> Outcome {
         return Ok(());
     }
     Err(explain(status, start.elapsed(), place))
+}
+
+/// Stops the whole guest for as long as it asks for in `/out/stop` (a number of milliseconds), as a busy host would. `/out/stopped` then
+/// says between how many microseconds that took. `timeout` and QEMU are a process group of their own.
+fn stop_if_asked(place: &Path, group: u32) {
+    let asked = place.join("stop");
+    let Some(ms) = fs::read_to_string(&asked).ok().and_then(|text| text.trim().parse::<u64>().ok()) else { return };
+    let signal = |name: &str| {
+        // Whether it came shows in the guest.
+        let _ = Command::new("kill").args([name, "--", &format!("-{group}")]).status();
+    };
+    let before = Instant::now();
+    signal("-STOP");
+    let stopped = Instant::now();
+    std::thread::sleep(Duration::from_millis(ms.min(1000)));
+    let least = stopped.elapsed();
+    signal("-CONT");
+    let text = format!("{} {}\n", least.as_micros(), before.elapsed().as_micros());
+    let _ = fs::remove_file(&asked);
+    let (new, told) = (place.join("stopped.new"), place.join("stopped"));
+    let _ = fs::write(&new, text).and_then(|()| fs::rename(&new, told));
 }
 
 /// A QEMU that ends when nobody waits for it any more.
