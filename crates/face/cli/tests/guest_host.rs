@@ -1,4 +1,4 @@
-//! What a host does to a guest, told by the guest alone: QEMU is stopped from outside for known times, and `tahti explain` within
+//! What is done to a machine from outside while it is recorded. What a host does to a guest, told by the guest alone: QEMU is stopped from outside for known times, and `tahti explain` within
 //! puts those delays to the host.
 
 use base::{CpuSet, DurNs, Policy, Priority};
@@ -7,6 +7,7 @@ use std::fs;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use sys::sched::Scheduling;
 
 /// CPU of the watched thread.
@@ -15,6 +16,23 @@ const STOPS: usize = 6;
 const STOP_MS: u64 = 80;
 /// The watched thread wakes so often: a stop may begin so much after it was due.
 const PERIOD: DurNs = DurNs::from_ms(2);
+
+/// One at a time: the machine is one.
+fn turn() -> MutexGuard<'static, ()> {
+    static TURN: Mutex<()> = Mutex::new(());
+    TURN.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The program under test.
+fn tahti() -> Command {
+    let mut tahti = Command::new(std::env::var("TAHTI").expect("the guest's script says where tahti is"));
+    tahti.stdin(Stdio::null()).stdout(Stdio::piped());
+    tahti
+}
+
+fn pause(span: DurNs) {
+    sys::clock::sleep_until(sys::clock::mono_now() + span);
+}
 
 /// Has the whole guest stopped; between how many nanoseconds it was.
 fn stopped() -> [u64; 2] {
@@ -27,7 +45,7 @@ fn stopped() -> [u64; 2] {
             let us: Vec<u64> = text.split_whitespace().map(|word| word.parse().unwrap()).collect();
             return [us[0] * 1000, us[1] * 1000];
         }
-        sys::clock::sleep_until(sys::clock::mono_now() + DurNs::from_ms(20));
+        pause(DurNs::from_ms(20));
     }
 }
 
@@ -41,6 +59,7 @@ fn hosts(late: &Value) -> u64 {
 #[test]
 fn what_the_host_takes_is_put_to_the_host_by_the_guest_alone() {
     testkit::guest::required();
+    let _turn = turn();
     let (over, tid) = (AtomicBool::new(false), AtomicI32::new(0));
     let (found, stops) = std::thread::scope(|scope| {
         scope.spawn(|| {
@@ -57,12 +76,11 @@ fn what_the_host_takes_is_put_to_the_host_by_the_guest_alone() {
         }
         let (tid, cpu) = (tid.load(Ordering::Relaxed).to_string(), CPU.to_string());
         let words = ["explain", "--tid", &tid, "--cpus", &cpu, "--above", "20ms", "--worst", "1000", "--json"];
-        let mut explain = Command::new(std::env::var("TAHTI").expect("the guest's script says where tahti is"));
-        let explain = explain.args(words).stdin(Stdio::null()).stdout(Stdio::piped()).spawn().unwrap();
+        let explain = tahti().args(words).spawn().unwrap();
         // It listens within seconds, whatever the emulator takes.
-        sys::clock::sleep_until(sys::clock::mono_now() + DurNs::from_secs(8));
+        pause(DurNs::from_secs(8));
         let stops: Vec<[u64; 2]> = (0..STOPS).map(|_| stopped()).collect();
-        sys::clock::sleep_until(sys::clock::mono_now() + DurNs::from_secs(1));
+        pause(DurNs::from_secs(1));
         sys::child::kill(explain.id() as i32, 2).unwrap();
         let output = explain.wait_with_output().unwrap();
         over.store(true, Ordering::Relaxed);
@@ -82,4 +100,31 @@ fn what_the_host_takes_is_put_to_the_host_by_the_guest_alone() {
     assert!(lates.len() >= STOPS, "{found:#}");
     assert!(host + error >= least, "{host} of {least}: {found:#}");
     assert!(host * 20 >= all * 19, "{host} of {all}: {found:#}");
+}
+
+#[test]
+fn a_cpu_and_a_clock_source_that_go_while_they_are_recorded_are_told_and_the_rest_is_explained() {
+    const ONLINE: &str = "/sys/devices/system/cpu/cpu3/online";
+    const SOURCE: &str = "/sys/devices/system/clocksource/clocksource0/current_clocksource";
+    testkit::guest::required();
+    let _turn = turn();
+    let (was, another) = (testkit::guest::read(SOURCE), "hpet");
+    assert_ne!(was, another);
+    let pid = std::process::id().to_string();
+    let explain = tahti().args(["explain", "--pid", &pid, "--cpus", "2-3", "--json"]).spawn().unwrap();
+    pause(DurNs::from_secs(8));
+    testkit::guest::write(ONLINE, "0");
+    testkit::guest::write(SOURCE, another);
+    pause(DurNs::from_secs(1));
+    sys::child::kill(explain.id() as i32, 2).unwrap();
+    let output = explain.wait_with_output().unwrap();
+    testkit::guest::write(ONLINE, "1");
+    testkit::guest::write(SOURCE, &was);
+    assert!(output.status.success());
+    let found: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let said: Vec<&str> = found["changed"].as_array().unwrap().iter().map(|line| line.as_str().unwrap()).collect();
+    let clock = format!("the clock source changed meanwhile, from {was} to {another}: ");
+    assert!(said.len() == 2 && said[0].starts_with(&clock), "{said:?}");
+    assert!(said[1].starts_with("the CPUs that are online changed meanwhile, from 0-3 to 0-2: "), "{said:?}");
+    assert!(found["events"].as_u64().unwrap() > 0);
 }

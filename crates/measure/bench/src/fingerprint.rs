@@ -6,9 +6,6 @@ use keep::shield::machine::{Machine as _, RealMachine};
 use report::Machine;
 use sys::root::RootDir;
 
-const CLOCK_SOURCE: &str = "/sys/devices/system/clocksource/clocksource0/current_clocksource";
-const ONLINE: &str = "/sys/devices/system/cpu/online";
-
 /// Files that decide about latency, as they are.
 const KNOBS: &[&str] = &[
     "/proc/cmdline",
@@ -18,13 +15,13 @@ const KNOBS: &[&str] = &[
     "/proc/sys/kernel/numa_balancing",
     "/proc/sys/vm/stat_interval",
     "/sys/kernel/realtime",
-    CLOCK_SOURCE,
+    "/sys/devices/system/clocksource/clocksource0/current_clocksource",
     "/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor",
     "/sys/devices/system/cpu/cpuidle/current_driver",
     "/sys/devices/system/cpu/cpuidle/current_governor",
     "/sys/devices/system/cpu/isolated",
     "/sys/devices/system/cpu/nohz_full",
-    ONLINE,
+    "/sys/devices/system/cpu/online",
     "/sys/devices/system/cpu/smt/control",
     "/sys/kernel/mm/transparent_hugepage/enabled",
 ];
@@ -52,33 +49,6 @@ pub(crate) fn take(before: &Steal) -> Machine {
         off_profile: off_profile().unwrap_or_default(),
         steal_percent: before.since(),
         clock_read_ns: clock_cost(),
-    }
-}
-
-/// What must be the same at the end of a measurement as at its begin: figures from before and after belong to one machine.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Kept {
-    clock_source: String,
-    online: String,
-}
-
-impl Kept {
-    pub(crate) fn look() -> Self {
-        let read =
-            |path| RootDir::machine().read(path).map_or_else(|_| "unknown".into(), |text| text.trim().to_owned());
-        Self { clock_source: read(CLOCK_SOURCE), online: read(ONLINE) }
-    }
-
-    /// What has changed since, in words.
-    pub(crate) fn changed(&self, now: &Self) -> Vec<String> {
-        let changes = [
-            ("the clock source", &self.clock_source, &now.clock_source, "times of one are not times of the other"),
-            ("the CPUs that are online", &self.online, &now.online, "it was not one machine all the while"),
-        ];
-        let changes = changes.into_iter().filter(|(_, was, is, _)| was != is);
-        changes
-            .map(|(what, was, is, so)| format!("{what} changed meanwhile, from {was} to {is}: {so}; measure again"))
-            .collect()
     }
 }
 
@@ -134,16 +104,6 @@ fn clock_cost() -> [i64; 3] {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_machine_that_changed_meanwhile_is_told() {
-        let kept = |clock: &str, cpus: &str| Kept { clock_source: clock.into(), online: cpus.into() };
-        assert_eq!(kept("tsc", "0-3").changed(&kept("tsc", "0-3")), Vec::<String>::new());
-        let said = kept("tsc", "0-3").changed(&kept("hpet", "0-2"));
-        assert!(said[0].starts_with("the clock source changed meanwhile, from tsc to hpet: "), "{said:?}");
-        assert!(said[1].starts_with("the CPUs that are online changed meanwhile, from 0-3 to 0-2: "), "{said:?}");
-        assert_eq!(Kept::look().changed(&Kept::look()), Vec::<String>::new());
-    }
 
     #[test]
     fn steal_is_the_eighth_number_of_the_first_line() {

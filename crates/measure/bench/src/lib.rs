@@ -22,6 +22,7 @@ pub use progress::Progress;
 
 use clap::{ArgMatches, Command, FromArgMatches};
 use host::plan::Spared;
+use recorder::Conditions;
 use report::{Published, Report, Table};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
@@ -240,9 +241,9 @@ impl Bench {
 
     /// Measures, in a report of the form that all have.
     fn measure(&self, matches: &ArgMatches, arguments: Vec<String>) -> Result<Report, String> {
-        let (begun, steal, kept) = (Instant::now(), fingerprint::Steal::look(), fingerprint::Kept::look());
+        let (begun, steal, kept) = (Instant::now(), fingerprint::Steal::look(), Conditions::look());
         let mut found = (self.run)(matches, &mut Progress::of(self.name))?;
-        found.notes.extend(kept.changed(&fingerprint::Kept::look()));
+        found.notes.extend(kept.changed(&Conditions::look()));
         Ok(Report {
             bench: self.name.into(),
             experiment: self.experiment.into(),

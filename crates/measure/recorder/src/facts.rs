@@ -7,6 +7,9 @@ use trace::{Clocks, Facts, Symbols};
 /// A tick of `/proc/stat`.
 const TICK: i64 = 10_000_000;
 
+const CLOCK_SOURCE: &str = "/sys/devices/system/clocksource/clocksource0/current_clocksource";
+const ONLINE: &str = "/sys/devices/system/cpu/online";
+
 /// Time that the hypervisor has taken of these CPUs since boot, in steps of 10 ms; `None` where it does not tell.
 #[must_use]
 pub fn steal(cpus: &CpuSet) -> Option<DurNs> {
@@ -33,6 +36,50 @@ pub fn facts() -> Facts {
     }
 }
 
+/// What must be the same at the end of a measurement as at its begin: figures from before and after belong to one machine.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Conditions {
+    clock_source: String,
+    online: String,
+}
+
+impl Conditions {
+    /// As they are now.
+    #[must_use]
+    pub fn look() -> Self {
+        let of = |path| read(path).map_or_else(|| "unknown".into(), |text| text.trim().to_owned());
+        Self { clock_source: of(CLOCK_SOURCE), online: of(ONLINE) }
+    }
+
+    /// What has changed since, in words.
+    #[must_use]
+    pub fn changed(&self, now: &Self) -> Vec<String> {
+        let changes = [
+            ("the clock source", &self.clock_source, &now.clock_source, "times of one are not times of the other"),
+            ("the CPUs that are online", &self.online, &now.online, "it was not one machine all the while"),
+        ];
+        let changes = changes.into_iter().filter(|(_, was, is, _)| was != is);
+        changes
+            .map(|(what, was, is, so)| format!("{what} changed meanwhile, from {was} to {is}: {so}; measure again"))
+            .collect()
+    }
+}
+
 fn read(path: &str) -> Option<String> {
     RootDir::machine().read(path).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_machine_that_changed_meanwhile_is_told() {
+        let kept = |clock: &str, cpus: &str| Conditions { clock_source: clock.into(), online: cpus.into() };
+        assert_eq!(kept("tsc", "0-3").changed(&kept("tsc", "0-3")), Vec::<String>::new());
+        let said = kept("tsc", "0-3").changed(&kept("hpet", "0-2"));
+        assert!(said[0].starts_with("the clock source changed meanwhile, from tsc to hpet: "), "{said:?}");
+        assert!(said[1].starts_with("the CPUs that are online changed meanwhile, from 0-3 to 0-2: "), "{said:?}");
+        assert_eq!(Conditions::look().changed(&Conditions::look()), Vec::<String>::new());
+    }
 }

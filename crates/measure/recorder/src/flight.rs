@@ -6,7 +6,7 @@
 
 use crate::request::Call;
 use crate::status::{Kept, LateLine, Status};
-use crate::{Recorder, Wanted, facts};
+use crate::{Conditions, Recorder, Wanted, facts};
 use base::{CpuSet, DurNs, MonoNs};
 use std::collections::{BTreeMap, VecDeque};
 use std::path::{Path, PathBuf};
@@ -71,6 +71,8 @@ pub struct Flight {
     own: Option<MonoNs>,
     left_out: u64,
     trouble: Option<String>,
+    /// The machine's clock and CPUs as they were.
+    conditions: Conditions,
     burnt_before: DurNs,
 }
 
@@ -112,6 +114,7 @@ impl Flight {
             own: None,
             left_out: 0,
             trouble: None,
+            conditions: Conditions::look(),
             burnt_before,
             recorder,
             options,
@@ -295,7 +298,7 @@ impl Flight {
             last: self.last.iter().cloned().collect(),
             kept: self.kept.iter().cloned().collect(),
             left_out: self.left_out,
-            trouble: self.trouble.clone(),
+            trouble: self.trouble.clone().or_else(|| self.conditions.changed(&Conditions::look()).into_iter().next()),
         }
     }
 

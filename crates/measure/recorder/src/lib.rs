@@ -11,7 +11,7 @@ pub mod request;
 mod sampling;
 pub mod status;
 
-pub use facts::{facts, steal};
+pub use facts::{Conditions, facts, steal};
 pub use flight::{Flight, Options};
 pub use objects::Objects;
 pub use sampling::{Sampler, SamplingError, sample_cost};

@@ -6,7 +6,7 @@ pub(crate) mod target;
 pub(crate) use print::span;
 
 use base::{CpuSet, DurNs, MonoNs, Policy};
-use recorder::{Recorder, Wanted};
+use recorder::{Conditions, Recorder, Wanted};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode};
@@ -86,6 +86,8 @@ struct Found {
     burnt: DurNs,
     /// Time that the hypervisor says to have taken of these CPUs.
     steal: Option<DurNs>,
+    /// What of the machine is not as it was at the begin.
+    changed: Vec<String>,
 }
 
 impl Found {
@@ -101,6 +103,7 @@ impl Found {
             lacks,
             burnt: DurNs::ZERO,
             steal: None,
+            changed: Vec::new(),
         }
     }
 
@@ -218,7 +221,7 @@ fn watch(
     child: &mut Option<Child>,
 ) -> Result<Found, String> {
     let (begin, burnt) = (sys::clock::mono_now(), sys::clock::thread_cpu());
-    let steal = recorder::steal(&found.cpus);
+    let (steal, kept) = (recorder::steal(&found.cpus), Conditions::look());
     let mut merge = Merge::default();
     let mut searched = MonoNs(0);
     // Threads that the recorder has been told of; stacks it was not asked for yet.
@@ -248,6 +251,7 @@ fn watch(
         }
         sys::poll::is_readable(std::os::fd::AsFd::as_fd(signals), LOOK);
     }
+    found.changed = kept.changed(&Conditions::look());
     found.burnt = DurNs(sys::clock::thread_cpu().0 - burnt.0);
     found.steal = recorder::steal(&found.cpus).zip(steal).map(|(after, before)| DurNs(after.0 - before.0));
     if found.explainer.watched().next().is_none() {

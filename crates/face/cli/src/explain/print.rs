@@ -144,6 +144,7 @@ fn notes(found: &Found) {
     if lost.broken > 0 {
         println!("not understood: {} pages or records", lost.broken);
     }
+    found.changed.iter().for_each(|line| println!("{}", Painted(Colour::Bad, line)));
     for without in &found.lacks {
         println!("this kernel does not record {without}");
     }
@@ -191,6 +192,7 @@ pub(super) fn json(args: &Args, found: &Found) -> Result<(), String> {
         "worst": summary.worst,
         "lost": found.lost,
         "not_recorded": found.lacks,
+        "changed": found.changed,
         "steal_ns": found.steal.map(|steal| steal.0),
         "events": found.events,
         "reader_burnt_ns": found.burnt.0,
