@@ -6,7 +6,7 @@ use crate::model::link::{Link, LinkKind, ResolvedLink};
 use crate::model::slot::{Inline, Lazy, record};
 use crate::rec::{
     Body, Mode, Properties, Read, RecId, RecordType, Sim, cannot_read, check_limits_filtered, deadbands, init_sim,
-    mode, no_device, number_properties, simulation, take_stamp,
+    mode, no_device, number_properties, simulation, stamp_input, take_stamp,
 };
 use crate::run::device::Device;
 use crate::run::engine::{Db, Outcome};
@@ -121,7 +121,7 @@ impl RecordType for Ai {
         }
         let (mut common, mut r) = db.records.both(rec, body);
         if !(r.sim.rests() && common.stamp(&db.time)) {
-            stamp(db, rec, body);
+            stamp_input(db, rec, body);
             (common, r) = db.records.both(rec, body);
         }
         if read != Read::Failed {
@@ -161,18 +161,6 @@ impl RecordType for Ai {
     #[inline]
     fn double_val(&self) -> Option<f64> {
         Some(self.val)
-    }
-}
-
-/// Stamps a record that is not stamped as most are.
-#[cold]
-fn stamp(db: &mut Db, rec: RecId, body: Body<Ai>) {
-    let sim = &db.records[body].sim;
-    if sim.rests() {
-        db.stamp_now(rec);
-    } else {
-        let (simm, siol) = (sim.simm, sim.siol.brief());
-        db.stamp_simulated(rec, simm, Some(siol));
     }
 }
 

@@ -3,9 +3,35 @@
 /// The callback that ends HIGH.
 pub(crate) const END_OF_HIGH: u8 = 0;
 
-/// A binary output; `$ended` says what a processing comes to, by the record and whether it failed.
+/// A binary output with its fields; `$ended` says what a processing comes to, by the record and whether it failed.
 macro_rules! binary_output {
     ($T:ident, $ended:expr; $($more:tt)*) => {
+        record! {
+            /// Fields of a binary output.
+            $T {
+                val: u16 [VAL],
+                omsl: u16 [OMSL],
+                dol: Link [DOL],
+                out: Link [OUT],
+                high: f64 [HIGH],
+                znam: Text<26> [ZNAM],
+                onam: Text<26> [ONAM],
+                rval: u32 [RVAL],
+                oraw: u32 [ORAW],
+                mask: u32 [MASK],
+                zsv: u16 [ZSV],
+                osv: u16 [OSV],
+                cosv: u16 [COSV],
+                rbv: u32 [RBV],
+                orbv: u32 [ORBV],
+                mlst: u16 [MLST],
+                lalm: u16 [LALM],
+                ivoa: u16 [IVOA],
+                ivov: u16 [IVOV],
+                sim: Lazy<Sim> [SIOL SIML SIMM SIMS OLDSIMM SSCN SDLY],
+            }
+        }
+
         bits_output!(
             $T, write_other, $ended;
 

@@ -71,7 +71,7 @@ macro_rules! bits_input {
             let link = db.records[body].inp.brief();
             match db.device(rec) {
                 Device::Soft | Device::SoftAsync => {
-                    read_soft(db, rec, link, resumed, |bodies, value: $val| bodies[body].val = value as _)
+                    read_soft(db, rec, link, resumed, Read::Value, |bodies, value: $val| bodies[body].val = value as _)
                 }
                 Device::SoftRaw => match db.get_link::<$raw>(rec, link) {
                     Ok(value) => {

@@ -17,32 +17,6 @@ use crate::run::engine::{Db, Outcome};
 use crate::run::scan::DeviceSample;
 use base::{FieldType, Range, Scalar, Status, Str40, Value};
 
-record! {
-    /// The fields of a busy record.
-    Busy {
-        val: u16 [VAL],
-        omsl: u16 [OMSL],
-        dol: Link [DOL],
-        out: Link [OUT],
-        high: f64 [HIGH],
-        znam: Text<26> [ZNAM],
-        onam: Text<26> [ONAM],
-        rval: u32 [RVAL],
-        oraw: u32 [ORAW],
-        mask: u32 [MASK],
-        zsv: u16 [ZSV],
-        osv: u16 [OSV],
-        cosv: u16 [COSV],
-        rbv: u32 [RBV],
-        orbv: u32 [ORBV],
-        mlst: u16 [MLST],
-        lalm: u16 [LALM],
-        ivoa: u16 [IVOA],
-        ivov: u16 [IVOV],
-        sim: Lazy<Sim> [SIOL SIML SIMM SIMS OLDSIMM SSCN SDLY],
-    }
-}
-
 binary_output!(
     Busy,
     |r: &Busy, failed: bool| match (r.val, failed) {

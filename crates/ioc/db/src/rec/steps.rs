@@ -63,17 +63,20 @@ pub(crate) fn read_input<T: RecordType>(
     Ok(read)
 }
 
-/// Reads an input's value by the link of Soft Channel or Async Soft Channel.
+/// Reads an input's value by the link of Soft Channel or Async Soft Channel; `failed` is what the latter comes to where that
+/// fails.
 pub(crate) fn read_soft<T: Number>(
     db: &mut Db,
     rec: RecId,
     link: ResolvedLink,
     resumed: bool,
+    failed: Read,
     set: impl Fn(&mut Bodies, T),
 ) -> Read {
     let value = if db.device(rec) == Device::SoftAsync {
         match db.async_get::<T>(rec, link, resumed) {
-            Got::Constant | Got::Failed => return Read::Value,
+            Got::Constant => return Read::Value,
+            Got::Failed => return failed,
             Got::Pending => return Read::Pending,
             Got::Value(value) => Some(value),
         }

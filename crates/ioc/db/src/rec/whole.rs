@@ -1,8 +1,29 @@
 //! What longin, int64in, longout and int64out have in common: all but the width of their numbers.
 
-/// Start and processing of an input record with whole numbers.
+/// An input record with whole numbers: fields, start and processing.
 macro_rules! whole_input {
     ($T:ident, $type:ty; $($more:tt)*) => {
+        record! {
+            /// Fields of an input of whole numbers.
+            $T {
+                val: $type [VAL],
+                inp: Link [INP],
+                egu: Inline<16> [EGU],
+                hopr: $type [HOPR],
+                lopr: $type [LOPR],
+                aftc: f64 [AFTC],
+                afvl: f64 [AFVL],
+                adel: $type [ADEL],
+                mdel: $type [MDEL],
+                lalm: $type [LALM],
+                alst: $type [ALST],
+                mlst: $type [MLST],
+                sval: $type [SVAL],
+                limits: Limits<$type> [HIHI LOLO HIGH LOW HHSV LLSV HSV LSV HYST],
+                sim: Lazy<Sim> [SIOL SIML SIMM SIMS OLDSIMM SSCN SDLY],
+            }
+        }
+
         impl RecordType for $T {
             crate::rec::simulation!();
 
@@ -54,26 +75,9 @@ macro_rules! whole_input {
         fn read(db: &mut Db, rec: RecId, body: Body<$T>, resumed: bool) -> Read {
             let link = db.records[body].inp.brief();
             match db.device(rec) {
-                Device::Soft => match db.get_link::<$type>(rec, link) {
-                    Ok(value) => {
-                        if let Some(value) = value {
-                            db.records[body].val = value;
-                        }
-                        take_stamp(db, rec, link);
-                        Read::Value
-                    }
-                    Err(_) => Read::Failed,
-                },
-                Device::SoftAsync => match db.async_get::<$type>(rec, link, resumed) {
-                    Got::Constant => Read::Value,
-                    Got::Failed => Read::Failed,
-                    Got::Pending => Read::Pending,
-                    Got::Value(value) => {
-                        db.records[body].val = value;
-                        take_stamp(db, rec, link);
-                        Read::Value
-                    }
-                },
+                Device::Soft | Device::SoftAsync => {
+                    read_soft(db, rec, link, resumed, Read::Failed, |bodies, value: $type| bodies[body].val = value)
+                }
                 Device::External => match db.device_read(rec, resumed) {
                     Got::Constant | Got::Failed => Read::Failed,
                     Got::Pending => Read::Pending,
