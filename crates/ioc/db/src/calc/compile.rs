@@ -237,6 +237,95 @@ impl Compiler<'_> {
         self.depth += 1;
         Ok(())
     }
+
+    /// Takes an element; whether an operand is to follow.
+    fn take(&mut self, element: &Element, operand_needed: bool) -> Result<bool, CalcError> {
+        match element.kind {
+            Kind::Operand(op) => {
+                self.ops.push(op);
+                self.depth += 1;
+                return Ok(false);
+            }
+            Kind::Number => {
+                self.number(element.name)?;
+                return Ok(false);
+            }
+            Kind::Store => {
+                let Some(Op::Fetch(index)) = self.ops.last().copied().filter(|_| self.stack.is_empty()) else {
+                    return Err(CalcError::BadAssignment);
+                };
+                self.ops.pop();
+                self.stack.push(Waiting { in_stack: 0, effect: -1, kind: Pending::Op(Op::Store(index)) });
+                self.depth -= 1;
+                return Ok(true);
+            }
+            Kind::Unary(code) => {
+                self.flush(element.incoming);
+                self.stack.push(Waiting {
+                    in_stack: element.in_stack,
+                    effect: element.effect,
+                    kind: Pending::Op(Op::Do(code)),
+                });
+            }
+            Kind::VarArg(make) => {
+                self.flush(element.incoming);
+                self.stack.push(Waiting { in_stack: element.in_stack, effect: 0, kind: Pending::VarArg(make) });
+            }
+            Kind::Open => {
+                self.flush(element.incoming);
+                self.stack.push(Waiting { in_stack: 0, effect: 0, kind: Pending::Open });
+            }
+            Kind::Binary(code) => {
+                self.flush(element.incoming);
+                self.stack.push(Waiting { in_stack: element.in_stack, effect: -1, kind: Pending::Op(Op::Do(code)) });
+                return Ok(true);
+            }
+            Kind::Separator => {
+                self.flush_to_paren(CalcError::BadSeparator)?;
+                if let Some(paren) = self.stack.last_mut() {
+                    paren.effect -= 1;
+                }
+                return Ok(true);
+            }
+            Kind::Close => {
+                self.flush_to_paren(CalcError::ParenNotOpen)?;
+                let effect = self.stack.pop().map_or(0, |paren| paren.effect);
+                if let Some(top) = self.stack.last_mut().filter(|top| matches!(top.kind, Pending::VarArg(_))) {
+                    top.effect = effect;
+                }
+            }
+            Kind::If | Kind::Else => {
+                while let Some(top) = self.stack.last().copied().filter(|top| top.in_stack > 0) {
+                    self.stack.pop();
+                    self.emit(top);
+                }
+                self.depth -= 1;
+                if matches!(element.kind, Kind::If) {
+                    self.ops.push(Op::If(0));
+                    self.conditions += 1;
+                } else {
+                    self.ops.push(Op::Jump(0));
+                    self.conditions -= 1;
+                    if self.conditions < 0 {
+                        return Err(CalcError::Conditional);
+                    }
+                    self.stack.push(Waiting { in_stack: 0, effect: 0, kind: Pending::Op(Op::EndIf) });
+                }
+                return Ok(true);
+            }
+            Kind::Terminator => {
+                self.flush_all()?;
+                if self.conditions != 0 {
+                    return Err(CalcError::Conditional);
+                }
+                if self.depth > 1 {
+                    return Err(CalcError::TooMany);
+                }
+                return Ok(true);
+            }
+        }
+        Ok(operand_needed)
+    }
 }
 
 /// Compiles an expression.
@@ -247,90 +336,7 @@ pub(crate) fn compile(source: &[u8]) -> Result<Program, CalcError> {
     let mut c = Compiler { source, at: 0, ops: Vec::new(), stack: Vec::new(), depth: 0, conditions: 0 };
     let mut operand_needed = true;
     while let Some(element) = c.element(operand_needed) {
-        match element.kind {
-            Kind::Operand(op) => {
-                c.ops.push(op);
-                c.depth += 1;
-                operand_needed = false;
-            }
-            Kind::Number => {
-                c.number(element.name)?;
-                operand_needed = false;
-            }
-            Kind::Store => {
-                let Some(Op::Fetch(index)) = c.ops.last().copied().filter(|_| c.stack.is_empty()) else {
-                    return Err(CalcError::BadAssignment);
-                };
-                c.ops.pop();
-                c.stack.push(Waiting { in_stack: 0, effect: -1, kind: Pending::Op(Op::Store(index)) });
-                c.depth -= 1;
-                operand_needed = true;
-            }
-            Kind::Unary(code) => {
-                c.flush(element.incoming);
-                c.stack.push(Waiting {
-                    in_stack: element.in_stack,
-                    effect: element.effect,
-                    kind: Pending::Op(Op::Do(code)),
-                });
-            }
-            Kind::VarArg(make) => {
-                c.flush(element.incoming);
-                c.stack.push(Waiting { in_stack: element.in_stack, effect: 0, kind: Pending::VarArg(make) });
-            }
-            Kind::Open => {
-                c.flush(element.incoming);
-                c.stack.push(Waiting { in_stack: 0, effect: 0, kind: Pending::Open });
-            }
-            Kind::Binary(code) => {
-                c.flush(element.incoming);
-                c.stack.push(Waiting { in_stack: element.in_stack, effect: -1, kind: Pending::Op(Op::Do(code)) });
-                operand_needed = true;
-            }
-            Kind::Separator => {
-                c.flush_to_paren(CalcError::BadSeparator)?;
-                if let Some(paren) = c.stack.last_mut() {
-                    paren.effect -= 1;
-                }
-                operand_needed = true;
-            }
-            Kind::Close => {
-                c.flush_to_paren(CalcError::ParenNotOpen)?;
-                let effect = c.stack.pop().map_or(0, |paren| paren.effect);
-                if let Some(top) = c.stack.last_mut().filter(|top| matches!(top.kind, Pending::VarArg(_))) {
-                    top.effect = effect;
-                }
-            }
-            Kind::If | Kind::Else => {
-                while let Some(top) = c.stack.last().copied().filter(|top| top.in_stack > 0) {
-                    c.stack.pop();
-                    c.emit(top);
-                }
-                c.depth -= 1;
-                if matches!(element.kind, Kind::If) {
-                    c.ops.push(Op::If(0));
-                    c.conditions += 1;
-                } else {
-                    c.ops.push(Op::Jump(0));
-                    c.conditions -= 1;
-                    if c.conditions < 0 {
-                        return Err(CalcError::Conditional);
-                    }
-                    c.stack.push(Waiting { in_stack: 0, effect: 0, kind: Pending::Op(Op::EndIf) });
-                }
-                operand_needed = true;
-            }
-            Kind::Terminator => {
-                c.flush_all()?;
-                if c.conditions != 0 {
-                    return Err(CalcError::Conditional);
-                }
-                if c.depth > 1 {
-                    return Err(CalcError::TooMany);
-                }
-                operand_needed = true;
-            }
-        }
+        operand_needed = c.take(element, operand_needed)?;
         if c.depth < 0 {
             return Err(CalcError::Underflow);
         }

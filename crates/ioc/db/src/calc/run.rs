@@ -23,20 +23,6 @@ impl Program {
         // Index of the top; index 0 is a ground that is never a value.
         let mut top = 0usize;
         let mut at = 0usize;
-        macro_rules! unary {
-            ($f:expr) => {
-                stack[top] = $f(stack[top])
-            };
-        }
-        macro_rules! binary {
-            ($f:expr) => {{
-                if top < 2 {
-                    return Err(());
-                }
-                top -= 1;
-                stack[top] = $f(stack[top], stack[top + 1]);
-            }};
-        }
         while let Some(op) = self.ops.get(at) {
             at += 1;
             match *op {
@@ -67,11 +53,11 @@ impl Program {
                     )?
                 }
                 Op::Finite(count) => {
-                    unary!(|v: f64| truth(v.is_finite()));
+                    stack[top] = truth(stack[top].is_finite());
                     fold(&mut stack, &mut top, count, |next, sofar| truth(sofar != 0.0 && next.is_finite()))?;
                 }
                 Op::IsNan(count) => {
-                    unary!(|v: f64| truth(v.is_nan()));
+                    stack[top] = truth(stack[top].is_nan());
                     fold(&mut stack, &mut top, count, |next, sofar| truth(sofar != 0.0 || next.is_nan()))?;
                 }
                 Op::If(target) => {
@@ -83,57 +69,7 @@ impl Program {
                 }
                 Op::Jump(target) => at = usize::from(target),
                 Op::EndIf => {}
-                Op::Do(code) => match code {
-                    Code::Neg => unary!(|v: f64| -v),
-                    Code::Add => binary!(|a, b| a + b),
-                    Code::Sub => binary!(|a, b| a - b),
-                    Code::Mul => binary!(|a, b| a * b),
-                    Code::Div => binary!(|a, b| a / b),
-                    Code::Modulo => binary!(|a, b| match base::text::to_i32(b) {
-                        0 => f64::NAN,
-                        divisor => f64::from(base::text::to_i32(a).wrapping_rem(divisor)),
-                    }),
-                    Code::Power => binary!(f64::powf),
-                    Code::Abs => unary!(f64::abs),
-                    Code::Exp => unary!(f64::exp),
-                    Code::Log10 => unary!(f64::log10),
-                    Code::LogE => unary!(f64::ln),
-                    Code::Sqrt => unary!(f64::sqrt),
-                    Code::Acos => unary!(f64::acos),
-                    Code::Asin => unary!(f64::asin),
-                    Code::Atan => unary!(f64::atan),
-                    // EPICS takes x first and y second.
-                    Code::Atan2 => binary!(|x: f64, y: f64| y.atan2(x)),
-                    Code::Cos => unary!(f64::cos),
-                    Code::Cosh => unary!(f64::cosh),
-                    Code::Sin => unary!(f64::sin),
-                    Code::Sinh => unary!(f64::sinh),
-                    Code::Tan => unary!(f64::tan),
-                    Code::Tanh => unary!(f64::tanh),
-                    Code::Ceil => unary!(f64::ceil),
-                    Code::Floor => unary!(f64::floor),
-                    Code::Fmod => binary!(|a: f64, b: f64| a % b),
-                    Code::IsInf => unary!(|v: f64| if v.is_infinite() { v.signum() } else { 0.0 }),
-                    Code::Nint => {
-                        unary!(|v: f64| f64::from(base::text::to_i32(if v >= 0.0 { v + 0.5 } else { v - 0.5 })))
-                    }
-                    Code::Or => binary!(|a, b| truth(a != 0.0 || b != 0.0)),
-                    Code::And => binary!(|a, b| truth(a != 0.0 && b != 0.0)),
-                    Code::Not => unary!(|v| truth(v == 0.0)),
-                    Code::BitOr => binary!(|a, b| f64::from(bits(a) | bits(b))),
-                    Code::BitAnd => binary!(|a, b| f64::from(bits(a) & bits(b))),
-                    Code::BitXor => binary!(|a, b| f64::from(bits(a) ^ bits(b))),
-                    Code::BitNot => unary!(|v| f64::from(!bits(v))),
-                    Code::ShiftRight => binary!(|a, b| f64::from(bits(a) >> (bits(b) & 31))),
-                    Code::ShiftLeft => binary!(|a, b| f64::from(bits(a) << (bits(b) & 31))),
-                    Code::ShiftRightLogic => binary!(|a, b| f64::from(bits(a) as u32 >> (bits(b) & 31))),
-                    Code::NotEq => binary!(|a, b| truth(a != b)),
-                    Code::Less => binary!(|a, b| truth(a < b)),
-                    Code::LessEq => binary!(|a, b| truth(a <= b)),
-                    Code::Equal => binary!(|a, b| truth(a == b)),
-                    Code::GreaterEq => binary!(|a, b| truth(a >= b)),
-                    Code::Greater => binary!(|a, b| truth(a > b)),
-                },
+                Op::Do(code) => compute(code, &mut stack, &mut top)?,
             }
         }
         if top != 1 {
@@ -142,6 +78,77 @@ impl Program {
         *result = stack[1];
         Ok(())
     }
+}
+
+/// Applies an operator or a function to the topmost values; a part of the loop above, which runs it millions of times a second.
+#[inline(always)]
+fn compute<const ROOM: usize>(code: Code, stack: &mut [f64; ROOM], top: &mut usize) -> Result<(), ()> {
+    macro_rules! unary {
+        ($f:expr) => {
+            stack[*top] = $f(stack[*top])
+        };
+    }
+    macro_rules! binary {
+        ($f:expr) => {{
+            if *top < 2 {
+                return Err(());
+            }
+            *top -= 1;
+            stack[*top] = $f(stack[*top], stack[*top + 1]);
+        }};
+    }
+    match code {
+        Code::Neg => unary!(|v: f64| -v),
+        Code::Add => binary!(|a, b| a + b),
+        Code::Sub => binary!(|a, b| a - b),
+        Code::Mul => binary!(|a, b| a * b),
+        Code::Div => binary!(|a, b| a / b),
+        Code::Modulo => binary!(|a, b| match base::text::to_i32(b) {
+            0 => f64::NAN,
+            divisor => f64::from(base::text::to_i32(a).wrapping_rem(divisor)),
+        }),
+        Code::Power => binary!(f64::powf),
+        Code::Abs => unary!(f64::abs),
+        Code::Exp => unary!(f64::exp),
+        Code::Log10 => unary!(f64::log10),
+        Code::LogE => unary!(f64::ln),
+        Code::Sqrt => unary!(f64::sqrt),
+        Code::Acos => unary!(f64::acos),
+        Code::Asin => unary!(f64::asin),
+        Code::Atan => unary!(f64::atan),
+        // EPICS takes x first and y second.
+        Code::Atan2 => binary!(|x: f64, y: f64| y.atan2(x)),
+        Code::Cos => unary!(f64::cos),
+        Code::Cosh => unary!(f64::cosh),
+        Code::Sin => unary!(f64::sin),
+        Code::Sinh => unary!(f64::sinh),
+        Code::Tan => unary!(f64::tan),
+        Code::Tanh => unary!(f64::tanh),
+        Code::Ceil => unary!(f64::ceil),
+        Code::Floor => unary!(f64::floor),
+        Code::Fmod => binary!(|a: f64, b: f64| a % b),
+        Code::IsInf => unary!(|v: f64| if v.is_infinite() { v.signum() } else { 0.0 }),
+        Code::Nint => {
+            unary!(|v: f64| f64::from(base::text::to_i32(if v >= 0.0 { v + 0.5 } else { v - 0.5 })))
+        }
+        Code::Or => binary!(|a, b| truth(a != 0.0 || b != 0.0)),
+        Code::And => binary!(|a, b| truth(a != 0.0 && b != 0.0)),
+        Code::Not => unary!(|v| truth(v == 0.0)),
+        Code::BitOr => binary!(|a, b| f64::from(bits(a) | bits(b))),
+        Code::BitAnd => binary!(|a, b| f64::from(bits(a) & bits(b))),
+        Code::BitXor => binary!(|a, b| f64::from(bits(a) ^ bits(b))),
+        Code::BitNot => unary!(|v| f64::from(!bits(v))),
+        Code::ShiftRight => binary!(|a, b| f64::from(bits(a) >> (bits(b) & 31))),
+        Code::ShiftLeft => binary!(|a, b| f64::from(bits(a) << (bits(b) & 31))),
+        Code::ShiftRightLogic => binary!(|a, b| f64::from(bits(a) as u32 >> (bits(b) & 31))),
+        Code::NotEq => binary!(|a, b| truth(a != b)),
+        Code::Less => binary!(|a, b| truth(a < b)),
+        Code::LessEq => binary!(|a, b| truth(a <= b)),
+        Code::Equal => binary!(|a, b| truth(a == b)),
+        Code::GreaterEq => binary!(|a, b| truth(a >= b)),
+        Code::Greater => binary!(|a, b| truth(a > b)),
+    }
+    Ok(())
 }
 
 #[inline]
