@@ -13,7 +13,10 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("base", &[]),
     (
         "bench",
-        &["broker", "ca", "frame", "host", "keep", "msg", "proc", "recorder", "report", "ring", "rt", "sys", "trace"],
+        &[
+            "broker", "ca", "frame", "host", "keep", "msg", "proc", "recorder", "report", "ring", "rt", "segment",
+            "store", "sys", "trace",
+        ],
     ),
     ("broker", &["msg", "ring", "rt", "sys"]),
     ("ca", &[]),

@@ -37,6 +37,7 @@ macro_rules! benches {
     };
 }
 benches! {
+    archive;
     classes;
     clock;
     frames;

@@ -1,0 +1,224 @@
+//! `tahti bench archive`: what logging a sample costs, how many bytes it has, how fast it is found again.
+
+use crate::{Bench, Found, Progress, read};
+use base::DurNs;
+use clap::{ArgMatches, Args as _};
+use report::{Good, Row, Table, Wanted};
+use segment::Sample;
+use segment::rows::About;
+use std::path::{Path, PathBuf};
+use store::{Archive, Bins, Config, Folder, Logger, due, pack};
+use sys::clock::{mono_now, thread_cpu};
+
+/// The row of the table.
+pub(crate) static BENCH: Bench = Bench {
+    name: "archive",
+    experiment: "polled data to memory and to a database (MADOCA's data acquisition); the archiver's bytes and retrieval times",
+    arguments: Args::augment_args,
+    run,
+    published: &[],
+    wanted: "a million samples/s on one CPU, 20 bytes a sample in segments and 10 in packs, a day of 10 Hz as 2,000 points in 50 ms, a year of 1 Hz in 1 s",
+    quick: &["--rounds", "4", "--without-year"],
+    shields: false,
+};
+
+/// What logging a sample costs, how many bytes it has, how fast a long time is found again
+#[derive(clap::Args)]
+struct Args {
+    /// How often each is measured
+    #[arg(long, default_value_t = 8)]
+    rounds: usize,
+    /// Leave out the year of a 1 Hz signal, which takes a minute to log
+    #[arg(long)]
+    without_year: bool,
+    /// Where the archives are, which are removed again; without it the folder for temporary files
+    #[arg(long)]
+    folder: Option<PathBuf>,
+}
+
+/// When everything was: the stamp of the first sample.
+const T0: i64 = 1_795_000_000_000_000_000;
+const POINTS: usize = 2_000;
+
+/// A folder that goes with the measurement.
+struct Place(PathBuf);
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        // It is in the folder for temporary files.
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+fn run(matches: &ArgMatches, progress: &mut Progress) -> Result<Found, String> {
+    let args: Args = read(matches)?;
+    if args.rounds == 0 {
+        return Err("--rounds 0: expected 1 or more".into());
+    }
+    let above = args.folder.clone().unwrap_or_else(std::env::temp_dir);
+    let place = Place(above.join(format!("tahti-bench-archive-{}", std::process::id())));
+    let logging = Table::new("Logging, CPU time with writing and syncing, one thread");
+    let logging = loads().iter().enumerate().try_fold(logging, |table, (index, load)| {
+        progress.at(index, 4, load.name);
+        load.measure(&place.0.join(format!("load-{index}")), args.rounds, table)
+    })?;
+    let finding =
+        Table::new(format!("Finding, as {POINTS} points with smallest, mean, largest; opening the archive included"));
+    progress.at(2, 4, "a day of 10 Hz");
+    let mut finding = find(&place.0.join("day"), "a day of 10 Hz", 864_000, 100_000_000, 50.0, args.rounds, finding)?;
+    if !args.without_year {
+        progress.at(3, 4, "a year of 1 Hz");
+        let (count, step) = (31_536_000, 1_000_000_000);
+        finding = find(&place.0.join("year"), "a year of 1 Hz", count, step, 1_000.0, args.rounds, finding)?;
+    }
+    Ok(Found { tables: vec![logging, finding], ..Found::default() })
+}
+
+/// What is logged in a round.
+struct Load {
+    name: &'static str,
+    signals: u64,
+    samples: u64,
+    step: i64,
+    /// Samples of each signal between two syncs.
+    sync: u64,
+    /// How far stamps are off their period at most.
+    late: u64,
+}
+
+/// Ten seconds of many slow signals; three seconds of a few fast ones.
+const fn loads() -> [Load; 2] {
+    let slow = Load {
+        name: "10,000 signals of 10 Hz",
+        signals: 10_000,
+        samples: 100,
+        step: 100_000_000,
+        sync: 2,
+        late: 200_000,
+    };
+    let fast =
+        Load { name: "10 signals of 100 kHz", signals: 10, samples: 300_000, step: 10_000, sync: 20_000, late: 1 };
+    [slow, fast]
+}
+
+/// The same numbers in each run.
+struct Noise(u64);
+
+impl Noise {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        self.0 >> 33
+    }
+
+    /// From 0 to 1.
+    fn share(&mut self) -> f64 {
+        self.next() as f64 / (1u64 << 31) as f64
+    }
+}
+
+impl Load {
+    fn measure(&self, place: &Path, rounds: usize, table: Table) -> Result<Table, String> {
+        let (mut rates, mut bytes, mut packed) = (Vec::new(), Vec::new(), Vec::new());
+        for round in 0..rounds {
+            let folder = Folder::make(place.join(round.to_string())).map_err(|error| error.to_string())?;
+            let mut logger = Logger::open(folder.clone(), Config::default(), 0).map_err(text)?;
+            let name = |number: u64| format!("SR:MAG:PS_{number}:CURRENT");
+            let ids = (0..self.signals).map(|number| logger.signal(&name(number), About::default(), T0));
+            let ids: Vec<_> = ids.collect::<Result<_, _>>().map_err(text)?;
+            let mut noise = Noise(1);
+            let begun = thread_cpu();
+            for k in 0..self.samples {
+                for (number, id) in ids.iter().enumerate() {
+                    let at = T0 + k as i64 * self.step + (noise.next() % self.late) as i64;
+                    logger.push(*id, &Sample::new(at, 100.0 + number as f64 / 7.0 + 1e-4 * noise.share()));
+                }
+                if (k + 1) % self.sync == 0 {
+                    logger.sync(k as i64);
+                }
+            }
+            let took = (thread_cpu().0 - begun.0) as f64;
+            let account = logger.account();
+            if account.safe != self.signals * self.samples {
+                return Err(format!("{} samples of {} are safe", account.safe, self.signals * self.samples));
+            }
+            rates.push(account.safe as f64 / took * 1e3);
+            bytes.push(account.bytes as f64 / account.safe as f64);
+            packed.push(pack_all(&folder, logger)?);
+        }
+        let cpu: Vec<f64> = rates.iter().map(|rate| 0.1 / rate * 100.0).collect();
+        let rate = Row::samples(format!("{}: samples for a second of CPU", self.name), "M/s", rates);
+        let table = table.row(rate.wanted(Wanted::at_least(1.0)));
+        let share = Row::samples(format!("{}: of one CPU for 100,000 samples/s", self.name), "%", cpu);
+        let table = table.row(share.wanted(Wanted::at_most(5.0)));
+        let segment = Row::samples(format!("{}: a sample in segments", self.name), "B", bytes);
+        let table = table.row(segment.wanted(Wanted::at_most(20.0)));
+        let pack = Row::samples(format!("{}: a sample in packs", self.name), "B", packed);
+        Ok(table.row(pack.wanted(Wanted::at_most(10.0))))
+    }
+}
+
+/// Packs all, after the logger has ended; bytes of a sample.
+fn pack_all(folder: &Folder, logger: Logger<Folder>) -> Result<f64, String> {
+    let open = logger.open_from() + 1;
+    drop(logger);
+    let (mut bytes, mut samples) = (0, 0);
+    while let Some((first, last)) = due(folder, open, true).map_err(text)? {
+        let packed = pack(folder, first, last).map_err(text)?;
+        bytes += packed.after;
+        samples += packed.samples;
+    }
+    Ok(bytes as f64 / samples.max(1) as f64)
+}
+
+/// Logs a signal for a long time, packing on the way as `serve` does, and finds it again.
+fn find(
+    place: &Path,
+    name: &str,
+    count: i64,
+    step: i64,
+    wanted: f64,
+    rounds: usize,
+    table: Table,
+) -> Result<Table, String> {
+    let folder = Folder::make(place).map_err(|error| error.to_string())?;
+    let mut logger = Logger::open(folder.clone(), Config::default(), 0).map_err(text)?;
+    let signal = logger.signal("A", About::default(), T0).map_err(text)?;
+    let mut noise = Noise(1);
+    for k in 0..count {
+        let late = (noise.next() % 200_000) as i64;
+        logger.push(signal, &Sample::new(T0 + k * step + late, (k as f64 / 1_000.0).sin() + 1e-3 * noise.share()));
+        if k % 10_000 == 0 {
+            logger.sync(k);
+            if let Some((first, last)) = due(&folder, logger.open_from(), false).map_err(text)? {
+                pack(&folder, first, last).map_err(text)?;
+            }
+        }
+    }
+    logger.sync(count);
+    let as_logged = times(&folder, count * step, rounds)?;
+    pack_all(&folder, logger)?;
+    let packed = times(&folder, count * step, rounds)?;
+    let row = |what: &str, times| {
+        Row::samples(format!("{name}, {what}"), "ms", times).good(Good::Low).wanted(Wanted::at_most(wanted))
+    };
+    Ok(table.row(row("as logged", as_logged)).row(row("packed", packed)))
+}
+
+fn times(folder: &Folder, span: i64, rounds: usize) -> Result<Vec<f64>, String> {
+    let mut times = Vec::new();
+    for _ in 0..rounds {
+        let begun = mono_now();
+        let archive = Archive::open(folder.clone()).map_err(text)?;
+        let bins = archive.bins("A", Bins::count(T0, T0 + span, POINTS)).map_err(text)?;
+        let took: DurNs = mono_now() - begun;
+        if bins.len() != POINTS {
+            return Err(format!("{} points, expected {POINTS}", bins.len()));
+        }
+        times.push(took.0 as f64 / 1e6);
+    }
+    Ok(times)
+}
+
+fn text(error: store::StoreError) -> String {
+    error.to_string()
+}
