@@ -19,7 +19,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use sys::clock::mono_now;
-use sys::signal::SignalFd;
+use sys::signal::{SIGHUP, SIGINT, SIGTERM, SignalFd};
 
 /// Names that a manager claims, and their bytes; more are joined to what they begin with.
 const CLAIMS_MAX: usize = 200;
@@ -54,7 +54,7 @@ pub fn serve(options: &Options<'_>, say: &mut dyn FnMut(String)) -> Result<(), E
     let checked = read(&options.file, options.drivers)?;
     let Some(tables) = checked.tables.clone() else { return Err(Error::Tables(checked.render())) };
     let tables = Arc::new(tables);
-    let signals = SignalFd::new(&[libc_signals::TERM, libc_signals::INT, libc_signals::HUP])?;
+    let signals = SignalFd::new(&[SIGTERM, SIGINT, SIGHUP])?;
     let mut manager = Running {
         options,
         polls: Polls::open(&tables)?,
@@ -77,13 +77,6 @@ pub fn serve(options: &Options<'_>, say: &mut dyn FnMut(String)) -> Result<(), E
     let ended = manager.run(&mut lane, &signals, say);
     let joined = lane.end();
     ended.and(joined)
-}
-
-/// The numbers of `signal(7)`.
-mod libc_signals {
-    pub(super) const HUP: i32 = 1;
-    pub(super) const INT: i32 = 2;
-    pub(super) const TERM: i32 = 15;
 }
 
 /// How a connection ended.
@@ -162,7 +155,7 @@ impl Running<'_> {
             }
             sys::poll::is_readable(std::os::fd::AsFd::as_fd(signals), next - mono_now());
             match signals.read()? {
-                Some(arrived) if arrived.signal == libc_signals::HUP => self.hup = true,
+                Some(arrived) if arrived.signal == SIGHUP => self.hup = true,
                 Some(_) => return Ok(true),
                 None => {}
             }
@@ -186,7 +179,7 @@ impl Running<'_> {
                 sys::poll::is_readable(std::os::fd::AsFd::as_fd(signals), AGAIN);
             }
             match signals.read() {
-                Ok(Some(arrived)) if arrived.signal == libc_signals::HUP => self.hup = true,
+                Ok(Some(arrived)) if arrived.signal == SIGHUP => self.hup = true,
                 Ok(Some(_)) => break Ok(End::Asked),
                 Ok(None) => {}
                 Err(error) => break Err(error.into()),

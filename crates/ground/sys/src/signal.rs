@@ -1,11 +1,14 @@
 //! Signals as something to poll for, instead of handlers.
 
 use crate::error::{Doing, Error, Result};
+pub use libc::{
+    SIGABRT, SIGCHLD, SIGCONT, SIGHUP, SIGINT, SIGKILL, SIGQUIT, SIGSTOP, SIGTERM, SIGTSTP, SIGUSR1, SIGUSR2,
+};
 use rustix::io::Errno;
 use std::os::fd::{AsFd, BorrowedFd, FromRawFd, OwnedFd};
 
 /// SIGINT and SIGTERM: the wish of a user to end.
-pub const END_SIGNALS: [i32; 2] = [2, 15];
+pub const END_SIGNALS: [i32; 2] = [SIGINT, SIGTERM];
 
 /// A descriptor that becomes readable when one of its signals arrives.
 ///
@@ -91,7 +94,7 @@ pub fn block_all() -> Result<()> {
     let _ = unsafe { libc::sigfillset(set.as_mut_ptr()) };
     // SAFETY: initialised just above.
     let mut set = unsafe { set.assume_init() };
-    for own in [libc::SIGSEGV, libc::SIGBUS, libc::SIGFPE, libc::SIGILL, libc::SIGTRAP, libc::SIGABRT, libc::SIGSYS] {
+    for own in [libc::SIGSEGV, libc::SIGBUS, libc::SIGFPE, libc::SIGILL, libc::SIGTRAP, SIGABRT, libc::SIGSYS] {
         // SAFETY: `set` is an initialised signal set, and the numbers are signals.
         let _ = unsafe { libc::sigdelset(&raw mut set, own) };
     }

@@ -21,20 +21,10 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use sys::child::{Waited, kill, look};
-use sys::signal::SignalFd;
+use sys::signal::{
+    SIGABRT, SIGCHLD, SIGCONT, SIGHUP, SIGINT, SIGKILL, SIGQUIT, SIGSTOP, SIGTERM, SIGTSTP, SIGUSR1, SIGUSR2, SignalFd,
+};
 
-const SIGHUP: i32 = 1;
-const SIGINT: i32 = 2;
-const SIGQUIT: i32 = 3;
-const SIGABRT: i32 = 6;
-const SIGKILL: i32 = 9;
-const SIGUSR1: i32 = 10;
-const SIGUSR2: i32 = 12;
-const SIGTERM: i32 = 15;
-const SIGCHLD: i32 = 17;
-const SIGCONT: i32 = 18;
-const SIGSTOP: i32 = 19;
-const SIGTSTP: i32 = 20;
 /// What is passed on to the process.
 const PASSED_ON: [i32; 7] = [SIGHUP, SIGINT, SIGQUIT, SIGUSR1, SIGUSR2, SIGTERM, SIGCONT];
 

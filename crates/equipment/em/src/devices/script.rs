@@ -9,9 +9,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::thread::JoinHandle;
 use sys::clock::mono_now;
+use sys::signal::SIGKILL;
 
-/// SIGKILL.
-const KILL: i32 = 9;
 /// Bytes taken from a program; more are left unread, and it is ended.
 const OUTPUT_BYTES_MAX: u64 = 4096;
 
@@ -130,7 +129,7 @@ fn wait(child: &mut Child, until: MonoNs, is_heard: impl Fn() -> bool) -> Option
             _ => {
                 // With all that it has started, which may hold its output open. Nobody has waited for it yet, so the number
                 // is still its own; it may have ended by itself just now, then there is nothing to kill.
-                let _ = sys::child::try_kill(-(child.id() as i32), KILL);
+                let _ = sys::child::try_kill(-(child.id() as i32), SIGKILL);
                 let _ = child.wait();
                 return None;
             }

@@ -7,9 +7,7 @@ use rustix::event::{PollFd, PollFlags, poll};
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
-use sys::signal::SignalFd;
-
-const TERM: i32 = 15;
+use sys::signal::{SIGTERM, SignalFd};
 
 /// The subroutine `exit`, once the IOC runs. Field A is what the process ends with: 0 for success, else failure.
 pub(super) fn function(ioc: Arc<OnceLock<Mailbox>>) -> Function {
@@ -38,7 +36,7 @@ pub(super) struct Term(SignalFd);
 impl Term {
     /// Keeps the signal back, on this thread and those that it starts from now on.
     pub(super) fn hold() -> sys::Result<Self> {
-        SignalFd::new(&[TERM]).map(Self)
+        SignalFd::new(&[SIGTERM]).map(Self)
     }
 
     /// From now on the signal ends the process as `exit` does.

@@ -15,6 +15,7 @@ use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use std::mem::MaybeUninit;
 use sys::child::try_kill;
 use sys::sched::{Scheduling, has_fixed_priority, try_set_scheduling};
+use sys::signal::{SIGABRT, SIGCONT, SIGKILL, SIGSTOP};
 
 /// Real-time threads held per watch.
 const THREADS_MAX: usize = 64;
@@ -27,11 +28,6 @@ const SCAN_CALM: DurNs = DurNs::from_ms(500);
 const SCAN_NEW: DurNs = DurNs::from_ms(5);
 /// How long a watch counts as new. Class and program of a process that waited follow at once.
 const NEW: DurNs = DurNs::from_secs(2);
-
-const SIGABRT: i32 = 6;
-const SIGKILL: i32 = 9;
-const SIGCONT: i32 = 18;
-const SIGSTOP: i32 = 19;
 
 /// A real-time thread under watch.
 struct Thread {

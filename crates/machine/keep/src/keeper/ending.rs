@@ -13,6 +13,7 @@ use rustix::event::Timespec;
 use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt as _;
 use sys::child::Ended;
+use sys::signal::SIGTERM;
 
 /// How long descendants have to end after a child that was asked to.
 const LEFT_WITHIN: DurNs = DurNs::from_secs(2);
@@ -20,7 +21,6 @@ const LEFT_WITHIN: DurNs = DurNs::from_secs(2);
 const EXITS_BYTES_MAX: u64 = 64 << 10;
 /// Reads of a stream at the end: all that a terminal or pipe holds, but not what others go on writing.
 const LAST_CHUNKS: usize = 64;
-const SIGTERM: i32 = 15;
 
 impl Keeper {
     /// A child or an orphan ended; only the child's end is news.

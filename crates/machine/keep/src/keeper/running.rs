@@ -8,8 +8,8 @@ use base::MonoNs;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::io::Errno;
 use sys::root::RootDir;
+use sys::signal::SIGKILL;
 
-const SIGKILL: i32 = 9;
 /// Signals that ask for an end: SIGHUP, SIGINT, SIGQUIT, SIGTERM.
 const ASKING: [i32; 4] = [1, 2, 3, 15];
 

@@ -15,13 +15,7 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use sys::child::Waited;
 use sys::peer::Peer;
-use sys::signal::SignalFd;
-
-const SIGKILL: i32 = 9;
-const SIGTERM: i32 = 15;
-const SIGHUP: i32 = 1;
-const SIGINT: i32 = 2;
-const SIGCHLD: i32 = 17;
+use sys::signal::{SIGCHLD, SIGHUP, SIGINT, SIGKILL, SIGTERM, SignalFd};
 
 /// The last output that a new console gets to see.
 const BACKLOG_BYTES: usize = 4096;

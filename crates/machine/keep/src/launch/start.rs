@@ -14,9 +14,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use sys::child::Waited;
 use sys::root::RootDir;
+use sys::signal::SIGKILL;
 use sys::spawn::{Prepared, Refusal, Step, Wanted};
-
-const SIGKILL: i32 = 9;
 
 /// A process that could not be started as wanted.
 #[derive(Clone, Debug, PartialEq, Eq)]

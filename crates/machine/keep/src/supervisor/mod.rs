@@ -50,7 +50,7 @@ use shielding::Shielding;
 use site::Site;
 use std::path::{Path, PathBuf};
 use sys::clock::mono_now;
-use sys::signal::SignalFd;
+use sys::signal::{SIGCHLD, SIGHUP, SIGINT, SIGTERM, SignalFd};
 
 /// How a plant is brought up.
 #[derive(Clone, Debug, Default)]
@@ -202,9 +202,7 @@ pub fn up(options: &Options) -> Result<Outcome, UpError> {
     let operators = operators(&plant)?;
     run.open_to(operators.map(|operators| operators.group))?;
     let server = control::Server::listen(&run.socket(), operators.map(|it| it.group))?;
-    let numbers =
-        [engine::libc_signal::HUP, engine::libc_signal::INT, engine::libc_signal::TERM, engine::libc_signal::CHLD];
-    let signals = SignalFd::new(&numbers)?;
+    let signals = SignalFd::new(&[SIGHUP, SIGINT, SIGTERM, SIGCHLD])?;
     let program = std::env::current_exe()?;
     let folder = file.parent().map_or_else(|| PathBuf::from("/"), Path::to_owned);
     let now = mono_now();

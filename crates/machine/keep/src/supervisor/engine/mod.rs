@@ -35,7 +35,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fd::AsFd as _;
 use std::path::PathBuf;
 use sys::clock::mono_now;
-use sys::signal::SignalFd;
+use sys::signal::{SIGCHLD, SIGHUP, SIGINT, SignalFd};
 
 /// How often a file or port is looked for while a process gets ready.
 const LOOK_EVERY: DurNs = DurNs::from_ms(10);
@@ -276,11 +276,11 @@ impl Engine {
         while let Ok(Some(arrived)) = self.signals.read() {
             let signal = Signal(arrived.signal as u8);
             match arrived.signal {
-                libc_signal::CHLD => {}
-                libc_signal::HUP => {
+                SIGCHLD => {}
+                SIGHUP => {
                     self.tell.event(now, "tahti", "SIGHUP: the terminal is gone, the plant goes on");
                 }
-                libc_signal::INT if matches!(self.processes.all.phase(), Phase::Stopping(_)) => self.impatient(now),
+                SIGINT if matches!(self.processes.all.phase(), Phase::Stopping(_)) => self.impatient(now),
                 _ => {
                     self.tell.event(now, "tahti", &format!("{signal}: the plant goes down"));
                     self.processes.event(Event::Down);
@@ -438,12 +438,4 @@ impl Engine {
             self.tell.live(&line);
         }
     }
-}
-
-/// Numbers of the signals that the supervisor takes (the same on every Linux that tahti runs on).
-pub(crate) mod libc_signal {
-    pub(crate) const HUP: i32 = 1;
-    pub(crate) const INT: i32 = 2;
-    pub(crate) const TERM: i32 = 15;
-    pub(crate) const CHLD: i32 = 17;
 }
