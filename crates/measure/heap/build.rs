@@ -12,7 +12,7 @@ fn main() {
     let mut rustc = Command::new(env::var_os("RUSTC").unwrap_or_else(|| "rustc".into()));
     // It needs nothing of a C library when it is linked, so that one serves all; a static target cannot make libraries.
     rustc.arg("--target").arg(format!("{arch}-unknown-linux-gnu"));
-    rustc.args(["--edition", "2024", "--crate-type", "cdylib", "--crate-name", "tahti_heap", "-O", "-D", "warnings"]);
+    rustc.args(["--edition", "2024", "--crate-type", "cdylib", "--crate-name", "tahti_heap", "-O"]);
     rustc.args(["-C", "panic=abort", "-C", "lto=fat", "-C", "codegen-units=1", "-C", "strip=symbols"]);
     rustc.args([
         "-C",
