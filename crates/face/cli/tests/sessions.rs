@@ -255,6 +255,25 @@ fn values_survive_a_restart_by_autosave() {
 }
 
 #[test]
+fn the_copy_of_what_was_restored_follows_no_link() {
+    let script = "save_restoreSet_DatedBackupFiles 0\nset_pass1_restoreFile s.sav\ndbLoadRecords test.db\niocInit\n";
+    let saved = "# by hand\nX:ao.VAL 2.5\n<END>\n";
+    let files = [("test.db", "record(ao, \"X:ao\") {}"), ("st.cmd", script), ("s.sav", saved)];
+    let mut first = Ioc::session(true, &files, &["st.cmd"]);
+    first.keep = true;
+    let folder = first.folder.clone();
+    drop(first);
+    let (copy, elsewhere) = (folder.join("s.sav.bu"), folder.join("elsewhere"));
+    std::fs::remove_file(&copy).unwrap();
+    std::fs::write(&elsewhere, "somebody's").unwrap();
+    std::os::unix::fs::symlink(&elsewhere, &copy).unwrap();
+    let mut second = Ioc::session_in(folder, true, &files, &["st.cmd"]);
+    assert!(second.say("dbgf X:ao").contains(" 2.5 "));
+    assert_eq!(std::fs::read_to_string(&elsewhere).unwrap(), "somebody's");
+    assert_eq!(std::fs::read_to_string(&copy).unwrap(), saved);
+}
+
+#[test]
 fn fields_are_tried_out_as_c_does_it() {
     let mut iocs = both(&[("test.db", TRIED)], &["-d", "test.db"]);
     for command in [

@@ -72,13 +72,14 @@ pub fn load(path: &Path) -> Result<Option<Found>, String> {
     if complaints.is_empty() { Ok(None) } else { Err(complaints.join("; ")) }
 }
 
-/// Keeps a copy of what was restored: with the date behind its name, or as `.bu`.
+/// Keeps a copy of what was restored: with the date behind its name, or as `.bu`. A link in the copy's place is replaced,
+/// not followed: whoever may write into the folder is not to choose where the IOC writes.
 ///
 /// # Errors
 /// The kernel's.
 pub fn keep_copy(path: &Path, dated: bool, now: Stamp) -> io::Result<()> {
     let suffix = if dated { format!("_{}", compact_date(now)) } else { ".bu".to_owned() };
-    fs::copy(path, with_suffix(path, &suffix)).map(drop)
+    sys::whole::replace(&with_suffix(path, &suffix), &fs::read(path)?, 0o666, sys::whole::Survives::Kill)
 }
 
 /// `YYMMDD-HHMMSS`, UTC.
