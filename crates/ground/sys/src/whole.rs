@@ -142,8 +142,8 @@ mod tests {
             fs::write(&file, "old").unwrap();
             let kill = |step| {
                 if step == killed {
-                    // SAFETY: ends the calling process, which is the child below.
-                    unsafe { libc::kill(libc::getpid(), libc::SIGKILL) };
+                    // The calling process, which is the child below.
+                    let _ = rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::KILL);
                 }
                 Ok(())
             };

@@ -46,7 +46,7 @@ pub struct TooMany {
     /// How many are wanted.
     pub count: usize,
     /// Those that run.
-    pub online: CpuSet,
+    pub online: Box<CpuSet>,
 }
 
 impl FromStr for Choice {
@@ -153,7 +153,7 @@ pub fn rank(snapshot: &Snapshot) -> Vec<Rated> {
 pub fn suggest(snapshot: &Snapshot, count: usize) -> Result<CpuSet, TooMany> {
     let online = snapshot.cpus.online;
     if count == 0 || count >= online.count() {
-        return Err(TooMany { count, online });
+        return Err(TooMany { count, online: Box::new(online) });
     }
     let rated = rank(snapshot);
     let nodes = snapshot.cpus.nodes.values().map(|node| node.and(&online)).filter(|node| node.count() >= count);

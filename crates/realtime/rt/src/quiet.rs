@@ -88,7 +88,7 @@ pub struct Quiet {
 pub enum QuietError {
     /// The thread may run on several CPUs.
     #[error("a quiet section needs a thread that is bound to one CPU; this one may run on {0}")]
-    NotBound(CpuSet),
+    NotBound(Box<CpuSet>),
     /// The counters cannot be read.
     #[error(transparent)]
     Counters(#[from] sys::Error),
@@ -135,7 +135,7 @@ impl Quiet {
     pub fn prepare() -> Result<Self, QuietError> {
         let root = RootDir::machine();
         let cpus = sys::sched::affinity(0)?;
-        let cpu = cpus.lowest().filter(|_| cpus.count() == 1).ok_or(QuietError::NotBound(cpus))?;
+        let cpu = cpus.lowest().filter(|_| cpus.count() == 1).ok_or_else(|| QuietError::NotBound(Box::new(cpus)))?;
         // Both once in advance: to know that they can be read, and so that nothing is touched for the first time later.
         Counts::of(&root, cpu)?;
         let remains = Remains::of(&root, cpu);
