@@ -17,6 +17,8 @@ fuzz_target!(|bytes: &[u8]| {
         let _ = (chunk.summary(0..chunk.len()), Chunk::span(bytes, 0));
         let mut out = Vec::new();
         chunk.encode(0, &mut out);
-        assert_eq!(Chunk::decode(&out, 0).as_ref(), Ok(&chunk));
+        // Bits beyond a type's width are nobody's: samples are compared, by their text, in which NaN is equal to itself.
+        let samples = |chunk: &Chunk| format!("{:?}", chunk.iter().collect::<Vec<_>>());
+        assert_eq!(Chunk::decode(&out, 0).as_ref().map(samples), Ok(samples(&chunk)));
     }
 });
