@@ -53,7 +53,7 @@ fn stopped() -> [u64; 2] {
 fn hosts(late: &Value) -> u64 {
     let parts = late["parts"].as_array().unwrap().iter();
     let of_host = parts.filter(|part| part["culprit"]["kind"].as_str().unwrap().starts_with("host"));
-    of_host.map(|part| part["ns"].as_u64().unwrap()).sum()
+    of_host.map(|part| part["part_ns"].as_u64().unwrap()).sum()
 }
 
 #[test]
@@ -88,7 +88,7 @@ fn what_the_host_takes_is_put_to_the_host_by_the_guest_alone() {
         (serde_json::from_slice::<Value>(&output.stdout).unwrap(), stops)
     });
     let lates = found["worst"].as_array().unwrap();
-    let delays = lates.iter().map(|late| late["ran"].as_u64().unwrap() - late["due"].as_u64().unwrap());
+    let delays = lates.iter().map(|late| late["ran_ns"].as_u64().unwrap() - late["due_ns"].as_u64().unwrap());
     let (all, host) = (delays.sum::<u64>(), lates.iter().map(hosts).sum::<u64>());
     let least: u64 = stops.iter().map(|[least, _]| least).sum();
     println!(

@@ -36,8 +36,8 @@ fn explain(tid: i32, words: &[&str]) -> Value {
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let found: Value = serde_json::from_slice(&output.stdout).unwrap();
     for late in found["worst"].as_array().unwrap() {
-        let sum: u64 = late["parts"].as_array().unwrap().iter().map(|part| part["ns"].as_u64().unwrap()).sum();
-        assert_eq!(sum, late["ran"].as_u64().unwrap() - late["due"].as_u64().unwrap(), "{late}");
+        let sum: u64 = late["parts"].as_array().unwrap().iter().map(|part| part["part_ns"].as_u64().unwrap()).sum();
+        assert_eq!(sum, late["ran_ns"].as_u64().unwrap() - late["due_ns"].as_u64().unwrap(), "{late}");
     }
     found
 }
@@ -151,7 +151,7 @@ fn a_thread_that_overruns_itself_is_told_so() {
 /// Delays of which at least half falls into an injection, and how many of them name `kind` first.
 fn named_first(found: &Value, injected: &[[u64; 2]], kind: &str) -> (usize, usize) {
     let trials = found["worst"].as_array().unwrap().iter().filter(|late| {
-        let [due, ran] = ["due", "ran"].map(|key| late[key].as_u64().unwrap());
+        let [due, ran] = ["due_ns", "ran_ns"].map(|key| late[key].as_u64().unwrap());
         let within = injected.iter().map(|[from, to]| ran.min(*to).saturating_sub(due.max(*from))).sum::<u64>();
         within * 2 >= ran - due
     });
@@ -159,7 +159,7 @@ fn named_first(found: &Value, injected: &[[u64; 2]], kind: &str) -> (usize, usiz
         let mut sums = std::collections::BTreeMap::<String, u64>::new();
         for part in late["parts"].as_array().unwrap() {
             *sums.entry(part["culprit"]["kind"].as_str().unwrap().to_owned()).or_default() +=
-                part["ns"].as_u64().unwrap();
+                part["part_ns"].as_u64().unwrap();
         }
         sums.into_iter().max_by_key(|(_, ns)| *ns).is_some_and(|(first, _)| first == kind)
     };

@@ -29,7 +29,7 @@ const COLOURS: u32 = 6;
 #[derive(Debug, Default)]
 struct Node {
     samples: u64,
-    children: BTreeMap<String, Node>,
+    children: BTreeMap<String, Self>,
 }
 
 impl Node {

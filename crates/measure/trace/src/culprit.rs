@@ -164,8 +164,10 @@ impl fmt::Display for Culprit {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Part {
     /// From when.
+    #[serde(rename = "from_ns")]
     pub from: MonoNs,
     /// How long.
+    #[serde(rename = "part_ns")]
     pub ns: u64,
     /// Who.
     pub culprit: Culprit,
@@ -195,8 +197,10 @@ pub struct Late {
     /// Where it ran at last.
     pub cpu: CpuId,
     /// When it was to run; of a cycle, when it began.
+    #[serde(rename = "due_ns")]
     pub due: MonoNs,
     /// When it ran; of a cycle, when it ended.
+    #[serde(rename = "ran_ns")]
     pub ran: MonoNs,
     /// Who took it: without a gap from `due` to `ran`.
     pub parts: Vec<Part>,

@@ -133,5 +133,5 @@ fn call(page: &FramePage<'_>, event: &ring::FrameEvent) -> Option<Call> {
     let overran = what_word(event.what) == "overrun" && event.elapsed > DurNs::ZERO;
     let from = MonoNs(event.at.0.saturating_sub(event.elapsed.0.unsigned_abs()));
     let what = format!("{} overrun", page.activity_name(event.activity.into()).as_str());
-    overran.then(|| Call { tid: tid as i32, from, to: event.at, what })
+    overran.then_some(Call { tid: tid as i32, from, to: event.at, what })
 }
