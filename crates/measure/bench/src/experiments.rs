@@ -53,7 +53,7 @@ const EXPERIMENTS: &[Of] = &[
     of(
         "S1.6",
         "equipment control, polling into memory, fast feedback, event-synchronised acquisition",
-        Does("tahti em, tahti up (docs/equipment.md, docs/plant.md)"),
+        Does("tahti em, tahti up, tahti archive (docs/equipment.md, docs/plant.md, docs/operate.md)"),
     ),
     of("S1.7", "waiting by spinning instead of sleeping", Figures("wakeup", &[("wake-up latency", "")])),
     of("S2.1", "an IOC: database, scans, monitors, Channel Access, device support", Does("tahti ioc (docs/ioc.md)")),

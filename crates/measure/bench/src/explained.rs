@@ -43,7 +43,7 @@ enum Order {
 /// What was found of some wake-ups.
 #[derive(Clone, Debug)]
 pub(crate) struct Ours {
-    /// From when the timer was due until the thread had the CPU.
+    /// From when the timer was due, or the event was there, until the thread had the CPU.
     pub(crate) whole: Histogram,
     /// The same less what was the host's by evidence.
     pub(crate) ours: Histogram,
@@ -143,20 +143,29 @@ fn spike(late: &Late, begun: MonoNs) -> Spike {
 }
 
 impl Explained {
-    /// Begins to record `cpu`; whoever reads keeps away from it.
+    /// Begins to record `cpu`, to explain threads that timers wake; whoever reads keeps away from it.
     ///
     /// # Errors
     /// No privilege, no tracing in this kernel: in words for the user.
     pub(crate) fn start(cpu: CpuId) -> Result<Self, String> {
-        let cpus = CpuSet::single(cpu);
+        Self::of(cpu, Occasion::Timer)
+    }
+
+    /// The same for threads that something else wakes: who wakes them is on any CPU, so all are recorded.
+    ///
+    /// # Errors
+    /// As [`start`](Self::start).
+    pub(crate) fn of(cpu: CpuId, occasion: Occasion) -> Result<Self, String> {
+        let measured = CpuSet::single(cpu);
         let online = sys::kernel::online(&RootDir::machine()).ok_or("the CPUs that are online are not known")?;
+        let cpus = if occasion == Occasion::Timer { measured } else { online };
         let wanted = Wanted { cpus, online, buffer_kb: BUFFER_KB, threads: Vec::new(), syscalls: false };
         let recorder = Recorder::start(&wanted)?;
         let (orders, taken) = channel();
         // Reading the names of the kernel's functions takes a while: nothing is to be measured yet.
-        let reader = Work::new(recorder);
+        let reader = Work::new(recorder, occasion);
         let work = move || {
-            let aside = online.minus(&cpus);
+            let aside = online.minus(&measured);
             if !aside.is_empty() {
                 let _ = sys::sched::set_affinity(0, &aside);
             }
@@ -214,6 +223,7 @@ struct Work {
     recorder: Recorder,
     merge: Merge,
     explainer: Explainer,
+    occasion: Occasion,
     process: Option<(i32, Option<&'static str>)>,
     ours: Ours,
     begun: MonoNs,
@@ -221,12 +231,13 @@ struct Work {
 }
 
 impl Work {
-    fn new(recorder: Recorder) -> Self {
+    fn new(recorder: Recorder, occasion: Occasion) -> Self {
         let explainer = Explainer::new(recorder::facts(), DurNs::ZERO, None, 0);
         Self {
             recorder,
             merge: Merge::default(),
             explainer,
+            occasion,
             process: None,
             ours: Ours::default(),
             begun: sys::clock::mono_now(),
@@ -264,11 +275,11 @@ impl Work {
             // Those that have ended meanwhile are still to be explained.
             threads.iter().for_each(|(tid, name)| self.explainer.watch(*tid, name));
         }
-        let Self { recorder, merge, explainer, ours, .. } = self;
+        let Self { recorder, merge, explainer, occasion, ours, .. } = self;
         let until = recorder.poll(|lane, item| merge.push(lane, item))?;
         merge.drain(until, |item| {
             explainer.take(&item, |late| {
-                if late.occasion == Occasion::Timer {
+                if late.occasion == *occasion {
                     ours.add(late);
                 }
             });

@@ -92,6 +92,18 @@ impl Gate {
         self.child.id() as i32
     }
 
+    /// Waits until it prints a line: it has come to where it wants to be.
+    pub(crate) fn ready(&mut self) -> Result<(), String> {
+        let Some(out) = self.child.stdout.as_mut() else { return Ok(()) };
+        let mut byte = [0];
+        // Byte by byte: what follows is for `output`.
+        while byte != *b"\n" {
+            let read = std::io::Read::read_exact(out, &mut byte);
+            read.map_err(|error| format!("`{}` ended before it was ready: {error}", self.shown))?;
+        }
+        Ok(())
+    }
+
     /// Waits for its end.
     pub(crate) fn output(mut self) -> Result<String, String> {
         let failed = |error: std::io::Error| format!("`{}`: {error}", self.shown);

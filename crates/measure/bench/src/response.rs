@@ -1,16 +1,18 @@
 //! `tahti bench response`: from an event on another CPU until the thread that waits for it runs.
 
+use crate::explained::{Explained, Ours};
 use crate::measure::{Gate, Where, measured_cpu};
 use crate::noise::{Load, Noise};
 use crate::shielded::Shielded;
 use crate::{Bench, Found, Part, Progress, Touched, read};
 use base::{CpuId, CpuSet, DurNs, MonoNs, Policy};
 use clap::{ArgMatches, Args as _};
-use report::{Good, Latency, Published, Row, Table, Wanted};
+use report::{Figure, Good, Latency, Published, Row, Table, Wanted};
 use std::io::{Read as _, Write as _};
 use sys::clock::{mono_now, sleep_until};
 use sys::sched::{Scheduling, set_affinity, set_scheduling};
 use sys::signal::{END_SIGNALS, SignalFd};
+use trace::Occasion;
 
 /// The row of the table.
 pub(crate) static BENCH: Bench = Bench {
@@ -52,9 +54,11 @@ pub(crate) const RESPONDER: Part =
 
 /// From an event on another CPU until the real-time thread that waits for it runs
 ///
-/// A thread on another CPU reads the clock and writes that time into a pipe; the real-time thread sleeps until it can
+/// A thread of the same class on another CPU reads the clock and writes that time into a pipe; the real-time thread sleeps until it can
 /// be read, and reads the clock. Between them are the system call, an interrupt from CPU to CPU, and the scheduler's
-/// switch: what a driver's interrupt goes through, too, but for the device. Unloaded and loaded in turn.
+/// switch: what a driver's interrupt goes through, too, but for the device. Unloaded and loaded in turn. What the
+/// kernel did meanwhile is recorded on all CPUs (`tahti explain`), which costs some microseconds at each event: *ours*
+/// is without what was the host's, from when the thread was woken until it had the CPU.
 #[derive(clap::Args)]
 struct Args {
     /// CPU of the thread that waits; the highest if not given
@@ -75,6 +79,9 @@ struct Args {
     /// Measure with and without the shield, in turn
     #[arg(long)]
     compare: bool,
+    /// Do not record what the kernel does meanwhile: nothing is taken off then, and nobody named
+    #[arg(long)]
+    no_explain: bool,
     #[command(flatten)]
     touched: Touched,
 }
@@ -99,6 +106,9 @@ struct Condition {
     loaded: bool,
     times_ns: Vec<u64>,
     pieces: Vec<f64>,
+    /// Of all pieces, once they are measured.
+    p99: Option<Figure>,
+    explained: Option<(Ours, Vec<f64>)>,
 }
 
 impl Condition {
@@ -125,28 +135,51 @@ fn run(matches: &ArgMatches, progress: &mut Progress) -> Result<Found, String> {
     let mut all: Vec<Condition> = shields
         .iter()
         .flat_map(both)
-        .map(|(shielded, loaded)| Condition { shielded, loaded, times_ns: Vec::new(), pieces: Vec::new() })
+        .map(|(shielded, loaded)| Condition {
+            shielded,
+            loaded,
+            times_ns: Vec::new(),
+            pieces: Vec::new(),
+            p99: None,
+            explained: None,
+        })
         .collect();
+    let explained = (!args.no_explain).then(|| Explained::of(cpu, Occasion::Event));
+    let (explained, why) = match explained.transpose() {
+        Ok(explained) => (explained, None),
+        Err(why) => (None, Some(format!("the host's part is not known: {why}"))),
+    };
     let parts = all.len() * ROUNDS as usize;
     for round in 0..ROUNDS as usize {
         for (nth, condition) in all.iter_mut().enumerate() {
             progress.at(round * parts / ROUNDS as usize + nth, parts, &condition.name());
-            condition.measure(args, cpu, &others)?;
+            condition.measure(args, cpu, &others, explained.as_ref())?;
             if signals.read().map_err(|error| error.to_string())?.is_some() {
                 return Err("interrupted; the machine is as it was".into());
             }
         }
     }
-    Ok(found(args, cpu, all))
+    Ok(Found { notes: why.into_iter().collect(), ..found(args, cpu, all) })
 }
 
 impl Condition {
-    fn measure(&mut self, args: &Args, cpu: CpuId, others: &CpuSet) -> Result<(), String> {
+    fn measure(
+        &mut self,
+        args: &Args,
+        cpu: CpuId,
+        others: &CpuSet,
+        explained: Option<&Explained>,
+    ) -> Result<(), String> {
         let shielded = if self.shielded { Some(Shielded::apply(&args.touched, &CpuSet::single(cpu))?) } else { None };
         let place = Where { cpu, place: shielded.as_ref().map(|shielded| shielded.place.clone()) };
         let noise = if self.loaded { Some(Noise::start(args.load, None)?) } else { None };
-        let mut times = events(args, &place, others)?;
+        let mut times = events(args, &place, others, explained)?;
         drop(noise);
+        if let Some(explained) = explained {
+            let (piece, (ours, pieces)) = (explained.take()?, self.explained.get_or_insert_default());
+            pieces.extend(Latency::from(&piece.ours).p99().map(|p99| p99.value));
+            ours.merge(&piece);
+        }
         shielded.map_or(Ok(()), Shielded::release)?;
         self.pieces.extend(Latency::of_times(&mut times).p99().map(|p99| p99.value));
         self.times_ns.extend(times);
@@ -155,7 +188,7 @@ impl Condition {
 }
 
 /// One piece: so many events, and how long each took.
-fn events(args: &Args, place: &Where, others: &CpuSet) -> Result<Vec<u64>, String> {
+fn events(args: &Args, place: &Where, others: &CpuSet, explained: Option<&Explained>) -> Result<Vec<u64>, String> {
     let program = std::env::current_exe().map_err(|error| format!("own program: {error}"))?;
     let count = (args.events / ROUNDS) as usize;
     let words = [
@@ -167,10 +200,14 @@ fn events(args: &Args, place: &Where, others: &CpuSet) -> Result<Vec<u64>, Strin
         format!("--events={count}"),
     ];
     let mut gate = Gate::start(&words, place, None)?;
+    explained.inspect(|explained| explained.watch(gate.pid(), args.policy, "tahti"));
+    gate.ready()?;
     let mut input = gate.input().ok_or("no pipe to the thread that waits")?;
-    let (others, period) = (*others, args.period);
+    let (others, period, policy) = (*others, args.period, args.policy);
     let sender = std::thread::spawn(move || {
         set_affinity(0, &others).map_err(|error| error.to_string())?;
+        // Otherwise what it waits for between reading the clock and writing would count as the other's.
+        set_scheduling(0, Scheduling { policy, reset_on_fork: true }).map_err(|error| error.to_string())?;
         let mut next = mono_now() + DurNs::from_ms(50);
         for _ in 0..count {
             sleep_until(next);
@@ -195,36 +232,52 @@ fn found(args: &Args, cpu: CpuId, mut all: Vec<Condition>) -> Found {
         args.load.word()
     )];
     let mut table = Table::new("from an event on another CPU until the thread that waits for it runs");
-    let mut p99s = Vec::new();
     for condition in &mut all {
         let latency = Latency::of_times(&mut condition.times_ns);
-        p99s.push((condition.shielded, condition.loaded, latency.p99()));
+        condition.p99 = latency.p99();
         table = table.row(Row::latency(condition.name(), latency, std::mem::take(&mut condition.pieces)));
+        if let Some((ours, pieces)) = &condition.explained {
+            table.rows.extend(ours.rows(&condition.name(), pieces.clone()));
+        }
     }
-    let of =
-        |shielded, loaded| p99s.iter().find(|one| (one.0, one.1) == (shielded, loaded)).and_then(|one| one.2.clone());
-    let beside = |name: &str, one, other, most: f64| {
-        let row = Row { name: name.into(), unit: "us".into(), ours: one, good: Good::Low, ..Row::default() };
-        row.against(other).wanted(Wanted::ratio_at_most(most))
-    };
     let mut rows = Vec::new();
     for shielded in [false, true].into_iter().filter(|shielded| args.compare || !shielded) {
-        let name = format!("p99 loaded, by unloaded, {}", if shielded { "shielded" } else { "open" });
-        rows.push(beside(&name, of(shielded, true), of(shielded, false), 2.0));
+        let name = format!("loaded, by unloaded, {}", if shielded { "shielded" } else { "open" });
+        rows.extend(beside(&all, &name, [(shielded, true), (shielded, false)], 2.0));
     }
     if args.compare {
-        rows.push(beside("p99 loaded, shielded by open", of(true, true), of(false, true), 0.2));
+        rows.extend(beside(&all, "loaded, shielded by open", [(true, true), (false, true)], 0.2));
     }
     let tables = vec![table, Table { rows, ..Table::new("p99 beside").columns("ours", "the other's") }];
     Found { setup, tables, notes: Vec::new() }
 }
 
-/// Waits for each event and prints how long it took, in nanoseconds.
+/// The 99th percentile of one condition beside that of another: of *ours* where the host's part is known, of which something is wanted
+/// then, and as measured.
+fn beside(all: &[Condition], name: &str, [one, other]: [(bool, bool); 2], most: f64) -> Vec<Row> {
+    let find = |which| all.iter().find(|condition| (condition.shielded, condition.loaded) == which);
+    let (Some(one), Some(other)) = (find(one), find(other)) else { return Vec::new() };
+    let row = |name: String, of: &dyn Fn(&Condition) -> Option<Figure>| {
+        let ours = of(one);
+        Row { name, unit: "us".into(), ours, good: Good::Low, ..Row::default() }.against(of(other))
+    };
+    let ours =
+        |condition: &Condition| condition.explained.as_ref().and_then(|(ours, _)| Latency::from(&ours.ours).p99());
+    let wanted = Wanted::ratio_at_most(most);
+    let measured = row(format!("p99 {name}"), &|condition| condition.p99.clone());
+    match one.explained.is_some() && other.explained.is_some() {
+        true => vec![row(format!("p99 of ours {name}"), &ours).wanted(wanted), measured],
+        false => vec![measured.wanted(wanted)],
+    }
+}
+
+/// Says that it is ready, waits for each event, and prints how long it took, in nanoseconds.
 fn responder(args: &ResponderArgs) -> Result<(), String> {
     set_affinity(0, &CpuSet::single(args.cpu)).map_err(|error| error.to_string())?;
     set_scheduling(0, Scheduling { policy: args.class, reset_on_fork: false }).map_err(|error| error.to_string())?;
     let mut times = vec![1u64; args.events];
     let mut input = std::io::stdin().lock();
+    println!("ready");
     for time in &mut times {
         let mut sent = [0; 8];
         input.read_exact(&mut sent).map_err(|error| format!("events ended: {error}"))?;
