@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 pub mod evidence;
+mod family;
 pub mod foreground;
 mod forward;
 mod group;
@@ -20,4 +21,5 @@ pub mod shield;
 pub mod supervisor;
 pub mod threads;
 pub mod watchdog;
+pub use family::family;
 pub use run_dir::RunDir;

@@ -103,24 +103,7 @@ fn processes(args: &Args) -> Result<Vec<i32>, String> {
         process.pid.ok_or_else(|| format!("process {name:?} of plant {plant} does not run"))
     };
     let pids = args.process.iter().map(pid).collect::<Result<Vec<i32>, String>>()?;
-    Ok(with_descendants(pids))
-}
-
-/// These processes and all that they have started and that still runs.
-fn with_descendants(mut family: Vec<i32>) -> Vec<i32> {
-    let files = RootDir::machine();
-    let parent = |pid: &i32| -> Option<i32> {
-        proc::status::field(&files.read(&format!("/proc/{pid}/status")).ok()?, "PPid")?.parse().ok()
-    };
-    let all: Vec<i32> = files.list("/proc").unwrap_or_default().iter().filter_map(|name| name.parse().ok()).collect();
-    let pairs: Vec<(i32, i32)> = all.iter().filter_map(|pid| Some((*pid, parent(pid)?))).collect();
-    let mut at = 0;
-    while let Some(&of) = family.get(at) {
-        at += 1;
-        let children: Vec<i32> = pairs.iter().filter(|(_, parent)| *parent == of).map(|(pid, _)| *pid).collect();
-        family.extend(children.into_iter().filter(|pid| !family.contains(pid)).collect::<Vec<_>>());
-    }
-    family
+    Ok(keep::family(pids))
 }
 
 /// Whom, in words.

@@ -7,7 +7,6 @@ use crate::launch::{Shortfall, Started, is_alive, start_ticks};
 use base::MonoNs;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::io::Errno;
-use sys::root::RootDir;
 use sys::signal::SIGKILL;
 
 /// Signals that ask for an end: SIGHUP, SIGINT, SIGQUIT, SIGTERM.
@@ -118,30 +117,10 @@ impl Running {
     }
 }
 
-/// Every process below `ancestor`, parents first.
-fn descendants(ancestor: i32) -> Vec<i32> {
-    let root = RootDir::machine();
-    let parent_of = |pid: i32| -> Option<i32> {
-        let text = root.read(&format!("/proc/{pid}/stat")).ok()?;
-        text.rsplit_once(')')?.1.split_ascii_whitespace().nth(1)?.parse().ok()
-    };
-    let all = root.list("/proc").unwrap_or_default();
-    let parents: Vec<(i32, i32)> =
-        all.iter().filter_map(|name| name.parse().ok()).filter_map(|pid| Some((pid, parent_of(pid)?))).collect();
-    let mut found = vec![ancestor];
-    let mut next = 0;
-    while let Some(parent) = found.get(next).copied() {
-        found.extend(parents.iter().filter(|(_, of)| *of == parent).map(|(pid, _)| *pid));
-        next += 1;
-    }
-    found.remove(0);
-    found
-}
-
 /// The descendants of this process, the reaper of them all, that still run.
 pub(super) fn left_behind() -> Vec<i32> {
     let own = rustix::process::getpid().as_raw_nonzero().get();
-    descendants(own).into_iter().filter(|pid| is_no_zombie(*pid)).collect()
+    crate::family(vec![own]).into_iter().skip(1).filter(|pid| is_no_zombie(*pid)).collect()
 }
 
 /// Kills every descendant of this process, which is their reaper, and whoever is in their control group: one that
