@@ -192,7 +192,7 @@ pub(crate) fn main(args: Vec<String>) -> Outcome {
         STAGES.iter().filter(|stage| names.is_empty() || names.iter().any(|name| name == stage.name)).collect();
     let beside: Vec<&str> = wanted.iter().filter(|stage| stage.beside).map(|stage| stage.name).collect();
     let alone = beside.len() == wanted.len();
-    let mut background = None;
+    let (mut background, mut begun) = (None, false);
     let mut ends = Vec::new();
     for stage in wanted {
         if stage.needs_root && unprivileged {
@@ -200,8 +200,12 @@ pub(crate) fn main(args: Vec<String>) -> Outcome {
             continue;
         }
         if stage.beside && !alone {
-            if background.is_none() {
-                background = Some(Background::start(&beside)?);
+            if !begun {
+                begun = true;
+                match Background::start(&beside) {
+                    Ok(started) => background = Some(started),
+                    Err(error) => ends.push((beside.join(", "), "FAILED".to_owned(), Err(error))),
+                }
             }
             continue;
         }
@@ -251,7 +255,8 @@ impl Background {
         let wrong = |error: std::io::Error| format!("{} could not be started: {error}", names.join(", "));
         let path = root().join("target/beside.txt");
         let said = File::options().read(true).write(true).create(true).truncate(true).open(path).map_err(wrong)?;
-        let mut command = Command::new(std::env::current_exe().map_err(wrong)?);
+        // Not by its path: a stage may have built another in its place.
+        let mut command = Command::new("/proc/self/exe");
         command.arg("test").args(names).stdin(Stdio::null());
         command.stdout(said.try_clone().map_err(wrong)?).stderr(said.try_clone().map_err(wrong)?);
         println!("\n== {}: beside what follows; what they say comes at their end", names.join(", "));
