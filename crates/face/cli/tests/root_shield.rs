@@ -263,7 +263,7 @@ fn a_shield_stands_is_verified_and_goes_without_a_trace() {
     assert!(reached.contains(&format!("What reached CPU {}:", bench.cpu)), "{reached}");
     let other = bench.tahti(&["apply", "--cpus", "0"]);
     assert_eq!(other.status.code(), Some(2));
-    assert!(String::from_utf8_lossy(&other.stderr).contains("stands already"), "{other:?}");
+    assert!(String::from_utf8_lossy(&other.stderr).contains("is active already"), "{other:?}");
     bench.done(&["release"]);
     assert_same(&before, &state(&[&plain, &pinned]), "after the release");
     assert!(bench.done(&["release"]).contains("no shield is active"));

@@ -365,8 +365,12 @@ impl Explainer {
         match watched.state() {
             State::Running(_) => {}
             State::Ready { since, .. } => {
-                let woke = self.cpus.get(&event.cpu).map_or(event.at, |cpu| cpu.woke_at);
-                let at = if woke > since { woke } else { event.at };
+                let at = self.cpus.get(&event.cpu).map_or(event.at, |cpu| match cpu.left_idle_at() {
+                    _ if cpu.woke_at > since => cpu.woke_at,
+                    // Its timer came when the CPU was leaving its idle state already.
+                    Some(last) => last.max(since),
+                    None => event.at,
+                });
                 let task = Task { tid: event.tid, prio: watched.prio, name: watched.name };
                 self.runs(at, event.cpu, &task, late);
             }

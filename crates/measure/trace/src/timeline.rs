@@ -85,6 +85,12 @@ impl Timeline {
         (self.now.known && self.now.task.tid == tid).then_some(self.now.since)
     }
 
+    /// The last sign of the idle task, if it has left its idle state: whoever is found at work next has had the CPU since then, for
+    /// the kernel does not record the switch to him.
+    pub(crate) fn left_idle_at(&self) -> Option<MonoNs> {
+        (self.now.known && self.now.task.tid == 0 && self.now.idle.is_none()).then_some(self.heard_at)
+    }
+
     /// Events were lost after the last one: what has been under way since is not known.
     pub(crate) fn lose(&mut self) {
         self.stack.clear();
@@ -95,11 +101,13 @@ impl Timeline {
     /// Takes the next event. `task` says more of the task whose turn it is, `sender` who sent the interrupt.
     pub(crate) fn take(&mut self, event: &Event, task: impl Fn(i32) -> Doing, sender: Option<Sender>) {
         let at = event.at;
-        self.heard_at = at;
         if self.now.task.tid != event.tid || !self.now.known {
             // A switch that was not recorded: out of idleness, or lost.
-            self.now = Doing { known: true, since: at, ..task(event.tid) };
+            let since = self.left_idle_at().unwrap_or(at);
+            self.now = Doing { known: true, since, ..task(event.tid) };
+            self.mark(since);
         }
+        self.heard_at = at;
         let push = |stack: &mut Vec<_>, context| {
             if stack.len() < NESTED_MAX {
                 stack.push((at, context));

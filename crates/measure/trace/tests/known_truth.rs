@@ -413,6 +413,34 @@ fn a_thread_that_was_woken_out_of_idleness_and_does_nothing_else_is_known_to_run
 }
 
 #[test]
+fn who_takes_a_cpu_that_was_leaving_its_idle_state_already_has_it_from_then_on() {
+    let explained = |first: Task| {
+        let mut explainer = Explainer::new(Facts::default(), DurNs::from_us(70), None, 10);
+        explainer.watch(LOOP.tid, "loop");
+        let mut script = Script { at: 1_000_000, now: OTHER, due: 2_000_000, items: Vec::new() };
+        script.switch(0, 0, LOOP);
+        script.sleeps(IDLE);
+        script.says(0, What::Waking { task: HOG, cpu: CPU });
+        // The timer's interrupt comes when nothing is to say of idleness any more; the kernel records no switch out of it.
+        script.fires(script.due, 0, &[]);
+        script.now = first;
+        script
+            .says(2_500_000, What::TimerStart { timer: 0xdef, function: WAKEUP, expires: 9_000_000, soft: 9_000_000 });
+        if first != LOOP {
+            script.switch(10_000, 1, LOOP);
+        }
+        let mut all = Vec::new();
+        script.items.iter().for_each(|item| explainer.take(item, |late| all.push(late.clone())));
+        all
+    };
+    // One that computes without a sign of life is not late at all.
+    assert_eq!(explained(LOOP), []);
+    let [late] = &explained(HOG)[..] else { panic!("one is late") };
+    assert!(matches!(late.worst(), Some(Culprit::Preempted { task, .. }) if task == "hog"), "{late:?}");
+    assert!(late.by_culprit()[0].1 >= 2_500_000, "{late:?}");
+}
+
+#[test]
 fn a_cycle_that_takes_too_long_is_explained_by_what_came_between() {
     let mut explainer = Explainer::new(Facts::default(), DurNs::from_us(70), Some(DurNs::from_us(200)), 10);
     explainer.watch(LOOP.tid, "loop");
