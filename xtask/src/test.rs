@@ -19,7 +19,7 @@ struct Stage {
     /// Whether it changes the machine (and restores it), for which it must be root.
     needs_root: bool,
     /// Whether it runs beside the stages that stand behind it: it builds in a folder of its own, and does not care how
-    /// long things take. Most of such a stage is compiling, most of the others is waiting.
+    /// long things take. Most of such a stage is compiling, which gives way; most of the others is waiting.
     beside: bool,
     run: fn() -> Outcome,
 }
@@ -261,6 +261,10 @@ impl Background {
         command.stdout(said.try_clone().map_err(wrong)?).stderr(said.try_clone().map_err(wrong)?);
         println!("\n== {}: beside what follows; what they say comes at their end", names.join(", "));
         let child = command.spawn().map_err(wrong)?;
+        // The others compare with programs of C that behave differently where they must wait for a CPU.
+        if let Err(why) = run(Command::new("renice").args(["-n", "19", "-p"]).arg(child.id().to_string())) {
+            println!("{why}: they take as much of the CPUs as the others");
+        }
         Ok(Self { names: names.join(", "), start: Instant::now(), child, said })
     }
 
