@@ -5,10 +5,10 @@
 //! | flags | 1: pulses (bit 0), unit of stamps (1–2), alarms (3), one sample only (4), way of numbers (5–6) |
 //! | type | 1 |
 //! | count | varint, unless it is one |
-//! | stamps | since the block's base, in the unit; first, first step, changes of the step ([`ints`](crate::ints)) |
+//! | stamps | since the block's base, in the unit; first, first step, changes of the step ([`ints`]) |
 //! | alarms | severity · 65536 + status, differences; left out where there is none |
 //! | pulses | as stamps; left out where there are none |
-//! | values | numbers with a point: [`floats`](crate::floats); others: differences; what varies in length: 0 for the same as before, else length + 1 and the bytes |
+//! | values | numbers with a point: [`floats`]; others: differences; what varies in length: 0 for the same as before, else length + 1 and the bytes |
 //!
 //! A loop's stamps and pulses are so `t0 + k·period`: two or three bytes for all that came in time, and a few for each that was late.
 

@@ -1,6 +1,6 @@
 //! The archive on a disk: what is logged, found again, packed, verified.
 //!
-//! A folder holds *segments*, which a [`Logger`] appends to, and *packs*, which [`pack`] makes of closed segments: in a pack
+//! A folder holds *segments*, which a [`Logger`] appends to, and *packs*, which [`pack()`] makes of closed segments: in a pack
 //! the samples of each signal stand together, with an index that knows what is in each chunk. A segment is written by one
 //! logger, once: each start begins a new one, so nothing that is on the disk is ever changed. An [`Archive`] reads both,
 //! also while they are written.
