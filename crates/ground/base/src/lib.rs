@@ -41,7 +41,7 @@ pub use hist::{Histogram, Outside, Quantile};
 pub use meta::{AlarmLimits, Meta, Range};
 pub use sched::{Deadline, ParsePolicyError, Policy, Priority, RtLevel};
 pub use schedule::{Schedule, Skipped};
-pub use stamp::{EPICS_EPOCH_UNIX_SECS, Stamp, Utc};
+pub use stamp::{EPICS_EPOCH_UNIX_SECS, Stamp, Utc, days_from_civil};
 pub use tamed::Tamed;
 pub use unit::{DurNs, Hz, MonoNs, ParseUnitError, Size};
 pub use value::{Array, Characters, FieldType, Scalar, Str40, Str40Writer, Value};

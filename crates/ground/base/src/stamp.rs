@@ -100,6 +100,17 @@ impl Utc {
     }
 }
 
+/// Days from 1970 to a date, negative before (Howard Hinnant's `days_from_civil`): the way back from [`Utc::of`]. The month is 1
+/// to 12; a day beyond its month's end counts into the next. Neither allocates nor fails.
+#[must_use]
+pub const fn days_from_civil(year: i64, month: i64, day: i64) -> i64 {
+    // Years start in March, so that a leap day is the last.
+    let (year, from_march) = if month > 2 { (year, month - 3) } else { (year - 1, month + 9) };
+    let (era, of_era) = (year.div_euclid(400), year.rem_euclid(400));
+    let day_of_year = (153 * from_march + 2) / 5 + day - 1;
+    era * 146_097 + of_era * 365 + of_era / 4 - of_era / 100 + day_of_year - 719_468
+}
+
 impl fmt::Display for Stamp {
     /// `YYYY-MM-DD HH:MM:SS.nnnnnnnnn` in UTC.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -276,12 +276,7 @@ impl Found {
         if !fits || self.second > 60 {
             return None;
         }
-        // Years that begin with March have their leap day at the end (Howard Hinnant's `days_from_civil`).
-        let (year, from_march) = if month > 2 { (year, month - 3) } else { (year - 1, month + 9) };
-        let (era, of_era) = (year.div_euclid(400), year.rem_euclid(400));
-        let day_of_year = (153 * from_march + 2) / 5 + day - 1;
-        let days = era * 146_097 + of_era * 365 + of_era / 4 - of_era / 100 + day_of_year - 719_468;
-        Some(days * DAY_SECS + hour * 3600 + self.minute * 60 + self.second)
+        Some(base::days_from_civil(year, month, day) * DAY_SECS + hour * 3600 + self.minute * 60 + self.second)
     }
 }
 

@@ -17,10 +17,10 @@ pub(super) fn parse(text: &str, now: i64) -> Result<i64, String> {
         return Ok(now.saturating_add(span.0));
     }
     let (date, time) = text.trim_end_matches('Z').split_once(['T', ' ']).unwrap_or((text, ""));
-    let date: Vec<u64> = date.split('-').map(|word| number(word).ok_or_else(expected)).collect::<Result<_, _>>()?;
+    let date: Vec<i64> = date.split('-').map(|word| number(word).ok_or_else(expected)).collect::<Result<_, _>>()?;
     let [year, month, day] = date[..] else { return Err(expected()) };
     let (clock, fraction) = time.split_once('.').unwrap_or((time, ""));
-    let clock: Vec<u64> = match clock {
+    let clock: Vec<i64> = match clock {
         "" => Vec::new(),
         _ => clock.split(':').map(|word| number(word).ok_or_else(expected)).collect::<Result<_, _>>()?,
     };
@@ -33,13 +33,10 @@ pub(super) fn parse(text: &str, now: i64) -> Result<i64, String> {
     let nanos = if fraction.is_empty() {
         0
     } else {
-        number(fraction).ok_or_else(expected)? * 10u64.pow(9 - fraction.len() as u32)
+        number(fraction).ok_or_else(expected)? * 10i64.pow(9 - fraction.len() as u32)
     };
-    let secs = days(year, month, day) * 86_400 + hour * 3_600 + minute * 60 + second;
-    i64::try_from(secs)
-        .ok()
-        .and_then(|secs| secs.checked_mul(1_000_000_000)?.checked_add(nanos as i64))
-        .ok_or_else(expected)
+    let secs = base::days_from_civil(year, month, day) * 86_400 + hour * 3_600 + minute * 60 + second;
+    secs.checked_mul(1_000_000_000).and_then(|ns| ns.checked_add(nanos)).ok_or_else(expected)
 }
 
 /// An instant in UTC.
@@ -54,19 +51,9 @@ pub(super) fn show(at: i64) -> String {
     }
 }
 
-fn number(word: &str) -> Option<u64> {
+fn number(word: &str) -> Option<i64> {
     (word.len() <= 9 && !word.is_empty() && word.bytes().all(|byte| byte.is_ascii_digit()))
         .then(|| word.parse().ok())?
-}
-
-/// Days since 1970 (Howard Hinnant's `days_from_civil`).
-const fn days(year: u64, month: u64, day: u64) -> u64 {
-    // Years start in March, so that a leap day is the last.
-    let year = if month <= 2 { year - 1 } else { year };
-    let (era, of_era) = (year / 400, year % 400);
-    let from_march = if month > 2 { month - 3 } else { month + 9 };
-    let day_of_year = (153 * from_march + 2) / 5 + day - 1;
-    era * 146_097 + of_era * 365 + of_era / 4 - of_era / 100 + day_of_year - 719_468
 }
 
 #[cfg(test)]
