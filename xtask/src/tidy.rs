@@ -78,6 +78,8 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("segment", &[]),
     ("store", &["segment"]),
     ("trace", &[]),
+    // Nothing with armed threads may get here: `rt`, `iocd`, `em`, `broker`, `capi` have no arrow to it.
+    ("web", &["sys"]),
     ("xtask", &[]),
 ];
 

@@ -1,0 +1,86 @@
+//! Bodies of answers on their way: parts are made on a thread that may wait for files, one at a time, when there is room.
+
+use crate::site::{Body, Parts};
+use hyper::body::{Bytes, Frame, SizeHint};
+use std::future::Future as _;
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use tokio::task::{JoinHandle, spawn_blocking};
+
+/// A body that hyper sends.
+pub(crate) enum Outgoing {
+    Whole(Bytes),
+    Idle(Parts),
+    Making(JoinHandle<Made>),
+    Done,
+}
+
+/// The next part, and where those behind it come from.
+pub(crate) struct Made {
+    next: Option<Result<Vec<u8>, String>>,
+    parts: Parts,
+}
+
+impl From<Body> for Outgoing {
+    fn from(body: Body) -> Self {
+        match body {
+            Body::Whole(bytes) if bytes.is_empty() => Self::Done,
+            Body::Whole(std::borrow::Cow::Borrowed(bytes)) => Self::Whole(Bytes::from_static(bytes)),
+            Body::Whole(std::borrow::Cow::Owned(bytes)) => Self::Whole(bytes.into()),
+            Body::Parts(parts) => Self::Idle(parts),
+        }
+    }
+}
+
+impl hyper::body::Body for Outgoing {
+    type Data = Bytes;
+    type Error = io::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Self::Data>, Self::Error>>> {
+        loop {
+            match std::mem::replace(&mut *self, Self::Done) {
+                Self::Done => return Poll::Ready(None),
+                Self::Whole(bytes) => return Poll::Ready(Some(Ok(Frame::data(bytes)))),
+                Self::Idle(mut parts) => {
+                    *self = Self::Making(spawn_blocking(move || {
+                        let next = parts.next();
+                        Made { next, parts }
+                    }));
+                }
+                Self::Making(mut making) => {
+                    let Poll::Ready(made) = Pin::new(&mut making).poll(cx) else {
+                        *self = Self::Making(making);
+                        return Poll::Pending;
+                    };
+                    let Made { next, parts } = made.map_err(io::Error::other)?;
+                    match next {
+                        None => return Poll::Ready(None),
+                        Some(Err(why)) => return Poll::Ready(Some(Err(io::Error::other(why)))),
+                        // An empty part would end a body that is sent in chunks.
+                        Some(Ok(bytes)) if bytes.is_empty() => *self = Self::Idle(parts),
+                        Some(Ok(bytes)) => {
+                            *self = Self::Idle(parts);
+                            return Poll::Ready(Some(Ok(Frame::data(bytes.into()))));
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        matches!(self, Self::Done)
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match self {
+            Self::Whole(bytes) => SizeHint::with_exact(bytes.len() as u64),
+            Self::Done => SizeHint::with_exact(0),
+            Self::Idle(_) | Self::Making(_) => SizeHint::default(),
+        }
+    }
+}

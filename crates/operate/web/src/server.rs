@@ -1,0 +1,290 @@
+//! Sockets and clients.
+
+use crate::body::Outgoing;
+use crate::check::check;
+use crate::site::{Answer, Method, Now, Request, Site};
+use crate::socket::talk;
+use crate::timed::Timed;
+use base::DurNs;
+use futures_util::future::{Either, select};
+use http_body_util::{BodyExt as _, LengthLimitError, Limited};
+use hyper::body::Incoming;
+use hyper::header::{self, HeaderMap, HeaderValue};
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use std::convert::Infallible;
+use std::io;
+use std::net::{SocketAddr, TcpListener};
+use std::os::fd::OwnedFd;
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::net::TcpStream;
+use tokio::net::unix::pipe;
+use tokio::task::spawn_blocking;
+use tokio_tungstenite::tungstenite::handshake::derive_accept_key;
+
+/// Bounds on what clients may ask for; the defaults suit a page that a few people look at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Clients at once; more are refused with 503.
+    pub clients_max: usize,
+    /// Bytes of a request's line and headers.
+    pub header_bytes_max: usize,
+    /// Bytes of a request's body.
+    pub body_bytes_max: usize,
+    /// How long the headers may take, the first as well as those of the next request on the same connection, and the body.
+    pub request_within: DurNs,
+    /// How long a client may take nothing of what is sent.
+    pub stalled_max: DurNs,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            clients_max: 64,
+            header_bytes_max: 16 << 10,
+            body_bytes_max: 1 << 20,
+            request_within: DurNs::from_secs(10),
+            stalled_max: DurNs::from_secs(10),
+        }
+    }
+}
+
+/// Threads that wait for files on behalf of clients.
+const WAITING_THREADS: usize = 4;
+/// Headers of a request.
+const HEADERS_MAX: usize = 64;
+/// What work may take to end at the end.
+const END_WITHIN: Duration = Duration::from_millis(500);
+
+/// Headers of every answer: no other page may show, read or be taken in by what comes from here, and nothing is kept.
+const HEADERS: [(header::HeaderName, &str); 6] = [
+    (
+        header::CONTENT_SECURITY_POLICY,
+        "default-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'; object-src 'none'",
+    ),
+    (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
+    (header::X_FRAME_OPTIONS, "DENY"),
+    (header::REFERRER_POLICY, "no-referrer"),
+    (header::CACHE_CONTROL, "no-store"),
+    (header::HeaderName::from_static("cross-origin-resource-policy"), "same-origin"),
+];
+
+/// A listening server.
+#[derive(Debug)]
+pub struct Server {
+    listener: TcpListener,
+    address: SocketAddr,
+    names: Vec<String>,
+    limits: Limits,
+}
+
+impl Server {
+    /// Listens. `names` are names of this machine beside its addresses (and `localhost` where it listens on loopback).
+    ///
+    /// # Errors
+    /// The kernel's: the address is in use, or none of this machine's.
+    pub fn bind(address: SocketAddr, names: Vec<String>, limits: Limits) -> io::Result<Self> {
+        let listener = TcpListener::bind(address)?;
+        listener.set_nonblocking(true)?;
+        let address = listener.local_addr()?;
+        Ok(Self { listener, address, names, limits })
+    }
+
+    /// The address, with the port that was chosen where 0 was asked for.
+    #[must_use]
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Serves until `stop` can be read: a pipe, a socket or a descriptor of signals, which does not block. Blocks; starts at most a few threads.
+    ///
+    /// # Errors
+    /// The kernel's, where it cannot begin.
+    pub fn run(self, site: Arc<dyn Site>, stop: OwnedFd) -> io::Result<()> {
+        let mut runtime = tokio::runtime::Builder::new_current_thread();
+        runtime.enable_io().enable_time().max_blocking_threads(WAITING_THREADS).thread_name("web-files");
+        let runtime = runtime.build()?;
+        let ended = runtime.block_on(self.accept(site, stop));
+        runtime.shutdown_timeout(END_WITHIN);
+        ended
+    }
+
+    async fn accept(self, site: Arc<dyn Site>, stop: OwnedFd) -> io::Result<()> {
+        let listener = tokio::net::TcpListener::from_std(self.listener)?;
+        // Whatever can be polled will do; nothing is read from it.
+        let stop = pipe::Receiver::from_file_unchecked(stop.into())?;
+        let shared = Arc::new(Shared { site, names: self.names, limits: self.limits });
+        // One more for each client that holds it.
+        let seats = Arc::new(());
+        loop {
+            let accepted = match select(pin!(stop.readable()), pin!(listener.accept())).await {
+                Either::Left((ended, _)) => return ended,
+                Either::Right((accepted, _)) => accepted,
+            };
+            match accepted {
+                Ok((stream, _)) if Arc::strong_count(&seats) > self.limits.clients_max => turn_away(&stream),
+                Ok((stream, peer)) => drop(tokio::spawn(client(stream, peer, shared.clone(), seats.clone()))),
+                // Out of descriptors, most likely: some come back.
+                Err(_) => tokio::time::sleep(Duration::from_millis(100)).await,
+            }
+        }
+    }
+}
+
+/// What all clients share.
+struct Shared {
+    site: Arc<dyn Site>,
+    names: Vec<String>,
+    limits: Limits,
+}
+
+/// A connection.
+struct Connection {
+    shared: Arc<Shared>,
+    peer: SocketAddr,
+    local: SocketAddr,
+    _seat: Arc<()>,
+}
+
+/// The time on both clocks.
+pub(crate) fn now() -> Now {
+    Now { wall_ns: i64::try_from(sys::clock::wall_ns()).unwrap_or(i64::MAX), mono: sys::clock::mono_now() }
+}
+
+/// Refuses one client too many. What the socket does not take at once it does not get.
+fn turn_away(stream: &TcpStream) {
+    let text = "too many clients; close another one and try again\n";
+    let length = text.len();
+    let head =
+        "HTTP/1.1 503 Service Unavailable\r\nRetry-After: 5\r\nConnection: close\r\nContent-Type: text/plain\r\n";
+    let _ = stream.try_write(format!("{head}Content-Length: {length}\r\n\r\n{text}").as_bytes());
+}
+
+async fn client(stream: TcpStream, peer: SocketAddr, shared: Arc<Shared>, seat: Arc<()>) {
+    let Ok(local) = stream.local_addr() else { return };
+    // Small messages shall not wait for each other; one that does is only slower.
+    let _ = stream.set_nodelay(true);
+    let limits = shared.limits;
+    let io = TokioIo::new(Timed::new(stream, limits.stalled_max.to_std()));
+    let connection = Arc::new(Connection { shared, peer, local, _seat: seat });
+    let service = service_fn(move |request| serve(request, connection.clone()));
+    let mut http = http1::Builder::new();
+    http.timer(TokioTimer::new()).header_read_timeout(limits.request_within.to_std());
+    http.max_buf_size(limits.header_bytes_max.max(8 << 10)).max_headers(HEADERS_MAX);
+    // A client that breaks off, or HTTP that is none: answered where it can be, and nobody else's trouble.
+    let _ = http.serve_connection(io, service).with_upgrades().await;
+}
+
+async fn serve(
+    mut incoming: hyper::Request<Incoming>,
+    connection: Arc<Connection>,
+) -> Result<hyper::Response<Outgoing>, Infallible> {
+    let key = websocket_key(incoming.headers());
+    let what = (incoming.method(), incoming.uri(), incoming.headers());
+    if let Err(refusal) = check(what, connection.local, &connection.shared.names, key.is_some()) {
+        return Ok(respond(Answer::text(refusal.status(), &refusal.to_string())));
+    }
+    if let Some(key) = key {
+        let upgrade = hyper::upgrade::on(&mut incoming);
+        return Ok(websocket(incoming, key, upgrade, connection).await);
+    }
+    let (parts, body) = incoming.into_parts();
+    let limits = connection.shared.limits;
+    let body = Limited::new(body, limits.body_bytes_max).collect();
+    let body = match tokio::time::timeout(limits.request_within.to_std(), body).await {
+        Ok(Ok(body)) => body.to_bytes().to_vec(),
+        Ok(Err(error)) if error.is::<LengthLimitError>() => {
+            let text = format!("the body is too long; expected at most {} bytes", limits.body_bytes_max);
+            return Ok(respond(Answer::text(413, &text).with_header("connection", "close")));
+        }
+        Ok(Err(error)) => return Ok(respond(Answer::text(400, &format!("the body breaks off: {error}")))),
+        Err(_) => {
+            let text = format!("the body did not come within {}", limits.request_within);
+            return Ok(respond(Answer::text(408, &text).with_header("connection", "close")));
+        }
+    };
+    let request = request(parts, body, &connection);
+    let answer = spawn_blocking(move || connection.shared.site.answer(&request, now())).await;
+    Ok(respond(answer.unwrap_or_else(|_| Answer::text(500, "a fault in the server; its log says more"))))
+}
+
+fn request(parts: hyper::http::request::Parts, body: Vec<u8>, connection: &Connection) -> Request {
+    Request {
+        method: match parts.method {
+            hyper::Method::GET | hyper::Method::HEAD => Method::Get,
+            hyper::Method::POST => Method::Post,
+            _ => Method::Other,
+        },
+        path: parts.uri.path().to_owned(),
+        query: parts.uri.query().map(str::to_owned),
+        body,
+        peer: connection.peer,
+        local: connection.local,
+        headers: parts.headers,
+    }
+}
+
+/// The key of a request that asks for a WebSocket (RFC 6455, 4.2.1).
+fn websocket_key(headers: &HeaderMap) -> Option<HeaderValue> {
+    let has = |name, word: &str| {
+        let values = headers.get_all(name).iter().filter_map(|value| value.to_str().ok());
+        values.flat_map(|value| value.split(',')).any(|found| found.trim().eq_ignore_ascii_case(word))
+    };
+    (has(header::UPGRADE, "websocket") && has(header::CONNECTION, "upgrade"))
+        .then(|| headers.get(header::SEC_WEBSOCKET_KEY).cloned().unwrap_or(HeaderValue::from_static("")))
+}
+
+async fn websocket(
+    incoming: hyper::Request<Incoming>,
+    key: HeaderValue,
+    upgrade: hyper::upgrade::OnUpgrade,
+    connection: Arc<Connection>,
+) -> hyper::Response<Outgoing> {
+    if incoming.method() != hyper::Method::GET || key.is_empty() {
+        return respond(Answer::text(400, "no WebSocket handshake; expected GET with Sec-WebSocket-Key"));
+    }
+    if incoming.headers().get(header::SEC_WEBSOCKET_VERSION).is_none_or(|version| version != "13") {
+        let answer = Answer::text(426, "the WebSocket's version is not known; expected 13");
+        return respond(answer.with_header("sec-websocket-version", "13"));
+    }
+    let request = request(incoming.into_parts().0, Vec::new(), &connection);
+    let site = connection.clone();
+    let socket = match spawn_blocking(move || site.shared.site.socket(&request, now())).await {
+        Ok(Ok(socket)) => socket,
+        Ok(Err(answer)) => return respond(answer),
+        Err(_) => return respond(Answer::text(500, "a fault in the server; its log says more")),
+    };
+    tokio::spawn(async move {
+        // It keeps its seat as long as it talks.
+        let _connection = connection;
+        if let Ok(upgraded) = upgrade.await {
+            talk(upgraded, socket).await;
+        }
+    });
+    let answer = Answer { status: 101, headers: Vec::new(), body: crate::Body::Whole(Vec::new().into()) };
+    let answer = answer.with_header("connection", "upgrade").with_header("upgrade", "websocket");
+    respond(answer.with_header("sec-websocket-accept", derive_accept_key(key.as_bytes())))
+}
+
+/// The answer as hyper sends it, with what every answer has.
+fn respond(answer: Answer) -> hyper::Response<Outgoing> {
+    let mut response = hyper::Response::new(Outgoing::from(answer.body));
+    let status = hyper::StatusCode::from_u16(answer.status);
+    *response.status_mut() = status.unwrap_or(hyper::StatusCode::INTERNAL_SERVER_ERROR);
+    let headers = response.headers_mut();
+    for (name, value) in HEADERS {
+        headers.insert(name, HeaderValue::from_static(value));
+    }
+    for (name, value) in answer.headers {
+        match HeaderValue::from_str(&value) {
+            Ok(value) if name == "set-cookie" => drop(headers.append(name, value)),
+            Ok(value) => drop(headers.insert(name, value)),
+            // Text of a user's that no header can hold.
+            Err(_) => {}
+        }
+    }
+    response
+}

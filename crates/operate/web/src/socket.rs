@@ -1,0 +1,88 @@
+//! A WebSocket's conversation with its client.
+
+use crate::server::now;
+use crate::site::{Heard, Next, Socket};
+use base::{DurNs, MonoNs};
+use futures_util::future::{Either, select};
+use futures_util::{SinkExt as _, StreamExt as _};
+use hyper::upgrade::Upgraded;
+use hyper_util::rt::TokioIo;
+use std::pin::pin;
+use tokio_tungstenite::WebSocketStream;
+use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
+use tokio_tungstenite::tungstenite::protocol::{CloseFrame, Role, WebSocketConfig};
+use tokio_tungstenite::tungstenite::{Bytes, Message, Utf8Bytes};
+
+/// Longest message of a client.
+const MESSAGE_BYTES_MAX: usize = 64 << 10;
+/// Most bytes that wait for a client: one message is made when the one before is gone.
+const WAITING_BYTES_MAX: usize = 4 << 20;
+/// A client is asked for a sign of life so often; browsers give it by themselves.
+const PING_EVERY: DurNs = DurNs::from_secs(15);
+/// A client of which nothing was heard for so long is gone, or does not read.
+const SILENT_MAX: DurNs = DurNs::from_secs(40);
+
+/// Talks until either side ends it.
+pub(crate) async fn talk(upgraded: Upgraded, mut socket: Box<dyn Socket>) {
+    let config = WebSocketConfig::default()
+        .read_buffer_size(4 << 10)
+        .write_buffer_size(0)
+        .max_write_buffer_size(WAITING_BYTES_MAX)
+        .max_message_size(Some(MESSAGE_BYTES_MAX))
+        .max_frame_size(Some(MESSAGE_BYTES_MAX));
+    let mut stream = WebSocketStream::from_raw_socket(TokioIo::new(upgraded), Role::Server, Some(config)).await;
+    let mut heard_at = now().mono;
+    let mut ping_at = heard_at + PING_EVERY;
+    loop {
+        let at = now();
+        if at.mono - heard_at > SILENT_MAX {
+            return;
+        }
+        let message = if at.mono >= ping_at {
+            ping_at = at.mono + PING_EVERY;
+            Message::Ping(Bytes::new())
+        } else {
+            match socket.next(at) {
+                Next::Text(text) => Message::Text(text.into()),
+                Next::Bytes(bytes) => Message::Binary(bytes.into()),
+                Next::Close(why) => {
+                    // A reason has room for 123 bytes; a client that is gone already needs none.
+                    let reason = Utf8Bytes::from(why.chars().take(40).collect::<String>());
+                    let _ = stream.close(Some(CloseFrame { code: CloseCode::Policy, reason })).await;
+                    return;
+                }
+                Next::Wait(span) => match wait(&mut stream, until(at.mono, span, ping_at)).await {
+                    Some(Some(message)) => {
+                        heard_at = now().mono;
+                        match message {
+                            Message::Text(text) => socket.hear(Heard::Text(&text), now()),
+                            Message::Binary(bytes) => socket.hear(Heard::Bytes(&bytes), now()),
+                            Message::Close(_) => return,
+                            Message::Ping(_) | Message::Pong(_) | Message::Frame(_) => {}
+                        }
+                        continue;
+                    }
+                    Some(None) => return,
+                    None => continue,
+                },
+            }
+        };
+        if stream.send(message).await.is_err() {
+            return;
+        }
+    }
+}
+
+/// How long to wait at most.
+fn until(now: MonoNs, span: DurNs, ping_at: MonoNs) -> DurNs {
+    span.min(ping_at - now).max(DurNs::from_us(100))
+}
+
+/// What comes within `span`: a message, the end, or nothing.
+async fn wait(stream: &mut WebSocketStream<TokioIo<Upgraded>>, span: DurNs) -> Option<Option<Message>> {
+    match select(stream.next(), pin!(tokio::time::sleep(span.to_std()))).await {
+        Either::Left((Some(Ok(message)), _)) => Some(Some(message)),
+        Either::Left((Some(Err(_)) | None, _)) => Some(None),
+        Either::Right(_) => None,
+    }
+}

@@ -1,0 +1,301 @@
+//! The server as clients meet it, kind ones and others.
+
+use base::DurNs;
+use std::io::{ErrorKind, Read as _, Write as _};
+use std::net::{SocketAddr, TcpStream};
+use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+use web::{Answer, Heard, Limits, Method, Next, Now, Request, Server, Site, Socket};
+
+/// Longer than anything here takes; a test that hangs fails.
+const WATCHDOG: Duration = Duration::from_secs(60);
+
+/// What the tests serve.
+#[derive(Default)]
+struct Test {
+    /// Parts of a long body that were made.
+    made: Arc<AtomicUsize>,
+    /// Sockets that have ended.
+    ended: Arc<AtomicUsize>,
+}
+
+impl Site for Test {
+    fn answer(&self, request: &Request, _: Now) -> Answer {
+        match (request.method, request.path.as_str()) {
+            (Method::Get, "/") => Answer::text(200, "here"),
+            (Method::Post, "/echo") => Answer::new(200, "text/plain", request.body.clone()),
+            (Method::Get, "/long") => {
+                let made = self.made.clone();
+                let parts = (0..10_000).map(move |_| {
+                    made.fetch_add(1, Ordering::SeqCst);
+                    Ok(vec![b'x'; 10_000])
+                });
+                Answer::parts("text/plain", Box::new(parts))
+            }
+            (Method::Get, "/broken") => {
+                let parts = [Ok(b"half".to_vec()), Err("the disk failed".to_owned())];
+                Answer::parts("text/plain", Box::new(parts.into_iter()))
+            }
+            _ => Answer::text(404, "not here"),
+        }
+    }
+
+    fn socket(&self, request: &Request, _: Now) -> Result<Box<dyn Socket>, Answer> {
+        if request.path != "/ws" {
+            return Err(Answer::text(404, "not here"));
+        }
+        Ok(Box::new(Echo { waits: Vec::new(), floods: false, ended: self.ended.clone() }))
+    }
+}
+
+/// Says what it hears; after `flood` as much as is taken.
+struct Echo {
+    waits: Vec<String>,
+    floods: bool,
+    ended: Arc<AtomicUsize>,
+}
+
+impl Socket for Echo {
+    fn hear(&mut self, heard: Heard<'_>, _: Now) {
+        match heard {
+            Heard::Text("flood") => self.floods = true,
+            Heard::Text(text) => self.waits.push(text.to_owned()),
+            Heard::Bytes(bytes) => self.waits.push(format!("{} bytes", bytes.len())),
+        }
+    }
+
+    fn next(&mut self, _: Now) -> Next {
+        match self.waits.pop() {
+            Some(text) if text == "end" => Next::Close("as you like".to_owned()),
+            Some(text) => Next::Text(text),
+            None if self.floods => Next::Bytes(vec![0; 60_000]),
+            None => Next::Wait(DurNs::from_secs(1)),
+        }
+    }
+}
+
+impl Drop for Echo {
+    fn drop(&mut self) {
+        self.ended.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+/// A server that runs until it is dropped.
+struct Running {
+    address: SocketAddr,
+    made: Arc<AtomicUsize>,
+    ended: Arc<AtomicUsize>,
+    stop: Option<UnixStream>,
+    thread: Option<std::thread::JoinHandle<()>>,
+}
+
+impl Running {
+    fn start(limits: Limits) -> Self {
+        let server = Server::bind("127.0.0.1:0".parse().unwrap(), Vec::new(), limits).unwrap();
+        let (address, site) = (server.address(), Test::default());
+        let (made, ended) = (site.made.clone(), site.ended.clone());
+        let (stop, stopped) = UnixStream::pair().unwrap();
+        stopped.set_nonblocking(true).unwrap();
+        let thread = std::thread::spawn(move || server.run(Arc::new(site), stopped.into()).unwrap());
+        Self { address, made, ended, stop: Some(stop), thread: Some(thread) }
+    }
+
+    fn connect(&self) -> TcpStream {
+        let stream = TcpStream::connect(self.address).unwrap();
+        stream.set_read_timeout(Some(WATCHDOG)).unwrap();
+        stream.set_write_timeout(Some(WATCHDOG)).unwrap();
+        stream
+    }
+
+    /// Everything that comes back, up to the end of the connection.
+    fn say(&self, text: &str) -> String {
+        let mut stream = self.connect();
+        stream.write_all(text.as_bytes()).unwrap();
+        read(&mut stream)
+    }
+
+    fn socket(&self, headers: &str) -> (TcpStream, String) {
+        let mut stream = self.connect();
+        let head = "GET /ws HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\
+                    Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\n";
+        stream.write_all(format!("{head}{headers}\r\n").as_bytes()).unwrap();
+        let mut answer = Vec::new();
+        while !answer.ends_with(b"\r\n\r\n") {
+            let mut byte = [0];
+            match stream.read(&mut byte) {
+                Ok(1) => answer.push(byte[0]),
+                _ => break,
+            }
+        }
+        (stream, String::from_utf8(answer).unwrap())
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        drop(self.stop.take());
+        self.thread.take().unwrap().join().unwrap();
+    }
+}
+
+fn read(stream: &mut TcpStream) -> String {
+    let mut bytes = Vec::new();
+    match stream.read_to_end(&mut bytes) {
+        Ok(_) => {}
+        Err(error) if error.kind() == ErrorKind::ConnectionReset => {}
+        Err(error) => panic!("{error} after {:?}", String::from_utf8_lossy(&bytes)),
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+/// A client's frame, masked with zeros.
+fn frame(opcode: u8, payload: &[u8]) -> Vec<u8> {
+    let mut bytes = vec![0x80 | opcode];
+    match payload.len() {
+        length @ 0..126 => bytes.push(0x80 | length as u8),
+        length => {
+            bytes.push(0x80 | 126);
+            bytes.extend((length as u16).to_be_bytes());
+        }
+    }
+    bytes.extend([0; 4]);
+    bytes.extend(payload);
+    bytes
+}
+
+const ORIGIN: &str = "Origin: http://localhost\r\n";
+
+#[test]
+fn every_answer_forbids_other_pages_to_use_it() {
+    let server = Running::start(Limits::default());
+    let answer = server.say("GET / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").to_ascii_lowercase();
+    assert!(answer.starts_with("http/1.1 200") && answer.ends_with("here\n"), "{answer}");
+    for header in [
+        "content-security-policy: default-src 'self'",
+        "frame-ancestors 'none'",
+        "x-content-type-options: nosniff",
+        "referrer-policy: no-referrer",
+        "cross-origin-resource-policy: same-origin",
+        "cache-control: no-store",
+    ] {
+        assert!(answer.contains(header), "{header}: {answer}");
+    }
+    assert!(!answer.contains("access-control-"), "{answer}");
+}
+
+#[test]
+fn a_rebound_name_and_another_site_are_refused_before_the_site_sees_them() {
+    let server = Running::start(Limits::default());
+    let answer = server.say("GET / HTTP/1.1\r\nHost: evil.example:8765\r\nConnection: close\r\n\r\n");
+    assert!(answer.starts_with("HTTP/1.1 421") && answer.contains("expected localhost"), "{answer}");
+    let post = "POST /echo HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: 2\r\n";
+    let answer = server.say(&format!("{post}Origin: http://evil.example\r\n\r\nhi"));
+    assert!(answer.starts_with("HTTP/1.1 403"), "{answer}");
+    let answer = server.say(&format!("{post}{ORIGIN}\r\nhi"));
+    assert!(answer.starts_with("HTTP/1.1 200") && answer.ends_with("hi"), "{answer}");
+    assert!(server.socket("Origin: http://evil.example\r\n").1.starts_with("HTTP/1.1 403"));
+    assert!(server.socket("").1.starts_with("HTTP/1.1 403"));
+}
+
+#[test]
+fn what_is_too_long_or_no_http_is_refused_and_others_are_served_on() {
+    let limits = Limits { body_bytes_max: 100, ..Limits::default() };
+    let server = Running::start(limits);
+    let long =
+        format!("GET / HTTP/1.1\r\nHost: localhost\r\nX: {}\r\n\r\n", "a".repeat(limits.header_bytes_max + 1000));
+    let answer = server.say(&long);
+    assert!(answer.is_empty() || answer.starts_with("HTTP/1.1 431"), "{answer}");
+    let many = format!("GET / HTTP/1.1\r\nHost: localhost\r\n{}\r\n", "A: b\r\n".repeat(200));
+    assert!(server.say(&many).starts_with("HTTP/1.1 431"));
+    let body = "a".repeat(101);
+    let answer = server.say(&format!("POST /echo HTTP/1.1\r\nHost: localhost\r\nContent-Length: 101\r\n\r\n{body}"));
+    assert!(answer.starts_with("HTTP/1.1 413") && answer.contains("at most 100 bytes"), "{answer}");
+    assert!(server.say("\0\x01\x02 nonsense\r\n\r\n").starts_with("HTTP/1.1 400"));
+    assert!(server.say("GET / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").contains("here"));
+}
+
+#[test]
+fn headers_and_bodies_that_come_too_slowly_end_the_connection() {
+    let server = Running::start(Limits { request_within: DurNs::from_ms(100), ..Limits::default() });
+    // It says something, but never all.
+    let answer = server.say("GET / HTTP/1.1\r\nHost: loc");
+    assert!(answer.is_empty() || answer.starts_with("HTTP/1.1 408"), "{answer}");
+    let answer = server.say("POST /echo HTTP/1.1\r\nHost: localhost\r\nContent-Length: 10\r\n\r\n123");
+    assert!(answer.starts_with("HTTP/1.1 408"), "{answer}");
+    // Nothing at all, and nothing more after a first request.
+    assert_eq!(server.say(""), "");
+    assert!(server.say("GET / HTTP/1.1\r\nHost: localhost\r\n\r\n").contains("here"));
+}
+
+#[test]
+fn one_client_too_many_is_told_so() {
+    let server = Running::start(Limits { clients_max: 2, ..Limits::default() });
+    let (first, answer) = server.socket(ORIGIN);
+    assert!(answer.starts_with("HTTP/1.1 101") && answer.contains("s3pPLMBiTxaQ9kYGzzhZRbK+xOo="), "{answer}");
+    let (_second, answer) = server.socket(ORIGIN);
+    assert!(answer.starts_with("HTTP/1.1 101"), "{answer}");
+    assert!(read(&mut server.connect()).starts_with("HTTP/1.1 503"));
+    drop(first);
+    while server.ended.load(Ordering::SeqCst) < 1 {
+        std::thread::yield_now();
+    }
+    // Its seat is given back a moment after its end.
+    while !server.say("GET / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").contains("here") {}
+}
+
+#[test]
+fn a_long_body_is_made_only_as_fast_as_it_is_read() {
+    let server = Running::start(Limits { stalled_max: DurNs::from_ms(300), ..Limits::default() });
+    let mut stream = server.connect();
+    stream.write_all(b"GET /long HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
+    // Nobody reads: sockets fill up, then it is given up, long before all parts were made.
+    let mut before = usize::MAX;
+    while before != server.made.load(Ordering::SeqCst) || before == 0 {
+        before = server.made.load(Ordering::SeqCst);
+        std::thread::sleep(Duration::from_millis(500));
+    }
+    assert!(before < 10_000, "{before}");
+    let text = read(&mut stream);
+    assert!(text.len() < 100_000_000 && !text.ends_with("0\r\n\r\n"), "{}", text.len());
+}
+
+#[test]
+fn a_body_that_fails_half_way_does_not_look_whole() {
+    let server = Running::start(Limits::default());
+    let answer = server.say("GET /broken HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
+    // What was not sent yet may be missing; the end of a whole body always is.
+    assert!(!answer.ends_with("0\r\n\r\n"), "{answer}");
+}
+
+#[test]
+fn a_websocket_talks_both_ways_and_ends_with_a_reason() {
+    let server = Running::start(Limits::default());
+    let (mut stream, _) = server.socket(ORIGIN);
+    stream.write_all(&frame(1, b"hello")).unwrap();
+    let mut answer = [0; 7];
+    stream.read_exact(&mut answer).unwrap();
+    assert_eq!(&answer, b"\x81\x05hello");
+    stream.write_all(&frame(1, b"end")).unwrap();
+    let text = read(&mut stream);
+    assert!(text.contains("as you like"), "{text:?}");
+}
+
+#[test]
+fn websockets_that_send_too_much_or_never_read_are_cut_off() {
+    let server = Running::start(Limits { stalled_max: DurNs::from_ms(300), ..Limits::default() });
+    let (mut long, _) = server.socket(ORIGIN);
+    // A header that promises 1 GiB is enough.
+    long.write_all(&[0x82, 0xff, 0, 0, 0, 0, 0x40, 0, 0, 0, 0, 0, 0, 0]).unwrap();
+    read(&mut long);
+    let (mut unmasked, _) = server.socket(ORIGIN);
+    unmasked.write_all(b"\x81\x02hi").unwrap();
+    read(&mut unmasked);
+    let (mut deaf, _) = server.socket(ORIGIN);
+    deaf.write_all(&frame(1, b"flood")).unwrap();
+    while server.ended.load(Ordering::SeqCst) < 3 {
+        std::thread::yield_now();
+    }
+    assert!(server.say("GET / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").contains("here"));
+}
