@@ -168,8 +168,9 @@ impl Datum {
         }
     }
 
-    /// The number's bits: integers by sign or zero extended, so that neighbours are near each other.
-    pub(crate) fn bits(&self) -> Option<u64> {
+    /// A number's bits: integers by sign or zero extended, so that neighbours are near each other; `None` for what varies in length.
+    #[must_use]
+    pub fn bits(&self) -> Option<u64> {
         let Self::Number(scalar) = self else {
             return if let Self::Bool(value) = self { Some(u64::from(*value)) } else { None };
         };
@@ -199,7 +200,8 @@ impl Datum {
     }
 
     /// What [`bits`](Self::bits) came from; bits beyond the type's width are cut off.
-    pub(crate) const fn from_bits(kind: FieldType, bits: u64) -> Self {
+    #[must_use]
+    pub const fn from_bits(kind: FieldType, bits: u64) -> Self {
         Self::Number(match kind {
             FieldType::I8 => Scalar::I8(bits as i8),
             FieldType::U8 => Scalar::U8(bits as u8),
@@ -216,7 +218,7 @@ impl Datum {
     }
 
     /// Appends the bytes of what varies in length; numbers have none.
-    pub(crate) fn put_bytes(&self, out: &mut Vec<u8>) {
+    pub fn put_bytes(&self, out: &mut Vec<u8>) {
         macro_rules! elements {
             ($values:expr) => {
                 $values.iter().for_each(|value| out.extend_from_slice(&value.to_le_bytes()))
@@ -246,7 +248,10 @@ impl Datum {
     }
 
     /// What [`put_bytes`](Self::put_bytes) wrote. Allocates what the bytes hold.
-    pub(crate) fn from_bytes(kind: Kind, bytes: &[u8]) -> Result<Self, Bad> {
+    ///
+    /// # Errors
+    /// What the bytes are not.
+    pub fn from_bytes(kind: Kind, bytes: &[u8]) -> Result<Self, Bad> {
         macro_rules! elements {
             ($variant:ident, $type:ty) => {{
                 let (words, rest) = bytes.as_chunks::<{ size_of::<$type>() }>();

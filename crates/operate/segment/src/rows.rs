@@ -86,14 +86,18 @@ const CAUSES: [(Cause, &str); 9] = [
 ];
 
 impl Cause {
-    fn code(self) -> u8 {
+    /// The number that stands for the cause in files.
+    #[must_use]
+    pub fn code(self) -> u8 {
         match self {
             Self::Other(code) => code,
             known => CAUSES.iter().position(|(cause, _)| *cause == known).unwrap_or(0) as u8,
         }
     }
 
-    fn from_code(code: u8) -> Self {
+    /// The cause of a number that stands in a file.
+    #[must_use]
+    pub fn from_code(code: u8) -> Self {
         CAUSES.get(usize::from(code)).map_or(Self::Other(code), |(cause, _)| *cause)
     }
 }

@@ -1,5 +1,6 @@
 //! Many samples as few: what they are together in spans of equal length.
 
+use crate::archive::Span;
 use crate::error::StoreError;
 use crate::files::Files;
 use crate::part::{Part, Ref};
@@ -58,7 +59,70 @@ impl Bins {
     }
 }
 
-/// Fills the spans.
+/// Spans while they are filled.
+pub struct Filling {
+    bins: Bins,
+    filled: Vec<Summary>,
+}
+
+impl Bins {
+    /// From the first instant to the last one that is in a span.
+    #[must_use]
+    pub fn span(&self) -> Span {
+        Span { from: self.from, to: self.begin(self.count).saturating_sub(1) }
+    }
+
+    /// Begins to fill them.
+    #[must_use]
+    pub fn filling(self) -> Filling {
+        Filling { bins: self, filled: vec![Summary::default(); self.count] }
+    }
+}
+
+impl Filling {
+    /// Adds a number.
+    pub fn number(&mut self, at: i64, value: f64, severity: u8) {
+        if let Some(index) = self.bins.index(at) {
+            self.filled[index].add(at, value, severity);
+        }
+    }
+
+    /// Adds what the samples from one stamp to another are together, if they are all within one span; whether they are.
+    pub fn summary(&mut self, first: i64, last: i64, summary: &Summary) -> bool {
+        match self.bins.index(first) {
+            Some(index) if self.bins.index(last) == Some(index) => {
+                self.filled[index].join(summary);
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// Adds the numbers of a chunk.
+    pub fn chunk(&mut self, chunk: &Chunk) {
+        let (bins, stamps) = (self.bins, chunk.stamps());
+        let mut next = stamps.partition_point(|at| *at < bins.from);
+        while let Some(index) = stamps.get(next).and_then(|at| bins.index(*at)) {
+            let end = bins.begin(index + 1);
+            let end = next + stamps[next..].partition_point(|at| *at < end);
+            if let Some(summary) = chunk.summary(next..end) {
+                self.filled[index].join(&summary);
+            }
+            // The end of time is in the last span, and before its end.
+            next = end.max(next + 1);
+        }
+    }
+
+    /// The spans in which a number is.
+    #[must_use]
+    pub fn done(self) -> Vec<Bin> {
+        let bin = |(index, summary)| Bin { at: self.bins.begin(index), summary };
+        let filled = self.filled.into_iter().enumerate();
+        filled.filter(|(_, summary)| summary.count + summary.nans > 0).map(bin).collect()
+    }
+}
+
+/// Fills the spans with what chunks hold.
 pub(crate) fn collect<F: Files>(
     files: &F,
     parts: &[Part<F>],
@@ -68,28 +132,12 @@ pub(crate) fn collect<F: Files>(
     let end = bins.begin(bins.count);
     refs.retain(|place| place.last >= bins.from && place.first < end);
     refs.sort_by_key(|place| (place.first, place.part, place.offset));
-    let mut filled = vec![Summary::default(); bins.count];
+    let mut filling = bins.filling();
     for place in &refs {
-        let (first, last) = (bins.index(place.first), bins.index(place.last));
-        match (&place.summary, first) {
-            (Some(summary), Some(index)) if first == last => filled[index].join(summary),
-            _ => add(&mut filled, &bins, &parts[place.part].chunk(files, place)?),
+        let summary = place.summary.as_deref();
+        if !summary.is_some_and(|summary| filling.summary(place.first, place.last, summary)) {
+            filling.chunk(&parts[place.part].chunk(files, place)?);
         }
     }
-    let bin = |(index, summary)| Bin { at: bins.begin(index), summary };
-    Ok(filled.into_iter().enumerate().filter(|(_, summary)| summary.count + summary.nans > 0).map(bin).collect())
-}
-
-fn add(filled: &mut [Summary], bins: &Bins, chunk: &Chunk) {
-    let stamps = chunk.stamps();
-    let mut next = stamps.partition_point(|at| *at < bins.from);
-    while let Some(index) = stamps.get(next).and_then(|at| bins.index(*at)) {
-        let end = bins.begin(index + 1);
-        let end = next + stamps[next..].partition_point(|at| *at < end);
-        if let Some(summary) = chunk.summary(next..end) {
-            filled[index].join(&summary);
-        }
-        // The end of time is in the last span, and before its end.
-        next = end.max(next + 1);
-    }
+    Ok(filling.done())
 }

@@ -28,6 +28,26 @@ pub enum StoreError {
         /// Bytes that it may have.
         max: usize,
     },
+    /// A mark that is none.
+    #[error(
+        "{name}: found {found:?}; expected `log NUMBER done SEGMENT OFFSET planned SEGMENT OFFSET`: put it back from a copy, or remove it to send the whole log again"
+    )]
+    Mark {
+        /// The file.
+        name: String,
+        /// How it begins.
+        found: String,
+    },
+    /// A database cannot be used.
+    #[error("{place}: failed to {doing}: {source}")]
+    Database {
+        /// Which.
+        place: String,
+        /// What was to be done.
+        doing: &'static str,
+        /// The reason.
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
     /// What is on the disk cannot be read.
     #[error("{name}: damaged at byte {offset}: {why}; see tahti archive verify")]
     Damaged {

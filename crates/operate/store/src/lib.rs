@@ -5,6 +5,9 @@
 //! logger, once: each start begins a new one, so nothing that is on the disk is ever changed. An [`Archive`] reads both,
 //! also while they are written.
 //!
+//! Who reads needs not know where an archive is kept: [`Reader`] is what a folder and a database have in common. Who takes
+//! samples elsewhere follows the log ([`Follow`]) and leaves a [`Mark`]: nothing behind it is packed.
+//!
 //! What a block holds is decided in `segment`; here bytes are moved, by way of [`Files`], which tests replace.
 //!
 //! ```
@@ -32,19 +35,25 @@ mod archive;
 mod bins;
 mod error;
 mod files;
+mod follow;
 mod logger;
+mod mark;
 mod memory;
 mod merge;
 mod pack;
 mod part;
+mod reader;
 mod scan;
 mod verify;
 
 pub use archive::{Archive, Found, Samples, Span};
-pub use bins::{Bin, Bins};
+pub use bins::{Bin, Bins, Filling};
 pub use error::StoreError;
 pub use files::{Files, Folder};
+pub use follow::{Follow, Logged, Place, Window, behind};
 pub use logger::{Account, Config, Logger, Pushed, SignalId, WhenFull};
+pub use mark::Mark;
 pub use memory::Memory;
 pub use pack::{PACKED_AT_ONCE, Packed, due, pack};
+pub use reader::{Reader, Stream};
 pub use verify::{Checked, Damage, verify};

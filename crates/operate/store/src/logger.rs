@@ -3,6 +3,7 @@
 use crate::archive::{Archive, Span};
 use crate::error::StoreError;
 use crate::files::Files;
+use crate::follow::Place;
 use crate::part::{Numbers, UNFINISHED, parts};
 use base::{DurNs, Size};
 use segment::block::{self, BlockKind};
@@ -133,6 +134,8 @@ struct Segment<T> {
     number: u64,
     blocks: u32,
     len: u64,
+    /// Bytes of it that are safe.
+    safe_len: u64,
     /// Until when it is kept open, by the monotonic clock.
     until: i64,
     /// Samples appended and not yet safe, and whether anything is.
@@ -359,7 +362,10 @@ impl<F: Files> Logger<F> {
         let count = std::mem::take(&mut segment.unsafe_count);
         segment.is_unsafe = false;
         match self.files.sync(&segment.file) {
-            Ok(()) => self.account.safe += count,
+            Ok(()) => {
+                segment.safe_len = segment.len;
+                self.account.safe += count;
+            }
             Err(error) => {
                 self.failed("sync", &error);
                 self.account.unsure += count;
@@ -398,6 +404,13 @@ impl<F: Files> Logger<F> {
     #[must_use]
     pub fn open_from(&self) -> u64 {
         self.segment.as_ref().map_or(self.next, |segment| segment.number)
+    }
+
+    /// Up to where the log is safe: what [`Follow`](crate::Follow) may take.
+    #[must_use]
+    pub fn safe_to(&self) -> Place {
+        let open = |segment: &Segment<_>| Place { segment: segment.number, offset: segment.safe_len };
+        self.segment.as_ref().map_or(Place { segment: self.next, offset: 0 }, open)
     }
 
     /// A signal will be something else: what it was goes out with its samples.
@@ -556,7 +569,8 @@ impl<F: Files> Logger<F> {
         Head { begun: self.base, sync_ns: self.config.sync.0 as u64, merged: Vec::new() }.write(&mut head);
         block::write(out, BlockKind::Head, number, 0, 0, &head);
         let until = self.now.saturating_add(self.config.segment_age.0);
-        self.segment = Some(Segment { file, number, blocks: 1, len: 0, until, unsafe_count: 0, is_unsafe: false });
+        self.segment =
+            Some(Segment { file, number, blocks: 1, len: 0, safe_len: 0, until, unsafe_count: 0, is_unsafe: false });
         Ok(())
     }
 

@@ -3,6 +3,7 @@
 use crate::archive::{Archive, Span};
 use crate::error::StoreError;
 use crate::files::Files;
+use crate::mark;
 use crate::part::{Numbers, UNFINISHED, parts};
 use segment::block::{self, BlockKind, HEADER};
 use segment::pack::{Entry, Place, Trailer};
@@ -40,12 +41,14 @@ pub struct Packed {
 }
 
 /// Which files should become one pack: neighbours, eight of about the same size, or all that are closed and not packed yet
-/// where `all` is wanted. `open_from` is the first segment that is still written.
+/// where `all` is wanted. `open_from` is the first segment that is still written; what is behind a [`Mark`](crate::Mark) stays
+/// as it is, too.
 ///
 /// # Errors
 /// Where files cannot be listed.
 pub fn due<F: Files>(files: &F, open_from: u64, all: bool) -> Result<Option<(u64, u64)>, StoreError> {
     let listed = files.list().map_err(StoreError::io("", "list"))?;
+    let open_from = mark::held_from(files, &listed)?.map_or(open_from, |held| held.min(open_from));
     let (used, _) = parts(listed);
     let closed: Vec<_> = used.into_iter().filter(|(numbers, _)| numbers.last < open_from).collect();
     let ends = |some: &[(Numbers, u64)]| Some((some.first()?.0.first, some.last()?.0.last));

@@ -1,0 +1,272 @@
+//! Following what a logger writes, for who takes it elsewhere: each sample once, in the order in which they were logged.
+
+use crate::error::StoreError;
+use crate::files::Files;
+use crate::part::{Numbers, Part, parts};
+use crate::scan::{Scan, Seen};
+use segment::block::{BlockKind, HEADER};
+use segment::rows::{self, Gap, Signal};
+use segment::{Bad, Chunk};
+use std::collections::HashMap;
+use std::sync::Arc;
+
+/// Bytes that are read at a time to find a place again.
+const ENOUGH: u64 = 1 << 20;
+
+/// Samples of a portion.
+const SAMPLES_ENOUGH: i64 = 1 << 18;
+
+/// A place in the log, between two blocks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Place {
+    /// The file's first segment.
+    pub segment: u64,
+    /// Bytes from its beginning.
+    pub offset: u64,
+}
+
+impl Place {
+    /// Behind everything.
+    pub const END: Self = Self { segment: u64::MAX, offset: 0 };
+}
+
+/// A chunk as it was logged.
+#[derive(Clone, Debug)]
+pub struct Logged {
+    /// The signal's name.
+    pub name: Arc<str>,
+    /// The number of its first sample; the others count on. See [`Window`].
+    pub number: i64,
+    /// First and last stamp, and how many samples.
+    pub span: (i64, i64, usize),
+    base: i64,
+    bytes: Vec<u8>,
+}
+
+impl Logged {
+    /// The samples.
+    ///
+    /// # Errors
+    /// What the bytes are not.
+    pub fn chunk(&self) -> Result<Chunk, Bad> {
+        Chunk::decode(&self.bytes, self.base)
+    }
+}
+
+/// What stands between two places of a log.
+///
+/// Samples and gaps have numbers that are never given twice in a log, ascend, and are the same each time it is read: the
+/// segment · 2³² and how many came before in it.
+#[derive(Clone, Debug, Default)]
+pub struct Window {
+    /// Where it begins.
+    pub from: Place,
+    /// Where what follows begins.
+    pub to: Place,
+    /// The number of whatever comes first in it.
+    pub number: i64,
+    /// What signals are.
+    pub signals: Vec<Signal>,
+    /// Samples.
+    pub chunks: Vec<Logged>,
+    /// Why there are none, with number and name; without a name for all signals.
+    pub gaps: Vec<(i64, Option<Arc<str>>, Gap)>,
+    /// Bytes that are damaged and were passed over.
+    pub damaged: u64,
+    /// Segments that were removed before they were read.
+    pub missed: u64,
+}
+
+/// The file that is being read.
+struct Open<T> {
+    file: T,
+    name: String,
+    numbers: Numbers,
+    known: Known,
+}
+
+/// What was read of a file so far.
+struct Known {
+    /// Whose samples they are, by what stands for it there.
+    names: HashMap<u32, Arc<str>>,
+    /// What comes next has this number.
+    next: i64,
+}
+
+/// Reads a log from a place on. Memory: a window, and the names of one file.
+pub struct Follow<F: Files> {
+    files: F,
+    place: Place,
+    open: Option<Open<F::File>>,
+    missed: u64,
+}
+
+impl<F: Files> Follow<F> {
+    /// Begins at a place that a [`Window`] had, or at the beginning.
+    #[must_use]
+    pub const fn new(files: F, place: Place) -> Self {
+        Self { files, place, open: None, missed: 0 }
+    }
+
+    /// What comes next: as many bytes as a portion has, and one block more at most, or less where a file ends, or at `limit`
+    /// ([`Logger::safe_to`]), or after a quarter of a million samples; `None` where nothing is there yet. With a window's end as
+    /// limit and no portion the window is read again, all of it.
+    ///
+    /// [`Logger::safe_to`]: crate::Logger::safe_to
+    ///
+    /// # Errors
+    /// Where something cannot be read.
+    pub fn window(&mut self, limit: Place, portion: Option<u64>) -> Result<Option<Window>, StoreError> {
+        while self.place < limit && (self.open.is_some() || self.begin(limit)?) {
+            let mut window = Window { from: self.place, missed: std::mem::take(&mut self.missed), ..Window::default() };
+            let is_closed = self.open.as_ref().is_some_and(|open| open.numbers.first < limit.segment);
+            let has_ended = self.read(&mut window, limit, portion)?;
+            if has_ended && is_closed {
+                self.open = None;
+                self.place = Place { segment: self.after(self.place.segment)?.unwrap_or(limit.segment), offset: 0 };
+                if self.place > limit {
+                    self.place = limit;
+                }
+            }
+            window.to = self.place;
+            if window.from < window.to {
+                return Ok(Some(window));
+            }
+            if has_ended {
+                self.missed = window.missed;
+                return Ok(None);
+            }
+        }
+        Ok(None)
+    }
+
+    /// Where it is.
+    #[must_use]
+    pub const fn place(&self) -> Place {
+        self.place
+    }
+
+    /// The first segment of the file behind a segment.
+    fn after(&self, segment: u64) -> Result<Option<u64>, StoreError> {
+        let listed = self.files.list().map_err(StoreError::io("", "list"))?;
+        Ok(parts(listed).0.into_iter().map(|(numbers, _)| numbers.first).find(|first| *first > segment))
+    }
+
+    /// Opens the file at the place, or the next one behind it; whether there is one.
+    fn begin(&mut self, limit: Place) -> Result<bool, StoreError> {
+        let listed = self.files.list().map_err(StoreError::io("", "list"))?;
+        let used = parts(listed).0;
+        let Some((numbers, _)) = used.iter().copied().find(|(numbers, _)| numbers.first >= self.place.segment) else {
+            return Ok(false);
+        };
+        if numbers.first > limit.segment {
+            return Ok(false);
+        }
+        // The oldest go first where there is no room; a hole behind others is a segment that never held anything.
+        let oldest = used.first().map_or(0, |(numbers, _)| numbers.first);
+        if numbers.first > self.place.segment {
+            if oldest == numbers.first && self.place > Place::default() {
+                self.missed += numbers.first - self.place.segment;
+            }
+            self.place = Place { segment: numbers.first, offset: 0 };
+        }
+        let name = numbers.name();
+        let mut names = HashMap::new();
+        if numbers.is_pack {
+            // There the names stand behind the samples.
+            let part = Part::open(&self.files, numbers, 0, &|_| false)?;
+            names.extend(part.signals.iter().flat_map(|(name, rows)| {
+                let name: Arc<str> = name.as_str().into();
+                rows.iter().map(move |row| (row.id, name.clone()))
+            }));
+        }
+        let file = self.files.open(&name).map_err(StoreError::io(&name, "open"))?;
+        let next = i64::try_from(numbers.first << 32).unwrap_or(i64::MAX);
+        self.open = Some(Open { file, name, numbers, known: Known { names, next } });
+        // What came before tells names and numbers.
+        let place = std::mem::replace(&mut self.place, Place { segment: numbers.first, offset: 0 });
+        while self.place < place && !self.read(&mut Window::default(), place, Some(ENOUGH))? {}
+        Ok(true)
+    }
+
+    /// Reads blocks up to the limit; whether the file has ended there.
+    fn read(&mut self, window: &mut Window, limit: Place, portion: Option<u64>) -> Result<bool, StoreError> {
+        let Some(open) = &mut self.open else { return Ok(true) };
+        let known = &mut open.known;
+        window.number = known.next;
+        let begin = self.place.offset;
+        let end = if open.numbers.first < limit.segment { u64::MAX } else { limit.offset };
+        let mut scan = Scan::between(&self.files, &open.file, &open.name, begin, None)?;
+        let is_enough =
+            |bytes: u64, samples: i64| portion.is_some_and(|portion| bytes >= portion || samples >= SAMPLES_ENOUGH);
+        while self.place.offset < end && !is_enough(self.place.offset - begin, known.next - window.number) {
+            match scan.next()? {
+                Some(Seen::Block { offset, header }) => {
+                    if offset + header.whole() > end {
+                        return Ok(true);
+                    }
+                    known.take(header.kind, header.base, &scan.payload, window);
+                    self.place.offset = offset + header.whole();
+                }
+                Some(Seen::Damage { offset, len, .. }) => {
+                    window.damaged += len;
+                    self.place.offset = offset + len;
+                }
+                Some(Seen::Tail { .. }) | None => return Ok(true),
+            }
+        }
+        Ok(self.place.offset >= end)
+    }
+}
+
+impl Known {
+    /// Takes what is in a block.
+    fn take(&mut self, kind: BlockKind, base: i64, payload: &[u8], window: &mut Window) {
+        match kind {
+            BlockKind::Dictionary => {
+                for signal in rows::signals(payload).map_while(Result::ok) {
+                    self.names.insert(signal.id, signal.name.as_str().into());
+                    window.signals.push(signal);
+                }
+            }
+            BlockKind::Gaps => {
+                for gap in rows::gaps(payload, base).map_while(Result::ok) {
+                    let name = gap.id.and_then(|id| self.names.get(&id).cloned());
+                    if gap.id.is_none() || name.is_some() {
+                        window.gaps.push((self.next, name, gap));
+                    }
+                    self.next += 1;
+                }
+            }
+            BlockKind::Samples => {
+                for (id, _, bytes) in rows::chunks(payload).map_while(Result::ok) {
+                    let Ok(span) = Chunk::span(bytes, base) else { continue };
+                    if let Some(name) = self.names.get(&id) {
+                        let (name, bytes) = (name.clone(), bytes.to_vec());
+                        window.chunks.push(Logged { name, number: self.next, span, base, bytes });
+                    } else {
+                        window.damaged += (HEADER + bytes.len()) as u64;
+                    }
+                    self.next += span.2 as i64;
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
+/// How many bytes of the log are behind a place, up to another.
+///
+/// # Errors
+/// Where files cannot be listed.
+pub fn behind<F: Files>(files: &F, place: Place, limit: Place) -> Result<u64, StoreError> {
+    let listed = files.list().map_err(StoreError::io("", "list"))?;
+    let bytes = |(numbers, len): (Numbers, u64)| {
+        let end = if numbers.first < limit.segment { len } else { limit.offset };
+        let begin = if numbers.first == place.segment { place.offset } else { 0 };
+        end.saturating_sub(begin)
+    };
+    let waits =
+        parts(listed).0.into_iter().filter(|(numbers, _)| (place.segment..=limit.segment).contains(&numbers.first));
+    Ok(waits.map(bytes).sum())
+}

@@ -1,0 +1,144 @@
+//! Following a log as it is written, and sending portions of it again.
+
+mod common;
+
+use proptest::prelude::*;
+use segment::rows::{About, Cause};
+use segment::{Datum, Sample};
+use std::collections::HashSet;
+use store::{Config, Files, Follow, Logger, Mark, Memory, Place, Window, due, pack};
+
+/// Samples and gaps of windows: name, number, and the sample printed.
+fn taken(windows: &[Window]) -> Vec<(String, i64, String)> {
+    let mut all = Vec::new();
+    for window in windows {
+        for logged in &window.chunks {
+            let chunk = logged.chunk().unwrap();
+            let samples = (logged.number..).zip(chunk.iter());
+            all.extend(samples.map(|(number, sample)| (logged.name.to_string(), number, format!("{sample:?}"))));
+        }
+    }
+    all
+}
+
+/// All windows up to a limit.
+fn windows<F: Files>(files: &F, from: Place, limit: Place, portion: u64) -> Vec<Window> {
+    let mut follow = Follow::new(files.clone(), from);
+    std::iter::from_fn(|| follow.window(limit, Some(portion)).unwrap()).collect()
+}
+
+/// Logs `A` and `B` in turn into small segments; the logger, still open.
+fn logged(files: &Memory, count: i64) -> Logger<Memory> {
+    let mut logger = Logger::open(files.clone(), common::small(), 0).unwrap();
+    let ids = ["A", "B"].map(|name| logger.signal(name, About::default(), 0).unwrap());
+    for k in 0..count {
+        logger.push(ids[k as usize % 2], &Sample::new(k * 1_000_000, k as f64 / 8.0));
+        if k % 5 == 4 {
+            logger.sync(k);
+        }
+    }
+    logger
+}
+
+#[test]
+fn each_sample_is_taken_once_in_its_order_whatever_the_portions() {
+    let files = Memory::default();
+    let logger = logged(&files, 200);
+    let whole = taken(&windows(&files, Place::default(), logger.safe_to(), u64::MAX));
+    assert_eq!(whole.len(), 200);
+    let numbers: HashSet<i64> = whole.iter().map(|(_, number, _)| *number).collect();
+    assert_eq!(numbers.len(), 200, "no number is given twice");
+    for portion in [1, 100, 1_000] {
+        let mut follow = Follow::new(files.clone(), Place::default());
+        let mut again = Vec::new();
+        while let Some(window) = follow.window(logger.safe_to(), Some(portion)).unwrap() {
+            // Read once more from its beginning to its end, as after a crash.
+            let twice = Follow::new(files.clone(), window.from).window(window.to, None).unwrap().unwrap();
+            assert_eq!((twice.to, twice.number), (window.to, window.number));
+            assert_eq!(taken(&[twice]), taken(std::slice::from_ref(&window)));
+            again.push(window);
+        }
+        assert_eq!(taken(&again), whole, "portions of {portion} bytes");
+    }
+}
+
+#[test]
+fn what_is_not_safe_yet_is_not_taken() {
+    let files = Memory::default();
+    let mut logger = Logger::open(files.clone(), Config::default(), 0).unwrap();
+    let id = logger.signal("A", About::default(), 0).unwrap();
+    assert!(windows(&files, Place::default(), logger.safe_to(), 1).is_empty());
+    logger.push(id, &Sample::new(1, 1.0));
+    assert!(windows(&files, Place::default(), logger.safe_to(), 1).is_empty());
+    files.fail_sync(true);
+    logger.sync(1);
+    files.fail_sync(false);
+    let first = windows(&files, Place::default(), logger.safe_to(), u64::MAX);
+    assert_eq!(taken(&first).len(), 1, "what is unsure is taken once its segment was left: {:?}", logger.account());
+    logger.push(id, &Sample::new(2, 2.0));
+    logger.gap(Some(id), 3, Cause::Disconnected, 0);
+    logger.sync(2_000_000_000);
+    let from = first.last().unwrap().to;
+    let next = windows(&files, from, logger.safe_to(), u64::MAX);
+    assert_eq!(taken(&next).len(), 1);
+    let (number, name, gap) = next[0].gaps[0].clone();
+    assert_eq!((name.as_deref(), gap.at, gap.cause), (Some("A"), 3, Cause::Disconnected));
+    assert!(number >= next[0].number);
+}
+
+#[test]
+fn segments_behind_a_mark_are_not_packed_and_packs_are_followed_too() {
+    let files = Memory::default();
+    let logger = logged(&files, 200);
+    let whole: HashSet<_> = taken(&windows(&files, Place::default(), logger.safe_to(), u64::MAX))
+        .into_iter()
+        .map(|(name, _, sample)| (name, sample))
+        .collect();
+    let mark = Mark { log: 7, done: Place { segment: 3, offset: 100 }, planned: Place { segment: 3, offset: 200 } };
+    mark.write(&files, "elsewhere").unwrap();
+    assert_eq!(Mark::read(&files, "elsewhere").unwrap(), Some(mark));
+    assert_eq!(due(&files, logger.open_from(), true).unwrap(), Some((1, 2)));
+    pack(&files, 1, 2).unwrap();
+    assert_eq!(due(&files, logger.open_from(), true).unwrap(), None);
+    let all = taken(&windows(&files, Place::default(), logger.safe_to(), u64::MAX));
+    assert_eq!(all.len(), 200);
+    assert_eq!(all.into_iter().map(|(name, _, sample)| (name, sample)).collect::<HashSet<_>>(), whole);
+    files.set_bytes("elsewhere.mark", b"log 7 done".to_vec());
+    let error = Mark::read(&files, "elsewhere").unwrap_err().to_string();
+    assert!(error.contains("elsewhere.mark") && error.contains("expected `log NUMBER"), "{error}");
+    assert!(due(&files, logger.open_from(), true).is_err(), "nothing is packed while nobody knows");
+}
+
+#[test]
+fn segments_that_were_removed_before_they_were_taken_are_counted() {
+    let files = Memory::default();
+    let logger = logged(&files, 200);
+    let first = windows(&files, Place::default(), logger.safe_to(), u64::MAX).remove(0);
+    for segment in 1..=4 {
+        files.remove(&format!("{segment:010}.segment")).unwrap();
+    }
+    let rest = windows(&files, first.to, logger.safe_to(), u64::MAX);
+    assert_eq!((first.to.segment, rest[0].missed, rest.iter().map(|window| window.missed).sum::<u64>()), (2, 3, 3));
+    assert!(store::behind(&files, first.to, logger.safe_to()).unwrap() > 0);
+    assert_eq!(store::behind(&files, logger.safe_to(), logger.safe_to()).unwrap(), 0);
+}
+
+proptest! {
+    #[test]
+    fn a_reader_of_any_kind_sees_what_the_archive_has(values in prop::collection::vec(any::<i16>(), 1..200)) {
+        let files = Memory::default();
+        let mut logger = Logger::open(files.clone(), common::small(), 0).unwrap();
+        let id = logger.signal("A", About::default(), 0).unwrap();
+        for (at, value) in (0..).zip(&values) {
+            let datum: Datum = f64::from(*value).into();
+            logger.push(id, &Sample::new(at, datum));
+        }
+        logger.sync(0);
+        let archive = store::Archive::open(files).unwrap();
+        let reader: &dyn store::Reader = &archive;
+        let found = reader.samples("A", store::Span::ALL).unwrap().filter_map(|sample| sample.unwrap().datum.to_f64());
+        prop_assert_eq!(found.collect::<Vec<_>>(), values.iter().map(|value| f64::from(*value)).collect::<Vec<_>>());
+        prop_assert_eq!(reader.matching("?").unwrap(), ["A"]);
+        prop_assert_eq!(reader.about("A").unwrap().unwrap().count as usize, values.len());
+    }
+}
