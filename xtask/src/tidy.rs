@@ -10,6 +10,7 @@ use syn::visit::{self, Visit};
 
 /// Who may depend on whom (besides `base`, on which everybody may). A crate that is not here does not exist.
 const ARROWS: &[(&str, &[&str])] = &[
+    ("appliance", &["segment"]),
     ("base", &[]),
     (
         "bench",
@@ -85,6 +86,7 @@ const ARROWS: &[(&str, &[&str])] = &[
 
 /// Crates that decide: no file, socket, clock, thread or process in them.
 const PURE: &[&str] = &[
+    "appliance",
     "base",
     "ca",
     "db",

@@ -1,0 +1,113 @@
+//! What is answered.
+
+use crate::call::{Ask, Call, Kind};
+use crate::flow::Asked;
+use crate::format::{Format, Head, Writer};
+use crate::names::{matching, metadata, resolve, status};
+use crate::{Failed, Operator, Refused, Source, at_time};
+use segment::Kind as Type;
+use serde_json::json;
+use std::io::Write;
+
+/// An answer: its head is known, its body is written when it is taken.
+#[derive(Clone, Debug)]
+pub struct Answer {
+    /// The status of HTTP.
+    pub status: u16,
+    /// The media type of the body.
+    pub content_type: &'static str,
+    body: Body,
+}
+
+#[derive(Clone, Debug)]
+enum Body {
+    Text(Vec<u8>),
+    Data { format: Format, parts: Vec<(String, Operator)>, from: i64, to: i64, now: i64, latest: bool },
+}
+
+impl From<Refused> for Answer {
+    fn from(refused: Refused) -> Self {
+        let body = Body::Text(format!("{refused}\n").into_bytes());
+        Self { status: refused.status, content_type: "text/plain; charset=utf-8", body }
+    }
+}
+
+impl Call {
+    /// Answers from an archive, which has at least the signals that are [wanted](Self::wants).
+    #[must_use]
+    pub fn answer(&self, source: &dyn Source) -> Answer {
+        self.try_answer(source).unwrap_or_else(Answer::from)
+    }
+
+    fn try_answer(&self, source: &dyn Source) -> Result<Answer, Refused> {
+        let json = |value: serde_json::Value| Answer {
+            status: 200,
+            content_type: "application/json",
+            body: Body::Text(format!("{value}\n").into_bytes()),
+        };
+        Ok(match &self.0 {
+            Kind::Data { format, asks, from, to, now, latest } => {
+                let parts = asks.iter().map(|ask| part(source, ask)).collect::<Result<_, _>>()?;
+                let body = Body::Data { format: *format, parts, from: *from, to: *to, now: *now, latest: *latest };
+                Answer { status: 200, content_type: format.content_type(), body }
+            }
+            Kind::AtTime { names, at, oldest } => json(at_time::at_time(source, names, *at, *oldest)?),
+            Kind::Names { filter, limit, is_text: false } => json(matching(source, filter, *limit)?.into()),
+            Kind::Names { filter, limit, is_text: true } => {
+                let lines: String = matching(source, filter, *limit)?.iter().flat_map(|name| [name, "\n"]).collect();
+                Answer { status: 200, content_type: "text/plain; charset=utf-8", body: Body::Text(lines.into_bytes()) }
+            }
+            Kind::Version => json(json!({ "version": concat!("tahti ", env!("CARGO_PKG_VERSION")) })),
+            Kind::Metadata(name) => json(metadata(source, name)?),
+            Kind::IsArchived(name) => json(json!({ "status": resolve(source, name).is_some().to_string() })),
+            Kind::Known(names) => {
+                json(names.iter().filter(|name| resolve(source, name).is_some()).cloned().collect::<Vec<_>>().into())
+            }
+            Kind::Status { patterns, now } => json(status(source, patterns, *now)?),
+        })
+    }
+}
+
+/// The signal that is meant, and what is answered of it.
+fn part(source: &dyn Source, ask: &Ask) -> Result<(String, Operator), Refused> {
+    // A signal that is called like a post-processor of another is itself.
+    if ask.text != ask.name
+        && let Some(name) = resolve(source, &ask.text)
+    {
+        return Ok((name, Operator::Raw));
+    }
+    if let Some(refused) = &ask.refused {
+        return Err(refused.clone());
+    }
+    let name = resolve(source, &ask.name).ok_or_else(|| Refused::unknown(&ask.name))?;
+    let strange = source.rows(&name).into_iter().find(|row| !matches!(row.kind, Type::Number(_) | Type::Bool));
+    if let Some(row) = strange.filter(|_| ask.operator.needs_numbers()) {
+        let (text, kind) = (&ask.text, row.kind);
+        return Err(Refused::bad(format!(
+            "{text:?}: values are {kind}; expected numbers, which the post-processor needs"
+        )));
+    }
+    Ok((name, ask.operator))
+}
+
+impl Answer {
+    /// Writes the body, from the archive that the answer was made from. Blocks as reading and writing do.
+    ///
+    /// # Errors
+    /// Why it ends before its end: what was written until then is no whole answer.
+    pub fn write(&self, source: &dyn Source, out: &mut dyn Write) -> Result<(), Failed> {
+        let (format, parts, from, to, now, latest) = match &self.body {
+            Body::Text(bytes) => return Ok(out.write_all(bytes)?),
+            Body::Data { format, parts, from, to, now, latest } => (*format, parts, *from, *to, *now, *latest),
+        };
+        let mut writer = Writer::new(format, out);
+        for (name, operator) in parts {
+            let head = Head { name: name.clone(), rows: source.rows(name), latest, from };
+            writer.signal(&head);
+            let asked = Asked { source, name, from, to, now };
+            asked.give(*operator, &mut |row| writer.row(&head, &row))?;
+            writer.signal_ends(&head, &source.gaps(name, from, to));
+        }
+        writer.end()
+    }
+}

@@ -1,0 +1,314 @@
+//! What a request asks for.
+
+use crate::format::Format;
+use crate::operator::{self, Operator};
+use crate::query::{self, Query};
+use crate::{Refused, flow, instant};
+
+/// Most signals of a request.
+const NAMES_MAX: usize = 1_000;
+/// Most bins of a signal.
+const BINS_MAX: u64 = 10_000_000;
+const HOUR: i64 = 3_600_000_000_000;
+
+/// The methods that there are here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Method {
+    /// GET.
+    Get,
+    /// POST, of what is only read.
+    Post,
+}
+
+/// A request as it came.
+#[derive(Clone, Copy, Debug)]
+pub struct Request<'a> {
+    /// Its method.
+    pub method: Method,
+    /// Its path.
+    pub path: &'a str,
+    /// What stands behind the question mark.
+    pub query: &'a str,
+    /// Its body.
+    pub body: &'a [u8],
+}
+
+/// What is asked for.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Call(pub(crate) Kind);
+
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Kind {
+    /// Samples.
+    Data {
+        format: Format,
+        asks: Vec<Ask>,
+        from: i64,
+        to: i64,
+        now: i64,
+        latest: bool,
+    },
+    /// The newest sample of each at an instant or before it, if it is not too old.
+    AtTime {
+        names: Vec<String>,
+        at: i64,
+        oldest: i64,
+    },
+    /// Names; as lines where they are text, else as JSON.
+    Names {
+        filter: Filter,
+        limit: usize,
+        is_text: bool,
+    },
+    Version,
+    Metadata(String),
+    IsArchived(String),
+    /// Which of these there are.
+    Known(Vec<String>),
+    Status {
+        patterns: Vec<String>,
+        now: i64,
+    },
+}
+
+/// Which names are meant.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Filter {
+    /// Those that a regular expression matches as a whole.
+    Expression(String),
+    /// Those that one of these patterns with `*` and `?` means.
+    Globs(Vec<String>),
+}
+
+/// A signal, and what is answered instead of its samples.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Ask {
+    /// As it came.
+    pub(crate) text: String,
+    /// Without the post-processor.
+    pub(crate) name: String,
+    pub(crate) operator: Operator,
+    /// Why there is none of this name, if the whole is no signal's either.
+    pub(crate) refused: Option<Refused>,
+}
+
+/// The names that a signal may have in the archive, the likeliest first.
+pub(crate) fn candidates(name: &str) -> [String; 3] {
+    let name = ["pva://", "ca://"].iter().find_map(|protocol| name.strip_prefix(protocol)).unwrap_or(name);
+    let stem = name.strip_suffix(".VAL").unwrap_or(name);
+    [name.to_owned(), stem.to_owned(), format!("{stem}.VAL")]
+}
+
+impl Ask {
+    fn read(text: &str, processor: Option<&str>) -> Result<Self, Refused> {
+        let (word, name) = match (operator::split(text), processor) {
+            (Some((word, name)), _) => (Some(word), name),
+            (None, word) => (word.map(str::to_owned), text),
+        };
+        let (operator, refused) = match word.as_deref().map(Operator::read) {
+            None => (Operator::Raw, None),
+            Some(Ok(operator)) => (operator, None),
+            Some(Err(refused)) if name == text => return Err(refused),
+            // There are signals with brackets in their names.
+            Some(Err(refused)) => (Operator::Raw, Some(refused)),
+        };
+        Ok(Self { text: text.to_owned(), name: name.to_owned(), operator, refused })
+    }
+
+    fn wants(&self, name: &str) -> bool {
+        candidates(&self.name).iter().any(|known| known == name)
+            || candidates(&self.text).iter().any(|known| known == name)
+    }
+}
+
+impl Call {
+    /// Reads a request, at an instant of the wall clock (nanoseconds since 1970).
+    ///
+    /// # Errors
+    /// What it is not.
+    pub fn read(request: &Request<'_>, now: i64) -> Result<Self, Refused> {
+        let query = Query::read(request.query)?;
+        let path = request.path;
+        let inner = ["/retrieval/", "/mgmt/"].iter().find_map(|prefix| path.strip_prefix(prefix)).unwrap_or_default();
+        let known = match inner.split_once('/') {
+            Some(("data", file)) => data(request, &query, file, now)?,
+            Some(("bpl", verb)) => bpl(request, &query, verb, now)?,
+            _ => None,
+        };
+        known.map(Self).ok_or_else(|| Refused {
+            status: 404,
+            why: format!(
+                "there is nothing at {path}; expected /retrieval/data/getData.json?pv=NAME or /retrieval/bpl/getMatchingPVs?pv=*"
+            ),
+        })
+    }
+
+    /// Whether a signal's samples are needed; names are needed always.
+    #[must_use]
+    pub fn wants(&self, name: &str) -> bool {
+        let is_one = |wanted: &str| candidates(wanted).iter().any(|known| known == name);
+        match &self.0 {
+            Kind::Data { asks, .. } => asks.iter().any(|ask| ask.wants(name)),
+            Kind::AtTime { names, .. } => names.iter().any(|wanted| is_one(wanted)),
+            Kind::Metadata(wanted) | Kind::IsArchived(wanted) => is_one(wanted),
+            Kind::Status { patterns, .. } => {
+                patterns.iter().any(|pattern| is_one(pattern) || base::glob(pattern, name))
+            }
+            Kind::Names { .. } | Kind::Version | Kind::Known(_) => false,
+        }
+    }
+}
+
+/// Calls below `data/`.
+fn data(request: &Request<'_>, query: &Query, file: &str, now: i64) -> Result<Option<Kind>, Refused> {
+    let (verb, ending) = file.split_once('.').unwrap_or((file, ""));
+    match verb {
+        "getDataAtTime" => return at_time(request, query, now).map(Some),
+        "getData" | "getDataForPVs" => {}
+        _ => return Ok(None),
+    }
+    let is_one = verb == "getData";
+    let format = Format::of(ending).filter(|format| is_one || format.takes_several()).ok_or_else(|| {
+        let expected = if is_one { "raw, json, qw, csv, txt" } else { "raw, json, qw" };
+        Refused::bad(format!("{file:?} has the format {ending:?}; expected one of {expected}"))
+    })?;
+    let mut names: Vec<String> = query.all("pv").map(str::to_owned).collect();
+    if request.method == Method::Post {
+        names.extend(query::names(request.body)?);
+    }
+    if names.is_empty() || (is_one && names.len() > 1) {
+        let found = names.len();
+        let expected = if is_one { "one, as pv=NAME; getDataForPVs takes several" } else { "pv=NAME for each" };
+        return Err(Refused::bad(format!("the request names {found} signals; expected {expected}")));
+    }
+    limited(&names)?;
+    let (from, to) = span(query, now)?;
+    let processor = query.get("pp").or_else(|| query.is_on("usereduced").then_some("firstSample"));
+    let asks = names.iter().map(|name| Ask::read(name, processor)).collect::<Result<Vec<_>, _>>()?;
+    for ask in &asks {
+        let secs = match ask.operator {
+            Operator::Optimized { points, .. } => Some(flow::optimal_secs(from, to, points)),
+            other => other.secs(),
+        };
+        let bins = secs.map_or(0, |secs| to.abs_diff(from) / 1_000_000_000 / secs);
+        if bins > BINS_MAX {
+            let text = &ask.text;
+            return Err(Refused::bad(format!("{text:?} asks for {bins} bins; expected at most {BINS_MAX}")));
+        }
+    }
+    let latest = query.is_on("fetchLatestMetadata");
+    Ok(Some(Kind::Data { format, asks, from, to, now, latest }))
+}
+
+fn limited(names: &[String]) -> Result<(), Refused> {
+    if names.len() > NAMES_MAX {
+        let found = names.len();
+        return Err(Refused::bad(format!("the request names {found} signals; expected at most {NAMES_MAX}")));
+    }
+    Ok(())
+}
+
+fn instant_of(query: &Query, name: &str) -> Result<Option<i64>, Refused> {
+    let read = |text: &str| {
+        instant::parse(text).ok_or_else(|| {
+            Refused::bad(format!("{name}={text:?} is no instant; expected one such as 2026-11-23T14:30:05.000Z"))
+        })
+    };
+    query.get(name).map(read).transpose()
+}
+
+/// From when until when; without either, a day, and an hour of the future for clocks that are ahead.
+fn span(query: &Query, now: i64) -> Result<(i64, i64), Refused> {
+    let to = instant_of(query, "to")?.unwrap_or(now.saturating_add(HOUR));
+    let from = instant_of(query, "from")?.unwrap_or(to.saturating_sub(24 * HOUR));
+    if to < from {
+        return Err(Refused::bad(format!(
+            "to={} is before from={}; expected the earlier one as from",
+            instant::show(to),
+            instant::show(from)
+        )));
+    }
+    Ok((from, to))
+}
+
+fn at_time(request: &Request<'_>, query: &Query, now: i64) -> Result<Kind, Refused> {
+    if request.method != Method::Post {
+        let why =
+            "getDataAtTime takes names in its body; expected a POST with a JSON list such as [\"A\", \"B\"]".into();
+        return Err(Refused { status: 405, why });
+    }
+    let at = instant_of(query, "at")?.unwrap_or(now);
+    let period = query.get("searchPeriod").unwrap_or("P1D");
+    let back = instant::parse_span(period).ok_or_else(|| {
+        Refused::bad(format!("searchPeriod={period:?} is no span of time; expected one such as P5D or PT12H"))
+    })?;
+    let names = query::names(request.body)?;
+    limited(&names)?;
+    Ok(Kind::AtTime { names, at, oldest: at.saturating_sub(back) })
+}
+
+/// Calls below `bpl/`.
+fn bpl(request: &Request<'_>, query: &Query, verb: &str, now: i64) -> Result<Option<Kind>, Refused> {
+    let one = || {
+        let found = query.get("pv").filter(|name| !name.is_empty());
+        found.map(str::to_owned).ok_or_else(|| Refused::bad(format!("{verb} names no signal; expected pv=NAME")))
+    };
+    let several = || -> Result<Vec<String>, Refused> {
+        let mut names: Vec<String> = query.all("pv").flat_map(|text| text.split(',').map(str::to_owned)).collect();
+        if request.method == Method::Post {
+            names.extend(query::names(request.body)?);
+        }
+        limited(&names)?;
+        Ok(names)
+    };
+    Ok(Some(match verb {
+        "getVersion" | "getVersions" => Kind::Version,
+        "getMatchingPVs" => Kind::Names { filter: filter(query)?, limit: limit(query, 500)?, is_text: false },
+        "getAllPVs" => Kind::Names { filter: filter(query)?, limit: limit(query, usize::MAX)?, is_text: false },
+        "searchForPVsRegex" => Kind::Names { filter: filter(query)?, limit: usize::MAX, is_text: true },
+        "getMetadata" | "getPVTypeInfo" => Kind::Metadata(one()?),
+        "areWeArchivingPV" => Kind::IsArchived(one()?),
+        "filterArchivedPVs" => Kind::Known(several()?),
+        "getPVStatus" => {
+            let patterns = several()?;
+            if patterns.is_empty() {
+                return Err(Refused::bad("getPVStatus names no signal; expected pv=NAME, with * and ? for several"));
+            }
+            Kind::Status { patterns, now }
+        }
+        _ => return Ok(None),
+    }))
+}
+
+fn filter(query: &Query) -> Result<Filter, Refused> {
+    match (query.get("regex"), query.get("pv")) {
+        (Some(expression), _) => {
+            expression_of(expression)?;
+            Ok(Filter::Expression(expression.to_owned()))
+        }
+        (None, Some(patterns)) => Ok(Filter::Globs(patterns.split(',').map(str::to_owned).collect())),
+        (None, None) => Ok(Filter::Globs(vec!["*".into()])),
+    }
+}
+
+/// An expression that matches names as a whole, with a bound on what it costs.
+pub(crate) fn expression_of(text: &str) -> Result<fancy_regex::Regex, Refused> {
+    const LEN_MAX: usize = 1_000;
+    const BACKTRACK_MAX: usize = 100_000;
+    if text.len() > LEN_MAX {
+        let found = text.len();
+        return Err(Refused::bad(format!("the regular expression has {found} bytes; expected at most {LEN_MAX}")));
+    }
+    let whole = format!("^(?:{text})$");
+    let built = fancy_regex::RegexBuilder::new(&whole).backtrack_limit(BACKTRACK_MAX).build();
+    built.map_err(|error| Refused::bad(format!("{text:?} is no regular expression: {error}")))
+}
+
+fn limit(query: &Query, other: usize) -> Result<usize, Refused> {
+    let Some(text) = query.get("limit") else { return Ok(other) };
+    match text.parse::<i64>() {
+        Ok(-1) => Ok(usize::MAX),
+        Ok(count) if count >= 0 => Ok(usize::try_from(count).unwrap_or(usize::MAX)),
+        _ => Err(Refused::bad(format!("limit={text:?}; expected a number, or -1 for all"))),
+    }
+}

@@ -1,0 +1,125 @@
+//! The samples that answer a request, one after the other.
+
+use crate::gaps::Gaps;
+use crate::operator::Operator;
+use crate::pb::Row;
+use crate::{Failed, Source, bins};
+use base::Scalar;
+use segment::{Datum, Kind, Sample};
+
+/// What is asked of one signal.
+pub(crate) struct Asked<'a> {
+    pub(crate) source: &'a dyn Source,
+    pub(crate) name: &'a str,
+    pub(crate) from: i64,
+    pub(crate) to: i64,
+    /// Until when something can have happened.
+    pub(crate) now: i64,
+}
+
+/// Who takes the samples.
+pub(crate) type Take<'t> = dyn FnMut(Row) -> Result<(), Failed> + 't;
+
+impl Asked<'_> {
+    /// Gives all samples of the answer.
+    pub(crate) fn give(&self, operator: Operator, take: &mut Take<'_>) -> Result<(), Failed> {
+        match operator {
+            Operator::Raw => self.raw(take),
+            Operator::Nth(step) => {
+                let mut count = 0u64;
+                self.raw(&mut |row| {
+                    count += 1;
+                    if (count - 1).is_multiple_of(step) { take(row) } else { Ok(()) }
+                })
+            }
+            Operator::NCount => self.ncount(take),
+            Operator::DeadBand(band) => self.dead_band(band, take),
+            Operator::Optimized { points, last, fill } => self.optimized(points, last, fill, take),
+            Operator::Stat { stat, secs, fill } => bins::stat(self, bins::What::One(stat), secs, fill, take),
+            Operator::Pick { last, secs, fill } => bins::pick(self, last, secs, fill, take),
+            Operator::Flyers { secs, sigmas, far } => bins::flyers(self, secs, sigmas, far, take),
+            Operator::Plot { secs } => bins::plot(self, secs, take),
+        }
+    }
+
+    /// The newest sample at the beginning or before it, then all others: stamps increase.
+    pub(crate) fn raw(&self, take: &mut Take<'_>) -> Result<(), Failed> {
+        let first = self.source.at(self.name, self.from)?;
+        let since = first.as_ref().map_or(self.from, |first| first.at);
+        let mut gaps = Gaps::after(since, self.source.gaps(self.name, since, self.to));
+        let mut last = first.as_ref().map(|first| first.at);
+        if let Some(first) = first {
+            take(first.into())?;
+        }
+        if self.from == i64::MAX || self.from >= self.to {
+            return Ok(());
+        }
+        for sample in self.source.samples(self.name, self.from + 1, self.to)? {
+            let sample = match sample {
+                Ok(sample) => sample,
+                Err(why) => {
+                    gaps.unread(why.to_string());
+                    continue;
+                }
+            };
+            if last.is_some_and(|last| sample.at <= last) {
+                continue;
+            }
+            last = Some(sample.at);
+            take(Row { fields: gaps.before_sample(sample.at), sample })?;
+        }
+        Ok(())
+    }
+
+    /// Whether all values have been numbers.
+    fn is_numeric(&self) -> bool {
+        self.source.rows(self.name).iter().all(|row| matches!(row.kind, Kind::Number(_) | Kind::Bool))
+    }
+
+    fn ncount(&self, take: &mut Take<'_>) -> Result<(), Failed> {
+        let mut count = 0u64;
+        for sample in self.source.samples(self.name, self.from, self.to)? {
+            count += u64::from(sample.is_ok());
+        }
+        let count = i32::try_from(count).map_or(Scalar::F64(count as f64), Scalar::I32);
+        take(Sample::new(self.from, Datum::Number(count)).into())
+    }
+
+    fn dead_band(&self, band: f64, take: &mut Take<'_>) -> Result<(), Failed> {
+        let mut last: Option<(f64, u8)> = None;
+        self.raw(&mut |row| {
+            let value = row.sample.datum.to_f64().unwrap_or(f64::NAN);
+            let is_told = last.is_none_or(|(before, severity)| {
+                let is_finite = value.is_finite() && before.is_finite();
+                !is_finite || severity != row.sample.severity || (value - before).abs() >= band
+            });
+            if is_told || !row.fields.is_empty() {
+                last = Some((value, row.sample.severity));
+                return take(row);
+            }
+            Ok(())
+        })
+    }
+
+    fn optimized(&self, points: u64, last: bool, fill: bool, take: &mut Take<'_>) -> Result<(), Failed> {
+        let wanted = usize::try_from(points).unwrap_or(usize::MAX);
+        let first = usize::from(self.source.at(self.name, self.from)?.is_some());
+        let begin = self.from.saturating_add(1);
+        let is_few = || -> Result<bool, Failed> {
+            Ok(begin > self.to
+                || first + self.source.samples(self.name, begin, self.to)?.take(wanted).count() <= wanted)
+        };
+        if !self.is_numeric() || is_few()? {
+            return self.raw(take);
+        }
+        let what = if last { bins::What::AllAndLast } else { bins::What::One(crate::Stat::Stats) };
+        bins::stat(self, what, optimal_secs(self.from, self.to, points), fill, take)
+    }
+}
+
+/// Seconds of a bin that make so many points of a span, at least one.
+pub(crate) const fn optimal_secs(from: i64, to: i64, points: u64) -> u64 {
+    let secs = to.div_euclid(1_000_000_000).saturating_sub(from.div_euclid(1_000_000_000));
+    let secs = (if secs > 0 { secs as u64 } else { 0 }) / points;
+    if secs > 0 { secs } else { 1 }
+}

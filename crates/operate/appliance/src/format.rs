@@ -1,0 +1,323 @@
+//! Samples as bytes, in the forms that clients ask for.
+
+use crate::pb::{Info, Payload, Row, year_of};
+use crate::{Failed, instant};
+use base::{Array, Scalar};
+use segment::rows::{About, Gap, Signal};
+use segment::{Datum, Kind};
+use std::fmt::Write as _;
+use std::io::Write;
+
+/// Bytes that are gathered before they are handed on.
+const PIECE: usize = 32 << 10;
+const SECOND: i64 = 1_000_000_000;
+
+/// How samples are written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Format {
+    /// The PB format.
+    Raw,
+    /// JSON with alarms.
+    Json,
+    /// JSON with milliseconds, without alarms.
+    Qw,
+    /// A table without a head: seconds, value, severity, status, nanoseconds.
+    Csv,
+    /// Lines to be read.
+    Txt,
+}
+
+impl Format {
+    /// By the ending of a path.
+    pub(crate) fn of(ending: &str) -> Option<Self> {
+        Some(match ending {
+            "raw" => Self::Raw,
+            "json" => Self::Json,
+            "qw" => Self::Qw,
+            "csv" => Self::Csv,
+            "txt" => Self::Txt,
+            _ => return None,
+        })
+    }
+
+    /// Its media type.
+    pub(crate) const fn content_type(self) -> &'static str {
+        match self {
+            Self::Raw => "application/x-protobuf",
+            Self::Json | Self::Qw => "application/json",
+            Self::Csv => "text/csv; charset=utf-8",
+            Self::Txt => "text/plain; charset=utf-8",
+        }
+    }
+
+    /// Whether samples of several signals can stand in it.
+    pub(crate) const fn takes_several(self) -> bool {
+        !matches!(self, Self::Csv | Self::Txt)
+    }
+}
+
+/// Whose samples are written.
+pub(crate) struct Head {
+    pub(crate) name: String,
+    /// What it has been, oldest first; at least one.
+    pub(crate) rows: Vec<Signal>,
+    /// Whether all samples come with what it is now.
+    pub(crate) latest: bool,
+    /// What a chunk without samples counts from.
+    pub(crate) from: i64,
+}
+
+/// Writes an answer.
+pub(crate) struct Writer<'a> {
+    format: Format,
+    out: &'a mut dyn Write,
+    piece: Vec<u8>,
+    /// Signals that were begun, and samples of the present one.
+    signals: usize,
+    samples: u64,
+    /// The present chunk, and which of the signal's rows it has its headers from.
+    chunk: Option<(Info, usize)>,
+}
+
+impl<'a> Writer<'a> {
+    pub(crate) fn new(format: Format, out: &'a mut dyn Write) -> Self {
+        Self { format, out, piece: Vec::new(), signals: 0, samples: 0, chunk: None }
+    }
+
+    /// Begins with a signal.
+    pub(crate) fn signal(&mut self, head: &Head) {
+        let is_first = self.signals == 0;
+        (self.signals, self.samples) = (self.signals + 1, 0);
+        match self.format {
+            Format::Raw => {}
+            Format::Json | Format::Qw => {
+                self.piece.extend_from_slice(if is_first {
+                    b"[ \n{ \"meta\": { \"name\": "
+                } else {
+                    b",\n{ \"meta\": { \"name\": "
+                });
+                put_text(&mut self.piece, &head.name);
+                let now = head.rows.last();
+                if self.format == Format::Qw {
+                    let is_array = now.is_some_and(|row| !Payload::of(row.kind).is_scalar());
+                    self.piece.extend_from_slice(format!(" , \"waveform\": {is_array}").as_bytes());
+                }
+                for (name, value) in now.map(|row| headers(&row.about)).unwrap_or_default() {
+                    self.piece.extend_from_slice(b" , ");
+                    put_text(&mut self.piece, &name);
+                    self.piece.extend_from_slice(b": ");
+                    put_text(&mut self.piece, &value);
+                }
+                self.piece.extend_from_slice(b" },\n\"data\": [ ");
+            }
+            Format::Csv => {}
+            Format::Txt => self.piece.extend_from_slice(format!("Beginning data for {}\n", head.name).as_bytes()),
+        }
+    }
+
+    /// Writes a sample.
+    pub(crate) fn row(&mut self, head: &Head, row: &Row) -> Result<(), Failed> {
+        let sample = &row.sample;
+        let (secs, nanos) = (sample.at.div_euclid(SECOND), sample.at.rem_euclid(SECOND));
+        let (severity, status) = (sample.severity, sample.status);
+        match self.format {
+            Format::Raw => self.raw(head, row),
+            Format::Json => {
+                self.comma();
+                self.piece.extend_from_slice(format!("{{ \"secs\": {secs}, \"val\": ").as_bytes());
+                put_json(&mut self.piece, &sample.datum);
+                let rest = format!(", \"nanos\": {nanos}, \"severity\":{severity}, \"status\":{status}");
+                self.piece.extend_from_slice(rest.as_bytes());
+                put_fields(&mut self.piece, &row.fields);
+                self.piece.extend_from_slice(b" }");
+            }
+            Format::Qw => {
+                self.comma();
+                self.piece.extend_from_slice(
+                    format!("{{ \"millis\": {}, \"val\": ", sample.at.div_euclid(1_000_000)).as_bytes(),
+                );
+                put_json(&mut self.piece, &sample.datum);
+                self.piece.extend_from_slice(b" }");
+            }
+            Format::Csv => {
+                let value = quoted(&sample.datum.to_string());
+                self.piece.extend_from_slice(format!("{secs},{value},{severity},{status},{nanos}\n").as_bytes());
+            }
+            Format::Txt => {
+                for (_, cause) in row.fields.iter().filter(|(name, _)| name == "gap") {
+                    self.piece.extend_from_slice(format!("# no data before the next: {cause}\n").as_bytes());
+                }
+                let value = sample.datum.to_string().replace(['\t', '\n', '\r'], " ");
+                let at = instant::show(sample.at);
+                self.piece.extend_from_slice(format!("{at}\t{value}\t{severity}\t{status}\t{nanos}\n").as_bytes());
+            }
+        }
+        self.samples += 1;
+        if self.piece.len() >= PIECE {
+            self.flush()?;
+        }
+        Ok(())
+    }
+
+    fn raw(&mut self, head: &Head, row: &Row) {
+        let (payload, year) = (Payload::of(row.sample.datum.kind()), year_of(row.sample.at));
+        let newest = head.rows.len().saturating_sub(1);
+        let since = head.rows.partition_point(|known| known.since <= row.sample.at).saturating_sub(1);
+        let index = if head.latest { newest } else { since };
+        let fits =
+            self.chunk.as_ref().is_some_and(|(info, of)| (info.payload, info.year, *of) == (payload, year, index));
+        if !fits || self.samples == 0 {
+            let elements = match &row.sample.datum {
+                Datum::Array(array) => i32::try_from(array.len()).unwrap_or(i32::MAX),
+                _ => 1,
+            };
+            self.chunk(head, payload, year, elements, index);
+        }
+        if let Some((info, _)) = &self.chunk {
+            row.write(info, &mut self.piece);
+        }
+    }
+
+    /// Begins a chunk.
+    fn chunk(&mut self, head: &Head, payload: Payload, year: i32, elements: i32, index: usize) {
+        if self.chunk.is_some() {
+            self.piece.push(b'\n');
+        }
+        let headers = head.rows.get(index).map(|row| headers(&row.about)).unwrap_or_default();
+        let info = Info { payload, name: head.name.clone(), year, elements, headers };
+        info.write(&mut self.piece);
+        self.chunk = Some((info, index));
+    }
+
+    /// Ends with a signal; why it had no samples where.
+    pub(crate) fn signal_ends(&mut self, head: &Head, gaps: &[Gap]) {
+        match self.format {
+            // Clients that read nothing at all do not know that there is nothing.
+            Format::Raw if self.samples == 0 => {
+                let kind = head.rows.last().map_or(Kind::Number(base::FieldType::F64), |row| row.kind);
+                self.chunk(head, Payload::of(kind), year_of(head.from), 1, head.rows.len().saturating_sub(1));
+            }
+            Format::Raw => {}
+            Format::Json => {
+                self.piece.extend_from_slice(b"\n]");
+                if !gaps.is_empty() {
+                    self.piece.extend_from_slice(b",\n\"gaps\": [ ");
+                    for (index, gap) in gaps.iter().enumerate() {
+                        let (secs, nanos) = (gap.at.div_euclid(SECOND), gap.at.rem_euclid(SECOND));
+                        let comma = if index > 0 { "," } else { "" };
+                        let lost = gap.lost;
+                        let text =
+                            format!("{comma}\n{{ \"secs\": {secs}, \"nanos\": {nanos}, \"lost\": {lost}, \"cause\": ");
+                        self.piece.extend_from_slice(text.as_bytes());
+                        put_text(&mut self.piece, &gap.cause.to_string());
+                        self.piece.extend_from_slice(b" }");
+                    }
+                    self.piece.extend_from_slice(b"\n]");
+                }
+                self.piece.extend_from_slice(b" }");
+            }
+            Format::Qw => self.piece.extend_from_slice(b"\n] }"),
+            Format::Csv => self.piece.push(b'\n'),
+            Format::Txt => {
+                for gap in gaps.iter().rev().take(1) {
+                    let line = format!("# last gap: {}, {}\n", instant::show(gap.at), gap.cause);
+                    self.piece.extend_from_slice(line.as_bytes());
+                }
+            }
+        }
+    }
+
+    /// Ends, and hands on what is left.
+    pub(crate) fn end(mut self) -> Result<(), Failed> {
+        if matches!(self.format, Format::Json | Format::Qw) {
+            self.piece.extend_from_slice(if self.signals == 0 { b"[ ]\n" } else { b"\n]\n" });
+        }
+        self.flush()
+    }
+
+    fn comma(&mut self) {
+        self.piece.extend_from_slice(if self.samples > 0 { b",\n" } else { b"\n" });
+    }
+
+    fn flush(&mut self) -> Result<(), Failed> {
+        self.out.write_all(&self.piece)?;
+        self.piece.clear();
+        Ok(())
+    }
+}
+
+/// What is known of a signal, by EPICS' names of fields.
+pub(crate) fn headers(about: &About) -> Vec<(String, String)> {
+    let mut headers = Vec::new();
+    if !about.units.is_empty() {
+        headers.push(("EGU".into(), about.units.clone()));
+    }
+    if let Some(digits) = about.precision {
+        headers.push(("PREC".into(), digits.to_string()));
+    }
+    headers.extend(about.labels.iter().enumerate().map(|(state, label)| (format!("ENUM_{state}"), label.clone())));
+    headers
+}
+
+/// Appends a text as JSON has it.
+pub(crate) fn put_text(out: &mut Vec<u8>, text: &str) {
+    out.extend_from_slice(serde_json::Value::from(text).to_string().as_bytes());
+}
+
+fn put_fields(out: &mut Vec<u8>, fields: &[(String, String)]) {
+    if fields.is_empty() {
+        return;
+    }
+    out.extend_from_slice(b", \"fields\": { ");
+    for (index, (name, value)) in fields.iter().enumerate() {
+        if index > 0 {
+            out.extend_from_slice(b", ");
+        }
+        put_text(out, name);
+        out.extend_from_slice(b": ");
+        put_text(out, value);
+    }
+    out.extend_from_slice(b" }");
+}
+
+/// Appends a value as JSON has it. What is no number there is `null`.
+pub(crate) fn put_json(out: &mut Vec<u8>, datum: &Datum) {
+    match datum {
+        Datum::Bool(value) => out.push(b'0' + u8::from(*value)),
+        Datum::Number(scalar) => put_scalar(out, scalar),
+        Datum::Text(bytes) => put_text(out, &String::from_utf8_lossy(bytes)),
+        Datum::Blob(bytes) => put_elements(out, &Array::U8(bytes.clone())),
+        Datum::Array(array) => put_elements(out, array),
+    }
+}
+
+fn put_elements(out: &mut Vec<u8>, array: &Array) {
+    out.push(b'[');
+    for (index, scalar) in (0..array.len()).filter_map(|index| Some((index, array.get(index)?))) {
+        if index > 0 {
+            out.push(b',');
+        }
+        put_scalar(out, &scalar);
+    }
+    out.push(b']');
+}
+
+fn put_scalar(out: &mut Vec<u8>, scalar: &Scalar) {
+    let mut text = String::new();
+    let written = match scalar {
+        Scalar::String(words) => return put_text(out, &String::from_utf8_lossy(words.bytes())),
+        Scalar::F64(value) if !value.is_finite() => write!(text, "null"),
+        Scalar::F32(value) if !value.is_finite() => write!(text, "null"),
+        Scalar::F64(value) => write!(text, "{value:?}"),
+        Scalar::F32(value) => write!(text, "{value:?}"),
+        other => write!(text, "{}", Datum::Number(*other)),
+    };
+    // To a text, nothing fails.
+    let _ = written;
+    out.extend_from_slice(text.as_bytes());
+}
+
+/// A field of a table (RFC 4180).
+fn quoted(text: &str) -> String {
+    if text.contains([',', '"', '\n', '\r']) { format!("\"{}\"", text.replace('"', "\"\"")) } else { text.to_owned() }
+}

@@ -1,0 +1,71 @@
+//! Why there were no samples, told with the next one.
+
+use segment::rows::{Cause, Gap};
+use std::iter::Peekable;
+use std::vec::IntoIter;
+
+const SECOND: i64 = 1_000_000_000;
+
+/// The gaps of a signal that were not told yet.
+pub(crate) struct Gaps {
+    left: Peekable<IntoIter<Gap>>,
+    /// What could not be read since the last sample.
+    unread: Option<String>,
+}
+
+impl Gaps {
+    /// Those after an instant.
+    pub(crate) fn after(at: i64, mut gaps: Vec<Gap>) -> Self {
+        gaps.retain(|gap| gap.at > at);
+        Self { left: gaps.into_iter().peekable(), unread: None }
+    }
+
+    /// Samples are missing because they could not be read.
+    pub(crate) fn unread(&mut self, why: String) {
+        self.unread = Some(why);
+    }
+
+    /// What is told with a sample: fields by the Archiver Appliance's names, where it has one for the cause (connection lost and
+    /// regained, start, resumption), and all causes in words as `gap`.
+    pub(crate) fn before_sample(&mut self, at: i64) -> Vec<(String, String)> {
+        let mut fields = Vec::new();
+        let mut field = |name: &str, value: String| {
+            if !fields.iter().any(|(known, _)| known == name) {
+                fields.push((name.to_owned(), value));
+            }
+        };
+        let (mut causes, mut lost) = (Vec::new(), 0);
+        while let Some(gap) = self.left.next_if(|gap| gap.at <= at) {
+            match gap.cause {
+                Cause::Disconnected => {
+                    field("cnxlostepsecs", gap.at.div_euclid(SECOND).to_string());
+                    field("cnxregainedepsecs", at.div_euclid(SECOND).to_string());
+                }
+                Cause::Started => field("startup", "true".into()),
+                Cause::Paused => field("resume", "true".into()),
+                _ => {}
+            }
+            causes.push(gap.cause.to_string());
+            lost += gap.lost;
+        }
+        causes.extend(self.unread.take());
+        causes.dedup();
+        if !causes.is_empty() {
+            field("gap", causes.join(", "));
+        }
+        if lost > 0 {
+            field("lost", lost.to_string());
+        }
+        fields
+    }
+
+    /// What is told with a bin that ends before an instant: that there was a gap in it or before it.
+    pub(crate) fn before_bin_ends(&mut self, end: i64) -> Vec<(String, String)> {
+        let told = self.before_sample(end.saturating_sub(1));
+        let mut fields: Vec<_> = told.into_iter().filter(|(name, _)| name == "gap" || name == "lost").collect();
+        if !fields.is_empty() {
+            fields.insert(0, ("connectionChange".into(), "true".into()));
+        }
+        fields
+    }
+}

@@ -1,0 +1,91 @@
+//! Answers about signals: which there are, what they are.
+
+use crate::call::{Filter, candidates, expression_of};
+use crate::format::headers;
+use crate::pb::Payload;
+use crate::{Refused, Source, instant};
+use segment::rows::Cause;
+use serde_json::{Value, json};
+
+/// The name that a signal has in the archive.
+pub(crate) fn resolve(source: &dyn Source, name: &str) -> Option<String> {
+    candidates(name).into_iter().find(|known| !source.rows(known).is_empty())
+}
+
+pub(crate) fn matching(source: &dyn Source, filter: &Filter, limit: usize) -> Result<Vec<String>, Refused> {
+    let mut names = source.names();
+    match filter {
+        Filter::Globs(patterns) => {
+            names.retain(|name| patterns.iter().any(|pattern| pattern == name || base::glob(pattern, name)));
+        }
+        Filter::Expression(text) => {
+            let expression = expression_of(text)?;
+            let mut trouble = None;
+            names.retain(|name| match expression.is_match(name) {
+                Ok(is_match) => is_match,
+                Err(error) => {
+                    trouble.get_or_insert(error);
+                    false
+                }
+            });
+            if let Some(error) = trouble {
+                return Err(Refused::bad(format!("the regular expression {text:?} costs too much: {error}")));
+            }
+        }
+    }
+    names.truncate(limit);
+    Ok(names)
+}
+
+/// What is known of a signal; all values are texts, as the Appliance has them.
+pub(crate) fn metadata(source: &dyn Source, name: &str) -> Result<Value, Refused> {
+    let known = resolve(source, name).ok_or_else(|| Refused::unknown(name))?;
+    let rows = source.rows(&known);
+    let span = source.span(&known).map_err(|error| Refused::source(&error))?;
+    let row = rows.last().ok_or_else(|| Refused::unknown(name))?;
+    let payload = Payload::of(row.kind);
+    let mut value = json!({
+        "pvName": known, "DBRType": payload.name(), "scalar": payload.is_scalar().to_string(), "paused": "false",
+        "creationTime": instant::show(rows.first().map_or(0, |row| row.since)),
+        "modificationTime": instant::show(row.since), "units": row.about.units,
+    });
+    if let Some(digits) = row.about.precision {
+        value["precision"] = digits.to_string().into();
+    }
+    if let Some((first, last)) = span {
+        value["firstSample"] = instant::show(first).into();
+        value["lastSample"] = instant::show(last).into();
+    }
+    for (header, text) in headers(&row.about) {
+        value[header] = text.into();
+    }
+    Ok(value)
+}
+
+/// Whether signals are being archived, as far as the archive itself tells: a logger that was stopped or paused has left a note.
+pub(crate) fn status(source: &dyn Source, patterns: &[String], now: i64) -> Result<Value, Refused> {
+    let mut list = Vec::new();
+    for pattern in patterns {
+        let mut names: Vec<String> = resolve(source, pattern).into_iter().collect();
+        if names.is_empty() {
+            names = source.names();
+            names.retain(|name| base::glob(pattern, name));
+        }
+        if names.is_empty() {
+            list.push(json!({ "pvName": pattern, "status": "Not being archived" }));
+        }
+        for name in names {
+            let span = source.span(&name).map_err(|error| Refused::source(&error))?;
+            let since = span.map_or(i64::MIN, |(_, last)| last);
+            let gaps = source.gaps(&name, since, now);
+            let is_paused = gaps.last().is_some_and(|gap| matches!(gap.cause, Cause::Stopped | Cause::Paused));
+            let is_lost = gaps.last().is_some_and(|gap| gap.cause == Cause::Disconnected);
+            list.push(json!({
+                "pvName": name, "pvNameOnly": name, "status": if is_paused { "Paused" } else { "Being archived" },
+                "connectionState": (!is_lost && !is_paused).to_string(),
+                "lastEvent": span.map_or_else(|| "Never".into(), |(_, last)| instant::show(last)),
+            }));
+        }
+    }
+    Ok(Value::Array(list))
+}

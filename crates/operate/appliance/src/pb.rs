@@ -1,0 +1,506 @@
+//! The Archiver Appliance's PB format: one message a line, in files and over HTTP.
+//!
+//! A chunk is a line that says what follows ([`Info`]) and a line for each sample, whose stamp counts from the beginning of the
+//! chunk's year. A file is one chunk; over HTTP an empty line ends each. In a line the bytes 1B, 0A and 0D are escaped.
+
+use crate::wire::{self, Field};
+use base::{Array, FieldType, Scalar, Str40, days_from_civil};
+use segment::{Datum, Kind, Sample};
+
+/// The years whose stamps fit into 64 bits of nanoseconds.
+const YEARS: std::ops::RangeInclusive<i32> = 1678..=2261;
+const SECOND: i64 = 1_000_000_000;
+const ESCAPE: u8 = 0x1b;
+
+/// The type of a chunk's values, by the format's own names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[allow(missing_docs, reason = "each is the format's name for the type")]
+pub enum Payload {
+    ScalarString = 0,
+    ScalarShort = 1,
+    ScalarFloat = 2,
+    ScalarEnum = 3,
+    ScalarByte = 4,
+    ScalarInt = 5,
+    ScalarDouble = 6,
+    WaveformString = 7,
+    WaveformShort = 8,
+    WaveformFloat = 9,
+    WaveformEnum = 10,
+    WaveformByte = 11,
+    WaveformInt = 12,
+    WaveformDouble = 13,
+    V4GenericBytes = 14,
+}
+
+const PAYLOADS: [(Payload, &str); 15] = [
+    (Payload::ScalarString, "DBR_SCALAR_STRING"),
+    (Payload::ScalarShort, "DBR_SCALAR_SHORT"),
+    (Payload::ScalarFloat, "DBR_SCALAR_FLOAT"),
+    (Payload::ScalarEnum, "DBR_SCALAR_ENUM"),
+    (Payload::ScalarByte, "DBR_SCALAR_BYTE"),
+    (Payload::ScalarInt, "DBR_SCALAR_INT"),
+    (Payload::ScalarDouble, "DBR_SCALAR_DOUBLE"),
+    (Payload::WaveformString, "DBR_WAVEFORM_STRING"),
+    (Payload::WaveformShort, "DBR_WAVEFORM_SHORT"),
+    (Payload::WaveformFloat, "DBR_WAVEFORM_FLOAT"),
+    (Payload::WaveformEnum, "DBR_WAVEFORM_ENUM"),
+    (Payload::WaveformByte, "DBR_WAVEFORM_BYTE"),
+    (Payload::WaveformInt, "DBR_WAVEFORM_INT"),
+    (Payload::WaveformDouble, "DBR_WAVEFORM_DOUBLE"),
+    (Payload::V4GenericBytes, "DBR_V4_GENERIC_BYTES"),
+];
+
+impl Payload {
+    /// The type that holds all values of one of ours: there is none of unsigned numbers, which get a wider one; of whole numbers
+    /// beyond 32 bits, doubles, whose last bits are lost beyond 2^53.
+    #[must_use]
+    pub const fn of(kind: Kind) -> Self {
+        match kind {
+            Kind::Text => Self::ScalarString,
+            Kind::Blob => Self::WaveformByte,
+            Kind::Bool => Self::ScalarShort,
+            Kind::Number(element) => match element {
+                FieldType::I8 | FieldType::U8 | FieldType::I16 => Self::ScalarShort,
+                FieldType::U16 | FieldType::I32 => Self::ScalarInt,
+                FieldType::F32 => Self::ScalarFloat,
+                FieldType::Enum | FieldType::Menu | FieldType::Device => Self::ScalarEnum,
+                FieldType::String | FieldType::Link => Self::ScalarString,
+                FieldType::U32 | FieldType::I64 | FieldType::U64 | FieldType::F64 => Self::ScalarDouble,
+            },
+            Kind::Array(element) => match element {
+                FieldType::I8 | FieldType::U8 => Self::WaveformByte,
+                FieldType::I16 => Self::WaveformShort,
+                FieldType::U16 | FieldType::I32 => Self::WaveformInt,
+                FieldType::F32 => Self::WaveformFloat,
+                FieldType::Enum | FieldType::Menu | FieldType::Device => Self::WaveformEnum,
+                FieldType::String | FieldType::Link => Self::WaveformString,
+                FieldType::U32 | FieldType::I64 | FieldType::U64 | FieldType::F64 => Self::WaveformDouble,
+            },
+        }
+    }
+
+    /// Its name (`DBR_SCALAR_DOUBLE`).
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        PAYLOADS[self as usize].1
+    }
+
+    /// Whether there is one element.
+    #[must_use]
+    pub const fn is_scalar(self) -> bool {
+        (self as u8) < Self::WaveformString as u8
+    }
+}
+
+/// What the first line of a chunk says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Info {
+    /// The type of its values.
+    pub payload: Payload,
+    /// Whose samples they are.
+    pub name: String,
+    /// The year, in UTC, from whose beginning their stamps count.
+    pub year: i32,
+    /// How many elements they have, 1 of what is no array.
+    pub elements: i32,
+    /// What is known besides: `EGU`, `PREC`, `ENUM_0`.
+    pub headers: Vec<(String, String)>,
+}
+
+/// A sample, and what is told with it: fields of the record, connections lost and regained.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Row {
+    /// The sample.
+    pub sample: Sample,
+    /// Names and values.
+    pub fields: Vec<(String, String)>,
+}
+
+impl From<Sample> for Row {
+    fn from(sample: Sample) -> Self {
+        Self { sample, fields: Vec::new() }
+    }
+}
+
+/// Why a line is none of this format's.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Bad {
+    /// It is no message.
+    #[error("the line is no protobuf message; expected a line of the Archiver Appliance's PB format")]
+    Message,
+    /// Something that each has is missing.
+    #[error("the line has no {0}")]
+    Missing(&'static str),
+    /// A type that is not known.
+    #[error("the chunk's type is {0}; expected 0 to 14")]
+    Type(u64),
+    /// A year whose stamps cannot be kept.
+    #[error("the chunk's year is {0}; expected 1678 to 2261")]
+    Year(i64),
+    /// A stamp that is in no year.
+    #[error("the stamp is {secs} s and {nanos} ns into the year; expected at most 366 days, and less than a second")]
+    Stamp {
+        /// Seconds since the year began.
+        secs: u64,
+        /// Nanoseconds.
+        nanos: u64,
+    },
+}
+
+/// When a year begins, in seconds since 1970.
+#[must_use]
+pub const fn year_begins(year: i32) -> i64 {
+    days_from_civil(year as i64, 1, 1) * 86_400
+}
+
+/// The year of an instant (nanoseconds since 1970), in UTC.
+#[must_use]
+pub const fn year_of(at: i64) -> i32 {
+    let secs = at.div_euclid(SECOND);
+    // The mean year's length is off by less than one year within these centuries.
+    let mut year = 1970 + secs.div_euclid(31_556_952) as i32;
+    while year_begins(year) > secs {
+        year -= 1;
+    }
+    while year_begins(year + 1) <= secs {
+        year += 1;
+    }
+    year
+}
+
+/// Appends a message as a line.
+fn put_line(message: &[u8], out: &mut Vec<u8>) {
+    for byte in message {
+        match byte {
+            &ESCAPE => out.extend_from_slice(&[ESCAPE, 1]),
+            b'\n' => out.extend_from_slice(&[ESCAPE, 2]),
+            b'\r' => out.extend_from_slice(&[ESCAPE, 3]),
+            other => out.push(*other),
+        }
+    }
+    out.push(b'\n');
+}
+
+/// The message of a line without its end. After an escape that is not known, the byte stands for itself.
+fn message(line: &[u8]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(line.len());
+    let mut bytes = line.iter();
+    while let Some(byte) = bytes.next() {
+        if *byte != ESCAPE {
+            out.push(*byte);
+            continue;
+        }
+        match bytes.next() {
+            Some(1) => out.push(ESCAPE),
+            Some(2) => out.push(b'\n'),
+            Some(3) => out.push(b'\r'),
+            Some(other) => out.push(*other),
+            None => out.push(ESCAPE),
+        }
+    }
+    out
+}
+
+impl Info {
+    /// Appends the line.
+    pub fn write(&self, out: &mut Vec<u8>) {
+        let mut line = Vec::new();
+        wire::put_number(&mut line, 1, self.payload as u64);
+        wire::put_bytes(&mut line, 2, self.name.as_bytes());
+        wire::put_number(&mut line, 3, i64::from(self.year) as u64);
+        wire::put_number(&mut line, 4, i64::from(self.elements) as u64);
+        put_pairs(&mut line, 15, &self.headers);
+        put_line(&line, out);
+    }
+
+    /// Reads a line without its end.
+    ///
+    /// # Errors
+    /// What it is not.
+    pub fn read(line: &[u8]) -> Result<Self, Bad> {
+        let message = message(line);
+        let (mut payload, mut name, mut year, mut elements, mut headers) = (None, None, None, 1, Vec::new());
+        for field in wire::fields(&message) {
+            match field.ok_or(Bad::Message)? {
+                (1, Field::Varint(code)) => {
+                    let known = usize::try_from(code).ok().and_then(|code| PAYLOADS.get(code));
+                    payload = Some(known.ok_or(Bad::Type(code))?.0);
+                }
+                (2, Field::Bytes(bytes)) => name = Some(text(bytes)),
+                (3, Field::Varint(value)) => year = Some(value as i64),
+                (4, Field::Varint(value)) => elements = value as i32,
+                (15, Field::Bytes(bytes)) => headers.push(pair(bytes)?),
+                _ => {}
+            }
+        }
+        let year = year.ok_or(Bad::Missing("year"))?;
+        let year = i32::try_from(year).ok().filter(|year| YEARS.contains(year)).ok_or(Bad::Year(year))?;
+        let (payload, name) = (payload.ok_or(Bad::Missing("type"))?, name.ok_or(Bad::Missing("name"))?);
+        Ok(Self { payload, name, year, elements, headers })
+    }
+}
+
+impl Row {
+    /// Appends the line of a sample. Its stamp is in the chunk's year and its value of the chunk's type, as [`Payload::of`] says.
+    pub fn write(&self, info: &Info, out: &mut Vec<u8>) {
+        let sample = &self.sample;
+        let (secs, nanos) = (sample.at.div_euclid(SECOND), sample.at.rem_euclid(SECOND));
+        let mut line = Vec::new();
+        wire::put_number(&mut line, 1, (secs - year_begins(info.year)) as u64);
+        wire::put_number(&mut line, 2, nanos as u64);
+        put_value(&mut line, info.payload, &sample.datum);
+        if sample.severity > 0 {
+            wire::put_number(&mut line, 4, sample.severity.into());
+        }
+        if sample.status > 0 {
+            wire::put_number(&mut line, 5, sample.status.into());
+        }
+        put_pairs(&mut line, 7, &self.fields);
+        put_line(&line, out);
+    }
+
+    /// Reads a line without its end, of a chunk that began with `info`.
+    ///
+    /// # Errors
+    /// What it is not.
+    pub fn read(line: &[u8], info: &Info) -> Result<Self, Bad> {
+        let message = message(line);
+        let (mut secs, mut nanos, mut severity, mut status, mut fields) = (None, None, 0, 0, Vec::new());
+        let mut values = Values::new(info.payload);
+        for field in wire::fields(&message) {
+            match field.ok_or(Bad::Message)? {
+                (1, Field::Varint(value)) => secs = Some(value),
+                (2, Field::Varint(value)) => nanos = Some(value),
+                (3, value) => values.take(value).ok_or(Bad::Message)?,
+                (4, Field::Varint(value)) => severity = value.min(3) as u8,
+                (5, Field::Varint(value)) => status = u16::try_from(value).unwrap_or(u16::MAX),
+                (7, Field::Bytes(bytes)) => fields.push(pair(bytes)?),
+                _ => {}
+            }
+        }
+        let (secs, nanos) = (secs.ok_or(Bad::Missing("seconds"))?, nanos.ok_or(Bad::Missing("nanoseconds"))?);
+        if secs > 366 * 86_400 || nanos >= SECOND as u64 {
+            return Err(Bad::Stamp { secs, nanos });
+        }
+        let at = (year_begins(info.year) + secs as i64) * SECOND + nanos as i64;
+        let datum = values.end().ok_or(Bad::Missing("value"))?;
+        Ok(Self { sample: Sample { at, datum, severity, status, pulse: None }, fields })
+    }
+}
+
+/// The samples of lines, chunk after chunk: a file, or an answer over HTTP.
+#[derive(Debug, Default)]
+pub struct Chunks {
+    info: Option<Info>,
+}
+
+impl Chunks {
+    /// Takes the next line, without its end: a sample with what its chunk is, or `None` of a line that has none.
+    ///
+    /// # Errors
+    /// What the line is not; the next one is read as if it were not there.
+    pub fn line(&mut self, line: &[u8]) -> Result<Option<(&Info, Row)>, Bad> {
+        if line.is_empty() {
+            self.info = None;
+            return Ok(None);
+        }
+        match &mut self.info {
+            Some(info) => Row::read(line, info).map(|row| Some((&*info, row))),
+            none => {
+                *none = Some(Info::read(line)?);
+                Ok(None)
+            }
+        }
+    }
+}
+
+fn put_pairs(line: &mut Vec<u8>, field: u64, pairs: &[(String, String)]) {
+    for (name, value) in pairs {
+        let mut pair = Vec::new();
+        wire::put_bytes(&mut pair, 1, name.as_bytes());
+        wire::put_bytes(&mut pair, 2, value.as_bytes());
+        wire::put_bytes(line, field, &pair);
+    }
+}
+
+fn pair(bytes: &[u8]) -> Result<(String, String), Bad> {
+    let (mut name, mut value) = (String::new(), String::new());
+    for field in wire::fields(bytes) {
+        match field.ok_or(Bad::Message)? {
+            (1, Field::Bytes(bytes)) => name = text(bytes),
+            (2, Field::Bytes(bytes)) => value = text(bytes),
+            _ => {}
+        }
+    }
+    Ok((name, value))
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// The elements of a value, one for what is no array.
+fn elements(datum: &Datum) -> impl Iterator<Item = Scalar> + '_ {
+    let (one, array) = match datum {
+        Datum::Bool(value) => (Some(Scalar::U8((*value).into())), None),
+        Datum::Number(scalar) => (Some(*scalar), None),
+        Datum::Array(array) => (None, Some(array)),
+        Datum::Text(_) | Datum::Blob(_) => (None, None),
+    };
+    let len = array.map_or(0, Array::len);
+    one.into_iter().chain((0..len).filter_map(move |index| array?.get(index)))
+}
+
+fn put_value(line: &mut Vec<u8>, payload: Payload, datum: &Datum) {
+    let float = |scalar: Scalar| scalar.to_f64().unwrap_or(f64::NAN);
+    let whole = |scalar: Scalar| float(scalar) as i32;
+    match payload {
+        Payload::ScalarString | Payload::V4GenericBytes => wire::put_bytes(line, 3, &bytes(datum)),
+        Payload::ScalarShort | Payload::ScalarEnum => {
+            elements(datum).for_each(|one| wire::put_number(line, 3, wire::zigzag(whole(one))));
+        }
+        Payload::ScalarInt => elements(datum).for_each(|one| wire::put_fixed32(line, 3, whole(one).to_le_bytes())),
+        Payload::ScalarFloat => {
+            elements(datum).for_each(|one| wire::put_fixed32(line, 3, (float(one) as f32).to_le_bytes()));
+        }
+        Payload::ScalarDouble => elements(datum).for_each(|one| wire::put_fixed64(line, 3, float(one).to_le_bytes())),
+        Payload::ScalarByte | Payload::WaveformByte => {
+            let few: Vec<u8> = match datum {
+                Datum::Text(bytes) | Datum::Blob(bytes) => bytes.clone(),
+                other => elements(other).map(|one| whole(one) as u8).collect(),
+            };
+            wire::put_bytes(line, 3, &few);
+        }
+        Payload::WaveformString => {
+            for one in elements(datum) {
+                let Scalar::String(text) = one else { continue };
+                wire::put_bytes(line, 3, text.bytes());
+            }
+        }
+        Payload::WaveformShort | Payload::WaveformEnum => {
+            let mut packed = Vec::new();
+            elements(datum).for_each(|one| wire::put_varint(&mut packed, wire::zigzag(whole(one))));
+            wire::put_bytes(line, 3, &packed);
+        }
+        Payload::WaveformInt => {
+            wire::put_bytes(line, 3, &elements(datum).flat_map(|one| whole(one).to_le_bytes()).collect::<Vec<_>>());
+        }
+        Payload::WaveformFloat => {
+            let packed: Vec<u8> = elements(datum).flat_map(|one| (float(one) as f32).to_le_bytes()).collect();
+            wire::put_bytes(line, 3, &packed);
+        }
+        Payload::WaveformDouble => {
+            wire::put_bytes(line, 3, &elements(datum).flat_map(|one| float(one).to_le_bytes()).collect::<Vec<_>>());
+        }
+    }
+}
+
+/// A value's text, or its bytes.
+fn bytes(datum: &Datum) -> Vec<u8> {
+    match datum {
+        Datum::Text(bytes) | Datum::Blob(bytes) => bytes.clone(),
+        Datum::Number(Scalar::String(text)) => text.bytes().to_vec(),
+        other => other.to_string().into_bytes(),
+    }
+}
+
+/// A value that is being read.
+struct Values {
+    payload: Payload,
+    scalar: Option<Datum>,
+    array: Option<Array>,
+}
+
+impl Values {
+    fn new(payload: Payload) -> Self {
+        // An array of no elements is not written at all.
+        let array = match payload {
+            Payload::WaveformString => Some(Array::String(Vec::new())),
+            Payload::WaveformShort => Some(Array::I16(Vec::new())),
+            Payload::WaveformFloat => Some(Array::F32(Vec::new())),
+            Payload::WaveformEnum => Some(Array::Enum(Vec::new())),
+            Payload::WaveformByte => Some(Array::U8(Vec::new())),
+            Payload::WaveformInt => Some(Array::I32(Vec::new())),
+            Payload::WaveformDouble => Some(Array::F64(Vec::new())),
+            _ => None,
+        };
+        Self { payload, scalar: None, array }
+    }
+
+    /// Takes a field; `None` where it is not of the type.
+    fn take(&mut self, field: Field<'_>) -> Option<()> {
+        match (&mut self.array, field) {
+            (Some(array), field) => extend(array, field)?,
+            (None, field) => self.scalar = Some(scalar(self.payload, field)?),
+        }
+        Some(())
+    }
+
+    fn end(self) -> Option<Datum> {
+        self.array.map(Datum::Array).or(self.scalar)
+    }
+}
+
+fn scalar(payload: Payload, field: Field<'_>) -> Option<Datum> {
+    let number = Datum::Number;
+    Some(match (payload, field) {
+        (Payload::ScalarString, Field::Bytes(bytes)) => Datum::Text(bytes.to_vec()),
+        (Payload::V4GenericBytes, Field::Bytes(bytes)) => Datum::Blob(bytes.to_vec()),
+        (Payload::ScalarByte, Field::Bytes(bytes)) => number(Scalar::I8(*bytes.first()? as i8)),
+        (Payload::ScalarShort, Field::Varint(value)) => number(Scalar::I16(short(value)?)),
+        (Payload::ScalarEnum, Field::Varint(value)) => number(Scalar::Enum(state(value)?)),
+        (Payload::ScalarInt, Field::Fixed32(bytes)) => number(Scalar::I32(i32::from_le_bytes(bytes))),
+        (Payload::ScalarFloat, Field::Fixed32(bytes)) => number(Scalar::F32(f32::from_le_bytes(bytes))),
+        (Payload::ScalarDouble, Field::Fixed64(bytes)) => number(Scalar::F64(f64::from_le_bytes(bytes))),
+        _ => return None,
+    })
+}
+
+fn short(value: u64) -> Option<i16> {
+    i16::try_from(wire::unzigzag(value)).ok()
+}
+
+fn state(value: u64) -> Option<u16> {
+    u16::try_from(wire::unzigzag(value)).ok()
+}
+
+/// Adds elements, packed or one alone.
+fn extend(array: &mut Array, field: Field<'_>) -> Option<()> {
+    match (array, field) {
+        // An EPICS string; a longer one is not cut without a word.
+        (Array::String(texts), Field::Bytes(bytes)) if bytes.len() < 40 => texts.push(Str40::new(bytes)),
+        (Array::U8(values), Field::Bytes(bytes)) => values.extend_from_slice(bytes),
+        (Array::I16(values), Field::Varint(value)) => values.push(short(value)?),
+        (Array::Enum(values), Field::Varint(value)) => values.push(state(value)?),
+        (Array::I16(values), Field::Bytes(mut bytes)) => {
+            while !bytes.is_empty() {
+                values.push(short(wire::varint(&mut bytes)?)?);
+            }
+        }
+        (Array::Enum(values), Field::Bytes(mut bytes)) => {
+            while !bytes.is_empty() {
+                values.push(state(wire::varint(&mut bytes)?)?);
+            }
+        }
+        (Array::I32(values), Field::Fixed32(bytes)) => values.push(i32::from_le_bytes(bytes)),
+        (Array::F32(values), Field::Fixed32(bytes)) => values.push(f32::from_le_bytes(bytes)),
+        (Array::F64(values), Field::Fixed64(bytes)) => values.push(f64::from_le_bytes(bytes)),
+        (Array::I32(values), Field::Bytes(bytes)) => {
+            values.extend(words(bytes)?.iter().map(|word| i32::from_le_bytes(*word)));
+        }
+        (Array::F32(values), Field::Bytes(bytes)) => {
+            values.extend(words(bytes)?.iter().map(|word| f32::from_le_bytes(*word)));
+        }
+        (Array::F64(values), Field::Bytes(bytes)) => {
+            values.extend(words(bytes)?.iter().map(|word| f64::from_le_bytes(*word)));
+        }
+        _ => return None,
+    }
+    Some(())
+}
+
+fn words<const N: usize>(bytes: &[u8]) -> Option<&[[u8; N]]> {
+    let (words, rest) = bytes.as_chunks();
+    rest.is_empty().then_some(words)
+}
