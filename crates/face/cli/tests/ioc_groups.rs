@@ -89,7 +89,7 @@ fn commands_find_records_wherever_they_are() {
     }
     ioc.say("dbDeleteRecord wave");
     assert!(ioc.say("dbgf wave").contains("not found"));
-    // New records belong to the housekeeping part, and may link to the others.
+    // New records belong to the housekeeping shard, and may link to the others.
     std::fs::write(std::env::temp_dir().join("tahti-more.db"), "record(ai, \"more\") { field(INP, \"fast CP\") }")
         .unwrap();
     ioc.say(&format!("dbLoadRecords {}", std::env::temp_dir().join("tahti-more.db").display()));
@@ -138,7 +138,7 @@ fn what_was_measured_of_a_scan_is_in_records_and_can_be_reset() {
     assert!(ioc.say("dbLoadBuiltin scanStats.db \"IOC=S,NAME=fast,SCAN=.1 second\"").is_empty());
     let number = |said: &str| said.split_whitespace().nth(1).and_then(|word| word.parse().ok()).unwrap_or(-1.0);
     ioc.until("dbgf S:fast:PASSES", |said| number(said) >= 5.0);
-    // Those of the group's owner: the housekeeping part has no records of this rate.
+    // Those of the group's owner: the housekeeping shard has no records of this rate.
     assert_eq!(number(&ioc.say("dbgf S:fast:RECORDS")), 2.0);
     for word in ["LATE_P50", "LATE_P99", "LATE_MAX", "DUR_P50", "DUR_P99", "DUR_MAX"] {
         assert!(number(&ioc.say(&format!("dbgf S:fast:{word}"))) > 0.0, "{word}");

@@ -87,7 +87,7 @@ fn links_of_older_records_find_records_that_come_later_go_and_come_again() {
     assert_eq!(number(&mut ioc, "waits"), 0.0);
     for _ in 0..2 {
         assert_eq!(ioc.say("dbLoadRecords late.db"), "");
-        // CP from the housekeeping part, CA from an owner's record, a write.
+        // CP from the housekeeping shard, CA from an owner's record, a write.
         let before = number(&mut ioc, "late");
         ioc.until("dbgf waits", |said| value(said).is_some_and(|value| value > before));
         ioc.until("dbgf inside", |said| value(said).is_some_and(|value| value > before));

@@ -27,7 +27,7 @@
 //! | to | call |
 //! |---|---|
 //! | build | [`Db::new`], [`Db::load_dbd`], [`Db::load_records`], [`Db::init`] |
-//! | divide among owners | [`Db::split`], [`Db::learn`], [`Db::away`] |
+//! | divide among owners | [`Db::split`], [`Db::learn`], [`Db::location_of`] |
 //! | find | [`Db::find`] → [`Channel`], [`Db::info`], [`Db::meta`], [`Db::records`] |
 //! | read | [`Db::get`], [`Db::alarm`], [`Db::stamp`] |
 //! | write | [`Db::put`] (as dbPutField), [`Db::put_notify`] (completion by [`Db::take_completed`]), [`Db::put_ackt`], [`Db::put_acks`] |

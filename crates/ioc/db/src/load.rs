@@ -211,7 +211,7 @@ impl Db {
         let known = self.records.names.find(name.as_bytes()).map(|(_, rec)| rec);
         let known = known.filter(|rec| !self.records[*rec].removed);
         match (type_name, known) {
-            (_, Some(rec)) if self.records[rec].away => Err(lexer.error(
+            (_, Some(rec)) if self.records[rec].is_remote => Err(lexer.error(
                 place,
                 format!(
                     "record \"{name}\" is in a scan group of the running IOC; change it with dbpf, or dbDeleteRecord"

@@ -193,10 +193,10 @@ fn tempfolder() -> PathBuf {
 
 /// The database of a case: with one owner, or divided among several as an IOC with scan groups divides it.
 struct Fleet {
-    /// The housekeeping part, which is the directory, then the others.
-    parts: Vec<Db>,
+    /// The housekeeping shard, which is the directory, then the others.
+    shards: Vec<Db>,
     queues: Vec<QueueId>,
-    /// Links between parts: holder, number there, source and its field.
+    /// Links between shards: holder, number there, source and its field.
     links: Vec<(usize, RemoteId, usize, Channel)>,
     /// Links that ask for no values, by holder and number.
     writes: HashMap<(usize, RemoteId), (usize, Channel)>,
@@ -206,76 +206,76 @@ impl Fleet {
     fn start(mut db: Db, owners: usize, now: Now) -> Self {
         let scans = db.scans().into_iter().map(|scan| scan.name).chain(["Passive".into(), "Event".into()]).collect();
         let groups = if owners > 1 { vec![ScanGroup { scans, owners }] } else { Vec::new() };
-        let mut parts = db.split(&groups).unwrap();
-        for (number, part) in parts.iter_mut().enumerate() {
-            part.share_signals();
-            part.init(now);
-            db.learn(number, part);
+        let mut shards = db.split(&groups).unwrap();
+        for (number, shard) in shards.iter_mut().enumerate() {
+            shard.share_signals();
+            shard.init(now);
+            db.learn(number, shard);
         }
         db.init(now);
-        parts.insert(0, db);
-        let queues = parts.iter_mut().map(|part| part.open_queue(10_000)).collect();
-        Self { parts, queues, links: Vec::new(), writes: HashMap::new() }
+        shards.insert(0, db);
+        let queues = shards.iter_mut().map(|shard| shard.open_queue(10_000)).collect();
+        Self { shards, queues, links: Vec::new(), writes: HashMap::new() }
     }
 
     fn find(&self, name: &str) -> Option<(usize, Channel)> {
-        let channel = self.parts[0].find(name).ok()?;
-        match self.parts[0].away(channel.record) {
-            Some(away) => Some((away.part + 1, self.parts[away.part + 1].find(name).ok()?)),
+        let channel = self.shards[0].find(name).ok()?;
+        match self.shards[0].location_of(channel.record) {
+            Some(location) => Some((location.shard + 1, self.shards[location.shard + 1].find(name).ok()?)),
             None => Some((0, channel)),
         }
     }
 
-    /// Everything that is due, and what it leads to in other parts.
+    /// Everything that is due, and what it leads to in other shards.
     fn pass(&mut self, now: Now) {
         for _ in 0..20 {
-            for at in 0..self.parts.len() {
-                self.parts[at].advance(now, 10_000);
+            for at in 0..self.shards.len() {
+                self.shards[at].advance(now, 10_000);
                 self.relay(at, now);
             }
         }
     }
 
-    /// What a part has for the others, as the IOC's network thread carries it.
+    /// What a shard has for the others, as the IOC's network thread carries it.
     fn relay(&mut self, from: usize, now: Now) {
-        while let Some(signal) = self.parts[from].next_signal() {
-            (0..self.parts.len()).filter(|at| *at != from).for_each(|at| self.parts[at].take_signal(&signal));
+        while let Some(signal) = self.shards[from].next_signal() {
+            (0..self.shards.len()).filter(|at| *at != from).for_each(|at| self.shards[at].take_signal(&signal));
         }
-        while let Some(request) = self.parts[from].next_remote() {
+        while let Some(request) = self.shards[from].next_remote() {
             match request {
                 RemoteRequest::Connect { id, name, monitor } => {
                     let Some((source, channel)) = self.find(&name) else { continue };
                     self.writes.insert((from, id), (source, channel.clone()));
                     if !monitor {
-                        self.parts[from].remote_connect(id);
+                        self.shards[from].remote_connect(id);
                         continue;
                     }
                     let mask = EventMask::VALUE | EventMask::ALARM;
-                    self.parts[source].subscribe(self.queues[source], &channel, mask, self.links.len() as u64);
+                    self.shards[source].subscribe(self.queues[source], &channel, mask, self.links.len() as u64);
                     self.links.push((from, id, source, channel.clone()));
-                    let value = self.parts[source].get(&channel, usize::MAX);
+                    let value = self.shards[source].get(&channel, usize::MAX);
                     let (alarm, stamp) =
-                        (self.parts[source].alarm(channel.record), self.parts[source].stamp(channel.record).0);
-                    self.parts[from].remote_update(id, value, alarm, stamp);
+                        (self.shards[source].alarm(channel.record), self.shards[source].stamp(channel.record).0);
+                    self.shards[from].remote_update(id, value, alarm, stamp);
                 }
                 RemoteRequest::Put { id, value, .. } => {
                     if let Some((to, channel)) = self.writes.get(&(from, id)).cloned() {
-                        let _ = self.parts[to].put(&channel, &value, now);
+                        let _ = self.shards[to].put(&channel, &value, now);
                     }
                 }
                 RemoteRequest::Process { id } => {
                     if let Some((to, channel)) = self.writes.get(&(from, id)).cloned() {
-                        self.parts[to].process_if_passive(channel.record, now);
+                        self.shards[to].process_if_passive(channel.record, now);
                     }
                 }
                 RemoteRequest::Disconnect { .. } => {}
             }
         }
         let mut posted = Vec::new();
-        self.parts[from].drain(self.queues[from], 10_000, |_, event| posted.push(event));
+        self.shards[from].drain(self.queues[from], 10_000, |_, event| posted.push(event));
         for event in posted {
             let (to, id, ..) = self.links[event.token as usize];
-            self.parts[to].remote_update(id, event.value, event.alarm, event.stamp);
+            self.shards[to].remote_update(id, event.value, event.alarm, event.stamp);
         }
     }
 }
@@ -297,9 +297,9 @@ fn ours(db: Db, owners: usize, steps: &[Step], names: &[String]) -> Vec<HashMap<
         match step {
             Step::Put(name, value) => {
                 let now = pass(&mut fleet, 0.001);
-                if let Some((part, channel)) = fleet.find(name) {
+                if let Some((shard, channel)) = fleet.find(name) {
                     // Refused puts are part of the comparison: the field must stay as it was.
-                    let _ = fleet.parts[part].put_text(&channel, value, now);
+                    let _ = fleet.shards[shard].put_text(&channel, value, now);
                 }
                 pass(&mut fleet, 0.0);
             }
@@ -311,8 +311,8 @@ fn ours(db: Db, owners: usize, steps: &[Step], names: &[String]) -> Vec<HashMap<
             Step::Dump => {
                 let mut dump = HashMap::new();
                 for name in names {
-                    let (part, channel) = fleet.find(name).unwrap();
-                    dump.insert(name.clone(), shown(&mut fleet.parts[part], &channel));
+                    let (shard, channel) = fleet.find(name).unwrap();
+                    dump.insert(name.clone(), shown(&mut fleet.shards[shard], &channel));
                 }
                 dumps.push(dump);
             }

@@ -19,17 +19,17 @@ fn now() -> Now {
 
 /// Splits and starts everything.
 fn split(db: &mut Db, groups: &[ScanGroup]) -> Vec<Db> {
-    let mut parts = db.split(groups).unwrap();
-    for (number, part) in parts.iter_mut().enumerate() {
-        part.init(now());
-        db.learn(number, part);
+    let mut shards = db.split(groups).unwrap();
+    for (number, shard) in shards.iter_mut().enumerate() {
+        shard.init(now());
+        db.learn(number, shard);
     }
     db.init(now());
-    parts
+    shards
 }
 
-fn part_of(db: &Db, name: &str) -> Option<usize> {
-    db.away(db.find(name).unwrap().record).map(|away| away.part)
+fn shard_of(db: &Db, name: &str) -> Option<usize> {
+    db.location_of(db.find(name).unwrap().record).map(|location| location.shard)
 }
 
 const TEXT: &str = r#"
@@ -43,31 +43,31 @@ record(ao, "plain") {}
 #[test]
 fn whole_lock_sets_go_to_the_group_that_scans_them() {
     let mut db = loaded(TEXT);
-    let mut parts = split(&mut db, &[group(&["0.1 second"], 1)]);
+    let mut shards = split(&mut db, &[group(&["0.1 second"], 1)]);
     assert_eq!(
-        ["fast", "quick", "after", "slow", "reader", "plain"].map(|name| part_of(&db, name)),
+        ["fast", "quick", "after", "slow", "reader", "plain"].map(|name| shard_of(&db, name)),
         [Some(0), Some(0), Some(0), None, None, None]
     );
-    let part = &mut parts[0];
-    assert_eq!(part.records().count(), 2);
-    assert_eq!(part.find("quick").unwrap(), part.find("fast").unwrap());
-    assert_eq!(part.info_tags(part.find("after").unwrap().record), [("tag".to_owned(), "x".to_owned())]);
-    let scan = part.scans().into_iter().find(|scan| scan.name == ".1 second").unwrap();
+    let shard = &mut shards[0];
+    assert_eq!(shard.records().count(), 2);
+    assert_eq!(shard.find("quick").unwrap(), shard.find("fast").unwrap());
+    assert_eq!(shard.info_tags(shard.find("after").unwrap().record), [("tag".to_owned(), "x".to_owned())]);
+    let scan = shard.scans().into_iter().find(|scan| scan.name == ".1 second").unwrap();
     assert_eq!(scan.records, 1);
-    part.scan(scan.index, now());
-    let fast = part.find("fast").unwrap();
-    assert_eq!(part.get(&fast, 1), Value::from(1.0));
+    shard.scan(scan.index, now());
+    let fast = shard.find("fast").unwrap();
+    assert_eq!(shard.get(&fast, 1), Value::from(1.0));
     assert!(db.scans().iter().all(|scan| scan.records == usize::from(scan.name == "1 second")));
 }
 
 #[test]
 fn the_directory_knows_what_clients_are_told_before_they_read() {
     let mut db = loaded(TEXT);
-    let parts = split(&mut db, &[group(&[".1 second"], 1)]);
+    let shards = split(&mut db, &[group(&[".1 second"], 1)]);
     for name in ["fast", "after", "after.NORD", "fast.CALC"] {
-        let (here, away) = (db.find(name).unwrap(), parts[0].find(name).unwrap());
-        assert_eq!(db.info(&here), parts[0].info(&away), "{name}");
-        assert_eq!(db.away(here.record), Some(RecordLocation { part: 0, record: away.record }));
+        let (here, location) = (db.find(name).unwrap(), shards[0].find(name).unwrap());
+        assert_eq!(db.info(&here), shards[0].info(&location), "{name}");
+        assert_eq!(db.location_of(here.record), Some(RecordLocation { shard: 0, record: location.record }));
     }
     assert_eq!(db.info(&db.find("after").unwrap()).elements_max, 5);
 }
@@ -75,10 +75,10 @@ fn the_directory_knows_what_clients_are_told_before_they_read() {
 #[test]
 fn links_between_owners_are_asked_of_the_shell() {
     let mut db = loaded(TEXT);
-    let mut parts = split(&mut db, &[group(&[".1 second"], 1)]);
+    let mut shards = split(&mut db, &[group(&[".1 second"], 1)]);
     let asked: Vec<RemoteRequest> = std::iter::from_fn(|| db.next_remote()).collect();
     assert!(matches!(&asked[..], [RemoteRequest::Connect { name, monitor: true, .. }] if name == "fast"), "{asked:?}");
-    assert!(parts[0].next_remote().is_none());
+    assert!(shards[0].next_remote().is_none());
     // A link that is changed at run time does not join the sets either.
     let link = db.find("plain.FLNK").unwrap();
     db.put(&link, &Value::from("fast.PROC CA"), now()).unwrap();
@@ -89,9 +89,9 @@ fn links_between_owners_are_asked_of_the_shell() {
 fn a_set_that_two_groups_reach_goes_to_the_first_and_that_is_said() {
     let text = "record(ai, \"a\") { field(SCAN, \"1 second\") field(INP, \"b\") }\nrecord(ai, \"b\") { field(SCAN, \"2 second\") }";
     let mut db = loaded(text);
-    let parts = split(&mut db, &[group(&["2 second"], 1), group(&["1 second"], 1)]);
-    assert_eq!((part_of(&db, "a"), part_of(&db, "b")), (Some(0), Some(0)));
-    assert_eq!(parts[1].records().count(), 0);
+    let shards = split(&mut db, &[group(&["2 second"], 1), group(&["1 second"], 1)]);
+    assert_eq!((shard_of(&db, "a"), shard_of(&db, "b")), (Some(0), Some(0)));
+    assert_eq!(shards[1].records().count(), 0);
     let notices = db.take_notices();
     assert!(notices.iter().any(|notice| notice.0.contains("a: its lock set (2 records)")), "{notices:?}");
 }
@@ -106,11 +106,11 @@ fn several_owners_share_a_groups_lock_sets_evenly() {
         }
     }
     let mut db = loaded(&text);
-    let parts = split(&mut db, &[group(&["1 second"], 3)]);
-    let counts: Vec<usize> = parts.iter().map(|part| part.records().count()).collect();
+    let shards = split(&mut db, &[group(&["1 second"], 3)]);
+    let counts: Vec<usize> = shards.iter().map(|shard| shard.records().count()).collect();
     assert_eq!(counts.iter().sum::<usize>(), 55);
     assert!(counts.iter().all(|count| (17..=20).contains(count)), "{counts:?}");
-    assert_eq!(db.parts().values().sum::<usize>(), 55);
+    assert_eq!(db.shards().values().sum::<usize>(), 55);
 }
 
 #[test]
@@ -128,17 +128,17 @@ fn a_record_of_another_owner_cannot_be_loaded_over_and_is_forgotten_when_it_is_r
     let again = db.load_records("record(calc, \"fast\") {}", "more.db", &Macros::default(), &mut |_| None);
     assert!(again.unwrap_err().to_string().contains("scan group"));
     let record = db.find("fast").unwrap().record;
-    db.remove_away(record);
-    assert!(db.find("fast").is_err() && db.away(record).is_none());
+    db.remove_remote(record);
+    assert!(db.find("fast").is_err() && db.location_of(record).is_none());
     assert_eq!(db.find("plain").map(|channel| channel.record != RecId(0)), Ok(true));
 }
 
 #[test]
 fn what_is_loaded_later_goes_to_the_owners_of_its_scans_and_links() {
     let mut db = loaded(TEXT);
-    let parts = split(&mut db, &[group(&[".1 second"], 2), group(&["1 second"], 1)]);
-    assert_eq!(parts.len(), 3);
-    let fast = part_of(&db, "fast").unwrap();
+    let shards = split(&mut db, &[group(&[".1 second"], 2), group(&["1 second"], 1)]);
+    assert_eq!(shards.len(), 3);
+    let fast = shard_of(&db, "fast").unwrap();
     let later = r#"
     record(calc, "first") { field(SCAN, ".1 second") field(FLNK, "second") }
     record(calc, "second") {}
@@ -153,14 +153,14 @@ fn what_is_loaded_later_goes_to_the_owners_of_its_scans_and_links() {
         number += 1;
         Some(number)
     });
-    let owners: Vec<(usize, usize)> = fresh.iter().map(|(owner, part, _)| (*owner, *part)).collect();
+    let owners: Vec<(usize, usize)> = fresh.iter().map(|(owner, shard, _)| (*owner, *shard)).collect();
     assert_eq!(owners, [(0, 3), (1, 4), (2, 5)]);
-    for (_, part, late) in &mut fresh {
+    for (_, shard, late) in &mut fresh {
         late.init(now());
-        db.learn(*part, late);
+        db.learn(*shard, late);
     }
     db.init(now());
-    let owner_of = |name: &str| part_of(&db, name).map(|part| part % 3);
+    let owner_of = |name: &str| shard_of(&db, name).map(|shard| shard % 3);
     // The set without older records goes to the emptier owner; the others to the one of the records that they link to,
     // where a group of higher priority wins.
     assert_eq!(["first", "second"].map(owner_of), [Some(1 - fast); 2]);
@@ -173,7 +173,7 @@ fn what_is_loaded_later_goes_to_the_owners_of_its_scans_and_links() {
         .unwrap();
     assert!(db.split_new(|_| None).is_empty());
     db.init(now());
-    assert_eq!(part_of(&db, "late"), None);
+    assert_eq!(shard_of(&db, "late"), None);
     assert!(db.take_notices().iter().any(|notice| notice.0.contains("1 records stay out")));
     let tenth = db.scans().into_iter().find(|scan| scan.name == ".1 second").unwrap();
     assert_eq!(tenth.records, 1);

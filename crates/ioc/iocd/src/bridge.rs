@@ -10,7 +10,7 @@ use ca::server::{Backend, Get, Opened, Peer, Post, Put, Token, Write};
 use db::{RemoteId, RemoteRequest};
 use std::collections::HashMap;
 
-/// Who holds a link: records of a part, or of the housekeeping part, or access security.
+/// Who holds a link: records of a shard, or of the housekeeping shard, or access security.
 pub(crate) type Holder = Option<usize>;
 
 /// Nobody waits for the answer to a link's write.

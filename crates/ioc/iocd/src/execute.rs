@@ -1,5 +1,5 @@
-//! What an owner does with its part of the database when it is asked: the same code for every owner, at once where the
-//! asking thread owns the part itself, out of a ring where another does.
+//! What an owner does with its shard of the database when it is asked: the same code for every owner, at once where the
+//! asking thread owns the shard itself, out of a ring where another does.
 
 use crate::job::{JobResult, OwnerRequest};
 use base::{EventMask, NumberHash, Severity, Str40};
@@ -8,7 +8,7 @@ use ca::server::{Put, Write};
 use db::{Channel, Db, NotifyState, Now, QueueId, SubId};
 use std::collections::HashMap;
 
-/// What clients subscribe to of a part, by the numbers under which posts come.
+/// What clients subscribe to of a shard, by the numbers under which posts come.
 pub(crate) struct Subscriptions {
     /// Where the posts wait.
     pub(crate) queue: QueueId,

@@ -74,7 +74,7 @@ impl GroupSpec {
     }
 }
 
-/// Divides a loaded database into parts, highest class first, and initialises all of it.
+/// Divides a loaded database into shards, highest class first, and initialises all of it.
 ///
 /// # Errors
 /// A scan that menuScan does not have, or that two groups claim.
@@ -82,12 +82,12 @@ pub(crate) fn divide(db: &mut Db, groups: &mut [GroupSpec]) -> Result<Vec<Db>, S
     groups.sort_by_key(|group| std::cmp::Reverse(group.policy.level()));
     let wanted: Vec<ScanGroup> =
         groups.iter().map(|group| ScanGroup { scans: group.scans.clone(), owners: group.owners() }).collect();
-    let mut parts = db.split(&wanted)?;
-    for (number, part) in parts.iter_mut().enumerate() {
-        part.init(crate::engine::now());
-        db.learn(number, part);
+    let mut shards = db.split(&wanted)?;
+    for (number, shard) in shards.iter_mut().enumerate() {
+        shard.init(crate::engine::now());
+        db.learn(number, shard);
     }
-    Ok(parts)
+    Ok(shards)
 }
 
 /// The threads of the scan groups, prepared but not started.
@@ -98,14 +98,14 @@ pub(crate) struct Threads {
 }
 
 impl Threads {
-    /// Prepares a thread for each part: memory locked, class, CPU; gives the engine its ends. Threads on CPUs of `home`
+    /// Prepares a thread for each shard: memory locked, class, CPU; gives the engine its ends. Threads on CPUs of `home`
     /// go there by themselves, and leave the rest of the process where it is.
     ///
     /// # Errors
     /// A thread could not be started.
     pub(crate) fn arm(
         engine: &mut Engine,
-        parts: Vec<Db>,
+        shards: Vec<Db>,
         groups: &[GroupSpec],
         home: Option<&Home>,
         devices: &Devices,
@@ -114,10 +114,10 @@ impl Threads {
         let mut rt = Rt::new();
         let mut ends = Vec::new();
         let places = groups.iter().flat_map(|group| (0..group.owners()).map(move |nth| (group, nth)));
-        for (number, (part, (group, nth))) in parts.into_iter().zip(places).enumerate() {
+        for (number, (db, (group, nth))) in shards.into_iter().zip(places).enumerate() {
             let cpu: Option<CpuId> = group.cpus.iter().nth(nth);
             let shared = Arc::new(OwnerShared::default());
-            let (shard, end) = Shard::new(part, number, true, devices.ends(number + 1), &shared);
+            let (shard, end) = Shard::new(db, number, true, devices.ends(number + 1), &shared);
             let (owner, scans) = Owner::new(shard, waker.clone(), shared);
             let place = cpu.map_or_else(String::new, |cpu| format!("@{cpu}"));
             let name = format!("{}={}{place}", group.scans.join(","), group.policy);
@@ -130,7 +130,7 @@ impl Threads {
             };
             rt.add_task(spec, move || owner.run());
         }
-        engine.add_parts(ends);
+        engine.add_shards(ends);
         let armed = rt.arm()?;
         let real_time = groups.iter().any(|group| group.policy.is_real_time());
         // What else the arming reports (idle states, TAI) is of no consequence for who may scan when.

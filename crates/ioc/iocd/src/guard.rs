@@ -5,7 +5,7 @@ use base::{Alarm, Severity, Value};
 use ca::server::{Access, Peer};
 use db::{Channel, Db, FieldInfo, Grant, RecId, RemoteId, RemoteRequest, Rights, Security};
 
-/// Holds the links of the rules' inputs, as a part holds those of its records.
+/// Holds the links of the rules' inputs, as a shard holds those of its records.
 pub(crate) const GUARD: Holder = Some(usize::MAX);
 
 /// Whether an input's channel is connected.

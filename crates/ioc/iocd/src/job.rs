@@ -1,4 +1,4 @@
-//! What travels between the network's thread and the owners of the database's parts.
+//! What travels between the network's thread and the owners of the database's shards.
 //!
 //! Jobs go to an owner and come back done, in the same box: memory is taken and freed on the network's side only.
 
@@ -90,9 +90,9 @@ pub(crate) enum OwnerRequest {
     Pause(bool),
     Feed(Option<Feed>),
     Call(Work),
-    /// Further records, for the owner of this part.
+    /// Further records, for the owner of this shard.
     Adopt(Option<Box<Shard>>),
-    /// The part has no records any more: it is given back.
+    /// The shard has no records any more: it is given back.
     Retire,
 }
 

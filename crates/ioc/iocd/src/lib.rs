@@ -1,8 +1,8 @@
 //! The IOC's shell: Channel Access sockets, scans and the command interpreter round the database engine.
 //!
 //! Decisions about records are in `db`, about the protocol in `ca`; here are loops and threads, on `canet`'s sockets.
-//! The network's thread ([`engine`]) owns all circuits and the housekeeping part of the database; each scan group has
-//! threads that own a part of their own (`owner`). They share no lock: jobs, answers and posts go through bounded rings.
+//! The network's thread ([`engine`]) owns all circuits and the housekeeping shard of the database; each scan group has
+//! threads that own a shard of their own (`owner`). They share no lock: jobs, answers and posts go through bounded rings.
 //! Everybody else talks to the network's thread through [`engine::Mailbox`].
 #![forbid(unsafe_code)]
 

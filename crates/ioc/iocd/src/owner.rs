@@ -1,4 +1,4 @@
-//! The thread that owns parts of the database: it runs their scans and does jobs for the network between them.
+//! The thread that owns shards of the database: it runs their scans and does jobs for the network between them.
 //!
 //! It shares no lock with anybody. Jobs come through a bounded ring, answers and posts go through another; where that has
 //! no room, jobs wait in theirs and posts in the database's queue, under EPICS' rule and counted. Jobs between two looks
@@ -17,8 +17,8 @@ use sys::bell::Bell;
 
 /// Jobs of a shard that an owner takes before callbacks and posts have their turn.
 const JOBS_MAX: usize = 64;
-/// Pieces that one thread owns at most: each costs it some hundred nanoseconds a turn.
-pub(crate) const PIECES_MAX: usize = 64;
+/// Shards that one thread owns at most: each costs it some hundred nanoseconds a turn.
+pub(crate) const SHARDS_MAX: usize = 64;
 
 /// What an owner and the network share besides the rings.
 #[derive(Debug, Default)]
@@ -89,7 +89,7 @@ impl Owner {
     pub(crate) fn new(first: Shard, net: Waker, shared: Arc<OwnerShared>) -> (Self, Scans) {
         let mut scans = Scans::default();
         scans.plan(&first.db, now());
-        let mut shards = Vec::with_capacity(PIECES_MAX);
+        let mut shards = Vec::with_capacity(SHARDS_MAX);
         shards.push(Box::new(first));
         (Self { shards, scans: scans.clone(), net, shared, posted: false, again: false }, scans)
     }

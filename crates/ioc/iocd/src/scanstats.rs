@@ -18,8 +18,8 @@ pub(crate) fn start(mailbox: Mailbox, prefix: String, rate: String) -> io::Resul
     Publisher::start("ioc-scanstats", move || {
         let (of, reset) = (rate.clone(), format!("{prefix}:RESET"));
         let found = mailbox.ask(move |engine| {
-            let parts = engine.store.parts.iter().map(|part| &part.scans);
-            let clocks = std::iter::once(&engine.scans).chain(parts).flat_map(|scans| scans.clocks());
+            let shards = engine.store.shards.iter().map(|shard| &shard.scans);
+            let clocks = std::iter::once(&engine.scans).chain(shards).flat_map(|scans| scans.clocks());
             let stats: Vec<ScanStats> = clocks
                 .filter(|clock| clock.name == of && clock.stats.records() > 0)
                 .map(|clock| clock.stats.clone())

@@ -1,4 +1,4 @@
-//! A part of the database with its rings: what was loaded at once and belongs to one owner.
+//! A shard of the database with its rings: what was loaded at once and belongs to one owner.
 //!
 //! An owner begins with one, and takes further ones for records that are loaded while the IOC runs. They are made ready
 //! on the network's thread, initialised and with all the memory that they need; the owner puts them beside the others.
@@ -27,11 +27,11 @@ const FEEDS_ROOM: usize = 64;
 /// Room in the rings for each record of a shard that is loaded later; the first has all of it.
 const ROOM_PER_RECORD: usize = 16;
 
-/// A part of the database, its rings to the network and to the devices.
+/// A shard of the database, its rings to the network and to the devices.
 pub(crate) struct Shard {
     pub(crate) db: Db,
     /// Its number.
-    pub(crate) part: usize,
+    pub(crate) number: usize,
     pub(crate) jobs: Consumer<Box<Job>>,
     /// Done, but there was no room to say so.
     pub(crate) held: Option<Box<Job>>,
@@ -44,11 +44,11 @@ pub(crate) struct Shard {
 }
 
 impl Shard {
-    /// Takes an initialised part over, and all memory that usual work needs. `first` is the one that an owner begins
+    /// Takes an initialised shard over, and all memory that usual work needs. `first` is the one that an owner begins
     /// with.
     pub(crate) fn new(
         mut db: Db,
-        part: usize,
+        number: usize,
         first: bool,
         devices: OwnerEnds,
         shared: &Arc<OwnerShared>,
@@ -68,7 +68,7 @@ impl Shard {
         devices.wake.set(move || bell.bell.ring());
         let shard = Self {
             db,
-            part,
+            number,
             jobs,
             held: None,
             out,

@@ -1,4 +1,4 @@
-//! The network's side of the parts of the database that other threads own.
+//! The network's side of the shards of the database that other threads own.
 
 use crate::job::{Job, OwnerEvent, OwnerRequest, Requester};
 use crate::owner::Ends;
@@ -9,16 +9,16 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-/// Things that are taken from a part before the sockets have their turn.
+/// Things that are taken from a shard before the sockets have their turn.
 const TAKE_MAX: usize = 4_096;
 
-/// A part, as the network's thread reaches it.
+/// A shard, as the network's thread reaches it.
 pub struct ShardPort {
     /// What its owner is called in reports: scans and CPU.
     pub name: String,
-    /// Its owner's scans with what was measured; a part that was loaded later has them in its owner's first.
+    /// Its owner's scans with what was measured; a shard that was loaded later has them in its owner's first.
     pub scans: Scans,
-    /// Number of its owner's first part; its own, if it is that.
+    /// Number of its owner's first shard; its own, if it is that.
     pub owner: usize,
     /// It has no records and no owner any more, and takes no jobs.
     pub retired: bool,

@@ -90,7 +90,7 @@ record! {
         broken: bool,
         name: u32,
         removed: bool,
-        away: bool,
+        is_remote: bool,
     }
 }
 

@@ -88,7 +88,7 @@ impl Db {
 
     /// All lock sets: records that database links join, each in the order in which they were loaded.
     pub fn lock_set_members(&mut self) -> Vec<Vec<RecId>> {
-        let records: Vec<RecId> = self.records().filter(|record| self.away(*record).is_none()).collect();
+        let records: Vec<RecId> = self.records().filter(|record| self.location_of(*record).is_none()).collect();
         let mut joined = Sets::of(self.records.common.ids());
         for record in &records {
             for target in self.links_of(*record).into_iter().filter_map(|link| link.target) {

@@ -58,15 +58,15 @@ impl Db {
         self.start.restores.extend(values);
     }
 
-    /// Pass 1, for the records that this part of the database has.
+    /// Pass 1, for the records that this shard of the database has.
     pub(crate) fn restore_now(&mut self) {
         for saved in std::mem::take(&mut self.start.restores) {
             let Some(value) = &saved.value else { continue };
             let result = match self.find(&saved.name) {
-                Ok(channel) if self.records[channel.record].away => continue,
+                Ok(channel) if self.records[channel.record].is_remote => continue,
                 Ok(channel) => self.restore(&channel, value).map_err(|error| error.to_string()),
-                // Each part knows only some of the records: the housekeeping part speaks.
-                Err(_) if self.split.part.is_some() => continue,
+                // Each shard knows only some of the records: the housekeeping shard speaks.
+                Err(_) if self.split.shard.is_some() => continue,
                 Err(error) => Err(error.to_string()),
             };
             if let Err(what) = result {

@@ -12,8 +12,8 @@ pub const ARGUMENTS: usize = 21;
 /// A call that ends later, as a number that any thread may keep; see [`Call::later`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Token {
-    /// The part of the database that owns the record, numbered as [`Db::split`] returned them.
-    pub part: Option<u32>,
+    /// The shard of the database that owns the record, numbered as [`Db::split`] returned them.
+    pub shard: Option<u32>,
     /// Number of the record there.
     record: RecId,
     /// Tells the call from others of the record.
@@ -24,13 +24,13 @@ impl Token {
     /// As words, for other languages.
     #[must_use]
     pub fn to_words(self) -> [u64; 2] {
-        [u64::from(self.part.map_or(0, |part| part + 1)) << 32 | u64::from(self.record.0), self.serial]
+        [u64::from(self.shard.map_or(0, |shard| shard + 1)) << 32 | u64::from(self.record.0), self.serial]
     }
 
     /// From what [`to_words`](Self::to_words) gave.
     #[must_use]
     pub const fn from_words([place, serial]: [u64; 2]) -> Self {
-        Self { part: ((place >> 32) as u32).checked_sub(1), record: RecId(place as u32), serial }
+        Self { shard: ((place >> 32) as u32).checked_sub(1), record: RecId(place as u32), serial }
     }
 }
 
@@ -166,7 +166,7 @@ impl Db {
     /// The number of a record's next call.
     pub(crate) fn next_call(&mut self, rec: RecId) -> Token {
         self.functions.calls += 1;
-        Token { part: self.split.part, record: rec, serial: self.functions.calls }
+        Token { shard: self.split.shard, record: rec, serial: self.functions.calls }
     }
 
     /// Names of all functions and the type of record that calls them.

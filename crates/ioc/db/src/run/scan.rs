@@ -275,7 +275,7 @@ impl Db {
         self.links.remotes.reserve();
         for rec in self.records.common.ids() {
             let common = &self.records[rec];
-            let scan = if common.away || common.removed { 0 } else { usize::from(common.scan) };
+            let scan = if common.is_remote || common.removed { 0 } else { usize::from(common.scan) };
             if scan > 2 && scan < self.scans.lists.len() {
                 self.scans.lists[scan].push(rec);
             } else if scan > 0 {
@@ -435,7 +435,7 @@ impl Db {
             let common = &self.records[rec];
             let tse = common.tse;
             let known = matches!(tse, 0 | -2) || self.scans.last_resort || self.scans.event_stamp(tse).is_some();
-            if !(known || common.removed || common.away) {
+            if !(known || common.removed || common.is_remote) {
                 let name = self.records.name(rec);
                 let what =
                     format!("{name}.TSE = {tse}: nothing gives the time of this event, the stamp stays undefined");

@@ -2,7 +2,7 @@
 //!
 //! A lock set is what links of the database join (CA, CP and CPP links join nothing, as in C). The database that is split
 //! keeps the names of all records and what does not change about them: it is the directory. Links that lead from one
-//! part to another become links elsewhere, as over Channel Access.
+//! shard to another become links elsewhere, as over Channel Access.
 
 use crate::model::id::{PerRecord, RecId};
 use crate::model::link::{self, CA, CP, CPP, LinkText};
@@ -24,8 +24,8 @@ pub struct ScanGroup {
 /// Where a record is that another database owns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RecordLocation {
-    /// Number of the part, as [`Db::split`] returned them.
-    pub part: usize,
+    /// Number of the shard, as [`Db::split`] returned them.
+    pub shard: usize,
     /// The record's number there.
     pub record: RecId,
 }
@@ -73,17 +73,17 @@ pub(crate) struct Division {
     scans: Vec<String>,
     /// The group of each owner.
     groups: Vec<usize>,
-    /// The owner of each part. The first parts are one for each owner; later ones hold what was loaded later.
+    /// The owner of each shard. The first shards are one for each owner; later ones hold what was loaded later.
     owners: Vec<usize>,
 }
 
-/// Which records other databases own, where this one was divided, and which part it is of another.
+/// Which records other databases own, where this one was divided, and which shard it is of another.
 #[derive(Default)]
 pub(crate) struct Split {
-    pub(crate) away: HashMap<RecId, RecordLocation>,
+    pub(crate) locations: HashMap<RecId, RecordLocation>,
     pub(crate) division: Option<Division>,
-    /// Its number, where this is a part of a database that was divided.
-    pub(crate) part: Option<u32>,
+    /// Its number, where this is a shard of a database that was divided.
+    pub(crate) shard: Option<u32>,
 }
 
 /// Who reaches a lock set that is to be assigned.
@@ -101,7 +101,7 @@ impl Db {
     /// first: a lock set that several reach goes to the first of them, which is said in a notice. A group's lock sets
     /// are shared out among its owners, largest first, each to the owner with the fewest records.
     ///
-    /// Returns the parts, group by group, owner by owner; what belongs to no group stays here. Initialise the parts,
+    /// Returns the shards, group by group, owner by owner; what belongs to no group stays here. Initialise the shards,
     /// then call [`learn`](Self::learn) for each, then initialise this one.
     ///
     /// # Errors
@@ -116,27 +116,27 @@ impl Db {
             groups: of_owners,
         };
         let assigned = self.assign(Kind::FIRST_LOADED, &division);
-        let parts = (0..division.groups.len()).map(|owner| self.take_part(owner, owner, &assigned)).collect();
+        let shards = (0..division.groups.len()).map(|owner| self.take_shard(owner, owner, &assigned)).collect();
         self.split.division = Some(division);
-        Ok(parts)
+        Ok(shards)
     }
 
     /// Splits off what was loaded since the last [`init`](Self::init) and belongs to scan groups, by the same rule; a lock
     /// set whose links lead to records of owners goes to the first of these, as if it had been there before. Records
-    /// that have an owner stay where they are. `part` gives the number of an owner's next part, or `None` where the
+    /// that have an owner stay where they are. `number_for` gives the number of an owner's next shard, or `None` where the
     /// owner can take no more: then its records stay here, which is said in a notice.
     ///
-    /// Returns the parts with their owners and numbers, to be treated as those of [`split`](Self::split).
-    pub fn split_new(&mut self, mut part: impl FnMut(usize) -> Option<usize>) -> Vec<(usize, usize, Self)> {
+    /// Returns the shards with their owners and numbers, to be treated as those of [`split`](Self::split).
+    pub fn split_new(&mut self, mut number_for: impl FnMut(usize) -> Option<usize>) -> Vec<(usize, usize, Self)> {
         let Some(mut division) = self.split.division.take() else { return Vec::new() };
         let assigned = self.assign(self.start.first_new, &division);
-        let mut parts = Vec::new();
+        let mut shards = Vec::new();
         for owner in 0..division.groups.len() {
             let count = assigned.iter().filter(|(_, to)| **to == Some(owner)).count();
             if count == 0 {
                 continue;
             }
-            let Some(number) = part(owner) else {
+            let Some(number) = number_for(owner) else {
                 self.notice(format!(
                     "{count} records stay out of the scan group with \"{}\": its thread has taken records up too often; \
                      load more with one command, or start the IOC anew",
@@ -146,10 +146,10 @@ impl Db {
             };
             division.owners.resize(division.owners.len().max(number + 1), owner);
             division.owners[number] = owner;
-            parts.push((owner, number, self.take_part(number, owner, &assigned)));
+            shards.push((owner, number, self.take_shard(number, owner, &assigned)));
         }
         self.split.division = Some(division);
-        parts
+        shards
     }
 
     /// The owner of each record from `first` on that belongs to a scan group.
@@ -166,8 +166,8 @@ impl Db {
             }
         }
         let mut load = vec![0; division.groups.len()];
-        for (rec, away) in &self.split.away {
-            let owner = division.owners[away.part];
+        for (rec, location) in &self.split.locations {
+            let owner = division.owners[location.shard];
             load[owner] += 1;
             if let Some(reach) = reached.get_mut(&sets.find(*rec)) {
                 reach.groups.insert(division.groups[owner]);
@@ -258,8 +258,8 @@ impl Db {
         }
     }
 
-    /// Moves the records that are assigned to an owner out, into a part of this number.
-    fn take_part(&mut self, part: usize, owner: usize, assigned: &PerRecord<Option<usize>>) -> Self {
+    /// Moves the records that are assigned to an owner out, into a shard of this number.
+    fn take_shard(&mut self, shard: usize, owner: usize, assigned: &PerRecord<Option<usize>>) -> Self {
         let mut to = Self::new();
         to.records.schema = self.records.schema.clone();
         to.time.clock = self.time.clock;
@@ -269,25 +269,25 @@ impl Db {
         to.states = self.states.clone();
         to.functions = self.functions.clone();
         to.start.restores = self.start.restores.clone();
-        to.split.part = Some(part as u32);
-        to.supports = self.supports.for_part();
+        to.split.shard = Some(shard as u32);
+        to.supports = self.supports.for_shard();
         for (rec, _) in assigned.iter().filter(|(_, to)| **to == Some(owner)) {
             let new = to.records.take(&mut self.records, rec);
-            self.split.away.insert(rec, RecordLocation { part, record: new });
-            self.records[rec].away = true;
+            self.split.locations.insert(rec, RecordLocation { shard, record: new });
+            self.records[rec].is_remote = true;
         }
         for (number, rec) in self.records.names.iter() {
             if assigned[rec] == Some(owner)
-                && let Some(away) = self.split.away.get(&rec)
+                && let Some(location) = self.split.locations.get(&rec)
             {
-                to.records.names.add(self.records.names.name(number), away.record);
+                to.records.names.add(self.records.names.name(number), location.record);
             }
         }
         let mut links = std::mem::take(&mut self.links.pending.links);
         links.retain(|item| {
             let goes = assigned[item.rec] == Some(owner);
-            if goes && let Some(away) = self.split.away.get(&item.rec) {
-                to.links.pending.add(away.record, item.field, self.links.pending.text_of(item).as_bytes());
+            if goes && let Some(location) = self.split.locations.get(&item.rec) {
+                to.links.pending.add(location.record, item.field, self.links.pending.text_of(item).as_bytes());
             }
             !goes
         });
@@ -295,50 +295,55 @@ impl Db {
         to
     }
 
-    /// Takes over what clients are told about a part's records before they read them: types, sizes, access groups.
-    pub fn learn(&mut self, part: usize, from: &Self) {
-        let away: Vec<(RecId, RecordLocation)> =
-            self.split.away.iter().filter(|(_, away)| away.part == part).map(|(rec, away)| (*rec, *away)).collect();
-        for (rec, away) in away {
-            self.records.copy(rec, &from.records, away.record);
-            self.records[rec].away = true;
+    /// Takes over what clients are told about a shard's records before they read them: types, sizes, access groups.
+    pub fn learn(&mut self, shard: usize, from: &Self) {
+        let locations: Vec<(RecId, RecordLocation)> = self
+            .split
+            .locations
+            .iter()
+            .filter(|(_, location)| location.shard == shard)
+            .map(|(rec, location)| (*rec, *location))
+            .collect();
+        for (rec, location) in locations {
+            self.records.copy(rec, &from.records, location.record);
+            self.records[rec].is_remote = true;
         }
     }
 
     /// Where a record is, if another database owns it.
     #[must_use]
-    pub fn away(&self, record: RecId) -> Option<RecordLocation> {
-        if !self.records[record].away {
+    pub fn location_of(&self, record: RecId) -> Option<RecordLocation> {
+        if !self.records[record].is_remote {
             return None;
         }
-        self.split.away.get(&record).copied()
+        self.split.locations.get(&record).copied()
     }
 
     /// Learns that a record of another owner has changed its access security group.
-    pub fn regroup_away(&mut self, away: RecordLocation, group: base::Str40) {
-        if let Some((rec, _)) = self.split.away.iter().find(|(_, known)| **known == away) {
+    pub fn regroup_remote(&mut self, location: RecordLocation, group: base::Str40) {
+        if let Some((rec, _)) = self.split.locations.iter().find(|(_, known)| **known == location) {
             self.records[*rec].rare.asg.set(group.bytes());
             self.outbox.regrouped.insert(*rec);
         }
     }
 
     /// Forgets a record that the database which owned it has removed.
-    pub fn remove_away(&mut self, record: RecId) {
+    pub fn remove_remote(&mut self, record: RecId) {
         self.records[record].removed = true;
-        self.split.away.remove(&record);
+        self.split.locations.remove(&record);
     }
 
-    /// The last record of a part, by its number there; `None` where all were removed.
+    /// The last record of a shard, by its number there; `None` where all were removed.
     #[must_use]
-    pub fn last_of(&self, part: usize) -> Option<RecId> {
-        self.split.away.values().filter(|away| away.part == part).map(|away| away.record).max()
+    pub fn last_of(&self, shard: usize) -> Option<RecId> {
+        self.split.locations.values().filter(|location| location.shard == shard).map(|location| location.record).max()
     }
 
-    /// How many records belong to each part.
+    /// How many records belong to each shard.
     #[must_use]
-    pub fn parts(&self) -> HashMap<usize, usize> {
-        self.split.away.values().fold(HashMap::new(), |mut counts, away| {
-            *counts.entry(away.part).or_default() += 1;
+    pub fn shards(&self) -> HashMap<usize, usize> {
+        self.split.locations.values().fold(HashMap::new(), |mut counts, location| {
+            *counts.entry(location.shard).or_default() += 1;
             counts
         })
     }

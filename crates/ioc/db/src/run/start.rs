@@ -31,7 +31,7 @@ impl Db {
         }
         drop(pending);
         for rec in first.to(end) {
-            if self.records[rec].removed || self.records[rec].away {
+            if self.records[rec].removed || self.records[rec].is_remote {
                 continue;
             }
             let common = &mut self.records[rec];
@@ -52,7 +52,7 @@ impl Db {
         if added {
             for rec in first.to(end) {
                 let common = &self.records[rec];
-                if !common.removed && !common.away {
+                if !common.removed && !common.is_remote {
                     self.scan_add(rec);
                 }
             }
@@ -76,7 +76,7 @@ impl Db {
             .to(self.records.common.end())
             .filter(|rec| {
                 let common = &self.records[*rec];
-                common.pini == pini && !common.removed && !common.away
+                common.pini == pini && !common.removed && !common.is_remote
             })
             .collect();
         // EPICS goes through the types in the order of its .dbd, through each type's records as they were loaded.
@@ -109,7 +109,7 @@ impl Db {
     pub fn unlink(&mut self, gone: RecId, from: u32, count: u32) {
         let end = self.records.common.end().min(RecId(from.saturating_add(count)));
         for rec in RecId(from).to(end) {
-            if self.records[rec].removed || self.records[rec].away {
+            if self.records[rec].removed || self.records[rec].is_remote {
                 continue;
             }
             for field in self.link_fields(rec) {
@@ -173,7 +173,7 @@ impl Db {
         };
         let found = self.find(name);
         let here = found.is_ok();
-        let found = found.ok().filter(|found| !found.type_name && !self.records[found.record].away);
+        let found = found.ok().filter(|found| !found.type_name && !self.records[found.record].is_remote);
         let way = flags & (CP | CPP | CA);
         match found {
             Some(channel) if way == 0 || self.reads_by_notify(rec, field) => {
@@ -207,7 +207,7 @@ impl Db {
     /// A link to a name that goes over a channel also where the name is of this database, for a record that has its links not
     /// in link fields.
     pub(crate) fn link_over_channel(&mut self, rec: RecId, name: &str, reads: bool) -> Link {
-        let source = self.find(name).ok().filter(|found| !found.type_name && !self.records[found.record].away);
+        let source = self.find(name).ok().filter(|found| !found.type_name && !self.records[found.record].is_remote);
         self.over_channel(rec, name, reads, (0, CA), source)
     }
 

@@ -16,7 +16,7 @@ use sys::bell::Bell;
 const REQUESTS_ROOM: usize = 4_096;
 /// Deliveries that may be on their way to one owner.
 const DELIVERIES_ROOM: usize = 16_384;
-/// Room for those of one part.
+/// Room for those of one shard.
 struct Room {
     requests: usize,
     deliveries: usize,
@@ -53,7 +53,7 @@ impl Outlet {
     }
 }
 
-/// What the thread that owns a part of the database needs.
+/// What the thread that owns a shard of the database needs.
 pub(crate) struct OwnerEnds {
     pub(crate) feed: Feed,
     pub(crate) requests: Requests,
@@ -188,54 +188,54 @@ impl Hub {
     }
 
     /// Makes the rings to and from an owner, if they are not there.
-    fn owner<'a>(&self, inside: &'a mut Inside, part: usize, room: Room) -> &'a Owner {
+    fn owner<'a>(&self, inside: &'a mut Inside, shard: usize, room: Room) -> &'a Owner {
         let Inside { owners, ends, .. } = inside;
-        owners.entry(part).or_insert_with(|| {
+        owners.entry(shard).or_insert_with(|| {
             let wake = WakeSlot::default();
             let (to, requests) = RingBuffer::new(room.requests);
             let woken = wake.clone();
             let (feeder, feed) = feed::ring(room.deliveries, Box::new(move || woken.wake()));
-            ends.insert(part, OwnerEnds { feed, requests: Requests { to, hub: self.bell.clone() }, wake });
+            ends.insert(shard, OwnerEnds { feed, requests: Requests { to, hub: self.bell.clone() }, wake });
             Owner { requests, outlet: Arc::new(Mutex::new(Outlet { feeder, held: VecDeque::new() })) }
         })
     }
 
-    /// The ends for the owner of a part. Once for each.
+    /// The ends for the owner of a shard. Once for each.
     ///
     /// # Panics
     /// If they were taken before.
-    pub(crate) fn ends(&self, part: usize) -> OwnerEnds {
+    pub(crate) fn ends(&self, shard: usize) -> OwnerEnds {
         let mut inside = lock(&self.inside);
-        self.owner(&mut inside, part, ALL_ROOM);
-        inside.ends.remove(&part).expect("each owner takes its ends once")
+        self.owner(&mut inside, shard, ALL_ROOM);
+        inside.ends.remove(&shard).expect("each owner takes its ends once")
     }
 
-    /// Makes the rings of a part of so many records; its records come into service after that.
-    pub(crate) fn open(&self, part: usize, records: usize) {
+    /// Makes the rings of a shard of so many records; its records come into service after that.
+    pub(crate) fn open(&self, shard: usize, records: usize) {
         let room = |most: usize, each: usize| most.min(16 + each * records);
         let room = Room { requests: room(REQUESTS_ROOM, 1), deliveries: room(DELIVERIES_ROOM, 8) };
-        self.owner(&mut lock(&self.inside), part, room);
+        self.owner(&mut lock(&self.inside), shard, room);
     }
 
-    /// Forgets a part that has no records any more.
-    pub(crate) fn close(&self, part: usize) {
+    /// Forgets a shard that has no records any more.
+    pub(crate) fn close(&self, shard: usize) {
         let mut inside = lock(&self.inside);
-        inside.owners.remove(&part);
-        inside.ends.remove(&part);
-        inside.records.retain(|(of, _), _| *of != part);
+        inside.owners.remove(&shard);
+        inside.ends.remove(&shard);
+        inside.records.retain(|(of, _), _| *of != shard);
     }
 
-    pub(super) fn attach(&self, part: usize, record: RecId, device: Box<dyn RecordDevice>) {
+    pub(super) fn attach(&self, shard: usize, record: RecId, device: Box<dyn RecordDevice>) {
         let mut inside = lock(&self.inside);
-        self.owner(&mut inside, part, ALL_ROOM);
-        inside.records.insert((part, record), Record { device: Some(device), started: false, due: None });
-        inside.fresh.push((part, record));
+        self.owner(&mut inside, shard, ALL_ROOM);
+        inside.records.insert((shard, record), Record { device: Some(device), started: false, due: None });
+        inside.fresh.push((shard, record));
         drop(inside);
         self.bell.ring();
     }
 
-    pub(super) fn detach(&self, part: usize, record: RecId) {
-        lock(&self.inside).records.remove(&(part, record));
+    pub(super) fn detach(&self, shard: usize, record: RecId) {
+        lock(&self.inside).records.remove(&(shard, record));
     }
 
     pub(super) fn stop(&self) {
@@ -264,11 +264,13 @@ impl Hub {
                 record.due = device.period().map(|_| now().mono);
             });
         }
-        while let Some((part, request)) = self.next_request() {
+        while let Some((shard, request)) = self.next_request() {
             let Request { record, output } = request;
-            let Some(outlet) = lock(&self.inside).owners.get(&part).map(|owner| owner.outlet.clone()) else { continue };
+            let Some(outlet) = lock(&self.inside).owners.get(&shard).map(|owner| owner.outlet.clone()) else {
+                continue;
+            };
             let reply = Reply { outlet, record, sent: false };
-            self.ask((part, record), output, reply);
+            self.ask((shard, record), output, reply);
         }
         self.poll();
         let mut inside = lock(&self.inside);
@@ -287,13 +289,13 @@ impl Hub {
         loop {
             let key = {
                 let mut inside = lock(&self.inside);
-                let Some(Reverse((due, part, record))) = inside.timers.peek().copied() else { return };
+                let Some(Reverse((due, shard, record))) = inside.timers.peek().copied() else { return };
                 if due > instant {
                     return;
                 }
                 inside.timers.pop();
-                let confirmed = inside.records.get(&(part, record)).is_some_and(|known| known.due == Some(due));
-                confirmed.then_some((part, record))
+                let confirmed = inside.records.get(&(shard, record)).is_some_and(|known| known.due == Some(due));
+                confirmed.then_some((shard, record))
             };
             let Some(key) = key else { continue };
             self.with(key, |record, _| {
@@ -311,7 +313,7 @@ impl Hub {
 
     fn next_request(&self) -> Option<(usize, Request)> {
         let mut inside = lock(&self.inside);
-        inside.owners.iter_mut().find_map(|(part, owner)| owner.requests.pop().ok().map(|request| (*part, request)))
+        inside.owners.iter_mut().find_map(|(shard, owner)| owner.requests.pop().ok().map(|request| (*shard, request)))
     }
 
     fn ask(&self, key: (usize, RecId), output: Option<Output>, reply: Reply) {

@@ -272,7 +272,7 @@ mod tests {
 
     fn object(address: &str, record_type: &str, elements: FieldType) -> Result<Object, AttachError> {
         let place = Attaching {
-            part: 0,
+            shard: 0,
             record: RecId(1),
             name: "r",
             record_type,

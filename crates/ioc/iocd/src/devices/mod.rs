@@ -125,19 +125,19 @@ impl Devices {
         db.add_support(Arc::new(Adapter { support, devices: self.clone() }));
     }
 
-    /// The ends of the rings that the owner of a part needs.
-    pub(crate) fn ends(&self, part: usize) -> OwnerEnds {
-        self.hub.ends(part)
+    /// The ends of the rings that the owner of a shard needs.
+    pub(crate) fn ends(&self, shard: usize) -> OwnerEnds {
+        self.hub.ends(shard)
     }
 
-    /// Makes the rings of a part that is loaded while the IOC runs, before its records start.
-    pub(crate) fn open(&self, part: usize, records: usize) {
-        self.hub.open(part, records);
+    /// Makes the rings of a shard that is loaded while the IOC runs, before its records start.
+    pub(crate) fn open(&self, shard: usize, records: usize) {
+        self.hub.open(shard, records);
     }
 
-    /// Forgets a part that has no records any more.
-    pub(crate) fn close(&self, part: usize) {
-        self.hub.close(part);
+    /// Forgets a shard that has no records any more.
+    pub(crate) fn close(&self, shard: usize) {
+        self.hub.close(shard);
     }
 
     /// Starts the thread "devices".
@@ -175,13 +175,13 @@ impl Support for Adapter {
     fn attach(&self, place: &Attaching<'_>) -> Result<Attached, AttachError> {
         let Served { direct, device, interrupts } = self.support.attach(place, &self.devices.ports)?;
         match device {
-            Some(device) => self.devices.hub.attach(place.part, place.record, device),
-            None => self.devices.hub.detach(place.part, place.record),
+            Some(device) => self.devices.hub.attach(place.shard, place.record, device),
+            None => self.devices.hub.detach(place.shard, place.record),
         }
         Ok(Attached { answers: direct.map_or(Answers::Later, Answers::Now), interrupts })
     }
 
-    fn detach(&self, part: usize, record: db::RecId) {
-        self.devices.hub.detach(part, record);
+    fn detach(&self, shard: usize, record: db::RecId) {
+        self.devices.hub.detach(shard, record);
     }
 }

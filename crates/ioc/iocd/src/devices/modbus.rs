@@ -329,7 +329,7 @@ mod tests {
         let ports = Ports::default();
         ports.add("plc", "127.0.0.1:502".parse().unwrap()).unwrap();
         let place = Attaching {
-            part: 0,
+            shard: 0,
             record: RecId(1),
             name: "r",
             record_type,

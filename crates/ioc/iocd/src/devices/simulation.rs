@@ -233,7 +233,7 @@ mod tests {
 
     fn attach(address: &str, record_type: &str) -> Result<Box<dyn Direct>, AttachError> {
         let place = Attaching {
-            part: 0,
+            shard: 0,
             record: RecId(1),
             name: "r",
             record_type,

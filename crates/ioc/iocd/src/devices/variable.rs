@@ -163,7 +163,7 @@ mod tests {
 
     fn attach(address: &str, output: bool) -> Result<Served, AttachError> {
         let place = Attaching {
-            part: 0,
+            shard: 0,
             record: RecId(1),
             name: "r",
             record_type: if output { "ao" } else { "ai" },

@@ -1,4 +1,4 @@
-//! The network's thread: circuits in bounded bursts, and the housekeeping part of the database, its scans first.
+//! The network's thread: circuits in bounded bursts, and the housekeeping shard of the database, its scans first.
 
 mod mail;
 mod records;
@@ -44,7 +44,7 @@ const DATAGRAMS_MAX: usize = 64;
 /// Times in a row that one circuit may send before the others have their turn.
 const SENDS_MAX: usize = 4;
 
-/// Circuits, sockets and the housekeeping part of the database, owned by one thread; the ways to the other parts.
+/// Circuits, sockets and the housekeeping shard of the database, owned by one thread; the ways to the other shards.
 pub struct Engine {
     /// The database and what clients have open.
     pub store: Store,
@@ -52,7 +52,7 @@ pub struct Engine {
     pub server: Server,
     /// All sockets.
     pub net: Net,
-    /// The periodic scans of the housekeeping part.
+    /// The periodic scans of the housekeeping shard.
     pub scans: Scans,
     /// Names searched by datagram.
     pub searches: SearchCounters,
@@ -67,7 +67,7 @@ pub struct Engine {
     /// What owners have given back.
     #[expect(clippy::vec_box, reason = "the boxes in which they travel")]
     retiring: Vec<Box<Shard>>,
-    /// What was taken from the parts, in one vector that is used again.
+    /// What was taken from the shards, in one vector that is used again.
     taken: Vec<OwnerEvent>,
     bridges: Bridges,
     /// Links to other IOCs.
@@ -143,7 +143,7 @@ impl Engine {
         self.links = Some(links);
     }
 
-    /// Has the housekeeping part's records served by their devices.
+    /// Has the housekeeping shard's records served by their devices.
     pub(crate) fn use_devices(&mut self, devices: &Devices) {
         let ends = devices.ends(0);
         self.devices = Some(devices.clone());
@@ -158,12 +158,12 @@ impl Engine {
         self.scans.plan(&self.store.db, now());
     }
 
-    /// Takes the ways to the parts of the database that other threads own.
-    pub fn add_parts(&mut self, parts: Vec<ShardPort>) {
-        if !parts.is_empty() {
+    /// Takes the ways to the shards of the database that other threads own.
+    pub fn add_shards(&mut self, shards: Vec<ShardPort>) {
+        if !shards.is_empty() {
             self.store.db.share_signals();
         }
-        self.store.parts = parts;
+        self.store.shards = shards;
     }
 
     /// Whether periodic scans hold.
@@ -172,7 +172,7 @@ impl Engine {
         self.scans.is_paused()
     }
 
-    /// Has an owner do something of which nobody waits for the end: the one way to all of them. What the housekeeping part is
+    /// Has an owner do something of which nobody waits for the end: the one way to all of them. What the housekeeping shard is
     /// asked this thread does, at once; another owner does it between two of its scans, and looks when this thread's turn ends.
     pub(crate) fn ask(&mut self, owner: Holder, request: OwnerRequest) {
         match (owner, request) {
@@ -187,8 +187,8 @@ impl Engine {
 
     /// What makes an owner look at what it was sent.
     fn waker_of(&self, owner: Holder) -> Box<dyn Fn() + Send> {
-        if let Some(part) = owner.and_then(|part| self.store.parts.get(part)) {
-            let shared = part.shared.clone();
+        if let Some(shard) = owner.and_then(|shard| self.store.shards.get(shard)) {
+            let shared = shard.shared.clone();
             return Box::new(move || shared.bell.ring());
         }
         let waker = self.net.waker();
@@ -197,7 +197,7 @@ impl Engine {
 
     /// Lets the periodic scans of all owners hold, or go on.
     pub fn pause(&mut self, on: bool) {
-        let others = self.store.live().filter(|(number, part)| part.owner == *number).map(|(number, _)| Some(number));
+        let others = self.store.live().filter(|(number, shard)| shard.owner == *number).map(|(number, _)| Some(number));
         let owners: Vec<Holder> = [None].into_iter().chain(others).collect();
         owners.into_iter().for_each(|owner| self.ask(owner, OwnerRequest::Pause(on)));
     }
@@ -215,7 +215,7 @@ impl Engine {
         }
     }
 
-    /// Does something with the database that owns a record, on its owner's thread; with the housekeeping part when
+    /// Does something with the database that owns a record, on its owner's thread; with the housekeeping shard when
     /// there is no such record.
     pub fn call(&mut self, record: &str, work: Work) {
         let owner = self.store.owner_of(record);
@@ -226,7 +226,7 @@ impl Engine {
     }
 
     /// A ring for at most `bound` deliveries of a device's thread to the records of one owner: the one that owns `record`,
-    /// the housekeeping part where there is no such record. Give it up by dropping it.
+    /// the housekeeping shard where there is no such record. Give it up by dropping it.
     pub fn feeder(&mut self, record: &str, bound: usize) -> Feeder {
         let owner = self.store.owner_of(record);
         let (feeder, feed) = feed::ring(bound, self.waker_of(owner));
@@ -249,14 +249,14 @@ impl Engine {
     /// Functions' calls that have ended, a bounded number: their records go on.
     fn take_finished(&mut self) {
         for token in self.finished.try_iter().take(FINISHED_MAX) {
-            self.store.ask(token.part.map(|part| part as usize), OwnerRequest::Finish(token));
+            self.store.ask(token.shard.map(|shard| shard as usize), OwnerRequest::Finish(token));
         }
     }
 
     /// Ends [`run`](Self::run).
     pub fn stop(&mut self) {
         self.stop = true;
-        self.store.parts.iter().for_each(ShardPort::stop);
+        self.store.shards.iter().for_each(ShardPort::stop);
     }
 
     /// Runs until told to stop.
@@ -364,7 +364,7 @@ impl Engine {
         if let Some(requests) = &mut self.requests {
             requests.hand_on(&mut self.store.db);
         }
-        self.store.flush_parts();
+        self.store.flush_shards();
         loop {
             let mut touched = std::mem::take(&mut self.touched);
             touched.extend(std::iter::from_fn(|| self.server.poll_touched()));

@@ -2,7 +2,7 @@
 
 use super::{Engine, now};
 use crate::job::OwnerRequest;
-use crate::owner::PIECES_MAX;
+use crate::owner::SHARDS_MAX;
 use crate::scans::Scans;
 use crate::shard::Shard;
 use crate::shard_port::ShardPort;
@@ -38,20 +38,20 @@ impl Engine {
     /// Starts what was loaded since the last time. What belongs to a scan group is initialised here, PINI and all, and
     /// then goes to an owner of the group, whose scans meanwhile go on: to the one that has the records that it links to,
     /// else to the one with the fewest. Links between what was loaded at different times are links between owners.
-    /// The rest becomes part of the housekeeping part. Links that waited for such names are connected.
+    /// The rest goes to the housekeeping shard. Links that waited for such names are connected.
     pub fn take_up(&mut self) {
         self.store.now = now();
-        let parts = &self.store.parts;
-        let mut next = parts.len();
+        let shards = &self.store.shards;
+        let mut next = shards.len();
         let fresh = self.store.db.split_new(|owner| {
-            let shards = parts.iter().filter(|part| part.owner == owner && !part.retired).count();
-            (shards < PIECES_MAX).then(|| {
+            let shards = shards.iter().filter(|shard| shard.owner == owner && !shard.retired).count();
+            (shards < SHARDS_MAX).then(|| {
                 next += 1;
                 next - 1
             })
         });
-        for (owner, number, part) in fresh {
-            self.adopt(owner, number, part);
+        for (owner, number, db) in fresh {
+            self.adopt(owner, number, db);
         }
         self.store.db.init(self.store.now);
         for (holder, connect) in self.bridges.found(&self.store) {
@@ -64,18 +64,18 @@ impl Engine {
         self.plan_scans();
     }
 
-    /// Gives an owner a further part.
-    fn adopt(&mut self, owner: usize, number: usize, mut part: Db) {
+    /// Gives an owner a further shard.
+    fn adopt(&mut self, owner: usize, number: usize, mut db: Db) {
         let Some(devices) = &self.devices else { return };
-        devices.open(number + 1, part.records().count());
-        part.init(self.store.now);
-        self.store.db.learn(number, &part);
-        let Some(first) = self.store.parts.get_mut(owner) else { return };
-        let (shard, ends) = Shard::new(part, number, false, devices.ends(number + 1), &first.shared);
+        devices.open(number + 1, db.records().count());
+        db.init(self.store.now);
+        self.store.db.learn(number, &db);
+        let Some(first) = self.store.shards.get_mut(owner) else { return };
+        let (shard, ends) = Shard::new(db, number, false, devices.ends(number + 1), &first.shared);
         first.ask(OwnerRequest::Adopt(Some(Box::new(shard))));
         first.flush();
-        let part = ShardPort::new(format!("{}, loaded later", first.name), owner, ends, Scans::default());
-        self.store.parts.push(part);
+        let port = ShardPort::new(format!("{}, loaded later", first.name), owner, ends, Scans::default());
+        self.store.shards.push(port);
     }
 
     /// Removes a record; clients of its fields are told, links to it are disconnected.
@@ -95,12 +95,12 @@ impl Engine {
         self.server.drop_channels(|handle| gone.contains(&handle), &mut self.store);
         let asked = self.bridges.drop_handles(&gone, &mut self.store);
         let db = &mut self.store.db;
-        let (owner, there, last) = match db.away(record) {
+        let (owner, there, last) = match db.location_of(record) {
             None => (None, record, db.records().last()),
-            Some(away) => {
-                let last = db.last_of(away.part);
-                db.remove_away(record);
-                (Some(away.part), away.record, last)
+            Some(location) => {
+                let last = db.last_of(location.shard);
+                db.remove_remote(record);
+                (Some(location.shard), location.record, last)
             }
         };
         self.ask(owner, OwnerRequest::Call(Box::new(move |db, _| db.remove_record(there))));
@@ -110,7 +110,7 @@ impl Engine {
         }
         match owner {
             None => self.plan_scans(),
-            Some(part) => self.retire_if_empty(part),
+            Some(shard) => self.retire_if_empty(shard),
         }
         for (holder, connect) in asked {
             self.remote(holder, connect);
@@ -119,30 +119,30 @@ impl Engine {
         Ok(())
     }
 
-    /// Has a part without records that was loaded later given back by its owner.
-    fn retire_if_empty(&mut self, part: usize) {
-        let later = self.store.parts.get(part).is_some_and(|of| of.owner != part);
-        if later && self.store.db.last_of(part).is_none() {
-            self.ask(Some(part), OwnerRequest::Retire);
+    /// Has a shard without records that was loaded later given back by its owner.
+    fn retire_if_empty(&mut self, shard: usize) {
+        let later = self.store.shards.get(shard).is_some_and(|of| of.owner != shard);
+        if later && self.store.db.last_of(shard).is_none() {
+            self.ask(Some(shard), OwnerRequest::Retire);
         }
     }
 
-    /// Frees parts that have no records any more, after what they still had to say.
+    /// Frees shards that have no records any more, after what they still had to say.
     pub(super) fn free_retired(&mut self) {
         for shard in std::mem::take(&mut self.retiring) {
             let mut rest = Vec::new();
-            while let Some(part) = self.store.parts.get_mut(shard.part)
-                && (part.take(&mut rest) || !rest.is_empty())
+            while let Some(port) = self.store.shards.get_mut(shard.number)
+                && (port.take(&mut rest) || !rest.is_empty())
             {
                 for out in rest.drain(..) {
-                    self.take_out(shard.part, out);
+                    self.take_out(shard.number, out);
                 }
             }
-            if let Some(part) = self.store.parts.get_mut(shard.part) {
-                part.retire();
+            if let Some(port) = self.store.shards.get_mut(shard.number) {
+                port.retire();
             }
             if let Some(devices) = &self.devices {
-                devices.close(shard.part + 1);
+                devices.close(shard.number + 1);
             }
         }
     }

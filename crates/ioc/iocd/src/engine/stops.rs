@@ -103,7 +103,7 @@ impl Engine {
     /// # Errors
     /// When the record is another owner's, or there can be no thread for its lock set.
     pub(crate) fn set_break(&mut self, record: RecId, print: Print) -> Result<bool, BreakError> {
-        if self.store.db.away(record).is_some() {
+        if self.store.db.location_of(record).is_some() {
             return Err(BreakError::OtherOwner { record: self.store.db.name_of(record).to_string() });
         }
         let (fresh, number) = self.store.db.set_break(record);

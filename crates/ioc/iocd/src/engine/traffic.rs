@@ -1,4 +1,4 @@
-//! What comes from the owners of the other parts, and from links between them and to elsewhere.
+//! What comes from the owners of the other shards, and from links between them and to elsewhere.
 
 use super::{Engine, now};
 use crate::bridge::{self, Holder, WriteDone};
@@ -9,15 +9,15 @@ use ca::server::{Access, Answer, Post, Token};
 use db::{RecordLocation, RemoteRequest, Signal};
 
 impl Engine {
-    /// Takes what the owners of the other parts have sent, of each a bounded number.
+    /// Takes what the owners of the other shards have sent, of each a bounded number.
     pub(super) fn take_parts(&mut self) {
         self.store.now = now();
         let mut more = false;
         let mut taken = std::mem::take(&mut self.taken);
-        for part in 0..self.store.parts.len() {
-            more |= self.store.parts[part].take(&mut taken);
+        for shard in 0..self.store.shards.len() {
+            more |= self.store.shards[shard].take(&mut taken);
             for out in taken.drain(..) {
-                self.take_out(part, out);
+                self.take_out(shard, out);
             }
         }
         self.taken = taken;
@@ -28,7 +28,7 @@ impl Engine {
         }
     }
 
-    pub(super) fn take_out(&mut self, part: usize, out: OwnerEvent) {
+    pub(super) fn take_out(&mut self, shard: usize, out: OwnerEvent) {
         match out {
             OwnerEvent::Done(mut job) => {
                 self.store.log_done(&mut job);
@@ -39,9 +39,11 @@ impl Engine {
                 self.post(post);
             }
             OwnerEvent::Completed(done) => self.completed(&done),
-            OwnerEvent::Remote(request) => self.remote(Some(part), request),
-            OwnerEvent::Regrouped(record, group) => self.store.db.regroup_away(RecordLocation { part, record }, group),
-            OwnerEvent::Signal(signal) => self.signal(Some(part), signal),
+            OwnerEvent::Remote(request) => self.remote(Some(shard), request),
+            OwnerEvent::Regrouped(record, group) => {
+                self.store.db.regroup_remote(RecordLocation { shard, record }, group)
+            }
+            OwnerEvent::Signal(signal) => self.signal(Some(shard), signal),
             OwnerEvent::Retired(shard) => self.retiring.push(shard),
         }
     }
@@ -115,14 +117,14 @@ impl Engine {
         }
     }
 
-    /// Tells all parts but those of the owner that it comes from.
+    /// Tells all shards but those of the owner that it comes from.
     pub(super) fn signal(&mut self, from: Option<usize>, signal: Signal) {
         if from.is_some() {
             self.store.ask(None, OwnerRequest::Signal(signal));
         }
-        let parts = &mut self.store.parts;
-        let from = from.and_then(|part| parts.get(part)).map(|part| part.owner);
-        let others = parts.iter_mut().filter(|part| Some(part.owner) != from);
-        others.for_each(|part| part.ask(OwnerRequest::Signal(signal)));
+        let shards = &mut self.store.shards;
+        let from = from.and_then(|shard| shards.get(shard)).map(|shard| shard.owner);
+        let others = shards.iter_mut().filter(|shard| Some(shard.owner) != from);
+        others.for_each(|shard| shard.ask(OwnerRequest::Signal(signal)));
     }
 }

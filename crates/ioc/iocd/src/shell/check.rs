@@ -56,12 +56,12 @@ impl Shell {
         }
         self.devices.ports.set_environment(|name| self.env.get(name).cloned());
         found.extend(self.check_saves(&db));
-        let parts = groups::divide(&mut db, &mut self.groups).unwrap_or_else(|why| {
+        let shards = groups::divide(&mut db, &mut self.groups).unwrap_or_else(|why| {
             found.push(format!("scan: {why}"));
             Vec::new()
         });
         db.init(engine::now());
-        found.extend(std::iter::once(*db).chain(parts).flat_map(|mut db| db.take_notices()).map(|notice| notice.0));
+        found.extend(std::iter::once(*db).chain(shards).flat_map(|mut db| db.take_notices()).map(|notice| notice.0));
         found
     }
 }

@@ -231,11 +231,12 @@ const COMMANDS: &[Command] = &[
     command!("scanppl", "[rate]", "periodic scans with their records, over-runs and lateness", |shell, _| {
         // The owners say what they scan, the measurements are read where they are made.
         let (measured, owners) = shell.with_engine(|engine| {
-            let parts = engine.store.parts.iter().enumerate();
-            let first = parts.filter(|(number, part)| part.owner == *number);
-            let first = first.map(|(_, part)| (part.name.clone(), part.scans.clone(), Some(part.shared.counters())));
+            let shards = engine.store.shards.iter().enumerate();
+            let first = shards.filter(|(number, shard)| shard.owner == *number);
+            let first =
+                first.map(|(_, shard)| (shard.name.clone(), shard.scans.clone(), Some(shard.shared.counters())));
             let home = std::iter::once((String::new(), engine.scans.clone(), None));
-            let owners = engine.store.live().map(|(_, part)| part.owner + 1);
+            let owners = engine.store.live().map(|(_, shard)| shard.owner + 1);
             (home.chain(first).collect::<Vec<_>>(), std::iter::once(0).chain(owners).collect::<Vec<_>>())
         })?;
         let lists = report::by_owner(shell.with_each(|db, _| report::scan_lists(db))?, &owners);

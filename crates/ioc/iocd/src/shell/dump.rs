@@ -96,7 +96,7 @@ fn records_of(shell: &mut Shell, args: &[String]) -> Outcome {
 
 /// The records of one owner, each with its type.
 fn records(db: &mut Db, of_type: &str, level: u64) -> Vec<(String, String)> {
-    let of = |db: &Db, record: RecId| db.away(record).is_none() && is_wanted(db.type_name(record), of_type);
+    let of = |db: &Db, record: RecId| db.location_of(record).is_none() && is_wanted(db.type_name(record), of_type);
     let wanted: Vec<RecId> = db.records().filter(|record| of(db, *record)).collect();
     wanted.into_iter().map(|record| (db.type_name(record).to_owned(), one_record(db, record, level))).collect()
 }

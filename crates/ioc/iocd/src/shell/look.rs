@@ -190,7 +190,7 @@ fn queues(shell: &mut Shell, args: &[String], wanted: &'static [(&'static str, u
     let all = shell.with_each(move |db, _| db.queues(reset))?;
     let names = match &shell.place {
         Place::Running(..) => {
-            shell.with_engine(|engine| engine.store.live().map(|(_, part)| part.name.clone()).collect::<Vec<_>>())?
+            shell.with_engine(|engine| engine.store.live().map(|(_, shard)| shard.name.clone()).collect::<Vec<_>>())?
         }
         _ => Vec::new(),
     };
@@ -261,7 +261,7 @@ fn size_of(info: &FieldInfo, def: &FieldDef) -> u16 {
 
 fn wanted(db: &Db, record: &str) -> Vec<db::RecId> {
     let all = matches!(record, "" | "*");
-    db.records().filter(|of| db.away(*of).is_none() && (all || db.name_of(*of) == record)).collect()
+    db.records().filter(|of| db.location_of(*of).is_none() && (all || db.name_of(*of) == record)).collect()
 }
 
 fn hardware_report(shell: &mut Shell) -> super::commands::Outcome {

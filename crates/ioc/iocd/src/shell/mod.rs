@@ -232,7 +232,7 @@ impl Shell {
             db.stamp_each_record(Some(stamps::clock()));
         }
         self.restore(&mut db);
-        let parts = groups::divide(&mut db, &mut self.groups).map_err(|error| Failed(format!("--scan: {error}")))?;
+        let shards = groups::divide(&mut db, &mut self.groups).map_err(|error| Failed(format!("--scan: {error}")))?;
         db.init(engine::now());
         let config = self.serves.then(|| ServerConfig::from_env(|name| self.env.get(name).cloned()));
         let (config, complaints) = config.unzip();
@@ -242,9 +242,9 @@ impl Shell {
         engine.follow_links(Links::new(mailbox.clone(), self.env.clone()));
         let other_port = engine.net.port_taken.then_some(engine.net.tcp_port);
         let mut threads = None;
-        if !parts.is_empty() {
+        if !shards.is_empty() {
             // Armed first: the network's thread then inherits CPUs that are not the scans', and a heap that is kept.
-            let mut armed = Threads::arm(&mut engine, parts, &self.groups, self.home.as_ref(), &self.devices)?;
+            let mut armed = Threads::arm(&mut engine, shards, &self.groups, self.home.as_ref(), &self.devices)?;
             armed.missing.iter().for_each(|missing| eprintln!("{missing}"));
             if self.require_rt && !armed.missing.is_empty() {
                 engine.stop();
@@ -375,7 +375,7 @@ impl Shell {
         asked.and_then(|()| answer.recv().ok()).ok_or_else(|| Failed("the IOC has ended".into()))
     }
 
-    /// Does something with every part of the database, the housekeeping part first.
+    /// Does something with every shard of the database, the housekeeping shard first.
     fn with_each<T: Send + 'static>(
         &mut self,
         work: impl Fn(&mut Db, Now) -> T + Clone + Send + 'static,

@@ -20,7 +20,7 @@ pub(super) fn names(db: &mut Db, of_type: &str, fields: &str) -> String {
     }
     if !fields.is_empty() {
         // Values are with the owners, each of which lists its own.
-        names.retain(|(_, record)| db.away(*record).is_none());
+        names.retain(|(_, record)| db.location_of(*record).is_none());
     }
     let mut out = String::new();
     for (name, record) in names {
@@ -88,7 +88,8 @@ pub(super) struct ChannelLink {
 /// Links of one owner's records that work as over Channel Access, and how many writes to elsewhere were given up.
 pub(super) fn channel_links(db: &mut Db, record: &str) -> (Vec<ChannelLink>, u64) {
     let all = matches!(record, "" | "*");
-    let records = by_type(db).into_iter().filter(|(name, of)| db.away(*of).is_none() && *name == db.name_of(*of));
+    let records =
+        by_type(db).into_iter().filter(|(name, of)| db.location_of(*of).is_none() && *name == db.name_of(*of));
     let records = records.filter(|(name, _)| all || *name == record);
     let records: Vec<(String, RecId)> = records.map(|(name, of)| (name.to_owned(), of)).collect();
     let mut links = Vec::new();
@@ -257,7 +258,7 @@ pub(super) fn scan_lists(db: &Db) -> ScanLists {
         .collect()
 }
 
-/// The scan lists of each owner's parts as one; `owners` has the owner of each part, first met in order.
+/// The scan lists of each owner's shards as one; `owners` has the owner of each shard, first met in order.
 pub(super) fn by_owner(lists: Vec<ScanLists>, owners: &[usize]) -> Vec<ScanLists> {
     let mut all: Vec<ScanLists> = Vec::new();
     for (lists, owner) in lists.into_iter().zip(owners) {
@@ -275,22 +276,22 @@ pub(super) fn by_owner(lists: Vec<ScanLists>, owners: &[usize]) -> Vec<ScanLists
     all
 }
 
-/// `scanppl`: the periodic scans with their records, then what was measured; for each part with its name.
+/// `scanppl`: the periodic scans with their records, then what was measured; for each shard with its name.
 pub(super) fn scans(measured: &[(String, Scans, Option<OwnerCounters>)], lists: &[ScanLists]) -> String {
     let mut out = String::new();
-    for ((part, scans, _), lists) in measured.iter().zip(lists) {
-        let part = if part.is_empty() { String::new() } else { format!(", owner {part}") };
+    for ((owner, scans, _), lists) in measured.iter().zip(lists) {
+        let owner = if owner.is_empty() { String::new() } else { format!(", owner {owner}") };
         for clock in scans.clocks() {
             let Some((_, records)) = lists.iter().find(|(index, _)| *index == clock.index) else { continue };
             let overruns = clock.stats.overruns();
-            let _ = writeln!(out, "Records with SCAN = '{}' ({overruns} over-runs{part}):", clock.name);
+            let _ = writeln!(out, "Records with SCAN = '{}' ({overruns} over-runs{owner}):", clock.name);
             for record in records {
                 let _ = writeln!(out, "    {record:<28}");
             }
         }
     }
-    for ((part, scans, counters), lists) in measured.iter().zip(lists) {
-        let of = if part.is_empty() { String::new() } else { format!(" of {part}") };
+    for ((owner, scans, counters), lists) in measured.iter().zip(lists) {
+        let of = if owner.is_empty() { String::new() } else { format!(" of {owner}") };
         let listed = |index: u16| lists.iter().any(|(known, _)| *known == index);
         for clock in scans.clocks().iter().filter(|clock| listed(clock.index) && clock.stats.passes() > 0) {
             let (lateness, duration) = (spread(&clock.stats.lateness()), spread(&clock.stats.duration()));
@@ -299,7 +300,7 @@ pub(super) fn scans(measured: &[(String, Scans, Option<OwnerCounters>)], lists: 
         if let Some(counters) = counters {
             let _ = writeln!(
                 out,
-                "owner {part}: {} records processed, {} jobs done, {} posts replaced, ring full {} times, {} allocations",
+                "owner {owner}: {} records processed, {} jobs done, {} posts replaced, ring full {} times, {} allocations",
                 counters.processed, counters.jobs, counters.replaced, counters.no_room, counters.allocations
             );
         }

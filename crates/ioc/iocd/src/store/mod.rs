@@ -1,4 +1,4 @@
-//! The database as Channel Access sees it. Every field has an owner, and is asked for in one way: the housekeeping part,
+//! The database as Channel Access sees it. Every field has an owner, and is asked for in one way: the housekeeping shard,
 //! which the network's thread owns itself, answers at once; the other owners answer by jobs that come back done.
 
 mod mirror;
@@ -51,7 +51,7 @@ struct Entry {
 
 /// A field that another thread owns.
 struct Remote {
-    part: usize,
+    shard: usize,
     channel: Channel,
     info: FieldInfo,
     mirror: Mirror,
@@ -62,7 +62,7 @@ impl Entry {
     fn there(&self) -> (Holder, &Channel) {
         match &self.remote {
             None => (None, &self.channel),
-            Some(remote) => (Some(remote.part), &remote.channel),
+            Some(remote) => (Some(remote.shard), &remote.channel),
         }
     }
 
@@ -102,11 +102,11 @@ pub struct Store {
     free: Vec<u32>,
     by_key: HashMap<Key, u32, NumberHash>,
     subs: Subscriptions,
-    /// What the housekeeping part reads for nobody in particular: what was there before a write that is logged.
+    /// What the housekeeping shard reads for nobody in particular: what was there before a write that is logged.
     scratch: Reading,
     drained: Vec<Post>,
-    /// The parts of the database that other threads own.
-    pub parts: Vec<ShardPort>,
+    /// The shards of the database that other threads own.
+    pub shards: Vec<ShardPort>,
     opened: u64,
 }
 
@@ -126,7 +126,7 @@ impl Store {
             subs: Subscriptions::new(queue, 0),
             scratch: Reading::default(),
             drained: Vec::new(),
-            parts: Vec::new(),
+            shards: Vec::new(),
             opened: 0,
         }
     }
@@ -143,7 +143,7 @@ impl Store {
         self.submit(owner, Requester::Nobody, request, NO_ROOM, None);
     }
 
-    /// Has an owner do something. The housekeeping part does it at once: what came of it, and what was read in `reading`.
+    /// Has an owner do something. The housekeeping shard does it at once: what came of it, and what was read in `reading`.
     /// Another owner does it between two of its scans: the job comes back to the engine, with what was read in `room`.
     fn submit(
         &mut self,
@@ -153,7 +153,7 @@ impl Store {
         room: Value,
         reading: Option<&mut Reading>,
     ) -> Option<JobResult> {
-        let Some(part) = owner else {
+        let Some(shard) = owner else {
             // Who reads has memory of its own: that of the value before.
             let reading = match reading {
                 Some(reading) => reading,
@@ -166,10 +166,10 @@ impl Store {
             log_write(self.put_log.as_ref(), self.now, &mut request, &outcome, reading);
             return Some(outcome);
         };
-        let Some(part) = self.parts.get_mut(part) else { return Some(JobResult::Nothing) };
+        let Some(shard) = self.shards.get_mut(shard) else { return Some(JobResult::Nothing) };
         let mut job = Job::new(requester, request);
         job.reading.value = room;
-        part.send(job);
+        shard.send(job);
         None
     }
 
@@ -177,9 +177,9 @@ impl Store {
         entry(&self.entries, handle)
     }
 
-    /// The parts that have an owner, with their numbers.
+    /// The shards that have an owner, with their numbers.
     pub fn live(&self) -> impl Iterator<Item = (usize, &ShardPort)> {
-        self.parts.iter().enumerate().filter(|(_, part)| !part.retired)
+        self.shards.iter().enumerate().filter(|(_, shard)| !shard.retired)
     }
 
     /// Whether a client's writes to a field are to be logged.
@@ -216,10 +216,10 @@ impl Store {
         posts
     }
 
-    /// Who owns a record; the housekeeping part what is not there.
+    /// Who owns a record; the housekeeping shard what is not there.
     #[must_use]
     pub(crate) fn owner_of(&self, name: &str) -> Holder {
-        Some(self.db.away(self.db.find(name).ok()?.record)?.part)
+        Some(self.db.location_of(self.db.find(name).ok()?.record)?.shard)
     }
 
     /// What an owner has posted becomes a post, or its elements or properties are fetched first.
@@ -291,8 +291,8 @@ impl Store {
     }
 
     /// Rings the owners that were sent something.
-    pub(crate) fn flush_parts(&mut self) {
-        self.parts.iter_mut().for_each(ShardPort::flush);
+    pub(crate) fn flush_shards(&mut self) {
+        self.shards.iter_mut().for_each(ShardPort::flush);
     }
 
     /// Takes the vector of [`take_posts`](Self::take_posts) back.
@@ -354,7 +354,7 @@ impl Backend for Store {
         }
         let info = self.db.info(&channel);
         let access = self.guard.access(&self.db, &channel, &info, peer);
-        let away = self.db.away(channel.record);
+        let location = self.db.location_of(channel.record);
         let key = Key::of(&channel);
         let shared = channel.filters.is_empty();
         let known = self.by_key.get(&key).copied().filter(|_| shared);
@@ -365,9 +365,9 @@ impl Backend for Store {
                 self.entries.len() as u32 - 1
             });
             self.opened += 1;
-            let remote = away.map(|away| {
-                let channel = Channel { record: away.record, ..channel.clone() };
-                Box::new(Remote { part: away.part, channel, info, mirror: Mirror::default() })
+            let remote = location.map(|location| {
+                let channel = Channel { record: location.record, ..channel.clone() };
+                Box::new(Remote { shard: location.shard, channel, info, mirror: Mirror::default() })
             });
             let number = self.opened << 32 | u64::from(slot);
             let entry = Entry { channel, key, native, channels: 0, watchers: 0, number, remote };
@@ -386,7 +386,7 @@ impl Backend for Store {
             count: info.elements_max,
             access,
             posted: true,
-            lane: away.map_or(0, |away| away.part as u16 + 1),
+            lane: location.map_or(0, |location| location.shard as u16 + 1),
         })
     }
 
@@ -447,8 +447,8 @@ impl Backend for Store {
     }
 
     fn forget(&mut self, token: Token) {
-        let parts = 0..self.parts.len();
-        [None].into_iter().chain(parts.map(Some)).for_each(|owner| self.ask(owner, OwnerRequest::Forget(token.0)));
+        let shards = 0..self.shards.len();
+        [None].into_iter().chain(shards.map(Some)).for_each(|owner| self.ask(owner, OwnerRequest::Forget(token.0)));
     }
 
     fn watch(&mut self, handle: u64) -> bool {

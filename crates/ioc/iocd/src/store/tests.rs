@@ -1,4 +1,4 @@
-//! The same script for a field of the housekeeping part and for one of a scan group's owner, which the test plays.
+//! The same script for a field of the housekeeping shard and for one of a scan group's owner, which the test plays.
 
 use super::*;
 use crate::groups::divide;
@@ -64,14 +64,14 @@ impl Ioc {
     fn new() -> Self {
         let mut db = Db::new();
         db.load_records(RECORDS, "test.db", &Macros::default(), &mut |_| None).unwrap();
-        let part = divide(&mut db, &mut [".1 second=other".parse().unwrap()]).unwrap().remove(0);
+        let shard = divide(&mut db, &mut [".1 second=other".parse().unwrap()]).unwrap().remove(0);
         db.init(Now::default());
         let mut store = Store::new(db);
         let (to, jobs) = RingBuffer::new(64);
         let (out, from) = RingBuffer::new(64);
         let ends = Ends { jobs: to, out: from, shared: Arc::new(OwnerShared::default()) };
-        store.parts.push(ShardPort::new("scans".into(), 0, ends, Scans::default()));
-        let mut db = part;
+        store.shards.push(ShardPort::new("scans".into(), 0, ends, Scans::default()));
+        let mut db = shard;
         let queue = db.open_queue(QUEUE_ROOM);
         let owner = Owner { db, subs: Subscriptions::new(queue, 0), jobs, out };
         Self { store, owner, posts: Vec::new(), readings: Vec::new(), puts: Vec::new() }
@@ -89,7 +89,7 @@ impl Ioc {
             self.store.recycle(posts);
             self.owner.turn(self.store.now);
             let mut taken = Vec::new();
-            self.store.parts[0].take(&mut taken);
+            self.store.shards[0].take(&mut taken);
             if taken.is_empty() {
                 return;
             }
@@ -174,7 +174,7 @@ fn elements_that_are_posted_faster_than_they_are_fetched_are_fetched_once_more()
         ioc.owner.scan(Now::default());
         ioc.owner.turn(Now::default());
         let mut taken = Vec::new();
-        ioc.store.parts[0].take(&mut taken);
+        ioc.store.shards[0].take(&mut taken);
         // The posts arrive, the answers do not yet.
         taken.into_iter().for_each(|out| ioc.take(out));
     }

@@ -32,8 +32,8 @@ pub trait Support: Send + Sync {
     fn attach(&self, place: &Attaching<'_>) -> Result<Attached, AttachError>;
 
     /// The record is removed.
-    fn detach(&self, part: usize, record: RecId) {
-        let _ = (part, record);
+    fn detach(&self, shard: usize, record: RecId) {
+        let _ = (shard, record);
     }
 }
 
@@ -93,8 +93,8 @@ impl std::error::Error for AttachError {}
 /// A record that is given an address.
 #[derive(Clone, Copy, Debug)]
 pub struct Attaching<'a> {
-    /// Which part of a divided database the record is in: 0 is the housekeeping part.
-    pub part: usize,
+    /// Which shard of a divided database the record is in: 0 is the housekeeping shard.
+    pub shard: usize,
     /// The record.
     pub record: RecId,
     /// Its name.
@@ -177,8 +177,8 @@ struct One {
 }
 
 impl Supports {
-    /// The same device supports, without records: for a part of the database.
-    pub(crate) fn for_part(&self) -> Self {
+    /// The same device supports, without records: for a shard of the database.
+    pub(crate) fn for_shard(&self) -> Self {
         Self { all: self.all.clone(), ..Self::default() }
     }
 
@@ -325,7 +325,7 @@ impl Db {
         let value = kind.val;
         let (count, elements) = self.records.shape(rec, value);
         let place = Attaching {
-            part: self.part_number(),
+            shard: self.shard_number(),
             record: rec,
             name: self.records.name(rec),
             record_type: &self.records.type_of(rec).name,
@@ -351,14 +351,14 @@ impl Db {
         }
     }
 
-    fn part_number(&self) -> usize {
-        self.split.part.map_or(0, |part| part as usize + 1)
+    fn shard_number(&self) -> usize {
+        self.split.shard.map_or(0, |shard| shard as usize + 1)
     }
 
     /// Tells the device support that a record is gone.
     pub(crate) fn detach(&mut self, rec: RecId) {
         if let Some(one) = self.supports.attached.remove(&rec) {
-            self.supports.all[one.support].detach(self.part_number(), rec);
+            self.supports.all[one.support].detach(self.shard_number(), rec);
         }
     }
 
