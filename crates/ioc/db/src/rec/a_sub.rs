@@ -5,7 +5,7 @@ use super::inputs::{input_of, name_of, nth};
 use crate::model::link::Link;
 use crate::model::slot::{Text, record};
 use crate::rec::{Body, Properties, RecId, RecordType, Records};
-use crate::run::engine::{Db, Outcome};
+use crate::run::engine::{Db, ProcessResult};
 use crate::run::function::{ARGUMENTS, ASubCall, Call, Function};
 use crate::text::error::PutError;
 use base::{Array, EventMask, FieldType, Status};
@@ -92,7 +92,7 @@ impl RecordType for ASub {
     }
 
     /// Reads, calls, writes, tells.
-    fn process(db: &mut Db, rec: RecId, body: Body<Self>, resumed: bool) -> Outcome {
+    fn process(db: &mut Db, rec: RecId, body: Body<Self>, resumed: bool) -> ProcessResult {
         let mut ended_well = resumed || fetch(db, rec, body).is_ok();
         if ended_well {
             let r = &db.records[body];
@@ -103,7 +103,7 @@ impl RecordType for ASub {
                 BAD_SUB
             } else {
                 let (number, brsv) = (r.function, r.brsv);
-                let Some(result) = call(db, rec, body, number, resumed) else { return Outcome::Pending };
+                let Some(result) = call(db, rec, body, number, resumed) else { return ProcessResult::Pending };
                 let common = &mut db.records[rec];
                 if result < 0 {
                     common.raise(Status::Soft, brsv);
@@ -127,7 +127,7 @@ impl RecordType for ASub {
             }
         }
         monitor(db, rec, body);
-        Outcome::Done
+        ProcessResult::Done
     }
 
     /// After SNAM was written.

@@ -7,7 +7,7 @@ use crate::rec::{
     Body, Mode, Properties, RecId, RecordType, Sim, init_sim, mode, no_device, stamp_by_device, take_stamp,
 };
 use crate::run::device::Device;
-use crate::run::engine::{Db, Outcome};
+use crate::run::engine::{Db, ProcessResult};
 use crate::run::link::LinkError;
 use crate::run::notify::Got;
 use base::{Array, EventMask, FieldType};

@@ -6,7 +6,7 @@ use crate::model::slot::{Inline, Lazy, record};
 use crate::rec::{Body, Mode, Properties, RecId, RecordType, Sim, init_sim, mode, no_device, simulation, stamp_output};
 use crate::run::device::Device;
 use crate::run::device::support::Output;
-use crate::run::engine::{Db, Outcome};
+use crate::run::engine::{Db, ProcessResult};
 use base::{Array, FieldType, Value};
 
 record! {
@@ -58,7 +58,7 @@ impl RecordType for Aao {
     }
 
     /// Fetches, writes, tells.
-    fn process(db: &mut Db, rec: RecId, body: Body<Self>, resumed: bool) -> Outcome {
+    fn process(db: &mut Db, rec: RecId, body: Body<Self>, resumed: bool) -> ProcessResult {
         if db.device(rec) == Device::Missing {
             return no_device(db, rec);
         }
@@ -75,7 +75,7 @@ impl RecordType for Aao {
                         db.recycle_array(spare);
                     }
                     Ok(None) => {}
-                    Err(_) => return Outcome::GivenUp,
+                    Err(_) => return ProcessResult::GivenUp,
                 }
             }
             stamp_output(db, rec, body);
@@ -83,7 +83,7 @@ impl RecordType for Aao {
         let link = match mode(db, rec, body, resumed, false) {
             Mode::Real => Some(db.records[body].out.brief()),
             Mode::Simulated(_) => Some(db.records[body].sim.siol.brief()),
-            Mode::Delayed => return Outcome::Pending,
+            Mode::Delayed => return ProcessResult::Pending,
             Mode::Bad => None,
         };
         let failed = link.is_none();
@@ -91,7 +91,7 @@ impl RecordType for Aao {
         if link == Some(r.out.brief()) && db.device(rec) == Device::External {
             let output = Output { value: Value::Array(r.val.clone()), raw: 0, name: None, converted: false };
             if db.device_write(rec, resumed, output) {
-                return Outcome::Pending;
+                return ProcessResult::Pending;
             }
         } else if let Some(link) = link.filter(|link| link.kind != crate::model::link::LinkKind::Constant) {
             // Taken out while it is written: the link may lead anywhere.
@@ -105,7 +105,7 @@ impl RecordType for Aao {
             stamp_output(db, rec, body);
         }
         monitor(db, rec, body);
-        if failed { Outcome::Failed } else { Outcome::Done }
+        if failed { ProcessResult::Failed } else { ProcessResult::Done }
     }
 
     array_properties!(NORD: |r: &Self, of: Properties| of.within(0.0, r.nelm.into()));

@@ -9,7 +9,7 @@ use crate::rec::{
     mode, no_device, number_properties, simulation, stamp_input, take_stamp,
 };
 use crate::run::device::Device;
-use crate::run::engine::{Db, Outcome};
+use crate::run::engine::{Db, ProcessResult};
 use crate::run::notify::Got;
 use crate::run::scan::DeviceSample;
 use crate::text::conv;
@@ -106,7 +106,7 @@ impl RecordType for Ai {
 
     /// Reads, converts, checks, tells.
     #[inline]
-    fn process(db: &mut Db, rec: RecId, body: Body<Self>, resumed: bool) -> Outcome {
+    fn process(db: &mut Db, rec: RecId, body: Body<Self>, resumed: bool) -> ProcessResult {
         let before = db.records[rec].time;
         let read = match mode(db, rec, body, resumed, true) {
             Mode::Real => read(db, rec, body, resumed),
@@ -115,7 +115,7 @@ impl RecordType for Ai {
             Mode::Bad => Read::Failed,
         };
         match read {
-            Read::Pending => return Outcome::Pending,
+            Read::Pending => return ProcessResult::Pending,
             Read::Raw => convert(db, rec, body),
             Read::Value | Read::Failed => {}
         }
@@ -139,9 +139,9 @@ impl RecordType for Ai {
             monitor(db, rec, body, mask, stays);
         }
         if read == Read::Failed {
-            return if db.records[rec].broken { no_device(db, rec) } else { Outcome::Failed };
+            return if db.records[rec].broken { no_device(db, rec) } else { ProcessResult::Failed };
         }
-        Outcome::Done
+        ProcessResult::Done
     }
 
     /// A change of the conversion starts it afresh.

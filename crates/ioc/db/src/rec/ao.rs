@@ -10,7 +10,7 @@ use crate::rec::{
 };
 use crate::run::device::Device;
 use crate::run::device::support::Output;
-use crate::run::engine::{Db, Outcome};
+use crate::run::engine::{Db, ProcessResult};
 use crate::run::scan::DeviceSample;
 use crate::text::error::PutError;
 use base::{EventMask, FieldType, Range, Scalar, Status, Str40, Value};
@@ -89,7 +89,7 @@ impl RecordType for Ao {
 
     /// Fetches, converts, checks, writes, tells.
     #[inline]
-    fn process(db: &mut Db, rec: RecId, body: Body<Self>, resumed: bool) -> Outcome {
+    fn process(db: &mut Db, rec: RecId, body: Body<Self>, resumed: bool) -> ProcessResult {
         if db.device(rec) == Device::Missing {
             return no_device(db, rec);
         }
@@ -106,10 +106,10 @@ impl RecordType for Ao {
             convert(db, rec, body, value);
         };
         let write = |db: &mut Db| write(db, rec, body, resumed);
-        let Some(failed) = drive_stamped(db, (rec, body), resumed, ivoa, ivov, write) else { return Outcome::Pending };
+        let Some(failed) = drive_stamped(db, (rec, body), resumed, ivoa, ivov, write) else { return ProcessResult::Pending };
         monitor(db, rec, body);
         db.records[body].init = 0;
-        if failed { Outcome::Failed } else { Outcome::Done }
+        if failed { ProcessResult::Failed } else { ProcessResult::Done }
     }
 
     /// A change of the conversion starts it afresh.

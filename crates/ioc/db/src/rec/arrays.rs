@@ -189,7 +189,7 @@ macro_rules! array_input {
         }
 
         /// Reads, tells.
-        fn process(db: &mut Db, rec: RecId, body: Body<Self>, resumed: bool) -> Outcome {
+        fn process(db: &mut Db, rec: RecId, body: Body<Self>, resumed: bool) -> ProcessResult {
             let device = db.device(rec);
             if device != Device::Soft && device != Device::External {
                 return no_device(db, rec);
@@ -200,7 +200,7 @@ macro_rules! array_input {
             let link = match mode {
                 Mode::Real => Some(db.records[body].inp.brief()),
                 Mode::Simulated(_) => Some(db.records[body].sim.siol.brief()),
-                Mode::Delayed => return Outcome::Pending,
+                Mode::Delayed => return ProcessResult::Pending,
                 Mode::Bad => None,
             };
             let mut failed = link.is_none();
@@ -209,7 +209,7 @@ macro_rules! array_input {
                 let (kind, nelm) = (kind_of(r.ftvl), r.nelm);
                 let values = if device == Device::External && link == r.inp.brief() {
                     match db.device_read(rec, resumed) {
-                        Got::Pending => return Outcome::Pending,
+                        Got::Pending => return ProcessResult::Pending,
                         Got::Value(fed) => fed.array(kind, nelm as usize).map(Some).ok_or(LinkError),
                         Got::Constant | Got::Failed => Err(LinkError),
                     }
@@ -241,7 +241,7 @@ macro_rules! array_input {
                 db.post_named(rec, "NORD", EventMask::VALUE | EventMask::LOG);
             }
             monitor(db, rec, body);
-            if failed { Outcome::Failed } else { Outcome::Done }
+            if failed { ProcessResult::Failed } else { ProcessResult::Done }
         }
 
             crate::rec::arrays::array_memory!(nelm NELM u32);

@@ -9,7 +9,7 @@ use crate::rec::{
     read_input, read_soft, take_stamp,
 };
 use crate::run::device::Device;
-use crate::run::engine::{Db, Outcome};
+use crate::run::engine::{Db, ProcessResult};
 use crate::run::notify::Got;
 use crate::run::scan::DeviceSample;
 use base::{Stamp, Status};

@@ -46,7 +46,7 @@ macro_rules! bits_input {
             }
 
             /// Reads, converts, checks, tells.
-            fn process(db: &mut Db, rec: RecId, body: Body<Self>, resumed: bool) -> Outcome {
+            fn process(db: &mut Db, rec: RecId, body: Body<Self>, resumed: bool) -> ProcessResult {
                 let before = db.records[rec].time;
                 let read = |db: &mut Db| read(db, rec, body, resumed);
                 let simulated = |db: &mut Db, simm| simulated(db, rec, body, simm);
@@ -145,7 +145,7 @@ macro_rules! bits_output {
             crate::rec::simulation!();
 
             /// Fetches, checks, writes, tells.
-            fn process(db: &mut Db, rec: RecId, body: Body<Self>, resumed: bool) -> Outcome {
+            fn process(db: &mut Db, rec: RecId, body: Body<Self>, resumed: bool) -> ProcessResult {
                 if db.device(rec) == Device::Missing {
                     return no_device(db, rec);
                 }
@@ -163,7 +163,7 @@ macro_rules! bits_output {
                 };
                 let write = |db: &mut Db| write(db, rec, body, resumed);
                 let driven = drive_stamped(db, (rec, body), resumed, ivoa, ivov, write);
-                let Some(failed) = driven else { return Outcome::Pending };
+                let Some(failed) = driven else { return ProcessResult::Pending };
                 written(db, rec, body);
                 monitor(db, rec, body);
                 $ended(&db.records[body], failed)

@@ -12,8 +12,8 @@ use crate::rec::{
 use crate::run::callback::Callback;
 use crate::run::device::Device;
 use crate::run::device::support::Output;
-use crate::run::engine::{Db, Outcome};
+use crate::run::engine::{Db, ProcessResult};
 use crate::run::scan::DeviceSample;
 use base::{FieldType, Range, Scalar, Status, Str40, Value};
 
-binary_output!(Bo, |_: &Bo, failed: bool| if failed { Outcome::Failed } else { Outcome::Done };);
+binary_output!(Bo, |_: &Bo, failed: bool| if failed { ProcessResult::Failed } else { ProcessResult::Done };);

@@ -13,17 +13,17 @@ use crate::rec::{
 use crate::run::callback::Callback;
 use crate::run::device::Device;
 use crate::run::device::support::Output;
-use crate::run::engine::{Db, Outcome};
+use crate::run::engine::{Db, ProcessResult};
 use crate::run::scan::DeviceSample;
 use base::{FieldType, Range, Scalar, Status, Str40, Value};
 
 binary_output!(
     Busy,
     |r: &Busy, failed: bool| match (r.val, failed) {
-        (1, true) => Outcome::GivenUp,
-        (1, false) => Outcome::NoForward,
-        (_, true) => Outcome::Failed,
-        (_, false) => Outcome::Done,
+        (1, true) => ProcessResult::GivenUp,
+        (1, false) => ProcessResult::NoForward,
+        (_, true) => ProcessResult::Failed,
+        (_, false) => ProcessResult::Done,
     };
 
     fn holds_puts(&self) -> bool {

@@ -6,7 +6,7 @@ use crate::model::deadband::Limits;
 use crate::model::link::Link;
 use crate::model::slot::{Inline, Text, record};
 use crate::rec::{Body, Properties, RecId, RecordType, check_limits_filtered, deadbands, number_properties};
-use crate::run::engine::{Db, Outcome};
+use crate::run::engine::{Db, ProcessResult};
 use crate::text::error::PutError;
 use base::{EventMask, FieldType, Status};
 
@@ -50,7 +50,7 @@ impl RecordType for Calc {
 
     /// Reads the inputs, computes, checks, tells.
     #[inline]
-    fn process(db: &mut Db, rec: RecId, body: Body<Self>, _: bool) -> Outcome {
+    fn process(db: &mut Db, rec: RecId, body: Body<Self>, _: bool) -> ProcessResult {
         let live = db.records[body].live;
         let fetched = read_live(db, rec, body, live);
         let (mut common, mut r) = db.records.both(rec, body);
@@ -76,7 +76,7 @@ impl RecordType for Calc {
         } else {
             monitor(db, rec, body, mask, stays);
         }
-        Outcome::Done
+        ProcessResult::Done
     }
 
     /// A new expression.

@@ -11,7 +11,7 @@ use crate::rec::{
 use crate::run::callback::Callback;
 use crate::run::device::Device;
 use crate::run::device::support::Output;
-use crate::run::engine::{Db, Outcome};
+use crate::run::engine::{Db, ProcessResult};
 use crate::text::error::PutError;
 use base::{EventMask, FieldType, Range, Scalar, Status, Value};
 
@@ -77,7 +77,7 @@ impl RecordType for CalcOut {
     }
 
     /// Reads, computes, checks, writes when it is due, tells.
-    fn process(db: &mut Db, rec: RecId, body: Body<Self>, resumed: bool) -> Outcome {
+    fn process(db: &mut Db, rec: RecId, body: Body<Self>, resumed: bool) -> ProcessResult {
         if db.device(rec) == Device::Missing {
             return no_device(db, rec);
         }
@@ -87,7 +87,7 @@ impl RecordType for CalcOut {
                 db.records[body].dlya = 0;
                 db.post_named(rec, "DLYA", EventMask::VALUE);
                 if execute(db, rec, body) {
-                    return Outcome::Pending;
+                    return ProcessResult::Pending;
                 }
             } else if db.device(rec) == Device::External {
                 // What its device came to.
@@ -107,15 +107,15 @@ impl RecordType for CalcOut {
                     let delay = r.odly;
                     db.post_named(rec, "DLYA", EventMask::VALUE);
                     db.call_back_after(rec, Callback::Resume, delay);
-                    return Outcome::Pending;
+                    return ProcessResult::Pending;
                 }
                 if execute(db, rec, body) {
-                    return Outcome::Pending;
+                    return ProcessResult::Pending;
                 }
             }
         }
         monitor(db, rec, body);
-        Outcome::Done
+        ProcessResult::Done
     }
 
     /// A new expression.

@@ -5,7 +5,7 @@ use crate::model::link::{Link, LinkKind};
 use crate::model::slot::{Inline, record};
 use crate::rec::common::Common;
 use crate::rec::{Body, Properties, RecId, RecordType, Seen};
-use crate::run::engine::{Db, Outcome};
+use crate::run::engine::{Db, ProcessResult};
 use crate::text::error::PutError;
 use base::{Array, EventMask, FieldType, Scalar, Status, Str40};
 
@@ -46,7 +46,7 @@ impl RecordType for Compress {
     }
 
     /// Reads, compresses, tells when there is a new sample.
-    fn process(db: &mut Db, rec: RecId, body: Body<Self>, _: bool) -> Outcome {
+    fn process(db: &mut Db, rec: RecId, body: Body<Self>, _: bool) -> ProcessResult {
         let r = &db.records[body];
         let (link, alg) = (r.inp.brief(), r.alg);
         let count = match link.kind {
@@ -85,7 +85,7 @@ impl RecordType for Compress {
             }
         }
         if waits {
-            return Outcome::NoForward;
+            return ProcessResult::NoForward;
         }
         db.records[rec].udf = 0;
         db.stamp_now(rec);
@@ -98,7 +98,7 @@ impl RecordType for Compress {
             db.post_named(rec, "NUSE", mask);
         }
         db.post_value(rec, mask);
-        Outcome::Done
+        ProcessResult::Done
     }
 
     /// RES, ALG, … were written: all starts anew.

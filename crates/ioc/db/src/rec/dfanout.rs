@@ -5,7 +5,7 @@ use crate::model::deadband::Limits;
 use crate::model::link::Link;
 use crate::model::slot::{Inline, record};
 use crate::rec::{Body, Drive, Properties, RecId, RecordType, check_limits, deadbands, drive, number_properties};
-use crate::run::engine::{Db, Outcome};
+use crate::run::engine::{Db, ProcessResult};
 use base::{FieldType, Scalar, Status};
 
 record! {
@@ -47,7 +47,7 @@ impl RecordType for DFanout {
     }
 
     /// Fetches, checks, writes to all, tells.
-    fn process(db: &mut Db, rec: RecId, body: Body<Self>, _: bool) -> Outcome {
+    fn process(db: &mut Db, rec: RecId, body: Body<Self>, _: bool) -> ProcessResult {
         let r = &db.records[body];
         if r.omsl == 1 && !r.dol.is_constant() {
             let dol = r.dol.brief();
@@ -80,7 +80,7 @@ impl RecordType for DFanout {
         if !mask.is_empty() {
             db.post_value(rec, mask);
         }
-        Outcome::Done
+        ProcessResult::Done
     }
 
     fn properties(&self, field: u16, kind: Option<FieldType>) -> Properties {

@@ -4,7 +4,7 @@ use crate::model::link::Link;
 use crate::model::slot::{Lazy, record};
 use crate::rec::{Body, Mode, RecId, RecordType, Sim, init_sim, mode, simulation, stamp_input, take_stamp};
 use crate::run::device::Device;
-use crate::run::engine::{Db, Outcome};
+use crate::run::engine::{Db, ProcessResult};
 use base::{EventMask, Str40};
 
 record! {
@@ -37,7 +37,7 @@ impl RecordType for Event {
     }
 
     /// Reads the name of the event and posts it.
-    fn process(db: &mut Db, rec: RecId, body: Body<Self>, resumed: bool) -> Outcome {
+    fn process(db: &mut Db, rec: RecId, body: Body<Self>, resumed: bool) -> ProcessResult {
         let mut failed = false;
         match mode(db, rec, body, resumed, false) {
             Mode::Real => {
@@ -65,7 +65,7 @@ impl RecordType for Event {
                     db.records[rec].udf = 0;
                 }
             }
-            Mode::Delayed => return Outcome::Pending,
+            Mode::Delayed => return ProcessResult::Pending,
             Mode::Bad => failed = true,
         }
         let name = db.records[body].val;
@@ -73,6 +73,6 @@ impl RecordType for Event {
         stamp_input(db, rec, body);
         let mask = db.reset_alarms(rec);
         db.post_value(rec, mask | EventMask::VALUE);
-        if failed { Outcome::Failed } else { Outcome::Done }
+        if failed { ProcessResult::Failed } else { ProcessResult::Done }
     }
 }

@@ -4,7 +4,7 @@ use super::inputs::ones;
 use crate::model::link::{Link, LinkKind};
 use crate::model::slot::record;
 use crate::rec::{Body, RecId, RecordType};
-use crate::run::engine::{Db, Outcome};
+use crate::run::engine::{Db, ProcessResult};
 use base::{EventMask, Status};
 
 record! {
@@ -30,7 +30,7 @@ impl RecordType for Fanout {
     }
 
     /// Processes what the selected links lead to.
-    fn process(db: &mut Db, rec: RecId, body: Body<Self>, _: bool) -> Outcome {
+    fn process(db: &mut Db, rec: RecId, body: Body<Self>, _: bool) -> ProcessResult {
         let r = &db.records[body];
         let (sell, before) = (r.sell.brief(), r.seln);
         // A failed read has raised its alarm, and the old selection holds.
@@ -60,7 +60,7 @@ impl RecordType for Fanout {
         if db.records[body].seln != before {
             db.post_named(rec, "SELN", mask | EventMask::VALUE | EventMask::LOG);
         }
-        Outcome::Done
+        ProcessResult::Done
     }
 }
 

@@ -5,7 +5,7 @@ use crate::model::slot::{Lazy, record};
 use crate::rec::{Body, Mode, Properties, RecId, RecordType, Sim, init_sim, mode, no_device, simulation, stamp_input};
 use crate::run::callback::Callback;
 use crate::run::device::Device;
-use crate::run::engine::{Db, Outcome};
+use crate::run::engine::{Db, ProcessResult};
 use crate::text::error::PutError;
 use base::{Array, EventMask, FieldType, Status, Str40};
 
@@ -57,14 +57,14 @@ impl RecordType for Histogram {
     }
 
     /// Reads, counts, tells.
-    fn process(db: &mut Db, rec: RecId, body: Body<Self>, resumed: bool) -> Outcome {
+    fn process(db: &mut Db, rec: RecId, body: Body<Self>, resumed: bool) -> ProcessResult {
         if db.device(rec) != Device::Soft {
             return no_device(db, rec);
         }
         let link = match mode(db, rec, body, resumed, false) {
             Mode::Real => Some((db.records[body].svl.brief(), false)),
             Mode::Simulated(_) => Some((db.records[body].sim.siol.brief(), true)),
-            Mode::Delayed => return Outcome::Pending,
+            Mode::Delayed => return ProcessResult::Pending,
             Mode::Bad => None,
         };
         let read = link.map(|(link, simulated)| (db.get_link::<f64>(rec, link), simulated));
@@ -97,7 +97,7 @@ impl RecordType for Histogram {
         if !mask.is_empty() {
             db.post_value(rec, mask);
         }
-        if done { Outcome::Done } else { Outcome::Failed }
+        if done { ProcessResult::Done } else { ProcessResult::Failed }
     }
 
     /// Commands, signals and limits that are written.

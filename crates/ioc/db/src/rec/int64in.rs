@@ -9,7 +9,7 @@ use crate::rec::{
     read_input, read_soft,
 };
 use crate::run::device::Device;
-use crate::run::engine::{Db, Outcome};
+use crate::run::engine::{Db, ProcessResult};
 use crate::run::notify::Got;
 use base::{EventMask, FieldType};
 

@@ -11,7 +11,7 @@ use crate::rec::{
 };
 use crate::run::device::Device;
 use crate::run::device::support::Output;
-use crate::run::engine::{Db, Outcome};
+use crate::run::engine::{Db, ProcessResult};
 use base::{EventMask, FieldType, Range, Scalar, Value};
 
 record! {

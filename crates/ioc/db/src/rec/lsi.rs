@@ -7,7 +7,7 @@ use crate::rec::{
     Body, Mode, RecId, RecordType, Sim, environment, init_sim, mode, no_device, simulation, stamp_input, take_stamp,
 };
 use crate::run::device::Device;
-use crate::run::engine::{Db, Outcome};
+use crate::run::engine::{Db, ProcessResult};
 use crate::run::link::LinkError;
 use crate::run::notify::Got;
 use base::Str40;
@@ -46,7 +46,7 @@ impl RecordType for Lsi {
     }
 
     /// Reads, tells.
-    fn process(db: &mut Db, rec: RecId, body: Body<Self>, resumed: bool) -> Outcome {
+    fn process(db: &mut Db, rec: RecId, body: Body<Self>, resumed: bool) -> ProcessResult {
         let device = db.device(rec);
         let size = db.records[body].sizv;
         let read = match mode(db, rec, body, resumed, false) {
@@ -64,7 +64,7 @@ impl RecordType for Lsi {
                 Ok(Some(with_nul(value.as_bytes(), size)))
             }
             Mode::Real if device == Device::External => match db.device_read(rec, resumed) {
-                Got::Pending => return Outcome::Pending,
+                Got::Pending => return ProcessResult::Pending,
                 Got::Value(fed) => fed.bytes().map(|bytes| Some(with_nul(text(&bytes), size))).ok_or(LinkError),
                 Got::Constant | Got::Failed => Err(LinkError),
             },
@@ -77,7 +77,7 @@ impl RecordType for Lsi {
                 }
                 read
             }
-            Mode::Delayed => return Outcome::Pending,
+            Mode::Delayed => return ProcessResult::Pending,
             Mode::Bad => Err(LinkError),
         };
         let failed = read.is_err();
@@ -86,7 +86,7 @@ impl RecordType for Lsi {
         }
         stamp_input(db, rec, body);
         monitor(db, rec, body);
-        if failed { Outcome::Failed } else { Outcome::Done }
+        if failed { ProcessResult::Failed } else { ProcessResult::Done }
     }
 
     long_text!();

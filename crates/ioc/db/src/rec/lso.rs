@@ -9,7 +9,7 @@ use crate::rec::{
 };
 use crate::run::device::Device;
 use crate::run::device::support::Output;
-use crate::run::engine::{Db, Outcome};
+use crate::run::engine::{Db, ProcessResult};
 use base::Str40;
 use base::{Array, EventMask, FieldType, Scalar, Status, Value};
 
@@ -50,7 +50,7 @@ impl RecordType for Lso {
     }
 
     /// Fetches, writes, tells.
-    fn process(db: &mut Db, rec: RecId, body: Body<Self>, resumed: bool) -> Outcome {
+    fn process(db: &mut Db, rec: RecId, body: Body<Self>, resumed: bool) -> ProcessResult {
         if db.device(rec) == Device::Missing {
             return no_device(db, rec);
         }
@@ -73,12 +73,12 @@ impl RecordType for Lso {
             r.len = r.val.len() as u32;
         };
         if drive_output(db, rec, resumed, ivoa, ivov, |db| write(db, rec, body, resumed)) {
-            return Outcome::Pending;
+            return ProcessResult::Pending;
         }
         let failed = db.pass.failed;
         stamp_output(db, rec, body);
         monitor(db, rec, body);
-        if failed { Outcome::Failed } else { Outcome::Done }
+        if failed { ProcessResult::Failed } else { ProcessResult::Done }
     }
 
     long_text!();

@@ -10,7 +10,7 @@ use crate::rec::{
     mask_of, no_state, post_raw, read_input, read_soft, state_written, take_stamp,
 };
 use crate::run::device::Device;
-use crate::run::engine::{Db, Outcome};
+use crate::run::engine::{Db, ProcessResult};
 use crate::run::notify::Got;
 use crate::run::scan::DeviceSample;
 use crate::text::error::PutError;

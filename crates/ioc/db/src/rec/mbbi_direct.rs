@@ -10,7 +10,7 @@ use crate::rec::{
     take_stamp,
 };
 use crate::run::device::Device;
-use crate::run::engine::{Db, Outcome};
+use crate::run::engine::{Db, ProcessResult};
 use crate::run::notify::Got;
 use crate::run::scan::DeviceSample;
 use base::{EventMask, FieldType, Stamp};

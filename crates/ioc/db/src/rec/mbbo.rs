@@ -11,7 +11,7 @@ use crate::rec::{
 };
 use crate::run::device::Device;
 use crate::run::device::support::Output;
-use crate::run::engine::{Db, Outcome};
+use crate::run::engine::{Db, ProcessResult};
 use crate::run::scan::DeviceSample;
 use crate::text::error::PutError;
 use base::{Scalar, Status, Str40, Value};
@@ -45,7 +45,7 @@ record! {
 }
 
 bits_output!(
-    Mbbo, |_, _, _| false, |_: &Self, failed| if failed { Outcome::Failed } else { Outcome::Done };
+    Mbbo, |_, _, _| false, |_: &Self, failed| if failed { ProcessResult::Failed } else { ProcessResult::Done };
 
     const LOOSE_STATES: bool = true;
 

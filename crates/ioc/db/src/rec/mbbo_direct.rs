@@ -12,7 +12,7 @@ use crate::rec::{
 };
 use crate::run::device::Device;
 use crate::run::device::support::Output;
-use crate::run::engine::{Db, Outcome};
+use crate::run::engine::{Db, ProcessResult};
 use crate::run::scan::DeviceSample;
 use crate::text::error::PutError;
 use base::{EventMask, FieldType, Scalar, Str40, Value};
@@ -41,7 +41,7 @@ record! {
 }
 
 bits_output!(
-    MbboDirect, |_, _, _| false, |_: &Self, failed| if failed { Outcome::Failed } else { Outcome::Done };
+    MbboDirect, |_, _, _| false, |_: &Self, failed| if failed { ProcessResult::Failed } else { ProcessResult::Done };
 
     const HIDES_FAILED_WRITE: bool = true;
 

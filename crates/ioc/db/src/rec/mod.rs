@@ -31,7 +31,7 @@ pub(crate) use steps::{
 pub(crate) use crate::model::id::RecId;
 use crate::model::schema::{At, FieldDef, Schema};
 use crate::model::slot::{Layout, Lazy, Slot};
-use crate::run::engine::{Db, Outcome};
+use crate::run::engine::{Db, ProcessResult};
 use crate::run::scan::DeviceSample;
 use crate::text::error::PutError;
 use base::{Array, FieldType, Scalar};
@@ -104,7 +104,7 @@ pub(crate) trait RecordType: Layout + Stored {
     fn init(_: &mut Db, _rec: RecId, _body: Body<Self>) {}
 
     /// Reads, computes, checks, tells, writes; `resumed` when a callback continues it.
-    fn process(db: &mut Db, rec: RecId, body: Body<Self>, resumed: bool) -> Outcome;
+    fn process(db: &mut Db, rec: RecId, body: Body<Self>, resumed: bool) -> ProcessResult;
 
     /// Before (`after` false) and after a field with `special` was written.
     fn special(_: &mut Db, _rec: RecId, _body: Body<Self>, _field: u16, _after: bool) -> Result<(), PutError> {
@@ -340,7 +340,7 @@ macro_rules! dispatched {
 dispatched! {
     /// Processes a record, or goes on with it.
     #[inline]
-    process(resumed: bool) -> Outcome;
+    process(resumed: bool) -> ProcessResult;
     /// At start, after all links are resolved.
     init();
     /// After a link of the record was set.

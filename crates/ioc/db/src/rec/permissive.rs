@@ -2,7 +2,7 @@
 
 use crate::model::slot::{Text, record};
 use crate::rec::{Body, RecId, RecordType};
-use crate::run::engine::{Db, Outcome};
+use crate::run::engine::{Db, ProcessResult};
 use base::EventMask;
 
 record! {
@@ -18,7 +18,7 @@ record! {
 
 impl RecordType for Permissive {
     /// Tells about changes.
-    fn process(db: &mut Db, rec: RecId, body: Body<Self>, _: bool) -> Outcome {
+    fn process(db: &mut Db, rec: RecId, body: Body<Self>, _: bool) -> ProcessResult {
         db.records[rec].udf = 0;
         db.stamp_now(rec);
         let mask = db.reset_alarms(rec) | EventMask::VALUE | EventMask::LOG;
@@ -32,6 +32,6 @@ impl RecordType for Permissive {
         if flag {
             db.post_named(rec, "WFLG", mask);
         }
-        Outcome::Done
+        ProcessResult::Done
     }
 }

@@ -6,7 +6,7 @@ use crate::model::values::text;
 use crate::rec::common::Common;
 use crate::rec::{Body, RecId, RecordType, Seen};
 use crate::run::device::Device;
-use crate::run::engine::{Db, Outcome};
+use crate::run::engine::{Db, ProcessResult};
 use crate::text::conv::Number;
 use base::{Array, Directive, EventMask, FieldType};
 
@@ -34,7 +34,7 @@ impl RecordType for Printf {
     }
 
     /// Formats, writes, tells.
-    fn process(db: &mut Db, rec: RecId, body: Body<Self>, resumed: bool) -> Outcome {
+    fn process(db: &mut Db, rec: RecId, body: Body<Self>, resumed: bool) -> ProcessResult {
         if !resumed {
             let text = format(db, rec, body);
             let r = &mut db.records[body];
@@ -47,7 +47,7 @@ impl RecordType for Printf {
         let mask = db.reset_alarms(rec) | EventMask::VALUE | EventMask::LOG;
         db.post_value(rec, mask);
         db.post_named(rec, "LEN", mask);
-        if failed { Outcome::Failed } else { Outcome::Done }
+        if failed { ProcessResult::Failed } else { ProcessResult::Done }
     }
 
     fn shape(&self, _: u16) -> (u32, FieldType) {

@@ -5,7 +5,7 @@ use crate::model::deadband::Limits;
 use crate::model::link::Link;
 use crate::model::slot::{Inline, record};
 use crate::rec::{Body, Properties, RecId, RecordType, changed, check_limits, number_properties};
-use crate::run::engine::{Db, Outcome};
+use crate::run::engine::{Db, ProcessResult};
 use base::{EventMask, FieldType, Status};
 
 record! {
@@ -47,7 +47,7 @@ impl RecordType for Sel {
     }
 
     /// Fetches, selects, checks, tells.
-    fn process(db: &mut Db, rec: RecId, body: Body<Self>, _: bool) -> Outcome {
+    fn process(db: &mut Db, rec: RecId, body: Body<Self>, _: bool) -> ProcessResult {
         if fetch(db, rec, body) {
             select(db, rec, body);
         }
@@ -55,7 +55,7 @@ impl RecordType for Sel {
         let (common, r) = db.records.both(rec, body);
         check_limits!(*common, r);
         monitor(db, rec, body);
-        Outcome::Done
+        ProcessResult::Done
     }
 
     fn properties(&self, field: u16, kind: Option<FieldType>) -> Properties {

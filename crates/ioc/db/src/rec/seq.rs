@@ -5,7 +5,7 @@ use crate::model::link::Link;
 use crate::model::slot::record;
 use crate::rec::{Body, Properties, RecId, RecordType};
 use crate::run::callback::Callback;
-use crate::run::engine::{Db, Outcome};
+use crate::run::engine::{Db, ProcessResult};
 use base::{EventMask, FieldType, Range, Scalar, Status};
 
 record! {
@@ -44,7 +44,7 @@ impl RecordType for Seq {
     }
 
     /// Chooses the groups and starts the first; the callbacks do the rest.
-    fn process(db: &mut Db, rec: RecId, body: Body<Self>, resumed: bool) -> Outcome {
+    fn process(db: &mut Db, rec: RecId, body: Body<Self>, resumed: bool) -> ProcessResult {
         if resumed {
             return finish(db, rec, body);
         }
@@ -71,7 +71,7 @@ impl RecordType for Seq {
             return finish(db, rec, body);
         }
         next(db, rec, body);
-        Outcome::Pending
+        ProcessResult::Pending
     }
 
     /// As C has it, which looks at places alone: links have what is beside them, values what feeds those of the group before,
@@ -136,7 +136,7 @@ fn next(db: &mut Db, rec: RecId, body: Body<Seq>) {
     }
 }
 
-fn finish(db: &mut Db, rec: RecId, body: Body<Seq>) -> Outcome {
+fn finish(db: &mut Db, rec: RecId, body: Body<Seq>) -> ProcessResult {
     db.records[rec].udf = 0;
     db.stamp_now(rec);
     let mask = db.reset_alarms(rec);
@@ -148,5 +148,5 @@ fn finish(db: &mut Db, rec: RecId, body: Body<Seq>) -> Outcome {
         r.oldn = r.seln;
         db.post_named(rec, "SELN", mask | EventMask::VALUE | EventMask::LOG);
     }
-    Outcome::Done
+    ProcessResult::Done
 }

@@ -2,7 +2,7 @@
 
 use crate::model::slot::{Text, record};
 use crate::rec::{Body, RecId, RecordType};
-use crate::run::engine::{Db, Outcome};
+use crate::run::engine::{Db, ProcessResult};
 use base::EventMask;
 
 record! {
@@ -15,7 +15,7 @@ record! {
 
 impl RecordType for State {
     /// Tells about changes.
-    fn process(db: &mut Db, rec: RecId, body: Body<Self>, _: bool) -> Outcome {
+    fn process(db: &mut Db, rec: RecId, body: Body<Self>, _: bool) -> ProcessResult {
         db.records[rec].udf = 0;
         db.stamp_now(rec);
         let mask = db.reset_alarms(rec);
@@ -24,6 +24,6 @@ impl RecordType for State {
             r.oval = r.val.clone();
             db.post_value(rec, mask | EventMask::VALUE | EventMask::LOG);
         }
-        Outcome::Done
+        ProcessResult::Done
     }
 }

@@ -7,7 +7,7 @@ use super::{Bodies, Body, RecordType};
 use crate::model::id::RecId;
 use crate::model::link::ResolvedLink;
 use crate::run::device::Device;
-use crate::run::engine::{Db, Outcome};
+use crate::run::engine::{Db, ProcessResult};
 use crate::run::notify::Got;
 use crate::run::scan::DeviceSample;
 use crate::text::conv::Number;
@@ -30,8 +30,8 @@ pub(crate) enum Read {
 impl Read {
     /// How the processing ends that read this.
     #[inline]
-    pub(crate) fn outcome(self) -> Outcome {
-        if self == Self::Failed { Outcome::Failed } else { Outcome::Done }
+    pub(crate) fn outcome(self) -> ProcessResult {
+        if self == Self::Failed { ProcessResult::Failed } else { ProcessResult::Done }
     }
 }
 
@@ -46,7 +46,7 @@ pub(crate) fn read_input<T: RecordType>(
     raw: bool,
     read: impl FnOnce(&mut Db) -> Read,
     simulated: impl FnOnce(&mut Db, u16) -> Read,
-) -> Result<Read, Outcome> {
+) -> Result<Read, ProcessResult> {
     let read = match mode(db, rec, body, resumed, raw) {
         Mode::Real => read(db),
         Mode::Simulated(simm) => simulated(db, simm),
@@ -54,7 +54,7 @@ pub(crate) fn read_input<T: RecordType>(
         Mode::Bad => Read::Failed,
     };
     if read == Read::Pending {
-        return Err(Outcome::Pending);
+        return Err(ProcessResult::Pending);
     }
     if db.records[rec].broken {
         return Err(no_device(db, rec));
@@ -106,9 +106,9 @@ pub(crate) fn environment<'a>(all: &'a HashMap<String, String>, common: &mut Com
 
 /// A record whose device support is missing: it stays active, as EPICS leaves it.
 #[cold]
-pub(crate) fn no_device(db: &mut Db, rec: RecId) -> Outcome {
+pub(crate) fn no_device(db: &mut Db, rec: RecId) -> ProcessResult {
     db.records[rec].broken = true;
-    Outcome::Broken
+    ProcessResult::Broken
 }
 
 /// An input whose device support cannot read: it stays active, as EPICS leaves it.

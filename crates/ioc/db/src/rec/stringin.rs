@@ -7,7 +7,7 @@ use crate::rec::{
     take_stamp,
 };
 use crate::run::device::Device;
-use crate::run::engine::{Db, Outcome};
+use crate::run::engine::{Db, ProcessResult};
 use crate::run::notify::Got;
 use base::{Status, Str40};
 
@@ -48,7 +48,7 @@ impl RecordType for StringIn {
     }
 
     /// Reads, tells.
-    fn process(db: &mut Db, rec: RecId, body: Body<Self>, resumed: bool) -> Outcome {
+    fn process(db: &mut Db, rec: RecId, body: Body<Self>, resumed: bool) -> ProcessResult {
         let read = |db: &mut Db| read(db, rec, body, resumed);
         let simulated = |db: &mut Db, _| simulated(db, rec, body);
         let read = match read_input(db, rec, body, resumed, false, read, simulated) {

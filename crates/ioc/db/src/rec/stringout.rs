@@ -8,7 +8,7 @@ use crate::rec::{
 };
 use crate::run::device::support::Output;
 use crate::run::device::{Device, Stream};
-use crate::run::engine::{Db, Outcome};
+use crate::run::engine::{Db, ProcessResult};
 use base::{Scalar, Str40, Value};
 
 record! {
@@ -45,7 +45,7 @@ impl RecordType for StringOut {
     }
 
     /// Fetches, writes, tells.
-    fn process(db: &mut Db, rec: RecId, body: Body<Self>, resumed: bool) -> Outcome {
+    fn process(db: &mut Db, rec: RecId, body: Body<Self>, resumed: bool) -> ProcessResult {
         if db.device(rec) == Device::Missing {
             return no_device(db, rec);
         }
@@ -69,11 +69,11 @@ impl RecordType for StringOut {
             r.val = r.ivov;
         };
         if drive_output(db, rec, resumed, ivoa, ivov, |db| write(db, rec, body, resumed)) {
-            return Outcome::Pending;
+            return ProcessResult::Pending;
         }
         let failed = db.pass.failed;
         monitor(db, rec, body);
-        if failed { Outcome::Failed } else { Outcome::Done }
+        if failed { ProcessResult::Failed } else { ProcessResult::Done }
     }
 }
 

@@ -5,7 +5,7 @@ use crate::model::deadband::Limits;
 use crate::model::link::Link;
 use crate::model::slot::{Inline, Text, record};
 use crate::rec::{Body, Properties, RecId, RecordType, Records, check_limits, number_properties};
-use crate::run::engine::{Db, Outcome};
+use crate::run::engine::{Db, ProcessResult};
 use crate::run::function::{ARGUMENTS, Call, Function, SubCall};
 use crate::text::error::PutError;
 use base::{FieldType, Status};
@@ -62,14 +62,14 @@ impl RecordType for Sub {
     }
 
     /// Reads the inputs, calls, checks, tells.
-    fn process(db: &mut Db, rec: RecId, body: Body<Self>, resumed: bool) -> Outcome {
+    fn process(db: &mut Db, rec: RecId, body: Body<Self>, resumed: bool) -> ProcessResult {
         let mut failed = !resumed && (0..ARGUMENTS).any(|index| read_one(db, rec, body, index).is_err());
         if !failed {
             let number = db.records[body].function;
             if number == 0 {
                 db.records[rec].raise(Status::BadSub, 3);
             } else {
-                let Some(result) = call(db, rec, body, number, resumed) else { return Outcome::Pending };
+                let Some(result) = call(db, rec, body, number, resumed) else { return ProcessResult::Pending };
                 failed = result < 0;
                 let (common, r) = db.records.both(rec, body);
                 if failed {
@@ -84,7 +84,7 @@ impl RecordType for Sub {
         check_limits!(*common, r);
         let mask = post_val(db, rec, body);
         post_inputs(db, rec, body, mask, false);
-        if failed { Outcome::Failed } else { Outcome::Done }
+        if failed { ProcessResult::Failed } else { ProcessResult::Done }
     }
 
     /// Before and after SNAM was written.

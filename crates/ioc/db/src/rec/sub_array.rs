@@ -6,7 +6,7 @@ use crate::model::slot::{Inline, record};
 use crate::rec::common::Common;
 use crate::rec::{Body, Properties, RecId, RecordType, Seen, no_device, take_stamp};
 use crate::run::device::Device;
-use crate::run::engine::{Db, Outcome};
+use crate::run::engine::{Db, ProcessResult};
 use base::{Array, EventMask, FieldType};
 
 record! {
@@ -44,7 +44,7 @@ impl RecordType for SubArray {
     }
 
     /// Reads, cuts, tells.
-    fn process(db: &mut Db, rec: RecId, body: Body<Self>, _: bool) -> Outcome {
+    fn process(db: &mut Db, rec: RecId, body: Body<Self>, _: bool) -> ProcessResult {
         if db.device(rec) != Device::Soft {
             return no_device(db, rec);
         }
@@ -86,7 +86,7 @@ impl RecordType for SubArray {
         }
         let mask = db.reset_alarms(rec) | EventMask::VALUE | EventMask::LOG;
         db.post_value(rec, mask);
-        Outcome::Done
+        ProcessResult::Done
     }
 
     array_properties!(

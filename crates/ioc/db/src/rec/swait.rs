@@ -13,7 +13,7 @@ use crate::model::slot::{Text, record};
 use crate::rec::{Body, Properties, RecId, RecordType, changed};
 use crate::run::callback::Callback;
 use crate::run::device::Device;
-use crate::run::engine::{Db, Outcome};
+use crate::run::engine::{Db, ProcessResult};
 use crate::text::error::PutError;
 use base::{EventMask, FieldType, Scalar, Status};
 
@@ -77,7 +77,7 @@ impl RecordType for Swait {
     }
 
     /// Reads, computes, writes when it is due and waits for the end of that, tells.
-    fn process(db: &mut Db, rec: RecId, body: Body<Self>, resumed: bool) -> Outcome {
+    fn process(db: &mut Db, rec: RecId, body: Body<Self>, resumed: bool) -> ProcessResult {
         let r = &mut db.records[body];
         let due = if resumed { std::mem::take(&mut r.delayed) } else { compute(db, rec, body) };
         let r = &mut db.records[body];
@@ -85,15 +85,15 @@ impl RecordType for Swait {
             r.delayed = true;
             let delay = r.odly.into();
             db.call_back_after(rec, Callback::Resume, delay);
-            return Outcome::Pending;
+            return ProcessResult::Pending;
         }
         if due && write(db, rec, body) {
-            return Outcome::Pending;
+            return ProcessResult::Pending;
         }
         let failed = db.pass.failed;
         let mask = post_val(db, rec, body);
         post_inputs(db, rec, body, mask, mask.meets(EventMask::ALARM));
-        if failed { Outcome::Failed } else { Outcome::Done }
+        if failed { ProcessResult::Failed } else { ProcessResult::Done }
     }
 
     /// A new expression, or another name.

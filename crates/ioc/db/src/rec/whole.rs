@@ -48,7 +48,7 @@ macro_rules! whole_input {
         }
 
         /// Reads, checks, tells.
-        fn process(db: &mut Db, rec: RecId, body: Body<Self>, resumed: bool) -> Outcome {
+        fn process(db: &mut Db, rec: RecId, body: Body<Self>, resumed: bool) -> ProcessResult {
             let before = db.records[rec].time;
             let read = |db: &mut Db| read(db, rec, body, resumed);
             let simulated = |db: &mut Db, _| simulated(db, rec, body);
@@ -164,7 +164,7 @@ macro_rules! whole_output {
         }
 
         /// Fetches, checks, writes, tells.
-        fn process(db: &mut Db, rec: RecId, body: Body<Self>, resumed: bool) -> Outcome {
+        fn process(db: &mut Db, rec: RecId, body: Body<Self>, resumed: bool) -> ProcessResult {
             if db.device(rec) == Device::Missing {
                 return no_device(db, rec);
             }
@@ -195,9 +195,9 @@ macro_rules! whole_output {
                 r.val = r.ivov;
             };
             let write = |db: &mut Db| write(db, rec, body, resumed);
-            let Some(failed) = drive_stamped(db, (rec, body), resumed, ivoa, ivov, write) else { return Outcome::Pending };
+            let Some(failed) = drive_stamped(db, (rec, body), resumed, ivoa, ivov, write) else { return ProcessResult::Pending };
             monitor(db, rec, body);
-            if failed { Outcome::Failed } else { Outcome::Done }
+            if failed { ProcessResult::Failed } else { ProcessResult::Done }
         }
 
             fn properties(&self, field: u16, kind: Option<FieldType>) -> Properties {

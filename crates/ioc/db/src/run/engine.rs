@@ -55,7 +55,7 @@ const MAX_LOCK: u8 = 10;
 
 /// What a record type's processing came to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Outcome {
+pub(crate) enum ProcessResult {
     /// Finished: the forward link is next.
     Done,
     /// Waits for a callback; the record stays active.
@@ -295,14 +295,14 @@ impl Db {
         common.on_stack = true;
         self.counters.processed += 1;
         let outcome = crate::rec::process(self, rec, resumed);
-        self.pass.failed = matches!(outcome, Outcome::Failed | Outcome::Broken | Outcome::GivenUp);
+        self.pass.failed = matches!(outcome, ProcessResult::Failed | ProcessResult::Broken | ProcessResult::GivenUp);
         match outcome {
-            Outcome::Done | Outcome::Failed => {}
-            Outcome::Pending | Outcome::Broken => {
+            ProcessResult::Done | ProcessResult::Failed => {}
+            ProcessResult::Pending | ProcessResult::Broken => {
                 self.records[rec].on_stack = false;
                 return None;
             }
-            Outcome::NoForward | Outcome::GivenUp => {
+            ProcessResult::NoForward | ProcessResult::GivenUp => {
                 let common = &mut self.records[rec];
                 common.pact = 0;
                 common.on_stack = false;
