@@ -7,7 +7,7 @@ use crate::model::id::RecId;
 use crate::model::schema::Schema;
 use crate::rec::Kind;
 use crate::run::engine::Db;
-use crate::text::error::{FileError, FileErrors, Place};
+use crate::text::error::{FileError, FileErrors, Position};
 use crate::text::lex::{Lexer, Token, unescape};
 use crate::text::macros::{Macros, expand_lines};
 use base::nearest;
@@ -144,7 +144,7 @@ impl Db {
         }
     }
 
-    fn add_alias(&mut self, lexer: &Lexer<'_>, place: Place, alias: &str, rec: RecId, undo: &mut Undo) {
+    fn add_alias(&mut self, lexer: &Lexer<'_>, place: Position, alias: &str, rec: RecId, undo: &mut Undo) {
         let wrong = match self.records.names.find(alias.as_bytes()) {
             Some((_, known)) if self.records[known].removed => None,
             Some((_, known)) if known == rec => return,
@@ -158,7 +158,7 @@ impl Db {
     }
 
     /// `(type, "name") { … }`
-    fn load_record(&mut self, lexer: &mut Lexer<'_>, start: Place, undo: &mut Undo) -> Result<(), FileError> {
+    fn load_record(&mut self, lexer: &mut Lexer<'_>, start: Position, undo: &mut Undo) -> Result<(), FileError> {
         lexer.punct(b'(', "after record")?;
         let kind = lexer.word("a record type or \"*\"").or_else(|error| {
             // A star is no word, but may stand unquoted as the type of a record that is there.
@@ -204,8 +204,8 @@ impl Db {
     fn record_of(
         &mut self,
         lexer: &Lexer<'_>,
-        (type_name, type_place): (&str, Place),
-        (name, place): (&str, Place),
+        (type_name, type_place): (&str, Position),
+        (name, place): (&str, Position),
         undo: &mut Undo,
     ) -> Result<Option<RecId>, FileError> {
         let known = self.records.names.find(name.as_bytes()).map(|(_, rec)| rec);
@@ -311,7 +311,7 @@ impl Db {
 }
 
 /// Names may not hold what would end them in a channel name.
-fn check_name(lexer: &Lexer<'_>, place: Place, what: &str, name: &str, limit: usize) -> Result<(), FileError> {
+fn check_name(lexer: &Lexer<'_>, place: Position, what: &str, name: &str, limit: usize) -> Result<(), FileError> {
     if name.is_empty() || name.len() > limit {
         return Err(lexer.error(place, format!("{what} \"{name}\" has {} bytes, expected 1 to {limit}", name.len())));
     }

@@ -53,7 +53,7 @@ record! {
 
 inputs!(Swait);
 
-/// Place of DOLN and OUTN among the names.
+/// Position of DOLN and OUTN among the names.
 const DOLN: usize = 12;
 const OUTN: usize = 13;
 

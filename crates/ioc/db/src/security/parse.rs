@@ -2,7 +2,7 @@
 
 use super::{Condition, DEFAULT_GROUP, Grant, Group, Input, Members, Rule, Security};
 use crate::calc::{self, INPUTS};
-use crate::text::error::{FileError, Place};
+use crate::text::error::{FileError, Position};
 use crate::text::lex::{Lexer, Token};
 use crate::text::macros::{Macros, expand_lines};
 use base::nearest;
@@ -18,7 +18,7 @@ impl Security {
     pub fn parse(text: &str, file: &str, macros: &Macros) -> Result<Self, FileError> {
         if text.len() > BYTES_MAX {
             let what = format!("the file has {} bytes, expected at most {BYTES_MAX}", text.len());
-            return Err(FileError { file: file.to_owned(), place: Place::default(), what });
+            return Err(FileError { file: file.to_owned(), place: Position::default(), what });
         }
         let (expanded, undefined) = expand_lines(text, macros);
         let mut parser = Parser { lexer: Lexer::new(&expanded, file), file, rules: Self::default() };
@@ -73,7 +73,7 @@ impl Parser<'_> {
         }
     }
 
-    fn unknown(&self, place: Place, found: &str, known: &[&str]) -> FileError {
+    fn unknown(&self, place: Position, found: &str, known: &[&str]) -> FileError {
         let hint =
             nearest(found, known.iter().copied()).map_or(String::new(), |near| format!("; nearest is \"{near}\""));
         self.lexer.error(place, format!("found \"{found}\", expected {}{hint}", known.join(", ")))
@@ -91,7 +91,7 @@ impl Parser<'_> {
     }
 
     /// Words between brackets, with commas between them.
-    fn list(&mut self, open: u8, close: u8, what: &str) -> Result<Vec<(String, Place)>, FileError> {
+    fn list(&mut self, open: u8, close: u8, what: &str) -> Result<Vec<(String, Position)>, FileError> {
         self.lexer.punct(open, "before the list")?;
         let mut words = Vec::new();
         loop {
@@ -226,7 +226,7 @@ impl Parser<'_> {
         Ok(())
     }
 
-    fn calc(&mut self, text: &str, place: Place) -> Result<Condition, FileError> {
+    fn calc(&mut self, text: &str, place: Position) -> Result<Condition, FileError> {
         let program = calc::compile(text.as_bytes())
             .map_err(|error| self.lexer.error(place, format!("CALC \"{text}\": {}", error.text())))?;
         if program.stores != 0 {

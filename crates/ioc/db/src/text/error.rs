@@ -4,7 +4,7 @@ use std::fmt;
 
 /// A place in a text file, counted from 1.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Place {
+pub struct Position {
     /// Line.
     pub line: u32,
     /// Column, in bytes.
@@ -17,7 +17,7 @@ pub struct FileError {
     /// The file as it was named.
     pub file: String,
     /// Where in it.
-    pub place: Place,
+    pub place: Position,
     /// What was found, what was expected.
     pub what: String,
 }

@@ -1,6 +1,6 @@
 //! Words of `.db` and `.dbd` files, each with its place.
 
-use crate::text::error::{FileError, Place};
+use crate::text::error::{FileError, Position};
 use std::borrow::Cow;
 
 /// One word.
@@ -21,7 +21,7 @@ pub(crate) struct Lexer<'a> {
     line: u32,
     line_start: usize,
     file: &'a str,
-    peeked: Option<(Token<'a>, Place)>,
+    peeked: Option<(Token<'a>, Position)>,
     /// Words of a `.substitutions` file: there `=` stands alone and texts may stand in single quotes.
     substitutions: bool,
 }
@@ -53,11 +53,11 @@ impl<'a> Lexer<'a> {
     }
 
     /// Where the next byte stands.
-    pub(crate) fn place(&self) -> Place {
-        Place { line: self.line, column: (self.at - self.line_start + 1) as u32 }
+    pub(crate) fn place(&self) -> Position {
+        Position { line: self.line, column: (self.at - self.line_start + 1) as u32 }
     }
 
-    pub(crate) fn error(&self, place: Place, what: impl Into<String>) -> FileError {
+    pub(crate) fn error(&self, place: Position, what: impl Into<String>) -> FileError {
         FileError { file: self.file.to_owned(), place, what: what.into() }
     }
 
@@ -81,7 +81,7 @@ impl<'a> Lexer<'a> {
     }
 
     /// The next word and its place.
-    pub(crate) fn next(&mut self) -> Result<(Token<'a>, Place), FileError> {
+    pub(crate) fn next(&mut self) -> Result<(Token<'a>, Position), FileError> {
         if let Some(peeked) = self.peeked.take() {
             return Ok(peeked);
         }
@@ -116,7 +116,7 @@ impl<'a> Lexer<'a> {
     }
 
     /// What stands between two quotes; escapes are kept.
-    fn quoted(&mut self, place: Place) -> Result<&'a str, FileError> {
+    fn quoted(&mut self, place: Position) -> Result<&'a str, FileError> {
         let bytes = self.text.as_bytes();
         let quote = bytes[self.at];
         let start = self.at + 1;
@@ -151,7 +151,7 @@ impl<'a> Lexer<'a> {
     }
 
     /// A word, bare or quoted.
-    pub(crate) fn word(&mut self, expected: &str) -> Result<(Cow<'a, str>, Place), FileError> {
+    pub(crate) fn word(&mut self, expected: &str) -> Result<(Cow<'a, str>, Position), FileError> {
         match self.next()? {
             (Token::Word { text, .. }, place) => Ok((text, place)),
             (found, place) => Err(self.error(place, format!("found {}, expected {expected}", show(&found)))),
@@ -184,7 +184,7 @@ impl<'a> Lexer<'a> {
     }
 
     /// A value: a word, or a JSON map or list as it stands.
-    pub(crate) fn value(&mut self, expected: &str) -> Result<(Cow<'a, str>, bool, Place), FileError> {
+    pub(crate) fn value(&mut self, expected: &str) -> Result<(Cow<'a, str>, bool, Position), FileError> {
         if self.peeked.is_none() {
             self.skip_blank();
             let byte = self.text.as_bytes().get(self.at).copied();
@@ -202,7 +202,7 @@ impl<'a> Lexer<'a> {
     }
 
     /// Walks over a bracketed JSON text.
-    fn balanced(&mut self, place: Place) -> Result<(), FileError> {
+    fn balanced(&mut self, place: Position) -> Result<(), FileError> {
         let bytes = self.text.as_bytes();
         let mut depth = 0u32;
         while let Some(&byte) = bytes.get(self.at) {

@@ -1,6 +1,6 @@
 //! Autosave's files: what to save (`.req`), and what was saved (`.sav`).
 
-use crate::text::error::{FileError, Place};
+use crate::text::error::{FileError, Position};
 use crate::text::lex::unescape;
 use crate::text::macros::{Macros, expand_lines};
 use std::fmt::Write as _;
@@ -38,7 +38,7 @@ pub struct Requested {
     /// The file as it was named.
     pub file: String,
     /// Where in it.
-    pub place: Place,
+    pub place: Position,
 }
 
 /// A `.sav` file's text; `head` is its first line, without the sign of a comment.
@@ -74,7 +74,7 @@ pub fn write_sav(head: &str, values: &[Saved]) -> String {
 pub fn parse_sav(text: &str, file: &str) -> Result<Vec<Saved>, FileError> {
     let error = |line: usize, what: String| FileError {
         file: file.to_owned(),
-        place: Place { line: line as u32 + 1, column: 1 },
+        place: Position { line: line as u32 + 1, column: 1 },
         what,
     };
     let mut all = Vec::new();
@@ -142,7 +142,7 @@ fn request(
     let (expanded, undefined) = expand_lines(text, macros);
     let error = |line: usize, what: String| FileError {
         file: file.to_owned(),
-        place: Place { line: line as u32, column: 1 },
+        place: Position { line: line as u32, column: 1 },
         what,
     };
     if let Some((line, name)) = undefined.first() {
@@ -156,7 +156,7 @@ fn request(
                 return Err(error(number + 1, format!("more than {CHANNELS_MAX} channels")));
             }
             let column = line.find(first).unwrap_or(0) as u32 + 1;
-            let place = Place { line: number as u32 + 1, column };
+            let place = Position { line: number as u32 + 1, column };
             all.push(Requested { channel: first.to_owned(), file: file.to_owned(), place });
             continue;
         }
@@ -191,8 +191,8 @@ mod tests {
         let text = "# all\n$(P)ao\n  $(P)ao.PREC # with comment\nfile motor.req P=$(P),M=m1\nfile \"motor.req\" \"P=$(P), M=m2\"\n";
         let include = &mut |name: &str| (name == "motor.req").then(|| "$(P)$(M).VAL\n$(P)$(M).DESC".to_owned());
         let all = parse_request(text, "auto.req", &Macros::parse("P=X:"), include).unwrap();
-        let third = Place { line: 1, column: 1 };
-        assert_eq!((&*all[2].file, all[2].place, all[1].place), ("motor.req", third, Place { line: 3, column: 3 }));
+        let third = Position { line: 1, column: 1 };
+        assert_eq!((&*all[2].file, all[2].place, all[1].place), ("motor.req", third, Position { line: 3, column: 3 }));
         let all: Vec<String> = all.into_iter().map(|one| one.channel).collect();
         assert_eq!(all, ["X:ao", "X:ao.PREC", "X:m1.VAL", "X:m1.DESC", "X:m2.VAL", "X:m2.DESC"]);
         let own = &mut |_: &str| Some("file own.req".to_owned());

@@ -1,6 +1,6 @@
 //! `.substitutions` files: which template with which macros, how often.
 
-use crate::text::error::{FileError, Place};
+use crate::text::error::{FileError, Position};
 use crate::text::lex::{Lexer, Token};
 
 /// A template to be loaded once.
@@ -11,7 +11,7 @@ pub struct Instance {
     /// Its macros as [`crate::Macros::parse`] reads them, those of `global` first.
     pub macros: String,
     /// Where it stands, for errors in the template.
-    pub place: Place,
+    pub place: Position,
     /// The first value too many for the pattern, which is left out as C does it: found and expected, with its place.
     pub surplus: Option<String>,
 }
@@ -70,7 +70,7 @@ impl Parser<'_> {
     }
 
     /// A value and whether it stands in quotes.
-    fn value(&mut self, what: &str) -> Result<((String, bool), Place), FileError> {
+    fn value(&mut self, what: &str) -> Result<((String, bool), Position), FileError> {
         match self.lexer.next()? {
             (Token::Word { text, quoted }, place) => Ok(((text.into_owned(), quoted), place)),
             (_, place) => Err(self.lexer.error(place, format!("expected {what}"))),
