@@ -55,7 +55,7 @@ struct Pending<Id> {
     look: MonoNs,
 }
 
-enum Part {
+enum DeviceSlot {
     /// On another lane, or still on the lane that this one takes over.
     Elsewhere,
     Device(Box<dyn Device + Send>),
@@ -66,7 +66,7 @@ enum Part {
 pub struct Lane<Id> {
     tables: Arc<Tables>,
     number: usize,
-    parts: Vec<Part>,
+    slots: Vec<DeviceSlot>,
     pending: Vec<Pending<Id>>,
     polls: Vec<(usize, Vec<usize>, Schedule)>,
 }
@@ -103,18 +103,22 @@ impl<Id: Copy> Lane<Id> {
         before: Option<&Tables>,
         make: &mut dyn FnMut(usize) -> Result<Box<dyn Device + Send>, String>,
     ) -> Result<Self, LaneError> {
-        let mut parts = Vec::new();
+        let mut slots = Vec::new();
         for (index, spec) in tables.devices.iter().enumerate() {
             let kept = before.is_some_and(|before| tables.keeps(before, index).is_some());
-            parts.push(if kept || tables.device_lane(index) != number {
-                Part::Elsewhere
+            slots.push(if kept || tables.device_lane(index) != number {
+                DeviceSlot::Elsewhere
             } else if is_agent(spec.driver) {
-                Part::Agent(Box::new(Agent::new(spec.driver, &spec.settings, &spec.points)))
+                DeviceSlot::Agent(Box::new(Agent::new(spec.driver, &spec.settings, &spec.points)))
             } else if let Some(device) = built_in(spec.driver, &spec.settings, &spec.points) {
-                Part::Device(device)
+                DeviceSlot::Device(device)
             } else {
                 let place = || spec.place.to_string();
-                Part::Device(make(index).map_err(|why| LaneError { place: place(), device: spec.name.clone(), why })?)
+                DeviceSlot::Device(make(index).map_err(|why| LaneError {
+                    place: place(),
+                    device: spec.name.clone(),
+                    why,
+                })?)
             });
         }
         let mine = |(index, poll): (usize, &crate::Poll)| {
@@ -123,7 +127,7 @@ impl<Id: Copy> Lane<Id> {
             (!entries.is_empty()).then(|| (index, entries, Schedule::new(0, now, poll.period)))
         };
         let polls = tables.polls.iter().enumerate().filter_map(mine).collect();
-        Ok(Self { tables: tables.clone(), number, parts, pending: Vec::with_capacity(PENDING_MAX), polls })
+        Ok(Self { tables: tables.clone(), number, slots, pending: Vec::with_capacity(PENDING_MAX), polls })
     }
 
     /// The tables that it runs.
@@ -138,11 +142,11 @@ impl<Id: Copy> Lane<Id> {
     /// Real-time: moves what is there, frees nothing.
     pub fn take_over(&mut self, old: &mut Self, now: MonoNs, out: &mut dyn Answers<Id>) {
         let tables = self.tables.clone();
-        for device in (0..self.parts.len()).filter(|device| tables.device_lane(*device) == self.number) {
+        for device in (0..self.slots.len()).filter(|device| tables.device_lane(*device) == self.number) {
             if let Some(was) = tables.keeps(&old.tables, device)
-                && !matches!(old.parts[was], Part::Elsewhere)
+                && !matches!(old.slots[was], DeviceSlot::Elsewhere)
             {
-                std::mem::swap(&mut self.parts[device], &mut old.parts[was]);
+                std::mem::swap(&mut self.slots[device], &mut old.slots[was]);
             }
         }
         for pending in old.pending.drain(..) {
@@ -218,8 +222,8 @@ impl<Id: Copy> Lane<Id> {
     /// When there is something to do beside requests.
     #[must_use]
     pub fn due(&self) -> Option<MonoNs> {
-        let agents = self.parts.iter().filter_map(|part| match part {
-            Part::Agent(agent) => Some(agent.due().unwrap_or(MonoNs(0))),
+        let agents = self.slots.iter().filter_map(|slot| match slot {
+            DeviceSlot::Agent(agent) => Some(agent.due().unwrap_or(MonoNs(0))),
             _ => None,
         });
         let polls = self.polls.iter().map(|(.., schedule)| schedule.due());
@@ -231,8 +235,8 @@ impl<Id: Copy> Lane<Id> {
     /// Real-time: as long as the devices take; bounded by their number.
     pub fn run(&mut self, now: MonoNs, out: &mut dyn Answers<Id>) {
         let tables = self.tables.clone();
-        for index in 0..self.parts.len() {
-            let Part::Agent(agent) = &mut self.parts[index] else { continue };
+        for index in 0..self.slots.len() {
+            let DeviceSlot::Agent(agent) = &mut self.slots[index] else { continue };
             if agent.is_due(now)
                 && let Some((input, output)) = tables.agent_entries(index)
             {
@@ -260,17 +264,17 @@ impl<Id: Copy> Lane<Id> {
     }
 
     /// One cycle of an agent.
-    fn cycle(&mut self, tables: &Tables, agent: usize, input: usize, output: usize, now: MonoNs) {
+    fn cycle(&mut self, tables: &Tables, index: usize, input: usize, output: usize, now: MonoNs) {
         let measured = self.read(tables, input, now).ok().and_then(|value| value.number());
-        let Part::Agent(part) = &mut self.parts[agent] else { return };
-        let Some(measured) = measured else { return part.failed() };
-        let wanted = part.step(measured);
+        let DeviceSlot::Agent(agent) = &mut self.slots[index] else { return };
+        let Some(measured) = measured else { return agent.failed() };
+        let wanted = agent.step(measured);
         let row = &tables.rows[tables.entries[output].row];
         let written = within(row, wanted).and_then(|()| self.write(tables, output, Datum::Number(wanted), now));
         if written.is_err()
-            && let Part::Agent(part) = &mut self.parts[agent]
+            && let DeviceSlot::Agent(agent) = &mut self.slots[index]
         {
-            part.failed();
+            agent.failed();
         }
     }
 
@@ -311,9 +315,9 @@ impl<Id: Copy> Lane<Id> {
     }
 
     fn device(&mut self, device: usize) -> Result<&mut (dyn Device + Send), DeviceFault> {
-        match self.parts.get_mut(device) {
-            Some(Part::Device(device)) => Ok(&mut **device),
-            Some(Part::Agent(agent)) => Ok(&mut **agent),
+        match self.slots.get_mut(device) {
+            Some(DeviceSlot::Device(device)) => Ok(&mut **device),
+            Some(DeviceSlot::Agent(agent)) => Ok(&mut **agent),
             _ => Err(DeviceFault::Refused("the device is on another lane".into())),
         }
     }

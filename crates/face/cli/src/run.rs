@@ -6,7 +6,7 @@ use keep::RunDir;
 use keep::foreground::{Foreground, run as run_in_foreground};
 use keep::keeper::protocol::End;
 use keep::launch::LaunchSpec;
-use keep::shield::{self, Place};
+use keep::shield::{self, ShieldGroup};
 use keep::threads::ThreadRule;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -148,8 +148,8 @@ fn cpus(text: &str) -> Result<(Option<CpuSet>, Vec<PathBuf>), String> {
     let standing = shield::current(&RootDir::machine(), &RunDir::from_env()).map_err(|error| error.to_string())?;
     let journal = standing.ok_or("--cpus shield: no CPU is shielded; `tahti shield apply --cpus LIST` first")?;
     let groups = match &journal.place {
-        Place::Affinity => Vec::new(),
-        Place::CpusetV1 { dir } | Place::CgroupV2 { dir } => vec![PathBuf::from(dir)],
+        ShieldGroup::Affinity => Vec::new(),
+        ShieldGroup::CpusetV1 { dir } | ShieldGroup::CgroupV2 { dir } => vec![PathBuf::from(dir)],
     };
     Ok((Some(journal.want.cpus), groups))
 }

@@ -3,7 +3,7 @@
 use base::DurNs;
 use keep::supervisor::control::{Client, Reply, Request};
 use keep::supervisor::rundir::RunDir;
-use keep::supervisor::{COLUMNS, Options, Outcome, brief, phase_word, plant_file, read_plant, up};
+use keep::supervisor::{COLUMNS, Exit, Options, brief, phase_word, plant_file, read_plant, up};
 use std::os::unix::process::CommandExt as _;
 use std::process::{Command, ExitCode, Stdio};
 use std::time::Duration;
@@ -72,11 +72,11 @@ pub(crate) fn run(args: Args) -> ExitCode {
         resume: args.resume,
     };
     match up(&options) {
-        Ok(Outcome::Down { good: true, .. }) => ExitCode::SUCCESS,
+        Ok(Exit::Down { good: true, .. }) => ExitCode::SUCCESS,
         // It did not come up: whoever started it may try again.
-        Ok(Outcome::Down { failed: true, .. }) => ExitCode::FAILURE,
-        Ok(Outcome::Down { .. }) => ExitCode::from(NOT_GOOD),
-        Ok(Outcome::Upgrade { program }) => {
+        Ok(Exit::Down { failed: true, .. }) => ExitCode::FAILURE,
+        Ok(Exit::Down { .. }) => ExitCode::from(NOT_GOOD),
+        Ok(Exit::Upgrade { program }) => {
             let mut command = Command::new(&program);
             command.arg("up").arg(args.file.path()).arg("--resume");
             command.args(args.behind.then_some("--behind")).args(args.require_rt.then_some("--require-rt"));

@@ -18,9 +18,9 @@ fn tahti() -> &'static Path {
 }
 
 /// A folder of the test, with whatever keeper lives there ended at the test's end.
-struct Place(PathBuf);
+struct KeeperFolder(PathBuf);
 
-impl Place {
+impl KeeperFolder {
     fn new(name: &str) -> Self {
         let dir = std::env::temp_dir().join(format!("tahti-keeper-{name}-{}", std::process::id()));
         std::fs::create_dir_all(&dir).unwrap();
@@ -54,7 +54,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for KeeperFolder {
     fn drop(&mut self) {
         // What fails here failed the test already, or is gone.
         if let Ok(Some((mut keeper, status))) = Keeper::adopt(&self.0.join("keeper")) {
@@ -90,7 +90,7 @@ fn ended(keeper: &mut Keeper) -> ExitRecord {
 
 #[test]
 fn a_child_runs_is_logged_and_its_end_is_recorded() {
-    let place = Place::new("runs");
+    let place = KeeperFolder::new("runs");
     let mut keeper = start(&place.spec("echo first; test -t 0 && echo on a terminal; exit 7"));
     assert!(matches!(keeper.wait_event(PATIENCE).unwrap(), Some(Event::Started(_))));
     let record = ended(&mut keeper);
@@ -109,7 +109,7 @@ fn a_child_runs_is_logged_and_its_end_is_recorded() {
 
 #[test]
 fn a_program_that_cannot_start_is_told_with_the_remedy() {
-    let place = Place::new("missing");
+    let place = KeeperFolder::new("missing");
     let mut spec = place.spec("");
     spec.launch.argv = vec!["no-such-program-of-tahti".into()];
     let mut keeper = start(&spec);
@@ -120,7 +120,7 @@ fn a_program_that_cannot_start_is_told_with_the_remedy() {
 
 #[test]
 fn a_child_that_is_to_be_watched_waits_for_its_supervisor_also_for_the_next_one() {
-    let place = Place::new("held");
+    let place = KeeperFolder::new("held");
     let mut spec = place.spec("echo ran; read line");
     spec.held = true;
     let mut keeper = start(&spec);
@@ -149,7 +149,7 @@ fn a_child_that_is_to_be_watched_waits_for_its_supervisor_also_for_the_next_one(
 
 #[test]
 fn keeper_and_child_outlive_the_supervisor_and_are_adopted_with_their_history() {
-    let place = Place::new("adopt");
+    let place = KeeperFolder::new("adopt");
     let mut spec = place.spec("echo up; read line; exit 4");
     spec.ready_line = Some("up".into());
     let keeper = start(&spec);
@@ -177,7 +177,7 @@ fn keeper_and_child_outlive_the_supervisor_and_are_adopted_with_their_history() 
 
 #[test]
 fn readiness_and_notifications_reach_the_supervisor() {
-    let place = Place::new("ready");
+    let place = KeeperFolder::new("ready");
     let script = "echo booting; echo 'beam is on'; python3 -c \"
 import os, socket
 s = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
@@ -194,7 +194,7 @@ s.sendto(b'STATUS=tuning', os.environ['NOTIFY_SOCKET'])
 
 #[test]
 fn what_a_stopped_child_leaves_behind_ends_in_its_own_time_before_the_end_is_told() {
-    let place = Place::new("left");
+    let place = KeeperFolder::new("left");
     // The wrapper ends at once; what it wraps, in a session of its own, wants a moment for an orderly end.
     let wrapped = "trap 'sleep 0.2; echo orderly > orderly; exit' TERM; echo up; while :; do sleep 0.02; done";
     let mut spec =
@@ -215,7 +215,7 @@ fn what_a_stopped_child_leaves_behind_ends_in_its_own_time_before_the_end_is_tol
 
 #[test]
 fn a_keeper_that_is_stopped_keeps_nobody_waiting() {
-    let place = Place::new("stopped");
+    let place = KeeperFolder::new("stopped");
     let mut keeper = start(&place.spec("sleep 1000"));
     expect(&mut keeper, "its start", |event| matches!(event, Event::Started(_)).then_some(()));
     let process = keeper.process().unwrap();
@@ -242,7 +242,7 @@ fn a_keeper_that_is_stopped_keeps_nobody_waiting() {
 
 #[test]
 fn orphans_are_reaped_and_end_with_the_child() {
-    let place = Place::new("orphans");
+    let place = KeeperFolder::new("orphans");
     // A daemon that left session and parent; its grandchild outlives it.
     let mut keeper = start(&place.spec("setsid sh -c 'sleep 60 & echo orphan $!' & wait; sleep 0.1; exit 0"));
     assert_eq!(ended(&mut keeper).end, End::Exit(0));
@@ -261,7 +261,7 @@ fn orphans_are_reaped_and_end_with_the_child() {
 struct Console(BufReader<UnixStream>);
 
 impl Console {
-    fn open(place: &Place, read_only: bool) -> Self {
+    fn open(place: &KeeperFolder, read_only: bool) -> Self {
         let stream = UnixStream::connect(place.0.join("keeper/socket")).unwrap();
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
         (&stream).write_all(&line(&Request::Attach { read_only, size: None })).unwrap();
@@ -289,7 +289,7 @@ impl Console {
 
 #[test]
 fn two_consoles_share_a_child_and_a_viewer_cannot_type() {
-    let place = Place::new("console");
+    let place = KeeperFolder::new("console");
     let mut keeper = start(&place.spec("stty -echo; echo hello; while read a; do echo \"got <$a>\"; done"));
     expect(&mut keeper, "the start", |event| matches!(event, Event::Started(_)).then_some(()));
     let (mut one, mut two) = (Console::open(&place, false), Console::open(&place, true));
@@ -328,7 +328,7 @@ fn two_consoles_share_a_child_and_a_viewer_cannot_type() {
 
 #[test]
 fn a_log_is_rotated_while_the_child_runs() {
-    let place = Place::new("rotate");
+    let place = KeeperFolder::new("rotate");
     let mut spec = place.spec("i=0; while [ $i -lt 400 ]; do echo line number $i; i=$((i+1)); done");
     spec.launch.terminal = Terminal::Pipes;
     spec.log = Some(LogSpec { path: place.0.join("log"), size: Size(4096), keep: 2, also: None });
@@ -341,7 +341,7 @@ fn a_log_is_rotated_while_the_child_runs() {
 
 #[test]
 fn a_keeper_told_to_end_takes_its_child_along() {
-    let place = Place::new("end");
+    let place = KeeperFolder::new("end");
     let mut keeper = start(&place.spec("sleep 60"));
     let status = keeper.status().unwrap();
     sys::child::kill(status.keeper.pid, 15).unwrap();

@@ -9,12 +9,12 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 /// A group of version 2 and a folder, which go with the test.
-struct Place {
+struct TestGroup {
     group: PathBuf,
     folder: PathBuf,
 }
 
-impl Drop for Place {
+impl Drop for TestGroup {
     fn drop(&mut self) {
         // Who is still in it failed the test already.
         let _ = std::fs::write(self.group.join("cgroup.kill"), "1");
@@ -49,7 +49,7 @@ fn a_keeper_in_the_place_of_a_killed_one_first_ends_what_that_left_in_the_freeze
     let folder = std::env::temp_dir().join(format!("tahti-family-{}", std::process::id()));
     std::fs::create_dir(&group).unwrap_or_else(|error| panic!("{}: {error}; run this as root", group.display()));
     std::fs::create_dir_all(&folder).unwrap();
-    let place = Place { group, folder };
+    let place = TestGroup { group, folder };
     let script = "env -i setsid sh -c 'trap \"\" HUP TERM; echo $$ >> daemons; while :; do /bin/sleep 1; done' & wait";
     let mut launch = LaunchSpec::new("a", ["/bin/sh", "-c", script]);
     (launch.terminal, launch.dir) = (Terminal::Pty, Some(place.folder.clone()));

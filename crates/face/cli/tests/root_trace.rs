@@ -15,9 +15,9 @@ fn turn() -> MutexGuard<'static, ()> {
 }
 
 /// A folder of recorders; whoever runs there ends with it.
-struct Place(Folder);
+struct Recorders(Folder);
 
-impl Place {
+impl Recorders {
     fn new() -> Self {
         Self(Folder::new())
     }
@@ -58,7 +58,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for Recorders {
     fn drop(&mut self) {
         let _ = self.tahti(&["trace", "stop"]);
     }
@@ -114,7 +114,7 @@ fn instances() -> Vec<String> {
 
 #[test]
 fn what_is_late_is_named_and_its_window_kept_while_the_recording_goes_on() {
-    let (_turn, place, load) = (turn(), Place::new(), Load::start());
+    let (_turn, place, load) = (turn(), Recorders::new(), Load::start());
     let before = instances();
     place.records(&load, &["--above", "1ms", "--after", "50ms", "--every", "1s"]);
     assert!(place.fails(&["trace", "start", "--pid", &load.pid()]).contains("a recorder runs already"));
@@ -145,7 +145,7 @@ fn what_is_late_is_named_and_its_window_kept_while_the_recording_goes_on() {
 
 #[test]
 fn the_oldest_window_goes_for_the_next() {
-    let (_turn, place, load) = (turn(), Place::new(), Load::start());
+    let (_turn, place, load) = (turn(), Recorders::new(), Load::start());
     place.records(&load, &["--above", "1s", "--after", "1ms", "--keep", "2"]);
     let files: Vec<String> = (0..4).map(|_| place.says(&["trace", "dump"]).trim().to_owned()).collect();
     wait("two of four are left", || {
@@ -156,7 +156,7 @@ fn the_oldest_window_goes_for_the_next() {
 
 #[test]
 fn a_killed_recorder_leaves_nothing_that_the_next_does_not_remove() {
-    let (_turn, place, load) = (turn(), Place::new(), Load::start());
+    let (_turn, place, load) = (turn(), Recorders::new(), Load::start());
     let before = instances();
     place.records(&load, &[]);
     let pid = place.status()["pid"].as_i64().unwrap() as i32;
@@ -172,7 +172,7 @@ fn a_killed_recorder_leaves_nothing_that_the_next_does_not_remove() {
 
 #[test]
 fn what_cannot_be_done_is_said_with_the_way_out() {
-    let (_turn, place) = (turn(), Place::new());
+    let (_turn, place) = (turn(), Recorders::new());
     assert!(place.fails(&["trace", "status"]).contains("no recorder runs: `tahti trace start`"));
     assert!(place.fails(&["trace", "start"]).contains("nothing to watch: name threads"));
     assert!(place.fails(&["trace", "start", "--pid", "1", "--cpus", "1000"]).contains("not all of them are online"));
@@ -183,7 +183,7 @@ fn what_cannot_be_done_is_said_with_the_way_out() {
 }
 
 /// A plant that is up; goes down with this.
-struct Up<'a>(&'a Place, Child);
+struct Up<'a>(&'a Recorders, Child);
 
 impl Drop for Up<'_> {
     fn drop(&mut self) {
@@ -194,7 +194,7 @@ impl Drop for Up<'_> {
 
 #[test]
 fn a_plants_recorder_names_who_made_its_threads_late_and_keeps_the_window_of_trouble_with_the_evidence() {
-    let (_turn, place, _load) = (turn(), Place::new(), Load::start());
+    let (_turn, place, _load) = (turn(), Recorders::new(), Load::start());
     let before = instances();
     // The load's hog is more urgent than the loop.
     let script = "import time\nprint('armed', flush=True)\nwhile True: time.sleep(0.001)";
@@ -250,7 +250,7 @@ fn a_plants_recorder_names_who_made_its_threads_late_and_keeps_the_window_of_tro
 
 #[test]
 fn an_overrun_of_a_frame_has_its_window_kept_and_its_log_says_where() {
-    let (_turn, place) = (turn(), Place::new());
+    let (_turn, place) = (turn(), Recorders::new());
     // On CPU 0: the other one is the load's in the tests before.
     let plant = "[plant]\nname = \"rf\"\n[recorder]\nname = \"recorder\"\nabove = \"1s\"\nwindow_after = \"10ms\"\nrecord = \"0\"\n\
          [[frame]]\nname = \"fast\"\ncpu = 0\nclass = \"fifo:60\"\nminors = 1\nperiod = \"10ms\"\nreserve = \"50us\"\n\

@@ -454,7 +454,7 @@ mod remote {
         let group = Neighbour::with_cpus("1-3");
         let before = snapshot();
         let applied = apply("2-3");
-        let shield::Place::CgroupV2 { dir } = &applied.place else { panic!("{:?}", applied.place) };
+        let shield::ShieldGroup::CgroupV2 { dir } = &applied.place else { panic!("{:?}", applied.place) };
         assert_eq!(group.read("cpuset.cpus.effective"), "1");
         group.write("cpuset.cpus", "0-3");
         assert_eq!(guest::read(&format!("{dir}/cpuset.cpus.partition")), "isolated");
@@ -539,7 +539,7 @@ mod hotplug {
         begin();
         let before = snapshot();
         let applied = apply("2-3");
-        let shield::Place::CgroupV2 { dir } = &applied.place else { panic!("{:?}", applied.place) };
+        let shield::ShieldGroup::CgroupV2 { dir } = &applied.place else { panic!("{:?}", applied.place) };
         guest::write("/sys/devices/system/cpu/cpu3/online", "0");
         guest::write("/sys/devices/system/cpu/cpu3/online", "1");
         let effective = || guest::read(&format!("{dir}/cpuset.cpus.effective"));
@@ -579,7 +579,7 @@ mod systemd {
     fn the_shield_outlives_what_systemd_does_to_its_tree() {
         begin();
         let applied = apply("2-3");
-        let shield::Place::CgroupV2 { dir } = &applied.place else { panic!("{:?}", applied.place) };
+        let shield::ShieldGroup::CgroupV2 { dir } = &applied.place else { panic!("{:?}", applied.place) };
         let stands = |after: &str| {
             assert_eq!(guest::read(&format!("{dir}/cpuset.cpus.partition")), "isolated", "after {after}");
             assert_eq!(guest::read(&format!("{TOP}/cpuset.cpus.effective")), "0-1", "after {after}");

@@ -476,10 +476,10 @@ fn a_part_of_a_shield_grows_into_the_whole_and_all_of_it_goes_back() {
         let before = machine.0.borrow().state();
         let part = Want { parts: "interrupts,timers".parse().unwrap(), ..want("2") };
         let applied = apply(&machine, &part, &dir.0).unwrap();
-        assert_eq!((applied.place, applied.drift), (shield::Place::Affinity, vec![]));
+        assert_eq!((applied.place, applied.drift), (shield::ShieldGroup::Affinity, vec![]));
         assert!(machine.0.borrow().task(100).unwrap().mask.contains(2), "tasks stay where they are");
         let whole = apply(&machine, &want("2"), &dir.0).unwrap();
-        assert!(whole.stood && whole.place != shield::Place::Affinity && whole.drift.is_empty(), "{whole:?}");
+        assert!(whole.stood && whole.place != shield::ShieldGroup::Affinity && whole.drift.is_empty(), "{whole:?}");
         assert!(!machine.0.borrow().task(100).unwrap().mask.contains(2));
         let error = apply(&machine, &part, &dir.0).unwrap_err();
         assert!(matches!(error, Error::Other(..)), "{error}");

@@ -25,7 +25,7 @@ pub(crate) fn measured_cpu(wanted: Option<CpuId>, online: &CpuSet) -> Result<Cpu
 pub(crate) struct Where {
     pub(crate) cpu: CpuId,
     /// Where a shield wants its tasks, if one stands.
-    pub(crate) place: Option<keep::shield::Place>,
+    pub(crate) place: Option<keep::shield::ShieldGroup>,
 }
 
 /// The loop that is measured.

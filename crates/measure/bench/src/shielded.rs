@@ -4,13 +4,13 @@ use crate::Touched;
 use base::CpuSet;
 use host::plan::{Profile, Want};
 use keep::RunDir;
-use keep::shield::{self, Place};
+use keep::shield::{self, ShieldGroup};
 use sys::root::RootDir;
 
 /// A shield that is given back, whatever happens.
 pub(super) struct Shielded {
     /// Where the shield wants its tasks.
-    pub(super) place: Place,
+    pub(super) place: ShieldGroup,
     want: Want,
     released: bool,
 }

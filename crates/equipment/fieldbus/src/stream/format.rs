@@ -4,14 +4,14 @@ use super::convert::{Conversion, Format, Value};
 use super::given::{Given, Taken};
 use std::borrow::Cow;
 
-/// Most pieces of one `in` or `out`.
-const PIECES_MAX: usize = 1_024;
+/// Most items of one `in` or `out`.
+const MESSAGE_ITEMS_MAX: usize = 1_024;
 /// Most values that one `in` takes.
 const VALUES_MAX: usize = 100_000;
 
-/// A piece of a message.
+/// An item of a message.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) enum Piece {
+pub(super) enum MessageItem {
     /// A byte that is written or expected.
     Byte(u8),
     /// `?`: any byte; nothing is written.
@@ -92,28 +92,28 @@ pub(super) fn byte(word: &str) -> Result<Coded, String> {
         .ok_or_else(|| format!("\"{word}\"; expected a quoted text, a number from -128 to 255, or a name such as CR"))
 }
 
-/// The pieces of a message.
-pub(super) fn pieces(coded: &[Coded]) -> Result<Vec<Piece>, String> {
-    let mut pieces = Vec::new();
+/// The items of a message.
+pub(super) fn items(coded: &[Coded]) -> Result<Vec<MessageItem>, String> {
+    let mut items = Vec::new();
     let mut rest = coded;
     while let Some((first, behind)) = rest.split_first() {
-        if pieces.len() >= PIECES_MAX {
-            return Err(format!("more than {PIECES_MAX} pieces in one message"));
+        if items.len() >= MESSAGE_ITEMS_MAX {
+            return Err(format!("more than {MESSAGE_ITEMS_MAX} items in one message"));
         }
-        let (piece, len) = match (first, behind.first()) {
-            (Coded::Plain(b'%'), Some(Coded::Plain(b'%'))) => (Piece::Byte(b'%'), 1),
+        let (item, len) = match (first, behind.first()) {
+            (Coded::Plain(b'%'), Some(Coded::Plain(b'%'))) => (MessageItem::Byte(b'%'), 1),
             (Coded::Plain(b'%'), _) => {
                 let (format, len) = Format::parse(behind)?;
-                (Piece::Format(format), len)
+                (MessageItem::Format(format), len)
             }
-            (Coded::Plain(byte) | Coded::Literal(byte), _) => (Piece::Byte(*byte), 0),
-            (Coded::Any, _) => (Piece::Any, 0),
-            (Coded::Blank, _) => (Piece::Blank, 0),
+            (Coded::Plain(byte) | Coded::Literal(byte), _) => (MessageItem::Byte(*byte), 0),
+            (Coded::Any, _) => (MessageItem::Any, 0),
+            (Coded::Blank, _) => (MessageItem::Blank, 0),
         };
-        pieces.push(piece);
+        items.push(item);
         rest = &behind[len..];
     }
-    Ok(pieces)
+    Ok(items)
 }
 
 /// The character that an escape means, and how many bytes it has behind its backslash.
@@ -152,37 +152,37 @@ pub(super) fn literal(coded: &[Coded]) -> Result<Vec<u8>, String> {
 }
 
 /// What stands between the elements of arrays; a blank at its beginning is any white space.
-pub(super) fn separator(coded: Vec<Coded>) -> Vec<Piece> {
-    let piece = |(at, coded): (usize, Coded)| match coded {
-        Coded::Plain(b' ') | Coded::Literal(b' ') if at == 0 => Piece::Blank,
-        Coded::Plain(byte) | Coded::Literal(byte) => Piece::Byte(byte),
-        Coded::Any => Piece::Any,
-        Coded::Blank => Piece::Blank,
+pub(super) fn separator(coded: Vec<Coded>) -> Vec<MessageItem> {
+    let item = |(at, coded): (usize, Coded)| match coded {
+        Coded::Plain(b' ') | Coded::Literal(b' ') if at == 0 => MessageItem::Blank,
+        Coded::Plain(byte) | Coded::Literal(byte) => MessageItem::Byte(byte),
+        Coded::Any => MessageItem::Any,
+        Coded::Blank => MessageItem::Blank,
     };
-    coded.into_iter().enumerate().map(piece).collect()
+    coded.into_iter().enumerate().map(item).collect()
 }
 
-/// What is written for a piece that needs no value.
-const fn plain(piece: &Piece) -> Option<u8> {
-    match piece {
-        Piece::Byte(byte) => Some(*byte),
-        Piece::Blank => Some(b' '),
-        Piece::Any | Piece::Format(_) => None,
+/// What is written for an item that needs no value.
+const fn plain(item: &MessageItem) -> Option<u8> {
+    match item {
+        MessageItem::Byte(byte) => Some(*byte),
+        MessageItem::Blank => Some(b' '),
+        MessageItem::Any | MessageItem::Format(_) => None,
     }
 }
 
-fn written(separator: &[Piece]) -> Vec<u8> {
+fn written(separator: &[MessageItem]) -> Vec<u8> {
     separator.iter().filter_map(plain).collect()
 }
 
 /// Writes a message; `None` where a value does not fit its conversion.
-pub(super) fn print(pieces: &[Piece], separator: &[Piece], given: &Given) -> Option<Vec<u8>> {
+pub(super) fn print(items: &[MessageItem], separator: &[MessageItem], given: &Given) -> Option<Vec<u8>> {
     let separator = written(separator);
     let mut out = Vec::new();
-    for piece in pieces {
-        match piece {
-            Piece::Format(format) if format.has_value() => given.print(format, &separator, &mut out)?,
-            Piece::Format(format) => format.print_own(&mut out),
+    for item in items {
+        match item {
+            MessageItem::Format(format) if format.has_value() => given.print(format, &separator, &mut out)?,
+            MessageItem::Format(format) => format.print_own(&mut out),
             other => out.extend(plain(other)),
         }
     }
@@ -192,19 +192,19 @@ pub(super) fn print(pieces: &[Piece], separator: &[Piece], given: &Given) -> Opt
 /// How a protocol's `in` are read.
 pub(super) struct Reading<'a> {
     /// What stands between the elements of arrays.
-    pub(super) separator: &'a [Piece],
+    pub(super) separator: &'a [MessageItem],
     pub(super) ignore_extra: bool,
     pub(super) given: &'a Given,
 }
 
 impl Reading<'_> {
     /// Matches a line and takes its values; whether all of it fits. Arrays take as many as there are.
-    pub(super) fn scan(&self, pieces: &[Piece], original: &[u8], taken: &mut Taken) -> bool {
+    pub(super) fn scan(&self, items: &[MessageItem], original: &[u8], taken: &mut Taken) -> bool {
         let mut line = Cow::Borrowed(original);
         let mut at = 0;
-        for piece in pieces {
-            let Piece::Format(format) = piece else {
-                let Some(len) = scan_plain(piece, &line, at) else { return false };
+        for item in items {
+            let MessageItem::Format(format) = item else {
+                let Some(len) = scan_plain(item, &line, at) else { return false };
                 at += len;
                 continue;
             };
@@ -254,21 +254,21 @@ impl Reading<'_> {
     }
 }
 
-fn scan_all(pieces: &[Piece], line: &[u8], from: usize) -> Option<usize> {
+fn scan_all(items: &[MessageItem], line: &[u8], from: usize) -> Option<usize> {
     let mut at = from;
-    for piece in pieces {
-        at += scan_plain(piece, line, at)?;
+    for item in items {
+        at += scan_plain(item, line, at)?;
     }
     Some(at - from)
 }
 
-fn scan_plain(piece: &Piece, line: &[u8], at: usize) -> Option<usize> {
+fn scan_plain(item: &MessageItem, line: &[u8], at: usize) -> Option<usize> {
     let rest = line.get(at..)?;
-    match piece {
-        Piece::Byte(byte) => (rest.first() == Some(byte)).then_some(1),
+    match item {
+        MessageItem::Byte(byte) => (rest.first() == Some(byte)).then_some(1),
         // As StreamDevice: where the line ends, there is nothing to pass over.
-        Piece::Any => Some(rest.len().min(1)),
-        Piece::Blank => Some(rest.iter().take_while(|byte| byte.is_ascii_whitespace()).count()),
-        Piece::Format(_) => None,
+        MessageItem::Any => Some(rest.len().min(1)),
+        MessageItem::Blank => Some(rest.iter().take_while(|byte| byte.is_ascii_whitespace()).count()),
+        MessageItem::Format(_) => None,
     }
 }

@@ -2,7 +2,7 @@
 
 use super::convert::{Conversion, Format, Kind};
 use super::file::{Error, File, Placed, Position, Statement, Wrong};
-use super::format::{self, Piece, Reading};
+use super::format::{self, MessageItem, Reading};
 use super::given::{Given, Taken};
 use super::words::Words;
 use base::DurNs;
@@ -32,8 +32,8 @@ fn setting(among: &[&'static str], name: &str) -> Option<&'static str> {
 /// One step of a protocol.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Command {
-    Out(Vec<Piece>),
-    In(Vec<Piece>),
+    Out(Vec<MessageItem>),
+    In(Vec<MessageItem>),
     Wait(DurNs),
     Nothing,
     Disconnect,
@@ -49,7 +49,7 @@ pub struct Protocol {
     pub(super) init: Vec<Command>,
     pub(super) in_terminator: Option<Vec<u8>>,
     pub(super) out_terminator: Option<Vec<u8>>,
-    pub(super) separator: Vec<Piece>,
+    pub(super) separator: Vec<MessageItem>,
     pub(super) reply_timeout: DurNs,
     pub(super) read_timeout: DurNs,
     /// How long it may wait for its port.
@@ -92,9 +92,9 @@ impl Protocol {
     #[must_use]
     pub fn unasked(&self, line: &[u8], given: &Given) -> Option<Taken> {
         match self.commands.first() {
-            Some(Command::In(pieces)) => {
+            Some(Command::In(items)) => {
                 let mut taken = Taken::default();
-                self.reading(given).scan(pieces, line, &mut taken).then_some(taken)
+                self.reading(given).scan(items, line, &mut taken).then_some(taken)
             }
             _ => None,
         }
@@ -135,11 +135,11 @@ impl Protocol {
 
 impl Command {
     fn formats(&self) -> impl Iterator<Item = &Format> {
-        let pieces = match self {
-            Self::Out(pieces) | Self::In(pieces) => pieces.as_slice(),
+        let items = match self {
+            Self::Out(items) | Self::In(items) => items.as_slice(),
             Self::Wait(_) | Self::Nothing | Self::Disconnect => &[],
         };
-        pieces.iter().filter_map(|piece| if let Piece::Format(format) = piece { Some(format) } else { None })
+        items.iter().filter_map(|item| if let MessageItem::Format(format) = item { Some(format) } else { None })
     }
 }
 
@@ -289,7 +289,7 @@ impl<'a> Builder<'a> {
 
     fn command(&mut self, word: &str, given: &[Placed], built: &mut Built, depth: usize) -> Result<(), Wrong> {
         let command = match word {
-            "out" => Command::Out(self.pieces(given)?),
+            "out" => Command::Out(self.items(given)?),
             "in" => Command::In(self.read(given)?),
             "wait" => {
                 let word = self.words.plain(given, self.place)?;
@@ -309,21 +309,21 @@ impl<'a> Builder<'a> {
         Ok(())
     }
 
-    fn pieces(&self, value: &[Placed]) -> Result<Vec<Piece>, Wrong> {
+    fn items(&self, value: &[Placed]) -> Result<Vec<MessageItem>, Wrong> {
         let coded = self.words.coded(value)?;
-        format::pieces(&coded).map_err(|what| (self.place, what))
+        format::items(&coded).map_err(|what| (self.place, what))
     }
 
-    /// The pieces of an `in`.
-    fn read(&self, value: &[Placed]) -> Result<Vec<Piece>, Wrong> {
-        let pieces = self.pieces(value)?;
-        let cannot = |piece: &Piece| match piece {
-            Piece::Format(Format { conversion: Conversion::Time(time), .. }) => time.cannot_read(),
+    /// The items of an `in`.
+    fn read(&self, value: &[Placed]) -> Result<Vec<MessageItem>, Wrong> {
+        let items = self.items(value)?;
+        let cannot = |item: &MessageItem| match item {
+            MessageItem::Format(Format { conversion: Conversion::Time(time), .. }) => time.cannot_read(),
             _ => None,
         };
-        match pieces.iter().find_map(cannot) {
+        match items.iter().find_map(cannot) {
             Some(what) => self.wrong(what),
-            None => Ok(pieces),
+            None => Ok(items),
         }
     }
 

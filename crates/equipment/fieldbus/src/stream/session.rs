@@ -46,7 +46,7 @@ enum Waits {
 
 /// Which commands are run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Part {
+enum CommandList {
     Main,
     Init,
     Mismatch,
@@ -59,7 +59,7 @@ enum Part {
 pub struct Session {
     protocol: Arc<Protocol>,
     given: Given,
-    part: Part,
+    list: CommandList,
     at: usize,
     waits: Waits,
     bytes: Vec<u8>,
@@ -80,7 +80,7 @@ impl Session {
         Self {
             protocol,
             given,
-            part: Part::Main,
+            list: CommandList::Main,
             at: 0,
             waits: Waits::No,
             bytes: Vec::new(),
@@ -97,7 +97,7 @@ impl Session {
     #[must_use]
     pub fn init(protocol: Arc<Protocol>, given: Given) -> Option<Self> {
         let there = !protocol.init.is_empty();
-        there.then(|| Self { part: Part::Init, ..Self::new(protocol, given) })
+        there.then(|| Self { list: CommandList::Init, ..Self::new(protocol, given) })
     }
 
     /// The protocol that it runs.
@@ -124,12 +124,12 @@ impl Session {
     }
 
     fn commands(&self) -> &[Command] {
-        match self.part {
-            Part::Main => &self.protocol.commands,
-            Part::Init => &self.protocol.init,
-            Part::Mismatch => &self.protocol.mismatch,
-            Part::NoReply => &self.protocol.reply_timeout_handler,
-            Part::Unfinished => &self.protocol.read_timeout_handler,
+        match self.list {
+            CommandList::Main => &self.protocol.commands,
+            CommandList::Init => &self.protocol.init,
+            CommandList::Mismatch => &self.protocol.mismatch,
+            CommandList::NoReply => &self.protocol.reply_timeout_handler,
+            CommandList::Unfinished => &self.protocol.read_timeout_handler,
         }
     }
 
@@ -138,15 +138,15 @@ impl Session {
         let handler = match &trouble {
             Trouble::Mismatch(line) => {
                 self.again = Some(line.clone());
-                Part::Mismatch
+                CommandList::Mismatch
             }
-            Trouble::NoReply(_) => Part::NoReply,
-            Trouble::Unfinished(_) => Part::Unfinished,
-            Trouble::Output | Trouble::Closed(_) => Part::Main,
+            Trouble::NoReply(_) => CommandList::NoReply,
+            Trouble::Unfinished(_) => CommandList::Unfinished,
+            Trouble::Output | Trouble::Closed(_) => CommandList::Main,
         };
-        let first = matches!(self.part, Part::Main | Part::Init) && handler != Part::Main;
+        let first = matches!(self.list, CommandList::Main | CommandList::Init) && handler != CommandList::Main;
         self.trouble.get_or_insert(trouble);
-        (self.part, self.at, self.waits) = (if first { handler } else { self.part }, 0, Waits::No);
+        (self.list, self.at, self.waits) = (if first { handler } else { self.list }, 0, Waits::No);
         if !first || self.commands().is_empty() {
             self.over = true;
         }
@@ -160,12 +160,12 @@ impl Session {
                 return;
             };
             match command {
-                Command::Out(pieces) => {
+                Command::Out(items) => {
                     self.at += 1;
                     // What came unasked is no answer to this.
                     self.bytes.clear();
                     self.searched = 0;
-                    match format::print(&pieces, &self.protocol.separator, &self.given) {
+                    match format::print(&items, &self.protocol.separator, &self.given) {
                         Some(bytes) => {
                             out.extend(bytes);
                             out.extend(self.protocol.out_terminator.as_deref().unwrap_or_default());
@@ -229,12 +229,12 @@ impl Session {
 
     fn take_line(&mut self, line: &[u8]) {
         self.waits = Waits::No;
-        let Some(Command::In(pieces)) = self.commands().get(self.at) else { return };
+        let Some(Command::In(items)) = self.commands().get(self.at) else { return };
         let mut taken = Taken::default();
-        if self.protocol.reading(&self.given).scan(pieces, line, &mut taken) {
+        if self.protocol.reading(&self.given).scan(items, line, &mut taken) {
             self.at += 1;
             // A handler has no say in the record's value.
-            if matches!(self.part, Part::Main | Part::Init) {
+            if matches!(self.list, CommandList::Main | CommandList::Init) {
                 self.taken.values.append(&mut taken.values);
             }
             self.taken.fields.append(&mut taken.fields);

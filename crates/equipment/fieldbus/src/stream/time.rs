@@ -47,7 +47,7 @@ impl PartialEq for Zone {
     }
 }
 
-/// A piece of a format.
+/// An element of a format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Item {
     Byte(u8),

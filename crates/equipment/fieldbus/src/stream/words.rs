@@ -21,21 +21,21 @@ fn argument_number(name: &str) -> Option<usize> {
     name.parse().ok().filter(|number| *number < 10)
 }
 
-/// A quoted text, in parts: bytes with their escapes, or what `\$…` refers to.
-enum Part<'a> {
+/// A quoted text, in items: bytes with their escapes, or what `\$…` refers to.
+enum TextItem<'a> {
     Bytes(&'a [u8]),
     Reference(&'a str),
 }
 
-/// The parts of a quoted text.
-fn parts(text: &[u8]) -> Result<Vec<Part<'_>>, String> {
-    let (mut parts, mut from, mut at) = (Vec::new(), 0, 0);
+/// The items of a quoted text.
+fn items(text: &[u8]) -> Result<Vec<TextItem<'_>>, String> {
+    let (mut items, mut from, mut at) = (Vec::new(), 0, 0);
     while let Some(escape) = text[at..].iter().position(|byte| *byte == b'\\').map(|found| at + found) {
         if text.get(escape + 1) != Some(&b'$') {
             at = (escape + 2).min(text.len());
             continue;
         }
-        parts.push(Part::Bytes(&text[from..escape]));
+        items.push(TextItem::Bytes(&text[from..escape]));
         let rest = &text[escape + 2..];
         let (name, len) = match rest {
             [b'{', inner @ ..] => {
@@ -50,12 +50,12 @@ fn parts(text: &[u8]) -> Result<Vec<Part<'_>>, String> {
             }
         };
         let name = std::str::from_utf8(name).map_err(|_| "\"\\$\" with a name that is no UTF-8")?;
-        parts.push(Part::Reference(name));
+        items.push(TextItem::Reference(name));
         from = escape + 2 + len;
         at = from;
     }
-    parts.push(Part::Bytes(&text[from..]));
-    Ok(parts)
+    items.push(TextItem::Bytes(&text[from..]));
+    Ok(items)
 }
 
 impl<'a> Words<'a> {
@@ -102,10 +102,10 @@ impl<'a> Words<'a> {
                 }
                 Token::Text(quote, text) => {
                     let mut resolved = Vec::new();
-                    for part in parts(text).map_err(|what| (placed.place, what))? {
-                        match part {
-                            Part::Bytes(bytes) => resolved.extend_from_slice(bytes),
-                            Part::Reference(name) => match argument_number(name) {
+                    for item in items(text).map_err(|what| (placed.place, what))? {
+                        match item {
+                            TextItem::Bytes(bytes) => resolved.extend_from_slice(bytes),
+                            TextItem::Reference(name) => match argument_number(name) {
                                 Some(number) => resolved.extend(format!("\\${number}").bytes()),
                                 None => self.shown(self.variable(name, placed.place)?, &mut resolved),
                             },
@@ -226,10 +226,10 @@ impl<'a> Words<'a> {
     /// A quoted text with its arguments put in and its escapes resolved.
     fn quoted(&self, text: &[u8], place: Position, out: &mut Vec<Coded>) -> Result<(), Wrong> {
         let mut whole = Vec::new();
-        for part in parts(text).map_err(|what| (place, what))? {
-            match part {
-                Part::Bytes(bytes) => whole.extend_from_slice(bytes),
-                Part::Reference(name) => {
+        for item in items(text).map_err(|what| (place, what))? {
+            match item {
+                TextItem::Bytes(bytes) => whole.extend_from_slice(bytes),
+                TextItem::Reference(name) => {
                     let number = argument_number(name).unwrap_or_default();
                     whole.extend(self.argument(number, place)?.bytes());
                 }

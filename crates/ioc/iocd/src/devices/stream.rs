@@ -77,7 +77,7 @@ impl DeviceSupport for Stream {
         };
         let fields = Fields::new(ports.ioc(), place.name);
         let run = Arc::new(Runs { protocol: Arc::new(protocol), shape, fields });
-        let line = Line { run, port, ports: ports.clone(), interrupts };
+        let line = StreamDevice { run, port, ports: ports.clone(), interrupts };
         Ok(Served { device: Some(Box::new(line)), interrupts, ..Served::default() })
     }
 }
@@ -225,14 +225,14 @@ impl Runs {
 }
 
 /// What stands behind a record.
-struct Line {
+struct StreamDevice {
     run: Arc<Runs>,
     port: String,
     ports: Ports,
     interrupts: bool,
 }
 
-impl RecordDevice for Line {
+impl RecordDevice for StreamDevice {
     fn start(&mut self, _: Now, interrupt: Interrupt) {
         let run = &self.run;
         run.fields.check(&run.protocol);

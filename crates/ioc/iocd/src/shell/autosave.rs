@@ -1,6 +1,6 @@
 //! Commands of autosave, under the names of the EPICS module.
 
-use super::commands::{Command, Outcome, arg, command, needed, number, said};
+use super::commands::{Command, CommandResult, arg, command, needed, number, said};
 use super::{Failed, Shell};
 use crate::autosave::{Autosave, Settings, When, files};
 use crate::engine::{self, Mailbox};
@@ -173,7 +173,7 @@ fn seconds(args: &[String]) -> Result<Duration, Failed> {
     }
 }
 
-fn restore_at(shell: &mut Shell, args: &[String], pass: u8) -> Outcome {
+fn restore_at(shell: &mut Shell, args: &[String], pass: u8) -> CommandResult {
     let file = needed(args, "set_pass0_restoreFile file.sav")?.to_owned();
     if shell.is_running() {
         return Err("the IOC runs already: use fdbrestore".into());
@@ -182,7 +182,7 @@ fn restore_at(shell: &mut Shell, args: &[String], pass: u8) -> Outcome {
     Ok(None)
 }
 
-fn create(shell: &mut Shell, args: &[String], macros: &str, when: When) -> Outcome {
+fn create(shell: &mut Shell, args: &[String], macros: &str, when: When) -> CommandResult {
     let name = needed(args, "create_…_set file.req …")?;
     let mut all = Macros::parse(macros);
     shell.add_environment(&mut all);
@@ -211,7 +211,7 @@ fn create(shell: &mut Shell, args: &[String], macros: &str, when: When) -> Outco
     Ok(None)
 }
 
-fn make_request(shell: &mut Shell, path: &str, tag: &str) -> Outcome {
+fn make_request(shell: &mut Shell, path: &str, tag: &str) -> CommandResult {
     let wanted = tag.to_owned();
     let names = shell.with_db(move |db, _| db.tagged(&wanted))?;
     let text = names.iter().fold(String::new(), |out, name| out + name + "\n");
@@ -318,8 +318,8 @@ impl Shell {
     }
 
     fn mailbox(&self) -> Option<Mailbox> {
-        match &self.place {
-            super::Place::Running(mailbox, ..) => Some(mailbox.clone()),
+        match &self.state {
+            super::IocState::Running(mailbox, ..) => Some(mailbox.clone()),
             _ => None,
         }
     }

@@ -1,6 +1,6 @@
 //! Breakpoints: `dbb`, `dbd`, `dbc`, `dbs`, `dbp`, `dbap`, `dbstat`, in C's words.
 
-use super::commands::{Command, Outcome, arg, command, needed, number, said};
+use super::commands::{Command, CommandResult, arg, command, needed, number, said};
 use super::{Failed, Shell, report};
 use crate::engine::Engine;
 use base::Stamp;
@@ -51,7 +51,7 @@ fn at_record(
     shell: &mut Shell,
     name: String,
     work: impl FnOnce(&mut Engine, RecId) -> Result<String, Failed> + Send + 'static,
-) -> Outcome {
+) -> CommandResult {
     let text = shell.with_engine(move |engine| match engine.store.db.find(&name) {
         Ok(channel) => work(engine, channel.record),
         Err(error) => Err(error.into()),
@@ -77,7 +77,7 @@ fn none_stands(name: &str) -> String {
     }
 }
 
-fn go_on(shell: &mut Shell, args: &[String], step: bool) -> Outcome {
+fn go_on(shell: &mut Shell, args: &[String], step: bool) -> CommandResult {
     let (name, last) = (arg(args, 0).to_owned(), shell.last_stop);
     let found = shell.with_engine(move |engine| {
         let db = &engine.store.db;

@@ -1,6 +1,6 @@
 //! Checking what an IOC is told, without running it: the loaders are its own, and so are their words.
 
-use super::{Failed, Place, Shell};
+use super::{Failed, IocState, Shell};
 use crate::{engine, groups};
 
 /// Commands that scripts run while they are checked: they load, or say where things are and how they are called. All others
@@ -50,7 +50,7 @@ impl Shell {
         if let Err(Failed(what)) = self.read_rules() {
             found.push(what);
         }
-        let Place::Building(mut db) = std::mem::replace(&mut self.place, Place::Gone) else { return found };
+        let IocState::Building(mut db) = std::mem::replace(&mut self.state, IocState::Gone) else { return found };
         for (name, value) in &self.env {
             db.set_environment(name, value);
         }

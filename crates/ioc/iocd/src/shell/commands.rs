@@ -6,14 +6,14 @@ use db::Db;
 use std::fmt::Write as _;
 
 /// What a command comes to.
-pub(super) type Outcome = Result<Option<End>, Failed>;
+pub(super) type CommandResult = Result<Option<End>, Failed>;
 
 /// A command.
 pub(super) struct Command {
     pub(super) name: &'static str,
     pub(super) arguments: &'static str,
     pub(super) what: &'static str,
-    pub(super) run: fn(&mut Shell, &[String]) -> Outcome,
+    pub(super) run: fn(&mut Shell, &[String]) -> CommandResult,
 }
 
 macro_rules! command {
@@ -285,31 +285,35 @@ pub(super) fn number(args: &[String], index: usize) -> u64 {
     arg(args, index).parse().unwrap_or(0)
 }
 
-pub(super) fn said(shell: &mut Shell, text: &str) -> Outcome {
+pub(super) fn said(shell: &mut Shell, text: &str) -> CommandResult {
     if !text.is_empty() {
         shell.print(text);
     }
     Ok(None)
 }
 
-pub(super) fn about(shell: &mut Shell, report: impl FnOnce(&mut Db) -> String + Send + 'static) -> Outcome {
+pub(super) fn about(shell: &mut Shell, report: impl FnOnce(&mut Db) -> String + Send + 'static) -> CommandResult {
     let text = shell.with_db(move |db, _| report(db))?;
     said(shell, &text)
 }
 
-fn about_record(shell: &mut Shell, name: String, report: impl FnOnce(&mut Db) -> String + Send + 'static) -> Outcome {
+fn about_record(
+    shell: &mut Shell,
+    name: String,
+    report: impl FnOnce(&mut Db) -> String + Send + 'static,
+) -> CommandResult {
     let text = shell.with_record(&name, move |db, _| report(db))?;
     said(shell, &text)
 }
 
-fn state(shell: &mut Shell, args: &[String], on: bool) -> Outcome {
+fn state(shell: &mut Shell, args: &[String], on: bool) -> CommandResult {
     let name = needed(args, "dbStateSet name")?.to_owned();
     shell.with_db(move |db, _| db.set_state(&name, on))?;
     Ok(None)
 }
 
 /// Runs something with further variables and takes them back.
-fn with_macros(shell: &mut Shell, macros: &str, run: impl FnOnce(&mut Shell) -> Outcome) -> Outcome {
+fn with_macros(shell: &mut Shell, macros: &str, run: impl FnOnce(&mut Shell) -> CommandResult) -> CommandResult {
     let before = shell.env.clone();
     for pair in macros.split(',').filter(|pair| !pair.trim().is_empty()) {
         let (name, value) = pair.split_once('=').ok_or_else(|| Failed(format!("\"{pair}\": expected NAME=VALUE")))?;

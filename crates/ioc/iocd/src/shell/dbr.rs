@@ -1,6 +1,6 @@
 //! `gft`, `pft`, `tpn`, `dbtpn`: fields in all types of Channel Access, in C's columns.
 
-use super::commands::{Command, Outcome, command, needed, said};
+use super::commands::{Command, CommandResult, command, needed, said};
 use super::{Shell, look};
 use crate::execute::read_rest;
 use base::text::{leading_int, parse_double};
@@ -40,7 +40,7 @@ pub(super) const COMMANDS: &[Command] = &[
 ];
 
 /// Writes a field; a thread of its own says how it ended, which may be much later.
-fn notify(shell: &mut Shell, args: &[String], word: &'static str, text: fn(&str, bool) -> String) -> Outcome {
+fn notify(shell: &mut Shell, args: &[String], word: &'static str, text: fn(&str, bool) -> String) -> CommandResult {
     let [name, value, ..] = args else { return Err(format!("usage: {word} name value").into()) };
     let (sender, ended) = std::sync::mpsc::sync_channel(1);
     let (of, value) = (name.clone(), Value::from(value.as_str()));

@@ -1,7 +1,7 @@
 //! Commands about ports to equipment, under asyn's names.
 
 use super::commands::{Command, arg, command, needed, said};
-use super::{Failed, Place, Shell};
+use super::{Failed, IocState, Shell};
 use crate::devices::DeviceSupport;
 use port::Address;
 use std::sync::Arc;
@@ -76,7 +76,7 @@ pub(super) const COMMANDS: &[Command] = &[
 impl Shell {
     /// Makes a device support known, before records that use it are loaded and before `iocInit`; later it does nothing.
     pub fn add_support(&mut self, support: Arc<dyn DeviceSupport>) {
-        if let Place::Building(db) = &mut self.place {
+        if let IocState::Building(db) = &mut self.state {
             self.devices.add(db, support);
         }
     }

@@ -1,6 +1,6 @@
 //! `dbDump…`: records and what they are made of, as files hold them.
 
-use super::commands::{Command, Outcome, arg, command, number, said};
+use super::commands::{Command, CommandResult, arg, command, number, said};
 use super::{Shell, commands, report, values};
 use base::FieldType;
 use db::{Db, RecId, Schema, Special};
@@ -64,7 +64,7 @@ fn behind_base(args: &[String]) -> &[String] {
 }
 
 /// What is registered under a word, and what `.dbd` files declare.
-fn declared(shell: &mut Shell, word: &'static str, mut known: Vec<Vec<String>>) -> Outcome {
+fn declared(shell: &mut Shell, word: &'static str, mut known: Vec<Vec<String>>) -> CommandResult {
     let lines = shell.with_db(move |db, _| db.schema().declared(word).map(<[String]>::to_vec).collect::<Vec<_>>())?;
     known.extend(lines);
     known.sort();
@@ -77,7 +77,7 @@ fn is_wanted(name: &str, wanted: &str) -> bool {
 }
 
 /// Records by type, each type's aliases behind them.
-fn records_of(shell: &mut Shell, args: &[String]) -> Outcome {
+fn records_of(shell: &mut Shell, args: &[String]) -> CommandResult {
     let (of_type, level) = (arg(args, 0).to_owned(), number(args, 1));
     let known = of_type.clone();
     if !shell.with_db(move |db, _| is_wanted("", &known) || db.schema().type_index(&known).is_some())? {

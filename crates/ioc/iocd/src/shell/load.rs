@@ -1,6 +1,6 @@
 //! Loading: databases, templates, definitions, and the files behind them.
 
-use super::{Failed, Place, Shell, Wanted, dump, look, variables};
+use super::{Failed, IocState, Shell, Wanted, dump, look, variables};
 use crate::engine::Engine;
 use crate::{health, scanstats};
 use db::Macros;
@@ -117,7 +117,7 @@ impl Shell {
 
     /// Starts the threads of records that show what the IOC knows of itself, once it runs.
     pub(super) fn publish(&mut self) -> Result<(), Failed> {
-        let Place::Running(mailbox, ..) = &self.place else { return Ok(()) };
+        let IocState::Running(mailbox, ..) = &self.state else { return Ok(()) };
         let env = |name: &str| look::parameter(&self.env, name);
         for wanted in self.wanted.drain(..) {
             let mailbox = mailbox.clone();

@@ -1,7 +1,7 @@
 //! Commands that look into the running IOC: addresses, links, lock sets, queues, threads, parameters.
 
 use super::commands::{Command, arg, command, needed, number, said};
-use super::{Failed, Place, Shell, report, values};
+use super::{Failed, IocState, Shell, report, values};
 use crate::engine::Engine;
 use crate::guard::Reached;
 use base::FieldType;
@@ -162,8 +162,8 @@ pub(super) const COMMANDS: &[Command] = &[
     command!("registerAllRecordDeviceDrivers", "pdbbase", "accepted; all is registered", |_, _| Ok(None)),
 ];
 
-fn pause(shell: &mut Shell, on: bool) -> super::commands::Outcome {
-    if !on && matches!(shell.place, Place::Building(_)) {
+fn pause(shell: &mut Shell, on: bool) -> super::commands::CommandResult {
+    if !on && matches!(shell.state, IocState::Building(_)) {
         return shell.init().map(|()| None);
     }
     let changed = shell.with_engine(move |engine| {
@@ -185,11 +185,15 @@ fn pause(shell: &mut Shell, on: bool) -> super::commands::Outcome {
 }
 
 /// In C's columns; of several owners, each with its name.
-fn queues(shell: &mut Shell, args: &[String], wanted: &'static [(&'static str, usize)]) -> super::commands::Outcome {
+fn queues(
+    shell: &mut Shell,
+    args: &[String],
+    wanted: &'static [(&'static str, usize)],
+) -> super::commands::CommandResult {
     let reset = number(args, 0) != 0;
     let all = shell.with_each(move |db, _| db.queues(reset))?;
-    let names = match &shell.place {
-        Place::Running(..) => {
+    let names = match &shell.state {
+        IocState::Running(..) => {
             shell.with_engine(|engine| engine.store.live().map(|(_, shard)| shard.name.clone()).collect::<Vec<_>>())?
         }
         _ => Vec::new(),
@@ -264,7 +268,7 @@ fn wanted(db: &Db, record: &str) -> Vec<db::RecId> {
     db.records().filter(|of| db.location_of(*of).is_none() && (all || db.name_of(*of) == record)).collect()
 }
 
-fn hardware_report(shell: &mut Shell) -> super::commands::Outcome {
+fn hardware_report(shell: &mut Shell) -> super::commands::CommandResult {
     let mut lines: Vec<(String, String)> = shell.with_each(|db, _| hardware(db))?.into_iter().flatten().collect();
     // By type, as C goes through them.
     lines.sort_by(|a, b| a.0.cmp(&b.0));
@@ -389,7 +393,7 @@ pub(super) fn parameter(env: &BTreeMap<String, String>, name: &str) -> Option<St
     env.get(name).cloned().or_else(|| default().map(str::to_owned))
 }
 
-fn parameters(shell: &mut Shell) -> super::commands::Outcome {
+fn parameters(shell: &mut Shell) -> super::commands::CommandResult {
     let mut out = String::new();
     for (name, _) in PARAMETERS {
         let _ = match parameter(&shell.env, name) {

@@ -48,7 +48,7 @@ use terminal::{Entered, Terminal};
 const HISTORY_LINES: usize = 50;
 
 /// Where the database is.
-enum Place {
+enum IocState {
     Building(Box<Db>),
     Running(Mailbox, JoinHandle<io::Result<()>>, Option<Threads>),
     /// The engine could not be started, or has ended.
@@ -84,7 +84,7 @@ pub enum End {
 
 /// The interpreter with its variables and its IOC.
 pub struct Shell {
-    place: Place,
+    state: IocState,
     /// Whether the database is served over Channel Access.
     serves: bool,
     env: BTreeMap<String, String>,
@@ -130,7 +130,7 @@ impl Shell {
         let ioc = Arc::default();
         devices.ports.set_ioc(Arc::clone(&ioc));
         Self {
-            place: Place::Building(Box::new(db)),
+            state: IocState::Building(Box::new(db)),
             devices,
             serves,
             env: env.into_iter().collect(),
@@ -167,7 +167,7 @@ impl Shell {
     /// Whether the IOC runs.
     #[must_use]
     pub const fn is_running(&self) -> bool {
-        matches!(self.place, Place::Running(..))
+        matches!(self.state, IocState::Running(..))
     }
 
     /// Makes a function known to `sub` and `aSub` records by its name.
@@ -203,17 +203,17 @@ impl Shell {
     /// # Errors
     /// When it runs already, cannot listen, or its access security file is malformed: then nobody is let in.
     pub fn init(&mut self) -> Result<(), Failed> {
-        match self.place {
-            Place::Building(_) => {}
-            Place::Running(..) => {
+        match self.state {
+            IocState::Building(_) => {}
+            IocState::Running(..) => {
                 return Err("iocInit: IOC can only be initialized from uninitialized or stopped state".into());
             }
-            Place::Gone => return Err("iocInit: the IOC has ended".into()),
+            IocState::Gone => return Err("iocInit: the IOC has ended".into()),
         }
         let rules = self.read_rules()?;
         let by_address = self.checks_addresses();
         // Nothing of a database that is half started can be used.
-        let Place::Building(mut db) = std::mem::replace(&mut self.place, Place::Gone) else { return Ok(()) };
+        let IocState::Building(mut db) = std::mem::replace(&mut self.state, IocState::Gone) else { return Ok(()) };
         eprintln!("Starting iocInit");
         eprintln!("############################################################################");
         eprintln!("## tahti {}", env!("CARGO_PKG_VERSION"));
@@ -263,7 +263,7 @@ impl Shell {
         let _ = self.ioc.set(mailbox.clone());
         self.devices.start()?;
         term.end(mailbox.clone())?;
-        self.place = Place::Running(mailbox, thread, threads);
+        self.state = IocState::Running(mailbox, thread, threads);
         if let Some(port) = other_port {
             eprintln!("The TCP port is in use by another server; circuits are taken on port {port} instead.");
         }
@@ -323,7 +323,7 @@ impl Shell {
         self.stop_saver();
         self.publishers.drain(..).for_each(Publisher::stop);
         self.devices.stop();
-        if let Place::Running(mailbox, thread, threads) = std::mem::replace(&mut self.place, Place::Gone) {
+        if let IocState::Running(mailbox, thread, threads) = std::mem::replace(&mut self.state, IocState::Gone) {
             let _ = mailbox.ask(Engine::stop);
             let ended = thread.join();
             if let Some(threads) = threads {
@@ -339,9 +339,9 @@ impl Shell {
         &mut self,
         work: impl FnOnce(&mut Db, Now) -> T + Send + 'static,
     ) -> Result<T, Failed> {
-        match &mut self.place {
-            Place::Building(db) => Ok(work(db, engine::now())),
-            Place::Running(mailbox, ..) => mailbox
+        match &mut self.state {
+            IocState::Building(db) => Ok(work(db, engine::now())),
+            IocState::Running(mailbox, ..) => mailbox
                 .ask(move |engine| {
                     let now = engine.store.now;
                     let result = work(&mut engine.store.db, now);
@@ -349,7 +349,7 @@ impl Shell {
                     result
                 })
                 .ok_or_else(|| Failed("the IOC has ended".into())),
-            Place::Gone => Err("the IOC has ended".into()),
+            IocState::Gone => Err("the IOC has ended".into()),
         }
     }
 
@@ -359,7 +359,7 @@ impl Shell {
         name: &str,
         work: impl FnOnce(&mut Db, Now) -> T + Send + 'static,
     ) -> Result<T, Failed> {
-        let Place::Running(mailbox, ..) = &self.place else { return self.with_db(work) };
+        let IocState::Running(mailbox, ..) = &self.state else { return self.with_db(work) };
         let (reply, answer) = std::sync::mpsc::sync_channel(1);
         let mut work = Some(work);
         let name = name.to_owned();
@@ -381,7 +381,7 @@ impl Shell {
         work: impl Fn(&mut Db, Now) -> T + Clone + Send + 'static,
     ) -> Result<Vec<T>, Failed> {
         let mut all = vec![self.with_db(work.clone())?];
-        let Place::Running(mailbox, ..) = &self.place else { return Ok(all) };
+        let IocState::Running(mailbox, ..) = &self.state else { return Ok(all) };
         let live = mailbox.ask(|engine| engine.store.live().map(|(number, _)| number).collect::<Vec<_>>());
         for number in live.unwrap_or_default() {
             let (reply, answer) = std::sync::mpsc::sync_channel(1);
@@ -400,8 +400,8 @@ impl Shell {
         &mut self,
         work: impl FnOnce(&mut Engine) -> T + Send + 'static,
     ) -> Result<T, Failed> {
-        match &self.place {
-            Place::Running(mailbox, ..) => mailbox.ask(work).ok_or_else(|| Failed("the IOC has ended".into())),
+        match &self.state {
+            IocState::Running(mailbox, ..) => mailbox.ask(work).ok_or_else(|| Failed("the IOC has ended".into())),
             _ => Err("the IOC does not run yet: iocInit first".into()),
         }
     }

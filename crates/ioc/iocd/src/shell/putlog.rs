@@ -1,6 +1,6 @@
 //! Commands of the put log, under caPutLog's names.
 
-use super::commands::{Command, Outcome, arg, command, needed, said};
+use super::commands::{Command, CommandResult, arg, command, needed, said};
 use super::{Failed, Shell};
 use crate::putlog::{Form, PutLog, QUIET, Target, Which};
 use base::DurNs;
@@ -44,7 +44,7 @@ pub(super) const COMMANDS: &[Command] = &[
 ];
 
 /// An IOC has one put log: the last that was started.
-fn start(shell: &mut Shell, args: &[String], form: Form) -> Outcome {
+fn start(shell: &mut Shell, args: &[String], form: Form) -> CommandResult {
     let (targets, quiet) = (targets(shell, arg(args, 0))?, quiet(arg(args, 2))?);
     let log = PutLog::open(targets, which(arg(args, 1))?, form, quiet)
         .map_err(|error| Failed(format!("caPutLogInit: {error}")))?;
@@ -58,12 +58,12 @@ fn start(shell: &mut Shell, args: &[String], form: Form) -> Outcome {
     said(shell, "caPutLog: no rule of access security has TRAPWRITE, so nothing will be logged")
 }
 
-fn with_log(shell: &mut Shell, work: impl FnOnce(&mut PutLog) + Send + 'static) -> Outcome {
+fn with_log(shell: &mut Shell, work: impl FnOnce(&mut PutLog) + Send + 'static) -> CommandResult {
     let done = shell.with_engine(move |engine| engine.store.put_log.as_mut().map(work))?;
     done.map(|()| None).ok_or_else(|| Failed("there is no put log: caPutLogInit or caPutJsonLogInit first".into()))
 }
 
-fn reconf(shell: &mut Shell, args: &[String]) -> Outcome {
+fn reconf(shell: &mut Shell, args: &[String]) -> CommandResult {
     let which = which(needed(args, "caPutLogReconf which")?)?;
     let quiet = if arg(args, 1).is_empty() { None } else { Some(quiet(arg(args, 1))?) };
     with_log(shell, move |log| {
@@ -72,7 +72,7 @@ fn reconf(shell: &mut Shell, args: &[String]) -> Outcome {
     })
 }
 
-fn show(shell: &mut Shell) -> Outcome {
+fn show(shell: &mut Shell) -> CommandResult {
     let text = shell.with_engine(|engine| {
         engine.store.put_log.as_ref().map_or("caPutLog: not initialised".to_owned(), |log| {
             let load = |count: &std::sync::atomic::AtomicU64| count.load(Ordering::Relaxed);

@@ -1,6 +1,6 @@
 //! Scripts and their lines: macros, echo, what follows a failure.
 
-use super::commands::Outcome;
+use super::commands::CommandResult;
 use super::{End, Failed, Shell, commands, look, modules, words};
 use db::Macros;
 use std::fs;
@@ -125,7 +125,7 @@ impl Shell {
     }
 
     /// Runs a line of a script and prints it as C does: comments as they stand, the rest with its macros replaced.
-    fn run_aloud(&mut self, line: &str) -> Outcome {
+    fn run_aloud(&mut self, line: &str) -> CommandResult {
         let quiet = |line: &str| line.trim_start().starts_with("#-");
         if line.trim_start().starts_with('#') {
             if !quiet(line) && !self.checking {
@@ -141,7 +141,7 @@ impl Shell {
     }
 
     /// Runs one line.
-    pub(super) fn run_line(&mut self, line: &str) -> Outcome {
+    pub(super) fn run_line(&mut self, line: &str) -> CommandResult {
         if line.trim_start().starts_with('#') {
             return Ok(None);
         }
@@ -161,7 +161,7 @@ impl Shell {
         }
     }
 
-    fn run_expanded(&mut self, line: &str) -> Outcome {
+    fn run_expanded(&mut self, line: &str) -> CommandResult {
         let line = line.trim();
         if line.is_empty() || line.starts_with('#') {
             return Ok(None);

@@ -139,7 +139,7 @@ fn address_of(host: &str) -> String {
 fn printed(
     shell: &mut Shell,
     report: impl FnOnce(&Engine, &Security) -> String + Send + 'static,
-) -> super::commands::Outcome {
+) -> super::commands::CommandResult {
     let text = shell.with_engine(|engine| engine.store.guard.rules().map(|rules| report(engine, rules)))?;
     // As in EPICS there is nothing to show where no rules are in force.
     said(shell, &text.unwrap_or_default())

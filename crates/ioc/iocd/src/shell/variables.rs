@@ -1,6 +1,6 @@
 //! `var`: numbers that scripts may set.
 
-use super::commands::{Command, Outcome, command, said};
+use super::commands::{Command, CommandResult, command, said};
 use super::{Failed, Shell};
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -104,7 +104,7 @@ fn types(shell: &mut Shell) -> Result<BTreeMap<String, bool>, Failed> {
     Ok(declared.into_iter().chain(ours).collect())
 }
 
-fn show(shell: &mut Shell, pattern: &str) -> Outcome {
+fn show(shell: &mut Shell, pattern: &str) -> CommandResult {
     let mut out = String::new();
     for (name, double) in types(shell)?.into_iter().filter(|(name, _)| base::glob(pattern, name)) {
         let value = shell.vars.get(&name).copied().unwrap_or_default();
@@ -119,7 +119,7 @@ fn show(shell: &mut Shell, pattern: &str) -> Outcome {
     said(shell, &out)
 }
 
-fn set(shell: &mut Shell, name: &str, text: &str) -> Outcome {
+fn set(shell: &mut Shell, name: &str, text: &str) -> CommandResult {
     let Some(double) = types(shell)?.get(name).copied() else {
         return Err(Failed(format!("Var {name} not found.")));
     };

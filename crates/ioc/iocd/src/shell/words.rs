@@ -2,7 +2,7 @@
 
 /// A line taken apart.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Line {
+pub(super) struct CommandLine {
     /// The command and its arguments.
     pub(super) words: Vec<String>,
     /// Take commands from this file.
@@ -16,8 +16,8 @@ pub(super) struct Line {
 ///
 /// # Errors
 /// An open quote, or a redirection without a file.
-pub(super) fn split(text: &str) -> Result<Line, String> {
-    let mut line = Line::default();
+pub(super) fn split(text: &str) -> Result<CommandLine, String> {
+    let mut line = CommandLine::default();
     let mut chars = text.chars().peekable();
     let mut redirect: Option<char> = None;
     let mut append = false;

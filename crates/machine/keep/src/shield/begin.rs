@@ -3,7 +3,7 @@
 use super::claim::Claim;
 use super::journal::{Found, Journal, State};
 use super::machine::Machine;
-use super::{Error, Place, ROUNDS_MAX, give_back};
+use super::{Error, ROUNDS_MAX, ShieldGroup, give_back};
 use crate::RunDir;
 use host::plan::{self, Step, Want};
 use host::snapshot::{Cgroup, Snapshot};
@@ -115,12 +115,12 @@ fn take_over(snapshot: &Snapshot, want: &Want, left: &Journal) -> First {
 pub(super) fn fresh(snapshot: &Snapshot, want: &Want) -> Journal {
     let backend = plan::backend(snapshot, want);
     if !want.parts.tasks {
-        return Journal::new(&snapshot.boot_id, want, "nothing: tasks stay where they are", Place::Affinity);
+        return Journal::new(&snapshot.boot_id, want, "nothing: tasks stay where they are", ShieldGroup::Affinity);
     }
     let place = match (&snapshot.cgroup, backend.shield_dir(snapshot)) {
-        (Cgroup::V1 { .. }, Some(dir)) => Place::CpusetV1 { dir },
-        (Cgroup::V2 { .. }, Some(dir)) => Place::CgroupV2 { dir },
-        _ => Place::Affinity,
+        (Cgroup::V1 { .. }, Some(dir)) => ShieldGroup::CpusetV1 { dir },
+        (Cgroup::V2 { .. }, Some(dir)) => ShieldGroup::CgroupV2 { dir },
+        _ => ShieldGroup::Affinity,
     };
     Journal::new(&snapshot.boot_id, want, backend.name(), place)
 }
@@ -141,7 +141,7 @@ mod tests {
     }
 
     fn journal(state: State, cpus: &str) -> Found {
-        Found::Here(Box::new(Journal { state, ..Journal::new("boot", &want(cpus), "any", Place::Affinity) }))
+        Found::Here(Box::new(Journal { state, ..Journal::new("boot", &want(cpus), "any", ShieldGroup::Affinity) }))
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! What was there before: the whole plan with the old values, on disk before the first write.
 
-use super::{Error, Place};
+use super::{Error, ShieldGroup};
 use crate::RunDir;
 use host::plan::{Kept, Note, Step, Want};
 use host::snapshot::Target;
@@ -31,7 +31,7 @@ pub struct Journal {
     /// How tasks are kept off.
     pub backend: String,
     /// Where the shield's own tasks belong.
-    pub place: Place,
+    pub place: ShieldGroup,
     /// Every step, round after round, with the value before it.
     pub rounds: Vec<Vec<Step>>,
     /// Steps that the kernel refused.
@@ -115,7 +115,7 @@ pub struct Refused {
 impl Journal {
     /// A journal without steps.
     #[must_use]
-    pub fn new(boot_id: &str, want: &Want, backend: &str, place: Place) -> Self {
+    pub fn new(boot_id: &str, want: &Want, backend: &str, place: ShieldGroup) -> Self {
         Self {
             format: FORMAT,
             boot_id: boot_id.to_owned(),

@@ -35,7 +35,7 @@ const ROUNDS_FOR_SPARED: usize = 2;
 /// Where the shield's own tasks belong.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "kebab-case")]
-pub enum Place {
+pub enum ShieldGroup {
     /// Nowhere: their affinity alone puts them on the shielded CPUs.
     #[default]
     Affinity,
@@ -51,7 +51,7 @@ pub enum Place {
     },
 }
 
-impl Place {
+impl ShieldGroup {
     /// The file into which a thread's id is written to bring the thread in (version 2: its process).
     #[must_use]
     pub fn entry(&self) -> Option<String> {
@@ -89,7 +89,7 @@ pub struct Applied {
     /// How tasks are kept off.
     pub backend: String,
     /// Where the shield's own tasks belong.
-    pub place: Place,
+    pub place: ShieldGroup,
     /// Rounds until the plan was empty.
     pub rounds: usize,
     /// Writes that succeeded.

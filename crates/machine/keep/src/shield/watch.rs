@@ -2,7 +2,7 @@
 
 use super::journal::{Journal, State};
 use super::machine::{Machine, RealMachine};
-use super::{Applied, Error, Place, current, drift, leftover, repair_on};
+use super::{Applied, Error, ShieldGroup, current, drift, leftover, repair_on};
 use crate::RunDir;
 use base::CpuSet;
 use host::plan::{self, Drift, Kept, Step, Want};
@@ -57,10 +57,10 @@ pub fn status(root: &RootDir, dir: &RunDir, window: Duration) -> Result<Status, 
 }
 
 /// Whether a task belongs into the shield.
-fn is_resident(snapshot: &Snapshot, place: &Place, cpus: &CpuSet, task: &Task) -> bool {
+fn is_resident(snapshot: &Snapshot, place: &ShieldGroup, cpus: &CpuSet, task: &Task) -> bool {
     match place {
-        Place::Affinity => !task.kernel && task.cpus.is_subset(cpus),
-        Place::CpusetV1 { dir } | Place::CgroupV2 { dir } => {
+        ShieldGroup::Affinity => !task.kernel && task.cpus.is_subset(cpus),
+        ShieldGroup::CpusetV1 { dir } | ShieldGroup::CgroupV2 { dir } => {
             snapshot.cpuset_of_dir(dir).zip(task.cpuset.as_deref()).is_some_and(|(own, cpuset)| {
                 cpuset == own || cpuset.strip_prefix(own).is_some_and(|rest| rest.starts_with('/'))
             })

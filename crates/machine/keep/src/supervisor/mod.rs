@@ -137,7 +137,7 @@ pub enum PlantError {
 
 /// How it went.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Outcome {
+pub enum Exit {
     /// The plant was up and is down again; whether all was well.
     Down {
         /// Whether all was well to the end.
@@ -189,7 +189,7 @@ fn operators(plant: &Plant) -> Result<Option<Operators>, PlantError> {
 ///
 /// # Errors
 /// If nothing was started: the plant file, its folder, or a supervisor that is already there.
-pub fn up(options: &Options) -> Result<Outcome, UpError> {
+pub fn up(options: &Options) -> Result<Exit, UpError> {
     let file = plant_file(&options.plant)?;
     let (plant, _) = read_plant(&file)?;
     if options.compare && plant.shield.is_none() {
@@ -287,10 +287,10 @@ pub fn up(options: &Options) -> Result<Outcome, UpError> {
         None => engine.processes.event(Event::Up),
     }
     match engine.run() {
-        Left::Upgrade(program) => Ok(Outcome::Upgrade { program }),
+        Left::Upgrade(program) => Ok(Exit::Upgrade { program }),
         Left::Down => {
             let failed = engine.processes.all.failed().is_some();
-            Ok(Outcome::Down { good: engine.finish()?, failed })
+            Ok(Exit::Down { good: engine.finish()?, failed })
         }
     }
 }

@@ -1,7 +1,7 @@
 //! The plant's shield: raised before the first process starts, given back after the last has ended.
 
 use crate::RunDir;
-use crate::shield::{self, Place};
+use crate::shield::{self, ShieldGroup};
 use base::CpuSet;
 use base::text::Counted;
 use host::plan::{Spared, Want};
@@ -23,7 +23,7 @@ pub(crate) enum Shielding {
         /// The isolated CPUs.
         cpus: CpuSet,
         /// Where their tasks belong.
-        place: Place,
+        place: ShieldGroup,
         /// Whether it stood before the plant came: then it stays when the plant goes.
         borrowed: bool,
     },
@@ -66,8 +66,12 @@ impl Shielding {
     /// The control groups that its tasks join.
     pub(crate) fn groups(&self) -> Vec<PathBuf> {
         match self {
-            Self::Stands { place: Place::CpusetV1 { dir } | Place::CgroupV2 { dir }, .. } => vec![PathBuf::from(dir)],
-            Self::Stands { place: Place::Affinity, .. } | Self::Unwanted | Self::Lacking | Self::Raising => Vec::new(),
+            Self::Stands { place: ShieldGroup::CpusetV1 { dir } | ShieldGroup::CgroupV2 { dir }, .. } => {
+                vec![PathBuf::from(dir)]
+            }
+            Self::Stands { place: ShieldGroup::Affinity, .. } | Self::Unwanted | Self::Lacking | Self::Raising => {
+                Vec::new()
+            }
         }
     }
 

@@ -15,7 +15,7 @@ use crate::{Bench, Found, Progress, Touched, read};
 use base::{CpuId, CpuSet, DurNs, Policy, Priority};
 use ca::wire::command;
 use clap::{ArgMatches, Args as _};
-use keep::shield::Place;
+use keep::shield::ShieldGroup;
 use proc::interrupts::Interrupts;
 use report::{Figure, Good, Latency, Row, Table, Wanted};
 use std::path::PathBuf;
@@ -243,8 +243,8 @@ struct Scan<'a> {
     /// CPUs of the clients.
     others: CpuSet,
     /// The shield's place, and where the whole IOC is started.
-    home: Option<&'a Place>,
-    place: Option<&'a Place>,
+    home: Option<&'a ShieldGroup>,
+    place: Option<&'a ShieldGroup>,
     menu: Menu,
     signals: SignalFd,
 }
@@ -382,7 +382,7 @@ impl Scan<'_> {
                 idle(took);
                 Ok(())
             })?);
-            if !matches!(self.home, Some(Place::CgroupV2 { .. })) {
+            if !matches!(self.home, Some(ShieldGroup::CgroupV2 { .. })) {
                 grew[2].push(self.growth(|| self.control())?);
             }
         }
@@ -416,7 +416,7 @@ impl Scan<'_> {
     fn control(&self) -> Result<(), String> {
         let stop = AtomicBool::new(false);
         let cpus = CpuSet::single(self.cpu);
-        let entry = self.home.and_then(Place::thread_entry);
+        let entry = self.home.and_then(ShieldGroup::thread_entry);
         let there_is = Barrier::new(2);
         std::thread::scope(|scope| {
             let there = scope.spawn(|| {

@@ -1,7 +1,7 @@
 //! An IOC as a process: EPICS' own or ours, each on a free port of loopback.
 
 use base::DurNs;
-use keep::shield::Place;
+use keep::shield::ShieldGroup;
 use std::io::Write;
 use std::net::{TcpListener, UdpSocket};
 use std::path::{Path, PathBuf};
@@ -57,7 +57,7 @@ impl Ioc {
         database: &str,
         probe: &str,
         options: &[String],
-        place: Option<&Place>,
+        place: Option<&ShieldGroup>,
     ) -> Result<Self, String> {
         let port = free_port()?;
         let folder = std::env::temp_dir().join(format!("tahti-bench-{}-{port}", std::process::id()));
