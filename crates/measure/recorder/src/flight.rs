@@ -6,7 +6,7 @@
 
 use crate::request::Call;
 use crate::status::{Kept, LateLine, Status};
-use crate::{Conditions, Recorder, Wanted, facts};
+use crate::{Conditions, RecordError, Recorder, Wanted, facts};
 use base::{CpuSet, DurNs, MonoNs};
 use std::collections::{BTreeMap, VecDeque};
 use std::path::{Path, PathBuf};
@@ -89,7 +89,7 @@ impl Flight {
     ///
     /// # Errors
     /// No privilege, no tracing in this kernel, a folder that cannot be read.
-    pub fn start(options: Options) -> Result<Self, String> {
+    pub fn start(options: Options) -> Result<Self, RecordError> {
         let wanted = Wanted {
             cpus: options.cpus,
             online: options.online,
@@ -125,7 +125,7 @@ impl Flight {
     ///
     /// # Errors
     /// The kernel's, about what it was asked before.
-    pub fn watch(&mut self, threads: impl IntoIterator<Item = Thread>) -> Result<(), String> {
+    pub fn watch(&mut self, threads: impl IntoIterator<Item = Thread>) -> Result<(), RecordError> {
         self.threads = threads.into_iter().map(|thread| (thread.tid, thread)).collect();
         self.explainer.watch_only(self.threads.values().map(|thread| (thread.tid, thread.name.as_str())));
         let now: Vec<i32> = self.threads.keys().copied().collect();
@@ -161,7 +161,7 @@ impl Flight {
     ///
     /// # Errors
     /// The kernel's, or the status cannot be written. A window that cannot be is no error: that stands in the status.
-    pub fn look(&mut self) -> Result<(), String> {
+    pub fn look(&mut self) -> Result<(), RecordError> {
         let Self { recorder, merge, window, explainer, .. } = self;
         let mut keep = |lane, cpu, begin, page: &[u8]| window.push(lane, cpu, begin, page);
         let until = recorder.poll_pages(&mut keep, |lane, item| merge.push(lane, item))?;
@@ -179,7 +179,7 @@ impl Flight {
         for pending in over {
             match self.keep(&pending) {
                 Ok(kept) => self.kept.push_back(kept),
-                Err(why) => self.trouble = Some(why),
+                Err(why) => self.trouble = Some(why.to_string()),
             }
             self.forget();
         }
@@ -222,7 +222,7 @@ impl Flight {
     }
 
     /// Writes a window down.
-    fn keep(&self, pending: &Pending) -> Result<Kept, String> {
+    fn keep(&self, pending: &Pending) -> Result<Kept, RecordError> {
         let options = &self.options;
         let from = MonoNs(pending.at.0.saturating_sub(options.before.0.unsigned_abs()));
         let to = pending.at + options.after;
@@ -255,7 +255,7 @@ impl Flight {
         };
         let bytes = stored::write(&head, self.window.between(from, to));
         let file = options.folder.join(format!("{}.{EXTENSION}", pending.label));
-        write(&file, &bytes).map_err(|error| format!("{}: {error}", file.display()))?;
+        write(&file, &bytes).map_err(|source| RecordError::File { file: file.clone(), source })?;
         let (at, reason, bytes) = (Some(pending.at), pending.reason.clone(), bytes.len() as u64);
         Ok(Kept { file, reason, at, bytes })
     }
@@ -306,10 +306,10 @@ impl Flight {
     ///
     /// # Errors
     /// The file cannot be written.
-    pub fn tell(&self) -> Result<(), String> {
+    pub fn tell(&self) -> Result<(), RecordError> {
         let file = self.options.folder.join(crate::status::FILE);
-        let text = serde_json::to_vec_pretty(&self.status()).map_err(|error| error.to_string())?;
-        write(&file, &text).map_err(|error| format!("{}: {error}", file.display()))
+        let text = serde_json::to_vec_pretty(&self.status())?;
+        write(&file, &text).map_err(|source| RecordError::File { file, source })
     }
 }
 
@@ -317,8 +317,8 @@ impl Flight {
 const EXTENSION: &str = "trace";
 
 /// Windows of an earlier recorder, the oldest first.
-fn found(folder: &Path) -> Result<VecDeque<Kept>, String> {
-    let entries = std::fs::read_dir(folder).map_err(|error| format!("{}: {error}", folder.display()))?;
+fn found(folder: &Path) -> Result<VecDeque<Kept>, RecordError> {
+    let entries = std::fs::read_dir(folder).map_err(|source| RecordError::File { file: folder.to_owned(), source })?;
     let mut all: Vec<(std::time::SystemTime, Kept)> = Vec::new();
     for entry in entries.flatten() {
         let (file, Ok(data)) = (entry.path(), entry.metadata()) else { continue };

@@ -4,6 +4,7 @@
 //! alone. What a killed recorder left is removed by the next one; instances of others are never touched.
 #![forbid(unsafe_code)]
 
+mod error;
 mod facts;
 mod flight;
 mod objects;
@@ -11,6 +12,7 @@ pub mod request;
 mod sampling;
 pub mod status;
 
+pub use error::RecordError;
 pub use facts::{Conditions, facts, steal};
 pub use flight::{Flight, Options};
 pub use objects::Objects;
@@ -84,15 +86,15 @@ impl Recorder {
     ///
     /// # Errors
     /// No privilege, no tracefs, a kernel whose files are not understood: with what to do.
-    pub fn start(wanted: &Wanted) -> Result<Self, String> {
+    pub fn start(wanted: &Wanted) -> Result<Self, RecordError> {
         let tracing = Tracing::mount().map_err(|error| match error.errno {
-            sys::Errno::PERM => format!("{error}: recording what the kernel does needs root (CAP_SYS_ADMIN)"),
-            sys::Errno::NODEV => format!("{error}: this kernel is built without tracing (CONFIG_FTRACE)"),
-            _ => error.to_string(),
+            sys::Errno::PERM => RecordError::Forbidden(error),
+            sys::Errno::NODEV => RecordError::NoTracing(error),
+            _ => RecordError::Kernel(error),
         })?;
         let (place, files) = (tracing.place(), tracing.files());
         sweep(&place, &files);
-        let header = files.read("events/header_page").map_err(|error| error.to_string())?;
+        let header = files.read("events/header_page")?;
         let mut formats = BTreeMap::new();
         let decoder = Decoder::new(&header, |path| {
             let text = files.read(&format!("events/{path}/format")).ok()?;
@@ -115,7 +117,7 @@ impl Recorder {
         for (cpus, name) in [(wanted.cpus, name.clone()), (others, format!("{name}-beside"))] {
             for cpu in cpus.iter() {
                 let path = format!("{place}/instances/{name}/per_cpu/cpu{cpu}/trace_pipe_raw");
-                lanes.push(Lane { cpu, pages: Pages::open(&path).map_err(|error| error.to_string())? });
+                lanes.push(Lane { cpu, pages: Pages::open(&path)? });
             }
         }
         let page = vec![0; PAGE_BYTES_MAX];
@@ -140,7 +142,7 @@ impl Recorder {
     ///
     /// # Errors
     /// The kernel's.
-    pub fn poll(&mut self, each: impl FnMut(u32, Item)) -> Result<MonoNs, String> {
+    pub fn poll(&mut self, each: impl FnMut(u32, Item)) -> Result<MonoNs, RecordError> {
         self.poll_pages(&mut |_, _, _, _| {}, each)
     }
 
@@ -148,12 +150,12 @@ impl Recorder {
     ///
     /// # Errors
     /// The kernel's.
-    pub fn poll_pages(&mut self, keep: &mut Keep<'_>, mut each: impl FnMut(u32, Item)) -> Result<MonoNs, String> {
+    pub fn poll_pages(&mut self, keep: &mut Keep<'_>, mut each: impl FnMut(u32, Item)) -> Result<MonoNs, RecordError> {
         let mut until = sys::clock::mono_now();
         for (index, lane) in self.lanes.iter().enumerate() {
             let mut last = None;
             for turn in 1.. {
-                let page = lane.pages.read(&mut self.page).map_err(|error| error.to_string())?;
+                let page = lane.pages.read(&mut self.page)?;
                 let Some(page) = page else { break };
                 if let Some((begin, used)) = self.decoder.used(page) {
                     keep(index as u32, lane.cpu, begin, used);
@@ -177,7 +179,7 @@ impl Recorder {
     ///
     /// # Errors
     /// Those of the time before: the kernel has no such filter or trigger.
-    pub fn watch(&mut self, tids: &[i32], stacks: bool) -> Result<(), String> {
+    pub fn watch(&mut self, tids: &[i32], stacks: bool) -> Result<(), RecordError> {
         const TRIGGER: &str = "events/sched/sched_waking/trigger";
         let of = |field: &str| any_of(field, tids);
         let filters = self.decoder.present().filter(|row| row.scope == Scope::Threads);
@@ -202,9 +204,9 @@ impl Recorder {
     }
 
     /// Waits until what [`Self::watch`] asked for is done.
-    fn filtered(&mut self) -> Result<(), String> {
+    fn filtered(&mut self) -> Result<(), RecordError> {
         match self.filtering.take().map(JoinHandle::join) {
-            Some(Ok(written)) => written.map_err(|error| error.to_string()),
+            Some(Ok(written)) => Ok(written?),
             _ => Ok(()),
         }
     }
@@ -260,13 +262,14 @@ fn make(
     cpus: &CpuSet,
     (buffer_kb, threads): (u32, &[i32]),
     rows: &[&Row],
-) -> Result<Instance, String> {
-    let instance = Instance::make(place, name).map_err(|error| error.to_string())?;
-    let set = |file: &str, value: &str| instance.set(file, value).map_err(|error| error.to_string());
+) -> Result<Instance, RecordError> {
+    let instance = Instance::make(place, name)?;
+    let set = |file: &str, value: &str| instance.set(file, value);
     set("tracing_on", "0")?;
     set("trace_clock", "mono")?;
     let mut mask = String::new();
-    cpus.write_mask(&mut mask).map_err(|error| error.to_string())?;
+    // A text takes whatever is written.
+    let _ = cpus.write_mask(&mut mask);
     set("tracing_cpumask", &mask)?;
     // The least for all, then enough for those that are listened to.
     set("buffer_size_kb", "8")?;

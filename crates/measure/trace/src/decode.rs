@@ -169,16 +169,41 @@ pub struct Decoder {
     lost: Lost,
 }
 
+/// Why a kernel's descriptions of its events are not understood.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum DecoderError {
+    /// That of pages.
+    Header(PageError),
+    /// That of a tracepoint.
+    Format {
+        /// The tracepoint, as a path below `events`.
+        path: &'static str,
+        /// What is wrong.
+        why: FormatError,
+    },
+}
+
+impl std::fmt::Display for DecoderError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Header(why) => why.fmt(f),
+            Self::Format { path, why } => write!(f, "events/{path}/format: {why}"),
+        }
+    }
+}
+
+impl std::error::Error for DecoderError {}
+
 impl Decoder {
     /// A decoder; `format` is asked for the text of each tracepoint's format file (`None`: this kernel has none).
     ///
     /// # Errors
     /// The header of pages is not understood, or a format file is none: with the tracepoint's name.
-    pub fn new(header_page: &str, mut format: impl FnMut(&str) -> Option<String>) -> Result<Self, String> {
-        let layout = Layout::parse(header_page).map_err(|error| error.to_string())?;
+    pub fn new(header_page: &str, mut format: impl FnMut(&str) -> Option<String>) -> Result<Self, DecoderError> {
+        let layout = Layout::parse(header_page).map_err(DecoderError::Header)?;
         let mut decoder = Self { layout, rows: BTreeMap::new(), missing: Vec::new(), lost: Lost::default() };
         for row in EVENTS {
-            let named = |error: FormatError| format!("events/{}/format: {error}", row.path);
+            let named = |why| DecoderError::Format { path: row.path, why };
             let found = format(row.path).map(|text| Format::parse(&text).map_err(named)).transpose()?;
             let fields = found.as_ref().and_then(|format| row.fields.iter().map(|name| format.field(name)).collect());
             match (found, fields) {

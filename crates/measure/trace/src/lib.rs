@@ -50,7 +50,7 @@ mod timeline;
 mod window;
 
 pub use culprit::{Culprit, Late, Occasion, Part};
-pub use decode::{Decoder, EVENTS, Lost, Row, Scope};
+pub use decode::{Decoder, DecoderError, EVENTS, Lost, Row, Scope};
 pub use event::{Event, Name, Task, Vector, What};
 pub use explain::{Clocks, Explainer, Facts};
 pub use format::{Field, Format, FormatError};

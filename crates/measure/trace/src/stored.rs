@@ -3,7 +3,7 @@
 //! A line `tahti trace 1`, a line of JSON ([`Head`]), then the pages of the ring buffers as the kernel wrote them, each behind
 //! its lane (4 bytes), CPU (2 bytes), two of zero, and length (4 bytes), little-endian.
 
-use crate::decode::{Decoder, EVENTS, Lost, Row};
+use crate::decode::{Decoder, DecoderError, EVENTS, Lost, Row};
 use crate::explain::{Clocks, Explainer, Facts};
 use crate::merge::{Item, Merge};
 use crate::symbols::Symbols;
@@ -95,7 +95,7 @@ pub enum StoredError {
     /// It was written on a machine with the other order of bytes.
     Endianness,
     /// The format files in it are not understood.
-    Formats(String),
+    Formats(DecoderError),
 }
 
 impl std::fmt::Display for StoredError {

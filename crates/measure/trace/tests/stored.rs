@@ -109,7 +109,7 @@ fn what_a_kernel_lacks_is_said() {
     let decoder = Decoder::new(HEADER, |_| None).unwrap();
     assert_eq!(decoder.missing().len(), trace::EVENTS.len());
     let wrong = Decoder::new(HEADER, |_| Some("ID: x".into())).unwrap_err();
-    assert_eq!(wrong, "events/sched/sched_switch/format: no line `ID: NUMBER`");
+    assert_eq!(wrong.to_string(), "events/sched/sched_switch/format: no line `ID: NUMBER`");
     assert!(Decoder::new("nothing", |_| None).is_err());
 }
 
