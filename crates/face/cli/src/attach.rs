@@ -1,6 +1,7 @@
 //! `tahti attach`: the console of a process.
 
 use crate::control::{Which, plant_name};
+use crate::failure::{Failure, end};
 use base::Tamed;
 use keep::keeper::SOCKET_NAME;
 use keep::keeper::protocol::{Reply, Request, Status, WindowSize, line};
@@ -37,7 +38,7 @@ pub(crate) struct Args {
 pub(crate) struct Raw(Option<Termios>);
 
 impl Raw {
-    pub(crate) fn enter() -> Result<Self, String> {
+    pub(crate) fn enter() -> Result<Self, Failure> {
         if !isatty(stdin()) {
             return Ok(Self(None));
         }
@@ -60,19 +61,10 @@ impl Drop for Raw {
 }
 
 pub(crate) fn run(args: Args) -> ExitCode {
-    match attach(&args) {
-        Ok(why) => {
-            eprintln!("\n{why}");
-            ExitCode::SUCCESS
-        }
-        Err(why) => {
-            eprintln!("tahti attach: {why}");
-            ExitCode::FAILURE
-        }
-    }
+    end(attach(&args).map(|why| eprintln!("\n{why}")))
 }
 
-fn attach(args: &Args) -> Result<String, String> {
+fn attach(args: &Args) -> Result<String, Failure> {
     let plant = plant_name(args.which.plant.as_deref())?;
     let socket = RunDir::find(&plant).keeper(&args.name).join(SOCKET_NAME);
     let stream = UnixStream::connect(&socket).map_err(|error| {
@@ -80,7 +72,7 @@ fn attach(args: &Args) -> Result<String, String> {
     })?;
     let size = tcgetwinsize(stdout()).ok().map(|size| WindowSize { rows: size.ws_row, columns: size.ws_col });
     let request = Request::Attach { read_only: args.read_only, size };
-    (&stream).write_all(&line(&request)).map_err(|error| error.to_string())?;
+    (&stream).write_all(&line(&request))?;
     let status = answer(&stream)?;
     println!("attached to {} ({}); ^] leaves", status.name, plant);
     let raw = Raw::enter()?;
@@ -90,21 +82,21 @@ fn attach(args: &Args) -> Result<String, String> {
 }
 
 /// Reads the one line of the keeper's answer, and not a byte of what follows.
-fn answer(mut stream: &UnixStream) -> Result<Status, String> {
+fn answer(mut stream: &UnixStream) -> Result<Status, Failure> {
     let mut text = Vec::new();
     let mut byte = [0u8];
-    while stream.read(&mut byte).map_err(|error| error.to_string())? == 1 && byte[0] != b'\n' {
+    while stream.read(&mut byte)? == 1 && byte[0] != b'\n' {
         text.push(byte[0]);
     }
-    match keep::keeper::protocol::parse(&text).map_err(|error| error.to_string())? {
+    match keep::keeper::protocol::parse(&text)? {
         Reply::Status(status) => Ok(*status),
-        Reply::Refused(why) => Err(why),
-        other => Err(format!("the keeper said {other:?}")),
+        Reply::Refused(why) => Err(why.into()),
+        other => Err(format!("the keeper said {other:?}").into()),
     }
 }
 
 /// Carries bytes both ways until one side leaves.
-fn converse(mut stream: &UnixStream, args: &Args) -> Result<String, String> {
+fn converse(mut stream: &UnixStream, args: &Args) -> Result<String, Failure> {
     let read_only = args.read_only;
     let mut typing = true;
     let mut tamed = (!args.raw).then(Tamed::default);
@@ -117,7 +109,7 @@ fn converse(mut stream: &UnixStream, args: &Args) -> Result<String, String> {
         }
         match poll(&mut fds, None) {
             Ok(_) | Err(rustix::io::Errno::INTR) => {}
-            Err(errno) => return Err(format!("poll: {errno}")),
+            Err(errno) => return Err(format!("poll: {errno}").into()),
         }
         let ready: Vec<bool> = fds.iter().map(|fd| !fd.revents().is_empty()).collect();
         if ready[0] {
@@ -127,12 +119,12 @@ fn converse(mut stream: &UnixStream, args: &Args) -> Result<String, String> {
                     let got = &bytes[..got];
                     let shown = tamed.as_mut().map_or_else(|| got.to_vec(), |tamed| tamed.pass(got));
                     let shown = stdout().write_all(&shown).and_then(|()| stdout().flush());
-                    shown.map_err(|error| error.to_string())?;
+                    shown?;
                 }
             }
         }
         if ready.get(1) == Some(&true) {
-            let got = rustix::io::read(stdin(), &mut bytes).map_err(|errno| errno.to_string())?;
+            let got = rustix::io::read(stdin(), &mut bytes)?;
             let typed = &bytes[..got];
             let leaves = typed.iter().position(|byte| *byte == DETACH_KEY);
             typing = got > 0;
@@ -140,7 +132,7 @@ fn converse(mut stream: &UnixStream, args: &Args) -> Result<String, String> {
                 return Ok("the input ended; the process goes on".to_owned());
             }
             if !read_only {
-                stream.write_all(&typed[..leaves.unwrap_or(got)]).map_err(|error| error.to_string())?;
+                stream.write_all(&typed[..leaves.unwrap_or(got)])?;
             }
             if leaves.is_some() {
                 return Ok("detached; the process goes on".to_owned());

@@ -3,10 +3,11 @@
 //! What a plant's IOCs and equipment managers are told is checked by the program that they are, in their folder and with
 //! their environment: `tahti ioc --check`, `tahti em check`. Their loaders say the same here as when they run.
 
+use crate::failure::{Failure, own_program};
 use host::plant::{Checked, Diagnostic, Diagnostics, Process, Severity, check, document, place_of_rate, render_all};
 use keep::supervisor::{Machine, plant_file};
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitCode};
+use std::process::{Command, ExitCode, Termination as _};
 
 /// Find everything that is wrong with a plant file, and with the databases, protocols, tables and scripts that it names
 #[derive(clap::Args)]
@@ -36,12 +37,12 @@ pub(crate) fn run(args: Args) -> ExitCode {
     if plant.extension().is_some_and(|ending| ending == "cmd" || ending == "iocsh") {
         return match ask(&[Path::new("ioc"), "--check".as_ref(), plant], |_| {}) {
             Ok(said) => finish(args.json, plant, "[]", "", &[Said { process: None, ..said }], false),
-            Err(why) => crate::fail(&why),
+            Err(why) => why.report(),
         };
     }
     let (file, text) = match read(plant) {
         Ok(read) => read,
-        Err(why) => return crate::fail(&why),
+        Err(why) => return why.report(),
     };
     let folder = file.parent().map_or_else(|| PathBuf::from("/"), Path::to_owned);
     let Checked { plant, found } = check(&text, &Machine { folder: folder.clone() });
@@ -49,7 +50,7 @@ pub(crate) fn run(args: Args) -> ExitCode {
     for process in plant.iter().flat_map(|plant| &plant.processes) {
         match told(process, &folder) {
             Some(Ok(one)) => said.push(one),
-            Some(Err(why)) => return crate::fail(&why),
+            Some(Err(why)) => return why.report(),
             None => {}
         }
     }
@@ -70,7 +71,7 @@ struct Said {
 }
 
 /// Asks this program about what a process of it would be told; `None`: it is another program.
-fn told(process: &Process, folder: &Path) -> Option<Result<Said, String>> {
+fn told(process: &Process, folder: &Path) -> Option<Result<Said, Failure>> {
     let command: Vec<&str> = process.command.iter().map(String::as_str).collect();
     let words: Vec<&Path> = match command[..] {
         ["tahti", "ioc", ref rest @ ..] => ["ioc", "--check"].iter().chain(rest).map(Path::new).collect(),
@@ -101,8 +102,8 @@ fn about_scans(text: &str, said: &mut [Said]) -> Vec<Diagnostic> {
     found.finish()
 }
 
-fn ask(words: &[&Path], further: impl FnOnce(&mut Command)) -> Result<Said, String> {
-    let program = std::env::current_exe().map_err(|error| format!("this program: {error}"))?;
+fn ask(words: &[&Path], further: impl FnOnce(&mut Command)) -> Result<Said, Failure> {
+    let program = own_program()?;
     let mut command = Command::new(program);
     command.args(words).stdin(std::process::Stdio::null());
     further(&mut command);
@@ -131,8 +132,8 @@ fn finish(json: bool, file: &Path, findings: &str, shown: &str, said: &[Said], b
     if broken || said.iter().any(|said| said.broken) { ExitCode::FAILURE } else { ExitCode::SUCCESS }
 }
 
-fn read(path: &Path) -> Result<(PathBuf, String), String> {
-    let file = plant_file(path).map_err(|error| error.to_string())?;
+fn read(path: &Path) -> Result<(PathBuf, String), Failure> {
+    let file = plant_file(path)?;
     let text = std::fs::read_to_string(&file).map_err(|error| format!("plant file {}: {error}", file.display()))?;
     Ok((file, text))
 }

@@ -1,5 +1,6 @@
 //! Commands that speak to a running supervisor: `down`, `restart`, `signal`, `reload`.
 
+use crate::failure::{Failure, end};
 use crate::out::{Colour, Painted};
 use host::plant::Signal;
 use keep::supervisor::control::{Client, Reply, Request};
@@ -95,12 +96,12 @@ pub(crate) struct ReloadArgs {
 }
 
 /// The name of the plant that is meant.
-pub(crate) fn plant_name(given: Option<&str>) -> Result<String, String> {
+pub(crate) fn plant_name(given: Option<&str>) -> Result<String, Failure> {
     let living = living();
     match given {
         Some(text) if text.contains('/') || Path::new(text).is_dir() || Path::new(text).is_file() => {
             let plant = plant_file(Path::new(text)).and_then(|file| read_plant(&file));
-            Ok(plant.map_err(|error| error.to_string())?.0.name)
+            Ok(plant?.0.name)
         }
         Some(name) => Ok(name.to_owned()),
         None => match &living[..] {
@@ -108,17 +109,18 @@ pub(crate) fn plant_name(given: Option<&str>) -> Result<String, String> {
             [] => Err(format!(
                 "no plant is up ({} has none); bring one up with `tahti up PLANT`",
                 keep::supervisor::rundir::base().display()
-            )),
-            many => Err(format!("which plant? These are up: {}; give one with --plant", many.join(", "))),
+            )
+            .into()),
+            many => Err(format!("which plant? These are up: {}; give one with --plant", many.join(", ")).into()),
         },
     }
 }
 
 /// A connection to a plant's supervisor.
-pub(crate) fn connect(name: &str) -> Result<Client, String> {
+pub(crate) fn connect(name: &str) -> Result<Client, Failure> {
     let run = RunDir::find(name);
     Client::connect(&run.socket()).map_err(|error| {
-        if error.kind() == std::io::ErrorKind::PermissionDenied {
+        let why = if error.kind() == std::io::ErrorKind::PermissionDenied {
             format!("plant {name:?} is another user's: root, that user and the plant's operators may ask ({error})")
         } else if living().iter().any(|living| living == name) {
             format!("plant {name:?} has lost its supervisor ({error}); its processes go on: `tahti up` continues it")
@@ -129,26 +131,27 @@ pub(crate) fn connect(name: &str) -> Result<Client, String> {
             let meant = base::nearest(name, known.iter().map(String::as_str));
             let meant = meant.map_or(String::new(), |meant| format!("; did you mean {meant:?}?"));
             format!("there is no plant {name:?} in {}{meant}", keep::supervisor::rundir::base().display())
-        }
+        };
+        why.into()
     })
 }
 
 /// Asks a plant's supervisor; a refusal is an error.
-pub(crate) fn ask(name: &str, request: &Request) -> Result<Reply, String> {
+pub(crate) fn ask(name: &str, request: &Request) -> Result<Reply, Failure> {
     match connect(name)?.ask(request) {
-        Ok(Reply::Refused(why)) => Err(why),
+        Ok(Reply::Refused(why)) => Err(why.into()),
         Ok(reply) => Ok(reply),
-        Err(error) => Err(format!("the supervisor of plant {name:?} does not answer: {error}")),
+        Err(error) => Err(format!("the supervisor of plant {name:?} does not answer: {error}").into()),
     }
 }
 
 pub(crate) fn down(args: DownArgs) -> ExitCode {
-    let went = || -> Result<ExitCode, String> {
+    let went = || -> Result<ExitCode, Failure> {
         let name = plant_name(args.which.given())?;
         let mut client = connect(&name)?;
         let lost = |error: std::io::Error| format!("the supervisor of plant {name:?} does not answer: {error}");
         match client.ask(&Request::Down).map_err(lost)? {
-            Reply::Refused(why) => return Err(why),
+            Reply::Refused(why) => return Err(why.into()),
             Reply::Verdict { good, text } => return Ok(verdict(good, &text)),
             _ => {}
         }
@@ -156,11 +159,11 @@ pub(crate) fn down(args: DownArgs) -> ExitCode {
             match client.hear().map_err(lost)? {
                 Some(Reply::Verdict { good, text }) => return Ok(verdict(good, &text)),
                 Some(_) => {}
-                None => return Err(format!("the supervisor of plant {name:?} ended without a verdict")),
+                None => return Err(format!("the supervisor of plant {name:?} ended without a verdict").into()),
             }
         }
     };
-    went().unwrap_or_else(|why| crate::fail(&why))
+    end(went())
 }
 
 fn verdict(good: bool, text: &str) -> ExitCode {
@@ -189,9 +192,6 @@ pub(crate) fn reload(args: ReloadArgs) -> ExitCode {
     }))
 }
 
-fn done(result: Result<(), String>) -> ExitCode {
-    match result {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(why) => crate::fail(&why),
-    }
+fn done(result: Result<(), Failure>) -> ExitCode {
+    end(result)
 }

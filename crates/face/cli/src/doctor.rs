@@ -2,10 +2,11 @@
 
 mod text;
 
+use crate::failure::{Failure, end};
 use clap::ValueEnum;
 use host::doctor::{CHECKS, Facts, Use, Verdict, examine};
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
+use std::process::{ExitCode, Termination as _};
 use sys::root::RootDir;
 
 /// Is this machine fit for real time? Says what is wrong, with evidence and remedy.
@@ -68,10 +69,7 @@ pub(crate) fn run(args: Args) -> ExitCode {
     }
     let facts = match facts(args.root.as_deref()) {
         Ok(facts) => facts,
-        Err(why) => {
-            eprintln!("tahti doctor: {why}");
-            return ExitCode::from(super::USAGE);
-        }
+        Err(why) => return why.with_status(super::USAGE).report(),
     };
     let mut uses: Vec<Use> = args.uses.iter().copied().map(Use::from).collect();
     if uses.is_empty() {
@@ -96,25 +94,15 @@ pub(crate) fn run(args: Args) -> ExitCode {
 /// What doctor and shield read, without what only the machine's owner should know.
 fn capture(root: Option<&Path>) -> ExitCode {
     let files = match root {
-        None => keep::machine::capture::take(&RootDir::machine()).map_err(|error| error.to_string()),
-        Some(path) => {
-            keep::machine::capture::load(path).map(|captured| captured.0.scrubbed()).map_err(|error| error.to_string())
-        }
+        None => keep::machine::capture::take(&RootDir::machine()).map_err(Failure::from),
+        Some(path) => keep::machine::capture::load(path).map(|captured| captured.0.scrubbed()).map_err(Failure::from),
     };
-    match files {
-        Ok(files) => {
-            print!("{}", files.to_capture());
-            ExitCode::SUCCESS
-        }
-        Err(why) => {
-            eprintln!("tahti doctor: {why}");
-            ExitCode::from(super::USAGE)
-        }
-    }
+    let printed = files.map(|files| print!("{}", files.to_capture()));
+    end(printed.map_err(|why| why.with_status(super::USAGE)))
 }
 
 /// The machine itself, a directory, or a capture.
-fn facts(root: Option<&Path>) -> Result<Facts, String> {
+fn facts(root: Option<&Path>) -> Result<Facts, Failure> {
     let Some(path) = root else { return Ok(keep::machine::facts::gather(&RootDir::machine())) };
     if path.is_dir() {
         return Ok(keep::machine::facts::gather(&RootDir::at(path)));
@@ -129,6 +117,5 @@ fn explain(id: &str) -> ExitCode {
         return ExitCode::SUCCESS;
     }
     let known = CHECKS.iter().map(|check| check.about().id).collect::<Vec<_>>().join(", ");
-    eprintln!("tahti doctor: there is no check {id:?}; there are: {known}");
-    ExitCode::from(super::USAGE)
+    Failure::from(format!("there is no check {id:?}; there are: {known}")).with_status(super::USAGE).report()
 }

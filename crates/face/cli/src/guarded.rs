@@ -1,5 +1,6 @@
 //! A guard in the process that it watches, for real-time threads of tahti's own that no supervisor watches.
 
+use crate::failure::Failure;
 use base::{CpuSet, DurNs};
 use host::guard::{BUDGET, Rung, RungAction, STARVED_AFTER};
 use keep::guard::{Guard, WatchSpec};
@@ -8,10 +9,10 @@ use std::os::fd::AsFd as _;
 
 /// Starts a guard over this very process, as over every other one with real-time threads; it cannot stop the process, which it
 /// is itself part of.
-pub(crate) fn guard(keep_off: CpuSet) -> Result<(), String> {
+pub(crate) fn guard(keep_off: CpuSet) -> Result<(), Failure> {
     let rung = |action, wait| Rung { action, wait };
     let pid = std::process::id() as i32;
-    let (mut guard, lacks) = Guard::start(&keep_off).map_err(|error| error.to_string())?;
+    let (mut guard, lacks) = Guard::start(&keep_off)?;
     lacks.iter().for_each(|lack| eprintln!("tahti msg: {lack}"));
     let start_ticks = keep::launch::start_ticks(pid).ok_or("/proc is not mounted")?;
     let ladder = vec![
@@ -22,7 +23,7 @@ pub(crate) fn guard(keep_off: CpuSet) -> Result<(), String> {
     let child = ChildId { pid, start_ticks };
     let (budget, starved_after) = (BUDGET, STARVED_AFTER);
     let watch = WatchSpec { child, ancestor: pid, budget, ladder, heartbeat: None, freezer: None, starved_after };
-    guard.watch(watch).map_err(|error| error.to_string())?;
+    guard.watch(watch)?;
     // For as long as the process lives.
     std::thread::spawn(move || {
         loop {

@@ -1,8 +1,9 @@
 //! `tahti init`: a plant file to begin with.
 
+use crate::failure::{Failure, end, in_file};
 use std::fs::OpenOptions;
 use std::io::{ErrorKind, Write as _};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 /// Write a plant file to begin with: it comes up as it is, on any machine; never overwrites one
@@ -27,22 +28,17 @@ const PLANT: &str = include_str!("init/plant.toml");
 const NAME_BYTES_MAX: usize = 32;
 
 pub(crate) fn run(args: Args) -> ExitCode {
-    match write(&args) {
-        Ok(file) => {
-            let folder = args.folder.display();
-            println!("wrote {}", file.display());
-            println!("  tahti check {folder}     finds every error in it");
-            println!("  tahti up {folder}        brings it up; Ctrl-C takes it down");
-            ExitCode::SUCCESS
-        }
-        Err(why) => crate::fail(&why),
-    }
+    end(write(&args).map(|file| {
+        let folder = args.folder.display();
+        println!("wrote {}", file.display());
+        println!("  tahti check {folder}     finds every error in it");
+        println!("  tahti up {folder}        brings it up; Ctrl-C takes it down");
+    }))
 }
 
-fn write(args: &Args) -> Result<PathBuf, String> {
-    let shown = |path: &Path, error: std::io::Error| format!("{}: {error}", path.display());
-    std::fs::create_dir_all(&args.folder).map_err(|error| shown(&args.folder, error))?;
-    let folder = std::fs::canonicalize(&args.folder).map_err(|error| shown(&args.folder, error))?;
+fn write(args: &Args) -> Result<PathBuf, Failure> {
+    std::fs::create_dir_all(&args.folder).map_err(in_file(&args.folder))?;
+    let folder = std::fs::canonicalize(&args.folder).map_err(in_file(&args.folder))?;
     let name = args.name.clone().unwrap_or_else(|| {
         folder.file_name().map_or_else(|| "plant".to_owned(), |name| plain(&name.to_string_lossy()))
     });
@@ -52,16 +48,16 @@ fn write(args: &Args) -> Result<PathBuf, String> {
     let machine = keep::supervisor::Machine { folder };
     let checked = host::plant::check(&text, &machine);
     if checked.plant.is_none() {
-        return Err(host::plant::render_all(&checked.found, &file.display().to_string(), &text));
+        return Err(host::plant::render_all(&checked.found, &file.display().to_string(), &text).into());
     }
     let mut out = match OpenOptions::new().write(true).create_new(true).open(&file) {
         Ok(out) => out,
         Err(error) if error.kind() == ErrorKind::AlreadyExists => {
-            return Err(format!("{} is there already and stays as it is; give another folder", file.display()));
+            return Err(format!("{} is there already and stays as it is; give another folder", file.display()).into());
         }
-        Err(error) => return Err(shown(&file, error)),
+        Err(error) => return Err(in_file(&file)(error)),
     };
-    out.write_all(text.as_bytes()).map_err(|error| shown(&file, error))?;
+    out.write_all(text.as_bytes()).map_err(in_file(&file))?;
     Ok(file)
 }
 

@@ -1,5 +1,6 @@
 //! `tahti ioc`: an EPICS IOC with the command line of `softIoc`.
 
+use crate::failure::Failure;
 use crate::shield;
 use base::CpuSet;
 use iocd::groups::{GroupSpec, Home};
@@ -210,7 +211,7 @@ fn port(word: &str) -> Result<PortSpec, String> {
     Ok((name.to_owned(), address, parts.map(pair).collect::<Result<_, _>>()?))
 }
 
-fn parse(words: &[String]) -> Result<Plan, String> {
+fn parse(words: &[String]) -> Result<Plan, Failure> {
     let mut plan = Plan { interactive: true, ..Plan::default() };
     let mut macros = String::new();
     let mut words = words.iter();
@@ -276,7 +277,7 @@ fn parse(words: &[String]) -> Result<Plan, String> {
                 _ => {
                     return Err(format!(
                         "unknown option -{letter} (in {word}): expected one of -a -d -D -m -S -s -v -x --check --scan --plugin --require-rt --strict, see tahti ioc --help"
-                    ));
+                    ).into());
                 }
             }
             if matches!(letter, 'm' | 'D' | 'd' | 'a' | 'x') {
@@ -292,7 +293,7 @@ mod tests {
     use super::*;
 
     fn plan(line: &str) -> Result<Plan, String> {
-        parse(&line.split_whitespace().map(str::to_owned).collect::<Vec<_>>())
+        parse(&line.split_whitespace().map(str::to_owned).collect::<Vec<_>>()).map_err(String::from)
     }
 
     #[test]

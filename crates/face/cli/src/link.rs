@@ -1,5 +1,6 @@
 //! `tahti msg link`: messages between hosts.
 
+use crate::failure::Failure;
 use fabric::{Config, Event, HostName};
 use msg::Pattern;
 use std::path::PathBuf;
@@ -45,10 +46,10 @@ fn pattern(text: &str) -> Result<Pattern, String> {
     Pattern::new(text).map_err(|error| error.to_string())
 }
 
-pub(crate) fn run(args: Args, stop: &Arc<AtomicBool>) -> Result<(), String> {
+pub(crate) fn run(args: Args, stop: &Arc<AtomicBool>) -> Result<(), Failure> {
     let Args { host, server, listen, connect, discover, serve, bodies, zenoh } = args;
     if listen.is_empty() && connect.is_empty() && !discover && zenoh.is_none() {
-        return Err("no other host can be reached: give --listen, --connect, --discover or --zenoh".to_owned());
+        return Err("no other host can be reached: give --listen, --connect, --discover or --zenoh".into());
     }
     let host = match host {
         Some(host) => host,
@@ -66,11 +67,11 @@ pub(crate) fn run(args: Args, stop: &Arc<AtomicBool>) -> Result<(), String> {
         },
         Event::Asks(host) => eprintln!("tahti msg: host {host} asks"),
         Event::Trouble(what) => eprintln!("tahti msg: {what}"),
-    })
-    .map_err(|error| error.to_string())
+    })?;
+    Ok(())
 }
 
-fn this_host() -> Result<String, String> {
+fn this_host() -> Result<String, Failure> {
     let file = "/proc/sys/kernel/hostname";
     let name = std::fs::read_to_string(file).map_err(|error| format!("{file}: {error}; give --host"))?;
     Ok(name.trim().to_owned())

@@ -1,6 +1,7 @@
 //! `tahti logs`: what processes wrote, from the rotated files.
 
 use crate::control::plant_name;
+use crate::failure::{Failure, end, in_file};
 use base::Visible;
 use keep::supervisor::rundir::{RunDir, living, plants};
 use std::collections::VecDeque;
@@ -41,19 +42,16 @@ const LINE_BYTES_MAX: usize = 64 << 10;
 const LINES_MAX: usize = 1_000_000;
 
 pub(crate) fn run(args: Args) -> ExitCode {
-    match show(&args) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(why) => crate::fail(&why),
-    }
+    end(show(&args))
 }
 
-fn show(args: &Args) -> Result<(), String> {
+fn show(args: &Args) -> Result<(), Failure> {
     // Logs outlive their plant: one that is down is still asked for by its name, or as the only one there is.
     let name = match (plant_name(args.which.plant.as_deref()), &plants()[..]) {
         (Ok(name), _) => name,
         (Err(_), [one]) if args.which.plant.is_none() => one.clone(),
         (Err(_), [_, ..]) if args.which.plant.is_none() && living().is_empty() => {
-            return Err(format!("whose? There are logs of: {}; give one with --plant", plants().join(", ")));
+            return Err(format!("whose? There are logs of: {}; give one with --plant", plants().join(", ")).into());
         }
         (Err(why), _) => return Err(why),
     };
@@ -62,7 +60,7 @@ fn show(args: &Args) -> Result<(), String> {
     if !path.exists() {
         let known = known(&run);
         let wanted = args.name.as_deref().unwrap_or("the supervisor");
-        return Err(format!("plant {name:?} has no log of {wanted:?}; there are: {}", known.join(", ")));
+        return Err(format!("plant {name:?} has no log of {wanted:?}; there are: {}", known.join(", ")).into());
     }
     for line in tail(&path, args.lines)? {
         if write(&line, args.raw).is_err() {
@@ -72,7 +70,7 @@ fn show(args: &Args) -> Result<(), String> {
     if !args.follow {
         return Ok(());
     }
-    let mut file = File::open(&path).map_err(|error| format!("{}: {error}", path.display()))?;
+    let mut file = File::open(&path).map_err(in_file(&path))?;
     let seek = |error| format!("{}: {error}", path.display());
     file.seek(SeekFrom::End(0)).map_err(seek)?;
     let mut bytes = Vec::new();
@@ -99,13 +97,13 @@ fn show(args: &Args) -> Result<(), String> {
 }
 
 /// The last lines of a log and of the files before it, each with its end.
-pub(crate) fn tail(path: &Path, lines: usize) -> Result<VecDeque<Vec<u8>>, String> {
+pub(crate) fn tail(path: &Path, lines: usize) -> Result<VecDeque<Vec<u8>>, Failure> {
     let mut tail = VecDeque::new();
     let limit = lines.min(LINES_MAX);
     for file in rotated(path) {
-        let reader = BufReader::new(File::open(&file).map_err(|error| format!("{}: {error}", file.display()))?);
+        let reader = BufReader::new(File::open(&file).map_err(in_file(&file))?);
         for line in reader.split(b'\n') {
-            let mut line = line.map_err(|error| format!("{}: {error}", file.display()))?;
+            let mut line = line.map_err(in_file(&file))?;
             line.push(b'\n');
             if tail.len() == limit {
                 tail.pop_front();

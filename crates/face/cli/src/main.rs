@@ -1,5 +1,6 @@
 //! The one binary: arguments in, text out. Each command is a module; decisions are elsewhere.
 
+use crate::failure::Failure;
 use clap::{Parser, Subcommand};
 use std::process::ExitCode;
 
@@ -18,6 +19,7 @@ mod demo;
 mod doctor;
 mod em;
 mod explain;
+mod failure;
 mod frames;
 mod guarded;
 mod init;
@@ -182,7 +184,7 @@ fn main() -> ExitCode {
         Command::Caput(args) => catools::caput(args),
         Command::Archive(args) => archive::run(args),
         Command::Attach(args) => attach::run(args),
-        Command::Bench(args) => measured(bench::run(&args)),
+        Command::Bench(args) => failure::end(bench::run(&args).map(measured).map_err(Failure::from)),
         Command::Carepeater(args) => carepeater::run(args),
         Command::Check(args) => check::run(args),
         Command::Completion(args) => words::completion(args),
@@ -225,15 +227,10 @@ fn keeper(words: Vec<std::ffi::OsString>) -> ExitCode {
     }
 }
 
-/// Prints what a measurement says; fails where it could not be made, or found that something got worse.
-fn measured(output: Result<bench::Output, String>) -> ExitCode {
-    match output {
-        Ok(output) => {
-            print!("{}", output.text);
-            ExitCode::from(u8::from(!output.good))
-        }
-        Err(why) => fail(&why),
-    }
+/// Prints what a measurement says; fails where it found that something got worse.
+fn measured(output: bench::Output) -> ExitCode {
+    print!("{}", output.text);
+    ExitCode::from(u8::from(!output.good))
 }
 
 /// Says what went wrong; the exit status of a command that failed.

@@ -1,6 +1,6 @@
 //! `tahti msg`: serve messages, send them, see what passes.
 
-use crate::fail;
+use crate::failure::{Failure, end};
 use crate::shield;
 use base::{CpuId, DurNs, Policy, RtLevel, Size};
 use broker::server::{BandConfig, Config, Event, LogLimit};
@@ -183,31 +183,23 @@ const NO_SERVER: u8 = 2;
 
 pub(crate) fn run(args: Args) -> ExitCode {
     let result = match args.what {
-        What::Serve(args) => return serve(args).map_or_else(|why| fail(&why), |()| ExitCode::SUCCESS),
-        What::Zmq(args) => return zmq(&args).map_or_else(|why| fail(&why), |()| ExitCode::SUCCESS),
+        What::Serve(args) => return end(serve(args)),
+        What::Zmq(args) => return end(zmq(&args)),
         #[cfg(feature = "fabric")]
         What::Link(args) => {
-            let ended = until_asked().and_then(|stop| crate::link::run(args, &stop));
-            return ended.map_or_else(|why| fail(&why), |()| ExitCode::SUCCESS);
+            return end(until_asked().and_then(|stop| crate::link::run(args, &stop)));
         }
         What::Send(args) => send(&args),
         What::List(args) => list(&args),
         What::Ps(args) => ps(&args),
         What::Watch(args) => watch(&args),
     };
-    match result {
-        Ok(true) => ExitCode::SUCCESS,
-        Ok(false) => ExitCode::FAILURE,
-        Err(error) => {
-            fail(&error.to_string());
-            ExitCode::from(NO_SERVER)
-        }
-    }
+    end(result.map(|good| ExitCode::from(u8::from(!good))).map_err(|error| Failure::from(error).with_status(NO_SERVER)))
 }
 
 /// A mark that is set when this process is asked to end.
-fn until_asked() -> Result<Arc<AtomicBool>, String> {
-    let signals = SignalFd::new(&END_SIGNALS).map_err(|error| error.to_string())?;
+fn until_asked() -> Result<Arc<AtomicBool>, Failure> {
+    let signals = SignalFd::new(&END_SIGNALS)?;
     let stop = Arc::new(AtomicBool::new(false));
     let asked = stop.clone();
     std::thread::spawn(move || {
@@ -218,7 +210,7 @@ fn until_asked() -> Result<Arc<AtomicBool>, String> {
     Ok(stop)
 }
 
-fn serve(args: ServeArgs) -> Result<(), String> {
+fn serve(args: ServeArgs) -> Result<(), Failure> {
     let stop = until_asked()?;
     let mut bands = args.band;
     match shield::home(bands.iter().filter_map(|band| band.cpu).collect()) {
@@ -261,12 +253,11 @@ fn serve(args: ServeArgs) -> Result<(), String> {
         Event::Left(who) => eprintln!("tahti msg: {who} disconnected"),
         Event::CutOff(who) => eprintln!("tahti msg: cut off {who}"),
         Event::Trouble(what) | Event::Mended(what) => eprintln!("tahti msg: {what}"),
-    })
-    .map_err(|error| error.to_string())?;
+    })?;
     if lacking { Err("a real-time property was not obtained, and --require-rt was given".into()) } else { Ok(()) }
 }
 
-fn zmq(args: &ZmqArgs) -> Result<(), String> {
+fn zmq(args: &ZmqArgs) -> Result<(), Failure> {
     use broker::zmq::Event;
     let stop = until_asked()?;
     broker::zmq::serve(&args.server, args.listen, args.bodies.0, &stop, &mut |event| match event {
@@ -275,8 +266,8 @@ fn zmq(args: &ZmqArgs) -> Result<(), String> {
         Event::Left(who) => eprintln!("tahti msg: {who} disconnected"),
         Event::CutOff(who, why) => eprintln!("tahti msg: cut off {who}: {why}"),
         Event::Trouble(what) => eprintln!("tahti msg: {what}"),
-    })
-    .map_err(|error| error.to_string())
+    })?;
+    Ok(())
 }
 
 fn connect(to: &To, name: &str) -> Result<Client, ClientError> {

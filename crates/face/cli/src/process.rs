@@ -1,13 +1,14 @@
 //! `tahti stop`, `start`, `restart`, `status`: one process, or some, of a plant that is up.
 
 use crate::control::{Which, ask, plant_name};
+use crate::failure::{Failure, end};
 use crate::out::{Colour, Painted};
 use crate::ps::{heading, heads, more, row, status};
 use host::supervise::Phase;
 use keep::supervisor::control::{ProcessStatus, Request, Status};
 use keep::supervisor::rundir::RunDir;
 use std::collections::BTreeMap;
-use std::process::ExitCode;
+use std::process::{ExitCode, Termination as _};
 use std::time::Duration;
 
 /// Lines of its log that a process's status shows.
@@ -114,7 +115,7 @@ fn runs(process: &ProcessStatus) -> Result<bool, &'static str> {
 }
 
 /// Waits until every process of a plant has got where it belongs, and says how they do; an error if a fault is latched.
-pub(crate) fn settled(plant: &str) -> Result<(), String> {
+pub(crate) fn settled(plant: &str) -> Result<(), Failure> {
     let mut said = Progress::default();
     loop {
         let all = status(plant)?;
@@ -122,7 +123,7 @@ pub(crate) fn settled(plant: &str) -> Result<(), String> {
         let mut still = false;
         for process in &all.processes {
             match runs(process) {
-                Err("FAULT") => return Err(format!("{}: FAULT; `tahti logs {0}` says more", process.name)),
+                Err("FAULT") => return Err(format!("{}: FAULT; `tahti logs {0}` says more", process.name).into()),
                 Ok(there) => still |= !there,
                 // Stopped by somebody: there it stays.
                 Err(_) => {}
@@ -158,7 +159,7 @@ fn run(
     requests: impl Fn(Vec<String>) -> Vec<Request>,
     there: impl Fn(&ProcessStatus, u64) -> Result<bool, &'static str>,
 ) -> ExitCode {
-    let went = || -> Result<(), String> {
+    let went = || -> Result<(), Failure> {
         let plant = plant_name(what.which.plant.as_deref())?;
         let starts: BTreeMap<String, u64> =
             status(&plant)?.processes.into_iter().map(|process| (process.name, process.starts)).collect();
@@ -175,7 +176,7 @@ fn run(
                 let ended = process.ended.as_ref().map(|(_, cause)| cause.to_string());
                 match there(process, starts.get(name).copied().unwrap_or(0)) {
                     Ok(false) if !matches!(all.phase, Phase::Starting | Phase::Up) => {
-                        return Err(format!("{name}: {}, and the plant goes down", process.state));
+                        return Err(format!("{name}: {}, and the plant goes down", process.state).into());
                     }
                     Ok(true) => {
                         // How it ended says that it did.
@@ -186,14 +187,14 @@ fn run(
                     Ok(false) => std::thread::sleep(LOOK_EVERY),
                     Err(why) => {
                         let ended = ended.map_or(String::new(), |cause| format!(" ({cause})"));
-                        return Err(format!("{name}: {why}{ended}; `tahti logs {name}` says more"));
+                        return Err(format!("{name}: {why}{ended}; `tahti logs {name}` says more").into());
                     }
                 }
             }
         }
         Ok(())
     };
-    went().map_or_else(|why| crate::fail(&why), |()| ExitCode::SUCCESS)
+    end(went())
 }
 
 pub(crate) fn show(args: StatusArgs) -> ExitCode {
@@ -201,18 +202,18 @@ pub(crate) fn show(args: StatusArgs) -> ExitCode {
     match describe(&name, args.which.plant.as_deref()) {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::from(NOT_RUNNING),
-        Err(why) => crate::fail(&why),
+        Err(why) => why.report(),
     }
 }
 
-fn describe(name: &str, plant: Option<&str>) -> Result<bool, String> {
+fn describe(name: &str, plant: Option<&str>) -> Result<bool, Failure> {
     let plant = plant_name(plant)?;
     let all = status(&plant)?;
     let Some(process) = all.processes.iter().find(|process| process.name == name) else {
         let names = || all.processes.iter().map(|process| process.name.as_str());
         let meant = base::nearest(name, names()).map_or(String::new(), |meant| format!("; did you mean {meant:?}?"));
         let names = names().collect::<Vec<_>>().join(", ");
-        return Err(format!("plant {plant:?} has no process {name:?}{meant} (it has: {names})"));
+        return Err(format!("plant {plant:?} has no process {name:?}{meant} (it has: {names})").into());
     };
     println!("{}", heading(&all));
     println!("{}", Painted(Colour::Faint, heads()));

@@ -1,13 +1,14 @@
 //! `tahti ps`: how the processes of a plant stand.
 
 use crate::control::{Whole, ask, plant_name};
+use crate::failure::Failure;
 use crate::out::{Colour, Painted};
 use base::{DurNs, MonoNs};
 use keep::supervisor::control::{Family, ProcessStatus, Reply, Request, Status};
 use keep::supervisor::rundir::living;
 use keep::supervisor::{phase_word, short};
 use std::collections::BTreeMap;
-use std::process::ExitCode;
+use std::process::{ExitCode, Termination as _};
 
 /// List the processes of all plants, or of one
 #[derive(clap::Args)]
@@ -32,7 +33,7 @@ pub(crate) fn of(plant: Option<&str>, json: bool) -> ExitCode {
     let names = match plant {
         Some(given) => match plant_name(Some(given)) {
             Ok(name) => vec![name],
-            Err(why) => return crate::fail(&why),
+            Err(why) => return why.report(),
         },
         None => living(),
     };
@@ -59,10 +60,10 @@ pub(crate) fn of(plant: Option<&str>, json: bool) -> ExitCode {
     if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS }
 }
 
-pub(crate) fn status(name: &str) -> Result<Status, String> {
+pub(crate) fn status(name: &str) -> Result<Status, Failure> {
     match ask(name, &Request::Status)? {
         Reply::Status(status) => Ok(*status),
-        other => Err(format!("the supervisor of plant {name:?} answers {other:?} to a question for its status")),
+        other => Err(format!("the supervisor of plant {name:?} answers {other:?} to a question for its status").into()),
     }
 }
 

@@ -1,5 +1,6 @@
 //! `tahti report`: measurements as a page.
 
+use crate::failure::{Failure, end, in_file};
 use ::report::Report;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -22,19 +23,16 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args) -> ExitCode {
-    match make(args) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(why) => crate::fail(&why),
-    }
+    end(make(args))
 }
 
-fn make(args: &Args) -> Result<(), String> {
+fn make(args: &Args) -> Result<(), Failure> {
     let is_profile = |file: &&PathBuf| file.extension().is_some_and(|end| end == "folded");
     let (profiles, files): (Vec<&PathBuf>, Vec<&PathBuf>) = args.files.iter().partition(is_profile);
     let runs = files.into_iter().map(|file| Ok((name(file), bench::reports(file)?)));
-    let mut runs: Vec<(String, Vec<Report>)> = runs.collect::<Result<_, String>>()?;
+    let mut runs: Vec<(String, Vec<Report>)> = runs.collect::<Result<_, Failure>>()?;
     runs.iter_mut().for_each(|(_, reports)| reports.extend(bench::beside(reports, false)));
-    let profiles = profiles.into_iter().map(|file| profile(file)).collect::<Result<Vec<_>, String>>()?;
+    let profiles = profiles.into_iter().map(|file| profile(file)).collect::<Result<Vec<_>, Failure>>()?;
     match runs.last_mut() {
         Some((_, reports)) => reports.extend(profiles),
         None => runs.push((String::new(), profiles)),
@@ -42,7 +40,7 @@ fn make(args: &Args) -> Result<(), String> {
     let markdown = args.output.as_deref().and_then(Path::extension).is_some_and(|end| end == "md");
     let text = if markdown || args.markdown { ::report::markdown(&runs) } else { ::report::page(&runs) };
     match &args.output {
-        Some(file) => std::fs::write(file, text).map_err(|error| format!("{}: {error}", file.display())),
+        Some(file) => std::fs::write(file, text).map_err(in_file(file)),
         None => {
             print!("{text}");
             Ok(())
@@ -51,13 +49,14 @@ fn make(args: &Args) -> Result<(), String> {
 }
 
 /// A profile as a report of its own.
-fn profile(file: &Path) -> Result<Report, String> {
-    let stacks = std::fs::read_to_string(file).map_err(|error| format!("{}: {error}", file.display()))?;
+fn profile(file: &Path) -> Result<Report, Failure> {
+    let stacks = std::fs::read_to_string(file).map_err(in_file(file))?;
     if !stacks.lines().any(|line| line.rsplit_once(' ').is_some_and(|(_, count)| count.parse::<u64>().is_ok())) {
         return Err(format!(
             "{}: there is no folded stack in it (`thread;function;function COUNT`, a line each)",
             file.display()
-        ));
+        )
+        .into());
     }
     Ok(Report { what: name(file), stacks, ..Report::default() })
 }

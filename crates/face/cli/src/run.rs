@@ -1,5 +1,6 @@
 //! `tahti run`: one program with class, CPUs and memory lock, guarded, in the foreground.
 
+use crate::failure::Failure;
 use base::{CpuSet, DurNs, Policy};
 use host::guard::{BUDGET, Budget, LADDER};
 use keep::RunDir;
@@ -96,7 +97,7 @@ pub(crate) fn run(args: Args) -> ExitCode {
     }
 }
 
-fn wanted(args: Args) -> Result<Foreground, String> {
+fn wanted(args: Args) -> Result<Foreground, Failure> {
     let program = args.command.first().cloned().unwrap_or_default();
     let name = Path::new(&program).file_name().map_or(program.clone(), |name| name.to_string_lossy().into_owned());
     let mut launch = LaunchSpec::new(name, args.command);
@@ -107,7 +108,7 @@ fn wanted(args: Args) -> Result<Foreground, String> {
     if let Some(list) = &args.capabilities {
         let words = list.split(',').filter(|word| !word.trim().is_empty());
         let named = words.map(str::parse).collect::<Result<_, keep::launch::CapabilityError>>();
-        launch.capabilities = Some(named.map_err(|error| error.to_string())?);
+        launch.capabilities = Some(named?);
     }
     if let Some(text) = &args.cpus {
         (launch.cpus, launch.cgroups) = cpus(text)?;
@@ -131,21 +132,21 @@ fn wanted(args: Args) -> Result<Foreground, String> {
 }
 
 /// The CPUs that are meant, and the control groups that go with them.
-fn cpus(text: &str) -> Result<(Option<CpuSet>, Vec<PathBuf>), String> {
+fn cpus(text: &str) -> Result<(Option<CpuSet>, Vec<PathBuf>), Failure> {
     if text != "shield" {
         let cpus: CpuSet = text.parse().map_err(|error| format!("--cpus: {error}"))?;
         if cpus.is_empty() {
-            return Err("--cpus: the list is empty".to_owned());
+            return Err("--cpus: the list is empty".into());
         }
         // The kernel takes any list that holds one of its CPUs, and forgets the rest without a word.
         let online = sys::kernel::online(&RootDir::machine()).ok_or("the CPUs that are online are not known")?;
         let absent = cpus.minus(&online);
         if !absent.is_empty() {
-            return Err(format!("--cpus: this machine has no CPUs {absent}: those online are {online}"));
+            return Err(format!("--cpus: this machine has no CPUs {absent}: those online are {online}").into());
         }
         return Ok((Some(cpus), Vec::new()));
     }
-    let standing = shield::current(&RootDir::machine(), &RunDir::from_env()).map_err(|error| error.to_string())?;
+    let standing = shield::current(&RootDir::machine(), &RunDir::from_env())?;
     let journal = standing.ok_or("--cpus shield: no CPU is shielded; `tahti shield apply --cpus LIST` first")?;
     let groups = match &journal.place {
         ShieldGroup::Affinity => Vec::new(),

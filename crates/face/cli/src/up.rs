@@ -1,11 +1,12 @@
 //! `tahti up`: brings a plant up, in the foreground or behind.
 
+use crate::failure::{Failure, end, own_program};
 use base::DurNs;
 use keep::supervisor::control::{Client, Reply, Request};
 use keep::supervisor::rundir::RunDir;
 use keep::supervisor::{COLUMNS, Exit, Options, brief, phase_word, plant_file, read_plant, up};
 use std::os::unix::process::CommandExt as _;
-use std::process::{Command, ExitCode, Stdio};
+use std::process::{Command, ExitCode, Stdio, Termination as _};
 use std::time::Duration;
 
 /// Bring a plant up, and give the machine back at the end (Ctrl-C or `tahti down`)
@@ -84,23 +85,20 @@ pub(crate) fn run(args: Args) -> ExitCode {
             let error = command.exec();
             crate::fail(&format!("{} does not start: {error}; run `tahti up` to continue", program.display()))
         }
-        Err(error) => crate::fail(&error.to_string()),
+        Err(error) => Failure::from(error).report(),
     }
 }
 
 /// Starts itself behind, and waits until the plant is up or is not.
 fn detach(args: &Args) -> ExitCode {
-    match start_behind(args) {
-        Ok(code) => code,
-        Err(why) => crate::fail(&why),
-    }
+    end(start_behind(args))
 }
 
-fn start_behind(args: &Args) -> Result<ExitCode, String> {
-    let file = plant_file(args.file.path()).map_err(|error| error.to_string())?;
+fn start_behind(args: &Args) -> Result<ExitCode, Failure> {
+    let file = plant_file(args.file.path())?;
     // Findings are shown here, where somebody reads them.
-    let (plant, _) = read_plant(&file).map_err(|error| error.to_string())?;
-    let program = std::env::current_exe().map_err(|error| error.to_string())?;
+    let (plant, _) = read_plant(&file)?;
+    let program = own_program()?;
     let mut command = Command::new(program);
     command.arg("up").arg(&file).arg("--behind");
     command.args(args.require_rt.then_some("--require-rt")).args(args.reset.then_some("--reset"));
@@ -108,12 +106,7 @@ fn start_behind(args: &Args) -> Result<ExitCode, String> {
         command.args(["--for", &time.to_string()]);
     }
     let run = RunDir::of(&plant.name);
-    let mut child = command
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .stderr(Stdio::piped())
-        .spawn()
-        .map_err(|error| error.to_string())?;
+    let mut child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn()?;
     loop {
         if let Ok(Some(status)) = child.try_wait() {
             let mut why = String::new();
@@ -123,7 +116,7 @@ fn start_behind(args: &Args) -> Result<ExitCode, String> {
             }
             let log = run.log(None);
             eprint!("{why}");
-            return Err(format!("the plant did not come up ({status}); see {}", log.display()));
+            return Err(format!("the plant did not come up ({status}); see {}", log.display()).into());
         }
         let status = Client::connect(&run.socket()).and_then(|mut client| client.ask(&Request::Status));
         if let Ok(Reply::Status(status)) = status
@@ -156,16 +149,13 @@ fn start_behind(args: &Args) -> Result<ExitCode, String> {
 
 /// Asks the running supervisor to become this binary.
 fn upgrade(args: &Args) -> ExitCode {
-    let asked = || -> Result<(), String> {
-        let file = plant_file(args.file.path()).map_err(|error| error.to_string())?;
-        let (plant, _) = read_plant(&file).map_err(|error| error.to_string())?;
-        let program = std::env::current_exe().map_err(|error| error.to_string())?;
+    let asked = || -> Result<(), Failure> {
+        let file = plant_file(args.file.path())?;
+        let (plant, _) = read_plant(&file)?;
+        let program = own_program()?;
         crate::control::ask(&plant.name, &Request::Upgrade { program })?;
         println!("plant {}: this binary takes over", plant.name);
         Ok(())
     };
-    match asked() {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(why) => crate::fail(&why),
-    }
+    end(asked())
 }

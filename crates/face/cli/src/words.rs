@@ -1,9 +1,10 @@
 //! `tahti completion` and `tahti man`: what shells and `man` know of the command line, made from the same tables as `--help`.
 
+use crate::failure::{Failure, in_file};
 use clap::{Command, CommandFactory as _};
 use clap_complete::Shell;
 use std::path::PathBuf;
-use std::process::ExitCode;
+use std::process::{ExitCode, Termination as _};
 
 /// Print what a shell needs to complete tahti's words
 #[derive(clap::Args)]
@@ -59,15 +60,15 @@ pub(crate) fn man(args: ManArgs) -> ExitCode {
     let done = match args.all {
         Some(folder) => pages(&tahti).into_iter().try_for_each(|(name, text)| {
             let file = folder.join(format!("{name}.1"));
-            std::fs::write(&file, text).map_err(|error| format!("{}: {error}", file.display()))
+            std::fs::write(&file, text).map_err(in_file(&file))
         }),
         None => one(&tahti, &args.command).map(|text| print!("{}", String::from_utf8_lossy(&text))),
     };
-    done.map_or_else(|why| crate::fail(&why), |()| ExitCode::SUCCESS)
+    done.map_or_else(|why| why.report(), |()| ExitCode::SUCCESS)
 }
 
 /// The page of the command that these words name.
-fn one(tahti: &Command, words: &[String]) -> Result<Vec<u8>, String> {
+fn one(tahti: &Command, words: &[String]) -> Result<Vec<u8>, Failure> {
     let mut command = tahti;
     for word in words {
         command = command.find_subcommand(word).ok_or_else(|| {

@@ -1,6 +1,7 @@
 //! `tahti bench all`: every measurement, one after the other, each in a process of its own.
 
-use crate::{ALL, Bench, Output};
+use crate::measure::own_program;
+use crate::{ALL, Bench, Failed, Output};
 use report::Report;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
@@ -30,7 +31,7 @@ pub(crate) struct Args {
     report: Option<PathBuf>,
 }
 
-pub(crate) fn run(args: &Args) -> Result<Output, String> {
+pub(crate) fn run(args: &Args) -> Result<Output, Failed> {
     let chosen = ALL.iter().filter(|bench| args.only.as_deref().is_none_or(|text| bench.name.contains(text)));
     let chosen: Vec<&&Bench> = chosen.collect();
     let (mut text, mut reports, mut good) = (String::new(), Vec::new(), true);
@@ -64,10 +65,10 @@ pub(crate) fn run(args: &Args) -> Result<Output, String> {
         let runs = [("this run".into(), reports.clone())];
         let markdown = file.extension().is_some_and(|end| end == "md");
         let page = if markdown { report::markdown(&runs) } else { report::page(&runs) };
-        std::fs::write(file, page).map_err(|error| format!("{}: {error}", file.display()))?;
+        std::fs::write(file, page).map_err(Failed::file(file))?;
     }
     if args.json {
-        text = serde_json::to_string_pretty(&reports).map_err(crate::text)? + "\n";
+        text = serde_json::to_string_pretty(&reports)? + "\n";
     }
     Ok(Output { text, good })
 }
@@ -87,15 +88,15 @@ fn words(bench: &Bench, args: &Args) -> Option<Vec<String>> {
     Some(words)
 }
 
-fn one(bench: &Bench, words: &[String]) -> Result<Report, String> {
-    let failed = |why: String| format!("{}: {why}", bench.name);
-    let program = std::env::current_exe().map_err(|error| failed(format!("own program: {error}")))?;
-    let mut command = Command::new(program);
+fn one(bench: &Bench, words: &[String]) -> Result<Report, Failed> {
+    let shown = format!("tahti bench {}", bench.name);
+    let mut command = Command::new(own_program()?);
     command.args(["bench", bench.name]).args(words).arg("--json").stdin(Stdio::null()).stderr(Stdio::inherit());
-    let output = command.output().map_err(|error| failed(error.to_string()))?;
+    let output = command.output().map_err(Failed::process(&shown))?;
+    let text = String::from_utf8_lossy(&output.stdout);
     if !output.status.success() {
-        return Err(failed(format!("not measured: {}", output.status)));
+        return Err(Failed::Ended { command: shown, status: output.status, output: text.into_owned() });
     }
-    let reports = report::read(&String::from_utf8_lossy(&output.stdout)).map_err(|error| failed(error.to_string()))?;
-    reports.into_iter().next().ok_or_else(|| failed("printed no report".into()))
+    let reports = report::read(&text).map_err(|source| Failed::Report { file: shown.clone().into(), source })?;
+    reports.into_iter().next().ok_or_else(|| Failed::answer(shown, "a report", "none"))
 }

@@ -1,6 +1,6 @@
 //! `tahti bench archive`: what logging a sample costs, how many bytes it has, how fast it is found again.
 
-use crate::{Bench, Found, Progress, read};
+use crate::{Bench, Failed, Found, Progress, read};
 use base::DurNs;
 use clap::{ArgMatches, Args as _};
 use report::{Good, Row, Table, Wanted};
@@ -50,10 +50,10 @@ impl Drop for Place {
     }
 }
 
-fn run(matches: &ArgMatches, progress: &mut Progress) -> Result<Found, String> {
+fn run(matches: &ArgMatches, progress: &mut Progress) -> Result<Found, Failed> {
     let args: Args = read(matches)?;
     if args.rounds == 0 {
-        return Err("--rounds 0: expected 1 or more".into());
+        return Err(Failed::argument("--rounds 0", "1 or more"));
     }
     let above = args.folder.clone().unwrap_or_else(std::env::temp_dir);
     let place = Place(above.join(format!("tahti-bench-archive-{}", std::process::id())));
@@ -117,14 +117,14 @@ impl Noise {
 }
 
 impl Load {
-    fn measure(&self, place: &Path, rounds: usize, table: Table) -> Result<Table, String> {
+    fn measure(&self, place: &Path, rounds: usize, table: Table) -> Result<Table, Failed> {
         let (mut rates, mut bytes, mut packed) = (Vec::new(), Vec::new(), Vec::new());
         for round in 0..rounds {
-            let folder = Folder::make(place.join(round.to_string())).map_err(|error| error.to_string())?;
-            let mut logger = Logger::open(folder.clone(), Config::default(), 0).map_err(text)?;
+            let folder = Folder::make(place.join(round.to_string())).map_err(Failed::file(place))?;
+            let mut logger = Logger::open(folder.clone(), Config::default(), 0)?;
             let name = |number: u64| format!("SR:MAG:PS_{number}:CURRENT");
             let ids = (0..self.signals).map(|number| logger.signal(&name(number), About::default(), T0));
-            let ids: Vec<_> = ids.collect::<Result<_, _>>().map_err(text)?;
+            let ids: Vec<_> = ids.collect::<Result<_, _>>()?;
             let mut noise = Noise(1);
             let begun = thread_cpu();
             for k in 0..self.samples {
@@ -139,7 +139,11 @@ impl Load {
             let took = (thread_cpu().0 - begun.0) as f64;
             let account = logger.account();
             if account.safe != self.signals * self.samples {
-                return Err(format!("{} samples of {} are safe", account.safe, self.signals * self.samples));
+                return Err(Failed::answer(
+                    "the logger",
+                    format!("{} safe samples", self.signals * self.samples),
+                    account.safe,
+                ));
             }
             rates.push(account.safe as f64 / took * 1e3);
             bytes.push(account.bytes as f64 / account.safe as f64);
@@ -158,12 +162,12 @@ impl Load {
 }
 
 /// Packs all, after the logger has ended; bytes of a sample.
-fn pack_all(folder: &Folder, logger: Logger<Folder>) -> Result<f64, String> {
+fn pack_all(folder: &Folder, logger: Logger<Folder>) -> Result<f64, Failed> {
     let open = logger.open_from() + 1;
     drop(logger);
     let (mut bytes, mut samples) = (0, 0);
-    while let Some((first, last)) = due(folder, open, true).map_err(text)? {
-        let packed = pack(folder, first, last).map_err(text)?;
+    while let Some((first, last)) = due(folder, open, true)? {
+        let packed = pack(folder, first, last)?;
         bytes += packed.after;
         samples += packed.samples;
     }
@@ -179,18 +183,18 @@ fn find(
     wanted: f64,
     rounds: usize,
     table: Table,
-) -> Result<Table, String> {
-    let folder = Folder::make(place).map_err(|error| error.to_string())?;
-    let mut logger = Logger::open(folder.clone(), Config::default(), 0).map_err(text)?;
-    let signal = logger.signal("A", About::default(), T0).map_err(text)?;
+) -> Result<Table, Failed> {
+    let folder = Folder::make(place).map_err(Failed::file(place))?;
+    let mut logger = Logger::open(folder.clone(), Config::default(), 0)?;
+    let signal = logger.signal("A", About::default(), T0)?;
     let mut noise = Noise(1);
     for k in 0..count {
         let late = (noise.next() % 200_000) as i64;
         logger.push(signal, &Sample::new(T0 + k * step + late, (k as f64 / 1_000.0).sin() + 1e-3 * noise.share()));
         if k % 10_000 == 0 {
             logger.sync(k);
-            if let Some((first, last)) = due(&folder, logger.open_from(), false).map_err(text)? {
-                pack(&folder, first, last).map_err(text)?;
+            if let Some((first, last)) = due(&folder, logger.open_from(), false)? {
+                pack(&folder, first, last)?;
             }
         }
     }
@@ -204,21 +208,17 @@ fn find(
     Ok(table.row(row("as logged", as_logged)).row(row("packed", packed)))
 }
 
-fn times(folder: &Folder, span: i64, rounds: usize) -> Result<Vec<f64>, String> {
+fn times(folder: &Folder, span: i64, rounds: usize) -> Result<Vec<f64>, Failed> {
     let mut times = Vec::new();
     for _ in 0..rounds {
         let begun = mono_now();
-        let archive = Archive::open(folder.clone()).map_err(text)?;
-        let bins = archive.bins("A", Bins::count(T0, T0 + span, POINTS)).map_err(text)?;
+        let archive = Archive::open(folder.clone())?;
+        let bins = archive.bins("A", Bins::count(T0, T0 + span, POINTS))?;
         let took: DurNs = mono_now() - begun;
         if bins.len() != POINTS {
-            return Err(format!("{} points, expected {POINTS}", bins.len()));
+            return Err(Failed::answer("the archive", format!("{POINTS} points"), bins.len()));
         }
         times.push(took.0 as f64 / 1e6);
     }
     Ok(times)
-}
-
-fn text(error: store::StoreError) -> String {
-    error.to_string()
 }

@@ -1,7 +1,8 @@
 //! `tahti bench classes`: what time-sharing and real-time loops get of the machine scaled from
 //! the published four processors to this machine's number.
 
-use crate::{Bench, Found, Part, Progress, read};
+use crate::measure::{Interrupt, own_program};
+use crate::{Bench, Failed, Found, Part, Progress, read};
 use base::{CpuId, CpuSet, DurNs, Policy, Priority};
 use clap::{ArgMatches, Args as _};
 use report::{Good, Published, Row as Line, Table};
@@ -9,7 +10,6 @@ use std::process::{Child, Command, Stdio};
 use sys::clock::{mono_now, sleep_until};
 use sys::root::RootDir;
 use sys::sched::{Scheduling, set_affinity, set_scheduling};
-use sys::signal::{END_SIGNALS, SignalFd};
 
 /// The row of the table.
 pub(crate) static BENCH: Bench = Bench {
@@ -88,24 +88,22 @@ struct Shares {
     others: f64,
 }
 
-fn run(matches: &ArgMatches, progress: &mut Progress) -> Result<Found, String> {
+fn run(matches: &ArgMatches, progress: &mut Progress) -> Result<Found, Failed> {
     let args: Args = read(matches)?;
     if args.for_ < DurNs::from_ms(500) || args.for_ > DurNs::from_secs(60) {
-        return Err(format!("--for {}: expected 500ms to 60s", args.for_));
+        return Err(Failed::argument(format!("--for {}", args.for_), "500ms to 60s"));
     }
-    let signals = SignalFd::new(&END_SIGNALS).map_err(|error| error.to_string())?;
-    let online = sys::sched::affinity(0).map_err(|error| error.to_string())?;
+    let interrupt = Interrupt::watch()?;
+    let online = sys::sched::affinity(0)?;
     if online.count() < 2 {
-        return Err("this needs two CPUs at least".into());
+        return Err(Failed::Needs("two CPUs"));
     }
     let (rows, left_out) = rows(&online, &args);
     let mut tables = Vec::new();
     for (nth, row) in rows.iter().enumerate() {
         progress.at(nth, rows.len(), &row.what);
         tables.push(table(row, &measure(row, &online)?));
-        if signals.read().map_err(|error| error.to_string())?.is_some() {
-            return Err("interrupted".into());
-        }
+        interrupt.check()?;
     }
     let setup = vec![format!("shares in percent of the machine ({} CPUs)", online.count())];
     Ok(Found { setup, tables, notes: left_out })
@@ -219,8 +217,8 @@ impl Drop for Spinners {
     }
 }
 
-fn measure(row: &Row, online: &CpuSet) -> Result<Shares, String> {
-    let program = std::env::current_exe().map_err(|error| format!("own program: {error}"))?;
+fn measure(row: &Row, online: &CpuSet) -> Result<Shares, Failed> {
+    let program = own_program()?;
     let mut spinners = Spinners(Vec::new());
     for group in &row.groups {
         for _ in 0..group.processes {
@@ -229,12 +227,12 @@ fn measure(row: &Row, online: &CpuSet) -> Result<Shares, String> {
             command.args([format!("--cpus={}", group.cpus), format!("--class={}", group.class)]);
             command.arg(format!("--for={}", DurNs(row.span.0 + SETTLE.0)));
             let child = command.stdin(Stdio::null()).stdout(Stdio::null()).spawn();
-            spinners.0.push(child.map_err(|error| format!("endless loop: {error}"))?);
+            spinners.0.push(child.map_err(Failed::process("tahti bench spin"))?);
         }
     }
     sleep_until(mono_now() + SETTLE);
     let used = |child: &Child| process_time(child.id());
-    let look = || -> Result<_, String> {
+    let look = || -> Result<_, Failed> {
         let each = spinners.0.iter().map(used).collect::<Result<Vec<_>, _>>()?;
         Ok((mono_now(), each, busy(online)?))
     };
@@ -253,22 +251,22 @@ fn measure(row: &Row, online: &CpuSet) -> Result<Shares, String> {
 }
 
 /// Processor time of all threads of a process, in nanoseconds.
-fn process_time(pid: u32) -> Result<u64, String> {
+fn process_time(pid: u32) -> Result<u64, Failed> {
     let root = RootDir::machine();
     let tasks = format!("/proc/{pid}/task");
     let mut sum = 0;
-    for tid in root.list(&tasks).map_err(|error| error.to_string())? {
+    for tid in root.list(&tasks)? {
         let file = format!("{tasks}/{tid}/schedstat");
-        let text = root.read(&file).map_err(|error| error.to_string())?;
+        let text = root.read(&file)?;
         let first = text.split(' ').next().and_then(|word| word.parse::<u64>().ok());
-        sum += first.ok_or_else(|| format!("{file}: expected three numbers, found {text:?}"))?;
+        sum += first.ok_or_else(|| Failed::answer(&file, "three numbers", &text))?;
     }
     Ok(sum)
 }
 
 /// Time that these CPUs were not idle, in nanoseconds; the kernel counts it in ticks of 10 ms.
-fn busy(cpus: &CpuSet) -> Result<u64, String> {
-    let text = RootDir::machine().read("/proc/stat").map_err(|error| error.to_string())?;
+fn busy(cpus: &CpuSet) -> Result<u64, Failed> {
+    let text = RootDir::machine().read("/proc/stat")?;
     Ok(busy_ticks(&text, cpus) * 10_000_000)
 }
 
@@ -284,12 +282,12 @@ fn busy_ticks(text: &str, cpus: &CpuSet) -> u64 {
 }
 
 /// The endless loop itself.
-fn spin(args: &SpinArgs) -> Result<(), String> {
+fn spin(args: &SpinArgs) -> Result<(), Failed> {
     if args.class.is_real_time() && args.for_ > DurNs::from_secs(1) {
-        return Err(format!("--for {}: expected at most 1s for a real-time loop", args.for_));
+        return Err(Failed::argument(format!("--for {}", args.for_), "at most 1s for a real-time loop"));
     }
     let end = mono_now() + args.for_;
-    set_affinity(0, &args.cpus).map_err(|error| error.to_string())?;
+    set_affinity(0, &args.cpus)?;
     // Set in each thread: the first one ends the others when it ends.
     let run = move |class: Policy| -> sys::Result<()> {
         set_scheduling(0, Scheduling { policy: class, reset_on_fork: false })?;
@@ -307,7 +305,7 @@ fn spin(args: &SpinArgs) -> Result<(), String> {
     for thread in threads {
         result = result.and(thread.join().unwrap_or(Ok(())));
     }
-    result.map_err(|error| error.to_string())
+    Ok(result?)
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! `tahti bench clock`: what reading the clock costs, which every other figure contains.
 
-use crate::{Bench, Found, Progress, read};
+use crate::{Bench, Failed, Found, Progress, read};
 use clap::{ArgMatches, Args as _};
 use report::{Good, Row, Table, Wanted};
 use sys::clock::mono_now;
@@ -28,7 +28,7 @@ struct Args {
 /// Readings of a round.
 const READINGS: i64 = 100_000;
 
-fn run(matches: &ArgMatches, progress: &mut Progress) -> Result<Found, String> {
+fn run(matches: &ArgMatches, progress: &mut Progress) -> Result<Found, Failed> {
     let args: Args = read(matches)?;
     let mut each = Vec::new();
     for round in 0..args.rounds {

@@ -1,20 +1,12 @@
 //! The real `cyclictest` (rt-tests) on the same CPU, at the same priority: what ours is compared with.
 
 use super::measure::{Gate, Where};
+use crate::Failed;
 use crate::explained::Explained;
 use base::{DurNs, Histogram, Policy};
-use std::process::Command;
 
 /// Buckets of 1 us; what lies beyond is in its overflow.
 const BUCKETS_US: u32 = 50_000;
-
-/// Says why it cannot be used, if so.
-pub(crate) fn probe() -> Result<(), String> {
-    match Command::new("cyclictest").arg("--help").output() {
-        Ok(_) => Ok(()),
-        Err(error) => Err(format!("cyclictest not run ({error}): install rt-tests for the comparison")),
-    }
-}
 
 /// One run of it: whole microseconds, rounded down by it; `explained` watches it.
 pub(crate) fn run(
@@ -22,7 +14,7 @@ pub(crate) fn run(
     (period, policy): (DurNs, Policy),
     span: DurNs,
     explained: Option<&Explained>,
-) -> Result<Histogram, String> {
+) -> Result<Histogram, Failed> {
     let (class, priority) = match policy {
         Policy::Fifo(priority) => ("fifo", priority.0),
         Policy::Rr(priority) => ("rr", priority.0),
@@ -45,7 +37,7 @@ pub(crate) fn run(
     let gate = Gate::start(&command, place, None)?;
     explained.inspect(|explained| explained.watch(gate.pid(), policy, "cyclictest"));
     let output = gate.output()?;
-    parse(&output).ok_or_else(|| format!("`{}`: its output is not understood:\n{output}", command.join(" ")))
+    parse(&output).ok_or_else(|| Failed::answer(command.join(" "), "its usual output", output))
 }
 
 /// Reads the output of `cyclictest -q -h N`.

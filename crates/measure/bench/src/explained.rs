@@ -2,6 +2,7 @@
 //!
 //! The recorder stands all the while, so that both sides of a comparison carry what recording costs.
 
+use crate::Failed;
 use base::{CpuId, CpuSet, DurNs, Histogram, MonoNs, Policy};
 use recorder::{Recorder, Wanted};
 use report::{Culprit, Latency, Row, Spike};
@@ -35,9 +36,9 @@ enum Order {
     /// Watches the threads of a process by this name, or those in real-time classes.
     Watch(i32, Option<&'static str>),
     /// Hands out who had what of a thread's time.
-    Within(i32, [MonoNs; 2], Sender<Result<Vec<Part>, String>>),
+    Within(i32, [MonoNs; 2], Sender<Result<Vec<Part>, Failed>>),
     /// Hands out what was found since, and watches nobody.
-    Take(Sender<Result<Ours, String>>),
+    Take(Sender<Result<Ours, Failed>>),
 }
 
 /// What was found of some wake-ups.
@@ -147,7 +148,7 @@ impl Explained {
     ///
     /// # Errors
     /// No privilege, no tracing in this kernel: in words for the user.
-    pub(crate) fn start(cpu: CpuId) -> Result<Self, String> {
+    pub(crate) fn start(cpu: CpuId) -> Result<Self, Failed> {
         Self::of(cpu, Occasion::Timer)
     }
 
@@ -155,9 +156,10 @@ impl Explained {
     ///
     /// # Errors
     /// As [`start`](Self::start).
-    pub(crate) fn of(cpu: CpuId, occasion: Occasion) -> Result<Self, String> {
+    pub(crate) fn of(cpu: CpuId, occasion: Occasion) -> Result<Self, Failed> {
         let measured = CpuSet::single(cpu);
-        let online = sys::kernel::online(&RootDir::machine()).ok_or("the CPUs that are online are not known")?;
+        let online = sys::kernel::online(&RootDir::machine())
+            .ok_or(Failed::Needs("the list of CPUs that are online (/sys/devices/system/cpu/online)"))?;
         let cpus = if occasion == Occasion::Timer { measured } else { online };
         let wanted = Wanted { cpus, online, buffer_kb: BUFFER_KB, threads: Vec::new(), syscalls: false };
         let recorder = Recorder::start(&wanted)?;
@@ -175,7 +177,7 @@ impl Explained {
             reader.run(&taken);
         };
         let thread =
-            std::thread::Builder::new().name("explain".into()).spawn(work).map_err(|error| error.to_string())?;
+            std::thread::Builder::new().name("explain".into()).spawn(work).map_err(Failed::process("explain"))?;
         Ok(Self { orders, thread: Some(thread) })
     }
 
@@ -191,20 +193,20 @@ impl Explained {
     ///
     /// # Errors
     /// The recording failed.
-    pub(crate) fn within(&self, tid: i32, window: [MonoNs; 2]) -> Result<Vec<Part>, String> {
+    pub(crate) fn within(&self, tid: i32, window: [MonoNs; 2]) -> Result<Vec<Part>, Failed> {
         let (tell, told) = channel();
         let _ = self.orders.send(Order::Within(tid, window, tell));
-        told.recv().unwrap_or_else(|_| Err("the recording ended".into()))
+        told.recv().unwrap_or(Err(Failed::Thread))
     }
 
     /// What was found since.
     ///
     /// # Errors
     /// The recording failed.
-    pub(crate) fn take(&self) -> Result<Ours, String> {
+    pub(crate) fn take(&self) -> Result<Ours, Failed> {
         let (tell, told) = channel();
         let _ = self.orders.send(Order::Take(tell));
-        told.recv().unwrap_or_else(|_| Err("the recording ended".into()))
+        told.recv().unwrap_or(Err(Failed::Thread))
     }
 }
 
@@ -269,7 +271,7 @@ impl Work {
         }
     }
 
-    fn look(&mut self) -> Result<(), String> {
+    fn look(&mut self) -> Result<(), Failed> {
         if let Some((pid, name)) = self.process {
             let threads = threads(pid, name);
             // Those that have ended meanwhile are still to be explained.

@@ -1,5 +1,6 @@
 //! `tahti bench compare`: two runs, and what got worse.
 
+use crate::Failed;
 use crate::Output;
 use report::Report;
 use std::fs::File;
@@ -18,11 +19,11 @@ pub(crate) struct Args {
     new: PathBuf,
 }
 
-pub(crate) fn run(args: &Args) -> Result<Output, String> {
+pub(crate) fn run(args: &Args) -> Result<Output, Failed> {
     let changes = report::compare(&reports(&args.base)?, &reports(&args.new)?);
     if changes.figures.is_empty() {
         // A gate that was shown nothing must not pass.
-        return Err(format!("nothing to compare:\n{}", changes.text()));
+        return Err(Failed::Incomparable(changes.text()));
     }
     Ok(Output { text: changes.text(), good: !changes.worse() })
 }
@@ -34,13 +35,13 @@ const REPORTS_BYTES: u64 = 64 << 20;
 ///
 /// # Errors
 /// It cannot be read, is larger than any report, or is none.
-pub fn reports(path: &Path) -> Result<Vec<Report>, String> {
-    let failed = |why: String| format!("{}: {why}", path.display());
+pub fn reports(path: &Path) -> Result<Vec<Report>, Failed> {
     let mut text = String::new();
-    let file = File::open(path).map_err(|error| failed(error.to_string()))?;
-    let read = file.take(REPORTS_BYTES + 1).read_to_string(&mut text).map_err(|error| failed(error.to_string()))?;
+    let file = File::open(path).map_err(Failed::file(path))?;
+    let read = file.take(REPORTS_BYTES + 1).read_to_string(&mut text).map_err(Failed::file(path))?;
     if read as u64 > REPORTS_BYTES {
-        return Err(failed(format!("expected a report, found more than {} MiB", REPORTS_BYTES >> 20)));
+        let found = format!("more than {} MiB", REPORTS_BYTES >> 20);
+        return Err(Failed::answer(path.display(), "a report", found));
     }
-    report::read(&text).map_err(|error| failed(error.to_string()))
+    report::read(&text).map_err(|source| Failed::Report { file: path.to_owned(), source })
 }

@@ -1,9 +1,9 @@
 //! `tahti bench knobs`: what each knob of the shield is worth alone, on this machine.
 
 use crate::looprun::WaitArg;
-use crate::measure::{self, Measured, Where};
+use crate::measure::{self, Interrupt, Measured, Where};
 use crate::noise::{Load, Noise};
-use crate::{Bench, Found, Progress, Touched, read, text};
+use crate::{Bench, Failed, Found, Progress, Touched, read};
 use base::{CpuId, CpuSet, DurNs, Histogram, Policy, Quantile};
 use clap::{ArgMatches, Args as _};
 use host::knob;
@@ -13,7 +13,6 @@ use keep::shield;
 use keep::shield::machine::{Machine, RealMachine};
 use report::{Latency, Row as Line, Table, Verdict};
 use sys::root::RootDir;
-use sys::signal::{END_SIGNALS, SignalFd};
 
 /// The row of the table.
 pub(crate) static BENCH: Bench = Bench {
@@ -104,17 +103,17 @@ fn pairs_min(knobs: usize) -> u32 {
     (1..64).find(|&pairs| verdict(pairs, 0, knobs) == Verdict::Better).unwrap_or(64)
 }
 
-fn run(matches: &ArgMatches, progress: &mut Progress) -> Result<Found, String> {
+fn run(matches: &ArgMatches, progress: &mut Progress) -> Result<Found, Failed> {
     let args: &Args = &read(matches)?;
     let spare = args.touched.spare()?;
-    let signals = SignalFd::new(&END_SIGNALS).map_err(text)?;
-    let online = sys::sched::affinity(0).map_err(text)?;
+    let interrupt = Interrupt::watch()?;
+    let online = sys::sched::affinity(0)?;
     let cpu = args.cpu.or(online.iter().last()).unwrap_or_default();
     if !online.contains(cpu) {
-        return Err(format!("--cpu {cpu}: expected one that this process may use ({online})"));
+        return Err(Failed::argument(format!("--cpu {cpu}"), format!("one that this process may use ({online})")));
     }
     if args.piece < DurNs(args.period.0 * 20) {
-        return Err(format!("--piece {}: expected at least 20 periods", args.piece));
+        return Err(Failed::argument(format!("--piece {}", args.piece), "at least 20 periods"));
     }
     let want = |name: &str| Want {
         cpus: CpuSet::single(cpu),
@@ -126,10 +125,10 @@ fn run(matches: &ArgMatches, progress: &mut Progress) -> Result<Found, String> {
         parts: plan::Parts::default(),
     };
     let root = RootDir::machine();
-    let snapshot = RealMachine::at(&root).snapshot(&CpuSet::single(cpu)).map_err(text)?;
+    let snapshot = RealMachine::at(&root).snapshot(&CpuSet::single(cpu))?;
     let (mut rows, mut idle) = (Vec::new(), Vec::new());
     for knob in knob::ALL.iter().filter(|knob| knob.name().contains(&args.knob)) {
-        let writes = plan::plan(&snapshot, &want(knob.name())).map_err(text)?.steps.len();
+        let writes = plan::plan(&snapshot, &want(knob.name()))?.steps.len();
         match writes {
             0 => idle.push(knob.name()),
             _ => rows.push(Row { name: knob.name(), writes, ..Row::default() }),
@@ -137,7 +136,8 @@ fn run(matches: &ArgMatches, progress: &mut Progress) -> Result<Found, String> {
     }
     let least = pairs_min(rows.len());
     if args.pairs < least {
-        return Err(format!("--pairs {}: expected at least {least} for {} knobs in one run", args.pairs, rows.len()));
+        let expected = format!("at least {least} for {} knobs in one run", rows.len());
+        return Err(Failed::argument(format!("--pairs {}", args.pairs), expected));
     }
     let noise = Noise::start(args.load, None)?;
     for pair in 0..args.pairs {
@@ -149,9 +149,7 @@ fn run(matches: &ArgMatches, progress: &mut Progress) -> Result<Found, String> {
                 let found = piece(args, cpu, with.then(|| want(row.name)), &mut row.refused)?;
                 p99[usize::from(with)] = at(&found.wake, 99, 100);
                 if with { &mut row.on } else { &mut row.off }.merge(&found);
-                if signals.read().map_err(text)?.is_some() {
-                    return Err("interrupted; the machine is as it was".into());
-                }
+                interrupt.check()?;
             }
             if let [Some(off), Some(on)] = p99 {
                 row.better += u32::from(on < off);
@@ -164,11 +162,11 @@ fn run(matches: &ArgMatches, progress: &mut Progress) -> Result<Found, String> {
 }
 
 /// One piece, with the knob that is wanted or without any.
-fn piece(args: &Args, cpu: CpuId, want: Option<Want>, refused: &mut Vec<String>) -> Result<Measured, String> {
+fn piece(args: &Args, cpu: CpuId, want: Option<Want>, refused: &mut Vec<String>) -> Result<Measured, Failed> {
     let (root, dir) = (RootDir::machine(), RunDir::from_env());
     let turned = want.is_some();
     if let Some(want) = want {
-        for one in shield::apply(&root, &want, &dir).map_err(text)?.refused {
+        for one in shield::apply(&root, &want, &dir)?.refused {
             if !refused.contains(&one.answer) {
                 refused.push(one.answer);
             }
@@ -176,8 +174,8 @@ fn piece(args: &Args, cpu: CpuId, want: Option<Want>, refused: &mut Vec<String>)
     }
     let place = Where { cpu, place: None };
     let found = measure::run(&place, (args.period, args.policy, args.wait.0), args.piece, None);
-    if turned && !shield::release(&root, &dir, false).map_err(text)?.is_whole() {
-        return Err("not everything went back: see `tahti shield release`".into());
+    if turned && !shield::release(&root, &dir, false)?.is_whole() {
+        return Err(Failed::NotReleased);
     }
     found
 }

@@ -7,6 +7,7 @@ mod all;
 mod cyclictest;
 mod experiments;
 mod explained;
+mod failed;
 mod fingerprint;
 mod gate;
 pub mod looprun;
@@ -17,6 +18,7 @@ mod progress;
 mod shielded;
 
 pub use experiments::beside;
+pub use failed::Failed;
 pub use gate::reports;
 pub use progress::Progress;
 
@@ -75,7 +77,7 @@ pub struct Bench {
     /// Adds what it is and its arguments to a command.
     pub arguments: fn(Command) -> Command,
     /// Measures.
-    pub run: fn(&ArgMatches, &mut Progress) -> Result<Found, String>,
+    pub run: fn(&ArgMatches, &mut Progress) -> Result<Found, Failed>,
     /// What others found.
     pub published: &'static [Published],
     /// What is wanted, in words; the limits stand in the rows.
@@ -107,15 +109,15 @@ impl From<Table> for Found {
 struct Part {
     name: &'static str,
     arguments: fn(Command) -> Command,
-    run: fn(&ArgMatches) -> Result<(), String>,
+    run: fn(&ArgMatches) -> Result<(), Failed>,
 }
 
 /// The arguments of a measurement, as its type reads them.
 ///
 /// # Errors
 /// They do not fit together: a matter of this program, for clap has looked at them before.
-pub fn read<A: FromArgMatches>(matches: &ArgMatches) -> Result<A, String> {
-    A::from_arg_matches(matches).map_err(|error| error.to_string())
+pub fn read<A: FromArgMatches>(matches: &ArgMatches) -> Result<A, Failed> {
+    Ok(A::from_arg_matches(matches)?)
 }
 
 // How every measurement prints. (No text of documentation: it would stand in place of the measurement's own.)
@@ -151,12 +153,9 @@ struct Touched {
 
 impl Touched {
     /// Who is spared. A measurement is no reason to push everybody aside: that has to be said.
-    fn spare(&self) -> Result<Vec<Spared>, String> {
+    fn spare(&self) -> Result<Vec<Spared>, Failed> {
         if self.spare.is_empty() && !self.whole_machine {
-            return Err("this measurement shields CPUs from every task of this machine, again and again: say so with \
-                        --whole-machine, or name processes to be spared (PID alone, PID+ with its descendants; --spare 1+ \
-                        spares everybody but this measurement; TAHTI_SPARE)"
-                .into());
+            return Err(Failed::Unsaid);
         }
         Ok(self.spare.clone())
     }
@@ -213,8 +212,8 @@ pub struct Output {
 /// Measures, or compares two measurements.
 ///
 /// # Errors
-/// It could not be measured, in words for the user.
-pub fn run(args: &Args) -> Result<Output, String> {
+/// It could not be measured.
+pub fn run(args: &Args) -> Result<Output, Failed> {
     if let Some(part) = PARTS.iter().find(|part| part.name == args.what) {
         return (part.run)(&args.matches).map(|()| Output { text: String::new(), good: true });
     }
@@ -241,7 +240,7 @@ impl Bench {
     }
 
     /// Measures, in a report of the form that all have.
-    fn measure(&self, matches: &ArgMatches, arguments: Vec<String>) -> Result<Report, String> {
+    fn measure(&self, matches: &ArgMatches, arguments: Vec<String>) -> Result<Report, Failed> {
         let (begun, steal, kept) = (Instant::now(), fingerprint::Steal::look(), Conditions::look());
         let mut found = (self.run)(matches, &mut Progress::of(self.name))?;
         found.notes.extend(kept.changed(&Conditions::look()));
@@ -262,7 +261,7 @@ impl Bench {
         })
     }
 
-    fn shown(&self, matches: &ArgMatches) -> Result<Output, String> {
+    fn shown(&self, matches: &ArgMatches) -> Result<Output, Failed> {
         let shown: Shown = read(matches)?;
         let words = std::env::args().skip_while(|word| word != self.name).skip(1);
         let report = self.measure(matches, words.filter(|word| word != "--json").collect())?;
@@ -275,11 +274,6 @@ impl Bench {
         }
         Ok(Output { text, good: true })
     }
-}
-
-/// An error as text.
-fn text(error: impl std::fmt::Display) -> String {
-    error.to_string()
 }
 
 #[cfg(test)]

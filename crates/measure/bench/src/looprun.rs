@@ -1,5 +1,6 @@
 //! Runs one loop in this process and shows how it does: what demos and measurements have in common.
 
+use crate::Failed;
 use base::{DurNs, Histogram, Quantile, Size};
 use report::{Latency, heads, line, micros};
 use ring::{Counter, LoopPage};
@@ -64,13 +65,13 @@ pub fn run(
     body: impl FnMut(&Pulse) -> Flow + Send + 'static,
     armed_now: impl FnOnce(&Rt<rt::Armed>),
     mut tick: impl FnMut(&LoopPage<'_>),
-) -> Result<Finished, String> {
-    let signals = SignalFd::new(&END_SIGNALS).map_err(|error| error.to_string())?;
+) -> Result<Finished, Failed> {
+    let signals = SignalFd::new(&END_SIGNALS)?;
     let cpu = spec.cpu;
     let mut rt = Rt::new();
     rt.heap(Size(1 << 20));
     rt.add_loop(spec, page.clone(), body);
-    let mut armed = rt.arm().map_err(|error| error.to_string())?;
+    let mut armed = rt.arm()?;
     let tid = armed.tids().next().unwrap_or_default();
     // A loop that the supervisor bound to one CPU knows it without having asked for it.
     let bound = sys::sched::affinity(tid).ok().filter(|cpus| cpus.count() == 1).and_then(|cpus| cpus.lowest());
@@ -84,7 +85,7 @@ pub fn run(
         if limit.is_some_and(|limit| mono_now() - begun >= limit) {
             break;
         }
-        if signals.read().map_err(|error| error.to_string())?.is_some() {
+        if signals.read()?.is_some() {
             break;
         }
     }

@@ -1,18 +1,17 @@
 //! `tahti bench noise`: what a busy loop on a CPU loses, and to whom.
 
 use crate::explained::Explained;
-use crate::measure::{Gate, Where, measured_cpu};
+use crate::measure::{Gate, Interrupt, Where, installed, measured_cpu, own_program};
 use crate::noise::{Load, Noise};
 use crate::oslat;
 use crate::shielded::Shielded;
-use crate::{Bench, Found, Part, Progress, Touched, read};
+use crate::{Bench, Failed, Found, Part, Progress, Touched, read};
 use base::{CpuId, CpuSet, DurNs, Histogram, MonoNs, Policy};
 use clap::{ArgMatches, Args as _};
 use report::{Culprit, Figure, Good, Latency, Row, Spike, Table};
 use std::collections::BTreeMap;
 use sys::clock::{mono_now, sleep_until};
 use sys::sched::{Scheduling, set_affinity, set_scheduling};
-use sys::signal::{END_SIGNALS, SignalFd};
 
 /// The row of the table.
 pub(crate) static BENCH: Bench = Bench {
@@ -103,13 +102,13 @@ struct Lost {
     theirs: Option<(Histogram, f64)>,
 }
 
-fn run(matches: &ArgMatches, progress: &mut Progress) -> Result<Found, String> {
+fn run(matches: &ArgMatches, progress: &mut Progress) -> Result<Found, Failed> {
     let args: &Args = &read(matches)?;
-    let signals = SignalFd::new(&END_SIGNALS).map_err(|error| error.to_string())?;
-    let online = sys::sched::affinity(0).map_err(|error| error.to_string())?;
+    let interrupt = Interrupt::watch()?;
+    let online = sys::sched::affinity(0)?;
     let cpu = measured_cpu(args.cpu, &online)?;
     if matches!(args.policy, Policy::Deadline(_)) {
-        return Err("--policy deadline: no CPU can be chosen for it; use fifo, rr or other".into());
+        return Err(Failed::argument("--policy deadline", "fifo, rr or other: no CPU can be chosen for deadline"));
     }
     let shielded = if args.shield { Some(Shielded::apply(&args.touched, &CpuSet::single(cpu))?) } else { None };
     let place = Where { cpu, place: shielded.as_ref().map(|shielded| shielded.place.clone()) };
@@ -119,38 +118,38 @@ fn run(matches: &ArgMatches, progress: &mut Progress) -> Result<Found, String> {
     for round in 0..args.rounds as usize {
         progress.at(round, args.rounds as usize, "a busy loop");
         lost.piece(&place, args.policy, explained.as_ref().ok())?;
-        if with_theirs == Ok(true) && round.is_multiple_of((args.rounds as usize).div_ceil(PEER_RUNS)) {
+        if matches!(with_theirs, Ok(true)) && round.is_multiple_of((args.rounds as usize).div_ceil(PEER_RUNS)) {
             let found = oslat::run(&place, args.policy)?;
             let (gaps, span_s) = lost.theirs.get_or_insert_with(|| (Histogram::new(), 0.0));
             gaps.merge(&found.gaps);
             *span_s += found.span_s;
         }
-        if signals.read().map_err(|error| error.to_string())?.is_some() {
-            return Err("interrupted; the machine is as it was".into());
-        }
+        interrupt.check()?;
         sleep_until(mono_now() + PIECE);
     }
     drop(noise);
     shielded.map_or(Ok(()), Shielded::release)?;
     let mut found = lost.found(args, cpu);
     found.notes.extend(explained.err().map(|why| format!("nobody can be named: {why}")));
-    found.notes.extend(with_theirs.err());
+    found.notes.extend(with_theirs.err().map(|why| why.to_string()));
     Ok(found)
 }
 
 /// Whether oslat is to run beside, or why it cannot.
-fn with_oslat(args: &Args, place: &Where) -> Result<bool, String> {
+fn with_oslat(args: &Args, place: &Where) -> Result<bool, Failed> {
     match (args.no_oslat, &place.place, args.policy) {
         (true, ..) => Ok(false),
-        (_, Some(_), _) => Err("oslat not run: its main thread needs a CPU outside the shield".into()),
-        (.., Policy::Fifo(_) | Policy::Other { .. }) => oslat::probe().map(|()| true),
-        (.., policy) => Err(format!("oslat not run: it has no class {policy}")),
+        (_, Some(_), _) => {
+            Err(Failed::UselessPeer { program: "oslat", why: "its main thread needs a CPU outside the shield" })
+        }
+        (.., Policy::Fifo(_) | Policy::Other { .. }) => installed("oslat", "--version", "rt-tests").map(|()| true),
+        _ => Err(Failed::UselessPeer { program: "oslat", why: "it knows fifo and time sharing only" }),
     }
 }
 
 impl Lost {
-    fn piece(&mut self, place: &Where, policy: Policy, explained: Option<&Explained>) -> Result<(), String> {
-        let program = std::env::current_exe().map_err(|error| format!("own program: {error}"))?;
+    fn piece(&mut self, place: &Where, policy: Policy, explained: Option<&Explained>) -> Result<(), Failed> {
+        let program = own_program()?;
         let words = [
             program.display().to_string(),
             "bench".into(),
@@ -162,7 +161,7 @@ impl Lost {
         let tid = gate.pid();
         explained.inspect(|explained| explained.watch(tid, policy, "tahti"));
         let output = gate.output()?;
-        let strange = || format!("the busy loop printed {output:?}");
+        let strange = || Failed::answer("the busy loop", "times in ns", &output);
         let numbers: Option<Vec<u64>> = output.split_ascii_whitespace().map(|word| word.parse().ok()).collect();
         let numbers = numbers.ok_or_else(strange)?;
         let [from, to, ref gaps @ ..] = numbers[..] else { return Err(strange()) };
@@ -257,9 +256,9 @@ fn spike(at_ns: u64, gap_ns: u64, parts: impl Iterator<Item = (String, u64)>) ->
 }
 
 /// The loop itself: prints when it began and ended, and of each gap when it began and how long it was, in nanoseconds.
-fn busy(args: &BusyArgs) -> Result<(), String> {
-    set_affinity(0, &CpuSet::single(args.cpu)).map_err(|error| error.to_string())?;
-    set_scheduling(0, Scheduling { policy: args.class, reset_on_fork: false }).map_err(|error| error.to_string())?;
+fn busy(args: &BusyArgs) -> Result<(), Failed> {
+    set_affinity(0, &CpuSet::single(args.cpu))?;
+    set_scheduling(0, Scheduling { policy: args.class, reset_on_fork: false })?;
     let mut gaps = Vec::with_capacity(GAPS_MAX);
     // Its pages are there before it counts.
     gaps.resize(GAPS_MAX, [1u64; 2]);

@@ -2,23 +2,55 @@
 
 use crate::explained::Explained;
 use crate::looprun::{self, WaitArg, wait_word};
-use crate::{Part, read};
+use crate::{Failed, Part, read};
 use base::{CpuId, CpuSet, DurNs, Histogram, Policy};
 use clap::Args as _;
 use ring::{Counter, LoopPage, Wait};
 use rt::{Flow, LOOP_FD, LoopSpec, SharedPage};
 use std::io::Write as _;
-use std::os::fd::AsRawFd as _;
+use std::os::fd::{AsRawFd as _, BorrowedFd, OwnedFd};
+use std::path::PathBuf;
 use std::process::{Child, ChildStdin, Command, Stdio};
 use sys::root::RootDir;
+use sys::signal::{END_SIGNALS, SignalFd};
 
 /// The name of the loop's thread.
 const LOOP_THREAD: &str = "bench-loop";
 
+/// This program, to start a part of the measurement.
+pub(crate) fn own_program() -> Result<PathBuf, Failed> {
+    std::env::current_exe().map_err(Failed::process("tahti"))
+}
+
+/// A descriptor that a process which is started keeps.
+pub(crate) fn handed_on(fd: BorrowedFd<'_>) -> sys::Result<OwnedFd> {
+    rustix::io::dup(fd).map_err(|errno| sys::Error { doing: "hand a descriptor on".into(), errno })
+}
+
+/// Whether a program to compare with can be started.
+pub(crate) fn installed(program: &'static str, argument: &str, package: &'static str) -> Result<(), Failed> {
+    let started = Command::new(program).arg(argument).output();
+    started.map(drop).map_err(|source| Failed::NoPeer { program, package, source })
+}
+
+/// Whether somebody wants the measurement to end: looked at between two pieces, so that everything is given back.
+pub(crate) struct Interrupt(SignalFd);
+
+impl Interrupt {
+    /// From now on such a signal does not end this process.
+    pub(crate) fn watch() -> Result<Self, Failed> {
+        Ok(Self(SignalFd::new(&END_SIGNALS)?))
+    }
+
+    pub(crate) fn check(&self) -> Result<(), Failed> {
+        self.0.read()?.map_or(Ok(()), |_| Err(Failed::Interrupted))
+    }
+}
+
 /// The CPU that is measured: the highest of those that this process may use, if none is wanted.
-pub(crate) fn measured_cpu(wanted: Option<CpuId>, online: &CpuSet) -> Result<CpuId, String> {
+pub(crate) fn measured_cpu(wanted: Option<CpuId>, online: &CpuSet) -> Result<CpuId, Failed> {
     let cpu = wanted.or_else(|| online.iter().last()).filter(|cpu| online.contains(*cpu));
-    cpu.ok_or_else(|| format!("--cpu: expected one that this process may use ({online})"))
+    cpu.ok_or_else(|| Failed::argument("--cpu", format!("one that this process may use ({online})")))
 }
 
 /// Where something is measured.
@@ -55,27 +87,27 @@ pub(crate) struct Gate {
 
 impl Gate {
     /// Starts `command`; `page` is handed on to it.
-    pub(crate) fn start(command: &[String], place: &Where, page: Option<&SharedPage>) -> Result<Self, String> {
+    pub(crate) fn start(command: &[String], place: &Where, page: Option<&SharedPage>) -> Result<Self, Failed> {
         let shown = command.join(" ");
         // The shell reads one line, then becomes the program: it is in its place before its first instruction.
         let mut shell = Command::new("/bin/sh");
         shell.args(["-c", "read -r go && exec \"$0\" \"$@\""]).args(command);
         let handed = match page {
             Some(page) => {
-                let copy = rustix::io::dup(page.fd()).map_err(|error| format!("loop page: {error}"))?;
+                let copy = handed_on(page.fd())?;
                 shell.env(LOOP_FD, copy.as_raw_fd().to_string());
                 Some(copy)
             }
             None => None,
         };
-        let failed = |error: std::io::Error| format!("`{shown}` could not be started: {error}");
+        let failed = Failed::process(&shown);
         let child =
-            shell.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::inherit()).spawn().map_err(failed)?;
+            shell.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::inherit()).spawn().map_err(&failed)?;
         drop(handed);
         let pid = child.id() as i32;
         let mut gate = Self { child, shown: shown.clone() };
         if let Some(place) = &place.place {
-            place.enter(&RootDir::machine(), pid).map_err(|error| error.to_string())?;
+            place.enter(&RootDir::machine(), pid)?;
         }
         let go = gate.child.stdin.as_mut().map(|input| input.write_all(b"go\n"));
         go.unwrap_or(Ok(())).map_err(failed)?;
@@ -93,27 +125,30 @@ impl Gate {
     }
 
     /// Waits until it prints a line: it has come to where it wants to be.
-    pub(crate) fn ready(&mut self) -> Result<(), String> {
+    pub(crate) fn ready(&mut self) -> Result<(), Failed> {
         let Some(out) = self.child.stdout.as_mut() else { return Ok(()) };
         let mut byte = [0];
         // Byte by byte: what follows is for `output`.
         while byte != *b"\n" {
             let read = std::io::Read::read_exact(out, &mut byte);
-            read.map_err(|error| format!("`{}` ended before it was ready: {error}", self.shown))?;
+            read.map_err(Failed::process(&self.shown))?;
         }
         Ok(())
     }
 
     /// Waits for its end.
-    pub(crate) fn output(mut self) -> Result<String, String> {
-        let failed = |error: std::io::Error| format!("`{}`: {error}", self.shown);
+    pub(crate) fn output(mut self) -> Result<String, Failed> {
+        let failed = Failed::process(&self.shown);
         drop(self.child.stdin.take());
         let mut text = String::new();
         if let Some(mut out) = self.child.stdout.take() {
-            std::io::Read::read_to_string(&mut out, &mut text).map_err(failed)?;
+            std::io::Read::read_to_string(&mut out, &mut text).map_err(&failed)?;
         }
         let status = self.child.wait().map_err(failed)?;
-        if status.success() { Ok(text) } else { Err(format!("`{}` ended with {status}: {text}", self.shown)) }
+        match status.success() {
+            true => Ok(text),
+            false => Err(Failed::Ended { command: self.shown.clone(), status, output: text }),
+        }
     }
 }
 
@@ -193,9 +228,9 @@ pub(crate) fn run(
     (period, policy, wait): (DurNs, Policy, Wait),
     span: DurNs,
     explained: Option<&Explained>,
-) -> Result<Measured, String> {
-    let program = std::env::current_exe().map_err(|error| format!("own program: {error}"))?;
-    let page = SharedPage::own("bench").map_err(|error| error.to_string())?;
+) -> Result<Measured, Failed> {
+    let program = own_program()?;
+    let page = SharedPage::own("bench")?;
     let words = [
         program.display().to_string(),
         "bench".into(),
@@ -213,8 +248,8 @@ pub(crate) fn run(
 }
 
 /// The measured process itself.
-fn run_loop(args: &LoopArgs) -> Result<(), String> {
-    let page = SharedPage::from_env_or_own("bench").map_err(|error| error.to_string())?;
+fn run_loop(args: &LoopArgs) -> Result<(), Failed> {
+    let page = SharedPage::from_env_or_own("bench")?;
     let spec = LoopSpec {
         class: Some(args.class),
         cpu: Some(args.cpu),

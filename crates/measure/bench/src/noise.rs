@@ -1,5 +1,7 @@
 //! A noisy neighbour (`tahti demo noise`), bounded, in processes of its own that die with it.
 
+use crate::Failed;
+use crate::measure::own_program;
 use base::{DurNs, MonoNs};
 use clap::ValueEnum;
 use std::fs::File;
@@ -82,9 +84,9 @@ impl Noise {
     ///
     /// # Errors
     /// This program cannot be started again.
-    pub fn start(load: Load, for_: Option<DurNs>) -> Result<Self, String> {
+    pub fn start(load: Load, for_: Option<DurNs>) -> Result<Self, Failed> {
         let mut noise = Self { children: Vec::new() };
-        let program = std::env::current_exe().map_err(|error| format!("own program: {error}"))?;
+        let program = own_program()?;
         for kind in load.kinds() {
             let mut command = Command::new(&program);
             command.args(["demo", "noise", "--one", "--load", kind.word()]);
@@ -93,15 +95,17 @@ impl Noise {
             }
             // A closed input tells the child that we are gone.
             let child = command.stdin(Stdio::piped()).stdout(Stdio::null()).spawn();
-            noise.children.push(child.map_err(|error| format!("noise {}: {error}", kind.word()))?);
+            noise.children.push(child.map_err(Failed::process(&format!("tahti demo noise --load {}", kind.word())))?);
         }
         Ok(noise)
     }
 
     /// Which of them has ended, and how.
-    fn ended(&mut self) -> Option<String> {
+    fn ended(&mut self) -> Option<Failed> {
         self.children.iter_mut().find_map(|child| match child.try_wait() {
-            Ok(Some(status)) if !status.success() => Some(format!("a noise process ended with {status}")),
+            Ok(Some(status)) if !status.success() => {
+                Some(Failed::Ended { command: "tahti demo noise --one".into(), status, output: String::new() })
+            }
             _ => None,
         })
     }
@@ -121,7 +125,7 @@ impl Drop for Noise {
 ///
 /// # Errors
 /// One of the processes could not be started, or failed.
-pub fn run(args: &Args) -> Result<(), String> {
+pub fn run(args: &Args) -> Result<(), Failed> {
     let end = args.for_.map_or(MonoNs(u64::MAX), |limit| mono_now() + limit);
     if args.one {
         std::thread::spawn(|| {
@@ -131,10 +135,10 @@ pub fn run(args: &Args) -> Result<(), String> {
         });
         return one(args.load, end);
     }
-    let signals = SignalFd::new(&END_SIGNALS).map_err(|error| error.to_string())?;
+    let signals = SignalFd::new(&END_SIGNALS)?;
     let mut noise = Noise::start(args.load, args.for_)?;
     println!("noise: {}", args.load.word());
-    while mono_now() < end && signals.read().map_err(|error| error.to_string())?.is_none() {
+    while mono_now() < end && signals.read()?.is_none() {
         sleep_until((mono_now() + DurNs::from_ms(100)).min(end));
         if let Some(why) = noise.ended() {
             return Err(why);
@@ -143,8 +147,9 @@ pub fn run(args: &Args) -> Result<(), String> {
     Ok(())
 }
 
-fn one(load: Load, end: MonoNs) -> Result<(), String> {
-    let failed = |error: std::io::Error| format!("noise {}: {error}", load.word());
+fn one(load: Load, end: MonoNs) -> Result<(), Failed> {
+    let command = format!("tahti demo noise --load {}", load.word());
+    let failed = Failed::process(&command);
     match load {
         Load::Cpu => cpu(end),
         Load::Mem => memory(end),

@@ -1,8 +1,8 @@
 //! The real `oslat` (rt-tests) on the same CPU, in the same class: what ours is compared with.
 
+use crate::Failed;
 use crate::measure::{Gate, Where};
 use base::{DurNs, Histogram, Policy};
-use std::process::Command;
 
 /// Buckets of 1 us, as many as it has; what lies beyond is in the last.
 const BUCKETS: u32 = 1024;
@@ -16,16 +16,8 @@ pub(crate) struct Found {
     pub(crate) span_s: f64,
 }
 
-/// Says why it cannot be used, if so.
-pub(crate) fn probe() -> Result<(), String> {
-    match Command::new("oslat").arg("--version").output() {
-        Ok(_) => Ok(()),
-        Err(error) => Err(format!("oslat not run ({error}): install rt-tests for the comparison")),
-    }
-}
-
 /// One run of a second: it takes whole ones only.
-pub(crate) fn run(place: &Where, policy: Policy) -> Result<Found, String> {
+pub(crate) fn run(place: &Where, policy: Policy) -> Result<Found, Failed> {
     let words = [format!("-c{}", place.cpu), "-D1".into(), format!("-b{BUCKETS}"), "-q".into(), "-z".into()];
     let mut command = vec!["oslat".to_owned()];
     command.extend(words);
@@ -33,7 +25,7 @@ pub(crate) fn run(place: &Where, policy: Policy) -> Result<Found, String> {
         command.push(format!("-f{}", priority.0));
     }
     let output = Gate::start(&command, place, None)?.output()?;
-    parse(&output).ok_or_else(|| format!("`{}`: its output is not understood:\n{output}", command.join(" ")))
+    parse(&output).ok_or_else(|| Failed::answer(command.join(" "), "its usual output", output))
 }
 
 /// Reads what it prints of one CPU.

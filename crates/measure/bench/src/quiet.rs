@@ -1,6 +1,7 @@
 //! `tahti bench quiet`: what a thread that wants its CPU to itself really loses.
 
-use crate::{Bench, Found, Progress, read};
+use crate::failed::joined;
+use crate::{Bench, Failed, Found, Progress, read};
 use base::{CpuId, CpuSet, DurNs, Policy};
 use clap::{ArgMatches, Args as _};
 use report::{Good, Row, Table};
@@ -39,24 +40,24 @@ struct Args {
     policy: Policy,
 }
 
-fn run(matches: &ArgMatches, progress: &mut Progress) -> Result<Found, String> {
+fn run(matches: &ArgMatches, progress: &mut Progress) -> Result<Found, Failed> {
     let args: Args = read(matches)?;
-    let mine = sys::sched::affinity(0).map_err(|error| error.to_string())?;
-    let cpu = args.cpu.or(mine.iter().last()).ok_or("this process has no CPU")?;
+    let mine = sys::sched::affinity(0)?;
+    let cpu = args.cpu.or(mine.iter().last()).ok_or(Failed::Needs("a CPU"))?;
     let (for_, threshold, policy) = (args.for_, args.threshold, args.policy);
     progress.at(0, 1, &format!("CPU {cpu} for {for_}"));
-    let section = std::thread::spawn(move || -> Result<Found, String> {
-        set_affinity(0, &CpuSet::single(cpu)).map_err(|error| error.to_string())?;
+    let section = std::thread::spawn(move || -> Result<Found, Failed> {
+        set_affinity(0, &CpuSet::single(cpu))?;
         let mut setup = vec![format!("CPU {cpu}, {for_}, gaps above {threshold}")];
         if let Err(error) = set_scheduling(0, Scheduling { policy, reset_on_fork: true }) {
             setup.push(format!("{error}; run as root, or raise RLIMIT_RTPRIO"));
         }
-        let section = Quiet::prepare().map_err(|error| error.to_string())?;
+        let section = Quiet::prepare()?;
         setup.extend(section.obtained().iter().map(|item| format!("  {item}")));
-        let report = section.measure(for_, threshold).map_err(|error| error.to_string())?;
+        let report = section.measure(for_, threshold)?;
         Ok(Found { setup, ..found(&report) })
     });
-    section.join().map_err(|_| "the section's thread panicked")?
+    joined(section.join())
 }
 
 fn found(report: &QuietReport) -> Found {

@@ -1,17 +1,17 @@
 //! `tahti bench response`: from an event on another CPU until the thread that waits for it runs.
 
 use crate::explained::{Explained, Ours};
-use crate::measure::{Gate, Where, measured_cpu};
+use crate::failed::joined;
+use crate::measure::{Gate, Interrupt, Where, measured_cpu, own_program};
 use crate::noise::{Load, Noise};
 use crate::shielded::Shielded;
-use crate::{Bench, Found, Part, Progress, Touched, read};
+use crate::{Bench, Failed, Found, Part, Progress, Touched, read};
 use base::{CpuId, CpuSet, DurNs, MonoNs, Policy};
 use clap::{ArgMatches, Args as _};
 use report::{Figure, Good, Latency, Published, Row, Table, Wanted};
 use std::io::{Read as _, Write as _};
 use sys::clock::{mono_now, sleep_until};
 use sys::sched::{Scheduling, set_affinity, set_scheduling};
-use sys::signal::{END_SIGNALS, SignalFd};
 use trace::Occasion;
 
 /// The row of the table.
@@ -118,17 +118,17 @@ impl Condition {
     }
 }
 
-fn run(matches: &ArgMatches, progress: &mut Progress) -> Result<Found, String> {
+fn run(matches: &ArgMatches, progress: &mut Progress) -> Result<Found, Failed> {
     let args: &Args = &read(matches)?;
-    let signals = SignalFd::new(&END_SIGNALS).map_err(|error| error.to_string())?;
-    let online = sys::sched::affinity(0).map_err(|error| error.to_string())?;
+    let interrupt = Interrupt::watch()?;
+    let online = sys::sched::affinity(0)?;
     let cpu = measured_cpu(args.cpu, &online)?;
     let others = online.minus(&CpuSet::single(cpu));
     if others.is_empty() {
-        return Err("this needs two CPUs: one for the event, one for who waits for it".into());
+        return Err(Failed::Needs("two CPUs: one for the event, one for the thread that waits for it"));
     }
     if args.period < DurNs::from_us(50) || args.period > DurNs::from_secs(1) {
-        return Err(format!("--period {}: expected 50us to 1s", args.period));
+        return Err(Failed::argument(format!("--period {}", args.period), "50us to 1s"));
     }
     let shields: &[bool] = if args.compare { &[false, true] } else { &[false] };
     let both = |shielded: &bool| [false, true].map(|loaded| (*shielded, loaded));
@@ -154,9 +154,7 @@ fn run(matches: &ArgMatches, progress: &mut Progress) -> Result<Found, String> {
         for (nth, condition) in all.iter_mut().enumerate() {
             progress.at(round * parts / ROUNDS as usize + nth, parts, &condition.name());
             condition.measure(args, cpu, &others, explained.as_ref())?;
-            if signals.read().map_err(|error| error.to_string())?.is_some() {
-                return Err("interrupted; the machine is as it was".into());
-            }
+            interrupt.check()?;
         }
     }
     Ok(Found { notes: why.into_iter().collect(), ..found(args, cpu, all) })
@@ -169,7 +167,7 @@ impl Condition {
         cpu: CpuId,
         others: &CpuSet,
         explained: Option<&Explained>,
-    ) -> Result<(), String> {
+    ) -> Result<(), Failed> {
         let shielded = if self.shielded { Some(Shielded::apply(&args.touched, &CpuSet::single(cpu))?) } else { None };
         let place = Where { cpu, place: shielded.as_ref().map(|shielded| shielded.place.clone()) };
         let noise = if self.loaded { Some(Noise::start(args.load, None)?) } else { None };
@@ -188,8 +186,8 @@ impl Condition {
 }
 
 /// One piece: so many events, and how long each took.
-fn events(args: &Args, place: &Where, others: &CpuSet, explained: Option<&Explained>) -> Result<Vec<u64>, String> {
-    let program = std::env::current_exe().map_err(|error| format!("own program: {error}"))?;
+fn events(args: &Args, place: &Where, others: &CpuSet, explained: Option<&Explained>) -> Result<Vec<u64>, Failed> {
+    let program = own_program()?;
     let count = (args.events / ROUNDS) as usize;
     let words = [
         program.display().to_string(),
@@ -202,25 +200,27 @@ fn events(args: &Args, place: &Where, others: &CpuSet, explained: Option<&Explai
     let mut gate = Gate::start(&words, place, None)?;
     explained.inspect(|explained| explained.watch(gate.pid(), args.policy, "tahti"));
     gate.ready()?;
-    let mut input = gate.input().ok_or("no pipe to the thread that waits")?;
+    let mut input = gate.input().ok_or_else(|| Failed::answer("the thread that waits", "a pipe", "none"))?;
     let (others, period, policy) = (*others, args.period, args.policy);
     let sender = std::thread::spawn(move || {
-        set_affinity(0, &others).map_err(|error| error.to_string())?;
+        set_affinity(0, &others)?;
         // Otherwise what it waits for between reading the clock and writing would count as the other's.
-        set_scheduling(0, Scheduling { policy, reset_on_fork: true }).map_err(|error| error.to_string())?;
+        set_scheduling(0, Scheduling { policy, reset_on_fork: true })?;
         let mut next = mono_now() + DurNs::from_ms(50);
         for _ in 0..count {
             sleep_until(next);
             // One that comes late pushes the next back: none meets a thread that is still at the one before.
             next = mono_now() + period;
-            input.write_all(&mono_now().0.to_le_bytes()).map_err(|error| error.to_string())?;
+            input.write_all(&mono_now().0.to_le_bytes()).map_err(Failed::process("tahti bench responder"))?;
         }
-        Ok::<_, String>(())
+        Ok::<_, Failed>(())
     });
     let output = gate.output()?;
-    sender.join().map_err(|_| "the sender ended".to_owned())??;
+    joined(sender.join())?;
     let times: Option<Vec<u64>> = output.split_ascii_whitespace().map(|word| word.parse().ok()).collect();
-    times.filter(|times| times.len() == count).ok_or_else(|| "the thread that waits printed no times".into())
+    times
+        .filter(|times| times.len() == count)
+        .ok_or_else(|| Failed::answer("the thread that waits", format!("{count} times"), &output))
 }
 
 fn found(args: &Args, cpu: CpuId, mut all: Vec<Condition>) -> Found {
@@ -272,15 +272,15 @@ fn beside(all: &[Condition], name: &str, [one, other]: [(bool, bool); 2], most: 
 }
 
 /// Says that it is ready, waits for each event, and prints how long it took, in nanoseconds.
-fn responder(args: &ResponderArgs) -> Result<(), String> {
-    set_affinity(0, &CpuSet::single(args.cpu)).map_err(|error| error.to_string())?;
-    set_scheduling(0, Scheduling { policy: args.class, reset_on_fork: false }).map_err(|error| error.to_string())?;
+fn responder(args: &ResponderArgs) -> Result<(), Failed> {
+    set_affinity(0, &CpuSet::single(args.cpu))?;
+    set_scheduling(0, Scheduling { policy: args.class, reset_on_fork: false })?;
     let mut times = vec![1u64; args.events];
     let mut input = std::io::stdin().lock();
     println!("ready");
     for time in &mut times {
         let mut sent = [0; 8];
-        input.read_exact(&mut sent).map_err(|error| format!("events ended: {error}"))?;
+        input.read_exact(&mut sent).map_err(Failed::process("events"))?;
         *time = (mono_now() - MonoNs(u64::from_le_bytes(sent))).0.max(0) as u64;
     }
     let times: Vec<String> = times.iter().map(ToString::to_string).collect();

@@ -3,7 +3,8 @@
 //! Each trial starts a loop that sleeps a little, notes the time, burns, and notes when it finds itself
 //! demoted; it gives up by itself after 900 ms, so that a failing guard hangs nothing.
 
-use crate::{Bench, Found, Part, Progress, read};
+use crate::measure::own_program;
+use crate::{Bench, Failed, Found, Part, Progress, read};
 use base::{CpuSet, DurNs, MonoNs, Policy};
 use clap::{ArgMatches, Args as _};
 use host::guard::{Budget, Rung, RungAction};
@@ -62,7 +63,7 @@ struct BurnArgs {
 }
 
 /// The loop: tells when it began to burn, and when it found itself demoted (or gave up: 0).
-fn burn(pause_us: u64) -> Result<(), String> {
+fn burn(pause_us: u64) -> Result<(), Failed> {
     if pause_us > 0 {
         sleep_until(mono_now() + DurNs::from_us(pause_us as i64));
     }
@@ -76,18 +77,21 @@ fn burn(pause_us: u64) -> Result<(), String> {
             break MonoNs(0);
         }
     };
-    writeln!(std::io::stdout(), "{} {}", begun.0, demoted.0).map_err(|error| error.to_string())
+    writeln!(std::io::stdout(), "{} {}", begun.0, demoted.0).map_err(Failed::process("burn"))
 }
 
-fn measure(matches: &ArgMatches, progress: &mut Progress) -> Result<Found, String> {
+fn measure(matches: &ArgMatches, progress: &mut Progress) -> Result<Found, Failed> {
     let args: Args = read(matches)?;
     let Budget::Share { percent, period } = args.rt_budget else {
-        return Err("a loop without a budget is no runaway: give one such as 80%/100ms".to_owned());
+        return Err(Failed::argument(
+            "--rt-budget none",
+            "a budget such as 80%/100ms: without one no loop is a runaway",
+        ));
     };
     let budget = DurNs(period.0 / 100 * i64::from(percent));
-    let online = sys::sched::affinity(0).map_err(|error| error.to_string())?;
-    let cpus = args.cpus.or_else(|| online.iter().last().map(CpuSet::single)).ok_or("no CPU")?;
-    let (mut guard, shortfalls) = Guard::start(&cpus).map_err(|error| error.to_string())?;
+    let online = sys::sched::affinity(0)?;
+    let cpus = args.cpus.or_else(|| online.iter().last().map(CpuSet::single)).ok_or(Failed::Needs("a CPU"))?;
+    let (mut guard, shortfalls) = Guard::start(&cpus)?;
     let shortfalls: Vec<String> = shortfalls.iter().map(ToString::to_string).collect();
     let (mut burnt, mut missed) = (Vec::new(), 0);
     for trial in 0..args.trials {
@@ -121,13 +125,13 @@ fn one_trial(
     budget: Budget,
     pause_us: u64,
     guard: &mut Guard,
-) -> Result<Option<DurNs>, String> {
-    let own = std::env::current_exe().map_err(|error| format!("/proc/self/exe: {error}"))?;
+) -> Result<Option<DurNs>, Failed> {
+    let own = own_program()?;
     let pause = pause_us.to_string();
     let words = [&*own.to_string_lossy(), "bench", "burn", "--after-us", &pause].map(str::to_owned);
     let mut spec = LaunchSpec::new("runaway", words);
     (spec.policy, spec.cpus, spec.require_rt, spec.terminal) = (Some(policy), Some(cpus), true, Terminal::Pipes);
-    let held = hold(&spec).map_err(|error| error.to_string())?;
+    let held = hold(&spec)?;
     let child = held.child();
     let demote = Rung { action: RungAction::Demote, wait: DurNs::from_secs(5) };
     let watch = WatchSpec {
@@ -139,12 +143,12 @@ fn one_trial(
         freezer: None,
         starved_after: DurNs::from_secs(60),
     };
-    let watch = guard.watch(watch).map_err(|error| error.to_string())?;
-    let started = held.go().map_err(|error| error.to_string())?;
+    let watch = guard.watch(watch)?;
+    let started = held.go()?;
     let mut text = String::new();
     if let Some([output, _]) = started.pipes {
         let read = BufReader::new(std::fs::File::from(output)).read_line(&mut text);
-        read.map_err(|error| format!("the loop's output: {error}"))?;
+        read.map_err(Failed::process("tahti bench burn"))?;
     }
     while matches!(sys::child::look(child.pid, false), Ok(sys::child::Waited::Nothing)) {
         std::thread::sleep(Duration::from_millis(1));
@@ -155,6 +159,6 @@ fn one_trial(
     match times[..] {
         [_, 0] => Ok(None),
         [begun, demoted] => Ok(Some(MonoNs(demoted) - MonoNs(begun))),
-        _ => Err(format!("the loop said {text:?}")),
+        _ => Err(Failed::answer("the loop", "two times", text)),
     }
 }

@@ -1,6 +1,6 @@
 //! `tahti bench shield`: applying and releasing a shield, beside a bare C loop that makes the same writes.
 
-use crate::{Bench, Found, Progress, Touched, read};
+use crate::{Bench, Failed, Found, Progress, Touched, read};
 use base::CpuSet;
 use base::text::Counted;
 use clap::{ArgMatches, Args as _};
@@ -47,10 +47,10 @@ struct Args {
     touched: Touched,
 }
 
-fn measure(matches: &ArgMatches, progress: &mut Progress) -> Result<Found, String> {
+fn measure(matches: &ArgMatches, progress: &mut Progress) -> Result<Found, Failed> {
     let args: Args = read(matches)?;
-    let online = sys::sched::affinity(0).map_err(|error| error.to_string())?;
-    let cpus = args.cpus.or_else(|| online.iter().last().map(CpuSet::single)).ok_or("no CPU to shield")?;
+    let online = sys::sched::affinity(0)?;
+    let cpus = args.cpus.or_else(|| online.iter().last().map(CpuSet::single)).ok_or(Failed::Needs("a CPU"))?;
     let spare = args.touched.spare()?;
     let (root, scratch) = (RootDir::machine(), Scratch::new()?);
     let program = compile(&scratch.0)?;
@@ -61,8 +61,8 @@ fn measure(matches: &ArgMatches, progress: &mut Progress) -> Result<Found, Strin
     for round in 0..args.rounds.max(1) {
         progress.at(round, args.rounds, "a shield and a loop");
         let start = Instant::now();
-        let snapshot = RealMachine::at(&root).snapshot(&want.cpus).map_err(|error| error.to_string())?;
-        let plan = plan::plan(&snapshot, &want).map_err(|error| error.to_string())?;
+        let snapshot = RealMachine::at(&root).snapshot(&want.cpus)?;
+        let plan = plan::plan(&snapshot, &want)?;
         look.push(start.elapsed().as_nanos() as f64 / 1e3);
         let (script, steps) = script(&snapshot, &plan);
         writes = steps;
@@ -70,13 +70,13 @@ fn measure(matches: &ArgMatches, progress: &mut Progress) -> Result<Found, Strin
         bare[0].push(there);
         bare[1].push(back);
         let start = Instant::now();
-        shield::apply(&root, &want, &dir).map_err(|error| error.to_string())?;
+        shield::apply(&root, &want, &dir)?;
         ours[0].push(start.elapsed().as_nanos() as f64 / 1e3);
         let start = Instant::now();
-        let released = shield::release(&root, &dir, true).map_err(|error| error.to_string())?;
+        let released = shield::release(&root, &dir, true)?;
         ours[1].push(start.elapsed().as_nanos() as f64 / 1e3);
         if !released.is_whole() {
-            return Err("not everything went back: see tahti shield release".to_owned());
+            return Err(Failed::NotReleased);
         }
     }
     let both = |[there, back]: &[Vec<f64>; 2]| there.iter().zip(back).map(|(there, back)| there + back).collect();
@@ -98,12 +98,12 @@ fn measure(matches: &ArgMatches, progress: &mut Progress) -> Result<Found, Strin
 struct Scratch(PathBuf);
 
 impl Scratch {
-    fn new() -> Result<Self, String> {
+    fn new() -> Result<Self, Failed> {
         // As /run is on most machines: in memory. Waiting for a disk is not what is compared here.
         let memory = PathBuf::from("/dev/shm");
         let parent = if memory.is_dir() { memory } else { std::env::temp_dir() };
         let path = parent.join(format!("tahti-bench-shield-{}", std::process::id()));
-        std::fs::create_dir(&path).map_err(|error| format!("{}: {error}", path.display()))?;
+        std::fs::create_dir(&path).map_err(Failed::file(&path))?;
         Ok(Self(path))
     }
 }
@@ -114,14 +114,14 @@ impl Drop for Scratch {
     }
 }
 
-fn compile(scratch: &Path) -> Result<PathBuf, String> {
+fn compile(scratch: &Path) -> Result<PathBuf, Failed> {
     let (source, program) = (scratch.join("loop.c"), scratch.join("loop"));
-    std::fs::write(&source, SOURCE).map_err(|error| format!("{}: {error}", source.display()))?;
+    std::fs::write(&source, SOURCE).map_err(Failed::file(&source))?;
     let status = Command::new("cc").arg("-O2").arg("-o").arg(&program).arg(&source).status();
     match status {
         Ok(status) if status.success() => Ok(program),
-        Ok(status) => Err(format!("cc ended with {status}")),
-        Err(error) => Err(format!("this measurement needs a C compiler (cc): {error}")),
+        Ok(status) => Err(Failed::Ended { command: "cc".into(), status, output: String::new() }),
+        Err(source) => Err(Failed::NoPeer { program: "cc", package: "gcc", source }),
     }
 }
 
@@ -163,17 +163,18 @@ fn line(snapshot: &Snapshot, step: &Step, script: &mut String) -> bool {
 }
 
 /// Microseconds there and back.
-fn bare_loop(program: &Path, script: &str) -> Result<[f64; 2], String> {
-    let failed = |error: std::io::Error| format!("{}: {error}", program.display());
-    let mut child = Command::new(program).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().map_err(failed)?;
+fn bare_loop(program: &Path, script: &str) -> Result<[f64; 2], Failed> {
+    let shown = program.to_string_lossy();
+    let failed = Failed::process(&shown);
+    let mut child = Command::new(program).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().map_err(&failed)?;
     if let Some(mut stdin) = child.stdin.take() {
-        stdin.write_all(script.as_bytes()).map_err(failed)?;
+        stdin.write_all(script.as_bytes()).map_err(&failed)?;
     }
-    let output = child.wait_with_output().map_err(failed)?;
+    let output = child.wait_with_output().map_err(&failed)?;
     let text = String::from_utf8_lossy(&output.stdout);
     let mut times = text.split_whitespace().filter_map(|word| word.parse::<f64>().ok());
     match (times.next(), times.next()) {
         (Some(there), Some(back)) => Ok([there / 1e3, back / 1e3]),
-        _ => Err(format!("{} printed {text:?}", program.display())),
+        _ => Err(Failed::answer(program.display(), "two times", text)),
     }
 }

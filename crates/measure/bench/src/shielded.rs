@@ -1,5 +1,6 @@
 //! A shield for a measurement.
 
+use crate::Failed;
 use crate::Touched;
 use base::CpuSet;
 use host::plan::{Profile, Want};
@@ -17,7 +18,7 @@ pub(super) struct Shielded {
 
 impl Shielded {
     /// Shields CPUs from everybody but those spared, and this process and its parent.
-    pub(super) fn apply(touched: &Touched, cpus: &CpuSet) -> Result<Self, String> {
+    pub(super) fn apply(touched: &Touched, cpus: &CpuSet) -> Result<Self, Failed> {
         let root = RootDir::machine();
         let want = Want {
             cpus: *cpus,
@@ -26,22 +27,22 @@ impl Shielded {
             own: shield::own_processes(),
             ..Want::default()
         };
-        let applied = shield::apply(&root, &want, &RunDir::from_env()).map_err(|error| error.to_string())?;
+        let applied = shield::apply(&root, &want, &RunDir::from_env())?;
         Ok(Self { place: applied.place, want, released: false })
     }
 
     /// Threads of others that may run on the shielded CPUs, each with its name.
-    pub(super) fn strangers(&self) -> Result<Vec<String>, String> {
-        shield::strangers(&RootDir::machine(), &self.want).map_err(|error| error.to_string())
+    pub(super) fn strangers(&self) -> Result<Vec<String>, Failed> {
+        Ok(shield::strangers(&RootDir::machine(), &self.want)?)
     }
 
     /// Gives the machine back.
-    pub(super) fn release(mut self) -> Result<(), String> {
+    pub(super) fn release(mut self) -> Result<(), Failed> {
         self.released = true;
         let released = shield::release(&RootDir::machine(), &RunDir::from_env(), false);
-        match released.map_err(|error| error.to_string())? {
+        match released? {
             released if released.is_whole() => Ok(()),
-            _ => Err("the shield left something behind: see `tahti shield release`".into()),
+            _ => Err(Failed::NotReleased),
         }
     }
 }

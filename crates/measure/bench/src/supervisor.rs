@@ -1,6 +1,7 @@
 //! `tahti bench supervisor`: what supervising idle processes costs, and how fast a plant comes up.
 
-use crate::{Bench, Found, Progress, read};
+use crate::measure::own_program;
+use crate::{Bench, Failed, Found, Progress, read};
 use base::DurNs;
 use clap::{ArgMatches, Args as _};
 use keep::supervisor::control::{Client, Reply, Request, Status};
@@ -45,7 +46,7 @@ struct Args {
     first_cycle: Option<PathBuf>,
 }
 
-fn run(matches: &ArgMatches, progress: &mut Progress) -> Result<Found, String> {
+fn run(matches: &ArgMatches, progress: &mut Progress) -> Result<Found, Failed> {
     let args: Args = read(matches)?;
     progress.at(0, 1, &format!("for {}", args.window));
     match &args.first_cycle {
@@ -61,11 +62,11 @@ struct Up {
 }
 
 impl Up {
-    fn start(plant: &Path, name: &str) -> Result<Self, String> {
-        let program = std::env::current_exe().map_err(|error| error.to_string())?;
+    fn start(plant: &Path, name: &str) -> Result<Self, Failed> {
+        let program = own_program()?;
         let mut command = Command::new(program);
         command.arg("up").arg(plant).stdin(Stdio::null()).stdout(Stdio::null());
-        let child = command.spawn().map_err(|error| error.to_string())?;
+        let child = command.spawn().map_err(Failed::process("tahti up"))?;
         Ok(Self { name: name.to_owned(), child })
     }
 
@@ -77,17 +78,17 @@ impl Up {
     }
 
     /// Asks again and again until the answer is as wanted.
-    fn wait(&mut self, what: &str, mut is_so: impl FnMut(&Status) -> bool) -> Result<(), String> {
+    fn wait(&mut self, what: &str, mut is_so: impl FnMut(&Status) -> bool) -> Result<(), Failed> {
         let begin = Instant::now();
         loop {
             if self.status().is_some_and(|status| is_so(&status)) {
                 return Ok(());
             }
             if let Ok(Some(status)) = self.child.try_wait() {
-                return Err(format!("plant {} did not come up: {status}", self.name));
+                return Err(Failed::answer(format!("plant {}", self.name), what, status));
             }
             if begin.elapsed() > WATCHDOG {
-                return Err(format!("plant {}: never {what}", self.name));
+                return Err(Failed::answer(format!("plant {}", self.name), what, "nothing of it in a minute"));
             }
             std::thread::sleep(Duration::from_millis(2));
         }
@@ -108,24 +109,23 @@ impl Drop for Up {
     }
 }
 
-fn idle(args: &Args) -> Result<Table, String> {
+fn idle(args: &Args) -> Result<Table, Failed> {
     let name = format!("bench-{}", std::process::id());
     let dir = std::env::temp_dir().join(format!("tahti-{name}"));
-    std::fs::create_dir_all(&dir).map_err(|error| format!("{}: {error}", dir.display()))?;
+    std::fs::create_dir_all(&dir).map_err(Failed::file(&dir))?;
     let mut text = format!("[plant]\nname = \"{name}\"\n");
     for number in 0..args.processes {
         text += &format!("[[process]]\nname = \"p{number}\"\ncommand = \"sleep 100000\"\n");
     }
     let file = dir.join("plant.toml");
-    let measured =
-        std::fs::write(&file, text).map_err(|error| error.to_string()).and_then(|()| measure(args, &file, &name));
+    let measured = std::fs::write(&file, text).map_err(Failed::file(&file)).and_then(|()| measure(args, &file, &name));
     // Made here, and of no use to anybody: what cannot be removed lies in the folder for such files.
     let _ = std::fs::remove_dir_all(RunDir::of(&name).path());
     let _ = std::fs::remove_dir_all(&dir);
     measured
 }
 
-fn measure(args: &Args, file: &Path, name: &str) -> Result<Table, String> {
+fn measure(args: &Args, file: &Path, name: &str) -> Result<Table, Failed> {
     let begin = Instant::now();
     let mut up = Up::start(file, name)?;
     up.wait("up", |status| status.phase == host::supervise::Phase::Up)?;
@@ -135,7 +135,7 @@ fn measure(args: &Args, file: &Path, name: &str) -> Result<Table, String> {
     let (used, window) = (DurNs(up.cpu().0 - cpu.0), begin.elapsed());
     let percent = 100.0 * used.0 as f64 / window.as_nanos() as f64;
     let memory = kib(up.child.id() as i32, "status", "VmRSS:");
-    let status = up.status().ok_or("the supervisor does not answer")?;
+    let status = up.status().ok_or_else(|| Failed::answer("the supervisor", "its status", "no answer"))?;
     let keepers: Vec<i32> = status.processes.iter().filter_map(|process| process.keeper).collect();
     let keeper = keepers.iter().map(|pid| kib(*pid, "smaps_rollup", "Private_Dirty:")).max().unwrap_or(0);
     let title = format!("supervisor of {} idle processes, over {}", args.processes, short(args.window));
@@ -156,11 +156,15 @@ fn kib(pid: i32, file: &str, field: &str) -> u64 {
     line.and_then(|line| line.split_whitespace().next()?.parse().ok()).unwrap_or(0)
 }
 
-fn first_cycle(plant: &Path) -> Result<Table, String> {
-    let file = plant_file(plant).map_err(|error| error.to_string())?;
-    let name = read_plant(&file).map_err(|error| error.to_string())?.0.name;
+fn first_cycle(plant: &Path) -> Result<Table, Failed> {
+    let file = plant_file(plant)?;
+    let name = read_plant(&file)?.0.name;
     if RunDir::of(&name).socket().exists() {
-        return Err(format!("plant {name:?} is up already: take it down first"));
+        return Err(Failed::answer(
+            format!("plant {name:?}"),
+            "one that is down: `tahti down` takes it there",
+            "one that is up",
+        ));
     }
     let begin = sys::clock::mono_now();
     let mut up = Up::start(&file, &name)?;

@@ -3,16 +3,15 @@
 use crate::cyclictest;
 use crate::explained::{Explained, Ours};
 use crate::looprun::{WaitArg, wait_word};
-use crate::measure::{self, Measured, Where};
+use crate::measure::{self, Interrupt, Measured, Where, installed};
 use crate::noise::{Load, Noise};
 use crate::shielded::Shielded;
-use crate::{Bench, Found, Progress, Touched, read};
+use crate::{Bench, Failed, Found, Progress, Touched, read};
 use base::text::Counted;
 use base::{CpuId, CpuSet, DurNs, Histogram, Policy};
 use clap::{ArgMatches, Args as _};
 use report::{Good, Latency, Published, Row as Line, Table, Wanted};
 use std::collections::BTreeSet;
-use sys::signal::{END_SIGNALS, SignalFd};
 
 /// The row of the table.
 pub(crate) static BENCH: Bench = Bench {
@@ -121,25 +120,20 @@ struct Sides {
     theirs: Ours,
 }
 
-fn run(matches: &ArgMatches, progress: &mut Progress) -> Result<Found, String> {
+fn run(matches: &ArgMatches, progress: &mut Progress) -> Result<Found, Failed> {
     let args: &Args = &read(matches)?;
     check(args)?;
     // An interrupt ends this between two pieces, after the shield was given back; the pieces themselves are short.
-    let signals = SignalFd::new(&END_SIGNALS).map_err(|error| error.to_string())?;
-    let online = sys::sched::affinity(0).map_err(|error| error.to_string())?;
+    let interrupt = Interrupt::watch()?;
+    let online = sys::sched::affinity(0)?;
     let cpus = args.cpus.unwrap_or_else(|| online.iter().last().map(CpuSet::single).unwrap_or_default());
     if cpus.is_empty() || !cpus.is_subset(&online) {
-        return Err(format!("--cpus {cpus}: expected CPUs that this process may use ({online})"));
+        return Err(Failed::argument(format!("--cpus {cpus}"), format!("CPUs that this process may use ({online})")));
     }
     let mut notes = Vec::new();
-    let with_theirs = !args.no_cyclictest
-        && match cyclictest::probe() {
-            Ok(()) => true,
-            Err(why) => {
-                notes.push(why);
-                false
-            }
-        };
+    let theirs = (!args.no_cyclictest).then(|| installed("cyclictest", "--help", "rt-tests"));
+    let with_theirs = matches!(theirs, Some(Ok(())));
+    notes.extend(theirs.and_then(Result::err).map(|why| why.to_string()));
     if matches!(args.policy, Policy::Fifo(_) | Policy::Rr(_)) && args.wait.0 == rt::Wait::Spin {
         notes.push("a real-time loop that spins is stopped by real-time throttling for 5 % of the time".into());
     }
@@ -158,9 +152,7 @@ fn run(matches: &ArgMatches, progress: &mut Progress) -> Result<Found, String> {
                 progress.at(done, cpus.count() * conditions.len() * ROUNDS as usize, &row.name());
                 done += 1;
                 row.measure(args, explained.as_ref(), &mut notes)?;
-                if signals.read().map_err(|error| error.to_string())?.is_some() {
-                    return Err("interrupted; the machine is as it was".into());
-                }
+                interrupt.check()?;
             }
         }
         rows.extend(of_cpu);
@@ -176,15 +168,15 @@ fn explained(cpu: CpuId, notes: &mut Vec<String>) -> Option<Explained> {
     started.ok()
 }
 
-fn check(args: &Args) -> Result<(), String> {
+fn check(args: &Args) -> Result<(), Failed> {
     if args.period < DurNs::from_us(50) || args.period > DurNs::from_secs(1) {
-        return Err(format!("--period {}: expected 50us to 1s", args.period));
+        return Err(Failed::argument(format!("--period {}", args.period), "50us to 1s"));
     }
     if args.for_ < DurNs(args.period.0 * 10 * ROUNDS) {
-        return Err(format!("--for {}: expected at least {} periods", args.for_, 10 * ROUNDS));
+        return Err(Failed::argument(format!("--for {}", args.for_), format!("at least {} periods", 10 * ROUNDS)));
     }
     if matches!(args.policy, Policy::Deadline(_)) {
-        return Err("--policy deadline: no CPU can be chosen for it; use fifo, rr or other".into());
+        return Err(Failed::argument("--policy deadline", "fifo, rr or other: no CPU can be chosen for deadline"));
     }
     Ok(())
 }
@@ -197,7 +189,7 @@ impl Row {
     }
 
     /// One piece: the loop, then cyclictest, then the loop's turn again in the next round.
-    fn measure(&mut self, args: &Args, explained: Option<&Explained>, notes: &mut Vec<String>) -> Result<(), String> {
+    fn measure(&mut self, args: &Args, explained: Option<&Explained>, notes: &mut Vec<String>) -> Result<(), Failed> {
         let shielded =
             if self.shielded { Some(Shielded::apply(&args.touched, &CpuSet::single(self.cpu))?) } else { None };
         let place = Where { cpu: self.cpu, place: shielded.as_ref().map(|shielded| shielded.place.clone()) };
@@ -220,7 +212,7 @@ impl Row {
             self.strangers.extend(shielded.strangers()?);
         }
         if let Some(shielded) = shielded
-            && let Err(why) = shielded.release()
+            && let Err(why) = shielded.release().map_err(|why| why.to_string())
             && !notes.contains(&why)
         {
             notes.push(why);

@@ -1,5 +1,6 @@
 //! `tahti demo activity`: joins a frame and works for a while in each call, now and then too long.
 
+use crate::failure::Failure;
 use base::DurNs;
 use ring::Number;
 use rt::frames::Member;
@@ -30,12 +31,11 @@ pub(crate) struct Args {
     exports: Option<String>,
 }
 
-pub(super) fn run(args: &Args) -> Result<(), String> {
-    let exports = Exports::open(args.exports.as_ref().unwrap_or(&args.name), 1).map_err(|error| error.to_string())?;
+pub(super) fn run(args: &Args) -> Result<(), Failure> {
+    let exports = Exports::open(args.exports.as_ref().unwrap_or(&args.name), 1)?;
     let spec = VariableSpec { name: "calls", unit: "", first: Number::Int(0), safe: Some(Number::Int(-1)) };
-    let calls = exports.add(&spec).map_err(|error| error.to_string())?;
-    let mut member = Member::join(&args.frame, &args.name, Some(&exports), DurNs::from_secs(20))
-        .map_err(|error| error.to_string())?;
+    let calls = exports.add(&spec)?;
+    let mut member = Member::join(&args.frame, &args.name, Some(&exports), DurNs::from_secs(20))?;
     println!("{} joined {}", args.name, args.frame);
     let mut count = 0u64;
     while let Some(turn) = member.next_turn() {
@@ -51,7 +51,7 @@ pub(super) fn run(args: &Args) -> Result<(), String> {
         exports.set(calls, Number::Int(count as i64), turn.pulse, mono_now());
     }
     if member.frame_died() {
-        return Err(format!("{} made {count} calls; then the process of its frame died", args.name));
+        return Err(format!("{} made {count} calls; then the process of its frame died", args.name).into());
     }
     println!("{} ends with its frame after {count} calls", args.name);
     Ok(())

@@ -1,6 +1,7 @@
 //! Readings on their way from the loop to whoever wants to log them: a trail in shared memory, handed over at an
 //! abstract socket.
 
+use crate::failure::Failure;
 use ring::Trail;
 use std::os::fd::{AsFd as _, OwnedFd};
 use sys::handover::{self, Counter};
@@ -65,23 +66,22 @@ pub(super) struct Publisher {
 
 impl Publisher {
     /// Makes the channel's memory, with an empty trail in it.
-    pub(super) fn memory() -> Result<SharedWords, String> {
-        let words = SharedWords::create_for_readers("tahti-readings", Readings::words_for(READINGS))
-            .map_err(|e| e.to_string())?;
-        Readings::format(words.words()).map_err(|error| error.to_string())?;
+    pub(super) fn memory() -> Result<SharedWords, Failure> {
+        let words = SharedWords::create_for_readers("tahti-readings", Readings::words_for(READINGS))?;
+        Readings::format(words.words())?;
         Ok(words)
     }
 
-    pub(super) fn open(channel: &str) -> Result<Self, String> {
+    pub(super) fn open(channel: &str) -> Result<Self, Failure> {
         let counter = Counter::open(&socket_name(channel))
             .map_err(|error| format!("{error}; another loop publishes there: give this one --channel NAME"))?;
         Ok(Self { counter, readers: Vec::new() })
     }
 
     /// Serves readers that have come, forgets those that have gone.
-    pub(super) fn serve(&mut self, memory: &SharedWords) -> Result<(), String> {
+    pub(super) fn serve(&mut self, memory: &SharedWords) -> Result<(), Failure> {
         self.readers.retain(|reader| handover::is_alive(reader.as_fd()));
-        self.readers.extend(self.counter.serve(memory.fd()).map_err(|error| error.to_string())?);
+        self.readers.extend(self.counter.serve(memory.fd())?);
         Ok(())
     }
 }
@@ -94,10 +94,10 @@ pub(super) struct Subscription {
 
 impl Subscription {
     /// Asks the loop for its readings; the error says that there is none (yet).
-    pub(super) fn ask(channel: &str) -> Result<Self, String> {
-        let (fd, connection) = handover::ask(&socket_name(channel)).map_err(|error| error.to_string())?;
-        let memory = SharedWords::attach_read_only(fd).map_err(|error| error.to_string())?;
-        Readings::attach(memory.words()).map_err(|error| error.to_string())?;
+    pub(super) fn ask(channel: &str) -> Result<Self, Failure> {
+        let (fd, connection) = handover::ask(&socket_name(channel))?;
+        let memory = SharedWords::attach_read_only(fd)?;
+        Readings::attach(memory.words())?;
         Ok(Self { memory, connection })
     }
 

@@ -2,6 +2,7 @@
 
 use super::cavity::{Cavity, Complex, Controller};
 use super::channel::{Publisher, Reading, Readings};
+use crate::failure::Failure;
 use base::{CpuId, DurNs, Policy};
 use bench::looprun::{self, WaitArg};
 use rt::{Flow, LoopSpec, SharedPage};
@@ -43,11 +44,11 @@ pub(crate) struct Args {
 /// A loop that runs away comes back by itself after this long, should nobody stop it.
 const RUNAWAY: DurNs = DurNs::from_secs(2);
 
-pub(crate) fn run(args: &Args) -> Result<(), String> {
+pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     if args.period < DurNs::from_us(20) || args.period > DurNs::from_secs(1) {
-        return Err(format!("--period {}: expected 20us to 1s", args.period));
+        return Err(format!("--period {}: expected 20us to 1s", args.period).into());
     }
-    let page = SharedPage::from_env_or_own("llrf").map_err(|error| error.to_string())?;
+    let page = SharedPage::from_env_or_own("llrf")?;
     let memory = Arc::new(Publisher::memory()?);
     let mut publisher = Publisher::open(&args.channel)?;
     let spec = LoopSpec { class: args.class, cpu: args.cpu, wait: args.wait.0, ..LoopSpec::new("llrf", args.period) };
@@ -81,7 +82,7 @@ pub(crate) fn run(args: &Args) -> Result<(), String> {
         },
     )?;
     println!("{}", looprun::verdict(&page.read(), &finished).join("\n"));
-    broken.map_or(Ok(()), |why| Err(format!("readings were not handed out: {why}")))
+    broken.map_or(Ok(()), |why| Err(format!("readings were not handed out: {why}").into()))
 }
 
 /// The loop's work: measure, control, publish.

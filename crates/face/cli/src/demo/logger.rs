@@ -1,6 +1,7 @@
 //! `tahti demo logger`: writes down what a loop publishes. Not real time: the loop never waits for it.
 
 use super::channel::{Reading, Readings, Subscription};
+use crate::failure::Failure;
 use base::DurNs;
 use ring::Cursor;
 use std::fs::File;
@@ -64,28 +65,28 @@ impl Moments {
     }
 }
 
-pub(crate) fn run(args: &Args) -> Result<(), String> {
+pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     if args.every < LOOK {
-        return Err(format!("--every {}: expected at least {LOOK}", args.every));
+        return Err(format!("--every {}: expected at least {LOOK}", args.every).into());
     }
-    let signals = SignalFd::new(&END_SIGNALS).map_err(|error| error.to_string())?;
+    let signals = SignalFd::new(&END_SIGNALS)?;
     let mut csv = match &args.csv {
         Some(path) => Some(csv(path)?),
         None => None,
     };
-    let failed = |error: std::io::Error| format!("failed to write the readings: {error}");
+    let failed = |error: std::io::Error| Failure::from(format!("failed to write the readings: {error}"));
     let (begun, mut told) = (mono_now(), mono_now());
     let mut source: Option<(Subscription, Cursor)> = None;
     let mut waiting = false;
     let mut lost = 0;
     let mut summary = Summary::default();
     let over = |now| args.for_.is_some_and(|limit| now - begun >= limit);
-    while !over(mono_now()) && signals.read().map_err(|error| error.to_string())?.is_none() {
+    while !over(mono_now()) && signals.read()?.is_none() {
         match &mut source {
             None => match Subscription::ask(&args.channel) {
                 Ok(subscription) => {
                     println!("reading from channel {}", args.channel);
-                    let readings = Readings::attach(subscription.memory.words()).map_err(|error| error.to_string())?;
+                    let readings = Readings::attach(subscription.memory.words())?;
                     let cursor = readings.from_oldest();
                     source = Some((subscription, cursor));
                     waiting = false;
@@ -99,7 +100,7 @@ pub(crate) fn run(args: &Args) -> Result<(), String> {
             Some((subscription, cursor)) => {
                 // Asked before reading, so that the last readings of a loop that ends are not missed.
                 let alive = subscription.is_alive();
-                let readings = Readings::attach(subscription.memory.words()).map_err(|error| error.to_string())?;
+                let readings = Readings::attach(subscription.memory.words())?;
                 for _ in 0..readings.bound() {
                     let Some(reading) = readings.next(cursor).map(Reading::from_words) else { break };
                     summary.add(&reading);
@@ -130,7 +131,7 @@ pub(crate) fn run(args: &Args) -> Result<(), String> {
     csv.map_or(Ok(()), |mut csv| csv.flush().map_err(failed))
 }
 
-fn csv(path: &std::path::Path) -> Result<BufWriter<File>, String> {
+fn csv(path: &std::path::Path) -> Result<BufWriter<File>, Failure> {
     let failed = |error| format!("failed to write {}: {error}", path.display());
     let mut file = BufWriter::new(File::create(path).map_err(failed)?);
     writeln!(file, "{CSV_HEAD}").map_err(failed)?;

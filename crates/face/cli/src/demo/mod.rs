@@ -6,6 +6,7 @@ mod channel;
 mod llrf;
 mod logger;
 
+use crate::failure::{Failure, end};
 use clap::Subcommand;
 use std::process::ExitCode;
 
@@ -29,10 +30,7 @@ pub(crate) fn run(args: Args) -> ExitCode {
         Program::Activity(args) => activity::run(&args),
         Program::Llrf(args) => llrf::run(&args),
         Program::Logger(args) => logger::run(&args),
-        Program::Noise(args) => bench::noise::run(&args),
+        Program::Noise(args) => bench::noise::run(&args).map_err(Failure::from),
     };
-    match result {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(why) => crate::fail(&why),
-    }
+    end(result)
 }

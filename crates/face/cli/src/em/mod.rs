@@ -1,9 +1,10 @@
 //! `tahti em`: equipment managers.
 
+use crate::failure::Failure;
 use em::{Options, plug_in, read, serve, values};
 use equipment::{document, dry_run};
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
+use std::process::{ExitCode, Termination as _};
 
 /// Equipment managers: run them, check their tables, read what they poll
 #[derive(clap::Args)]
@@ -84,14 +85,14 @@ fn run_manager(args: ServeArgs) -> ExitCode {
     let options = Options { file, server, drivers: &[], plug_in: plug_in(), require_rt };
     match serve(&options, &mut |line| println!("{line}")) {
         Ok(()) => ExitCode::SUCCESS,
-        Err(error) => crate::fail(&error.to_string()),
+        Err(error) => Failure::from(error).report(),
     }
 }
 
 fn show(args: &ValuesArgs) -> ExitCode {
     let mut all = match values(&args.name) {
         Ok(all) => all,
-        Err(error) => return crate::fail(&error.to_string()),
+        Err(error) => return Failure::from(error).report(),
     };
     all.retain(|one| base::glob(&args.pattern, &one.name));
     if args.json {
@@ -126,7 +127,7 @@ fn look(args: &CheckArgs) -> ExitCode {
     }
     let checked = match read(args.file.as_deref().unwrap_or(Path::new("")), &[]) {
         Ok(checked) => checked,
-        Err(error) => return crate::fail(&error.to_string()),
+        Err(error) => return Failure::from(error).report(),
     };
     if args.json {
         let files: Vec<_> =
@@ -142,6 +143,6 @@ fn look(args: &CheckArgs) -> ExitCode {
             print!("{steps}");
             ExitCode::SUCCESS
         }
-        Err(error) => crate::fail(&error.to_string()),
+        Err(error) => Failure::from(error).report(),
     }
 }

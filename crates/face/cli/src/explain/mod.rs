@@ -5,6 +5,7 @@ pub(crate) mod target;
 
 pub(crate) use print::span;
 
+use crate::failure::{self, Failure, in_file};
 use base::{CpuSet, DurNs, MonoNs, Policy};
 use recorder::{Conditions, Recorder, Wanted};
 use std::collections::BTreeSet;
@@ -65,10 +66,7 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args) -> ExitCode {
-    match explain(args) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(why) => crate::fail(&why),
-    }
+    failure::end(explain(args))
 }
 
 /// What a recording found.
@@ -116,7 +114,7 @@ impl Found {
     }
 }
 
-fn explain(args: &Args) -> Result<(), String> {
+fn explain(args: &Args) -> Result<(), Failure> {
     if let Some(file) = &args.file {
         return stored(args, file);
     }
@@ -133,7 +131,7 @@ fn explain(args: &Args) -> Result<(), String> {
         (None, None) => online,
     };
     if !cpus.is_subset(&online) || cpus.is_empty() {
-        return Err(format!("--cpus {cpus}: not all of them are online; those are {online}"));
+        return Err(format!("--cpus {cpus}: not all of them are online; those are {online}").into());
     }
     let home = sys::sched::affinity(0).unwrap_or(online);
     // Whoever looks stands aside.
@@ -149,7 +147,7 @@ fn explain(args: &Args) -> Result<(), String> {
     let threads: Vec<i32> = explainer.watched().collect();
     let recorder =
         Recorder::start(&Wanted { cpus, online, buffer_kb: args.buffer_kb, threads, syscalls: args.syscalls })?;
-    let signals = SignalFd::new(&sys::signal::END_SIGNALS).map_err(|error| error.to_string())?;
+    let signals = SignalFd::new(&sys::signal::END_SIGNALS)?;
     let mut child = start(args, &home)?;
     if let Some(child) = &child {
         target.add_process(child.id() as i32);
@@ -159,7 +157,7 @@ fn explain(args: &Args) -> Result<(), String> {
     shown(args, &found?)
 }
 
-fn shown(args: &Args, found: &Found) -> Result<(), String> {
+fn shown(args: &Args, found: &Found) -> Result<(), Failure> {
     match args.json {
         true => print::json(args, found),
         false => print::text(args, found),
@@ -167,9 +165,9 @@ fn shown(args: &Args, found: &Found) -> Result<(), String> {
 }
 
 /// Explains a window that a recorder has kept.
-fn stored(args: &Args, file: &Path) -> Result<(), String> {
+fn stored(args: &Args, file: &Path) -> Result<(), Failure> {
     let said = |error: StoredError| format!("{}: {error}", file.display());
-    let bytes = std::fs::read(file).map_err(|error| format!("{}: {error}", file.display()))?;
+    let bytes = std::fs::read(file).map_err(in_file(file))?;
     let mut stored = Stored::read(&bytes).map_err(said)?;
     (stored.head.above, stored.head.cycle_above) = (args.above, args.cycle_above.or(stored.head.cycle_above));
     let begun = sys::clock::thread_cpu();
@@ -198,7 +196,7 @@ fn without(missing: impl Iterator<Item = &'static Row>) -> BTreeSet<&'static str
 }
 
 /// Starts the program, on the CPUs that it would have had without us.
-fn start(args: &Args, home: &CpuSet) -> Result<Option<Child>, String> {
+fn start(args: &Args, home: &CpuSet) -> Result<Option<Child>, Failure> {
     let Some((program, words)) = args.command.split_first() else { return Ok(None) };
     let mut command = Command::new(program);
     command.args(words);
@@ -219,7 +217,7 @@ fn watch(
     target: &mut Target,
     signals: &SignalFd,
     child: &mut Option<Child>,
-) -> Result<Found, String> {
+) -> Result<Found, Failure> {
     let (begin, burnt) = (sys::clock::mono_now(), sys::clock::thread_cpu());
     let (steal, kept) = (recorder::steal(&found.cpus), Conditions::look());
     let mut merge = Merge::default();
@@ -234,7 +232,7 @@ fn watch(
             None => false,
         };
         let over = args.for_.is_some_and(|span| found.span >= span) || ended;
-        let interrupted = signals.read().map_err(|error| error.to_string())?.is_some();
+        let interrupted = signals.read()?.is_some();
         if now - searched >= SEARCH || over {
             searched = now;
             target.search().iter().for_each(|(tid, name)| found.explainer.watch(*tid, name));
@@ -255,7 +253,7 @@ fn watch(
     found.burnt = DurNs(sys::clock::thread_cpu().0 - burnt.0);
     found.steal = recorder::steal(&found.cpus).zip(steal).map(|(after, before)| DurNs(after.0 - before.0));
     if found.explainer.watched().next().is_none() {
-        return Err(format!("no thread was found to watch: {}", target.wanted()));
+        return Err(format!("no thread was found to watch: {}", target.wanted()).into());
     }
     found.who = target.shown();
     (found.events, found.lost) = (recorder.events(), recorder.lost());

@@ -1,6 +1,7 @@
 //! What was found, as text and as JSON.
 
 use super::{Args, Found};
+use crate::failure::Failure;
 use crate::out::{Colour, Painted};
 use base::{DurNs, Quantile};
 use serde_json::{Value, json};
@@ -38,7 +39,7 @@ fn quantiles(count: u64) -> Vec<(&'static str, u64, u64)> {
     all.into_iter().filter(|(_, num, den)| count * (den - num) >= *den || *num == 50).collect()
 }
 
-pub(super) fn text(args: &Args, found: &Found) -> Result<(), String> {
+pub(super) fn text(args: &Args, found: &Found) -> Result<(), Failure> {
     let summary = found.summary();
     println!("{}: CPU {}, {}", found.who, found.cpus, span(found.span.0 as u64));
     let count = summary.delays.count();
@@ -164,7 +165,7 @@ fn notes(found: &Found) {
     );
 }
 
-pub(super) fn json(args: &Args, found: &Found) -> Result<(), String> {
+pub(super) fn json(args: &Args, found: &Found) -> Result<(), Failure> {
     let summary = found.summary();
     let quantile_ns = |num, den| match summary.delays.quantile(num, den) {
         Quantile::At(at) => json!(at.0),
@@ -197,7 +198,7 @@ pub(super) fn json(args: &Args, found: &Found) -> Result<(), String> {
         "events": found.events,
         "reader_burnt_ns": found.burnt.0,
     });
-    let text = serde_json::to_string_pretty(&whole).map_err(|error| error.to_string())?;
+    let text = serde_json::to_string_pretty(&whole)?;
     println!("{text}");
     Ok(())
 }

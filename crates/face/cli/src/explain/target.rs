@@ -1,5 +1,6 @@
 //! Which threads are to be watched.
 
+use crate::failure::Failure;
 use base::CpuSet;
 use std::collections::BTreeMap;
 use sys::root::RootDir;
@@ -47,10 +48,10 @@ pub(crate) struct Target {
 
 impl Target {
     /// What the command line asks for; `processes`: whether processes are named otherwise, too.
-    pub(crate) fn of(threads: &Threads, processes: bool) -> Result<Self, String> {
+    pub(crate) fn of(threads: &Threads, processes: bool) -> Result<Self, Failure> {
         let named = |option, ids: &[i32]| {
             let missing = ids.iter().find(|id| comm(**id).is_none());
-            missing.map_or(Ok(()), |id| Err(format!("{option} {id}: there is no such thread")))
+            missing.map_or(Ok::<_, Failure>(()), |id| Err(format!("{option} {id}: there is no such thread").into()))
         };
         named("--tid", &threads.tid)?;
         named("--pid", &threads.pid)?;
@@ -74,7 +75,7 @@ impl Target {
     }
 
     /// Where they may run, as far as they exist; `None` where that is to be seen.
-    pub(crate) fn cpus(&mut self) -> Result<Option<CpuSet>, String> {
+    pub(crate) fn cpus(&mut self) -> Result<Option<CpuSet>, Failure> {
         let mut all = None;
         for thread in self.all() {
             let cpus = sys::sched::affinity(thread.tid).ok();

@@ -5,6 +5,7 @@ mod show;
 mod supervisor;
 mod timeline;
 
+use crate::failure::{Failure, end};
 use base::CpuSet;
 use host::plant::{Missing, Surroundings, check as check_plant, render_all};
 use keep::supervisor::{Machine, plant_file};
@@ -58,16 +59,11 @@ pub(crate) fn run(args: Args) -> ExitCode {
     let result = match args.what {
         What::Check { plant } => check(&plant),
         What::Show(args) => show::run(&args),
-        What::Trigger { frame, times } => {
-            (0..times).try_for_each(|_| trigger(&frame)).map_err(|error| error.to_string())
-        }
+        What::Trigger { frame, times } => (0..times).try_for_each(|_| trigger(&frame)).map_err(Failure::from),
         What::Mode { frame, mode } => change_mode(&frame, &mode),
         What::Run => serve::run(),
     };
-    match result {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(why) => crate::fail(&why),
-    }
+    end(result)
 }
 
 /// This machine, with programs that are yet to be built: a frame is planned before its activities are written.
@@ -99,16 +95,16 @@ impl Surroundings for Planned {
     }
 }
 
-fn check(plant: &Path) -> Result<(), String> {
-    let file = plant_file(plant).map_err(|error| error.to_string())?;
+fn check(plant: &Path) -> Result<(), Failure> {
+    let file = plant_file(plant)?;
     let shown = file.display().to_string();
     let text = std::fs::read_to_string(&file).map_err(|error| format!("plant file {shown}: {error}"))?;
     let folder = file.parent().map_or_else(|| PathBuf::from("/"), Path::to_owned);
     let checked = check_plant(&text, &Planned(Machine { folder }));
-    let Some(plant) = checked.plant else { return Err(render_all(&checked.found, &shown, &text)) };
+    let Some(plant) = checked.plant else { return Err(render_all(&checked.found, &shown, &text).into()) };
     let frames = plant.frames;
     if frames.is_empty() {
-        return Err(format!("{} has no frame; expected a [[frame]] table", file.display()));
+        return Err(format!("{} has no frame; expected a [[frame]] table", file.display()).into());
     }
     for config in &frames {
         let plan = frame::Plan::admit(&config.spec)
@@ -122,9 +118,9 @@ fn check(plant: &Path) -> Result<(), String> {
     Ok(())
 }
 
-fn change_mode(frame: &str, mode: &str) -> Result<(), String> {
-    let watcher = Watcher::open(frame).map_err(|error| error.to_string())?;
-    watcher.want_mode(mode).map_err(|error| error.to_string())?;
+fn change_mode(frame: &str, mode: &str) -> Result<(), Failure> {
+    let watcher = Watcher::open(frame)?;
+    watcher.want_mode(mode)?;
     println!("frame {frame}: mode {mode} where the next major frame begins");
     Ok(())
 }

@@ -2,6 +2,7 @@
 
 use super::show;
 use super::supervisor::Supervisor;
+use crate::failure::Failure;
 use base::{DurNs, MonoNs};
 use host::plant::FRAME;
 use recorder::request::{Call, Request};
@@ -21,13 +22,13 @@ const FAREWELL: DurNs = DurNs::from_secs(2);
 /// How often the supervisor is told what the frame has lost.
 const TELL_EVERY: DurNs = DurNs::from_secs(1);
 
-pub(super) fn run() -> Result<(), String> {
+pub(super) fn run() -> Result<(), Failure> {
     let text = std::env::var(FRAME)
         .map_err(|_| format!("{FRAME} is not set; frames are run by `tahti up`, from a plant with [[frame]]"))?;
     let config: frame::Config = serde_json::from_str(&text).map_err(|error| format!("{FRAME}: {error}"))?;
     let name = config.spec.name.clone();
-    let signals = SignalFd::new(&sys::signal::END_SIGNALS).map_err(|error| error.to_string())?;
-    let mut runner = Runner::new(config).map_err(|error| error.to_string())?;
+    let signals = SignalFd::new(&sys::signal::END_SIGNALS)?;
+    let mut runner = Runner::new(config)?;
     println!("frame {name} waits for its activities");
     let mut cursor = runner.page().events();
     let mut flight = Flight::of_plant();
@@ -54,7 +55,7 @@ pub(super) fn run() -> Result<(), String> {
             told = now;
             supervisor.tell(&runner.page());
         }
-        if signals.read().map_err(|error| error.to_string())?.is_some() {
+        if signals.read()?.is_some() {
             break;
         }
     }
@@ -64,7 +65,7 @@ pub(super) fn run() -> Result<(), String> {
     supervisor.tell(&runner.page());
     show::summary(&runner.page()).iter().for_each(|line| println!("{line}"));
     match over {
-        Some(why) => Err(format!("frame {name} ends: {why}")),
+        Some(why) => Err(format!("frame {name} ends: {why}").into()),
         None => Ok(()),
     }
 }

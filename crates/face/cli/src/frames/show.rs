@@ -1,6 +1,7 @@
 //! How a frame does, as text.
 
 use super::timeline::{self, Times};
+use crate::failure::Failure;
 use ::report::{heads, micros};
 use base::DurNs;
 use bench::looprun::figures;
@@ -24,8 +25,8 @@ pub(crate) struct Args {
     watch: Option<DurNs>,
 }
 
-pub(super) fn run(args: &Args) -> Result<(), String> {
-    let watcher = Watcher::open(&args.frame).map_err(|error| error.to_string())?;
+pub(super) fn run(args: &Args) -> Result<(), Failure> {
+    let watcher = Watcher::open(&args.frame)?;
     loop {
         let page = watcher.page();
         let mut lines = summary(&page);
@@ -51,7 +52,7 @@ pub(super) fn run(args: &Args) -> Result<(), String> {
             return Ok(());
         }
         if !watcher.is_alive() {
-            return Err(format!("frame {:?} has ended", args.frame));
+            return Err(format!("frame {:?} has ended", args.frame).into());
         }
         sleep_until(mono_now() + every);
     }

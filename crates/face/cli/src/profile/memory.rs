@@ -2,6 +2,7 @@
 
 use super::Args;
 use super::program::{Running, find, prepare};
+use crate::failure::{Failure, in_file};
 use base::DurNs;
 use profile::{HEAP_BYTES, Heap, HeapReader, Site};
 use recorder::Objects;
@@ -25,10 +26,10 @@ const CALLERS: usize = 6;
 struct Folder(PathBuf);
 
 impl Folder {
-    fn make() -> Result<Self, String> {
+    fn make() -> Result<Self, Failure> {
         let named = |nth: u32| std::env::temp_dir().join(format!("tahti-heap-{}-{nth}", std::process::id()));
         let made = (0..100).map(named).find(|path| DirBuilder::new().mode(0o700).create(path).is_ok());
-        made.map(Self).ok_or_else(|| format!("no folder can be made in {}", std::env::temp_dir().display()))
+        made.map(Self).ok_or_else(|| format!("no folder can be made in {}", std::env::temp_dir().display()).into())
     }
 }
 
@@ -41,12 +42,12 @@ impl Drop for Folder {
 /// Bytes in use of each place of each process at the last look.
 type Before = BTreeMap<(i32, Vec<String>), u64>;
 
-pub(super) fn run(args: &Args) -> Result<(), String> {
+pub(super) fn run(args: &Args) -> Result<(), Failure> {
     let name = args.command.first().ok_or("--memory counts from a program's start on: name it (-- CMD)")?;
     fit(&find(name)?)?;
     let folder = Folder::make()?;
     let library = folder.0.join("libtahti_heap.so");
-    let wrote = |error: std::io::Error| format!("{}: {error}", library.display());
+    let wrote = in_file(&library);
     std::fs::write(&library, heap::LIBRARY).map_err(wrote)?;
     let mut preload = library.clone().into_os_string();
     if let Some(others) = std::env::var_os("LD_PRELOAD").filter(|others| !others.is_empty()) {
@@ -54,7 +55,7 @@ pub(super) fn run(args: &Args) -> Result<(), String> {
         preload.push(others);
     }
     let more = [("LD_PRELOAD".to_owned(), preload), (heap::FOLDER.to_owned(), folder.0.clone().into_os_string())];
-    let signals = SignalFd::new(&sys::signal::END_SIGNALS).map_err(|error| error.to_string())?;
+    let signals = SignalFd::new(&sys::signal::END_SIGNALS)?;
     let mut program = prepare(&args.command, &more)?.go()?;
     let mut reader = HeapReader::default();
     watch(args, &folder, &mut program, &signals, &mut reader)?;
@@ -67,22 +68,22 @@ pub(super) fn run(args: &Args) -> Result<(), String> {
             "`{name}` has counted nothing: the library was not loaded. It must lie on a file system that allows programs ({}), and \
              the program must be linked dynamically and not drop its environment",
             folder.0.display()
-        ));
+        ).into());
     }
     print!("{}", text(args, &heaps, ended));
     Ok(())
 }
 
 /// Refuses what no library can be loaded into.
-fn fit(program: &Path) -> Result<(), String> {
-    let refused = |why: &str| Err(format!("{}: {why}", program.display()));
-    let about = std::fs::metadata(program).map_err(|error| format!("{}: {error}", program.display()))?;
+fn fit(program: &Path) -> Result<(), Failure> {
+    let refused = |why: &str| Err(format!("{}: {why}", program.display()).into());
+    let about = std::fs::metadata(program).map_err(in_file(program))?;
     if about.permissions().mode() & 0o6000 != 0 {
         return refused(
             "the linker loads no library of others into a program with set-user-ID rights; run it as that user without them",
         );
     }
-    let file = File::open(program).map_err(|error| format!("{}: {error}", program.display()))?;
+    let file = File::open(program).map_err(in_file(program))?;
     match profile::linked(file) {
         profile::Linked::Dynamically | profile::Linked::Script => Ok(()),
         profile::Linked::Statically => {
@@ -98,12 +99,12 @@ fn watch(
     program: &mut Running,
     signals: &SignalFd,
     reader: &mut HeapReader,
-) -> Result<(), String> {
+) -> Result<(), Failure> {
     let begin = sys::clock::mono_now();
     let (mut looked, mut before) = (begin, Before::new());
     loop {
         let now = sys::clock::mono_now();
-        let interrupted = signals.read().map_err(|error| error.to_string())?.is_some();
+        let interrupted = signals.read()?.is_some();
         if program.has_ended()? || interrupted || args.for_.is_some_and(|span| now - begin >= span) {
             return Ok(());
         }
@@ -117,15 +118,15 @@ fn watch(
 }
 
 /// What the processes have counted, those that allocate most first.
-fn heaps(folder: &Path, reader: &mut HeapReader) -> Result<Vec<Heap>, String> {
-    let entries = std::fs::read_dir(folder).map_err(|error| format!("{}: {error}", folder.display()))?;
+fn heaps(folder: &Path, reader: &mut HeapReader) -> Result<Vec<Heap>, Failure> {
+    let entries = std::fs::read_dir(folder).map_err(in_file(folder))?;
     let mut heaps = Vec::new();
     for path in
         entries.flatten().map(|entry| entry.path()).filter(|path| path.extension().is_some_and(|end| end == "heap"))
     {
         let mut bytes = Vec::with_capacity(HEAP_BYTES);
         let read = File::open(&path).and_then(|file| file.take(HEAP_BYTES as u64).read_to_end(&mut bytes));
-        read.map_err(|error| format!("{}: {error}", path.display()))?;
+        read.map_err(in_file(&path))?;
         // One that is just being made holds nothing yet.
         if let Ok(heap) = reader.read(&bytes, &mut Objects) {
             heaps.push(heap);

@@ -6,6 +6,7 @@ mod program;
 mod watch;
 
 use crate::explain::target::Threads;
+use crate::failure::end;
 use base::{DurNs, Size};
 use profile::Found;
 use std::path::PathBuf;
@@ -109,8 +110,5 @@ pub(crate) fn run(args: &Args) -> ExitCode {
         true => memory::run(args),
         false => watch::sample(args).and_then(|sampled| print::shown(args, &sampled)),
     };
-    match done {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(why) => crate::fail(&why),
-    }
+    end(done)
 }

@@ -2,6 +2,7 @@
 
 use super::{Args, Sampled};
 use crate::explain::span;
+use crate::failure::{Failure, in_file};
 use profile::{Found, Row};
 use std::fmt::Write as _;
 use std::path::Path;
@@ -10,7 +11,7 @@ use sys::perf::Source;
 /// As many functions as one object's list shows on a terminal.
 const LISTED: usize = 40;
 
-pub(super) fn shown(args: &Args, sampled: &Sampled) -> Result<(), String> {
+pub(super) fn shown(args: &Args, sampled: &Sampled) -> Result<(), Failure> {
     if sampled.found.samples == 0 {
         let took = span(sampled.span.0.max(0) as u64);
         println!("no sample within {took}: these threads took no processor time ({})", sampled.who);
@@ -24,7 +25,7 @@ pub(super) fn shown(args: &Args, sampled: &Sampled) -> Result<(), String> {
         Some("svg") => report::flame(&title(sampled), &sampled.found.folded()),
         _ => report::flame_page(&title(sampled), &sampled.found.folded(), &text),
     };
-    std::fs::write(file, made).map_err(|error| format!("{}: {error}", file.display()))?;
+    std::fs::write(file, made).map_err(in_file(file))?;
     println!("\nwrote {}", Path::display(file));
     Ok(())
 }

@@ -1,5 +1,6 @@
 //! A program that is started to be watched from its first instruction on.
 
+use crate::failure::Failure;
 use base::DurNs;
 use std::ffi::{CString, OsString};
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
@@ -27,7 +28,7 @@ pub(super) struct Running {
 }
 
 /// Prepares `words[0]` as a shell would find it; `more` variables are added to its environment.
-pub(super) fn prepare(words: &[String], more: &[(String, OsString)]) -> Result<Waiting, String> {
+pub(super) fn prepare(words: &[String], more: &[(String, OsString)]) -> Result<Waiting, Failure> {
     let name = words.first().ok_or("no program is named")?;
     let path = find(name)?;
     let text =
@@ -45,13 +46,13 @@ pub(super) fn prepare(words: &[String], more: &[(String, OsString)]) -> Result<W
     let envp = kept.chain(added).map(variable).collect::<Result<_, _>>()?;
     let steps = [Step::ResetSignals, Step::Hold].map(|step| Wanted { step, required: true });
     let prepared = Prepared::new(text(path.into_os_string().into_vec())?, argv, envp, steps.to_vec());
-    let held = prepared.hold().map_err(|error| error.to_string())?;
+    let held = prepared.hold()?;
     let pid = held.pid().ok_or_else(|| format!("`{name}` could not be started"))?;
     Ok(Waiting { held, name: name.clone(), pid })
 }
 
 /// The program, searched in `PATH` unless its name holds a slash.
-pub(super) fn find(name: &str) -> Result<PathBuf, String> {
+pub(super) fn find(name: &str) -> Result<PathBuf, Failure> {
     if name.contains('/') {
         return Ok(name.into());
     }
@@ -60,29 +61,29 @@ pub(super) fn find(name: &str) -> Result<PathBuf, String> {
         Path::metadata(file).is_ok_and(|about| about.is_file() && about.permissions().mode() & 0o111 != 0)
     };
     let found = std::env::split_paths(&path).map(|folder| folder.join(name)).find(runs);
-    found.ok_or_else(|| format!("`{name}` is in no folder of PATH ({})", path.to_string_lossy()))
+    found.ok_or_else(|| format!("`{name}` is in no folder of PATH ({})", path.to_string_lossy()).into())
 }
 
 impl Waiting {
     /// Lets it run.
-    pub(super) fn go(self) -> Result<Running, String> {
+    pub(super) fn go(self) -> Result<Running, Failure> {
         let spawned = self.held.go();
         match (spawned.child, spawned.refused.last()) {
             (Some(pid), _) => Ok(Running { pid, ended: false }),
             (None, Some(refused)) => {
                 let why = std::io::Error::from(refused.errno);
-                Err(format!("`{}` could not be started: {why}", self.name))
+                Err(format!("`{}` could not be started: {why}", self.name).into())
             }
-            (None, None) => Err(format!("`{}` could not be started", self.name)),
+            (None, None) => Err(format!("`{}` could not be started", self.name).into()),
         }
     }
 }
 
 impl Running {
     /// Whether it has ended.
-    pub(super) fn has_ended(&mut self) -> Result<bool, String> {
+    pub(super) fn has_ended(&mut self) -> sys::Result<bool> {
         if !self.ended {
-            let waited = sys::child::look(self.pid, false).map_err(|error| error.to_string())?;
+            let waited = sys::child::look(self.pid, false)?;
             self.ended = matches!(waited, Waited::Ended(_) | Waited::NoChildren);
         }
         Ok(self.ended)

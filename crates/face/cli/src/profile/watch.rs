@@ -4,6 +4,7 @@ use super::program::{Running, Waiting, prepare};
 use super::{Args, Sampled};
 use crate::control::{ask, plant_name};
 use crate::explain::target::Target;
+use crate::failure::Failure;
 use base::{DurNs, MonoNs, Policy};
 use keep::supervisor::control::{Reply, Request};
 use profile::Profile;
@@ -37,7 +38,7 @@ struct Watched {
     processes: BTreeSet<i32>,
 }
 
-pub(super) fn sample(args: &Args) -> Result<Sampled, String> {
+pub(super) fn sample(args: &Args) -> Result<Sampled, Failure> {
     let mut threads = args.threads.clone();
     threads.pid.extend(processes(args)?);
     if threads.is_empty() && args.command.is_empty() {
@@ -55,26 +56,26 @@ pub(super) fn sample(args: &Args) -> Result<Sampled, String> {
         inherit,
         on_exec: false,
     };
-    let sampler = Sampler::new(how, &online).map_err(|error| error.to_string())?;
+    let sampler = Sampler::new(how, &online)?;
     let cost = recorder::sample_cost(sampler.how());
     let kernel = Symbols::parse(&std::fs::read_to_string("/proc/kallsyms").unwrap_or_default());
     let profile = Profile::new(kernel, !args.frame_pointers);
     let (asked, known) = (BTreeSet::new(), BTreeSet::new());
     let mut watched = Watched { sampler, profile, files: Objects, target, threads: asked, processes: known };
-    let signals = SignalFd::new(&sys::signal::END_SIGNALS).map_err(|error| error.to_string())?;
+    let signals = SignalFd::new(&sys::signal::END_SIGNALS)?;
     // Whoever looks must not wait for long: what is not read in time is lost. Programs that it starts are as they would be.
     let _ = sys::sched::set_scheduling(0, Scheduling { policy: Policy::Other { nice: -20 }, reset_on_fork: true });
     let program = if args.command.is_empty() { None } else { Some(prepare(&args.command, &[])?) };
     if !threads.is_empty() {
         watched.search()?;
         if watched.threads.is_empty() && args.command.is_empty() && !watched.may_come(args) {
-            return Err(format!("no thread was found to sample: {}", watched.target.wanted()));
+            return Err(format!("no thread was found to sample: {}", watched.target.wanted()).into());
         }
     }
     let (begin, burnt) = (sys::clock::mono_now(), sys::clock::thread_cpu());
     let mut program = program.map(|program| watched.begin(program)).transpose()?;
     watched.until(args, begin, &mut program, &signals)?;
-    watched.sampler.disable().map_err(|error| error.to_string())?;
+    watched.sampler.disable()?;
     let span = sys::clock::mono_now() - begin;
     drop(program);
     watched.look();
@@ -87,13 +88,13 @@ pub(super) fn sample(args: &Args) -> Result<Sampled, String> {
 }
 
 /// The processes of the plant that are meant.
-fn processes(args: &Args) -> Result<Vec<i32>, String> {
+fn processes(args: &Args) -> Result<Vec<i32>, Failure> {
     if args.process.is_empty() {
         return Ok(Vec::new());
     }
     let plant = plant_name(args.plant.as_deref())?;
     let Reply::Status(status) = ask(&plant, &Request::Status)? else {
-        return Err(format!("the supervisor of plant {plant} does not say what it runs"));
+        return Err(format!("the supervisor of plant {plant} does not say what it runs").into());
     };
     let pid = |name: &String| {
         let process = status.processes.iter().find(|process| process.name == *name).ok_or_else(|| {
@@ -119,7 +120,7 @@ impl Watched {
     }
 
     /// Samples threads that are meant and were not known before, until there are no more.
-    fn search(&mut self) -> Result<(), String> {
+    fn search(&mut self) -> Result<(), Failure> {
         self.target.search();
         for _ in 0..SEARCHES {
             let (threads, profile) = (&self.threads, &self.profile);
@@ -134,7 +135,7 @@ impl Watched {
                 self.add(thread.tid)?;
             }
             // From here on the records tell what is mapped; what was mapped before is read afterwards, and may be told twice.
-            self.sampler.enable_running().map_err(|error| error.to_string())?;
+            self.sampler.enable_running()?;
             for thread in &fresh {
                 if self.processes.insert(thread.pid) {
                     let maps = RootDir::machine().read(&format!("/proc/{}/maps", thread.pid)).unwrap_or_default();
@@ -149,13 +150,13 @@ impl Watched {
         Ok(())
     }
 
-    fn add(&mut self, tid: i32) -> Result<bool, String> {
-        self.sampler.add(tid).map_err(|error: SamplingError| error.to_string())
+    fn add(&mut self, tid: i32) -> Result<bool, SamplingError> {
+        self.sampler.add(tid)
     }
 
     /// Has the program sampled from its first instruction on, and lets it run.
-    fn begin(&mut self, program: Waiting) -> Result<Running, String> {
-        self.sampler.add_at_exec(program.pid).map_err(|error| error.to_string())?;
+    fn begin(&mut self, program: Waiting) -> Result<Running, Failure> {
+        self.sampler.add_at_exec(program.pid)?;
         self.target.add_process(program.pid);
         self.threads.insert(program.pid);
         self.processes.insert(program.pid);
@@ -168,7 +169,7 @@ impl Watched {
         begin: MonoNs,
         program: &mut Option<Running>,
         signals: &SignalFd,
-    ) -> Result<(), String> {
+    ) -> Result<(), Failure> {
         let mut searched = begin;
         loop {
             let now = sys::clock::mono_now();
@@ -178,7 +179,7 @@ impl Watched {
             if ended || gone || args.for_.is_some_and(|span| now - begin >= span) {
                 return Ok(());
             }
-            if signals.read().map_err(|error| error.to_string())?.is_some() {
+            if signals.read()?.is_some() {
                 return Ok(());
             }
             if now - searched >= SEARCH {

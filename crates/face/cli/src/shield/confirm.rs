@@ -1,6 +1,7 @@
 //! `--confirm-within`: the shield goes again unless somebody who still reaches the machine says so.
 
-use super::{Outcome, duration, text};
+use super::{Outcome, duration};
+use crate::failure::{Failure, own_program};
 use base::DurNs;
 use keep::RunDir;
 use keep::shield::confirm;
@@ -10,24 +11,24 @@ use std::process::{Command, ExitCode, Stdio};
 use sys::root::RootDir;
 
 /// Starts the process that waits, before the first write.
-pub(super) fn start(dir: &RunDir, within: DurNs) -> Result<(), String> {
+pub(super) fn start(dir: &RunDir, within: DurNs) -> Result<(), Failure> {
     let token = format!("{}@{}", std::process::id(), sys::clock::mono_now().0);
-    confirm::ask(dir, &token).map_err(text)?;
-    let program = std::env::current_exe().map_err(|error| format!("failed to find tahti's own program: {error}"))?;
+    confirm::ask(dir, &token)?;
+    let program = own_program()?;
     let mut command = Command::new(program);
     command.args(["shield", "await-confirmation", &token, &within.to_string()]);
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     match command.spawn() {
         Ok(_) => Ok(()),
         Err(error) => {
-            confirm::confirm(dir).map_err(text)?;
-            Err(format!("failed to start the process that waits for the confirmation: {error}"))
+            confirm::confirm(dir)?;
+            Err(format!("failed to start the process that waits for the confirmation: {error}").into())
         }
     }
 }
 
 /// Asks for Enter where there is a terminal; without one, says what to do.
-pub(super) fn prompt(dir: &RunDir, within: DurNs) -> Result<(), String> {
+pub(super) fn prompt(dir: &RunDir, within: DurNs) -> Result<(), Failure> {
     if !std::io::stdin().is_terminal() {
         println!("\nIt is released in {within} unless tahti shield confirm comes before");
         return Ok(());
@@ -45,7 +46,7 @@ pub(super) fn prompt(dir: &RunDir, within: DurNs) -> Result<(), String> {
                 return Ok(());
             }
         }
-        if !confirm::is_waited_for(dir).map_err(text)? {
+        if !confirm::is_waited_for(dir)? {
             return Ok(());
         }
     }
@@ -55,7 +56,7 @@ pub(super) fn prompt(dir: &RunDir, within: DurNs) -> Result<(), String> {
 
 /// `tahti shield confirm`.
 pub(super) fn confirm(dir: &RunDir) -> Outcome {
-    let waited = confirm::confirm(dir).map_err(text)?;
+    let waited = confirm::confirm(dir)?;
     println!("{}", if waited { "confirmed: the shield stays" } else { "nothing waits for a confirmation" });
     Ok(ExitCode::SUCCESS)
 }
@@ -64,6 +65,6 @@ pub(super) fn confirm(dir: &RunDir) -> Outcome {
 pub(super) fn wait(root: &RootDir, dir: &RunDir, token: &str, within: DurNs) -> Outcome {
     // A session of its own: the terminal's end does not reach it. It fails only if it has one already.
     let _ = rustix::process::setsid();
-    let released = confirm::wait(root, dir, token, duration(within)).map_err(text)?;
+    let released = confirm::wait(root, dir, token, duration(within))?;
     Ok(ExitCode::from(u8::from(released.is_some_and(|released| !released.is_whole()))))
 }

@@ -3,6 +3,7 @@
 mod confirm;
 mod print;
 
+use crate::failure::{Failure, end};
 use base::{CpuSet, DurNs};
 use clap::Subcommand;
 use host::plan::{self, Parts, Placed, Profile, Spared, Want};
@@ -170,25 +171,18 @@ pub(crate) fn run(args: Args) -> ExitCode {
         Verb::Verify { json } => verify(&root, &dir, json),
         Verb::Release { force, json } => release(&root, &dir, force, json),
     };
-    result.unwrap_or_else(|error| {
-        eprintln!("tahti: {error}");
-        ExitCode::from(NOTHING_DONE)
-    })
+    end(result.map_err(|failure| failure.with_status(NOTHING_DONE)))
 }
 
-type Outcome = Result<ExitCode, String>;
-
-fn text(error: impl std::fmt::Display) -> String {
-    error.to_string()
-}
+type Outcome = Result<ExitCode, Failure>;
 
 /// What is asked for, completed from the shield that stands.
-fn want(root: &RootDir, dir: &RunDir, wish: Wish) -> Result<Want, String> {
-    let stands = shield::current(root, dir).map_err(text)?;
+fn want(root: &RootDir, dir: &RunDir, wish: Wish) -> Result<Want, Failure> {
+    let stands = shield::current(root, dir)?;
     let stands = stands.as_ref().map(|journal| &journal.want);
     let cpus = match wish.cpus {
         None => stands.map(|want| want.cpus).ok_or(NO_CPUS)?,
-        Some(choice) => shield::choose(root, dir, choice).map_err(text)?,
+        Some(choice) => shield::choose(root, dir, choice)?,
     };
     let same = stands.filter(|want| want.cpus == cpus);
     let profile = wish.profile.or(same.map(|want| want.profile)).unwrap_or_default();
@@ -206,9 +200,8 @@ fn suggest_cpus(root: &RootDir, path: Option<&Path>, count: usize, json: bool) -
             &keep::machine::capture::load(path).map_err(|why| format!("--root {why}"))?,
             &CpuSet::EMPTY,
         ),
-    }
-    .map_err(text)?;
-    let (cpus, ranked) = (suggest::suggest(&snapshot, count).map_err(text)?, suggest::rank(&snapshot));
+    }?;
+    let (cpus, ranked) = (suggest::suggest(&snapshot, count)?, suggest::rank(&snapshot));
     if json {
         print::json(&serde_json::json!({ "suggested": cpus, "ranked": ranked }))?
     } else {
@@ -219,7 +212,7 @@ fn suggest_cpus(root: &RootDir, path: Option<&Path>, count: usize, json: bool) -
 
 fn show_plan(root: &RootDir, dir: &RunDir, wish: Wish, json: bool) -> Outcome {
     let want = want(root, dir, wish)?;
-    let snapshot = RealMachine::at(root).snapshot(&want.cpus).map_err(text)?;
+    let snapshot = RealMachine::at(root).snapshot(&want.cpus)?;
     print_plan(&snapshot, &want, json)
 }
 
@@ -228,17 +221,15 @@ fn plan_elsewhere(path: &Path, wish: Wish, json: bool) -> Outcome {
     let machine = keep::machine::capture::load(path).map_err(|why| format!("--root {why}"))?;
     let cpus = match wish.cpus.ok_or(NO_CPUS)? {
         Choice::Cpus(cpus) => cpus,
-        Choice::Auto(count) => {
-            suggest::suggest(&keep::machine::snapshot(&machine, &CpuSet::EMPTY).map_err(text)?, count).map_err(text)?
-        }
+        Choice::Auto(count) => suggest::suggest(&keep::machine::snapshot(&machine, &CpuSet::EMPTY)?, count)?,
     };
     let (profile, parts) = (wish.profile.unwrap_or_default(), wish.parts.unwrap_or_default());
     let want = Want { cpus, profile, parts, spare: wish.spare, irqs: wish.irqs, ..Want::default() };
-    print_plan(&keep::machine::snapshot(&machine, &want.cpus).map_err(text)?, &want, json)
+    print_plan(&keep::machine::snapshot(&machine, &want.cpus)?, &want, json)
 }
 
 fn print_plan(snapshot: &Snapshot, want: &Want, json: bool) -> Outcome {
-    let plan = plan::plan(snapshot, want).map_err(text)?;
+    let plan = plan::plan(snapshot, want)?;
     if json {
         print::json(&plan)?
     } else {
@@ -251,15 +242,14 @@ fn apply(root: &RootDir, dir: &RunDir, wish: Wish, confirm_within: Option<DurNs>
     let want = want(root, dir, wish)?;
     if !rustix::process::geteuid().is_root() {
         let remedy = "run as root (tahti shield plan needs no root)";
-        return Err(format!("nothing was changed: it takes root to move other tasks and interrupts; {remedy}"));
+        return Err(format!("nothing was changed: it takes root to move other tasks and interrupts; {remedy}").into());
     }
     if let Some(within) = confirm_within {
         confirm::start(dir, within)?;
     }
-    let applied = shield::apply(root, &want, dir).map_err(|error| {
+    let applied = shield::apply(root, &want, dir).inspect_err(|_| {
         // Nothing stands, so there is nothing to confirm; the waiting process sees that and ends.
         let _ = shield::confirm::confirm(dir);
-        error.to_string()
     })?;
     if json {
         print::json(&applied)?
@@ -273,15 +263,13 @@ fn apply(root: &RootDir, dir: &RunDir, wish: Wish, confirm_within: Option<DurNs>
 }
 
 /// The shield that stands.
-fn standing(root: &RootDir, dir: &RunDir) -> Result<Journal, String> {
-    shield::current(root, dir)
-        .map_err(text)?
-        .ok_or_else(|| "no shield is active: make one with tahti shield apply".into())
+fn standing(root: &RootDir, dir: &RunDir) -> Result<Journal, Failure> {
+    shield::current(root, dir)?.ok_or_else(|| "no shield is active: make one with tahti shield apply".into())
 }
 
 fn verify(root: &RootDir, dir: &RunDir, json: bool) -> Outcome {
     let journal = standing(root, dir)?;
-    let snapshot = RealMachine::at(root).snapshot(&journal.want.cpus).map_err(text)?;
+    let snapshot = RealMachine::at(root).snapshot(&journal.want.cpus)?;
     let drift = shield::drift(&snapshot, &journal);
     if json {
         print::json(&drift)?
@@ -292,7 +280,7 @@ fn verify(root: &RootDir, dir: &RunDir, json: bool) -> Outcome {
 }
 
 fn status(root: &RootDir, dir: &RunDir, window: DurNs, json: bool) -> Outcome {
-    let status = shield::watch::status(root, dir, duration(window)).map_err(text)?;
+    let status = shield::watch::status(root, dir, duration(window))?;
     if json {
         print::json(&status)?
     } else {
@@ -311,7 +299,7 @@ fn watch(root: &RootDir, dir: &RunDir, repair: bool, every: DurNs, looks: Option
         if look > 0 {
             std::thread::sleep(duration(every));
         }
-        let Some(look) = shield::watch::look(root, dir, repair).map_err(text)? else {
+        let Some(look) = shield::watch::look(root, dir, repair)? else {
             println!("the shield was released");
             break;
         };
@@ -327,7 +315,7 @@ fn duration(time: DurNs) -> std::time::Duration {
 }
 
 fn release(root: &RootDir, dir: &RunDir, force: bool, json: bool) -> Outcome {
-    let released = shield::release(root, dir, force).map_err(text)?;
+    let released = shield::release(root, dir, force)?;
     if json {
         print::json(&released)?
     } else {

@@ -1,5 +1,6 @@
 //! What `tahti shield` says.
 
+use crate::failure::Failure;
 use base::CpuSet;
 use base::text::Counted;
 use host::plan::{Drift, Kept, Note, Parts, Plan, Step, Want};
@@ -14,8 +15,8 @@ use serde::Serialize;
 const NAMES_MAX: usize = 6;
 
 /// Prints a value as JSON.
-pub(super) fn json(value: &impl Serialize) -> Result<(), String> {
-    println!("{}", serde_json::to_string_pretty(value).map_err(|error| error.to_string())?);
+pub(super) fn json(value: &impl Serialize) -> Result<(), Failure> {
+    println!("{}", serde_json::to_string_pretty(value)?);
     Ok(())
 }
 

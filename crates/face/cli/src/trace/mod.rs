@@ -7,6 +7,7 @@ pub(crate) use show::late;
 
 use crate::control::plant_name;
 use crate::explain::target::Threads;
+use crate::failure::{Failure, end, in_file, own_program};
 use base::{CpuSet, DurNs};
 use keep::supervisor::rundir::{RunDir, base};
 use recorder::request::Request;
@@ -170,10 +171,7 @@ pub(crate) fn run(args: Args) -> ExitCode {
         What::Dump(args) => dump(&args),
         What::Export(args) => export(&args),
     };
-    match done {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(why) => crate::fail(&why),
-    }
+    end(done)
 }
 
 /// The folder of the recorder of plant `plant`; without one, of that which belongs to none.
@@ -182,13 +180,13 @@ pub(crate) fn folder(plant: Option<&str>) -> PathBuf {
 }
 
 impl Which {
-    fn folder(&self) -> Result<PathBuf, String> {
+    fn folder(&self) -> Result<PathBuf, Failure> {
         let plant = self.plant.as_deref().map(|plant| plant_name(Some(plant))).transpose()?;
         Ok(folder(plant.as_deref()))
     }
 
     /// The folder of one that records.
-    fn living(&self) -> Result<PathBuf, String> {
+    fn living(&self) -> Result<PathBuf, Failure> {
         let folder = self.folder()?;
         match lives(&folder) {
             true => Ok(folder),
@@ -218,18 +216,18 @@ fn wait<T>(mut done: impl FnMut() -> Option<T>) -> Option<T> {
     }
 }
 
-fn start(args: &Start) -> Result<(), String> {
+fn start(args: &Start) -> Result<(), Failure> {
     if args.threads.is_empty() {
         return Err("nothing to watch: name threads (--tid, --name PATTERN) or processes (--pid)".into());
     }
     let folder = folder(None);
     if lives(&folder) {
-        return Err(format!("a recorder runs already, in {}: `tahti trace stop` ends it", folder.display()));
+        return Err(format!("a recorder runs already, in {}: `tahti trace stop` ends it", folder.display()).into());
     }
-    let said = |error: std::io::Error| format!("{}: {error}", folder.display());
+    let said = in_file(&folder);
     serve::make(&folder, false)?;
     let log = File::create(folder.join(LOG)).map_err(said)?;
-    let program = std::env::current_exe().map_err(|error| format!("own program: {error}"))?;
+    let program = own_program()?;
     let mut command = Command::new(program);
     command.args(["trace", "serve"]).args(args.threads.words()).args(args.how.words());
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
@@ -248,7 +246,7 @@ fn start(args: &Start) -> Result<(), String> {
     let _ = child.kill();
     let _ = child.wait();
     let why = std::fs::read_to_string(folder.join(LOG)).map_err(said)?;
-    Err(format!("the recorder did not begin: {}", why.trim().trim_start_matches("tahti: ")))
+    Err(format!("the recorder did not begin: {}", why.trim().trim_start_matches("tahti: ")).into())
 }
 
 impl How {
@@ -270,21 +268,21 @@ impl How {
     }
 }
 
-fn stop(which: &Which) -> Result<(), String> {
+fn stop(which: &Which) -> Result<(), Failure> {
     let folder = which.living()?;
-    Request::Stop.send(&folder).map_err(|error| format!("{}: {error}", folder.display()))?;
+    Request::Stop.send(&folder).map_err(in_file(&folder))?;
     wait(|| (!lives(&folder)).then_some(()))
         .ok_or("the recorder does not end; its process is named by `tahti trace status`")?;
     println!("ended; what it kept is in {}", folder.display());
     Ok(())
 }
 
-fn dump(args: &Dump) -> Result<(), String> {
+fn dump(args: &Dump) -> Result<(), Failure> {
     let folder = args.which.living()?;
     let label = format!("dump-{}", sys::clock::wall_ns() / 1_000_000);
     let file = folder.join(format!("{label}.trace"));
     let request = Request::Freeze { label, reason: args.reason.clone() };
-    request.send(&folder).map_err(|error| format!("{}: {error}", folder.display()))?;
+    request.send(&folder).map_err(in_file(&folder))?;
     wait(|| file.exists().then_some(())).ok_or_else(|| {
         let trouble = Status::read(&folder).and_then(|status| status.trouble);
         format!("{} was not written{}", file.display(), trouble.map_or(String::new(), |why| format!(": {why}")))
@@ -293,7 +291,7 @@ fn dump(args: &Dump) -> Result<(), String> {
     Ok(())
 }
 
-fn export(args: &Export) -> Result<(), String> {
+fn export(args: &Export) -> Result<(), Failure> {
     let shown = args.file.display();
     let bytes = std::fs::read(&args.file).map_err(|error| format!("{shown}: {error}"))?;
     let stored = trace::stored::Stored::read(&bytes).map_err(|error| format!("{shown}: {error}"))?;
@@ -303,7 +301,7 @@ fn export(args: &Export) -> Result<(), String> {
     };
     let out = out.map_err(|error| format!("{shown}: {error}"))?;
     match &args.output {
-        Some(file) => std::fs::write(file, out).map_err(|error| format!("{}: {error}", file.display())),
-        None => std::io::Write::write_all(&mut std::io::stdout(), &out).map_err(|error| error.to_string()),
+        Some(file) => std::fs::write(file, out).map_err(in_file(file)),
+        None => std::io::Write::write_all(&mut std::io::stdout(), &out).map_err(Failure::from),
     }
 }

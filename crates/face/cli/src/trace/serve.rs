@@ -2,6 +2,7 @@
 
 use super::{LOCK, Serve, folder};
 use crate::explain::target::Target;
+use crate::failure::{Failure, in_file};
 use base::{CpuSet, DurNs, Policy};
 use keep::supervisor::control::{Client, Reply, Request as Ask, Status as Plant};
 use keep::supervisor::rundir::RunDir;
@@ -25,8 +26,8 @@ const SEARCH: DurNs = DurNs::from_secs(1);
 
 /// Makes a recorder's folder: what lies there names everybody's threads, and is for its owner; where a plant's logs are open to its
 /// operators, for them, too, to look at.
-pub(super) fn make(folder: &Path, plant: bool) -> Result<(), String> {
-    let said = |error: std::io::Error| format!("{}: {error}", folder.display());
+pub(super) fn make(folder: &Path, plant: bool) -> Result<(), Failure> {
+    let said = in_file(folder);
     DirBuilder::new().recursive(true).mode(0o700).create(folder).map_err(said)?;
     let logs = folder.with_file_name("log").metadata().ok().filter(|logs| plant && logs.mode() & 0o050 == 0o050);
     if let Some(logs) = logs {
@@ -37,15 +38,15 @@ pub(super) fn make(folder: &Path, plant: bool) -> Result<(), String> {
     Ok(())
 }
 
-pub(super) fn run(args: &Serve) -> Result<(), String> {
+pub(super) fn run(args: &Serve) -> Result<(), Failure> {
     let folder = folder(args.plant.as_deref());
-    let said = |error: std::io::Error| format!("{}: {error}", folder.display());
+    let said = in_file(&folder);
     make(&folder, args.plant.is_some())?;
     let lock = File::create(folder.join(LOCK)).map_err(said)?;
     if lock.try_lock().is_err() {
-        return Err(format!("a recorder runs already, in {}", folder.display()));
+        return Err(format!("a recorder runs already, in {}", folder.display()).into());
     }
-    let signals = SignalFd::new(&sys::signal::END_SIGNALS).map_err(|error| error.to_string())?;
+    let signals = SignalFd::new(&sys::signal::END_SIGNALS)?;
     let requests = Requests::listen(&folder).map_err(said)?;
     let mut who = Who::of(args)?;
     let threads = who.threads();
@@ -58,7 +59,7 @@ pub(super) fn run(args: &Serve) -> Result<(), String> {
     let mut searched = mono_now();
     loop {
         flight.look()?;
-        let ended = signals.read().map_err(|error| error.to_string())?.is_some();
+        let ended = signals.read()?.is_some();
         let mut stop = false;
         while let Some(request) = requests.next() {
             match request {
@@ -77,7 +78,7 @@ pub(super) fn run(args: &Serve) -> Result<(), String> {
             flight.tell()?;
         }
         if ended || stop {
-            return flight.tell();
+            return Ok(flight.tell()?);
         }
         sys::poll::is_readable(signals.as_fd(), LOOK);
     }
@@ -94,7 +95,7 @@ struct Who {
 }
 
 impl Who {
-    fn of(args: &Serve) -> Result<Self, String> {
+    fn of(args: &Serve) -> Result<Self, Failure> {
         if args.threads.is_empty() && args.plant.is_none() {
             return Err("nothing to watch: name threads (--tid, --name PATTERN), processes (--pid) or a plant".into());
         }
@@ -134,14 +135,14 @@ fn ask(plant: &str) -> Option<Plant> {
     }
 }
 
-fn options(args: &Serve, folder: &Path, threads: &[Thread]) -> Result<Options, String> {
+fn options(args: &Serve, folder: &Path, threads: &[Thread]) -> Result<Options, Failure> {
     let online = sys::kernel::online(&RootDir::machine()).ok_or("the CPUs that are online are not known")?;
     let how = &args.how;
     let theirs = threads.iter().filter_map(|thread| sys::sched::affinity(thread.tid).ok());
     let theirs = theirs.fold(CpuSet::EMPTY, |all, cpus| all.or(&cpus)).and(&online);
     let cpus = how.cpus.unwrap_or(if theirs.is_empty() || args.plant.is_some() { online } else { theirs });
     if !cpus.is_subset(&online) || cpus.is_empty() {
-        return Err(format!("--cpus {cpus}: not all of them are online; those are {online}"));
+        return Err(format!("--cpus {cpus}: not all of them are online; those are {online}").into());
     }
     Ok(Options {
         folder: folder.to_owned(),

@@ -2,19 +2,20 @@
 
 use super::{Shown, lives};
 use crate::explain::span;
+use crate::failure::Failure;
 use crate::out::{Colour, Painted};
 use recorder::status::{LateLine, Status};
 
-pub(super) fn status(args: &Shown) -> Result<(), String> {
+pub(super) fn status(args: &Shown) -> Result<(), Failure> {
     let folder = args.which.folder()?;
     let runs = lives(&folder);
     let Some(status) = Status::read(&folder) else {
         // What is missing is said in words that name the way out.
         args.which.living()?;
-        return Err(format!("{}: its status cannot be read", folder.display()));
+        return Err(format!("{}: its status cannot be read", folder.display()).into());
     };
     if args.json {
-        let text = serde_json::to_string_pretty(&status).map_err(|error| error.to_string())?;
+        let text = serde_json::to_string_pretty(&status)?;
         println!("{text}");
         return Ok(());
     }

@@ -2,6 +2,8 @@
 
 use super::pairs::place_at;
 use super::{MINOR, PRIORITY};
+use crate::Failed;
+use crate::failed::joined;
 use base::{CpuId, DurNs, Histogram, MonoNs, Priority, Quantile};
 use frame::{Activity, Config, Spec};
 use ring::{FrameCounter, FrameState};
@@ -51,21 +53,21 @@ impl Figures {
     }
 }
 
-pub(super) fn quantile(hist: &Histogram, of: u64, among: u64) -> Result<DurNs, String> {
+pub(super) fn quantile(hist: &Histogram, of: u64, among: u64) -> Result<DurNs, Failed> {
     match hist.quantile(of, among) {
         Quantile::At(time) => Ok(time),
-        _ => Err("the frame made too few minors; give it longer with --for".to_owned()),
+        _ => Err(Failed::answer("the frame", "more minors: give it longer with --for", hist.count())),
     }
 }
 
 /// Ten activities that do nothing, in one minor of 1 ms; with `bare`, beside ten threads that are no activities.
-pub(super) fn frame(cpu: CpuId, span: DurNs, bare: Option<&mut Histogram>) -> Result<Figures, String> {
+pub(super) fn frame(cpu: CpuId, span: DurNs, bare: Option<&mut Histogram>) -> Result<Figures, Failed> {
     let name = format!("bench{}/chain", std::process::id());
     let activities = (0..TEAM).map(|n| Activity::new(&format!("a{n}"), Some(DurNs::from_us(50)), 0..1)).collect();
     let spec = Spec::new(&name, vec![MINOR], activities);
     let config =
         Config { spec, cpu: Some(cpu), priority: PRIORITY, join_within: DurNs::from_secs(20), followers: vec![] };
-    let mut runner = Runner::new(config).map_err(|error| error.to_string())?;
+    let mut runner = Runner::new(config)?;
     let stop = Arc::new(AtomicBool::new(false));
     let members: Vec<_> = (0..TEAM)
         .map(|n| {
@@ -105,7 +107,7 @@ pub(super) fn frame(cpu: CpuId, span: DurNs, bare: Option<&mut Histogram>) -> Re
     stop.store(true, Ordering::Relaxed);
     drop(runner);
     for member in members {
-        if let Some(whole) = member.join().map_err(|_| "an activity ended".to_owned())?? {
+        if let Some(whole) = joined(member.join())? {
             figures.whole = whole;
         }
     }
@@ -113,9 +115,9 @@ pub(super) fn frame(cpu: CpuId, span: DurNs, bare: Option<&mut Histogram>) -> Re
 }
 
 /// One activity; the last tells how long after the dispatcher's waking up it had the turn.
-fn member(frame: &str, place: usize, stop: &AtomicBool) -> Result<Option<Histogram>, String> {
+fn member(frame: &str, place: usize, stop: &AtomicBool) -> Result<Option<Histogram>, Failed> {
     let joined = Member::join(frame, &format!("a{place}"), None, DurNs::from_secs(20));
-    let mut member = joined.map_err(|error| error.to_string())?;
+    let mut member = joined?;
     if place + 1 < TEAM {
         while !stop.load(Ordering::Relaxed) && member.next_turn().is_some() {}
         return Ok(None);
@@ -135,13 +137,13 @@ fn member(frame: &str, place: usize, stop: &AtomicBool) -> Result<Option<Histogr
 struct Bare {
     words: Arc<SharedWords>,
     stop: Arc<AtomicBool>,
-    leader: std::thread::JoinHandle<Result<(), String>>,
-    team: Vec<std::thread::JoinHandle<Result<Option<Histogram>, String>>>,
+    leader: std::thread::JoinHandle<Result<(), Failed>>,
+    team: Vec<std::thread::JoinHandle<Result<Option<Histogram>, Failed>>>,
 }
 
 impl Bare {
-    fn start(cpu: CpuId, first: MonoNs) -> Result<Self, String> {
-        let words = SharedWords::create("tahti-bare", (TEAM + 1) * LINE).map_err(|error| error.to_string())?;
+    fn start(cpu: CpuId, first: MonoNs) -> Result<Self, Failed> {
+        let words = SharedWords::create("tahti-bare", (TEAM + 1) * LINE)?;
         let (words, stop) = (Arc::new(words), Arc::new(AtomicBool::new(false)));
         let team = (0..TEAM)
             .map(|place| {
@@ -173,14 +175,13 @@ impl Bare {
         Ok(Self { words, stop, leader, team })
     }
 
-    fn end(self) -> Result<Histogram, String> {
-        let ended = |_| "a measuring thread ended".to_owned();
+    fn end(self) -> Result<Histogram, Failed> {
         self.stop.store(true, Ordering::Relaxed);
-        self.leader.join().map_err(ended)??;
+        joined(self.leader.join())?;
         let mut whole = Histogram::new();
         for (place, thread) in self.team.into_iter().enumerate() {
             futex::count_up(&self.words.words()[place * LINE], 1);
-            if let Some(found) = thread.join().map_err(ended)?? {
+            if let Some(found) = joined(thread.join())? {
                 whole = found;
             }
         }
@@ -188,7 +189,7 @@ impl Bare {
     }
 }
 
-fn bare(cpu: CpuId, place: usize, words: &SharedWords, stop: &AtomicBool) -> Result<Option<Histogram>, String> {
+fn bare(cpu: CpuId, place: usize, words: &SharedWords, stop: &AtomicBool) -> Result<Option<Histogram>, Failed> {
     place_at(cpu, Priority(PRIORITY.0 - 1))?;
     let words = words.words();
     let mine = &words[place * LINE];

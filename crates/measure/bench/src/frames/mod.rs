@@ -7,8 +7,9 @@ mod turn;
 use crate::cyclictest;
 use crate::explained::{Explained, Ours};
 use crate::measure::Where;
+use crate::measure::installed;
 use crate::shielded::Shielded;
-use crate::{Bench, Found, Progress, Touched, read};
+use crate::{Bench, Failed, Found, Progress, Touched, read};
 use base::{CpuId, CpuSet, DurNs, Histogram, MonoNs, Policy, Priority};
 use chain::{Figures, TEAM, quantile};
 use clap::{ArgMatches, Args as _};
@@ -56,10 +57,10 @@ struct Args {
     touched: Touched,
 }
 
-fn run(matches: &ArgMatches, progress: &mut Progress) -> Result<Found, String> {
+fn run(matches: &ArgMatches, progress: &mut Progress) -> Result<Found, Failed> {
     let args: &Args = &read(matches)?;
-    let cpus: Vec<CpuId> = sys::sched::affinity(0).map_err(|error| error.to_string())?.iter().collect();
-    let cpu = *cpus.last().ok_or("no CPU to run on")?;
+    let cpus: Vec<CpuId> = sys::sched::affinity(0)?.iter().collect();
+    let cpu = *cpus.last().ok_or(Failed::Needs("a CPU"))?;
     let mut alone = Table::new("of processor time")
         .row(
             Row::figure("1,000 activities in 100 minors planned in", "us", us(planning()?))
@@ -71,7 +72,7 @@ fn run(matches: &ArgMatches, progress: &mut Progress) -> Result<Found, String> {
         [one, two, ..] => {
             // In turn: a hypervisor may move the CPUs nearer or farther apart meanwhile.
             let turn =
-                || Ok::<_, String>([pairs::hand_over(*one, *two)?, pairs::barrier(*one, *two)?].map(|it| it.0 as f64));
+                || Ok::<_, Failed>([pairs::hand_over(*one, *two)?, pairs::barrier(*one, *two)?].map(|it| it.0 as f64));
             let mut turns = (0..BARRIER_TURNS).map(|_| turn()).collect::<Result<Vec<_>, _>>()?;
             turns.sort_by(|a, b| (a[1] / a[0]).total_cmp(&(b[1] / b[0])));
             let ratio = |at: usize| turns[at][1] / turns[at][0];
@@ -85,7 +86,7 @@ fn run(matches: &ArgMatches, progress: &mut Progress) -> Result<Found, String> {
     }
     let compared = !args.no_cyclictest;
     if compared {
-        cyclictest::probe()?;
+        installed("cyclictest", "--help", "rt-tests")?;
     }
     let shielded = match args.shield {
         true => Some(Shielded::apply(&args.touched, &CpuSet::single(cpu))?),
@@ -131,11 +132,11 @@ struct Measured {
     unexplained_because: Option<String>,
 }
 
-fn in_turn(args: &Args, place: &Where, compared: bool, progress: &mut Progress) -> Result<Measured, String> {
+fn in_turn(args: &Args, place: &Where, compared: bool, progress: &mut Progress) -> Result<Measured, Failed> {
     let mut all = Measured::default();
     // Whoever reads the recording stays outside of a shield: what is measured are processes of their own.
     let explained = Explained::start(place.cpu);
-    all.unexplained_because = explained.as_ref().err().cloned();
+    all.unexplained_because = explained.as_ref().err().map(ToString::to_string);
     let explained = explained.ok();
     let piece = DurNs(args.for_.0 / TURNS);
     for turn in 0..TURNS as usize {
@@ -158,7 +159,7 @@ fn in_turn(args: &Args, place: &Where, compared: bool, progress: &mut Progress) 
         }
         all.frame.merge(&frame);
         let chained = turn::measure(place, piece, true, None)?;
-        let bare = chained.bare.ok_or("the frame printed nothing of bare threads")?;
+        let bare = chained.bare.ok_or_else(|| Failed::answer("the frame", "times of bare threads", "none"))?;
         let chained = chained.figures;
         all.used.push(us(used(&chained)?));
         all.ratios.push(ratio(used(&chained)?, quantile(&bare.threads, 1, 2)?));
@@ -173,11 +174,11 @@ fn in_turn(args: &Args, place: &Where, compared: bool, progress: &mut Progress) 
 }
 
 /// How long the ten took once the dispatcher had done its own work.
-fn used(figures: &Figures) -> Result<DurNs, String> {
+fn used(figures: &Figures) -> Result<DurNs, Failed> {
     Ok(DurNs(quantile(&figures.whole, 1, 2)?.0 - quantile(&figures.dispatch, 1, 2)?.0))
 }
 
-fn tables_of(all: &Measured, compared: bool) -> Result<Vec<Table>, String> {
+fn tables_of(all: &Measured, compared: bool) -> Result<Vec<Table>, Failed> {
     let (frame, turns) = (&all.frame, all.ratios.len());
     let [dispatch, late] = all.pieces.clone();
     let futex = all.futex[turns / 2];
@@ -229,20 +230,21 @@ fn ratio(one: DurNs, other: DurNs) -> f64 {
     one.0 as f64 / other.0.max(1) as f64
 }
 
-fn planning() -> Result<DurNs, String> {
+fn planning() -> Result<DurNs, Failed> {
     let activities = (0..1000).map(|n| Activity::new(&format!("a{n}"), Some(DurNs::from_us(1)), 0..100)).collect();
     let spec = Spec::new("large", vec![DurNs::from_ms(1); 100], activities);
     let begun = thread_cpu();
-    let plan = Plan::admit(&spec).map_err(|refused| refused[0].to_string())?;
+    let plan = Plan::admit(&spec)
+        .map_err(|refused| Failed::answer("a frame of 1,000 activities", "admission", &refused[0]))?;
     let took = DurNs(thread_cpu().0 - begun.0);
     std::hint::black_box(plan);
     Ok(took)
 }
 
-fn export() -> Result<i64, String> {
-    let exports = Exports::open(&format!("bench-{}", std::process::id()), 1).map_err(|error| error.to_string())?;
+fn export() -> Result<i64, Failed> {
+    let exports = Exports::open(&format!("bench-{}", std::process::id()), 1)?;
     let spec = VariableSpec { name: "x", unit: "", first: Number::Float(0.0), safe: None };
-    let index = exports.add(&spec).map_err(|error| error.to_string())?;
+    let index = exports.add(&spec)?;
     let rounds = 1_000_000;
     let begun = thread_cpu();
     for round in 0..rounds {

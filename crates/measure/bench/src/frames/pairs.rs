@@ -1,6 +1,8 @@
 //! What two threads need: a cache line from CPU to CPU, a barrier, a futex round trip.
 
 use super::{MINOR, PRIORITY};
+use crate::Failed;
+use crate::failed::joined;
 use base::{CpuId, CpuSet, DurNs, Histogram, Policy, Priority};
 use rt::Barrier;
 use std::hint::spin_loop;
@@ -13,14 +15,13 @@ use sys::sched::{Scheduling, set_affinity, set_scheduling};
 const ROUNDS: u64 = 20_000;
 
 /// Makes the calling thread real time on a CPU.
-fn place(cpu: CpuId) -> Result<(), String> {
+fn place(cpu: CpuId) -> Result<(), Failed> {
     place_at(cpu, PRIORITY)
 }
 
-pub(super) fn place_at(cpu: CpuId, priority: Priority) -> Result<(), String> {
-    set_affinity(0, &CpuSet::single(cpu)).map_err(|error| error.to_string())?;
-    set_scheduling(0, Scheduling { policy: Policy::Fifo(priority), reset_on_fork: true })
-        .map_err(|error| error.to_string())
+pub(super) fn place_at(cpu: CpuId, priority: Priority) -> Result<(), Failed> {
+    set_affinity(0, &CpuSet::single(cpu))?;
+    Ok(set_scheduling(0, Scheduling { policy: Policy::Fifo(priority), reset_on_fork: true })?)
 }
 
 /// Runs both on threads of their own; how long one round of `mine` takes.
@@ -28,7 +29,7 @@ fn pair(
     cpus: [CpuId; 2],
     mine: impl FnOnce() + Send + 'static,
     theirs: impl FnOnce() + Send + 'static,
-) -> Result<DurNs, String> {
+) -> Result<DurNs, Failed> {
     let both = Arc::new(AtomicU64::new(0));
     let meet = move |both: &AtomicU64| {
         both.fetch_add(1, Ordering::AcqRel);
@@ -53,13 +54,12 @@ fn pair(
         mine();
         placed.map(|()| DurNs((mono_now() - begun).0 / ROUNDS as i64))
     });
-    let ended = |_| "a measuring thread ended".to_owned();
-    they.join().map_err(ended)??;
-    me.join().map_err(ended)?
+    joined(they.join())?;
+    joined(me.join())
 }
 
 /// One way of a cache line from CPU to CPU.
-pub(super) fn hand_over(one: CpuId, two: CpuId) -> Result<DurNs, String> {
+pub(super) fn hand_over(one: CpuId, two: CpuId) -> Result<DurNs, Failed> {
     let line = Arc::new(AtomicU64::new(0));
     let follow = |line: Arc<AtomicU64>, odd: u64| {
         move || {
@@ -74,14 +74,14 @@ pub(super) fn hand_over(one: CpuId, two: CpuId) -> Result<DurNs, String> {
     Ok(DurNs(pair([one, two], follow(line.clone(), 0), follow(line, 1))?.0 / 2))
 }
 
-pub(super) fn barrier(one: CpuId, two: CpuId) -> Result<DurNs, String> {
-    let barrier = Barrier::new(2).map_err(|error| error.to_string())?;
+pub(super) fn barrier(one: CpuId, two: CpuId) -> Result<DurNs, Failed> {
+    let barrier = Barrier::new(2)?;
     let wait = |barrier: Barrier| move || (0..ROUNDS).for_each(|_| _ = barrier.wait(DurNs::from_ms(10), None));
     pair([one, two], wait(barrier.clone()), wait(barrier))
 }
 
 /// Two threads on one CPU that wake each other in turn.
-pub(super) fn futex_round_trip(cpu: CpuId) -> Result<DurNs, String> {
+pub(super) fn futex_round_trip(cpu: CpuId) -> Result<DurNs, Failed> {
     let words = Arc::new([AtomicU64::new(0), AtomicU64::new(0)]);
     let turn = |words: Arc<[AtomicU64; 2]>, mine: usize, first: bool| {
         move || {
@@ -107,7 +107,7 @@ pub(super) fn futex_round_trip(cpu: CpuId) -> Result<DurNs, String> {
 
 /// What the kernel alone needs at a border: a thread that wakes each millisecond and wakes two that sleep below it, as a
 /// dispatcher does.
-pub(super) fn border(cpu: CpuId) -> Result<Histogram, String> {
+pub(super) fn border(cpu: CpuId) -> Result<Histogram, Failed> {
     const BORDERS: u64 = 2000;
     let words = Arc::new([AtomicU64::new(0), AtomicU64::new(0)]);
     let stop = Arc::new(AtomicBool::new(false));
@@ -120,7 +120,7 @@ pub(super) fn border(cpu: CpuId) -> Result<Histogram, String> {
                     words[mine].store(0, Ordering::SeqCst);
                     futex::wait(&words[mine], 0, None);
                 }
-                Ok::<_, String>(())
+                Ok::<_, Failed>(())
             })
         })
         .collect();
@@ -136,11 +136,10 @@ pub(super) fn border(cpu: CpuId) -> Result<Histogram, String> {
                 futex::wake_both(&words[0], &words[1]);
                 took.record(mono_now() - woke);
             }
-            Ok::<_, String>(took)
+            Ok::<_, Failed>(took)
         }
     });
-    let ended = |_| "a measuring thread ended".to_owned();
-    let took = timing.join().map_err(ended)?;
+    let took = joined(timing.join());
     stop.store(true, Ordering::Relaxed);
     for (sleeper, word) in sleepers.into_iter().zip(words.iter()) {
         while !sleeper.is_finished() {
@@ -148,7 +147,7 @@ pub(super) fn border(cpu: CpuId) -> Result<Histogram, String> {
             futex::wake(word);
             std::thread::yield_now();
         }
-        sleeper.join().map_err(ended)??;
+        joined(sleeper.join())?;
     }
     took
 }

@@ -3,8 +3,8 @@
 use super::chain::{self, Figures};
 use super::pairs;
 use crate::explained::Explained;
-use crate::measure::{Gate, Where};
-use crate::{Part, read};
+use crate::measure::{Gate, Where, own_program};
+use crate::{Failed, Part, read};
 use base::{CpuId, DurNs, Histogram, Outside, Policy};
 use clap::Args as _;
 use serde::{Deserialize, Serialize};
@@ -91,8 +91,8 @@ impl From<&Times> for Histogram {
 }
 
 /// Measures a piece on the CPU of `place`, in its shield if it has one; `explained` watches it.
-pub(super) fn measure(place: &Where, piece: DurNs, bare: bool, explained: Option<&Explained>) -> Result<Turn, String> {
-    let program = std::env::current_exe().map_err(|error| format!("own program: {error}"))?;
+pub(super) fn measure(place: &Where, piece: DurNs, bare: bool, explained: Option<&Explained>) -> Result<Turn, Failed> {
+    let program = own_program()?;
     let mut words = vec![
         program.display().to_string(),
         "bench".into(),
@@ -104,7 +104,7 @@ pub(super) fn measure(place: &Where, piece: DurNs, bare: bool, explained: Option
     let gate = Gate::start(&words, place, None)?;
     explained.inspect(|explained| explained.watch(gate.pid(), Policy::Fifo(super::PRIORITY), "frame"));
     let output = gate.output()?;
-    let sent: Sent = serde_json::from_str(&output).map_err(|error| format!("the frame printed {output:?}: {error}"))?;
+    let sent: Sent = serde_json::from_str(&output).map_err(|error| Failed::answer("the frame", error, &output))?;
     let (faults, allocations, missing) = (sent.faults, sent.allocations, sent.missing);
     Ok(Turn {
         figures: Figures {
@@ -125,7 +125,7 @@ pub(super) fn measure(place: &Where, piece: DurNs, bare: bool, explained: Option
     })
 }
 
-fn run(args: &FrameArgs) -> Result<(), String> {
+fn run(args: &FrameArgs) -> Result<(), Failed> {
     let mut threads = Histogram::new();
     let figures = chain::frame(args.cpu, args.for_, args.bare.then_some(&mut threads))?;
     let bare = match args.bare {
@@ -146,7 +146,7 @@ fn run(args: &FrameArgs) -> Result<(), String> {
         missing: figures.missing,
         bare,
     };
-    println!("{}", serde_json::to_string(&sent).map_err(|error| error.to_string())?);
+    println!("{}", serde_json::to_string(&sent)?);
     Ok(())
 }
 

@@ -1,6 +1,7 @@
 //! The real `iperf3` over the same link, in the same class: what our streams are compared with.
 
 use super::link::{CLASS, Running};
+use crate::Failed;
 use serde_json::Value;
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::process::{Command, Stdio};
@@ -9,38 +10,31 @@ use sys::sched::{Scheduling, set_scheduling};
 /// What is sent in one run: a third of a second on this link.
 const BYTES: &str = "4M";
 
-/// Says why it cannot be used, if so.
-pub(super) fn probe() -> Result<(), String> {
-    match Command::new("iperf3").arg("--version").output() {
-        Ok(_) => Ok(()),
-        Err(error) => Err(format!("iperf3 not run ({error}): install iperf3 for the comparison")),
-    }
-}
-
 /// One run from the second namespace to `to` in the first: Mbit/s that came.
-pub(super) fn run([receiver, sender]: &[String; 2], to: &str, udp: bool) -> Result<f64, String> {
-    let failed = |error: std::io::Error| format!("iperf3: {error}");
+pub(super) fn run([receiver, sender]: &[String; 2], to: &str, udp: bool) -> Result<f64, Failed> {
+    let failed = Failed::process("iperf3");
     let start = |namespace: &str, words: &[&str]| {
         let mut command = Command::new("ip");
         command.args(["netns", "exec", namespace, "iperf3"]).args(words);
         let child =
-            command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().map_err(failed)?;
+            command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().map_err(&failed)?;
         let child = Running(child);
         // It becomes the program that it starts, which keeps its class.
-        set_scheduling(child.0.id() as i32, Scheduling { policy: CLASS, reset_on_fork: false })
-            .map_err(|error| format!("iperf3: {error}"))?;
-        Ok::<_, String>(child)
+        set_scheduling(child.0.id() as i32, Scheduling { policy: CLASS, reset_on_fork: false })?;
+        Ok::<_, Failed>(child)
     };
     let mut server = start(receiver, &["--server", "--one-off", "--bind", to, "--forceflush"])?;
-    let lines = BufReader::new(server.0.stdout.take().ok_or("no output of iperf3")?).lines();
-    if !lines.map_while(Result::ok).any(|line| line.contains("listening")) {
-        return Err("iperf3 does not listen".into());
+    let mut lines = server.0.stdout.take().into_iter().flat_map(|output| BufReader::new(output).lines());
+    if !lines.any(|line| line.is_ok_and(|line| line.contains("listening"))) {
+        return Err(Failed::answer("iperf3", "a server that listens", "its end"));
     }
     let datagrams: &[&str] = if udp { &["--udp", "--bitrate", "90M", "--length", "1400"] } else { &[] };
     let mut client = start(sender, &[&["--client", to, "--bytes", BYTES, "--json"], datagrams].concat())?;
     let mut text = String::new();
-    client.0.stdout.take().ok_or("no output of iperf3")?.read_to_string(&mut text).map_err(failed)?;
-    rate(&text).ok_or_else(|| format!("iperf3 printed {text:?}"))
+    if let Some(mut output) = client.0.stdout.take() {
+        output.read_to_string(&mut text).map_err(failed)?;
+    }
+    rate(&text).ok_or_else(|| Failed::answer("iperf3", "its report", text))
 }
 
 /// Mbit/s that came, by its JSON.

@@ -1,7 +1,9 @@
 //! A link of 100 Mbit/s between two network namespaces of our own, and streams over it.
 
 use super::{Computing, REAL_TIME, iperf3, primes_take};
-use crate::{Part, read};
+use crate::failed::joined;
+use crate::measure::{installed, own_program};
+use crate::{Failed, Part, read};
 use base::{CpuId, CpuSet, DurNs, Policy, Priority};
 use clap::Args as _;
 use report::{Figure, Good, Row, Table, Wanted};
@@ -45,7 +47,7 @@ pub(super) const CLASS: Policy = Policy::Fifo(Priority(10));
 struct Link([String; 2]);
 
 impl Link {
-    fn make() -> Result<Self, String> {
+    fn make() -> Result<Self, Failed> {
         let name = |end: &str| format!("tahti-bench-{}-{end}", std::process::id());
         let link = Self([name("a"), name("b")]);
         let [a, b] = &link.0;
@@ -60,30 +62,31 @@ impl Link {
         Ok(link)
     }
 
-    fn end(&self, which: usize, words: &[&str]) -> Result<Child, String> {
-        let program = std::env::current_exe().map_err(|error| format!("own program: {error}"))?;
+    fn end(&self, which: usize, words: &[&str]) -> Result<Child, Failed> {
+        let program = own_program()?;
         let mut command = Command::new("ip");
         command.args(["netns", "exec", &self.0[which]]).arg(program).args(["bench", "stream"]).args(words);
         command.stdin(Stdio::null()).stdout(Stdio::piped());
-        command.spawn().map_err(|error| format!("ip netns exec: {error}"))
+        command.spawn().map_err(Failed::process("ip netns exec"))
     }
 
     /// One run: Mbit/s that came, and the share of what was sent that did not, in percent.
-    fn run(&self, udp: bool) -> Result<(f64, f64), String> {
+    fn run(&self, udp: bool) -> Result<(f64, f64), Failed> {
         let kind: &[&str] = if udp { &["--udp"] } else { &[] };
         let mut receiver = Running(self.end(0, kind)?);
-        let mut lines = BufReader::new(receiver.0.stdout.take().ok_or("no output of the receiver")?).lines();
-        let mut line = || lines.next().and_then(Result::ok).ok_or_else(|| "the receiver ended".to_owned());
+        let mut lines = receiver.0.stdout.take().into_iter().flat_map(|output| BufReader::new(output).lines());
+        let mut line =
+            || lines.next().and_then(Result::ok).ok_or_else(|| Failed::answer("the receiver", "a line", "its end"));
         line()?;
         let mut sender = Running(self.end(1, &[kind, &["--send"]].concat())?);
         let mut sent = String::new();
         if let Some(mut output) = sender.0.stdout.take() {
-            output.read_to_string(&mut sent).map_err(|error| error.to_string())?;
+            output.read_to_string(&mut sent).map_err(Failed::process("tahti bench stream"))?;
         }
         let came = line()?;
         let numbers: Option<Vec<f64>> = came.split(' ').map(|word| word.parse().ok()).collect();
         let (Some([bytes, ns]), Ok(sent)) = (numbers.as_deref(), sent.trim().parse::<f64>()) else {
-            return Err(format!("a stream printed {came:?} and {sent:?}"));
+            return Err(Failed::answer("a stream", "numbers", format!("{came:?} and {sent:?}")));
         };
         Ok((bytes * 8e3 / ns.max(1.0), 100.0 * (1.0 - bytes / sent.max(1.0)).max(0.0)))
     }
@@ -108,12 +111,13 @@ impl Drop for Running {
     }
 }
 
-fn tool(program: &str, words: &str) -> Result<(), String> {
+fn tool(program: &'static str, words: &str) -> Result<(), Failed> {
     let output = Command::new(program).args(words.split(' ')).output();
-    let output = output.map_err(|error| format!("`{program}` of iproute2 could not be run: {error}"))?;
-    match output.status.success() {
+    let output = output.map_err(|source| Failed::NoPeer { program, package: "iproute2", source })?;
+    let (status, printed) = (output.status, String::from_utf8_lossy(&output.stderr).trim().to_owned());
+    match status.success() {
         true => Ok(()),
-        false => Err(format!("{program} {words}: {}", String::from_utf8_lossy(&output.stderr).trim())),
+        false => Err(Failed::Ended { command: format!("{program} {words}"), status, output: printed }),
     }
 }
 
@@ -122,11 +126,12 @@ pub(super) fn measure(
     rounds: u32,
     (cpu, below): (CpuId, u32),
     online: &CpuSet,
-    mut each: impl FnMut(usize) -> Result<(), String>,
-) -> Result<(Vec<Table>, Option<String>), String> {
+    mut each: impl FnMut(usize) -> Result<(), Failed>,
+) -> Result<(Vec<Table>, Option<Failed>), Failed> {
     let link = Link::make()?;
     let mut rates: [[Vec<f64>; 2]; 2] = Default::default();
-    let (peer, mut theirs) = (iperf3::probe(), [[Vec::new(), Vec::new()], [Vec::new(), Vec::new()]]);
+    let (peer, mut theirs) =
+        (installed("iperf3", "--version", "iperf3"), [[Vec::new(), Vec::new()], [Vec::new(), Vec::new()]]);
     let (mut losses, mut primes) = ([Vec::new(), Vec::new()], [Vec::new(), Vec::new()]);
     for round in 0..rounds as usize {
         each(round)?;
@@ -153,7 +158,7 @@ pub(super) fn measure(
             // The stream has begun, and goes on for longer than the task takes.
             sleep_until(mono_now() + DurNs(SENDS.0 / 3));
             let took = primes_take(cpu, REAL_TIME, below);
-            stream.join().map_err(|_| "the stream ended".to_owned())??;
+            joined(stream.join())?;
             took
         });
         primes[1].push(beside?);
@@ -181,9 +186,9 @@ pub(super) fn measure(
     Ok((vec![streams, computing.row(row("time", "ms", primes))], peer.err()))
 }
 
-fn stream(args: &StreamArgs) -> Result<(), String> {
-    let failed = |error: std::io::Error| format!("stream: {error}");
-    set_scheduling(0, Scheduling { policy: CLASS, reset_on_fork: false }).map_err(|error| error.to_string())?;
+fn stream(args: &StreamArgs) -> Result<(), Failed> {
+    let failed = Failed::process("tahti bench stream");
+    set_scheduling(0, Scheduling { policy: CLASS, reset_on_fork: false })?;
     match (args.send, args.udp) {
         (false, false) => receive_tcp(),
         (false, true) => receive_udp(),

@@ -4,8 +4,10 @@
 mod iperf3;
 mod link;
 
+use crate::failed::joined;
+use crate::measure::Interrupt;
 use crate::measure::measured_cpu;
-use crate::{Bench, Found, Progress, read};
+use crate::{Bench, Failed, Found, Progress, read};
 use base::{CpuId, CpuSet, DurNs, MonoNs, Policy, Priority};
 use clap::{ArgMatches, Args as _};
 pub(crate) use link::STREAM;
@@ -14,7 +16,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use sys::clock::{mono_now, sleep_until};
 use sys::sched::{Scheduling, set_affinity, set_scheduling};
-use sys::signal::{END_SIGNALS, SignalFd};
 
 /// The row of the table.
 pub(crate) static BENCH: Bench = Bench {
@@ -73,17 +74,13 @@ const PERIOD: DurNs = DurNs::from_ms(10);
 /// Tasks that interfere.
 const TASKS: i64 = 2;
 
-fn run(matches: &ArgMatches, progress: &mut Progress) -> Result<Found, String> {
+fn run(matches: &ArgMatches, progress: &mut Progress) -> Result<Found, Failed> {
     let args: Args = read(matches)?;
-    let signals = SignalFd::new(&END_SIGNALS).map_err(|error| error.to_string())?;
-    let online = sys::sched::affinity(0).map_err(|error| error.to_string())?;
+    let interrupt = Interrupt::watch()?;
+    let online = sys::sched::affinity(0)?;
     let cpu = measured_cpu(args.cpu, &online)?;
     let below = calibrated(cpu)?;
     let parts = args.rounds as usize * 2;
-    let go_on = || match signals.read().map_err(|error| error.to_string())? {
-        None => Ok(()),
-        Some(_) => Err("interrupted".to_owned()),
-    };
     let mut times: [[Vec<f64>; LEVELS.len()]; 2] = Default::default();
     for round in 0..args.rounds as usize {
         progress.at(round, parts, "primes beside interference");
@@ -91,7 +88,7 @@ fn run(matches: &ArgMatches, progress: &mut Progress) -> Result<Found, String> {
             for (level, times) in LEVELS.into_iter().zip(times) {
                 let _beside = Computing::start(level, TASKS, &CpuSet::single(cpu), 0);
                 times.push(primes_take(cpu, class, below)?);
-                go_on()?;
+                interrupt.check()?;
             }
         }
     }
@@ -102,11 +99,11 @@ fn run(matches: &ArgMatches, progress: &mut Progress) -> Result<Found, String> {
     }
     match link::measure(args.rounds, (cpu, below), &online, |round| {
         progress.at(args.rounds as usize + round, parts, "a stream beside computation");
-        go_on()
+        interrupt.check()
     }) {
         Ok((tables, without)) => {
             found.tables.extend(tables);
-            found.notes.extend(without);
+            found.notes.extend(without.map(|why| why.to_string()));
         }
         Err(why) => found.notes.push(format!("the network was not measured: {why}")),
     }
@@ -190,19 +187,19 @@ fn primes(below: u32) -> u32 {
 }
 
 /// How long the prime task takes on a thread of its own, in ms.
-fn primes_take(cpu: CpuId, class: Policy, below: u32) -> Result<f64, String> {
+fn primes_take(cpu: CpuId, class: Policy, below: u32) -> Result<f64, Failed> {
     let task = std::thread::spawn(move || {
-        set_affinity(0, &CpuSet::single(cpu)).map_err(|error| error.to_string())?;
-        set_scheduling(0, Scheduling { policy: class, reset_on_fork: false }).map_err(|error| error.to_string())?;
+        set_affinity(0, &CpuSet::single(cpu))?;
+        set_scheduling(0, Scheduling { policy: class, reset_on_fork: false })?;
         let begun = mono_now();
         std::hint::black_box(primes(below));
         Ok((mono_now() - begun).0 as f64 / 1e6)
     });
-    task.join().map_err(|_| "the prime task ended".to_owned())?
+    joined(task.join())
 }
 
 /// Below which number the primes take about [`TAKES`] here.
-fn calibrated(cpu: CpuId) -> Result<u32, String> {
+fn calibrated(cpu: CpuId) -> Result<u32, Failed> {
     let mut below = 1000;
     while primes_take(cpu, REAL_TIME, below)? < TAKES.0 as f64 / 1e6 && below < 1 << 24 {
         below = below * 5 / 4;

@@ -4,6 +4,7 @@ use super::database::{inputs, outputs};
 use super::host::Ioc;
 use super::wire::{Circuit, DOUBLE, SHORT, STRING, search};
 use super::{Scale, spread};
+use crate::Failed;
 use ca::wire::{Header, command};
 use std::time::Instant;
 
@@ -34,7 +35,7 @@ enum What {
 
 /// For put, get, and both in turn: server CPU and time per operation (us), share of a CPU (%), traffic (Mbit/s); then
 /// the time of a single get that waits for its answer: median, 99th percentile, largest (us).
-pub(super) fn transfer(ioc: &mut Ioc, _: &Scale) -> Result<Vec<f64>, String> {
+pub(super) fn transfer(ioc: &mut Ioc, _: &Scale) -> Result<Vec<f64>, Failed> {
     let mut circuit = Circuit::open(ioc.port)?;
     let names: Vec<String> = (0..CHANNELS).map(|n| format!("x{n}")).collect();
     let sids = circuit.channels(&names)?;
@@ -57,7 +58,7 @@ pub(super) fn transfer(ioc: &mut Ioc, _: &Scale) -> Result<Vec<f64>, String> {
     Ok(figures)
 }
 
-fn batch(circuit: &mut Circuit, sids: &[u32], what: What) -> Result<(), String> {
+fn batch(circuit: &mut Circuit, sids: &[u32], what: What) -> Result<(), Failed> {
     let mut gets = 0;
     for n in 0..BATCH {
         let sid = sids[n % sids.len()];
@@ -80,7 +81,7 @@ fn batch(circuit: &mut Circuit, sids: &[u32], what: What) -> Result<(), String> 
 
 /// For text, 16-bit number and double: server CPU and time per get in batches (us); then the median time of one get at a
 /// time (us) of each.
-pub(super) fn kinds(ioc: &mut Ioc, _: &Scale) -> Result<Vec<f64>, String> {
+pub(super) fn kinds(ioc: &mut Ioc, _: &Scale) -> Result<Vec<f64>, Failed> {
     let mut circuit = Circuit::open(ioc.port)?;
     let names: Vec<String> = (0..CHANNELS).map(|n| format!("x{n}")).collect();
     let sids = circuit.channels(&names)?;
@@ -119,7 +120,7 @@ pub(super) fn array_database(_: &Scale) -> String {
 }
 
 /// An array of 30 MB, written once and read: server CPU and time of a read (ms). One that comes cut off is a failure.
-pub(super) fn array(ioc: &mut Ioc, _: &Scale) -> Result<Vec<f64>, String> {
+pub(super) fn array(ioc: &mut Ioc, _: &Scale) -> Result<Vec<f64>, Failed> {
     let mut circuit = Circuit::open(ioc.port)?;
     let sid = circuit.channel("x0")?;
     let payload: Vec<u8> = (0..ELEMENTS).flat_map(|n| (n as f64).to_be_bytes()).collect();
@@ -129,7 +130,7 @@ pub(super) fn array(ioc: &mut Ioc, _: &Scale) -> Result<Vec<f64>, String> {
         circuit.flush()?;
         let mut whole = false;
         circuit.expect(command::READ_NOTIFY, 1, |_, got| whole = got == payload)?;
-        if whole { Ok(()) } else { Err("the array that was read is not the one that was written".into()) }
+        if whole { Ok(()) } else { Err(Failed::answer("the IOC", "the array that was written", "another")) }
     };
     read()?;
     let (cpu, wall) = ioc.measure(|| (0..READS).try_for_each(|_| read()))?;
@@ -142,7 +143,7 @@ pub(super) fn connect_database(scale: &Scale) -> String {
 
 /// Search of different names, then connection: server CPU and time per channel of each (us), share of a CPU (%) and
 /// traffic (Mbit/s) of the search.
-pub(super) fn connect(ioc: &mut Ioc, scale: &Scale) -> Result<Vec<f64>, String> {
+pub(super) fn connect(ioc: &mut Ioc, scale: &Scale) -> Result<Vec<f64>, Failed> {
     let names: Vec<String> = (0..scale.of(10_000)).map(|n| format!("x{n}")).collect();
     let mut bytes = 0;
     let (search_cpu, search_wall) = ioc.measure(|| {
@@ -168,7 +169,7 @@ pub(super) fn load_database(count: usize) -> String {
 }
 
 /// Seconds from the start of the process to its first answer, and resident bytes per record.
-pub(super) fn load(ioc: &mut Ioc, count: usize) -> Result<Vec<f64>, String> {
+pub(super) fn load(ioc: &mut Ioc, count: usize) -> Result<Vec<f64>, Failed> {
     Circuit::open(ioc.port)?.channel(&format!("x{}", count - 1))?;
     Ok(vec![ioc.took.as_secs_f64(), ioc.cpu()?.0 as f64 / 1e9, ioc.resident() / count as f64])
 }

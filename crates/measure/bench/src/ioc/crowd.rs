@@ -4,6 +4,7 @@ use super::Scale;
 use super::database::counters;
 use super::host::Ioc;
 use super::wire::{Circuit, stamped};
+use crate::Failed;
 use ca::wire::command;
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::time::Timespec;
@@ -28,7 +29,7 @@ struct Client {
 
 /// Server CPU per update (ns), share of the updates that came (%), updates lost by those who read, server memory per
 /// client (KiB), and how far behind the newest value the one who never reads is when it reads at last (s).
-pub(super) fn crowd(ioc: &mut Ioc, scale: &Scale, count: usize) -> Result<Vec<f64>, String> {
+pub(super) fn crowd(ioc: &mut Ioc, scale: &Scale, count: usize) -> Result<Vec<f64>, Failed> {
     let names: Vec<String> = (0..MONITORS).map(|n| format!("x{n}")).collect();
     let empty = ioc.resident();
     let mut clients = Vec::new();
@@ -85,11 +86,11 @@ fn newest(clients: &[Client]) -> Vec<f64> {
 }
 
 /// Reads what the clients get for a while, beginning with these counts.
-fn read_all(clients: &mut [Client], time: Duration, before: &[f64]) -> Result<Came, String> {
-    let text = |error: rustix::io::Errno| format!("epoll: {error}");
-    let poll = epoll::create(CreateFlags::CLOEXEC).map_err(text)?;
+fn read_all(clients: &mut [Client], time: Duration, before: &[f64]) -> Result<Came, Failed> {
+    let failed = |errno: rustix::io::Errno| Failed::Socket(errno.into());
+    let poll = epoll::create(CreateFlags::CLOEXEC).map_err(failed)?;
     for (n, client) in clients.iter().enumerate() {
-        epoll::add(&poll, &client.circuit.stream, EventData::new_u64(n as u64), EventFlags::IN).map_err(text)?;
+        epoll::add(&poll, &client.circuit.stream, EventData::new_u64(n as u64), EventFlags::IN).map_err(failed)?;
     }
     let begin = Instant::now();
     let mut came = Came::default();
@@ -99,7 +100,7 @@ fn read_all(clients: &mut [Client], time: Duration, before: &[f64]) -> Result<Ca
         let ready = match epoll::wait(&poll, &mut events[..], Some(&tick)) {
             Ok((ready, _)) => ready,
             Err(rustix::io::Errno::INTR) => continue,
-            Err(error) => return Err(text(error)),
+            Err(errno) => return Err(failed(errno)),
         };
         for event in ready {
             if let Some(client) = clients.get_mut(event.data.u64() as usize) {
@@ -130,7 +131,7 @@ fn take(client: &mut Client, before: &[f64], came: &mut Came) {
 }
 
 /// Reads everything that waits; the newest value of the first counter.
-fn drained(client: &mut Client) -> Result<f64, String> {
+fn drained(client: &mut Client) -> Result<f64, Failed> {
     let begin = Instant::now();
     client.circuit.impatient(None)?;
     while begin.elapsed() < Duration::from_millis(500) {

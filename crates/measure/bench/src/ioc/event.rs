@@ -3,6 +3,7 @@
 use super::host::Ioc;
 use super::wire::{Circuit, stamped};
 use super::{Figure, Scale, database, figure, spread};
+use crate::Failed;
 use ca::wire::command;
 
 pub(super) fn event_database(_: &Scale) -> String {
@@ -37,7 +38,7 @@ pub(super) const FIGURES: &[Figure] = &[
 
 /// From the stamp of the record that posts to that of the first and of the second record, in us: median, 99th
 /// percentile and largest of each, and the histogram, as shares within a time.
-pub(super) fn event(ioc: &mut Ioc, scale: &Scale) -> Result<Vec<f64>, String> {
+pub(super) fn event(ioc: &mut Ioc, scale: &Scale) -> Result<Vec<f64>, Failed> {
     let mut circuit = Circuit::open(ioc.port)?;
     let sids = circuit.channels(&["post.PROC", "post.UDF", "first", "second"].map(str::to_owned))?;
     circuit.subscribe(&sids[2..])?;

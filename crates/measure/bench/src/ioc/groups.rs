@@ -10,8 +10,10 @@ use super::host::{Ioc, Kind};
 use super::kraimer::{RECORDS_PER_PASS, Reading, kraimer};
 use super::wire::Circuit;
 use crate::explained::{Explained, Ours};
+use crate::failed::joined;
+use crate::measure::Interrupt;
 use crate::shielded::Shielded;
-use crate::{Bench, Found, Progress, Touched, read};
+use crate::{Bench, Failed, Found, Progress, Touched, read};
 use base::{CpuId, CpuSet, DurNs, Policy, Priority};
 use ca::wire::command;
 use clap::{ArgMatches, Args as _};
@@ -24,7 +26,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use sys::root::RootDir;
 use sys::sched::Scheduling;
-use sys::signal::{END_SIGNALS, SignalFd};
 
 /// The row of the table.
 pub(crate) static BENCH: Bench = Bench {
@@ -81,26 +82,25 @@ const CONTROL_BYTES: usize = 64 << 20;
 const MENU: &str = "menu(menuScan) { choice(menuScanPassive, \"Passive\") choice(menuScanEvent, \"Event\") \
     choice(menuScanI_O_Intr, \"I/O Intr\") choice(menuScan1_second, \"1 second\") choice(menuScan_001_second, \".001 second\") }\n";
 
-fn run(matches: &ArgMatches, progress: &mut Progress) -> Result<Found, String> {
+fn run(matches: &ArgMatches, progress: &mut Progress) -> Result<Found, Failed> {
     let args: Args = read(matches)?;
-    let online = sys::sched::affinity(0).map_err(|error| error.to_string())?;
-    let cpu = args.cpu.or_else(|| online.iter().last()).ok_or("no CPU to scan on")?;
+    let online = sys::sched::affinity(0)?;
+    let cpu = args.cpu.or_else(|| online.iter().last()).ok_or(Failed::Needs("a CPU"))?;
     let mut own = args.with.unwrap_or_default();
     own.insert(cpu);
     if !own.is_subset(&online) || own == online {
-        return Err(format!(
-            "the scan's CPUs {own}: expected some that this process may use ({online}), and not all of them: clients need one"
-        ));
+        let expected = format!("some that this process may use ({online}), and not all of them: clients need one");
+        return Err(Failed::argument(format!("the scan's CPUs {own}"), expected));
     }
     progress.at(0, 3, "copies shared out among CPUs");
     let scaling = scaling(&online)?;
     // From here on an interrupt ends this between two pieces, and the shield is given back on the way out.
-    let signals = SignalFd::new(&END_SIGNALS).map_err(|error| error.to_string())?;
+    let interrupt = Interrupt::watch()?;
     let shield = if args.shield { Some(Shielded::apply(&args.touched, &own)?) } else { None };
     let home = shield.as_ref().map(|shield| &shield.place);
     // A shield of one CPU leaves the IOC where it is: its network has to run somewhere else.
     let place = home.filter(|_| own.count() > 1);
-    let scan = Scan { cpu, others: online.minus(&own), home, place, menu: Menu::new()?, signals };
+    let scan = Scan { cpu, others: online.minus(&own), home, place, menu: Menu::new()?, interrupt };
     let state = if shield.is_some() { "shielded" } else { "open" };
     let title = format!(
         "1 kHz scan (FIFO 80) of one copy of Kraimer's database on CPU {cpu}, {state}; clients on {}",
@@ -119,7 +119,7 @@ fn run(matches: &ArgMatches, progress: &mut Progress) -> Result<Found, String> {
 /// How long a pass over all copies takes on one CPU, two, four, …: the slowest of the threads that share it; and the
 /// processor time of a record, which other programs on the CPUs do not add to. Beside both, in turn, those of as many
 /// processes, which share nothing: the machine gives no more.
-fn scaling(online: &CpuSet) -> Result<Table, String> {
+fn scaling(online: &CpuSet) -> Result<Table, Failed> {
     let title = format!("{COPIES} copies of Kraimer's database, reading F, 10 Hz: medians");
     let mut table = Table::new(title).columns("threads", "processes");
     let mut alone = None;
@@ -172,7 +172,7 @@ struct Passes {
 
 impl Passes {
     /// Shares the copies out among IOCs, each with a scan group on CPUs of its own, and lets them scan for a while.
-    fn measure(&mut self, processes: &[CpuSet]) -> Result<(), String> {
+    fn measure(&mut self, processes: &[CpuSet]) -> Result<(), Failed> {
         let text = kraimer(COPIES / processes.len(), Reading::Forward, SHARED_OUT);
         let start = |cpus: &CpuSet| {
             let options = ["--scan".into(), format!("{SHARED_OUT}=other@{cpus}"), "--require-rt".into()];
@@ -197,7 +197,7 @@ struct Work {
     records: f64,
 }
 
-fn work(iocs: &mut [Ioc]) -> Result<Work, String> {
+fn work(iocs: &mut [Ioc]) -> Result<Work, Failed> {
     let mut all = Work::default();
     for ioc in iocs {
         let text = ioc.ask("scanppl")?;
@@ -214,7 +214,7 @@ fn work(iocs: &mut [Ioc]) -> Result<Work, String> {
 }
 
 /// The figures in milliseconds that follow `word` in the lines of `scanppl` about a scan, one for each owner.
-fn figures(text: &str, scan: &str, word: &str) -> Result<Vec<f64>, String> {
+fn figures(text: &str, scan: &str, word: &str) -> Result<Vec<f64>, Failed> {
     let head = format!("scan '{scan}'");
     let lines = text.lines().filter(|line| line.starts_with(&head));
     let found: Option<Vec<f64>> = lines
@@ -224,7 +224,9 @@ fn figures(text: &str, scan: &str, word: &str) -> Result<Vec<f64>, String> {
             Some(time.0 as f64 / 1e6)
         })
         .collect();
-    found.filter(|found| !found.is_empty()).ok_or_else(|| format!("no {word:?} of scan {scan} in {text:?}"))
+    found
+        .filter(|found| !found.is_empty())
+        .ok_or_else(|| Failed::answer("scanppl", format!("{word:?} of scan {scan}"), text))
 }
 
 /// Rows of what is left of the scan's lateness without what was the host's: unloaded and loaded, and the two beside each other.
@@ -246,11 +248,11 @@ struct Scan<'a> {
     home: Option<&'a ShieldGroup>,
     place: Option<&'a ShieldGroup>,
     menu: Menu,
-    signals: SignalFd,
+    interrupt: Interrupt,
 }
 
 impl Scan<'_> {
-    fn start(&self) -> Result<Ioc, String> {
+    fn start(&self) -> Result<Ioc, Failed> {
         self.go_on()?;
         let text = format!("{}{}", kraimer(1, Reading::Forward, ".001 second"), database::outputs(CHANNELS));
         let group = format!(".001 second=fifo:80@{}", self.cpu);
@@ -259,15 +261,12 @@ impl Scan<'_> {
     }
 
     /// Whether nobody wants this to end.
-    fn go_on(&self) -> Result<(), String> {
-        match self.signals.read().map_err(|error| error.to_string())? {
-            None => Ok(()),
-            Some(_) => Err("interrupted; the machine is as it was".into()),
-        }
+    fn go_on(&self) -> Result<(), Failed> {
+        self.interrupt.check()
     }
 
     /// Lateness without load and with it, in turn.
-    fn punctuality(&self, title: String, time: DurNs) -> Result<Table, String> {
+    fn punctuality(&self, title: String, time: DurNs) -> Result<Table, Failed> {
         let piece = Duration::from_nanos(time.0.max(0) as u64) / ROUNDS;
         let mut found: [[Vec<f64>; 3]; 2] = Default::default();
         let mut served = 0;
@@ -321,7 +320,7 @@ impl Scan<'_> {
 
     /// Full load for a while: puts and gets as fast as they go, a monitor on the scan, clients that come and go. How many
     /// requests were answered.
-    fn load(&self, port: u16, time: Duration) -> Result<u64, String> {
+    fn load(&self, port: u16, time: Duration) -> Result<u64, Failed> {
         let stop = AtomicBool::new(false);
         std::thread::scope(|scope| {
             let transfers: Vec<_> = (0..self.others.count())
@@ -341,28 +340,27 @@ impl Scan<'_> {
                 while !stop.load(Ordering::Relaxed) {
                     visit(port)?;
                 }
-                Ok::<_, String>(())
+                Ok::<_, Failed>(())
             });
             std::thread::sleep(time);
             stop.store(true, Ordering::Relaxed);
-            let broken = |_| Err("a client's thread has panicked".to_owned());
             let mut served = 0;
             for thread in transfers {
-                served += thread.join().unwrap_or_else(broken)?;
+                served += joined(thread.join())?;
             }
-            watcher.join().unwrap_or_else(broken)?;
-            visitor.join().unwrap_or_else(|_| Err("a client's thread has panicked".into()))?;
+            joined(watcher.join())?;
+            joined(visitor.join())?;
             Ok(served)
         })
     }
 
     /// Takes the calling thread off the scan's CPU.
-    fn move_away(&self) -> Result<(), String> {
-        sys::sched::set_affinity(0, &self.others).map_err(|error| error.to_string())
+    fn move_away(&self) -> Result<(), Failed> {
+        Ok(sys::sched::set_affinity(0, &self.others)?)
     }
 
     /// How often the scan's CPU is interrupted for other CPUs' memory and calls: clients that connect, nobody, control.
-    fn interruptions(&self) -> Result<Table, String> {
+    fn interruptions(&self) -> Result<Table, Failed> {
         let ioc = self.start()?;
         let mut grew: [Vec<f64>; 3] = Default::default();
         for _ in 0..ROUNDS {
@@ -374,7 +372,7 @@ impl Scan<'_> {
                         self.move_away()?;
                         (0..CONNECTS).try_for_each(|_| visit(ioc.port))
                     });
-                    visitor.join().unwrap_or_else(|_| Err("a client's thread has panicked".into()))
+                    joined(visitor.join())
                 })
             })?);
             let took = begin.elapsed();
@@ -405,7 +403,7 @@ impl Scan<'_> {
         Ok(table)
     }
 
-    fn growth(&self, work: impl FnOnce() -> Result<(), String>) -> Result<f64, String> {
+    fn growth(&self, work: impl FnOnce() -> Result<(), Failed>) -> Result<f64, Failed> {
         let before = interruptions(self.cpu)?;
         work()?;
         Ok((interruptions(self.cpu)? - before) as f64)
@@ -413,7 +411,7 @@ impl Scan<'_> {
 
     /// This process runs a thread on the scan's CPU, and gives memory back from another CPU. The thread has a real-time
     /// class, or others on the CPU would keep it from running and thus from being interrupted; it sleeps in between.
-    fn control(&self) -> Result<(), String> {
+    fn control(&self) -> Result<(), Failed> {
         let stop = AtomicBool::new(false);
         let cpus = CpuSet::single(self.cpu);
         let entry = self.home.and_then(ShieldGroup::thread_entry);
@@ -426,7 +424,7 @@ impl Scan<'_> {
                     .and_then(|()| sys::sched::set_affinity(0, &cpus))
                     .and_then(|()| sys::sched::set_scheduling(0, class));
                 there_is.wait();
-                ready.map_err(|error| format!("the control's thread: {error}"))?;
+                ready?;
                 while !stop.load(Ordering::Relaxed) {
                     let begin = Instant::now();
                     while begin.elapsed() < CONTROL_RUNS && !stop.load(Ordering::Relaxed) {
@@ -447,9 +445,8 @@ impl Scan<'_> {
                 stop.store(true, Ordering::Relaxed);
                 moved
             });
-            let broken = |_| Err("a thread of the control has panicked".to_owned());
-            here.join().unwrap_or_else(broken)?;
-            there.join().unwrap_or_else(broken)
+            joined(here.join())?;
+            joined(there.join())
         })
     }
 }
@@ -461,7 +458,7 @@ fn idle(time: Duration) -> u64 {
 }
 
 /// Puts and gets, a batch at a time; how many.
-fn transfer(port: u16, stop: &AtomicBool) -> Result<u64, String> {
+fn transfer(port: u16, stop: &AtomicBool) -> Result<u64, Failed> {
     let mut circuit = Circuit::open(port)?;
     let names: Vec<String> = (0..CHANNELS).map(|n| format!("x{n}")).collect();
     let sids = circuit.channels(&names)?;
@@ -481,7 +478,7 @@ fn transfer(port: u16, stop: &AtomicBool) -> Result<u64, String> {
 }
 
 /// Watches a record of the scan; how many updates came.
-fn watch(port: u16, stop: &AtomicBool) -> Result<u64, String> {
+fn watch(port: u16, stop: &AtomicBool) -> Result<u64, Failed> {
     let mut circuit = Circuit::open(port)?;
     let sid = circuit.channel("c0:cA1_9")?;
     circuit.subscribe(&[sid])?;
@@ -494,7 +491,7 @@ fn watch(port: u16, stop: &AtomicBool) -> Result<u64, String> {
 }
 
 /// A client that connects, reads, subscribes and goes.
-fn visit(port: u16) -> Result<(), String> {
+fn visit(port: u16) -> Result<(), Failed> {
     let mut circuit = Circuit::open(port)?;
     let sid = circuit.channel("c0:cA1_9")?;
     circuit.get(sid)?;
@@ -502,12 +499,12 @@ fn visit(port: u16) -> Result<(), String> {
 }
 
 /// TLB shootdowns and function calls that a CPU was interrupted for since boot.
-fn interruptions(cpu: CpuId) -> Result<u64, String> {
+fn interruptions(cpu: CpuId) -> Result<u64, Failed> {
     let path = "/proc/interrupts";
-    let text = std::fs::read_to_string(path).map_err(|error| format!("{path}: {error}"))?;
-    let table = Interrupts::parse(&text).map_err(|error| format!("{path}: {error}"))?;
+    let text = std::fs::read_to_string(path).map_err(Failed::file(path.as_ref()))?;
+    let table = Interrupts::parse(&text).map_err(|error| Failed::answer(path, "a table of interrupts", error))?;
     ["TLB", "CAL"].into_iter().try_fold(0, |sum, name| {
-        let row = table.row(name).ok_or_else(|| format!("{path} has no row {name}"))?;
+        let row = table.row(name).ok_or_else(|| Failed::answer(path, format!("a row {name}"), "none"))?;
         Ok(sum + table.count(row, cpu))
     })
 }
@@ -516,9 +513,9 @@ fn interruptions(cpu: CpuId) -> Result<u64, String> {
 struct Menu(PathBuf);
 
 impl Menu {
-    fn new() -> Result<Self, String> {
+    fn new() -> Result<Self, Failed> {
         let path = std::env::temp_dir().join(format!("tahti-bench-{}.dbd", std::process::id()));
-        std::fs::write(&path, MENU).map_err(|error| format!("{}: {error}", path.display()))?;
+        std::fs::write(&path, MENU).map_err(Failed::file(&path))?;
         Ok(Self(path))
     }
 }

@@ -1,5 +1,7 @@
 //! An IOC as a process: EPICS' own or ours, each on a free port of loopback.
 
+use crate::Failed;
+use crate::measure::own_program;
 use base::DurNs;
 use keep::shield::ShieldGroup;
 use std::io::Write;
@@ -15,9 +17,9 @@ use super::wire::Circuit;
 /// More than loading a million records takes in C.
 const WATCHDOG: Duration = Duration::from_secs(240);
 
-/// What an IOC prints as errors, and how much of it is told when it fails.
+/// What an IOC prints as errors, and how many lines of it are shown when it fails.
 const ERRORS: &str = "errors";
-const TOLD_LINES: usize = 5;
+const SAID_LINES: usize = 5;
 
 /// Whose IOC.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,7 +49,7 @@ pub(super) fn epics() -> Option<PathBuf> {
 
 impl Ioc {
     /// Starts an IOC with a database and further options, and waits until `probe`, one of its records, answers.
-    pub(super) fn start(kind: Kind, database: &str, probe: &str, options: &[String]) -> Result<Self, String> {
+    pub(super) fn start(kind: Kind, database: &str, probe: &str, options: &[String]) -> Result<Self, Failed> {
         Self::start_in(kind, database, probe, options, None)
     }
 
@@ -58,13 +60,11 @@ impl Ioc {
         probe: &str,
         options: &[String],
         place: Option<&ShieldGroup>,
-    ) -> Result<Self, String> {
+    ) -> Result<Self, Failed> {
         let port = free_port()?;
         let folder = std::env::temp_dir().join(format!("tahti-bench-{}-{port}", std::process::id()));
-        let write = |name: &str, text: &str| {
-            std::fs::write(folder.join(name), text).map_err(|error| format!("{}: {error}", folder.display()))
-        };
-        std::fs::create_dir_all(&folder).map_err(|error| format!("{}: {error}", folder.display()))?;
+        let write = |name: &str, text: &str| std::fs::write(folder.join(name), text).map_err(Failed::file(&folder));
+        std::fs::create_dir_all(&folder).map_err(Failed::file(&folder))?;
         write("bench.db", database)?;
         let stamped = if kind == Kind::Stamped { "var stampEachRecord 1\n" } else { "" };
         write("st.cmd", &format!("{stamped}dbLoadRecords(\"{}\")\niocInit\n", folder.join("bench.db").display()))?;
@@ -77,13 +77,12 @@ impl Ioc {
         if place.is_some() {
             command = gated(&command);
         }
-        let errors =
-            std::fs::File::create(folder.join(ERRORS)).map_err(|error| format!("{}: {error}", folder.display()))?;
+        let errors = std::fs::File::create(folder.join(ERRORS)).map_err(Failed::file(&folder))?;
         let child = command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(errors).spawn();
-        let child = child.map_err(|error| format!("{command:?}: {error}"))?;
+        let child = child.map_err(Failed::process(&format!("{command:?}")))?;
         let mut ioc = Self { child, folder, port, took: Duration::ZERO };
         if let Some(place) = place {
-            place.enter(&RootDir::machine(), ioc.child.id() as i32).map_err(|error| error.to_string())?;
+            place.enter(&RootDir::machine(), ioc.child.id() as i32)?;
             ioc.say("go\n")?;
         }
         ioc.wait(probe, begin)?;
@@ -96,54 +95,53 @@ impl Ioc {
         self.child.id() as i32
     }
 
-    fn wait(&mut self, probe: &str, begin: Instant) -> Result<(), String> {
+    fn wait(&mut self, probe: &str, begin: Instant) -> Result<(), Failed> {
         loop {
             if Circuit::open(self.port).is_ok_and(|mut circuit| circuit.channel(probe).is_ok()) {
                 return Ok(());
             }
             let ended = self.child.try_wait().ok().flatten();
             if ended.is_some() || begin.elapsed() > WATCHDOG {
-                let what = match ended {
-                    Some(status) => format!("the IOC ended ({status}) before it answered"),
-                    None => format!("the IOC does not serve {probe} after {} s", WATCHDOG.as_secs()),
-                };
+                let found = ended.map_or_else(|| "none".to_owned(), |status| format!("its end ({status})"));
                 let said = std::fs::read_to_string(self.folder.join(ERRORS)).unwrap_or_default();
                 let lines: Vec<&str> = said.lines().collect();
-                return Err(format!("{what}; it said\n{}", lines[lines.len().saturating_sub(TOLD_LINES)..].join("\n")));
+                let said = lines[lines.len().saturating_sub(SAID_LINES)..].join("\n");
+                let expected = format!("an answer of {probe} within {} s", WATCHDOG.as_secs());
+                return Err(Failed::answer("the IOC", expected, format!("{found}; it printed\n{said}")));
             }
             std::thread::sleep(Duration::from_millis(2));
         }
     }
 
     /// What a command of the IOC's interpreter prints.
-    pub(super) fn ask(&mut self, command: &str) -> Result<String, String> {
+    pub(super) fn ask(&mut self, command: &str) -> Result<String, Failed> {
         let (said, done) = (self.folder.join("said"), self.folder.join("done"));
         // Of the second file it is known that the first one is complete.
         self.say(&format!("{command} > {}\necho done > {}\n", said.display(), done.display()))?;
         let begin = Instant::now();
         while std::fs::read(&done).unwrap_or_default().is_empty() {
             if begin.elapsed() > WATCHDOG {
-                return Err(format!("the IOC does not answer {command:?}"));
+                return Err(Failed::answer("the IOC", format!("an answer to {command:?}"), "none"));
             }
             std::thread::sleep(Duration::from_millis(2));
         }
-        let text = std::fs::read_to_string(&said).map_err(|error| format!("{}: {error}", said.display()));
+        let text = std::fs::read_to_string(&said).map_err(Failed::file(&said));
         let _ = std::fs::remove_file(done);
         text
     }
 
-    fn say(&mut self, text: &str) -> Result<(), String> {
-        let stdin = self.child.stdin.as_mut().ok_or("the IOC's input is closed")?;
-        stdin.write_all(text.as_bytes()).map_err(|error| format!("the IOC's input: {error}"))
+    fn say(&mut self, text: &str) -> Result<(), Failed> {
+        let Some(stdin) = &mut self.child.stdin else { return Ok(()) };
+        stdin.write_all(text.as_bytes()).map_err(Failed::process("the IOC"))
     }
 
     /// Processor time used so far, all threads together.
-    pub(super) fn cpu(&self) -> Result<DurNs, String> {
-        sys::clock::process_cpu(self.pid()).map_err(|error| error.to_string())
+    pub(super) fn cpu(&self) -> Result<DurNs, Failed> {
+        Ok(sys::clock::process_cpu(self.pid())?)
     }
 
     /// Does something and says how much processor time the IOC took meanwhile, and how much time passed; in ns.
-    pub(super) fn measure(&self, work: impl FnOnce() -> Result<(), String>) -> Result<(f64, f64), String> {
+    pub(super) fn measure(&self, work: impl FnOnce() -> Result<(), Failed>) -> Result<(f64, f64), Failed> {
         let (cpu, begin) = (self.cpu()?, Instant::now());
         work()?;
         Ok(((self.cpu()?.0 - cpu.0) as f64, begin.elapsed().as_nanos() as f64))
@@ -172,13 +170,13 @@ impl Drop for Ioc {
     }
 }
 
-fn command(kind: Kind) -> Result<Command, String> {
+fn command(kind: Kind) -> Result<Command, Failed> {
     if kind != Kind::C {
-        let mut command = Command::new(std::env::current_exe().map_err(|error| error.to_string())?);
+        let mut command = Command::new(own_program()?);
         command.arg("ioc");
         return Ok(command);
     }
-    let root = epics().ok_or("TAHTI_EPICS does not name a folder with usr/bin/softIoc")?;
+    let root = epics().ok_or(Failed::Needs("EPICS: let TAHTI_EPICS name a folder with usr/bin/softIoc"))?;
     let mut command = Command::new(root.join("usr/bin/softIoc"));
     command.env("LD_LIBRARY_PATH", root.join("usr/lib")).arg("-D").arg(root.join(Path::new("dbd/softIoc.dbd")));
     Ok(command)
@@ -211,7 +209,7 @@ fn environment(port: u16) -> [(&'static str, String); 7] {
 const PORTS: std::ops::Range<u16> = 8_000..12_000;
 
 /// A port that is free for circuits and for datagrams now.
-fn free_port() -> Result<u16, String> {
+fn free_port() -> Result<u16, Failed> {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     let slots = u32::from(PORTS.end - PORTS.start) / 2;
     for _ in 0..slots {
@@ -221,5 +219,5 @@ fn free_port() -> Result<u16, String> {
             return Ok(port);
         }
     }
-    Err(format!("no free port on 127.0.0.1 from {} to {}", PORTS.start, PORTS.end))
+    Err(Failed::Needs("a free port on 127.0.0.1 from 8000 to 12000"))
 }

@@ -15,7 +15,7 @@ mod kraimer;
 mod scan;
 mod wire;
 
-use crate::{Bench, Found, Progress, read};
+use crate::{Bench, Failed, Found, Progress, read};
 use clap::{ArgMatches, Args as _};
 use host::{Ioc, Kind};
 use kraimer::{Reading, kraimer};
@@ -98,7 +98,7 @@ struct Case {
     /// A record that answers when the IOC is up.
     probe: &'static str,
     database: fn(&Scale) -> String,
-    run: fn(&mut Ioc, &Scale) -> Result<Vec<f64>, String>,
+    run: fn(&mut Ioc, &Scale) -> Result<Vec<f64>, Failed>,
     rounds: usize,
     /// How often each IOC of a round is measured. More than once: all of them run, and are measured in turn. Where the
     /// machine shares its cores, what others do next door changes the speed of both alike, and from second to second.
@@ -369,12 +369,13 @@ const CASES: &[Case] = &[
     },
 ];
 
-fn run(matches: &ArgMatches, progress: &mut Progress) -> Result<Found, String> {
+fn run(matches: &ArgMatches, progress: &mut Progress) -> Result<Found, Failed> {
     let args: Args = read(matches)?;
     // Two thousand clients have as many sockets.
     let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile);
     let wide = rustix::process::Rlimit { current: limit.maximum, ..limit };
-    rustix::process::setrlimit(rustix::process::Resource::Nofile, wide).map_err(|error| error.to_string())?;
+    let raised = rustix::process::setrlimit(rustix::process::Resource::Nofile, wide);
+    raised.map_err(|errno| sys::Error { doing: "raise the limit of open files".into(), errno })?;
     let window = Duration::from_secs(if args.quick { 1 } else { 3 });
     let scale = Scale { quick: args.quick, window };
     let with_c = host::epics().is_some();
@@ -386,7 +387,8 @@ fn run(matches: &ArgMatches, progress: &mut Progress) -> Result<Found, String> {
     let cases: Vec<&Case> = CASES.iter().filter(named).filter(|case| !(args.quick && case.name == "load-1m")).collect();
     for (nth, case) in cases.iter().enumerate() {
         progress.at(nth, cases.len(), case.name);
-        let measured = measure(case, &scale, with_c).map_err(|why| format!("{}: {why}", case.name))?;
+        let measured = measure(case, &scale, with_c)
+            .map_err(|why| Failed::Part { part: case.name.into(), source: Box::new(why) })?;
         found.tables.push(table(case, &measured));
     }
     Ok(found)
@@ -436,7 +438,7 @@ fn table(case: &Case, measured: &Measured) -> Table {
     table
 }
 
-fn measure(case: &Case, scale: &Scale, with_c: bool) -> Result<Measured, String> {
+fn measure(case: &Case, scale: &Scale, with_c: bool) -> Result<Measured, Failed> {
     let database = (case.database)(scale);
     let kinds: Vec<Kind> = case.kinds.iter().copied().filter(|kind| with_c || *kind != Kind::C).collect();
     let at_once = if case.turns > 1 { kinds.len() } else { 1 };
@@ -444,7 +446,7 @@ fn measure(case: &Case, scale: &Scale, with_c: bool) -> Result<Measured, String>
     for _ in 0..if scale.quick { 1 } else { case.rounds } {
         for kinds in kinds.chunks(at_once.max(1)) {
             let start = |kind: &Kind| Ioc::start(*kind, &database, case.probe, &[]).map(|ioc| (*kind, ioc));
-            let mut iocs = kinds.iter().map(start).collect::<Result<Vec<_>, String>>()?;
+            let mut iocs = kinds.iter().map(start).collect::<Result<Vec<_>, Failed>>()?;
             for _ in 0..case.turns {
                 for (kind, ioc) in &mut iocs {
                     all[*kind as usize].push((case.run)(ioc, scale)?);

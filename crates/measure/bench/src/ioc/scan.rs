@@ -4,6 +4,7 @@ use super::Scale;
 use super::host::Ioc;
 use super::kraimer::{RECORDS_PER_PASS, Reading, kraimer, monitored};
 use super::wire::Circuit;
+use crate::Failed;
 use ca::wire::{Header, command};
 use std::time::{Duration, Instant};
 
@@ -20,10 +21,10 @@ pub(super) fn put_database(reading: Reading, _: &Scale) -> String {
 }
 
 /// CPU per record when each pass is started by a put: ns without monitors.
-pub(super) fn put(ioc: &mut Ioc, _: &Scale) -> Result<Vec<f64>, String> {
+pub(super) fn put(ioc: &mut Ioc, _: &Scale) -> Result<Vec<f64>, Failed> {
     let mut circuit = Circuit::open(ioc.port)?;
     let main = circuit.channel("c0:main.PROC")?;
-    let mut work = |passes: usize| -> Result<(), String> {
+    let mut work = |passes: usize| -> Result<(), Failed> {
         for _ in 0..passes / PUTS {
             (0..PUTS).for_each(|_| circuit.put(main, 1.0));
             circuit.get(main)?;
@@ -41,7 +42,7 @@ pub(super) fn periodic_database(reading: Reading, scale: &Scale) -> String {
 }
 
 /// CPU per record when the copies are scanned: ns.
-pub(super) fn periodic(ioc: &mut Ioc, scale: &Scale) -> Result<Vec<f64>, String> {
+pub(super) fn periodic(ioc: &mut Ioc, scale: &Scale) -> Result<Vec<f64>, Failed> {
     let mut circuit = Circuit::open(ioc.port)?;
     let passes = circuit.channel(PASSES)?;
     std::thread::sleep(Duration::from_millis(500));
@@ -56,7 +57,7 @@ pub(super) fn monitored_database(reading: Reading, scale: &Scale) -> String {
 
 /// With all calc and ai monitored: CPU per record, CPU per update beyond what the records take (ns), and the share of
 /// the updates that came, in percent.
-pub(super) fn monitors(ioc: &mut Ioc, scale: &Scale) -> Result<Vec<f64>, String> {
+pub(super) fn monitors(ioc: &mut Ioc, scale: &Scale) -> Result<Vec<f64>, Failed> {
     let copies = scale.of(100);
     let mut circuit = Circuit::open(ioc.port)?;
     let passes = circuit.channel(PASSES)?;
@@ -84,7 +85,7 @@ pub(super) fn monitors(ioc: &mut Ioc, scale: &Scale) -> Result<Vec<f64>, String>
 }
 
 /// The CPU that scanning one copy with its 100 monitors takes at each period of S2.3, in percent of one CPU.
-pub(super) fn load_by_period(ioc: &mut Ioc, scale: &Scale) -> Result<Vec<f64>, String> {
+pub(super) fn load_by_period(ioc: &mut Ioc, scale: &Scale) -> Result<Vec<f64>, Failed> {
     let mut display = Circuit::open(ioc.port)?;
     let sids = display.channels(&monitored(0))?;
     display.subscribe(&sids)?;
@@ -108,18 +109,18 @@ fn pass_counter() -> String {
 }
 
 /// CPU of a while in ns, and the scans in it.
-fn window(ioc: &Ioc, circuit: &mut Circuit, passes: u32, time: Duration) -> Result<(f64, f64), String> {
+fn window(ioc: &Ioc, circuit: &mut Circuit, passes: u32, time: Duration) -> Result<(f64, f64), Failed> {
     let before = circuit.get(passes)?;
     let (cpu, _) = ioc.measure(|| {
         std::thread::sleep(time);
         Ok(())
     })?;
     let done = circuit.get(passes)? - before;
-    if done < 1.0 { Err("the IOC does not scan".into()) } else { Ok((cpu, done)) }
+    if done < 1.0 { Err(Failed::answer("the IOC", "scans", "none")) } else { Ok((cpu, done)) }
 }
 
 /// Takes updates for a while and counts them.
-fn count_updates(circuit: &mut Circuit, time: Duration) -> Result<u64, String> {
+fn count_updates(circuit: &mut Circuit, time: Duration) -> Result<u64, Failed> {
     let begin = Instant::now();
     let mut count = 0;
     circuit.impatient(Some(Duration::from_millis(20)))?;

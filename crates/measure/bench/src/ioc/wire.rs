@@ -1,6 +1,7 @@
 //! A Channel Access client that costs little and is the same for both servers: it batches what it sends and
 //! looks at nothing that it need not.
 
+use crate::Failed;
 use ca::wire::{self, Header, MINOR, Read as Parsed, command, padded};
 use std::io::{self, Read, Write};
 use std::net::{TcpStream, UdpSocket};
@@ -24,10 +25,10 @@ pub(super) struct Circuit {
 
 impl Circuit {
     /// Connects to a server of this host.
-    pub(super) fn open(port: u16) -> Result<Self, String> {
-        let stream = TcpStream::connect(("127.0.0.1", port)).map_err(text)?;
-        stream.set_nodelay(true).map_err(text)?;
-        stream.set_read_timeout(Some(WATCHDOG)).map_err(text)?;
+    pub(super) fn open(port: u16) -> Result<Self, Failed> {
+        let stream = TcpStream::connect(("127.0.0.1", port)).map_err(Failed::Socket)?;
+        stream.set_nodelay(true).map_err(Failed::Socket)?;
+        stream.set_read_timeout(Some(WATCHDOG)).map_err(Failed::Socket)?;
         let mut circuit = Self { stream, out: Vec::new(), input: Vec::new(), at: 0, patient: true, bytes: 0 };
         circuit.ask(Header::bare(command::VERSION, 0, MINOR.into(), 0, 0), &[]);
         Ok(circuit)
@@ -42,15 +43,15 @@ impl Circuit {
     }
 
     /// Sends what is queued.
-    pub(super) fn flush(&mut self) -> Result<(), String> {
+    pub(super) fn flush(&mut self) -> Result<(), Failed> {
         self.bytes += self.out.len() as u64;
-        self.stream.write_all(&self.out).map_err(text)?;
+        self.stream.write_all(&self.out).map_err(Failed::Socket)?;
         self.out.clear();
         Ok(())
     }
 
     /// Takes what has come; whether that was anything.
-    pub(super) fn fill(&mut self) -> Result<bool, String> {
+    pub(super) fn fill(&mut self) -> Result<bool, Failed> {
         self.input.drain(..self.at);
         self.at = 0;
         let len = self.input.len();
@@ -58,29 +59,29 @@ impl Circuit {
         let got = self.stream.read(&mut self.input[len..]);
         self.input.truncate(len + *got.as_ref().unwrap_or(&0));
         match got {
-            Ok(0) => Err("the server closed the circuit".into()),
+            Ok(0) => Err(Failed::Socket(io::ErrorKind::UnexpectedEof.into())),
             Ok(got) => {
                 self.bytes += got as u64;
                 Ok(true)
             }
             Err(error) if !self.patient && error.kind() == io::ErrorKind::WouldBlock => Ok(false),
-            Err(error) => Err(text(error)),
+            Err(error) => Err(Failed::Socket(error)),
         }
     }
 
     /// From now on nothing to read is no failure, after `patience` or at once.
-    pub(super) fn impatient(&mut self, patience: Option<Duration>) -> Result<(), String> {
+    pub(super) fn impatient(&mut self, patience: Option<Duration>) -> Result<(), Failed> {
         self.patient = false;
         match patience {
-            Some(patience) => self.stream.set_read_timeout(Some(patience)).map_err(text),
-            None => self.stream.set_nonblocking(true).map_err(text),
+            Some(patience) => self.stream.set_read_timeout(Some(patience)).map_err(Failed::Socket),
+            None => self.stream.set_nonblocking(true).map_err(Failed::Socket),
         }
     }
 
     /// Waits as long as a watchdog allows from now on.
-    pub(super) fn patient(&mut self) -> Result<(), String> {
+    pub(super) fn patient(&mut self) -> Result<(), Failed> {
         self.patient = true;
-        self.stream.set_read_timeout(Some(WATCHDOG)).map_err(text)
+        self.stream.set_read_timeout(Some(WATCHDOG)).map_err(Failed::Socket)
     }
 
     /// The next message that is here already.
@@ -98,7 +99,7 @@ impl Circuit {
         wanted: u16,
         count: usize,
         mut take: impl FnMut(&Header, &[u8]),
-    ) -> Result<(), String> {
+    ) -> Result<(), Failed> {
         let mut left = count;
         while left > 0 {
             while let Some((header, payload)) = self.message() {
@@ -110,7 +111,7 @@ impl Circuit {
                     }
                 } else if matches!(header.command, command::ERROR | command::CREATE_CH_FAIL) {
                     let tail = payload.get(16..).map(|tail| String::from_utf8_lossy(wire::text_of(tail)).into_owned());
-                    return Err(format!("the server refused: {}", tail.unwrap_or_default()));
+                    return Err(Failed::answer("the IOC", "what was asked for", tail.unwrap_or_default()));
                 }
             }
             if left > 0 {
@@ -121,12 +122,12 @@ impl Circuit {
     }
 
     /// Opens a channel; the server's number for it.
-    pub(super) fn channel(&mut self, name: &str) -> Result<u32, String> {
+    pub(super) fn channel(&mut self, name: &str) -> Result<u32, Failed> {
         Ok(self.channels(&[name.to_owned()])?[0])
     }
 
     /// Opens channels; the server's numbers for them.
-    pub(super) fn channels(&mut self, names: &[String]) -> Result<Vec<u32>, String> {
+    pub(super) fn channels(&mut self, names: &[String]) -> Result<Vec<u32>, Failed> {
         let mut sids = vec![0; names.len()];
         for (start, batch) in names.chunks(BATCH).enumerate() {
             for (n, name) in batch.iter().enumerate() {
@@ -146,7 +147,7 @@ impl Circuit {
     }
 
     /// Subscribes to values and alarms with stamps; the subscription's number is its place in `sids`.
-    pub(super) fn subscribe(&mut self, sids: &[u32]) -> Result<(), String> {
+    pub(super) fn subscribe(&mut self, sids: &[u32]) -> Result<(), Failed> {
         for (start, batch) in sids.chunks(BATCH).enumerate() {
             for (n, sid) in batch.iter().enumerate() {
                 let mut payload = [0; 16];
@@ -171,7 +172,7 @@ impl Circuit {
     }
 
     /// Reads a channel as a number, after everything that was asked before.
-    pub(super) fn get(&mut self, sid: u32) -> Result<f64, String> {
+    pub(super) fn get(&mut self, sid: u32) -> Result<f64, Failed> {
         self.ask_value(sid);
         self.flush()?;
         let mut value = f64::NAN;
@@ -180,7 +181,7 @@ impl Circuit {
     }
 
     /// The stamp of a channel in ns.
-    pub(super) fn stamp(&mut self, sid: u32) -> Result<u64, String> {
+    pub(super) fn stamp(&mut self, sid: u32) -> Result<u64, Failed> {
         self.ask(Header::bare(command::READ_NOTIFY, TIME_DOUBLE, 1, sid, 0), &[]);
         self.flush()?;
         let mut stamp = 0;
@@ -213,13 +214,13 @@ pub(super) fn stamped(payload: &[u8]) -> (u64, f64) {
 }
 
 /// Searches for names until each is found; a datagram holds as many as EPICS puts into one.
-pub(super) fn search(port: u16, names: &[String]) -> Result<u64, String> {
+pub(super) fn search(port: u16, names: &[String]) -> Result<u64, Failed> {
     const DATAGRAM_BYTES: usize = 1024;
     /// Datagrams on their way at once.
     const WINDOW: usize = 8;
-    let socket = UdpSocket::bind("127.0.0.1:0").map_err(text)?;
-    socket.connect(("127.0.0.1", port)).map_err(text)?;
-    socket.set_read_timeout(Some(Duration::from_millis(300))).map_err(text)?;
+    let socket = UdpSocket::bind("127.0.0.1:0").map_err(Failed::Socket)?;
+    socket.connect(("127.0.0.1", port)).map_err(Failed::Socket)?;
+    socket.set_read_timeout(Some(Duration::from_millis(300))).map_err(Failed::Socket)?;
     let mut missing: Vec<bool> = vec![true; names.len()];
     let (mut left, mut bytes, mut idle) = (names.len(), 0, 0);
     let mut buffer = vec![0; 65_536];
@@ -236,7 +237,7 @@ pub(super) fn search(port: u16, names: &[String]) -> Result<u64, String> {
             }
             if out.len() > 16 {
                 bytes += out.len() as u64;
-                socket.send(&out).map_err(text)?;
+                socket.send(&out).map_err(Failed::Socket)?;
             }
         }
         while asked > 0 {
@@ -254,12 +255,8 @@ pub(super) fn search(port: u16, names: &[String]) -> Result<u64, String> {
             }
         }
         if idle > 100 {
-            return Err(format!("{left} of {} names are not found", names.len()));
+            return Err(Failed::answer("the IOC", format!("{} names", names.len()), format!("all but {left}")));
         }
     }
     Ok(bytes)
-}
-
-fn text(error: io::Error) -> String {
-    format!("a client's socket: {error}")
 }

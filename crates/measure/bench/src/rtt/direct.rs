@@ -2,6 +2,8 @@
 //! server between them, and so without its rules, locks, log, and answers in another's stead.
 
 use super::parts::{Process, part};
+use crate::Failed;
+use crate::measure::handed_on;
 use base::{DurNs, MonoNs};
 use broker::Spin;
 use msg::{Band, Code, Frame, HEADER_WORDS, Header, Kind, Reply, Request, TextBuffer};
@@ -18,6 +20,14 @@ const ROOM_WORDS: usize = 1 << 15;
 const ALIVE: DurNs = DurNs::from_secs(1);
 /// More than any message here.
 const MESSAGE_WORDS: usize = 512;
+
+/// Who answers.
+const MANAGER: &str = "the manager on the direct way";
+
+/// For what is no message.
+fn broken(found: impl std::fmt::Display) -> Failed {
+    Failed::answer(MANAGER, "a message", found)
+}
 
 /// One of the two queues.
 struct Half(Arc<SharedWords>, usize);
@@ -43,13 +53,13 @@ impl End {
         Self { out: out.writer(), back: back.reader(), words: Box::new([0; MESSAGE_WORDS]), spin: Spin::new() }
     }
 
-    fn put(&mut self, header: Header, text: &str) -> Result<(), String> {
-        let frame = Frame::new(header, text, &[]).map_err(|error| error.to_string())?;
+    fn put(&mut self, header: Header, text: &str) -> Result<(), Failed> {
+        let frame = Frame::new(header, text, &[]).map_err(broken)?;
         let rest = &mut self.words[..text.len().div_ceil(8)];
         rest.fill(0);
         bytemuck::cast_slice_mut::<u64, u8>(rest)[..text.len()].copy_from_slice(text.as_bytes());
         if !self.out.push_or_refuse(&[&frame.header.to_words(), rest]) {
-            return Err("a queue that is always empty was full".to_owned());
+            return Err(Failed::answer("the queue", "room", "none"));
         }
         if self.out.stream().is_asleep() {
             sys::futex::count_up(self.out.stream().bell(), 1);
@@ -58,7 +68,7 @@ impl End {
     }
 
     /// The next message; `None` if none came for long.
-    fn take(&mut self) -> Result<Option<Frame<'_>>, String> {
+    fn take(&mut self) -> Result<Option<Frame<'_>>, Failed> {
         let Self { back, spin, .. } = self;
         let bell = back.stream().bell().load(Ordering::Acquire);
         if spin.until(mono_now(), || !back.is_empty()).is_some() {
@@ -68,14 +78,15 @@ impl End {
             }
             back.wake_up();
         }
-        let Some(length) = self.back.pop(&mut self.words[..]).map_err(|error| error.to_string())? else {
+        let Some(length) = self.back.pop(&mut self.words[..]).map_err(broken)? else {
             return Ok(None);
         };
-        let (head, rest) = self.words[..length].split_first_chunk::<HEADER_WORDS>().ok_or("a short message")?;
-        let header = Header::from_words(head).map_err(|error| error.to_string())?;
+        let (head, rest) =
+            self.words[..length].split_first_chunk::<HEADER_WORDS>().ok_or_else(|| broken("a short one"))?;
+        let header = Header::from_words(head).map_err(broken)?;
         let bytes: &[u8] = bytemuck::cast_slice(rest);
-        let text = bytes.get(..header.text_bytes.into()).ok_or("a short message")?;
-        Frame::after(header, text).map(Some).map_err(|error| error.to_string())
+        let text = bytes.get(..header.text_bytes.into()).ok_or_else(|| broken("a short one"))?;
+        Frame::after(header, text).map(Some).map_err(broken)
     }
 }
 
@@ -89,13 +100,11 @@ pub(super) struct Direct {
 
 impl Direct {
     /// Starts a manager on the CPUs and in the class of this thread.
-    pub(super) fn start() -> Result<Self, String> {
-        let text = |error: sys::Error| error.to_string();
-        let memory =
-            SharedWords::create("tahti-direct", 2 * Stream::words_for(ROOM_WORDS)).map(Arc::new).map_err(text)?;
+    pub(super) fn start() -> Result<Self, Failed> {
+        let memory = SharedWords::create("tahti-direct", 2 * Stream::words_for(ROOM_WORDS)).map(Arc::new)?;
         let [out, back] = [0, 1].map(|at| Stream::format(Half(memory.clone(), at)));
-        let (out, back) = (out.map_err(|error| error.to_string())?, back.map_err(|error| error.to_string())?);
-        let handed = rustix::io::dup(memory.fd()).map_err(|error| error.to_string())?;
+        let (out, back) = (out?, back?);
+        let handed = handed_on(memory.fd())?;
         let manager = part(&["bench", "rtt-part", "direct", &handed.as_raw_fd().to_string()])?;
         let mut direct = Self { end: End::new(out, back), id: 0, _memory: handed, _manager: manager };
         direct.ask()?;
@@ -103,30 +112,30 @@ impl Direct {
     }
 
     /// One message and its reply.
-    pub(super) fn ask(&mut self) -> Result<(), String> {
+    pub(super) fn ask(&mut self) -> Result<(), Failed> {
         self.id += 1;
         let deadline = Some(mono_now() + DurNs::from_secs(5));
         let line = "get/bench_time/now";
-        Request::parse(line).map_err(|error| error.to_string())?;
+        Request::parse(line).map_err(broken)?;
         self.end.put(Header { deadline, ..Header::request(Band::DEFAULT, self.id) }, line)?;
         let until = mono_now() + super::parts::BEGIN;
         while mono_now() < until {
             let Some(frame) = self.end.take()? else { continue };
-            let reply = Reply::parse(frame.text).map_err(|error| error.to_string())?;
+            let reply = Reply::parse(frame.text).map_err(broken)?;
             let fine = reply.code == Code::Ok && frame.header.id == self.id;
             std::hint::black_box((reply.complement.text().into_owned(), frame.body.to_vec()));
-            return if fine { Ok(()) } else { Err("another reply than was asked for".to_owned()) };
+            return if fine { Ok(()) } else { Err(Failed::answer(MANAGER, "the reply that was asked for", "another")) };
         }
-        Err("the manager on the direct way does not answer".to_owned())
+        Err(Failed::answer(MANAGER, "a reply", "none"))
     }
 }
 
 /// The manager's end, in the other process.
-pub(super) fn serve(memory: &str) -> Result<(), String> {
-    let fd: i32 = memory.parse().map_err(|_| "no descriptor".to_owned())?;
-    let memory = SharedWords::inherited(fd).map(Arc::new).map_err(|error| error.to_string())?;
+pub(super) fn serve(memory: &str) -> Result<(), Failed> {
+    let fd: i32 = memory.parse().map_err(|_| Failed::argument(memory, "the number of a descriptor"))?;
+    let memory = SharedWords::inherited(fd).map(Arc::new)?;
     let [back, out] = [0, 1].map(|at| Stream::attach(Half(memory.clone(), at)));
-    let (back, out) = (back.map_err(|error| error.to_string())?, out.map_err(|error| error.to_string())?);
+    let (back, out) = (back?, out?);
     let (mut end, mut line) = (End::new(out, back), TextBuffer::new());
     loop {
         let Some(frame) = end.take()? else {

@@ -3,6 +3,7 @@
 use super::parts::{BEGIN, BODY_BYTES, TOP, part};
 use super::zmq::Zmq;
 use super::{BULK_CLIENTS, LIBZMQ, SLICES, Stage, Times, ask, timed};
+use crate::Failed;
 use base::DurNs;
 use broker::{Client, ClientError, Received, Room, Sending};
 use msg::{Code, write_lines};
@@ -19,19 +20,15 @@ const BATCH: usize = 256;
 const BODIES: usize = 4;
 const BODIES_SENT: usize = 2_000;
 
-fn text(error: ClientError) -> String {
-    error.to_string()
-}
-
 /// Round trips on the most urgent band and through libzmq, with bulk clients beside if `loaded`.
-pub(super) fn urgent(stage: &Stage, rounds: usize, loaded: bool, peer: Option<&Zmq>) -> Result<Vec<Times>, String> {
+pub(super) fn urgent(stage: &Stage, rounds: usize, loaded: bool, peer: Option<&Zmq>) -> Result<Vec<Times>, Failed> {
     let clients = if loaded { BULK_CLIENTS } else { 0 };
     let mut client = stage.client(TOP)?;
     let mut table = ["message, band 7", LIBZMQ].map(Times::new).to_vec();
     let rounds = rounds.div_ceil(SLICES);
     for _ in 0..SLICES {
         let words = ["bench", "rtt-part", "bulk", &stage.name];
-        let bulk: Result<Vec<_>, String> = (0..clients).map(|_| part(&words)).collect();
+        let bulk: Result<Vec<_>, Failed> = (0..clients).map(|_| part(&words)).collect();
         let bulk = bulk?;
         sys::clock::sleep_until(mono_now() + DurNs::from_ms(500));
         timed(&mut table[0], rounds, || ask(&mut client))?;
@@ -45,11 +42,11 @@ pub(super) fn urgent(stage: &Stage, rounds: usize, loaded: bool, peer: Option<&Z
 }
 
 /// Large bodies, copied once by the manager.
-pub(super) fn bodies(stage: &Stage) -> Result<Row, String> {
+pub(super) fn bodies(stage: &Stage) -> Result<Row, Failed> {
     let mut client = stage.client(super::BULK)?;
     let mut rooms = Vec::new();
     for _ in 0..BODIES {
-        let mut room = client.room(BODY_BYTES as u64).map_err(text)?;
+        let mut room = client.room(BODY_BYTES as u64)?;
         room.words().iter().for_each(|word| word.store(1, std::sync::atomic::Ordering::Relaxed));
         room.filled(BODY_BYTES);
         rooms.push(room);
@@ -59,7 +56,7 @@ pub(super) fn bodies(stage: &Stage) -> Result<Row, String> {
     while got < BODIES_SENT {
         while let Some(mut room) = rooms.pop() {
             room.filled(BODY_BYTES);
-            client.send_room("put/bench_image/now", &sending, room).map_err(text)?;
+            client.send_room("put/bench_image/now", &sending, room)?;
         }
         rooms.extend(reply(&mut client)?.room.and_then(Arc::<Room>::into_inner));
         got += 1;
@@ -69,16 +66,16 @@ pub(super) fn bodies(stage: &Stage) -> Result<Row, String> {
     Ok(Row::figure(name, "GB/s", got as f64 * BODY_BYTES as f64 / wall / 1e9).wanted(Wanted::at_least(3.0)))
 }
 
-fn reply(client: &mut Client) -> Result<Received, String> {
-    match client.next(BEGIN).map_err(text)? {
+fn reply(client: &mut Client) -> Result<Received, Failed> {
+    match client.next(BEGIN)? {
         Some(reply) if reply.code == Code::Ok => Ok(reply),
-        Some(reply) => Err(format!("{}: {}", reply.code, reply.text)),
-        None => Err("no reply within 20s".into()),
+        Some(reply) => Err(ClientError::Refused(format!("{}: {}", reply.code, reply.text)).into()),
+        None => Err(Failed::answer("the message server", format!("a reply within {BEGIN}"), "none")),
     }
 }
 
 /// Pairs with many outstanding, and commands in batches; how long the server's process computed for one.
-pub(super) fn throughput(stage: &Stage, pairs: usize) -> Result<Vec<Row>, String> {
+pub(super) fn throughput(stage: &Stage, pairs: usize) -> Result<Vec<Row>, Failed> {
     if pairs == 0 {
         return Ok(Vec::new());
     }
@@ -112,21 +109,23 @@ impl Flow {
     }
 }
 
-fn flood(stage: &Stage, messages: usize, window: usize, line: &str, body: &[u8]) -> Result<Flow, String> {
+fn flood(stage: &Stage, messages: usize, window: usize, line: &str, body: &[u8]) -> Result<Flow, Failed> {
     let mut client = stage.client(msg::Band::DEFAULT.number())?;
     let sending = Sending { limit: DurNs::from_secs(60), body, ..Sending::default() };
     let server = stage.server.0.id() as i32;
-    let cpu = || sys::clock::process_cpu(server).map_err(|error| error.to_string());
-    let lost = |client: &mut Client| -> Result<u64, String> {
-        let told = client.ask("describe/server", &Sending::default()).map_err(text)?.text;
+    let cpu = || sys::clock::process_cpu(server);
+    let lost = |client: &mut Client| -> Result<u64, Failed> {
+        let told = client.ask("describe/server", &Sending::default())?.text;
         let count = told.split(' ').find_map(|word| word.strip_prefix("unlogged="));
-        count.and_then(|count| count.parse().ok()).ok_or_else(|| format!("no unlogged= in {told:?}"))
+        count
+            .and_then(|count| count.parse().ok())
+            .ok_or_else(|| Failed::answer("the message server", "unlogged=NUMBER", &told))
     };
     let lost_before = lost(&mut client)?;
     let (began, cpu_before, mut sent, mut got) = (mono_now(), cpu()?, 0, 0);
     while got < messages {
         while sent < messages && client.outstanding() < window {
-            client.send(line, &sending).map_err(text)?;
+            client.send(line, &sending)?;
             sent += 1;
         }
         reply(&mut client)?;

@@ -7,9 +7,10 @@ mod flow;
 mod parts;
 mod zmq;
 
+use crate::measure::handed_on;
 use crate::noise::{Load, Noise};
-use crate::{Bench, Found, Part, Progress, read};
-use base::{CpuSet, DurNs, Policy};
+use crate::{Bench, Failed, Found, Part, Progress, read};
+use base::{CpuSet, DurNs, Policy, Priority};
 use broker::{Client, ClientError, Sending};
 use clap::{ArgMatches, Args as _};
 use direct::Direct;
@@ -31,7 +32,7 @@ const PAUSE: DurNs = DurNs::from_ms(1);
 const FUTEX: &str = "two futex round trips";
 const LIBZMQ: &str = "libzmq ROUTER, ipc";
 /// The class of what is bound and real-time.
-const REAL_TIME: &str = "fifo:20";
+const REAL_TIME: Policy = Policy::Fifo(Priority(20));
 /// Clients that send bulk.
 const BULK_CLIENTS: usize = 8;
 
@@ -131,7 +132,7 @@ struct Stage {
 
 impl Stage {
     /// Starts them in the class and on the CPUs of this thread, the most urgent band in `top`.
-    fn start(top: Option<Policy>) -> Result<Self, String> {
+    fn start(top: Option<Policy>) -> Result<Self, Failed> {
         static NEXT: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
         let name = format!("bench-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
         let log = std::env::temp_dir().join(format!("{name}.log"));
@@ -152,9 +153,9 @@ impl Stage {
         Ok(stage)
     }
 
-    fn client(&self, band: u8) -> Result<Client, String> {
+    fn client(&self, band: u8) -> Result<Client, Failed> {
         let band = Band::new(band).unwrap_or_default();
-        Client::with_pool(&self.name, "test-program", band, 16 << 20).map_err(|error| error.to_string())
+        Ok(Client::with_pool(&self.name, "test-program", band, 16 << 20)?)
     }
 }
 
@@ -181,10 +182,14 @@ fn ask_futex(memory: &SharedWords) {
     }
 }
 
-fn timed(into: &mut Times, rounds: usize, mut round: impl FnMut() -> Result<(), ClientError>) -> Result<(), String> {
+fn timed<E: Into<Failed>>(
+    into: &mut Times,
+    rounds: usize,
+    mut round: impl FnMut() -> Result<(), E>,
+) -> Result<(), Failed> {
     for number in 0..rounds {
         let before = mono_now();
-        round().map_err(|error| error.to_string())?;
+        round().map_err(E::into)?;
         into.ns.push((mono_now() - before).0 as u64);
         if number % BURST == BURST - 1 {
             sys::clock::sleep_until(mono_now() + PAUSE);
@@ -193,17 +198,16 @@ fn timed(into: &mut Times, rounds: usize, mut round: impl FnMut() -> Result<(), 
     Ok(())
 }
 
-fn run(matches: &ArgMatches, progress: &mut Progress) -> Result<Found, String> {
+fn run(matches: &ArgMatches, progress: &mut Progress) -> Result<Found, Failed> {
     let args: &Args = &read(matches)?;
-    let allowed = sys::sched::affinity(0).map_err(|error| error.to_string())?;
+    let allowed = sys::sched::affinity(0)?;
     let last = allowed.iter().last().unwrap_or_default();
     let bound = args.cpus.unwrap_or_else(|| CpuSet::single(last));
-    let real_time: Policy = REAL_TIME.parse().map_err(|error| format!("{REAL_TIME}: {error}"))?;
-    let sharing = sys::sched::scheduling(0).map_err(|error| error.to_string())?.policy;
+    let sharing = sys::sched::scheduling(0)?.policy;
     let zmq = Zmq::build();
     let peer = zmq.as_ref().ok();
     let all =
-        [(real_time, bound, false), (real_time, bound, true), (sharing, allowed, false), (sharing, allowed, true)];
+        [(REAL_TIME, bound, false), (REAL_TIME, bound, true), (sharing, allowed, false), (sharing, allowed, true)];
     let (cases, sides): (usize, &[bool]) = if args.quick { (1, &[]) } else { (all.len(), &[false, true]) };
     let parts = cases + sides.len() + 2;
     let (mut tables, mut notes) = (Vec::new(), Vec::new());
@@ -227,11 +231,11 @@ fn run(matches: &ArgMatches, progress: &mut Progress) -> Result<Found, String> {
     }
     let mut p99 = Vec::new();
     for (nth, &loaded) in sides.iter().enumerate() {
-        let beside = beside(real_time, &allowed, loaded);
+        let beside = beside(REAL_TIME, &allowed, loaded);
         progress.at(cases + nth, parts, &format!("most urgent band beside bulk, {beside}"));
-        let stage = Stage::start(Some(real_time))?;
+        let stage = Stage::start(Some(REAL_TIME))?;
         let measure = || flow::urgent(&stage, args.rounds, loaded, peer);
-        match settled((&allowed, sharing), (&allowed, loaded, real_time), measure)? {
+        match settled((&allowed, sharing), (&allowed, loaded, REAL_TIME), measure)? {
             Ok(mut times) => {
                 p99.push(times.iter_mut().map(|times| times.found().0.p99()).collect::<Vec<_>>());
                 let bulk = if loaded { ", 8 clients with 64 KiB each on band 0" } else { "" };
@@ -268,29 +272,30 @@ fn beside(class: Policy, cpus: &CpuSet, loaded: bool) -> String {
 fn settled<T>(
     (allowed, before): (&CpuSet, Policy),
     (cpus, loaded, class): (&CpuSet, bool, Policy),
-    measure: impl FnOnce() -> Result<T, String>,
-) -> Result<Result<T, String>, String> {
-    sys::sched::set_affinity(0, cpus).map_err(|error| error.to_string())?;
+    measure: impl FnOnce() -> Result<T, Failed>,
+) -> Result<Result<T, sys::Error>, Failed> {
+    sys::sched::set_affinity(0, cpus)?;
     // Before the class is taken: what is started takes it over.
-    let noise: Result<Vec<Noise>, String> =
+    let noise: Result<Vec<Noise>, Failed> =
         [Load::Cpu, Load::Disk].into_iter().filter(|_| loaded).map(|load| Noise::start(load, None)).collect();
-    let taken = become_class(class);
-    let result = match (&noise, &taken) {
-        (Err(why), _) => Err(why.clone()),
-        (_, Err(why)) => Ok(Err(why.clone())),
-        _ => measure().map(Ok),
+    let (noise, failed) = noise.map_or_else(|why| (Vec::new(), Some(why)), |noise| (noise, None));
+    let result = match (failed, become_class(class)) {
+        (Some(why), _) => Err(why),
+        (None, Err(refused)) => Ok(Err(refused)),
+        (None, Ok(())) => measure().map(Ok),
     };
     become_class(before)?;
-    sys::sched::set_affinity(0, allowed).map_err(|error| error.to_string())?;
+    sys::sched::set_affinity(0, allowed)?;
+    drop(noise);
     result
 }
 
 /// A line of SPring-8's table, and its peers.
-fn case(rounds: usize, peer: Option<&Zmq>) -> Result<Vec<Times>, String> {
+fn case(rounds: usize, peer: Option<&Zmq>) -> Result<Vec<Times>, Failed> {
     let stage = Stage::start(None)?;
     let mut client = stage.client(Band::DEFAULT.number())?;
-    let memory = SharedWords::create("tahti-rtt", 16).map_err(|error| error.to_string())?;
-    let handed = rustix::io::dup(memory.fd()).map_err(|error| error.to_string())?;
+    let memory = SharedWords::create("tahti-rtt", 16)?;
+    let handed = handed_on(memory.fd())?;
     let _echo = part(&["bench", "rtt-part", "futex", &std::os::fd::AsRawFd::as_raw_fd(&handed).to_string()])?;
     ask_futex(&memory);
     let mut straight = Direct::start()?;
@@ -300,10 +305,10 @@ fn case(rounds: usize, peer: Option<&Zmq>) -> Result<Vec<Times>, String> {
         timed(&mut table[0], rounds, || {
             ask_futex(&memory);
             ask_futex(&memory);
-            Ok(())
+            Ok::<_, Failed>(())
         })?;
         timed(&mut table[1], rounds, || ask(&mut client))?;
-        timed(&mut table[2], rounds, || straight.ask().map_err(ClientError::Message))?;
+        timed(&mut table[2], rounds, || straight.ask())?;
         if let Some(peer) = peer {
             peer.rounds(rounds, 0, &mut table[3].ns)?;
         }

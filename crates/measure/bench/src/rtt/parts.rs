@@ -1,5 +1,8 @@
 //! The other processes of the measurement.
 
+use crate::Failed;
+use crate::failed::joined;
+use crate::measure::own_program;
 use base::{DurNs, Policy};
 use broker::{Client, ClientError, Manager, ManagerLane, Replies, Sending};
 use msg::{Answer, Asked, Band, Code, Lines, Verb, write_lines};
@@ -56,31 +59,30 @@ pub(super) fn reap(child: &mut Child) -> std::io::Result<ExitStatus> {
     ended
 }
 
-pub(super) fn part(words: &[&str]) -> Result<Process, String> {
-    let binary = std::env::current_exe().map_err(|error| format!("where this binary lies: {error}"))?;
-    let child = Command::new(binary).args(words).stdin(Stdio::null()).stderr(Stdio::null()).spawn();
-    child.map(Process).map_err(|error| format!("tahti {}: {error}", words.join(" ")))
+pub(super) fn part(words: &[&str]) -> Result<Process, Failed> {
+    let child = Command::new(own_program()?).args(words).stdin(Stdio::null()).stderr(Stdio::null()).spawn();
+    child.map(Process).map_err(Failed::process(&format!("tahti {}", words.join(" "))))
 }
 
 /// Until it works, as long as the other processes may take.
-pub(super) fn retry<T>(mut attempt: impl FnMut() -> Result<T, ClientError>) -> Result<T, String> {
+pub(super) fn retry<T>(mut attempt: impl FnMut() -> Result<T, ClientError>) -> Result<T, Failed> {
     let until = mono_now() + BEGIN;
     loop {
         match attempt() {
             Ok(value) => return Ok(value),
-            Err(error) if mono_now() > until => return Err(error.to_string()),
+            Err(error) if mono_now() > until => return Err(error.into()),
             Err(_) => sys::clock::sleep_until(mono_now() + DurNs::from_ms(10)),
         }
     }
 }
 
 /// Gives the calling thread a class.
-pub(super) fn become_class(policy: Policy) -> Result<(), String> {
-    set_scheduling(0, Scheduling { policy, reset_on_fork: false }).map_err(|error| error.to_string())
+pub(super) fn become_class(policy: Policy) -> sys::Result<()> {
+    set_scheduling(0, Scheduling { policy, reset_on_fork: false })
 }
 
 /// The hidden processes.
-pub(super) fn run_part(args: &PartArgs) -> Result<(), String> {
+pub(super) fn run_part(args: &PartArgs) -> Result<(), Failed> {
     match args.role.as_str() {
         "manager" => manager(&args.what, args.top),
         "bulk" => bulk(&args.what),
@@ -89,21 +91,21 @@ pub(super) fn run_part(args: &PartArgs) -> Result<(), String> {
     }
 }
 
-fn manager(server: &str, top: Option<Policy>) -> Result<(), String> {
+fn manager(server: &str, top: Option<Policy>) -> Result<(), Failed> {
     let bands = [TOP, Band::DEFAULT.number(), BULK].map(|band| Band::new(band).unwrap_or_default());
-    let lanes = Manager::with_rooms(server, "bench", &["bench"], &bands).map_err(|error| error.to_string())?;
+    let lanes = Manager::with_rooms(server, "bench", &["bench"], &bands)?;
     let threads: Vec<_> = lanes.into_iter().map(|lane| std::thread::spawn(move || serve(lane, top))).collect();
-    threads.into_iter().try_for_each(|thread| thread.join().unwrap_or_else(|_| Err("a thread of the manager".into())))
+    threads.into_iter().try_for_each(|thread| joined(thread.join()))
 }
 
-fn serve(mut lane: ManagerLane, top: Option<Policy>) -> Result<(), String> {
+fn serve(mut lane: ManagerLane, top: Option<Policy>) -> Result<(), Failed> {
     if let Some(top) = top.filter(|_| lane.band().number() == TOP) {
         become_class(top)?;
     }
     let (mut copy, mut body) = (vec![0; BODY_BYTES], Vec::new());
     loop {
         let served = lane.serve(DurNs::from_secs(1), |asked, replies| answer(asked, replies, &mut copy, &mut body));
-        served.map_err(|error| error.to_string())?;
+        served?;
     }
 }
 
@@ -121,27 +123,26 @@ fn answer(asked: &Asked<'_>, replies: &mut Replies<'_>, copy: &mut [u8], body: &
 }
 
 /// A client that sends large bodies as fast as they are taken.
-fn bulk(server: &str) -> Result<(), String> {
-    let text = |error: ClientError| error.to_string();
+fn bulk(server: &str) -> Result<(), Failed> {
     let band = Band::new(BULK).unwrap_or_default();
     let name = format!("bulk-{}", std::process::id());
-    let mut client = Client::with_pool(server, &name, band, 2 * BULK_BYTES * BULK_WINDOW as u64).map_err(text)?;
+    let mut client = Client::with_pool(server, &name, band, 2 * BULK_BYTES * BULK_WINDOW as u64)?;
     let sending = Sending::default();
     loop {
         while client.outstanding() < BULK_WINDOW
             && let Ok(mut room) = client.room(BULK_BYTES)
         {
             room.filled(BULK_BYTES as usize);
-            client.send_room("put/bench_image/now", &sending, room).map_err(text)?;
+            client.send_room("put/bench_image/now", &sending, room)?;
         }
-        client.next(BEGIN).map_err(text)?;
+        client.next(BEGIN)?;
     }
 }
 
 /// The other side of the futex round trips: word 0 is rung by the asker, word 8 by this one.
-fn echo(memory: &str) -> Result<(), String> {
-    let fd: i32 = memory.parse().map_err(|_| "no descriptor".to_owned())?;
-    let memory = SharedWords::inherited(fd).map_err(|error| error.to_string())?;
+fn echo(memory: &str) -> Result<(), Failed> {
+    let fd: i32 = memory.parse().map_err(|_| Failed::argument(memory, "the number of a descriptor"))?;
+    let memory = SharedWords::inherited(fd)?;
     let words = memory.words();
     let mut seen = 0;
     loop {

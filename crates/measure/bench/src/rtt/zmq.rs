@@ -1,7 +1,7 @@
 //! libzmq's broker, built here, to compare with.
 
 use super::parts::reap;
-use std::fs::File;
+use crate::Failed;
 use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
@@ -17,34 +17,38 @@ pub(super) struct Zmq {
 impl Zmq {
     /// # Errors
     /// Why it cannot be had.
-    pub(super) fn build() -> Result<Self, String> {
+    pub(super) fn build() -> Result<Self, Failed> {
         let directory = std::env::temp_dir().join(format!("tahti-rtt-{}", std::process::id()));
-        std::fs::create_dir(&directory).map_err(|error| format!("{}: {error}", directory.display()))?;
+        std::fs::create_dir(&directory).map_err(Failed::file(&directory))?;
         let (source, program) = (directory.join("zmq.c"), directory.join("rtt_zmq"));
         let this = Self { program, directory };
-        std::fs::write(&source, SOURCE).map_err(|error| format!("{}: {error}", source.display()))?;
+        std::fs::write(&source, SOURCE).map_err(Failed::file(&source))?;
         let built = Command::new("cc").arg("-O2").arg("-o").arg(&this.program).arg(&source).arg("-lzmq").output();
         match built {
             Ok(output) if output.status.success() => Ok(this),
-            Ok(_) => Err("it does not build here; apt install libzmq3-dev gcc".into()),
-            Err(error) => Err(format!("cc: {error}")),
+            Ok(_) => Err(Failed::UselessPeer {
+                program: "libzmq",
+                why: "it does not build here; apt install libzmq3-dev gcc",
+            }),
+            Err(source) => Err(Failed::NoPeer { program: "cc", package: "gcc", source }),
         }
     }
 
     /// Round trips in ns, with so many bulk clients beside.
-    pub(super) fn rounds(&self, rounds: usize, bulk: usize, into: &mut Vec<u64>) -> Result<(), String> {
+    pub(super) fn rounds(&self, rounds: usize, bulk: usize, into: &mut Vec<u64>) -> Result<(), Failed> {
         let endpoint = format!("ipc://{}", self.directory.join("socket").display());
+        let program = self.program.to_string_lossy();
+        let failed = Failed::process(&program);
         let mut child = Command::new(&self.program)
             .args([endpoint, rounds.to_string(), bulk.to_string()])
             .stdout(Stdio::piped())
             .spawn()
-            .map_err(|error| format!("{}: {error}", self.program.display()))?;
-        let out = child.stdout.take().ok_or("no output")?;
-        for line in BufReader::new(File::from(std::os::fd::OwnedFd::from(out))).lines() {
-            let line = line.map_err(|error| error.to_string())?;
-            into.push(line.parse().map_err(|_| format!("libzmq's program says {line:?}"))?);
+            .map_err(&failed)?;
+        for line in child.stdout.take().into_iter().flat_map(|output| BufReader::new(output).lines()) {
+            let line = line.map_err(&failed)?;
+            into.push(line.parse().map_err(|_| Failed::answer("libzmq's program", "a time in ns", &line))?);
         }
-        reap(&mut child).map_err(|error| error.to_string())?;
+        reap(&mut child).map_err(&failed)?;
         Ok(())
     }
 }
