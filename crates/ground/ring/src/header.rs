@@ -29,6 +29,7 @@ pub(crate) enum Kind {
     Stream = 7,
     Barrier = 8,
     Condition = 9,
+    Captures = 10,
 }
 
 /// Why shared memory is not the block that was expected.

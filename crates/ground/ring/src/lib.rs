@@ -1,5 +1,5 @@
 //! What threads and processes share without a lock: queues, a trail that many may follow, a latest-value
-//! cell, the loop page of a real-time loop, its exported variables, the frame page of a frame scheduler, a barrier
+//! cell, the loop page of a real-time loop, its exported variables and captures of them, the frame page of a frame scheduler, a barrier
 //! and a condition.
 //!
 //! Everything here is a view over shared words, `&[AtomicU64]`: a mapped memfd (`sys::shm`) or plain memory.
@@ -37,6 +37,7 @@
 extern crate std;
 
 mod barrier;
+mod captures;
 mod condition;
 mod culprits;
 mod event;
@@ -54,6 +55,9 @@ mod trail;
 mod variables;
 
 pub use barrier::{Barrier, Meeting};
+pub use captures::{
+    CAPTURES_MAX, CHANNELS_MAX, Captures, Division, Place, ROW_WORDS, SETUP_WORDS, STATUS_WORDS, Segment, marks,
+};
 pub use condition::Condition;
 pub use culprits::{CULPRITS_MAX, Culprit};
 pub use event::Event;

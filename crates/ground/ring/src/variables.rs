@@ -239,6 +239,25 @@ impl<'a> Variables<'a> {
         Some(Reading { value, pulse, at: MonoNs(at), writes: writes - 1, safe })
     }
 
+    /// The value that a variable has now, with its bits, whoever is writing it: for the process that made the segment in `words`,
+    /// which it need not check again.
+    ///
+    /// Real-time: three loads.
+    #[must_use]
+    pub fn peek(words: &Words, index: usize) -> Option<(Number, u64)> {
+        let bits = Self::peek_bits(words, index)?;
+        let kind = words[HEADER + index * ENTRY + TYPE].load(Ordering::Relaxed);
+        Number::of(kind, bits).map(|value| (value, bits))
+    }
+
+    /// As [`peek`](Self::peek), the bits alone.
+    ///
+    /// Real-time: one load.
+    #[must_use]
+    pub fn peek_bits(words: &Words, index: usize) -> Option<u64> {
+        Some(words.get(HEADER + index.checked_mul(ENTRY)? + VALUE + 1)?.load(Ordering::Relaxed))
+    }
+
     /// Lets all safe values stand, or no longer. For a frame's dispatcher.
     pub fn stand_safe(&self, safe: bool) {
         for entry in (0..self.len()).filter_map(|index| self.entry(index)) {

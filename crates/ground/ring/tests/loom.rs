@@ -7,8 +7,8 @@ use loom::sync::Arc;
 use loom::sync::atomic::Ordering::Relaxed;
 use loom::thread;
 use ring::{
-    AtomicU64, Barrier, Condition, FrameBorder, FramePage, FrameShape, GateWords, Latest, Meeting, Number, Queue,
-    Stream, Trail, VariableSpec, Variables,
+    AtomicU64, Barrier, Captures, Condition, FrameBorder, FramePage, FrameShape, GateWords, Latest, Meeting, Number,
+    Queue, Stream, Trail, VariableSpec, Variables,
 };
 
 fn words(count: usize) -> Arc<Vec<AtomicU64>> {
@@ -332,5 +332,38 @@ fn who_yields_while_its_minor_ends_neither_loses_its_call_nor_moves_the_next_min
         assert!(page.start(1) && !page.start(1));
         assert!(!page.progress(0, turn.sequence).2);
         assert_eq!(page.activity_counter(0, ring::ActivityCounter::Calls), 1);
+    });
+}
+
+#[test]
+fn a_row_of_a_capture_is_copied_whole_or_not_at_all_also_while_its_segment_is_begun_anew() {
+    loom::model(|| {
+        let words = words(Captures::words_for(1, 2, 1));
+        let captures = Captures::format(&words[..]).unwrap();
+        let division = captures.divide(1, 1).unwrap();
+        let push = |captures: &Captures<&ring::Words>, place: &mut ring::Place, pulse: u64| {
+            captures.push_overwrite(place, [pulse, pulse * 10, 0], [pulse * 100].into_iter());
+        };
+        let mut place = captures.begin_overwrite(division, 0, 1);
+        push(&captures, &mut place, 1);
+        let mine = words.clone();
+        let writer = thread::spawn(move || {
+            let captures = Captures::attach(&mine[..]).unwrap();
+            push(&captures, &mut place, 2);
+            captures.mark(&place, 7);
+            let mut place = captures.begin_overwrite(division, 0, 2);
+            push(&captures, &mut place, 3);
+        });
+        let mut out = [0; 4];
+        if let Some(seen) = captures.segment(&division, 0)
+            && let Some(count) = captures.rows(&division, 0, &seen, seen.written.saturating_sub(1), &mut out)
+        {
+            assert!(count == 0 || out == [out[0], out[0] * 10, 0, out[0] * 100], "torn: {out:?}");
+            assert!(count == 0 || (out[0] == 3) == (seen.generation == 2), "of another capture: {seen:?} {out:?}");
+            assert!(seen.trigger.is_none_or(|row| seen.generation == 1 && row == 1), "{seen:?}");
+        }
+        writer.join().unwrap();
+        let seen = captures.segment(&division, 0).unwrap();
+        assert_eq!((seen.generation, seen.written, seen.trigger), (2, 1, None));
     });
 }

@@ -146,6 +146,12 @@ impl SharedWords {
     }
 }
 
+impl AsRef<[AtomicU64]> for SharedWords {
+    fn as_ref(&self) -> &[AtomicU64] {
+        self.words()
+    }
+}
+
 impl Drop for SharedWords {
     fn drop(&mut self) {
         // SAFETY: the mapping was made by `open` with this length, and no reference into it outlives self.
@@ -163,6 +169,12 @@ impl ReadWords {
     #[must_use]
     pub fn words(&self) -> &[AtomicU64] {
         self.0.words()
+    }
+}
+
+impl AsRef<[AtomicU64]> for ReadWords {
+    fn as_ref(&self) -> &[AtomicU64] {
+        self.words()
     }
 }
 

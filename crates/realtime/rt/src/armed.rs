@@ -3,6 +3,8 @@
 use crate::looping::{self, Flow, LoopSpec, Pulse};
 use crate::obtained::Obtained;
 use crate::page::SharedPage;
+use crate::scope::Sampler;
+use crate::variables::Exports;
 use base::{CpuSet, DurNs, Policy, Schedule, Size};
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -130,7 +132,17 @@ impl Rt<Building> {
             let failed = |why: String| ArmError { name: spec.name.clone(), why };
             let (tell, ready) = channel();
             let gate = Arc::new(OnceLock::new());
-            let thread = Prepared { spec: spec.clone(), body, gate: gate.clone(), stop: stop.clone(), inherited };
+            // What a task samples is its own affair.
+            let exports = spec.exports.as_ref().filter(|_| matches!(body, Body::Loop(..)));
+            let sampler = exports.map(Exports::sampler).and_then(|sampler| match sampler {
+                Ok(sampler) => Some(sampler),
+                Err(error) => {
+                    obtained.push(named(&spec.name, Obtained::no("oscilloscope on its variables", error, "")));
+                    None
+                }
+            });
+            let (spec_there, gate_there, stop_there) = (spec.clone(), gate.clone(), stop.clone());
+            let thread = Prepared { spec: spec_there, body, sampler, gate: gate_there, stop: stop_there, inherited };
             let builder = std::thread::Builder::new().stack_size(spec.stack.0 as usize);
             let handle = builder.spawn(move || thread.main(&tell)).map_err(|error| failed(error.to_string()))?;
             let ready = hear(&ready).ok_or_else(|| failed("its thread ended".into()))?;
@@ -230,6 +242,7 @@ impl Drop for Armed {
 struct Prepared {
     spec: LoopSpec,
     body: Body,
+    sampler: Option<Sampler>,
     gate: Arc<OnceLock<Option<Schedule>>>,
     stop: Arc<AtomicBool>,
     inherited: Policy,
@@ -258,7 +271,7 @@ impl Prepared {
             Ok(writer) => writer,
             Err(error) => unreachable!("a page that was mapped long enough: {error}"),
         };
-        looping::run(schedule, self.spec.wait, &mut writer, &self.stop, &mut body);
+        looping::run(schedule, self.spec.wait, &mut writer, &self.stop, self.sampler, &mut body);
         writer.finish();
     }
 }

@@ -36,6 +36,7 @@ mod obtained;
 mod page;
 mod preempt;
 mod quiet;
+pub mod scope;
 mod share;
 mod source;
 mod variables;

@@ -1,8 +1,10 @@
 //! One periodic loop on its own thread.
 
 use crate::obtained::Obtained;
+use crate::scope::Sampler;
+use crate::variables::Exports;
 use base::{CpuId, CpuSet, DurNs, MonoNs, Policy, RtLevel, Schedule, Size};
-use ring::{Counter, Cycle, Identity, LoopWriter, Wait, flags};
+use ring::{Counter, Cycle, Identity, LoopWriter, Wait, flags, marks};
 use std::sync::atomic::{AtomicBool, Ordering};
 use sys::clock::{mono_now, sleep_until};
 use sys::root::RootDir;
@@ -31,6 +33,8 @@ pub struct LoopSpec {
     pub wait: Wait,
     /// Its stack.
     pub stack: Size,
+    /// The variables that it exports: it samples them for the [oscilloscope](crate::scope) at the end of each cycle. Not for tasks.
+    pub exports: Option<Exports>,
 }
 
 impl LoopSpec {
@@ -45,6 +49,7 @@ impl LoopSpec {
             entry: None,
             wait: Wait::Sleep,
             stack: Size(256 << 10),
+            exports: None,
         }
     }
 }
@@ -162,12 +167,13 @@ impl Accounts {
 /// Runs until the body or `stop` ends it.
 ///
 /// Real-time: neither allocates nor locks; a cycle costs, beside the body, one sleep, three readings of the
-/// clock, one `getrusage`, and some forty stores into the page.
+/// clock, one `getrusage`, and some forty stores into the page; with variables what [`Sampler::cycle`] does.
 pub(crate) fn run(
     mut schedule: Schedule,
     wait: Wait,
     page: &mut LoopWriter<'_>,
     stop: &AtomicBool,
+    mut sampler: Option<Sampler>,
     body: &mut dyn FnMut(&Pulse) -> Flow,
 ) {
     // Once in advance, so that nothing is touched for the first time later.
@@ -196,6 +202,9 @@ pub(crate) fn run(
             page.add(Counter::Late, 1);
         }
         page.end(&cycle);
+        if let Some(sampler) = &mut sampler {
+            sampler.cycle(number, cycle.done, marks_of(&cycle, skipped));
+        }
         accounts.book(page);
         if flow == Flow::Stop {
             break;
@@ -210,6 +219,13 @@ pub(crate) fn run(
         }
         page.add(Counter::Overruns, skipped.saturating_sub(SKIPS_RECORDED_MAX));
     }
+}
+
+/// How a cycle was, as captures say it.
+fn marks_of(cycle: &Cycle, skipped: u64) -> u64 {
+    let pairs = [(flags::LATE, marks::MISS), (flags::SKIPPED, marks::OVERRUN), (flags::FAULT, marks::FAULT)];
+    let said = pairs.iter().filter(|(flag, _)| cycle.flags & flag != 0).map(|(_, mark)| mark);
+    said.sum::<u64>() | skipped.min(u64::from(u32::MAX)) << 32
 }
 
 /// Returns when `due` has passed: the first reading of the clock that says so.

@@ -42,6 +42,14 @@ pub enum ShareError {
         /// The kernel's answer.
         error: sys::Error,
     },
+    /// Another thread samples the variables for the oscilloscope already.
+    #[error(
+        "variables {name:?} are sampled for the oscilloscope by another thread already; expected one loop or activity"
+    )]
+    Sampled {
+        /// The segment's name.
+        name: String,
+    },
     /// A variable does not fit in.
     #[error(
         "variable {name:?} cannot be exported; expected a new name of 1 to {} bytes, a unit of at most {}, and room",

@@ -3,11 +3,12 @@
 //! The segment is described in `ring` ([`ring::Variables`]); it is handed over at the abstract socket
 //! `tahti-variables-NAME`, so nothing stays behind when its process dies.
 
+use crate::scope::{Sampler, Shared};
 use crate::share::ShareError;
 use base::{DurNs, MonoNs};
 use ring::{Number, Reading, VariableSpec, Variables};
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use sys::shm::{ReadWords, SharedWords};
 
 fn address(name: &str) -> String {
@@ -17,7 +18,10 @@ fn address(name: &str) -> String {
 /// The variables that this process exports. Clones share them.
 #[derive(Clone, Debug)]
 pub struct Exports {
+    name: Arc<str>,
     words: Arc<SharedWords>,
+    /// Opened when a loop samples for the first time.
+    scope: Arc<Mutex<Option<Arc<Shared>>>>,
 }
 
 impl Exports {
@@ -29,7 +33,7 @@ impl Exports {
         let refused = |error| ShareError::Export { name: name.to_owned(), error };
         let words = SharedWords::create("tahti-variables", Variables::words_for(count)).map_err(refused)?;
         Variables::format(words.words())?;
-        let exports = Self { words: Arc::new(words) };
+        let exports = Self { name: name.into(), words: Arc::new(words), scope: Arc::default() };
         let fd = exports.words.read_only().map_err(refused)?;
         crate::share::offer_at(&address(name), fd).map_err(refused)?;
         Ok(exports)
@@ -54,6 +58,22 @@ impl Exports {
     /// Real-time: a few stores.
     pub fn set(&self, index: usize, value: Number, pulse: u64, now: MonoNs) -> bool {
         self.segment().set(index, value, pulse, now)
+    }
+
+    /// Lets one thread sample the variables for the [oscilloscope](crate::scope): the loop that writes them, at the end of each of
+    /// its cycles. [`LoopSpec::exports`](crate::LoopSpec) and [`Member::join`](crate::frames::Member::join) do it by themselves. A thread that is not
+    /// real time hears what is wanted; memory is made when somebody looks for the first time. Not on a real-time thread.
+    ///
+    /// # Errors
+    /// If another thread samples them; the kernel's.
+    pub fn sampler(&self) -> Result<Sampler, ShareError> {
+        // Only whole values are ever in it.
+        let mut scope = self.scope.lock().unwrap_or_else(PoisonError::into_inner);
+        let shared = match &*scope {
+            Some(shared) => shared.clone(),
+            None => scope.insert(Shared::open(&self.name, self.words.clone())?).clone(),
+        };
+        Sampler::new(shared).ok_or_else(|| ShareError::Sampled { name: self.name.to_string() })
     }
 
     /// The segment's descriptor.

@@ -1,9 +1,11 @@
 //! A thread that has joined a frame.
 
 use crate::frames::call;
+use crate::scope::Sampler;
+use crate::share::ShareError;
 use crate::variables::Exports;
 use base::{DurNs, MonoNs};
-use ring::{ActivityCounter, Baseline, FramePage, FrameState};
+use ring::{ActivityCounter, Baseline, FramePage, FrameState, marks};
 use std::fmt;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -60,6 +62,11 @@ pub struct Member {
     connection: Arc<OwnedFd>,
     gone: Arc<AtomicBool>,
     in_call: bool,
+    /// Samples its variables for the oscilloscope.
+    sampler: Option<Sampler>,
+    /// Pulse of the call that it is in, and when its minor ends.
+    pulse: u64,
+    end: MonoNs,
     /// Whether the frame knows that the thread waits for its turns.
     come: bool,
     /// Calls until the thread looks at its accounts again.
@@ -71,7 +78,8 @@ const ACCOUNTS_EVERY: u32 = 16;
 
 impl Member {
     /// Joins `frame` as `activity` with the calling thread; waits for the frame to appear at most for `within`. The
-    /// frame gives the thread its class and CPU. With `variables`, safe values can stand for them.
+    /// frame gives the thread its class and CPU. With `variables`, safe values can stand for them, and it samples them for the
+    /// [oscilloscope](crate::scope) after each call, unless another thread does.
     ///
     /// # Errors
     /// See [`JoinError`].
@@ -102,12 +110,21 @@ impl Member {
         if activity >= page.shape().activities {
             return Err(JoinError::Refused(format!("frame {frame:?} names an activity that it does not have")));
         }
+        let sampler = match variables.map(Exports::sampler).transpose() {
+            Ok(sampler) => sampler,
+            // Activities may share their variables.
+            Err(ShareError::Sampled { .. }) => None,
+            Err(error) => return Err(JoinError::Kernel(error.to_string())),
+        };
         let member = Self {
             words: Arc::new(words),
             activity,
             connection: Arc::new(connection),
             gone: Arc::new(AtomicBool::new(false)),
             in_call: false,
+            sampler,
+            pulse: 0,
+            end: MonoNs(0),
             come: false,
             until_accounts: 0,
         };
@@ -124,8 +141,15 @@ impl Member {
     /// and after each that took longer than its budget.
     pub fn next_turn(&mut self) -> Option<MinorTurn> {
         let page = FramePage::attach(self.words.words()).ok()?;
-        if finish(&page, self.activity, &mut self.in_call) {
+        let in_call = self.in_call;
+        let done = if in_call { mono_now() } else { MonoNs(0) };
+        let over = finish(&page, self.activity, &mut self.in_call, done);
+        if over {
             self.until_accounts = 0;
+        }
+        if let Some(sampler) = self.sampler.as_mut().filter(|_| in_call) {
+            let missed = if done > self.end { marks::MISS } else { 0 };
+            sampler.cycle(self.pulse, done, missed | if over { marks::OVERRUN } else { 0 });
         }
         if !std::mem::replace(&mut self.come, true) {
             page.come(self.activity);
@@ -139,6 +163,7 @@ impl Member {
                 self.in_call = true;
                 let border = page.border();
                 let ring::FrameBorder { pulse, minor, mode, due, end, .. } = border;
+                (self.pulse, self.end) = (pulse, end);
                 return Some(MinorTurn { pulse, minor, mode, due, end });
             }
             if self.gone.load(Ordering::Acquire) || page.state() == FrameState::Ended {
@@ -210,7 +235,7 @@ impl Member {
 impl Drop for Member {
     fn drop(&mut self) {
         if let Ok(page) = FramePage::attach(self.words.words()) {
-            finish(&page, self.activity, &mut self.in_call);
+            finish(&page, self.activity, &mut self.in_call, mono_now());
         }
         // Best effort: a frame that is gone needs no farewell.
         let _ = sys::handover::send(self.connection.as_fd(), b"leave", &[]);
@@ -219,13 +244,13 @@ impl Drop for Member {
 }
 
 /// Ends the call that the thread is in, and wakes whose turn it is then. Whether the call took longer than its budget.
-fn finish(page: &FramePage<'_>, activity: usize, in_call: &mut bool) -> bool {
+fn finish(page: &FramePage<'_>, activity: usize, in_call: &mut bool, now: MonoNs) -> bool {
     if !std::mem::take(in_call) {
         return false;
     }
     let over = || page.activity_counter(activity, ActivityCounter::OverBudget);
     let before = over();
-    if let Some(next) = page.finish(activity, mono_now()) {
+    if let Some(next) = page.finish(activity, now) {
         sys::futex::wake(page.call_word(next.into()));
     }
     over() != before

@@ -1,0 +1,260 @@
+//! The side of who looks.
+
+use super::machine::{Cause, Phase};
+use super::request::{Request, Setup};
+use super::shared::{REQUEST_BYTES, address};
+use crate::share::ShareError;
+use crate::variables::Imports;
+use base::DurNs;
+use ring::{Captures, Division};
+use std::os::fd::{AsFd as _, OwnedFd};
+use sys::handover;
+use sys::shm::{ReadWords, SharedWords};
+
+/// Why there is nothing to see.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum ScopeError {
+    /// The variables are not there.
+    #[error(transparent)]
+    Share(#[from] ShareError),
+    /// Nobody samples them.
+    #[error(
+        "the variables of {name:?} have no oscilloscope ({error}); expected a loop or an activity of a frame that was given \
+         them, or a program that ends its cycles by tahti_export_cycle()"
+    )]
+    NotSampled {
+        /// The segment's name.
+        name: String,
+        /// The kernel's answer.
+        error: sys::Error,
+    },
+    /// The loop's process said no.
+    #[error("{0}")]
+    Refused(String),
+    /// The loop's process has ended.
+    #[error("the process that exported {0:?} has ended")]
+    Ended(String),
+    /// The kernel refused.
+    #[error(transparent)]
+    Kernel(#[from] sys::Error),
+    /// The memory holds something else.
+    #[error(transparent)]
+    Layout(#[from] ring::LayoutError),
+}
+
+/// How far the loop is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Status {
+    /// The setup that is in force.
+    pub id: u64,
+    /// How far.
+    pub phase: Phase,
+    /// Captures that are complete.
+    pub captures: u64,
+    /// Triggers that came while none counted: before enough rows were there, during a capture, or in the holdoff.
+    pub ignored: u64,
+    epoch: u64,
+}
+
+/// Rows, as the loop has written them.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Rows {
+    /// Words of a row: pulse number, `CLOCK_MONOTONIC` ns, marks, and the bits of each variable.
+    pub row_words: usize,
+    /// All words.
+    pub words: Vec<u64>,
+    /// The row of the trigger.
+    pub trigger: Option<usize>,
+    /// Why it was triggered.
+    pub cause: Option<Cause>,
+    /// The variables' indices.
+    pub channels: Vec<usize>,
+}
+
+/// An oscilloscope on the variables of a process.
+#[derive(Debug)]
+pub struct Oscilloscope {
+    name: String,
+    variables: Imports,
+    captures: Captures<ReadWords>,
+    connection: OwnedFd,
+}
+
+/// The names under which variables are exported on this machine, and whether a loop samples them.
+///
+/// # Errors
+/// The kernel's, where `/proc/net/unix` cannot be read.
+pub fn exported() -> std::io::Result<Vec<(String, bool)>> {
+    let sockets = std::fs::read_to_string("/proc/net/unix")?;
+    let paths: Vec<&str> = sockets.lines().filter_map(|line| line.split_whitespace().nth(7)).collect();
+    // Connections have the name, too.
+    let mut names: Vec<&str> = paths.iter().filter_map(|path| path.strip_prefix("@tahti-variables-")).collect();
+    names.sort_unstable();
+    names.dedup();
+    let sampled = |name: &str| paths.iter().any(|path| path.strip_prefix('@') == Some(address(name).as_str()));
+    Ok(names.into_iter().map(|name| (name.to_owned(), sampled(name))).collect())
+}
+
+impl Oscilloscope {
+    /// Looks at the variables that are exported under a name. The loop's process makes the memory if nobody has looked before.
+    ///
+    /// # Errors
+    /// If nobody exports there, or no loop samples; if the process refuses.
+    pub fn open(name: &str) -> Result<Self, ScopeError> {
+        let variables = Imports::open(name)?;
+        let not_sampled = |error| ScopeError::NotSampled { name: name.to_owned(), error };
+        let connection = handover::connect(&address(name)).map_err(not_sampled)?;
+        let ended = || ScopeError::Ended(name.to_owned());
+        let mut answer = [0; 512];
+        let (length, fds) = handover::receive(connection.as_fd(), &mut answer)?.ok_or_else(ended)?;
+        let refused = || ScopeError::Refused(said(&answer[..length]));
+        let fd = fds.into_iter().next().ok_or_else(refused)?;
+        let captures = Captures::attach(SharedWords::attach_read_only(fd)?)?;
+        Ok(Self { name: name.to_owned(), variables, captures, connection })
+    }
+
+    /// The name of its variables.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The variables.
+    #[must_use]
+    pub fn variables(&self) -> &Imports {
+        &self.variables
+    }
+
+    /// Whether the loop's process lives.
+    #[must_use]
+    pub fn is_alive(&self) -> bool {
+        self.variables.is_alive()
+    }
+
+    /// Says what is wanted from now on; the number of the setup. Unless it is detached it ends with this oscilloscope, or when
+    /// somebody else says what is wanted.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn set_up(&self, request: &Request) -> Result<u64, ScopeError> {
+        let answer = self.ask(&format!("setup\n{request}"))?;
+        answer.parse().map_err(|_| ScopeError::Refused(format!("{answer:?} came; expected the number of a setup")))
+    }
+
+    /// Begins a capture now.
+    ///
+    /// # Errors
+    /// If the process refuses, or has ended.
+    pub fn force(&self, cause: Cause) -> Result<(), ScopeError> {
+        self.ask(&format!("force\n{}", cause.word())).map(drop)
+    }
+
+    /// Ends sampling; what was captured stays.
+    ///
+    /// # Errors
+    /// If the process refuses, or has ended.
+    pub fn stop(&self) -> Result<(), ScopeError> {
+        self.ask("stop\n").map(drop)
+    }
+
+    fn ask(&self, text: &str) -> Result<String, ScopeError> {
+        if text.len() > REQUEST_BYTES {
+            let found = text.len();
+            return Err(ScopeError::Refused(format!("a request of {found} bytes; expected {REQUEST_BYTES} at most")));
+        }
+        let ended = || ScopeError::Ended(self.name.clone());
+        if !handover::send(self.connection.as_fd(), text.as_bytes(), &[])? {
+            return Err(ended());
+        }
+        let mut answer = [0; REQUEST_BYTES];
+        let (length, _) = handover::receive(self.connection.as_fd(), &mut answer)?.ok_or_else(ended)?;
+        let answer = String::from_utf8_lossy(&answer[..length]).into_owned();
+        match answer.strip_prefix("ok ") {
+            Some(rest) => Ok(rest.to_owned()),
+            None => Err(ScopeError::Refused(said(answer.as_bytes()))),
+        }
+    }
+
+    /// How far the loop is; `None` before it has taken any setup.
+    #[must_use]
+    pub fn status(&self) -> Option<Status> {
+        let [id, epoch, phase, captures, ignored, _] = self.captures.status()?;
+        let phase = *Phase::ALL.get(usize::try_from(phase).ok()?)?;
+        Some(Status { id, phase, captures, ignored, epoch })
+    }
+
+    /// Waits until the loop has taken the setup `id` and answers how far it is; `None` if it has not within the time: the loop
+    /// stands, or somebody else has said what is wanted.
+    #[must_use]
+    pub fn taken(&self, id: u64, within: DurNs) -> Option<Status> {
+        let until = sys::clock::mono_now() + within;
+        loop {
+            match self.status() {
+                Some(status) if status.id == id => return Some(status),
+                _ if sys::clock::mono_now() >= until => return None,
+                _ => sys::clock::sleep_until(sys::clock::mono_now() + DurNs::from_ms(1)),
+            }
+        }
+    }
+
+    /// The setup that is in force, and how memory is divided for it.
+    fn in_force(&self) -> Option<(Status, Setup, Division)> {
+        let status = self.status()?;
+        let setup = Setup::of(&self.captures.setup()?.1).filter(|setup| setup.id == status.id)?;
+        Some((status, setup, self.captures.divide(setup.count, setup.keep)?))
+    }
+
+    /// The complete captures that are still there, from number `from` on, with their numbers (the first one is 0).
+    #[must_use]
+    pub fn captured(&self, from: u64) -> Vec<(u64, Rows)> {
+        let Some((status, setup, division)) = self.in_force() else { return Vec::new() };
+        let oldest = status.captures.saturating_sub(setup.keep as u64).max(from);
+        (oldest..status.captures)
+            .filter_map(|number| Some((number, self.capture(&status, &setup, &division, number)?)))
+            .collect()
+    }
+
+    fn capture(&self, status: &Status, setup: &Setup, division: &Division, number: u64) -> Option<Rows> {
+        let index = (number % setup.keep.max(1) as u64) as usize;
+        let seen = self.captures.segment(division, index)?;
+        if seen.generation != status.epoch << 32 | number {
+            return None;
+        }
+        let (trigger, end) = (seen.trigger?, seen.end?);
+        let first = trigger.saturating_sub(setup.timing.pre);
+        let count = usize::try_from(end.checked_sub(first)?).ok().filter(|count| *count <= division.rows)?;
+        let mut words = vec![0; count * division.row_words()];
+        let copied = self.captures.rows(division, index, &seen, first, &mut words)?;
+        (copied == count).then(|| Rows {
+            row_words: division.row_words(),
+            words,
+            trigger: usize::try_from(trigger - first).ok(),
+            cause: Cause::of(seen.cause),
+            channels: setup.channels[..setup.count].to_vec(),
+        })
+    }
+
+    /// The newest rows, at most `count`, of the segment that is being written: a look at what has not triggered, and all there is
+    /// in mode roll.
+    #[must_use]
+    pub fn latest(&self, count: usize) -> Option<Rows> {
+        let (status, setup, division) = self.in_force()?;
+        // What is stopped stands behind its last capture.
+        let number = status.captures.saturating_sub(u64::from(status.phase == Phase::Stopped && status.captures > 0));
+        let index = (number % setup.keep.max(1) as u64) as usize;
+        let segment = self.captures.segment(&division, index)?;
+        let seen = Some(segment).filter(|seen| seen.generation == status.epoch << 32 | number)?;
+        // Some rows are written while these are copied.
+        let there = (division.rows as u64 * 7 / 8).min(seen.written).min(count as u64);
+        let mut words = vec![0; there as usize * division.row_words()];
+        let copied = self.captures.rows(&division, index, &seen, seen.written - there, &mut words)?;
+        words.truncate(copied * division.row_words());
+        let channels = setup.channels[..setup.count].to_vec();
+        Some(Rows { row_words: division.row_words(), words, trigger: None, cause: None, channels })
+    }
+}
+
+fn said(answer: &[u8]) -> String {
+    let text = String::from_utf8_lossy(answer);
+    text.strip_prefix("no ").unwrap_or(&text).to_owned()
+}
