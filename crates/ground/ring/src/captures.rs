@@ -11,7 +11,7 @@
 //!
 //! | word of a segment | what |
 //! |---|---|
-//! | 0 | generation: which setup, and how often it was begun under it |
+//! | 0 | generation: which setup, and how often it was begun under it, times two; odd while it is begun |
 //! | 1 | rows written |
 //! | 2 | the row that the trigger marked, plus one; 0: none |
 //! | 3 | the row behind the last one of the capture; 0: it is not complete |
@@ -86,7 +86,7 @@ impl Division {
 
 /// Where the loop writes.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Place {
+pub struct WritePosition {
     division: Division,
     /// Of the segment's first word.
     segment: usize,
@@ -96,7 +96,7 @@ pub struct Place {
     slot: usize,
 }
 
-impl Place {
+impl WritePosition {
     /// Rows written since the segment was begun.
     #[must_use]
     pub const fn written(&self) -> u64 {
@@ -233,22 +233,24 @@ impl<W: AsRef<Words>> Captures<W> {
     }
 
     /// Begins a segment anew. For the loop; `generation` is another each time.
-    pub fn begin_overwrite(&self, division: Division, index: usize, generation: u64) -> Place {
+    pub fn begin_overwrite(&self, division: Division, index: usize, generation: u64) -> WritePosition {
         let segment = self.base(&division, index);
-        self.at(segment + GENERATION).store(generation, Ordering::Relaxed);
-        // Who sees any word of what follows sees the new generation.
+        self.at(segment + GENERATION).store(generation << 1 | 1, Ordering::Relaxed);
+        // Who sees any word of what follows sees that the old generation is over.
         fence(Ordering::Release);
         for word in [TRIGGER, END, CAUSE] {
             self.at(segment + word).store(0, Ordering::Relaxed);
         }
-        self.at(segment + HEAD).store(0, Ordering::Release);
-        Place { division, segment, head: 0, slot: 0 }
+        self.at(segment + HEAD).store(0, Ordering::Relaxed);
+        // Who sees the new generation sees nothing of the old one.
+        self.at(segment + GENERATION).store(generation << 1, Ordering::Release);
+        WritePosition { division, segment, head: 0, slot: 0 }
     }
 
     /// Appends a row over the oldest one. For the loop.
     ///
     /// Real-time: a store for each word of the row, and one more.
-    pub fn push_overwrite(&self, place: &mut Place, row: [u64; ROW_WORDS], values: impl Iterator<Item = u64>) {
+    pub fn push_overwrite(&self, place: &mut WritePosition, row: [u64; ROW_WORDS], values: impl Iterator<Item = u64>) {
         let first = place.segment + ROWS + place.slot * place.division.row_words();
         let row_words = place.division.row_words();
         // Who sees a word of this row sees that the one before was written.
@@ -266,13 +268,13 @@ impl<W: AsRef<Words>> Captures<W> {
     }
 
     /// Marks the newest row as the trigger's. For the loop.
-    pub fn mark(&self, place: &Place, cause: u64) {
+    pub fn mark(&self, place: &WritePosition, cause: u64) {
         self.at(place.segment + CAUSE).store(cause, Ordering::Relaxed);
         self.at(place.segment + TRIGGER).store(place.head, Ordering::Release);
     }
 
     /// Says that the newest row is the capture's last. For the loop.
-    pub fn complete(&self, place: &Place) {
+    pub fn complete(&self, place: &WritePosition) {
         self.at(place.segment + END).store(place.head, Ordering::Release);
     }
 
@@ -281,12 +283,14 @@ impl<W: AsRef<Words>> Captures<W> {
     pub fn segment(&self, division: &Division, index: usize) -> Option<Segment> {
         let segment = self.base(division, index);
         let load = |word: usize| Some(self.words.as_ref().get(segment + word)?.load(Ordering::Acquire));
-        let generation = load(GENERATION)?;
+        let mark = load(GENERATION)?;
         let (end, trigger, cause, written) = (load(END)?, load(TRIGGER)?, load(CAUSE)?, load(HEAD)?);
         fence(Ordering::Acquire);
+        let generation = mark >> 1;
         let found =
             Segment { generation, written, trigger: trigger.checked_sub(1), end: (end > 0).then_some(end), cause };
-        (load(GENERATION)? == generation && trigger <= written && end <= written).then_some(found)
+        let whole = mark & 1 == 0 && load(GENERATION)? == mark;
+        (whole && trigger <= written && end <= written).then_some(found)
     }
 
     /// Copies rows of a segment that was looked at before, from row `first` on, as many as `out` has room for and are written.
@@ -310,7 +314,7 @@ impl<W: AsRef<Words>> Captures<W> {
         let load = |word: usize| Some(self.words.as_ref().get(segment + word)?.load(Ordering::Relaxed));
         let (head, generation) = (load(HEAD)?, load(GENERATION)?);
         // The row behind the head may be half written: it lies where the oldest one was.
-        let whole = generation == seen.generation && head - first.min(head) < division.rows as u64;
+        let whole = generation == seen.generation << 1 && head - first.min(head) < division.rows as u64;
         (whole || count == 0).then_some(count as usize)
     }
 }
@@ -326,7 +330,7 @@ mod tests {
         (0..count).map(|_| AtomicU64::new(0)).collect()
     }
 
-    fn push(captures: &Captures<&Words>, place: &mut Place, pulse: u64) {
+    fn push(captures: &Captures<&Words>, place: &mut WritePosition, pulse: u64) {
         captures.push_overwrite(place, [pulse, pulse * 10, 0], [pulse * 100, pulse * 200].into_iter());
     }
 

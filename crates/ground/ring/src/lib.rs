@@ -56,7 +56,7 @@ mod variables;
 
 pub use barrier::{Barrier, Meeting};
 pub use captures::{
-    CAPTURES_MAX, CHANNELS_MAX, Captures, Division, Place, ROW_WORDS, SETUP_WORDS, STATUS_WORDS, Segment, marks,
+    CAPTURES_MAX, CHANNELS_MAX, Captures, Division, ROW_WORDS, SETUP_WORDS, STATUS_WORDS, Segment, WritePosition, marks,
 };
 pub use condition::Condition;
 pub use culprits::{CULPRITS_MAX, Culprit};

@@ -337,11 +337,13 @@ fn who_yields_while_its_minor_ends_neither_loses_its_call_nor_moves_the_next_min
 
 #[test]
 fn a_row_of_a_capture_is_copied_whole_or_not_at_all_also_while_its_segment_is_begun_anew() {
-    loom::model(|| {
+    let mut model = loom::model::Builder::new();
+    model.preemption_bound = Some(2);
+    model.check(|| {
         let words = words(Captures::words_for(1, 2, 1));
         let captures = Captures::format(&words[..]).unwrap();
         let division = captures.divide(1, 1).unwrap();
-        let push = |captures: &Captures<&ring::Words>, place: &mut ring::Place, pulse: u64| {
+        let push = |captures: &Captures<&ring::Words>, place: &mut ring::WritePosition, pulse: u64| {
             captures.push_overwrite(place, [pulse, pulse * 10, 0], [pulse * 100].into_iter());
         };
         let mut place = captures.begin_overwrite(division, 0, 1);

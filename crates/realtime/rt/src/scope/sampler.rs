@@ -4,7 +4,7 @@ use super::machine::{Cause, Machine, Phase, Seen};
 use super::request::Setup;
 use super::shared::Shared;
 use base::MonoNs;
-use ring::{Captures, Number, Place, STATUS_WORDS, Variables};
+use ring::{Captures, Number, STATUS_WORDS, Variables, WritePosition};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use sys::shm::SharedWords;
@@ -27,7 +27,7 @@ struct State {
     version: u64,
     setup: Setup,
     machine: Machine,
-    place: Place,
+    place: WritePosition,
     epoch: u64,
     commanded: u64,
     /// Of cycles since the last row.
