@@ -33,6 +33,7 @@ mod profile;
 mod ps;
 mod report;
 mod run;
+mod scope;
 mod shield;
 mod top;
 mod trace;
@@ -120,6 +121,13 @@ Examples:
     Report(report::Args),
     Restart(process::RestartArgs),
     Run(run::Args),
+    #[command(after_help = "\
+Examples:
+  tahti scope                                              which variables there are
+  tahti scope llrf/amplitude --trigger 'amplitude < 0.95 falling' --pre 20%
+  tahti scope llrf --trigger miss --normal --detach        leave it alone; later: tahti scope llrf --fetch
+  tahti scope llrf/phase --fft --export phase.csv")]
+    Scope(scope::Args),
     #[command(after_help = "\
 Examples:
   tahti shield plan --cpus 2-3      every write, before anything is done
@@ -212,6 +220,7 @@ fn main() -> ExitCode {
         Command::Trace(args) => trace::run(args),
         Command::Up(args) => up::run(args),
         Command::Run(args) => run::run(args),
+        Command::Scope(args) => failure::end(scope::run(&args)),
         Command::Shield(args) => shield::run(args),
     }
 }

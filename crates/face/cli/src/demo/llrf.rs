@@ -5,7 +5,7 @@ use super::channel::{Publisher, Reading, Readings};
 use crate::failure::Failure;
 use base::{CpuId, DurNs, Policy};
 use bench::looprun::{self, WaitArg};
-use rt::{Flow, LoopSpec, SharedPage};
+use rt::{Exports, Flow, LoopSpec, Number, SharedPage, VariableSpec};
 use std::sync::Arc;
 use sys::clock::mono_now;
 
@@ -36,7 +36,7 @@ pub(crate) struct Args {
     /// Run away after this long: spin for 2 s instead of waiting for the next pulse, to see the guard at work
     #[arg(long, value_name = "TIME")]
     runaway_after: Option<DurNs>,
-    /// Name under which the readings are published
+    /// Name under which the readings are published, and the loop's variables exported
     #[arg(long, default_value = "llrf")]
     channel: String,
 }
@@ -51,8 +51,11 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let page = SharedPage::from_env_or_own("llrf")?;
     let memory = Arc::new(Publisher::memory()?);
     let mut publisher = Publisher::open(&args.channel)?;
-    let spec = LoopSpec { class: args.class, cpu: args.cpu, wait: args.wait.0, ..LoopSpec::new("llrf", args.period) };
-    let body = body(args, memory.clone());
+    let shown = Shown::open(&args.channel, args.period)?;
+    let exports = Some(shown.exports.clone());
+    let spec =
+        LoopSpec { class: args.class, cpu: args.cpu, wait: args.wait.0, exports, ..LoopSpec::new("llrf", args.period) };
+    let body = body(args, memory.clone(), shown);
     let live = crate::out::is_terminal();
     let mut look = 0u32;
     let mut broken = None;
@@ -85,8 +88,44 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     broken.map_or(Ok(()), |why| Err(format!("readings were not handed out: {why}").into()))
 }
 
+/// The readings as exported variables, for records and the oscilloscope.
+struct Shown {
+    exports: Exports,
+    indices: [usize; 5],
+}
+
+impl Shown {
+    fn open(name: &str, period: DurNs) -> Result<Self, String> {
+        let said = |error: rt::ShareError| error.to_string();
+        let exports = Exports::open(name, 5).map_err(said)?;
+        exports.set_period(period);
+        let add = |name, unit, first| exports.add(&VariableSpec { name, unit, first, safe: None }).map_err(said);
+        let zero = Number::Float(0.0);
+        let indices = [
+            add("amplitude", "", zero)?,
+            add("phase", "deg", zero)?,
+            add("drive", "", zero)?,
+            add("drive-phase", "deg", zero)?,
+            add("beam", "", Number::Bool(false))?,
+        ];
+        Ok(Self { exports, indices })
+    }
+
+    fn set(&self, reading: &Reading) {
+        let floats = [reading.amplitude, reading.phase_deg, reading.drive, reading.drive_phase_deg];
+        let values = floats.map(Number::Float).into_iter().chain([Number::Bool(reading.beam)]);
+        for (index, value) in self.indices.iter().zip(values) {
+            self.exports.set(*index, value, reading.pulse, base::MonoNs(reading.measured_ns));
+        }
+    }
+}
+
 /// The loop's work: measure, control, publish.
-fn body(args: &Args, memory: Arc<sys::shm::SharedWords>) -> impl FnMut(&rt::Pulse) -> Flow + Send + use<> {
+fn body(
+    args: &Args,
+    memory: Arc<sys::shm::SharedWords>,
+    shown: Shown,
+) -> impl FnMut(&rt::Pulse) -> Flow + Send + use<> {
     let step = args.period.0 as f64 * 1e-9;
     let mut cavity = Cavity::new();
     let mut controller = Controller::new(!args.open_loop);
@@ -114,6 +153,7 @@ fn body(args: &Args, memory: Arc<sys::shm::SharedWords>) -> impl FnMut(&rt::Puls
             drive_phase_deg: drive.phase().to_degrees(),
             beam: cavity.beam_is_on(),
         };
+        shown.set(&reading);
         match Readings::attach(memory.words()) {
             Ok(readings) => {
                 readings.push_overwrite(reading.words());

@@ -1,0 +1,246 @@
+//! `tahti scope`: the oscilloscope on exported variables.
+
+mod options;
+mod show;
+
+use crate::failure::{self, Failure};
+use ::scope::{Capture, Trigger};
+use base::DurNs;
+use options::Mode;
+use rt::scope::{Cause, Condition, Oscilloscope, Phase, Request, Timing};
+use std::path::{Path, PathBuf};
+use sys::clock::{mono_now, sleep_until};
+
+pub(crate) use options::Args;
+
+/// How long the loop may take until it has taken a setup: it stands if it takes longer.
+const TAKING: DurNs = DurNs::from_secs(2);
+/// How often it is looked whether there is a capture.
+const LOOK: DurNs = DurNs::from_ms(10);
+/// How often mode roll is shown.
+const ROLL: DurNs = DurNs::from_ms(1000);
+
+pub(crate) fn run(args: &Args) -> Result<(), Failure> {
+    match (&args.open, args.variables.is_empty()) {
+        (Some(file), _) => open(file).map(|capture| show::capture(args, &capture, &file.display().to_string())),
+        (None, true) => list(),
+        (None, false) => look(args),
+    }
+}
+
+/// Shows which variables there are.
+fn list() -> Result<(), Failure> {
+    let exported = rt::scope::exported().map_err(failure::in_file(Path::new("/proc/net/unix")))?;
+    if exported.is_empty() {
+        println!("nobody exports variables on this machine");
+    }
+    for (segment, sampled) in exported {
+        let known = rt::Imports::open(&segment).map_err(|error| error.to_string());
+        let variables =
+            known.as_ref().map_err(Clone::clone).and_then(|known| known.segment().map_err(|e| e.to_string()));
+        let variables = match variables {
+            Ok(variables) => variables,
+            Err(why) => {
+                println!("{}  {why}", visible(&segment));
+                continue;
+            }
+        };
+        for index in 0..variables.len() {
+            let (Some(name), Some(unit)) = (variables.name(index), variables.unit(index)) else { continue };
+            let value = variables.get(index).map_or_else(|| "-".to_owned(), |read| show::number(read.value));
+            let note = if sampled { "" } else { "  (no oscilloscope: its loop does not sample)" };
+            println!("{}/{}  {value} {}{note}", visible(&segment), visible(name.as_str()), visible(unit.as_str()));
+        }
+    }
+    Ok(())
+}
+
+/// A name as it comes from elsewhere: it does not steer the terminal.
+const fn visible(text: &str) -> base::Visible<'_> {
+    base::Visible { text, colours: false }
+}
+
+/// The segment that the variables are of, and their names; a segment alone stands for all of its variables.
+fn channels(args: &Args) -> Result<(String, Vec<String>), Failure> {
+    let mut names = Vec::new();
+    let mut segment: Option<&str> = None;
+    for variable in &args.variables {
+        let (of, name) = variable.split_once('/').map_or((variable.as_str(), None), |(of, name)| (of, Some(name)));
+        if let Some(other) = segment.replace(of).filter(|other| *other != of) {
+            return Err(format!(
+                "variables of {other:?} and {of:?}: one loop samples those of one segment; look at each in a scope of its own \
+                 and join them by their pulse numbers (--export)"
+            ).into());
+        }
+        names.extend(name.map(str::to_owned));
+    }
+    Ok((segment.unwrap_or_default().to_owned(), names))
+}
+
+fn look(args: &Args) -> Result<(), Failure> {
+    let (segment, mut names) = channels(args)?;
+    let scope = Oscilloscope::open(&segment)?;
+    if args.force {
+        return Ok(scope.force(Cause::Forced)?);
+    }
+    if args.stop {
+        return Ok(scope.stop()?);
+    }
+    if args.fetch {
+        return fetch(args, &scope);
+    }
+    if names.is_empty() {
+        let variables = scope.variables().segment()?;
+        let all = (0..variables.len()).filter_map(|index| variables.name(index));
+        names = all.take(rt::scope::CHANNELS_MAX).map(|name| name.as_str().to_owned()).collect();
+    }
+    let request = request(args, &segment, names)?;
+    let id = scope.set_up(&request)?;
+    let taken = scope.taken(id, TAKING);
+    taken.ok_or_else(|| format!("the loop of {segment:?} does not run, or somebody else has set it up meanwhile"))?;
+    if args.detach {
+        println!("set up; `tahti scope {segment} --fetch` shows what it has captured, --stop ends it");
+        return Ok(());
+    }
+    let until = args.within.map(|within| mono_now() + within);
+    match args.mode() {
+        Mode::Roll => roll(args, &scope, until),
+        _ => follow(args, &scope, id, until),
+    }
+}
+
+/// What is asked for, with the variables of the trigger by their names alone.
+fn request(args: &Args, segment: &str, channels: Vec<String>) -> Result<Request, Failure> {
+    let trigger = match &args.trigger {
+        Some(text) => text.parse::<Trigger>()?,
+        None => Trigger { on: None, condition: Condition::Never },
+    };
+    let prefix = format!("{segment}/");
+    let on = trigger.on.map(|name| name.strip_prefix(&prefix).unwrap_or(&name).to_owned());
+    let mode = args.mode();
+    let pre = args.pre.min(args.length.saturating_sub(1) as f64 / args.length as f64);
+    let timing = Timing {
+        mode: mode.of_machine(),
+        pre: if mode == Mode::Roll { 0 } else { (pre * args.length as f64).round() as u64 },
+        length: args.length,
+        every: args.every,
+        holdoff: args.holdoff,
+        patience: args.patience(),
+        captures: args.captures(),
+    };
+    let keep = if timing.captures == 1 { 1 } else { args.keep };
+    Ok(Request { channels, timing, condition: trigger.condition, on, keep, detached: args.detach })
+}
+
+fn capture_of(scope: &Oscilloscope, rows: &rt::scope::Rows) -> Capture {
+    let variables = scope.variables().segment().ok();
+    Capture::of_rows(rows, |index| {
+        let variables = variables.as_ref()?;
+        let (name, unit) = (variables.name(index)?, variables.unit(index)?);
+        Some((name.as_str().to_owned(), unit.as_str().to_owned(), variables.get(index)?.value))
+    })
+}
+
+/// Shows captures as they come.
+fn follow(args: &Args, scope: &Oscilloscope, id: u64, until: Option<base::MonoNs>) -> Result<(), Failure> {
+    let mut next = 0;
+    loop {
+        let status = scope.status().filter(|status| status.id == id);
+        let status = status.ok_or("somebody else has set the oscilloscope up: this one ends")?;
+        for (number, rows) in scope.captured(next) {
+            if number > next {
+                println!("{} captures were overwritten before they could be shown", number - next);
+            }
+            next = number + 1;
+            let capture = capture_of(scope, &rows);
+            show::capture(args, &capture, &format!("capture {next} of {}", visible(scope.name())));
+            args.export.iter().try_for_each(|file| export(&capture, file, (status.captures > 1).then_some(next)))?;
+        }
+        if status.phase == Phase::Stopped && next >= status.captures {
+            return Ok(());
+        }
+        if !scope.is_alive() {
+            return Err(format!("the process that exported {:?} has ended", scope.name()).into());
+        }
+        if until.is_some_and(|until| mono_now() >= until) {
+            let within = args.within.unwrap_or_default();
+            let ignored = status.ignored;
+            return Err(format!(
+                "no trigger within {within}: {} ({ignored} came while none counted); expected one, or --auto",
+                status.phase.word()
+            )
+            .into());
+        }
+        sleep_until(mono_now() + LOOK);
+    }
+}
+
+/// Shows the newest rows again and again.
+fn roll(args: &Args, scope: &Oscilloscope, until: Option<base::MonoNs>) -> Result<(), Failure> {
+    let mut shown = 0;
+    while scope.is_alive() {
+        sleep_until(mono_now() + if shown == 0 { LOOK } else { ROLL });
+        let whole = args.length as usize;
+        let rows = scope.latest(whole).filter(|rows| shown > 0 || rows.words.len() == whole * rows.row_words);
+        let Some(rows) = rows else { continue };
+        shown += 1;
+        let capture = capture_of(scope, &rows);
+        show::capture(args, &capture, &format!("the newest rows of {}", visible(scope.name())));
+        args.export.iter().try_for_each(|file| export(&capture, file, None))?;
+        if args.captures.is_some_and(|captures| shown >= captures) || until.is_some_and(|until| mono_now() >= until) {
+            return Ok(());
+        }
+    }
+    Err(format!("the process that exported {:?} has ended", scope.name()).into())
+}
+
+/// Shows what is kept of a setup that was left alone.
+fn fetch(args: &Args, scope: &Oscilloscope) -> Result<(), Failure> {
+    let status = scope.status().ok_or_else(|| format!("nobody has set up the oscilloscope of {:?}", scope.name()))?;
+    let (phase, captures, ignored) = (status.phase.word(), status.captures, status.ignored);
+    println!("{}: {phase}, {captures} captures; {ignored} triggers came while none counted", visible(scope.name()));
+    for (number, rows) in scope.captured(0) {
+        let (capture, number) = (capture_of(scope, &rows), number + 1);
+        show::capture(args, &capture, &format!("capture {number} of {}", visible(scope.name())));
+        args.export.iter().try_for_each(|file| export(&capture, file, Some(number)))?;
+    }
+    Ok(())
+}
+
+/// Which kind of file a name stands for.
+fn kind(file: &Path) -> Result<&str, Failure> {
+    let kind = file.extension().and_then(|kind| kind.to_str()).unwrap_or_default();
+    match kind {
+        "csv" | "npy" | "json" => Ok(kind),
+        _ => Err(format!("{}: expected a name that ends in .csv, .npy or .json", file.display()).into()),
+    }
+}
+
+/// Writes a capture; the number of one of several goes before the end of the name.
+fn export(capture: &Capture, file: &Path, number: Option<u64>) -> Result<(), Failure> {
+    let kind = kind(file)?;
+    let bytes = match kind {
+        "csv" => capture.to_csv().into_bytes(),
+        "npy" => capture.to_npy(),
+        _ => capture.to_json().into_bytes(),
+    };
+    let file = match number {
+        Some(number) => file.with_extension(format!("{number}.{kind}")),
+        None => PathBuf::from(file),
+    };
+    std::fs::write(&file, bytes).map_err(failure::in_file(&file))?;
+    println!("written to {}", file.display());
+    Ok(())
+}
+
+fn open(file: &Path) -> Result<Capture, Failure> {
+    let kind = kind(file)?;
+    let bytes = std::fs::read(file).map_err(failure::in_file(file))?;
+    let text = || std::str::from_utf8(&bytes).map_err(|error| format!("{}: {error}", file.display()));
+    let capture = match kind {
+        "csv" => Capture::from_csv(text()?),
+        "npy" => Capture::from_npy(&bytes),
+        _ => Capture::from_json(text()?),
+    };
+    Ok(capture.map_err(|error| format!("{}: {error}", file.display()))?)
+}

@@ -1,0 +1,166 @@
+//! What `tahti scope` is told.
+
+use base::DurNs;
+use std::path::PathBuf;
+
+/// The oscilloscope: capture variables of a real-time loop, cycle by cycle, round a trigger
+///
+/// The loop samples the variables itself and decides in each cycle about the trigger; it never waits for who looks.
+/// Without variables: which there are. Triggers: 'VAR > 1.5 rising', 'VAR < 1 falling hysteresis 0.1', 'VAR = 0 crossing',
+/// 'VAR > 1', 'VAR enters 1..2', 'VAR leaves 1..2', 'VAR changes', miss, overrun, 'pulse 4711', 'pulse % 1000 = 3'.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// Variables, SEGMENT/NAME, all of one segment; a SEGMENT alone stands for all of its variables
+    pub(super) variables: Vec<String>,
+    /// What begins a capture; without it one begins at once
+    #[arg(long, short, value_name = "TEXT")]
+    pub(super) trigger: Option<String>,
+    /// How much of a capture is before its trigger
+    #[arg(long, default_value = "30%", value_parser = percent)]
+    pub(super) pre: f64,
+    /// Rows of a capture
+    #[arg(long, default_value_t = 1000, value_name = "ROWS", value_parser = clap::value_parser!(u64).range(2..))]
+    pub(super) length: u64,
+    /// A row in each of so many cycles; the trigger is looked for in all of them
+    #[arg(long, default_value_t = 1, value_name = "CYCLES", value_parser = clap::value_parser!(u64).range(1..))]
+    pub(super) every: u64,
+    /// One capture, then stop (the default)
+    #[arg(long, group = "modes")]
+    pub(super) single: bool,
+    /// A capture for each trigger
+    #[arg(long, group = "modes")]
+    pub(super) normal: bool,
+    /// As --normal, but a capture begins by itself where the trigger does not come
+    #[arg(long, group = "modes")]
+    pub(super) auto: bool,
+    /// No captures: the newest rows, again and again
+    #[arg(long, group = "modes")]
+    pub(super) roll: bool,
+    /// Stop after so many captures
+    #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u64).range(1..))]
+    pub(super) captures: Option<u64>,
+    /// Captures that the loop's process keeps: the newest
+    #[arg(long, default_value_t = 4, value_name = "NUMBER")]
+    pub(super) keep: usize,
+    /// Cycles after a trigger in which no other one counts
+    #[arg(long, default_value_t = 0, value_name = "CYCLES")]
+    pub(super) holdoff: u64,
+    /// Give up after this long
+    #[arg(long, value_name = "TIME")]
+    pub(super) within: Option<DurNs>,
+    /// Set it up, leave it alone, and end
+    #[arg(long, group = "acts")]
+    pub(super) detach: bool,
+    /// Show what a setup that was left alone has captured
+    #[arg(long, group = "acts")]
+    pub(super) fetch: bool,
+    /// Begin a capture now, of whatever setup there is
+    #[arg(long, group = "acts")]
+    pub(super) force: bool,
+    /// End sampling
+    #[arg(long, group = "acts")]
+    pub(super) stop: bool,
+    /// Show the spectrum of each variable
+    #[arg(long)]
+    pub(super) fft: bool,
+    /// How the ends of a capture are faded for the spectrum
+    #[arg(long, value_enum, default_value = "hann")]
+    pub(super) window: Window,
+    /// Two times from the trigger, such as -10ms..5ms: values there, and what is between them
+    #[arg(long, value_name = "A..B", allow_hyphen_values = true, value_parser = read_span)]
+    pub(super) cursors: Option<(f64, f64)>,
+    /// Draw what is between two times from the trigger only
+    #[arg(long, value_name = "A..B", allow_hyphen_values = true, value_parser = read_span)]
+    pub(super) zoom: Option<(f64, f64)>,
+    /// Draw nothing
+    #[arg(long)]
+    pub(super) no_plot: bool,
+    /// Write each capture to a file: .csv, .npy or .json
+    #[arg(long, value_name = "FILE")]
+    pub(super) export: Vec<PathBuf>,
+    /// Show a capture from a file
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["variables", "trigger", "modes", "acts"])]
+    pub(super) open: Option<PathBuf>,
+}
+
+#[derive(Clone, Copy, clap::ValueEnum)]
+pub(super) enum Window {
+    Rectangle,
+    Hann,
+    FlatTop,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Mode {
+    Single,
+    Normal,
+    Auto,
+    Roll,
+}
+
+impl Mode {
+    pub(super) const fn of_machine(self) -> rt::scope::Mode {
+        match self {
+            Self::Single | Self::Normal => rt::scope::Mode::Normal,
+            Self::Auto => rt::scope::Mode::Auto,
+            Self::Roll => rt::scope::Mode::Roll,
+        }
+    }
+}
+
+impl Args {
+    /// Without a trigger a capture begins by itself.
+    pub(super) const fn mode(&self) -> Mode {
+        match (self.roll, self.auto, self.normal, self.trigger.is_some()) {
+            (true, ..) => Mode::Roll,
+            (_, true, ..) | (.., false) => Mode::Auto,
+            (_, _, true, _) => Mode::Normal,
+            _ => Mode::Single,
+        }
+    }
+
+    /// Cycles until a capture begins by itself.
+    pub(super) const fn patience(&self) -> u64 {
+        if self.trigger.is_some() { self.length.saturating_mul(self.every).saturating_mul(2) } else { 0 }
+    }
+
+    /// Captures after which it stops; 0: none.
+    pub(super) fn captures(&self) -> u64 {
+        self.captures.unwrap_or(u64::from(!(self.normal || self.auto || self.roll)))
+    }
+}
+
+/// A share of a whole: `30%`.
+fn percent(text: &str) -> Result<f64, &'static str> {
+    let number = text.strip_suffix('%').and_then(|text| text.parse::<f64>().ok());
+    number.filter(|part| (0.0..=100.0).contains(part)).map(|part| part / 100.0).ok_or("expected 0% to 100%")
+}
+
+/// Two times, in seconds: `-10ms..5ms`.
+pub(super) fn read_span(text: &str) -> Result<(f64, f64), &'static str> {
+    const EXPECTED: &str = "expected two times, such as -10ms..5ms";
+    let time = |text: &str| {
+        let (sign, size) = text.strip_prefix('-').map_or((1.0, text), |rest| (-1.0, rest));
+        if size == "0" {
+            Ok(0.0)
+        } else {
+            size.parse().map(|time: DurNs| sign * time.0 as f64 / 1e9).map_err(|_| EXPECTED)
+        }
+    };
+    let (one, two) = text.split_once("..").ok_or(EXPECTED)?;
+    Ok((time(one)?, time(two)?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shares_and_spans_are_read_as_people_write_them() {
+        assert_eq!((percent("30%"), percent("0%")), (Ok(0.3), Ok(0.0)));
+        assert!(percent("30").is_err() && percent("-1%").is_err() && percent("101%").is_err());
+        assert_eq!(read_span("-10ms..5ms"), Ok((-0.01, 0.005)));
+        assert_eq!(read_span("0..1s"), Ok((0.0, 1.0)));
+        assert!(read_span("1ms").is_err() && read_span("a..b").is_err());
+    }
+}

@@ -1,0 +1,31 @@
+//! What an oscilloscope has captured (`rt::scope`), for whoever shows it: measured, zoomed, transformed, written to a file and read
+//! again; and triggers as people write them.
+//!
+//! ```
+//! use scope::{Capture, Trigger, Window};
+//! let trigger: Trigger = "voltage > 1.5 rising".parse().unwrap();
+//! assert_eq!(trigger.on.as_deref(), Some("voltage"));
+//! let capture = Capture::of_values("voltage", "MV", 1e-3, (0..64).map(|k| (f64::from(k) * 0.785).sin()));
+//! assert!(scope::measure(&capture, 0).unwrap().peak_to_peak() > 1.9);
+//! assert_eq!(scope::spectrum(&capture, 0, Window::Hann).unwrap().highest().unwrap().0.round(), 125.0);
+//! assert_eq!(Capture::from_csv(&capture.to_csv()).unwrap(), capture);
+//! ```
+//!
+//! Never here: files, sockets, clocks, threads.
+
+mod capture;
+mod envelope;
+mod fft;
+mod file;
+mod measure;
+mod npy;
+mod plot;
+mod trigger;
+
+pub use capture::{Capture, Channel, TRIGGER_MARK};
+pub use envelope::{Persistence, Span, envelope};
+pub use fft::{Spectrum, Window, average, spectrum};
+pub use file::FileError;
+pub use measure::{Cursors, Measured, cursors, measure};
+pub use plot::plot;
+pub use trigger::{Trigger, TriggerError};

@@ -1,0 +1,139 @@
+//! Triggers as people write them.
+
+use rt::scope::Condition;
+use std::str::FromStr;
+
+/// What begins a capture, as a user writes it:
+///
+/// | text | holds |
+/// |---|---|
+/// | `voltage > 1.5 rising`, `voltage < 1.5 falling`, `voltage = 1.5 crossing` | where the variable comes to the level; with `hysteresis 0.1` behind it only if it was so far off before |
+/// | `voltage > 1.5`, `voltage < 1.5` | as long as the variable is beyond the level |
+/// | `voltage enters 1..2`, `voltage leaves 1..2` | where it comes into the window, or out of it |
+/// | `state changes` | where the variable has another value than in the cycle before |
+/// | `miss` | in a cycle that ended after its deadline |
+/// | `overrun` | in a cycle before which a loop has given up pulses; after a frame's call that took longer than its budget |
+/// | `pulse 4711` | in the first cycle with this pulse number, or behind it |
+/// | `pulse % 1000 = 3` | in each cycle whose pulse number leaves 3 |
+#[derive(Clone, Debug, PartialEq)]
+pub struct Trigger {
+    /// The variable that it looks at, if it does.
+    pub on: Option<String>,
+    /// What holds.
+    pub condition: Condition,
+}
+
+/// A text that is no trigger.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "trigger {found:?}: expected \"VAR > LEVEL rising\", \"VAR < LEVEL falling\", \"VAR = LEVEL crossing\" (each with \
+     \"hysteresis HOW-MUCH\" behind it if need be), \"VAR > LEVEL\", \"VAR < LEVEL\", \"VAR enters LOW..HIGH\", \"VAR leaves \
+     LOW..HIGH\", \"VAR changes\", \"miss\", \"overrun\", \"pulse NUMBER\" or \"pulse % PERIOD = PHASE\""
+)]
+pub struct TriggerError {
+    /// The text.
+    pub found: String,
+}
+
+impl FromStr for Trigger {
+    type Err = TriggerError;
+
+    fn from_str(text: &str) -> Result<Self, TriggerError> {
+        let words: Vec<&str> = text.split_whitespace().collect();
+        parse(&words).ok_or_else(|| TriggerError { found: text.to_owned() })
+    }
+}
+
+fn parse(words: &[&str]) -> Option<Trigger> {
+    let alone = |condition| Some(Trigger { on: None, condition });
+    match *words {
+        ["miss"] => alone(Condition::Miss),
+        ["overrun"] => alone(Condition::Overrun),
+        ["pulse", number] => alone(Condition::Pulse { number: number.parse().ok()? }),
+        ["pulse", "%", period, "=", phase] => {
+            let (period, phase) = (period.parse().ok()?, phase.parse().ok()?);
+            (phase < period).then_some(Condition::EachPulse { period, phase }).and_then(alone)
+        }
+        [name, ref rest @ ..] => {
+            let condition = of_variable(rest)?;
+            Some(Trigger { on: Some(name.to_owned()), condition })
+        }
+        [] => None,
+    }
+}
+
+fn of_variable(words: &[&str]) -> Option<Condition> {
+    let (words, hysteresis) = match *words {
+        [ref before @ .., "hysteresis", amount] => (before, Some(real(amount).filter(|amount| *amount >= 0.0)?)),
+        _ => (words, None),
+    };
+    let edge = hysteresis.unwrap_or(0.0);
+    let condition = match *words {
+        [">", level, "rising"] | ["rising", level] => Condition::Rising { level: real(level)?, hysteresis: edge },
+        ["<", level, "falling"] | ["falling", level] => Condition::Falling { level: real(level)?, hysteresis: edge },
+        ["=", level, "crossing"] | ["crossing", level] => Condition::Crossing { level: real(level)?, hysteresis: edge },
+        _ if hysteresis.is_some() => return None,
+        [">", level] => Condition::Above { level: real(level)? },
+        ["<", level] => Condition::Below { level: real(level)? },
+        ["enters", window] => {
+            let (low, high) = window_of(window)?;
+            Condition::Enters { low, high }
+        }
+        ["leaves", window] => {
+            let (low, high) = window_of(window)?;
+            Condition::Leaves { low, high }
+        }
+        ["changes"] => Condition::Changes,
+        _ => return None,
+    };
+    Some(condition)
+}
+
+fn real(text: &str) -> Option<f64> {
+    text.parse().ok().filter(|value: &f64| value.is_finite())
+}
+
+fn window_of(text: &str) -> Option<(f64, f64)> {
+    let (low, high) = text.split_once("..")?;
+    let (low, high) = (real(low)?, real(high)?);
+    (low <= high).then_some((low, high))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn triggers_are_understood_as_the_table_says() {
+        let of = |text: &str| text.parse::<Trigger>().map(|trigger| (trigger.on, trigger.condition));
+        let on = |name: &str, condition| Ok((Some(name.to_owned()), condition));
+        assert_eq!(of("v > 1.5 rising"), on("v", Condition::Rising { level: 1.5, hysteresis: 0.0 }));
+        assert_eq!(of("v falling -2 hysteresis 0.1"), on("v", Condition::Falling { level: -2.0, hysteresis: 0.1 }));
+        assert_eq!(of("a:b = 1e-3 crossing"), on("a:b", Condition::Crossing { level: 1e-3, hysteresis: 0.0 }));
+        assert_eq!(of("v > 1"), on("v", Condition::Above { level: 1.0 }));
+        assert_eq!(of("v leaves -1..2.5"), on("v", Condition::Leaves { low: -1.0, high: 2.5 }));
+        assert_eq!(of("state changes"), on("state", Condition::Changes));
+        assert_eq!(of("miss"), Ok((None, Condition::Miss)));
+        assert_eq!(of("pulse % 10 = 3"), Ok((None, Condition::EachPulse { period: 10, phase: 3 })));
+    }
+
+    #[test]
+    fn what_is_no_trigger_is_refused_with_what_would_be_one() {
+        for wrong in [
+            "",
+            "v",
+            "v >",
+            "v > x rising",
+            "v > 1 falling",
+            "v enters 2..1",
+            "v > 1 hysteresis 1",
+            "pulse % 3 = 3",
+            "v > 1 rising hysteresis -1",
+            "v > inf",
+            "pulse -1",
+        ] {
+            let why = wrong.parse::<Trigger>().unwrap_err().to_string();
+            assert!(why.contains("VAR > LEVEL rising"), "{wrong}");
+        }
+    }
+}
