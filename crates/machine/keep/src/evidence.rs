@@ -152,7 +152,7 @@ impl Incident {
             name: name.to_owned(),
             child,
             at,
-            at_unix_ms: unix_ms(),
+            at_unix_ms: sys::clock::wall_ns() / 1_000_000,
             summary,
             ladder: Vec::new(),
             threads: if alive { threads(child.pid) } else { Vec::new() },
@@ -384,10 +384,6 @@ pub fn kind_of_end(end: End, kills_before: u64, kills_after: u64, by_log: Option
         End::Signal { signal: 9, .. } if kills_after > kills_before && by_log != Some(false) => Some(Kind::OutOfMemory),
         End::Signal { .. } => Some(Kind::Signal),
     }
-}
-
-fn unix_ms() -> u64 {
-    std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64)
 }
 
 /// Removes the oldest incidents of a process beyond those kept.

@@ -405,8 +405,7 @@ impl Runner<'_> {
             self.begin(kind, now, word);
         }
         if let Some((incident, _)) = &mut self.incident {
-            let ended_unix_s =
-                std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map_or(0, |since| since.as_secs());
+            let ended_unix_s = sys::clock::wall_ns() / 1_000_000_000;
             incident.exit = Some(ExitRecord {
                 child: self.child,
                 end,

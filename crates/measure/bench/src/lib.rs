@@ -26,7 +26,7 @@ use clap::{ArgMatches, Command, FromArgMatches};
 use host::plan::Spared;
 use recorder::Conditions;
 use report::{Published, Report, Table};
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::time::Instant;
 
 /// Declares a module for each line, and the table of all measurements, which each has as `BENCH`. (`cargo fmt` does not see
 /// these files, `cargo xtask test fmt` does.)
@@ -250,7 +250,7 @@ impl Bench {
             what: self.what(),
             wanted: self.wanted.into(),
             arguments,
-            ended_s: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs()),
+            ended_s: sys::clock::wall_ns() / 1_000_000_000,
             took_s: begun.elapsed().as_secs_f64(),
             machine: fingerprint::take(&steal),
             setup: found.setup,

@@ -1,6 +1,6 @@
 //! A client's end.
 
-use crate::end::{ClientError, End, Waker, greet, unix_now_ns};
+use crate::end::{ClientError, End, Waker, greet};
 use crate::greeting::{Hello, VERSION};
 use crate::message_buffer::{MessageBuffer, Packing, put};
 use crate::pool::{POOL_BYTES_MAX, Pool, Room, Rooms};
@@ -266,7 +266,7 @@ impl Client {
             deadline: Some(since + sending.limit),
             pulse: sending.pulse,
             subject: sending.subject,
-            origin_unix_ns: unix_now_ns(),
+            origin_unix_ns: sys::clock::wall_ns(),
             ..Header::request(end.band, id)
         };
         let place = room.as_ref().map(|room| room.place().to_bytes());

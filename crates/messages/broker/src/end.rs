@@ -63,12 +63,6 @@ impl From<Damaged> for ClientError {
     }
 }
 
-/// Nanoseconds since 1970 (UTC).
-pub(crate) fn unix_now_ns() -> u64 {
-    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
-    now.map_or(0, |since| since.as_nanos() as u64)
-}
-
 /// A connection to a server on one band.
 pub(crate) struct End {
     pub(crate) band: Band,

@@ -27,7 +27,6 @@ use db::{Db, Now, Security};
 use std::cmp::Reverse;
 use std::io;
 use std::sync::mpsc::{Receiver, sync_channel};
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use mail::Mail;
 
@@ -90,8 +89,8 @@ pub fn now() -> Now {
 /// The wall clock as a record's stamp.
 #[must_use]
 pub fn wall() -> Stamp {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    Stamp::from_unix(since.as_secs(), since.subsec_nanos())
+    let now = sys::clock::wall_ns();
+    Stamp::from_unix(now / 1_000_000_000, (now % 1_000_000_000) as u32)
 }
 
 impl Engine {

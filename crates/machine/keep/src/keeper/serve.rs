@@ -128,7 +128,7 @@ pub(crate) fn open_to(socket: &Path, group: Option<u32>) -> std::io::Result<()> 
 }
 
 pub(super) fn unix_ms() -> u64 {
-    std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64)
+    sys::clock::wall_ns() / 1_000_000
 }
 
 impl Keeper {

@@ -214,8 +214,8 @@ fn open(path: &PathBuf) -> Option<File> {
 
 /// The wall clock as `2026-11-21T05:28:32.123Z`, as in the processes' logs.
 pub(crate) fn utc_now() -> String {
-    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
-    let text = base::Stamp::from_unix(now.as_secs(), now.subsec_nanos()).to_string();
+    let now = sys::clock::wall_ns();
+    let text = base::Stamp::from_unix(now / 1_000_000_000, (now % 1_000_000_000) as u32).to_string();
     text.get(..23).unwrap_or(&text).replace(' ', "T") + "Z"
 }
 

@@ -3,12 +3,11 @@
 use super::lane::{BATCH_RECORD, RECORD_WORDS};
 use super::log_file::LogNotice;
 use super::{Control, Event, Lanes};
-use crate::end::unix_now_ns;
 use base::{DurNs, MonoNs, Utc};
 use msg::{BODY_BYTES_MAX, Band, HEADER_WORDS, Header, Lines, TEXT_BYTES_MAX, Verb};
 use std::borrow::Cow;
 use std::fmt::{self, Write as _};
-use sys::clock::mono_now;
+use sys::clock::{mono_now, wall_ns};
 
 /// Records taken from one band's log before the others have their turn, such turns before all else has its own, and bytes
 /// that are written at once.
@@ -151,7 +150,7 @@ fn escaped(text: &str, to: &mut String) -> fmt::Result {
 
 /// A line for records of a band that found no room.
 fn lost(band: Band, records: u64, clock: &mut Clock, to: &mut String) -> fmt::Result {
-    clock.write(unix_now_ns(), to);
+    clock.write(wall_ns(), to);
     writeln!(to, " message-log band={band} lost={records}: they came faster than they could be written")
 }
 
@@ -203,7 +202,7 @@ impl Control<'_> {
 
     /// Takes some records of a lane.
     fn log_turn(&mut self, at: usize, words: &mut [u64]) {
-        let (now, unix_now) = (mono_now(), unix_now_ns());
+        let (now, unix_now) = (mono_now(), wall_ns());
         for _ in 0..LOG_TURN {
             let Ok(Some(length)) = self.lanes[at].log.pop(words) else { break };
             if self.log.is_none() && self.watchers.is_empty() {
@@ -229,7 +228,7 @@ impl Control<'_> {
     fn flush_log(&mut self) {
         let Self { log, say, text, .. } = self;
         if let Some(file) = log {
-            file.write(mono_now(), unix_now_ns(), text, &mut |told| {
+            file.write(mono_now(), wall_ns(), text, &mut |told| {
                 say(match told {
                     LogNotice::Trouble(what) => Event::Trouble(what),
                     LogNotice::Mended(what) => Event::Mended(what),
