@@ -3,7 +3,7 @@
 //! `cargo run -p em --example dice -- dice.toml [SERVER]` serves, as `tahti em serve` does; see docs/how-to/add-an-equipment-driver.md.
 
 use base::MonoNs;
-use em::{Options, serve};
+use em::{DeviceError, Options, serve};
 use equipment::{Access, Datum, Device, DeviceFault, DeviceSpec, Driver, Pace};
 use table::{Table, key};
 
@@ -40,7 +40,7 @@ impl Device for Dice {
     }
 }
 
-fn make(spec: &DeviceSpec) -> Option<Result<Box<dyn Device + Send>, String>> {
+fn make(spec: &DeviceSpec) -> Option<Result<Box<dyn Device + Send>, DeviceError>> {
     if spec.driver.word != DICE.word {
         return None;
     }
@@ -48,7 +48,7 @@ fn make(spec: &DeviceSpec) -> Option<Result<Box<dyn Device + Send>, String>> {
     Some(if sides >= 1.0 {
         Ok(Box::new(Dice { sides, state: 1 }))
     } else {
-        Err(format!("sides = {sides}; expected at least 1"))
+        Err(DeviceError::Refused(format!("sides = {sides}; expected at least 1")))
     })
 }
 

@@ -20,7 +20,7 @@ pub enum Error {
     Tables(String),
     /// A device cannot be made: which one, found and expected.
     #[error(transparent)]
-    Device(#[from] equipment::LaneError),
+    Device(#[from] equipment::LaneError<DeviceError>),
     /// The memory of a table of current values cannot be had.
     #[error(transparent)]
     Values(rt::ShareError),
@@ -69,6 +69,57 @@ pub enum Error {
     /// The kernel refused something else.
     #[error(transparent)]
     System(#[from] sys::Error),
+}
+
+/// Why a device cannot be made: found and expected.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum DeviceError {
+    /// Its address is none.
+    #[error(transparent)]
+    Address(#[from] port::BadAddress),
+    /// Its serial line cannot be so.
+    #[error("{source}")]
+    Serial {
+        /// The key.
+        option: &'static str,
+        /// What is wrong.
+        source: port::BadOption,
+    },
+    /// One of its points is none: what would have been right.
+    #[error("{0}")]
+    Point(String),
+    /// Its protocol file cannot be read.
+    #[error("protocol file {}: {source}", file.display())]
+    File {
+        /// The file.
+        file: PathBuf,
+        /// What the kernel says.
+        source: io::Error,
+    },
+    /// Its protocol file, or a protocol in it, has an error.
+    #[error(transparent)]
+    Protocol(#[from] fieldbus::stream::Error),
+    /// Its protocol is for records.
+    #[error("protocol {protocol}: %({field}) names a field of a record; there are none here")]
+    Field {
+        /// The protocol.
+        protocol: String,
+        /// The field.
+        field: String,
+    },
+    /// Its variables cannot be exported.
+    #[error(transparent)]
+    Export(#[from] rt::ShareError),
+    /// It has no socket to ask by.
+    #[error("Channel Access cannot be started: {0}")]
+    ChannelAccess(io::Error),
+    /// Nobody makes devices of its driver.
+    #[error("nothing makes devices of driver {0:?}; expected a program that has it")]
+    Driver(String),
+    /// The program that has its driver refuses it: in its words.
+    #[error("{0}")]
+    Refused(String),
 }
 
 /// Why a table of current values cannot be read.

@@ -56,7 +56,7 @@ mod values;
 mod work;
 
 pub use devices::{DRIVERS, Maker, plug_in};
-pub use error::{Error, ValuesError};
+pub use error::{DeviceError, Error, ValuesError};
 pub use serve::{Options, serve};
 pub use values::{Shown, values};
 

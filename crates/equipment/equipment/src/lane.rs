@@ -73,22 +73,22 @@ pub struct Lane<Id> {
 
 /// A device that could not be made.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct LaneError {
-    /// Where it stands in the tables.
+pub struct LaneError<E> {
+    /// Where it is in the tables.
     pub place: String,
     /// Its name.
     pub device: String,
     /// What its driver says: found and expected.
-    pub why: String,
+    pub why: E,
 }
 
-impl fmt::Display for LaneError {
+impl<E: fmt::Display> fmt::Display for LaneError<E> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: device {:?}: {}", self.place, self.device, self.why)
     }
 }
 
-impl std::error::Error for LaneError {}
+impl<E: std::error::Error> std::error::Error for LaneError<E> {}
 
 impl<Id: Copy> Lane<Id> {
     /// A lane of the tables, with its devices. `make` gives the devices that this crate does not have; those that the
@@ -96,13 +96,13 @@ impl<Id: Copy> Lane<Id> {
     ///
     /// # Errors
     /// Which device could not be made, and why.
-    pub fn new(
+    pub fn new<E>(
         tables: Arc<Tables>,
         number: usize,
         now: MonoNs,
         before: Option<&Tables>,
-        make: &mut dyn FnMut(usize) -> Result<Box<dyn Device + Send>, String>,
-    ) -> Result<Self, LaneError> {
+        make: &mut dyn FnMut(usize) -> Result<Box<dyn Device + Send>, E>,
+    ) -> Result<Self, LaneError<E>> {
         let mut slots = Vec::new();
         for (index, spec) in tables.devices.iter().enumerate() {
             let kept = before.is_some_and(|before| tables.keeps(before, index).is_some());

@@ -9,6 +9,7 @@ mod variables;
 
 pub(crate) use variables::Sources;
 
+use crate::error::DeviceError;
 use equipment::{Access, Device, DeviceSpec, Driver, Pace, Wrong};
 use std::path::Path;
 use table::{Key, Table, key};
@@ -114,7 +115,7 @@ fn any(point: &str) -> Result<Access, String> {
 }
 
 /// Makes a device of a driver that tahti does not have; `None` if the driver is not its own.
-pub type Maker = dyn Fn(&DeviceSpec) -> Option<Result<Box<dyn Device + Send>, String>> + Send + Sync;
+pub type Maker = dyn Fn(&DeviceSpec) -> Option<Result<Box<dyn Device + Send>, DeviceError>> + Send + Sync;
 
 /// The maker of programs without drivers of their own.
 #[must_use]
@@ -133,7 +134,7 @@ pub(crate) struct Around<'a> {
 }
 
 /// Makes a device.
-pub(crate) fn make(spec: &DeviceSpec, around: &Around<'_>) -> Result<Box<dyn Device + Send>, String> {
+pub(crate) fn make(spec: &DeviceSpec, around: &Around<'_>) -> Result<Box<dyn Device + Send>, DeviceError> {
     if let Some(made) = (around.plug_in)(spec) {
         return made;
     }
@@ -145,6 +146,6 @@ pub(crate) fn make(spec: &DeviceSpec, around: &Around<'_>) -> Result<Box<dyn Dev
         "stream" => Box::new(stream::Stream::new(spec, around.folder)?),
         "pv" => Box::new(pv::Pvs::new(spec)?),
         "message" => Box::new(message::Messages::new(spec, around.server)),
-        other => return Err(format!("nothing makes devices of driver {other:?}; expected a program that has it")),
+        other => return Err(DeviceError::Driver(other.to_owned())),
     })
 }

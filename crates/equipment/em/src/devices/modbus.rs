@@ -1,5 +1,6 @@
 //! Modbus TCP.
 
+use crate::error::DeviceError;
 use base::{DurNs, MonoNs};
 use equipment::{Access, At, Datum, Device, DeviceFault, DeviceSpec, Wrong};
 use fieldbus::modbus::{DataType, Failure, Framing, Number, Request, Response, Table, Transaction};
@@ -68,9 +69,13 @@ pub(super) struct Modbus {
 }
 
 impl Modbus {
-    pub(super) fn new(spec: &DeviceSpec) -> Result<Self, String> {
-        let line = Connection::new(address(spec).map_err(|error| error.to_string())?);
-        let points = spec.points.iter().map(|point| Point::parse(point)).collect::<Result<_, _>>()?;
+    pub(super) fn new(spec: &DeviceSpec) -> Result<Self, DeviceError> {
+        let line = Connection::new(address(spec)?);
+        let points = spec
+            .points
+            .iter()
+            .map(|point| Point::parse(point).map_err(DeviceError::Point))
+            .collect::<Result<_, _>>()?;
         let unit = spec.settings.number("unit").map_or(1, |unit| unit.clamp(0.0, 255.0) as u8);
         let timeout = spec.settings.time("timeout").unwrap_or(DurNs::from_secs(1));
         Ok(Self { line, unit, timeout, points, number: 0 })

@@ -1,5 +1,6 @@
 //! Process variables of EPICS IOCs.
 
+use crate::error::DeviceError;
 use base::{DurNs, MonoNs, Scalar, Str40, Value};
 use ca::client::{ChannelId, Event};
 use ca::{Basic, Class, Dbr};
@@ -13,9 +14,8 @@ pub(super) struct Pvs {
 }
 
 impl Pvs {
-    pub(super) fn new(spec: &DeviceSpec) -> Result<Self, String> {
-        let mut session = Session::open(|name| std::env::var(name).ok())
-            .map_err(|error| format!("Channel Access cannot be started: {error}"))?;
+    pub(super) fn new(spec: &DeviceSpec) -> Result<Self, DeviceError> {
+        let mut session = Session::open(|name| std::env::var(name).ok()).map_err(DeviceError::ChannelAccess)?;
         let now = Session::now();
         let points = spec.points.iter().map(|name| (name.clone(), session.client.channel(now, name, 0))).collect();
         Ok(Self { session, points, timeout: spec.settings.time("timeout").unwrap_or(DurNs::from_secs(1)) })

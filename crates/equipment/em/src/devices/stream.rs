@@ -1,5 +1,6 @@
 //! Line protocols over TCP or a serial line, described by protocol files in the manner of StreamDevice.
 
+use crate::error::DeviceError;
 use base::{Array, MonoNs, Scalar, Value as Base};
 use equipment::{At, Datum, Device, DeviceFault, DeviceSpec, Wrong};
 use fieldbus::stream::{File, Given, Protocol, Session, Trouble, Value, Zone};
@@ -19,31 +20,31 @@ pub(super) fn point(text: &str) -> Result<(String, Vec<String>), String> {
     if fits { Ok((name.to_owned(), arguments)) } else { Err(bad()) }
 }
 
-fn file(spec: &DeviceSpec, folder: &Path) -> Result<File, String> {
+fn file(spec: &DeviceSpec, folder: &Path) -> Result<File, DeviceError> {
     let place = folder.join(spec.settings.text("file").unwrap_or_default());
     let name = place.display().to_string();
-    let text = std::fs::read(&place).map_err(|error| format!("protocol file {name}: {error}"))?;
-    File::parse(&text, &name).map_err(|error| error.to_string())
+    let text = std::fs::read(&place).map_err(|source| DeviceError::File { file: place, source })?;
+    Ok(File::parse(&text, &name)?)
 }
 
-fn protocol(file: &File, text: &str) -> Result<Arc<Protocol>, String> {
-    let (name, arguments) = point(text)?;
-    let protocol = file.protocol(&name, &arguments).map_err(|error| error.to_string())?;
+fn protocol(file: &File, text: &str) -> Result<Arc<Protocol>, DeviceError> {
+    let (name, arguments) = point(text).map_err(DeviceError::Point)?;
+    let protocol = file.protocol(&name, &arguments)?;
     match protocol.fields().first() {
-        Some((field, _)) => Err(format!("protocol {name}: %({field}) names a field of a record; there are none here")),
+        Some((field, _)) => Err(DeviceError::Field { protocol: name, field: field.to_string() }),
         None => Ok(Arc::new(protocol)),
     }
 }
 
-/// Its address, with the options of a serial line; else which key is wrong, and why.
-fn address(spec: &DeviceSpec) -> Result<Address, (&'static str, String)> {
+/// Its address, with the options of a serial line.
+fn address(spec: &DeviceSpec) -> Result<Address, DeviceError> {
     let settings = &spec.settings;
     let text = settings.text("address").unwrap_or_default();
-    let mut address: Address = text.parse().map_err(|error: port::BadAddress| ("address", error.to_string()))?;
+    let mut address: Address = text.parse()?;
     let numbers = ["baud", "bits", "stop"].map(|key| (key, settings.number(key).map(|value| value.to_string())));
     for (key, value) in numbers.into_iter().chain([("parity", settings.text("parity").map(str::to_owned))]) {
         if let Some(value) = value {
-            address.set(key, &value).map_err(|error| (key, error.to_string()))?;
+            address.set(key, &value).map_err(|source| DeviceError::Serial { option: key, source })?;
         }
     }
     Ok(address)
@@ -51,13 +52,14 @@ fn address(spec: &DeviceSpec) -> Result<Address, (&'static str, String)> {
 
 /// What is wrong with its address, its file, and the protocols that its points name.
 pub(super) fn check(spec: &DeviceSpec, folder: &Path) -> Vec<Wrong> {
-    let wrong = |at, message| Wrong { at, message, expected: String::new() };
+    let wrong = |at, why: DeviceError| Wrong { at, message: why.to_string(), expected: String::new() };
     // What is missing has been said.
     let given = |key: &str| spec.settings.text(key).is_some();
     let mut all = Vec::new();
     if given("address")
-        && let Err((key, why)) = address(spec)
+        && let Err(why) = address(spec)
     {
+        let key = if let DeviceError::Serial { option, .. } = why { option } else { "address" };
         all.push(wrong(At::Key(key), why));
     }
     if given("file") {
@@ -80,8 +82,8 @@ pub(super) struct Stream {
 }
 
 impl Stream {
-    pub(super) fn new(spec: &DeviceSpec, folder: &Path) -> Result<Self, String> {
-        let address = address(spec).map_err(|(_, why)| why)?;
+    pub(super) fn new(spec: &DeviceSpec, folder: &Path) -> Result<Self, DeviceError> {
+        let address = address(spec)?;
         let file = file(spec, folder)?;
         let points = spec.points.iter().map(|text| protocol(&file, text)).collect::<Result<_, _>>()?;
         Ok(Self { line: Connection::new(address), points })

@@ -82,15 +82,14 @@ pub(super) struct Export {
 }
 
 impl Export {
-    pub(super) fn new(spec: &DeviceSpec) -> Result<Self, String> {
-        let exports = Exports::open(spec.settings.text("as").unwrap_or_default(), spec.points.len().max(1));
-        let exports = exports.map_err(|error| error.to_string())?;
+    pub(super) fn new(spec: &DeviceSpec) -> Result<Self, rt::ShareError> {
+        let exports = Exports::open(spec.settings.text("as").unwrap_or_default(), spec.points.len().max(1))?;
         let add = |name: &String| {
             let variable = VariableSpec { name, unit: "", first: Number::Float(0.0), safe: None };
             exports.add(&variable).map(|index| (index, 0.0))
         };
         let points = spec.points.iter().map(add).collect::<Result<_, rt::ShareError>>();
-        Ok(Self { exports, points: points.map_err(|error| error.to_string())? })
+        Ok(Self { exports, points: points? })
     }
 }
 

@@ -112,7 +112,7 @@ fn tables(text: &str) -> Arc<Tables> {
 }
 
 fn lane(text: &str) -> Lane<u32> {
-    Lane::new(tables(text), 0, at(0), None, &mut |_| Err("no other device".into())).unwrap()
+    Lane::new(tables(text), 0, at(0), None, &mut |_| Err("no other device")).unwrap()
 }
 
 fn at(ms: u64) -> MonoNs {
@@ -264,7 +264,7 @@ fn tables_that_changed_take_over_what_stayed_and_what_waits() {
     request(&mut old, 2, "set/sr_mag_ps_b/100A", None, at(0), &mut seen);
     go_on(&mut old, at(500), &mut seen);
     let tables = tables(&FILE.replace("limits = [0, 500]", "limits = [0, 50]"));
-    let mut new = Lane::new(tables, 0, at(500), Some(old.tables()), &mut |_| Err("no other device".into())).unwrap();
+    let mut new = Lane::new(tables, 0, at(500), Some(old.tables()), &mut |_| Err("no other device")).unwrap();
     new.take_over(&mut old, at(500), &mut seen);
     assert_eq!(ask(&mut new, "get/sr_mag_ps_b/current_adc", at(500)), "50.00A", "the supply ramps on");
     assert!(ask(&mut new, "put/sr_mag_ps_b/60A", at(500)).contains("expected 0A to 50A"));
