@@ -24,6 +24,7 @@ pub use table::{Diagnostic, Diagnostics, Severity, render_all};
 
 use crate::suggest::Choice;
 use base::CpuSet;
+use std::path::PathBuf;
 use table::{Section, clipped, tables};
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
@@ -35,7 +36,32 @@ pub const TEXT_BYTES_MAX: usize = 1 << 20;
 pub const PROCESSES_MAX: usize = 256;
 
 /// Something that the machine does not have: what, and the remedy where there is one.
-pub type Missing = Box<dyn std::error::Error>;
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Missing {
+    /// As many CPUs as a shield wants.
+    #[error(transparent)]
+    Cpus(#[from] crate::suggest::TooMany),
+    /// Files that say which CPUs there are: what the shell says of them.
+    #[error("{0}")]
+    Unreadable(String),
+    /// What partitions of CPUs need.
+    #[error("mount the cgroup file system with its cpuset controller, or use fifo")]
+    Cpuset,
+    /// A file that may be run, where there is one.
+    #[error("{} is no executable file", .0.display())]
+    Executable(PathBuf),
+    /// A file.
+    #[error("{} does not exist", .0.display())]
+    File(PathBuf),
+    /// A program that is searched.
+    #[error("{name:?} is in no directory of PATH ({path})")]
+    Program {
+        /// As it is called.
+        name: String,
+        /// Where it was searched.
+        path: String,
+    },
+}
 
 /// What the checks must know of the machine.
 pub trait Surroundings {

@@ -13,10 +13,10 @@ impl Surroundings for Bench {
         node == 0
     }
     fn partition(&self) -> Result<(), Missing> {
-        Err("boot with cgroup v2".into())
+        Err(Missing::Cpuset)
     }
     fn program(&self, program: &str, _: Option<&str>) -> Result<(), Missing> {
-        if matches!(program, "/bin/good" | "tahti") { Ok(()) } else { Err("no such file".into()) }
+        if matches!(program, "/bin/good" | "tahti") { Ok(()) } else { Err(Missing::File(program.into())) }
     }
     fn has_user(&self, user: &str) -> bool {
         user == "op"
@@ -112,7 +112,7 @@ command = []
             "11:18 `after` names an unknown process \"tming\"",
             "12:21 `limit` in restart cannot be -1",
             "12:25 unknown key `backof` in restart",
-            "15:11 program \"/bin/absent\" of process \"timing\" cannot be run: no such file",
+            "15:11 program \"/bin/absent\" of process \"timing\" cannot be run: /bin/absent does not exist",
             "16:8 CPUs 4-9 of process \"timing\" are not online",
             "17:8 process \"timing\" should run as an unknown user \"nobody-here\"",
             "18:8 process \"timing\" wants memory of NUMA node 3, which is not there",

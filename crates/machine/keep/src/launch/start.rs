@@ -6,6 +6,7 @@ use super::plan::Plan;
 use super::{LaunchSpec, Shortfall};
 use crate::keeper::protocol::ChildId;
 use crate::supervisor::SERVICE_VARIABLES;
+use host::plant::Missing;
 use rustix::fd::OwnedFd;
 use std::collections::BTreeMap;
 use std::ffi::CString;
@@ -240,35 +241,24 @@ fn environment(
     all
 }
 
-/// A program that cannot be started.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum ProgramError {
-    #[error("{} is no executable file", .0.display())]
-    NotExecutable(PathBuf),
-    #[error("{} does not exist", .0.display())]
-    Missing(PathBuf),
-    #[error("{name:?} is in no directory of PATH ({path})")]
-    NotInPath { name: String, path: String },
-}
-
 /// The program's path, as `execvp` would find it; relative to `dir`. `path` stands for the own PATH.
 ///
 /// # Errors
 /// There is none that may be run.
-pub(crate) fn find_program(name: &str, dir: &Path, path: Option<&str>) -> Result<PathBuf, ProgramError> {
+pub(crate) fn find_program(name: &str, dir: &Path, path: Option<&str>) -> Result<PathBuf, Missing> {
     let runs = |path: &Path| rustix::fs::access(path, rustix::fs::Access::EXEC_OK).is_ok() && path.is_file();
     if name.contains('/') {
         let path = dir.join(name);
         return match () {
             () if runs(&path) => Ok(std::path::absolute(&path).unwrap_or(path)),
-            () if path.exists() => Err(ProgramError::NotExecutable(path)),
-            () => Err(ProgramError::Missing(path)),
+            () if path.exists() => Err(Missing::Executable(path)),
+            () => Err(Missing::File(path)),
         };
     }
     let own = || std::env::var_os("PATH").unwrap_or_else(|| "/usr/local/bin:/usr/bin:/bin".into());
     let path = path.map_or_else(own, Into::into);
     let found = std::env::split_paths(&path).map(|folder| dir.join(folder).join(name)).find(|path| runs(path));
-    found.ok_or_else(|| ProgramError::NotInPath { name: name.to_owned(), path: path.to_string_lossy().into_owned() })
+    found.ok_or_else(|| Missing::Program { name: name.to_owned(), path: path.to_string_lossy().into_owned() })
 }
 
 /// Ends a process that must not run, and reaps it.

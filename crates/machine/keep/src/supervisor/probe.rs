@@ -3,6 +3,7 @@
 use crate::keeper::Keeper;
 use crate::keeper::protocol::ChildId;
 use crate::launch::start_ticks;
+use crate::shield::ChooseError;
 use base::{CpuId, CpuSet, DurNs, Policy, Size};
 use host::plant::{Missing, Surroundings};
 use rustix::process::{Pid, PidfdFlags};
@@ -226,7 +227,10 @@ impl Surroundings for Machine {
 
     fn choose(&self, count: usize) -> Result<CpuSet, Missing> {
         let choice = host::suggest::Choice::Auto(count);
-        Ok(crate::shield::choose(&RootDir::machine(), &crate::RunDir::from_env(), choice)?)
+        crate::shield::choose(&RootDir::machine(), &crate::RunDir::from_env(), choice).map_err(|error| match error {
+            ChooseError::TooMany(too_many) => Missing::Cpus(too_many),
+            ChooseError::Journal(_) | ChooseError::Machine(_) => Missing::Unreadable(error.to_string()),
+        })
     }
 
     fn has_node(&self, node: u16) -> bool {
@@ -236,11 +240,7 @@ impl Surroundings for Machine {
     fn partition(&self) -> Result<(), Missing> {
         let mounts = RootDir::machine().read("/proc/self/mountinfo").unwrap_or_default();
         let cpuset = |line: &str| line.contains("cpuset") || line.contains(" - cgroup2 ");
-        if mounts.lines().any(cpuset) {
-            Ok(())
-        } else {
-            Err("mount the cgroup file system with its cpuset controller, or use fifo".into())
-        }
+        if mounts.lines().any(cpuset) { Ok(()) } else { Err(Missing::Cpuset) }
     }
 
     fn program(&self, program: &str, dir: Option<&str>) -> Result<(), Missing> {
@@ -248,8 +248,7 @@ impl Surroundings for Machine {
             return Ok(());
         }
         let dir = dir.map_or(self.folder.clone(), |dir| self.folder.join(dir));
-        crate::launch::find_program(program, &dir, None)?;
-        Ok(())
+        crate::launch::find_program(program, &dir, None).map(drop)
     }
 
     fn has_user(&self, user: &str) -> bool {
