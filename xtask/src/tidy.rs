@@ -207,9 +207,16 @@ fn source(packages: &[(PathBuf, String)], file: &Path, text: &str, findings: &mu
         if path == "unsafe_code" && !UNSAFE.contains(&name.as_str()) {
             found(format!("lifts the ban on unsafe, which only {} may", UNSAFE.join(" and ")));
         }
+        if product && name != "sys" && path.ends_with("SystemTime::now") {
+            found("reads the wall clock in a way of its own; use sys::clock::wall_ns".into());
+        }
         if product && let Some(why) = arrow(name, &module, path) {
             found(why);
         }
+    }
+    for (line, function) in names.text_errors.iter().filter(|_| product) {
+        let found = format!("`{function}` says by text why it failed; make it a type, and text where it is shown");
+        findings.push(format!("{}:{line}: {found}", relative.display()));
     }
 }
 
@@ -246,6 +253,8 @@ fn module(file: &Path) -> Vec<String> {
 #[derive(Default)]
 struct Names {
     paths: Vec<(usize, String)>,
+    /// Public functions whose errors are text.
+    text_errors: Vec<(usize, String)>,
 }
 
 impl Names {
@@ -258,6 +267,19 @@ impl Names {
             syn::UseTree::Name(name) => self.paths.push((name.ident.span().start().line, whole(&name.ident))),
             syn::UseTree::Rename(name) => self.paths.push((name.ident.span().start().line, whole(&name.ident))),
             syn::UseTree::Glob(glob) => self.paths.push((glob.star_token.span.start().line, before.to_owned())),
+        }
+    }
+
+    /// Notes a public function whose error is a `String`.
+    fn signature(&mut self, visibility: &syn::Visibility, signature: &syn::Signature) {
+        if let (syn::Visibility::Public(_), syn::ReturnType::Type(_, output)) = (visibility, &signature.output)
+            && let syn::Type::Path(output) = &**output
+            && let Some(last) = output.path.segments.last().filter(|last| last.ident == "Result")
+            && let syn::PathArguments::AngleBracketed(arguments) = &last.arguments
+            && let Some(syn::GenericArgument::Type(syn::Type::Path(error))) = arguments.args.iter().nth(1)
+            && error.path.is_ident("String")
+        {
+            self.text_errors.push((signature.ident.span().start().line, signature.ident.to_string()));
         }
     }
 
@@ -298,8 +320,14 @@ impl<'ast> Visit<'ast> for Names {
         }
     }
 
+    fn visit_item_fn(&mut self, function: &'ast syn::ItemFn) {
+        self.signature(&function.vis, &function.sig);
+        visit::visit_item_fn(self, function);
+    }
+
     fn visit_impl_item_fn(&mut self, function: &'ast syn::ImplItemFn) {
         if !is_for_tests(&function.attrs) {
+            self.signature(&function.vis, &function.sig);
             visit::visit_impl_item_fn(self, function);
         }
     }
@@ -386,6 +414,22 @@ mod tests {
             ]
         );
         assert!(findings("keep", "src/a.rs", text).is_empty());
+    }
+
+    #[test]
+    fn public_functions_say_by_types_why_they_failed() {
+        let text = "pub fn a() -> Result<(), String> {}\npub(crate) fn b() -> Result<(), String> {}\npub fn c() -> Result<String, E> {}\n\
+                    impl X { pub fn d() -> std::result::Result<u8, String> {} }\n#[cfg(test)]\npub fn e() -> Result<(), String> {}\n";
+        let found = findings("rt", "src/a.rs", text);
+        assert_eq!(found.len(), 2, "{found:?}");
+        assert!(found[0].contains("a.rs:1: `a` says by text") && found[1].contains("a.rs:4: `d`"), "{found:?}");
+    }
+
+    #[test]
+    fn the_wall_clock_is_read_in_one_way() {
+        let text = "use std::time::SystemTime;\nfn f() { SystemTime::now(); std::time::SystemTime::now(); }\n";
+        assert_eq!(findings("rt", "src/lib.rs", text).len(), 2);
+        assert!(findings("sys", "src/clock.rs", text).is_empty());
     }
 
     #[test]

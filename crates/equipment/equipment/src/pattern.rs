@@ -90,13 +90,13 @@ impl Pattern {
     ///
     /// # Errors
     /// The name of that capture.
-    pub fn fill(&self, bound: &[(String, String)]) -> Result<String, String> {
+    pub fn fill(&self, bound: &[(String, String)]) -> Result<String, &str> {
         let mut text = String::new();
         for (index, part) in self.parts.iter().enumerate() {
             if index % 2 == 0 {
                 text.push_str(part);
             } else {
-                let (_, value) = bound.iter().find(|(name, _)| name == part).ok_or_else(|| part.clone())?;
+                let (_, value) = bound.iter().find(|(name, _)| name == part).ok_or(part.as_str())?;
                 text.push_str(value);
             }
         }
@@ -150,6 +150,6 @@ mod tests {
     fn holes_are_filled_with_what_was_captured() {
         let bound = Pattern::parse("ps_{name}").unwrap().matches("ps_b").unwrap();
         assert_eq!(Pattern::parse("sr_mag_ps_{name}").unwrap().fill(&bound), Ok("sr_mag_ps_b".to_owned()));
-        assert_eq!(Pattern::parse("{other}").unwrap().fill(&bound), Err("other".to_owned()));
+        assert_eq!(Pattern::parse("{other}").unwrap().fill(&bound), Err("other"));
     }
 }

@@ -4,7 +4,8 @@
 
 use base::{Array, FieldType, Str40};
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
-use std::path::Path;
+use std::fmt;
+use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 
 /// The version of the interface, `TAHTI_PLUGIN_VERSION`.
@@ -67,7 +68,7 @@ struct Plugin {
 #[derive(Default)]
 struct Adding {
     functions: Vec<(String, bool, RawFunction)>,
-    refused: Option<String>,
+    refused: Option<FunctionFault>,
 }
 
 /// A function of a plug-in.
@@ -97,33 +98,121 @@ pub struct Call<'a> {
     pub alarm: (u16, u16),
 }
 
+/// Why a plug-in was not loaded.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PluginError {
+    /// Its file.
+    pub file: PathBuf,
+    /// What is wrong.
+    pub why: PluginFault,
+}
+
+/// What is wrong with a plug-in.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum PluginFault {
+    /// This is a static binary, which loads none.
+    Static,
+    /// The file's name holds a zero byte.
+    Name,
+    /// The dynamic loader refuses it: its words.
+    Loader(String),
+    /// The library lacks one of the functions of plug-ins.
+    Lacks(&'static str),
+    /// It was built for another version of the interface.
+    Version(u32),
+    /// It added a function that cannot be: why.
+    Function(FunctionFault),
+    /// It failed while it added a function.
+    Panicked,
+    /// Its `tahti_plugin_load` returned this instead of 0.
+    Returned(c_int),
+    /// It added no function.
+    Empty,
+}
+
+/// What is wrong with a function that a plug-in adds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum FunctionFault {
+    /// It has no name.
+    NoName,
+    /// SNAM holds no such name.
+    Name(String),
+    /// There is no function behind the name.
+    Null(String),
+    /// It is of a kind that is none.
+    Kind(String, u32),
+    /// There is one of this name already.
+    Twice(String),
+}
+
+impl fmt::Display for PluginError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: ", self.file.display())?;
+        match &self.why {
+            PluginFault::Static => {
+                f.write_str("this is a static binary, which loads no plug-ins; use tahti's dynamic one")
+            }
+            PluginFault::Name => f.write_str("a zero in its name"),
+            PluginFault::Loader(why) => write!(f, "cannot be loaded: {why}; {REMEDY}"),
+            PluginFault::Lacks(name) => write!(f, "found a library without {name}; {REMEDY}"),
+            PluginFault::Version(version) => write!(
+                f,
+                "found version {version} of the plug-in interface, expected {VERSION}; build it with this tahti's tahti.h"
+            ),
+            PluginFault::Function(why) => write!(f, "add: {why}"),
+            PluginFault::Panicked => f.write_str("failed while it added a function"),
+            PluginFault::Returned(result) => write!(f, "its tahti_plugin_load returned {result}, expected 0"),
+            PluginFault::Empty => f.write_str("added no function; call host->add in TAHTI_PLUGIN"),
+        }
+    }
+}
+
+impl std::error::Error for PluginError {}
+
+impl fmt::Display for FunctionFault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoName => f.write_str("the name is NULL"),
+            Self::Name(name) => write!(f, "found the name \"{name}\", expected 1 to 39 bytes, as SNAM holds"),
+            Self::Null(name) => write!(f, "function \"{name}\" is NULL"),
+            Self::Kind(name, kind) => write!(f, "\"{name}\" is of kind {kind}, expected TAHTI_SUB or TAHTI_ASUB"),
+            Self::Twice(name) => write!(f, "\"{name}\" is added twice"),
+        }
+    }
+}
+
+const REMEDY: &str = "expected a plug-in written against tahti.h (TAHTI_PLUGIN). Libraries of C EPICS take its record \
+    structures, which are not those of tahti: write the functions anew";
+
 /// Loads a plug-in and returns the functions that it adds. `done` is what `tahti_host.done` leads to, from any thread;
 /// it says whether the token was taken.
 ///
 /// # Errors
 /// The file cannot be loaded, is no plug-in, is of another version, or says that it failed.
-pub fn load(path: &Path, done: impl Fn([u64; 2]) -> bool + Send + Sync + 'static) -> Result<Vec<CFunction>, String> {
-    let shown = path.display();
+pub fn load(
+    path: &Path,
+    done: impl Fn([u64; 2]) -> bool + Send + Sync + 'static,
+) -> Result<Vec<CFunction>, PluginError> {
+    loaded(path, done).map_err(|why| PluginError { file: path.to_owned(), why })
+}
+
+fn loaded(path: &Path, done: impl Fn([u64; 2]) -> bool + Send + Sync + 'static) -> Result<Vec<CFunction>, PluginFault> {
     if cfg!(target_feature = "crt-static") {
-        return Err(format!("{shown}: this is a static binary, which loads no plug-ins; use tahti's dynamic one"));
+        return Err(PluginFault::Static);
     }
-    let file = CString::new(path.as_os_str().as_encoded_bytes()).map_err(|_| format!("{shown}: a zero in its name"))?;
+    let file = CString::new(path.as_os_str().as_encoded_bytes()).map_err(|_| PluginFault::Name)?;
     // SAFETY: the name ends with a zero. Constructors of the library run: whoever names a plug-in lets it in.
     let library = unsafe { libc::dlopen(file.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
     if library.is_null() {
-        return Err(format!("{shown}: cannot be loaded: {}; {REMEDY}", last_error()));
+        return Err(PluginFault::Loader(last_error()));
     }
-    let version = symbol(library, c"tahti_plugin_version")
-        .ok_or_else(|| format!("{shown}: found a library without tahti_plugin_version; {REMEDY}"))?;
+    let version = symbol(library, c"tahti_plugin_version").ok_or(PluginFault::Lacks("tahti_plugin_version"))?;
     // SAFETY: a function of this name has the type that tahti.h gives it.
     let version = unsafe { std::mem::transmute::<*mut c_void, extern "C" fn() -> u32>(version) }();
     if version != VERSION {
-        return Err(format!(
-            "{shown}: found version {version} of the plug-in interface, expected {VERSION}; build it with this tahti's tahti.h"
-        ));
+        return Err(PluginFault::Version(version));
     }
-    let start = symbol(library, c"tahti_plugin_load")
-        .ok_or_else(|| format!("{shown}: found no tahti_plugin_load; {REMEDY}"))?;
+    let start = symbol(library, c"tahti_plugin_load").ok_or(PluginFault::Lacks("tahti_plugin_load"))?;
     // SAFETY: as above; TAHTI_PLUGIN declares both.
     let start = unsafe { std::mem::transmute::<*mut c_void, unsafe extern "C" fn(*const Host) -> c_int>(start) };
     let plugin: Context = Box::leak(Box::new(Plugin { done: Box::new(done), adding: Mutex::default() }));
@@ -131,22 +220,19 @@ pub fn load(path: &Path, done: impl Fn([u64; 2]) -> bool + Send + Sync + 'static
     let host: &'static Host = Box::leak(Box::new(host));
     // SAFETY: the table lives as long as the process.
     let result = unsafe { start(host) };
-    let mut adding = plugin.adding.lock().map_err(|_| format!("{shown}: failed while it added a function"))?;
+    let mut adding = plugin.adding.lock().map_err(|_| PluginFault::Panicked)?;
     if let Some(refused) = adding.refused.take() {
-        return Err(format!("{shown}: {refused}"));
+        return Err(PluginFault::Function(refused));
     }
     if result != 0 {
-        return Err(format!("{shown}: its tahti_plugin_load returned {result}, expected 0"));
+        return Err(PluginFault::Returned(result));
     }
     let functions = std::mem::take(&mut adding.functions);
     if functions.is_empty() {
-        return Err(format!("{shown}: added no function; call host->add in TAHTI_PLUGIN"));
+        return Err(PluginFault::Empty);
     }
     Ok(functions.into_iter().map(|(name, arrays, run)| CFunction { name, arrays, run, host }).collect())
 }
-
-const REMEDY: &str = "expected a plug-in written against tahti.h (TAHTI_PLUGIN). Libraries of C EPICS take its record \
-    structures, which are not those of tahti: write the functions anew";
 
 fn symbol(library: *mut c_void, name: &CStr) -> Option<*mut c_void> {
     // SAFETY: an open library and a text that ends with a zero.
@@ -181,20 +267,20 @@ unsafe extern "C" fn add(host: *const Host, name: *const c_char, kind: u32, func
 }
 
 impl Adding {
-    fn add(&mut self, name: Option<String>, kind: u32, function: Option<RawFunction>) -> Result<(), String> {
-        let name = name.ok_or("add: the name is NULL")?;
+    fn add(&mut self, name: Option<String>, kind: u32, function: Option<RawFunction>) -> Result<(), FunctionFault> {
+        let name = name.ok_or(FunctionFault::NoName)?;
         // SNAM holds as many.
         if name.is_empty() || name.len() > 39 {
-            return Err(format!("add: found the name \"{name}\", expected 1 to 39 bytes, as SNAM holds"));
+            return Err(FunctionFault::Name(name));
         }
-        let function = function.ok_or_else(|| format!("add: function \"{name}\" is NULL"))?;
+        let Some(function) = function else { return Err(FunctionFault::Null(name)) };
         let arrays = match kind {
             1 => false,
             2 => true,
-            other => return Err(format!("add: \"{name}\" is of kind {other}, expected TAHTI_SUB or TAHTI_ASUB")),
+            other => return Err(FunctionFault::Kind(name, other)),
         };
         if self.functions.iter().any(|(known, ..)| *known == name) {
-            return Err(format!("add: \"{name}\" is added twice"));
+            return Err(FunctionFault::Twice(name));
         }
         self.functions.push((name, arrays, function));
         Ok(())

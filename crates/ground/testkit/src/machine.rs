@@ -6,6 +6,23 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
+/// A line that is neither remark, path nor continuation.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LineError {
+    /// Its number, from 1 on.
+    pub line: usize,
+    /// The line.
+    pub found: String,
+}
+
+impl std::fmt::Display for LineError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "line {}: expected `/path: text` or `|more text`, found {:?}", self.line, self.found)
+    }
+}
+
+impl std::error::Error for LineError {}
+
 /// The files of a machine.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MachineText {
@@ -17,11 +34,11 @@ impl MachineText {
     ///
     /// # Errors
     /// A line that is neither remark, path nor continuation, with its number.
-    pub fn parse(text: &str) -> Result<Self, String> {
+    pub fn parse(text: &str) -> Result<Self, LineError> {
         let mut files: BTreeMap<String, String> = BTreeMap::new();
         let mut open: Option<String> = None;
         for (index, line) in text.lines().enumerate() {
-            let wrong = || format!("line {}: expected `/path: text` or `|more text`, found {line:?}", index + 1);
+            let wrong = || LineError { line: index + 1, found: line.to_owned() };
             if let Some(more) = line.strip_prefix('|') {
                 let file = open.as_ref().and_then(|path| files.get_mut(path)).ok_or_else(wrong)?;
                 file.push_str(more);
@@ -100,8 +117,8 @@ mod tests {
 
     #[test]
     fn a_line_that_is_none_is_named() {
-        assert!(MachineText::parse("/a: 1\nnonsense\n").unwrap_err().starts_with("line 2: expected"));
-        assert!(MachineText::parse("|orphan\n").unwrap_err().starts_with("line 1:"));
+        assert!(MachineText::parse("/a: 1\nnonsense\n").unwrap_err().to_string().starts_with("line 2: expected"));
+        assert!(MachineText::parse("|orphan\n").unwrap_err().to_string().starts_with("line 1:"));
         assert!(MachineText::parse("/path-without-colon\n").is_err());
     }
 }

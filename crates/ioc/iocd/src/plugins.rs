@@ -5,13 +5,13 @@ use base::{Alarm, Severity, Status};
 use db::{ASubCall, Call, Function, SubCall, Token};
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
-use sys::plugin::{self, CFunction};
+use sys::plugin::{self, CFunction, PluginError};
 
 /// Loads a plug-in: its functions by name. Calls that end later are told to the IOC behind `mailbox`, once there is one.
 ///
 /// # Errors
 /// The file cannot be loaded, or is no plug-in of this version.
-pub fn load(path: &Path, mailbox: Arc<OnceLock<Mailbox>>) -> Result<Vec<(String, Function)>, String> {
+pub fn load(path: &Path, mailbox: Arc<OnceLock<Mailbox>>) -> Result<Vec<(String, Function)>, PluginError> {
     let done = move |words| mailbox.get().is_some_and(|mailbox| mailbox.finish_or_refuse(Token::from_words(words)));
     Ok(plugin::load(path, done)?.into_iter().map(|function| (function.name.clone(), function_of(function))).collect())
 }

@@ -361,12 +361,12 @@ fn gpio(text: &str) -> Option<TimeBase> {
 ///
 /// # Errors
 /// What was expected, also for a minor that the frame does not have.
-pub fn minors_of(text: &str, minors: usize) -> Result<Vec<u16>, String> {
+pub fn minors_of(text: &str, minors: usize) -> Result<Vec<u16>, ParseWordError> {
     let last = minors.saturating_sub(1).min(usize::from(u16::MAX)) as u16;
     if text.trim() == "all" {
         return Ok((0..=last).collect());
     }
-    let expected = || format!("expected `all`, or minors from 0 to {last} such as \"0,5\" or \"0-{last}\"");
+    let expected = || ParseWordError::new(format!("`all`, or minors from 0 to {last} such as \"0,5\" or \"0-{last}\""));
     let mut read = Vec::new();
     for part in text.split(',') {
         let (from, to) = part.split_once('-').unwrap_or((part, part));
@@ -378,7 +378,7 @@ pub fn minors_of(text: &str, minors: usize) -> Result<Vec<u16>, String> {
     read.sort_unstable();
     let before = read.len();
     read.dedup();
-    if read.len() < before { Err("a minor is named twice; name each once".to_owned()) } else { Ok(read) }
+    if read.len() < before { Err(ParseWordError::new("each minor once")) } else { Ok(read) }
 }
 
 #[cfg(test)]

@@ -49,11 +49,19 @@ pub struct Found {
     pub complaints: Vec<String>,
 }
 
+/// There are a `.sav` file or others that stand in for it, but none is whole.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{}", complaints.join("; "))]
+pub struct NoneWhole {
+    /// What is wrong with each.
+    pub complaints: Vec<String>,
+}
+
 /// What a `.sav` file, or else its `.savB`, or else a sequence file holds; `None` where there is none of them.
 ///
 /// # Errors
 /// Where there are some, but none is whole.
-pub fn load(path: &Path) -> Result<Option<Found>, String> {
+pub fn load(path: &Path) -> Result<Option<Found>, NoneWhole> {
     let suffixes = ["", "B"].into_iter().map(str::to_owned).chain((0..SEQUENCE_MAX).map(|number| number.to_string()));
     let mut complaints = Vec::new();
     for file in suffixes.map(|suffix| with_suffix(path, &suffix)) {
@@ -69,7 +77,7 @@ pub fn load(path: &Path) -> Result<Option<Found>, String> {
             Err(error) => complaints.push(format!("{shown}: {error}")),
         }
     }
-    if complaints.is_empty() { Ok(None) } else { Err(complaints.join("; ")) }
+    if complaints.is_empty() { Ok(None) } else { Err(NoneWhole { complaints }) }
 }
 
 /// Keeps a copy of what was restored: with the date behind its name, or as `.bu`. A link in the copy's place is replaced,
@@ -116,7 +124,7 @@ mod tests {
         fs::write(folder.join("a.savB"), "").unwrap();
         assert_eq!(load(&path).unwrap().unwrap().file, folder.join("a.sav0"));
         fs::write(folder.join("a.sav0"), "").unwrap();
-        assert!(load(&path).unwrap_err().contains("expected <END>"));
+        assert!(load(&path).unwrap_err().to_string().contains("expected <END>"));
         fs::remove_dir_all(&folder).unwrap();
     }
 

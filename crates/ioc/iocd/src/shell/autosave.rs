@@ -239,7 +239,7 @@ impl Shell {
         });
         let saved = self.saves.pass0.iter().chain(&self.saves.pass1).map(|name| self.saves.settings.folder.join(name));
         // One that is not there yet is written by the first save.
-        missing.chain(saved.filter_map(|path| files::load(&path).err())).collect()
+        missing.chain(saved.filter_map(|path| files::load(&path).err()).map(|error| error.to_string())).collect()
     }
 
     /// Puts values back, or has them put back, before the records are initialised.
@@ -267,7 +267,7 @@ impl Shell {
                 }
                 Err(error) => {
                     eprintln!("autosave: {error}; nothing is put back from it");
-                    failures.push(error);
+                    failures.push(error.to_string());
                     continue;
                 }
             };

@@ -254,6 +254,7 @@ fn activity(section: &Section<'_>, minors: usize, found: &mut Diagnostics<'_>) -
         match (minors_of(which, minors), how) {
             (Ok(read), Ok(how)) => queue.extend(read.into_iter().map(|minor| (minor, how))),
             (Err(why), _) => {
+                let why = why.to_string();
                 let expected = why.strip_prefix("expected ").unwrap_or(&why).to_owned();
                 found.error(span, format!("`minors` cannot be {:?}", clipped(text)), expected, "");
                 whole = false;
