@@ -6,7 +6,7 @@
 #![no_std]
 
 #[path = "../src/layout.rs"]
-#[allow(dead_code)]
+#[allow(dead_code, reason = "the readers' half of the form")]
 mod layout;
 
 use core::arch::asm;
@@ -197,8 +197,10 @@ struct Counts(*mut AtomicU64);
 impl Counts {
     fn word(self, at: usize) -> &'static AtomicU64 {
         debug_assert!(at < WORDS);
-        // SAFETY: the mapping has `WORDS` words and is never unmapped.
-        unsafe { &*self.0.add(at) }
+        // SAFETY: the mapping has `WORDS` words.
+        let word = unsafe { self.0.add(at) };
+        // SAFETY: it is never unmapped.
+        unsafe { &*word }
     }
 
     fn add(self, at: usize, more: u64) -> u64 {
@@ -247,13 +249,11 @@ fn begin() -> Option<Counts> {
         PLACE.store(place, Release);
     }
     let fd = file()?;
-    // SAFETY: the file was just made by us; a new mapping, shared.
-    let at = unsafe {
-        if ftruncate(fd, (WORDS * 8) as i64) != 0 {
-            -1isize as *mut c_void
-        } else {
-            mmap(null_mut(), WORDS * 8, 3, 1, fd, 0)
-        }
+    // SAFETY: the file was just made by us.
+    let at = match unsafe { ftruncate(fd, (WORDS * 8) as i64) } {
+        // SAFETY: a new mapping, shared.
+        0 => unsafe { mmap(null_mut(), WORDS * 8, 3, 1, fd, 0) },
+        _ => -1isize as *mut c_void,
     };
     // SAFETY: ours.
     unsafe { close(fd) };
@@ -329,8 +329,10 @@ fn modules(counts: Counts) {
 }
 
 unsafe extern "C" fn module(info: *mut DlInfo, _size: usize, data: *mut c_void) -> c_int {
-    // SAFETY: as passed by `modules` and by the linker.
-    let (counts, info) = unsafe { (*data.cast::<Counts>(), &*info) };
+    // SAFETY: as passed by `modules`.
+    let counts = unsafe { *data.cast::<Counts>() };
+    // SAFETY: as passed by the linker.
+    let info = unsafe { &*info };
     counts.word(head::LOADED).store(info.adds, Relaxed);
     // SAFETY: the linker's own table.
     let headers = unsafe { core::slice::from_raw_parts(info.headers, usize::from(info.count)) };
@@ -377,41 +379,41 @@ struct Stack {
 }
 
 unsafe extern "C" fn step(context: *mut c_void, data: *mut c_void) -> c_int {
-    // SAFETY: as passed by `callers`; the function was found there.
-    unsafe {
-        let stack = &mut *data.cast::<Stack>();
-        let ip: Ip = core::mem::transmute(GET_IP.load(Relaxed));
-        let at = ip(context) as u64;
-        if stack.count >= CALLERS_MAX || at == 0 {
-            // Enough: the unwinder ends.
-            return 4;
-        }
-        stack.frames[stack.count] = at;
-        stack.count += 1;
+    // SAFETY: as passed by `callers`.
+    let stack = unsafe { &mut *data.cast::<Stack>() };
+    // SAFETY: found under its name by `callers`.
+    let ip = unsafe { core::mem::transmute::<usize, Ip>(GET_IP.load(Relaxed)) };
+    // SAFETY: the context of the unwinder that calls this.
+    let at = unsafe { ip(context) } as u64;
+    if stack.count >= CALLERS_MAX || at == 0 {
+        // Enough: the unwinder ends.
+        return 4;
     }
+    stack.frames[stack.count] = at;
+    stack.count += 1;
     0
 }
 
 fn callers(stack: &mut Stack) {
     if BACKTRACE.load(Acquire) == 0 {
-        // SAFETY: names that end in zero; lazily bound, global for nobody.
-        unsafe {
-            let library = dlopen(c"libgcc_s.so.1".as_ptr(), 1);
-            if library.is_null() {
-                BACKTRACE.store(1, Release);
-                return;
-            }
-            GET_IP.store(dlsym(library, c"_Unwind_GetIP".as_ptr()) as usize, Release);
-            BACKTRACE.store((dlsym(library, c"_Unwind_Backtrace".as_ptr()) as usize).max(1), Release);
+        // SAFETY: a name that ends in zero; lazily bound, global for nobody.
+        let library = unsafe { dlopen(c"libgcc_s.so.1".as_ptr(), 1) };
+        if library.is_null() {
+            BACKTRACE.store(1, Release);
+            return;
         }
+        // SAFETY: an open library, and a name that ends in zero.
+        GET_IP.store(unsafe { dlsym(library, c"_Unwind_GetIP".as_ptr()) } as usize, Release);
+        // SAFETY: as above.
+        let backtrace = unsafe { dlsym(library, c"_Unwind_Backtrace".as_ptr()) } as usize;
+        BACKTRACE.store(backtrace.max(1), Release);
     }
     let backtrace = BACKTRACE.load(Acquire);
     if backtrace > 1 && GET_IP.load(Acquire) != 0 {
-        // SAFETY: found under its name; `step` is called during the call only.
-        unsafe {
-            let backtrace: Backtrace = core::mem::transmute(backtrace);
-            backtrace(step, (&raw mut *stack).cast());
-        }
+        // SAFETY: found under its name.
+        let backtrace = unsafe { core::mem::transmute::<usize, Backtrace>(backtrace) };
+        // SAFETY: `step` is called during the call only.
+        unsafe { backtrace(step, (&raw mut *stack).cast()) };
     }
 }
 
@@ -548,7 +550,9 @@ unsafe extern "C" fn malloc(bytes: usize) -> *mut c_void {
         0 => early(bytes, 16),
         next => {
             // SAFETY: found under its name.
-            let block = unsafe { core::mem::transmute::<usize, Malloc>(next)(bytes) };
+            let next = unsafe { core::mem::transmute::<usize, Malloc>(next) };
+            // SAFETY: as the caller's.
+            let block = unsafe { next(bytes) };
             made(block, bytes);
             block
         }
@@ -562,7 +566,9 @@ unsafe extern "C" fn calloc(count: usize, each: usize) -> *mut c_void {
         0 => early(count.saturating_mul(each), 16),
         next => {
             // SAFETY: found under its name.
-            let block = unsafe { core::mem::transmute::<usize, Two>(next)(count, each) };
+            let next = unsafe { core::mem::transmute::<usize, Two>(next) };
+            // SAFETY: as the caller's.
+            let block = unsafe { next(count, each) };
             made(block, count.saturating_mul(each));
             block
         }
@@ -575,11 +581,12 @@ unsafe extern "C" fn realloc(old: *mut c_void, bytes: usize) -> *mut c_void {
         // SAFETY: as any caller's.
         let block = unsafe { malloc(bytes) };
         if !block.is_null() {
-            // SAFETY: the size stands before an early block; both have as many bytes.
-            unsafe {
-                let had = old.cast::<u8>().sub(8).cast::<usize>().read();
-                core::ptr::copy_nonoverlapping(old.cast::<u8>(), block.cast(), had.min(bytes));
-            }
+            // SAFETY: an early block has 8 bytes before it.
+            let size = unsafe { old.cast::<u8>().sub(8) };
+            // SAFETY: its size, which is aligned as every early block is.
+            let had = unsafe { size.cast::<usize>().read() };
+            // SAFETY: both have as many bytes.
+            unsafe { core::ptr::copy_nonoverlapping(old.cast::<u8>(), block.cast(), had.min(bytes)) };
         }
         return block;
     }
@@ -592,7 +599,9 @@ unsafe extern "C" fn realloc(old: *mut c_void, bytes: usize) -> *mut c_void {
             let had = if old.is_null() { 0 } else { unsafe { malloc_usable_size(old) } };
             gone(old);
             // SAFETY: found under its name.
-            let block = unsafe { core::mem::transmute::<usize, Realloc>(next)(old, bytes) };
+            let next = unsafe { core::mem::transmute::<usize, Realloc>(next) };
+            // SAFETY: as the caller's.
+            let block = unsafe { next(old, bytes) };
             match block.is_null() {
                 true if bytes > 0 => made(old, had),
                 _ => made(block, bytes),
@@ -611,7 +620,9 @@ unsafe extern "C" fn free(block: *mut c_void) {
     let next = find(&FREE, c"free");
     if next != 0 {
         // SAFETY: found under its name.
-        unsafe { core::mem::transmute::<usize, Free>(next)(block) };
+        let next = unsafe { core::mem::transmute::<usize, Free>(next) };
+        // SAFETY: as the caller's.
+        unsafe { next(block) };
     }
 }
 
@@ -630,7 +641,9 @@ fn aligned(place: &AtomicUsize, name: &CStr, align: usize, bytes: usize) -> *mut
         0 => early(bytes, align),
         next => {
             // SAFETY: found under its name.
-            let block = unsafe { core::mem::transmute::<usize, Two>(next)(align, bytes) };
+            let next = unsafe { core::mem::transmute::<usize, Two>(next) };
+            // SAFETY: as the caller's.
+            let block = unsafe { next(align, bytes) };
             made(block, bytes);
             block
         }
@@ -643,7 +656,9 @@ unsafe extern "C" fn posix_memalign(into: *mut *mut c_void, align: usize, bytes:
         0 => 12,
         next => {
             // SAFETY: found under its name.
-            let answer = unsafe { core::mem::transmute::<usize, Posix>(next)(into, align, bytes) };
+            let next = unsafe { core::mem::transmute::<usize, Posix>(next) };
+            // SAFETY: as the caller's.
+            let answer = unsafe { next(into, align, bytes) };
             if answer == 0 {
                 // SAFETY: it was just written.
                 made(unsafe { *into }, bytes);
