@@ -12,11 +12,11 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
-/// Show what a process wrote; without a name what the supervisor told
+/// Show what a process wrote; without a name what the supervisor reported
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
-  tahti logs                   what the supervisor told
+  tahti logs                   what the supervisor reported
   tahti logs loop -f           follow a process
   tahti logs loop -n 100000 --raw > loop.log")]
 pub(crate) struct Args {

@@ -62,9 +62,9 @@ struct These {
     which: Which,
 }
 
-/// Show how one process stands, with the end of its log; without a name all, as `tahti ps`
+/// Show the state of one process, with the end of its log; without a name all, as `tahti ps`
 ///
-/// Exit status: 0 it runs or has finished, 3 it does not, 1 nobody could tell.
+/// Exit status: 0 it runs or has finished, 3 it does not, 1 its state is unknown.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:

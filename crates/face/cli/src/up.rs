@@ -30,7 +30,7 @@ pub(crate) struct Args {
     /// Measure loops with and without the shield, in turns of 5 s (for 60 s, or the time of --for)
     #[arg(long, conflicts_with_all = ["detach", "upgrade"])]
     compare: bool,
-    /// Fail if a class, CPU, memory lock or the shield cannot be had
+    /// Fail if a class, CPU, memory lock or the shield is unavailable
     #[arg(long)]
     require_rt: bool,
     /// Let processes with a latched fault start again, where a plant is continued

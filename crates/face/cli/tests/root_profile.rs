@@ -113,7 +113,7 @@ fn hot_functions_of_a_c_program_have_their_shares_and_their_callers() {
     let quarter = share(&stacks, "one_quarter;spin");
     assert!((0.1..0.4).contains(&quarter), "{quarter}");
     assert_eq!(share(&stacks, "never"), 0.0);
-    let samples: u64 = text.lines().find_map(|line| line.split_once(" samples stand for")).unwrap().0.parse().unwrap();
+    let samples: u64 = text.lines().find_map(|line| line.split_once(" samples represent")).unwrap().0.parse().unwrap();
     assert_eq!(stacks.values().sum::<u64>(), samples, "every sample is somewhere");
     assert!(text.contains("; 0 lost"), "{text}");
 }

@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 
 /// Every measurement, one after the other, with the arguments that give a valid figure
 ///
-/// Those that shield CPUs are left out unless it is said whom they may touch.
+/// Those that shield CPUs are left out without --spare or --whole-machine.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// A look at each, in a few minutes: not for a table
@@ -38,7 +38,7 @@ pub(crate) fn run(args: &Args) -> Result<Output, Failed> {
     for (nth, bench) in chosen.iter().enumerate() {
         let Some(words) = words(bench, args) else {
             eprintln!(
-                "tahti bench: {} left out: it shields CPUs; say whom it may touch (--spare, --whole-machine)",
+                "tahti bench: {} left out: it shields CPUs; name processes to be spared (--spare), or give --whole-machine",
                 bench.name
             );
             continue;

@@ -85,7 +85,7 @@ const PEER_RUNS: usize = 4;
 /// What is left where nothing of this kernel ran.
 const NOBODY: &str = "host or firmware (no event of this kernel within)";
 /// What is left of a gap beside what ran in it.
-const AROUND: &str = "ways into the kernel and out of it, and what no event tells";
+const AROUND: &str = "ways into the kernel and out of it, and what no event shows";
 
 /// What the pieces lost.
 #[derive(Default)]
@@ -241,7 +241,7 @@ impl Lost {
     }
 }
 
-/// A gap with those that ran in it, the most first; what is left of it belongs to what no event tells.
+/// A gap with those that ran in it, the most first; what is left of it belongs to what no event shows.
 fn spike(at_ns: u64, gap_ns: u64, parts: impl Iterator<Item = (String, u64)>) -> Spike {
     let mut sums: BTreeMap<String, u64> = BTreeMap::new();
     parts.filter(|(_, ns)| *ns > 0).for_each(|(culprit, ns)| *sums.entry(culprit).or_default() += ns);

@@ -22,8 +22,8 @@ pub(crate) static BENCH: Bench = Bench {
 
 /// A quiet section on one CPU: what remains there, every gap above a threshold, and what the kernel counted meanwhile
 ///
-/// Changes nothing but its own thread. Ticks stop only where the kernel was booted with nohz_full=; what could not be had
-/// is said first. A gap is the time between two looks at the clock.
+/// Changes nothing but its own thread. Ticks stop only where the kernel was booted with nohz_full=; what is
+/// unavailable is reported first. A gap is the time between two looks at the clock.
 #[derive(clap::Args)]
 struct Args {
     /// The CPU; the highest if not given
@@ -81,7 +81,9 @@ fn found(report: &QuietReport) -> Found {
         .row(Row::figure("times that the thread was put aside", "", usage.involuntary as f64))
         .row(Row::figure("page faults", "", (usage.minor_faults + usage.major_faults) as f64));
     let mut notes: Vec<String> = report.broken.iter().map(ToString::to_string).collect();
-    let steal = report.steal_ticks.map_or("does not tell".to_owned(), |ticks| format!("took {ticks} ticks of 10 ms"));
+    let steal = report
+        .steal_ticks
+        .map_or("does not report its share".to_owned(), |ticks| format!("took {ticks} ticks of 10 ms"));
     if let Some(unexplained) = report.unexplained() {
         notes.push(format!("gaps beyond all of these: {unexplained}; the hypervisor {steal}"));
     }

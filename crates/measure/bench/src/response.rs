@@ -58,7 +58,7 @@ pub(crate) const RESPONDER: Part =
 /// be read, and reads the clock. Between them are the system call, an interrupt from CPU to CPU, and the scheduler's
 /// switch: what a driver's interrupt goes through, too, but for the device. Unloaded and loaded in turn. What the
 /// kernel did meanwhile is recorded on all CPUs (`tahti explain`), which costs some microseconds at each event: *ours*
-/// is without what was the host's, from when the thread was woken until it had the CPU.
+/// leaves out the part that the host caused, from the wake-up until the thread ran.
 #[derive(clap::Args)]
 struct Args {
     /// CPU of the thread that waits; the highest if not given

@@ -51,7 +51,7 @@ pub(crate) static BENCH: Bench = Bench {
 ///
 /// Runs loop and cyclictest in turn, at the same CPU and class, so that both meet the same machine. The kernel's events
 /// of that CPU are recorded meanwhile (`tahti explain`), which costs some microseconds at each wake-up of either: they
-/// tell what of each delay was the host's, with evidence, and who made the late ones late. *ours* is what is left
+/// show which part of each delay the host caused, with evidence, and who made the late ones late. *ours* is what is left
 /// without it, and what shields are compared by. The first figures are unfiltered; where the hypervisor took the CPU, a second line leaves out the cycles near that. With
 /// more than 1 % left out nothing can be concluded, and that is said.
 #[derive(clap::Args)]

@@ -352,7 +352,7 @@ impl Profile {
             }
             Key::Kernel(name) => Frame { name: name.clone(), object: "[kernel]".into(), function: None },
             Key::Cut(cut) => Frame { name: cut.frame().into(), object: String::new(), function: None },
-            Key::Nowhere => Frame { name: "[not told]".into(), object: String::new(), function: None },
+            Key::Nowhere => Frame { name: "[unknown]".into(), object: String::new(), function: None },
         };
         self.frames.push(frame);
         self.by_key.insert(key, number);

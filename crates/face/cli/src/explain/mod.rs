@@ -51,7 +51,7 @@ pub(crate) struct Args {
     /// Buffer for each CPU that is listened to, in KiB
     #[arg(long, value_name = "KIB", default_value_t = 4096, value_parser = clap::value_parser!(u32).range(64..=65536))]
     buffer_kb: u32,
-    /// Keep the kernel's stack at each waking: tells masked interrupts from the host, and costs about 10 us each time
+    /// Keep the kernel's stack at each waking: distinguishes masked interrupts from the host, and costs about 10 us each time
     #[arg(long)]
     stacks: bool,
     /// Name system calls that do not give way: every call on the machine becomes a little slower

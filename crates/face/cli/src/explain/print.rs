@@ -150,9 +150,11 @@ fn notes(found: &Found) {
         println!("this kernel does not record {without}");
     }
     match found.steal {
-        Some(DurNs(0)) => println!("the hypervisor's steal clock of these CPUs stood still (it counts steps of 10 ms)"),
+        Some(DurNs(0)) => {
+            println!("the hypervisor's steal clock of these CPUs did not advance (it counts steps of 10 ms)")
+        }
         Some(steal) => {
-            println!("the hypervisor's steal clock of these CPUs went on by {}", span(steal.0.max(0) as u64))
+            println!("the hypervisor's steal clock of these CPUs advanced by {}", span(steal.0.max(0) as u64))
         }
         None => {}
     }

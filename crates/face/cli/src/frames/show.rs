@@ -139,7 +139,7 @@ pub(super) fn summary(page: &FramePage<'_>) -> Vec<String> {
             Presence::Joining => format!("process {pid}, thread {tid}: let in, has not asked for a turn"),
         };
         let marks =
-            [(count(ActivityCounter::Demoted), ", demoted"), (count(ActivityCounter::Safe), ", safe values stand")];
+            [(count(ActivityCounter::Demoted), ", demoted"), (count(ActivityCounter::Safe), ", safe values in force")];
         let marks: String = marks.into_iter().filter(|(set, _)| *set > 0).map(|(_, word)| word).collect();
         let budget = match count(ActivityCounter::Budget) {
             0 => "-".to_owned(),

@@ -176,7 +176,7 @@ fn callers(site: &Site) -> String {
     if site.callers.len() > CALLERS {
         names.push_str(" < …");
     }
-    if names.is_empty() { "[not told]".into() } else { names }
+    if names.is_empty() { "[unknown]".into() } else { names }
 }
 
 fn text(args: &Args, heaps: &[Heap], ended: bool) -> String {

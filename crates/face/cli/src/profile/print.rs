@@ -87,7 +87,7 @@ fn head(out: &mut String, sampled: &Sampled) {
     };
     let _ = writeln!(
         out,
-        "{} samples stand for {of}; {} lost{}",
+        "{} samples represent {of}; {} lost{}",
         found.samples,
         sampled.lost,
         if found.throttled > 0 {

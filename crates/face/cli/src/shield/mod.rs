@@ -34,7 +34,7 @@ pub(crate) fn home(cpus: CpuSet) -> Result<Option<Home>, shield::Error> {
 
 /// Keep CPUs free of everybody else's tasks, interrupts and movable kernel work; undo it exactly.
 ///
-/// Exit codes: 0 as asked for; 1 the shield stands or is released, but something is not as it should be
+/// Exit codes: 0 as asked for; 1 the shield is applied or released, but something is not as it should be
 /// (it is listed); 2 nothing was done, the message says why.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
@@ -123,12 +123,12 @@ enum Verb {
 
 #[derive(Debug, clap::Args)]
 struct Wish {
-    /// The CPUs to keep free, such as 2-3,6, or auto:2 for the two best (tahti shield suggest); the shield that stands, if
-    /// there is one
+    /// The CPUs to keep free, such as 2-3,6, or auto:2 for the two best (tahti shield suggest); those of the active shield,
+    /// if there is one
     #[arg(long, value_name = "LIST")]
     cpus: Option<Choice>,
     /// What to keep away: some of tasks, interrupts, timers (the kernel's periodic work), settings (power, memory,
-    /// preemption); all of it, or what the shield that stands keeps away
+    /// preemption); all of it, or what the active shield keeps away
     #[arg(long, value_name = "PARTS")]
     parts: Option<Parts>,
     /// What they are kept free for: control-loop (sleeps between cycles) or polling (never sleeps)

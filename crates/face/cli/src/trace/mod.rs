@@ -49,7 +49,7 @@ enum What {
     Serve(Serve),
     /// End the recorder; what it kept stays
     Stop(Which),
-    /// How the recorder stands: the last late wake-ups, who made them late, what was kept
+    /// The state of the recorder: the last late wake-ups, who made them late, what was kept
     Status(Shown),
     /// Keep the window round this moment
     Dump(Dump),
