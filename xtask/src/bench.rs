@@ -1,4 +1,4 @@
-//! `cargo xtask bench`: builds the release binary and runs the measurements that docs/benchmarks.md names.
+//! `cargo xtask bench`: builds the binary as it is packed and runs the measurements that docs/benchmarks.md names.
 //!
 //! A section of that page begins with `<!-- bench COMMAND -->` and ends with `<!-- /bench -->`; between them
 //! stands what `tahti bench COMMAND` printed.
@@ -17,7 +17,7 @@ pub(crate) fn main(args: Vec<String>) -> Outcome {
     let mut args = args.into_iter();
     let page_args: Vec<String> = args.by_ref().take_while(|arg| arg != "--").collect();
     let direct: Vec<String> = args.collect();
-    run(&mut cargo(["build", "--release", "--quiet", "--package", "cli"]))?;
+    run(&mut cargo(["build", "--profile", "lto", "--quiet", "--package", "cli"]))?;
     if !direct.is_empty() {
         return run(tahti(&direct)?.args(&direct));
     }
@@ -55,7 +55,7 @@ pub(crate) fn main(args: Vec<String>) -> Outcome {
 
 /// `tahti bench`, and what a measurement compares with.
 fn tahti(words: &[String]) -> Result<Command, String> {
-    let mut command = Command::new(root().join("target/release/tahti"));
+    let mut command = Command::new(root().join("target/lto/tahti"));
     command.arg("bench");
     if words.first().is_some_and(|name| name == "ioc") {
         command.env("TAHTI_EPICS", crate::epics::programs()?);

@@ -27,19 +27,19 @@ const PRODUCTS: &[Product] = &[
 /// Where things are made, and of what.
 struct Dist {
     version: String,
-    /// `release`, or `dev` to try the way of it.
+    /// `lto`, or `dev` to try the way of it.
     profile: String,
     folder: PathBuf,
 }
 
 /// `cargo xtask dist [deb|static|wheel ...] [--profile dev]`.
 pub(crate) fn main(args: Vec<String>) -> Outcome {
-    let mut profile = "release".to_owned();
+    let mut profile = "lto".to_owned();
     let mut names = Vec::new();
     let mut args = args.into_iter();
     while let Some(arg) = args.next() {
         match arg.as_str() {
-            "--profile" => profile = args.next().ok_or("--profile needs release or dev")?,
+            "--profile" => profile = args.next().ok_or("--profile needs lto, release or dev")?,
             name if PRODUCTS.iter().any(|product| product.name == name) => names.push(arg),
             other => return Err(format!("unknown product {other:?}: expected deb, static, wheel or --profile")),
         }
