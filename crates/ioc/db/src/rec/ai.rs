@@ -6,7 +6,7 @@ use crate::model::link::{Link, LinkKind, ResolvedLink};
 use crate::model::slot::{Inline, Lazy, record};
 use crate::rec::{
     Body, Mode, Properties, Read, RecId, RecordType, Sim, cannot_read, check_limits_filtered, deadbands, init_sim,
-    mode, no_device, number_properties, simulation, stamp_input, take_stamp,
+    mode, no_device, number_properties, read_simulated, simulation, stamp_input, take_stamp,
 };
 use crate::run::device::Device;
 use crate::run::engine::{Db, ProcessResult};
@@ -252,20 +252,17 @@ fn smooth(db: &mut Db, body: Body<Ai>, value: f64) {
     r.smooth = true;
 }
 
-#[cold]
 fn simulated(db: &mut Db, rec: RecId, body: Body<Ai>, simm: u16) -> Read {
-    let link = db.records[body].sim.siol.brief();
-    let Ok(value) = db.get_link::<f64>(rec, link) else { return Read::Failed };
-    let r = &mut db.records[body];
-    if let Some(value) = value {
-        r.sval = value;
-    }
-    if simm == 1 {
-        r.val = r.sval;
-        return Read::Value;
-    }
-    r.rval = conv::to_i64(r.sval.floor()) as i32;
-    Read::Raw
+    read_simulated(db, rec, body, Db::get_link::<f64>, |db, value| {
+        let r = &mut db.records[body];
+        r.sval = value.unwrap_or(r.sval);
+        if simm == 1 {
+            r.val = r.sval;
+            return Read::Value;
+        }
+        r.rval = conv::to_i64(r.sval.floor()) as i32;
+        Read::Raw
+    })
 }
 
 /// Raw to engineering units.

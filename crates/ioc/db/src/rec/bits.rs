@@ -95,19 +95,18 @@ macro_rules! bits_input {
         }
 
         fn simulated(db: &mut Db, rec: RecId, body: Body<$T>, simm: u16) -> Read {
-            let link = db.records[body].sim.siol.brief();
-            let Ok(value) = db.get_link::<u32>(rec, link) else { return Read::Failed };
-            let (common, r) = db.records.both(rec, body);
-            if let Some(value) = value {
-                r.sval = value as _;
-            }
-            common.udf = 0;
-            if simm == 1 {
-                r.val = r.sval as _;
-                return Read::Value;
-            }
-            r.rval = r.simulated_raw();
-            Read::Raw
+            crate::rec::read_simulated(db, rec, body, Db::get_link::<u32>, |db, value| {
+                let r = &mut db.records[body];
+                if let Some(value) = value {
+                    r.sval = value as _;
+                }
+                if simm == 1 {
+                    r.val = r.sval as _;
+                    return Read::Value;
+                }
+                r.rval = r.simulated_raw();
+                Read::Raw
+            })
         }
     };
 }

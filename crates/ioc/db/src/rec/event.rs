@@ -2,7 +2,9 @@
 
 use crate::model::link::Link;
 use crate::model::slot::{Lazy, record};
-use crate::rec::{Body, Mode, RecId, RecordType, Sim, init_sim, mode, simulation, stamp_input, take_stamp};
+use crate::rec::{
+    Body, Mode, Read, RecId, RecordType, Sim, init_sim, mode, read_simulated, simulation, stamp_input, take_stamp,
+};
 use crate::run::device::Device;
 use crate::run::engine::{Db, ProcessResult};
 use base::{EventMask, Str40};
@@ -53,17 +55,13 @@ impl RecordType for Event {
                 }
             }
             Mode::Simulated(_) => {
-                let link = db.records[body].sim.siol.brief();
-                let read = db.get_link_text(rec, link);
-                failed = read.is_err();
-                if let Ok(name) = read {
+                let read = read_simulated(db, rec, body, Db::get_link_text, |db, name| {
                     let r = &mut db.records[body];
-                    if let Some(name) = name {
-                        r.sval = name;
-                    }
+                    r.sval = name.unwrap_or(r.sval);
                     r.val = r.sval;
-                    db.records[rec].udf = 0;
-                }
+                    Read::Value
+                });
+                failed = read == Read::Failed;
             }
             Mode::Delayed => return ProcessResult::Pending,
             Mode::Bad => failed = true,

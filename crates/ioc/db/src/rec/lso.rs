@@ -1,12 +1,11 @@
 //! lso record.
 
-use super::lsi::{get_link_long, long_text, with_nul};
+use super::common::Common;
+use super::texts::{TextOutput, get_link_long, long_text, printed, process_output, with_nul};
 use crate::model::link::Link;
 use crate::model::slot::{Lazy, Text, record};
 use crate::model::values::text;
-use crate::rec::{
-    Body, RecId, RecordType, Sim, drive_output, init_sim, no_device, output_mode, simulation, stamp_output,
-};
+use crate::rec::{Body, RecId, RecordType, Sim, init_sim, output_mode, simulation};
 use crate::run::device::Device;
 use crate::run::device::support::Output;
 use crate::run::engine::{Db, ProcessResult};
@@ -51,37 +50,49 @@ impl RecordType for Lso {
 
     /// Fetches, writes, tells.
     fn process(db: &mut Db, rec: RecId, body: Body<Self>, resumed: bool) -> ProcessResult {
-        if db.device(rec) == Device::Missing {
-            return no_device(db, rec);
-        }
-        if !resumed && db.records[body].omsl == 1 {
-            let (dol, size) = (db.records[body].dol.brief(), db.records[body].sizv);
-            if let Ok(found) = get_link_long(db, rec, dol, size) {
-                if let Some(val) = found {
-                    set(db, body, val);
-                }
-                db.records[rec].udf = 0;
-            }
-        }
-        if db.records[rec].udf != 0 {
-            db.records[rec].raise(Status::Udf, 3);
-        }
-        let ivoa = db.records[body].ivoa;
-        let ivov = |db: &mut Db| {
-            let r = &mut db.records[body];
-            r.val = with_nul(r.ivov.bytes(), r.sizv);
-            r.len = r.val.len() as u32;
-        };
-        if drive_output(db, rec, resumed, ivoa, ivov, |db| write(db, rec, body, resumed)) {
-            return ProcessResult::Pending;
-        }
-        let failed = db.pass.failed;
-        stamp_output(db, rec, body);
-        monitor(db, rec, body);
-        if failed { ProcessResult::Failed } else { ProcessResult::Done }
+        process_output(db, rec, body, resumed)
     }
 
     long_text!();
+}
+
+impl TextOutput for Lso {
+    fn fetch(db: &mut Db, rec: RecId, body: Body<Self>) {
+        let r = &db.records[body];
+        if r.omsl != 1 {
+            return;
+        }
+        let (dol, size) = (r.dol.brief(), r.sizv);
+        if let Ok(found) = get_link_long(db, rec, dol, size) {
+            if let Some(val) = found {
+                set(db, body, val);
+            }
+            db.records[rec].udf = 0;
+        }
+    }
+
+    fn check_alarms(common: &mut Common) {
+        if common.udf != 0 {
+            common.raise(Status::Udf, 3);
+        }
+    }
+
+    fn ivoa(&self) -> u16 {
+        self.ivoa
+    }
+
+    fn set_ivov(&mut self) {
+        self.val = with_nul(self.ivov.bytes(), self.sizv);
+        self.len = self.val.len() as u32;
+    }
+
+    fn write(db: &mut Db, rec: RecId, body: Body<Self>, resumed: bool) -> bool {
+        write(db, rec, body, resumed)
+    }
+
+    fn monitor(db: &mut Db, rec: RecId, body: Body<Self>) {
+        monitor(db, rec, body);
+    }
 }
 
 fn write(db: &mut Db, rec: RecId, body: Body<Lso>, resumed: bool) -> bool {
@@ -95,8 +106,8 @@ fn write(db: &mut Db, rec: RecId, body: Body<Lso>, resumed: bool) -> bool {
             Array::U8(bytes) => text(bytes),
             _ => b"",
         };
-        let (stream, text) = (super::stringout::stream(r.out.text()), String::from_utf8_lossy(bytes).into_owned());
-        db.outbox.output.push((stream, text));
+        let line = printed(r.out.text(), bytes);
+        db.outbox.output.push(line);
         return false;
     }
     if !simulated && db.device(rec) == Device::External {

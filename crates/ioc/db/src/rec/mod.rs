@@ -1,6 +1,6 @@
 //! The record types: a file each, with its fields in the `.dbd` beside it, and a line below.
 //!
-//! What all records have is in [`common`], what several types share in [`steps`], [`sim`], [`mod@states`], [`arrays`], [`binary`], [`bits`], [`inputs`], [`whole`], and
+//! What all records have is in [`common`], what several types share in [`steps`], [`sim`], [`mod@states`], [`arrays`], [`binary`], [`bits`], [`inputs`], [`texts`], [`whole`], and
 //! what they say of their fields to displays in [`properties`].
 
 pub(crate) mod arrays;
@@ -16,11 +16,12 @@ mod sim;
 mod states;
 mod steps;
 mod table;
+mod texts;
 mod whole;
 
 pub(crate) use properties::{Properties, number_properties};
 pub(crate) use records::Records;
-pub(crate) use sim::{Mode, Sim, init_sim, mode, output_mode, simulation, stamp_input, stamp_output};
+pub(crate) use sim::{Mode, Sim, init_sim, mode, output_mode, read_simulated, simulation, stamp_input, stamp_output};
 pub(crate) use states::{STATES, States, any_state, device_mask, mask_of, state_written};
 pub(crate) use steps::{
     Drive, Read, cannot_read, changed, check_limits, check_limits_filtered, deadbands, device_state, drive,

@@ -1,5 +1,6 @@
 //! printf record.
 
+use super::texts::{TextOutput, printed, process_output};
 use crate::model::link::{Link, LinkKind};
 use crate::model::slot::{Text, record};
 use crate::model::values::text;
@@ -35,19 +36,7 @@ impl RecordType for Printf {
 
     /// Formats, writes, tells.
     fn process(db: &mut Db, rec: RecId, body: Body<Self>, resumed: bool) -> ProcessResult {
-        if !resumed {
-            let text = format(db, rec, body);
-            let r = &mut db.records[body];
-            r.len = text.len() as u32;
-            r.val = Array::U8(text);
-            db.records[rec].udf = 0;
-            db.stamp_now(rec);
-        }
-        let failed = write(db, rec, body);
-        let mask = db.reset_alarms(rec) | EventMask::VALUE | EventMask::LOG;
-        db.post_value(rec, mask);
-        db.post_named(rec, "LEN", mask);
-        if failed { ProcessResult::Failed } else { ProcessResult::Done }
+        process_output(db, rec, body, resumed)
     }
 
     fn shape(&self, _: u16) -> (u32, FieldType) {
@@ -60,24 +49,41 @@ impl RecordType for Printf {
     }
 }
 
-/// Whether the write failed.
-fn write(db: &mut Db, rec: RecId, body: Body<Printf>) -> bool {
-    let device = db.device(rec);
-    let r = &db.records[body];
-    match device {
-        Device::Stdio => {
-            let Array::U8(bytes) = &r.val else { return true };
-            let (stream, text) =
-                (super::stringout::stream(r.out.text()), String::from_utf8_lossy(text(bytes)).into_owned());
-            db.outbox.output.push((stream, text));
-            false
+impl TextOutput for Printf {
+    const STAMPED_FIRST: bool = true;
+    const NEEDS_DEVICE: bool = false;
+
+    fn fetch(db: &mut Db, rec: RecId, body: Body<Self>) {
+        let text = format(db, rec, body);
+        let r = &mut db.records[body];
+        r.len = text.len() as u32;
+        r.val = Array::U8(text);
+        db.records[rec].udf = 0;
+    }
+
+    fn write(db: &mut Db, rec: RecId, body: Body<Self>, _: bool) -> bool {
+        let device = db.device(rec);
+        let r = &db.records[body];
+        match device {
+            Device::Stdio => {
+                if let Array::U8(bytes) = &r.val {
+                    let line = printed(r.out.text(), text(bytes));
+                    db.outbox.output.push(line);
+                }
+            }
+            Device::Missing => {}
+            _ => {
+                let (link, value) = (r.out.brief(), r.val.clone());
+                db.pass.failed = db.put_link_long(rec, link, &value).is_err();
+            }
         }
-        // Device support is optional.
-        Device::Missing => false,
-        _ => {
-            let (link, value) = (r.out.brief(), r.val.clone());
-            db.put_link_long(rec, link, &value).is_err()
-        }
+        false
+    }
+
+    fn monitor(db: &mut Db, rec: RecId, _: Body<Self>) {
+        let mask = db.reset_alarms(rec) | EventMask::VALUE | EventMask::LOG;
+        db.post_value(rec, mask);
+        db.post_named(rec, "LEN", mask);
     }
 }
 

@@ -1,11 +1,12 @@
 //! Simulation mode.
 
-use super::{Body, RecordType};
+use super::{Body, Read, RecordType};
 use crate::model::id::RecId;
-use crate::model::link::Link;
+use crate::model::link::{Link, ResolvedLink};
 use crate::model::slot::{Fields, Idle, Slot};
 use crate::run::callback::Callback;
 use crate::run::engine::Db;
+use crate::run::link::Got;
 use base::Status;
 
 /// The fields of simulation mode.
@@ -94,6 +95,21 @@ pub(crate) fn output_mode<T: RecordType>(
         Mode::Delayed => Err(true),
         Mode::Bad => Err(false),
     }
+}
+
+/// Reads what an input is simulated from: SIOL, by `get`; `take` makes it the record's, where the link leads anywhere.
+#[cold]
+pub(crate) fn read_simulated<T: RecordType, V>(
+    db: &mut Db,
+    rec: RecId,
+    body: Body<T>,
+    get: impl FnOnce(&mut Db, RecId, ResolvedLink) -> Got<V>,
+    take: impl FnOnce(&mut Db, Option<V>) -> Read,
+) -> Read {
+    let siol = db.records[body].sim().map_or(Link::EMPTY.brief(), |sim| sim.siol.brief());
+    let Ok(value) = get(db, rec, siol) else { return Read::Failed };
+    db.records[rec].udf = 0;
+    take(db, value)
 }
 
 /// Stamps an output record.

@@ -1,10 +1,11 @@
 //! stringin record.
 
+use super::texts::{TextInput, process_input};
 use crate::model::link::Link;
 use crate::model::slot::{Lazy, record};
 use crate::rec::{
-    Body, Read, RecId, RecordType, Sim, cannot_read, changed, environment, init_sim, post_text, read_input, simulation,
-    take_stamp,
+    Body, Read, RecId, RecordType, Sim, cannot_read, changed, environment, init_sim, post_text, read_simulated,
+    simulation, take_stamp,
 };
 use crate::run::device::Device;
 use crate::run::engine::{Db, ProcessResult};
@@ -49,14 +50,29 @@ impl RecordType for StringIn {
 
     /// Reads, tells.
     fn process(db: &mut Db, rec: RecId, body: Body<Self>, resumed: bool) -> ProcessResult {
-        let read = |db: &mut Db| read(db, rec, body, resumed);
-        let simulated = |db: &mut Db, _| simulated(db, rec, body);
-        let read = match read_input(db, rec, body, resumed, false, read, simulated) {
-            Ok(read) => read,
-            Err(outcome) => return outcome,
-        };
-        monitor(db, rec, body);
-        read.outcome()
+        process_input(db, rec, body, resumed)
+    }
+}
+
+impl TextInput for StringIn {
+    fn read(db: &mut Db, rec: RecId, body: Body<Self>, resumed: bool) -> Read {
+        read(db, rec, body, resumed)
+    }
+
+    fn simulated(db: &mut Db, rec: RecId, body: Body<Self>) -> Read {
+        read_simulated(db, rec, body, Db::get_link_text, |db, value| {
+            let r = &mut db.records[body];
+            r.sval = value.unwrap_or(r.sval);
+            r.val = r.sval;
+            Read::Value
+        })
+    }
+
+    fn monitor(db: &mut Db, rec: RecId, body: Body<Self>) {
+        let alarm = db.reset_alarms(rec);
+        let r = &mut db.records[body];
+        let (moved, always) = (changed(&mut r.oval, r.val), [r.mpst, r.apst]);
+        post_text(db, rec, alarm, moved, always);
     }
 }
 
@@ -122,23 +138,4 @@ fn read(db: &mut Db, rec: RecId, body: Body<StringIn>, resumed: bool) -> Read {
         }
         _ => cannot_read(db, rec),
     }
-}
-
-fn simulated(db: &mut Db, rec: RecId, body: Body<StringIn>) -> Read {
-    let link = db.records[body].sim.siol.brief();
-    let Ok(value) = db.get_link_text(rec, link) else { return Read::Failed };
-    let r = &mut db.records[body];
-    if let Some(value) = value {
-        r.sval = value;
-    }
-    r.val = r.sval;
-    db.records[rec].udf = 0;
-    Read::Value
-}
-
-fn monitor(db: &mut Db, rec: RecId, body: Body<StringIn>) {
-    let alarm = db.reset_alarms(rec);
-    let r = &mut db.records[body];
-    let (moved, always) = (changed(&mut r.oval, r.val), [r.mpst, r.apst]);
-    post_text(db, rec, alarm, moved, always);
 }

@@ -1,13 +1,12 @@
 //! stringout record.
 
+use super::common::Common;
+use super::texts::{TextOutput, printed, process_output};
 use crate::model::link::Link;
 use crate::model::slot::{Lazy, record};
-use crate::rec::{
-    Body, RecId, RecordType, Sim, changed, drive_output, init_sim, no_device, output_mode, post_text, simulation,
-    stamp_output,
-};
+use crate::rec::{Body, RecId, RecordType, Sim, changed, init_sim, output_mode, post_text, simulation};
+use crate::run::device::Device;
 use crate::run::device::support::Output;
-use crate::run::device::{Device, Stream};
 use crate::run::engine::{Db, ProcessResult};
 use base::{Scalar, Str40, Value};
 
@@ -46,11 +45,16 @@ impl RecordType for StringOut {
 
     /// Fetches, writes, tells.
     fn process(db: &mut Db, rec: RecId, body: Body<Self>, resumed: bool) -> ProcessResult {
-        if db.device(rec) == Device::Missing {
-            return no_device(db, rec);
-        }
+        process_output(db, rec, body, resumed)
+    }
+}
+
+impl TextOutput for StringOut {
+    const STAMPED_FIRST: bool = true;
+
+    fn fetch(db: &mut Db, rec: RecId, body: Body<Self>) {
         let r = &db.records[body];
-        if !resumed && r.omsl == 1 && !r.dol.is_constant() {
+        if r.omsl == 1 && !r.dol.is_constant() {
             let dol = r.dol.brief();
             // A failed read has raised its alarm.
             if let Ok(Some(val)) = db.get_link_text(rec, dol) {
@@ -58,22 +62,28 @@ impl RecordType for StringOut {
                 db.records[rec].udf = 0;
             }
         }
-        let common = &mut db.records[rec];
+    }
+
+    fn check_alarms(common: &mut Common) {
         if common.udf == 1 {
             common.raise_undefined();
         }
-        stamp_output(db, rec, body);
-        let ivoa = db.records[body].ivoa;
-        let ivov = |db: &mut Db| {
-            let r = &mut db.records[body];
-            r.val = r.ivov;
-        };
-        if drive_output(db, rec, resumed, ivoa, ivov, |db| write(db, rec, body, resumed)) {
-            return ProcessResult::Pending;
-        }
-        let failed = db.pass.failed;
+    }
+
+    fn ivoa(&self) -> u16 {
+        self.ivoa
+    }
+
+    fn set_ivov(&mut self) {
+        self.val = self.ivov;
+    }
+
+    fn write(db: &mut Db, rec: RecId, body: Body<Self>, resumed: bool) -> bool {
+        write(db, rec, body, resumed)
+    }
+
+    fn monitor(db: &mut Db, rec: RecId, body: Body<Self>) {
         monitor(db, rec, body);
-        if failed { ProcessResult::Failed } else { ProcessResult::Done }
     }
 }
 
@@ -84,8 +94,8 @@ fn write(db: &mut Db, rec: RecId, body: Body<StringOut>, resumed: bool) -> bool 
     };
     let r = &db.records[body];
     if !simulated && db.device(rec) == Device::Stdio {
-        let (stream, text) = (stream(r.out.text()), r.val.to_str().to_owned());
-        db.outbox.output.push((stream, text));
+        let line = printed(r.out.text(), r.val.to_str().as_bytes());
+        db.outbox.output.push(line);
         return false;
     }
     let link = if simulated { r.sim.siol.brief() } else { r.out.brief() };
@@ -95,15 +105,6 @@ fn write(db: &mut Db, rec: RecId, body: Body<StringOut>, resumed: bool) -> bool 
         return db.device_write(rec, resumed, output);
     }
     db.write_out(rec, link, value, !simulated, resumed)
-}
-
-/// The stream that `@stdout`, `@stderr` or `@errlog` names.
-pub(crate) fn stream(address: &str) -> Stream {
-    match address.trim_start_matches('@').trim() {
-        "stderr" => Stream::Err,
-        "errlog" => Stream::Log,
-        _ => Stream::Out,
-    }
 }
 
 fn monitor(db: &mut Db, rec: RecId, body: Body<StringOut>) {

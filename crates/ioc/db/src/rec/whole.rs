@@ -101,14 +101,12 @@ macro_rules! whole_input {
         }
 
         fn simulated(db: &mut Db, rec: RecId, body: Body<$T>) -> Read {
-            let link = db.records[body].sim.siol.brief();
-            let Ok(value) = db.get_link::<$type>(rec, link) else { return Read::Failed };
-            let r = &mut db.records[body];
-            if let Some(value) = value {
-                r.sval = value;
-            }
-            r.val = r.sval;
-            Read::Value
+            crate::rec::read_simulated(db, rec, body, Db::get_link::<$type>, |db, value| {
+                let r = &mut db.records[body];
+                r.sval = value.unwrap_or(r.sval);
+                r.val = r.sval;
+                Read::Value
+            })
         }
 
         whole_monitor!($T);
