@@ -95,34 +95,12 @@ pub(crate) fn steal() -> BTreeMap<CpuId, u64> {
 }
 
 /// The threads of a process and of its descendants, a thousand at most.
-pub(crate) fn family(pid: i32) -> Vec<i32> {
-    descent(pid).1
-}
-
-/// A process and its descendants, those of a thousand threads at most.
-pub(crate) fn processes(pid: i32) -> Vec<i32> {
-    descent(pid).0
-}
-
-/// Processes and threads.
-fn descent(pid: i32) -> (Vec<i32>, Vec<i32>) {
+pub(crate) fn threads_below(pid: i32) -> Vec<i32> {
     const TASKS_MAX: usize = 1000;
     let root = RootDir::machine();
-    let mut processes = vec![pid];
-    let mut tids = Vec::new();
-    let mut next = 0;
-    while let Some(pid) = processes.get(next).copied() {
-        next += 1;
-        for tid in root.list(&format!("/proc/{pid}/task")).unwrap_or_default() {
-            if tids.len() >= TASKS_MAX {
-                return (processes, tids);
-            }
-            let children = root.read(&format!("/proc/{pid}/task/{tid}/children")).unwrap_or_default();
-            processes.extend(children.split_whitespace().filter_map(|pid| pid.parse::<i32>().ok()));
-            tids.extend(tid.parse::<i32>().ok());
-        }
-    }
-    (processes, tids)
+    let threads = |pid: i32| root.list(&format!("/proc/{pid}/task")).unwrap_or_default();
+    let tids = crate::family(vec![pid]).into_iter().flat_map(threads);
+    tids.filter_map(|tid| tid.parse().ok()).take(TASKS_MAX).collect()
 }
 
 /// Kills a process whose keeper is gone, and waits a moment for its end; one that has taken its number is
@@ -154,9 +132,8 @@ pub(crate) fn end_keeper(keeper: &Keeper) {
 
 /// The processes below one.
 fn descendants(pid: i32) -> Vec<ChildId> {
-    // The first thread of a process has its number; other threads are no processes to kill.
-    let tids = family(pid).into_iter().filter(|tid| *tid != pid);
-    tids.filter_map(|pid| Some(ChildId { pid, start_ticks: start_ticks(pid)? })).collect()
+    let below = crate::family(vec![pid]).into_iter().skip(1);
+    below.filter_map(|pid| Some(ChildId { pid, start_ticks: start_ticks(pid)? })).collect()
 }
 
 /// Class and CPUs of a thread as the kernel has them.

@@ -8,18 +8,22 @@ use super::pulses::MissVerdict;
 use super::shielding::{Lowered, Shielding};
 use super::site::Site;
 use super::tell::{Teller, short};
+use crate::family::Parents;
 use crate::group::{Group, MEMORY, TASKS};
 use crate::page::Page;
 use base::text::Counted;
 use base::{DurNs, MonoNs};
 use host::supervise::{Phase, State, Unit};
+use std::cell::OnceCell;
 use std::fmt::Write as _;
 use std::path::Path;
 use sys::clock::mono_now;
 
 /// How the plant stands.
 pub(crate) fn status(site: &Site, processes: &Processes, shield: &Shielding, tell: &Teller) -> Status {
-    let each = processes.iter().filter_map(|(unit, one)| process_status(site, unit, one));
+    // One look for all that have no control group; none where all have.
+    let parents = OnceCell::new();
+    let each = processes.iter().filter_map(|(unit, one)| process_status(site, unit, one, &parents));
     Status {
         name: site.plant.name.clone(),
         file: site.file.clone(),
@@ -33,7 +37,7 @@ pub(crate) fn status(site: &Site, processes: &Processes, shield: &Shielding, tel
     }
 }
 
-fn process_status(site: &Site, unit: &Unit, one: &Supervised) -> Option<ProcessStatus> {
+fn process_status(site: &Site, unit: &Unit, one: &Supervised, parents: &OnceCell<Parents>) -> Option<ProcessStatus> {
     let process = site.process(&unit.spec.name).filter(|_| !unit.retired)?;
     let pid = one.child.map(|child| child.pid);
     let wanted = (process.class, site.cpus(process));
@@ -49,7 +53,7 @@ fn process_status(site: &Site, unit: &Unit, one: &Supervised) -> Option<ProcessS
         cpu: usage.cpu,
         memory: usage.memory,
         threads: usage.threads,
-        family: pid.map(|pid| family(&site.run.keeper(&unit.spec.name), pid)),
+        family: pid.map(|pid| family(&site.run.keeper(&unit.spec.name), pid, parents)),
         started: unit.history.started,
         starts: unit.history.starts,
         restarts: unit.history.restarts,
@@ -61,10 +65,11 @@ fn process_status(site: &Site, unit: &Unit, one: &Supervised) -> Option<ProcessS
 }
 
 /// Everybody in the control group of a process; where there is none, itself and its descendants.
-fn family(keeper: &Path, pid: i32) -> Family {
+fn family(keeper: &Path, pid: i32, parents: &OnceCell<Parents>) -> Family {
     let group = Group::noted(keeper);
     let members = group.as_ref().map(Group::members).filter(|members| members.contains(&pid));
-    let (processes, all) = probe::usage_together(&members.unwrap_or_else(|| probe::processes(pid)));
+    let below = || parents.get_or_init(Parents::look).family(vec![pid]);
+    let (processes, all) = probe::usage_together(&members.unwrap_or_else(below));
     let bound = |controller| group.as_ref().and_then(|group| group.standing(controller));
     Family {
         processes,

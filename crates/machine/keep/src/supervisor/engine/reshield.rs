@@ -96,7 +96,7 @@ impl Engine {
         let mut others = Vec::new();
         for (unit, one) in self.processes.iter() {
             let (Some(child), Some(process)) = (one.child, self.site.process(&unit.spec.name)) else { continue };
-            let tids = probe::family(child.pid);
+            let tids = probe::threads_below(child.pid);
             let mask = |tid: i32| sys::sched::affinity(tid).ok();
             let at_home = |mask: CpuSet| {
                 let kept = mask.and(&home);
