@@ -104,7 +104,17 @@ pub struct Group {
     bad: u32,
 }
 
-/// The rules of an IOC. Groups stand in the order of their names.
+/// The rules of an IOC. Groups are in the order of their names.
+///
+/// ```
+/// use db::{Grant, Macros, Security};
+/// let text = "UAG(operators) { $(WHO) }\nASG(DEFAULT) { RULE(1, READ) RULE(1, WRITE) { UAG(operators) } }";
+/// let rules = Security::parse(text, "ring.acf", &Macros::parse("WHO=ann"))?;
+/// let group = rules.group_of("DEFAULT");
+/// assert_eq!(rules.rights(group, 1, "ann", "console").grant, Grant::Write);
+/// assert_eq!(rules.rights(group, 1, "bob", "console").grant, Grant::Read);
+/// # Ok::<(), db::FileError>(())
+/// ```
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Security {
     users: Vec<Members>,

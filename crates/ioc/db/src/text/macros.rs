@@ -4,6 +4,12 @@ use std::borrow::Cow;
 use std::collections::HashMap;
 
 /// Values of macros. `$(A)`, `${A}`, `$(A=default)`, `$(A,B=1)`; nested in names, values and defaults.
+///
+/// ```
+/// let macros = db::Macros::parse("P=ring,UNIT=mA");
+/// assert_eq!(macros.expand("$(P):current in $(UNIT=A), ${R=1 Hz}").0, "ring:current in mA, 1 Hz");
+/// assert_eq!(macros.expand("$(MISSING)").1, ["MISSING"]);
+/// ```
 #[derive(Clone, Debug, Default)]
 pub struct Macros {
     values: HashMap<String, String>,

@@ -21,6 +21,15 @@ const INSTANCES_MAX: usize = 1_000_000;
 
 /// Reads a `.substitutions` file: `file NAME { pattern {A, B} {1, 2} … }`, `file NAME { {A=1, B=2} … }`, `global {…}`.
 ///
+/// ```
+/// let text = "file magnet.db { pattern {P, N} {ring, 1} {ring, 2} }";
+/// let instances = db::parse_substitutions(text, "magnets.substitutions")?;
+/// assert_eq!(instances.len(), 2);
+/// assert_eq!(instances[1].file, "magnet.db");
+/// assert_eq!(db::Macros::parse(&instances[1].macros).get("N").as_deref(), Some("2"));
+/// # Ok::<(), db::FileError>(())
+/// ```
+///
 /// # Errors
 /// The first thing that is malformed, with file, line and column.
 pub fn parse_substitutions(text: &str, file: &str) -> Result<Vec<Instance>, FileError> {
