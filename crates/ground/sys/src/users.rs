@@ -11,8 +11,9 @@ pub fn own() -> (u32, Option<String>) {
     (uid, name_of(uid))
 }
 
-/// The name of a user.
-fn name_of(uid: u32) -> Option<String> {
+/// The name of a user; `None` where no name service knows one. Allocates; may ask a directory service and wait for it.
+#[must_use]
+pub fn name_of(uid: u32) -> Option<String> {
     let mut room = vec![0u8; 1024];
     loop {
         let mut entry = MaybeUninit::<libc::passwd>::uninit();

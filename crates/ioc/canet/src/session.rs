@@ -6,6 +6,7 @@ use base::{DurNs, MonoNs};
 use ca::client::{Address, CircuitId, Client, ClientConfig, Event};
 use ca::wire::{self, Header, command};
 use rustix::event::{PollFd, PollFlags, poll};
+use rustix::fd::{AsFd, OwnedFd};
 use rustix::time::Timespec;
 use std::collections::HashMap;
 use std::io::{self, Read, Write};
@@ -49,6 +50,7 @@ pub struct Session {
     register: Option<(MonoNs, u32)>,
     conns: HashMap<CircuitId, Conn>,
     bell: Option<Waker>,
+    beside: Option<OwnedFd>,
     /// What the environment said that could not be used.
     pub complaints: Vec<Complaint>,
     buffer: Vec<u8>,
@@ -100,6 +102,7 @@ impl Session {
             register: Some((Self::now(), 0)),
             conns: HashMap::new(),
             bell: None,
+            beside: None,
             complaints,
             buffer: vec![0; 65_536],
         })
@@ -116,8 +119,13 @@ impl Session {
         self.bell = Some(bell);
     }
 
-    /// Moves bytes until something has happened or `until` is reached. `None` means that time is up, or that the bell
-    /// was rung.
+    /// Has [`step`](Self::step) return when this can be read, for as long as it can: who calls it has other sockets, too.
+    pub fn look_beside(&mut self, fd: OwnedFd) {
+        self.beside = Some(fd);
+    }
+
+    /// Moves bytes until something has happened or `until` is reached. `None` means that time is up, that the bell
+    /// was rung, or that what lies beside can be read.
     ///
     /// # Errors
     /// The kernel's, from waiting.
@@ -219,16 +227,15 @@ impl Session {
                 let flags = if writes { PollFlags::IN | PollFlags::OUT } else { PollFlags::IN };
                 fds.push(PollFd::new(&conn.stream, flags));
             }
-            if let Some(bell) = &self.bell {
-                fds.push(PollFd::from_borrowed_fd(bell.fd(), PollFlags::IN));
-            }
+            let others = self.beside.as_ref().map(AsFd::as_fd).into_iter().chain(self.bell.as_ref().map(Waker::fd));
+            fds.extend(others.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)));
             match poll(&mut fds, Some(&timeout)) {
                 Ok(_) | Err(rustix::io::Errno::INTR) => {}
                 Err(error) => return Err(error.into()),
             }
             let is_ready = |fd: &PollFd<'_>| !fd.revents().is_empty();
             let ready: Vec<bool> = fds[1..=ids.len()].iter().map(is_ready).collect();
-            (fds.get(1 + ids.len()).is_some_and(is_ready), is_ready(&fds[0]), ready)
+            (fds[1 + ids.len()..].iter().any(is_ready), is_ready(&fds[0]), ready)
         };
         if let Some(bell) = self.bell.as_ref().filter(|_| rung) {
             bell.answer();
