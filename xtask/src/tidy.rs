@@ -11,6 +11,8 @@ use syn::visit::{self, Visit};
 /// Who may depend on whom (besides `base`, on which everybody may). A crate that is not here does not exist.
 const ARROWS: &[(&str, &[&str])] = &[
     ("appliance", &["segment"]),
+    ("alarm", &["table"]),
+    ("alarmd", &["alarm", "ca", "canet", "sys"]),
     ("base", &[]),
     (
         "bench",
@@ -39,6 +41,8 @@ const ARROWS: &[(&str, &[&str])] = &[
     (
         "cli",
         &[
+            "alarm",
+            "alarmd",
             "bench",
             "broker",
             "collect",
@@ -89,6 +93,7 @@ const ARROWS: &[(&str, &[&str])] = &[
 /// Crates that decide: no file, socket, clock, thread or process in them.
 const PURE: &[&str] = &[
     "appliance",
+    "alarm",
     "base",
     "ca",
     "db",

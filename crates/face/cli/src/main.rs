@@ -9,6 +9,7 @@ extern crate sys;
 
 mod out;
 
+mod alarm;
 mod archive;
 mod attach;
 mod carepeater;
@@ -55,6 +56,13 @@ struct Cli {
 /// One line per command, in alphabetical order.
 #[derive(Subcommand)]
 enum Command {
+    #[command(after_help = "\
+Examples:
+  tahti alarm serve alarms.toml
+  tahti alarm list --guidance
+  tahti alarm ack 'RF:*'
+  tahti alarm shelve BPM:7 --for 8h --why 'cable on order'")]
+    Alarm(alarm::Args),
     #[command(after_help = "\
 Examples:
   tahti archive serve archive.toml
@@ -156,6 +164,7 @@ impl Command {
             | Self::Logs(_)
             | Self::Ps(_)
             | Self::Status(_) => true,
+            Self::Alarm(args) => args.only_looks(),
             Self::Archive(args) => args.only_looks(),
             Self::Em(args) => args.only_looks(),
             Self::Frames(args) => args.only_looks(),
@@ -190,6 +199,7 @@ fn main() -> ExitCode {
         Command::Cainfo(args) => catools::cainfo(args),
         Command::Camonitor(args) => catools::camonitor(args),
         Command::Caput(args) => catools::caput(args),
+        Command::Alarm(args) => alarm::run(args),
         Command::Archive(args) => archive::run(args),
         Command::Attach(args) => attach::run(args),
         Command::Bench(args) => failure::end(bench::run(&args).map(measured).map_err(Failure::from)),

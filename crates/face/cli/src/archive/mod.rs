@@ -2,7 +2,7 @@
 
 mod get;
 mod list;
-mod time;
+pub(crate) mod time;
 
 use std::path::PathBuf;
 use std::process::ExitCode;

@@ -3,7 +3,7 @@
 use base::{DurNs, Stamp};
 
 /// An instant: `now`, a time before now (`-90min`), or a date and time in UTC (`2026-11-23T14:30:05.5Z`, less of it from the right).
-pub(super) fn parse(text: &str, now: i64) -> Result<i64, String> {
+pub(crate) fn parse(text: &str, now: i64) -> Result<i64, String> {
     let expected = || {
         format!(
             "{text:?} is no instant; expected now, a time before now such as -1h, or a date and time in UTC such as 2026-11-23T14:30:05Z"
@@ -40,7 +40,7 @@ pub(super) fn parse(text: &str, now: i64) -> Result<i64, String> {
 }
 
 /// An instant in UTC.
-pub(super) fn show(at: i64) -> String {
+pub(crate) fn show(at: i64) -> String {
     let (secs, nanos) = (at.div_euclid(1_000_000_000), at.rem_euclid(1_000_000_000));
     match u64::try_from(secs) {
         Ok(secs) if secs >= base::EPICS_EPOCH_UNIX_SECS => {

@@ -1,0 +1,102 @@
+//! What people do with alarms.
+
+use super::Which;
+use alarm::Act;
+use alarm::wire::Reply;
+
+#[derive(clap::Args)]
+pub(super) struct NamesArgs {
+    /// Channels, paths, or areas such as /ring/RF; * and ? stand for what they do in a shell
+    #[arg(required = true)]
+    names: Vec<String>,
+    #[command(flatten)]
+    which: Which,
+}
+
+#[derive(clap::Args)]
+pub(super) struct WhyArgs {
+    #[command(flatten)]
+    of: NamesArgs,
+    /// Why, for those who look later
+    #[arg(long, default_value = "", hide_default_value = true)]
+    why: String,
+}
+
+#[derive(clap::Args)]
+pub(super) struct ShelveArgs {
+    #[command(flatten)]
+    of: WhyArgs,
+    /// For how long
+    #[arg(long = "for", value_name = "TIME", default_value = "1h")]
+    time: String,
+    /// Each also comes back as soon as all is well with it
+    #[arg(long)]
+    once: bool,
+}
+
+#[derive(clap::Args)]
+pub(super) struct DisableArgs {
+    #[command(flatten)]
+    of: WhyArgs,
+    /// For how long; until they are enabled where this is left out
+    #[arg(long = "for", value_name = "TIME")]
+    time: Option<String>,
+}
+
+#[derive(clap::Args)]
+pub(super) struct MaintenanceArgs {
+    /// Whether it is on
+    #[arg(value_parser = ["on", "off"])]
+    state: String,
+    #[command(flatten)]
+    which: Which,
+}
+
+/// Has it done; tells how many alarms stand otherwise for it.
+fn act(which: &Which, act: &Act) -> Result<(), String> {
+    match which.connect()?.act(act, "").map_err(|error| which.lost(&error))? {
+        Reply::Done { changed: 0 } => println!("nothing changes"),
+        Reply::Done { changed } => println!("{}", base::text::Counted(changed, "alarm")),
+        Reply::Refused(why) => return Err(why),
+        other => return Err(format!("the alarms {:?} answer {other:?} to {act:?}", which.server)),
+    }
+    Ok(())
+}
+
+pub(super) fn acknowledge(args: NamesArgs) -> Result<(), String> {
+    act(&args.which, &Act::Acknowledge { names: args.names })
+}
+
+pub(super) fn unacknowledge(args: NamesArgs) -> Result<(), String> {
+    act(&args.which, &Act::Unacknowledge { names: args.names })
+}
+
+pub(super) fn unshelve(args: NamesArgs) -> Result<(), String> {
+    act(&args.which, &Act::Unshelve { names: args.names })
+}
+
+pub(super) fn enable(args: NamesArgs) -> Result<(), String> {
+    act(&args.which, &Act::Enable { names: args.names })
+}
+
+pub(super) fn in_service(args: NamesArgs) -> Result<(), String> {
+    act(&args.which, &Act::InService { names: args.names })
+}
+
+pub(super) fn out_of_service(args: WhyArgs) -> Result<(), String> {
+    act(&args.of.which, &Act::OutOfService { names: args.of.names, why: args.why })
+}
+
+pub(super) fn shelve(args: ShelveArgs) -> Result<(), String> {
+    let WhyArgs { of, why } = args.of;
+    act(&of.which, &Act::Shelve { names: of.names, time: args.time, once: args.once, why })
+}
+
+pub(super) fn disable(args: DisableArgs) -> Result<(), String> {
+    let WhyArgs { of, why } = args.of;
+    act(&of.which, &Act::Disable { names: of.names, time: args.time, why })
+}
+
+pub(super) fn maintenance(args: &MaintenanceArgs) -> Result<(), String> {
+    act(&args.which, &Act::Maintenance { on: args.state == "on" })
+}

@@ -1,0 +1,125 @@
+//! `tahti alarm history`: what was, and who did what.
+
+use super::{Which, visible};
+use crate::archive::time;
+use alarm::{Act, Entry, What};
+use std::path::PathBuf;
+
+/// Print what was, and who did what, from the journal
+#[derive(clap::Args)]
+#[command(after_help = "\
+Examples:
+  tahti alarm history --from -8h
+  tahti alarm history 'RF:*' --from 2026-11-23 --json
+  tahti alarm history --folder /var/lib/tahti/alarms    also where nobody serves it")]
+pub(super) struct Args {
+    /// Channels, paths, or areas such as /ring/RF; * and ? stand for what they do in a shell
+    names: Vec<String>,
+    #[command(flatten)]
+    of: Of,
+    /// Print the journal's lines as they are
+    #[arg(long)]
+    json: bool,
+}
+
+/// Which journal, and which part of it.
+#[derive(clap::Args)]
+pub(super) struct Of {
+    #[command(flatten)]
+    which: Which,
+    /// The folder of the journal; that of the alarms which are served where this is left out
+    #[arg(long)]
+    folder: Option<PathBuf>,
+    /// From when on: now, a time before now such as -1h, or a date and time in UTC
+    #[arg(long, default_value = "-24h", allow_hyphen_values = true)]
+    from: String,
+}
+
+impl Of {
+    /// Each entry of it, with whether it only tells how things stood; when it begins, and what time it is.
+    pub(super) fn read(&self, entry: &mut dyn FnMut(Entry, bool)) -> Result<(i64, i64), String> {
+        let now = i64::try_from(sys::clock::wall_ns()).unwrap_or(i64::MAX);
+        let from = time::parse(&self.from, now)?;
+        let folder = match &self.folder {
+            Some(folder) => folder.clone(),
+            None => super::list::folder(&self.which)?.into(),
+        };
+        let unread = alarmd::read(&folder, alarm::Wall(from), entry).map_err(|error| error.to_string())?;
+        if unread > 0 {
+            eprintln!("tahti alarm: {unread} lines cannot be read: what a kill or power cut has cut off");
+        }
+        Ok((from, now))
+    }
+}
+
+pub(super) fn run(args: &Args) -> Result<(), String> {
+    let is_meant = |path: &str| args.names.is_empty() || args.names.iter().any(|name| alarm::is_meant(name, path));
+    args.of.read(&mut |entry, stood| {
+        if stood || !(is_meant(&entry.path) || is_about(&entry, &is_meant)) {
+            return;
+        }
+        if args.json {
+            println!("{}", serde_json::json!(entry));
+        } else {
+            println!("{}", line(&entry));
+        }
+    })?;
+    Ok(())
+}
+
+/// Whether what somebody did is about alarms that are meant, as far as its own names tell.
+fn is_about(entry: &Entry, is_meant: &dyn Fn(&str) -> bool) -> bool {
+    match &entry.what {
+        What::Act { act, .. } => act.names().iter().any(|name| is_meant(&format!("/{name}"))),
+        _ => false,
+    }
+}
+
+fn line(entry: &Entry) -> String {
+    let at = time::show(entry.at.0);
+    match &entry.what {
+        What::Begins { started: true, .. } => format!("{at}  -- started"),
+        What::Begins { .. } => format!("{at}  -- a new file begins"),
+        What::Stopped => format!("{at}  -- stopped"),
+        What::Act { by, act } => {
+            let behalf =
+                if by.on_behalf_of.is_empty() { String::new() } else { format!(" for {}", visible(&by.on_behalf_of)) };
+            format!("{at}  {} by {}{behalf} (user {}, process {})", told(act), visible(&by.user), by.uid, by.pid)
+        }
+        What::State { state, announce } => {
+            let (alarm, aside) = (&state.alarm, state.hidden().map_or_else(String::new, |aside| format!("  {aside}")));
+            let announced = if announce.is_some() { "  announced" } else { "" };
+            format!(
+                "{at}  {:<13} {:<9} {}  {}  {}{aside}{announced}",
+                alarm.severity.name(),
+                state.current_severity.name(),
+                visible(&entry.path),
+                visible(&alarm.value),
+                visible(&alarm.message)
+            )
+        }
+    }
+}
+
+fn told(act: &Act) -> String {
+    let names = visible(&act.names().join(" ")).to_string();
+    let why = |why: &str| if why.is_empty() { String::new() } else { format!(" ({})", visible(why)) };
+    match act {
+        Act::Acknowledge { .. } => format!("acknowledged {names}"),
+        Act::Unacknowledge { .. } => format!("acknowledgement taken back of {names}"),
+        Act::Shelve { time, once, why: text, .. } => {
+            let once = if *once { " or until all is well" } else { "" };
+            format!("shelved {names} for {}{once}{}", visible(time), why(text))
+        }
+        Act::Unshelve { .. } => format!("unshelved {names}"),
+        Act::Disable { time, why: text, .. } => {
+            let time = time.as_ref().map_or_else(String::new, |time| format!(" for {}", visible(time)));
+            format!("disabled {names}{time}{}", why(text))
+        }
+        Act::Enable { .. } => format!("enabled {names}"),
+        Act::OutOfService { why: text, .. } => format!("put out of service {names}{}", why(text)),
+        Act::InService { .. } => format!("put into service {names}"),
+        Act::Maintenance { on: true } => "maintenance begun".to_owned(),
+        Act::Maintenance { on: false } => "maintenance ended".to_owned(),
+    }
+}

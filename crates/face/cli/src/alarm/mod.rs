@@ -1,0 +1,141 @@
+//! `tahti alarm`: what is wrong, who has seen it, what is put aside, and what was.
+
+mod acts;
+mod history;
+mod list;
+mod report;
+
+use alarmd::Client;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+/// Alarms: latched until acknowledged and over, shelved, out of service; with a journal of what was and who did what
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(clap::Subcommand)]
+enum What {
+    /// Acknowledge alarms: somebody has seen them
+    Ack(acts::NamesArgs),
+    /// Have alarms not be evaluated, for a time or until they are enabled
+    Disable(acts::DisableArgs),
+    /// Have alarms be evaluated again
+    Enable(acts::NamesArgs),
+    History(history::Args),
+    /// Put alarms back into service
+    InService(acts::NamesArgs),
+    List(list::Args),
+    /// Have what is invalid or not connected be acknowledged by itself, or no longer
+    Maintenance(acts::MaintenanceArgs),
+    /// Put alarms out of service for maintenance: evaluated and logged, not shown
+    OutOfService(acts::WhyArgs),
+    Report(report::Args),
+    /// Look after the alarms of a file until SIGTERM
+    Serve(ServeArgs),
+    /// Put alarms on the shelf for a time: evaluated and logged, not shown, nor announced
+    Shelve(acts::ShelveArgs),
+    /// Take acknowledgements back
+    Unack(acts::NamesArgs),
+    /// Take alarms off the shelf
+    Unshelve(acts::NamesArgs),
+    /// Print what happens as it happens, until Ctrl-C
+    Watch(list::WatchArgs),
+}
+
+/// Which alarms are meant as a whole.
+#[derive(clap::Args)]
+struct Which {
+    /// The `name` of the alarms, as their file has it
+    #[arg(long, value_name = "NAME", default_value = "alarms", env = "TAHTI_ALARMS")]
+    server: String,
+}
+
+impl Which {
+    fn connect(&self) -> Result<Client, String> {
+        Client::connect(&self.server).map_err(|error| match error.kind() {
+            std::io::ErrorKind::ConnectionRefused => format!(
+                "nobody serves alarms that are called {:?}: start them with `tahti alarm serve FILE`, or give their name with --server",
+                self.server
+            ),
+            _ => self.lost(&error),
+        })
+    }
+
+    fn lost(&self, error: &std::io::Error) -> String {
+        format!("the alarms {:?}: {error}", self.server)
+    }
+}
+
+#[derive(clap::Args)]
+struct ServeArgs {
+    /// The file that says which alarms there are
+    #[arg(required_unless_present = "document")]
+    file: Option<PathBuf>,
+    /// Find everything that is wrong with the file, and serve nothing
+    #[arg(long)]
+    check: bool,
+    /// Print the page on such files (Markdown)
+    #[arg(long)]
+    document: bool,
+}
+
+impl Args {
+    pub(crate) const fn only_looks(&self) -> bool {
+        matches!(self.what, What::List(_) | What::History(_) | What::Report(_) | What::Watch(_))
+    }
+}
+
+pub(crate) fn run(args: Args) -> ExitCode {
+    let result = match args.what {
+        What::Serve(args) => return serve(&args),
+        What::List(args) => list::run(&args),
+        What::Watch(args) => list::watch(&args),
+        What::History(args) => history::run(&args),
+        What::Report(args) => report::run(&args),
+        What::Ack(args) => acts::acknowledge(args),
+        What::Unack(args) => acts::unacknowledge(args),
+        What::Shelve(args) => acts::shelve(args),
+        What::Unshelve(args) => acts::unshelve(args),
+        What::Disable(args) => acts::disable(args),
+        What::Enable(args) => acts::enable(args),
+        What::OutOfService(args) => acts::out_of_service(args),
+        What::InService(args) => acts::in_service(args),
+        What::Maintenance(args) => acts::maintenance(&args),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(why) => crate::fail(&why),
+    }
+}
+
+/// A text as it comes from elsewhere: it does not steer the terminal.
+const fn visible(text: &str) -> base::Visible<'_> {
+    base::Visible { text, colours: false }
+}
+
+fn serve(args: &ServeArgs) -> ExitCode {
+    if args.document {
+        alarm::DOCUMENT.iter().for_each(|table| print!("{}", table::rows(table, "must be given")));
+        return ExitCode::SUCCESS;
+    }
+    let file = args.file.clone().unwrap_or_default();
+    let text = match std::fs::read_to_string(&file) {
+        Ok(text) => text,
+        Err(error) => return crate::fail(&format!("{}: {error}", file.display())),
+    };
+    let (config, found) = alarm::read(&text);
+    if !found.is_empty() || args.check {
+        eprint!("{}", table::render_all(&found, &file.display().to_string(), &text));
+    }
+    let Some(config) = config else { return ExitCode::FAILURE };
+    if args.check {
+        return ExitCode::SUCCESS;
+    }
+    match alarmd::serve(&config, &mut |line| println!("tahti alarm: {}", visible(line))) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => crate::fail(&error.to_string()),
+    }
+}

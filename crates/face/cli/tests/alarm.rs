@@ -1,0 +1,210 @@
+//! `tahti alarm` from a record to who has acknowledged it, over kills.
+
+use harness::ioc::Ioc;
+use harness::process::Running;
+use harness::{Folder, eventually, fresh, tahti};
+use serde_json::Value;
+use std::process::{Command, Output};
+
+const DATABASE: &str = r#"
+record(ao, "X:TEMP") { field(HIGH, "10") field(HSV, "MINOR") field(HIHI, "20") field(HHSV, "MAJOR") field(VAL, "1") field(PINI, "YES") }
+record(bo, "X:DOOR") { field(ZNAM, "closed") field(ONAM, "open") field(OSV, "MAJOR") field(VAL, "0") field(PINI, "YES") }
+record(ao, "X:POWER") { field(VAL, "0") field(PINI, "YES") }
+"#;
+
+struct Site {
+    ioc: Ioc,
+    folder: Folder,
+    name: String,
+    file: std::path::PathBuf,
+}
+
+impl Site {
+    fn new() -> Self {
+        let ioc = Ioc::start(&[("a.db", DATABASE)], &["-d", "a.db"]);
+        let (folder, name) = (Folder::new(), fresh("test"));
+        let text = format!(
+            "[alarms]\nname = \"{name}\"\nfolder = \"{}\"\nconnect_within = \"1s\"\n\
+             [[alarm]]\nchannels = [\"X:TEMP\"]\narea = \"RF\"\ndescription = \"Water\"\nguidance = [{{ title = \"Reset\", details = \"at the rack\" }}]\n\
+             [[alarm]]\nchannels = [\"X:DOOR\"]\nfilter = \"'X:POWER' > 5\"\n[[alarm]]\nchannels = [\"X:NONE\"]\n",
+            folder.0.join("journal").display()
+        );
+        let file = folder.write("alarms.toml", &text);
+        Self { ioc, folder, name, file }
+    }
+
+    fn command(&self, words: &[&str]) -> Command {
+        let mut command = tahti();
+        let port = self.ioc.port;
+        let variables = [
+            ("EPICS_CA_ADDR_LIST", "127.0.0.1".to_owned()),
+            ("EPICS_CA_AUTO_ADDR_LIST", "NO".to_owned()),
+            ("EPICS_CA_SERVER_PORT", port.to_string()),
+            ("EPICS_CA_REPEATER_PORT", (port + 1).to_string()),
+            ("TAHTI_ALARMS", self.name.clone()),
+        ];
+        command.args(words).envs(variables);
+        command
+    }
+
+    fn serve(&self) -> Running {
+        Running::until(&mut self.command(&["alarm", "serve", self.file.to_str().unwrap()]), "serves 3 alarms")
+    }
+
+    fn ask(&self, words: &[&str]) -> Output {
+        self.command(&[&["alarm"], words].concat()).output().unwrap()
+    }
+
+    fn good(&self, words: &[&str]) -> String {
+        let output = self.ask(words);
+        assert!(output.status.success(), "{words:?}: {output:?}");
+        String::from_utf8(output.stdout).unwrap()
+    }
+
+    fn put(&self, record: &str, value: &str) {
+        assert!(self.command(&["caput", record, value]).output().unwrap().status.success());
+    }
+
+    /// What is known of a channel, once it is as wanted.
+    fn row(&self, channel: &str, what: &str, wanted: &dyn Fn(&Value) -> bool) -> Value {
+        let mut row = Value::Null;
+        eventually(what, || {
+            let list: Value = serde_json::from_str(&self.good(&["list", "--all", "--json", channel])).unwrap();
+            row = list["rows"][0].clone();
+            wanted(&row)
+        });
+        row
+    }
+
+    fn severity(&self, channel: &str, severity: &str) -> Value {
+        self.row(channel, &format!("{channel} is {severity}"), &|row| row["severity"] == severity)
+    }
+}
+
+#[test]
+fn an_alarm_is_latched_acknowledged_and_over_and_the_journal_tells_who_did_it() {
+    let site = Site::new();
+    let serves = site.serve();
+    site.put("X:TEMP", "25");
+    assert!(serves.hears("X:TEMP").contains("/RF/X:TEMP HIHI 25"));
+    site.put("X:TEMP", "5");
+    let row = site.row("X:TEMP", "well again", &|row| row["current_severity"] == "OK");
+    assert_eq!(
+        (&row["severity"], &row["message"], &row["value"]),
+        (&"MAJOR".into(), &"HIHI".into(), &"25".into()),
+        "{row}"
+    );
+    let list = site.good(&["list", "--guidance"]);
+    assert!(list.contains("MAJOR") && list.contains("Water") && list.contains("Reset: at the rack"), "{list}");
+    assert_eq!(site.good(&["ack", "X:TEMP"]), "1 alarm\n");
+    assert_eq!(site.good(&["ack", "X:TEMP"]), "nothing changes\n");
+    assert!(!site.good(&["list"]).contains("X:TEMP"));
+    let history = site.good(&["history"]);
+    let acknowledged = history.lines().find(|line| line.contains("acknowledged X:TEMP by ")).expect(&history);
+    let (uid, name) = (sys_uid(), user());
+    assert!(acknowledged.contains(&format!("by {name} (user {uid}, process ")), "{acknowledged}");
+    assert!(history.contains("-- started") && history.contains("X:TEMP  25  HIHI  announced"), "{history}");
+}
+
+/// Of a process that this one started, as the kernel has it.
+fn sys_uid() -> String {
+    String::from_utf8(Command::new("id").arg("-u").output().unwrap().stdout).unwrap().trim().to_owned()
+}
+
+fn user() -> String {
+    String::from_utf8(Command::new("id").arg("-un").output().unwrap().stdout).unwrap().trim().to_owned()
+}
+
+#[test]
+fn what_was_acknowledged_and_shelved_is_so_after_a_kill() {
+    let site = Site::new();
+    let mut serves = site.serve();
+    site.put("X:TEMP", "25");
+    site.severity("X:TEMP", "MAJOR");
+    site.severity("X:NONE", "UNDEFINED");
+    site.good(&["ack", "X:TEMP"]);
+    site.good(&["shelve", "X:NONE", "--for", "1h", "--why", "not built yet"]);
+    serves.child.kill().unwrap();
+    serves.child.wait().unwrap();
+    // What a kill cuts off is a line that was begun.
+    let journal = site.folder.0.join("journal/0000000001.journal");
+    let mut text = std::fs::read(&journal).unwrap();
+    text.extend(b"{\"at\":{\"sec");
+    std::fs::write(&journal, text).unwrap();
+
+    let serves = site.serve();
+    let row = site.severity("X:TEMP", "MAJOR_ACK");
+    assert_eq!(row["current_severity"], "MAJOR");
+    let row = site.row("X:NONE", "still on the shelf", &|row| !row["shelved"].is_null());
+    assert_eq!(row["shelved"]["why"], "not built yet");
+    assert!(site.good(&["list"]).contains("shelved for "));
+    // The same value is no new alarm; a worse one, or the next one, is.
+    site.put("X:TEMP", "26");
+    site.put("X:TEMP", "5");
+    site.severity("X:TEMP", "OK");
+    site.put("X:TEMP", "15");
+    site.severity("X:TEMP", "MINOR");
+    serves.signal("-TERM");
+    eventually("it has ended", || serves.has_ended());
+    let history = site.good(&["history", "--folder", site.folder.0.join("journal").to_str().unwrap(), "X:TEMP"]);
+    assert!(history.contains("MAJOR_ACK") && !history.contains("X:NONE"), "{history}");
+}
+
+#[test]
+fn a_filter_suppresses_by_design_and_what_somebody_does_is_refused_with_the_reason() {
+    let site = Site::new();
+    let _serves = site.serve();
+    site.put("X:DOOR", "1");
+    let row = site.severity("X:DOOR", "MAJOR");
+    assert_eq!((&row["value"], &row["suppressed"]), (&"open".into(), &true.into()), "{row}");
+    site.put("X:POWER", "7");
+    site.row("X:DOOR", "it means something", &|row| row["suppressed"].is_null());
+    for (words, why) in [
+        (&["ack", "X:TMP"][..], "did you mean \"X:TEMP\""),
+        (&["shelve", "*", "--for", "2h30"], "expected 1s to"),
+        (&["list", "--server", "nobody-serves-this"], "nobody serves alarms that are called"),
+    ] {
+        let output = site.ask(words);
+        assert!(
+            !output.status.success() && String::from_utf8_lossy(&output.stderr).contains(why),
+            "{words:?}: {output:?}"
+        );
+    }
+    let second = site.command(&["alarm", "serve", site.file.to_str().unwrap()]).output().unwrap();
+    assert!(String::from_utf8_lossy(&second.stderr).contains("another process writes this journal"), "{second:?}");
+}
+
+#[test]
+fn who_watches_hears_what_changes_and_bytes_that_are_no_request_are_refused() {
+    use std::io::{BufRead as _, Write as _};
+    use std::os::linux::net::SocketAddrExt as _;
+    let site = Site::new();
+    let _serves = site.serve();
+    let watch = Running::until(&mut site.command(&["alarm", "watch", "--json"]), "\"list\"");
+    site.put("X:TEMP", "12");
+    let change: Value = serde_json::from_str(&watch.hears("X:TEMP")).unwrap();
+    assert_eq!(change["change"]["severity"], "MINOR");
+    let name = format!("tahti-alarms-{}", site.name);
+    let address = std::os::unix::net::SocketAddr::from_abstract_name(name).unwrap();
+    let mut stream = std::os::unix::net::UnixStream::connect_addr(&address).unwrap();
+    stream.write_all(b"hello\n{\"do\":\"burn\"}\n{\"do\":\"list\",\"x\":1}\n{\"do\":\"acknowledge\",\"names\":[\"X:TEMP\"],\"on_behalf_of\":\"eve\"}\n").unwrap();
+    let mut lines = std::io::BufReader::new(stream.try_clone().unwrap()).lines();
+    for _ in 0..3 {
+        let line = lines.next().unwrap().unwrap();
+        assert!(line.starts_with("{\"refused\":\"not a request: "), "{line}");
+    }
+    assert_eq!(lines.next().unwrap().unwrap(), "{\"done\":{\"changed\":1}}");
+    assert!(site.good(&["history"]).contains(" for eve (user "));
+    stream.write_all(&vec![b'x'; 100_000]).unwrap_or_default();
+    assert!(lines.next().is_none_or(|line| line.is_err()), "a request without an end ends the connection");
+    site.severity("X:TEMP", "MINOR_ACK");
+}
+
+#[test]
+fn the_page_on_alarms_has_the_tables_of_its_file() {
+    let page = include_str!("../../../../docs/alarms.md");
+    let output = tahti().args(["alarm", "serve", "--document"]).output().unwrap();
+    let document = String::from_utf8(output.stdout).unwrap();
+    let missing: Vec<&str> = document.lines().filter(|line| line.starts_with('|') && !page.contains(line)).collect();
+    assert!(missing.is_empty() && document.lines().count() > 10, "cargo run -- alarm serve --document: {missing:#?}");
+}

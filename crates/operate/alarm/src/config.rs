@@ -1,0 +1,550 @@
+//! The file that says which alarms there are.
+
+use crate::{Filter, Rules};
+use base::DurNs;
+use serde::{Deserialize, Serialize};
+use std::collections::HashSet;
+use std::path::PathBuf;
+use table::{Diagnostic, Diagnostics, Key, Section, Severity, Table, key, tables};
+use toml::de::{DeTable, DeValue};
+
+/// Most bytes of the file.
+const TEXT_BYTES_MAX: usize = 16 << 20;
+/// Most bytes of a name, and most names of areas in a path.
+const NAME_BYTES_MAX: usize = 256;
+const DEPTH_MAX: usize = 32;
+/// A day, and the longest time that a delay may be.
+const DAY: DurNs = DurNs::from_secs(86_400);
+
+/// `[alarms]`.
+const ALARMS: Table = Table {
+    header: "[alarms]",
+    doc: "What the whole is called, and where its journal is.",
+    keys: &[
+        key(
+            "name",
+            r#""ring""#,
+            "name",
+            "`alarms`",
+            "The first word of all paths: what Phoebus calls a configuration.",
+        ),
+        key(
+            "folder",
+            r#""/var/lib/tahti/alarms""#,
+            "path",
+            "",
+            "Where the journal is; it is made where it does not exist.",
+        ),
+        key("keep_days", "90", "number, 1 to 36500", "`90`", "Days for which the journal is kept."),
+        key(
+            "operators",
+            r#"["alice", "1001"]"#,
+            "list of users",
+            "none",
+            "Who may look and act besides root and the user of the process.",
+        ),
+        key("shelve_max", r#""24h""#, "time, 1s to 720h", "`24h`", "Longest time for which an alarm can be shelved."),
+        key(
+            "connect_within",
+            r#""30s""#,
+            "time, 1s to 1h",
+            "`30s`",
+            "A channel that is not connected so long after the start is an alarm.",
+        ),
+    ],
+};
+
+const HELP: [Key; 4] = [
+    key(
+        "guidance",
+        r#"[{ title = "Reset", details = "Press RESET at the rack" }]"#,
+        "list of `{ title, details }`",
+        "none",
+        "What to do.",
+    ),
+    key(
+        "displays",
+        r#"[{ title = "RF", details = "rf.bob" }]"#,
+        "list of `{ title, details }`",
+        "none",
+        "What to look at.",
+    ),
+    key(
+        "commands",
+        r#"[{ title = "Log", details = "firefox …" }]"#,
+        "list of `{ title, details }`",
+        "none",
+        "Kept for Phoebus; tahti runs none.",
+    ),
+    key(
+        "actions",
+        r#"[{ title = "Mail", details = "mailto:a@b.c", delay = 10 }]"#,
+        "list of `{ title, details, delay }`",
+        "none",
+        "Kept for Phoebus; tahti runs none.",
+    ),
+];
+
+/// `[[area]]`.
+const AREA: Table = Table {
+    header: "[[area]]",
+    doc: "What helps with all alarms of an area. Areas need not be named to be used.",
+    keys: &[
+        key("path", r#""RF/Cavity""#, "names with `/` between them", "", "Which."),
+        HELP[0],
+        HELP[1],
+        HELP[2],
+        HELP[3],
+    ],
+};
+
+/// `[[alarm]]`.
+const ALARM: Table = Table {
+    header: "[[alarm]]",
+    doc: "Channels that are alarms alike: variables of Channel Access servers, found by `EPICS_CA_ADDR_LIST` and its kin, as with all clients.",
+    keys: &[
+        key("channels", r#"["RF:TEMP", "RF:FLOW"]"#, "list of names", "", "The channels: each is an alarm."),
+        key("area", r#""RF/Cavity""#, "names with `/` between them", "the top", "Where they stand in the tree."),
+        key("description", r#""Cooling water""#, "text", "none", "What they are about."),
+        key("enabled", "false", "true or false", "`true`", "Whether they are evaluated."),
+        key(
+            "latching",
+            "false",
+            "true or false",
+            "`true`",
+            "Whether they stay until somebody has acknowledged them, also when all is well again (ISA-18.2: return to normal, unacknowledged).",
+        ),
+        key("annunciating", "false", "true or false", "`true`", "Whether a rise is announced."),
+        key(
+            "delay",
+            r#""15s""#,
+            "time, 0s to 24h",
+            "`0s`",
+            "How long a channel must be in alarm until it counts (on-delay).",
+        ),
+        key("count", "3", "number, 0 to 1000", "`0`", "So many updates in alarm within `delay` count at once."),
+        key("off_delay", r#""15s""#, "time, 0s to 24h", "`0s`", "How long a channel must be well until it counts."),
+        key(
+            "deadband",
+            "0.5",
+            "number that is not negative",
+            "`0`",
+            "A value counts as better only so far from the last one that was worse.",
+        ),
+        key(
+            "realarm",
+            r#""8h""#,
+            "time, 0s to 720h",
+            "`0s`: never",
+            "After this time an alarm that still stands is announced again, and an acknowledgement of it is none any more.",
+        ),
+        key(
+            "filter",
+            r#""'RF:POWER' > 10""#,
+            "formula of channels",
+            "none",
+            "Where it is not true they are suppressed: evaluated and logged, but not shown.",
+        ),
+        HELP[0],
+        HELP[1],
+        HELP[2],
+        HELP[3],
+    ],
+};
+
+/// `guidance` and its kin.
+const GUIDE: Table = Table {
+    header: "guidance",
+    doc: "",
+    keys: &[
+        key("title", r#""Reset""#, "text", "none", "Its title."),
+        key("details", r#""Press RESET""#, "text", "none", "What it says."),
+        key("delay", "10", "number, 0 to 86400", "`0`", "Seconds in alarm until it is done, of actions."),
+    ],
+};
+
+/// The tables of the file, which are its documentation.
+pub const DOCUMENT: [Table; 3] = [ALARMS, AREA, ALARM];
+
+/// What helps: a title, and what is to be known.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Guide {
+    /// The title.
+    pub title: String,
+    /// What it says.
+    pub details: String,
+}
+
+/// What Phoebus is to do after a time; tahti keeps it and runs nothing.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Action {
+    /// The title.
+    pub title: String,
+    /// What is to be done.
+    pub details: String,
+    /// After so many seconds in alarm.
+    pub delay: u32,
+}
+
+/// What helps with an alarm or area.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Help {
+    /// What to do.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub guidance: Vec<Guide>,
+    /// What to look at.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub displays: Vec<Guide>,
+    /// Kept for Phoebus.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub commands: Vec<Guide>,
+    /// Kept for Phoebus.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub actions: Vec<Action>,
+}
+
+/// An area of the tree.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Area {
+    /// Its names, from the top.
+    pub path: Vec<String>,
+    /// What helps.
+    pub help: Help,
+}
+
+/// An alarm as it is wanted.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Spec {
+    /// The channel.
+    pub channel: String,
+    /// The names of its areas, from the top.
+    pub area: Vec<String>,
+    /// What it is about.
+    pub description: String,
+    /// Whether it is evaluated.
+    pub enabled: bool,
+    /// How it behaves.
+    pub rules: Rules,
+    /// When it means anything.
+    pub filter: Option<Filter>,
+    /// The filter as it was written.
+    pub filter_text: String,
+    /// What helps.
+    pub help: Help,
+}
+
+/// Which alarms there are.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Config {
+    /// What the whole is called.
+    pub name: String,
+    /// Where the journal is.
+    pub folder: PathBuf,
+    /// Days for which it is kept.
+    pub keep_days: u32,
+    /// Who may look and act: names or numbers of users.
+    pub operators: Vec<String>,
+    /// Longest time on the shelf.
+    pub shelve_max: DurNs,
+    /// A channel that is not connected so long after the start is an alarm.
+    pub connect_within: DurNs,
+    /// Areas that have something to say.
+    pub areas: Vec<Area>,
+    /// The alarms.
+    pub alarms: Vec<Spec>,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            name: "alarms".to_owned(),
+            folder: PathBuf::new(),
+            keep_days: 90,
+            operators: Vec::new(),
+            shelve_max: DAY,
+            connect_within: DurNs::from_secs(30),
+            areas: Vec::new(),
+            alarms: Vec::new(),
+        }
+    }
+}
+
+impl Config {
+    /// An alarm's place in the tree.
+    #[must_use]
+    pub fn path(&self, spec: &Spec) -> String {
+        let mut path = format!("/{}", self.name);
+        for word in spec.area.iter().chain([&spec.channel]) {
+            path.push('/');
+            path.push_str(word);
+        }
+        path
+    }
+}
+
+/// Reads the file: what it says, unless a finding is an error, and all findings.
+#[must_use]
+pub fn read(text: &str) -> (Option<Config>, Vec<Diagnostic>) {
+    let mut found = Diagnostics::new(text);
+    if text.len() > TEXT_BYTES_MAX {
+        found.error(
+            0..0,
+            format!("the file has {} bytes", text.len()),
+            format!("at most {TEXT_BYTES_MAX}"),
+            "split it",
+        );
+        return (None, found.finish());
+    }
+    let (root, errors) = DeTable::parse_recoverable(text);
+    for error in errors {
+        found.error(error.span().unwrap_or(0..0), error.message().trim(), "TOML", "see https://toml.io");
+    }
+    let root = root.get_ref();
+    const KNOWN: [&str; 3] = ["alarms", "area", "alarm"];
+    for (key, _) in root.iter().filter(|(key, _)| !KNOWN.contains(&&**key.get_ref())) {
+        let message = format!("unknown table `{}`", table::clipped(key.get_ref()));
+        found.error(key.span(), message, "[alarms], [[area]], [[alarm]]", "remove it");
+    }
+    let mut config = match tables(root, "alarms", false, &mut found).into_iter().next() {
+        Some((table, span)) => alarms(&Section::open(table, span, &ALARMS, "[alarms]", &mut found), &mut found),
+        None => {
+            found.error(0..0, "`[alarms]` is missing", "[alarms]", "add [alarms] with `folder`");
+            Config::default()
+        }
+    };
+    for (table, span) in tables(root, "area", true, &mut found) {
+        let section = Section::open(table, span, &AREA, "[[area]]", &mut found);
+        if section.value("path").is_none() {
+            section.missing("path", &mut found);
+        }
+        let (path, help) = (names(&section, "path", &mut found), help(&section, &mut found));
+        config.areas.push(Area { path, help });
+    }
+    let mut channels = HashSet::new();
+    for (table, span) in tables(root, "alarm", true, &mut found) {
+        let section = Section::open(table, span, &ALARM, "[[alarm]]", &mut found);
+        alarm(&section, &mut config, &mut channels, &mut found);
+    }
+    if config.alarms.is_empty() {
+        found.error(0..0, "there is no alarm", "[[alarm]]", "add [[alarm]] with `channels`");
+    }
+    let found = found.finish();
+    let is_good = found.iter().all(|finding| finding.severity != Severity::Error);
+    (is_good.then_some(config), found)
+}
+
+fn alarms(section: &Section<'_>, found: &mut Diagnostics<'_>) -> Config {
+    let mut config = Config::default();
+    if let Some((name, span)) = section.words("name", found) {
+        if !is_name(name) {
+            found.error(span, format!("{:?} is no name", table::clipped(name)), name_expected(), "");
+        }
+        config.name = name.to_owned();
+    }
+    match section.words("folder", found) {
+        Some((folder, _)) => config.folder = folder.into(),
+        None if section.value("folder").is_none() => section.missing("folder", found),
+        None => {}
+    }
+    if let Some((days, _)) = section.number("keep_days", 1, 36_500, found) {
+        config.keep_days = days as u32;
+    }
+    let operators = section.texts("operators", found).unwrap_or_default();
+    config.operators = operators.into_iter().map(|(user, _)| user.to_owned()).collect();
+    let month = DurNs::from_secs(30 * 86_400);
+    if let Some((time, _)) = section.time("shelve_max", DurNs::from_secs(1), month, found) {
+        config.shelve_max = time;
+    }
+    if let Some((time, _)) = section.time("connect_within", DurNs::from_secs(1), DurNs::from_secs(3600), found) {
+        config.connect_within = time;
+    }
+    config
+}
+
+fn alarm(section: &Section<'_>, config: &mut Config, channels: &mut HashSet<String>, found: &mut Diagnostics<'_>) {
+    let mut spec = Spec {
+        area: names(section, "area", found),
+        description: section.text("description", found).map_or(String::new(), |(text, _)| text.to_owned()),
+        enabled: section.flag("enabled", found).unwrap_or(true),
+        rules: rules(section, found),
+        help: help(section, found),
+        ..Spec::default()
+    };
+    if let Some((text, span)) = section.words("filter", found) {
+        match Filter::parse(text) {
+            Ok(filter) => spec.filter = Some(filter),
+            Err(why) => found.error(
+                span,
+                format!("`filter` cannot be used: {why}"),
+                "a formula such as \"'RF:POWER' > 10\"",
+                "",
+            ),
+        }
+        spec.filter_text = text.to_owned();
+    }
+    let Some(given) = section.texts("channels", found) else {
+        if section.value("channels").is_none() {
+            section.missing("channels", found);
+        }
+        return;
+    };
+    for (channel, span) in given {
+        if !is_name(channel) {
+            found.error(span, format!("{:?} is no channel's name", table::clipped(channel)), name_expected(), "");
+        } else if !channels.insert(channel.to_owned()) {
+            found.error(span, format!("`{channel}` is named twice"), "each channel once", "remove one");
+        } else {
+            config.alarms.push(Spec { channel: channel.to_owned(), ..spec.clone() });
+        }
+    }
+}
+
+fn rules(section: &Section<'_>, found: &mut Diagnostics<'_>) -> Rules {
+    let mut rules = Rules::default();
+    if let Some(flag) = section.flag("latching", found) {
+        rules.latching = flag;
+    }
+    if let Some(flag) = section.flag("annunciating", found) {
+        rules.annunciating = flag;
+    }
+    let mut time = |name: &str, most, to: &mut DurNs| {
+        if let Some((time, _)) = section.time(name, DurNs(0), most, found) {
+            *to = time;
+        }
+    };
+    time("delay", DAY, &mut rules.delay);
+    time("off_delay", DAY, &mut rules.off_delay);
+    time("realarm", DurNs(DAY.0 * 30), &mut rules.realarm);
+    if let Some((count, span)) = section.number("count", 0, 1000, found) {
+        rules.count = count as u32;
+        if count > 0 && rules.delay.0 == 0 {
+            found.error(span, "`count` counts within `delay`, and there is none", "a `delay`", "add `delay = \"60s\"`");
+        }
+    }
+    if let Some(value) = section.value("deadband") {
+        let number = match value.get_ref() {
+            DeValue::Integer(number) => number.as_str().parse::<f64>().ok(),
+            DeValue::Float(number) => number.as_str().parse::<f64>().ok(),
+            _ => None,
+        };
+        match number.filter(|number| number.is_finite() && *number >= 0.0) {
+            Some(number) => rules.deadband = number,
+            None => section.wrong("deadband", value, "a number that is not negative", found),
+        }
+    }
+    rules
+}
+
+/// Names with `/` between them.
+fn names(section: &Section<'_>, name: &str, found: &mut Diagnostics<'_>) -> Vec<String> {
+    let Some((path, span)) = section.words(name, found) else { return Vec::new() };
+    let names: Vec<String> = path.split('/').map(str::to_owned).collect();
+    if names.len() > DEPTH_MAX || names.iter().any(|name| !is_name(name)) {
+        let message = format!("`{name}` cannot be {:?}", table::clipped(path));
+        found.error(
+            span,
+            message,
+            format!("at most {DEPTH_MAX} names with / between them"),
+            "for example \"RF/Cavity\"",
+        );
+    }
+    names
+}
+
+/// Whether a text can name an area or channel: it is a part of a path.
+pub(crate) fn is_name(name: &str) -> bool {
+    !name.is_empty()
+        && name.len() <= NAME_BYTES_MAX
+        && name.trim() == name
+        && !name.contains('/')
+        && !name.chars().any(char::is_control)
+}
+
+fn name_expected() -> String {
+    format!("1 to {NAME_BYTES_MAX} bytes without `/`, control characters, and blanks at its ends")
+}
+
+fn help(section: &Section<'_>, found: &mut Diagnostics<'_>) -> Help {
+    let mut guides = |name: &str| -> Vec<Guide> {
+        actions(section, name, found)
+            .into_iter()
+            .map(|Action { title, details, .. }| Guide { title, details })
+            .collect()
+    };
+    let (guidance, displays, commands) = (guides("guidance"), guides("displays"), guides("commands"));
+    Help { guidance, displays, commands, actions: actions(section, "actions", found) }
+}
+
+fn actions(section: &Section<'_>, name: &str, found: &mut Diagnostics<'_>) -> Vec<Action> {
+    let Some(value) = section.value(name) else { return Vec::new() };
+    let DeValue::Array(items) = value.get_ref() else {
+        section.wrong(name, value, "a list of tables", found);
+        return Vec::new();
+    };
+    let mut actions = Vec::new();
+    for item in items.iter() {
+        let DeValue::Table(table) = item.get_ref() else {
+            section.wrong(name, item, "a table such as { title = \"…\", details = \"…\" }", found);
+            continue;
+        };
+        let one = Section::open(table, item.span(), &GUIDE, name, found);
+        let text = |key: &str, found: &mut Diagnostics<'_>| {
+            one.text(key, found).map_or(String::new(), |(text, _)| text.to_owned())
+        };
+        actions.push(Action {
+            title: text("title", found),
+            details: text("details", found),
+            delay: one.number("delay", 0, 86_400, found).map_or(0, |(delay, _)| delay as u32),
+        });
+    }
+    actions
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_says_which_alarms_there_are() {
+        let text = r#"
+[alarms]
+name = "ring"
+folder = "/a"
+operators = ["alice"]
+[[area]]
+path = "RF"
+guidance = [{ title = "Call", details = "4711" }]
+[[alarm]]
+channels = ["A", "B"]
+area = "RF/Cavity"
+delay = "15s"
+count = 3
+deadband = 0.5
+filter = "'P' > 10"
+actions = [{ title = "m", details = "mailto:a@b.c", delay = 10 }]
+[[alarm]]
+channels = ["C"]
+latching = false
+"#;
+        let (config, found) = read(text);
+        assert!(found.is_empty(), "{found:?}");
+        let config = config.unwrap();
+        let paths: Vec<String> = config.alarms.iter().map(|spec| config.path(spec)).collect();
+        assert_eq!(paths, ["/ring/RF/Cavity/A", "/ring/RF/Cavity/B", "/ring/C"]);
+        let (first, last) = (&config.alarms[0], &config.alarms[2]);
+        assert_eq!((first.rules.delay, first.rules.count, first.rules.latching), (DurNs::from_secs(15), 3, true));
+        assert_eq!(first.filter.as_ref().unwrap().channels(), ["P"]);
+        assert_eq!(first.help.actions, [Action { title: "m".into(), details: "mailto:a@b.c".into(), delay: 10 }]);
+        assert!(!last.rules.latching && last.help == Help::default());
+        assert_eq!(config.areas[0].help.guidance[0].details, "4711");
+    }
+
+    #[test]
+    fn every_finding_is_told_at_once_with_its_line() {
+        let text = "[alarms]\nname = \"a/b\"\n[[alarm]]\nchannels = [\"A\", \"A\", \" x\"]\ncount = 2\nfilter = \"1 +\"\ndeadband = -1\n[[alarm]]\nlatchin = true\n[other]\n";
+        let (config, found) = read(text);
+        assert!(config.is_none());
+        let lines: Vec<usize> = found.iter().map(|finding| finding.line).collect();
+        assert_eq!(lines, [1, 2, 4, 4, 5, 6, 7, 8, 9, 10], "{found:?}");
+    }
+}

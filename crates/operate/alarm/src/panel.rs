@@ -1,0 +1,521 @@
+//! All alarms of a plant: updates of channels and acts of people in, entries of a journal out.
+
+use crate::{
+    Alarm, Area, Config, Filter, Guide, Happened, Mark, Moment, Now, Severity, Shelf, Spec, State, Update, Wall,
+};
+use base::{DurNs, MonoNs};
+use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
+
+/// What an alarm is called whose channel nobody serves, in Phoebus' word.
+const DISCONNECTED: &str = "Disconnected";
+
+/// Who acts.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Actor {
+    /// The user's name, as this machine knows him; his number where he has none.
+    pub user: String,
+    /// The user's number, as the kernel tells it.
+    pub uid: u32,
+    /// The process that asked.
+    pub pid: i32,
+    /// For whom that process says that it asks; nobody has proved it.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub on_behalf_of: String,
+}
+
+/// What people do with alarms. The names are of channels or paths; `*` and `?` stand for what they do in a shell.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "do", rename_all = "kebab-case", deny_unknown_fields)]
+pub enum Act {
+    /// Somebody has seen them.
+    Acknowledge {
+        /// Which.
+        names: Vec<String>,
+    },
+    /// It is as if nobody had.
+    Unacknowledge {
+        /// Which.
+        names: Vec<String>,
+    },
+    /// Puts them on the shelf: evaluated and logged, not shown, for a time.
+    Shelve {
+        /// Which.
+        names: Vec<String>,
+        /// For how long: `"1h"`.
+        time: String,
+        /// Whether each also comes back as soon as all is well with it.
+        #[serde(default)]
+        once: bool,
+        /// Why.
+        #[serde(default)]
+        why: String,
+    },
+    /// Takes them off the shelf.
+    Unshelve {
+        /// Which.
+        names: Vec<String>,
+    },
+    /// Has them not be evaluated.
+    Disable {
+        /// Which.
+        names: Vec<String>,
+        /// For how long; until somebody enables them where this is left out.
+        #[serde(default)]
+        time: Option<String>,
+        /// Why.
+        #[serde(default)]
+        why: String,
+    },
+    /// Has them be evaluated again.
+    Enable {
+        /// Which.
+        names: Vec<String>,
+    },
+    /// Puts them out of service for maintenance: evaluated and logged, not shown, until somebody puts them back.
+    OutOfService {
+        /// Which.
+        names: Vec<String>,
+        /// Why.
+        #[serde(default)]
+        why: String,
+    },
+    /// Puts them back into service.
+    InService {
+        /// Which.
+        names: Vec<String>,
+    },
+    /// While it is on, what is invalid or unknown is acknowledged by itself and not announced.
+    Maintenance {
+        /// Whether it is on.
+        on: bool,
+    },
+}
+
+impl Act {
+    /// The alarms that it is about; none where it is about all.
+    #[must_use]
+    pub fn names(&self) -> &[String] {
+        match self {
+            Self::Maintenance { .. } => &[],
+            Self::Acknowledge { names }
+            | Self::Unacknowledge { names }
+            | Self::Unshelve { names }
+            | Self::Enable { names }
+            | Self::InService { names }
+            | Self::Shelve { names, .. }
+            | Self::Disable { names, .. }
+            | Self::OutOfService { names, .. } => names,
+        }
+    }
+}
+
+/// An act that is not done.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ActError {
+    /// No such alarm.
+    #[error("no alarm is called {name:?}{}", meant(.nearest.as_deref()))]
+    Unknown {
+        /// The name.
+        name: String,
+        /// What may have been meant.
+        nearest: Option<String>,
+    },
+    /// No names.
+    #[error("no alarm is named; expected names of channels or paths, with * and ?")]
+    NoNames,
+    /// Not a time.
+    #[error("the time {found:?} cannot be used; expected 1s to {most}, such as 1h")]
+    Time {
+        /// What was given.
+        found: String,
+        /// The longest.
+        most: DurNs,
+    },
+}
+
+fn meant(nearest: Option<&str>) -> String {
+    nearest.map_or_else(
+        || "; `tahti alarm list --all` shows them".to_owned(),
+        |nearest| format!("; did you mean {nearest:?}?"),
+    )
+}
+
+/// What has happened, for a line of the journal.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum What {
+    /// A file of the journal begins: the states after it are how things stood.
+    Begins {
+        /// Whether the process has begun, too.
+        started: bool,
+        /// Whether what is invalid or unknown is acknowledged by itself.
+        maintenance: bool,
+        /// How many states follow; all other alarms are well.
+        states: usize,
+    },
+    /// The process has ended as it was asked to.
+    Stopped,
+    /// An alarm stands otherwise: this is all that is known of it.
+    State {
+        /// How it stands.
+        #[serde(flatten)]
+        state: State,
+        /// What is announced.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        announce: Option<Severity>,
+    },
+    /// Somebody has done something; the states that follow it came of it.
+    Act {
+        /// Who.
+        by: Actor,
+        /// What.
+        act: Act,
+    },
+}
+
+/// A line of the journal.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Entry {
+    /// When it was written.
+    pub at: Wall,
+    /// The alarm's path; empty where it is about all.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub path: String,
+    /// What has happened.
+    #[serde(flatten)]
+    pub what: What,
+}
+
+/// What a channel is needed for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ChannelUse(usize);
+
+/// An alarm with what the configuration says of it.
+#[derive(Clone, Debug)]
+struct Item {
+    spec: Spec,
+    path: String,
+    filter: Option<Filter>,
+    alarm: Alarm,
+    is_connected: bool,
+}
+
+/// All alarms.
+#[derive(Clone, Debug)]
+pub struct Panel {
+    items: Vec<Item>,
+    areas: Vec<Area>,
+    by_path: HashMap<String, usize>,
+    /// Channels with the alarm that each is, and the filters that look at it.
+    channels: Vec<Channel>,
+    by_channel: HashMap<String, usize>,
+    entries: VecDeque<Entry>,
+    maintenance: bool,
+    shelve_max: DurNs,
+    connect_within: Option<(MonoNs, DurNs)>,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Channel {
+    name: String,
+    number: Option<f64>,
+    alarm: Option<usize>,
+    filters: Vec<usize>,
+}
+
+impl Panel {
+    /// The alarms of a configuration, all well. What was is given by [`restore`](Self::restore) after that.
+    #[must_use]
+    pub fn new(config: &Config, now: Now) -> Self {
+        let mut panel = Self {
+            items: Vec::new(),
+            areas: config.areas.clone(),
+            by_path: HashMap::new(),
+            channels: Vec::new(),
+            by_channel: HashMap::new(),
+            entries: VecDeque::new(),
+            maintenance: false,
+            shelve_max: config.shelve_max,
+            connect_within: Some((now.mono + config.connect_within, config.connect_within)),
+        };
+        for spec in &config.alarms {
+            let (index, path) = (panel.items.len(), config.path(spec));
+            let channel = panel.channel(&spec.channel);
+            panel.channels[channel].alarm = Some(index);
+            for name in spec.filter.iter().flat_map(Filter::channels) {
+                let channel = panel.channel(name);
+                panel.channels[channel].filters.push(index);
+            }
+            let mut alarm = Alarm::new(spec.rules.clone());
+            if !spec.enabled {
+                let mark = Mark { by: "the configuration".to_owned(), why: String::new(), until: None };
+                alarm.disable(mark, now);
+            }
+            panel.by_path.insert(path.clone(), index);
+            let filter = spec.filter.clone();
+            panel.items.push(Item { spec: spec.clone(), path, filter, alarm, is_connected: false });
+        }
+        panel
+    }
+
+    fn channel(&mut self, name: &str) -> usize {
+        *self.by_channel.entry(name.to_owned()).or_insert_with(|| {
+            self.channels.push(Channel { name: name.to_owned(), ..Channel::default() });
+            self.channels.len() - 1
+        })
+    }
+
+    /// The channels that it needs, each once.
+    pub fn channels(&self) -> impl Iterator<Item = (ChannelUse, &str)> {
+        self.channels.iter().enumerate().map(|(index, channel)| (ChannelUse(index), channel.name.as_str()))
+    }
+
+    /// Takes an entry of an earlier life's journal: the oldest first. Alarms that the configuration has no more are passed.
+    pub fn restore(&mut self, entry: Entry, now: Now) {
+        match entry.what {
+            What::State { mut state, .. } => {
+                let Some(item) = self.by_path.get(&entry.path).map(|index| &mut self.items[*index]) else { return };
+                // Enabled or not is the configuration's to say where nobody else has said it.
+                let by_configuration =
+                    |state: &State| state.disabled.as_ref().is_some_and(|mark| mark.by == "the configuration");
+                if by_configuration(&state) && item.spec.enabled {
+                    state = State::default();
+                    state.alarm.message = Severity::Ok.name().to_owned();
+                    state.current_message.clone_from(&state.alarm.message);
+                }
+                item.alarm.restore(state, now);
+            }
+            What::Act { act: Act::Maintenance { on }, .. } => self.maintenance = on,
+            What::Begins { maintenance, .. } => self.maintenance = maintenance,
+            What::Stopped | What::Act { .. } => {}
+        }
+    }
+
+    /// How things stand, for the beginning of a file of the journal: it holds all that [`restore`](Self::restore) needs.
+    #[must_use]
+    pub fn snapshot(&self, started: bool, now: Now) -> Vec<Entry> {
+        let states = self.items.iter().map(|item| (&item.path, item.alarm.state()));
+        let entry = |path: &str, what| Entry { at: now.wall, path: path.to_owned(), what };
+        let states = states.filter(|(_, state)| !state.is_normal());
+        let states: Vec<Entry> =
+            states.map(|(path, state)| entry(path, What::State { state, announce: None })).collect();
+        let begins = What::Begins { started, maintenance: self.maintenance, states: states.len() };
+        std::iter::once(entry("", begins)).chain(states).collect()
+    }
+
+    /// What has happened, oldest first.
+    pub fn poll_entry(&mut self) -> Option<Entry> {
+        self.entries.pop_front()
+    }
+
+    /// A channel has told something.
+    pub fn update(&mut self, channel: ChannelUse, update: Update, now: Now) {
+        let Some(known) = self.channels.get_mut(channel.0) else { return };
+        // What cannot be trusted says nothing about what means anything.
+        known.number = update.number.filter(|_| update.moment.severity.level() < Severity::Invalid.level());
+        let (alarm, filters) = (known.alarm, known.filters.clone());
+        self.filtered(&filters, now);
+        if let Some(index) = alarm {
+            self.items[index].is_connected = true;
+            let happened = self.items[index].alarm.update(update, self.maintenance, now);
+            self.note(index, happened, now);
+        }
+    }
+
+    /// A channel has lost its server.
+    pub fn disconnected(&mut self, channel: ChannelUse, now: Now) {
+        let Some(known) = self.channels.get_mut(channel.0) else { return };
+        known.number = None;
+        let (alarm, filters) = (known.alarm, known.filters.clone());
+        self.filtered(&filters, now);
+        if let Some(index) = alarm {
+            self.lost(index, now);
+        }
+    }
+
+    fn lost(&mut self, index: usize, now: Now) {
+        let item = &mut self.items[index];
+        item.is_connected = false;
+        let value = item.alarm.state().alarm.value;
+        let moment = Moment { severity: Severity::Undefined, message: DISCONNECTED.to_owned(), value, time: now.wall };
+        let happened = item.alarm.update(Update { moment, number: None }, self.maintenance, now);
+        self.note(index, happened, now);
+    }
+
+    /// Looks at filters again. One that cannot be told suppresses nothing.
+    fn filtered(&mut self, alarms: &[usize], now: Now) {
+        for &index in alarms {
+            let Some(filter) = &self.items[index].filter else { continue };
+            let numbers: Vec<Option<f64>> =
+                filter.channels().iter().map(|name| self.channels[*self.by_channel.get(name)?].number).collect();
+            let means = filter.is_true(&|at| numbers.get(at).copied().flatten());
+            let happened = self.items[index].alarm.suppress(means == Some(false));
+            self.note(index, happened, now);
+        }
+    }
+
+    /// Does what is due.
+    pub fn tick(&mut self, now: Now) {
+        if self.connect_within.is_some_and(|(until, _)| until <= now.mono) {
+            self.connect_within = None;
+            for index in 0..self.items.len() {
+                if !self.items[index].is_connected {
+                    self.lost(index, now);
+                }
+            }
+        }
+        for index in 0..self.items.len() {
+            if self.items[index].alarm.due().is_some_and(|due| due <= now.mono) {
+                let happened = self.items[index].alarm.tick(self.maintenance, now);
+                self.note(index, happened, now);
+            }
+        }
+    }
+
+    /// When [`tick`](Self::tick) has something to do.
+    #[must_use]
+    pub fn due(&self) -> Option<MonoNs> {
+        let dues = self.items.iter().filter_map(|item| item.alarm.due());
+        dues.chain(self.connect_within.map(|(until, _)| until)).min()
+    }
+
+    fn note(&mut self, index: usize, happened: Happened, now: Now) {
+        if happened.changed || happened.announce.is_some() {
+            let item = &self.items[index];
+            let what = What::State { state: item.alarm.state(), announce: happened.announce };
+            self.entries.push_back(Entry { at: now.wall, path: item.path.clone(), what });
+        }
+    }
+
+    /// Looks whether an act can be done, for the journal has it before it is done; which alarms it is about.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn check(&self, act: &Act) -> Result<Vec<usize>, ActError> {
+        if let Act::Shelve { time, .. } | Act::Disable { time: Some(time), .. } = act {
+            self.span(act, time)?;
+        }
+        if matches!(act, Act::Maintenance { .. }) {
+            return Ok(Vec::new());
+        }
+        self.find(act.names())
+    }
+
+    fn span(&self, act: &Act, time: &str) -> Result<DurNs, ActError> {
+        let most = if matches!(act, Act::Shelve { .. }) { self.shelve_max } else { DurNs::from_secs(366 * 86_400) };
+        let within = |span: &DurNs| (DurNs::from_secs(1)..=most).contains(span);
+        let wrong = || ActError::Time { found: time.to_owned(), most };
+        time.parse().ok().filter(within).ok_or_else(wrong)
+    }
+
+    /// The alarms that these names mean.
+    fn find(&self, names: &[String]) -> Result<Vec<usize>, ActError> {
+        if names.is_empty() {
+            return Err(ActError::NoNames);
+        }
+        let (mut found, mut seen) = (Vec::new(), HashSet::new());
+        for name in names {
+            let fits = |item: &Item| is_meant(name, &item.path);
+            let before = found.len();
+            let all = self.items.iter().enumerate().filter(|(_, item)| fits(item)).map(|(index, _)| index);
+            let all: Vec<usize> = all.collect();
+            found.extend(all.iter().filter(|index| seen.insert(**index)));
+            if all.is_empty() && found.len() == before {
+                let known = self.items.iter().map(|item| item.spec.channel.as_str());
+                let nearest = base::nearest(name, known).map(str::to_owned);
+                return Err(ActError::Unknown { name: name.clone(), nearest });
+            }
+        }
+        Ok(found)
+    }
+
+    /// Does what somebody wants; how many alarms stand otherwise for it. The journal's entry of it is the caller's.
+    ///
+    /// # Errors
+    /// Those of [`check`](Self::check).
+    pub fn act(&mut self, act: &Act, by: &Actor, now: Now) -> Result<usize, ActError> {
+        let alarms = self.check(act)?;
+        let until = |panel: &Self, time: &str| Ok(Wall(now.wall.0.saturating_add(panel.span(act, time)?.0)));
+        let by =
+            if by.on_behalf_of.is_empty() { by.user.clone() } else { format!("{} for {}", by.user, by.on_behalf_of) };
+        let maintenance = self.maintenance;
+        let mut changed = 0;
+        for index in alarms {
+            let end = match act {
+                Act::Shelve { time, .. } | Act::Disable { time: Some(time), .. } => Some(until(self, time)?),
+                _ => None,
+            };
+            let mark = |why: &str| Mark { by: by.clone(), why: why.to_owned(), until: end };
+            let alarm = &mut self.items[index].alarm;
+            let happened = match act {
+                Act::Acknowledge { .. } => alarm.acknowledge(now),
+                Act::Unacknowledge { .. } => alarm.unacknowledge(now),
+                Act::Shelve { once, why, .. } => {
+                    let until = end.unwrap_or(now.wall);
+                    alarm.shelve(Shelf { until, once: *once, by: by.clone(), why: why.clone() }, now)
+                }
+                Act::Unshelve { .. } => alarm.unshelve(),
+                Act::Disable { why, .. } => alarm.disable(mark(why), now),
+                Act::Enable { .. } => alarm.enable(maintenance, now),
+                Act::OutOfService { why, .. } => alarm.out_of_service(Some(mark(why))),
+                Act::InService { .. } => alarm.out_of_service(None),
+                Act::Maintenance { .. } => Happened::default(),
+            };
+            changed += usize::from(happened.changed);
+            self.note(index, happened, now);
+        }
+        if let Act::Maintenance { on } = act {
+            changed = usize::from(self.maintenance != *on);
+            self.maintenance = *on;
+        }
+        Ok(changed)
+    }
+
+    /// Whether what is invalid or unknown is acknowledged by itself.
+    #[must_use]
+    pub const fn maintenance(&self) -> bool {
+        self.maintenance
+    }
+
+    /// Each alarm as those see it who look: with `all` those that are well, too.
+    pub fn rows<'p>(&'p self, names: &'p [String], all: bool) -> impl Iterator<Item = crate::wire::Row> + 'p {
+        let is_meant = move |item: &Item| names.is_empty() || names.iter().any(|name| is_meant(name, &item.path));
+        let items = self.items.iter().filter(move |item| is_meant(item));
+        items.map(row).filter(move |row| all || !row.state.is_normal())
+    }
+
+    /// The row of one alarm, by its path.
+    #[must_use]
+    pub fn row(&self, path: &str) -> Option<crate::wire::Row> {
+        self.by_path.get(path).map(|index| row(&self.items[*index]))
+    }
+
+    /// What helps with a whole area, by its path.
+    #[must_use]
+    pub fn help(&self) -> BTreeMap<String, crate::Help> {
+        self.areas.iter().map(|area| (area.path.join("/"), area.help.clone())).collect()
+    }
+}
+
+fn row(item: &Item) -> crate::wire::Row {
+    let guidance: Vec<Guide> = item.spec.help.guidance.clone();
+    crate::wire::Row {
+        path: item.path.clone(),
+        channel: item.spec.channel.clone(),
+        description: item.spec.description.clone(),
+        connected: item.is_connected,
+        guidance,
+        displays: item.spec.help.displays.clone(),
+        state: item.alarm.state(),
+    }
+}
+
+/// Whether a name or pattern means the alarm at a path: by its channel, which the path ends with, by the path, or by that
+/// of an area above it.
+#[must_use]
+pub fn is_meant(name: &str, path: &str) -> bool {
+    let channel = path.rsplit('/').next().unwrap_or(path);
+    let below = |area: &str| path.strip_prefix(area).is_some_and(|rest| rest.starts_with('/'));
+    base::glob(name, channel) || base::glob(name, path) || (name.starts_with('/') && below(name.trim_end_matches('/')))
+}

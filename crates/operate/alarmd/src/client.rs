@@ -1,0 +1,72 @@
+//! The end of those who look and acknowledge.
+
+use alarm::Act;
+use alarm::wire::{Look, Reply};
+use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
+use std::os::fd::AsFd as _;
+use std::os::linux::net::SocketAddrExt as _;
+use std::os::unix::net::{SocketAddr, UnixStream};
+
+/// A longer answer is not read.
+const REPLY_BYTES_MAX: u64 = 64 << 20;
+
+/// The name of the abstract socket of the alarms that are called `name`.
+#[must_use]
+pub fn socket(name: &str) -> String {
+    format!("tahti-alarms-{name}")
+}
+
+/// A connection to alarms.
+#[derive(Debug)]
+pub struct Client {
+    stream: BufReader<UnixStream>,
+}
+
+impl Client {
+    /// Connects, and looks whether who is there is believed.
+    ///
+    /// # Errors
+    /// Nobody is there, or somebody else than root, one's own user and those of `TAHTI_PEERS`.
+    pub fn connect(name: &str) -> io::Result<Self> {
+        let socket = socket(name);
+        let stream = UnixStream::connect_addr(&SocketAddr::from_abstract_name(&socket)?)?;
+        let peer = sys::peer::Peer::of(stream.as_fd()).map_err(io::Error::other)?;
+        peer.must_be_believed(&socket).map_err(io::Error::other)?;
+        Ok(Self { stream: BufReader::new(stream) })
+    }
+
+    /// Asks to know something.
+    ///
+    /// # Errors
+    /// If the connection breaks or the answer cannot be read.
+    pub fn look(&mut self, look: &Look) -> io::Result<Reply> {
+        self.ask(serde_json::to_value(look)?)
+    }
+
+    /// Asks to do something, for somebody whose name nobody has proved where there is one.
+    ///
+    /// # Errors
+    /// If the connection breaks or the answer cannot be read.
+    pub fn act(&mut self, act: &Act, on_behalf_of: &str) -> io::Result<Reply> {
+        let mut request = serde_json::to_value(act)?;
+        if !on_behalf_of.is_empty() {
+            request["on_behalf_of"] = on_behalf_of.into();
+        }
+        self.ask(request)
+    }
+
+    fn ask(&mut self, request: serde_json::Value) -> io::Result<Reply> {
+        self.stream.get_mut().write_all(format!("{request}\n").as_bytes())?;
+        self.hear()?.ok_or_else(|| io::Error::new(io::ErrorKind::UnexpectedEof, "the alarms closed the connection"))
+    }
+
+    /// The next line; `None` when the connection is closed.
+    ///
+    /// # Errors
+    /// If the connection breaks or the line cannot be read.
+    pub fn hear(&mut self) -> io::Result<Option<Reply>> {
+        let mut line = Vec::new();
+        self.stream.by_ref().take(REPLY_BYTES_MAX).read_until(b'\n', &mut line)?;
+        if line.is_empty() { Ok(None) } else { Ok(Some(serde_json::from_slice(&line)?)) }
+    }
+}

@@ -1,0 +1,209 @@
+//! The server's end of the socket: who is there, what they ask, what they are told.
+
+use alarm::Actor;
+use alarm::wire::{Look, REQUEST_BYTES_MAX, Reply, Request};
+use rustix::event::epoll;
+use rustix::fd::OwnedFd;
+use rustix::io::Errno;
+use std::collections::BTreeMap;
+use std::io::{self, Read as _, Write as _};
+use std::os::fd::AsFd;
+use std::os::linux::net::SocketAddrExt as _;
+use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
+use sys::peer::Peer;
+
+/// More connections than this are closed at once.
+const CLIENTS_MAX: usize = 64;
+/// Bytes that wait for a client that does not read; beyond it the connection is closed.
+const WAITING_BYTES_MAX: usize = 16 << 20;
+/// Of the listener among what can be read.
+const LISTENER: u64 = 0;
+
+/// A request, who asks, and where the answer goes; or why it is none.
+pub(crate) struct Asked {
+    pub(crate) client: u64,
+    pub(crate) by: Actor,
+    pub(crate) request: Result<Request, String>,
+}
+
+/// Those who are connected.
+pub(crate) struct Clients {
+    listener: UnixListener,
+    epoll: OwnedFd,
+    /// Users beside root and our own.
+    operators: Vec<String>,
+    clients: BTreeMap<u64, Client>,
+    next: u64,
+}
+
+struct Client {
+    stream: UnixStream,
+    by: Actor,
+    read: Vec<u8>,
+    write: Vec<u8>,
+    watches: bool,
+    /// Closed once all is written.
+    ends: bool,
+}
+
+impl Clients {
+    /// Listens at an abstract socket.
+    ///
+    /// # Errors
+    /// The kernel's: `EADDRINUSE` where somebody else does.
+    pub(crate) fn listen(socket: &str, operators: &[String]) -> io::Result<Self> {
+        let listener = UnixListener::bind_addr(&SocketAddr::from_abstract_name(socket)?)?;
+        listener.set_nonblocking(true)?;
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        epoll::add(&epoll, &listener, epoll::EventData::new_u64(LISTENER), epoll::EventFlags::IN)?;
+        let operators = operators.to_vec();
+        Ok(Self { listener, epoll, operators, clients: BTreeMap::new(), next: LISTENER + 1 })
+    }
+
+    /// What can be read when there is something to [`serve`](Self::serve).
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub(crate) fn ready(&self) -> io::Result<OwnedFd> {
+        self.epoll.try_clone()
+    }
+
+    /// Takes in what has come, without waiting.
+    pub(crate) fn serve(&mut self) -> Vec<Asked> {
+        let mut asked = Vec::new();
+        let mut events =
+            [const { epoll::Event { flags: epoll::EventFlags::empty(), data: epoll::EventData::new_u64(0) } }; 32];
+        let at_once = rustix::time::Timespec { tv_sec: 0, tv_nsec: 0 };
+        let Ok(count) = epoll::wait(&self.epoll, &mut events, Some(&at_once)) else { return asked };
+        for event in &events[..count] {
+            let data = event.data;
+            match data.u64() {
+                LISTENER => self.accept(),
+                id => {
+                    self.read(id, &mut asked);
+                    self.flush(id);
+                }
+            }
+        }
+        asked
+    }
+
+    fn accept(&mut self) {
+        while let Ok((stream, _)) = self.listener.accept() {
+            let Ok(peer) = Peer::of(stream.as_fd()) else { continue };
+            if self.clients.len() >= CLIENTS_MAX || stream.set_nonblocking(true).is_err() {
+                continue;
+            }
+            let user = sys::users::name_of(peer.uid).unwrap_or_else(|| peer.uid.to_string());
+            let welcome =
+                peer.is_believed() || self.operators.iter().any(|one| *one == user || *one == peer.uid.to_string());
+            let id = self.next;
+            self.next += 1;
+            let by = Actor { user, uid: peer.uid, pid: peer.pid, on_behalf_of: String::new() };
+            let client = Client { stream, by, read: Vec::new(), write: Vec::new(), watches: false, ends: false };
+            let (data, flags) = (epoll::EventData::new_u64(id), epoll::EventFlags::IN);
+            if epoll::add(&self.epoll, &client.stream, data, flags).is_ok() {
+                self.clients.insert(id, client);
+                if !welcome {
+                    let why = format!("{peer} is no operator; name the user in `operators` of [alarms]");
+                    self.answer(id, &Reply::Refused(why));
+                    self.end(id);
+                }
+            }
+        }
+    }
+
+    fn read(&mut self, id: u64, asked: &mut Vec<Asked>) {
+        let Some(client) = self.clients.get_mut(&id) else { return };
+        let mut bytes = [0u8; 4096];
+        loop {
+            match client.stream.read(&mut bytes) {
+                Ok(0) => break,
+                Ok(got) => client.read.extend_from_slice(&bytes[..got]),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
+                Err(_) => break,
+            }
+            while let Some(end) = client.read.iter().position(|byte| *byte == b'\n') {
+                let line: Vec<u8> = client.read.drain(..=end).collect();
+                if client.ends {
+                    continue;
+                }
+                let mut by = client.by.clone();
+                let request = parse(&line, &mut by);
+                client.watches |= matches!(request, Ok(Request::Look(Look::Watch)));
+                asked.push(Asked { client: id, by, request });
+            }
+            if client.read.len() > REQUEST_BYTES_MAX {
+                break;
+            }
+        }
+        self.clients.remove(&id);
+    }
+
+    /// Answers; who is gone or does not read gets nothing, and is closed.
+    pub(crate) fn answer(&mut self, id: u64, reply: &Reply) {
+        let Some(client) = self.clients.get_mut(&id) else { return };
+        match serde_json::to_vec(reply) {
+            Ok(text) if client.write.len() + text.len() < WAITING_BYTES_MAX => {
+                client.write.extend(text);
+                client.write.push(b'\n');
+                self.flush(id);
+            }
+            _ => drop(self.clients.remove(&id)),
+        }
+    }
+
+    /// Tells all who watch.
+    pub(crate) fn tell(&mut self, reply: &Reply) {
+        let watchers = self.clients.iter().filter(|(_, client)| client.watches).map(|(id, _)| *id);
+        for id in watchers.collect::<Vec<_>>() {
+            self.answer(id, reply);
+        }
+    }
+
+    fn end(&mut self, id: u64) {
+        if let Some(client) = self.clients.get_mut(&id) {
+            client.ends = true;
+        }
+        self.flush(id);
+    }
+
+    fn flush(&mut self, id: u64) {
+        let Some(client) = self.clients.get_mut(&id) else { return };
+        let waited = !client.write.is_empty();
+        let gone = loop {
+            if client.write.is_empty() {
+                break client.ends;
+            }
+            match client.stream.write(&client.write) {
+                Ok(0) => break true,
+                Ok(sent) => drop(client.write.drain(..sent)),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) if error.raw_os_error() == Some(Errno::AGAIN.raw_os_error()) => break false,
+                Err(_) => break true,
+            }
+        };
+        if gone {
+            self.clients.remove(&id);
+        } else if waited {
+            let room = if client.write.is_empty() { epoll::EventFlags::empty() } else { epoll::EventFlags::OUT };
+            // Without it the rest leaves with the next answer.
+            let _ =
+                epoll::modify(&self.epoll, &client.stream, epoll::EventData::new_u64(id), epoll::EventFlags::IN | room);
+        }
+    }
+}
+
+/// A request; `by` learns for whom it is said to be.
+fn parse(line: &[u8], by: &mut Actor) -> Result<Request, String> {
+    let wrong = |error: serde_json::Error| format!("not a request: {error}; expected such as {{\"do\":\"list\"}}");
+    let mut value: serde_json::Value = serde_json::from_slice(line).map_err(wrong)?;
+    if let Some(name) = value.as_object_mut().and_then(|object| object.remove("on_behalf_of")) {
+        name.as_str().unwrap_or_default().clone_into(&mut by.on_behalf_of);
+    }
+    match value["do"].as_str() {
+        Some("list" | "watch") => serde_json::from_value(value).map(Request::Look).map_err(wrong),
+        _ => serde_json::from_value(value).map(Request::Act).map_err(wrong),
+    }
+}

@@ -1,0 +1,309 @@
+//! From channels to alarms, and from there to the journal and those who look.
+
+use crate::client::socket;
+use crate::clients::{Asked, Clients};
+use crate::journal::{Journal, JournalError};
+use alarm::wire::{List, Look, Reply, Request};
+use alarm::{ChannelUse, Config, Entry, Moment, Now, Panel, Severity, Update, Wall, What};
+use base::{EventMask, MonoNs, Scalar, Stamp};
+use ca::client::{ChannelId, Event};
+use ca::encode::Reading;
+use ca::{Basic, Class, Dbr};
+use canet::session::Session;
+use std::collections::HashMap;
+use sys::signal::{END_SIGNALS, SignalFd};
+
+/// Longest time between two looks whether the end was asked for, and until what has happened is on the disk.
+const LOOK_NS: u64 = 200_000_000;
+
+/// Why nobody looks after the alarms any more.
+#[derive(Debug, thiserror::Error)]
+pub enum ServeError {
+    /// The journal.
+    #[error(transparent)]
+    Journal(#[from] JournalError),
+    /// The socket.
+    #[error("socket @{0}: {1}{hint}", hint = taken(.1))]
+    Socket(String, std::io::Error),
+    /// The network.
+    #[error("Channel Access: {0}")]
+    Network(std::io::Error),
+    /// The kernel.
+    #[error("{0}")]
+    Kernel(sys::Error),
+}
+
+fn taken(error: &std::io::Error) -> &'static str {
+    match error.kind() {
+        std::io::ErrorKind::AddrInUse => "; other alarms are called so: give `name` in [alarms], or end them",
+        _ => "",
+    }
+}
+
+/// A channel of a server.
+struct Source {
+    channel: ChannelUse,
+    /// The names of its states, once they are known.
+    labels: Vec<String>,
+    is_subscribed: bool,
+    is_connected: bool,
+}
+
+struct Server<'a> {
+    config: &'a Config,
+    panel: Panel,
+    journal: Journal,
+    clients: Clients,
+    session: Session,
+    sources: HashMap<ChannelId, Source>,
+    /// Whether the journal could be written last.
+    is_written: bool,
+    synced: MonoNs,
+    tell: &'a mut dyn FnMut(&str),
+}
+
+/// Looks after the alarms until SIGINT or SIGTERM. What happens is told in lines.
+///
+/// # Errors
+/// Where the journal, the socket or the network cannot be used.
+pub fn serve(config: &Config, tell: &mut dyn FnMut(&str)) -> Result<(), ServeError> {
+    let ended = SignalFd::new(&END_SIGNALS).map_err(ServeError::Kernel)?;
+    let name = socket(&config.name);
+    let mut panel = Panel::new(config, now());
+    let (journal, unread) = Journal::open(&config.folder, config.keep_days, &mut panel, now())?;
+    if unread > 0 {
+        tell(&format!("{unread} lines of the last journal cannot be read: what a kill or power cut has cut off"));
+    }
+    let clients = Clients::listen(&name, &config.operators).map_err(|error| ServeError::Socket(name.clone(), error))?;
+    let mut session = Session::open(|name| std::env::var(name).ok()).map_err(ServeError::Network)?;
+    session.complaints.iter().for_each(|complaint| tell(&complaint.0));
+    session.look_beside(clients.ready().map_err(|error| ServeError::Socket(name.clone(), error))?);
+    let mut sources = HashMap::new();
+    for (channel, name) in panel.channels() {
+        let id = session.client.channel(Session::now(), name, 0);
+        let source = Source { channel, labels: Vec::new(), is_subscribed: false, is_connected: false };
+        sources.insert(id, source);
+    }
+    let alarms = config.alarms.len();
+    tell(&format!("serves {alarms} alarms at @{name}, journal in {}", config.folder.display()));
+    let (is_written, synced) = (true, Session::now());
+    let mut server = Server { config, panel, journal, clients, session, sources, is_written, synced, tell };
+    while ended.read().map_err(ServeError::Kernel)?.is_none() {
+        server.step()?;
+    }
+    server.end()
+}
+
+impl Server<'_> {
+    /// Waits for what comes next, and does what is due.
+    fn step(&mut self) -> Result<(), ServeError> {
+        let until = Session::now() + base::DurNs(LOOK_NS as i64);
+        let until = self.panel.due().map_or(until, |due| due.min(until));
+        if let Some(event) = self.session.step(until).map_err(ServeError::Network)? {
+            self.event(event);
+        }
+        for asked in self.clients.serve() {
+            self.asked(asked);
+        }
+        self.panel.tick(now());
+        self.told();
+        let at = Session::now();
+        if (at - self.synced).0 >= LOOK_NS as i64 {
+            self.synced = at;
+            self.keep();
+        }
+        Ok(())
+    }
+
+    fn event(&mut self, event: Event) {
+        match event {
+            Event::Connected(id) => self.connected(id),
+            Event::Disconnected(id) => {
+                if let Some(source) = self.sources.get_mut(&id) {
+                    source.is_connected = false;
+                    self.panel.disconnected(source.channel, now());
+                }
+            }
+            Event::Read { channel, result: Ok((_, reading)), .. } => {
+                if let Some(source) = self.sources.get_mut(&channel) {
+                    source.labels = reading.meta.labels.iter().map(|label| label.to_str().to_owned()).collect();
+                    self.subscribe(channel);
+                }
+            }
+            // Who may not know the names of states may not know the value either, which the next answer tells.
+            Event::Read { channel, .. } => self.subscribe(channel),
+            Event::Update { channel, result, .. } => {
+                let Some(source) = self.sources.get(&channel) else { return };
+                match result {
+                    Ok((_, reading)) => self.panel.update(source.channel, update(&reading, &source.labels), now()),
+                    Err(why) => {
+                        let moment = Moment {
+                            severity: Severity::Undefined,
+                            message: why.to_string(),
+                            value: String::new(),
+                            time: now().wall,
+                        };
+                        self.panel.update(source.channel, Update { moment, number: None }, now());
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Of an enumeration it is asked first what its states are called.
+    fn connected(&mut self, id: ChannelId) {
+        let Some(info) = self.session.client.info(id) else { return };
+        let Some(source) = self.sources.get_mut(&id) else { return };
+        source.is_connected = true;
+        let connected = self.sources.values().filter(|source| source.is_connected).count();
+        if connected == self.sources.len() {
+            (self.tell)(&format!("all {connected} channels are connected"));
+        }
+        if info.native != Basic::Enum || self.session.client.read(id, Dbr::new(Class::Gr, info.native), 1).is_err() {
+            self.subscribe(id);
+        }
+    }
+
+    fn subscribe(&mut self, id: ChannelId) {
+        let Some(source) = self.sources.get_mut(&id).filter(|source| !source.is_subscribed) else { return };
+        let Some(info) = self.session.client.info(id) else { return };
+        source.is_subscribed = true;
+        let mask = EventMask(EventMask::VALUE.0 | EventMask::ALARM.0);
+        self.session.client.subscribe(id, Dbr::new(Class::Time, info.native), 1, mask);
+    }
+
+    fn asked(&mut self, asked: Asked) {
+        let Asked { client, by, request } = asked;
+        let reply = match request {
+            Err(why) => Reply::Refused(why),
+            Ok(Request::Look(Look::List { names, all })) => Reply::List(Box::new(self.list(&names, all))),
+            Ok(Request::Look(Look::Watch)) => Reply::List(Box::new(self.list(&[], true))),
+            Ok(Request::Act(act)) => match self.panel.check(&act) {
+                Err(why) => Reply::Refused(why.to_string()),
+                Ok(_) => {
+                    let what = What::Act { by: by.clone(), act: act.clone() };
+                    let entry = Entry { at: now().wall, path: String::new(), what };
+                    // Who did what stands on the disk before it is done.
+                    match self.journal.add(&entry, true) {
+                        Err(why) => Reply::Refused(format!("not done, for the journal cannot tell of it: {why}")),
+                        Ok(()) => match self.panel.act(&act, &by, now()) {
+                            Ok(changed) => Reply::Done { changed },
+                            Err(why) => Reply::Refused(why.to_string()),
+                        },
+                    }
+                }
+            },
+        };
+        // What came of it stands in the journal before it is answered.
+        self.told();
+        if matches!(reply, Reply::Done { .. }) {
+            let synced = self.journal.sync();
+            self.wrote(synced);
+        }
+        self.clients.answer(client, &reply);
+    }
+
+    fn list(&self, names: &[String], all: bool) -> List {
+        let disconnected = self.panel.rows(&[], true).filter(|row| !row.connected).count();
+        List {
+            name: self.config.name.clone(),
+            folder: self
+                .config
+                .folder
+                .canonicalize()
+                .unwrap_or_else(|_| self.config.folder.clone())
+                .display()
+                .to_string(),
+            maintenance: self.panel.maintenance(),
+            alarms: self.config.alarms.len(),
+            disconnected,
+            areas: self.panel.help(),
+            rows: self.panel.rows(names, all).collect(),
+        }
+    }
+
+    /// Writes down and tells what has happened.
+    fn told(&mut self) {
+        while let Some(entry) = self.panel.poll_entry() {
+            let written = self.journal.add(&entry, false);
+            self.wrote(written);
+            let What::State { state, announce } = &entry.what else { continue };
+            if let Some(severity) = announce {
+                let alarm = &state.alarm;
+                (self.tell)(&format!("{severity} {} {} {}", entry.path, alarm.message, alarm.value));
+            }
+            if let Some(row) = self.panel.row(&entry.path) {
+                self.clients.tell(&Reply::Change(Box::new(row)));
+            }
+        }
+    }
+
+    /// Says once that the journal cannot be written.
+    fn wrote(&mut self, written: Result<(), JournalError>) {
+        if let Err(why) = written
+            && std::mem::replace(&mut self.is_written, false)
+        {
+            (self.tell)(&format!("{why}; alarms go on, but nobody can acknowledge them until it can be written"));
+        }
+    }
+
+    /// Has the journal be on the disk; one that could not be written begins anew with how things stand.
+    fn keep(&mut self) {
+        if self.is_written {
+            let synced = self.journal.sync().and_then(|()| self.journal.turn(&self.panel, now()));
+            self.wrote(synced);
+        } else if self.journal.renew(&self.panel, now()).is_ok() {
+            self.is_written = true;
+            (self.tell)("the journal can be written again; what happened meanwhile is not in it, how things stand is");
+        }
+    }
+
+    fn end(mut self) -> Result<(), ServeError> {
+        self.told();
+        self.journal.add(&Entry { at: now().wall, path: String::new(), what: What::Stopped }, true)?;
+        Ok(())
+    }
+}
+
+/// What a reading means for an alarm. A record that was never processed has no stamp: it gets the time of its coming.
+fn update(reading: &Reading, labels: &[String]) -> Update {
+    let time = if reading.stamp == Stamp::EPOCH {
+        now().wall
+    } else {
+        let (secs, nanos) = reading.stamp.to_unix();
+        Wall((secs as i64).saturating_mul(1_000_000_000).saturating_add(nanos.into()))
+    };
+    let scalar = reading.value.get(0);
+    let number = scalar.and_then(number);
+    let value = match scalar {
+        None => String::new(),
+        Some(Scalar::F64(number)) => base::text::general(number, 6),
+        Some(Scalar::F32(number)) => base::text::general(number.into(), 6),
+        Some(Scalar::Enum(index)) if usize::from(index) < labels.len() => labels[usize::from(index)].clone(),
+        Some(scalar) => base::text::scalar(scalar, 6).to_str().to_owned(),
+    };
+    let severity = Severity::of(reading.alarm.severity);
+    let message = if severity == Severity::Ok { severity.name() } else { reading.alarm.status.name() };
+    Update { moment: Moment { severity, message: message.to_owned(), value, time }, number }
+}
+
+fn number(scalar: Scalar) -> Option<f64> {
+    Some(match scalar {
+        Scalar::String(_) => return None,
+        Scalar::I8(v) => v.into(),
+        Scalar::U8(v) => v.into(),
+        Scalar::I16(v) => v.into(),
+        Scalar::U16(v) | Scalar::Enum(v) => v.into(),
+        Scalar::I32(v) => v.into(),
+        Scalar::U32(v) => v.into(),
+        Scalar::I64(v) => v as f64,
+        Scalar::U64(v) => v as f64,
+        Scalar::F32(v) => v.into(),
+        Scalar::F64(v) => v,
+    })
+}
+
+fn now() -> Now {
+    Now { mono: Session::now(), wall: Wall(i64::try_from(sys::clock::wall_ns()).unwrap_or(i64::MAX)) }
+}
