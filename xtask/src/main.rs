@@ -1,5 +1,6 @@
 //! Everything that a developer or CI runs: `cargo xtask test | test-vm | tidy | bench | soak | fuzz`.
 
+mod appliance;
 mod bench;
 mod bindings;
 mod calls;

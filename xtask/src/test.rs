@@ -1,5 +1,6 @@
 //! `cargo xtask test`: the stages that CI runs, each a row of one table.
 
+use crate::appliance;
 use crate::bindings;
 use crate::epics;
 use crate::fuzz;
@@ -61,6 +62,12 @@ const STAGES: &[Stage] = &[
         what: "Channel Access between hosts beside C EPICS, in network namespaces",
         needs_root: true,
         run: epics::networks,
+        ..STAGE
+    },
+    Stage {
+        name: "appliance",
+        what: "the archive beside other people's clients of the EPICS Archiver Appliance",
+        run: appliance::main,
         ..STAGE
     },
     Stage {

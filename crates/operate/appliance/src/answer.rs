@@ -59,9 +59,15 @@ impl Call {
             }
             Kind::Version => json(json!({ "version": concat!("tahti ", env!("CARGO_PKG_VERSION")) })),
             Kind::Metadata(name) => json(metadata(source, name)?),
-            Kind::IsArchived(name) => json(json!({ "status": resolve(source, name).is_some().to_string() })),
+            Kind::IsArchived(name) => json(json!({ "status": resolve(source, name)?.is_some().to_string() })),
             Kind::Known(names) => {
-                json(names.iter().filter(|name| resolve(source, name).is_some()).cloned().collect::<Vec<_>>().into())
+                let mut known = Vec::new();
+                for name in names {
+                    if resolve(source, name)?.is_some() {
+                        known.push(name.clone());
+                    }
+                }
+                json(known.into())
             }
             Kind::Status { patterns, now } => json(status(source, patterns, *now)?),
         })
@@ -72,15 +78,15 @@ impl Call {
 fn part(source: &dyn Source, ask: &Ask) -> Result<(String, Operator), Refused> {
     // A signal that is called like a post-processor of another is itself.
     if ask.text != ask.name
-        && let Some(name) = resolve(source, &ask.text)
+        && let Some(name) = resolve(source, &ask.text)?
     {
         return Ok((name, Operator::Raw));
     }
     if let Some(refused) = &ask.refused {
         return Err(refused.clone());
     }
-    let name = resolve(source, &ask.name).ok_or_else(|| Refused::unknown(&ask.name))?;
-    let strange = source.rows(&name).into_iter().find(|row| !matches!(row.kind, Type::Number(_) | Type::Bool));
+    let name = resolve(source, &ask.name)?.ok_or_else(|| Refused::unknown(&ask.name))?;
+    let strange = source.rows(&name)?.into_iter().find(|row| !matches!(row.kind, Type::Number(_) | Type::Bool));
     if let Some(row) = strange.filter(|_| ask.operator.needs_numbers()) {
         let (text, kind) = (&ask.text, row.kind);
         return Err(Refused::bad(format!(
@@ -91,6 +97,15 @@ fn part(source: &dyn Source, ask: &Ask) -> Result<(String, Operator), Refused> {
 }
 
 impl Answer {
+    /// The whole body, where it is made already.
+    #[must_use]
+    pub fn whole(&self) -> Option<&[u8]> {
+        match &self.body {
+            Body::Text(bytes) => Some(bytes),
+            Body::Data { .. } => None,
+        }
+    }
+
     /// Writes the body, from the archive that the answer was made from. Blocks as reading and writing do.
     ///
     /// # Errors
@@ -102,11 +117,11 @@ impl Answer {
         };
         let mut writer = Writer::new(format, out);
         for (name, operator) in parts {
-            let head = Head { name: name.clone(), rows: source.rows(name), latest, from };
+            let head = Head { name: name.clone(), rows: source.rows(name)?, latest, from };
             writer.signal(&head);
             let asked = Asked { source, name, from, to, now };
             asked.give(*operator, &mut |row| writer.row(&head, &row))?;
-            writer.signal_ends(&head, &source.gaps(name, from, to));
+            writer.signal_ends(&head, &source.gaps(name, from, to)?);
         }
         writer.end()
     }

@@ -12,8 +12,8 @@ const SECOND: i64 = 1_000_000_000;
 pub(crate) fn at_time(source: &dyn Source, names: &[String], at: i64, oldest: i64) -> Result<Value, Refused> {
     let mut found = serde_json::Map::new();
     for name in names {
-        let Some(known) = resolve(source, name) else { continue };
-        let sample = source.at(&known, at).map_err(|error| Refused::source(&error))?;
+        let Some(known) = resolve(source, name)? else { continue };
+        let sample = source.at(&known, at)?;
         let Some(sample) = sample.filter(|sample| sample.at >= oldest) else { continue };
         let mut text = Vec::new();
         put_json(&mut text, &sample.datum);

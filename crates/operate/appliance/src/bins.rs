@@ -222,7 +222,7 @@ impl Filler<'_, '_> {
 pub(crate) fn stat(asked: &Asked<'_>, what: What, secs: u64, fill: bool, take: &mut Take<'_>) -> Result<(), Failed> {
     let bins = Bins::of(secs);
     let (first, last) = (bins.number(asked.from), bins.number(asked.to));
-    let gaps = Gaps::after(asked.from, asked.source.gaps(asked.name, asked.from, asked.to));
+    let gaps = Gaps::after(asked.from, asked.source.gaps(asked.name, asked.from, asked.to)?);
     // What is yet to come is not filled.
     let end = last.min(bins.number(asked.now));
     let mut filler = Filler { bins, what, fill, end, before: None, gaps, take };

@@ -46,7 +46,7 @@ impl Asked<'_> {
     pub(crate) fn raw(&self, take: &mut Take<'_>) -> Result<(), Failed> {
         let first = self.source.at(self.name, self.from)?;
         let since = first.as_ref().map_or(self.from, |first| first.at);
-        let mut gaps = Gaps::after(since, self.source.gaps(self.name, since, self.to));
+        let mut gaps = Gaps::after(since, self.source.gaps(self.name, since, self.to)?);
         let mut last = first.as_ref().map(|first| first.at);
         if let Some(first) = first {
             take(first.into())?;
@@ -72,8 +72,9 @@ impl Asked<'_> {
     }
 
     /// Whether all values have been numbers.
-    fn is_numeric(&self) -> bool {
-        self.source.rows(self.name).iter().all(|row| matches!(row.kind, Kind::Number(_) | Kind::Bool))
+    fn is_numeric(&self) -> Result<bool, Failed> {
+        let rows = self.source.rows(self.name)?;
+        Ok(rows.iter().all(|row| matches!(row.kind, Kind::Number(_) | Kind::Bool)))
     }
 
     fn ncount(&self, take: &mut Take<'_>) -> Result<(), Failed> {
@@ -107,9 +108,10 @@ impl Asked<'_> {
         let begin = self.from.saturating_add(1);
         let is_few = || -> Result<bool, Failed> {
             Ok(begin > self.to
-                || first + self.source.samples(self.name, begin, self.to)?.take(wanted).count() <= wanted)
+                || first + self.source.samples(self.name, begin, self.to)?.take(wanted.saturating_add(1)).count()
+                    <= wanted)
         };
-        if !self.is_numeric() || is_few()? {
+        if !self.is_numeric()? || is_few()? {
             return self.raw(take);
         }
         let what = if last { bins::What::AllAndLast } else { bins::What::One(crate::Stat::Stats) };

@@ -53,10 +53,16 @@ pub type Samples<'a> = Box<dyn Iterator<Item = Result<Sample, SourceError>> + 'a
 /// An archive, as far as it is asked here. Times are nanoseconds since 1970, UTC; spans have both ends.
 pub trait Source {
     /// Names of all signals, sorted.
-    fn names(&self) -> Vec<String>;
+    ///
+    /// # Errors
+    /// What could not be read.
+    fn names(&self) -> Result<Vec<String>, SourceError>;
 
     /// What a signal has been, oldest first; nothing where there is none of the name.
-    fn rows(&self, name: &str) -> Vec<Signal>;
+    ///
+    /// # Errors
+    /// What could not be read.
+    fn rows(&self, name: &str) -> Result<Vec<Signal>, SourceError>;
 
     /// The first and the last stamp of a signal, where it has samples.
     ///
@@ -84,7 +90,10 @@ pub trait Source {
     fn bins(&self, name: &str, from: i64, width: i64, count: usize) -> Result<Vec<(i64, Summary)>, SourceError>;
 
     /// Why there are no samples of a signal, within a span, in order of time.
-    fn gaps(&self, name: &str, from: i64, to: i64) -> Vec<Gap>;
+    ///
+    /// # Errors
+    /// What could not be read.
+    fn gaps(&self, name: &str, from: i64, to: i64) -> Result<Vec<Gap>, SourceError>;
 }
 
 /// Why there is no answer but this.
@@ -106,10 +115,6 @@ impl Refused {
         let why = format!("{name:?} is not in the archive; /retrieval/bpl/getMatchingPVs?pv=* has the names");
         Self { status: 404, why }
     }
-
-    pub(crate) fn source(error: &SourceError) -> Self {
-        Self { status: 500, why: format!("the archive cannot be read: {error}") }
-    }
 }
 
 /// Why an answer ended before its end.
@@ -129,6 +134,12 @@ pub enum Failed {
         /// Whose bin.
         name: String,
     },
+}
+
+impl From<SourceError> for Refused {
+    fn from(error: SourceError) -> Self {
+        Self { status: 500, why: format!("the archive cannot be read: {error}") }
+    }
 }
 
 impl From<SourceError> for Failed {

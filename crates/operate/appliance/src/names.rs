@@ -8,12 +8,17 @@ use segment::rows::Cause;
 use serde_json::{Value, json};
 
 /// The name that a signal has in the archive.
-pub(crate) fn resolve(source: &dyn Source, name: &str) -> Option<String> {
-    candidates(name).into_iter().find(|known| !source.rows(known).is_empty())
+pub(crate) fn resolve(source: &dyn Source, name: &str) -> Result<Option<String>, Refused> {
+    for known in candidates(name) {
+        if !source.rows(&known)?.is_empty() {
+            return Ok(Some(known));
+        }
+    }
+    Ok(None)
 }
 
 pub(crate) fn matching(source: &dyn Source, filter: &Filter, limit: usize) -> Result<Vec<String>, Refused> {
-    let mut names = source.names();
+    let mut names = source.names()?;
     match filter {
         Filter::Globs(patterns) => {
             names.retain(|name| patterns.iter().any(|pattern| pattern == name || base::glob(pattern, name)));
@@ -39,9 +44,9 @@ pub(crate) fn matching(source: &dyn Source, filter: &Filter, limit: usize) -> Re
 
 /// What is known of a signal; all values are texts, as the Appliance has them.
 pub(crate) fn metadata(source: &dyn Source, name: &str) -> Result<Value, Refused> {
-    let known = resolve(source, name).ok_or_else(|| Refused::unknown(name))?;
-    let rows = source.rows(&known);
-    let span = source.span(&known).map_err(|error| Refused::source(&error))?;
+    let known = resolve(source, name)?.ok_or_else(|| Refused::unknown(name))?;
+    let rows = source.rows(&known)?;
+    let span = source.span(&known)?;
     let row = rows.last().ok_or_else(|| Refused::unknown(name))?;
     let payload = Payload::of(row.kind);
     let mut value = json!({
@@ -66,18 +71,18 @@ pub(crate) fn metadata(source: &dyn Source, name: &str) -> Result<Value, Refused
 pub(crate) fn status(source: &dyn Source, patterns: &[String], now: i64) -> Result<Value, Refused> {
     let mut list = Vec::new();
     for pattern in patterns {
-        let mut names: Vec<String> = resolve(source, pattern).into_iter().collect();
+        let mut names: Vec<String> = resolve(source, pattern)?.into_iter().collect();
         if names.is_empty() {
-            names = source.names();
+            names = source.names()?;
             names.retain(|name| base::glob(pattern, name));
         }
         if names.is_empty() {
             list.push(json!({ "pvName": pattern, "status": "Not being archived" }));
         }
         for name in names {
-            let span = source.span(&name).map_err(|error| Refused::source(&error))?;
+            let span = source.span(&name)?;
             let since = span.map_or(i64::MIN, |(_, last)| last);
-            let gaps = source.gaps(&name, since, now);
+            let gaps = source.gaps(&name, since, now)?;
             let is_paused = gaps.last().is_some_and(|gap| matches!(gap.cause, Cause::Stopped | Cause::Paused));
             let is_lost = gaps.last().is_some_and(|gap| gap.cause == Cause::Disconnected);
             list.push(json!({

@@ -209,8 +209,9 @@ impl Info {
         wire::put_number(&mut line, 1, self.payload as u64);
         wire::put_bytes(&mut line, 2, self.name.as_bytes());
         wire::put_number(&mut line, 3, i64::from(self.year) as u64);
-        wire::put_number(&mut line, 4, i64::from(self.elements) as u64);
+        // Before the number of elements: where no sample follows that is 1, and so no blank that clients would take off the end.
         put_pairs(&mut line, 15, &self.headers);
+        wire::put_number(&mut line, 4, i64::from(self.elements) as u64);
         put_line(&line, out);
     }
 
@@ -257,6 +258,11 @@ impl Row {
             wire::put_number(&mut line, 5, sample.status.into());
         }
         put_pairs(&mut line, 7, &self.fields);
+        if line.last().is_some_and(|byte| matches!(byte, b'\t' | 0x0b | 0x0c | b' ')) {
+            // Clients take blanks off the end of an answer, and so the end of a last sample that ends with such a byte: a count of
+            // no repetitions, as if it were not there, keeps it from that.
+            wire::put_number(&mut line, 6, 0);
+        }
         put_line(&line, out);
     }
 

@@ -1,6 +1,7 @@
 //! `tahti archive`: what was logged, found again.
 
 mod get;
+mod http;
 mod list;
 pub(crate) mod time;
 
@@ -18,6 +19,7 @@ pub(crate) struct Args {
 #[derive(clap::Subcommand)]
 enum What {
     Get(get::Args),
+    Http(http::Args),
     List(list::Args),
     /// Put the samples of each signal together, so that they are found faster: `serve` does it by itself
     Pack(FolderArgs),
@@ -55,6 +57,7 @@ impl Args {
 pub(crate) fn run(args: Args) -> ExitCode {
     let result = match args.what {
         What::Get(args) => get::run(&args),
+        What::Http(args) => http::run(&args),
         What::List(args) => list::run(&args),
         What::Pack(args) => pack(&args),
         What::Serve(args) => return serve(&args),

@@ -86,12 +86,12 @@ pub(crate) fn clock(second: i64) -> String {
 }
 
 impl Source for Model {
-    fn names(&self) -> Vec<String> {
-        self.signals.keys().cloned().collect()
+    fn names(&self) -> Result<Vec<String>, SourceError> {
+        Ok(self.signals.keys().cloned().collect())
     }
 
-    fn rows(&self, name: &str) -> Vec<Signal> {
-        self.signals.get(name).map(|(rows, _)| rows.clone()).unwrap_or_default()
+    fn rows(&self, name: &str) -> Result<Vec<Signal>, SourceError> {
+        Ok(self.signals.get(name).map(|(rows, _)| rows.clone()).unwrap_or_default())
     }
 
     fn span(&self, name: &str) -> Result<Option<(i64, i64)>, SourceError> {
@@ -119,7 +119,7 @@ impl Source for Model {
         Ok(bins.into_iter().collect())
     }
 
-    fn gaps(&self, _: &str, from: i64, to: i64) -> Vec<Gap> {
-        self.gaps.iter().filter(|gap| (from..=to).contains(&gap.at)).copied().collect()
+    fn gaps(&self, _: &str, from: i64, to: i64) -> Result<Vec<Gap>, SourceError> {
+        Ok(self.gaps.iter().filter(|gap| (from..=to).contains(&gap.at)).copied().collect())
     }
 }

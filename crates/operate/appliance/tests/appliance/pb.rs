@@ -31,6 +31,21 @@ fn a_sample_has_the_bytes_that_the_format_has() {
 }
 
 #[test]
+fn no_line_of_a_sample_ends_with_a_blank_which_clients_take_off() {
+    let info = Info { payload: Payload::ScalarShort, name: "A".into(), year: 2026, elements: 1, headers: vec![] };
+    for value in [599i16, 5, 4, 6, 16, -16] {
+        for status in [0, 9, 32] {
+            let sample = Sample { status, ..Sample::new(NOON, Datum::Number(Scalar::I16(value))) };
+            let mut out = Vec::new();
+            Row::from(sample.clone()).write(&info, &mut out);
+            let line = out.trim_ascii_end();
+            assert_eq!(line.len() + 1, out.len(), "{value} {status}");
+            assert_eq!(Row::read(line, &info).unwrap().sample, sample);
+        }
+    }
+}
+
+#[test]
 fn a_new_year_begins_a_new_chunk_and_no_stamp_is_a_year_off() {
     let border = year_begins(2027) * SECOND;
     let stamps: Vec<i64> = (-3..3).map(|k| border + k * SECOND).collect();

@@ -1,0 +1,43 @@
+//! `tahti archive http`: the archive for clients of the EPICS Archiver Appliance.
+
+use super::folder;
+use retrieval::Retrieval;
+use std::net::SocketAddr;
+use std::os::fd::AsFd as _;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Arc;
+use sys::signal::{END_SIGNALS, SignalFd};
+use web::{Limits, Server};
+
+/// Serve an archive over HTTP as the EPICS Archiver Appliance does, until SIGTERM; read-only
+#[derive(clap::Args)]
+pub(super) struct Args {
+    /// The archive's folder
+    folder: PathBuf,
+    /// Address and port; whoever reaches them can read the archive
+    #[arg(long, default_value = "127.0.0.1:17665")]
+    listen: SocketAddr,
+    /// A name that this machine has for clients, besides its address and localhost; may be given several times
+    #[arg(long = "name", value_name = "NAME")]
+    names: Vec<String>,
+    /// Let pages of other sites read the archive in a browser, too
+    #[arg(long)]
+    cors: bool,
+}
+
+pub(super) fn run(args: &Args) -> Result<ExitCode, String> {
+    // So that what is no archive is told now, and not to each client.
+    folder(&args.folder)?;
+    let ended = SignalFd::new(&END_SIGNALS).map_err(|error| error.to_string())?;
+    let ended = ended.as_fd().try_clone_to_owned().map_err(|error| error.to_string())?;
+    let site = Arc::new(Retrieval::new(retrieval::folder(args.folder.clone()), args.cors));
+    let failed = |error: std::io::Error| format!("{}: {error}; --listen chooses another address", args.listen);
+    let server = Server::bind(args.listen, args.names.clone(), Limits::default()).map_err(failed)?;
+    println!("tahti archive: serves {} at http://{}/retrieval", args.folder.display(), server.address());
+    if !server.address().ip().is_loopback() {
+        println!("tahti archive: whoever reaches {} can read it, without a password", server.address());
+    }
+    server.run(site, ended).map_err(failed)?;
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,78 @@
+//! An archive over HTTP, as the EPICS Archiver Appliance answers: a [`web::Site`] that opens the archive for each request, so that
+//! what a logger has written meanwhile is seen, and sends what it reads while it reads it.
+//!
+//! What is asked and answered is decided in `appliance`. Memory: a few pieces of 32 KiB for each client, the places of the chunks of
+//! the signals that it asks for, and what a post-processor needs.
+#![forbid(unsafe_code)]
+
+mod opened;
+mod pieces;
+
+use appliance::{Call, Method};
+use opened::Opened;
+use pieces::pieces;
+use std::io;
+use std::path::PathBuf;
+use store::{Archive, Folder, Reader, StoreError};
+use web::{Answer, Now, Request, Site};
+
+/// Opens an archive for those of its signals that are asked for; of others the names must be there, samples need not.
+pub type Open = Box<dyn Fn(&dyn Fn(&str) -> bool) -> Result<Box<dyn Reader + Send>, StoreError> + Send + Sync>;
+
+/// The archive in a folder.
+#[must_use]
+pub fn folder(path: PathBuf) -> Open {
+    Box::new(move |wanted| Ok(Box::new(Archive::open_for(Folder::new(&path), wanted)?)))
+}
+
+/// An archive as a site.
+pub struct Retrieval {
+    open: Open,
+    is_for_all_pages: bool,
+}
+
+impl Retrieval {
+    /// Only reads. Pages of other sites may read it, too, where it is for all pages: browsers keep it from them otherwise.
+    #[must_use]
+    pub fn new(open: Open, is_for_all_pages: bool) -> Self {
+        Self { open, is_for_all_pages }
+    }
+
+    fn asked(&self, request: &Request, now: Now) -> Answer {
+        let method = match request.method {
+            web::Method::Get => Method::Get,
+            web::Method::Post => Method::Post,
+            web::Method::Other => return Answer::text(405, "nothing can be changed here; expected GET or POST"),
+        };
+        let (path, query) = (request.path.as_str(), request.query.as_deref().unwrap_or_default());
+        let call = match Call::read(&appliance::Request { method, path, query, body: &request.body }, now.wall_ns) {
+            Ok(call) => call,
+            Err(refused) => return Answer::text(refused.status, &refused.why),
+        };
+        let source = match (self.open)(&|name| call.wants(name)) {
+            Ok(reader) => Opened(reader),
+            Err(error) => return Answer::text(500, &format!("the archive cannot be read: {error}")),
+        };
+        let answer = call.answer(&source);
+        if let Some(whole) = answer.whole() {
+            return Answer::new(answer.status, answer.content_type, whole.to_vec());
+        }
+        let kind = answer.content_type;
+        match pieces(move |out| answer.write(&source, out)) {
+            Ok(parts) => Answer::parts(kind, parts),
+            Err(error) if error.kind() == io::ErrorKind::Other => Answer::text(500, &error.to_string()),
+            Err(error) => Answer::text(503, &format!("no thread to read with: {error}; try again later")),
+        }
+    }
+}
+
+impl Site for Retrieval {
+    fn answer(&self, request: &Request, now: Now) -> Answer {
+        let answer = self.asked(request, now);
+        if self.is_for_all_pages && request.path.starts_with("/retrieval/") {
+            let answer = answer.with_header("access-control-allow-origin", "*");
+            return answer.with_header("cross-origin-resource-policy", "cross-origin");
+        }
+        answer
+    }
+}

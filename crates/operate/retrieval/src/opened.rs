@@ -1,0 +1,44 @@
+//! An archive, as requests need it.
+
+use appliance::{Samples, Source, SourceError};
+use segment::rows::{Gap, Signal};
+use segment::{Sample, Summary};
+use store::{Bins, Reader, Span};
+
+/// An archive that was opened for a request.
+pub(crate) struct Opened(pub(crate) Box<dyn Reader + Send>);
+
+impl Source for Opened {
+    fn names(&self) -> Result<Vec<String>, SourceError> {
+        Ok(self.0.names()?)
+    }
+
+    fn rows(&self, name: &str) -> Result<Vec<Signal>, SourceError> {
+        Ok(self.0.rows(name)?)
+    }
+
+    fn span(&self, name: &str) -> Result<Option<(i64, i64)>, SourceError> {
+        let found = self.0.about(name)?;
+        Ok(found.and_then(|found| found.span).map(|span| (span.from, span.to)))
+    }
+
+    fn at(&self, name: &str, at: i64) -> Result<Option<Sample>, SourceError> {
+        Ok(self.0.at(name, at)?)
+    }
+
+    fn samples(&self, name: &str, from: i64, to: i64) -> Result<Samples<'_>, SourceError> {
+        let samples = self.0.samples(name, Span { from, to })?;
+        Ok(Box::new(samples.map(|sample| sample.map_err(SourceError::from))))
+    }
+
+    fn bins(&self, name: &str, from: i64, width: i64, count: usize) -> Result<Vec<(i64, Summary)>, SourceError> {
+        let whole = i128::from(width) * count as i128 - 1;
+        let to = i64::try_from(i128::from(from) + whole).unwrap_or(i64::MAX);
+        let bins = Bins::every(from, to, width).ok_or("more bins than are read at once")?;
+        Ok(self.0.bins(name, bins)?.into_iter().map(|bin| (bin.at, bin.summary)).collect())
+    }
+
+    fn gaps(&self, name: &str, from: i64, to: i64) -> Result<Vec<Gap>, SourceError> {
+        Ok(self.0.gaps(name, Span { from, to })?)
+    }
+}
