@@ -12,7 +12,7 @@ use syn::visit::{self, Visit};
 const ARROWS: &[(&str, &[&str])] = &[
     ("appliance", &["segment"]),
     ("alarm", &["table"]),
-    ("alarmd", &["alarm", "ca", "canet", "sys"]),
+    ("alarmd", &["alarm", "ca", "canet", "host", "keep", "sys"]),
     ("base", &[]),
     (
         "bench",

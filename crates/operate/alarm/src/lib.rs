@@ -17,6 +17,7 @@ mod state;
 #[cfg(test)]
 mod tests;
 pub mod wire;
+pub mod xml;
 
 pub use config::{Action, Area, Config, DOCUMENT, Guide, Help, Spec, read};
 pub use figures::{Aside, Chatter, Figures, Often, Reckoner, Standing};

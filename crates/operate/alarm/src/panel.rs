@@ -5,7 +5,7 @@ use crate::{
 };
 use base::{DurNs, MonoNs};
 use serde::{Deserialize, Serialize};
-use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 
 /// What an alarm is called whose channel nobody serves, in Phoebus' word.
 const DISCONNECTED: &str = "Disconnected";
@@ -199,6 +199,8 @@ struct Item {
     filter: Option<Filter>,
     alarm: Alarm,
     is_connected: bool,
+    /// Under which time it stands among those that are due.
+    due: Option<MonoNs>,
 }
 
 /// All alarms.
@@ -211,6 +213,8 @@ pub struct Panel {
     channels: Vec<Channel>,
     by_channel: HashMap<String, usize>,
     entries: VecDeque<Entry>,
+    /// When which alarm has something to do.
+    dues: BTreeSet<(MonoNs, usize)>,
     maintenance: bool,
     shelve_max: DurNs,
     connect_within: Option<(MonoNs, DurNs)>,
@@ -235,6 +239,7 @@ impl Panel {
             channels: Vec::new(),
             by_channel: HashMap::new(),
             entries: VecDeque::new(),
+            dues: BTreeSet::new(),
             maintenance: false,
             shelve_max: config.shelve_max,
             connect_within: Some((now.mono + config.connect_within, config.connect_within)),
@@ -254,7 +259,7 @@ impl Panel {
             }
             panel.by_path.insert(path.clone(), index);
             let filter = spec.filter.clone();
-            panel.items.push(Item { spec: spec.clone(), path, filter, alarm, is_connected: false });
+            panel.items.push(Item { spec: spec.clone(), path, filter, alarm, is_connected: false, due: None });
         }
         panel
     }
@@ -285,6 +290,7 @@ impl Panel {
                     state.current_message.clone_from(&state.alarm.message);
                 }
                 item.alarm.restore(state, now);
+                self.schedule(self.by_path[&entry.path]);
             }
             What::Act { act: Act::Maintenance { on }, .. } => self.maintenance = on,
             What::Begins { maintenance, .. } => self.maintenance = maintenance,
@@ -365,22 +371,32 @@ impl Panel {
                 }
             }
         }
-        for index in 0..self.items.len() {
-            if self.items[index].alarm.due().is_some_and(|due| due <= now.mono) {
-                let happened = self.items[index].alarm.tick(self.maintenance, now);
-                self.note(index, happened, now);
-            }
+        let due: Vec<usize> = self.dues.range(..=(now.mono, usize::MAX)).map(|(_, index)| *index).collect();
+        for index in due {
+            let happened = self.items[index].alarm.tick(self.maintenance, now);
+            self.note(index, happened, now);
         }
     }
 
     /// When [`tick`](Self::tick) has something to do.
     #[must_use]
     pub fn due(&self) -> Option<MonoNs> {
-        let dues = self.items.iter().filter_map(|item| item.alarm.due());
-        dues.chain(self.connect_within.map(|(until, _)| until)).min()
+        let first = self.dues.first().map(|(due, _)| *due);
+        first.into_iter().chain(self.connect_within.map(|(until, _)| until)).min()
+    }
+
+    /// Puts an alarm under its time among those that are due.
+    fn schedule(&mut self, index: usize) {
+        let (before, due) = (self.items[index].due, self.items[index].alarm.due());
+        if before != due {
+            before.map(|before| self.dues.remove(&(before, index)));
+            self.dues.extend(due.map(|due| (due, index)));
+            self.items[index].due = due;
+        }
     }
 
     fn note(&mut self, index: usize, happened: Happened, now: Now) {
+        self.schedule(index);
         if happened.changed || happened.announce.is_some() {
             let item = &self.items[index];
             let what = What::State { state: item.alarm.state(), announce: happened.announce };

@@ -3,6 +3,7 @@
 use crate::client::socket;
 use crate::clients::{Asked, Clients};
 use crate::journal::{Journal, JournalError};
+use crate::plant::{self, Said};
 use alarm::wire::{List, Look, Reply, Request};
 use alarm::{ChannelUse, Config, Entry, Moment, Now, Panel, Severity, Update, Wall, What};
 use base::{EventMask, MonoNs, Scalar, Stamp};
@@ -10,7 +11,8 @@ use ca::client::{ChannelId, Event};
 use ca::encode::Reading;
 use ca::{Basic, Class, Dbr};
 use canet::session::Session;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
+use std::sync::mpsc::Receiver;
 use sys::signal::{END_SIGNALS, SignalFd};
 
 /// Longest time between two looks whether the end was asked for, and until what has happened is on the disk.
@@ -25,6 +27,9 @@ pub enum ServeError {
     /// The socket.
     #[error("socket @{0}: {1}{hint}", hint = taken(.1))]
     Socket(String, std::io::Error),
+    /// The thread that asks the plant's supervisor.
+    #[error("failed to start a thread: {0}")]
+    Thread(std::io::Error),
     /// The network.
     #[error("Channel Access: {0}")]
     Network(std::io::Error),
@@ -49,27 +54,46 @@ struct Source {
     is_connected: bool,
 }
 
+/// The processes of a plant.
+struct Processes {
+    said: Receiver<Said>,
+    by_name: HashMap<String, ChannelUse>,
+    before: BTreeMap<String, plant::Before>,
+}
+
 struct Server<'a> {
-    config: &'a Config,
+    config: Config,
     panel: Panel,
     journal: Journal,
     clients: Clients,
     session: Session,
     sources: HashMap<ChannelId, Source>,
+    processes: Option<Processes>,
     /// Whether the journal could be written last.
     is_written: bool,
     synced: MonoNs,
     tell: &'a mut dyn FnMut(&str),
 }
 
-/// Looks after the alarms until SIGINT or SIGTERM. What happens is told in lines.
+/// Looks after the alarms until SIGINT or SIGTERM, with those of the processes of `plant` where there is one. What happens
+/// is told in lines.
 ///
 /// # Errors
 /// Where the journal, the socket or the network cannot be used.
-pub fn serve(config: &Config, tell: &mut dyn FnMut(&str)) -> Result<(), ServeError> {
+pub fn serve(config: &Config, plant: Option<&str>, tell: &mut dyn FnMut(&str)) -> Result<(), ServeError> {
     let ended = SignalFd::new(&END_SIGNALS).map_err(ServeError::Kernel)?;
-    let name = socket(&config.name);
-    let mut panel = Panel::new(config, now());
+    let (name, mut config) = (socket(&config.name), config.clone());
+    let said = plant.map(plant::watch).transpose().map_err(ServeError::Thread)?;
+    if let Some(said) = &said {
+        let own = plant::specs(said, &config.alarms);
+        if own.is_empty() {
+            tell(
+                "the plant's supervisor tells of no process that the file does not name: restart this one once it does",
+            );
+        }
+        config.alarms.extend(own);
+    }
+    let mut panel = Panel::new(&config, now());
     let (journal, unread) = Journal::open(&config.folder, config.keep_days, &mut panel, now())?;
     if unread > 0 {
         tell(&format!("{unread} lines of the last journal cannot be read: what a kill or power cut has cut off"));
@@ -78,16 +102,21 @@ pub fn serve(config: &Config, tell: &mut dyn FnMut(&str)) -> Result<(), ServeErr
     let mut session = Session::open(|name| std::env::var(name).ok()).map_err(ServeError::Network)?;
     session.complaints.iter().for_each(|complaint| tell(&complaint.0));
     session.look_beside(clients.ready().map_err(|error| ServeError::Socket(name.clone(), error))?);
-    let mut sources = HashMap::new();
+    let (mut sources, mut by_name) = (HashMap::new(), HashMap::new());
     for (channel, name) in panel.channels() {
+        if let Some(process) = name.strip_prefix(plant::PREFIX) {
+            by_name.insert(process.to_owned(), channel);
+            continue;
+        }
         let id = session.client.channel(Session::now(), name, 0);
         let source = Source { channel, labels: Vec::new(), is_subscribed: false, is_connected: false };
         sources.insert(id, source);
     }
     let alarms = config.alarms.len();
     tell(&format!("serves {alarms} alarms at @{name}, journal in {}", config.folder.display()));
+    let processes = said.map(|said| Processes { said, by_name, before: BTreeMap::new() });
     let (is_written, synced) = (true, Session::now());
-    let mut server = Server { config, panel, journal, clients, session, sources, is_written, synced, tell };
+    let mut server = Server { config, panel, journal, clients, session, sources, processes, is_written, synced, tell };
     while ended.read().map_err(ServeError::Kernel)?.is_none() {
         server.step()?;
     }
@@ -105,6 +134,7 @@ impl Server<'_> {
         for asked in self.clients.serve() {
             self.asked(asked);
         }
+        self.look_at_processes();
         self.panel.tick(now());
         self.told();
         let at = Session::now();
@@ -148,6 +178,24 @@ impl Server<'_> {
                 }
             }
             _ => {}
+        }
+    }
+
+    /// Takes what the plant's supervisor has said meanwhile.
+    fn look_at_processes(&mut self) {
+        let Some(Processes { said, by_name, before }) = &mut self.processes else { return };
+        while let Ok(said) = said.try_recv() {
+            let at = now();
+            let all: HashMap<&str, _> = said.iter().flatten().map(|process| (process.name.as_str(), process)).collect();
+            for (name, channel) in by_name.iter() {
+                let Some(process) = all.get(name.as_str()) else {
+                    self.panel.disconnected(*channel, at);
+                    continue;
+                };
+                let (severity, message) = plant::judge(process, before);
+                let moment = Moment { severity, message, value: process.state.clone(), time: at.wall };
+                self.panel.update(*channel, Update { moment, number: Some(process.restarts as f64) }, at);
+            }
         }
     }
 

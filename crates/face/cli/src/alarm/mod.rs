@@ -4,6 +4,7 @@ mod acts;
 mod history;
 mod list;
 mod report;
+mod xml;
 
 use alarmd::Client;
 use std::path::PathBuf;
@@ -24,7 +25,9 @@ enum What {
     Disable(acts::DisableArgs),
     /// Have alarms be evaluated again
     Enable(acts::NamesArgs),
+    Export(xml::ExportArgs),
     History(history::Args),
+    Import(xml::ImportArgs),
     /// Put alarms back into service
     InService(acts::NamesArgs),
     List(list::Args),
@@ -74,6 +77,9 @@ struct ServeArgs {
     /// The file that says which alarms there are
     #[arg(required_unless_present = "document")]
     file: Option<PathBuf>,
+    /// Also alarms of the processes of a plant that is up
+    #[arg(long, value_name = "NAME")]
+    plant: Option<String>,
     /// Find everything that is wrong with the file, and serve nothing
     #[arg(long)]
     check: bool,
@@ -94,6 +100,8 @@ pub(crate) fn run(args: Args) -> ExitCode {
         What::List(args) => list::run(&args),
         What::Watch(args) => list::watch(&args),
         What::History(args) => history::run(&args),
+        What::Import(args) => xml::import(&args),
+        What::Export(args) => xml::export(&args),
         What::Report(args) => report::run(&args),
         What::Ack(args) => acts::acknowledge(args),
         What::Unack(args) => acts::unacknowledge(args),
@@ -134,7 +142,7 @@ fn serve(args: &ServeArgs) -> ExitCode {
     if args.check {
         return ExitCode::SUCCESS;
     }
-    match alarmd::serve(&config, &mut |line| println!("tahti alarm: {}", visible(line))) {
+    match alarmd::serve(&config, args.plant.as_deref(), &mut |line| println!("tahti alarm: {}", visible(line))) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => crate::fail(&error.to_string()),
     }

@@ -650,6 +650,7 @@ pub const TABLES: &[Table] = &[
     super::messages::BANDS,
     super::messages::RULES,
     super::recorder::RECORDER,
+    super::alarms::ALARMS,
     FRAME,
     ACTIVITY,
     MODE,

@@ -4,6 +4,7 @@
 //! [`Surroundings`]), or accept what it does not understand.
 
 mod across;
+mod alarms;
 mod doc;
 mod equipment;
 mod frames;
@@ -140,9 +141,20 @@ pub fn check(text: &str, around: &dyn Surroundings) -> Checked {
 }
 
 fn read_plant(root: &DeTable<'_>, around: &dyn Surroundings, found: &mut Diagnostics<'_>) -> Option<Plant> {
-    const KNOWN: [&str; 10] =
-        ["plant", "shield", "process", "ioc", "equipment", "frame", "messages", "recorder", "watchdog", "records"];
-    const TABLES: &str = "[plant], [shield], [[process]], [[ioc]], [[equipment]], [[frame]], [messages], [recorder], [watchdog], [records]";
+    const KNOWN: [&str; 11] = [
+        "plant",
+        "shield",
+        "process",
+        "ioc",
+        "equipment",
+        "frame",
+        "messages",
+        "recorder",
+        "alarms",
+        "watchdog",
+        "records",
+    ];
+    const TABLES: &str = "[plant], [shield], [[process]], [[ioc]], [[equipment]], [[frame]], [messages], [recorder], [alarms], [watchdog], [records]";
     for (key, _) in root {
         let word: &str = key.get_ref();
         if KNOWN.contains(&word) {
@@ -220,6 +232,9 @@ fn read_plant(root: &DeTable<'_>, around: &dyn Surroundings, found: &mut Diagnos
     if let Some((table, span)) = tables(root, "recorder", false, found).into_iter().next() {
         let cpus = shield.as_ref().and_then(|(shield, _)| Some(shield.as_ref()?.cpus));
         reads.push(recorder::read(table, span, (name.as_deref().unwrap_or_default(), cpus), found));
+    }
+    if let Some((table, span)) = tables(root, "alarms", false, found).into_iter().next() {
+        reads.push(alarms::read(table, span, name.as_deref().unwrap_or_default(), shield.is_some(), found));
     }
     for (table, span) in managers.into_iter().take(PROCESSES_MAX.saturating_sub(reads.len())) {
         reads.push(equipment::read(table, span, &called(table, "manager"), shield.is_some(), found));

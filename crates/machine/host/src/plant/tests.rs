@@ -328,6 +328,8 @@ fn every_example_of_the_table_of_keys_is_accepted() {
                     with(&format!("[[ioc]]\nname = \"i\"\nscript = \"x\"\nport = [{{ {line}, {} }}]", rest.join(", ")))
                 }
                 "[messages]" => format!("[plant]\nname = \"p\"\n[messages]\nname = \"main\"\n{line}"),
+                "[alarms]" if key.name == "file" => with(&format!("[alarms]\nname = \"r\"\n{line}")),
+                "[alarms]" => with(&format!("[alarms]\nname = \"r\"\nfile = \"a.toml\"\n{line}")),
                 "[recorder]" => with(&format!("[recorder]\nname = \"r\"\n{line}")),
                 "bands" | "rules" => {
                     let rest = match table.header {
@@ -443,6 +445,18 @@ fn a_recorder_is_a_process_that_looks_after_the_shields_cpus() {
     assert_eq!(recorder.ready.when, ReadyWhen::Line("tahti trace: records".into()));
     let bad = errors(&text.replace("100us", "2s").replace("1MiB", "1KiB"));
     assert_eq!(bad.len(), 2, "{bad:?}");
+}
+
+#[test]
+fn alarms_are_a_process_that_knows_its_plant() {
+    let text = "[plant]\nname = \"rf\"\n[[process]]\nname = \"loop\"\ncommand = \"/bin/good\"\n[alarms]\nname = \"alarms\"\nfile = \"a.toml\"\n";
+    let checked = check(text, &Bench);
+    assert_eq!(checked.found, [], "{}", render_all(&checked.found, "plant.toml", text));
+    let plant = checked.plant.unwrap();
+    let alarms = plant.process("alarms").unwrap();
+    assert_eq!(alarms.command.join("|"), "tahti|alarm|serve|a.toml|--plant|rf");
+    assert_eq!(alarms.ready.when, ReadyWhen::Line(" alarms at @".into()));
+    assert_eq!(errors(&text.replace("file = \"a.toml\"", "")).len(), 1);
 }
 
 #[test]

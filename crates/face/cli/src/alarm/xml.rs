@@ -1,0 +1,49 @@
+//! `tahti alarm import` and `export`: Phoebus' configuration, both ways.
+
+use std::path::{Path, PathBuf};
+
+/// Print a configuration of Phoebus' alarms (XML) as a file of ours; what cannot be taken over is told
+#[derive(clap::Args)]
+#[command(after_help = "\
+Examples:
+  tahti alarm import Accelerator.xml > alarms.toml
+  tahti alarm serve --check alarms.toml")]
+pub(super) struct ImportArgs {
+    /// The configuration
+    file: PathBuf,
+}
+
+/// Print a file of ours as a configuration of Phoebus' alarms (XML)
+#[derive(clap::Args)]
+#[command(after_help = "\
+Examples:
+  tahti alarm export alarms.toml > Accelerator.xml")]
+pub(super) struct ExportArgs {
+    /// The file
+    file: PathBuf,
+}
+
+pub(super) fn read(file: &Path) -> Result<String, String> {
+    std::fs::read_to_string(file).map_err(|error| format!("{}: {error}", file.display()))
+}
+
+pub(super) fn import(args: &ImportArgs) -> Result<(), String> {
+    let shown = args.file.display();
+    let (config, told) = alarm::xml::import(&read(&args.file)?).map_err(|error| format!("{shown}: {error}"))?;
+    told.iter().for_each(|line| eprintln!("{shown}: {}", super::visible(line)));
+    let left: usize = config.alarms.iter().map(|spec| spec.help.commands.len() + spec.help.actions.len()).sum();
+    if left > 0 {
+        eprintln!("{shown}: {left} commands and actions are kept for Phoebus; tahti runs none");
+    }
+    print!("{}", alarm::xml::to_toml(&config));
+    Ok(())
+}
+
+pub(super) fn export(args: &ExportArgs) -> Result<(), String> {
+    let text = read(&args.file)?;
+    let (config, found) = alarm::read(&text);
+    eprint!("{}", table::render_all(&found, &args.file.display().to_string(), &text));
+    let config = config.ok_or_else(|| format!("{} cannot be used", args.file.display()))?;
+    print!("{}", alarm::xml::export(&config));
+    Ok(())
+}

@@ -1,0 +1,676 @@
+//! Phoebus' alarm configuration in XML, both ways, and the file of ours that says the same.
+//!
+//! Phoebus' published schema is not what its reader wants (it has `detail` for `details`, and forbids `:` in names): what
+//! counts here is its reader.
+
+use crate::config::{Action, Area, Config, Guide, Help, Spec, is_name};
+use crate::{Filter, Rules};
+use base::DurNs;
+use quick_xml::events::{BytesStart, Event};
+use quick_xml::{Reader, XmlVersion};
+use std::collections::HashSet;
+use std::fmt::Write as _;
+
+/// Most bytes of a configuration.
+const TEXT_BYTES_MAX: usize = 64 << 20;
+/// Most elements within each other.
+const DEPTH_MAX: usize = 40;
+
+/// Why a text is no configuration of Phoebus.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum XmlError {
+    /// Too long.
+    #[error("the configuration has {0} bytes; expected at most {TEXT_BYTES_MAX}: split it")]
+    Long(usize),
+    /// Not XML, or cut off.
+    #[error("line {line}: {why}; expected well-formed XML")]
+    Broken {
+        /// The line, from 1.
+        line: usize,
+        /// What the parser says.
+        why: String,
+    },
+    /// XML, but something else.
+    #[error("line {line}: {found}; expected {expected}")]
+    Other {
+        /// The line, from 1.
+        line: usize,
+        /// What is there.
+        found: String,
+        /// What may be there.
+        expected: &'static str,
+    },
+}
+
+/// What an element is while its content comes.
+#[derive(Clone, Debug)]
+enum Open {
+    Config,
+    Component(Help),
+    Pv(Box<Spec>),
+    /// `guidance` and its kin.
+    Guide(&'static str, Action),
+    /// An element that holds a text.
+    Text(&'static str, String),
+    /// What is not known, and all in it.
+    Skipped,
+}
+
+/// Elements that hold a text, and those that hold a title and more.
+const TEXTS: [&str; 11] = [
+    "description",
+    "enabled",
+    "latching",
+    "annunciating",
+    "delay",
+    "count",
+    "filter",
+    "title",
+    "details",
+    "detail",
+    "priority",
+];
+const GUIDES: [&str; 4] = ["guidance", "display", "command", "automated_action"];
+
+struct Import<'t> {
+    text: &'t str,
+    reader: Reader<&'t [u8]>,
+    open: Vec<Open>,
+    path: Vec<String>,
+    config: Option<Config>,
+    channels: HashSet<String>,
+    told: Vec<String>,
+}
+
+/// Reads a configuration of Phoebus; what could not be taken over is told in lines.
+///
+/// # Errors
+/// What is wrong with it, with the line.
+pub fn import(text: &str) -> Result<(Config, Vec<String>), XmlError> {
+    if text.len() > TEXT_BYTES_MAX {
+        return Err(XmlError::Long(text.len()));
+    }
+    let reader = Reader::from_str(text);
+    let (open, path, channels, told) = (Vec::new(), Vec::new(), HashSet::new(), Vec::new());
+    let mut import = Import { text, reader, open, path, config: None, channels, told };
+    loop {
+        let event = import.reader.read_event().map_err(|error| import.broken(error.to_string()))?;
+        match event {
+            Event::Start(start) => import.start(&start)?,
+            Event::Empty(start) => {
+                import.start(&start)?;
+                import.end()?;
+            }
+            Event::End(_) => import.end()?,
+            Event::Text(words) => {
+                let words = words.xml10_content().map_err(|error| import.broken(error.to_string()))?;
+                import.words(&words);
+            }
+            Event::CData(words) => {
+                let words = words.xml10_content().map_err(|error| import.broken(error.to_string()))?;
+                import.words(&words);
+            }
+            Event::GeneralRef(name) => import.reference(&name)?,
+            Event::DocType(_) | Event::Decl(_) | Event::PI(_) | Event::Comment(_) => {}
+            Event::Eof => break,
+        }
+    }
+    if !import.open.is_empty() {
+        return Err(import.broken("the end comes before all elements have ended".to_owned()));
+    }
+    let Import { config, told, .. } = import;
+    let none = XmlError::Other {
+        line: 1,
+        found: "there is no <config>".into(),
+        expected: "a configuration of Phoebus' alarms",
+    };
+    config.map(|config| (config, told)).ok_or(none)
+}
+
+impl Import<'_> {
+    fn line(&self) -> usize {
+        let at = usize::try_from(self.reader.buffer_position()).unwrap_or(usize::MAX).min(self.text.len());
+        1 + self.text.as_bytes()[..at].iter().filter(|byte| **byte == b'\n').count()
+    }
+
+    fn broken(&self, why: String) -> XmlError {
+        XmlError::Broken { line: self.line(), why }
+    }
+
+    fn other(&self, found: String, expected: &'static str) -> XmlError {
+        XmlError::Other { line: self.line(), found, expected }
+    }
+
+    fn tell(&mut self, what: &str) {
+        let line = self.line();
+        self.told.push(format!("line {line}: {what}"));
+    }
+
+    fn start(&mut self, start: &BytesStart<'_>) -> Result<(), XmlError> {
+        if self.open.len() >= DEPTH_MAX {
+            return Err(self.other(format!("more than {DEPTH_MAX} elements within each other"), "fewer"));
+        }
+        let tag = String::from_utf8_lossy(start.name().as_ref()).into_owned();
+        let open = match (self.open.last(), tag.as_str()) {
+            (None, "config") if self.config.is_none() => {
+                let name = self.name(start)?;
+                self.config = Some(Config { name, folder: "alarms".into(), ..Config::default() });
+                Open::Config
+            }
+            (None, _) => return Err(self.other(format!("<{}>", table::clipped(&tag)), "<config name=\"…\">, once")),
+            (Some(Open::Config | Open::Component(_)), "component") => {
+                let name = self.name(start)?;
+                self.path.push(name);
+                Open::Component(Help::default())
+            }
+            (Some(Open::Config | Open::Component(_)), "pv") => Open::Pv(Box::new(Spec {
+                channel: self.attribute(start)?,
+                area: self.path.clone(),
+                enabled: true,
+                // What the file does not say is as Phoebus' reader has it.
+                rules: Rules { annunciating: false, ..Rules::default() },
+                ..Spec::default()
+            })),
+            (Some(Open::Config | Open::Component(_)), tag) if tag.ends_with(":include") => {
+                let found = format!("<{}>", table::clipped(tag));
+                return Err(self.other(found, "one file: `xmllint --xinclude` puts the others in their places"));
+            }
+            (Some(Open::Component(_) | Open::Pv(_)), tag)
+                if let Some(known) = GUIDES.iter().find(|known| **known == tag) =>
+            {
+                Open::Guide(known, Action::default())
+            }
+            (Some(Open::Pv(_) | Open::Guide(..)), tag)
+                if let Some(known) = TEXTS.iter().find(|known| **known == tag) =>
+            {
+                Open::Text(known, String::new())
+            }
+            (Some(Open::Skipped), _) => Open::Skipped,
+            (Some(_), tag) => {
+                let what = format!("<{}> is not known here and left out", table::clipped(tag));
+                self.tell(&what);
+                Open::Skipped
+            }
+        };
+        self.open.push(open);
+        Ok(())
+    }
+
+    fn attribute(&self, start: &BytesStart<'_>) -> Result<String, XmlError> {
+        for attribute in start.attributes() {
+            let attribute = attribute.map_err(|error| self.broken(error.to_string()))?;
+            if attribute.key.as_ref() == b"name" {
+                let value = attribute.normalized_value(XmlVersion::Implicit1_0);
+                return value.map(|value| value.trim().to_owned()).map_err(|error| self.broken(error.to_string()));
+            }
+        }
+        Err(self.other("an element without `name`".to_owned(), "name=\"…\""))
+    }
+
+    /// The name of a component or of the whole.
+    fn name(&self, start: &BytesStart<'_>) -> Result<String, XmlError> {
+        let name = self.attribute(start)?;
+        if is_name(&name) {
+            return Ok(name);
+        }
+        Err(self.other(
+            format!("the name {:?}", table::clipped(&name)),
+            "1 to 256 bytes without `/` and control characters",
+        ))
+    }
+
+    fn words(&mut self, words: &str) {
+        if let Some(Open::Text(_, text)) = self.open.last_mut() {
+            text.push_str(words);
+        }
+    }
+
+    /// `&lt;` and its kin; other entities are not looked up, wherever they may be declared.
+    fn reference(&mut self, name: &quick_xml::events::BytesRef<'_>) -> Result<(), XmlError> {
+        let letter = name.resolve_char_ref().map_err(|error| self.broken(error.to_string()))?;
+        if let Some(letter) = letter {
+            self.words(letter.encode_utf8(&mut [0; 4]));
+            return Ok(());
+        }
+        let word = String::from_utf8_lossy(name).into_owned();
+        match quick_xml::escape::resolve_xml_entity(&word) {
+            Some(text) => self.words(text),
+            None => return Err(self.other(format!("&{};", table::clipped(&word)), "one of XML's own five entities")),
+        }
+        Ok(())
+    }
+
+    fn end(&mut self) -> Result<(), XmlError> {
+        match self.open.pop() {
+            Some(Open::Text(tag, text)) => self.text(tag, text.trim()),
+            Some(Open::Guide(tag, action)) => {
+                let help = match self.open.last_mut() {
+                    Some(Open::Component(help)) => help,
+                    Some(Open::Pv(spec)) => &mut spec.help,
+                    _ => return Ok(()),
+                };
+                let guide = Guide { title: action.title.clone(), details: action.details.clone() };
+                match tag {
+                    "guidance" => help.guidance.push(guide),
+                    "display" => help.displays.push(guide),
+                    "command" => help.commands.push(guide),
+                    _ => help.actions.push(action),
+                }
+            }
+            Some(Open::Pv(spec)) => self.pv(*spec),
+            Some(Open::Component(help)) => {
+                if let (true, Some(config)) = (help != Help::default(), &mut self.config) {
+                    config.areas.push(Area { path: self.path.clone(), help });
+                }
+                self.path.pop();
+            }
+            Some(Open::Config | Open::Skipped) | None => {}
+        }
+        Ok(())
+    }
+
+    fn text(&mut self, tag: &'static str, text: &str) {
+        let mut told = None;
+        match self.open.last_mut() {
+            Some(Open::Guide(_, action)) => match tag {
+                "title" => text.clone_into(&mut action.title),
+                "details" | "detail" => text.clone_into(&mut action.details),
+                "delay" => action.delay = text.parse().unwrap_or(0).min(86_400),
+                _ => told = Some(format!("<{tag}> does not belong here and is left out")),
+            },
+            Some(Open::Pv(spec)) => told = value(spec, tag, text),
+            _ => {}
+        }
+        if let Some(told) = told {
+            self.tell(&told);
+        }
+    }
+
+    fn pv(&mut self, mut spec: Spec) {
+        if let Some(name) = spec.channel.strip_prefix("ca://") {
+            spec.channel = name.to_owned();
+        }
+        let shown = table::clipped(&spec.channel);
+        if !is_name(&spec.channel) {
+            self.tell(&format!("pv {shown:?} is no variable of Channel Access and left out"));
+        } else if !self.channels.insert(spec.channel.clone()) {
+            // As Phoebus does.
+            self.tell(&format!("pv {shown:?} is there already; this one is left out"));
+        } else if let Some(config) = &mut self.config {
+            config.alarms.push(spec);
+        }
+    }
+}
+
+/// A value of a pv; what is to be told of it.
+fn value(spec: &mut Spec, tag: &str, text: &str) -> Option<String> {
+    let channel = table::clipped(&spec.channel);
+    let is_true = || text.eq_ignore_ascii_case("true");
+    match tag {
+        "description" => text.clone_into(&mut spec.description),
+        "latching" => spec.rules.latching = is_true(),
+        "annunciating" => spec.rules.annunciating = is_true(),
+        "enabled" if text.is_empty() || is_true() => spec.enabled = true,
+        "enabled" => {
+            spec.enabled = false;
+            if !text.eq_ignore_ascii_case("false") {
+                let until = table::clipped(text);
+                return Some(format!("{channel:?} is disabled until {until:?}: here until somebody enables it"));
+            }
+        }
+        "delay" => {
+            let secs = text.parse::<f64>().ok().filter(|secs| (0.0..=86_400.0).contains(secs));
+            spec.rules.delay = DurNs::from_secs(secs.unwrap_or(0.0) as i64);
+            if secs.is_none() {
+                return Some(format!("the delay {:?} of {channel:?} is none: 0 is taken", table::clipped(text)));
+            }
+        }
+        "count" => match text.parse::<u32>().ok().filter(|count| *count <= 1000) {
+            Some(count) => spec.rules.count = count,
+            None => return Some(format!("the count {:?} of {channel:?} is none: 0 is taken", table::clipped(text))),
+        },
+        "filter" if text.is_empty() => {}
+        "filter" => match Filter::parse(text) {
+            Ok(filter) => (spec.filter, spec.filter_text) = (Some(filter), text.to_owned()),
+            Err(why) => return Some(format!("the filter of {channel:?} cannot be used and is left out: {why}")),
+        },
+        tag => return Some(format!("<{tag}> of {channel:?} is not known and left out")),
+    }
+    None
+}
+
+/// A component of the tree: its areas below, its alarms.
+#[derive(Default)]
+struct Tree<'c> {
+    help: Option<&'c Help>,
+    below: Vec<(&'c str, Self)>,
+    alarms: Vec<&'c Spec>,
+}
+
+impl<'c> Tree<'c> {
+    fn at(&mut self, path: &'c [String]) -> &mut Self {
+        let mut tree = self;
+        for name in path {
+            let known = tree.below.iter().position(|(known, _)| known == name);
+            let index = known.unwrap_or_else(|| {
+                tree.below.push((name, Tree::default()));
+                tree.below.len() - 1
+            });
+            tree = &mut tree.below[index].1;
+        }
+        tree
+    }
+}
+
+/// The configuration as Phoebus reads it. What it does not know is left out: off-delay, deadband, re-alarm.
+#[must_use]
+pub fn export(config: &Config) -> String {
+    let mut root = Tree::default();
+    for area in &config.areas {
+        root.at(&area.path).help = Some(&area.help);
+    }
+    for spec in &config.alarms {
+        root.at(&spec.area).alarms.push(spec);
+    }
+    let mut out = "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n".to_owned();
+    component(&mut out, "config", &config.name, &root, 0);
+    out
+}
+
+fn component(out: &mut String, tag: &str, name: &str, tree: &Tree<'_>, depth: usize) {
+    let blank = "  ".repeat(depth);
+    // Writing into a text cannot fail.
+    let _ = writeln!(out, "{blank}<{tag} name=\"{}\">", Escaped(name));
+    if let Some(given) = tree.help {
+        help(out, given, depth + 1);
+    }
+    for spec in &tree.alarms {
+        pv(out, spec, depth + 1);
+    }
+    for (name, below) in &tree.below {
+        component(out, "component", name, below, depth + 1);
+    }
+    let _ = writeln!(out, "{blank}</{tag}>");
+}
+
+fn pv(out: &mut String, spec: &Spec, depth: usize) {
+    let (blank, rules) = ("  ".repeat(depth), &spec.rules);
+    let _ = writeln!(out, "{blank}<pv name=\"{}\">", Escaped(&spec.channel));
+    let mut text = |tag: &str, text: &str| {
+        let _ = writeln!(out, "{blank}  <{tag}>{}</{tag}>", Escaped(text));
+    };
+    if !spec.description.is_empty() {
+        text("description", &spec.description);
+    }
+    for (tag, flag) in [("enabled", spec.enabled), ("latching", rules.latching), ("annunciating", rules.annunciating)] {
+        text(tag, if flag { "true" } else { "false" });
+    }
+    let secs = rules.delay.0 / 1_000_000_000;
+    if secs > 0 {
+        text("delay", &secs.to_string());
+    }
+    if rules.count > 0 {
+        text("count", &rules.count.to_string());
+    }
+    if !spec.filter_text.is_empty() {
+        text("filter", &spec.filter_text);
+    }
+    help(out, &spec.help, depth + 1);
+    let _ = writeln!(out, "{blank}</pv>");
+}
+
+fn help(out: &mut String, help: &Help, depth: usize) {
+    let blank = "  ".repeat(depth);
+    let guides = [("guidance", &help.guidance), ("display", &help.displays), ("command", &help.commands)];
+    let guides =
+        guides.iter().flat_map(|(tag, guides)| guides.iter().map(move |one| (*tag, &one.title, &one.details, None)));
+    let actions = help.actions.iter().map(|one| ("automated_action", &one.title, &one.details, Some(one.delay)));
+    for (tag, title, details, delay) in guides.chain(actions) {
+        let _ = writeln!(out, "{blank}<{tag}>\n{blank}  <title>{}</title>", Escaped(title));
+        let _ = writeln!(out, "{blank}  <details>{}</details>", Escaped(details));
+        if let Some(delay) = delay {
+            let _ = writeln!(out, "{blank}  <delay>{delay}</delay>");
+        }
+        let _ = writeln!(out, "{blank}</{tag}>");
+    }
+}
+
+/// A text as XML has it. Characters that XML cannot have are blanks.
+struct Escaped<'t>(&'t str);
+
+impl std::fmt::Display for Escaped<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        for letter in self.0.chars() {
+            match letter {
+                '<' => f.write_str("&lt;")?,
+                '>' => f.write_str("&gt;")?,
+                '&' => f.write_str("&amp;")?,
+                '"' => f.write_str("&quot;")?,
+                '\n' => f.write_str("&#10;")?,
+                '\r' => f.write_str("&#13;")?,
+                '\t' => f.write_str("&#9;")?,
+                '\0'..='\x1f' | '\u{fffe}' | '\u{ffff}' => f.write_str(" ")?,
+                letter => write!(f, "{letter}")?,
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The configuration as a file of ours: [`read`](crate::read) finds the same in it.
+#[must_use]
+pub fn to_toml(config: &Config) -> String {
+    let mut out = format!(
+        "[alarms]\nname = {}\nfolder = {}\n",
+        quoted(&config.name),
+        quoted(&config.folder.display().to_string())
+    );
+    for area in &config.areas {
+        let _ = write!(out, "\n[[area]]\npath = {}\n", quoted(&area.path.join("/")));
+        help_lines(&mut out, &area.help);
+    }
+    for spec in &config.alarms {
+        let _ = write!(out, "\n[[alarm]]\nchannels = [{}]\n", quoted(&spec.channel));
+        let (rules, usual) = (&spec.rules, Rules::default());
+        let texts = [
+            ("area", spec.area.join("/")),
+            ("description", spec.description.clone()),
+            ("filter", spec.filter_text.clone()),
+        ];
+        for (key, text) in texts.iter().filter(|(_, text)| !text.is_empty()) {
+            let _ = writeln!(out, "{key} = {}", quoted(text));
+        }
+        let flags = [
+            ("enabled", spec.enabled, true),
+            ("latching", rules.latching, usual.latching),
+            ("annunciating", rules.annunciating, usual.annunciating),
+        ];
+        for (key, flag, _) in flags.iter().filter(|(_, flag, usual)| flag != usual) {
+            let _ = writeln!(out, "{key} = {flag}");
+        }
+        for (key, time) in [("delay", rules.delay), ("off_delay", rules.off_delay), ("realarm", rules.realarm)] {
+            if time.0 > 0 {
+                let _ = writeln!(out, "{key} = \"{time}\"");
+            }
+        }
+        // A count without a delay counts nothing, in Phoebus as here.
+        if rules.count > 0 && rules.delay.0 > 0 {
+            let _ = writeln!(out, "count = {}", rules.count);
+        }
+        if rules.deadband > 0.0 {
+            let _ = writeln!(out, "deadband = {:?}", rules.deadband);
+        }
+        help_lines(&mut out, &spec.help);
+    }
+    out
+}
+
+fn help_lines(out: &mut String, help: &Help) {
+    for (key, guides) in [("guidance", &help.guidance), ("displays", &help.displays), ("commands", &help.commands)] {
+        let items: Vec<String> = guides.iter().map(|one| item(&one.title, &one.details, None)).collect();
+        list(out, key, &items);
+    }
+    let items: Vec<String> = help.actions.iter().map(|one| item(&one.title, &one.details, Some(one.delay))).collect();
+    list(out, "actions", &items);
+}
+
+fn list(out: &mut String, key: &str, items: &[String]) {
+    if !items.is_empty() {
+        let _ = writeln!(out, "{key} = [{}]", items.join(", "));
+    }
+}
+
+fn item(title: &str, details: &str, delay: Option<u32>) -> String {
+    let delay = delay.map_or_else(String::new, |delay| format!(", delay = {delay}"));
+    format!("{{ title = {}, details = {}{delay} }}", quoted(title), quoted(details))
+}
+
+/// A text as TOML has it.
+fn quoted(text: &str) -> String {
+    let mut out = "\"".to_owned();
+    for letter in text.chars() {
+        match letter {
+            '"' | '\\' => out.extend(['\\', letter]),
+            '\n' => out.push_str("\\n"),
+            letter if letter.is_control() => {
+                let _ = write!(out, "\\u{:04x}", u32::from(letter));
+            }
+            letter => out.push(letter),
+        }
+    }
+    out.push('"');
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const PHOEBUS: &str = r#"<?xml version="1.0" encoding="UTF-8"?>
+<!-- as Phoebus writes it -->
+<config name="Accelerator">
+  <component name="Vacuum &amp; Water">
+    <guidance><title>Call</title><details>4711 &lt;day and night&gt;</details></guidance>
+    <pv name="ca://VAC:P1">
+      <description>*Pressure</description>
+      <enabled>true</enabled>
+      <latching>false</latching>
+      <annunciating>true</annunciating>
+      <delay>10</delay>
+      <count>3</count>
+      <filter>'BEAM' &gt; 10</filter>
+      <automated_action><title>Mail</title><details>mailto:a@b.c</details><delay>60</delay></automated_action>
+    </pv>
+    <pv name="VAC:P2"><enabled>2030-01-01T00:00:00</enabled><command><title>x</title><details>xterm</details></command></pv>
+    <component name="Deep"><pv name="VAC:P1"/><pv name="sim://sine"/><pv name="D"/></component>
+  </component>
+  <pv name="TOP"><latching/></pv>
+</config>
+"#;
+
+    #[test]
+    fn a_configuration_of_phoebus_is_read_as_phoebus_reads_it() {
+        let (config, told) = import(PHOEBUS).unwrap();
+        let paths: Vec<String> = config.alarms.iter().map(|spec| config.path(spec)).collect();
+        let below = "/Accelerator/Vacuum & Water";
+        assert_eq!(
+            paths,
+            [
+                format!("{below}/VAC:P1"),
+                format!("{below}/VAC:P2"),
+                format!("{below}/Deep/D"),
+                "/Accelerator/TOP".into()
+            ]
+        );
+        let (first, second) = (&config.alarms[0], &config.alarms[1]);
+        let expected = Rules { latching: false, delay: DurNs::from_secs(10), count: 3, ..Rules::default() };
+        assert_eq!((&first.rules, first.filter_text.as_str()), (&expected, "'BEAM' > 10"));
+        assert_eq!(first.help.actions, [Action { title: "Mail".into(), details: "mailto:a@b.c".into(), delay: 60 }]);
+        assert!(!second.enabled && second.rules.latching && !second.rules.annunciating);
+        assert_eq!(config.areas[0].help.guidance[0].details, "4711 <day and night>");
+        assert_eq!(told.len(), 3, "{told:?}");
+        assert!(told[0].starts_with("line 16: \"VAC:P2\" is disabled until"), "{told:?}");
+        assert!(told[1].contains("is there already") && told[2].contains("no variable of Channel Access"), "{told:?}");
+        let (read, found) = crate::read(&to_toml(&config));
+        assert_eq!(read.as_ref(), Some(&config), "{found:?}");
+        // An area's own alarms stand before those of areas below it there.
+        let (mut again, told) = import(&export(&config)).unwrap();
+        again.alarms.rotate_left(1);
+        assert_eq!((again, told), (config, Vec::new()));
+    }
+
+    #[test]
+    fn what_is_no_configuration_is_told_with_its_line() {
+        for (text, expected) in [
+            ("", "there is no <config>"),
+            ("<a/>", "line 1: found"),
+            ("<config>", "an element without `name`"),
+            ("<config name=\"a\">\n<pv name=\"x\">", "line 2: "),
+            ("<config name=\"a\"></confg>", "line 1: "),
+            ("<config name=\"a\">\n<xi:include href=\"b.xml\"/></config>", "line 2: <xi:include>; expected one file"),
+            ("<config name=\"a\"><pv name=\"x\"><description>&secret;</description></pv></config>", "&secret;"),
+            ("<config name=\"a\"><component name=\"b/c\"/></config>", "without `/`"),
+        ] {
+            let error = import(text).unwrap_err().to_string();
+            let expected = expected.replace("found", "<a>");
+            assert!(error.contains(&expected), "{text}: {error}");
+        }
+        let deep = format!("<config name=\"a\">{}", "<component name=\"b\">".repeat(100));
+        assert!(import(&deep).unwrap_err().to_string().contains("within each other"));
+    }
+
+    fn guides() -> impl Strategy<Value = Vec<Guide>> {
+        prop::collection::vec(("[ -~é\n]{0,12}", "[ -~é\t]{0,12}"), 0..3).prop_map(|all| {
+            all.into_iter()
+                .map(|(title, details)| Guide { title: title.trim().into(), details: details.trim().into() })
+                .collect()
+        })
+    }
+
+    fn helps() -> impl Strategy<Value = Help> {
+        (guides(), guides(), guides(), prop::collection::vec(0u32..86_400, 0..2)).prop_map(
+            |(guidance, displays, commands, delays)| Help {
+                guidance,
+                displays,
+                commands,
+                actions: delays
+                    .into_iter()
+                    .map(|delay| Action { title: "t".into(), details: "<&>\"'".into(), delay })
+                    .collect(),
+            },
+        )
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_written_is_read_the_same(
+            alarms in prop::collection::btree_map("[A-Za-z:.&<\"é-]{1,12}", (prop::collection::vec("[a-c& ]{0,3}x", 0..3), "[ -~]{0,20}", any::<[bool; 3]>(), 0i64..100, 0u32..5, helps()), 0..8),
+            area in helps(),
+        ) {
+            let mut config = Config { name: "a\"b".into(), folder: "alarms".into(), ..Config::default() };
+            config.areas.extend((area != Help::default()).then(|| Area { path: vec!["x".into(), "yx".into()], help: area }));
+            for (channel, (path, description, [enabled, latching, annunciating], delay, count, help)) in alarms {
+                let rules = Rules { latching, annunciating, delay: DurNs::from_secs(delay), count: if delay > 0 { count } else { 0 }, ..Rules::default() };
+                let area: Vec<String> = path.into_iter().map(|name| name.trim().to_owned()).collect();
+                config.alarms.push(Spec { channel, area, description: description.trim().into(), enabled, rules, help, ..Spec::default() });
+            }
+            let (read, found) = crate::read(&to_toml(&config));
+            if !config.alarms.is_empty() {
+                prop_assert_eq!(read.as_ref(), Some(&config), "{:?}", found);
+            }
+            let xml = export(&config);
+            let (mut again, told) = import(&xml).unwrap();
+            prop_assert!(told.is_empty(), "{told:?}");
+            // Alarms stand by areas there.
+            again.alarms.sort_by(|one, other| one.channel.cmp(&other.channel));
+            config.alarms.sort_by(|one, other| one.channel.cmp(&other.channel));
+            prop_assert_eq!(again, config, "{}", xml);
+        }
+
+        #[test]
+        fn no_text_panics(text in "(<config name=\"a\">)?(<pv name=\"b\">|<component name=\"c\">|</pv>|&amp;|&#1;|<!\\[CDATA\\[x\\]\\]>|[ -~]){0,12}") {
+            let _ = import(&text);
+        }
+    }
+}

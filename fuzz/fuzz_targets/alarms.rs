@@ -1,0 +1,20 @@
+//! Alarms: Phoebus' configurations, the file of ours, filters, lines of the journal, requests. What was imported is exported
+//! and imported as the same.
+#![no_main]
+
+use alarm::{Act, Entry, Filter, wire, xml};
+use libfuzzer_sys::fuzz_target;
+
+fuzz_target!(|bytes: &[u8]| {
+    let _ = (serde_json::from_slice::<Entry>(bytes), serde_json::from_slice::<Act>(bytes));
+    let _ = (serde_json::from_slice::<wire::Look>(bytes), serde_json::from_slice::<wire::Reply>(bytes));
+    let Ok(text) = std::str::from_utf8(bytes) else { return };
+    let _ = alarm::read(text);
+    if let Ok(filter) = Filter::parse(text) {
+        let _ = filter.is_true(&|index| (index % 3 > 0).then_some(index as f64));
+    }
+    if let Ok((config, _)) = xml::import(text) {
+        let (again, told) = xml::import(&xml::export(&config)).expect("what we wrote");
+        assert!(told.is_empty() && again.alarms.len() == config.alarms.len(), "{told:?}");
+    }
+});
