@@ -87,12 +87,20 @@ impl Capture {
         self.marks.iter().position(|marks| marks & TRIGGER_MARK != 0)
     }
 
-    /// Seconds from one pulse to the next, as the rows' times say on average; `None` for fewer than two.
+    /// Seconds from one pulse to the next: the median of what the times of rows half a capture apart say, so that a late cycle does
+    /// not count; `None` for fewer than two rows.
     #[must_use]
     pub fn period(&self) -> Option<f64> {
-        let pulses = self.pulses.last()?.checked_sub(*self.pulses.first()?).filter(|pulses| *pulses > 0)?;
-        let time = self.times.last()?.checked_sub(*self.times.first()?).filter(|time| *time > 0)?;
-        Some(time as f64 / pulses as f64 / 1e9)
+        let half = (self.len() / 2).max(1);
+        let (pulses, times) = (self.pulses.get(half..)?, self.times.get(half..)?);
+        let pairs = self.pulses.iter().zip(&self.times).zip(pulses.iter().zip(times));
+        let each = pairs.filter_map(|((pulse, time), (later, then))| {
+            let pulses = later.checked_sub(*pulse).filter(|pulses| *pulses > 0)?;
+            Some(then.checked_sub(*time).filter(|time| *time > 0)? as f64 / pulses as f64)
+        });
+        let mut each: Vec<f64> = each.collect();
+        each.sort_by(f64::total_cmp);
+        Some(each.get(each.len() / 2)? / 1e9)
     }
 
     /// Seconds from one row to the next, gaps left out: the least number of pulses between two rows, times the period.

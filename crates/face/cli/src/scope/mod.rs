@@ -21,6 +21,8 @@ const LOOK: DurNs = DurNs::from_ms(10);
 const ROLL: DurNs = DurNs::from_ms(1000);
 
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
+    // Before there is anything to lose.
+    args.export.iter().try_for_each(|file| kind(file).map(drop))?;
     match (&args.open, args.variables.is_empty()) {
         (Some(file), _) => open(file).map(|capture| show::capture(args, &capture, &file.display().to_string())),
         (None, true) => list(),

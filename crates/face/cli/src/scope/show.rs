@@ -43,11 +43,11 @@ fn headline(capture: &Capture, what: &str) -> String {
     let mut line = format!("{what}: {why}, {} rows from {} to {}", capture.len(), time(first), time(last));
     for (mark, word) in [(marks::MISS, "deadline misses"), (marks::FAULT, "faults")] {
         if of(mark) > 0 {
-            line += &format!(", {} {word}", of(mark));
+            line += &format!(", {word}: {}", of(mark));
         }
     }
     if capture.missing() > 0 {
-        line += &format!(", {} pulses given up", capture.missing());
+        line += &format!(", pulses given up: {}", capture.missing());
     }
     line
 }
@@ -97,6 +97,9 @@ fn transformed(args: &Args, capture: &Capture, index: usize) {
         |line: &usize| lines[*line] >= lines[line - 1] && lines.get(line + 1).is_none_or(|next| lines[*line] > *next);
     let mut peaks: Vec<usize> = (1..lines.len()).filter(is_peak).collect();
     peaks.sort_by(|a, b| lines[*b].total_cmp(&lines[*a]));
+    if peaks.is_empty() {
+        return println!("  spectrum of {} rows: no line is above its neighbours", found.rows);
+    }
     let named = peaks
         .iter()
         .take(LINES)

@@ -1,0 +1,142 @@
+//! `tahti scope` on the loop of the examples.
+
+use std::path::Path;
+use std::process::{Child, Output, Stdio};
+use std::time::{Duration, Instant};
+
+/// The loop, ended when dropped.
+struct Loop {
+    child: Child,
+    name: String,
+}
+
+impl Loop {
+    fn start(what: &str) -> Self {
+        let name = format!("test-{what}-{}", std::process::id());
+        let mut command = harness::tahti();
+        command.args(["demo", "llrf", "--for", "60s", "--channel", &name]).stdout(Stdio::null());
+        let child = command.spawn().unwrap();
+        let running = Self { child, name };
+        let watchdog = Instant::now();
+        while !running.scope(&[&running.whole("amplitude"), "--no-plot", "--length", "2"]).status.success() {
+            assert!(watchdog.elapsed() < Duration::from_secs(30), "the loop does not come");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        running
+    }
+
+    fn whole(&self, variable: &str) -> String {
+        format!("{}/{variable}", self.name)
+    }
+
+    fn scope(&self, args: &[&str]) -> Output {
+        harness::tahti().arg("scope").args(args).output().unwrap()
+    }
+
+    /// What it says, where all went well.
+    fn says(&self, args: &[&str]) -> String {
+        let output = self.scope(args);
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).unwrap()
+    }
+
+    /// Why it does not.
+    fn refuses(&self, args: &[&str]) -> String {
+        let output = self.scope(args);
+        assert!(!output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
+        String::from_utf8(output.stderr).unwrap()
+    }
+}
+
+impl Drop for Loop {
+    fn drop(&mut self) {
+        // It may have ended by itself.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn is_file(path: &Path) -> bool {
+    path.metadata().is_ok_and(|file| file.len() > 0)
+}
+
+#[test]
+fn a_capture_is_drawn_measured_written_and_shown_again_from_each_kind_of_file() {
+    let running = Loop::start("scope");
+    let folder = std::env::temp_dir().join(&running.name);
+    std::fs::create_dir_all(&folder).unwrap();
+    let (amplitude, beam) = (running.whole("amplitude"), running.whole("beam"));
+    let files = ["a.csv", "a.npy", "a.json"].map(|name| folder.join(name));
+    let [csv, npy, json] = files.each_ref().map(|file| file.to_str().unwrap());
+    // The beam comes and goes once in two seconds.
+    let args = [
+        amplitude.as_str(),
+        &beam,
+        "--trigger",
+        "beam changes",
+        "--length",
+        "300",
+        "--pre",
+        "20%",
+        "--within",
+        "30s",
+        "--fft",
+        "--cursors=-10ms..10ms",
+        "--export",
+        csv,
+        "--export",
+        npy,
+        "--export",
+        json,
+    ];
+    let said = running.says(&args);
+    assert!(said.contains("trigger at pulse") && said.contains("300 rows from -"), "{said}");
+    assert!(said.contains("spectrum of 256 rows") && said.contains("cursors: ") && said.contains('┊'), "{said}");
+    for file in &files {
+        assert!(is_file(file));
+        let shown = running.says(&["--open", file.to_str().unwrap(), "--fft", "--cursors=-10ms..10ms"]);
+        let behind_head = |text: &str| text.split_once(": ").unwrap().1.replace("written to ", "");
+        assert!(behind_head(&said).starts_with(behind_head(&shown).as_str()), "{said}\n{shown}");
+    }
+    std::fs::remove_dir_all(&folder).unwrap();
+}
+
+#[test]
+fn a_trigger_that_is_left_alone_captures_and_is_fetched_later() {
+    let running = Loop::start("detached");
+    let name = running.name.as_str();
+    assert!(
+        running
+            .says(&[name, "--trigger", "pulse % 100 = 0", "--normal", "--length", "50", "--detach"])
+            .contains("--fetch")
+    );
+    let watchdog = Instant::now();
+    let said = loop {
+        let said = running.says(&[name, "--fetch", "--no-plot"]);
+        if said.matches("rows from").count() >= 2 {
+            break said;
+        }
+        assert!(watchdog.elapsed() < Duration::from_secs(30), "{said}");
+    };
+    assert!(said.contains("amplitude") && said.contains("drive-phase [deg]"), "{said}");
+    running.says(&[name, "--stop"]);
+    let listed = running.says(&[]);
+    assert!(listed.lines().any(|line| line.starts_with(&running.whole("phase")) && line.ends_with("deg")), "{listed}");
+}
+
+#[test]
+fn what_cannot_be_looked_at_is_told_with_what_can() {
+    let running = Loop::start("refused");
+    let amplitude = running.whole("amplitude");
+    assert!(running.refuses(&["nobody-exports-this"]).contains("expected a process that does to run"));
+    assert!(
+        running.refuses(&[&running.whole("x")]).contains("expected one of amplitude, phase, drive, drive-phase, beam")
+    );
+    assert!(running.refuses(&[&amplitude, "other/a"]).contains("one loop samples those of one segment"));
+    assert!(running.refuses(&[&amplitude, "--trigger", "amplitude !"]).contains("VAR > LEVEL rising"));
+    assert!(running.refuses(&[&amplitude, "--length", "10000000"]).contains("at most"));
+    let why = running.refuses(&[&amplitude, "--trigger", "amplitude > 99", "--within", "50ms", "--length", "10"]);
+    assert!(why.contains("no trigger within 50ms: armed"), "{why}");
+    assert!(running.refuses(&[&amplitude, "--export", "x.txt"]).contains(".csv, .npy or .json"));
+    assert!(running.refuses(&["--open", "/nowhere.csv"]).contains("/nowhere.csv"));
+}
