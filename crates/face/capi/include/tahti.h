@@ -6,7 +6,7 @@
  * set `size` to sizeof before the call. What an older program does not know is left out. Handles belong to the thread that
  * uses them, unless said otherwise.
  *
- * Real-time: tahti_frame_yield and _mode, tahti_set_*, tahti_mutex_lock, _trylock and _unlock, tahti_cond_wait, _signal and
+ * Real-time: tahti_frame_yield and _mode, tahti_set_*, tahti_export_cycle, tahti_mutex_lock, _trylock and _unlock, tahti_cond_wait, _signal and
  * _broadcast, tahti_barrier_wait, tahti_manager_serve and the answers to what it hands over do not allocate. Of these,
  * tahti_frame_yield, tahti_cond_wait, tahti_barrier_wait, tahti_manager_serve and the lock of a mutex that somebody holds
  * block, for that is what they are for. All others belong into the start-up. A program's own allocations are not counted,
@@ -21,7 +21,7 @@
 extern "C" {
 #endif
 
-#define TAHTI_API_VERSION 6
+#define TAHTI_API_VERSION 7
 
 /* The version of the library that the program runs with. */
 uint32_t tahti_api_version(void);
@@ -86,6 +86,16 @@ int tahti_export_int(tahti_exports *exports, const char *name, const char *unit,
 /* Writes a variable, made in this pulse. -1 for an index that is not of this type. */
 int tahti_set_double(tahti_exports *exports, int index, double value, uint64_t pulse);
 int tahti_set_int(tahti_exports *exports, int index, int64_t value, uint64_t pulse);
+
+/* How a cycle was, for tahti_export_cycle; pulses that were given up before it times 2 to the power of 32 are added. */
+#define TAHTI_MISS 1u       /* it ended after its deadline */
+#define TAHTI_OVERRUN 2u    /* pulses were given up before it, or it took longer than its budget */
+#define TAHTI_FAULT 4u      /* what was put out is not to be trusted */
+
+/* Ends a cycle of a program's own loop: the oscilloscope (`tahti scope`) samples the variables (since version 7). Not needed by activities of
+ * frames that were joined with them, nor by loops that have them in their spec. From one thread. The first call opens the oscilloscope and
+ * belongs into the start-up. Real-time: no system call but a reading of the clock. */
+int tahti_export_cycle(tahti_exports *exports, uint64_t pulse, uint64_t marks);
 
 typedef struct tahti_imports tahti_imports;
 
@@ -372,6 +382,7 @@ typedef struct tahti_loop_spec {
     const char *name;   /* of its thread; the kernel keeps 15 bytes */
     uint64_t period_ns; /* 10,000 or more; pulses are whole periods since the start of TAI */
     uint64_t spin_ns;   /* how long before each pulse it wakes up to spin; 0: it sleeps only; UINT64_MAX: it spins only */
+    tahti_exports *exports; /* variables that the oscilloscope samples at the end of each cycle; NULL: none (since version 7) */
 } tahti_loop_spec;
 
 typedef struct tahti_pulse {

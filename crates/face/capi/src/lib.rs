@@ -15,10 +15,12 @@ pub mod team;
 
 use base::DurNs;
 use rt::frames::{Member, hand_trigger, trigger};
+use rt::scope::Sampler;
 use rt::{Exports, Imports, Number, VariableSpec};
 use std::cell::RefCell;
 use std::ffi::{CStr, CString, c_char, c_int};
 use std::os::fd::BorrowedFd;
+use std::sync::Mutex;
 
 thread_local! {
     static ERROR: RefCell<CString> = RefCell::new(CString::default());
@@ -83,7 +85,18 @@ pub struct tahti_frame(Member);
 /// Exported variables, as C holds them.
 #[allow(non_camel_case_types, reason = "the name in tahti.h")]
 #[derive(Debug)]
-pub struct tahti_exports(Exports);
+pub struct tahti_exports {
+    exports: Exports,
+    /// Of who calls `tahti_export_cycle`.
+    sampler: Mutex<Option<Sampler>>,
+}
+
+impl tahti_exports {
+    /// The variables, for a loop.
+    pub(crate) fn shared(&self) -> Exports {
+        self.exports.clone()
+    }
+}
 
 /// Variables of another process, as C holds them.
 #[allow(non_camel_case_types, reason = "the name in tahti.h")]
@@ -145,7 +158,7 @@ unsafe fn fill<T>(to: *mut T, value: &T) -> Result<(), String> {
 /// See `tahti.h`.
 #[unsafe(no_mangle)]
 pub extern "C" fn tahti_api_version() -> u32 {
-    6
+    7
 }
 
 /// See `tahti.h`.
@@ -171,7 +184,7 @@ pub unsafe extern "C" fn tahti_frame_join(
         // SAFETY: the caller's promise.
         let activity = unsafe { text("the activity's name", activity) }?;
         // SAFETY: NULL, or a handle that is only read.
-        let exports = unsafe { exports.as_ref() }.map(|exports| &exports.0);
+        let exports = unsafe { exports.as_ref() }.map(|exports| &exports.exports);
         let member = Member::join(frame, activity, exports, DurNs::from_ms(within_ms.into()));
         member.map(tahti_frame).map_err(|error| error.to_string())
     };
@@ -263,7 +276,10 @@ pub unsafe extern "C" fn tahti_frame_trigger_fd(frame: *const c_char, fd: c_int)
 pub unsafe extern "C" fn tahti_export_open(name: *const c_char, count: u32) -> *mut tahti_exports {
     // SAFETY: the caller's promise.
     let name = unsafe { text("the name", name) };
-    handle(name.and_then(|name| shown(Exports::open(name, count as usize))).map(tahti_exports))
+    handle(
+        name.and_then(|name| shown(Exports::open(name, count as usize)))
+            .map(|exports| tahti_exports { exports, sampler: Mutex::default() }),
+    )
 }
 
 /// See `tahti.h`.
@@ -274,8 +290,29 @@ pub unsafe extern "C" fn tahti_export_open(name: *const c_char, count: u32) -> *
 pub unsafe extern "C" fn tahti_export_period(exports: *mut tahti_exports, period_ns: u64) {
     // SAFETY: NULL, or a handle that is only read.
     if let Some(exports) = unsafe { exports.as_ref() } {
-        exports.0.set_period(DurNs(i64::try_from(period_ns).unwrap_or(i64::MAX)));
+        exports.exports.set_period(DurNs(i64::try_from(period_ns).unwrap_or(i64::MAX)));
     }
+}
+
+/// See `tahti.h`.
+///
+/// # Safety
+/// `exports` is a handle.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn tahti_export_cycle(exports: *mut tahti_exports, pulse: u64, marks: u64) -> c_int {
+    let cycle = || {
+        // SAFETY: NULL, or a handle that is only read.
+        let exports = unsafe { exports.as_ref() }.ok_or("the handle is NULL; expected one of tahti_export_open")?;
+        // Never waited for: whoever has it is another thread, which must not call this.
+        let mut sampler = exports.sampler.try_lock().map_err(|_| "another thread ends its cycles here")?;
+        let sampler = match &mut *sampler {
+            Some(sampler) => sampler,
+            none => none.insert(shown(exports.exports.sampler())?),
+        };
+        sampler.cycle(pulse, sys::clock::mono_now(), marks);
+        Ok(0)
+    };
+    answer(cycle())
 }
 
 /// Adds a variable.
@@ -296,7 +333,7 @@ unsafe fn add(
         let name = unsafe { text("the variable's name", name) }?;
         // SAFETY: the caller's promise.
         let unit = unsafe { text("the unit", unit) }?;
-        shown(exports.0.add(&VariableSpec { name, unit, first, safe })).map(|index| index as c_int)
+        shown(exports.exports.add(&VariableSpec { name, unit, first, safe })).map(|index| index as c_int)
     };
     answer(add())
 }
@@ -343,7 +380,7 @@ unsafe fn set(exports: *mut tahti_exports, index: c_int, value: Number, pulse: u
     // SAFETY: NULL, or a handle that is only read.
     let exports = unsafe { exports.as_ref() };
     let written = exports.is_some_and(|exports| {
-        usize::try_from(index).is_ok_and(|index| exports.0.set(index, value, pulse, sys::clock::mono_now()))
+        usize::try_from(index).is_ok_and(|index| exports.exports.set(index, value, pulse, sys::clock::mono_now()))
     });
     // No reason is written down: that would allocate.
     if written { 0 } else { -1 }
@@ -451,5 +488,38 @@ pub unsafe extern "C" fn tahti_import_close(imports: *mut tahti_imports) {
     if !imports.is_null() {
         // SAFETY: made by `handle`, given back once.
         drop(unsafe { Box::from_raw(imports) });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rt::scope::{Condition, Mode, Oscilloscope, Request, Timing, marks};
+
+    #[test]
+    fn a_program_with_a_loop_of_its_own_ends_its_cycles_for_the_oscilloscope() {
+        let name = CString::new(format!("capi-scope-{}", std::process::id())).unwrap();
+        // SAFETY: texts that end with a zero, and a handle that this thread alone uses.
+        let exports = unsafe { tahti_export_open(name.as_ptr(), 1) };
+        // SAFETY: as above; there is no safe value.
+        let index = unsafe { tahti_export_int(exports, c"count".as_ptr(), c"".as_ptr(), std::ptr::null()) };
+        assert_eq!(index, 0);
+        let cycle = |pulse: u64, missed: bool| {
+            // SAFETY: as above.
+            assert_eq!(unsafe { tahti_set_int(exports, index, pulse as i64 * 2, pulse) }, 0);
+            // SAFETY: as above.
+            assert_eq!(unsafe { tahti_export_cycle(exports, pulse, if missed { marks::MISS } else { 0 }) }, 0);
+        };
+        cycle(0, false);
+        let scope = Oscilloscope::open(name.to_str().unwrap()).unwrap();
+        let timing = Timing { mode: Mode::Normal, pre: 2, length: 4, every: 1, holdoff: 0, patience: 0, captures: 1 };
+        let (channels, condition) = (vec!["count".to_owned()], Condition::Miss);
+        scope.set_up(&Request { channels, timing, condition, on: None, keep: 1, detached: false }).unwrap();
+        (1..=9).for_each(|pulse| cycle(pulse, pulse == 5));
+        let (_, rows) = scope.captured(0).pop().unwrap();
+        let seen: Vec<(u64, u64)> = rows.words.chunks(rows.row_words).map(|row| (row[0], row[3])).collect();
+        assert_eq!((seen, rows.trigger), (vec![(3, 6), (4, 8), (5, 10), (6, 12)], Some(2)));
+        // SAFETY: NULL is told.
+        assert_eq!(unsafe { tahti_export_cycle(std::ptr::null_mut(), 1, 0) }, -1);
     }
 }

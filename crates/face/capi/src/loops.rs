@@ -1,6 +1,6 @@
 //! Periodic loops for C.
 
-use crate::{answer, fill, handle, open, text};
+use crate::{answer, fill, handle, open, tahti_exports, text};
 use base::{CpuId, DurNs, Policy, Priority, Quantile};
 use rt::{Armed, Building, Counter, Flow, LoopSpec, Rt, SharedPage, Wait};
 use std::ffi::{CString, c_char, c_int, c_void};
@@ -18,7 +18,11 @@ pub struct tahti_loop_spec {
     pub name: *const c_char,
     pub period_ns: u64,
     pub spin_ns: u64,
+    pub exports: *const tahti_exports,
 }
+
+/// What a program knows of [`tahti_loop_spec`] that was built with the first version of the loops.
+const LOOP_SPEC_BYTES: usize = 40;
 
 /// See `tahti.h`.
 #[allow(non_camel_case_types, missing_docs, reason = "the names and the documentation of tahti.h")]
@@ -114,12 +118,13 @@ pub unsafe extern "C" fn tahti_loops_add(
         let loops = unsafe { open(loops) }?;
         let building = loops.building.as_mut().ok_or("the loops run already; expected all to be added before")?;
         let call = body.ok_or("the body is NULL; expected a function")?;
-        // SAFETY: NULL, or the caller's promise.
-        let spec = unsafe { spec.as_ref() }.filter(|spec| spec.size as usize >= size_of::<tahti_loop_spec>());
-        let spec = spec.ok_or("the spec is NULL or too small; expected `size` to be its sizeof")?;
+        // SAFETY: the caller's promise.
+        let spec = &unsafe { given(spec) }?;
         // SAFETY: the caller's promise.
         let name = unsafe { text("the name", spec.name) }?;
-        let told = read(name, spec)?;
+        // SAFETY: NULL, or a handle that is only read.
+        let exports = unsafe { spec.exports.as_ref() }.map(tahti_exports::shared);
+        let told = LoopSpec { exports, ..read(name, spec)? };
         let page = match loops.pages.len() {
             // The supervisor watches one.
             0 => SharedPage::from_env_or_own(name),
@@ -132,6 +137,29 @@ pub unsafe extern "C" fn tahti_loops_add(
         Ok(loops.pages.len() as c_int - 1)
     };
     answer(add())
+}
+
+/// What the caller knows of its structure; the rest is zero.
+///
+/// # Safety
+/// `spec` is NULL or begins with its size.
+unsafe fn given(spec: *const tahti_loop_spec) -> Result<tahti_loop_spec, String> {
+    let refused = || "the spec is NULL or too small; expected `size` to be its sizeof".to_owned();
+    if spec.is_null() {
+        return Err(refused());
+    }
+    // SAFETY: the caller promises that the structure begins with its size.
+    let size = unsafe { spec.cast::<u32>().read() } as usize;
+    if size < LOOP_SPEC_BYTES {
+        return Err(refused());
+    }
+    let (name, exports) = (std::ptr::null(), std::ptr::null());
+    let mut known =
+        tahti_loop_spec { size: 0, priority: 0, cpu: 0, reserved: 0, name, period_ns: 0, spin_ns: 0, exports };
+    let bytes = size.min(size_of::<tahti_loop_spec>());
+    // SAFETY: not NULL, and as large as it says; all of its fields are plain numbers and pointers.
+    unsafe { std::ptr::copy_nonoverlapping(spec.cast::<u8>(), (&raw mut known).cast(), bytes) };
+    Ok(known)
 }
 
 /// A loop as C describes it.

@@ -124,6 +124,9 @@ pub enum Failed {
     /// A loop's page cannot be made.
     #[error(transparent)]
     Page(#[from] rt::PageError),
+    /// The oscilloscope does not open, or refuses.
+    #[error(transparent)]
+    Scope(#[from] rt::scope::ScopeError),
     /// Shared variables cannot be made.
     #[error(transparent)]
     Share(#[from] rt::ShareError),

@@ -51,6 +51,7 @@ benches! {
     response;
     rtt;
     runaway;
+    scope;
     shield;
     supervisor;
     wakeup;
