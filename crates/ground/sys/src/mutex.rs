@@ -236,6 +236,17 @@ impl Drop for LockGuard<'_> {
 }
 
 /// A value of this process behind a [`Lock`]: what `std::sync::Mutex` is, with priority inheritance.
+///
+/// ```
+/// let count = sys::mutex::Mutex::new(0)?;
+/// std::thread::scope(|scope| {
+///     for _ in 0..4 {
+///         scope.spawn(|| *count.lock().unwrap() += 1);
+///     }
+/// });
+/// assert_eq!(*count.lock().unwrap(), 4);
+/// # Ok::<(), sys::Error>(())
+/// ```
 #[derive(Debug)]
 pub struct Mutex<T> {
     lock: Lock,

@@ -1,6 +1,23 @@
 //! What to do, never doing it: the machine as a value, plans over it, supervision as a state machine.
 //!
 //! Pure: no file, clock, thread or process; `now` is an argument.
+//!
+//! ```
+//! use host::plant::{Anywhere, check};
+//!
+//! let text = r#"
+//! [plant]
+//! name = "ring"
+//!
+//! [[process]]
+//! name = "loop"
+//! command = "./loop --period 1ms"
+//! class = "fifo:80"
+//! "#;
+//! let plant = check(text, &Anywhere).plant.expect("nothing is wrong with it");
+//! assert_eq!(plant.processes[0].command, ["./loop", "--period", "1ms"]);
+//! assert!(check(&text.replace("fifo:80", "fifo:800"), &Anywhere).plant.is_none());
+//! ```
 #![forbid(unsafe_code)]
 
 /// Declares modules and the table of what they have for it, in this order: `module: Type Type;`. What a module is stands in

@@ -3,6 +3,20 @@
 //!
 //! What to do is decided in `host`; this crate does it through `sys`. It opens Unix sockets only, and
 //! runs no async runtime. A failure to obtain a real-time property is always reported, never papered over.
+//!
+//! ```no_run
+//! use host::plan::Want;
+//! use keep::{RunDir, shield};
+//! use sys::root::RootDir;
+//!
+//! let (root, dir) = (RootDir::machine(), RunDir::from_env());
+//! let want = Want { cpus: base::CpuSet::single(1), ..Want::default() };
+//! let applied = shield::apply(&root, &want, &dir)?;
+//! println!("{} writes; refused: {}", applied.writes, applied.refused.len());
+//! let released = shield::release(&root, &dir, false)?;
+//! println!("left as others wrote them: {}", released.kept.len());
+//! # Ok::<(), shield::Error>(())
+//! ```
 #![forbid(unsafe_code)]
 
 pub mod evidence;

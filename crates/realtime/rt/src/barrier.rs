@@ -13,6 +13,18 @@ use sys::shm::SharedWords;
 const LOOKS: u32 = 64;
 
 /// Lets nobody go on before all have come. Clones, and whoever maps its memory, share it.
+///
+/// ```
+/// use base::DurNs;
+/// use rt::{Barrier, Met};
+///
+/// let barrier = Barrier::new(2)?;
+/// let other = barrier.clone();
+/// let thread = std::thread::spawn(move || other.wait(DurNs::from_us(50), None));
+/// let met = [barrier.wait(DurNs::from_us(50), None), thread.join().unwrap()];
+/// assert!(met.contains(&Met::Last) && met.contains(&Met::Together));
+/// # Ok::<(), sys::Error>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct Barrier {
     words: Arc<SharedWords>,

@@ -7,6 +7,26 @@
 //! Where tasks are kept is a [`Backend`]: one file each (`cpuset_v1`, `affinity`). To add one, implement the
 //! trait in a file of its own and name it in [`backend`]; everything else (interrupts, knobs, order,
 //! errors, properties) is shared.
+//!
+//! ```
+//! use base::CpuSet;
+//! use host::plan::{Want, model, plan, revert};
+//! use host::snapshot::{Form, Snapshot};
+//!
+//! // A machine of two CPUs, of which one work queue's CPUs are known.
+//! let mut snapshot = Snapshot::default();
+//! snapshot.cpus.possible = CpuSet::first(2);
+//! snapshot.cpus.online = CpuSet::first(2);
+//! snapshot.files.insert("/sys/devices/virtual/workqueue/cpumask".into(), Form::List.read("0-1"));
+//!
+//! let want = Want { cpus: CpuSet::single(1), ..Want::default() };
+//! let there = plan(&snapshot, &want)?;
+//! assert!(there.steps.iter().any(|step| step.label.ends_with("workqueue/cpumask") && step.to.to_string() == "0"));
+//! let shielded = model(&snapshot, &there);
+//! assert!(plan(&shielded, &want)?.steps.is_empty());
+//! assert_eq!(model(&shielded, &revert(&there)), snapshot);
+//! # Ok::<(), host::plan::PlanErrors>(())
+//! ```
 
 mod affinity;
 mod cgroup_v2;
