@@ -42,7 +42,9 @@ pub(super) fn import(args: &ImportArgs) -> Result<(), String> {
 pub(super) fn export(args: &ExportArgs) -> Result<(), String> {
     let text = read(&args.file)?;
     let (config, found) = alarm::read(&text);
-    eprint!("{}", table::render_all(&found, &args.file.display().to_string(), &text));
+    if !found.is_empty() {
+        eprint!("{}", table::render_all(&found, &args.file.display().to_string(), &text));
+    }
     let config = config.ok_or_else(|| format!("{} cannot be used", args.file.display()))?;
     print!("{}", alarm::xml::export(&config));
     Ok(())
