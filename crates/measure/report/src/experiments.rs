@@ -13,7 +13,7 @@ fn columns(of: &Experiment) -> [Vec<String>; 4] {
         of.published.iter().map(|one| format!("{}: {} ({}, {})", one.who, one.figures, one.year, one.hardware));
     let answer = of.answer();
     let here = if answer.is_empty() { vec!["not measured in this run".to_owned()] } else { answer };
-    [vec![format!("{} {}", of.number, of.what)], published.collect(), here, vec![of.by.clone()]]
+    [vec![of.what.clone()], published.collect(), here, vec![of.by.clone()]]
 }
 
 /// On a terminal: an experiment in some lines.

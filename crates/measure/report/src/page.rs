@@ -343,7 +343,7 @@ mod tests {
         ];
         for text in &texts {
             for words in [
-                "S4.2 interrupt response",
+                "interrupt response",
                 "SGI REACT: 11.95 us (2007, Itanium 2)",
                 "needs two sockets",
                 "not measured in this run",

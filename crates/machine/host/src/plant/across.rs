@@ -28,7 +28,7 @@ pub(crate) fn check(
     match watchdog {
         Some(span) if !reads.iter().any(critical) => found.warning(
             span,
-            "no heartbeat is critical: the watchdog would be petted whatever the processes do",
+            "no heartbeat is critical: the watchdog would be fed whatever the processes do",
             "give the processes that matter `heartbeat = { within = \"…\", critical = true }`",
         ),
         None => {

@@ -433,7 +433,7 @@ pub const HEARTBEAT: Table = Table {
             "true",
             "true or false",
             "`false`",
-            "Whether the hardware watchdog is petted only while this heartbeat is fresh.",
+            "Whether the hardware watchdog is fed only while this heartbeat is fresh.",
         ),
     ],
 };
@@ -458,7 +458,7 @@ pub const THREADS: Table = Table {
 /// `[watchdog]`
 pub const WATCHDOG: Table = Table {
     header: "[watchdog]",
-    doc: "Hardware watchdog: petted only while every critical heartbeat is fresh, so that a dead controller resets the machine.",
+    doc: "Hardware watchdog: fed only while every critical heartbeat is fresh, so that a dead controller resets the machine.",
     keys: &[
         key("device", r#""/dev/watchdog""#, "path", "`/dev/watchdog`", "The device file."),
         key(
@@ -466,7 +466,7 @@ pub const WATCHDOG: Table = Table {
             r#""10s""#,
             "time, 1s to 1h",
             "`10s`",
-            "The machine resets after this long without a sign of life. It is petted four times in this time; a device that keeps a timeout of its own is told.",
+            "The machine resets after this long without a sign of life. It is fed four times in this time; where the device keeps a timeout of its own, a warning says so.",
         ),
     ],
 };
