@@ -156,3 +156,47 @@ fn the_page_on_the_archive_has_the_tables_of_its_file() {
     let missing: Vec<&str> = document.lines().filter(|line| line.starts_with('|') && !page.contains(line)).collect();
     assert!(missing.is_empty() && document.lines().count() > 10, "cargo run -- archive serve --document: {missing:#?}");
 }
+
+#[test]
+fn the_logger_of_a_plant_is_started_again_after_a_kill_and_nothing_that_was_safe_is_lost_or_twice() {
+    let ioc = Ioc::start(&[("a.db", DATABASE)], &["-d", "a.db"]);
+    let (port, repeater) = (ioc.port, ioc.port + 1);
+    let bench = harness::plant::Bench::new(
+        "archive",
+        &format!(
+            "[archive]\nname = \"archive\"\nfolder = \"kept\"\nsync = \"50ms\"\nrestart = {{ backoff = \"10ms\" }}\n\
+             env = {{ EPICS_CA_ADDR_LIST = \"127.0.0.1\", EPICS_CA_AUTO_ADDR_LIST = \"NO\", \
+             EPICS_CA_SERVER_PORT = \"{port}\", EPICS_CA_REPEATER_PORT = \"{repeater}\" }}\n\
+             [[signal]]\nnames = [\n  \"X:COUNT\", # each turn\n]\n"
+        ),
+    );
+    let counts = || {
+        let output = bench.run(&["archive", "get", "kept", "X:COUNT", "--format", "csv"]);
+        let text = String::from_utf8(output.stdout).unwrap();
+        let count = |line: &str| Some(line.split(',').nth(2)?.parse::<f64>().ok()? as u64);
+        text.lines().skip(1).filter_map(count).collect::<Vec<u64>>()
+    };
+    bench.ok(&["up", ".", "--detach"]);
+    let mut known: Vec<u64> = Vec::new();
+    for _ in 0..3 {
+        let wanted = known.len() + 5;
+        bench.until("more samples", || counts().len() > wanted);
+        let safe = counts();
+        assert_eq!(safe[..known.len()], known, "what was there is there");
+        let pid = bench.pid("archive");
+        harness::process::kill(pid, "KILL");
+        bench.until("started again", || {
+            let process = bench.process("archive");
+            process["pid"].as_i64().is_some_and(|new| new != i64::from(pid)) && process["state"] == "running"
+        });
+        known = counts();
+        assert_eq!(known[..safe.len()], safe, "what was safe is there after the kill");
+    }
+    bench.ok(&["down"]);
+    let all = counts();
+    assert_eq!(all[..known.len()], known);
+    assert!(all.is_sorted_by(|one, next| one < next), "none is twice: {all:?}");
+    let text = bench.ok(&["archive", "get", "kept", "X:COUNT"]);
+    assert_eq!(text.matches("-- logger started").count(), 4, "{text}");
+    assert!(bench.ok(&["archive", "verify", "kept"]).contains("good: 4 files"));
+}

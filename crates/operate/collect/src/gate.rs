@@ -1,22 +1,7 @@
 //! Which values of a variable are kept.
 
-use base::DurNs;
+use host::plant::archive::Policy;
 use segment::Sample;
-
-/// Which values are kept.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Policy {
-    /// Those that differ from the last one kept by more than the deadband, or in their alarm; all with a deadband of 0.
-    Monitor {
-        /// In the variable's units.
-        deadband: f64,
-    },
-    /// The newest, so often.
-    Scan {
-        /// How often.
-        period: DurNs,
-    },
-}
 
 /// Decides of each value of a variable.
 #[derive(Clone, Debug)]
@@ -108,6 +93,7 @@ fn differs(kept: &Sample, new: &Sample, deadband: f64) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use base::DurNs;
 
     fn kept(gate: &mut Gate, values: &[f64]) -> Vec<f64> {
         let samples = (0..).zip(values).map(|(at, value)| Sample::new(at, *value));

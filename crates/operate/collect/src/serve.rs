@@ -1,17 +1,17 @@
 //! From Channel Access to the archive.
 
-use crate::config::Collect;
 use crate::gate::Gate;
 use base::{EventMask, MonoNs, Stamp};
 use ca::client::{ChannelId, Event};
 use ca::encode::Reading;
 use ca::{Basic, Class, Dbr};
 use canet::session::Session;
+use host::plant::archive::Archive;
 use segment::rows::{About, Cause};
 use segment::{Datum, Sample};
 use std::collections::HashMap;
 use std::thread::JoinHandle;
-use store::{Folder, Logger, Packed, SignalId, StoreError, due, pack};
+use store::{Config, Folder, Logger, Packed, SignalId, StoreError, WhenFull, due, pack};
 use sys::signal::{END_SIGNALS, SignalFd};
 
 /// Longest time between two looks whether the end was asked for.
@@ -63,23 +63,23 @@ struct Collector<'a> {
 ///
 /// # Errors
 /// Where the archive or the network cannot be used.
-pub fn serve(collect: &Collect, tell: &mut dyn FnMut(&str)) -> Result<(), CollectError> {
+pub fn serve(archive: &Archive, tell: &mut dyn FnMut(&str)) -> Result<(), CollectError> {
     let ended = SignalFd::new(&END_SIGNALS).map_err(CollectError::Kernel)?;
-    let shown = collect.folder.display().to_string();
-    let folder = Folder::make(&collect.folder).map_err(|error| CollectError::Folder(shown.clone(), error))?;
+    let shown = archive.folder.display().to_string();
+    let folder = Folder::make(&archive.folder).map_err(|error| CollectError::Folder(shown.clone(), error))?;
     let now = mono();
-    let mut logger = Logger::open(folder.clone(), collect.log, now)?;
+    let mut logger = Logger::open(folder.clone(), config(archive), now)?;
     logger.gap(None, wall(), Cause::Started, 0);
     let mut session = Session::open(|name| std::env::var(name).ok()).map_err(CollectError::Network)?;
     session.complaints.iter().for_each(|complaint| tell(&complaint.0));
     let (mut signals, mut by_channel) = (Vec::new(), HashMap::new());
-    for wanted in &collect.signals {
+    for wanted in &archive.signals {
         let channel = session.client.channel(Session::now(), &wanted.name, 0);
         by_channel.insert(channel, signals.len());
         let (name, gate) = (wanted.name.clone(), Gate::new(wanted.policy, now));
         signals.push(State { name, gate, signal: None, is_connected: false, is_subscribed: false });
     }
-    tell(&format!("logs {} variables to {shown}, safe within {}", signals.len(), collect.log.sync));
+    tell(&format!("logs {} variables to {shown}, safe within {}", signals.len(), archive.sync));
     let (looked_at, failures) = (0, 0);
     let mut collector = Collector {
         session,
@@ -98,6 +98,18 @@ pub fn serve(collect: &Collect, tell: &mut dyn FnMut(&str)) -> Result<(), Collec
     }
     collector.end();
     Ok(())
+}
+
+/// How the archive is written.
+const fn config(archive: &Archive) -> Config {
+    Config {
+        sync: archive.sync,
+        segment_size: archive.segment_size,
+        segment_age: archive.segment_age,
+        total_max: archive.total_max,
+        keep_free: archive.keep_free,
+        when_full: if archive.stops_when_full { WhenFull::Stop } else { WhenFull::RemoveOldest },
+    }
 }
 
 impl Collector<'_> {

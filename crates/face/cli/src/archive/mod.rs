@@ -5,6 +5,7 @@ mod http;
 mod list;
 pub(crate) mod time;
 
+use host::plant::archive;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use store::{Folder, StoreError};
@@ -38,8 +39,11 @@ struct FolderArgs {
 #[derive(clap::Args)]
 struct ServeArgs {
     /// The file that says what is logged
-    #[arg(required_unless_present = "document")]
+    #[arg(required_unless_present_any = ["document", "table"])]
     file: Option<PathBuf>,
+    /// A table of such a file, instead of a file: what `tahti up` says of a plant's archive
+    #[arg(long, value_name = "TEXT", conflicts_with = "file")]
+    table: Vec<String>,
     /// Find everything that is wrong with the file, and log nothing
     #[arg(long)]
     check: bool,
@@ -88,23 +92,26 @@ fn said(error: StoreError) -> String {
 
 fn serve(args: &ServeArgs) -> ExitCode {
     if args.document {
-        collect::DOCUMENT.iter().for_each(|table| print!("{}", table::rows(table, "must be given")));
+        [archive::ARCHIVE, archive::SIGNAL].iter().for_each(|table| print!("{}", table::rows(table, "must be given")));
         return ExitCode::SUCCESS;
     }
-    let file = args.file.clone().unwrap_or_default();
-    let text = match std::fs::read_to_string(&file) {
-        Ok(text) => text,
-        Err(error) => return crate::fail(&format!("{}: {error}", file.display())),
+    let (shown, text) = match &args.file {
+        Some(file) => (file.display().to_string(), std::fs::read_to_string(file)),
+        None => ("--table".to_owned(), Ok(args.table.join("\n"))),
     };
-    let (collect, found) = collect::read(&text);
+    let text = match text {
+        Ok(text) => text,
+        Err(error) => return crate::fail(&format!("{shown}: {error}")),
+    };
+    let (wanted, found) = archive::read(&text);
     if !found.is_empty() || args.check {
-        eprint!("{}", table::render_all(&found, &file.display().to_string(), &text));
+        eprint!("{}", table::render_all(&found, &shown, &text));
     }
-    let Some(collect) = collect else { return ExitCode::FAILURE };
+    let Some(wanted) = wanted else { return ExitCode::FAILURE };
     if args.check {
         return ExitCode::SUCCESS;
     }
-    match collect::serve(&collect, &mut |line| println!("tahti archive: {}", visible(line))) {
+    match collect::serve(&wanted, &mut |line| println!("tahti archive: {}", visible(line))) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => crate::fail(&error.to_string()),
     }

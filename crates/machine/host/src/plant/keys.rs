@@ -651,6 +651,8 @@ pub const TABLES: &[Table] = &[
     super::messages::RULES,
     super::recorder::RECORDER,
     super::alarms::ALARMS,
+    super::archive::ARCHIVE,
+    super::archive::SIGNAL,
     FRAME,
     ACTIVITY,
     MODE,
@@ -659,12 +661,8 @@ pub const TABLES: &[Table] = &[
 ];
 
 /// Tables that later versions will have, and what they will be for.
-pub const RESERVED: &[(&str, &str)] = &[
-    ("guest", "virtual machines"),
-    ("archive", "the archive"),
-    ("dashboard", "the dashboard"),
-    ("team", "fork-join teams"),
-];
+pub const RESERVED: &[(&str, &str)] =
+    &[("guest", "virtual machines"), ("dashboard", "the dashboard"), ("team", "fork-join teams")];
 
 /// The keys of a table that is a process too: its own, and those of `[[process]]` but the ones `without`, which it makes
 /// or means otherwise.

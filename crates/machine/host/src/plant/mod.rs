@@ -5,6 +5,7 @@
 
 mod across;
 mod alarms;
+pub mod archive;
 mod doc;
 mod equipment;
 mod frames;
@@ -134,14 +135,14 @@ pub fn check(text: &str, around: &dyn Surroundings) -> Checked {
     for error in errors {
         found.error(error.span().unwrap_or(0..0), error.message().trim(), "TOML", "see https://toml.io");
     }
-    let plant = read_plant(root.get_ref(), around, &mut found);
+    let plant = read_plant(root.get_ref(), text, around, &mut found);
     let found = found.finish();
     let broken = found.iter().any(|one| one.severity == Severity::Error);
     Checked { plant: plant.filter(|_| !broken), found }
 }
 
-fn read_plant(root: &DeTable<'_>, around: &dyn Surroundings, found: &mut Diagnostics<'_>) -> Option<Plant> {
-    const KNOWN: [&str; 11] = [
+fn read_plant(root: &DeTable<'_>, text: &str, around: &dyn Surroundings, found: &mut Diagnostics<'_>) -> Option<Plant> {
+    const KNOWN: [&str; 13] = [
         "plant",
         "shield",
         "process",
@@ -151,10 +152,12 @@ fn read_plant(root: &DeTable<'_>, around: &dyn Surroundings, found: &mut Diagnos
         "messages",
         "recorder",
         "alarms",
+        "archive",
+        "signal",
         "watchdog",
         "records",
     ];
-    const TABLES: &str = "[plant], [shield], [[process]], [[ioc]], [[equipment]], [[frame]], [messages], [recorder], [alarms], [watchdog], [records]";
+    const TABLES: &str = "[plant], [shield], [[process]], [[ioc]], [[equipment]], [[frame]], [messages], [recorder], [alarms], [archive], [[signal]], [watchdog], [records]";
     for (key, _) in root {
         let word: &str = key.get_ref();
         if KNOWN.contains(&word) {
@@ -199,7 +202,7 @@ fn read_plant(root: &DeTable<'_>, around: &dyn Surroundings, found: &mut Diagnos
     let iocs = tables(root, "ioc", true, found);
     let managers = tables(root, "equipment", true, found);
     // Of a frame alone the activities are processes that are started elsewhere.
-    let runs = |key: &str| matches!(key, "process" | "ioc" | "equipment" | "messages" | "frame");
+    let runs = |key: &str| matches!(key, "process" | "ioc" | "equipment" | "messages" | "frame" | "archive");
     if processes.is_empty() && !root.iter().any(|(key, _)| runs(key.get_ref().as_ref())) {
         found.error(
             0..0,
@@ -236,6 +239,7 @@ fn read_plant(root: &DeTable<'_>, around: &dyn Surroundings, found: &mut Diagnos
     if let Some((table, span)) = tables(root, "alarms", false, found).into_iter().next() {
         reads.push(alarms::read(table, span, name.as_deref().unwrap_or_default(), shield.is_some(), found));
     }
+    reads.extend(archive::member(root, text, shield.is_some(), found));
     for (table, span) in managers.into_iter().take(PROCESSES_MAX.saturating_sub(reads.len())) {
         reads.push(equipment::read(table, span, &called(table, "manager"), shield.is_some(), found));
     }

@@ -331,6 +331,14 @@ fn every_example_of_the_table_of_keys_is_accepted() {
                 "[alarms]" if key.name == "file" => with(&format!("[alarms]\nname = \"r\"\n{line}")),
                 "[alarms]" => with(&format!("[alarms]\nname = \"r\"\nfile = \"a.toml\"\n{line}")),
                 "[recorder]" => with(&format!("[recorder]\nname = \"r\"\n{line}")),
+                "[archive]" => {
+                    let folder = if key.name == "folder" { "" } else { "folder = \"a\"\n" };
+                    with(&format!("[archive]\nname = \"r\"\n{folder}{line}\n[[signal]]\nnames = [\"A\"]"))
+                }
+                "[[signal]]" => {
+                    let names = if key.name == "names" { "" } else { "names = [\"A\"]\n" };
+                    with(&format!("[archive]\nname = \"r\"\nfolder = \"a\"\n[[signal]]\n{names}{line}"))
+                }
                 "bands" | "rules" => {
                     let rest = match table.header {
                         "bands" => &["number = \"1\"", "class = \"other\""],

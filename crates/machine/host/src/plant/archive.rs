@@ -1,0 +1,359 @@
+//! Reading `[archive]` and `[[signal]]`: what is logged, where and how safely. In a plant the logger is a process whose
+//! command line holds these tables as they stand in the file; beside a plant a file of its own has nothing else.
+
+use super::keys::{Key, PROCESS, Table, key, with_process};
+use super::model::{Ready, ReadyWhen};
+use super::process::{self, Read};
+use base::{DurNs, Size};
+use std::collections::HashSet;
+use std::ops::Range;
+use std::path::PathBuf;
+use table::{Diagnostic, Diagnostics, Section, Severity, clipped, tables};
+use toml::de::{DeTable, DeValue};
+
+/// Most bytes of a file with these tables alone.
+const TEXT_BYTES_MAX: usize = 16 << 20;
+/// Most bytes of a signal's name.
+const NAME_BYTES_MAX: usize = 1_024;
+
+/// What `tahti archive serve` prints once it logs.
+const LOGS: &str = "tahti archive: logs ";
+/// How long that may take: what is in the archive already is looked at.
+const BEGIN_WITHIN: DurNs = DurNs::from_secs(60);
+
+const OWN: [Key; 7] = [
+    key(
+        "folder",
+        r#""/var/lib/tahti/archive""#,
+        "path",
+        "",
+        "Where the archive is; it is made where it does not exist.",
+    ),
+    key(
+        "sync",
+        r#""200ms""#,
+        "time, 1ms to 1min",
+        "`200ms`",
+        "Within what time samples are safe on the disk: what a power cut costs at most.",
+    ),
+    key("segment_size", r#""16MiB""#, "size, 64KiB to 1GiB", "`16MiB`", "Bytes from which on a new segment is begun."),
+    key("segment_age", r#""1h""#, "time, 1s to 24h", "`1h`", "Time after which a new segment is begun."),
+    key("total_max", r#""20GiB""#, "size", "none", "Most bytes of all files."),
+    key("keep_free", r#""1GiB""#, "size", "`0B`", "Bytes of the disk that are left free."),
+    key(
+        "when_full",
+        r#""stop""#,
+        "`remove-oldest` or `stop`",
+        "`remove-oldest`",
+        "What is done when there is no room: the oldest file goes, or nothing is written until there is room again, and a gap tells how many samples are missing.",
+    ),
+];
+
+const SHAPE: [Key; OWN.len() + PROCESS.keys.len() - 1] = with_process(&OWN, &["command"]);
+
+/// `[archive]`, as the documentation shows it.
+pub const ARCHIVE: Table = Table {
+    header: "[archive]",
+    doc: "Where samples are kept, and how safely (see docs/operate.md). In a plant the logger is a process: every key of `[[process]]` but \
+          `command` holds here too.",
+    keys: &OWN,
+};
+
+/// In a plant.
+const MEMBER: Table = Table { header: "[archive]", doc: "", keys: &SHAPE };
+
+/// `[[signal]]`, as the documentation shows it.
+pub const SIGNAL: Table = Table {
+    header: "[[signal]]",
+    doc: "What is archived alike. Channel Access servers are found by `EPICS_CA_ADDR_LIST` and its kin, as by all clients.",
+    keys: &[
+        key("names", r#"["RF:TEMP", "RF:GRAD"]"#, "list of names", "", "Variables of Channel Access servers."),
+        key(
+            "deadband",
+            "0.1",
+            "number that is not negative",
+            "0",
+            "A value is kept where it differs from the last one kept by more than this, or its alarm does.",
+        ),
+        key(
+            "scan",
+            r#""1s""#,
+            "time, 1ms to 24h",
+            "every update is kept",
+            "Only the newest value is kept, so often; not together with `deadband`.",
+        ),
+    ],
+};
+
+/// What is archived, and where.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Archive {
+    /// The archive's folder.
+    pub folder: PathBuf,
+    /// Within what time samples are safe on the disk.
+    pub sync: DurNs,
+    /// Bytes from which on a new segment is begun.
+    pub segment_size: Size,
+    /// Time after which a new segment is begun.
+    pub segment_age: DurNs,
+    /// Most bytes of all files.
+    pub total_max: Option<Size>,
+    /// Bytes of the disk that are left free.
+    pub keep_free: Size,
+    /// Whether logging stops when there is no room, rather than that the oldest file goes.
+    pub stops_when_full: bool,
+    /// What is archived.
+    pub signals: Vec<Signal>,
+}
+
+/// Something that is archived.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Signal {
+    /// Its name.
+    pub name: String,
+    /// Which values are kept.
+    pub policy: Policy,
+}
+
+/// Which values are kept.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Policy {
+    /// Those that differ from the last one kept by more than the deadband, or in their alarm; all with a deadband of 0.
+    Monitor {
+        /// In the variable's units.
+        deadband: f64,
+    },
+    /// The newest, so often.
+    Scan {
+        /// How often.
+        period: DurNs,
+    },
+}
+
+/// Reads a file that has these tables alone: what it says, unless a finding is an error, and all findings.
+#[must_use]
+pub fn read(text: &str) -> (Option<Archive>, Vec<Diagnostic>) {
+    let mut found = Diagnostics::new(text);
+    if text.len() > TEXT_BYTES_MAX {
+        let message = format!("the file has {} bytes", text.len());
+        found.error(0..0, message, format!("at most {TEXT_BYTES_MAX}"), "split it");
+        return (None, found.finish());
+    }
+    let (root, errors) = DeTable::parse_recoverable(text);
+    for error in errors {
+        found.error(error.span().unwrap_or(0..0), error.message().trim(), "TOML", "see https://toml.io");
+    }
+    let root = root.get_ref();
+    for (key, _) in root.iter().filter(|(key, _)| !["archive", "signal"].contains(&&**key.get_ref())) {
+        let message = format!("unknown table `{}`", clipped(key.get_ref()));
+        found.error(key.span(), message, "[archive], [[signal]]", "remove it");
+    }
+    let archive = match tables(root, "archive", false, &mut found).into_iter().next() {
+        Some((table, span)) => place(&Section::open(table, span, &ARCHIVE, "[archive]", &mut found), &mut found),
+        None => {
+            found.error(0..0, "`[archive]` is missing", "[archive]", "add [archive] with `folder`");
+            None
+        }
+    };
+    let signals = signals(root, 0..0, &mut found);
+    let found = found.finish();
+    let is_good = found.iter().all(|finding| finding.severity != Severity::Error);
+    (archive.map(|archive| Archive { signals, ..archive }).filter(|_| is_good), found)
+}
+
+/// Reads the archive of a plant as the process that it is; `None` where the plant has none.
+pub(crate) fn member(root: &DeTable<'_>, text: &str, has_shield: bool, found: &mut Diagnostics<'_>) -> Option<Read> {
+    let Some((table, span)) = tables(root, "archive", false, found).into_iter().next() else {
+        if let Some((key, _)) = root.iter().find(|(key, _)| *key.get_ref() == "signal") {
+            let remedy = "add `[archive]` with name and folder";
+            found.error(key.span(), "[[signal]] stands in a plant without an archive", "[archive]", remedy);
+        }
+        return None;
+    };
+    let section = Section::open(table, span, &MEMBER, "[archive]", found);
+    // Looked at here so that nothing wrong is found only when the logger starts.
+    place(&section, found);
+    signals(root, section.range(), found);
+    let mut command: Vec<String> = ["tahti", "archive", "serve"].map(str::to_owned).into();
+    let own = |name: &str| OWN.iter().any(|key| key.name == name);
+    command.extend(["--table".to_owned(), as_written(ARCHIVE.header, table, text, own)]);
+    for (table, _) in tables(root, "signal", true, found) {
+        command.extend(["--table".to_owned(), as_written(SIGNAL.header, table, text, |_| true)]);
+    }
+    let mut read = process::read(&section, "[archive]", has_shield, Some((command, section.range())), found);
+    if section.value("ready").is_none() {
+        read.process.ready = Ready { when: ReadyWhen::Line(LOGS.to_owned()), within: BEGIN_WITHIN };
+    }
+    Some(read)
+}
+
+/// A table as it stands in the file, with some of its keys.
+fn as_written(header: &str, table: &DeTable<'_>, text: &str, wanted: impl Fn(&str) -> bool) -> String {
+    let mut out = header.to_owned();
+    for (key, value) in table.iter().filter(|(key, _)| wanted(key.get_ref())) {
+        let value = text.get(value.span()).unwrap_or_default();
+        out.push_str(&format!("\n{} = {value}", key.get_ref()));
+    }
+    out
+}
+
+/// Where samples are kept; without signals yet.
+fn place(section: &Section<'_>, found: &mut Diagnostics<'_>) -> Option<Archive> {
+    let mut archive = Archive {
+        folder: PathBuf::new(),
+        sync: DurNs::from_ms(200),
+        segment_size: Size(16 << 20),
+        segment_age: DurNs::from_secs(3_600),
+        total_max: None,
+        keep_free: Size(0),
+        stops_when_full: false,
+        signals: Vec::new(),
+    };
+    let folder = section.words("folder", found);
+    if section.value("folder").is_none() {
+        section.missing("folder", found);
+    }
+    if let Some((sync, _)) = section.time("sync", DurNs::from_ms(1), DurNs::from_secs(60), found) {
+        archive.sync = sync;
+    }
+    if let Some((age, _)) = section.time("segment_age", DurNs::from_secs(1), DurNs::from_secs(86_400), found) {
+        archive.segment_age = age;
+    }
+    if let Some((size, span)) = section.parsed::<Size>("segment_size", found) {
+        if !(64 << 10..=1 << 30).contains(&size.0) {
+            found.error(span, format!("`segment_size` cannot be {size}"), "64KiB to 1GiB", "");
+        }
+        archive.segment_size = size;
+    }
+    archive.total_max = section.parsed::<Size>("total_max", found).map(|(size, span)| {
+        let least = Size(archive.segment_size.0.saturating_mul(2));
+        if size < least {
+            found.error(span, format!("`total_max` cannot be {size}"), format!("{least} at least: two segments"), "");
+        }
+        size
+    });
+    if let Some((size, _)) = section.parsed::<Size>("keep_free", found) {
+        archive.keep_free = size;
+    }
+    if let Some((word, span)) = section.words("when_full", found) {
+        match word {
+            "remove-oldest" => {}
+            "stop" => archive.stops_when_full = true,
+            other => {
+                let message = format!("`when_full` cannot be {:?}", clipped(other));
+                found.error(span, message, "remove-oldest, stop", "");
+            }
+        }
+    }
+    archive.folder = PathBuf::from(folder?.0);
+    Some(archive)
+}
+
+/// All signals; `archive` is where it stands that there is none.
+fn signals(root: &DeTable<'_>, archive: Range<usize>, found: &mut Diagnostics<'_>) -> Vec<Signal> {
+    let (mut signals, mut names) = (Vec::new(), HashSet::new());
+    let listed = tables(root, "signal", true, found);
+    if listed.is_empty() {
+        found.error(archive, "nothing is archived", "[[signal]]", "add [[signal]] with `names`");
+    }
+    for (table, span) in listed {
+        let section = Section::open(table, span, &SIGNAL, "[[signal]]", found);
+        let Some(policy) = policy(&section, found) else { continue };
+        let Some(given) = section.texts("names", found) else {
+            if section.value("names").is_none() {
+                section.missing("names", found);
+            }
+            continue;
+        };
+        for (name, span) in given {
+            if name.is_empty() || name.len() > NAME_BYTES_MAX || name.chars().any(char::is_control) {
+                let expected = format!("1 to {NAME_BYTES_MAX} bytes, no control characters");
+                found.error(span, format!("{:?} is no variable's name", clipped(name)), expected, "");
+            } else if !names.insert(name.to_owned()) {
+                found.error(span, format!("`{name}` is named twice"), "each variable once", "remove one");
+            } else {
+                signals.push(Signal { name: name.to_owned(), policy });
+            }
+        }
+    }
+    signals
+}
+
+fn policy(section: &Section<'_>, found: &mut Diagnostics<'_>) -> Option<Policy> {
+    let scan = section.time("scan", DurNs::from_ms(1), DurNs::from_secs(86_400), found);
+    let deadband = section.value("deadband").and_then(|value| {
+        let number = match value.get_ref() {
+            DeValue::Integer(number) => number.as_str().parse::<f64>().ok(),
+            DeValue::Float(number) => number.as_str().parse::<f64>().ok(),
+            _ => None,
+        };
+        if number.is_none_or(|number| !number.is_finite() || number < 0.0) {
+            section.wrong("deadband", value, "a number that is not negative", found);
+        }
+        number
+    });
+    match (scan, deadband) {
+        (Some((_, span)), Some(_)) => {
+            found.error(span, "`scan` and `deadband` stand together", "one of them", "remove one");
+            None
+        }
+        (Some((period, _)), None) => Some(Policy::Scan { period }),
+        (None, deadband) => Some(Policy::Monitor { deadband: deadband.unwrap_or(0.0) }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_says_what_is_archived() {
+        let text = "[archive]\nfolder = \"/a\"\nsync = \"1s\"\nwhen_full = \"stop\"\n[[signal]]\nnames = [\"A\", \"B\"]\ndeadband = 0.5\n[[signal]]\nnames = [\"C\"]\nscan = \"10s\"\n";
+        let (archive, found) = read(text);
+        assert!(found.is_empty(), "{found:?}");
+        let archive = archive.unwrap();
+        assert_eq!((archive.sync, archive.stops_when_full), (DurNs::from_secs(1), true));
+        let (monitor, scan) = (Policy::Monitor { deadband: 0.5 }, Policy::Scan { period: DurNs::from_secs(10) });
+        let wanted = |name: &str, policy| Signal { name: name.into(), policy };
+        assert_eq!(archive.signals, [wanted("A", monitor), wanted("B", monitor), wanted("C", scan)]);
+    }
+
+    #[test]
+    fn every_finding_is_told_at_once_with_its_line() {
+        let text = "[archive]\nsync = \"2h\"\ntotal_max = \"1KiB\"\nwhen_full = \"burn\"\n[[signal]]\nnames = [\"A\", \"A\", \"\"]\ndeadband = -1\n[[signal]]\nnames = [\"B\"]\nscan = \"1s\"\ndeadband = 1\n[other]\n";
+        let (archive, found) = read(text);
+        assert!(archive.is_none());
+        let lines: Vec<usize> = found.iter().map(|finding| finding.line).collect();
+        assert_eq!(lines, [1, 2, 3, 4, 6, 6, 7, 10, 12], "{found:?}");
+    }
+
+    const PLANT: &str = "[plant]\nname = \"p\"\n[archive]\nname = \"archive\"\nfolder = '''a \"b\"'''\nsync = \"1s\" # often\nrestart = { limit = 3 }\n[[signal]]\nnames = [\n  \"A\", # first\n  \"B\",\n]\n[[signal]]\nnames = [\"C\"]\nscan = \"10s\"\n";
+
+    #[test]
+    fn the_archive_of_a_plant_is_a_process_that_is_told_its_tables_as_they_stand_in_the_file() {
+        let checked = super::super::check(PLANT, &super::super::Anywhere);
+        assert!(checked.found.is_empty(), "{:?}", checked.found);
+        let plant = checked.plant.unwrap();
+        let process = plant.process("archive").unwrap();
+        assert_eq!((process.restart.limit, process.cpus), (3, super::super::Cpus::Housekeeping));
+        assert_eq!(process.command[..3], ["tahti", "archive", "serve"]);
+        let told = process.command[3..].chunks(2).map(|pair| pair[1].as_str()).collect::<Vec<_>>().join("\n");
+        let (archive, found) = read(&told);
+        assert!(found.is_empty(), "{told}: {found:?}");
+        let archive = archive.unwrap();
+        assert_eq!((archive.folder, archive.sync), (PathBuf::from("a \"b\""), DurNs::from_secs(1)));
+        let names: Vec<&str> = archive.signals.iter().map(|signal| signal.name.as_str()).collect();
+        assert_eq!(names, ["A", "B", "C"]);
+    }
+
+    #[test]
+    fn a_plant_is_refused_whose_archive_could_not_be_served() {
+        let lines = |text: &str| -> Vec<usize> {
+            super::super::check(text, &super::super::Anywhere).found.iter().map(|finding| finding.line).collect()
+        };
+        assert_eq!(lines(&PLANT.replace("1s", "1h")), [6]);
+        assert_eq!(lines(&PLANT.replace("\"C\"", "\"A\"")), [14]);
+        assert_eq!(lines("[plant]\nname = \"p\"\n[[process]]\nname = \"a\"\ncommand = \"a\"\n[[signal]]\n"), [6]);
+        assert_eq!(lines("[plant]\nname = \"p\"\n[archive]\nname = \"a\"\nfolder = \"a\"\n"), [3]);
+    }
+}
