@@ -24,7 +24,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("broker", &["msg", "ring", "rt", "sys"]),
     ("ca", &[]),
     ("canet", &["ca", "sys"]),
-    ("collect", &["ca", "canet", "host", "segment", "store", "sys"]),
+    ("collect", &["ca", "canet", "host", "ring", "rt", "segment", "store", "sys"]),
     ("db", &[]),
     ("capi", &["broker", "msg", "rt", "sys"]),
     ("em", &["broker", "ca", "canet", "equipment", "fieldbus", "msg", "port", "ring", "rt", "sys", "table"]),

@@ -200,3 +200,52 @@ fn the_logger_of_a_plant_is_started_again_after_a_kill_and_nothing_that_was_safe
     assert_eq!(text.matches("-- logger started").count(), 4, "{text}");
     assert!(bench.ok(&["archive", "verify", "kept"]).contains("good: 4 files"));
 }
+
+#[test]
+fn every_sample_of_an_exported_variable_is_kept_once_over_a_kill_of_the_logger_or_counted_as_lost() {
+    let page = format!("archive-{}", std::process::id());
+    let exports = rt::Exports::open(&page, 3).unwrap();
+    let add = |name, first| exports.add(&rt::VariableSpec { name, unit: "V", first, safe: None }).unwrap();
+    let (each, second) = (add("each", rt::Number::Float(0.0)), add("second", rt::Number::Int(0)));
+    add("other", rt::Number::Bool(false));
+    let write = |pulses: std::ops::RangeInclusive<u64>| {
+        for pulse in pulses {
+            let now = sys::clock::mono_now();
+            assert!(exports.set(each, rt::Number::Float(pulse as f64 / 8.0), pulse, now));
+            assert!(pulse % 2 == 1 || exports.set(second, rt::Number::Int(pulse as i64), pulse, now));
+        }
+    };
+    let bench = harness::plant::Bench::new(
+        "archive-page",
+        &format!(
+            "[archive]\nname = \"archive\"\nfolder = \"kept\"\nsync = \"20ms\"\nrestart = {{ backoff = \"10ms\" }}\n\
+             [[signal]]\nvariables = [\"{page}/e*\", \"{page}/second\"]\n"
+        ),
+    );
+    let signal = format!("{page}/each");
+    let pulses = || {
+        let output = bench.run(&["archive", "get", "kept", &signal, "--format", "csv"]);
+        let text = String::from_utf8(output.stdout).unwrap();
+        let pulse = |line: &str| line.split(',').nth(5)?.parse().ok();
+        text.lines().skip(1).filter_map(pulse).collect::<Vec<u64>>()
+    };
+    write(1..=100);
+    bench.ok(&["up", ".", "--detach"]);
+    bench.until("what was there before", || pulses().len() >= 100);
+    harness::process::kill(bench.pid("archive"), "KILL");
+    write(101..=200);
+    bench.until("what came after the kill", || pulses().len() >= 200);
+    assert_eq!(pulses(), (1..=200).collect::<Vec<u64>>(), "each once");
+    write(201..=1_000);
+    bench.until("the last one", || pulses().last() == Some(&1_000));
+    bench.ok(&["down"]);
+    let text = bench.ok(&["archive", "get", "kept", &signal]);
+    let lost = |line: &str| line.split("-- overflow, ").nth(1)?.split(' ').next()?.parse::<usize>().ok();
+    let lost: usize = text.lines().filter_map(lost).sum();
+    assert_eq!(pulses().len() + lost, 1_000, "what is not there is counted: {text}");
+    let list = bench.ok(&["archive", "list", "kept"]);
+    assert!(list.contains(" V ") && !list.contains("other"), "{list}");
+    let joined = bench.ok(&["archive", "get", "kept", &format!("{page}/*"), "--join", "pulse", "--format", "csv"]);
+    let rows: Vec<&str> = joined.lines().skip(1).filter(|line| line.contains("Z,")).collect();
+    assert!(rows.len() >= 100 && rows[0].starts_with("2,") && rows[0].ends_with(",0.25,2"), "{joined}");
+}

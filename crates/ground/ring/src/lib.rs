@@ -78,7 +78,9 @@ pub use stream::{Damaged, Stream, StreamReader, StreamWriter};
 pub use sync::AtomicU64;
 pub use text::Text;
 pub use trail::{Cursor, Trail};
-pub use variables::{NAME_BYTES, Number, Reading, UNIT_BYTES, VARIABLES_MAX, VariableSpec, Variables};
+pub use variables::{
+    NAME_BYTES, Number, Reading, SAMPLES_MAX, UNIT_BYTES, VARIABLES_MAX, VariableSpec, Variables, Written,
+};
 
 /// Shared memory as this crate sees it.
 pub type Words = [AtomicU64];

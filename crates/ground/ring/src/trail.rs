@@ -57,6 +57,11 @@ impl<'a, const N: usize> Trail<'a, N> {
         Ok(Self { words, slots })
     }
 
+    /// The trail in the first words of `words`, inside a block whose header has been checked.
+    pub(crate) const fn bare(words: &'a Words, slots: usize) -> Self {
+        Self { words, slots }
+    }
+
     /// How many items it keeps.
     #[must_use]
     pub fn bound(&self) -> usize {

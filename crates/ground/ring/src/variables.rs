@@ -5,7 +5,9 @@
 //! |---|---|---|
 //! | 0..8 | header; word 4: number of variables | the exporting process, while it builds |
 //! | 5 | how often they are written, in nanoseconds; 0: nobody said | the exporting process, or its frame |
+//! | 6 | how many of the last samples of each are kept: 0 or a power of two | the exporting process, while it builds |
 //! | [`ENTRY`] words each from 8 | one variable, see below | see below |
+//! | behind all of them | of each variable a [`Trail`] of its last samples: bits, pulse number, `CLOCK_MONOTONIC` ns | the loop |
 //!
 //! | word of an entry | what | writer |
 //! |---|---|---|
@@ -24,10 +26,13 @@ use crate::header::{self, HEADER, Kind, LayoutError};
 use crate::latest::Latest;
 use crate::sync::Ordering;
 use crate::text;
+use crate::trail::{Cursor, Trail};
 use base::{DurNs, MonoNs};
 
 /// More variables than this in one segment are refused.
 pub const VARIABLES_MAX: usize = 4096;
+/// More samples of one variable are never kept.
+pub const SAMPLES_MAX: usize = 1 << 16;
 /// Bytes of a variable's name.
 pub const NAME_BYTES: usize = 64;
 /// Bytes of a unit.
@@ -35,6 +40,7 @@ pub const UNIT_BYTES: usize = 16;
 
 const COUNT: usize = 4;
 const PERIOD: usize = 5;
+const KEPT: usize = 6;
 const ENTRY: usize = 24;
 const NAME: usize = 0;
 const UNIT: usize = 8;
@@ -102,20 +108,46 @@ pub struct Reading {
     pub safe: bool,
 }
 
+/// One of the last values of a variable.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Written {
+    /// The value, as the loop wrote it.
+    pub value: Number,
+    /// Number of the pulse in which it was made.
+    pub pulse: u64,
+    /// When it was written.
+    pub at: MonoNs,
+}
+
+/// The last samples of one variable.
+type Samples<'a> = Trail<'a, 3>;
+
 /// The segment in shared words.
 ///
-/// Real-time: [`set`](Self::set) stores six words; no operation blocks, allocates or makes a system call.
+/// Real-time: [`set`](Self::set) stores six words, and six more where samples are kept; no operation blocks, allocates or makes a system call.
 #[derive(Clone, Copy)]
 pub struct Variables<'a> {
     words: &'a Words,
     slots: usize,
+    kept: usize,
+}
+
+/// Words of one variable with its samples, of which none or a power of two is kept.
+const fn stride(kept: usize) -> usize {
+    if kept == 0 { ENTRY } else { ENTRY + Samples::words_for(kept) }
 }
 
 impl<'a> Variables<'a> {
     /// Words that a segment of `count` variables needs.
     #[must_use]
     pub const fn words_for(count: usize) -> usize {
-        HEADER + count * ENTRY
+        Self::words_keeping(count, 0)
+    }
+
+    /// Words that a segment needs that keeps the last samples of each variable: none, or a power of two of them.
+    #[must_use]
+    pub const fn words_keeping(count: usize, kept: usize) -> usize {
+        HEADER + count * stride(kept)
     }
 
     /// Makes an empty segment with as many slots as fit into `words`.
@@ -123,14 +155,28 @@ impl<'a> Variables<'a> {
     /// # Errors
     /// `Short` if not even one fits.
     pub fn format(words: &'a Words) -> Result<Self, LayoutError> {
-        let slots = (words.len().saturating_sub(HEADER) / ENTRY).min(VARIABLES_MAX);
+        Self::format_keeping(words, 0)
+    }
+
+    /// Makes an empty segment that keeps the last samples of each variable: none, or a power of two, at most [`SAMPLES_MAX`].
+    ///
+    /// # Errors
+    /// `Short` if not even one variable fits; `Shape` for another number of samples.
+    pub fn format_keeping(words: &'a Words, kept: usize) -> Result<Self, LayoutError> {
+        check_kept(kept as u64)?;
+        let slots = (words.len().saturating_sub(HEADER) / stride(kept)).min(VARIABLES_MAX);
         if slots == 0 {
-            return Err(LayoutError::Short { found: words.len(), expected: Self::words_for(1) });
+            return Err(LayoutError::Short { found: words.len(), expected: Self::words_keeping(1, kept) });
         }
         words[COUNT].store(0, Ordering::Relaxed);
         words[PERIOD].store(0, Ordering::Relaxed);
+        words[KEPT].store(kept as u64, Ordering::Relaxed);
+        let segment = Self { words, slots, kept };
+        for samples in (0..slots).filter_map(|index| segment.sample_words(index)) {
+            Samples::format(samples)?;
+        }
         header::write(words, Kind::Variables, slots as u32, ENTRY as u32);
-        Ok(Self { words, slots })
+        Ok(segment)
     }
 
     /// Finds the segment that somebody made in `words`.
@@ -143,10 +189,12 @@ impl<'a> Variables<'a> {
         if found.1 as usize != ENTRY || slots == 0 || slots > VARIABLES_MAX {
             return Err(LayoutError::Shape { found, expected: "at most 4096 variables of 24 words" });
         }
-        if words.len() < Self::words_for(slots) {
-            return Err(LayoutError::Short { found: words.len(), expected: Self::words_for(slots) });
+        let kept = check_kept(words[KEPT].load(Ordering::Relaxed))?;
+        let expected = Self::words_keeping(slots, kept);
+        if words.len() < expected {
+            return Err(LayoutError::Short { found: words.len(), expected });
         }
-        Ok(Self { words, slots })
+        Ok(Self { words, slots, kept })
     }
 
     /// Adds a variable and returns its index; `None` if the segment is full, or name or unit too long or taken.
@@ -217,7 +265,7 @@ impl<'a> Variables<'a> {
 
     /// Writes a variable, in its own type; a value of another type is refused. For the loop that owns it.
     ///
-    /// Real-time: six stores.
+    /// Real-time: six stores, and six more where samples are kept.
     pub fn set(&self, index: usize, value: Number, pulse: u64, now: MonoNs) -> bool {
         let Some(entry) = self.entry(index) else { return false };
         let (kind, bits) = value.word();
@@ -225,6 +273,9 @@ impl<'a> Variables<'a> {
             return false;
         }
         Self::cell(entry).set_replace([bits, pulse, now.0]);
+        if let Some(samples) = self.samples(index) {
+            samples.push_overwrite([bits, pulse, now.0]);
+        }
         true
     }
 
@@ -258,6 +309,28 @@ impl<'a> Variables<'a> {
         Some(words.get(HEADER + index.checked_mul(ENTRY)? + VALUE + 1)?.load(Ordering::Relaxed))
     }
 
+    /// How many of the last samples of each variable are kept.
+    #[must_use]
+    pub const fn kept(&self) -> usize {
+        self.kept
+    }
+
+    /// A reader of a variable's samples that starts with the oldest one that is still there; `None` where none is kept.
+    #[must_use]
+    pub fn oldest(&self, index: usize) -> Option<Cursor> {
+        self.known(index)?;
+        Some(self.samples(index)?.from_oldest())
+    }
+
+    /// The next sample of a variable for `cursor`; `None` once it has seen all. What was overwritten before it came is skipped
+    /// and counted in [`Cursor::lost`].
+    pub fn next(&self, index: usize, cursor: &mut Cursor) -> Option<Written> {
+        let entry = self.known(index)?;
+        let [bits, pulse, at] = self.samples(index)?.next(cursor)?;
+        let value = Number::of(entry[TYPE].load(Ordering::Relaxed), bits)?;
+        Some(Written { value, pulse, at: MonoNs(at) })
+    }
+
     /// Lets all safe values stand, or no longer. For a frame's dispatcher.
     pub fn stand_safe(&self, safe: bool) {
         for entry in (0..self.len()).filter_map(|index| self.entry(index)) {
@@ -274,8 +347,31 @@ impl<'a> Variables<'a> {
         self.words.get(first..first + ENTRY).filter(|_| index < self.slots)
     }
 
+    fn samples(&self, index: usize) -> Option<Samples<'a>> {
+        self.sample_words(index).map(|words| Samples::bare(words, self.kept))
+    }
+
+    fn sample_words(&self, index: usize) -> Option<&'a Words> {
+        if self.kept == 0 || index >= self.slots {
+            return None;
+        }
+        let length = Samples::words_for(self.kept);
+        let first = HEADER + self.slots * ENTRY + index * length;
+        self.words.get(first..first + length)
+    }
+
     fn cell(entry: &Words) -> Latest<'_, 3> {
         Latest::bare(&entry[VALUE..])
+    }
+}
+
+fn check_kept(kept: u64) -> Result<usize, LayoutError> {
+    match usize::try_from(kept) {
+        Ok(kept) if kept == 0 || (kept.is_power_of_two() && kept <= SAMPLES_MAX) => Ok(kept),
+        _ => Err(LayoutError::Shape {
+            found: (kept as u32, 3),
+            expected: "none or a power of two of samples, at most 65536",
+        }),
     }
 }
 
@@ -318,6 +414,33 @@ mod tests {
         assert!(!segment.get(without.unwrap()).unwrap().safe);
         segment.stand_safe(false);
         assert_eq!(segment.get(with).unwrap().value, Number::Float(9.0));
+    }
+
+    #[test]
+    fn every_sample_is_read_once_until_the_writer_has_come_round() {
+        let words = words(Variables::words_keeping(2, 4));
+        let mine = Variables::format_keeping(&words, 4).unwrap();
+        let (one, other) = (mine.add(&VOLTAGE).unwrap(), mine.add(&VariableSpec { name: "n", ..VOLTAGE }).unwrap());
+        assert!(mine.add(&VariableSpec { name: "m", ..VOLTAGE }).is_none(), "as many as there is room for");
+        let theirs = Variables::attach(&words).unwrap();
+        assert_eq!((theirs.kept(), theirs.oldest(2)), (4, None));
+        let mut cursor = theirs.oldest(one).unwrap();
+        assert_eq!(theirs.next(one, &mut cursor), None, "its first value was not written by the loop");
+        let write = |pulse: u64| mine.set(one, Number::Float(pulse as f64), pulse, MonoNs(pulse * 10));
+        let mut read = || {
+            let all: Vec<u64> = core::iter::from_fn(|| theirs.next(one, &mut cursor)).map(|one| one.pulse).collect();
+            (all, cursor.lost())
+        };
+        assert!((1..=3).all(write));
+        assert_eq!(read(), (Vec::from([1, 2, 3]), 0));
+        assert!((4..=9).all(write) && mine.set(other, Number::Float(7.5), 1, MonoNs(5)));
+        assert_eq!(read(), (Vec::from([6, 7, 8, 9]), 2));
+        let expected = Written { value: Number::Float(7.5), pulse: 1, at: MonoNs(5) };
+        assert_eq!(theirs.next(other, &mut theirs.oldest(other).unwrap()), Some(expected));
+        words[KEPT].store(3, Ordering::Relaxed);
+        assert!(matches!(Variables::attach(&words), Err(LayoutError::Shape { .. })));
+        words[KEPT].store(8, Ordering::Relaxed);
+        assert!(matches!(Variables::attach(&words), Err(LayoutError::Short { .. })));
     }
 
     #[test]

@@ -2,6 +2,10 @@
 
 use host::plant::archive::Policy;
 use segment::Sample;
+use std::collections::VecDeque;
+
+/// Most samples that wait for a fault.
+const BEFORE_MAX: usize = 1 << 20;
 
 /// Decides of each value of a variable.
 #[derive(Clone, Debug)]
@@ -12,6 +16,9 @@ pub struct Gate {
     /// The newest one, where it waits for the next scan.
     waits: Option<Sample>,
     next: i64,
+    /// What is kept if something goes wrong.
+    before: VecDeque<Sample>,
+    is_alarm: bool,
     /// How many were not kept, as the policy says.
     pub left_out: u64,
 }
@@ -20,7 +27,8 @@ impl Gate {
     /// Begins at a time of the monotonic clock, in nanoseconds.
     #[must_use]
     pub const fn new(policy: Policy, now: i64) -> Self {
-        Self { policy, kept: None, waits: None, next: now, left_out: 0 }
+        let before = VecDeque::new();
+        Self { policy, kept: None, waits: None, next: now, before, is_alarm: false, left_out: 0 }
     }
 
     /// A new value: itself where it is to be kept now.
@@ -28,6 +36,15 @@ impl Gate {
         match self.policy {
             Policy::Scan { .. } => {
                 if self.waits.replace(sample).is_some() {
+                    self.left_out += 1;
+                }
+                None
+            }
+            Policy::OnFault { before } => {
+                let since = sample.at.saturating_sub(before.0);
+                self.before.push_back(sample);
+                while self.before.front().is_some_and(|oldest| oldest.at < since) || self.before.len() > BEFORE_MAX {
+                    self.before.pop_front();
                     self.left_out += 1;
                 }
                 None
@@ -50,7 +67,7 @@ impl Gate {
     pub const fn due(&self) -> Option<i64> {
         match self.policy {
             Policy::Scan { .. } => Some(self.next),
-            Policy::Monitor { .. } => None,
+            Policy::Monitor { .. } | Policy::OnFault { .. } => None,
         }
     }
 
@@ -64,6 +81,17 @@ impl Gate {
         let late = (now - self.next) / period.0.max(1) + 1;
         self.next = self.next.saturating_add(late.saturating_mul(period.0.max(1)));
         self.waits.take()
+    }
+
+    /// Something went wrong: what is to be kept of the time before, oldest first.
+    pub fn fault(&mut self) -> impl Iterator<Item = Sample> + use<> {
+        std::mem::take(&mut self.before).into_iter()
+    }
+
+    /// Whether an alarm of MAJOR or INVALID begins with this severity.
+    pub const fn alarms(&mut self, severity: u8) -> bool {
+        let was = std::mem::replace(&mut self.is_alarm, severity >= 2);
+        self.is_alarm && !was
     }
 
     /// The variable's server is gone: the next value is kept, whatever it is.
@@ -116,6 +144,15 @@ mod tests {
         assert!(gate.update(Sample::new(0, 1.0)).is_some());
         assert!(gate.update(Sample { severity: 2, ..Sample::new(1, 1.0) }).is_some());
         assert!(gate.update(Sample { severity: 2, ..Sample::new(2, 1.0) }).is_none());
+    }
+
+    #[test]
+    fn on_a_fault_the_time_before_is_kept_once() {
+        let mut gate = Gate::new(Policy::OnFault { before: DurNs(3) }, 0);
+        assert_eq!(kept(&mut gate, &[0.0, 1.0, 2.0, 3.0, 4.0, 5.0]), [0.0; 0]);
+        assert!(!gate.alarms(1) && gate.alarms(2) && !gate.alarms(3) && !gate.alarms(0) && gate.alarms(3));
+        assert_eq!(gate.fault().map(|sample| sample.at).collect::<Vec<_>>(), [2, 3, 4, 5]);
+        assert_eq!((gate.fault().count(), gate.left_out), (0, 2));
     }
 
     #[test]

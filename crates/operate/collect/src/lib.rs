@@ -1,9 +1,10 @@
-//! What goes into the archive: variables of Channel Access servers, each by a policy.
+//! What goes into the archive: variables of Channel Access servers and exported ones of this machine's processes, each by a policy.
 //!
-//! The tables that name them are read by [`host::plant::archive`]; [`Gate`] decides which values are kept, [`serve()`] moves them from the network to
+//! The tables that name them are read by [`host::plant::archive`]; [`Gate`] decides which values are kept, [`serve()`] moves them from network and shared memory to
 //! [`store::Logger`]. Never here: what a block is, how a circuit speaks.
 #![forbid(unsafe_code)]
 
+mod exported;
 mod gate;
 mod serve;
 

@@ -1,12 +1,13 @@
-//! From Channel Access to the archive.
+//! From Channel Access and shared memory to the archive.
 
+use crate::exported::{Clock, Page};
 use crate::gate::Gate;
 use base::{EventMask, MonoNs, Stamp};
 use ca::client::{ChannelId, Event};
 use ca::encode::Reading;
 use ca::{Basic, Class, Dbr};
 use canet::session::Session;
-use host::plant::archive::Archive;
+use host::plant::archive::{Archive, Signal, Source};
 use segment::rows::{About, Cause};
 use segment::{Datum, Sample};
 use std::collections::HashMap;
@@ -16,6 +17,8 @@ use sys::signal::{END_SIGNALS, SignalFd};
 
 /// Longest time between two looks whether the end was asked for.
 const LOOK_NS: u64 = 200_000_000;
+/// Time between two looks at exported variables: of each 256 samples are there, of a loop of 10 kHz those of 25 ms.
+const LOOK_AT_VARIABLES_NS: u64 = 20_000_000;
 
 /// Why nothing is archived any more.
 #[derive(Debug, thiserror::Error)]
@@ -45,13 +48,18 @@ struct State {
 }
 
 struct Collector<'a> {
-    session: Session,
+    /// None where nothing comes from Channel Access.
+    session: Option<Session>,
+    pages: Vec<Page>,
+    clock: Clock,
     logger: Logger<Folder>,
     folder: Folder,
     signals: Vec<State>,
     by_channel: HashMap<ChannelId, usize>,
     /// When the next value is taken that waits for a scan.
     scan_at: i64,
+    /// When exported variables are looked at next.
+    look_at: i64,
     packing: Option<JoinHandle<Result<Option<Packed>, StoreError>>>,
     /// The first segment that was open when packing was looked at last.
     looked_at: u64,
@@ -70,24 +78,21 @@ pub fn serve(archive: &Archive, tell: &mut dyn FnMut(&str)) -> Result<(), Collec
     let now = mono();
     let mut logger = Logger::open(folder.clone(), config(archive), now)?;
     logger.gap(None, wall(), Cause::Started, 0);
-    let mut session = Session::open(|name| std::env::var(name).ok()).map_err(CollectError::Network)?;
-    session.complaints.iter().for_each(|complaint| tell(&complaint.0));
-    let (mut signals, mut by_channel) = (Vec::new(), HashMap::new());
-    for wanted in &archive.signals {
-        let channel = session.client.channel(Session::now(), &wanted.name, 0);
-        by_channel.insert(channel, signals.len());
-        let (name, gate) = (wanted.name.clone(), Gate::new(wanted.policy, now));
-        signals.push(State { name, gate, signal: None, is_connected: false, is_subscribed: false });
-    }
-    tell(&format!("logs {} variables to {shown}, safe within {}", signals.len(), archive.sync));
+    let (session, signals, by_channel) = channels(&archive.signals, now, tell)?;
+    let pages = Page::all(&archive.signals);
+    let count = archive.signals.len();
+    tell(&format!("logs {count} variables or patterns to {shown}, safe within {}", archive.sync));
     let (looked_at, failures) = (0, 0);
     let mut collector = Collector {
         session,
+        pages,
+        clock: Clock::new(),
         logger,
         folder,
         signals,
         by_channel,
         scan_at: now,
+        look_at: now,
         packing: None,
         looked_at,
         failures,
@@ -98,6 +103,26 @@ pub fn serve(archive: &Archive, tell: &mut dyn FnMut(&str)) -> Result<(), Collec
     }
     collector.end();
     Ok(())
+}
+
+type Channels = (Option<Session>, Vec<State>, HashMap<ChannelId, usize>);
+
+/// Asks for all variables of Channel Access servers.
+fn channels(wanted: &[Signal], now: i64, tell: &mut dyn FnMut(&str)) -> Result<Channels, CollectError> {
+    let (mut session, mut signals, mut by_channel) = (None, Vec::new(), HashMap::new());
+    for wanted in wanted.iter().filter(|wanted| wanted.source == Source::ChannelAccess) {
+        if session.is_none() {
+            let opened = Session::open(|name| std::env::var(name).ok()).map_err(CollectError::Network)?;
+            opened.complaints.iter().for_each(|complaint| tell(&complaint.0));
+            session = Some(opened);
+        }
+        let Some(session) = &mut session else { break };
+        let channel = session.client.channel(Session::now(), &wanted.name, 0);
+        by_channel.insert(channel, signals.len());
+        let (name, gate) = (wanted.name.clone(), Gate::new(wanted.policy, now));
+        signals.push(State { name, gate, signal: None, is_connected: false, is_subscribed: false });
+    }
+    Ok((session, signals, by_channel))
 }
 
 /// How the archive is written.
@@ -117,23 +142,57 @@ impl Collector<'_> {
     fn step(&mut self) -> Result<(), CollectError> {
         let now = Session::now();
         let due = self.scan_at.min(self.logger.due()).max(0) as u64;
-        let until = MonoNs(due.min(now.0 + LOOK_NS));
-        if let Some(event) = self.session.step(until).map_err(CollectError::Network)? {
-            self.event(event)?;
+        let look = if self.pages.is_empty() { LOOK_NS } else { LOOK_AT_VARIABLES_NS };
+        let until = MonoNs(due.min(now.0 + look));
+        match &mut self.session {
+            Some(session) => {
+                if let Some(event) = session.step(until).map_err(CollectError::Network)? {
+                    self.event(event)?;
+                }
+            }
+            None => sys::clock::sleep_until(until),
         }
         let now = mono();
+        self.look_at_variables(now)?;
         if now >= self.scan_at {
             for state in &mut self.signals {
                 if let (Some(signal), Some(sample)) = (state.signal, state.gate.scan(now)) {
                     self.logger.push(signal, &sample);
                 }
             }
-            self.scan_at = self.signals.iter().filter_map(|state| state.gate.due()).min().unwrap_or(i64::MAX);
+            let pages = self.pages.iter_mut().filter_map(|page| page.scan(now, &mut self.logger)).min();
+            let channels = self.signals.iter().filter_map(|state| state.gate.due()).min();
+            self.scan_at = pages.into_iter().chain(channels).min().unwrap_or(i64::MAX);
         }
         self.logger.tick(now);
         self.tell_failures();
         self.pack();
         Ok(())
+    }
+
+    /// Takes what was written to exported variables; not more often than it is worth.
+    fn look_at_variables(&mut self, now: i64) -> Result<(), CollectError> {
+        if now < self.look_at {
+            return Ok(());
+        }
+        self.look_at = now.saturating_add(LOOK_AT_VARIABLES_NS as i64);
+        let mut connected = false;
+        for page in &mut self.pages {
+            connected |= page.look(now, &mut self.clock, &mut self.logger, self.tell)?;
+        }
+        if connected {
+            // There may be new ones that are scanned.
+            self.scan_at = now;
+            self.tell_known();
+        }
+        Ok(())
+    }
+
+    /// Once all is known the logger needs to know no more of what was there before.
+    fn tell_known(&mut self) {
+        if self.signals.iter().all(|state| state.signal.is_some()) && self.pages.iter().all(Page::is_connected) {
+            self.logger.signals_are_known();
+        }
     }
 
     fn event(&mut self, event: Event) -> Result<(), CollectError> {
@@ -153,11 +212,12 @@ impl Collector<'_> {
     /// First it is asked what the variable is, then for its values.
     fn connected(&mut self, channel: ChannelId) {
         let Some(state) = self.by_channel.get(&channel).map(|index| &mut self.signals[*index]) else { return };
-        let Some(info) = self.session.client.info(channel) else { return };
+        let Some(session) = &mut self.session else { return };
+        let Some(info) = session.client.info(channel) else { return };
         state.is_connected = true;
         let basic = if info.native == Basic::String { Class::Sts } else { Class::Ctrl };
         // Refused only where the channel is gone again, which is an event of its own.
-        let _ = self.session.client.read(channel, Dbr::new(basic, info.native), 1);
+        let _ = session.client.read(channel, Dbr::new(basic, info.native), 1);
         let connected = self.signals.iter().filter(|state| state.is_connected).count();
         if connected == self.signals.len() {
             (self.tell)(&format!("all {connected} variables are connected"));
@@ -167,20 +227,24 @@ impl Collector<'_> {
     fn known(&mut self, channel: ChannelId, about: About) -> Result<(), CollectError> {
         let Some(state) = self.by_channel.get(&channel).map(|index| &mut self.signals[*index]) else { return Ok(()) };
         state.signal = Some(self.logger.signal(&state.name, about, wall())?);
-        if let (false, Some(info)) = (state.is_subscribed, self.session.client.info(channel)) {
+        let Some(session) = &mut self.session else { return Ok(()) };
+        if let (false, Some(info)) = (state.is_subscribed, session.client.info(channel)) {
             state.is_subscribed = true;
             let mask = EventMask(EventMask::LOG.0 | EventMask::ALARM.0);
-            self.session.client.subscribe(channel, Dbr::new(Class::Time, info.native), 0, mask);
+            session.client.subscribe(channel, Dbr::new(Class::Time, info.native), 0, mask);
         }
-        if self.signals.iter().all(|state| state.signal.is_some()) {
-            self.logger.signals_are_known();
-        }
+        self.tell_known();
         Ok(())
     }
 
     fn disconnected(&mut self, channel: ChannelId) {
         let Some(state) = self.by_channel.get(&channel).map(|index| &mut self.signals[*index]) else { return };
         state.is_connected = false;
+        if let Some(signal) = state.signal {
+            for sample in state.gate.fault() {
+                self.logger.push(signal, &sample);
+            }
+        }
         state.gate.disconnected();
         (self.tell)(&format!("{} is disconnected", state.name));
         if let Some(signal) = state.signal {
@@ -191,9 +255,16 @@ impl Collector<'_> {
     fn update(&mut self, channel: ChannelId, reading: Reading) {
         let Some(state) = self.by_channel.get(&channel).map(|index| &mut self.signals[*index]) else { return };
         let Some(signal) = state.signal else { return };
-        let is_one = self.session.client.info(channel).is_some_and(|info| info.count == 1);
-        if let Some(sample) = state.gate.update(sample(reading, is_one)) {
+        let info = self.session.as_ref().and_then(|session| session.client.info(channel));
+        let sample = sample(reading, info.is_some_and(|info| info.count == 1));
+        let is_fault = state.gate.alarms(sample.severity);
+        if let Some(sample) = state.gate.update(sample) {
             self.logger.push(signal, &sample);
+        }
+        if is_fault {
+            for sample in state.gate.fault() {
+                self.logger.push(signal, &sample);
+            }
         }
     }
 
@@ -268,10 +339,10 @@ fn sample(reading: Reading, is_one: bool) -> Sample {
     Sample { at, datum, severity, status, pulse: None }
 }
 
-fn wall() -> i64 {
+pub(crate) fn wall() -> i64 {
     i64::try_from(sys::clock::wall_ns()).unwrap_or(i64::MAX)
 }
 
-fn mono() -> i64 {
+pub(crate) fn mono() -> i64 {
     i64::try_from(sys::clock::mono_now().0).unwrap_or(i64::MAX)
 }

@@ -266,6 +266,12 @@ impl<F: Files> Logger<F> {
         Ok(SignalId(id))
     }
 
+    /// Stamp and pulse of a signal's newest sample, those of before included.
+    #[must_use]
+    pub fn newest(&self, id: SignalId) -> Option<(i64, Option<u64>)> {
+        self.signals.get(id.0 as usize)?.last.map(|last| (last.at, last.pulse))
+    }
+
     /// Forgets what was in the archive before; to be called once all signals are known, for its memory.
     pub fn signals_are_known(&mut self) {
         self.archive = None;

@@ -15,6 +15,19 @@ fn address(name: &str) -> String {
     format!("tahti-variables-{name}")
 }
 
+/// Samples of one variable that are kept for who wants every one (the archive): a quarter of a second of a loop of 1 kHz.
+const SAMPLES: usize = 256;
+/// Bytes of all samples of a segment; where they do not do, fewer are kept of each.
+const SAMPLE_BYTES: usize = 1 << 20;
+/// Bytes of a sample.
+const SAMPLE: usize = 32;
+
+/// How many samples are kept of each of `count` variables: a power of two.
+fn samples_of(count: usize) -> usize {
+    let each = (SAMPLE_BYTES / SAMPLE / count.max(1)).clamp(8, SAMPLES);
+    1 << each.ilog2()
+}
+
 /// The variables that this process exports. Clones share them.
 #[derive(Clone, Debug)]
 pub struct Exports {
@@ -25,14 +38,25 @@ pub struct Exports {
 }
 
 impl Exports {
-    /// Opens a segment for `count` variables, under a name of the machine; a thread that is not real time hands it out.
+    /// Opens a segment for `count` variables, under a name of the machine; a thread that is not real time hands it out. The
+    /// last 256 samples of each are kept, fewer where there are more than 128 variables.
     ///
     /// # Errors
     /// The kernel's; another process that exports under this name.
     pub fn open(name: &str, count: usize) -> Result<Self, ShareError> {
+        Self::open_keeping(name, count, samples_of(count))
+    }
+
+    /// The same; so many of the last samples of each are kept, for who wants every one: a power of two, or none. Each takes 32
+    /// bytes.
+    ///
+    /// # Errors
+    /// The kernel's; another process that exports under this name; another number of samples.
+    pub fn open_keeping(name: &str, count: usize, samples: usize) -> Result<Self, ShareError> {
         let refused = |error| ShareError::Export { name: name.to_owned(), error };
-        let words = SharedWords::create("tahti-variables", Variables::words_for(count)).map_err(refused)?;
-        Variables::format(words.words())?;
+        let words =
+            SharedWords::create("tahti-variables", Variables::words_keeping(count, samples)).map_err(refused)?;
+        Variables::format_keeping(words.words(), samples)?;
         let exports = Self { name: name.into(), words: Arc::new(words), scope: Arc::default() };
         let fd = exports.words.read_only().map_err(refused)?;
         crate::share::offer_at(&address(name), fd).map_err(refused)?;

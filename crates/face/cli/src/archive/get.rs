@@ -32,12 +32,20 @@ pub(super) struct Args {
     /// Show each of so many samples
     #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u64).range(1..))]
     nth: Option<u64>,
+    /// Show one row for each pulse that all these signals have, with all their values
+    #[arg(long, value_enum, conflicts_with_all = ["points", "every", "nth"])]
+    join: Option<Join>,
     /// What of the spans is shown; `envelope` is the smallest, the mean, and the largest
     #[arg(long, value_enum, default_value = "envelope")]
     show: Show,
     /// How it is printed
     #[arg(long, value_enum, default_value = "text")]
     format: Format,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum Join {
+    Pulse,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
@@ -53,7 +61,7 @@ enum Show {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-enum Format {
+pub(super) enum Format {
     Text,
     Csv,
     Json,
@@ -81,6 +89,9 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, String> {
     names.dedup();
     if names.is_empty() {
         return Err(format!("no signal matches {}; tahti archive list FOLDER shows all", args.signals.join(" ")));
+    }
+    if args.join.is_some() {
+        return super::join::run(&archive, &names, span, args.format);
     }
     if args.format == Format::Csv {
         println!(
@@ -215,6 +226,6 @@ fn print_bin(args: &Args, name: &str, bin: &Bin) {
 }
 
 /// A field of a table (RFC 4180).
-fn quoted(text: &str) -> String {
+pub(super) fn quoted(text: &str) -> String {
     if text.contains([',', '"', '\n', '\r']) { format!("\"{}\"", text.replace('"', "\"\"")) } else { text.to_owned() }
 }

@@ -2,6 +2,7 @@
 
 mod get;
 mod http;
+mod join;
 mod list;
 pub(crate) mod time;
 

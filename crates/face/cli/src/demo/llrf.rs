@@ -88,7 +88,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     broken.map_or(Ok(()), |why| Err(format!("readings were not handed out: {why}").into()))
 }
 
-/// The readings as exported variables, for records and the oscilloscope.
+/// The readings as exported variables, for records, the oscilloscope and an archive.
 struct Shown {
     exports: Exports,
     indices: [usize; 5],

@@ -67,7 +67,14 @@ pub const SIGNAL: Table = Table {
     header: "[[signal]]",
     doc: "What is archived alike. Channel Access servers are found by `EPICS_CA_ADDR_LIST` and its kin, as by all clients.",
     keys: &[
-        key("names", r#"["RF:TEMP", "RF:GRAD"]"#, "list of names", "", "Variables of Channel Access servers."),
+        key("names", r#"["RF:TEMP", "RF:GRAD"]"#, "list of names", "none", "Variables of Channel Access servers."),
+        key(
+            "variables",
+            r#"["llrf/*", "sr-values/sr_now_rf/voltage"]"#,
+            "list of `PAGE/NAME`, the name with `*` and `?`",
+            "none",
+            "Exported variables of processes of this machine: loops, frames, polls. Each sample that was written is kept, with its pulse number.",
+        ),
         key(
             "deadband",
             "0.1",
@@ -81,6 +88,13 @@ pub const SIGNAL: Table = Table {
             "time, 1ms to 24h",
             "every update is kept",
             "Only the newest value is kept, so often; not together with `deadband`.",
+        ),
+        key(
+            "on_fault",
+            r#""5s""#,
+            "time, 1ms to 60s",
+            "kept all the time",
+            "Nothing is kept until something goes wrong, then every update of the time before: the process or server is gone, or an alarm of MAJOR or INVALID begins, such as a safe value that stands. Not together with `deadband` or `scan`.",
         ),
     ],
 };
@@ -109,10 +123,29 @@ pub struct Archive {
 /// Something that is archived.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Signal {
-    /// Its name.
+    /// Where it comes from.
+    pub source: Source,
+    /// Its name; of variables `PAGE/PATTERN`.
     pub name: String,
     /// Which values are kept.
     pub policy: Policy,
+}
+
+impl Signal {
+    /// Page and pattern of exported variables.
+    #[must_use]
+    pub fn variables(&self) -> Option<(&str, &str)> {
+        (self.source == Source::Variables).then(|| self.name.split_once('/'))?
+    }
+}
+
+/// Where something comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Source {
+    /// A Channel Access server.
+    ChannelAccess,
+    /// Memory that a process of this machine shares.
+    Variables,
 }
 
 /// Which values are kept.
@@ -127,6 +160,11 @@ pub enum Policy {
     Scan {
         /// How often.
         period: DurNs,
+    },
+    /// All of a time before something goes wrong.
+    OnFault {
+        /// How long.
+        before: DurNs,
     },
 }
 
@@ -254,25 +292,29 @@ fn signals(root: &DeTable<'_>, archive: Range<usize>, found: &mut Diagnostics<'_
     let (mut signals, mut names) = (Vec::new(), HashSet::new());
     let listed = tables(root, "signal", true, found);
     if listed.is_empty() {
-        found.error(archive, "nothing is archived", "[[signal]]", "add [[signal]] with `names`");
+        found.error(archive, "nothing is archived", "[[signal]]", "add [[signal]] with `names` or `variables`");
     }
     for (table, span) in listed {
         let section = Section::open(table, span, &SIGNAL, "[[signal]]", found);
         let Some(policy) = policy(&section, found) else { continue };
-        let Some(given) = section.texts("names", found) else {
-            if section.value("names").is_none() {
-                section.missing("names", found);
-            }
-            continue;
-        };
-        for (name, span) in given {
-            if name.is_empty() || name.len() > NAME_BYTES_MAX || name.chars().any(char::is_control) {
-                let expected = format!("1 to {NAME_BYTES_MAX} bytes, no control characters");
-                found.error(span, format!("{:?} is no variable's name", clipped(name)), expected, "");
-            } else if !names.insert(name.to_owned()) {
-                found.error(span, format!("`{name}` is named twice"), "each variable once", "remove one");
-            } else {
-                signals.push(Signal { name: name.to_owned(), policy });
+        let sources = [("names", Source::ChannelAccess), ("variables", Source::Variables)];
+        if sources.iter().all(|(key, _)| section.value(key).is_none()) {
+            section.missing("names", found);
+        }
+        for (key, source) in sources {
+            for (name, span) in section.texts(key, found).unwrap_or_default() {
+                let is_page = name.split_once('/').is_some_and(|(page, name)| !page.is_empty() && !name.is_empty());
+                if name.is_empty() || name.len() > NAME_BYTES_MAX || name.chars().any(char::is_control) {
+                    let expected = format!("1 to {NAME_BYTES_MAX} bytes, no control characters");
+                    found.error(span, format!("{:?} is no variable's name", clipped(name)), expected, "");
+                } else if source == Source::Variables && !is_page {
+                    let message = format!("{:?} names no exported variable", clipped(name));
+                    found.error(span, message, "PAGE/NAME, such as llrf/*", "");
+                } else if !names.insert((source, name.to_owned())) {
+                    found.error(span, format!("`{name}` is named twice"), "each variable once", "remove one");
+                } else {
+                    signals.push(Signal { source, name: name.to_owned(), policy });
+                }
             }
         }
     }
@@ -292,13 +334,19 @@ fn policy(section: &Section<'_>, found: &mut Diagnostics<'_>) -> Option<Policy> 
         }
         number
     });
-    match (scan, deadband) {
-        (Some((_, span)), Some(_)) => {
+    let fault = section.time("on_fault", DurNs::from_ms(1), DurNs::from_secs(60), found);
+    match (scan, deadband, fault) {
+        (Some((_, span)), Some(_), _) => {
             found.error(span, "`scan` and `deadband` stand together", "one of them", "remove one");
             None
         }
-        (Some((period, _)), None) => Some(Policy::Scan { period }),
-        (None, deadband) => Some(Policy::Monitor { deadband: deadband.unwrap_or(0.0) }),
+        (Some(_), _, Some((_, span))) | (_, Some(_), Some((_, span))) => {
+            found.error(span, "`on_fault` stands beside `scan` or `deadband`", "one of them", "remove one");
+            None
+        }
+        (Some((period, _)), None, None) => Some(Policy::Scan { period }),
+        (None, None, Some((before, _))) => Some(Policy::OnFault { before }),
+        (None, deadband, None) => Some(Policy::Monitor { deadband: deadband.unwrap_or(0.0) }),
     }
 }
 
@@ -314,7 +362,7 @@ mod tests {
         let archive = archive.unwrap();
         assert_eq!((archive.sync, archive.stops_when_full), (DurNs::from_secs(1), true));
         let (monitor, scan) = (Policy::Monitor { deadband: 0.5 }, Policy::Scan { period: DurNs::from_secs(10) });
-        let wanted = |name: &str, policy| Signal { name: name.into(), policy };
+        let wanted = |name: &str, policy| Signal { source: Source::ChannelAccess, name: name.into(), policy };
         assert_eq!(archive.signals, [wanted("A", monitor), wanted("B", monitor), wanted("C", scan)]);
     }
 
@@ -325,6 +373,17 @@ mod tests {
         assert!(archive.is_none());
         let lines: Vec<usize> = found.iter().map(|finding| finding.line).collect();
         assert_eq!(lines, [1, 2, 3, 4, 6, 6, 7, 10, 12], "{found:?}");
+    }
+
+    #[test]
+    fn variables_are_named_with_their_page_and_kept_on_a_fault() {
+        let text = "[archive]\nfolder = \"/a\"\n[[signal]]\nvariables = [\"llrf/*\", \"A\"]\non_fault = \"5s\"\n[[signal]]\nnames = [\"llrf/*\"]\non_fault = \"5s\"\nscan = \"1s\"\n";
+        let (_, found) = read(text);
+        assert_eq!(found.iter().map(|finding| finding.line).collect::<Vec<_>>(), [4, 8], "{found:?}");
+        let (archive, found) = read(&text.replace(", \"A\"", "").replace("scan = \"1s\"\n", ""));
+        let signals = archive.unwrap_or_else(|| panic!("{found:?}")).signals;
+        assert_eq!((signals[0].variables(), signals[1].variables()), (Some(("llrf", "*")), None));
+        assert_eq!(signals[0].policy, Policy::OnFault { before: DurNs::from_secs(5) });
     }
 
     const PLANT: &str = "[plant]\nname = \"p\"\n[archive]\nname = \"archive\"\nfolder = '''a \"b\"'''\nsync = \"1s\" # often\nrestart = { limit = 3 }\n[[signal]]\nnames = [\n  \"A\", # first\n  \"B\",\n]\n[[signal]]\nnames = [\"C\"]\nscan = \"10s\"\n";
