@@ -249,3 +249,36 @@ fn every_sample_of_an_exported_variable_is_kept_once_over_a_kill_of_the_logger_o
     let rows: Vec<&str> = joined.lines().skip(1).filter(|line| line.contains("Z,")).collect();
     assert!(rows.len() >= 100 && rows[0].starts_with("2,") && rows[0].ends_with(",0.25,2"), "{joined}");
 }
+
+#[test]
+fn what_was_exported_is_imported_elsewhere_exactly_and_once() {
+    let site = Site::new();
+    let logs = site.serve();
+    eventually("some samples are there", || site.counts().len() > 10);
+    logs.signal("-TERM");
+    logs.hears("samples safe, 0 lost");
+    let (one, two) = (site.folder.0.join("one.csv"), site.folder.0.join("two.csv"));
+    let run = |words: &[&str]| {
+        let output = tahti().arg("archive").args(words).current_dir(&site.folder.0).output().unwrap();
+        assert!(output.status.success(), "{words:?}: {output:?}");
+        String::from_utf8(output.stdout).unwrap()
+    };
+    run(&["export", "archive", "*", "--whole", "--output", "one.csv"]);
+    let imported = run(&["import", "elsewhere", "one.csv"]);
+    assert!(imported.contains(" 0 were there already"), "{imported}");
+    run(&["export", "elsewhere", "*", "--whole", "--output", "two.csv"]);
+    let read = |path: &std::path::Path| std::fs::read_to_string(path).unwrap();
+    assert_eq!(read(&two), read(&one));
+    let again = run(&["import", "elsewhere", "one.csv"]);
+    assert!(again.starts_with("0 samples imported, "), "{again}");
+    assert!(run(&["list", "elsewhere"]).contains("turns"), "units came with it");
+    for line in run(&["export", "archive", "X:STATE", "--format", "jsonl"]).lines() {
+        let row: serde_json::Value = serde_json::from_str(line).unwrap();
+        assert_eq!(row["signal"].as_str().unwrap_or("X:STATE"), "X:STATE", "{line}");
+    }
+    let bad = site.folder.write("bad.csv", "signal,time_ns,type,value\nA,1,f64,x\n");
+    let output =
+        tahti().args(["archive", "import", "elsewhere"]).arg(bad).current_dir(&site.folder.0).output().unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(said.contains("line 2: value is \"x\"; expected a value of type f64; 0 samples imported"), "{said}");
+}

@@ -95,6 +95,13 @@ impl Cause {
         }
     }
 
+    /// The cause that is shown by this name.
+    #[must_use]
+    pub fn named(name: &str) -> Option<Self> {
+        let other = || name.strip_prefix("cause ")?.parse().ok().map(Self::from_code);
+        CAUSES.iter().find(|(_, known)| *known == name).map(|(cause, _)| *cause).or_else(other)
+    }
+
     /// The cause of a number that stands in a file.
     #[must_use]
     pub fn from_code(code: u8) -> Self {
@@ -284,8 +291,8 @@ mod tests {
     fn each_cause_keeps_its_number_and_has_a_name() {
         for (code, (cause, name)) in CAUSES.iter().enumerate() {
             assert_eq!(
-                (cause.code(), Cause::from_code(code as u8), cause.to_string()),
-                (code as u8, *cause, (*name).into())
+                (cause.code(), Cause::from_code(code as u8), cause.to_string(), Cause::named(name)),
+                (code as u8, *cause, (*name).into(), Some(*cause))
             );
         }
     }

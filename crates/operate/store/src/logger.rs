@@ -149,6 +149,8 @@ pub struct Logger<F: Files> {
     config: Config,
     _lock: F::File,
     archive: Option<Archive<F>>,
+    /// Whether samples may be older than those before, with no clock set back.
+    is_history: bool,
     signals: Vec<State>,
     by_name: HashMap<String, u32>,
     segment: Option<Segment<F::File>>,
@@ -200,6 +202,7 @@ impl<F: Files> Logger<F> {
             config,
             _lock: lock,
             archive,
+            is_history: false,
             signals: Vec::new(),
             by_name: HashMap::new(),
             segment: None,
@@ -266,6 +269,17 @@ impl<F: Files> Logger<F> {
         Ok(SignalId(id))
     }
 
+    /// From now on samples may be older than those before, as when history is imported: no gap tells of a clock set back.
+    pub const fn takes_history(&mut self) {
+        self.is_history = true;
+    }
+
+    /// What stands for a signal that was asked for before.
+    #[must_use]
+    pub fn find(&self, name: &str) -> Option<SignalId> {
+        self.by_name.get(name).map(|id| SignalId(*id))
+    }
+
     /// Stamp and pulse of a signal's newest sample, those of before included.
     #[must_use]
     pub fn newest(&self, id: SignalId) -> Option<(i64, Option<u64>)> {
@@ -292,7 +306,7 @@ impl<F: Files> Logger<F> {
             self.signals[id.0 as usize].kind = Some(kind);
         }
         let state = &mut self.signals[id.0 as usize];
-        if let Some(last) = state.last.filter(|last| sample.at < last.at) {
+        if let Some(last) = state.last.filter(|last| sample.at < last.at && !self.is_history) {
             self.gaps.push(Gap { id: Some(id.0), at: last.at, cause: Cause::ClockSetBack, lost: 0 });
         }
         if state.chunk.is_empty() {

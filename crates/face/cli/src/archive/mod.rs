@@ -1,7 +1,9 @@
 //! `tahti archive`: what was logged, found again.
 
+mod export;
 mod get;
 mod http;
+mod import;
 mod join;
 mod list;
 pub(crate) mod time;
@@ -20,8 +22,10 @@ pub(crate) struct Args {
 
 #[derive(clap::Subcommand)]
 enum What {
+    Export(export::Args),
     Get(get::Args),
     Http(http::Args),
+    Import(import::Args),
     List(list::Args),
     /// Put the samples of each signal together, so that they are found faster: `serve` does it by itself
     Pack(FolderArgs),
@@ -55,14 +59,16 @@ struct ServeArgs {
 
 impl Args {
     pub(crate) const fn only_looks(&self) -> bool {
-        matches!(self.what, What::Get(_) | What::List(_) | What::Verify(_))
+        matches!(self.what, What::Export(_) | What::Get(_) | What::List(_) | What::Verify(_))
     }
 }
 
 pub(crate) fn run(args: Args) -> ExitCode {
     let result = match args.what {
+        What::Export(args) => export::run(&args),
         What::Get(args) => get::run(&args),
         What::Http(args) => http::run(&args),
+        What::Import(args) => import::run(&args),
         What::List(args) => list::run(&args),
         What::Pack(args) => pack(&args),
         What::Serve(args) => return serve(&args),

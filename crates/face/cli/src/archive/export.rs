@@ -1,0 +1,102 @@
+//! `tahti archive export`: samples as files of other programs.
+
+use super::{folder, said, time};
+use exchange::{CsvWriter, ExchangeError, LinesWriter, Row, Writer};
+use std::fs::File;
+use std::io::{BufWriter, Write};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use store::{Archive, Folder, Span};
+
+/// Write samples to a file for other programs, exactly as they are: `import` reads it back
+#[derive(clap::Args)]
+pub(super) struct Args {
+    /// The archive's folder
+    folder: PathBuf,
+    /// Names of signals, with `*` and `?`
+    #[arg(required = true)]
+    signals: Vec<String>,
+    /// From when: now, a time before now (-1h), or UTC (2026-11-23T14:30:05Z); the beginning without it
+    #[arg(long, allow_hyphen_values = true)]
+    from: Option<String>,
+    /// Until when
+    #[arg(long, default_value = "now", allow_hyphen_values = true)]
+    to: String,
+    /// The file, which must not exist; standard output without it
+    #[arg(long, short)]
+    output: Option<PathBuf>,
+    /// Its form
+    #[arg(long, value_enum, default_value = "csv")]
+    format: Format,
+    /// In CSV, rows that say what signals are (type `about`) and why there are no samples (type `gap`), too
+    #[arg(long)]
+    whole: bool,
+}
+
+#[derive(Clone, Copy, clap::ValueEnum)]
+enum Format {
+    Csv,
+    Jsonl,
+}
+
+pub(super) fn run(args: &Args) -> Result<ExitCode, String> {
+    let now = i64::try_from(sys::clock::wall_ns()).unwrap_or(i64::MAX);
+    let from = args.from.as_ref().map_or(Ok(i64::MIN), |from| time::parse(from, now))?;
+    let span = Span { from, to: time::parse(&args.to, now)? };
+    let is_wanted = |name: &str| args.signals.iter().any(|pattern| pattern == name || base::glob(pattern, name));
+    let archive = Archive::open_for(folder(&args.folder)?, is_wanted).map_err(said)?;
+    let mut names: Vec<String> = args.signals.iter().flat_map(|pattern| archive.matching(pattern)).collect();
+    names.sort_unstable();
+    names.dedup();
+    if names.is_empty() {
+        return Err(format!("no signal matches {}; tahti archive list FOLDER shows all", args.signals.join(" ")));
+    }
+    let out: Box<dyn Write> = match &args.output {
+        Some(path) => Box::new(File::create_new(path).map_err(|error| format!("{}: {error}", path.display()))?),
+        None => Box::new(std::io::stdout().lock()),
+    };
+    let out = BufWriter::new(out);
+    let mut writer: Box<dyn Writer> = match args.format {
+        Format::Csv => Box::new(CsvWriter::new(out, args.whole)),
+        Format::Jsonl => Box::new(LinesWriter::new(out)),
+    };
+    let mut count = 0;
+    for (index, name) in names.iter().enumerate() {
+        count += signal(&archive, name, span, index == 0, writer.as_mut())?;
+    }
+    writer.finish().map_err(failed)?;
+    if args.output.is_some() {
+        println!("{count} samples of {} signals", names.len());
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Writes all of one signal; gaps of all signals with the first.
+fn signal(
+    archive: &Archive<Folder>,
+    name: &str,
+    span: Span,
+    is_first: bool,
+    writer: &mut dyn Writer,
+) -> Result<u64, String> {
+    for row in archive.rows(name) {
+        let (since, kind, about) = (row.since, row.kind, row.about);
+        writer.write(&Row::Signal { name: name.to_owned(), since, kind, about }).map_err(failed)?;
+    }
+    let mut gaps = archive.gaps(name, span).into_iter().filter(|gap| is_first || gap.id.is_some()).map(|gap| {
+        let name = gap.id.map(|_| name.to_owned());
+        Row::Gap { name, at: gap.at, cause: gap.cause, lost: gap.lost }
+    });
+    let mut count = 0;
+    for sample in archive.samples(name, span).map_err(said)? {
+        let sample = sample.map_err(said)?;
+        writer.write(&Row::Sample { name: name.to_owned(), sample }).map_err(failed)?;
+        count += 1;
+    }
+    gaps.try_for_each(|gap| writer.write(&gap)).map_err(failed)?;
+    Ok(count)
+}
+
+fn failed(error: ExchangeError) -> String {
+    format!("failed to write: {error}")
+}

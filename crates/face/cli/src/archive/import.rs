@@ -1,0 +1,170 @@
+//! `tahti archive import`: samples from files of other programs.
+
+use super::{said, visible};
+use exchange::{CsvReader, ExchangeError, Row};
+use segment::Sample;
+use segment::rows::{About, Gap};
+use std::fs::File;
+use std::io::BufReader;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use store::{Archive, Config, Folder, Logger, Pushed, Samples, SignalId, Span};
+
+/// Take samples into an archive that nobody logs to meanwhile; those that it has already are left out
+#[derive(clap::Args)]
+pub(super) struct Args {
+    /// The archive's folder; it is made where it does not exist
+    folder: PathBuf,
+    /// Tables as `tahti archive export` writes them: CSV with signal, time_ns, type and value at least
+    #[arg(required = true)]
+    files: Vec<PathBuf>,
+}
+
+/// Samples after which what was taken is made safe.
+const SAFE_EACH: u64 = 100_000;
+
+pub(super) fn run(args: &Args) -> Result<ExitCode, String> {
+    let folder = Folder::make(&args.folder).map_err(|error| format!("{}: {error}", args.folder.display()))?;
+    // Its lock is taken first: what is there is what the new samples are compared with.
+    let mut logger = Logger::open(folder.clone(), Config::default(), mono()).map_err(said)?;
+    logger.takes_history();
+    let archive = Archive::open(folder).map_err(said)?;
+    let mut import = Import { archive: &archive, logger, known: None, there: 0, taken: 0 };
+    for path in &args.files {
+        let rows = open(path)?;
+        for row in rows {
+            let row =
+                row.map_err(|error| format!("{}: {error}; {}", visible(&path.display().to_string()), import.so_far()))?;
+            import.row(row)?;
+        }
+    }
+    import.logger.sync(mono());
+    println!("{}", import.so_far());
+    let account = import.logger.account();
+    if account.safe == account.taken && account.refused == 0 {
+        return Ok(ExitCode::SUCCESS);
+    }
+    let why = import.logger.last_error().unwrap_or("values that are too long");
+    Err(format!("{} samples could not be kept: {why}", account.taken - account.safe + account.refused))
+}
+
+/// What a file holds, by its form.
+fn open(path: &Path) -> Result<impl Iterator<Item = Result<Row, ExchangeError>> + use<>, String> {
+    let failed = |error: &dyn std::fmt::Display| format!("{}: {error}", path.display());
+    let file = File::open(path).map_err(|error| failed(&error))?;
+    CsvReader::new(BufReader::new(file)).map_err(|error| failed(&error))
+}
+
+struct Import<'a> {
+    archive: &'a Archive<Folder>,
+    logger: Logger<Folder>,
+    /// Of the signal that came last.
+    known: Option<Known<'a>>,
+    /// Samples that were there already.
+    there: u64,
+    taken: u64,
+}
+
+impl<'a> Import<'a> {
+    fn so_far(&mut self) -> String {
+        self.logger.sync(mono());
+        format!("{} samples imported, {} were there already", self.logger.account().safe, self.there)
+    }
+
+    fn row(&mut self, row: Row) -> Result<(), String> {
+        match row {
+            Row::Signal { name, since, about, .. } => {
+                self.logger.signal(&name, about, since).map_err(said)?;
+            }
+            Row::Gap { name, at, cause, lost } => {
+                let there = self.archive.gaps(name.as_deref().unwrap_or_default(), Span { from: at, to: at });
+                let is_there = |gap: &Gap| (gap.id.is_some(), gap.cause, gap.lost) == (name.is_some(), cause, lost);
+                if there.iter().any(is_there) {
+                    return Ok(());
+                }
+                let id = name.map(|name| self.signal(&name, at)).transpose()?;
+                self.logger.gap(id, at, cause, lost);
+            }
+            Row::Sample { name, sample } => {
+                let id = self.signal(&name, sample.at)?;
+                let archive = self.archive;
+                let known = self.known.get_or_insert_with(|| Known::new(archive, &name, id));
+                if known.has(&sample)? {
+                    self.there += 1;
+                    return Ok(());
+                }
+                match self.logger.push(id, &sample) {
+                    Pushed::Repeated => self.there += 1,
+                    Pushed::Taken | Pushed::Refused => self.taken += 1,
+                }
+                if self.taken.is_multiple_of(SAFE_EACH) {
+                    self.logger.sync(mono());
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The signal of a name; what the archive knows of it holds on.
+    fn signal(&mut self, name: &str, at: i64) -> Result<SignalId, String> {
+        if let Some(known) = self.known.as_ref().filter(|known| known.name == name) {
+            return Ok(known.id);
+        }
+        let id = match self.logger.find(name) {
+            Some(id) => id,
+            None => {
+                let about = self.archive.rows(name).pop().map_or_else(About::default, |row| row.about);
+                self.logger.signal(name, about, at).map_err(said)?
+            }
+        };
+        self.known = Some(Known::new(self.archive, name, id));
+        Ok(id)
+    }
+}
+
+/// What the archive has of a signal, read along with what comes.
+struct Known<'a> {
+    archive: &'a Archive<Folder>,
+    name: String,
+    id: SignalId,
+    samples: Option<std::iter::Peekable<Samples<'a, Folder>>>,
+    /// The newest stamp that was asked for, and what is there with it.
+    at: i64,
+    same: Vec<Sample>,
+}
+
+impl<'a> Known<'a> {
+    fn new(archive: &'a Archive<Folder>, name: &str, id: SignalId) -> Self {
+        Self { archive, name: name.to_owned(), id, samples: None, at: i64::MIN, same: Vec::new() }
+    }
+
+    fn has(&mut self, sample: &Sample) -> Result<bool, String> {
+        if self.samples.is_none() || sample.at < self.at {
+            let span = Span { from: sample.at, to: Span::ALL.to };
+            self.samples = Some(self.archive.samples(&self.name, span).map_err(said)?.peekable());
+            self.same.clear();
+        }
+        if sample.at != self.at {
+            self.same.clear();
+        }
+        self.at = sample.at;
+        let Some(samples) = &mut self.samples else { return Ok(false) };
+        while let Some(there) = samples.next_if(|there| there.as_ref().map_or(true, |there| there.at <= sample.at)) {
+            let there = there.map_err(said)?;
+            if there.at == sample.at {
+                self.same.push(there);
+            }
+        }
+        Ok(self.same.iter().any(|there| is_same(there, sample)))
+    }
+}
+
+/// Whether two samples are the same, also where they are no number.
+fn is_same(one: &Sample, other: &Sample) -> bool {
+    let alarm = |sample: &Sample| (sample.severity, sample.status, sample.pulse, sample.datum.kind());
+    one.at == other.at && alarm(one) == alarm(other) && one.datum.print() == other.datum.print()
+}
+
+fn mono() -> i64 {
+    i64::try_from(sys::clock::mono_now().0).unwrap_or(i64::MAX)
+}
