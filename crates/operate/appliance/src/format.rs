@@ -1,10 +1,10 @@
 //! Samples as bytes, in the forms that clients ask for.
 
-use crate::pb::{Info, Payload, Row, year_of};
+use crate::pb::{self, Payload, Row, headers};
 use crate::{Failed, instant};
 use base::{Array, Scalar};
-use segment::rows::{About, Gap, Signal};
-use segment::{Datum, Kind};
+use segment::Datum;
+use segment::rows::{Gap, Signal};
 use std::fmt::Write as _;
 use std::io::Write;
 
@@ -75,13 +75,12 @@ pub(crate) struct Writer<'a> {
     /// Signals that were begun, and samples of the present one.
     signals: usize,
     samples: u64,
-    /// The present chunk, and which of the signal's rows it has its headers from.
-    chunk: Option<(Info, usize)>,
+    lines: pb::Lines,
 }
 
 impl<'a> Writer<'a> {
     pub(crate) fn new(format: Format, out: &'a mut dyn Write) -> Self {
-        Self { format, out, piece: Vec::new(), signals: 0, samples: 0, chunk: None }
+        Self { format, out, piece: Vec::new(), signals: 0, samples: 0, lines: pb::Lines::default() }
     }
 
     /// Begins with a signal.
@@ -89,7 +88,7 @@ impl<'a> Writer<'a> {
         let is_first = self.signals == 0;
         (self.signals, self.samples) = (self.signals + 1, 0);
         match self.format {
-            Format::Raw => {}
+            Format::Raw => self.lines.signal(&head.name),
             Format::Json | Format::Qw => {
                 self.piece.extend_from_slice(if is_first {
                     b"[ \n{ \"meta\": { \"name\": "
@@ -121,7 +120,7 @@ impl<'a> Writer<'a> {
         let (secs, nanos) = (sample.at.div_euclid(SECOND), sample.at.rem_euclid(SECOND));
         let (severity, status) = (sample.severity, sample.status);
         match self.format {
-            Format::Raw => self.raw(head, row),
+            Format::Raw => self.lines.row(&head.rows, head.latest, row, &mut self.piece),
             Format::Json => {
                 self.comma();
                 self.piece.extend_from_slice(format!("{{ \"secs\": {secs}, \"val\": ").as_bytes());
@@ -159,44 +158,11 @@ impl<'a> Writer<'a> {
         Ok(())
     }
 
-    fn raw(&mut self, head: &Head, row: &Row) {
-        let (payload, year) = (Payload::of(row.sample.datum.kind()), year_of(row.sample.at));
-        let newest = head.rows.len().saturating_sub(1);
-        let since = head.rows.partition_point(|known| known.since <= row.sample.at).saturating_sub(1);
-        let index = if head.latest { newest } else { since };
-        let fits =
-            self.chunk.as_ref().is_some_and(|(info, of)| (info.payload, info.year, *of) == (payload, year, index));
-        if !fits || self.samples == 0 {
-            let elements = match &row.sample.datum {
-                Datum::Array(array) => i32::try_from(array.len()).unwrap_or(i32::MAX),
-                _ => 1,
-            };
-            self.chunk(head, payload, year, elements, index);
-        }
-        if let Some((info, _)) = &self.chunk {
-            row.write(info, &mut self.piece);
-        }
-    }
-
-    /// Begins a chunk.
-    fn chunk(&mut self, head: &Head, payload: Payload, year: i32, elements: i32, index: usize) {
-        if self.chunk.is_some() {
-            self.piece.push(b'\n');
-        }
-        let headers = head.rows.get(index).map(|row| headers(&row.about)).unwrap_or_default();
-        let info = Info { payload, name: head.name.clone(), year, elements, headers };
-        info.write(&mut self.piece);
-        self.chunk = Some((info, index));
-    }
-
     /// Ends with a signal; why it had no samples where.
     pub(crate) fn signal_ends(&mut self, head: &Head, gaps: &[Gap]) {
         match self.format {
             // Clients that read nothing at all do not know that there is nothing.
-            Format::Raw if self.samples == 0 => {
-                let kind = head.rows.last().map_or(Kind::Number(base::FieldType::F64), |row| row.kind);
-                self.chunk(head, Payload::of(kind), year_of(head.from), 1, head.rows.len().saturating_sub(1));
-            }
+            Format::Raw if self.samples == 0 => self.lines.no_rows(&head.rows, head.from, &mut self.piece),
             Format::Raw => {}
             Format::Json => {
                 self.piece.extend_from_slice(b"\n]");
@@ -244,19 +210,6 @@ impl<'a> Writer<'a> {
         self.piece.clear();
         Ok(())
     }
-}
-
-/// What is known of a signal, by EPICS' names of fields.
-pub(crate) fn headers(about: &About) -> Vec<(String, String)> {
-    let mut headers = Vec::new();
-    if !about.units.is_empty() {
-        headers.push(("EGU".into(), about.units.clone()));
-    }
-    if let Some(digits) = about.precision {
-        headers.push(("PREC".into(), digits.to_string()));
-    }
-    headers.extend(about.labels.iter().enumerate().map(|(state, label)| (format!("ENUM_{state}"), label.clone())));
-    headers
 }
 
 /// Appends a text as JSON has it.

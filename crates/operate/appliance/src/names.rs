@@ -1,8 +1,7 @@
 //! Answers about signals: which there are, what they are.
 
 use crate::call::{Filter, candidates, expression_of};
-use crate::format::headers;
-use crate::pb::Payload;
+use crate::pb::{Payload, headers};
 use crate::{Refused, Source, instant};
 use segment::rows::Cause;
 use serde_json::{Value, json};

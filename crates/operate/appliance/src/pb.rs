@@ -5,6 +5,7 @@
 
 use crate::wire::{self, Field};
 use base::{Array, FieldType, Scalar, Str40, days_from_civil};
+use segment::rows::{About, Cause, LABELS_MAX, Signal};
 use segment::{Datum, Kind, Sample};
 
 /// The years whose stamps fit into 64 bits of nanoseconds.
@@ -295,6 +296,120 @@ impl Row {
     }
 }
 
+/// Writes samples as lines: a head where the signal, the type, the year or what is known of the signal changes.
+#[derive(Debug, Default)]
+pub struct Lines {
+    name: String,
+    /// The present chunk, and which of the signal's rows it has its headers from.
+    chunk: Option<(Info, usize)>,
+    /// Whether nothing was written yet of the signal, and nothing at all.
+    is_signal_new: bool,
+    has_begun: bool,
+}
+
+impl Lines {
+    /// Goes on with a signal.
+    pub fn signal(&mut self, name: &str) {
+        name.clone_into(&mut self.name);
+        self.is_signal_new = true;
+    }
+
+    /// Appends a sample. `rows` is what the signal has been, oldest first, of which the newest holds for all samples where `latest`
+    /// says so.
+    pub fn row(&mut self, rows: &[Signal], latest: bool, row: &Row, out: &mut Vec<u8>) {
+        let (payload, year) = (Payload::of(row.sample.datum.kind()), year_of(row.sample.at));
+        let since = rows.partition_point(|known| known.since <= row.sample.at).saturating_sub(1);
+        let index = if latest { rows.len().saturating_sub(1) } else { since };
+        let fits = |(info, of): &(Info, usize)| (info.payload, info.year, *of) == (payload, year, index);
+        if self.is_signal_new || !self.chunk.as_ref().is_some_and(fits) {
+            let elements = match &row.sample.datum {
+                Datum::Array(array) => i32::try_from(array.len()).unwrap_or(i32::MAX),
+                _ => 1,
+            };
+            self.begin(rows, (payload, year, elements, index), out);
+        }
+        if let Some((info, _)) = &self.chunk {
+            row.write(info, out);
+        }
+    }
+
+    /// Appends the head of a chunk without samples, of an instant's year.
+    pub fn no_rows(&mut self, rows: &[Signal], at: i64, out: &mut Vec<u8>) {
+        let kind = rows.last().map_or(Kind::Number(FieldType::F64), |row| row.kind);
+        self.begin(rows, (Payload::of(kind), year_of(at), 1, rows.len().saturating_sub(1)), out);
+    }
+
+    fn begin(&mut self, rows: &[Signal], what: (Payload, i32, i32, usize), out: &mut Vec<u8>) {
+        if self.has_begun {
+            out.push(b'\n');
+        }
+        let (payload, year, elements, index) = what;
+        let headers = rows.get(index).map(|row| headers(&row.about)).unwrap_or_default();
+        let info = Info { payload, name: self.name.clone(), year, elements, headers };
+        info.write(out);
+        self.chunk = Some((info, index));
+        (self.is_signal_new, self.has_begun) = (false, true);
+    }
+}
+
+/// What is known of a signal, by EPICS' names of fields.
+#[must_use]
+pub fn headers(about: &About) -> Vec<(String, String)> {
+    let mut headers = Vec::new();
+    if !about.units.is_empty() {
+        headers.push(("EGU".into(), about.units.clone()));
+    }
+    if let Some(digits) = about.precision {
+        headers.push(("PREC".into(), digits.to_string()));
+    }
+    headers.extend(about.labels.iter().enumerate().map(|(state, label)| (format!("ENUM_{state}"), label.clone())));
+    headers
+}
+
+/// What [`headers`] came from, as far as it is known here.
+#[must_use]
+pub fn about(headers: &[(String, String)]) -> About {
+    let mut about = About::default();
+    for (name, value) in headers {
+        match name.as_str() {
+            "EGU" => value.clone_into(&mut about.units),
+            // The Appliance writes it as a double.
+            "PREC" => {
+                about.precision =
+                    value.parse().ok().filter(|digits| (0.0..100.0).contains(digits)).map(|digits: f64| digits as u16)
+            }
+            _ => {
+                let state = name.strip_prefix("ENUM_").and_then(|state| state.parse::<usize>().ok());
+                let Some(state) = state.filter(|state| *state < LABELS_MAX) else { continue };
+                if about.labels.len() <= state {
+                    about.labels.resize(state + 1, String::new());
+                }
+                value.clone_into(&mut about.labels[state]);
+            }
+        }
+    }
+    about
+}
+
+/// Why there were no samples before one, as the Appliance tells it in the sample's fields: from when on, and why. `before` is the
+/// stamp of the sample before.
+#[must_use]
+pub fn gaps(row: &Row, before: Option<i64>) -> Vec<(i64, Cause)> {
+    let at = row.sample.at;
+    let field = |wanted: &str| row.fields.iter().find(|(name, _)| name == wanted).map(|(_, value)| value.as_str());
+    let mut gaps = Vec::new();
+    let lost =
+        field("cnxlostepsecs").and_then(|secs| secs.parse::<i64>().ok()).and_then(|secs| secs.checked_mul(SECOND));
+    gaps.extend(lost.filter(|lost| (1..=at).contains(lost)).map(|lost| (lost, Cause::Disconnected)));
+    if field("startup") == Some("true") {
+        gaps.push((at, Cause::Started));
+    }
+    if field("resume") == Some("true") {
+        gaps.push((before.map_or(at, |before| before.saturating_add(1).min(at)), Cause::Paused));
+    }
+    gaps
+}
+
 /// The samples of lines, chunk after chunk: a file, or an answer over HTTP.
 #[derive(Debug, Default)]
 pub struct Chunks {
@@ -302,6 +417,12 @@ pub struct Chunks {
 }
 
 impl Chunks {
+    /// What the present chunk is.
+    #[must_use]
+    pub const fn info(&self) -> Option<&Info> {
+        self.info.as_ref()
+    }
+
     /// Takes the next line, without its end: a sample with what its chunk is, or `None` of a line that has none.
     ///
     /// # Errors

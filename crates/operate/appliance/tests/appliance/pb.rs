@@ -1,10 +1,10 @@
 //! The PB format, written and read.
 
 use crate::model::{Model, NOON, SECOND};
-use appliance::pb::{Bad, Chunks, Info, Payload, Row, year_begins, year_of};
+use appliance::pb::{Bad, Chunks, Info, Payload, Row, about, gaps, headers, year_begins, year_of};
 use base::{Array, FieldType, Scalar, Str40};
 use proptest::prelude::*;
-use segment::rows::About;
+use segment::rows::{About, Cause};
 use segment::{Datum, Kind, Sample};
 
 /// All samples of an answer, with the chunks' heads.
@@ -161,4 +161,23 @@ proptest! {
             let _ = (Info::read(&line), chunks.line(&line).map(|_| ()));
         }
     }
+}
+
+#[test]
+fn what_is_known_of_a_signal_and_its_gaps_come_back() {
+    let labels = vec!["off".into(), String::new(), "on".into()];
+    let known = About { units: "°C".into(), precision: Some(3), labels };
+    assert_eq!(about(&headers(&known)), known);
+    let strange = [("PREC", "2.0"), ("PREC", "-1"), ("ENUM_x", "a"), ("ENUM_99999999", "b"), ("HIHI", "5")];
+    let strange = strange.map(|(name, value)| (name.to_owned(), value.to_owned()));
+    assert_eq!(about(&strange[..1]).precision, Some(2));
+    assert_eq!(about(&strange), About::default());
+    let field = |name: &str, value: &str| (name.to_owned(), value.to_owned());
+    let lost = (NOON / SECOND - 60).to_string();
+    let fields = vec![field("cnxlostepsecs", &lost), field("startup", "true"), field("resume", "true")];
+    let row = Row { sample: Sample::new(NOON, 1.0), fields };
+    let found = gaps(&row, Some(NOON - 5));
+    assert_eq!(found, [(NOON - 60 * SECOND, Cause::Disconnected), (NOON, Cause::Started), (NOON - 4, Cause::Paused)]);
+    let row = Row { fields: vec![field("cnxlostepsecs", "x"), field("cnxlostepsecs", "0")], ..row };
+    assert_eq!(gaps(&row, None), []);
 }
