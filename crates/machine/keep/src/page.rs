@@ -92,6 +92,13 @@ impl Page {
         })
     }
 
+    /// How late it woke up, how often, once there is a loop.
+    pub(crate) fn wake(&self) -> Option<Histogram> {
+        let page = self.page()?;
+        page.identity()?;
+        Some(page.wake())
+    }
+
     /// Hands every cycle since the last call to `take`; how many were overwritten before.
     pub(crate) fn cycles(&mut self, mut take: impl FnMut(&Cycle)) -> u64 {
         let Some(page) = LoopPage::attach(self.words.words()).ok() else { return 0 };

@@ -29,6 +29,15 @@ const WAITING_BYTES_MAX: usize = 4 << 20;
 pub enum Request {
     /// How things stand: [`Reply::Status`].
     Status,
+    /// Wake-up latency of all loops: [`Reply::Histograms`].
+    Histograms,
+    /// Show a line where the plant was brought up, and nowhere else: it may hold a secret.
+    Say {
+        /// Of whom it is.
+        who: String,
+        /// The line.
+        what: String,
+    },
     /// Take the plant down: [`Reply::Done`], and [`Reply::Verdict`] when it is.
     Down,
     /// Stop and start a process, or reset its fault.
@@ -65,6 +74,13 @@ pub enum Request {
     },
 }
 
+impl Request {
+    /// Whether it changes nothing and shows nothing to others.
+    fn only_looks(&self) -> bool {
+        matches!(self, Self::Status | Self::Histograms)
+    }
+}
+
 /// What a supervisor answers.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -75,6 +91,8 @@ pub enum Reply {
     Refused(String),
     /// How things stand.
     Status(Box<Status>),
+    /// The histograms of the loops that have begun.
+    Histograms(Vec<LoopHistogram>),
     /// What a reload changed, as people read it.
     Changes(Vec<String>),
     /// The plant is down: what was left to tell, and whether all was well.
@@ -191,6 +209,17 @@ pub struct LoopStatus {
     pub wake: crate::page::Figures,
     /// Pulses that were given up because the loop was late.
     pub misses: u64,
+}
+
+/// How late a loop woke up, how often.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct LoopHistogram {
+    /// The process.
+    pub name: String,
+    /// Buckets that are not empty, rising: lower edge, upper edge (inclusive) in nanoseconds, count.
+    pub buckets: Vec<(i64, i64, u64)>,
+    /// Wake-ups beyond the last bucket that there can be.
+    pub beyond: u64,
 }
 
 /// A connection to a supervisor, for commands.
@@ -332,8 +361,8 @@ impl Peer {
                     self.read.extend_from_slice(&bytes[..got]);
                     while let Some(end) = self.read.iter().position(|byte| *byte == b'\n') {
                         let line: Vec<u8> = self.read.drain(..=end).collect();
-                        let request = match serde_json::from_slice(&line) {
-                            Ok(request) if self.operator && request != Request::Status => Err(RequestError::Operator),
+                        let request = match serde_json::from_slice::<Request>(&line) {
+                            Ok(request) if self.operator && !request.only_looks() => Err(RequestError::Operator),
                             Ok(request) => Ok(request),
                             Err(error) => Err(RequestError::Malformed(error)),
                         };

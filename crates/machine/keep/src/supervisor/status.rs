@@ -1,7 +1,7 @@
 //! What the supervisor shows: listings, the live line, the verdict.
 
 use super::compare::Compare;
-use super::control::{Family, ProcessStatus, Status};
+use super::control::{Family, LoopHistogram, ProcessStatus, Status};
 use super::probe;
 use super::processes::{Processes, Supervised};
 use super::pulses::MissVerdict;
@@ -79,6 +79,16 @@ fn family(keeper: &Path, pid: i32, parents: &OnceCell<Parents>) -> Family {
         memory_bound: bound(&MEMORY),
         tasks_bound: bound(&TASKS),
     }
+}
+
+/// The histograms of all loops that have begun.
+pub(crate) fn histograms(processes: &Processes) -> Vec<LoopHistogram> {
+    let of = |(unit, one): (&Unit, &Supervised)| {
+        let hist = one.page.as_ref()?.wake()?;
+        let buckets = hist.buckets().map(|(from, to, count)| (from.0, to.0, count)).collect();
+        Some(LoopHistogram { name: unit.spec.name.clone(), buckets, beyond: hist.overflow() })
+    };
+    processes.iter().filter_map(of).collect()
 }
 
 /// One line on how things stand now.

@@ -116,6 +116,11 @@ impl Teller {
         self.record(who, what);
     }
 
+    /// Shows something on the terminal that does not belong into a log.
+    pub(crate) fn show(&mut self, now: MonoNs, who: &str, what: &str) {
+        self.line(&self.dated(now, who, what));
+    }
+
     /// Tells once what could not be had: one short line here, all of it in the log.
     pub(crate) fn shortfall(&mut self, who: &str, what: String) {
         if self.shortfalls.contains(&what) {

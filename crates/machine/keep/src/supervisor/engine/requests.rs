@@ -20,6 +20,11 @@ impl Engine {
             Request::Status => {
                 Reply::Status(Box::new(status::status(&self.site, &self.processes, &self.shield, &self.tell)))
             }
+            Request::Histograms => Reply::Histograms(status::histograms(&self.processes)),
+            Request::Say { who, what } => {
+                self.tell.show(now, &who, &what);
+                Reply::Done
+            }
             Request::Down => {
                 self.waiting.push(client);
                 self.tell.event(now, "tahti", "asked to go down");
