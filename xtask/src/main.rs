@@ -3,6 +3,7 @@
 mod appliance;
 mod bench;
 mod bindings;
+mod browser;
 mod calls;
 mod dist;
 mod epics;

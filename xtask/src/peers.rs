@@ -63,6 +63,22 @@ pub(crate) fn python(name: &str, packages: &[&str]) -> Result<PathBuf, String> {
     Ok(venv.join("bin"))
 }
 
+/// Packages of the Node registry in a folder of their own; returns the folder that holds `node_modules`.
+pub(crate) fn node(name: &str, packages: &[&str]) -> Result<PathBuf, String> {
+    let folder = folder().join(name);
+    let marker = folder.join("tahti-installed");
+    let wanted = packages.join("\n");
+    if std::fs::read_to_string(&marker).is_ok_and(|installed| installed == wanted) {
+        return Ok(folder);
+    }
+    std::fs::create_dir_all(&folder).map_err(|error| format!("{}: {error}", folder.display()))?;
+    let mut npm = Command::new("npm");
+    npm.args(["install", "--silent", "--no-audit", "--no-fund", "--ignore-scripts", "--prefix"]).arg(&folder);
+    run(npm.args(packages))?;
+    std::fs::write(&marker, wanted).map_err(|error| format!("{}: {error}", marker.display()))?;
+    Ok(folder)
+}
+
 /// The source packages of Python packages, unpacked: many hold tests that their wheels lack. Returns the common folder.
 pub(crate) fn python_sources(bin: &Path, packages: &[&str]) -> Result<PathBuf, String> {
     let folder = folder().join("sources");

@@ -2,6 +2,7 @@
 
 use crate::appliance;
 use crate::bindings;
+use crate::browser;
 use crate::epics;
 use crate::fuzz;
 use crate::run::{Outcome, all, cargo, root, run};
@@ -76,6 +77,7 @@ const STAGES: &[Stage] = &[
         run: bindings::main,
         ..STAGE
     },
+    Stage { name: "browser", what: "the dashboard's page in Chromium, panel by panel", run: browser::main, ..STAGE },
     Stage {
         name: "fabric",
         what: "messages between hosts, in network namespaces with links cut and restored",

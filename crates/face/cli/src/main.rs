@@ -16,6 +16,7 @@ mod carepeater;
 mod catools;
 mod check;
 mod control;
+mod dash;
 mod demo;
 mod doctor;
 mod em;
@@ -84,6 +85,7 @@ Examples:
     Carepeater(carepeater::Args),
     Check(check::Args),
     Completion(words::CompletionArgs),
+    Dash(dash::Args),
     Demo(demo::Args),
     #[command(after_help = "\
 Examples:
@@ -166,6 +168,7 @@ impl Command {
             | Self::Status(_) => true,
             Self::Alarm(args) => args.only_looks(),
             Self::Archive(args) => args.only_looks(),
+            Self::Dash(args) => args.only_looks(),
             Self::Em(args) => args.only_looks(),
             Self::Frames(args) => args.only_looks(),
             Self::Shield(args) => args.only_looks(),
@@ -206,6 +209,7 @@ fn main() -> ExitCode {
         Command::Carepeater(args) => carepeater::run(args),
         Command::Check(args) => check::run(args),
         Command::Completion(args) => words::completion(args),
+        Command::Dash(args) => dash::run(args),
         Command::Demo(args) => demo::run(args),
         Command::Em(args) => em::run(args),
         Command::Explain(args) => explain::run(&args),

@@ -133,6 +133,10 @@ fn start_behind(args: &Args) -> Result<ExitCode, Failure> {
                     for shortfall in &status.shortfalls {
                         println!("{}", brief(&format!("unavailable: {shortfall}"), COLUMNS));
                     }
+                    // Where it has one that serves already; `tahti dash url` tells it later, too.
+                    if let Ok(address) = dash::address(&plant.name, dash::Role::Viewer) {
+                        println!("dashboard: {address}");
+                    }
                     if !status.shortfalls.is_empty() {
                         println!("more on this: `tahti shield status`, `tahti ps`, `tahti logs`");
                     }

@@ -6,6 +6,7 @@
 mod across;
 mod alarms;
 pub mod archive;
+mod dashboard;
 mod doc;
 mod equipment;
 mod frames;
@@ -142,7 +143,7 @@ pub fn check(text: &str, around: &dyn Surroundings) -> Checked {
 }
 
 fn read_plant(root: &DeTable<'_>, text: &str, around: &dyn Surroundings, found: &mut Diagnostics<'_>) -> Option<Plant> {
-    const KNOWN: [&str; 13] = [
+    const KNOWN: [&str; 14] = [
         "plant",
         "shield",
         "process",
@@ -154,10 +155,11 @@ fn read_plant(root: &DeTable<'_>, text: &str, around: &dyn Surroundings, found: 
         "alarms",
         "archive",
         "signal",
+        "dashboard",
         "watchdog",
         "records",
     ];
-    const TABLES: &str = "[plant], [shield], [[process]], [[ioc]], [[equipment]], [[frame]], [messages], [recorder], [alarms], [archive], [[signal]], [watchdog], [records]";
+    const TABLES: &str = "[plant], [shield], [[process]], [[ioc]], [[equipment]], [[frame]], [messages], [recorder], [alarms], [archive], [[signal]], [dashboard], [watchdog], [records]";
     for (key, _) in root {
         let word: &str = key.get_ref();
         if KNOWN.contains(&word) {
@@ -240,6 +242,9 @@ fn read_plant(root: &DeTable<'_>, text: &str, around: &dyn Surroundings, found: 
         reads.push(alarms::read(table, span, name.as_deref().unwrap_or_default(), shield.is_some(), found));
     }
     reads.extend(archive::member(root, text, shield.is_some(), found));
+    if let Some((table, span)) = tables(root, "dashboard", false, found).into_iter().next() {
+        reads.push(dashboard::read(table, span, (name.as_deref().unwrap_or_default(), shield.is_some()), found));
+    }
     for (table, span) in managers.into_iter().take(PROCESSES_MAX.saturating_sub(reads.len())) {
         reads.push(equipment::read(table, span, &called(table, "manager"), shield.is_some(), found));
     }

@@ -339,6 +339,7 @@ fn every_example_of_the_table_of_keys_is_accepted() {
                     let names = if key.name == "names" { "" } else { "names = [\"A\"]\n" };
                     with(&format!("[archive]\nname = \"r\"\nfolder = \"a\"\n[[signal]]\n{names}{line}"))
                 }
+                "[dashboard]" => with(&format!("[dashboard]\nname = \"d\"\n{line}")),
                 "bands" | "rules" => {
                     let rest = match table.header {
                         "bands" => &["number = \"1\"", "class = \"other\""],
@@ -437,6 +438,19 @@ fn an_ioc_is_a_process_whose_command_line_is_made() {
     assert_eq!(ioc.command.join("|"), expected);
     assert_eq!((ioc.cpus, ioc.class), (Cpus::Shield, Policy::OTHER));
     assert_eq!(ioc.ready.when, ReadyWhen::Line("iocRun: All initialization complete".into()));
+}
+
+#[test]
+fn a_dashboard_is_a_process_that_is_there_also_when_its_port_is_taken() {
+    let text = "[plant]\nname = \"rf\"\n[[process]]\nname = \"loop\"\ncommand = \"/bin/good\"\n\
+                [dashboard]\nname = \"page\"\nlisten = \"[::1]:80\"\nnames = [\"rf.example\"]\nwrite = true\narchive = \"a\"\n";
+    let checked = check(text, &Bench);
+    assert_eq!(checked.found, [], "{}", render_all(&checked.found, "plant.toml", text));
+    let page = checked.plant.unwrap().process("page").unwrap().clone();
+    let expected = "tahti|dash|serve|--plant|rf|--listen=[::1]:80|--name=rf.example|--write|--archive=a";
+    assert_eq!(page.command.join("|"), expected);
+    assert_eq!(page.ready.when, ReadyWhen::Line("tahti dash: ".into()));
+    assert_eq!(errors(&text.replace("[::1]:80", "localhost")).len(), 1);
 }
 
 #[test]

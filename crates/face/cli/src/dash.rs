@@ -1,0 +1,93 @@
+//! `tahti dash`: the plant in a browser.
+
+use crate::control::{Which, plant_name};
+use dash::{Options, Role};
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+/// Show a plant in a browser
+#[derive(clap::Args)]
+#[command(after_help = "\
+Examples:
+  tahti dash url                 the address, with the token that lets you in
+  tahti dash url --operator      that for operators, where [dashboard] says `write = true`
+  tahti dash serve --plant rf    for a plant without [dashboard]")]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(clap::Subcommand)]
+enum What {
+    Serve(Serve),
+    Url(Url),
+}
+
+/// Serve the page until Ctrl-C, as the process that [dashboard] makes does
+#[derive(clap::Args)]
+struct Serve {
+    #[command(flatten)]
+    which: Which,
+    /// Where browsers find it
+    #[arg(long, value_name = "ADDRESS", default_value_t = SocketAddr::from((Ipv4Addr::LOCALHOST, dash::PORT)))]
+    listen: SocketAddr,
+    /// A further name of this machine in addresses; may be repeated
+    #[arg(long = "name", value_name = "NAME")]
+    names: Vec<String>,
+    /// Have an address for operators, who may change something
+    #[arg(long)]
+    write: bool,
+    /// The archive that strip charts begin with
+    #[arg(long, value_name = "FOLDER")]
+    archive: Option<PathBuf>,
+    /// The message server of the console
+    #[arg(long, default_value = "main", env = "TAHTI_MESSAGES")]
+    messages: String,
+}
+
+/// Print the address of a plant's dashboard, with its token
+#[derive(clap::Args)]
+struct Url {
+    #[command(flatten)]
+    which: Which,
+    /// That for operators
+    #[arg(long)]
+    operator: bool,
+}
+
+impl Args {
+    pub(crate) fn only_looks(&self) -> bool {
+        matches!(self.what, What::Url(_))
+    }
+}
+
+pub(crate) fn run(args: Args) -> ExitCode {
+    let done = match args.what {
+        What::Serve(args) => serve(args),
+        What::Url(args) => url(&args),
+    };
+    done.map_or_else(|why| crate::fail(&why), |()| ExitCode::SUCCESS)
+}
+
+fn serve(args: Serve) -> Result<(), String> {
+    let Serve { which, listen, names, write, archive, messages } = args;
+    let plant = plant_name(which.plant.as_deref())?;
+    dash::serve(&Options { plant, listen, names, write, archive, messages }).map_err(|error| error.to_string())
+}
+
+fn url(args: &Url) -> Result<(), String> {
+    let plant = plant_name(args.which.plant.as_deref())?;
+    let role = if args.operator { Role::Operator } else { Role::Viewer };
+    let address = dash::address(&plant, role).map_err(|error| match error.kind() {
+        std::io::ErrorKind::NotFound if args.operator => {
+            format!("plant {plant:?} has no dashboard for operators; `write = true` in [dashboard] makes one")
+        }
+        std::io::ErrorKind::NotFound => {
+            format!("plant {plant:?} has no dashboard; [dashboard] in its file makes one, or `tahti dash serve`")
+        }
+        _ => format!("the address of plant {plant:?} cannot be read: {error}; its own user and root may"),
+    })?;
+    println!("{address}");
+    Ok(())
+}

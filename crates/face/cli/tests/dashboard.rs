@@ -1,0 +1,201 @@
+//! The dashboard of a plant as browsers' connections see it: who gets in, what comes, what operators may do.
+
+use harness::PATIENCE;
+use harness::plant::{Bench, sh};
+use harness::port::free_port;
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
+
+/// A plant with a process that runs and a dashboard on a port of its own.
+fn plant(name: &str, port: u16, more: &str) -> Bench {
+    let process = sh("steady", "echo up; exec sleep 1000", "");
+    let dashboard = format!("[dashboard]\nname = \"dashboard\"\nlisten = \"127.0.0.1:{port}\"\n{more}\n");
+    Bench::new(name, &(process + &dashboard))
+}
+
+fn connect(port: u16) -> TcpStream {
+    let stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    stream
+}
+
+/// One request and everything that comes back.
+fn http(port: u16, head: &str, body: &str) -> String {
+    let mut stream = connect(port);
+    let length = body.len();
+    let text =
+        format!("{head}\r\nHost: 127.0.0.1:{port}\r\nConnection: close\r\nContent-Length: {length}\r\n\r\n{body}");
+    stream.write_all(text.as_bytes()).unwrap();
+    let mut answer = Vec::new();
+    stream.read_to_end(&mut answer).unwrap();
+    String::from_utf8_lossy(&answer).into_owned()
+}
+
+/// The token in an address.
+fn token(address: &str) -> String {
+    address.trim().rsplit_once("#token=").unwrap_or_else(|| panic!("{address:?} has a token")).1.to_owned()
+}
+
+/// A WebSocket of a program.
+struct Socket(TcpStream);
+
+impl Socket {
+    fn open(port: u16, token: &str) -> Self {
+        let mut stream = connect(port);
+        let head = format!(
+            "GET /ws HTTP/1.1\r\nHost: localhost:{port}\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\
+             Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\nAuthorization: Bearer {token}\r\n\r\n"
+        );
+        stream.write_all(head.as_bytes()).unwrap();
+        let mut answer = Vec::new();
+        while !answer.ends_with(b"\r\n\r\n") {
+            let mut byte = [0];
+            stream.read_exact(&mut byte).unwrap();
+            answer.push(byte[0]);
+        }
+        assert!(answer.starts_with(b"HTTP/1.1 101"), "{}", String::from_utf8_lossy(&answer));
+        Self(stream)
+    }
+
+    fn say(&mut self, text: &str) {
+        let mut bytes = vec![0x81, 0x80 | u8::try_from(text.len()).unwrap(), 0, 0, 0, 0];
+        assert!(text.len() < 126);
+        bytes.extend(text.as_bytes());
+        self.0.write_all(&bytes).unwrap();
+    }
+
+    /// The next message that is text.
+    fn hear(&mut self) -> serde_json::Value {
+        loop {
+            let mut head = [0; 2];
+            self.0.read_exact(&mut head).unwrap();
+            let length = match head[1] {
+                126 => {
+                    let mut more = [0; 2];
+                    self.0.read_exact(&mut more).unwrap();
+                    u64::from(u16::from_be_bytes(more))
+                }
+                127 => {
+                    let mut more = [0; 8];
+                    self.0.read_exact(&mut more).unwrap();
+                    u64::from_be_bytes(more)
+                }
+                length => length.into(),
+            };
+            let mut payload = vec![0; usize::try_from(length).unwrap()];
+            self.0.read_exact(&mut payload).unwrap();
+            if head[0] == 0x81 {
+                return serde_json::from_slice(&payload).unwrap();
+            }
+        }
+    }
+
+    /// The first message that this is something of.
+    fn until<T>(&mut self, mut is_it: impl FnMut(&serde_json::Value) -> Option<T>) -> T {
+        loop {
+            if let Some(found) = is_it(&self.hear()) {
+                return found;
+            }
+        }
+    }
+
+    fn answer(&mut self, id: u64) -> serde_json::Value {
+        self.until(|message| (message["answer"] == id).then(|| message.clone()))
+    }
+}
+
+#[test]
+fn a_plant_prints_the_address_of_its_dashboard_which_shows_its_processes() {
+    let port = free_port();
+    let bench = plant("dash-looks", port, "");
+    let said = bench.ok(&["up", ".", "--detach"]);
+    assert!(said.contains(&format!("dashboard: http://127.0.0.1:{port}/#token=")), "{said}");
+    let address = bench.ok(&["dash", "url"]);
+    assert!(said.contains(address.trim()), "{said}");
+    let operators = bench.run(&["dash", "url", "--operator"]);
+    assert!(!operators.status.success());
+
+    assert!(http(port, "GET / HTTP/1.1", "").contains("<title>tahti</title>"));
+    assert!(http(port, "GET /vendor/uPlot.iife.min.js HTTP/1.1", "").starts_with("HTTP/1.1 200"));
+    assert!(http(port, "GET /../Cargo.toml HTTP/1.1", "").starts_with("HTTP/1.1 404"));
+    assert!(http(port, "GET /who HTTP/1.1", "").starts_with("HTTP/1.1 401"));
+    assert!(http(port, "POST /login HTTP/1.1", "0123").starts_with("HTTP/1.1 403"));
+    let good = http(port, "POST /login HTTP/1.1", &token(&address)).to_ascii_lowercase();
+    assert!(good.starts_with("http/1.1 200") && good.contains("httponly; samesite=strict"), "{good}");
+
+    let mut socket = Socket::open(port, &token(&address));
+    assert_eq!(socket.until(|message| message["hello"]["role"].as_str().map(str::to_owned)), "viewer");
+    socket.say(r#"{"do":"want","topics":["plant","histograms","late","frames"]}"#);
+    let plant = socket.until(|message| (message["topic"] == "plant").then(|| message["data"].clone()));
+    let processes = plant["processes"].as_array().unwrap();
+    let steady = processes.iter().find(|process| process["name"] == "steady").unwrap();
+    assert_eq!(
+        (steady["state"].as_str(), steady["pid"].as_i64()),
+        (Some("running"), Some(i64::from(bench.pid("steady"))))
+    );
+    socket.until(|message| message["beat"]["stale"].as_array().map(Vec::is_empty));
+    let late = socket.until(|message| (message["topic"] == "late").then(|| message["data"].clone()));
+    assert!(late["error"].as_str().unwrap().contains("[recorder]"), "{late}");
+
+    socket.say(r#"{"id":1,"do":"process","what":"stop","name":"steady"}"#);
+    let refused = socket.answer(1);
+    assert!(refused["error"].as_str().unwrap().contains("viewers may look"), "{refused}");
+    assert_eq!(bench.process("steady")["state"], "running");
+    assert!(bench.ok(&["down"]).contains("good"));
+}
+
+#[test]
+fn operators_restart_a_process_and_the_log_names_them() {
+    let port = free_port();
+    let bench = plant("dash-acts", port, "write = true");
+    bench.ok(&["up", ".", "--detach"]);
+    let mut socket = Socket::open(port, &token(&bench.ok(&["dash", "url", "--operator"])));
+    let before = bench.pid("steady");
+    socket.say(r#"{"id":7,"do":"process","what":"restart","name":"steady"}"#);
+    assert_eq!(socket.answer(7)["ok"], serde_json::json!({}));
+    bench.until("it has another number", || {
+        bench.process("steady")["pid"].as_i64().is_some_and(|pid| pid != i64::from(before))
+    });
+    socket.say(r#"{"id":8,"do":"process","what":"stop","name":"nobody"}"#);
+    assert!(socket.answer(8)["error"].as_str().unwrap().contains("nobody"));
+    let log = bench.ok(&["logs", "dashboard", "-n", "50"]);
+    let user = std::fs::metadata("/proc/self").map(|about| std::os::unix::fs::MetadataExt::uid(&about)).unwrap();
+    let acted =
+        log.lines().find(|line| line.contains("restart process steady: done")).unwrap_or_else(|| panic!("{log}"));
+    assert!(acted.contains("audit: operator 127.0.0.1:") && acted.contains(&format!("user {user}")), "{acted}");
+    assert!(log.contains("stop process nobody: failed"), "{log}");
+    assert!(!log.contains("token="), "{log}");
+}
+
+#[test]
+fn what_is_no_question_is_answered_and_the_connection_goes_on() {
+    let port = free_port();
+    let bench = plant("dash-hostile", port, "");
+    bench.ok(&["up", ".", "--detach"]);
+    let mut socket = Socket::open(port, &token(&bench.ok(&["dash", "url"])));
+    for wrong in
+        ["", "[", "{}", r#"{"do":"down"}"#, r#"{"do":"rate","hz":1e99}"#, r#"{"id":1,"do":"describe","name":""}"#]
+    {
+        socket.say(wrong);
+        socket.until(|message| message["error"].as_str().map(str::to_owned));
+    }
+    socket.say(r#"{"id":2,"do":"message","line":"put/nobody/1A"}"#);
+    assert!(socket.answer(2)["error"].as_str().unwrap().contains("viewers"));
+    socket.say(r#"{"id":3,"do":"history","name":"X","seconds":60,"points":10}"#);
+    assert!(socket.answer(3)["error"].as_str().unwrap().contains("archive"));
+    socket.say(r#"{"id":4,"do":"search","pattern":"*"}"#);
+    assert_eq!(socket.answer(4)["ok"]["found"], serde_json::json!([]));
+}
+
+#[test]
+fn a_port_that_is_taken_is_told_and_the_plant_is_up_without_a_page() {
+    let holder = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = holder.local_addr().unwrap().port();
+    let bench = plant("dash-taken", port, "");
+    let said = bench.ok(&["up", ".", "--detach"]);
+    assert!(!said.contains("dashboard:"), "{said}");
+    assert_eq!(bench.process("steady")["state"], "running");
+    let log = bench.ok(&["logs", "dashboard"]);
+    assert!(log.contains("is taken by another program"), "{log}");
+    assert!(bench.ok(&["down"]).contains("good"));
+}

@@ -1,0 +1,52 @@
+//! The dashboard's page in a real browser, panel by panel (`cargo xtask test browser` sets the browser up).
+
+use harness::ioc::Ioc;
+use harness::plant::Bench;
+use harness::port::free_port;
+use harness::process::finish;
+use std::process::{Command, Stdio};
+
+const DATABASE: &str = r#"
+record(calc, "X:COUNT") { field(SCAN, ".1 second") field(INPA, "X:COUNT") field(CALC, "A+1") field(EGU, "turns") field(DESC, "turns of a wheel") }
+record(ao, "X:SET") { field(VAL, "2") field(EGU, "A") field(PINI, "YES") }
+"#;
+
+/// A loop without priority, which needs no privilege, a frame, and the dashboard for operators.
+fn processes(port: u16) -> String {
+    format!(
+        "[[process]]\nname = \"loop\"\ncommand = [\"tahti\", \"demo\", \"llrf\"]\nready = {{ line = \"armed:\", within = \"60s\" }}\nheartbeat = {{ within = \"60s\" }}\n\
+         [[process]]\nname = \"steady\"\ncommand = [\"/bin/sleep\", \"1000\"]\n\
+         [dashboard]\nname = \"dashboard\"\nlisten = \"127.0.0.1:{port}\"\nwrite = true\n"
+    )
+}
+
+#[test]
+fn every_panel_shows_what_is_there_and_is_usable_by_keyboard_and_screen_reader() {
+    let modules = std::env::var("TAHTI_BROWSER")
+        .expect("TAHTI_BROWSER names the folder of node_modules; `cargo xtask test browser` sets it");
+    let port = free_port();
+    let ioc = Ioc::start(&[("a.db", DATABASE)], &["-d", "a.db"]);
+    let bench = Bench::new("page", &processes(port));
+    let up = bench
+        .tahti(&["up", ".", "--detach"])
+        .envs([("EPICS_CA_ADDR_LIST", "127.0.0.1".to_owned()), ("EPICS_CA_AUTO_ADDR_LIST", "NO".to_owned())])
+        .envs([("EPICS_CA_SERVER_PORT", ioc.port.to_string())])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn();
+    let up = finish(up.unwrap());
+    assert!(up.status.success(), "{up:?}\n{}", bench.log());
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/page/panels.mjs");
+    let (viewer, operator) = (bench.ok(&["dash", "url"]), bench.ok(&["dash", "url", "--operator"]));
+    let mut node = Command::new("node");
+    node.args([script, viewer.trim(), operator.trim()]).env("NODE_MODULES", modules);
+    let output = finish(node.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap());
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(
+        output.status.success(),
+        "{said}\n{}\n{}",
+        String::from_utf8_lossy(&output.stderr),
+        bench.ok(&["logs", "dashboard"])
+    );
+    assert!(said.contains("all panels good"), "{said}");
+}

@@ -1,0 +1,144 @@
+// Goes through every panel as people do: node panels.mjs VIEWER-ADDRESS OPERATOR-ADDRESS, with NODE_MODULES.
+// With SHOTS=folder it leaves pictures there.
+import assert from "node:assert/strict";
+import { createRequire } from "node:module";
+import path from "node:path";
+
+const require = createRequire(path.join(process.env.NODE_MODULES, "x.js"));
+const { chromium } = require("playwright-core");
+const { AxeBuilder } = require("@axe-core/playwright");
+
+const [viewer, operator] = process.argv.slice(2);
+const patience = { timeout: 60_000 };
+const shots = process.env.SHOTS;
+
+const browser = await chromium.launch({ executablePath: process.env.CHROMIUM ?? "/usr/bin/chromium-headless-shell", args: ["--no-sandbox"] });
+
+/** A page with its own cookies; what goes wrong in it fails the test. */
+async function open(address, options = {}) {
+  const context = await browser.newContext({ viewport: { width: 1100, height: 900 }, ...options });
+  const page = await context.newPage();
+  const wrong = [];
+  page.on("pageerror", (error) => wrong.push(`${error}`));
+  page.on("console", (message) => { if (message.type() === "error" && !message.text().includes("401")) wrong.push(message.text()); });
+  await page.goto(address);
+  return { page, wrong, context };
+}
+
+async function shot(page, name, locator) {
+  if (shots) await (locator ?? page).screenshot({ path: path.join(shots, `${name}.png`) });
+}
+
+async function accessible(page, what) {
+  const { violations } = await new AxeBuilder({ page }).analyze();
+  assert.deepEqual(violations.map((one) => `${what}: ${one.id}: ${one.help}: ${one.nodes.map((node) => node.html).join(" ")}`), []);
+}
+
+async function looks() {
+  const { page, wrong, context } = await open(viewer);
+  await page.locator("tr[data-process=loop] >> text=running").waitFor(patience);
+  assert.ok(!page.url().includes("token"), "the token leaves the address bar");
+  assert.match(await page.title(), /^p /);
+  assert.equal(await page.locator("tr[data-process] button").count(), 0, "viewers have no buttons");
+  await page.locator("#standing", { hasText: "you are a viewer" }).waitFor(patience);
+  assert.equal(await page.locator("body.stale").count(), 0);
+  await page.getByLabel("show threads").check();
+  await page.locator("tr.thread").first().waitFor(patience);
+
+  const shield = page.getByRole("region", { name: "What reached each CPU" });
+  await shield.locator("tbody tr").first().waitFor({ state: "attached", ...patience }).catch(() => {});
+
+  await page.locator("[data-loop=loop] canvas").waitFor(patience);
+  await page.waitForFunction(() => {
+    const canvas = document.querySelector("[data-loop=loop] canvas");
+    const pixels = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height).data;
+    return pixels.some((value) => value > 0);
+  }, null, patience);
+  const cycles = () => page.locator("section[aria-labelledby=latency-title] tbody tr td").first().textContent();
+  const before = Number(await cycles());
+  await page.waitForFunction((old) => Number(document.querySelector("section[aria-labelledby=latency-title] tbody tr td").textContent) > old, before, patience);
+  await page.getByText("this plant has no flight recorder").waitFor(patience);
+  await page.getByText("this plant has no frame").waitFor(patience);
+
+  // By keyboard alone: to the name, a signal, Enter.
+  await page.getByLabel("Name", { exact: true }).focus();
+  await page.keyboard.type("X:COUNT");
+  await page.keyboard.press("Enter");
+  const row = page.locator("tr[data-signal='X:COUNT']");
+  await row.getByText("connected", { exact: true }).waitFor(patience);
+  await page.waitForFunction(() => /\d+ turns/.test(document.querySelector("tr[data-signal='X:COUNT'] td").textContent), null, patience);
+  await page.locator(".u-over").first().waitFor(patience);
+  await row.getByRole("button", { name: "describe X:COUNT" }).click();
+  await page.getByText(/X:COUNT: .*type double.*units turns/).waitFor(patience);
+
+  await page.getByLabel("verb/object/complement").fill("get/nobody/x");
+  await page.keyboard.press("Enter");
+  await page.locator("[role=log] .bad").waitFor(patience);
+  await page.getByLabel("verb/object/complement").fill("put/nobody/1A");
+  await page.keyboard.press("Enter");
+  await page.locator("[role=log]", { hasText: "viewers may look" }).waitFor(patience);
+
+  await accessible(page, "light");
+  await page.emulateMedia({ colorScheme: "dark" });
+  await accessible(page, "dark");
+  await page.emulateMedia({ colorScheme: "light" });
+  await shot(page, "dashboard");
+  await shot(page, "signals", page.locator("section[aria-labelledby=signals-title]"));
+  assert.deepEqual(wrong, []);
+  await context.close();
+}
+
+async function acts() {
+  const { page, wrong, context } = await open(operator);
+  const row = page.locator("tr[data-process=steady]");
+  await row.getByText("running", { exact: true }).waitFor(patience);
+  const stop = row.getByRole("button", { name: "stop steady" });
+  await stop.click();
+  await page.getByRole("dialog").getByText("stop process steady?").waitFor(patience);
+  await accessible(page, "dialog");
+  await page.getByRole("button", { name: "Cancel" }).click();
+  await page.getByRole("dialog").waitFor({ state: "hidden", ...patience });
+  assert.equal(await row.getByText("running", { exact: true }).count(), 1);
+  await stop.click();
+  await page.locator("#ask-yes").click();
+  await row.getByText("stopped", { exact: true }).waitFor(patience);
+  await row.getByRole("button", { name: "start steady", exact: true }).click();
+  await page.locator("#ask-yes").click();
+  await row.getByText("running", { exact: true }).waitFor(patience);
+
+  await page.getByLabel("Name", { exact: true }).fill("X:SET");
+  await page.keyboard.press("Enter");
+  const signal = page.locator("tr[data-signal='X:SET']");
+  await signal.getByText("connected", { exact: true }).waitFor(patience);
+  page.once("dialog", (dialog) => dialog.accept("3.5"));
+  await signal.getByRole("button", { name: "set X:SET" }).click();
+  await signal.getByText("3.5 A").waitFor(patience);
+  assert.deepEqual(wrong, []);
+  await context.close();
+}
+
+async function phone() {
+  const { page, context } = await open(viewer, { viewport: { width: 375, height: 700 }, hasTouch: true });
+  await page.locator("tr[data-process=loop]").waitFor(patience);
+  const wider = await page.evaluate(() => document.documentElement.scrollWidth - window.innerWidth);
+  assert.ok(wider <= 0, `the page is ${wider} pixels wider than a phone`);
+  await shot(page, "phone");
+  await context.close();
+}
+
+async function strangers() {
+  const { page, context } = await open(viewer.replace(/#.*/, ""));
+  await page.locator("#standing", { hasText: "LOCKED" }).waitFor(patience);
+  assert.equal(await page.locator("tr[data-process]").count(), 0);
+  await context.close();
+}
+
+try {
+  await looks();
+  await acts();
+  await phone();
+  await strangers();
+  console.log("all panels good");
+} finally {
+  await browser.close();
+}

@@ -1,0 +1,57 @@
+// Small helpers: elements without markup from data, so that no name of a process can become code.
+
+/** An element: el("td", {class: "number"}, "3", other). Functions become listeners. */
+export function el(name, attributes = {}, ...inside) {
+  const made = document.createElement(name);
+  for (const [key, value] of Object.entries(attributes)) {
+    if (typeof value === "function") made.addEventListener(key, value);
+    else if (value === true) made.setAttribute(key, "");
+    else if (value !== false && value != null) made.setAttribute(key, value);
+  }
+  made.append(...inside.filter((one) => one != null));
+  return made;
+}
+
+/** A table that scrolls by itself where it is too wide; `fill(rows)` takes arrays of cells or row elements. */
+export function table(caption, heads) {
+  const body = el("tbody");
+  const head = el("tr", {}, ...heads.map((one) => el("th", { scope: "col", class: one.number ? "number" : null }, one.text ?? one)));
+  const whole = el("table", {}, el("caption", {}, caption), el("thead", {}, head), body);
+  const frame = el("div", { class: "scroll", role: "region", "aria-label": caption, tabindex: "0" }, whole);
+  const fill = (rows) => body.replaceChildren(...rows.map((row) => (row instanceof Element ? row : tr(row, heads))));
+  return { frame, body, fill };
+}
+
+/** A row; its first cell names it. */
+export function tr(cells, heads = [], attributes = {}) {
+  const cell = (one, at) => {
+    const kind = { class: heads[at]?.number ? "number" : null };
+    if (at === 0) return el("th", { scope: "row", ...kind }, one);
+    return one instanceof Element && one.tagName === "TD" ? one : el("td", kind, one ?? "");
+  };
+  return el("tr", attributes, ...cells.map(cell));
+}
+
+/** Nanoseconds for people: three digits and a unit. */
+export function time(ns) {
+  if (ns == null) return "-";
+  const units = [[1, "ns"], [1e3, "µs"], [1e6, "ms"], [1e9, "s"]];
+  let [size, unit] = units[0];
+  for (const [next, name] of units) if (Math.abs(ns) >= next) [size, unit] = [next, name];
+  if (size === 1e9 && Math.abs(ns) >= 60e9) {
+    const s = Math.round(ns / 1e9);
+    return s >= 3600 ? `${Math.floor(s / 3600)}h${String(Math.floor(s / 60) % 60).padStart(2, "0")}m` : `${Math.floor(s / 60)}m${String(s % 60).padStart(2, "0")}s`;
+  }
+  const value = ns / size;
+  return `${value.toFixed(size === 1 || value >= 100 ? 0 : value >= 10 ? 1 : 2)} ${unit}`;
+}
+
+export function bytes(count) {
+  if (count == null) return "-";
+  return count >= 2 ** 30 ? `${(count / 2 ** 30).toFixed(2)} GiB` : `${(count / 2 ** 20).toFixed(1)} MiB`;
+}
+
+/** Replaces the contents only where they differ: a screen reader is not told the same again. */
+export function say(element, text) {
+  if (element.textContent !== text) element.textContent = text;
+}

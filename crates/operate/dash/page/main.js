@@ -1,0 +1,136 @@
+// The page: one connection, panels that say what they want to see, and what is stale shown as stale.
+import { el, say } from "./dom.js";
+import panels from "./panels.js";
+
+const STALE_MS = 2000;
+const AGAIN_MS = 1000;
+
+const standing = document.getElementById("standing");
+const asked = new Map();
+const binaries = new Map();
+let socket = null;
+let lastId = 0;
+let heardAt = -Infinity;
+let plantWords = "";
+let dropped = 0;
+
+/** What panels may use. */
+export const tahti = {
+  role: "viewer",
+  hello: {},
+  /** Sends something that has no answer. */
+  tell(what) {
+    if (socket?.readyState === WebSocket.OPEN) socket.send(JSON.stringify(what));
+  },
+  /** Asks; the promise brings the answer, or fails with why not. */
+  ask(what) {
+    const id = ++lastId;
+    return new Promise((good, bad) => {
+      if (socket?.readyState !== WebSocket.OPEN) return bad(new Error("not connected"));
+      asked.set(id, { good, bad });
+      socket.send(JSON.stringify({ id, ...what }));
+    });
+  },
+  /** Has `take(view)` called with each binary message of this kind, a DataView of all of it. */
+  onBinary(kind, take) {
+    binaries.set(kind, take);
+  },
+  /** Whether the operator really wants it. */
+  async confirm(text, yes) {
+    const dialog = document.getElementById("ask");
+    document.getElementById("ask-text").textContent = text;
+    document.getElementById("ask-yes").textContent = yes;
+    dialog.returnValue = "no";
+    dialog.showModal();
+    await new Promise((done) => dialog.addEventListener("close", done, { once: true }));
+    return dialog.returnValue === "yes";
+  },
+};
+
+/** The token comes behind the #, where no server and no log sees it, and is exchanged for a cookie. */
+async function login() {
+  const token = location.hash.match(/^#token=([0-9a-f]+)$/)?.[1];
+  if (!token) return;
+  history.replaceState(null, "", location.pathname);
+  const answer = await fetch("login", { method: "POST", body: token });
+  if (!answer.ok) throw new Error(await answer.text());
+}
+
+function open() {
+  const scheme = location.protocol === "https:" ? "wss:" : "ws:";
+  socket = new WebSocket(`${scheme}//${location.host}/ws`);
+  socket.binaryType = "arraybuffer";
+  socket.addEventListener("message", (event) => {
+    heardAt = performance.now();
+    if (typeof event.data === "string") text(JSON.parse(event.data));
+    else binary(event.data);
+  });
+  socket.addEventListener("close", async () => {
+    asked.forEach(({ bad }) => bad(new Error("the connection was lost")));
+    asked.clear();
+    // A closed door and an absent server look alike to a WebSocket; plain HTTP tells.
+    const answer = await fetch("who").catch(() => null);
+    if (answer?.status === 401) return locked(await answer.text());
+    setTimeout(open, AGAIN_MS);
+  });
+}
+
+function locked(why) {
+  document.body.classList.add("stale");
+  say(standing, why.trim());
+}
+
+function text(message) {
+  if (message.hello) hello(message.hello);
+  else if (message.topic) {
+    if (message.topic === "plant") plantWords = message.data.words;
+    for (const panel of panels) if (panel.topics.includes(message.topic)) panel.show(message.topic, message.data);
+  } else if (message.answer != null) {
+    const waits = asked.get(message.answer);
+    asked.delete(message.answer);
+    if (message.error != null) waits?.bad(new Error(message.error));
+    else waits?.good(message.ok);
+  } else if (message.beat) {
+    dropped = message.beat.dropped;
+    // The dashboard lives, but what it reads may not.
+    for (const panel of panels) {
+      const old = panel.topics.some((topic) => message.beat.stale.includes(topic));
+      document.getElementById(`${panel.id}-title`).parentElement.classList.toggle("stale", old);
+    }
+  }
+}
+
+function binary(data) {
+  const view = new DataView(data);
+  binaries.get(view.getUint8(0))?.(view);
+}
+
+function hello(what) {
+  tahti.hello = what;
+  tahti.role = what.role;
+  document.title = `${what.plant} – tahti`;
+  document.getElementById("plant").textContent = what.plant;
+  document.body.dataset.role = what.role;
+  tahti.tell({ do: "want", topics: panels.flatMap((panel) => panel.topics) });
+  for (const panel of panels) panel.connected?.();
+}
+
+function watch() {
+  const stale = performance.now() - heardAt > STALE_MS;
+  if (stale && heardAt > 0) say(standing, "STALE: nothing was heard from the dashboard for more than 2 s; what is shown was true before");
+  if (!stale) {
+    const lost = dropped ? `, ${dropped} updates left out for newer ones` : "";
+    say(standing, `${plantWords} (you are ${tahti.role === "operator" ? "an operator" : "a viewer"}${lost})`);
+  }
+  document.body.classList.toggle("stale", stale);
+}
+
+for (const panel of panels) {
+  const section = el("section", { "aria-labelledby": `${panel.id}-title` }, el("h2", { id: `${panel.id}-title` }, panel.title));
+  document.getElementById("panels").append(section);
+  document.getElementById("contents").append(el("li", {}, el("a", { href: `#${panel.id}-title` }, panel.title)));
+  panel.build(section, tahti);
+}
+document.body.classList.add("stale");
+login().then(open, (error) => locked(error.message));
+setInterval(watch, 250);

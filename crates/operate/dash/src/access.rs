@@ -1,0 +1,179 @@
+//! Who may do what: tokens, the cookies that they are exchanged for, roles.
+
+use base::{DurNs, MonoNs};
+use std::collections::HashMap;
+use std::io::{self, Read as _};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// Sessions at once; the oldest goes for one more.
+const SESSIONS_MAX: usize = 256;
+/// A session that nobody used for so long is over.
+const IDLE_MAX: DurNs = DurNs::from_secs(12 * 3600);
+/// Tokens that were wrong, within [`TRIES_WITHIN`], before none is looked at for a while.
+const TRIES_MAX: u32 = 20;
+const TRIES_WITHIN: DurNs = DurNs::from_secs(60);
+
+/// What somebody may do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Role {
+    /// Look.
+    Viewer,
+    /// Change, too.
+    Operator,
+}
+
+impl Role {
+    /// Both.
+    pub const ALL: [Self; 2] = [Self::Viewer, Self::Operator];
+
+    /// Its name.
+    #[must_use]
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Viewer => "viewer",
+            Self::Operator => "operator",
+        }
+    }
+}
+
+/// Tokens and sessions.
+#[derive(Debug)]
+pub(crate) struct Access {
+    tokens: Vec<(Role, String)>,
+    /// The cookie's name: cookies of one host are shared by all its ports.
+    pub(crate) cookie: String,
+    inner: Mutex<Inner>,
+}
+
+#[derive(Debug, Default)]
+struct Inner {
+    sessions: HashMap<String, (Role, MonoNs)>,
+    wrong: u32,
+    since: MonoNs,
+}
+
+/// Why a token opens nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Closed {
+    /// It is none.
+    Wrong,
+    /// Too many were wrong just before.
+    TooMany,
+}
+
+impl Access {
+    /// New tokens; one for operators where there are any.
+    pub(crate) fn new(port: u16, write: bool) -> io::Result<Self> {
+        let mut tokens = vec![(Role::Viewer, secret()?)];
+        if write {
+            tokens.push((Role::Operator, secret()?));
+        }
+        Ok(Self { tokens, cookie: format!("tahti-{port}"), inner: Mutex::default() })
+    }
+
+    /// The token of a role.
+    pub(crate) fn token(&self, role: Role) -> Option<&str> {
+        self.tokens.iter().find(|(of, _)| *of == role).map(|(_, token)| token.as_str())
+    }
+
+    /// What a token allows.
+    pub(crate) fn role(&self, token: &str, now: MonoNs) -> Result<Role, Closed> {
+        let mut inner = self.inner();
+        if now - inner.since > TRIES_WITHIN {
+            (inner.wrong, inner.since) = (0, now);
+        }
+        if inner.wrong >= TRIES_MAX {
+            return Err(Closed::TooMany);
+        }
+        // All are compared, each in the same time.
+        let found = self.tokens.iter().filter(|(_, good)| same(good, token)).map(|(role, _)| *role).max();
+        inner.wrong += u32::from(found.is_none());
+        found.ok_or(Closed::Wrong)
+    }
+
+    /// Begins a session, and says what its cookie holds.
+    pub(crate) fn begin(&self, role: Role, now: MonoNs) -> io::Result<String> {
+        let id = secret()?;
+        let mut inner = self.inner();
+        if inner.sessions.len() >= SESSIONS_MAX
+            && let Some(oldest) = inner.sessions.iter().min_by_key(|(_, (_, used))| *used).map(|(id, _)| id.clone())
+        {
+            inner.sessions.remove(&oldest);
+        }
+        inner.sessions.insert(id.clone(), (role, now));
+        Ok(id)
+    }
+
+    /// The role of a session that is not over.
+    pub(crate) fn session(&self, id: &str, now: MonoNs) -> Option<Role> {
+        let mut inner = self.inner();
+        let (role, used) = inner.sessions.get_mut(id)?;
+        if now - *used > IDLE_MAX {
+            inner.sessions.remove(id);
+            return None;
+        }
+        *used = now;
+        Some(*role)
+    }
+
+    fn inner(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// 128 bits that nobody can guess.
+fn secret() -> io::Result<String> {
+    let mut bytes = [0u8; 16];
+    std::fs::File::open("/dev/urandom")?.read_exact(&mut bytes)?;
+    Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
+}
+
+/// Compares in a time that does not tell how much is right.
+fn same(one: &str, other: &str) -> bool {
+    one.len() == other.len() && one.bytes().zip(other.bytes()).fold(0, |all, (a, b)| all | (a ^ b)) == 0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOW: MonoNs = MonoNs(1_000_000_000_000);
+
+    #[test]
+    fn a_token_gives_its_role_and_without_operators_there_is_no_such_token() {
+        let access = Access::new(8765, true).unwrap();
+        for role in Role::ALL {
+            assert_eq!(access.role(access.token(role).unwrap(), NOW), Ok(role));
+        }
+        assert_eq!(access.role("", NOW), Err(Closed::Wrong));
+        let looking = Access::new(8765, false).unwrap();
+        assert_eq!(looking.token(Role::Operator), None);
+        assert_ne!(looking.token(Role::Viewer), access.token(Role::Viewer));
+    }
+
+    #[test]
+    fn who_guesses_is_not_listened_to_for_a_while() {
+        let access = Access::new(8765, false).unwrap();
+        let good = access.token(Role::Viewer).unwrap();
+        for _ in 0..TRIES_MAX {
+            assert_eq!(access.role("0123", NOW), Err(Closed::Wrong));
+        }
+        assert_eq!(access.role(good, NOW), Err(Closed::TooMany));
+        assert_eq!(access.role(good, NOW + TRIES_WITHIN + DurNs(1)), Ok(Role::Viewer));
+    }
+
+    #[test]
+    fn sessions_end_when_nobody_uses_them_and_are_bounded() {
+        let access = Access::new(8765, true).unwrap();
+        let id = access.begin(Role::Operator, NOW).unwrap();
+        assert_eq!(access.session(&id, NOW + IDLE_MAX), Some(Role::Operator));
+        assert_eq!(access.session(&id, NOW + IDLE_MAX + IDLE_MAX + DurNs(1)), None);
+        assert_eq!(access.session("", NOW), None);
+        let first = access.begin(Role::Viewer, NOW).unwrap();
+        for at in 1..=SESSIONS_MAX as i64 {
+            access.begin(Role::Viewer, NOW + DurNs(at)).unwrap();
+        }
+        assert_eq!(access.session(&first, NOW + DurNs::from_secs(1)), None);
+        assert_eq!(access.inner().sessions.len(), SESSIONS_MAX);
+    }
+}

@@ -1,0 +1,296 @@
+//! One client's conversation: what it wants, and the newest of that whenever its connection has room.
+
+use crate::access::Role;
+use crate::hub::{Hub, Topic};
+use crate::protocol::{Ask, Asked, Tick, tick, topic};
+use crate::signals::{Outcome, Series, Signals};
+use crate::work::{Done, Job, Worker, audit};
+use base::{DurNs, MonoNs};
+use serde_json::{Value, json};
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::{Arc, Mutex, PoisonError};
+use web::{Heard, Next, Now, Socket};
+
+/// A sign of life, whether or not there is news.
+const BEAT: DurNs = DurNs::from_secs(1);
+/// Signals that one client may watch.
+const STREAMS_MAX: usize = 500;
+/// Answers that wait for one client; a client that asks more without reading is cut off.
+const ANSWERS_MAX: usize = 256;
+/// Letters of a signal's name, a message, a value.
+const TEXT_MAX: usize = 4096;
+/// Samples come so often unless the client says otherwise.
+const RATE_HZ: u8 = 10;
+
+/// What all clients share.
+pub(crate) struct Shared {
+    pub(crate) plant: String,
+    pub(crate) hub: Arc<Hub>,
+    pub(crate) signals: Signals,
+    pub(crate) worker: Arc<Worker>,
+}
+
+/// Answers on their way from other threads.
+type Answers = Arc<Mutex<VecDeque<String>>>;
+
+pub(crate) struct Client {
+    shared: Shared,
+    role: Role,
+    /// Who it is, for the log.
+    who: String,
+    greeted: bool,
+    answers: Answers,
+    /// What it wants, with the number of the newest that it has.
+    topics: BTreeMap<Topic, u64>,
+    streams: BTreeMap<u16, Stream>,
+    every: DurNs,
+    beat_at: MonoNs,
+    tick_at: MonoNs,
+    /// Updates and samples that newer ones took the place of.
+    left_out: u64,
+    too_much: bool,
+}
+
+struct Stream {
+    name: String,
+    series: Arc<Series>,
+    next: u64,
+    seen: u64,
+}
+
+impl Client {
+    pub(crate) fn new(shared: Shared, role: Role, who: String) -> Self {
+        Self {
+            shared,
+            role,
+            who,
+            greeted: false,
+            answers: Arc::default(),
+            topics: BTreeMap::new(),
+            streams: BTreeMap::new(),
+            every: DurNs(1_000_000_000 / i64::from(RATE_HZ)),
+            beat_at: MonoNs(0),
+            tick_at: MonoNs(0),
+            left_out: 0,
+            too_much: false,
+        }
+    }
+
+    /// What takes the outcome of something that was asked.
+    fn done(&self, id: Option<u32>) -> Done {
+        let answers = self.answers.clone();
+        Box::new(move |outcome| answer(&answers, id, outcome))
+    }
+
+    fn ask(&mut self, asked: Asked, now: Now) {
+        let id = asked.id;
+        if let Err(why) = self.begin(id, asked.ask, now) {
+            answer(&self.answers, id, Err(why));
+        }
+    }
+
+    /// Does what can be done at once, and has others do the rest.
+    fn begin(&mut self, id: Option<u32>, ask: Ask, now: Now) -> Result<(), String> {
+        let writes = match &ask {
+            Ask::Process { .. } | Ask::Put { .. } => true,
+            Ask::Message { line, .. } => {
+                let request = msg::Request::parse(line).map_err(|error| error.to_string())?;
+                request.verb.writes() || request.verb.row().effect != base::verb::Effect::Reads
+            }
+            _ => false,
+        };
+        if writes && self.role != Role::Operator {
+            let why = "viewers may look, no more; `tahti dash url --operator` has the address for operators".to_owned();
+            audit(&self.who, &format!("{ask:?}"), Some(&why));
+            return Err(why);
+        }
+        let who = self.who.clone();
+        match ask {
+            Ask::Want { topics } => self.want(&topics),
+            Ask::Rate { hz } => self.every = DurNs(1_000_000_000 / i64::from(hz.clamp(1, 60))),
+            Ask::Subscribe { stream, name } => return self.subscribe(stream, name),
+            Ask::Unsubscribe { stream } => self.unsubscribe(stream),
+            Ask::Process { what, name } => return self.give(id, Job::Process { who, what, name: short(name)? }),
+            Ask::Message { line } => {
+                let who = writes.then_some(who);
+                return self.give(id, Job::Message { who, line: short(line)? });
+            }
+            Ask::Objects { pattern } => return self.give(id, Job::Objects { pattern: short(pattern)? }),
+            Ask::Search { pattern } => return self.give(id, Job::Search { pattern: short(pattern)? }),
+            Ask::History { name, seconds, points } => {
+                return self.give(id, Job::History { name: short(name)?, seconds, points, now_ns: now.wall_ns });
+            }
+            Ask::Describe { name } => return self.shared.signals.describe(&short(name)?, self.done(id)),
+            Ask::Put { name, value } => return self.put(id, short(name)?, short(value)?),
+        }
+        answer(&self.answers, id, Ok(json!({})));
+        Ok(())
+    }
+
+    fn give(&self, id: Option<u32>, job: Job) -> Result<(), String> {
+        self.shared.worker.give(job, self.done(id))
+    }
+
+    fn put(&self, id: Option<u32>, name: String, value: String) -> Result<(), String> {
+        if value.len() > 39 {
+            return Err(format!("the value has {} bytes; expected at most 39, as Channel Access has it", value.len()));
+        }
+        let (done, who, what) = (self.done(id), self.who.clone(), format!("set {name} to {value:?}"));
+        let audited = move |outcome: Outcome| {
+            audit(&who, &what, outcome.as_ref().err());
+            done(outcome);
+        };
+        self.shared.signals.put(&name, &value, Box::new(audited))
+    }
+
+    fn want(&mut self, words: &[String]) {
+        let wanted: Vec<Topic> = words.iter().filter_map(|word| topic(word)).collect();
+        for topic in Topic::ALL {
+            match (wanted.contains(&topic), self.topics.contains_key(&topic)) {
+                (true, false) => {
+                    self.topics.insert(topic, 0);
+                    self.shared.hub.watch(topic, true);
+                }
+                (false, true) => {
+                    self.topics.remove(&topic);
+                    self.shared.hub.watch(topic, false);
+                }
+                _ => {}
+            }
+        }
+    }
+
+    fn subscribe(&mut self, stream: u16, name: String) -> Result<(), String> {
+        let name = short(name)?;
+        self.unsubscribe(stream);
+        if self.streams.len() >= STREAMS_MAX {
+            return Err(format!("{STREAMS_MAX} signals are watched already; close some"));
+        }
+        let series = self.shared.signals.watch(&name)?;
+        let next = series.last();
+        self.streams.insert(stream, Stream { name, series, next, seen: 0 });
+        Ok(())
+    }
+
+    fn unsubscribe(&mut self, stream: u16) {
+        if let Some(stream) = self.streams.remove(&stream) {
+            self.shared.signals.leave(&stream.name);
+        }
+    }
+
+    fn hello(&self) -> String {
+        let version = env!("CARGO_PKG_VERSION");
+        json!({ "hello": { "plant": self.shared.plant, "role": self.role.word(), "version": version } }).to_string()
+    }
+
+    fn beat(&self, now: MonoNs) -> String {
+        let stale: Vec<Topic> =
+            self.topics.keys().filter(|topic| self.shared.hub.is_stale(**topic, now)).copied().collect();
+        json!({ "beat": { "dropped": self.left_out, "stale": stale } }).to_string()
+    }
+
+    /// The next topic of which there is something newer.
+    fn newer(&mut self) -> Option<String> {
+        for (topic, has) in &mut self.topics {
+            if let Some((number, text)) = self.shared.hub.newer(*topic, *has) {
+                if *has > 0 {
+                    self.left_out += number - *has - 1;
+                }
+                *has = number;
+                return Some(text.to_string());
+            }
+        }
+        None
+    }
+
+    /// What streams say that is no number.
+    fn changed(&mut self) -> Option<String> {
+        self.streams.iter_mut().find_map(|(number, stream)| {
+            let data = stream.series.changed(&mut stream.seen, *number)?;
+            Some(json!({ "topic": "signal", "data": data }).to_string())
+        })
+    }
+
+    /// What streams did since the last tick, where they did anything.
+    fn ticks(&mut self) -> Option<Vec<u8>> {
+        let mut rows = Vec::new();
+        for (number, stream) in &mut self.streams {
+            let mut row: Option<Tick> = None;
+            self.left_out += stream.series.read(&mut stream.next, |sample| {
+                let (least, most) = row.map_or((sample.value, sample.value), |row| (row.least, row.most));
+                row = Some(Tick {
+                    stream: *number,
+                    at_ns: sample.at_ns,
+                    least: least.min(sample.value),
+                    most: most.max(sample.value),
+                    last: sample.value,
+                    severity: sample.severity,
+                });
+            });
+            rows.extend(row);
+        }
+        (!rows.is_empty()).then(|| tick(&rows, self.left_out))
+    }
+}
+
+impl Socket for Client {
+    fn hear(&mut self, heard: Heard<'_>, now: Now) {
+        let Heard::Text(text) = heard else {
+            return answer(&self.answers, None, Err("binary messages are not understood".to_owned()));
+        };
+        match serde_json::from_str(text) {
+            Ok(asked) => self.ask(asked, now),
+            Err(error) => answer(&self.answers, None, Err(format!("not understood: {error}"))),
+        }
+        self.too_much |= self.answers.lock().unwrap_or_else(PoisonError::into_inner).len() > ANSWERS_MAX;
+    }
+
+    fn next(&mut self, now: Now) -> Next {
+        if self.too_much {
+            return Next::Close("too many questions".to_owned());
+        }
+        if !std::mem::replace(&mut self.greeted, true) {
+            return Next::Text(self.hello());
+        }
+        if now.mono >= self.beat_at {
+            self.beat_at = now.mono + BEAT;
+            return Next::Text(self.beat(now.mono));
+        }
+        let waiting = self.answers.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
+        if let Some(text) = waiting.or_else(|| self.newer()).or_else(|| self.changed()) {
+            return Next::Text(text);
+        }
+        if now.mono >= self.tick_at {
+            self.tick_at = now.mono + self.every;
+            if let Some(bytes) = self.ticks() {
+                return Next::Bytes(bytes);
+            }
+        }
+        Next::Wait((self.tick_at.min(self.beat_at) - now.mono).min(DurNs::from_ms(100)))
+    }
+}
+
+impl Drop for Client {
+    fn drop(&mut self) {
+        self.want(&[]);
+        std::mem::take(&mut self.streams).into_values().for_each(|stream| self.shared.signals.leave(&stream.name));
+    }
+}
+
+/// Puts an answer where the client's connection takes it. Without a number only failures are told.
+fn answer(answers: &Answers, id: Option<u32>, outcome: Outcome) {
+    let text = match (id, outcome) {
+        (None, Ok(_)) => return,
+        (id, Ok(value)) => json!({ "answer": id, "ok": value }),
+        (id, Err(why)) => json!({ "answer": id.map_or(Value::from(0), Value::from), "error": why }),
+    };
+    answers.lock().unwrap_or_else(PoisonError::into_inner).push_back(text.to_string());
+}
+
+fn short(text: String) -> Result<String, String> {
+    match text.len() {
+        0 => Err("the name is empty".to_owned()),
+        1..=TEXT_MAX => Ok(text),
+        length => Err(format!("the text has {length} bytes; expected at most {TEXT_MAX}")),
+    }
+}

@@ -1,0 +1,144 @@
+//! The dashboard: a page that shows a plant, and lets operators act on it.
+//!
+//! It is a process of its own and knows nothing by itself: it reads what the plant's other processes publish, as `tahti ps`,
+//! `tahti shield status`, `tahti trace status`, `tahti frames show`, `caget` and `tahti msg` do. Watching threads put what they read
+//! into the [`hub`]; each client takes the newest from there when its connection has room ([`client`]). What may wait for somebody
+//! (acting on processes, messages, the archive) is done by [`work`], never by the thread of the connections.
+//!
+//! Must never hold a real-time thread, and never change anything for a client whose role does not allow it.
+#![forbid(unsafe_code)]
+
+mod access;
+mod client;
+mod hub;
+mod protocol;
+mod signals;
+mod site;
+mod user;
+mod watch;
+mod work;
+
+pub use access::Role;
+pub use protocol::{Ask, Tick, tick};
+
+use access::Access;
+use base::DurNs;
+use hub::Hub;
+use keep::supervisor::control::{Client, Request};
+use keep::supervisor::rundir::RunDir;
+use std::fs::{DirBuilder, OpenOptions};
+use std::io::{self, Write as _};
+use std::net::SocketAddr;
+use std::os::fd::AsFd as _;
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use sys::signal::{END_SIGNALS, SignalFd};
+use web::{Limits, Server};
+
+/// What a dashboard is started with.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// The plant's name.
+    pub plant: String,
+    /// Where it listens.
+    pub listen: SocketAddr,
+    /// Further names of this machine.
+    pub names: Vec<String>,
+    /// Whether there is a role that may change something.
+    pub write: bool,
+    /// The archive's folder.
+    pub archive: Option<PathBuf>,
+    /// The message server's name.
+    pub messages: String,
+}
+
+/// The port of a dashboard that was told no other.
+pub const PORT: u16 = 8765;
+/// A port that somebody else has is tried again after this time.
+const AGAIN: DurNs = DurNs::from_secs(10);
+
+/// The folder with a dashboard's addresses, below its plant's.
+fn folder(plant: &str) -> PathBuf {
+    RunDir::find(plant).path().join("dashboard")
+}
+
+/// The address with its token, by which `role` gets in; only the plant's own user and root can read it.
+///
+/// # Errors
+/// No dashboard runs, or it has no such role.
+pub fn address(plant: &str, role: Role) -> io::Result<String> {
+    Ok(std::fs::read_to_string(folder(plant).join(role.word()))?.trim_end().to_owned())
+}
+
+/// Serves until SIGINT or SIGTERM. A port that somebody else has is told and tried again: a plant needs no dashboard to be up.
+///
+/// # Errors
+/// The kernel's, and what cannot be written to the plant's folder.
+pub fn serve(options: &Options) -> io::Result<()> {
+    let signals = SignalFd::new(&END_SIGNALS).map_err(io::Error::other)?;
+    let mut told = false;
+    let server = loop {
+        match Server::bind(options.listen, options.names.clone(), Limits::default()) {
+            Ok(server) => break server,
+            Err(error) if told || error.kind() != io::ErrorKind::AddrInUse => {
+                if error.kind() != io::ErrorKind::AddrInUse {
+                    return Err(io::Error::new(error.kind(), format!("{}: {error}", options.listen)));
+                }
+            }
+            Err(_) => {
+                told = true;
+                let text = format!("no dashboard: {} is taken by another program; it is tried again", options.listen);
+                println!("tahti dash: {text}");
+                say(&options.plant, &text);
+            }
+        }
+        if sys::poll::is_readable(signals.as_fd(), AGAIN) {
+            return Ok(());
+        }
+    };
+    let access = Access::new(server.address().port(), options.write)?;
+    let folder = folder(&options.plant);
+    publish(&folder, &access, server.address())?;
+    let hub = Arc::new(Hub::default());
+    watch::start(&options.plant, &hub)?;
+    let signal_hub = signals::Signals::start()?;
+    let worker = Arc::new(work::Worker::start(options, signal_hub.clone())?);
+    let site = site::Dashboard { plant: options.plant.clone(), access, hub, signals: signal_hub, worker };
+    println!("tahti dash: serves at http://{}", server.address());
+    if let Ok(address) = address(&options.plant, Role::Viewer) {
+        say(&options.plant, &address);
+    }
+    let ended = server.run(Arc::new(site), signals.as_fd().try_clone_to_owned()?);
+    for role in Role::ALL {
+        // A plant that goes down takes the whole folder.
+        let _ = std::fs::remove_file(folder.join(role.word()));
+    }
+    ended
+}
+
+/// Writes the addresses where only this user can read them.
+fn publish(folder: &Path, access: &Access, address: SocketAddr) -> io::Result<()> {
+    DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
+    for role in Role::ALL {
+        let file = folder.join(role.word());
+        let Some(token) = access.token(role) else {
+            // One that an earlier dashboard has left would look as if it were good.
+            let _ = std::fs::remove_file(&file);
+            continue;
+        };
+        let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&file)?;
+        writeln!(file, "http://{address}/#token={token}")?;
+    }
+    Ok(())
+}
+
+/// Has the supervisor show a line where the plant was brought up.
+fn say(plant: &str, text: &str) {
+    let asked = Client::connect(&RunDir::find(plant).socket())
+        .and_then(|mut client| client.ask(&Request::Say { who: "dashboard".into(), what: text.into() }));
+    if let Err(error) = asked {
+        // `tahti dash url` tells it as well.
+        eprintln!("tahti dash: the supervisor does not show the address: {error}");
+    }
+}

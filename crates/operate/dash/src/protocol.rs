@@ -1,0 +1,191 @@
+//! What page and server say to each other over the WebSocket.
+//!
+//! The page sends JSON objects: an [`Ask`], with an `id` where it wants an answer. The server sends JSON objects with one key that
+//! says what they are (`hello`, `topic` with `data`, `beat`, `answer` with `ok` or `error`), and binary messages for what comes
+//! often. A binary message begins with its kind, a byte: 1 is a [`Tick`]; 2 to 15 are for other panels.
+
+use crate::hub::Topic;
+use serde::Deserialize;
+
+/// The kind of a binary message that holds samples of signals.
+pub(crate) const TICK: u8 = 1;
+
+/// What a client asks for.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(tag = "do", rename_all = "kebab-case", deny_unknown_fields)]
+pub enum Ask {
+    /// From now on these topics, as they change. Words that are no topic are those of panels without one.
+    Want {
+        /// Their words.
+        topics: Vec<String>,
+    },
+    /// Samples at most so often a second, 1 to 60.
+    Rate {
+        /// How often.
+        hz: u8,
+    },
+    /// Acts on a process; for operators.
+    Process {
+        /// What.
+        what: Act,
+        /// Its name.
+        name: String,
+    },
+    /// From now on the samples of a signal.
+    Subscribe {
+        /// The number under which they come.
+        stream: u16,
+        /// Its name.
+        name: String,
+    },
+    /// No more of them.
+    Unsubscribe {
+        /// The number.
+        stream: u16,
+    },
+    /// Names of signals like this one.
+    Search {
+        /// With `*` and `?`.
+        pattern: String,
+    },
+    /// Units, limits, state names of a signal.
+    Describe {
+        /// Its name.
+        name: String,
+    },
+    /// Writes a signal; for operators.
+    Put {
+        /// Its name.
+        name: String,
+        /// The value as text.
+        value: String,
+    },
+    /// What the archive has of a signal, as an envelope.
+    History {
+        /// Its name.
+        name: String,
+        /// How far back.
+        seconds: u32,
+        /// In so many spans.
+        points: u16,
+    },
+    /// A message: `get/sr_mag_ps_b/current_adc`. What writes is for operators.
+    Message {
+        /// The line.
+        line: String,
+    },
+    /// Objects of messages like this one.
+    Objects {
+        /// With `*` and `?`.
+        pattern: String,
+    },
+}
+
+/// What can be done to a process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Act {
+    /// Start it.
+    Start,
+    /// Stop it.
+    Stop,
+    /// Stop and start it.
+    Restart,
+}
+
+/// An [`Ask`] that may want an answer.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+pub(crate) struct Asked {
+    /// The answer's number.
+    pub(crate) id: Option<u32>,
+    #[serde(flatten)]
+    pub(crate) ask: Ask,
+}
+
+/// The topic that a word means.
+pub(crate) fn topic(word: &str) -> Option<Topic> {
+    serde_json::from_value(word.into()).ok()
+}
+
+/// What one signal did since the last tick.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Tick {
+    /// The client's number of it.
+    pub stream: u16,
+    /// Stamp of its last sample, nanoseconds since 1970.
+    pub at_ns: i64,
+    /// The least of its values.
+    pub least: f64,
+    /// The greatest.
+    pub most: f64,
+    /// The last.
+    pub last: f64,
+    /// The severity of the last: 0 to 3.
+    pub severity: u8,
+}
+
+/// A binary message of samples, little endian: kind `u8`, 3 bytes of zero, rows `u32`, base stamp in nanoseconds `u64`, samples
+/// left out for newer ones so far `u64`; then columns, each of `rows`: least, most and last value `f64`, stamp behind the base in
+/// microseconds `i32`, stream `u16`, severity `u8`. Each column stands where a typed array of the browser can look at it.
+#[must_use]
+pub fn tick(rows: &[Tick], left_out: u64) -> Vec<u8> {
+    let base = rows.iter().map(|row| row.at_ns).max().unwrap_or(0).max(0);
+    let mut out = Vec::with_capacity(24 + rows.len() * 31);
+    out.extend([TICK, 0, 0, 0]);
+    out.extend((rows.len() as u32).to_le_bytes());
+    out.extend((base as u64).to_le_bytes());
+    out.extend(left_out.to_le_bytes());
+    for value in [|row: &Tick| row.least, |row: &Tick| row.most, |row: &Tick| row.last] {
+        rows.iter().for_each(|row| out.extend(value(row).to_le_bytes()));
+    }
+    for row in rows {
+        let behind = row.at_ns.saturating_sub(base) / 1000;
+        out.extend((behind.clamp(i64::from(i32::MIN), i64::from(i32::MAX)) as i32).to_le_bytes());
+    }
+    rows.iter().for_each(|row| out.extend(row.stream.to_le_bytes()));
+    out.extend(rows.iter().map(|row| row.severity));
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_page_says_is_understood_and_nothing_else() {
+        let said = |text: &str| serde_json::from_str::<Asked>(text);
+        let asked = said(r#"{"id":7,"do":"process","what":"stop","name":"loop"}"#).unwrap();
+        assert_eq!((asked.id, asked.ask), (Some(7), Ask::Process { what: Act::Stop, name: "loop".into() }));
+        assert_eq!(said(r#"{"do":"rate","hz":10}"#).unwrap(), Asked { id: None, ask: Ask::Rate { hz: 10 } });
+        for wrong in [
+            "",
+            "[]",
+            "{}",
+            r#"{"do":"shutdown"}"#,
+            r#"{"do":"rate","hz":-1}"#,
+            r#"{"do":"subscribe","stream":70000,"name":"a"}"#,
+        ] {
+            assert!(said(wrong).is_err(), "{wrong}");
+        }
+        assert_eq!(
+            (topic("plant"), topic("histograms"), topic("signal")),
+            (Some(Topic::Plant), Some(Topic::Histograms), None)
+        );
+    }
+
+    #[test]
+    fn columns_of_a_tick_stand_where_typed_arrays_look() {
+        let row = |stream, at_ns| Tick { stream, at_ns, least: 1.0, most: 3.0, last: 2.0, severity: 1 };
+        let bytes = tick(&[row(5, 2_000_000_000), row(6, 2_000_123_000)], 9);
+        assert_eq!(bytes.len(), 24 + 2 * 31);
+        let u64_at = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().unwrap());
+        assert_eq!((bytes[0], bytes[4], u64_at(8), u64_at(16)), (TICK, 2, 2_000_123_000, 9));
+        assert_eq!(
+            (f64::from_bits(u64_at(24)), f64::from_bits(u64_at(40)), f64::from_bits(u64_at(56))),
+            (1.0, 3.0, 2.0)
+        );
+        assert_eq!(i32::from_le_bytes(bytes[72..76].try_into().unwrap()), -123);
+        assert_eq!((&bytes[80..84], &bytes[84..]), (&[5, 0, 6, 0][..], &[1, 1][..]));
+        assert_eq!(tick(&[], 0).len(), 24);
+    }
+}

@@ -1,0 +1,476 @@
+//! Signals over Channel Access: one thread with one session for all clients, which share what they subscribe to.
+
+use base::{Array, DurNs, EventMask, MonoNs, Scalar, Str40, Value};
+use ca::client::{ChannelId, Event, IoId};
+use ca::encode::Reading;
+use ca::{Basic, Class, Dbr};
+use canet::Waker;
+use canet::session::Session;
+use serde_json::json;
+use std::collections::{HashMap, VecDeque};
+use std::io;
+use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use sys::clock::mono_now;
+
+/// Samples of a signal that wait for clients; the oldest go, and each client counts what it has missed.
+const SAMPLES_MAX: usize = 1024;
+/// Signals that all clients watch together.
+pub(crate) const SIGNALS_MAX: usize = 2000;
+/// What a signal may be asked, at once, by all clients.
+const COMMANDS_MAX: usize = 4096;
+/// How long a read or write may take, the search for the server included.
+const PATIENCE: DurNs = DurNs::from_secs(5);
+/// Letters of a text or of an array's elements that are shown.
+const TEXT_MAX: usize = 200;
+
+/// One sample.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Sample {
+    pub(crate) at_ns: i64,
+    pub(crate) value: f64,
+    pub(crate) severity: u8,
+}
+
+/// A signal, as the thread leaves it for clients.
+#[derive(Debug, Default)]
+pub(crate) struct Series {
+    inner: Mutex<Inner>,
+}
+
+#[derive(Debug, Default)]
+struct Inner {
+    samples: VecDeque<Sample>,
+    /// The number of the first of them.
+    first: u64,
+    /// How often what is no number has changed, and what it says now.
+    changes: u64,
+    is_connected: bool,
+    about: About,
+    text: Option<String>,
+    severity: u8,
+}
+
+/// What a signal is.
+#[derive(Clone, Debug, Default)]
+struct About {
+    units: String,
+    labels: Vec<String>,
+}
+
+impl Series {
+    /// The numbers from `next` on: how many were missed, and the samples themselves in `take`'s order.
+    pub(crate) fn read(&self, next: &mut u64, mut take: impl FnMut(&Sample)) -> u64 {
+        let inner = self.lock();
+        let missed = inner.first.saturating_sub(*next);
+        let from = next.saturating_sub(inner.first) as usize;
+        inner.samples.iter().skip(from).for_each(&mut take);
+        *next = inner.first + inner.samples.len() as u64;
+        missed
+    }
+
+    /// The number of the last sample that there is, so that a new client begins with it.
+    pub(crate) fn last(&self) -> u64 {
+        let inner = self.lock();
+        inner.first + (inner.samples.len() as u64).saturating_sub(1)
+    }
+
+    /// What is no number, where it has changed since change `seen`.
+    pub(crate) fn changed(&self, seen: &mut u64, stream: u16) -> Option<serde_json::Value> {
+        let inner = self.lock();
+        if inner.changes <= *seen {
+            return None;
+        }
+        *seen = inner.changes;
+        let state = if inner.is_connected { "connected" } else { "disconnected" };
+        Some(json!({
+            "stream": stream, "state": state, "units": inner.about.units, "labels": inner.about.labels,
+            "text": inner.text, "severity": inner.severity,
+        }))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn push(&self, sample: Sample) {
+        let mut inner = self.lock();
+        if inner.samples.len() == SAMPLES_MAX {
+            inner.samples.pop_front();
+            inner.first += 1;
+        }
+        inner.samples.push_back(sample);
+    }
+
+    fn change(&self, change: impl FnOnce(&mut Inner)) {
+        let mut inner = self.lock();
+        change(&mut inner);
+        inner.changes += 1;
+    }
+}
+
+/// What comes of a question about a signal.
+pub(crate) type Outcome = Result<serde_json::Value, String>;
+
+/// What the thread is asked to do.
+enum Command {
+    Watch(String, Arc<Series>),
+    Leave(String),
+    Once(String, Once, Box<dyn FnOnce(Outcome) + Send>),
+}
+
+/// What is done once.
+enum Once {
+    Describe,
+    Put(String),
+}
+
+/// The thread, as clients see it.
+#[derive(Clone)]
+pub(crate) struct Signals {
+    commands: SyncSender<Command>,
+    bell: Waker,
+    watched: Arc<Mutex<HashMap<String, (Arc<Series>, usize)>>>,
+}
+
+impl Signals {
+    /// Starts it; it ends with the process.
+    pub(crate) fn start() -> io::Result<Self> {
+        let bell = Waker::new()?;
+        let mut session = Session::open(|name| std::env::var(name).ok())?;
+        session.listen_to(bell.clone());
+        let (commands, receives) = sync_channel(COMMANDS_MAX);
+        let mut thread = Thread { session, receives, channels: HashMap::new(), names: HashMap::new() };
+        std::thread::Builder::new().name("dash-signals".to_owned()).spawn(move || thread.run())?;
+        Ok(Self { commands, bell, watched: Arc::default() })
+    }
+
+    /// One client more watches a signal.
+    pub(crate) fn watch(&self, name: &str) -> Result<Arc<Series>, String> {
+        let mut watched = self.watched();
+        if let Some((series, clients)) = watched.get_mut(name) {
+            *clients += 1;
+            return Ok(series.clone());
+        }
+        if watched.len() >= SIGNALS_MAX {
+            return Err(format!("{SIGNALS_MAX} signals are watched already; close some"));
+        }
+        let series = Arc::<Series>::default();
+        self.command(Command::Watch(name.to_owned(), series.clone()))?;
+        watched.insert(name.to_owned(), (series.clone(), 1));
+        Ok(series)
+    }
+
+    /// One client less.
+    pub(crate) fn leave(&self, name: &str) {
+        let mut watched = self.watched();
+        let Some((_, clients)) = watched.get_mut(name) else { return };
+        *clients -= 1;
+        if *clients == 0 && self.command(Command::Leave(name.to_owned())).is_ok() {
+            watched.remove(name);
+        }
+    }
+
+    /// Units, limits and state names of a signal.
+    pub(crate) fn describe(&self, name: &str, done: Box<dyn FnOnce(Outcome) + Send>) -> Result<(), String> {
+        self.command(Command::Once(name.to_owned(), Once::Describe, done))
+    }
+
+    /// Writes a signal.
+    pub(crate) fn put(&self, name: &str, value: &str, done: Box<dyn FnOnce(Outcome) + Send>) -> Result<(), String> {
+        self.command(Command::Once(name.to_owned(), Once::Put(value.to_owned()), done))
+    }
+
+    /// Names that anybody watches, like this one.
+    pub(crate) fn names(&self, pattern: &str) -> Vec<String> {
+        self.watched().keys().filter(|name| base::glob(pattern, name)).cloned().collect()
+    }
+
+    fn command(&self, command: Command) -> Result<(), String> {
+        let sent = self.commands.try_send(command);
+        self.bell.wake();
+        sent.map_err(|error| match error {
+            TrySendError::Full(_) => "too much is asked of signals at once; try again".to_owned(),
+            TrySendError::Disconnected(_) => "the dashboard's Channel Access has ended; its log says why".to_owned(),
+        })
+    }
+
+    fn watched(&self) -> MutexGuard<'_, HashMap<String, (Arc<Series>, usize)>> {
+        self.watched.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A channel, and who wants something of it.
+struct Channel {
+    name: String,
+    series: Option<Arc<Series>>,
+    is_subscribed: bool,
+    once: Vec<Waiting>,
+}
+
+struct Waiting {
+    what: Once,
+    until: MonoNs,
+    /// What was sent to the server.
+    io: Option<IoId>,
+    done: Box<dyn FnOnce(Outcome) + Send>,
+}
+
+struct Thread {
+    session: Session,
+    receives: Receiver<Command>,
+    channels: HashMap<ChannelId, Channel>,
+    names: HashMap<String, ChannelId>,
+}
+
+impl Thread {
+    fn run(&mut self) {
+        loop {
+            while let Ok(command) = self.receives.try_recv() {
+                self.command(command);
+            }
+            let until = mono_now() + DurNs::from_ms(200);
+            match self.session.step(until) {
+                Ok(Some(event)) => self.event(event),
+                Ok(None) => self.give_up(),
+                Err(error) => {
+                    eprintln!("tahti dash: no signals any more: Channel Access: {error}");
+                    return;
+                }
+            }
+        }
+    }
+
+    fn command(&mut self, command: Command) {
+        match command {
+            Command::Watch(name, series) => {
+                let id = self.channel(&name);
+                if let Some(channel) = self.channels.get_mut(&id) {
+                    channel.series = Some(series);
+                }
+                self.connected(id);
+            }
+            Command::Leave(name) => {
+                let Some(id) = self.names.get(&name).copied() else { return };
+                if let Some(channel) = self.channels.get_mut(&id) {
+                    channel.series = None;
+                }
+                self.tidy(id);
+            }
+            Command::Once(name, what, done) => {
+                let id = self.channel(&name);
+                if let Some(channel) = self.channels.get_mut(&id) {
+                    channel.once.push(Waiting { what, until: mono_now() + PATIENCE, io: None, done });
+                }
+                self.connected(id);
+            }
+        }
+    }
+
+    fn channel(&mut self, name: &str) -> ChannelId {
+        if let Some(id) = self.names.get(name) {
+            return *id;
+        }
+        let id = self.session.client.channel(Session::now(), name, 0);
+        let channel = Channel { name: name.to_owned(), series: None, is_subscribed: false, once: Vec::new() };
+        self.channels.insert(id, channel);
+        self.names.insert(name.to_owned(), id);
+        id
+    }
+
+    /// Drops a channel that nobody wants anything of.
+    fn tidy(&mut self, id: ChannelId) {
+        if self.channels.get(&id).is_some_and(|channel| channel.series.is_none() && channel.once.is_empty())
+            && let Some(channel) = self.channels.remove(&id)
+        {
+            self.names.remove(&channel.name);
+            self.session.client.clear(id);
+        }
+    }
+
+    /// Asks a channel that is connected for what is wanted of it.
+    fn connected(&mut self, id: ChannelId) {
+        let Some(info) = self.session.client.info(id) else { return };
+        let Some(channel) = self.channels.get_mut(&id) else { return };
+        let class = |class| if info.native == Basic::String { Class::Sts } else { class };
+        if channel.series.is_some() && !channel.is_subscribed {
+            channel.is_subscribed = true;
+            // What it is comes first. Refused only where the channel is gone again, which is an event of its own.
+            let _ = self.session.client.read(id, Dbr::new(class(Class::Ctrl), info.native), 1);
+            let mask = EventMask(EventMask::VALUE.0 | EventMask::ALARM.0);
+            self.session.client.subscribe(id, Dbr::new(Class::Time, info.native), info.count.min(16), mask);
+        }
+        for waiting in channel.once.iter_mut().filter(|waiting| waiting.io.is_none()) {
+            let sent = match &waiting.what {
+                Once::Describe => self.session.client.read(id, Dbr::new(class(Class::Ctrl), info.native), 1).map(Some),
+                Once::Put(text) => {
+                    let value = Value::Scalar(Scalar::String(Str40::new(text.as_bytes())));
+                    self.session.client.write(id, &value, true)
+                }
+            };
+            match sent {
+                Ok(io) => waiting.io = io,
+                // It ends at its time, unless the channel comes back.
+                Err(_) => continue,
+            }
+        }
+    }
+
+    fn event(&mut self, event: Event) {
+        match event {
+            Event::Connected(id) => {
+                if let Some(channel) = self.channels.get_mut(&id) {
+                    channel.is_subscribed = false;
+                    if let Some(series) = &channel.series {
+                        series.change(|inner| inner.is_connected = true);
+                    }
+                }
+                self.connected(id);
+            }
+            Event::Disconnected(id) => {
+                let Some(channel) = self.channels.get_mut(&id) else { return };
+                channel.once.iter_mut().for_each(|waiting| waiting.io = None);
+                if let Some(series) = &channel.series {
+                    series.change(|inner| inner.is_connected = false);
+                }
+            }
+            Event::Read { io, channel, result } => {
+                let described = result.map(|(_, reading)| reading);
+                let series = self.channels.get(&channel).and_then(|channel| channel.series.as_ref());
+                if let (Some(series), Ok(reading)) = (series, &described) {
+                    let about = about(reading);
+                    series.change(|inner| inner.about = about);
+                }
+                let server = self.session.client.info(channel);
+                self.ended(channel, io, || match described {
+                    Ok(reading) => Ok(description(&reading, server)),
+                    Err(status) => Err(format!("its server answers {status}")),
+                });
+            }
+            Event::Written { io, channel, result } => {
+                self.ended(channel, io, || {
+                    result.map(|()| json!({})).map_err(|status| format!("its server refuses: {status}"))
+                });
+            }
+            Event::Update { channel, result: Ok((_, reading)), .. } => {
+                if let Some(series) = self.channels.get(&channel).and_then(|channel| channel.series.as_ref()) {
+                    update(series, &reading);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// What was asked once has its answer.
+    fn ended(&mut self, id: ChannelId, io: IoId, outcome: impl FnOnce() -> Outcome) {
+        let Some(channel) = self.channels.get_mut(&id) else { return };
+        if let Some(at) = channel.once.iter().position(|waiting| waiting.io == Some(io)) {
+            (channel.once.remove(at).done)(outcome());
+            self.tidy(id);
+        }
+    }
+
+    /// Ends what has waited too long.
+    fn give_up(&mut self) {
+        let now = mono_now();
+        let mut ids = Vec::new();
+        for (id, channel) in &mut self.channels {
+            let (late, rest) =
+                std::mem::take(&mut channel.once).into_iter().partition(|waiting: &Waiting| waiting.until < now);
+            channel.once = rest;
+            for waiting in Vec::<Waiting>::from(late) {
+                let why = if waiting.io.is_some() { "its server does not answer" } else { "nobody serves it" };
+                (waiting.done)(Err(format!("{why} (within {PATIENCE}); EPICS_CA_ADDR_LIST says where it is searched")));
+                ids.push(*id);
+            }
+        }
+        ids.into_iter().for_each(|id| self.tidy(id));
+    }
+}
+
+fn update(series: &Series, reading: &Reading) {
+    let severity = reading.alarm.severity as u8;
+    let (secs, nanos) = reading.stamp.to_unix();
+    let at_ns = i64::try_from(secs).unwrap_or(0).saturating_mul(1_000_000_000).saturating_add(nanos.into());
+    let number = match &reading.value {
+        Value::Scalar(scalar) => scalar.to_f64(),
+        Value::Array(_) => None,
+    };
+    match number {
+        Some(value) => series.push(Sample { at_ns, value, severity }),
+        None => {
+            let text = text(&reading.value);
+            series.change(|inner| (inner.text, inner.severity) = (Some(text), severity));
+        }
+    }
+}
+
+/// What is no number, as people read it; cut where it is long.
+fn text(value: &Value) -> String {
+    let one = |scalar: Scalar| match scalar {
+        Scalar::String(text) => text.to_string(),
+        number => number.to_f64().map_or_else(String::new, |number| number.to_string()),
+    };
+    let all = match value {
+        Value::Scalar(scalar) => one(*scalar),
+        Value::Array(Array::I8(_) | Array::U8(_)) => {
+            let bytes = (0..value.len()).filter_map(|at| value.get(at)?.to_f64()).map(|byte| byte as u8 as char);
+            bytes.take_while(|letter| *letter != '\0').collect()
+        }
+        Value::Array(_) => {
+            let elements: Vec<String> = (0..value.len()).filter_map(|at| value.get(at)).map(one).collect();
+            format!("[{}]", elements.join(", "))
+        }
+    };
+    if all.chars().count() > TEXT_MAX { all.chars().take(TEXT_MAX).chain(['…']).collect() } else { all }
+}
+
+fn about(reading: &Reading) -> About {
+    let labels = reading.meta.labels.iter().map(ToString::to_string);
+    About { units: reading.meta.units.to_string(), labels: labels.collect() }
+}
+
+fn description(reading: &Reading, info: Option<ca::client::ChannelInfo>) -> serde_json::Value {
+    let range = |low: f64, high: f64| (low != 0.0 || high != 0.0).then(|| format!("{low} to {high}"));
+    let limit = |limit: f64| (!limit.is_nan() && limit != 0.0).then_some(limit);
+    let (meta, about) = (&reading.meta, about(reading));
+    let server = info.map(|info| format!("{}:{}", std::net::Ipv4Addr::from(info.server.ip), info.server.port));
+    json!({
+        "type": info.map(|info| format!("{:?}", info.native).to_lowercase()),
+        "elements": info.map(|info| info.count),
+        "units": about.units, "states": if about.labels.is_empty() { None } else { Some(about.labels) },
+        "display": range(meta.display.low, meta.display.high), "control": range(meta.control.low, meta.control.high),
+        "lolo": limit(meta.alarm.lolo), "low": limit(meta.alarm.low), "high": limit(meta.alarm.high), "hihi": limit(meta.alarm.hihi),
+        "may be set": info.map(|info| if info.access.write { "yes" } else { "no" }),
+        "server": server,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_client_that_is_slow_misses_the_oldest_samples_and_knows_how_many() {
+        let series = Series::default();
+        let sample = |value: f64| Sample { at_ns: 0, value, severity: 0 };
+        let (mut next, mut seen) = (0, Vec::new());
+        (0..3).for_each(|at| series.push(sample(at.into())));
+        assert_eq!(series.read(&mut next, |sample| seen.push(sample.value)), 0);
+        assert_eq!((seen.as_slice(), series.last()), (&[0.0, 1.0, 2.0][..], 2));
+        (0..SAMPLES_MAX as u32 + 5).for_each(|at| series.push(sample(at.into())));
+        seen.clear();
+        assert_eq!(series.read(&mut next, |sample| seen.push(sample.value)), 5);
+        assert_eq!((seen.len(), seen[0]), (SAMPLES_MAX, 5.0));
+        assert_eq!(series.read(&mut next, |_| unreachable!()), 0);
+    }
+
+    #[test]
+    fn texts_and_arrays_are_shown_and_cut() {
+        let array = |array| text(&Value::Array(array));
+        assert_eq!(array(Array::F64(vec![1.5, 2.0])), "[1.5, 2]");
+        assert_eq!(array(Array::U8(b"beam\0on".to_vec())), "beam");
+        assert_eq!(text(&Value::Scalar(Scalar::String("idle".into()))), "idle");
+        assert_eq!(array(Array::U8(vec![b'x'; 1000])).chars().count(), TEXT_MAX + 1);
+    }
+}

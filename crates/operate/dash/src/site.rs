@@ -1,0 +1,138 @@
+//! What is behind the dashboard's address: the page's files, the login, the WebSocket.
+
+use crate::access::{Access, Closed, Role};
+use crate::client::{Client, Shared};
+use crate::hub::Hub;
+use crate::signals::Signals;
+use crate::user::user;
+use crate::work::Worker;
+use std::sync::Arc;
+use web::{Answer, Method, Now, Request, Site, Socket};
+
+pub(crate) struct Dashboard {
+    pub(crate) plant: String,
+    pub(crate) access: Access,
+    pub(crate) hub: Arc<Hub>,
+    pub(crate) signals: Signals,
+    pub(crate) worker: Arc<Worker>,
+}
+
+macro_rules! file {
+    ($path:literal, $kind:literal) => {
+        ($path, $kind, include_bytes!(concat!("../page/", $path)))
+    };
+}
+
+const HTML: &str = "text/html; charset=utf-8";
+
+/// The page, as it is: no build step, nothing from elsewhere.
+const FILES: &[(&str, &str, &[u8])] = &[
+    file!("index.html", "text/html; charset=utf-8"),
+    file!("style.css", "text/css; charset=utf-8"),
+    file!("icon.svg", "image/svg+xml"),
+    file!("main.js", "text/javascript; charset=utf-8"),
+    file!("dom.js", "text/javascript; charset=utf-8"),
+    file!("panels.js", "text/javascript; charset=utf-8"),
+    file!("panels/processes.js", "text/javascript; charset=utf-8"),
+    file!("panels/shield.js", "text/javascript; charset=utf-8"),
+    file!("panels/latency.js", "text/javascript; charset=utf-8"),
+    file!("panels/frames.js", "text/javascript; charset=utf-8"),
+    file!("panels/signals.js", "text/javascript; charset=utf-8"),
+    file!("panels/messages.js", "text/javascript; charset=utf-8"),
+    file!("vendor/uPlot.iife.min.js", "text/javascript; charset=utf-8"),
+    file!("vendor/uPlot.min.css", "text/css; charset=utf-8"),
+    file!("vendor/uPlot.LICENSE", "text/plain; charset=utf-8"),
+];
+
+const LOCKED: &str = "LOCKED: open the address with the token that `tahti dash url` prints";
+
+impl Dashboard {
+    /// The role of who asks, by the cookie of a session or by a token.
+    fn role(&self, request: &Request, now: Now) -> Option<Role> {
+        let by_cookie = request.cookie(&self.access.cookie).and_then(|id| self.access.session(id, now.mono));
+        by_cookie.or_else(|| self.access.role(request.bearer()?, now.mono).ok())
+    }
+
+    fn login(&self, request: &Request, now: Now) -> Answer {
+        let token = String::from_utf8_lossy(&request.body);
+        let role = match self.access.role(token.trim(), now.mono) {
+            Ok(role) => role,
+            Err(Closed::Wrong) => {
+                println!("audit: {}: a wrong token", self.who(request, None));
+                return Answer::text(
+                    403,
+                    "LOCKED: the token is wrong or of an earlier dashboard; `tahti dash url` prints the present one",
+                );
+            }
+            Err(Closed::TooMany) => return Answer::text(429, "LOCKED: too many wrong tokens; try again in a minute"),
+        };
+        match self.access.begin(role, now.mono) {
+            Ok(id) => {
+                println!("audit: {}: has come", self.who(request, Some(role)));
+                let cookie = format!("{}={id}; Path=/; HttpOnly; SameSite=Strict", self.access.cookie);
+                Answer::text(200, role.word()).with_header("set-cookie", cookie)
+            }
+            Err(error) => Answer::text(500, &format!("/dev/urandom: {error}")),
+        }
+    }
+
+    /// Who asks, for the log: role, address, and the user where the connection is of this machine.
+    fn who(&self, request: &Request, role: Option<Role>) -> String {
+        let user = user(request.peer, request.local).map_or_else(String::new, |user| format!(", user {user}"));
+        format!("{} {}{user}", role.map_or("nobody", Role::word), request.peer)
+    }
+}
+
+impl Site for Dashboard {
+    fn answer(&self, request: &Request, now: Now) -> Answer {
+        match (request.method, request.path.as_str()) {
+            (Method::Get, "/") => Answer::new(200, HTML, FILES[0].2),
+            (Method::Get, "/who") => match self.role(request, now) {
+                Some(role) => Answer::text(200, role.word()),
+                None => Answer::text(401, LOCKED),
+            },
+            (Method::Post, "/login") => self.login(request, now),
+            (Method::Get, path) => match FILES.iter().find(|(name, _, _)| path.strip_prefix('/') == Some(name)) {
+                Some((_, kind, bytes)) => Answer::new(200, kind, *bytes),
+                None => Answer::text(404, "not here"),
+            },
+            _ => Answer::text(405, "expected GET, or POST of /login").with_header("allow", "GET, POST"),
+        }
+    }
+
+    fn socket(&self, request: &Request, now: Now) -> Result<Box<dyn Socket>, Answer> {
+        if request.path != "/ws" {
+            return Err(Answer::text(404, "not here; expected /ws"));
+        }
+        let role = self.role(request, now).ok_or_else(|| Answer::text(401, LOCKED))?;
+        let (plant, hub) = (self.plant.clone(), self.hub.clone());
+        let shared = Shared { plant, hub, signals: self.signals.clone(), worker: self.worker.clone() };
+        Ok(Box::new(Client::new(shared, role, self.who(request, Some(role)))))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_file_of_the_page_is_served_and_nothing_is_fetched_from_elsewhere() {
+        let page = concat!(env!("CARGO_MANIFEST_DIR"), "/page");
+        let mut folders = vec![std::path::PathBuf::from(page)];
+        while let Some(folder) = folders.pop() {
+            for entry in std::fs::read_dir(folder).unwrap().flatten() {
+                let path = entry.path();
+                if path.is_dir() {
+                    folders.push(path);
+                    continue;
+                }
+                let name = path.strip_prefix(page).unwrap().to_str().unwrap().to_owned();
+                assert!(FILES.iter().any(|(file, _, _)| *file == name), "{name} is not in FILES");
+                let text = std::fs::read_to_string(&path).unwrap();
+                let elsewhere = text.matches("http").count() - text.matches("http://www.w3.org/2000/svg").count();
+                // Names of things that are no address: the licence's and the library's own page.
+                assert!(name.starts_with("vendor/") || elsewhere == text.matches("http-equiv").count(), "{name}");
+            }
+        }
+    }
+}

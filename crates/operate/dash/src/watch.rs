@@ -1,0 +1,89 @@
+//! The threads that look at the plant, each at its own pace and only while somebody watches.
+
+mod frames;
+mod plant;
+mod shield;
+
+use crate::hub::{Hub, Topic};
+use base::{DurNs, MonoNs};
+use keep::supervisor::control::{Client, Reply, Request, Status};
+use keep::supervisor::rundir::RunDir;
+use serde_json::{Value, json};
+use std::io;
+use std::sync::Arc;
+use sys::clock::{mono_now, sleep_until};
+
+/// How often it is asked whether somebody watches again.
+const IDLE: DurNs = DurNs::from_ms(200);
+
+/// Starts them; they end with the process.
+///
+/// # Errors
+/// No thread could be started.
+pub(crate) fn start(plant: &str, hub: &Arc<Hub>) -> io::Result<()> {
+    let mut processes = plant::Processes::new(plant);
+    begin("watch-plant", Topic::Plant, hub, move || processes.look())?;
+    let name = plant.to_owned();
+    begin("watch-hists", Topic::Histograms, hub, move || histograms(&name))?;
+    let folder = RunDir::find(plant).path().join("recorder");
+    begin("watch-late", Topic::Late, hub, move || late(&folder))?;
+    begin("watch-shield", Topic::Shield, hub, shield::look)?;
+    let mut frames = frames::Frames::new(plant);
+    begin("watch-frames", Topic::Frames, hub, move || frames.look())
+}
+
+/// A thread that looks again and again.
+fn begin(name: &str, topic: Topic, hub: &Arc<Hub>, mut look: impl FnMut() -> Value + Send + 'static) -> io::Result<()> {
+    let hub = hub.clone();
+    let started = std::thread::Builder::new().name(name.to_owned()).spawn(move || {
+        let mut next = mono_now();
+        loop {
+            if hub.is_watched(topic) {
+                hub.publish(topic, json!({ "topic": topic, "data": look() }).to_string(), mono_now());
+                next = (next + topic.every()).max(mono_now());
+            } else {
+                next = mono_now() + IDLE;
+            }
+            sleep_until(next);
+        }
+    });
+    started.map(drop)
+}
+
+/// What a supervisor answers.
+fn ask(plant: &str, request: &Request) -> Result<Reply, String> {
+    let mut client = Client::connect(&RunDir::find(plant).socket()).map_err(|error| error.to_string())?;
+    client.ask(request).map_err(|error| error.to_string())
+}
+
+/// How the plant stands.
+fn status(plant: &str) -> Result<Status, String> {
+    match ask(plant, &Request::Status)? {
+        Reply::Status(status) => Ok(*status),
+        Reply::Refused(why) => Err(why),
+        other => Err(format!("{other:?} is no status")),
+    }
+}
+
+fn histograms(plant: &str) -> Value {
+    match ask(plant, &Request::Histograms) {
+        Ok(Reply::Histograms(all)) => json!(all),
+        // What the plant's own words say already.
+        _ => json!([]),
+    }
+}
+
+/// The flight recorder's own words, with what makes them times.
+fn late(folder: &std::path::Path) -> Value {
+    match recorder::status::Status::read(folder) {
+        Some(status) => json!({
+            "now_ns": mono_now(), "above_ns": status.above.0, "wakeups": status.wakeups, "late": status.late,
+            "unexplained_percent": status.unexplained_percent, "last": status.last, "stale_ns": age(status.now),
+        }),
+        None => json!({ "error": "this plant has no flight recorder: [recorder] in its file makes one" }),
+    }
+}
+
+fn age(then: MonoNs) -> i64 {
+    (mono_now() - then).0
+}

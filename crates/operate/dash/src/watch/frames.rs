@@ -1,0 +1,138 @@
+//! Frames of the plant: their minors, activities and last events.
+
+use base::{DurNs, Histogram, Quantile};
+use ring::{ActivityCounter, FrameCounter, FrameEvent, FramePage, FrameState, Presence};
+use rt::frames::{Cause, Watcher, action_word, what_word};
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::time::SystemTime;
+
+/// Events that are shown, the newest first.
+const EVENTS_SHOWN: usize = 12;
+
+pub(super) struct Frames {
+    plant: String,
+    /// Names of frames, and as of when its plant's file is known.
+    names: Vec<String>,
+    read: Option<SystemTime>,
+    watchers: BTreeMap<String, Watcher>,
+}
+
+impl Frames {
+    pub(super) fn new(plant: &str) -> Self {
+        Self { plant: plant.to_owned(), names: Vec::new(), read: None, watchers: BTreeMap::new() }
+    }
+
+    pub(super) fn look(&mut self) -> Value {
+        self.read();
+        let names = &self.names;
+        self.watchers.retain(|name, watcher| names.contains(name) && watcher.is_alive());
+        let each = names.iter().map(|name| {
+            if !self.watchers.contains_key(name) {
+                match Watcher::open(&format!("{}/{name}", self.plant)) {
+                    Ok(watcher) => drop(self.watchers.insert(name.clone(), watcher)),
+                    Err(why) => return json!({ "name": name, "error": why.to_string() }),
+                }
+            }
+            self.watchers.get(name).map_or(Value::Null, |watcher| frame(name, &watcher.page()))
+        });
+        each.collect()
+    }
+}
+
+impl Frames {
+    /// The frames that the plant's file names, read again where it has changed: one that does not run says so.
+    fn read(&mut self) {
+        let Ok(file) = super::status(&self.plant).map(|status| status.file) else { return };
+        let changed = std::fs::metadata(&file).and_then(|about| about.modified()).ok();
+        if changed.is_some() && changed != self.read {
+            self.read = changed;
+            if let Ok((plant, _)) = keep::supervisor::read_plant(&file) {
+                self.names = plant.frames.into_iter().map(|frame| frame.spec.name).collect();
+            }
+        }
+    }
+}
+
+fn ns(quantile: Quantile) -> Option<i64> {
+    match quantile {
+        Quantile::At(time) => Some(time.0),
+        Quantile::Beyond(_) | Quantile::Empty => None,
+    }
+}
+
+fn frame(name: &str, page: &FramePage<'_>) -> Value {
+    let border = page.border();
+    let count = |counter| page.counter(counter);
+    let minors = (0..page.shape().minors).map(|at| minor(page.length(at), &page.slack(at).read()));
+    let activities = (0..page.shape().activities).map(|at| activity(page, at));
+    let mut cursor = page.events();
+    let events = (0..ring::FRAME_EVENTS).map_while(|_| page.next_event(&mut cursor));
+    let events: Vec<FrameEvent> = events.collect();
+    json!({
+        "name": name,
+        "state": match page.state() {
+            FrameState::Forming => "waits for its activities",
+            FrameState::Running => "runs",
+            FrameState::Ended => "has ended",
+        },
+        "pulse": border.pulse, "minor": border.minor,
+        "mode": page.mode_name(border.mode.into()).map(|mode| mode.as_str().to_owned()),
+        "counts": {
+            "minors": count(FrameCounter::Minors), "lost": count(FrameCounter::Lost), "overruns": count(FrameCounter::Overruns),
+            "underruns": count(FrameCounter::Underruns), "absences": count(FrameCounter::Absences),
+        },
+        "minors": minors.collect::<Value>(),
+        "activities": activities.collect::<Value>(),
+        "events": events.iter().rev().take(EVENTS_SHOWN).map(|event| words(page, event)).collect::<Vec<_>>(),
+    })
+}
+
+/// Of a minor, how much is used: what is not left.
+fn minor(length: DurNs, slack: &Histogram) -> Value {
+    // Where more was left than a histogram tells, next to nothing was used.
+    let used = |left: DurNs| length.0.saturating_sub(left.0).max(0);
+    let of = |among| match slack.quantile(1, among) {
+        Quantile::At(left) | Quantile::Beyond(left) => Some(used(left)),
+        Quantile::Empty => None,
+    };
+    json!({ "length_ns": length.0, "p50": of(2), "p99": of(100), "max": slack.min().map(used) })
+}
+
+fn activity(page: &FramePage<'_>, at: usize) -> Value {
+    let count = |counter| page.activity_counter(at, counter);
+    let exec = page.exec(at).read();
+    let (presence, pid, tid) = page.who(at);
+    let who = match presence {
+        Presence::Never => "never joined".to_owned(),
+        Presence::Joining => format!("process {pid} joins"),
+        Presence::Joined => format!("process {pid}, thread {tid}"),
+        Presence::Left => "left".to_owned(),
+        Presence::Died => "died".to_owned(),
+    };
+    json!({
+        "name": page.activity_name(at).as_str(), "budget_ns": count(ActivityCounter::Budget),
+        "p50": ns(exec.quantile(1, 2)), "p99": ns(exec.quantile(99, 100)), "max": exec.max().map(|time| time.0),
+        "calls": count(ActivityCounter::Calls), "overruns": count(ActivityCounter::Overruns),
+        "underruns": count(ActivityCounter::Underruns), "absences": count(ActivityCounter::Absences), "who": who,
+    })
+}
+
+fn words(page: &FramePage<'_>, event: &FrameEvent) -> String {
+    let what = what_word(event.what);
+    if event.activity == u16::MAX {
+        return format!("pulse {}: {what}", event.pulse);
+    }
+    let name = page.activity_name(event.activity.into());
+    let cause = match Cause::of(event.cause) {
+        Cause::Behind => format!("behind {}", page.activity_name(event.detail as usize).as_str()),
+        cause => cause.word().to_owned(),
+    };
+    let (action, times) = (action_word(event.action), event.consecutive);
+    format!(
+        "pulse {}, minor {}: {} {what}, {cause}; {times} in succession, {action}",
+        event.pulse,
+        event.minor,
+        name.as_str()
+    )
+}

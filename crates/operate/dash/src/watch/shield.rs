@@ -1,0 +1,29 @@
+//! What reaches each CPU, counted for a second.
+
+use keep::RunDir;
+use keep::shield::watch::status;
+use serde_json::{Value, json};
+use std::time::Duration;
+use sys::root::RootDir;
+
+/// What is counted together.
+const WINDOW: Duration = Duration::from_secs(1);
+/// Lines of what is not as it should be.
+const LINES_MAX: usize = 20;
+
+pub(super) fn look() -> Value {
+    match status(&RootDir::machine(), &RunDir::from_env(), WINDOW) {
+        Ok(status) => {
+            let drift = status.drift.iter().take(LINES_MAX);
+            let newcomers = status.newcomers.iter().take(LINES_MAX);
+            json!({
+                "want": status.want.map(|want| json!({ "cpus": want.cpus.to_string() })),
+                "window_ms": status.window_ms,
+                "cpus": status.cpus,
+                "drift": drift.map(|one| format!("{}: wrote {}, found {}", one.label, one.expected, one.found)).collect::<Vec<_>>(),
+                "newcomers": newcomers.map(|one| one.label.clone()).collect::<Vec<_>>(),
+            })
+        }
+        Err(why) => json!({ "error": why.to_string() }),
+    }
+}

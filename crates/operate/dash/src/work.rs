@@ -1,0 +1,194 @@
+//! What may wait for somebody: acting on processes, messages, the archive. Each on a thread of its own, so that one that waits does not
+//! hold up the others. Whatever changes something is told to the log with who asked for it.
+
+use crate::Options;
+use crate::protocol::Act;
+use crate::signals::{Outcome, Signals};
+use base::Visible;
+use broker::{Client as Messages, Sending};
+use keep::supervisor::control::{Client, Reply, Request};
+use keep::supervisor::rundir::RunDir;
+use msg::{Band, Code};
+use serde_json::{Value, json};
+use std::io;
+use std::path::Path;
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use store::{Archive, Bins, Folder};
+
+/// Jobs that wait for each thread; more are refused.
+const WAITING_MAX: usize = 32;
+/// Names that a search finds at most.
+const FOUND_MAX: usize = 200;
+
+/// Where an outcome goes.
+pub(crate) type Done = Box<dyn FnOnce(Outcome) + Send>;
+
+/// What is to be done.
+pub(crate) enum Job {
+    /// Acts on a process, for `who`.
+    Process { who: String, what: Act, name: String },
+    /// Sends a message; `who` where it writes.
+    Message { who: Option<String>, line: String },
+    /// Names of objects.
+    Objects { pattern: String },
+    /// An envelope from the archive.
+    History { name: String, seconds: u32, points: u16, now_ns: i64 },
+    /// Names of signals.
+    Search { pattern: String },
+}
+
+/// The threads.
+pub(crate) struct Worker {
+    acts: SyncSender<(Job, Done)>,
+    messages: SyncSender<(Job, Done)>,
+    archive: SyncSender<(Job, Done)>,
+}
+
+impl Worker {
+    /// Starts them; they end with the process.
+    pub(crate) fn start(options: &Options, signals: Signals) -> io::Result<Self> {
+        let plant = options.plant.clone();
+        let acts = begin("dash-acts", move |job| match job {
+            Job::Process { who, what, name } => {
+                audited(&who, &format!("{} process {name}", word(what)), || act(&plant, what, name))
+            }
+            _ => Err("no work for this thread".to_owned()),
+        })?;
+        let (server, mut client) = (options.messages.clone(), None);
+        let messages = begin("dash-messages", move |job| match job {
+            Job::Message { who: Some(who), line } => {
+                audited(&who, &format!("message {line}"), || send(&server, &mut client, &line))
+            }
+            Job::Message { who: None, line } => send(&server, &mut client, &line),
+            Job::Objects { pattern } => objects(&server, &mut client, &pattern),
+            _ => Err("no work for this thread".to_owned()),
+        })?;
+        let folder = options.archive.clone();
+        let archive = begin("dash-archive", move |job| match job {
+            Job::History { name, seconds, points, now_ns } => {
+                history(folder.as_deref(), &name, (seconds, points), now_ns)
+            }
+            Job::Search { pattern } => search(folder.as_deref(), &signals, &pattern),
+            _ => Err("no work for this thread".to_owned()),
+        })?;
+        Ok(Self { acts, messages, archive })
+    }
+
+    /// Has it done; the outcome goes to `done`, or why it is not even begun is said.
+    pub(crate) fn give(&self, job: Job, done: Done) -> Result<(), String> {
+        let queue = match job {
+            Job::Process { .. } => &self.acts,
+            Job::Message { .. } | Job::Objects { .. } => &self.messages,
+            Job::History { .. } | Job::Search { .. } => &self.archive,
+        };
+        queue.try_send((job, done)).map_err(|_| "the dashboard has too much to do; try again".to_owned())
+    }
+}
+
+fn begin(name: &str, mut work: impl FnMut(Job) -> Outcome + Send + 'static) -> io::Result<SyncSender<(Job, Done)>> {
+    let (sends, receives): (_, Receiver<(Job, Done)>) = sync_channel(WAITING_MAX);
+    let started = std::thread::Builder::new().name(name.to_owned());
+    started.spawn(move || receives.into_iter().for_each(|(job, done)| done(work(job))))?;
+    Ok(sends)
+}
+
+/// Does what changes something, and tells the log who asked, for what, and what came of it.
+pub(crate) fn audited(who: &str, what: &str, work: impl FnOnce() -> Outcome) -> Outcome {
+    let outcome = work();
+    audit(who, what, outcome.as_ref().err());
+    outcome
+}
+
+/// One line for the log.
+pub(crate) fn audit(who: &str, what: &str, failed: Option<&String>) {
+    let came = failed.map_or_else(|| "done".to_owned(), |why| format!("failed: {why}"));
+    let line = format!("audit: {who}: {what}: {came}");
+    // Text of others must not look like lines of its own.
+    println!("{}", Visible { text: &line, colours: false });
+}
+
+const fn word(what: Act) -> &'static str {
+    match what {
+        Act::Start => "start",
+        Act::Stop => "stop",
+        Act::Restart => "restart",
+    }
+}
+
+fn act(plant: &str, what: Act, name: String) -> Outcome {
+    let request = match what {
+        Act::Start => Request::Start { names: vec![name] },
+        Act::Stop => Request::Stop { names: vec![name] },
+        Act::Restart => Request::Restart { name },
+    };
+    let lost = |error: io::Error| format!("the supervisor does not answer: {error}");
+    let mut client = Client::connect(&RunDir::find(plant).socket()).map_err(lost)?;
+    match client.ask(&request).map_err(lost)? {
+        Reply::Refused(why) => Err(why),
+        _ => Ok(json!({})),
+    }
+}
+
+/// The connection to the message server, made where there is none.
+fn messages<'a>(server: &str, client: &'a mut Option<Messages>) -> Result<&'a mut Messages, String> {
+    if client.is_none() {
+        let connected = Messages::connect(server, "dashboard", Band::DEFAULT);
+        *client = Some(connected.map_err(|error| error.to_string())?);
+    }
+    client.as_mut().ok_or_else(|| "no message server".to_owned())
+}
+
+fn send(server: &str, client: &mut Option<Messages>, line: &str) -> Outcome {
+    match messages(server, client)?.ask(line, &Sending::default()) {
+        Ok(received) if received.code == Code::Ok => {
+            let lines = received.lines().filter(|lines| !lines.is_empty()).map(|lines| lines.join("\n"));
+            Ok(json!({ "text": lines.unwrap_or(received.text) }))
+        }
+        Ok(received) => Err(format!("{}: {}", received.code, received.text)),
+        Err(error) => {
+            *client = None;
+            Err(error.to_string())
+        }
+    }
+}
+
+fn objects(server: &str, client: &mut Option<Messages>, pattern: &str) -> Outcome {
+    match messages(server, client)?.list(pattern, &Sending::default()) {
+        Ok((mut lines, _)) => {
+            lines.truncate(FOUND_MAX);
+            Ok(json!({ "found": lines }))
+        }
+        Err(error) => {
+            *client = None;
+            Err(error.to_string())
+        }
+    }
+}
+
+const NO_ARCHIVE: &str = "this dashboard has no archive; `archive` of [dashboard] names its folder";
+
+fn history(folder: Option<&Path>, name: &str, (seconds, points): (u32, u16), now_ns: i64) -> Outcome {
+    let archive = open(folder.ok_or(NO_ARCHIVE)?, name)?;
+    let from = now_ns.saturating_sub(i64::from(seconds).saturating_mul(1_000_000_000));
+    let bins = archive.bins(name, Bins::count(from, now_ns, points.clamp(1, 4000).into()));
+    let bins = bins.map_err(|error| error.to_string())?;
+    let point = |bin: &store::Bin| json!([bin.at as f64 / 1e9, bin.summary.min, bin.summary.max, bin.summary.mean]);
+    Ok(json!({ "points": bins.iter().filter(|bin| bin.summary.count > 0).map(point).collect::<Value>() }))
+}
+
+fn open(folder: &Path, name: &str) -> Result<Archive<Folder>, String> {
+    Archive::open_for(Folder::new(folder), |other| other == name)
+        .map_err(|error| format!("{}: {error}", folder.display()))
+}
+
+fn search(folder: Option<&Path>, signals: &Signals, pattern: &str) -> Outcome {
+    let mut found = signals.names(pattern);
+    if let Some(folder) = folder {
+        let archive = Archive::open_for(Folder::new(folder), |_| false);
+        found.extend(archive.map_err(|error| format!("{}: {error}", folder.display()))?.matching(pattern));
+    }
+    found.sort_unstable();
+    found.dedup();
+    found.truncate(FOUND_MAX);
+    Ok(json!({ "found": found }))
+}
