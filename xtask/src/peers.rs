@@ -117,6 +117,43 @@ pub(crate) fn java(group: &str, name: &str, version: &str) -> Result<PathBuf, St
     Ok(library)
 }
 
+/// A Java library with all that it needs to run; returns the folder of their files.
+pub(crate) fn java_program(group: &str, name: &str, version: &str) -> Result<PathBuf, String> {
+    let folder = folder().join("java").join(format!("{name}-{version}"));
+    if folder.exists() {
+        return Ok(folder);
+    }
+    if output(Command::new("mvn").arg("--version")).is_err() {
+        debian(&["maven"])?;
+    }
+    let next = folder.with_extension("next");
+    // Left over from a run that was broken off.
+    let _ = std::fs::remove_dir_all(&next);
+    let wrong = |error: std::io::Error| format!("{}: {error}", next.display());
+    std::fs::create_dir_all(&next).map_err(wrong)?;
+    let project = format!(
+        "<project xmlns=\"http://maven.apache.org/POM/4.0.0\"><modelVersion>4.0.0</modelVersion>\
+         <groupId>tahti</groupId><artifactId>peers</artifactId><version>1</version><packaging>pom</packaging>\
+         <dependencies><dependency><groupId>{group}</groupId><artifactId>{name}</artifactId>\
+         <version>{version}</version></dependency></dependencies></project>"
+    );
+    std::fs::write(next.join("pom.xml"), project).map_err(wrong)?;
+    let mut maven = Command::new("mvn");
+    maven.args(["--quiet", "--batch-mode", "--file"]).arg(next.join("pom.xml"));
+    maven.arg("org.apache.maven.plugins:maven-dependency-plugin:copy-dependencies").arg("-DincludeScope=runtime");
+    run(maven.arg(format!("-DoutputDirectory={}", next.display())))?;
+    std::fs::rename(&next, &folder).map_err(wrong)?;
+    Ok(folder)
+}
+
+/// Java 17, which some programs want and no newer one; returns its program.
+pub(crate) fn java_17() -> Result<PathBuf, String> {
+    debian(&["openjdk-17-jre-headless"])?;
+    let files = output(Command::new("dpkg-query").args(["--listfiles", "openjdk-17-jre-headless"]))?;
+    let java = files.lines().find(|file| file.ends_with("/bin/java")).map(PathBuf::from);
+    java.ok_or_else(|| "openjdk-17-jre-headless has no bin/java".into())
+}
+
 /// A cargo subcommand from the crate registry; returns the folder that holds its program.
 pub(crate) fn cargo_tool(name: &str) -> Result<PathBuf, String> {
     let bin = folder().join("bin");

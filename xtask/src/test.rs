@@ -85,6 +85,13 @@ const STAGES: &[Stage] = &[
         run: fabric,
         ..STAGE
     },
+    Stage {
+        name: "cassandra",
+        what: "the archive in nodes of Cassandra, which are killed while it is written",
+        beside: true,
+        run: cassandra,
+        ..STAGE
+    },
     Stage { name: "doc", what: "documentation builds without warnings", run: doc, ..STAGE },
 ];
 
@@ -176,6 +183,17 @@ fn is_root() -> bool {
 fn fabric() -> Outcome {
     let (features, programs) = (vec!["cli/fabric".into()], vec!["fabric".into(), "soak".into()]);
     Suite { features, programs, ..Suite::default() }.run(Show::Live)
+}
+
+/// Real nodes, on loopback addresses, one test at a time: each takes half a gibibyte. In a target folder of its own, as
+/// what speaks with them brings features of common crates that nothing else has.
+fn cassandra() -> Outcome {
+    let jars = peers::java_program("org.apache.cassandra", "cassandra-all", "5.0.6")?;
+    let words =
+        ["test", "--package", "cassandra", "--features", "driver", "--quiet", "--target-dir", "target/cassandra"];
+    let mut command = cargo(words);
+    command.args(["--", "--test-threads=1"]);
+    run(command.env("TAHTI_CASSANDRA", jars).env("TAHTI_JAVA", peers::java_17()?))
 }
 
 fn doc() -> Outcome {

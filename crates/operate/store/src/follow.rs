@@ -270,3 +270,18 @@ pub fn behind<F: Files>(files: &F, place: Place, limit: Place) -> Result<u64, St
         parts(listed).0.into_iter().filter(|(numbers, _)| (place.segment..=limit.segment).contains(&numbers.first));
     Ok(waits.map(bytes).sum())
 }
+
+/// Up to where the log is written now, safe or not: for who is not its logger.
+///
+/// # Errors
+/// Where files cannot be listed.
+pub fn written_to<F: Files>(files: &F) -> Result<Place, StoreError> {
+    let listed = files.list().map_err(StoreError::io("", "list"))?;
+    Ok(parts(listed).0.last().map_or(Place::default(), |(numbers, len)| {
+        if numbers.is_pack {
+            Place { segment: numbers.last + 1, offset: 0 }
+        } else {
+            Place { segment: numbers.first, offset: *len }
+        }
+    }))
+}

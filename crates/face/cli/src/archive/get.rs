@@ -1,18 +1,18 @@
 //! `tahti archive get`.
 
-use super::{folder, said, time, visible};
+use super::{open, said, time, visible};
 use base::DurNs;
 use segment::rows::Gap;
 use segment::{Datum, Sample};
 use std::fmt::Write as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
-use store::{Archive, Bin, Bins, Folder, Span};
+use store::{Bin, Bins, Reader, Span};
 
 /// Show samples, all or what they are together
 #[derive(clap::Args)]
 pub(super) struct Args {
-    /// The archive's folder
+    /// The archive's folder, or cassandra://HOST,…/KEYSPACE
     folder: PathBuf,
     /// Names of signals, with `*` and `?`
     #[arg(required = true)]
@@ -83,15 +83,14 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, String> {
             (None, None) => None,
         };
     let is_wanted = |name: &str| args.signals.iter().any(|pattern| pattern == name || base::glob(pattern, name));
-    let archive = Archive::open_for(folder(&args.folder)?, is_wanted).map_err(said)?;
-    let mut names: Vec<String> = args.signals.iter().flat_map(|pattern| archive.matching(pattern)).collect();
-    names.sort_unstable();
-    names.dedup();
+    let archive = open(&args.folder, is_wanted)?;
+    let mut names = archive.names().map_err(said)?;
+    names.retain(|name| is_wanted(name));
     if names.is_empty() {
         return Err(format!("no signal matches {}; tahti archive list FOLDER shows all", args.signals.join(" ")));
     }
     if args.join.is_some() {
-        return super::join::run(&archive, &names, span, args.format);
+        return super::join::run(&*archive, &names, span, args.format);
     }
     if args.format == Format::Csv {
         println!(
@@ -106,16 +105,16 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, String> {
     for name in &names {
         match bins {
             Some(bins) => archive.bins(name, bins).map_err(said)?.iter().for_each(|bin| print_bin(args, name, bin)),
-            None => samples(args, &archive, name, span)?,
+            None => samples(args, &*archive, name, span)?,
         }
     }
     Ok(ExitCode::SUCCESS)
 }
 
 /// Prints samples and, between them, why there are none.
-fn samples(args: &Args, archive: &Archive<Folder>, name: &str, span: Span) -> Result<(), String> {
-    let labels = archive.rows(name).pop().map(|row| row.about.labels).unwrap_or_default();
-    let mut gaps = archive.gaps(name, span).into_iter().peekable();
+fn samples(args: &Args, archive: &dyn Reader, name: &str, span: Span) -> Result<(), String> {
+    let labels = archive.rows(name).map_err(said)?.pop().map(|row| row.about.labels).unwrap_or_default();
+    let mut gaps = archive.gaps(name, span).map_err(said)?.into_iter().peekable();
     let step = usize::try_from(args.nth.unwrap_or(1)).unwrap_or(usize::MAX);
     for sample in archive.samples(name, span).map_err(said)?.step_by(step) {
         let sample = sample.map_err(said)?;

@@ -4,10 +4,10 @@ use super::get::{Format, quoted};
 use super::{said, time, visible};
 use segment::Sample;
 use std::process::ExitCode;
-use store::{Archive, Files, Folder, Span, StoreError};
+use store::{Reader, Span, StoreError};
 
 /// Prints a row for each pulse that all signals have; how many pulses were left out is told behind them.
-pub(super) fn run(archive: &Archive<Folder>, names: &[String], span: Span, format: Format) -> Result<ExitCode, String> {
+pub(super) fn run(archive: &dyn Reader, names: &[String], span: Span, format: Format) -> Result<ExitCode, String> {
     match format {
         Format::Csv => {
             let names: Vec<_> = names.iter().map(|name| quoted(name)).collect();
@@ -50,8 +50,8 @@ pub(super) fn run(archive: &Archive<Folder>, names: &[String], span: Span, forma
 
 /// Hands on the samples of each pulse that all signals have, ascending within each run of ascending pulses; how many pulses
 /// were left out. Samples without a pulse are passed over. Memory is bounded by what stands in a chunk of each signal.
-fn rows<F: Files>(
-    archive: &Archive<F>,
+fn rows(
+    archive: &dyn Reader,
     names: &[String],
     span: Span,
     mut take: impl FnMut(u64, &[Sample]),

@@ -1,14 +1,14 @@
 //! `tahti archive list`.
 
-use super::{folder, said, time, visible};
+use super::{open, said, time, visible};
 use std::path::PathBuf;
 use std::process::ExitCode;
-use store::{Archive, Found};
+use store::Found;
 
 /// Show which signals there are
 #[derive(clap::Args)]
 pub(super) struct Args {
-    /// The archive's folder
+    /// The archive's folder, or cassandra://HOST,…/KEYSPACE
     folder: PathBuf,
     /// Only these, with `*` and `?`
     #[arg(default_value = "*")]
@@ -19,8 +19,8 @@ pub(super) struct Args {
 }
 
 pub(super) fn run(args: &Args) -> Result<ExitCode, String> {
-    let archive = Archive::open(folder(&args.folder)?).map_err(said)?;
-    let names = archive.matching(&args.pattern);
+    let archive = open(&args.folder, |_| true)?;
+    let names = archive.matching(&args.pattern).map_err(said)?;
     let found: Result<Vec<Option<Found>>, _> = names.iter().map(|name| archive.about(name)).collect();
     let found: Vec<Found> = found.map_err(said)?.into_iter().flatten().collect();
     if args.json {

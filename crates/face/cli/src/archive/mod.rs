@@ -7,11 +7,13 @@ mod import;
 mod join;
 mod list;
 pub(crate) mod time;
+mod upload;
 
+use cassandra::Cluster;
 use host::plant::archive;
 use std::path::PathBuf;
 use std::process::ExitCode;
-use store::{Folder, StoreError};
+use store::{Archive, Folder, Reader, StoreError};
 
 /// The archive: log variables, find samples again, look whether all of it can be read
 #[derive(clap::Args)]
@@ -31,6 +33,7 @@ enum What {
     Pack(FolderArgs),
     /// Log variables of Channel Access servers until SIGTERM
     Serve(ServeArgs),
+    Upload(upload::Args),
     /// Read all of an archive; 1 where something is damaged
     Verify(FolderArgs),
 }
@@ -72,11 +75,23 @@ pub(crate) fn run(args: Args) -> ExitCode {
         What::List(args) => list::run(&args),
         What::Pack(args) => pack(&args),
         What::Serve(args) => return serve(&args),
+        What::Upload(args) => upload::run(&args),
         What::Verify(args) => verify(&args),
     };
     match result {
         Ok(code) => code,
         Err(why) => crate::fail(&why),
+    }
+}
+
+/// An archive to be read: a folder, or a keyspace of a cluster. Of a folder's other signals only names need be known.
+fn open(path: &PathBuf, wanted: impl Fn(&str) -> bool) -> Result<Box<dyn Reader>, String> {
+    match path.to_str().filter(|text| Cluster::is_meant(text)) {
+        Some(text) => {
+            let cluster: Cluster = text.parse().map_err(|error: cassandra::BadCluster| error.to_string())?;
+            Ok(Box::new(cassandra::Archive::open(cluster).map_err(said)?))
+        }
+        None => Ok(Box::new(Archive::open_for(folder(path)?, wanted).map_err(said)?)),
     }
 }
 

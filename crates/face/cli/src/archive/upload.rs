@@ -1,0 +1,99 @@
+//! `tahti archive upload`.
+
+use super::{folder, said, visible};
+use base::{DurNs, Size};
+use cassandra::{Cluster, Status, Upload};
+use std::collections::VecDeque;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+use store::written_to;
+use sys::signal::{END_SIGNALS, SignalFd};
+
+/// How often it is looked what was logged.
+const LOOK: Duration = Duration::from_millis(200);
+
+/// How often it is told again that samples wait.
+const TOLD_EVERY: DurNs = DurNs::from_secs(60);
+
+/// How long the end waits for what was not sent yet; the rest goes after the next start.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Send what is logged to a cluster of Cassandra until SIGTERM, beginning where the last one has ended
+#[derive(clap::Args)]
+pub(super) struct Args {
+    /// The archive's folder
+    folder: PathBuf,
+    /// Where to: cassandra://HOST,…/KEYSPACE[?credentials=FILE]; keyspace and tables are made where there are none
+    cluster: Cluster,
+    /// How many nodes of each data centre keep a sample; counts when the keyspace is made
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=9))]
+    replication: u8,
+    /// After what time the cluster forgets samples; never without it
+    #[arg(long, value_name = "TIME")]
+    ttl: Option<DurNs>,
+    /// How long after it was logged a sample goes: longer than the logger's `sync`, after which it is safe on the disk
+    #[arg(long, value_name = "TIME", default_value = "1s")]
+    after: DurNs,
+    /// Send what is there and end; 1 where some of it could not be sent within a minute
+    #[arg(long)]
+    once: bool,
+}
+
+pub(super) fn run(args: &Args) -> Result<ExitCode, String> {
+    if let Some(ttl) = args.ttl.filter(|ttl| !(3_600..=7_300 * 86_400).contains(&(ttl.0 / 1_000_000_000))) {
+        return Err(format!("--ttl {ttl}: expected a time from 1h to 7300d"));
+    }
+    let ended = SignalFd::new(&END_SIGNALS).map_err(|error| error.to_string())?;
+    let folder = folder(&args.folder)?;
+    let cluster = Cluster { replication: args.replication, ttl: args.ttl, ..args.cluster.clone() };
+    let upload = Upload::start(folder.clone(), cluster).map_err(said)?;
+    if args.once {
+        std::thread::sleep(Duration::from_nanos(args.after.0.unsigned_abs()));
+        upload.safe_to(written_to(&folder).map_err(said)?);
+        return Ok(end(upload, 12 * PATIENCE));
+    }
+    // What was written when; it is safe after a while.
+    let mut seen = VecDeque::new();
+    let (mut told, mut tell_at) = (None, sys::clock::mono_now());
+    while ended.read().map_err(|error| error.to_string())?.is_none() {
+        let now = sys::clock::mono_now();
+        seen.push_back((now, written_to(&folder).map_err(said)?));
+        while let Some((_, place)) = seen.pop_front_if(|(at, _)| *at + args.after <= now) {
+            upload.safe_to(place);
+        }
+        let status = upload.status();
+        let is_known = status.is_connected || status.error.is_some();
+        let waits_still = !status.is_connected && now >= tell_at;
+        let what = (status.is_connected, status.missed, status.refused);
+        if is_known && (told != Some(what) || waits_still) {
+            (told, tell_at) = (Some(what), now + TOLD_EVERY);
+            println!("tahti archive: {}", visible(&line(&status)));
+        }
+        std::thread::sleep(LOOK);
+    }
+    end(upload, PATIENCE);
+    Ok(ExitCode::SUCCESS)
+}
+
+fn end(upload: Upload, patience: Duration) -> ExitCode {
+    let status = upload.end(patience);
+    println!("tahti archive: {} samples sent; {}", status.samples, visible(&line(&status)));
+    if status.waiting == 0 && status.is_connected { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+fn line(status: &Status) -> String {
+    let mut line = if status.is_connected {
+        format!("the cluster takes what is logged, {} wait", Size(status.waiting))
+    } else {
+        let why = status.error.as_deref().unwrap_or("it was not reached yet");
+        format!("the cluster takes nothing ({why}), {} wait in the log", Size(status.waiting))
+    };
+    if status.missed > 0 {
+        line += &format!("; {} segments were removed, for want of room, before they were sent", status.missed);
+    }
+    if status.refused > 0 {
+        line += &format!("; {} values are longer than nodes take, each is a gap", status.refused);
+    }
+    line
+}

@@ -1,0 +1,193 @@
+//! A session with a cluster: the keyspace, its tables, prepared statements.
+
+use crate::cell::Cell;
+use crate::cluster::Cluster;
+use crate::put::{Bucket, Extent, Put};
+use crate::schema::{self, cql};
+use scylla::client::execution_profile::ExecutionProfile;
+use scylla::client::session::Session;
+use scylla::client::session_builder::SessionBuilder;
+use scylla::statement::Consistency;
+use scylla::statement::batch::{Batch, BatchType};
+use scylla::statement::prepared::PreparedStatement;
+use scylla::value::{CqlTimestamp, MaybeUnset};
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::time::Duration;
+
+/// Why something failed.
+pub(crate) type Failure = Box<dyn std::error::Error + Send + Sync>;
+
+/// How long a request may take.
+const REQUEST: Duration = Duration::from_secs(10);
+
+/// How long connecting to a node may take.
+const CONNECT: Duration = Duration::from_secs(5);
+
+/// Rows of a page.
+const PAGE: i32 = 5_000;
+
+/// Most bytes of the file with user and password.
+const CREDENTIALS_MAX: u64 = 4_096;
+
+/// Connects to the cluster. A majority of a sample's nodes in this data centre must answer reads and writes.
+pub(crate) async fn session(cluster: &Cluster) -> Result<Session, Failure> {
+    let profile = ExecutionProfile::builder().consistency(Consistency::LocalQuorum).request_timeout(Some(REQUEST));
+    let mut builder = SessionBuilder::new()
+        .known_nodes(&cluster.nodes)
+        .keyspaces_to_fetch([&cluster.keyspace])
+        .connection_timeout(CONNECT)
+        .default_execution_profile_handle(profile.build().into_handle());
+    if let Some(file) = &cluster.credentials {
+        let (user, password) = credentials(file)?;
+        builder = builder.user(user, password);
+    }
+    Ok(builder.build().await?)
+}
+
+/// User and password: the two lines of a file that nobody else may read.
+fn credentials(file: &Path) -> Result<(String, String), Failure> {
+    let wrong = |why: String| -> Failure { format!("{}: {why}", file.display()).into() };
+    let about = std::fs::metadata(file).map_err(|error| wrong(error.to_string()))?;
+    if about.permissions().mode() & 0o007 != 0 {
+        return Err(wrong("everybody may read or change it; expected owner and group alone: chmod o= FILE".into()));
+    }
+    if about.len() > CREDENTIALS_MAX {
+        return Err(wrong(format!("{} bytes; expected two lines: user, password", about.len())));
+    }
+    let text = std::fs::read_to_string(file).map_err(|error| wrong(error.to_string()))?;
+    match text.lines().collect::<Vec<_>>()[..] {
+        [user, password] if !user.is_empty() => Ok((user.to_owned(), password.to_owned())),
+        ref lines => Err(wrong(format!("{} lines; expected two: user, password", lines.len()))),
+    }
+}
+
+/// Makes keyspace and tables where they are not there, and has the tables forget as the cluster's TTL says.
+pub(crate) async fn set_up(session: &Session, cluster: &Cluster) -> Result<(), Failure> {
+    session.query_unpaged(schema::keyspace(cluster), &[]).await?;
+    for table in schema::tables(cluster) {
+        session.query_unpaged(table, &[]).await?;
+    }
+    let ttl = schema::ttl_secs(cluster);
+    for table in schema::FORGETTING {
+        let asked = "SELECT default_time_to_live FROM system_schema.tables WHERE keyspace_name = ? AND table_name = ?";
+        let found = session.query_unpaged(asked, (&cluster.keyspace, table)).await?;
+        let (found,): (Option<i32>,) = found.into_rows_result()?.single_row()?;
+        if found != Some(ttl) {
+            session
+                .query_unpaged(
+                    format!("ALTER TABLE {}.{table} WITH default_time_to_live = {ttl}", cluster.keyspace),
+                    &[],
+                )
+                .await?;
+        }
+    }
+    Ok(())
+}
+
+/// Prepares a statement, which can be sent again whenever nobody knows what became of it.
+pub(crate) async fn prepare(session: &Session, cluster: &Cluster, text: &str) -> Result<PreparedStatement, Failure> {
+    let mut statement = session.prepare(text.replace("{keyspace}", &cluster.keyspace)).await?;
+    statement.set_is_idempotent(true);
+    statement.set_page_size(PAGE);
+    Ok(statement)
+}
+
+/// What writes.
+pub(crate) struct Writer {
+    session: Session,
+    signal: PreparedStatement,
+    gap: PreparedStatement,
+    sample: PreparedStatement,
+    chunk: PreparedStatement,
+    get_bucket: PreparedStatement,
+    bucket: PreparedStatement,
+}
+
+/// What is known of a bucket, and up to which portion of which log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Known {
+    pub(crate) extent: Extent,
+    pub(crate) log: i64,
+    pub(crate) upto: i64,
+}
+
+impl Writer {
+    pub(crate) async fn open(cluster: &Cluster) -> Result<Self, Failure> {
+        let session = session(cluster).await?;
+        set_up(&session, cluster).await?;
+        Ok(Self {
+            signal: prepare(&session, cluster, cql::PUT_SIGNAL).await?,
+            gap: prepare(&session, cluster, cql::PUT_GAP).await?,
+            sample: prepare(&session, cluster, cql::PUT_SAMPLE).await?,
+            chunk: prepare(&session, cluster, cql::PUT_CHUNK).await?,
+            get_bucket: prepare(&session, cluster, cql::GET_BUCKET).await?,
+            bucket: prepare(&session, cluster, cql::PUT_BUCKET).await?,
+            session,
+        })
+    }
+
+    /// How many nodes are known.
+    pub(crate) fn nodes(&self) -> usize {
+        self.session.get_cluster_state().get_nodes_info().len()
+    }
+
+    pub(crate) async fn put(&self, put: &Put) -> Result<(), Failure> {
+        match put {
+            Put::Signal(row) => {
+                let precision = row.about.precision.map(i32::from);
+                let (kind, about) = (row.kind.code() as i8, &row.about);
+                let values =
+                    (schema::shard(&row.name), &row.name, row.since, kind, &about.units, precision, &about.labels);
+                self.session.execute_unpaged(&self.signal, values).await?;
+            }
+            Put::Gap { name, number, gap } => {
+                let (name, cause) = (name.as_deref().unwrap_or(schema::ALL), gap.cause.code() as i8);
+                let values = (name, gap.at, number, cause, i64::try_from(gap.lost).unwrap_or(i64::MAX));
+                self.session.execute_unpaged(&self.gap, values).await?;
+            }
+            Put::Rows { name, bucket, rows } => {
+                let mut batch = Batch::new(BatchType::Unlogged);
+                batch.set_is_idempotent(true);
+                rows.iter().for_each(|_| batch.append_statement(self.sample.clone()));
+                let values: Vec<_> = rows
+                    .iter()
+                    .map(|(number, sample)| {
+                        // A column that is not set costs nothing, a null would be a deletion.
+                        let cell = Cell::of(&sample.datum);
+                        let (severity, status) = (sample.severity as i8, i32::from(sample.status));
+                        let pulse = unless_none(sample.pulse.map(|pulse| pulse as i64));
+                        let key = (&**name, CqlTimestamp(*bucket), sample.at, *number);
+                        let (value, whole) = (unless_none(cell.value), unless_none(cell.whole));
+                        let (words, bytes) = (unless_none(cell.words), unless_none(cell.bytes));
+                        (key.0, key.1, key.2, key.3, cell.kind, value, whole, words, bytes, severity, status, pulse)
+                    })
+                    .collect();
+                self.session.batch(&batch, values).await?;
+            }
+            Put::Chunk { name, bucket, number, at, entry, data } => {
+                let values = (&**name, CqlTimestamp(*bucket), at, number, entry, data);
+                self.session.execute_unpaged(&self.chunk, values).await?;
+            }
+        }
+        Ok(())
+    }
+
+    pub(crate) async fn known(&self, (name, form, begin): &Bucket) -> Result<Option<Known>, Failure> {
+        let values = (&**name, *form as i8, CqlTimestamp(*begin));
+        let found = self.session.execute_unpaged(&self.get_bucket, values).await?.into_rows_result()?;
+        let row = found.maybe_first_row::<(i64, i64, i64, i64, i64)>()?;
+        Ok(row.map(|(count, first, last, log, upto)| Known { extent: Extent { count, first, last }, log, upto }))
+    }
+
+    pub(crate) async fn set_known(&self, (name, form, begin): &Bucket, known: Known) -> Result<(), Failure> {
+        let Known { extent: Extent { count, first, last }, log, upto } = known;
+        let values = (&**name, *form as i8, CqlTimestamp(*begin), count, first, last, log, upto);
+        self.session.execute_unpaged(&self.bucket, values).await?;
+        Ok(())
+    }
+}
+
+fn unless_none<T: scylla::serialize::value::SerializeValue>(value: Option<T>) -> MaybeUnset<T> {
+    value.map_or(MaybeUnset::Unset, MaybeUnset::Set)
+}

@@ -1,0 +1,221 @@
+//! What is written of a window of the log.
+
+use crate::schema::Form;
+use segment::pack::Entry;
+use segment::rows::{Cause, Gap, Signal};
+use segment::{Chunk, Datum, Kind, Sample};
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+use store::{Logged, Window};
+
+/// Most rows of a batch. They are in one partition, where a batch is as cheap as a row.
+const BATCH_ROWS: usize = 100;
+
+/// Bytes of values from which on a batch takes no more.
+const BATCH_BYTES: usize = 64 << 10;
+
+/// Most bytes of a value: nodes refuse mutations of more than half a segment of their commit log, 16 MiB.
+const VALUE_MAX: usize = 8 << 20;
+
+/// From how many samples a second on a signal is fast: it goes as chunks, which cost a thirtieth of rows.
+const FAST_HZ: i128 = 20;
+
+/// A few samples are rows, however near they are.
+const FEW: usize = 32;
+
+/// One statement, or a batch of one partition; each can be sent again.
+#[derive(Clone, Debug)]
+pub(crate) enum Put {
+    Signal(Signal),
+    Gap { name: Option<Arc<str>>, number: i64, gap: Gap },
+    Rows { name: Arc<str>, bucket: i64, rows: Vec<(i64, Sample)> },
+    Chunk { name: Arc<str>, bucket: i64, number: i64, at: i64, entry: Vec<u8>, data: Vec<u8> },
+}
+
+/// How many samples of a window are in a bucket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Extent {
+    pub(crate) count: i64,
+    pub(crate) first: i64,
+    pub(crate) last: i64,
+}
+
+impl Extent {
+    pub(crate) fn join(&mut self, other: Self) {
+        self.count += other.count;
+        self.first = self.first.min(other.first);
+        self.last = self.last.max(other.last);
+    }
+}
+
+/// Which partition.
+pub(crate) type Bucket = (Arc<str>, Form, i64);
+
+/// Gives what is to be written of a window, signal by signal, the same each time. Memory: the window, and what one of its
+/// chunks makes.
+pub(crate) struct Puts<'a> {
+    groups: std::vec::IntoIter<Vec<&'a Logged>>,
+    ready: VecDeque<Put>,
+    /// What was given, by bucket.
+    pub(crate) extents: BTreeMap<Bucket, Extent>,
+    /// Samples whose value is too long.
+    pub(crate) refused: u64,
+    /// Chunks that could not be read.
+    pub(crate) damaged: u64,
+}
+
+impl<'a> Puts<'a> {
+    pub(crate) fn new(window: &'a Window) -> Self {
+        let mut groups: BTreeMap<&str, Vec<&Logged>> = BTreeMap::new();
+        window.chunks.iter().for_each(|logged| groups.entry(&logged.name).or_default().push(logged));
+        let signals = window.signals.iter().cloned().map(Put::Signal);
+        let gaps = window.gaps.iter().cloned().map(|(number, name, gap)| Put::Gap { name, number, gap });
+        // The segments that were removed before they were sent are a gap of all signals.
+        let first = window.chunks.iter().map(|logged| logged.span.0).min().filter(|_| window.missed > 0);
+        let missed = first.map(|at| {
+            let gap = Gap { id: None, at, cause: Cause::DiskFull, lost: 0 };
+            Put::Gap { name: None, number: window.number, gap }
+        });
+        Self {
+            groups: groups.into_values().collect::<Vec<_>>().into_iter(),
+            ready: signals.chain(missed).chain(gaps).collect(),
+            extents: BTreeMap::new(),
+            refused: 0,
+            damaged: 0,
+        }
+    }
+
+    fn group(&mut self, group: &[&Logged]) {
+        let form = form(group);
+        // What has not gone yet: the number of its first sample, and samples of one bucket.
+        let mut open: Option<(i64, Chunk)> = None;
+        for logged in group {
+            let Ok(chunk) = logged.chunk() else {
+                self.damaged += 1;
+                continue;
+            };
+            if form == Form::Rows {
+                self.rows(logged, &chunk);
+                continue;
+            }
+            for (number, sample) in (logged.number..).zip(chunk.iter()) {
+                if self.is_too_long(&logged.name, number, &sample) {
+                    continue;
+                }
+                if let Some((_, open)) = &mut open
+                    && open.stamps().first().is_some_and(|first| form.bucket(*first) == form.bucket(sample.at))
+                    && open.push(&sample).is_ok()
+                {
+                    continue;
+                }
+                if let Some((number, full)) = open.take() {
+                    self.chunk(&logged.name, number, &full);
+                }
+                let mut next = Chunk::new(sample.datum.kind());
+                if next.push(&sample).is_ok() {
+                    open = Some((number, next));
+                } else {
+                    self.damaged += 1;
+                }
+            }
+        }
+        if let (Some((number, full)), Some(logged)) = (open, group.first()) {
+            self.chunk(&logged.name, number, &full);
+        }
+    }
+
+    /// Rows, in batches of one bucket each.
+    fn rows(&mut self, logged: &Logged, chunk: &Chunk) {
+        let (mut batch, mut bytes): (Vec<(i64, Sample)>, _) = (Vec::new(), 0);
+        let mut bucket = 0;
+        for (number, sample) in (logged.number..).zip(chunk.iter()) {
+            if self.is_too_long(&logged.name, number, &sample) {
+                continue;
+            }
+            let this = Form::Rows.bucket(sample.at);
+            if !batch.is_empty() && (this != bucket || batch.len() >= BATCH_ROWS || bytes >= BATCH_BYTES) {
+                self.batch(&logged.name, bucket, std::mem::take(&mut batch));
+                bytes = 0;
+            }
+            bucket = this;
+            bytes += len(&sample.datum);
+            batch.push((number, sample));
+        }
+        if !batch.is_empty() {
+            self.batch(&logged.name, bucket, batch);
+        }
+    }
+
+    fn batch(&mut self, name: &Arc<str>, bucket: i64, rows: Vec<(i64, Sample)>) {
+        let (Some((_, first)), Some((_, last))) = (rows.first(), rows.last()) else { return };
+        self.count(name, Form::Rows, bucket, Extent { count: rows.len() as i64, first: first.at, last: last.at });
+        self.ready.push_back(Put::Rows { name: name.clone(), bucket, rows });
+    }
+
+    fn chunk(&mut self, name: &Arc<str>, number: i64, chunk: &Chunk) {
+        let (Some(&first), Some(&last)) = (chunk.stamps().first(), chunk.stamps().last()) else { return };
+        let (mut data, mut entry) = (Vec::new(), Vec::new());
+        chunk.encode(first, &mut data);
+        let (count, len) = (chunk.len() as u32, u32::try_from(data.len()).unwrap_or(u32::MAX));
+        Entry { offset: 0, len, count, first, last, summary: chunk.summary(0..chunk.len()) }.write(&mut entry);
+        let bucket = Form::Chunks.bucket(first);
+        self.count(name, Form::Chunks, bucket, Extent { count: count.into(), first, last });
+        self.ready.push_back(Put::Chunk { name: name.clone(), bucket, number, at: first, entry, data });
+    }
+
+    fn count(&mut self, name: &Arc<str>, form: Form, bucket: i64, extent: Extent) {
+        self.extents.entry((name.clone(), form, bucket)).and_modify(|known| known.join(extent)).or_insert(extent);
+    }
+
+    /// Whether a value is longer than nodes take: a gap tells of it instead.
+    fn is_too_long(&mut self, name: &Arc<str>, number: i64, sample: &Sample) -> bool {
+        if len(&sample.datum) <= VALUE_MAX {
+            return false;
+        }
+        self.refused += 1;
+        let gap = Gap { id: None, at: sample.at, cause: Cause::Refused, lost: 1 };
+        self.ready.push_back(Put::Gap { name: Some(name.clone()), number, gap });
+        true
+    }
+}
+
+impl Iterator for Puts<'_> {
+    type Item = Put;
+
+    fn next(&mut self) -> Option<Put> {
+        loop {
+            if let Some(put) = self.ready.pop_front() {
+                return Some(put);
+            }
+            let group = self.groups.next()?;
+            self.group(&group);
+        }
+    }
+}
+
+/// How a signal's samples of a window are kept.
+fn form(group: &[&Logged]) -> Form {
+    let count: usize = group.iter().map(|logged| logged.span.2).sum();
+    let first = group.iter().map(|logged| logged.span.0).min().unwrap_or(0);
+    let last = group.iter().map(|logged| logged.span.1).max().unwrap_or(0);
+    let took = i128::from(last) - i128::from(first);
+    let is_fast = count > FEW && count as i128 * 1_000_000_000 > FAST_HZ * took;
+    if is_fast { Form::Chunks } else { Form::Rows }
+}
+
+/// Bytes of a value, about.
+fn len(datum: &Datum) -> usize {
+    match datum {
+        Datum::Text(bytes) | Datum::Blob(bytes) => bytes.len(),
+        Datum::Array(array) => array.len() * element(datum.kind()),
+        Datum::Bool(_) | Datum::Number(_) => 8,
+    }
+}
+
+/// Bytes of an element at most.
+const fn element(kind: Kind) -> usize {
+    match kind {
+        Kind::Array(base::FieldType::String) => 41,
+        _ => 8,
+    }
+}

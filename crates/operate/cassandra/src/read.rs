@@ -1,0 +1,445 @@
+//! Reading from a cluster what an upload has written.
+
+use crate::cell::Cell;
+use crate::client::{Failure, prepare, session};
+use crate::cluster::Cluster;
+use crate::schema::{self, Form, cql};
+use scylla::client::session::Session;
+use scylla::response::PagingState;
+use scylla::statement::prepared::PreparedStatement;
+use scylla::value::CqlTimestamp;
+use segment::pack::{self, Entry};
+use segment::rows::{About, Cause, Gap, Signal};
+use segment::{Chunk, Kind, Sample};
+use std::cell::OnceCell;
+use std::collections::VecDeque;
+use std::ops::ControlFlow;
+use store::{Bin, Bins, Found, Reader, Span, StoreError, Stream};
+use tokio::runtime::Runtime;
+
+/// The columns of a sample, as they are asked for.
+type Row = (i64, i64, i8, Option<f64>, Option<i64>, Option<String>, Option<Vec<u8>>, i8, i32, Option<i64>);
+
+/// An archive in a cluster. Each call waits for the network, ten seconds for an answer at most; memory is bounded by a page of
+/// 5,000 rows and by chunks that overlap.
+pub struct Archive {
+    cluster: Cluster,
+    runtime: Runtime,
+    session: Session,
+    names: PreparedStatement,
+    signal: PreparedStatement,
+    buckets: PreparedStatement,
+    samples: PreparedStatement,
+    last: PreparedStatement,
+    entries: PreparedStatement,
+    chunk: PreparedStatement,
+    gaps: PreparedStatement,
+    known: OnceCell<Vec<String>>,
+}
+
+/// A partition of samples, and what is in it.
+#[derive(Clone, Copy, Debug)]
+struct Bucket {
+    form: Form,
+    begin: i64,
+    count: i64,
+    first: i64,
+    last: i64,
+}
+
+/// A chunk's key and index.
+#[derive(Clone, Copy)]
+struct Place {
+    hour: i64,
+    at: i64,
+    number: i64,
+    entry: Entry,
+}
+
+impl Archive {
+    /// Connects to a cluster.
+    ///
+    /// # Errors
+    /// Where it cannot be reached, or has no such archive.
+    pub fn open(cluster: Cluster) -> Result<Self, StoreError> {
+        let wrong =
+            |error: Failure| StoreError::Database { place: cluster.to_string(), doing: "open it", source: error };
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        let runtime = runtime.map_err(|error| wrong(error.into()))?;
+        let connected = runtime.block_on(async {
+            let session = session(&cluster).await?;
+            let mut prepared = Vec::new();
+            for text in [
+                cql::GET_NAMES,
+                cql::GET_SIGNAL,
+                cql::GET_BUCKETS,
+                cql::GET_SAMPLES,
+                cql::GET_LAST,
+                cql::GET_ENTRIES,
+                cql::GET_CHUNK,
+                cql::GET_GAPS,
+            ] {
+                prepared.push(prepare(&session, &cluster, text).await?);
+            }
+            let prepared: [PreparedStatement; 8] = prepared.try_into().map_err(|_| "a statement is missing")?;
+            Ok::<_, Failure>((session, prepared))
+        });
+        let (session, [names, signal, buckets, samples, last, entries, chunk, gaps]) = connected.map_err(wrong)?;
+        let known = OnceCell::new();
+        Ok(Self { cluster, runtime, session, names, signal, buckets, samples, last, entries, chunk, gaps, known })
+    }
+
+    fn wrong(&self, doing: &'static str) -> impl FnOnce(Failure) -> StoreError {
+        let place = self.cluster.to_string();
+        move |source| StoreError::Database { place, doing, source }
+    }
+
+    /// A page of a query's rows, and where the next one begins.
+    fn page<R>(
+        &self,
+        statement: &PreparedStatement,
+        values: &impl scylla::serialize::row::SerializeRow,
+        state: PagingState,
+    ) -> Result<(Vec<R>, Option<PagingState>), Failure>
+    where
+        R: for<'r> scylla::deserialize::row::DeserializeRow<'r, 'r>,
+    {
+        let asked = self.session.execute_single_page(statement, values, state);
+        let (found, next) = self.runtime.block_on(asked)?;
+        let rows = found.into_rows_result()?;
+        let rows = rows.rows::<R>()?.collect::<Result<Vec<R>, _>>()?;
+        Ok((
+            rows,
+            match next.into_paging_control_flow() {
+                ControlFlow::Continue(state) => Some(state),
+                ControlFlow::Break(()) => None,
+            },
+        ))
+    }
+
+    /// All of a query's rows.
+    fn all<R>(
+        &self,
+        statement: &PreparedStatement,
+        values: &impl scylla::serialize::row::SerializeRow,
+    ) -> Result<Vec<R>, Failure>
+    where
+        R: for<'r> scylla::deserialize::row::DeserializeRow<'r, 'r>,
+    {
+        let (mut all, mut state) = (Vec::new(), Some(PagingState::start()));
+        while let Some(from) = state {
+            let (rows, next) = self.page(statement, values, from)?;
+            all.extend(rows);
+            state = next;
+        }
+        Ok(all)
+    }
+
+    /// The partitions of a signal, by their first sample.
+    fn buckets(&self, name: &str) -> Result<Vec<Bucket>, StoreError> {
+        let rows: Vec<(i8, CqlTimestamp, i64, i64, i64)> =
+            self.all(&self.buckets, &(name,)).map_err(self.wrong("read which samples there are"))?;
+        let bucket = |(form, begin, count, first, last): (i8, CqlTimestamp, i64, i64, i64)| {
+            Some(Bucket { form: Form::from_code(form)?, begin: begin.0, count, first, last })
+        };
+        let mut buckets: Vec<Bucket> = rows.into_iter().filter_map(bucket).collect();
+        buckets.sort_by_key(|bucket| (bucket.first, bucket.begin, bucket.form));
+        Ok(buckets)
+    }
+
+    /// The chunks of a partition that begin at an instant at the latest.
+    fn places(&self, name: &str, hour: i64, until: i64) -> Result<Vec<Place>, StoreError> {
+        let values = (name, CqlTimestamp(hour), until);
+        let rows: Vec<(i64, i64, Vec<u8>)> =
+            self.all(&self.entries, &values).map_err(self.wrong("read which chunks there are"))?;
+        let place = |(at, number, entry): (i64, i64, Vec<u8>)| {
+            let damaged = |why: &dyn ToString| self.damaged(name, at, why.to_string());
+            let entries = pack::entries(&entry).map_err(|why| damaged(&why))?;
+            let entry = *entries.first().ok_or_else(|| damaged(&"no entry"))?;
+            Ok(Place { hour, at, number, entry })
+        };
+        rows.into_iter().map(place).collect()
+    }
+
+    fn read_chunk(&self, name: &str, place: &Place) -> Result<Chunk, StoreError> {
+        let values = (name, CqlTimestamp(place.hour), place.at, place.number);
+        let rows: Vec<(Vec<u8>,)> = self.all(&self.chunk, &values).map_err(self.wrong("read a chunk"))?;
+        let (data,) = rows.into_iter().next().ok_or_else(|| self.damaged(name, place.at, "it is gone".into()))?;
+        Chunk::decode(&data, place.at).map_err(|why| self.damaged(name, place.at, why.to_string()))
+    }
+
+    fn damaged(&self, name: &str, at: i64, why: String) -> StoreError {
+        let source = format!("{name}, sample of {at} ns since 1970: {why}").into();
+        self.wrong("understand what somebody has written there")(source)
+    }
+
+    fn sample(&self, name: &str, row: Row) -> Result<(i64, Sample), StoreError> {
+        let (at, number, kind, value, whole, words, bytes, severity, status, pulse) = row;
+        let cell = Cell { kind, value, whole, words, bytes };
+        let datum = cell.datum().map_err(|why| self.damaged(name, at, why.to_string()))?;
+        let (severity, status) = (severity as u8, status as u16);
+        Ok((number, Sample { at, datum, severity, status, pulse: pulse.map(|pulse| pulse as u64) }))
+    }
+}
+
+impl Reader for Archive {
+    fn names(&self) -> Result<Vec<String>, StoreError> {
+        if let Some(known) = self.known.get() {
+            return Ok(known.clone());
+        }
+        let mut names = Vec::new();
+        for shard in 0..schema::SHARDS {
+            let rows: Vec<(String,)> = self.all(&self.names, &(shard,)).map_err(self.wrong("read names"))?;
+            names.extend(rows.into_iter().map(|(name,)| name));
+        }
+        names.sort_unstable();
+        names.dedup();
+        Ok(self.known.get_or_init(|| names).clone())
+    }
+
+    fn rows(&self, name: &str) -> Result<Vec<Signal>, StoreError> {
+        type Row = (i64, i8, String, Option<i32>, Option<Vec<String>>);
+        let values = (schema::shard(name), name);
+        let rows: Vec<Row> = self.all(&self.signal, &values).map_err(self.wrong("read what a signal is"))?;
+        let signal = |(since, kind, units, precision, labels): Row| {
+            let kind = Kind::from_code(kind as u8).map_err(|why| self.damaged(name, since, why.to_string()))?;
+            let precision = precision.and_then(|digits| u16::try_from(digits).ok());
+            let about = About { units, precision, labels: labels.unwrap_or_default() };
+            Ok(Signal { id: 0, since, kind, name: name.to_owned(), about })
+        };
+        let mut rows = rows.into_iter().map(signal).collect::<Result<Vec<_>, StoreError>>()?;
+        rows.dedup_by(|later, earlier| later.kind == earlier.kind && later.about == earlier.about);
+        Ok(rows)
+    }
+
+    fn about(&self, name: &str) -> Result<Option<Found>, StoreError> {
+        let rows = Reader::rows(self, name)?;
+        if rows.is_empty() {
+            return Ok(None);
+        }
+        let buckets = self.buckets(name)?;
+        let count = buckets.iter().map(|bucket| bucket.count.max(0) as u64).sum();
+        let first = buckets.iter().map(|bucket| bucket.first).min();
+        let last = buckets.iter().map(|bucket| bucket.last).max();
+        let span = first.zip(last).map(|(from, to)| Span { from, to });
+        Ok(Some(Found { name: name.to_owned(), rows, count, span }))
+    }
+
+    fn samples<'a>(&'a self, name: &str, span: Span) -> Result<Stream<'a>, StoreError> {
+        let mut buckets = self.buckets(name)?;
+        buckets.retain(|bucket| bucket.last >= span.from && bucket.first <= span.to);
+        let waits = buckets.into_iter().map(Source::Bucket).collect();
+        Ok(Box::new(Samples { archive: self, name: name.to_owned(), span, waits, open: Vec::new() }))
+    }
+
+    fn at(&self, name: &str, at: i64) -> Result<Option<Sample>, StoreError> {
+        let mut buckets = self.buckets(name)?;
+        buckets.retain(|bucket| bucket.first <= at);
+        buckets.sort_by_key(|bucket| bucket.last.min(at));
+        let mut best: Option<(i64, Sample)> = None;
+        let is_older = |best: &Option<(i64, Sample)>, last: i64| best.as_ref().is_some_and(|(_, best)| last < best.at);
+        let better = |best: &mut Option<(i64, Sample)>, number: i64, sample: Sample| {
+            if best.as_ref().is_none_or(|(known, best)| (best.at, *known) < (sample.at, number)) {
+                *best = Some((number, sample));
+            }
+        };
+        for bucket in buckets.iter().rev() {
+            if is_older(&best, bucket.last.min(at)) {
+                break;
+            }
+            match bucket.form {
+                Form::Rows => {
+                    let values = (name, CqlTimestamp(bucket.begin), i64::MIN, at);
+                    let rows: Vec<Row> = self.all(&self.last, &values).map_err(self.wrong("read a sample"))?;
+                    for row in rows {
+                        let (number, sample) = self.sample(name, row)?;
+                        better(&mut best, number, sample);
+                    }
+                }
+                Form::Chunks => {
+                    let mut places = self.places(name, bucket.begin, at)?;
+                    places.sort_by_key(|place| (place.entry.last.min(at), place.number));
+                    for place in places.iter().rev() {
+                        if is_older(&best, place.entry.last.min(at)) {
+                            break;
+                        }
+                        let chunk = self.read_chunk(name, place)?;
+                        let index = chunk.stamps().partition_point(|stamp| *stamp <= at);
+                        if let Some(sample) = index.checked_sub(1).and_then(|index| chunk.get(index)) {
+                            better(&mut best, place.number, sample);
+                        }
+                    }
+                }
+            }
+        }
+        Ok(best.map(|(_, sample)| sample))
+    }
+
+    fn gaps(&self, name: &str, span: Span) -> Result<Vec<Gap>, StoreError> {
+        let mut gaps = Vec::new();
+        let own = (!name.is_empty()).then_some((name, Some(0)));
+        for (owner, id) in own.into_iter().chain([(schema::ALL, None)]) {
+            let rows: Vec<(i64, i64, i8, i64)> =
+                self.all(&self.gaps, &(owner, span.from, span.to)).map_err(self.wrong("read gaps"))?;
+            gaps.extend(rows.into_iter().map(|(at, number, cause, lost)| {
+                (number, Gap { id, at, cause: Cause::from_code(cause as u8), lost: lost.max(0) as u64 })
+            }));
+        }
+        gaps.sort_by_key(|(number, gap)| (gap.at, *number));
+        Ok(gaps.into_iter().map(|(_, gap)| gap).collect())
+    }
+
+    fn bins(&self, name: &str, bins: Bins) -> Result<Vec<Bin>, StoreError> {
+        let (span, mut filling) = (bins.span(), bins.filling());
+        let mut buckets = self.buckets(name)?;
+        buckets.retain(|bucket| bucket.last >= span.from && bucket.first <= span.to);
+        for bucket in buckets {
+            match bucket.form {
+                Form::Rows => {
+                    let values = (name, CqlTimestamp(bucket.begin), span.from, span.to);
+                    let mut state = Some(PagingState::start());
+                    while let Some(from) = state {
+                        let (rows, next) =
+                            self.page::<Row>(&self.samples, &values, from).map_err(self.wrong("read samples"))?;
+                        for row in rows {
+                            let (_, sample) = self.sample(name, row)?;
+                            if let Some(value) = sample.datum.to_f64() {
+                                filling.number(sample.at, value, sample.severity);
+                            }
+                        }
+                        state = next;
+                    }
+                }
+                Form::Chunks => {
+                    for place in self.places(name, bucket.begin, span.to)? {
+                        let entry = place.entry;
+                        let summary = entry.summary.as_ref();
+                        let is_added = summary.is_some_and(|sum| filling.summary(entry.first, entry.last, sum));
+                        if !is_added && entry.last >= span.from {
+                            filling.chunk(&self.read_chunk(name, &place)?);
+                        }
+                    }
+                }
+            }
+        }
+        Ok(filling.done())
+    }
+}
+
+/// Where samples come from, opened when its turn comes.
+#[derive(Clone, Copy)]
+enum Source {
+    Bucket(Bucket),
+    Chunk(Place),
+}
+
+impl Source {
+    const fn first(&self) -> i64 {
+        match self {
+            Self::Bucket(bucket) => bucket.first,
+            Self::Chunk(place) => place.at,
+        }
+    }
+}
+
+/// Samples of one source, in order; `number` tells which of the same time came first.
+struct Open {
+    ready: VecDeque<(i64, Sample)>,
+    /// The partition, and where its next page begins.
+    more: Option<(i64, PagingState)>,
+}
+
+/// Samples in order of time, from sources that may overlap.
+struct Samples<'a> {
+    archive: &'a Archive,
+    name: String,
+    span: Span,
+    /// By their first sample.
+    waits: VecDeque<Source>,
+    open: Vec<Open>,
+}
+
+impl Samples<'_> {
+    fn open(&mut self, source: Source) -> Result<(), StoreError> {
+        match source {
+            Source::Bucket(Bucket { form: Form::Rows, begin, .. }) => {
+                let mut open = Open { ready: VecDeque::new(), more: Some((begin, PagingState::start())) };
+                self.fill(&mut open)?;
+                self.open.push(open);
+            }
+            Source::Bucket(Bucket { form: Form::Chunks, begin, .. }) => {
+                let places = self.archive.places(&self.name, begin, self.span.to)?;
+                let wanted = places.into_iter().filter(|place| place.entry.last >= self.span.from);
+                self.waits.extend(wanted.map(Source::Chunk));
+                self.waits.make_contiguous().sort_by_key(Source::first);
+            }
+            Source::Chunk(place) => {
+                let chunk = self.archive.read_chunk(&self.name, &place)?;
+                let span = self.span.from..=self.span.to;
+                let ready =
+                    (place.number..).zip(chunk.iter()).filter(|(_, sample)| span.contains(&sample.at)).collect();
+                self.open.push(Open { ready, more: None });
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads the next page, if there is one, where nothing is ready.
+    fn fill(&self, open: &mut Open) -> Result<(), StoreError> {
+        while open.ready.is_empty()
+            && let Some((begin, state)) = open.more.take()
+        {
+            let values = (self.name.as_str(), CqlTimestamp(begin), self.span.from, self.span.to);
+            let archive = self.archive;
+            let (rows, next) =
+                archive.page::<Row>(&archive.samples, &values, state).map_err(archive.wrong("read samples"))?;
+            open.more = next.map(|state| (begin, state));
+            for row in rows {
+                open.ready.push_back(archive.sample(&self.name, row)?);
+            }
+        }
+        Ok(())
+    }
+
+    /// The source that has the earliest sample.
+    fn first(&self) -> Option<(i64, i64, usize)> {
+        let key =
+            |(index, open): (usize, &Open)| open.ready.front().map(|(number, sample)| (sample.at, *number, index));
+        self.open.iter().enumerate().filter_map(key).min()
+    }
+}
+
+impl Iterator for Samples<'_> {
+    type Item = Result<Sample, StoreError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        loop {
+            let first = self.first();
+            if let Some(source) = self.waits.front().copied()
+                && first.is_none_or(|(at, ..)| source.first() <= at)
+            {
+                self.waits.pop_front();
+                match self.open(source) {
+                    Ok(()) => continue,
+                    Err(error) => return Some(Err(error)),
+                }
+            }
+            let (_, _, index) = first?;
+            let (_, sample) = self.open[index].ready.pop_front()?;
+            if self.open[index].ready.is_empty() {
+                let mut open = self.open.swap_remove(index);
+                let filled = self.fill(&mut open);
+                if !open.ready.is_empty() {
+                    self.open.push(open);
+                }
+                if let Err(error) = filled {
+                    // What was read before comes first.
+                    self.waits.clear();
+                    self.open.clear();
+                    return Some(Err(error));
+                }
+            }
+            return Some(Ok(sample));
+        }
+    }
+}

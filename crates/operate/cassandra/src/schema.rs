@@ -1,0 +1,178 @@
+//! The tables, and what is asked of them.
+//!
+//! | table | a partition | a row |
+//! |---|---|---|
+//! | `signal` | a sixteenth of the names | what a signal has been since an instant |
+//! | `sample` | a day of a signal | a sample, each column readable with `cqlsh` |
+//! | `chunk` | an hour of a signal | up to 8,192 samples of a fast signal, in columns as in a segment ([`segment::chunk`]) |
+//! | `bucket` | a signal | a partition of `sample` or `chunk` that there is: how many samples, the first and the last stamp |
+//! | `gap` | a signal; a tab, which is no signal's name, for all of them | why there are no samples |
+//!
+//! `at` is in nanoseconds since 1970, UTC. `number` is the place in the log, which is never given twice and is the same when a
+//! portion of the log is sent again: so nothing is twice. Rows are written, never deleted; they go by the table's TTL.
+
+use crate::cluster::Cluster;
+use base::DurNs;
+
+/// What stands for all signals in the table of gaps: no signal has a control character in its name, and no key may be empty.
+pub(crate) const ALL: &str = "\t";
+
+/// Partitions that the names are spread over.
+pub(crate) const SHARDS: i8 = 16;
+
+/// About how many windows of compaction the samples of a table are in.
+const WINDOWS: i64 = 30;
+
+const HOUR: i64 = 3_600;
+const DAY: i64 = 24 * HOUR;
+
+/// In which form samples are kept, and how long a bucket of it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) enum Form {
+    /// A row each, a day together.
+    Rows = 0,
+    /// Chunks, an hour together.
+    Chunks = 1,
+}
+
+impl Form {
+    /// The bucket that an instant is in: its beginning in milliseconds since 1970, as Cassandra's `timestamp` has it.
+    pub(crate) const fn bucket(self, at: i64) -> i64 {
+        let secs = match self {
+            Self::Rows => DAY,
+            Self::Chunks => HOUR,
+        };
+        at.div_euclid(secs * 1_000_000_000) * secs * 1_000
+    }
+
+    pub(crate) const fn from_code(code: i8) -> Option<Self> {
+        match code {
+            0 => Some(Self::Rows),
+            1 => Some(Self::Chunks),
+            _ => None,
+        }
+    }
+}
+
+/// The partition of a name in the table of signals (FNV-1a).
+pub(crate) fn shard(name: &str) -> i8 {
+    let hash = name
+        .bytes()
+        .fold(0xcbf2_9ce4_8422_2325u64, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3));
+    (hash % SHARDS as u64) as i8
+}
+
+/// Seconds after which samples are forgotten; 0 for never.
+pub(crate) fn ttl_secs(cluster: &Cluster) -> i32 {
+    cluster.ttl.map_or(0, |DurNs(ns)| i32::try_from(ns / 1_000_000_000).unwrap_or(i32::MAX))
+}
+
+/// The tables whose rows are forgotten.
+pub(crate) const FORGETTING: [&str; 4] = ["sample", "chunk", "bucket", "gap"];
+
+/// What makes the keyspace.
+pub(crate) fn keyspace(cluster: &Cluster) -> String {
+    format!(
+        "CREATE KEYSPACE IF NOT EXISTS {} WITH replication = {{'class': 'NetworkTopologyStrategy', 'replication_factor': {}}}",
+        cluster.keyspace, cluster.replication
+    )
+}
+
+/// What makes the tables.
+pub(crate) fn tables(cluster: &Cluster) -> [String; 5] {
+    let (keyspace, ttl) = (&cluster.keyspace, ttl_secs(cluster));
+    let window = match i64::from(ttl) / WINDOWS {
+        0 => ("DAYS", WINDOWS),
+        secs if secs < DAY => ("HOURS", (secs / HOUR).max(1)),
+        secs => ("DAYS", secs / DAY),
+    };
+    let by_time = format!(
+        "WITH compaction = {{'class': 'TimeWindowCompactionStrategy', 'compaction_window_unit': '{}', \
+         'compaction_window_size': '{}'}} AND default_time_to_live = {ttl}",
+        window.0, window.1
+    );
+    let plain = format!("WITH default_time_to_live = {ttl}");
+    [
+        format!(
+            "CREATE TABLE IF NOT EXISTS {keyspace}.signal (shard tinyint, name text, since bigint, kind tinyint, \
+             units text, precision int, labels frozen<list<text>>, PRIMARY KEY ((shard), name, since))"
+        ),
+        format!(
+            "CREATE TABLE IF NOT EXISTS {keyspace}.sample (signal text, day timestamp, at bigint, number bigint, \
+             kind tinyint, value double, whole bigint, words text, bytes blob, severity tinyint, status int, \
+             pulse bigint, PRIMARY KEY ((signal, day), at, number)) {by_time}"
+        ),
+        format!(
+            "CREATE TABLE IF NOT EXISTS {keyspace}.chunk (signal text, hour timestamp, at bigint, number bigint, \
+             entry blob, data blob, PRIMARY KEY ((signal, hour), at, number)) {by_time}"
+        ),
+        format!(
+            "CREATE TABLE IF NOT EXISTS {keyspace}.bucket (signal text, form tinyint, beginning timestamp, count bigint, \
+             first bigint, last bigint, log bigint, upto bigint, PRIMARY KEY ((signal), form, beginning)) {plain}"
+        ),
+        format!(
+            "CREATE TABLE IF NOT EXISTS {keyspace}.gap (signal text, at bigint, number bigint, cause tinyint, \
+             lost bigint, PRIMARY KEY ((signal), at, number)) {plain}"
+        ),
+    ]
+}
+
+/// The statements that are prepared. Each names the keyspace: a node that was restarted must not have to guess.
+pub(crate) mod cql {
+    pub(crate) const PUT_SIGNAL: &str = "INSERT INTO {keyspace}.signal (shard, name, since, kind, units, precision, labels) VALUES (?, ?, ?, ?, ?, ?, ?)";
+    pub(crate) const PUT_SAMPLE: &str = "INSERT INTO {keyspace}.sample (signal, day, at, number, kind, value, whole, words, bytes, severity, status, pulse) \
+         VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)";
+    pub(crate) const PUT_CHUNK: &str =
+        "INSERT INTO {keyspace}.chunk (signal, hour, at, number, entry, data) VALUES (?, ?, ?, ?, ?, ?)";
+    pub(crate) const PUT_BUCKET: &str = "INSERT INTO {keyspace}.bucket (signal, form, beginning, count, first, last, log, upto) VALUES (?, ?, ?, ?, ?, ?, ?, ?)";
+    pub(crate) const PUT_GAP: &str =
+        "INSERT INTO {keyspace}.gap (signal, at, number, cause, lost) VALUES (?, ?, ?, ?, ?)";
+    pub(crate) const GET_NAMES: &str = "SELECT name FROM {keyspace}.signal WHERE shard = ?";
+    pub(crate) const GET_SIGNAL: &str =
+        "SELECT since, kind, units, precision, labels FROM {keyspace}.signal WHERE shard = ? AND name = ?";
+    pub(crate) const GET_BUCKETS: &str =
+        "SELECT form, beginning, count, first, last FROM {keyspace}.bucket WHERE signal = ?";
+    pub(crate) const GET_BUCKET: &str =
+        "SELECT count, first, last, log, upto FROM {keyspace}.bucket WHERE signal = ? AND form = ? AND beginning = ?";
+    pub(crate) const GET_SAMPLES: &str = "SELECT at, number, kind, value, whole, words, bytes, severity, status, pulse FROM {keyspace}.sample \
+         WHERE signal = ? AND day = ? AND at >= ? AND at <= ?";
+    pub(crate) const GET_LAST: &str = "SELECT at, number, kind, value, whole, words, bytes, severity, status, pulse FROM {keyspace}.sample \
+         WHERE signal = ? AND day = ? AND at >= ? AND at <= ? ORDER BY at DESC, number DESC LIMIT 1";
+    pub(crate) const GET_ENTRIES: &str =
+        "SELECT at, number, entry FROM {keyspace}.chunk WHERE signal = ? AND hour = ? AND at <= ?";
+    pub(crate) const GET_CHUNK: &str =
+        "SELECT data FROM {keyspace}.chunk WHERE signal = ? AND hour = ? AND at = ? AND number = ?";
+    pub(crate) const GET_GAPS: &str =
+        "SELECT at, number, cause, lost FROM {keyspace}.gap WHERE signal = ? AND at >= ? AND at <= ?";
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn instants_are_in_the_bucket_that_they_begin_in_also_before_1970() {
+        let day_ms = 86_400_000;
+        for (at, rows, chunks) in [
+            (0, 0, 0),
+            (-1, -day_ms, -3_600_000),
+            (90_000_000_000_000, day_ms, 25 * 3_600_000),
+            (i64::MIN, -106_752 * day_ms, -2_562_048 * 3_600_000),
+        ] {
+            assert_eq!((Form::Rows.bucket(at), Form::Chunks.bucket(at)), (rows, chunks), "{at}");
+        }
+    }
+
+    #[test]
+    fn the_time_after_which_samples_go_decides_how_they_are_compacted() {
+        let mut cluster = Cluster::new(["a"], "plant").unwrap();
+        let table = |cluster: &Cluster| tables(cluster)[1].clone();
+        assert!(table(&cluster).ends_with("'compaction_window_size': '30'} AND default_time_to_live = 0"));
+        cluster.ttl = Some(DurNs::from_secs(365 * 86_400));
+        assert!(
+            table(&cluster).contains("'DAYS', 'compaction_window_size': '12'} AND default_time_to_live = 31536000")
+        );
+        cluster.ttl = Some(DurNs::from_secs(86_400));
+        assert!(table(&cluster).contains("'HOURS', 'compaction_window_size': '1'}"));
+    }
+}

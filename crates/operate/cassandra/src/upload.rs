@@ -1,0 +1,407 @@
+//! Taking the log to the cluster, portion by portion. The log is the queue: a portion is planned on the disk before it goes,
+//! and sent again, the same, until all of it is acknowledged. Memory: one portion, and what is known of buckets.
+
+use crate::client::{Failure, Known, Writer};
+use crate::cluster::Cluster;
+use crate::put::{Bucket, Extent, Put, Puts};
+use crate::status::Status;
+use std::collections::{BTreeMap, HashMap};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+use store::{Files, Follow, Mark, Place, StoreError, Window};
+use tokio::task::JoinSet;
+
+/// The mark's name.
+const MARK: &str = "cassandra";
+
+/// Bytes of the log that are worth a portion without waiting.
+const PORTION: u64 = 1 << 20;
+
+/// How long samples are gathered otherwise: the more rows a batch has the less each costs.
+const PACE: Duration = Duration::from_secs(5);
+
+/// How often it is looked whether there is something to do.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// Requests under way at a node at most.
+const FLYING_MAX: usize = 64;
+
+/// Requests that must succeed until one more is under way.
+const CALM: usize = 16;
+
+/// How long nothing is sent after a failure, at first and at most.
+const PAUSE: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(5));
+
+/// Buckets that are remembered.
+const KNOWN_MAX: usize = 200_000;
+
+struct Shared {
+    limit: Mutex<Place>,
+    status: Mutex<Status>,
+    ends: AtomicBool,
+    is_abandoned: AtomicBool,
+}
+
+/// An upload in a thread of its own. It ends when this is dropped; what was not sent is sent after the next start.
+pub struct Upload {
+    shared: Arc<Shared>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Upload {
+    /// Begins where the last one has ended.
+    ///
+    /// # Errors
+    /// Where its mark cannot be read, or there is no thread to be had.
+    pub fn start<F>(files: F, cluster: Cluster) -> Result<Self, StoreError>
+    where
+        F: Files<File: Send> + Send + 'static,
+    {
+        let mark = Mark::read(&files, MARK)?;
+        let (limit, status) = (Mutex::new(Place::default()), Mutex::new(Status::default()));
+        let (ends, is_abandoned) = (AtomicBool::new(false), AtomicBool::new(false));
+        let shared = Arc::new(Shared { limit, status, ends, is_abandoned });
+        let place = cluster.to_string();
+        let failed =
+            |source: std::io::Error| StoreError::Database { place, doing: "start a thread", source: source.into() };
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        let work = Work::new(files, mark, cluster, shared.clone());
+        let spawned = runtime.and_then(|runtime| {
+            std::thread::Builder::new().name("upload".into()).spawn(move || runtime.block_on(work.run()))
+        });
+        Ok(Self { shared, thread: Some(spawned.map_err(failed)?) })
+    }
+
+    /// The log is safe up to here ([`store::Logger::safe_to`]). Does not wait.
+    pub fn safe_to(&self, limit: Place) {
+        *locked(&self.shared.limit) = limit;
+    }
+
+    /// How it stands.
+    #[must_use]
+    pub fn status(&self) -> Status {
+        locked(&self.shared.status).clone()
+    }
+
+    /// Sends what is there if that takes no longer than `patience`, and ends.
+    #[must_use]
+    pub fn end(mut self, patience: Duration) -> Status {
+        self.shared.ends.store(true, Ordering::Release);
+        let until = Instant::now() + patience;
+        let thread = self.thread.take();
+        while Instant::now() < until && thread.as_ref().is_some_and(|thread| !thread.is_finished()) {
+            std::thread::sleep(LOOK / 10);
+        }
+        self.shared.is_abandoned.store(true, Ordering::Release);
+        if let Some(thread) = thread {
+            // What it did is on the disk.
+            let _ = thread.join();
+        }
+        self.status()
+    }
+}
+
+impl Drop for Upload {
+    fn drop(&mut self) {
+        self.shared.is_abandoned.store(true, Ordering::Release);
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// It was told to end.
+struct Ended;
+
+struct Work<F: Files> {
+    files: F,
+    follow: Follow<F>,
+    mark: Mark,
+    cluster: Cluster,
+    shared: Arc<Shared>,
+    known: HashMap<Bucket, Known>,
+    at_once: usize,
+    calm: usize,
+    /// Whether a request has failed since the last pause.
+    has_failed: bool,
+    pause: Duration,
+}
+
+impl<F: Files> Work<F> {
+    fn new(files: F, mark: Option<Mark>, cluster: Cluster, shared: Arc<Shared>) -> Self {
+        let mark = mark.unwrap_or_else(|| Mark {
+            log: sys::clock::wall_ns() as i64,
+            done: Place::default(),
+            planned: Place::default(),
+        });
+        let follow = Follow::new(files.clone(), mark.done);
+        let known = HashMap::new();
+        Self { files, follow, mark, cluster, shared, known, at_once: 1, calm: 0, has_failed: false, pause: PAUSE.0 }
+    }
+
+    async fn run(mut self) {
+        let Ok(writer) = self.connect().await else { return };
+        let writer = Arc::new(writer);
+        let mut last = Instant::now();
+        while !self.is_abandoned() {
+            let limit = *locked(&self.shared.limit);
+            let ends = self.shared.ends.load(Ordering::Acquire);
+            let is_due =
+                ends || last.elapsed() >= PACE || self.mark.planned > self.mark.done || self.has_portion(limit);
+            let portion = if is_due { self.portion(limit) } else { Ok(None) };
+            match portion {
+                Ok(Some(window)) => {
+                    if self.send(&writer, &window).await.is_err() {
+                        return;
+                    }
+                    self.mark.done = window.to;
+                    if let Err(error) = self.mark.write(&self.files, MARK) {
+                        self.say(error.to_string());
+                    }
+                    self.look(limit);
+                    // A whole portion may have another one behind it.
+                    if !self.has_portion(limit) {
+                        last = Instant::now();
+                    }
+                }
+                Ok(None) if ends => {
+                    self.look(limit);
+                    return;
+                }
+                Ok(None) => {
+                    if is_due {
+                        last = Instant::now();
+                    }
+                    self.look(limit);
+                    tokio::time::sleep(LOOK).await;
+                }
+                Err(error) => {
+                    self.say(error.to_string());
+                    if self.wait().await.is_err() {
+                        return;
+                    }
+                }
+            }
+        }
+    }
+
+    /// Tries until there is a session.
+    async fn connect(&mut self) -> Result<Writer, Ended> {
+        loop {
+            match Writer::open(&self.cluster).await {
+                Ok(writer) => {
+                    locked(&self.shared.status).is_connected = true;
+                    self.pause = PAUSE.0;
+                    return Ok(writer);
+                }
+                Err(error) => {
+                    self.look(*locked(&self.shared.limit));
+                    self.say(error.to_string());
+                    self.wait().await?;
+                }
+            }
+        }
+    }
+
+    /// What is sent next: what was planned already, or a new portion, whose end is on the disk before it goes.
+    fn portion(&mut self, limit: Place) -> Result<Option<Window>, StoreError> {
+        if self.mark.planned > self.mark.done {
+            if let Some(window) = self.follow.window(self.mark.planned, None)? {
+                return Ok(Some(window));
+            }
+            // It was removed, for want of room.
+            self.mark.done = self.mark.planned.max(self.follow.place());
+            self.mark.planned = self.mark.done;
+        }
+        let Some(window) = self.follow.window(limit, Some(PORTION))? else { return Ok(None) };
+        self.mark.planned = window.to;
+        if let Err(error) = self.mark.write(&self.files, MARK) {
+            // It is read again when it can be planned.
+            self.mark.planned = self.mark.done;
+            self.follow = Follow::new(self.files.clone(), self.mark.done);
+            return Err(error);
+        }
+        Ok(Some(window))
+    }
+
+    /// Sends all of a portion; then what is known of its buckets, by which it is found.
+    async fn send(&mut self, writer: &Arc<Writer>, window: &Window) -> Result<(), Ended> {
+        let mut puts = Puts::new(window);
+        let mut flying: JoinSet<Result<(), (Put, Failure)>> = JoinSet::new();
+        let mut again: Vec<Put> = Vec::new();
+        loop {
+            if flying.is_empty() {
+                self.pause_if_failed().await?;
+            }
+            while !self.has_failed && flying.len() < self.at_once {
+                let Some(put) = again.pop().or_else(|| puts.next()) else { break };
+                let writer = writer.clone();
+                flying.spawn(async move { writer.put(&put).await.map_err(|error| (put, error)) });
+            }
+            match flying.join_next().await {
+                None if self.has_failed => {}
+                None => break,
+                Some(Ok(Ok(()))) => self.went_well(writer),
+                Some(Ok(Err((put, error)))) => {
+                    again.push(put);
+                    self.failed(&error);
+                }
+                Some(Err(error)) => self.say(error.to_string()),
+            }
+        }
+        let (extents, refused) = (std::mem::take(&mut puts.extents), puts.refused);
+        let samples: i64 = extents.values().map(|extent| extent.count).sum();
+        self.tell_buckets(writer, window.number, extents).await?;
+        let mut status = locked(&self.shared.status);
+        status.samples += samples as u64;
+        status.refused += refused;
+        status.missed += window.missed;
+        Ok(())
+    }
+
+    /// Counts a portion's samples, once: whether its number is among what was counted already is told beside the count.
+    async fn tell_buckets(
+        &mut self,
+        writer: &Arc<Writer>,
+        number: i64,
+        extents: BTreeMap<Bucket, Extent>,
+    ) -> Result<(), Ended> {
+        if self.known.len() > KNOWN_MAX {
+            self.known.clear();
+        }
+        let mut left: Vec<(Bucket, Extent)> = extents.into_iter().collect();
+        let log = self.mark.log;
+        let mut flying = JoinSet::new();
+        loop {
+            if flying.is_empty() {
+                self.pause_if_failed().await?;
+            }
+            while !self.has_failed && flying.len() < self.at_once {
+                let Some((bucket, extent)) = left.pop() else { break };
+                let (writer, known) = (writer.clone(), self.known.get(&bucket).copied());
+                flying.spawn(async move {
+                    let done = count(&writer, &bucket, known, extent, log, number).await;
+                    done.map_err(|error| (bucket.clone(), extent, error)).map(|known| (bucket, known))
+                });
+            }
+            match flying.join_next().await {
+                None if self.has_failed => {}
+                None => return Ok(()),
+                Some(Ok(Ok((bucket, known)))) => {
+                    self.known.insert(bucket, known);
+                    self.went_well(writer);
+                }
+                Some(Ok(Err((bucket, extent, error)))) => {
+                    // What became of it nobody knows: it is asked for.
+                    self.known.remove(&bucket);
+                    left.push((bucket, extent));
+                    self.failed(&error);
+                }
+                Some(Err(error)) => self.say(error.to_string()),
+            }
+        }
+    }
+
+    fn went_well(&mut self, writer: &Writer) {
+        if self.has_failed {
+            // What was under way when others failed says nothing of the next.
+            return;
+        }
+        self.pause = PAUSE.0;
+        self.calm += 1;
+        if self.calm >= CALM && self.at_once < FLYING_MAX * writer.nodes().max(1) {
+            self.calm = 0;
+            self.at_once += 1;
+        }
+        let mut status = locked(&self.shared.status);
+        status.is_connected = true;
+        status.at_once = self.at_once;
+    }
+
+    /// Nothing more is sent until what is under way has ended.
+    fn failed(&mut self, error: &Failure) {
+        self.has_failed = true;
+        self.say(error.to_string());
+        let mut status = locked(&self.shared.status);
+        status.again += 1;
+    }
+
+    /// Fewer requests at once, after a pause.
+    async fn pause_if_failed(&mut self) -> Result<(), Ended> {
+        if !std::mem::take(&mut self.has_failed) {
+            return Ok(());
+        }
+        self.at_once = (self.at_once / 2).max(1);
+        self.calm = 0;
+        locked(&self.shared.status).at_once = self.at_once;
+        self.look(*locked(&self.shared.limit));
+        self.wait().await
+    }
+
+    /// Waits longer each time.
+    async fn wait(&mut self) -> Result<(), Ended> {
+        let until = Instant::now() + self.pause;
+        self.pause = (self.pause * 2).min(PAUSE.1);
+        while Instant::now() < until {
+            if self.is_abandoned() {
+                return Err(Ended);
+            }
+            tokio::time::sleep(LOOK.min(until.saturating_duration_since(Instant::now()))).await;
+        }
+        if self.is_abandoned() { Err(Ended) } else { Ok(()) }
+    }
+
+    fn is_abandoned(&self) -> bool {
+        self.shared.is_abandoned.load(Ordering::Acquire)
+    }
+
+    fn has_portion(&self, limit: Place) -> bool {
+        let place = self.follow.place();
+        place.segment < limit.segment || limit.offset.saturating_sub(place.offset) >= PORTION
+    }
+
+    /// How much waits.
+    fn look(&self, limit: Place) {
+        match store::behind(&self.files, self.mark.done, limit) {
+            Ok(bytes) => locked(&self.shared.status).waiting = bytes,
+            Err(error) => self.say(error.to_string()),
+        }
+    }
+
+    fn say(&self, error: String) {
+        let mut status = locked(&self.shared.status);
+        status.is_connected = false;
+        status.error = Some(error);
+    }
+}
+
+/// Adds to what is known of a bucket, unless this portion is in it already.
+async fn count(
+    writer: &Writer,
+    bucket: &Bucket,
+    known: Option<Known>,
+    extent: Extent,
+    log: i64,
+    number: i64,
+) -> Result<Known, Failure> {
+    let before = match known {
+        Some(known) => Some(known),
+        None => writer.known(bucket).await?,
+    };
+    let next = match before {
+        Some(known) if known.log == log && known.upto >= number => return Ok(known),
+        Some(mut known) => {
+            known.extent.join(extent);
+            Known { log, upto: number, ..known }
+        }
+        None => Known { extent, log, upto: number },
+    };
+    writer.set_known(bucket, next).await?;
+    Ok(next)
+}

@@ -1,0 +1,87 @@
+//! What stands for reader and upload where the driver was left out: neither can be had.
+
+use crate::cluster::Cluster;
+use crate::status::Status;
+use segment::Sample;
+use segment::rows::{Gap, Signal};
+use std::convert::Infallible;
+use std::time::Duration;
+use store::{Bin, Bins, Files, Found, Place, Reader, Span, StoreError, Stream};
+
+fn missing(cluster: &Cluster) -> StoreError {
+    let source = "this tahti was built without what speaks with Cassandra; build it with --features cassandra";
+    StoreError::Database { place: cluster.to_string(), doing: "open it", source: source.into() }
+}
+
+/// An archive in a cluster, which cannot be opened.
+pub struct Archive(Infallible);
+
+impl Archive {
+    /// Says that the driver is missing.
+    ///
+    /// # Errors
+    /// Always.
+    pub fn open(cluster: Cluster) -> Result<Self, StoreError> {
+        Err(missing(&cluster))
+    }
+}
+
+impl Reader for Archive {
+    fn names(&self) -> Result<Vec<String>, StoreError> {
+        match self.0 {}
+    }
+
+    fn rows(&self, _: &str) -> Result<Vec<Signal>, StoreError> {
+        match self.0 {}
+    }
+
+    fn about(&self, _: &str) -> Result<Option<Found>, StoreError> {
+        match self.0 {}
+    }
+
+    fn samples<'a>(&'a self, _: &str, _: Span) -> Result<Stream<'a>, StoreError> {
+        match self.0 {}
+    }
+
+    fn at(&self, _: &str, _: i64) -> Result<Option<Sample>, StoreError> {
+        match self.0 {}
+    }
+
+    fn gaps(&self, _: &str, _: Span) -> Result<Vec<Gap>, StoreError> {
+        match self.0 {}
+    }
+
+    fn bins(&self, _: &str, _: Bins) -> Result<Vec<Bin>, StoreError> {
+        match self.0 {}
+    }
+}
+
+/// An upload, which cannot be started.
+pub struct Upload(Infallible);
+
+impl Upload {
+    /// Says that the driver is missing.
+    ///
+    /// # Errors
+    /// Always.
+    pub fn start<F: Files>(_: F, cluster: Cluster) -> Result<Self, StoreError> {
+        Err(missing(&cluster))
+    }
+
+    /// The log is safe up to here.
+    pub fn safe_to(&self, _: Place) {
+        match self.0 {}
+    }
+
+    /// How it stands.
+    #[must_use]
+    pub fn status(&self) -> Status {
+        match self.0 {}
+    }
+
+    /// Ends.
+    #[must_use]
+    pub fn end(self, _: Duration) -> Status {
+        match self.0 {}
+    }
+}

@@ -1,0 +1,144 @@
+//! Nodes of Cassandra, of the real program: `cargo xtask test cassandra` has it fetched and says where it is.
+#![allow(dead_code, reason = "each test uses a part of it")]
+
+use std::io::{Read, Seek};
+use std::net::TcpStream;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// How long a node may take to start, on a machine that does other things too.
+const START: Duration = Duration::from_secs(240);
+
+/// A folder that is removed at the end.
+pub(crate) struct Place(pub(crate) PathBuf);
+
+impl Place {
+    pub(crate) fn new(name: &str) -> Self {
+        let path = std::env::temp_dir().join(format!("tahti-cassandra-{}-{name}", std::process::id()));
+        std::fs::create_dir_all(&path).unwrap();
+        Self(path)
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// A node on 127.0.0.N. It is killed at the end.
+pub(crate) struct Node {
+    number: u8,
+    folder: PathBuf,
+    child: Option<Child>,
+}
+
+impl Node {
+    /// Starts a node and waits until clients may come. The first one is whom the others ask.
+    pub(crate) fn start(place: &Place, number: u8) -> Self {
+        let folder = place.0.join(format!("node-{number}"));
+        std::fs::create_dir_all(&folder).unwrap();
+        std::fs::write(folder.join("cassandra.yaml"), settings(&folder, number)).unwrap();
+        std::fs::write(folder.join("logback.xml"), QUIET).unwrap();
+        let mut node = Self { number, folder, child: None };
+        node.again();
+        node
+    }
+
+    pub(crate) fn address(&self) -> String {
+        format!("127.0.0.{}", self.number)
+    }
+
+    /// Ends it without a word, as a power cut of the machine or the kernel's want of memory does.
+    pub(crate) fn kill(&mut self) {
+        if let Some(mut child) = self.child.take() {
+            child.kill().unwrap();
+            child.wait().unwrap();
+        }
+    }
+
+    /// Starts it again with what is on its disk.
+    pub(crate) fn again(&mut self) {
+        let jars = std::env::var("TAHTI_CASSANDRA").expect("cargo xtask test cassandra says where Cassandra is");
+        let java = std::env::var("TAHTI_JAVA").expect("cargo xtask test cassandra says where Java 17 is");
+        let mut said =
+            std::fs::File::options().create(true).read(true).append(true).open(self.folder.join("said.txt")).unwrap();
+        let mut command = Command::new(java);
+        command.args(["-Xmx384m", "-XX:+UseSerialGC", "-Xss256k", "-XX:TieredStopAtLevel=1"]);
+        command.args(OPENED.iter().flat_map(|words| words.split_whitespace()));
+        let agent = std::fs::read_dir(&jars).unwrap().flatten().map(|entry| entry.path());
+        let agent =
+            agent.into_iter().find(|jar| jar.to_string_lossy().contains("/jamm-")).expect("jamm among the jars");
+        command.arg(format!("-javaagent:{}", agent.display()));
+        command.arg(format!("-Dcassandra.storagedir={}", self.folder.display()));
+        command.arg(format!("-Dcassandra.config=file://{}/cassandra.yaml", self.folder.display()));
+        let ring_delay = if self.number == 1 { 100 } else { 2_000 };
+        command.arg(format!("-Dcassandra.ring_delay_ms={ring_delay}"));
+        command.arg(format!("-Dlogback.configurationFile={}/logback.xml", self.folder.display()));
+        command.args(["-Dcassandra.skip_wait_for_gossip_to_settle=0", "-Dcassandra-foreground=yes"]);
+        command.args(["-cp", &format!("{jars}/*"), "org.apache.cassandra.service.CassandraDaemon"]);
+        command.stdin(Stdio::null()).stdout(said.try_clone().unwrap()).stderr(said.try_clone().unwrap());
+        let mut child = command.spawn().unwrap();
+        let until = Instant::now() + START;
+        while TcpStream::connect((self.address().as_str(), 9042)).is_err() {
+            let ended = child.try_wait().unwrap();
+            if ended.is_some() || Instant::now() > until {
+                let _ = child.kill();
+                let mut text = String::new();
+                said.rewind().unwrap();
+                said.read_to_string(&mut text).unwrap();
+                panic!("node {} did not start ({ended:?}):\n{text}", self.number);
+            }
+            std::thread::sleep(Duration::from_millis(100));
+        }
+        self.child = Some(child);
+    }
+}
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+/// What goes wrong is said, nothing else.
+const QUIET: &str = r#"<configuration><appender name="OUT" class="ch.qos.logback.core.ConsoleAppender"><encoder>
+<pattern>%d %level %logger{0} %msg%n</pattern></encoder></appender><root level="WARN"><appender-ref ref="OUT"/></root>
+</configuration>"#;
+
+/// What Cassandra reaches into.
+const OPENED: &[&str] = &[
+    "-Djdk.attach.allowAttachSelf=true",
+    "--add-exports java.base/jdk.internal.misc=ALL-UNNAMED --add-exports java.base/jdk.internal.ref=ALL-UNNAMED",
+    "--add-exports java.base/sun.nio.ch=ALL-UNNAMED --add-exports java.base/java.lang.ref=ALL-UNNAMED",
+    "--add-exports java.management.rmi/com.sun.jmx.remote.internal.rmi=ALL-UNNAMED",
+    "--add-exports java.rmi/sun.rmi.registry=ALL-UNNAMED --add-exports java.rmi/sun.rmi.server=ALL-UNNAMED",
+    "--add-exports java.rmi/sun.rmi.transport.tcp=ALL-UNNAMED --add-exports java.sql/java.sql=ALL-UNNAMED",
+    "--add-exports jdk.unsupported/sun.misc=ALL-UNNAMED --add-opens java.base/java.lang=ALL-UNNAMED",
+    "--add-opens java.base/java.lang.module=ALL-UNNAMED --add-opens java.base/java.lang.reflect=ALL-UNNAMED",
+    "--add-opens java.base/java.io=ALL-UNNAMED --add-opens java.base/java.nio=ALL-UNNAMED",
+    "--add-opens java.base/java.net=ALL-UNNAMED --add-opens java.base/java.math=ALL-UNNAMED",
+    "--add-opens java.base/java.util=ALL-UNNAMED --add-opens java.base/java.util.concurrent=ALL-UNNAMED",
+    "--add-opens java.base/java.util.concurrent.atomic=ALL-UNNAMED --add-opens java.base/sun.nio.ch=ALL-UNNAMED",
+    "--add-opens java.base/jdk.internal.loader=ALL-UNNAMED --add-opens java.base/jdk.internal.ref=ALL-UNNAMED",
+    "--add-opens java.base/jdk.internal.reflect=ALL-UNNAMED --add-opens java.base/jdk.internal.math=ALL-UNNAMED",
+    "--add-opens java.base/jdk.internal.module=ALL-UNNAMED --add-opens java.base/jdk.internal.util.jar=ALL-UNNAMED",
+    "--add-opens jdk.management/com.sun.management.internal=ALL-UNNAMED",
+];
+
+fn settings(folder: &Path, number: u8) -> String {
+    let folder = folder.display();
+    format!(
+        "cluster_name: tahti\nnum_tokens: 4\nauto_bootstrap: false\n\
+         partitioner: org.apache.cassandra.dht.Murmur3Partitioner\nendpoint_snitch: SimpleSnitch\n\
+         commitlog_sync: batch\ncommitlog_segment_size: 32MiB\n\
+         commitlog_directory: {folder}/commitlog\ndata_file_directories: [{folder}/data]\n\
+         hints_directory: {folder}/hints\nsaved_caches_directory: {folder}/saved_caches\n\
+         cdc_raw_directory: {folder}/cdc_raw\nlisten_address: 127.0.0.{number}\nrpc_address: 127.0.0.{number}\n\
+         start_native_transport: true\nnative_transport_port: 9042\nstorage_port: 7000\n\
+         seed_provider:\n  - class_name: org.apache.cassandra.locator.SimpleSeedProvider\n    parameters:\n      - seeds: 127.0.0.1\n\
+         memtable_heap_space: 64MiB\nmemtable_offheap_space: 64MiB\nkey_cache_size: 0MiB\ncounter_cache_size: 0MiB\n\
+         row_cache_size: 0MiB\nfile_cache_size: 32MiB\n"
+    )
+}
