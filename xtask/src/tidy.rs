@@ -31,7 +31,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("capi", &["broker", "msg", "rt", "sys"]),
     ("em", &["broker", "ca", "canet", "equipment", "fieldbus", "msg", "port", "ring", "rt", "sys", "table"]),
     ("equipment", &["fieldbus", "msg", "table"]),
-    ("exchange", &["segment"]),
+    ("exchange", &["appliance", "segment"]),
     ("fabric", &["broker", "msg", "sys"]),
     ("fieldbus", &[]),
     ("frame", &[]),

@@ -1,4 +1,5 @@
-//! The archive's samples as other programs' files: tables of text (CSV), both ways, and lines of JSON, to write.
+//! The archive's samples as other programs' files: tables of text (CSV) and the EPICS Archiver Appliance's PB, both
+//! ways, and lines of JSON, to write.
 //!
 //! A table has one row for each sample: `signal,time_ns,type,value,severity,status,pulse`. What was written is read back
 //! exactly: numbers bit for bit (but for the bits of what is no number), texts whose bytes are no UTF-8, too.
@@ -9,10 +10,12 @@
 mod cell;
 mod csv;
 mod lines;
+mod pb;
 
 pub use cell::{cell, datum, kind};
 pub use csv::{CsvReader, CsvWriter};
 pub use lines::LinesWriter;
+pub use pb::{PbReader, PbWriter};
 
 use segment::rows::{About, Cause};
 use segment::{Kind, Sample};
@@ -114,6 +117,9 @@ pub enum Wrong {
     /// A quote that is not closed, or is followed by something.
     #[error("a field in quotes that does not end with one; expected \"…\" with quotes inside doubled")]
     Quote,
+    /// No line of a PB file.
+    #[error("{0}")]
+    Pb(#[from] appliance::pb::Bad),
     /// A row is longer than this.
     #[error("a row of more than {0} bytes; expected a shorter one")]
     Long(usize),

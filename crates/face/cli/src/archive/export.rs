@@ -1,7 +1,7 @@
 //! `tahti archive export`: samples as files of other programs.
 
 use super::{folder, said, time};
-use exchange::{CsvWriter, ExchangeError, LinesWriter, Row, Writer};
+use exchange::{CsvWriter, ExchangeError, LinesWriter, PbWriter, Row, Writer};
 use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::path::PathBuf;
@@ -37,6 +37,8 @@ pub(super) struct Args {
 enum Format {
     Csv,
     Jsonl,
+    /// The EPICS Archiver Appliance's files: without gaps and pulses
+    Pb,
 }
 
 pub(super) fn run(args: &Args) -> Result<ExitCode, String> {
@@ -59,6 +61,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, String> {
     let mut writer: Box<dyn Writer> = match args.format {
         Format::Csv => Box::new(CsvWriter::new(out, args.whole)),
         Format::Jsonl => Box::new(LinesWriter::new(out)),
+        Format::Pb => Box::new(PbWriter::new(out)),
     };
     let mut count = 0;
     for (index, name) in names.iter().enumerate() {

@@ -1,7 +1,7 @@
 //! `tahti archive import`: samples from files of other programs.
 
 use super::{said, visible};
-use exchange::{CsvReader, ExchangeError, Row};
+use exchange::{CsvReader, ExchangeError, PbReader, Row};
 use segment::Sample;
 use segment::rows::{About, Gap};
 use std::fs::File;
@@ -15,7 +15,8 @@ use store::{Archive, Config, Folder, Logger, Pushed, Samples, SignalId, Span};
 pub(super) struct Args {
     /// The archive's folder; it is made where it does not exist
     folder: PathBuf,
-    /// Tables as `tahti archive export` writes them: CSV with signal, time_ns, type and value at least
+    /// Tables as `tahti archive export` writes them, CSV with signal, time_ns, type and value at least; or the EPICS Archiver
+    /// Appliance's files (.pb)
     #[arg(required = true)]
     files: Vec<PathBuf>,
 }
@@ -49,10 +50,14 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, String> {
 }
 
 /// What a file holds, by its form.
-fn open(path: &Path) -> Result<impl Iterator<Item = Result<Row, ExchangeError>> + use<>, String> {
+fn open(path: &Path) -> Result<Box<dyn Iterator<Item = Result<Row, ExchangeError>>>, String> {
     let failed = |error: &dyn std::fmt::Display| format!("{}: {error}", path.display());
     let file = File::open(path).map_err(|error| failed(&error))?;
-    CsvReader::new(BufReader::new(file)).map_err(|error| failed(&error))
+    let input = BufReader::new(file);
+    if path.extension().is_some_and(|extension| extension == "pb") {
+        return Ok(Box::new(PbReader::new(input)));
+    }
+    Ok(Box::new(CsvReader::new(input).map_err(|error| failed(&error))?))
 }
 
 struct Import<'a> {
