@@ -104,7 +104,7 @@ mod tests {
         log("a", 3, &[1, 2, 3, 5, 6]);
         // Its clock is far off.
         log("b", -700_000, &[2, 3, 4, 5, 7]);
-        let archive = Archive::open(files).unwrap();
+        let archive = store::Archive::open(files).unwrap();
         let mut joined = Vec::new();
         let names = ["a", "b"].map(str::to_owned);
         let left_out = rows(&archive, &names, Span::ALL, |pulse, row| {
