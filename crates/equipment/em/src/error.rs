@@ -20,7 +20,7 @@ pub enum Error {
     Tables(String),
     /// A device cannot be made: which one, found and expected.
     #[error(transparent)]
-    Device(#[from] equipment::LaneError<DeviceError>),
+    Device(#[from] equipment::LaneError<Box<DeviceError>>),
     /// The memory of a table of current values cannot be had.
     #[error(transparent)]
     Values(rt::ShareError),

@@ -132,7 +132,7 @@ impl Running<'_> {
         let folder = self.options.file.parent().unwrap_or(Path::new(""));
         let plug_in = &*self.options.plug_in;
         let around = Around { server: &self.options.server, folder, sources: &self.sources, plug_in };
-        let mut make = |device: usize| make(&tables.devices[device], &around);
+        let mut make = |device: usize| make(&tables.devices[device], &around).map_err(Box::new);
         (0..tables.lanes())
             .map(|number| Lane::new(tables.clone(), number, mono_now(), before, &mut make))
             .map(|lane| Ok(Box::new(lane?)))

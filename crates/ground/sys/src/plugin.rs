@@ -419,10 +419,10 @@ mod tests {
 
     #[test]
     fn what_is_no_plug_in_is_refused_with_what_to_do() {
-        let missing = load(Path::new("/no/such/plugin.so"), |_| true).err().unwrap();
+        let missing = load(Path::new("/no/such/plugin.so"), |_| true).err().unwrap().to_string();
         assert!(missing.starts_with("/no/such/plugin.so: cannot be loaded: "), "{missing}");
         // A library that every process has loaded already.
-        let libc = load(Path::new("libc.so.6"), |_| true).err().unwrap();
+        let libc = load(Path::new("libc.so.6"), |_| true).err().unwrap().to_string();
         assert!(libc.contains("found a library without tahti_plugin_version") && libc.contains("tahti.h"), "{libc}");
     }
 

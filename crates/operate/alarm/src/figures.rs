@@ -216,7 +216,7 @@ impl Reckoner {
         }
         figures.top.sort_by(|one, other| other.count.cmp(&one.count).then_with(|| one.path.cmp(&other.path)));
         figures.top.truncate(LIST_MAX);
-        figures.chattering.sort_by(|one, other| other.per_minute.cmp(&one.per_minute));
+        figures.chattering.sort_by_key(|one| std::cmp::Reverse(one.per_minute));
         figures.stale.sort_by_key(|one| one.since);
         figures
     }

@@ -259,7 +259,7 @@ fn anything() -> impl Strategy<Value = Do> {
 }
 
 fn rules() -> impl Strategy<Value = Rules> {
-    let secs = || prop::sample::select(vec![0i64, 0, 2, 5]).prop_map(|secs| DurNs::from_secs(secs));
+    let secs = || prop::sample::select(vec![0i64, 0, 2, 5]).prop_map(DurNs::from_secs);
     (any::<bool>(), secs(), secs(), secs(), 0u32..4).prop_map(|(latching, delay, off_delay, realarm, count)| Rules {
         latching,
         delay,

@@ -125,12 +125,15 @@ enum Once {
     Put(String),
 }
 
+/// Signals that clients look at, each with how many do.
+type Watched = HashMap<String, (Arc<Series>, usize)>;
+
 /// The thread, as clients see it.
 #[derive(Clone)]
 pub(crate) struct Signals {
     commands: SyncSender<Command>,
     bell: Waker,
-    watched: Arc<Mutex<HashMap<String, (Arc<Series>, usize)>>>,
+    watched: Arc<Mutex<Watched>>,
 }
 
 impl Signals {
@@ -195,7 +198,7 @@ impl Signals {
         })
     }
 
-    fn watched(&self) -> MutexGuard<'_, HashMap<String, (Arc<Series>, usize)>> {
+    fn watched(&self) -> MutexGuard<'_, Watched> {
         self.watched.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -375,10 +378,10 @@ impl Thread {
         let now = mono_now();
         let mut ids = Vec::new();
         for (id, channel) in &mut self.channels {
-            let (late, rest) =
+            let (late, rest): (Vec<_>, _) =
                 std::mem::take(&mut channel.once).into_iter().partition(|waiting: &Waiting| waiting.until < now);
             channel.once = rest;
-            for waiting in Vec::<Waiting>::from(late) {
+            for waiting in late {
                 let why = if waiting.io.is_some() { "its server does not answer" } else { "nobody serves it" };
                 (waiting.done)(Err(format!("{why} (within {PATIENCE}); EPICS_CA_ADDR_LIST says where it is searched")));
                 ids.push(*id);

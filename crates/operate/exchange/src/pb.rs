@@ -12,6 +12,9 @@ const LINE_MAX: usize = 64 << 20;
 /// Bytes that are gathered before they are written.
 const PIECE: usize = 32 << 10;
 
+/// What a file says of a signal: its name, type and fields.
+type About = (String, Kind, Vec<(String, String)>);
+
 /// Reads samples. What the format has no place for is not there: pulses, causes of gaps but a connection that was lost, a start, and a
 /// pause. Fields of records that stand beside values are passed over.
 pub struct PbReader<R> {
@@ -21,8 +24,8 @@ pub struct PbReader<R> {
     number: u64,
     /// What was read and is not taken yet.
     ready: VecDeque<Row>,
-    /// What was told of the signal that came last, and its last stamp.
-    told: Option<(String, Kind, Vec<(String, String)>)>,
+    /// The signal that came last, and its last stamp.
+    about: Option<About>,
     before: Option<i64>,
     has_failed: bool,
 }
@@ -31,7 +34,7 @@ impl<R: BufRead> PbReader<R> {
     /// Begins to read. Memory: the longest line.
     pub fn new(input: R) -> Self {
         let (chunks, line, ready) = (Chunks::default(), Vec::new(), VecDeque::new());
-        Self { input, chunks, line, number: 0, ready, told: None, before: None, has_failed: false }
+        Self { input, chunks, line, number: 0, ready, about: None, before: None, has_failed: false }
     }
 
     /// Reads a line; whether there was one.
@@ -49,14 +52,14 @@ impl<R: BufRead> PbReader<R> {
         let found = self.chunks.line(&self.line).map_err(|bad| ExchangeError::Line { line, wrong: bad.into() })?;
         let Some((info, row)) = found else { return Ok(len > 0) };
         let (name, kind) = (info.name.clone(), row.sample.datum.kind());
-        let told = (name.clone(), kind, info.headers.clone());
-        if self.told.as_ref() != Some(&told) {
-            if self.told.as_ref().is_none_or(|(before, ..)| *before != name) {
+        let newest = (name.clone(), kind, info.headers.clone());
+        if self.about.as_ref() != Some(&newest) {
+            if self.about.as_ref().is_none_or(|(before, ..)| *before != name) {
                 self.before = None;
             }
             let (since, about) = (row.sample.at, pb::about(&info.headers));
             self.ready.push_back(Row::Signal { name: name.clone(), since, kind, about });
-            self.told = Some(told);
+            self.about = Some(newest);
         }
         for (at, cause) in pb::gaps(&row, self.before) {
             self.ready.push_back(Row::Gap { name: Some(name.clone()), at, cause, lost: 0 });

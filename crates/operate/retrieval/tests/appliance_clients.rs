@@ -24,8 +24,11 @@ fn stamps() -> impl Iterator<Item = i64> {
     (0..1_200).filter(|k| !(300..400).contains(k)).map(|k| BEGIN + k * SECOND + 5)
 }
 
-/// Names, and what each has been at a second.
-const SIGNALS: [(&str, fn(i64) -> Datum); 7] = [
+/// A name, and what it has been at a second.
+type Made = (&'static str, fn(i64) -> Datum);
+
+/// The signals.
+const SIGNALS: [Made; 7] = [
     ("RF:TEMP", |k| Datum::from(k as f64 / 4.0)),
     ("RF:COUNT", |k| Datum::Number(Scalar::I32(k as i32 - 600))),
     ("RF:SHORT", |k| Datum::Number(Scalar::I16(k as i16 - 600))),
