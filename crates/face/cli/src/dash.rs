@@ -24,7 +24,7 @@ enum What {
     Url(Url),
 }
 
-/// Serve the page until Ctrl-C, as the process that [dashboard] makes does
+/// Serve the page until Ctrl-C, as the process that `[dashboard]` makes does
 #[derive(clap::Args)]
 struct Serve {
     #[command(flatten)]

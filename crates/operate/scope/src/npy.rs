@@ -78,7 +78,7 @@ pub(crate) fn read(bytes: &[u8]) -> Result<Capture, FileError> {
     Ok(capture)
 }
 
-/// Names and types of a header; `None` if it is not as [`write`] makes it.
+/// Names and types of a header; `None` if it is not as [`write()`] makes it.
 fn fields(header: &str) -> Option<Vec<(String, String)>> {
     let mut rest = header.strip_prefix("{'descr': [")?;
     let mut fields = Vec::new();

@@ -106,7 +106,9 @@ impl RecordType for Ao {
             convert(db, rec, body, value);
         };
         let write = |db: &mut Db| write(db, rec, body, resumed);
-        let Some(failed) = drive_stamped(db, (rec, body), resumed, ivoa, ivov, write) else { return ProcessResult::Pending };
+        let Some(failed) = drive_stamped(db, (rec, body), resumed, ivoa, ivov, write) else {
+            return ProcessResult::Pending;
+        };
         monitor(db, rec, body);
         db.records[body].init = 0;
         if failed { ProcessResult::Failed } else { ProcessResult::Done }
