@@ -14,6 +14,8 @@ pub(crate) fn parse(text: &str) -> Option<i64> {
     let mut date = date.split('-').map(number);
     let (year, month, day) = (date.next()??, date.next()??, date.next()??);
     let (clock, fraction) = clock.split_once(['.', ',']).unwrap_or((clock, "0"));
+    // Beyond nanoseconds there is nothing to tell apart. A letter of several bytes may stand where it is divided.
+    let (nanos, beyond) = fraction.split_at_checked(fraction.len().min(9))?;
     let mut clock = clock.split(':').map(number);
     let (hour, minute, second) = (clock.next()??, clock.next()??, clock.next().unwrap_or(Some(0))?);
     let is_over = date.next().is_some() || clock.next().is_some();
@@ -22,9 +24,8 @@ pub(crate) fn parse(text: &str) -> Option<i64> {
     if is_over || !is_date || hour > 23 || minute > 59 || second > 60 || fraction.is_empty() || fraction.len() > 18 {
         return None;
     }
-    // Beyond nanoseconds there is nothing to tell apart.
-    let nanos = number(&fraction[..fraction.len().min(9)])? * 10i64.pow(9 - fraction.len().min(9) as u32);
-    number(&fraction[fraction.len().min(9)..]).or((fraction.len() <= 9).then_some(0))?;
+    let nanos = number(nanos)? * 10i64.pow(9 - nanos.len() as u32);
+    number(beyond).or(beyond.is_empty().then_some(0))?;
     let secs = days_from_civil(year, month, day) * 86_400 + hour * 3_600 + minute * 60 + second - offset;
     secs.checked_mul(SECOND)?.checked_add(nanos)
 }
@@ -126,6 +127,7 @@ mod tests {
             "2026-11-23T14:30:05Zulu",
             "9999-01-01T00:00:00Z",
             "2026-11-23T1:2:3:4Z",
+            "2026-11-23T14:30:05.12345678é9Z",
         ] {
             assert_eq!(parse(text), None, "{text}");
         }
