@@ -16,6 +16,10 @@ use sys::peer::Peer;
 const CLIENTS_MAX: usize = 64;
 /// Bytes that wait for a client that does not read; beyond it the connection is closed.
 const WAITING_BYTES_MAX: usize = 16 << 20;
+/// Connections that are taken at a time: who connects again and again does not keep alarms from being evaluated.
+const ACCEPTED_AT_ONCE: usize = 16;
+/// Bytes that are taken from a client at a time, likewise.
+const READ_AT_ONCE: usize = 64 << 10;
 /// Of the listener among what can be read.
 const LISTENER: u64 = 0;
 
@@ -89,7 +93,8 @@ impl Clients {
     }
 
     fn accept(&mut self) {
-        while let Ok((stream, _)) = self.listener.accept() {
+        for _ in 0..ACCEPTED_AT_ONCE {
+            let Ok((stream, _)) = self.listener.accept() else { return };
             let Ok(peer) = Peer::of(stream.as_fd()) else { continue };
             if self.clients.len() >= CLIENTS_MAX || stream.set_nonblocking(true).is_err() {
                 continue;
@@ -116,10 +121,18 @@ impl Clients {
     fn read(&mut self, id: u64, asked: &mut Vec<Asked>) {
         let Some(client) = self.clients.get_mut(&id) else { return };
         let mut bytes = [0u8; 4096];
+        let mut taken = 0;
         loop {
+            if taken >= READ_AT_ONCE {
+                // The rest is there at the next turn.
+                return;
+            }
             match client.stream.read(&mut bytes) {
                 Ok(0) => break,
-                Ok(got) => client.read.extend_from_slice(&bytes[..got]),
+                Ok(got) => {
+                    taken += got;
+                    client.read.extend_from_slice(&bytes[..got]);
+                }
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
                 Err(_) => break,
@@ -205,5 +218,31 @@ fn parse(line: &[u8], by: &mut Actor) -> Result<Request, String> {
     match value["do"].as_str() {
         Some("list" | "watch") => serde_json::from_value(value).map(Request::Look).map_err(wrong),
         _ => serde_json::from_value(value).map(Request::Act).map_err(wrong),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_connects_or_asks_without_end_is_served_by_turns() {
+        let name = format!("tahti-alarms-test-turns-{}", std::process::id());
+        let mut clients = Clients::listen(&name, &[]).unwrap();
+        let address = SocketAddr::from_abstract_name(&name).unwrap();
+        let mut streams: Vec<UnixStream> =
+            (0..ACCEPTED_AT_ONCE + 1).map(|_| UnixStream::connect_addr(&address).unwrap()).collect();
+        for accepted in [ACCEPTED_AT_ONCE, ACCEPTED_AT_ONCE + 1] {
+            assert!(clients.serve().is_empty());
+            assert_eq!(clients.clients.len(), accepted);
+        }
+        let request = b"{\"do\":\"list\"}\n";
+        let (each, beyond) = (READ_AT_ONCE / request.len(), 4096 / request.len() + 1);
+        streams[0].set_nonblocking(true).unwrap();
+        let sent = streams[0].write(&request.repeat(each + 2 * beyond)).unwrap();
+        assert!(sent > (each + beyond) * request.len(), "{sent} bytes are no more than one turn");
+        let first = clients.serve();
+        assert!((each..each + beyond).contains(&first.len()) && first.iter().all(|asked| asked.request.is_ok()));
+        assert!(!clients.serve().is_empty(), "the rest is there at the next turn");
     }
 }
