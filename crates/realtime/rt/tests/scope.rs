@@ -4,6 +4,8 @@ use base::DurNs;
 use ring::Counter;
 use rt::scope::{Cause, Condition, Mode, Oscilloscope, Phase, Request, Rows, Timing, marks};
 use rt::{Exports, Flow, LoopSpec, Number, Rt, SharedPage, VariableSpec};
+use std::os::linux::net::SocketAddrExt as _;
+use std::os::unix::net::{SocketAddr, UnixListener};
 use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -213,6 +215,9 @@ fn variables_are_sampled_by_one_thread_and_what_nobody_samples_says_so() {
     assert!(exports.sampler().unwrap_err().to_string().contains("another thread already"));
     drop(sampler);
     assert!(exports.sampler().is_ok());
+    // Any account can open a socket whose name is no text.
+    let strange = [b"tahti-variables-\xff\x1b".as_slice(), name.as_bytes()].concat();
+    let _strange = UnixListener::bind_addr(&SocketAddr::from_abstract_name(strange).unwrap()).unwrap();
     let found = rt::scope::exported().unwrap();
     assert!(found.contains(&(name.clone(), true)), "{found:?}");
     let scope = Oscilloscope::open(&name).unwrap();

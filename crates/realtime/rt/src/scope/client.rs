@@ -85,14 +85,20 @@ pub struct Oscilloscope {
 /// # Errors
 /// The kernel's, where `/proc/net/unix` cannot be read.
 pub fn exported() -> std::io::Result<Vec<(String, bool)>> {
-    let sockets = std::fs::read_to_string("/proc/net/unix")?;
+    // Names of sockets are bytes that any account chooses: those that are no text are none of ours.
+    let sockets = std::fs::read("/proc/net/unix")?;
+    Ok(exported_of(&String::from_utf8_lossy(&sockets)))
+}
+
+/// The same of the kernel's table of sockets.
+fn exported_of(sockets: &str) -> Vec<(String, bool)> {
     let paths: Vec<&str> = sockets.lines().filter_map(|line| line.split_whitespace().nth(7)).collect();
     // Connections have the name, too.
     let mut names: Vec<&str> = paths.iter().filter_map(|path| path.strip_prefix("@tahti-variables-")).collect();
     names.sort_unstable();
     names.dedup();
     let sampled = |name: &str| paths.iter().any(|path| path.strip_prefix('@') == Some(address(name).as_str()));
-    Ok(names.into_iter().map(|name| (name.to_owned(), sampled(name))).collect())
+    names.into_iter().map(|name| (name.to_owned(), sampled(name))).collect()
 }
 
 impl Oscilloscope {
