@@ -154,6 +154,33 @@ fn a_software_trigger_makes_one_minor_each() {
 }
 
 #[test]
+fn who_hears_what_is_to_be_sampled_does_not_run_on_the_frames_cpu() {
+    let cpus = sys::sched::affinity(0).unwrap();
+    let name = format!("test{}/placed", std::process::id());
+    let activity = Activity::new("control", Some(DurNs::from_us(100)), 0..1);
+    let spec = Spec { base: TimeBase::Software, ..Spec::new(&name, vec![DurNs::from_ms(2)], vec![activity]) };
+    let (cpu, followers) = (cpus.iter().next(), Vec::new());
+    let config = Config { spec, cpu, priority: Priority(50), join_within: PATIENCE, followers };
+    let (stop, (tell, ready)) = (AtomicBool::new(false), channel());
+    scope(|scope| {
+        let frame = scope.spawn(|| serve(Runner::new(config).unwrap(), &stop, &tell, &Mutex::default()));
+        ready.recv().unwrap();
+        // The frame binds the thread that joins to its CPU, where it may.
+        let joins = || Member::join(&name, "control", Some(&Exports::open(&name, 1).unwrap()), PATIENCE).map(drop);
+        scope.spawn(joins).join().unwrap().unwrap();
+        stop.store(true, Ordering::Release);
+        frame.join().unwrap();
+    });
+    let is_desk = |tid: &i32| {
+        std::fs::read_to_string(format!("/proc/self/task/{tid}/comm")).is_ok_and(|name| name == "tahti-scope\n")
+    };
+    let tasks = std::fs::read_dir("/proc/self/task").unwrap().flatten();
+    let tids = tasks.filter_map(|task| task.file_name().to_str()?.parse().ok());
+    let desks: Vec<_> = tids.filter(is_desk).filter_map(|tid| sys::sched::affinity(tid).ok()).collect();
+    assert!(!desks.is_empty() && desks.iter().all(|desk| *desk == cpus), "{desks:?}, of {cpus:?}");
+}
+
+#[test]
 fn members_learn_that_their_frame_has_ended() {
     let mut served = Served::new("end", TimeBase::Timer, 1, &["control"], PATIENCE);
     let (tell, told) = channel();

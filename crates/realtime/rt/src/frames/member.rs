@@ -93,6 +93,13 @@ impl Member {
                 Err(error) => return Err(error),
             }
         };
+        // Before the frame binds this thread to its CPU: the thread that hears what is to be sampled is not to run there.
+        let sampler = match variables.map(Exports::sampler).transpose() {
+            Ok(sampler) => sampler,
+            // Activities may share their variables.
+            Err(ShareError::Sampled { .. }) => None,
+            Err(error) => return Err(JoinError::Kernel(error.to_string())),
+        };
         let request = format!("join {} {activity}", sys::thread::id());
         let fds: Vec<_> = variables.map(Exports::fd).into_iter().collect();
         sys::handover::send(connection.as_fd(), request.as_bytes(), &fds).map_err(kernel)?;
@@ -110,12 +117,6 @@ impl Member {
         if activity >= page.shape().activities {
             return Err(JoinError::Refused(format!("frame {frame:?} names an activity that it does not have")));
         }
-        let sampler = match variables.map(Exports::sampler).transpose() {
-            Ok(sampler) => sampler,
-            // Activities may share their variables.
-            Err(ShareError::Sampled { .. }) => None,
-            Err(error) => return Err(JoinError::Kernel(error.to_string())),
-        };
         let member = Self {
             words: Arc::new(words),
             activity,
