@@ -1,5 +1,6 @@
 //! `tahti carepeater`: hands servers' beacons to the clients of this host, as EPICS' `caRepeater` does.
 
+use crate::failure::end;
 use std::process::ExitCode;
 
 /// Hands the beacons of servers to the clients of this host (EPICS' caRepeater)
@@ -11,8 +12,6 @@ pub(crate) struct Args {}
 
 pub(crate) fn run(_: Args) -> ExitCode {
     let variable = |name: &str| std::env::var(name).ok();
-    match canet::repeater::run(canet::repeater::port(variable), &canet::repeater::groups(variable)) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => crate::fail(&format!("carepeater: {error}")),
-    }
+    let ran = canet::repeater::run(canet::repeater::port(variable), &canet::repeater::groups(variable));
+    end(ran.map_err(|error| format!("carepeater: {error}").into()))
 }

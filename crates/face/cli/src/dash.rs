@@ -1,6 +1,7 @@
 //! `tahti dash`: the plant in a browser.
 
 use crate::control::{Which, plant_name};
+use crate::failure::{Failure, end};
 use dash::{Options, Role};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
@@ -63,20 +64,19 @@ impl Args {
 }
 
 pub(crate) fn run(args: Args) -> ExitCode {
-    let done = match args.what {
+    end(match args.what {
         What::Serve(args) => serve(args),
         What::Url(args) => url(&args),
-    };
-    done.map_or_else(|why| crate::fail(&why), |()| ExitCode::SUCCESS)
+    })
 }
 
-fn serve(args: Serve) -> Result<(), String> {
+fn serve(args: Serve) -> Result<(), Failure> {
     let Serve { which, listen, names, write, archive, messages } = args;
     let plant = plant_name(which.plant.as_deref())?;
-    dash::serve(&Options { plant, listen, names, write, archive, messages }).map_err(|error| error.to_string())
+    Ok(dash::serve(&Options { plant, listen, names, write, archive, messages })?)
 }
 
-fn url(args: &Url) -> Result<(), String> {
+fn url(args: &Url) -> Result<(), Failure> {
     let plant = plant_name(args.which.plant.as_deref())?;
     let role = if args.operator { Role::Operator } else { Role::Viewer };
     let address = dash::address(&plant, role).map_err(|error| match error.kind() {

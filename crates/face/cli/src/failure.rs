@@ -32,12 +32,6 @@ impl fmt::Display for Failure {
     }
 }
 
-impl From<Failure> for String {
-    fn from(failure: Failure) -> Self {
-        failure.to_string()
-    }
-}
-
 impl Termination for Failure {
     fn report(self) -> ExitCode {
         eprintln!("tahti: {}", self.to_string().trim_end());

@@ -255,9 +255,3 @@ fn measured(output: bench::Output) -> ExitCode {
     print!("{}", output.text);
     ExitCode::from(u8::from(!output.good))
 }
-
-/// Says what went wrong; the exit status of a command that failed.
-pub(crate) fn fail(why: &str) -> ExitCode {
-    eprintln!("tahti: {}", why.trim_end());
-    ExitCode::FAILURE
-}

@@ -2,6 +2,7 @@
 
 use crate::attach::Raw;
 use crate::control::{Whole, plant_name};
+use crate::failure::{Failure, end};
 use crate::out::{self, Colour, Painted};
 use crate::ps::{Before, heading, heads, more, row, status};
 use base::DurNs;
@@ -91,13 +92,10 @@ impl View {
 }
 
 pub(crate) fn run(args: Args) -> ExitCode {
-    match watch(&args) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(why) => crate::fail(&why),
-    }
+    end(watch(&args))
 }
 
-fn watch(args: &Args) -> Result<(), String> {
+fn watch(args: &Args) -> Result<(), Failure> {
     let name = plant_name(args.which.given())?;
     let every = args.every.to_std().max(Duration::from_millis(100));
     let mut view = View { threads: args.threads, sort: args.sort };
@@ -144,7 +142,7 @@ struct Screen {
 }
 
 impl Screen {
-    fn enter() -> Result<Self, String> {
+    fn enter() -> Result<Self, Failure> {
         let raw = Raw::enter()?;
         // A terminal that is gone ends the command at the next look.
         let _ = out::control("\x1b[?1049h\x1b[?25l\x1b[?7l\x1b[2J");
@@ -159,13 +157,13 @@ impl Drop for Screen {
 }
 
 /// Waits for the next look or a key; whether it goes on.
-fn pause(every: Duration, view: &mut View) -> Result<bool, String> {
+fn pause(every: Duration, view: &mut View) -> Result<bool, Failure> {
     let timeout = Timespec { tv_sec: every.as_secs() as i64, tv_nsec: every.subsec_nanos().into() };
     let input = stdin();
     match poll(&mut [PollFd::new(&input, PollFlags::IN)], Some(&timeout)) {
         // Time for the next look, or a window that changes its size.
         Ok(0) | Err(rustix::io::Errno::INTR) => return Ok(true),
-        Err(errno) => return Err(format!("poll: {errno}")),
+        Err(errno) => return Err(format!("poll: {errno}").into()),
         Ok(_) => {}
     }
     let mut bytes = [0u8; 64];

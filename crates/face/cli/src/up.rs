@@ -83,7 +83,7 @@ pub(crate) fn run(args: Args) -> ExitCode {
             command.args(args.behind.then_some("--behind")).args(args.require_rt.then_some("--require-rt"));
             // Only returns if it failed; the processes go on, and `tahti up` continues them.
             let error = command.exec();
-            crate::fail(&format!("{} does not start: {error}; run `tahti up` to continue", program.display()))
+            Failure::from(format!("{} does not start: {error}; run `tahti up` to continue", program.display())).report()
         }
         Err(error) => Failure::from(error).report(),
     }

@@ -1,6 +1,7 @@
 //! What people do with alarms.
 
 use super::Which;
+use crate::failure::Failure;
 use alarm::Act;
 use alarm::wire::Reply;
 
@@ -53,50 +54,50 @@ pub(super) struct MaintenanceArgs {
 }
 
 /// Has it done; tells how many alarms stand otherwise for it.
-fn act(which: &Which, act: &Act) -> Result<(), String> {
+fn act(which: &Which, act: &Act) -> Result<(), Failure> {
     match which.connect()?.act(act, "").map_err(|error| which.lost(&error))? {
         Reply::Done { changed: 0 } => println!("nothing changes"),
         Reply::Done { changed } => println!("{}", base::text::Counted(changed, "alarm")),
-        Reply::Refused(why) => return Err(why),
-        other => return Err(format!("the alarms {:?} answer {other:?} to {act:?}", which.server)),
+        Reply::Refused(why) => return Err(why.into()),
+        other => return Err(format!("the alarms {:?} answer {other:?} to {act:?}", which.server).into()),
     }
     Ok(())
 }
 
-pub(super) fn acknowledge(args: NamesArgs) -> Result<(), String> {
+pub(super) fn acknowledge(args: NamesArgs) -> Result<(), Failure> {
     act(&args.which, &Act::Acknowledge { names: args.names })
 }
 
-pub(super) fn unacknowledge(args: NamesArgs) -> Result<(), String> {
+pub(super) fn unacknowledge(args: NamesArgs) -> Result<(), Failure> {
     act(&args.which, &Act::Unacknowledge { names: args.names })
 }
 
-pub(super) fn unshelve(args: NamesArgs) -> Result<(), String> {
+pub(super) fn unshelve(args: NamesArgs) -> Result<(), Failure> {
     act(&args.which, &Act::Unshelve { names: args.names })
 }
 
-pub(super) fn enable(args: NamesArgs) -> Result<(), String> {
+pub(super) fn enable(args: NamesArgs) -> Result<(), Failure> {
     act(&args.which, &Act::Enable { names: args.names })
 }
 
-pub(super) fn in_service(args: NamesArgs) -> Result<(), String> {
+pub(super) fn in_service(args: NamesArgs) -> Result<(), Failure> {
     act(&args.which, &Act::InService { names: args.names })
 }
 
-pub(super) fn out_of_service(args: WhyArgs) -> Result<(), String> {
+pub(super) fn out_of_service(args: WhyArgs) -> Result<(), Failure> {
     act(&args.of.which, &Act::OutOfService { names: args.of.names, why: args.why })
 }
 
-pub(super) fn shelve(args: ShelveArgs) -> Result<(), String> {
+pub(super) fn shelve(args: ShelveArgs) -> Result<(), Failure> {
     let WhyArgs { of, why } = args.of;
     act(&of.which, &Act::Shelve { names: of.names, time: args.time, once: args.once, why })
 }
 
-pub(super) fn disable(args: DisableArgs) -> Result<(), String> {
+pub(super) fn disable(args: DisableArgs) -> Result<(), Failure> {
     let WhyArgs { of, why } = args.of;
     act(&of.which, &Act::Disable { names: of.names, time: args.time, why })
 }
 
-pub(super) fn maintenance(args: &MaintenanceArgs) -> Result<(), String> {
+pub(super) fn maintenance(args: &MaintenanceArgs) -> Result<(), Failure> {
     act(&args.which, &Act::Maintenance { on: args.state == "on" })
 }

@@ -2,6 +2,7 @@
 
 use super::{Which, visible};
 use crate::archive::time;
+use crate::failure::Failure;
 use alarm::{Act, Entry, What};
 use std::path::PathBuf;
 
@@ -37,14 +38,14 @@ pub(super) struct Of {
 
 impl Of {
     /// Each entry of it, with whether it only tells how things stood; when it begins, and what time it is.
-    pub(super) fn read(&self, entry: &mut dyn FnMut(Entry, bool)) -> Result<(i64, i64), String> {
+    pub(super) fn read(&self, entry: &mut dyn FnMut(Entry, bool)) -> Result<(i64, i64), Failure> {
         let now = i64::try_from(sys::clock::wall_ns()).unwrap_or(i64::MAX);
         let from = time::parse(&self.from, now)?;
         let folder = match &self.folder {
             Some(folder) => folder.clone(),
             None => super::list::folder(&self.which)?.into(),
         };
-        let unread = alarmd::read(&folder, alarm::Wall(from), entry).map_err(|error| error.to_string())?;
+        let unread = alarmd::read(&folder, alarm::Wall(from), entry)?;
         if unread > 0 {
             eprintln!("tahti alarm: {unread} lines cannot be read: what a kill or power cut has cut off");
         }
@@ -52,7 +53,7 @@ impl Of {
     }
 }
 
-pub(super) fn run(args: &Args) -> Result<(), String> {
+pub(super) fn run(args: &Args) -> Result<(), Failure> {
     let is_meant = |path: &str| args.names.is_empty() || args.names.iter().any(|name| alarm::is_meant(name, path));
     args.of.read(&mut |entry, stood| {
         if stood || !(is_meant(&entry.path) || is_about(&entry, &is_meant)) {

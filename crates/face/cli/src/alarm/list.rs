@@ -1,6 +1,7 @@
 //! `tahti alarm list` and `watch`: how alarms stand.
 
 use super::{Which, visible};
+use crate::failure::Failure;
 use crate::out::{Colour, Painted};
 use alarm::wire::{List, Look, Reply, Row};
 use alarm::{Severity, Wall};
@@ -34,7 +35,7 @@ pub(super) struct WatchArgs {
     json: bool,
 }
 
-pub(super) fn run(args: &Args) -> Result<(), String> {
+pub(super) fn run(args: &Args) -> Result<(), Failure> {
     let look = Look::List { names: args.names.clone(), all: args.all };
     let mut list = ask(&args.which, &look)?;
     if args.json {
@@ -67,13 +68,13 @@ pub(super) fn run(args: &Args) -> Result<(), String> {
     Ok(())
 }
 
-pub(super) fn watch(args: &WatchArgs) -> Result<(), String> {
+pub(super) fn watch(args: &WatchArgs) -> Result<(), Failure> {
     let mut client = args.which.connect()?;
     let lost = |error: std::io::Error| args.which.lost(&error);
     let mut reply = Some(client.look(&Look::Watch).map_err(lost)?);
     while let Some(told) = reply {
         match told {
-            Reply::Refused(why) => return Err(why),
+            Reply::Refused(why) => return Err(why.into()),
             told if args.json => println!("{}", serde_json::json!(told)),
             Reply::List(list) => println!("{}", heading(&list)),
             Reply::Change(changed) => {
@@ -85,19 +86,19 @@ pub(super) fn watch(args: &WatchArgs) -> Result<(), String> {
         }
         reply = client.hear().map_err(lost)?;
     }
-    Err(format!("the alarms {:?} have ended", args.which.server))
+    Err(format!("the alarms {:?} have ended", args.which.server).into())
 }
 
-fn ask(which: &Which, look: &Look) -> Result<List, String> {
+fn ask(which: &Which, look: &Look) -> Result<List, Failure> {
     match which.connect()?.look(look).map_err(|error| which.lost(&error))? {
         Reply::List(list) => Ok(*list),
-        Reply::Refused(why) => Err(why),
-        other => Err(format!("the alarms {:?} answer {other:?} to a question for their list", which.server)),
+        Reply::Refused(why) => Err(why.into()),
+        other => Err(format!("the alarms {:?} answer {other:?} to a question for their list", which.server).into()),
     }
 }
 
 /// The folder of the journal of alarms that are served.
-pub(super) fn folder(which: &Which) -> Result<String, String> {
+pub(super) fn folder(which: &Which) -> Result<String, Failure> {
     // No alarm is called by an empty name.
     Ok(ask(which, &Look::List { names: vec![String::new()], all: false })?.folder)
 }

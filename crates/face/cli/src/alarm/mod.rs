@@ -6,6 +6,7 @@ mod list;
 mod report;
 mod xml;
 
+use crate::failure::{Failure, end, in_file};
 use alarmd::Client;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -57,18 +58,19 @@ struct Which {
 }
 
 impl Which {
-    fn connect(&self) -> Result<Client, String> {
+    fn connect(&self) -> Result<Client, Failure> {
         Client::connect(&self.server).map_err(|error| match error.kind() {
             std::io::ErrorKind::ConnectionRefused => format!(
                 "nobody serves alarms that are called {:?}: start them with `tahti alarm serve FILE`, or give their name with --server",
                 self.server
-            ),
+            )
+            .into(),
             _ => self.lost(&error),
         })
     }
 
-    fn lost(&self, error: &std::io::Error) -> String {
-        format!("the alarms {:?}: {error}", self.server)
+    fn lost(&self, error: &std::io::Error) -> Failure {
+        format!("the alarms {:?}: {error}", self.server).into()
     }
 }
 
@@ -95,8 +97,8 @@ impl Args {
 }
 
 pub(crate) fn run(args: Args) -> ExitCode {
-    let result = match args.what {
-        What::Serve(args) => return serve(&args),
+    end(match args.what {
+        What::Serve(args) => return end(serve(&args)),
         What::List(args) => list::run(&args),
         What::Watch(args) => list::watch(&args),
         What::History(args) => history::run(&args),
@@ -112,11 +114,7 @@ pub(crate) fn run(args: Args) -> ExitCode {
         What::OutOfService(args) => acts::out_of_service(args),
         What::InService(args) => acts::in_service(args),
         What::Maintenance(args) => acts::maintenance(&args),
-    };
-    match result {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(why) => crate::fail(&why),
-    }
+    })
 }
 
 /// A text as it comes from elsewhere: it does not steer the terminal.
@@ -124,26 +122,21 @@ const fn visible(text: &str) -> base::Visible<'_> {
     base::Visible { text, colours: false }
 }
 
-fn serve(args: &ServeArgs) -> ExitCode {
+fn serve(args: &ServeArgs) -> Result<ExitCode, Failure> {
     if args.document {
         alarm::DOCUMENT.iter().for_each(|table| print!("{}", table::rows(table, "must be given")));
-        return ExitCode::SUCCESS;
+        return Ok(ExitCode::SUCCESS);
     }
     let file = args.file.clone().unwrap_or_default();
-    let text = match std::fs::read_to_string(&file) {
-        Ok(text) => text,
-        Err(error) => return crate::fail(&format!("{}: {error}", file.display())),
-    };
+    let text = std::fs::read_to_string(&file).map_err(in_file(&file))?;
     let (config, found) = alarm::read(&text);
     if !found.is_empty() || args.check {
         eprint!("{}", table::render_all(&found, &file.display().to_string(), &text));
     }
-    let Some(config) = config else { return ExitCode::FAILURE };
+    let Some(config) = config else { return Ok(ExitCode::FAILURE) };
     if args.check {
-        return ExitCode::SUCCESS;
+        return Ok(ExitCode::SUCCESS);
     }
-    match alarmd::serve(&config, args.plant.as_deref(), &mut |line| println!("tahti alarm: {}", visible(line))) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => crate::fail(&error.to_string()),
-    }
+    alarmd::serve(&config, args.plant.as_deref(), &mut |line| println!("tahti alarm: {}", visible(line)))?;
+    Ok(ExitCode::SUCCESS)
 }

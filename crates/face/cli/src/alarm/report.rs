@@ -3,6 +3,7 @@
 use super::history::Of;
 use super::visible;
 use crate::archive::time;
+use crate::failure::Failure;
 use alarm::{Figures, Reckoner, Wall};
 
 /// Reckon how the alarms did, in the figures of ISA-18.2: rate, floods, those that chatter, stand, or are put aside
@@ -19,7 +20,7 @@ pub(super) struct Args {
     json: bool,
 }
 
-pub(super) fn run(args: &Args) -> Result<(), String> {
+pub(super) fn run(args: &Args) -> Result<(), Failure> {
     let mut reckoner = Reckoner::default();
     let (from, to) = args.of.read(&mut |entry, stood| reckoner.take(&entry, stood))?;
     let figures = reckoner.finish(Wall(from), Wall(to));

@@ -1,5 +1,6 @@
 //! `tahti alarm import` and `export`: Phoebus' configuration, both ways.
 
+use crate::failure::{Failure, in_file};
 use std::path::{Path, PathBuf};
 
 /// Print a configuration of Phoebus' alarms (XML) as a file of ours; what cannot be taken over is told
@@ -23,11 +24,11 @@ pub(super) struct ExportArgs {
     file: PathBuf,
 }
 
-pub(super) fn read(file: &Path) -> Result<String, String> {
-    std::fs::read_to_string(file).map_err(|error| format!("{}: {error}", file.display()))
+pub(super) fn read(file: &Path) -> Result<String, Failure> {
+    std::fs::read_to_string(file).map_err(in_file(file))
 }
 
-pub(super) fn import(args: &ImportArgs) -> Result<(), String> {
+pub(super) fn import(args: &ImportArgs) -> Result<(), Failure> {
     let shown = args.file.display();
     let (config, told) = alarm::xml::import(&read(&args.file)?).map_err(|error| format!("{shown}: {error}"))?;
     told.iter().for_each(|line| eprintln!("{shown}: {}", super::visible(line)));
@@ -39,7 +40,7 @@ pub(super) fn import(args: &ImportArgs) -> Result<(), String> {
     Ok(())
 }
 
-pub(super) fn export(args: &ExportArgs) -> Result<(), String> {
+pub(super) fn export(args: &ExportArgs) -> Result<(), Failure> {
     let text = read(&args.file)?;
     let (config, found) = alarm::read(&text);
     if !found.is_empty() {

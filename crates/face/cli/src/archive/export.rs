@@ -1,6 +1,7 @@
 //! `tahti archive export`: samples as files of other programs.
 
-use super::{folder, said, time};
+use super::{folder, time};
+use crate::failure::Failure;
 use exchange::{CsvWriter, ExchangeError, LinesWriter, PbWriter, Row, Writer};
 use std::fs::File;
 use std::io::{BufWriter, Write};
@@ -41,17 +42,17 @@ enum Format {
     Pb,
 }
 
-pub(super) fn run(args: &Args) -> Result<ExitCode, String> {
+pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
     let now = i64::try_from(sys::clock::wall_ns()).unwrap_or(i64::MAX);
     let from = args.from.as_ref().map_or(Ok(i64::MIN), |from| time::parse(from, now))?;
     let span = Span { from, to: time::parse(&args.to, now)? };
     let is_wanted = |name: &str| args.signals.iter().any(|pattern| pattern == name || base::glob(pattern, name));
-    let archive = Archive::open_for(folder(&args.folder)?, is_wanted).map_err(said)?;
+    let archive = Archive::open_for(folder(&args.folder)?, is_wanted)?;
     let mut names: Vec<String> = args.signals.iter().flat_map(|pattern| archive.matching(pattern)).collect();
     names.sort_unstable();
     names.dedup();
     if names.is_empty() {
-        return Err(format!("no signal matches {}; tahti archive list FOLDER shows all", args.signals.join(" ")));
+        return Err(format!("no signal matches {}; tahti archive list FOLDER shows all", args.signals.join(" ")).into());
     }
     let out: Box<dyn Write> = match &args.output {
         Some(path) => Box::new(File::create_new(path).map_err(|error| format!("{}: {error}", path.display()))?),
@@ -81,7 +82,7 @@ fn signal(
     span: Span,
     is_first: bool,
     writer: &mut dyn Writer,
-) -> Result<u64, String> {
+) -> Result<u64, Failure> {
     for row in archive.rows(name) {
         let (since, kind, about) = (row.since, row.kind, row.about);
         writer.write(&Row::Signal { name: name.to_owned(), since, kind, about }).map_err(failed)?;
@@ -91,8 +92,8 @@ fn signal(
         Row::Gap { name, at: gap.at, cause: gap.cause, lost: gap.lost }
     });
     let mut count = 0;
-    for sample in archive.samples(name, span).map_err(said)? {
-        let sample = sample.map_err(said)?;
+    for sample in archive.samples(name, span)? {
+        let sample = sample?;
         writer.write(&Row::Sample { name: name.to_owned(), sample }).map_err(failed)?;
         count += 1;
     }

@@ -1,6 +1,7 @@
 //! `tahti archive get`.
 
-use super::{open, said, time, visible};
+use super::{open, time, visible};
+use crate::failure::Failure;
 use base::DurNs;
 use segment::rows::Gap;
 use segment::{Datum, Sample};
@@ -67,11 +68,11 @@ pub(super) enum Format {
     Json,
 }
 
-pub(super) fn run(args: &Args) -> Result<ExitCode, String> {
+pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
     let now = i64::try_from(sys::clock::wall_ns()).unwrap_or(i64::MAX);
     let span = Span { from: time::parse(&args.from, now)?, to: time::parse(&args.to, now)? };
     if span.from > span.to {
-        return Err(format!("--from {} is after --to {}; expected the earlier one first", args.from, args.to));
+        return Err(format!("--from {} is after --to {}; expected the earlier one first", args.from, args.to).into());
     }
     let bins =
         match (args.points, args.every) {
@@ -84,10 +85,10 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, String> {
         };
     let is_wanted = |name: &str| args.signals.iter().any(|pattern| pattern == name || base::glob(pattern, name));
     let archive = open(&args.folder, is_wanted)?;
-    let mut names = archive.names().map_err(said)?;
+    let mut names = archive.names()?;
     names.retain(|name| is_wanted(name));
     if names.is_empty() {
-        return Err(format!("no signal matches {}; tahti archive list FOLDER shows all", args.signals.join(" ")));
+        return Err(format!("no signal matches {}; tahti archive list FOLDER shows all", args.signals.join(" ")).into());
     }
     if args.join.is_some() {
         return super::join::run(&*archive, &names, span, args.format);
@@ -104,7 +105,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, String> {
     }
     for name in &names {
         match bins {
-            Some(bins) => archive.bins(name, bins).map_err(said)?.iter().for_each(|bin| print_bin(args, name, bin)),
+            Some(bins) => archive.bins(name, bins)?.iter().for_each(|bin| print_bin(args, name, bin)),
             None => samples(args, &*archive, name, span)?,
         }
     }
@@ -112,12 +113,12 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, String> {
 }
 
 /// Prints samples and, between them, why there are none.
-fn samples(args: &Args, archive: &dyn Reader, name: &str, span: Span) -> Result<(), String> {
-    let labels = archive.rows(name).map_err(said)?.pop().map(|row| row.about.labels).unwrap_or_default();
-    let mut gaps = archive.gaps(name, span).map_err(said)?.into_iter().peekable();
+fn samples(args: &Args, archive: &dyn Reader, name: &str, span: Span) -> Result<(), Failure> {
+    let labels = archive.rows(name)?.pop().map(|row| row.about.labels).unwrap_or_default();
+    let mut gaps = archive.gaps(name, span)?.into_iter().peekable();
     let step = usize::try_from(args.nth.unwrap_or(1)).unwrap_or(usize::MAX);
-    for sample in archive.samples(name, span).map_err(said)?.step_by(step) {
-        let sample = sample.map_err(said)?;
+    for sample in archive.samples(name, span)?.step_by(step) {
+        let sample = sample?;
         while let Some(gap) = gaps.next_if(|gap| gap.at <= sample.at) {
             print_gap(args, name, &gap);
         }

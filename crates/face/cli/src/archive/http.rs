@@ -1,6 +1,7 @@
 //! `tahti archive http`: the archive for clients of the EPICS Archiver Appliance.
 
 use super::folder;
+use crate::failure::Failure;
 use retrieval::Retrieval;
 use std::net::SocketAddr;
 use std::os::fd::AsFd as _;
@@ -26,11 +27,11 @@ pub(super) struct Args {
     cors: bool,
 }
 
-pub(super) fn run(args: &Args) -> Result<ExitCode, String> {
+pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
     // So that what is no archive is told now, and not to each client.
     folder(&args.folder)?;
-    let ended = SignalFd::new(&END_SIGNALS).map_err(|error| error.to_string())?;
-    let ended = ended.as_fd().try_clone_to_owned().map_err(|error| error.to_string())?;
+    let ended = SignalFd::new(&END_SIGNALS)?;
+    let ended = ended.as_fd().try_clone_to_owned()?;
     let site = Arc::new(Retrieval::new(retrieval::folder(args.folder.clone()), args.cors));
     let failed = |error: std::io::Error| format!("{}: {error}; --listen chooses another address", args.listen);
     let server = Server::bind(args.listen, args.names.clone(), Limits::default()).map_err(failed)?;

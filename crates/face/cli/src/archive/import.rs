@@ -1,6 +1,7 @@
 //! `tahti archive import`: samples from files of other programs.
 
-use super::{said, visible};
+use super::visible;
+use crate::failure::Failure;
 use exchange::{CsvReader, ExchangeError, PbReader, Row};
 use segment::Sample;
 use segment::rows::{About, Gap};
@@ -24,12 +25,12 @@ pub(super) struct Args {
 /// Samples after which what was taken is made safe.
 const SAFE_EACH: u64 = 100_000;
 
-pub(super) fn run(args: &Args) -> Result<ExitCode, String> {
+pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
     let folder = Folder::make(&args.folder).map_err(|error| format!("{}: {error}", args.folder.display()))?;
     // Its lock is taken first: what is there is what the new samples are compared with.
-    let mut logger = Logger::open(folder.clone(), Config::default(), mono()).map_err(said)?;
+    let mut logger = Logger::open(folder.clone(), Config::default(), mono())?;
     logger.takes_history();
-    let archive = Archive::open(folder).map_err(said)?;
+    let archive = Archive::open(folder)?;
     let mut import = Import { archive: &archive, logger, known: None, there: 0, taken: 0 };
     for path in &args.files {
         let rows = open(path)?;
@@ -46,11 +47,11 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, String> {
         return Ok(ExitCode::SUCCESS);
     }
     let why = import.logger.last_error().unwrap_or("values that are too long");
-    Err(format!("{} samples could not be kept: {why}", account.taken - account.safe + account.refused))
+    Err(format!("{} samples could not be kept: {why}", account.taken - account.safe + account.refused).into())
 }
 
 /// What a file holds, by its form.
-fn open(path: &Path) -> Result<Box<dyn Iterator<Item = Result<Row, ExchangeError>>>, String> {
+fn open(path: &Path) -> Result<Box<dyn Iterator<Item = Result<Row, ExchangeError>>>, Failure> {
     let failed = |error: &dyn std::fmt::Display| format!("{}: {error}", path.display());
     let file = File::open(path).map_err(|error| failed(&error))?;
     let input = BufReader::new(file);
@@ -76,10 +77,10 @@ impl<'a> Import<'a> {
         format!("{} samples imported, {} were there already", self.logger.account().safe, self.there)
     }
 
-    fn row(&mut self, row: Row) -> Result<(), String> {
+    fn row(&mut self, row: Row) -> Result<(), Failure> {
         match row {
             Row::Signal { name, since, about, .. } => {
-                self.logger.signal(&name, about, since).map_err(said)?;
+                self.logger.signal(&name, about, since)?;
             }
             Row::Gap { name, at, cause, lost } => {
                 let there = self.archive.gaps(name.as_deref().unwrap_or_default(), Span { from: at, to: at });
@@ -111,7 +112,7 @@ impl<'a> Import<'a> {
     }
 
     /// The signal of a name; what the archive knows of it holds on.
-    fn signal(&mut self, name: &str, at: i64) -> Result<SignalId, String> {
+    fn signal(&mut self, name: &str, at: i64) -> Result<SignalId, Failure> {
         if let Some(known) = self.known.as_ref().filter(|known| known.name == name) {
             return Ok(known.id);
         }
@@ -119,7 +120,7 @@ impl<'a> Import<'a> {
             Some(id) => id,
             None => {
                 let about = self.archive.rows(name).pop().map_or_else(About::default, |row| row.about);
-                self.logger.signal(name, about, at).map_err(said)?
+                self.logger.signal(name, about, at)?
             }
         };
         self.known = Some(Known::new(self.archive, name, id));
@@ -143,10 +144,10 @@ impl<'a> Known<'a> {
         Self { archive, name: name.to_owned(), id, samples: None, at: i64::MIN, same: Vec::new() }
     }
 
-    fn has(&mut self, sample: &Sample) -> Result<bool, String> {
+    fn has(&mut self, sample: &Sample) -> Result<bool, Failure> {
         if self.samples.is_none() || sample.at < self.at {
             let span = Span { from: sample.at, to: Span::ALL.to };
-            self.samples = Some(self.archive.samples(&self.name, span).map_err(said)?.peekable());
+            self.samples = Some(self.archive.samples(&self.name, span)?.peekable());
             self.same.clear();
         }
         if sample.at != self.at {
@@ -155,7 +156,7 @@ impl<'a> Known<'a> {
         self.at = sample.at;
         let Some(samples) = &mut self.samples else { return Ok(false) };
         while let Some(there) = samples.next_if(|there| there.as_ref().map_or(true, |there| there.at <= sample.at)) {
-            let there = there.map_err(said)?;
+            let there = there?;
             if there.at == sample.at {
                 self.same.push(there);
             }

@@ -1,13 +1,14 @@
 //! `tahti archive get --join pulse`: samples of several signals that belong to the same pulse, wherever they were measured.
 
 use super::get::{Format, quoted};
-use super::{said, time, visible};
+use super::{time, visible};
+use crate::failure::Failure;
 use segment::Sample;
 use std::process::ExitCode;
 use store::{Reader, Span, StoreError};
 
 /// Prints a row for each pulse that all signals have; how many pulses were left out is told behind them.
-pub(super) fn run(archive: &dyn Reader, names: &[String], span: Span, format: Format) -> Result<ExitCode, String> {
+pub(super) fn run(archive: &dyn Reader, names: &[String], span: Span, format: Format) -> Result<ExitCode, Failure> {
     match format {
         Format::Csv => {
             let names: Vec<_> = names.iter().map(|name| quoted(name)).collect();
@@ -40,8 +41,7 @@ pub(super) fn run(archive: &dyn Reader, names: &[String], span: Span, format: Fo
                 println!("{row}");
             }
         }
-    })
-    .map_err(said)?;
+    })?;
     if left_out > 0 {
         eprintln!("tahti: {left_out} pulses are left out, which not all of these signals have");
     }

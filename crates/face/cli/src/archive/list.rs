@@ -1,6 +1,7 @@
 //! `tahti archive list`.
 
-use super::{open, said, time, visible};
+use super::{open, time, visible};
+use crate::failure::Failure;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use store::Found;
@@ -18,11 +19,11 @@ pub(super) struct Args {
     json: bool,
 }
 
-pub(super) fn run(args: &Args) -> Result<ExitCode, String> {
+pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
     let archive = open(&args.folder, |_| true)?;
-    let names = archive.matching(&args.pattern).map_err(said)?;
+    let names = archive.matching(&args.pattern)?;
     let found: Result<Vec<Option<Found>>, _> = names.iter().map(|name| archive.about(name)).collect();
-    let found: Vec<Found> = found.map_err(said)?.into_iter().flatten().collect();
+    let found: Vec<Found> = found?.into_iter().flatten().collect();
     if args.json {
         println!("{}", serde_json::Value::Array(found.iter().map(json).collect()));
     } else {
@@ -38,7 +39,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, String> {
         }
     }
     if found.is_empty() {
-        return Err(format!("no signal matches {:?}; tahti archive list FOLDER shows all", args.pattern));
+        return Err(format!("no signal matches {:?}; tahti archive list FOLDER shows all", args.pattern).into());
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -9,11 +9,12 @@ mod list;
 pub(crate) mod time;
 mod upload;
 
+use crate::failure::{Failure, end};
 use cassandra::Cluster;
 use host::plant::archive;
 use std::path::PathBuf;
 use std::process::ExitCode;
-use store::{Archive, Folder, Reader, StoreError};
+use store::{Archive, Folder, Reader};
 
 /// The archive: log variables, find samples again, look whether all of it can be read
 #[derive(clap::Args)]
@@ -67,40 +68,36 @@ impl Args {
 }
 
 pub(crate) fn run(args: Args) -> ExitCode {
-    let result = match args.what {
+    end(match args.what {
         What::Export(args) => export::run(&args),
         What::Get(args) => get::run(&args),
         What::Http(args) => http::run(&args),
         What::Import(args) => import::run(&args),
         What::List(args) => list::run(&args),
         What::Pack(args) => pack(&args),
-        What::Serve(args) => return serve(&args),
+        What::Serve(args) => serve(&args),
         What::Upload(args) => upload::run(&args),
         What::Verify(args) => verify(&args),
-    };
-    match result {
-        Ok(code) => code,
-        Err(why) => crate::fail(&why),
-    }
+    })
 }
 
 /// An archive to be read: a folder, or a keyspace of a cluster. Of a folder's other signals only names need be known.
-fn open(path: &PathBuf, wanted: impl Fn(&str) -> bool) -> Result<Box<dyn Reader>, String> {
+fn open(path: &PathBuf, wanted: impl Fn(&str) -> bool) -> Result<Box<dyn Reader>, Failure> {
     match path.to_str().filter(|text| Cluster::is_meant(text)) {
         Some(text) => {
-            let cluster: Cluster = text.parse().map_err(|error: cassandra::BadCluster| error.to_string())?;
-            Ok(Box::new(cassandra::Archive::open(cluster).map_err(said)?))
+            let cluster: Cluster = text.parse()?;
+            Ok(Box::new(cassandra::Archive::open(cluster)?))
         }
-        None => Ok(Box::new(Archive::open_for(folder(path)?, wanted).map_err(said)?)),
+        None => Ok(Box::new(Archive::open_for(folder(path)?, wanted)?)),
     }
 }
 
 /// A folder with an archive in it.
-fn folder(path: &PathBuf) -> Result<Folder, String> {
+fn folder(path: &PathBuf) -> Result<Folder, Failure> {
     if path.is_dir() {
         return Ok(Folder::new(path));
     }
-    Err(format!("{} is no folder; expected one that `tahti archive serve` has written", path.display()))
+    Err(format!("{} is no folder; expected one that `tahti archive serve` has written", path.display()).into())
 }
 
 /// A name or value as it comes from elsewhere: it does not steer the terminal.
@@ -108,39 +105,30 @@ const fn visible(text: &str) -> base::Visible<'_> {
     base::Visible { text, colours: false }
 }
 
-fn said(error: StoreError) -> String {
-    error.to_string()
-}
-
-fn serve(args: &ServeArgs) -> ExitCode {
+fn serve(args: &ServeArgs) -> Result<ExitCode, Failure> {
     if args.document {
         [archive::ARCHIVE, archive::SIGNAL].iter().for_each(|table| print!("{}", table::rows(table, "must be given")));
-        return ExitCode::SUCCESS;
+        return Ok(ExitCode::SUCCESS);
     }
     let (shown, text) = match &args.file {
         Some(file) => (file.display().to_string(), std::fs::read_to_string(file)),
         None => ("--table".to_owned(), Ok(args.table.join("\n"))),
     };
-    let text = match text {
-        Ok(text) => text,
-        Err(error) => return crate::fail(&format!("{shown}: {error}")),
-    };
+    let text = text.map_err(|error| format!("{shown}: {error}"))?;
     let (wanted, found) = archive::read(&text);
     if !found.is_empty() || args.check {
         eprint!("{}", table::render_all(&found, &shown, &text));
     }
-    let Some(wanted) = wanted else { return ExitCode::FAILURE };
+    let Some(wanted) = wanted else { return Ok(ExitCode::FAILURE) };
     if args.check {
-        return ExitCode::SUCCESS;
+        return Ok(ExitCode::SUCCESS);
     }
-    match collect::serve(&wanted, &mut |line| println!("tahti archive: {}", visible(line))) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => crate::fail(&error.to_string()),
-    }
+    collect::serve(&wanted, &mut |line| println!("tahti archive: {}", visible(line)))?;
+    Ok(ExitCode::SUCCESS)
 }
 
-fn verify(args: &FolderArgs) -> Result<ExitCode, String> {
-    let checked = store::verify(&folder(&args.folder)?).map_err(said)?;
+fn verify(args: &FolderArgs) -> Result<ExitCode, Failure> {
+    let checked = store::verify(&folder(&args.folder)?)?;
     let (mut samples, mut damaged) = (0, 0);
     for file in &checked {
         samples += file.samples;
@@ -162,17 +150,17 @@ fn verify(args: &FolderArgs) -> Result<ExitCode, String> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn pack(args: &FolderArgs) -> Result<ExitCode, String> {
+fn pack(args: &FolderArgs) -> Result<ExitCode, Failure> {
     let folder = folder(&args.folder)?;
     // Nobody writes meanwhile: the lock is the logger's.
-    let logger = store::Logger::open(folder.clone(), store::Config::default(), 0).map_err(said)?;
+    let logger = store::Logger::open(folder.clone(), store::Config::default(), 0)?;
     let open = logger.open_from();
     let next = || {
         store::due(&folder, open, true)
             .and_then(|due| due.map_or_else(|| store::due(&folder, open, false), |due| Ok(Some(due))))
     };
-    while let Some((first, last)) = next().map_err(said)? {
-        let packed = store::pack(&folder, first, last).map_err(said)?;
+    while let Some((first, last)) = next()? {
+        let packed = store::pack(&folder, first, last)?;
         println!(
             "{}  {} files, {} samples: {} bytes, were {}",
             packed.name, packed.files, packed.samples, packed.after, packed.before

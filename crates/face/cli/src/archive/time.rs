@@ -1,14 +1,27 @@
 //! Instants as people write them.
 
 use base::{DurNs, Stamp};
+use std::fmt;
+
+/// What is no instant.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct NoInstant(String);
+
+impl fmt::Display for NoInstant {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{:?} is no instant; expected now, a time before now such as -1h, or a date and time in UTC such as 2026-11-23T14:30:05Z",
+            self.0
+        )
+    }
+}
+
+impl std::error::Error for NoInstant {}
 
 /// An instant: `now`, a time before now (`-90min`), or a date and time in UTC (`2026-11-23T14:30:05.5Z`, less of it from the right).
-pub(crate) fn parse(text: &str, now: i64) -> Result<i64, String> {
-    let expected = || {
-        format!(
-            "{text:?} is no instant; expected now, a time before now such as -1h, or a date and time in UTC such as 2026-11-23T14:30:05Z"
-        )
-    };
+pub(crate) fn parse(text: &str, now: i64) -> Result<i64, NoInstant> {
+    let expected = || NoInstant(text.to_owned());
     if text == "now" {
         return Ok(now);
     }
@@ -86,7 +99,7 @@ mod tests {
             "2026-11-21T00:00:00+01:00",
             "99999-01-01",
         ] {
-            assert!(parse(text, 0).unwrap_err().contains("expected now"), "{text}");
+            assert!(parse(text, 0).unwrap_err().to_string().contains("expected now"), "{text}");
         }
     }
 }

@@ -1,6 +1,7 @@
 //! `tahti archive upload`.
 
-use super::{folder, said, visible};
+use super::{folder, visible};
+use crate::failure::Failure;
 use base::{DurNs, Size};
 use cassandra::{Cluster, Status, Upload};
 use std::collections::VecDeque;
@@ -40,25 +41,25 @@ pub(super) struct Args {
     once: bool,
 }
 
-pub(super) fn run(args: &Args) -> Result<ExitCode, String> {
+pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
     if let Some(ttl) = args.ttl.filter(|ttl| !(3_600..=7_300 * 86_400).contains(&(ttl.0 / 1_000_000_000))) {
-        return Err(format!("--ttl {ttl}: expected a time from 1h to 7300d"));
+        return Err(format!("--ttl {ttl}: expected a time from 1h to 7300d").into());
     }
-    let ended = SignalFd::new(&END_SIGNALS).map_err(|error| error.to_string())?;
+    let ended = SignalFd::new(&END_SIGNALS)?;
     let folder = folder(&args.folder)?;
     let cluster = Cluster { replication: args.replication, ttl: args.ttl, ..args.cluster.clone() };
-    let upload = Upload::start(folder.clone(), cluster).map_err(said)?;
+    let upload = Upload::start(folder.clone(), cluster)?;
     if args.once {
         std::thread::sleep(Duration::from_nanos(args.after.0.unsigned_abs()));
-        upload.safe_to(written_to(&folder).map_err(said)?);
+        upload.safe_to(written_to(&folder)?);
         return Ok(end(upload, 12 * PATIENCE));
     }
     // What was written when; it is safe after a while.
     let mut seen = VecDeque::new();
     let (mut told, mut tell_at) = (None, sys::clock::mono_now());
-    while ended.read().map_err(|error| error.to_string())?.is_none() {
+    while ended.read()?.is_none() {
         let now = sys::clock::mono_now();
-        seen.push_back((now, written_to(&folder).map_err(said)?));
+        seen.push_back((now, written_to(&folder)?));
         while let Some((_, place)) = seen.pop_front_if(|(at, _)| *at + args.after <= now) {
             upload.safe_to(place);
         }

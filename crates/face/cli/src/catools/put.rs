@@ -4,6 +4,7 @@ use super::format::{stamp, unescaped, wide};
 use super::get::print;
 use super::options::{self, Options, Output};
 use super::{Args, Tool};
+use crate::failure::Failure;
 use base::{Array, Scalar, Str40, Value};
 use ca::client::Event;
 use ca::{Basic, Class, Dbr};
@@ -120,7 +121,7 @@ fn show(tool: &mut Tool, options: &Options, native: Basic) {
 }
 
 /// What to write: text, numbers of states, or characters.
-fn value(tool: &mut Tool, options: &Options, native: Basic, texts: &[String]) -> Result<Value, String> {
+fn value(tool: &mut Tool, options: &Options, native: Basic, texts: &[String]) -> Result<Value, Failure> {
     if options.chars_as_text {
         let mut bytes = unescaped(&texts.join(" "));
         bytes.push(0);
@@ -139,8 +140,10 @@ fn value(tool: &mut Tool, options: &Options, native: Basic, texts: &[String]) ->
         let number = base::text::parse_double(text.bytes()).map(|(number, _)| number);
         let number = match number {
             Some(number) if !options.enums_as_text => number,
-            None if options.enums_as_numbers => return Err(format!("Enum index value '{given}' is not a number.")),
-            _ => return Err(format!("Enum string value '{text}' invalid.")),
+            None if options.enums_as_numbers => {
+                return Err(format!("Enum index value '{given}' is not a number.").into());
+            }
+            _ => return Err(format!("Enum string value '{text}' invalid.").into()),
         };
         if number >= labels.len() as f64 {
             eprintln!("Warning: enum index value '{given}' may be too large.");
@@ -165,7 +168,7 @@ fn one_or_more(values: Vec<Scalar>, array: bool) -> Value {
     Value::Array(Array::F64(values.iter().filter_map(|value| value.to_f64()).collect()))
 }
 
-fn labels(tool: &mut Tool, options: &Options) -> Result<Vec<Str40>, String> {
+fn labels(tool: &mut Tool, options: &Options) -> Result<Vec<Str40>, Failure> {
     let asked = Options { output: Output::Type(Dbr::new(Class::Gr, Basic::Enum)), count: 1, ..options.clone() };
     match tool.read_all(&asked, false).pop().flatten() {
         Some(Ok((_, reading))) => Ok(reading.meta.labels),

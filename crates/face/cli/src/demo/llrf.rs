@@ -95,11 +95,10 @@ struct Shown {
 }
 
 impl Shown {
-    fn open(name: &str, period: DurNs) -> Result<Self, String> {
-        let said = |error: rt::ShareError| error.to_string();
-        let exports = Exports::open(name, 5).map_err(said)?;
+    fn open(name: &str, period: DurNs) -> Result<Self, Failure> {
+        let exports = Exports::open(name, 5)?;
         exports.set_period(period);
-        let add = |name, unit, first| exports.add(&VariableSpec { name, unit, first, safe: None }).map_err(said);
+        let add = |name, unit, first| exports.add(&VariableSpec { name, unit, first, safe: None });
         let zero = Number::Float(0.0);
         let indices = [
             add("amplitude", "", zero)?,

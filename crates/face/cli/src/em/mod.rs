@@ -114,7 +114,7 @@ fn show(args: &ValuesArgs) -> ExitCode {
         }
     }
     if all.is_empty() {
-        return crate::fail(&format!("no value of {:?} matches {:?}", args.name, args.pattern));
+        return Failure::from(format!("no value of {:?} matches {:?}", args.name, args.pattern)).report();
     }
     // A stale value is shown, but nobody shall take it for a live one.
     if all.iter().any(|one| one.stale) { ExitCode::from(2) } else { ExitCode::SUCCESS }

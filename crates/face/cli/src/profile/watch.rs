@@ -96,14 +96,14 @@ fn processes(args: &Args) -> Result<Vec<i32>, Failure> {
     let Reply::Status(status) = ask(&plant, &Request::Status)? else {
         return Err(format!("the supervisor of plant {plant} does not say what it runs").into());
     };
-    let pid = |name: &String| {
+    let pid = |name: &String| -> Result<i32, Failure> {
         let process = status.processes.iter().find(|process| process.name == *name).ok_or_else(|| {
             let known: Vec<&str> = status.processes.iter().map(|process| process.name.as_str()).collect();
             format!("plant {plant} has no process {name:?}; it has {}", known.join(", "))
         })?;
-        process.pid.ok_or_else(|| format!("process {name:?} of plant {plant} does not run"))
+        Ok(process.pid.ok_or_else(|| format!("process {name:?} of plant {plant} does not run"))?)
     };
-    let pids = args.process.iter().map(pid).collect::<Result<Vec<i32>, String>>()?;
+    let pids = args.process.iter().map(pid).collect::<Result<Vec<i32>, Failure>>()?;
     Ok(keep::family(pids))
 }
 
