@@ -9,7 +9,7 @@ use base::{DurNs, MonoNs};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError};
-use web::{Heard, Next, Now, Socket};
+use web::{Message, Next, Now, Socket};
 
 /// A sign of life, whether or not there is news.
 const BEAT: DurNs = DurNs::from_secs(1);
@@ -234,8 +234,8 @@ impl Client {
 }
 
 impl Socket for Client {
-    fn hear(&mut self, heard: Heard<'_>, now: Now) {
-        let Heard::Text(text) = heard else {
+    fn receive(&mut self, message: Message<'_>, now: Now) {
+        let Message::Text(text) = message else {
             return answer(&self.answers, None, Err("binary messages are not understood".to_owned()));
         };
         match serde_json::from_str(text) {

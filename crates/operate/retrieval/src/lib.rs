@@ -1,16 +1,16 @@
 //! An archive over HTTP, as the EPICS Archiver Appliance answers: a [`web::Site`] that opens the archive for each request, so that
 //! what a logger has written meanwhile is seen, and sends what it reads while it reads it.
 //!
-//! What is asked and answered is decided in `appliance`. Memory: a few pieces of 32 KiB for each client, the places of the chunks of
+//! What is asked and answered is decided in `appliance`. Memory: a few chunks of 32 KiB for each client, the places of the chunks of
 //! the signals that it asks for, and what a post-processor needs.
 #![forbid(unsafe_code)]
 
+mod chunks;
 mod opened;
-mod pieces;
 
 use appliance::{Call, Method};
+use chunks::chunks;
 use opened::Opened;
-use pieces::pieces;
 use std::io;
 use std::path::PathBuf;
 use store::{Archive, Folder, Reader, StoreError};
@@ -58,7 +58,7 @@ impl Retrieval {
             return Answer::new(answer.status, answer.content_type, whole.to_vec());
         }
         let kind = answer.content_type;
-        match pieces(move |out| answer.write(&source, out)) {
+        match chunks(move |out| answer.write(&source, out)) {
             Ok(parts) => Answer::parts(kind, parts),
             Err(error) if error.kind() == io::ErrorKind::Other => Answer::text(500, &error.to_string()),
             Err(error) => Answer::text(503, &format!("no thread to read with: {error}; try again later")),

@@ -18,7 +18,7 @@ pub(crate) enum Outgoing {
 
 /// The next part, and where those behind it come from.
 pub(crate) struct Made {
-    next: Option<Result<Vec<u8>, String>>,
+    next: Option<io::Result<Vec<u8>>>,
     parts: Parts,
 }
 
@@ -59,7 +59,7 @@ impl hyper::body::Body for Outgoing {
                     let Made { next, parts } = made.map_err(io::Error::other)?;
                     match next {
                         None => return Poll::Ready(None),
-                        Some(Err(why)) => return Poll::Ready(Some(Err(io::Error::other(why)))),
+                        Some(Err(error)) => return Poll::Ready(Some(Err(error))),
                         // An empty part would end a body that is sent in chunks.
                         Some(Ok(bytes)) if bytes.is_empty() => *self = Self::Idle(parts),
                         Some(Ok(bytes)) => {

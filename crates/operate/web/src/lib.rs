@@ -15,4 +15,4 @@ mod socket;
 mod timed;
 
 pub use server::{Limits, Server};
-pub use site::{Answer, Body, Heard, Method, Next, Now, Parts, Request, Site, Socket};
+pub use site::{Answer, Body, Message, Method, Next, Now, Parts, Request, Site, Socket};

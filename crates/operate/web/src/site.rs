@@ -2,6 +2,7 @@
 
 use base::{DurNs, MonoNs};
 use std::borrow::Cow;
+use std::io;
 use std::net::SocketAddr;
 
 /// The time of a request, on both clocks.
@@ -31,7 +32,7 @@ pub struct Request {
     pub method: Method,
     /// The path, as it came: escapes (`%2F`) are the site's to undo.
     pub path: String,
-    /// What stands behind the `?`, as it came.
+    /// What follows the `?`, as it came.
     pub query: Option<String>,
     /// The body, of at most [`Limits::body_bytes_max`](crate::Limits::body_bytes_max).
     pub body: Vec<u8>,
@@ -91,7 +92,7 @@ impl Request {
 }
 
 /// The parts of a body that is made while it is sent: the next one is asked for when the client has room for it.
-pub type Parts = Box<dyn Iterator<Item = Result<Vec<u8>, String>> + Send>;
+pub type Parts = Box<dyn Iterator<Item = io::Result<Vec<u8>>> + Send>;
 
 /// The body of an answer.
 pub enum Body {
@@ -156,7 +157,7 @@ pub trait Site: Send + Sync + 'static {
 
 /// A message of a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Heard<'a> {
+pub enum Message<'a> {
     /// Text.
     Text(&'a str),
     /// Bytes.
@@ -170,7 +171,7 @@ pub enum Next {
     Text(String),
     /// Sends bytes, likewise.
     Bytes(Vec<u8>),
-    /// Has nothing to send; it is asked again after this time, or when something was heard.
+    /// Has nothing to send; it is asked again after this time, or when a message has come.
     Wait(DurNs),
     /// Ends, and says why.
     Close(String),
@@ -180,7 +181,7 @@ pub enum Next {
 /// asks for a message when there is room for it. Must not wait: all clients share the thread that calls it.
 pub trait Socket: Send {
     /// Takes a message of the client.
-    fn hear(&mut self, heard: Heard<'_>, now: Now);
+    fn receive(&mut self, message: Message<'_>, now: Now);
     /// What to do next.
     fn next(&mut self, now: Now) -> Next;
 }

@@ -1,7 +1,7 @@
 //! A WebSocket's conversation with its client.
 
 use crate::server::now;
-use crate::site::{Heard, Next, Socket};
+use crate::site::{self, Next, Socket};
 use base::{DurNs, MonoNs};
 use futures_util::future::{Either, select};
 use futures_util::{SinkExt as _, StreamExt as _};
@@ -19,7 +19,7 @@ const MESSAGE_BYTES_MAX: usize = 64 << 10;
 const WAITING_BYTES_MAX: usize = 4 << 20;
 /// A client is asked for a sign of life so often; browsers give it by themselves.
 const PING_EVERY: DurNs = DurNs::from_secs(15);
-/// A client of which nothing was heard for so long is gone, or does not read.
+/// A client from which nothing came for so long is gone, or does not read.
 const SILENT_MAX: DurNs = DurNs::from_secs(40);
 
 /// Talks until either side ends it.
@@ -31,11 +31,11 @@ pub(crate) async fn talk(upgraded: Upgraded, mut socket: Box<dyn Socket>) {
         .max_message_size(Some(MESSAGE_BYTES_MAX))
         .max_frame_size(Some(MESSAGE_BYTES_MAX));
     let mut stream = WebSocketStream::from_raw_socket(TokioIo::new(upgraded), Role::Server, Some(config)).await;
-    let mut heard_at = now().mono;
-    let mut ping_at = heard_at + PING_EVERY;
+    let mut received_at = now().mono;
+    let mut ping_at = received_at + PING_EVERY;
     loop {
         let at = now();
-        if at.mono - heard_at > SILENT_MAX {
+        if at.mono - received_at > SILENT_MAX {
             return;
         }
         let message = if at.mono >= ping_at {
@@ -53,10 +53,10 @@ pub(crate) async fn talk(upgraded: Upgraded, mut socket: Box<dyn Socket>) {
                 }
                 Next::Wait(span) => match wait(&mut stream, until(at.mono, span, ping_at)).await {
                     Some(Some(message)) => {
-                        heard_at = now().mono;
+                        received_at = now().mono;
                         match message {
-                            Message::Text(text) => socket.hear(Heard::Text(&text), now()),
-                            Message::Binary(bytes) => socket.hear(Heard::Bytes(&bytes), now()),
+                            Message::Text(text) => socket.receive(site::Message::Text(&text), now()),
+                            Message::Binary(bytes) => socket.receive(site::Message::Bytes(&bytes), now()),
                             Message::Close(_) => return,
                             Message::Ping(_) | Message::Pong(_) | Message::Frame(_) => {}
                         }

@@ -7,7 +7,7 @@ use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
-use web::{Answer, Heard, Limits, Method, Next, Now, Request, Server, Site, Socket};
+use web::{Answer, Limits, Message, Method, Next, Now, Request, Server, Site, Socket};
 
 /// Longer than anything here takes; a test that hangs fails.
 const WATCHDOG: Duration = Duration::from_secs(60);
@@ -35,7 +35,7 @@ impl Site for Test {
                 Answer::parts("text/plain", Box::new(parts))
             }
             (Method::Get, "/broken") => {
-                let parts = [Ok(b"half".to_vec()), Err("the disk failed".to_owned())];
+                let parts = [Ok(b"half".to_vec()), Err(std::io::Error::other("the disk failed"))];
                 Answer::parts("text/plain", Box::new(parts.into_iter()))
             }
             _ => Answer::text(404, "not here"),
@@ -50,7 +50,7 @@ impl Site for Test {
     }
 }
 
-/// Says what it hears; after `flood` as much as is taken.
+/// Echoes; after `flood` as much as is taken.
 struct Echo {
     waits: Vec<String>,
     floods: bool,
@@ -58,11 +58,11 @@ struct Echo {
 }
 
 impl Socket for Echo {
-    fn hear(&mut self, heard: Heard<'_>, _: Now) {
-        match heard {
-            Heard::Text("flood") => self.floods = true,
-            Heard::Text(text) => self.waits.push(text.to_owned()),
-            Heard::Bytes(bytes) => self.waits.push(format!("{} bytes", bytes.len())),
+    fn receive(&mut self, message: Message<'_>, _: Now) {
+        match message {
+            Message::Text("flood") => self.floods = true,
+            Message::Text(text) => self.waits.push(text.to_owned()),
+            Message::Bytes(bytes) => self.waits.push(format!("{} bytes", bytes.len())),
         }
     }
 

@@ -1,52 +1,52 @@
-//! What is written becomes what is asked for, piece by piece: a thread writes, and waits while nobody asks.
+//! What is written becomes what is asked for, chunk by chunk: a thread writes, and waits while nobody asks.
 
-use std::fmt::Display;
+use std::error::Error;
 use std::io::{self, Write};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread;
 use web::Parts;
 
-/// Pieces that are made before they are asked for.
+/// Chunks that are made before they are asked for.
 const AHEAD: usize = 2;
 
-enum Piece {
+enum Chunk {
     Bytes(Vec<u8>),
-    Failed(String),
+    Failed(io::Error),
     /// All was written. Who only stops has not come to the end.
     End,
 }
 
-/// The pieces that `write` makes, on a thread of its own, which ends when nobody asks any more. Returns when the first piece is
+/// The chunks that `write` makes, on a thread of its own, which ends when nobody asks any more. Returns when the first chunk is
 /// there.
 ///
 /// # Errors
 /// Of kind [`io::ErrorKind::Other`], why nothing was written; of other kinds, why there is no thread.
-pub(crate) fn pieces<E: Display>(
+pub(crate) fn chunks<E: Into<Box<dyn Error + Send + Sync>>>(
     write: impl FnOnce(&mut dyn Write) -> Result<(), E> + Send + 'static,
 ) -> io::Result<Parts> {
-    let (give, take) = sync_channel(AHEAD);
+    let (sender, receiver) = sync_channel(AHEAD);
     let work = move || {
-        let last = match write(&mut Giver(&give)) {
-            Ok(()) => Piece::End,
-            Err(error) => Piece::Failed(error.to_string()),
+        let last = match write(&mut ChannelWriter(&sender)) {
+            Ok(()) => Chunk::End,
+            Err(error) => Chunk::Failed(io::Error::other(error)),
         };
         // Nobody asks any more.
-        let _ = give.send(last);
+        let _ = sender.send(last);
     };
     thread::Builder::new().name("retrieval".into()).spawn(work)?;
-    let first = match take.recv() {
-        Ok(Piece::Failed(why)) => return Err(io::Error::other(why)),
+    let first = match receiver.recv() {
+        Ok(Chunk::Failed(error)) => return Err(error),
         first => first.ok(),
     };
-    Ok(Box::new(Taker { first, take, has_ended: false }))
+    Ok(Box::new(Chunks { first, receiver, has_ended: false }))
 }
 
 /// What the thread writes to.
-struct Giver<'a>(&'a SyncSender<Piece>);
+struct ChannelWriter<'a>(&'a SyncSender<Chunk>);
 
-impl Write for Giver<'_> {
+impl Write for ChannelWriter<'_> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let sent = self.0.send(Piece::Bytes(bytes.to_vec()));
+        let sent = self.0.send(Chunk::Bytes(bytes.to_vec()));
         sent.map(|()| bytes.len()).map_err(|_| io::ErrorKind::BrokenPipe.into())
     }
 
@@ -55,25 +55,25 @@ impl Write for Giver<'_> {
     }
 }
 
-struct Taker {
-    first: Option<Piece>,
-    take: Receiver<Piece>,
+struct Chunks {
+    first: Option<Chunk>,
+    receiver: Receiver<Chunk>,
     has_ended: bool,
 }
 
-impl Iterator for Taker {
-    type Item = Result<Vec<u8>, String>;
+impl Iterator for Chunks {
+    type Item = io::Result<Vec<u8>>;
 
     fn next(&mut self) -> Option<Self::Item> {
         if self.has_ended {
             return None;
         }
-        let piece = self.first.take().or_else(|| self.take.recv().ok());
-        let next = match piece {
-            Some(Piece::Bytes(bytes)) => return Some(Ok(bytes)),
-            Some(Piece::End) => None,
-            Some(Piece::Failed(why)) => Some(Err(why)),
-            None => Some(Err("the thread that reads the archive has ended".into())),
+        let chunk = self.first.take().or_else(|| self.receiver.recv().ok());
+        let next = match chunk {
+            Some(Chunk::Bytes(bytes)) => return Some(Ok(bytes)),
+            Some(Chunk::End) => None,
+            Some(Chunk::Failed(error)) => Some(Err(error)),
+            None => Some(Err(io::Error::other("the thread that reads the archive has ended"))),
         };
         self.has_ended = true;
         next
@@ -88,42 +88,43 @@ mod tests {
 
     #[test]
     fn what_is_written_comes_in_its_order_and_ends() {
-        let parts = pieces(|out| (0..100u8).try_for_each(|byte| out.write_all(&[byte]))).unwrap();
-        let all: Result<Vec<Vec<u8>>, String> = parts.collect();
+        let parts = chunks(|out| (0..100u8).try_for_each(|byte| out.write_all(&[byte]))).unwrap();
+        let all: io::Result<Vec<Vec<u8>>> = parts.collect();
         assert_eq!(all.unwrap().concat(), (0..100).collect::<Vec<u8>>());
-        assert_eq!(pieces(|_| Ok::<_, io::Error>(())).unwrap().count(), 0);
+        assert_eq!(chunks(|_| Ok::<_, io::Error>(())).unwrap().count(), 0);
     }
 
     #[test]
-    fn what_fails_at_once_is_told_before_anything_is_answered_and_later_instead_of_an_end() {
-        let error = pieces(|_| Err::<(), _>("the disk failed")).err().unwrap();
+    fn what_fails_at_once_is_reported_before_anything_is_answered_and_later_instead_of_an_end() {
+        let error = chunks(|_| Err::<(), _>("the disk failed")).err().unwrap();
         assert_eq!((error.kind(), error.to_string()), (io::ErrorKind::Other, "the disk failed".into()));
         let half = |out: &mut dyn Write| {
             let _ = out.write_all(b"half");
             Err::<(), _>("the disk failed")
         };
-        let mut parts = pieces(half).unwrap();
-        assert_eq!(parts.next(), Some(Ok(b"half".to_vec())));
-        assert_eq!((parts.next(), parts.next()), (Some(Err("the disk failed".into())), None));
+        let mut parts = chunks(half).unwrap();
+        assert_eq!(parts.next().unwrap().unwrap(), b"half");
+        assert_eq!(parts.next().unwrap().unwrap_err().to_string(), "the disk failed");
+        assert!(parts.next().is_none());
     }
 
     #[test]
     fn a_thread_that_panics_is_no_end() {
-        let mut parts = pieces(|out| {
+        let mut parts = chunks(|out| {
             let _ = out.write_all(b"half");
             assert!(out.write_all(b"").is_err(), "on purpose");
             Ok::<_, io::Error>(())
         })
         .unwrap();
         let last = parts.by_ref().last().unwrap();
-        assert!(last.unwrap_err().contains("has ended"));
+        assert!(last.unwrap_err().to_string().contains("has ended"));
     }
 
     #[test]
     fn the_thread_ends_when_nobody_asks_any_more() {
         let (ended, both) = (Arc::new(AtomicBool::new(false)), Arc::new(Barrier::new(2)));
         let (mark, wait) = (ended.clone(), both.clone());
-        let parts = pieces(move |out| {
+        let parts = chunks(move |out| {
             while out.write_all(&[0; 1_000]).is_ok() {}
             mark.store(true, Ordering::SeqCst);
             wait.wait();
