@@ -1,4 +1,4 @@
-//! The server's end of the socket: who is there, what they ask, what they are told.
+//! The server's end of the socket: who is there, what they ask, what they are answered.
 
 use alarm::Actor;
 use alarm::wire::{Look, REQUEST_BYTES_MAX, Reply, Request};
@@ -27,8 +27,13 @@ const LISTENER: u64 = 0;
 pub(crate) struct Asked {
     pub(crate) client: u64,
     pub(crate) by: Actor,
-    pub(crate) request: Result<Request, String>,
+    pub(crate) request: Result<Request, NotARequest>,
 }
+
+/// A line that is no request.
+#[derive(Debug, thiserror::Error)]
+#[error("not a request: {0}; expected such as {{\"do\":\"list\"}}")]
+pub(crate) struct NotARequest(#[from] serde_json::Error);
 
 /// Those who are connected.
 pub(crate) struct Clients {
@@ -209,15 +214,14 @@ impl Clients {
 }
 
 /// A request; `by` learns for whom it is said to be.
-fn parse(line: &[u8], by: &mut Actor) -> Result<Request, String> {
-    let wrong = |error: serde_json::Error| format!("not a request: {error}; expected such as {{\"do\":\"list\"}}");
-    let mut value: serde_json::Value = serde_json::from_slice(line).map_err(wrong)?;
+fn parse(line: &[u8], by: &mut Actor) -> Result<Request, NotARequest> {
+    let mut value: serde_json::Value = serde_json::from_slice(line)?;
     if let Some(name) = value.as_object_mut().and_then(|object| object.remove("on_behalf_of")) {
         name.as_str().unwrap_or_default().clone_into(&mut by.on_behalf_of);
     }
     match value["do"].as_str() {
-        Some("list" | "watch") => serde_json::from_value(value).map(Request::Look).map_err(wrong),
-        _ => serde_json::from_value(value).map(Request::Act).map_err(wrong),
+        Some("list" | "watch") => Ok(Request::Look(serde_json::from_value(value)?)),
+        _ => Ok(Request::Act(serde_json::from_value(value)?)),
     }
 }
 

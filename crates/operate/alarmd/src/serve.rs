@@ -224,7 +224,7 @@ impl Server<'_> {
     fn asked(&mut self, asked: Asked) {
         let Asked { client, by, request } = asked;
         let reply = match request {
-            Err(why) => Reply::Refused(why),
+            Err(why) => Reply::Refused(why.to_string()),
             Ok(Request::Look(Look::List { names, all })) => Reply::List(Box::new(self.list(&names, all))),
             Ok(Request::Look(Look::Watch)) => Reply::List(Box::new(self.list(&[], true))),
             Ok(Request::Act(act)) => match self.panel.check(&act) {
