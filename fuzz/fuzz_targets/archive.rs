@@ -5,7 +5,7 @@ use libfuzzer_sys::fuzz_target;
 use segment::{Chunk, block, pack, rows};
 
 fuzz_target!(|bytes: &[u8]| {
-    let _ = (rows::Head::read(bytes), pack::places(bytes), pack::entries(bytes), pack::Trailer::read(bytes));
+    let _ = (rows::Head::read(bytes), pack::directory(bytes), pack::entries(bytes), pack::Trailer::read(bytes));
     rows::signals(bytes).for_each(drop);
     rows::gaps(bytes, -1).for_each(drop);
     rows::chunks(bytes).flatten().for_each(|(_, _, chunk)| drop(Chunk::decode(chunk, 7)));

@@ -14,7 +14,7 @@ pub const BIN_SAMPLES_MAX: usize = 1 << 20;
 const WINDOW: i64 = 8_192;
 const SECOND: i64 = 1_000_000_000;
 
-/// What is told of a bin.
+/// What is reported of a bin.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum What {
     One(Stat),
@@ -52,7 +52,7 @@ impl Bins {
     }
 }
 
-/// What the samples of a bin are together, as far as it is told.
+/// What the samples of a bin are together, as far as it is reported.
 enum Collected {
     Summary(Summary),
     /// Seconds since the bin began, and values.
@@ -81,7 +81,7 @@ impl Collected {
         Some(())
     }
 
-    fn told(self, what: What, middle: f64) -> Told {
+    fn summarise(self, what: What, middle: f64) -> SummaryValue {
         let (severity, value, field) = match self {
             Self::Summary(all) => {
                 let (value, field) = of_summary(what, &all);
@@ -89,13 +89,13 @@ impl Collected {
             }
             Self::Values(values, severity) => (severity, Value::One(of_values(what, values, middle)), None),
         };
-        Told { severity, value, field }
+        SummaryValue { severity, value, field }
     }
 }
 
 /// The answer for a bin.
 #[derive(Clone)]
-struct Told {
+struct SummaryValue {
     severity: u8,
     value: Value,
     field: Option<(String, String)>,
@@ -168,25 +168,25 @@ struct Filler<'a, 't> {
     fill: bool,
     /// The last bin that may be filled.
     end: i64,
-    before: Option<(i64, Told)>,
+    before: Option<(i64, SummaryValue)>,
     gaps: Gaps,
     take: &'a mut Take<'t>,
 }
 
 impl Filler<'_, '_> {
-    fn bin(&mut self, number: i64, told: Told) -> Result<(), Failed> {
+    fn bin(&mut self, number: i64, summary: SummaryValue) -> Result<(), Failed> {
         self.fill_until(number)?;
-        self.give(number, told.clone())?;
-        self.before = Some((number, told));
+        self.give(number, summary.clone())?;
+        self.before = Some((number, summary));
         Ok(())
     }
 
     /// Fills the bins between the last one and this one.
     fn fill_until(&mut self, number: i64) -> Result<(), Failed> {
-        let Some((before, told)) = self.before.take().filter(|_| self.fill) else { return Ok(()) };
-        let told = self.repeated(told);
+        let Some((before, summary)) = self.before.take().filter(|_| self.fill) else { return Ok(()) };
+        let summary = self.repeated(summary);
         for number in before + 1..number {
-            self.give(number, told.clone())?;
+            self.give(number, summary.clone())?;
         }
         Ok(())
     }
@@ -195,25 +195,25 @@ impl Filler<'_, '_> {
         self.fill_until(self.end.saturating_add(1))
     }
 
-    fn repeated(&self, told: Told) -> Told {
-        match (self.what, &told.value) {
-            (What::One(Stat::Count), _) => Told { severity: 0, value: Value::One(0.0), field: None },
+    fn repeated(&self, summary: SummaryValue) -> SummaryValue {
+        match (self.what, &summary.value) {
+            (What::One(Stat::Count), _) => SummaryValue { severity: 0, value: Value::One(0.0), field: None },
             (What::AllAndLast, Value::Many(many)) => {
                 let last = many.last().copied().unwrap_or(f64::NAN);
-                Told { value: Value::Many(vec![last, 0.0, last, last, 0.0, last]), ..told }
+                SummaryValue { value: Value::Many(vec![last, 0.0, last, last, 0.0, last]), ..summary }
             }
-            _ => told,
+            _ => summary,
         }
     }
 
-    fn give(&mut self, number: i64, told: Told) -> Result<(), Failed> {
-        let datum = match told.value {
+    fn give(&mut self, number: i64, summary: SummaryValue) -> Result<(), Failed> {
+        let datum = match summary.value {
             Value::One(value) => Datum::Number(Scalar::F64(value)),
             Value::Many(values) => Datum::Array(Array::F64(values)),
         };
         let mut fields = self.gaps.before_bin_ends(self.bins.begin(number).saturating_add(self.bins.0));
-        fields.extend(told.field);
-        let sample = Sample { severity: told.severity, ..Sample::new(self.bins.middle(number), datum) };
+        fields.extend(summary.field);
+        let sample = Sample { severity: summary.severity, ..Sample::new(self.bins.middle(number), datum) };
         (self.take)(Row { sample, fields })
     }
 }
@@ -230,7 +230,7 @@ pub(crate) fn stat(asked: &Asked<'_>, what: What, secs: u64, fill: bool, take: &
         let mut collected = Collected::new(what);
         // At the middle, wherever it is: it is the bin's only one.
         let _ = collected.add(&sample, sample.at);
-        filler.bin(first - 1, collected.told(what, 0.0))?;
+        filler.bin(first - 1, collected.summarise(what, 0.0))?;
     }
     let Some((oldest, newest)) = asked.source.span(asked.name)? else { return filler.end() };
     let (from, to) = (asked.from.max(oldest), asked.to.min(newest));
@@ -247,7 +247,7 @@ pub(crate) fn stat(asked: &Asked<'_>, what: What, secs: u64, fill: bool, take: &
         let count = (behind - next).min(WINDOW);
         let found = asked.source.bins(asked.name, bins.begin(next), bins.0, usize::try_from(count).unwrap_or(0))?;
         for (at, summary) in found {
-            filler.bin(bins.number(at), Collected::Summary(summary).told(what, 0.0))?;
+            filler.bin(bins.number(at), Collected::Summary(summary).summarise(what, 0.0))?;
         }
         next += count;
     }
@@ -278,14 +278,14 @@ fn collect(
         };
         let number = bins.number(sample.at);
         if let Some((done, collected)) = open.take_if(|(open, _)| *open != number) {
-            filler.bin(done, collected.told(what, middle))?;
+            filler.bin(done, collected.summarise(what, middle))?;
         }
         let (_, collected) = open.get_or_insert_with(|| (number, Collected::new(what)));
         let full = || Failed::Full { name: asked.name.to_owned() };
         collected.add(&sample, bins.begin(number)).ok_or_else(full)?;
     }
     match open {
-        Some((done, collected)) => filler.bin(done, collected.told(what, middle)),
+        Some((done, collected)) => filler.bin(done, collected.summarise(what, middle)),
         None => Ok(()),
     }
 }

@@ -49,7 +49,7 @@ struct Bucket {
 
 /// A chunk's key and index.
 #[derive(Clone, Copy)]
-struct Place {
+struct ChunkRow {
     hour: i64,
     at: i64,
     number: i64,
@@ -148,24 +148,24 @@ impl Archive {
     }
 
     /// The chunks of a partition that begin at an instant at the latest.
-    fn places(&self, name: &str, hour: i64, until: i64) -> Result<Vec<Place>, StoreError> {
+    fn chunk_rows(&self, name: &str, hour: i64, until: i64) -> Result<Vec<ChunkRow>, StoreError> {
         let values = (name, CqlTimestamp(hour), until);
         let rows: Vec<(i64, i64, Vec<u8>)> =
             self.all(&self.entries, &values).map_err(self.wrong("read which chunks there are"))?;
-        let place = |(at, number, entry): (i64, i64, Vec<u8>)| {
+        let row = |(at, number, entry): (i64, i64, Vec<u8>)| {
             let damaged = |why: &dyn ToString| self.damaged(name, at, why.to_string());
             let entries = pack::entries(&entry).map_err(|why| damaged(&why))?;
             let entry = *entries.first().ok_or_else(|| damaged(&"no entry"))?;
-            Ok(Place { hour, at, number, entry })
+            Ok(ChunkRow { hour, at, number, entry })
         };
-        rows.into_iter().map(place).collect()
+        rows.into_iter().map(row).collect()
     }
 
-    fn read_chunk(&self, name: &str, place: &Place) -> Result<Chunk, StoreError> {
-        let values = (name, CqlTimestamp(place.hour), place.at, place.number);
+    fn read_chunk(&self, name: &str, row: &ChunkRow) -> Result<Chunk, StoreError> {
+        let values = (name, CqlTimestamp(row.hour), row.at, row.number);
         let rows: Vec<(Vec<u8>,)> = self.all(&self.chunk, &values).map_err(self.wrong("read a chunk"))?;
-        let (data,) = rows.into_iter().next().ok_or_else(|| self.damaged(name, place.at, "it is gone".into()))?;
-        Chunk::decode(&data, place.at).map_err(|why| self.damaged(name, place.at, why.to_string()))
+        let (data,) = rows.into_iter().next().ok_or_else(|| self.damaged(name, row.at, "it is gone".into()))?;
+        Chunk::decode(&data, row.at).map_err(|why| self.damaged(name, row.at, why.to_string()))
     }
 
     fn damaged(&self, name: &str, at: i64, why: String) -> StoreError {
@@ -257,16 +257,16 @@ impl Reader for Archive {
                     }
                 }
                 Form::Chunks => {
-                    let mut places = self.places(name, bucket.begin, at)?;
-                    places.sort_by_key(|place| (place.entry.last.min(at), place.number));
-                    for place in places.iter().rev() {
-                        if is_older(&best, place.entry.last.min(at)) {
+                    let mut chunks = self.chunk_rows(name, bucket.begin, at)?;
+                    chunks.sort_by_key(|row| (row.entry.last.min(at), row.number));
+                    for row in chunks.iter().rev() {
+                        if is_older(&best, row.entry.last.min(at)) {
                             break;
                         }
-                        let chunk = self.read_chunk(name, place)?;
+                        let chunk = self.read_chunk(name, row)?;
                         let index = chunk.stamps().partition_point(|stamp| *stamp <= at);
                         if let Some(sample) = index.checked_sub(1).and_then(|index| chunk.get(index)) {
-                            better(&mut best, place.number, sample);
+                            better(&mut best, row.number, sample);
                         }
                     }
                 }
@@ -311,12 +311,12 @@ impl Reader for Archive {
                     }
                 }
                 Form::Chunks => {
-                    for place in self.places(name, bucket.begin, span.to)? {
-                        let entry = place.entry;
+                    for row in self.chunk_rows(name, bucket.begin, span.to)? {
+                        let entry = row.entry;
                         let summary = entry.summary.as_ref();
                         let is_added = summary.is_some_and(|sum| filling.summary(entry.first, entry.last, sum));
                         if !is_added && entry.last >= span.from {
-                            filling.chunk(&self.read_chunk(name, &place)?);
+                            filling.chunk(&self.read_chunk(name, &row)?);
                         }
                     }
                 }
@@ -330,14 +330,14 @@ impl Reader for Archive {
 #[derive(Clone, Copy)]
 enum Source {
     Bucket(Bucket),
-    Chunk(Place),
+    Chunk(ChunkRow),
 }
 
 impl Source {
     const fn first(&self) -> i64 {
         match self {
             Self::Bucket(bucket) => bucket.first,
-            Self::Chunk(place) => place.at,
+            Self::Chunk(row) => row.at,
         }
     }
 }
@@ -368,16 +368,15 @@ impl Samples<'_> {
                 self.open.push(open);
             }
             Source::Bucket(Bucket { form: Form::Chunks, begin, .. }) => {
-                let places = self.archive.places(&self.name, begin, self.span.to)?;
-                let wanted = places.into_iter().filter(|place| place.entry.last >= self.span.from);
+                let chunks = self.archive.chunk_rows(&self.name, begin, self.span.to)?;
+                let wanted = chunks.into_iter().filter(|row| row.entry.last >= self.span.from);
                 self.waits.extend(wanted.map(Source::Chunk));
                 self.waits.make_contiguous().sort_by_key(Source::first);
             }
-            Source::Chunk(place) => {
-                let chunk = self.archive.read_chunk(&self.name, &place)?;
+            Source::Chunk(row) => {
+                let chunk = self.archive.read_chunk(&self.name, &row)?;
                 let span = self.span.from..=self.span.to;
-                let ready =
-                    (place.number..).zip(chunk.iter()).filter(|(_, sample)| span.contains(&sample.at)).collect();
+                let ready = (row.number..).zip(chunk.iter()).filter(|(_, sample)| span.contains(&sample.at)).collect();
                 self.open.push(Open { ready, more: None });
             }
         }

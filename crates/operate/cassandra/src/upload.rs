@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
-use store::{Files, Follow, Mark, Place, StoreError, Window};
+use store::{Files, Follow, Mark, Position, StoreError, Window};
 use tokio::task::JoinSet;
 
 /// The mark's name.
@@ -38,7 +38,7 @@ const PAUSE: (Duration, Duration) = (Duration::from_millis(50), Duration::from_s
 const KNOWN_MAX: usize = 200_000;
 
 struct Shared {
-    limit: Mutex<Place>,
+    limit: Mutex<Position>,
     status: Mutex<Status>,
     ends: AtomicBool,
     is_abandoned: AtomicBool,
@@ -60,7 +60,7 @@ impl Upload {
         F: Files<File: Send> + Send + 'static,
     {
         let mark = Mark::read(&files, MARK)?;
-        let (limit, status) = (Mutex::new(Place::default()), Mutex::new(Status::default()));
+        let (limit, status) = (Mutex::new(Position::default()), Mutex::new(Status::default()));
         let (ends, is_abandoned) = (AtomicBool::new(false), AtomicBool::new(false));
         let shared = Arc::new(Shared { limit, status, ends, is_abandoned });
         let place = cluster.to_string();
@@ -75,7 +75,7 @@ impl Upload {
     }
 
     /// The log is safe up to here ([`store::Logger::safe_to`]). Does not wait.
-    pub fn safe_to(&self, limit: Place) {
+    pub fn safe_to(&self, limit: Position) {
         *locked(&self.shared.limit) = limit;
     }
 
@@ -137,8 +137,8 @@ impl<F: Files> Work<F> {
     fn new(files: F, mark: Option<Mark>, cluster: Cluster, shared: Arc<Shared>) -> Self {
         let mark = mark.unwrap_or_else(|| Mark {
             log: sys::clock::wall_ns() as i64,
-            done: Place::default(),
-            planned: Place::default(),
+            done: Position::default(),
+            planned: Position::default(),
         });
         let follow = Follow::new(files.clone(), mark.done);
         let known = HashMap::new();
@@ -210,13 +210,13 @@ impl<F: Files> Work<F> {
     }
 
     /// What is sent next: what was planned already, or a new portion, whose end is on the disk before it goes.
-    fn portion(&mut self, limit: Place) -> Result<Option<Window>, StoreError> {
+    fn portion(&mut self, limit: Position) -> Result<Option<Window>, StoreError> {
         if self.mark.planned > self.mark.done {
             if let Some(window) = self.follow.window(self.mark.planned, None)? {
                 return Ok(Some(window));
             }
             // It was removed, for want of room.
-            self.mark.done = self.mark.planned.max(self.follow.place());
+            self.mark.done = self.mark.planned.max(self.follow.position());
             self.mark.planned = self.mark.done;
         }
         let Some(window) = self.follow.window(limit, Some(PORTION))? else { return Ok(None) };
@@ -361,13 +361,13 @@ impl<F: Files> Work<F> {
         self.shared.is_abandoned.load(Ordering::Acquire)
     }
 
-    fn has_portion(&self, limit: Place) -> bool {
-        let place = self.follow.place();
-        place.segment < limit.segment || limit.offset.saturating_sub(place.offset) >= PORTION
+    fn has_portion(&self, limit: Position) -> bool {
+        let position = self.follow.position();
+        position.segment < limit.segment || limit.offset.saturating_sub(position.offset) >= PORTION
     }
 
     /// How much waits.
-    fn look(&self, limit: Place) {
+    fn look(&self, limit: Position) {
         match store::behind(&self.files, self.mark.done, limit) {
             Ok(bytes) => locked(&self.shared.status).waiting = bytes,
             Err(error) => self.say(error.to_string()),

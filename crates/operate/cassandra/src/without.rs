@@ -6,7 +6,7 @@ use segment::Sample;
 use segment::rows::{Gap, Signal};
 use std::convert::Infallible;
 use std::time::Duration;
-use store::{Bin, Bins, Files, Found, Place, Reader, Span, StoreError, Stream};
+use store::{Bin, Bins, Files, Found, Position, Reader, Span, StoreError, Stream};
 
 fn missing(cluster: &Cluster) -> StoreError {
     let source = "this tahti was built without what speaks with Cassandra; build it with --features cassandra";
@@ -69,7 +69,7 @@ impl Upload {
     }
 
     /// The log is safe up to here.
-    pub fn safe_to(&self, _: Place) {
+    pub fn safe_to(&self, _: Position) {
         match self.0 {}
     }
 

@@ -167,7 +167,7 @@ fn a_cluster_answers_as_the_folder_does_and_what_is_sent_again_is_not_there_twic
     is_alike(&here, &there, &spans);
     // As if it had been killed before it could note that a portion was there.
     let mark = store::Mark::read(&folder, "cassandra").unwrap().unwrap();
-    let begin = store::Place::default();
+    let begin = store::Position::default();
     store::Mark { done: begin, planned: begin, ..mark }.write(&folder, "cassandra").unwrap();
     assert_eq!(sent(&folder, &cluster).samples, status.samples);
     is_alike(&here, &Archive::open(cluster).unwrap(), &spans);

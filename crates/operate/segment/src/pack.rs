@@ -1,4 +1,4 @@
-//! Where things are in a pack: a segment in which the samples of each signal stand together, in large chunks.
+//! Where things are in a pack: a segment in which the samples of each signal are together, in large chunks.
 //!
 //! Chunks of the first signal, one block each, and its index; the same of each other signal; then dictionary, gaps,
 //! directory, trailer. The trailer is found by the file's length.
@@ -15,10 +15,10 @@ const SIGNAL: usize = 40;
 /// Bytes of an entry of an index.
 const CHUNK: usize = 120;
 
-/// A signal's place.
+/// An entry of the directory: where a signal is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Place {
-    /// What stands for it in this pack.
+pub struct DirectoryEntry {
+    /// Its number in this pack.
     pub id: u32,
     /// How many blocks its index has.
     pub blocks: u32,
@@ -32,7 +32,7 @@ pub struct Place {
     pub count: u64,
 }
 
-/// A chunk's place, and what it holds.
+/// An entry of an index: where a chunk is, and what it holds.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Entry {
     /// Where its block begins in the file.
@@ -81,7 +81,7 @@ impl Trailer {
     }
 }
 
-impl Place {
+impl DirectoryEntry {
     /// Appends the entry.
     pub fn write(&self, out: &mut Vec<u8>) {
         out.extend_from_slice(&self.id.to_le_bytes());
@@ -97,17 +97,17 @@ impl Place {
 ///
 /// # Errors
 /// What the bytes are not.
-pub fn places(payload: &[u8]) -> Result<Vec<Place>, Bad> {
+pub fn directory(payload: &[u8]) -> Result<Vec<DirectoryEntry>, Bad> {
     let (entries, rest) = payload.as_chunks::<SIGNAL>();
     if !rest.is_empty() {
         return Err(Bad::Rest);
     }
-    let place = |entry: &[u8; SIGNAL]| {
+    let read = |entry: &[u8; SIGNAL]| {
         let mut input = Input(entry);
         let (id, blocks, index) = (input.u32()?, input.u32()?, input.u64()?);
-        Ok(Place { id, blocks, index, first: input.i64()?, last: input.i64()?, count: input.u64()? })
+        Ok(DirectoryEntry { id, blocks, index, first: input.i64()?, last: input.i64()?, count: input.u64()? })
     };
-    entries.iter().map(place).collect()
+    entries.iter().map(read).collect()
 }
 
 impl Entry {
@@ -167,10 +167,10 @@ mod tests {
 
     #[test]
     fn entries_come_back() {
-        let place = Place { id: 3, blocks: 1, index: 4_711, first: -5, last: i64::MAX, count: 12 };
+        let entry = DirectoryEntry { id: 3, blocks: 1, index: 4_711, first: -5, last: i64::MAX, count: 12 };
         let mut out = Vec::new();
-        (0..2).for_each(|_| place.write(&mut out));
-        assert_eq!(places(&out), Ok(vec![place; 2]));
+        (0..2).for_each(|_| entry.write(&mut out));
+        assert_eq!(directory(&out), Ok(vec![entry; 2]));
 
         let mut summary = Summary::default();
         summary.add(7, 2.5, 2);
@@ -188,7 +188,7 @@ mod tests {
     proptest! {
         #[test]
         fn no_bytes_panic(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
-            let _ = (places(&bytes), entries(&bytes), Trailer::read(&bytes));
+            let _ = (directory(&bytes), entries(&bytes), Trailer::read(&bytes));
         }
     }
 }

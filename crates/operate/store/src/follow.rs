@@ -10,22 +10,22 @@ use segment::{Bad, Chunk};
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// Bytes that are read at a time to find a place again.
+/// Bytes that are read at a time to find a position again.
 const ENOUGH: u64 = 1 << 20;
 
 /// Samples of a portion.
 const SAMPLES_ENOUGH: i64 = 1 << 18;
 
-/// A place in the log, between two blocks.
+/// A position in the log, between two blocks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Place {
+pub struct Position {
     /// The file's first segment.
     pub segment: u64,
     /// Bytes from its beginning.
     pub offset: u64,
 }
 
-impl Place {
+impl Position {
     /// Behind everything.
     pub const END: Self = Self { segment: u64::MAX, offset: 0 };
 }
@@ -53,16 +53,16 @@ impl Logged {
     }
 }
 
-/// What stands between two places of a log.
+/// What stands between two positions of a log.
 ///
 /// Samples and gaps have numbers that are never given twice in a log, ascend, and are the same each time it is read: the
 /// segment · 2³² and how many came before in it.
 #[derive(Clone, Debug, Default)]
 pub struct Window {
     /// Where it begins.
-    pub from: Place,
+    pub from: Position,
     /// Where what follows begins.
-    pub to: Place,
+    pub to: Position,
     /// The number of whatever comes first in it.
     pub number: i64,
     /// What signals are.
@@ -93,19 +93,19 @@ struct Known {
     next: i64,
 }
 
-/// Reads a log from a place on. Memory: a window, and the names of one file.
+/// Reads a log from a position on. Memory: a window, and the names of one file.
 pub struct Follow<F: Files> {
     files: F,
-    place: Place,
+    position: Position,
     open: Option<Open<F::File>>,
     missed: u64,
 }
 
 impl<F: Files> Follow<F> {
-    /// Begins at a place that a [`Window`] had, or at the beginning.
+    /// Begins at a position that a [`Window`] had, or at the beginning.
     #[must_use]
-    pub const fn new(files: F, place: Place) -> Self {
-        Self { files, place, open: None, missed: 0 }
+    pub const fn new(files: F, position: Position) -> Self {
+        Self { files, position, open: None, missed: 0 }
     }
 
     /// What comes next: as many bytes as a portion has, and one block more at most, or less where a file ends, or at `limit`
@@ -116,19 +116,21 @@ impl<F: Files> Follow<F> {
     ///
     /// # Errors
     /// Where something cannot be read.
-    pub fn window(&mut self, limit: Place, portion: Option<u64>) -> Result<Option<Window>, StoreError> {
-        while self.place < limit && (self.open.is_some() || self.begin(limit)?) {
-            let mut window = Window { from: self.place, missed: std::mem::take(&mut self.missed), ..Window::default() };
+    pub fn window(&mut self, limit: Position, portion: Option<u64>) -> Result<Option<Window>, StoreError> {
+        while self.position < limit && (self.open.is_some() || self.begin(limit)?) {
+            let mut window =
+                Window { from: self.position, missed: std::mem::take(&mut self.missed), ..Window::default() };
             let is_closed = self.open.as_ref().is_some_and(|open| open.numbers.first < limit.segment);
             let has_ended = self.read(&mut window, limit, portion)?;
             if has_ended && is_closed {
                 self.open = None;
-                self.place = Place { segment: self.after(self.place.segment)?.unwrap_or(limit.segment), offset: 0 };
-                if self.place > limit {
-                    self.place = limit;
+                self.position =
+                    Position { segment: self.after(self.position.segment)?.unwrap_or(limit.segment), offset: 0 };
+                if self.position > limit {
+                    self.position = limit;
                 }
             }
-            window.to = self.place;
+            window.to = self.position;
             if window.from < window.to {
                 return Ok(Some(window));
             }
@@ -142,8 +144,8 @@ impl<F: Files> Follow<F> {
 
     /// Where it is.
     #[must_use]
-    pub const fn place(&self) -> Place {
-        self.place
+    pub const fn position(&self) -> Position {
+        self.position
     }
 
     /// The first segment of the file behind a segment.
@@ -152,11 +154,12 @@ impl<F: Files> Follow<F> {
         Ok(parts(listed).0.into_iter().map(|(numbers, _)| numbers.first).find(|first| *first > segment))
     }
 
-    /// Opens the file at the place, or the next one behind it; whether there is one.
-    fn begin(&mut self, limit: Place) -> Result<bool, StoreError> {
+    /// Opens the file at the position, or the next one behind it; whether there is one.
+    fn begin(&mut self, limit: Position) -> Result<bool, StoreError> {
         let listed = self.files.list().map_err(StoreError::io("", "list"))?;
         let used = parts(listed).0;
-        let Some((numbers, _)) = used.iter().copied().find(|(numbers, _)| numbers.first >= self.place.segment) else {
+        let Some((numbers, _)) = used.iter().copied().find(|(numbers, _)| numbers.first >= self.position.segment)
+        else {
             return Ok(false);
         };
         if numbers.first > limit.segment {
@@ -164,11 +167,11 @@ impl<F: Files> Follow<F> {
         }
         // The oldest go first where there is no room; a hole behind others is a segment that never held anything.
         let oldest = used.first().map_or(0, |(numbers, _)| numbers.first);
-        if numbers.first > self.place.segment {
-            if oldest == numbers.first && self.place > Place::default() {
-                self.missed += numbers.first - self.place.segment;
+        if numbers.first > self.position.segment {
+            if oldest == numbers.first && self.position > Position::default() {
+                self.missed += numbers.first - self.position.segment;
             }
-            self.place = Place { segment: numbers.first, offset: 0 };
+            self.position = Position { segment: numbers.first, offset: 0 };
         }
         let name = numbers.name();
         let mut names = HashMap::new();
@@ -184,38 +187,38 @@ impl<F: Files> Follow<F> {
         let next = i64::try_from(numbers.first << 32).unwrap_or(i64::MAX);
         self.open = Some(Open { file, name, numbers, known: Known { names, next } });
         // What came before tells names and numbers.
-        let place = std::mem::replace(&mut self.place, Place { segment: numbers.first, offset: 0 });
-        while self.place < place && !self.read(&mut Window::default(), place, Some(ENOUGH))? {}
+        let position = std::mem::replace(&mut self.position, Position { segment: numbers.first, offset: 0 });
+        while self.position < position && !self.read(&mut Window::default(), position, Some(ENOUGH))? {}
         Ok(true)
     }
 
     /// Reads blocks up to the limit; whether the file has ended there.
-    fn read(&mut self, window: &mut Window, limit: Place, portion: Option<u64>) -> Result<bool, StoreError> {
+    fn read(&mut self, window: &mut Window, limit: Position, portion: Option<u64>) -> Result<bool, StoreError> {
         let Some(open) = &mut self.open else { return Ok(true) };
         let known = &mut open.known;
         window.number = known.next;
-        let begin = self.place.offset;
+        let begin = self.position.offset;
         let end = if open.numbers.first < limit.segment { u64::MAX } else { limit.offset };
         let mut scan = Scan::between(&self.files, &open.file, &open.name, begin, None)?;
         let is_enough =
             |bytes: u64, samples: i64| portion.is_some_and(|portion| bytes >= portion || samples >= SAMPLES_ENOUGH);
-        while self.place.offset < end && !is_enough(self.place.offset - begin, known.next - window.number) {
+        while self.position.offset < end && !is_enough(self.position.offset - begin, known.next - window.number) {
             match scan.next()? {
                 Some(Seen::Block { offset, header }) => {
                     if offset + header.whole() > end {
                         return Ok(true);
                     }
                     known.take(header.kind, header.base, &scan.payload, window);
-                    self.place.offset = offset + header.whole();
+                    self.position.offset = offset + header.whole();
                 }
                 Some(Seen::Damage { offset, len, .. }) => {
                     window.damaged += len;
-                    self.place.offset = offset + len;
+                    self.position.offset = offset + len;
                 }
                 Some(Seen::Tail { .. }) | None => return Ok(true),
             }
         }
-        Ok(self.place.offset >= end)
+        Ok(self.position.offset >= end)
     }
 }
 
@@ -255,19 +258,19 @@ impl Known {
     }
 }
 
-/// How many bytes of the log are behind a place, up to another.
+/// How many bytes of the log are behind a position, up to another.
 ///
 /// # Errors
 /// Where files cannot be listed.
-pub fn behind<F: Files>(files: &F, place: Place, limit: Place) -> Result<u64, StoreError> {
+pub fn behind<F: Files>(files: &F, position: Position, limit: Position) -> Result<u64, StoreError> {
     let listed = files.list().map_err(StoreError::io("", "list"))?;
     let bytes = |(numbers, len): (Numbers, u64)| {
         let end = if numbers.first < limit.segment { len } else { limit.offset };
-        let begin = if numbers.first == place.segment { place.offset } else { 0 };
+        let begin = if numbers.first == position.segment { position.offset } else { 0 };
         end.saturating_sub(begin)
     };
     let waits =
-        parts(listed).0.into_iter().filter(|(numbers, _)| (place.segment..=limit.segment).contains(&numbers.first));
+        parts(listed).0.into_iter().filter(|(numbers, _)| (position.segment..=limit.segment).contains(&numbers.first));
     Ok(waits.map(bytes).sum())
 }
 
@@ -275,13 +278,13 @@ pub fn behind<F: Files>(files: &F, place: Place, limit: Place) -> Result<u64, St
 ///
 /// # Errors
 /// Where files cannot be listed.
-pub fn written_to<F: Files>(files: &F) -> Result<Place, StoreError> {
+pub fn written_to<F: Files>(files: &F) -> Result<Position, StoreError> {
     let listed = files.list().map_err(StoreError::io("", "list"))?;
-    Ok(parts(listed).0.last().map_or(Place::default(), |(numbers, len)| {
+    Ok(parts(listed).0.last().map_or(Position::default(), |(numbers, len)| {
         if numbers.is_pack {
-            Place { segment: numbers.last + 1, offset: 0 }
+            Position { segment: numbers.last + 1, offset: 0 }
         } else {
-            Place { segment: numbers.first, offset: *len }
+            Position { segment: numbers.first, offset: *len }
         }
     }))
 }

@@ -50,7 +50,7 @@ pub use archive::{Archive, Found, Samples, Span};
 pub use bins::{Bin, Bins, Filling};
 pub use error::StoreError;
 pub use files::{Files, Folder};
-pub use follow::{Follow, Logged, Place, Window, behind, written_to};
+pub use follow::{Follow, Logged, Position, Window, behind, written_to};
 pub use logger::{Account, Config, Logger, Pushed, SignalId, WhenFull};
 pub use mark::Mark;
 pub use memory::Memory;

@@ -3,7 +3,7 @@
 use crate::archive::{Archive, Span};
 use crate::error::StoreError;
 use crate::files::Files;
-use crate::follow::Place;
+use crate::follow::Position;
 use crate::part::{Numbers, UNFINISHED, parts};
 use base::{DurNs, Size};
 use segment::block::{self, BlockKind};
@@ -428,9 +428,9 @@ impl<F: Files> Logger<F> {
 
     /// Up to where the log is safe: what [`Follow`](crate::Follow) may take.
     #[must_use]
-    pub fn safe_to(&self) -> Place {
-        let open = |segment: &Segment<_>| Place { segment: segment.number, offset: segment.safe_len };
-        self.segment.as_ref().map_or(Place { segment: self.next, offset: 0 }, open)
+    pub fn safe_to(&self) -> Position {
+        let open = |segment: &Segment<_>| Position { segment: segment.number, offset: segment.safe_len };
+        self.segment.as_ref().map_or(Position { segment: self.next, offset: 0 }, open)
     }
 
     /// A signal will be something else: what it was goes out with its samples.

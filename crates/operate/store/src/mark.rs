@@ -2,7 +2,7 @@
 
 use crate::error::StoreError;
 use crate::files::Files;
-use crate::follow::Place;
+use crate::follow::Position;
 use crate::part::UNFINISHED;
 
 /// Endings of marks' names.
@@ -17,9 +17,9 @@ pub struct Mark {
     /// What tells this log from others that go to the same place.
     pub log: i64,
     /// All before it is there.
-    pub done: Place,
+    pub done: Position,
     /// Up to here it may be there in part: it is sent once more in the same portions.
-    pub planned: Place,
+    pub planned: Position,
 }
 
 impl Mark {
@@ -45,9 +45,14 @@ impl Mark {
     fn parse(text: &str) -> Option<Self> {
         let words: Vec<&str> = text.trim_end().split(' ').collect();
         let ["log", log, "done", segment, offset, "planned", to_segment, to_offset] = words[..] else { return None };
-        let place =
-            |segment: &str, offset: &str| Some(Place { segment: segment.parse().ok()?, offset: offset.parse().ok()? });
-        Some(Self { log: log.parse().ok()?, done: place(segment, offset)?, planned: place(to_segment, to_offset)? })
+        let position = |segment: &str, offset: &str| {
+            Some(Position { segment: segment.parse().ok()?, offset: offset.parse().ok()? })
+        };
+        Some(Self {
+            log: log.parse().ok()?,
+            done: position(segment, offset)?,
+            planned: position(to_segment, to_offset)?,
+        })
     }
 
     /// Puts the mark in the place of the one before, in one step that survives a power cut.

@@ -6,7 +6,7 @@ use crate::files::Files;
 use crate::mark;
 use crate::part::{Numbers, UNFINISHED, parts};
 use segment::block::{self, BlockKind, HEADER};
-use segment::pack::{Entry, Place, Trailer};
+use segment::pack::{DirectoryEntry, Entry, Trailer};
 use segment::rows::{self, Gap, Head, Signal};
 use segment::{Chunk, Full};
 
@@ -162,7 +162,7 @@ fn write<F: Files>(
     let mut head = Vec::new();
     Head { begun: 0, sync_ns: 0, merged: vec![*numbers.start(), *numbers.end()] }.write(&mut head);
     out.put(BlockKind::Head, 0, &head)?;
-    let (mut dictionary, mut places, mut gaps) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut dictionary, mut signals, mut gaps) = (Vec::new(), Vec::new(), Vec::new());
     let mut samples = 0;
     for (id, name) in (0u32..).zip(archive.names()) {
         dictionary.extend(archive.rows(&name).into_iter().map(|row| Signal { id, ..row }));
@@ -174,7 +174,7 @@ fn write<F: Files>(
         samples += count;
         let (first, last, index) = (first.first, last.last, out.offset());
         let blocks = out.rows(BlockKind::Index, &entries, Entry::write)?;
-        places.push(Place { id, blocks, index, first, last, count });
+        signals.push(DirectoryEntry { id, blocks, index, first, last, count });
     }
     gaps.extend(archive.gaps("", Span::ALL));
     gaps.sort_by_key(|gap| gap.at);
@@ -183,7 +183,7 @@ fn write<F: Files>(
     let gaps_at = out.offset();
     out.rows(BlockKind::Gaps, &gaps, |gap, out| gap.write(0, out))?;
     let directory = out.offset();
-    out.rows(BlockKind::Directory, &places, Place::write)?;
+    out.rows(BlockKind::Directory, &signals, DirectoryEntry::write)?;
     let trailer = Trailer { dictionary: dictionary_at, gaps: gaps_at, directory };
     out.put(BlockKind::Trailer, 0, &trailer.write())?;
     out.append()?;

@@ -4,7 +4,7 @@ use crate::error::StoreError;
 use crate::files::Files;
 use crate::scan::{Scan, Seen};
 use segment::block::{self, BlockKind, HEADER, Header, NoBlock};
-use segment::pack::{self, Place, TRAILER, Trailer};
+use segment::pack::{self, DirectoryEntry, TRAILER, Trailer};
 use segment::rows::{self, Gap, Signal};
 use segment::{Chunk, Summary};
 use std::collections::{BTreeMap, HashMap};
@@ -97,7 +97,7 @@ pub(crate) struct Part<F: Files> {
     /// The whole file, where it is in memory.
     bytes: Option<Vec<u8>>,
     /// In a pack: where each signal is.
-    places: HashMap<u32, Place>,
+    directory: HashMap<u32, DirectoryEntry>,
     /// In a segment: the chunks of the signals that were asked for.
     refs: HashMap<u32, Vec<Ref>>,
 }
@@ -113,8 +113,9 @@ impl<F: Files> Part<F> {
     ) -> Result<Self, StoreError> {
         let name = numbers.name();
         let file = files.open(&name).map_err(StoreError::io(&name, "open"))?;
-        let (signals, places, refs) = (BTreeMap::new(), HashMap::new(), HashMap::new());
-        let mut part = Self { numbers, name, file, signals, gaps: Vec::new(), damage: None, bytes: None, places, refs };
+        let (signals, directory, refs) = (BTreeMap::new(), HashMap::new(), HashMap::new());
+        let mut part =
+            Self { numbers, name, file, signals, gaps: Vec::new(), damage: None, bytes: None, directory, refs };
         if !(numbers.is_pack && part.directory(files)?) {
             part.scan(files, index, wanted)?;
         }
@@ -133,20 +134,20 @@ impl<F: Files> Part<F> {
         let Ok(trailer) = Trailer::read(payload) else { return Ok(false) };
         let name = self.name.clone();
         let mut scan = Scan::between(files, &self.file, &name, trailer.dictionary, Some((segment, 0)))?;
-        let (mut signals, mut gaps, mut places) = (BTreeMap::new(), Vec::new(), HashMap::new());
+        let (mut signals, mut gaps, mut directory) = (BTreeMap::new(), Vec::new(), HashMap::new());
         while let Some(seen) = scan.next()? {
             let Seen::Block { header, .. } = seen else { return Ok(false) };
             match header.kind {
                 BlockKind::Dictionary => take_signals(&mut signals, &scan.payload),
                 BlockKind::Gaps => gaps.extend(rows::gaps(&scan.payload, header.base).map_while(Result::ok)),
                 BlockKind::Directory => {
-                    let Ok(found) = pack::places(&scan.payload) else { return Ok(false) };
-                    places.extend(found.into_iter().map(|place| (place.id, place)));
+                    let Ok(found) = pack::directory(&scan.payload) else { return Ok(false) };
+                    directory.extend(found.into_iter().map(|entry| (entry.id, entry)));
                 }
                 _ => {}
             }
         }
-        (self.signals, self.gaps, self.places) = (signals, gaps, places);
+        (self.signals, self.gaps, self.directory) = (signals, gaps, directory);
         Ok(true)
     }
 
@@ -207,17 +208,17 @@ impl<F: Files> Part<F> {
     pub(crate) fn refs(&self, files: &F, part: usize, name: &str, refs: &mut Vec<Ref>) -> Result<(), StoreError> {
         let Some(id) = self.id(name) else { return Ok(()) };
         refs.extend(self.refs.get(&id).into_iter().flatten().cloned());
-        let Some(place) = self.places.get(&id) else { return Ok(()) };
+        let Some(entry) = self.directory.get(&id) else { return Ok(()) };
         let segment = self.numbers.last;
-        let mut scan = Scan::between(files, &self.file, &self.name, place.index, Some((segment, 0)))?;
-        for _ in 0..place.blocks {
+        let mut scan = Scan::between(files, &self.file, &self.name, entry.index, Some((segment, 0)))?;
+        for _ in 0..entry.blocks {
             let damaged = |offset: u64, why: String| StoreError::damaged(&self.name, offset, why);
             let (offset, header) = match scan.next()? {
                 Some(Seen::Block { offset, header }) if header.kind == BlockKind::Index => (offset, header),
                 Some(Seen::Damage { offset, why, .. } | Seen::Tail { offset, why, .. }) => {
                     return Err(damaged(offset, why.to_string()));
                 }
-                _ => return Err(damaged(place.index, "an index is missing".into())),
+                _ => return Err(damaged(entry.index, "an index is missing".into())),
             };
             let _ = header;
             let entries = pack::entries(&scan.payload).map_err(|why| damaged(offset, why.to_string()))?;

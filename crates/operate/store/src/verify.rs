@@ -111,7 +111,7 @@ fn rows_of(
             Ok(())
         }
         BlockKind::Index => pack::entries(payload).map(drop).map_err(text),
-        BlockKind::Directory => pack::places(payload).map(drop).map_err(text),
+        BlockKind::Directory => pack::directory(payload).map(drop).map_err(text),
         BlockKind::Trailer => pack::Trailer::read(payload).map(drop).map_err(text),
     }
 }

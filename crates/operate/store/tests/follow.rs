@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use segment::rows::{About, Cause};
 use segment::{Datum, Sample};
 use std::collections::HashSet;
-use store::{Config, Files, Follow, Logger, Mark, Memory, Place, Window, due, pack};
+use store::{Config, Files, Follow, Logger, Mark, Memory, Position, Window, due, pack};
 
 /// Samples and gaps of windows: name, number, and the sample printed.
 fn taken(windows: &[Window]) -> Vec<(String, i64, String)> {
@@ -22,7 +22,7 @@ fn taken(windows: &[Window]) -> Vec<(String, i64, String)> {
 }
 
 /// All windows up to a limit.
-fn windows<F: Files>(files: &F, from: Place, limit: Place, portion: u64) -> Vec<Window> {
+fn windows<F: Files>(files: &F, from: Position, limit: Position, portion: u64) -> Vec<Window> {
     let mut follow = Follow::new(files.clone(), from);
     std::iter::from_fn(|| follow.window(limit, Some(portion)).unwrap()).collect()
 }
@@ -44,12 +44,12 @@ fn logged(files: &Memory, count: i64) -> Logger<Memory> {
 fn each_sample_is_taken_once_in_its_order_whatever_the_portions() {
     let files = Memory::default();
     let logger = logged(&files, 200);
-    let whole = taken(&windows(&files, Place::default(), logger.safe_to(), u64::MAX));
+    let whole = taken(&windows(&files, Position::default(), logger.safe_to(), u64::MAX));
     assert_eq!(whole.len(), 200);
     let numbers: HashSet<i64> = whole.iter().map(|(_, number, _)| *number).collect();
     assert_eq!(numbers.len(), 200, "no number is given twice");
     for portion in [1, 100, 1_000] {
-        let mut follow = Follow::new(files.clone(), Place::default());
+        let mut follow = Follow::new(files.clone(), Position::default());
         let mut again = Vec::new();
         while let Some(window) = follow.window(logger.safe_to(), Some(portion)).unwrap() {
             // Read once more from its beginning to its end, as after a crash.
@@ -67,13 +67,13 @@ fn what_is_not_safe_yet_is_not_taken() {
     let files = Memory::default();
     let mut logger = Logger::open(files.clone(), Config::default(), 0).unwrap();
     let id = logger.signal("A", About::default(), 0).unwrap();
-    assert!(windows(&files, Place::default(), logger.safe_to(), 1).is_empty());
+    assert!(windows(&files, Position::default(), logger.safe_to(), 1).is_empty());
     logger.push(id, &Sample::new(1, 1.0));
-    assert!(windows(&files, Place::default(), logger.safe_to(), 1).is_empty());
+    assert!(windows(&files, Position::default(), logger.safe_to(), 1).is_empty());
     files.fail_sync(true);
     logger.sync(1);
     files.fail_sync(false);
-    let first = windows(&files, Place::default(), logger.safe_to(), u64::MAX);
+    let first = windows(&files, Position::default(), logger.safe_to(), u64::MAX);
     assert_eq!(taken(&first).len(), 1, "what is unsure is taken once its segment was left: {:?}", logger.account());
     logger.push(id, &Sample::new(2, 2.0));
     logger.gap(Some(id), 3, Cause::Disconnected, 0);
@@ -90,17 +90,18 @@ fn what_is_not_safe_yet_is_not_taken() {
 fn segments_behind_a_mark_are_not_packed_and_packs_are_followed_too() {
     let files = Memory::default();
     let logger = logged(&files, 200);
-    let whole: HashSet<_> = taken(&windows(&files, Place::default(), logger.safe_to(), u64::MAX))
+    let whole: HashSet<_> = taken(&windows(&files, Position::default(), logger.safe_to(), u64::MAX))
         .into_iter()
         .map(|(name, _, sample)| (name, sample))
         .collect();
-    let mark = Mark { log: 7, done: Place { segment: 3, offset: 100 }, planned: Place { segment: 3, offset: 200 } };
+    let mark =
+        Mark { log: 7, done: Position { segment: 3, offset: 100 }, planned: Position { segment: 3, offset: 200 } };
     mark.write(&files, "elsewhere").unwrap();
     assert_eq!(Mark::read(&files, "elsewhere").unwrap(), Some(mark));
     assert_eq!(due(&files, logger.open_from(), true).unwrap(), Some((1, 2)));
     pack(&files, 1, 2).unwrap();
     assert_eq!(due(&files, logger.open_from(), true).unwrap(), None);
-    let all = taken(&windows(&files, Place::default(), logger.safe_to(), u64::MAX));
+    let all = taken(&windows(&files, Position::default(), logger.safe_to(), u64::MAX));
     assert_eq!(all.len(), 200);
     assert_eq!(all.into_iter().map(|(name, _, sample)| (name, sample)).collect::<HashSet<_>>(), whole);
     files.set_bytes("elsewhere.mark", b"log 7 done".to_vec());
@@ -113,7 +114,7 @@ fn segments_behind_a_mark_are_not_packed_and_packs_are_followed_too() {
 fn segments_that_were_removed_before_they_were_taken_are_counted() {
     let files = Memory::default();
     let logger = logged(&files, 200);
-    let first = windows(&files, Place::default(), logger.safe_to(), u64::MAX).remove(0);
+    let first = windows(&files, Position::default(), logger.safe_to(), u64::MAX).remove(0);
     for segment in 1..=4 {
         files.remove(&format!("{segment:010}.segment")).unwrap();
     }

@@ -60,8 +60,8 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
     while ended.read()?.is_none() {
         let now = sys::clock::mono_now();
         seen.push_back((now, written_to(&folder)?));
-        while let Some((_, place)) = seen.pop_front_if(|(at, _)| *at + args.after <= now) {
-            upload.safe_to(place);
+        while let Some((_, position)) = seen.pop_front_if(|(at, _)| *at + args.after <= now) {
+            upload.safe_to(position);
         }
         let status = upload.status();
         let is_known = status.is_connected || status.error.is_some();

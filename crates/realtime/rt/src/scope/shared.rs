@@ -1,4 +1,4 @@
-//! What the loop's side and its process's other side have in common, and the thread that hears who wants what.
+//! What the loop's side and its process's other side have in common, and the thread that serves requests.
 
 use super::machine::Cause;
 use super::request::{Request, RequestError, Setup};
@@ -23,7 +23,7 @@ pub(super) fn address(name: &str) -> String {
     format!("tahti-scope-{name}")
 }
 
-/// What the loop and the thread that hears requests share.
+/// What the loop and the thread that serves requests share.
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(super) variables: Arc<SharedWords>,
@@ -42,9 +42,9 @@ impl Shared {
         let counter = Counter::open(&address(name)).map_err(refused)?;
         let (taken, epochs) = (AtomicBool::new(false), AtomicU64::new(0));
         let shared = Arc::new(Self { variables, memory: OnceLock::new(), taken, epochs });
-        let desk = Desk { shared: shared.clone(), counter, callers: Vec::new(), ids: 0 };
+        let server = Server { shared: shared.clone(), counter, callers: Vec::new(), ids: 0 };
         let builder = std::thread::Builder::new().name("tahti-scope".to_owned()).stack_size(128 << 10);
-        let started = builder.spawn(move || desk.serve());
+        let started = builder.spawn(move || server.serve());
         started.map_err(|error| refused(sys::Error::of("start a thread", &error)))?;
         Ok(shared)
     }
@@ -57,8 +57,8 @@ struct Caller {
     holds: Option<u64>,
 }
 
-/// The thread that hears requests.
-struct Desk {
+/// The thread that serves requests.
+struct Server {
     shared: Arc<Shared>,
     counter: Counter,
     callers: Vec<Caller>,
@@ -66,7 +66,7 @@ struct Desk {
     ids: u64,
 }
 
-impl Desk {
+impl Server {
     fn serve(mut self) {
         // Refused only where the class is time sharing already.
         let _ =
@@ -76,7 +76,7 @@ impl Desk {
             let fds: Vec<BorrowedFd<'_>> = std::iter::once(self.counter.as_fd()).chain(callers).collect();
             let ready = sys::poll::readable(&fds, DurNs::from_secs(3600));
             for index in (0..self.callers.len()).rev() {
-                if ready[index + 1] && !self.hear(index) {
+                if ready[index + 1] && !self.request(index) {
                     let gone = self.callers.swap_remove(index);
                     self.release(&gone);
                 }
@@ -114,8 +114,8 @@ impl Desk {
         Ok(self.shared.memory.get_or_init(|| captures))
     }
 
-    /// Hears what a caller has to say; `false` if it is gone, or takes no answers.
-    fn hear(&mut self, index: usize) -> bool {
+    /// Serves a request of a caller; `false` if it is gone, or takes no answers.
+    fn request(&mut self, index: usize) -> bool {
         let mut bytes = [0u8; REQUEST_BYTES];
         let received = handover::receive(self.callers[index].connection.as_fd(), &mut bytes);
         let Ok(Some((length, _))) = received else { return false };
