@@ -132,7 +132,7 @@ fn late(plant: &str, now: base::MonoNs) -> Vec<String> {
     let folder = crate::trace::folder(Some(plant));
     let Some(status) = Status::read(&folder).filter(|_| crate::trace::lives(&folder)) else { return Vec::new() };
     let head = format!("later than {}: {} of {} wake-ups; the last:", status.above, status.late, status.wakeups);
-    let last = status.last.iter().map(|told| crate::trace::late(told, now));
+    let last = status.last.iter().map(|late| crate::trace::late(late, now));
     [String::new(), Painted(Colour::Head, head).to_string()].into_iter().chain(last).collect()
 }
 

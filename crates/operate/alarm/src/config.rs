@@ -104,7 +104,7 @@ const ALARM: Table = Table {
     doc: "Channels that are alarms alike: variables of Channel Access servers, found by `EPICS_CA_ADDR_LIST` and its kin, as with all clients.",
     keys: &[
         key("channels", r#"["RF:TEMP", "RF:FLOW"]"#, "list of names", "", "The channels: each is an alarm."),
-        key("area", r#""RF/Cavity""#, "names with `/` between them", "the top", "Where they stand in the tree."),
+        key("area", r#""RF/Cavity""#, "names with `/` between them", "the top", "Where they are in the tree."),
         key("description", r#""Cooling water""#, "text", "none", "What they are about."),
         key("enabled", "false", "true or false", "`true`", "Whether they are evaluated."),
         key(
@@ -136,7 +136,7 @@ const ALARM: Table = Table {
             r#""8h""#,
             "time, 0s to 720h",
             "`0s`: never",
-            "After this time an alarm that still stands is announced again, and an acknowledgement of it is none any more.",
+            "After this time an alarm that is still there is announced again, and an acknowledgement of it is none any more.",
         ),
         key(
             "filter",

@@ -13,7 +13,7 @@ const FLOOD_ENDS: usize = 5;
 /// So many returns into alarm within a minute are chattering.
 const CHATTER_TIME: i64 = 60 * SECOND;
 const CHATTER_COUNT: usize = 3;
-/// An alarm that has stood for so long is stale.
+/// An alarm that has lasted for so long is stale.
 const STALE_AFTER: i64 = 24 * 3600 * SECOND;
 /// Most alarms in a list.
 const LIST_MAX: usize = 20;
@@ -45,7 +45,7 @@ pub struct Figures {
     pub top: Vec<Often>,
     /// Those that came and went at least three times within a minute, with what would help.
     pub chattering: Vec<Chatter>,
-    /// Those that have stood for more than a day.
+    /// Those that have lasted for more than a day.
     pub stale: Vec<Standing>,
     /// Those that are put aside at the end, with how.
     pub aside: Vec<Aside>,
@@ -73,7 +73,7 @@ pub struct Chatter {
     pub off_delay: String,
 }
 
-/// An alarm that stands.
+/// An alarm that lasts.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Standing {
     /// Its path.
@@ -124,8 +124,8 @@ pub struct Reckoner {
 }
 
 impl Reckoner {
-    /// Takes the next entry; `stood`: it only tells how things stood when a file began.
-    pub fn take(&mut self, entry: &Entry, stood: bool) {
+    /// Takes the next entry; `is_snapshot`: it is only the state in which things were when a file began.
+    pub fn take(&mut self, entry: &Entry, is_snapshot: bool) {
         let What::State { state, .. } = &entry.what else { return };
         let (at, one) = (entry.at, self.all.entry(entry.path.clone()).or_default());
         let before = std::mem::replace(&mut one.state, state.clone());
@@ -133,9 +133,9 @@ impl Reckoner {
         if is == Severity::Ok && state.current_severity == Severity::Ok {
             one.since = None;
         } else {
-            one.since.get_or_insert(if stood { state.alarm.time } else { at });
+            one.since.get_or_insert(if is_snapshot { state.alarm.time } else { at });
         }
-        if stood {
+        if is_snapshot {
             return;
         }
         match (before.current_severity, state.current_severity) {
@@ -150,7 +150,7 @@ impl Reckoner {
             self.rose(at);
         } else if was.is_active() && !is.is_active() && (is != Severity::Ok || before.current_severity == Severity::Ok)
         {
-            // Acknowledged, while it stands or after it was over.
+            // Acknowledged, while it lasts or after it was over.
             self.until_acknowledged.extend(one.rose.take().map(|rose| at.0 - rose.0));
         }
     }

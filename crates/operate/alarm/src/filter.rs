@@ -1,6 +1,6 @@
 //! Filters: formulas of channels that say whether an alarm means anything, such as `'RF:POWER' > 10 && 'RF:MODE' == 2`.
 //!
-//! As in Phoebus, names stand in single quotes or backticks. Numbers; `+ - * / %`; `< <= > >= == !=`; `! && ||` (also `&`
+//! As in Phoebus, names are in single quotes or backticks. Numbers; `+ - * / %`; `< <= > >= == !=`; `! && ||` (also `&`
 //! and `|`); `abs min max`; parentheses. What is not zero is true.
 
 use base::text::parse_double;
@@ -21,9 +21,9 @@ pub enum FilterError {
     Found {
         /// The place, from 1.
         at: usize,
-        /// What stands there.
+        /// What is there.
         found: String,
-        /// What may stand there.
+        /// What may be there.
         expected: &'static str,
     },
     /// Too deep.
@@ -95,7 +95,7 @@ impl Filter {
     /// Reads one.
     ///
     /// # Errors
-    /// What stands where, and what may stand there.
+    /// What is where, and what may be there.
     pub fn parse(text: &str) -> Result<Self, FilterError> {
         if text.len() > TEXT_BYTES_MAX {
             return Err(FilterError::Long(text.len()));
@@ -114,7 +114,7 @@ impl Filter {
         &self.channels
     }
 
-    /// Whether it is true, by the values of its channels in their order; `None` while it cannot be told.
+    /// Whether it is true, by the values of its channels in their order; `None` while it is not known.
     #[must_use]
     pub fn is_true(&self, value: &dyn Fn(usize) -> Option<f64>) -> Option<bool> {
         evaluate(&self.root, value).filter(|number| !number.is_nan()).map(|number| number != 0.0)
@@ -170,7 +170,7 @@ impl Parser<'_> {
         &self.text[self.at..]
     }
 
-    /// The next character that is no blank; what stands before it is passed.
+    /// The next character that is no blank; what is before it is passed.
     fn peek(&mut self) -> Option<char> {
         let blanks = self.rest().len() - self.rest().trim_start().len();
         self.at += blanks;
@@ -194,7 +194,7 @@ impl Parser<'_> {
         takes
     }
 
-    /// Operators that bind at least so firmly, with what stands round them.
+    /// Operators that bind at least so firmly, with their operands.
     fn expression(&mut self, least: u8) -> Result<Node, FilterError> {
         let mut left = self.operand()?;
         loop {
@@ -297,7 +297,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn told(text: &str, values: &[f64]) -> Option<bool> {
+    fn result(text: &str, values: &[f64]) -> Option<bool> {
         Filter::parse(text).unwrap().is_true(&|index| values.get(index).copied())
     }
 
@@ -314,7 +314,7 @@ mod tests {
             ("7 % 4 <= min(3, 4)", &[], Some(true)),
             ("false", &[], Some(false)),
         ] {
-            assert_eq!(told(text, values), expected, "{text}");
+            assert_eq!(result(text, values), expected, "{text}");
         }
         assert_eq!(Filter::parse("'a' > 'b' + 'a'").unwrap().channels(), ["a", "b"]);
     }

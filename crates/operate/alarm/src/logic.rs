@@ -31,7 +31,7 @@ pub struct Rules {
     pub off_delay: DurNs,
     /// How far a value must be from the last one in alarm until it counts as better.
     pub deadband: f64,
-    /// After this time an alarm that still stands is announced again, acknowledged or not; 0: never.
+    /// After this time an alarm that is still there is announced again, acknowledged or not; 0: never.
     pub realarm: DurNs,
 }
 
@@ -49,7 +49,7 @@ impl Default for Rules {
     }
 }
 
-/// What a channel has told.
+/// What a channel has reported.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Update {
     /// What it is.
@@ -84,7 +84,7 @@ pub struct Alarm {
     held: Option<f64>,
     /// What came while it was disabled.
     unseen: Option<Update>,
-    /// Since when the alarm stands as it does, or was announced last.
+    /// Since when the alarm is as it is, or was announced last.
     since: MonoNs,
     shelved: Option<(MonoNs, Shelf)>,
     suppressed: bool,
@@ -124,7 +124,7 @@ impl Alarm {
         (self.suppressed, self.out_of_service) = (suppressed, out_of_service);
     }
 
-    /// How it stands.
+    /// Its state.
     #[must_use]
     pub fn state(&self) -> State {
         State {
@@ -144,7 +144,7 @@ impl Alarm {
         &self.rules
     }
 
-    /// The channel has told something; `maintenance`: what is invalid or unknown is acknowledged by itself.
+    /// The channel has reported something; `maintenance`: what is invalid or unknown is acknowledged by itself.
     pub fn update(&mut self, update: Update, maintenance: bool, now: Now) -> Happened {
         self.observe(|alarm| alarm.take(update, maintenance, now))
     }
@@ -258,7 +258,7 @@ impl Alarm {
         })
     }
 
-    /// Has it be evaluated again, with what the channel has told last.
+    /// Has it be evaluated again, with what the channel has reported last.
     pub fn enable(&mut self, maintenance: bool, now: Now) -> Happened {
         self.observe(|alarm| if alarm.disabled.is_some() { alarm.enabled(maintenance, now) } else { None })
     }
@@ -288,7 +288,7 @@ impl Alarm {
         self.unseen.take().and_then(|update| self.take(update, maintenance, now))
     }
 
-    /// Deadband and off-delay stand before all else.
+    /// Deadband and off-delay come before all else.
     fn take(&mut self, update: Update, maintenance: bool, now: Now) -> Option<Severity> {
         if self.disabled.is_some() {
             self.unseen = Some(update);
@@ -394,7 +394,7 @@ impl Alarm {
         self.rules.realarm.0 > 0 && self.alarm.severity != Severity::Ok && self.current.severity != Severity::Ok
     }
 
-    /// Announces again what has stood for long; an acknowledgement that old is none any more.
+    /// Announces again what has lasted for long; an acknowledgement that old is none any more.
     fn forgotten(&mut self, now: Now) -> Option<Severity> {
         if !self.stands_long() || now.mono < self.since + self.rules.realarm {
             return None;

@@ -15,7 +15,7 @@ const DISCONNECTED: &str = "Disconnected";
 pub struct Actor {
     /// The user's name, as this machine knows him; his number where he has none.
     pub user: String,
-    /// The user's number, as the kernel tells it.
+    /// The user's number, as the kernel has it.
     pub uid: u32,
     /// The process that asked.
     pub pid: i32,
@@ -24,7 +24,7 @@ pub struct Actor {
     pub on_behalf_of: String,
 }
 
-/// What people do with alarms. The names are of channels or paths; `*` and `?` stand for what they do in a shell.
+/// What people do with alarms. The names are of channels or paths; `*` and `?` match as in a shell.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "do", rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Act {
@@ -145,7 +145,7 @@ fn meant(nearest: Option<&str>) -> String {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum What {
-    /// A file of the journal begins: the states after it are how things stood.
+    /// A file of the journal begins: the states after it are those at that time.
     Begins {
         /// Whether the process has begun, too.
         started: bool,
@@ -156,9 +156,9 @@ pub enum What {
     },
     /// The process has ended as it was asked to.
     Stopped,
-    /// An alarm stands otherwise: this is all that is known of it.
+    /// An alarm has changed: this is all that is known of it.
     State {
-        /// How it stands.
+        /// Its state.
         #[serde(flatten)]
         state: State,
         /// What is announced.
@@ -199,7 +199,7 @@ struct Item {
     filter: Option<Filter>,
     alarm: Alarm,
     is_connected: bool,
-    /// Under which time it stands among those that are due.
+    /// Under which time it is among those that are due.
     due: Option<MonoNs>,
 }
 
@@ -298,7 +298,7 @@ impl Panel {
         }
     }
 
-    /// How things stand, for the beginning of a file of the journal: it holds all that [`restore`](Self::restore) needs.
+    /// The state of all, for the beginning of a file of the journal: it holds all that [`restore`](Self::restore) needs.
     #[must_use]
     pub fn snapshot(&self, started: bool, now: Now) -> Vec<Entry> {
         let states = self.items.iter().map(|item| (&item.path, item.alarm.state()));
@@ -315,7 +315,7 @@ impl Panel {
         self.entries.pop_front()
     }
 
-    /// A channel has told something.
+    /// A channel has reported something.
     pub fn update(&mut self, channel: ChannelUse, update: Update, now: Now) {
         let Some(known) = self.channels.get_mut(channel.0) else { return };
         // What cannot be trusted says nothing about what means anything.
@@ -349,7 +349,7 @@ impl Panel {
         self.note(index, happened, now);
     }
 
-    /// Looks at filters again. One that cannot be told suppresses nothing.
+    /// Looks at filters again. One that is not known suppresses nothing.
     fn filtered(&mut self, alarms: &[usize], now: Now) {
         for &index in alarms {
             let Some(filter) = &self.items[index].filter else { continue };
@@ -446,7 +446,7 @@ impl Panel {
         Ok(found)
     }
 
-    /// Does what somebody wants; how many alarms stand otherwise for it. The journal's entry of it is the caller's.
+    /// Does what somebody wants; how many alarms it changed. The journal's entry of it is the caller's.
     ///
     /// # Errors
     /// Those of [`check`](Self::check).

@@ -75,7 +75,7 @@ pub struct Shelf {
     pub why: String,
 }
 
-/// How an alarm stands. The first six keys are those of Phoebus.
+/// The state of an alarm. The first six keys are those of Phoebus.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct State {
     /// The alarm: latched, or acknowledged.
@@ -112,7 +112,7 @@ impl State {
         }
     }
 
-    /// Whether there is nothing to tell: no alarm, nothing put aside.
+    /// Whether there is nothing to show: no alarm, nothing put aside.
     #[must_use]
     pub fn is_normal(&self) -> bool {
         self.alarm.severity == Severity::Ok && self.current_severity == Severity::Ok && self.hidden().is_none()

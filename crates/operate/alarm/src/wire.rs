@@ -1,6 +1,6 @@
 //! What is said on the socket of the alarms: a JSON object a line, both ways.
 //!
-//! A request is an [`Act`] or a [`Look`]; each has one [`Reply`]. After `watch` the rows of alarms follow that stand
+//! A request is an [`Act`] or a [`Look`]; each has one [`Reply`]. After `watch` the rows of alarms follow that change
 //! otherwise, each as [`Reply::Change`], until the connection ends.
 
 use crate::{Act, Guide, State};
@@ -23,7 +23,7 @@ pub enum Request {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "do", rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Look {
-    /// How the alarms stand: [`Reply::List`].
+    /// The state of the alarms: [`Reply::List`].
     List {
         /// Names of channels or paths, with `*` and `?`; all where there is none.
         #[serde(default)]
@@ -32,7 +32,7 @@ pub enum Look {
         #[serde(default)]
         all: bool,
     },
-    /// The same, and from then on what stands otherwise.
+    /// The same, and from then on what changes.
     Watch,
 }
 
@@ -40,11 +40,11 @@ pub enum Look {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Reply {
-    /// How the alarms stand.
+    /// The state of the alarms.
     List(Box<List>),
-    /// An alarm stands otherwise.
+    /// An alarm has changed.
     Change(Box<Row>),
-    /// Done: so many alarms stand otherwise for it.
+    /// Done: so many alarms were changed by it.
     Done {
         /// How many.
         changed: usize,
@@ -53,7 +53,7 @@ pub enum Reply {
     Refused(String),
 }
 
-/// How the alarms stand.
+/// The state of the alarms.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct List {
     /// What the whole is called.
@@ -91,7 +91,7 @@ pub struct Row {
     /// What to look at.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub displays: Vec<Guide>,
-    /// How it stands.
+    /// Its state.
     #[serde(flatten)]
     pub state: State,
 }

@@ -79,10 +79,10 @@ struct Import<'t> {
     path: Vec<String>,
     config: Option<Config>,
     channels: HashSet<String>,
-    told: Vec<String>,
+    notes: Vec<String>,
 }
 
-/// Reads a configuration of Phoebus; what could not be taken over is told in lines.
+/// Reads a configuration of Phoebus; what could not be taken over is in the lines.
 ///
 /// # Errors
 /// What is wrong with it, with the line.
@@ -91,8 +91,8 @@ pub fn import(text: &str) -> Result<(Config, Vec<String>), XmlError> {
         return Err(XmlError::Long(text.len()));
     }
     let reader = Reader::from_str(text);
-    let (open, path, channels, told) = (Vec::new(), Vec::new(), HashSet::new(), Vec::new());
-    let mut import = Import { text, reader, open, path, config: None, channels, told };
+    let (open, path, channels, notes) = (Vec::new(), Vec::new(), HashSet::new(), Vec::new());
+    let mut import = Import { text, reader, open, path, config: None, channels, notes };
     loop {
         let event = import.reader.read_event().map_err(|error| import.broken(error.to_string()))?;
         match event {
@@ -118,13 +118,13 @@ pub fn import(text: &str) -> Result<(Config, Vec<String>), XmlError> {
     if !import.open.is_empty() {
         return Err(import.broken("the end comes before all elements have ended".to_owned()));
     }
-    let Import { config, told, .. } = import;
+    let Import { config, notes, .. } = import;
     let none = XmlError::Other {
         line: 1,
         found: "there is no <config>".into(),
         expected: "a configuration of Phoebus' alarms",
     };
-    config.map(|config| (config, told)).ok_or(none)
+    config.map(|config| (config, notes)).ok_or(none)
 }
 
 impl Import<'_> {
@@ -141,9 +141,9 @@ impl Import<'_> {
         XmlError::Other { line: self.line(), found, expected }
     }
 
-    fn tell(&mut self, what: &str) {
+    fn note(&mut self, what: &str) {
         let line = self.line();
-        self.told.push(format!("line {line}: {what}"));
+        self.notes.push(format!("line {line}: {what}"));
     }
 
     fn start(&mut self, start: &BytesStart<'_>) -> Result<(), XmlError> {
@@ -188,7 +188,7 @@ impl Import<'_> {
             (Some(Open::Skipped), _) => Open::Skipped,
             (Some(_), tag) => {
                 let what = format!("<{}> is not known here and left out", table::clipped(tag));
-                self.tell(&what);
+                self.note(&what);
                 Open::Skipped
             }
         };
@@ -270,19 +270,19 @@ impl Import<'_> {
     }
 
     fn text(&mut self, tag: &'static str, text: &str) {
-        let mut told = None;
+        let mut notes = None;
         match self.open.last_mut() {
             Some(Open::Guide(_, action)) => match tag {
                 "title" => text.clone_into(&mut action.title),
                 "details" | "detail" => text.clone_into(&mut action.details),
                 "delay" => action.delay = text.parse().unwrap_or(0).min(86_400),
-                _ => told = Some(format!("<{tag}> does not belong here and is left out")),
+                _ => notes = Some(format!("<{tag}> does not belong here and is left out")),
             },
-            Some(Open::Pv(spec)) => told = value(spec, tag, text),
+            Some(Open::Pv(spec)) => notes = value(spec, tag, text),
             _ => {}
         }
-        if let Some(told) = told {
-            self.tell(&told);
+        if let Some(notes) = notes {
+            self.note(&notes);
         }
     }
 
@@ -292,17 +292,17 @@ impl Import<'_> {
         }
         let shown = table::clipped(&spec.channel);
         if !is_name(&spec.channel) {
-            self.tell(&format!("pv {shown:?} is no variable of Channel Access and left out"));
+            self.note(&format!("pv {shown:?} is no variable of Channel Access and left out"));
         } else if !self.channels.insert(spec.channel.clone()) {
             // As Phoebus does.
-            self.tell(&format!("pv {shown:?} is there already; this one is left out"));
+            self.note(&format!("pv {shown:?} is there already; this one is left out"));
         } else if let Some(config) = &mut self.config {
             config.alarms.push(spec);
         }
     }
 }
 
-/// A value of a pv; what is to be told of it.
+/// A value of a pv; what is to be noted of it.
 fn value(spec: &mut Spec, tag: &str, text: &str) -> Option<String> {
     let channel = table::clipped(&spec.channel);
     let is_true = || text.eq_ignore_ascii_case("true");
@@ -571,7 +571,7 @@ mod tests {
 
     #[test]
     fn a_configuration_of_phoebus_is_read_as_phoebus_reads_it() {
-        let (config, told) = import(PHOEBUS).unwrap();
+        let (config, notes) = import(PHOEBUS).unwrap();
         let paths: Vec<String> = config.alarms.iter().map(|spec| config.path(spec)).collect();
         let below = "/Accelerator/Vacuum & Water";
         assert_eq!(
@@ -589,15 +589,18 @@ mod tests {
         assert_eq!(first.help.actions, [Action { title: "Mail".into(), details: "mailto:a@b.c".into(), delay: 60 }]);
         assert!(!second.enabled && second.rules.latching && !second.rules.annunciating);
         assert_eq!(config.areas[0].help.guidance[0].details, "4711 <day and night>");
-        assert_eq!(told.len(), 3, "{told:?}");
-        assert!(told[0].starts_with("line 16: \"VAC:P2\" is disabled until"), "{told:?}");
-        assert!(told[1].contains("is there already") && told[2].contains("no variable of Channel Access"), "{told:?}");
+        assert_eq!(notes.len(), 3, "{notes:?}");
+        assert!(notes[0].starts_with("line 16: \"VAC:P2\" is disabled until"), "{notes:?}");
+        assert!(
+            notes[1].contains("is there already") && notes[2].contains("no variable of Channel Access"),
+            "{notes:?}"
+        );
         let (read, found) = crate::read(&to_toml(&config));
         assert_eq!(read.as_ref(), Some(&config), "{found:?}");
-        // An area's own alarms stand before those of areas below it there.
-        let (mut again, told) = import(&export(&config)).unwrap();
+        // An area's own alarms come before those of areas below it there.
+        let (mut again, notes) = import(&export(&config)).unwrap();
         again.alarms.rotate_left(1);
-        assert_eq!((again, told), (config, Vec::new()));
+        assert_eq!((again, notes), (config, Vec::new()));
     }
 
     #[test]
@@ -660,9 +663,9 @@ mod tests {
                 prop_assert_eq!(read.as_ref(), Some(&config), "{:?}", found);
             }
             let xml = export(&config);
-            let (mut again, told) = import(&xml).unwrap();
-            prop_assert!(told.is_empty(), "{told:?}");
-            // Alarms stand by areas there.
+            let (mut again, notes) = import(&xml).unwrap();
+            prop_assert!(notes.is_empty(), "{notes:?}");
+            // Alarms are ordered by areas there.
             again.alarms.sort_by(|one, other| one.channel.cmp(&other.channel));
             config.alarms.sort_by(|one, other| one.channel.cmp(&other.channel));
             prop_assert_eq!(again, config, "{}", xml);

@@ -172,8 +172,8 @@ impl Clients {
         }
     }
 
-    /// Tells all who watch.
-    pub(crate) fn tell(&mut self, reply: &Reply) {
+    /// Sends to all who watch.
+    pub(crate) fn broadcast(&mut self, reply: &Reply) {
         let watchers = self.clients.iter().filter(|(_, client)| client.watches).map(|(id, _)| *id);
         for id in watchers.collect::<Vec<_>>() {
             self.answer(id, reply);

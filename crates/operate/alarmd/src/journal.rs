@@ -1,4 +1,4 @@
-//! The journal: a line of JSON for each thing that has happened, in files that begin with how things stood.
+//! The journal: a line of JSON for each thing that has happened, in files that begin with the state at that time.
 //!
 //! A file is there as a whole with its beginning, or not at all; then lines are only ever added. What a kill or a power cut
 //! leaves is a line that was begun, which readers pass over.
@@ -132,7 +132,7 @@ impl Journal {
         self.renew(panel, now)
     }
 
-    /// Begins a new file with how things stand, as after a time in which nothing could be written.
+    /// Begins a new file with the state of all alarms, as after a time in which nothing could be written.
     ///
     /// # Errors
     /// The disk's; the old file is written on then.
@@ -161,7 +161,7 @@ impl Journal {
     }
 }
 
-/// Each entry from `from` on, oldest first, with whether it tells how things stood when a file began; how many lines
+/// Each entry from `from` on, oldest first, with whether it is only the state when a file began; how many lines
 /// could not be read. Also while it is written.
 ///
 /// # Errors
@@ -176,13 +176,13 @@ pub fn read(folder: &Path, from: Wall, entry: &mut dyn FnMut(Entry, bool)) -> Re
         }
         let mut standing = 0;
         unread += each_line(&path, &mut |one| {
-            let stood = standing > 0;
+            let is_snapshot = standing > 0;
             standing = match one.what {
                 alarm::What::Begins { states, .. } => states,
                 _ => standing.saturating_sub(1),
             };
             if one.at >= from {
-                entry(one, stood);
+                entry(one, is_snapshot);
             }
         })
         .map_err(failed(&path, "read it"))?;
@@ -212,7 +212,7 @@ fn numbers(folder: &Path) -> io::Result<Vec<u64>> {
     Ok(numbers)
 }
 
-/// A new file, with how things stand; its length.
+/// A new file, with the state of all alarms; its length.
 fn begin(folder: &Path, number: u64, panel: &Panel, started: bool, now: Now) -> Result<(File, u64), JournalError> {
     let path = file_of(folder, number);
     let mut text = Vec::new();

@@ -72,23 +72,23 @@ struct Server<'a> {
     /// Whether the journal could be written last.
     is_written: bool,
     synced: MonoNs,
-    tell: &'a mut dyn FnMut(&str),
+    report: &'a mut dyn FnMut(&str),
 }
 
 /// Looks after the alarms until SIGINT or SIGTERM, with those of the processes of `plant` where there is one. What happens
-/// is told in lines.
+/// is reported in lines.
 ///
 /// # Errors
 /// Where the journal, the socket or the network cannot be used.
-pub fn serve(config: &Config, plant: Option<&str>, tell: &mut dyn FnMut(&str)) -> Result<(), ServeError> {
+pub fn serve(config: &Config, plant: Option<&str>, report: &mut dyn FnMut(&str)) -> Result<(), ServeError> {
     let ended = SignalFd::new(&END_SIGNALS).map_err(ServeError::Kernel)?;
     let (name, mut config) = (socket(&config.name), config.clone());
     let said = plant.map(plant::watch).transpose().map_err(ServeError::Thread)?;
     if let Some(said) = &said {
         let own = plant::specs(said, &config.alarms);
         if own.is_empty() {
-            tell(
-                "the plant's supervisor tells of no process that the file does not name: restart this one once it does",
+            report(
+                "the plant's supervisor reports no process that the file does not name: restart this one once it does",
             );
         }
         config.alarms.extend(own);
@@ -96,11 +96,11 @@ pub fn serve(config: &Config, plant: Option<&str>, tell: &mut dyn FnMut(&str)) -
     let mut panel = Panel::new(&config, now());
     let (journal, unread) = Journal::open(&config.folder, config.keep_days, &mut panel, now())?;
     if unread > 0 {
-        tell(&format!("{unread} lines of the last journal cannot be read: what a kill or power cut has cut off"));
+        report(&format!("{unread} lines of the last journal cannot be read: what a kill or power cut has cut off"));
     }
     let clients = Clients::listen(&name, &config.operators).map_err(|error| ServeError::Socket(name.clone(), error))?;
     let mut session = Session::open(|name| std::env::var(name).ok()).map_err(ServeError::Network)?;
-    session.complaints.iter().for_each(|complaint| tell(&complaint.0));
+    session.complaints.iter().for_each(|complaint| report(&complaint.0));
     session.look_beside(clients.ready().map_err(|error| ServeError::Socket(name.clone(), error))?);
     let (mut sources, mut by_name) = (HashMap::new(), HashMap::new());
     for (channel, name) in panel.channels() {
@@ -113,10 +113,11 @@ pub fn serve(config: &Config, plant: Option<&str>, tell: &mut dyn FnMut(&str)) -
         sources.insert(id, source);
     }
     let alarms = config.alarms.len();
-    tell(&format!("serves {alarms} alarms at @{name}, journal in {}", config.folder.display()));
+    report(&format!("serves {alarms} alarms at @{name}, journal in {}", config.folder.display()));
     let processes = said.map(|said| Processes { said, by_name, before: BTreeMap::new() });
     let (is_written, synced) = (true, Session::now());
-    let mut server = Server { config, panel, journal, clients, session, sources, processes, is_written, synced, tell };
+    let mut server =
+        Server { config, panel, journal, clients, session, sources, processes, is_written, synced, report };
     while ended.read().map_err(ServeError::Kernel)?.is_none() {
         server.step()?;
     }
@@ -136,7 +137,7 @@ impl Server<'_> {
         }
         self.look_at_processes();
         self.panel.tick(now());
-        self.told();
+        self.publish();
         let at = Session::now();
         if (at - self.synced).0 >= LOOK_NS as i64 {
             self.synced = at;
@@ -160,7 +161,7 @@ impl Server<'_> {
                     self.subscribe(channel);
                 }
             }
-            // Who may not know the names of states may not know the value either, which the next answer tells.
+            // Who may not know the names of states may not know the value either, which the next answer has.
             Event::Read { channel, .. } => self.subscribe(channel),
             Event::Update { channel, result, .. } => {
                 let Some(source) = self.sources.get(&channel) else { return };
@@ -206,7 +207,7 @@ impl Server<'_> {
         source.is_connected = true;
         let connected = self.sources.values().filter(|source| source.is_connected).count();
         if connected == self.sources.len() {
-            (self.tell)(&format!("all {connected} channels are connected"));
+            (self.report)(&format!("all {connected} channels are connected"));
         }
         if info.native != Basic::Enum || self.session.client.read(id, Dbr::new(Class::Gr, info.native), 1).is_err() {
             self.subscribe(id);
@@ -232,9 +233,9 @@ impl Server<'_> {
                 Ok(_) => {
                     let what = What::Act { by: by.clone(), act: act.clone() };
                     let entry = Entry { at: now().wall, path: String::new(), what };
-                    // Who did what stands on the disk before it is done.
+                    // Who did what is on the disk before it is done.
                     match self.journal.add(&entry, true) {
-                        Err(why) => Reply::Refused(format!("not done, for the journal cannot tell of it: {why}")),
+                        Err(why) => Reply::Refused(format!("not done, for the journal cannot be written: {why}")),
                         Ok(()) => match self.panel.act(&act, &by, now()) {
                             Ok(changed) => Reply::Done { changed },
                             Err(why) => Reply::Refused(why.to_string()),
@@ -243,8 +244,8 @@ impl Server<'_> {
                 }
             },
         };
-        // What came of it stands in the journal before it is answered.
-        self.told();
+        // What came of it is in the journal before it is answered.
+        self.publish();
         if matches!(reply, Reply::Done { .. }) {
             let synced = self.journal.sync();
             self.wrote(synced);
@@ -271,18 +272,18 @@ impl Server<'_> {
         }
     }
 
-    /// Writes down and tells what has happened.
-    fn told(&mut self) {
+    /// Writes down what has happened, and sends it to those who watch.
+    fn publish(&mut self) {
         while let Some(entry) = self.panel.poll_entry() {
             let written = self.journal.add(&entry, false);
             self.wrote(written);
             let What::State { state, announce } = &entry.what else { continue };
             if let Some(severity) = announce {
                 let alarm = &state.alarm;
-                (self.tell)(&format!("{severity} {} {} {}", entry.path, alarm.message, alarm.value));
+                (self.report)(&format!("{severity} {} {} {}", entry.path, alarm.message, alarm.value));
             }
             if let Some(row) = self.panel.row(&entry.path) {
-                self.clients.tell(&Reply::Change(Box::new(row)));
+                self.clients.broadcast(&Reply::Change(Box::new(row)));
             }
         }
     }
@@ -292,23 +293,25 @@ impl Server<'_> {
         if let Err(why) = written
             && std::mem::replace(&mut self.is_written, false)
         {
-            (self.tell)(&format!("{why}; alarms go on, but nobody can acknowledge them until it can be written"));
+            (self.report)(&format!("{why}; alarms go on, but nobody can acknowledge them until it can be written"));
         }
     }
 
-    /// Has the journal be on the disk; one that could not be written begins anew with how things stand.
+    /// Has the journal be on the disk; one that could not be written begins anew with the state of all alarms.
     fn keep(&mut self) {
         if self.is_written {
             let synced = self.journal.sync().and_then(|()| self.journal.turn(&self.panel, now()));
             self.wrote(synced);
         } else if self.journal.renew(&self.panel, now()).is_ok() {
             self.is_written = true;
-            (self.tell)("the journal can be written again; what happened meanwhile is not in it, how things stand is");
+            (self.report)(
+                "the journal can be written again; what happened meanwhile is not in it, the present state is",
+            );
         }
     }
 
     fn end(mut self) -> Result<(), ServeError> {
-        self.told();
+        self.publish();
         self.journal.add(&Entry { at: now().wall, path: String::new(), what: What::Stopped }, true)?;
         Ok(())
     }

@@ -27,7 +27,7 @@ pub struct Request<'a> {
     pub method: Method,
     /// Its path.
     pub path: &'a str,
-    /// What stands behind the question mark.
+    /// What follows the question mark.
     pub query: &'a str,
     /// Its body.
     pub body: &'a [u8],

@@ -50,7 +50,7 @@ impl Format {
         }
     }
 
-    /// Whether samples of several signals can stand in it.
+    /// Whether samples of several signals can be in it.
     pub(crate) const fn takes_several(self) -> bool {
         !matches!(self, Self::Csv | Self::Txt)
     }

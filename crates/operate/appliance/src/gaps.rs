@@ -1,4 +1,4 @@
-//! Why there were no samples, told with the next one.
+//! Why there were no samples, reported with the next one.
 
 use segment::rows::{Cause, Gap};
 use std::iter::Peekable;
@@ -6,7 +6,7 @@ use std::vec::IntoIter;
 
 const SECOND: i64 = 1_000_000_000;
 
-/// The gaps of a signal that were not told yet.
+/// The gaps of a signal that were not reported yet.
 pub(crate) struct Gaps {
     left: Peekable<IntoIter<Gap>>,
     /// What could not be read since the last sample.
@@ -25,7 +25,7 @@ impl Gaps {
         self.unread = Some(why);
     }
 
-    /// What is told with a sample: fields by the Archiver Appliance's names, where it has one for the cause (connection lost and
+    /// What is reported with a sample: fields by the Archiver Appliance's names, where it has one for the cause (connection lost and
     /// regained, start, resumption), and all causes in words as `gap`.
     pub(crate) fn before_sample(&mut self, at: i64) -> Vec<(String, String)> {
         let mut fields = Vec::new();
@@ -59,10 +59,10 @@ impl Gaps {
         fields
     }
 
-    /// What is told with a bin that ends before an instant: that there was a gap in it or before it.
+    /// What is reported with a bin that ends before an instant: that there was a gap in it or before it.
     pub(crate) fn before_bin_ends(&mut self, end: i64) -> Vec<(String, String)> {
-        let told = self.before_sample(end.saturating_sub(1));
-        let mut fields: Vec<_> = told.into_iter().filter(|(name, _)| name == "gap" || name == "lost").collect();
+        let reported = self.before_sample(end.saturating_sub(1));
+        let mut fields: Vec<_> = reported.into_iter().filter(|(name, _)| name == "gap" || name == "lost").collect();
         if !fields.is_empty() {
             fields.insert(0, ("connectionChange".into(), "true".into()));
         }

@@ -66,7 +66,7 @@ pub(crate) fn metadata(source: &dyn Source, name: &str) -> Result<Value, Refused
     Ok(value)
 }
 
-/// Whether signals are being archived, as far as the archive itself tells: a logger that was stopped or paused has left a note.
+/// Whether signals are being archived, as far as the archive itself knows: a logger that was stopped or paused has left a note.
 pub(crate) fn status(source: &dyn Source, patterns: &[String], now: i64) -> Result<Value, Refused> {
     let mut list = Vec::new();
     for pattern in patterns {

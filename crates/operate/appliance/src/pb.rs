@@ -109,7 +109,7 @@ pub struct Info {
     pub headers: Vec<(String, String)>,
 }
 
-/// A sample, and what is told with it: fields of the record, connections lost and regained.
+/// A sample, and what comes with it: fields of the record, connections lost and regained.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Row {
     /// The sample.
@@ -183,7 +183,7 @@ fn put_line(message: &[u8], out: &mut Vec<u8>) {
     out.push(b'\n');
 }
 
-/// The message of a line without its end. After an escape that is not known, the byte stands for itself.
+/// The message of a line without its end. After an escape that is not known, the byte is itself.
 fn message(line: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(line.len());
     let mut bytes = line.iter();
@@ -391,7 +391,7 @@ pub fn about(headers: &[(String, String)]) -> About {
     about
 }
 
-/// Why there were no samples before one, as the Appliance tells it in the sample's fields: from when on, and why. `before` is the
+/// Why there were no samples before one, as the Appliance has it in the sample's fields: from when on, and why. `before` is the
 /// stamp of the sample before.
 #[must_use]
 pub fn gaps(row: &Row, before: Option<i64>) -> Vec<(i64, Cause)> {

@@ -1,4 +1,4 @@
-//! What stands behind the path of a request, and in its body.
+//! What follows the path of a request, and in its body.
 
 use crate::Refused;
 

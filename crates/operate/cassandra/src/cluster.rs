@@ -97,7 +97,7 @@ impl fmt::Display for Cluster {
 fn node(text: &str) -> Result<String, BadCluster> {
     let wrong = || BadCluster::Node(clipped(text));
     let (host, port) = match text.rsplit_once(':') {
-        // An address of IPv6 stands in brackets where a port follows.
+        // An address of IPv6 is in brackets where a port follows.
         Some((host, port)) if !host.contains(':') || host.ends_with(']') => {
             (host, port.parse::<u16>().ok().filter(|port| *port > 0).ok_or_else(wrong)?)
         }

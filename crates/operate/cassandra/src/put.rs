@@ -167,7 +167,7 @@ impl<'a> Puts<'a> {
         self.extents.entry((name.clone(), form, bucket)).and_modify(|known| known.join(extent)).or_insert(extent);
     }
 
-    /// Whether a value is longer than nodes take: a gap tells of it instead.
+    /// Whether a value is longer than nodes take: a gap is kept instead.
     fn is_too_long(&mut self, name: &Arc<str>, number: i64, sample: &Sample) -> bool {
         if len(&sample.datum) <= VALUE_MAX {
             return false;

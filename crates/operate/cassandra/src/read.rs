@@ -342,7 +342,7 @@ impl Source {
     }
 }
 
-/// Samples of one source, in order; `number` tells which of the same time came first.
+/// Samples of one source, in order; `number` says which of the same time came first.
 struct Open {
     ready: VecDeque<(i64, Sample)>,
     /// The partition, and where its next page begins.

@@ -14,7 +14,7 @@
 use crate::cluster::Cluster;
 use base::DurNs;
 
-/// What stands for all signals in the table of gaps: no signal has a control character in its name, and no key may be empty.
+/// The name of all signals in the table of gaps: no signal has a control character in its name, and no key may be empty.
 pub(crate) const ALL: &str = "\t";
 
 /// Partitions that the names are spread over.

@@ -1,6 +1,6 @@
-//! How an upload stands, for who looks at it.
+//! The state of an upload, for who looks at it.
 
-/// How the upload stands.
+/// The state of the upload.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Status {
     /// Whether the cluster takes what is sent.
@@ -13,7 +13,7 @@ pub struct Status {
     pub again: u64,
     /// Requests under way at most, now: halved by each failure.
     pub at_once: usize,
-    /// Samples whose value is longer than nodes take; a gap tells of each.
+    /// Samples whose value is longer than nodes take; a gap is kept for each.
     pub refused: u64,
     /// Segments that were removed, for want of room, before they were sent.
     pub missed: u64,

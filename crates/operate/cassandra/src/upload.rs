@@ -79,7 +79,7 @@ impl Upload {
         *locked(&self.shared.limit) = limit;
     }
 
-    /// How it stands.
+    /// Its state.
     #[must_use]
     pub fn status(&self) -> Status {
         locked(&self.shared.status).clone()
@@ -116,7 +116,7 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// It was told to end.
+/// It was asked to end.
 struct Ended;
 
 struct Work<F: Files> {
@@ -265,7 +265,7 @@ impl<F: Files> Work<F> {
         Ok(())
     }
 
-    /// Counts a portion's samples, once: whether its number is among what was counted already is told beside the count.
+    /// Counts a portion's samples, once: whether its number is among what was counted already is returned beside the count.
     async fn tell_buckets(
         &mut self,
         writer: &Arc<Writer>,

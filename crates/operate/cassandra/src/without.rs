@@ -1,4 +1,4 @@
-//! What stands for reader and upload where the driver was left out: neither can be had.
+//! What takes the place of reader and upload where the driver was left out: neither can be had.
 
 use crate::cluster::Cluster;
 use crate::status::Status;
@@ -73,7 +73,7 @@ impl Upload {
         match self.0 {}
     }
 
-    /// How it stands.
+    /// Its state.
     #[must_use]
     pub fn status(&self) -> Status {
         match self.0 {}

@@ -128,7 +128,7 @@ fn secret() -> io::Result<String> {
     Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
 }
 
-/// Compares in a time that does not tell how much is right.
+/// Compares in a time that does not reveal how much is right.
 fn same(one: &str, other: &str) -> bool {
     one.len() == other.len() && one.bytes().zip(other.bytes()).fold(0, |all, (a, b)| all | (a ^ b)) == 0
 }

@@ -277,7 +277,7 @@ impl Drop for Client {
     }
 }
 
-/// Puts an answer where the client's connection takes it. Without a number only failures are told.
+/// Puts an answer where the client's connection takes it. Without a number only failures are reported.
 fn answer(answers: &Answers, id: Option<u32>, outcome: Outcome) {
     let text = match (id, outcome) {
         (None, Ok(_)) => return,

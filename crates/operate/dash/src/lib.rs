@@ -53,7 +53,7 @@ pub struct Options {
     pub messages: String,
 }
 
-/// The port of a dashboard that was told no other.
+/// The port of a dashboard that was given no other.
 pub const PORT: u16 = 8765;
 /// A port that somebody else has is tried again after this time.
 const AGAIN: DurNs = DurNs::from_secs(10);
@@ -71,23 +71,23 @@ pub fn address(plant: &str, role: Role) -> io::Result<String> {
     Ok(std::fs::read_to_string(folder(plant).join(role.word()))?.trim_end().to_owned())
 }
 
-/// Serves until SIGINT or SIGTERM. A port that somebody else has is told and tried again: a plant needs no dashboard to be up.
+/// Serves until SIGINT or SIGTERM. A port that somebody else has is reported and tried again: a plant needs no dashboard to be up.
 ///
 /// # Errors
 /// The kernel's, and what cannot be written to the plant's folder.
 pub fn serve(options: &Options) -> io::Result<()> {
     let signals = SignalFd::new(&END_SIGNALS).map_err(io::Error::other)?;
-    let mut told = false;
+    let mut reported = false;
     let server = loop {
         match Server::bind(options.listen, options.names.clone(), Limits::default()) {
             Ok(server) => break server,
-            Err(error) if told || error.kind() != io::ErrorKind::AddrInUse => {
+            Err(error) if reported || error.kind() != io::ErrorKind::AddrInUse => {
                 if error.kind() != io::ErrorKind::AddrInUse {
                     return Err(io::Error::new(error.kind(), format!("{}: {error}", options.listen)));
                 }
             }
             Err(_) => {
-                told = true;
+                reported = true;
                 let text = format!("no dashboard: {} is taken by another program; it is tried again", options.listen);
                 println!("tahti dash: {text}");
                 say(&options.plant, &text);
@@ -138,7 +138,7 @@ fn say(plant: &str, text: &str) {
     let asked = Client::connect(&RunDir::find(plant).socket())
         .and_then(|mut client| client.ask(&Request::Say { who: "dashboard".into(), what: text.into() }));
     if let Err(error) = asked {
-        // `tahti dash url` tells it as well.
+        // `tahti dash url` prints it as well.
         eprintln!("tahti dash: the supervisor does not show the address: {error}");
     }
 }

@@ -126,7 +126,7 @@ pub struct Tick {
 
 /// A binary message of samples, little endian: kind `u8`, 3 bytes of zero, rows `u32`, base stamp in nanoseconds `u64`, samples
 /// left out for newer ones so far `u64`; then columns, each of `rows`: least, most and last value `f64`, stamp behind the base in
-/// microseconds `i32`, stream `u16`, severity `u8`. Each column stands where a typed array of the browser can look at it.
+/// microseconds `i32`, stream `u16`, severity `u8`. Each column begins where a typed array of the browser can look at it.
 #[must_use]
 pub fn tick(rows: &[Tick], left_out: u64) -> Vec<u8> {
     let base = rows.iter().map(|row| row.at_ns).max().unwrap_or(0).max(0);

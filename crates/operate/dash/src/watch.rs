@@ -56,7 +56,7 @@ fn ask(plant: &str, request: &Request) -> Result<Reply, String> {
     client.ask(request).map_err(|error| error.to_string())
 }
 
-/// How the plant stands.
+/// The state of the plant.
 fn status(plant: &str) -> Result<Status, String> {
     match ask(plant, &Request::Status)? {
         Reply::Status(status) => Ok(*status),

@@ -86,7 +86,7 @@ impl<W: Write> Writer for CsvWriter<W> {
 pub struct CsvReader<R: BufRead> {
     input: R,
     line: u64,
-    /// Where each of [`COLUMNS`] stands.
+    /// Where each of [`COLUMNS`] is.
     places: [Option<usize>; 7],
     fields: usize,
     row: Vec<String>,

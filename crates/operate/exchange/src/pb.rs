@@ -16,7 +16,7 @@ const PIECE: usize = 32 << 10;
 type About = (String, Kind, Vec<(String, String)>);
 
 /// Reads samples. What the format has no place for is not there: pulses, causes of gaps but a connection that was lost, a start, and a
-/// pause. Fields of records that stand beside values are passed over.
+/// pause. Fields of records that are beside values are passed over.
 pub struct PbReader<R> {
     input: R,
     chunks: Chunks,

@@ -33,7 +33,7 @@ pub struct Capture {
 }
 
 impl Capture {
-    /// What the loop has written; `describe` tells name, unit and type (by any value) of a variable by its index.
+    /// What the loop has written; `describe` gives name, unit and type (by any value) of a variable by its index.
     #[must_use]
     pub fn of_rows(rows: &Rows, describe: impl Fn(usize) -> Option<(String, String, Number)>) -> Self {
         let each = || rows.words.chunks_exact(rows.row_words.max(ROW_WORDS));

@@ -16,7 +16,7 @@ pub(crate) const FIXED: [&str; 3] = ["pulse", "time_ns", "marks"];
 pub struct FileError {
     /// Where in the file.
     pub place: String,
-    /// What stands there.
+    /// What is there.
     pub found: String,
     /// What would have been right.
     pub expected: &'static str,
@@ -145,7 +145,7 @@ impl Capture {
         npy::read(bytes)?.sound()
     }
 
-    /// All columns are of one length, and pulses in order; the cause of a table is told from its mark.
+    /// All columns are of one length, and pulses in order; the cause of a table is known from its mark.
     fn sound(mut self) -> Result<Self, FileError> {
         let rows = self.pulses.len();
         let others = [self.times.len(), self.marks.len()];

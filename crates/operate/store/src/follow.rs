@@ -53,7 +53,7 @@ impl Logged {
     }
 }
 
-/// What stands between two positions of a log.
+/// What is between two positions of a log.
 ///
 /// Samples and gaps have numbers that are never given twice in a log, ascend, and are the same each time it is read: the
 /// segment · 2³² and how many came before in it.

@@ -1,7 +1,7 @@
 //! Who may ask at all. Pure.
 //!
 //! Loopback is no border: any page in a browser of this machine can send requests to it. Two headers that a page cannot choose
-//! tell where a request comes from.
+//! say where a request comes from.
 //!
 //! - `Host` is the name in the address bar. A name that somebody else owns and lets point here (DNS rebinding) is not ours.
 //! - `Origin` is the page that asks. What changes something, and a WebSocket, is for our own pages; programs have no `Origin`, and

@@ -7,7 +7,7 @@ use alarm::wire::Reply;
 
 #[derive(clap::Args)]
 pub(super) struct NamesArgs {
-    /// Channels, paths, or areas such as /ring/RF; * and ? stand for what they do in a shell
+    /// Channels, paths, or areas such as /ring/RF; * and ? match as in a shell
     #[arg(required = true)]
     names: Vec<String>,
     #[command(flatten)]
@@ -53,7 +53,7 @@ pub(super) struct MaintenanceArgs {
     which: Which,
 }
 
-/// Has it done; tells how many alarms stand otherwise for it.
+/// Has it done; prints how many alarms it changed.
 fn act(which: &Which, act: &Act) -> Result<(), Failure> {
     match which.connect()?.act(act, "").map_err(|error| which.lost(&error))? {
         Reply::Done { changed: 0 } => println!("nothing changes"),

@@ -14,7 +14,7 @@ Examples:
   tahti alarm history 'RF:*' --from 2026-11-23 --json
   tahti alarm history --folder /var/lib/tahti/alarms    also where nobody serves it")]
 pub(super) struct Args {
-    /// Channels, paths, or areas such as /ring/RF; * and ? stand for what they do in a shell
+    /// Channels, paths, or areas such as /ring/RF; * and ? match as in a shell
     names: Vec<String>,
     #[command(flatten)]
     of: Of,
@@ -37,7 +37,7 @@ pub(super) struct Of {
 }
 
 impl Of {
-    /// Each entry of it, with whether it only tells how things stood; when it begins, and what time it is.
+    /// Each entry of it, with whether it is only the state when a file began; when it begins, and what time it is.
     pub(super) fn read(&self, entry: &mut dyn FnMut(Entry, bool)) -> Result<(i64, i64), Failure> {
         let now = i64::try_from(sys::clock::wall_ns()).unwrap_or(i64::MAX);
         let from = time::parse(&self.from, now)?;
@@ -55,8 +55,8 @@ impl Of {
 
 pub(super) fn run(args: &Args) -> Result<(), Failure> {
     let is_meant = |path: &str| args.names.is_empty() || args.names.iter().any(|name| alarm::is_meant(name, path));
-    args.of.read(&mut |entry, stood| {
-        if stood || !(is_meant(&entry.path) || is_about(&entry, &is_meant)) {
+    args.of.read(&mut |entry, is_snapshot| {
+        if is_snapshot || !(is_meant(&entry.path) || is_about(&entry, &is_meant)) {
             return;
         }
         if args.json {
@@ -85,7 +85,7 @@ fn line(entry: &Entry) -> String {
         What::Act { by, act } => {
             let behalf =
                 if by.on_behalf_of.is_empty() { String::new() } else { format!(" for {}", visible(&by.on_behalf_of)) };
-            format!("{at}  {} by {}{behalf} (user {}, process {})", told(act), visible(&by.user), by.uid, by.pid)
+            format!("{at}  {} by {}{behalf} (user {}, process {})", described(act), visible(&by.user), by.uid, by.pid)
         }
         What::State { state, announce } => {
             let (alarm, aside) = (&state.alarm, state.hidden().map_or_else(String::new, |aside| format!("  {aside}")));
@@ -102,7 +102,7 @@ fn line(entry: &Entry) -> String {
     }
 }
 
-fn told(act: &Act) -> String {
+fn described(act: &Act) -> String {
     let names = visible(&act.names().join(" ")).to_string();
     let why = |why: &str| if why.is_empty() { String::new() } else { format!(" ({})", visible(why)) };
     match act {

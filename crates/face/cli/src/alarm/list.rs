@@ -1,4 +1,4 @@
-//! `tahti alarm list` and `watch`: how alarms stand.
+//! `tahti alarm list` and `watch`: the state of alarms.
 
 use super::{Which, visible};
 use crate::failure::Failure;
@@ -11,7 +11,7 @@ use keep::supervisor::short;
 /// List alarms, the worst first; those that are put aside last, with why
 #[derive(clap::Args)]
 pub(super) struct Args {
-    /// Channels, paths, or areas such as /ring/RF; * and ? stand for what they do in a shell
+    /// Channels, paths, or areas such as /ring/RF; * and ? match as in a shell
     names: Vec<String>,
     #[command(flatten)]
     which: Which,
@@ -30,7 +30,7 @@ pub(super) struct Args {
 pub(super) struct WatchArgs {
     #[command(flatten)]
     which: Which,
-    /// Print JSON, an object a line: first all alarms, then each that stands otherwise
+    /// Print JSON, an object a line: first all alarms, then each that changes
     #[arg(long)]
     json: bool,
 }
@@ -71,11 +71,11 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
 pub(super) fn watch(args: &WatchArgs) -> Result<(), Failure> {
     let mut client = args.which.connect()?;
     let lost = |error: std::io::Error| args.which.lost(&error);
-    let mut reply = Some(client.look(&Look::Watch).map_err(lost)?);
-    while let Some(told) = reply {
-        match told {
+    let mut next = Some(client.look(&Look::Watch).map_err(lost)?);
+    while let Some(reply) = next {
+        match reply {
             Reply::Refused(why) => return Err(why.into()),
-            told if args.json => println!("{}", serde_json::json!(told)),
+            reply if args.json => println!("{}", serde_json::json!(reply)),
             Reply::List(list) => println!("{}", heading(&list)),
             Reply::Change(changed) => {
                 let now = i64::try_from(sys::clock::wall_ns()).unwrap_or(i64::MAX);
@@ -84,7 +84,7 @@ pub(super) fn watch(args: &WatchArgs) -> Result<(), Failure> {
             }
             Reply::Done { .. } => {}
         }
-        reply = client.hear().map_err(lost)?;
+        next = client.hear().map_err(lost)?;
     }
     Err(format!("the alarms {:?} have ended", args.which.server).into())
 }

@@ -6,7 +6,7 @@ use crate::archive::time;
 use crate::failure::Failure;
 use alarm::{Figures, Reckoner, Wall};
 
-/// Reckon how the alarms did, in the figures of ISA-18.2: rate, floods, those that chatter, stand, or are put aside
+/// Reckon how the alarms did, in the figures of ISA-18.2: rate, floods, those that chatter, last, or are put aside
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -22,7 +22,7 @@ pub(super) struct Args {
 
 pub(super) fn run(args: &Args) -> Result<(), Failure> {
     let mut reckoner = Reckoner::default();
-    let (from, to) = args.of.read(&mut |entry, stood| reckoner.take(&entry, stood))?;
+    let (from, to) = args.of.read(&mut |entry, is_snapshot| reckoner.take(&entry, is_snapshot))?;
     let figures = reckoner.finish(Wall(from), Wall(to));
     if args.json {
         println!("{}", serde_json::json!(figures));

@@ -3,7 +3,7 @@
 use crate::failure::{Failure, in_file};
 use std::path::{Path, PathBuf};
 
-/// Print a configuration of Phoebus' alarms (XML) as a file of ours; what cannot be taken over is told
+/// Print a configuration of Phoebus' alarms (XML) as a file of ours; what cannot be taken over is reported
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -30,8 +30,8 @@ pub(super) fn read(file: &Path) -> Result<String, Failure> {
 
 pub(super) fn import(args: &ImportArgs) -> Result<(), Failure> {
     let shown = args.file.display();
-    let (config, told) = alarm::xml::import(&read(&args.file)?).map_err(|error| format!("{shown}: {error}"))?;
-    told.iter().for_each(|line| eprintln!("{shown}: {}", super::visible(line)));
+    let (config, notes) = alarm::xml::import(&read(&args.file)?).map_err(|error| format!("{shown}: {error}"))?;
+    notes.iter().for_each(|line| eprintln!("{shown}: {}", super::visible(line)));
     let left: usize = config.alarms.iter().map(|spec| spec.help.commands.len() + spec.help.actions.len()).sum();
     if left > 0 {
         eprintln!("{shown}: {left} commands and actions are kept for Phoebus; tahti runs none");

@@ -28,7 +28,7 @@ pub(super) struct Args {
 }
 
 pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
-    // So that what is no archive is told now, and not to each client.
+    // So that what is no archive is reported now, and not to each client.
     folder(&args.folder)?;
     let ended = SignalFd::new(&END_SIGNALS)?;
     let ended = ended.as_fd().try_clone_to_owned()?;

@@ -7,7 +7,7 @@ use segment::Sample;
 use std::process::ExitCode;
 use store::{Reader, Span, StoreError};
 
-/// Prints a row for each pulse that all signals have; how many pulses were left out is told behind them.
+/// Prints a row for each pulse that all signals have; how many pulses were left out is printed behind them.
 pub(super) fn run(archive: &dyn Reader, names: &[String], span: Span, format: Format) -> Result<ExitCode, Failure> {
     match format {
         Format::Csv => {

@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_instant_is_told() {
+    fn what_is_no_instant_is_refused() {
         for text in [
             "",
             "yesterday",

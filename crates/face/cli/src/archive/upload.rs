@@ -14,8 +14,8 @@ use sys::signal::{END_SIGNALS, SignalFd};
 /// How often it is looked what was logged.
 const LOOK: Duration = Duration::from_millis(200);
 
-/// How often it is told again that samples wait.
-const TOLD_EVERY: DurNs = DurNs::from_secs(60);
+/// How often it is printed again that samples wait.
+const REPORT_EVERY: DurNs = DurNs::from_secs(60);
 
 /// How long the end waits for what was not sent yet; the rest goes after the next start.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -56,7 +56,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
     }
     // What was written when; it is safe after a while.
     let mut seen = VecDeque::new();
-    let (mut told, mut tell_at) = (None, sys::clock::mono_now());
+    let (mut reported, mut report_at) = (None, sys::clock::mono_now());
     while ended.read()?.is_none() {
         let now = sys::clock::mono_now();
         seen.push_back((now, written_to(&folder)?));
@@ -65,10 +65,10 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
         }
         let status = upload.status();
         let is_known = status.is_connected || status.error.is_some();
-        let waits_still = !status.is_connected && now >= tell_at;
+        let waits_still = !status.is_connected && now >= report_at;
         let what = (status.is_connected, status.missed, status.refused);
-        if is_known && (told != Some(what) || waits_still) {
-            (told, tell_at) = (Some(what), now + TOLD_EVERY);
+        if is_known && (reported != Some(what) || waits_still) {
+            (reported, report_at) = (Some(what), now + REPORT_EVERY);
             println!("tahti archive: {}", visible(&line(&status)));
         }
         std::thread::sleep(LOOK);

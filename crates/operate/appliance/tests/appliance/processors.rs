@@ -10,7 +10,7 @@ fn bins_begin_at_multiples_of_their_length_and_the_sample_before_has_its_own() {
     // Noon is a multiple of 5 s, and of 900 s.
     let mean = model.numbers("mean_5(A)", 7, 17);
     assert_eq!(mean, [(7.5, 8.0), (12.5, 12.0), (17.5, 16.0)]);
-    // From half a second later on, the newest before stands in the bin before.
+    // From half a second later on, the newest before is in the bin before.
     let query = format!("pv=mean_5(A)&from={}&to={}", clock(7).replace("07.000", "07.500"), clock(17));
     let json = model.json("/retrieval/data/getData.json", &query);
     assert_eq!((&json[0]["data"][0]["val"], &json[0]["data"][1]["val"]), (&7.0.into(), &8.5.into()), "{json:#}");

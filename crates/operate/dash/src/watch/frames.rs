@@ -90,7 +90,7 @@ fn frame(name: &str, page: &FramePage<'_>) -> Value {
 
 /// Of a minor, how much is used: what is not left.
 fn minor(length: DurNs, slack: &Histogram) -> Value {
-    // Where more was left than a histogram tells, next to nothing was used.
+    // Where more was left than a histogram shows, next to nothing was used.
     let used = |left: DurNs| length.0.saturating_sub(left.0).max(0);
     let of = |among| match slack.quantile(1, among) {
         Quantile::At(left) | Quantile::Beyond(left) => Some(used(left)),
