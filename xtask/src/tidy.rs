@@ -25,7 +25,13 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("ca", &[]),
     ("canet", &["ca", "sys"]),
     ("collect", &["ca", "canet", "host", "ring", "rt", "segment", "store", "sys"]),
-    ("dash", &["broker", "ca", "canet", "keep", "msg", "recorder", "ring", "rt", "store", "sys", "web"]),
+    (
+        "dash",
+        &[
+            "alarm", "alarmd", "broker", "ca", "canet", "host", "keep", "msg", "recorder", "ring", "rt", "store",
+            "sys", "web",
+        ],
+    ),
     ("cassandra", &["segment", "store", "sys"]),
     ("db", &[]),
     ("capi", &["broker", "msg", "rt", "sys"]),

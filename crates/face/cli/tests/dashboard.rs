@@ -125,7 +125,7 @@ fn a_plant_prints_the_address_of_its_dashboard_which_shows_its_processes() {
 
     let mut socket = Socket::open(port, &token(&address));
     assert_eq!(socket.until(|message| message["hello"]["role"].as_str().map(str::to_owned)), "viewer");
-    socket.say(r#"{"do":"want","topics":["plant","histograms","late","frames"]}"#);
+    socket.say(r#"{"do":"want","topics":["plant","histograms","late","frames","alarms"]}"#);
     let plant = socket.until(|message| (message["topic"] == "plant").then(|| message["data"].clone()));
     let processes = plant["processes"].as_array().unwrap();
     let steady = processes.iter().find(|process| process["name"] == "steady").unwrap();
@@ -136,6 +136,8 @@ fn a_plant_prints_the_address_of_its_dashboard_which_shows_its_processes() {
     socket.until(|message| message["beat"]["stale"].as_array().map(Vec::is_empty));
     let late = socket.until(|message| (message["topic"] == "late").then(|| message["data"].clone()));
     assert!(late["error"].as_str().unwrap().contains("[recorder]"), "{late}");
+    let alarms = socket.until(|message| (message["topic"] == "alarms").then(|| message["data"].clone()));
+    assert!(alarms["error"].as_str().unwrap().contains("[alarms]"), "{alarms}");
 
     socket.say(r#"{"id":1,"do":"process","what":"stop","name":"steady"}"#);
     let refused = socket.answer(1);
@@ -165,6 +167,46 @@ fn operators_restart_a_process_and_the_log_names_them() {
     assert!(acted.contains("audit: operator 127.0.0.1:") && acted.contains(&format!("user {user}")), "{acted}");
     assert!(log.contains("stop process nobody: failed"), "{log}");
     assert!(!log.contains("token="), "{log}");
+}
+
+#[test]
+fn operators_acknowledge_an_alarm_and_journal_and_log_name_them() {
+    let port = free_port();
+    let bench = plant("dash-alarms", port, "write = true\n[alarms]\nname = \"alarms\"\nfile = \"alarms.toml\"");
+    let name = harness::fresh("dash");
+    let file =
+        format!("[alarms]\nname = \"{name}\"\nfolder = \"journal\"\n[[alarm]]\nchannels = [\"process steady\"]\n");
+    std::fs::write(bench.dir.join("alarms.toml"), file).unwrap();
+    bench.ok(&["up", ".", "--detach"]);
+    let mut socket = Socket::open(port, &token(&bench.ok(&["dash", "url", "--operator"])));
+    socket.say(r#"{"do":"want","topics":["alarms"]}"#);
+    let failed = socket.until(|message| {
+        let row = (message["topic"] == "alarms").then(|| message["data"]["rows"].get(0).cloned())?;
+        // The alarms compare what is with what was, and may not have looked yet.
+        if let (None, Some(pid)) = (&row, bench.process("steady")["pid"].as_i64()) {
+            let _ = std::process::Command::new("kill").args(["-9", &pid.to_string()]).status();
+        }
+        row
+    });
+    assert_eq!((&failed["channel"], &failed["is_active"]), (&"process steady".into(), &true.into()), "{failed}");
+
+    let acknowledge = r#"{"id":1,"do":"alarm","act":{"do":"acknowledge","names":["process steady"]}}"#;
+    let mut viewer = Socket::open(port, &token(&bench.ok(&["dash", "url"])));
+    viewer.say(acknowledge);
+    assert!(viewer.answer(1)["error"].as_str().unwrap().contains("viewers may look"));
+    socket.say(acknowledge);
+    assert_eq!(socket.answer(1)["ok"], serde_json::json!({ "changed": 1 }));
+    socket.say(r#"{"id":2,"do":"alarm","act":{"do":"acknowledge","names":["X:NONE"]}}"#);
+    assert!(socket.answer(2)["error"].as_str().unwrap().contains("X:NONE"));
+
+    let log = bench.ok(&["logs", "dashboard", "-n", "50"]);
+    let acted = log.lines().find(|line| line.contains(r#""names":["process steady"]}: done"#));
+    assert!(acted.is_some_and(|line| line.contains("audit: operator 127.0.0.1:")), "{log}");
+    let own = bench.ok(&["alarm", "history", "--server", &name]);
+    assert!(
+        own.lines().any(|line| line.contains("acknowledged process steady by ") && line.contains(" for ")),
+        "{own}"
+    );
 }
 
 #[test]

@@ -9,13 +9,15 @@ use std::process::{Command, Stdio};
 const DATABASE: &str = r#"
 record(calc, "X:COUNT") { field(SCAN, ".1 second") field(INPA, "X:COUNT") field(CALC, "A+1") field(EGU, "turns") field(DESC, "turns of a wheel") }
 record(ao, "X:SET") { field(VAL, "2") field(EGU, "A") field(PINI, "YES") }
+record(ao, "X:TEMP") { field(HIHI, "20") field(HHSV, "MAJOR") field(VAL, "53") field(PINI, "YES") }
 "#;
 
-/// A loop without priority, which needs no privilege, a frame, and the dashboard for operators.
+/// A loop without priority, which needs no privilege, alarms, and the dashboard for operators.
 fn processes(port: u16) -> String {
     format!(
         "[[process]]\nname = \"loop\"\ncommand = [\"tahti\", \"demo\", \"llrf\"]\nready = {{ line = \"armed:\", within = \"60s\" }}\nheartbeat = {{ within = \"60s\" }}\n\
          [[process]]\nname = \"steady\"\ncommand = [\"/bin/sleep\", \"1000\"]\n\
+         [alarms]\nname = \"alarms\"\nfile = \"alarms.toml\"\n\
          [dashboard]\nname = \"dashboard\"\nlisten = \"127.0.0.1:{port}\"\nwrite = true\n"
     )
 }
@@ -27,6 +29,12 @@ fn every_panel_shows_what_is_there_and_is_usable_by_keyboard_and_screen_reader()
     let port = free_port();
     let ioc = Ioc::start(&[("a.db", DATABASE)], &["-d", "a.db"]);
     let bench = Bench::new("page", &processes(port));
+    let alarms = format!(
+        "[alarms]\nname = \"{}\"\nfolder = \"journal\"\n[[alarm]]\nchannels = [\"X:TEMP\"]\narea = \"RF\"\ndescription = \"Cooling water\"\n\
+         guidance = [{{ title = \"Pump\", details = \"switch to pump 2\" }}]\n",
+        harness::fresh("page")
+    );
+    std::fs::write(bench.dir.join("alarms.toml"), alarms).unwrap();
     let up = bench
         .tahti(&["up", ".", "--detach"])
         .envs([("EPICS_CA_ADDR_LIST", "127.0.0.1".to_owned()), ("EPICS_CA_AUTO_ADDR_LIST", "NO".to_owned())])

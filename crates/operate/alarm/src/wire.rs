@@ -5,6 +5,7 @@
 
 use crate::{Act, Guide, State};
 use serde::{Deserialize, Serialize};
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 /// A longer request ends the connection.
@@ -71,6 +72,16 @@ pub struct List {
     pub areas: BTreeMap<String, crate::Help>,
     /// The alarms.
     pub rows: Vec<Row>,
+}
+
+impl List {
+    /// Puts the worst first, of those the oldest, and what is put aside last.
+    pub fn sort(&mut self) {
+        self.rows.sort_by_cached_key(|row| {
+            let alarm = &row.state.alarm;
+            (row.state.hidden().is_some(), Reverse(alarm.severity), alarm.time, row.path.clone())
+        });
+    }
 }
 
 /// An alarm as those see it who look.

@@ -8,7 +8,8 @@ import processes from "./panels/processes.js";
 import shield from "./panels/shield.js";
 import latency from "./panels/latency.js";
 import frames from "./panels/frames.js";
+import alarms from "./panels/alarms.js";
 import signals from "./panels/signals.js";
 import messages from "./panels/messages.js";
 
-export default [processes, shield, latency, frames, signals, messages];
+export default [processes, shield, latency, frames, alarms, signals, messages];

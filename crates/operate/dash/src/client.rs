@@ -38,6 +38,8 @@ pub(crate) struct Client {
     role: Role,
     /// Who it is, for the log.
     who: String,
+    /// Who it is, for the journal of the alarms: a user of this machine, or an address.
+    user: String,
     greeted: bool,
     answers: Answers,
     /// What it wants, with the number of the newest that it has.
@@ -59,11 +61,12 @@ struct Stream {
 }
 
 impl Client {
-    pub(crate) fn new(shared: Shared, role: Role, who: String) -> Self {
+    pub(crate) fn new(shared: Shared, role: Role, who: String, user: String) -> Self {
         Self {
             shared,
             role,
             who,
+            user,
             greeted: false,
             answers: Arc::default(),
             topics: BTreeMap::new(),
@@ -92,7 +95,7 @@ impl Client {
     /// Does what can be done at once, and has others do the rest.
     fn begin(&mut self, id: Option<u32>, ask: Ask, now: Now) -> Result<(), String> {
         let writes = match &ask {
-            Ask::Process { .. } | Ask::Put { .. } => true,
+            Ask::Process { .. } | Ask::Put { .. } | Ask::Alarm { .. } => true,
             Ask::Message { line, .. } => {
                 let request = msg::Request::parse(line).map_err(|error| error.to_string())?;
                 request.verb.writes() || request.verb.row().effect != base::verb::Effect::Reads
@@ -111,6 +114,10 @@ impl Client {
             Ask::Subscribe { stream, name } => return self.subscribe(stream, name),
             Ask::Unsubscribe { stream } => self.unsubscribe(stream),
             Ask::Process { what, name } => return self.give(id, Job::Process { who, what, name: short(name)? }),
+            Ask::Alarm { act } => {
+                short(json!(act).to_string())?;
+                return self.give(id, Job::Alarm { who, user: self.user.clone(), act });
+            }
             Ask::Message { line } => {
                 let who = writes.then_some(who);
                 return self.give(id, Job::Message { who, line: short(line)? });

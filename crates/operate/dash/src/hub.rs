@@ -18,16 +18,19 @@ pub(crate) enum Topic {
     Shield,
     /// Frames.
     Frames,
+    /// Alarms that stand or are put aside.
+    Alarms,
 }
 
 impl Topic {
     /// All of them.
-    pub(crate) const ALL: [Self; 5] = [Self::Plant, Self::Histograms, Self::Late, Self::Shield, Self::Frames];
+    pub(crate) const ALL: [Self; 6] =
+        [Self::Plant, Self::Histograms, Self::Late, Self::Shield, Self::Frames, Self::Alarms];
 
     /// How often it is looked at while somebody watches.
     pub(crate) const fn every(self) -> DurNs {
         match self {
-            Self::Plant | Self::Histograms | Self::Late | Self::Frames => DurNs::from_secs(1),
+            Self::Plant | Self::Histograms | Self::Late | Self::Frames | Self::Alarms => DurNs::from_secs(1),
             // Counting takes a second, and reading every thread of the machine some of its time.
             Self::Shield => DurNs::from_secs(3),
         }

@@ -1,14 +1,15 @@
 //! The dashboard: a page that shows a plant, and lets operators act on it.
 //!
 //! It is a process of its own and knows nothing by itself: it reads what the plant's other processes publish, as `tahti ps`,
-//! `tahti shield status`, `tahti trace status`, `tahti frames show`, `caget` and `tahti msg` do. Watching threads put what they read
+//! `tahti shield status`, `tahti trace status`, `tahti frames show`, `tahti alarm list`, `caget` and `tahti msg` do. Watching threads put what they read
 //! into the [`hub`]; each client takes the newest from there when its connection has room ([`client`]). What may wait for somebody
-//! (acting on processes, messages, the archive) is done by [`work`], never by the thread of the connections.
+//! (acting on processes and alarms, messages, the archive) is done by [`work`], never by the thread of the connections.
 //!
 //! Must never hold a real-time thread, and never change anything for a client whose role does not allow it.
 #![forbid(unsafe_code)]
 
 mod access;
+mod alarms;
 mod client;
 mod hub;
 mod protocol;

@@ -79,6 +79,11 @@ pub enum Ask {
         /// With `*` and `?`.
         pattern: String,
     },
+    /// Acts on alarms of the plant; for operators.
+    Alarm {
+        /// What, in the form that the alarms' own socket takes.
+        act: alarm::Act,
+    },
 }
 
 /// What can be done to a process.
@@ -157,20 +162,22 @@ mod tests {
         let asked = said(r#"{"id":7,"do":"process","what":"stop","name":"loop"}"#).unwrap();
         assert_eq!((asked.id, asked.ask), (Some(7), Ask::Process { what: Act::Stop, name: "loop".into() }));
         assert_eq!(said(r#"{"do":"rate","hz":10}"#).unwrap(), Asked { id: None, ask: Ask::Rate { hz: 10 } });
+        let act = alarm::Act::Acknowledge { names: vec!["/ring/RF/X".into()] };
+        let asked = said(r#"{"id":8,"do":"alarm","act":{"do":"acknowledge","names":["/ring/RF/X"]}}"#).unwrap();
+        assert_eq!((asked.id, asked.ask), (Some(8), Ask::Alarm { act }));
         for wrong in [
             "",
             "[]",
             "{}",
             r#"{"do":"shutdown"}"#,
             r#"{"do":"rate","hz":-1}"#,
+            r#"{"do":"alarm","act":{"do":"list"}}"#,
+            r#"{"do":"alarm","act":{"do":"acknowledge","names":["X"],"on_behalf_of":"alice"}}"#,
             r#"{"do":"subscribe","stream":70000,"name":"a"}"#,
         ] {
             assert!(said(wrong).is_err(), "{wrong}");
         }
-        assert_eq!(
-            (topic("plant"), topic("histograms"), topic("signal")),
-            (Some(Topic::Plant), Some(Topic::Histograms), None)
-        );
+        assert_eq!((topic("plant"), topic("alarms"), topic("signal")), (Some(Topic::Plant), Some(Topic::Alarms), None));
     }
 
     #[test]

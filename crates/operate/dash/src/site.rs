@@ -37,6 +37,7 @@ const FILES: &[(&str, &str, &[u8])] = &[
     file!("panels/shield.js", "text/javascript; charset=utf-8"),
     file!("panels/latency.js", "text/javascript; charset=utf-8"),
     file!("panels/frames.js", "text/javascript; charset=utf-8"),
+    file!("panels/alarms.js", "text/javascript; charset=utf-8"),
     file!("panels/signals.js", "text/javascript; charset=utf-8"),
     file!("panels/messages.js", "text/javascript; charset=utf-8"),
     file!("vendor/uPlot.iife.min.js", "text/javascript; charset=utf-8"),
@@ -107,7 +108,9 @@ impl Site for Dashboard {
         let role = self.role(request, now).ok_or_else(|| Answer::text(401, LOCKED))?;
         let (plant, hub) = (self.plant.clone(), self.hub.clone());
         let shared = Shared { plant, hub, signals: self.signals.clone(), worker: self.worker.clone() };
-        Ok(Box::new(Client::new(shared, role, self.who(request, Some(role)))))
+        let user = user(request.peer, request.local).map(|uid| sys::users::name_of(uid).unwrap_or(uid.to_string()));
+        let user = user.unwrap_or_else(|| request.peer.to_string());
+        Ok(Box::new(Client::new(shared, role, self.who(request, Some(role)), user)))
     }
 }
 

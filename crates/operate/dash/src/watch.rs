@@ -1,16 +1,21 @@
 //! The threads that look at the plant, each at its own pace and only while somebody watches.
 
+mod alarms;
 mod frames;
 mod plant;
 mod shield;
 
+use crate::alarms::Alarms;
 use crate::hub::{Hub, Topic};
 use base::{DurNs, MonoNs};
+use host::plant::Plant;
 use keep::supervisor::control::{Client, Reply, Request, Status};
 use keep::supervisor::rundir::RunDir;
 use serde_json::{Value, json};
 use std::io;
+use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::SystemTime;
 use sys::clock::{mono_now, sleep_until};
 
 /// How often it is asked whether somebody watches again.
@@ -29,7 +34,9 @@ pub(crate) fn start(plant: &str, hub: &Arc<Hub>) -> io::Result<()> {
     begin("watch-late", Topic::Late, hub, move || late(&folder))?;
     begin("watch-shield", Topic::Shield, hub, shield::look)?;
     let mut frames = frames::Frames::new(plant);
-    begin("watch-frames", Topic::Frames, hub, move || frames.look())
+    begin("watch-frames", Topic::Frames, hub, move || frames.look())?;
+    let mut alarms = Alarms::new(plant);
+    begin("watch-alarms", Topic::Alarms, hub, move || alarms::look(&mut alarms))
 }
 
 /// A thread that looks again and again.
@@ -48,6 +55,29 @@ fn begin(name: &str, topic: Topic, hub: &Arc<Hub>, mut look: impl FnMut() -> Val
         }
     });
     started.map(drop)
+}
+
+/// A plant's file, read again where it has changed.
+pub(crate) struct PlantFile {
+    plant: String,
+    read: Option<SystemTime>,
+}
+
+impl PlantFile {
+    pub(crate) fn new(plant: &str) -> Self {
+        Self { plant: plant.to_owned(), read: None }
+    }
+
+    /// The file and what it says, where that is new; nothing either while it is not known or wrong.
+    pub(crate) fn changed(&mut self) -> Option<(PathBuf, Plant)> {
+        let file = status(&self.plant).ok()?.file;
+        let changed = std::fs::metadata(&file).and_then(|about| about.modified()).ok()?;
+        if self.read.replace(changed) == Some(changed) {
+            return None;
+        }
+        let (plant, _) = keep::supervisor::read_plant(&file).ok()?;
+        Some((file, plant))
+    }
 }
 
 /// What a supervisor answers.

@@ -1,7 +1,8 @@
-//! What may wait for somebody: acting on processes, messages, the archive. Each on a thread of its own, so that one that waits does not
+//! What may wait for somebody: acting on processes and alarms, messages, the archive. Each on a thread of its own, so that one that waits does not
 //! hold up the others. Whatever changes something is told to the log with who asked for it.
 
 use crate::Options;
+use crate::alarms::Alarms;
 use crate::protocol::Act;
 use crate::signals::{Outcome, Signals};
 use base::Visible;
@@ -27,6 +28,8 @@ pub(crate) type Done = Box<dyn FnOnce(Outcome) + Send>;
 pub(crate) enum Job {
     /// Acts on a process, for `who`.
     Process { who: String, what: Act, name: String },
+    /// Acts on alarms, for `who`, whom their journal calls `user`.
+    Alarm { who: String, user: String, act: alarm::Act },
     /// Sends a message; `who` where it writes.
     Message { who: Option<String>, line: String },
     /// Names of objects.
@@ -40,6 +43,7 @@ pub(crate) enum Job {
 /// The threads.
 pub(crate) struct Worker {
     acts: SyncSender<(Job, Done)>,
+    alarms: SyncSender<(Job, Done)>,
     messages: SyncSender<(Job, Done)>,
     archive: SyncSender<(Job, Done)>,
 }
@@ -51,6 +55,13 @@ impl Worker {
         let acts = begin("dash-acts", move |job| match job {
             Job::Process { who, what, name } => {
                 audited(&who, &format!("{} process {name}", word(what)), || act(&plant, what, name))
+            }
+            _ => Err("no work for this thread".to_owned()),
+        })?;
+        let mut alarms = Alarms::new(&options.plant);
+        let alarms = begin("dash-alarms", move |job| match job {
+            Job::Alarm { who, user, act } => {
+                audited(&who, &format!("alarms {}", json!(act)), || Ok(json!({ "changed": alarms.act(&act, &user)? })))
             }
             _ => Err("no work for this thread".to_owned()),
         })?;
@@ -71,13 +82,14 @@ impl Worker {
             Job::Search { pattern } => search(folder.as_deref(), &signals, &pattern),
             _ => Err("no work for this thread".to_owned()),
         })?;
-        Ok(Self { acts, messages, archive })
+        Ok(Self { acts, alarms, messages, archive })
     }
 
     /// Has it done; the outcome goes to `done`, or why it is not even begun is said.
     pub(crate) fn give(&self, job: Job, done: Done) -> Result<(), String> {
         let queue = match job {
             Job::Process { .. } => &self.acts,
+            Job::Alarm { .. } => &self.alarms,
             Job::Message { .. } | Job::Objects { .. } => &self.messages,
             Job::History { .. } | Job::Search { .. } => &self.archive,
         };

@@ -42,14 +42,7 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
         println!("{}", serde_json::json!(list));
         return Ok(());
     }
-    list.rows.sort_by_key(|row| {
-        (
-            row.state.hidden().is_some(),
-            std::cmp::Reverse(row.state.alarm.severity),
-            row.state.alarm.time,
-            row.path.clone(),
-        )
-    });
+    list.sort();
     let now = i64::try_from(sys::clock::wall_ns()).unwrap_or(i64::MAX);
     println!("{}", heading(&list));
     if !list.rows.is_empty() {

@@ -60,6 +60,16 @@ async function looks() {
   await page.getByText("this plant has no flight recorder").waitFor(patience);
   await page.getByText("this plant has no frame").waitFor(patience);
 
+  const alarm = page.locator("tr[data-alarm$='/RF/X:TEMP']");
+  await alarm.getByText("not acknowledged").waitFor(patience);
+  assert.match(await alarm.textContent(), /MAJOR.*53.*HIHI.*Cooling water.*Pump: switch to pump 2/);
+  assert.equal(await page.locator("tr[data-alarm] button").count(), 0, "viewers have no buttons");
+  await page.getByLabel("Only alarms with").fill("no such alarm");
+  await alarm.waitFor({ state: "hidden", ...patience });
+  await page.getByLabel("Only alarms with").fill("cooling");
+  await alarm.waitFor(patience);
+  await shot(page, "alarms", page.locator("section[aria-labelledby=alarms-title]"));
+
   // By keyboard alone: to the name, a signal, Enter.
   await page.getByLabel("Name", { exact: true }).focus();
   await page.keyboard.type("X:COUNT");
@@ -117,9 +127,41 @@ async function acts() {
   await context.close();
 }
 
+/** By keyboard: an alarm is acknowledged, put on the shelf and is back, with who did it. */
+async function acknowledges() {
+  const { page, wrong, context } = await open(operator);
+  const alarm = page.locator("tr[data-alarm$='/RF/X:TEMP']");
+  await alarm.getByText("not acknowledged").waitFor(patience);
+  const press = async (name) => {
+    await alarm.getByRole("button", { name, exact: true }).focus();
+    await page.keyboard.press("Enter");
+  };
+  await press("acknowledge X:TEMP");
+  await alarm.getByText("MAJOR_ACK").waitFor(patience);
+  await page.getByText("acknowledge X:TEMP: done").waitFor(patience);
+  await page.locator("[data-alarm] button:focus", { hasText: "unacknowledge" }).waitFor(patience);
+  await press("unacknowledge X:TEMP");
+  await page.locator("#alarm-news", { hasText: "MAJOR X:TEMP, Cooling water" }).waitFor(patience);
+  await page.getByLabel("because").fill("pump on order");
+  await press("shelve X:TEMP");
+  await alarm.getByText(/shelved for .* by .*: pump on order/).waitFor(patience);
+  await page.getByLabel("also what is put aside").uncheck();
+  await alarm.waitFor({ state: "hidden", ...patience });
+  await page.getByLabel("also what is put aside").check();
+  await press("unshelve X:TEMP");
+  await alarm.getByText("not acknowledged").waitFor(patience);
+  await accessible(page, "alarms");
+  await page.getByRole("button", { name: "acknowledge all shown" }).click();
+  await page.locator("#ask-yes").click();
+  await alarm.getByText("MAJOR_ACK").waitFor(patience);
+  assert.deepEqual(wrong, []);
+  await context.close();
+}
+
 async function phone() {
   const { page, context } = await open(viewer, { viewport: { width: 375, height: 700 }, hasTouch: true });
   await page.locator("tr[data-process=loop]").waitFor(patience);
+  await page.locator("tr[data-alarm]").first().waitFor(patience);
   const wider = await page.evaluate(() => document.documentElement.scrollWidth - window.innerWidth);
   assert.ok(wider <= 0, `the page is ${wider} pixels wider than a phone`);
   await shot(page, "phone");
@@ -136,6 +178,7 @@ async function strangers() {
 try {
   await looks();
   await acts();
+  await acknowledges();
   await phone();
   await strangers();
   console.log("all panels good");

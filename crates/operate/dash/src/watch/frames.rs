@@ -1,30 +1,32 @@
 //! Frames of the plant: their minors, activities and last events.
 
+use super::PlantFile;
 use base::{DurNs, Histogram, Quantile};
 use ring::{ActivityCounter, FrameCounter, FrameEvent, FramePage, FrameState, Presence};
 use rt::frames::{Cause, Watcher, action_word, what_word};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
-use std::time::SystemTime;
 
 /// Events that are shown, the newest first.
 const EVENTS_SHOWN: usize = 12;
 
 pub(super) struct Frames {
     plant: String,
-    /// Names of frames, and as of when its plant's file is known.
+    file: PlantFile,
+    /// The frames that the file names: one that does not run says so.
     names: Vec<String>,
-    read: Option<SystemTime>,
     watchers: BTreeMap<String, Watcher>,
 }
 
 impl Frames {
     pub(super) fn new(plant: &str) -> Self {
-        Self { plant: plant.to_owned(), names: Vec::new(), read: None, watchers: BTreeMap::new() }
+        Self { plant: plant.to_owned(), file: PlantFile::new(plant), names: Vec::new(), watchers: BTreeMap::new() }
     }
 
     pub(super) fn look(&mut self) -> Value {
-        self.read();
+        if let Some((_, plant)) = self.file.changed() {
+            self.names = plant.frames.into_iter().map(|frame| frame.spec.name).collect();
+        }
         let names = &self.names;
         self.watchers.retain(|name, watcher| names.contains(name) && watcher.is_alive());
         let each = names.iter().map(|name| {
@@ -37,20 +39,6 @@ impl Frames {
             self.watchers.get(name).map_or(Value::Null, |watcher| frame(name, &watcher.page()))
         });
         each.collect()
-    }
-}
-
-impl Frames {
-    /// The frames that the plant's file names, read again where it has changed: one that does not run says so.
-    fn read(&mut self) {
-        let Ok(file) = super::status(&self.plant).map(|status| status.file) else { return };
-        let changed = std::fs::metadata(&file).and_then(|about| about.modified()).ok();
-        if changed.is_some() && changed != self.read {
-            self.read = changed;
-            if let Ok((plant, _)) = keep::supervisor::read_plant(&file) {
-                self.names = plant.frames.into_iter().map(|frame| frame.spec.name).collect();
-            }
-        }
     }
 }
 

@@ -1,0 +1,160 @@
+// Alarms that stand or are put aside, the worst first; operators acknowledge and shelve them.
+import { el, say, table, time, tr } from "../dom.js";
+
+const HEADS = ["alarm", "severity", "now", "state", { text: "value", number: true }, "message", { text: "since", number: true }, "about", "do"];
+const TIMES = ["10m", "1h", "8h", "24h"];
+/** Alarms of one request: its text must not be too long. */
+const AT_ONCE = 20;
+/** New alarms that are read out one by one. */
+const TOLD_MAX = 3;
+
+let tahti, words, list, news, outcome, filter, aside, shelf, why, all;
+let rows = [];
+/** How bad each alarm was at the last look; nothing before the first one. */
+let known = null;
+const buttons = new Map();
+
+async function act(what, paths, words) {
+  say(outcome, `${words} …`);
+  try {
+    let changed = 0;
+    for (let at = 0; at < paths.length; at += AT_ONCE) {
+      changed += (await tahti.ask({ do: "alarm", act: { ...what, names: paths.slice(at, at + AT_ONCE) } })).changed;
+    }
+    say(outcome, `${words}: ${changed ? "done" : "nothing changes"}`);
+  } catch (error) {
+    say(outcome, `${words}: ${error.message}`);
+  }
+}
+
+async function acknowledgeShown() {
+  const paths = rows.filter((row) => row.is_active && !row.hidden && isShown(row)).map((row) => row.path);
+  const count = `${paths.length} ${paths.length === 1 ? "alarm" : "alarms"}`;
+  if (paths.length && await tahti.confirm(`acknowledge the ${count} shown? The journal will name you.`, `acknowledge ${count}`)) {
+    await act({ do: "acknowledge" }, paths, `acknowledge ${count}`);
+  }
+}
+
+// Buttons stay the same elements, so that the keyboard's focus survives an update.
+function controls(row) {
+  if (tahti.role !== "operator") return "";
+  if (!buttons.has(row.path)) {
+    const one = { row, first: el("button", { type: "button" }), second: el("button", { type: "button" }) };
+    one.first.addEventListener("click", () => {
+      const word = one.row.is_active ? "acknowledge" : "unacknowledge";
+      act({ do: word }, [one.row.path], `${word} ${one.row.channel}`);
+    });
+    one.second.addEventListener("click", () => {
+      if (one.row.shelved) return act({ do: "unshelve" }, [one.row.path], `unshelve ${one.row.channel}`);
+      return act({ do: "shelve", time: shelf.value, why: why.value.trim() }, [one.row.path], `shelve ${one.row.channel} for ${shelf.value}`);
+    });
+    one.cell = el("span", {}, one.first, " ", one.second);
+    buttons.set(row.path, one);
+  }
+  const one = buttons.get(row.path);
+  one.row = row;
+  label(one.first, row.is_active || !row.level ? "acknowledge" : "unacknowledge", row);
+  label(one.second, row.shelved ? "unshelve" : "shelve", row);
+  one.first.disabled = !row.level;
+  return one.cell;
+}
+
+function label(button, word, row) {
+  say(button, word);
+  button.setAttribute("aria-label", `${word} ${row.channel}`);
+}
+
+/** What a row is beside its severity, in words: nothing is told by colour alone. */
+function state(row, now) {
+  const left = (until) => ` for ${time((until.seconds - now) * 1e9)}`;
+  const mark = row.disabled ?? row.out_of_service ?? row.shelved;
+  if (mark) return `${row.hidden}${mark.until ? left(mark.until) : ""} by ${mark.by}${mark.why ? `: ${mark.why}` : ""}`;
+  if (row.hidden) return row.hidden;
+  if (row.is_active) return row.current_severity === "OK" ? "over, not acknowledged" : "not acknowledged";
+  return row.level ? "acknowledged" : "";
+}
+
+function kind(severity) {
+  if (severity === "OK") return "good";
+  if (severity.endsWith("_ACK")) return "faint";
+  return severity === "MINOR" ? "doubt" : "bad";
+}
+
+function isShown(row) {
+  const text = filter.value.trim().toLowerCase();
+  return (aside.checked || !row.hidden) && (!text || `${row.path} ${row.description ?? ""} ${row.severity} ${row.message}`.toLowerCase().includes(text));
+}
+
+function cells(row, now) {
+  const guidance = (row.guidance ?? []).map((guide) => el("div", { class: "faint" }, `${guide.title}: ${guide.details}`));
+  return tr([
+    row.path, el("span", { class: kind(row.severity) }, row.severity), el("span", { class: kind(row.current_severity) }, row.current_severity),
+    el("td", { class: "wraps" }, state(row, now)), row.value, el("td", { class: "wraps" }, row.message), row.level ? time(Math.max(0, now - row.time.seconds) * 1e9) : "-",
+    el("td", { class: "wraps" }, row.description ?? "", ...guidance), controls(row),
+  ], HEADS, { "data-alarm": row.path, class: row.hidden ? "faint" : null });
+}
+
+/** Reads out what has become worse since the last look. */
+function tell() {
+  const before = known;
+  known = new Map(rows.map((row) => [row.path, row.is_active && !row.hidden ? row.level : 0]));
+  if (!before) return;
+  const worse = rows.filter((row) => known.get(row.path) > (before.get(row.path) ?? 0));
+  if (!worse.length) return;
+  const each = worse.slice(0, TOLD_MAX).map((row) => `${row.severity} ${row.channel}${row.description ? `, ${row.description}` : ""}`);
+  const more = worse.length > TOLD_MAX ? `; and ${worse.length - TOLD_MAX} more` : "";
+  news.textContent = `new at ${new Date().toLocaleTimeString()}: ${each.join("; ")}${more}`;
+}
+
+let last = null;
+function draw() {
+  if (!last) return;
+  const focus = document.activeElement;
+  list.fill(rows.filter(isShown).map((row) => cells(row, last.now_s)));
+  if (focus?.isConnected && focus !== document.body) focus.focus();
+}
+
+function summary(data) {
+  const parts = [`${data.active} active`, `${data.acknowledged} acknowledged`, `${data.aside} put aside`, `${data.alarms} in all`];
+  if (data.disconnected) parts.push(`${data.disconnected} not connected`);
+  if (data.maintenance) parts.push("MAINTENANCE: what is invalid or not connected is acknowledged by itself");
+  if (data.left_out) parts.push(`the ${data.left_out} least of them are not shown`);
+  return `${data.name}: ${parts.join(", ")}`;
+}
+
+export default {
+  id: "alarms",
+  title: "Alarms",
+  topics: ["alarms"],
+  build(section, given) {
+    tahti = given;
+    words = el("p", {}, "not looked at yet");
+    news = el("p", { id: "alarm-news", "aria-live": "assertive" });
+    outcome = el("p", { role: "status" });
+    filter = el("input", { id: "alarm-filter", type: "search", autocomplete: "off", size: "20", input: draw });
+    aside = el("input", { id: "alarm-aside", type: "checkbox", checked: true, change: draw });
+    const look = el("form", { submit: (event) => event.preventDefault() }, el("label", { for: "alarm-filter" }, "Only alarms with"), filter,
+      aside, el("label", { for: "alarm-aside" }, "also what is put aside"));
+    shelf = el("select", { id: "alarm-time" }, ...TIMES.map((one) => el("option", { value: one, selected: one === "1h" }, one)));
+    why = el("input", { id: "alarm-why", autocomplete: "off", size: "20", maxlength: "200" });
+    all = el("form", { hidden: true, submit: (event) => { event.preventDefault(); acknowledgeShown(); } }, el("button", {}, "acknowledge all shown"),
+      el("label", { for: "alarm-time" }, "Shelve for"), shelf, el("label", { for: "alarm-why" }, "because"), why);
+    list = table("Alarms, the worst first", HEADS);
+    section.append(words, news, look, all, list.frame, outcome);
+  },
+  connected() {
+    all.hidden = tahti.role !== "operator";
+    known = null;
+  },
+  show(_, data) {
+    const absent = data.error != null;
+    say(words, absent ? data.error : summary(data));
+    list.frame.hidden = absent;
+    last = absent ? null : data;
+    rows = data.rows ?? [];
+    if (absent) return list.fill([]);
+    for (const path of buttons.keys()) if (!rows.some((row) => row.path === path)) buttons.delete(path);
+    tell();
+    draw();
+  },
+};
