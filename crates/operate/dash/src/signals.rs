@@ -9,6 +9,7 @@ use canet::session::Session;
 use serde_json::json;
 use std::collections::{HashMap, VecDeque};
 use std::io;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use sys::clock::mono_now;
@@ -17,8 +18,10 @@ use sys::clock::mono_now;
 const SAMPLES_MAX: usize = 1024;
 /// Signals that all clients watch together.
 pub(crate) const SIGNALS_MAX: usize = 2000;
-/// What a signal may be asked, at once, by all clients.
+/// What waits for the thread.
 const COMMANDS_MAX: usize = 4096;
+/// Reads and writes of all clients that wait for a server: each may be a search on the network.
+const ASKED_MAX: usize = 256;
 /// How long a read or write may take, the search for the server included.
 const PATIENCE: DurNs = DurNs::from_secs(5);
 /// Letters of a text or of an array's elements that are shown.
@@ -128,12 +131,31 @@ enum Once {
 /// Signals that clients look at, each with how many do.
 type Watched = HashMap<String, (Arc<Series>, usize)>;
 
+/// One of the questions that wait for a server, of which there are [`ASKED_MAX`] at most.
+struct Seat(Arc<AtomicUsize>);
+
+impl Seat {
+    /// One more; `None` where there are enough.
+    fn take(taken: &Arc<AtomicUsize>) -> Option<Self> {
+        let more = |count| (count < ASKED_MAX).then_some(count + 1);
+        taken.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).ok()?;
+        Some(Self(taken.clone()))
+    }
+}
+
+impl Drop for Seat {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
 /// The thread, as clients see it.
 #[derive(Clone)]
 pub(crate) struct Signals {
     commands: SyncSender<Command>,
     bell: Waker,
     watched: Arc<Mutex<Watched>>,
+    asked: Arc<AtomicUsize>,
 }
 
 impl Signals {
@@ -145,7 +167,7 @@ impl Signals {
         let (commands, receives) = sync_channel(COMMANDS_MAX);
         let mut thread = Thread { session, receives, channels: HashMap::new(), names: HashMap::new() };
         std::thread::Builder::new().name("dash-signals".to_owned()).spawn(move || thread.run())?;
-        Ok(Self { commands, bell, watched: Arc::default() })
+        Ok(Self { commands, bell, watched: Arc::default(), asked: Arc::default() })
     }
 
     /// One client more watches a signal.
@@ -176,12 +198,22 @@ impl Signals {
 
     /// Units, limits and state names of a signal.
     pub(crate) fn describe(&self, name: &str, done: Box<dyn FnOnce(Outcome) + Send>) -> Result<(), String> {
-        self.command(Command::Once(name.to_owned(), Once::Describe, done))
+        self.once(name, Once::Describe, done)
     }
 
     /// Writes a signal.
     pub(crate) fn put(&self, name: &str, value: &str, done: Box<dyn FnOnce(Outcome) + Send>) -> Result<(), String> {
-        self.command(Command::Once(name.to_owned(), Once::Put(value.to_owned()), done))
+        self.once(name, Once::Put(value.to_owned()), done)
+    }
+
+    fn once(&self, name: &str, what: Once, done: Box<dyn FnOnce(Outcome) + Send>) -> Result<(), String> {
+        let seat = Seat::take(&self.asked)
+            .ok_or_else(|| format!("{ASKED_MAX} questions wait for servers already; try again in {PATIENCE}"))?;
+        let done = move |outcome| {
+            drop(seat);
+            done(outcome);
+        };
+        self.command(Command::Once(name.to_owned(), what, Box::new(done)))
     }
 
     /// Names that anybody watches, like this one.
@@ -466,6 +498,21 @@ mod tests {
         assert_eq!(series.read(&mut next, |sample| seen.push(sample.value)), 5);
         assert_eq!((seen.len(), seen[0]), (SAMPLES_MAX, 5.0));
         assert_eq!(series.read(&mut next, |_| unreachable!()), 0);
+    }
+
+    #[test]
+    fn so_many_questions_wait_for_servers_and_no_more() {
+        let (commands, receives) = sync_channel(COMMANDS_MAX);
+        let (bell, watched, asked) = (Waker::new().unwrap(), Arc::default(), Arc::default());
+        let signals = Signals { commands, bell, watched, asked };
+        let ask = || signals.describe("A", Box::new(drop));
+        assert!((0..ASKED_MAX).all(|_| ask().is_ok()));
+        assert!(ask().unwrap_err().contains("256 questions wait"));
+        // One is answered, another is forgotten by who should have.
+        let Ok(Command::Once(_, _, done)) = receives.recv() else { panic!("a question") };
+        done(Ok(json!({})));
+        drop(receives.recv());
+        assert!(ask().is_ok() && ask().is_ok() && ask().is_err());
     }
 
     #[test]
