@@ -34,7 +34,7 @@ impl Gaps {
                 fields.push((name.to_owned(), value));
             }
         };
-        let (mut causes, mut lost) = (Vec::new(), 0);
+        let (mut causes, mut lost) = (Vec::new(), 0u64);
         while let Some(gap) = self.left.next_if(|gap| gap.at <= at) {
             match gap.cause {
                 Cause::Disconnected => {
@@ -46,7 +46,7 @@ impl Gaps {
                 _ => {}
             }
             causes.push(gap.cause.to_string());
-            lost += gap.lost;
+            lost = lost.saturating_add(gap.lost);
         }
         causes.extend(self.unread.take());
         causes.dedup();

@@ -218,7 +218,8 @@ impl Reader for Archive {
             return Ok(None);
         }
         let buckets = self.buckets(name)?;
-        let count = buckets.iter().map(|bucket| bucket.count.max(0) as u64).sum();
+        let counts = buckets.iter().map(|bucket| bucket.count.max(0) as u64);
+        let count = counts.fold(0, u64::saturating_add);
         let first = buckets.iter().map(|bucket| bucket.first).min();
         let last = buckets.iter().map(|bucket| bucket.last).max();
         let span = first.zip(last).map(|(from, to)| Span { from, to });
