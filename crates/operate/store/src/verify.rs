@@ -4,8 +4,8 @@ use crate::error::StoreError;
 use crate::files::Files;
 use crate::part::{Numbers, parts};
 use crate::scan::{Scan, Seen};
-use segment::Chunk;
 use segment::block::BlockKind;
+use segment::{Bad, Chunk};
 use segment::{pack, rows};
 use std::collections::HashSet;
 
@@ -63,7 +63,7 @@ pub(crate) fn file<F: Files>(files: &F, name: &str) -> Result<Checked, StoreErro
                 if let Err(why) =
                     rows_of(header.kind, header.base, &scan.payload, &mut ids, &mut checked.samples, is_pack)
                 {
-                    checked.damage.push(Damage { offset, len: header.whole(), why });
+                    checked.damage.push(Damage { offset, len: header.whole(), why: why.to_string() });
                 }
             }
             Seen::Damage { offset, len, why } => checked.damage.push(Damage { offset, len, why: why.to_string() }),
@@ -80,6 +80,15 @@ pub(crate) fn file<F: Files>(files: &F, name: &str) -> Result<Checked, StoreErro
     Ok(checked)
 }
 
+/// Why a block's rows cannot be read.
+#[derive(Debug, thiserror::Error)]
+enum Unreadable {
+    #[error(transparent)]
+    Bytes(#[from] Bad),
+    #[error("no row says which signal {0} is")]
+    Unknown(u32),
+}
+
 /// Whether all rows of a block can be read; in a segment a chunk's signal must be known by then.
 fn rows_of(
     kind: BlockKind,
@@ -88,30 +97,28 @@ fn rows_of(
     ids: &mut HashSet<u32>,
     samples: &mut u64,
     is_pack: bool,
-) -> Result<(), String> {
-    let text = |why: segment::Bad| why.to_string();
+) -> Result<(), Unreadable> {
     match kind {
-        BlockKind::Head => rows::Head::read(payload).map(drop).map_err(text),
+        BlockKind::Head => drop(rows::Head::read(payload)?),
         BlockKind::Dictionary => {
             for row in rows::signals(payload) {
-                ids.insert(row.map_err(text)?.id);
+                ids.insert(row?.id);
             }
-            Ok(())
         }
-        BlockKind::Gaps => rows::gaps(payload, base).try_for_each(|row| row.map(drop)).map_err(text),
+        BlockKind::Gaps => rows::gaps(payload, base).try_for_each(|row| row.map(drop))?,
         BlockKind::Samples => {
             for row in rows::chunks(payload) {
-                let (id, _, bytes) = row.map_err(text)?;
-                let chunk = Chunk::decode(bytes, base).map_err(text)?;
+                let (id, _, bytes) = row?;
+                let chunk = Chunk::decode(bytes, base)?;
                 if !is_pack && !ids.contains(&id) {
-                    return Err(format!("no row says which signal {id} is"));
+                    return Err(Unreadable::Unknown(id));
                 }
                 *samples += chunk.len() as u64;
             }
-            Ok(())
         }
-        BlockKind::Index => pack::entries(payload).map(drop).map_err(text),
-        BlockKind::Directory => pack::directory(payload).map(drop).map_err(text),
-        BlockKind::Trailer => pack::Trailer::read(payload).map(drop).map_err(text),
+        BlockKind::Index => drop(pack::entries(payload)?),
+        BlockKind::Directory => drop(pack::directory(payload)?),
+        BlockKind::Trailer => drop(pack::Trailer::read(payload)?),
     }
+    Ok(())
 }
