@@ -11,5 +11,5 @@ const PACKAGES: &[&str] = &["playwright-core@1.65.1", "@axe-core/playwright@4.13
 pub(crate) fn main() -> Outcome {
     peers::debian(&["chromium-headless-shell", "nodejs", "npm"])?;
     let modules = peers::node("browser", PACKAGES)?;
-    Suite { programs: vec!["page".into()], ..Suite::default() }.env("TAHTI_BROWSER", modules).run(Show::Live)
+    Suite { programs: vec!["dashboard_page".into()], ..Suite::default() }.env("TAHTI_BROWSER", modules).run(Show::Live)
 }

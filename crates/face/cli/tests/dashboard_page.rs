@@ -44,7 +44,7 @@ fn every_panel_shows_what_is_there_and_is_usable_by_keyboard_and_screen_reader()
         .spawn();
     let up = finish(up.unwrap());
     assert!(up.status.success(), "{up:?}\n{}", bench.log());
-    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/page/panels.mjs");
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/dashboard_page/panels.mjs");
     let (viewer, operator) = (bench.ok(&["dash", "url"]), bench.ok(&["dash", "url", "--operator"]));
     let mut node = Command::new("node");
     node.args([script, viewer.trim(), operator.trim()]).env("NODE_MODULES", modules);
