@@ -48,9 +48,18 @@ pub(crate) struct Access {
 
 #[derive(Debug, Default)]
 struct Inner {
-    sessions: HashMap<String, (Role, MonoNs)>,
+    sessions: HashMap<String, Session>,
     wrong: u32,
     since: MonoNs,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Session {
+    role: Role,
+    /// The user of this machine who began it, where that is known: a browser sends a host's cookies to all of its ports, and behind
+    /// another one may be somebody else.
+    user: Option<u32>,
+    used: MonoNs,
 }
 
 /// Why a token opens nothing.
@@ -91,29 +100,33 @@ impl Access {
         })
     }
 
-    /// Begins a session, and says what its cookie holds.
-    pub(crate) fn begin(&self, role: Role, now: MonoNs) -> io::Result<String> {
+    /// Begins a session of a user, and says what its cookie holds.
+    pub(crate) fn begin(&self, role: Role, user: Option<u32>, now: MonoNs) -> io::Result<String> {
         let id = secret()?;
         let mut inner = self.inner();
         if inner.sessions.len() >= SESSIONS_MAX
-            && let Some(oldest) = inner.sessions.iter().min_by_key(|(_, (_, used))| *used).map(|(id, _)| id.clone())
+            && let Some(oldest) =
+                inner.sessions.iter().min_by_key(|(_, session)| session.used).map(|(id, _)| id.clone())
         {
             inner.sessions.remove(&oldest);
         }
-        inner.sessions.insert(id.clone(), (role, now));
+        inner.sessions.insert(id.clone(), Session { role, user, used: now });
         Ok(id)
     }
 
-    /// The role of a session that is not over.
-    pub(crate) fn session(&self, id: &str, now: MonoNs) -> Option<Role> {
+    /// The role of a session that is not over and was begun by the same user.
+    pub(crate) fn session(&self, id: &str, user: Option<u32>, now: MonoNs) -> Option<Role> {
         let mut inner = self.inner();
-        let (role, used) = inner.sessions.get_mut(id)?;
-        if now - *used > IDLE_MAX {
+        let session = inner.sessions.get_mut(id)?;
+        if now - session.used > IDLE_MAX {
             inner.sessions.remove(id);
             return None;
         }
-        *used = now;
-        Some(*role)
+        if session.user != user {
+            return None;
+        }
+        session.used = now;
+        Some(session.role)
     }
 
     fn inner(&self) -> MutexGuard<'_, Inner> {
@@ -164,17 +177,25 @@ mod tests {
     }
 
     #[test]
+    fn a_cookie_is_good_only_for_the_user_who_got_it() {
+        let access = Access::new(8765, true).unwrap();
+        let id = access.begin(Role::Operator, Some(1000), NOW).unwrap();
+        assert_eq!((access.session(&id, Some(1001), NOW), access.session(&id, None, NOW)), (None, None));
+        assert_eq!(access.session(&id, Some(1000), NOW), Some(Role::Operator));
+    }
+
+    #[test]
     fn sessions_end_when_nobody_uses_them_and_are_bounded() {
         let access = Access::new(8765, true).unwrap();
-        let id = access.begin(Role::Operator, NOW).unwrap();
-        assert_eq!(access.session(&id, NOW + IDLE_MAX), Some(Role::Operator));
-        assert_eq!(access.session(&id, NOW + IDLE_MAX + IDLE_MAX + DurNs(1)), None);
-        assert_eq!(access.session("", NOW), None);
-        let first = access.begin(Role::Viewer, NOW).unwrap();
+        let id = access.begin(Role::Operator, None, NOW).unwrap();
+        assert_eq!(access.session(&id, None, NOW + IDLE_MAX), Some(Role::Operator));
+        assert_eq!(access.session(&id, None, NOW + IDLE_MAX + IDLE_MAX + DurNs(1)), None);
+        assert_eq!(access.session("", None, NOW), None);
+        let first = access.begin(Role::Viewer, None, NOW).unwrap();
         for at in 1..=SESSIONS_MAX as i64 {
-            access.begin(Role::Viewer, NOW + DurNs(at)).unwrap();
+            access.begin(Role::Viewer, None, NOW + DurNs(at)).unwrap();
         }
-        assert_eq!(access.session(&first, NOW + DurNs::from_secs(1)), None);
+        assert_eq!(access.session(&first, None, NOW + DurNs::from_secs(1)), None);
         assert_eq!(access.inner().sessions.len(), SESSIONS_MAX);
     }
 }

@@ -50,7 +50,8 @@ const LOCKED: &str = "LOCKED: open the address with the token that `tahti dash u
 impl Dashboard {
     /// The role of who asks, by the cookie of a session or by a token.
     fn role(&self, request: &Request, now: Now) -> Option<Role> {
-        let by_cookie = request.cookie(&self.access.cookie).and_then(|id| self.access.session(id, now.mono));
+        let session = |id| self.access.session(id, user(request.peer, request.local), now.mono);
+        let by_cookie = request.cookie(&self.access.cookie).and_then(session);
         by_cookie.or_else(|| self.access.role(request.bearer()?, now.mono).ok())
     }
 
@@ -67,7 +68,7 @@ impl Dashboard {
             }
             Err(Closed::TooMany) => return Answer::text(429, "LOCKED: too many wrong tokens; try again in a minute"),
         };
-        match self.access.begin(role, now.mono) {
+        match self.access.begin(role, user(request.peer, request.local), now.mono) {
             Ok(id) => {
                 println!("audit: {}: has come", self.who(request, Some(role)));
                 let cookie = format!("{}={id}; Path=/; HttpOnly; SameSite=Strict", self.access.cookie);
