@@ -1,5 +1,6 @@
 //! `tahti alarm` from a record to who has acknowledged it, over kills.
 
+use harness::epics::program;
 use harness::ioc::Ioc;
 use harness::process::Running;
 use harness::{Folder, eventually, fresh, tahti};
@@ -34,16 +35,8 @@ impl Site {
     }
 
     fn command(&self, words: &[&str]) -> Command {
-        let mut command = tahti();
-        let port = self.ioc.port;
-        let variables = [
-            ("EPICS_CA_ADDR_LIST", "127.0.0.1".to_owned()),
-            ("EPICS_CA_AUTO_ADDR_LIST", "NO".to_owned()),
-            ("EPICS_CA_SERVER_PORT", port.to_string()),
-            ("EPICS_CA_REPEATER_PORT", (port + 1).to_string()),
-            ("TAHTI_ALARMS", self.name.clone()),
-        ];
-        command.args(words).envs(variables);
+        let mut command = program(true, words[0], self.ioc.port);
+        command.args(&words[1..]).env("TAHTI_ALARMS", &self.name);
         command
     }
 

@@ -1,5 +1,6 @@
 //! `tahti archive` from a record to what is printed, over a kill.
 
+use harness::epics::program;
 use harness::ioc::Ioc;
 use harness::process::Running;
 use harness::{Folder, eventually, tahti};
@@ -30,16 +31,8 @@ impl Site {
     }
 
     fn command(&self, words: &[&str]) -> Command {
-        let mut command = tahti();
-        command.arg("archive").args(words);
-        let port = self.ioc.port;
-        let variables = [
-            ("EPICS_CA_ADDR_LIST", "127.0.0.1".to_owned()),
-            ("EPICS_CA_AUTO_ADDR_LIST", "NO".to_owned()),
-            ("EPICS_CA_SERVER_PORT", port.to_string()),
-            ("EPICS_CA_REPEATER_PORT", (port + 1).to_string()),
-        ];
-        command.envs(variables);
+        let mut command = program(true, "archive", self.ioc.port);
+        command.args(words);
         command
     }
 
@@ -101,6 +94,8 @@ fn signals_are_listed_with_what_they_are_and_shown_in_spans_of_time() {
     let site = Site::new();
     let logs = site.serve();
     eventually("some samples are there", || site.counts().len() > 10);
+    // Its first scan comes when it comes, within its second.
+    eventually("one that is scanned is there", || site.ask("get", &["X:SLOW"]).status.success());
     logs.signal("-TERM");
     logs.hears("samples safe, 0 lost");
     let list: serde_json::Value = serde_json::from_str(&site.good("list", &["--json"])).unwrap();
