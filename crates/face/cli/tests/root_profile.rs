@@ -95,6 +95,12 @@ fn events(pid: u32) -> usize {
     fds.filter(is_event).count()
 }
 
+/// Whether a process samples by now: it has its events, and waits for what they bring.
+fn samples(pid: u32) -> bool {
+    let waits_in = std::fs::read_to_string(format!("/proc/{pid}/wchan")).unwrap_or_default();
+    events(pid) >= 2 && waits_in.contains("poll")
+}
+
 /// The share of samples on whose stack the frames stand one behind the other.
 fn share(stacks: &BTreeMap<String, u64>, frames: &str) -> f64 {
     let all: u64 = stacks.values().sum();
@@ -158,7 +164,7 @@ fn a_process_that_runs_already_is_sampled_until_it_ends() {
         .stdout(Stdio::piped())
         .spawn()
         .unwrap();
-    while events(sampler.id()) < 2 {
+    while !samples(sampler.id()) {
         std::thread::yield_now();
     }
     child.kill().unwrap();
@@ -194,7 +200,7 @@ fn samples_that_found_no_room_are_counted() {
     let mut sampler = Command::new(env!("CARGO_BIN_EXE_tahti"));
     sampler.args(["profile", "--pid", &pid, "--hz", "5000", "--stack", "60KiB", "-o", &file]);
     let sampler = sampler.stdout(Stdio::piped()).spawn().unwrap();
-    while events(sampler.id()) < 2 {
+    while !samples(sampler.id()) {
         std::thread::yield_now();
     }
     let signal = |signal: i32| sys::child::kill(sampler.id() as i32, signal).unwrap();

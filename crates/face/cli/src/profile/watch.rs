@@ -66,13 +66,13 @@ pub(super) fn sample(args: &Args) -> Result<Sampled, Failure> {
     // Whoever looks must not wait for long: what is not read in time is lost. Programs that it starts are as they would be.
     let _ = sys::sched::set_scheduling(0, Scheduling { policy: Policy::Other { nice: -20 }, reset_on_fork: true });
     let program = if args.command.is_empty() { None } else { Some(prepare(&args.command, &[])?) };
+    let (begin, burnt) = (sys::clock::mono_now(), sys::clock::thread_cpu());
     if !threads.is_empty() {
         watched.search()?;
         if watched.threads.is_empty() && args.command.is_empty() && !watched.may_come(args) {
             return Err(format!("no thread was found to sample: {}", watched.target.wanted()).into());
         }
     }
-    let (begin, burnt) = (sys::clock::mono_now(), sys::clock::thread_cpu());
     let mut program = program.map(|program| watched.begin(program)).transpose()?;
     watched.until(args, begin, &mut program, &signals)?;
     watched.sampler.disable()?;
