@@ -7,7 +7,7 @@ use crate::evidence::{self, Incident, Kind, describe};
 use crate::guard::{Beats, Guard, GuardEvent, WatchSpec, What};
 use crate::keeper::protocol::{ChildId, End, ExitRecord, Used};
 use crate::launch::{self, InheritedFd, LaunchError, LaunchSpec};
-use crate::notify::{Heard, Notify, NotifyError};
+use crate::notify::{Notification, Notify, NotifyError};
 use crate::page::{Page, PageError};
 use crate::supervisor::rundir::{self, RunDirError};
 use crate::threads::{ThreadRule, ThreadRules};
@@ -310,11 +310,11 @@ impl Runner<'_> {
         let Some(folder) = &mut self.notify else { return };
         for heard in folder.notify.hear() {
             match heard {
-                Heard::Message(text) if text.lines().any(|line| line == "WATCHDOG=1") => {
+                Notification::Message(text) if text.lines().any(|line| line == "WATCHDOG=1") => {
                     self.beats.fetch_add(1, Ordering::Relaxed);
                 }
-                Heard::Message(_) => {}
-                Heard::Stranger(who) => (self.tell)(&who),
+                Notification::Message(_) => {}
+                Notification::Stranger(who) => (self.tell)(&who),
             }
         }
     }

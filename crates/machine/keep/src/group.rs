@@ -57,7 +57,7 @@ impl Group {
         folder.hash(&mut hasher);
         let name = format!("tahti-{}-{:08x}", name.replace('/', "_"), hasher.finish() as u32);
         let in_v2 = |dir: &PathBuf| dir.join("cgroup.procs").exists() && !dir.join("tasks").exists();
-        let places = Places { root: RootDir::machine(), v2_is_taken: joined.iter().any(in_v2) };
+        let places = OwnGroups { root: RootDir::machine(), v2_is_taken: joined.iter().any(in_v2) };
         let wanted = bounds::wanted(bounds);
         let below = |parent: PathBuf| Self::below(&parent, &name);
         let mut dirs: Vec<PathBuf> = places.for_killing(&wanted).into_iter().find_map(below).into_iter().collect();
@@ -204,13 +204,13 @@ fn kill_marked(folder: &Path) -> Vec<i32> {
 }
 
 /// Where groups may be made, seen from the caller's own ones.
-struct Places {
+struct OwnGroups {
     root: RootDir,
     /// Whether its member is in another group of version 2, and so can be in none of ours.
     v2_is_taken: bool,
 }
 
-impl Places {
+impl OwnGroups {
     /// For a group that can be killed as a whole, in the order of preference: in version 2 where all that is wanted can
     /// be bounded, then right below the own group.
     fn for_killing(&self, wanted: &[Bound]) -> Vec<PathBuf> {
@@ -283,9 +283,9 @@ mod tests {
         let (root, dir) = machine("both", both, "6:freezer:/a\n0::/system.slice/x.service\n");
         let v2 = PathBuf::from("/sys/fs/cgroup/unified/system.slice/x.service");
         let v1 = PathBuf::from("/sys/fs/cgroup/freezer/a");
-        let places = Places { root, v2_is_taken: false };
+        let places = OwnGroups { root, v2_is_taken: false };
         assert_eq!(places.for_killing(&[]), [v2, v1.clone()]);
-        assert_eq!(Places { v2_is_taken: true, ..places }.for_killing(&[]), [v1]);
+        assert_eq!(OwnGroups { v2_is_taken: true, ..places }.for_killing(&[]), [v1]);
         fs::remove_dir_all(dir).unwrap();
     }
 
@@ -293,7 +293,7 @@ mod tests {
     fn a_path_that_leads_out_of_a_container_is_not_followed() {
         let inside = "41 31 0:38 /docker/a /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n";
         let (root, dir) = machine("inside", inside, "0::/docker/a/b\n");
-        let places = Places { root, v2_is_taken: false };
+        let places = OwnGroups { root, v2_is_taken: false };
         assert_eq!(places.for_killing(&[]), [PathBuf::from("/sys/fs/cgroup/b")]);
         fs::write(dir.join("proc/self/cgroup"), "0::/../x\n").unwrap();
         assert!(places.for_killing(&[]).is_empty());
@@ -307,7 +307,7 @@ mod tests {
             fs::create_dir_all(dir.join(format!("cg{group}"))).unwrap();
             fs::write(dir.join(format!("cg{group}/cgroup.subtree_control")), passed).unwrap();
         }
-        let places = Places { root, v2_is_taken: false };
+        let places = OwnGroups { root, v2_is_taken: false };
         let first = |bounds| places.for_killing(&bounds::wanted(bounds))[0].clone();
         let memory = Bounds { memory_max: Some(base::Size(1 << 20)), ..Bounds::default() };
         let tasks = Bounds { tasks_max: Some(3), ..Bounds::default() };

@@ -23,7 +23,7 @@ const MESSAGES_MAX: usize = 64;
 
 /// What was heard.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Heard {
+pub(crate) enum Notification {
     /// A message of the program or of what it started.
     Message(String),
     /// The first one of somebody else, in words for people; later ones are passed over.
@@ -78,7 +78,7 @@ impl Notify {
 
     /// Takes what has come, a bounded number of messages, without waiting. A message belongs to the program where its
     /// sender is of the program's user, of ours or root, or a descendant of this process.
-    pub(crate) fn hear(&mut self) -> Vec<Heard> {
+    pub(crate) fn hear(&mut self) -> Vec<Notification> {
         let mut heard = Vec::new();
         for _ in 0..MESSAGES_MAX {
             let mut bytes = [0u8; BYTES_MAX];
@@ -97,13 +97,13 @@ impl Notify {
             let sender = sender.map(|sender| (sender.pid.as_raw_nonzero().get(), sender.uid.as_raw()));
             match sender {
                 Some((pid, uid)) if self.belongs(pid, uid) => {
-                    heard.push(Heard::Message(String::from_utf8_lossy(&bytes[..got]).into_owned()));
+                    heard.push(Notification::Message(String::from_utf8_lossy(&bytes[..got]).into_owned()));
                 }
                 _ if std::mem::replace(&mut self.stranger_told, true) => {}
                 stranger => {
                     let who =
                         stranger.map_or("somebody".to_owned(), |(pid, uid)| format!("process {pid} of user {uid}"));
-                    heard.push(Heard::Stranger(format!(
+                    heard.push(Notification::Stranger(format!(
                         "{who} sent to {}, but is nothing that was started here: such messages are not heard",
                         self.path.display()
                     )));
@@ -166,7 +166,7 @@ mod tests {
             }
             let part = notify.hear();
             assert!(!part.is_empty() && part.len() <= MESSAGES_MAX);
-            assert!(part.iter().all(|one| *one == Heard::Message("WATCHDOG=1".to_owned())));
+            assert!(part.iter().all(|one| *one == Notification::Message("WATCHDOG=1".to_owned())));
             heard += part.len();
         }
         while heard < sent {

@@ -41,9 +41,9 @@ const T0: i64 = 1_795_000_000_000_000_000;
 const POINTS: usize = 2_000;
 
 /// A folder that goes with the measurement.
-struct Place(PathBuf);
+struct TemporaryFolder(PathBuf);
 
-impl Drop for Place {
+impl Drop for TemporaryFolder {
     fn drop(&mut self) {
         // It is in the folder for temporary files.
         let _ = std::fs::remove_dir_all(&self.0);
@@ -56,7 +56,7 @@ fn run(matches: &ArgMatches, progress: &mut Progress) -> Result<Found, Failed> {
         return Err(Failed::argument("--rounds 0", "1 or more"));
     }
     let above = args.folder.clone().unwrap_or_else(std::env::temp_dir);
-    let place = Place(above.join(format!("tahti-bench-archive-{}", std::process::id())));
+    let place = TemporaryFolder(above.join(format!("tahti-bench-archive-{}", std::process::id())));
     let logging = Table::new("Logging, CPU time with writing and syncing, one thread");
     let logging = loads().iter().enumerate().try_fold(logging, |table, (index, load)| {
         progress.at(index, 4, load.name);

@@ -2,7 +2,7 @@
 //! the published four processors to this machine's number.
 
 use crate::measure::{Interrupt, own_program};
-use crate::{Bench, Failed, Found, Part, Progress, read};
+use crate::{Bench, Failed, Found, Helper, Progress, read};
 use base::{CpuId, CpuSet, DurNs, Policy, Priority};
 use clap::{ArgMatches, Args as _};
 use report::{Good, Published, Row as Line, Table};
@@ -24,8 +24,8 @@ pub(crate) static BENCH: Bench = Bench {
 };
 
 /// The endless loops.
-pub(crate) const SPIN: Part =
-    Part { name: "spin", arguments: SpinArgs::augment_args, run: |matches| spin(&read(matches)?) };
+pub(crate) const SPIN: Helper =
+    Helper { name: "spin", arguments: SpinArgs::augment_args, run: |matches| spin(&read(matches)?) };
 
 /// Shares of the machine that endless loops get, by class and binding
 ///

@@ -11,7 +11,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 use sys::root::RootDir;
 use sys::sched::Scheduling;
-use trace::{Explainer, Late, Merge, Occasion, Part, Summary};
+use trace::{DelayPart, Explainer, Late, Merge, Occasion, Summary};
 
 /// Delays beyond this are blamed on somebody in the table of culprits.
 const BLAMED: u64 = 50_000;
@@ -36,7 +36,7 @@ enum Order {
     /// Watches the threads of a process by this name, or those in real-time classes.
     Watch(i32, Option<&'static str>),
     /// Hands out who had what of a thread's time.
-    Within(i32, [MonoNs; 2], Sender<Result<Vec<Part>, Failed>>),
+    Within(i32, [MonoNs; 2], Sender<Result<Vec<DelayPart>, Failed>>),
     /// Hands out what was found since, and watches nobody.
     Take(Sender<Result<Ours, Failed>>),
 }
@@ -66,8 +66,9 @@ impl Default for Ours {
 
 impl Ours {
     fn add(&mut self, late: &Late) {
-        let sum =
-            |which: fn(&Part) -> bool| late.parts.iter().filter(|part| which(part)).map(|part| part.ns).sum::<u64>();
+        let sum = |which: fn(&DelayPart) -> bool| {
+            late.parts.iter().filter(|part| which(part)).map(|part| part.ns).sum::<u64>()
+        };
         let host = sum(|part| part.culprit.is_host());
         let either = host + sum(|part| part.culprit.may_be_host());
         let all = late.delay_ns();
@@ -193,7 +194,7 @@ impl Explained {
     ///
     /// # Errors
     /// The recording failed.
-    pub(crate) fn within(&self, tid: i32, window: [MonoNs; 2]) -> Result<Vec<Part>, Failed> {
+    pub(crate) fn within(&self, tid: i32, window: [MonoNs; 2]) -> Result<Vec<DelayPart>, Failed> {
         let (tell, told) = channel();
         let _ = self.orders.send(Order::Within(tid, window, tell));
         told.recv().unwrap_or(Err(Failed::Thread))
@@ -321,7 +322,7 @@ mod tests {
 
     #[test]
     fn what_was_the_hosts_is_taken_off_and_what_is_undecided_is_a_bound() {
-        let part = |from, ns, culprit| Part { from: MonoNs(from), ns, culprit };
+        let part = |from, ns, culprit| DelayPart { from: MonoNs(from), ns, culprit };
         let late = Late {
             tid: 1,
             name: "loop".into(),

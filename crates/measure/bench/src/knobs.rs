@@ -122,7 +122,7 @@ fn run(matches: &ArgMatches, progress: &mut Progress) -> Result<Found, Failed> {
         own: shield::own_processes(),
         irqs: Vec::new(),
         only: Some(name.to_owned()),
-        parts: plan::Parts::default(),
+        parts: plan::ShieldParts::default(),
     };
     let root = RootDir::machine();
     let snapshot = RealMachine::at(&root).snapshot(&CpuSet::single(cpu))?;

@@ -58,7 +58,7 @@ benches! {
 }
 
 /// What measurements start as processes of their own.
-static PARTS: &[Part] = &[
+static PARTS: &[Helper] = &[
     classes::SPIN,
     frames::FRAME,
     interference::STREAM,
@@ -107,7 +107,7 @@ impl From<Table> for Found {
 }
 
 /// A process of a measurement, hidden from `--help`.
-struct Part {
+struct Helper {
     name: &'static str,
     arguments: fn(Command) -> Command,
     run: fn(&ArgMatches) -> Result<(), Failed>,

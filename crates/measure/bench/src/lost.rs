@@ -5,7 +5,7 @@ use crate::measure::{Gate, Interrupt, Where, installed, measured_cpu, own_progra
 use crate::noise::{Load, Noise};
 use crate::oslat;
 use crate::shielded::Shielded;
-use crate::{Bench, Failed, Found, Part, Progress, Touched, read};
+use crate::{Bench, Failed, Found, Helper, Progress, Touched, read};
 use base::{CpuId, CpuSet, DurNs, Histogram, MonoNs, Policy};
 use clap::{ArgMatches, Args as _};
 use report::{Culprit, Figure, Good, Latency, Row, Spike, Table};
@@ -26,8 +26,8 @@ pub(crate) static BENCH: Bench = Bench {
 };
 
 /// The busy loop.
-pub(crate) const BUSY: Part =
-    Part { name: "busy", arguments: BusyArgs::augment_args, run: |matches| busy(&read(matches)?) };
+pub(crate) const BUSY: Helper =
+    Helper { name: "busy", arguments: BusyArgs::augment_args, run: |matches| busy(&read(matches)?) };
 
 /// What a busy loop on a CPU loses, by culprit
 ///
@@ -178,7 +178,7 @@ impl Lost {
         others.iter().for_each(|part| self.blame(part.culprit.to_string(), part.ns));
         let begun = *self.begun.get_or_insert(from);
         for [from, to] in gaps {
-            let within = |part: &trace::Part| to.min(part.from.0 + part.ns).saturating_sub(from.max(part.from.0));
+            let within = |part: &trace::DelayPart| to.min(part.from.0 + part.ns).saturating_sub(from.max(part.from.0));
             let named = others.iter().map(within).sum::<u64>();
             if self.spikes.len() < SPIKES_MAX || self.spikes.last().is_some_and(|last| last.late_ns < to - from) {
                 let parts = others.iter().map(|part| (part.culprit.to_string(), within(part)));

@@ -2,7 +2,7 @@
 
 use crate::explained::Explained;
 use crate::looprun::{self, WaitArg, wait_word};
-use crate::{Failed, Part, read};
+use crate::{Failed, Helper, read};
 use base::{CpuId, CpuSet, DurNs, Histogram, Policy};
 use clap::Args as _;
 use ring::{Counter, LoopPage, Wait};
@@ -61,8 +61,8 @@ pub(crate) struct Where {
 }
 
 /// The loop that is measured.
-pub(crate) const LOOP: Part =
-    Part { name: "loop", arguments: LoopArgs::augment_args, run: |matches| run_loop(&read(matches)?) };
+pub(crate) const LOOP: Helper =
+    Helper { name: "loop", arguments: LoopArgs::augment_args, run: |matches| run_loop(&read(matches)?) };
 
 /// The loop's own command line.
 #[derive(clap::Args)]

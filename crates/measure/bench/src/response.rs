@@ -5,7 +5,7 @@ use crate::failed::joined;
 use crate::measure::{Gate, Interrupt, Where, measured_cpu, own_program};
 use crate::noise::{Load, Noise};
 use crate::shielded::Shielded;
-use crate::{Bench, Failed, Found, Part, Progress, Touched, read};
+use crate::{Bench, Failed, Found, Helper, Progress, Touched, read};
 use base::{CpuId, CpuSet, DurNs, MonoNs, Policy};
 use clap::{ArgMatches, Args as _};
 use report::{Figure, Good, Latency, Published, Row, Table, Wanted};
@@ -49,8 +49,8 @@ pub(crate) static BENCH: Bench = Bench {
 };
 
 /// The thread that waits.
-pub(crate) const RESPONDER: Part =
-    Part { name: "responder", arguments: ResponderArgs::augment_args, run: |matches| responder(&read(matches)?) };
+pub(crate) const RESPONDER: Helper =
+    Helper { name: "responder", arguments: ResponderArgs::augment_args, run: |matches| responder(&read(matches)?) };
 
 /// From an event on another CPU until the real-time thread that waits for it runs
 ///

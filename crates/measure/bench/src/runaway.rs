@@ -4,7 +4,7 @@
 //! demoted; it gives up by itself after 900 ms, so that a failing guard hangs nothing.
 
 use crate::measure::own_program;
-use crate::{Bench, Failed, Found, Part, Progress, read};
+use crate::{Bench, Failed, Found, Helper, Progress, read};
 use base::{CpuSet, DurNs, MonoNs, Policy};
 use clap::{ArgMatches, Args as _};
 use host::guard::{Budget, Rung, RungAction};
@@ -33,7 +33,7 @@ pub(crate) static BENCH: Bench = Bench {
 };
 
 /// The loop itself.
-pub(crate) const BURN: Part = Part {
+pub(crate) const BURN: Helper = Helper {
     name: "burn",
     arguments: BurnArgs::augment_args,
     run: |matches| read(matches).and_then(|args: BurnArgs| burn(args.after_us)),

@@ -51,7 +51,7 @@ enum Key {
 }
 
 /// A thread's place among the threads, and those of a stack's frames, the outermost first.
-type Place = (u32, Box<[u32]>);
+type StackKey = (u32, Box<[u32]>);
 
 /// What is known of the sampled threads.
 pub struct Profile {
@@ -67,7 +67,7 @@ pub struct Profile {
     by_tid: HashMap<i32, u32>,
     frames: Vec<Frame>,
     by_key: HashMap<Key, u32>,
-    stacks: HashMap<Place, (u64, u64)>,
+    stacks: HashMap<StackKey, (u64, u64)>,
     lost: u64,
     throttled: u64,
     merged: u64,
@@ -376,7 +376,7 @@ impl Profile {
     pub fn found(mut self, files: &mut dyn Files) -> Found {
         self.advance(u64::MAX, files);
         let stack =
-            |((thread, frames), (samples, weight)): (Place, (u64, u64))| Stack { thread, frames, samples, weight };
+            |((thread, frames), (samples, weight)): (StackKey, (u64, u64))| Stack { thread, frames, samples, weight };
         let mut stacks: Vec<Stack> = std::mem::take(&mut self.stacks).into_iter().map(stack).collect();
         stacks.sort_by(|one, two| (one.thread, &one.frames).cmp(&(two.thread, &two.frames)));
         let functions = self.objects.iter().map(|object| (object.name.clone(), object.functions())).collect();

@@ -162,7 +162,7 @@ impl fmt::Display for Culprit {
 
 /// One part of a delay.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Part {
+pub struct DelayPart {
     /// From when.
     #[serde(rename = "from_ns")]
     pub from: MonoNs,
@@ -203,7 +203,7 @@ pub struct Late {
     #[serde(rename = "ran_ns")]
     pub ran: MonoNs,
     /// Who took it: without a gap from `due` to `ran`.
-    pub parts: Vec<Part>,
+    pub parts: Vec<DelayPart>,
     /// Pages that it faulted in meanwhile.
     pub faults: u32,
     /// Where the kernel was when the timer's interrupt came, innermost first, where that was asked for.

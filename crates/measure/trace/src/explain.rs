@@ -150,7 +150,7 @@ impl Explainer {
 
     /// Who had what of a watched thread's time between two moments, without a gap; nothing of a thread that is not watched.
     #[must_use]
-    pub fn within(&mut self, tid: i32, from: MonoNs, to: MonoNs) -> Vec<crate::Part> {
+    pub fn within(&mut self, tid: i32, from: MonoNs, to: MonoNs) -> Vec<crate::DelayPart> {
         // Out of idleness the kernel records no switch: who does nothing that is recorded is seen by its interrupts alone.
         if let Some(watched) = self.watched.get_mut(&tid)
             && let State::Ready { cpu, since } = watched.state()

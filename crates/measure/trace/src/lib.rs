@@ -49,7 +49,7 @@ mod symbols;
 mod timeline;
 mod window;
 
-pub use culprit::{Culprit, Late, Occasion, Part};
+pub use culprit::{Culprit, DelayPart, Late, Occasion};
 pub use decode::{Decoder, DecoderError, EVENTS, Lost, Row, Scope};
 pub use event::{Event, Name, Task, Vector, What};
 pub use explain::{Clocks, Explainer, Facts};

@@ -6,7 +6,7 @@ mod print;
 use crate::failure::{Failure, end};
 use base::{CpuSet, DurNs};
 use clap::Subcommand;
-use host::plan::{self, Parts, Placed, Profile, Spared, Want};
+use host::plan::{self, Placed, Profile, ShieldParts, Spared, Want};
 use host::snapshot::Snapshot;
 use host::suggest::{self, Choice};
 use keep::RunDir;
@@ -130,7 +130,7 @@ struct Wish {
     /// What to keep away: some of tasks, interrupts, timers (the kernel's periodic work), settings (power, memory,
     /// preemption); all of it, or what the active shield keeps away
     #[arg(long, value_name = "PARTS")]
-    parts: Option<Parts>,
+    parts: Option<ShieldParts>,
     /// What they are kept free for: control-loop (sleeps between cycles) or polling (never sleeps)
     #[arg(long)]
     profile: Option<Profile>,

@@ -3,7 +3,7 @@
 use crate::failure::Failure;
 use base::CpuSet;
 use base::text::Counted;
-use host::plan::{Drift, Kept, Note, Parts, Plan, Step, Want};
+use host::plan::{Drift, Kept, Note, Plan, ShieldParts, Step, Want};
 use host::snapshot::Target;
 use host::suggest::Rated;
 use keep::shield::journal::{Journal, Refused};
@@ -63,7 +63,7 @@ pub(super) fn plan(want: &Want, plan: &Plan) {
 
 /// What a shield keeps away, if that is not everything.
 fn partly(want: &Want) -> String {
-    if want.parts == Parts::default() { String::new() } else { format!(", {} only", want.parts) }
+    if want.parts == ShieldParts::default() { String::new() } else { format!(", {} only", want.parts) }
 }
 
 /// Whether two steps do the same to two tasks.

@@ -1,7 +1,7 @@
 //! Where block devices complete their requests.
 
 use super::{Doc, Knob, text};
-use crate::plan::{Context, Part};
+use crate::plan::{Context, ShieldPart};
 use crate::snapshot::{Form, Value};
 
 /// The CPU that completes a request of a block device.
@@ -24,8 +24,8 @@ impl Knob for BlockCompletion {
         }
     }
 
-    fn part(&self) -> Part {
-        Part::Interrupts
+    fn part(&self) -> ShieldPart {
+        ShieldPart::Interrupts
     }
 
     fn files(&self) -> &'static [&'static str] {

@@ -1,7 +1,7 @@
 //! Polling for corrected memory errors.
 
 use super::{Doc, Knob, text};
-use crate::plan::{Context, Part};
+use crate::plan::{Context, ShieldPart};
 use crate::snapshot::{Form, Value};
 
 /// Seconds between two polls of each CPU for corrected errors; one value for all CPUs.
@@ -23,8 +23,8 @@ impl Knob for MachineCheck {
         }
     }
 
-    fn part(&self) -> Part {
-        Part::Timers
+    fn part(&self) -> ShieldPart {
+        ShieldPart::Timers
     }
 
     fn files(&self) -> &'static [&'static str] {

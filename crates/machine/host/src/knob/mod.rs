@@ -14,7 +14,7 @@ mod document;
 pub(crate) use cache::GROUP as CACHE_GROUP;
 pub use document::table;
 
-use crate::plan::{Context, Draft, Part};
+use crate::plan::{Context, Draft, ShieldPart};
 use crate::snapshot::{Form, Target, Value};
 use base::CpuSet;
 use std::fmt::Debug;
@@ -28,8 +28,8 @@ pub trait Knob: Debug + Sync {
     fn doc(&self) -> Doc;
 
     /// The part of a shield that it belongs to.
-    fn part(&self) -> Part {
-        Part::Settings
+    fn part(&self) -> ShieldPart {
+        ShieldPart::Settings
     }
 
     /// Its files: `{cpu}` stands for each shielded CPU, `*` for any one name. None where it is no file that is set.

@@ -1,7 +1,7 @@
 //! The hard lockup detector.
 
 use super::{Doc, Knob, text};
-use crate::plan::{Context, Part};
+use crate::plan::{Context, ShieldPart};
 use crate::snapshot::{Form, Value};
 
 /// The hard lockup detector: an NMI from a performance counter on each CPU.
@@ -23,8 +23,8 @@ impl Knob for NmiWatchdog {
         }
     }
 
-    fn part(&self) -> Part {
-        Part::Timers
+    fn part(&self) -> ShieldPart {
+        ShieldPart::Timers
     }
 
     fn files(&self) -> &'static [&'static str] {

@@ -1,7 +1,7 @@
 //! Receive and transmit packet steering.
 
 use super::{Doc, Knob};
-use crate::plan::{Context, Part};
+use crate::plan::{Context, ShieldPart};
 use crate::snapshot::{Form, Value};
 
 /// CPUs that take over received packets.
@@ -33,8 +33,8 @@ impl Knob for Receive {
         }
     }
 
-    fn part(&self) -> Part {
-        Part::Interrupts
+    fn part(&self) -> ShieldPart {
+        ShieldPart::Interrupts
     }
 
     fn files(&self) -> &'static [&'static str] {
@@ -69,8 +69,8 @@ impl Knob for ReceiveLater {
         }
     }
 
-    fn part(&self) -> Part {
-        Part::Interrupts
+    fn part(&self) -> ShieldPart {
+        ShieldPart::Interrupts
     }
 
     fn files(&self) -> &'static [&'static str] {
@@ -101,8 +101,8 @@ impl Knob for Transmit {
         }
     }
 
-    fn part(&self) -> Part {
-        Part::Interrupts
+    fn part(&self) -> ShieldPart {
+        ShieldPart::Interrupts
     }
 
     fn files(&self) -> &'static [&'static str] {

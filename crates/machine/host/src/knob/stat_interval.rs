@@ -1,7 +1,7 @@
 //! How often per-CPU memory counters are folded.
 
 use super::{Doc, Knob, at_least};
-use crate::plan::{Context, Part, Profile};
+use crate::plan::{Context, ShieldPart, Profile};
 use crate::snapshot::{Form, Value};
 
 /// Seconds between two folds of the per-CPU memory counters.
@@ -23,8 +23,8 @@ impl Knob for StatInterval {
         }
     }
 
-    fn part(&self) -> Part {
-        Part::Timers
+    fn part(&self) -> ShieldPart {
+        ShieldPart::Timers
     }
 
     fn files(&self) -> &'static [&'static str] {

@@ -1,7 +1,7 @@
 //! Whether idle CPUs give their timers away.
 
 use super::{Doc, Knob, at_most};
-use crate::plan::{Context, Part};
+use crate::plan::{Context, ShieldPart};
 use crate::snapshot::{Form, Value};
 use proc::version::Version;
 
@@ -24,8 +24,8 @@ impl Knob for TimerMigration {
         }
     }
 
-    fn part(&self) -> Part {
-        Part::Timers
+    fn part(&self) -> ShieldPart {
+        ShieldPart::Timers
     }
 
     fn files(&self) -> &'static [&'static str] {

@@ -1,7 +1,7 @@
 //! Where the lockup detectors run.
 
 use super::{Doc, Knob, without_shield};
-use crate::plan::{Context, Part};
+use crate::plan::{Context, ShieldPart};
 use crate::snapshot::{Form, Value};
 
 /// CPUs that the lockup detectors watch.
@@ -23,8 +23,8 @@ impl Knob for WatchdogCpumask {
         }
     }
 
-    fn part(&self) -> Part {
-        Part::Timers
+    fn part(&self) -> ShieldPart {
+        ShieldPart::Timers
     }
 
     fn files(&self) -> &'static [&'static str] {

@@ -1,7 +1,7 @@
 //! Where unbound work items run.
 
 use super::{Doc, Knob, without_shield};
-use crate::plan::{Context, Part};
+use crate::plan::{Context, ShieldPart};
 use crate::snapshot::{Form, Value};
 
 /// CPUs on which unbound work items run, in all and per workqueue.
@@ -23,8 +23,8 @@ impl Knob for Workqueue {
         }
     }
 
-    fn part(&self) -> Part {
-        Part::Tasks
+    fn part(&self) -> ShieldPart {
+        ShieldPart::Tasks
     }
 
     fn files(&self) -> &'static [&'static str] {

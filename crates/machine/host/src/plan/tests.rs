@@ -525,7 +525,7 @@ fn parts_of_a_shield_are_made_apart_and_together_they_are_the_whole() {
         [(true, false), (false, true), (false, false), (false, false)]
     );
     assert_eq!(steps("interrupts,tasks").len(), parts[0].len() + parts[1].len());
-    assert!("".parse::<Parts>().is_err() && "all".parse::<Parts>().is_err());
+    assert!("".parse::<ShieldParts>().is_err() && "all".parse::<ShieldParts>().is_err());
 }
 
 #[test]

@@ -23,7 +23,7 @@ pub struct Want {
     pub own: Vec<i32>,
     /// What they are kept free of.
     #[serde(default)]
-    pub parts: Parts,
+    pub parts: ShieldParts,
     /// Only the knob of this name, and neither tasks nor interrupts: to measure what it is worth alone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub only: Option<String>,
@@ -114,7 +114,7 @@ impl TryFrom<String> for Spared {
 
 /// One of the things that a shield keeps away.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Part {
+pub enum ShieldPart {
     /// Other tasks, and the kernel's movable work.
     Tasks,
     /// Devices' interrupts, and what follows them.
@@ -128,44 +128,44 @@ pub enum Part {
 /// What a shield keeps away; all of it by default.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(into = "String", try_from = "String")]
-pub struct Parts {
-    /// [`Part::Tasks`].
+pub struct ShieldParts {
+    /// [`ShieldPart::Tasks`].
     pub tasks: bool,
-    /// [`Part::Interrupts`].
+    /// [`ShieldPart::Interrupts`].
     pub interrupts: bool,
-    /// [`Part::Timers`].
+    /// [`ShieldPart::Timers`].
     pub timers: bool,
-    /// [`Part::Settings`].
+    /// [`ShieldPart::Settings`].
     pub settings: bool,
 }
 
-impl Default for Parts {
+impl Default for ShieldParts {
     fn default() -> Self {
         Self { tasks: true, interrupts: true, timers: true, settings: true }
     }
 }
 
-impl Parts {
+impl ShieldParts {
     /// Whether this part is wanted.
     #[must_use]
-    pub fn has(self, part: Part) -> bool {
+    pub fn has(self, part: ShieldPart) -> bool {
         match part {
-            Part::Tasks => self.tasks,
-            Part::Interrupts => self.interrupts,
-            Part::Timers => self.timers,
-            Part::Settings => self.settings,
+            ShieldPart::Tasks => self.tasks,
+            ShieldPart::Interrupts => self.interrupts,
+            ShieldPart::Timers => self.timers,
+            ShieldPart::Settings => self.settings,
         }
     }
 
     /// Whether all of `other` is in it.
     #[must_use]
     pub fn covers(self, other: Self) -> bool {
-        let parts = [Part::Tasks, Part::Interrupts, Part::Timers, Part::Settings];
+        let parts = [ShieldPart::Tasks, ShieldPart::Interrupts, ShieldPart::Timers, ShieldPart::Settings];
         parts.into_iter().all(|part| self.has(part) || !other.has(part))
     }
 }
 
-impl fmt::Display for Part {
+impl fmt::Display for ShieldPart {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Tasks => "tasks",
@@ -176,16 +176,16 @@ impl fmt::Display for Part {
     }
 }
 
-impl fmt::Display for Parts {
+impl fmt::Display for ShieldParts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let parts = [Part::Tasks, Part::Interrupts, Part::Timers, Part::Settings];
+        let parts = [ShieldPart::Tasks, ShieldPart::Interrupts, ShieldPart::Timers, ShieldPart::Settings];
         let words: Vec<String> =
             parts.into_iter().filter(|part| self.has(*part)).map(|part| part.to_string()).collect();
         f.write_str(&words.join(","))
     }
 }
 
-impl FromStr for Parts {
+impl FromStr for ShieldParts {
     type Err = WordError;
 
     fn from_str(text: &str) -> Result<Self, WordError> {
@@ -203,13 +203,13 @@ impl FromStr for Parts {
     }
 }
 
-impl From<Parts> for String {
-    fn from(parts: Parts) -> Self {
+impl From<ShieldParts> for String {
+    fn from(parts: ShieldParts) -> Self {
         parts.to_string()
     }
 }
 
-impl TryFrom<String> for Parts {
+impl TryFrom<String> for ShieldParts {
     type Error = WordError;
 
     fn try_from(text: String) -> Result<Self, WordError> {

@@ -344,7 +344,7 @@ fn read_shield(section: &Section<'_>, around: &dyn Surroundings, found: &mut Dia
             Err(why) => found.error(span, why.to_string(), "WORDS=CPU", ""),
         }
     }
-    let parts = section.parsed("parts", found).map_or(crate::plan::Parts::default(), |(parts, _)| parts);
+    let parts = section.parsed("parts", found).map_or(crate::plan::ShieldParts::default(), |(parts, _)| parts);
     Some(Shield { cpus, profile, spare, required, irqs: placed, parts })
 }
 

@@ -85,7 +85,7 @@ pub struct Shield {
     pub irqs: Vec<crate::plan::Placed>,
     /// What is kept away.
     #[serde(default)]
-    pub parts: crate::plan::Parts,
+    pub parts: crate::plan::ShieldParts,
 }
 
 /// `[[process]]`

@@ -1,6 +1,6 @@
 //! What everything in a group may use together: set where a hierarchy has the controller, read back, and counted.
 
-use super::{Group, Places};
+use super::{Group, OwnGroups};
 use crate::launch::Shortfall;
 use base::Size;
 use host::plant::Bounds;
@@ -101,7 +101,7 @@ impl Group {
     }
 
     /// Sets a bound, and looks whether it is there.
-    pub(super) fn set(&self, bound: &Bound, places: &Places) -> Result<(), Shortfall> {
+    pub(super) fn set(&self, bound: &Bound, places: &OwnGroups) -> Result<(), Shortfall> {
         let lacking =
             |found: String, remedy: &str| Shortfall { wanted: bound.words(), found, remedy: remedy.to_owned() };
         let Some((dir, files)) = self.bounded_by(bound.controller) else {
@@ -139,7 +139,7 @@ impl Group {
     }
 }
 
-impl Places {
+impl OwnGroups {
     /// Why no group has this controller, and what to do about it.
     fn why_not(&self, controller: &str) -> (String, String) {
         if let Some(parent) = self.of_v1(controller) {
@@ -187,7 +187,7 @@ mod tests {
         let dirs = vec![dir("v2", &v2), dir("v1", &v1)];
         let group = Group { dirs: dirs.clone() };
         assert_eq!((group.standing(&MEMORY), group.standing(&TASKS)), (None, None), "nothing is bounded");
-        let places = Places { root: RootDir::at(&dirs[0]), v2_is_taken: false };
+        let places = OwnGroups { root: RootDir::at(&dirs[0]), v2_is_taken: false };
         let bounds = Bounds { memory_max: Some(Size(1 << 20)), tasks_max: Some(3) };
         wanted(bounds).iter().for_each(|bound| group.set(bound, &places).unwrap());
         assert_eq!(group.standing(&MEMORY), Some(Standing { used: 4096, max: 1 << 20, met: 1 }));
@@ -203,7 +203,7 @@ mod tests {
         let bound = &wanted(Bounds { memory_max: Some(Size(1 << 20)), tasks_max: None })[0];
         let why = |name: &str, mounts: &str, groups: &str, v2_is_taken: bool| {
             let dir = dir(name, &[("proc/self/mountinfo", mounts), ("proc/self/cgroup", groups)]);
-            let told = none.set(bound, &Places { root: RootDir::at(&dir), v2_is_taken }).unwrap_err().to_string();
+            let told = none.set(bound, &OwnGroups { root: RootDir::at(&dir), v2_is_taken }).unwrap_err().to_string();
             fs::remove_dir_all(dir).unwrap();
             told
         };

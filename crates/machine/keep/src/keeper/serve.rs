@@ -6,7 +6,7 @@ use super::protocol::*;
 use super::running::Running;
 use crate::group::{Group, MARK};
 use crate::launch::{self, Shortfall, start_ticks};
-use crate::notify::{Heard, Notify, NotifyError};
+use crate::notify::{Notification, Notify, NotifyError};
 use base::MonoNs;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fd::AsFd;
@@ -466,8 +466,8 @@ impl Keeper {
     fn notified(&mut self) {
         for heard in self.notify.as_mut().map_or(Vec::new(), Notify::hear) {
             let text = match heard {
-                Heard::Message(text) => text,
-                Heard::Stranger(who) => {
+                Notification::Message(text) => text,
+                Notification::Stranger(who) => {
                     self.say(&who);
                     continue;
                 }

@@ -11,7 +11,7 @@ use sys::kernel::Kernel;
 
 /// Reads all threads; the cpusets are there already.
 pub(super) fn read(root: &impl Kernel, snapshot: &mut Snapshot) -> Result<()> {
-    let mut places = Places::new(root, snapshot);
+    let mut places = Cpusets::new(root, snapshot);
     for name in root.list("/proc")? {
         let Ok(pid) = name.parse::<i32>() else { continue };
         let leader = format!("/proc/{pid}");
@@ -35,7 +35,7 @@ pub(super) fn read(root: &impl Kernel, snapshot: &mut Snapshot) -> Result<()> {
 ///
 /// Without cpusets nobody lists the threads but `/proc`, and then all is read anew.
 pub(super) fn read_again(root: &impl Kernel, snapshot: &mut Snapshot, before: &Snapshot) {
-    let mut places = Places::new(root, snapshot);
+    let mut places = Cpusets::new(root, snapshot);
     let known: HashMap<i32, (&TaskKey, &Task)> = before.tasks.iter().map(|entry| (entry.0.tid, entry)).collect();
     if places.members.is_empty() {
         // /proc can be listed: it was a moment ago.
@@ -65,12 +65,12 @@ fn stat(root: &impl Kernel, folder: &str) -> Option<Stat> {
 }
 
 /// Which cpuset each thread is in, and what the cpusets offer.
-struct Places {
+struct Cpusets {
     members: HashMap<i32, String>,
     offered: HashMap<String, CpuSet>,
 }
 
-impl Places {
+impl Cpusets {
     fn new(root: &impl Kernel, snapshot: &Snapshot) -> Self {
         let file = match snapshot.cgroup {
             Cgroup::None => None,

@@ -4,14 +4,14 @@ use super::chain::{self, Figures};
 use super::pairs;
 use crate::explained::Explained;
 use crate::measure::{Gate, Where, own_program};
-use crate::{Failed, Part, read};
+use crate::{Failed, Helper, read};
 use base::{CpuId, DurNs, Histogram, Outside, Policy};
 use clap::Args as _;
 use serde::{Deserialize, Serialize};
 
 /// The process.
-pub(crate) const FRAME: Part =
-    Part { name: "frame", arguments: FrameArgs::augment_args, run: |matches| run(&read(matches)?) };
+pub(crate) const FRAME: Helper =
+    Helper { name: "frame", arguments: FrameArgs::augment_args, run: |matches| run(&read(matches)?) };
 
 /// Its command line.
 #[derive(clap::Args)]

@@ -3,7 +3,7 @@
 use super::{Computing, REAL_TIME, iperf3, primes_take};
 use crate::failed::joined;
 use crate::measure::{installed, own_program};
-use crate::{Failed, Part, read};
+use crate::{Failed, Helper, read};
 use base::{CpuId, CpuSet, DurNs, Policy, Priority};
 use clap::Args as _;
 use report::{Figure, Good, Row, Table, Wanted};
@@ -15,8 +15,8 @@ use sys::clock::{mono_now, sleep_until};
 use sys::sched::{Scheduling, set_scheduling};
 
 /// One end of a stream.
-pub(crate) const STREAM: Part =
-    Part { name: "stream", arguments: StreamArgs::augment_args, run: |matches| stream(&read(matches)?) };
+pub(crate) const STREAM: Helper =
+    Helper { name: "stream", arguments: StreamArgs::augment_args, run: |matches| stream(&read(matches)?) };
 
 /// An end's own command line.
 #[derive(clap::Args)]

@@ -9,7 +9,7 @@ mod zmq;
 
 use crate::measure::handed_on;
 use crate::noise::{Load, Noise};
-use crate::{Bench, Failed, Found, Part, Progress, read};
+use crate::{Bench, Failed, Found, Helper, Progress, read};
 use base::{CpuSet, DurNs, Policy, Priority};
 use broker::{Client, ClientError, Sending};
 use clap::{ArgMatches, Args as _};
@@ -50,8 +50,8 @@ pub(crate) static BENCH: Bench = Bench {
 };
 
 /// The other processes.
-pub(crate) const PART: Part =
-    Part { name: "rtt-part", arguments: PartArgs::augment_args, run: |matches| run_part(&read(matches)?) };
+pub(crate) const PART: Helper =
+    Helper { name: "rtt-part", arguments: PartArgs::augment_args, run: |matches| run_part(&read(matches)?) };
 
 /// What SPring-8 measured, by class.
 const MADOCA: [(&str, &str); 2] = [

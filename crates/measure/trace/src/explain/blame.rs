@@ -2,7 +2,7 @@
 
 use super::watched::{State, Watched};
 use super::{Explainer, TIME_SHARING};
-use crate::culprit::{Culprit, Part};
+use crate::culprit::{Culprit, DelayPart};
 use crate::event::{Name, Task, Vector};
 use crate::timeline::{Context, Doing, kind_of_task, softirq_name};
 use base::{CpuId, MonoNs};
@@ -22,14 +22,14 @@ const OWN_NS_PER_FAULT: u64 = 20_000;
 
 /// Parts in their order, equal neighbours merged.
 #[derive(Default)]
-struct Parts(Vec<Part>);
+struct DelayParts(Vec<DelayPart>);
 
-impl Parts {
+impl DelayParts {
     fn add(&mut self, culprit: Culprit, from: MonoNs, to: MonoNs) {
         let ns = to.0 - from.0;
         match self.0.last_mut() {
             Some(last) if last.culprit == culprit => last.ns += ns,
-            _ if ns > 0 => self.0.push(Part { from, ns, culprit }),
+            _ if ns > 0 => self.0.push(DelayPart { from, ns, culprit }),
             _ => {}
         }
     }
@@ -37,8 +37,8 @@ impl Parts {
 
 impl Explainer {
     /// The parts of a delay of `watched`, without a gap from `due` to `ran`.
-    pub(super) fn parts(&self, watched: &Watched, due: MonoNs, ran: MonoNs) -> Vec<Part> {
-        let mut parts = Parts::default();
+    pub(super) fn parts(&self, watched: &Watched, due: MonoNs, ran: MonoNs) -> Vec<DelayPart> {
+        let mut parts = DelayParts::default();
         watched.between(due, ran, |state, from, to| match state {
             State::Running(cpu) => self.running(&mut parts, watched, cpu, from, to),
             State::Ready { cpu, since } => self.ready(&mut parts, watched, cpu, since, from, to),
@@ -67,7 +67,7 @@ impl Explainer {
     }
 
     /// The thread itself has the CPU.
-    fn running(&self, parts: &mut Parts, watched: &Watched, cpu: CpuId, from: MonoNs, to: MonoNs) {
+    fn running(&self, parts: &mut DelayParts, watched: &Watched, cpu: CpuId, from: MonoNs, to: MonoNs) {
         let faulting = u64::from(watched.faults_between(from, to)) * OWN_NS_PER_FAULT >= to.0 - from.0;
         self.each(cpu, from, to, |doing, from, to| {
             let on_top = |doing| self.on_top(doing, to.0 - from.0).unwrap_or(Culprit::Own { faulting });
@@ -76,7 +76,7 @@ impl Explainer {
     }
 
     /// The timer is due, and its interrupt has not come.
-    fn timer_late(&self, parts: &mut Parts, watched: &Watched, cpu: CpuId, from: MonoNs, to: MonoNs) {
+    fn timer_late(&self, parts: &mut DelayParts, watched: &Watched, cpu: CpuId, from: MonoNs, to: MonoNs) {
         if to.0 - from.0 <= DELIVERY_NS {
             parts.add(Culprit::Timer, from, to);
             return;
@@ -117,7 +117,7 @@ impl Explainer {
     }
 
     /// An idle CPU that was wanted.
-    fn idle(&self, parts: &mut Parts, doing: &Doing, from: MonoNs, to: MonoNs) {
+    fn idle(&self, parts: &mut DelayParts, doing: &Doing, from: MonoNs, to: MonoNs) {
         let state = doing.idle.and_then(|state| self.facts.idle_exit_ns.get(state as usize));
         let exit = MonoNs(from.0.saturating_add(state.copied().unwrap_or(0) + IDLE_EXIT_NS));
         let late = to > exit;
@@ -129,7 +129,7 @@ impl Explainer {
     }
 
     /// The thread was woken, and does not run.
-    fn ready(&self, parts: &mut Parts, watched: &Watched, cpu: CpuId, since: MonoNs, from: MonoNs, to: MonoNs) {
+    fn ready(&self, parts: &mut DelayParts, watched: &Watched, cpu: CpuId, since: MonoNs, from: MonoNs, to: MonoNs) {
         self.each(cpu, from, to, |doing, from, to| {
             let Some(doing) = doing else { return parts.add(Culprit::Unexplained, from, to) };
             if let Some(culprit) = self.on_top(doing, to.0 - from.0) {
