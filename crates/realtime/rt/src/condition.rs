@@ -14,6 +14,26 @@ use sys::shm::SharedWords;
 /// sleeps until it does. The kernel wakes the most urgent waiter first; it then takes the mutex like everybody else,
 /// lending its priority to the owner. (Moving waiters straight to the mutex, `FUTEX_CMP_REQUEUE_PI`, would save that
 /// wake-up one switch where the mutex is still held by who signals: signal after giving it up, and there is none.)
+///
+/// ```
+/// let (queue, filled) = (rt::Mutex::new(Vec::new())?, rt::Condition::new()?);
+/// std::thread::scope(|scope| {
+///     let taker = scope.spawn(|| loop {
+///         let mut taken = queue.lock().unwrap();
+///         if let Some(item) = taken.pop() {
+///             return item;
+///         }
+///         // Noted while the mutex is held: a signal from here on ends the wait.
+///         let ticket = filled.ticket();
+///         drop(taken);
+///         let _ = ticket.wait(None);
+///     });
+///     queue.lock().unwrap().push("sample");
+///     filled.signal();
+///     assert_eq!(taker.join().unwrap(), "sample");
+/// });
+/// # Ok::<(), sys::Error>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct Condition {
     words: Arc<SharedWords>,

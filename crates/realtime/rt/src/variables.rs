@@ -29,6 +29,21 @@ fn samples_of(count: usize) -> usize {
 }
 
 /// The variables that this process exports. Clones share them.
+///
+/// ```
+/// use base::MonoNs;
+/// use rt::{Exports, Imports, Number, VariableSpec};
+///
+/// let name = format!("doc-{}", std::process::id());
+/// let exports = Exports::open(&name, 1)?;
+/// let current = exports.add(&VariableSpec { name: "current", unit: "mA", first: Number::Float(0.0), safe: None })?;
+/// exports.set(current, Number::Float(99.5), 1, MonoNs(1));
+///
+/// // Any process of the machine with the same user:
+/// let imports = Imports::open(&name)?;
+/// assert_eq!(imports.get("current").unwrap().value, Number::Float(99.5));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct Exports {
     name: Arc<str>,
