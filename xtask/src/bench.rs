@@ -17,38 +17,40 @@ pub(crate) fn main(args: Vec<String>) -> Outcome {
     let mut args = args.into_iter();
     let page_args: Vec<String> = args.by_ref().take_while(|arg| arg != "--").collect();
     let direct: Vec<String> = args.collect();
-    run(&mut cargo(["build", "--profile", "lto", "--quiet", "--package", "cli"]))?;
+    let build = || run(&mut cargo(["build", "--profile", "lto", "--quiet", "--package", "cli"]));
     if !direct.is_empty() {
+        build()?;
         return run(tahti(&direct)?.args(&direct));
     }
+    // What cannot be done is said before minutes of building.
     let (flags, names): (Vec<_>, Vec<_>) = page_args.into_iter().partition(|arg| arg.starts_with("--"));
     let write = match flags.iter().map(String::as_str).collect::<Vec<_>>()[..] {
         [] => false,
         ["--write"] => true,
         _ => return Err(format!("unknown option {}: expected --write", flags.join(" "))),
     };
-    peers();
     let path = root().join(PAGE);
     let mut text = fs::read_to_string(&path).map_err(|error| format!("{PAGE}: {error}"))?;
-    let mut measured = 0;
-    for command in commands(&text) {
+    let is_wanted = |command: &String| {
         let name = command.split(' ').next().unwrap_or_default();
-        if !names.is_empty() && !names.iter().any(|wanted| wanted == name) {
-            continue;
-        }
+        names.is_empty() || names.iter().any(|wanted| wanted == name)
+    };
+    let wanted: Vec<String> = commands(&text).into_iter().filter(is_wanted).collect();
+    if wanted.is_empty() {
+        let known = commands(&text).join("\n  ");
+        return Err(format!("no measurement of {PAGE} is called {}; it has\n  {known}", names.join(" ")));
+    }
+    build()?;
+    peers();
+    for command in wanted {
         println!("\n== tahti bench {command}");
         let words: Vec<String> = command.split(' ').map(str::to_owned).collect();
         let printed = output(tahti(&words)?.args(&words))?;
         print!("{printed}");
-        measured += 1;
         if write {
             text = replaced(&text, &command, &printed);
             fs::write(&path, &text).map_err(|error| format!("{PAGE}: {error}"))?;
         }
-    }
-    if measured == 0 {
-        let known = commands(&text).join("\n  ");
-        return Err(format!("no measurement of {PAGE} is called {}; it has\n  {known}", names.join(" ")));
     }
     Ok(())
 }
