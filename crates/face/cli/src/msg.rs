@@ -382,46 +382,16 @@ const OUTSTANDING_MAX: usize = 128;
 fn list(args: &ListArgs) -> Result<bool, ClientError> {
     let mut client = connect(&args.to, "tahti-msg-list")?;
     let sending = Sending { limit: args.to.timeout, ..Sending::default() };
-    let (served, last) = client.list("*", &sending)?;
-    let mut fine = last.code == Code::Ok;
-    if !fine {
-        show(None, &last);
+    let served = client.served(&sending)?;
+    for (manager, code, why) in &served.lacking {
+        eprintln!("tahti: {manager} does not list its objects, its claims are shown: {code}: {why}");
     }
-    let mut claims = served.iter().flat_map(|line| line.split_whitespace()).filter_map(|word| word.split_once('='));
-    let (mut asked, mut objects, mut told) = (Vec::new(), Vec::new(), Vec::new());
-    loop {
-        // Many at once: a manager that hangs costs one timeout, however much it serves.
-        while client.outstanding() < OUTSTANDING_MAX
-            && let Some((claim, manager)) = claims.next()
-        {
-            asked.push((client.send(&format!("{}/{claim}", Verb::List), &sending)?, claim, manager));
-        }
-        if client.outstanding() == 0 {
-            break;
-        }
-        let Some(received) = client.next(args.to.timeout)? else { continue };
-        let Some((_, claim, manager)) = asked.iter().find(|(id, ..)| *id == received.id) else { continue };
-        if received.code == Code::Ok {
-            objects.extend(received.words().into_iter().map(str::to_owned));
-            continue;
-        }
-        // What it claims is known at least.
-        fine = false;
-        objects.push((*claim).to_owned());
-        if !told.contains(manager) {
-            told.push(manager);
-            let (code, why) = (received.code, received.text);
-            eprintln!("tahti: {manager} does not list its objects, its claims are shown: {code}: {why}");
-        }
-    }
-    objects.sort();
-    objects.dedup();
-    objects.retain(|object| base::glob(&args.pattern, object));
+    let objects: Vec<_> = served.objects.iter().filter(|object| base::glob(&args.pattern, object)).collect();
     objects.iter().for_each(|object| println!("{object}"));
     if objects.is_empty() {
         none_like(&args.pattern);
     }
-    Ok(fine)
+    Ok(served.lacking.is_empty())
 }
 
 fn ps(args: &PsArgs) -> Result<bool, ClientError> {

@@ -169,6 +169,69 @@ fn operators_restart_a_process_and_the_log_names_them() {
     assert!(!log.contains("token="), "{log}");
 }
 
+/// A message server of its own, with a simulated RF station, for the dashboard of the plant.
+fn with_messages(name: &str, port: u16) -> Bench {
+    let server = harness::fresh(name);
+    let more = format!(
+        "write = true\nmessages = \"{server}\"\n[messages]\nname = \"{server}\"\n\
+         [[equipment]]\nname = \"rf\"\nfile = \"rf.toml\"\nserver = \"{server}\"\nafter = [\"{server}\"]\n"
+    );
+    let bench = plant(name, port, &more);
+    let example = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../examples/madoca/rf.toml");
+    std::fs::copy(example, bench.dir.join("rf.toml")).unwrap();
+    bench.ok(&["up", ".", "--detach"]);
+    bench
+}
+
+#[test]
+fn viewers_read_and_watch_messages_and_only_operators_send_what_writes() {
+    let port = free_port();
+    let bench = with_messages("dash-console", port);
+    let mut viewer = Socket::open(port, &token(&bench.ok(&["dash", "url"])));
+    let mut operator = Socket::open(port, &token(&bench.ok(&["dash", "url", "--operator"])));
+
+    viewer.say(r#"{"id":1,"do":"objects","pattern":"sr_rf_*"}"#);
+    let known = viewer.answer(1)["ok"].clone();
+    assert!(known["found"].as_array().unwrap().iter().any(|name| name == "sr_rf_acc"), "{known}");
+    assert!(known["subjects"].as_array().unwrap().iter().any(|name| name == "dashboard"), "{known}");
+    viewer.say(r#"{"id":2,"do":"watch","pattern":"put/sr_rf_*"}"#);
+    viewer.answer(2);
+    viewer.until(|message| (message["data"]["state"] == "watching").then_some(()));
+
+    // What a hostile page sends: other letters, more keys, more than one message, locks, another's watch.
+    for line in ["put/sr_rf_acc/on", "set/sr_rf_acc/1MV", "call/sr_rf_acc/reset", "lock/sr_rf_acc", "batch/sr_rf_acc"] {
+        viewer.say(&format!(r#"{{"id":3,"do":"message","line":"{line}"}}"#));
+        assert!(viewer.answer(3)["error"].as_str().unwrap().contains("viewers may look"), "{line}");
+    }
+    for line in ["PUT/sr_rf_acc/on", " put/sr_rf_acc/on", "get/sr_rf_acc/x\\nput/sr_rf_acc/on", "watch/*/*", "put"] {
+        viewer.say(&format!(r#"{{"id":4,"do":"message","line":"{line}"}}"#));
+        let answer = viewer.answer(4);
+        assert!(answer["error"].is_string() || answer["ok"]["good"] == false, "{line}: {answer}");
+    }
+    viewer.say(r#"{"id":5,"do":"message","line":"put/sr_rf_acc/on","role":"operator"}"#);
+    assert!(viewer.until(|message| message["error"].as_str().map(str::to_owned)).contains("not understood"));
+
+    operator.say(r#"{"id":6,"do":"message","line":"put/sr_rf_acc/on"}"#);
+    let done = operator.answer(6)["ok"].clone();
+    assert_eq!(
+        (&done["code"], &done["good"], &done["timed_out"]),
+        (&"OK".into(), &true.into(), &false.into()),
+        "{done}"
+    );
+    let seen = viewer.until(|message| message["data"]["lines"].get(0)?.as_str().map(str::to_owned));
+    assert!(seen.contains("dashboard uid=") && seen.contains("put/sr_rf_acc/on -> OK/"), "{seen}");
+    operator.say(r#"{"id":7,"do":"message","line":"set/sr_rf_acc/9MV"}"#);
+    let refused = operator.answer(7)["ok"].clone();
+    assert_eq!((&refused["code"], &refused["good"]), (&"RANGE".into(), &false.into()), "{refused}");
+
+    let log = bench.ok(&["logs", "dashboard", "-n", "100"]);
+    let written: Vec<_> = log.lines().filter(|line| line.contains("message ") && line.contains(": done")).collect();
+    assert!(written.len() == 1 && written[0].contains("operator 127.0.0.1:") && written[0].contains("user "), "{log}");
+    assert!(log.contains("set/sr_rf_acc/9MV: failed: RANGE") && log.contains("audit: viewer"), "{log}");
+    let others = bench.run(&["msg", "list", "sr_rf_*"]);
+    assert!(!others.status.success(), "the plant's message server has a name of its own");
+}
+
 #[test]
 fn operators_acknowledge_an_alarm_and_journal_and_log_name_them() {
     let port = free_port();

@@ -12,13 +12,15 @@ record(ao, "X:SET") { field(VAL, "2") field(EGU, "A") field(PINI, "YES") }
 record(ao, "X:TEMP") { field(HIHI, "20") field(HHSV, "MAJOR") field(VAL, "53") field(PINI, "YES") }
 "#;
 
-/// A loop without priority, which needs no privilege, alarms, and the dashboard for operators.
-fn processes(port: u16) -> String {
+/// A loop without priority, which needs no privilege, alarms, a message server with an RF station, and the dashboard for operators.
+fn processes(port: u16, server: &str) -> String {
     format!(
         "[[process]]\nname = \"loop\"\ncommand = [\"tahti\", \"demo\", \"llrf\"]\nready = {{ line = \"armed:\", within = \"60s\" }}\nheartbeat = {{ within = \"60s\" }}\n\
          [[process]]\nname = \"steady\"\ncommand = [\"/bin/sleep\", \"1000\"]\n\
          [alarms]\nname = \"alarms\"\nfile = \"alarms.toml\"\n\
-         [dashboard]\nname = \"dashboard\"\nlisten = \"127.0.0.1:{port}\"\nwrite = true\n"
+         [dashboard]\nname = \"dashboard\"\nlisten = \"127.0.0.1:{port}\"\nwrite = true\nmessages = \"{server}\"\n\
+         [messages]\nname = \"{server}\"\n\
+         [[equipment]]\nname = \"rf\"\nfile = \"rf.toml\"\nserver = \"{server}\"\nafter = [\"{server}\"]\n"
     )
 }
 
@@ -28,7 +30,9 @@ fn every_panel_shows_what_is_there_and_is_usable_by_keyboard_and_screen_reader()
         .expect("TAHTI_BROWSER names the folder of node_modules; `cargo xtask test browser` sets it");
     let port = free_port();
     let ioc = Ioc::start(&[("a.db", DATABASE)], &["-d", "a.db"]);
-    let bench = Bench::new("page", &processes(port));
+    let bench = Bench::new("page", &processes(port, &harness::fresh("page")));
+    let rf = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../examples/madoca/rf.toml");
+    std::fs::copy(rf, bench.dir.join("rf.toml")).unwrap();
     let alarms = format!(
         "[alarms]\nname = \"{}\"\nfolder = \"journal\"\n[[alarm]]\nchannels = [\"X:TEMP\"]\narea = \"RF\"\ndescription = \"Cooling water\"\n\
          guidance = [{{ title = \"Pump\", details = \"switch to pump 2\" }}]\n",

@@ -5,7 +5,7 @@ use crate::greeting::{Hello, VERSION};
 use crate::message_buffer::{MessageBuffer, Packing, put};
 use crate::pool::{POOL_BYTES_MAX, Pool, Room, Rooms};
 use base::{DurNs, MonoNs};
-use msg::{BODY_BYTES_MAX, Band, Code, Failure, Flags, Header, Hop, Kind, Lines, Pooled, Request, Subject};
+use msg::{BODY_BYTES_MAX, Band, Code, Failure, Flags, Header, Hop, Kind, Lines, Pooled, Request, Subject, Verb};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use sys::clock::mono_now;
@@ -78,6 +78,18 @@ impl Received {
     }
 }
 
+/// Objects that are served.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Served {
+    /// Their names, in order; of a manager that did not answer, what it claims.
+    pub objects: Vec<String>,
+    /// Which managers did not list theirs, and how each was answered.
+    pub lacking: Vec<(String, Code, String)>,
+}
+
+/// Requests that are under way at the same time, fewer than the server lets one client have.
+const OUTSTANDING_MAX: usize = 128;
+
 struct Outstanding {
     id: u64,
     header: Header,
@@ -136,6 +148,7 @@ pub struct Client {
     given: VecDeque<Received>,
     buffer: MessageBuffer,
     packing: Packing,
+    reconnections: u64,
 }
 
 impl Client {
@@ -185,6 +198,7 @@ impl Client {
             given: VecDeque::new(),
             buffer: MessageBuffer::new(),
             packing: Packing::new(),
+            reconnections: 0,
         })
     }
 
@@ -416,6 +430,7 @@ impl Client {
             match enter(&self.server, &self.hello) {
                 Ok((end, pool)) => {
                     (self.end, self.pool) = (Some(end), pool);
+                    self.reconnections += 1;
                     break;
                 }
                 Err(_) if mono_now() < until => sys::clock::sleep_until(mono_now() + DurNs::from_ms(20)),
@@ -459,6 +474,52 @@ impl Client {
                 None => return Ok((lines, received)),
             }
         }
+    }
+
+    /// How often the server was lost and found again: what it was asked to [watch](msg::Verb::Watch) must be asked again then.
+    #[must_use]
+    pub const fn reconnections(&self) -> u64 {
+        self.reconnections
+    }
+
+    /// All objects that are served, as their managers list them; many managers are asked at once, so that one that hangs
+    /// costs one `sending.limit`.
+    ///
+    /// # Errors
+    /// As [`ask`](Self::ask). What a manager or the server refuses is told in [`Served::lacking`].
+    pub fn served(&mut self, sending: &Sending<'_>) -> Result<Served, ClientError> {
+        let (claims, last) = self.list("*", sending)?;
+        let mut served = Served::default();
+        if last.code != Code::Ok {
+            served.lacking.push(("message server".to_owned(), last.code, last.text));
+        }
+        let words = claims.iter().flat_map(|line| line.split_whitespace());
+        let mut claims = words.filter_map(|word| word.split_once('='));
+        let mut asked: Vec<(u64, &str, &str)> = Vec::new();
+        loop {
+            while self.outstanding() < OUTSTANDING_MAX
+                && let Some((claim, manager)) = claims.next()
+            {
+                asked.push((self.send(&format!("{}/{claim}", Verb::List), sending)?, claim, manager));
+            }
+            if self.outstanding() == 0 {
+                break;
+            }
+            let Some(received) = self.next(sending.limit)? else { continue };
+            let Some((_, claim, manager)) = asked.iter().find(|(id, ..)| *id == received.id) else { continue };
+            if received.code == Code::Ok {
+                served.objects.extend(received.words().into_iter().map(str::to_owned));
+                continue;
+            }
+            // What it claims is known at least.
+            served.objects.push((*claim).to_owned());
+            if !served.lacking.iter().any(|(name, ..)| name == manager) {
+                served.lacking.push(((*manager).to_owned(), received.code, received.text));
+            }
+        }
+        served.objects.sort_unstable();
+        served.objects.dedup();
+        Ok(served)
     }
 
     /// Sends a request and waits for its reply; other replies that come meanwhile are kept for [`next`](Self::next).

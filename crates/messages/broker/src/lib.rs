@@ -58,7 +58,7 @@ mod spin;
 mod wake_gate;
 pub mod zmq;
 
-pub use client::{Client, Received, Sending};
+pub use client::{Client, Received, Sending, Served};
 pub use end::{ClientError, Waker};
 pub use greeting::socket_name;
 pub use manager::{Manager, ManagerLane, Replies};

@@ -2,12 +2,14 @@
 
 use crate::access::Role;
 use crate::hub::{Hub, Topic};
+use crate::messages::{self, Watching};
 use crate::protocol::{Ask, Asked, Tick, tick, topic};
 use crate::signals::{Outcome, Series, Signals};
 use crate::work::{Done, Job, Worker, audit};
 use base::{DurNs, MonoNs};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, VecDeque};
+use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Mutex, PoisonError};
 use web::{Message, Next, Now, Socket};
 
@@ -28,6 +30,8 @@ pub(crate) struct Shared {
     pub(crate) hub: Arc<Hub>,
     pub(crate) signals: Signals,
     pub(crate) worker: Arc<Worker>,
+    /// The message server, and how many watch what passes there.
+    pub(crate) passing: (String, Arc<AtomicUsize>),
 }
 
 /// Answers on their way from other threads.
@@ -45,6 +49,8 @@ pub(crate) struct Client {
     /// What it wants, with the number of the newest that it has.
     topics: BTreeMap<Topic, u64>,
     streams: BTreeMap<u16, Stream>,
+    watching: Option<Watching>,
+    passing_at: MonoNs,
     every: DurNs,
     beat_at: MonoNs,
     tick_at: MonoNs,
@@ -71,6 +77,8 @@ impl Client {
             answers: Arc::default(),
             topics: BTreeMap::new(),
             streams: BTreeMap::new(),
+            watching: None,
+            passing_at: MonoNs(0),
             every: DurNs(1_000_000_000 / i64::from(RATE_HZ)),
             beat_at: MonoNs(0),
             tick_at: MonoNs(0),
@@ -96,10 +104,7 @@ impl Client {
     fn begin(&mut self, id: Option<u32>, ask: Ask, now: Now) -> Result<(), String> {
         let writes = match &ask {
             Ask::Process { .. } | Ask::Put { .. } | Ask::Alarm { .. } => true,
-            Ask::Message { line, .. } => {
-                let request = msg::Request::parse(line).map_err(|error| error.to_string())?;
-                request.verb.writes() || request.verb.row().effect != base::verb::Effect::Reads
-            }
+            Ask::Message { line } => messages::writes(line)?,
             _ => false,
         };
         if writes && self.role != Role::Operator {
@@ -122,6 +127,17 @@ impl Client {
                 let who = writes.then_some(who);
                 return self.give(id, Job::Message { who, line: short(line)? });
             }
+            Ask::Verbs => {
+                answer(&self.answers, id, Ok(messages::verbs()));
+                return Ok(());
+            }
+            Ask::Watch { pattern } => {
+                // The one before gives its place first.
+                self.watching = None;
+                let (server, taken) = &self.shared.passing;
+                self.watching = Some(Watching::begin(server, &short(pattern)?, taken)?);
+            }
+            Ask::Unwatch => self.watching = None,
             Ask::Objects { pattern } => return self.give(id, Job::Objects { pattern: short(pattern)? }),
             Ask::Search { pattern } => return self.give(id, Job::Search { pattern: short(pattern)? }),
             Ask::History { name, seconds, points } => {
@@ -266,6 +282,12 @@ impl Socket for Client {
         let waiting = self.answers.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
         if let Some(text) = waiting.or_else(|| self.newer()).or_else(|| self.changed()) {
             return Next::Text(text);
+        }
+        if now.mono >= self.passing_at
+            && let Some(news) = self.watching.as_ref().and_then(Watching::news)
+        {
+            self.passing_at = now.mono + self.every;
+            return Next::Text(news.to_string());
         }
         if now.mono >= self.tick_at {
             self.tick_at = now.mono + self.every;

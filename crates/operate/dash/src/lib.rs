@@ -12,6 +12,7 @@ mod access;
 mod alarms;
 mod client;
 mod hub;
+mod messages;
 mod protocol;
 mod signals;
 mod site;
@@ -105,7 +106,8 @@ pub fn serve(options: &Options) -> io::Result<()> {
     watch::start(&options.plant, &hub)?;
     let signal_hub = signals::Signals::start()?;
     let worker = Arc::new(work::Worker::start(options, signal_hub.clone())?);
-    let site = site::Dashboard { plant: options.plant.clone(), access, hub, signals: signal_hub, worker };
+    let (plant, passing) = (options.plant.clone(), (options.messages.clone(), Arc::default()));
+    let site = site::Dashboard { plant, access, hub, signals: signal_hub, worker, passing };
     println!("tahti dash: serves at http://{}", server.address());
     if let Ok(address) = address(&options.plant, Role::Viewer) {
         say(&options.plant, &address);

@@ -69,12 +69,21 @@ pub enum Ask {
         /// In so many spans.
         points: u16,
     },
-    /// A message: `get/sr_mag_ps_b/current_adc`. What writes is for operators.
+    /// A message: `get/sr_mag_ps_b/current_adc`. What writes is for operators. A reply that says no is an answer, too.
     Message {
         /// The line.
         line: String,
     },
-    /// Objects of messages like this one.
+    /// The verbs of messages, and which of them change something.
+    Verbs,
+    /// From now on the messages that pass, in place of those before.
+    Watch {
+        /// `VERB/OBJECT` or `OBJECT`, with `*` and `?`.
+        pattern: String,
+    },
+    /// No more of them.
+    Unwatch,
+    /// Objects of messages like this one, and who is connected to the message server.
     Objects {
         /// With `*` and `?`.
         pattern: String,

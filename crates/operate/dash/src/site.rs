@@ -7,6 +7,7 @@ use crate::signals::Signals;
 use crate::user::user;
 use crate::work::Worker;
 use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
 use web::{Answer, Method, Now, Request, Site, Socket};
 
 pub(crate) struct Dashboard {
@@ -15,6 +16,8 @@ pub(crate) struct Dashboard {
     pub(crate) hub: Arc<Hub>,
     pub(crate) signals: Signals,
     pub(crate) worker: Arc<Worker>,
+    /// The message server, and how many watch what passes there.
+    pub(crate) passing: (String, Arc<AtomicUsize>),
 }
 
 macro_rules! file {
@@ -108,7 +111,8 @@ impl Site for Dashboard {
         }
         let role = self.role(request, now).ok_or_else(|| Answer::text(401, LOCKED))?;
         let (plant, hub) = (self.plant.clone(), self.hub.clone());
-        let shared = Shared { plant, hub, signals: self.signals.clone(), worker: self.worker.clone() };
+        let (signals, worker, passing) = (self.signals.clone(), self.worker.clone(), self.passing.clone());
+        let shared = Shared { plant, hub, signals, worker, passing };
         let user = user(request.peer, request.local).map(|uid| sys::users::name_of(uid).unwrap_or(uid.to_string()));
         let user = user.unwrap_or_else(|| request.peer.to_string());
         Ok(Box::new(Client::new(shared, role, self.who(request, Some(role)), user)))

@@ -3,13 +3,12 @@
 
 use crate::Options;
 use crate::alarms::Alarms;
+use crate::messages::Console;
 use crate::protocol::Act;
 use crate::signals::{Outcome, Signals};
 use base::Visible;
-use broker::{Client as Messages, Sending};
 use keep::supervisor::control::{Client, Reply, Request};
 use keep::supervisor::rundir::RunDir;
-use msg::{Band, Code};
 use serde_json::{Value, json};
 use std::io;
 use std::path::Path;
@@ -45,6 +44,8 @@ pub(crate) struct Worker {
     acts: SyncSender<(Job, Done)>,
     alarms: SyncSender<(Job, Done)>,
     messages: SyncSender<(Job, Done)>,
+    commands: SyncSender<(Job, Done)>,
+    objects: SyncSender<(Job, Done)>,
     archive: SyncSender<(Job, Done)>,
 }
 
@@ -65,15 +66,17 @@ impl Worker {
             }
             _ => Err("no work for this thread".to_owned()),
         })?;
-        let (server, mut client) = (options.messages.clone(), None);
-        let messages = begin("dash-messages", move |job| match job {
-            Job::Message { who: Some(who), line } => {
-                audited(&who, &format!("message {line}"), || send(&server, &mut client, &line))
-            }
-            Job::Message { who: None, line } => send(&server, &mut client, &line),
-            Job::Objects { pattern } => objects(&server, &mut client, &pattern),
-            _ => Err("no work for this thread".to_owned()),
-        })?;
+        // What reads and waits long, as a manager that hangs, holds up neither commands nor completion.
+        let consoles = ["dash-messages", "dash-commands", "dash-objects"].map(|name| {
+            let mut console = Console::new(options.messages.clone());
+            begin(name, move |job| match job {
+                Job::Message { who, line } => console.send(who.as_deref(), &line),
+                Job::Objects { pattern } => console.known(&pattern),
+                _ => Err("no work for this thread".to_owned()),
+            })
+        });
+        let [messages, commands, objects] = consoles;
+        let (messages, commands, objects) = (messages?, commands?, objects?);
         let folder = options.archive.clone();
         let archive = begin("dash-archive", move |job| match job {
             Job::History { name, seconds, points, now_ns } => {
@@ -82,7 +85,7 @@ impl Worker {
             Job::Search { pattern } => search(folder.as_deref(), &signals, &pattern),
             _ => Err("no work for this thread".to_owned()),
         })?;
-        Ok(Self { acts, alarms, messages, archive })
+        Ok(Self { acts, alarms, messages, commands, objects, archive })
     }
 
     /// Has it done; the outcome goes to `done`, or why it is not even begun is said.
@@ -90,7 +93,9 @@ impl Worker {
         let queue = match job {
             Job::Process { .. } => &self.acts,
             Job::Alarm { .. } => &self.alarms,
-            Job::Message { .. } | Job::Objects { .. } => &self.messages,
+            Job::Message { who: None, .. } => &self.messages,
+            Job::Message { who: Some(_), .. } => &self.commands,
+            Job::Objects { .. } => &self.objects,
             Job::History { .. } | Job::Search { .. } => &self.archive,
         };
         queue.try_send((job, done)).map_err(|_| "the dashboard has too much to do; try again".to_owned())
@@ -138,42 +143,6 @@ fn act(plant: &str, what: Act, name: String) -> Outcome {
     match client.ask(&request).map_err(lost)? {
         Reply::Refused(why) => Err(why),
         _ => Ok(json!({})),
-    }
-}
-
-/// The connection to the message server, made where there is none.
-fn messages<'a>(server: &str, client: &'a mut Option<Messages>) -> Result<&'a mut Messages, String> {
-    if client.is_none() {
-        let connected = Messages::connect(server, "dashboard", Band::DEFAULT);
-        *client = Some(connected.map_err(|error| error.to_string())?);
-    }
-    client.as_mut().ok_or_else(|| "no message server".to_owned())
-}
-
-fn send(server: &str, client: &mut Option<Messages>, line: &str) -> Outcome {
-    match messages(server, client)?.ask(line, &Sending::default()) {
-        Ok(received) if received.code == Code::Ok => {
-            let lines = received.lines().filter(|lines| !lines.is_empty()).map(|lines| lines.join("\n"));
-            Ok(json!({ "text": lines.unwrap_or(received.text) }))
-        }
-        Ok(received) => Err(format!("{}: {}", received.code, received.text)),
-        Err(error) => {
-            *client = None;
-            Err(error.to_string())
-        }
-    }
-}
-
-fn objects(server: &str, client: &mut Option<Messages>, pattern: &str) -> Outcome {
-    match messages(server, client)?.list(pattern, &Sending::default()) {
-        Ok((mut lines, _)) => {
-            lines.truncate(FOUND_MAX);
-            Ok(json!({ "found": lines }))
-        }
-        Err(error) => {
-            *client = None;
-            Err(error.to_string())
-        }
     }
 }
 

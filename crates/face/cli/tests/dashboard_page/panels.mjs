@@ -158,6 +158,52 @@ async function acknowledges() {
   await context.close();
 }
 
+/** A command is completed, confirmed, answered by parts, seen as it passes, and called back from history. */
+async function converses() {
+  const watcher = await open(viewer);
+  const passing = watcher.page.getByRole("log", { name: "Messages as they pass" });
+  await watcher.page.getByLabel("verb/object like").fill("put/sr_rf_*");
+  await watcher.page.keyboard.press("Enter");
+  await watcher.page.locator("#message-watching", { hasText: "watching" }).waitFor(patience);
+
+  const { page, wrong, context } = await open(operator);
+  const line = page.getByLabel("verb/object/complement"), said = page.getByRole("log", { name: "Messages and their replies" });
+  await line.focus();
+  await page.locator("#message-options option[value='put/']").waitFor({ state: "attached", ...patience });
+  await page.keyboard.type("put/sr_");
+  await page.locator("#message-options option[value='put/sr_rf_acc/']").waitFor({ state: "attached", ...patience });
+  await page.keyboard.type("rf_acc/on");
+  await page.keyboard.press("Enter");
+  await page.getByRole("dialog").getByText("Send put/sr_rf_acc/on?").waitFor(patience);
+  await page.getByRole("button", { name: "Cancel" }).click();
+  assert.equal(await said.locator("div").count(), 0, "what was not confirmed is not sent");
+  await line.press("Enter");
+  await page.locator("#ask-yes").click();
+  await said.locator("[data-part=code]", { hasText: "OK" }).waitFor(patience);
+  await passing.getByText(/dashboard uid=\d+ .*put\/sr_rf_acc\/on -> OK/).waitFor(patience);
+
+  await watcher.page.getByRole("button", { name: "pause" }).click();
+  await line.press("ArrowUp");
+  assert.equal(await line.inputValue(), "put/sr_rf_acc/on");
+  await line.fill("put/sr_rf_phase/500deg");
+  await line.press("Enter");
+  await page.locator("#ask-yes").click();
+  await said.locator("[data-part=code]", { hasText: "RANGE" }).waitFor(patience);
+  await watcher.page.locator("#message-watching", { hasText: "paused, 1 wait" }).waitFor(patience);
+  assert.equal(await passing.locator("div").count(), 1, "nothing moves while it is paused");
+  await watcher.page.getByRole("button", { name: "go on" }).click();
+  await passing.getByText("put/sr_rf_phase/500deg -> RANGE").waitFor(patience);
+  await line.fill("list/server");
+  await line.press("Enter");
+  await said.locator("[data-part=lines]", { hasText: "rf uid=" }).waitFor(patience);
+  await accessible(page, "console");
+  await shot(page, "messages", page.locator("section[aria-labelledby=messages-title]"));
+  await shot(watcher.page, "passing", watcher.page.locator("section[aria-labelledby=messages-title]"));
+  assert.deepEqual([...wrong, ...watcher.wrong], []);
+  await context.close();
+  await watcher.context.close();
+}
+
 async function phone() {
   const { page, context } = await open(viewer, { viewport: { width: 375, height: 700 }, hasTouch: true });
   await page.locator("tr[data-process=loop]").waitFor(patience);
@@ -179,6 +225,7 @@ try {
   await looks();
   await acts();
   await acknowledges();
+  await converses();
   await phone();
   await strangers();
   console.log("all panels good");

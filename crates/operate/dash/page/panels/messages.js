@@ -1,63 +1,171 @@
-// The message console: a line out, its reply in; objects are completed from what is served.
-import { el } from "../dom.js";
+// The message console: a line out, its reply in by parts, completed from what is served; and what passes on the message server.
+import { el, say, time } from "../dom.js";
 
 const LINES_MAX = 200;
-const VERBS = ["get", "list", "put", "set", "call"];
+/** Objects are asked for again after this time: each manager is asked. */
+const KNOWN_MS = 5000;
 
-let tahti, lines, objects, input;
-const said = [];
+let tahti, said, input, options, objectOptions, subjects, lacking, passing, pattern, only, watch, pause, standing;
+let verbs = [];
+let known = [], knownAt = -Infinity, asking = false;
+const history = [];
 let at = 0;
+let isWatching = false, isPaused = false, held = [], dropped = 0, unseen = 0, state = "";
 
-function print(text, kind) {
-  lines.append(el("span", { class: kind }, `${text}\n`));
-  while (lines.childElementCount > LINES_MAX) lines.firstElementChild.remove();
-  lines.scrollTop = lines.scrollHeight;
+function print(line, ...inside) {
+  const stamp = new Date().toTimeString().slice(0, 8);
+  said.append(el("div", {}, el("span", { class: "faint" }, `${stamp} `), line, " ", ...inside));
+  while (said.childElementCount > LINES_MAX) said.firstElementChild.remove();
+  said.scrollTop = said.scrollHeight;
+}
+
+/** A reply's parts: code, value, how long it took, lines of its body. */
+function reply(line, { code, text, lines, bytes, pulse, took_ns: took, good, perhaps, timed_out: late }) {
+  const parts = [el("span", { class: good ? "good" : "bad", "data-part": "code" }, code), " "];
+  if (late) parts.push(el("span", { class: "bad" }, perhaps ? "timed out: it may have happened, or may still; ask with get" : "timed out: nothing was done"), " ");
+  if (text) parts.push(el("span", { "data-part": "value" }, text), " ");
+  if (lines) parts.push(el("pre", { "data-part": "lines", tabindex: "0", "aria-label": `lines of the reply to ${line}` }, lines.join("\n")));
+  if (bytes) parts.push(el("span", { class: "faint" }, `${bytes} bytes more `));
+  if (pulse) parts.push(el("span", { class: "faint" }, `pulse ${pulse} `));
+  if (!late && perhaps) parts.push(el("span", { class: "doubt" }, "it may have happened all the same "));
+  print(line, ...parts, el("span", { class: "faint", "data-part": "took" }, time(took)));
 }
 
 async function send(event) {
   event.preventDefault();
   const line = input.value.trim();
   if (!line) return;
-  said.push(line);
-  at = said.length;
+  const verb = verbs.find(({ word }) => word === line.split("/")[0]);
+  if (verb?.writes && tahti.role === "operator" && !await tahti.confirm(`Send ${line}? It may change the equipment; the log will name you.`, `send ${verb.word}`)) return;
+  if (history.at(-1) !== line) history.push(line);
+  if (history.length > LINES_MAX) history.shift();
+  at = history.length;
   input.value = "";
   try {
-    const { text } = await tahti.ask({ do: "message", line });
-    print(`${line}  ${text}`, "");
+    reply(line, await tahti.ask({ do: "message", line }));
   } catch (error) {
-    print(`${line}  ${error.message}`, "bad");
+    print(line, el("span", { class: "bad" }, error.message));
   }
 }
 
+/** Older and newer lines, while the browser's own list has nothing to choose from. */
 function earlier(event) {
   const step = { ArrowUp: -1, ArrowDown: 1 }[event.key];
-  if (!step || !said.length || event.target.value.includes("/")  && at === said.length) return;
-  at = Math.max(0, Math.min(said.length, at + step));
-  input.value = said[at] ?? "";
+  if (!step || !history.length || (input.value && input.value !== history[at])) return;
+  at = Math.max(0, Math.min(history.length, at + step));
+  input.value = history[at] ?? "";
   event.preventDefault();
 }
 
-async function complete() {
-  const [verb, object] = input.value.split("/");
-  if (object == null) return objects.replaceChildren(...VERBS.map((one) => el("option", { value: `${one}/` })));
+async function refresh() {
+  if (asking || performance.now() - knownAt < KNOWN_MS) return;
+  asking = true;
   try {
-    const { found } = await tahti.ask({ do: "objects", pattern: `${object}*` });
-    objects.replaceChildren(...found.slice(0, 100).map((one) => el("option", { value: `${verb}/${one}/` })));
-  } catch {
-    objects.replaceChildren();
+    if (!verbs.length) verbs = await tahti.ask({ do: "verbs" });
+    const answer = await tahti.ask({ do: "objects", pattern: "*" });
+    known = answer.found;
+    subjects.replaceChildren(...answer.subjects.map((value) => el("option", { value })));
+    objectOptions.replaceChildren(...known.map((value) => el("option", { value })));
+    say(lacking, answer.lacking.length ? `objects of these are not known: ${answer.lacking.join("; ")}` : "");
+  } catch (error) {
+    known = [];
+    say(lacking, `objects are not known: ${error.message}`);
   }
+  knownAt = performance.now();
+  asking = false;
+  complete();
+}
+
+function complete() {
+  refresh();
+  const [verb, object] = input.value.split("/");
+  const found = object == null
+    ? verbs.filter(({ writes }) => !writes || tahti.role === "operator").map(({ word, meaning }) => el("option", { value: `${word}/` }, meaning))
+    : known.filter((one) => one.startsWith(object)).slice(0, 100).map((one) => el("option", { value: `${verb}/${one}/` }));
+  options.replaceChildren(...found);
+}
+
+function standingWords() {
+  const parts = [state];
+  if (isPaused) parts.push(`paused, ${held.length} wait`);
+  if (dropped + unseen) parts.push(`${dropped + unseen} left out for newer ones`);
+  say(standing, isWatching ? parts.filter(Boolean).join("; ") : "");
+}
+
+function put(lines) {
+  const wanted = only.value.trim();
+  for (const line of lines) if (!wanted || line.includes(wanted)) passing.append(el("div", {}, line));
+  while (passing.childElementCount > LINES_MAX) passing.firstElementChild.remove();
+  passing.scrollTop = passing.scrollHeight;
+}
+
+async function toggle(event) {
+  event.preventDefault();
+  if (isWatching) {
+    tahti.tell({ do: "unwatch" });
+    isWatching = false;
+    if (isPaused) stopOrGo();
+  } else await begin();
+  say(watch, isWatching ? "stop" : "watch");
+  pause.disabled = !isWatching;
+  standingWords();
+}
+
+async function begin() {
+  [dropped, unseen, state] = [0, 0, "asking"];
+  try {
+    await tahti.ask({ do: "watch", pattern: pattern.value.trim() || "*/*" });
+    isWatching = true;
+  } catch (error) {
+    say(standing, error.message);
+  }
+}
+
+function stopOrGo() {
+  isPaused = !isPaused;
+  say(pause, isPaused ? "go on" : "pause");
+  if (!isPaused) put(held.splice(0));
+  standingWords();
 }
 
 export default {
   id: "messages",
   title: "Messages",
-  topics: [],
+  topics: ["passing"],
   build(section, given) {
     tahti = given;
-    objects = el("datalist", { id: "message-objects" });
-    input = el("input", { id: "message-line", list: "message-objects", autocomplete: "off", spellcheck: "false", size: "50", placeholder: "get/sr_mag_ps_b/current_adc", input: complete, keydown: earlier });
-    lines = el("pre", { role: "log", "aria-label": "Messages and their replies", tabindex: "0" });
-    section.append(el("form", { submit: send }, el("label", { for: "message-line" }, "verb/object/complement"), input, objects, el("button", {}, "send")), lines);
+    options = el("datalist", { id: "message-options" });
+    objectOptions = el("datalist", { id: "message-objects" });
+    subjects = el("datalist", { id: "message-subjects" });
+    input = el("input", { id: "message-line", list: "message-options", autocomplete: "off", spellcheck: "false", size: "50", placeholder: "get/sr_mag_ps_b/current_adc", input: complete, focus: complete, keydown: earlier });
+    said = el("div", { class: "console", role: "log", "aria-label": "Messages and their replies", tabindex: "0" });
+    lacking = el("p", { class: "doubt" });
+    pattern = el("input", { id: "message-pattern", list: "message-objects", autocomplete: "off", spellcheck: "false", size: "24", placeholder: "put/sr_*", focus: refresh });
+    only = el("input", { id: "message-only", list: "message-subjects", autocomplete: "off", spellcheck: "false", size: "16", focus: refresh });
+    watch = el("button", { id: "message-watch" }, "watch");
+    pause = el("button", { type: "button", disabled: true, click: stopOrGo }, "pause");
+    standing = el("p", { role: "status", id: "message-watching" });
+    passing = el("div", { class: "console", role: "log", "aria-live": "off", "aria-label": "Messages as they pass", tabindex: "0" });
+    section.append(
+      el("form", { submit: send }, el("label", { for: "message-line" }, "verb/object/complement"), input, options, el("button", {}, "send")), lacking, said,
+      el("h3", {}, "As they pass"),
+      el("form", { submit: toggle }, el("label", { for: "message-pattern" }, "verb/object like"), pattern, objectOptions,
+        el("label", { for: "message-only" }, "only lines with"), only, subjects, watch, pause), standing, passing);
   },
-  show() {},
+  connected() {
+    knownAt = -Infinity;
+    tahti.ask({ do: "verbs" }).then((all) => { verbs = all; }, () => {});
+    if (isWatching) begin();
+  },
+  show(_, data) {
+    if (!isWatching) return;
+    dropped = data.dropped;
+    state = data.state;
+    if (isPaused) {
+      held.push(...data.lines);
+      unseen += Math.max(0, held.length - LINES_MAX);
+      held = held.slice(-LINES_MAX);
+    } else put(data.lines);
+    standingWords();
+  },
 };

@@ -1,0 +1,297 @@
+//! The message console: requests and their replies in parts, what can be asked for, and what passes on the server.
+
+use crate::signals::Outcome;
+use crate::work::audit;
+use base::DurNs;
+use broker::{Client, ClientError, Received, Sending};
+use msg::{Band, Code, Request, Verb};
+use serde_json::{Value, json};
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use sys::clock::{mono_now, sleep_until};
+
+/// Who watches at once; the server lets a user watch so often and no oftener.
+const WATCHING_MAX: usize = 8;
+/// Lines that wait for one client; newer ones take the place of the oldest, which are counted.
+const LINES_MAX: usize = 200;
+/// How often a thread looks whether its client still watches, and tries a server that is gone.
+const LOOK: DurNs = DurNs::from_ms(300);
+/// Names that are found at most.
+const FOUND_MAX: usize = 200;
+
+/// What a request does, as the table of verbs has it.
+///
+/// # Errors
+/// The line is no request, or one that only makes sense on a connection of one's own.
+pub(crate) fn writes(line: &str) -> Result<bool, String> {
+    let request = Request::parse(line).map_err(|error| error.to_string())?;
+    if matches!(request.verb, Verb::Watch | Verb::Unwatch) {
+        return Err(format!("{}: the field \"Watch\" of the console watches", request.verb));
+    }
+    Ok(request.verb.row().effect != base::verb::Effect::Reads)
+}
+
+/// The verbs that the console may send: word, whether it changes something, meaning.
+pub(crate) fn verbs() -> Value {
+    let sent = |verb: &&Verb| !matches!(verb, Verb::Watch | Verb::Unwatch | Verb::Batch);
+    let row = |verb: &Verb| {
+        let writes = verb.row().effect != base::verb::Effect::Reads;
+        json!({ "word": verb.word(), "writes": writes, "meaning": verb.meaning() })
+    };
+    Verb::ALL.iter().filter(sent).map(row).collect()
+}
+
+/// A connection to the message server, made where there is none.
+pub(crate) struct Console {
+    server: String,
+    client: Option<Client>,
+}
+
+impl Console {
+    pub(crate) const fn new(server: String) -> Self {
+        Self { server, client: None }
+    }
+
+    fn with<T>(&mut self, ask: impl FnOnce(&mut Client) -> Result<T, ClientError>) -> Result<T, String> {
+        let mut client = match self.client.take() {
+            Some(client) => client,
+            None => connect(&self.server)?,
+        };
+        let asked = ask(&mut client);
+        // What the line's own fault was says nothing about the connection.
+        if matches!(asked, Ok(_) | Err(ClientError::Message(_))) {
+            self.client = Some(client);
+        }
+        asked.map_err(|error| error.to_string())
+    }
+
+    /// Sends a request; `who` where it changes something, for the log. A reply that says no is a reply, too.
+    pub(crate) fn send(&mut self, who: Option<&str>, line: &str) -> Outcome {
+        let begun = mono_now();
+        let received = self.with(|client| client.ask(line, &Sending::default()));
+        let took = mono_now() - begun;
+        if let Some(who) = who {
+            let failed = match &received {
+                Ok(received) if received.code == Code::Ok => None,
+                Ok(received) => Some(format!("{}: {}", received.code, received.text)),
+                Err(why) => Some(why.clone()),
+            };
+            audit(who, &format!("message {line}"), failed.as_ref());
+        }
+        received.map(|received| parts(&received, took))
+    }
+
+    /// Objects like `pattern`, who is connected, and which managers did not say what they serve.
+    pub(crate) fn known(&mut self, pattern: &str) -> Outcome {
+        let sending = Sending { limit: DurNs::from_secs(2), ..Sending::default() };
+        let (served, clients) = self.with(|client| {
+            let served = client.served(&sending)?;
+            Ok((served, client.list("server", &sending)?.0))
+        })?;
+        let like = served.objects.iter().filter(|object| base::glob(pattern, object));
+        let objects: Vec<_> = like.take(FOUND_MAX).collect();
+        let mut subjects: Vec<_> = clients.iter().filter_map(|line| line.split_whitespace().next()).collect();
+        subjects.sort_unstable();
+        subjects.dedup();
+        subjects.truncate(FOUND_MAX);
+        let lacking = served.lacking.iter().map(|(manager, code, why)| format!("{manager}: {code}: {why}"));
+        Ok(json!({ "found": objects, "subjects": subjects, "lacking": lacking.collect::<Vec<_>>() }))
+    }
+}
+
+fn connect(server: &str) -> Result<Client, String> {
+    Client::connect(server, "dashboard", Band::DEFAULT).map_err(|error| error.to_string())
+}
+
+/// A reply in its parts. Lines are those of its body; a body of another form is told by its length.
+fn parts(received: &Received, took: DurNs) -> Value {
+    let lines = received.lines().filter(|lines| !lines.is_empty());
+    let bytes = if lines.is_some() { 0 } else { received.body.len() };
+    json!({
+        "code": received.code.word(), "text": received.text, "lines": lines, "bytes": bytes, "pulse": received.pulse,
+        "took_ns": took.0, "good": received.code == Code::Ok, "perhaps": received.code.may_have_happened(),
+        "timed_out": matches!(received.code, Code::Timeout | Code::Expired),
+    })
+}
+
+/// What passes on the server, for one client: a thread of its own, which ends soon after this is dropped.
+pub(crate) struct Watching {
+    shared: Arc<Passing>,
+}
+
+/// What is between the thread and its client.
+#[derive(Default)]
+struct Passing {
+    over: AtomicBool,
+    slot: Mutex<Slot>,
+}
+
+#[derive(Default)]
+struct Slot {
+    lines: VecDeque<String>,
+    /// Lines that newer ones took the place of.
+    dropped: u64,
+    state: String,
+    is_new: bool,
+}
+
+impl Passing {
+    fn slot(&self) -> MutexGuard<'_, Slot> {
+        self.slot.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn state(&self, state: String) {
+        let mut slot = self.slot();
+        if slot.state != state {
+            (slot.state, slot.is_new) = (state, true);
+        }
+    }
+
+    fn push(&self, line: String) {
+        let mut slot = self.slot();
+        if slot.lines.len() == LINES_MAX {
+            slot.lines.pop_front();
+            slot.dropped += 1;
+        }
+        slot.lines.push_back(line);
+        slot.is_new = true;
+    }
+}
+
+impl Watching {
+    /// Begins to watch `pattern`, which is `VERB/OBJECT` or `OBJECT`; `taken` is how many watch already.
+    ///
+    /// # Errors
+    /// Too many watch, or there is no thread for it. What the server says of the pattern comes as its state.
+    pub(crate) fn begin(server: &str, pattern: &str, taken: &Arc<AtomicUsize>) -> Result<Self, String> {
+        let more = |count| (count < WATCHING_MAX).then_some(count + 1);
+        if taken.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).is_err() {
+            return Err(format!("{WATCHING_MAX} watch messages already; have one end that"));
+        }
+        let (verbs, objects) = pattern.split_once('/').unwrap_or(("*", pattern));
+        let (server, line) = (server.to_owned(), format!("{}/{objects}/{verbs}", Verb::Watch));
+        let (shared, taken) = (Arc::<Passing>::default(), taken.clone());
+        let (inside, seat) = (shared.clone(), taken.clone());
+        let started = std::thread::Builder::new().name("dash-passing".to_owned()).spawn(move || {
+            watch(&server, &line, &inside);
+            seat.fetch_sub(1, Ordering::Relaxed);
+        });
+        started.map(|_| Self { shared }).map_err(|error| {
+            taken.fetch_sub(1, Ordering::Relaxed);
+            format!("no thread for it: {error}")
+        })
+    }
+
+    /// What has passed since the last call, where anything has.
+    pub(crate) fn news(&self) -> Option<Value> {
+        let mut slot = self.shared.slot();
+        if !std::mem::take(&mut slot.is_new) {
+            return None;
+        }
+        let lines: Vec<String> = slot.lines.drain(..).collect();
+        Some(json!({ "topic": "passing", "data": { "lines": lines, "dropped": slot.dropped, "state": slot.state } }))
+    }
+}
+
+impl Drop for Watching {
+    fn drop(&mut self) {
+        self.shared.over.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Watches until nobody wants it any more, again where the server has gone and come back.
+fn watch(server: &str, line: &str, shared: &Passing) {
+    while !shared.over.load(Ordering::Relaxed) {
+        match watch_once(server, line, shared) {
+            Ok(()) => shared.state("the message server was lost: what passed meanwhile is not known".to_owned()),
+            Err(why) => shared.state(format!("not watching: {why}")),
+        }
+        sleep_until(mono_now() + LOOK);
+    }
+}
+
+/// Watches over one connection; good where that was lost, or nobody wants it any more.
+fn watch_once(server: &str, line: &str, shared: &Passing) -> Result<(), String> {
+    let mut client = connect(server)?;
+    let answer = client.ask(line, &Sending::default()).map_err(|error| error.to_string())?;
+    if answer.code != Code::Ok {
+        return Err(format!("{}: {}", answer.code, answer.text));
+    }
+    shared.state("watching".to_owned());
+    while !shared.over.load(Ordering::Relaxed) {
+        match client.next(LOOK) {
+            Ok(Some(event)) if event.event => shared.push(event.text),
+            Ok(_) if client.reconnections() == 0 => {}
+            // What was asked to be watched went with the old connection.
+            _ => return Ok(()),
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_only_reads_is_told_by_the_table_of_verbs_and_what_watches_has_a_way_of_its_own() {
+        for (line, is_write) in
+            [("get/x/y", false), ("list/*", false), ("put/x/1A", true), ("lock/x", true), ("batch/x", true)]
+        {
+            assert_eq!(writes(line), Ok(is_write), "{line}");
+        }
+        for line in ["watch/*/*", "unwatch/*", "", "puts/x/1", "get"] {
+            assert!(writes(line).is_err(), "{line}");
+        }
+        let words = |verb: &Value| verb["word"].as_str().map(str::to_owned);
+        let listed: Vec<_> = verbs().as_array().unwrap().iter().filter_map(words).collect();
+        assert!(listed.contains(&"put".to_owned()) && !listed.contains(&"watch".to_owned()), "{listed:?}");
+    }
+
+    #[test]
+    fn a_reply_that_came_too_late_is_told_as_such_and_whether_it_may_have_happened() {
+        let reply = |code, body: &[u8]| Received {
+            id: 1,
+            event: false,
+            code,
+            text: "manager rf: no answer after 5s".to_owned(),
+            body: body.to_vec(),
+            room: None,
+            pulse: 7,
+        };
+        let told = |code| {
+            let parts = parts(&reply(code, &[0xc1, 0xc1]), DurNs::from_secs(5));
+            ["good", "timed_out", "perhaps"].map(|key| parts[key] == true)
+        };
+        assert_eq!(told(Code::Ok), [true, false, false]);
+        assert_eq!(told(Code::Timeout), [false, true, true]);
+        assert_eq!(told(Code::Expired), [false, true, false]);
+        assert_eq!(told(Code::Denied), [false, false, false]);
+        let parts = parts(&reply(Code::Timeout, &[0xc1, 0xc1]), DurNs::from_secs(5));
+        assert_eq!(
+            (&parts["bytes"], &parts["took_ns"], &parts["pulse"]),
+            (&json!(2), &json!(5_000_000_000u64), &json!(7))
+        );
+    }
+
+    #[test]
+    fn the_newest_lines_win_and_what_they_pushed_out_is_counted() {
+        let watching = Watching { shared: Arc::default() };
+        assert_eq!(watching.news(), None);
+        for number in 0..LINES_MAX + 3 {
+            watching.shared.push(number.to_string());
+        }
+        let news = watching.news().unwrap();
+        assert_eq!((news["data"]["dropped"].as_u64(), &news["data"]["lines"][0]), (Some(3), &json!("3")));
+        assert_eq!(news["data"]["lines"].as_array().unwrap().len(), LINES_MAX);
+        assert_eq!(watching.news(), None);
+    }
+
+    #[test]
+    fn no_more_watch_than_the_server_has_room_for_and_who_ends_gives_room() {
+        let taken = Arc::new(AtomicUsize::new(WATCHING_MAX));
+        assert!(Watching::begin("nobody", "*", &taken).is_err());
+        assert_eq!(taken.load(Ordering::Relaxed), WATCHING_MAX);
+    }
+}
