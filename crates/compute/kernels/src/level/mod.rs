@@ -1,0 +1,158 @@
+//! Which vector instructions are used: what the CPU has, looked at once, and one file for each.
+
+use std::fmt;
+
+#[cfg(target_arch = "x86_64")]
+pub(crate) mod avx2;
+#[cfg(target_arch = "x86_64")]
+pub(crate) mod avx512;
+#[cfg(target_arch = "aarch64")]
+pub(crate) mod neon;
+pub(crate) mod scalar;
+#[cfg(target_arch = "x86_64")]
+pub(crate) mod sse42;
+
+/// Vector instructions that this CPU has: there is no other value of this type.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Level(pub(crate) Kind);
+
+/// What there is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Kind {
+    Scalar,
+    #[cfg(target_arch = "x86_64")]
+    Sse42,
+    #[cfg(target_arch = "x86_64")]
+    Avx2,
+    #[cfg(target_arch = "x86_64")]
+    Avx512,
+    #[cfg(target_arch = "aarch64")]
+    Neon,
+}
+
+impl Kind {
+    /// All, the widest last.
+    #[cfg(target_arch = "x86_64")]
+    const ALL: &[Self] = &[Self::Scalar, Self::Sse42, Self::Avx2, Self::Avx512];
+    #[cfg(target_arch = "aarch64")]
+    const ALL: &[Self] = &[Self::Scalar, Self::Neon];
+    #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+    const ALL: &[Self] = &[Self::Scalar];
+
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Scalar => "scalar",
+            #[cfg(target_arch = "x86_64")]
+            Self::Sse42 => "sse4.2",
+            #[cfg(target_arch = "x86_64")]
+            Self::Avx2 => "avx2",
+            #[cfg(target_arch = "x86_64")]
+            Self::Avx512 => "avx512",
+            #[cfg(target_arch = "aarch64")]
+            Self::Neon => "neon",
+        }
+    }
+
+    /// Whether this CPU and its kernel have all that the file of this kind is compiled for.
+    fn here(self) -> bool {
+        match self {
+            Self::Scalar => true,
+            #[cfg(target_arch = "x86_64")]
+            Self::Sse42 => is_x86_feature_detected!("sse4.2"),
+            #[cfg(target_arch = "x86_64")]
+            Self::Avx2 => {
+                is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") && is_x86_feature_detected!("f16c")
+            }
+            #[cfg(target_arch = "x86_64")]
+            Self::Avx512 => {
+                Self::Avx2.here()
+                    && is_x86_feature_detected!("avx512f")
+                    && is_x86_feature_detected!("avx512bw")
+                    && is_x86_feature_detected!("avx512dq")
+                    && is_x86_feature_detected!("avx512vl")
+            }
+            #[cfg(target_arch = "aarch64")]
+            Self::Neon => std::arch::is_aarch64_feature_detected!("neon"),
+        }
+    }
+}
+
+impl Level {
+    /// No vector instructions: the plain arithmetic that all others are compared with. Every CPU has it.
+    pub const SCALAR: Self = Self(Kind::Scalar);
+
+    /// All that this CPU has, the widest last. To be called before a loop begins, as the others here.
+    pub fn all() -> impl Iterator<Item = Self> {
+        Kind::ALL.iter().filter(|kind| kind.here()).map(|kind| Self(*kind))
+    }
+
+    /// The level to use: the widest that this CPU has, of at most 256 bits. What is bound by memory gains little from 512: on
+    /// Zen 4 f32 matrices of 128², 256² and 4096² took longer; older CPUs lower their clock for them. Where they are faster,
+    /// they are named.
+    #[must_use]
+    pub fn best() -> Self {
+        #[cfg(target_arch = "x86_64")]
+        let usual = |level: &Self| level.0 != Kind::Avx512;
+        #[cfg(not(target_arch = "x86_64"))]
+        let usual = |_: &Self| true;
+        Self::all().filter(usual).last().unwrap_or(Self::SCALAR)
+    }
+
+    /// The level of this name: `scalar`, `sse4.2`, `avx2`, `avx512`, `neon`.
+    ///
+    /// # Errors
+    /// There is no such level, or this CPU does not have it.
+    pub fn named(name: &str) -> Result<Self, NotHere> {
+        Self::all().find(|level| level.name() == name).ok_or_else(|| NotHere(name.into()))
+    }
+
+    /// Its name.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        self.0.name()
+    }
+
+    /// Whether it multiplies and adds with one rounding, as [`Level::SCALAR`] does. Levels that do give results that are
+    /// equal to the last bit.
+    #[must_use]
+    pub fn fuses(self) -> bool {
+        #[cfg(target_arch = "x86_64")]
+        return self.0 != Kind::Sse42;
+        #[cfg(not(target_arch = "x86_64"))]
+        true
+    }
+}
+
+impl fmt::Display for Level {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// Vector instructions that this CPU does not have.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NotHere(String);
+
+impl fmt::Display for NotHere {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let all: Vec<&str> = Level::all().map(Level::name).collect();
+        write!(f, "vector instructions {:?}: this CPU has {}; name one of these", self.0, all.join(", "))
+    }
+}
+
+impl std::error::Error for NotHere {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_level_of_this_cpu_is_found_by_its_name_and_another_is_refused_with_what_there_is() {
+        for level in Level::all() {
+            assert_eq!(Level::named(level.name()), Ok(level));
+        }
+        let refused = Level::named("mmx").unwrap_err().to_string();
+        assert!(refused.starts_with("vector instructions \"mmx\": this CPU has scalar"), "{refused}");
+        assert_eq!(Level::all().next(), Some(Level::SCALAR));
+    }
+}

@@ -1,0 +1,144 @@
+//! NEON: 128 bits, which every AArch64 has.
+
+use crate::F16;
+use crate::half::REBIAS;
+use std::arch::aarch64::*;
+
+type F = [float32x4_t; 4];
+type D = [float64x2_t; 8];
+
+#[inline]
+#[target_feature(enable = "neon")]
+fn zero32() -> F {
+    [vdupq_n_f32(0.0); 4]
+}
+
+#[inline]
+#[target_feature(enable = "neon")]
+fn zero64() -> D {
+    [vdupq_n_f64(0.0); 8]
+}
+
+#[inline]
+#[target_feature(enable = "neon")]
+fn pair32(pair: &[f32; 2]) -> F {
+    // SAFETY: the pair has the two numbers that are read.
+    let both = unsafe { vld1_f32(pair.as_ptr()) };
+    [vcombine_f32(both, both); 4]
+}
+
+#[inline]
+#[target_feature(enable = "neon")]
+fn pair64(pair: &[f64; 2]) -> D {
+    // SAFETY: the pair has the two numbers that are read.
+    [unsafe { vld1q_f64(pair.as_ptr()) }; 8]
+}
+
+#[inline]
+#[target_feature(enable = "neon")]
+fn fma32(a: F, b: F, mut sum: F) -> F {
+    for lane in 0..4 {
+        sum[lane] = vfmaq_f32(sum[lane], a[lane], b[lane]);
+    }
+    sum
+}
+
+#[inline]
+#[target_feature(enable = "neon")]
+fn fma64(a: D, b: D, mut sum: D) -> D {
+    for lane in 0..8 {
+        sum[lane] = vfmaq_f64(sum[lane], a[lane], b[lane]);
+    }
+    sum
+}
+
+#[inline]
+#[target_feature(enable = "neon")]
+fn rows32(sum: F) -> [f32; 8] {
+    let mut rows = [0.0; 8];
+    let (low, high) = rows.split_at_mut(4);
+    let sums = vpaddq_f32(sum[0], sum[1]);
+    // SAFETY: there is room for four.
+    unsafe { vst1q_f32(low.as_mut_ptr(), sums) };
+    let sums = vpaddq_f32(sum[2], sum[3]);
+    // SAFETY: there is room for four.
+    unsafe { vst1q_f32(high.as_mut_ptr(), sums) };
+    rows
+}
+
+#[inline]
+#[target_feature(enable = "neon")]
+fn rows64(sum: D) -> [f64; 8] {
+    let mut rows = [0.0; 8];
+    for (two, sums) in rows.as_chunks_mut::<2>().0.iter_mut().zip(sum.as_chunks::<2>().0) {
+        let sums = vpaddq_f64(sums[0], sums[1]);
+        // SAFETY: there is room for two.
+        unsafe { vst1q_f64(two.as_mut_ptr(), sums) };
+    }
+    rows
+}
+
+#[inline]
+#[target_feature(enable = "neon")]
+fn load_f32(unit: &[f32; 16]) -> F {
+    let mut loaded = zero32();
+    for (quarter, to) in unit.as_chunks::<4>().0.iter().zip(&mut loaded) {
+        // SAFETY: a quarter has four numbers.
+        *to = unsafe { vld1q_f32(quarter.as_ptr()) };
+    }
+    loaded
+}
+
+#[inline]
+#[target_feature(enable = "neon")]
+fn load_f64(unit: &[f64; 16]) -> D {
+    let mut loaded = zero64();
+    for (two, to) in unit.as_chunks::<2>().0.iter().zip(&mut loaded) {
+        // SAFETY: two numbers are there.
+        *to = unsafe { vld1q_f64(two.as_ptr()) };
+    }
+    loaded
+}
+
+#[inline]
+#[target_feature(enable = "neon")]
+fn load_f16(unit: &[F16; 16]) -> F {
+    let mut loaded = zero32();
+    for (quarter, to) in unit.as_chunks::<4>().0.iter().zip(&mut loaded) {
+        // SAFETY: a quarter has four numbers of two bytes, and each is one of 16 bits.
+        let bits = vmovl_u16(unsafe { vld1_u16(quarter.as_ptr().cast()) });
+        let magnitude = vshlq_n_u32::<13>(vandq_u32(bits, vdupq_n_u32(0x7fff)));
+        let sign = vshlq_n_u32::<16>(vandq_u32(bits, vdupq_n_u32(0x8000)));
+        let unbounded = vcgtq_u32(magnitude, vdupq_n_u32(0x7bff << 13));
+        let unbounded = vandq_u32(unbounded, vdupq_n_u32(0x7f80_0000));
+        let value = vreinterpretq_u32_f32(vmulq_n_f32(vreinterpretq_f32_u32(magnitude), REBIAS));
+        *to = vreinterpretq_f32_u32(vorrq_u32(value, vorrq_u32(sign, unbounded)));
+    }
+    loaded
+}
+
+#[inline]
+#[target_feature(enable = "neon")]
+fn load_i16(unit: &[i16; 16]) -> F {
+    let mut loaded = zero32();
+    for (quarter, to) in unit.as_chunks::<4>().0.iter().zip(&mut loaded) {
+        // SAFETY: a quarter has four numbers.
+        let words = unsafe { vld1_s16(quarter.as_ptr()) };
+        *to = vcvtq_f32_s32(vmovl_s16(words));
+    }
+    loaded
+}
+
+#[inline]
+#[target_feature(enable = "neon")]
+fn load_u16(unit: &[u16; 16]) -> F {
+    let mut loaded = zero32();
+    for (quarter, to) in unit.as_chunks::<4>().0.iter().zip(&mut loaded) {
+        // SAFETY: a quarter has four numbers.
+        let words = unsafe { vld1_u16(quarter.as_ptr()) };
+        *to = vcvtq_f32_u32(vmovl_u16(words));
+    }
+    loaded
+}
+
+crate::panels::multiply_kernels!([target_feature(enable = "neon")], 4, 2);
