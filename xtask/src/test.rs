@@ -67,7 +67,7 @@ const STAGES: &[Stage] = &[
     },
     Stage {
         name: "appliance",
-        what: "the archive beside other people's clients of the EPICS Archiver Appliance",
+        what: "the archive beside other people's clients of the EPICS Archiver Appliance and readers of Parquet",
         run: appliance::main,
         ..STAGE
     },

@@ -24,6 +24,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("broker", &["msg", "ring", "rt", "sys"]),
     ("ca", &[]),
     ("canet", &["ca", "sys"]),
+    ("columns", &["exchange", "segment"]),
     ("collect", &["ca", "canet", "host", "ring", "rt", "segment", "store", "sys"]),
     (
         "dash",
@@ -57,6 +58,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "broker",
             "cassandra",
             "collect",
+            "columns",
             "dash",
             "em",
             "equipment",

@@ -87,7 +87,9 @@ fn array(kind: FieldType, cell: &str) -> Option<Array> {
     })
 }
 
-fn escaped(bytes: &[u8]) -> String {
+/// Bytes as text: a backslash is doubled, a byte that is no UTF-8 becomes `\xNN`.
+#[must_use]
+pub fn escaped(bytes: &[u8]) -> String {
     let mut out = String::new();
     for chunk in bytes.utf8_chunks() {
         out.push_str(&chunk.valid().replace('\\', "\\\\"));
@@ -99,7 +101,9 @@ fn escaped(bytes: &[u8]) -> String {
     out
 }
 
-fn unescaped(text: &str) -> Option<Vec<u8>> {
+/// What [`escaped`] was made of; `None` where a backslash begins something else.
+#[must_use]
+pub fn unescaped(text: &str) -> Option<Vec<u8>> {
     let mut out = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();
     loop {

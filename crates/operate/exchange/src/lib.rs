@@ -12,7 +12,7 @@ mod csv;
 mod lines;
 mod pb;
 
-pub use cell::{cell, datum, kind};
+pub use cell::{cell, datum, escaped, kind, unescaped};
 pub use csv::{CsvReader, CsvWriter};
 pub use lines::LinesWriter;
 pub use pb::{PbReader, PbWriter};
@@ -83,6 +83,9 @@ pub enum ExchangeError {
         /// What is wrong with it.
         wrong: Wrong,
     },
+    /// What somebody's form that is not here says.
+    #[error("{0}")]
+    Form(Box<dyn std::error::Error + Send + Sync>),
 }
 
 /// What is wrong with a row.

@@ -2,6 +2,7 @@
 
 use super::{folder, time};
 use crate::failure::Failure;
+use columns::ParquetWriter;
 use exchange::{CsvWriter, ExchangeError, LinesWriter, PbWriter, Row, Writer};
 use std::fs::File;
 use std::io::{BufWriter, Write};
@@ -38,6 +39,8 @@ pub(super) struct Args {
 enum Format {
     Csv,
     Jsonl,
+    /// A table in columns for DuckDB, pandas, polars, with gaps as rows; needs a build with the feature `parquet`
+    Parquet,
     /// The EPICS Archiver Appliance's files: without gaps and pulses
     Pb,
 }
@@ -54,14 +57,18 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
     if names.is_empty() {
         return Err(format!("no signal matches {}; tahti archive list FOLDER shows all", args.signals.join(" ")).into());
     }
-    let out: Box<dyn Write> = match &args.output {
+    let out: Box<dyn Write + Send> = match &args.output {
         Some(path) => Box::new(File::create_new(path).map_err(|error| format!("{}: {error}", path.display()))?),
-        None => Box::new(std::io::stdout().lock()),
+        None => Box::new(std::io::stdout()),
     };
     let out = BufWriter::new(out);
     let mut writer: Box<dyn Writer> = match args.format {
         Format::Csv => Box::new(CsvWriter::new(out, args.whole)),
         Format::Jsonl => Box::new(LinesWriter::new(out)),
+        Format::Parquet => {
+            let kinds = names.iter().flat_map(|name| archive.rows(name)).map(|row| row.kind);
+            Box::new(ParquetWriter::new(out, kinds).map_err(failed)?)
+        }
         Format::Pb => Box::new(PbWriter::new(out)),
     };
     let mut count = 0;
@@ -87,17 +94,21 @@ fn signal(
         let (since, kind, about) = (row.since, row.kind, row.about);
         writer.write(&Row::Signal { name: name.to_owned(), since, kind, about }).map_err(failed)?;
     }
-    let mut gaps = archive.gaps(name, span).into_iter().filter(|gap| is_first || gap.id.is_some()).map(|gap| {
+    let gaps = archive.gaps(name, span).into_iter().filter(|gap| is_first || gap.id.is_some()).map(|gap| {
         let name = gap.id.map(|_| name.to_owned());
-        Row::Gap { name, at: gap.at, cause: gap.cause, lost: gap.lost }
+        (gap.at, Row::Gap { name, at: gap.at, cause: gap.cause, lost: gap.lost })
     });
+    let mut gaps = gaps.peekable();
     let mut count = 0;
     for sample in archive.samples(name, span)? {
         let sample = sample?;
+        while let Some((_, gap)) = gaps.next_if(|(at, _)| *at < sample.at) {
+            writer.write(&gap).map_err(failed)?;
+        }
         writer.write(&Row::Sample { name: name.to_owned(), sample }).map_err(failed)?;
         count += 1;
     }
-    gaps.try_for_each(|gap| writer.write(&gap)).map_err(failed)?;
+    gaps.try_for_each(|(_, gap)| writer.write(&gap)).map_err(failed)?;
     Ok(count)
 }
 

@@ -1,0 +1,116 @@
+//! The values of one column, without those that are missing, and the levels that say where they belong.
+
+use parquet::basic::Type as Physical;
+use parquet::column::reader::{ColumnReader, ColumnReaderImpl};
+use parquet::column::writer::ColumnWriter;
+use parquet::data_type::{ByteArray, DataType};
+use parquet::errors::ParquetError;
+
+/// Values, of one of Parquet's own types.
+#[derive(Debug)]
+pub(crate) enum Values {
+    Bool(Vec<bool>),
+    I32(Vec<i32>),
+    I64(Vec<i64>),
+    F32(Vec<f32>),
+    F64(Vec<f64>),
+    Bytes(Vec<ByteArray>),
+}
+
+macro_rules! each {
+    ($values:expr, $some:ident => $what:expr) => {
+        match $values {
+            Values::Bool($some) => $what,
+            Values::I32($some) => $what,
+            Values::I64($some) => $what,
+            Values::F32($some) => $what,
+            Values::F64($some) => $what,
+            Values::Bytes($some) => $what,
+        }
+    };
+}
+
+impl Values {
+    /// None yet, of a type; `None` for types that no column of ours has.
+    pub(crate) const fn new(kind: Physical) -> Option<Self> {
+        Some(match kind {
+            Physical::BOOLEAN => Self::Bool(Vec::new()),
+            Physical::INT32 => Self::I32(Vec::new()),
+            Physical::INT64 => Self::I64(Vec::new()),
+            Physical::FLOAT => Self::F32(Vec::new()),
+            Physical::DOUBLE => Self::F64(Vec::new()),
+            Physical::BYTE_ARRAY => Self::Bytes(Vec::new()),
+            Physical::INT96 | Physical::FIXED_LEN_BYTE_ARRAY => return None,
+        })
+    }
+}
+
+/// A column's values for some rows.
+#[derive(Debug)]
+pub(crate) struct Leaf {
+    pub(crate) values: Values,
+    /// How much of the way to a value is there, for each; empty where there always is one.
+    pub(crate) defined: Vec<i16>,
+    /// 0 where a row begins; empty where each has one value at most.
+    pub(crate) repeated: Vec<i16>,
+}
+
+impl Leaf {
+    pub(crate) const fn new(values: Values) -> Self {
+        Self { values, defined: Vec::new(), repeated: Vec::new() }
+    }
+
+    /// Forgets all values and keeps the memory.
+    pub(crate) fn clear(&mut self) {
+        each!(&mut self.values, some => some.clear());
+        self.defined.clear();
+        self.repeated.clear();
+    }
+
+    /// Writes all of it.
+    pub(crate) fn put(&self, writer: &mut ColumnWriter<'_>) -> Result<(), ParquetError> {
+        let levels = |levels: &'_ Vec<i16>| (!levels.is_empty()).then_some(levels.clone());
+        let (defined, repeated) = (levels(&self.defined), levels(&self.repeated));
+        let (defined, repeated) = (defined.as_deref(), repeated.as_deref());
+        match (&self.values, writer) {
+            (Values::Bool(some), ColumnWriter::BoolColumnWriter(out)) => out.write_batch(some, defined, repeated)?,
+            (Values::I32(some), ColumnWriter::Int32ColumnWriter(out)) => out.write_batch(some, defined, repeated)?,
+            (Values::I64(some), ColumnWriter::Int64ColumnWriter(out)) => out.write_batch(some, defined, repeated)?,
+            (Values::F32(some), ColumnWriter::FloatColumnWriter(out)) => out.write_batch(some, defined, repeated)?,
+            (Values::F64(some), ColumnWriter::DoubleColumnWriter(out)) => out.write_batch(some, defined, repeated)?,
+            (Values::Bytes(some), ColumnWriter::ByteArrayColumnWriter(out)) => {
+                out.write_batch(some, defined, repeated)?
+            }
+            _ => return Err(ParquetError::General("a column of another type than its values".into())),
+        };
+        Ok(())
+    }
+
+    /// Reads the values of some rows, in place of those that are there; how many rows there were.
+    pub(crate) fn get(&mut self, reader: &mut ColumnReader, rows: usize) -> Result<usize, ParquetError> {
+        self.clear();
+        let (defined, repeated) = (&mut self.defined, &mut self.repeated);
+        match (&mut self.values, reader) {
+            (Values::Bool(some), ColumnReader::BoolColumnReader(input)) => all(input, rows, defined, repeated, some),
+            (Values::I32(some), ColumnReader::Int32ColumnReader(input)) => all(input, rows, defined, repeated, some),
+            (Values::I64(some), ColumnReader::Int64ColumnReader(input)) => all(input, rows, defined, repeated, some),
+            (Values::F32(some), ColumnReader::FloatColumnReader(input)) => all(input, rows, defined, repeated, some),
+            (Values::F64(some), ColumnReader::DoubleColumnReader(input)) => all(input, rows, defined, repeated, some),
+            (Values::Bytes(some), ColumnReader::ByteArrayColumnReader(input)) => {
+                all(input, rows, defined, repeated, some)
+            }
+            _ => Err(ParquetError::General("a column of another type than its schema's".into())),
+        }
+    }
+}
+
+fn all<T: DataType>(
+    input: &mut ColumnReaderImpl<T>,
+    rows: usize,
+    defined: &mut Vec<i16>,
+    repeated: &mut Vec<i16>,
+    values: &mut Vec<T::T>,
+) -> Result<usize, ParquetError> {
+    let (rows, ..) = input.read_records(rows, Some(defined), Some(repeated), values)?;
+    Ok(rows)
+}
