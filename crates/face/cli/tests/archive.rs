@@ -120,6 +120,25 @@ fn signals_are_listed_with_what_they_are_and_shown_in_spans_of_time() {
 }
 
 #[test]
+fn a_logger_tells_its_state_to_who_asks_for_its_folder_and_a_folder_without_one_is_told() {
+    let site = Site::new();
+    let logs = site.serve();
+    let status = || -> serde_json::Value { serde_json::from_str(&site.good("status", &["--json"])).unwrap() };
+    eventually("samples are safe", || status()["samples"]["safe"].as_u64().unwrap() > 20);
+    let told = status();
+    assert_eq!(told["signals"], serde_json::json!({ "named": 3, "known": 3, "channels": 3, "connected": 3 }));
+    assert_eq!((&told["samples"]["lost_on_disk"], &told["disk"]["segments"]), (&0.into(), &1.into()), "{told}");
+    assert!(told["samples_per_s"].as_f64().unwrap() > 0.0 && told["disk"]["free"].as_u64().unwrap() > 0, "{told}");
+    let text = site.good("status", &[]);
+    assert!(text.contains("3 known, 3 of 3 channels connected") && text.contains("1 segments, 0 packs"), "{text}");
+    logs.signal("-TERM");
+    logs.hears("samples safe, 0 lost");
+    eventually("nobody answers", || !site.ask("status", &[]).status.success());
+    let said = String::from_utf8(site.ask("status", &[]).stderr).unwrap();
+    assert!(said.contains("nobody logs to") && said.contains("expected a running tahti archive serve"), "{said}");
+}
+
+#[test]
 fn what_cannot_be_had_is_told_with_what_was_expected() {
     let folder = Folder::new();
     let said = |words: &[&str]| {

@@ -1,12 +1,13 @@
 //! What goes into the archive: variables of Channel Access servers and exported ones of this machine's processes, each by a policy.
 //!
 //! The tables that name them are read by [`host::plant::archive`]; [`Gate`] decides which values are kept, [`serve()`] moves them from network and shared memory to
-//! [`store::Logger`]. Never here: what a block is, how a circuit speaks.
+//! [`store::Logger`]; [`status`] is what it tells of itself. Never here: what a block is, how a circuit speaks.
 #![forbid(unsafe_code)]
 
 mod exported;
 mod gate;
 mod serve;
+pub mod status;
 
 pub use gate::Gate;
 pub use serve::{CollectError, serve};

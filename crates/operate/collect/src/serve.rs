@@ -2,7 +2,8 @@
 
 use crate::exported::{Clock, Page};
 use crate::gate::Gate;
-use base::{EventMask, MonoNs, Stamp};
+use crate::status::{self, Asked, Status};
+use base::{DurNs, EventMask, MonoNs, Stamp};
 use ca::client::{ChannelId, Event};
 use ca::encode::Reading;
 use ca::{Basic, Class, Dbr};
@@ -10,15 +11,17 @@ use canet::session::Session;
 use host::plant::archive::{Archive, Signal, Source};
 use segment::rows::{About, Cause};
 use segment::{Datum, Sample};
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::thread::JoinHandle;
-use store::{Config, Folder, Logger, Packed, SignalId, StoreError, WhenFull, due, pack};
+use store::{Config, Files as _, Folder, Logger, Packed, SignalId, StoreError, WhenFull, due, pack};
 use sys::signal::{END_SIGNALS, SignalFd};
 
 /// Longest time between two looks whether the end was asked for.
 const LOOK_NS: u64 = 200_000_000;
 /// Time between two looks at exported variables: of each 256 samples are there, of a loop of 10 kHz those of 25 ms.
 const LOOK_AT_VARIABLES_NS: u64 = 20_000_000;
+/// Over what time the rate of samples is counted, and in how many steps.
+const RATE_NS: (i64, usize) = (1_000_000_000, 10);
 
 /// Why nothing is archived any more.
 #[derive(Debug, thiserror::Error)]
@@ -55,6 +58,14 @@ struct Collector<'a> {
     logger: Logger<Folder>,
     folder: Folder,
     signals: Vec<State>,
+    /// Names and patterns in the file.
+    named: usize,
+    /// Since when, by the wall clock.
+    since: i64,
+    /// None where nobody can ask.
+    asked: Option<Asked>,
+    /// How many samples were taken when, each second.
+    taken: VecDeque<(i64, u64)>,
     by_channel: HashMap<ChannelId, usize>,
     /// When the next value is taken that waits for a scan.
     scan_at: i64,
@@ -81,6 +92,10 @@ pub fn serve(archive: &Archive, tell: &mut dyn FnMut(&str)) -> Result<(), Collec
     let (session, signals, by_channel) = channels(&archive.signals, now, tell)?;
     let pages = Page::all(&archive.signals);
     let count = archive.signals.len();
+    let asked = Asked::listen(&archive.folder);
+    if let Err(error) = &asked {
+        tell(&format!("nobody can ask for the status: {error}"));
+    }
     tell(&format!("logs {count} variables or patterns to {shown}, safe within {}", archive.sync));
     let (looked_at, failures) = (0, 0);
     let mut collector = Collector {
@@ -90,6 +105,10 @@ pub fn serve(archive: &Archive, tell: &mut dyn FnMut(&str)) -> Result<(), Collec
         logger,
         folder,
         signals,
+        named: count,
+        since: wall(),
+        asked: asked.ok(),
+        taken: VecDeque::new(),
         by_channel,
         scan_at: now,
         look_at: now,
@@ -165,9 +184,58 @@ impl Collector<'_> {
             self.scan_at = pages.into_iter().chain(channels).min().unwrap_or(i64::MAX);
         }
         self.logger.tick(now);
+        self.tell_state(now);
         self.tell_failures();
         self.pack();
         Ok(())
+    }
+
+    /// Counts, and answers who asks.
+    fn tell_state(&mut self, now: i64) {
+        let account = self.logger.account();
+        if self.taken.back().is_none_or(|(at, _)| now - at >= RATE_NS.0) {
+            self.taken.push_back((now, account.taken));
+            while self.taken.len() > RATE_NS.1 + 1 {
+                self.taken.pop_front();
+            }
+        }
+        if let Some(asked) = &self.asked {
+            asked.answer(|| self.status(now));
+        }
+    }
+
+    fn status(&self, now: i64) -> Status {
+        let account = self.logger.account();
+        let (first, taken) = self.taken.front().copied().unwrap_or((now, account.taken));
+        let secs = (now - first).max(RATE_NS.0) as f64 / 1e9;
+        let connected = self.signals.iter().filter(|state| state.is_connected).count();
+        let (named, known, channels) = (self.named, self.logger.signals(), self.signals.len());
+        Status {
+            since: self.since,
+            signals: status::Signals { named, known, channels, connected },
+            samples_per_s: (account.taken - taken) as f64 / secs,
+            samples: status::Samples {
+                taken: account.taken,
+                safe: account.safe,
+                lost_on_disk: account.lost,
+                unsure: account.unsure,
+                lost_by_overflow: account.overflowed,
+                refused: account.refused,
+                repeated: account.repeated,
+            },
+            last_sync: self.logger.safe_at().map(|at| DurNs(now.saturating_sub(at))),
+            last_error: self.logger.last_error().map(status::clipped),
+            disk: self.disk(account.removed),
+        }
+    }
+
+    /// What is in the folder. Where that cannot be read nothing is told of it: `last_error` tells of the disk.
+    fn disk(&self, removed: u64) -> status::Disk {
+        let files = self.folder.list().unwrap_or_default();
+        let count = |ending: &str| files.iter().filter(|(name, _)| name.ends_with(ending)).count();
+        let bytes = files.iter().map(|(_, len)| len).sum();
+        let (segments, packs) = (count(".segment"), count(".pack"));
+        status::Disk { segments, packs, bytes, free: self.folder.free().unwrap_or_default(), removed }
     }
 
     /// Takes what was written to exported variables; not more often than it is worth.

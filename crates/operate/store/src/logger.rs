@@ -90,6 +90,8 @@ pub struct Account {
     pub repeated: u64,
     /// Not taken because their value was too long.
     pub refused: u64,
+    /// Not taken because newer ones were in their place before they came.
+    pub overflowed: u64,
     /// Bytes appended.
     pub bytes: u64,
     /// Files removed for want of room.
@@ -172,6 +174,7 @@ pub struct Logger<F: Files> {
     now: i64,
     sync_at: i64,
     retry_at: i64,
+    safe_at: Option<i64>,
     last_error: Option<String>,
 }
 
@@ -221,6 +224,7 @@ impl<F: Files> Logger<F> {
             now,
             sync_at: now.saturating_add(config.sync.0),
             retry_at: i64::MIN,
+            safe_at: None,
             last_error: None,
         })
     }
@@ -339,6 +343,9 @@ impl<F: Files> Logger<F> {
 
     /// Notes why there are no samples from an instant on, of one signal or of all.
     pub fn gap(&mut self, id: Option<SignalId>, at: i64, cause: Cause, lost: u64) {
+        if cause == Cause::Overflow {
+            self.account.overflowed += lost;
+        }
         self.gaps.push(Gap { id: id.map(|id| id.0), at, cause, lost });
     }
 
@@ -385,6 +392,7 @@ impl<F: Files> Logger<F> {
             Ok(()) => {
                 segment.safe_len = segment.len;
                 self.account.safe += count;
+                self.safe_at = Some(self.now);
             }
             Err(error) => {
                 self.failed("sync", &error);
@@ -402,6 +410,12 @@ impl<F: Files> Logger<F> {
         self.account
     }
 
+    /// How many signals were asked for.
+    #[must_use]
+    pub const fn signals(&self) -> usize {
+        self.signals.len()
+    }
+
     /// What was done so far.
     #[must_use]
     pub const fn account(&self) -> Account {
@@ -412,6 +426,12 @@ impl<F: Files> Logger<F> {
     #[must_use]
     pub fn last_error(&self) -> Option<&str> {
         self.last_error.as_deref()
+    }
+
+    /// When something was made safe last, by the monotonic clock.
+    #[must_use]
+    pub const fn safe_at(&self) -> Option<i64> {
+        self.safe_at
     }
 
     /// Whether samples are being lost because the disk is full or fails.

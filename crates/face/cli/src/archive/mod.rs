@@ -6,6 +6,7 @@ mod http;
 mod import;
 mod join;
 mod list;
+mod status;
 pub(crate) mod time;
 mod upload;
 
@@ -34,6 +35,7 @@ enum What {
     Pack(FolderArgs),
     /// Log variables of Channel Access servers until SIGTERM
     Serve(ServeArgs),
+    Status(status::Args),
     Upload(upload::Args),
     /// Read all of an archive; 1 where something is damaged
     Verify(FolderArgs),
@@ -63,7 +65,7 @@ struct ServeArgs {
 
 impl Args {
     pub(crate) const fn only_looks(&self) -> bool {
-        matches!(self.what, What::Export(_) | What::Get(_) | What::List(_) | What::Verify(_))
+        matches!(self.what, What::Export(_) | What::Get(_) | What::List(_) | What::Status(_) | What::Verify(_))
     }
 }
 
@@ -76,6 +78,7 @@ pub(crate) fn run(args: Args) -> ExitCode {
         What::List(args) => list::run(&args),
         What::Pack(args) => pack(&args),
         What::Serve(args) => serve(&args),
+        What::Status(args) => status::run(&args),
         What::Upload(args) => upload::run(&args),
         What::Verify(args) => verify(&args),
     })

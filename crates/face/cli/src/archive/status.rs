@@ -1,0 +1,75 @@
+//! `tahti archive status`.
+
+use super::{folder, time, visible};
+use crate::failure::Failure;
+use collect::status::{Status, ask};
+use std::io::ErrorKind;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+/// Ask the logger of a folder what it logs, what it lost and what is on the disk
+#[derive(clap::Args)]
+pub(super) struct Args {
+    /// The archive's folder
+    folder: PathBuf,
+    /// Print as JSON; times in nanoseconds
+    #[arg(long)]
+    json: bool,
+}
+
+pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
+    folder(&args.folder)?;
+    let shown = args.folder.display();
+    let status = ask(&args.folder).map_err(|error| match error.kind() {
+        ErrorKind::ConnectionRefused => {
+            format!("nobody logs to {shown} on this machine; expected a running tahti archive serve")
+        }
+        _ => format!("{shown}: {error}"),
+    })?;
+    if args.json {
+        println!("{}", serde_json::to_string(&status)?);
+    } else {
+        show(&status);
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn show(status: &Status) {
+    let Status { signals, samples, disk, .. } = status;
+    let channels = format!("{} of {} channels connected", signals.connected, signals.channels);
+    println!("logs since   {}", time::show(status.since));
+    println!("signals      {} known, {channels}", signals.known);
+    println!("samples      {:.0}/s, {} taken, {} safe", status.samples_per_s, samples.taken, samples.safe);
+    let ago = status.last_sync.map_or_else(|| "none yet".to_owned(), |ago| format!("{:.1} s ago", secs(ago)));
+    println!("last sync    {ago}");
+    let unsure = if samples.unsure > 0 { format!(", {} unsure", samples.unsure) } else { String::new() };
+    println!(
+        "lost         {} disk full or failed, {} overflow, {} too long{unsure}",
+        samples.lost_on_disk, samples.lost_by_overflow, samples.refused
+    );
+    if let Some(error) = &status.last_error {
+        println!("last error   {}", visible(error));
+    }
+    println!(
+        "disk         {} segments, {} packs, {}; {} free, {} files removed",
+        disk.segments,
+        disk.packs,
+        bytes(disk.bytes),
+        bytes(disk.free),
+        disk.removed
+    );
+}
+
+fn secs(time: base::DurNs) -> f64 {
+    time.0 as f64 / 1e9
+}
+
+/// Bytes in the largest unit that they fill.
+fn bytes(count: u64) -> String {
+    let units = [(30, "GiB"), (20, "MiB"), (10, "KiB")];
+    let unit = units.into_iter().find(|(shift, _)| count >> shift > 0);
+    unit.map_or_else(
+        || format!("{count} B"),
+        |(shift, unit)| format!("{:.1} {unit}", count as f64 / f64::from(1u32 << shift)),
+    )
+}
