@@ -71,6 +71,7 @@ const STAGES: &[Stage] = &[
         run: appliance::main,
         ..STAGE
     },
+    Stage { name: "tls", what: "HTTPS beside OpenSSL and curl", run: tls, ..STAGE },
     Stage {
         name: "bindings",
         what: "libtahti as CMake, pkg-config and pip find it, with the examples in C and C++",
@@ -194,6 +195,12 @@ fn cassandra() -> Outcome {
     let mut command = cargo(words);
     command.args(["--", "--test-threads=1"]);
     run(command.env("TAHTI_CASSANDRA", jars).env("TAHTI_JAVA", peers::java_17()?))
+}
+
+/// In a target folder of its own: built alone, the common crates have fewer features.
+fn tls() -> Outcome {
+    peers::debian(&["openssl", "curl"])?;
+    run(&mut cargo(["test", "--package", "web", "--features", "tls", "--quiet", "--target-dir", "target/tls"]))
 }
 
 fn doc() -> Outcome {

@@ -6,6 +6,7 @@ use dash::{Options, Role};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::process::ExitCode;
+use web::IdentityFiles;
 
 /// Show a plant in a browser
 #[derive(clap::Args)]
@@ -36,6 +37,8 @@ struct Serve {
     /// A further name of this machine in addresses; may be repeated
     #[arg(long = "name", value_name = "NAME")]
     names: Vec<String>,
+    #[command(flatten)]
+    tls: Tls,
     /// Have an address for operators, who may change something
     #[arg(long)]
     write: bool,
@@ -45,6 +48,23 @@ struct Serve {
     /// The message server of the console
     #[arg(long, default_value = "main", env = "TAHTI_MESSAGES")]
     messages: String,
+}
+
+/// Serving by TLS
+#[derive(clap::Args)]
+pub(crate) struct Tls {
+    /// Serve by TLS with this certificate (PEM, with those that lead to its authority); needs a build with `--features tls`
+    #[arg(long, value_name = "FILE", requires = "key")]
+    certificate: Option<PathBuf>,
+    /// The certificate's key (PEM), which nobody else may read
+    #[arg(long, value_name = "FILE", requires = "certificate")]
+    key: Option<PathBuf>,
+}
+
+impl Tls {
+    pub(crate) fn files(&self) -> Option<IdentityFiles> {
+        Some(IdentityFiles { certificate: self.certificate.clone()?, key: self.key.clone()? })
+    }
 }
 
 /// Print the address of a plant's dashboard, with its token
@@ -71,9 +91,9 @@ pub(crate) fn run(args: Args) -> ExitCode {
 }
 
 fn serve(args: Serve) -> Result<(), Failure> {
-    let Serve { which, listen, names, write, archive, messages } = args;
+    let Serve { which, listen, names, tls, write, archive, messages } = args;
     let plant = plant_name(which.plant.as_deref())?;
-    Ok(dash::serve(&Options { plant, listen, names, write, archive, messages })?)
+    Ok(dash::serve(&Options { plant, listen, names, identity: tls.files(), write, archive, messages })?)
 }
 
 fn url(args: &Url) -> Result<(), Failure> {

@@ -36,7 +36,7 @@ use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use sys::signal::{END_SIGNALS, SignalFd};
-use web::{Limits, Server};
+use web::{IdentityFiles, Limits, Server};
 
 /// What a dashboard is started with.
 #[derive(Clone, Debug)]
@@ -47,6 +47,8 @@ pub struct Options {
     pub listen: SocketAddr,
     /// Further names of this machine.
     pub names: Vec<String>,
+    /// The certificate to serve by TLS with.
+    pub identity: Option<IdentityFiles>,
     /// Whether there is a role that may change something.
     pub write: bool,
     /// The archive's folder.
@@ -99,16 +101,20 @@ pub fn serve(options: &Options) -> io::Result<()> {
             return Ok(());
         }
     };
+    let server = match options.identity.clone() {
+        Some(files) => server.with_identity(files).map_err(io::Error::other)?,
+        None => server,
+    };
     let access = Access::new(server.address().port(), options.write)?;
     let folder = folder(&options.plant);
-    publish(&folder, &access, server.address())?;
+    publish(&folder, &access, &server.url())?;
     let hub = Arc::new(Hub::default());
     watch::start(&options.plant, &hub)?;
     let signal_hub = signals::Signals::start()?;
     let worker = Arc::new(work::Worker::start(options, signal_hub.clone())?);
     let (plant, passing) = (options.plant.clone(), (options.messages.clone(), Arc::default()));
     let site = site::Dashboard { plant, access, hub, signals: signal_hub, worker, passing };
-    println!("tahti dash: serves at http://{}", server.address());
+    println!("tahti dash: serves at {}", server.url());
     if let Ok(address) = address(&options.plant, Role::Viewer) {
         say(&options.plant, &address);
     }
@@ -121,7 +127,7 @@ pub fn serve(options: &Options) -> io::Result<()> {
 }
 
 /// Writes the addresses where only this user can read them.
-fn publish(folder: &Path, access: &Access, address: SocketAddr) -> io::Result<()> {
+fn publish(folder: &Path, access: &Access, url: &str) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
     for role in Role::ALL {
         let file = folder.join(role.word());
@@ -131,7 +137,7 @@ fn publish(folder: &Path, access: &Access, address: SocketAddr) -> io::Result<()
             continue;
         };
         let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&file)?;
-        writeln!(file, "http://{address}/#token={token}")?;
+        writeln!(file, "{url}/#token={token}")?;
     }
     Ok(())
 }

@@ -74,7 +74,8 @@ impl Dashboard {
         match self.access.begin(role, user(request.peer, request.local), now.mono) {
             Ok(id) => {
                 println!("audit: {}: has come", self.who(request, Some(role)));
-                let cookie = format!("{}={id}; Path=/; HttpOnly; SameSite=Strict", self.access.cookie);
+                let secure = if request.secure { "; Secure" } else { "" };
+                let cookie = format!("{}={id}; Path=/; HttpOnly; SameSite=Strict{secure}", self.access.cookie);
                 Answer::text(200, role.word()).with_header("set-cookie", cookie)
             }
             Err(error) => Answer::text(500, &format!("/dev/urandom: {error}")),

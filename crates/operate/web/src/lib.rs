@@ -9,10 +9,12 @@
 
 mod body;
 pub mod check;
+mod identity;
 mod server;
 mod site;
 mod socket;
 mod timed;
 
+pub use identity::{IdentityError, IdentityFiles};
 pub use server::{Limits, Server};
 pub use site::{Answer, Body, Message, Method, Next, Now, Parts, Request, Site, Socket};

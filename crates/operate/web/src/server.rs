@@ -2,6 +2,7 @@
 
 use crate::body::Outgoing;
 use crate::check::check;
+use crate::identity::{Identity, IdentityError, IdentityFiles};
 use crate::site::{Answer, Method, Now, Request, Site};
 use crate::socket::talk;
 use crate::timed::Timed;
@@ -20,6 +21,7 @@ use std::os::fd::OwnedFd;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::net::unix::pipe;
 use tokio::task::spawn_blocking;
@@ -79,6 +81,7 @@ pub struct Server {
     address: SocketAddr,
     names: Vec<String>,
     limits: Limits,
+    identity: Option<Identity>,
 }
 
 impl Server {
@@ -90,7 +93,22 @@ impl Server {
         let listener = TcpListener::bind(address)?;
         listener.set_nonblocking(true)?;
         let address = listener.local_addr()?;
-        Ok(Self { listener, address, names, limits })
+        Ok(Self { listener, address, names, limits, identity: None })
+    }
+
+    /// Serves by TLS alone, with this certificate; it is read again when its files change.
+    ///
+    /// # Errors
+    /// What cannot be read or used; a build without TLS.
+    pub fn with_identity(mut self, files: IdentityFiles) -> Result<Self, IdentityError> {
+        self.identity = Some(Identity::open(files)?);
+        Ok(self)
+    }
+
+    /// Where it serves, as a browser wants it: `http://127.0.0.1:8765`.
+    #[must_use]
+    pub fn url(&self) -> String {
+        format!("{}://{}", if self.identity.is_some() { "https" } else { "http" }, self.address)
     }
 
     /// The address, with the port that was chosen where 0 was asked for.
@@ -116,7 +134,7 @@ impl Server {
         let listener = tokio::net::TcpListener::from_std(self.listener)?;
         // Whatever can be polled will do; nothing is read from it.
         let stop = pipe::Receiver::from_file_unchecked(stop.into())?;
-        let shared = Arc::new(Shared { site, names: self.names, limits: self.limits });
+        let shared = Arc::new(Shared { site, names: self.names, limits: self.limits, identity: self.identity });
         // One more for each client that holds it.
         let seats = Arc::new(());
         loop {
@@ -139,6 +157,7 @@ struct Shared {
     site: Arc<dyn Site>,
     names: Vec<String>,
     limits: Limits,
+    identity: Option<Identity>,
 }
 
 /// A connection.
@@ -167,6 +186,22 @@ async fn client(stream: TcpStream, peer: SocketAddr, shared: Arc<Shared>, seat: 
     let Ok(local) = stream.local_addr() else { return };
     // Small messages shall not wait for each other; one that does is only slower.
     let _ = stream.set_nodelay(true);
+    match &shared.identity {
+        None => talk_http(stream, (peer, local), shared, seat).await,
+        Some(identity) => {
+            let accepted = tokio::time::timeout(shared.limits.request_within.to_std(), identity.accept(stream)).await;
+            // Whoever does not get through the handshake has learnt why from its alert.
+            if let Ok(Some(stream)) = accepted {
+                talk_http(stream, (peer, local), shared, seat).await;
+            }
+        }
+    }
+}
+
+async fn talk_http<S>(stream: S, (peer, local): (SocketAddr, SocketAddr), shared: Arc<Shared>, seat: Arc<()>)
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
     let limits = shared.limits;
     let io = TokioIo::new(Timed::new(stream, limits.stalled_max.to_std()));
     let connection = Arc::new(Connection { shared, peer, local, _seat: seat });
@@ -223,6 +258,7 @@ fn request(parts: hyper::http::request::Parts, body: Vec<u8>, connection: &Conne
         body,
         peer: connection.peer,
         local: connection.local,
+        secure: connection.shared.identity.is_some(),
         headers: parts.headers,
     }
 }

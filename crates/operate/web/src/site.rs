@@ -40,6 +40,8 @@ pub struct Request {
     pub peer: SocketAddr,
     /// Who was asked.
     pub local: SocketAddr,
+    /// Whether nobody in between can read it: it came by TLS.
+    pub secure: bool,
     pub(crate) headers: hyper::HeaderMap,
 }
 
@@ -56,6 +58,7 @@ impl Request {
             body: Vec::new(),
             peer: nobody,
             local: nobody,
+            secure: false,
             headers: hyper::HeaderMap::new(),
         }
     }

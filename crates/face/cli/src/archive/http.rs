@@ -22,6 +22,8 @@ pub(super) struct Args {
     /// A name that this machine has for clients, besides its address and localhost; may be given several times
     #[arg(long = "name", value_name = "NAME")]
     names: Vec<String>,
+    #[command(flatten)]
+    tls: crate::dash::Tls,
     /// Let pages of other sites read the archive in a browser, too
     #[arg(long)]
     cors: bool,
@@ -35,7 +37,11 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
     let site = Arc::new(Retrieval::new(retrieval::folder(args.folder.clone()), args.cors));
     let failed = |error: std::io::Error| format!("{}: {error}; --listen chooses another address", args.listen);
     let server = Server::bind(args.listen, args.names.clone(), Limits::default()).map_err(failed)?;
-    println!("tahti archive: serves {} at http://{}/retrieval", args.folder.display(), server.address());
+    let server = match args.tls.files() {
+        Some(files) => server.with_identity(files)?,
+        None => server,
+    };
+    println!("tahti archive: serves {} at {}/retrieval", args.folder.display(), server.url());
     if !server.address().ip().is_loopback() {
         println!("tahti archive: whoever reaches {} can read it, without a password", server.address());
     }

@@ -13,13 +13,13 @@ const SERVES: &str = "tahti dash: ";
 /// How long that may take.
 const BEGIN_WITHIN: DurNs = DurNs::from_secs(30);
 
-const OWN: [Key; 5] = [
+const OWN: [Key; 7] = [
     key(
         "listen",
         r#""127.0.0.1:8765""#,
         "address and port",
         "`127.0.0.1:8765`",
-        "Where browsers find it. Beyond loopback everything goes over the network unencrypted: a tunnel (`ssh -L`) is better.",
+        "Where browsers find it. Beyond loopback without `certificate` everything goes over the network unencrypted: a tunnel (`ssh -L`) is better.",
     ),
     key(
         "names",
@@ -27,6 +27,21 @@ const OWN: [Key; 5] = [
         "list of names",
         "none",
         "Further names of this machine in addresses; other names are refused.",
+    ),
+    key(
+        "certificate",
+        r#""rf-host.pem""#,
+        "file",
+        "none: HTTP",
+        "Serve by TLS with this certificate (PEM, followed by those that lead to its authority), from the plant file's folder; read again when \
+         it changes. Needs a build with `--features tls`.",
+    ),
+    key(
+        "key",
+        r#""rf-host.key""#,
+        "file",
+        "none",
+        "The certificate's key (PEM), which only its user and root may read.",
     ),
     key(
         "write",
@@ -83,6 +98,20 @@ pub(crate) fn read(
     }
     if section.flag("write", found) == Some(true) {
         command.push("--write".to_owned());
+    }
+    let identity = ["certificate", "key"].map(|key| section.words(key, found));
+    if let [Some((_, span)), None] | [None, Some((_, span))] = &identity {
+        found.error(
+            span.clone(),
+            "one of `certificate` and `key` alone".to_owned(),
+            "both, or none for HTTP",
+            "give the other one, too",
+        );
+    }
+    for (key, file) in ["certificate", "key"].into_iter().zip(identity) {
+        if let Some((file, _)) = file {
+            command.push(format!("--{key}={file}"));
+        }
     }
     for key in ["archive", "messages"] {
         if let Some((text, _)) = section.words(key, found) {

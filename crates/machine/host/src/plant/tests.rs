@@ -339,6 +339,10 @@ fn every_example_of_the_table_of_keys_is_accepted() {
                     let names = if key.name == "names" { "" } else { "names = [\"A\"]\n" };
                     with(&format!("[archive]\nname = \"r\"\nfolder = \"a\"\n[[signal]]\n{names}{line}"))
                 }
+                "[dashboard]" if ["certificate", "key"].contains(&key.name) => {
+                    let other = if key.name == "key" { "certificate" } else { "key" };
+                    with(&format!("[dashboard]\nname = \"d\"\n{other} = \"a\"\n{line}"))
+                }
                 "[dashboard]" => with(&format!("[dashboard]\nname = \"d\"\n{line}")),
                 "bands" | "rules" => {
                     let rest = match table.header {
@@ -451,6 +455,11 @@ fn a_dashboard_is_a_process_that_is_there_also_when_its_port_is_taken() {
     assert_eq!(page.command.join("|"), expected);
     assert_eq!(page.ready.when, ReadyWhen::Line("tahti dash: ".into()));
     assert_eq!(errors(&text.replace("[::1]:80", "localhost")).len(), 1);
+    let secure = format!("{text}certificate = \"c.pem\"\nkey = \"c.key\"\n");
+    let page = check(&secure, &Bench).plant.unwrap().process("page").unwrap().clone();
+    assert!(page.command.join("|").contains("|--certificate=c.pem|--key=c.key|"), "{:?}", page.command);
+    let half = errors(&secure.replace("key = ", "# "));
+    assert!(half[0].contains("one of `certificate` and `key` alone"), "{half:?}");
 }
 
 #[test]

@@ -1,0 +1,216 @@
+//! Who the server is, for clients that want it proved: a certificate and its key (TLS, RFC 8446).
+
+use std::io;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+
+/// What is read of a certificate's chain or a key, at most.
+const BYTES_MAX: u64 = 1 << 20;
+
+/// Why a certificate cannot be served with.
+#[derive(Debug, thiserror::Error)]
+pub enum IdentityError {
+    /// Built without TLS.
+    #[error(
+        "this build has no TLS; expected one with `cargo build --features tls`, or no certificate and a tunnel (`ssh -L`)"
+    )]
+    NotBuilt,
+    /// A file that cannot be read.
+    #[error("{} cannot be read: {error}", .path.display())]
+    File {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        error: io::Error,
+    },
+    /// A key that others may read.
+    #[error("others may read the key {} (mode {mode:04o}, user {user}); expected mode 0600 and our own user or root: chmod 600", .path.display())]
+    KeyIsOpen {
+        /// Which.
+        path: PathBuf,
+        /// Its permissions.
+        mode: u32,
+        /// Its owner.
+        user: u32,
+    },
+    /// A file that holds no certificate, or no key.
+    #[error("{} has no {expected} that can be used: {why}; expected PEM, as `openssl` and ACME clients write it", .path.display())]
+    Text {
+        /// Which.
+        path: PathBuf,
+        /// What it should have.
+        expected: &'static str,
+        /// Why not.
+        why: String,
+    },
+    /// A key of another certificate, or a kind of key that TLS has no use for.
+    #[error("certificate {} and key {} cannot be used together: {why}", .certificate.display(), .key.display())]
+    Pair {
+        /// The certificate.
+        certificate: PathBuf,
+        /// The key.
+        key: PathBuf,
+        /// Why not.
+        why: String,
+    },
+}
+
+/// Where certificate and key are.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct IdentityFiles {
+    /// The certificate and those that lead to its authority, in PEM.
+    pub certificate: PathBuf,
+    /// Its key, in PEM; nobody else may read it.
+    pub key: PathBuf,
+}
+
+impl IdentityFiles {
+    /// Both texts.
+    #[cfg_attr(not(feature = "tls"), allow(dead_code))]
+    fn read(&self) -> Result<[Vec<u8>; 2], IdentityError> {
+        let key = file(&self.key, |path, facts| {
+            let (mode, user) = (facts.mode() & 0o7777, facts.uid());
+            let is_ours = sys::peer::is_ours(user);
+            match mode & 0o077 == 0 && is_ours {
+                true => Ok(()),
+                false => Err(IdentityError::KeyIsOpen { path, mode, user }),
+            }
+        })?;
+        Ok([file(&self.certificate, |_, _| Ok(()))?, key])
+    }
+
+    /// What changes with a new certificate.
+    #[cfg_attr(not(feature = "tls"), allow(dead_code))]
+    fn version(&self) -> Option<[(u64, u64, i64, i64); 2]> {
+        let of = |path: &Path| {
+            let facts = std::fs::metadata(path).ok()?;
+            Some((facts.ino(), facts.size(), facts.mtime(), facts.mtime_nsec()))
+        };
+        Some([of(&self.certificate)?, of(&self.key)?])
+    }
+}
+
+/// A file of bounded length, with what is wanted of its facts.
+fn file(
+    path: &Path,
+    wanted: impl Fn(PathBuf, &std::fs::Metadata) -> Result<(), IdentityError>,
+) -> Result<Vec<u8>, IdentityError> {
+    use std::io::Read as _;
+    let failed = |error| IdentityError::File { path: path.to_owned(), error };
+    let open = std::fs::File::open(path).map_err(failed)?;
+    // Of the file that is read, not of what stands under its name later.
+    wanted(path.to_owned(), &open.metadata().map_err(failed)?)?;
+    let mut text = Vec::new();
+    open.take(BYTES_MAX).read_to_end(&mut text).map_err(failed)?;
+    Ok(text)
+}
+
+#[cfg(not(feature = "tls"))]
+pub(crate) use without::Identity;
+
+#[cfg(not(feature = "tls"))]
+mod without {
+    use super::{IdentityError, IdentityFiles};
+
+    /// There is none.
+    #[derive(Debug)]
+    pub(crate) enum Identity {}
+
+    impl Identity {
+        pub(crate) fn open(_: IdentityFiles) -> Result<Self, IdentityError> {
+            Err(IdentityError::NotBuilt)
+        }
+
+        pub(crate) async fn accept(&self, _: tokio::net::TcpStream) -> Option<tokio::net::TcpStream> {
+            match *self {}
+        }
+    }
+}
+
+#[cfg(feature = "tls")]
+pub(crate) use with::Identity;
+
+#[cfg(feature = "tls")]
+mod with {
+    use super::{IdentityError, IdentityFiles};
+    use rustls::ServerConfig;
+    use rustls::pki_types::pem::PemObject as _;
+    use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+    use std::sync::{Arc, Mutex, PoisonError};
+    use tokio::net::TcpStream;
+    use tokio_rustls::TlsAcceptor;
+    use tokio_rustls::server::TlsStream;
+
+    /// A certificate with its key, read again when its files change: certificates last for months or days, a plant for years.
+    #[derive(Debug)]
+    pub(crate) struct Identity {
+        files: IdentityFiles,
+        newest: Mutex<Newest>,
+    }
+
+    #[derive(Debug)]
+    struct Newest {
+        version: Option<[(u64, u64, i64, i64); 2]>,
+        config: Arc<ServerConfig>,
+    }
+
+    impl Identity {
+        pub(crate) fn open(files: IdentityFiles) -> Result<Self, IdentityError> {
+            let newest = Mutex::new(Newest { version: files.version(), config: config(&files)? });
+            Ok(Self { files, newest })
+        }
+
+        /// The handshake with a client.
+        pub(crate) async fn accept(&self, stream: TcpStream) -> Option<TlsStream<TcpStream>> {
+            // A record of TLS that begins a handshake (RFC 8446, 5.1); browsers that were given http:// do not know what is wrong.
+            let mut first = [0];
+            stream.peek(&mut first).await.ok()?;
+            if first != [22] {
+                let text = "this port speaks TLS; expected https:// in the address\n";
+                let head = "HTTP/1.1 400 Bad Request\r\nConnection: close\r\nContent-Type: text/plain\r\n";
+                // What was not read when a connection ends would have the answer thrown away.
+                let _ = stream.try_read(&mut [0; 4096]);
+                let _ = stream.try_write(format!("{head}Content-Length: {}\r\n\r\n{text}", text.len()).as_bytes());
+                return None;
+            }
+            self.acceptor().accept(stream).await.ok()
+        }
+
+        /// What the next client is accepted with. Reads the files where they have changed: two looks at the disk, at worst two files.
+        fn acceptor(&self) -> TlsAcceptor {
+            let mut newest = self.newest.lock().unwrap_or_else(PoisonError::into_inner);
+            let version = self.files.version();
+            // Without its files the old one is good until it expires; a pair that is half written is looked at again when it is whole.
+            if version.is_some() && version != newest.version {
+                newest.version = version;
+                match config(&self.files) {
+                    Ok(config) => newest.config = config,
+                    Err(error) => eprintln!("tahti: the certificate stays the one before: {error}"),
+                }
+            }
+            TlsAcceptor::from(newest.config.clone())
+        }
+    }
+
+    fn config(files: &IdentityFiles) -> Result<Arc<ServerConfig>, IdentityError> {
+        let [certificate, key] = files.read()?;
+        let text =
+            |path: &std::path::Path, expected, why: String| IdentityError::Text { path: path.into(), expected, why };
+        let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&certificate).collect();
+        let chain = chain.map_err(|why| text(&files.certificate, "certificate", why.to_string()))?;
+        if chain.is_empty() {
+            return Err(text(&files.certificate, "certificate", "there is none in it".to_owned()));
+        }
+        let key = PrivateKeyDer::from_pem_slice(&key).map_err(|why| text(&files.key, "key", why.to_string()))?;
+        let pair = |why: rustls::Error| IdentityError::Pair {
+            certificate: files.certificate.clone(),
+            key: files.key.clone(),
+            why: why.to_string(),
+        };
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let config = ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
+        let mut config = config.map_err(pair)?.with_no_client_auth().with_single_cert(chain, key).map_err(pair)?;
+        config.alpn_protocols = vec![b"http/1.1".to_vec()];
+        Ok(Arc::new(config))
+    }
+}
