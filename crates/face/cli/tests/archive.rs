@@ -290,6 +290,10 @@ fn what_was_exported_is_imported_elsewhere_exactly_and_once() {
         let row: serde_json::Value = serde_json::from_str(line).unwrap();
         assert_eq!(row["signal"].as_str().unwrap_or("X:STATE"), "X:STATE", "{line}");
     }
+    let words = ["archive", "export", "archive", "*", "--format", "parquet", "--output", "three.parquet"];
+    let output = tahti().args(words).current_dir(&site.folder.0).output().unwrap();
+    assert_eq!(output.status.success(), cfg!(feature = "parquet"), "{output:?}");
+    assert_eq!(site.folder.0.join("three.parquet").exists(), output.status.success(), "nothing half-done stays");
     let bad = site.folder.write("bad.csv", "signal,time_ns,type,value\nA,1,f64,x\n");
     let output =
         tahti().args(["archive", "import", "elsewhere"]).arg(bad).current_dir(&site.folder.0).output().unwrap();

@@ -48,6 +48,8 @@ struct State {
     signal: Option<SignalId>,
     is_connected: bool,
     is_subscribed: bool,
+    /// When it was connected, until a value has come.
+    connected_at: Option<i64>,
 }
 
 struct Collector<'a> {
@@ -139,7 +141,7 @@ fn channels(wanted: &[Signal], now: i64, tell: &mut dyn FnMut(&str)) -> Result<C
         let channel = session.client.channel(Session::now(), &wanted.name, 0);
         by_channel.insert(channel, signals.len());
         let (name, gate) = (wanted.name.clone(), Gate::new(wanted.policy, now));
-        signals.push(State { name, gate, signal: None, is_connected: false, is_subscribed: false });
+        signals.push(State { name, gate, signal: None, is_connected: false, is_subscribed: false, connected_at: None });
     }
     Ok((session, signals, by_channel))
 }
@@ -283,6 +285,7 @@ impl Collector<'_> {
         let Some(session) = &mut self.session else { return };
         let Some(info) = session.client.info(channel) else { return };
         state.is_connected = true;
+        state.connected_at = Some(wall());
         let basic = if info.native == Basic::String { Class::Sts } else { Class::Ctrl };
         // Refused only where the channel is gone again, which is an event of its own.
         let _ = session.client.read(channel, Dbr::new(basic, info.native), 1);
@@ -324,7 +327,10 @@ impl Collector<'_> {
         let Some(state) = self.by_channel.get(&channel).map(|index| &mut self.signals[*index]) else { return };
         let Some(signal) = state.signal else { return };
         let info = self.session.as_ref().and_then(|session| session.client.info(channel));
-        let sample = sample(reading, info.is_some_and(|info| info.count == 1));
+        // A record that was never processed has no stamp. Its first value was there before the next one got its stamp, which may be earlier
+        // than the moment at which this one arrives.
+        let unstamped_at = state.connected_at.take().unwrap_or_else(wall);
+        let sample = sample(reading, unstamped_at, info.is_some_and(|info| info.count == 1));
         let is_fault = state.gate.alarms(sample.severity);
         if let Some(sample) = state.gate.update(sample) {
             self.logger.push(signal, &sample);
@@ -388,10 +394,10 @@ fn about(reading: &Reading) -> About {
     About { units: meta.units.to_str().to_owned(), precision, labels }
 }
 
-/// A sample of a reading. A record that was never processed has no stamp: it gets the time of its coming.
-fn sample(reading: Reading, is_one: bool) -> Sample {
+/// A sample of a reading; one without a stamp gets `unstamped_at`.
+fn sample(reading: Reading, unstamped_at: i64, is_one: bool) -> Sample {
     let at = if reading.stamp == Stamp::EPOCH {
-        wall()
+        unstamped_at
     } else {
         let (secs, nanos) = reading.stamp.to_unix();
         (secs as i64).saturating_mul(1_000_000_000).saturating_add(nanos.into())

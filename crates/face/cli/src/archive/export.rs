@@ -61,7 +61,24 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
         Some(path) => Box::new(File::create_new(path).map_err(|error| format!("{}: {error}", path.display()))?),
         None => Box::new(std::io::stdout()),
     };
-    let out = BufWriter::new(out);
+    let count = write(&archive, &names, span, args, BufWriter::new(out)).inspect_err(|_| {
+        // Half a file looks like one. It is ours: it did not exist before.
+        args.output.iter().for_each(|path| drop(std::fs::remove_file(path)));
+    })?;
+    if args.output.is_some() {
+        println!("{count} samples of {} signals", names.len());
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Writes all of these signals; how many samples.
+fn write(
+    archive: &Archive<Folder>,
+    names: &[String],
+    span: Span,
+    args: &Args,
+    out: impl Write + Send + 'static,
+) -> Result<u64, Failure> {
     let mut writer: Box<dyn Writer> = match args.format {
         Format::Csv => Box::new(CsvWriter::new(out, args.whole)),
         Format::Jsonl => Box::new(LinesWriter::new(out)),
@@ -73,13 +90,10 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
     };
     let mut count = 0;
     for (index, name) in names.iter().enumerate() {
-        count += signal(&archive, name, span, index == 0, writer.as_mut())?;
+        count += signal(archive, name, span, index == 0, writer.as_mut())?;
     }
     writer.finish().map_err(failed)?;
-    if args.output.is_some() {
-        println!("{count} samples of {} signals", names.len());
-    }
-    Ok(ExitCode::SUCCESS)
+    Ok(count)
 }
 
 /// Writes all of one signal; gaps of all signals with the first.

@@ -43,7 +43,7 @@ pub(super) struct Args {
 
 pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
     if let Some(ttl) = args.ttl.filter(|ttl| !(3_600..=7_300 * 86_400).contains(&(ttl.0 / 1_000_000_000))) {
-        return Err(format!("--ttl {ttl}: expected a time from 1h to 7300d").into());
+        return Err(format!("--ttl {ttl}: expected a time from 1h to 175200h (20 years)").into());
     }
     let ended = SignalFd::new(&END_SIGNALS)?;
     let folder = folder(&args.folder)?;
