@@ -25,7 +25,10 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("ca", &[]),
     ("canet", &["ca", "sys"]),
     ("columns", &["exchange", "segment"]),
-    ("collect", &["ca", "canet", "host", "ring", "rt", "segment", "store", "sys"]),
+    (
+        "collect",
+        &["alarm", "alarmd", "broker", "ca", "canet", "host", "keep", "msg", "ring", "rt", "segment", "store", "sys"],
+    ),
     (
         "dash",
         &[

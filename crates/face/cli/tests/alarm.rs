@@ -201,3 +201,29 @@ fn the_page_on_alarms_has_the_tables_of_its_file() {
     let missing: Vec<&str> = document.lines().filter(|line| line.starts_with('|') && !page.contains(line)).collect();
     assert!(missing.is_empty() && document.lines().count() > 10, "cargo run -- alarm serve --document: {missing:#?}");
 }
+
+#[test]
+fn the_archive_keeps_what_an_alarm_was_with_its_acknowledgement() {
+    let site = Site::new();
+    let _serves = site.serve();
+    let folder = site.folder.0.join("kept");
+    let shown = folder.to_str().unwrap();
+    let text =
+        format!("[archive]\nfolder = \"{shown}\"\nsync = \"20ms\"\n[[signal]]\nalarms = [\"{}/RF/*\"]\n", site.name);
+    let file = site.folder.write("archive.toml", &text);
+    let logs = Running::until(&mut site.command(&["archive", "serve", file.to_str().unwrap()]), "connected");
+    site.put("X:TEMP", "25");
+    site.severity("X:TEMP", "MAJOR");
+    site.good(&["ack", "X:TEMP"]);
+    let signal = format!("alarms/{}/RF/X:TEMP/", site.name);
+    let get = |what: &str| {
+        let output = site.command(&["archive", "get", shown, &format!("{signal}{what}")]).output().unwrap();
+        String::from_utf8(output.stdout).unwrap()
+    };
+    eventually("it is acknowledged in the archive", || get("state").contains("MAJOR_ACK"));
+    let (states, values) = (get("state"), get("value"));
+    assert!(states.contains("  MAJOR  ") && values.contains("25"), "{states}{values}");
+    assert!(get("message").contains("HIHI") && !states.contains("DOOR"), "{states}");
+    logs.signal("-TERM");
+    logs.hears("samples safe, 0 lost");
+}

@@ -300,3 +300,77 @@ fn what_was_exported_is_imported_elsewhere_exactly_and_once() {
     let said = String::from_utf8(output.stderr).unwrap();
     assert!(said.contains("line 2: value is \"x\"; expected a value of type f64; 0 samples imported"), "{said}");
 }
+
+/// What `archive get` shows of signals that match, once it has all of these texts.
+fn shows(bench: &harness::plant::Bench, pattern: &str, texts: &[&str]) -> String {
+    let mut shown = String::new();
+    bench.until(&format!("{pattern} has {texts:?}"), || {
+        let output = bench.run(&["archive", "get", "kept", pattern]);
+        shown = String::from_utf8_lossy(&output.stdout).into_owned();
+        texts.iter().all(|text| shown.contains(text))
+    });
+    shown
+}
+
+#[test]
+fn figures_of_loops_and_frames_are_kept_each_second_and_a_gap_tells_when_a_loop_was_restarted() {
+    let frame = harness::fresh("archive-fast");
+    let bench = harness::plant::Bench::new(
+        "archive-figures",
+        &format!(
+            "[[frame]]\nname = \"{frame}\"\nminors = 2\nperiod = \"5ms\"\njoin_within = \"60s\"\n\
+             [[process]]\nname = \"steady\"\ncommand = \"tahti demo activity {frame} steady --work 10us --exports {frame}-steady\"\n\
+             [[frame.activity]]\nname = \"steady\"\nbudget = \"100us\"\n\
+             [[process]]\nname = \"loop\"\ncommand = \"tahti demo llrf --period 10ms --channel {frame}-loop\"\n\
+             restart = {{ backoff = \"10ms\" }}\nheartbeat = {{ within = \"60s\" }}\n\
+             [archive]\nname = \"archive\"\nfolder = \"kept\"\nsync = \"20ms\"\n\
+             [[signal]]\nloops = [\"p/*\"]\n[[signal]]\nframes = [\"p/{frame}/minors\", \"p/*/calls\", \"p/*p99\"]\n"
+        ),
+    );
+    bench.ok(&["up", ".", "--detach"]);
+    shows(&bench, "loops/p/loop/p99", &["loops/p/loop/p99  "]);
+    shows(&bench, "loops/p/loop/histogram", &["["]);
+    shows(&bench, &format!("frames/p/{frame}/minors"), &["/minors  "]);
+    shows(&bench, &format!("frames/p/{frame}/steady/*"), &["/calls  ", "/work-p99  "]);
+    harness::process::kill(bench.pid("loop"), "KILL");
+    bench.until("a gap tells of it, by what the supervisor said in that second", || {
+        let output = bench.run(&["archive", "get", "kept", "loops/p/loop/count"]);
+        let text = String::from_utf8_lossy(&output.stdout);
+        text.contains("-- source restarted") || text.contains("-- disconnected")
+    });
+    let list = bench.ok(&["archive", "list", "kept"]);
+    assert!(list.contains(" ns ") && !list.contains("lost") && !list.contains("/late-p50"), "{list}");
+    bench.ok(&["down"]);
+}
+
+#[test]
+fn messages_are_kept_as_their_log_has_them_and_a_server_that_is_gone_is_a_gap() {
+    let server = harness::fresh("archive-messages");
+    let bench = harness::plant::Bench::new(
+        "archive-messages",
+        &format!(
+            "[archive]\nname = \"archive\"\nfolder = \"kept\"\nsync = \"20ms\"\n\
+             [[signal]]\nmessages = [\"{server}/put/*\"]\n"
+        ),
+    );
+    let serve = || Running::until(tahti().args(["msg", "serve", "--name", &server]), "serving as");
+    let mut serves = serve();
+    bench.ok(&["up", ".", "--detach"]);
+    let log = || std::fs::read_to_string(bench.dir.join("run/p/log/archive.log")).unwrap_or_default();
+    bench.until("it watches", || log().contains(&format!("messages/{server}: connected")));
+    let send = |line: &str| tahti().args(["msg", "send", line]).env("TAHTI_MESSAGES", &server).output().unwrap();
+    send("put/nobody/on");
+    send("get/nobody/on");
+    let signal = format!("messages/{server}/put/*");
+    let text = shows(&bench, &signal, &["put/nobody/on -> NO_OBJECT", "MINOR"]);
+    assert!(!text.contains("get/nobody"), "{text}");
+    serves.child.kill().unwrap();
+    serves.child.wait().unwrap();
+    shows(&bench, &signal, &["-- disconnected"]);
+    let _again = serve();
+    bench.until("it watches again", || {
+        send("put/nobody/off");
+        String::from_utf8_lossy(&bench.run(&["archive", "get", "kept", &signal]).stdout).contains("put/nobody/off")
+    });
+    bench.ok(&["down"]);
+}

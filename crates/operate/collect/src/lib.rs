@@ -1,4 +1,5 @@
-//! What goes into the archive: variables of Channel Access servers and exported ones of this machine's processes, each by a policy.
+//! What goes into the archive: variables of Channel Access servers, exported ones of this machine's processes, statistics of loops and frames,
+//! messages and alarms, each by a policy.
 //!
 //! The tables that name them are read by [`host::plant::archive`]; [`Gate`] decides which values are kept, [`serve()`] moves them from network and shared memory to
 //! [`store::Logger`]; [`status`] is what it tells of itself. Never here: what a block is, how a circuit speaks.
@@ -6,6 +7,9 @@
 
 mod exported;
 mod gate;
+mod interval;
+mod origin;
+mod origins;
 mod serve;
 pub mod status;
 

@@ -1,7 +1,8 @@
-//! From Channel Access and shared memory to the archive.
+//! From Channel Access, shared memory and those who are asked to the archive.
 
 use crate::exported::{Clock, Page};
 use crate::gate::Gate;
+use crate::origin::Followed;
 use crate::status::{self, Asked, Status};
 use base::{DurNs, EventMask, MonoNs, Stamp};
 use ca::client::{ChannelId, Event};
@@ -38,6 +39,9 @@ pub enum CollectError {
     /// The kernel.
     #[error("{0}")]
     Kernel(sys::Error),
+    /// No thread.
+    #[error("failed to start a thread: {0}")]
+    Thread(std::io::Error),
 }
 
 /// A variable.
@@ -56,6 +60,7 @@ struct Collector<'a> {
     /// None where nothing comes from Channel Access.
     session: Option<Session>,
     pages: Vec<Page>,
+    followed: Vec<Followed>,
     clock: Clock,
     logger: Logger<Folder>,
     folder: Folder,
@@ -93,6 +98,7 @@ pub fn serve(archive: &Archive, tell: &mut dyn FnMut(&str)) -> Result<(), Collec
     logger.gap(None, wall(), Cause::Started, 0);
     let (session, signals, by_channel) = channels(&archive.signals, now, tell)?;
     let pages = Page::all(&archive.signals);
+    let followed = Followed::all(&archive.signals).map_err(CollectError::Thread)?;
     let count = archive.signals.len();
     let asked = Asked::listen(&archive.folder);
     if let Err(error) = &asked {
@@ -103,6 +109,7 @@ pub fn serve(archive: &Archive, tell: &mut dyn FnMut(&str)) -> Result<(), Collec
     let mut collector = Collector {
         session,
         pages,
+        followed,
         clock: Clock::new(),
         logger,
         folder,
@@ -163,7 +170,7 @@ impl Collector<'_> {
     fn step(&mut self) -> Result<(), CollectError> {
         let now = Session::now();
         let due = self.scan_at.min(self.logger.due()).max(0) as u64;
-        let look = if self.pages.is_empty() { LOOK_NS } else { LOOK_AT_VARIABLES_NS };
+        let look = if self.pages.is_empty() && self.followed.is_empty() { LOOK_NS } else { LOOK_AT_VARIABLES_NS };
         let until = MonoNs(due.min(now.0 + look));
         match &mut self.session {
             Some(session) => {
@@ -175,6 +182,9 @@ impl Collector<'_> {
         }
         let now = mono();
         self.look_at_variables(now)?;
+        for followed in &mut self.followed {
+            followed.look(now, &mut self.logger, self.tell)?;
+        }
         if now >= self.scan_at {
             for state in &mut self.signals {
                 if let (Some(signal), Some(sample)) = (state.signal, state.gate.scan(now)) {
@@ -260,7 +270,10 @@ impl Collector<'_> {
 
     /// Once all is known the logger needs to know no more of what was there before.
     fn tell_known(&mut self) {
-        if self.signals.iter().all(|state| state.signal.is_some()) && self.pages.iter().all(Page::is_connected) {
+        if self.signals.iter().all(|state| state.signal.is_some())
+            && self.pages.iter().all(Page::is_connected)
+            && self.followed.is_empty()
+        {
             self.logger.signals_are_known();
         }
     }

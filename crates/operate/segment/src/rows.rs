@@ -69,11 +69,13 @@ pub enum Cause {
     ClockSetBack,
     /// Values were refused (too long, of a type that cannot be kept).
     Refused,
+    /// The source began anew: what it had counted since it was asked last is lost.
+    Restarted,
     /// A cause of a later version.
     Other(u8),
 }
 
-const CAUSES: [(Cause, &str); 9] = [
+const CAUSES: [(Cause, &str); 10] = [
     (Cause::Started, "logger started"),
     (Cause::Stopped, "logger stopped"),
     (Cause::Disconnected, "disconnected"),
@@ -83,6 +85,7 @@ const CAUSES: [(Cause, &str); 9] = [
     (Cause::DiskFailed, "disk failed"),
     (Cause::ClockSetBack, "clock set back"),
     (Cause::Refused, "refused"),
+    (Cause::Restarted, "source restarted"),
 ];
 
 impl Cause {

@@ -76,6 +76,34 @@ pub const SIGNAL: Table = Table {
             "Exported variables of processes of this machine: loops, frames, polls. Each sample that was written is kept, with its pulse number.",
         ),
         key(
+            "loops",
+            r#"["llrf/*", "llrf/poller/p99"]"#,
+            "list of `PLANT/PATTERN`, the pattern with `*` and `?`",
+            "none",
+            "How late the loops of a plant's processes woke up in each second: `PROCESS/count`, `p50`, `p99`, `p999`, `max`, `misses`, `histogram`.",
+        ),
+        key(
+            "frames",
+            r#"["llrf/*", "llrf/fast/overruns"]"#,
+            "list of `PLANT/PATTERN`, the pattern with `*` and `?`",
+            "none",
+            "How a plant's frames did in each second: `FRAME/minors`, `lost`, `overruns`, `underruns`, `absences`, how late minors began (`late-p99` and such), the dispatcher's work (`work-…`), and of each activity `FRAME/ACTIVITY/calls`, its faults and its own work.",
+        ),
+        key(
+            "messages",
+            r#"["main/put/sr_*"]"#,
+            "list of `SERVER/VERBS/OBJECTS`, verbs and objects with `*` and `?`",
+            "none",
+            "What passed a message server, as its log and `tahti msg watch` have it: a text for each request.",
+        ),
+        key(
+            "alarms",
+            r#"["llrf/*"]"#,
+            "list of `NAME/PATTERN`, the pattern with `*` and `?`",
+            "none",
+            "Alarms of `[alarms]` of this name, by their path: `PATH/state` with severity and acknowledgement, `PATH/message`, `PATH/value`.",
+        ),
+        key(
             "deadband",
             "0.1",
             "number that is not negative",
@@ -125,7 +153,7 @@ pub struct Archive {
 pub struct Signal {
     /// Where it comes from.
     pub source: Source,
-    /// Its name; of variables `PAGE/PATTERN`.
+    /// Its name; of all but Channel Access servers whom to ask, a slash and a pattern.
     pub name: String,
     /// Which values are kept.
     pub policy: Policy,
@@ -137,6 +165,12 @@ impl Signal {
     pub fn variables(&self) -> Option<(&str, &str)> {
         (self.source == Source::Variables).then(|| self.name.split_once('/'))?
     }
+
+    /// Whom to ask: the plant, message server or alarms in front of the first slash; the name itself where there is none.
+    #[must_use]
+    pub fn owner(&self) -> &str {
+        self.name.split_once('/').map_or(&self.name, |(owner, _)| owner)
+    }
 }
 
 /// Where something comes from.
@@ -146,6 +180,47 @@ pub enum Source {
     ChannelAccess,
     /// Memory that a process of this machine shares.
     Variables,
+    /// Wake-up latency of the loops that a supervisor looks after.
+    Loops,
+    /// Statistics of frames.
+    Frames,
+    /// What passes a message server.
+    Messages,
+    /// Alarms of an alarm process.
+    Alarms,
+}
+
+/// A source as `[[signal]]` names it.
+struct Form {
+    key: &'static str,
+    source: Source,
+    /// What a name that is not of its form is no name of, and the form; empty where any name will do.
+    what: &'static str,
+    form: &'static str,
+    /// Parts of the form, with slashes between them.
+    parts: usize,
+}
+
+const fn form(key: &'static str, source: Source, what: &'static str, form: &'static str, parts: usize) -> Form {
+    Form { key, source, what, form, parts }
+}
+
+const FORMS: [Form; 6] = [
+    form("names", Source::ChannelAccess, "variable", "", 1),
+    form("variables", Source::Variables, "exported variable", "PAGE/NAME, such as llrf/*", 2),
+    form("loops", Source::Loops, "loop of a plant", "PLANT/PATTERN, such as llrf/*/p99", 2),
+    form("frames", Source::Frames, "frame of a plant", "PLANT/PATTERN, such as llrf/*/overruns", 2),
+    form("messages", Source::Messages, "message of a server", "SERVER/VERBS/OBJECTS, such as main/put/*", 3),
+    form("alarms", Source::Alarms, "alarm", "NAME/PATTERN, such as llrf/*", 2),
+];
+
+impl Form {
+    /// Whether a name has all parts; whom to ask is one, and no pattern.
+    fn fits(&self, name: &str) -> bool {
+        let parts: Vec<&str> = name.splitn(self.parts, '/').collect();
+        let is_whole = parts.len() == self.parts && parts.iter().all(|part| !part.is_empty());
+        self.parts == 1 || is_whole && !parts[0].contains(['*', '?'])
+    }
 }
 
 /// Which values are kept.
@@ -297,23 +372,21 @@ fn signals(root: &DeTable<'_>, archive: Range<usize>, found: &mut Diagnostics<'_
     for (table, span) in listed {
         let section = Section::open(table, span, &SIGNAL, "[[signal]]", found);
         let Some(policy) = policy(&section, found) else { continue };
-        let sources = [("names", Source::ChannelAccess), ("variables", Source::Variables)];
-        if sources.iter().all(|(key, _)| section.value(key).is_none()) {
+        if FORMS.iter().all(|form| section.value(form.key).is_none()) {
             section.missing("names", found);
         }
-        for (key, source) in sources {
-            for (name, span) in section.texts(key, found).unwrap_or_default() {
-                let is_page = name.split_once('/').is_some_and(|(page, name)| !page.is_empty() && !name.is_empty());
+        for form in &FORMS {
+            for (name, span) in section.texts(form.key, found).unwrap_or_default() {
                 if name.is_empty() || name.len() > NAME_BYTES_MAX || name.chars().any(char::is_control) {
                     let expected = format!("1 to {NAME_BYTES_MAX} bytes, no control characters");
                     found.error(span, format!("{:?} is no variable's name", clipped(name)), expected, "");
-                } else if source == Source::Variables && !is_page {
-                    let message = format!("{:?} names no exported variable", clipped(name));
-                    found.error(span, message, "PAGE/NAME, such as llrf/*", "");
-                } else if !names.insert((source, name.to_owned())) {
+                } else if !form.fits(name) {
+                    let message = format!("{:?} names no {}", clipped(name), form.what);
+                    found.error(span, message, form.form, "");
+                } else if !names.insert((form.source, name.to_owned())) {
                     found.error(span, format!("`{name}` is named twice"), "each variable once", "remove one");
                 } else {
-                    signals.push(Signal { source, name: name.to_owned(), policy });
+                    signals.push(Signal { source: form.source, name: name.to_owned(), policy });
                 }
             }
         }
@@ -384,6 +457,19 @@ mod tests {
         let signals = archive.unwrap_or_else(|| panic!("{found:?}")).signals;
         assert_eq!((signals[0].variables(), signals[1].variables()), (Some(("llrf", "*")), None));
         assert_eq!(signals[0].policy, Policy::OnFault { before: DurNs::from_secs(5) });
+    }
+
+    #[test]
+    fn every_source_has_its_form_and_whom_to_ask_is_no_pattern() {
+        let text = "[archive]\nfolder = \"/a\"\n[[signal]]\nloops = [\"p/*\", \"p\"]\nframes = [\"*/a\"]\nmessages = [\"main/put\"]\nalarms = [\"p/\"]\n";
+        let (_, found) = read(text);
+        assert_eq!(found.iter().map(|finding| finding.line).collect::<Vec<_>>(), [4, 5, 6, 7], "{found:?}");
+        let good = text.replace(", \"p\"", "").replace("*/a", "p/*/lost").replace("main/put", "main/put/*");
+        let (archive, found) = read(&good.replace("p/\"", "p/*\""));
+        let signals = archive.unwrap_or_else(|| panic!("{found:?}")).signals;
+        let sources: Vec<_> = signals.iter().map(|signal| (signal.source, signal.owner())).collect();
+        let wanted = [(Source::Loops, "p"), (Source::Frames, "p"), (Source::Messages, "main"), (Source::Alarms, "p")];
+        assert_eq!(sources, wanted);
     }
 
     const PLANT: &str = "[plant]\nname = \"p\"\n[archive]\nname = \"archive\"\nfolder = '''a \"b\"'''\nsync = \"1s\" # often\nrestart = { limit = 3 }\n[[signal]]\nnames = [\n  \"A\", # first\n  \"B\",\n]\n[[signal]]\nnames = [\"C\"]\nscan = \"10s\"\n";

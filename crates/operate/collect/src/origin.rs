@@ -1,0 +1,214 @@
+//! Sources that are asked or heard from a thread of their own, since who is asked may hang: one [`Origin`] each.
+
+use crate::gate::Gate;
+use crate::origins::{Alarms, Frames, Loops, Messages};
+use host::plant::archive::{Policy, Signal, Source};
+use segment::rows::{About, Cause};
+use segment::{Datum, Sample};
+use std::collections::HashMap;
+use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, sync_channel};
+use std::time::Duration;
+use store::{Folder, Logger, SignalId, StoreError};
+
+/// What waits for the logger; then the source's thread waits.
+const WAITING_MAX: usize = 256;
+/// Time before a source that is away is asked again.
+const AGAIN: Duration = Duration::from_secs(1);
+
+/// Patterns of names and what is kept of each, the first that fits decides.
+type Patterns = Vec<(String, Policy)>;
+
+/// What a source has found.
+pub(crate) enum Found {
+    /// A value of a signal, by its name behind `SOURCE/OWNER/`.
+    Sample { name: String, about: About, sample: Sample },
+    /// Why there are no values of the signals whose names begin so.
+    Gap { prefix: String, cause: Cause, lost: u64 },
+}
+
+impl Found {
+    /// A number that was true at an instant.
+    pub(crate) fn number(name: String, units: &str, at: i64, value: i64) -> Self {
+        Self::value(name, units, Sample::new(at, value))
+    }
+
+    /// A value in units.
+    pub(crate) fn value(name: String, units: &str, sample: Sample) -> Self {
+        Self::Sample { name, about: About { units: units.to_owned(), precision: None, labels: Vec::new() }, sample }
+    }
+}
+
+/// Somebody who knows of signals: names, types and units come with the values.
+pub(crate) trait Origin: Send {
+    /// Waits for what is next and adds it to `found`. An error, told once, is that it is away: then it is looked at again a
+    /// second later, and what it was before is to be forgotten.
+    fn look(&mut self, found: &mut Vec<Found>) -> Result<(), String>;
+}
+
+enum Said {
+    Found(Vec<Found>),
+    Away(String),
+}
+
+/// A source as the logger has it.
+pub(crate) struct Followed {
+    /// What the names of its signals begin with: `SOURCE/OWNER/`.
+    name: String,
+    said: Receiver<Said>,
+    /// Patterns of names, the first that fits decides.
+    wanted: Patterns,
+    /// By name behind `name`; `None` for what is not wanted.
+    signals: HashMap<String, Option<(SignalId, Gate)>>,
+    is_there: Option<bool>,
+}
+
+impl Followed {
+    /// The sources that signals name, each once, and each with its thread.
+    pub(crate) fn all(signals: &[Signal]) -> std::io::Result<Vec<Self>> {
+        let mut wanted: Vec<(Source, String, Patterns)> = Vec::new();
+        for signal in signals {
+            let Some((owner, pattern)) = signal.name.split_once('/') else { continue };
+            // Of messages each pattern is a signal, which its server chooses from.
+            let key = if signal.source == Source::Messages { &signal.name } else { owner };
+            let pattern = (pattern.to_owned(), signal.policy);
+            match wanted.iter_mut().find(|(source, known, _)| *source == signal.source && *known == key) {
+                Some((.., patterns)) => patterns.push(pattern),
+                None => wanted.push((signal.source, key.to_owned(), vec![pattern])),
+            }
+        }
+        let begin = |(source, key, wanted): (Source, String, Patterns)| {
+            let owner = key.split_once('/').map_or(key.as_str(), |(owner, _)| owner);
+            let (kind, origin): (_, Box<dyn Origin>) = match source {
+                Source::ChannelAccess | Source::Variables => return None,
+                Source::Loops => ("loops", Box::new(Loops::new(owner))),
+                Source::Frames => ("frames", Box::new(Frames::new(owner))),
+                Source::Messages => ("messages", Box::new(Messages::new(&key))),
+                Source::Alarms => ("alarms", Box::new(Alarms::new(owner))),
+            };
+            Some(Self::begin(format!("{kind}/{owner}/"), kind, origin, wanted))
+        };
+        wanted.into_iter().filter_map(begin).collect()
+    }
+
+    fn begin(name: String, kind: &str, mut origin: Box<dyn Origin>, wanted: Patterns) -> std::io::Result<Self> {
+        let (say, said) = sync_channel(WAITING_MAX);
+        std::thread::Builder::new().name(kind.to_owned()).spawn(move || follow(origin.as_mut(), &say))?;
+        Ok(Self { name, said, wanted, signals: HashMap::new(), is_there: None })
+    }
+
+    /// Takes what it has said since the last look.
+    pub(crate) fn look(
+        &mut self,
+        now: i64,
+        logger: &mut Logger<Folder>,
+        tell: &mut dyn FnMut(&str),
+    ) -> Result<(), StoreError> {
+        // Not more than can wait: a source that says more than is written would keep it here.
+        for _ in 0..WAITING_MAX {
+            match self.said.try_recv() {
+                Ok(Said::Found(found)) => {
+                    if self.is_there != Some(true) {
+                        self.is_there = Some(true);
+                        tell(&format!("{}: connected", self.name.trim_end_matches('/')));
+                    }
+                    for one in found {
+                        self.take(one, now, logger, tell)?;
+                    }
+                }
+                Ok(Said::Away(why)) => {
+                    if self.is_there != Some(false) {
+                        self.is_there = Some(false);
+                        tell(&format!("{}: away: {why}", self.name.trim_end_matches('/')));
+                        self.gap("", Cause::Disconnected, 0, logger);
+                    }
+                }
+                Err(TryRecvError::Empty | TryRecvError::Disconnected) => break,
+            }
+        }
+        for (signal, gate) in self.signals.values_mut().flatten() {
+            if let Some(sample) = gate.scan(now) {
+                logger.push(*signal, &sample);
+            }
+        }
+        Ok(())
+    }
+
+    fn take(
+        &mut self,
+        found: Found,
+        now: i64,
+        logger: &mut Logger<Folder>,
+        tell: &mut dyn FnMut(&str),
+    ) -> Result<(), StoreError> {
+        let (name, about, sample) = match found {
+            Found::Sample { name, about, sample } => (name, about, sample),
+            Found::Gap { prefix, cause, lost } => {
+                self.gap(&prefix, cause, lost, logger);
+                return Ok(());
+            }
+        };
+        if !self.signals.contains_key(&name) {
+            let fits = |pattern: &str| pattern == name || base::glob(pattern, &name);
+            let known = match self.wanted.iter().find(|(pattern, _)| fits(pattern)) {
+                Some((_, policy)) => match logger.signal(&format!("{}{name}", self.name), about, sample.at) {
+                    Ok(signal) => Some((signal, Gate::new(*policy, now))),
+                    // Who is asked has such a name: the other signals are kept.
+                    Err(error @ StoreError::Name { .. }) => {
+                        tell(&format!("{}{name}: not archived: {error}", self.name));
+                        None
+                    }
+                    Err(error) => return Err(error),
+                },
+                None => None,
+            };
+            self.signals.insert(name.clone(), known);
+        }
+        if let Some(Some((signal, gate))) = self.signals.get_mut(&name) {
+            let is_fault = gate.alarms(sample.severity);
+            if let Some(sample) = gate.update(sample) {
+                logger.push(*signal, &sample);
+            }
+            if is_fault {
+                for sample in gate.fault() {
+                    logger.push(*signal, &sample);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn gap(&mut self, prefix: &str, cause: Cause, lost: u64, logger: &mut Logger<Folder>) {
+        let at = crate::serve::wall();
+        for (_, known) in self.signals.iter_mut().filter(|(name, _)| name.starts_with(prefix)) {
+            let Some((signal, gate)) = known else { continue };
+            for sample in gate.fault() {
+                logger.push(*signal, &sample);
+            }
+            gate.disconnected();
+            logger.gap(Some(*signal), at, cause, lost);
+        }
+    }
+}
+
+/// Looks until nobody listens any more.
+fn follow(origin: &mut dyn Origin, say: &SyncSender<Said>) {
+    loop {
+        let mut found = Vec::new();
+        let looked = origin.look(&mut found);
+        // Nothing but an error says that it is there.
+        if (looked.is_ok() || !found.is_empty()) && say.send(Said::Found(found)).is_err() {
+            return;
+        }
+        if let Err(why) = looked {
+            if say.send(Said::Away(why)).is_err() {
+                return;
+            }
+            std::thread::sleep(AGAIN);
+        }
+    }
+}
+
+/// The array of a histogram, as it is archived.
+pub(crate) fn array(values: Vec<i64>) -> Datum {
+    Datum::Array(base::Array::I64(values))
+}

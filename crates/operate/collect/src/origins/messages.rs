@@ -1,0 +1,116 @@
+//! What passes a message server, as its log has it.
+
+use crate::origin::{Found, Origin};
+use base::DurNs;
+use broker::{Client, Sending};
+use msg::{Band, Code, Verb};
+use segment::Sample;
+use segment::rows::Cause;
+use sys::clock::mono_now;
+
+/// How long events are gathered before the logger gets them.
+const GATHER: DurNs = DurNs::from_ms(200);
+/// So many in that time may have been more than there was room for: the server is asked.
+const MANY: usize = 64;
+
+pub(crate) struct Messages {
+    server: String,
+    /// What is watched, which is also the signal's name.
+    pattern: String,
+    client: Option<Client>,
+    /// Events that the server could tell nobody, so far.
+    unseen: u64,
+}
+
+impl Messages {
+    /// Of `SERVER/VERBS/OBJECTS`.
+    pub(crate) fn new(name: &str) -> Self {
+        let (server, pattern) = name.split_once('/').unwrap_or((name, "*/*"));
+        Self { server: server.to_owned(), pattern: pattern.to_owned(), client: None, unseen: 0 }
+    }
+
+    fn watch(&self) -> Result<(Client, u64), String> {
+        let mut client =
+            Client::connect(&self.server, "tahti-archive", Band::default()).map_err(|error| error.to_string())?;
+        let unseen = unseen(&mut client)?;
+        let (verbs, objects) = self.pattern.split_once('/').unwrap_or(("*", &self.pattern));
+        let answer = client.ask(&format!("{}/{objects}/{verbs}", Verb::Watch), &Sending::default());
+        let answer = answer.map_err(|error| error.to_string())?;
+        if answer.code == Code::Ok { Ok((client, unseen)) } else { Err(format!("{}: {}", answer.code, answer.text)) }
+    }
+
+    fn gather(&mut self, client: &mut Client, found: &mut Vec<Found>) -> Result<(), String> {
+        let (until, before) = (mono_now() + GATHER, found.len());
+        loop {
+            let left = until - mono_now();
+            if left.0 <= 0 {
+                break;
+            }
+            match client.next(left).map_err(|error| error.to_string())? {
+                Some(event) if event.event => {
+                    found.push(Found::value(self.pattern.clone(), "", sample(&event.text)));
+                }
+                // The server's answer to a watch that ended with it, or nothing at all.
+                Some(other) if other.code != Code::Ok => return Err(format!("{}: {}", other.code, other.text)),
+                Some(_) | None => {}
+            }
+        }
+        if found.len() - before >= MANY {
+            let now = unseen(client)?;
+            let lost = now.saturating_sub(self.unseen);
+            if lost > 0 {
+                found.push(Found::Gap { prefix: self.pattern.clone(), cause: Cause::Overflow, lost });
+            }
+            self.unseen = now;
+        }
+        Ok(())
+    }
+}
+
+impl Origin for Messages {
+    fn look(&mut self, found: &mut Vec<Found>) -> Result<(), String> {
+        let mut client = match self.client.take() {
+            Some(client) => client,
+            None => {
+                let (client, unseen) = self.watch()?;
+                self.unseen = unseen;
+                client
+            }
+        };
+        self.gather(&mut client, found)?;
+        self.client = Some(client);
+        Ok(())
+    }
+}
+
+/// How many events found no room on their way to any of those who watch.
+fn unseen(client: &mut Client) -> Result<u64, String> {
+    let line = format!("{}/server", Verb::Describe);
+    let answer = client.ask(&line, &Sending::default()).map_err(|error| error.to_string())?;
+    let count = |word: &str| word.strip_prefix("unseen_events=")?.parse().ok();
+    answer.text.split(' ').find_map(count).ok_or_else(|| format!("the server says {:?} of itself", answer.text))
+}
+
+/// A line of the log, with the time when it was heard; its own, a little before that, stands in it. What failed is an alarm.
+fn sample(line: &str) -> Sample {
+    let is_good = line.rsplit_once(" -> ").is_none_or(|(_, reply)| reply.starts_with("OK/"));
+    let (severity, status) = if is_good {
+        (base::Severity::None, base::Status::default())
+    } else {
+        (base::Severity::Minor, base::Status::State)
+    };
+    Sample { severity: severity as u8, status: status as u16, ..Sample::new(crate::serve::wall(), line) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_request_that_failed_is_a_sample_with_an_alarm() {
+        let line = |reply: &str| format!("2026-11-22T06:19:12.565675Z a uid=0 pid=1 band=3 put/a/on -> {reply} 3.1us");
+        assert_eq!(sample(&line("OK/")).severity, 0);
+        let failed = sample(&line("NO_OBJECT/nobody serves a"));
+        assert_eq!((failed.severity, failed.datum), (1, line("NO_OBJECT/nobody serves a").as_str().into()));
+    }
+}
