@@ -1,10 +1,14 @@
 //! Who the server is, for clients that want it proved: a certificate and its key (TLS, RFC 8446).
 
 use std::io;
+#[cfg(feature = "tls")]
 use std::os::unix::fs::MetadataExt as _;
-use std::path::{Path, PathBuf};
+#[cfg(feature = "tls")]
+use std::path::Path;
+use std::path::PathBuf;
 
 /// What is read of a certificate's chain or a key, at most.
+#[cfg(feature = "tls")]
 const BYTES_MAX: u64 = 1 << 20;
 
 /// Why a certificate cannot be served with.
@@ -64,9 +68,9 @@ pub struct IdentityFiles {
     pub key: PathBuf,
 }
 
+#[cfg(feature = "tls")]
 impl IdentityFiles {
     /// Both texts.
-    #[cfg_attr(not(feature = "tls"), allow(dead_code))]
     fn read(&self) -> Result<[Vec<u8>; 2], IdentityError> {
         let key = file(&self.key, |path, facts| {
             let (mode, user) = (facts.mode() & 0o7777, facts.uid());
@@ -80,7 +84,6 @@ impl IdentityFiles {
     }
 
     /// What changes with a new certificate.
-    #[cfg_attr(not(feature = "tls"), allow(dead_code))]
     fn version(&self) -> Option<[(u64, u64, i64, i64); 2]> {
         let of = |path: &Path| {
             let facts = std::fs::metadata(path).ok()?;
@@ -91,6 +94,7 @@ impl IdentityFiles {
 }
 
 /// A file of bounded length, with what is wanted of its facts.
+#[cfg(feature = "tls")]
 fn file(
     path: &Path,
     wanted: impl Fn(PathBuf, &std::fs::Metadata) -> Result<(), IdentityError>,
