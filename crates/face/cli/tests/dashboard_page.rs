@@ -13,9 +13,9 @@ record(ao, "X:TEMP") { field(HIHI, "20") field(HHSV, "MAJOR") field(VAL, "53") f
 "#;
 
 /// A loop without priority, which needs no privilege, alarms, a message server with an RF station, and the dashboard for operators.
-fn processes(port: u16, server: &str) -> String {
+fn processes(port: u16, segment: &str, server: &str) -> String {
     format!(
-        "[[process]]\nname = \"loop\"\ncommand = [\"tahti\", \"demo\", \"llrf\"]\nready = {{ line = \"armed:\", within = \"60s\" }}\nheartbeat = {{ within = \"60s\" }}\n\
+        "[[process]]\nname = \"loop\"\ncommand = [\"tahti\", \"demo\", \"llrf\", \"--channel\", \"{segment}\"]\nready = {{ line = \"armed:\", within = \"60s\" }}\nheartbeat = {{ within = \"60s\" }}\n\
          [[process]]\nname = \"steady\"\ncommand = [\"/bin/sleep\", \"1000\"]\n\
          [alarms]\nname = \"alarms\"\nfile = \"alarms.toml\"\n\
          [dashboard]\nname = \"dashboard\"\nlisten = \"127.0.0.1:{port}\"\nwrite = true\nmessages = \"{server}\"\n\
@@ -28,9 +28,9 @@ fn processes(port: u16, server: &str) -> String {
 fn every_panel_shows_what_is_there_and_is_usable_by_keyboard_and_screen_reader() {
     let modules = std::env::var("TAHTI_BROWSER")
         .expect("TAHTI_BROWSER names the folder of node_modules; `cargo xtask test browser` sets it");
-    let port = free_port();
+    let (port, segment) = (free_port(), harness::fresh("page-llrf"));
     let ioc = Ioc::start(&[("a.db", DATABASE)], &["-d", "a.db"]);
-    let bench = Bench::new("page", &processes(port, &harness::fresh("page")));
+    let bench = Bench::new("page", &processes(port, &segment, &harness::fresh("page")));
     let rf = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../examples/madoca/rf.toml");
     std::fs::copy(rf, bench.dir.join("rf.toml")).unwrap();
     let alarms = format!(
@@ -51,7 +51,7 @@ fn every_panel_shows_what_is_there_and_is_usable_by_keyboard_and_screen_reader()
     let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/dashboard_page/panels.mjs");
     let (viewer, operator) = (bench.ok(&["dash", "url"]), bench.ok(&["dash", "url", "--operator"]));
     let mut node = Command::new("node");
-    node.args([script, viewer.trim(), operator.trim()]).env("NODE_MODULES", modules);
+    node.args([script, viewer.trim(), operator.trim(), &segment]).arg(&bench.dir).env("NODE_MODULES", modules);
     let output = finish(node.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap());
     let said = String::from_utf8_lossy(&output.stdout);
     assert!(

@@ -31,6 +31,11 @@ export const tahti = {
       socket.send(JSON.stringify({ id, ...what }));
     });
   },
+  /** Sends bytes, in parts that the server takes. */
+  send(bytes) {
+    const most = 48 * 1024;
+    for (let at = 0; at < bytes.byteLength && socket?.readyState === WebSocket.OPEN; at += most) socket.send(bytes.slice(at, at + most));
+  },
   /** Has `take(view)` called with each binary message of this kind, a DataView of all of it. */
   onBinary(kind, take) {
     binaries.set(kind, take);

@@ -4,6 +4,7 @@ use crate::access::Role;
 use crate::hub::{Hub, Topic};
 use crate::messages::{self, Watching};
 use crate::protocol::{Ask, Asked, Tick, tick, topic};
+use crate::scopes::Scope;
 use crate::signals::{Outcome, Series, Signals};
 use crate::work::{Done, Job, Worker, audit};
 use base::{DurNs, MonoNs};
@@ -39,6 +40,7 @@ type Answers = Arc<Mutex<VecDeque<String>>>;
 
 pub(crate) struct Client {
     shared: Shared,
+    scope: Scope,
     role: Role,
     /// Who it is, for the log.
     who: String,
@@ -67,9 +69,10 @@ struct Stream {
 }
 
 impl Client {
-    pub(crate) fn new(shared: Shared, role: Role, who: String, user: String) -> Self {
+    pub(crate) fn new(shared: Shared, scope: Scope, role: Role, who: String, user: String) -> Self {
         Self {
             shared,
+            scope,
             role,
             who,
             user,
@@ -144,6 +147,10 @@ impl Client {
                 return self.give(id, Job::History { name: short(name)?, seconds, points, now_ns: now.wall_ns });
             }
             Ask::Describe { name } => return self.shared.signals.describe(&short(name)?, self.done(id)),
+            Ask::Scope { act } => {
+                let done = self.done(id);
+                return self.scope.ask(act, done);
+            }
             Ask::Put { name, value } => return self.put(id, short(name)?, short(value)?),
         }
         answer(&self.answers, id, Ok(json!({})));
@@ -206,9 +213,11 @@ impl Client {
         json!({ "hello": { "plant": self.shared.plant, "role": self.role.word(), "version": version } }).to_string()
     }
 
-    fn beat(&self, now: MonoNs) -> String {
-        let stale: Vec<Topic> =
-            self.topics.keys().filter(|topic| self.shared.hub.is_stale(**topic, now)).copied().collect();
+    fn beat(&mut self, now: MonoNs) -> String {
+        self.left_out += self.scope.replaced();
+        let topics = self.topics.keys().filter(|topic| self.shared.hub.is_stale(**topic, now));
+        let mut stale: Vec<Value> = topics.map(|topic| json!(topic)).collect();
+        stale.extend(self.scope.is_stale(now).then(|| "scope".into()));
         json!({ "beat": { "dropped": self.left_out, "stale": stale } }).to_string()
     }
 
@@ -258,8 +267,14 @@ impl Client {
 
 impl Socket for Client {
     fn receive(&mut self, message: Message<'_>, now: Now) {
-        let Message::Text(text) = message else {
-            return answer(&self.answers, None, Err("binary messages are not understood".to_owned()));
+        let text = match message {
+            Message::Text(text) => text,
+            Message::Bytes(part) => {
+                if let Err(why) = self.scope.bytes(part) {
+                    answer(&self.answers, None, Err(why));
+                }
+                return;
+            }
         };
         match serde_json::from_str(text) {
             Ok(asked) => self.ask(asked, now),
@@ -280,8 +295,12 @@ impl Socket for Client {
             return Next::Text(self.beat(now.mono));
         }
         let waiting = self.answers.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
-        if let Some(text) = waiting.or_else(|| self.newer()).or_else(|| self.changed()) {
+        if let Some(text) = waiting.or_else(|| self.newer()).or_else(|| self.changed()).or_else(|| self.scope.changed())
+        {
             return Next::Text(text);
+        }
+        if let Some(bytes) = self.scope.next() {
+            return Next::Bytes(bytes);
         }
         if now.mono >= self.passing_at
             && let Some(news) = self.watching.as_ref().and_then(Watching::news)

@@ -1,7 +1,7 @@
 //! The dashboard: a page that shows a plant, and lets operators act on it.
 //!
 //! It is a process of its own and knows nothing by itself: it reads what the plant's other processes publish, as `tahti ps`,
-//! `tahti shield status`, `tahti trace status`, `tahti frames show`, `tahti alarm list`, `caget` and `tahti msg` do. Watching threads put what they read
+//! `tahti shield status`, `tahti trace status`, `tahti frames show`, `tahti alarm list`, `tahti scope`, `caget` and `tahti msg` do. Watching threads put what they read
 //! into the [`hub`]; each client takes the newest from there when its connection has room ([`client`]). What may wait for somebody
 //! (acting on processes and alarms, messages, the archive) is done by [`work`], never by the thread of the connections.
 //!
@@ -14,6 +14,7 @@ mod client;
 mod hub;
 mod messages;
 mod protocol;
+mod scopes;
 mod signals;
 mod site;
 mod user;
@@ -22,6 +23,7 @@ mod work;
 
 pub use access::Role;
 pub use protocol::{Ask, Tick, tick};
+pub use scopes::{Act as ScopeAct, Arm as ScopeArm, View as ScopeView};
 
 use access::Access;
 use base::DurNs;
@@ -112,8 +114,9 @@ pub fn serve(options: &Options) -> io::Result<()> {
     watch::start(&options.plant, &hub)?;
     let signal_hub = signals::Signals::start()?;
     let worker = Arc::new(work::Worker::start(options, signal_hub.clone())?);
+    let scopes = Arc::new(scopes::Scopes::start()?);
     let (plant, passing) = (options.plant.clone(), (options.messages.clone(), Arc::default()));
-    let site = site::Dashboard { plant, access, hub, signals: signal_hub, worker, passing };
+    let site = site::Dashboard { plant, access, hub, signals: signal_hub, worker, scopes, passing };
     println!("tahti dash: serves at {}", server.url());
     if let Ok(address) = address(&options.plant, Role::Viewer) {
         say(&options.plant, &address);

@@ -2,7 +2,9 @@
 //!
 //! The page sends JSON objects: an [`Ask`], with an `id` where it wants an answer. The server sends JSON objects with one key that
 //! says what they are (`hello`, `topic` with `data`, `beat`, `answer` with `ok` or `error`), and binary messages for what comes
-//! often. A binary message begins with its kind, a byte: 1 is a [`Tick`]; 2 to 15 are for other panels.
+//! often. A binary message begins with its kind, a byte: 1 is a [`Tick`]; 2 a picture of the oscilloscope (`scopes::picture`), 3 a
+//! file of it (3 bytes of zero, the capture's number `u32`, the file); 4 to 15 are for other panels. Binary messages of the page are
+//! parts of a file that it has announced ([`ScopeAct::Open`](crate::ScopeAct::Open)).
 
 use crate::hub::Topic;
 use serde::Deserialize;
@@ -92,6 +94,11 @@ pub enum Ask {
     Alarm {
         /// What, in the form that the alarms' own socket takes.
         act: alarm::Act,
+    },
+    /// Something of the oscilloscope.
+    Scope {
+        /// What.
+        act: crate::scopes::Act,
     },
 }
 

@@ -3,6 +3,7 @@
 use crate::access::{Access, Closed, Role};
 use crate::client::{Client, Shared};
 use crate::hub::Hub;
+use crate::scopes::{Scope, Scopes};
 use crate::signals::Signals;
 use crate::user::user;
 use crate::work::Worker;
@@ -16,6 +17,7 @@ pub(crate) struct Dashboard {
     pub(crate) hub: Arc<Hub>,
     pub(crate) signals: Signals,
     pub(crate) worker: Arc<Worker>,
+    pub(crate) scopes: Arc<Scopes>,
     /// The message server, and how many watch what passes there.
     pub(crate) passing: (String, Arc<AtomicUsize>),
 }
@@ -42,6 +44,8 @@ const FILES: &[(&str, &str, &[u8])] = &[
     file!("panels/frames.js", "text/javascript; charset=utf-8"),
     file!("panels/alarms.js", "text/javascript; charset=utf-8"),
     file!("panels/signals.js", "text/javascript; charset=utf-8"),
+    file!("panels/scope.js", "text/javascript; charset=utf-8"),
+    file!("scope/draw.js", "text/javascript; charset=utf-8"),
     file!("panels/messages.js", "text/javascript; charset=utf-8"),
     file!("vendor/uPlot.iife.min.js", "text/javascript; charset=utf-8"),
     file!("vendor/uPlot.min.css", "text/css; charset=utf-8"),
@@ -116,7 +120,9 @@ impl Site for Dashboard {
         let shared = Shared { plant, hub, signals, worker, passing };
         let user = user(request.peer, request.local).map(|uid| sys::users::name_of(uid).unwrap_or(uid.to_string()));
         let user = user.unwrap_or_else(|| request.peer.to_string());
-        Ok(Box::new(Client::new(shared, role, self.who(request, Some(role)), user)))
+        let who = self.who(request, Some(role));
+        let scope = Scope::new(self.scopes.clone(), role, who.clone());
+        Ok(Box::new(Client::new(shared, scope, role, who, user)))
     }
 }
 

@@ -1,7 +1,7 @@
 //! A capture: variables over pulses, with a trigger.
 
-use rt::Number;
 use rt::scope::{Cause, ROW_WORDS, Rows};
+use rt::{Imports, Number};
 
 /// The bit of [`Capture::marks`] that says that a row is the trigger's; the bits below it are those of [`rt::scope::marks`].
 pub const TRIGGER_MARK: u64 = 1 << 8;
@@ -56,6 +56,24 @@ impl Capture {
         });
         let cause = rows.cause.map(Cause::word).unwrap_or_default().to_owned();
         Self { channels: channels.collect(), pulses: column(0), times: column(1), marks, cause }
+    }
+
+    /// What the loop has written of these variables.
+    #[must_use]
+    pub fn of_imports(variables: &Imports, rows: &Rows) -> Self {
+        let variables = variables.segment().ok();
+        Self::of_rows(rows, |index| {
+            let variables = variables.as_ref()?;
+            let (name, unit) = (variables.name(index)?, variables.unit(index)?);
+            Some((name.as_str().to_owned(), unit.as_str().to_owned(), variables.get(index)?.value))
+        })
+    }
+
+    /// The rows between two times from the trigger, in seconds: the first and the one behind the last.
+    #[must_use]
+    pub fn rows_between(&self, (from, to): (f64, f64)) -> (usize, usize) {
+        let seconds = self.seconds();
+        (seconds.partition_point(|at| *at < from), seconds.partition_point(|at| *at <= to))
     }
 
     /// A capture of one variable, a value for each pulse from 0 on, which follow each other by `period` seconds.

@@ -38,7 +38,67 @@ pub(crate) fn channel(head: &str) -> Channel {
     Channel { name: name.to_owned(), unit: unit.to_owned(), values: Vec::new() }
 }
 
+/// Kinds of files, by the ends of their names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// `.csv`
+    Csv,
+    /// `.npy`
+    Npy,
+    /// `.json`
+    Json,
+}
+
+impl Kind {
+    /// The kind of a file by its name, or by the end of it alone.
+    #[must_use]
+    pub fn of_name(name: &str) -> Option<Self> {
+        Some(match name.rsplit('.').next()? {
+            "csv" => Self::Csv,
+            "npy" => Self::Npy,
+            "json" => Self::Json,
+            _ => return None,
+        })
+    }
+
+    /// The end of a name.
+    #[must_use]
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Csv => "csv",
+            Self::Npy => "npy",
+            Self::Json => "json",
+        }
+    }
+}
+
 impl Capture {
+    /// As a file of this kind.
+    #[must_use]
+    pub fn to_bytes(&self, kind: Kind) -> Vec<u8> {
+        match kind {
+            Kind::Csv => self.to_csv().into_bytes(),
+            Kind::Npy => self.to_npy(),
+            Kind::Json => self.to_json().into_bytes(),
+        }
+    }
+
+    /// Reads a file of this kind.
+    ///
+    /// # Errors
+    /// Where it is none.
+    pub fn from_bytes(kind: Kind, bytes: &[u8]) -> Result<Self, FileError> {
+        let text = || {
+            std::str::from_utf8(bytes)
+                .map_err(|error| wrong(format!("byte {}", error.valid_up_to()), "something else", "text in UTF-8"))
+        };
+        match kind {
+            Kind::Csv => Self::from_csv(text()?),
+            Kind::Npy => Self::from_npy(bytes),
+            Kind::Json => Self::from_json(text()?),
+        }
+    }
+
     /// As a table (RFC 4180) with a line of heads: `pulse,time_ns,marks,NAME [UNIT],…`.
     #[must_use]
     pub fn to_csv(&self) -> String {
@@ -204,9 +264,14 @@ mod tests {
     fn a_capture_is_the_same_after_each_kind_of_file() {
         let capture = capture();
         assert!(capture.to_csv().starts_with("pulse,time_ns,marks,\"a, \"\"b\"\" [MV]\",n\n5,1000,1,0.1,1\n"));
-        assert_eq!(Capture::from_csv(&capture.to_csv()).unwrap(), capture);
-        assert_eq!(Capture::from_json(&capture.to_json()).unwrap(), capture);
-        assert_eq!(Capture::from_npy(&capture.to_npy()).unwrap(), capture);
+        for kind in [Kind::Csv, Kind::Npy, Kind::Json] {
+            assert_eq!(Capture::from_bytes(kind, &capture.to_bytes(kind)).unwrap(), capture);
+            assert_eq!(
+                (Kind::of_name(&format!("a.b.{}", kind.word())), Kind::of_name(kind.word())),
+                (Some(kind), Some(kind))
+            );
+        }
+        assert!(Capture::from_bytes(Kind::Csv, b"\xff").is_err() && Kind::of_name("a.txt").is_none());
     }
 
     #[test]

@@ -4,10 +4,9 @@ mod options;
 mod show;
 
 use crate::failure::{self, Failure};
-use ::scope::{Capture, Trigger};
+use ::scope::{Capture, Kind, Mode, Wanted};
 use base::DurNs;
-use options::Mode;
-use rt::scope::{Cause, Condition, Oscilloscope, Phase, Request, Timing};
+use rt::scope::{Cause, Oscilloscope, Phase};
 use std::path::{Path, PathBuf};
 use sys::clock::{mono_now, sleep_until};
 
@@ -96,7 +95,7 @@ fn look(args: &Args) -> Result<(), Failure> {
         let all = (0..variables.len()).filter_map(|index| variables.name(index));
         names = all.take(rt::scope::CHANNELS_MAX).map(|name| name.as_str().to_owned()).collect();
     }
-    let request = request(args, &segment, names)?;
+    let request = wanted(args, names).request(&segment)?;
     let id = scope.set_up(&request)?;
     let taken = scope.taken(id, TAKING);
     taken.ok_or_else(|| format!("the loop of {segment:?} does not run, or somebody else has set it up meanwhile"))?;
@@ -111,36 +110,20 @@ fn look(args: &Args) -> Result<(), Failure> {
     }
 }
 
-/// What is asked for, with the variables of the trigger by their names alone.
-fn request(args: &Args, segment: &str, channels: Vec<String>) -> Result<Request, Failure> {
-    let trigger = match &args.trigger {
-        Some(text) => text.parse::<Trigger>()?,
-        None => Trigger { on: None, condition: Condition::Never },
-    };
-    let prefix = format!("{segment}/");
-    let on = trigger.on.map(|name| name.strip_prefix(&prefix).unwrap_or(&name).to_owned());
-    let mode = args.mode();
-    let pre = args.pre.min(args.length.saturating_sub(1) as f64 / args.length as f64);
-    let timing = Timing {
-        mode: mode.of_machine(),
-        pre: if mode == Mode::Roll { 0 } else { (pre * args.length as f64).round() as u64 },
+/// What is asked for.
+fn wanted(args: &Args, channels: Vec<String>) -> Wanted {
+    Wanted {
+        channels,
+        trigger: args.trigger.clone(),
+        mode: args.mode(),
+        pre: args.pre,
         length: args.length,
         every: args.every,
         holdoff: args.holdoff,
-        patience: args.patience(),
-        captures: args.captures(),
-    };
-    let keep = if timing.captures == 1 { 1 } else { args.keep };
-    Ok(Request { channels, timing, condition: trigger.condition, on, keep, detached: args.detach })
-}
-
-fn capture_of(scope: &Oscilloscope, rows: &rt::scope::Rows) -> Capture {
-    let variables = scope.variables().segment().ok();
-    Capture::of_rows(rows, |index| {
-        let variables = variables.as_ref()?;
-        let (name, unit) = (variables.name(index)?, variables.unit(index)?);
-        Some((name.as_str().to_owned(), unit.as_str().to_owned(), variables.get(index)?.value))
-    })
+        captures: args.captures,
+        keep: args.keep,
+        detached: args.detach,
+    }
 }
 
 /// Shows captures as they come.
@@ -154,7 +137,7 @@ fn follow(args: &Args, scope: &Oscilloscope, id: u64, until: Option<base::MonoNs
                 println!("{} captures were overwritten before they could be shown", number - next);
             }
             next = number + 1;
-            let capture = capture_of(scope, &rows);
+            let capture = Capture::of_imports(scope.variables(), &rows);
             show::capture(args, &capture, &format!("capture {next} of {}", visible(scope.name())));
             args.export.iter().try_for_each(|file| export(&capture, file, (status.captures > 1).then_some(next)))?;
         }
@@ -186,7 +169,7 @@ fn roll(args: &Args, scope: &Oscilloscope, until: Option<base::MonoNs>) -> Resul
         let rows = scope.latest(whole).filter(|rows| shown > 0 || rows.words.len() == whole * rows.row_words);
         let Some(rows) = rows else { continue };
         shown += 1;
-        let capture = capture_of(scope, &rows);
+        let capture = Capture::of_imports(scope.variables(), &rows);
         show::capture(args, &capture, &format!("the newest rows of {}", visible(scope.name())));
         args.export.iter().try_for_each(|file| export(&capture, file, None))?;
         if args.captures.is_some_and(|captures| shown >= captures) || until.is_some_and(|until| mono_now() >= until) {
@@ -202,7 +185,7 @@ fn fetch(args: &Args, scope: &Oscilloscope) -> Result<(), Failure> {
     let (phase, captures, ignored) = (status.phase.word(), status.captures, status.ignored);
     println!("{}: {phase}, {captures} captures; {ignored} triggers came while none counted", visible(scope.name()));
     for (number, rows) in scope.captured(0) {
-        let (capture, number) = (capture_of(scope, &rows), number + 1);
+        let (capture, number) = (Capture::of_imports(scope.variables(), &rows), number + 1);
         show::capture(args, &capture, &format!("capture {number} of {}", visible(scope.name())));
         args.export.iter().try_for_each(|file| export(&capture, file, Some(number)))?;
     }
@@ -210,27 +193,19 @@ fn fetch(args: &Args, scope: &Oscilloscope) -> Result<(), Failure> {
 }
 
 /// Which kind of file a name stands for.
-fn kind(file: &Path) -> Result<&str, Failure> {
-    let kind = file.extension().and_then(|kind| kind.to_str()).unwrap_or_default();
-    match kind {
-        "csv" | "npy" | "json" => Ok(kind),
-        _ => Err(format!("{}: expected a name that ends in .csv, .npy or .json", file.display()).into()),
-    }
+fn kind(file: &Path) -> Result<Kind, Failure> {
+    let kind = file.extension().and_then(|kind| Kind::of_name(kind.to_str()?));
+    Ok(kind.ok_or_else(|| format!("{}: expected a name that ends in .csv, .npy or .json", file.display()))?)
 }
 
 /// Writes a capture; the number of one of several goes before the end of the name.
 fn export(capture: &Capture, file: &Path, number: Option<u64>) -> Result<(), Failure> {
     let kind = kind(file)?;
-    let bytes = match kind {
-        "csv" => capture.to_csv().into_bytes(),
-        "npy" => capture.to_npy(),
-        _ => capture.to_json().into_bytes(),
-    };
     let file = match number {
-        Some(number) => file.with_extension(format!("{number}.{kind}")),
+        Some(number) => file.with_extension(format!("{number}.{}", kind.word())),
         None => PathBuf::from(file),
     };
-    std::fs::write(&file, bytes).map_err(failure::in_file(&file))?;
+    std::fs::write(&file, capture.to_bytes(kind)).map_err(failure::in_file(&file))?;
     println!("written to {}", file.display());
     Ok(())
 }
@@ -238,11 +213,6 @@ fn export(capture: &Capture, file: &Path, number: Option<u64>) -> Result<(), Fai
 fn open(file: &Path) -> Result<Capture, Failure> {
     let kind = kind(file)?;
     let bytes = std::fs::read(file).map_err(failure::in_file(file))?;
-    let text = || std::str::from_utf8(&bytes).map_err(|error| format!("{}: {error}", file.display()));
-    let capture = match kind {
-        "csv" => Capture::from_csv(text()?),
-        "npy" => Capture::from_npy(&bytes),
-        _ => Capture::from_json(text()?),
-    };
+    let capture = Capture::from_bytes(kind, &bytes);
     Ok(capture.map_err(|error| format!("{}: {error}", file.display()))?)
 }

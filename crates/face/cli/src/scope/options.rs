@@ -1,5 +1,6 @@
 //! What `tahti scope` is told.
 
+use ::scope::Mode;
 use base::DurNs;
 use std::path::PathBuf;
 
@@ -90,43 +91,14 @@ pub(super) enum Window {
     FlatTop,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Mode {
-    Single,
-    Normal,
-    Auto,
-    Roll,
-}
-
-impl Mode {
-    pub(super) const fn of_machine(self) -> rt::scope::Mode {
-        match self {
-            Self::Single | Self::Normal => rt::scope::Mode::Normal,
-            Self::Auto => rt::scope::Mode::Auto,
-            Self::Roll => rt::scope::Mode::Roll,
-        }
-    }
-}
-
 impl Args {
-    /// Without a trigger a capture begins by itself.
     pub(super) const fn mode(&self) -> Mode {
-        match (self.roll, self.auto, self.normal, self.trigger.is_some()) {
+        match (self.roll, self.auto, self.normal) {
             (true, ..) => Mode::Roll,
-            (_, true, ..) | (.., false) => Mode::Auto,
-            (_, _, true, _) => Mode::Normal,
+            (_, true, _) => Mode::Auto,
+            (.., true) => Mode::Normal,
             _ => Mode::Single,
         }
-    }
-
-    /// Cycles until a capture begins by itself.
-    pub(super) const fn patience(&self) -> u64 {
-        if self.trigger.is_some() { self.length.saturating_mul(self.every).saturating_mul(2) } else { 0 }
-    }
-
-    /// Captures after which it stops; 0: none.
-    pub(super) fn captures(&self) -> u64 {
-        self.captures.unwrap_or(u64::from(!(self.normal || self.auto || self.roll)))
     }
 }
 

@@ -26,10 +26,7 @@ pub(super) fn capture(args: &Args, capture: &Capture, what: &str) {
 
 /// The rows that are drawn.
 fn span(args: &Args, capture: &Capture) -> (usize, usize) {
-    let Some((from, to)) = args.zoom else { return (0, capture.len()) };
-    let seconds = capture.seconds();
-    let behind = |limit: f64| seconds.iter().position(|at| *at > limit).unwrap_or(seconds.len());
-    (seconds.iter().position(|at| *at >= from).unwrap_or(seconds.len()), behind(to))
+    args.zoom.map_or((0, capture.len()), |zoom| capture.rows_between(zoom))
 }
 
 fn headline(capture: &Capture, what: &str) -> String {

@@ -1,4 +1,4 @@
-// Goes through every panel as people do: node panels.mjs VIEWER-ADDRESS OPERATOR-ADDRESS, with NODE_MODULES.
+// Goes through every panel as people do: node panels.mjs VIEWER-ADDRESS OPERATOR-ADDRESS SEGMENT FOLDER, with NODE_MODULES.
 // With SHOTS=folder it leaves pictures there.
 import assert from "node:assert/strict";
 import { createRequire } from "node:module";
@@ -8,7 +8,7 @@ const require = createRequire(path.join(process.env.NODE_MODULES, "x.js"));
 const { chromium } = require("playwright-core");
 const { AxeBuilder } = require("@axe-core/playwright");
 
-const [viewer, operator] = process.argv.slice(2);
+const [viewer, operator, segment, folder] = process.argv.slice(2);
 const patience = { timeout: 60_000 };
 const shots = process.env.SHOTS;
 
@@ -204,6 +204,87 @@ async function converses() {
   await watcher.context.close();
 }
 
+/** Through a capture as people go: a trigger by keyboard, cursors, zoom, spectrum, a made trace, a file and back. */
+async function captures() {
+  const { page, wrong, context } = await open(viewer, { acceptDownloads: true });
+  const section = page.locator("section[aria-labelledby=scope-title]");
+  const about = page.locator("#scope-about"), readings = section.getByRole("region", { name: "Readings" });
+  await page.locator(`#scope-segment option[value='${segment}']`).waitFor({ state: "attached", ...patience });
+  await page.locator("#scope-segment").selectOption(segment);
+  for (const name of ["drive", "drive-phase"]) await section.locator(`fieldset input[value='${name}']`).uncheck();
+  await page.locator("#scope-variable").selectOption("beam");
+  await page.locator("#scope-kind").selectOption({ label: "changes" });
+  assert.equal(await page.locator("#scope-trigger").inputValue(), "beam changes");
+  await page.locator("#scope-length").fill("200");
+  await page.locator("#scope-mode").selectOption("normal");
+  await page.locator("#scope-length").press("Enter");
+  await about.filter({ hasText: /trigger at pulse \d+, 200 rows/ }).waitFor(patience);
+  const pixels = () => page.evaluate(() => {
+    const canvas = document.querySelector("#scope-plot canvas");
+    return canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height).data.reduce((sum, value, at) => sum + (at % 4 === 3 && value > 0 ? 1 : 0), 0);
+  });
+  assert.ok(await pixels() > 1000, "traces are drawn");
+  assert.equal(await readings.locator("tbody tr").count(), 2);
+  await page.locator("#scope-capture option").nth(2).waitFor({ state: "attached", ...patience });
+
+  // Another viewer looks and does not take it away.
+  const other = await open(viewer);
+  await other.page.locator(`#scope-segment option[value='${segment}']`).waitFor({ state: "attached", ...patience });
+  await other.page.locator("#scope-segment").selectOption(segment);
+  await other.page.getByRole("button", { name: "arm", exact: true }).click();
+  await other.page.locator("#scope-outcome", { hasText: "somebody else has set up the oscilloscope" }).waitFor(patience);
+  await other.page.getByRole("button", { name: "look only" }).click();
+  await other.page.locator("#scope-about", { hasText: "trigger at pulse" }).waitFor(patience);
+  assert.deepEqual(other.wrong, []);
+  await other.context.close();
+
+  await section.getByRole("button", { name: "stop", exact: true }).click();
+  await page.locator("#scope-state", { hasText: "stopped" }).waitFor(patience);
+  await page.locator("#scope-capture").selectOption({ index: 1 });
+  await page.locator("#scope-plot").focus();
+  await page.keyboard.press("a");
+  await page.locator("#scope-between", { hasText: /Δt .*s, 1\/Δt .* Hz/ }).waitFor(patience);
+  await page.locator("#scope-a").fill("-10");
+  await page.locator("#scope-b").fill("10");
+  await page.locator("#scope-b").press("Tab");
+  await page.locator("#scope-between", { hasText: /A -\d.*B \d.*Δt (19|20)/ }).waitFor(patience);
+  assert.match(await readings.locator("tr[data-trace=amplitude] td").nth(8).textContent(), /\d/);
+  await page.locator("#scope-plot").focus();
+  await page.keyboard.press("+");
+  await about.filter({ hasText: /shown -?\d/ }).waitFor(patience);
+  await page.waitForFunction(() => { const [, whole, shown] = document.querySelector("#scope-about").textContent.match(/rows from (.*); shown ([^,]*)/); return whole !== shown; }, null, patience);
+  await page.locator("#scope-reference").selectOption({ index: 2 });
+  await shot(page, "scope", section);
+  await page.keyboard.press("0");
+  await section.getByRole("button", { name: "add the trace that is made of two" }).click();
+  await readings.locator("tr[data-trace='amplitude − phase']").waitFor(patience);
+  for (const show of ["spectrum", "XY", "persistence", "over time"]) {
+    await page.locator("#scope-show").selectOption({ label: show });
+    await page.locator(`#scope-plot canvas[data-shown='${show}']`).waitFor(patience);
+    assert.ok(await pixels() > 500, `${show} is drawn`);
+      }
+
+  const before = await readings.locator("tr[data-trace=amplitude] td").first().textContent();
+  for (const kind of ["csv", "npy", "json"]) {
+    const waits = page.waitForEvent("download", patience);
+    await page.locator("#scope-form").selectOption(kind);
+    await section.getByRole("button", { name: "export", exact: true }).click();
+    const download = await waits;
+    const file = path.join(folder, download.suggestedFilename());
+    assert.ok(file.endsWith(`.${kind}`), file);
+    await download.saveAs(file);
+    await page.locator("#scope-file").setInputFiles(file);
+    await page.locator("#scope-outcome", { hasText: `${path.basename(file)} is open` }).waitFor(patience);
+    await about.filter({ hasText: path.basename(file) }).filter({ hasText: "200 rows" }).waitFor(patience);
+    assert.equal(await readings.locator("tr[data-trace=amplitude] td").first().textContent(), before);
+  }
+  await page.locator("#scope-file").setInputFiles({ name: "bad.csv", mimeType: "text/csv", buffer: Buffer.from("a,b\n") });
+  await page.locator("#scope-outcome", { hasText: "bad.csv: line 1" }).waitFor(patience);
+  await accessible(page, "oscilloscope");
+  assert.deepEqual(wrong, []);
+  await context.close();
+}
+
 async function phone() {
   const { page, context } = await open(viewer, { viewport: { width: 375, height: 700 }, hasTouch: true });
   await page.locator("tr[data-process=loop]").waitFor(patience);
@@ -226,6 +307,7 @@ try {
   await acts();
   await acknowledges();
   await converses();
+  await captures();
   await phone();
   await strangers();
   console.log("all panels good");

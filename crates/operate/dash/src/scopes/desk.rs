@@ -1,0 +1,361 @@
+//! What one client has of the oscilloscope: its captures, the loop that it looks at, and what it wants to see.
+
+use super::picture::{self, View};
+use super::{Arm, Out, lock};
+use crate::signals::Outcome;
+use base::{DurNs, MonoNs};
+use rt::scope::{Cause, Oscilloscope, Phase};
+use scope::{Capture, Kind, Mode, Wanted};
+use serde_json::{Value, json};
+use std::sync::{Mutex, Weak};
+
+/// Captures of one client, those from files among them.
+const KEPT_MAX: usize = rt::scope::CAPTURES_MAX;
+/// Captures from files.
+const OPENED_MAX: usize = 8;
+/// Values of all captures of one client together: 16 MiB.
+const VALUES_MAX: usize = 2 << 20;
+/// How long the loop may take until it has taken a setup: it stands if it takes longer.
+const TAKING: DurNs = DurNs::from_secs(2);
+/// Pictures of what goes on by itself come at most so often.
+const PACE: DurNs = DurNs::from_ms(100);
+/// Bytes in front of a file: kind, zeros, the capture's number.
+const FILE_HEAD: usize = 8;
+/// The kind of a binary message that holds a file.
+const FILE: u8 = 3;
+
+/// A capture and what it is called.
+pub(super) struct Kept {
+    pub(super) id: u32,
+    pub(super) label: String,
+    pub(super) capture: Capture,
+    /// Whether it is of a file.
+    opened: bool,
+}
+
+/// A loop that is looked at.
+struct Live {
+    scope: Oscilloscope,
+    /// The setup's number; `None` for whatever there is.
+    id: Option<u64>,
+    mode: Mode,
+    length: usize,
+    keep: usize,
+    asked_at: MonoNs,
+    taken: bool,
+    /// The next capture's number.
+    next: u64,
+}
+
+pub(super) struct Desk {
+    of: Weak<Mutex<Out>>,
+    live: Option<Live>,
+    kept: Vec<Kept>,
+    last_id: u32,
+    view: View,
+    /// Whether there is something new to be shown, and when that was last done.
+    is_new: bool,
+    shown_at: MonoNs,
+    /// Why it ended, or what was missed.
+    note: String,
+    said: String,
+}
+
+impl Desk {
+    pub(super) fn new(of: Weak<Mutex<Out>>) -> Self {
+        Self {
+            of,
+            live: None,
+            kept: Vec::new(),
+            last_id: 0,
+            view: View::default(),
+            is_new: false,
+            shown_at: MonoNs(0),
+            note: String::new(),
+            said: String::new(),
+        }
+    }
+
+    /// Whether its client is there.
+    pub(super) fn is_there(&self) -> bool {
+        self.of.strong_count() > 0
+    }
+
+    /// Whether it looks at a loop, or has something to show.
+    pub(super) const fn is_live(&self) -> bool {
+        self.live.is_some() || self.is_new
+    }
+
+    /// Sets a loop up; one that somebody else holds only for operators.
+    pub(super) fn arm(&mut self, arm: &Arm, operator: bool) -> Result<(), String> {
+        let mode = Mode::of_word(&arm.mode)
+            .ok_or_else(|| format!("mode {:?}; expected single, normal, auto or roll", arm.mode))?;
+        if !(0.0..=100.0).contains(&arm.pre) || arm.length < 2 || arm.every == 0 {
+            return Err(
+                "expected 0 to 100 % before the trigger, 2 rows or more, and a row in each 1 or more cycles".into()
+            );
+        }
+        let wanted = Wanted {
+            channels: arm.channels.clone(),
+            trigger: arm.trigger.clone().filter(|text| !text.trim().is_empty()),
+            mode,
+            pre: arm.pre / 100.0,
+            length: arm.length,
+            every: arm.every,
+            holdoff: arm.holdoff,
+            captures: None,
+            keep: arm.keep,
+            detached: false,
+        };
+        let request = wanted.request(&arm.segment).map_err(|error| error.to_string())?;
+        let at_hand = self.live.as_ref().filter(|live| live.scope.name() == arm.segment && live.scope.is_alive());
+        let own = at_hand.and_then(|live| live.id);
+        let opened = match at_hand {
+            Some(_) => None,
+            None => Some(Oscilloscope::open(&arm.segment).map_err(|error| error.to_string())?),
+        };
+        let scope = opened.as_ref().or(at_hand.map(|live| &live.scope)).ok_or("no oscilloscope")?;
+        allowed(scope, own, operator)?;
+        let id = scope.set_up(&request).map_err(|error| error.to_string())?;
+        let Some(scope) = opened.or_else(|| self.live.take().map(|live| live.scope)) else { return Ok(()) };
+        let (length, asked_at) = (usize::try_from(arm.length).unwrap_or(usize::MAX), sys::clock::mono_now());
+        let live = Live { scope, id: Some(id), mode, length, keep: request.keep, asked_at, taken: false, next: 0 };
+        self.live = Some(live);
+        self.note.clear();
+        // What was shown may be of another loop.
+        self.view.capture = None;
+        Ok(())
+    }
+
+    /// Shows what a loop captures for whoever has set it up.
+    pub(super) fn follow(&mut self, segment: &str) -> Result<(), String> {
+        let scope = Oscilloscope::open(segment).map_err(|error| error.to_string())?;
+        if scope.status().is_none() {
+            return Err(format!("nobody has set up the oscilloscope of {segment:?}"));
+        }
+        let asked_at = sys::clock::mono_now();
+        let (id, mode, length, keep) = (None, Mode::Normal, 1000, KEPT_MAX);
+        self.live = Some(Live { scope, id, mode, length, keep, asked_at, taken: true, next: 0 });
+        self.note.clear();
+        self.view.capture = None;
+        Ok(())
+    }
+
+    pub(super) fn force(&self, operator: bool) -> Result<(), String> {
+        let live = self.live.as_ref().ok_or("no loop is looked at; arm one")?;
+        allowed(&live.scope, live.id, operator)?;
+        live.scope.force(Cause::Forced).map_err(|error| error.to_string())
+    }
+
+    pub(super) fn stop(&mut self, operator: bool) -> Result<(), String> {
+        let live = self.live.as_ref().ok_or("no loop is looked at")?;
+        allowed(&live.scope, live.id, operator)?;
+        live.scope.stop().map_err(|error| error.to_string())
+    }
+
+    /// What is to be shown from now on.
+    pub(super) fn show(&mut self, view: &View) -> Result<(), String> {
+        view.check()?;
+        self.view = view.clone();
+        self.is_new = true;
+        self.shown_at = MonoNs(0);
+        Ok(())
+    }
+
+    /// Leaves a capture as a file for the client.
+    pub(super) fn export(&self, capture: u32, kind: Kind) -> Result<(), String> {
+        let bytes = self.find(capture)?.capture.to_bytes(kind);
+        let mut whole = Vec::with_capacity(FILE_HEAD + bytes.len());
+        whole.extend([FILE, 0, 0, 0]);
+        whole.extend(capture.to_le_bytes());
+        whole.extend(bytes);
+        let Some(out) = self.of.upgrade() else { return Ok(()) };
+        let mut out = lock(&out);
+        if out.file.is_some() {
+            return Err("a file is still on its way; try again".into());
+        }
+        out.file = Some(whole);
+        Ok(())
+    }
+
+    /// Adds a capture from a file, and shows it.
+    pub(super) fn opened(&mut self, name: &str, capture: Capture) -> Result<u32, String> {
+        if self.kept.iter().filter(|kept| kept.opened).count() >= OPENED_MAX {
+            return Err(format!("{OPENED_MAX} files are open already; take one from the list"));
+        }
+        let values = values(&capture);
+        if values > VALUES_MAX / 2 {
+            return Err(format!("{name}: {values} values; expected {} at most", VALUES_MAX / 2));
+        }
+        let id = self.add(name.to_owned(), capture, true);
+        self.view = View { capture: Some(id), columns: self.view.columns, ..View::default() };
+        Ok(id)
+    }
+
+    pub(super) fn forget(&mut self, capture: u32) -> Result<(), String> {
+        self.find(capture)?;
+        self.kept.retain(|kept| kept.id != capture);
+        if self.view.capture == Some(capture) {
+            self.view.capture = None;
+        }
+        self.is_new = true;
+        Ok(())
+    }
+
+    fn find(&self, capture: u32) -> Result<&Kept, String> {
+        let found = self.kept.iter().find(|kept| kept.id == capture);
+        found.ok_or_else(|| format!("capture {capture} is not here any more"))
+    }
+
+    fn add(&mut self, label: String, capture: Capture, opened: bool) -> u32 {
+        self.last_id += 1;
+        self.kept.push(Kept { id: self.last_id, label, capture, opened });
+        self.is_new = true;
+        let keep = self.live.as_ref().map_or(KEPT_MAX, |live| live.keep);
+        loop {
+            let of_loops = self.kept.iter().filter(|kept| !kept.opened).count();
+            let all: usize = self.kept.iter().map(|kept| values(&kept.capture)).sum();
+            if of_loops <= keep && self.kept.len() <= KEPT_MAX && all <= VALUES_MAX {
+                return self.last_id;
+            }
+            // The oldest that nobody looks at, unless all are looked at.
+            let (last, view) = (self.last_id, &self.view);
+            let looked_at = |kept: &Kept| [view.capture, view.reference].contains(&Some(kept.id));
+            let oldest = self.kept.iter().position(|kept| !kept.opened && kept.id != last && !looked_at(kept));
+            let Some(at) = oldest else { return last };
+            self.kept.remove(at);
+        }
+    }
+
+    /// Fetches what there is, and leaves for the client what is new.
+    pub(super) fn look(&mut self, now: MonoNs) {
+        if let Some(live) = self.live.take() {
+            match self.fetch(live, now) {
+                Ok(live) => self.live = live,
+                Err(why) => self.note = why,
+            }
+        }
+        let status = self.status().to_string();
+        let Some(out) = self.of.upgrade() else { return };
+        let mut out = lock(&out);
+        out.looked = self.live.as_ref().map(|_| now);
+        if status != self.said {
+            self.said.clone_from(&status);
+            out.status = Some(json!({ "topic": "scope", "data": self.status() }).to_string());
+        }
+        if self.is_new && now - self.shown_at >= PACE {
+            (self.is_new, self.shown_at) = (false, now);
+            if let Some(bytes) = picture::of(&self.view, &self.kept)
+                && out.view.replace(bytes).is_some()
+            {
+                out.replaced += 1;
+            }
+        }
+    }
+
+    /// What the loop has captured; it is looked at no more where there will be nothing.
+    fn fetch(&mut self, mut live: Live, now: MonoNs) -> Result<Option<Live>, String> {
+        let name = live.scope.name().to_owned();
+        if !live.scope.is_alive() {
+            return Err(format!("the process that exported {name:?} has ended"));
+        }
+        let Some(status) = live.scope.status() else { return not_taken(live, now) };
+        if live.id.is_some_and(|id| id != status.id) {
+            return if live.taken {
+                Err("somebody else has set the oscilloscope up: this one ended".into())
+            } else {
+                not_taken(live, now)
+            };
+        }
+        live.taken = true;
+        if live.mode == Mode::Roll {
+            self.roll(&live);
+        } else {
+            for (number, rows) in live.scope.captured(live.next) {
+                if number > live.next && live.id.is_some() {
+                    self.note = format!("{} captures were overwritten before they could be shown", number - live.next);
+                }
+                live.next = number + 1;
+                let capture = Capture::of_imports(live.scope.variables(), &rows);
+                self.add(format!("{name} {}", number + 1), capture, false);
+            }
+        }
+        Ok(Some(live))
+    }
+
+    /// The newest rows, in place of those before them.
+    fn roll(&mut self, live: &Live) {
+        let Some(rows) = live.scope.latest(live.length) else { return };
+        let label = format!("newest of {}", live.scope.name());
+        let capture = Capture::of_imports(live.scope.variables(), &rows);
+        match self.kept.iter_mut().find(|kept| !kept.opened && kept.label == label) {
+            Some(kept) => {
+                self.is_new |= kept.capture.pulses.last() != capture.pulses.last();
+                kept.capture = capture;
+            }
+            None => drop(self.add(label, capture, false)),
+        }
+    }
+
+    fn status(&self) -> Value {
+        let live = self.live.as_ref().map(|live| {
+            let status = live.scope.status().filter(|_| live.taken);
+            json!({
+                "segment": live.scope.name(), "own": live.id.is_some(), "captures": status.map(|status| status.captures),
+                "phase": status.map_or("waits for the loop", |status| status.phase.word()),
+                "ignored": status.map(|status| status.ignored),
+            })
+        });
+        let one = |kept: &Kept| {
+            json!({
+                "id": kept.id, "label": kept.label, "cause": kept.capture.cause, "rows": kept.capture.len(), "opened": kept.opened,
+            })
+        };
+        json!({ "live": live, "note": self.note, "captures": self.kept.iter().map(one).collect::<Value>() })
+    }
+}
+
+/// A loop that has not taken the setup yet.
+fn not_taken(live: Live, now: MonoNs) -> Result<Option<Live>, String> {
+    if now - live.asked_at < TAKING {
+        return Ok(Some(live));
+    }
+    Err(format!("the loop of {:?} does not run, or somebody else has set it up meanwhile", live.scope.name()))
+}
+
+/// Whether who asks may set the loop up, force and stop it: it is free, or its own, or an operator asks.
+fn allowed(scope: &Oscilloscope, own: Option<u64>, operator: bool) -> Result<(), String> {
+    let held = scope.status().filter(|status| status.phase != Phase::Stopped);
+    match held {
+        Some(status) if !operator && own != Some(status.id) => Err(format!(
+            "somebody else has set up the oscilloscope of {:?}, and a loop samples for one at a time; look at those captures, or have \
+             an operator take it over",
+            scope.name()
+        )),
+        _ => Ok(()),
+    }
+}
+
+fn values(capture: &Capture) -> usize {
+    capture.len() * (3 + capture.channels.len())
+}
+
+/// Which variables there are.
+pub(super) fn list() -> Outcome {
+    let exported = rt::scope::exported().map_err(|error| format!("/proc/net/unix: {error}"))?;
+    let segments = exported.into_iter().map(|(segment, sampled)| {
+        let known = rt::Imports::open(&segment).map_err(|error| error.to_string());
+        let variables = known.as_ref().map_err(Clone::clone).and_then(|known| {
+            let variables = known.segment().map_err(|error| error.to_string())?;
+            let one = |index| {
+                Some(json!({ "name": variables.name(index)?.as_str(), "unit": variables.unit(index)?.as_str() }))
+            };
+            Ok((0..variables.len()).filter_map(one).collect::<Value>())
+        });
+        match variables {
+            Ok(variables) => json!({ "name": segment, "sampled": sampled, "variables": variables }),
+            Err(why) => json!({ "name": segment, "sampled": false, "variables": [], "error": why }),
+        }
+    });
+    Ok(json!({ "segments": segments.collect::<Value>() }))
+}

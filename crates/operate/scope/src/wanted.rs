@@ -1,0 +1,114 @@
+//! What somebody wants of an oscilloscope, and the request to the loop that it becomes.
+
+use crate::{Trigger, TriggerError};
+use rt::scope::{Condition, Request, Timing};
+
+/// How captures follow each other.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Mode {
+    /// One, then it stops.
+    #[default]
+    Single,
+    /// One for each trigger.
+    Normal,
+    /// As normal, but one begins by itself where the trigger does not come within two captures' time.
+    Auto,
+    /// None: the newest rows, again and again.
+    Roll,
+}
+
+impl Mode {
+    /// The mode that a word means: `single`, `normal`, `auto` or `roll`.
+    #[must_use]
+    pub fn of_word(word: &str) -> Option<Self> {
+        Some(match word {
+            "single" => Self::Single,
+            "normal" => Self::Normal,
+            "auto" => Self::Auto,
+            "roll" => Self::Roll,
+            _ => return None,
+        })
+    }
+}
+
+/// What somebody wants of the variables of one segment.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Wanted {
+    /// The variables, by their names alone.
+    pub channels: Vec<String>,
+    /// What begins a capture; without one it begins at once.
+    pub trigger: Option<String>,
+    /// How captures follow each other.
+    pub mode: Mode,
+    /// The part of a capture that is before its trigger, 0 to 1.
+    pub pre: f64,
+    /// Rows of a capture.
+    pub length: u64,
+    /// A row in each of so many cycles.
+    pub every: u64,
+    /// Cycles after a trigger in which no other one counts.
+    pub holdoff: u64,
+    /// Captures after which it stops; by default as the mode says.
+    pub captures: Option<u64>,
+    /// Captures that are kept.
+    pub keep: usize,
+    /// Whether it goes on when who asked for it is gone.
+    pub detached: bool,
+}
+
+impl Wanted {
+    /// The request to the loop of `segment`. The trigger's variable may have the segment's name before its own.
+    ///
+    /// # Errors
+    /// The trigger is none.
+    pub fn request(&self, segment: &str) -> Result<Request, TriggerError> {
+        let trigger = match &self.trigger {
+            Some(text) => text.parse::<Trigger>()?,
+            None => Trigger { on: None, condition: Condition::Never },
+        };
+        let prefix = format!("{segment}/");
+        let on = trigger.on.map(|name| name.strip_prefix(&prefix).unwrap_or(&name).to_owned());
+        let pre = self.pre.min(self.length.saturating_sub(1) as f64 / self.length as f64);
+        let captures = self.captures.unwrap_or(u64::from(self.mode == Mode::Single));
+        let timing = Timing {
+            mode: match (self.mode, &self.trigger) {
+                (Mode::Roll, _) => rt::scope::Mode::Roll,
+                (Mode::Auto, _) | (_, None) => rt::scope::Mode::Auto,
+                (Mode::Single | Mode::Normal, Some(_)) => rt::scope::Mode::Normal,
+            },
+            pre: if self.mode == Mode::Roll { 0 } else { (pre * self.length as f64).round() as u64 },
+            length: self.length,
+            every: self.every,
+            holdoff: self.holdoff,
+            patience: match self.trigger {
+                Some(_) => self.length.saturating_mul(self.every).saturating_mul(2),
+                None => 0,
+            },
+            captures,
+        };
+        let keep = if captures == 1 { 1 } else { self.keep };
+        let (channels, detached) = (self.channels.clone(), self.detached);
+        Ok(Request { channels, timing, condition: trigger.condition, on, keep, detached })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn without_a_trigger_a_capture_begins_at_once_and_with_one_it_is_waited_for() {
+        let wanted = Wanted { length: 100, every: 2, pre: 0.3, keep: 4, ..Wanted::default() };
+        let request = wanted.request("llrf").unwrap();
+        let Timing { mode, pre, patience, captures, .. } = request.timing;
+        assert_eq!((mode, pre, patience, captures, request.keep), (rt::scope::Mode::Auto, 30, 0, 1, 1));
+        let trigger = Some("llrf/beam changes".to_owned());
+        let normal = Wanted { trigger, mode: Mode::Normal, ..wanted.clone() }.request("llrf").unwrap();
+        assert_eq!((normal.on.as_deref(), normal.keep), (Some("beam"), 4));
+        assert_eq!(
+            (normal.timing.mode, normal.timing.patience, normal.timing.captures),
+            (rt::scope::Mode::Normal, 400, 0)
+        );
+        assert!(Wanted { trigger: Some("beam".into()), ..wanted }.request("llrf").is_err());
+    }
+}
