@@ -32,8 +32,8 @@ const ARROWS: &[(&str, &[&str])] = &[
     (
         "dash",
         &[
-            "alarm", "alarmd", "broker", "ca", "canet", "host", "keep", "msg", "recorder", "ring", "rt", "store",
-            "sys", "web",
+            "alarm", "alarmd", "broker", "ca", "canet", "host", "keep", "msg", "recorder", "ring", "rt", "scope",
+            "store", "sys", "web",
         ],
     ),
     ("cassandra", &["segment", "store", "sys"]),
