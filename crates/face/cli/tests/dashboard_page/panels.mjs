@@ -26,7 +26,10 @@ async function open(address, options = {}) {
 }
 
 async function shot(page, name, locator) {
-  if (shots) await (locator ?? page).screenshot({ path: path.join(shots, `${name}.png`) });
+  if (!shots) return;
+  // From the top; and the header stays there, where it covers nothing.
+  await page.evaluate(() => { document.querySelector("header").style.position = "static"; window.scrollTo(0, 0); });
+  await (locator ?? page).screenshot({ path: path.join(shots, `${name}.png`) });
 }
 
 async function accessible(page, what) {
@@ -92,6 +95,7 @@ async function looks() {
   await page.emulateMedia({ colorScheme: "dark" });
   await accessible(page, "dark");
   await page.emulateMedia({ colorScheme: "light" });
+  await page.getByLabel("show threads").uncheck();
   await shot(page, "dashboard");
   await shot(page, "signals", page.locator("section[aria-labelledby=signals-title]"));
   assert.deepEqual(wrong, []);
@@ -253,7 +257,12 @@ async function captures() {
   await page.keyboard.press("+");
   await about.filter({ hasText: /shown -?\d/ }).waitFor(patience);
   await page.waitForFunction(() => { const [, whole, shown] = document.querySelector("#scope-about").textContent.match(/rows from (.*); shown ([^,]*)/); return whole !== shown; }, null, patience);
+  const alone = await pixels(), tired = Date.now() + patience.timeout;
   await page.locator("#scope-reference").selectOption({ index: 2 });
+  while (await pixels() <= alone) {
+    assert.ok(Date.now() < tired, "the other capture is not drawn");
+    await page.waitForTimeout(50);
+  }
   await shot(page, "scope", section);
   await page.keyboard.press("0");
   await section.getByRole("button", { name: "add the trace that is made of two" }).click();
@@ -262,7 +271,7 @@ async function captures() {
     await page.locator("#scope-show").selectOption({ label: show });
     await page.locator(`#scope-plot canvas[data-shown='${show}']`).waitFor(patience);
     assert.ok(await pixels() > 500, `${show} is drawn`);
-      }
+  }
 
   const before = await readings.locator("tr[data-trace=amplitude] td").first().textContent();
   for (const kind of ["csv", "npy", "json"]) {
