@@ -1,7 +1,7 @@
 //! How often per-CPU memory counters are folded.
 
 use super::{Doc, Knob, at_least};
-use crate::plan::{Context, ShieldPart, Profile};
+use crate::plan::{Context, Profile, ShieldPart};
 use crate::snapshot::{Form, Value};
 
 /// Seconds between two folds of the per-CPU memory counters.
