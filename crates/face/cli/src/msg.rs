@@ -403,9 +403,7 @@ fn ps(args: &PsArgs) -> Result<bool, ClientError> {
 
 fn watch(args: &WatchArgs) -> Result<bool, ClientError> {
     let mut client = connect(&args.to, "tahti-msg-watch")?;
-    let (verbs, objects) = args.pattern.split_once('/').unwrap_or(("*", &args.pattern));
-    let line = format!("{}/{objects}/{verbs}", Verb::Watch);
-    let received = client.ask(&line, &Sending { limit: args.to.timeout, ..Sending::default() })?;
+    let received = client.watch(&args.pattern, &Sending { limit: args.to.timeout, ..Sending::default() })?;
     if received.code != Code::Ok {
         return Ok(show(None, &received));
     }

@@ -40,3 +40,14 @@ impl<T: fmt::Display> fmt::Display for Painted<T> {
         }
     }
 }
+
+/// A number of bytes for people.
+pub(crate) fn bytes(count: u64) -> String {
+    let (scale, unit) = match count {
+        0..1024 => return format!("{count} B"),
+        1024..1_048_576 => (1 << 10, "KiB"),
+        1_048_576..1_073_741_824 => (1 << 20, "MiB"),
+        _ => (1u64 << 30, "GiB"),
+    };
+    format!("{:.1} {unit}", count as f64 / scale as f64)
+}

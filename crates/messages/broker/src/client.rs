@@ -482,6 +482,15 @@ impl Client {
         self.reconnections
     }
 
+    /// Asks for what passes the server: `pattern` is `VERBS/OBJECTS`, or `OBJECTS` for all verbs. Events come by [`next`](Self::next).
+    ///
+    /// # Errors
+    /// As [`ask`](Self::ask).
+    pub fn watch(&mut self, pattern: &str, sending: &Sending<'_>) -> Result<Received, ClientError> {
+        let (verbs, objects) = pattern.split_once('/').unwrap_or(("*", pattern));
+        self.ask(&format!("{}/{objects}/{verbs}", Verb::Watch), sending)
+    }
+
     /// All objects that are served, as their managers list them; many managers are asked at once, so that one that hangs
     /// costs one `sending.limit`.
     ///

@@ -3,6 +3,7 @@
 //! The writer neither waits nor knows of it: a look is a few loads of memory that it shares with everybody.
 
 use crate::gate::Gate;
+use crate::kept;
 use base::{MonoNs, Severity, Status};
 use host::plant::archive::{Policy, Signal};
 use ring::{Cursor, Number, Variables};
@@ -140,11 +141,7 @@ impl Page {
             tell(&format!("{}: the process that exports has ended", self.name));
             let at = crate::serve::wall();
             for variable in self.variables.iter_mut().flatten() {
-                for sample in variable.gate.fault() {
-                    logger.push(variable.signal, &sample);
-                }
-                variable.gate.disconnected();
-                logger.gap(Some(variable.signal), at, Cause::Disconnected, 0);
+                kept::gap(&mut variable.gate, variable.signal, (at, Cause::Disconnected, 0), logger);
             }
             self.imports = None;
         }
@@ -155,9 +152,7 @@ impl Page {
     pub(crate) fn scan(&mut self, now: i64, logger: &mut Logger<Folder>) -> Option<i64> {
         let variables = self.variables.iter_mut().flatten();
         let due = |variable: &mut Variable| {
-            if let Some(sample) = variable.gate.scan(now) {
-                logger.push(variable.signal, &sample);
-            }
+            kept::scan(&mut variable.gate, variable.signal, now, logger);
             variable.gate.due()
         };
         variables.filter_map(due).min()
@@ -218,9 +213,7 @@ impl Variable {
             self.lost = lost;
         }
         if is_safe && !self.is_safe {
-            for sample in self.gate.fault() {
-                logger.push(self.signal, &sample);
-            }
+            kept::fault(&mut self.gate, self.signal, logger);
             if let Some(reading) = reading {
                 let at = clock.wall(MonoNs(crate::serve::mono().max(0) as u64));
                 logger.push(self.signal, &sample(reading.value, reading.pulse, at));

@@ -8,6 +8,7 @@
 mod exported;
 mod gate;
 mod interval;
+mod kept;
 mod origin;
 mod origins;
 mod serve;

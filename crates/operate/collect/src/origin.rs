@@ -1,6 +1,7 @@
 //! Sources that are asked or heard from a thread of their own, since who is asked may hang: one [`Origin`] each.
 
 use crate::gate::Gate;
+use crate::kept;
 use crate::origins::{Alarms, Frames, Loops, Messages};
 use host::plant::archive::{Policy, Signal, Source};
 use segment::rows::{About, Cause};
@@ -126,9 +127,7 @@ impl Followed {
             }
         }
         for (signal, gate) in self.signals.values_mut().flatten() {
-            if let Some(sample) = gate.scan(now) {
-                logger.push(*signal, &sample);
-            }
+            kept::scan(gate, *signal, now, logger);
         }
         Ok(())
     }
@@ -164,15 +163,7 @@ impl Followed {
             self.signals.insert(name.clone(), known);
         }
         if let Some(Some((signal, gate))) = self.signals.get_mut(&name) {
-            let is_fault = gate.alarms(sample.severity);
-            if let Some(sample) = gate.update(sample) {
-                logger.push(*signal, &sample);
-            }
-            if is_fault {
-                for sample in gate.fault() {
-                    logger.push(*signal, &sample);
-                }
-            }
+            kept::update(gate, *signal, sample, logger);
         }
         Ok(())
     }
@@ -181,11 +172,7 @@ impl Followed {
         let at = crate::serve::wall();
         for (_, known) in self.signals.iter_mut().filter(|(name, _)| name.starts_with(prefix)) {
             let Some((signal, gate)) = known else { continue };
-            for sample in gate.fault() {
-                logger.push(*signal, &sample);
-            }
-            gate.disconnected();
-            logger.gap(Some(*signal), at, cause, lost);
+            kept::gap(gate, *signal, (at, cause, lost), logger);
         }
     }
 }

@@ -2,6 +2,7 @@
 
 use crate::exported::{Clock, Page};
 use crate::gate::Gate;
+use crate::kept;
 use crate::origin::Followed;
 use crate::status::{self, Asked, Status};
 use base::{DurNs, EventMask, MonoNs, Stamp};
@@ -324,16 +325,11 @@ impl Collector<'_> {
     fn disconnected(&mut self, channel: ChannelId) {
         let Some(state) = self.by_channel.get(&channel).map(|index| &mut self.signals[*index]) else { return };
         state.is_connected = false;
+        // Before it is known it has no values, and its gate nothing to forget.
         if let Some(signal) = state.signal {
-            for sample in state.gate.fault() {
-                self.logger.push(signal, &sample);
-            }
+            kept::gap(&mut state.gate, signal, (wall(), Cause::Disconnected, 0), &mut self.logger);
         }
-        state.gate.disconnected();
         (self.tell)(&format!("{} is disconnected", state.name));
-        if let Some(signal) = state.signal {
-            self.logger.gap(Some(signal), wall(), Cause::Disconnected, 0);
-        }
     }
 
     fn update(&mut self, channel: ChannelId, reading: Reading) {
@@ -344,15 +340,7 @@ impl Collector<'_> {
         // than the moment at which this one arrives.
         let unstamped_at = state.connected_at.take().unwrap_or_else(wall);
         let sample = sample(reading, unstamped_at, info.is_some_and(|info| info.count == 1));
-        let is_fault = state.gate.alarms(sample.severity);
-        if let Some(sample) = state.gate.update(sample) {
-            self.logger.push(signal, &sample);
-        }
-        if is_fault {
-            for sample in state.gate.fault() {
-                self.logger.push(signal, &sample);
-            }
-        }
+        kept::update(&mut state.gate, signal, sample, &mut self.logger);
     }
 
     /// Says once what failed on the disk.

@@ -103,10 +103,7 @@ pub fn serve(options: &Options) -> io::Result<()> {
             return Ok(());
         }
     };
-    let server = match options.identity.clone() {
-        Some(files) => server.with_identity(files).map_err(io::Error::other)?,
-        None => server,
-    };
+    let server = server.with_identity(options.identity.clone()).map_err(io::Error::other)?;
     let access = Access::new(server.address().port(), options.write)?;
     let folder = folder(&options.plant);
     publish(&folder, &access, &server.url())?;

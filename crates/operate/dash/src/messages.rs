@@ -169,12 +169,11 @@ impl Watching {
         if taken.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).is_err() {
             return Err(format!("{WATCHING_MAX} watch messages already; have one end that"));
         }
-        let (verbs, objects) = pattern.split_once('/').unwrap_or(("*", pattern));
-        let (server, line) = (server.to_owned(), format!("{}/{objects}/{verbs}", Verb::Watch));
+        let (server, pattern) = (server.to_owned(), pattern.to_owned());
         let (shared, taken) = (Arc::<Passing>::default(), taken.clone());
         let (inside, seat) = (shared.clone(), taken.clone());
         let started = std::thread::Builder::new().name("dash-passing".to_owned()).spawn(move || {
-            watch(&server, &line, &inside);
+            watch(&server, &pattern, &inside);
             seat.fetch_sub(1, Ordering::Relaxed);
         });
         started.map(|_| Self { shared }).map_err(|error| {
@@ -201,9 +200,9 @@ impl Drop for Watching {
 }
 
 /// Watches until nobody wants it any more, again where the server has gone and come back.
-fn watch(server: &str, line: &str, shared: &Passing) {
+fn watch(server: &str, pattern: &str, shared: &Passing) {
     while !shared.over.load(Ordering::Relaxed) {
-        match watch_once(server, line, shared) {
+        match watch_once(server, pattern, shared) {
             Ok(()) => shared.state("the message server was lost: what passed meanwhile is not known".to_owned()),
             Err(why) => shared.state(format!("not watching: {why}")),
         }
@@ -212,9 +211,9 @@ fn watch(server: &str, line: &str, shared: &Passing) {
 }
 
 /// Watches over one connection; good where that was lost, or nobody wants it any more.
-fn watch_once(server: &str, line: &str, shared: &Passing) -> Result<(), String> {
+fn watch_once(server: &str, pattern: &str, shared: &Passing) -> Result<(), String> {
     let mut client = connect(server)?;
-    let answer = client.ask(line, &Sending::default()).map_err(|error| error.to_string())?;
+    let answer = client.watch(pattern, &Sending::default()).map_err(|error| error.to_string())?;
     if answer.code != Code::Ok {
         return Err(format!("{}: {}", answer.code, answer.text));
     }

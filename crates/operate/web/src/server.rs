@@ -96,12 +96,12 @@ impl Server {
         Ok(Self { listener, address, names, limits, identity: None })
     }
 
-    /// Serves by TLS alone, with this certificate; it is read again when its files change.
+    /// Serves by TLS alone where there is a certificate, which is read again when its files change.
     ///
     /// # Errors
     /// What cannot be read or used; a build without TLS.
-    pub fn with_identity(mut self, files: IdentityFiles) -> Result<Self, IdentityError> {
-        self.identity = Some(Identity::open(files)?);
+    pub fn with_identity(mut self, files: Option<IdentityFiles>) -> Result<Self, IdentityError> {
+        self.identity = files.map(Identity::open).transpose()?;
         Ok(self)
     }
 

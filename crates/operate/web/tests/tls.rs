@@ -80,7 +80,7 @@ struct Served {
 impl Served {
     fn new(files: IdentityFiles) -> Self {
         let server = Server::bind("127.0.0.1:0".parse().unwrap(), Vec::new(), Limits::default()).unwrap();
-        let server = server.with_identity(files).unwrap();
+        let server = server.with_identity(Some(files)).unwrap();
         let address = server.address();
         assert_eq!(server.url(), format!("https://{address}"));
         let (stop, stopped) = UnixStream::pair().unwrap();
@@ -214,7 +214,7 @@ fn a_key_that_others_read_one_of_another_certificate_and_files_without_either_ar
     let (a, b) = (folder.certificate("a"), folder.certificate("b"));
     let open = |files: IdentityFiles| {
         let server = Server::bind("127.0.0.1:0".parse().unwrap(), Vec::new(), Limits::default()).unwrap();
-        server.with_identity(files).map(|_| ()).unwrap_err()
+        server.with_identity(Some(files)).map(|_| ()).unwrap_err()
     };
     let swapped = open(IdentityFiles { key: b.key.clone(), ..a.clone() });
     assert!(matches!(swapped, IdentityError::Pair { .. }), "{swapped}");

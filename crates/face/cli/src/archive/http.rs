@@ -37,10 +37,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
     let site = Arc::new(Retrieval::new(retrieval::folder(args.folder.clone()), args.cors));
     let failed = |error: std::io::Error| format!("{}: {error}; --listen chooses another address", args.listen);
     let server = Server::bind(args.listen, args.names.clone(), Limits::default()).map_err(failed)?;
-    let server = match args.tls.files() {
-        Some(files) => server.with_identity(files)?,
-        None => server,
-    };
+    let server = server.with_identity(args.tls.files())?;
     println!("tahti archive: serves {} at {}/retrieval", args.folder.display(), server.url());
     if !server.address().ip().is_loopback() {
         println!("tahti archive: whoever reaches {} can read it, without a password", server.address());

@@ -2,6 +2,7 @@
 
 use super::{folder, time, visible};
 use crate::failure::Failure;
+use crate::out::bytes;
 use collect::status::{Status, ask};
 use std::io::ErrorKind;
 use std::path::PathBuf;
@@ -62,14 +63,4 @@ fn show(status: &Status) {
 
 fn secs(time: base::DurNs) -> f64 {
     time.0 as f64 / 1e9
-}
-
-/// Bytes in the largest unit that they fill.
-fn bytes(count: u64) -> String {
-    let units = [(30, "GiB"), (20, "MiB"), (10, "KiB")];
-    let unit = units.into_iter().find(|(shift, _)| count >> shift > 0);
-    unit.map_or_else(
-        || format!("{count} B"),
-        |(shift, unit)| format!("{:.1} {unit}", count as f64 / f64::from(1u32 << shift)),
-    )
 }

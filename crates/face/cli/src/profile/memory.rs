@@ -3,6 +3,7 @@
 use super::Args;
 use super::program::{Running, find, prepare};
 use crate::failure::{Failure, in_file};
+use crate::out::bytes;
 use base::DurNs;
 use profile::{HEAP_BYTES, Heap, HeapReader, Site};
 use recorder::Objects;
@@ -158,17 +159,6 @@ fn growth(heaps: &[Heap], before: &mut Before, since: DurNs, every: DurNs, top: 
         let _ = writeln!(out, "  {:>10}  {}", format!("+{}", bytes(*more)), callers(site));
     }
     out
-}
-
-/// A number of bytes for people.
-fn bytes(count: u64) -> String {
-    let (scale, unit) = match count {
-        0..1024 => return format!("{count} B"),
-        1024..1_048_576 => (1 << 10, "KiB"),
-        1_048_576..1_073_741_824 => (1 << 20, "MiB"),
-        _ => (1u64 << 30, "GiB"),
-    };
-    format!("{:.1} {unit}", count as f64 / scale as f64)
 }
 
 fn callers(site: &Site) -> String {

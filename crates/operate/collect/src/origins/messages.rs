@@ -33,8 +33,7 @@ impl Messages {
         let mut client =
             Client::connect(&self.server, "tahti-archive", Band::default()).map_err(|error| error.to_string())?;
         let unseen = unseen(&mut client)?;
-        let (verbs, objects) = self.pattern.split_once('/').unwrap_or(("*", &self.pattern));
-        let answer = client.ask(&format!("{}/{objects}/{verbs}", Verb::Watch), &Sending::default());
+        let answer = client.watch(&self.pattern, &Sending::default());
         let answer = answer.map_err(|error| error.to_string())?;
         if answer.code == Code::Ok { Ok((client, unseen)) } else { Err(format!("{}: {}", answer.code, answer.text)) }
     }
