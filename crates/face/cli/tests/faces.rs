@@ -153,25 +153,6 @@ fn shells_complete_the_words_and_man_knows_every_command() {
 }
 
 #[test]
-fn top_fits_the_screen_and_ends_with_q() {
-    let many: String = (0..40).map(|number| sh(&format!("p{number}"), "sleep 1000", "")).collect();
-    let bench = Bench::new("screen", &many);
-    bench.ok(&["up", ".", "--detach"]);
-    let line = "stty rows 12 cols 60; (sleep 1; printf n; sleep 1; printf q) | script -qec 'stty rows 12 cols 60; tahti top' /dev/null";
-    let output = on_terminal(&bench, line, &[]);
-    let shown = text(&output);
-    let screens: Vec<&str> = shown.split("\x1b[H").skip(1).collect();
-    assert!(output.status.success() && screens.len() >= 2, "{shown:?}");
-    for screen in &screens {
-        assert_eq!(screen.matches('\n').count(), 11, "{screen:?}");
-        assert!(screen.contains("lines more") && screen.contains("q quit"), "{screen:?}");
-    }
-    assert!(screens.last().unwrap().contains("by name  q quit"), "{shown:?}");
-    assert!(shown.ends_with("\x1b[?1049l") || shown.contains("\x1b[?7h\x1b[?25h\x1b[?1049l"), "{shown:?}");
-    bench.ok(&["down"]);
-}
-
-#[test]
 fn colours_are_shown_on_a_terminal_unless_they_are_not_wanted() {
     let bench = Bench::new("colours", &sh("a", "sleep 1000", ""));
     bench.ok(&["up", ".", "--detach"]);

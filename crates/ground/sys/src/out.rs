@@ -20,8 +20,7 @@ impl Looks {
     fn of(stream: &impl IsTerminal) -> Self {
         let terminal = stream.is_terminal();
         let unwanted = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
-        let dumb = std::env::var_os("TERM").is_none_or(|value| value == "dumb");
-        Self { terminal, colours: terminal && !unwanted && !dumb }
+        Self { terminal, colours: terminal && !unwanted && !is_dumb() }
     }
 
     fn out() -> Self {
@@ -38,6 +37,11 @@ impl Looks {
 /// Whether standard output is a terminal.
 pub fn is_terminal() -> bool {
     Looks::out().terminal
+}
+
+/// Whether the terminal can do no more than print (`TERM` is `dumb` or not set).
+pub fn is_dumb() -> bool {
+    std::env::var_os("TERM").is_none_or(|value| value == "dumb")
 }
 
 /// Whether colours are wanted on standard output: on a terminal, unless `NO_COLOR` is set (<https://no-color.org>).

@@ -10,25 +10,61 @@ use std::path::{Path, PathBuf};
 /// How the command begins that `[alarms]` makes; the file follows.
 const COMMAND: [&str; 3] = ["tahti", "alarm", "serve"];
 
+/// Why the alarms of a plant gave no answer.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum AlarmsError {
+    /// The supervisor has not told the plant's file.
+    #[error("not known yet: the plant's supervisor does not answer")]
+    Unknown,
+    /// The plant's file makes none.
+    #[error("this plant has no alarms: [alarms] in its file makes some")]
+    None,
+    /// Their file cannot be read.
+    #[error("{}: {why}", file.display())]
+    File {
+        /// It.
+        file: PathBuf,
+        /// What the system says.
+        why: String,
+    },
+    /// Their file has mistakes.
+    #[error("{0} is wrong: `tahti alarm serve --check {0}`", file.display())]
+    Wrong {
+        /// It.
+        file: PathBuf,
+    },
+    /// Nobody answers at their socket.
+    #[error("the alarms do not answer: {0}")]
+    Lost(String),
+    /// They refuse what was asked.
+    #[error("{0}")]
+    Refused(String),
+    /// They answer something else.
+    #[error("the alarms answer {0}, which was not asked")]
+    Other(String),
+}
+
 /// The alarms of a plant.
-pub(crate) struct Alarms {
+#[derive(Debug)]
+pub struct Alarms {
     plant: PlantFile,
     /// Their file, or why there is none.
-    file: Result<PathBuf, String>,
+    file: Result<PathBuf, AlarmsError>,
     client: Option<Client>,
 }
 
 impl Alarms {
-    pub(crate) fn new(plant: &str) -> Self {
-        let file = Err("not known yet: the plant's supervisor does not answer".to_owned());
-        Self { plant: PlantFile::new(plant), file, client: None }
+    /// Those of the plant that is called so; nothing is asked yet.
+    #[must_use]
+    pub fn new(plant: &str) -> Self {
+        Self { plant: PlantFile::new(plant), file: Err(AlarmsError::Unknown), client: None }
     }
 
     /// Those that stand or are put aside, over a connection that is kept.
     ///
     /// # Errors
     /// The plant has no alarms, or they do not answer.
-    pub(crate) fn list(&mut self) -> Result<List, String> {
+    pub fn list(&mut self) -> Result<List, AlarmsError> {
         self.find();
         let mut client = match self.client.take() {
             Some(client) => client,
@@ -39,8 +75,8 @@ impl Alarms {
                 self.client = Some(client);
                 Ok(*list)
             }
-            Reply::Refused(why) => Err(why),
-            other => Err(format!("the alarms answer {other:?} to a question for their list")),
+            Reply::Refused(why) => Err(AlarmsError::Refused(why)),
+            other => Err(AlarmsError::Other(format!("{other:?}"))),
         }
     }
 
@@ -48,35 +84,35 @@ impl Alarms {
     ///
     /// # Errors
     /// The plant has no alarms, they do not answer, or they refuse it.
-    pub(crate) fn act(&mut self, act: &alarm::Act, user: &str) -> Result<usize, String> {
+    pub(crate) fn act(&mut self, act: &alarm::Act, user: &str) -> Result<usize, AlarmsError> {
         self.find();
         // A connection of its own: one that was kept may have ended long ago, and an act is not sent twice.
         match self.connect()?.act(act, user).map_err(lost)? {
             Reply::Done { changed } => Ok(changed),
-            Reply::Refused(why) => Err(why),
-            other => Err(format!("the alarms answer {other:?} to an act")),
+            Reply::Refused(why) => Err(AlarmsError::Refused(why)),
+            other => Err(AlarmsError::Other(format!("{other:?}"))),
         }
     }
 
     fn find(&mut self) {
         if let Some((file, plant)) = self.plant.changed() {
-            let none = || "this plant has no alarms: [alarms] in its file makes some".to_owned();
-            self.file = alarms_file(&plant, &file).ok_or_else(none);
+            self.file = alarms_file(&plant, &file).ok_or(AlarmsError::None);
             self.client = None;
         }
     }
 
-    fn connect(&self) -> Result<Client, String> {
+    fn connect(&self) -> Result<Client, AlarmsError> {
         let file = self.file.as_ref().map_err(Clone::clone)?;
-        let text = std::fs::read_to_string(file).map_err(|error| format!("{}: {error}", file.display()))?;
+        let unread = |error: io::Error| AlarmsError::File { file: file.clone(), why: error.to_string() };
+        let text = std::fs::read_to_string(file).map_err(unread)?;
         let (config, _) = alarm::read(&text);
-        let config = config.ok_or_else(|| format!("{0} is wrong: `tahti alarm serve --check {0}`", file.display()))?;
+        let config = config.ok_or_else(|| AlarmsError::Wrong { file: file.clone() })?;
         Client::connect(&config.name).map_err(lost)
     }
 }
 
-fn lost(error: io::Error) -> String {
-    format!("the alarms do not answer: {error}")
+fn lost(error: io::Error) -> AlarmsError {
+    AlarmsError::Lost(error.to_string())
 }
 
 /// The file of the alarms of the plant in `plant_file`.

@@ -22,8 +22,10 @@ mod watch;
 mod work;
 
 pub use access::Role;
+pub use alarms::{Alarms, AlarmsError};
 pub use protocol::{Ask, Tick, tick};
 pub use scopes::{Act as ScopeAct, Arm as ScopeArm, View as ScopeView};
+pub use watch::Frames;
 
 use access::Access;
 use base::DurNs;

@@ -5,6 +5,8 @@ mod frames;
 mod plant;
 mod shield;
 
+pub use frames::Frames;
+
 use crate::alarms::Alarms;
 use crate::hub::{Hub, Topic};
 use base::{DurNs, MonoNs};
@@ -33,7 +35,7 @@ pub(crate) fn start(plant: &str, hub: &Arc<Hub>) -> io::Result<()> {
     let folder = RunDir::find(plant).path().join("recorder");
     begin("watch-late", Topic::Late, hub, move || late(&folder))?;
     begin("watch-shield", Topic::Shield, hub, shield::look)?;
-    let mut frames = frames::Frames::new(plant);
+    let mut frames = Frames::new(plant);
     begin("watch-frames", Topic::Frames, hub, move || frames.look())?;
     let mut alarms = Alarms::new(plant);
     begin("watch-alarms", Topic::Alarms, hub, move || alarms::look(&mut alarms))
@@ -58,6 +60,7 @@ fn begin(name: &str, topic: Topic, hub: &Arc<Hub>, mut look: impl FnMut() -> Val
 }
 
 /// A plant's file, read again where it has changed.
+#[derive(Debug)]
 pub(crate) struct PlantFile {
     plant: String,
     read: Option<SystemTime>,

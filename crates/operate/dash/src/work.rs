@@ -61,9 +61,9 @@ impl Worker {
         })?;
         let mut alarms = Alarms::new(&options.plant);
         let alarms = begin("dash-alarms", move |job| match job {
-            Job::Alarm { who, user, act } => {
-                audited(&who, &format!("alarms {}", json!(act)), || Ok(json!({ "changed": alarms.act(&act, &user)? })))
-            }
+            Job::Alarm { who, user, act } => audited(&who, &format!("alarms {}", json!(act)), || {
+                Ok(json!({ "changed": alarms.act(&act, &user).map_err(|why| why.to_string())? }))
+            }),
             _ => Err("no work for this thread".to_owned()),
         })?;
         // What reads and waits long, as a manager that hangs, holds up neither commands nor completion.

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 const SHOWN_MAX: usize = 500;
 
 pub(super) fn look(alarms: &mut Alarms) -> Value {
-    alarms.list().map_or_else(|why| json!({ "error": why }), |list| shown(list, sys::clock::wall_ns()))
+    alarms.list().map_or_else(|why| json!({ "error": why.to_string() }), |list| shown(list, sys::clock::wall_ns()))
 }
 
 fn shown(mut list: List, now_ns: u64) -> Value {

@@ -10,7 +10,9 @@ use std::collections::BTreeMap;
 /// Events that are shown, the newest first.
 const EVENTS_SHOWN: usize = 12;
 
-pub(super) struct Frames {
+/// Frames of a plant, each over a connection that is kept.
+#[derive(Debug)]
+pub struct Frames {
     plant: String,
     file: PlantFile,
     /// The frames that the file names: one that does not run says so.
@@ -19,11 +21,14 @@ pub(super) struct Frames {
 }
 
 impl Frames {
-    pub(super) fn new(plant: &str) -> Self {
+    /// Those of the plant that is called so; nothing is asked yet.
+    #[must_use]
+    pub fn new(plant: &str) -> Self {
         Self { plant: plant.to_owned(), file: PlantFile::new(plant), names: Vec::new(), watchers: BTreeMap::new() }
     }
 
-    pub(super) fn look(&mut self) -> Value {
+    /// A list of them as the page has it: `name` and `error`, or `state`, `counts`, `minors` (times in ns), `activities`, `events`.
+    pub fn look(&mut self) -> Value {
         if let Some((_, plant)) = self.file.changed() {
             self.names = plant.frames.into_iter().map(|frame| frame.spec.name).collect();
         }

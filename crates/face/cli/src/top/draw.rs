@@ -1,0 +1,370 @@
+//! The screen as a function of what was seen, what the keys chose, and the time.
+
+use super::Sort;
+use super::seen::Seen;
+use super::view::{Pane, View};
+use crate::ps::more;
+use base::{DurNs, MonoNs, Visible};
+use keep::supervisor::control::{LoopHistogram, ProcessStatus};
+use keep::supervisor::{phase_word, short};
+use ratatui_core::layout::Rect;
+use ratatui_core::style::{Color, Modifier, Style};
+use ratatui_core::terminal::Frame;
+use ratatui_core::text::{Line, Span};
+use serde_json::Value;
+
+/// Rows that a pane wants.
+const PANE_ROWS: u16 = 9;
+const KEYS: &str = "q quit  ? help  / filter  t threads  p pause  tab pane  cmdrno sort";
+
+/// All that is drawn.
+#[derive(Debug)]
+pub(super) struct Model {
+    pub(super) plant: String,
+    pub(super) view: View,
+    /// The last look that was answered.
+    pub(super) seen: Option<Box<Seen>>,
+    /// Why the last one was not.
+    pub(super) trouble: Option<String>,
+    /// Older than this, it is stale.
+    pub(super) stale: DurNs,
+}
+
+impl Model {
+    /// The processes that are shown, in their order.
+    pub(super) fn processes(&self) -> Vec<&ProcessStatus> {
+        let Some(seen) = &self.seen else { return Vec::new() };
+        let all = seen.plant.processes.iter().filter(|one| one.name.contains(&self.view.filter));
+        let mut all: Vec<&ProcessStatus> = all.collect();
+        let burnt = |one: &ProcessStatus| one.pid.and_then(|pid| seen.percents.get(&pid)).copied().unwrap_or(0.0);
+        super::sort(&mut all, self.view.sort, burnt);
+        all
+    }
+
+    pub(super) fn draw(&self, frame: &mut Frame<'_>, now: MonoNs) {
+        let area = frame.area();
+        let rest = area.height.saturating_sub(3);
+        let panes = (rest / 2 / PANE_ROWS).clamp(u16::from(rest >= 12), Pane::ALL.len() as u16);
+        let lower = if panes == 0 { 0 } else { (rest / 2).max(PANE_ROWS.min(rest / 2)) };
+        let mut lines = self.heads(now);
+        lines.extend(if self.view.help { fitted(help(), rest) } else { self.table(rest - lower, area.width) });
+        let mut pane = self.view.pane;
+        for _ in 0..panes {
+            let room = lower / panes;
+            lines.resize(lines.len().max(usize::from(area.height - 1 - lower)), Line::default());
+            if !self.view.help {
+                lines.extend(fitted(self.pane(pane, room, area.width, now), room));
+            }
+            pane = pane.next();
+        }
+        lines.resize(usize::from(area.height.saturating_sub(1)), Line::default());
+        lines.push(self.keys());
+        for (y, line) in lines.iter().take(area.height.into()).enumerate() {
+            put(frame, area, y as u16, line);
+        }
+    }
+
+    /// The two lines at the top.
+    fn heads(&self, now: MonoNs) -> Vec<Line<'static>> {
+        let Some(seen) = &self.seen else {
+            let why = self.trouble.clone().unwrap_or_else(|| "looks for the first time".to_owned());
+            return vec![Line::from(vec![head(&self.plant), text(&format!(": {why}"))]), Line::default()];
+        };
+        let (plant, age) = (&seen.plant, now - seen.plant.now);
+        let first = format!(
+            ": {} for {}, {}, supervisor {}",
+            phase_word(plant.phase),
+            short(plant.now - plant.since),
+            plant.shield,
+            plant.supervisor
+        );
+        let mut second = Vec::new();
+        if self.view.paused {
+            second.push(coloured(Color::Yellow, &format!("PAUSED {} ago  ", short(age))));
+        } else if age > self.stale || self.trouble.is_some() {
+            let why = self.trouble.as_ref().map_or(String::new(), |why| format!(" ({why})"));
+            second.push(coloured(Color::Red, &format!("STALE: this is {} old{why}  ", short(age))));
+        }
+        second.push(match &seen.alarms {
+            Ok((0, acknowledged)) => text(&format!("alarms: none active, {acknowledged} acknowledged")),
+            Ok((active, acknowledged)) => {
+                coloured(Color::Red, &format!("alarms: {active} active, {acknowledged} acknowledged"))
+            }
+            Err(why) => faint(&format!("alarms: {}", why.split(':').next().unwrap_or(why))),
+        });
+        if let Some(late) = &seen.late {
+            second.push(text(&format!("; late {} of {}", late.late, late.wakeups)));
+        }
+        second.push(faint(&format!("; top itself {:.1} %", seen.own)));
+        vec![Line::from(vec![head(&plant.name), text(&first)]), Line::from(second)]
+    }
+
+    /// The processes, and their threads.
+    fn table(&self, room: u16, width: u16) -> Vec<Line<'static>> {
+        let heads = format!(
+            "  {:<15} {:>7} {:<9} {:<9} {:<6} {:>6} {:>8} {:>6} {:>4}",
+            "process", "pid", "state", "class", "cpus", "cpu %", "memory", "missed", "rst"
+        );
+        let processes = self.processes();
+        let names: Vec<&str> = processes.iter().map(|one| one.name.as_str()).collect();
+        let chosen = self.view.at(&names);
+        let mut rows = Vec::new();
+        let mut chosen_row = 0;
+        for (at, process) in processes.iter().enumerate() {
+            if at == chosen {
+                chosen_row = rows.len();
+            }
+            rows.push(self.row(process, at == chosen, width));
+            if self.view.threads {
+                rows.extend(self.threads(process));
+            }
+        }
+        let room = usize::from(room.saturating_sub(1));
+        let skipped = (chosen_row + 1).saturating_sub(room.saturating_sub(usize::from(rows.len() > room)));
+        let left = rows.len().saturating_sub(skipped + room);
+        let mut shown: Vec<Line<'static>> = rows.into_iter().skip(skipped).take(room).collect();
+        if left > 0 {
+            shown.pop();
+            shown.push(faint(&format!("  and {} lines more", left + 1)).into());
+        }
+        let nothing = (processes.is_empty() && self.seen.is_some())
+            .then(|| faint(&format!("  no process has {:?} in its name; Esc shows all", self.view.filter)).into());
+        [faint(&heads).into()].into_iter().chain(shown).chain(nothing).collect()
+    }
+
+    fn row(&self, one: &ProcessStatus, chosen: bool, width: u16) -> Line<'static> {
+        let or = |text: Option<String>| text.unwrap_or_else(|| "-".to_owned());
+        let percent = one.pid.and_then(|pid| self.seen.as_ref()?.percents.get(&pid).copied());
+        let state = match one.state.as_str() {
+            "running" => Color::Green,
+            "FAULT" => Color::Red,
+            "down" | "stopped" | "finished" => Color::Reset,
+            _ => Color::Yellow,
+        };
+        let misses = one.loop_page.as_ref().map(|page| page.misses);
+        let missed = format!("{:>6}", or(misses.map(|misses| misses.to_string())));
+        let before = format!(
+            "{} {:<15.15} {:>7} ",
+            if chosen { '>' } else { ' ' },
+            visible(&one.name),
+            or(one.pid.map(|pid| pid.to_string()))
+        );
+        let after = format!(
+            " {:<9.9} {:<6.6} {:>6} {:>8} ",
+            one.class.to_string(),
+            one.cpus.to_string(),
+            or(percent.map(|percent| format!("{percent:.1}"))),
+            or(one.pid.map(|_| format!("{:.1} M", one.memory.0 as f64 / f64::from(1 << 20)))),
+        );
+        let missed = if misses > Some(0) { coloured(Color::Red, &missed) } else { text(&missed) };
+        let state = coloured(state, &format!("{:<9.9}", one.state));
+        let mut line =
+            Line::from(vec![text(&before), state, text(&after), missed, text(&format!(" {:>4}", one.restarts))]);
+        if chosen {
+            line.spans.push(text(&" ".repeat(usize::from(width).saturating_sub(line.width()))));
+            line.style = Style::new().add_modifier(Modifier::REVERSED);
+        }
+        line
+    }
+
+    fn threads(&self, one: &ProcessStatus) -> Vec<Line<'static>> {
+        let Some((seen, pid)) = self.seen.as_ref().zip(one.pid) else { return Vec::new() };
+        let all = seen.threads.get(&pid).map(Vec::as_slice).unwrap_or_default();
+        let line = |thread: &keep::supervisor::Thread| {
+            let percent = seen.percents.get(&-thread.tid).copied().unwrap_or(0.0);
+            let (class, cpus) = (thread.class.to_string(), thread.cpus.to_string());
+            let name = visible(&thread.name);
+            text(&format!("    {name:<13.13} {:>7} {:<9} {class:<9.9} {cpus:<6.6} {percent:>6.1}", thread.tid, ""))
+                .into()
+        };
+        all.iter().filter(|_| all.len() > 1).map(line).collect()
+    }
+
+    fn pane(&self, pane: Pane, room: u16, width: u16, now: MonoNs) -> Vec<Line<'static>> {
+        let Some(seen) = &self.seen else { return Vec::new() };
+        let processes = self.processes();
+        let names: Vec<&str> = processes.iter().map(|one| one.name.as_str()).collect();
+        let chosen = processes.get(self.view.at(&names)).copied();
+        match pane {
+            Pane::Latency => latency(seen, chosen, room, width),
+            Pane::Late => late(seen, now),
+            Pane::Frames => frames(&seen.frames),
+            Pane::Details => chosen.map_or_else(Vec::new, |one| details(one, seen.plant.now)),
+        }
+    }
+
+    fn keys(&self) -> Line<'static> {
+        if self.view.typing {
+            return head(&format!("names that contain: {}_  (Enter, Esc)", self.view.filter)).into();
+        }
+        let by = match self.view.sort {
+            Sort::Order => "plant",
+            Sort::Cpu => "cpu",
+            Sort::Memory => "memory",
+            Sort::Misses => "missed",
+            Sort::Restarts => "restarts",
+            Sort::Name => "name",
+        };
+        let filter = if self.view.filter.is_empty() { String::new() } else { format!(" /{}", self.view.filter) };
+        faint(&format!("by {by}{filter}  {KEYS}")).into()
+    }
+}
+
+fn put(frame: &mut Frame<'_>, area: Rect, y: u16, line: &Line<'_>) {
+    frame.buffer_mut().set_line(area.x, area.y + y, line, area.width);
+}
+
+fn fitted(mut lines: Vec<Line<'static>>, room: u16) -> Vec<Line<'static>> {
+    lines.resize(room.into(), Line::default());
+    lines
+}
+
+/// Names and words of programs, none of which steers the terminal.
+fn text(words: &str) -> Span<'static> {
+    Span::raw(visible(words))
+}
+
+fn visible(words: &str) -> String {
+    Visible { text: words, colours: false }.to_string()
+}
+
+fn coloured(colour: Color, words: &str) -> Span<'static> {
+    text(words).style(Style::new().fg(colour))
+}
+
+fn head(words: &str) -> Span<'static> {
+    text(words).style(Style::new().add_modifier(Modifier::BOLD))
+}
+
+fn faint(words: &str) -> Span<'static> {
+    text(words).style(Style::new().add_modifier(Modifier::DIM))
+}
+
+/// How late the loop of a process woke up: classes of twice the time, bars of the logarithm of the count.
+fn latency(seen: &Seen, chosen: Option<&ProcessStatus>, room: u16, width: u16) -> Vec<Line<'static>> {
+    let Some(one) = chosen else { return Vec::new() };
+    let (Some(page), Some(all)) = (&one.loop_page, seen.histograms.iter().find(|all| all.name == one.name)) else {
+        return vec![head(&format!("Wake-up latency: {} has no loop that has begun", one.name)).into()];
+    };
+    let time = |time: Option<DurNs>| time.map_or_else(|| "?".to_owned(), short);
+    let (p50, p99, max) = (time(page.wake.p50), time(page.wake.p99), time(page.wake.max));
+    let title = format!(
+        "Wake-up latency of {}: p50 {p50}, p99 {p99}, max {max}; {} of {} missed",
+        one.name, page.misses, page.cycles
+    );
+    let classes = classes(all, usize::from(room.saturating_sub(1)));
+    let most = classes.iter().map(|class| class.2).max().unwrap_or(0);
+    let bars = usize::from(width).saturating_sub(36);
+    let bar = |count: u64| "#".repeat(((count as f64).ln_1p() / (most as f64).ln_1p() * bars as f64).ceil() as usize);
+    let row = |(from, to, count): &(i64, i64, u64)| {
+        let to = if *to == i64::MAX { "beyond".to_owned() } else { short(DurNs(*to)) };
+        text(&format!("{:>10} .. {to:>9} {count:>10} {}", short(DurNs(*from)), bar(*count))).into()
+    };
+    [head(&title).into()].into_iter().chain(classes.iter().map(row)).collect()
+}
+
+/// Classes of twice, four times … the time, as many as there is room for.
+fn classes(all: &LoopHistogram, room: usize) -> Vec<(i64, i64, u64)> {
+    for step in 1..=64 {
+        let mut classes: Vec<(u32, (i64, i64, u64))> = Vec::new();
+        for (from, to, count) in &all.buckets {
+            let class = (*to).max(1).ilog2() / step;
+            match classes.last_mut() {
+                Some((last, (_, end, sum))) if *last == class => (*end, *sum) = (*to, *sum + count),
+                _ => classes.push((class, (*from, *to, *count))),
+            }
+        }
+        let mut found: Vec<_> = classes.into_iter().map(|class| class.1).collect();
+        if all.beyond > 0 {
+            found.push((found.last().map_or(0, |last| last.1), i64::MAX, all.beyond));
+        }
+        if found.len() <= room {
+            return found;
+        }
+    }
+    Vec::new()
+}
+
+fn late(seen: &Seen, now: MonoNs) -> Vec<Line<'static>> {
+    let Some(late) = &seen.late else {
+        return vec![head("Late wake-ups: no flight recorder runs; [recorder] in the plant's file makes one").into()];
+    };
+    let stands = short(now - late.now);
+    let title = format!("Wake-ups later than {} (as of {stands} ago), the last first:", late.above);
+    [head(&title).into()]
+        .into_iter()
+        .chain(late.last.iter().map(|one| text(&crate::trace::late(one, now)).into()))
+        .collect()
+}
+
+fn frames(all: &Value) -> Vec<Line<'static>> {
+    let none = Vec::new();
+    let all = all.as_array().unwrap_or(&none);
+    let mut lines =
+        vec![head(if all.is_empty() { "Frames: the plant has none" } else { "Frames: use of their minors" }).into()];
+    for frame in all {
+        let word = |key: &str| frame[key].as_str().unwrap_or_default().to_owned();
+        if frame["error"].is_string() {
+            lines.push(coloured(Color::Yellow, &format!("  {}: {}", word("name"), word("error"))).into());
+            continue;
+        }
+        let (counts, minors) = (&frame["counts"], frame["minors"].as_array().unwrap_or(&none));
+        let (overruns, of) = (counts["overruns"].as_u64().unwrap_or(0), counts["minors"].as_u64().unwrap_or(0));
+        let line = format!("  {}: {}, {overruns} overruns in {of} minors", word("name"), word("state"));
+        lines.push(if overruns > 0 { coloured(Color::Red, &line) } else { text(&line) }.into());
+        for (at, minor) in minors.iter().enumerate() {
+            let length = minor["length_ns"].as_i64().unwrap_or(0);
+            let percent = |key: &str| {
+                minor[key].as_i64().map_or_else(
+                    || "?".to_owned(),
+                    |used| format!("{:.1} %", 100.0 * used as f64 / length.max(1) as f64),
+                )
+            };
+            let (p50, p99, max) = (percent("p50"), percent("p99"), percent("max"));
+            lines.push(
+                text(&format!("    minor {at} of {}: used p50 {p50}, p99 {p99}, max {max}", short(DurNs(length))))
+                    .into(),
+            );
+        }
+    }
+    lines
+}
+
+fn details(one: &ProcessStatus, now: MonoNs) -> Vec<Line<'static>> {
+    let up = one.started.map_or_else(|| "does not run".to_owned(), |at| format!("up for {}", short(now - at)));
+    let mut lines = vec![
+        head(&format!(
+            "{}: {}, {up}, {} threads, class {}, CPUs {}",
+            one.name, one.state, one.threads, one.class, one.cpus
+        ))
+        .into(),
+    ];
+    lines.extend(
+        one.ended.as_ref().map(|(at, cause)| text(&format!("  last end: {cause}, {} ago", short(now - *at))).into()),
+    );
+    lines.extend(one.shortfalls.iter().map(|what| coloured(Color::Yellow, &format!("  unavailable: {what}")).into()));
+    lines.extend(more(one).iter().map(|line| text(&format!("  {}", line.trim_start())).into()));
+    lines
+}
+
+fn help() -> Vec<Line<'static>> {
+    const ROWS: [(&str, &str); 13] = [
+        ("q, ^C", "quit"),
+        ("? h", "this help, and back"),
+        ("up down j k", "choose a process; PgUp, PgDn, Home, End"),
+        ("/", "only names that contain ...; Esc shows all"),
+        ("c m d", "order by processor time, memory, deadlines missed"),
+        ("r n o", "order by restarts, name, as in the plant file"),
+        ("t", "threads of each process"),
+        ("Tab, 1 2 3 4", "latency, late wake-ups, frames, details"),
+        ("Enter", "details of the chosen process"),
+        ("p", "pause"),
+        ("^Z", "stop; `fg` goes on"),
+        ("", "cpu: percent of one CPU since the last look; rst: restarts"),
+        ("", "Bars are logarithmic. STALE: the plant has not answered."),
+    ];
+    ROWS.iter().map(|(key, what)| Line::from(vec![head(&format!("  {key:<14}")), text(what)])).collect()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,171 @@
+use super::*;
+use crate::top::view::keys;
+use base::{Policy, Size};
+use host::supervise::Phase;
+use keep::supervisor::Figures;
+use keep::supervisor::control::{LoopStatus, Status};
+use ratatui_core::backend::TestBackend;
+use ratatui_core::terminal::Terminal;
+use serde_json::json;
+use std::collections::BTreeMap;
+
+const SECOND: u64 = 1_000_000_000;
+
+fn process(name: &str, pid: i32, misses: Option<u64>) -> ProcessStatus {
+    let time = |ns| Some(DurNs(ns));
+    let wake = Figures { count: 1000, p50: time(2_000), p99: time(9_000), p999: time(60_000), max: time(70_000) };
+    let page = |misses| LoopStatus { cycles: 1000, first: MonoNs(0), period: DurNs::from_ms(1), wake, misses };
+    ProcessStatus {
+        name: name.to_owned(),
+        state: "running".to_owned(),
+        pid: Some(pid),
+        keeper: None,
+        class: Policy::Other { nice: 0 },
+        cpus: "1".parse().unwrap(),
+        cpu: DurNs(0),
+        memory: Size(u64::try_from(pid).unwrap() << 20),
+        threads: 1,
+        family: None,
+        started: Some(MonoNs(0)),
+        starts: 1,
+        restarts: 0,
+        ended: None,
+        shortfalls: Vec::new(),
+        evidence: None,
+        loop_page: misses.map(page),
+    }
+}
+
+fn model() -> Model {
+    let processes = vec![process("zebra", 11, None), process("loop", 12, Some(3)), process("\x1b]0;ape", 13, None)];
+    let plant = Status {
+        name: "rf".to_owned(),
+        file: "/plants/rf".into(),
+        phase: Phase::Up,
+        supervisor: 10,
+        since: MonoNs(0),
+        now: MonoNs(100 * SECOND),
+        shield: "no shield".to_owned(),
+        shortfalls: Vec::new(),
+        processes,
+    };
+    let buckets = vec![(1_000, 1_999, 10), (2_000, 3_999, 980), (60_000, 70_000, 10)];
+    let minor = json!({ "length_ns": 1_000_000, "p50": 250_000, "p99": 500_000, "max": 900_000 });
+    let counts = json!({ "overruns": 2, "minors": 4000 });
+    let seen = Seen {
+        plant,
+        percents: BTreeMap::from([(11, 0.5), (12, 42.0), (13, 7.0)]),
+        threads: BTreeMap::new(),
+        histograms: vec![LoopHistogram { name: "loop".to_owned(), buckets, beyond: 1 }],
+        late: None,
+        alarms: Ok((2, 1)),
+        frames: json!([{ "name": "sr", "state": "runs", "counts": counts, "minors": [minor] }]),
+        own: 0.4,
+    };
+    let stale = DurNs::from_ms(3_000);
+    let view = View::new(false, Sort::Order);
+    Model { plant: "rf".to_owned(), view, seen: Some(Box::new(seen)), trouble: None, stale }
+}
+
+fn press(model: &mut Model, pressed: &[u8]) {
+    for key in keys(pressed) {
+        let names: Vec<String> = model.processes().iter().map(|one| one.name.clone()).collect();
+        model.view.press(key, &names.iter().map(String::as_str).collect::<Vec<_>>());
+    }
+}
+
+fn screen(model: &Model, (columns, rows): (u16, u16), after: u64) -> Vec<String> {
+    let mut terminal = Terminal::new(TestBackend::new(columns, rows)).unwrap();
+    terminal.draw(|frame| model.draw(frame, MonoNs(100 * SECOND + after))).unwrap();
+    let cells = terminal.backend().buffer().content();
+    cells.chunks(columns.into()).map(|row| row.iter().map(|cell| cell.symbol()).collect()).collect()
+}
+
+#[test]
+fn a_usual_terminal_shows_processes_alarms_and_the_latency_of_the_chosen_one() {
+    let mut model = model();
+    press(&mut model, b"j");
+    let rows = screen(&model, (80, 24), 0);
+    let all = rows.join("\n");
+    assert!(rows[0].starts_with("rf: up for 1m40s, no shield"), "{all}");
+    assert!(rows[1].starts_with("alarms: 2 active, 1 acknowledged; top itself 0.4 %"), "{all}");
+    assert!(rows[4].starts_with("> loop") && rows[4].contains("42.0") && rows[4].contains(" 3    0"), "{all}");
+    assert!(all.contains("Wake-up latency of loop: p50 2.00 µs"), "{all}");
+    assert!(
+        all.contains("beyond") && rows[23].starts_with("by plant  q quit") && rows[23].contains("cmdrno sort"),
+        "{all}"
+    );
+    let bars = |count: &str| {
+        let row = rows.iter().find(|row| row.contains(count)).unwrap_or_else(|| panic!("{count} in {all}"));
+        row.matches('#').count()
+    };
+    // A logarithm: 98 times as many are about three times as long.
+    assert!(bars(" 980 #") > bars(" 10 #") && bars(" 980 #") < 4 * bars(" 10 #"), "{all}");
+}
+
+#[test]
+fn names_of_programs_never_steer_the_terminal() {
+    let all = screen(&model(), (80, 24), 0).join("\n");
+    // As wide as others are.
+    assert!(all.contains("  \\x1b]0;ape           13 running") && !all.contains('\x1b'), "{all}");
+}
+
+#[test]
+fn the_order_and_the_filter_are_those_of_the_keys() {
+    let order = |pressed: &[u8]| {
+        let mut model = model();
+        press(&mut model, pressed);
+        model.processes().iter().map(|one| one.pid.unwrap()).collect::<Vec<_>>()
+    };
+    assert_eq!(order(b"o"), [11, 12, 13]);
+    assert_eq!(order(b"c"), [12, 13, 11]);
+    assert_eq!(order(b"m"), [13, 12, 11]);
+    assert_eq!(order(b"d"), [12, 11, 13]);
+    assert_eq!(order(b"n"), [13, 12, 11]);
+    assert_eq!(order(b"/oo\r"), [12]);
+    let mut nothing = model();
+    press(&mut nothing, b"/nobody");
+    let all = screen(&nothing, (80, 24), 0).join("\n");
+    assert!(
+        all.contains("no process has \"nobody\" in its name") && all.contains("names that contain: nobody_"),
+        "{all}"
+    );
+}
+
+#[test]
+fn what_is_old_is_shown_as_stale_and_what_pauses_as_paused() {
+    let mut model = model();
+    assert!(!screen(&model, (80, 24), 3 * SECOND).join("").contains("STALE"));
+    assert!(screen(&model, (80, 24), 4 * SECOND)[1].starts_with("STALE: this is 4.0 s old"));
+    model.trouble = Some("gone".to_owned());
+    assert!(screen(&model, (80, 24), SECOND)[1].starts_with("STALE: this is 1.0 s old (gone)"));
+    press(&mut model, b"p");
+    assert!(screen(&model, (80, 24), 9 * SECOND)[1].starts_with("PAUSED 9.0 s ago"));
+}
+
+#[test]
+fn frames_show_what_is_used_of_their_minors_and_help_shows_the_keys() {
+    let mut model = model();
+    press(&mut model, b"3");
+    let all = screen(&model, (80, 24), 0).join("\n");
+    assert!(all.contains("sr: runs, 2 overruns in 4000 minors"), "{all}");
+    assert!(all.contains("minor 0 of 1.00 ms: used p50 25.0 %, p99 50.0 %, max 90.0 %"), "{all}");
+    press(&mut model, b"?");
+    let all = screen(&model, (80, 24), 0).join("\n");
+    assert!(all.contains("deadlines missed") && !all.contains("minor 0"), "{all}");
+}
+
+#[test]
+fn every_size_of_a_window_is_drawn() {
+    let mut model = model();
+    for pressed in [&b""[..], b"t", b"?", b"?4", b"2", b"/x", b"\x1b\x1b[F"] {
+        press(&mut model, pressed);
+        for columns in [1, 2, 10, 40, 80, 300] {
+            for rows in [1, 2, 3, 4, 5, 12, 15, 24, 60, 120] {
+                assert_eq!(screen(&model, (columns, rows), 0).len(), usize::from(rows));
+            }
+        }
+    }
+    model.seen = None;
+    assert!(screen(&model, (80, 24), 0)[0].starts_with("rf: looks for the first time"));
+}

@@ -1,0 +1,105 @@
+//! The full screen: keys, looks and signals in, pictures out.
+
+use super::Args;
+use super::draw::Model;
+use super::seen::Looker;
+use super::terminal::{Ansi, Screen};
+use super::view::{Then, View, keys};
+use crate::failure::Failure;
+use base::DurNs;
+use ratatui_core::terminal::Terminal;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Signal, getpid, kill_process};
+use std::io::{Read as _, stdin};
+use std::sync::mpsc::TryRecvError;
+use std::time::Duration;
+use sys::clock::mono_now;
+use sys::signal::{SIGCONT, SIGHUP, SIGINT, SIGTERM, SIGTSTP, SIGWINCH, SignalFd};
+
+pub(super) fn watch(name: &str, args: &Args, every: Duration) -> Result<(), Failure> {
+    // Before the thread that looks begins, which has them blocked, too.
+    let signals = SignalFd::new(&[SIGINT, SIGTERM, SIGHUP, SIGTSTP, SIGCONT, SIGWINCH])?;
+    let looker = Looker::start(name, every)?;
+    looker.bell.set_nonblocking(true)?;
+    let screen = Screen::enter()?;
+    let mut terminal = Terminal::new(Ansi::default())?;
+    let stale = DurNs(2 * i64::try_from(every.as_nanos()).unwrap_or(i64::MAX / 2) + 1_000_000_000);
+    let view = View::new(args.threads, args.sort);
+    let mut model = Model { plant: name.to_owned(), view, seen: None, trouble: None, stale };
+    let timeout = Timespec { tv_sec: every.as_secs() as i64, tv_nsec: every.subsec_nanos().into() };
+    loop {
+        if terminal.draw(|frame| model.draw(frame, mono_now())).is_err() {
+            // The terminal is gone.
+            return Ok(());
+        }
+        let input = stdin();
+        let mut fds = [
+            PollFd::new(&input, PollFlags::IN),
+            PollFd::new(&looker.bell, PollFlags::IN),
+            PollFd::new(&signals, PollFlags::IN),
+        ];
+        match poll(&mut fds, Some(&timeout)) {
+            Ok(_) | Err(rustix::io::Errno::INTR) => {}
+            Err(errno) => return Err(format!("poll: {errno}").into()),
+        }
+        let typed = !fds[0].revents().is_empty();
+        let mut then = Vec::new();
+        if typed {
+            let mut bytes = [0u8; 64];
+            match rustix::io::read(&input, &mut bytes) {
+                // Nobody at the keyboard, or no keyboard any more.
+                Ok(0) | Err(rustix::io::Errno::IO) => return Ok(()),
+                Ok(got) => then.extend(pressed(&mut model, &bytes[..got])),
+                Err(rustix::io::Errno::INTR) => {}
+                Err(errno) => return Err(format!("the keyboard: {errno}").into()),
+            }
+        }
+        while let Some(arrived) = signals.read()? {
+            match arrived.signal {
+                SIGWINCH => {}
+                SIGTSTP => then.push(Then::Stop),
+                SIGCONT => {
+                    screen.take()?;
+                    terminal.clear()?;
+                }
+                _ => return Ok(()),
+            }
+        }
+        for then in then {
+            match then {
+                Then::Go => {}
+                Then::Quit => return Ok(()),
+                Then::Pause(pause) => drop(looker.pauses.send(pause)),
+                Then::Stop => {
+                    screen.leave();
+                    kill_process(getpid(), Signal::STOP).map_err(|errno| format!("stop: {errno}"))?;
+                    // Continued: SIGCONT is there to be read, and takes the terminal.
+                }
+            }
+        }
+        hear(&looker, &mut model)?;
+    }
+}
+
+fn pressed(model: &mut Model, bytes: &[u8]) -> Vec<Then> {
+    let press = |key| {
+        let names: Vec<String> = model.processes().iter().map(|one| one.name.clone()).collect();
+        let names: Vec<&str> = names.iter().map(String::as_str).collect();
+        model.view.press(key, &names)
+    };
+    keys(bytes).into_iter().map(press).collect()
+}
+
+/// Takes the looks that there are.
+fn hear(looker: &Looker, model: &mut Model) -> Result<(), Failure> {
+    // As many bytes as there were looks; they are counted by the looks themselves.
+    let _ = (&looker.bell).read(&mut [0u8; 64]);
+    loop {
+        match looker.looks.try_recv() {
+            Ok(Ok(seen)) => (model.seen, model.trouble) = (Some(seen), None),
+            Ok(Err(why)) => model.trouble = Some(why),
+            Err(TryRecvError::Empty) => return Ok(()),
+            Err(TryRecvError::Disconnected) => return Err("the thread that looks at the plant has ended".into()),
+        }
+    }
+}

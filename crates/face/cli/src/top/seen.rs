@@ -1,0 +1,130 @@
+//! What is looked at, by a thread of its own: whoever does not answer holds up neither keys nor screen.
+
+use super::{share, times_of};
+use crate::ps::{Before, percent};
+use alarm::Severity;
+use alarm::wire::List;
+use base::{DurNs, MonoNs};
+use dash::{Alarms, Frames};
+use keep::supervisor::Thread;
+use keep::supervisor::control::{LoopHistogram, Reply, Request, Status as Plant};
+use rustix::time::{ClockId, clock_gettime};
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::io::Write as _;
+use std::os::unix::net::UnixStream;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::time::Duration;
+use sys::clock::mono_now;
+
+/// A look at a plant.
+#[derive(Debug)]
+pub(super) struct Seen {
+    pub(super) plant: Plant,
+    /// Percent of a CPU: of processes by their number, of threads by theirs below zero.
+    pub(super) percents: BTreeMap<i32, f64>,
+    /// Of processes by their number.
+    pub(super) threads: BTreeMap<i32, Vec<Thread>>,
+    pub(super) histograms: Vec<LoopHistogram>,
+    /// Nothing where no flight recorder runs.
+    pub(super) late: Option<recorder::status::Status>,
+    /// How many stand, and how many of them are acknowledged; or why that is not known.
+    pub(super) alarms: Result<(usize, usize), String>,
+    /// As [`Frames::look`] has them.
+    pub(super) frames: Value,
+    /// Percent of a CPU that looking and drawing cost.
+    pub(super) own: f64,
+}
+
+/// A look, or why there is none.
+pub(super) type Look = Result<Box<Seen>, String>;
+
+/// The thread that looks.
+#[derive(Debug)]
+pub(super) struct Looker {
+    pub(super) looks: Receiver<Look>,
+    /// A byte for each look.
+    pub(super) bell: UnixStream,
+    /// Whether it pauses.
+    pub(super) pauses: Sender<bool>,
+}
+
+impl Looker {
+    pub(super) fn start(plant: &str, every: Duration) -> std::io::Result<Self> {
+        let (send, looks) = channel();
+        let (pauses, paused) = channel();
+        let (mut rings, bell) = UnixStream::pair()?;
+        let mut looking = Looking::new(plant);
+        let body = move || {
+            let mut pause = false;
+            loop {
+                if !pause && (send.send(looking.look()).is_err() || rings.write_all(b"!").is_err()) {
+                    return;
+                }
+                match paused.recv_timeout(every) {
+                    Ok(now) => pause = now,
+                    Err(RecvTimeoutError::Timeout) => {}
+                    Err(RecvTimeoutError::Disconnected) => return,
+                }
+            }
+        };
+        std::thread::Builder::new().name("top-looks".to_owned()).spawn(body)?;
+        Ok(Self { looks, bell, pauses })
+    }
+}
+
+/// What one look is compared with.
+struct Looking {
+    name: String,
+    before: Option<Before>,
+    alarms: Alarms,
+    frames: Frames,
+    own: (MonoNs, i64),
+}
+
+impl Looking {
+    fn new(plant: &str) -> Self {
+        let (alarms, frames) = (Alarms::new(plant), Frames::new(plant));
+        Self { name: plant.to_owned(), before: None, alarms, frames, own: (mono_now(), own_time()) }
+    }
+
+    fn look(&mut self) -> Look {
+        let plant = crate::ps::status(&self.name).map_err(|why| why.to_string())?;
+        let histograms = match crate::control::ask(&self.name, &Request::Histograms) {
+            Ok(Reply::Histograms(all)) => all,
+            Ok(other) => return Err(format!("{other:?} are no histograms")),
+            Err(why) => return Err(why.to_string()),
+        };
+        let before = self.before.as_ref();
+        let pids = plant.processes.iter().filter_map(|one| one.pid);
+        let threads: BTreeMap<i32, Vec<Thread>> = pids.map(|pid| (pid, keep::supervisor::threads(pid))).collect();
+        let mut percents: BTreeMap<i32, f64> =
+            plant.processes.iter().filter_map(|one| Some((one.pid?, percent(one, plant.now, before)))).collect();
+        let mut times = times_of(&plant);
+        for thread in threads.values().flatten() {
+            percents.insert(-thread.tid, share(&plant, thread.tid, thread.cpu, before));
+            times.insert(-thread.tid, thread.cpu);
+        }
+        self.before = Some((plant.now, times));
+        let folder = crate::trace::folder(Some(&self.name));
+        let late = recorder::status::Status::read(&folder).filter(|_| crate::trace::lives(&folder));
+        let alarms = self.alarms.list().map(|list| standing(&list)).map_err(|why| why.to_string());
+        let frames = self.frames.look();
+        let (now, used) = (mono_now(), own_time());
+        let own = 100.0 * (used - self.own.1) as f64 / (now - self.own.0).0.max(1) as f64;
+        self.own = (now, used);
+        Ok(Box::new(Seen { plant, percents, threads, histograms, late, alarms, frames, own }))
+    }
+}
+
+/// Processor time of this process.
+fn own_time() -> i64 {
+    let time = clock_gettime(ClockId::ProcessCPUTime);
+    DurNs(time.tv_sec * 1_000_000_000 + time.tv_nsec).0
+}
+
+fn standing(list: &List) -> (usize, usize) {
+    let shown = list.rows.iter().filter(|row| row.state.hidden().is_none());
+    let (active, rest): (Vec<_>, Vec<_>) = shown.partition(|row| row.state.alarm.severity.is_active());
+    (active.len(), rest.iter().filter(|row| row.state.alarm.severity != Severity::Ok).count())
+}
