@@ -35,20 +35,33 @@ pub(crate) struct Args {
 }
 
 /// The user's terminal in raw mode; as it was when dropped.
-pub(crate) struct Raw(Option<Termios>);
+struct Raw(Option<Termios>);
 
 impl Raw {
-    pub(crate) fn enter() -> Result<Self, Failure> {
+    fn enter() -> Result<Self, Failure> {
         if !isatty(stdin()) {
             return Ok(Self(None));
         }
-        let failed = |errno: rustix::io::Errno| format!("the terminal cannot be switched: {errno}");
-        let before = tcgetattr(stdin()).map_err(failed)?;
-        let mut raw = before.clone();
-        raw.make_raw();
-        tcsetattr(stdin(), OptionalActions::Flush, &raw).map_err(failed)?;
+        let before = modes()?;
+        set_raw(&before)?;
         Ok(Self(Some(before)))
     }
+}
+
+/// The modes of the user's terminal.
+pub(crate) fn modes() -> Result<Termios, Failure> {
+    Ok(tcgetattr(stdin()).map_err(unswitched)?)
+}
+
+/// Switches the user's terminal from these modes to raw ones.
+pub(crate) fn set_raw(before: &Termios) -> Result<(), Failure> {
+    let mut raw = before.clone();
+    raw.make_raw();
+    Ok(tcsetattr(stdin(), OptionalActions::Flush, &raw).map_err(unswitched)?)
+}
+
+fn unswitched(errno: rustix::io::Errno) -> String {
+    format!("the terminal cannot be switched: {errno}")
 }
 
 impl Drop for Raw {

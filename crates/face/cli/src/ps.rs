@@ -110,12 +110,7 @@ pub(crate) fn row(status: &Status, process: &ProcessStatus, before: Option<&Befo
         process.ended.as_ref().map_or(String::new(), |(at, cause)| format!("{cause}, {} ago", short(status.now - *at)));
     let up = process.started.map_or_else(|| "-".to_owned(), |at| dash(short(status.now - at)));
     let state = format!("{:<9}", process.state);
-    let state = match process.state.as_str() {
-        "running" => Painted(Colour::Good, state),
-        "FAULT" => Painted(Colour::Bad, state),
-        "down" | "stopped" | "finished" => Painted(Colour::Faint, state),
-        _ => Painted(Colour::Doubtful, state),
-    };
+    let state = Painted(state_colour(&process.state), state);
     let line = format!(
         "  {:<16} {:>7} {state} {:<12} {:<7} {:>6} {:>8} {:>3} {:>8} {:>8}  {ended}",
         process.name,
@@ -129,6 +124,16 @@ pub(crate) fn row(status: &Status, process: &ProcessStatus, before: Option<&Befo
         process.restarts,
     );
     line.trim_end().to_owned()
+}
+
+/// What the word for a process's state is painted in.
+pub(crate) fn state_colour(state: &str) -> Colour {
+    match state {
+        "running" => Colour::Good,
+        "FAULT" => Colour::Bad,
+        "down" | "stopped" | "finished" => Colour::Faint,
+        _ => Colour::Doubtful,
+    }
 }
 
 /// What there is to say of a process besides: evidence, its loop.
@@ -164,7 +169,7 @@ pub(crate) fn more(process: &ProcessStatus) -> Vec<String> {
     lines
 }
 
-fn megabytes(bytes: u64) -> f64 {
+pub(crate) fn megabytes(bytes: u64) -> f64 {
     bytes as f64 / f64::from(1 << 20)
 }
 

@@ -101,11 +101,16 @@ fn watch(args: &Args) -> Result<(), Failure> {
 
 /// The last late wake-ups, where the plant has a recorder.
 fn late(plant: &str, now: base::MonoNs) -> Vec<String> {
-    let folder = crate::trace::folder(Some(plant));
-    let Some(status) = Status::read(&folder).filter(|_| crate::trace::lives(&folder)) else { return Vec::new() };
+    let Some(status) = recorded(plant) else { return Vec::new() };
     let head = format!("later than {}: {} of {} wake-ups; the last:", status.above, status.late, status.wakeups);
     let last = status.last.iter().map(|late| crate::trace::late(late, now));
     [String::new(), Painted(Colour::Head, head).to_string()].into_iter().chain(last).collect()
+}
+
+/// What the plant's recorder says, while it runs.
+fn recorded(plant: &str) -> Option<Status> {
+    let folder = crate::trace::folder(Some(plant));
+    Status::read(&folder).filter(|_| crate::trace::lives(&folder))
 }
 
 /// All lines, and what to compare the next look with.

@@ -2,16 +2,17 @@
 
 use super::Sort;
 use super::seen::Seen;
-use super::view::{Pane, View};
-use crate::ps::more;
+use super::view::{Pane, Then, View, keys};
+use crate::out::Colour;
+use crate::ps::{megabytes, more, state_colour};
 use base::{DurNs, MonoNs, Visible};
 use keep::supervisor::control::{LoopHistogram, ProcessStatus};
 use keep::supervisor::{phase_word, short};
-use ratatui_core::layout::Rect;
 use ratatui_core::style::{Color, Modifier, Style};
 use ratatui_core::terminal::Frame;
 use ratatui_core::text::{Line, Span};
 use serde_json::Value;
+use std::iter::successors;
 
 /// Rows that a pane wants.
 const PANE_ROWS: u16 = 9;
@@ -41,26 +42,47 @@ impl Model {
         all
     }
 
+    /// What is to be done after these bytes of the keyboard, key by key.
+    pub(super) fn press(&mut self, bytes: &[u8]) -> Vec<Then> {
+        let press = |key| {
+            let names: Vec<String> = self.processes().iter().map(|one| one.name.clone()).collect();
+            let names: Vec<&str> = names.iter().map(String::as_str).collect();
+            self.view.press(key, &names)
+        };
+        keys(bytes).into_iter().map(press).collect()
+    }
+
     pub(super) fn draw(&self, frame: &mut Frame<'_>, now: MonoNs) {
         let area = frame.area();
-        let rest = area.height.saturating_sub(3);
-        let panes = (rest / 2 / PANE_ROWS).clamp(u16::from(rest >= 12), Pane::ALL.len() as u16);
-        let lower = if panes == 0 { 0 } else { (rest / 2).max(PANE_ROWS.min(rest / 2)) };
+        let above_keys = area.height.saturating_sub(1);
         let mut lines = self.heads(now);
-        lines.extend(if self.view.help { fitted(help(), rest) } else { self.table(rest - lower, area.width) });
-        let mut pane = self.view.pane;
-        for _ in 0..panes {
-            let room = lower / panes;
-            lines.resize(lines.len().max(usize::from(area.height - 1 - lower)), Line::default());
-            if !self.view.help {
-                lines.extend(fitted(self.pane(pane, room, area.width, now), room));
-            }
-            pane = pane.next();
+        if self.view.help {
+            lines.extend(help());
+        } else {
+            self.body(&mut lines, above_keys, area.width, now);
         }
-        lines.resize(usize::from(area.height.saturating_sub(1)), Line::default());
+        lines.resize(above_keys.into(), Line::default());
         lines.push(self.keys());
-        for (y, line) in lines.iter().take(area.height.into()).enumerate() {
-            put(frame, area, y as u16, line);
+        for (y, line) in (0..area.height).zip(&lines) {
+            frame.buffer_mut().set_line(area.x, area.y + y, line, area.width);
+        }
+    }
+
+    /// The processes, and below them as many panes as there is room for.
+    fn body(&self, lines: &mut Vec<Line<'static>>, above_keys: u16, width: u16, now: MonoNs) {
+        let rest = above_keys.saturating_sub(2);
+        let panes = (rest / 2 / PANE_ROWS).clamp(u16::from(rest >= 12), Pane::ALL.len() as u16);
+        let lower = if panes == 0 { 0 } else { rest / 2 };
+        let processes = self.processes();
+        let names: Vec<&str> = processes.iter().map(|one| one.name.as_str()).collect();
+        let chosen = self.view.at(&names);
+        lines.extend(self.table(&processes, chosen, rest - lower, width));
+        lines.resize((above_keys - lower).into(), Line::default());
+        let begin = lines.len();
+        for (at, pane) in (1..=usize::from(panes)).zip(successors(Some(self.view.pane), |pane| Some(pane.next()))) {
+            let room = lower / panes;
+            lines.extend(self.pane(pane, processes.get(chosen).copied(), room, width, now));
+            lines.resize(begin + at * usize::from(room), Line::default());
         }
     }
 
@@ -100,14 +122,11 @@ impl Model {
     }
 
     /// The processes, and their threads.
-    fn table(&self, room: u16, width: u16) -> Vec<Line<'static>> {
+    fn table(&self, processes: &[&ProcessStatus], chosen: usize, room: u16, width: u16) -> Vec<Line<'static>> {
         let heads = format!(
             "  {:<15} {:>7} {:<9} {:<9} {:<6} {:>6} {:>8} {:>6} {:>4}",
             "process", "pid", "state", "class", "cpus", "cpu %", "memory", "missed", "rst"
         );
-        let processes = self.processes();
-        let names: Vec<&str> = processes.iter().map(|one| one.name.as_str()).collect();
-        let chosen = self.view.at(&names);
         let mut rows = Vec::new();
         let mut chosen_row = 0;
         for (at, process) in processes.iter().enumerate() {
@@ -135,11 +154,11 @@ impl Model {
     fn row(&self, one: &ProcessStatus, chosen: bool, width: u16) -> Line<'static> {
         let or = |text: Option<String>| text.unwrap_or_else(|| "-".to_owned());
         let percent = one.pid.and_then(|pid| self.seen.as_ref()?.percents.get(&pid).copied());
-        let state = match one.state.as_str() {
-            "running" => Color::Green,
-            "FAULT" => Color::Red,
-            "down" | "stopped" | "finished" => Color::Reset,
-            _ => Color::Yellow,
+        let state = match state_colour(&one.state) {
+            Colour::Good => Color::Green,
+            Colour::Bad => Color::Red,
+            Colour::Doubtful => Color::Yellow,
+            Colour::Head | Colour::Faint => Color::Reset,
         };
         let misses = one.loop_page.as_ref().map(|page| page.misses);
         let missed = format!("{:>6}", or(misses.map(|misses| misses.to_string())));
@@ -154,7 +173,7 @@ impl Model {
             one.class.to_string(),
             one.cpus.to_string(),
             or(percent.map(|percent| format!("{percent:.1}"))),
-            or(one.pid.map(|_| format!("{:.1} M", one.memory.0 as f64 / f64::from(1 << 20)))),
+            or(one.pid.map(|_| format!("{:.1} M", megabytes(one.memory.0)))),
         );
         let missed = if misses > Some(0) { coloured(Color::Red, &missed) } else { text(&missed) };
         let state = coloured(state, &format!("{:<9.9}", one.state));
@@ -180,11 +199,15 @@ impl Model {
         all.iter().filter(|_| all.len() > 1).map(line).collect()
     }
 
-    fn pane(&self, pane: Pane, room: u16, width: u16, now: MonoNs) -> Vec<Line<'static>> {
+    fn pane(
+        &self,
+        pane: Pane,
+        chosen: Option<&ProcessStatus>,
+        room: u16,
+        width: u16,
+        now: MonoNs,
+    ) -> Vec<Line<'static>> {
         let Some(seen) = &self.seen else { return Vec::new() };
-        let processes = self.processes();
-        let names: Vec<&str> = processes.iter().map(|one| one.name.as_str()).collect();
-        let chosen = processes.get(self.view.at(&names)).copied();
         match pane {
             Pane::Latency => latency(seen, chosen, room, width),
             Pane::Late => late(seen, now),
@@ -208,15 +231,6 @@ impl Model {
         let filter = if self.view.filter.is_empty() { String::new() } else { format!(" /{}", self.view.filter) };
         faint(&format!("by {by}{filter}  {KEYS}")).into()
     }
-}
-
-fn put(frame: &mut Frame<'_>, area: Rect, y: u16, line: &Line<'_>) {
-    frame.buffer_mut().set_line(area.x, area.y + y, line, area.width);
-}
-
-fn fitted(mut lines: Vec<Line<'static>>, room: u16) -> Vec<Line<'static>> {
-    lines.resize(room.into(), Line::default());
-    lines
 }
 
 /// Names and words of programs, none of which steers the terminal.

@@ -4,7 +4,7 @@ use super::Args;
 use super::draw::Model;
 use super::seen::Looker;
 use super::terminal::{Ansi, Screen};
-use super::view::{Then, View, keys};
+use super::view::{Then, View};
 use crate::failure::Failure;
 use base::DurNs;
 use ratatui_core::terminal::Terminal;
@@ -49,7 +49,7 @@ pub(super) fn watch(name: &str, args: &Args, every: Duration) -> Result<(), Fail
             match rustix::io::read(&input, &mut bytes) {
                 // Nobody at the keyboard, or no keyboard any more.
                 Ok(0) | Err(rustix::io::Errno::IO) => return Ok(()),
-                Ok(got) => then.extend(pressed(&mut model, &bytes[..got])),
+                Ok(got) => then.extend(model.press(&bytes[..got])),
                 Err(rustix::io::Errno::INTR) => {}
                 Err(errno) => return Err(format!("the keyboard: {errno}").into()),
             }
@@ -79,15 +79,6 @@ pub(super) fn watch(name: &str, args: &Args, every: Duration) -> Result<(), Fail
         }
         hear(&looker, &mut model)?;
     }
-}
-
-fn pressed(model: &mut Model, bytes: &[u8]) -> Vec<Then> {
-    let press = |key| {
-        let names: Vec<String> = model.processes().iter().map(|one| one.name.clone()).collect();
-        let names: Vec<&str> = names.iter().map(String::as_str).collect();
-        model.view.press(key, &names)
-    };
-    keys(bytes).into_iter().map(press).collect()
 }
 
 /// Takes the looks that there are.

@@ -1,10 +1,10 @@
 //! What is looked at, by a thread of its own: whoever does not answer holds up neither keys nor screen.
 
-use super::{share, times_of};
+use super::{recorded, share, times_of};
 use crate::ps::{Before, percent};
 use alarm::Severity;
 use alarm::wire::List;
-use base::{DurNs, MonoNs};
+use base::MonoNs;
 use dash::{Alarms, Frames};
 use keep::supervisor::Thread;
 use keep::supervisor::control::{LoopHistogram, Reply, Request, Status as Plant};
@@ -106,8 +106,7 @@ impl Looking {
             times.insert(-thread.tid, thread.cpu);
         }
         self.before = Some((plant.now, times));
-        let folder = crate::trace::folder(Some(&self.name));
-        let late = recorder::status::Status::read(&folder).filter(|_| crate::trace::lives(&folder));
+        let late = recorded(&self.name);
         let alarms = self.alarms.list().map(|list| standing(&list)).map_err(|why| why.to_string());
         let frames = self.frames.look();
         let (now, used) = (mono_now(), own_time());
@@ -117,10 +116,10 @@ impl Looking {
     }
 }
 
-/// Processor time of this process.
+/// Processor time of this process, in ns.
 fn own_time() -> i64 {
     let time = clock_gettime(ClockId::ProcessCPUTime);
-    DurNs(time.tv_sec * 1_000_000_000 + time.tv_nsec).0
+    time.tv_sec * 1_000_000_000 + time.tv_nsec
 }
 
 fn standing(list: &List) -> (usize, usize) {

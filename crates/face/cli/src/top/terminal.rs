@@ -1,12 +1,13 @@
 //! The terminal: what draws on it, and how it is given back.
 
+use crate::attach::{modes, set_raw};
 use crate::failure::Failure;
 use crate::out;
 use ratatui_core::backend::{Backend, ClearType, WindowSize};
 use ratatui_core::buffer::Cell;
 use ratatui_core::layout::{Position, Size};
 use ratatui_core::style::{Color, Modifier};
-use rustix::termios::{OptionalActions, Termios, tcgetattr, tcgetwinsize, tcsetattr};
+use rustix::termios::{OptionalActions, Termios, tcgetwinsize, tcsetattr};
 use std::fmt::Write as _;
 use std::io::{self, stdin, stdout};
 use std::sync::{Mutex, Once, PoisonError};
@@ -32,8 +33,7 @@ impl Screen {
                 told(panic);
             }));
         });
-        let before = tcgetattr(stdin()).map_err(|errno| format!("the terminal cannot be switched: {errno}"))?;
-        let screen = Self(before);
+        let screen = Self(modes()?);
         screen.take()?;
         Ok(screen)
     }
@@ -46,10 +46,7 @@ impl Screen {
     /// Takes it, also where it is ours and somebody changed it.
     pub(super) fn take(&self) -> Result<(), Failure> {
         *BEFORE.lock().unwrap_or_else(PoisonError::into_inner) = Some(self.0.clone());
-        let mut raw = self.0.clone();
-        raw.make_raw();
-        tcsetattr(stdin(), OptionalActions::Flush, &raw)
-            .map_err(|errno| format!("the terminal cannot be switched: {errno}"))?;
+        set_raw(&self.0)?;
         Ok(out::control(ENTER)?)
     }
 }

@@ -1,5 +1,4 @@
 use super::*;
-use crate::top::view::keys;
 use base::{Policy, Size};
 use host::supervise::Phase;
 use keep::supervisor::Figures;
@@ -67,13 +66,6 @@ fn model() -> Model {
     Model { plant: "rf".to_owned(), view, seen: Some(Box::new(seen)), trouble: None, stale }
 }
 
-fn press(model: &mut Model, pressed: &[u8]) {
-    for key in keys(pressed) {
-        let names: Vec<String> = model.processes().iter().map(|one| one.name.clone()).collect();
-        model.view.press(key, &names.iter().map(String::as_str).collect::<Vec<_>>());
-    }
-}
-
 fn screen(model: &Model, (columns, rows): (u16, u16), after: u64) -> Vec<String> {
     let mut terminal = Terminal::new(TestBackend::new(columns, rows)).unwrap();
     terminal.draw(|frame| model.draw(frame, MonoNs(100 * SECOND + after))).unwrap();
@@ -84,7 +76,7 @@ fn screen(model: &Model, (columns, rows): (u16, u16), after: u64) -> Vec<String>
 #[test]
 fn a_usual_terminal_shows_processes_alarms_and_the_latency_of_the_chosen_one() {
     let mut model = model();
-    press(&mut model, b"j");
+    model.press(b"j");
     let rows = screen(&model, (80, 24), 0);
     let all = rows.join("\n");
     assert!(rows[0].starts_with("rf: up for 1m40s, no shield"), "{all}");
@@ -114,7 +106,7 @@ fn names_of_programs_never_steer_the_terminal() {
 fn the_order_and_the_filter_are_those_of_the_keys() {
     let order = |pressed: &[u8]| {
         let mut model = model();
-        press(&mut model, pressed);
+        model.press(pressed);
         model.processes().iter().map(|one| one.pid.unwrap()).collect::<Vec<_>>()
     };
     assert_eq!(order(b"o"), [11, 12, 13]);
@@ -124,7 +116,7 @@ fn the_order_and_the_filter_are_those_of_the_keys() {
     assert_eq!(order(b"n"), [13, 12, 11]);
     assert_eq!(order(b"/oo\r"), [12]);
     let mut nothing = model();
-    press(&mut nothing, b"/nobody");
+    nothing.press(b"/nobody");
     let all = screen(&nothing, (80, 24), 0).join("\n");
     assert!(
         all.contains("no process has \"nobody\" in its name") && all.contains("names that contain: nobody_"),
@@ -139,18 +131,18 @@ fn what_is_old_is_shown_as_stale_and_what_pauses_as_paused() {
     assert!(screen(&model, (80, 24), 4 * SECOND)[1].starts_with("STALE: this is 4.0 s old"));
     model.trouble = Some("gone".to_owned());
     assert!(screen(&model, (80, 24), SECOND)[1].starts_with("STALE: this is 1.0 s old (gone)"));
-    press(&mut model, b"p");
+    model.press(b"p");
     assert!(screen(&model, (80, 24), 9 * SECOND)[1].starts_with("PAUSED 9.0 s ago"));
 }
 
 #[test]
 fn frames_show_what_is_used_of_their_minors_and_help_shows_the_keys() {
     let mut model = model();
-    press(&mut model, b"3");
+    model.press(b"3");
     let all = screen(&model, (80, 24), 0).join("\n");
     assert!(all.contains("sr: runs, 2 overruns in 4000 minors"), "{all}");
     assert!(all.contains("minor 0 of 1.00 ms: used p50 25.0 %, p99 50.0 %, max 90.0 %"), "{all}");
-    press(&mut model, b"?");
+    model.press(b"?");
     let all = screen(&model, (80, 24), 0).join("\n");
     assert!(all.contains("deadlines missed") && !all.contains("minor 0"), "{all}");
 }
@@ -159,7 +151,7 @@ fn frames_show_what_is_used_of_their_minors_and_help_shows_the_keys() {
 fn every_size_of_a_window_is_drawn() {
     let mut model = model();
     for pressed in [&b""[..], b"t", b"?", b"?4", b"2", b"/x", b"\x1b\x1b[F"] {
-        press(&mut model, pressed);
+        model.press(pressed);
         for columns in [1, 2, 10, 40, 80, 300] {
             for rows in [1, 2, 3, 4, 5, 12, 15, 24, 60, 120] {
                 assert_eq!(screen(&model, (columns, rows), 0).len(), usize::from(rows));
