@@ -10,6 +10,7 @@ use crate::suite::{Show, Suite, for_tests, plain, take_passed_again};
 use crate::{peers, tidy, vm};
 use std::fs::File;
 use std::io::{Read, Seek};
+use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::Instant;
 
@@ -80,10 +81,10 @@ const STAGES: &[Stage] = &[
     },
     Stage { name: "browser", what: "the dashboard's page in Chromium, panel by panel", run: browser::main, ..STAGE },
     Stage {
-        name: "fabric",
-        what: "messages between hosts, in network namespaces with links cut and restored",
+        name: "beyond",
+        what: "beyond one machine: messages between hosts, whose links are cut and restored; a logger whose node of Cassandra is killed",
         needs_root: true,
-        run: fabric,
+        run: beyond,
         ..STAGE
     },
     Stage {
@@ -181,20 +182,27 @@ fn is_root() -> bool {
     })
 }
 
-fn fabric() -> Outcome {
-    let (features, programs) = (vec!["cli/fabric".into()], vec!["fabric".into(), "soak".into()]);
-    Suite { features, programs, ..Suite::default() }.run(Show::Live)
+/// Features that few need, in one build of the program.
+fn beyond() -> Outcome {
+    let features = vec!["cli/fabric".into(), "cli/cassandra".into()];
+    let programs = vec!["fabric".into(), "soak".into(), "cassandra".into()];
+    let (jars, java) = (cassandra_jars()?, peers::java_17()?);
+    let suite = Suite { features, programs, ..Suite::default() };
+    suite.env("TAHTI_CASSANDRA", jars).env("TAHTI_JAVA", java).run(Show::Live)
+}
+
+fn cassandra_jars() -> Result<PathBuf, String> {
+    peers::java_program("org.apache.cassandra", "cassandra-all", "5.0.6")
 }
 
 /// Real nodes, on loopback addresses, one test at a time: each takes half a gibibyte. In a target folder of its own, as
 /// what speaks with them brings features of common crates that nothing else has.
 fn cassandra() -> Outcome {
-    let jars = peers::java_program("org.apache.cassandra", "cassandra-all", "5.0.6")?;
     let words =
         ["test", "--package", "cassandra", "--features", "driver", "--quiet", "--target-dir", "target/cassandra"];
     let mut command = cargo(words);
     command.args(["--", "--test-threads=1"]);
-    run(command.env("TAHTI_CASSANDRA", jars).env("TAHTI_JAVA", peers::java_17()?))
+    run(command.env("TAHTI_CASSANDRA", cassandra_jars()?).env("TAHTI_JAVA", peers::java_17()?))
 }
 
 /// In a target folder of its own: built alone, the common crates have fewer features.

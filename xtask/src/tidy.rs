@@ -27,7 +27,22 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("columns", &["exchange", "segment"]),
     (
         "collect",
-        &["alarm", "alarmd", "broker", "ca", "canet", "host", "keep", "msg", "ring", "rt", "segment", "store", "sys"],
+        &[
+            "alarm",
+            "alarmd",
+            "broker",
+            "ca",
+            "canet",
+            "cassandra",
+            "host",
+            "keep",
+            "msg",
+            "ring",
+            "rt",
+            "segment",
+            "store",
+            "sys",
+        ],
     ),
     (
         "dash",

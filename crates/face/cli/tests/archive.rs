@@ -138,6 +138,20 @@ fn a_logger_tells_its_state_to_who_asks_for_its_folder_and_a_folder_without_one_
     assert!(said.contains("nobody logs to") && said.contains("expected a running tahti archive serve"), "{said}");
 }
 
+#[cfg(not(feature = "cassandra"))]
+#[test]
+fn a_cluster_is_refused_where_what_speaks_with_it_was_not_built_in() {
+    let folder = Folder::new();
+    let text = format!(
+        "[archive]\nfolder = \"{}\"\nengine = \"cassandra://127.0.0.1/plant\"\n[[signal]]\nnames = [\"A\"]\n",
+        folder.0.join("archive").display()
+    );
+    let file = folder.write("a.toml", &text);
+    let output = tahti().args(["archive", "serve"]).arg(file).output().unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(!output.status.success() && said.contains("build it with --features cassandra"), "{said}");
+}
+
 #[test]
 fn what_cannot_be_had_is_told_with_what_was_expected() {
     let folder = Folder::new();

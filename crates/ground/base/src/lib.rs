@@ -17,6 +17,7 @@ extern crate alloc;
 extern crate std;
 
 mod alarm;
+mod cluster;
 mod cpuset;
 mod directive;
 mod hash;
@@ -34,6 +35,7 @@ mod visible;
 mod words;
 
 pub use alarm::{Alarm, EventMask, Severity, Status};
+pub use cluster::{Cluster, ParseClusterError};
 pub use cpuset::{CPUS_MAX, CpuId, CpuSet, CpuSetIter, ParseCpuSetError};
 pub use directive::{Directive, WIDTH_MAX};
 pub use hash::{NumberHash, NumberHasher};

@@ -1,9 +1,9 @@
 //! A session with a cluster: the keyspace, its tables, prepared statements.
 
 use crate::cell::Cell;
-use crate::cluster::Cluster;
 use crate::put::{Bucket, Extent, Put};
 use crate::schema::{self, cql};
+use base::Cluster;
 use scylla::client::execution_profile::ExecutionProfile;
 use scylla::client::session::Session;
 use scylla::client::session_builder::SessionBuilder;
@@ -39,7 +39,7 @@ pub(crate) async fn session(cluster: &Cluster) -> Result<Session, Failure> {
         .connection_timeout(CONNECT)
         .default_execution_profile_handle(profile.build().into_handle());
     if let Some(file) = &cluster.credentials {
-        let (user, password) = credentials(file)?;
+        let (user, password) = credentials(Path::new(file))?;
         builder = builder.user(user, password);
     }
     Ok(builder.build().await?)

@@ -13,7 +13,6 @@
 mod cell;
 #[cfg(feature = "driver")]
 mod client;
-mod cluster;
 #[cfg(feature = "driver")]
 mod put;
 #[cfg(feature = "driver")]
@@ -26,10 +25,9 @@ mod upload;
 #[cfg(not(feature = "driver"))]
 mod without;
 
-pub use cluster::{BadCluster, Cluster};
 #[cfg(feature = "driver")]
 pub use read::Archive;
-pub use status::Status;
+pub use status::{News, Status};
 #[cfg(feature = "driver")]
 pub use upload::Upload;
 #[cfg(not(feature = "driver"))]

@@ -2,8 +2,8 @@
 
 use crate::cell::Cell;
 use crate::client::{Failure, prepare, session};
-use crate::cluster::Cluster;
 use crate::schema::{self, Form, cql};
+use base::Cluster;
 use scylla::client::session::Session;
 use scylla::response::PagingState;
 use scylla::statement::prepared::PreparedStatement;

@@ -11,8 +11,7 @@
 //! `at` is in nanoseconds since 1970, UTC. `number` is the place in the log, which is never given twice and is the same when a
 //! portion of the log is sent again: so nothing is twice. Rows are written, never deleted; they go by the table's TTL.
 
-use crate::cluster::Cluster;
-use base::DurNs;
+use base::{Cluster, DurNs};
 
 /// The name of all signals in the table of gaps: no signal has a control character in its name, and no key may be empty.
 pub(crate) const ALL: &str = "\t";

@@ -1,5 +1,11 @@
 //! The state of an upload, for who looks at it.
 
+use base::{DurNs, MonoNs, Size};
+use std::fmt;
+
+/// How often it is told again that samples wait.
+const AGAIN: DurNs = DurNs::from_secs(60);
+
 /// The state of the upload.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Status {
@@ -19,4 +25,69 @@ pub struct Status {
     pub missed: u64,
     /// Why the last request failed that did, or the last look into the log.
     pub error: Option<String>,
+}
+
+/// A line for a person.
+impl fmt::Display for Status {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let waiting = Size(self.waiting);
+        if self.is_connected {
+            write!(f, "the cluster takes what is logged, {waiting} wait")?;
+        } else {
+            let why = self.error.as_deref().unwrap_or("it was not reached yet");
+            write!(f, "the cluster takes nothing ({why}), {waiting} wait in the log")?;
+        }
+        if self.missed > 0 {
+            write!(f, "; {} segments were removed, for want of room, before they were sent", self.missed)?;
+        }
+        if self.refused > 0 {
+            write!(f, "; {} values are longer than nodes take, each is a gap", self.refused)?;
+        }
+        Ok(())
+    }
+}
+
+/// What was told of an upload last, so that only what is new is told.
+#[derive(Debug, Default)]
+pub struct News {
+    told: Option<(bool, u64, u64)>,
+    again_at: MonoNs,
+}
+
+impl News {
+    /// Whether there is something to tell: the cluster is reached, or not any more; more segments or values are missing; or
+    /// samples have been waiting for another minute.
+    pub fn is_due(&mut self, status: &Status, now: MonoNs) -> bool {
+        if !status.is_connected && status.error.is_none() {
+            // Nothing is known yet.
+            return false;
+        }
+        let what = (status.is_connected, status.missed, status.refused);
+        let waits_still = !status.is_connected && now >= self.again_at;
+        let is_due = self.told != Some(what) || waits_still;
+        if is_due {
+            *self = Self { told: Some(what), again_at: now + AGAIN };
+        }
+        is_due
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_new_is_told_once_and_that_samples_wait_each_minute() {
+        let at = |secs: i64| MonoNs(0) + DurNs::from_secs(secs);
+        let mut news = News::default();
+        let mut status = Status::default();
+        assert!(!news.is_due(&status, at(1)), "nothing is known yet");
+        status.error = Some("refused".into());
+        assert_eq!([1, 2, 60, 61, 62].map(|secs| news.is_due(&status, at(secs))), [true, false, false, true, false]);
+        status.is_connected = true;
+        assert_eq!([63, 500].map(|secs| news.is_due(&status, at(secs))), [true, false]);
+        status.missed = 1;
+        assert!(news.is_due(&status, at(501)));
+        assert!(status.to_string().ends_with("1 segments were removed, for want of room, before they were sent"));
+    }
 }

@@ -2,10 +2,12 @@
 //! and sent again, the same, until all of it is acknowledged. Memory: one portion, and what is known of buckets.
 
 use crate::client::{Failure, Known, Writer};
-use crate::cluster::Cluster;
 use crate::put::{Bucket, Extent, Put, Puts};
 use crate::status::Status;
+use base::Cluster;
 use std::collections::{BTreeMap, HashMap};
+use std::io::ErrorKind;
+use std::pin::pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
@@ -15,6 +17,9 @@ use tokio::task::JoinSet;
 
 /// The mark's name.
 const MARK: &str = "cassandra";
+
+/// The lock of who writes the mark.
+const LOCK: &str = "cassandra.lock";
 
 /// Bytes of the log that are worth a portion without waiting.
 const PORTION: u64 = 1 << 20;
@@ -51,27 +56,49 @@ pub struct Upload {
 }
 
 impl Upload {
-    /// Begins where the last one has ended.
+    /// Begins where the last one has ended. From then on no segment is packed or forgotten that was not sent.
     ///
     /// # Errors
-    /// Where its mark cannot be read, or there is no thread to be had.
+    /// Where another upload of the log is running, its mark cannot be read or written, or there is no thread to be had.
     pub fn start<F>(files: F, cluster: Cluster) -> Result<Self, StoreError>
     where
         F: Files<File: Send> + Send + 'static,
     {
-        let mark = Mark::read(&files, MARK)?;
+        let place = cluster.to_string();
+        let failed = |doing: &'static str, why: Failure| StoreError::Database { place, doing, source: why };
+        let lock = match files.lock(LOCK) {
+            Ok(lock) => lock,
+            Err(error) => {
+                let is_taken = error.kind() == ErrorKind::WouldBlock;
+                let taken =
+                    || format!("another process sends this log ({LOCK} is taken); expected one: stop the other");
+                return Err(failed("send the log", if is_taken { taken().into() } else { error.into() }));
+            }
+        };
+        let mark = match Mark::read(&files, MARK)? {
+            Some(mark) => mark,
+            None => {
+                let log = sys::clock::wall_ns() as i64;
+                let mark = Mark { log, done: Position::default(), planned: Position::default() };
+                mark.write(&files, MARK)?;
+                mark
+            }
+        };
         let (limit, status) = (Mutex::new(Position::default()), Mutex::new(Status::default()));
         let (ends, is_abandoned) = (AtomicBool::new(false), AtomicBool::new(false));
         let shared = Arc::new(Shared { limit, status, ends, is_abandoned });
-        let place = cluster.to_string();
-        let failed =
-            |source: std::io::Error| StoreError::Database { place, doing: "start a thread", source: source.into() };
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         let work = Work::new(files, mark, cluster, shared.clone());
         let spawned = runtime.and_then(|runtime| {
-            std::thread::Builder::new().name("upload".into()).spawn(move || runtime.block_on(work.run()))
+            std::thread::Builder::new().name("upload".into()).spawn(move || {
+                let _lock = lock;
+                runtime.block_on(work.run());
+                // A name that is being looked up holds nobody up.
+                runtime.shutdown_background();
+            })
         });
-        Ok(Self { shared, thread: Some(spawned.map_err(failed)?) })
+        let thread = spawned.map_err(|error| failed("start a thread", error.into()))?;
+        Ok(Self { shared, thread: Some(thread) })
     }
 
     /// The log is safe up to here ([`store::Logger::safe_to`]). Does not wait.
@@ -134,12 +161,7 @@ struct Work<F: Files> {
 }
 
 impl<F: Files> Work<F> {
-    fn new(files: F, mark: Option<Mark>, cluster: Cluster, shared: Arc<Shared>) -> Self {
-        let mark = mark.unwrap_or_else(|| Mark {
-            log: sys::clock::wall_ns() as i64,
-            done: Position::default(),
-            planned: Position::default(),
-        });
+    fn new(files: F, mark: Mark, cluster: Cluster, shared: Arc<Shared>) -> Self {
         let follow = Follow::new(files.clone(), mark.done);
         let known = HashMap::new();
         Self { files, follow, mark, cluster, shared, known, at_once: 1, calm: 0, has_failed: false, pause: PAUSE.0 }
@@ -194,7 +216,7 @@ impl<F: Files> Work<F> {
     /// Tries until there is a session.
     async fn connect(&mut self) -> Result<Writer, Ended> {
         loop {
-            match Writer::open(&self.cluster).await {
+            match self.unless_abandoned(Writer::open(&self.cluster)).await? {
                 Ok(writer) => {
                     locked(&self.shared.status).is_connected = true;
                     self.pause = PAUSE.0;
@@ -244,7 +266,7 @@ impl<F: Files> Work<F> {
                 let writer = writer.clone();
                 flying.spawn(async move { writer.put(&put).await.map_err(|error| (put, error)) });
             }
-            match flying.join_next().await {
+            match self.unless_abandoned(flying.join_next()).await? {
                 None if self.has_failed => {}
                 None => break,
                 Some(Ok(Ok(()))) => self.went_well(writer),
@@ -290,7 +312,7 @@ impl<F: Files> Work<F> {
                     done.map_err(|error| (bucket.clone(), extent, error)).map(|known| (bucket, known))
                 });
             }
-            match flying.join_next().await {
+            match self.unless_abandoned(flying.join_next()).await? {
                 None if self.has_failed => {}
                 None => return Ok(()),
                 Some(Ok(Ok((bucket, known)))) => {
@@ -355,6 +377,18 @@ impl<F: Files> Work<F> {
             tokio::time::sleep(LOOK.min(until.saturating_duration_since(Instant::now()))).await;
         }
         if self.is_abandoned() { Err(Ended) } else { Ok(()) }
+    }
+
+    /// Waits for something that the network may hold up, unless nobody waits for it any more.
+    async fn unless_abandoned<T>(&self, what: impl Future<Output = T>) -> Result<T, Ended> {
+        let mut what = pin!(what);
+        loop {
+            match tokio::time::timeout(LOOK, &mut what).await {
+                Ok(done) => return Ok(done),
+                Err(_) if self.is_abandoned() => return Err(Ended),
+                Err(_) => {}
+            }
+        }
     }
 
     fn is_abandoned(&self) -> bool {

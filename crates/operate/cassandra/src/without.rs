@@ -1,7 +1,7 @@
 //! What takes the place of reader and upload where the driver was left out: neither can be had.
 
-use crate::cluster::Cluster;
 use crate::status::Status;
+use base::Cluster;
 use segment::Sample;
 use segment::rows::{Gap, Signal};
 use std::convert::Infallible;

@@ -1,20 +1,36 @@
 //! The archive in real nodes of Cassandra: what a folder holds is found there, once, whatever happens to them meanwhile.
 
-mod common;
-
-use base::{Array, Scalar};
-use cassandra::{Archive, Cluster, Status, Upload};
-use common::{Node, Place};
+use base::{Array, Cluster, Scalar};
+use cassandra::{Archive, Status, Upload};
 use segment::rows::{About, Cause};
 use segment::{Datum, Sample};
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 use store::{Bins, Config, Folder, Logger, Reader, SignalId, Span};
+use testkit::cassandra::Node;
 
 /// So long a test waits for what must come.
 const LONG: Duration = Duration::from_secs(240);
 
 /// When everything was.
 const T0: i64 = 1_795_000_000_000_000_000;
+
+/// A folder that is removed at the end.
+struct Place(PathBuf);
+
+impl Place {
+    fn new(name: &str) -> Self {
+        let path = std::env::temp_dir().join(format!("tahti-cassandra-{}-{name}", std::process::id()));
+        std::fs::create_dir_all(&path).unwrap();
+        Self(path)
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
 
 /// The same numbers in each run.
 struct Noise(u64);
@@ -152,7 +168,7 @@ fn sent(folder: &Folder, cluster: &Cluster) -> Status {
 #[test]
 fn a_cluster_answers_as_the_folder_does_and_what_is_sent_again_is_not_there_twice() {
     let place = Place::new("alike");
-    let node = Node::start(&place, 1);
+    let node = Node::start(&place.0, 1, 1);
     let cluster = Cluster::new([node.address().as_str()], "alike").unwrap();
     let folder = folder(&place, "archive");
     log_much(&folder);
@@ -203,7 +219,7 @@ fn numbers(reader: &dyn Reader) -> Vec<u64> {
 #[test]
 fn a_node_that_is_killed_while_it_is_written_to_and_is_away_for_a_while_has_every_sample_once_in_the_end() {
     let place = Place::new("killed");
-    let mut node = Node::start(&place, 1);
+    let mut node = Node::start(&place.0, 1, 1);
     let cluster = Cluster::new([node.address().as_str()], "killed").unwrap();
     let folder = folder(&place, "archive");
     let config = Config { segment_size: base::Size(200_000), ..Config::default() };
@@ -238,7 +254,7 @@ fn a_node_that_is_killed_while_it_is_written_to_and_is_away_for_a_while_has_ever
 #[test]
 fn three_nodes_take_samples_and_give_them_back_while_one_of_them_is_dead() {
     let place = Place::new("three");
-    let mut nodes: Vec<Node> = (1..=3).map(|number| Node::start(&place, number)).collect();
+    let mut nodes: Vec<Node> = (1..=3).map(|number| Node::start(&place.0, number, 1)).collect();
     let addresses: Vec<String> = nodes.iter().map(Node::address).collect();
     let mut cluster = Cluster::new(addresses.iter().map(String::as_str), "three").unwrap();
     cluster.replication = 3;
@@ -253,6 +269,19 @@ fn three_nodes_take_samples_and_give_them_back_while_one_of_them_is_dead() {
     let status = upload.end(LONG);
     assert_eq!((status.waiting, status.missed), (0, 0), "{status:?}");
     assert_eq!(numbers(&Archive::open(cluster).unwrap()), (0..logged).collect::<Vec<_>>());
+}
+
+#[test]
+fn a_log_is_sent_by_one_upload_at_a_time_and_held_for_it_from_its_start_on() {
+    let place = Place::new("one");
+    let folder = folder(&place, "log");
+    let cluster = Cluster::new(["127.0.0.1:1"], "one").unwrap();
+    let upload = Upload::start(folder.clone(), cluster.clone()).unwrap();
+    assert!(place.0.join("log/cassandra.mark").exists(), "what is packed later knows of it");
+    let refused = Upload::start(folder.clone(), cluster.clone()).err().unwrap().to_string();
+    assert!(refused.contains("another process sends this log") && refused.contains("stop the other"), "{refused}");
+    drop(upload);
+    drop(Upload::start(folder, cluster).unwrap());
 }
 
 #[test]

@@ -10,18 +10,22 @@ use ca::client::{ChannelId, Event};
 use ca::encode::Reading;
 use ca::{Basic, Class, Dbr};
 use canet::session::Session;
+use cassandra::{News, Upload};
 use host::plant::archive::{Archive, Signal, Source};
 use segment::rows::{About, Cause};
 use segment::{Datum, Sample};
 use std::collections::{HashMap, VecDeque};
 use std::thread::JoinHandle;
-use store::{Config, Files as _, Folder, Logger, Packed, SignalId, StoreError, WhenFull, due, pack};
+use std::time::Duration;
+use store::{Config, Files as _, Folder, Logger, Packed, SignalId, StoreError, WhenFull, due, pack, written_to};
 use sys::signal::{END_SIGNALS, SignalFd};
 
 /// Longest time between two looks whether the end was asked for.
 const LOOK_NS: u64 = 200_000_000;
 /// Time between two looks at exported variables: of each 256 samples are there, of a loop of 10 kHz those of 25 ms.
 const LOOK_AT_VARIABLES_NS: u64 = 20_000_000;
+/// How long the end waits for what was not sent yet; the rest goes after the next start.
+const SEND_NS: u64 = 2_000_000_000;
 /// Over what time the rate of samples is counted, and in how many steps.
 const RATE_NS: (i64, usize) = (1_000_000_000, 10);
 
@@ -83,6 +87,8 @@ struct Collector<'a> {
     /// The first segment that was open when packing was looked at last.
     looked_at: u64,
     failures: u64,
+    /// What takes the log to a cluster; none where samples stay in the folder.
+    upload: Option<(Upload, News)>,
     tell: &'a mut dyn FnMut(&str),
 }
 
@@ -97,6 +103,7 @@ pub fn serve(archive: &Archive, tell: &mut dyn FnMut(&str)) -> Result<(), Collec
     let now = mono();
     let mut logger = Logger::open(folder.clone(), config(archive), now)?;
     logger.gap(None, wall(), Cause::Started, 0);
+    let upload = archive.cluster.clone().map(|cluster| Upload::start(folder.clone(), cluster)).transpose()?;
     let (session, signals, by_channel) = channels(&archive.signals, now, tell)?;
     let pages = Page::all(&archive.signals);
     let followed = Followed::all(&archive.signals).map_err(CollectError::Thread)?;
@@ -105,7 +112,8 @@ pub fn serve(archive: &Archive, tell: &mut dyn FnMut(&str)) -> Result<(), Collec
     if let Err(error) = &asked {
         tell(&format!("nobody can ask for the status: {error}"));
     }
-    tell(&format!("logs {count} variables or patterns to {shown}, safe within {}", archive.sync));
+    let then = archive.cluster.as_ref().map_or_else(String::new, |cluster| format!(", then sent to {cluster}"));
+    tell(&format!("logs {count} variables or patterns to {shown}, safe within {}{then}", archive.sync));
     let (looked_at, failures) = (0, 0);
     let mut collector = Collector {
         session,
@@ -125,6 +133,7 @@ pub fn serve(archive: &Archive, tell: &mut dyn FnMut(&str)) -> Result<(), Collec
         packing: None,
         looked_at,
         failures,
+        upload: upload.map(|upload| (upload, News::default())),
         tell,
     };
     while ended.read().map_err(CollectError::Kernel)?.is_none() {
@@ -199,6 +208,7 @@ impl Collector<'_> {
         self.logger.tick(now);
         self.tell_state(now);
         self.tell_failures();
+        self.send(now);
         self.pack();
         Ok(())
     }
@@ -223,6 +233,7 @@ impl Collector<'_> {
         let secs = (now - first).max(RATE_NS.0) as f64 / 1e9;
         let connected = self.signals.iter().filter(|state| state.is_connected).count();
         let (named, known, channels) = (self.named, self.logger.signals(), self.signals.len());
+        let cluster = self.upload.as_ref().map(|(upload, _)| status::Cluster::from(upload.status()));
         Status {
             since: self.since,
             signals: status::Signals { named, known, channels, connected },
@@ -239,6 +250,7 @@ impl Collector<'_> {
             last_sync: self.logger.safe_at().map(|at| DurNs(now.saturating_sub(at))),
             last_error: self.logger.last_error().map(status::clipped),
             disk: self.disk(account.removed),
+            cluster,
         }
     }
 
@@ -353,6 +365,16 @@ impl Collector<'_> {
         }
     }
 
+    /// Lets go to the cluster what is safe, and says what is new there.
+    fn send(&mut self, now: i64) {
+        let Some((upload, news)) = &mut self.upload else { return };
+        upload.safe_to(self.logger.safe_to());
+        let status = upload.status();
+        if news.is_due(&status, MonoNs(now.max(0) as u64)) {
+            (self.tell)(&status.to_string());
+        }
+    }
+
     /// Makes packs of closed segments, beside logging: one thread at a time.
     fn pack(&mut self) {
         if let Some(packing) = self.packing.take_if(|packing| packing.is_finished()) {
@@ -384,6 +406,13 @@ impl Collector<'_> {
         let account = self.logger.close(mono(), wall());
         let lost = account.lost + account.unsure + account.refused;
         (self.tell)(&format!("{} samples safe, {lost} lost, {} repeated", account.safe, account.repeated));
+        let Some((upload, _)) = self.upload else { return };
+        match written_to(&self.folder) {
+            Ok(position) => upload.safe_to(position),
+            Err(error) => (self.tell)(&format!("{error}; the rest is sent after the next start")),
+        }
+        let status = upload.end(Duration::from_nanos(SEND_NS));
+        (self.tell)(&format!("{} samples sent; {status}", status.samples));
     }
 }
 

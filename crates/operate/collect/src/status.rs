@@ -39,6 +39,41 @@ pub struct Status {
     pub last_error: Option<String>,
     /// Its files.
     pub disk: Disk,
+    /// The cluster that samples go to; none where they stay in the folder.
+    pub cluster: Option<Cluster>,
+}
+
+/// What goes to a cluster.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Cluster {
+    /// Whether it takes what is sent.
+    pub connected: bool,
+    /// Samples that it has acknowledged since the start.
+    pub sent: u64,
+    /// Bytes of the log that wait.
+    pub waiting: u64,
+    /// Requests that failed and were sent again.
+    pub again: u64,
+    /// Values that are longer than nodes take.
+    pub refused: u64,
+    /// Segments that were removed, for want of room, before they were sent.
+    pub missed: u64,
+    /// Why the last request failed that did.
+    pub last_error: Option<String>,
+}
+
+impl From<cassandra::Status> for Cluster {
+    fn from(status: cassandra::Status) -> Self {
+        Self {
+            connected: status.is_connected,
+            sent: status.samples,
+            waiting: status.waiting,
+            again: status.again,
+            refused: status.refused,
+            missed: status.missed,
+            last_error: status.error.as_deref().map(clipped),
+        }
+    }
 }
 
 /// Counts of signals.

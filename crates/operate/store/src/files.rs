@@ -76,11 +76,11 @@ pub trait Files: Clone {
     /// The operating system's.
     fn free(&self) -> io::Result<u64>;
 
-    /// Takes the writer's lock, until the file is dropped.
+    /// Takes the lock of this name, until the file is dropped.
     ///
     /// # Errors
     /// [`ErrorKind::WouldBlock`] where somebody has it.
-    fn lock(&self) -> io::Result<Self::File>;
+    fn lock(&self, name: &str) -> io::Result<Self::File>;
 }
 
 /// A folder of the file system.
@@ -175,8 +175,8 @@ impl Files for Folder {
         Ok(about.f_bavail.saturating_mul(about.f_frsize))
     }
 
-    fn lock(&self) -> io::Result<File> {
-        let file = OpenOptions::new().create(true).append(true).open(self.0.join("lock"))?;
+    fn lock(&self, name: &str) -> io::Result<File> {
+        let file = OpenOptions::new().create(true).append(true).open(self.0.join(name))?;
         match file.try_lock() {
             Ok(()) => Ok(file),
             Err(TryLockError::WouldBlock) => Err(ErrorKind::WouldBlock.into()),

@@ -178,6 +178,9 @@ pub struct Logger<F: Files> {
     last_error: Option<String>,
 }
 
+/// The lock of who writes the archive.
+const LOCK: &str = "lock";
+
 impl<F: Files> Logger<F> {
     /// Takes the archive's lock and begins to write, at a time of the monotonic clock in nanoseconds. Files that a crash
     /// left unfinished are removed; no other is touched.
@@ -185,9 +188,9 @@ impl<F: Files> Logger<F> {
     /// # Errors
     /// [`StoreError::Taken`], or the operating system's.
     pub fn open(files: F, config: Config, now: i64) -> Result<Self, StoreError> {
-        let lock = files.lock().map_err(|error| match error.kind() {
+        let lock = files.lock(LOCK).map_err(|error| match error.kind() {
             ErrorKind::WouldBlock => StoreError::Taken,
-            _ => StoreError::io("lock", "take it")(error),
+            _ => StoreError::io(LOCK, "take it")(error),
         })?;
         let listed = files.list().map_err(StoreError::io("", "list"))?;
         for (name, _) in listed.iter().filter(|(name, _)| name.ends_with(UNFINISHED)) {

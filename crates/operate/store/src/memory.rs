@@ -19,7 +19,7 @@ struct State {
     operations: u64,
     fails_from: Option<u64>,
     sync_fails: bool,
-    locked: Option<std::sync::Weak<()>>,
+    locked: std::collections::HashMap<String, std::sync::Weak<()>>,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -218,13 +218,13 @@ impl Files for Memory {
         Ok(self.state().room.unwrap_or(u64::MAX))
     }
 
-    fn lock(&self) -> io::Result<MemoryFile> {
+    fn lock(&self, name: &str) -> io::Result<MemoryFile> {
         let mut state = self.state();
-        if state.locked.as_ref().is_some_and(|lock| lock.strong_count() > 0) {
+        if state.locked.get(name).is_some_and(|lock| lock.strong_count() > 0) {
             return Err(ErrorKind::WouldBlock.into());
         }
         let lock = Arc::new(());
-        state.locked = Some(Arc::downgrade(&lock));
-        Ok(MemoryFile { name: "lock".into(), id: 0, _lock: Some(lock) })
+        state.locked.insert(name.to_owned(), Arc::downgrade(&lock));
+        Ok(MemoryFile { name: name.to_owned(), id: 0, _lock: Some(lock) })
     }
 }

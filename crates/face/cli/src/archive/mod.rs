@@ -11,7 +11,7 @@ pub(crate) mod time;
 mod upload;
 
 use crate::failure::{Failure, end};
-use cassandra::Cluster;
+use base::Cluster;
 use host::plant::archive;
 use std::path::PathBuf;
 use std::process::ExitCode;

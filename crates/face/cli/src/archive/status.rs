@@ -59,6 +59,20 @@ fn show(status: &Status) {
         bytes(disk.free),
         disk.removed
     );
+    if let Some(cluster) = &status.cluster {
+        let state = if cluster.connected { "connected" } else { "unavailable" };
+        println!(
+            "cluster      {state}, {} samples sent, {} wait; {} requests sent again, {} values too long, {} segments removed unsent",
+            cluster.sent,
+            bytes(cluster.waiting),
+            cluster.again,
+            cluster.refused,
+            cluster.missed
+        );
+        if let Some(error) = cluster.last_error.as_deref().filter(|_| !cluster.connected) {
+            println!("             {}", visible(error));
+        }
+    }
 }
 
 fn secs(time: base::DurNs) -> f64 {

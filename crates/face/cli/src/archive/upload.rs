@@ -2,8 +2,8 @@
 
 use super::{folder, visible};
 use crate::failure::Failure;
-use base::{DurNs, Size};
-use cassandra::{Cluster, Status, Upload};
+use base::{Cluster, DurNs};
+use cassandra::{News, Upload};
 use std::collections::VecDeque;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -13,9 +13,6 @@ use sys::signal::{END_SIGNALS, SignalFd};
 
 /// How often it is looked what was logged.
 const LOOK: Duration = Duration::from_millis(200);
-
-/// How often it is printed again that samples wait.
-const REPORT_EVERY: DurNs = DurNs::from_secs(60);
 
 /// How long the end waits for what was not sent yet; the rest goes after the next start.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -56,7 +53,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
     }
     // What was written when; it is safe after a while.
     let mut seen = VecDeque::new();
-    let (mut reported, mut report_at) = (None, sys::clock::mono_now());
+    let mut news = News::default();
     while ended.read()?.is_none() {
         let now = sys::clock::mono_now();
         seen.push_back((now, written_to(&folder)?));
@@ -64,12 +61,8 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
             upload.safe_to(position);
         }
         let status = upload.status();
-        let is_known = status.is_connected || status.error.is_some();
-        let waits_still = !status.is_connected && now >= report_at;
-        let what = (status.is_connected, status.missed, status.refused);
-        if is_known && (reported != Some(what) || waits_still) {
-            (reported, report_at) = (Some(what), now + REPORT_EVERY);
-            println!("tahti archive: {}", visible(&line(&status)));
+        if news.is_due(&status, now) {
+            println!("tahti archive: {}", visible(&status.to_string()));
         }
         std::thread::sleep(LOOK);
     }
@@ -79,22 +72,6 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
 
 fn end(upload: Upload, patience: Duration) -> ExitCode {
     let status = upload.end(patience);
-    println!("tahti archive: {} samples sent; {}", status.samples, visible(&line(&status)));
+    println!("tahti archive: {} samples sent; {}", status.samples, visible(&status.to_string()));
     if status.waiting == 0 && status.is_connected { ExitCode::SUCCESS } else { ExitCode::FAILURE }
-}
-
-fn line(status: &Status) -> String {
-    let mut line = if status.is_connected {
-        format!("the cluster takes what is logged, {} wait", Size(status.waiting))
-    } else {
-        let why = status.error.as_deref().unwrap_or("it was not reached yet");
-        format!("the cluster takes nothing ({why}), {} wait in the log", Size(status.waiting))
-    };
-    if status.missed > 0 {
-        line += &format!("; {} segments were removed, for want of room, before they were sent", status.missed);
-    }
-    if status.refused > 0 {
-        line += &format!("; {} values are longer than nodes take, each is a gap", status.refused);
-    }
-    line
 }

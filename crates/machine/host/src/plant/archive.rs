@@ -4,7 +4,7 @@
 use super::keys::{Key, PROCESS, Table, key, with_process};
 use super::model::{Ready, ReadyWhen};
 use super::process::{self, Read};
-use base::{DurNs, Size};
+use base::{Cluster, DurNs, Size};
 use std::collections::HashSet;
 use std::ops::Range;
 use std::path::PathBuf;
@@ -13,6 +13,8 @@ use toml::de::{DeTable, DeValue};
 
 /// Most bytes of a file with these tables alone.
 const TEXT_BYTES_MAX: usize = 16 << 20;
+/// Longest time after which a cluster forgets: what Cassandra takes, 20 years.
+const TTL_MAX: DurNs = DurNs::from_secs(7_300 * 86_400);
 /// Most bytes of a signal's name.
 const NAME_BYTES_MAX: usize = 1_024;
 
@@ -21,7 +23,7 @@ const LOGS: &str = "tahti archive: logs ";
 /// How long that may take: what is in the archive already is looked at.
 const BEGIN_WITHIN: DurNs = DurNs::from_secs(60);
 
-const OWN: [Key; 7] = [
+const OWN: [Key; 10] = [
     key(
         "folder",
         r#""/var/lib/tahti/archive""#,
@@ -47,7 +49,31 @@ const OWN: [Key; 7] = [
         "`remove-oldest`",
         "What is done when there is no room: the oldest file goes, or nothing is written until there is room again, and a gap tells how many samples are missing.",
     ),
+    key(
+        "engine",
+        r#""cassandra://db1,db2/plant?credentials=/etc/tahti/cassandra""#,
+        "`files` or `cassandra://HOST[:PORT],…/KEYSPACE[?credentials=FILE]`",
+        "`files`",
+        "Where samples go from the folder, which they wait in while the cluster is away. Needs a build with the feature `cassandra`.",
+    ),
+    key(
+        "replication",
+        "3",
+        "number, 1 to 9",
+        "1",
+        "How many nodes of each data centre keep a sample; counts when the keyspace is made. Only with a cluster.",
+    ),
+    key(
+        "ttl",
+        r#""8760h""#,
+        "time, 1h to 175200h",
+        "never",
+        "After what time the cluster forgets samples. Only with a cluster.",
+    ),
 ];
+
+/// What `engine` is where samples stay in the folder.
+const FILES: &str = "files";
 
 const SHAPE: [Key; OWN.len() + PROCESS.keys.len() - 1] = with_process(&OWN, &["command"]);
 
@@ -144,6 +170,8 @@ pub struct Archive {
     pub keep_free: Size,
     /// Whether logging stops when there is no room, rather than that the oldest file goes.
     pub stops_when_full: bool,
+    /// The cluster that samples go to; none where they stay in the folder.
+    pub cluster: Option<Cluster>,
     /// What is archived.
     pub signals: Vec<Signal>,
 }
@@ -320,6 +348,7 @@ fn place(section: &Section<'_>, found: &mut Diagnostics<'_>) -> Option<Archive> 
         total_max: None,
         keep_free: Size(0),
         stops_when_full: false,
+        cluster: None,
         signals: Vec::new(),
     };
     let folder = section.words("folder", found);
@@ -358,8 +387,26 @@ fn place(section: &Section<'_>, found: &mut Diagnostics<'_>) -> Option<Archive> 
             }
         }
     }
+    archive.cluster = cluster(section, found);
     archive.folder = PathBuf::from(folder?.0);
     Some(archive)
+}
+
+/// Where samples go from the folder; none where they stay there.
+fn cluster(section: &Section<'_>, found: &mut Diagnostics<'_>) -> Option<Cluster> {
+    let is_named = section.words("engine", found).is_some_and(|(word, _)| word != FILES);
+    let cluster = if is_named { section.parsed::<Cluster>("engine", found) } else { None };
+    let replication = section.number("replication", 1, 9, found);
+    let ttl = section.time("ttl", DurNs::from_secs(3_600), TTL_MAX, found);
+    let spans = replication.iter().map(|(_, span)| ("replication", span));
+    for (name, span) in spans.chain(ttl.iter().map(|(_, span)| ("ttl", span))).filter(|_| !is_named) {
+        let remedy = format!("name it in `engine`, or remove `{name}`");
+        found.error(span.clone(), format!("`{name}` without a cluster"), "engine = \"cassandra://…\"", remedy);
+    }
+    let (mut cluster, _) = cluster?;
+    cluster.replication = replication.map_or(cluster.replication, |(number, _)| number as u8);
+    cluster.ttl = ttl.map(|(time, _)| time);
+    Some(cluster)
 }
 
 /// All signals; `archive` is where it stands that there is none.
@@ -446,6 +493,19 @@ mod tests {
         assert!(archive.is_none());
         let lines: Vec<usize> = found.iter().map(|finding| finding.line).collect();
         assert_eq!(lines, [1, 2, 3, 4, 6, 6, 7, 10, 12], "{found:?}");
+    }
+
+    #[test]
+    fn a_cluster_is_named_as_engine_and_what_is_said_of_none_is_refused() {
+        let text = "[archive]\nfolder = \"/a\"\nengine = \"cassandra://db1/plant\"\nreplication = 3\nttl = \"8760h\"\n[[signal]]\nnames = [\"A\"]\n";
+        let (archive, found) = read(text);
+        let cluster = archive.unwrap_or_else(|| panic!("{found:?}")).cluster.unwrap();
+        assert_eq!((cluster.to_string().as_str(), cluster.replication), ("cassandra://db1:9042/plant", 3));
+        assert_eq!(cluster.ttl, Some(DurNs::from_secs(8_760 * 3_600)));
+        let lines = |text: &str| read(text).1.iter().map(|finding| finding.line).collect::<Vec<_>>();
+        assert_eq!(lines(&text.replace("cassandra://db1/plant", "files")), [4, 5]);
+        assert_eq!(lines(&text.replace("cassandra://db1/plant", "mysql")), [3]);
+        assert_eq!(lines(&text.replace("= 3", "= 0").replace("8760h", "1s")), [4, 5]);
     }
 
     #[test]

@@ -333,7 +333,9 @@ fn every_example_of_the_table_of_keys_is_accepted() {
                 "[recorder]" => with(&format!("[recorder]\nname = \"r\"\n{line}")),
                 "[archive]" => {
                     let folder = if key.name == "folder" { "" } else { "folder = \"a\"\n" };
-                    with(&format!("[archive]\nname = \"r\"\n{folder}{line}\n[[signal]]\nnames = [\"A\"]"))
+                    let of_cluster = ["replication", "ttl"].contains(&key.name);
+                    let engine = if of_cluster { "engine = \"cassandra://db1/plant\"\n" } else { "" };
+                    with(&format!("[archive]\nname = \"r\"\n{folder}{engine}{line}\n[[signal]]\nnames = [\"A\"]"))
                 }
                 "[[signal]]" => {
                     let names = if key.name == "names" { "" } else { "names = [\"A\"]\n" };

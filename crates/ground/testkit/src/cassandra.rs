@@ -1,5 +1,5 @@
-//! Nodes of Cassandra, of the real program: `cargo xtask test cassandra` has it fetched and says where it is.
-#![allow(dead_code, reason = "each test uses a part of it")]
+//! Nodes of Cassandra, of the real program: `TAHTI_CASSANDRA` names its jars, `TAHTI_JAVA` Java 17; `cargo xtask test
+//! cassandra` has them fetched and sets both.
 
 use std::io::{Read, Seek};
 use std::net::TcpStream;
@@ -10,48 +10,42 @@ use std::time::{Duration, Instant};
 /// How long a node may take to start, on a machine that does other things too.
 const START: Duration = Duration::from_secs(240);
 
-/// A folder that is removed at the end.
-pub(crate) struct Place(pub(crate) PathBuf);
-
-impl Place {
-    pub(crate) fn new(name: &str) -> Self {
-        let path = std::env::temp_dir().join(format!("tahti-cassandra-{}-{name}", std::process::id()));
-        std::fs::create_dir_all(&path).unwrap();
-        Self(path)
-    }
-}
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
-}
-
 /// A node on 127.0.0.N. It is killed at the end.
-pub(crate) struct Node {
+pub struct Node {
     number: u8,
+    is_first: bool,
     folder: PathBuf,
     child: Option<Child>,
 }
 
 impl Node {
-    /// Starts a node and waits until clients may come. The first one is whom the others ask.
-    pub(crate) fn start(place: &Place, number: u8) -> Self {
-        let folder = place.0.join(format!("node-{number}"));
+    /// Starts a node with its files in a folder of `place` and waits until clients may come. `first` is the node that all of
+    /// a cluster ask; itself for the first one.
+    ///
+    /// # Panics
+    /// Where it does not start.
+    #[must_use]
+    pub fn start(place: &Path, number: u8, first: u8) -> Self {
+        let folder = place.join(format!("node-{number}"));
         std::fs::create_dir_all(&folder).unwrap();
-        std::fs::write(folder.join("cassandra.yaml"), settings(&folder, number)).unwrap();
+        std::fs::write(folder.join("cassandra.yaml"), settings(&folder, number, first)).unwrap();
         std::fs::write(folder.join("logback.xml"), QUIET).unwrap();
-        let mut node = Self { number, folder, child: None };
+        let mut node = Self { number, is_first: number == first, folder, child: None };
         node.again();
         node
     }
 
-    pub(crate) fn address(&self) -> String {
+    /// Where clients find it, at port 9042.
+    #[must_use]
+    pub fn address(&self) -> String {
         format!("127.0.0.{}", self.number)
     }
 
     /// Ends it without a word, as a power cut of the machine or the kernel's want of memory does.
-    pub(crate) fn kill(&mut self) {
+    ///
+    /// # Panics
+    /// Where that fails.
+    pub fn kill(&mut self) {
         if let Some(mut child) = self.child.take() {
             child.kill().unwrap();
             child.wait().unwrap();
@@ -59,7 +53,10 @@ impl Node {
     }
 
     /// Starts it again with what is on its disk.
-    pub(crate) fn again(&mut self) {
+    ///
+    /// # Panics
+    /// Where it does not start.
+    pub fn again(&mut self) {
         let jars = std::env::var("TAHTI_CASSANDRA").expect("cargo xtask test cassandra says where Cassandra is");
         let java = std::env::var("TAHTI_JAVA").expect("cargo xtask test cassandra says where Java 17 is");
         let mut said =
@@ -73,7 +70,7 @@ impl Node {
         command.arg(format!("-javaagent:{}", agent.display()));
         command.arg(format!("-Dcassandra.storagedir={}", self.folder.display()));
         command.arg(format!("-Dcassandra.config=file://{}/cassandra.yaml", self.folder.display()));
-        let ring_delay = if self.number == 1 { 100 } else { 2_000 };
+        let ring_delay = if self.is_first { 100 } else { 2_000 };
         command.arg(format!("-Dcassandra.ring_delay_ms={ring_delay}"));
         command.arg(format!("-Dlogback.configurationFile={}/logback.xml", self.folder.display()));
         command.args(["-Dcassandra.skip_wait_for_gossip_to_settle=0", "-Dcassandra-foreground=yes"]);
@@ -127,7 +124,7 @@ const OPENED: &[&str] = &[
     "--add-opens jdk.management/com.sun.management.internal=ALL-UNNAMED",
 ];
 
-fn settings(folder: &Path, number: u8) -> String {
+fn settings(folder: &Path, number: u8, first: u8) -> String {
     let folder = folder.display();
     format!(
         "cluster_name: tahti\nnum_tokens: 4\nauto_bootstrap: false\n\
@@ -137,7 +134,7 @@ fn settings(folder: &Path, number: u8) -> String {
          hints_directory: {folder}/hints\nsaved_caches_directory: {folder}/saved_caches\n\
          cdc_raw_directory: {folder}/cdc_raw\nlisten_address: 127.0.0.{number}\nrpc_address: 127.0.0.{number}\n\
          start_native_transport: true\nnative_transport_port: 9042\nstorage_port: 7000\n\
-         seed_provider:\n  - class_name: org.apache.cassandra.locator.SimpleSeedProvider\n    parameters:\n      - seeds: 127.0.0.1\n\
+         seed_provider:\n  - class_name: org.apache.cassandra.locator.SimpleSeedProvider\n    parameters:\n      - seeds: 127.0.0.{first}\n\
          memtable_heap_space: 64MiB\nmemtable_offheap_space: 64MiB\nkey_cache_size: 0MiB\ncounter_cache_size: 0MiB\n\
          row_cache_size: 0MiB\nfile_cache_size: 32MiB\n"
     )

@@ -1,9 +1,12 @@
-//! Which cluster, and what of it is used.
+//! Which cluster of Cassandra, and what of it is used.
 
-use base::DurNs;
-use std::fmt;
-use std::path::PathBuf;
-use std::str::FromStr;
+use crate::unit::DurNs;
+use alloc::borrow::ToOwned;
+use alloc::format;
+use alloc::string::String;
+use alloc::vec::Vec;
+use core::fmt;
+use core::str::FromStr;
 
 /// What an address begins with.
 const SCHEME: &str = "cassandra://";
@@ -28,38 +31,53 @@ pub struct Cluster {
     pub replication: u8,
     /// After what time samples are forgotten; never without it.
     pub ttl: Option<DurNs>,
-    /// A file with two lines: user, password.
-    pub credentials: Option<PathBuf>,
+    /// The path of a file with two lines: user, password.
+    pub credentials: Option<String>,
 }
 
 /// Why something does not say which cluster.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum BadCluster {
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ParseClusterError {
     /// Not of the form at all.
-    #[error("found {0:?}; expected cassandra://HOST[:PORT],…/KEYSPACE[?credentials=FILE]")]
     Form(String),
     /// No node.
-    #[error("{0:?} is no node; expected a host's name or address, and :PORT where it is not 9042")]
     Node(String),
     /// No keyspace.
-    #[error("{0:?} is no keyspace; expected 1 to 48 of a-z, 0-9, _, a letter first")]
     Keyspace(String),
 }
+
+impl fmt::Display for ParseClusterError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Form(text) => {
+                write!(f, "found {text:?}; expected cassandra://HOST[:PORT],…/KEYSPACE[?credentials=FILE]")
+            }
+            Self::Node(text) => {
+                write!(f, "{text:?} is no node; expected a host's name or address, and :PORT where it is not 9042")
+            }
+            Self::Keyspace(text) => {
+                write!(f, "{text:?} is no keyspace; expected 1 to 48 of a-z, 0-9, _, a letter first")
+            }
+        }
+    }
+}
+
+impl core::error::Error for ParseClusterError {}
 
 impl Cluster {
     /// A keyspace of the cluster that has these nodes; kept once, for ever.
     ///
     /// # Errors
     /// What is none.
-    pub fn new<'a>(nodes: impl IntoIterator<Item = &'a str>, keyspace: &str) -> Result<Self, BadCluster> {
+    pub fn new<'a>(nodes: impl IntoIterator<Item = &'a str>, keyspace: &str) -> Result<Self, ParseClusterError> {
         let nodes: Vec<String> = nodes.into_iter().map(node).collect::<Result<_, _>>()?;
         if nodes.is_empty() || nodes.len() > NODES_MAX {
-            return Err(BadCluster::Node(String::new()));
+            return Err(ParseClusterError::Node(String::new()));
         }
         let is_letter = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_';
         let begins = keyspace.bytes().next().is_some_and(|byte| byte.is_ascii_lowercase());
         if !begins || keyspace.len() > KEYSPACE_MAX || !keyspace.bytes().all(is_letter) {
-            return Err(BadCluster::Keyspace(clipped(keyspace)));
+            return Err(ParseClusterError::Keyspace(clipped(keyspace)));
         }
         Ok(Self { nodes, keyspace: keyspace.to_owned(), replication: 1, ttl: None, credentials: None })
     }
@@ -72,10 +90,10 @@ impl Cluster {
 }
 
 impl FromStr for Cluster {
-    type Err = BadCluster;
+    type Err = ParseClusterError;
 
-    fn from_str(text: &str) -> Result<Self, BadCluster> {
-        let form = || BadCluster::Form(clipped(text));
+    fn from_str(text: &str) -> Result<Self, ParseClusterError> {
+        let form = || ParseClusterError::Form(clipped(text));
         let (nodes, rest) = text.strip_prefix(SCHEME).and_then(|rest| rest.split_once('/')).ok_or_else(form)?;
         let (keyspace, query) = rest.split_once('?').map_or((rest, None), |(keyspace, query)| (keyspace, Some(query)));
         let mut cluster = Self::new(nodes.split(','), keyspace)?;
@@ -94,8 +112,8 @@ impl fmt::Display for Cluster {
 }
 
 /// A node with its port.
-fn node(text: &str) -> Result<String, BadCluster> {
-    let wrong = || BadCluster::Node(clipped(text));
+fn node(text: &str) -> Result<String, ParseClusterError> {
+    let wrong = || ParseClusterError::Node(clipped(text));
     let (host, port) = match text.rsplit_once(':') {
         // An address of IPv6 is in brackets where a port follows.
         Some((host, port)) if !host.contains(':') || host.ends_with(']') => {
@@ -121,6 +139,7 @@ fn clipped(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use alloc::string::ToString;
 
     #[test]
     fn an_address_names_nodes_and_keyspace() {

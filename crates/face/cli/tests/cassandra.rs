@@ -1,0 +1,97 @@
+//! `tahti archive serve` with a cluster of Cassandra: what a record had is in the cluster once, over kills of both.
+
+use harness::epics::program;
+use harness::ioc::Ioc;
+use harness::process::Running;
+use harness::{Folder, eventually};
+use std::process::{Command, Output};
+use testkit::cassandra::Node;
+
+const DATABASE: &str =
+    r#"record(calc, "X:COUNT") { field(SCAN, ".1 second") field(INPA, "X:COUNT") field(CALC, "A+1") }"#;
+
+struct Site {
+    ioc: Ioc,
+    folder: Folder,
+    node: Node,
+    file: String,
+}
+
+impl Site {
+    fn new() -> Self {
+        let ioc = Ioc::start(&[("a.db", DATABASE)], &["-d", "a.db"]);
+        let folder = Folder::new();
+        // Beside others that test with nodes of their own.
+        let node = Node::start(&folder.0, 111, 111);
+        let text = format!(
+            "[archive]\nfolder = \"{}\"\nsync = \"50ms\"\nengine = \"cassandra://{}/plant\"\nttl = \"24h\"\n[[signal]]\nnames = [\"X:COUNT\"]\n",
+            folder.0.join("archive").display(),
+            node.address()
+        );
+        let file = folder.write("archive.toml", &text).display().to_string();
+        Self { ioc, folder, node, file }
+    }
+
+    fn command(&self, words: &[&str]) -> Command {
+        let mut command = program(true, "archive", self.ioc.port);
+        command.args(words);
+        command
+    }
+
+    fn ask(&self, verb: &str, words: &[&str]) -> Output {
+        self.command(&[&[verb], words].concat()).output().unwrap()
+    }
+
+    fn log(&self) -> String {
+        self.folder.0.join("archive").display().to_string()
+    }
+
+    fn cluster(&self) -> String {
+        format!("cassandra://{}/plant", self.node.address())
+    }
+
+    /// The counts that an archive has.
+    fn counts(&self, archive: &str) -> Vec<u64> {
+        let output = self.ask("get", &[archive, "X:COUNT", "--from", "-1h", "--format", "csv"]);
+        let text = String::from_utf8(output.stdout).unwrap();
+        text.lines().skip(1).filter_map(|line| Some(line.split(',').nth(2)?.parse::<f64>().ok()? as u64)).collect()
+    }
+
+    fn status(&self) -> serde_json::Value {
+        let output = self.ask("status", &[&self.log(), "--json"]);
+        serde_json::from_slice(&output.stdout).unwrap_or_default()
+    }
+}
+
+#[test]
+fn what_was_logged_is_in_the_cluster_once_though_logger_and_node_are_killed() {
+    let mut site = Site::new();
+    let mut logs = Running::until(&mut site.command(&["serve", &site.file]), "then sent to cassandra://");
+    logs.hears("the cluster takes what is logged");
+    eventually("samples are in the cluster", || site.counts(&site.cluster()).len() > 10);
+    let refused = site.ask("upload", &[&site.log(), &site.cluster()]);
+    let said = String::from_utf8(refused.stderr).unwrap();
+    assert!(!refused.status.success() && said.contains("another process sends this log"), "{said}");
+
+    logs.child.kill().unwrap();
+    logs.child.wait().unwrap();
+    site.node.kill();
+    let logs = Running::until(&mut site.command(&["serve", &site.file]), "the cluster takes nothing");
+    eventually("samples wait", || site.status()["cluster"]["waiting"].as_u64().is_some_and(|bytes| bytes > 2_000));
+    let status = site.status();
+    assert_eq!((&status["cluster"]["connected"], &status["cluster"]["sent"]), (&false.into(), &0.into()), "{status}");
+    let text = String::from_utf8(site.ask("status", &[&site.log()]).stdout).unwrap();
+    assert!(text.contains("cluster      unavailable, 0 samples sent"), "{text}");
+
+    site.node.again();
+    eventually("what has waited is sent", || {
+        let cluster = &site.status()["cluster"];
+        cluster["connected"] == true && cluster["sent"].as_u64().is_some_and(|sent| sent > 20)
+    });
+    logs.signal("-TERM");
+    logs.hears("samples safe, 0 lost");
+    logs.hears("samples sent; the cluster takes what is logged, 0B wait");
+    let (here, there) = (site.counts(&site.log()), site.counts(&site.cluster()));
+    assert!(here.is_sorted_by(|one, next| one < next), "none is twice: {here:?}");
+    assert_eq!(there, here, "the cluster has what the folder has");
+}
