@@ -137,7 +137,19 @@ fn unit() -> Outcome {
 
 /// In a target folder of its own: the flag would rebuild everything else each time.
 fn loom() -> Outcome {
-    let words = ["test", "--package", "ring", "--test", "loom", "--release", "--quiet", "--target-dir", "target/loom"];
+    let words = [
+        "test",
+        "--package",
+        "ring",
+        "--package",
+        "sys",
+        "--test",
+        "loom",
+        "--release",
+        "--quiet",
+        "--target-dir",
+        "target/loom",
+    ];
     run(cargo(words).env("RUSTFLAGS", "--cfg loom"))
 }
 

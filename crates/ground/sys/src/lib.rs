@@ -36,6 +36,7 @@ pub mod thread;
 pub mod tool;
 pub mod trace;
 pub mod tracing;
+pub mod turn;
 pub mod uio;
 pub mod users;
 pub mod vfio;

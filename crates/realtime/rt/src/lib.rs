@@ -39,6 +39,7 @@ mod quiet;
 pub mod scope;
 mod share;
 mod source;
+pub mod team;
 mod variables;
 mod waiter;
 mod watch;

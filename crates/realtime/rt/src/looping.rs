@@ -78,6 +78,15 @@ pub enum Flow {
     Stop,
 }
 
+/// Binds the calling thread to a CPU; where the kernel does not let it there, after it has entered the control group of `entry`.
+pub(crate) fn bind(cpu: CpuId, entry: Option<&str>) -> sys::Result<()> {
+    let bind = || set_affinity(0, &CpuSet::single(cpu));
+    bind().or_else(|error| match entry {
+        Some(entry) => RootDir::machine().write(entry, "0").and_then(|()| bind()),
+        None => Err(error),
+    })
+}
+
 /// Prepares the calling thread as the loop's; the class comes last, so that preparing disturbs nobody.
 pub(crate) fn prepare(spec: &LoopSpec, inherited: Policy, flush_denormals: bool) -> Vec<Obtained> {
     let mut report = Vec::new();
@@ -85,12 +94,8 @@ pub(crate) fn prepare(spec: &LoopSpec, inherited: Policy, flush_denormals: bool)
     touch_stack();
     report.push(Obtained::of("signals kept away".to_owned(), sys::signal::block_all(), ""));
     if let Some(cpu) = spec.cpu {
-        let bind = || set_affinity(0, &CpuSet::single(cpu));
-        let bound = bind().or_else(|error| match &spec.entry {
-            Some(entry) => RootDir::machine().write(entry, "0").and_then(|()| bind()),
-            None => Err(error),
-        });
-        report.push(Obtained::of(format!("CPU {cpu}"), bound, "see `tahti doctor` for the CPUs of this process"));
+        let remedy = "see `tahti doctor` for the CPUs of this process";
+        report.push(Obtained::of(format!("CPU {cpu}"), bind(cpu, spec.entry.as_deref()), remedy));
     }
     report.push(Obtained::of("timer slack 1ns", sys::thread::no_timer_slack(), ""));
     if flush_denormals {
