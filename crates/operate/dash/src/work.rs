@@ -146,7 +146,8 @@ fn act(plant: &str, what: Act, name: String) -> Outcome {
     }
 }
 
-const NO_ARCHIVE: &str = "this dashboard has no archive; `archive` of [dashboard] names its folder";
+const NO_ARCHIVE: &str =
+    "this dashboard has no archive; [archive] of the plant makes one, or `archive` of [dashboard] names its folder";
 
 fn history(folder: Option<&Path>, name: &str, (seconds, points): (u32, u16), now_ns: i64) -> Outcome {
     let archive = open(folder.ok_or(NO_ARCHIVE)?, name)?;

@@ -328,6 +328,14 @@ pub(crate) fn member(root: &DeTable<'_>, text: &str, has_shield: bool, found: &m
     Some(read)
 }
 
+/// Where a plant's archive is, from the plant file's folder; `None` where it has none, or does not say.
+pub(crate) fn folder(root: &DeTable<'_>) -> Option<PathBuf> {
+    let table = root.get("archive")?.get_ref().as_table()?;
+    let text = |key: &str| table.get(key)?.get_ref().as_str();
+    // The logger finds it from the folder that it runs in.
+    Some(text("dir").map(PathBuf::from).unwrap_or_default().join(text("folder")?))
+}
+
 /// A table as it stands in the file, with some of its keys.
 fn as_written(header: &str, table: &DeTable<'_>, text: &str, wanted: impl Fn(&str) -> bool) -> String {
     let mut out = header.to_owned();

@@ -6,6 +6,7 @@ use super::process::{self, Read};
 use base::DurNs;
 use core::net::SocketAddr;
 use std::ops::Range;
+use std::path::Path;
 use table::{Diagnostics, Section};
 
 /// What `tahti dash serve` prints once it serves, or has found that it cannot yet: a plant needs no dashboard to be up.
@@ -54,7 +55,7 @@ const OWN: [Key; 7] = [
         "archive",
         r#""archive""#,
         "folder",
-        "none",
+        "that of `[archive]`",
         "The archive that strip charts begin with, from the plant file's folder.",
     ),
     key("messages", r#""main""#, "name", "`main`", "The message server of the console."),
@@ -72,11 +73,11 @@ pub(crate) const DASHBOARD: Table = Table {
 
 const READ: Table = Table { header: "[dashboard]", doc: "", keys: &SHAPE };
 
-/// Reads the dashboard as the process that it is; `plant` is the plant's name.
+/// Reads the dashboard as the process that it is; `plant` is the plant's name, `archive` where its archive is.
 pub(crate) fn read(
     table: &toml::de::DeTable<'_>,
     span: Range<usize>,
-    (plant, has_shield): (&str, bool),
+    (plant, archive, has_shield): (&str, Option<&Path>, bool),
     found: &mut Diagnostics<'_>,
 ) -> Read {
     let called = "[dashboard]";
@@ -113,10 +114,12 @@ pub(crate) fn read(
             command.push(format!("--{key}={file}"));
         }
     }
-    for key in ["archive", "messages"] {
-        if let Some((text, _)) = section.words(key, found) {
-            command.push(format!("--{key}={text}"));
-        }
+    let named = section.words("archive", found).map(|(text, _)| Path::new(text));
+    if let Some(folder) = named.or(archive) {
+        command.push(format!("--archive={}", folder.display()));
+    }
+    if let Some((text, _)) = section.words("messages", found) {
+        command.push(format!("--messages={text}"));
     }
     let mut read = process::read(&section, called, has_shield, Some((command, section.range())), found);
     if section.value("ready").is_none() {

@@ -242,8 +242,10 @@ fn read_plant(root: &DeTable<'_>, text: &str, around: &dyn Surroundings, found: 
         reads.push(alarms::read(table, span, name.as_deref().unwrap_or_default(), shield.is_some(), found));
     }
     reads.extend(archive::member(root, text, shield.is_some(), found));
+    let archive = archive::folder(root);
     if let Some((table, span)) = tables(root, "dashboard", false, found).into_iter().next() {
-        reads.push(dashboard::read(table, span, (name.as_deref().unwrap_or_default(), shield.is_some()), found));
+        let plant = name.as_deref().unwrap_or_default();
+        reads.push(dashboard::read(table, span, (plant, archive.as_deref(), shield.is_some()), found));
     }
     for (table, span) in managers.into_iter().take(PROCESSES_MAX.saturating_sub(reads.len())) {
         reads.push(equipment::read(table, span, &called(table, "manager"), shield.is_some(), found));

@@ -447,6 +447,23 @@ fn an_ioc_is_a_process_whose_command_line_is_made() {
 }
 
 #[test]
+fn a_dashboard_shows_the_archive_of_its_plant_unless_it_names_another() {
+    let told = |archive: &str, dashboard: &str| {
+        let text = format!("{archive}\n[dashboard]\nname = \"page\"\n{dashboard}");
+        let checked = check(&with(&text), &Anywhere);
+        let plant = checked.plant.unwrap_or_else(|| panic!("{:?}", checked.found));
+        let command = plant.process("page").unwrap().command.clone();
+        command.iter().find_map(|word| word.strip_prefix("--archive=")).map(str::to_owned)
+    };
+    let archive = "[archive]\nname = \"log\"\nfolder = \"log\"\n";
+    let signal = "[[signal]]\nnames = [\"A\"]";
+    assert_eq!(told(&format!("{archive}{signal}"), "").as_deref(), Some("log"));
+    assert_eq!(told(&format!("{archive}dir = \"/data\"\n{signal}"), "").as_deref(), Some("/data/log"));
+    assert_eq!(told(&format!("{archive}{signal}"), "archive = \"old\"").as_deref(), Some("old"));
+    assert_eq!(told("", ""), None);
+}
+
+#[test]
 fn a_dashboard_is_a_process_that_is_there_also_when_its_port_is_taken() {
     let text = "[plant]\nname = \"rf\"\n[[process]]\nname = \"loop\"\ncommand = \"/bin/good\"\n\
                 [dashboard]\nname = \"page\"\nlisten = \"[::1]:80\"\nnames = [\"rf.example\"]\nwrite = true\narchive = \"a\"\n";
