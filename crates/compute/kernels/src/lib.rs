@@ -10,7 +10,9 @@
 mod half;
 mod level;
 mod panels;
+mod read;
 
 pub use half::F16;
 pub use level::{Level, NotHere};
 pub use panels::{Misfit, PANEL, Panels, Stored};
+pub use read::read;

@@ -140,21 +140,21 @@ const EXPERIMENTS: &[Of] = &[
     of(
         "S5.4",
         "scaling with cores, local and shared data",
-        Needs("more than one socket, and `tahti bench compute`, which is not built yet"),
+        Partly(
+            "compute",
+            &[("work done by several CPUs", ""), ("an addition to a counter", "")],
+            "CPUs of more than one socket for the fall below one core",
+        ),
     ),
-    of(
-        "S5.5",
-        "a parallel share of 90 %",
-        Needs("more than two CPUs, and `tahti bench compute`, which is not built yet"),
-    ),
-    of("S5.6", "SIMD", Needs("`tahti bench compute`, which is not built yet")),
+    of("S5.5", "a parallel share of 90 %", Figures("compute", &[("speed-up by parallel share", "")])),
+    of("S5.6", "SIMD", Figures("compute", &[("matrix times vector on one CPU", "")])),
     of(
         "S5.7",
         "event trace, profiler, leaks, live variables, coverage",
         Does("tahti trace, tahti explain, tahti profile, tahti frames show (docs/measuring.md)"),
     ),
     of("S5.8", "hyper-threads switched off", Does("tahti doctor names siblings of real-time CPUs")),
-    of("S5.9", "an adaptive-optics computer", Needs("`tahti bench compute`, which is not built yet")),
+    of("S5.9", "an adaptive-optics computer", Needs("a loop from pixels to commands, which is not built yet")),
     of("S5.10", "PTP clocks", Needs("a network card with a hardware clock")),
 ];
 

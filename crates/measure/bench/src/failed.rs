@@ -154,6 +154,9 @@ pub enum Failed {
     /// The message server, or the way to it.
     #[error(transparent)]
     Message(#[from] broker::ClientError),
+    /// A team of threads cannot be started, or does not come back.
+    #[error(transparent)]
+    Team(#[from] rt::team::TeamError),
     /// Shared memory does not hold what it should.
     #[error(transparent)]
     Layout(#[from] ring::LayoutError),

@@ -42,6 +42,7 @@ benches! {
     archive;
     classes;
     clock;
+    compute;
     frames;
     interference;
     ioc + ioc::groups;

@@ -1,0 +1,81 @@
+//! Reading memory by a plain loop of wide loads: what to compare with whatever reads a matrix once.
+
+use crate::Level;
+#[cfg(target_arch = "x86_64")]
+use crate::level::Kind;
+
+/// Numbers of a step of one stream: four registers of 256 bits.
+const STEP: usize = 32;
+/// Streams that are read at once: one alone does not keep the memory busy.
+const STREAMS: usize = 4;
+
+/// Reads all of `memory` by the vector instructions of a level, in one stream or in four at once, and returns a word that depends on
+/// all of it. Neither allocates nor blocks. From the second cache on this is the machine's roof; in the first one its own instructions bound it.
+#[must_use]
+pub fn read(level: Level, memory: &[f32], in_streams: bool) -> u32 {
+    match level.0 {
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: of a level that the CPU does not have there is no value.
+        Kind::Avx2 => unsafe { read_avx2(memory, in_streams) },
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: as above.
+        Kind::Avx512 => unsafe { read_avx512(memory, in_streams) },
+        // What every CPU of this kind has.
+        _ => fold(memory, in_streams),
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2")]
+fn read_avx2(memory: &[f32], in_streams: bool) -> u32 {
+    fold(memory, in_streams)
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
+fn read_avx512(memory: &[f32], in_streams: bool) -> u32 {
+    fold(memory, in_streams)
+}
+
+/// Exclusive or: one cycle an instruction, so that none waits for another as additions would.
+#[inline(always)]
+fn fold(memory: &[f32], in_streams: bool) -> u32 {
+    let (steps, rest) = memory.as_chunks::<STEP>();
+    let each = if in_streams { steps.len() / STREAMS } else { 0 };
+    let (first, more) = steps.split_at(each);
+    let (second, more) = more.split_at(each);
+    let (third, more) = more.split_at(each);
+    let (fourth, more) = more.split_at(each);
+    let mut words = [0; STEP];
+    for (((one, two), three), four) in first.iter().zip(second).zip(third).zip(fourth) {
+        for lane in 0..STEP {
+            words[lane] ^= one[lane].to_bits() ^ two[lane].to_bits() ^ three[lane].to_bits() ^ four[lane].to_bits();
+        }
+    }
+    for step in more {
+        for lane in 0..STEP {
+            words[lane] ^= step[lane].to_bits();
+        }
+    }
+    words.into_iter().chain(rest.iter().map(|number| number.to_bits())).fold(0, |all, word| all ^ word)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_level_reads_each_number_once_in_one_stream_and_in_four() {
+        for length in [0, 1, 31, 32, 100, 127, 128, 129, 1000] {
+            let memory: Vec<f32> = (0..length).map(|number| f32::from_bits(number * 2_654_435)).collect();
+            let expected = memory.iter().fold(0, |all, number| all ^ number.to_bits());
+            for level in Level::all() {
+                assert_eq!(
+                    [false, true].map(|streams| read(level, &memory, streams)),
+                    [expected; 2],
+                    "{level} {length}"
+                );
+            }
+        }
+    }
+}

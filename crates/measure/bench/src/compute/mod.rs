@@ -1,0 +1,130 @@
+//! `tahti bench compute`: what more CPUs, and wider vectors, do for arithmetic, and what they cannot do.
+
+mod scale;
+mod simd;
+mod team;
+
+use crate::failed::joined;
+use crate::{Bench, Failed, Found, Progress, read};
+use base::{CpuId, CpuSet, Policy};
+use clap::{ArgMatches, Args as _};
+use report::Published;
+use sys::sched::{Scheduling, set_affinity, set_scheduling};
+
+const SEED: [&str; 3] = ["VxWorks on multi-core", "about 2012", "PCs with several cores and sockets"];
+
+/// The row of the table.
+pub(crate) static BENCH: Bench = Bench {
+    name: "compute",
+    experiment: "VxWorks on multi-core: local and shared data over the CPUs, Amdahl's law, vector instructions",
+    arguments: Args::augment_args,
+    run,
+    published: &[
+        Published::of(
+            "S5.4",
+            SEED[0],
+            SEED[1],
+            SEED[2],
+            "a small local data set scales linearly with cores; a large heavily used shared one peaks at 3, and over more than one socket is \
+             slower than on one core: transfer of data ownership",
+        ),
+        Published::of("S5.5", SEED[0], SEED[1], SEED[2], "a parallel share of 90 %: at most 10 times as fast (Amdahl)"),
+        Published::of(
+            "S5.6",
+            SEED[0],
+            SEED[1],
+            SEED[2],
+            "multiplications of four floats at once; the compiler's vectors with and without `restrict`; the CPU's vector length chosen at run time",
+        ),
+    ],
+    wanted: "an empty job of two threads in at most 200 ns; two CPUs 1.9 times as fast where data is local; matrix times vector at 0.9 of \
+             reading alone, measured beside it, from 128 rows on",
+    quick: &["--rounds", "4", "--sizes", "64,256", "--jobs", "200"],
+    shields: false,
+};
+
+/// What more CPUs and wider vectors do for arithmetic: local and shared data, Amdahl's law, scalar and vector code, the longest times
+///
+/// All that is compared runs in turn in one process; its threads stay on their CPUs. With one CPU only vectors are measured.
+#[derive(clap::Args)]
+struct Args {
+    /// How often each is measured
+    #[arg(long, default_value_t = 16)]
+    rounds: usize,
+    /// CPUs to measure on, the leader's first; all of this process if not given
+    #[arg(long)]
+    cpus: Option<CpuSet>,
+    /// Class of the threads; as this program's if not given
+    #[arg(long, value_name = "CLASS")]
+    class: Option<Policy>,
+    /// Rows, and columns, of the matrices
+    #[arg(long, value_name = "ROWS", value_delimiter = ',', default_value = "64,128,256,512,1024,2048,4096")]
+    sizes: Vec<usize>,
+    /// Jobs of which the longest times are told
+    #[arg(long, default_value_t = 2000)]
+    jobs: usize,
+}
+
+/// Rows of the largest matrix: a GiB of f32.
+const ROWS_MAX: usize = 16_384;
+
+fn run(matches: &ArgMatches, progress: &mut Progress) -> Result<Found, Failed> {
+    let args: Args = read(matches)?;
+    let ours = sys::sched::affinity(0)?;
+    let cpus = args.cpus.unwrap_or(ours);
+    if cpus.is_empty() || !cpus.is_subset(&ours) {
+        return Err(Failed::argument(format!("--cpus {cpus}"), format!("some of this process's CPUs, {ours}")));
+    }
+    if args.rounds == 0 || args.jobs == 0 {
+        return Err(Failed::argument(format!("--rounds {} --jobs {}", args.rounds, args.jobs), "1 or more of each"));
+    }
+    if let Some(wrong) = args.sizes.iter().find(|rows| !(8..=ROWS_MAX).contains(*rows)) {
+        return Err(Failed::argument(format!("--sizes {wrong}"), format!("8 to {ROWS_MAX} rows")));
+    }
+    let cpus: Vec<CpuId> = cpus.iter().collect();
+    // On a thread of its own: this one's CPUs and class stay as they are.
+    std::thread::scope(|scope| joined(scope.spawn(|| measure(&args, &cpus, progress)).join()))
+}
+
+fn measure(args: &Args, cpus: &[CpuId], progress: &mut Progress) -> Result<Found, Failed> {
+    set_affinity(0, &CpuSet::single(cpus[0]))?;
+    if let Some(policy) = args.class {
+        set_scheduling(0, Scheduling { policy, reset_on_fork: false })?;
+    }
+    let mut found = Found::default();
+    let class = args.class.map_or("as this program's".into(), |class| class.to_string());
+    let names: CpuSet = cpus.iter().copied().collect();
+    found.setup.push(format!("CPUs {names}, class {class}; vectors: {}", simd::levels()));
+    if cpus.len() > 1 {
+        found.tables.push(scale::empty_jobs(args, cpus, progress)?);
+        found.tables.extend(scale::locality(args, cpus, progress)?);
+        found.tables.push(scale::amdahl(args, cpus, progress)?);
+        found.notes.push("the published fall below one core needs CPUs of two sockets".into());
+    } else {
+        let why = "local and shared data, Amdahl's law: not measured, they need two CPUs or more (--cpus)";
+        found.notes.push(why.into());
+    }
+    found.tables.extend(simd::measure(args, cpus, progress)?);
+    Ok(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn with_one_cpu_vectors_are_measured_and_what_needs_more_is_said() {
+        let cpu = sys::sched::affinity(0).unwrap().lowest().unwrap().to_string();
+        let words = ["compute", "--cpus", &cpu, "--rounds", "1", "--sizes", "9", "--jobs", "10"];
+        let found = run(&BENCH.command().get_matches_from(words), &mut Progress::of("compute")).unwrap();
+        assert!(found.notes[0].contains("not measured, they need two CPUs"), "{:?}", found.notes);
+        let titles: Vec<&str> = found.tables.iter().map(|table| table.title.as_str()).collect();
+        assert!(titles.len() == 2 && titles.iter().all(|title| title.starts_with("matrix times vector")), "{titles:?}");
+        assert_eq!(found.tables[1].rows[0].latency.as_ref().map(|latency| latency.count), Some(10));
+        let refused = |words: [&str; 3]| {
+            run(&BENCH.command().get_matches_from(words), &mut Progress::of("compute")).unwrap_err().to_string()
+        };
+        assert!(refused(["compute", "--sizes", "7"]).contains("expected 8 to 16384 rows"));
+        assert!(refused(["compute", "--cpus", "1000"]).contains("expected some of this process's CPUs"));
+    }
+}

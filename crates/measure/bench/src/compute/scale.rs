@@ -1,0 +1,126 @@
+//! More CPUs: an empty job, data of one's own and shared, Amdahl's law.
+
+use super::Args;
+use super::team::{ADDITIONS, Crew, Kind, crew, words, work};
+use crate::{Failed, Progress};
+use base::CpuId;
+use report::{Figure, Good, Latency, Row, Table, Wanted};
+use sys::clock::mono_now;
+
+/// Pieces of a run of empty jobs.
+const PIECES: usize = 8;
+/// Empty jobs of a piece.
+const EMPTY: usize = 10_000;
+/// Steps of a whole computation: some hundred microseconds.
+const STEPS: u64 = 200_000;
+/// Parallel shares, in percent.
+const SHARES: [u64; 5] = [50, 75, 90, 95, 99];
+
+/// Nanoseconds that a job of this kind takes.
+fn timed(team: &mut Crew, kind: Kind) -> Result<f64, Failed> {
+    team.shared_mut()?.kind = kind;
+    let begun = mono_now();
+    team.run()?;
+    Ok((mono_now() - begun).0 as f64)
+}
+
+/// A dispatch and a join, the clock read five times meanwhile.
+pub(super) fn empty_jobs(args: &Args, cpus: &[CpuId], progress: &mut Progress) -> Result<Table, Failed> {
+    progress.at(0, 4, "empty jobs");
+    let mut team = crew(&cpus[..2], args.class, &words())?;
+    (0..EMPTY).try_for_each(|_| timed(&mut team, Kind::Empty).map(drop))?;
+    let (mut all, mut medians, mut p99s) = (Vec::new(), Vec::new(), Vec::new());
+    for _ in 0..PIECES {
+        let mut piece = (0..EMPTY).map(|_| timed(&mut team, Kind::Empty)).collect::<Result<Vec<_>, _>>()?;
+        all.extend(piece.iter().map(|ns| *ns as u64));
+        piece.sort_by(f64::total_cmp);
+        medians.push(piece[EMPTY / 2]);
+        p99s.push(piece[EMPTY * 99 / 100]);
+    }
+    let table = Table::new("dispatch and join of an empty job by two threads");
+    Ok(table
+        .row(Row::samples("median of each piece", "ns", medians).wanted(Wanted::at_most(200.0)))
+        .row(Row::samples("99 % of each piece", "ns", p99s).wanted(Wanted::at_most(400.0)))
+        .row(Row::beside("all", Latency::of_times(&mut all))))
+}
+
+/// Each CPU has as much to do whatever their number: how much all do, by what one does.
+pub(super) fn locality(args: &Args, cpus: &[CpuId], progress: &mut Progress) -> Result<Vec<Table>, Failed> {
+    let words = words();
+    let mut teams =
+        (1..=cpus.len()).map(|many| crew(&cpus[..many], args.class, &words)).collect::<Result<Vec<_>, _>>()?;
+    let kinds = [
+        ("16 KiB of its own each", Kind::Local),
+        ("16 MiB shared, word by word in turn", Kind::Interleaved),
+        ("16 MiB shared, a part of its own each", Kind::Regions),
+    ];
+    // By kind and size of team, round by round.
+    let mut rates = vec![vec![Vec::new(); teams.len()]; kinds.len()];
+    let (mut one_line, mut own_lines) = (vec![Vec::new(); teams.len()], vec![Vec::new(); teams.len()]);
+    for round in 0..args.rounds {
+        progress.at(round, args.rounds, "local and shared data, in turn");
+        for (kind, rates) in kinds.iter().zip(&mut rates) {
+            let mut alone = 0.0;
+            for (team, rates) in teams.iter_mut().zip(rates) {
+                let rate = team.size() as f64 / timed(team, kind.1)?;
+                alone = if team.size() == 1 { rate } else { alone };
+                rates.push(rate / alone);
+            }
+        }
+        for (place, team) in teams.iter_mut().enumerate() {
+            one_line[place].push(timed(team, Kind::OneLine)? / ADDITIONS as f64);
+            own_lines[place].push(timed(team, Kind::OwnLines)? / ADDITIONS as f64);
+        }
+    }
+    let mut scaling = Table::new("work done by several CPUs, by that of one; each has as much to do");
+    for (kind, rates) in kinds.iter().zip(rates) {
+        for (many, rates) in (1..).zip(rates).skip(1) {
+            let row = Row::samples(format!("{}, {many} CPUs", kind.0), "times", rates).good(Good::High);
+            let wanted = Wanted::at_least(0.95 * many as f64);
+            scaling = scaling.row(if kind.1 == Kind::Local { row.wanted(wanted) } else { row });
+        }
+    }
+    let mut ownership = Table::new("an addition to a counter of one's own, which nobody else reads");
+    ownership = ownership.columns("a line each", "in one line");
+    for (many, (own, one)) in (1..).zip(own_lines.into_iter().zip(one_line)) {
+        let name = if many == 1 { "1 CPU".into() } else { format!("{many} CPUs") };
+        ownership = ownership.row(Row::samples(name, "ns", own).good(Good::Low).against(Figure::median(one)));
+    }
+    Ok(vec![scaling, ownership])
+}
+
+/// One computation, of which a share is split: measured speed-up beside Amdahl's.
+pub(super) fn amdahl(args: &Args, cpus: &[CpuId], progress: &mut Progress) -> Result<Table, Failed> {
+    let words = words();
+    let mut teams =
+        (2..=cpus.len()).map(|many| crew(&cpus[..many], args.class, &words)).collect::<Result<Vec<_>, _>>()?;
+    let mut speeds = vec![vec![Vec::new(); SHARES.len()]; teams.len()];
+    let mut state = 1;
+    for round in 0..args.rounds {
+        progress.at(round, args.rounds, "Amdahl's law: one CPU and several, in turn");
+        for (team, speeds) in teams.iter_mut().zip(&mut speeds) {
+            for (percent, speeds) in SHARES.iter().zip(speeds) {
+                let begun = mono_now();
+                state = std::hint::black_box(work(STEPS, state));
+                let alone = (mono_now() - begun).0 as f64;
+                let parallel = STEPS * percent / 100;
+                team.shared_mut()?.kind = Kind::Steps(parallel);
+                let begun = mono_now();
+                state = std::hint::black_box(work(STEPS - parallel, state));
+                team.run()?;
+                speeds.push(alone / (mono_now() - begun).0 as f64);
+            }
+        }
+    }
+    let mut table = Table::new("speed-up by parallel share of a computation").columns("measured", "Amdahl");
+    for (many, speeds) in (2..).zip(speeds) {
+        for (percent, speeds) in SHARES.iter().zip(speeds) {
+            let share = *percent as f64 / 100.0;
+            let law = 1.0 / (1.0 - share + share / many as f64);
+            let row = Row::samples(format!("{percent} % on {many} CPUs"), "times", speeds).good(Good::High);
+            let most = Figure::median(vec![law]).map_or(row.clone(), |law| row.against(Some(law)));
+            table = table.row(most.note(format!("at most {:.1} on any number of CPUs", 1.0 / (1.0 - share))));
+        }
+    }
+    Ok(table)
+}

@@ -1,0 +1,153 @@
+//! Vectors: matrix times vector by scalar code, by the compiler's vectors and by those of each level, beside what reading alone takes.
+
+use super::Args;
+use crate::{Failed, Progress};
+use base::{CpuId, DurNs};
+use kernels::{Level, PANEL, Panels};
+use report::{Good, Latency, Row, Table};
+use rt::team::{Team, TeamSpec, Worker};
+use std::cell::Cell;
+use std::hint::black_box;
+use sys::clock::mono_now;
+
+/// Bytes of a matrix that a timed call goes through at least, the matrix being small: repeated so often.
+const BYTES: usize = 1 << 20;
+
+/// The levels of this CPU, in words.
+pub(super) fn levels() -> String {
+    Level::all().map(Level::name).collect::<Vec<_>>().join(", ")
+}
+
+/// Column by column, without vectors.
+#[inline(never)]
+fn scalar(columns: &[f32], x: &[f32], y: &mut [f32]) {
+    y.fill(0.0);
+    for (column, x) in columns.chunks_exact(y.len()).zip(x) {
+        for (y, a) in y.iter_mut().zip(column) {
+            *y += a * x;
+            // Keeps the compiler from doing several at once.
+            black_box(());
+        }
+    }
+}
+
+/// Column by column, by the compiler's vectors: it knows that nothing else reaches `y`, as C does with `restrict`.
+#[inline(never)]
+fn apart(columns: &[f32], x: &[f32], y: &mut [f32]) {
+    y.fill(0.0);
+    for (column, x) in columns.chunks_exact(y.len()).zip(x) {
+        y.iter_mut().zip(column).for_each(|(y, a)| *y += a * x);
+    }
+}
+
+/// The same where any of the three may be in the others' memory, as pointers may in C: the compiler has to look, or to do without.
+#[inline(never)]
+fn perhaps_together(columns: &[Cell<f32>], x: &[Cell<f32>], y: &[Cell<f32>]) {
+    y.iter().for_each(|y| y.set(0.0));
+    for (column, x) in columns.chunks_exact(y.len()).zip(x) {
+        y.iter().zip(column).for_each(|(y, a)| y.set(y.get() + a.get() * x.get()));
+    }
+}
+
+/// Gigabytes of the matrix in a second.
+fn rate(bytes: usize, mut call: impl FnMut()) -> f64 {
+    let times = BYTES.div_ceil(bytes);
+    let begun = mono_now();
+    (0..times).for_each(|_| call());
+    (times * bytes) as f64 / (mono_now() - begun).0.max(1) as f64
+}
+
+/// What is measured of each size beside reading and the levels.
+const PLAIN: [&str; 3] = ["scalar", "compiler, memory may overlap", "compiler, memory apart"];
+
+pub(super) fn measure(args: &Args, cpus: &[CpuId], progress: &mut Progress) -> Result<Vec<Table>, Failed> {
+    let levels: Vec<Level> = Level::all().collect();
+    let mut tables = vec![
+        Table::new("matrix times vector on one CPU: f32 of the matrix read").columns("ours", "reading alone"),
+        Table::new("matrix times vector: the longest times"),
+    ];
+    for (place, &size) in args.sizes.iter().enumerate() {
+        let step = format!("{size} rows and columns");
+        progress.at(place, args.sizes.len(), &step);
+        let element = |row: usize, column: usize| ((row * 31 + column * 17) % 101) as f32 / 50.0 - 1.0;
+        let mut columns: Vec<f32> = (0..size * size).map(|at| element(at % size, at / size)).collect();
+        let panels = Panels::pack_with(size, size, element, |_| ());
+        let (mut x, mut y, bytes) = (vec![0.5f32; size], vec![0.0f32; size], size * size * 4);
+        let mut roofs = Vec::new();
+        let mut rates = vec![Vec::new(); PLAIN.len() + levels.len()];
+        for round in 0..=args.rounds {
+            // The machine's roof, as far as a plain loop finds it: the best of every level, in one stream and in several.
+            let reads = levels.iter().flat_map(|level| [false, true].map(|streams| (*level, streams)));
+            let roof = reads.map(|(level, streams)| {
+                rate(bytes, || _ = black_box(kernels::read(level, black_box(&columns), streams)))
+            });
+            let roof = roof.fold(0.0, f64::max);
+            let mut now = vec![
+                rate(bytes, || scalar(black_box(&columns), black_box(&x), black_box(&mut y))),
+                rate(bytes, || {
+                    let of = |memory| Cell::from_mut(memory).as_slice_of_cells();
+                    perhaps_together(
+                        of(black_box(&mut columns[..])),
+                        of(black_box(&mut x[..])),
+                        of(black_box(&mut y[..])),
+                    );
+                }),
+                rate(bytes, || apart(black_box(&columns), black_box(&x), black_box(&mut y))),
+            ];
+            for level in &levels {
+                let call = || panels.multiply(*level, black_box(&x), black_box(&mut y)).expect("sizes that fit");
+                now.push(rate(bytes, call));
+            }
+            // The first round warms what the others find.
+            if round > 0 {
+                roofs.push(roof);
+                rates.iter_mut().zip(now).for_each(|(rates, now)| rates.push(now));
+            }
+        }
+        let names = PLAIN.iter().map(|name| (*name).to_owned());
+        let names = names.chain(levels.iter().map(|level| format!("explicit, {level}")));
+        let roof = report::Figure::median(roofs);
+        for (name, rates) in names.zip(rates) {
+            let row = Row::samples(format!("{size} x {size}, {name}"), "GB/s", rates).good(Good::High);
+            tables[0].rows.push(row.against(roof.clone()));
+        }
+        for many in [1, cpus.len()].into_iter().take(cpus.len()) {
+            let mut times = longest(args, &cpus[..many], size, element)?;
+            let noun = if many == 1 { "CPU" } else { "CPUs" };
+            let row = Row::beside(format!("{size} x {size}, {many} {noun}"), Latency::of_times(&mut times));
+            tables[1].rows.push(row.good(Good::Low));
+        }
+    }
+    Ok(tables)
+}
+
+/// Nanoseconds of each of many multiplications by a team whose workers own their rows.
+fn longest(
+    args: &Args,
+    cpus: &[CpuId],
+    size: usize,
+    element: impl Fn(usize, usize) -> f32 + Copy + Send + Sync + 'static,
+) -> Result<Vec<u64>, Failed> {
+    let workers = cpus[1..].iter().map(|cpu| Some(*cpu)).collect();
+    let spin = DurNs::from_us(200);
+    let spec = TeamSpec { class: args.class, spin, limit: DurNs::from_ms(60_000), ..TeamSpec::new("matrix", workers) };
+    let make = move |me: Worker| {
+        let panels = me.share(size.div_ceil(PANEL));
+        let (begin, end) = ((panels.start * PANEL).min(size), (panels.end * PANEL).min(size));
+        let rows = Panels::pack_with(end - begin, size, |row, column| element(begin + row, column), |_| ());
+        (rows, vec![0.0f32; end - begin])
+    };
+    let level = Level::best();
+    let job = move |x: &Vec<f32>, (rows, y): &mut (Panels<f32>, Vec<f32>), _| {
+        rows.multiply(level, x, y).expect("sizes that fit");
+    };
+    let mut team = Team::start(spec, vec![0.5; size], make, job)?;
+    (0..10).try_for_each(|_| team.run().map(drop))?;
+    let mut times = Vec::with_capacity(args.jobs);
+    for _ in 0..args.jobs {
+        let begun = mono_now();
+        team.run()?;
+        times.push((mono_now() - begun).0 as u64);
+    }
+    Ok(times)
+}

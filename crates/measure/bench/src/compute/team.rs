@@ -1,0 +1,92 @@
+//! A team for the measurements: one job of several kinds, over the first few CPUs.
+
+use crate::Failed;
+use base::{CpuId, DurNs, Policy};
+use rt::team::{Team, TeamSpec, Worker};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Words of what each worker has of its own: 16 KiB, which stay in its first cache.
+const OWN: usize = 2048;
+/// Times that they are gone through in a job.
+const PASSES: usize = 64;
+/// Words that all share: 16 MiB, more than second caches hold.
+pub(super) const SHARED: usize = 2 << 20;
+/// Words of two lines of the cache: the neighbour is fetched along.
+const LINES: usize = 16;
+/// Additions of a worker to its counter.
+pub(super) const ADDITIONS: u64 = 20_000;
+
+/// What a job does; a worker's share of the work is as large in a team of any size.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// Nothing.
+    Empty,
+    /// Goes through its own small memory.
+    Local,
+    /// Adds to words that all share, every so-manieth: each line goes from CPU to CPU.
+    Interleaved,
+    /// Adds to the same words, but each worker to a part that is its own.
+    Regions,
+    /// Adds to its counter in a line that all have theirs in.
+    OneLine,
+    /// Adds to its counter in a line of its own.
+    OwnLines,
+    /// Its share of so many steps.
+    Steps(u64),
+}
+
+/// What the workers share.
+pub(super) struct Shared {
+    pub(super) kind: Kind,
+    words: Arc<Vec<AtomicU64>>,
+}
+
+pub(super) type Crew = Team<Shared, Vec<u64>>;
+
+/// The words that all share, touched.
+pub(super) fn words() -> Arc<Vec<AtomicU64>> {
+    Arc::new((0..SHARED).map(|_| AtomicU64::new(1)).collect())
+}
+
+/// A team of the calling thread, on the first of these CPUs, and a worker on each of the others.
+pub(super) fn crew(cpus: &[CpuId], class: Option<Policy>, words: &Arc<Vec<AtomicU64>>) -> Result<Crew, Failed> {
+    let workers = cpus[1..].iter().map(|cpu| Some(*cpu)).collect();
+    let spec =
+        TeamSpec { class, spin: DurNs::from_us(200), limit: DurNs::from_ms(60_000), ..TeamSpec::new("bench", workers) };
+    Ok(Team::start(spec, Shared { kind: Kind::Empty, words: words.clone() }, |_| vec![1; OWN], job)?)
+}
+
+fn job(shared: &Shared, own: &mut Vec<u64>, me: Worker) {
+    // Who alone writes a word, or where a lost addition does not matter: no locked instruction.
+    let add = |word: &AtomicU64| word.store(word.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+    match shared.kind {
+        Kind::Empty => {}
+        Kind::Local => {
+            for pass in 0..PASSES as u64 {
+                own.iter_mut().for_each(|word| *word = word.wrapping_mul(3) ^ pass);
+                std::hint::black_box(&mut *own);
+            }
+        }
+        Kind::Interleaved => {
+            (0..me.of).for_each(|_| shared.words.iter().skip(me.index).step_by(me.of).for_each(add));
+        }
+        Kind::Regions => (0..me.of).for_each(|_| shared.words[me.share(SHARED)].iter().for_each(add)),
+        Kind::OneLine => count(&shared.words[me.index % 8]),
+        Kind::OwnLines => count(&shared.words[me.index * LINES]),
+        Kind::Steps(steps) => own[0] = work(me.share(steps as usize).len() as u64, own[0]),
+    }
+}
+
+fn count(word: &AtomicU64) {
+    (0..ADDITIONS).for_each(|_| _ = word.fetch_add(1, Ordering::Relaxed));
+}
+
+/// Steps of which each needs the one before: nothing but time on a CPU.
+pub(super) fn work(steps: u64, from: u64) -> u64 {
+    (0..steps).fold(from | 1, |state, _| {
+        let state = state ^ state << 13;
+        let state = state ^ state >> 7;
+        state ^ state << 17
+    })
+}
