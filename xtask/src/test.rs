@@ -49,6 +49,7 @@ const STAGES: &[Stage] = &[
         run: || vm::main(Vec::new()),
         ..STAGE
     },
+    Stage { name: "guests", what: "virtual machines as members of a plant, in QEMU", run: guests, ..STAGE },
     Stage {
         name: "loom",
         what: "shared-memory blocks under every order of memory accesses",
@@ -192,6 +193,13 @@ fn is_root() -> bool {
     std::fs::read_to_string("/proc/self/status").is_ok_and(|status| {
         status.lines().any(|line| line.starts_with("Uid:") && line.split_whitespace().nth(2) == Some("0"))
     })
+}
+
+fn guests() -> Outcome {
+    peers::debian(&["qemu-system-x86"])?;
+    Suite { programs: vec!["guests".into()], ..Suite::default() }
+        .env("TAHTI_QEMU", "qemu-system-x86_64")
+        .run(Show::Live)
 }
 
 /// Features that few need, in one build of the program.

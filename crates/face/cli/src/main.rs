@@ -24,6 +24,7 @@ mod explain;
 mod failure;
 mod frames;
 mod guarded;
+mod guest;
 mod init;
 mod ioc;
 #[cfg(feature = "fabric")]
@@ -106,6 +107,12 @@ Examples:
   tahti explain --tid 4711 --for 10s --json")]
     Explain(explain::Args),
     Frames(frames::Args),
+    #[command(after_help = "\
+Examples:
+  tahti guest serve hmi --disk hmi.qcow2 --memory 2GiB --vcpus 2
+  tahti guest status hmi --plant rf
+  tahti guest stop hmi --plant rf")]
+    Guest(guest::Args),
     Init(init::Args),
     #[command(after_help = "\
 Examples:
@@ -171,6 +178,7 @@ impl Command {
             Self::Dash(args) => args.only_looks(),
             Self::Em(args) => args.only_looks(),
             Self::Frames(args) => args.only_looks(),
+            Self::Guest(args) => args.only_looks(),
             Self::Shield(args) => args.only_looks(),
             _ => false,
         }
@@ -214,6 +222,7 @@ fn main() -> ExitCode {
         Command::Em(args) => em::run(args),
         Command::Explain(args) => explain::run(&args),
         Command::Frames(args) => frames::run(args),
+        Command::Guest(args) => guest::run(args),
         Command::Doctor(args) => doctor::run(args),
         Command::Init(args) => init::run(args),
         Command::Man(args) => words::man(args),

@@ -654,6 +654,7 @@ pub const TABLES: &[Table] = &[
     super::archive::ARCHIVE,
     super::archive::SIGNAL,
     super::dashboard::DASHBOARD,
+    super::guest::GUEST,
     FRAME,
     ACTIVITY,
     MODE,
@@ -662,7 +663,7 @@ pub const TABLES: &[Table] = &[
 ];
 
 /// Tables that later versions will have, and what they will be for.
-pub const RESERVED: &[(&str, &str)] = &[("guest", "virtual machines"), ("team", "fork-join teams")];
+pub const RESERVED: &[(&str, &str)] = &[("team", "fork-join teams")];
 
 /// The keys of a table that is a process too: its own, and those of `[[process]]` but the ones `without`, which it makes
 /// or means otherwise.

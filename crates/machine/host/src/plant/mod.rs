@@ -10,6 +10,7 @@ mod dashboard;
 mod doc;
 mod equipment;
 mod frames;
+mod guest;
 mod hygiene;
 mod ioc;
 pub mod keys;
@@ -143,7 +144,7 @@ pub fn check(text: &str, around: &dyn Surroundings) -> Checked {
 }
 
 fn read_plant(root: &DeTable<'_>, text: &str, around: &dyn Surroundings, found: &mut Diagnostics<'_>) -> Option<Plant> {
-    const KNOWN: [&str; 14] = [
+    const KNOWN: [&str; 15] = [
         "plant",
         "shield",
         "process",
@@ -156,10 +157,11 @@ fn read_plant(root: &DeTable<'_>, text: &str, around: &dyn Surroundings, found: 
         "archive",
         "signal",
         "dashboard",
+        "guest",
         "watchdog",
         "records",
     ];
-    const TABLES: &str = "[plant], [shield], [[process]], [[ioc]], [[equipment]], [[frame]], [messages], [recorder], [alarms], [archive], [[signal]], [dashboard], [watchdog], [records]";
+    const TABLES: &str = "[plant], [shield], [[process]], [[ioc]], [[equipment]], [[frame]], [messages], [recorder], [alarms], [archive], [[signal]], [dashboard], [[guest]], [watchdog], [records]";
     for (key, _) in root {
         let word: &str = key.get_ref();
         if KNOWN.contains(&word) {
@@ -203,8 +205,9 @@ fn read_plant(root: &DeTable<'_>, text: &str, around: &dyn Surroundings, found: 
     let processes = tables(root, "process", true, found);
     let iocs = tables(root, "ioc", true, found);
     let managers = tables(root, "equipment", true, found);
+    let guests = tables(root, "guest", true, found);
     // Of a frame alone the activities are processes that are started elsewhere.
-    let runs = |key: &str| matches!(key, "process" | "ioc" | "equipment" | "messages" | "frame" | "archive");
+    let runs = |key: &str| matches!(key, "process" | "ioc" | "equipment" | "messages" | "frame" | "archive" | "guest");
     if processes.is_empty() && !root.iter().any(|(key, _)| runs(key.get_ref().as_ref())) {
         found.error(
             0..0,
@@ -213,8 +216,8 @@ fn read_plant(root: &DeTable<'_>, text: &str, around: &dyn Surroundings, found: 
             "add `[[process]]` with name and command",
         );
     }
-    let count = processes.len() + iocs.len() + managers.len();
-    if let Some((_, span)) = processes.iter().chain(&iocs).chain(&managers).nth(PROCESSES_MAX) {
+    let count = processes.len() + iocs.len() + managers.len() + guests.len();
+    if let Some((_, span)) = processes.iter().chain(&iocs).chain(&managers).chain(&guests).nth(PROCESSES_MAX) {
         let message = format!("the plant has {count} processes");
         found.error(span.clone(), message, format!("at most {PROCESSES_MAX}"), "split the plant");
     }
@@ -249,6 +252,10 @@ fn read_plant(root: &DeTable<'_>, text: &str, around: &dyn Surroundings, found: 
     }
     for (table, span) in managers.into_iter().take(PROCESSES_MAX.saturating_sub(reads.len())) {
         reads.push(equipment::read(table, span, &called(table, "manager"), shield.is_some(), found));
+    }
+    for (table, span) in guests.into_iter().take(PROCESSES_MAX.saturating_sub(reads.len())) {
+        let plant = (name.as_deref().unwrap_or_default(), shield.is_some());
+        reads.push(guest::read(table, span, &called(table, "guest"), plant, found));
     }
     let watchdog = tables(root, "watchdog", false, found).first().map(|(table, span)| {
         let section = Section::open(table, span.clone(), &keys::WATCHDOG, "[watchdog]", found);

@@ -118,7 +118,8 @@ command = []
             "18:8 process \"timing\" wants memory of NUMA node 3, which is not there",
             "20:8 a second process \"timing\"",
             "21:11 `command` in process \"timing\" names no program",
-            "22:3 `guest` (virtual machines) is not in this version",
+            "22:1 `name` is missing in a guest",
+            "22:1 a guest boots from nothing",
             "23:2 unknown table `shild`",
         ]
     );
@@ -345,6 +346,9 @@ fn every_example_of_the_table_of_keys_is_accepted() {
                     let other = if key.name == "key" { "certificate" } else { "key" };
                     with(&format!("[dashboard]\nname = \"d\"\n{other} = \"a\"\n{line}"))
                 }
+                "[[guest]]" if key.name == "kernel" => with(&format!("[[guest]]\nname = \"g\"\n{line}")),
+                "[[guest]]" if key.name == "disks" => with(&format!("[[guest]]\nname = \"g\"\n{line}")),
+                "[[guest]]" => with(&format!("[[guest]]\nname = \"g\"\nkernel = \"vmlinuz\"\n{line}")),
                 "[dashboard]" => with(&format!("[dashboard]\nname = \"d\"\n{line}")),
                 "bands" | "rules" => {
                     let rest = match table.header {
@@ -495,6 +499,26 @@ fn a_recorder_is_a_process_that_looks_after_the_shields_cpus() {
     assert_eq!(recorder.ready.when, ReadyWhen::Line("tahti trace: records".into()));
     let bad = errors(&text.replace("100us", "2s").replace("1MiB", "1KiB"));
     assert_eq!(bad.len(), 2, "{bad:?}");
+}
+
+#[test]
+fn a_guest_is_a_process_that_is_stopped_after_its_own_time() {
+    let text = "[plant]\nname = \"rf\"\n[[guest]]\nname = \"hmi\"\nvcpus = 2\nmemory = \"256MiB\"\nkernel = \"vmlinuz\"\n\
+                append = \"quiet\"\ndisks = [\"-a.qcow2\"]\nnetwork = \"user\"\nvcpu_cpus = \"1\"\nvcpu_class = \"fifo:5\"\nmlock = true\n\
+                stop_within = \"40s\"\n";
+    let checked = check(text, &Bench);
+    assert_eq!(checked.found, [], "{}", render_all(&checked.found, "plant.toml", text));
+    let guest = checked.plant.unwrap().process("hmi").unwrap().clone();
+    let expected = "tahti|guest|serve|--plant=rf|--vcpus=2|--memory=256MiB|--mlock|--kernel=vmlinuz|--append=quiet|--disk=-a.qcow2|\
+                    --network=user|--vcpu-cpus=1|--vcpu-class=fifo:5|--stop-within=40s|hmi";
+    assert_eq!(guest.command.join("|"), expected);
+    assert_eq!((guest.cpus, guest.class, guest.mlock), (Cpus::Housekeeping, Policy::OTHER, false));
+    assert_eq!(guest.stop, [StopStep { signal: Signal::TERM, wait: DurNs::from_secs(55) }]);
+    assert!(guest.has_own_priorities);
+    assert_eq!(errors(&text.replace("256MiB", "1KiB").replace("\"user\"", "\"bridge\"")).len(), 2);
+    let empty = errors("[plant]\nname = \"p\"\n[[guest]]\nname = \"g\"\ninitrd = \"i\"\n");
+    assert!(empty.iter().any(|line| line.contains("boots from nothing")), "{empty:?}");
+    assert!(empty.iter().any(|line| line.contains("without a kernel")), "{empty:?}");
 }
 
 #[test]

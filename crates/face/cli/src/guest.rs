@@ -1,0 +1,201 @@
+//! `tahti guest`: virtual machines as members of the plant.
+
+use crate::control::plant_name;
+use crate::failure::{Failure, end};
+use ::guest::model::{PROGRAM, Places};
+use ::guest::place::vcpus;
+use ::guest::qmp::{ANSWER_WITHIN, Client};
+use ::guest::serve::{LOCK, is_accelerated};
+use ::guest::{Accel, Ended, Guest, Network};
+use base::{CpuSet, DurNs, Policy, Size};
+use keep::supervisor::rundir::{RunDir, base};
+use std::fs::File;
+use std::os::fd::AsFd as _;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+/// Guests that belong to no plant; no plant can be called so.
+const ALONE: &str = "_guest";
+
+/// Virtual machines beside the real-time part: `[[guest]]` of a plant, or one alone
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(clap::Subcommand)]
+enum What {
+    /// Run a virtual machine until it shuts down or SIGTERM; its console comes on stdout
+    Serve(Box<ServeArgs>),
+    /// Say whether a guest runs, by what, and where its virtual CPUs are
+    Status(WhichArgs),
+    /// Have a guest shut down, and wait for it; QEMU is ended where the guest takes longer than its `stop_within`
+    Stop(WhichArgs),
+}
+
+#[derive(clap::Args)]
+struct WhichArgs {
+    /// The guest
+    name: String,
+    /// Its plant, where it belongs to one
+    #[arg(long, value_name = "NAME")]
+    plant: Option<String>,
+}
+
+#[derive(clap::Args)]
+struct ServeArgs {
+    #[command(flatten)]
+    which: WhichArgs,
+    /// Virtual CPUs
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=64))]
+    vcpus: u16,
+    /// Its memory, in whole MiB
+    #[arg(long, value_name = "SIZE", default_value = "512MiB")]
+    memory: Size,
+    /// Lock all memory
+    #[arg(long)]
+    mlock: bool,
+    /// A Linux kernel that is started directly
+    #[arg(long, value_name = "FILE")]
+    kernel: Option<PathBuf>,
+    /// The kernel's initial RAM disk
+    #[arg(long, value_name = "FILE", requires = "kernel")]
+    initrd: Option<PathBuf>,
+    /// The kernel's command line
+    #[arg(long, value_name = "TEXT", requires = "kernel", allow_hyphen_values = true)]
+    append: Option<String>,
+    /// A disk image: .qcow2 by its name, all others raw; may be repeated
+    #[arg(long = "disk", value_name = "FILE", required_unless_present = "kernel")]
+    disks: Vec<PathBuf>,
+    /// none, or user: a card that leads nowhere
+    #[arg(long, value_name = "KIND", default_value = "none")]
+    network: Network,
+    /// auto, kvm or emulated
+    #[arg(long, value_name = "HOW", default_value = "auto")]
+    accel: Accel,
+    /// CPUs of the virtual CPUs' threads
+    #[arg(long, value_name = "LIST")]
+    vcpu_cpus: Option<CpuSet>,
+    /// Class of the virtual CPUs' threads
+    #[arg(long, value_name = "CLASS")]
+    vcpu_class: Option<Policy>,
+    /// How long it may take to shut down
+    #[arg(long, value_name = "TIME", default_value = "30s")]
+    stop_within: DurNs,
+    /// The QEMU that is started
+    #[arg(long, value_name = "PROGRAM", default_value = PROGRAM)]
+    program: String,
+}
+
+impl Args {
+    pub(crate) const fn only_looks(&self) -> bool {
+        matches!(self.what, What::Status(_))
+    }
+}
+
+pub(crate) fn run(args: Args) -> ExitCode {
+    end(match args.what {
+        What::Serve(args) => serve(*args),
+        What::Status(args) => status(&args),
+        What::Stop(args) => stop(&args),
+    })
+}
+
+impl WhichArgs {
+    fn folder(&self) -> Result<PathBuf, Failure> {
+        let good = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
+        if !self.name.starts_with(|c: char| c.is_ascii_alphanumeric())
+            || !self.name.chars().all(good)
+            || self.name.len() > 32
+        {
+            let expected = "letters, digits, `-`, `_`, `.`, at most 32, beginning with a letter or digit";
+            return Err(format!("{:?} is no name of a guest: expected {expected}", self.name).into());
+        }
+        let folder = match &self.plant {
+            Some(plant) => RunDir::find(&plant_name(Some(plant))?).path().join("guest"),
+            None => base().join(ALONE),
+        };
+        Ok(folder.join(&self.name))
+    }
+
+    /// The folder of a guest that runs, and who serves it.
+    fn living(&self) -> Result<(PathBuf, rustix::process::Pid), Failure> {
+        let folder = self.folder()?;
+        let lost = || {
+            let which = if self.plant.is_some() { "" } else { "; one of a plant needs --plant NAME" };
+            Failure::from(format!("no guest {:?} runs{which}", self.name))
+        };
+        server(&folder).map(|pid| (folder, pid)).ok_or_else(lost)
+    }
+}
+
+/// Who serves the guest of a folder: whoever holds its lock.
+fn server(folder: &Path) -> Option<rustix::process::Pid> {
+    let lock = File::open(folder.join(LOCK)).ok()?;
+    if lock.try_lock_shared().is_ok() {
+        return None;
+    }
+    let text = std::fs::read_to_string(folder.join(LOCK)).ok()?;
+    rustix::process::Pid::from_raw(text.trim().parse().ok().filter(|pid: &i32| *pid > 0)?)
+}
+
+fn serve(args: ServeArgs) -> Result<(), Failure> {
+    let folder = args.which.folder()?;
+    if args.memory.0 < 16 << 20 || !args.memory.0.is_multiple_of(1 << 20) {
+        return Err(format!("--memory {}: expected at least 16MiB, in whole MiB", args.memory).into());
+    }
+    if matches!(args.vcpu_class, Some(Policy::Deadline(_))) {
+        return Err("--vcpu-class deadline: expected fifo, rr, other, batch or idle".into());
+    }
+    let guest = Guest {
+        name: args.which.name,
+        program: args.program,
+        vcpus: args.vcpus,
+        memory: args.memory,
+        mlock: args.mlock,
+        kernel: args.kernel,
+        initrd: args.initrd,
+        append: args.append,
+        disks: args.disks,
+        network: args.network,
+        accel: args.accel,
+        vcpu_cpus: args.vcpu_cpus,
+        vcpu_class: args.vcpu_class,
+        stop_within: args.stop_within,
+    };
+    let mut tell = |line: &str| println!("tahti guest: {line}");
+    match ::guest::serve(&guest, &folder, &mut tell)? {
+        Ended::ByItself => tell("it shut down by itself"),
+        Ended::Asked => tell("it shut down as it was asked to"),
+    }
+    Ok(())
+}
+
+fn status(args: &WhichArgs) -> Result<(), Failure> {
+    let (folder, _) = args.living()?;
+    let mut qmp = Client::connect(&Places::of(&folder).status, ANSWER_WITHIN)?;
+    let state = qmp.call("query-status")?["status"].as_str().unwrap_or("unknown").to_owned();
+    let by = if is_accelerated(&mut qmp)? { "by the processor (KVM)" } else { "emulated" };
+    println!("{}: {}, {by}", args.name, base::Visible { text: &state, colours: false });
+    // Whose threads they are, the socket's other end knows for certain.
+    let pid = rustix::net::sockopt::socket_peercred(qmp.as_fd())?.pid.as_raw_nonzero().get();
+    println!("QEMU is process {pid}");
+    for vcpu in vcpus(&mut qmp, pid)? {
+        println!("virtual CPU {}: thread {}, CPUs {}, {}", vcpu.index, vcpu.tid, vcpu.cpus, vcpu.class);
+    }
+    Ok(())
+}
+
+fn stop(args: &WhichArgs) -> Result<(), Failure> {
+    use rustix::process::{PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+    let (folder, pid) = args.living()?;
+    let process = pidfd_open(pid, PidfdFlags::empty())?;
+    // Still the one that was meant, now that its number cannot be another's.
+    if server(&folder) == Some(pid) {
+        pidfd_send_signal(&process, Signal::TERM)?;
+    }
+    while !sys::poll::is_readable(process.as_fd(), DurNs::from_secs(1)) {}
+    println!("{} has ended; its log says how", args.name);
+    Ok(())
+}

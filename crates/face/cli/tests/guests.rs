@@ -1,0 +1,115 @@
+//! Guests as members of a plant, in a real QEMU: `TAHTI_QEMU` names it; `cargo xtask test guests` sets it.
+//!
+//! The guest is a boot sector: it says that it is up on its first serial line, and listens to the power button or does not.
+
+use harness::plant::Bench;
+use harness::process::{alive, kill};
+use std::fs;
+use std::path::Path;
+
+fn qemu() -> String {
+    std::env::var("TAHTI_QEMU").expect("TAHTI_QEMU is not set; run `cargo xtask test guests`")
+}
+
+/// A disk whose first sector is the whole system. One that is deaf computes without end.
+fn disk(path: &Path, deaf: bool) {
+    let mut sector: Vec<u8> = vec![
+        0x31, 0xc0, 0x8e, 0xd8, 0xbe, 0x2d, 0x7c, // ds = 0, si = the text behind the code
+        0xac, 0x84, 0xc0, 0x74, 0x06, 0xba, 0xf8, 0x03, 0xee, 0xeb, 0xf5, // each byte to the serial line
+        0xba, 0x02, 0x06, 0xb8, 0x00, 0x01, 0xef, // PM1 enable: power button
+        0xba, 0x00, 0x06, 0xed, 0xf6, 0xc4, 0x01, // PM1 status: was it pressed
+        0x74, 0xfa, 0xba, 0x04, 0x06, 0xb8, 0x00, 0x20, 0xef, // PM1 control: power off
+        0xfa, 0xf4, 0xeb, 0xfc, // halt
+    ];
+    if deaf {
+        sector[32] = 0xeb;
+    }
+    sector.extend(b"the guest is \x1b[2Jup\r\n\0");
+    sector.resize(510, 0);
+    sector.extend([0x55, 0xaa]);
+    sector.resize(1 << 20, 0);
+    fs::write(path, sector).unwrap();
+}
+
+/// A plant `p` with a guest `hmi` that is up.
+fn up(name: &str, deaf: bool, keys: &str) -> Bench {
+    let qemu = qemu();
+    let guest = format!(
+        "[[guest]]\nname = \"hmi\"\nprogram = \"{qemu}\"\naccel = \"emulated\"\nmemory = \"32MiB\"\ndisks = [\"hmi.img\"]\nvcpu_cpus = \"0\"\n{keys}\n"
+    );
+    let bench = Bench::new(name, &guest);
+    disk(&bench.dir.join("hmi.img"), deaf);
+    bench.ok(&["up", "plant.toml", "--detach"]);
+    bench.until("the guest has booted", || log(&bench).contains("the guest is \\x1b[2Jup"));
+    bench
+}
+
+fn log(bench: &Bench) -> String {
+    fs::read_to_string(bench.dir.join("run/p/log/hmi.log")).unwrap_or_default()
+}
+
+/// QEMU's process, as `tahti guest status` names it.
+fn process(bench: &Bench) -> (i32, String) {
+    let status = bench.ok(&["guest", "status", "hmi", "--plant", "p"]);
+    let pid = status.lines().find_map(|line| line.strip_prefix("QEMU is process ")?.parse().ok());
+    (pid.unwrap_or_else(|| panic!("{status}")), status)
+}
+
+fn nothing_is_left(bench: &Bench, qemu: i32) {
+    bench.until("QEMU has ended", || !alive(qemu));
+    assert!(!bench.dir.join("run/p/guest/hmi").exists(), "its sockets were left behind");
+}
+
+#[test]
+fn a_guest_boots_says_so_in_its_log_and_shuts_down_in_order() {
+    let bench = up("guest-order", false, "vcpus = 2\nvcpu_class = \"other:7\"\nnetwork = \"user\"");
+    let (qemu, status) = process(&bench);
+    assert!(status.starts_with("hmi: running, emulated\n"), "{status}");
+    assert_eq!(status.matches("CPUs 0, other:7").count(), 2, "{status}");
+    let said = log(&bench);
+    assert!(said.contains("EMULATED, many times slower than the processor: accel = \"emulated\""), "{said}");
+    assert!(!said.contains("\u{1b}[2J"), "a guest steers nobody's terminal: {said:?}");
+    let taken = bench.run(&["guest", "serve", "hmi", "--plant", "p", "--disk", "hmi.img", "--accel", "emulated"]);
+    assert!(String::from_utf8_lossy(&taken.stderr).contains("a guest \"hmi\" is served already"));
+    bench.ok(&["guest", "stop", "hmi", "--plant", "p"]);
+    let said = log(&bench);
+    assert!(said.contains("it shut down as it was asked to"), "{said}");
+    nothing_is_left(&bench, qemu);
+    let gone = bench.run(&["guest", "status", "hmi", "--plant", "p"]);
+    assert!(String::from_utf8_lossy(&gone.stderr).contains("no guest \"hmi\" runs"));
+}
+
+#[test]
+fn a_guest_that_hangs_at_shutdown_is_ended_and_told() {
+    let bench = up("guest-hangs", true, "stop_within = \"200ms\"");
+    let (qemu, _) = process(&bench);
+    bench.ok(&["stop", "hmi"]);
+    let said = log(&bench);
+    assert!(said.contains("the guest did not shut down within 200ms: QEMU was told to quit"), "{said}");
+    nothing_is_left(&bench, qemu);
+}
+
+#[test]
+fn a_qemu_that_stops_answering_is_killed_in_the_end() {
+    let bench = up("guest-silent", false, "stop_within = \"100ms\"");
+    let (qemu, _) = process(&bench);
+    kill(qemu, "STOP");
+    bench.ok(&["stop", "hmi"]);
+    let said = log(&bench);
+    assert!(said.contains("no answer to system_powerdown within 3s"), "{said}");
+    assert!(said.contains("QEMU is killed"), "{said}");
+    nothing_is_left(&bench, qemu);
+}
+
+#[test]
+fn nothing_of_a_guest_outlives_the_process_that_serves_it() {
+    let bench = up("guest-killed", false, "restart = { policy = \"never\" }");
+    let (qemu, _) = process(&bench);
+    kill(bench.pid("hmi"), "KILL");
+    bench.until("QEMU has ended", || !alive(qemu));
+    // Its folder is found, and cleared, by the next one.
+    bench.ok(&["start", "hmi"]);
+    let (qemu, _) = process(&bench);
+    bench.ok(&["stop", "hmi"]);
+    nothing_is_left(&bench, qemu);
+}

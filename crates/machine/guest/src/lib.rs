@@ -1,0 +1,17 @@
+//! Guests: other operating systems beside the real-time part, each a virtual machine in a QEMU of its own.
+//!
+//! Must never let a guest's or QEMU's words steer a terminal, wait without a bound for QEMU, report an acceleration or a
+//! placement that was not read back, or leave a QEMU or a socket behind when it ends.
+//!
+//! [`model`], [`qmp::codec`] and [`stop`] decide, and know no file, socket or clock; [`qmp`] and [`serve`] do it. Nothing here
+//! is for real-time threads: all of it allocates and blocks.
+
+pub mod model;
+pub mod place;
+pub mod qmp;
+pub mod serve;
+pub mod stop;
+
+pub use model::{Accel, Guest, Network};
+pub use place::Vcpu;
+pub use serve::{Ended, ServeError, serve};

@@ -1,0 +1,519 @@
+//! The process of a guest: starts its QEMU, places its threads, passes its console on, watches it, and stops it in order.
+
+use crate::model::{Accel, Guest, Places, arguments};
+use crate::place::{PlaceError, place};
+use crate::qmp::{ANSWER_WITHIN, Client, QmpError};
+use crate::stop::{Step, Stop};
+use base::{DurNs, MonoNs};
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io::{self, Read as _, Write};
+use std::os::fd::AsFd as _;
+use std::os::unix::fs::DirBuilderExt as _;
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use sys::clock::mono_now;
+use sys::signal::{END_SIGNALS, SIGCHLD, SignalFd};
+
+/// How long QEMU may take until it answers: it loads images, and locks its memory where it is told to.
+const BEGIN_WITHIN: DurNs = DurNs::from_secs(20);
+/// Between two looks whether it has begun.
+const LOOK: DurNs = DurNs::from_ms(5);
+/// Between two looks at QEMU while it runs.
+const WATCH: DurNs = DurNs::from_secs(10);
+/// The kernel's limit for the path of a socket, less the longest name of one.
+const FOLDER_BYTES_MAX: usize = 95;
+/// Bytes of the console that are passed on between two looks at everything else.
+const CONSOLE_BYTES: usize = 4096;
+/// The file whose lock says that somebody serves the guest; it has the process's number.
+pub const LOCK: &str = "lock";
+
+/// How a guest ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ended {
+    /// It shut down by itself.
+    ByItself,
+    /// It shut down when it was asked to.
+    Asked,
+}
+
+/// Why a guest is not served, or did not end in order.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ServeError {
+    /// QEMU is not installed.
+    #[error("{0:?} is not there: install QEMU (Debian: qemu-system-x86), or name it with `program`")]
+    Program(String),
+    /// A file of the guest is missing.
+    #[error("{what} {}: {error}; does the path begin at the plant file's folder?", .path.display())]
+    File {
+        /// Which of them.
+        what: &'static str,
+        /// Its path.
+        path: PathBuf,
+        /// The kernel's answer.
+        error: io::Error,
+    },
+    /// The processor was wanted.
+    #[error(
+        "accel = \"kvm\": /dev/kvm: {0}; load the module kvm_intel or kvm_amd and give access to /dev/kvm, or say accel = \"auto\""
+    )]
+    Kvm(io::Error),
+    /// There is one of this name.
+    #[error(
+        "a guest {name:?} is served already, by process {pid}; stop it (`tahti guest stop`) or give this one another name"
+    )]
+    Running {
+        /// Its name.
+        name: String,
+        /// Who serves it.
+        pid: String,
+    },
+    /// The sockets' path.
+    #[error("the path {} is too long for a Unix socket (at most {FOLDER_BYTES_MAX} bytes); set TAHTI_RUN to a shorter one", .0.display())]
+    TooLong(PathBuf),
+    /// The guest's folder, or its process.
+    #[error("{}: {error}; check its owner, its mode and the room there", .path.display())]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// The kernel's answer.
+        error: io::Error,
+    },
+    /// The kernel's answer about signals.
+    #[error(transparent)]
+    System(#[from] sys::Error),
+    /// It ended before it ran.
+    #[error("QEMU ended with {0} before the guest ran; its own words stand above")]
+    Began(ExitStatus),
+    /// It never answered.
+    #[error("QEMU did not begin to answer within {BEGIN_WITHIN}: {0}; it was killed")]
+    Silent(QmpError),
+    /// Its threads are not where they should be.
+    #[error("{0}; the guest was not started")]
+    Place(#[from] PlaceError),
+    /// QEMU refuses to run it.
+    #[error("{0}; the guest was not started")]
+    Qmp(#[from] QmpError),
+    /// QEMU failed while the guest ran.
+    #[error("QEMU ended with {0} while the guest ran; its own words stand above")]
+    Lost(ExitStatus),
+    /// The guest did not shut down in time.
+    #[error("the guest did not shut down within {within}: {}; look at its console (does it listen to the power button?), or raise `stop_within`",
+        if *.killed { "QEMU did not quit either and was killed" } else { "QEMU was told to quit" })]
+    Hung {
+        /// What it had.
+        within: DurNs,
+        /// Whether QEMU hung, too.
+        killed: bool,
+    },
+}
+
+/// Serves a guest in a folder until it ends or SIGTERM comes; a second SIGTERM takes the next step at once. What happens is told in
+/// lines, what the guest says on its console goes to stdout.
+///
+/// Blocks, and allocates.
+///
+/// # Errors
+/// What is missing or refused, and how QEMU or the guest failed. Nothing is left behind then either.
+pub fn serve(guest: &Guest, folder: &Path, tell: &mut dyn FnMut(&str)) -> Result<Ended, ServeError> {
+    let signals = SignalFd::new(&[END_SIGNALS[0], END_SIGNALS[1], SIGCHLD])?;
+    files(guest)?;
+    let kvm = kvm(guest.accel)?;
+    let held = Held::take(guest, folder)?;
+    let mut qemu = Qemu::start(guest, &held.places, kvm.is_ok())?;
+    let mut qmp = qemu.connect(&held.places.control, &signals)?;
+    // Before the first byte comes.
+    let mut console = Console::connect(&held.places.console)
+        .map_err(|error| ServeError::Io { path: held.places.console.clone(), error })?;
+    for vcpu in place(guest, &mut qmp, qemu.pid())? {
+        tell(&format!("virtual CPU {} is thread {}, CPUs {}, {}", vcpu.index, vcpu.tid, vcpu.cpus, vcpu.class));
+    }
+    let by = match (is_accelerated(&mut qmp)?, kvm) {
+        (true, _) => "by the processor (KVM)".to_owned(),
+        (false, Err(why)) => format!("EMULATED, many times slower than the processor: {why}"),
+        (false, Ok(())) => "EMULATED, many times slower than the processor: QEMU did not get KVM".to_owned(),
+    };
+    qmp.call("cont")?;
+    tell(&format!("{} runs, {by}", guest.name));
+    let mut watched = Watched { qmp: Some(qmp), path: held.places.control.clone(), next: mono_now() + WATCH };
+    let mut stop: Option<Stop> = None;
+    loop {
+        let mut fds = vec![signals.as_fd()];
+        fds.extend(console.stream.as_ref().map(|stream| stream.as_fd()));
+        fds.extend(watched.qmp.as_ref().map(|qmp| qmp.as_fd()));
+        let limit = if stop.is_some() { DurNs::from_ms(20) } else { DurNs::from_secs(1) };
+        sys::poll::readable(&fds, limit);
+        console.pass_on();
+        while let Some(arrived) = signals.read()? {
+            if arrived.signal == SIGCHLD {
+                continue;
+            }
+            let now = mono_now();
+            match &mut stop {
+                Some(stop) => stop.hurry(now),
+                None => stop = Some(Stop::begin(now, guest.stop_within)),
+            }
+        }
+        if let Some(status) = qemu.ended(&held.places.control)? {
+            console.pass_on();
+            return outcome(status, stop.as_ref(), guest.stop_within);
+        }
+        watched.events(tell);
+        let now = mono_now();
+        match &mut stop {
+            Some(stop) => {
+                if let Some(step) = stop.due(now)
+                    && !watched.take(step, &mut qemu, tell)
+                {
+                    stop.hurry(now);
+                }
+            }
+            None => watched.look(now, tell),
+        }
+    }
+}
+
+/// What the end of QEMU means.
+fn outcome(status: ExitStatus, stop: Option<&Stop>, within: DurNs) -> Result<Ended, ServeError> {
+    match stop.and_then(Stop::taken) {
+        None if status.success() => Ok(Ended::ByItself),
+        Some(Step::Powerdown) if status.success() => Ok(Ended::Asked),
+        None | Some(Step::Powerdown) => Err(ServeError::Lost(status)),
+        Some(step) => Err(ServeError::Hung { within, killed: step == Step::Kill || status.signal().is_some() }),
+    }
+}
+
+/// Whether all files of a guest can be read; QEMU would tell it less well.
+fn files(guest: &Guest) -> Result<(), ServeError> {
+    let check = |what: &'static str, path: &Path, write: bool| {
+        let opened = OpenOptions::new().read(true).write(write).open(path);
+        opened.map(drop).map_err(|error| ServeError::File { what, path: path.to_owned(), error })
+    };
+    guest.kernel.iter().try_for_each(|path| check("the kernel", path, false))?;
+    guest.initrd.iter().try_for_each(|path| check("the initial RAM disk", path, false))?;
+    guest.disks.iter().try_for_each(|path| check("the disk image", path, true))
+}
+
+/// Whether the processor is to run the guest; `Err` says why not.
+fn kvm(wanted: Accel) -> Result<Result<(), String>, ServeError> {
+    let open = || OpenOptions::new().read(true).write(true).open("/dev/kvm").map(drop);
+    match wanted {
+        Accel::Emulated => Ok(Err("accel = \"emulated\"".into())),
+        Accel::Auto => Ok(open().map_err(|error| format!("/dev/kvm: {error}"))),
+        Accel::Kvm => open().map(Ok).map_err(ServeError::Kvm),
+    }
+}
+
+/// Whether QEMU says that it has KVM.
+///
+/// # Errors
+/// It does not answer.
+pub fn is_accelerated(qmp: &mut Client) -> Result<bool, QmpError> {
+    Ok(qmp.call("query-kvm")?["enabled"] == true)
+}
+
+/// A guest's folder, which is this process's for as long as it lives.
+struct Held {
+    folder: PathBuf,
+    places: Places,
+    /// Locked.
+    _lock: File,
+}
+
+impl Held {
+    fn take(guest: &Guest, folder: &Path) -> Result<Self, ServeError> {
+        if folder.as_os_str().len() > FOLDER_BYTES_MAX {
+            return Err(ServeError::TooLong(folder.to_owned()));
+        }
+        let io = |path: &Path| {
+            let path = path.to_owned();
+            move |error| ServeError::Io { path, error }
+        };
+        DirBuilder::new().recursive(true).mode(0o700).create(folder).map_err(io(folder))?;
+        let path = folder.join(LOCK);
+        let open = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&path);
+        let mut lock = open.map_err(io(&path))?;
+        if lock.try_lock().is_err() {
+            let mut pid = String::new();
+            let _ = lock.read_to_string(&mut pid);
+            return Err(ServeError::Running { name: guest.name.clone(), pid: pid.trim().to_owned() });
+        }
+        lock.set_len(0).and_then(|()| write!(lock, "{}", std::process::id())).map_err(io(&path))?;
+        let places = Places::of(folder);
+        // A QEMU whose process was killed while nobody looked after it.
+        if let Ok(mut left) = Client::connect(&places.status, ANSWER_WITHIN) {
+            let _ = left.call("quit");
+        }
+        let held = Self { folder: folder.to_owned(), places, _lock: lock };
+        held.clear();
+        Ok(held)
+    }
+
+    fn clear(&self) {
+        // One that is not there is as good.
+        self.places.all().into_iter().for_each(|path| drop(fs::remove_file(path)));
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.clear();
+        let _ = fs::remove_file(self.folder.join(LOCK));
+        let _ = fs::remove_dir(&self.folder);
+    }
+}
+
+/// A QEMU that ends with who serves it.
+struct Qemu {
+    child: Child,
+    ended: bool,
+}
+
+impl Qemu {
+    fn start(guest: &Guest, places: &Places, kvm: bool) -> Result<Self, ServeError> {
+        let mut command = Command::new(&guest.program);
+        command.args(arguments(guest, places, kvm)).stdin(Stdio::null());
+        // What is sent to a terminal's programs would have it end without asking the guest.
+        let child = command.process_group(0).spawn().map_err(|error| match error.kind() {
+            io::ErrorKind::NotFound => ServeError::Program(guest.program.clone()),
+            _ => ServeError::Io { path: PathBuf::from(&guest.program), error },
+        })?;
+        Ok(Self { child, ended: false })
+    }
+
+    fn pid(&self) -> i32 {
+        self.child.id() as i32
+    }
+
+    /// Waits until it answers.
+    fn connect(&mut self, socket: &Path, signals: &SignalFd) -> Result<Client, ServeError> {
+        let end = mono_now() + BEGIN_WITHIN;
+        loop {
+            if let Some(status) = self.ended(socket)? {
+                return Err(ServeError::Began(status));
+            }
+            match Client::connect(socket, ANSWER_WITHIN) {
+                Ok(client) => return Ok(client),
+                Err(QmpError::Io(_)) if mono_now() < end => {}
+                Err(error) => return Err(ServeError::Silent(error)),
+            }
+            // Ends early where QEMU does. A wish to end stays until the guest runs, and is heard then.
+            sys::poll::is_readable(signals.as_fd(), LOOK);
+        }
+    }
+
+    fn ended(&mut self, place: &Path) -> Result<Option<ExitStatus>, ServeError> {
+        let status = self.child.try_wait().map_err(|error| ServeError::Io { path: place.to_owned(), error })?;
+        self.ended |= status.is_some();
+        Ok(status)
+    }
+}
+
+impl Drop for Qemu {
+    fn drop(&mut self) {
+        if !self.ended {
+            // Both fail only if it has ended, which is what is wanted.
+            let _ = self.child.kill();
+            let _ = self.child.wait();
+        }
+    }
+}
+
+/// A running QEMU, as far as it answers.
+struct Watched {
+    qmp: Option<Client>,
+    path: PathBuf,
+    next: MonoNs,
+}
+
+impl Watched {
+    fn events(&mut self, tell: &mut dyn FnMut(&str)) {
+        match self.qmp.as_mut().map(Client::events) {
+            Some(Ok(events)) => {
+                // Answers to power are worth a line, hundreds of others are not.
+                let worth = [
+                    "SHUTDOWN",
+                    "POWERDOWN",
+                    "RESET",
+                    "GUEST_PANICKED",
+                    "WATCHDOG",
+                    "STOP",
+                    "RESUME",
+                    "BLOCK_IO_ERROR",
+                ];
+                events
+                    .iter()
+                    .filter(|name| worth.contains(&name.as_str()))
+                    .for_each(|name| tell(&format!("event {name}")));
+            }
+            // It ends, mostly; if not, the next look says so.
+            Some(Err(QmpError::Closed)) => self.qmp = None,
+            Some(Err(error)) => self.lose(&error, tell),
+            None => {}
+        }
+    }
+
+    fn lose(&mut self, error: &QmpError, tell: &mut dyn FnMut(&str)) {
+        if self.qmp.take().is_some() {
+            tell(&format!("{error}; the guest is left alone, QEMU is tried again every {WATCH}"));
+        }
+    }
+
+    /// Asks QEMU now and then whether it is still there.
+    fn look(&mut self, now: MonoNs, tell: &mut dyn FnMut(&str)) {
+        if now < self.next {
+            return;
+        }
+        match &mut self.qmp {
+            Some(qmp) => {
+                if let Err(error) = qmp.call("query-status") {
+                    self.lose(&error, tell);
+                }
+            }
+            None => {
+                if let Ok(qmp) = Client::connect(&self.path, ANSWER_WITHIN) {
+                    self.qmp = Some(qmp);
+                    tell("QEMU answers again");
+                }
+            }
+        }
+        self.next = mono_now() + WATCH;
+    }
+
+    /// Takes a step of a stop; whether it could.
+    fn take(&mut self, step: Step, qemu: &mut Qemu, tell: &mut dyn FnMut(&str)) -> bool {
+        let command = match step {
+            Step::Powerdown => "system_powerdown",
+            Step::Quit => "quit",
+            Step::Kill => {
+                tell("QEMU is killed");
+                return qemu.child.kill().is_ok();
+            }
+        };
+        tell(if step == Step::Powerdown { "the guest is asked to shut down" } else { "QEMU is told to quit" });
+        if self.qmp.is_none() {
+            self.qmp = Client::connect(&self.path, ANSWER_WITHIN).ok();
+        }
+        match self.qmp.as_mut().map(|qmp| qmp.call(command)) {
+            Some(Ok(_) | Err(QmpError::Closed)) => true,
+            Some(Err(error)) => {
+                self.lose(&error, tell);
+                false
+            }
+            None => false,
+        }
+    }
+}
+
+/// The guest's first serial line, passed on by whole lines, so that nothing else gets between.
+struct Console {
+    /// Until the guest's end has closed it.
+    stream: Option<UnixStream>,
+    held: Vec<u8>,
+}
+
+impl Console {
+    fn connect(path: &Path) -> io::Result<Self> {
+        let stream = UnixStream::connect(path)?;
+        stream.set_nonblocking(true)?;
+        Ok(Self { stream: Some(stream), held: Vec::new() })
+    }
+
+    /// Passes on what has come; a guest that never stops is passed on in turns with everything else.
+    fn pass_on(&mut self) {
+        let mut bytes = [0; CONSOLE_BYTES];
+        for _ in 0..16 {
+            match self.stream.as_mut().map(|stream| stream.read(&mut bytes)) {
+                Some(Ok(count)) if count > 0 => self.held.extend_from_slice(&bytes[..count]),
+                Some(Err(error)) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => {
+                    break;
+                }
+                Some(_) => self.stream = None,
+                None => break,
+            }
+        }
+        let whole = match self.held.iter().rposition(|byte| *byte == b'\n') {
+            // A prompt without an end comes with the next line; one that is longer than any line, and the last one, at once.
+            _ if self.stream.is_none() || self.held.len() > CONSOLE_BYTES => self.held.len(),
+            Some(at) => at + 1,
+            None => 0,
+        };
+        if whole > 0 {
+            let text = String::from_utf8_lossy(&self.held[..whole]);
+            // Nobody who reads is no reason for the guest to end.
+            let _ = write!(io::stdout(), "{}", base::Visible { text: &text, colours: true });
+            let _ = io::stdout().flush();
+            self.held.drain(..whole);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::tests::guest;
+
+    struct Place(PathBuf);
+
+    impl Place {
+        fn new(name: &str) -> Self {
+            Self(std::env::temp_dir().join(format!("tahti-guest-{name}-{}", std::process::id())))
+        }
+
+        fn fails(&self, guest: &Guest) -> String {
+            let found = serve(guest, &self.0, &mut |_| ()).unwrap_err().to_string();
+            assert!(!self.0.exists(), "{} was left behind", self.0.display());
+            found
+        }
+    }
+
+    impl Drop for Place {
+        fn drop(&mut self) {
+            let _ = fs::remove_dir_all(&self.0);
+        }
+    }
+
+    #[test]
+    fn what_is_missing_is_named_with_a_remedy_and_nothing_is_left() {
+        let place = Place::new("missing");
+        let guest = Guest { accel: Accel::Emulated, ..guest() };
+        let found = place.fails(&Guest { program: "no-such-qemu".into(), ..guest.clone() });
+        assert!(found.contains("no-such-qemu") && found.contains("install QEMU"), "{found}");
+        let found = place.fails(&Guest { disks: vec!["/nowhere/hmi.img".into()], ..guest.clone() });
+        assert!(found.contains("the disk image /nowhere/hmi.img: No such file"), "{found}");
+        let found = place.fails(&Guest { program: "/bin/false".into(), ..guest });
+        assert!(found.contains("before the guest ran"), "{found}");
+    }
+
+    #[test]
+    fn a_name_that_is_taken_is_refused_with_its_owner() {
+        let place = Place::new("taken");
+        let held = Held::take(&guest(), &place.0).unwrap();
+        let error = Held::take(&guest(), &place.0).err().unwrap().to_string();
+        assert!(error.contains(&format!("process {}", std::process::id())), "{error}");
+        drop(held);
+        assert!(!place.0.exists());
+    }
+
+    #[test]
+    fn a_path_that_no_socket_can_have_is_refused() {
+        let error = Held::take(&guest(), &Path::new("/tmp").join("x".repeat(100))).err().unwrap();
+        assert!(matches!(error, ServeError::TooLong(_)));
+    }
+
+    #[test]
+    fn the_end_of_qemu_means_what_was_asked_of_it() {
+        let (good, bad) = (ExitStatus::from_raw(0), ExitStatus::from_raw(9));
+        let within = DurNs::from_secs(1);
+        let mut stop = Stop::begin(MonoNs(0), within);
+        assert_eq!(outcome(good, None, within).unwrap(), Ended::ByItself);
+        assert!(matches!(outcome(bad, None, within), Err(ServeError::Lost(_))));
+        stop.due(MonoNs(0));
+        assert_eq!(outcome(good, Some(&stop), within).unwrap(), Ended::Asked);
+        stop.hurry(MonoNs(1));
+        stop.due(MonoNs(1));
+        assert!(matches!(outcome(good, Some(&stop), within), Err(ServeError::Hung { killed: false, .. })));
+    }
+}

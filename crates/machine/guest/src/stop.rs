@@ -1,0 +1,88 @@
+//! How a guest is stopped: asked, then its QEMU is asked, then its QEMU is killed. `now` comes from outside.
+
+use base::{DurNs, MonoNs};
+
+/// How long QEMU may take to quit.
+pub const QUIT_WITHIN: DurNs = DurNs::from_secs(5);
+
+/// What is to be done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Step {
+    /// Press the guest's power button.
+    Powerdown,
+    /// Have QEMU end at once, with its disk images in order.
+    Quit,
+    /// Kill QEMU.
+    Kill,
+}
+
+/// A stop under way.
+#[derive(Clone, Copy, Debug)]
+pub struct Stop {
+    taken: Option<Step>,
+    next: MonoNs,
+    within: DurNs,
+}
+
+impl Stop {
+    /// Begins; the guest itself may take `within`.
+    #[must_use]
+    pub const fn begin(now: MonoNs, within: DurNs) -> Self {
+        Self { taken: None, next: now, within }
+    }
+
+    /// The step that is due, each once.
+    pub fn due(&mut self, now: MonoNs) -> Option<Step> {
+        if now < self.next {
+            return None;
+        }
+        let (step, wait) = match self.taken {
+            None => (Step::Powerdown, self.within),
+            Some(Step::Powerdown) => (Step::Quit, QUIT_WITHIN),
+            Some(Step::Quit | Step::Kill) if self.taken == Some(Step::Kill) => return None,
+            Some(_) => (Step::Kill, DurNs::ZERO),
+        };
+        self.taken = Some(step);
+        self.next = now + wait;
+        Some(step)
+    }
+
+    /// The step could not be taken, or somebody is in a hurry: the next one is due at once.
+    pub const fn hurry(&mut self, now: MonoNs) {
+        self.next = now;
+    }
+
+    /// The last step taken.
+    #[must_use]
+    pub const fn taken(&self) -> Option<Step> {
+        self.taken
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_guest_is_asked_before_qemu_is_and_killed_last() {
+        let at = |s: i64| MonoNs(0) + DurNs::from_secs(s);
+        let mut stop = Stop::begin(at(0), DurNs::from_secs(30));
+        assert_eq!(stop.due(at(0)), Some(Step::Powerdown));
+        assert_eq!(stop.due(at(29)), None);
+        assert_eq!(stop.due(at(30)), Some(Step::Quit));
+        assert_eq!(stop.due(at(34)), None);
+        assert_eq!(stop.due(at(35)), Some(Step::Kill));
+        assert_eq!(stop.due(at(99)), None);
+    }
+
+    #[test]
+    fn who_is_in_a_hurry_skips_the_wait_and_no_step() {
+        let mut stop = Stop::begin(MonoNs(0), DurNs::from_secs(30));
+        let mut steps = Vec::new();
+        for now in 0..9 {
+            steps.extend(stop.due(MonoNs(now)));
+            stop.hurry(MonoNs(now));
+        }
+        assert_eq!(steps, [Step::Powerdown, Step::Quit, Step::Kill]);
+    }
+}

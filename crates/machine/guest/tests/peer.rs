@@ -1,0 +1,107 @@
+//! The client of QMP beside peers that misbehave, over real sockets.
+
+use base::DurNs;
+use guest::qmp::codec::LINE_BYTES_MAX;
+use guest::qmp::{Client, QmpError};
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::PathBuf;
+use std::thread::JoinHandle;
+
+const GREETING: &str = "{\"QMP\":{\"version\":{},\"capabilities\":[]}}\r\n";
+/// Only what never answers waits for so long.
+const SHORT: DurNs = DurNs::from_ms(50);
+const LONG: DurNs = DurNs::from_secs(60);
+
+struct Peer {
+    path: PathBuf,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Peer {
+    /// Somebody behind a socket, who serves one connection.
+    fn new(name: &str, serve: impl FnOnce(UnixStream) + Send + 'static) -> Self {
+        let path = std::env::temp_dir().join(format!("tahti-qmp-{name}-{}", std::process::id()));
+        let listener = UnixListener::bind(&path).unwrap();
+        let thread = std::thread::spawn(move || serve(listener.accept().unwrap().0));
+        Self { path, thread: Some(thread) }
+    }
+
+    /// One that greets, and answers the first commands with these lines; `ID` in them is the command's number.
+    fn answers(name: &str, lines: &'static [&'static str]) -> Self {
+        Self::new(name, move |mut stream| {
+            stream.write_all(GREETING.as_bytes()).unwrap();
+            let mut asked = BufReader::new(stream.try_clone().unwrap()).lines();
+            for (id, line) in ["{\"return\":{},\"id\":ID}\n"].iter().chain(lines).enumerate() {
+                asked.next().unwrap().unwrap();
+                stream.write_all(line.replace("ID", &(id + 1).to_string()).as_bytes()).unwrap();
+            }
+            // Until the client goes.
+            asked.for_each(drop);
+        })
+    }
+
+    fn connect(&self, within: DurNs) -> Result<Client, QmpError> {
+        Client::connect(&self.path, within)
+    }
+}
+
+impl Drop for Peer {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.path);
+        let _ = self.thread.take().map(JoinHandle::join);
+    }
+}
+
+#[test]
+fn an_answer_comes_with_the_events_and_the_late_answers_before_it() {
+    let lines = &["{\"event\":\"STOP\"}\n{\"return\":1,\"id\":1}\n{\"return\":{\"status\":\"running\"},\"id\":ID}\n"];
+    let peer = Peer::answers("good", lines);
+    let mut client = peer.connect(LONG).unwrap();
+    assert_eq!(client.call("query-status").unwrap()["status"], "running");
+    assert_eq!(client.events().unwrap(), ["STOP"]);
+}
+
+#[test]
+fn a_refusal_has_its_reason() {
+    let peer = Peer::answers(
+        "refuses",
+        &["{\"error\":{\"class\":\"CommandNotFound\",\"desc\":\"no\\u001b[2J\"},\"id\":ID}\n"],
+    );
+    let error = peer.connect(LONG).unwrap().call("quit").unwrap_err();
+    assert!(matches!(error, QmpError::Refused { .. }));
+    assert_eq!(error.to_string(), "QMP: quit was refused: no\\x1b[2J");
+}
+
+#[test]
+fn a_peer_that_says_nothing_is_given_up() {
+    let peer = Peer::new("silent", |stream| BufReader::new(stream).lines().for_each(drop));
+    assert!(matches!(peer.connect(SHORT), Err(QmpError::Silent { .. })));
+}
+
+#[test]
+fn qemu_that_stops_answering_is_given_up_and_named() {
+    let peer = Peer::answers("stops", &[""]);
+    let mut client = peer.connect(SHORT).unwrap();
+    let error = client.call("query-status").unwrap_err();
+    assert!(error.to_string().contains("no answer to query-status within 50ms"), "{error}");
+}
+
+#[test]
+fn a_peer_that_talks_without_end_is_given_up() {
+    let flood = Peer::new("flood", |mut stream| while stream.write_all(b"{\"event\":\"X\"}\n").is_ok() {});
+    let error = flood.connect(SHORT).unwrap_err();
+    assert!(matches!(error, QmpError::Silent { .. }), "{error}");
+    let line = Peer::new("line", |mut stream| while stream.write_all(&[b'x'; 4096]).is_ok() {});
+    let error = line.connect(LONG).unwrap_err();
+    assert!(error.to_string().contains(&LINE_BYTES_MAX.to_string()), "{error}");
+}
+
+#[test]
+fn what_is_no_qemu_is_recognised() {
+    let peer = Peer::new("web", |mut stream| stream.write_all(b"HTTP/1.1 400 Bad Request\r\n").unwrap());
+    assert!(matches!(peer.connect(LONG), Err(QmpError::Malformed(_))));
+    let peer = Peer::new("gone", drop);
+    assert!(matches!(peer.connect(LONG), Err(QmpError::Closed | QmpError::Io(_))));
+    assert!(matches!(Client::connect("/nowhere/qmp".as_ref(), LONG), Err(QmpError::Io(_))));
+}
