@@ -3,6 +3,7 @@
 //! Everything lands in `target/peers` or in Debian's own places; nothing is installed twice.
 
 use crate::run::{Outcome, cargo, output, root, run};
+use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -11,12 +12,26 @@ pub(crate) fn folder() -> PathBuf {
     root().join("target/peers")
 }
 
+/// Waits until no other stage installs anything: some run beside each other, in processes of their own.
+fn alone() -> Result<File, String> {
+    let path = folder().join("lock");
+    let wrong = |error: std::io::Error| format!("{}: {error}", path.display());
+    std::fs::create_dir_all(folder()).map_err(wrong)?;
+    let lock = File::options().create(true).append(true).open(&path).map_err(wrong)?;
+    lock.lock().map_err(wrong)?;
+    Ok(lock)
+}
+
 /// Installs the Debian packages that are missing.
 pub(crate) fn debian(packages: &[&str]) -> Outcome {
     let installed = |package: &&str| {
         output(Command::new("dpkg-query").args(["--show", "--showformat=${db:Status-Status}", package]))
             .is_ok_and(|status| status == "installed")
     };
+    if packages.iter().all(installed) {
+        return Ok(());
+    }
+    let _alone = alone()?;
     let missing: Vec<_> = packages.iter().filter(|package| !installed(package)).collect();
     if missing.is_empty() {
         return Ok(());
@@ -125,6 +140,10 @@ pub(crate) fn java_program(group: &str, name: &str, version: &str) -> Result<Pat
     }
     if output(Command::new("mvn").arg("--version")).is_err() {
         debian(&["maven"])?;
+    }
+    let _alone = alone()?;
+    if folder.exists() {
+        return Ok(folder);
     }
     let next = folder.with_extension("next");
     // Left over from a run that was broken off.
