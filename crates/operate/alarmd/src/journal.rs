@@ -4,10 +4,11 @@
 //! leaves is a line that was begun, which readers pass over.
 
 use alarm::{Entry, Now, Panel, Wall};
-use rustix::fs::{FlockOperation, flock};
+use rustix::fs::{FlockOperation, OFlags, flock};
+use rustix::io::Errno;
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
-use std::os::unix::fs::DirBuilderExt as _;
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use sys::whole::Survives;
 
@@ -17,6 +18,8 @@ const FILE_BYTES_MAX: u64 = 8 << 20;
 const LINE_BYTES_MAX: u64 = 1 << 20;
 const DAY_SECS: u64 = 86_400;
 const SUFFIX: &str = ".journal";
+/// No file has a greater number: a new one each second would come to it in three centuries.
+const NUMBER_MAX: u64 = 9_999_999_999;
 
 /// Why there is no journal.
 #[derive(Debug, thiserror::Error)]
@@ -65,14 +68,13 @@ impl Journal {
     pub fn open(folder: &Path, keep_days: u32, panel: &mut Panel, now: Now) -> Result<(Self, u64), JournalError> {
         DirBuilder::new().recursive(true).mode(0o750).create(folder).map_err(failed(folder, "make it"))?;
         let path = folder.join("lock");
-        let lock = OpenOptions::new()
-            .write(true)
-            .create(true)
-            .truncate(false)
-            .open(&path)
-            .map_err(failed(&path, "open it"))?;
-        if flock(&lock, FlockOperation::NonBlockingLockExclusive).is_err() {
-            return Err(JournalError::Taken(folder.to_owned()));
+        let mut options = OpenOptions::new();
+        options.write(true).create(true).truncate(false).mode(0o640).custom_flags(OFlags::NOFOLLOW.bits() as i32);
+        let lock = options.open(&path).map_err(failed(&path, "open it"))?;
+        match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => {}
+            Err(Errno::WOULDBLOCK) => return Err(JournalError::Taken(folder.to_owned())),
+            Err(errno) => return Err(failed(&path, "lock it")(errno.into())),
         }
         let numbers = numbers(folder).map_err(failed(folder, "read it"))?;
         let mut unread = 0;
@@ -200,13 +202,15 @@ fn file_of(folder: &Path, number: u64) -> PathBuf {
     folder.join(format!("{number:010}{SUFFIX}"))
 }
 
-/// The numbers of the files, ascending.
+/// The numbers of the files, ascending. Names that are none of ours are passed over: those that are written otherwise, and
+/// numbers that no journal will ever come to, behind which there would be no room for the next.
 fn numbers(folder: &Path) -> io::Result<Vec<u64>> {
     let mut numbers = Vec::new();
     for entry in std::fs::read_dir(folder)? {
-        let name = entry?.file_name();
-        let digits = name.to_str().and_then(|name| name.strip_suffix(SUFFIX));
-        numbers.extend(digits.and_then(|digits| digits.parse::<u64>().ok()));
+        let path = entry?.path();
+        let digits = path.file_name().and_then(|name| name.to_str()?.strip_suffix(SUFFIX));
+        let number = digits.and_then(|digits| digits.parse::<u64>().ok());
+        numbers.extend(number.filter(|number| *number <= NUMBER_MAX && file_of(folder, *number) == path));
     }
     numbers.sort_unstable();
     Ok(numbers)
@@ -239,5 +243,58 @@ fn each_line(path: &Path, entry: &mut dyn FnMut(Entry)) -> io::Result<u64> {
             Err(_) if line.trim_ascii().is_empty() => {}
             Err(_) => unread += 1,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use base::MonoNs;
+
+    struct Place(PathBuf);
+
+    impl Place {
+        fn new(name: &str) -> Self {
+            let place = Self(std::env::temp_dir().join(format!("tahti-journal-{}-{name}", std::process::id())));
+            std::fs::create_dir_all(&place.0).unwrap();
+            place
+        }
+
+        fn open(&self) -> Result<Journal, JournalError> {
+            let now = Now { mono: MonoNs(0), wall: Wall(0) };
+            let config = alarm::read("[alarms]\nfolder = \"x\"\n[[alarm]]\nchannels = [\"A\"]\n").0.unwrap();
+            Journal::open(&self.0, 1, &mut Panel::new(&config, now), now).map(|(journal, _)| journal)
+        }
+    }
+
+    impl Drop for Place {
+        fn drop(&mut self) {
+            let _ = std::fs::remove_dir_all(&self.0);
+        }
+    }
+
+    #[test]
+    fn files_whose_names_are_none_of_ours_are_neither_read_nor_counted_from() {
+        let place = Place::new("names");
+        for name in ["18446744073709551615", "99999999999", "7", "+000000007", "x"] {
+            std::fs::write(place.0.join(format!("{name}.journal")), "no line\n").unwrap();
+        }
+        assert_eq!(place.open().unwrap().number, 1);
+        assert_eq!(place.open().unwrap().number, 2);
+        assert_eq!(numbers(&place.0).unwrap(), [1, 2]);
+        assert!(place.0.join("7.journal").exists());
+    }
+
+    #[test]
+    fn a_journal_has_one_writer_and_its_lock_is_no_way_to_another_file() {
+        let place = Place::new("lock");
+        let first = place.open().unwrap();
+        assert!(matches!(place.open(), Err(JournalError::Taken(_))));
+        drop(first);
+        std::fs::remove_file(place.0.join("lock")).unwrap();
+        std::os::unix::fs::symlink(place.0.join("elsewhere"), place.0.join("lock")).unwrap();
+        let refused = place.open().unwrap_err().to_string();
+        assert!(refused.contains("lock: failed to open it"), "{refused}");
+        assert!(!place.0.join("elsewhere").exists());
     }
 }
