@@ -31,6 +31,8 @@ pub(super) struct Client {
     pub(super) operator: bool,
     received: Vec<u8>,
     waiting: VecDeque<u8>,
+    /// It reads no more: it may have typed before it left.
+    deaf: bool,
     gone: bool,
 }
 
@@ -39,7 +41,7 @@ impl Client {
     pub(super) fn new(stream: UnixStream, follows: bool, operator: bool) -> std::io::Result<Self> {
         stream.set_nonblocking(true)?;
         let kind = Kind::Control { follows };
-        Ok(Self { stream, kind, operator, received: Vec::new(), waiting: VecDeque::new(), gone: false })
+        Ok(Self { stream, kind, operator, received: Vec::new(), waiting: VecDeque::new(), deaf: false, gone: false })
     }
 
     pub(super) fn is_gone(&self) -> bool {
@@ -89,7 +91,7 @@ impl Client {
     /// Sends or queues bytes; returns how many were dropped for lack of room.
     pub(super) fn send(&mut self, bytes: &[u8]) -> u64 {
         let room = WAITING_BYTES_MAX - self.waiting.len().min(WAITING_BYTES_MAX);
-        let taken = if room >= bytes.len() { bytes.len() } else { 0 };
+        let taken = if room >= bytes.len() && !self.deaf { bytes.len() } else { 0 };
         self.waiting.extend(&bytes[..taken]);
         self.flush();
         (bytes.len() - taken) as u64
@@ -104,8 +106,9 @@ impl Client {
                 Err(Errno::INTR) => {}
                 Err(Errno::AGAIN) => return,
                 Err(_) => {
-                    self.gone = true;
-                    return;
+                    // What it has sent is read up to its end first.
+                    self.deaf = true;
+                    self.waiting.clear();
                 }
             }
         }
@@ -125,6 +128,22 @@ mod tests {
         let lost: u64 = (0..1000).map(|_| client.send(&[b'x'; 4096])).sum();
         assert!(lost > 0 && lost.is_multiple_of(4096) && !client.is_gone(), "{lost}");
         assert!(client.waiting.len() <= WAITING_BYTES_MAX);
+    }
+
+    #[test]
+    fn what_a_console_typed_before_it_left_is_read_though_nothing_can_be_sent_to_it_any_more() {
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        let mut client = Client::new(ours, false, false).unwrap();
+        client.kind = Kind::Console { read_only: false };
+        client.send(b"the answer");
+        std::io::Write::write_all(&mut (&theirs), b"beam\n").unwrap();
+        drop(theirs);
+        client.send(b"the banner");
+        assert!(!client.is_gone() && !client.wants_to_write());
+        client.receive();
+        assert_eq!((client.typed(), client.is_gone()), (b"beam\n".to_vec(), false));
+        client.receive();
+        assert!(client.is_gone());
     }
 
     #[test]
