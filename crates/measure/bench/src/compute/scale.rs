@@ -13,6 +13,8 @@ const PIECES: usize = 8;
 const EMPTY: usize = 10_000;
 /// Steps of a whole computation: some hundred microseconds.
 const STEPS: u64 = 200_000;
+/// Pairs of computations in a round, by one CPU and by several: each is so short that one alone says little on a machine that others use.
+const PAIRS: usize = 9;
 /// Parallel shares, in percent.
 const SHARES: [u64; 5] = [50, 75, 90, 95, 99];
 
@@ -99,7 +101,8 @@ pub(super) fn amdahl(args: &Args, cpus: &[CpuId], progress: &mut Progress) -> Re
     for round in 0..args.rounds {
         progress.at(round, args.rounds, "Amdahl's law: one CPU and several, in turn");
         for (team, speeds) in teams.iter_mut().zip(&mut speeds) {
-            for (percent, speeds) in SHARES.iter().zip(speeds) {
+            for (pair, percent) in (0..PAIRS * SHARES.len()).zip(SHARES.iter().cycle()) {
+                let speeds = &mut speeds[pair % SHARES.len()];
                 let begun = mono_now();
                 state = std::hint::black_box(work(STEPS, state));
                 let alone = (mono_now() - begun).0 as f64;
