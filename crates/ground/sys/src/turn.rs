@@ -114,7 +114,7 @@ impl<S, P> Lead<S, P> {
     /// What is shared.
     #[must_use]
     pub fn shared(&self) -> &S {
-        // SAFETY: only `all` hands out `&mut`, and borrows the lead as long as it is used.
+        // SAFETY: only `shared_mut` hands out `&mut`, and borrows the lead as long as it is used.
         unsafe { &*self.0.shared.get() }
     }
 

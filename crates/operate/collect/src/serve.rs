@@ -89,6 +89,8 @@ struct Collector<'a> {
     failures: u64,
     /// What takes the log to a cluster; none where samples stay in the folder.
     upload: Option<(Upload, News)>,
+    /// When it is told again up to where the log is safe, and looked at.
+    send_at: i64,
     tell: &'a mut dyn FnMut(&str),
 }
 
@@ -134,6 +136,7 @@ pub fn serve(archive: &Archive, tell: &mut dyn FnMut(&str)) -> Result<(), Collec
         looked_at,
         failures,
         upload: upload.map(|upload| (upload, News::default())),
+        send_at: now,
         tell,
     };
     while ended.read().map_err(CollectError::Kernel)?.is_none() {
@@ -367,7 +370,8 @@ impl Collector<'_> {
 
     /// Lets go to the cluster what is safe, and says what is new there.
     fn send(&mut self, now: i64) {
-        let Some((upload, news)) = &mut self.upload else { return };
+        let Some((upload, news)) = self.upload.as_mut().filter(|_| now >= self.send_at) else { return };
+        self.send_at = now.saturating_add(LOOK_NS as i64);
         upload.safe_to(self.logger.safe_to());
         let status = upload.status();
         if news.is_due(&status, MonoNs(now.max(0) as u64)) {
