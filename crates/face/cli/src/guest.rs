@@ -8,6 +8,7 @@ use ::guest::qmp::{ANSWER_WITHIN, Client};
 use ::guest::serve::{LOCK, is_accelerated};
 use ::guest::{Accel, Ended, Guest, Network};
 use base::{CpuSet, DurNs, Policy, Size};
+use host::plant::{NAME, is_name};
 use keep::supervisor::rundir::{RunDir, base};
 use std::fs::File;
 use std::os::fd::AsFd as _;
@@ -104,13 +105,8 @@ pub(crate) fn run(args: Args) -> ExitCode {
 
 impl WhichArgs {
     fn folder(&self) -> Result<PathBuf, Failure> {
-        let good = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
-        if !self.name.starts_with(|c: char| c.is_ascii_alphanumeric())
-            || !self.name.chars().all(good)
-            || self.name.len() > 32
-        {
-            let expected = "letters, digits, `-`, `_`, `.`, at most 32, beginning with a letter or digit";
-            return Err(format!("{:?} is no name of a guest: expected {expected}", self.name).into());
+        if !is_name(&self.name) {
+            return Err(format!("{:?} is no name of a guest: expected {NAME}", self.name).into());
         }
         let folder = match &self.plant {
             Some(plant) => RunDir::find(&plant_name(Some(plant))?).path().join("guest"),

@@ -23,7 +23,7 @@ pub use doc::document;
 pub use frames::FRAME;
 pub use ioc::place_of_rate;
 pub use model::*;
-pub use process::CAPABILITIES;
+pub use process::{CAPABILITIES, NAME, is_name};
 pub use table::{Diagnostic, Diagnostics, Severity, render_all};
 
 use crate::suggest::Choice;

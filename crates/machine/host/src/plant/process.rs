@@ -127,18 +127,25 @@ pub(crate) fn read(
     }
 }
 
+/// What a process may be called.
+pub const NAME: &str = "letters, digits, `-`, `_`, `.`, at most 32, beginning with a letter or digit";
+
+/// Whether a process may be called so: [`NAME`].
+#[must_use]
+pub fn is_name(name: &str) -> bool {
+    let good = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
+    name.len() <= 32 && name.chars().all(good) && name.starts_with(|c: char| c.is_alphanumeric())
+}
+
 /// A name that can be part of a path: letters, digits, `-`, `_`, `.` within.
 pub(crate) fn name(section: &Section<'_>, found: &mut Diagnostics<'_>) -> Option<Placed<String>> {
     if section.value("name").is_none() {
         section.missing("name", found);
     }
     let (name, span) = section.text("name", found)?;
-    let good = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
-    if name.is_empty() || name.len() > 32 || !name.chars().all(good) || !name.starts_with(|c: char| c.is_alphanumeric())
-    {
+    if !is_name(name) {
         let message = format!("`name` cannot be {:?}", clipped(name));
-        let expected = "letters, digits, `-`, `_`, `.`, at most 32, beginning with a letter or digit";
-        found.error(span, message, expected, "");
+        found.error(span, message, NAME, "");
         return None;
     }
     Some((name.to_owned(), span))
