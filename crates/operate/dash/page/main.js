@@ -18,6 +18,10 @@ let dropped = 0;
 export const tahti = {
   role: "viewer",
   hello: {},
+  /** Whether what is asked now can be heard. */
+  isConnected() {
+    return socket?.readyState === WebSocket.OPEN;
+  },
   /** Sends something that has no answer. */
   tell(what) {
     if (socket?.readyState === WebSocket.OPEN) socket.send(JSON.stringify(what));

@@ -15,14 +15,23 @@ const shots = process.env.SHOTS;
 const browser = await chromium.launch({ executablePath: process.env.CHROMIUM ?? "/usr/bin/chromium-headless-shell", args: ["--no-sandbox"] });
 
 /** A page with its own cookies; what goes wrong in it fails the test. */
-async function open(address, options = {}) {
+async function open(address, options = {}, prepare = async () => {}) {
   const context = await browser.newContext({ viewport: { width: 1100, height: 900 }, ...options });
   const page = await context.newPage();
+  await prepare(page);
   const wrong = [];
   page.on("pageerror", (error) => wrong.push(`${error}`));
   page.on("console", (message) => { if (message.type() === "error" && !message.text().includes("401")) wrong.push(message.text()); });
   await page.goto(address);
   return { page, wrong, context };
+}
+
+/** A page that has no connection to the dashboard before `connect`. */
+async function early(address) {
+  let connect;
+  const connects = new Promise((done) => { connect = done; });
+  const hold = (page) => page.routeWebSocket(/\/ws$/, async (socket) => { await connects; socket.connectToServer(); });
+  return { ...await open(address, {}, hold), connect };
 }
 
 async function shot(page, name, locator) {
@@ -96,6 +105,7 @@ async function looks() {
   await accessible(page, "dark");
   await page.emulateMedia({ colorScheme: "light" });
   await page.getByLabel("show threads").uncheck();
+  await page.locator("tr.thread").first().waitFor({ state: "detached", ...patience });
   await shot(page, "dashboard");
   await shot(page, "signals", page.locator("section[aria-labelledby=signals-title]"));
   assert.deepEqual(wrong, []);
@@ -164,15 +174,19 @@ async function acknowledges() {
 
 /** A command is completed, confirmed, answered by parts, seen as it passes, and called back from history. */
 async function converses() {
-  const watcher = await open(viewer);
+  // What is wished for before there is a connection is done once there is one.
+  const watcher = await early(viewer);
   const passing = watcher.page.getByRole("log", { name: "Messages as they pass" });
   await watcher.page.getByLabel("verb/object like").fill("put/sr_rf_*");
   await watcher.page.keyboard.press("Enter");
+  await watcher.page.locator("#message-watching", { hasText: "waits for the connection" }).waitFor(patience);
+  watcher.connect();
   await watcher.page.locator("#message-watching", { hasText: "watching" }).waitFor(patience);
 
-  const { page, wrong, context } = await open(operator);
+  const { page, wrong, context, connect } = await early(operator);
   const line = page.getByLabel("verb/object/complement"), said = page.getByRole("log", { name: "Messages and their replies" });
   await line.focus();
+  connect();
   await page.locator("#message-options option[value='put/']").waitFor({ state: "attached", ...patience });
   await page.keyboard.type("put/sr_");
   await page.locator("#message-options option[value='put/sr_rf_acc/']").waitFor({ state: "attached", ...patience });

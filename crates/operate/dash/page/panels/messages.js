@@ -2,6 +2,8 @@
 import { el, say, time } from "../dom.js";
 
 const LINES_MAX = 200;
+/** Why nothing comes while there is no connection. */
+const WAITS = "waits for the connection to the dashboard";
 /** Objects are asked for again after this time: each manager is asked. */
 const KNOWN_MS = 5000;
 
@@ -89,7 +91,9 @@ function standingWords() {
   const parts = [state];
   if (isPaused) parts.push(`paused, ${held.length} wait`);
   if (dropped + unseen) parts.push(`${dropped + unseen} left out for newer ones`);
-  say(standing, isWatching ? parts.filter(Boolean).join("; ") : "");
+  say(standing, parts.filter(Boolean).join("; "));
+  say(watch, isWatching ? "stop" : "watch");
+  pause.disabled = !isWatching;
 }
 
 function put(lines) {
@@ -103,21 +107,22 @@ async function toggle(event) {
   event.preventDefault();
   if (isWatching) {
     tahti.tell({ do: "unwatch" });
-    isWatching = false;
+    [isWatching, state, dropped, unseen] = [false, "", 0, 0];
     if (isPaused) stopOrGo();
   } else await begin();
-  say(watch, isWatching ? "stop" : "watch");
-  pause.disabled = !isWatching;
   standingWords();
 }
 
+/** Watches, now or, where there is no connection, once there is one again; only the dashboard's own no ends the wish. */
 async function begin() {
-  [dropped, unseen, state] = [0, 0, "asking"];
+  [dropped, unseen, state, isWatching] = [0, 0, tahti.isConnected() ? "asking" : WAITS, true];
+  if (!tahti.isConnected()) return;
   try {
     await tahti.ask({ do: "watch", pattern: pattern.value.trim() || "*/*" });
-    isWatching = true;
   } catch (error) {
-    say(standing, error.message);
+    if (!isWatching) return;
+    isWatching = !tahti.isConnected();
+    state = isWatching ? WAITS : error.message;
   }
 }
 
@@ -154,8 +159,12 @@ export default {
   },
   connected() {
     knownAt = -Infinity;
-    tahti.ask({ do: "verbs" }).then((all) => { verbs = all; }, () => {});
-    if (isWatching) begin();
+    tahti.ask({ do: "verbs" }).then((all) => {
+      verbs = all;
+      // Who was in the field before the connection was there has seen nothing to choose from.
+      if (document.activeElement === input) complete();
+    }, () => {});
+    if (isWatching) begin().then(standingWords);
   },
   show(_, data) {
     if (!isWatching) return;

@@ -8,6 +8,7 @@ const DRAW_MS = 100;
 
 let tahti, list, charts, outcome, names, search, span;
 let lastStream = 0;
+let isRestored = false;
 const watched = new Map();
 
 function spanSeconds() {
@@ -21,10 +22,10 @@ function add(name) {
   const value = el("span"), alarm = el("span"), state = el("span", {}, "searching");
   const remove = el("button", { type: "button", "aria-label": `remove ${name}`, click: () => drop(stream) }, "remove");
   const about = el("button", { type: "button", "aria-label": `describe ${name}`, click: () => describe(stream) }, "describe");
-  const set = tahti.role === "operator" ? el("button", { type: "button", "aria-label": `set ${name}`, click: () => put(stream) }, "set") : null;
-  const row = tr([name, value, alarm, state, el("span", {}, about, " ", set, set ? " " : null, remove)], HEADS, { "data-signal": name });
+  const set = el("button", { type: "button", "aria-label": `set ${name}`, hidden: tahti.role !== "operator", click: () => put(stream) }, "set");
+  const row = tr([name, value, alarm, state, el("span", {}, about, " ", set, " ", remove)], HEADS, { "data-signal": name });
   const frame = el("div", { class: "plot", tabindex: "0", role: "group", "aria-label": `Strip chart of ${name}; its value is in the table above` });
-  const one = { name, stream, value, alarm, state, row, frame, units: "", labels: [], data: [[], [], [], []], plot: null, changed: false };
+  const one = { name, stream, value, alarm, state, set, row, frame, units: "", labels: [], data: [[], [], [], []], plot: null, changed: false };
   watched.set(stream, one);
   list.body.append(row);
   charts.append(frame);
@@ -45,6 +46,7 @@ function drop(stream) {
 }
 
 function save() {
+  if (!isRestored) return;
   localStorage.setItem(`signals ${tahti.hello.plant}`, JSON.stringify([...watched.values()].map((one) => one.name)));
 }
 
@@ -173,12 +175,17 @@ export default {
     window.addEventListener("resize", () => watched.forEach((one) => one.plot?.setSize({ width: one.frame.clientWidth - 12, height: 180 })));
   },
   connected() {
-    if (watched.size) watched.forEach((one) => { tahti.tell({ do: "subscribe", stream: one.stream, name: one.name }); history(one); });
-    else {
-      let saved = [];
-      try { saved = JSON.parse(localStorage.getItem(`signals ${tahti.hello.plant}`) ?? "[]"); } catch { /* Somebody else's text. */ }
-      saved.forEach(add);
-    }
+    watched.forEach((one) => {
+      one.set.hidden = tahti.role !== "operator";
+      tahti.tell({ do: "subscribe", stream: one.stream, name: one.name });
+      history(one);
+    });
+    if (isRestored) return;
+    let saved = [];
+    try { saved = JSON.parse(localStorage.getItem(`signals ${tahti.hello.plant}`) ?? "[]"); } catch { /* Somebody else's text. */ }
+    saved.forEach(add);
+    isRestored = true;
+    save();
   },
   show(_, data) {
     signal(data);
