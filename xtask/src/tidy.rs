@@ -47,8 +47,8 @@ const ARROWS: &[(&str, &[&str])] = &[
     (
         "dash",
         &[
-            "alarm", "alarmd", "broker", "ca", "canet", "host", "keep", "msg", "recorder", "ring", "rt", "scope",
-            "store", "sys", "web",
+            "alarm", "alarmd", "broker", "ca", "canet", "frame", "host", "keep", "msg", "recorder", "ring", "rt",
+            "scope", "store", "sys", "web",
         ],
     ),
     ("cassandra", &["segment", "store", "sys"]),

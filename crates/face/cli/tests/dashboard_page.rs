@@ -12,10 +12,22 @@ record(ao, "X:SET") { field(VAL, "2") field(EGU, "A") field(PINI, "YES") }
 record(ao, "X:TEMP") { field(HIHI, "20") field(HHSV, "MAJOR") field(VAL, "53") field(PINI, "YES") }
 "#;
 
-/// A loop without priority, which needs no privilege, alarms, a message server with an RF station, and the dashboard for operators.
+/// A loop without priority, which needs no privilege, a frame, alarms, a message server with an RF station, and the dashboard for operators.
 fn processes(port: u16, segment: &str, server: &str) -> String {
+    let name = harness::fresh("page-frame");
+    let activity = |activity: &str, keys: &str, work: &str| {
+        format!(
+            "[[frame.activity]]\nname = \"{activity}\"\n{keys}\n\
+             [[process]]\nname = \"{activity}\"\ncommand = \"tahti demo activity {name} {activity} --work {work}\"\n"
+        )
+    };
+    let frame = format!(
+        "[[frame]]\nname = \"{name}\"\nminors = 4\nperiod = \"10ms\"\njoin_within = \"60s\"\n{}{}",
+        activity("sensor", "budget = \"3ms\"", "1ms"),
+        activity("filter", "budget = \"5ms\"\nminors = [\"1\", \"3\"]", "2ms"),
+    );
     format!(
-        "[[process]]\nname = \"loop\"\ncommand = [\"tahti\", \"demo\", \"llrf\", \"--channel\", \"{segment}\"]\nready = {{ line = \"armed:\", within = \"60s\" }}\nheartbeat = {{ within = \"60s\" }}\n\
+        "{frame}[[process]]\nname = \"loop\"\ncommand = [\"tahti\", \"demo\", \"llrf\", \"--channel\", \"{segment}\"]\nready = {{ line = \"armed:\", within = \"60s\" }}\nheartbeat = {{ within = \"60s\" }}\n\
          [[process]]\nname = \"steady\"\ncommand = [\"/bin/sleep\", \"1000\"]\n\
          [alarms]\nname = \"alarms\"\nfile = \"alarms.toml\"\n\
          [dashboard]\nname = \"dashboard\"\nlisten = \"127.0.0.1:{port}\"\nwrite = true\nmessages = \"{server}\"\n\

@@ -70,7 +70,12 @@ async function looks() {
   const before = Number(await cycles());
   await page.waitForFunction((old) => Number(document.querySelector("section[aria-labelledby=latency-title] tbody tr td").textContent) > old, before, patience);
   await page.getByText("this plant has no flight recorder").waitFor(patience);
-  await page.getByText("this plant has no frame").waitFor(patience);
+  const line = page.locator("svg[data-line]");
+  await line.waitFor(patience);
+  assert.match(await line.getAttribute("aria-label"), /^Time line of .*, 40.0 ms: sensor in each minor; filter in minors 1, 3$/);
+  await page.waitForFunction(() => document.querySelectorAll("svg[data-line] rect[fill-opacity='1']").length === 6, null, patience);
+  await page.getByText(/minors, \d+ lost/).waitFor(patience);
+  await shot(page, "frames", page.locator("section[aria-labelledby=frames-title]"));
 
   const alarm = page.locator("tr[data-alarm$='/RF/X:TEMP']");
   await alarm.getByText("not acknowledged").waitFor(patience);

@@ -2,6 +2,7 @@
 
 use super::PlantFile;
 use base::{DurNs, Histogram, Quantile};
+use frame::{Activity, Spec};
 use ring::{ActivityCounter, FrameCounter, FrameEvent, FramePage, FrameState, Presence};
 use rt::frames::{Cause, Watcher, action_word, what_word};
 use serde_json::{Value, json};
@@ -15,8 +16,8 @@ const EVENTS_SHOWN: usize = 12;
 pub struct Frames {
     plant: String,
     file: PlantFile,
-    /// The frames that the file names: one that does not run says so.
-    names: Vec<String>,
+    /// The frames of the file: one that does not run says so.
+    specs: Vec<Spec>,
     watchers: BTreeMap<String, Watcher>,
 }
 
@@ -24,24 +25,25 @@ impl Frames {
     /// Those of the plant that is called so; nothing is asked yet.
     #[must_use]
     pub fn new(plant: &str) -> Self {
-        Self { plant: plant.to_owned(), file: PlantFile::new(plant), names: Vec::new(), watchers: BTreeMap::new() }
+        Self { plant: plant.to_owned(), file: PlantFile::new(plant), specs: Vec::new(), watchers: BTreeMap::new() }
     }
 
     /// A list of them as the page has it: `name` and `error`, or `state`, `counts`, `minors` (times in ns), `activities`, `events`.
     pub fn look(&mut self) -> Value {
         if let Some((_, plant)) = self.file.changed() {
-            self.names = plant.frames.into_iter().map(|frame| frame.spec.name).collect();
+            self.specs = plant.frames.into_iter().map(|frame| frame.spec).collect();
         }
-        let names = &self.names;
-        self.watchers.retain(|name, watcher| names.contains(name) && watcher.is_alive());
-        let each = names.iter().map(|name| {
+        let specs = &self.specs;
+        self.watchers.retain(|name, watcher| specs.iter().any(|spec| spec.name == *name) && watcher.is_alive());
+        let each = specs.iter().map(|spec| {
+            let name = &spec.name;
             if !self.watchers.contains_key(name) {
                 match Watcher::open(&format!("{}/{name}", self.plant)) {
                     Ok(watcher) => drop(self.watchers.insert(name.clone(), watcher)),
                     Err(why) => return json!({ "name": name, "error": why.to_string() }),
                 }
             }
-            self.watchers.get(name).map_or(Value::Null, |watcher| frame(name, &watcher.page()))
+            self.watchers.get(name).map_or(Value::Null, |watcher| frame(spec, &watcher.page()))
         });
         each.collect()
     }
@@ -54,16 +56,29 @@ fn ns(quantile: Quantile) -> Option<i64> {
     }
 }
 
-fn frame(name: &str, page: &FramePage<'_>) -> Value {
+/// The activities that are queued in a minor while `mode` is, in the order of their turns.
+fn queue(spec: &Spec, mode: usize, minor: usize) -> Vec<usize> {
+    let is_in = |activity: &Activity| {
+        spec.modes.get(mode).is_none_or(|mode| mode.activities.contains(&activity.name))
+            && activity.queue.iter().any(|(queued, _)| usize::from(*queued) == minor)
+    };
+    let (last, first): (Vec<usize>, Vec<usize>) = (0..spec.activities.len())
+        .filter(|at| is_in(&spec.activities[*at]))
+        .partition(|at| spec.activities[*at].is_background());
+    [first, last].concat()
+}
+
+fn frame(spec: &Spec, page: &FramePage<'_>) -> Value {
     let border = page.border();
     let count = |counter| page.counter(counter);
-    let minors = (0..page.shape().minors).map(|at| minor(page.length(at), &page.slack(at).read()));
+    let queue = |at| queue(spec, border.mode.into(), at);
+    let minors = (0..page.shape().minors).map(|at| minor(page.length(at), &page.slack(at).read(), queue(at)));
     let activities = (0..page.shape().activities).map(|at| activity(page, at));
     let mut cursor = page.events();
     let events = (0..ring::FRAME_EVENTS).map_while(|_| page.next_event(&mut cursor));
     let events: Vec<FrameEvent> = events.collect();
     json!({
-        "name": name,
+        "name": spec.name,
         "state": match page.state() {
             FrameState::Forming => "waits for its activities",
             FrameState::Running => "runs",
@@ -81,15 +96,15 @@ fn frame(name: &str, page: &FramePage<'_>) -> Value {
     })
 }
 
-/// Of a minor, how much is used: what is not left.
-fn minor(length: DurNs, slack: &Histogram) -> Value {
+/// Of a minor, how much is used: what is not left; and who is queued in it.
+fn minor(length: DurNs, slack: &Histogram, queue: Vec<usize>) -> Value {
     // Where more was left than a histogram shows, next to nothing was used.
     let used = |left: DurNs| length.0.saturating_sub(left.0).max(0);
     let of = |among| match slack.quantile(1, among) {
         Quantile::At(left) | Quantile::Beyond(left) => Some(used(left)),
         Quantile::Empty => None,
     };
-    json!({ "length_ns": length.0, "p50": of(2), "p99": of(100), "max": slack.min().map(used) })
+    json!({ "length_ns": length.0, "p50": of(2), "p99": of(100), "max": slack.min().map(used), "queue": queue })
 }
 
 fn activity(page: &FramePage<'_>, at: usize) -> Value {
@@ -128,4 +143,28 @@ fn words(page: &FramePage<'_>, event: &FrameEvent) -> String {
         event.minor,
         name.as_str()
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use frame::{Discipline, Mode};
+
+    #[test]
+    fn a_minor_queues_what_its_mode_runs_with_the_background_behind_all_others() {
+        let ms = DurNs::from_ms;
+        let mut log = Activity::new("log", None, 0..2);
+        log.queue.iter_mut().for_each(|(_, discipline)| *discipline = Discipline::BACKGROUND);
+        let activities =
+            vec![log, Activity::new("control", Some(ms(1)), 0..2), Activity::new("once", Some(ms(1)), 1..2)];
+        let mut spec = Spec::new("fast", vec![ms(5); 2], activities);
+        assert_eq!([queue(&spec, 0, 0), queue(&spec, 0, 1)], [vec![1, 0], vec![1, 2, 0]]);
+        let modes = [("idle", vec!["log"]), ("beam", vec!["control", "log"])];
+        let mode = |(name, activities): (&str, Vec<&str>)| Mode {
+            name: name.to_owned(),
+            activities: activities.into_iter().map(str::to_owned).collect(),
+        };
+        spec.modes = modes.into_iter().map(mode).collect();
+        assert_eq!([queue(&spec, 0, 1), queue(&spec, 1, 1)], [vec![0], vec![1, 0]]);
+    }
 }
