@@ -7,11 +7,13 @@
 //! CPU, which a [`Level`] proves that this one can do.
 #![allow(unsafe_code, reason = "vector instructions")]
 
+mod centroids;
 mod half;
 mod level;
 mod panels;
 mod read;
 
+pub use centroids::{BadAperture, Centroids, Light, SIDE_MAX, Without};
 pub use half::F16;
 pub use level::{Level, NotHere};
 pub use panels::{Misfit, PANEL, Panels, Stored};

@@ -70,6 +70,10 @@ impl Misfit {
     pub(crate) const fn check(what: &'static str, found: usize, expected: usize) -> Result<(), Self> {
         if found == expected { Ok(()) } else { Err(Self { what, found, expected }) }
     }
+
+    pub(crate) const fn of(what: &'static str, found: usize, expected: usize) -> Self {
+        Self { what, found, expected }
+    }
 }
 
 impl<S: Stored> Panels<S> {

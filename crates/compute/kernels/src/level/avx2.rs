@@ -133,3 +133,72 @@ fn load_u16(unit: &[u16; 16]) -> F {
 }
 
 crate::panels::multiply_kernels!([target_feature(enable = "avx2,fma,f16c")], 6, 3);
+
+/// A line of a sub-aperture.
+type L = __m256;
+
+#[inline]
+#[target_feature(enable = "avx2,fma,f16c")]
+fn splat(value: f32) -> L {
+    _mm256_set1_ps(value)
+}
+
+#[inline]
+#[target_feature(enable = "avx2,fma,f16c")]
+fn line(values: &[f32; 8]) -> L {
+    // SAFETY: the line has 8 numbers.
+    unsafe { _mm256_loadu_ps(values.as_ptr()) }
+}
+
+#[inline]
+#[target_feature(enable = "avx2,fma,f16c")]
+fn widened(pixels: &[u16; 8]) -> L {
+    // SAFETY: the line has 8 numbers of two bytes.
+    let words = unsafe { _mm_loadu_si128(pixels.as_ptr().cast()) };
+    _mm256_cvtepi32_ps(_mm256_cvtepu16_epi32(words))
+}
+
+#[inline]
+#[target_feature(enable = "avx2,fma,f16c")]
+fn plus(a: L, b: L) -> L {
+    _mm256_add_ps(a, b)
+}
+
+#[inline]
+#[target_feature(enable = "avx2,fma,f16c")]
+fn minus(a: L, b: L) -> L {
+    _mm256_sub_ps(a, b)
+}
+
+#[inline]
+#[target_feature(enable = "avx2,fma,f16c")]
+fn times(a: L, b: L) -> L {
+    _mm256_mul_ps(a, b)
+}
+
+#[inline]
+#[target_feature(enable = "avx2,fma,f16c")]
+fn not_below_zero(a: L) -> L {
+    _mm256_max_ps(a, _mm256_setzero_ps())
+}
+
+/// The sum of each of eight lines, by neighbours.
+#[inline]
+#[target_feature(enable = "avx2,fma,f16c")]
+fn sums(lines: &[L; 8]) -> [f32; 8] {
+    let four = |at: usize| {
+        let pairs = [_mm256_hadd_ps(lines[at], lines[at + 1]), _mm256_hadd_ps(lines[at + 2], lines[at + 3])];
+        _mm256_hadd_ps(pairs[0], pairs[1])
+    };
+    // Each has four lines' left halves in its low part, their right ones in its high part.
+    let (low, high) = (four(0), four(4));
+    let left = _mm256_permute2f128_ps::<0x20>(low, high);
+    let right = _mm256_permute2f128_ps::<0x31>(low, high);
+    let all = _mm256_add_ps(left, right);
+    let mut sums = [0.0; 8];
+    // SAFETY: there is room for eight.
+    unsafe { _mm256_storeu_ps(sums.as_mut_ptr(), all) };
+    sums
+}
+
+crate::centroids::centre_kernel!([target_feature(enable = "avx2,fma,f16c")], L);

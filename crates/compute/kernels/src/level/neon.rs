@@ -142,3 +142,73 @@ fn load_u16(unit: &[u16; 16]) -> F {
 }
 
 crate::panels::multiply_kernels!([target_feature(enable = "neon")], 4, 2);
+
+/// A line of a sub-aperture.
+type L = [float32x4_t; 2];
+
+#[inline]
+#[target_feature(enable = "neon")]
+fn splat(value: f32) -> L {
+    [vdupq_n_f32(value); 2]
+}
+
+#[inline]
+#[target_feature(enable = "neon")]
+fn line(values: &[f32; 8]) -> L {
+    let (left, right) = values.split_at(4);
+    // SAFETY: a half has four numbers.
+    let left = unsafe { vld1q_f32(left.as_ptr()) };
+    // SAFETY: as above.
+    let right = unsafe { vld1q_f32(right.as_ptr()) };
+    [left, right]
+}
+
+#[inline]
+#[target_feature(enable = "neon")]
+fn widened(pixels: &[u16; 8]) -> L {
+    // SAFETY: the line has 8 numbers.
+    let words = unsafe { vld1q_u16(pixels.as_ptr()) };
+    [vcvtq_f32_u32(vmovl_u16(vget_low_u16(words))), vcvtq_f32_u32(vmovl_high_u16(words))]
+}
+
+#[inline]
+#[target_feature(enable = "neon")]
+fn plus(a: L, b: L) -> L {
+    [vaddq_f32(a[0], b[0]), vaddq_f32(a[1], b[1])]
+}
+
+#[inline]
+#[target_feature(enable = "neon")]
+fn minus(a: L, b: L) -> L {
+    [vsubq_f32(a[0], b[0]), vsubq_f32(a[1], b[1])]
+}
+
+#[inline]
+#[target_feature(enable = "neon")]
+fn times(a: L, b: L) -> L {
+    [vmulq_f32(a[0], b[0]), vmulq_f32(a[1], b[1])]
+}
+
+#[inline]
+#[target_feature(enable = "neon")]
+fn not_below_zero(a: L) -> L {
+    a.map(|half| vmaxq_f32(half, vdupq_n_f32(0.0)))
+}
+
+/// The sum of each of eight lines, by neighbours.
+#[inline]
+#[target_feature(enable = "neon")]
+fn sums(lines: &[L; 8]) -> [f32; 8] {
+    let mut sums = [0.0; 8];
+    for (four, to) in lines.as_chunks::<4>().0.iter().zip(sums.as_chunks_mut::<4>().0) {
+        let half = |side: usize| {
+            vpaddq_f32(vpaddq_f32(four[0][side], four[1][side]), vpaddq_f32(four[2][side], four[3][side]))
+        };
+        let both = vaddq_f32(half(0), half(1));
+        // SAFETY: there is room for four.
+        unsafe { vst1q_f32(to.as_mut_ptr(), both) };
+    }
+    sums
+}
+
+crate::centroids::centre_kernel!([target_feature(enable = "neon")], L);

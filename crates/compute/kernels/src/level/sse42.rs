@@ -146,3 +146,73 @@ fn load_u16(unit: &[u16; 16]) -> F {
 }
 
 crate::panels::multiply_kernels!([target_feature(enable = "sse4.2")], 2, 1);
+
+/// A line of a sub-aperture.
+type L = [__m128; 2];
+
+#[inline]
+#[target_feature(enable = "sse4.2")]
+fn splat(value: f32) -> L {
+    [_mm_set1_ps(value); 2]
+}
+
+#[inline]
+#[target_feature(enable = "sse4.2")]
+fn line(values: &[f32; 8]) -> L {
+    let (left, right) = values.split_at(4);
+    // SAFETY: a half has four numbers.
+    let left = unsafe { _mm_loadu_ps(left.as_ptr()) };
+    // SAFETY: as above.
+    let right = unsafe { _mm_loadu_ps(right.as_ptr()) };
+    [left, right]
+}
+
+#[inline]
+#[target_feature(enable = "sse4.2")]
+fn widened(pixels: &[u16; 8]) -> L {
+    // SAFETY: the line has 8 numbers of two bytes.
+    let words = unsafe { _mm_loadu_si128(pixels.as_ptr().cast()) };
+    [_mm_cvtepi32_ps(_mm_cvtepu16_epi32(words)), _mm_cvtepi32_ps(_mm_cvtepu16_epi32(_mm_srli_si128::<8>(words)))]
+}
+
+#[inline]
+#[target_feature(enable = "sse4.2")]
+fn plus(a: L, b: L) -> L {
+    [_mm_add_ps(a[0], b[0]), _mm_add_ps(a[1], b[1])]
+}
+
+#[inline]
+#[target_feature(enable = "sse4.2")]
+fn minus(a: L, b: L) -> L {
+    [_mm_sub_ps(a[0], b[0]), _mm_sub_ps(a[1], b[1])]
+}
+
+#[inline]
+#[target_feature(enable = "sse4.2")]
+fn times(a: L, b: L) -> L {
+    [_mm_mul_ps(a[0], b[0]), _mm_mul_ps(a[1], b[1])]
+}
+
+#[inline]
+#[target_feature(enable = "sse4.2")]
+fn not_below_zero(a: L) -> L {
+    a.map(|half| _mm_max_ps(half, _mm_setzero_ps()))
+}
+
+/// The sum of each of eight lines, by neighbours.
+#[inline]
+#[target_feature(enable = "sse4.2")]
+fn sums(lines: &[L; 8]) -> [f32; 8] {
+    let mut sums = [0.0; 8];
+    for (four, to) in lines.as_chunks::<4>().0.iter().zip(sums.as_chunks_mut::<4>().0) {
+        let half = |side: usize| {
+            _mm_hadd_ps(_mm_hadd_ps(four[0][side], four[1][side]), _mm_hadd_ps(four[2][side], four[3][side]))
+        };
+        let both = _mm_add_ps(half(0), half(1));
+        // SAFETY: there is room for four.
+        unsafe { _mm_storeu_ps(to.as_mut_ptr(), both) };
+    }
+    sums
+}
+
+crate::centroids::centre_kernel!([target_feature(enable = "sse4.2")], L);

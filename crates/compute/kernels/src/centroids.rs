@@ -1,0 +1,324 @@
+//! Where the light is in each sub-aperture of an image: weighted centres of gravity of calibrated pixels.
+//!
+//! A pixel counts for `v = max((pixel − dark)·gain − threshold, 0)`; a sub-aperture's *flux* is the sum of its `v`, its centre the
+//! sum of `v` times the pixel's place, by the flux, in pixels from the sub-aperture's middle.
+//!
+//! **Order of summation.** Columns first, each from its top on; then neighbours, neighbours of those, and so on (of an odd
+//! number the last waits). Nothing is fused. So all levels give results that are equal to the last bit.
+//!
+//! **Error.** Of `n` × `n` pixels, with `u` = 2⁻²⁴, `k = 2n + 4` and `A = Σ(|pixel − dark|·gain + threshold)`, each coordinate differs from
+//! exact arithmetic on the stored numbers by at most `k·u/(1 − k·u) · n · A / flux` pixels (before the zero is taken off, which rounds once).
+
+use crate::level::Kind;
+use crate::{Level, Misfit, level};
+use std::fmt;
+use std::ops::Range;
+
+/// Pixels of a sub-aperture's side, at most.
+pub const SIDE_MAX: usize = 32;
+/// Pixels of the side for which there are vector instructions.
+pub(crate) const SIDE: usize = 8;
+/// A flux beyond this is none: sums of places would not be finite.
+pub(crate) const FLUX_MAX: f32 = f32::MAX / SIDE_MAX as f32;
+/// A flux below this is none: products in it may have underflowed.
+const FLUX_MIN: f32 = 1e-20;
+
+/// Sub-apertures of an image, with the calibration of their pixels. Made once; measuring neither allocates nor blocks.
+#[derive(Clone, Debug)]
+pub struct Centroids {
+    width: usize,
+    height: usize,
+    side: usize,
+    /// The first pixel of each sub-aperture.
+    corners: Vec<usize>,
+    /// Of each pixel of each sub-aperture, one behind the other.
+    dark: Vec<f32>,
+    gain: Vec<f32>,
+    /// What is taken off each coordinate: x, y, x, y …
+    zeros: Vec<f32>,
+}
+
+/// What counts as light.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Light {
+    /// What is taken off each calibrated pixel; below it there is nothing.
+    pub threshold: f32,
+    /// A sub-aperture with no more flux than this has no centre.
+    pub flux_min: f32,
+}
+
+/// How sub-apertures were that have no centre: their coordinates are as they were.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Without {
+    /// Those with too little flux.
+    pub dark: usize,
+    /// Those whose flux is not finite, or so large that its centre is not.
+    pub unbounded: usize,
+}
+
+/// Sub-apertures, or a calibration, that cannot be.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum BadAperture {
+    /// Of a size that is not 1 to [`SIDE_MAX`] pixels.
+    Side(usize),
+    /// One that is not wholly in the image.
+    Outside {
+        /// Which.
+        aperture: usize,
+        /// Its left upper pixel: column and line.
+        corner: (usize, usize),
+    },
+    /// A calibration of another image.
+    Misfit(Misfit),
+    /// A pixel that is calibrated with a number that is not finite, or a gain below zero.
+    Pixel {
+        /// Which, in the image.
+        pixel: usize,
+        /// Its dark value.
+        dark: f32,
+        /// Its gain.
+        gain: f32,
+    },
+}
+
+impl fmt::Display for BadAperture {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Side(found) => write!(f, "sub-apertures of {found} pixels: expected 1 to {SIDE_MAX}"),
+            Self::Outside { aperture, corner } => {
+                write!(
+                    f,
+                    "sub-aperture {aperture} at column {}, line {}: expected it within the image",
+                    corner.0, corner.1
+                )
+            }
+            Self::Misfit(misfit) => misfit.fmt(f),
+            Self::Pixel { pixel, dark, gain } => {
+                write!(
+                    f,
+                    "pixel {pixel}: dark {dark}, gain {gain}; expected finite numbers, the gain not below 0 (0 is a dead pixel)"
+                )
+            }
+        }
+    }
+}
+
+impl std::error::Error for BadAperture {}
+
+impl From<Misfit> for BadAperture {
+    fn from(misfit: Misfit) -> Self {
+        Self::Misfit(misfit)
+    }
+}
+
+impl Centroids {
+    /// Sub-apertures of `side` × `side` pixels with these left upper corners (column, line) in an image of `width` × `height`, whose pixels
+    /// are calibrated with `dark` and `gain`, line by line. A gain of 0 takes a dead pixel out. Allocates.
+    ///
+    /// # Errors
+    /// A sub-aperture that is not within the image, a calibration of another size, or with what is not a number.
+    pub fn new(
+        (width, height): (usize, usize),
+        side: usize,
+        corners: &[(usize, usize)],
+        dark: &[f32],
+        gain: &[f32],
+    ) -> Result<Self, BadAperture> {
+        if !(1..=SIDE_MAX).contains(&side) {
+            return Err(BadAperture::Side(side));
+        }
+        Misfit::check("dark values", dark.len(), width.saturating_mul(height))?;
+        Misfit::check("gains", gain.len(), dark.len())?;
+        let wrong = |(dark, gain): &(&f32, &f32)| !(dark.is_finite() && gain.is_finite() && **gain >= 0.0);
+        if let Some((pixel, (dark, gain))) = dark.iter().zip(gain).enumerate().find(|(_, both)| wrong(both)) {
+            return Err(BadAperture::Pixel { pixel, dark: *dark, gain: *gain });
+        }
+        let within = |at: usize, of: usize| at.checked_add(side).is_some_and(|end| end <= of);
+        let outside =
+            |(_, (column, line)): &(usize, &(usize, usize))| !within(*column, width) || !within(*line, height);
+        if let Some((aperture, corner)) = corners.iter().enumerate().find(outside) {
+            return Err(BadAperture::Outside { aperture, corner: *corner });
+        }
+        let corners: Vec<usize> = corners.iter().map(|(column, line)| line * width + column).collect();
+        let packed = |image: &[f32]| {
+            let lines = corners.iter().flat_map(|corner| (0..side).map(move |line| corner + line * width));
+            lines.flat_map(|begin| image[begin..begin + side].to_vec()).collect()
+        };
+        let (dark, gain) = (packed(dark), packed(gain));
+        let zeros = vec![0.0; 2 * corners.len()];
+        Ok(Self { width, height, side, corners, dark, gain, zeros })
+    }
+
+    /// How many sub-apertures there are.
+    #[must_use]
+    pub const fn apertures(&self) -> usize {
+        self.corners.len()
+    }
+
+    /// What is taken off each coordinate from now on: where the light is of a wave that is flat. x, y, x, y …
+    ///
+    /// # Errors
+    /// There are not two for each sub-aperture.
+    pub fn set_zeros(&mut self, zeros: &[f32]) -> Result<(), Misfit> {
+        Misfit::check("zeros", zeros.len(), self.zeros.len())?;
+        self.zeros.copy_from_slice(zeros);
+        Ok(())
+    }
+
+    /// The centres of some sub-apertures of an image, in pixels from their middles and without their zeros: x, y, x, y … Where there is no
+    /// centre, both stay as they were, and it is counted. Allocates nothing; sub-apertures of 8 × 8 pixels go by vector instructions.
+    ///
+    /// # Errors
+    /// The image has another size, there are no such sub-apertures, or `centres` has not two places for each: nothing was written.
+    pub fn measure(
+        &self,
+        level: Level,
+        apertures: Range<usize>,
+        image: &[u16],
+        light: Light,
+        centres: &mut [f32],
+    ) -> Result<Without, Misfit> {
+        Misfit::check("pixels of the image", image.len(), self.width * self.height)?;
+        if apertures.start > apertures.end || apertures.end > self.corners.len() {
+            return Err(Misfit::of("end of the sub-apertures", apertures.end, self.corners.len()));
+        }
+        Misfit::check("places for centres", centres.len(), 2 * apertures.len())?;
+        let light = Light { flux_min: light.flux_min.max(FLUX_MIN), ..light };
+        let each = self.side * self.side;
+        let pixels = apertures.start * each..apertures.end * each;
+        let part = Part {
+            width: self.width,
+            side: self.side,
+            corners: &self.corners[apertures.clone()],
+            dark: &self.dark[pixels.clone()],
+            gain: &self.gain[pixels],
+            zeros: &self.zeros[2 * apertures.start..2 * apertures.end],
+            image,
+            light,
+        };
+        let kind = if self.side == SIDE { level.0 } else { Kind::Scalar };
+        Ok(match kind {
+            Kind::Scalar => plain(&part, centres),
+            #[cfg(target_arch = "x86_64")]
+            // SAFETY: of a level that the CPU does not have there is no value.
+            Kind::Sse42 => unsafe { level::sse42::centres(&part, centres) },
+            #[cfg(target_arch = "x86_64")]
+            // A line of a sub-aperture has 256 bits. SAFETY: as above; AVX-512 is a level only where AVX2 is one.
+            Kind::Avx2 | Kind::Avx512 => unsafe { level::avx2::centres(&part, centres) },
+            #[cfg(target_arch = "aarch64")]
+            // SAFETY: as above.
+            Kind::Neon => unsafe { level::neon::centres(&part, centres) },
+        })
+    }
+}
+
+/// What is measured in one call.
+pub(crate) struct Part<'a> {
+    pub(crate) width: usize,
+    side: usize,
+    pub(crate) corners: &'a [usize],
+    pub(crate) dark: &'a [f32],
+    pub(crate) gain: &'a [f32],
+    zeros: &'a [f32],
+    pub(crate) image: &'a [u16],
+    pub(crate) light: Light,
+}
+
+impl Part<'_> {
+    /// A centre from its sums: flux, and that times the place.
+    #[inline(always)]
+    pub(crate) fn centre(&self, aperture: usize, [flux, x, y]: [f32; 3], centres: &mut [f32], without: &mut Without) {
+        if flux > self.light.flux_min && flux < FLUX_MAX {
+            centres[2 * aperture] = x / flux - self.zeros[2 * aperture];
+            centres[2 * aperture + 1] = y / flux - self.zeros[2 * aperture + 1];
+        } else if flux < FLUX_MAX {
+            without.dark += 1;
+        } else {
+            without.unbounded += 1;
+        }
+    }
+}
+
+/// Where a pixel's middle is from that of a sub-aperture of `side` pixels.
+#[inline(always)]
+pub(crate) fn place(at: usize, side: usize) -> f32 {
+    at as f32 - (side as f32 - 1.0) / 2.0
+}
+
+/// Plain arithmetic, for any size: the reference.
+fn plain(part: &Part<'_>, centres: &mut [f32]) -> Without {
+    let (side, mut without) = (part.side, Without::default());
+    for (aperture, corner) in part.corners.iter().enumerate() {
+        let (mut flux, mut x, mut y) = ([0.0; SIDE_MAX], [0.0; SIDE_MAX], [0.0; SIDE_MAX]);
+        for line in 0..side {
+            let image = &part.image[corner + line * part.width..][..side];
+            let at = (aperture * side + line) * side;
+            let (dark, gain) = (&part.dark[at..][..side], &part.gain[at..][..side]);
+            for column in 0..side {
+                let value = (f32::from(image[column]) - dark[column]) * gain[column] - part.light.threshold;
+                let value = value.max(0.0);
+                flux[column] += value;
+                y[column] += value * place(line, side);
+            }
+        }
+        (0..side).for_each(|column| x[column] = flux[column] * place(column, side));
+        let sums = [&mut flux, &mut x, &mut y].map(|columns| tree(&mut columns[..side]));
+        part.centre(aperture, sums, centres, &mut without);
+    }
+    without
+}
+
+/// The sum by neighbours.
+fn tree(values: &mut [f32]) -> f32 {
+    let mut left = values.len();
+    while left > 1 {
+        for pair in 0..left / 2 {
+            values[pair] = values[2 * pair] + values[2 * pair + 1];
+        }
+        if left % 2 == 1 {
+            values[left / 2] = values[left - 1];
+        }
+        left = left.div_ceil(2);
+    }
+    values[0]
+}
+
+/// The function for sub-apertures of 8 × 8 pixels at one level, from what the level's file has: eight sub-apertures at once, so that
+/// the sums over their columns are made together.
+macro_rules! centre_kernel {
+    ([$($attribute:meta)?], $line:ident) => {
+        $(#[$attribute])?
+        pub(crate) fn centres(part: &crate::centroids::Part<'_>, centres: &mut [f32]) -> crate::Without {
+            use crate::centroids::{SIDE, place};
+            let mut without = crate::Without::default();
+            let (darks, gains) = (part.dark.as_chunks::<SIDE>().0, part.gain.as_chunks::<SIDE>().0);
+            let columns: $line = line(&std::array::from_fn(|column| place(column, SIDE)));
+            let lines: [$line; SIDE] = std::array::from_fn(|line| splat(place(line, SIDE)));
+            let threshold = splat(part.light.threshold);
+            for (group, corners) in part.corners.chunks(8).enumerate() {
+                let (mut flux, mut x, mut y) = ([splat(0.0); 8], [splat(0.0); 8], [splat(0.0); 8]);
+                for (index, corner) in corners.iter().enumerate() {
+                    let at = (group * 8 + index) * SIDE;
+                    let (dark, gain) = (&darks[at..at + SIDE], &gains[at..at + SIDE]);
+                    let image = &part.image[*corner..corner + (SIDE - 1) * part.width + SIDE];
+                    let (mut sum, mut high) = (splat(0.0), splat(0.0));
+                    for number in 0..SIDE {
+                        // Whole: the slice ends with the last line.
+                        let Some(pixels) = image[number * part.width..].first_chunk::<SIDE>() else { break };
+                        let value = times(minus(widened(pixels), line(&dark[number])), line(&gain[number]));
+                        let value = not_below_zero(minus(value, threshold));
+                        sum = plus(sum, value);
+                        high = plus(high, times(value, lines[number]));
+                    }
+                    (flux[index], x[index], y[index]) = (sum, times(sum, columns), high);
+                }
+                let (flux, x, y) = (sums(&flux), sums(&x), sums(&y));
+                for index in 0..corners.len() {
+                    part.centre(group * 8 + index, [flux[index], x[index], y[index]], centres, &mut without);
+                }
+            }
+            without
+        }
+    };
+}
+pub(crate) use centre_kernel;
