@@ -196,9 +196,12 @@ fn is_root() -> bool {
 }
 
 fn guests() -> Outcome {
-    peers::debian(&["qemu-system-x86"])?;
+    peers::debian(&["qemu-system-x86", "qemu-utils", "busybox-static"])?;
+    let linux = peers::folder().join("guest");
+    run(Command::new(root().join("examples/packaging/guest/make")).arg(&linux))?;
     Suite { programs: vec!["guests".into()], ..Suite::default() }
         .env("TAHTI_QEMU", "qemu-system-x86_64")
+        .env("TAHTI_GUEST", linux)
         .run(Show::Live)
 }
 

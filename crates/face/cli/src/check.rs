@@ -1,7 +1,7 @@
 //! `tahti check`: everything that is wrong with a plant file and with what it names.
 //!
 //! What a plant's IOCs and equipment managers are told is checked by the program that they are, in their folder and with
-//! their environment: `tahti ioc --check`, `tahti em check`. Their loaders say the same here as when they run.
+//! their environment: `tahti ioc --check`, `tahti em check`, `tahti guest serve --check`. Their loaders say the same here as when they run.
 
 use crate::failure::{Failure, own_program};
 use host::plant::{Checked, Diagnostic, Diagnostics, Process, Severity, check, document, place_of_rate, render_all};
@@ -75,6 +75,9 @@ fn told(process: &Process, folder: &Path) -> Option<Result<Said, Failure>> {
     let command: Vec<&str> = process.command.iter().map(String::as_str).collect();
     let words: Vec<&Path> = match command[..] {
         ["tahti", "ioc", ref rest @ ..] => ["ioc", "--check"].iter().chain(rest).map(Path::new).collect(),
+        ["tahti", "guest", "serve", ref rest @ ..] => {
+            ["guest", "serve", "--check"].iter().chain(rest).map(Path::new).collect()
+        }
         ["tahti", "em", "serve", file, ..] => ["em", "check", file].map(Path::new).into(),
         _ => return None,
     };

@@ -5,7 +5,8 @@ use crate::failure::{Failure, end};
 use ::guest::model::{PROGRAM, Places};
 use ::guest::place::vcpus;
 use ::guest::qmp::{ANSWER_WITHIN, Client};
-use ::guest::serve::{LOCK, is_accelerated};
+use ::guest::serve::{LOCK, USAGE, files, is_accelerated};
+use ::guest::usage::{history, ran};
 use ::guest::{Accel, Ended, Guest, Network};
 use base::{CpuSet, DurNs, Policy, Size};
 use host::plant::{NAME, is_name};
@@ -27,7 +28,7 @@ pub(crate) struct Args {
 
 #[derive(clap::Subcommand)]
 enum What {
-    /// Run a virtual machine until it shuts down or SIGTERM; its console comes on stdout
+    /// Run a virtual machine until it shuts down or SIGTERM; its console is this terminal, ^] has it shut down
     Serve(Box<ServeArgs>),
     /// Say whether a guest runs, by what, and where its virtual CPUs are
     Status(WhichArgs),
@@ -87,6 +88,9 @@ struct ServeArgs {
     /// The QEMU that is started
     #[arg(long, value_name = "PROGRAM", default_value = PROGRAM)]
     program: String,
+    /// Only say what is missing: files, QEMU, KVM
+    #[arg(long)]
+    check: bool,
 }
 
 impl Args {
@@ -160,10 +164,14 @@ fn serve(args: ServeArgs) -> Result<(), Failure> {
         vcpu_class: args.vcpu_class,
         stop_within: args.stop_within,
     };
+    if args.check {
+        return Ok(files(&guest)?);
+    }
     let mut tell = |line: &str| println!("tahti guest: {line}");
     match ::guest::serve(&guest, &folder, &mut tell)? {
         Ended::ByItself => tell("it shut down by itself"),
         Ended::Asked => tell("it shut down as it was asked to"),
+        Ended::Unstarted => tell("it was to stop before it ran"),
     }
     Ok(())
 }
@@ -178,9 +186,35 @@ fn status(args: &WhichArgs) -> Result<(), Failure> {
     let pid = rustix::net::sockopt::socket_peercred(qmp.as_fd())?.pid.as_raw_nonzero().get();
     println!("QEMU is process {pid}");
     for vcpu in vcpus(&mut qmp, pid)? {
-        println!("virtual CPU {}: thread {}, CPUs {}, {}", vcpu.index, vcpu.tid, vcpu.cpus, vcpu.class);
+        // To a hundredth of a second.
+        let seconds = ran(pid, vcpu.tid) / 10_000_000;
+        println!(
+            "virtual CPU {}: thread {}, CPUs {}, {}, has run {}.{:02} s",
+            vcpu.index,
+            vcpu.tid,
+            vcpu.cpus,
+            vcpu.class,
+            seconds / 100,
+            seconds % 100
+        );
     }
+    used(&history(&folder.join(USAGE)));
     Ok(())
+}
+
+/// The last minute, and the minutes before it, from looks ten seconds apart.
+fn used(history: &[Vec<f64>]) {
+    const MINUTE: usize = 6;
+    const SHOWN: usize = 10;
+    if history.len() < MINUTE {
+        return;
+    }
+    let minutes: Vec<String> = history
+        .rchunks_exact(MINUTE)
+        .take(SHOWN)
+        .map(|minute| format!("{:.0}", minute.iter().flatten().sum::<f64>() / MINUTE as f64))
+        .collect();
+    println!("percent of a CPU, QEMU and all, the last minute first: {}", minutes.join(" "));
 }
 
 fn stop(args: &WhichArgs) -> Result<(), Failure> {

@@ -1,11 +1,14 @@
-//! Guests as members of a plant, in a real QEMU: `TAHTI_QEMU` names it; `cargo xtask test guests` sets it.
+//! Guests as members of a plant, in a real QEMU: `TAHTI_QEMU` names it, `TAHTI_GUEST` the folder of a small Linux; `cargo xtask test guests` sets both.
 //!
-//! The guest is a boot sector: it says that it is up on its first serial line, and listens to the power button or does not.
+//! Some are that Linux, some a boot sector: it says that it is up on its first serial line, and listens to the power button or does not.
 
 use harness::plant::Bench;
-use harness::process::{alive, kill};
+use harness::process::{Running, alive, finish, kill, text};
 use std::fs;
+use std::io::Write as _;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
+use std::process::Stdio;
 
 fn qemu() -> String {
     std::env::var("TAHTI_QEMU").expect("TAHTI_QEMU is not set; run `cargo xtask test guests`")
@@ -44,6 +47,38 @@ fn up(name: &str, deaf: bool, keys: &str) -> Bench {
     bench
 }
 
+/// The table of a guest `hmi` that is Debian's Linux, with a shell on its console.
+fn linux(boot: &str, keys: &str) -> String {
+    let folder = std::env::var("TAHTI_GUEST").expect("TAHTI_GUEST is not set; run `cargo xtask test guests`");
+    format!(
+        "[[guest]]\nname = \"hmi\"\nprogram = \"{}\"\naccel = \"emulated\"\nmemory = \"192MiB\"\nkernel = \"{folder}/vmlinuz\"\n\
+         initrd = \"{folder}/initrd.img\"\nappend = \"console=ttyS0 quiet {boot}\"\n{keys}\n",
+        qemu()
+    )
+}
+
+/// A plant `p` with this Linux, which is up.
+fn linux_up(name: &str, boot: &str, keys: &str) -> Bench {
+    let bench = Bench::new(name, &linux(boot, keys));
+    bench.ok(&["up", "plant.toml", "--detach"]);
+    bench.until("Linux is up", || log(&bench).contains("the guest is up"));
+    bench
+}
+
+/// Types a line into the guest's console, as a person does, and waits for what it answers.
+fn types(bench: &Bench, line: &str, answer: &str) {
+    let mut typing = bench
+        .tahti(&["console", "hmi", "-P", "p"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    writeln!(typing.stdin.take().unwrap(), "{line}").unwrap();
+    finish(typing);
+    bench.until(&format!("{line:?} is answered by {answer:?}: {}", log(bench)), || log(bench).contains(answer));
+}
+
 fn log(bench: &Bench) -> String {
     fs::read_to_string(bench.dir.join("run/p/log/hmi.log")).unwrap_or_default()
 }
@@ -65,7 +100,7 @@ fn a_guest_boots_says_so_in_its_log_and_shuts_down_in_order() {
     let bench = up("guest-order", false, "vcpus = 2\nvcpu_class = \"other:7\"\nnetwork = \"user\"");
     let (qemu, status) = process(&bench);
     assert!(status.starts_with("hmi: running, emulated\n"), "{status}");
-    assert_eq!(status.matches("CPUs 0, other:7").count(), 2, "{status}");
+    assert_eq!(status.matches("CPUs 0, other:7, has run ").count(), 2, "{status}");
     let said = log(&bench);
     assert!(said.contains("EMULATED, many times slower than the processor: accel = \"emulated\""), "{said}");
     assert!(!said.contains("\u{1b}[2J"), "a guest steers nobody's terminal: {said:?}");
@@ -96,7 +131,7 @@ fn a_qemu_that_stops_answering_is_killed_in_the_end() {
     kill(qemu, "STOP");
     bench.ok(&["stop", "hmi"]);
     let said = log(&bench);
-    assert!(said.contains("no answer to system_powerdown within 3s"), "{said}");
+    assert!(said.contains("no answer to quit within 3s"), "{said}");
     assert!(said.contains("QEMU is killed"), "{said}");
     nothing_is_left(&bench, qemu);
 }
@@ -112,4 +147,96 @@ fn nothing_of_a_guest_outlives_the_process_that_serves_it() {
     let (qemu, _) = process(&bench);
     bench.ok(&["stop", "hmi"]);
     nothing_is_left(&bench, qemu);
+}
+
+#[test]
+fn linux_shows_its_first_line_is_typed_to_and_answers_its_power_button() {
+    let bench = linux_up("guest-linux", "", "vcpu_cpus = \"0\"");
+    let (qemu, _) = process(&bench);
+    types(&bench, "echo $((6*7))-$(uname -s)", "42-Linux");
+    bench.ok(&["guest", "stop", "hmi", "--plant", "p"]);
+    let said = log(&bench);
+    assert!(said.contains("the guest shuts down") && said.contains("it shut down as it was asked to"), "{said}");
+    nothing_is_left(&bench, qemu);
+}
+
+#[test]
+fn linux_that_ignores_its_power_button_is_ended_and_told() {
+    let bench = linux_up("guest-deaf", "deaf", "stop_within = \"300ms\"");
+    let (qemu, _) = process(&bench);
+    bench.ok(&["stop", "hmi"]);
+    let said = log(&bench);
+    assert!(said.contains("the guest did not shut down within 300ms: QEMU was told to quit"), "{said}");
+    nothing_is_left(&bench, qemu);
+}
+
+#[test]
+fn linux_that_shuts_down_by_itself_has_ended_well() {
+    let bench = linux_up("guest-itself", "", "");
+    let (qemu, _) = process(&bench);
+    types(&bench, "poweroff -f", "it shut down by itself");
+    nothing_is_left(&bench, qemu);
+}
+
+#[test]
+fn a_check_of_the_plant_finds_files_that_are_not_there() {
+    let bench = Bench::new("guest-check", &linux("", "disks = [\"hmi.qcow2\"]"));
+    let found = text(&bench.run(&["check", "plant.toml"]));
+    assert!(found.contains("hmi: ") && found.contains("the disk image hmi.qcow2: No such file"), "{found}");
+    fs::write(bench.dir.join("hmi.qcow2"), "").unwrap();
+    bench.ok(&["check", "plant.toml"]);
+    bench.write(&linux("", "").replace(&qemu(), "no-such-qemu"));
+    let found = text(&bench.run(&["check", "plant.toml"]));
+    assert!(found.contains("\"no-such-qemu\" is not there: install QEMU"), "{found}");
+}
+
+#[test]
+fn a_guest_that_is_to_stop_before_it_runs_never_runs() {
+    // A QEMU that says nothing.
+    let bench = Bench::new("guest-early", "");
+    let mut serve =
+        bench.tahti(&["guest", "serve", "early", "--program", "./slow", "--disk", "hmi.img", "--accel", "emulated"]);
+    disk(&bench.dir.join("hmi.img"), false);
+    fs::write(bench.dir.join("slow"), "#!/bin/sh\necho begun\nexec sleep 1000\n").unwrap();
+    fs::set_permissions(bench.dir.join("slow"), fs::Permissions::from_mode(0o755)).unwrap();
+    let mut serve = Running::follow(&mut serve);
+    serve.hears("begun");
+    serve.signal("-TERM");
+    serve.hears("it was to stop before it ran");
+    assert!(serve.child.wait().unwrap().success());
+    assert!(!bench.dir.join("run/_guest/early").exists());
+}
+
+#[test]
+fn the_next_of_its_name_ends_a_qemu_whose_process_was_killed_outside_a_plant() {
+    let bench = Bench::new("guest-alone", "");
+    disk(&bench.dir.join("hmi.img"), false);
+    let qemu = qemu();
+    let words = [
+        "guest",
+        "serve",
+        "alone",
+        "--program",
+        &qemu,
+        "--disk",
+        "hmi.img",
+        "--accel",
+        "emulated",
+        "--memory",
+        "32MiB",
+    ];
+    let first = Running::follow(&mut bench.tahti(&words));
+    first.hears("the guest is");
+    let status = bench.ok(&["guest", "status", "alone"]);
+    let left: i32 = status.lines().find_map(|line| line.strip_prefix("QEMU is process ")?.parse().ok()).unwrap();
+    kill(first.child.id() as i32, "KILL");
+    bench.until("it is killed", || first.has_ended());
+    assert!(alive(left), "QEMU outlives it");
+    let found = text(&bench.run(&["guest", "status", "alone"]));
+    assert!(found.contains("no guest \"alone\" runs"), "{found}");
+    let second = Running::follow(&mut bench.tahti(&words));
+    second.hears("the guest is");
+    bench.until("the one that was left has ended", || !alive(left));
+    bench.ok(&["guest", "stop", "alone"]);
+    assert!(!bench.dir.join("run/_guest/alone").exists());
 }

@@ -6,11 +6,13 @@
 //! [`model`], [`qmp::codec`] and [`stop`] decide, and know no file, socket or clock; [`qmp`] and [`serve`](mod@serve) do it. Nothing here
 //! is for real-time threads: all of it allocates and blocks.
 
+mod console;
 pub mod model;
 pub mod place;
 pub mod qmp;
 pub mod serve;
 pub mod stop;
+pub mod usage;
 
 pub use model::{Accel, Guest, Network};
 pub use place::Vcpu;

@@ -1,15 +1,17 @@
 //! The process of a guest: starts its QEMU, places its threads, passes its console on, watches it, and stops it in order.
 
+use crate::console::Console;
 use crate::model::{Accel, Guest, Places, arguments};
 use crate::place::{PlaceError, place};
+use crate::qmp::codec::Message;
 use crate::qmp::{ANSWER_WITHIN, Client, QmpError};
 use crate::stop::{Step, Stop};
+use crate::usage::Usage;
 use base::{DurNs, MonoNs};
 use std::fs::{self, DirBuilder, File, OpenOptions};
-use std::io::{self, Read as _, Write};
+use std::io::{self, Read as _, Write as _};
 use std::os::fd::AsFd as _;
 use std::os::unix::fs::DirBuilderExt as _;
-use std::os::unix::net::UnixStream;
 use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -24,10 +26,12 @@ const LOOK: DurNs = DurNs::from_ms(5);
 const WATCH: DurNs = DurNs::from_secs(10);
 /// The kernel's limit for the path of a socket, less the longest name of one.
 const FOLDER_BYTES_MAX: usize = 95;
-/// Bytes of the console that are passed on between two looks at everything else.
-const CONSOLE_BYTES: usize = 4096;
+/// Answers and events of QEMU that are taken between two looks at everything else.
+const MESSAGES: usize = 64;
 /// The file whose lock says that somebody serves the guest; it has the process's number.
 pub const LOCK: &str = "lock";
+/// The file with its CPU use.
+pub const USAGE: &str = "usage";
 
 /// How a guest ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,6 +40,8 @@ pub enum Ended {
     ByItself,
     /// It shut down when it was asked to.
     Asked,
+    /// It was to stop before its first instruction.
+    Unstarted,
 }
 
 /// Why a guest is not served, or did not end in order.
@@ -123,11 +129,12 @@ pub fn serve(guest: &Guest, folder: &Path, tell: &mut dyn FnMut(&str)) -> Result
     let kvm = kvm(guest.accel)?;
     let held = Held::take(guest, folder)?;
     let mut qemu = Qemu::start(guest, &held.places, kvm.is_ok())?;
-    let mut qmp = qemu.connect(&held.places.control, &signals)?;
+    let Some(mut qmp) = qemu.connect(&held.places.control, &signals)? else { return Ok(Ended::Unstarted) };
     // Before the first byte comes.
     let mut console = Console::connect(&held.places.console)
         .map_err(|error| ServeError::Io { path: held.places.console.clone(), error })?;
-    for vcpu in place(guest, &mut qmp, qemu.pid())? {
+    let vcpus = place(guest, &mut qmp, qemu.pid())?;
+    for vcpu in &vcpus {
         tell(&format!("virtual CPU {} is thread {}, CPUs {}, {}", vcpu.index, vcpu.tid, vcpu.cpus, vcpu.class));
     }
     let by = match (is_accelerated(&mut qmp)?, kvm) {
@@ -135,21 +142,30 @@ pub fn serve(guest: &Guest, folder: &Path, tell: &mut dyn FnMut(&str)) -> Result
         (false, Err(why)) => format!("EMULATED, many times slower than the processor: {why}"),
         (false, Ok(())) => "EMULATED, many times slower than the processor: QEMU did not get KVM".to_owned(),
     };
+    if wishes_to_end(&signals)? > 0 {
+        return Ok(Ended::Unstarted);
+    }
     qmp.call("cont")?;
     tell(&format!("{} runs, {by}", guest.name));
-    let mut watched = Watched { qmp: Some(qmp), path: held.places.control.clone(), next: mono_now() + WATCH };
+    let mut usage = Usage::begin(qemu.pid(), &vcpus, folder.join(USAGE), mono_now());
+    let mut watched = Watched {
+        qmp: Some(qmp),
+        path: held.places.control.clone(),
+        asked: None,
+        lost: false,
+        next: mono_now() + WATCH,
+    };
     let mut stop: Option<Stop> = None;
     loop {
         let mut fds = vec![signals.as_fd()];
-        fds.extend(console.stream.as_ref().map(|stream| stream.as_fd()));
+        fds.extend(console.fds());
         fds.extend(watched.qmp.as_ref().map(|qmp| qmp.as_fd()));
-        let limit = if stop.is_some() { DurNs::from_ms(20) } else { DurNs::from_secs(1) };
+        let soon = stop.is_some() || watched.asked.is_some() || console.is_stuck();
+        let limit = if soon { DurNs::from_ms(20) } else { DurNs::from_secs(1) };
         sys::poll::readable(&fds, limit);
         console.pass_on();
-        while let Some(arrived) = signals.read()? {
-            if arrived.signal == SIGCHLD {
-                continue;
-            }
+        let wishes = wishes_to_end(&signals)? + usize::from(console.wants_to_end());
+        for _ in 0..wishes {
             let now = mono_now();
             match &mut stop {
                 Some(stop) => stop.hurry(now),
@@ -160,19 +176,32 @@ pub fn serve(guest: &Guest, folder: &Path, tell: &mut dyn FnMut(&str)) -> Result
             console.pass_on();
             return outcome(status, stop.as_ref(), guest.stop_within);
         }
-        watched.events(tell);
         let now = mono_now();
+        usage.look(now);
+        let is_refused = !watched.go_on(now, tell);
         match &mut stop {
             Some(stop) => {
+                if is_refused {
+                    stop.hurry(now);
+                }
                 if let Some(step) = stop.due(now)
-                    && !watched.take(step, &mut qemu, tell)
+                    && !watched.step(step, &mut qemu, now, tell)
                 {
                     stop.hurry(now);
                 }
             }
-            None => watched.look(now, tell),
+            None => watched.look(now),
         }
     }
+}
+
+/// How often it was told to end since the last look.
+fn wishes_to_end(signals: &SignalFd) -> Result<usize, ServeError> {
+    let mut count = 0;
+    while let Some(arrived) = signals.read()? {
+        count += usize::from(arrived.signal != SIGCHLD);
+    }
+    Ok(count)
 }
 
 /// What the end of QEMU means.
@@ -185,15 +214,27 @@ fn outcome(status: ExitStatus, stop: Option<&Stop>, within: DurNs) -> Result<End
     }
 }
 
-/// Whether all files of a guest can be read; QEMU would tell it less well.
-fn files(guest: &Guest) -> Result<(), ServeError> {
+/// Whether all files of a guest can be read, and QEMU and the processor be had; QEMU would tell it less well.
+///
+/// # Errors
+/// The first that is missing.
+pub fn files(guest: &Guest) -> Result<(), ServeError> {
+    let places = std::env::var_os("PATH").unwrap_or_default();
+    let is_there = |program: &str| match program.contains('/') {
+        true => Path::new(program).is_file(),
+        false => std::env::split_paths(&places).any(|place| place.join(program).is_file()),
+    };
+    if !is_there(&guest.program) {
+        return Err(ServeError::Program(guest.program.clone()));
+    }
     let check = |what: &'static str, path: &Path, write: bool| {
         let opened = OpenOptions::new().read(true).write(write).open(path);
         opened.map(drop).map_err(|error| ServeError::File { what, path: path.to_owned(), error })
     };
     guest.kernel.iter().try_for_each(|path| check("the kernel", path, false))?;
     guest.initrd.iter().try_for_each(|path| check("the initial RAM disk", path, false))?;
-    guest.disks.iter().try_for_each(|path| check("the disk image", path, true))
+    guest.disks.iter().try_for_each(|path| check("the disk image", path, true))?;
+    kvm(guest.accel).map(drop)
 }
 
 /// Whether the processor is to run the guest; `Err` says why not.
@@ -260,6 +301,7 @@ impl Held {
 impl Drop for Held {
     fn drop(&mut self) {
         self.clear();
+        let _ = fs::remove_file(self.folder.join(USAGE));
         let _ = fs::remove_file(self.folder.join(LOCK));
         let _ = fs::remove_dir(&self.folder);
     }
@@ -287,20 +329,36 @@ impl Qemu {
         self.child.id() as i32
     }
 
-    /// Waits until it answers.
-    fn connect(&mut self, socket: &Path, signals: &SignalFd) -> Result<Client, ServeError> {
+    /// Waits until it answers; `None`: it is not to run any more.
+    fn connect(&mut self, socket: &Path, signals: &SignalFd) -> Result<Option<Client>, ServeError> {
         let end = mono_now() + BEGIN_WITHIN;
+        let mut begun: Option<Client> = None;
         loop {
             if let Some(status) = self.ended(socket)? {
                 return Err(ServeError::Began(status));
             }
-            match Client::connect(socket, ANSWER_WITHIN) {
-                Ok(client) => return Ok(client),
-                Err(QmpError::Io(_)) if mono_now() < end => {}
-                Err(error) => return Err(ServeError::Silent(error)),
+            if wishes_to_end(signals)? > 0 {
+                return Ok(None);
             }
-            // Ends early where QEMU does. A wish to end stays until the guest runs, and is heard then.
-            sys::poll::is_readable(signals.as_fd(), LOOK);
+            match &mut begun {
+                None => match Client::begin(socket, ANSWER_WITHIN) {
+                    Ok(client) => begun = Some(client),
+                    Err(QmpError::Io(_)) if mono_now() < end => {}
+                    Err(error) => return Err(ServeError::Silent(error)),
+                },
+                Some(client) => {
+                    client.take().map_err(ServeError::Silent)?;
+                    if client.is_ready() {
+                        return Ok(begun);
+                    }
+                    if mono_now() >= end {
+                        return Err(ServeError::Silent(client.silent("a connection")));
+                    }
+                }
+            }
+            let mut fds = vec![signals.as_fd()];
+            fds.extend(begun.as_ref().map(|client| client.as_fd()));
+            sys::poll::readable(&fds, LOOK);
         }
     }
 
@@ -321,132 +379,110 @@ impl Drop for Qemu {
     }
 }
 
-/// A running QEMU, as far as it answers.
+/// A running QEMU, as far as it answers. Nothing here waits for it.
 struct Watched {
     qmp: Option<Client>,
     path: PathBuf,
+    asked: Option<Asked>,
+    /// Whether it was told that QEMU does not answer.
+    lost: bool,
     next: MonoNs,
 }
 
+/// What QEMU is told.
+struct Asked {
+    command: &'static str,
+    /// Its number, once it was sent.
+    id: Option<u64>,
+    end: MonoNs,
+}
+
 impl Watched {
-    fn events(&mut self, tell: &mut dyn FnMut(&str)) {
-        match self.qmp.as_mut().map(Client::events) {
-            Some(Ok(events)) => {
-                // Answers to power are worth a line, hundreds of others are not.
-                let worth = [
-                    "SHUTDOWN",
-                    "POWERDOWN",
-                    "RESET",
-                    "GUEST_PANICKED",
-                    "WATCHDOG",
-                    "STOP",
-                    "RESUME",
-                    "BLOCK_IO_ERROR",
-                ];
-                events
-                    .iter()
-                    .filter(|name| worth.contains(&name.as_str()))
-                    .for_each(|name| tell(&format!("event {name}")));
+    /// Takes what QEMU has said, and sends what waits; whether QEMU does what it is told.
+    fn go_on(&mut self, now: MonoNs, tell: &mut dyn FnMut(&str)) -> bool {
+        for _ in 0..MESSAGES {
+            match self.qmp.as_mut().map(Client::take) {
+                Some(Ok(Some(Message::Event(name)))) => happened(&name, tell),
+                Some(Ok(Some(Message::Answer { id, result }))) => {
+                    let Some(asked) = self.asked.take_if(|asked| asked.id.is_some() && asked.id == id) else {
+                        continue;
+                    };
+                    if std::mem::take(&mut self.lost) {
+                        tell("QEMU answers again");
+                    }
+                    if let Err(why) = result {
+                        tell(&QmpError::Refused { command: asked.command.to_owned(), why }.to_string());
+                        return false;
+                    }
+                }
+                Some(Ok(Some(Message::Greeting))) => {}
+                Some(Ok(None)) | None => break,
+                // It ends, mostly; if not, the next look says so.
+                Some(Err(QmpError::Closed)) => (self.qmp, self.asked) = (None, None),
+                Some(Err(error)) => return self.lose(&error, tell),
             }
-            // It ends, mostly; if not, the next look says so.
-            Some(Err(QmpError::Closed)) => self.qmp = None,
-            Some(Err(error)) => self.lose(&error, tell),
-            None => {}
         }
+        let (Some(qmp), Some(asked)) = (&mut self.qmp, &mut self.asked) else { return true };
+        if qmp.is_ready() && asked.id.is_none() {
+            match qmp.send(asked.command, None) {
+                Ok(id) => asked.id = Some(id),
+                Err(error) => return self.lose(&error, tell),
+            }
+        }
+        if now >= asked.end {
+            let error = qmp.silent(asked.command);
+            return self.lose(&error, tell);
+        }
+        true
     }
 
-    fn lose(&mut self, error: &QmpError, tell: &mut dyn FnMut(&str)) {
-        if self.qmp.take().is_some() {
+    fn lose(&mut self, error: &QmpError, tell: &mut dyn FnMut(&str)) -> bool {
+        (self.qmp, self.asked) = (None, None);
+        if !std::mem::replace(&mut self.lost, true) {
             tell(&format!("{error}; the guest is left alone, QEMU is tried again every {WATCH}"));
         }
+        false
+    }
+
+    /// Has QEMU told something as soon as it listens; whether there is anybody to be told.
+    fn ask(&mut self, command: &'static str, now: MonoNs) -> bool {
+        if self.qmp.is_none() {
+            self.qmp = Client::begin(&self.path, ANSWER_WITHIN).ok();
+        }
+        self.asked = self.qmp.is_some().then_some(Asked { command, id: None, end: now + ANSWER_WITHIN });
+        self.qmp.is_some()
     }
 
     /// Asks QEMU now and then whether it is still there.
-    fn look(&mut self, now: MonoNs, tell: &mut dyn FnMut(&str)) {
-        if now < self.next {
-            return;
+    fn look(&mut self, now: MonoNs) {
+        if now >= self.next && self.asked.is_none() {
+            self.ask("query-status", now);
+            self.next = now + WATCH;
         }
-        match &mut self.qmp {
-            Some(qmp) => {
-                if let Err(error) = qmp.call("query-status") {
-                    self.lose(&error, tell);
-                }
-            }
-            None => {
-                if let Ok(qmp) = Client::connect(&self.path, ANSWER_WITHIN) {
-                    self.qmp = Some(qmp);
-                    tell("QEMU answers again");
-                }
-            }
-        }
-        self.next = mono_now() + WATCH;
     }
 
-    /// Takes a step of a stop; whether it could.
-    fn take(&mut self, step: Step, qemu: &mut Qemu, tell: &mut dyn FnMut(&str)) -> bool {
-        let command = match step {
-            Step::Powerdown => "system_powerdown",
-            Step::Quit => "quit",
+    /// Takes a step of a stop; whether it can be.
+    fn step(&mut self, step: Step, qemu: &mut Qemu, now: MonoNs, tell: &mut dyn FnMut(&str)) -> bool {
+        let (command, said) = match step {
+            Step::Powerdown => ("system_powerdown", "the guest is asked to shut down"),
+            Step::Quit => ("quit", "QEMU is told to quit"),
             Step::Kill => {
                 tell("QEMU is killed");
                 return qemu.child.kill().is_ok();
             }
         };
-        tell(if step == Step::Powerdown { "the guest is asked to shut down" } else { "QEMU is told to quit" });
-        if self.qmp.is_none() {
-            self.qmp = Client::connect(&self.path, ANSWER_WITHIN).ok();
-        }
-        match self.qmp.as_mut().map(|qmp| qmp.call(command)) {
-            Some(Ok(_) | Err(QmpError::Closed)) => true,
-            Some(Err(error)) => {
-                self.lose(&error, tell);
-                false
-            }
-            None => false,
-        }
+        tell(said);
+        // It shall be told in any case.
+        self.lost = false;
+        self.ask(command, now)
     }
 }
 
-/// The guest's first serial line, passed on by whole lines, so that nothing else gets between.
-struct Console {
-    /// Until the guest's end has closed it.
-    stream: Option<UnixStream>,
-    held: Vec<u8>,
-}
-
-impl Console {
-    fn connect(path: &Path) -> io::Result<Self> {
-        let stream = UnixStream::connect(path)?;
-        stream.set_nonblocking(true)?;
-        Ok(Self { stream: Some(stream), held: Vec::new() })
-    }
-
-    /// Passes on what has come; a guest that never stops is passed on in turns with everything else.
-    fn pass_on(&mut self) {
-        let mut bytes = [0; CONSOLE_BYTES];
-        for _ in 0..16 {
-            match self.stream.as_mut().map(|stream| stream.read(&mut bytes)) {
-                Some(Ok(count)) if count > 0 => self.held.extend_from_slice(&bytes[..count]),
-                Some(Err(error)) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => {
-                    break;
-                }
-                Some(_) => self.stream = None,
-                None => break,
-            }
-        }
-        let whole = match self.held.iter().rposition(|byte| *byte == b'\n') {
-            // A prompt without an end comes with the next line; one that is longer than any line, and the last one, at once.
-            _ if self.stream.is_none() || self.held.len() > CONSOLE_BYTES => self.held.len(),
-            Some(at) => at + 1,
-            None => 0,
-        };
-        if whole > 0 {
-            let text = String::from_utf8_lossy(&self.held[..whole]);
-            // Nobody who reads is no reason for the guest to end.
-            let _ = write!(io::stdout(), "{}", base::Visible { text: &text, colours: true });
-            let _ = io::stdout().flush();
-            self.held.drain(..whole);
-        }
+/// Answers to power are worth a line, hundreds of others are not.
+fn happened(event: &str, tell: &mut dyn FnMut(&str)) {
+    let worth = ["SHUTDOWN", "POWERDOWN", "RESET", "GUEST_PANICKED", "WATCHDOG", "STOP", "RESUME", "BLOCK_IO_ERROR"];
+    if worth.contains(&event) {
+        tell(&format!("event {event}"));
     }
 }
 

@@ -1,7 +1,7 @@
 //! The client of QMP beside peers that misbehave, over real sockets.
 
 use base::DurNs;
-use guest::qmp::codec::LINE_BYTES_MAX;
+use guest::qmp::codec::{LINE_BYTES_MAX, Message};
 use guest::qmp::{Client, QmpError};
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -59,7 +59,23 @@ fn an_answer_comes_with_the_events_and_the_late_answers_before_it() {
     let peer = Peer::answers("good", lines);
     let mut client = peer.connect(LONG).unwrap();
     assert_eq!(client.call("query-status").unwrap()["status"], "running");
-    assert_eq!(client.events().unwrap(), ["STOP"]);
+    assert_eq!(client.take().unwrap(), Some(Message::Event("STOP".into())));
+    assert_eq!(client.take().unwrap(), None);
+}
+
+#[test]
+fn a_command_is_sent_and_its_answer_taken_without_waiting_for_either() {
+    let peer = Peer::answers("later", &["{\"return\":7,\"id\":ID}\n"]);
+    let mut client = Client::begin(&peer.path, LONG).unwrap();
+    let (mut asked, mut answer) = (None, None);
+    while answer.is_none() {
+        if client.is_ready() && asked.is_none() {
+            asked = Some(client.send("query-status", None).unwrap());
+        }
+        answer = client.take().unwrap();
+        std::thread::yield_now();
+    }
+    assert_eq!(answer, Some(Message::Answer { id: asked, result: Ok(7.into()) }));
 }
 
 #[test]

@@ -100,8 +100,11 @@ fn cut(text: &str) -> String {
 
 /// A command as a line.
 #[must_use]
-pub fn command(id: u64, name: &str) -> String {
-    format!("{}\n", serde_json::json!({ "execute": name, "id": id }))
+pub fn command(id: u64, name: &str, arguments: Option<&Value>) -> String {
+    match arguments {
+        Some(arguments) => format!("{}\n", serde_json::json!({ "execute": name, "arguments": arguments, "id": id })),
+        None => format!("{}\n", serde_json::json!({ "execute": name, "id": id })),
+    }
 }
 
 #[cfg(test)]

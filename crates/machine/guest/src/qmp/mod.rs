@@ -1,4 +1,4 @@
-//! QEMU's machine protocol: one command at a time over a Unix socket, each with a deadline.
+//! QEMU's machine protocol: commands over a Unix socket, each with a deadline, waited for or not.
 
 pub mod codec;
 
@@ -65,9 +65,19 @@ pub struct Client {
     decoder: Decoder,
     last: u64,
     within: DurNs,
+    greeting: Greeting,
     events: VecDeque<String>,
     /// Events that there was no room for.
     dropped: u64,
+}
+
+/// How far a connection has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Greeting {
+    Awaited,
+    /// The first command has this number.
+    Answered(u64),
+    Over,
 }
 
 impl AsFd for Client {
@@ -77,29 +87,45 @@ impl AsFd for Client {
 }
 
 impl Client {
-    /// Connects and is greeted; that and each command may take `within`.
+    /// Connects, without waiting for anything; [`Client::take`] goes on from there.
     ///
     /// # Errors
-    /// QEMU is not there, does not answer, or is no QEMU.
-    pub fn connect(path: &Path, within: DurNs) -> Result<Self, QmpError> {
+    /// QEMU is not there, or others wait to be accepted already.
+    pub fn begin(path: &Path, within: DurNs) -> Result<Self, QmpError> {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None);
         let socket = socket.map_err(io::Error::from)?;
         let address = SocketAddrUnix::new(path).map_err(io::Error::from)?;
         match rustix::net::connect(&socket, &address) {
             Ok(()) => {}
-            // Others wait to be accepted already.
             Err(Errno::AGAIN) => return Err(QmpError::Silent { command: "a connection".into(), within }),
             Err(errno) => return Err(io::Error::from(errno).into()),
         }
         let (decoder, events) = (Decoder::default(), VecDeque::new());
-        let mut client = Self { stream: socket.into(), decoder, last: 0, within, events, dropped: 0 };
+        let greeting = Greeting::Awaited;
+        Ok(Self { stream: socket.into(), decoder, last: 0, within, greeting, events, dropped: 0 })
+    }
+
+    /// Connects and is greeted; that and each command may take `within`.
+    ///
+    /// # Errors
+    /// QEMU is not there, does not answer, or is no QEMU.
+    pub fn connect(path: &Path, within: DurNs) -> Result<Self, QmpError> {
+        let mut client = Self::begin(path, within)?;
         let end = mono_now() + within;
-        while client.next_message(end, "a connection")? != Message::Greeting {
+        while !client.is_ready() {
+            if let Some(Message::Event(name)) = client.next_message(end, "a connection")? {
+                client.keep(name);
+            }
             client.in_time(end, "a connection")?;
         }
-        client.call("qmp_capabilities")?;
         Ok(client)
+    }
+
+    /// Whether it takes commands.
+    #[must_use]
+    pub fn is_ready(&self) -> bool {
+        self.greeting == Greeting::Over
     }
 
     /// Has QEMU do something; what it answers.
@@ -107,40 +133,59 @@ impl Client {
     /// # Errors
     /// QEMU refuses, does not answer, or has gone.
     pub fn call(&mut self, command: &str) -> Result<Value, QmpError> {
+        self.call_with(command, None)
+    }
+
+    /// The same with arguments.
+    ///
+    /// # Errors
+    /// As [`Client::call`].
+    pub fn call_with(&mut self, command: &str, arguments: Option<&Value>) -> Result<Value, QmpError> {
         let end = mono_now() + self.within;
-        self.last += 1;
-        self.stream.write_all(codec::command(self.last, command).as_bytes()).map_err(|error| match error.kind() {
-            io::ErrorKind::WouldBlock => self.silent(command),
-            _ => error.into(),
-        })?;
+        let sent = self.send(command, arguments)?;
         loop {
             match self.next_message(end, command)? {
-                Message::Answer { id, result } if id == Some(self.last) => {
+                Some(Message::Answer { id, result }) if id == Some(sent) => {
                     return result.map_err(|why| QmpError::Refused { command: command.to_owned(), why });
                 }
+                Some(Message::Event(name)) => self.keep(name),
                 // The answer to a command that was given up, which is of no use any more.
-                Message::Answer { .. } | Message::Greeting => {}
-                Message::Event(name) => self.keep(name),
+                Some(Message::Answer { .. } | Message::Greeting) | None => {}
             }
             self.in_time(end, command)?;
         }
     }
 
-    /// What has happened, without waiting: names of events.
+    /// Sends a command, whose answer [`Client::take`] gives with this number. Waits for nothing.
+    ///
+    /// # Errors
+    /// QEMU takes nothing more, or has gone.
+    pub fn send(&mut self, command: &str, arguments: Option<&Value>) -> Result<u64, QmpError> {
+        self.last += 1;
+        let sent = self.stream.write_all(codec::command(self.last, command, arguments).as_bytes());
+        sent.map_err(|error| match error.kind() {
+            io::ErrorKind::WouldBlock => self.silent(command),
+            _ => gone(error),
+        })?;
+        Ok(self.last)
+    }
+
+    /// What has come, without waiting: answers and events.
     ///
     /// # Errors
     /// QEMU has gone, or says what is not QMP.
-    pub fn events(&mut self) -> Result<Vec<String>, QmpError> {
-        // Bounded, however fast somebody talks.
-        for _ in 0..EVENTS_MAX {
+    pub fn take(&mut self) -> Result<Option<Message>, QmpError> {
+        if let Some(name) = self.events.pop_front() {
+            return Ok(Some(Message::Event(name)));
+        }
+        loop {
             match self.next_message(MonoNs(0), "nothing") {
-                Ok(Message::Event(name)) => self.keep(name),
-                Ok(_) => {}
-                Err(QmpError::Silent { .. }) => break,
-                Err(error) => return Err(error),
+                Err(QmpError::Silent { .. }) => return Ok(None),
+                // The greeting: once.
+                Ok(None) => {}
+                other => return other,
             }
         }
-        Ok(self.events.drain(..).collect())
     }
 
     /// Events that were dropped because nobody took them.
@@ -157,7 +202,9 @@ impl Client {
         self.events.push_back(event);
     }
 
-    fn silent(&self, command: &str) -> QmpError {
+    /// Why a command, or the greeting, is given up.
+    #[must_use]
+    pub fn silent(&self, command: &str) -> QmpError {
         QmpError::Silent { command: command.to_owned(), within: self.within }
     }
 
@@ -166,12 +213,12 @@ impl Client {
         if mono_now() < end { Ok(()) } else { Err(self.silent(command)) }
     }
 
-    /// The next message until then; what is there already comes also when it is too late.
-    fn next_message(&mut self, end: MonoNs, command: &str) -> Result<Message, QmpError> {
+    /// The next message until then; what is there already comes also when it is too late. `None`: it was the greeting, or the answer to it.
+    fn next_message(&mut self, end: MonoNs, command: &str) -> Result<Option<Message>, QmpError> {
         let mut bytes = [0; READ_BYTES];
         loop {
             if let Some(message) = self.decoder.next_message()? {
-                return Ok(message);
+                return self.greeted(message);
             }
             match self.stream.read(&mut bytes) {
                 Ok(0) => return Err(QmpError::Closed),
@@ -184,8 +231,32 @@ impl Client {
                     sys::poll::is_readable(self.stream.as_fd(), left);
                 }
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => return Err(error.into()),
+                Err(error) => return Err(gone(error)),
             }
         }
+    }
+
+    fn greeted(&mut self, message: Message) -> Result<Option<Message>, QmpError> {
+        match (self.greeting, message) {
+            (Greeting::Awaited, Message::Greeting) => {
+                self.greeting = Greeting::Answered(self.send("qmp_capabilities", None)?);
+                Ok(None)
+            }
+            (Greeting::Answered(first), Message::Answer { id, result }) if id == Some(first) => {
+                let refused = |why| QmpError::Refused { command: "qmp_capabilities".into(), why };
+                result.map_err(refused)?;
+                self.greeting = Greeting::Over;
+                Ok(None)
+            }
+            (_, message) => Ok(Some(message)),
+        }
+    }
+}
+
+/// QEMU that ends before it has read everything resets the connection.
+fn gone(error: io::Error) -> QmpError {
+    match error.kind() {
+        io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe => QmpError::Closed,
+        _ => error.into(),
     }
 }
