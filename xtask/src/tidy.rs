@@ -48,7 +48,7 @@ const ARROWS: &[(&str, &[&str])] = &[
         "dash",
         &[
             "alarm", "alarmd", "broker", "ca", "canet", "frame", "host", "keep", "msg", "recorder", "ring", "rt",
-            "scope", "store", "sys", "web",
+            "scope", "settings", "store", "sys", "web",
         ],
     ),
     ("cassandra", &["segment", "store", "sys"]),
@@ -103,6 +103,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "report",
             "scope",
             "segment",
+            "settings",
             "store",
             "table",
             "trace",
@@ -121,6 +122,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("rt", &["frame", "proc", "ring", "sys"]),
     ("scope", &["rt"]),
     ("segment", &[]),
+    ("settings", &["ca", "canet", "db", "sys"]),
     ("store", &["segment"]),
     ("trace", &[]),
     // Nothing with armed threads may get here: `rt`, `iocd`, `em`, `broker`, `capi` have no arrow to it.

@@ -45,6 +45,9 @@ struct Serve {
     /// The archive that strip charts begin with
     #[arg(long, value_name = "FOLDER")]
     archive: Option<PathBuf>,
+    /// The folder of settings
+    #[arg(long, value_name = "FOLDER")]
+    settings: Option<PathBuf>,
     /// The message server of the console
     #[arg(long, default_value = "main", env = "TAHTI_MESSAGES")]
     messages: String,
@@ -91,9 +94,9 @@ pub(crate) fn run(args: Args) -> ExitCode {
 }
 
 fn serve(args: Serve) -> Result<(), Failure> {
-    let Serve { which, listen, names, tls, write, archive, messages } = args;
+    let Serve { which, listen, names, tls, write, archive, settings, messages } = args;
     let plant = plant_name(which.plant.as_deref())?;
-    Ok(dash::serve(&Options { plant, listen, names, identity: tls.files(), write, archive, messages })?)
+    Ok(dash::serve(&Options { plant, listen, names, identity: tls.files(), write, archive, settings, messages })?)
 }
 
 fn url(args: &Url) -> Result<(), Failure> {

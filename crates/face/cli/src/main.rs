@@ -37,6 +37,7 @@ mod ps;
 mod report;
 mod run;
 mod scope;
+mod settings;
 mod shield;
 mod top;
 mod trace;
@@ -145,6 +146,7 @@ Examples:
   tahti scope llrf --trigger miss --normal --detach        leave it alone; later: tahti scope llrf --fetch
   tahti scope llrf/phase --fft --export phase.csv")]
     Scope(scope::Args),
+    Settings(settings::Args),
     #[command(after_help = "\
 Examples:
   tahti shield plan --cpus 2-3      every write, before anything is done
@@ -179,6 +181,7 @@ impl Command {
             Self::Em(args) => args.only_looks(),
             Self::Frames(args) => args.only_looks(),
             Self::Guest(args) => args.only_looks(),
+            Self::Settings(args) => args.only_looks(),
             Self::Shield(args) => args.only_looks(),
             _ => false,
         }
@@ -235,6 +238,7 @@ fn main() -> ExitCode {
         Command::Reload(args) => control::reload(args),
         Command::Report(args) => report::run(&args),
         Command::Restart(args) => process::restart(args),
+        Command::Settings(args) => settings::run(&args),
         Command::Signal(args) => control::signal(args),
         Command::Start(args) => process::start(args),
         Command::Status(args) => process::show(args),

@@ -30,7 +30,7 @@ fn processes(port: u16, segment: &str, server: &str) -> String {
         "{frame}[[process]]\nname = \"loop\"\ncommand = [\"tahti\", \"demo\", \"llrf\", \"--channel\", \"{segment}\"]\nready = {{ line = \"armed:\", within = \"60s\" }}\nheartbeat = {{ within = \"60s\" }}\n\
          [[process]]\nname = \"steady\"\ncommand = [\"/bin/sleep\", \"1000\"]\n\
          [alarms]\nname = \"alarms\"\nfile = \"alarms.toml\"\n\
-         [dashboard]\nname = \"dashboard\"\nlisten = \"127.0.0.1:{port}\"\nwrite = true\nmessages = \"{server}\"\n\
+         [dashboard]\nname = \"dashboard\"\nlisten = \"127.0.0.1:{port}\"\nwrite = true\nsettings = \"settings\"\nmessages = \"{server}\"\n\
          [messages]\nname = \"{server}\"\n\
          [[equipment]]\nname = \"rf\"\nfile = \"rf.toml\"\nserver = \"{server}\"\nafter = [\"{server}\"]\n"
     )
@@ -45,6 +45,8 @@ fn every_panel_shows_what_is_there_and_is_usable_by_keyboard_and_screen_reader()
     let bench = Bench::new("page", &processes(port, &segment, &harness::fresh("page")));
     let rf = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../examples/madoca/rf.toml");
     std::fs::copy(rf, bench.dir.join("rf.toml")).unwrap();
+    std::fs::create_dir(bench.dir.join("settings")).unwrap();
+    std::fs::write(bench.dir.join("settings/station.req"), "X:SET\nX:TEMP\n").unwrap();
     let alarms = format!(
         "[alarms]\nname = \"{}\"\nfolder = \"journal\"\n[[alarm]]\nchannels = [\"X:TEMP\"]\narea = \"RF\"\ndescription = \"Cooling water\"\n\
          guidance = [{{ title = \"Pump\", details = \"switch to pump 2\" }}]\n",

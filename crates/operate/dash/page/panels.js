@@ -10,7 +10,8 @@ import latency from "./panels/latency.js";
 import frames from "./panels/frames.js";
 import alarms from "./panels/alarms.js";
 import signals from "./panels/signals.js";
+import settings from "./panels/settings.js";
 import scope from "./panels/scope.js";
 import messages from "./panels/messages.js";
 
-export default [processes, shield, latency, frames, alarms, signals, scope, messages];
+export default [processes, shield, latency, frames, alarms, signals, settings, scope, messages];

@@ -108,6 +108,7 @@ impl Client {
         let writes = match &ask {
             Ask::Process { .. } | Ask::Put { .. } | Ask::Alarm { .. } => true,
             Ask::Message { line } => messages::writes(line)?,
+            Ask::Settings { act } => act.writes(),
             _ => false,
         };
         if writes && self.role != Role::Operator {
@@ -147,6 +148,10 @@ impl Client {
                 return self.give(id, Job::History { name: short(name)?, seconds, points, now_ns: now.wall_ns });
             }
             Ask::Describe { name } => return self.shared.signals.describe(&short(name)?, self.done(id)),
+            Ask::Settings { act } => {
+                let who = writes.then_some(who);
+                return self.give(id, Job::Settings { who, user: self.user.clone(), act });
+            }
             Ask::Scope { act } => {
                 let done = self.done(id);
                 return self.scope.ask(act, done);

@@ -15,12 +15,14 @@ mod hub;
 mod messages;
 mod protocol;
 mod scopes;
+mod settings;
 mod signals;
 mod site;
 mod user;
 mod watch;
 mod work;
 
+pub use crate::settings::Act as SettingsAct;
 pub use access::Role;
 pub use alarms::{Alarms, AlarmsError};
 pub use protocol::{Ask, Tick, tick};
@@ -57,6 +59,8 @@ pub struct Options {
     pub write: bool,
     /// The archive's folder.
     pub archive: Option<PathBuf>,
+    /// The folder of settings.
+    pub settings: Option<PathBuf>,
     /// The message server's name.
     pub messages: String,
 }

@@ -95,6 +95,11 @@ pub enum Ask {
         /// What, in the form that the alarms' own socket takes.
         act: alarm::Act,
     },
+    /// Settings: list, save, compare, restore; saving and restoring are for operators.
+    Settings {
+        /// What.
+        act: crate::settings::Act,
+    },
     /// Something of the oscilloscope.
     Scope {
         /// What.

@@ -44,6 +44,7 @@ const FILES: &[(&str, &str, &[u8])] = &[
     file!("panels/frames.js", "text/javascript; charset=utf-8"),
     file!("panels/alarms.js", "text/javascript; charset=utf-8"),
     file!("panels/signals.js", "text/javascript; charset=utf-8"),
+    file!("panels/settings.js", "text/javascript; charset=utf-8"),
     file!("panels/scope.js", "text/javascript; charset=utf-8"),
     file!("scope/draw.js", "text/javascript; charset=utf-8"),
     file!("panels/messages.js", "text/javascript; charset=utf-8"),

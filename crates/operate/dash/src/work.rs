@@ -31,6 +31,8 @@ pub(crate) enum Job {
     Alarm { who: String, user: String, act: alarm::Act },
     /// Sends a message; `who` where it writes.
     Message { who: Option<String>, line: String },
+    /// Settings; `who` where it changes something, in the name of `user`.
+    Settings { who: Option<String>, user: String, act: crate::settings::Act },
     /// Names of objects.
     Objects { pattern: String },
     /// An envelope from the archive.
@@ -47,6 +49,7 @@ pub(crate) struct Worker {
     commands: SyncSender<(Job, Done)>,
     objects: SyncSender<(Job, Done)>,
     archive: SyncSender<(Job, Done)>,
+    settings: SyncSender<(Job, Done)>,
 }
 
 impl Worker {
@@ -85,7 +88,15 @@ impl Worker {
             Job::Search { pattern } => search(folder.as_deref(), &signals, &pattern),
             _ => Err("no work for this thread".to_owned()),
         })?;
-        Ok(Self { acts, alarms, messages, commands, objects, archive })
+        let folder = options.settings.clone();
+        let settings = begin("dash-settings", move |job| match job {
+            Job::Settings { who, user, act } => {
+                let work = || crate::settings::act(folder.as_deref(), &user, &act);
+                who.map_or_else(work, |who| audited(&who, &act.words(), work))
+            }
+            _ => Err("no work for this thread".to_owned()),
+        })?;
+        Ok(Self { acts, alarms, messages, commands, objects, archive, settings })
     }
 
     /// Has it done; the outcome goes to `done`, or why it is not even begun is said.
@@ -97,6 +108,7 @@ impl Worker {
             Job::Message { who: Some(_), .. } => &self.commands,
             Job::Objects { .. } => &self.objects,
             Job::History { .. } | Job::Search { .. } => &self.archive,
+            Job::Settings { .. } => &self.settings,
         };
         queue.try_send((job, done)).map_err(|_| "the dashboard has too much to do; try again".to_owned())
     }

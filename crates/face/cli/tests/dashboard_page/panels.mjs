@@ -227,6 +227,47 @@ async function converses() {
   await watcher.context.close();
 }
 
+/** Settings are saved, compared after something was changed, and written back; a viewer sees and does nothing of it. */
+async function remembers() {
+  const { page, wrong, context } = await open(operator);
+  const section = page.locator("section[aria-labelledby=settings-title]");
+  await page.locator("#settings-set option[value=station]").waitFor({ state: "attached", ...patience });
+  await page.getByLabel("Note", { exact: true }).fill("before the test");
+  await page.keyboard.press("Enter");
+  await page.locator("#settings-outcome", { hasText: "2 of 2 channels saved" }).waitFor(patience);
+  const file = section.locator("tr[data-file]");
+  assert.match(await file.textContent(), /before the test2compare$/);
+
+  await page.getByLabel("Name", { exact: true }).fill("X:SET");
+  await page.keyboard.press("Enter");
+  const signal = page.locator("tr[data-signal='X:SET']");
+  await signal.getByText("connected", { exact: true }).waitFor(patience);
+  page.once("dialog", (dialog) => dialog.accept("4.25"));
+  await signal.getByRole("button", { name: "set X:SET" }).click();
+  await signal.getByText("4.25 A").waitFor(patience);
+  await file.getByRole("button", { name: /^compare/ }).click();
+  await page.locator("#settings-compared", { hasText: "1 equal, 1 not" }).waitFor(patience);
+  const row = section.locator("tr[data-channel='X:SET']");
+  assert.match(await row.textContent(), /^X:SET3.54.25/);
+  await accessible(page, "settings");
+  await shot(page, "settings", section);
+  await page.getByRole("button", { name: "restore what is chosen" }).click();
+  await page.getByRole("dialog").getByText("Write 1 channels of station back?").waitFor(patience);
+  await page.locator("#ask-yes").click();
+  await page.locator("#settings-outcome", { hasText: "1 channels hold what was saved" }).waitFor(patience);
+  await signal.getByText("3.5 A").waitFor(patience);
+  await page.locator("#settings-compared", { hasText: "2 equal, 0 not" }).waitFor(patience);
+
+  const other = await open(viewer);
+  await other.page.locator("section[aria-labelledby=settings-title] tr[data-file]").waitFor(patience);
+  assert.ok(await other.page.locator("section[aria-labelledby=settings-title] form button", { hasText: /^save$/ }).isDisabled());
+  await other.page.getByRole("button", { name: /^compare/ }).click();
+  await other.page.locator("#settings-compared", { hasText: "2 equal, 0 not" }).waitFor(patience);
+  assert.deepEqual([...wrong, ...other.wrong], []);
+  await context.close();
+  await other.context.close();
+}
+
 /** Through a capture as people go: a trigger by keyboard, cursors, zoom, spectrum, a made trace, a file and back. */
 async function captures() {
   const { page, wrong, context } = await open(viewer, { acceptDownloads: true });
@@ -334,6 +375,7 @@ try {
   await looks();
   await acts();
   await acknowledges();
+  await remembers();
   await converses();
   await captures();
   await phone();

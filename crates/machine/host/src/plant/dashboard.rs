@@ -14,7 +14,7 @@ const SERVES: &str = "tahti dash: ";
 /// How long that may take.
 const BEGIN_WITHIN: DurNs = DurNs::from_secs(30);
 
-const OWN: [Key; 7] = [
+const OWN: [Key; 8] = [
     key(
         "listen",
         r#""127.0.0.1:8765""#,
@@ -57,6 +57,13 @@ const OWN: [Key; 7] = [
         "folder",
         "that of `[archive]`",
         "The archive that strip charts begin with, from the plant file's folder.",
+    ),
+    key(
+        "settings",
+        r#""settings""#,
+        "folder",
+        "none",
+        "The folder of settings ([dashboard.md](dashboard.md#settings)), from the plant file's folder: what channels held can be saved there, compared and restored.",
     ),
     key("messages", r#""main""#, "name", "`main`", "The message server of the console."),
 ];
@@ -117,6 +124,9 @@ pub(crate) fn read(
     let named = section.words("archive", found).map(|(text, _)| Path::new(text));
     if let Some(folder) = named.or(archive) {
         command.push(format!("--archive={}", folder.display()));
+    }
+    if let Some((text, _)) = section.words("settings", found) {
+        command.push(format!("--settings={text}"));
     }
     if let Some((text, _)) = section.words("messages", found) {
         command.push(format!("--messages={text}"));

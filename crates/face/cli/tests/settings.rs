@@ -1,0 +1,141 @@
+//! `tahti settings`: saved, compared and written back, on an IOC with fields of many types.
+
+use harness::Folder;
+use harness::epics::program;
+use harness::ioc::Ioc;
+use std::process::Output;
+
+const DATABASE: &str = r#"
+record(ao, "S:AMP") { field(VAL, "0.1") field(PREC, "1") field(PINI, "YES") }
+record(longout, "S:COUNT") { field(VAL, "-7") field(PINI, "YES") }
+record(mbbo, "S:MODE") { field(ZRST, "Idle") field(ONST, "Beam on") field(TWST, "2") field(VAL, "1") field(PINI, "YES") }
+record(stringout, "S:NAME") { field(VAL, "a \"quoted\" \\ name") field(PINI, "YES") }
+record(lso, "S:TEXT") { field(SIZV, "200") }
+record(waveform, "S:CURVE") { field(FTVL, "DOUBLE") field(NELM, "8") }
+record(ao, "S:FIXED") { field(VAL, "5") field(ASG, "FIXED") field(PINI, "YES") }
+record(ao, "S:LIMITED") { field(DRVH, "10") field(DRVL, "0") field(VAL, "9") field(PINI, "YES") }
+"#;
+const SECURITY: &str = "ASG(DEFAULT) { RULE(1, WRITE) }\nASG(FIXED) { RULE(1, READ) }\n";
+const REQUEST: &str = "# of the station\nS:AMP\nS:COUNT\nS:MODE\nS:NAME\nS:TEXT.VAL$\nS:CURVE\n";
+
+struct Site {
+    ioc: Ioc,
+    folder: Folder,
+}
+
+impl Site {
+    fn new() -> Self {
+        let ioc = Ioc::start(&[("a.db", DATABASE), ("a.acf", SECURITY)], &["-a", "a.acf", "-d", "a.db"]);
+        let folder = Folder::new();
+        folder.write("rf.req", REQUEST);
+        folder.write("fixed.req", "S:AMP\nS:FIXED\nS:LIMITED\n");
+        folder.write("gone.req", "S:AMP\nS:GONE\n");
+        Self { ioc, folder }
+    }
+
+    fn tool(&self, words: &[&str]) -> Output {
+        program(true, words[0], self.ioc.port).args(&words[1..]).output().unwrap()
+    }
+
+    fn put(&self, words: &[&str]) {
+        let output = self.tool(&[&["caput"], words].concat());
+        assert!(output.status.success(), "{output:?}");
+    }
+
+    fn get(&self, words: &[&str]) -> String {
+        let output = self.tool(&[&["caget", "-t"], words].concat());
+        String::from_utf8(output.stdout).unwrap().trim_end().to_owned()
+    }
+
+    /// A command and its folder; the exit status and what it said.
+    fn settings(&self, what: &str, words: &[&str]) -> (i32, String) {
+        let folder = self.folder.0.to_str().unwrap();
+        let wait: &[&str] = if what == "list" { &[] } else { &["--within", "10s"] };
+        let output = self.tool(&[&["settings", what, folder], words, wait].concat());
+        (output.status.code().unwrap(), harness::process::text(&output))
+    }
+}
+
+#[test]
+fn fields_of_all_types_are_saved_compared_and_come_back_as_they_were() {
+    let site = Site::new();
+    let long = "a text that is longer than the forty bytes of a string, with = and \u{e9}";
+    site.put(&["-S", "S:TEXT.VAL$", long]);
+    site.put(&["-a", "S:CURVE", "3", "0.1", "-2e-7", "1e300"]);
+    let text = site.get(&["-S", "S:TEXT.VAL$"]);
+    let (status, said) = site.settings("save", &["rf", "--note", "before the shift"]);
+    assert!(status == 0 && said.contains("6 of 6 channels"), "{said}");
+    let (status, said) = site.settings("compare", &["rf"]);
+    assert!(status == 0 && said.contains("6 of 6 channels equal"), "{said}");
+
+    site.put(&["S:AMP", "0.10000000000000002"]);
+    site.put(&["S:COUNT", "8"]);
+    site.put(&["S:MODE", "2"]);
+    site.put(&["S:NAME", ""]);
+    site.put(&["-S", "S:TEXT.VAL$", "short"]);
+    site.put(&["-a", "S:CURVE", "2", "0.1", "0"]);
+    let (status, said) = site.settings("compare", &["rf"]);
+    assert!(status == 1 && said.contains("0 of 6 channels equal"), "{said}");
+    let shown = ["S:AMP", "now 0.10000000000000002", "Beam on", "now 2", "[0.1, -2e-7, 1e300]", "now [0.1, 0]"];
+    assert!(shown.iter().all(|part| said.contains(part)), "{said}");
+    // One part in 10^16 is within any tolerance.
+    let (_, said) = site.settings("compare", &["rf", "--tolerance", "1e-9%"]);
+    assert!(said.contains("1 of 6 channels equal") && !said.contains("S:AMP"), "{said}");
+
+    let (status, said) = site.settings("restore", &["rf", "--only", "S:C*"]);
+    assert!(status == 0 && said.contains("2 written, 0 equal before, 0 not restored"), "{said}");
+    assert_eq!(site.get(&["S:MODE"]), "2", "what was not asked for is left alone");
+    let (status, said) = site.settings("restore", &["rf"]);
+    assert!(status == 0 && said.contains("4 written, 2 equal before"), "{said}");
+    assert_eq!((site.get(&["S:MODE"]), site.get(&["S:COUNT"])), ("Beam on".to_owned(), "-7".to_owned()));
+    assert_eq!(site.get(&["-S", "S:TEXT.VAL$"]), text);
+    assert_eq!(site.get(&["-f17", "S:AMP"]), "0.10000000000000001");
+    let (status, said) = site.settings("compare", &["rf", "--json", "--all"]);
+    assert!(status == 0 && said.lines().count() == 6 && said.lines().all(|line| line.contains("\"equal\"")), "{said}");
+}
+
+#[test]
+fn nothing_is_written_where_one_channel_cannot_be_unless_that_is_asked_for() {
+    let site = Site::new();
+    assert_eq!(site.settings("save", &["fixed"]).0, 0);
+    site.put(&["S:AMP", "7"]);
+    let file = std::fs::read_dir(site.folder.0.join("fixed")).unwrap().next().unwrap().unwrap().path();
+    let text = std::fs::read_to_string(&file)
+        .unwrap()
+        .replace("S:FIXED 5", "S:FIXED 6")
+        .replace("S:LIMITED 9", "S:LIMITED 90");
+    std::fs::write(&file, text).unwrap();
+    let (status, said) = site.settings("restore", &["fixed"]);
+    assert!(status == 1 && said.contains("S:FIXED: its server does not let it be written"), "{said}");
+    assert!(said.contains("1 of 3 channels cannot be written: nothing was"), "{said}");
+    assert_eq!(site.get(&["S:AMP"]), "7");
+    let (status, said) = site.settings("restore", &["fixed", "--partial"]);
+    assert!(status == 1 && said.contains("1 written, 0 equal before, 2 not restored"), "{said}");
+    assert!(said.contains("left out: its server does not let it be written"), "{said}");
+    assert!(said.contains("written, but it holds 10"), "{said}");
+    assert_eq!(site.get(&["S:AMP"]), "0.1");
+}
+
+#[test]
+fn what_could_not_be_read_is_said_and_stays_known_as_such() {
+    let site = Site::new();
+    let folder = site.folder.0.to_str().unwrap();
+    let save = |set: &str| site.tool(&["settings", "save", folder, set, "--within", "1s"]);
+    let output = save("gone");
+    let said = harness::process::text(&output);
+    assert!(output.status.code() == Some(1) && said.contains("S:GONE: no server has it"), "{said}");
+    assert!(said.contains("1 of 2 channels"), "{said}");
+    let (_, said) = site.settings("list", &["gone"]);
+    assert!(said.contains("2 channels, 1 not read, by "), "{said}");
+    let compared = site.tool(&["settings", "compare", folder, "gone", "--within", "1s"]);
+    let said = harness::process::text(&compared);
+    assert!(compared.status.code() == Some(1) && said.contains("not read when saved, nor now"), "{said}");
+    site.folder.write("none.req", "S:NO\n");
+    let output = save("none");
+    assert!(harness::process::text(&output).contains("nothing was saved"), "{output:?}");
+    assert!(!site.folder.0.join("none").exists());
+    let (status, said) = site.settings("compare", &["magnets"]);
+    assert!(status == 1 && said.contains("there is no set \"magnets\"; it has fixed, gone, none, rf"), "{said}");
+    let (status, said) = site.settings("list", &[]);
+    assert!(status == 0 && said.contains("rf: 6 channels, saved 0 times"), "{said}");
+}

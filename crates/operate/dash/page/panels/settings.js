@@ -1,0 +1,111 @@
+// Settings: what the channels of a set held, saved, compared with what is there now, written back.
+import { el, say, table, tr } from "../dom.js";
+
+const FILES = ["saved", "by", "note", { text: "channels", number: true }, "do"];
+const ROWS = ["channel", "saved", "now", "restore"];
+
+let tahti, choice, note, save, tolerance, files, rows, outcome, compared, restore;
+let sets = [], shown = null;
+
+const chosen = () => sets.find(({ set }) => set === choice.value);
+
+/** The moment at which a file was saved, as this machine tells time. */
+function when({ file, at_s: at }) {
+  return at == null ? file : new Date(at * 1000).toLocaleString("sv");
+}
+
+async function ask(act) {
+  say(outcome, "asking");
+  try {
+    const answer = await tahti.ask({ do: "settings", act });
+    say(outcome, "");
+    return answer;
+  } catch (error) {
+    say(outcome, error.message);
+    return null;
+  }
+}
+
+async function list() {
+  const answer = await ask({ what: "list" });
+  if (!answer) return;
+  const before = choice.value;
+  sets = answer.sets;
+  choice.replaceChildren(...sets.map(({ set }) => el("option", { value: set }, set)));
+  if (sets.some(({ set }) => set === before)) choice.value = before;
+  choose();
+  if (!sets.length) say(outcome, "the folder has no set: a file NAME.req with a channel in each line makes one");
+}
+
+function choose() {
+  const set = chosen();
+  save.disabled = !set || set.error != null || tahti.role !== "operator";
+  if (set?.error != null) say(outcome, set.error);
+  files.fill((set?.files ?? []).map((entry) => {
+    const compare = el("button", { type: "button", "aria-label": `compare ${entry.file}`, click: () => look(entry) }, "compare");
+    const count = entry.missing ? `${entry.channels}, ${entry.missing} not read` : String(entry.channels);
+    return tr([when(entry), entry.by ?? "", entry.note ?? "", count, el("span", {}, compare)], FILES, { "data-file": entry.file });
+  }));
+}
+
+async function look(entry) {
+  const set = choice.value;
+  const answer = await ask({ what: "compare", set, file: entry.file, tolerance: tolerance.value.trim() || "0" });
+  if (!answer) return;
+  shown = { set, file: entry.file };
+  const may = tahti.role === "operator";
+  rows.fill(answer.rows.map(({ name, saved, now, why }) => {
+    // What could not be read, then or now, cannot be chosen.
+    const box = saved != null && now != null ? el("input", { type: "checkbox", checked: true, value: name, "aria-label": `restore ${name}`, disabled: !may }) : null;
+    return tr([name, saved ?? "", el("span", {}, now ?? "", why ? el("span", { class: "doubt" }, ` ${why}`) : null), el("span", {}, box)], ROWS, { "data-channel": name });
+  }));
+  const more = answer.differ > answer.rows.length ? `; the first ${answer.rows.length} are shown` : "";
+  say(compared, `${set}, ${when(entry)}: ${answer.equal} equal, ${answer.differ} not${more}`);
+  restore.disabled = !may || !rows.body.querySelector("input");
+}
+
+async function back() {
+  const names = [...rows.body.querySelectorAll("input:checked")].map((box) => box.value);
+  if (!names.length) return say(outcome, "no channel is chosen");
+  if (!await tahti.confirm(`Write ${names.length} channels of ${shown.set} back? Where one cannot be written, none is. The log will name you.`, "restore")) return;
+  const answer = await ask({ what: "restore", ...shown, names });
+  if (!answer) return;
+  await look(chosen().files.find(({ file }) => file === shown.file));
+  say(outcome, `${answer.restored} channels hold what was saved`);
+}
+
+async function keep(event) {
+  event.preventDefault();
+  const answer = await ask({ what: "save", set: choice.value, note: note.value });
+  if (!answer) return;
+  note.value = "";
+  await list();
+  const missing = answer.missing.length ? `; not read: ${answer.missing.join(", ")}` : "";
+  say(outcome, `${answer.file}: ${answer.channels - answer.missing.length} of ${answer.channels} channels saved${missing}`);
+}
+
+export default {
+  id: "settings",
+  title: "Settings",
+  topics: [],
+  build(section, given) {
+    tahti = given;
+    choice = el("select", { id: "settings-set", change: choose });
+    note = el("input", { id: "settings-note", autocomplete: "off", size: "30", maxlength: "200" });
+    save = el("button", { disabled: true }, "save");
+    tolerance = el("input", { id: "settings-tolerance", autocomplete: "off", size: "8", value: "0" });
+    files = table("Saved settings, the newest first", FILES);
+    rows = table("What is not as it was saved", ROWS);
+    outcome = el("p", { role: "status", id: "settings-outcome" });
+    compared = el("p", { id: "settings-compared" });
+    restore = el("button", { type: "button", disabled: true, click: back }, "restore what is chosen");
+    section.append(
+      el("form", { submit: keep }, el("label", { for: "settings-set" }, "Set"), choice, el("label", { for: "settings-note" }, "Note"), note, save,
+        el("button", { type: "button", click: list }, "look again"), el("label", { for: "settings-tolerance" }, "Equal within"), tolerance),
+      outcome, files.frame, compared, rows.frame, restore);
+  },
+  connected() {
+    list();
+  },
+  show() {},
+};

@@ -1,0 +1,185 @@
+//! Channels of Channel Access servers: all of them read, some of them written.
+
+use crate::value::{of_saved, to_saved};
+use base::{DurNs, MonoNs};
+use ca::client::{ChannelId, ChannelInfo, Event, IoId, RequestError};
+use ca::{Basic, Class, Dbr, Eca};
+use canet::session::Session;
+use db::SavedValue;
+use std::collections::HashMap;
+use std::io;
+
+/// What a channel holds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Found {
+    /// As text, states by their names.
+    pub value: SavedValue,
+    /// Whether its server lets it be written.
+    pub may_write: bool,
+    native: Basic,
+    labels: Vec<String>,
+}
+
+impl Found {
+    /// The number of the state that a text names.
+    pub(crate) fn index_of(&self, text: &[u8]) -> Option<usize> {
+        let text = std::str::from_utf8(text).ok()?;
+        let by_label = self.labels.iter().position(|label| !label.is_empty() && label == text);
+        by_label.or_else(|| text.parse().ok().filter(|index| *index < self.labels.len()))
+    }
+
+    /// What is known of a channel by a value alone.
+    pub(crate) const fn plain(value: SavedValue) -> Self {
+        Self { value, may_write: true, native: Basic::Double, labels: Vec::new() }
+    }
+}
+
+/// Why it is not known what a channel holds.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Unavailable {
+    /// No server has it.
+    #[error("no server has it, or none that answered in time")]
+    NotFound,
+    /// Its server does not let it be read.
+    #[error("its server does not let it be read")]
+    NoAccess,
+    /// Its server gave no answer in time, or was lost.
+    #[error("its server did not answer in time")]
+    NoAnswer,
+    /// Its server says no.
+    #[error("its server answers {0}")]
+    Refused(Eca),
+    /// The file that it is compared with has no value of it.
+    #[error("the other file has no value of it")]
+    NotSaved,
+}
+
+/// Why a channel was not written.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Unwritten {
+    /// It was not read before.
+    #[error("it is not connected")]
+    Disconnected,
+    /// What was saved is no value of its type.
+    #[error("what was saved is no value of its type")]
+    BadValue,
+    /// Its server does not let it be written.
+    #[error("its server does not let it be written")]
+    NoAccess,
+    /// Its server says no.
+    #[error("its server answers {0}")]
+    Refused(Eca),
+    /// No completion came in time: it may have been written.
+    #[error("its server did not say in time that it was done: it may have been written")]
+    NoAnswer,
+}
+
+/// Channels by name, over one session. Blocks while it waits for servers; allocates.
+pub struct Channels {
+    session: Session,
+    ids: Vec<ChannelId>,
+    names: Vec<String>,
+    /// What each is, as it was read last.
+    known: Vec<Option<(Basic, Vec<String>)>>,
+    /// How long servers have for all of them together.
+    within: DurNs,
+}
+
+impl Channels {
+    /// Begins to search for them, by EPICS' variables of the environment.
+    ///
+    /// # Errors
+    /// The socket for searches cannot be opened.
+    pub fn open(names: &[String], within: DurNs) -> io::Result<Self> {
+        let mut session = Session::open(|name| std::env::var(name).ok())?;
+        let ids = names.iter().map(|name| session.client.channel(Session::now(), name, 0)).collect();
+        Ok(Self { session, ids, names: names.to_vec(), known: vec![None; names.len()], within })
+    }
+
+    /// What each holds, in the order of the names.
+    ///
+    /// # Errors
+    /// The kernel's, from waiting.
+    pub fn read(&mut self) -> io::Result<Vec<Result<Found, Unavailable>>> {
+        let until = Session::now() + self.within;
+        while self.ids.iter().any(|id| self.session.client.info(*id).is_none()) {
+            if self.session.step(until)?.is_none() {
+                break;
+            }
+        }
+        let mut found = vec![Err(Unavailable::NotFound); self.ids.len()];
+        let mut waiting: HashMap<IoId, (usize, ChannelInfo)> = HashMap::new();
+        for (at, id) in self.ids.iter().enumerate() {
+            let Some(info) = self.session.client.info(*id) else { continue };
+            // Names of states come with no other form; all others need none.
+            let dbr =
+                if info.native == Basic::Enum { Dbr::new(Class::Ctrl, info.native) } else { Dbr::plain(info.native) };
+            // As many elements as there are, not as there may be.
+            let count = if info.count == 1 { 1 } else { 0 };
+            found[at] = match self.session.client.read(*id, dbr, count) {
+                Ok(io) => {
+                    waiting.insert(io, (at, info));
+                    Err(Unavailable::NoAnswer)
+                }
+                Err(RequestError::NoAccess) => Err(Unavailable::NoAccess),
+                Err(_) => Err(Unavailable::NotFound),
+            };
+        }
+        let until = Session::now() + self.within;
+        while !waiting.is_empty() {
+            match self.session.step(until)? {
+                Some(Event::Read { io, result, .. }) => {
+                    let Some((at, info)) = waiting.remove(&io) else { continue };
+                    found[at] = match result {
+                        Ok((_, reading)) => {
+                            let labels: Vec<String> = reading.meta.labels.iter().map(ToString::to_string).collect();
+                            let value = to_saved(&reading.value, &labels, is_text(&self.names[at]));
+                            self.known[at] = Some((info.native, labels.clone()));
+                            Ok(Found { value, may_write: info.access.write, native: info.native, labels })
+                        }
+                        Err(Eca::NORDACCESS) => Err(Unavailable::NoAccess),
+                        Err(status) => Err(Unavailable::Refused(status)),
+                    };
+                }
+                Some(_) => {}
+                None => break,
+            }
+        }
+        Ok(found)
+    }
+
+    /// Whether a saved value can be sent to a channel that was found so.
+    pub(crate) fn is_value(&self, at: usize, saved: &SavedValue, found: &Found) -> bool {
+        of_saved(saved, found.native, &found.labels, is_text(&self.names[at])).is_some()
+    }
+
+    /// Writes one channel that was read before, and waits until its server says that it is done.
+    ///
+    /// # Errors
+    /// The outer ones are the kernel's, from waiting.
+    pub fn write(&mut self, at: usize, saved: &SavedValue) -> io::Result<Result<(), Unwritten>> {
+        let Some((native, labels)) = &self.known[at] else { return Ok(Err(Unwritten::Disconnected)) };
+        let Some(value) = of_saved(saved, *native, labels, is_text(&self.names[at])) else {
+            return Ok(Err(Unwritten::BadValue));
+        };
+        let waits = match self.session.client.write(self.ids[at], &value, true) {
+            Ok(Some(io)) => io,
+            Ok(None) | Err(RequestError::Disconnected) => return Ok(Err(Unwritten::Disconnected)),
+            Err(RequestError::NoAccess) => return Ok(Err(Unwritten::NoAccess)),
+            Err(RequestError::BadType | RequestError::BadCount) => return Ok(Err(Unwritten::BadValue)),
+        };
+        let until: MonoNs = Session::now() + self.within;
+        loop {
+            match self.session.step(until)? {
+                Some(Event::Written { io, result, .. }) if io == waits => return Ok(result.map_err(Unwritten::Refused)),
+                Some(_) => {}
+                None => return Ok(Err(Unwritten::NoAnswer)),
+            }
+        }
+    }
+}
+
+/// Whether a channel's characters are a text: it was asked for as one.
+fn is_text(name: &str) -> bool {
+    name.ends_with('$')
+}

@@ -1,0 +1,181 @@
+//! What was saved beside what is there now.
+
+use crate::channels::{Found, Unavailable};
+use db::{Saved, SavedValue};
+use std::str::FromStr;
+
+/// How far numbers may lie apart and still be equal: the larger of both parts.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Tolerance {
+    /// In the channel's units.
+    pub absolute: f64,
+    /// As a share of what was saved.
+    pub relative: f64,
+}
+
+/// A text that is no tolerance.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("found {0:?}, expected a number not below zero in the channels' units, or a share such as 1%")]
+pub struct ToleranceError(String);
+
+impl FromStr for Tolerance {
+    type Err = ToleranceError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let number = |text: &str| text.trim().parse::<f64>().ok().filter(|value| *value >= 0.0 && value.is_finite());
+        let read = match text.strip_suffix('%') {
+            Some(percent) => number(percent).map(|percent| Self { absolute: 0.0, relative: percent / 100.0 }),
+            None => number(text).map(|absolute| Self { absolute, relative: 0.0 }),
+        };
+        read.ok_or_else(|| ToleranceError(text.to_owned()))
+    }
+}
+
+impl Tolerance {
+    /// Whether two texts say the same: as texts, or as numbers that lie no farther apart than this.
+    fn are_equal(self, saved: &[u8], now: &[u8]) -> bool {
+        if saved == now {
+            return true;
+        }
+        let number = |text: &[u8]| std::str::from_utf8(text).ok()?.trim().parse::<f64>().ok();
+        match (number(saved), number(now)) {
+            (Some(saved), Some(now)) => {
+                saved == now
+                    || (saved.is_nan() && now.is_nan())
+                    || (saved - now).abs() <= self.absolute.max(self.relative * saved.abs())
+            }
+            _ => false,
+        }
+    }
+}
+
+/// What became of a channel since it was saved.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum State {
+    /// It holds what was saved.
+    Equal,
+    /// It holds this.
+    Differs(SavedValue),
+    /// What it holds is not known.
+    Unavailable(Unavailable),
+    /// It could not be read when the others were saved; it holds this now, where that is known.
+    NotSaved(Option<SavedValue>),
+}
+
+/// A channel, what was saved of it, and what became of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Row {
+    /// The channel.
+    pub name: String,
+    /// What was saved.
+    pub saved: Option<SavedValue>,
+    /// What became of it.
+    pub state: State,
+}
+
+/// Compares what was saved with what is there now, channel by channel; `now` has them in the same order.
+pub fn compare(saved: &[Saved], now: &[Result<Found, Unavailable>], tolerance: Tolerance) -> Vec<Row> {
+    let each = saved.iter().zip(now).map(|(saved, now)| {
+        let state = match (&saved.value, now) {
+            (None, now) => State::NotSaved(now.as_ref().ok().map(|found| found.value.clone())),
+            (Some(_), Err(why)) => State::Unavailable(why.clone()),
+            (Some(then), Ok(found)) if are_equal(then, found, tolerance) => State::Equal,
+            (Some(_), Ok(found)) => State::Differs(found.value.clone()),
+        };
+        Row { name: saved.name.clone(), saved: saved.value.clone(), state }
+    });
+    each.collect()
+}
+
+/// Whether a channel holds what was saved.
+pub(crate) fn are_equal(saved: &SavedValue, now: &Found, tolerance: Tolerance) -> bool {
+    // A state may have been saved by its number, as autosave does.
+    let one = |saved: &[u8], now_text: &[u8]| {
+        tolerance.are_equal(saved, now_text)
+            || now.index_of(saved).is_some_and(|index| now.index_of(now_text) == Some(index))
+    };
+    match (saved, &now.value) {
+        (SavedValue::Text(saved), SavedValue::Text(now)) => one(saved, now),
+        (SavedValue::Array(saved), SavedValue::Array(now)) => {
+            saved.len() == now.len() && saved.iter().zip(now).all(|(saved, now)| one(saved, now))
+        }
+        // A channel of many elements that holds one now, or held one.
+        (SavedValue::Text(alone), SavedValue::Array(many)) | (SavedValue::Array(many), SavedValue::Text(alone)) => {
+            matches!(many.as_slice(), [only] if one(alone, only))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn text(text: &str) -> SavedValue {
+        SavedValue::Text(text.into())
+    }
+
+    fn found(value: SavedValue) -> Found {
+        Found::plain(value)
+    }
+
+    #[test]
+    fn numbers_are_equal_by_value_and_within_the_tolerance() {
+        let is_equal = |saved: &str, now: &str, tolerance: &str| {
+            are_equal(&text(saved), &found(text(now)), tolerance.parse().unwrap())
+        };
+        for (saved, now, tolerance, expected) in [
+            ("1", "1.000", "0", true),
+            ("1e3", "1000", "0", true),
+            ("1", "1.01", "0", false),
+            ("100", "101", "1%", true),
+            ("100", "101.5", "1%", false),
+            ("0", "0.01", "1%", false),
+            ("0", "0.01", "0.01", true),
+            ("NaN", "nan", "0", true),
+            ("Off", "On", "100%", false),
+            ("", "", "0", true),
+            ("", "0", "0", false),
+        ] {
+            assert_eq!(is_equal(saved, now, tolerance), expected, "{saved} {now} {tolerance}");
+        }
+        for wrong in ["", "-1", "nan", "1 %x", "inf"] {
+            assert!(wrong.parse::<Tolerance>().is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn each_channel_is_told_by_what_is_known_of_it() {
+        let saved = |name: &str, value| Saved { name: name.to_owned(), value };
+        let array =
+            |elements: &[&str]| SavedValue::Array(elements.iter().map(|element| element.as_bytes().to_vec()).collect());
+        let saved = [
+            saved("equal", Some(array(&["1", "2"]))),
+            saved("shorter", Some(array(&["1", "2"]))),
+            saved("gone", Some(text("1"))),
+            saved("new", None),
+        ];
+        let now = [
+            Ok(found(array(&["1.0", "2"]))),
+            Ok(found(array(&["1"]))),
+            Err(Unavailable::NotFound),
+            Ok(found(text("7"))),
+        ];
+        let states: Vec<State> = compare(&saved, &now, Tolerance::default()).into_iter().map(|row| row.state).collect();
+        let expected = [
+            State::Equal,
+            State::Differs(array(&["1"])),
+            State::Unavailable(Unavailable::NotFound),
+            State::NotSaved(Some(text("7"))),
+        ];
+        assert_eq!(states, expected);
+    }
+
+    proptest! {
+        #[test]
+        fn what_was_saved_is_equal_to_itself(elements in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..8), 0..5)) {
+            let value = SavedValue::Array(elements);
+            prop_assert!(are_equal(&value, &found(value.clone()), Tolerance::default()));
+        }
+    }
+}

@@ -1,0 +1,296 @@
+//! The folder: request files, and below each set's name what was saved of it.
+
+use crate::file::{Head, Settings};
+use db::{FileError, Macros, parse_request};
+use std::fs;
+use std::io::{self, Read as _};
+use std::path::{Path, PathBuf};
+
+/// Channels of a set.
+pub const CHANNELS_MAX: usize = 20_000;
+/// Largest file that is read.
+const BYTES_MAX: u64 = 64 << 20;
+/// Letters of the name of a set or file.
+const NAME_MAX: usize = 100;
+const REQUEST: &str = "req";
+const SAVED: &str = "sav";
+
+/// What is wrong with a folder of settings.
+#[derive(Debug, thiserror::Error)]
+pub enum FolderError {
+    /// A name that would lead elsewhere.
+    #[error(
+        "{0:?} is no name of a set or file: expected 1 to {NAME_MAX} letters, digits and `-_.+:`, the first one a letter or digit"
+    )]
+    Name(String),
+    /// There is no such set.
+    #[error("{}: there is no set {set:?}; it has {}: a file {set}.req with a channel in each line makes one", folder.display(), if sets.is_empty() { "none".to_owned() } else { sets.join(", ") })]
+    NoSet {
+        /// Where it was looked for.
+        folder: PathBuf,
+        /// It.
+        set: String,
+        /// Those that there are.
+        sets: Vec<String>,
+    },
+    /// Nothing was saved of a set.
+    #[error("nothing was saved of {0} yet: `tahti settings save` does")]
+    Nothing(String),
+    /// Two files of one instant.
+    #[error("{}: it is there already; save once more", .0.display())]
+    Exists(PathBuf),
+    /// What the system says.
+    #[error("{}: {why}", path.display())]
+    Io {
+        /// Of which file.
+        path: PathBuf,
+        /// What.
+        why: io::Error,
+    },
+    /// A file with a mistake.
+    #[error("{0}")]
+    File(#[from] FileError),
+    /// A set that is empty or too large.
+    #[error("{}: {count} channels, expected 1 to {CHANNELS_MAX}", path.display())]
+    Count {
+        /// Its file.
+        path: PathBuf,
+        /// How many it names.
+        count: usize,
+    },
+}
+
+/// A file with what was saved, by its first line.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Entry {
+    /// Its name, without the folder.
+    pub file: String,
+    /// Who saved it, when, and his note; `None` where it says nothing.
+    pub head: Option<Head>,
+    /// Its channels.
+    pub channels: usize,
+    /// Those of them that could not be read then.
+    pub missing: usize,
+}
+
+/// A folder of settings. Blocks on the disk.
+#[derive(Clone, Debug)]
+pub struct Folder(PathBuf);
+
+/// The name of a set or file, where it leads nowhere else.
+fn plain(name: &str) -> Result<&str, FolderError> {
+    let is_letter = |letter: char| letter.is_ascii_alphanumeric() || "-_.+:".contains(letter);
+    let is_good = name.len() <= NAME_MAX
+        && name.chars().all(is_letter)
+        && name.starts_with(|letter: char| letter.is_ascii_alphanumeric());
+    if is_good { Ok(name) } else { Err(FolderError::Name(name.to_owned())) }
+}
+
+fn read(path: &Path) -> Result<String, FolderError> {
+    let io = |why| FolderError::Io { path: path.to_owned(), why };
+    let mut bytes = Vec::new();
+    fs::File::open(path).and_then(|file| file.take(BYTES_MAX + 1).read_to_end(&mut bytes)).map_err(io)?;
+    if bytes.len() as u64 > BYTES_MAX {
+        return Err(io(io::Error::other(format!("more than {BYTES_MAX} bytes"))));
+    }
+    // Texts of channels that are no UTF-8 are escaped.
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
+}
+
+/// Names of a folder's files that end in `.ending`, without it, sorted.
+fn names(folder: &Path, ending: &str) -> Result<Vec<String>, FolderError> {
+    let io = |why| FolderError::Io { path: folder.to_owned(), why };
+    let mut names = Vec::new();
+    for entry in fs::read_dir(folder).map_err(io)? {
+        let name = PathBuf::from(entry.map_err(io)?.file_name());
+        if name.extension().is_some_and(|found| found == ending)
+            && let Some(stem) = name.file_stem().and_then(|stem| stem.to_str())
+            && plain(stem).is_ok()
+        {
+            names.push(stem.to_owned());
+        }
+    }
+    names.sort();
+    Ok(names)
+}
+
+impl Folder {
+    /// That at `path`; nothing is looked at yet.
+    #[must_use]
+    pub fn new(path: &Path) -> Self {
+        Self(path.to_owned())
+    }
+
+    /// The sets that it has request files of.
+    ///
+    /// # Errors
+    /// The folder cannot be read.
+    pub fn sets(&self) -> Result<Vec<String>, FolderError> {
+        names(&self.0, REQUEST)
+    }
+
+    /// The channels of a set, each once.
+    ///
+    /// # Errors
+    /// There is no such set, or its file has a mistake, no channel or too many.
+    pub fn channels(&self, set: &str) -> Result<Vec<String>, FolderError> {
+        let path = self.0.join(format!("{}.{REQUEST}", plain(set)?));
+        let text = match read(&path) {
+            Err(FolderError::Io { why, .. }) if why.kind() == io::ErrorKind::NotFound => {
+                let (folder, set, sets) = (self.0.clone(), set.to_owned(), self.sets()?);
+                return Err(FolderError::NoSet { folder, set, sets });
+            }
+            read => read?,
+        };
+        let include = &mut |name: &str| read(&self.0.join(plain(name).ok()?)).ok();
+        let requested = parse_request(&text, &path.display().to_string(), &Macros::default(), include)?;
+        let mut seen = std::collections::HashSet::new();
+        let channels = requested.into_iter().map(|one| one.channel);
+        let channels: Vec<String> = channels.filter(|channel| seen.insert(channel.clone())).collect();
+        if !(1..=CHANNELS_MAX).contains(&channels.len()) {
+            return Err(FolderError::Count { path, count: channels.len() });
+        }
+        Ok(channels)
+    }
+
+    fn folder_of(&self, set: &str) -> Result<PathBuf, FolderError> {
+        Ok(self.0.join(plain(set)?))
+    }
+
+    /// What was saved of a set, the oldest first.
+    ///
+    /// # Errors
+    /// There is no such set, or a file cannot be read. One with a mistake stands there without a head.
+    pub fn list(&self, set: &str) -> Result<Vec<Entry>, FolderError> {
+        let folder = self.folder_of(set)?;
+        let files = match names(&folder, SAVED) {
+            Err(FolderError::Io { why, .. }) if why.kind() == io::ErrorKind::NotFound => {
+                return self.channels(set).map(|_| Vec::new());
+            }
+            files => files?,
+        };
+        let entry = |file: String| match self.load(set, &file) {
+            Ok(settings) => {
+                let (channels, missing) = (settings.values.len(), settings.missing().count());
+                Ok(Entry { file, head: settings.head, channels, missing })
+            }
+            Err(FolderError::File(_)) => Ok(Entry { file, head: None, channels: 0, missing: 0 }),
+            Err(why) => Err(why),
+        };
+        files.into_iter().map(|file| entry(format!("{file}.{SAVED}"))).collect()
+    }
+
+    /// The newest file of a set.
+    ///
+    /// # Errors
+    /// There is none, or they cannot be listed.
+    pub fn newest(&self, set: &str) -> Result<String, FolderError> {
+        let last = self
+            .list(set)?
+            .into_iter()
+            .max_by_key(|entry| (entry.head.as_ref().map(|head| head.at), entry.file.clone()));
+        last.map(|entry| entry.file).ok_or_else(|| FolderError::Nothing(set.to_owned()))
+    }
+
+    /// What a file holds.
+    ///
+    /// # Errors
+    /// It cannot be read, or has a mistake.
+    pub fn load(&self, set: &str, file: &str) -> Result<Settings, FolderError> {
+        let path = self.folder_of(set)?.join(plain(file)?);
+        Ok(Settings::parse(&read(&path)?, &path.display().to_string())?)
+    }
+
+    /// Keeps settings, in a file of their instant that survives a loss of power; returns its name.
+    ///
+    /// # Errors
+    /// They have no head, or the file cannot be written.
+    pub fn save(&self, set: &str, settings: &Settings) -> Result<String, FolderError> {
+        let folder = self.folder_of(set)?;
+        let io = |why| FolderError::Io { path: folder.clone(), why };
+        fs::create_dir_all(&folder).map_err(io)?;
+        let instant = settings.head.as_ref().map_or_else(|| "unknown".to_owned(), Head::instant);
+        let name = format!("{instant}.{SAVED}");
+        let path = folder.join(&name);
+        if fs::symlink_metadata(&path).is_ok() {
+            return Err(FolderError::Exists(path));
+        }
+        let survives = sys::whole::Survives::PowerLoss;
+        sys::whole::replace(&path, settings.text().as_bytes(), 0o666, survives)
+            .map_err(|why| FolderError::Io { path: path.clone(), why })?;
+        Ok(name)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use base::Stamp;
+    use db::{Saved, SavedValue};
+
+    /// A folder of its own, which is gone with it.
+    struct Scratch(PathBuf);
+
+    impl Scratch {
+        fn new(name: &str) -> Self {
+            let path = std::env::temp_dir().join(format!("tahti-settings-{name}-{}", std::process::id()));
+            fs::create_dir_all(&path).unwrap();
+            Self(path)
+        }
+    }
+
+    impl Drop for Scratch {
+        fn drop(&mut self) {
+            let _ = fs::remove_dir_all(&self.0);
+        }
+    }
+
+    fn settings(secs: u64, note: &str) -> Settings {
+        let head = Head::new("rf", Stamp::from_unix(secs, 250_000_000), "me", note);
+        let value = Some(SavedValue::Text(b"2".to_vec()));
+        Settings {
+            head: Some(head),
+            values: vec![Saved { name: "X:SET".to_owned(), value }, Saved { name: "X:GONE".to_owned(), value: None }],
+        }
+    }
+
+    #[test]
+    fn what_was_saved_is_listed_by_time_and_the_newest_is_found() {
+        let scratch = Scratch::new("list");
+        let folder = Folder::new(&scratch.0);
+        fs::write(scratch.0.join("rf.req"), "# amplitudes\nX:SET\nfile more.req\nX:SET\n").unwrap();
+        fs::write(scratch.0.join("more.req"), "X:GONE\n").unwrap();
+        assert_eq!(folder.sets().unwrap(), ["more", "rf"]);
+        assert_eq!(folder.channels("rf").unwrap(), ["X:SET", "X:GONE"]);
+        assert!(matches!(folder.newest("rf"), Err(FolderError::Nothing(_))));
+        let first = folder.save("rf", &settings(1_800_000_000, "one")).unwrap();
+        assert_eq!(first, "20270115T080000.250Z.sav");
+        assert!(matches!(folder.save("rf", &settings(1_800_000_000, "two")), Err(FolderError::Exists(_))));
+        let second = folder.save("rf", &settings(1_800_000_001, "two")).unwrap();
+        // One of autosave's, and one that was not written to its end.
+        fs::write(scratch.0.join("rf/auto.sav"), "# save/restore\nX:SET 3\n<END>\n").unwrap();
+        fs::write(scratch.0.join("rf/cut.sav"), "X:SET 3\n").unwrap();
+        let list = folder.list("rf").unwrap();
+        let told: Vec<_> = list.iter().map(|one| (one.file.as_str(), one.channels, one.missing)).collect();
+        assert_eq!(told, [(first.as_str(), 2, 1), (second.as_str(), 2, 1), ("auto.sav", 1, 0), ("cut.sav", 0, 0)]);
+        assert_eq!(folder.newest("rf").unwrap(), second);
+        assert_eq!(folder.load("rf", &second).unwrap(), settings(1_800_000_001, "two"));
+        assert!(folder.load("rf", "cut.sav").unwrap_err().to_string().contains("not written to its end"));
+    }
+
+    #[test]
+    fn names_that_lead_elsewhere_and_sets_that_are_not_there_are_refused() {
+        let scratch = Scratch::new("names");
+        let folder = Folder::new(&scratch.0);
+        for name in ["", "..", ".hidden", "a/b", "/etc/passwd", "a\nb", &"x".repeat(101)] {
+            assert!(matches!(folder.channels(name), Err(FolderError::Name(_))), "{name:?}");
+            assert!(matches!(folder.load("rf", name), Err(FolderError::Name(_))), "{name:?}");
+        }
+        fs::write(scratch.0.join("rf.req"), "\n").unwrap();
+        assert!(matches!(folder.channels("rf"), Err(FolderError::Count { count: 0, .. })));
+        let why = folder.channels("magnets").unwrap_err().to_string();
+        assert!(why.contains("no set \"magnets\"; it has rf"), "{why}");
+        fs::write(scratch.0.join("out.req"), "file ../../etc/passwd\n").unwrap();
+        assert!(matches!(folder.channels("out"), Err(FolderError::File(_))));
+    }
+}
