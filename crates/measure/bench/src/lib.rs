@@ -43,6 +43,7 @@ benches! {
     classes;
     clock;
     compute;
+    dashboard;
     frames;
     interference;
     ioc + ioc::groups;

@@ -23,7 +23,7 @@ const SAID_LINES: usize = 5;
 
 /// Whose IOC.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(crate) enum Kind {
     /// EPICS' `softIoc`.
     C,
     /// Ours, with one reading of the clock for each pass.
@@ -33,11 +33,11 @@ pub(super) enum Kind {
 }
 
 /// A running IOC, which ends with this.
-pub(super) struct Ioc {
+pub(crate) struct Ioc {
     child: Child,
     folder: PathBuf,
     /// Port of its circuits and searches.
-    pub(super) port: u16,
+    pub(crate) port: u16,
     /// From the start of the process to its first answer.
     pub(super) took: Duration,
 }
@@ -49,7 +49,7 @@ pub(super) fn epics() -> Option<PathBuf> {
 
 impl Ioc {
     /// Starts an IOC with a database and further options, and waits until `probe`, one of its records, answers.
-    pub(super) fn start(kind: Kind, database: &str, probe: &str, options: &[String]) -> Result<Self, Failed> {
+    pub(crate) fn start(kind: Kind, database: &str, probe: &str, options: &[String]) -> Result<Self, Failed> {
         Self::start_in(kind, database, probe, options, None)
     }
 
@@ -191,7 +191,7 @@ fn gated(command: &Command) -> Command {
 }
 
 /// Loopback only, on ports of its own.
-fn environment(port: u16) -> [(&'static str, String); 7] {
+pub(crate) fn environment(port: u16) -> [(&'static str, String); 7] {
     let here = || "127.0.0.1".to_owned();
     [
         ("EPICS_CA_ADDR_LIST", here()),
@@ -209,7 +209,7 @@ fn environment(port: u16) -> [(&'static str, String); 7] {
 const PORTS: std::ops::Range<u16> = 8_000..12_000;
 
 /// A port that is free for circuits and for datagrams now.
-fn free_port() -> Result<u16, Failed> {
+pub(crate) fn free_port() -> Result<u16, Failed> {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     let slots = u32::from(PORTS.end - PORTS.start) / 2;
     for _ in 0..slots {

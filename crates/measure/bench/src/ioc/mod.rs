@@ -9,7 +9,7 @@ mod crowd;
 mod database;
 mod event;
 pub(super) mod groups;
-mod host;
+pub(super) mod host;
 #[path = "../../../../ioc/db/examples/kraimer/database.rs"]
 mod kraimer;
 mod scan;
