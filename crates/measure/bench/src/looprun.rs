@@ -1,10 +1,10 @@
 //! Runs one loop in this process and shows how it does: what demos and measurements have in common.
 
 use crate::Failed;
-use base::{DurNs, Histogram, Quantile, Size};
+use base::{CpuId, DurNs, Histogram, Quantile, Size};
 use report::{Latency, heads, line, micros};
 use ring::{Counter, LoopPage};
-use rt::{Flow, LoopSpec, Pulse, Rt, SharedPage, Wait, Watch};
+use rt::{Building, EventLoop, Flow, LoopSpec, Pulse, Rt, SharedPage, Wait, Watch};
 use std::str::FromStr;
 use sys::clock::{mono_now, sleep_until};
 use sys::signal::{END_SIGNALS, SignalFd};
@@ -64,13 +64,40 @@ pub fn run(
     limit: Option<DurNs>,
     body: impl FnMut(&Pulse) -> Flow + Send + 'static,
     armed_now: impl FnOnce(&Rt<rt::Armed>),
+    tick: impl FnMut(&LoopPage<'_>),
+) -> Result<Finished, Failed> {
+    let (cpu, mut rt) = (spec.cpu, Rt::new());
+    rt.add_loop(spec, page.clone(), body);
+    attend(rt, cpu, page, limit, armed_now, tick)
+}
+
+/// The same for a loop on events.
+///
+/// # Errors
+/// As [`run`].
+pub fn run_events(
+    spec: LoopSpec,
+    page: &SharedPage,
+    limit: Option<DurNs>,
+    events: impl EventLoop + 'static,
+    armed_now: impl FnOnce(&Rt<rt::Armed>),
+    tick: impl FnMut(&LoopPage<'_>),
+) -> Result<Finished, Failed> {
+    let (cpu, mut rt) = (spec.cpu, Rt::new());
+    rt.add_events(spec, page.clone(), events);
+    attend(rt, cpu, page, limit, armed_now, tick)
+}
+
+fn attend(
+    mut rt: Rt<Building>,
+    cpu: Option<CpuId>,
+    page: &SharedPage,
+    limit: Option<DurNs>,
+    armed_now: impl FnOnce(&Rt<rt::Armed>),
     mut tick: impl FnMut(&LoopPage<'_>),
 ) -> Result<Finished, Failed> {
     let signals = SignalFd::new(&END_SIGNALS)?;
-    let cpu = spec.cpu;
-    let mut rt = Rt::new();
     rt.heap(Size(1 << 20));
-    rt.add_loop(spec, page.clone(), body);
     let mut armed = rt.arm()?;
     let tid = armed.tids().next().unwrap_or_default();
     // A loop that the supervisor bound to one CPU knows it without having asked for it.

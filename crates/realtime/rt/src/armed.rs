@@ -1,11 +1,12 @@
 //! Building and arming a process's real-time part.
 
-use crate::looping::{self, Flow, LoopSpec, Pulse};
+use crate::looping::{self, EventLoop, Flow, LoopSpec, Pulse};
 use crate::obtained::Obtained;
 use crate::page::SharedPage;
 use crate::scope::Sampler;
 use crate::variables::Exports;
 use base::{CpuSet, DurNs, Policy, Schedule, Size};
+use ring::LoopWriter;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -17,6 +18,8 @@ use sys::sched::{Scheduling, set_affinity, set_scheduling};
 enum Body {
     /// A loop on a schedule, which accounts for itself on a page.
     Loop(SharedPage, Box<dyn FnMut(&Pulse) -> Flow + Send>),
+    /// A loop on events, which accounts for itself on a page.
+    Events(SharedPage, Box<dyn EventLoop>),
     /// Anything that keeps its own time and ends by itself.
     Task(Box<dyn FnOnce() + Send>),
 }
@@ -98,6 +101,12 @@ impl Rt<Building> {
         self.state.threads.push((spec, Body::Loop(page, Box::new(body))));
     }
 
+    /// Adds a loop whose cycles begin with events instead of pulses of the clock, and that accounts for itself on `page`: how late it saw
+    /// each event, how long the cycle took. The spec's period is the shortest time between two; its way to wait does not matter.
+    pub fn add_events(&mut self, spec: LoopSpec, page: SharedPage, events: impl EventLoop + 'static) {
+        self.state.threads.push((spec, Body::Events(page, Box::new(events))));
+    }
+
     /// Adds a thread that keeps its own time: it is prepared as a loop's is (the spec's period and way to wait do not
     /// matter), begins at [`start`](Rt::start), and must be told to end by whoever added it before [`stop`](Rt::stop).
     ///
@@ -133,7 +142,7 @@ impl Rt<Building> {
             let (tell, ready) = channel();
             let gate = Arc::new(OnceLock::new());
             // What a task samples is its own affair.
-            let exports = spec.exports.as_ref().filter(|_| matches!(body, Body::Loop(..)));
+            let exports = spec.exports.as_ref().filter(|_| !matches!(body, Body::Task(..)));
             let sampler = exports.map(Exports::sampler).and_then(|sampler| match sampler {
                 Ok(sampler) => Some(sampler),
                 Err(error) => {
@@ -251,7 +260,7 @@ struct Prepared {
 impl Prepared {
     fn main(self, tell: &Sender<Ready>) {
         // A task's arithmetic is its own affair: EPICS' records keep denormals.
-        let obtained = looping::prepare(&self.spec, self.inherited, matches!(self.body, Body::Loop(..)));
+        let obtained = looping::prepare(&self.spec, self.inherited, !matches!(self.body, Body::Task(..)));
         if tell.send(Ready { tid: sys::thread::id(), obtained }).is_err() {
             return;
         }
@@ -262,18 +271,27 @@ impl Prepared {
                 None => std::thread::park(),
             }
         };
-        let (page, mut body) = match self.body {
-            Body::Task(body) => return body(),
-            Body::Loop(page, body) => (page, body),
-        };
-        let identity = looping::identity(&self.spec, &schedule);
-        let mut writer = match page.read().take(&identity) {
-            Ok(writer) => writer,
-            Err(error) => unreachable!("a page that was mapped long enough: {error}"),
-        };
-        looping::run(schedule, self.spec.wait, &mut writer, &self.stop, self.sampler, &mut body);
-        writer.finish();
+        let Self { spec, body, sampler, stop, .. } = self;
+        match body {
+            Body::Task(body) => body(),
+            Body::Loop(page, mut body) => on_page(&spec, &schedule, &page, |page| {
+                looping::run(schedule, spec.wait, page, &stop, sampler, &mut body);
+            }),
+            Body::Events(page, mut events) => on_page(&spec, &schedule, &page, |page| {
+                looping::run_events(spec.period, page, &stop, sampler, &mut *events);
+            }),
+        }
     }
+}
+
+/// Runs a loop that has taken its page.
+fn on_page(spec: &LoopSpec, schedule: &Schedule, page: &SharedPage, run: impl FnOnce(&mut LoopWriter<'_>)) {
+    let mut writer = match page.read().take(&looping::identity(spec, schedule)) {
+        Ok(writer) => writer,
+        Err(error) => unreachable!("a page that was mapped long enough: {error}"),
+    };
+    run(&mut writer);
+    writer.finish();
 }
 
 fn hear(ready: &Receiver<Ready>) -> Option<Ready> {

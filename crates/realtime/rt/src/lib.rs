@@ -47,7 +47,7 @@ mod watch;
 pub use armed::{ArmError, Armed, Building, Rt};
 pub use barrier::{Barrier, Met};
 pub use condition::{Condition, Ticket};
-pub use looping::{Flow, LoopSpec, Pulse};
+pub use looping::{Event, EventLoop, Flow, LoopSpec, Pulse};
 pub use obtained::Obtained;
 pub use page::{PageError, SharedPage};
 pub use preempt::{Switch, parse_switch};

@@ -78,6 +78,25 @@ pub enum Flow {
     Stop,
 }
 
+/// What begins a cycle of a loop whose pulses are not the clock's: the last pixel of a camera's frame, a packet, an interrupt.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Event {
+    /// Its number, by whoever makes such events: numbers that are left out were given up.
+    pub number: u64,
+    /// When it was there: the cycle's lateness counts from then.
+    pub at: MonoNs,
+}
+
+/// A loop on events.
+pub trait EventLoop: Send {
+    /// Waits for the next event, for 100 ms at most; `None` if none came. What can be computed before it belongs here, too: it is not
+    /// counted as the cycle's. Must neither allocate, lock nor log.
+    fn await_event(&mut self) -> Option<Event>;
+
+    /// The cycle, as the body of a loop on the clock.
+    fn cycle(&mut self, pulse: &Pulse) -> Flow;
+}
+
 /// Binds the calling thread to a CPU; where the kernel does not let it there, after it has entered the control group of `entry`.
 pub(crate) fn bind(cpu: CpuId, entry: Option<&str>) -> sys::Result<()> {
     let bind = || set_affinity(0, &CpuSet::single(cpu));
@@ -169,6 +188,46 @@ impl Accounts {
     }
 }
 
+/// What every cycle is accounted on.
+struct Running<'a, 'b> {
+    page: &'a mut LoopWriter<'b>,
+    sampler: Option<Sampler>,
+    accounts: Accounts,
+    period: DurNs,
+}
+
+impl<'a, 'b> Running<'a, 'b> {
+    fn new(page: &'a mut LoopWriter<'b>, sampler: Option<Sampler>, period: DurNs) -> Self {
+        // Once in advance, so that nothing is touched for the first time later.
+        Accounts::take().book(page);
+        await_pulse(MonoNs(0), Wait::Sleep);
+        Self { page, sampler, accounts: Accounts::take(), period }
+    }
+
+    fn cycle(&mut self, pulse: &Pulse, body: &mut dyn FnMut(&Pulse) -> Flow) -> Flow {
+        let mut cycle = Cycle { pulse: pulse.number, expected: pulse.due, woke: pulse.woke, done: MonoNs(0), flags: 0 };
+        if pulse.skipped > 0 {
+            cycle.flags |= flags::SKIPPED;
+        }
+        self.page.begin(&cycle);
+        let flow = body(pulse);
+        cycle.done = mono_now();
+        if flow == Flow::Fault {
+            cycle.flags |= flags::FAULT;
+        }
+        if cycle.done >= pulse.due + self.period {
+            cycle.flags |= flags::LATE;
+            self.page.add(Counter::Late, 1);
+        }
+        self.page.end(&cycle);
+        if let Some(sampler) = &mut self.sampler {
+            sampler.cycle(pulse.number, cycle.done, marks_of(&cycle, pulse.skipped));
+        }
+        self.accounts.book(self.page);
+        flow
+    }
+}
+
 /// Runs until the body or `stop` ends it.
 ///
 /// Real-time: neither allocates nor locks; a cycle costs, beside the body, one sleep, three readings of the
@@ -178,13 +237,10 @@ pub(crate) fn run(
     wait: Wait,
     page: &mut LoopWriter<'_>,
     stop: &AtomicBool,
-    mut sampler: Option<Sampler>,
+    sampler: Option<Sampler>,
     body: &mut dyn FnMut(&Pulse) -> Flow,
 ) {
-    // Once in advance, so that nothing is touched for the first time later.
-    Accounts::take().book(page);
-    await_pulse(MonoNs(0), wait);
-    let mut accounts = Accounts::take();
+    let mut running = Running::new(page, sampler, schedule.period());
     let mut skipped = 0;
     loop {
         let (number, due) = (schedule.pulse(), schedule.due());
@@ -192,26 +248,7 @@ pub(crate) fn run(
         if stop.load(Ordering::Relaxed) {
             break;
         }
-        let mut cycle = Cycle { pulse: number, expected: due, woke, done: MonoNs(0), flags: 0 };
-        if skipped > 0 {
-            cycle.flags |= flags::SKIPPED;
-        }
-        page.begin(&cycle);
-        let flow = body(&Pulse { number, due, woke, skipped });
-        cycle.done = mono_now();
-        if flow == Flow::Fault {
-            cycle.flags |= flags::FAULT;
-        }
-        if cycle.done >= due + schedule.period() {
-            cycle.flags |= flags::LATE;
-            page.add(Counter::Late, 1);
-        }
-        page.end(&cycle);
-        if let Some(sampler) = &mut sampler {
-            sampler.cycle(number, cycle.done, marks_of(&cycle, skipped));
-        }
-        accounts.book(page);
-        if flow == Flow::Stop {
+        if running.cycle(&Pulse { number, due, woke, skipped }, body) == Flow::Stop {
             break;
         }
         let now = mono_now();
@@ -219,10 +256,34 @@ pub(crate) fn run(
         skipped = given_up.count;
         let mut missed = given_up.first_due;
         for _ in 0..skipped.min(SKIPS_RECORDED_MAX) {
-            page.skip(missed, now);
+            running.page.skip(missed, now);
             missed = missed + schedule.period();
         }
-        page.add(Counter::Overruns, skipped.saturating_sub(SKIPS_RECORDED_MAX));
+        running.page.add(Counter::Overruns, skipped.saturating_sub(SKIPS_RECORDED_MAX));
+    }
+}
+
+/// Runs a loop on events until it or `stop` ends it; as [`run`] otherwise. Numbers that are left out are overruns; a number that is not
+/// above the last begins anew.
+pub(crate) fn run_events(
+    period: DurNs,
+    page: &mut LoopWriter<'_>,
+    stop: &AtomicBool,
+    sampler: Option<Sampler>,
+    events: &mut dyn EventLoop,
+) {
+    let mut running = Running::new(page, sampler, period);
+    let mut last = None;
+    while !stop.load(Ordering::Relaxed) {
+        let Some(event) = events.await_event() else { continue };
+        let woke = mono_now();
+        let skipped = last.map_or(0, |last: u64| event.number.saturating_sub(last).saturating_sub(1));
+        running.page.add(Counter::Overruns, skipped);
+        last = Some(event.number);
+        let pulse = Pulse { number: event.number, due: event.at, woke, skipped };
+        if running.cycle(&pulse, &mut |pulse| events.cycle(pulse)) == Flow::Stop {
+            break;
+        }
     }
 }
 

@@ -95,6 +95,8 @@ pub(crate) fn offer_at(address: &str, fd: OwnedFd) -> sys::Result<()> {
     let counter = Counter::open(address)?;
     let serve = move || {
         let mut readers: Vec<OwnedFd> = Vec::new();
+        // Signals are for those who wait for them, also where these begin later.
+        let _ = sys::signal::block_all();
         // Refused only where the class is time sharing already.
         let _ =
             sys::sched::set_scheduling(0, sys::sched::Scheduling { policy: base::Policy::OTHER, reset_on_fork: false });

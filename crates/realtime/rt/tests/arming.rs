@@ -2,7 +2,7 @@
 
 use base::DurNs;
 use ring::{Counter, PageState, Wait};
-use rt::{Flow, LoopSpec, Rt, SharedPage, Watch};
+use rt::{Event, EventLoop, Flow, LoopSpec, Pulse, Rt, SharedPage, Watch};
 use std::sync::Mutex;
 use std::time::Duration;
 
@@ -54,6 +54,41 @@ fn a_loop_neither_allocates_nor_faults_once_it_is_armed() {
         let skipped = numbers[99] - numbers[0] - 99;
         assert_eq!(skipped, read.counter(Counter::Overruns), "each number that is missing was counted");
     }
+}
+
+#[test]
+fn a_loop_on_events_counts_from_when_each_was_there_and_numbers_that_were_left_out() {
+    struct Numbers(u64);
+    impl EventLoop for Numbers {
+        fn await_event(&mut self) -> Option<Event> {
+            self.0 += 1;
+            sys::clock::sleep_until(sys::clock::mono_now() + DurNs::from_us(100));
+            // Of ten nothing comes for one, and one is never made.
+            let at = sys::clock::mono_now() + DurNs::from_us(-50);
+            (self.0 % 10 > 1).then_some(Event { number: self.0, at })
+        }
+
+        fn cycle(&mut self, pulse: &Pulse) -> Flow {
+            assert_eq!(pulse.skipped, if pulse.number % 10 == 2 && pulse.number > 2 { 2 } else { 0 });
+            if pulse.number == 99 { Flow::Stop } else { Flow::Continue }
+        }
+    }
+    let page = SharedPage::own("events").unwrap();
+    let mut rt = Rt::new();
+    rt.add_events(LoopSpec::new("events", DurNs::from_ms(1000)), page.clone(), Numbers(0));
+    let mut armed = rt.arm().unwrap();
+    armed.start(DurNs::ZERO);
+    let watchdog = std::time::Instant::now();
+    while !armed.is_over() {
+        assert!(watchdog.elapsed() < Duration::from_secs(60), "the loop hangs");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    armed.stop();
+    let read = page.read();
+    assert_eq!((read.counter(Counter::Cycles), read.counter(Counter::Overruns)), (80, 18));
+    assert_eq!((read.counter(Counter::Allocations), read.counter(Counter::MinorFaults)), (0, 0));
+    assert!(read.wake().min().unwrap() >= DurNs::from_us(50), "from when the event was there");
+    assert_eq!(read.heartbeat().unwrap().cycle.pulse, 99);
 }
 
 #[test]
