@@ -1,0 +1,116 @@
+//! The reconstructor as a team computes it: each worker has some actuators, and adds a row of sub-apertures as soon as it is there.
+
+use crate::geometry::Geometry;
+use kernels::{Level, Misfit, PANEL, Panels};
+use std::ops::Range;
+
+/// What a worker has of the reconstructor: some actuators, a block of columns for each row of sub-apertures. A frame neither allocates nor blocks.
+#[derive(Debug)]
+pub struct Share {
+    actuators: Range<usize>,
+    /// The slopes of each row.
+    ranges: Vec<Range<usize>>,
+    blocks: Vec<Panels<f32>>,
+    product: Vec<f32>,
+    error: Vec<f32>,
+}
+
+impl Share {
+    /// The actuators of some panels, of a reconstructor that lies row by row. Allocates; the thread that makes it touches its memory first.
+    #[must_use]
+    pub fn new(geometry: &Geometry, inverse: &[f32], panels: &Range<usize>) -> Self {
+        let (all, slopes) = (geometry.actuators().len(), 2 * geometry.apertures().len());
+        let actuators = (panels.start * PANEL).min(all)..(panels.end * PANEL).min(all);
+        let ranges: Vec<Range<usize>> = (0..geometry.across()).map(|row| slopes_of(geometry, row)).collect();
+        let block = |columns: &Range<usize>| {
+            let at = |row: usize, column: usize| {
+                inverse.get((actuators.start + row) * slopes + columns.start + column).copied().unwrap_or_default()
+            };
+            Panels::pack_with(actuators.len(), columns.len(), at, |_| ())
+        };
+        let blocks = ranges.iter().map(block).collect();
+        let zeros = vec![0.0; actuators.len()];
+        Self { actuators, ranges, blocks, product: zeros.clone(), error: zeros }
+    }
+
+    /// Panels of all actuators, to be shared out.
+    #[must_use]
+    pub fn panels(geometry: &Geometry) -> usize {
+        geometry.actuators().len().div_ceil(PANEL)
+    }
+
+    /// Its actuators.
+    #[must_use]
+    pub fn actuators(&self) -> Range<usize> {
+        self.actuators.clone()
+    }
+
+    /// What its actuators are to take off, of the rows that were added.
+    #[must_use]
+    pub fn error(&self) -> &[f32] {
+        &self.error
+    }
+
+    /// Adds what the slopes of a row are worth; the first of a frame begins anew. Of all slopes, those of the row are read.
+    ///
+    /// # Errors
+    /// There are not as many slopes as the reconstructor has, or no such row: nothing was added.
+    pub fn add(&mut self, level: Level, row: usize, first: bool, slopes: &[f32]) -> Result<(), Misfit> {
+        if first {
+            self.error.fill(0.0);
+        }
+        let (block, range) = match (self.blocks.get(row), self.ranges.get(row)) {
+            (Some(block), Some(range)) => (block, range.clone()),
+            _ => return Ok(()),
+        };
+        block.multiply(level, slopes.get(range).unwrap_or_default(), &mut self.product)?;
+        self.error.iter_mut().zip(&self.product).for_each(|(error, product)| *error += product);
+        Ok(())
+    }
+}
+
+/// The slopes of a row of sub-apertures, among all.
+#[must_use]
+pub fn slopes_of(geometry: &Geometry, row: usize) -> Range<usize> {
+    let apertures = geometry.row(row);
+    2 * apertures.start..2 * apertures.end
+}
+
+/// Root of the mean square.
+#[must_use]
+pub fn rms(values: &[f32]) -> f32 {
+    (values.iter().map(|value| value * value).sum::<f32>() / values.len().max(1) as f32).sqrt()
+}
+
+/// Pixels of 16 bits from their bytes, little-endian, as far as both go.
+pub fn unpack(bytes: &[u8], to: &mut [u16]) {
+    for (to, from) in to.iter_mut().zip(bytes.as_chunks::<2>().0) {
+        *to = u16::from_le_bytes(*from);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shares_give_what_the_whole_reconstructor_gives_row_by_row_in_any_order() {
+        let geometry = Geometry::new(6).unwrap();
+        let (actuators, slopes) = (geometry.actuators().len(), 2 * geometry.apertures().len());
+        let inverse: Vec<f32> = (0..actuators * slopes).map(|place| (place % 7) as f32 - 3.0).collect();
+        let all: Vec<f32> = (0..slopes).map(|slope| (slope % 5) as f32).collect();
+        let panels = Share::panels(&geometry);
+        for part in [0..panels / 2, panels / 2..panels] {
+            let mut share = Share::new(&geometry, &inverse, &part);
+            for (number, row) in [5, 3, 0, 1, 2, 4].into_iter().enumerate() {
+                share.add(Level::best(), row, number == 0, &all).unwrap();
+            }
+            for (actuator, error) in share.actuators().zip(share.error()) {
+                let row = &inverse[actuator * slopes..][..slopes];
+                assert_eq!(*error, row.iter().zip(&all).map(|(a, b)| a * b).sum::<f32>());
+            }
+            assert!(share.add(Level::best(), 1, false, &all[..3]).is_err());
+        }
+        assert_eq!(rms(&[3.0, 4.0]), 12.5f32.sqrt());
+    }
+}
