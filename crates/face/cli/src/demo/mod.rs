@@ -1,16 +1,18 @@
 //! `tahti demo`: the programs of the examples, so that one build is enough.
 
 mod activity;
+mod ao;
 mod cavity;
 mod channel;
 mod llrf;
 mod logger;
+mod telescope;
 
 use crate::failure::{Failure, end};
 use clap::Subcommand;
 use std::process::ExitCode;
 
-/// Programs of the examples: a control loop, a logger, a noisy neighbour, an activity of a frame
+/// Programs of the examples: control loops, a logger, a telescope, a noisy neighbour, an activity of a frame
 #[derive(clap::Args)]
 pub(crate) struct Args {
     #[command(subcommand)]
@@ -20,15 +22,33 @@ pub(crate) struct Args {
 #[derive(Subcommand)]
 enum Program {
     Activity(activity::Args),
+    Ao(ao::Args),
     Llrf(llrf::Args),
     Logger(logger::Args),
     Noise(bench::noise::Args),
+    Telescope(telescope::Args),
+}
+
+/// Does what takes long before a loop begins as an ordinary task, whatever the class of the process: a guard takes it for a runaway else.
+fn unhurried<T: Send>(work: impl FnOnce() -> T + Send) -> T {
+    let lowered = || {
+        // Refused only where the class is time sharing already.
+        let _ =
+            sys::sched::set_scheduling(0, sys::sched::Scheduling { policy: base::Policy::OTHER, reset_on_fork: false });
+        work()
+    };
+    match std::thread::scope(|scope| scope.spawn(lowered).join()) {
+        Ok(done) => done,
+        Err(panic) => std::panic::resume_unwind(panic),
+    }
 }
 
 pub(crate) fn run(args: Args) -> ExitCode {
     let result = match args.program {
         Program::Activity(args) => activity::run(&args),
+        Program::Ao(args) => ao::run(&args),
         Program::Llrf(args) => llrf::run(&args),
+        Program::Telescope(args) => telescope::run(&args),
         Program::Logger(args) => logger::run(&args),
         Program::Noise(args) => bench::noise::run(&args).map_err(Failure::from),
     };

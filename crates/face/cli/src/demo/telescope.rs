@@ -1,0 +1,262 @@
+//! `tahti demo telescope`: the camera of an adaptive-optics loop, with the telescope, its mirror and the air before it.
+
+use crate::failure::Failure;
+use base::{CpuId, DurNs, Policy};
+use bench::looprun;
+use optics::gvsp::{Content, HEADER, LEADER, Packet};
+use optics::{Command, Geometry, Sky, Telescope};
+use rt::{Exports, Flow, LoopSpec, Number, SharedPage, VariableSpec};
+use std::net::{SocketAddr, UdpSocket};
+use sys::clock::mono_now;
+
+/// A simulated telescope: sends a wavefront sensor's pixels by UDP as GigE Vision cameras do, and takes commands for its mirror
+///
+/// 8 m for 40 sub-apertures: air that moves, a deformable mirror, a Shack-Hartmann sensor whose pixels have noise, dark values and gains of
+/// their own. What is left of the wavefront is exported as variables: the loop that sends the commands does not know it.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// Where the pixels go
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:51511")]
+    to: SocketAddr,
+    /// Where commands are taken
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:51512")]
+    listen: SocketAddr,
+    /// Sub-apertures across the pupil
+    #[arg(long, default_value_t = 40)]
+    across: usize,
+    /// Time between two frames
+    #[arg(long, value_name = "TIME", default_value = "1ms")]
+    period: DurNs,
+    /// Fried's parameter of the air at 500 nm, in cm
+    #[arg(long, value_name = "CM", default_value_t = 15.0)]
+    r0: f64,
+    /// Wind, in metres a second; a frame is a millisecond for the air, whatever the period is
+    #[arg(long, value_name = "M/S", default_value_t = 10.0)]
+    wind: f64,
+    /// Of each thousand datagrams so many are lost
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    lose: u64,
+    /// Of each thousand so many come after the next one
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    reorder: u64,
+    /// Of each thousand so many come with the next frame
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    late: u64,
+    /// Class of the camera's thread; as started if not given
+    #[arg(long, value_name = "CLASS")]
+    class: Option<Policy>,
+    /// CPU to bind it to
+    #[arg(long)]
+    cpu: Option<CpuId>,
+    /// End after this long
+    #[arg(long = "for", value_name = "TIME")]
+    for_: Option<DurNs>,
+    /// The name under which its variables are exported
+    #[arg(long, default_value = "telescope")]
+    exports: String,
+}
+
+/// Commands that are taken at once, of which the last acts.
+const COMMANDS_MAX: usize = 8;
+
+pub(super) fn run(args: &Args) -> Result<(), Failure> {
+    if args.period < DurNs::from_us(100) || args.period > DurNs::from_secs(1) {
+        return Err(format!("--period {}: expected 100us to 1s", args.period).into());
+    }
+    if !(1.0..=1000.0).contains(&args.r0) || !(0.0..=200.0).contains(&args.wind) {
+        return Err(format!("--r0 {} --wind {}: expected 1 to 1000 cm, 0 to 200 m/s", args.r0, args.wind).into());
+    }
+    let geometry = Geometry::new(args.across).map_err(|error| format!("--across: {error}"))?;
+    let page = SharedPage::from_env_or_own("telescope")?;
+    let commands = UdpSocket::bind(args.listen).map_err(|error| format!("--listen {}: {error}", args.listen))?;
+    commands.set_nonblocking(true).map_err(|error| format!("--listen {}: {error}", args.listen))?;
+    let any = if args.to.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" };
+    let pixels = UdpSocket::bind(any).map_err(|error| format!("--to {}: {error}", args.to))?;
+    let shown = Shown::open(&args.exports, args.period)?;
+    let exports = Some(shown.exports.clone());
+    let sky = Sky { r0: args.r0 / 100.0, wind: args.wind, ..Sky::default() };
+    let mut camera = Camera {
+        wire: Wire {
+            pixels,
+            to: args.to,
+            faults: [args.lose, args.reorder, args.late],
+            chance: 88_172_645_463_325_252,
+            held: 0,
+            wait: Held::No,
+            kept: vec![0; geometry.row_bytes() + HEADER],
+            lost: 0,
+        },
+        commands,
+        actuators: geometry.actuators().len(),
+        telescope: super::unhurried(|| Telescope::new(geometry.clone(), sky)),
+        row: vec![0; geometry.row_bytes()],
+        packet: vec![0; geometry.row_bytes() + HEADER + LEADER],
+        command: vec![0; Command::bytes(geometry.actuators().len()) + 1],
+        geometry,
+        shown,
+        squares: None,
+        counts: [0; 3],
+    };
+    let spec = LoopSpec { class: args.class, cpu: args.cpu, exports, ..LoopSpec::new("camera", args.period) };
+    let across = args.across;
+    let finished = looprun::run(
+        spec,
+        &page,
+        args.for_,
+        move |pulse| camera.frame(pulse),
+        |armed| {
+            armed.missing().for_each(|missing| println!("{missing}"));
+            println!("armed: {} Hz, {across} sub-apertures across", 1_000_000_000 / args.period.0.max(1));
+        },
+        |_| {},
+    )?;
+    println!("{}", looprun::verdict(&page.read(), &finished).join("\n"));
+    Ok(())
+}
+
+/// What the telescope knows, as exported variables.
+struct Shown {
+    exports: Exports,
+    indices: Vec<usize>,
+}
+
+impl Shown {
+    fn open(name: &str, period: DurNs) -> Result<Self, Failure> {
+        let exports = Exports::open(name, 8)?;
+        exports.set_period(period);
+        let add = |(name, unit)| exports.add(&VariableSpec { name, unit, first: Number::Float(0.0), safe: None });
+        let all = [("residual", "nm"), ("air", "nm"), ("commands", ""), ("without", ""), ("refused", ""), ("lost", "")];
+        let indices = all.into_iter().map(add).collect::<Result<_, _>>()?;
+        Ok(Self { exports, indices })
+    }
+
+    fn set(&self, values: [f64; 6], pulse: u64) {
+        let now = mono_now();
+        for (index, value) in self.indices.iter().zip(values) {
+            self.exports.set(*index, Number::Float(value), pulse, now);
+        }
+    }
+}
+
+/// What waits to be sent.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Held {
+    No,
+    Next,
+    Frame,
+}
+
+/// The way of datagrams, with what goes wrong on it.
+struct Wire {
+    pixels: UdpSocket,
+    to: SocketAddr,
+    /// Of each thousand: lost, after the next, with the next frame.
+    faults: [u64; 3],
+    chance: u64,
+    kept: Vec<u8>,
+    held: usize,
+    wait: Held,
+    lost: u64,
+}
+
+impl Wire {
+    /// Nobody listens yet, or its buffer is full: datagrams are lost then as on any network, and who listens counts them.
+    fn send(&self, bytes: &[u8]) {
+        let _ = self.pixels.send_to(bytes, self.to);
+    }
+
+    fn pass(&mut self, bytes: &[u8]) {
+        self.chance ^= self.chance << 13;
+        self.chance ^= self.chance >> 7;
+        self.chance ^= self.chance << 17;
+        let (drawn, [lose, reorder, late]) = (self.chance % 1000, self.faults);
+        if drawn < lose {
+            self.lost += 1;
+        } else if drawn < lose + reorder + late && self.wait == Held::No && bytes.len() <= self.kept.len() {
+            self.kept[..bytes.len()].copy_from_slice(bytes);
+            self.held = bytes.len();
+            self.wait = if drawn < lose + reorder { Held::Next } else { Held::Frame };
+        } else {
+            self.send(bytes);
+            self.let_go(Held::Next);
+        }
+    }
+
+    fn let_go(&mut self, of: Held) {
+        if self.wait == of {
+            self.send(&self.kept[..self.held]);
+            self.wait = Held::No;
+        }
+    }
+}
+
+struct Camera {
+    wire: Wire,
+    commands: UdpSocket,
+    actuators: usize,
+    geometry: Geometry,
+    telescope: Telescope,
+    row: Vec<u8>,
+    packet: Vec<u8>,
+    command: Vec<u8>,
+    shown: Shown,
+    /// Mean squares of residual and air over some hundred frames.
+    squares: Option<(f64, f64)>,
+    /// Commands, frames without a new one, datagrams that are none.
+    counts: [u64; 3],
+}
+
+impl Camera {
+    fn frame(&mut self, pulse: &rt::Pulse) -> Flow {
+        let mut newest = 0;
+        for _ in 0..COMMANDS_MAX {
+            let Ok(length) = self.commands.recv(&mut self.command) else { break };
+            match Command::read(&self.command[..length], self.actuators) {
+                Ok(command) => {
+                    self.telescope.command(&command);
+                    newest += 1;
+                }
+                Err(_) => self.counts[2] += 1,
+            }
+        }
+        self.counts[0] += newest;
+        self.counts[1] += u64::from(newest == 0);
+        self.telescope.expose();
+        let side = self.geometry.width() as u32;
+        let (block, mut packet) = (pulse.number, std::mem::take(&mut self.packet));
+        let begin = Content::Leader { at_ns: pulse.due.0, width: side, height: side };
+        self.write(block, begin, &mut packet);
+        for index in 0..self.geometry.across() {
+            self.telescope.row(index, &mut self.row);
+            let content = Content::Payload { index: index as u32, pixels: &self.row };
+            if let Ok(length) = (Packet { block, content }).write(&mut packet) {
+                self.wire.pass(&packet[..length]);
+            }
+            if index == 0 {
+                self.wire.let_go(Held::Frame);
+            }
+        }
+        self.wire.let_go(Held::Next);
+        self.write(block, Content::Trailer { height: side }, &mut packet);
+        self.packet = packet;
+        self.show(pulse.number);
+        Flow::Continue
+    }
+
+    fn write(&self, block: u64, content: Content<'_>, packet: &mut [u8]) {
+        if let Ok(length) = (Packet { block, content }).write(packet) {
+            self.wire.send(&packet[..length]);
+        }
+    }
+
+    fn show(&mut self, pulse: u64) {
+        let (residual, air) = self.telescope.residual();
+        let (residual, air) = (residual * residual, air * air);
+        let squares = self.squares.get_or_insert((residual, air));
+        squares.0 += (residual - squares.0) / 100.0;
+        squares.1 += (air - squares.1) / 100.0;
+        let [commands, without, refused] = self.counts.map(|count| count as f64);
+        let (residual, air) = (squares.0.sqrt(), squares.1.sqrt());
+        self.shown.set([residual, air, commands, without, refused, self.wire.lost as f64], pulse);
+    }
+}

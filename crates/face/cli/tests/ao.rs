@@ -1,0 +1,88 @@
+//! `examples/ao` from end to end, without privileges and slowly: the loop closes, and what its network loses is counted.
+
+use harness::plant::Bench;
+use harness::port::free_port;
+use harness::process::{finish, text};
+use std::path::Path;
+use std::process::Stdio;
+
+/// The example in a folder of its own, under names and on ports of its own: a small pupil, a slow camera, a bad network, no shield.
+fn example() -> (Bench, String) {
+    let server = harness::fresh("ao");
+    let example = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../examples/ao");
+    let (pixels, commands) = (format!("127.0.0.1:{}", free_port()), format!("127.0.0.1:{}", free_port()));
+    let own = |text: &str| {
+        let text = text.replace("\"ao-messages\"", &format!("\"{server}\""));
+        let text = text.replace("\"ao-settings\"", &format!("\"{server}-settings\""));
+        let text = text.replace("from = \"ao\"", &format!("from = \"{server}-loop\""));
+        text.replace("from = \"telescope\"", &format!("from = \"{server}-sky\""))
+    };
+    let plant = own(&std::fs::read_to_string(example.join("plant.toml")).unwrap());
+    let (_, processes) = plant.split_once("[[process]]").unwrap();
+    let (processes, _) = processes.split_once("# Every frame's figures").unwrap();
+    let slow = "\"--across\", \"12\", \"--period\", \"10ms\"";
+    let sky = format!(
+        "\"telescope\", {slow}, \"--to\", \"{pixels}\", \"--listen\", \"{commands}\", \"--exports\", \"{server}-sky\", \"--lose\", \"10\", \"--late\", \"5\", \"--reorder\", \"5\"]"
+    );
+    let control = format!(
+        "\"ao\", {slow}, \"--pixels\", \"{pixels}\", \"--commands\", \"{commands}\", \"--exports\", \"{server}-loop\", \"--settings\", \"{server}-settings\", \"--open\"]"
+    );
+    let processes = processes
+        .replace("\"telescope\"]\nclass = \"fifo:20\"", &sky)
+        .replace("\"ao\"]\nclass = \"fifo:80\"\ncpus = \"shield\"", &control);
+    let processes = processes.replace("heartbeat = { within = \"500ms\" }", "heartbeat = { within = \"60s\" }");
+    let processes = processes.replace("miss_ratio_max = \"1%\"", "miss_ratio_max = \"100%\"");
+    assert!(processes.contains(&sky) && processes.contains(&control), "{processes}");
+    let bench = Bench::new("ao", &format!("[[process]]{processes}"));
+    std::fs::write(
+        bench.dir.join("settings.toml"),
+        own(&std::fs::read_to_string(example.join("settings.toml")).unwrap()),
+    )
+    .unwrap();
+    (bench, server)
+}
+
+#[test]
+fn a_loop_closes_by_a_message_and_counts_what_its_network_loses() {
+    let (bench, server) = example();
+    let said = bench.ok(&["up", ".", "--detach"]);
+    assert!(said.contains("plant p is up"), "{said}");
+    let send = |message: &str| {
+        let command = bench
+            .tahti(&["msg", "send", message])
+            .env("TAHTI_MESSAGES", &server)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let output = finish(command);
+        assert!(output.status.success(), "{message}: {}\n{}", text(&output), bench.log());
+        text(&output).trim().to_owned()
+    };
+    let nm = |what: &str| send(&format!("get/ao_loop/{what}")).trim_end_matches("nm").parse::<f64>().unwrap();
+    let mut open = 0.0;
+    bench.until("as bad as the air", || {
+        open = nm("residual");
+        open > 50.0 && (open - nm("air")).abs() < 0.2 * open
+    });
+    send("put/ao_loop/closed");
+    bench.until("closed", || nm("residual") < 0.4 * nm("air"));
+    send("put/ao_loop/gain=0.3");
+    bench.until("shown", || send("get/ao_loop/gain").parse::<f64>().is_ok_and(|gain| (gain - 0.3).abs() < 1e-6));
+    send("put/ao_loop/open");
+    bench.until("open again", || nm("residual") > 0.9 * nm("air"));
+    let values = |name: &str| {
+        let said = bench.ok(&["em", "values", &format!("{server}-loop")]);
+        let line = said
+            .lines()
+            .find(|line| line.split_whitespace().next() == Some(name))
+            .unwrap_or_else(|| panic!("{name} in {said}"));
+        line.split_whitespace().nth(1).unwrap().parse::<f64>().unwrap()
+    };
+    for counted in ["lost", "late", "reordered", "patched", "whole"] {
+        bench.until(counted, || values(counted) > 0.0);
+    }
+    assert_eq!((values("held"), values("unbounded"), values("foreign")), (0.0, 0.0, 0.0));
+    let down = text(&bench.run(&["down", "p"]));
+    assert!(down.contains("loop"), "{down}");
+}
