@@ -12,7 +12,7 @@ const HEAD: &str = "<!-- bench ";
 const TAIL: &str = "<!-- /bench -->";
 
 /// `[NAME...] [--write]`: the page's measurements, all or those named, printed or written into the page;
-/// `-- COMMAND`: any measurement.
+/// `cassandra`: the upload into a real node; `-- COMMAND`: any measurement.
 pub(crate) fn main(args: Vec<String>) -> Outcome {
     let mut args = args.into_iter();
     let page_args: Vec<String> = args.by_ref().take_while(|arg| arg != "--").collect();
@@ -21,6 +21,9 @@ pub(crate) fn main(args: Vec<String>) -> Outcome {
     if !direct.is_empty() {
         build()?;
         return run(tahti(&direct)?.args(&direct));
+    }
+    if page_args == ["cassandra"] {
+        return cassandra();
     }
     // What cannot be done is said before minutes of building.
     let (flags, names): (Vec<_>, Vec<_>) = page_args.into_iter().partition(|arg| arg.starts_with("--"));
@@ -53,6 +56,15 @@ pub(crate) fn main(args: Vec<String>) -> Outcome {
         }
     }
     Ok(())
+}
+
+/// A real node beside the upload, as the tests have it: `tahti bench` itself starts no database.
+fn cassandra() -> Outcome {
+    let words =
+        ["run", "--release", "--quiet", "--package", "cassandra", "--features", "driver", "--example", "throughput"];
+    let mut command = cargo(words);
+    command.args(["--target-dir", "target/cassandra"]);
+    run(command.env("TAHTI_CASSANDRA", crate::test::cassandra_jars()?).env("TAHTI_JAVA", crate::peers::java_17()?))
 }
 
 /// `tahti bench`, and what a measurement compares with.

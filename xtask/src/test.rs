@@ -214,7 +214,7 @@ fn beyond() -> Outcome {
     suite.env("TAHTI_CASSANDRA", jars).env("TAHTI_JAVA", java).run(Show::Live)
 }
 
-fn cassandra_jars() -> Result<PathBuf, String> {
+pub(crate) fn cassandra_jars() -> Result<PathBuf, String> {
     peers::java_program("org.apache.cassandra", "cassandra-all", "5.0.6")
 }
 

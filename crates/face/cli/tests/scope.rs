@@ -124,6 +124,76 @@ fn a_trigger_that_is_left_alone_captures_and_is_fetched_later() {
     assert!(listed.lines().any(|line| line.starts_with(&running.whole("phase")) && line.ends_with("deg")), "{listed}");
 }
 
+/// A capture by a trigger outside the loop: `happens` is done once the loop waits for it.
+fn captured_beside(running: &Loop, trigger: &str, about: &[(&str, &str)], happens: impl FnOnce()) -> String {
+    let (name, amplitude) = (running.name.as_str(), running.whole("amplitude"));
+    let mut command = harness::tahti();
+    command.args(["scope", &amplitude, "--trigger", trigger, "--no-plot", "--length", "50", "--within", "60s"]);
+    command.envs(about.iter().copied()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let child = command.spawn().unwrap();
+    harness::eventually("the loop waits for the trigger", || {
+        let output = running.scope(&[name, "--fetch", "--no-plot"]);
+        String::from_utf8_lossy(&output.stdout).contains("armed, 0 captures")
+    });
+    happens();
+    let output = harness::process::finish(child);
+    assert!(output.status.success(), "{output:?}");
+    String::from_utf8(output.stdout).unwrap()
+}
+
+#[test]
+fn an_alarm_that_comes_begins_a_capture() {
+    use harness::epics::program;
+    let running = Loop::start("by-alarm");
+    let database = "record(ao, \"X:TEMP\") { field(HIHI, \"20\") field(HHSV, \"MAJOR\") field(VAL, \"1\") field(PINI, \"YES\") }\n\
+                    record(ao, \"X:OTHER\") { field(HIHI, \"20\") field(HHSV, \"MAJOR\") field(VAL, \"1\") field(PINI, \"YES\") }\n";
+    let ioc = harness::ioc::Ioc::start(&[("a.db", database)], &["-d", "a.db"]);
+    let (folder, server) = (harness::Folder::new(), harness::fresh("by-alarm"));
+    let text = format!(
+        "[alarms]\nname = \"{server}\"\nfolder = \"{}\"\nconnect_within = \"1s\"\n[[alarm]]\nchannels = [\"X:TEMP\", \"X:OTHER\"]\narea = \"RF\"\n",
+        folder.0.join("journal").display()
+    );
+    let file = folder.write("alarms.toml", &text);
+    let mut serve = program(true, "alarm", ioc.port);
+    let _alarms = harness::process::Running::until(serve.args(["serve", file.to_str().unwrap()]), "serves 2 alarms");
+    let put =
+        |name: &str| assert!(program(true, "caput", ioc.port).args([name, "30"]).output().unwrap().status.success());
+    let is_known = |name: &str| {
+        let output = program(true, "alarm", ioc.port).args(["list", "--server", &server]).output().unwrap();
+        String::from_utf8_lossy(&output.stdout).contains(name)
+    };
+    let said = captured_beside(&running, "alarm /*/RF/X:TEMP", &[("TAHTI_ALARMS", &server)], || {
+        // One that is not meant is no trigger.
+        put("X:OTHER");
+        harness::eventually("the other alarm is known", || is_known("X:OTHER"));
+        let output = running.scope(&[&running.name, "--fetch", "--no-plot"]);
+        assert!(String::from_utf8_lossy(&output.stdout).contains("armed, 0 captures"), "{output:?}");
+        put("X:TEMP");
+    });
+    assert!(said.contains("alarm at pulse"), "{said}");
+}
+
+#[test]
+fn a_message_that_passes_begins_a_capture_and_a_server_that_is_not_there_is_told() {
+    let running = Loop::start("by-message");
+    let server = harness::fresh("by-message");
+    let amplitude = running.whole("amplitude");
+    let refused = running.refuses(&[&amplitude, "--trigger", "message get/*", "--messages", &server]);
+    assert!(refused.contains(&server), "{refused}");
+    let refused = running.refuses(&[&amplitude, "--trigger", "alarm *", "--alarms", &server]);
+    assert!(refused.contains(&format!("the alarms {server:?} do not answer")), "{refused}");
+    let mut serve = harness::tahti();
+    let _server = harness::process::Running::until(serve.args(["msg", "serve", "--name", &server]), "serving as");
+    let refused = running.refuses(&[&amplitude, "--trigger", "message get/*", "--messages", &server, "--detach"]);
+    assert!(refused.contains("cannot be left alone"), "{refused}");
+    let send = |line: &str| harness::tahti().args(["msg", "send", "--server", &server, line]).output().unwrap();
+    let said = captured_beside(&running, "message get/sr_*", &[("TAHTI_MESSAGES", &server)], || {
+        send("get/other/x");
+        send("get/sr_rf/x");
+    });
+    assert!(said.contains("message at pulse"), "{said}");
+}
+
 #[test]
 fn what_cannot_be_looked_at_is_told_with_what_can() {
     let running = Loop::start("refused");

@@ -35,6 +35,14 @@ impl Client {
         Ok(Self { stream: BufReader::new(stream) })
     }
 
+    /// Another handle of the connection: shutting it down ends whoever waits in [`hear`](Self::hear).
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn breaker(&self) -> io::Result<UnixStream> {
+        self.stream.get_ref().try_clone()
+    }
+
     /// Asks to know something.
     ///
     /// # Errors

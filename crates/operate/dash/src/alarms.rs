@@ -101,13 +101,25 @@ impl Alarms {
         }
     }
 
-    fn connect(&self) -> Result<Client, AlarmsError> {
+    /// What they are called, for who asks them without this.
+    ///
+    /// # Errors
+    /// The plant has no alarms, or their file cannot be read.
+    pub(crate) fn server(&mut self) -> Result<String, AlarmsError> {
+        self.find();
+        self.called()
+    }
+
+    fn called(&self) -> Result<String, AlarmsError> {
         let file = self.file.as_ref().map_err(Clone::clone)?;
         let unread = |error: io::Error| AlarmsError::File { file: file.clone(), why: error.to_string() };
         let text = std::fs::read_to_string(file).map_err(unread)?;
         let (config, _) = alarm::read(&text);
-        let config = config.ok_or_else(|| AlarmsError::Wrong { file: file.clone() })?;
-        Client::connect(&config.name).map_err(lost)
+        Ok(config.ok_or_else(|| AlarmsError::Wrong { file: file.clone() })?.name)
+    }
+
+    fn connect(&self) -> Result<Client, AlarmsError> {
+        Client::connect(&self.called()?).map_err(lost)
     }
 }
 

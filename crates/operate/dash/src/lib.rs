@@ -25,8 +25,9 @@ mod work;
 pub use crate::settings::Act as SettingsAct;
 pub use access::Role;
 pub use alarms::{Alarms, AlarmsError};
+pub use messages::WatchError;
 pub use protocol::{Ask, Tick, tick};
-pub use scopes::{Act as ScopeAct, Arm as ScopeArm, View as ScopeView};
+pub use scopes::{Act as ScopeAct, Arm as ScopeArm, Forcing, ForcingError, Servers, View as ScopeView};
 pub use watch::Frames;
 
 use access::Access;
@@ -117,7 +118,7 @@ pub fn serve(options: &Options) -> io::Result<()> {
     watch::start(&options.plant, &hub)?;
     let signal_hub = signals::Signals::start()?;
     let worker = Arc::new(work::Worker::start(options, signal_hub.clone())?);
-    let scopes = Arc::new(scopes::Scopes::start()?);
+    let scopes = Arc::new(scopes::Scopes::start(&options.plant, &options.messages)?);
     let (plant, passing) = (options.plant.clone(), (options.messages.clone(), Arc::default()));
     let site = site::Dashboard { plant, access, hub, signals: signal_hub, worker, scopes, passing };
     println!("tahti dash: serves at {}", server.url());

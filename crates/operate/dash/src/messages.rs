@@ -210,13 +210,36 @@ fn watch(server: &str, pattern: &str, shared: &Passing) {
     }
 }
 
+/// Why messages cannot be watched.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum WatchError {
+    /// There is no way to the server.
+    #[error("{0}")]
+    Client(String),
+    /// It says no.
+    #[error("{code}: {text}")]
+    Refused {
+        /// The code.
+        code: Code,
+        /// In words.
+        text: String,
+    },
+}
+
+/// A connection over which the messages like `pattern` come from now on.
+pub(crate) fn watched(server: &str, pattern: &str) -> Result<Client, WatchError> {
+    let lost = |error: ClientError| WatchError::Client(error.to_string());
+    let mut client = Client::connect(server, "dashboard", Band::DEFAULT).map_err(lost)?;
+    let answer = client.watch(pattern, &Sending::default()).map_err(lost)?;
+    match answer.code {
+        Code::Ok => Ok(client),
+        code => Err(WatchError::Refused { code, text: answer.text }),
+    }
+}
+
 /// Watches over one connection; good where that was lost, or nobody wants it any more.
 fn watch_once(server: &str, pattern: &str, shared: &Passing) -> Result<(), String> {
-    let mut client = connect(server)?;
-    let answer = client.watch(pattern, &Sending::default()).map_err(|error| error.to_string())?;
-    if answer.code != Code::Ok {
-        return Err(format!("{}: {}", answer.code, answer.text));
-    }
+    let mut client = watched(server, pattern).map_err(|error| error.to_string())?;
     shared.state("watching".to_owned());
     while !shared.over.load(Ordering::Relaxed) {
         match client.next(LOOK) {

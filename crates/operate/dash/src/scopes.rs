@@ -4,14 +4,16 @@
 //! A loop samples for one at a time. Viewers set up one that nobody holds; to take it from somebody needs an operator.
 
 mod desk;
+mod forcing;
 mod picture;
 
 use crate::access::Role;
+use crate::alarms::Alarms;
 use crate::signals::Outcome;
 use crate::work::{Done, audit};
 use base::{DurNs, MonoNs};
 use desk::Desk;
-use scope::{Capture, Kind};
+use scope::{Beside, Capture, Kind};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -21,6 +23,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 use sys::clock::mono_now;
 
+pub use forcing::{Forcing, ForcingError, Servers};
 pub use picture::View;
 
 /// Questions that wait; more are refused.
@@ -142,6 +145,24 @@ enum What {
     Opened(String, Vec<u8>),
 }
 
+/// Whom triggers outside a loop ask.
+struct Around {
+    alarms: Alarms,
+    messages: String,
+}
+
+impl Around {
+    /// Looks for what begins captures of `segment` outside its loop.
+    fn forcing(&mut self, beside: &Beside, segment: &str) -> Result<Forcing, String> {
+        let alarms = match beside {
+            Beside::Alarm(_) => self.alarms.server().map_err(|why| why.to_string())?,
+            Beside::Message(_) => String::new(),
+        };
+        let servers = Servers { alarms, messages: self.messages.clone() };
+        Forcing::start(beside, segment, &servers).map_err(|why| why.to_string())
+    }
+}
+
 /// The thread.
 pub(crate) struct Scopes {
     jobs: SyncSender<Job>,
@@ -152,9 +173,10 @@ impl Scopes {
     ///
     /// # Errors
     /// No thread could be started.
-    pub(crate) fn start() -> io::Result<Self> {
+    pub(crate) fn start(plant: &str, messages: &str) -> io::Result<Self> {
         let (jobs, receiver) = sync_channel(WAITING_MAX);
-        std::thread::Builder::new().name("dash-scope".to_owned()).spawn(move || work(&receiver))?;
+        let mut around = Around { alarms: Alarms::new(plant), messages: messages.to_owned() };
+        std::thread::Builder::new().name("dash-scope".to_owned()).spawn(move || work(&receiver, &mut around))?;
         Ok(Self { jobs })
     }
 }
@@ -227,13 +249,13 @@ fn kind(name: &str) -> Result<Kind, String> {
 }
 
 /// Does what is asked, and looks at loops.
-fn work(jobs: &Receiver<Job>) {
+fn work(jobs: &Receiver<Job>, around: &mut Around) {
     let mut desks: BTreeMap<usize, Desk> = BTreeMap::new();
     loop {
         let pace = if desks.values().any(Desk::is_live) { LOOK } else { IDLE };
         match jobs.recv_timeout(pace) {
             Ok(job) => {
-                let outcome = one(&mut desks, &job);
+                let outcome = one(&mut desks, around, &job);
                 (job.done)(outcome);
             }
             Err(RecvTimeoutError::Timeout) => {}
@@ -245,7 +267,7 @@ fn work(jobs: &Receiver<Job>) {
     }
 }
 
-fn one(desks: &mut BTreeMap<usize, Desk>, job: &Job) -> Outcome {
+fn one(desks: &mut BTreeMap<usize, Desk>, around: &mut Around, job: &Job) -> Outcome {
     if let What::Act(Act::List) = job.what {
         return desk::list();
     }
@@ -260,11 +282,11 @@ fn one(desks: &mut BTreeMap<usize, Desk>, job: &Job) -> Outcome {
             let capture = Capture::from_bytes(kind(name)?, bytes).map_err(|error| format!("{name}: {error}"))?;
             desk.opened(name, capture).map(|id| json!({ "capture": id }))
         }
-        What::Act(act) => acted(desk, act, job),
+        What::Act(act) => acted(desk, around, act, job),
     }
 }
 
-fn acted(desk: &mut Desk, act: &Act, job: &Job) -> Outcome {
+fn acted(desk: &mut Desk, around: &mut Around, act: &Act, job: &Job) -> Outcome {
     let empty = |(): ()| json!({});
     let audited = |text: String, outcome: Result<(), String>| {
         audit(&job.who, &text, outcome.as_ref().err());
@@ -272,7 +294,7 @@ fn acted(desk: &mut Desk, act: &Act, job: &Job) -> Outcome {
     };
     match act {
         Act::Arm(arm) => {
-            audited(format!("oscilloscope of {:?}: {}", arm.segment, said(arm)), desk.arm(arm, job.operator))
+            audited(format!("oscilloscope of {:?}: {}", arm.segment, said(arm)), desk.arm(arm, around, job.operator))
         }
         Act::Force => audited("oscilloscope: force".into(), desk.force(job.operator)),
         Act::Stop => audited("oscilloscope: stop".into(), desk.stop(job.operator)),

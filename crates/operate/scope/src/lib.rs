@@ -4,7 +4,7 @@
 //! ```
 //! use scope::{Capture, Trigger, Window};
 //! let trigger: Trigger = "voltage > 1.5 rising".parse().unwrap();
-//! assert_eq!(trigger.on.as_deref(), Some("voltage"));
+//! assert!(matches!(trigger, Trigger::Loop { on: Some(name), .. } if name == "voltage"));
 //! let capture = Capture::of_values("voltage", "MV", 1e-3, (0..64).map(|k| (f64::from(k) * 0.785).sin()));
 //! assert!(scope::measure(&capture, 0).unwrap().peak_to_peak() > 1.9);
 //! assert_eq!(scope::spectrum(&capture, 0, Window::Hann).unwrap().highest().unwrap().0.round(), 125.0);
@@ -31,5 +31,5 @@ pub use file::{FileError, Kind};
 pub use maths::{Operation, maths};
 pub use measure::{Cursors, Measured, cursors, measure};
 pub use plot::plot;
-pub use trigger::{Trigger, TriggerError};
+pub use trigger::{Beside, Trigger, TriggerError};
 pub use wanted::{Mode, Wanted};

@@ -15,12 +15,28 @@ use std::str::FromStr;
 /// | `overrun` | in a cycle before which a loop has given up pulses; after a frame's call that took longer than its budget |
 /// | `pulse 4711` | in the first cycle with this pulse number, or behind it |
 /// | `pulse % 1000 = 3` | in each cycle whose pulse number leaves 3 |
+/// | `alarm RF:TEMP`, `alarm /rf/*` | when such an alarm comes or becomes worse |
+/// | `message put/sr_*` | when such a message passes the message server |
 #[derive(Clone, Debug, PartialEq)]
-pub struct Trigger {
-    /// The variable that it looks at, if it does.
-    pub on: Option<String>,
-    /// What holds.
-    pub condition: Condition,
+pub enum Trigger {
+    /// The loop itself looks for it, in each cycle.
+    Loop {
+        /// The variable that it looks at, if it does.
+        on: Option<String>,
+        /// What holds.
+        condition: Condition,
+    },
+    /// Somebody outside the loop looks for it, and then asks the loop for a capture.
+    Beside(Beside),
+}
+
+/// What happens outside a loop and begins a capture of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Beside {
+    /// An alarm of these comes or becomes worse: a channel, a path, an area, with `*` and `?`.
+    Alarm(String),
+    /// A message like this passes: `VERB/OBJECT` or `OBJECT`, with `*` and `?`.
+    Message(String),
 }
 
 /// A text that is no trigger.
@@ -28,7 +44,8 @@ pub struct Trigger {
 #[error(
     "trigger {found:?}: expected \"VAR > LEVEL rising\", \"VAR < LEVEL falling\", \"VAR = LEVEL crossing\" (each with \
      \"hysteresis HOW-MUCH\" behind it if need be), \"VAR > LEVEL\", \"VAR < LEVEL\", \"VAR enters LOW..HIGH\", \"VAR leaves \
-     LOW..HIGH\", \"VAR changes\", \"miss\", \"overrun\", \"pulse NUMBER\" or \"pulse % PERIOD = PHASE\""
+     LOW..HIGH\", \"VAR changes\", \"miss\", \"overrun\", \"pulse NUMBER\", \"pulse % PERIOD = PHASE\", \"alarm NAMES\" or \
+     \"message VERB/OBJECT\""
 )]
 pub struct TriggerError {
     /// The text.
@@ -45,7 +62,7 @@ impl FromStr for Trigger {
 }
 
 fn parse(words: &[&str]) -> Option<Trigger> {
-    let alone = |condition| Some(Trigger { on: None, condition });
+    let alone = |condition| Some(Trigger::Loop { on: None, condition });
     match *words {
         ["miss"] => alone(Condition::Miss),
         ["overrun"] => alone(Condition::Overrun),
@@ -54,9 +71,12 @@ fn parse(words: &[&str]) -> Option<Trigger> {
             let (period, phase) = (period.parse().ok()?, phase.parse().ok()?);
             (phase < period).then_some(Condition::EachPulse { period, phase }).and_then(alone)
         }
+        // A variable may be called so, too.
+        ["alarm", names] if names != "changes" => Some(Trigger::Beside(Beside::Alarm(names.to_owned()))),
+        ["message", pattern] if pattern != "changes" => Some(Trigger::Beside(Beside::Message(pattern.to_owned()))),
         [name, ref rest @ ..] => {
             let condition = of_variable(rest)?;
-            Some(Trigger { on: Some(name.to_owned()), condition })
+            Some(Trigger::Loop { on: Some(name.to_owned()), condition })
         }
         [] => None,
     }
@@ -105,7 +125,12 @@ mod tests {
 
     #[test]
     fn triggers_are_understood_as_the_table_says() {
-        let of = |text: &str| text.parse::<Trigger>().map(|trigger| (trigger.on, trigger.condition));
+        let of = |text: &str| {
+            text.parse::<Trigger>().map(|trigger| match trigger {
+                Trigger::Loop { on, condition } => (on, condition),
+                Trigger::Beside(_) => panic!("{text}"),
+            })
+        };
         let on = |name: &str, condition| Ok((Some(name.to_owned()), condition));
         assert_eq!(of("v > 1.5 rising"), on("v", Condition::Rising { level: 1.5, hysteresis: 0.0 }));
         assert_eq!(of("v falling -2 hysteresis 0.1"), on("v", Condition::Falling { level: -2.0, hysteresis: 0.1 }));
@@ -114,6 +139,10 @@ mod tests {
         assert_eq!(of("v leaves -1..2.5"), on("v", Condition::Leaves { low: -1.0, high: 2.5 }));
         assert_eq!(of("state changes"), on("state", Condition::Changes));
         assert_eq!(of("miss"), Ok((None, Condition::Miss)));
+        assert_eq!(of("alarm changes"), on("alarm", Condition::Changes));
+        let beside = |text: &str| text.parse::<Trigger>();
+        assert_eq!(beside("alarm /rf/*"), Ok(Trigger::Beside(Beside::Alarm("/rf/*".to_owned()))));
+        assert_eq!(beside("message put/sr_*"), Ok(Trigger::Beside(Beside::Message("put/sr_*".to_owned()))));
         assert_eq!(of("pulse % 10 = 3"), Ok((None, Condition::EachPulse { period: 10, phase: 3 })));
     }
 
@@ -131,6 +160,8 @@ mod tests {
             "v > 1 rising hysteresis -1",
             "v > inf",
             "pulse -1",
+            "alarm",
+            "message a b",
         ] {
             let why = wrong.parse::<Trigger>().unwrap_err().to_string();
             assert!(why.contains("VAR > LEVEL rising"), "{wrong}");

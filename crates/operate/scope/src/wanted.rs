@@ -1,6 +1,6 @@
 //! What somebody wants of an oscilloscope, and the request to the loop that it becomes.
 
-use crate::{Trigger, TriggerError};
+use crate::{Beside, Trigger, TriggerError};
 use rt::scope::{Condition, Request, Timing};
 
 /// How captures follow each other.
@@ -57,17 +57,28 @@ pub struct Wanted {
 }
 
 impl Wanted {
+    /// What somebody outside the loop must look for, where the trigger is that.
+    ///
+    /// # Errors
+    /// The trigger is none.
+    pub fn beside(&self) -> Result<Option<Beside>, TriggerError> {
+        Ok(match self.trigger.as_deref().map(str::parse::<Trigger>).transpose()? {
+            Some(Trigger::Beside(beside)) => Some(beside),
+            Some(Trigger::Loop { .. }) | None => None,
+        })
+    }
+
     /// The request to the loop of `segment`. The trigger's variable may have the segment's name before its own.
     ///
     /// # Errors
     /// The trigger is none.
     pub fn request(&self, segment: &str) -> Result<Request, TriggerError> {
-        let trigger = match &self.trigger {
-            Some(text) => text.parse::<Trigger>()?,
-            None => Trigger { on: None, condition: Condition::Never },
+        let (on, condition) = match self.trigger.as_deref().map(str::parse::<Trigger>).transpose()? {
+            Some(Trigger::Loop { on, condition }) => (on, condition),
+            Some(Trigger::Beside(_)) | None => (None, Condition::Never),
         };
         let prefix = format!("{segment}/");
-        let on = trigger.on.map(|name| name.strip_prefix(&prefix).unwrap_or(&name).to_owned());
+        let on = on.map(|name| name.strip_prefix(&prefix).unwrap_or(&name).to_owned());
         let pre = self.pre.min(self.length.saturating_sub(1) as f64 / self.length as f64);
         let captures = self.captures.unwrap_or(u64::from(self.mode == Mode::Single));
         let timing = Timing {
@@ -88,7 +99,7 @@ impl Wanted {
         };
         let keep = if captures == 1 { 1 } else { self.keep };
         let (channels, detached) = (self.channels.clone(), self.detached);
-        Ok(Request { channels, timing, condition: trigger.condition, on, keep, detached })
+        Ok(Request { channels, timing, condition, on, keep, detached })
     }
 }
 

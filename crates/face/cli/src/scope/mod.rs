@@ -6,6 +6,7 @@ mod show;
 use crate::failure::{self, Failure};
 use ::scope::{Capture, Kind, Mode, Wanted};
 use base::DurNs;
+use dash::{Forcing, Servers};
 use rt::scope::{Cause, Oscilloscope, Phase};
 use std::path::{Path, PathBuf};
 use sys::clock::{mono_now, sleep_until};
@@ -95,7 +96,19 @@ fn look(args: &Args) -> Result<(), Failure> {
         let all = (0..variables.len()).filter_map(|index| variables.name(index));
         names = all.take(rt::scope::CHANNELS_MAX).map(|name| name.as_str().to_owned()).collect();
     }
-    let request = wanted(args, names).request(&segment)?;
+    let wanted = wanted(args, names);
+    let request = wanted.request(&segment)?;
+    let forcing = match wanted.beside()? {
+        Some(_) if args.detach => {
+            let why = "a trigger by an alarm or a message is looked for by this command: it cannot be left alone; expected no --detach";
+            return Err(why.into());
+        }
+        Some(beside) => {
+            let servers = Servers { alarms: args.alarms.clone(), messages: args.messages.clone() };
+            Some(Forcing::start(&beside, &segment, &servers)?)
+        }
+        None => None,
+    };
     let id = scope.set_up(&request)?;
     let taken = scope.taken(id, TAKING);
     taken.ok_or_else(|| format!("the loop of {segment:?} does not run, or somebody else has set it up meanwhile"))?;
@@ -106,7 +119,7 @@ fn look(args: &Args) -> Result<(), Failure> {
     let until = args.within.map(|within| mono_now() + within);
     match args.mode() {
         Mode::Roll => roll(args, &scope, until),
-        _ => follow(args, &scope, id, until),
+        _ => follow(args, &scope, id, until, forcing.as_ref()),
     }
 }
 
@@ -127,7 +140,13 @@ fn wanted(args: &Args, channels: Vec<String>) -> Wanted {
 }
 
 /// Shows captures as they come.
-fn follow(args: &Args, scope: &Oscilloscope, id: u64, until: Option<base::MonoNs>) -> Result<(), Failure> {
+fn follow(
+    args: &Args,
+    scope: &Oscilloscope,
+    id: u64,
+    until: Option<base::MonoNs>,
+    forcing: Option<&Forcing>,
+) -> Result<(), Failure> {
     let mut next = 0;
     loop {
         let status = scope.status().filter(|status| status.id == id);
@@ -143,6 +162,9 @@ fn follow(args: &Args, scope: &Oscilloscope, id: u64, until: Option<base::MonoNs
         }
         if status.phase == Phase::Stopped && next >= status.captures {
             return Ok(());
+        }
+        if let Some(why) = forcing.and_then(Forcing::failed) {
+            return Err(why.into());
         }
         if !scope.is_alive() {
             return Err(format!("the process that exported {:?} has ended", scope.name()).into());

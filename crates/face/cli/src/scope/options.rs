@@ -8,7 +8,8 @@ use std::path::PathBuf;
 ///
 /// The loop samples the variables itself and decides in each cycle about the trigger; it never waits for who looks.
 /// Without variables: which there are. Triggers: 'VAR > 1.5 rising', 'VAR < 1 falling hysteresis 0.1', 'VAR = 0 crossing',
-/// 'VAR > 1', 'VAR enters 1..2', 'VAR leaves 1..2', 'VAR changes', miss, overrun, 'pulse 4711', 'pulse % 1000 = 3'.
+/// 'VAR > 1', 'VAR enters 1..2', 'VAR leaves 1..2', 'VAR changes', miss, overrun, 'pulse 4711', 'pulse % 1000 = 3',
+/// 'alarm RF:*', 'message put/sr_*'.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// Variables, SEGMENT/NAME, all of one segment; a SEGMENT alone stands for all of its variables
@@ -16,6 +17,12 @@ pub(crate) struct Args {
     /// What begins a capture; without it one begins at once
     #[arg(long, short, value_name = "TEXT")]
     pub(super) trigger: Option<String>,
+    /// The alarms of a trigger 'alarm …', by the name that their file has
+    #[arg(long, value_name = "NAME", default_value = "alarms", env = "TAHTI_ALARMS")]
+    pub(super) alarms: String,
+    /// The message server of a trigger 'message …'
+    #[arg(long, value_name = "NAME", default_value = "main", env = "TAHTI_MESSAGES")]
+    pub(super) messages: String,
     /// How much of a capture is before its trigger
     #[arg(long, default_value = "30%", value_parser = percent)]
     pub(super) pre: f64,

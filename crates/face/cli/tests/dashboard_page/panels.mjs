@@ -302,6 +302,16 @@ async function captures() {
   assert.deepEqual(other.wrong, []);
   await other.context.close();
 
+  // A trigger that is no loop's business: a message of somebody else.
+  await page.locator("#scope-kind").selectOption({ label: "message" });
+  assert.equal(await page.locator("#scope-trigger").inputValue(), "message put/*");
+  await page.locator("#scope-trigger").fill("message get/sr_*");
+  await page.locator("#scope-length").press("Enter");
+  await page.locator("#scope-state", { hasText: "armed" }).waitFor(patience);
+  await page.getByLabel("verb/object/complement").fill("get/sr_rf_acc/status");
+  await page.keyboard.press("Enter");
+  await about.filter({ hasText: /message at pulse \d+, 200 rows/ }).waitFor(patience);
+
   await section.getByRole("button", { name: "stop", exact: true }).click();
   await page.locator("#scope-state", { hasText: "stopped" }).waitFor(patience);
   await page.locator("#scope-capture").selectOption({ index: 1 });

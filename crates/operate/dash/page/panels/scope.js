@@ -6,7 +6,7 @@ const PICTURE = 2, FILE = 3, VIEW_MS = 60;
 const TRIGGERS = [
   ["none: begin at once", ""], ["rises to a level", "VAR > 1 rising"], ["falls to a level", "VAR < 1 falling"], ["crosses a level", "VAR = 1 crossing"],
   ["is above", "VAR > 1"], ["is below", "VAR < 1"], ["enters a window", "VAR enters 0..1"], ["leaves a window", "VAR leaves 0..1"],
-  ["changes", "VAR changes"], ["deadline miss", "miss"], ["overrun", "overrun"], ["pulse number", "pulse 4711"], ["each so many-th pulse", "pulse % 1000 = 0"],
+  ["changes", "VAR changes"], ["deadline miss", "miss"], ["overrun", "overrun"], ["pulse number", "pulse 4711"], ["each so many-th pulse", "pulse % 1000 = 0"], ["alarm", "alarm *"], ["message", "message put/*"],
 ];
 const HEADS = ["trace", ...["min", "mean", "max", "peak to peak", "RMS", "frequency", "at A", "at B", "B − A"].map((text) => ({ text, number: true }))];
 

@@ -1,7 +1,7 @@
 //! What one client has of the oscilloscope: its captures, the loop that it looks at, and what it wants to see.
 
 use super::picture::{self, View};
-use super::{Arm, Out, lock};
+use super::{Arm, Around, Forcing, Out, lock};
 use crate::signals::Outcome;
 use base::{DurNs, MonoNs};
 use rt::scope::{Cause, Oscilloscope, Phase};
@@ -45,6 +45,8 @@ struct Live {
     taken: bool,
     /// The next capture's number.
     next: u64,
+    /// Who looks for a trigger outside the loop.
+    forcing: Option<Forcing>,
 }
 
 pub(super) struct Desk {
@@ -87,7 +89,7 @@ impl Desk {
     }
 
     /// Sets a loop up; one that somebody else holds only for operators.
-    pub(super) fn arm(&mut self, arm: &Arm, operator: bool) -> Result<(), String> {
+    pub(super) fn arm(&mut self, arm: &Arm, around: &mut Around, operator: bool) -> Result<(), String> {
         let mode = Mode::of_word(&arm.mode)
             .ok_or_else(|| format!("mode {:?}; expected single, normal, auto or roll", arm.mode))?;
         if !(0.0..=100.0).contains(&arm.pre) || arm.length < 2 || arm.every == 0 {
@@ -108,6 +110,7 @@ impl Desk {
             detached: false,
         };
         let request = wanted.request(&arm.segment).map_err(|error| error.to_string())?;
+        let beside = wanted.beside().map_err(|error| error.to_string())?;
         let at_hand = self.live.as_ref().filter(|live| live.scope.name() == arm.segment && live.scope.is_alive());
         let own = at_hand.and_then(|live| live.id);
         let opened = match at_hand {
@@ -116,10 +119,13 @@ impl Desk {
         };
         let scope = opened.as_ref().or(at_hand.map(|live| &live.scope)).ok_or("no oscilloscope")?;
         allowed(scope, own, operator)?;
+        // Who looks for the trigger is there before the loop waits for it.
+        let forcing = beside.map(|beside| around.forcing(&beside, &arm.segment)).transpose()?;
         let id = scope.set_up(&request).map_err(|error| error.to_string())?;
         let Some(scope) = opened.or_else(|| self.live.take().map(|live| live.scope)) else { return Ok(()) };
         let (length, asked_at) = (usize::try_from(arm.length).unwrap_or(usize::MAX), sys::clock::mono_now());
-        let live = Live { scope, id: Some(id), mode, length, keep: request.keep, asked_at, taken: false, next: 0 };
+        let live =
+            Live { scope, id: Some(id), mode, length, keep: request.keep, asked_at, taken: false, next: 0, forcing };
         self.live = Some(live);
         self.note.clear();
         // What was shown may be of another loop.
@@ -135,7 +141,7 @@ impl Desk {
         }
         let asked_at = sys::clock::mono_now();
         let (id, mode, length, keep) = (None, Mode::Normal, 1000, KEPT_MAX);
-        self.live = Some(Live { scope, id, mode, length, keep, asked_at, taken: true, next: 0 });
+        self.live = Some(Live { scope, id, mode, length, keep, asked_at, taken: true, next: 0, forcing: None });
         self.note.clear();
         self.view.capture = None;
         Ok(())
@@ -268,6 +274,10 @@ impl Desk {
             };
         }
         live.taken = true;
+        if let Some(why) = live.forcing.as_ref().and_then(Forcing::failed) {
+            // What is captured already stays.
+            (self.note, live.forcing) = (why.to_string(), None);
+        }
         if live.mode == Mode::Roll {
             self.roll(&live);
         } else {

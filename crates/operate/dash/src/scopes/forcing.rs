@@ -1,0 +1,213 @@
+//! What begins a capture and is no loop's business: an alarm, a message. A thread looks for it and asks the loop.
+
+use crate::messages::{WatchError, watched};
+use alarm::wire::{Look, Reply, Row};
+use alarmd::Client as Alarms;
+use base::DurNs;
+use broker::Client as Messages;
+use rt::scope::{Cause, Oscilloscope, ScopeError};
+use scope::Beside;
+use std::collections::HashMap;
+use std::io;
+use std::net::Shutdown;
+use std::os::unix::net::UnixStream;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// How often it is looked whether it is still wanted.
+const LOOK: DurNs = DurNs::from_ms(300);
+
+/// Why nothing is looked for, or no more.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum ForcingError {
+    /// The alarms do not answer.
+    #[error("the alarms {server:?} do not answer: {why}")]
+    Alarms {
+        /// What they are called.
+        server: String,
+        /// What the system says.
+        why: String,
+    },
+    /// The message server does not let them be watched.
+    #[error("the message server {server:?}: {why}")]
+    Messages {
+        /// What it is called.
+        server: String,
+        /// Why.
+        why: WatchError,
+    },
+    /// The message server was lost.
+    #[error("the message server {0:?} was lost: arm again")]
+    Lost(String),
+    /// The loop does not take what it is asked.
+    #[error("{0}")]
+    Loop(ScopeError),
+    /// The kernel gives no thread.
+    #[error("no thread for it: {0}")]
+    Thread(String),
+}
+
+/// Whom a trigger outside the loop asks.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Servers {
+    /// What the alarms are called.
+    pub alarms: String,
+    /// What the message server is called.
+    pub messages: String,
+}
+
+/// Looks for alarms or messages until it is dropped, in a thread that is not real time, and has the oscilloscope begin a capture at
+/// each. From the alarm or message to the capture's trigger row it takes as long as both ways through sockets do: no bound.
+#[derive(Debug)]
+pub struct Forcing {
+    shared: Arc<Shared>,
+    alarms: Option<UnixStream>,
+}
+
+#[derive(Debug, Default)]
+struct Shared {
+    over: AtomicBool,
+    failed: Mutex<Option<ForcingError>>,
+}
+
+impl Forcing {
+    /// Begins to look; what is there already begins no capture.
+    ///
+    /// # Errors
+    /// Who would know of it does not answer, or the loop's process exports nothing any more.
+    pub fn start(beside: &Beside, segment: &str, servers: &Servers) -> Result<Self, ForcingError> {
+        let scope = Oscilloscope::open(segment).map_err(ForcingError::Loop)?;
+        let shared = Arc::<Shared>::default();
+        let inside = shared.clone();
+        let mut breaker = None;
+        let work: Box<dyn FnOnce() -> Result<(), ForcingError> + Send> = match beside {
+            Beside::Alarm(names) => {
+                let (names, server) = (names.clone(), servers.alarms.clone());
+                let failed =
+                    move |error: io::Error| ForcingError::Alarms { server: server.clone(), why: error.to_string() };
+                let mut client = Alarms::connect(&servers.alarms).map_err(&failed)?;
+                breaker = Some(client.breaker().map_err(&failed)?);
+                let first = client.look(&Look::Watch).map_err(&failed)?;
+                Box::new(move || of_alarms(client, first, &names, &scope, failed))
+            }
+            Beside::Message(pattern) => {
+                let server = servers.messages.clone();
+                let failed = |why| ForcingError::Messages { server: server.clone(), why };
+                let client = watched(&servers.messages, pattern).map_err(failed)?;
+                Box::new(move || of_messages(client, &server, &scope, &inside.over))
+            }
+        };
+        let inside = shared.clone();
+        let started = std::thread::Builder::new().name("scope-forcing".to_owned()).spawn(move || {
+            if let Err(why) = work() {
+                *inside.failed.lock().unwrap_or_else(PoisonError::into_inner) = Some(why);
+            }
+        });
+        started.map_err(|error| ForcingError::Thread(error.to_string()))?;
+        Ok(Self { shared, alarms: breaker })
+    }
+
+    /// Why it looks no more; `None` while it does.
+    #[must_use]
+    pub fn failed(&self) -> Option<ForcingError> {
+        self.shared.failed.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+impl Drop for Forcing {
+    fn drop(&mut self) {
+        self.shared.over.store(true, Ordering::Relaxed);
+        if let Some(stream) = &self.alarms {
+            // Gone already: so is the thread.
+            let _ = stream.shutdown(Shutdown::Both);
+        }
+    }
+}
+
+/// How bad each alarm was when it was told last, by its path.
+struct Known(HashMap<String, u8>);
+
+impl Known {
+    fn of(rows: &[Row]) -> Self {
+        Self(rows.iter().map(|row| (row.path.clone(), row.state.current_severity.level())).collect())
+    }
+
+    /// Whether the alarm has come, or become worse, since it was told last.
+    fn is_worse(&mut self, row: &Row) -> bool {
+        let now = row.state.current_severity.level();
+        now > self.0.insert(row.path.clone(), now).unwrap_or(0)
+    }
+}
+
+fn of_alarms(
+    mut client: Alarms,
+    first: Reply,
+    names: &str,
+    scope: &Oscilloscope,
+    failed: impl Fn(io::Error) -> ForcingError,
+) -> Result<(), ForcingError> {
+    let mut known = Known(HashMap::new());
+    let mut next = Some(first);
+    while let Some(reply) = next {
+        match reply {
+            Reply::List(list) => known = Known::of(&list.rows),
+            Reply::Change(row) if alarm::is_meant(names, &row.path) && known.is_worse(&row) => {
+                scope.force(Cause::Alarm).map_err(ForcingError::Loop)?;
+            }
+            Reply::Refused(why) => return Err(failed(io::Error::other(why))),
+            Reply::Change(_) | Reply::Done { .. } => {}
+        }
+        next = client.hear().map_err(&failed)?;
+    }
+    Err(failed(io::Error::new(io::ErrorKind::UnexpectedEof, "they closed the connection")))
+}
+
+fn of_messages(
+    mut client: Messages,
+    server: &str,
+    scope: &Oscilloscope,
+    over: &AtomicBool,
+) -> Result<(), ForcingError> {
+    while !over.load(Ordering::Relaxed) {
+        match client.next(LOOK) {
+            Ok(Some(event)) if event.event => scope.force(Cause::Message).map_err(ForcingError::Loop)?,
+            Ok(_) if client.reconnections() == 0 => {}
+            // What was asked to be watched went with the old connection.
+            _ => return Err(ForcingError::Lost(server.to_owned())),
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alarm::{Severity, State};
+
+    #[test]
+    fn an_alarm_counts_where_it_comes_or_becomes_worse_not_where_it_stays_or_is_acknowledged() {
+        let row = |path: &str, current_severity| Row {
+            path: path.to_owned(),
+            channel: "X".to_owned(),
+            description: String::new(),
+            connected: true,
+            guidance: Vec::new(),
+            displays: Vec::new(),
+            state: State { current_severity, ..State::default() },
+        };
+        let mut known = Known::of(&[row("/a/X", Severity::Minor)]);
+        let told = [
+            ("/a/X", Severity::Minor, false),
+            ("/a/X", Severity::Major, true),
+            ("/a/X", Severity::Major, false),
+            ("/a/X", Severity::Ok, false),
+            ("/a/X", Severity::Minor, true),
+            ("/b/X", Severity::Ok, false),
+            ("/b/X", Severity::Invalid, true),
+            ("/b/X", Severity::Minor, false),
+        ];
+        for (path, severity, expected) in told {
+            assert_eq!(known.is_worse(&row(path, severity)), expected, "{path} {severity:?}");
+        }
+    }
+}
