@@ -4,7 +4,7 @@ use crate::control::{Whole, ask, plant_name};
 use crate::failure::Failure;
 use crate::out::{Colour, Painted};
 use base::{DurNs, MonoNs};
-use keep::supervisor::control::{Family, ProcessStatus, Reply, Request, Status};
+use keep::supervisor::control::{Family, ProcessStatus, Reply, Request, Standing, Stands, Status};
 use keep::supervisor::rundir::living;
 use keep::supervisor::{phase_word, short};
 use std::collections::BTreeMap;
@@ -175,16 +175,54 @@ pub(crate) fn megabytes(bytes: u64) -> f64 {
 
 /// What it and all that it has started may use together, beside what they use.
 fn bounds(family: Family) -> Option<String> {
-    let met = |times: u64, what: &str| if times == 0 { String::new() } else { format!(" ({times} {what})") };
-    let memory = family.memory_bound.map(|memory| {
-        let met = met(memory.met, "ended for lack of it");
-        format!("memory {:.1} M of {:.1} M{met}", megabytes(memory.used), megabytes(memory.max))
-    });
-    let tasks = family
-        .tasks_bound
-        .map(|tasks| format!("tasks {} of {}{}", tasks.used, tasks.max, met(tasks.met, "starts refused")));
-    let all: Vec<String> = memory.into_iter().chain(tasks).collect();
+    let all: Vec<String> = family.memory_bound.map(memory).into_iter().chain(family.tasks_bound.map(tasks)).collect();
     (!all.is_empty()).then(|| format!("bounded: {}", all.join(", ")))
+}
+
+fn met(times: u64, what: &str) -> String {
+    if times == 0 { String::new() } else { format!(" ({times} {what})") }
+}
+
+fn memory(memory: Standing) -> String {
+    let met = met(memory.met, "ended for lack of it");
+    format!("memory {:.1} M of {:.1} M{met}", megabytes(memory.used), megabytes(memory.max))
+}
+
+fn tasks(tasks: Standing) -> String {
+    format!("tasks {} of {}{}", tasks.used, tasks.max, met(tasks.met, "starts refused"))
+}
+
+/// What a partition uses beside its bounds.
+fn partition(stands: &Stands) -> Vec<String> {
+    let peak = |bound: &Standing, shown: &dyn Fn(u64) -> String| {
+        bound.peak.map_or(String::new(), |peak| format!(", at most {} so far", shown(peak)))
+    };
+    let mut parts = Vec::new();
+    if let Some(cpu) = stands.cpu {
+        let used = cpu.used.map_or("not counted".to_owned(), |used| format!("{} used", short(used)));
+        let max = match (cpu.max, cpu.period) {
+            (Some(max), Some(period)) => {
+                let waited =
+                    format!("had to wait in {} of {} periods, {}", cpu.throttled, cpu.periods, short(cpu.waited));
+                format!(", {max} of each {period}, {waited}")
+            }
+            _ => String::new(),
+        };
+        let weight = cpu.weight.filter(|weight| *weight != 100).map_or(String::new(), |it| format!(", weight {it}"));
+        parts.push(format!("processor time {used}{max}{weight}"));
+    }
+    if let Some(bound) = stands.memory {
+        parts.push(memory(bound) + &peak(&bound, &|bytes| format!("{:.1} M", megabytes(bytes))));
+    }
+    if let Some(bound) = stands.tasks {
+        parts.push(tasks(bound) + &peak(&bound, &|tasks| tasks.to_string()));
+    }
+    parts.extend(stands.io.iter().cloned());
+    let mut lines = vec![format!("  partition {} ({})", stands.name, stands.processes.join(", "))];
+    lines.extend(parts.into_iter().map(|part| format!("  {:<16} {part}", "")));
+    let drift = stands.drift.iter().map(|drift| format!("  {:<16} {}", "", Painted(Colour::Bad, drift)));
+    lines.extend(drift);
+    lines
 }
 
 fn listing(status: &Status) -> String {
@@ -193,6 +231,7 @@ fn listing(status: &Status) -> String {
         lines.push(row(status, process, None));
         lines.extend(more(process));
     }
+    lines.extend(status.partitions.iter().flat_map(partition));
     lines.extend(status.shortfalls.iter().map(|shortfall| format!("  unavailable: {shortfall}")));
     lines.join("\n") + "\n"
 }

@@ -36,6 +36,7 @@ impl KeeperFolder {
             dir,
             launch,
             bounds: Bounds::default(),
+            within: Vec::new(),
             log: Some(log),
             ready_line: None,
             notify: false,

@@ -59,6 +59,7 @@ fn a_keeper_in_the_place_of_a_killed_one_first_ends_what_that_left_in_the_freeze
         dir,
         launch,
         bounds: Bounds::default(),
+        within: Vec::new(),
         log: None,
         ready_line: None,
         notify: false,

@@ -34,6 +34,7 @@ macro_rules! table {
 pub mod doctor;
 pub mod guard;
 pub mod knob;
+pub mod partition;
 pub mod plan;
 pub mod plant;
 pub mod reach;

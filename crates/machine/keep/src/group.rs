@@ -44,12 +44,13 @@ pub(crate) struct Group {
 
 impl Group {
     /// Makes the group of the keeper in `folder` and notes it there; again is fine. `joined` are the groups that the
-    /// child joins anyway. `None` where no group may be made: the mark is left then. With it, which of the `bounds`
+    /// child joins anyway, `within` those of its partition: its own are made in them. `None` where no group may be made: the mark is left then. With it, which of the `bounds`
     /// could not be set.
     pub(crate) fn make(
         folder: &Path,
         name: &str,
         joined: &[PathBuf],
+        within: &[PathBuf],
         bounds: Bounds,
     ) -> (Option<Self>, Vec<Shortfall>) {
         // Plants of the same name may be up in several trees.
@@ -57,13 +58,15 @@ impl Group {
         folder.hash(&mut hasher);
         let name = format!("tahti-{}-{:08x}", name.replace('/', "_"), hasher.finish() as u32);
         let in_v2 = |dir: &PathBuf| dir.join("cgroup.procs").exists() && !dir.join("tasks").exists();
-        let places = OwnGroups { root: RootDir::machine(), v2_is_taken: joined.iter().any(in_v2) };
+        let v2_is_taken = joined.iter().any(in_v2);
+        let places = OwnGroups { v2_is_taken, within: within.to_vec(), ..OwnGroups::machine() };
         let wanted = bounds::wanted(bounds);
         let below = |parent: PathBuf| Self::below(&parent, &name);
         let mut dirs: Vec<PathBuf> = places.for_killing(&wanted).into_iter().find_map(below).into_iter().collect();
         for bound in &wanted {
             if !dirs.iter().any(|dir| bound.controller.is_in(dir)) {
-                dirs.extend(places.of_v1(bound.controller.name).and_then(below));
+                let partition = within.iter().find(|dir| dir.join("tasks").exists() && bound.controller.is_in(dir));
+                dirs.extend(partition.cloned().or_else(|| places.of_v1(bound.controller.name())).and_then(below));
             }
         }
         let group = Self { dirs };
@@ -107,6 +110,26 @@ impl Group {
     /// The directories that its members join.
     pub(crate) fn dirs(&self) -> &[PathBuf] {
         &self.dirs
+    }
+
+    /// A group that is there, in these directories.
+    pub(crate) fn at(dirs: Vec<PathBuf>) -> Self {
+        Self { dirs }
+    }
+
+    /// What a member joins: its own directories, and those of its partition that none of them is in.
+    pub(crate) fn joins(group: Option<&Self>, within: &[PathBuf]) -> Vec<PathBuf> {
+        let own = group.map_or(&[][..], Self::dirs);
+        let outside = within.iter().filter(|dir| !own.iter().any(|own| own.starts_with(dir)));
+        outside.chain(own).cloned().collect()
+    }
+
+    /// Removes the empty groups that keepers have left below a directory.
+    pub(crate) fn remove_below(dir: &Path) {
+        for dir in Self::whole(dir).into_iter().skip(1).rev() {
+            // One that is not empty stays.
+            let _ = std::fs::remove_dir(dir);
+        }
     }
 
     fn first(&self) -> &Path {
@@ -204,21 +227,33 @@ fn kill_marked(folder: &Path) -> Vec<i32> {
 }
 
 /// Where groups may be made, seen from the caller's own ones.
-struct OwnGroups {
+pub(crate) struct OwnGroups {
     root: RootDir,
+    /// The directories of its partition.
+    within: Vec<PathBuf>,
     /// Whether its member is in another group of version 2, and so can be in none of ours.
     v2_is_taken: bool,
 }
 
 impl OwnGroups {
+    /// Those of this machine, for a member that is in no other.
+    pub(crate) fn machine() -> Self {
+        Self { root: RootDir::machine(), within: Vec::new(), v2_is_taken: false }
+    }
+
     /// For a group that can be killed as a whole, in the order of preference: in version 2 where all that is wanted can
     /// be bounded, then right below the own group.
     fn for_killing(&self, wanted: &[Bound]) -> Vec<PathBuf> {
         let own = self.of_v2();
+        // Who has a partition in version 2 must stay in it.
+        let partition = self.within.iter().find(|dir| !self.v2_is_taken && !dir.join("tasks").exists());
+        if let Some(partition) = partition {
+            return vec![partition.clone()];
+        }
         let passes = |dir: &&Path| {
             let passed = self.root.read(&format!("{}/cgroup.subtree_control", dir.display())).unwrap_or_default();
             let passed: Vec<&str> = passed.split_whitespace().collect();
-            !wanted.is_empty() && wanted.iter().all(|bound| passed.contains(&bound.controller.name))
+            !wanted.is_empty() && wanted.iter().all(|bound| passed.contains(&bound.controller.name()))
         };
         let above = own.iter().flat_map(|own| own.dir.ancestors().take_while(|dir| dir.starts_with(&own.top)));
         let bounding = above.filter(passes).map(Path::to_owned).next();
@@ -226,7 +261,7 @@ impl OwnGroups {
     }
 
     /// The own group of version 2.
-    fn of_v2(&self) -> Option<Own> {
+    pub(crate) fn of_v2(&self) -> Option<Own> {
         if self.v2_is_taken {
             return None;
         }
@@ -234,7 +269,7 @@ impl OwnGroups {
     }
 
     /// The own group in the hierarchy of version 1 that has this controller.
-    fn of_v1(&self, controller: &str) -> Option<PathBuf> {
+    pub(crate) fn of_v1(&self, controller: &str) -> Option<PathBuf> {
         let own = self.own(|mount| mount.kind == "cgroup" && mount.has(controller), |member| member.has(controller));
         own.map(|own| own.dir)
     }
@@ -257,10 +292,10 @@ impl OwnGroups {
 }
 
 /// The caller's own group in a hierarchy.
-struct Own {
+pub(crate) struct Own {
     /// The hierarchy's mount point.
-    top: PathBuf,
-    dir: PathBuf,
+    pub(crate) top: PathBuf,
+    pub(crate) dir: PathBuf,
 }
 
 #[cfg(test)]
@@ -283,7 +318,7 @@ mod tests {
         let (root, dir) = machine("both", both, "6:freezer:/a\n0::/system.slice/x.service\n");
         let v2 = PathBuf::from("/sys/fs/cgroup/unified/system.slice/x.service");
         let v1 = PathBuf::from("/sys/fs/cgroup/freezer/a");
-        let places = OwnGroups { root, v2_is_taken: false };
+        let places = OwnGroups { root, ..OwnGroups::machine() };
         assert_eq!(places.for_killing(&[]), [v2, v1.clone()]);
         assert_eq!(OwnGroups { v2_is_taken: true, ..places }.for_killing(&[]), [v1]);
         fs::remove_dir_all(dir).unwrap();
@@ -293,7 +328,7 @@ mod tests {
     fn a_path_that_leads_out_of_a_container_is_not_followed() {
         let inside = "41 31 0:38 /docker/a /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n";
         let (root, dir) = machine("inside", inside, "0::/docker/a/b\n");
-        let places = OwnGroups { root, v2_is_taken: false };
+        let places = OwnGroups { root, ..OwnGroups::machine() };
         assert_eq!(places.for_killing(&[]), [PathBuf::from("/sys/fs/cgroup/b")]);
         fs::write(dir.join("proc/self/cgroup"), "0::/../x\n").unwrap();
         assert!(places.for_killing(&[]).is_empty());
@@ -307,7 +342,7 @@ mod tests {
             fs::create_dir_all(dir.join(format!("cg{group}"))).unwrap();
             fs::write(dir.join(format!("cg{group}/cgroup.subtree_control")), passed).unwrap();
         }
-        let places = OwnGroups { root, v2_is_taken: false };
+        let places = OwnGroups { root, ..OwnGroups::machine() };
         let first = |bounds| places.for_killing(&bounds::wanted(bounds))[0].clone();
         let memory = Bounds { memory_max: Some(base::Size(1 << 20)), ..Bounds::default() };
         let tasks = Bounds { tasks_max: Some(3), ..Bounds::default() };

@@ -30,6 +30,7 @@ pub mod launch;
 pub mod machine;
 mod notify;
 mod page;
+pub mod partition;
 mod run_dir;
 pub mod shield;
 pub mod supervisor;

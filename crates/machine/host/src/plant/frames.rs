@@ -288,6 +288,7 @@ pub(crate) fn process(config: &Config, miss_ratio_max: Option<MissRatio>, isolat
         mlock: false,
         limits: Limits::default(),
         bounds: Bounds::default(),
+        partition: None,
         user: None,
         capabilities: None,
         env: BTreeMap::from([(FRAME.to_owned(), text)]),

@@ -160,6 +160,13 @@ pub const PROCESS: Table = Table {
              control group (`pids.max`).",
         ),
         key(
+            "partition",
+            r#""hmi""#,
+            "name of a `[[partition]]`",
+            "none",
+            "The bounds that it shares with others; those of its own hold besides.",
+        ),
+        key(
             "user",
             r#""operator""#,
             "user name or number",
@@ -642,6 +649,8 @@ pub const TABLES: &[Table] = &[
     LIMITS,
     SANDBOX,
     LOG,
+    super::partition::PARTITION,
+    super::partition::IO_MAX,
     super::ioc::IOC,
     super::equipment::EQUIPMENT,
     super::ioc::SCAN,

@@ -16,6 +16,7 @@ mod ioc;
 pub mod keys;
 pub mod messages;
 mod model;
+mod partition;
 mod process;
 mod recorder;
 
@@ -23,6 +24,7 @@ pub use doc::document;
 pub use frames::FRAME;
 pub use ioc::place_of_rate;
 pub use model::*;
+pub use partition::{CpuMax, IoMax, Partition};
 pub use process::{CAPABILITIES, NAME, is_name};
 pub use table::{Diagnostic, Diagnostics, Severity, render_all};
 
@@ -57,6 +59,9 @@ pub enum Missing {
     /// A file.
     #[error("{} does not exist", .0.display())]
     File(PathBuf),
+    /// What a partition's bounds need.
+    #[error(transparent)]
+    Bound(#[from] crate::partition::Lack),
     /// A program that is searched.
     #[error("{name:?} is in no directory of PATH ({path})")]
     Program {
@@ -90,6 +95,10 @@ pub trait Surroundings {
     /// # Errors
     /// What was looked for and not found.
     fn program(&self, program: &str, dir: Option<&str>) -> Result<(), Missing>;
+    /// What is lacking for a partition, some of whose processes are `on_shield`.
+    fn bound(&self, _partition: &Partition, _on_shield: &[String]) -> Vec<Missing> {
+        Vec::new()
+    }
     /// Whether there is such a user.
     fn has_user(&self, user: &str) -> bool;
 }
@@ -144,10 +153,11 @@ pub fn check(text: &str, around: &dyn Surroundings) -> Checked {
 }
 
 fn read_plant(root: &DeTable<'_>, text: &str, around: &dyn Surroundings, found: &mut Diagnostics<'_>) -> Option<Plant> {
-    const KNOWN: [&str; 15] = [
+    const KNOWN: [&str; 16] = [
         "plant",
         "shield",
         "process",
+        "partition",
         "ioc",
         "equipment",
         "frame",
@@ -161,7 +171,7 @@ fn read_plant(root: &DeTable<'_>, text: &str, around: &dyn Surroundings, found: 
         "watchdog",
         "records",
     ];
-    const TABLES: &str = "[plant], [shield], [[process]], [[ioc]], [[equipment]], [[frame]], [messages], [recorder], [alarms], [archive], [[signal]], [dashboard], [[guest]], [watchdog], [records]";
+    const TABLES: &str = "[plant], [shield], [[process]], [[partition]], [[ioc]], [[equipment]], [[frame]], [messages], [recorder], [alarms], [archive], [[signal]], [dashboard], [[guest]], [watchdog], [records]";
     for (key, _) in root {
         let word: &str = key.get_ref();
         if KNOWN.contains(&word) {
@@ -201,6 +211,7 @@ fn read_plant(root: &DeTable<'_>, text: &str, around: &dyn Surroundings, found: 
         .first()
         .map(|(table, span)| Section::open(table, span.clone(), &keys::SHIELD, "[shield]", found))
         .map(|section| (read_shield(&section, around, found), section));
+    let mut partitions = partition::read_all(root, found);
     let mut reads = Vec::new();
     let processes = tables(root, "process", true, found);
     let iocs = tables(root, "ioc", true, found);
@@ -281,6 +292,7 @@ fn read_plant(root: &DeTable<'_>, text: &str, around: &dyn Surroundings, found: 
     });
     let isolated_cpus = isolated.as_ref().map(|(cpus, _)| *cpus);
     across::check(&reads, shield.is_some(), isolated, watchdog.as_ref().map(|(_, span)| span.clone()), around, found);
+    partition::check(&mut partitions, &reads, isolated_cpus, around, found);
     let frames = frames::read_all(root, isolated_cpus, &reads, around, found);
     let process = |(frame, ratio): &_| frames::process(frame, *ratio, isolated_cpus.as_ref());
     let mut all: Vec<Process> = frames.iter().map(process).collect();
@@ -293,6 +305,7 @@ fn read_plant(root: &DeTable<'_>, text: &str, around: &dyn Surroundings, found: 
             None => None,
         },
         processes: all,
+        partitions: partitions.into_iter().map(|(partition, _)| partition).collect(),
         frames: frames.into_iter().map(|(frame, _)| frame).collect(),
         watchdog: watchdog.map(|(watchdog, _)| watchdog),
         records,

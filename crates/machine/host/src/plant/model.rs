@@ -19,6 +19,9 @@ pub struct Plant {
     pub shield: Option<Shield>,
     /// The processes, in the file's order.
     pub processes: Vec<Process>,
+    /// Bounds that processes share.
+    #[serde(default)]
+    pub partitions: Vec<super::Partition>,
     /// The frames; each has a process of its own among the others.
     #[serde(default)]
     pub frames: Vec<frame::Config>,
@@ -108,6 +111,9 @@ pub struct Process {
     /// Bounds on itself and everything that it starts, together.
     #[serde(default)]
     pub bounds: Bounds,
+    /// The partition that it is in.
+    #[serde(default)]
+    pub partition: Option<String>,
     /// User (name or number) that it runs as; the supervisor's when missing.
     pub user: Option<String>,
     /// Capabilities that it keeps (`CAP_…`); `None` leaves them as the user has them.

@@ -20,6 +20,7 @@ pub(crate) struct Read {
     pub(crate) cpus: Range<usize>,
     pub(crate) numa: Range<usize>,
     pub(crate) user: Range<usize>,
+    pub(crate) partition: Option<Placed<String>>,
     pub(crate) after: Vec<Range<usize>>,
     pub(crate) on_fault: Range<usize>,
     /// Places of the rules' CPUs.
@@ -82,6 +83,7 @@ pub(crate) fn read(
             "add `heartbeat = { within = \"50ms\" }`",
         );
     }
+    let partition = section.words("partition", found).map(|(name, span)| (name.to_owned(), span));
     let after = section.texts("after", found).unwrap_or_default();
     let on_fault = section.command("on_fault", found);
     let threads = threads(section, found);
@@ -95,6 +97,7 @@ pub(crate) fn read(
             mlock: section.flag("mlock", found).unwrap_or(real_time),
             limits: limits(section, found),
             bounds: bounds(section, found),
+            partition: partition.as_ref().map(|(name, _)| name.clone()),
             user: user.as_ref().map(|(user, _)| (*user).to_owned()),
             capabilities: capabilities(section, found),
             env: env(section, found),
@@ -120,6 +123,7 @@ pub(crate) fn read(
         cpus: cpus.1,
         numa: numa.map_or(header.clone(), |(_, span)| span),
         user: user.map_or(header.clone(), |(_, span)| span),
+        partition,
         after: after.into_iter().map(|(_, span)| span).collect(),
         on_fault: on_fault.map_or(header.clone(), |(_, span)| span),
         threads: threads.into_iter().map(|(_, span)| span).collect(),
@@ -169,7 +173,8 @@ fn limits(section: &Section<'_>, found: &mut Diagnostics<'_>) -> Limits {
     Limits { files: limits.number("files", 1, 1 << 30, found).map(|(n, _)| n), core, locked, memory, stack, rttime }
 }
 
-fn bounds(section: &Section<'_>, found: &mut Diagnostics<'_>) -> Bounds {
+/// Memory and tasks.
+pub(crate) fn bounds(section: &Section<'_>, found: &mut Diagnostics<'_>) -> Bounds {
     let memory = section.parsed::<Size>("memory_max", found);
     if let Some((size, span)) = &memory
         && *size < MEMORY_MIN

@@ -161,6 +161,63 @@ fn bounds_and_the_share_of_pulses_that_may_be_missed_are_read_and_mistakes_have_
     }
 }
 
+#[test]
+fn partitions_are_read_with_who_is_in_them_and_mistakes_have_their_places() {
+    let plant = |inside: &str, lines: &str| with(&format!("{inside}\n[[partition]]\nname = \"hmi\"\n{lines}"));
+    let keys = "cpu_max = \"50%\"\nmemory_max = \"64MiB\"\nio_max = [{ device = \"/dev/sda\", read = \"1MiB\" }]";
+    let plant_of = |text: &str| check(text, &Bench).plant.unwrap();
+    let read = plant_of(&plant("cpus = 0\npartition = \"hmi\"\ntasks_max = 3", keys));
+    let partition = &read.partitions[0];
+    assert_eq!(partition.cpu_max.unwrap().to_string(), "50%/100ms");
+    assert_eq!((partition.required, &partition.inner[..]), (true, &[crate::partition::Controller::Pids][..]));
+    assert_eq!(read.processes[0].partition.as_deref(), Some("hmi"));
+    for (inside, keys, expected) in [
+        ("partition = \"hmi\"", "", "bounds nothing"),
+        ("partition = \"hmy\"", "tasks_max = 3", "names an unknown one"),
+        ("partition = \"hmi\"\nclass = \"fifo:1\"", "cpu_max = \"50%\"", "is real time, and partition"),
+        ("partition = \"hmi\"", "cpu_max = \"0%\"", "`cpu_max`"),
+        ("partition = \"hmi\"", "cpu_max = \"1%/1ms\"", "`cpu_max`"),
+        ("partition = \"hmi\"", "cpu_weight = 0", "`cpu_weight`"),
+        ("partition = \"hmi\"", "io_max = [{ device = \"/dev/sda\" }]", "bounds nothing"),
+        ("partition = \"hmi\"", "io_max = [{ read = \"1MiB\" }]", "`device` is missing"),
+        ("partition = \"hmi\"", "tasks_max = 3\n[[partition]]\nname = \"hmi\"\ntasks_max = 1", "a second partition"),
+        ("", "tasks_max = 3", "no process is in partition"),
+    ] {
+        let found = errors(&plant(inside, keys));
+        assert!(found.iter().any(|one| one.contains(expected)), "{inside} {keys}: {found:?}");
+    }
+}
+
+#[test]
+fn a_partition_that_the_machine_cannot_bound_is_refused_unless_it_need_not_be() {
+    struct Bare;
+    impl Surroundings for Bare {
+        fn online(&self) -> Option<CpuSet> {
+            None
+        }
+        fn has_node(&self, _: u16) -> bool {
+            true
+        }
+        fn partition(&self) -> Result<(), Missing> {
+            Ok(())
+        }
+        fn program(&self, _: &str, _: Option<&str>) -> Result<(), Missing> {
+            Ok(())
+        }
+        fn bound(&self, _: &Partition, _: &[String]) -> Vec<Missing> {
+            vec![crate::partition::Lack::Controller(crate::partition::Controller::Memory).into()]
+        }
+        fn has_user(&self, _: &str) -> bool {
+            true
+        }
+    }
+    let text = |more: &str| with(&format!("partition = \"x\"\n[[partition]]\nname = \"x\"\ntasks_max = 3\n{more}"));
+    let refused = check(&text(""), &Bare);
+    assert!(refused.plant.is_none() && refused.found[0].message.contains("the memory controller"), "{refused:?}");
+    let taken = check(&text("required = false"), &Bare);
+    assert_eq!((taken.plant.is_some(), taken.found[0].severity), (true, Severity::Warning));
+}
+
 /// One process with these lines, after a shield of CPU 3.
 fn with(lines: &str) -> String {
     format!("[plant]\nname = \"p\"\n[shield]\ncpus = 3\n[[process]]\nname = \"a\"\ncommand = \"/bin/good\"\n{lines}\n")
@@ -310,7 +367,20 @@ fn every_example_of_the_table_of_keys_is_accepted() {
                 "[[process]]" if key.name == "after" => {
                     with(&format!("{line}\n[[process]]\nname=\"timing\"\ncommand=\"x\""))
                 }
+                "[[process]]" if key.name == "partition" => {
+                    with(&format!("{line}\n[[partition]]\nname = \"hmi\"\ntasks_max = 9"))
+                }
                 "[[process]]" => with(&line),
+                "[[partition]]" => {
+                    let name = if key.name == "name" { "" } else { "name = \"hmi\"\n" };
+                    let bound = if key.name == "tasks_max" { "" } else { "tasks_max = 9\n" };
+                    with(&format!("partition = \"hmi\"\n[[partition]]\n{name}{bound}{line}"))
+                }
+                "io_max" => {
+                    let device = if key.name == "device" { "read = \"1MiB\"" } else { "device = \"/dev/sda\"" };
+                    let list = format!("io_max = [{{ {line}, {device} }}]");
+                    with(&format!("partition = \"hmi\"\n[[partition]]\nname = \"hmi\"\n{list}"))
+                }
                 "heartbeat" if key.name != "within" => with(&format!("heartbeat = {{ within = \"1s\", {line} }}")),
                 "threads" if key.name == "match" => with(&format!("threads = [{{ {line}, class = \"rr:1\" }}]")),
                 "threads" => with(&format!("threads = [{{ match = \"x\", {line} }}]")),

@@ -1,6 +1,7 @@
 //! What a step changes, and the values it takes: normalised, so that texts that mean the same are equal.
 
 use super::{Cache, IrqKey, Placement, TaskKey};
+use crate::partition::Controller;
 use base::CpuSet;
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -56,6 +57,18 @@ pub enum Form {
     Cache,
     /// Whether a cgroup hands the `cpuset` controller down: `+cpuset` or `-cpuset`, in a list of controllers.
     Controller,
+    /// Whether a cgroup hands this controller down: `+memory` or `-memory`, in a list of controllers.
+    Passes {
+        /// Which.
+        controller: Controller,
+    },
+    /// The rest of the line that begins with a block device's numbers (`8:0 1048576`); empty where there is none.
+    Device {
+        /// Its major number.
+        major: u32,
+        /// Its minor number.
+        minor: u32,
+    },
 }
 
 /// A target's value.
@@ -90,6 +103,14 @@ impl Form {
                 let on = text.split_whitespace().any(|word| word == "cpuset" || word == "+cpuset");
                 return Value::Text(if on { "+cpuset" } else { "-cpuset" }.to_owned());
             }
+            Self::Passes { controller } => {
+                let on = text.split_whitespace().any(|word| word.trim_start_matches('+').parse() == Ok(controller));
+                return Value::Text(format!("{}{controller}", if on { "+" } else { "-" }));
+            }
+            Self::Device { major, minor } => {
+                let rest = |line: &str| Some(line.trim().strip_prefix(&format!("{major}:{minor} "))?.trim().to_owned());
+                return Value::Text(text.lines().find_map(rest).unwrap_or_default());
+            }
             Self::Choice => {
                 let inner = |word: &'_ str, [open, close]: [char; 2]| {
                     Some(word.strip_prefix(open)?.strip_suffix(close)?.to_owned())
@@ -108,7 +129,10 @@ impl Form {
     pub fn write(self, value: &Value) -> Option<String> {
         match value {
             Value::Text(text) if self == Self::Cache => Some(format!("{text}\n")),
-            Value::Text(text) => Some(text.clone()),
+            Value::Text(text) => match self {
+                Self::Device { major, minor } => Some(format!("{major}:{minor} {text}")),
+                _ => Some(text.clone()),
+            },
             Value::Cpus(cpus) if self == Self::Mask => {
                 let mut mask = String::new();
                 // Writing to a string cannot fail.

@@ -47,6 +47,8 @@ pub enum Change {
         /// The old one and the new one, as people read them.
         text: String,
     },
+    /// Other partitions.
+    Partitions,
     /// Another watchdog.
     Watchdog,
     /// Another place for logs and evidence.
@@ -67,6 +69,7 @@ impl fmt::Display for Change {
                 write!(f, "~ {name}: {effect} ({})", keys.join(", "))
             }
             Self::Shield { text } => write!(f, "~ shield: {text}"),
+            Self::Partitions => f.write_str("~ partitions: not while the plant is up"),
             Self::Watchdog => f.write_str("~ watchdog"),
             Self::Records => f.write_str("~ records: from the next `tahti up` on"),
         }
@@ -84,6 +87,9 @@ pub fn diff(old: &Plant, new: &Plant) -> Vec<Change> {
         let text =
             |plant: &Plant| plant.shield.as_ref().map_or("none".to_owned(), |shield| format!("CPUs {}", shield.cpus));
         changes.push(Change::Shield { text: format!("{} -> {}", text(old), text(new)) });
+    }
+    if old.partitions != new.partitions {
+        changes.push(Change::Partitions);
     }
     if old.watchdog != new.watchdog {
         changes.push(Change::Watchdog);
@@ -119,6 +125,7 @@ fn keys(old: &Process, new: &Process) -> (Vec<&'static str>, Effect) {
         mlock,
         limits,
         bounds,
+        partition,
         user,
         capabilities,
         env,
@@ -147,6 +154,7 @@ fn keys(old: &Process, new: &Process) -> (Vec<&'static str>, Effect) {
         ("limits", *limits != new.limits, Effect::Restart),
         ("memory_max", bounds.memory_max != new.bounds.memory_max, Effect::Restart),
         ("tasks_max", bounds.tasks_max != new.bounds.tasks_max, Effect::Restart),
+        ("partition", *partition != new.partition, Effect::Restart),
         ("user", *user != new.user, Effect::Restart),
         ("capabilities", *capabilities != new.capabilities, Effect::Restart),
         ("env", *env != new.env, Effect::Restart),

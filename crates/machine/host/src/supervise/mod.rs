@@ -497,7 +497,11 @@ impl Supervision {
                         }
                     }
                 }
-                Change::Shield { .. } | Change::Watchdog | Change::Records | Change::Name { .. } => {}
+                Change::Shield { .. }
+                | Change::Partitions
+                | Change::Watchdog
+                | Change::Records
+                | Change::Name { .. } => {}
             }
         }
         self.link(new);

@@ -3,6 +3,7 @@
 use super::{Group, OwnGroups};
 use crate::launch::Shortfall;
 use base::Size;
+use host::partition::{Counted, Version};
 use host::plant::Bounds;
 use proc::cgroup::keyed;
 use serde::{Deserialize, Serialize};
@@ -11,40 +12,16 @@ use std::path::{Path, PathBuf};
 /// A controller that bounds something, and its files in versions 2 and 1.
 #[derive(Debug)]
 pub(crate) struct Controller {
-    /// Its name in both versions.
-    pub(super) name: &'static str,
+    kind: host::partition::Controller,
     /// The plant's word.
     key: &'static str,
-    files: [Files; 2],
-}
-
-#[derive(Debug)]
-struct Files {
-    max: &'static str,
-    used: &'static str,
-    /// The file that counts how often the bound was met, and the count's name there.
-    met: (&'static str, &'static str),
 }
 
 /// Memory.
-pub(crate) const MEMORY: Controller = Controller {
-    name: "memory",
-    key: "memory_max",
-    files: [
-        Files { max: "memory.max", used: "memory.current", met: ("memory.events", "oom_kill") },
-        Files { max: "memory.limit_in_bytes", used: "memory.usage_in_bytes", met: ("memory.oom_control", "oom_kill") },
-    ],
-};
+pub(crate) const MEMORY: Controller = Controller { kind: host::partition::Controller::Memory, key: "memory_max" };
 
 /// Processes and threads.
-pub(crate) const TASKS: Controller = Controller {
-    name: "pids",
-    key: "tasks_max",
-    files: [
-        Files { max: "pids.max", used: "pids.current", met: ("pids.events", "max") },
-        Files { max: "pids.max", used: "pids.current", met: ("pids.events", "max") },
-    ],
-};
+pub(crate) const TASKS: Controller = Controller { kind: host::partition::Controller::Pids, key: "tasks_max" };
 
 /// Version 1 says so where nothing is bounded: the largest number of whole pages.
 const UNBOUNDED: u64 = 1 << 62;
@@ -63,6 +40,9 @@ pub struct Standing {
     pub used: u64,
     /// What may be used, as the kernel has it.
     pub max: u64,
+    /// The most that was used; `None` where the kernel does not count it.
+    #[serde(default)]
+    pub peak: Option<u64>,
     /// How often the kernel acted: ended somebody for lack of memory, refused a start.
     pub met: u64,
 }
@@ -75,28 +55,33 @@ pub(super) fn wanted(bounds: Bounds) -> Vec<Bound> {
 }
 
 impl Controller {
+    /// Its name in both versions.
+    pub(super) fn name(&self) -> &'static str {
+        self.kind.name(Version::V2)
+    }
+
     /// Whether it bounds the group in this directory.
     pub(super) fn is_in(&self, dir: &Path) -> bool {
         self.files_in(dir).is_some()
     }
 
-    fn files_in(&self, dir: &Path) -> Option<&Files> {
-        self.files.iter().find(|files| dir.join(files.max).exists())
+    fn files_in(&self, dir: &Path) -> Option<&'static Counted> {
+        self.kind.counted().iter().find(|files| dir.join(files.max).exists())
     }
 }
 
 impl Bound {
     /// As people write it.
     fn words(&self) -> String {
-        match self.controller.name {
-            "memory" => format!("{} of {}", self.controller.key, Size(self.value)),
+        match self.controller.kind {
+            host::partition::Controller::Memory => format!("{} of {}", self.controller.key, Size(self.value)),
             _ => format!("{} of {}", self.controller.key, self.value),
         }
     }
 }
 
 impl Group {
-    fn bounded_by(&self, controller: &'static Controller) -> Option<(&PathBuf, &'static Files)> {
+    fn bounded_by(&self, controller: &'static Controller) -> Option<(&PathBuf, &'static Counted)> {
         self.dirs.iter().find_map(|dir| Some((dir, controller.files_in(dir)?)))
     }
 
@@ -105,7 +90,7 @@ impl Group {
         let lacking =
             |found: String, remedy: &str| Shortfall { wanted: bound.words(), found, remedy: remedy.to_owned() };
         let Some((dir, files)) = self.bounded_by(bound.controller) else {
-            let (found, remedy) = places.why_not(bound.controller.name);
+            let (found, remedy) = places.why_not(bound.controller.name());
             return Err(lacking(found, &remedy));
         };
         let file = dir.join(files.max);
@@ -135,7 +120,7 @@ impl Group {
         let max = number(files.max).filter(|max| *max < UNBOUNDED)?;
         let (file, name) = files.met;
         let met = read(file).and_then(|text| keyed(&text, name)).unwrap_or(0);
-        Some(Standing { used: number(files.used)?, max, met })
+        Some(Standing { used: number(files.used)?, max, peak: number(files.peak), met })
     }
 }
 
@@ -187,11 +172,11 @@ mod tests {
         let dirs = vec![dir("v2", &v2), dir("v1", &v1)];
         let group = Group { dirs: dirs.clone() };
         assert_eq!((group.standing(&MEMORY), group.standing(&TASKS)), (None, None), "nothing is bounded");
-        let places = OwnGroups { root: RootDir::at(&dirs[0]), v2_is_taken: false };
+        let places = OwnGroups { root: RootDir::at(&dirs[0]), ..OwnGroups::machine() };
         let bounds = Bounds { memory_max: Some(Size(1 << 20)), tasks_max: Some(3) };
         wanted(bounds).iter().for_each(|bound| group.set(bound, &places).unwrap());
-        assert_eq!(group.standing(&MEMORY), Some(Standing { used: 4096, max: 1 << 20, met: 1 }));
-        assert_eq!(group.standing(&TASKS), Some(Standing { used: 2, max: 3, met: 7 }));
+        assert_eq!(group.standing(&MEMORY), Some(Standing { used: 4096, max: 1 << 20, peak: None, met: 1 }));
+        assert_eq!(group.standing(&TASKS), Some(Standing { used: 2, max: 3, peak: None, met: 7 }));
         fs::write(dirs[1].join("pids.max"), u64::MAX.to_string()).unwrap();
         assert_eq!(group.standing(&TASKS), None, "version 1 has a number for that");
         dirs.iter().for_each(|dir| fs::remove_dir_all(dir).unwrap());
@@ -203,7 +188,10 @@ mod tests {
         let bound = &wanted(Bounds { memory_max: Some(Size(1 << 20)), tasks_max: None })[0];
         let why = |name: &str, mounts: &str, groups: &str, v2_is_taken: bool| {
             let dir = dir(name, &[("proc/self/mountinfo", mounts), ("proc/self/cgroup", groups)]);
-            let told = none.set(bound, &OwnGroups { root: RootDir::at(&dir), v2_is_taken }).unwrap_err().to_string();
+            let told = none
+                .set(bound, &OwnGroups { root: RootDir::at(&dir), v2_is_taken, ..OwnGroups::machine() })
+                .unwrap_err()
+                .to_string();
             fs::remove_dir_all(dir).unwrap();
             told
         };

@@ -32,6 +32,9 @@ pub struct KeeperSpec {
     /// Bounds on the child and everything that it starts, together.
     #[serde(default)]
     pub bounds: host::plant::Bounds,
+    /// The directories of its partition.
+    #[serde(default)]
+    pub within: Vec<PathBuf>,
     /// The child's log; `None` discards its output (consoles still see it).
     pub log: Option<LogSpec>,
     /// The child is ready at the first line of output that contains this.

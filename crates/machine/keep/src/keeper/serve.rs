@@ -225,9 +225,10 @@ impl Keeper {
         }
         let mut launch = self.spec.launch.clone();
         // Each time: an empty one may be tidied away by anybody.
-        let made = Group::make(&self.spec.dir, &launch.name, &launch.cgroups, self.spec.bounds);
+        let within = &self.spec.within;
+        let made = Group::make(&self.spec.dir, &launch.name, &launch.cgroups, within, self.spec.bounds);
         (self.group, self.unbounded) = made;
-        launch.cgroups.extend(self.group.iter().flat_map(Group::dirs).cloned());
+        launch.cgroups.extend(Group::joins(self.group.as_ref(), within));
         launch.env.insert(MARK.to_owned(), self.spec.dir.display().to_string());
         if let Some(notify) = &self.notify {
             launch.env.insert("NOTIFY_SOCKET".to_owned(), notify.path().display().to_string());

@@ -4,7 +4,7 @@
 
 /// Dies before the write whose number `TAHTI_DIE_AT_WRITE` says, journal writes counted too.
 #[cfg(feature = "fault-injection")]
-pub(super) fn before_write() {
+pub(crate) fn before_write() {
     use std::sync::atomic::{AtomicU32, Ordering};
     static WRITES: AtomicU32 = AtomicU32::new(0);
     let number = WRITES.fetch_add(1, Ordering::Relaxed) + 1;
@@ -19,4 +19,4 @@ pub(super) fn before_write() {
 
 /// Does nothing in a shipped binary.
 #[cfg(not(feature = "fault-injection"))]
-pub(super) fn before_write() {}
+pub(crate) fn before_write() {}

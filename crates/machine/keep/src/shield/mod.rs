@@ -14,6 +14,8 @@ pub mod journal;
 pub mod machine;
 pub mod watch;
 
+pub(crate) use fault::before_write;
+
 use crate::RunDir;
 use begin::{Beginning, begin, fresh};
 use claim::Claim;

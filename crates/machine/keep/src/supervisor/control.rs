@@ -1,6 +1,7 @@
 //! The control socket: what `tahti ps`, `down`, `restart` … say to the supervisor, one JSON object a line.
 
 pub use crate::group::Standing;
+pub use crate::partition::{Processor, Stands};
 use base::{CpuSet, DurNs, MonoNs, Policy, Size};
 use host::supervise::{Cause, Phase};
 use rustix::io::Errno;
@@ -134,6 +135,9 @@ pub struct Status {
     pub shortfalls: Vec<String>,
     /// Its processes.
     pub processes: Vec<ProcessStatus>,
+    /// Bounds that processes share.
+    #[serde(default)]
+    pub partitions: Vec<Stands>,
 }
 
 /// How a process stands.

@@ -15,6 +15,7 @@ mod connection;
 pub mod control;
 mod engine;
 mod incidents;
+mod partitions;
 mod probe;
 mod processes;
 mod pulses;
@@ -46,7 +47,7 @@ use host::plant::{Diagnostic, Plant, check, render_all};
 use host::supervise::{Event, Phase, Supervision};
 use processes::Processes;
 use rundir::{RunDir, RunDirError};
-use shielding::Shielding;
+use shielding::{Lowered, Shielding};
 use site::Site;
 use std::path::{Path, PathBuf};
 use sys::clock::mono_now;
@@ -85,6 +86,9 @@ pub enum UpError {
     /// The shield is required and cannot be had.
     #[error(transparent)]
     Shield(#[from] NoShield),
+    /// A required partition cannot be had.
+    #[error(transparent)]
+    Partition(#[from] crate::partition::PartitionError),
     /// A socket or the running program cannot be had.
     #[error(transparent)]
     Io(#[from] std::io::Error),
@@ -253,6 +257,7 @@ pub fn up(options: &Options) -> Result<Exit, UpError> {
         online: probe::online(),
         isolated: base::CpuSet::EMPTY,
         shield_groups: Vec::new(),
+        partitions: crate::partition::Partitions::default(),
         require_rt: options.require_rt,
         also,
         operators,
@@ -260,8 +265,17 @@ pub fn up(options: &Options) -> Result<Exit, UpError> {
     let mut engine = Engine::new(site, Processes::new(all), server, signals, tell, shield, until);
     let ours = continued.as_ref().is_some_and(|(_, ours, _)| *ours);
     let required = options.require_rt || options.compare;
+    if let Err(why) = engine.raise_partitions(options.require_rt) {
+        if continued.is_none() {
+            engine.site.run.forget()?;
+            return Err(UpError::Partition(why));
+        }
+        // Its processes run already, in those that they had.
+        engine.tell.shortfall("tahti", why.to_string());
+    }
     if let Err(why) = engine.raise_shield(ours, required) {
         if continued.is_none() {
+            engine.lower_partitions(&mut Lowered::default());
             engine.site.run.forget()?;
             return Err(UpError::Shield(why));
         }

@@ -5,7 +5,7 @@ use crate::keeper::protocol::ChildId;
 use crate::launch::start_ticks;
 use crate::shield::ChooseError;
 use base::{CpuId, CpuSet, DurNs, Policy, Size};
-use host::plant::{Missing, Surroundings};
+use host::plant::{Missing, Partition, Surroundings};
 use rustix::process::{Pid, PidfdFlags};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -226,6 +226,11 @@ impl Surroundings for Machine {
         }
         let dir = dir.map_or(self.folder.clone(), |dir| self.folder.join(dir));
         crate::launch::find_program(program, &dir, None).map(drop)
+    }
+
+    fn bound(&self, partition: &Partition, on_shield: &[String]) -> Vec<Missing> {
+        let ground = crate::partition::ground(std::slice::from_ref(partition));
+        crate::partition::lacking(&ground, partition, on_shield).into_iter().map(Missing::from).collect()
     }
 
     fn has_user(&self, user: &str) -> bool {

@@ -41,7 +41,7 @@ pub(crate) struct Raised {
 }
 
 /// What became of giving it back.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Lowered {
     /// Whether everything is as it was before.
     pub(crate) whole: bool,

@@ -3,6 +3,7 @@
 use super::rundir::{Lock, RunDir};
 use crate::keeper::protocol::{KeeperSpec, LogSpec, Operators};
 use crate::launch::{CapabilityError, LaunchSpec, Limit, Resource, Terminal};
+use crate::partition::Partitions;
 use base::{CpuSet, MonoNs};
 use host::plant::{Cpus, Plant, Process, ReadyWhen};
 use std::path::PathBuf;
@@ -30,6 +31,8 @@ pub(crate) struct Site {
     pub(crate) isolated: CpuSet,
     /// Control groups that members of the shield join, and those of all others.
     pub(crate) shield_groups: Vec<PathBuf>,
+    /// Bounds that processes share.
+    pub(crate) partitions: Partitions,
     /// Whether what cannot be had is an error.
     pub(crate) require_rt: bool,
     /// The journal of the machine that gets each line, too.
@@ -108,6 +111,12 @@ impl Site {
         if !self.isolated.is_empty() && cpus.is_subset(&self.isolated) {
             launch.cgroups = self.shield_groups.clone();
         }
+        let is_v2 = |dir: &PathBuf| !dir.join("tasks").exists();
+        let mut within = process.partition.as_ref().map_or(Vec::new(), |name| self.partitions.dirs(name));
+        if launch.cgroups.iter().any(is_v2) {
+            // It can be in one group of version 2 only; who checked the plant has said so.
+            within.retain(|dir| !is_v2(dir));
+        }
         launch.numa_node = process.numa;
         launch.mlock = process.mlock;
         launch.terminal = Terminal::Pty;
@@ -118,6 +127,7 @@ impl Site {
             dir: self.run.keeper(&process.name),
             launch,
             bounds: process.bounds,
+            within,
             log: Some(LogSpec {
                 path: self.run.log(Some(&process.name)),
                 size: process.log.size,

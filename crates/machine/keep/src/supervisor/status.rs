@@ -34,6 +34,7 @@ pub(crate) fn status(site: &Site, processes: &Processes, shield: &Shielding, tel
         shield: shield.words(&site.plant),
         shortfalls: tell.shortfalls().to_vec(),
         processes: each.collect(),
+        partitions: super::partitions::stand(site),
     }
 }
 

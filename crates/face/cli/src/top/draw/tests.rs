@@ -38,6 +38,7 @@ fn process(name: &str, pid: i32, misses: Option<u64>) -> ProcessStatus {
 fn model() -> Model {
     let processes = vec![process("zebra", 11, None), process("loop", 12, Some(3)), process("\x1b]0;ape", 13, None)];
     let plant = Status {
+        partitions: Vec::new(),
         name: "rf".to_owned(),
         file: "/plants/rf".into(),
         phase: Phase::Up,

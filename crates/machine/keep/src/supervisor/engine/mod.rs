@@ -14,6 +14,7 @@ use super::compare::Compare;
 use super::connection;
 use super::control::{Reply, Server};
 use super::incidents::Evidence;
+use super::partitions;
 use super::probe;
 use super::processes::Processes;
 use super::rundir::RunDirError;
@@ -27,6 +28,7 @@ use super::tell::Teller;
 use super::watch::Watcher;
 use super::watchdog::HardwareWatchdog;
 use crate::keeper::Keeper;
+use crate::partition::PartitionError;
 use base::{DurNs, MonoNs};
 use connection::ConnectionError;
 use host::plant::{ReadyWhen, Signal};
@@ -60,6 +62,7 @@ pub(crate) struct Engine {
     state_file: StateFile,
     shield: Shielding,
     watcher: Watcher,
+    partitions: partitions::Watch,
     watchdog: HardwareWatchdog,
     service: Option<Service>,
     safe_outputs: SafeOutputs,
@@ -115,6 +118,7 @@ impl Engine {
             state_file: StateFile::default(),
             shield,
             watcher: Watcher::default(),
+            partitions: partitions::Watch::default(),
             watchdog: HardwareWatchdog::default(),
             service,
             safe_outputs: SafeOutputs::default(),
@@ -168,6 +172,7 @@ impl Engine {
             self.signals(now);
             self.look();
             self.watcher.rule_threads(now, &mut self.processes, &mut self.tell);
+            self.partitions.look(now, &self.site, &mut self.tell);
             self.safe_outputs.reap(now, &self.processes, &mut self.tell);
             for (client, request) in self.server.serve() {
                 let reply = match request {
@@ -237,6 +242,7 @@ impl Engine {
         let now = mono_now();
         let ours = [
             self.watchdog.due(),
+            self.partitions.due(&self.site),
             self.service.as_ref().and_then(Service::due),
             self.until,
             self.next_look(now),
@@ -300,6 +306,23 @@ impl Engine {
         }
     }
 
+    /// Bounds the plant's partitions. That they are about to be is on disk first, so that whoever comes after a SIGKILL
+    /// knows that there is something to take back.
+    ///
+    /// # Errors
+    /// Why one that is required cannot be had.
+    pub(crate) fn raise_partitions(&mut self, required: bool) -> Result<(), PartitionError> {
+        if !self.site.plant.partitions.is_empty() {
+            self.save();
+        }
+        partitions::raise(&mut self.site, &mut self.tell, mono_now(), required)
+    }
+
+    /// Takes the partitions back once nobody is in them.
+    pub(crate) fn lower_partitions(&mut self, lowered: &mut Lowered) {
+        partitions::lower(&mut self.site, lowered);
+    }
+
     /// Raises the plant's shield, if it wants one. That it is about to is on disk first, so that whoever
     /// continues after a SIGKILL gives back what it finds.
     ///
@@ -350,7 +373,8 @@ impl Engine {
         self.dismiss();
         self.watchdog.disarm(&mut self.tell);
         self.watcher.stop(&mut self.processes);
-        let lowered = self.lower_shield();
+        let mut lowered = self.lower_shield();
+        self.lower_partitions(&mut lowered);
         for line in &lowered.said {
             self.tell.event(mono_now(), "shield", line);
         }

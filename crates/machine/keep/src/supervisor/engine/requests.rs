@@ -125,6 +125,10 @@ impl Engine {
             let why = "the plant's operators cannot be changed while it is up; use `tahti down` and `tahti up`";
             return Some(Reply::Refused(why.to_owned()));
         }
+        if new.partitions != self.site.plant.partitions && !dry_run {
+            let why = "partitions cannot be changed while the plant is up: processes are in them; use `tahti down` and `tahti up`";
+            return Some(Reply::Refused(why.to_owned()));
+        }
         if dry_run || changes.is_empty() {
             return Some(Reply::Changes(changes.iter().map(ToString::to_string).collect()));
         }

@@ -1,0 +1,128 @@
+//! Partitions: hostile processes within the real control groups of this machine, beside one outside.
+
+use harness::machine::last_cpu;
+use harness::plant::{Bench, sh};
+use harness::process::kill;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// Directories of control groups whose name begins as this run's do, anywhere.
+fn left(bench: &Bench) -> Vec<PathBuf> {
+    let text = fs::read_to_string(bench.dir.join("run/p/partitions.json")).unwrap_or_default();
+    assert_eq!(text, "", "the journal is gone with the last directory");
+    fn below(dir: &Path, found: &mut Vec<PathBuf>, depth: usize) {
+        for entry in fs::read_dir(dir).into_iter().flatten().flatten() {
+            let path = entry.path();
+            if depth > 0 && entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+                if entry.file_name().to_string_lossy().starts_with("tahti-p.") {
+                    found.push(path.clone());
+                }
+                below(&path, found, depth - 1);
+            }
+        }
+    }
+    let mut found = Vec::new();
+    below(Path::new("/sys/fs/cgroup"), &mut found, 6);
+    found
+}
+
+const PARTITION: &str = "[[partition]]\nname = \"hmi\"\n";
+
+#[test]
+fn a_fork_bomb_a_memory_hog_and_a_cpu_hog_stay_within_their_partition_and_one_outside_goes_on() {
+    last_cpu();
+    let bounds =
+        format!("{PARTITION}cpu_max = \"20%/50ms\"\ncpu_weight = 10\nmemory_max = \"48MiB\"\ntasks_max = 24\n");
+    let inside = "partition = \"hmi\"\nrestart = { policy = \"never\" }";
+    // It never ends by itself: a start that is refused is tried again.
+    let bomb = "b() { while :; do (sleep 1000) & sleep 0.02; done; }; b 2>/dev/null & b 2>/dev/null & wait";
+    // Should there be no bound, the address space has one.
+    let memory = format!("{inside}\nlimits = {{ memory = \"1GiB\" }}");
+    let plant = bounds
+        + &sh("bomb", bomb, inside)
+        + &sh("memory", "sleep 0.3; while :; do tail /dev/zero; done 2>/dev/null", &memory)
+        + &sh("cpu", "while :; do :; done", inside)
+        + &sh("free", "while :; do sleep 0.05; date +%s%N; done", "");
+    let bench = Bench::new("root-partition", &plant);
+    bench.ok(&["check", "."]);
+    bench.ok(&["up", ".", "--detach"]);
+    let hmi = || bench.status()["partitions"][0].clone();
+    let number = |value: &serde_json::Value| value.as_u64().unwrap_or(0);
+    bench.until("all three bounds met", || {
+        let hmi = hmi();
+        number(&hmi["cpu"]["throttled"]) > 10 && number(&hmi["memory"]["met"]) > 0 && number(&hmi["tasks"]["met"]) > 0
+    });
+    let found = hmi();
+    assert_eq!((&found["memory"]["max"], &found["tasks"]["max"]), (&(48 << 20).into(), &24.into()), "{found}");
+    assert!(number(&found["memory"]["used"]) <= 48 << 20 && number(&found["tasks"]["used"]) <= 24, "{found}");
+    assert_eq!(found["processes"], serde_json::json!(["bomb", "memory", "cpu"]));
+    assert_eq!(found["drift"], serde_json::json!([]));
+    // Whatever the machine does meanwhile: time sharing got no more than a fifth of a CPU, and one period's rest.
+    let (used, up) = (&found["cpu"]["used"], bench.status());
+    let span = up["now"].as_u64().unwrap() - up["since"].as_u64().unwrap();
+    let used: base::DurNs = serde_json::from_value(used.clone()).expect("counted");
+    assert!(used.0 as f64 <= 0.2 * span as f64 + 100e6, "{used} of {span}");
+    let free = bench.process("free");
+    assert_eq!(free["state"], "running", "{free}");
+    let said = || fs::read_to_string(bench.dir.join("run/p/log/free.log")).unwrap().lines().count();
+    let before = said();
+    bench.until("the one outside goes on", || said() > before + 3);
+    let shown = bench.ok(&["ps"]);
+    assert!(shown.contains("partition hmi (bomb, memory, cpu)") && shown.contains("10ms of each 50ms"), "{shown}");
+    bench.run(&["down"]);
+    assert_eq!(left(&bench), [] as [PathBuf; 0]);
+}
+
+#[test]
+fn a_supervisor_killed_at_each_write_leaves_nothing_once_the_plant_was_up_and_down_again() {
+    last_cpu();
+    let bounds = format!("{PARTITION}cpu_max = \"50%\"\nmemory_max = \"64MiB\"\ntasks_max = 20\n");
+    let plant = bounds + &sh("a", "sleep 1000", "partition = \"hmi\"\nmemory_max = \"32MiB\"");
+    let bench = Bench::new("root-partition-kill", &plant);
+    let mut died = 0;
+    for write in 1.. {
+        let mut up = bench.tahti(&["up", ".", "--for", "300ms"]);
+        let output = up.env("TAHTI_DIE_AT_WRITE", write.to_string()).output().unwrap();
+        if output.status.code().is_some() {
+            assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+            break;
+        }
+        died += 1;
+        bench.ok(&["up", ".", "--for", "200ms"]);
+        assert_eq!(left(&bench), [] as [PathBuf; 0], "killed at write {write}");
+    }
+    // Four directories, four bounds, two notes at the least; as many on the way back.
+    assert!(died >= 14, "{died}");
+    assert_eq!(left(&bench), [] as [PathBuf; 0]);
+}
+
+#[test]
+fn whoever_writes_a_bound_over_is_seen_and_a_directory_of_somebody_else_is_refused() {
+    last_cpu();
+    let bounds = format!("{PARTITION}tasks_max = 20\n");
+    let plant = bounds + &sh("a", "sleep 1000", "partition = \"hmi\"");
+    let bench = Bench::new("root-partition-drift", &plant);
+    bench.ok(&["up", ".", "--detach"]);
+    let journal = fs::read_to_string(bench.dir.join("run/p/partitions.json")).unwrap();
+    let journal: serde_json::Value = serde_json::from_str(&journal).unwrap();
+    let dir = journal["rounds"][0][0]["target"]["path"].as_str().unwrap().to_owned();
+    let members = fs::read_to_string(format!("{dir}/cgroup.procs")).unwrap();
+    assert!(members.lines().any(|pid| pid == bench.pid("a").to_string()), "{dir}: {members}");
+    fs::write(format!("{dir}/pids.max"), "30").unwrap();
+    bench.until("told", || bench.log().contains("somebody else has written a bound"));
+    assert!(bench.ok(&["ps"]).contains("pids.max reads 30, expected 20"));
+    // Its supervisor killed and continued, the process is where it was.
+    let pid = bench.pid("a");
+    kill(bench.supervisor(), "KILL");
+    bench.until("continued", || bench.run(&["up", ".", "--detach"]).status.success());
+    assert_eq!(bench.pid("a"), pid);
+    bench.until("bounded again", || bench.status()["partitions"][0]["tasks"]["max"] == 20);
+    bench.run(&["down"]);
+    assert_eq!(left(&bench), [] as [PathBuf; 0]);
+    fs::create_dir(&dir).unwrap();
+    let refused = bench.run(&["up", "."]);
+    fs::remove_dir(&dir).unwrap();
+    let text = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(!refused.status.success() && text.contains("is there, but no journal of it"), "{text}");
+    assert!(bench.ok(&["up", ".", "--for", "100ms"]).contains("good"));
+}

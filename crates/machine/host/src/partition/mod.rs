@@ -1,0 +1,151 @@
+//! Partitions: bounds that several processes of a plant share, as steps over control groups.
+//!
+//! A partition has a directory in each hierarchy of control groups that bounds something of it: one in version 2, one
+//! for each controller in version 1. [`homes`] says where, [`plan`] what is left to write; once that is nothing, the
+//! bounds stand. Whoever executes it looks again after each round: the kernel makes a directory's files along with it.
+//!
+//! Must never take a directory over that somebody else has made.
+
+mod controller;
+mod files;
+mod plan;
+
+pub use controller::{Controller, Counted, Version};
+pub use plan::{Wanted, drift, made, plan, wanted};
+
+use crate::plant::Partition;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// What partitions are planned from: where control groups may be made, and which devices there are.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Ground {
+    /// The own group in each hierarchy of version 1, by its controllers.
+    pub v1: BTreeMap<Controller, String>,
+    /// The hierarchy of version 2, where it is mounted.
+    pub v2: Option<Unified>,
+    /// Size of a page, bytes: memory is bounded in whole ones.
+    pub page_bytes: u64,
+    /// Devices by the names that partitions give them.
+    pub devices: BTreeMap<String, Device>,
+}
+
+/// The hierarchy of version 2, seen from the own group.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Unified {
+    /// The controllers that it has.
+    pub controllers: Vec<Controller>,
+    /// The own group and those above it up to the top, each with the controllers that it passes down.
+    pub above: Vec<(String, Vec<Controller>)>,
+}
+
+/// What a path in `/dev` leads to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Device {
+    /// A whole block device, by its numbers.
+    Block(u32, u32),
+    /// A part of one.
+    Part,
+    /// Something else, or nothing.
+    None,
+}
+
+/// A directory of a partition, and the controllers that bound it there.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Home {
+    /// Its path.
+    pub dir: String,
+    /// The version of its hierarchy.
+    pub version: Version,
+    /// The controllers.
+    pub controllers: Vec<Controller>,
+    /// A group above that must pass controllers down first.
+    pub passes: Option<(String, Vec<Controller>)>,
+}
+
+/// What a machine lacks for a partition.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Lack {
+    /// No hierarchy has the controller.
+    #[error(
+        "no mounted control group hierarchy has the {0} controller: see /proc/cgroups and the boot line (cgroup_disable)"
+    )]
+    Controller(Controller),
+    /// The kernel was built without a file.
+    #[error("{path} is not there: the kernel was built without it ({option})")]
+    File {
+        /// The file.
+        path: String,
+        /// What the kernel's configuration needs.
+        option: &'static str,
+    },
+    /// No such device.
+    #[error("{0} is no block device: name one of /proc/partitions")]
+    NoDevice(String),
+    /// The kernel bounds whole devices only.
+    #[error("{0} is a part of a device, and the kernel bounds whole ones: name the device")]
+    Part(String),
+    /// A directory that nobody noted.
+    #[error(
+        "{0} is there, but no journal of it: somebody else's, or one whose run directory is gone; remove it (rmdir) once it is empty"
+    )]
+    Foreign(String),
+    /// A process is in the shield's group of version 2 and cannot be in another.
+    #[error(
+        "process {0:?} is on the shield, whose control group of version 2 it cannot leave: bound it by `memory_max` and `tasks_max` of its own, or run it on housekeeping CPUs"
+    )]
+    OnShield(String),
+}
+
+/// Where a partition's directories are, called `name` there, and what is lacking.
+#[must_use]
+pub fn homes(ground: &Ground, name: &str, partition: &Partition) -> (Vec<Home>, Vec<Lack>) {
+    let mut homes: Vec<Home> = Vec::new();
+    let mut lacks = Vec::new();
+    let mut unified = Vec::new();
+    for controller in partition.controllers() {
+        let has = |unified: &Unified| unified.controllers.contains(&controller);
+        if let Some(parent) = ground.v1.get(&controller) {
+            let dir = format!("{}/{name}", parent.trim_end_matches('/'));
+            // Several controllers may share a hierarchy.
+            match homes.iter_mut().find(|home| home.dir == dir) {
+                Some(home) => home.controllers.push(controller),
+                None => {
+                    let controllers = vec![controller];
+                    homes.push(Home { dir, version: Version::V1, controllers, passes: None });
+                }
+            }
+        } else if ground.v2.as_ref().is_some_and(has) {
+            unified.push(controller);
+        } else if controller != Controller::Account {
+            lacks.push(Lack::Controller(controller));
+        }
+    }
+    if let Some(v2) = ground.v2.as_ref().filter(|_| !unified.is_empty()) {
+        let passes_all = |passed: &Vec<Controller>| unified.iter().all(|controller| passed.contains(controller));
+        // The nearest group that passes all of them down; at the top they can be had, for nobody is in it.
+        let (parent, passed) = match v2.above.iter().find(|(_, passed)| passes_all(passed)).or(v2.above.last()) {
+            Some((parent, passed)) => (parent.as_str(), passed.clone()),
+            None => ("", Vec::new()),
+        };
+        let more: Vec<Controller> = unified.iter().copied().filter(|one| !passed.contains(one)).collect();
+        homes.push(Home {
+            dir: format!("{}/{name}", parent.trim_end_matches('/')),
+            version: Version::V2,
+            controllers: unified,
+            passes: (!more.is_empty()).then(|| (parent.to_owned(), more)),
+        });
+    }
+    for one in &partition.io_max {
+        match ground.devices.get(&one.device) {
+            Some(Device::Block(..)) => {}
+            Some(Device::Part) => lacks.push(Lack::Part(one.device.clone())),
+            Some(Device::None) | None => lacks.push(Lack::NoDevice(one.device.clone())),
+        }
+    }
+    (homes, lacks)
+}
+
+#[cfg(test)]
+mod tests;

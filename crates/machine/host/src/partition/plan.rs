@@ -1,0 +1,120 @@
+//! From what is there to what is wanted.
+
+use super::{Controller, Ground, Home, Lack, Version, files};
+use crate::plan::{Drift, Plan, Step};
+use crate::plant::Partition;
+use crate::snapshot::{Form, Target, Value};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// A value that is wanted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Wanted {
+    /// Where.
+    pub target: Target,
+    /// The value.
+    pub value: Value,
+    /// For whom.
+    pub why: String,
+    /// What the kernel's configuration needs for it.
+    pub option: &'static str,
+}
+
+/// Everything that a partition wants, in the order in which it can be had.
+#[must_use]
+pub fn wanted(ground: &Ground, homes: &[Home], partition: &Partition) -> Vec<Wanted> {
+    let mut all = Vec::new();
+    let why = format!("partition {:?}", partition.name);
+    let pass = |dir: &str, controller: Controller| Wanted {
+        target: Target::File { path: format!("{dir}/cgroup.subtree_control"), form: Form::Passes { controller } },
+        value: Value::Text(format!("+{controller}")),
+        why: why.clone(),
+        option: "CONFIG_CGROUPS",
+    };
+    for home in homes {
+        if let Some((above, controllers)) = &home.passes {
+            all.extend(controllers.iter().map(|controller| pass(above, *controller)));
+        }
+        let target = Target::Dir { path: home.dir.clone() };
+        all.push(Wanted { target, value: Value::Present, why: why.clone(), option: "CONFIG_CGROUPS" });
+        for controller in &home.controllers {
+            all.extend(files::bounds(ground, home, *controller, partition));
+        }
+        if home.version == Version::V2 {
+            // For the bounds that its processes have of their own.
+            let inner = partition.inner.iter().filter(|controller| home.controllers.contains(controller));
+            all.extend(inner.map(|controller| pass(&home.dir, *controller)));
+        }
+    }
+    all
+}
+
+/// The steps that are left, from what is there (`seen`) to what is wanted. What lies in a directory that is not there yet
+/// waits for the next round. `ours` are the directories that a journal has.
+///
+/// Without `required` the kernel may refuse a step.
+///
+/// # Errors
+/// What is lacking, and what is somebody else's.
+pub fn plan(
+    seen: &BTreeMap<Target, Value>,
+    wanted: &[Wanted],
+    ours: &BTreeSet<String>,
+    required: bool,
+) -> Result<Plan, Vec<Lack>> {
+    let mut lacks = Vec::new();
+    let mut steps = Vec::new();
+    let of = |target: &Target| seen.get(target).cloned().unwrap_or(Value::Absent);
+    for one in wanted {
+        let from = of(&one.target);
+        match &one.target {
+            Target::Dir { path } if from == Value::Present && !ours.contains(path) => {
+                lacks.push(Lack::Foreign(path.clone()));
+                continue;
+            }
+            Target::File { path, .. } if from == Value::Absent => {
+                let dir = path.rfind('/').map_or("", |at| &path[..at]);
+                let is_made = wanted.iter().any(|other| other.target == Target::Dir { path: dir.to_owned() });
+                if !is_made || of(&Target::Dir { path: dir.to_owned() }) == Value::Present {
+                    lacks.push(Lack::File { path: path.clone(), option: one.option });
+                }
+                continue;
+            }
+            _ => {}
+        }
+        if from != one.value {
+            let may_refuse = (!required).then(|| "the partition is not required".to_owned());
+            let (target, label) = (one.target.clone(), one.target.to_string());
+            steps.push(Step { target, label, from, to: one.value.clone(), why: one.why.clone(), may_refuse });
+        }
+    }
+    if lacks.is_empty() { Ok(Plan { steps, ..Plan::default() }) } else { Err(lacks) }
+}
+
+/// What is not as it was wanted any more.
+#[must_use]
+pub fn drift(seen: &BTreeMap<Target, Value>, wanted: &[Wanted]) -> Vec<Drift> {
+    let differs = |one: &&Wanted| seen.get(&one.target).unwrap_or(&Value::Absent) != &one.value;
+    let drift = |one: &Wanted| Drift {
+        target: one.target.clone(),
+        label: one.target.to_string(),
+        expected: one.value.clone(),
+        found: seen.get(&one.target).cloned().unwrap_or(Value::Absent),
+    };
+    wanted.iter().filter(differs).map(drift).collect()
+}
+
+/// What must be taken back of `steps`: directories, and what lies outside of them. Files within go with their directory.
+#[must_use]
+pub fn made(steps: &[Step]) -> Vec<Step> {
+    let dirs: BTreeSet<&str> = steps.iter().filter_map(|step| dir(&step.target)).collect();
+    let within = |path: &str| path.rfind('/').is_some_and(|at| dirs.contains(&path[..at]));
+    let stays = |step: &&Step| !matches!(&step.target, Target::File { path, .. } if within(path));
+    steps.iter().filter(stays).cloned().collect()
+}
+
+fn dir(target: &Target) -> Option<&str> {
+    match target {
+        Target::Dir { path } => Some(path),
+        _ => None,
+    }
+}

@@ -1,0 +1,214 @@
+use super::*;
+use crate::plan::{Plan, revert};
+use crate::plant::{Bounds, CpuMax, IoMax};
+use crate::snapshot::{Form, Target, Value};
+use base::Size;
+use proptest::prelude::*;
+use std::collections::BTreeSet;
+
+type Seen = BTreeMap<Target, Value>;
+
+fn partition() -> Partition {
+    Partition {
+        name: "hmi".into(),
+        cpu_max: Some("50%/100ms".parse().unwrap()),
+        cpu_weight: Some(50),
+        bounds: Bounds { memory_max: Some(Size((64 << 20) + 1)), tasks_max: Some(24) },
+        io_max: vec![IoMax {
+            device: "/dev/sda".into(),
+            read: Some(Size(1 << 20)),
+            write_ops: Some(7),
+            ..IoMax::default()
+        }],
+        required: true,
+        inner: vec![Controller::Memory],
+    }
+}
+
+/// A machine whose controllers of version 1 are these, and all others of version 2, the own group two below its top.
+fn ground(v1: &[Controller], passed: &[Controller]) -> Ground {
+    let rest = Controller::ALL.into_iter().filter(|one| !v1.contains(one) && *one != Controller::Account);
+    Ground {
+        v1: v1.iter().map(|one| (*one, format!("/cg/{}/own", one.name(Version::V1)))).collect(),
+        v2: Some(Unified {
+            controllers: rest.collect(),
+            above: vec![
+                ("/cg2/a/b".into(), Vec::new()),
+                ("/cg2/a".into(), passed.to_vec()),
+                ("/cg2".into(), Vec::new()),
+            ],
+        }),
+        page_bytes: 4096,
+        devices: BTreeMap::from([("/dev/sda".into(), Device::Block(8, 0))]),
+    }
+}
+
+/// What the kernel does: a directory comes with its files, and goes with them; a write stands as it was made.
+fn take(seen: &mut Seen, all: &[Wanted], plan: &Plan) {
+    for step in &plan.steps {
+        let found = seen.get(&step.target).unwrap_or(&Value::Absent);
+        assert_eq!(found, &step.from, "{}", step.label);
+        seen.insert(step.target.clone(), step.to.clone());
+        let Target::Dir { path: dir } = &step.target else { continue };
+        for one in all {
+            let Target::File { path, form } = &one.target else { continue };
+            if path.rsplit_once('/').is_some_and(|(parent, _)| parent == dir) {
+                let fresh = if step.to == Value::Present { form.read("max") } else { Value::Absent };
+                seen.insert(one.target.clone(), fresh);
+            }
+        }
+    }
+}
+
+/// What is there before: the files of groups above.
+fn before(all: &[Wanted]) -> Seen {
+    let dirs: BTreeSet<&str> = all
+        .iter()
+        .filter_map(|one| if let Target::Dir { path } = &one.target { Some(path.as_str()) } else { None })
+        .collect();
+    let mut seen = Seen::new();
+    for one in all {
+        let above = match &one.target {
+            Target::File { path, form } if !dirs.contains(path.rsplit_once('/').unwrap().0) => form.read("cpuset"),
+            _ => Value::Absent,
+        };
+        seen.insert(one.target.clone(), above);
+    }
+    seen
+}
+
+fn text(target: &str, all: &[Wanted]) -> String {
+    let one = all.iter().find(|one| one.target.to_string() == target);
+    one.unwrap_or_else(|| panic!("{target} in {all:#?}")).value.to_string()
+}
+
+#[test]
+fn version_2_gets_one_directory_where_all_is_passed_down_and_its_files() {
+    let all = [Controller::Cpu, Controller::Memory, Controller::Pids, Controller::Io];
+    let ground = ground(&[], &all);
+    let (homes, lacks) = homes(&ground, "tahti-p.hmi", &partition());
+    assert_eq!(lacks, []);
+    assert_eq!(homes.iter().map(|home| home.dir.as_str()).collect::<Vec<_>>(), ["/cg2/a/tahti-p.hmi"]);
+    let wanted = wanted(&ground, &homes, &partition());
+    for (file, value) in [
+        ("cpu.max", "50000 100000"),
+        ("cpu.weight", "50"),
+        ("memory.max", "67108864"),
+        ("pids.max", "24"),
+        ("io.max", "rbps=1048576 wbps=max riops=max wiops=7"),
+        ("cgroup.subtree_control", "+memory"),
+    ] {
+        assert_eq!(text(&format!("/cg2/a/tahti-p.hmi/{file}"), &wanted), value);
+    }
+}
+
+#[test]
+fn where_nobody_passes_the_controllers_down_the_top_is_made_to_and_stops_after() {
+    let ground = ground(&[], &[Controller::Pids]);
+    let (homes, _) = homes(&ground, "x", &partition());
+    assert_eq!(homes[0].dir, "/cg2/x");
+    let all = wanted(&ground, &homes, &partition());
+    assert_eq!(all[0].target.to_string(), "/cg2/cgroup.subtree_control");
+    assert_eq!(all[0].value.to_string(), "+cpu");
+}
+
+#[test]
+fn version_1_gets_a_directory_for_each_controller_below_the_own_group() {
+    let ground = ground(&Controller::ALL, &[]);
+    let (homes, lacks) = homes(&ground, "x", &partition());
+    assert_eq!((homes.len(), lacks), (5, Vec::new()));
+    let all = wanted(&ground, &homes, &partition());
+    for (file, value) in [
+        ("cpu/own/x/cpu.cfs_period_us", "100000"),
+        ("cpu/own/x/cpu.cfs_quota_us", "50000"),
+        ("cpu/own/x/cpu.shares", "512"),
+        ("memory/own/x/memory.limit_in_bytes", "67108864"),
+        ("pids/own/x/pids.max", "24"),
+        ("blkio/own/x/blkio.throttle.read_bps_device", "1048576"),
+        ("blkio/own/x/blkio.throttle.write_iops_device", "7"),
+    ] {
+        assert_eq!(text(&format!("/cg/{file}"), &all), value);
+    }
+}
+
+#[test]
+fn what_a_machine_lacks_is_named_controllers_devices_and_files() {
+    let mut bare = ground(&[], &[]);
+    bare.v2.as_mut().unwrap().controllers = vec![Controller::Cpu, Controller::Pids];
+    bare.devices = BTreeMap::from([("/dev/sda".into(), Device::Part)]);
+    let (_, lacks) = homes(&bare, "x", &partition());
+    let expected =
+        [Lack::Controller(Controller::Memory), Lack::Controller(Controller::Io), Lack::Part("/dev/sda".into())];
+    assert_eq!(lacks, expected);
+    let ground = ground(&[], &[]);
+    let (homes, _) = homes(&ground, "x", &partition());
+    let all = wanted(&ground, &homes, &partition());
+    let mut seen = before(&all);
+    seen.insert(Target::Dir { path: "/cg2/x".into() }, Value::Present);
+    let lacks = plan(&seen, &all, &BTreeSet::new(), true).unwrap_err();
+    assert!(lacks.contains(&Lack::Foreign("/cg2/x".into())), "{lacks:?}");
+    let lacks = plan(&seen, &all, &BTreeSet::from(["/cg2/x".to_owned()]), true).unwrap_err();
+    assert!(lacks.iter().any(|lack| lack.to_string().contains("cpu.max is not there")), "{lacks:?}");
+}
+
+#[test]
+fn lines_of_a_device_are_told_from_those_of_others() {
+    let form = Form::Device { major: 8, minor: 0 };
+    let value = form.read("8:16 rbps=1\n8:0 rbps=2 wbps=max\n");
+    assert_eq!(value, Value::Text("rbps=2 wbps=max".into()));
+    assert_eq!(form.write(&value).unwrap(), "8:0 rbps=2 wbps=max");
+    assert_eq!(form.read("18:0 7\n"), Value::Text(String::new()));
+    let form = Form::Passes { controller: Controller::Io };
+    assert_eq!(form.read("cpu io\n"), Value::Text("+io".into()));
+    assert_eq!(form.read("cpu\n"), Value::Text("-io".into()));
+}
+
+fn any_partition() -> impl Strategy<Value = Partition> {
+    let cpu =
+        proptest::option::of((1..400u32).prop_map(|percent| CpuMax { percent, period: base::DurNs::from_ms(100) }));
+    let memory = proptest::option::of((1u64 << 20..1 << 34).prop_map(Size));
+    let inner = proptest::sample::subsequence(vec![Controller::Memory, Controller::Pids], 0..=2);
+    let weight = proptest::option::of(1..10_000u16);
+    let tasks = proptest::option::of(1..1000u64);
+    (cpu, weight, memory, tasks, any::<bool>(), inner).prop_map(
+        |(cpu_max, cpu_weight, memory_max, tasks_max, io, inner)| {
+            let io_max = if io { partition().io_max } else { Vec::new() };
+            let bounds = Bounds { memory_max, tasks_max };
+            Partition { name: "x".into(), cpu_max, cpu_weight, bounds, io_max, required: true, inner }
+        },
+    )
+}
+
+proptest! {
+    #[test]
+    fn a_plan_stands_after_two_rounds_and_going_back_from_anywhere_leaves_nothing(
+        partition in any_partition(),
+        v1 in proptest::sample::subsequence(Controller::ALL.to_vec(), 0..=5),
+        passed in proptest::sample::subsequence(Controller::ALL.to_vec(), 0..=5),
+        stop in 0..40usize,
+    ) {
+        let ground = ground(&v1, &passed);
+        let (homes, lacks) = homes(&ground, "x", &partition);
+        prop_assert!(lacks.is_empty(), "{lacks:?}");
+        let all = wanted(&ground, &homes, &partition);
+        let origin = before(&all);
+        let (mut seen, mut done, mut ours) = (origin.clone(), Vec::new(), BTreeSet::new());
+        for _ in 0..2 {
+            let next = plan(&seen, &all, &ours, true).unwrap();
+            for step in &next.steps {
+                if let Target::Dir { path } = &step.target { ours.insert(path.clone()); }
+            }
+            take(&mut seen, &all, &next);
+            done.extend(next.steps);
+        }
+        prop_assert!(plan(&seen, &all, &ours, true).unwrap().steps.is_empty());
+        prop_assert!(drift(&seen, &all).is_empty());
+        // Killed after any step: what was made is what goes back, the rest is as it was.
+        let some = &done[..stop.min(done.len())];
+        let mut seen = origin.clone();
+        take(&mut seen, &all, &Plan { steps: some.to_vec(), ..Plan::default() });
+        let back = revert(&Plan { steps: made(some), ..Plan::default() });
+        take(&mut seen, &all, &back);
+        prop_assert_eq!(seen, origin);
+    }
+}

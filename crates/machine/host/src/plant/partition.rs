@@ -1,0 +1,360 @@
+//! Reading `[[partition]]`.
+
+use super::keys::{Key, Table, key};
+use super::model::Bounds;
+use super::process;
+use super::{Missing, Surroundings};
+use crate::partition::Controller;
+use base::{DurNs, Size};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::fmt;
+use std::ops::Range;
+use std::str::FromStr;
+use table::{Diagnostics, Placed, Section, clipped};
+use toml::de::{DeTable, DeValue};
+
+/// A plant with more partitions is refused.
+pub(crate) const PARTITIONS_MAX: usize = 64;
+
+const KEYS: [Key; 7] = [
+    key(
+        "name",
+        r#""hmi""#,
+        "letters, digits, `-`, `_` and `.`, at most 32",
+        "",
+        "Name of the partition, unique in the plant.",
+    ),
+    key(
+        "cpu_max",
+        r#""50%/100ms""#,
+        "percent of one CPU, 1% to 100000%, and a period, 1ms to 1s",
+        "none; a period of `100ms`",
+        "Processor time of all its threads together in each period (`cpu.max`, version 1: `cpu.cfs_quota_us`): beyond it they wait for the next. \
+         At least 1ms of each period. It holds for time sharing only, so that no real-time process may be in a partition that has it.",
+    ),
+    key(
+        "cpu_weight",
+        "50",
+        "1 to 10000",
+        "none, as 100",
+        "Its share of busy CPUs beside others, as systemd's `CPUWeight=` (`cpu.weight`, version 1: `cpu.shares`). For time sharing only, too.",
+    ),
+    key(
+        "memory_max",
+        r#""512MiB""#,
+        "size, at least 1MiB",
+        "none",
+        "Memory of all its processes together, page cache included: beyond it the kernel ends one of them (`memory.max`, version 1: `memory.limit_in_bytes`).",
+    ),
+    key(
+        "tasks_max",
+        "64",
+        "1 to 4194304",
+        "none",
+        "Its processes and threads: beyond it none can be started (`pids.max`).",
+    ),
+    key(
+        "io_max",
+        r#"[{ device = "/dev/sda", read = "20MiB" }]"#,
+        "list of tables, see *io_max*",
+        "none",
+        "What it may read and write of block devices (`io.max`, version 1: `blkio.throttle.*`). Version 1 does not bound writes that go through the page cache.",
+    ),
+    key(
+        "required",
+        "false",
+        "true or false",
+        "`true`",
+        "Whether the plant is refused where this machine cannot bound it so. With `false` that is said once, and the rest of the bounds stand.",
+    ),
+];
+
+/// `[[partition]]`
+pub(crate) const PARTITION: Table = Table {
+    header: "[[partition]]",
+    doc: "Bounds that several processes share: those that say `partition = \"NAME\"`, with everything that they start (see docs/partitions.md). \
+          By control groups of the plant's own, which are gone once it is down.",
+    keys: &KEYS,
+};
+
+/// `io_max = [{…}]`
+pub(crate) const IO_MAX: Table = Table {
+    header: "io_max",
+    doc: "Bounds on a block device, at least one of the four.",
+    keys: &[
+        key("device", r#""/dev/sda""#, "path of a whole block device", "", "The device."),
+        key("read", r#""20MiB""#, "size", "none", "Bytes read in a second."),
+        key("write", r#""5MiB""#, "size", "none", "Bytes written in a second."),
+        key("read_ops", "200", "1 to 1000000000", "none", "Reads in a second."),
+        key("write_ops", "100", "1 to 1000000000", "none", "Writes in a second."),
+    ],
+};
+
+/// `[[partition]]`
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Partition {
+    /// Its name.
+    pub name: String,
+    /// Processor time of all its threads together.
+    pub cpu_max: Option<CpuMax>,
+    /// Its share of busy CPUs, 100 where nothing is said.
+    pub cpu_weight: Option<u16>,
+    /// Memory and tasks.
+    pub bounds: Bounds,
+    /// What it may read and write of block devices.
+    pub io_max: Vec<IoMax>,
+    /// Whether the plant is refused where it cannot be bounded so.
+    pub required: bool,
+    /// What bounds some of its processes besides.
+    pub inner: Vec<Controller>,
+}
+
+/// Processor time in each period.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CpuMax {
+    /// Percent of one CPU.
+    pub percent: u32,
+    /// The period.
+    pub period: DurNs,
+}
+
+/// Bounds on a block device; `None` is none.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct IoMax {
+    /// The device's path.
+    pub device: String,
+    /// Bytes read in a second.
+    pub read: Option<Size>,
+    /// Bytes written in a second.
+    pub write: Option<Size>,
+    /// Reads in a second.
+    pub read_ops: Option<u64>,
+    /// Writes in a second.
+    pub write_ops: Option<u64>,
+}
+
+impl Partition {
+    /// The controllers that it needs.
+    #[must_use]
+    pub fn controllers(&self) -> Vec<Controller> {
+        let cpu = self.bounds_cpu();
+        let rows = [
+            (Controller::Cpu, cpu),
+            (Controller::Account, cpu),
+            (Controller::Memory, self.bounds.memory_max.is_some()),
+            (Controller::Pids, self.bounds.tasks_max.is_some()),
+            (Controller::Io, !self.io_max.is_empty()),
+        ];
+        let needed = |(controller, own): (Controller, bool)| own || self.inner.contains(&controller);
+        rows.into_iter().filter(|row| needed(*row)).map(|(controller, _)| controller).collect()
+    }
+
+    /// Whether processor time is bounded: that of time sharing alone.
+    #[must_use]
+    pub fn bounds_cpu(&self) -> bool {
+        self.cpu_max.is_some() || self.cpu_weight.is_some()
+    }
+}
+
+impl CpuMax {
+    /// Time in each period, microseconds.
+    #[must_use]
+    pub fn quota_us(self) -> u64 {
+        self.period_us() * u64::from(self.percent) / 100
+    }
+
+    /// The period, microseconds.
+    #[must_use]
+    pub fn period_us(self) -> u64 {
+        self.period.0.unsigned_abs() / 1000
+    }
+}
+
+impl fmt::Display for CpuMax {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}%/{}", self.percent, self.period)
+    }
+}
+
+impl FromStr for CpuMax {
+    type Err = &'static str;
+
+    /// Reads `50%/100ms` or `50%`.
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        const WRONG: &str =
+            "percent of one CPU and a period such as 50%/100ms (1% to 100000%, 1ms to 1s, at least 1ms of each period)";
+        let (share, period) = text.split_once('/').unwrap_or((text, "100ms"));
+        let percent = share.trim().strip_suffix('%').and_then(|number| number.trim().parse::<u32>().ok());
+        let percent = percent.filter(|percent| (1..=100_000).contains(percent)).ok_or(WRONG)?;
+        let period: DurNs = period.trim().parse().map_err(|_| WRONG)?;
+        let max = Self { percent, period };
+        let fits = period >= DurNs::from_ms(1) && period <= DurNs::from_secs(1);
+        if fits && max.quota_us() >= 1000 { Ok(max) } else { Err(WRONG) }
+    }
+}
+
+/// Reads all of them.
+pub(crate) fn read_all(root: &DeTable<'_>, found: &mut Diagnostics<'_>) -> Vec<Placed<Partition>> {
+    let tables = table::tables(root, "partition", true, found);
+    if let Some((_, span)) = tables.get(PARTITIONS_MAX) {
+        let message = format!("the plant has {} partitions", tables.len());
+        found.error(span.clone(), message, format!("at most {PARTITIONS_MAX}"), "");
+    }
+    let mut all: Vec<Placed<Partition>> = Vec::new();
+    for (table, span) in tables.into_iter().take(PARTITIONS_MAX) {
+        let named = table.iter().find(|(key, _)| *key.get_ref() == "name").and_then(|(_, it)| it.get_ref().as_str());
+        let called = named.map_or("a partition".to_owned(), |name| format!("partition {:?}", clipped(name)));
+        let section = Section::open(table, span, &PARTITION, &called, found);
+        let partition = read(&section, &called, found);
+        if all.iter().any(|(other, _)| !partition.name.is_empty() && other.name == partition.name) {
+            let message = format!("a second partition {:?}", partition.name);
+            found.error(section.range(), message, "a name of its own", "rename one");
+        }
+        all.push((partition, section.range()));
+    }
+    all
+}
+
+fn read(section: &Section<'_>, called: &str, found: &mut Diagnostics<'_>) -> Partition {
+    let partition = Partition {
+        name: process::name(section, found).map_or(String::new(), |(name, _)| name),
+        cpu_max: section.parsed("cpu_max", found).map(|(max, _)| max),
+        cpu_weight: section.number("cpu_weight", 1, 10_000, found).map(|(weight, _)| weight as u16),
+        bounds: process::bounds(section, found),
+        io_max: io_max(section, found),
+        required: section.flag("required", found).unwrap_or(true),
+        inner: Vec::new(),
+    };
+    let says = |name: &str| section.value(name).is_some();
+    if !KEYS.iter().any(|key| !matches!(key.name, "name" | "required") && says(key.name)) {
+        found.error(
+            section.range(),
+            format!("{called} bounds nothing"),
+            "at least one bound",
+            "add `memory_max`, for example",
+        );
+    }
+    partition
+}
+
+fn io_max(section: &Section<'_>, found: &mut Diagnostics<'_>) -> Vec<IoMax> {
+    let Some(value) = section.value("io_max") else { return Vec::new() };
+    let DeValue::Array(items) = value.get_ref() else {
+        section.wrong("io_max", value, "a list of tables", found);
+        return Vec::new();
+    };
+    let mut all: Vec<IoMax> = Vec::new();
+    for item in items.iter() {
+        let DeValue::Table(table) = item.get_ref() else {
+            section.wrong("io_max", item, "tables", found);
+            continue;
+        };
+        let one = Section::open(table, item.span(), &IO_MAX, "a bound on a device", found);
+        if one.value("device").is_none() {
+            one.missing("device", found);
+        }
+        let mut size = |name: &str| {
+            let (size, span) = one.parsed::<Size>(name, found)?;
+            if size.0 == 0 {
+                found.error(span, format!("`{name}` cannot be {size}"), "at least 1B", "leave it out to bound nothing");
+            }
+            Some(size)
+        };
+        let (read, write) = (size("read"), size("write"));
+        let mut number = |name: &str| one.number(name, 1, 1_000_000_000, found).map(|(number, _)| number);
+        let (read_ops, write_ops) = (number("read_ops"), number("write_ops"));
+        let device = one.words("device", found).map_or(String::new(), |(device, _)| device.to_owned());
+        if ["read", "write", "read_ops", "write_ops"].iter().all(|name| one.value(name).is_none()) {
+            found.error(
+                item.span(),
+                "a bound on a device that bounds nothing",
+                "`read`, `write`, `read_ops` or `write_ops`",
+                "",
+            );
+        }
+        if all.iter().any(|other| other.device == device) {
+            found.error(item.span(), format!("a second bound on {device}"), "one for each device", "");
+        }
+        all.push(IoMax { device, read, write, read_ops, write_ops });
+    }
+    all
+}
+
+/// Checks processes against the partitions that they name, and partitions against the machine.
+pub(crate) fn check(
+    partitions: &mut [Placed<Partition>],
+    reads: &[process::Read],
+    shield: Option<base::CpuSet>,
+    around: &dyn Surroundings,
+    found: &mut Diagnostics<'_>,
+) {
+    let mut on_shield: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    for read in reads {
+        let process = &read.process;
+        let Some((name, span)) = &read.partition else { continue };
+        let known = || partitions.iter().map(|(one, _)| one.name.as_str());
+        let Some(at) = partitions.iter().position(|(one, _)| one.name == *name) else {
+            let remedy = match base::nearest(name, known()) {
+                Some(meant) => format!("did you mean {meant:?}?"),
+                None => "add `[[partition]]` with this name".to_owned(),
+            };
+            let message = format!("`partition` of process {:?} names an unknown one, {name:?}", process.name);
+            found.error(span.clone(), message, known().collect::<Vec<_>>().join(", "), remedy);
+            continue;
+        };
+        let (partition, _) = &mut partitions[at];
+        let is_real_time = process.class.is_real_time()
+            || process.has_own_priorities
+            || process.threads.iter().any(|rule| rule.class.is_some_and(base::Policy::is_real_time));
+        if is_real_time && partition.bounds_cpu() {
+            found.error(
+                span.clone(),
+                format!("process {:?} is real time, and partition {name:?} bounds processor time", process.name),
+                "processes in time sharing: the kernel bounds no others so",
+                "give it a partition without `cpu_max` and `cpu_weight`; its `budget` is watched by the guard",
+            );
+        }
+        let inner = [
+            (Controller::Memory, process.bounds.memory_max.is_some()),
+            (Controller::Pids, process.bounds.tasks_max.is_some()),
+        ];
+        for (controller, _) in inner.into_iter().filter(|(_, bounded)| *bounded) {
+            if !partition.inner.contains(&controller) {
+                partition.inner.push(controller);
+            }
+        }
+        let cpus = match process.cpus {
+            super::Cpus::Shield => true,
+            super::Cpus::List(list) => shield.is_some_and(|shield| list.is_subset(&shield)),
+            super::Cpus::Housekeeping => false,
+        };
+        if cpus {
+            on_shield.entry(name.clone()).or_default().push(process.name.clone());
+        }
+    }
+    for (partition, span) in partitions.iter().filter(|(one, _)| !one.name.is_empty()) {
+        let inside = on_shield.get(&partition.name).map_or(&[][..], Vec::as_slice);
+        for lack in around.bound(partition, inside) {
+            lacks(partition, span, &lack, found);
+        }
+        if !reads.iter().any(|read| read.partition.as_ref().is_some_and(|(name, _)| *name == partition.name)) {
+            let message = format!("no process is in partition {:?}", partition.name);
+            found.warning(span.clone(), message, format!("give one `partition = {:?}`", partition.name));
+        }
+    }
+}
+
+fn lacks(partition: &Partition, span: &Range<usize>, lack: &Missing, found: &mut Diagnostics<'_>) {
+    let message = format!("partition {:?} cannot be bounded so on this machine: {lack}", partition.name);
+    if partition.required {
+        found.error(
+            span.clone(),
+            message,
+            "what its bounds need",
+            "`required = false` goes on without what is lacking",
+        );
+    } else {
+        found.warning(span.clone(), message, "its other bounds stand");
+    }
+}

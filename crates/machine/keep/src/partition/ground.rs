@@ -1,0 +1,47 @@
+//! What partitions are planned from, read off the machine.
+
+use crate::group::OwnGroups;
+use host::partition::{Controller, Device, Ground, Unified};
+use host::plant::Partition;
+use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
+use std::path::Path;
+use sys::root::RootDir;
+
+/// Where the caller may make control groups, and the devices that these partitions name.
+#[must_use]
+pub fn ground(partitions: &[Partition]) -> Ground {
+    let places = OwnGroups::machine();
+    let version_1 = |controller: Controller| {
+        let name = controller.name(host::partition::Version::V1);
+        Some((controller, places.of_v1(name)?.display().to_string()))
+    };
+    let devices = partitions.iter().flat_map(|one| &one.io_max).map(|one| (one.device.clone(), device(&one.device)));
+    Ground {
+        v1: Controller::ALL.into_iter().filter_map(version_1).collect(),
+        v2: places.of_v2().map(|own| unified(&own.top, &own.dir)),
+        page_bytes: rustix::param::page_size() as u64,
+        devices: devices.collect(),
+    }
+}
+
+fn unified(top: &Path, own: &Path) -> Unified {
+    let controllers = |path: std::path::PathBuf| -> Vec<Controller> {
+        let text = RootDir::machine().read(&path.display().to_string()).unwrap_or_default();
+        text.split_whitespace().filter_map(|word| word.parse().ok()).collect()
+    };
+    let above = own.ancestors().take_while(|dir| dir.starts_with(top));
+    let above = above.map(|dir| (dir.display().to_string(), controllers(dir.join("cgroup.subtree_control"))));
+    Unified { controllers: controllers(top.join("cgroup.controllers")), above: above.collect() }
+}
+
+fn device(path: &str) -> Device {
+    let Ok(found) = std::fs::metadata(path) else { return Device::None };
+    if !found.file_type().is_block_device() {
+        return Device::None;
+    }
+    let (major, minor) = (rustix::fs::major(found.rdev()), rustix::fs::minor(found.rdev()));
+    if RootDir::machine().exists(&format!("/sys/dev/block/{major}:{minor}/partition")) {
+        return Device::Part;
+    }
+    Device::Block(major, minor)
+}

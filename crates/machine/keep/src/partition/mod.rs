@@ -1,0 +1,291 @@
+//! Partitions on the real machine: bounds that several processes share, raised before the first of them starts and taken
+//! back after the last has ended.
+//!
+//! `host::partition` decides; here its steps are noted in the plant's folder, taken by the shield's executor, and looked
+//! at again. Whatever kills this process at whatever moment, the next [`raise`] or [`lower`] goes on with the note.
+
+mod ground;
+mod journal;
+mod standing;
+
+pub use ground::ground;
+pub use standing::{Processor, Stands};
+
+use crate::RunDir;
+use crate::group::Group;
+use crate::shield::executor::{Stopped, execute};
+use crate::shield::machine::Machine;
+use base::DurNs;
+use host::partition::{Ground, Home, Lack, Version, Wanted, drift, homes, made, plan, wanted};
+use host::plan::{Drift, Plan, revert};
+use host::plant::Partition;
+use host::snapshot::{Target, Value};
+use journal::{Journal, JournalError};
+use std::collections::{BTreeMap, BTreeSet};
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+use std::path::PathBuf;
+
+/// Directories, then the files in them, then a look that finds nothing to do; and one more.
+const ROUNDS_MAX: usize = 4;
+/// How often the end of the last members of a directory is waited for, and the pause between.
+const ENDINGS: usize = 100;
+const PAUSE: DurNs = DurNs::from_ms(10);
+
+/// Partitions that stand.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Partitions {
+    each: Vec<Standing>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Standing {
+    name: String,
+    homes: Vec<Home>,
+    wanted: Vec<Wanted>,
+}
+
+/// What became of raising them.
+#[derive(Debug, Default)]
+pub struct Raised {
+    /// What stands.
+    pub partitions: Partitions,
+    /// What is lacking of partitions that are not required.
+    pub lacks: Vec<String>,
+    /// Writes that succeeded.
+    pub writes: usize,
+}
+
+/// What became of taking them back.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Lowered {
+    /// What is still there, and why.
+    pub left: Vec<String>,
+}
+
+/// Why partitions do not stand. What had been made was taken back.
+#[derive(Debug, thiserror::Error)]
+pub enum PartitionError {
+    /// The machine lacks something.
+    #[error("partition {name:?} cannot be bounded so: {}", words(.lacks))]
+    Lacks {
+        /// The partition.
+        name: String,
+        /// What.
+        lacks: Vec<Lack>,
+    },
+    /// The kernel refused, or somebody else wrote meanwhile.
+    #[error("partitions cannot be bounded so: {0}; everything was put back")]
+    Refused(String),
+    /// A value was taken and reads otherwise.
+    #[error("{} was written {}, and reads {}; everything was put back", .0.label, .0.expected, .0.found)]
+    Differs(Box<Drift>),
+    /// The old values cannot be noted.
+    #[error(transparent)]
+    Journal(#[from] JournalError),
+    /// The machine cannot be read.
+    #[error(transparent)]
+    Machine(#[from] sys::Error),
+}
+
+fn words(lacks: &[Lack]) -> String {
+    lacks.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
+}
+
+/// What a partition's directories are called: plants of the same name may be up in several trees.
+fn dir_name(dir: &RunDir, partition: &str) -> String {
+    let mut hasher = DefaultHasher::new();
+    dir.path().hash(&mut hasher);
+    let plant = dir.path().file_name().unwrap_or_default().to_string_lossy();
+    format!("tahti-{plant}.{partition}-{:08x}", hasher.finish() as u32)
+}
+
+/// What the machine lacks for a partition, some of whose processes are `on_shield`; nothing is written.
+#[must_use]
+pub fn lacking(ground: &Ground, partition: &Partition, on_shield: &[String]) -> Vec<Lack> {
+    let (homes, mut lacks) = homes(ground, &partition.name, partition);
+    if homes.iter().any(|home| home.version == Version::V2) {
+        lacks.extend(on_shield.iter().cloned().map(Lack::OnShield));
+    }
+    lacks
+}
+
+/// Bounds the partitions of the plant whose folder is `dir`; again is fine, and goes on with what a killed one began.
+///
+/// # Errors
+/// Why a required one cannot be; then nothing is left of any, unless processes are in them.
+pub fn raise(
+    machine: &mut dyn Machine,
+    dir: &RunDir,
+    partitions: &[Partition],
+    ground: Ground,
+    all_required: bool,
+) -> Result<Raised, PartitionError> {
+    let boot = machine.boot_id();
+    let found = Journal::load(dir, &boot)?;
+    if partitions.is_empty() && found.is_none() {
+        return Ok(Raised::default());
+    }
+    // Where a note is, directories stay where they were: who is in them may live.
+    let mut journal = found.unwrap_or_else(|| Journal::new(&boot, ground.clone()));
+    journal.ground.devices = ground.devices;
+    let outcome = raise_noted(machine, dir, partitions, &mut journal, all_required);
+    if outcome.is_err() {
+        // What cannot go now is in the journal still.
+        let _ = take_back(machine, dir, &journal, 1);
+    }
+    outcome
+}
+
+fn raise_noted(
+    machine: &mut dyn Machine,
+    dir: &RunDir,
+    partitions: &[Partition],
+    journal: &mut Journal,
+    all_required: bool,
+) -> Result<Raised, PartitionError> {
+    let mut raised = Raised::default();
+    for partition in partitions {
+        let required = partition.required || all_required;
+        let (homes, lacks) = homes(&journal.ground, &dir_name(dir, &partition.name), partition);
+        if required && !lacks.is_empty() {
+            return Err(PartitionError::Lacks { name: partition.name.clone(), lacks });
+        }
+        let lacks = lacks.into_iter().map(|lack| format!("partition {:?}: {lack}", partition.name));
+        raised.lacks.extend(lacks);
+        let mut wanted = wanted(&journal.ground, &homes, partition);
+        let mut refused: Vec<Target> = Vec::new();
+        for round in 0..=ROUNDS_MAX {
+            let seen = look(machine, &wanted)?;
+            let plan = match plan(&seen, &wanted, &journal.dirs(), required) {
+                Ok(plan) => plan.without(refused.iter()),
+                Err(lacks) if required => return Err(PartitionError::Lacks { name: partition.name.clone(), lacks }),
+                Err(lacks) => {
+                    let paths = lacks.iter().filter_map(lost).collect::<BTreeSet<_>>();
+                    wanted.retain(|one| !matches!(&one.target, Target::File { path, .. } | Target::Dir { path } if paths.iter().any(|lost| path.starts_with(*lost))));
+                    raised.lacks.extend(lacks.iter().map(|lack| format!("partition {:?}: {lack}", partition.name)));
+                    continue;
+                }
+            };
+            if plan.steps.is_empty() {
+                break;
+            }
+            if round == ROUNDS_MAX {
+                let first = drift(&seen, &wanted).into_iter().next();
+                let Some(drift) = first else { break };
+                if required {
+                    return Err(PartitionError::Differs(Box::new(drift)));
+                }
+                raised.lacks.push(format!("{} reads {}, expected {}", drift.label, drift.found, drift.expected));
+                break;
+            }
+            journal.rounds.push(plan.steps);
+            journal.save(dir)?;
+            let executed = execute(machine, journal.rounds.last().map_or(&[], Vec::as_slice));
+            raised.writes += executed.writes;
+            let said =
+                |one: &crate::shield::journal::Refused| format!("partition {:?}: {}", partition.name, one.answer);
+            raised.lacks.extend(executed.refused.iter().map(said));
+            refused.extend(executed.refused.into_iter().map(|one| one.target));
+            match executed.stopped {
+                None => {}
+                Some(Stopped::Refused(refused)) => return Err(PartitionError::Refused(refused.answer)),
+                Some(Stopped::Moved { label, expected, found }) => {
+                    let why = format!("{label} changed meanwhile: expected {expected}, found {found}");
+                    return Err(PartitionError::Refused(why));
+                }
+            }
+        }
+        wanted.retain(|one| !refused.contains(&one.target));
+        raised.partitions.each.push(Standing { name: partition.name.clone(), homes, wanted });
+    }
+    Ok(raised)
+}
+
+/// The path that a lack takes with it.
+fn lost(lack: &Lack) -> Option<&str> {
+    match lack {
+        Lack::File { path, .. } | Lack::Foreign(path) => Some(path),
+        _ => None,
+    }
+}
+
+/// Takes everything back that the note in `dir` names, once nobody is in it any more.
+///
+/// # Errors
+/// If the note cannot be read or removed. What would not go is told, and stays noted.
+pub fn lower(machine: &mut dyn Machine, dir: &RunDir) -> Result<Lowered, PartitionError> {
+    match Journal::load(dir, &machine.boot_id())? {
+        None => Ok(Lowered::default()),
+        Some(journal) => take_back(machine, dir, &journal, ENDINGS),
+    }
+}
+
+fn take_back(
+    machine: &mut dyn Machine,
+    dir: &RunDir,
+    journal: &Journal,
+    endings: usize,
+) -> Result<Lowered, PartitionError> {
+    let steps = made(&journal.steps());
+    let mut back = revert(&Plan { steps, ..Plan::default() }).steps;
+    back.iter_mut().for_each(|step| step.may_refuse = Some("somebody may be in it".to_owned()));
+    let mut left = Vec::new();
+    for ending in 0..endings {
+        if ending > 0 {
+            // Who was killed needs a moment to die.
+            std::thread::sleep(PAUSE.to_std());
+        }
+        // Groups of processes whose keepers were killed.
+        journal.dirs().into_iter().for_each(|dir| Group::remove_below(&PathBuf::from(dir)));
+        let executed = execute(machine, &back);
+        left = executed.refused.into_iter().map(|refused| refused.answer).collect();
+        let stopped = executed.stopped.into_iter().map(|stopped| match stopped {
+            Stopped::Moved { label, expected, found } => format!("{label}: expected {expected}, found {found}"),
+            Stopped::Refused(refused) => refused.answer,
+        });
+        left.extend(stopped);
+        if left.is_empty() {
+            Journal::remove(dir)?;
+            break;
+        }
+    }
+    Ok(Lowered { left })
+}
+
+fn look(machine: &mut dyn Machine, wanted: &[Wanted]) -> Result<BTreeMap<Target, Value>, sys::Error> {
+    wanted.iter().map(|one| Ok((one.target.clone(), machine.read(&one.target)?))).collect()
+}
+
+impl Partitions {
+    /// Whether there is none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.each.is_empty()
+    }
+
+    /// The directories that a process of this partition joins.
+    #[must_use]
+    pub fn dirs(&self, name: &str) -> Vec<PathBuf> {
+        let one = self.each.iter().find(|one| one.name == name);
+        one.map_or(Vec::new(), |one| one.homes.iter().map(|home| PathBuf::from(&home.dir)).collect())
+    }
+
+    /// What is not as it was written: somebody else's hand.
+    ///
+    /// # Errors
+    /// If the machine cannot be read.
+    pub fn drift(&self, machine: &mut dyn Machine) -> Result<Vec<(String, Drift)>, sys::Error> {
+        let mut all = Vec::new();
+        for one in &self.each {
+            let seen = look(machine, &one.wanted)?;
+            all.extend(drift(&seen, &one.wanted).into_iter().map(|drift| (one.name.clone(), drift)));
+        }
+        Ok(all)
+    }
+
+    /// What each uses beside its bounds.
+    #[must_use]
+    pub fn stand(&self) -> Vec<Stands> {
+        self.each.iter().map(|one| standing::of(&one.name, &one.homes)).collect()
+    }
+}

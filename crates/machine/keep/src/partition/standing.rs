@@ -1,0 +1,104 @@
+//! What a partition uses beside its bounds.
+
+use crate::group::{Group, MEMORY, Standing, TASKS};
+use base::DurNs;
+use host::partition::{Controller, Home, Version};
+use proc::cgroup::keyed;
+use serde::{Deserialize, Serialize};
+use std::path::PathBuf;
+
+/// How a partition stands.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Stands {
+    /// Its name.
+    pub name: String,
+    /// The processes that are in it.
+    #[serde(default)]
+    pub processes: Vec<String>,
+    /// Processor time; `None` where nothing bounds it.
+    pub cpu: Option<Processor>,
+    /// Memory, in bytes.
+    pub memory: Option<Standing>,
+    /// Processes and threads.
+    pub tasks: Option<Standing>,
+    /// Bounds on devices, as the kernel has them: `io.max` 254:0 rbps=1048576.
+    pub io: Vec<String>,
+    /// Bounds that are not as they were written: `PATH reads X, expected Y`.
+    #[serde(default)]
+    pub drift: Vec<String>,
+}
+
+/// Processor time of a partition.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Processor {
+    /// What it has used; `None` where nobody counts.
+    pub used: Option<DurNs>,
+    /// What it may use in each period; `None` where only its weight is bounded.
+    pub max: Option<DurNs>,
+    /// The period.
+    pub period: Option<DurNs>,
+    /// Its weight, 100 where nothing was said.
+    pub weight: Option<u64>,
+    /// Periods in which it wanted to run.
+    pub periods: u64,
+    /// Those in which it had to wait for the next.
+    pub throttled: u64,
+    /// How long it waited, of all its CPUs together.
+    pub waited: DurNs,
+}
+
+pub(super) fn of(name: &str, homes: &[Home]) -> Stands {
+    let group = Group::at(homes.iter().map(|home| PathBuf::from(&home.dir)).collect());
+    Stands {
+        name: name.to_owned(),
+        processes: Vec::new(),
+        cpu: homes.iter().find(|home| home.controllers.contains(&Controller::Cpu)).map(|home| processor(home, homes)),
+        memory: group.standing(&MEMORY),
+        tasks: group.standing(&TASKS),
+        io: homes.iter().filter(|home| home.controllers.contains(&Controller::Io)).flat_map(devices).collect(),
+        drift: Vec::new(),
+    }
+}
+
+fn processor(home: &Home, homes: &[Home]) -> Processor {
+    let read = |dir: &str, name: &str| std::fs::read_to_string(format!("{dir}/{name}")).ok();
+    let number = |name: &str| read(&home.dir, name)?.trim().parse::<i64>().ok();
+    let micros = |value: i64| DurNs(value.saturating_mul(1000));
+    let stat = read(&home.dir, "cpu.stat").unwrap_or_default();
+    let count = |name: &str| keyed(&stat, name).unwrap_or(0);
+    let mut found =
+        Processor { periods: count("nr_periods"), throttled: count("nr_throttled"), ..Processor::default() };
+    if home.version == Version::V2 {
+        found.used = keyed(&stat, "usage_usec").map(|usec| micros(usec as i64));
+        found.waited = micros(count("throttled_usec") as i64);
+        found.weight = number("cpu.weight").map(i64::unsigned_abs);
+        let max = read(&home.dir, "cpu.max").unwrap_or_default();
+        let mut words = max.split_whitespace().map(|word| word.parse::<i64>().ok().map(micros));
+        found.max = words.next().flatten();
+        found.period = words.next().flatten();
+        return found;
+    }
+    let account = homes.iter().find_map(|home| read(&home.dir, "cpuacct.usage"));
+    found.used = account.and_then(|text| text.trim().parse().ok()).map(DurNs);
+    found.waited = DurNs(count("throttled_time") as i64);
+    found.weight = number("cpu.shares").map(|shares| shares.unsigned_abs() * 100 / 1024);
+    found.max = number("cpu.cfs_quota_us").filter(|quota| *quota > 0).map(micros);
+    found.period = number("cpu.cfs_period_us").map(micros);
+    found
+}
+
+/// Lines of the files that bound devices.
+fn devices(home: &Home) -> Vec<String> {
+    const FILES: [&str; 5] = [
+        "io.max",
+        "blkio.throttle.read_bps_device",
+        "blkio.throttle.write_bps_device",
+        "blkio.throttle.read_iops_device",
+        "blkio.throttle.write_iops_device",
+    ];
+    let lines = |name: &str| -> Vec<String> {
+        let text = std::fs::read_to_string(format!("{}/{name}", home.dir)).unwrap_or_default();
+        text.lines().map(|line| format!("{name} {}", line.trim())).collect()
+    };
+    FILES.iter().flat_map(|name| lines(name)).collect()
+}
