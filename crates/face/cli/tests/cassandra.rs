@@ -4,6 +4,7 @@ use harness::epics::program;
 use harness::ioc::Ioc;
 use harness::process::Running;
 use harness::{Folder, eventually};
+use std::io::{Read as _, Write as _};
 use std::process::{Command, Output};
 use testkit::cassandra::Node;
 
@@ -94,4 +95,28 @@ fn what_was_logged_is_in_the_cluster_once_though_logger_and_node_are_killed() {
     let (here, there) = (site.counts(&site.log()), site.counts(&site.cluster()));
     assert!(here.is_sorted_by(|one, next| one < next), "none is twice: {here:?}");
     assert_eq!(there, here, "the cluster has what the folder has");
+
+    // And over HTTP, as the Archiver Appliance answers, the same from both.
+    let by_http = |archive: &str| {
+        let mut command = site.command(&["http", archive, "--listen", "127.0.0.1:0"]);
+        let serves = Running::follow(&mut command);
+        let said = serves.hears("/retrieval");
+        let address = said.split_whitespace().find_map(|word| word.strip_prefix("http://")).unwrap().to_owned();
+        let host = address.split('/').next().unwrap();
+        [
+            "/retrieval/data/getData.json?pv=X:COUNT&from=2026-01-01T00:00:00Z&to=2100-01-01T00:00:00Z",
+            "/retrieval/bpl/getMatchingPVs?regex=X:.*",
+        ]
+        .map(|path| {
+            let mut stream = std::net::TcpStream::connect(host).unwrap();
+            write!(stream, "GET {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n").unwrap();
+            let mut answer = String::new();
+            stream.read_to_string(&mut answer).unwrap();
+            assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+            answer.split_once("\r\n\r\n").unwrap().1.to_owned()
+        })
+    };
+    let (here, there) = (by_http(&site.log()), by_http(&site.cluster()));
+    assert!(here[0].contains("\"val\"") && here[1].contains("X:COUNT"), "{here:?}");
+    assert_eq!(there, here);
 }

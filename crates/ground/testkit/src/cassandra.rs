@@ -16,7 +16,22 @@ pub struct Node {
     is_first: bool,
     folder: PathBuf,
     child: Option<Child>,
+    size: &'static NodeSize,
 }
+
+/// What a node may use of the machine.
+struct NodeSize {
+    /// How its Java runs.
+    java: &'static [&'static str],
+    /// What it gathers before it writes it sorted, in MiB.
+    memtables: u32,
+}
+
+/// Starts soon, and leaves the machine to others.
+const SMALL: NodeSize =
+    NodeSize { java: &["-Xmx384m", "-XX:+UseSerialGC", "-Xss256k", "-XX:TieredStopAtLevel=1"], memtables: 64 };
+/// Compiles what runs often as well as it can, as an installed node does.
+const MEASURED: NodeSize = NodeSize { java: &["-Xms2g", "-Xmx2g", "-XX:+UseParallelGC", "-Xss256k"], memtables: 512 };
 
 impl Node {
     /// Starts a node with its files in a folder of `place` and waits until clients may come. `first` is the node that all of
@@ -26,11 +41,24 @@ impl Node {
     /// Where it does not start.
     #[must_use]
     pub fn start(place: &Path, number: u8, first: u8) -> Self {
+        Self::start_as(place, number, first, &SMALL)
+    }
+
+    /// The same, as it is installed where its speed counts: with 2 GiB of memory and all of Java's compilers.
+    ///
+    /// # Panics
+    /// Where it does not start.
+    #[must_use]
+    pub fn measured(place: &Path) -> Self {
+        Self::start_as(place, 1, 1, &MEASURED)
+    }
+
+    fn start_as(place: &Path, number: u8, first: u8, size: &'static NodeSize) -> Self {
         let folder = place.join(format!("node-{number}"));
         std::fs::create_dir_all(&folder).unwrap();
-        std::fs::write(folder.join("cassandra.yaml"), settings(&folder, number, first)).unwrap();
+        std::fs::write(folder.join("cassandra.yaml"), settings(&folder, (number, first), size.memtables)).unwrap();
         std::fs::write(folder.join("logback.xml"), QUIET).unwrap();
-        let mut node = Self { number, is_first: number == first, folder, child: None };
+        let mut node = Self { number, is_first: number == first, folder, child: None, size };
         node.again();
         node
     }
@@ -62,7 +90,7 @@ impl Node {
         let mut said =
             std::fs::File::options().create(true).read(true).append(true).open(self.folder.join("said.txt")).unwrap();
         let mut command = Command::new(java);
-        command.args(["-Xmx384m", "-XX:+UseSerialGC", "-Xss256k", "-XX:TieredStopAtLevel=1"]);
+        command.args(self.size.java);
         command.args(OPENED.iter().flat_map(|words| words.split_whitespace()));
         let agent = std::fs::read_dir(&jars).unwrap().flatten().map(|entry| entry.path());
         let agent =
@@ -124,7 +152,7 @@ const OPENED: &[&str] = &[
     "--add-opens jdk.management/com.sun.management.internal=ALL-UNNAMED",
 ];
 
-fn settings(folder: &Path, number: u8, first: u8) -> String {
+fn settings(folder: &Path, (number, first): (u8, u8), memtables: u32) -> String {
     let folder = folder.display();
     format!(
         "cluster_name: tahti\nnum_tokens: 4\nauto_bootstrap: false\n\
@@ -135,7 +163,7 @@ fn settings(folder: &Path, number: u8, first: u8) -> String {
          cdc_raw_directory: {folder}/cdc_raw\nlisten_address: 127.0.0.{number}\nrpc_address: 127.0.0.{number}\n\
          start_native_transport: true\nnative_transport_port: 9042\nstorage_port: 7000\n\
          seed_provider:\n  - class_name: org.apache.cassandra.locator.SimpleSeedProvider\n    parameters:\n      - seeds: 127.0.0.{first}\n\
-         memtable_heap_space: 64MiB\nmemtable_offheap_space: 64MiB\nkey_cache_size: 0MiB\ncounter_cache_size: 0MiB\n\
+         memtable_heap_space: {memtables}MiB\nmemtable_offheap_space: {memtables}MiB\nkey_cache_size: 0MiB\ncounter_cache_size: 0MiB\n\
          row_cache_size: 0MiB\nfile_cache_size: 32MiB\n"
     )
 }

@@ -150,7 +150,7 @@ fn main() {
     let (rounds, away) = (args.next().unwrap_or(3).max(1) as usize, Duration::from_secs(args.next().unwrap_or(60)));
     let place = Place(std::env::temp_dir().join(format!("tahti-throughput-{}", std::process::id())));
     std::fs::create_dir_all(&place.0).unwrap();
-    let mut node = Node::start(&place.0, 1, 1);
+    let mut node = Node::measured(&place.0);
     println!("one node of Cassandra on this machine, {rounds} rounds in turn, medians");
     println!("  {:<44} {:>14} {:>12}  wanted", "", "samples/s", "CPUs of ours");
     let mut found: Vec<Vec<(f64, f64)>> = vec![Vec::new(); KINDS.len()];

@@ -32,6 +32,14 @@ pub(crate) enum Put {
     Chunk { name: Arc<str>, bucket: i64, number: i64, at: i64, entry: Vec<u8>, data: Vec<u8> },
 }
 
+/// Rows of one signal and bucket that have not gone yet.
+#[derive(Default)]
+struct Batch {
+    bucket: i64,
+    bytes: usize,
+    rows: Vec<(i64, Sample)>,
+}
+
 /// How many samples of a window are in a bucket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Extent {
@@ -89,13 +97,14 @@ impl<'a> Puts<'a> {
         let form = form(group);
         // What has not gone yet: the number of its first sample, and samples of one bucket.
         let mut open: Option<(i64, Chunk)> = None;
+        let mut batch = Batch::default();
         for logged in group {
             let Ok(chunk) = logged.chunk() else {
                 self.damaged += 1;
                 continue;
             };
             if form == Form::Rows {
-                self.rows(logged, &chunk);
+                self.rows(&mut batch, logged, &chunk);
                 continue;
             }
             for (number, sample) in (logged.number..).zip(chunk.iter()) {
@@ -119,37 +128,35 @@ impl<'a> Puts<'a> {
                 }
             }
         }
-        if let (Some((number, full)), Some(logged)) = (open, group.first()) {
+        let Some(logged) = group.first() else { return };
+        if let Some((number, full)) = open {
             self.chunk(&logged.name, number, &full);
         }
+        self.batch(&logged.name, batch);
     }
 
-    /// Rows, in batches of one bucket each.
-    fn rows(&mut self, logged: &Logged, chunk: &Chunk) {
-        let (mut batch, mut bytes): (Vec<(i64, Sample)>, _) = (Vec::new(), 0);
-        let mut bucket = 0;
+    /// Adds a chunk's samples to the batch, and gives each batch that is full. The log has chunks of a few samples where there are
+    /// many signals: a batch takes those of several.
+    fn rows(&mut self, batch: &mut Batch, logged: &Logged, chunk: &Chunk) {
         for (number, sample) in (logged.number..).zip(chunk.iter()) {
             if self.is_too_long(&logged.name, number, &sample) {
                 continue;
             }
-            let this = Form::Rows.bucket(sample.at);
-            if !batch.is_empty() && (this != bucket || batch.len() >= BATCH_ROWS || bytes >= BATCH_BYTES) {
-                self.batch(&logged.name, bucket, std::mem::take(&mut batch));
-                bytes = 0;
+            let bucket = Form::Rows.bucket(sample.at);
+            if bucket != batch.bucket || batch.rows.len() >= BATCH_ROWS || batch.bytes >= BATCH_BYTES {
+                self.batch(&logged.name, std::mem::take(batch));
             }
-            bucket = this;
-            bytes += len(&sample.datum);
-            batch.push((number, sample));
-        }
-        if !batch.is_empty() {
-            self.batch(&logged.name, bucket, batch);
+            batch.bucket = bucket;
+            batch.bytes += len(&sample.datum);
+            batch.rows.push((number, sample));
         }
     }
 
-    fn batch(&mut self, name: &Arc<str>, bucket: i64, rows: Vec<(i64, Sample)>) {
-        let (Some((_, first)), Some((_, last))) = (rows.first(), rows.last()) else { return };
-        self.count(name, Form::Rows, bucket, Extent { count: rows.len() as i64, first: first.at, last: last.at });
-        self.ready.push_back(Put::Rows { name: name.clone(), bucket, rows });
+    fn batch(&mut self, name: &Arc<str>, batch: Batch) {
+        let stamps = || batch.rows.iter().map(|(_, sample)| sample.at);
+        let (Some(first), Some(last)) = (stamps().min(), stamps().max()) else { return };
+        self.count(name, Form::Rows, batch.bucket, Extent { count: batch.rows.len() as i64, first, last });
+        self.ready.push_back(Put::Rows { name: name.clone(), bucket: batch.bucket, rows: batch.rows });
     }
 
     fn chunk(&mut self, name: &Arc<str>, number: i64, chunk: &Chunk) {

@@ -22,7 +22,15 @@ pub type Open = Box<dyn Fn(&dyn Fn(&str) -> bool) -> Result<Box<dyn Reader + Sen
 /// The archive in a folder.
 #[must_use]
 pub fn folder(path: PathBuf) -> Open {
-    Box::new(move |wanted| Ok(Box::new(Archive::open_for(Folder::new(&path), wanted)?)))
+    opened(move |wanted| Archive::open_for(Folder::new(&path), wanted))
+}
+
+/// Any archive, by what opens it.
+#[must_use]
+pub fn opened<R: Reader + Send + 'static>(
+    open: impl Fn(&dyn Fn(&str) -> bool) -> Result<R, StoreError> + Send + Sync + 'static,
+) -> Open {
+    Box::new(move |wanted| Ok(Box::new(open(wanted)?)))
 }
 
 /// An archive as a site.

@@ -1,6 +1,6 @@
 //! `tahti archive http`: the archive for clients of the EPICS Archiver Appliance.
 
-use super::folder;
+use super::{cluster, folder};
 use crate::failure::Failure;
 use retrieval::Retrieval;
 use std::net::SocketAddr;
@@ -14,8 +14,8 @@ use web::{Limits, Server};
 /// Serve an archive over HTTP as the EPICS Archiver Appliance does, until SIGTERM; read-only
 #[derive(clap::Args)]
 pub(super) struct Args {
-    /// The archive's folder
-    folder: PathBuf,
+    /// The archive's folder, or cassandra://HOST,…/KEYSPACE
+    archive: PathBuf,
     /// Address and port; whoever reaches them can read the archive
     #[arg(long, default_value = "127.0.0.1:17665")]
     listen: SocketAddr,
@@ -30,15 +30,24 @@ pub(super) struct Args {
 }
 
 pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
-    // So that what is no archive is reported now, and not to each client.
-    folder(&args.folder)?;
+    // So that what is no archive is reported now, and not to each client. A cluster is asked anew for each request.
+    let open = match cluster(&args.archive)? {
+        Some(cluster) => {
+            cassandra::Archive::open(cluster.clone())?;
+            retrieval::opened(move |_| cassandra::Archive::open(cluster.clone()))
+        }
+        None => {
+            folder(&args.archive)?;
+            retrieval::folder(args.archive.clone())
+        }
+    };
     let ended = SignalFd::new(&END_SIGNALS)?;
     let ended = ended.as_fd().try_clone_to_owned()?;
-    let site = Arc::new(Retrieval::new(retrieval::folder(args.folder.clone()), args.cors));
+    let site = Arc::new(Retrieval::new(open, args.cors));
     let failed = |error: std::io::Error| format!("{}: {error}; --listen chooses another address", args.listen);
     let server = Server::bind(args.listen, args.names.clone(), Limits::default()).map_err(failed)?;
     let server = server.with_identity(args.tls.files())?;
-    println!("tahti archive: serves {} at {}/retrieval", args.folder.display(), server.url());
+    println!("tahti archive: serves {} at {}/retrieval", args.archive.display(), server.url());
     if !server.address().ip().is_loopback() {
         println!("tahti archive: whoever reaches {} can read it, without a password", server.address());
     }

@@ -13,7 +13,7 @@ mod upload;
 use crate::failure::{Failure, end};
 use base::Cluster;
 use host::plant::archive;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use store::{Archive, Folder, Reader};
 
@@ -86,13 +86,16 @@ pub(crate) fn run(args: Args) -> ExitCode {
 
 /// An archive to be read: a folder, or a keyspace of a cluster. Of a folder's other signals only names need be known.
 fn open(path: &PathBuf, wanted: impl Fn(&str) -> bool) -> Result<Box<dyn Reader>, Failure> {
-    match path.to_str().filter(|text| Cluster::is_meant(text)) {
-        Some(text) => {
-            let cluster: Cluster = text.parse()?;
-            Ok(Box::new(cassandra::Archive::open(cluster)?))
-        }
+    match cluster(path)? {
+        Some(cluster) => Ok(Box::new(cassandra::Archive::open(cluster)?)),
         None => Ok(Box::new(Archive::open_for(folder(path)?, wanted)?)),
     }
+}
+
+/// The cluster that is meant, where none of this machine's folders is.
+fn cluster(path: &Path) -> Result<Option<Cluster>, Failure> {
+    let text = path.to_str().filter(|text| Cluster::is_meant(text));
+    Ok(text.map(str::parse).transpose()?)
 }
 
 /// A folder with an archive in it.
