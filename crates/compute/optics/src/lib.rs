@@ -21,5 +21,5 @@ pub use command::{Command, CommandError, Source};
 pub use control::{Integrator, Settings, Step};
 pub use detector::Detector;
 pub use geometry::{ACROSS_MAX, Geometry, GeometryError, SIDE};
-pub use share::{Share, rms, slopes_of, unpack};
+pub use share::{Share, Stored, rms, slopes_of, unpack};
 pub use telescope::{Sky, Telescope};

@@ -1,7 +1,7 @@
 //! The reconstructor as a team computes it: each worker has some actuators, and adds a row of sub-apertures as soon as it is there.
 
 use crate::geometry::Geometry;
-use kernels::{Level, Misfit, PANEL, Panels};
+use kernels::{F16, Level, Misfit, PANEL, Panels};
 use std::ops::Range;
 
 /// What a worker has of the reconstructor: some actuators, a block of columns for each row of sub-apertures. A frame neither allocates nor blocks.
@@ -10,25 +10,48 @@ pub struct Share {
     actuators: Range<usize>,
     /// The slopes of each row.
     ranges: Vec<Range<usize>>,
-    blocks: Vec<Panels<f32>>,
+    blocks: Blocks,
     product: Vec<f32>,
     error: Vec<f32>,
+}
+
+/// In how many bits each element is kept.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Stored {
+    /// 16: half as much to read each frame, with 11 bits of precision. Sums have 24 all the same.
+    #[default]
+    Half,
+    /// 32.
+    Single,
+}
+
+#[derive(Debug)]
+enum Blocks {
+    Half(Vec<Panels<F16>>),
+    Single(Vec<Panels<f32>>),
 }
 
 impl Share {
     /// The actuators of some panels, of a reconstructor that lies row by row. Allocates; the thread that makes it touches its memory first.
     #[must_use]
-    pub fn new(geometry: &Geometry, inverse: &[f32], panels: &Range<usize>) -> Self {
+    pub fn new(geometry: &Geometry, inverse: &[f32], stored: Stored, panels: &Range<usize>) -> Self {
         let (all, slopes) = (geometry.actuators().len(), 2 * geometry.apertures().len());
         let actuators = (panels.start * PANEL).min(all)..(panels.end * PANEL).min(all);
         let ranges: Vec<Range<usize>> = (0..geometry.across()).map(|row| slopes_of(geometry, row)).collect();
-        let block = |columns: &Range<usize>| {
-            let at = |row: usize, column: usize| {
-                inverse.get((actuators.start + row) * slopes + columns.start + column).copied().unwrap_or_default()
-            };
-            Panels::pack_with(actuators.len(), columns.len(), at, |_| ())
+        let at = |row: usize, column: usize| {
+            inverse.get((actuators.start + row) * slopes + column).copied().unwrap_or_default()
         };
-        let blocks = ranges.iter().map(block).collect();
+        let rows = actuators.len();
+        let half = |columns: &Range<usize>| {
+            Panels::pack_with(rows, columns.len(), |row, column| F16::from_f32(at(row, columns.start + column)), |_| ())
+        };
+        let single = |columns: &Range<usize>| {
+            Panels::pack_with(rows, columns.len(), |row, column| at(row, columns.start + column), |_| ())
+        };
+        let blocks = match stored {
+            Stored::Half => Blocks::Half(ranges.iter().map(half).collect()),
+            Stored::Single => Blocks::Single(ranges.iter().map(single).collect()),
+        };
         let zeros = vec![0.0; actuators.len()];
         Self { actuators, ranges, blocks, product: zeros.clone(), error: zeros }
     }
@@ -59,11 +82,13 @@ impl Share {
         if first {
             self.error.fill(0.0);
         }
-        let (block, range) = match (self.blocks.get(row), self.ranges.get(row)) {
-            (Some(block), Some(range)) => (block, range.clone()),
-            _ => return Ok(()),
+        let Some(x) = self.ranges.get(row).map(|range| slopes.get(range.clone()).unwrap_or_default()) else {
+            return Ok(());
         };
-        block.multiply(level, slopes.get(range).unwrap_or_default(), &mut self.product)?;
+        match &self.blocks {
+            Blocks::Half(blocks) => blocks[row].multiply(level, x, &mut self.product)?,
+            Blocks::Single(blocks) => blocks[row].multiply(level, x, &mut self.product)?,
+        }
         self.error.iter_mut().zip(&self.product).for_each(|(error, product)| *error += product);
         Ok(())
     }
@@ -100,8 +125,8 @@ mod tests {
         let inverse: Vec<f32> = (0..actuators * slopes).map(|place| (place % 7) as f32 - 3.0).collect();
         let all: Vec<f32> = (0..slopes).map(|slope| (slope % 5) as f32).collect();
         let panels = Share::panels(&geometry);
-        for part in [0..panels / 2, panels / 2..panels] {
-            let mut share = Share::new(&geometry, &inverse, &part);
+        for (part, stored) in [(0..panels / 2, Stored::Half), (panels / 2..panels, Stored::Single)] {
+            let mut share = Share::new(&geometry, &inverse, stored, &part);
             for (number, row) in [5, 3, 0, 1, 2, 4].into_iter().enumerate() {
                 share.add(Level::best(), row, number == 0, &all).unwrap();
             }

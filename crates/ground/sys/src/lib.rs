@@ -7,6 +7,7 @@
 #![allow(unsafe_code, reason = "the crate that talks to the kernel; every block states why it is sound")]
 
 pub mod alloc;
+pub mod arrival;
 pub mod bell;
 pub mod child;
 pub mod clock;

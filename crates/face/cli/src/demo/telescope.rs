@@ -7,7 +7,7 @@ use optics::gvsp::{Content, HEADER, LEADER, Packet};
 use optics::{Command, Geometry, Sky, Telescope};
 use rt::{Exports, Flow, LoopSpec, Number, SharedPage, VariableSpec};
 use std::net::{SocketAddr, UdpSocket};
-use sys::clock::mono_now;
+use sys::clock::{mono_now, sleep_until};
 
 /// A simulated telescope: sends a wavefront sensor's pixels by UDP as GigE Vision cameras do, and takes commands for its mirror
 ///
@@ -27,6 +27,9 @@ pub(crate) struct Args {
     /// Time between two frames
     #[arg(long, value_name = "TIME", default_value = "1ms")]
     period: DurNs,
+    /// Time that reading the detector takes, a row of sub-apertures after the other; six tenths of the period if not given
+    #[arg(long, value_name = "TIME")]
+    readout: Option<DurNs>,
     /// Fried's parameter of the air at 500 nm, in cm
     #[arg(long, value_name = "CM", default_value_t = 15.0)]
     r0: f64,
@@ -66,6 +69,10 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
     if !(1.0..=1000.0).contains(&args.r0) || !(0.0..=200.0).contains(&args.wind) {
         return Err(format!("--r0 {} --wind {}: expected 1 to 1000 cm, 0 to 200 m/s", args.r0, args.wind).into());
     }
+    let readout = args.readout.unwrap_or(DurNs(args.period.0 / 10 * 6));
+    if readout < DurNs::ZERO || readout >= args.period {
+        return Err(format!("--readout {readout}: expected less than the period, {}", args.period).into());
+    }
     let geometry = Geometry::new(args.across).map_err(|error| format!("--across: {error}"))?;
     let page = SharedPage::from_env_or_own("telescope")?;
     let commands = UdpSocket::bind(args.listen).map_err(|error| format!("--listen {}: {error}", args.listen))?;
@@ -96,6 +103,7 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
         shown,
         squares: None,
         counts: [0; 3],
+        readout,
     };
     let spec = LoopSpec { class: args.class, cpu: args.cpu, exports, ..LoopSpec::new("camera", args.period) };
     let across = args.across;
@@ -204,6 +212,7 @@ struct Camera {
     squares: Option<(f64, f64)>,
     /// Commands, frames without a new one, datagrams that are none.
     counts: [u64; 3],
+    readout: DurNs,
 }
 
 impl Camera {
@@ -228,6 +237,10 @@ impl Camera {
         self.write(block, begin, &mut packet);
         for index in 0..self.geometry.across() {
             self.telescope.row(index, &mut self.row);
+            let read = pulse.due + DurNs(self.readout.0 * (index as i64 + 1) / self.geometry.across() as i64);
+            if read > mono_now() {
+                sleep_until(read);
+            }
             let content = Content::Payload { index: index as u32, pixels: &self.row };
             if let Ok(length) = (Packet { block, content }).write(&mut packet) {
                 self.wire.pass(&packet[..length]);

@@ -7,7 +7,7 @@ use super::shown::{Chosen, Figures, Shown};
 use crate::failure::Failure;
 use base::{CpuId, DurNs};
 use kernels::{Centroids, Level, Light, Without};
-use optics::{Command, Geometry, Integrator, Share, Source, Whole};
+use optics::{Command, Geometry, Integrator, Share, Source, Stored, Whole};
 use rt::team::{Team, TeamSpec, Worker};
 use rt::{Event, EventLoop, Flow, Obtained, Pulse};
 use std::net::UdpSocket;
@@ -58,7 +58,8 @@ impl Control {
         let (actuators, slopes) = (geometry.actuators().len(), 2 * spots.apertures());
         let ranges: Vec<Range<usize>> = (0..geometry.across()).map(|row| optics::slopes_of(geometry, row)).collect();
         let shape = geometry.clone();
-        let make = move |me: Worker| Share::new(&shape, &inverse, &me.share(Share::panels(&shape)));
+        let stored = if args.single { Stored::Single } else { Stored::Half };
+        let make = move |me: Worker| Share::new(&shape, &inverse, stored, &me.share(Share::panels(&shape)));
         let job = move |slopes: &Slopes, share: &mut Share, _: Worker| {
             // As many slopes as the reconstructor has, always.
             let _ = share.add(level, slopes.row, slopes.first, &slopes.all);
@@ -171,7 +172,7 @@ impl EventLoop for Control {
                 Got::Nothing => None,
             };
             return match whole? {
-                Whole::Yes(number) | Whole::Patched(number, _) => Some(Event { number, at: self.pixels.at() }),
+                Whole::Yes(number) | Whole::Patched(number, _) => Some(Event { number, at: self.pixels.came() }),
                 Whole::GivenUp(_) => None,
             };
         }

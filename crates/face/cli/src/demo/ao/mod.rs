@@ -57,6 +57,9 @@ pub(crate) struct Args {
     /// Threads beside the loop's that multiply, each on a CPU of this process
     #[arg(long, value_name = "N", default_value_t = 0)]
     workers: usize,
+    /// Keep the reconstructor in single precision; else in half, which is half as much to read each frame
+    #[arg(long)]
+    single: bool,
     /// Vector instructions; the CPU's best if not given
     #[arg(long, value_name = "NAME")]
     level: Option<String>,

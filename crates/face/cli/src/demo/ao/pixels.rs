@@ -9,6 +9,8 @@ use sys::clock::mono_now;
 
 /// Datagrams that are looked at before the caller may see whether it is to end.
 const LOOKS: usize = 4096;
+/// A datagram that is said to have come so many nanoseconds ago did not.
+const LONG_AGO: u64 = 1_000_000_000;
 /// Frames that the kernel's buffer holds: what is older is of no use to a loop.
 const BUFFERED: usize = 2;
 
@@ -51,6 +53,8 @@ impl Pixels {
         let refused = |error: std::io::Error| format!("--pixels {address}: {error}");
         let socket = UdpSocket::bind(address).map_err(refused)?;
         socket.set_read_timeout(Some(std::time::Duration::from_nanos(patience.0 as u64))).map_err(refused)?;
+        // Where it does not, it is the moment at which a datagram was in hand.
+        let _ = sys::arrival::note(&socket);
         // Beyond the machine's limit where the process may; what is had is enough where the loop keeps up.
         let buffer = BUFFERED * geometry.across() * geometry.row_bytes();
         if rustix::net::sockopt::set_socket_recv_buffer_size_force(&socket, buffer).is_err() {
@@ -80,9 +84,12 @@ impl Pixels {
         &self.assembly
     }
 
-    /// When the newest datagram was in hand.
-    pub(super) fn at(&self) -> MonoNs {
-        self.at
+    /// When the newest datagram came: by the kernel, where it says so. Real-time: a system call, two readings of clocks.
+    pub(super) fn came(&self) -> MonoNs {
+        let (Some(came), now) = (sys::arrival::newest_ns(&self.socket), mono_now()) else { return self.at };
+        let ago = sys::clock::wall_ns().saturating_sub(came);
+        // A clock that was stepped meanwhile says nothing.
+        if ago < LONG_AGO { MonoNs(now.0.saturating_sub(ago)).min(self.at) } else { self.at }
     }
 
     pub(super) fn foreign(&self) -> u64 {

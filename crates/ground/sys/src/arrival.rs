@@ -1,0 +1,55 @@
+//! When a datagram came, by the kernel that received it.
+
+use rustix::io::Errno;
+use std::os::fd::{AsFd, AsRawFd as _};
+
+/// `SIOCGSTAMPNS` of 64-bit kernels: the time of the last datagram that was read from a socket.
+const SIOCGSTAMPNS: libc::Ioctl = 0x8907;
+
+/// When the datagram came that was read last from a socket, in nanoseconds since 1970: by the driver or the kernel's receiving side, not by
+/// the thread that read it. `None` where none was read, or the kernel does not say. The first call has the kernel note it from then on.
+///
+/// Real-time: a system call that waits for nothing; allocates nothing.
+#[must_use]
+pub fn newest_ns(socket: impl AsFd) -> Option<u64> {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: the ioctl writes a timespec, which `time` is, into it.
+    let answer = unsafe { libc::ioctl(socket.as_fd().as_raw_fd(), SIOCGSTAMPNS, &raw mut time) };
+    let seconds = u64::try_from(time.tv_sec).ok()?;
+    (answer == 0).then(|| seconds * 1_000_000_000 + u64::try_from(time.tv_nsec).unwrap_or_default())
+}
+
+/// Has the kernel note when datagrams come, without asking for one.
+///
+/// # Errors
+/// The kernel's, where it notes nothing for such sockets.
+pub fn note(socket: impl AsFd) -> crate::Result<()> {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: the ioctl writes a timespec, which `time` is, into it.
+    if unsafe { libc::ioctl(socket.as_fd().as_raw_fd(), SIOCGSTAMPNS, &raw mut time) } == 0 {
+        return Ok(());
+    }
+    let error = crate::Error::last("have the kernel note when datagrams come");
+    // Nothing was read yet, which is no failure.
+    if error.errno == Errno::NOENT { Ok(()) } else { Err(error) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::UdpSocket;
+
+    #[test]
+    fn a_datagram_came_after_it_was_sent_and_before_it_was_read() {
+        let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+        note(&socket).unwrap();
+        assert_eq!(newest_ns(&socket), None);
+        let sent = crate::clock::wall_ns();
+        socket.send_to(b"pixels", socket.local_addr().unwrap()).unwrap();
+        assert_eq!(socket.recv(&mut [0; 16]).unwrap(), 6);
+        let read = crate::clock::wall_ns();
+        let came = newest_ns(&socket).unwrap();
+        // Somebody may step the machine's clock meanwhile.
+        assert!((sent..=read).contains(&came) || read < sent, "{sent} {came} {read}");
+    }
+}
