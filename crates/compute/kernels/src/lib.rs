@@ -11,10 +11,12 @@ mod centroids;
 mod half;
 mod level;
 mod panels;
+mod products;
 mod read;
 
 pub use centroids::{BadAperture, Centroids, Light, SIDE_MAX, Without};
 pub use half::F16;
 pub use level::{Level, NotHere};
 pub use panels::{Misfit, PANEL, Panels, Stored};
+pub use products::products;
 pub use read::read;

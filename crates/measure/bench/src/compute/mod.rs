@@ -1,5 +1,6 @@
 //! `tahti bench compute`: what more CPUs, and wider vectors, do for arithmetic, and what they cannot do.
 
+mod products;
 mod scale;
 mod simd;
 mod spots;
@@ -106,6 +107,7 @@ fn measure(args: &Args, cpus: &[CpuId], progress: &mut Progress) -> Result<Found
         found.notes.push(why.into());
     }
     found.tables.extend(simd::measure(args, cpus, progress)?);
+    found.tables.push(products::measure(args, progress)?);
     found.tables.push(spots::measure(args, progress)?);
     Ok(found)
 }
@@ -122,10 +124,11 @@ mod tests {
         assert!(found.notes[0].contains("not measured, they need two CPUs"), "{:?}", found.notes);
         let titles: Vec<&str> = found.tables.iter().map(|table| table.title.as_str()).collect();
         assert!(
-            titles.len() == 3 && titles[..2].iter().all(|title| title.starts_with("matrix times vector")),
+            titles.len() == 4 && titles[..2].iter().all(|title| title.starts_with("matrix times vector")),
             "{titles:?}"
         );
-        assert!(titles[2].starts_with("centres of gravity of 1240 spots"), "{titles:?}");
+        assert!(titles[2].starts_with("vectors multiplied element by element"), "{titles:?}");
+        assert!(titles[3].starts_with("centres of gravity of 1240 spots"), "{titles:?}");
         assert_eq!(found.tables[1].rows[0].latency.as_ref().map(|latency| latency.count), Some(10));
         let refused = |words: [&str; 3]| {
             run(&BENCH.command().get_matches_from(words), &mut Progress::of("compute")).unwrap_err().to_string()

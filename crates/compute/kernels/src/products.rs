@@ -1,0 +1,90 @@
+//! Products element by element: `y = a·b`.
+
+use crate::{Level, Misfit, level::Kind};
+
+/// Multiplies two vectors, element by element, by the vector instructions of a level. Neither allocates nor blocks; each product is rounded
+/// once, so all levels give the same bits.
+///
+/// # Errors
+/// The three have different lengths: nothing was written.
+pub fn products(level: Level, a: &[f32], b: &[f32], y: &mut [f32]) -> Result<(), Misfit> {
+    Misfit::check("elements of the second vector", b.len(), a.len())?;
+    Misfit::check("elements of the result", y.len(), a.len())?;
+    match level.0 {
+        Kind::Scalar => one_by_one(a, b, y),
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: of a level that the CPU does not have there is no value.
+        Kind::Sse42 => unsafe { by_sse42(a, b, y) },
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: as above.
+        Kind::Avx2 => unsafe { by_avx2(a, b, y) },
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: as above.
+        Kind::Avx512 => unsafe { by_avx512(a, b, y) },
+        // What every CPU of this kind has.
+        #[cfg(target_arch = "aarch64")]
+        Kind::Neon => by::<4>(a, b, y),
+    }
+    Ok(())
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "sse4.2")]
+fn by_sse42(a: &[f32], b: &[f32], y: &mut [f32]) {
+    by::<4>(a, b, y);
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2")]
+fn by_avx2(a: &[f32], b: &[f32], y: &mut [f32]) {
+    by::<8>(a, b, y);
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
+fn by_avx512(a: &[f32], b: &[f32], y: &mut [f32]) {
+    by::<16>(a, b, y);
+}
+
+fn one_by_one(a: &[f32], b: &[f32], y: &mut [f32]) {
+    for ((y, a), b) in y.iter_mut().zip(a).zip(b) {
+        // Keeps the compiler from doing several at once.
+        *y = std::hint::black_box(a * b);
+    }
+}
+
+/// Registers of `N` numbers, which the compiler makes of an array where the caller allows their instructions.
+#[inline(always)]
+fn by<const N: usize>(a: &[f32], b: &[f32], y: &mut [f32]) {
+    let ((ours, rest_a), (others, rest_b)) = (a.as_chunks::<N>(), b.as_chunks::<N>());
+    let (to, rest) = y.as_chunks_mut::<N>();
+    for ((to, a), b) in to.iter_mut().zip(ours).zip(others) {
+        *to = std::array::from_fn(|lane| a[lane] * b[lane]);
+    }
+    rest.iter_mut().zip(rest_a).zip(rest_b).for_each(|((to, a), b)| *to = a * b);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_level_rounds_each_product_once_and_refuses_what_does_not_fit() {
+        for length in [0, 1, 3, 16, 17, 100] {
+            let a: Vec<f32> = (0..length).map(|place| place as f32 * 0.37 - 5.0).collect();
+            let b: Vec<f32> = (0..length).map(|place| 1e20 / (place as f32 - 7.5)).collect();
+            let expected: Vec<f32> = a.iter().zip(&b).map(|(a, b)| a * b).collect();
+            for level in Level::all() {
+                let mut y = vec![9.0; length];
+                products(level, &a, &b, &mut y).unwrap();
+                assert_eq!(y, expected, "{level}");
+            }
+        }
+        let mut y = [9.0; 2];
+        assert_eq!(
+            products(Level::best(), &[1.0; 2], &[1.0; 3], &mut y).unwrap_err().to_string(),
+            "elements of the second vector: found 3, expected 2"
+        );
+        assert!(products(Level::best(), &[1.0; 3], &[1.0; 3], &mut y).is_err() && y == [9.0; 2]);
+    }
+}
