@@ -7,7 +7,7 @@ use ::guest::place::vcpus;
 use ::guest::qmp::{ANSWER_WITHIN, Client};
 use ::guest::serve::{LOCK, USAGE, files, is_accelerated};
 use ::guest::usage::{history, ran};
-use ::guest::{Accel, Ended, Guest, Network};
+use ::guest::{Accel, Ended, Guest, Network, Profile, Rule};
 use base::{CpuSet, DurNs, Policy, Size};
 use host::plant::{NAME, is_name};
 use keep::supervisor::rundir::{RunDir, base};
@@ -70,9 +70,33 @@ struct ServeArgs {
     /// A disk image: .qcow2 by its name, all others raw; may be repeated
     #[arg(long = "disk", value_name = "FILE", required_unless_present = "kernel")]
     disks: Vec<PathBuf>,
-    /// none, or user: a card that leads nowhere
+    /// Bytes a second of all disks together
+    #[arg(long, value_name = "SIZE")]
+    disk_rate: Option<Size>,
+    /// Reads and writes a second of all disks together
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    disk_operations: Option<u32>,
+    /// none, or user: a card in a network of its own, which leads where --allow says
     #[arg(long, value_name = "KIND", default_value = "none")]
     network: Network,
+    /// What the guest reaches at 10.0.2.2: [udp:][PORT=]ADDRESS:PORT; may be repeated
+    #[arg(long, value_name = "RULE")]
+    allow: Vec<Rule>,
+    /// Bytes a second of its network card, both ways together
+    #[arg(long, value_name = "SIZE")]
+    network_rate: Option<Size>,
+    /// linux or windows: which devices it has
+    #[arg(long, value_name = "SYSTEM", default_value = "linux")]
+    profile: Profile,
+    /// UEFI's program
+    #[arg(long, value_name = "FILE")]
+    firmware: Option<PathBuf>,
+    /// UEFI's variables, which the guest writes
+    #[arg(long, value_name = "FILE", requires = "firmware")]
+    firmware_variables: Option<PathBuf>,
+    /// A screen, by VNC at the socket `screen` of its folder
+    #[arg(long)]
+    screen: bool,
     /// auto, kvm or emulated
     #[arg(long, value_name = "HOW", default_value = "auto")]
     accel: Accel,
@@ -158,7 +182,15 @@ fn serve(args: ServeArgs) -> Result<(), Failure> {
         initrd: args.initrd,
         append: args.append,
         disks: args.disks,
-        network: args.network,
+        disk_rate: args.disk_rate,
+        disk_operations: args.disk_operations,
+        network: if args.allow.is_empty() { args.network } else { Network::User },
+        allow: args.allow,
+        network_rate: args.network_rate,
+        profile: args.profile,
+        firmware: args.firmware,
+        firmware_variables: args.firmware_variables,
+        screen: args.screen,
         accel: args.accel,
         vcpu_cpus: args.vcpu_cpus,
         vcpu_class: args.vcpu_class,

@@ -5,10 +5,13 @@
 use harness::plant::Bench;
 use harness::process::{Running, alive, finish, kill, text};
 use std::fs;
-use std::io::Write as _;
+use std::io::{Read as _, Write as _};
+use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::Stdio;
+use std::time::{Duration, Instant};
 
 fn qemu() -> String {
     std::env::var("TAHTI_QEMU").expect("TAHTI_QEMU is not set; run `cargo xtask test guests`")
@@ -76,7 +79,16 @@ fn types(bench: &Bench, line: &str, answer: &str) {
         .unwrap();
     writeln!(typing.stdin.take().unwrap(), "{line}").unwrap();
     finish(typing);
-    bench.until(&format!("{line:?} is answered by {answer:?}: {}", log(bench)), || log(bench).contains(answer));
+    let start = Instant::now();
+    while !log(bench).contains(answer) {
+        assert!(start.elapsed() < harness::PATIENCE, "{line:?} was never answered by {answer:?}: {}", log(bench));
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// Waits until it is in the log: the last lines of a process are written when it has ended.
+fn says(bench: &Bench, words: &str) {
+    bench.until(words, || log(bench).contains(words));
 }
 
 fn log(bench: &Bench) -> String {
@@ -107,8 +119,7 @@ fn a_guest_boots_says_so_in_its_log_and_shuts_down_in_order() {
     let taken = bench.run(&["guest", "serve", "hmi", "--plant", "p", "--disk", "hmi.img", "--accel", "emulated"]);
     assert!(String::from_utf8_lossy(&taken.stderr).contains("a guest \"hmi\" is served already"));
     bench.ok(&["guest", "stop", "hmi", "--plant", "p"]);
-    let said = log(&bench);
-    assert!(said.contains("it shut down as it was asked to"), "{said}");
+    says(&bench, "it shut down as it was asked to");
     nothing_is_left(&bench, qemu);
     let gone = bench.run(&["guest", "status", "hmi", "--plant", "p"]);
     assert!(String::from_utf8_lossy(&gone.stderr).contains("no guest \"hmi\" runs"));
@@ -155,8 +166,8 @@ fn linux_shows_its_first_line_is_typed_to_and_answers_its_power_button() {
     let (qemu, _) = process(&bench);
     types(&bench, "echo $((6*7))-$(uname -s)", "42-Linux");
     bench.ok(&["guest", "stop", "hmi", "--plant", "p"]);
-    let said = log(&bench);
-    assert!(said.contains("the guest shuts down") && said.contains("it shut down as it was asked to"), "{said}");
+    says(&bench, "it shut down as it was asked to");
+    says(&bench, "the guest shuts down");
     nothing_is_left(&bench, qemu);
 }
 
@@ -239,4 +250,75 @@ fn the_next_of_its_name_ends_a_qemu_whose_process_was_killed_outside_a_plant() {
     bench.until("the one that was left has ended", || !alive(left));
     bench.ok(&["guest", "stop", "alone"]);
     assert!(!bench.dir.join("run/_guest/alone").exists());
+}
+
+/// Somebody who answers HTTP with these words, until the test ends; their port.
+fn web(words: &'static str) -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let mut stream = stream.unwrap();
+            let mut asked = [0; 4096];
+            let _ = stream.read(&mut asked);
+            let _ = write!(stream, "HTTP/1.0 200 OK\r\nContent-Length: {}\r\n\r\n{words}\n", words.len() + 1);
+        }
+    });
+    port
+}
+
+#[test]
+fn linux_reaches_what_its_rules_name_and_nothing_else() {
+    let (allowed, denied) = (web("it is allowed"), web("it is not"));
+    let keys = format!("allow = [\"80=127.0.0.1:{allowed}\"]\nnetwork_rate = \"1MiB\"");
+    let bench = linux_up("guest-network", "", &keys);
+    types(&bench, "ip addr show eth0", "inet 10.0.2.15/24");
+    types(&bench, "printf 'GET / HTTP/1.0\\r\\n\\r\\n' | nc -w 20 10.0.2.2 80", "it is allowed");
+    types(&bench, &format!("nc -w 20 10.0.2.2 {denied}"), "Connection refused");
+    types(&bench, "nc -w 5 10.0.2.3 80 || echo nobody-$((1+1))", "nobody-2");
+    types(&bench, "nc -w 5 192.0.2.1 80 || echo beyond-$((1+1))", "beyond-2");
+    let said = log(&bench);
+    assert!(said.contains(&format!("the guest wants tcp 10.0.2.2:{denied}, which `allow` does not name")), "{said}");
+    assert!(!said.contains("it is not"), "{said}");
+    bench.ok(&["stop", "hmi"]);
+    says(&bench, "it shut down as it was asked to");
+}
+
+#[test]
+fn bounds_on_a_disk_hold() {
+    let bench = Bench::new("guest-disk", &linux("", "disks = [\"data.img\"]\ndisk_rate = \"1MiB\""));
+    fs::write(bench.dir.join("data.img"), vec![0; 8 << 20]).unwrap();
+    bench.ok(&["up", "plant.toml", "--detach"]);
+    bench.until("Linux is up", || log(&bench).contains("the guest is up"));
+    // What is above the bound takes its time: 4 MiB at 1 MiB/s cannot take less than two seconds.
+    types(
+        &bench,
+        "a=$(cut -d. -f1 /proc/uptime); dd if=/dev/vda of=/dev/null bs=1M count=4; b=$(cut -d. -f1 /proc/uptime); echo took $((b-a)) s",
+        " s\r",
+    );
+    bench.until("it is read", || log(&bench).lines().any(|line| line.contains("took ") && !line.contains("cut")));
+    let said = log(&bench);
+    let took =
+        said.lines().rev().find_map(|line| line.split("took ").nth(1)?.split(' ').next()?.parse::<u32>().ok()).unwrap();
+    assert!(took >= 2, "{said}");
+}
+
+#[test]
+fn the_devices_of_a_windows_guest_are_those_that_a_system_finds() {
+    let qemu = qemu();
+    let guest = format!(
+        "[[guest]]\nname = \"hmi\"\nprogram = \"{qemu}\"\naccel = \"emulated\"\nmemory = \"64MiB\"\nprofile = \"windows\"\n\
+         disks = [\"hmi.img\"]\nnetwork = \"user\"\nscreen = true\n"
+    );
+    let bench = Bench::new("guest-windows", &guest);
+    disk(&bench.dir.join("hmi.img"), false);
+    bench.ok(&["up", "plant.toml", "--detach"]);
+    // Its BIOS boots from the SATA disk.
+    bench.until("the guest has booted", || log(&bench).contains("the guest is"));
+    let mut screen = UnixStream::connect(bench.dir.join("run/p/guest/hmi/screen")).unwrap();
+    let mut greeting = [0; 12];
+    screen.read_exact(&mut greeting).unwrap();
+    assert_eq!(&greeting, b"RFB 003.008\n");
+    drop(screen);
+    bench.ok(&["stop", "hmi"]);
 }

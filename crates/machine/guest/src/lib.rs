@@ -3,17 +3,19 @@
 //! Must never let a guest's or QEMU's words steer a terminal, wait without a bound for QEMU, report an acceleration or a
 //! placement that was not read back, or leave a QEMU or a socket behind when it ends.
 //!
-//! [`model`], [`qmp::codec`] and [`stop`] decide, and know no file, socket or clock; [`qmp`] and [`serve`](mod@serve) do it. Nothing here
+//! [`model`], [`qmp::codec`] and [`stop`] decide, and know no file, socket or clock; [`qmp`], [`net`] and [`serve`](mod@serve) do it. Nothing here
 //! is for real-time threads: all of it allocates and blocks.
 
 mod console;
 pub mod model;
+pub mod net;
 pub mod place;
 pub mod qmp;
 pub mod serve;
 pub mod stop;
 pub mod usage;
 
-pub use model::{Accel, Guest, Network};
+pub use model::{Accel, Guest, Network, Profile};
+pub use net::Rule;
 pub use place::Vcpu;
 pub use serve::{Ended, ServeError, serve};

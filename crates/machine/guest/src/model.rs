@@ -1,5 +1,6 @@
 //! A guest as the plant file says it, and QEMU's command line made from it.
 
+use crate::net::Rule;
 use base::{CpuSet, DurNs, Policy, Size};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
@@ -31,8 +32,24 @@ pub struct Guest {
     pub append: Option<String>,
     /// Disk images.
     pub disks: Vec<PathBuf>,
-    /// What it reaches.
+    /// Bytes a second that it may read and write, all disks together.
+    pub disk_rate: Option<Size>,
+    /// Reads and writes a second, all disks together.
+    pub disk_operations: Option<u32>,
+    /// Whether it has a network card.
     pub network: Network,
+    /// What it reaches by it.
+    pub allow: Vec<Rule>,
+    /// Bytes a second that pass its network card, both ways together.
+    pub network_rate: Option<Size>,
+    /// What its devices are.
+    pub profile: Profile,
+    /// UEFI's program; the board's BIOS where missing.
+    pub firmware: Option<PathBuf>,
+    /// UEFI's variables, which it writes.
+    pub firmware_variables: Option<PathBuf>,
+    /// Whether it has a screen, which VNC shows at a socket.
+    pub screen: bool,
     /// What runs its instructions.
     pub accel: Accel,
     /// CPUs of the virtual CPUs' threads; QEMU's own where missing.
@@ -43,14 +60,36 @@ pub struct Guest {
     pub stop_within: DurNs,
 }
 
-/// What a guest reaches.
+/// Whether a guest has a network card.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Network {
-    /// Nothing: it has no network card.
+    /// It has none.
     #[default]
     None,
-    /// A card behind QEMU's own network, which leads nowhere.
+    /// A card in a network of its own, which leads to what rules name.
     User,
+}
+
+/// Devices and clock as a system expects them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Profile {
+    /// virtio devices, a clock in UTC.
+    #[default]
+    Linux,
+    /// SATA disks and an Intel network card, for which Windows has drivers; a clock in local time; Hyper-V's interfaces where KVM runs it.
+    Windows,
+}
+
+impl FromStr for Profile {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        match text {
+            "linux" => Ok(Self::Linux),
+            "windows" => Ok(Self::Windows),
+            _ => Err("`linux` or `windows`"),
+        }
+    }
 }
 
 /// What runs a guest's instructions.
@@ -99,32 +138,55 @@ pub struct Places {
     pub status: PathBuf,
     /// The first serial line.
     pub console: PathBuf,
+    /// VNC.
+    pub screen: PathBuf,
 }
 
 impl Places {
     /// Those in a guest's folder.
     #[must_use]
     pub fn of(folder: &Path) -> Self {
-        let [control, status, console] = ["control", "status", "console"].map(|name| folder.join(name));
-        Self { control, status, console }
+        let [control, status, console, screen] =
+            ["control", "status", "console", "screen"].map(|name| folder.join(name));
+        Self { control, status, console, screen }
     }
 
     /// All of them.
     #[must_use]
-    pub fn all(&self) -> [&Path; 3] {
-        [&self.control, &self.status, &self.console]
+    pub fn all(&self) -> [&Path; 4] {
+        [&self.control, &self.status, &self.console, &self.screen]
     }
 }
 
-/// QEMU's arguments. The guest stands still until it is told to run, so that its threads are placed before its first instruction.
+/// QEMU's arguments. The guest stands still until it is told to run, so that its threads are placed before its first instruction. `wire` is
+/// the descriptor that QEMU has of its network card's wire.
 #[must_use]
-pub fn arguments(guest: &Guest, places: &Places, kvm: bool) -> Vec<String> {
+pub fn arguments(guest: &Guest, places: &Places, kvm: bool, wire: Option<i32>) -> Vec<String> {
     let mut words: Vec<String> = Vec::new();
     let mut say = |option: &str, value: String| words.extend([option.to_owned(), value]);
+    let windows = guest.profile == Profile::Windows;
     say("-name", format!("guest={},debug-threads=on", guest.name));
-    say("-machine", BOARD.to_owned());
+    let firmware = [("code", &guest.firmware, ",read-only=on"), ("variables", &guest.firmware_variables, "")];
+    let mut board = BOARD.to_owned();
+    for (index, (id, path, more)) in firmware.into_iter().enumerate() {
+        if let Some(path) = path {
+            say("-blockdev", format!("driver=raw,node-name={id}{more},file.driver=file,file.filename={}", value(path)));
+            board += &format!(",pflash{index}={id}");
+        }
+    }
+    say("-machine", board);
     say("-accel", if kvm { "kvm" } else { "tcg" }.to_owned());
-    say("-cpu", if kvm { "host" } else { "max" }.to_owned());
+    let processor = match (kvm, windows) {
+        (true, false) => "host",
+        (true, true) => {
+            "host,hv_relaxed,hv_vapic,hv_spinlocks=0x1fff,hv_time,hv_vpindex,hv_synic,hv_stimer,hv_frequencies"
+        }
+        (false, _) => "max",
+    };
+    say("-cpu", processor.to_owned());
+    if windows {
+        say("-rtc", "base=localtime".to_owned());
+    }
     say("-smp", guest.vcpus.to_string());
     say("-m", format!("{}M", guest.memory.0 >> 20));
     if guest.mlock {
@@ -147,20 +209,51 @@ pub fn arguments(guest: &Guest, places: &Places, kvm: bool) -> Vec<String> {
     if let Some(append) = &guest.append {
         say("-append", append.clone());
     }
+    let bounds =
+        [("bps-total", guest.disk_rate.map(|rate| rate.0)), ("iops-total", guest.disk_operations.map(u64::from))];
+    let bounds: serde_json::Map<_, _> =
+        bounds.into_iter().filter_map(|(key, most)| Some((key.to_owned(), most?.into()))).collect();
+    let bounded = !bounds.is_empty();
+    if bounded {
+        say(
+            "-object",
+            serde_json::json!({ "qom-type": "throttle-group", "id": "bounds", "limits": bounds }).to_string(),
+        );
+    }
+    if windows && !guest.disks.is_empty() {
+        say("-device", "ich9-ahci,id=sata".to_owned());
+    }
     for (index, disk) in guest.disks.iter().enumerate() {
         let form = form(disk);
         let file = value(disk);
         say("-blockdev", format!("driver={form},node-name=disk{index},file.driver=file,file.filename={file}"));
-        say("-device", format!("virtio-blk-pci,drive=disk{index}"));
-    }
-    match guest.network {
-        Network::None => say("-nic", "none".to_owned()),
-        Network::User => {
-            say("-netdev", "user,id=net,restrict=on".to_owned());
-            say("-device", "virtio-net-pci,netdev=net,romfile=".to_owned());
+        let mut drive = format!("disk{index}");
+        if bounded {
+            say(
+                "-blockdev",
+                format!("driver=throttle,node-name=bounded{index},throttle-group=bounds,file=disk{index}"),
+            );
+            drive = format!("bounded{index}");
         }
+        let device = if windows { format!("ide-hd,bus=sata.{index}") } else { "virtio-blk-pci".to_owned() };
+        say("-device", format!("{device},drive={drive}"));
+    }
+    let card = if windows { "e1000e" } else { "virtio-net-pci" };
+    match (guest.network, wire) {
+        (Network::User, Some(wire)) => {
+            say("-netdev", format!("socket,id=net,fd={wire}"));
+            say("-device", format!("{card},netdev=net,romfile="));
+        }
+        _ => say("-nic", "none".to_owned()),
     }
     say("-display", "none".to_owned());
+    if guest.screen {
+        say("-vnc", format!("unix:{}", value(&places.screen)));
+        say("-device", "VGA".to_owned());
+        say("-device", "qemu-xhci".to_owned());
+        say("-device", "usb-tablet".to_owned());
+        say("-device", "usb-kbd".to_owned());
+    }
     words.extend(["-nodefaults", "-no-user-config", "-S"].map(str::to_owned));
     words
 }
@@ -190,7 +283,15 @@ pub(crate) mod tests {
             initrd: None,
             append: None,
             disks: Vec::new(),
+            disk_rate: None,
+            disk_operations: None,
             network: Network::None,
+            allow: Vec::new(),
+            network_rate: None,
+            profile: Profile::Linux,
+            firmware: None,
+            firmware_variables: None,
+            screen: false,
             accel: Accel::Auto,
             vcpu_cpus: None,
             vcpu_class: None,
@@ -199,7 +300,7 @@ pub(crate) mod tests {
     }
 
     fn line(guest: &Guest, kvm: bool) -> String {
-        arguments(guest, &Places::of(Path::new("/r,n")), kvm).join(" ")
+        arguments(guest, &Places::of(Path::new("/r,n")), kvm, Some(7)).join(" ")
     }
 
     #[test]
@@ -212,10 +313,46 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_network_leads_nowhere() {
+    fn a_network_leads_to_the_process_that_serves_the_guest() {
         let line = line(&Guest { network: Network::User, ..guest() }, true);
-        assert!(line.contains("-netdev user,id=net,restrict=on") && !line.contains("-nic"), "{line}");
+        assert!(line.contains("-netdev socket,id=net,fd=7 -device virtio-net-pci") && !line.contains("-nic"), "{line}");
         assert!(line.contains("-accel kvm -cpu host"), "{line}");
+    }
+
+    #[test]
+    fn bounds_on_disks_hold_for_all_of_them_together() {
+        let disks: Vec<PathBuf> = vec!["a.img".into(), "b.img".into()];
+        let line = line(&Guest { disks, disk_rate: Some(Size(1 << 20)), disk_operations: Some(100), ..guest() }, false);
+        let object = r#"{"id":"bounds","limits":{"bps-total":1048576,"iops-total":100},"qom-type":"throttle-group"}"#;
+        assert!(line.contains(object), "{line}");
+        assert_eq!(line.matches("throttle-group=bounds,file=disk").count(), 2, "{line}");
+        assert!(line.contains("virtio-blk-pci,drive=bounded1"), "{line}");
+    }
+
+    #[test]
+    fn windows_has_devices_that_it_knows_and_the_clock_that_it_expects() {
+        let guest = Guest {
+            profile: Profile::Windows,
+            disks: vec!["c.qcow2".into()],
+            network: Network::User,
+            firmware: Some("code.fd".into()),
+            firmware_variables: Some("variables.fd".into()),
+            screen: true,
+            ..guest()
+        };
+        let found = line(&guest, true);
+        for part in [
+            "q35,pflash0=code,pflash1=variables",
+            "node-name=code,read-only=on,",
+            "host,hv_relaxed",
+            "base=localtime",
+            "ide-hd,bus=sata.0,drive=disk0",
+            "e1000e,netdev=net",
+            "-vnc unix:/r,,n/screen",
+        ] {
+            assert!(found.contains(part), "{part} in {found}");
+        }
+        assert!(line(&guest, false).contains("-cpu max"), "Hyper-V's interfaces are KVM's");
     }
 
     #[test]

@@ -1,7 +1,8 @@
 //! The process of a guest: starts its QEMU, places its threads, passes its console on, watches it, and stops it in order.
 
 use crate::console::Console;
-use crate::model::{Accel, Guest, Places, arguments};
+use crate::model::{Accel, Guest, Network, Places, arguments};
+use crate::net;
 use crate::place::{PlaceError, place};
 use crate::qmp::codec::Message;
 use crate::qmp::{ANSWER_WITHIN, Client, QmpError};
@@ -10,7 +11,7 @@ use crate::usage::Usage;
 use base::{DurNs, MonoNs};
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Read as _, Write as _};
-use std::os::fd::AsFd as _;
+use std::os::fd::{AsFd as _, AsRawFd, OwnedFd};
 use std::os::unix::fs::DirBuilderExt as _;
 use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
 use std::path::{Path, PathBuf};
@@ -87,6 +88,9 @@ pub enum ServeError {
         /// The kernel's answer.
         error: io::Error,
     },
+    /// No network.
+    #[error("the guest's network: {0}; are there too many open files or threads?")]
+    Network(io::Error),
     /// The kernel's answer about signals.
     #[error(transparent)]
     System(#[from] sys::Error),
@@ -128,7 +132,14 @@ pub fn serve(guest: &Guest, folder: &Path, tell: &mut dyn FnMut(&str)) -> Result
     files(guest)?;
     let kvm = kvm(guest.accel)?;
     let held = Held::take(guest, folder)?;
-    let mut qemu = Qemu::start(guest, &held.places, kvm.is_ok())?;
+    let wire = match guest.network {
+        Network::User => Some(net::wire().map_err(ServeError::Network)?),
+        Network::None => None,
+    };
+    let (theirs, ours) = wire.unzip();
+    let mut qemu = Qemu::start(guest, &held.places, kvm.is_ok(), theirs)?;
+    let network = ours.map(|ours| net::start(&guest.allow, guest.network_rate, ours));
+    let network = network.transpose().map_err(ServeError::Network)?;
     let Some(mut qmp) = qemu.connect(&held.places.control, &signals)? else { return Ok(Ended::Unstarted) };
     // Before the first byte comes.
     let mut console = Console::connect(&held.places.console)
@@ -178,6 +189,7 @@ pub fn serve(guest: &Guest, folder: &Path, tell: &mut dyn FnMut(&str)) -> Result
         }
         let now = mono_now();
         usage.look(now);
+        network.iter().flat_map(net::Running::told).for_each(|line| tell(&line));
         let is_refused = !watched.go_on(now, tell);
         match &mut stop {
             Some(stop) => {
@@ -233,6 +245,8 @@ pub fn files(guest: &Guest) -> Result<(), ServeError> {
     };
     guest.kernel.iter().try_for_each(|path| check("the kernel", path, false))?;
     guest.initrd.iter().try_for_each(|path| check("the initial RAM disk", path, false))?;
+    guest.firmware.iter().try_for_each(|path| check("the firmware", path, false))?;
+    guest.firmware_variables.iter().try_for_each(|path| check("the firmware's variables", path, true))?;
     guest.disks.iter().try_for_each(|path| check("the disk image", path, true))?;
     kvm(guest.accel).map(drop)
 }
@@ -314,9 +328,11 @@ struct Qemu {
 }
 
 impl Qemu {
-    fn start(guest: &Guest, places: &Places, kvm: bool) -> Result<Self, ServeError> {
+    /// Its end of the wire is the only descriptor that it gets.
+    fn start(guest: &Guest, places: &Places, kvm: bool, wire: Option<OwnedFd>) -> Result<Self, ServeError> {
         let mut command = Command::new(&guest.program);
-        command.args(arguments(guest, places, kvm)).stdin(Stdio::null());
+        let wire = wire.as_ref().map(AsRawFd::as_raw_fd);
+        command.args(arguments(guest, places, kvm, wire)).stdin(Stdio::null());
         // What is sent to a terminal's programs would have it end without asking the guest.
         let child = command.process_group(0).spawn().map_err(|error| match error.kind() {
             io::ErrorKind::NotFound => ServeError::Program(guest.program.clone()),

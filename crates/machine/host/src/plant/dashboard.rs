@@ -14,6 +14,9 @@ const SERVES: &str = "tahti dash: ";
 /// How long that may take.
 const BEGIN_WITHIN: DurNs = DurNs::from_secs(30);
 
+/// Where it listens, if nothing is said.
+const LISTENS: &str = "127.0.0.1:8765";
+
 const OWN: [Key; 8] = [
     key(
         "listen",
@@ -136,4 +139,14 @@ pub(crate) fn read(
         read.process.ready = Ready { when: ReadyWhen::Line(SERVES.to_owned()), within: BEGIN_WITHIN };
     }
     read
+}
+
+/// Where the plant's dashboard listens; none where the plant has none, or says it wrong.
+pub(crate) fn listens(root: &toml::de::DeTable<'_>) -> Option<SocketAddr> {
+    fn value<'t>(table: &'t toml::de::DeTable<'t>, name: &str) -> Option<&'t toml::de::DeValue<'t>> {
+        table.iter().find(|(key, _)| *key.get_ref() == name).map(|(_, value)| value.get_ref())
+    }
+    let table = value(root, "dashboard")?;
+    let listen = value(table.as_table()?, "listen");
+    listen.map_or(LISTENS, |listen| listen.as_str().unwrap_or_default()).parse().ok()
 }

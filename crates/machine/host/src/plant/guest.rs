@@ -4,6 +4,7 @@ use super::keys::{Key, PROCESS, Table, key, with_process};
 use super::model::{Ready, ReadyWhen, Signal, StopStep};
 use super::process::{self, Read};
 use base::{DurNs, Policy, RtLevel, Size};
+use core::net::SocketAddr;
 use std::ops::Range;
 use table::{Diagnostics, Section};
 
@@ -16,7 +17,7 @@ const STOP_WITHIN: DurNs = DurNs::from_secs(30);
 /// For what follows where it does not: QEMU's quitting and killing.
 const STOP_MORE: DurNs = DurNs::from_secs(15);
 
-const OWN: [Key; 14] = [
+const OWN: [Key; 22] = [
     key("vcpus", "2", "number, 1 to 64", "`1`", "Virtual CPUs, a thread of QEMU each."),
     key(
         "memory",
@@ -49,11 +50,62 @@ const OWN: [Key; 14] = [
         "Disk images, as virtio disks in this order: `.qcow2` by its name, all others as they are (raw). What they hold is never looked at to find out.",
     ),
     key(
+        "disk_rate",
+        r#""20MiB""#,
+        "size, 64KiB to 1TiB",
+        "no bound",
+        "Bytes a second that it reads and writes, all disks together.",
+    ),
+    key(
+        "disk_operations",
+        "500",
+        "number, 1 to 10000000",
+        "no bound",
+        "Reads and writes a second, all disks together.",
+    ),
+    key(
         "network",
         r#""user""#,
         "`none` or `user`",
-        "`none`",
-        "`user` is a card behind QEMU's own network, which leads nowhere (`restrict=on`): neither to this machine nor beyond.",
+        "`user` with `allow`, else `none`",
+        "`user` is a card in a network of its own: the guest is 10.0.2.15 (DHCP), 10.0.2.2 leads where `allow` says, and there is nobody else.",
+    ),
+    key(
+        "allow",
+        r#"["dashboard", "80=127.0.0.1:8900"]"#,
+        "list of `dashboard`, `ca`, `messages` or `[udp:][PORT=]ADDRESS:PORT`",
+        "nothing",
+        "What the guest reaches, each at its port of 10.0.2.2 (or at `PORT`). `dashboard` is where `[dashboard]` listens, which needs \
+         `names = [\"10.0.2.2\"]`; `ca` is 127.0.0.1:5064, searches and circuits; `messages` is `tahti msg zmq` at 127.0.0.1:5555.",
+    ),
+    key(
+        "network_rate",
+        r#""12MiB""#,
+        "size, 64KiB to 1TiB",
+        "no bound",
+        "Bytes a second of its network card, both ways together.",
+    ),
+    key(
+        "profile",
+        r#""windows""#,
+        "`linux` or `windows`",
+        "`linux`",
+        "`windows`: SATA disks and an Intel network card (e1000e) instead of virtio's, a clock in local time, Hyper-V's interfaces where KVM runs it.",
+    ),
+    key("firmware", r#""OVMF_CODE.fd""#, "path", "the board's BIOS", "UEFI's program (Debian: package `ovmf`)."),
+    key(
+        "firmware_variables",
+        r#""hmi-variables.fd""#,
+        "path",
+        "none: they are lost",
+        "UEFI's variables, which the guest writes: a copy of `OVMF_VARS.fd` of its own. Needs `firmware`.",
+    ),
+    key(
+        "screen",
+        "true",
+        "true or false",
+        "`false`",
+        "A screen, keyboard and mouse, by VNC at the Unix socket `guest/NAME/screen` of the plant's folder below `/run/tahti`.",
     ),
     key(
         "accel",
@@ -116,7 +168,7 @@ pub(crate) fn read(
     table: &toml::de::DeTable<'_>,
     span: Range<usize>,
     called: &str,
-    (plant, has_shield): (&str, bool),
+    (plant, dashboard, has_shield): (&str, Option<SocketAddr>, bool),
     found: &mut Diagnostics<'_>,
 ) -> Read {
     let section = Section::open(table, span, &READ, called, found);
@@ -168,9 +220,53 @@ pub(crate) fn read(
         }
         Some(word.to_owned())
     };
-    if let Some(network) = one_of("network", &["none", "user"], found) {
-        say("network", &network);
+    let network = one_of("network", &["none", "user"], found);
+    if let Some(network) = &network {
+        say("network", network);
     }
+    for (word, span) in section.texts("allow", found).unwrap_or_default() {
+        if network.as_deref() == Some("none") {
+            found.error(span.clone(), "`allow` without a network", "network = \"user\"", "leave `network` out");
+        }
+        match rules(word, dashboard) {
+            Ok(rules) => rules.iter().for_each(|rule| say("allow", rule)),
+            Err(Wrong::NoDashboard) => {
+                found.error(span, "`allow` names the dashboard, and the plant has none", "", "add [dashboard]");
+            }
+            Err(Wrong::Form) => found.error(
+                span,
+                format!("`allow` cannot be {:?}", table::clipped(word)),
+                "dashboard, ca, messages, or [udp:][PORT=]ADDRESS:PORT such as 80=127.0.0.1:8900",
+                "",
+            ),
+        }
+    }
+    for key in ["disk_rate", "network_rate"] {
+        if let Some((rate, span)) = section.parsed::<Size>(key, found) {
+            if !(64 << 10..=1 << 40).contains(&rate.0) {
+                found.error(span, format!("`{key}` cannot be {rate}"), "size, 64KiB to 1TiB, a second", "");
+            }
+            say(&key.replace('_', "-"), &rate);
+        }
+    }
+    if let Some((operations, _)) = section.number("disk_operations", 1, 10_000_000, found) {
+        say("disk-operations", &operations);
+    }
+    if let Some(profile) = one_of("profile", &["linux", "windows"], found) {
+        say("profile", &profile);
+    }
+    for name in ["firmware", "firmware_variables"] {
+        if let Some((text, span)) = section.words(name, found) {
+            if section.value("firmware").is_none() {
+                found.error(span, format!("`{name}` without `firmware`"), "", "add `firmware`");
+            }
+            say(&name.replace('_', "-"), &text);
+        }
+    }
+    if section.flag("screen", found).unwrap_or(false) {
+        command.push("--screen".into());
+    }
+    let mut say = |option: &str, value: &dyn std::fmt::Display| command.push(format!("--{option}={value}"));
     if let Some(accel) = one_of("accel", &["auto", "kvm", "emulated"], found) {
         say("accel", &accel);
     }
@@ -205,4 +301,25 @@ pub(crate) fn read(
         read.process.ready = Ready { when: ReadyWhen::Line(RUNS.to_owned()), within: BEGIN_WITHIN };
     }
     read
+}
+
+/// Why a rule is none.
+enum Wrong {
+    Form,
+    NoDashboard,
+}
+
+/// What a word of `allow` means to `tahti guest serve --allow`.
+fn rules(word: &str, dashboard: Option<SocketAddr>) -> Result<Vec<String>, Wrong> {
+    match word {
+        "dashboard" => return dashboard.map(|listen| vec![listen.to_string()]).ok_or(Wrong::NoDashboard),
+        "ca" => return Ok(["127.0.0.1:5064", "udp:127.0.0.1:5064"].map(str::to_owned).into()),
+        "messages" => return Ok(vec!["127.0.0.1:5555".to_owned()]),
+        _ => {}
+    }
+    let rest = word.strip_prefix("udp:").unwrap_or(word);
+    let (port, to) = rest.split_once('=').map_or((None, rest), |(port, to)| (Some(port), to));
+    let is_port = port.is_none_or(|port| port.parse::<u16>().is_ok_and(|port| port > 0));
+    let leads = to.parse::<SocketAddr>().is_ok_and(|to| to.port() > 0);
+    if is_port && leads { Ok(vec![word.to_owned()]) } else { Err(Wrong::Form) }
 }

@@ -265,7 +265,7 @@ fn read_plant(root: &DeTable<'_>, text: &str, around: &dyn Surroundings, found: 
         reads.push(equipment::read(table, span, &called(table, "manager"), shield.is_some(), found));
     }
     for (table, span) in guests.into_iter().take(PROCESSES_MAX.saturating_sub(reads.len())) {
-        let plant = (name.as_deref().unwrap_or_default(), shield.is_some());
+        let plant = (name.as_deref().unwrap_or_default(), dashboard::listens(root), shield.is_some());
         reads.push(guest::read(table, span, &called(table, "guest"), plant, found));
     }
     let watchdog = tables(root, "watchdog", false, found).first().map(|(table, span)| {

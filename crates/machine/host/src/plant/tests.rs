@@ -418,6 +418,12 @@ fn every_example_of_the_table_of_keys_is_accepted() {
                 }
                 "[[guest]]" if key.name == "kernel" => with(&format!("[[guest]]\nname = \"g\"\n{line}")),
                 "[[guest]]" if key.name == "disks" => with(&format!("[[guest]]\nname = \"g\"\n{line}")),
+                "[[guest]]" if key.name == "allow" => {
+                    with(&format!("[dashboard]\nname = \"d\"\n[[guest]]\nname = \"g\"\nkernel = \"vmlinuz\"\n{line}"))
+                }
+                "[[guest]]" if key.name == "firmware_variables" => {
+                    with(&format!("[[guest]]\nname = \"g\"\nkernel = \"vmlinuz\"\nfirmware = \"f\"\n{line}"))
+                }
                 "[[guest]]" => with(&format!("[[guest]]\nname = \"g\"\nkernel = \"vmlinuz\"\n{line}")),
                 "[dashboard]" => with(&format!("[dashboard]\nname = \"d\"\n{line}")),
                 "bands" | "rules" => {
@@ -823,5 +829,36 @@ fn what_a_process_inherits_and_may_do_is_read_and_every_mistake_in_it_has_its_pl
     ] {
         let found = errors(&plant(keys));
         assert!(found.len() == 1 && found[0].contains(expected), "{keys}: {found:?}");
+    }
+}
+
+/// The command line of a guest with these keys in a plant with these tables.
+fn guest_with(keys: &str, tables: &str) -> Result<String, String> {
+    let text = with(&format!("[[guest]]\nname = \"g\"\nkernel = \"vmlinuz\"\n{keys}\n{tables}"));
+    let checked = check(&text, &Bench);
+    match checked.found.first() {
+        Some(found) => Err(found.message.clone()),
+        None => Ok(checked.plant.unwrap().processes.last().unwrap().command.join(" ")),
+    }
+}
+
+#[test]
+fn what_a_guest_may_reach_is_resolved_by_what_the_plant_says() {
+    let found = guest_with(
+        "allow = [\"dashboard\", \"ca\", \"80=127.0.0.1:8900\"]",
+        "[dashboard]\nname = \"d\"\nlisten = \"127.0.0.1:9000\"",
+    );
+    let rules = "--allow=127.0.0.1:9000 --allow=127.0.0.1:5064 --allow=udp:127.0.0.1:5064 --allow=80=127.0.0.1:8900";
+    assert!(found.as_ref().unwrap().contains(rules), "{found:?}");
+    for (keys, wrong) in [
+        ("allow = [\"dashboard\"]", "`allow` names the dashboard, and the plant has none"),
+        ("allow = [\"internet\"]", "`allow` cannot be \"internet\""),
+        ("allow = [\"0=127.0.0.1:1\"]", "`allow` cannot be \"0=127.0.0.1:1\""),
+        ("network = \"none\"\nallow = [\"ca\"]", "`allow` without a network"),
+        ("disk_rate = \"1KiB\"", "`disk_rate` cannot be 1KiB"),
+        ("firmware_variables = \"v\"", "`firmware_variables` without `firmware`"),
+        ("profile = \"beos\"", "`profile` cannot be \"beos\""),
+    ] {
+        assert_eq!(guest_with(keys, "").unwrap_err(), wrong);
     }
 }
