@@ -13,6 +13,7 @@ mod origin;
 mod origins;
 mod serve;
 pub mod status;
+mod troubles;
 
 pub use gate::Gate;
 pub use serve::{CollectError, serve};

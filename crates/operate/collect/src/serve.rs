@@ -5,6 +5,7 @@ use crate::gate::Gate;
 use crate::kept;
 use crate::origin::Followed;
 use crate::status::{self, Asked, Status};
+use crate::troubles::Troubles;
 use base::{DurNs, EventMask, MonoNs, Stamp};
 use ca::client::{ChannelId, Event};
 use ca::encode::Reading;
@@ -86,7 +87,7 @@ struct Collector<'a> {
     packing: Option<JoinHandle<Result<Option<Packed>, StoreError>>>,
     /// The first segment that was open when packing was looked at last.
     looked_at: u64,
-    failures: u64,
+    troubles: Troubles,
     /// What takes the log to a cluster; none where samples stay in the folder.
     upload: Option<(Upload, News)>,
     /// When it is told again up to where the log is safe, and looked at.
@@ -116,7 +117,7 @@ pub fn serve(archive: &Archive, tell: &mut dyn FnMut(&str)) -> Result<(), Collec
     }
     let then = archive.cluster.as_ref().map_or_else(String::new, |cluster| format!(", then sent to {cluster}"));
     tell(&format!("logs {count} variables or patterns to {shown}, safe within {}{then}", archive.sync));
-    let (looked_at, failures) = (0, 0);
+    let (looked_at, troubles) = (0, Troubles::default());
     let mut collector = Collector {
         session,
         pages,
@@ -134,7 +135,7 @@ pub fn serve(archive: &Archive, tell: &mut dyn FnMut(&str)) -> Result<(), Collec
         look_at: now,
         packing: None,
         looked_at,
-        failures,
+        troubles,
         upload: upload.map(|upload| (upload, News::default())),
         send_at: now,
         tell,
@@ -210,7 +211,7 @@ impl Collector<'_> {
         }
         self.logger.tick(now);
         self.tell_state(now);
-        self.tell_failures();
+        self.tell_failures(now);
         self.send(now);
         self.pack();
         Ok(())
@@ -358,13 +359,11 @@ impl Collector<'_> {
         kept::update(&mut state.gate, signal, sample, &mut self.logger);
     }
 
-    /// Says once what failed on the disk.
-    fn tell_failures(&mut self) {
-        let account = self.logger.account();
-        if account.failures > self.failures {
-            self.failures = account.failures;
-            let why = self.logger.last_error().unwrap_or_default();
-            (self.tell)(&format!("{why}; {} samples lost, {} files removed so far", account.lost, account.removed));
+    /// Says what fails on the disk, and when that is over.
+    fn tell_failures(&mut self, now: i64) {
+        let why = self.logger.last_error().unwrap_or_default();
+        if let Some(news) = self.troubles.news(&self.logger.account(), why, now) {
+            (self.tell)(&news);
         }
     }
 

@@ -138,7 +138,13 @@ impl Files for Folder {
     }
 
     fn sync(&self, file: &File) -> io::Result<()> {
-        file.sync_data()
+        use std::os::unix::fs::MetadataExt;
+        file.sync_data()?;
+        // A file without a name is gone when it is closed, however often it is synced.
+        if file.metadata()?.nlink() == 0 {
+            return Err(io::Error::new(ErrorKind::NotFound, "somebody has removed the file"));
+        }
+        Ok(())
     }
 
     fn read_at(&self, file: &File, offset: u64, buffer: &mut [u8]) -> io::Result<usize> {

@@ -1,0 +1,128 @@
+//! `tahti archive serve` on a disk that is full, and in a folder that somebody removes.
+
+use harness::epics::program;
+use harness::ioc::Ioc;
+use harness::process::Running;
+use harness::{Folder, eventually};
+use std::fmt::Write as _;
+use std::path::PathBuf;
+use std::process::{Command, Output};
+
+/// Enough that a disk of half a megabyte is full soon.
+const FILLERS: usize = 300;
+
+/// A disk of its own, taken away with the test.
+struct Disk(PathBuf);
+
+impl Disk {
+    fn mount(at: PathBuf, size: &str) -> Self {
+        std::fs::create_dir_all(&at).unwrap();
+        let mounted =
+            Command::new("mount").args(["-t", "tmpfs", "-o", &format!("size={size}"), "tahti-test"]).arg(&at).status();
+        assert!(mounted.unwrap().success());
+        Self(at)
+    }
+
+    fn resize(&self, size: &str) {
+        let done = Command::new("mount").args(["-o", &format!("remount,size={size}")]).arg(&self.0).status();
+        assert!(done.unwrap().success());
+    }
+}
+
+impl Drop for Disk {
+    fn drop(&mut self) {
+        // Who still writes there ends with the test, too.
+        let _ = Command::new("umount").arg("--lazy").arg(&self.0).status();
+    }
+}
+
+struct Site {
+    // In this order: the logger's server, the disk, the folder that it is mounted in.
+    ioc: Ioc,
+    disk: Disk,
+    folder: Folder,
+}
+
+impl Site {
+    fn new(size: &str) -> Self {
+        let mut database =
+            "record(calc, \"X:COUNT\") { field(SCAN, \".1 second\") field(INPA, \"X:COUNT\") field(CALC, \"A+1\") }\n"
+                .to_owned();
+        let mut names = "\"X:COUNT\"".to_owned();
+        for filler in 0..FILLERS {
+            let _ = writeln!(
+                database,
+                "record(calc, \"X:F{filler}\") {{ field(SCAN, \".1 second\") field(CALC, \"RNDM\") }}"
+            );
+            let _ = write!(names, ", \"X:F{filler}\"");
+        }
+        let ioc = Ioc::start(&[("a.db", &database)], &["-d", "a.db"]);
+        let folder = Folder::new();
+        let disk = Disk::mount(folder.0.join("disk"), size);
+        let text = format!(
+            "[archive]\nfolder = \"{}\"\nsync = \"50ms\"\nwhen_full = \"stop\"\n[[signal]]\nnames = [{names}]\n",
+            disk.0.join("archive").display()
+        );
+        folder.write("archive.toml", &text);
+        Self { ioc, disk, folder }
+    }
+
+    fn serve(&self) -> Running {
+        let mut command = program(true, "archive", self.ioc.port);
+        Running::until(command.arg("serve").arg(self.folder.0.join("archive.toml")), "variables are connected")
+    }
+
+    fn ask(&self, verb: &str, words: &[&str]) -> Output {
+        program(true, "archive", self.ioc.port).arg(verb).arg(self.disk.0.join("archive")).args(words).output().unwrap()
+    }
+
+    fn counts(&self) -> Vec<u64> {
+        let text = String::from_utf8(self.ask("get", &["X:COUNT", "--from", "-1h", "--format", "csv"]).stdout).unwrap();
+        text.lines().skip(1).filter_map(|line| Some(line.split(',').nth(2)?.parse::<f64>().ok()? as u64)).collect()
+    }
+}
+
+#[test]
+fn a_disk_that_was_full_for_a_while_leaves_one_gap_that_counts_and_nothing_damaged_or_twice() {
+    let site = Site::new("512k");
+    let logs = site.serve();
+    let said = logs.hears("No space left on device");
+    assert!(said.contains("samples lost"), "{said}");
+    let before = site.counts();
+    assert!(!before.is_empty());
+    site.disk.resize("64m");
+    let over = logs.hears("samples are safe again");
+    eventually("samples come again", || site.counts().len() > before.len() + 3);
+    logs.signal("-TERM");
+    let last = logs.hears("samples safe");
+    let lost = |line: &str| {
+        line.split([';', ',']).find_map(|part| {
+            part.trim().split_once(' ').filter(|(_, rest)| rest.contains("lost")).map(|(count, _)| count.to_owned())
+        })
+    };
+    assert_eq!(lost(&over), lost(&last), "{over} / {last}");
+
+    let all = site.counts();
+    assert_eq!(all[..before.len()], before);
+    assert!(all.is_sorted_by(|one, next| one < next), "none is twice: {all:?}");
+    let jumps = all.windows(2).filter(|two| two[0] + 1 != two[1]).count();
+    assert_eq!(jumps, 1, "{all:?}");
+    let text = String::from_utf8(site.ask("get", &["X:COUNT", "--from", "-1h"]).stdout).unwrap();
+    assert_eq!(text.matches("-- disk full, ").count(), 1, "{text}");
+    let verified = String::from_utf8(site.ask("verify", &[]).stdout).unwrap();
+    assert!(verified.contains("good: "), "{verified}");
+}
+
+#[test]
+fn a_folder_that_somebody_removes_is_told_and_nothing_more_is_called_safe() {
+    let site = Site::new("64m");
+    let logs = site.serve();
+    eventually("some samples are there", || site.counts().len() > 5);
+    std::fs::remove_dir_all(site.disk.0.join("archive")).unwrap();
+    let said = logs.hears("samples lost");
+    assert!(said.contains("somebody has removed the file") || said.contains("No such file"), "{said}");
+    logs.signal("-TERM");
+    let last = logs.hears("samples safe");
+    assert!(!last.contains(" 0 lost"), "{last}");
+    assert!(!site.disk.0.join("archive").exists(), "what somebody removed is not made again");
+}
