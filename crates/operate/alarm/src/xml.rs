@@ -8,6 +8,7 @@ use crate::{Filter, Rules};
 use base::DurNs;
 use quick_xml::events::{BytesStart, Event};
 use quick_xml::{Reader, XmlVersion};
+use std::cell::Cell;
 use std::collections::HashSet;
 use std::fmt::Write as _;
 
@@ -80,6 +81,8 @@ struct Import<'t> {
     config: Option<Config>,
     channels: HashSet<String>,
     notes: Vec<String>,
+    /// Up to where lines were counted, and how many there are before: each is counted once, however many notes there are.
+    counted: Cell<(usize, usize)>,
 }
 
 /// Reads a configuration of Phoebus; what could not be taken over is in the lines.
@@ -92,7 +95,7 @@ pub fn import(text: &str) -> Result<(Config, Vec<String>), XmlError> {
     }
     let reader = Reader::from_str(text);
     let (open, path, channels, notes) = (Vec::new(), Vec::new(), HashSet::new(), Vec::new());
-    let mut import = Import { text, reader, open, path, config: None, channels, notes };
+    let mut import = Import { text, reader, open, path, config: None, channels, notes, counted: Cell::default() };
     loop {
         let event = import.reader.read_event().map_err(|error| import.broken(error.to_string()))?;
         match event {
@@ -130,7 +133,11 @@ pub fn import(text: &str) -> Result<(Config, Vec<String>), XmlError> {
 impl Import<'_> {
     fn line(&self) -> usize {
         let at = usize::try_from(self.reader.buffer_position()).unwrap_or(usize::MAX).min(self.text.len());
-        1 + self.text.as_bytes()[..at].iter().filter(|byte| **byte == b'\n').count()
+        let (from, before) = self.counted.get();
+        let new = self.text.as_bytes().get(from..at).unwrap_or_default();
+        let lines = before + new.iter().filter(|byte| **byte == b'\n').count();
+        self.counted.set((at.max(from), lines));
+        1 + lines
     }
 
     fn broken(&self, why: String) -> XmlError {
