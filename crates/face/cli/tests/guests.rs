@@ -322,3 +322,38 @@ fn the_devices_of_a_windows_guest_are_those_that_a_system_finds() {
     drop(screen);
     bench.ok(&["stop", "hmi"]);
 }
+
+#[test]
+fn the_packaging_line_sorts_and_its_panel_shows_what_it_has_done() {
+    let example = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../examples/packaging/plant.toml");
+    let text = fs::read_to_string(example).unwrap();
+    // As it is, but for what two tests cannot have at a time: the shield, and fixed ports.
+    let bench = Bench::new("packaging", "");
+    let free = || TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
+    let (counts, images) = (free(), free());
+    let (begin, end) = (text.find("[shield]").unwrap(), text.find("# Decides").unwrap());
+    let text = (text[..begin].to_owned() + &text[end..])
+        .replace("cpus = \"shield\"\n", "")
+        .replace("\"packaging\"", "\"p\"")
+        .replace("127.0.0.1:8900", &counts)
+        .replace("\"demo\", \"sorter\"", &format!("\"demo\", \"sorter\", \"--counts={counts}\", \"--images={images}\""))
+        .replace("\"demo\", \"camera\"", &format!("\"demo\", \"camera\", \"--to={images}\""))
+        .replace("memory = ", &format!("program = \"{}\"\naccel = \"emulated\"\nmemory = ", qemu()));
+    fs::write(bench.dir.join("plant.toml"), text).unwrap();
+    std::os::unix::fs::symlink(std::env::var("TAHTI_GUEST").unwrap(), bench.dir.join("guest")).unwrap();
+    bench.ok(&["up", "plant.toml", "--detach"]);
+    let shown = || {
+        let log = log(&bench);
+        let line = log.lines().rev().find(|line| line.contains("sorted "))?.split("sorted ").nth(1)?.to_owned();
+        let numbers =
+            line.split(", ").map(|part| part.rsplit(' ').find_map(|word| word.parse::<u64>().ok()).unwrap_or(0));
+        Some(numbers.collect::<Vec<u64>>())
+    };
+    bench.until("the panel shows what was sorted", || {
+        shown().is_some_and(|shown| shown.len() == 6 && shown[0] >= 50 && shown[1] >= 5)
+    });
+    let shown = shown().unwrap();
+    assert_eq!(shown[2], 0, "wrong decisions: {shown:?}");
+    bench.ok(&["stop", "hmi"]);
+    says(&bench, "it shut down as it was asked to");
+}

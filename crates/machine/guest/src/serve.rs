@@ -137,10 +137,18 @@ pub fn serve(guest: &Guest, folder: &Path, tell: &mut dyn FnMut(&str)) -> Result
         Network::None => None,
     };
     let (theirs, ours) = wire.unzip();
+    let (mut kvm, theirs) = (kvm, theirs.as_ref());
     let mut qemu = Qemu::start(guest, &held.places, kvm.is_ok(), theirs)?;
     let network = ours.map(|ours| net::start(&guest.allow, guest.network_rate, ours));
     let network = network.transpose().map_err(ServeError::Network)?;
-    let Some(mut qmp) = qemu.connect(&held.places.control, &signals)? else { return Ok(Ended::Unstarted) };
+    let mut connected = qemu.connect(&held.places.control, &signals);
+    if let (Err(ServeError::Began(status)), Accel::Auto, true) = (&connected, guest.accel, kvm.is_ok()) {
+        // A processor that KVM has, but not as QEMU needs it.
+        kvm = Err(format!("QEMU ended with {status} under KVM; its own words stand above"));
+        qemu = Qemu::start(guest, &held.places, false, theirs)?;
+        connected = qemu.connect(&held.places.control, &signals);
+    }
+    let Some(mut qmp) = connected? else { return Ok(Ended::Unstarted) };
     // Before the first byte comes.
     let mut console = Console::connect(&held.places.console)
         .map_err(|error| ServeError::Io { path: held.places.console.clone(), error })?;
@@ -329,9 +337,9 @@ struct Qemu {
 
 impl Qemu {
     /// Its end of the wire is the only descriptor that it gets.
-    fn start(guest: &Guest, places: &Places, kvm: bool, wire: Option<OwnedFd>) -> Result<Self, ServeError> {
+    fn start(guest: &Guest, places: &Places, kvm: bool, wire: Option<&OwnedFd>) -> Result<Self, ServeError> {
         let mut command = Command::new(&guest.program);
-        let wire = wire.as_ref().map(AsRawFd::as_raw_fd);
+        let wire = wire.map(AsRawFd::as_raw_fd);
         command.args(arguments(guest, places, kvm, wire)).stdin(Stdio::null());
         // What is sent to a terminal's programs would have it end without asking the guest.
         let child = command.process_group(0).spawn().map_err(|error| match error.kind() {
@@ -363,12 +371,13 @@ impl Qemu {
                     Err(error) => return Err(ServeError::Silent(error)),
                 },
                 Some(client) => {
-                    client.take().map_err(ServeError::Silent)?;
-                    if client.is_ready() {
-                        return Ok(begun);
-                    }
-                    if mono_now() >= end {
-                        return Err(ServeError::Silent(client.silent("a connection")));
+                    match client.take() {
+                        // It ends: how, the next look says.
+                        Err(QmpError::Closed) if mono_now() < end => begun = None,
+                        Err(error) => return Err(ServeError::Silent(error)),
+                        Ok(_) if client.is_ready() => return Ok(begun),
+                        Ok(_) if mono_now() >= end => return Err(ServeError::Silent(client.silent("a connection"))),
+                        Ok(_) => {}
                     }
                 }
             }

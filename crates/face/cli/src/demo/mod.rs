@@ -6,13 +6,14 @@ mod cavity;
 mod channel;
 mod llrf;
 mod logger;
+mod packaging;
 mod telescope;
 
 use crate::failure::{Failure, end};
 use clap::Subcommand;
 use std::process::ExitCode;
 
-/// Programs of the examples: control loops, a logger, a telescope, a noisy neighbour, an activity of a frame
+/// Programs of the examples: control loops, a logger, a telescope, a packaging line, a noisy neighbour, an activity of a frame
 #[derive(clap::Args)]
 pub(crate) struct Args {
     #[command(subcommand)]
@@ -23,9 +24,11 @@ pub(crate) struct Args {
 enum Program {
     Activity(activity::Args),
     Ao(ao::Args),
+    Camera(packaging::CameraArgs),
     Llrf(llrf::Args),
     Logger(logger::Args),
     Noise(bench::noise::Args),
+    Sorter(packaging::SorterArgs),
     Telescope(telescope::Args),
 }
 
@@ -48,6 +51,8 @@ pub(crate) fn run(args: Args) -> ExitCode {
         Program::Activity(args) => activity::run(&args),
         Program::Ao(args) => ao::run(&args),
         Program::Llrf(args) => llrf::run(&args),
+        Program::Camera(args) => packaging::camera(&args),
+        Program::Sorter(args) => packaging::sorter(&args),
         Program::Telescope(args) => telescope::run(&args),
         Program::Logger(args) => logger::run(&args),
         Program::Noise(args) => bench::noise::run(&args).map_err(Failure::from),
