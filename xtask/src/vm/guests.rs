@@ -107,6 +107,7 @@ pub(crate) const GUESTS: &[Guest] = &[
             tests("keep", "guest_shield", "v2::"),
             tests("keep", "guest_shield", "remote::"),
             tests("keep", "guest_shield", "hotplug::"),
+            tests("keep", "guest_partition", ""),
             tests("keep", "guest_watchdog", ""),
             tests("keep", "guest_guard", ""),
             tests("capi", "guest_frames", ""),
@@ -127,6 +128,7 @@ pub(crate) const GUESTS: &[Guest] = &[
             tests("keep", "guest_shield", "v2::"),
             tests("keep", "guest_shield", "local::"),
             tests("keep", "guest_shield", "hotplug::"),
+            tests("keep", "guest_partition", ""),
             tests("testkit", "guest_model", ""),
         ],
         ..USUAL

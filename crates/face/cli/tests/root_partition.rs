@@ -4,6 +4,7 @@ use harness::machine::last_cpu;
 use harness::plant::{Bench, sh};
 use harness::process::kill;
 use std::fs;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 /// Directories of control groups whose name begins as this run's do, anywhere.
@@ -69,6 +70,37 @@ fn a_fork_bomb_a_memory_hog_and_a_cpu_hog_stay_within_their_partition_and_one_ou
     bench.until("the one outside goes on", || said() > before + 3);
     let shown = bench.ok(&["ps"]);
     assert!(shown.contains("partition hmi (bomb, memory, cpu)") && shown.contains("10ms of each 50ms"), "{shown}");
+    bench.run(&["down"]);
+    assert_eq!(left(&bench), [] as [PathBuf; 0]);
+}
+
+/// The whole disk on which this folder is, where it is on one.
+fn disk(folder: &Path) -> Option<String> {
+    let device = fs::metadata(folder).ok()?.dev();
+    let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
+    let mut place = fs::canonicalize(format!("/sys/dev/block/{major}:{minor}")).ok()?;
+    if place.join("partition").exists() {
+        place.pop();
+    }
+    let path = format!("/dev/{}", place.file_name()?.to_str()?);
+    Path::new(&path).exists().then_some(path)
+}
+
+#[test]
+fn a_disk_hog_writes_no_faster_than_its_bound() {
+    last_cpu();
+    let Some(disk) = disk(&std::env::temp_dir()) else { return eprintln!("no disk to write to: not tried") };
+    let bounds = format!("{PARTITION}io_max = [{{ device = \"{disk}\", write = \"10MiB\" }}]\n");
+    let script = "exec dd if=/dev/zero of=written bs=1M count=20 oflag=direct";
+    let inside = "partition = \"hmi\"\nrestart = { policy = \"never\" }";
+    let bench = Bench::new("root-partition-disk", &(bounds + &sh("hog", script, inside) + &sh("a", "sleep 1000", "")));
+    bench.ok(&["up", ".", "--detach"]);
+    let log = || fs::read_to_string(bench.dir.join("run/p/log/hog.log")).unwrap_or_default();
+    bench.until("written", || log().contains(" copied, "));
+    let log = log();
+    let seconds = log.split(" copied, ").nth(1).and_then(|rest| rest.split(' ').next()?.parse::<f64>().ok()).unwrap();
+    // 20 MiB at 10 MiB/s, the first and the last of them at once.
+    assert!(seconds > 1.5, "{log}");
     bench.run(&["down"]);
     assert_eq!(left(&bench), [] as [PathBuf; 0]);
 }
