@@ -47,6 +47,7 @@ impl Control {
     #[expect(clippy::too_many_arguments, reason = "what a loop is made of")]
     pub(super) fn new(
         args: &Args,
+        spec: TeamSpec,
         level: Level,
         geometry: &Geometry,
         pixels: Pixels,
@@ -65,7 +66,7 @@ impl Control {
             let _ = share.add(level, slopes.row, slopes.first, &slopes.all);
         };
         let shared = Slopes { all: vec![0.0; slopes], row: 0, first: true, ranges };
-        let team = Team::start(team(args)?, shared, make, job)?;
+        let team = Team::start(spec, shared, make, job)?;
         Ok(Self {
             pixels,
             commands,
@@ -188,21 +189,20 @@ impl EventLoop for Control {
     }
 }
 
-/// A team on the process's CPUs: the loop's first, as far as it has one.
-fn team(args: &Args) -> Result<TeamSpec, Failure> {
+/// A team on the process's CPUs. Where there are workers, each has one of its own, and so has the loop, the first if it did not say which.
+pub(super) fn team(args: &Args) -> Result<TeamSpec, Failure> {
     let ours: Vec<CpuId> = sys::sched::affinity(0)?.iter().collect();
-    let leader = args.cpu.or(ours.first().copied());
+    let leader = args.cpu.or(ours.first().copied().filter(|_| args.workers > 0));
     let others: Vec<CpuId> = ours.into_iter().filter(|cpu| Some(*cpu) != leader).collect();
     if args.workers > others.len() {
-        return Err(format!(
-            "--workers {}: the process has {} CPUs beside the loop's; expected no more",
-            args.workers,
-            others.len()
-        )
-        .into());
+        let found = others.len();
+        let wanted = "expected no more: name fewer, or a shield of more CPUs";
+        return Err(
+            format!("--workers {}: the process has {found} CPUs beside the loop's; {wanted}", args.workers).into()
+        );
     }
     let workers = others.into_iter().take(args.workers).map(Some).collect();
     // Rows follow each other closely; between frames workers sleep.
     let spin = DurNs::from_us(50);
-    Ok(TeamSpec { class: args.class, leader: args.cpu, spin, limit: args.period, ..TeamSpec::new("ao", workers) })
+    Ok(TeamSpec { class: args.class, leader, spin, limit: args.period, ..TeamSpec::new("ao", workers) })
 }

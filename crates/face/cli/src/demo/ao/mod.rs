@@ -96,6 +96,8 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
     }
     let geometry = Geometry::new(args.across).map_err(|error| format!("--across: {error}"))?;
     let level = args.level.as_deref().map_or(Ok(Level::best()), Level::named).map_err(|error| error.to_string())?;
+    let team = control::team(args)?;
+    let cpu = team.leader;
     let page = SharedPage::from_env_or_own("ao")?;
     // A frame's rest that does not come within a period will not.
     let patience = args.period.clamp(DurNs::from_ms(1), DurNs::from_ms(100));
@@ -114,9 +116,9 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
     let chosen = Chosen::new(&settings, Settings { closed: !args.open, gain: args.gain, leak: args.leak });
     let shown = Shown::open(&args.exports, args.period)?;
     let exports = Some(shown.exports().clone());
-    let control = Control::new(args, level, &geometry, pixels, commands, calibrated, chosen, shown)?;
+    let control = Control::new(args, team, level, &geometry, pixels, commands, calibrated, chosen, shown)?;
     control.missing().for_each(|missing| println!("{missing}"));
-    let spec = LoopSpec { class: args.class, cpu: args.cpu, exports, ..LoopSpec::new("ao", args.period) };
+    let spec = LoopSpec { class: args.class, cpu, exports, ..LoopSpec::new("ao", args.period) };
     let finished = looprun::run_events(
         spec,
         &page,
