@@ -34,7 +34,24 @@ enum What {
     Status(WhichArgs),
     /// Have a guest shut down, and wait for it; QEMU is ended where the guest takes longer than its `stop_within`
     Stop(WhichArgs),
+    /// Keep a guest's memory and disks within its disk images (.qcow2), list what is kept, or go back to it
+    Snapshot(SnapshotArgs),
 }
+
+#[derive(clap::Args)]
+struct SnapshotArgs {
+    /// What to do
+    #[arg(value_parser = ["save", "list", "load"])]
+    act: String,
+    #[command(flatten)]
+    which: WhichArgs,
+    /// The snapshot's name; not for list
+    #[arg(required_if_eq_any([("act", "save"), ("act", "load")]))]
+    snapshot: Option<String>,
+}
+
+/// Memory is written to the disk, all of it.
+const SNAPSHOT_WITHIN: DurNs = DurNs::from_secs(300);
 
 #[derive(clap::Args)]
 struct WhichArgs {
@@ -128,6 +145,7 @@ pub(crate) fn run(args: Args) -> ExitCode {
         What::Serve(args) => serve(*args),
         What::Status(args) => status(&args),
         What::Stop(args) => stop(&args),
+        What::Snapshot(args) => snapshot(&args),
     })
 }
 
@@ -247,6 +265,34 @@ fn used(history: &[Vec<f64>]) {
         .map(|minute| format!("{:.0}", minute.iter().flatten().sum::<f64>() / MINUTE as f64))
         .collect();
     println!("percent of a CPU, QEMU and all, the last minute first: {}", minutes.join(" "));
+}
+
+fn snapshot(args: &SnapshotArgs) -> Result<(), Failure> {
+    let (folder, _) = args.which.living()?;
+    let name = args.snapshot.as_deref().unwrap_or_default();
+    if args.act != "list" && !is_name(name) {
+        return Err(format!("{name:?} is no name of a snapshot: expected {NAME}").into());
+    }
+    let line = match args.act.as_str() {
+        "save" => format!("savevm {name}"),
+        "load" => format!("loadvm {name}"),
+        _ => "info snapshots".to_owned(),
+    };
+    let mut qmp = Client::connect(&Places::of(&folder).status, SNAPSHOT_WITHIN)?;
+    let said = qmp.call_with("human-monitor-command", Some(&serde_json::json!({ "command-line": line })))?;
+    let said = said.as_str().unwrap_or_default().trim();
+    let shown = base::Visible { text: said, colours: false };
+    if args.act == "list" && !said.starts_with("Error") {
+        println!("{shown}");
+    } else if !said.is_empty() {
+        if args.act == "load" {
+            // QEMU leaves the guest stopped when it has nothing to load.
+            qmp.call("cont")?;
+        }
+        let remedy = "each disk that the guest writes must be .qcow2, and `list` names what is kept";
+        return Err(format!("snapshot {name:?} of {}: {shown}; {remedy}", args.which.name).into());
+    }
+    Ok(())
 }
 
 fn stop(args: &WhichArgs) -> Result<(), Failure> {

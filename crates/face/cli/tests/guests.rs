@@ -357,3 +357,32 @@ fn the_packaging_line_sorts_and_its_panel_shows_what_it_has_done() {
     bench.ok(&["stop", "hmi"]);
     says(&bench, "it shut down as it was asked to");
 }
+
+#[test]
+fn a_snapshot_is_gone_back_to_and_needs_a_disk_that_can_keep_it() {
+    let bench = Bench::new("guest-snapshot", &linux("", "disks = [\"hmi.qcow2\"]"));
+    let mut make = std::process::Command::new("qemu-img");
+    make.args(["create", "-q", "-f", "qcow2", "hmi.qcow2", "1G"]).current_dir(&bench.dir);
+    assert!(make.status().unwrap().success());
+    bench.ok(&["up", "plant.toml", "--detach"]);
+    bench.until("Linux is up", || log(&bench).contains("the guest is up"));
+    let snapshot = |words: &[&str]| {
+        let words: Vec<&str> = ["guest", "snapshot"].iter().chain(words).chain(&["--plant", "p"]).copied().collect();
+        text(&bench.run(&words))
+    };
+    types(&bench, "word=before; echo set-$((1+0))", "set-1");
+    assert_eq!(snapshot(&["save", "hmi", "good"]), "");
+    assert!(snapshot(&["list", "hmi"]).contains("good"));
+    types(&bench, "word=after; echo set-$((1+1))", "set-2");
+    assert_eq!(snapshot(&["load", "hmi", "good"]), "");
+    types(&bench, "echo it-is-$word", "it-is-before");
+    let found = snapshot(&["load", "hmi", "none"]);
+    assert!(found.contains("snapshot \"none\" of hmi: Error") && found.contains("`list` names"), "{found}");
+    bench.ok(&["stop", "hmi"]);
+    says(&bench, "it shut down as it was asked to");
+    bench.ok(&["down", "p"]);
+    bench.write(&linux("", "stop_within = \"1s\""));
+    bench.ok(&["up", "plant.toml", "--detach"]);
+    let found = snapshot(&["save", "hmi", "good"]);
+    assert!(found.contains("must be .qcow2"), "{found}");
+}
