@@ -97,6 +97,8 @@ impl Node {
             agent.into_iter().find(|jar| jar.to_string_lossy().contains("/jamm-")).expect("jamm among the jars");
         command.arg(format!("-javaagent:{}", agent.display()));
         command.arg(format!("-Dcassandra.storagedir={}", self.folder.display()));
+        // What it unpacks there stays when it is killed.
+        command.arg(format!("-Djava.io.tmpdir={}", self.folder.display()));
         command.arg(format!("-Dcassandra.config=file://{}/cassandra.yaml", self.folder.display()));
         let ring_delay = if self.is_first { 100 } else { 2_000 };
         command.arg(format!("-Dcassandra.ring_delay_ms={ring_delay}"));
