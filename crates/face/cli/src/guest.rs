@@ -1,7 +1,8 @@
 //! `tahti guest`: virtual machines as members of the plant.
 
 use crate::control::plant_name;
-use crate::failure::{Failure, end};
+use crate::failure::{Failure, end, in_file};
+use ::guest::define::Definition;
 use ::guest::model::{PROGRAM, Places};
 use ::guest::place::vcpus;
 use ::guest::qmp::{ANSWER_WITHIN, Client};
@@ -9,8 +10,10 @@ use ::guest::serve::{LOCK, USAGE, files, is_accelerated};
 use ::guest::usage::{history, ran};
 use ::guest::{Accel, Ended, Guest, Network, Profile, Rule};
 use base::{CpuSet, DurNs, Policy, Size};
-use host::plant::{NAME, is_name};
+use clap::{Args as _, FromArgMatches as _};
+use host::plant::{Checked, Cpus, NAME, Process, check, is_name, render_all};
 use keep::supervisor::rundir::{RunDir, base};
+use keep::supervisor::{Machine, plant_file};
 use std::fs::File;
 use std::os::fd::AsFd as _;
 use std::path::{Path, PathBuf};
@@ -28,6 +31,7 @@ pub(crate) struct Args {
 
 #[derive(clap::Subcommand)]
 enum What {
+    Define(DefineArgs),
     /// Run a virtual machine until it shuts down or SIGTERM; its console is this terminal, ^] has it shut down
     Serve(Box<ServeArgs>),
     /// Say whether a guest runs, by what, and where its virtual CPUs are
@@ -36,6 +40,20 @@ enum What {
     Stop(WhichArgs),
     /// Keep a guest's memory and disks within its disk images (.qcow2), list what is kept, or go back to it
     Snapshot(SnapshotArgs),
+}
+
+/// Print a guest of a plant as others start it: a domain for `virsh define`, a configuration for `xl create`
+///
+/// What they cannot say is told, and stands in the text as a comment.
+#[derive(clap::Args)]
+struct DefineArgs {
+    /// The plant's file or folder
+    plant: PathBuf,
+    /// The guest
+    name: String,
+    /// For whom
+    #[arg(long = "for", value_name = "WHOM", value_parser = ["libvirt", "xen"])]
+    whom: String,
 }
 
 #[derive(clap::Args)]
@@ -136,12 +154,13 @@ struct ServeArgs {
 
 impl Args {
     pub(crate) const fn only_looks(&self) -> bool {
-        matches!(self.what, What::Status(_))
+        matches!(self.what, What::Status(_) | What::Define(_))
     }
 }
 
 pub(crate) fn run(args: Args) -> ExitCode {
     end(match args.what {
+        What::Define(args) => define(&args),
         What::Serve(args) => serve(*args),
         What::Status(args) => status(&args),
         What::Stop(args) => stop(&args),
@@ -182,39 +201,45 @@ fn server(folder: &Path) -> Option<rustix::process::Pid> {
     rustix::process::Pid::from_raw(text.trim().parse().ok().filter(|pid: &i32| *pid > 0)?)
 }
 
+impl ServeArgs {
+    fn guest(self) -> Result<Guest, Failure> {
+        if self.memory.0 < 16 << 20 || !self.memory.0.is_multiple_of(1 << 20) {
+            return Err(format!("--memory {}: expected at least 16MiB, in whole MiB", self.memory).into());
+        }
+        if matches!(self.vcpu_class, Some(Policy::Deadline(_))) {
+            return Err("--vcpu-class deadline: expected fifo, rr, other, batch or idle".into());
+        }
+        Ok(Guest {
+            name: self.which.name,
+            program: self.program,
+            vcpus: self.vcpus,
+            memory: self.memory,
+            mlock: self.mlock,
+            kernel: self.kernel,
+            initrd: self.initrd,
+            append: self.append,
+            disks: self.disks,
+            disk_rate: self.disk_rate,
+            disk_operations: self.disk_operations,
+            network: if self.allow.is_empty() { self.network } else { Network::User },
+            allow: self.allow,
+            network_rate: self.network_rate,
+            profile: self.profile,
+            firmware: self.firmware,
+            firmware_variables: self.firmware_variables,
+            screen: self.screen,
+            accel: self.accel,
+            vcpu_cpus: self.vcpu_cpus,
+            vcpu_class: self.vcpu_class,
+            stop_within: self.stop_within,
+        })
+    }
+}
+
 fn serve(args: ServeArgs) -> Result<(), Failure> {
-    let folder = args.which.folder()?;
-    if args.memory.0 < 16 << 20 || !args.memory.0.is_multiple_of(1 << 20) {
-        return Err(format!("--memory {}: expected at least 16MiB, in whole MiB", args.memory).into());
-    }
-    if matches!(args.vcpu_class, Some(Policy::Deadline(_))) {
-        return Err("--vcpu-class deadline: expected fifo, rr, other, batch or idle".into());
-    }
-    let guest = Guest {
-        name: args.which.name,
-        program: args.program,
-        vcpus: args.vcpus,
-        memory: args.memory,
-        mlock: args.mlock,
-        kernel: args.kernel,
-        initrd: args.initrd,
-        append: args.append,
-        disks: args.disks,
-        disk_rate: args.disk_rate,
-        disk_operations: args.disk_operations,
-        network: if args.allow.is_empty() { args.network } else { Network::User },
-        allow: args.allow,
-        network_rate: args.network_rate,
-        profile: args.profile,
-        firmware: args.firmware,
-        firmware_variables: args.firmware_variables,
-        screen: args.screen,
-        accel: args.accel,
-        vcpu_cpus: args.vcpu_cpus,
-        vcpu_class: args.vcpu_class,
-        stop_within: args.stop_within,
-    };
-    if args.check {
+    let (folder, is_check) = (args.which.folder()?, args.check);
+    let guest = args.guest()?;
+    if is_check {
         return Ok(files(&guest)?);
     }
     let mut tell = |line: &str| println!("tahti guest: {line}");
@@ -223,6 +248,39 @@ fn serve(args: ServeArgs) -> Result<(), Failure> {
         Ended::Asked => tell("it shut down as it was asked to"),
         Ended::Unstarted => tell("it was to stop before it ran"),
     }
+    Ok(())
+}
+
+fn define(args: &DefineArgs) -> Result<(), Failure> {
+    let file = plant_file(&args.plant)?;
+    let text = std::fs::read_to_string(&file).map_err(in_file(&file))?;
+    let folder = std::path::absolute(file.parent().unwrap_or(Path::new(".")))?;
+    let Checked { plant, found } = check(&text, &Machine { folder: folder.clone() });
+    let plant = plant.ok_or_else(|| render_all(&found, &file.display().to_string(), &text))?;
+    let process = plant.processes.iter().find(|process| process.name == args.name);
+    let words =
+        process.and_then(|process| process.command.strip_prefix(&["tahti", "guest", "serve"].map(str::to_owned)));
+    let Some((process, words)) = process.zip(words) else {
+        let is_guest =
+            |process: &&Process| process.command.starts_with(&["tahti", "guest", "serve"].map(str::to_owned));
+        let guests: Vec<&str> = plant.processes.iter().filter(is_guest).map(|process| process.name.as_str()).collect();
+        let has = if guests.is_empty() { "none".to_owned() } else { guests.join(", ") };
+        return Err(format!("{}: there is no guest {:?}; it has {has}", file.display(), args.name).into());
+    };
+    // The plant says a guest by the words that its process gets.
+    let command = ServeArgs::augment_args(clap::Command::new("serve").no_binary_name(true));
+    let guest = ServeArgs::from_arg_matches(&command.try_get_matches_from(words)?)?.guest()?;
+    let cpus = match &process.cpus {
+        Cpus::List(cpus) => Some(cpus),
+        Cpus::Shield | Cpus::Housekeeping => None,
+    };
+    let folder = process.dir.as_ref().map_or_else(|| folder.clone(), |dir| folder.join(dir));
+    let definition = Definition { guest: &guest, folder: &folder, cpus, memory_max: process.bounds.memory_max };
+    let defined = if args.whom == "libvirt" { definition.libvirt()? } else { definition.xen() };
+    for note in &defined.notes {
+        eprintln!("tahti guest: {note}");
+    }
+    print!("{}", defined.text);
     Ok(())
 }
 

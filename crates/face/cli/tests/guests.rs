@@ -10,8 +10,27 @@ use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
+
+/// Reads a configuration as `xl` does, and prints the keys that it is given.
+const XL: &str = r#"
+#include <stdio.h>
+#include <libxlutil.h>
+int main(int count, char **keys) {
+  static char text[1 << 16];
+  int length = fread(text, 1, sizeof text, stdin);
+  XLU_Config *config = xlu_cfg_init(stderr, "guest");
+  if (xlu_cfg_readdata(config, text, length)) return 1;
+  for (int at = 1; at < count; at++) {
+    const char *value; XLU_ConfigList *list; int entries;
+    if (!xlu_cfg_get_string(config, keys[at], &value, 1)) printf("%s=%s\n", keys[at], value);
+    else if (!xlu_cfg_get_list(config, keys[at], &list, &entries, 1))
+      for (int entry = 0; entry < entries; entry++) printf("%s=%s\n", keys[at], xlu_cfg_get_listitem(list, entry));
+  }
+  return 0;
+}
+"#;
 
 fn qemu() -> String {
     std::env::var("TAHTI_QEMU").expect("TAHTI_QEMU is not set; run `cargo xtask test guests`")
@@ -361,7 +380,7 @@ fn the_packaging_line_sorts_and_its_panel_shows_what_it_has_done() {
 #[test]
 fn a_snapshot_is_gone_back_to_and_needs_a_disk_that_can_keep_it() {
     let bench = Bench::new("guest-snapshot", &linux("", "disks = [\"hmi.qcow2\"]"));
-    let mut make = std::process::Command::new("qemu-img");
+    let mut make = Command::new("qemu-img");
     make.args(["create", "-q", "-f", "qcow2", "hmi.qcow2", "1G"]).current_dir(&bench.dir);
     assert!(make.status().unwrap().success());
     bench.ok(&["up", "plant.toml", "--detach"]);
@@ -385,4 +404,46 @@ fn a_snapshot_is_gone_back_to_and_needs_a_disk_that_can_keep_it() {
     bench.ok(&["up", "plant.toml", "--detach"]);
     let found = snapshot(&["save", "hmi", "good"]);
     assert!(found.contains("must be .qcow2"), "{found}");
+}
+
+#[test]
+fn what_is_defined_for_others_is_taken_by_libvirts_schema_and_by_xls_own_parser() {
+    let schemas = std::env::var("TAHTI_LIBVIRT_SCHEMAS").expect("`cargo xtask test guests` sets TAHTI_LIBVIRT_SCHEMAS");
+    let guests = "[[guest]]\nname = \"hmi\"\nvcpus = 2\nmemory = \"256MiB\"\nmemory_max = \"400MiB\"\nmlock = true\nkernel = \"vmlinuz\"\n\
+         append = \"console=ttyS0 say='<a> & \\\"b\\\"'\"\ndisks = [\"a,b.qcow2\", \"c d.img\"]\ndisk_rate = \"1MiB\"\ndisk_operations = 100\n\
+         allow = [\"80=127.0.0.1:8900\"]\nnetwork_rate = \"1MiB\"\nvcpu_cpus = \"0\"\nvcpu_class = \"fifo:10\"\ncpus = \"0\"\nscreen = true\n\
+         [[guest]]\nname = \"panel\"\nprofile = \"windows\"\ndisks = [\"c.qcow2\"]\nfirmware = \"code.fd\"\nfirmware_variables = \"variables.fd\"\n\
+         vcpu_class = \"other:5\"\nscreen = true\naccel = \"kvm\"\n";
+    let bench = Bench::new("define", guests);
+    let program = bench.dir.join("xl");
+    fs::write(bench.dir.join("xl.c"), XL).unwrap();
+    let built =
+        Command::new("cc").arg("-o").arg(&program).arg(bench.dir.join("xl.c")).arg("-lxlutil").output().unwrap();
+    assert!(built.status.success(), "{}", text(&built));
+    for name in ["hmi", "panel"] {
+        let domain = bench.run(&["guest", "define", "plant.toml", name, "--for", "libvirt"]);
+        let notes = String::from_utf8_lossy(&domain.stderr);
+        assert!(domain.status.success() && notes.contains("virsh shutdown"), "{notes}");
+        let file = bench.dir.join(format!("{name}.xml"));
+        fs::write(&file, &domain.stdout).unwrap();
+        let schema = Path::new(&schemas).join("domain.rng");
+        let checked = Command::new("xmllint").arg("--noout").arg("--relaxng").arg(schema).arg(&file).output().unwrap();
+        assert!(checked.status.success(), "{}\n{}", text(&checked), String::from_utf8_lossy(&domain.stdout));
+    }
+    let defined = bench.run(&["guest", "define", ".", "hmi", "--for", "xen"]);
+    assert!(defined.status.success(), "{}", text(&defined));
+    let mut parser = Command::new(&program);
+    parser.args(["name", "type", "cpus", "cmdline", "disk", "vif"]).stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut parser = parser.stderr(Stdio::piped()).spawn().unwrap();
+    parser.stdin.take().unwrap().write_all(&defined.stdout).unwrap();
+    let folder = bench.dir.canonicalize().unwrap();
+    let expected = format!(
+        "name=hmi\ntype=pvh\ncpus=0\ncmdline=console=ttyS0 say='<a> & \"b\"'\n\
+         disk=format=qcow2, vdev=xvda, access=rw, target={0}/a,b.qcow2\ndisk=format=raw, vdev=xvdb, access=rw, target={0}/c d.img\n",
+        folder.display()
+    );
+    let read = finish(parser);
+    assert_eq!(String::from_utf8_lossy(&read.stdout), expected, "{}", String::from_utf8_lossy(&read.stderr));
+    let unknown = bench.run(&["guest", "define", ".", "nobody", "--for", "xen"]);
+    assert!(text(&unknown).contains("there is no guest \"nobody\"; it has hmi, panel"), "{}", text(&unknown));
 }

@@ -3,10 +3,11 @@
 //! Must never let a guest's or QEMU's words steer a terminal, wait without a bound for QEMU, report an acceleration or a
 //! placement that was not read back, or leave a QEMU or a socket behind when it ends.
 //!
-//! [`model`], [`qmp::codec`] and [`stop`] decide, and know no file, socket or clock; [`qmp`], [`net`] and [`serve`](mod@serve) do it. Nothing here
+//! [`model`], [`define`], [`qmp::codec`] and [`stop`] decide, and know no file, socket or clock; [`qmp`], [`net`] and [`serve`](mod@serve) do it. Nothing here
 //! is for real-time threads: all of it allocates and blocks.
 
 mod console;
+pub mod define;
 pub mod model;
 pub mod net;
 pub mod place;

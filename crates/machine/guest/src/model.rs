@@ -259,7 +259,7 @@ pub fn arguments(guest: &Guest, places: &Places, kvm: bool, wire: Option<i32>) -
 }
 
 /// The form of a disk image, by its name alone: what QEMU would find out by looking, a guest could change.
-fn form(disk: &Path) -> &'static str {
+pub(crate) fn form(disk: &Path) -> &'static str {
     if disk.extension().is_some_and(|extension| extension == "qcow2") { "qcow2" } else { "raw" }
 }
 
