@@ -114,7 +114,7 @@ struct ServeArgs {
     /// none, or user: a card in a network of its own, which leads where --allow says
     #[arg(long, value_name = "KIND", default_value = "none")]
     network: Network,
-    /// What the guest reaches at 10.0.2.2: [udp:][PORT=]ADDRESS:PORT; may be repeated
+    /// What the guest reaches at 10.0.2.2: `[udp:][PORT=]ADDRESS:PORT`; may be repeated
     #[arg(long, value_name = "RULE")]
     allow: Vec<Rule>,
     /// Bytes a second of its network card, both ways together
