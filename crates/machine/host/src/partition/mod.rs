@@ -1,7 +1,7 @@
 //! Partitions: bounds that several processes of a plant share, as steps over control groups.
 //!
 //! A partition has a directory in each hierarchy of control groups that bounds something of it: one in version 2, one
-//! for each controller in version 1. [`homes`] says where, [`plan`] what is left to write; once that is nothing, the
+//! for each controller in version 1. [`homes`] says where, [`plan()`] what is left to write; once that is nothing, the
 //! bounds stand. Whoever executes it looks again after each round: the kernel makes a directory's files along with it.
 //!
 //! Must never take a directory over that somebody else has made.
