@@ -88,8 +88,9 @@ fn exit_signal_hang_runaway_starvation_and_lack_of_memory_are_told_apart_with_ev
         // Killed by somebody while memory has run out elsewhere in its control group: no lack of memory.
         sh("killed", "while [ ! -e memory-gone ]; do sleep 0.05; done; kill -KILL $$", never),
     ];
-    let bench = Bench::new("ends", &plant.concat());
+    // Before the plant, so that it goes after it, also where the test fails.
     let little = LittleMemory::new("256M");
+    let bench = Bench::new("ends", &plant.concat());
     let script = format!("echo $$ > {}/cgroup.procs && exec {tahti} up . --detach", little.0.display());
     let mut command = Command::new("sh");
     command.args(["-c", &script]).current_dir(&bench.dir).env("TAHTI_RUN", bench.dir.join("run"));
