@@ -197,10 +197,10 @@ struct Running<'a, 'b> {
 }
 
 impl<'a, 'b> Running<'a, 'b> {
-    fn new(page: &'a mut LoopWriter<'b>, sampler: Option<Sampler>, period: DurNs) -> Self {
+    fn new(page: &'a mut LoopWriter<'b>, sampler: Option<Sampler>, period: DurNs, wait: Wait) -> Self {
         // Once in advance, so that nothing is touched for the first time later.
         Accounts::take().book(page);
-        await_pulse(MonoNs(0), Wait::Sleep);
+        await_pulse(MonoNs(0), wait);
         Self { page, sampler, accounts: Accounts::take(), period }
     }
 
@@ -240,7 +240,7 @@ pub(crate) fn run(
     sampler: Option<Sampler>,
     body: &mut dyn FnMut(&Pulse) -> Flow,
 ) {
-    let mut running = Running::new(page, sampler, schedule.period());
+    let mut running = Running::new(page, sampler, schedule.period(), wait);
     let mut skipped = 0;
     loop {
         let (number, due) = (schedule.pulse(), schedule.due());
@@ -272,7 +272,7 @@ pub(crate) fn run_events(
     sampler: Option<Sampler>,
     events: &mut dyn EventLoop,
 ) {
-    let mut running = Running::new(page, sampler, period);
+    let mut running = Running::new(page, sampler, period, Wait::Sleep);
     let mut last = None;
     while !stop.load(Ordering::Relaxed) {
         let Some(event) = events.await_event() else { continue };
