@@ -13,11 +13,8 @@ const SIOCGSTAMPNS: libc::Ioctl = 0x8907;
 /// Real-time: a system call that waits for nothing; allocates nothing.
 #[must_use]
 pub fn newest_ns(socket: impl AsFd) -> Option<u64> {
-    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: the ioctl writes a timespec, which `time` is, into it.
-    let answer = unsafe { libc::ioctl(socket.as_fd().as_raw_fd(), SIOCGSTAMPNS, &raw mut time) };
-    let seconds = u64::try_from(time.tv_sec).ok()?;
-    (answer == 0).then(|| seconds * 1_000_000_000 + u64::try_from(time.tv_nsec).unwrap_or_default())
+    let time = ask(socket).ok()?;
+    Some(u64::try_from(time.tv_sec).ok()? * 1_000_000_000 + u64::try_from(time.tv_nsec).unwrap_or_default())
 }
 
 /// Has the kernel note when datagrams come, without asking for one.
@@ -25,14 +22,20 @@ pub fn newest_ns(socket: impl AsFd) -> Option<u64> {
 /// # Errors
 /// The kernel's, where it notes nothing for such sockets.
 pub fn note(socket: impl AsFd) -> crate::Result<()> {
+    match ask(socket) {
+        // Nothing was read yet, which is no failure.
+        Ok(_) | Err(Errno::NOENT) => Ok(()),
+        Err(errno) => Err(crate::Error { doing: "have the kernel note when datagrams come".into(), errno }),
+    }
+}
+
+fn ask(socket: impl AsFd) -> Result<libc::timespec, Errno> {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: the ioctl writes a timespec, which `time` is, into it.
-    if unsafe { libc::ioctl(socket.as_fd().as_raw_fd(), SIOCGSTAMPNS, &raw mut time) } == 0 {
-        return Ok(());
+    match unsafe { libc::ioctl(socket.as_fd().as_raw_fd(), SIOCGSTAMPNS, &raw mut time) } {
+        0 => Ok(time),
+        _ => Err(Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::IO)),
     }
-    let error = crate::Error::last("have the kernel note when datagrams come");
-    // Nothing was read yet, which is no failure.
-    if error.errno == Errno::NOENT { Ok(()) } else { Err(error) }
 }
 
 #[cfg(test)]
