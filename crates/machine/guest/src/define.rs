@@ -3,7 +3,7 @@
 //! What those cannot say, or say of a whole machine only, is given as notes and stands in the text as a comment: nothing is left out in
 //! silence. Sources: libvirt's "Domain XML format", `xl.cfg(5)`. Pure.
 
-use crate::model::{Accel, Guest, Network, Profile};
+use crate::model::{Accel, BOARD, Guest, Network, Profile, form};
 use base::{CpuSet, Policy, Size};
 use quick_xml::Writer;
 use quick_xml::events::BytesText;
@@ -87,8 +87,6 @@ impl Definition<'_> {
                 .write_text_content(BytesText::new(&count))
                 .map(drop)
         };
-        let vcpus = guest.vcpus.to_string();
-        let count = |cpus: &CpuSet| cpus.to_string();
         writer.create_element("domain").with_attribute(("type", kind)).write_inner_content(|writer| {
             text(writer, "name", &guest.name)?;
             mib(writer, "memory", guest.memory)?;
@@ -100,18 +98,19 @@ impl Definition<'_> {
                     .create_element("memoryBacking")
                     .write_inner_content(|writer| writer.create_element("locked").write_empty().map(drop))?;
             }
-            text(writer, "vcpu", &vcpus)?;
+            text(writer, "vcpu", &guest.vcpus.to_string())?;
             if guest.vcpu_cpus.is_some() || self.cpus.is_some() || class.is_some() {
                 writer.create_element("cputune").write_inner_content(|writer| {
-                    for (index, cpus) in (0..guest.vcpus).zip(std::iter::repeat(&guest.vcpu_cpus)) {
-                        let Some(cpus) = cpus else { break };
-                        let pin = writer.create_element("vcpupin").with_attribute(("vcpu", index.to_string().as_str()));
-                        pin.with_attribute(("cpuset", count(cpus).as_str())).write_empty()?;
+                    if let Some(cpus) = guest.vcpu_cpus.as_ref().map(ToString::to_string) {
+                        for index in (0..guest.vcpus).map(|index| index.to_string()) {
+                            let pin = writer.create_element("vcpupin").with_attribute(("vcpu", index.as_str()));
+                            pin.with_attribute(("cpuset", cpus.as_str())).write_empty()?;
+                        }
                     }
                     if let Some(cpus) = self.cpus {
                         writer
                             .create_element("emulatorpin")
-                            .with_attribute(("cpuset", count(cpus).as_str()))
+                            .with_attribute(("cpuset", cpus.to_string().as_str()))
                             .write_empty()?;
                     }
                     if let Some((word, priority)) = &class {
@@ -128,8 +127,7 @@ impl Definition<'_> {
             }
             writer.create_element("os").write_inner_content(|writer| {
                 let machine = writer.create_element("type").with_attribute(("arch", std::env::consts::ARCH));
-                let board = if cfg!(target_arch = "aarch64") { "virt" } else { "q35" };
-                machine.with_attribute(("machine", board)).write_text_content(BytesText::new("hvm"))?;
+                machine.with_attribute(("machine", BOARD)).write_text_content(BytesText::new("hvm"))?;
                 if let Some(firmware) = &guest.firmware {
                     let loader = writer.create_element("loader").with_attribute(("readonly", "yes"));
                     loader
@@ -203,7 +201,7 @@ impl Definition<'_> {
     }
 
     fn disk(&self, writer: &mut Writer<Vec<u8>>, index: usize, disk: &Path) -> io::Result<()> {
-        let (form, windows) = (crate::model::form(disk), self.guest.profile == Profile::Windows);
+        let (form, windows) = (form(disk), self.guest.profile == Profile::Windows);
         let bus = if windows { "sata" } else { "virtio" };
         let element = writer.create_element("disk").with_attributes([("type", "file"), ("device", "disk")]);
         element.write_inner_content(|writer| {
@@ -257,7 +255,7 @@ impl Definition<'_> {
         }
         let disk = |(index, disk): (usize, &PathBuf)| {
             let vdev = format!("{}{}", if windows { "hd" } else { "xvd" }, letter(index));
-            let form = crate::model::form(disk);
+            let form = form(disk);
             // The target takes the rest of the text, commas and all.
             format!("  {},", quoted(&format!("format={form}, vdev={vdev}, access=rw, target={}", self.path(disk))))
         };

@@ -9,7 +9,7 @@ use std::str::FromStr;
 pub const PROGRAM: &str = if cfg!(target_arch = "aarch64") { "qemu-system-aarch64" } else { "qemu-system-x86_64" };
 
 /// The kind of board.
-const BOARD: &str = if cfg!(target_arch = "aarch64") { "virt" } else { "q35" };
+pub(crate) const BOARD: &str = if cfg!(target_arch = "aarch64") { "virt" } else { "q35" };
 
 /// A virtual machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
