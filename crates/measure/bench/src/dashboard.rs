@@ -1,7 +1,7 @@
 //! `tahti bench dashboard`: what the dashboard takes of a CPU while browsers look.
 
 use crate::ioc::host::{Ioc, Kind, environment, free_port};
-use crate::measure::own_program;
+use crate::measure::{ended, own_program};
 use crate::{Bench, Failed, Found, Progress, read};
 use base::DurNs;
 use clap::{ArgMatches, Args as _};
@@ -166,12 +166,7 @@ impl Drop for Dashboard {
     fn drop(&mut self) {
         let _ =
             rustix::process::kill_process(rustix::process::Pid::from_child(&self.child), rustix::process::Signal::TERM);
-        let begun = Instant::now();
-        while matches!(self.child.try_wait(), Ok(None)) && begun.elapsed() < Duration::from_secs(5) {
-            std::thread::sleep(Duration::from_millis(10));
-        }
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+        ended(&mut self.child);
     }
 }
 

@@ -11,6 +11,7 @@ use std::io::Write as _;
 use std::os::fd::{AsRawFd as _, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
 use std::process::{Child, ChildStdin, Command, Stdio};
+use std::time::{Duration, Instant};
 use sys::root::RootDir;
 use sys::signal::{END_SIGNALS, SignalFd};
 
@@ -20,6 +21,17 @@ const LOOP_THREAD: &str = "bench-loop";
 /// This program, to start a part of the measurement.
 pub(crate) fn own_program() -> Result<PathBuf, Failed> {
     std::env::current_exe().map_err(Failed::process("tahti"))
+}
+
+/// Waits for a process that was told to end, kills it after five seconds, and reaps it.
+pub(crate) fn ended(child: &mut Child) {
+    let begun = Instant::now();
+    while matches!(child.try_wait(), Ok(None)) && begun.elapsed() < Duration::from_secs(5) {
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    // Nothing where it has ended.
+    let _ = child.kill();
+    let _ = child.wait();
 }
 
 /// A descriptor that a process which is started keeps.

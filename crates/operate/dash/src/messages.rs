@@ -56,7 +56,7 @@ impl Console {
     fn with<T>(&mut self, ask: impl FnOnce(&mut Client) -> Result<T, ClientError>) -> Result<T, String> {
         let mut client = match self.client.take() {
             Some(client) => client,
-            None => connect(&self.server)?,
+            None => connect(&self.server).map_err(|error| error.to_string())?,
         };
         let asked = ask(&mut client);
         // What the line's own fault was says nothing about the connection.
@@ -100,8 +100,8 @@ impl Console {
     }
 }
 
-fn connect(server: &str) -> Result<Client, String> {
-    Client::connect(server, "dashboard", Band::DEFAULT).map_err(|error| error.to_string())
+fn connect(server: &str) -> Result<Client, ClientError> {
+    Client::connect(server, "dashboard", Band::DEFAULT)
 }
 
 /// A reply in its parts. Lines are those of its body; a body of another form is told by its length.
@@ -229,7 +229,7 @@ pub enum WatchError {
 /// A connection over which the messages like `pattern` come from now on.
 pub(crate) fn watched(server: &str, pattern: &str) -> Result<Client, WatchError> {
     let lost = |error: ClientError| WatchError::Client(error.to_string());
-    let mut client = Client::connect(server, "dashboard", Band::DEFAULT).map_err(lost)?;
+    let mut client = connect(server).map_err(lost)?;
     let answer = client.watch(pattern, &Sending::default()).map_err(lost)?;
     match answer.code {
         Code::Ok => Ok(client),

@@ -1,9 +1,10 @@
 //! `tahti demo llrf`: a 1 kHz feedback on a simulated RF cavity.
 
+use super::RunArgs;
 use super::cavity::{Cavity, Complex, Controller};
 use super::channel::{Publisher, Reading, Readings};
 use crate::failure::Failure;
-use base::{CpuId, DurNs, Policy};
+use base::DurNs;
 use bench::looprun::{self, WaitArg};
 use rt::{Exports, Flow, LoopSpec, Number, SharedPage, VariableSpec};
 use std::sync::Arc;
@@ -21,15 +22,8 @@ pub(crate) struct Args {
     /// How to wait for a pulse: sleep, spin, both or both:TIME
     #[arg(long, value_name = "HOW", default_value = "sleep")]
     wait: WaitArg,
-    /// Class of the loop's thread; as started if not given
-    #[arg(long, value_name = "CLASS")]
-    class: Option<Policy>,
-    /// CPU to bind the loop's thread to
-    #[arg(long)]
-    cpu: Option<CpuId>,
-    /// End after this long
-    #[arg(long = "for", value_name = "TIME")]
-    for_: Option<DurNs>,
+    #[command(flatten)]
+    run: RunArgs,
     /// Leave the drive at its feed-forward value
     #[arg(long)]
     open_loop: bool,
@@ -53,8 +47,13 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let mut publisher = Publisher::open(&args.channel)?;
     let shown = Shown::open(&args.channel, args.period)?;
     let exports = Some(shown.exports.clone());
-    let spec =
-        LoopSpec { class: args.class, cpu: args.cpu, wait: args.wait.0, exports, ..LoopSpec::new("llrf", args.period) };
+    let spec = LoopSpec {
+        class: args.run.class,
+        cpu: args.run.cpu,
+        wait: args.wait.0,
+        exports,
+        ..LoopSpec::new("llrf", args.period)
+    };
     let body = body(args, memory.clone(), shown);
     let live = crate::out::is_terminal();
     let mut look = 0u32;
@@ -62,7 +61,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let finished = looprun::run(
         spec,
         &page,
-        args.for_,
+        args.run.for_,
         body,
         |armed| {
             for missing in armed.missing() {

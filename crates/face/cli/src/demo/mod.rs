@@ -10,6 +10,7 @@ mod packaging;
 mod telescope;
 
 use crate::failure::{Failure, end};
+use base::{CpuId, DurNs, Policy};
 use clap::Subcommand;
 use std::process::ExitCode;
 
@@ -32,12 +33,25 @@ enum Program {
     Telescope(telescope::Args),
 }
 
+/// How a program's loop runs, and for how long.
+#[derive(clap::Args)]
+struct RunArgs {
+    /// Class of the loop's thread; as started if not given
+    #[arg(long, value_name = "CLASS")]
+    class: Option<Policy>,
+    /// CPU to bind the loop's thread to
+    #[arg(long)]
+    cpu: Option<CpuId>,
+    /// End after this long
+    #[arg(long = "for", value_name = "TIME")]
+    for_: Option<DurNs>,
+}
+
 /// Does what takes long before a loop begins as an ordinary task, whatever the class of the process: a guard takes it for a runaway else.
 fn unhurried<T: Send>(work: impl FnOnce() -> T + Send) -> T {
     let lowered = || {
         // Refused only where the class is time sharing already.
-        let _ =
-            sys::sched::set_scheduling(0, sys::sched::Scheduling { policy: base::Policy::OTHER, reset_on_fork: false });
+        let _ = sys::sched::set_scheduling(0, sys::sched::Scheduling { policy: Policy::OTHER, reset_on_fork: false });
         work()
     };
     match std::thread::scope(|scope| scope.spawn(lowered).join()) {

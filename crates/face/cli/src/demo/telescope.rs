@@ -1,7 +1,8 @@
 //! `tahti demo telescope`: the camera of an adaptive-optics loop, with the telescope, its mirror and the air before it.
 
+use super::RunArgs;
 use crate::failure::Failure;
-use base::{CpuId, DurNs, Policy};
+use base::DurNs;
 use bench::looprun;
 use optics::gvsp::{Content, HEADER, LEADER, Packet};
 use optics::{Command, Geometry, Sky, Telescope};
@@ -45,15 +46,8 @@ pub(crate) struct Args {
     /// Of each thousand so many come with the next frame
     #[arg(long, value_name = "N", default_value_t = 0)]
     late: u64,
-    /// Class of the camera's thread; as started if not given
-    #[arg(long, value_name = "CLASS")]
-    class: Option<Policy>,
-    /// CPU to bind it to
-    #[arg(long)]
-    cpu: Option<CpuId>,
-    /// End after this long
-    #[arg(long = "for", value_name = "TIME")]
-    for_: Option<DurNs>,
+    #[command(flatten)]
+    run: RunArgs,
     /// The name under which its variables are exported
     #[arg(long, default_value = "telescope")]
     exports: String,
@@ -105,12 +99,12 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
         counts: [0; 3],
         readout,
     };
-    let spec = LoopSpec { class: args.class, cpu: args.cpu, exports, ..LoopSpec::new("camera", args.period) };
+    let spec = LoopSpec { class: args.run.class, cpu: args.run.cpu, exports, ..LoopSpec::new("camera", args.period) };
     let across = args.across;
     let finished = looprun::run(
         spec,
         &page,
-        args.for_,
+        args.run.for_,
         move |pulse| camera.frame(pulse),
         |armed| {
             armed.missing().for_each(|missing| println!("{missing}"));

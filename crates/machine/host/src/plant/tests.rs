@@ -53,6 +53,35 @@ fn errors(text: &str) -> Vec<String> {
     checked.found.iter().map(|one| format!("{}:{} {}", one.line, one.column, one.message)).collect()
 }
 
+/// A machine of which only this is known.
+struct Bare {
+    online: Option<CpuSet>,
+    /// Whether it bounds no partition's memory.
+    lacks_memory: bool,
+}
+
+impl Surroundings for Bare {
+    fn online(&self) -> Option<CpuSet> {
+        self.online
+    }
+    fn has_node(&self, node: u16) -> bool {
+        Anywhere.has_node(node)
+    }
+    fn partition(&self) -> Result<(), Missing> {
+        Anywhere.partition()
+    }
+    fn program(&self, name: &str, path: Option<&str>) -> Result<(), Missing> {
+        Anywhere.program(name, path)
+    }
+    fn bound(&self, _: &Partition, _: &[String]) -> Vec<Missing> {
+        let lack = crate::partition::Lack::Controller(crate::partition::Controller::Memory).into();
+        if self.lacks_memory { vec![lack] } else { Vec::new() }
+    }
+    fn has_user(&self, user: &str) -> bool {
+        Anywhere.has_user(user)
+    }
+}
+
 #[test]
 fn a_good_plant_is_read_with_every_default_filled_in() {
     let checked = check(GOOD, &Bench);
@@ -190,31 +219,10 @@ fn partitions_are_read_with_who_is_in_them_and_mistakes_have_their_places() {
 
 #[test]
 fn a_partition_that_the_machine_cannot_bound_is_refused_unless_it_need_not_be() {
-    struct Bare;
-    impl Surroundings for Bare {
-        fn online(&self) -> Option<CpuSet> {
-            None
-        }
-        fn has_node(&self, _: u16) -> bool {
-            true
-        }
-        fn partition(&self) -> Result<(), Missing> {
-            Ok(())
-        }
-        fn program(&self, _: &str, _: Option<&str>) -> Result<(), Missing> {
-            Ok(())
-        }
-        fn bound(&self, _: &Partition, _: &[String]) -> Vec<Missing> {
-            vec![crate::partition::Lack::Controller(crate::partition::Controller::Memory).into()]
-        }
-        fn has_user(&self, _: &str) -> bool {
-            true
-        }
-    }
     let text = |more: &str| with(&format!("partition = \"x\"\n[[partition]]\nname = \"x\"\ntasks_max = 3\n{more}"));
-    let refused = check(&text(""), &Bare);
+    let refused = check(&text(""), &Bare { online: None, lacks_memory: true });
     assert!(refused.plant.is_none() && refused.found[0].message.contains("the memory controller"), "{refused:?}");
-    let taken = check(&text("required = false"), &Bare);
+    let taken = check(&text("required = false"), &Bare { online: None, lacks_memory: true });
     assert_eq!((taken.plant.is_some(), taken.found[0].severity), (true, Severity::Warning));
 }
 
@@ -273,25 +281,11 @@ fn processes_that_wait_for_each_other_are_named_in_a_circle() {
 
 #[test]
 fn one_cpu_cannot_be_isolated_and_the_remedy_says_so() {
-    struct OneCpu;
-    impl Surroundings for OneCpu {
-        fn online(&self) -> Option<CpuSet> {
-            Some(CpuSet::single(0))
-        }
-        fn has_node(&self, _: u16) -> bool {
-            true
-        }
-        fn partition(&self) -> Result<(), Missing> {
-            Ok(())
-        }
-        fn program(&self, _: &str, _: Option<&str>) -> Result<(), Missing> {
-            Ok(())
-        }
-        fn has_user(&self, _: &str) -> bool {
-            true
-        }
-    }
-    let found = check(&with("").replace("cpus = 3", "cpus = 0"), &OneCpu).found;
+    let found = check(
+        &with("").replace("cpus = 3", "cpus = 0"),
+        &Bare { online: Some(CpuSet::single(0)), lacks_memory: false },
+    )
+    .found;
     assert!(found[0].remedy.contains("remove [shield]"), "{found:?}");
 }
 

@@ -1,7 +1,7 @@
 //! An IOC as a process: EPICS' own or ours, each on a free port of loopback.
 
 use crate::Failed;
-use crate::measure::own_program;
+use crate::measure::{ended, own_program};
 use base::DurNs;
 use keep::shield::ShieldGroup;
 use std::io::Write;
@@ -160,12 +160,7 @@ impl Drop for Ioc {
         if let Some(mut stdin) = self.child.stdin.take() {
             let _ = stdin.write_all(b"exit\n");
         }
-        let begin = Instant::now();
-        while matches!(self.child.try_wait(), Ok(None)) && begin.elapsed() < Duration::from_secs(5) {
-            std::thread::sleep(Duration::from_millis(10));
-        }
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+        ended(&mut self.child);
         let _ = std::fs::remove_dir_all(&self.folder);
     }
 }

@@ -192,7 +192,7 @@ impl EventLoop for Control {
 /// A team on the process's CPUs. Where there are workers, each has one of its own, and so has the loop, the first if it did not say which.
 pub(super) fn team(args: &Args) -> Result<TeamSpec, Failure> {
     let ours: Vec<CpuId> = sys::sched::affinity(0)?.iter().collect();
-    let leader = args.cpu.or(ours.first().copied().filter(|_| args.workers > 0));
+    let leader = args.run.cpu.or(ours.first().copied().filter(|_| args.workers > 0));
     let others: Vec<CpuId> = ours.into_iter().filter(|cpu| Some(*cpu) != leader).collect();
     if args.workers > others.len() {
         let found = others.len();
@@ -204,5 +204,5 @@ pub(super) fn team(args: &Args) -> Result<TeamSpec, Failure> {
     let workers = others.into_iter().take(args.workers).map(Some).collect();
     // Rows follow each other closely; between frames workers sleep.
     let spin = DurNs::from_us(50);
-    Ok(TeamSpec { class: args.class, leader, spin, limit: args.period, ..TeamSpec::new("ao", workers) })
+    Ok(TeamSpec { class: args.run.class, leader, spin, limit: args.period, ..TeamSpec::new("ao", workers) })
 }

@@ -5,8 +5,9 @@ mod control;
 mod pixels;
 mod shown;
 
+use super::RunArgs;
 use crate::failure::Failure;
-use base::{CpuId, DurNs, Policy};
+use base::DurNs;
 use bench::looprun;
 use control::Control;
 use kernels::{Level, Light};
@@ -66,15 +67,8 @@ pub(crate) struct Args {
     /// Measure what is needed, and end
     #[arg(long)]
     calibrate: bool,
-    /// Class of the loop's threads; as started if not given
-    #[arg(long, value_name = "CLASS")]
-    class: Option<Policy>,
-    /// CPU to bind the loop's thread to
-    #[arg(long)]
-    cpu: Option<CpuId>,
-    /// End after this long
-    #[arg(long = "for", value_name = "TIME")]
-    for_: Option<DurNs>,
+    #[command(flatten)]
+    run: RunArgs,
     /// The name under which its variables are exported
     #[arg(long, default_value = "ao")]
     exports: String,
@@ -118,11 +112,11 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
     let exports = Some(shown.exports().clone());
     let control = Control::new(args, team, level, &geometry, pixels, commands, calibrated, chosen, shown)?;
     control.missing().for_each(|missing| println!("{missing}"));
-    let spec = LoopSpec { class: args.class, cpu, exports, ..LoopSpec::new("ao", args.period) };
+    let spec = LoopSpec { class: args.run.class, cpu, exports, ..LoopSpec::new("ao", args.period) };
     let finished = looprun::run_events(
         spec,
         &page,
-        args.for_,
+        args.run.for_,
         control,
         |armed| {
             armed.missing().for_each(|missing| println!("{missing}"));
