@@ -82,7 +82,7 @@ point = "input:1"
     for (at, expected) in [
         "CPU 1023 is not online",
         "device \"file\": ",
-        "device \"path\": no-such-program-anywhere: is in no folder of PATH",
+        "device \"path\": \"no-such-program-anywhere\" is in no folder of PATH",
         "device \"data\": ",
         "device \"plc\": address \"nocolon\"; expected HOST:PORT",
         "`unit` in device \"plc\" cannot be 256",

@@ -115,7 +115,7 @@ fn a_program_that_cannot_start_is_told_with_the_remedy() {
     spec.launch.argv = vec!["no-such-program-of-tahti".into()];
     let mut keeper = start(&spec);
     let Some(Event::LaunchFailed(text)) = keeper.wait_event(PATIENCE).unwrap() else { panic!("no LaunchFailed") };
-    assert!(text.contains("\"no-such-program-of-tahti\" is in no directory of PATH"), "{text}");
+    assert!(text.contains("\"no-such-program-of-tahti\" is in no folder of PATH"), "{text}");
     keeper.quit().unwrap();
 }
 

@@ -106,7 +106,7 @@ fn descendants_end_with_the_program() {
 #[test]
 fn mistakes_are_explained() {
     for (words, expected) in [
-        (&["run", "--", "no-such-program-of-tahti"][..], "in no directory of PATH"),
+        (&["run", "--", "no-such-program-of-tahti"][..], "in no folder of PATH"),
         (&["run", "--", "/etc/passwd"], "no executable file"),
         (&["run", "--policy", "fifo:1", "--rt-budget", "none", "--", "true"], "needs --heartbeat"),
         (&["run", "--cpus", "", "--", "true"], "the list is empty"),

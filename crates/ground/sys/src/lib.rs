@@ -27,6 +27,7 @@ pub mod perf;
 pub mod plugin;
 pub mod poll;
 pub mod pps;
+pub mod program;
 pub mod registers;
 pub mod root;
 pub mod sched;

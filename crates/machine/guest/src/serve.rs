@@ -9,7 +9,7 @@ use crate::qmp::{ANSWER_WITHIN, Client, QmpError};
 use crate::stop::{Step, Stop};
 use crate::usage::Usage;
 use base::{DurNs, MonoNs};
-use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
 use std::io::{self, Read as _, Write as _};
 use std::os::fd::{AsFd as _, AsRawFd, OwnedFd};
 use std::os::unix::fs::DirBuilderExt as _;
@@ -17,6 +17,7 @@ use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use sys::clock::mono_now;
+use sys::program::{Missing, find};
 use sys::signal::{END_SIGNALS, SIGCHLD, SignalFd};
 
 /// How long QEMU may take until it answers: it loads images, and locks its memory where it is told to.
@@ -50,8 +51,8 @@ pub enum Ended {
 #[non_exhaustive]
 pub enum ServeError {
     /// QEMU is not installed.
-    #[error("{0:?} is not there: install QEMU (Debian: qemu-system-x86), or name it with `program`")]
-    Program(String),
+    #[error("{0}: install QEMU (Debian: qemu-system-x86), or name it with `program`")]
+    Program(#[from] Missing),
     /// A file of the guest is missing.
     #[error("{what} {}: {error}; does the path begin at the plant file's folder?", .path.display())]
     File {
@@ -239,14 +240,7 @@ fn outcome(status: ExitStatus, stop: Option<&Stop>, within: DurNs) -> Result<End
 /// # Errors
 /// The first that is missing.
 pub fn files(guest: &Guest) -> Result<(), ServeError> {
-    let places = std::env::var_os("PATH").unwrap_or_default();
-    let is_there = |program: &str| match program.contains('/') {
-        true => Path::new(program).is_file(),
-        false => std::env::split_paths(&places).any(|place| place.join(program).is_file()),
-    };
-    if !is_there(&guest.program) {
-        return Err(ServeError::Program(guest.program.clone()));
-    }
+    find(&guest.program, Path::new("."), None)?;
     let check = |what: &'static str, path: &Path, write: bool| {
         let opened = OpenOptions::new().read(true).write(write).open(path);
         opened.map(drop).map_err(|error| ServeError::File { what, path: path.to_owned(), error })
@@ -298,10 +292,14 @@ impl Held {
         let path = folder.join(LOCK);
         let open = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&path);
         let mut lock = open.map_err(io(&path))?;
-        if lock.try_lock().is_err() {
-            let mut pid = String::new();
-            let _ = lock.read_to_string(&mut pid);
-            return Err(ServeError::Running { name: guest.name.clone(), pid: pid.trim().to_owned() });
+        match lock.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => {
+                let mut pid = String::new();
+                let _ = lock.read_to_string(&mut pid);
+                return Err(ServeError::Running { name: guest.name.clone(), pid: pid.trim().to_owned() });
+            }
+            Err(TryLockError::Error(error)) => return Err(io(&path)(error)),
         }
         lock.set_len(0).and_then(|()| write!(lock, "{}", std::process::id())).map_err(io(&path))?;
         let places = Places::of(folder);
@@ -342,10 +340,8 @@ impl Qemu {
         let wire = wire.map(AsRawFd::as_raw_fd);
         command.args(arguments(guest, places, kvm, wire)).stdin(Stdio::null());
         // What is sent to a terminal's programs would have it end without asking the guest.
-        let child = command.process_group(0).spawn().map_err(|error| match error.kind() {
-            io::ErrorKind::NotFound => ServeError::Program(guest.program.clone()),
-            _ => ServeError::Io { path: PathBuf::from(&guest.program), error },
-        })?;
+        let failed = |error| ServeError::Io { path: PathBuf::from(&guest.program), error };
+        let child = command.process_group(0).spawn().map_err(failed)?;
         Ok(Self { child, ended: false })
     }
 

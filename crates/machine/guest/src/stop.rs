@@ -39,8 +39,8 @@ impl Stop {
         let (step, wait) = match self.taken {
             None => (Step::Powerdown, self.within),
             Some(Step::Powerdown) => (Step::Quit, QUIT_WITHIN),
-            Some(Step::Quit | Step::Kill) if self.taken == Some(Step::Kill) => return None,
-            Some(_) => (Step::Kill, DurNs::ZERO),
+            Some(Step::Quit) => (Step::Kill, DurNs::ZERO),
+            Some(Step::Kill) => return None,
         };
         self.taken = Some(step);
         self.next = now + wait;

@@ -3,7 +3,6 @@
 use base::{DurNs, MonoNs};
 use equipment::{At, Datum, Device, DeviceFault, DeviceSpec, Wrong};
 use std::io::Read as _;
-use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -35,23 +34,7 @@ fn program(spec: &DeviceSpec, folder: &Path) -> PathBuf {
 /// Why its program cannot be run, as far as can be seen: another user may see less.
 pub(super) fn check(spec: &DeviceSpec, folder: &Path) -> Option<Wrong> {
     let name = spec.settings.texts("command").first()?;
-    let runs = |place: &Path| match std::fs::metadata(place) {
-        Ok(found) if found.is_file() && found.permissions().mode() & 0o111 != 0 => Ok(()),
-        Ok(_) => Err("is no file that can be run; `chmod +x` makes it one".to_owned()),
-        Err(error) => Err(error.to_string()),
-    };
-    let file = program(spec, folder);
-    let why = if name.contains('/') {
-        runs(&file).err()?
-    } else {
-        // Where the kernel's library looks where PATH is not set.
-        let path = std::env::var_os("PATH").unwrap_or_else(|| "/bin:/usr/bin".into());
-        if std::env::split_paths(&path).any(|folder| runs(&folder.join(&file)).is_ok()) {
-            return None;
-        }
-        "is in no folder of PATH".to_owned()
-    };
-    let message = format!("{}: {why}", file.display());
+    let message = sys::program::find(name, folder, None).err()?.to_string();
     Some(Wrong { at: At::Key("command"), message, expected: "a program that is there and can be run".to_owned() })
 }
 

@@ -1,7 +1,7 @@
 //! `tahti profile --memory`: who allocates, and what is not given back.
 
 use super::Args;
-use super::program::{Running, find, prepare};
+use super::program::{Running, prepare};
 use crate::failure::{Failure, in_file};
 use crate::out::bytes;
 use base::DurNs;
@@ -14,6 +14,7 @@ use std::io::Read as _;
 use std::os::fd::AsFd as _;
 use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
+use sys::program::find;
 use sys::signal::SignalFd;
 
 /// Time between two looks whether the program still runs.
@@ -45,7 +46,7 @@ type Before = BTreeMap<(i32, Vec<String>), u64>;
 
 pub(super) fn run(args: &Args) -> Result<(), Failure> {
     let name = args.command.first().ok_or("--memory counts from a program's start on: name it (-- CMD)")?;
-    fit(&find(name)?)?;
+    fit(&find(name, Path::new("."), None)?)?;
     let folder = Folder::make()?;
     let library = folder.0.join("libtahti_heap.so");
     let wrote = in_file(&library);

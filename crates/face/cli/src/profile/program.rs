@@ -4,9 +4,9 @@ use crate::failure::Failure;
 use base::DurNs;
 use std::ffi::{CString, OsString};
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
-use std::os::unix::fs::PermissionsExt as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use sys::child::Waited;
+use sys::program::find;
 use sys::spawn::{Held, Prepared, Step, Wanted};
 
 /// How long a program that was asked to end may take.
@@ -30,7 +30,7 @@ pub(super) struct Running {
 /// Prepares `words[0]` as a shell would find it; `more` variables are added to its environment.
 pub(super) fn prepare(words: &[String], more: &[(String, OsString)]) -> Result<Waiting, Failure> {
     let name = words.first().ok_or("no program is named")?;
-    let path = find(name)?;
+    let path = find(name, Path::new("."), None)?;
     let text =
         |bytes: Vec<u8>| CString::new(bytes).map_err(|_| format!("{name:?}: its words must not hold a zero byte"));
     let argv = words.iter().map(|word| text(word.clone().into_bytes())).collect::<Result<_, _>>()?;
@@ -49,19 +49,6 @@ pub(super) fn prepare(words: &[String], more: &[(String, OsString)]) -> Result<W
     let held = prepared.hold()?;
     let pid = held.pid().ok_or_else(|| format!("`{name}` could not be started"))?;
     Ok(Waiting { held, name: name.clone(), pid })
-}
-
-/// The program, searched in `PATH` unless its name holds a slash.
-pub(super) fn find(name: &str) -> Result<PathBuf, Failure> {
-    if name.contains('/') {
-        return Ok(name.into());
-    }
-    let path = std::env::var_os("PATH").unwrap_or_else(|| "/usr/local/bin:/usr/bin:/bin".into());
-    let runs = |file: &PathBuf| {
-        Path::metadata(file).is_ok_and(|about| about.is_file() && about.permissions().mode() & 0o111 != 0)
-    };
-    let found = std::env::split_paths(&path).map(|folder| folder.join(name)).find(runs);
-    found.ok_or_else(|| format!("`{name}` is in no folder of PATH ({})", path.to_string_lossy()).into())
 }
 
 impl Waiting {

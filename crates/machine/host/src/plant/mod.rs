@@ -63,7 +63,7 @@ pub enum Missing {
     #[error(transparent)]
     Bound(#[from] crate::partition::Lack),
     /// A program that is searched.
-    #[error("{name:?} is in no directory of PATH ({path})")]
+    #[error("{name:?} is in no folder of PATH ({path})")]
     Program {
         /// As it is called.
         name: String,

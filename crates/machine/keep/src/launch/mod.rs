@@ -14,6 +14,6 @@ pub(crate) mod users;
 
 pub use spec::{Capability, CapabilityError, InheritedFd, LaunchSpec, Limit, Resource, Shortfall, Terminal};
 pub use start::{Held, LaunchError, Started, hold, is_alive, start, start_ticks};
-pub(crate) use start::{find_program, is_below, user_of};
+pub(crate) use start::{is_below, user_of};
 pub use users::IdentityError;
 pub(crate) use users::group_number;

@@ -6,7 +6,6 @@ use super::plan::Plan;
 use super::{LaunchSpec, Shortfall};
 use crate::keeper::protocol::ChildId;
 use crate::supervisor::SERVICE_VARIABLES;
-use host::plant::Missing;
 use rustix::fd::OwnedFd;
 use std::collections::BTreeMap;
 use std::ffi::CString;
@@ -90,7 +89,7 @@ pub fn hold(spec: &LaunchSpec) -> Result<Held, LaunchError> {
         return Err(error("program", "the command is empty".into(), "name a program"));
     }
     let here = spec.dir.as_deref().unwrap_or(Path::new("."));
-    let program = find_program(&spec.argv[0], here, spec.env.get("PATH").map(String::as_str))
+    let program = sys::program::find(&spec.argv[0], here, spec.env.get("PATH").map(String::as_str))
         .map_err(|found| error("program", found.to_string(), "check its path and PATH"))?;
     let plan = Plan::of(spec, &program)?;
     let words = |words: &mut dyn Iterator<Item = String>| -> Result<Vec<CString>, LaunchError> {
@@ -239,26 +238,6 @@ fn environment(
     all.extend(spec.env.clone());
     all.extend(added.iter().cloned());
     all
-}
-
-/// The program's path, as `execvp` would find it; relative to `dir`. `path` stands for the own PATH.
-///
-/// # Errors
-/// There is none that may be run.
-pub(crate) fn find_program(name: &str, dir: &Path, path: Option<&str>) -> Result<PathBuf, Missing> {
-    let runs = |path: &Path| rustix::fs::access(path, rustix::fs::Access::EXEC_OK).is_ok() && path.is_file();
-    if name.contains('/') {
-        let path = dir.join(name);
-        return match () {
-            () if runs(&path) => Ok(std::path::absolute(&path).unwrap_or(path)),
-            () if path.exists() => Err(Missing::Executable(path)),
-            () => Err(Missing::File(path)),
-        };
-    }
-    let own = || std::env::var_os("PATH").unwrap_or_else(|| "/usr/local/bin:/usr/bin:/bin".into());
-    let path = path.map_or_else(own, Into::into);
-    let found = std::env::split_paths(&path).map(|folder| dir.join(folder).join(name)).find(|path| runs(path));
-    found.ok_or_else(|| Missing::Program { name: name.to_owned(), path: path.to_string_lossy().into_owned() })
 }
 
 /// Ends a process that must not run, and reaps it.

@@ -225,7 +225,12 @@ impl Surroundings for Machine {
             return Ok(());
         }
         let dir = dir.map_or(self.folder.clone(), |dir| self.folder.join(dir));
-        crate::launch::find_program(program, &dir, None).map(drop)
+        use sys::program::{Missing as Absent, find};
+        find(program, &dir, None).map(drop).map_err(|missing| match missing {
+            Absent::File(path) => Missing::File(path),
+            Absent::Executable(path) => Missing::Executable(path),
+            Absent::Program { name, path } => Missing::Program { name, path },
+        })
     }
 
     fn bound(&self, partition: &Partition, on_shield: &[String]) -> Vec<Missing> {

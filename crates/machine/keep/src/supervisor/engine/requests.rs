@@ -3,7 +3,6 @@
 use super::Engine;
 use super::reshield::ReshieldError;
 use crate::keeper::protocol as keeper;
-use crate::launch::find_program;
 use crate::supervisor::connection::Asker;
 use crate::supervisor::control::{Reply, Request};
 use crate::supervisor::{read_plant, status};
@@ -56,7 +55,8 @@ impl Engine {
             },
             Request::Reload { dry_run } => return self.reload(now, dry_run, client),
             Request::Upgrade { program } => {
-                if !program.is_absolute() || find_program(&program.to_string_lossy(), &self.site.folder, None).is_err()
+                if !program.is_absolute()
+                    || sys::program::find(&program.to_string_lossy(), &self.site.folder, None).is_err()
                 {
                     return Some(Reply::Refused(format!("{} is no program with an absolute path", program.display())));
                 }

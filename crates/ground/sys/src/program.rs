@@ -1,0 +1,81 @@
+//! Where a program is, as `execvp(3)` would find it.
+
+use rustix::fs::{Access, access};
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+/// Where it is searched when `PATH` is not set.
+const FOLDERS: &str = "/usr/local/bin:/usr/bin:/bin";
+
+/// Why a program cannot be run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Missing {
+    /// No such file.
+    File(PathBuf),
+    /// A file that this process may not run.
+    Executable(PathBuf),
+    /// No folder has it.
+    Program {
+        /// As it is called.
+        name: String,
+        /// Where it was searched.
+        path: String,
+    },
+}
+
+impl fmt::Display for Missing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::File(path) => write!(f, "{} does not exist", path.display()),
+            Self::Executable(path) => {
+                write!(f, "{} is no executable file (`chmod +x` makes it one)", path.display())
+            }
+            Self::Program { name, path } => write!(f, "{name:?} is in no folder of PATH ({path})"),
+        }
+    }
+}
+
+impl std::error::Error for Missing {}
+
+/// The program's absolute path: a name with a slash is a file, sought from `dir`, any other is searched in the folders of `path`, which stands
+/// for this process's own `PATH`.
+///
+/// Blocks as the file system does; allocates.
+///
+/// # Errors
+/// There is none that this process may run.
+pub fn find(name: &str, dir: &Path, path: Option<&str>) -> Result<PathBuf, Missing> {
+    let runs = |path: &Path| path.is_file() && access(path, Access::EXEC_OK).is_ok();
+    let absolute = |path: PathBuf| std::path::absolute(&path).unwrap_or(path);
+    if name.contains('/') {
+        let path = dir.join(name);
+        return match () {
+            () if runs(&path) => Ok(absolute(path)),
+            () if path.exists() => Err(Missing::Executable(path)),
+            () => Err(Missing::File(path)),
+        };
+    }
+    let own = || std::env::var_os("PATH").unwrap_or_else(|| FOLDERS.into());
+    let path = path.map_or_else(own, Into::into);
+    let found = std::env::split_paths(&path).map(|folder| dir.join(folder).join(name)).find(|path| runs(path));
+    found
+        .map(absolute)
+        .ok_or_else(|| Missing::Program { name: name.to_owned(), path: path.to_string_lossy().into_owned() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_is_searched_and_a_path_is_not() {
+        let here = Path::new("/");
+        assert_eq!(find("sh", here, Some("/nowhere:/bin")), Ok("/bin/sh".into()));
+        assert_eq!(find("sh", here, Some("bin")), Ok("/bin/sh".into()));
+        assert_eq!(find("bin/sh", here, Some("/nowhere")), Ok("/bin/sh".into()));
+        assert_eq!(find("./sh", here, Some("/bin")), Err(Missing::File("/./sh".into())));
+        assert_eq!(find("bin/", here, None), Err(Missing::Executable("/bin/".into())));
+        let missing = Missing::Program { name: "no-such-program".into(), path: "/bin".into() };
+        assert_eq!(find("no-such-program", here, Some("/bin")), Err(missing));
+    }
+}
