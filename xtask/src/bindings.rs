@@ -120,7 +120,7 @@ fn frame(place: &Path) -> Outcome {
         command.args(words).env("TAHTI_RUN", &state);
         command
     };
-    let ran = run(tahti(&["up", "--for", "4s"]).arg(&folder));
+    let ran = run(tahti(&["up", "--no-dashboard", "--for", "4s"]).arg(&folder));
     // The frame's own report: in its table of activities, a row begins with name, budget, calls.
     let said = ran.and_then(|()| {
         let log = output(tahti(&["logs", "fast", "--lines", "1000", "--plant"]).arg(&folder))?;

@@ -51,7 +51,8 @@ fn a_plant_runs_its_frame_under_a_shield_and_gives_the_machine_back() {
     );
     fs::write(folder.join("plant.toml"), plant).unwrap();
     let program = std::env::var("TAHTI").expect("TAHTI names the program; `cargo xtask test-vm` sets it");
-    let mut up = Command::new(&program).arg("up").arg(&folder).stdout(Stdio::inherit()).spawn().unwrap();
+    let mut up =
+        Command::new(&program).args(["up", "--no-dashboard"]).arg(&folder).stdout(Stdio::inherit()).spawn().unwrap();
     let watcher = || Watcher::open("shielded/fast");
     until("the frame is there", || watcher().is_ok());
     let calls = |activity| {

@@ -3,7 +3,7 @@
 use crate::control::{Which, plant_name};
 use crate::failure::{Failure, end};
 use dash::{Options, Role};
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use web::IdentityFiles;
@@ -14,7 +14,7 @@ use web::IdentityFiles;
 Examples:
   tahti dash url                 the address, with the token that lets you in
   tahti dash url --operator      that for operators, where [dashboard] says `write = true`
-  tahti dash serve --plant rf    for a plant without [dashboard]")]
+  tahti dash serve --plant rf    for a plant that was brought up without one")]
 pub(crate) struct Args {
     #[command(subcommand)]
     what: What,
@@ -31,9 +31,9 @@ enum What {
 struct Serve {
     #[command(flatten)]
     which: Which,
-    /// Where browsers find it
-    #[arg(long, value_name = "ADDRESS", default_value_t = SocketAddr::from((Ipv4Addr::LOCALHOST, dash::PORT)))]
-    listen: SocketAddr,
+    /// Where browsers find it [default: 127.0.0.1:8765, or the next port up to 8784 that is free]
+    #[arg(long, value_name = "ADDRESS")]
+    listen: Option<SocketAddr>,
     /// A further name of this machine in addresses; may be repeated
     #[arg(long = "name", value_name = "NAME")]
     names: Vec<String>,
@@ -107,7 +107,10 @@ fn url(args: &Url) -> Result<(), Failure> {
             format!("plant {plant:?} has no dashboard for operators; `write = true` in [dashboard] makes one")
         }
         std::io::ErrorKind::NotFound => {
-            format!("plant {plant:?} has no dashboard; [dashboard] in its file makes one, or `tahti dash serve`")
+            format!(
+                "plant {plant:?} has no dashboard, or none that serves yet (`tahti logs dashboard` says why); where it was switched off, \
+                 by `enabled` of [dashboard] or --no-dashboard, `tahti dash serve` makes one"
+            )
         }
         _ => format!("the address of plant {plant:?} cannot be read: {error}; its own user and root may"),
     })?;

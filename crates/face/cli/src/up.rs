@@ -2,12 +2,13 @@
 
 use crate::failure::{Failure, end, own_program};
 use base::DurNs;
+use host::plant::Plant;
 use keep::supervisor::control::{Client, Reply, Request};
 use keep::supervisor::rundir::RunDir;
 use keep::supervisor::{COLUMNS, Exit, Options, brief, phase_word, plant_file, read_plant, up};
 use std::os::unix::process::CommandExt as _;
 use std::process::{Command, ExitCode, Stdio, Termination as _};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Bring a plant up, and give the machine back at the end (Ctrl-C or `tahti down`)
 ///
@@ -39,6 +40,9 @@ pub(crate) struct Args {
     /// Have the running supervisor replaced by this binary; its processes go on
     #[arg(long, conflicts_with_all = ["detach", "for_"])]
     upgrade: bool,
+    /// Without the plant's dashboard
+    #[arg(long, env = "TAHTI_NO_DASHBOARD", value_parser = clap::builder::FalseyValueParser::new())]
+    no_dashboard: bool,
     /// What `--detach` starts: continues in a session of its own, quietly
     #[arg(long, hide = true)]
     behind: bool,
@@ -50,6 +54,9 @@ pub(crate) struct Args {
 /// The exit status of a plant that was up and went down as it should, and where not all was well meanwhile: 1 is what
 /// could not be done.
 pub(crate) const NOT_GOOD: u8 = 3;
+
+/// How long `--detach` waits for a dashboard that is starting.
+const ADDRESS_WITHIN: Duration = Duration::from_secs(10);
 
 pub(crate) fn run(args: Args) -> ExitCode {
     if args.upgrade {
@@ -71,6 +78,7 @@ pub(crate) fn run(args: Args) -> ExitCode {
         quiet: args.behind,
         colours: crate::out::colours(),
         resume: args.resume,
+        no_dashboard: args.no_dashboard,
     };
     match up(&options) {
         Ok(Exit::Down { good: true, .. }) => ExitCode::SUCCESS,
@@ -81,6 +89,7 @@ pub(crate) fn run(args: Args) -> ExitCode {
             let mut command = Command::new(&program);
             command.arg("up").arg(args.file.path()).arg("--resume");
             command.args(args.behind.then_some("--behind")).args(args.require_rt.then_some("--require-rt"));
+            command.args(args.no_dashboard.then_some("--no-dashboard"));
             // Only returns if it failed; the processes go on, and `tahti up` continues them.
             let error = command.exec();
             Failure::from(format!("{} does not start: {error}; run `tahti up` to continue", program.display())).report()
@@ -102,6 +111,7 @@ fn start_behind(args: &Args) -> Result<ExitCode, Failure> {
     let mut command = Command::new(program);
     command.arg("up").arg(&file).arg("--behind");
     command.args(args.require_rt.then_some("--require-rt")).args(args.reset.then_some("--reset"));
+    command.args(args.no_dashboard.then_some("--no-dashboard"));
     if let Some(time) = args.for_ {
         command.args(["--for", &time.to_string()]);
     }
@@ -133,8 +143,7 @@ fn start_behind(args: &Args) -> Result<ExitCode, Failure> {
                     for shortfall in &status.shortfalls {
                         println!("{}", brief(&format!("unavailable: {shortfall}"), COLUMNS));
                     }
-                    // Where it has one that serves already; `tahti dash url` tells it later, too.
-                    if let Ok(address) = dash::address(&plant.name, dash::Role::Viewer) {
+                    if let Some(address) = dashboard(&plant, &run, args.no_dashboard) {
                         println!("dashboard: {address}");
                     }
                     if !status.shortfalls.is_empty() {
@@ -146,6 +155,26 @@ fn start_behind(args: &Args) -> Result<ExitCode, Failure> {
                 // It will end, and then tell.
                 host::supervise::Phase::Stopping(_) | host::supervise::Phase::Down => {}
             }
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// Where the plant's dashboard is; nothing where it has none, or none that serves soon: `tahti dash url` tells it later, too.
+fn dashboard(plant: &Plant, run: &RunDir, without: bool) -> Option<String> {
+    let begin = Instant::now();
+    // The plant is up without it.
+    let awaited = plant.dashboard.as_ref().filter(|_| !without).map(|process| process.name.clone());
+    loop {
+        // Looked at first: it may be ready in between.
+        let is_starting = awaited.as_ref().is_some_and(|name| {
+            let status = Client::connect(&run.socket()).and_then(|mut client| client.ask(&Request::Status));
+            let Ok(Reply::Status(status)) = status else { return false };
+            status.processes.iter().any(|process| process.name == *name && process.state == "starting")
+        });
+        let address = dash::address(&plant.name, dash::Role::Viewer).ok();
+        if address.is_some() || !is_starting || begin.elapsed() > ADDRESS_WITHIN {
+            return address;
         }
         std::thread::sleep(Duration::from_millis(20));
     }

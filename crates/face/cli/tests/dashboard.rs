@@ -3,8 +3,10 @@
 use harness::PATIENCE;
 use harness::plant::{Bench, sh};
 use harness::port::free_port;
+use harness::process::{finish, text};
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
+use std::process::Stdio;
 
 /// A plant with a process that runs and a dashboard on a port of its own.
 fn plant(name: &str, port: u16, more: &str) -> Bench {
@@ -303,4 +305,52 @@ fn a_port_that_is_taken_is_told_and_the_plant_is_up_without_a_page() {
     let log = bench.ok(&["logs", "dashboard"]);
     assert!(log.contains("is taken by another program"), "{log}");
     assert!(bench.ok(&["down"]).contains("good"));
+}
+
+/// Brings a plant up as its users do: a dashboard is there without being asked for.
+fn up_as_users_do(bench: &Bench, words: &[&str]) -> String {
+    let mut up = bench.tahti(&[&["up", ".", "--detach"], words].concat());
+    up.env_remove("TAHTI_NO_DASHBOARD").stdout(Stdio::piped()).stderr(Stdio::piped());
+    let output = finish(up.spawn().unwrap());
+    assert!(output.status.success(), "{}{}", text(&output), bench.log());
+    text(&output)
+}
+
+/// The port in what `up` said of the dashboard.
+fn port_in(said: &str) -> u16 {
+    let address = said.lines().find_map(|line| line.strip_prefix("dashboard: http://127.0.0.1:"));
+    address.and_then(|rest| rest.split('/').next()?.parse().ok()).unwrap_or_else(|| panic!("{said:?} has an address"))
+}
+
+#[test]
+fn plants_that_say_nothing_of_a_dashboard_have_one_each_at_ports_of_their_own() {
+    let plants = ["dash-first", "dash-second"].map(|name| Bench::new(name, &sh("steady", "exec sleep 1000", "")));
+    let said = plants.each_ref().map(|plant| up_as_users_do(plant, &[]));
+    let ports = said.each_ref().map(|said| port_in(said));
+    assert_ne!(ports[0], ports[1]);
+    for ((plant, said), port) in plants.iter().zip(&said).zip(ports) {
+        assert!((8765..8785).contains(&port), "{said}");
+        let mut socket = Socket::open(port, &token(said.lines().find(|line| line.starts_with("dashboard: ")).unwrap()));
+        socket.say(r#"{"do":"want","topics":["plant"]}"#);
+        let seen = socket.until(|message| (message["topic"] == "plant").then(|| message["data"].clone()));
+        assert!(seen.to_string().contains("steady"), "{seen}");
+        socket.say(r#"{"id":1,"do":"process","what":"stop","name":"steady"}"#);
+        assert!(socket.answer(1)["error"].as_str().unwrap().contains("viewers may look"));
+        assert_eq!(plant.process("dashboard")["state"], "running");
+        // A reload reads a file that still says nothing of it.
+        assert!(!plant.ok(&["reload", "--dry-run"]).contains("dashboard"));
+        assert!(plant.ok(&["down"]).contains("good"));
+    }
+}
+
+#[test]
+fn a_plant_can_be_brought_up_without_a_dashboard_and_stays_so() {
+    let bench = Bench::new("dash-without", &sh("steady", "exec sleep 1000", ""));
+    let said = up_as_users_do(&bench, &["--no-dashboard"]);
+    assert!(!said.contains("dashboard"), "{said}");
+    bench.write(&(sh("steady", "exec sleep 1000", "") + &sh("more", "exec sleep 1000", "")));
+    bench.ok(&["reload"]);
+    assert_eq!(bench.status()["processes"].as_array().map(Vec::len), Some(2), "{}", bench.status());
+    let url = text(&bench.run(&["dash", "url"]));
+    assert!(url.contains("--no-dashboard"), "{url}");
 }

@@ -25,7 +25,10 @@ pub const PATIENCE: Duration = Duration::from_secs(120);
 /// The program under test: cargo puts tests beside it, into the folder `deps`.
 pub fn tahti() -> Command {
     let test = std::env::current_exe().expect("the test has a file");
-    Command::new(test.parent().and_then(Path::parent).expect("it lies in deps").join("tahti"))
+    let mut command = Command::new(test.parent().and_then(Path::parent).expect("it lies in deps").join("tahti"));
+    // Hundreds of tests shall not start a web server each.
+    command.env("TAHTI_NO_DASHBOARD", "1");
+    command
 }
 
 /// A name that nobody else on this machine uses.

@@ -37,6 +37,10 @@ impl Bench {
         command.args(words).current_dir(&self.dir).env("TAHTI_RUN", self.dir.join("run")).stdin(Stdio::null());
         // Should the plant have a shield: everything but what this test starts, for it all descends from init.
         command.env("TAHTI_SPARE", "1+");
+        let file = fs::read_to_string(self.dir.join("plant.toml")).unwrap_or_default();
+        if file.contains("[dashboard]") {
+            command.env_remove("TAHTI_NO_DASHBOARD");
+        }
         command
     }
 

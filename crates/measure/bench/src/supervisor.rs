@@ -62,10 +62,10 @@ struct Up {
 }
 
 impl Up {
-    fn start(plant: &Path, name: &str) -> Result<Self, Failed> {
+    fn start(plant: &Path, name: &str, words: &[&str]) -> Result<Self, Failed> {
         let program = own_program()?;
         let mut command = Command::new(program);
-        command.arg("up").arg(plant).stdin(Stdio::null()).stdout(Stdio::null());
+        command.arg("up").args(words).arg(plant).stdin(Stdio::null()).stdout(Stdio::null());
         let child = command.spawn().map_err(Failed::process("tahti up"))?;
         Ok(Self { name: name.to_owned(), child })
     }
@@ -127,7 +127,7 @@ fn idle(args: &Args) -> Result<Table, Failed> {
 
 fn measure(args: &Args, file: &Path, name: &str) -> Result<Table, Failed> {
     let begin = Instant::now();
-    let mut up = Up::start(file, name)?;
+    let mut up = Up::start(file, name, &["--no-dashboard"])?;
     up.wait("up", |status| status.phase == host::supervise::Phase::Up)?;
     let came_up = begin.elapsed();
     let (cpu, begin) = (up.cpu(), Instant::now());
@@ -167,7 +167,7 @@ fn first_cycle(plant: &Path) -> Result<Table, Failed> {
         ));
     }
     let begin = sys::clock::mono_now();
-    let mut up = Up::start(&file, &name)?;
+    let mut up = Up::start(&file, &name, &[])?;
     let mut first = None;
     up.wait("a control cycle", |status| {
         let loops = status.processes.iter().filter_map(|process| process.loop_page.as_ref());

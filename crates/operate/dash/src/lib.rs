@@ -37,7 +37,7 @@ use keep::supervisor::control::{Client, Request};
 use keep::supervisor::rundir::RunDir;
 use std::fs::{DirBuilder, OpenOptions};
 use std::io::{self, Write as _};
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::os::fd::AsFd as _;
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
@@ -50,8 +50,8 @@ use web::{IdentityFiles, Limits, Server};
 pub struct Options {
     /// The plant's name.
     pub plant: String,
-    /// Where it listens.
-    pub listen: SocketAddr,
+    /// Where it listens; where nothing is said, at [`PORT`] of loopback or the next one of [`PORTS`] that is free.
+    pub listen: Option<SocketAddr>,
     /// Further names of this machine.
     pub names: Vec<String>,
     /// The certificate to serve by TLS with.
@@ -68,6 +68,8 @@ pub struct Options {
 
 /// The port of a dashboard that was given no other.
 pub const PORT: u16 = 8765;
+/// So many ports, from [`PORT`] up, are tried by a dashboard that was given none: other plants have theirs there.
+pub const PORTS: u16 = 20;
 /// A port that somebody else has is tried again after this time.
 const AGAIN: DurNs = DurNs::from_secs(10);
 
@@ -84,6 +86,29 @@ pub fn address(plant: &str, role: Role) -> io::Result<String> {
     Ok(std::fs::read_to_string(folder(plant).join(role.word()))?.trim_end().to_owned())
 }
 
+/// The first address that is free.
+///
+/// # Errors
+/// The first one's refusal.
+fn bind(options: &Options) -> io::Result<Server> {
+    let ports = match options.listen {
+        Some(listen) => vec![listen],
+        None => (PORT..PORT + PORTS).map(|port| SocketAddr::from((Ipv4Addr::LOCALHOST, port))).collect(),
+    };
+    let mut refused = None;
+    for listen in ports {
+        match Server::bind(listen, options.names.clone(), Limits::default()) {
+            Ok(server) => return Ok(server),
+            Err(error) if refused.is_none() => {
+                let why = if error.kind() == io::ErrorKind::AddrInUse { "taken by another program" } else { "refused" };
+                refused = Some(io::Error::new(error.kind(), format!("{listen} is {why}: {error}")));
+            }
+            Err(_) => {}
+        }
+    }
+    Err(refused.unwrap_or_else(|| io::ErrorKind::AddrNotAvailable.into()))
+}
+
 /// Serves until SIGINT or SIGTERM. A port that somebody else has is reported and tried again: a plant needs no dashboard to be up.
 ///
 /// # Errors
@@ -92,19 +117,17 @@ pub fn serve(options: &Options) -> io::Result<()> {
     let signals = SignalFd::new(&END_SIGNALS).map_err(io::Error::other)?;
     let mut reported = false;
     let server = loop {
-        match Server::bind(options.listen, options.names.clone(), Limits::default()) {
+        match bind(options) {
             Ok(server) => break server,
-            Err(error) if reported || error.kind() != io::ErrorKind::AddrInUse => {
-                if error.kind() != io::ErrorKind::AddrInUse {
-                    return Err(io::Error::new(error.kind(), format!("{}: {error}", options.listen)));
+            // The other program may end, a network may come.
+            Err(error) if matches!(error.kind(), io::ErrorKind::AddrInUse | io::ErrorKind::AddrNotAvailable) => {
+                if !std::mem::replace(&mut reported, true) {
+                    let text = format!("no dashboard: {error}; it is tried again");
+                    println!("tahti dash: {text}");
+                    say(&options.plant, &text);
                 }
             }
-            Err(_) => {
-                reported = true;
-                let text = format!("no dashboard: {} is taken by another program; it is tried again", options.listen);
-                println!("tahti dash: {text}");
-                say(&options.plant, &text);
-            }
+            Err(error) => return Err(error),
         }
         if sys::poll::is_readable(signals.as_fd(), AGAIN) {
             return Ok(());

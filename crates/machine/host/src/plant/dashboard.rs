@@ -1,13 +1,14 @@
 //! Reading `[dashboard]`: the dashboard is a process whose command line is made from what the table says.
 
 use super::keys::{Key, PROCESS, Table, key, with_process};
-use super::model::{Ready, ReadyWhen};
+use super::model::{Process, Ready, ReadyWhen};
 use super::process::{self, Read};
 use base::DurNs;
 use core::net::SocketAddr;
 use std::ops::Range;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use table::{Diagnostics, Section};
+use toml::de::{DeTable, DeValue};
 
 /// What `tahti dash serve` prints once it serves, or has found that it cannot yet: a plant needs no dashboard to be up.
 const SERVES: &str = "tahti dash: ";
@@ -16,13 +17,23 @@ const BEGIN_WITHIN: DurNs = DurNs::from_secs(30);
 
 /// Where it listens, if nothing is said.
 const LISTENS: &str = "127.0.0.1:8765";
+/// What it is called, if nothing is said.
+const NAME: &str = "dashboard";
 
-const OWN: [Key; 8] = [
+const OWN: [Key; 10] = [
+    key(
+        "enabled",
+        "false",
+        "true or false",
+        "`true`",
+        "Whether there is one; `tahti up --no-dashboard` leaves it out for once.",
+    ),
+    key("name", r#""page""#, "as in `[[process]]`", "`dashboard`", "The name of its process."),
     key(
         "listen",
         r#""127.0.0.1:8765""#,
         "address and port",
-        "`127.0.0.1:8765`",
+        "`127.0.0.1:8765`, or the next port up to 8784 that is free",
         "Where browsers find it. Beyond loopback without `certificate` everything goes over the network unencrypted: a tunnel (`ssh -L`) is better.",
     ),
     key(
@@ -68,31 +79,81 @@ const OWN: [Key; 8] = [
         "none",
         "The folder of settings ([dashboard.md](dashboard.md#settings)), from the plant file's folder: what channels held can be saved there, compared and restored.",
     ),
-    key("messages", r#""main""#, "name", "`main`", "The message server of the console."),
+    key("messages", r#""main""#, "name", "that of `[messages]`, else `main`", "The message server of the console."),
 ];
 
-const SHAPE: [Key; OWN.len() + PROCESS.keys.len() - 1] = with_process(&OWN, &["command"]);
+const SHAPE: [Key; OWN.len() + PROCESS.keys.len() - 2] = with_process(&OWN, &["command", "name"]);
 
 /// `[dashboard]`, as the documentation shows it.
 pub(crate) const DASHBOARD: Table = Table {
     header: "[dashboard]",
-    doc: "A page that shows the plant in a browser (see docs/dashboard.md); `tahti up` and `tahti dash url` print its address. It is a \
-          process: every key of `[[process]]` but `command` holds here too.",
+    doc: "A page that shows the plant in a browser (see docs/dashboard.md); `tahti up` and `tahti dash url` print its address. Every plant has \
+          one, for this machine and to look only; the table says otherwise. It is a process: every key of `[[process]]` but `command` holds here too.",
     keys: &OWN,
 };
 
 const READ: Table = Table { header: "[dashboard]", doc: "", keys: &SHAPE };
 
-/// Reads the dashboard as the process that it is; `plant` is the plant's name, `archive` where its archive is.
+/// What a dashboard knows of its plant without being told.
+pub(crate) struct Around<'a> {
+    /// The plant's name.
+    pub(crate) plant: &'a str,
+    /// Where its archive is.
+    pub(crate) archive: Option<PathBuf>,
+    /// Its message server.
+    pub(crate) messages: Option<&'a str>,
+    /// Whether it must be where it is expected: a guest reaches it there.
+    pub(crate) is_fixed: bool,
+    /// Whether there are CPUs for others.
+    pub(crate) has_shield: bool,
+}
+
+impl<'a> Around<'a> {
+    pub(crate) fn of(root: &'a DeTable<'_>, plant: &'a str, has_shield: bool) -> Self {
+        let messages = value(root, "messages").and_then(|table| value(table.as_table()?, "name")?.as_str());
+        let guests = value(root, "guest").and_then(DeValue::as_array);
+        let allows = |guest: &DeValue<'_>| {
+            let allowed = guest.as_table().and_then(|guest| value(guest, "allow")?.as_array());
+            allowed.is_some_and(|words| words.iter().any(|word| word.get_ref().as_str() == Some("dashboard")))
+        };
+        Self {
+            plant,
+            archive: super::archive::folder(root),
+            messages,
+            is_fixed: guests.is_some_and(|guests| guests.iter().any(|guest| allows(guest.get_ref()))),
+            has_shield,
+        }
+    }
+}
+
+/// The dashboard of a plant that says nothing of it, called as none of the others is.
+pub(crate) fn by_default(around: &Around<'_>, is_taken: impl Fn(&str) -> bool) -> Process {
+    let names = std::iter::once(NAME.to_owned()).chain((2..).map(|nth| format!("{NAME}-{nth}")));
+    let nothing = DeTable::new();
+    let read = read_table(&nothing, 0..0, around, &mut Diagnostics::new(""));
+    let mut process = read.process;
+    process.name = names.into_iter().find(|name| !is_taken(name)).unwrap_or_default();
+    process.optional = true;
+    process
+}
+
+/// Reads the dashboard as the process that it is; none where the table switches it off.
 pub(crate) fn read(
-    table: &toml::de::DeTable<'_>,
+    table: &DeTable<'_>,
     span: Range<usize>,
-    (plant, archive, has_shield): (&str, Option<&Path>, bool),
+    around: &Around<'_>,
     found: &mut Diagnostics<'_>,
-) -> Read {
+) -> Option<Read> {
+    let is_on = value(table, "enabled").is_none_or(|value| value.as_bool() != Some(false));
+    // What stands in it must be right all the same.
+    Some(read_table(table, span, around, found)).filter(|_| is_on)
+}
+
+fn read_table(table: &DeTable<'_>, span: Range<usize>, around: &Around<'_>, found: &mut Diagnostics<'_>) -> Read {
     let called = "[dashboard]";
     let section = Section::open(table, span, &READ, called, found);
-    let mut command: Vec<String> = ["tahti", "dash", "serve", "--plant", plant].map(str::to_owned).into();
+    let mut command: Vec<String> = ["tahti", "dash", "serve", "--plant", around.plant].map(str::to_owned).into();
+    section.flag("enabled", found);
     if let Some((text, span)) = section.words("listen", found) {
         if text.parse::<SocketAddr>().is_err() {
             found.error(
@@ -103,6 +164,8 @@ pub(crate) fn read(
             );
         }
         command.push(format!("--listen={text}"));
+    } else if around.is_fixed {
+        command.push(format!("--listen={LISTENS}"));
     }
     for (name, _) in section.texts("names", found).unwrap_or_default() {
         command.push(format!("--name={name}"));
@@ -125,16 +188,21 @@ pub(crate) fn read(
         }
     }
     let named = section.words("archive", found).map(|(text, _)| Path::new(text));
-    if let Some(folder) = named.or(archive) {
+    if let Some(folder) = named.or(around.archive.as_deref()) {
         command.push(format!("--archive={}", folder.display()));
     }
     if let Some((text, _)) = section.words("settings", found) {
         command.push(format!("--settings={text}"));
     }
-    if let Some((text, _)) = section.words("messages", found) {
+    if let Some(text) = section.words("messages", found).map(|(text, _)| text).or(around.messages) {
         command.push(format!("--messages={text}"));
     }
-    let mut read = process::read(&section, called, has_shield, Some((command, section.range())), found);
+    let name = match section.value("name") {
+        Some(_) => process::name(&section, found).unwrap_or_else(|| (String::new(), section.range())),
+        None => (NAME.to_owned(), section.range()),
+    };
+    let made = Some((command, section.range()));
+    let mut read = process::read_as(&section, name, called, around.has_shield, made, found);
     if section.value("ready").is_none() {
         read.process.ready = Ready { when: ReadyWhen::Line(SERVES.to_owned()), within: BEGIN_WITHIN };
     }
@@ -142,11 +210,72 @@ pub(crate) fn read(
 }
 
 /// Where the plant's dashboard listens; none where the plant has none, or says it wrong.
-pub(crate) fn listens(root: &toml::de::DeTable<'_>) -> Option<SocketAddr> {
-    fn value<'t>(table: &'t toml::de::DeTable<'t>, name: &str) -> Option<&'t toml::de::DeValue<'t>> {
-        table.iter().find(|(key, _)| *key.get_ref() == name).map(|(_, value)| value.get_ref())
+pub(crate) fn listens(root: &DeTable<'_>) -> Option<SocketAddr> {
+    let table = value(root, "dashboard")?.as_table()?;
+    if value(table, "enabled").and_then(DeValue::as_bool) == Some(false) {
+        return None;
     }
-    let table = value(root, "dashboard")?;
-    let listen = value(table.as_table()?, "listen");
+    let listen = value(table, "listen");
     listen.map_or(LISTENS, |listen| listen.as_str().unwrap_or_default()).parse().ok()
+}
+
+fn value<'t>(table: &'t DeTable<'_>, name: &str) -> Option<&'t DeValue<'t>> {
+    table.iter().find(|(key, _)| *key.get_ref() == name).map(|(_, value)| value.get_ref())
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::plant::{Anywhere, Plant, check};
+
+    fn plant(tables: &str) -> Plant {
+        let text = format!("[plant]\nname = \"rf\"\n[[process]]\nname = \"loop\"\ncommand = \"x\"\n{tables}\n");
+        let checked = check(&text, &Anywhere);
+        checked.plant.unwrap_or_else(|| panic!("{:?}", checked.found))
+    }
+
+    /// Names of processes, that of the dashboard with its command.
+    fn with_dashboard(tables: &str) -> Vec<String> {
+        let shown = |process: &crate::plant::Process| match process.command.get(1).map(String::as_str) {
+            Some("dash") => format!("{}: {}", process.name, process.command[3..].join(" ")),
+            _ => process.name.clone(),
+        };
+        plant(tables).with_dashboard().processes.iter().map(shown).collect()
+    }
+
+    #[test]
+    fn a_plant_that_says_nothing_has_a_dashboard_where_it_is_asked_for_and_is_up_without_it() {
+        assert_eq!(plant("").processes.len(), 1);
+        assert_eq!(with_dashboard(""), ["loop", "dashboard: --plant rf"]);
+        let all = plant("").with_dashboard();
+        assert!(all.process("dashboard").is_some_and(|process| process.optional));
+        assert_eq!(all.clone().with_dashboard(), all, "once is enough");
+        let another = "[[process]]\nname = \"dashboard\"\ncommand = \"x\"";
+        assert_eq!(with_dashboard(another), ["loop", "dashboard", "dashboard-2: --plant rf"]);
+    }
+
+    #[test]
+    fn it_finds_archive_and_messages_of_its_plant_by_itself() {
+        let tables = "[messages]\nname = \"bus\"\n[archive]\nname = \"log\"\nfolder = \"kept\"\ndir = \"/data\"\n\
+                      [[signal]]\nnames = [\"A\"]";
+        let found = "dashboard: --plant rf --archive=/data/kept --messages=bus";
+        assert_eq!(with_dashboard(tables).last().unwrap(), found);
+        assert_eq!(with_dashboard(&format!("{tables}\n[dashboard]")).last().unwrap(), found);
+        let other = format!("{tables}\n[dashboard]\nname = \"page\"\nmessages = \"other\"");
+        assert!(with_dashboard(&other).last().unwrap().ends_with("--messages=other"));
+    }
+
+    #[test]
+    fn a_plant_can_do_without_and_what_its_table_says_must_be_right_all_the_same() {
+        assert_eq!(with_dashboard("[dashboard]\nenabled = false"), ["loop"]);
+        assert_eq!(with_dashboard("[dashboard]\nenabled = true").len(), 2);
+        let text = "[plant]\nname = \"rf\"\n[[process]]\nname = \"loop\"\ncommand = \"x\"\n[dashboard]\nenabled = false\nlisten = 1\n";
+        assert_eq!(check(text, &Anywhere).found.len(), 1);
+        assert_eq!(check(&text.replace("false", "\"no\""), &Anywhere).found.len(), 2);
+    }
+
+    #[test]
+    fn a_guest_that_reaches_the_dashboard_finds_it_at_one_port() {
+        let guest = "[[guest]]\nname = \"hmi\"\nkernel = \"k\"\nallow = [\"dashboard\"]\n[dashboard]";
+        assert!(with_dashboard(guest).iter().any(|one| one == "dashboard: --plant rf --listen=127.0.0.1:8765"));
+    }
 }

@@ -316,6 +316,7 @@ pub(crate) fn process(config: &Config, miss_ratio_max: Option<MissRatio>, isolat
         miss_ratio_max,
         // The dispatcher's.
         has_own_priorities: true,
+        optional: false,
         name,
     }
 }

@@ -256,10 +256,13 @@ fn read_plant(root: &DeTable<'_>, text: &str, around: &dyn Surroundings, found: 
         reads.push(alarms::read(table, span, name.as_deref().unwrap_or_default(), shield.is_some(), found));
     }
     reads.extend(archive::member(root, text, shield.is_some(), found));
-    let archive = archive::folder(root);
+    let around_dashboard = dashboard::Around::of(root, name.as_deref().unwrap_or_default(), shield.is_some());
+    let says_dashboard = root.iter().any(|(key, _)| *key.get_ref() == "dashboard");
+    let mut own_dashboard = None;
     if let Some((table, span)) = tables(root, "dashboard", false, found).into_iter().next() {
-        let plant = name.as_deref().unwrap_or_default();
-        reads.push(dashboard::read(table, span, (plant, archive.as_deref(), shield.is_some()), found));
+        let read = dashboard::read(table, span, &around_dashboard, found);
+        own_dashboard = read.as_ref().map(|read| read.process.name.clone());
+        reads.extend(read);
     }
     for (table, span) in managers.into_iter().take(PROCESSES_MAX.saturating_sub(reads.len())) {
         reads.push(equipment::read(table, span, &called(table, "manager"), shield.is_some(), found));
@@ -297,8 +300,17 @@ fn read_plant(root: &DeTable<'_>, text: &str, around: &dyn Surroundings, found: 
     let process = |(frame, ratio): &_| frames::process(frame, *ratio, isolated_cpus.as_ref());
     let mut all: Vec<Process> = frames.iter().map(process).collect();
     all.extend(reads.into_iter().map(|read| read.process));
+    let dashboard = match own_dashboard {
+        Some(own) => all.iter().position(|process| process.name == own).map(|at| all.remove(at)),
+        None if says_dashboard => None,
+        None => {
+            let is_taken = |name: &str| all.iter().any(|process| process.name == name);
+            Some(dashboard::by_default(&around_dashboard, is_taken))
+        }
+    };
     Some(Plant {
-        name: name?,
+        dashboard: dashboard.map(Box::new),
+        name: name.clone()?,
         operators,
         shield: match shield {
             Some((shield, _)) => Some(shield?),

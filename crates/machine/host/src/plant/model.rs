@@ -30,6 +30,9 @@ pub struct Plant {
     /// Where logs and evidence go besides.
     #[serde(default)]
     pub records: Records,
+    /// Its dashboard, which is one of its processes where somebody wants it ([`with_dashboard`](Self::with_dashboard)).
+    #[serde(default)]
+    pub dashboard: Option<Box<Process>>,
 }
 
 /// `[records]`
@@ -151,6 +154,9 @@ pub struct Process {
     /// Whether it may give threads of its own a fixed priority (bands, scans, lanes, a frame): the guard watches it then.
     #[serde(default)]
     pub has_own_priorities: bool,
+    /// Whether the plant is up without it: nobody waits until it is ready, and its failure takes nothing down.
+    #[serde(default)]
+    pub optional: bool,
 }
 
 /// What a process inherits of who started it, and what it may do.
@@ -598,6 +604,13 @@ impl Plant {
     #[must_use]
     pub fn process(&self, name: &str) -> Option<&Process> {
         self.processes.iter().find(|process| process.name == name)
+    }
+
+    /// With its dashboard as one of its processes.
+    #[must_use]
+    pub fn with_dashboard(mut self) -> Self {
+        self.processes.extend(self.dashboard.take().map(|dashboard| *dashboard));
+        self
     }
 
     /// The isolated CPUs; none without a shield.

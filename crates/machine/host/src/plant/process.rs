@@ -47,8 +47,20 @@ pub(crate) fn read(
     made: Option<Placed<Vec<String>>>,
     found: &mut Diagnostics<'_>,
 ) -> Read {
+    let name = name(section, found).unwrap_or_else(|| (String::new(), section.range()));
+    read_as(section, name, called, has_shield, made, found)
+}
+
+/// The same of a process whose name is known.
+pub(crate) fn read_as(
+    section: &Section<'_>,
+    name: Placed<String>,
+    called: &str,
+    has_shield: bool,
+    made: Option<Placed<Vec<String>>>,
+    found: &mut Diagnostics<'_>,
+) -> Read {
     let header = section.range();
-    let name = name(section, found).unwrap_or_else(|| (String::new(), header.clone()));
     let command = made.unwrap_or_else(|| {
         if section.value("command").is_none() {
             section.missing("command", found);
@@ -116,6 +128,7 @@ pub(crate) fn read(
             threads: threads.iter().map(|(rule, _)| rule.clone()).collect(),
             miss_ratio_max: miss_ratio.map(|(ratio, _)| ratio),
             has_own_priorities: false,
+            optional: false,
         },
         name: name.1,
         command: command.1,

@@ -419,7 +419,7 @@ fn every_example_of_the_table_of_keys_is_accepted() {
                     with(&format!("[[guest]]\nname = \"g\"\nkernel = \"vmlinuz\"\nfirmware = \"f\"\n{line}"))
                 }
                 "[[guest]]" => with(&format!("[[guest]]\nname = \"g\"\nkernel = \"vmlinuz\"\n{line}")),
-                "[dashboard]" => with(&format!("[dashboard]\nname = \"d\"\n{line}")),
+                "[dashboard]" => with(&format!("[dashboard]\n{line}")),
                 "bands" | "rules" => {
                     let rest = match table.header {
                         "bands" => &["number = \"1\"", "class = \"other\""],
@@ -525,7 +525,7 @@ fn a_dashboard_shows_the_archive_of_its_plant_unless_it_names_another() {
     let told = |archive: &str, dashboard: &str| {
         let text = format!("{archive}\n[dashboard]\nname = \"page\"\n{dashboard}");
         let checked = check(&with(&text), &Anywhere);
-        let plant = checked.plant.unwrap_or_else(|| panic!("{:?}", checked.found));
+        let plant = checked.plant.unwrap_or_else(|| panic!("{:?}", checked.found)).with_dashboard();
         let command = plant.process("page").unwrap().command.clone();
         command.iter().find_map(|word| word.strip_prefix("--archive=")).map(str::to_owned)
     };
@@ -543,13 +543,13 @@ fn a_dashboard_is_a_process_that_is_there_also_when_its_port_is_taken() {
                 [dashboard]\nname = \"page\"\nlisten = \"[::1]:80\"\nnames = [\"rf.example\"]\nwrite = true\narchive = \"a\"\n";
     let checked = check(text, &Bench);
     assert_eq!(checked.found, [], "{}", render_all(&checked.found, "plant.toml", text));
-    let page = checked.plant.unwrap().process("page").unwrap().clone();
+    let page = checked.plant.unwrap().with_dashboard().process("page").unwrap().clone();
     let expected = "tahti|dash|serve|--plant|rf|--listen=[::1]:80|--name=rf.example|--write|--archive=a";
     assert_eq!(page.command.join("|"), expected);
     assert_eq!(page.ready.when, ReadyWhen::Line("tahti dash: ".into()));
     assert_eq!(errors(&text.replace("[::1]:80", "localhost")).len(), 1);
     let secure = format!("{text}certificate = \"c.pem\"\nkey = \"c.key\"\n");
-    let page = check(&secure, &Bench).plant.unwrap().process("page").unwrap().clone();
+    let page = check(&secure, &Bench).plant.unwrap().with_dashboard().process("page").unwrap().clone();
     assert!(page.command.join("|").contains("|--certificate=c.pem|--key=c.key|"), "{:?}", page.command);
     let half = errors(&secure.replace("key = ", "# "));
     assert!(half[0].contains("one of `certificate` and `key` alone"), "{half:?}");

@@ -144,6 +144,7 @@ fn keys(old: &Process, new: &Process) -> (Vec<&'static str>, Effect) {
         miss_ratio_max,
         // The command says it.
         has_own_priorities: _,
+        optional: _,
     } = old;
     let rows = [
         ("command", *command != new.command, Effect::Restart),

@@ -39,6 +39,9 @@ pub struct Spec {
     /// Whether it is a frame: when both go down it ends before those that are none, so that its activities learn of it.
     #[serde(default)]
     pub ends_first: bool,
+    /// Whether the plant is up without it.
+    #[serde(default)]
+    pub optional: bool,
     /// How long it may take to give its sign; `None` if it is ready once started.
     pub ready_within: Option<DurNs>,
     /// What follows its end.
@@ -355,6 +358,7 @@ impl Supervision {
                 name: name.to_owned(),
                 after: Vec::new(),
                 ends_first: false,
+                optional: false,
                 ready_within: None,
                 restart,
                 stop: vec![StopStep { signal: Signal::TERM, wait: STRAY_WAIT }],
@@ -559,6 +563,7 @@ fn spec(process: &Process) -> Spec {
         name: process.name.clone(),
         after: Vec::new(),
         ends_first: false,
+        optional: process.optional,
         ready_within: (process.ready.when != ReadyWhen::Started).then_some(process.ready.within),
         restart: process.restart,
         stop: process.stop.clone(),

@@ -209,7 +209,7 @@ fn backoff_after(used: u32, first: DurNs, longest: DurNs) -> DurNs {
 fn latch(all: &mut Supervision, id: Id, cause: Cause) {
     all.units[id].state = State::Faulted;
     all.actions.push_back(Action::Note(id, Note::Latched(cause)));
-    if all.phase == Phase::Starting {
+    if all.phase == Phase::Starting && !all.units[id].spec.optional {
         all.actions.push_back(Action::Note(id, Note::GroupStop));
         go_down(all, Some(id));
     }
@@ -254,7 +254,7 @@ fn start(all: &mut Supervision, now: MonoNs, id: Id) {
 fn settle(all: &mut Supervision) {
     match all.phase {
         Phase::Starting => {
-            let mut wanted = all.units.iter().filter(|unit| unit.wanted);
+            let mut wanted = all.units.iter().filter(|unit| unit.wanted && !unit.spec.optional);
             if wanted.all(|unit| matches!(unit.state, State::Running | State::Finished)) {
                 all.phase = Phase::Up;
             }

@@ -65,6 +65,28 @@ fn processes_start_in_order_when_those_before_them_are_ready_and_stop_in_reverse
 }
 
 #[test]
+fn a_plant_is_up_without_what_is_optional_and_its_failure_takes_nothing_down() {
+    let mut plant =
+        plant(&[("a", ""), ("page", "ready = { line = \"up\", within = \"3s\" }\nrestart = { limit = 0 }")]);
+    plant.processes[1].optional = true;
+    let mut bench = Bench { all: Supervision::new(&plant), now: MonoNs(1_000_000_000) };
+    bench.on(Event::Up);
+    bench.on(Event::Started(1));
+    assert_eq!(bench.all.phase(), Phase::Starting);
+    // The other way round: it fails before the plant is up.
+    let mut failing = Bench { all: bench.all.clone(), now: bench.now };
+    failing.on(Event::Exited(1, FAILED));
+    assert_eq!((failing.state(1), failing.all.phase()), (State::Faulted, Phase::Starting));
+    failing.on(Event::Started(0));
+    assert_eq!((failing.all.phase(), failing.all.failed()), (Phase::Up, None));
+
+    bench.on(Event::Started(0));
+    assert_eq!(bench.all.phase(), Phase::Up, "nobody waits until it is ready");
+    bench.on(Event::Ready(1));
+    assert_eq!(bench.on(Event::Down), [Action::Signal(0, Signal::TERM), Action::Signal(1, Signal::TERM)]);
+}
+
+#[test]
 fn frames_end_before_the_processes_that_go_down_with_them() {
     let frame =
         "[[frame]]\nname = \"f\"\nminors = 1\nperiod = \"1ms\"\n[[frame.activity]]\nname = \"a\"\nbudget = \"1us\"\n";

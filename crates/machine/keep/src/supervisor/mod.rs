@@ -72,6 +72,8 @@ pub struct Options {
     pub colours: bool,
     /// Continue a plant that is up; there must be one.
     pub resume: bool,
+    /// Leave out the plant's dashboard.
+    pub no_dashboard: bool,
 }
 
 /// Why a plant is not up.
@@ -196,6 +198,7 @@ fn operators(plant: &Plant) -> Result<Option<Operators>, PlantError> {
 pub fn up(options: &Options) -> Result<Exit, UpError> {
     let file = plant_file(&options.plant)?;
     let (plant, _) = read_plant(&file)?;
+    let plant = if options.no_dashboard { plant } else { plant.with_dashboard() };
     if options.compare && plant.shield.is_none() {
         return Err(PlantError::NothingToCompare(file).into());
     }
@@ -259,6 +262,7 @@ pub fn up(options: &Options) -> Result<Exit, UpError> {
         shield_groups: Vec::new(),
         partitions: crate::partition::Partitions::default(),
         require_rt: options.require_rt,
+        no_dashboard: options.no_dashboard,
         also,
         operators,
     };

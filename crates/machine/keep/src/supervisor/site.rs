@@ -35,6 +35,8 @@ pub(crate) struct Site {
     pub(crate) partitions: Partitions,
     /// Whether what cannot be had is an error.
     pub(crate) require_rt: bool,
+    /// Whether the plant's dashboard is left out.
+    pub(crate) no_dashboard: bool,
     /// The journal of the machine that gets each line, too.
     pub(crate) also: Option<host::plant::Also>,
     /// Who may look at the processes.

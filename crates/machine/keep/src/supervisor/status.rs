@@ -156,7 +156,8 @@ fn blemishes(processes: &Processes, lowered: &Lowered) -> Vec<String> {
     }
     // A plant that went down on its way up has shown nothing.
     let unready = |started: bool| {
-        let never = units().filter(|unit| unit.history.ready.is_none() && (unit.history.starts > 0) == started);
+        let needed = units().filter(|unit| !unit.spec.optional);
+        let never = needed.filter(|unit| unit.history.ready.is_none() && (unit.history.starts > 0) == started);
         never.count()
     };
     let (unstarted, unready) = (unready(false), unready(true));

@@ -105,7 +105,10 @@ impl Engine {
     /// Takes over what differs in the plant file.
     fn reload(&mut self, now: MonoNs, dry_run: bool, client: u64) -> Option<Reply> {
         match read_plant(&self.site.file) {
-            Ok((plant, _)) => self.take_over(now, plant, dry_run, Some(client)),
+            Ok((plant, _)) => {
+                let plant = if self.site.no_dashboard { plant } else { plant.with_dashboard() };
+                self.take_over(now, plant, dry_run, Some(client))
+            }
             Err(error) => Some(Reply::Refused(error.to_string())),
         }
     }
