@@ -21,7 +21,7 @@
 extern "C" {
 #endif
 
-#define TAHTI_API_VERSION 7
+#define TAHTI_API_VERSION 8
 
 /* The version of the library that the program runs with. */
 uint32_t tahti_api_version(void);
@@ -41,6 +41,7 @@ typedef struct tahti_turn {
     uint64_t pulse;     /* number of the pulse */
     uint64_t due_ns;    /* when the minor was due to begin, CLOCK_MONOTONIC */
     uint64_t end_ns;    /* when it ends */
+    uint64_t void_ns;   /* a result after this time would be worth nothing: put out none then; 0: it has no deadline (since version 8) */
 } tahti_turn;
 
 /* Joins a frame as an activity with the calling thread, which gets its class and CPU from the frame. `frame` is
@@ -392,6 +393,7 @@ typedef struct tahti_pulse {
     uint64_t due_ns;    /* when it was due, CLOCK_MONOTONIC */
     uint64_t woke_ns;   /* when the loop was there */
     uint64_t skipped;   /* pulses that had passed and were given up just before it; the phase stays */
+    uint64_t void_ns;   /* a result after this time would be worth nothing: put out none then; 0: it has no deadline (since version 8) */
 } tahti_pulse;
 
 /* A loop's body: called once for each pulse, on the loop's own thread. It must not allocate, lock or log. 0: go on. 1: the

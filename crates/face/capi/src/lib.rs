@@ -114,6 +114,7 @@ pub struct tahti_turn {
     pub pulse: u64,
     pub due_ns: u64,
     pub end_ns: u64,
+    pub void_ns: u64,
 }
 
 /// See `tahti.h`.
@@ -158,7 +159,7 @@ unsafe fn fill<T>(to: *mut T, value: &T) -> Result<(), String> {
 /// See `tahti.h`.
 #[unsafe(no_mangle)]
 pub extern "C" fn tahti_api_version() -> u32 {
-    7
+    8
 }
 
 /// See `tahti.h`.
@@ -204,7 +205,8 @@ pub unsafe extern "C" fn tahti_frame_yield(frame: *mut tahti_frame, turn: *mut t
             return if frame.0.frame_died() { Err("the frame's process has died".to_owned()) } else { Ok(0) };
         };
         let (pulse, due_ns, end_ns) = (now.pulse, now.due.0, now.end.0);
-        let value = tahti_turn { size: 0, minor: now.minor, mode: now.mode, pulse, due_ns, end_ns };
+        let void_ns = now.deadline.map_or(0, |deadline| (now.due + deadline.void_after()).0);
+        let value = tahti_turn { size: 0, minor: now.minor, mode: now.mode, pulse, due_ns, end_ns, void_ns };
         // SAFETY: the caller's promise.
         unsafe { fill(turn, &value) }.map(|()| 1)
     };

@@ -35,6 +35,7 @@ pub struct tahti_pulse {
     pub due_ns: u64,
     pub woke_ns: u64,
     pub skipped: u64,
+    pub void_ns: u64,
 }
 
 /// See `tahti.h`.
@@ -84,6 +85,7 @@ impl Body {
             due_ns: pulse.due.0,
             woke_ns: pulse.woke.0,
             skipped: pulse.skipped,
+            void_ns: pulse.deadline.map_or(0, |deadline| (pulse.due + deadline.void_after()).0),
         };
         // SAFETY: a function of the caller's, with what it asked for and a structure that lives for the call.
         match unsafe { (self.call)(self.user, &raw const told) } {

@@ -39,6 +39,7 @@ mod run;
 mod scope;
 mod settings;
 mod shield;
+mod tell;
 mod top;
 mod trace;
 mod up;

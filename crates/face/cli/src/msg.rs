@@ -2,6 +2,7 @@
 
 use crate::failure::{Failure, end};
 use crate::shield;
+use crate::tell::Supervisor;
 use base::{CpuId, DurNs, Policy, RtLevel, Size};
 use broker::server::{BandConfig, Config, Event, LogLimit};
 use broker::{Client, ClientError, Received, Sending};
@@ -55,6 +56,9 @@ struct ServeArgs {
     /// Who may do what: "deny objects=sr_rf_* verbs=put,call bands=6,7 users=1000 hosts=other", or hosts=NAME,zmq; the first that fits decides
     #[arg(long, value_name = "RULE")]
     rule: Vec<msg::Rule>,
+    /// Until when answers count: "5ms hard objects=sr_rf_* verbs=put,call bands=6,7", "5ms soft linear 10ms"; the first that fits a request
+    #[arg(long, value_name = "DEADLINE")]
+    deadline: Vec<msg::DeadlineRule>,
     /// End if a class, CPU or memory lock is not obtained
     #[arg(long)]
     require_rt: bool,
@@ -235,7 +239,17 @@ fn serve(args: ServeArgs) -> Result<(), Failure> {
         eprintln!("tahti msg: no guard: {why}");
     }
     let (name, rules, unbounded) = (args.name, args.rule, args.no_allowance);
-    let config = Config { name, bands, rules, log: args.log, log_limit, unbounded, ..Config::default() };
+    let config = Config {
+        name,
+        bands,
+        rules,
+        deadlines: args.deadline,
+        log: args.log,
+        log_limit,
+        unbounded,
+        ..Config::default()
+    };
+    let mut supervisor = Supervisor::from_env();
     let name = config.name.clone();
     let mut lacking = false;
     let (require_rt, ending) = (args.require_rt, stop.clone());
@@ -253,6 +267,7 @@ fn serve(args: ServeArgs) -> Result<(), Failure> {
         Event::Left(who) => eprintln!("tahti msg: {who} disconnected"),
         Event::CutOff(who) => eprintln!("tahti msg: cut off {who}"),
         Event::Trouble(what) | Event::Mended(what) => eprintln!("tahti msg: {what}"),
+        Event::Value(tally, hard) => supervisor.tell(crate::tell::value(&tally, hard)),
     })?;
     if lacking { Err("a real-time property was not obtained, and --require-rt was given".into()) } else { Ok(()) }
 }
@@ -439,6 +454,7 @@ name = "ring"
 name = "main"
 bands = [{ number = "7", class = "fifo:80", cpu = "1" }]
 rules = [{ access = "deny", objects = "sr_rf_*", verbs = ["call"], users = ["1000"], hosts = "other" }]
+deadlines = [{ objects = "sr_rf_*", verbs = ["put"], bands = ["7"], at = "5ms", kind = "soft", value = "half 2ms" }]
 message_log = "messages.log"
 message_log_size = "1MiB"
 message_log_keep = 7
@@ -448,6 +464,8 @@ message_log_keep = 7
         let command = &plant.processes[0].command;
         let line = Line::try_parse_from(&command[2..]).unwrap();
         assert_eq!(line.args.name, "main");
+        let deadline = "5ms soft half 2ms objects=sr_rf_* verbs=put bands=7";
+        assert_eq!(line.args.deadline, [deadline.parse().unwrap()]);
         assert_eq!(line.args.rule, ["deny objects=sr_rf_* verbs=call users=1000 hosts=other".parse().unwrap()]);
         assert_eq!((line.args.log_size, line.args.log_keep), (Size(1 << 20), 7));
         assert_eq!((line.args.band[0].band.number(), line.args.band[0].cpu), (7, Some(1)));

@@ -166,6 +166,7 @@ pub(crate) fn more(process: &ProcessStatus) -> Vec<String> {
             page.misses
         ));
     }
+    lines.extend(process.value.as_ref().map(|value| format!("  {:<16} {value}", "")));
     lines
 }
 

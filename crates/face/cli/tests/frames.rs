@@ -228,7 +228,7 @@ fn activities_that_overran_are_named_in_the_verdict() {
     let frame = format!("over{}", std::process::id());
     let text = format!(
         "[[frame]]\nname = \"{frame}\"\nminors = 2\nperiod = \"5ms\"\njoin_within = \"60s\"\nmiss_ratio_max = \"0%\"\n\
-         [[frame.activity]]\nname = \"slow\"\nbudget = \"100us\"\n\
+         [[frame.activity]]\nname = \"slow\"\nbudget = \"100us\"\ndeadline = {{ at = \"1ms\", kind = \"firm\" }}\n\
          [[process]]\nname = \"slow\"\ncommand = \"tahti demo activity {frame} slow --work 20ms\"\n"
     );
     let bench = Bench::new("over", &text);
@@ -238,6 +238,10 @@ fn activities_that_overran_are_named_in_the_verdict() {
     let last = said.lines().last().unwrap();
     assert!(last.contains(&format!("NOT GOOD: {frame}: ")) && last.contains(" turns overran, more than its"), "{said}");
     assert!(!last.contains(" 0 turns overran"), "{said}");
+    assert!(
+        last.contains(&format!("({frame}: 0.00 % of the possible value obtained (")),
+        "each call takes longer: {said}"
+    );
 }
 
 /// Waits until both activities go on.

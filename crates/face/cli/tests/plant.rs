@@ -609,6 +609,75 @@ fn a_run_folder_that_cannot_be_used_is_an_error_before_anything_starts() {
     assert!(!bench.dir.join("started").exists());
 }
 
+/// Brings up a loop that is late once, by 2 s; what `down` says of it.
+fn late_once(what: &str, keys: &str) -> (Option<i32>, String, Bench) {
+    let command = "command = \"tahti demo llrf --period 10ms --runaway-after 100ms --channel CHANNEL\"";
+    let command = command.replace("CHANNEL", &format!("{what}{}", std::process::id()));
+    let ready = "heartbeat = { within = \"30s\" }\nready = { line = \"armed\" }";
+    let bench = Bench::new(what, &format!("[[process]]\nname = \"loop\"\n{command}\n{ready}\n{keys}\n"));
+    bench.ok(&["up", ".", "--detach"]);
+    bench.until("a late result", || bench.process("loop")["value"]["late"].as_u64().unwrap_or(0) > 0);
+    let listing = bench.ok(&["ps"]);
+    assert!(listing.contains("% of the possible value obtained ("), "{listing}");
+    let output = bench.run(&["down"]);
+    (output.status.code(), text(&output), bench)
+}
+
+#[test]
+fn late_results_are_worth_nothing_behind_a_firm_deadline_and_less_behind_a_soft_one() {
+    // 200 pulses that nobody could run are worth nothing either way.
+    let (code, said, _bench) = late_once("firm", "deadline = { at = \"1s\", kind = \"firm\", least = \"1%\" }");
+    let last = said.lines().last().unwrap();
+    assert!(last.contains(": good (loop: ") && last.contains("% of the possible value obtained (1 of "), "{said}");
+    assert!(last.contains("deadline 1s firm") && code == Some(0), "{said}");
+    let keys = "deadline = { at = \"1s\", kind = \"soft\", value = \"linear 10s\", least = \"100%\" }";
+    let (code, said, bench) = late_once("soft", keys);
+    let last = said.lines().last().unwrap();
+    assert!(
+        last.contains(": NOT GOOD: loop: ") && last.contains("less than the 100.00 % that it must obtain"),
+        "{said}"
+    );
+    assert_eq!(code, Some(3));
+    let log = bench.ok(&["logs", "loop"]);
+    assert!(log.contains("deadline 1s soft linear 10s: 1 of ") && log.contains("% of the possible value"), "{log}");
+}
+
+#[test]
+fn a_result_behind_its_hard_deadline_runs_the_safe_output_command_while_it_is_still_overdue() {
+    let keys = "deadline = { at = \"300ms\", kind = \"hard\" }\non_fault = [\"touch\", \"safe\"]";
+    let (code, said, bench) = late_once("hard", keys);
+    assert!(bench.dir.join("safe").exists());
+    let log = bench.log();
+    assert!(log.contains("trouble: hard deadline missed") && log.contains("safe-output command done"), "{log}");
+    let last = said.lines().last().unwrap();
+    assert!(last.contains("hard deadlines were missed") && last.contains("loop was in trouble"), "{said}");
+    assert_eq!(code, Some(3));
+}
+
+#[test]
+fn answers_of_the_message_server_are_weighed_and_stand_in_the_verdict() {
+    let server = format!("value{}", std::process::id());
+    let deadlines = "deadlines = [{ verbs = [\"list\"], at = \"1us\", kind = \"soft\", value = \"linear 10s\" }]";
+    let bench = Bench::new("answers", &format!("[messages]\nname = \"{server}\"\n{deadlines}\n"));
+    bench.ok(&["up", ".", "--detach"]);
+    for _ in 0..3 {
+        bench.ok(&["msg", "send", "--server", &server, "list/server"]);
+    }
+    bench.until("three answers weighed", || bench.process(&server)["value"]["due"].as_u64().unwrap_or(0) >= 3);
+    let value = bench.process(&server)["value"].clone();
+    // No answer takes less than a microsecond, and one of 10 s would have no value.
+    assert_eq!(value["due"], value["late"], "{value}");
+    assert!(value["share"].as_u64().unwrap() > 0 && value["share"].as_u64().unwrap() < 1_000_000, "{value}");
+    let told = bench.ok(&["msg", "send", "--server", &server, "describe/server"]);
+    assert!(told.contains("answers_due=3 answers_late=3 value_millionths="), "{told}");
+    let said = bench.ok(&["down"]);
+    let last = said.lines().last().unwrap();
+    assert!(
+        last.contains(&format!(": good ({server}: ")) && last.contains(" of the possible value obtained ("),
+        "{said}"
+    );
+}
+
 #[test]
 fn pulses_that_a_loop_gave_up_are_named_in_the_verdict_and_judged_where_there_is_a_limit() {
     let run = |limit: &str| {

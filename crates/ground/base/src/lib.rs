@@ -33,6 +33,7 @@ mod value;
 pub mod verb;
 mod visible;
 mod words;
+mod worth;
 
 pub use alarm::{Alarm, EventMask, Severity, Status};
 pub use cluster::{Cluster, ParseClusterError};
@@ -50,3 +51,4 @@ pub use value::{Array, Characters, FieldType, Scalar, Str40, Str40Writer, Value}
 pub use verb::{Verb, VerbError};
 pub use visible::{Visible, colour};
 pub use words::{glob, nearest};
+pub use worth::{Fall, Lateness, ParseFallError, ResultDeadline, Tally, Worth};

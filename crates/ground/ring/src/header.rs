@@ -7,7 +7,7 @@ use core::fmt;
 /// `TAHTISHM` in a hex dump.
 const MAGIC: u64 = u64::from_le_bytes(*b"TAHTISHM");
 /// Raised whenever a word changes its meaning.
-const VERSION: u64 = 1;
+const VERSION: u64 = 2;
 /// Words of a header; data starts behind it, on a cache line of its own.
 pub(crate) const HEADER: usize = 8;
 

@@ -1,7 +1,7 @@
 //! Loop pages: made here, handed to processes through their keepers, read for heartbeats and figures.
 
 use crate::supervisor::control::LoopStatus;
-use base::{DurNs, Histogram, MonoNs, Quantile};
+use base::{DurNs, Histogram, Lateness, MonoNs, Quantile, ResultDeadline, Tally};
 use ring::{Counter, Cursor, Cycle, LOOP_PAGE_WORDS, LoopPage, PageState};
 use std::collections::VecDeque;
 use std::os::fd::AsRawFd as _;
@@ -72,6 +72,28 @@ impl Page {
 
     fn page(&self) -> Option<LoopPage<'_>> {
         LoopPage::attach(self.words.words()).ok()
+    }
+
+    /// Says until when each result of its loop counts.
+    pub(crate) fn set_deadline(&self, deadline: Option<ResultDeadline>) {
+        if let Some(page) = self.page() {
+            page.set_deadline(deadline);
+        }
+    }
+
+    /// What its results were worth, where there is a deadline.
+    pub(crate) fn tally(&self) -> Option<Tally> {
+        self.page()?.tally()
+    }
+
+    /// Results that came behind a hard deadline, or not at all; one that is overdue counts already. `None` where it is not hard.
+    pub(crate) fn hard_misses(&self, now: MonoNs) -> Option<u64> {
+        let page = self.page()?;
+        let deadline = page.deadline().filter(|deadline| deadline.late == Lateness::Hard)?;
+        let missed = page.counter(Counter::BehindDeadline) + page.counter(Counter::Overruns);
+        let running = page.heartbeat().map(|heartbeat| heartbeat.cycle).filter(|cycle| cycle.done == MonoNs(0));
+        let overdue = running.is_some_and(|cycle| now - cycle.expected > deadline.at);
+        Some(missed + u64::from(overdue))
     }
 
     /// What the guard needs of it.

@@ -12,7 +12,7 @@ use alloc::sync::Arc;
 use alloc::vec;
 use alloc::vec::Vec;
 use base::verb::ServedBy;
-use base::{DurNs, MonoNs, Verb};
+use base::{DurNs, Lateness, MonoNs, ResultDeadline, Tally, Verb, Worth};
 use core::fmt;
 
 /// Most claims that are compared with an object that nobody serves, to say which one was meant.
@@ -56,6 +56,10 @@ pub struct Counters {
     pub orphaned: u64,
     /// Requests that were refused because their user, or all, had as much of what all share as they may.
     pub over_share: u64,
+    /// What answers were worth for which there is a deadline.
+    pub value: Tally,
+    /// Hard deadlines of answers that were missed.
+    pub hard_missed: u64,
 }
 
 /// The end of a request: a reply to pass back.
@@ -112,6 +116,7 @@ struct Pending {
     header: Header,
     since: MonoNs,
     writes: bool,
+    deadline: Option<ResultDeadline>,
     kept: [u8; KEPT_BYTES],
     kept_bytes: u8,
 }
@@ -158,6 +163,7 @@ impl Lane {
             header: Header::request(Band::DEFAULT, 0),
             since: MonoNs(0),
             writes: false,
+            deadline: None,
             kept: [0; KEPT_BYTES],
             kept_bytes: 0,
         };
@@ -224,9 +230,12 @@ impl Lane {
     ) -> Step<'a> {
         self.counters.requests += 1;
         match self.route(now, from, header, text, body, line) {
-            Ok((to, verb)) => {
-                let deadline = header.deadline.unwrap_or(now + self.limits.default_deadline);
+            Ok((to, verb, weighed)) => {
+                let asked = header.deadline.unwrap_or(now + self.limits.default_deadline);
+                // What would be worth nothing by then is not waited for, nor executed.
+                let deadline = weighed.map_or(asked, |deadline| asked.min(now + deadline.void_after()));
                 let id = self.hold(now, from, to, Header { deadline: Some(deadline), ..*header }, verb, text);
+                self.pending[id as u32 as usize].deadline = weighed;
                 self.counters.forwarded += 1;
                 Step::Forward { to, header: Header { id, deadline: Some(deadline), ..*header } }
             }
@@ -252,7 +261,7 @@ impl Lane {
         text: &str,
         body: &[u8],
         line: &mut TextBuffer,
-    ) -> Result<(Conn, Verb), Code> {
+    ) -> Result<(Conn, Verb, Option<ResultDeadline>), Code> {
         let mut no = |code: Code, why: fmt::Arguments<'_>| {
             line.reply(code, why);
             code
@@ -303,7 +312,7 @@ impl Lane {
                 }
             }
         }
-        Ok((to, request.verb))
+        Ok((to, request.verb, self.tables.deadline(header.band, request.verb, request.object.text())))
     }
 
     /// Whether the user of a connection may have one more request outstanding.
@@ -398,7 +407,7 @@ impl Lane {
         pending.kept_bytes = kept as u8;
         pending.turn = pending.turn.wrapping_add(1);
         (pending.held, pending.client, pending.manager, pending.header) = (true, client, manager, header);
-        (pending.since, pending.writes) = (now, verb.writes());
+        (pending.since, pending.writes, pending.deadline) = (now, verb.writes(), None);
         self.held[client.slot as usize].requests += 1;
         self.wheel.insert(slot, header.deadline.unwrap_or(now));
         u64::from(pending.turn) << 32 | u64::from(slot)
@@ -425,8 +434,16 @@ impl Lane {
         (pending.held && pending.turn == (id >> 32) as u32).then_some(id as u32)
     }
 
+    /// Weighs the answer to a request, there after this time; `None`: there is none.
+    fn weigh(&mut self, slot: u32, took: Option<DurNs>) {
+        let Some(deadline) = self.pending[slot as usize].deadline else { return };
+        let late = took.is_none_or(|took| took > deadline.at);
+        self.counters.value.add(took.map_or(Worth::NONE, |took| deadline.worth(took)), late);
+        self.counters.hard_missed += u64::from(late && deadline.late == Lateness::Hard);
+    }
+
     /// What to do with a manager's reply, whose text begins with its code; `None` if nobody waits for it.
-    pub fn reply(&mut self, from: Conn, header: &Header, text: &str) -> Option<Done<'_>> {
+    pub fn reply(&mut self, now: MonoNs, from: Conn, header: &Header, text: &str) -> Option<Done<'_>> {
         let held = self.find(header.id).filter(|slot| self.pending[*slot as usize].manager == from);
         let Some(slot) = held.filter(|_| header.kind == Kind::Reply) else {
             self.counters.strays += 1;
@@ -434,6 +451,7 @@ impl Lane {
         };
         self.wheel.remove(slot);
         self.counters.replied += 1;
+        self.weigh(slot, Some(now - self.pending[slot as usize].since));
         let mut done = self.free(slot, !text.starts_with("OK/"));
         (done.header.flags, done.header.pulse) = (header.flags, header.pulse);
         Some(done)
@@ -448,6 +466,7 @@ impl Lane {
     /// Answers a request in another's stead.
     fn answer(&mut self, slot: u32, failure: Failure<'_>, line: &mut TextBuffer) -> Done<'_> {
         self.lose_room(slot);
+        self.weigh(slot, None);
         self.counters.answered[failure.code() as usize] += 1;
         line.reply(failure.code(), failure);
         self.free(slot, true)
@@ -457,6 +476,7 @@ impl Lane {
     pub fn refused(&mut self, id: u64, excess: Option<Excess>, line: &mut TextBuffer) -> Option<Done<'_>> {
         let slot = self.find(id)?;
         self.wheel.remove(slot);
+        self.weigh(slot, None);
         self.counters.answered[Code::Overload as usize] += 1;
         let hop = self.hop(self.pending[slot as usize].manager);
         match excess {

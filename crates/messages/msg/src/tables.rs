@@ -1,11 +1,12 @@
 //! What every lane of a message server knows alike: who serves what, who may do what, who holds what.
 
+use crate::deadline::DeadlineRule;
 use crate::header::{BANDS, Band, Subject};
 use crate::object::{Object, Pattern};
 use alloc::string::String;
 use alloc::vec::Vec;
-use base::Verb;
 use base::verb::Effect;
+use base::{ResultDeadline, Verb};
 use core::fmt;
 use core::str::FromStr;
 
@@ -200,6 +201,8 @@ pub struct Tables {
     routes: Vec<Route>,
     /// In the order in which they are tried.
     pub rules: Vec<Rule>,
+    /// Until when answers count, in the order in which they are tried.
+    pub deadlines: Vec<DeadlineRule>,
     /// Names of other hosts: the first is that of `Subject::host` 1.
     hosts: Vec<String>,
     /// In no order; few.
@@ -285,6 +288,12 @@ impl Tables {
     pub fn rule(&self, subject: Subject, band: Band, verb: Verb, object: &str) -> Option<Access> {
         let host = self.host(subject);
         self.rules.iter().find(|rule| rule.fits(subject, host, band, verb, object)).map(|rule| rule.access)
+    }
+
+    /// Until when the answer to a request counts, and what a later one is worth; `None`: nobody has said so.
+    #[must_use]
+    pub fn deadline(&self, band: Band, verb: Verb, object: &str) -> Option<ResultDeadline> {
+        self.deadlines.iter().find(|rule| rule.fits(band, verb, object)).map(|rule| rule.result)
     }
 
     /// What holds without a rule: the server's own user and root on this host may do all, all others what changes nothing.

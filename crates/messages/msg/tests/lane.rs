@@ -136,7 +136,7 @@ impl World {
             Step_::Answer { manager, times } => {
                 let Some(header) = self.queues[manager].pop_front() else { return };
                 for _ in 0..times {
-                    if let Some(done) = self.lane.reply(MANAGERS[manager], &header.reply(), "OK/1") {
+                    if let Some(done) = self.lane.reply(self.now, MANAGERS[manager], &header.reply(), "OK/1") {
                         Self::given(&mut self.owed, &done, "OK/1");
                     }
                 }
@@ -144,7 +144,7 @@ impl World {
             Step_::Invent { manager, id } => {
                 let theirs = self.queues[manager].iter().any(|header| header.id == id);
                 let header = Header { kind: Kind::Reply, ..Header::request(Band::DEFAULT, id) };
-                assert!(theirs || self.lane.reply(MANAGERS[manager], &header, "OK/").is_none());
+                assert!(theirs || self.lane.reply(self.now, MANAGERS[manager], &header, "OK/").is_none());
             }
             Step_::Wait { us } => self.now = self.now + DurNs::from_us(us as i64),
             Step_::Die { manager } => {
@@ -181,7 +181,7 @@ proptest! {
         // What was sent is told by the order of the original ids: replies in the managers' order give them back.
         let mut last = 0;
         while let Some(header) = world.queues[0].pop_front() {
-            let done = world.lane.reply(MANAGERS[0], &header.reply(), "OK/").unwrap();
+            let done = world.lane.reply(world.now, MANAGERS[0], &header.reply(), "OK/").unwrap();
             prop_assert!(done.header.id > last);
             last = done.header.id;
         }
@@ -229,8 +229,49 @@ fn one_user_with_many_clients_has_half_of_a_bands_places_and_is_told_so() {
     );
     assert_eq!(world.lane.counters().over_share, 4 + 2 + 8 + 2 + 1);
     // What one has done another may.
-    assert!(world.lane.reply(MANAGERS[1], &third[0].reply(), "OK/").is_some());
+    assert!(world.lane.reply(world.now, MANAGERS[1], &third[0].reply(), "OK/").is_some());
     assert_eq!(send(&mut world, 3, 2).len(), 1);
+}
+
+#[test]
+fn answers_are_weighed_by_when_they_come_and_none_is_waited_for_that_would_be_worth_nothing() {
+    let world = |rule: &str| {
+        let mut world = World::new();
+        let mut tables = (*tables([true; 2])).clone();
+        tables.deadlines = vec![rule.parse().unwrap(), "1ns firm objects=sr_*".parse().unwrap()];
+        drop(world.lane.replace(Arc::new(tables)));
+        world
+    };
+    // Sends one, lets that much time pass, and answers; whether anybody still waited.
+    let answer = |world: &mut World, after: DurNs| {
+        let before = world.queues[0].len();
+        world.step(&Step_::Send { client: 0, object: 0, ahead_us: 0, full: false });
+        let header = world.queues[0].remove(before).unwrap();
+        world.now = world.now + after;
+        world.settle();
+        world.lane.reply(world.now, MANAGERS[0], &header.reply(), "OK/1").is_some_and(|done| {
+            World::given(&mut world.owed, &done, "OK/1");
+            true
+        })
+    };
+    let ms = DurNs::from_ms;
+    let mut soft = world("5ms soft linear 100ms objects=sr_mag_*");
+    assert!(answer(&mut soft, ms(5)) && answer(&mut soft, ms(30)), "in time, and late");
+    let value = soft.lane.counters().value;
+    assert_eq!((value.due, value.late, value.worth), (2, 1, 1_750_000));
+    assert!(!answer(&mut soft, ms(300)), "it was answered when it would have been worth nothing");
+    let value = soft.lane.counters().value;
+    assert_eq!((value.due, value.late, value.worth, soft.lane.counters().hard_missed), (3, 2, 1_750_000, 0));
+    for (kind, hard) in [("firm", 0), ("hard", 1)] {
+        let mut world = world(&format!("5ms {kind} objects=sr_mag_*"));
+        assert!(answer(&mut world, ms(1)) && !answer(&mut world, ms(200)), "{kind}: nobody waits for a late one");
+        let counters = world.lane.counters();
+        assert_eq!((counters.value.due, counters.value.late, counters.value.worth), (2, 1, 1_000_000), "{kind}");
+        assert_eq!(counters.hard_missed, hard, "{kind}");
+    }
+    let mut other = world("5ms firm objects=somebody_else");
+    other.step(&Step_::Send { client: 0, object: 0, ahead_us: 0, full: false });
+    assert_eq!(other.lane.counters().value.due, 0, "not before it was answered");
 }
 
 #[test]
@@ -273,7 +314,7 @@ fn a_room_is_lost_where_its_request_ended_otherwise_than_by_its_managers_reply()
     };
     for flags in [Flags::POOLED, Flags::NONE] {
         let header = send(&mut world, flags);
-        assert!(world.lane.reply(MANAGERS[1], &header.reply(), "OK/1").is_some());
+        assert!(world.lane.reply(world.now, MANAGERS[1], &header.reply(), "OK/1").is_some());
         let header = send(&mut world, flags);
         assert!(world.lane.refused(header.id, None, &mut world.line).is_some());
         assert!(!world.lane.has_lost_rooms(client), "nobody has them");

@@ -86,7 +86,10 @@ pub(crate) fn judge(process: &ProcessStatus, before: &mut BTreeMap<String, Befor
     let Before { restarts, ended, evidence, misses } =
         before.insert(process.name.clone(), now.clone()).unwrap_or_else(|| now.clone());
     let bad = |cause: &Cause| {
-        matches!(cause, Cause::Runaway | Cause::Hang | Cause::Starved | Cause::NoStart(_) | Cause::NotReady)
+        matches!(
+            cause,
+            Cause::Runaway | Cause::Hang | Cause::Starved | Cause::DeadlineMissed | Cause::NoStart(_) | Cause::NotReady
+        )
     };
     let end = process.ended.as_ref().filter(|(at, cause)| ended != Some(*at) && bad(cause));
     if process.state == "FAULT" {

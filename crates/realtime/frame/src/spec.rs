@@ -4,7 +4,7 @@ use alloc::borrow::ToOwned as _;
 use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
-use base::{CpuId, DurNs, Priority};
+use base::{CpuId, DurNs, Priority, ResultDeadline};
 use core::fmt;
 use core::ops::Range;
 use core::str::FromStr;
@@ -72,6 +72,9 @@ pub struct Activity {
     pub recovery: Recovery,
     /// Consecutive errors that are tolerated; `None` is 1 for recoveries that give time, 0 for others.
     pub tolerate: Option<u32>,
+    /// Until when the result of a call counts, from when its minor was due.
+    #[serde(default)]
+    pub deadline: Option<ResultDeadline>,
 }
 
 /// How an activity must behave in a minor.
@@ -157,7 +160,7 @@ impl Activity {
     #[must_use]
     pub fn new(name: &str, budget: Option<DurNs>, minors: Range<u16>) -> Self {
         let queue = minors.map(|minor| (minor, Discipline::REAL_TIME)).collect();
-        Self { name: name.to_owned(), budget, queue, recovery: Recovery::None, tolerate: None }
+        Self { name: name.to_owned(), budget, queue, recovery: Recovery::None, tolerate: None, deadline: None }
     }
 
     /// Whether it is a background activity.

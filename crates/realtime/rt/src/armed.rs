@@ -275,10 +275,10 @@ impl Prepared {
         match body {
             Body::Task(body) => body(),
             Body::Loop(page, mut body) => on_page(&spec, &schedule, &page, |page| {
-                looping::run(schedule, spec.wait, page, &stop, sampler, &mut body);
+                looping::run(schedule, spec.wait, page, &stop, sampler, spec.exports.clone(), &mut body);
             }),
             Body::Events(page, mut events) => on_page(&spec, &schedule, &page, |page| {
-                looping::run_events(spec.period, page, &stop, sampler, &mut *events);
+                looping::run_events(spec.period, page, &stop, sampler, spec.exports.clone(), &mut *events);
             }),
         }
     }

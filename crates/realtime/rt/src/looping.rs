@@ -3,7 +3,7 @@
 use crate::obtained::Obtained;
 use crate::scope::Sampler;
 use crate::variables::Exports;
-use base::{CpuId, CpuSet, DurNs, MonoNs, Policy, RtLevel, Schedule, Size};
+use base::{CpuId, CpuSet, DurNs, Lateness, MonoNs, Policy, ResultDeadline, RtLevel, Schedule, Size, Worth};
 use ring::{Counter, Cycle, Identity, LoopWriter, Wait, flags, marks};
 use std::sync::atomic::{AtomicBool, Ordering};
 use sys::clock::{mono_now, sleep_until};
@@ -33,7 +33,8 @@ pub struct LoopSpec {
     pub wait: Wait,
     /// Its stack.
     pub stack: Size,
-    /// The variables that it exports: it samples them for the [oscilloscope](crate::scope) at the end of each cycle. Not for tasks.
+    /// The variables that it exports: it samples them for the [oscilloscope](crate::scope) at the end of each cycle, and lets their safe
+    /// values stand from a result behind its hard deadline to the next one in time. Not for tasks.
     pub exports: Option<Exports>,
 }
 
@@ -65,6 +66,19 @@ pub struct Pulse {
     pub woke: MonoNs,
     /// Pulses that were given up just before it.
     pub skipped: u64,
+    /// Until when its result counts in full, and what a later one means: a firm one is for the body to throw away
+    /// ([`is_void`](Self::is_void)). `None` if nobody has said so.
+    pub deadline: Option<ResultDeadline>,
+}
+
+impl Pulse {
+    /// Whether a result that is put out now would be worth nothing: it is not to be put out then.
+    ///
+    /// Real-time: some arithmetic.
+    #[must_use]
+    pub fn is_void(&self, now: MonoNs) -> bool {
+        self.deadline.is_some_and(|deadline| now - self.due > deadline.void_after())
+    }
 }
 
 /// What a loop's body answers.
@@ -194,14 +208,24 @@ struct Running<'a, 'b> {
     sampler: Option<Sampler>,
     accounts: Accounts,
     period: DurNs,
+    /// Variables whose safe values stand while the loop misses a hard deadline, and whether they do.
+    safe: Option<(Exports, bool)>,
 }
 
 impl<'a, 'b> Running<'a, 'b> {
-    fn new(page: &'a mut LoopWriter<'b>, sampler: Option<Sampler>, period: DurNs, wait: Wait) -> Self {
+    fn new(
+        page: &'a mut LoopWriter<'b>,
+        sampler: Option<Sampler>,
+        period: DurNs,
+        wait: Wait,
+        exports: Option<Exports>,
+    ) -> Self {
         // Once in advance, so that nothing is touched for the first time later.
         Accounts::take().book(page);
         await_pulse(MonoNs(0), wait);
-        Self { page, sampler, accounts: Accounts::take(), period }
+        let hard = page.deadline().is_some_and(|deadline| deadline.late == Lateness::Hard);
+        let safe = exports.filter(|_| hard).map(|exports| (exports, false));
+        Self { page, sampler, accounts: Accounts::take(), period, safe }
     }
 
     fn cycle(&mut self, pulse: &Pulse, body: &mut dyn FnMut(&Pulse) -> Flow) -> Flow {
@@ -219,7 +243,13 @@ impl<'a, 'b> Running<'a, 'b> {
             cycle.flags |= flags::LATE;
             self.page.add(Counter::Late, 1);
         }
-        self.page.end(&cycle);
+        let worth = self.page.end(&cycle);
+        if let Some((exports, stand)) = &mut self.safe
+            && *stand != (worth == Some(Worth::NONE))
+        {
+            *stand = !*stand;
+            exports.stand_safe(*stand);
+        }
         if let Some(sampler) = &mut self.sampler {
             sampler.cycle(pulse.number, cycle.done, marks_of(&cycle, pulse.skipped));
         }
@@ -238,9 +268,11 @@ pub(crate) fn run(
     page: &mut LoopWriter<'_>,
     stop: &AtomicBool,
     sampler: Option<Sampler>,
+    exports: Option<Exports>,
     body: &mut dyn FnMut(&Pulse) -> Flow,
 ) {
-    let mut running = Running::new(page, sampler, schedule.period(), wait);
+    let deadline = page.deadline();
+    let mut running = Running::new(page, sampler, schedule.period(), wait, exports);
     let mut skipped = 0;
     loop {
         let (number, due) = (schedule.pulse(), schedule.due());
@@ -248,7 +280,7 @@ pub(crate) fn run(
         if stop.load(Ordering::Relaxed) {
             break;
         }
-        if running.cycle(&Pulse { number, due, woke, skipped }, body) == Flow::Stop {
+        if running.cycle(&Pulse { number, due, woke, skipped, deadline }, body) == Flow::Stop {
             break;
         }
         let now = mono_now();
@@ -270,9 +302,11 @@ pub(crate) fn run_events(
     page: &mut LoopWriter<'_>,
     stop: &AtomicBool,
     sampler: Option<Sampler>,
+    exports: Option<Exports>,
     events: &mut dyn EventLoop,
 ) {
-    let mut running = Running::new(page, sampler, period, Wait::Sleep);
+    let deadline = page.deadline();
+    let mut running = Running::new(page, sampler, period, Wait::Sleep, exports);
     let mut last = None;
     while !stop.load(Ordering::Relaxed) {
         let Some(event) = events.await_event() else { continue };
@@ -280,7 +314,7 @@ pub(crate) fn run_events(
         let skipped = last.map_or(0, |last: u64| event.number.saturating_sub(last).saturating_sub(1));
         running.page.add(Counter::Overruns, skipped);
         last = Some(event.number);
-        let pulse = Pulse { number: event.number, due: event.at, woke, skipped };
+        let pulse = Pulse { number: event.number, due: event.at, woke, skipped, deadline };
         if running.cycle(&pulse, &mut |pulse| events.cycle(pulse)) == Flow::Stop {
             break;
         }

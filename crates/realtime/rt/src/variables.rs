@@ -99,6 +99,13 @@ impl Exports {
         self.segment().set(index, value, pulse, now)
     }
 
+    /// Lets the safe values of all variables that have one stand, or no longer.
+    ///
+    /// Real-time: a store for each variable.
+    pub(crate) fn stand_safe(&self, safe: bool) {
+        self.segment().stand_safe(safe);
+    }
+
     /// Lets one thread sample the variables for the [oscilloscope](crate::scope): the loop that writes them, at the end of each of
     /// its cycles. [`LoopSpec::exports`](crate::LoopSpec) and [`Member::join`](crate::frames::Member::join) do it by themselves. A thread that is not
     /// real time hears what is wanted; memory is made when somebody looks for the first time. Not on a real-time thread.

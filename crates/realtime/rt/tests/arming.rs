@@ -1,8 +1,8 @@
 //! A loop on this machine, whatever privileges the test has.
 
-use base::DurNs;
+use base::{DurNs, Lateness, ResultDeadline};
 use ring::{Counter, PageState, Wait};
-use rt::{Event, EventLoop, Flow, LoopSpec, Pulse, Rt, SharedPage, Watch};
+use rt::{Event, EventLoop, Exports, Flow, LoopSpec, Number, Pulse, Rt, SharedPage, VariableSpec, Watch};
 use std::sync::Mutex;
 use std::time::Duration;
 
@@ -54,6 +54,45 @@ fn a_loop_neither_allocates_nor_faults_once_it_is_armed() {
         let skipped = numbers[99] - numbers[0] - 99;
         assert_eq!(skipped, read.counter(Counter::Overruns), "each number that is missing was counted");
     }
+}
+
+#[test]
+fn a_result_behind_its_hard_deadline_lets_the_safe_values_stand_until_one_is_in_time() {
+    let name = format!("hard-{}", std::process::id());
+    let exports = Exports::open(&name, 1).unwrap();
+    let (first, safe) = (Number::Float(1.0), Some(Number::Float(-1.0)));
+    exports.add(&VariableSpec { name: "drive", unit: "", first, safe }).unwrap();
+    let page = SharedPage::own("hard").unwrap();
+    let at = DurNs::from_ms(500);
+    page.read().set_deadline(Some(ResultDeadline { at, late: Lateness::Hard }));
+    let imports = rt::Imports::open(&name).unwrap();
+    let stands = move || imports.get("drive").unwrap().safe;
+    let mut rt = Rt::new();
+    let spec = LoopSpec { exports: Some(exports), ..LoopSpec::new("hard", DurNs::from_ms(10)) };
+    let (mut cycles, mut stood) = (0, false);
+    rt.add_loop(spec, page.clone(), move |pulse| {
+        cycles += 1;
+        if cycles == 1 {
+            assert!(!stands() && !pulse.is_void(pulse.due + at) && pulse.is_void(pulse.due + DurNs(at.0 + 1)));
+            std::thread::sleep(Duration::from_millis(600));
+            return Flow::Continue;
+        }
+        // On a slow machine later cycles may be late, too.
+        let (before, now) = (stood, stands());
+        stood |= now;
+        if before && !now { Flow::Stop } else { Flow::Continue }
+    });
+    let mut armed = rt.arm().unwrap();
+    armed.start(DurNs::from_ms(5));
+    let watchdog = std::time::Instant::now();
+    while !armed.is_over() {
+        assert!(watchdog.elapsed() < Duration::from_secs(60), "safe values stood, and stand no longer");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    armed.stop();
+    let tally = page.read().tally().unwrap();
+    assert!(tally.late >= 1 && tally.due > tally.late, "{tally:?}");
+    assert_eq!(tally.worth % 1_000_000, 0, "a hard result has its whole value or none");
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 mod served;
 
-use base::{DurNs, MonoNs, Priority};
+use base::{DurNs, Lateness, MonoNs, Priority, ResultDeadline};
 use frame::{Activity, Config, Spec, TimeBase};
 use ring::{ActivityCounter, AtomicU64, FrameBorder, FrameCounter, FramePage, FrameShape, Presence};
 use rt::frames::{Cause, Member, Report, Runner, Watcher, hand_trigger, trigger, what_word};
@@ -274,6 +274,53 @@ fn safe_values_stand_for_the_variables_of_an_activity_that_fails() {
             member.next_turn().unwrap();
         }
         triggering.store(false, Ordering::Release);
+        stop.store(true, Ordering::Release);
+        server.join().unwrap();
+    });
+}
+
+#[test]
+fn results_of_an_activity_are_weighed_and_safe_values_stand_from_a_late_one_to_the_next_in_time() {
+    let name = format!("test{}/hard", std::process::id());
+    let mut control = Activity::new("control", Some(DurNs::from_us(100)), 0..1);
+    control.recovery = frame::Recovery::SafeValue;
+    control.deadline = Some(ResultDeadline { at: DurNs::from_ms(300), late: Lateness::Hard });
+    let spec = Spec { base: TimeBase::Software, ..Spec::new(&name, vec![DurNs::from_secs(1)], vec![control]) };
+    let config = Config { spec, cpu: None, priority: Priority(50), join_within: PATIENCE, followers: vec![] };
+    let stop = AtomicBool::new(false);
+    let (tell, ready) = channel();
+    let triggering = &AtomicBool::new(true);
+    let name = &name;
+    scope(|scope| {
+        let server = scope.spawn(|| serve(Runner::new(config).unwrap(), &stop, &tell, &Mutex::default()));
+        ready.recv().unwrap();
+        let exported = format!("hard-{}", std::process::id());
+        let exports = Exports::open(&exported, 1).unwrap();
+        let spec = VariableSpec { name: "drive", unit: "V", first: Number::Float(1.0), safe: Some(Number::Float(0.0)) };
+        exports.add(&spec).unwrap();
+        let imports = Imports::open(&exported).unwrap();
+        let read = || imports.get("drive").unwrap();
+        let mut member = Member::join(name, "control", Some(&exports), PATIENCE).unwrap();
+        trigger(name).unwrap();
+        let turn = member.next_turn().unwrap();
+        std::thread::sleep(std::time::Duration::from_millis(310));
+        assert!(turn.is_void(sys::clock::mono_now()) && !read().safe, "its call goes on");
+        scope.spawn(move || {
+            while triggering.load(Ordering::Acquire) {
+                trigger(name).unwrap();
+                std::thread::sleep(std::time::Duration::from_millis(5));
+            }
+        });
+        member.next_turn().unwrap();
+        assert!(read().safe, "the call has ended, late");
+        while read().safe {
+            member.next_turn().unwrap();
+        }
+        triggering.store(false, Ordering::Release);
+        let page = member.page().unwrap();
+        let (tally, missed) = (page.tally(0).unwrap(), page.hard_misses(0));
+        assert!(tally.late >= 1 && tally.due > tally.late && missed >= tally.late, "{tally:?} {missed}");
+        assert_eq!(tally.worth % 1_000_000, 0, "a hard result has its whole value or none");
         stop.store(true, Ordering::Release);
         server.join().unwrap();
     });

@@ -97,7 +97,11 @@ impl Shown {
     fn open(name: &str, period: DurNs) -> Result<Self, Failure> {
         let exports = Exports::open(name, 5)?;
         exports.set_period(period);
-        let add = |name, unit, first| exports.add(&VariableSpec { name, unit, first, safe: None });
+        let add = |name, unit, first| {
+            // What stands while a hard deadline is missed: no drive.
+            let safe = (name == "drive").then_some(first);
+            exports.add(&VariableSpec { name, unit, first, safe })
+        };
         let zero = Number::Float(0.0);
         let indices = [
             add("amplitude", "", zero)?,
@@ -151,6 +155,10 @@ fn body(
             drive_phase_deg: drive.phase().to_degrees(),
             beam: cavity.beam_is_on(),
         };
+        if pulse.is_void(mono_now()) {
+            // Behind a firm or hard deadline: counted as late by the loop's page, and put out nowhere.
+            return Flow::Continue;
+        }
         shown.set(&reading);
         match Readings::attach(memory.words()) {
             Ok(readings) => {

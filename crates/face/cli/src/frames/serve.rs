@@ -1,8 +1,9 @@
 //! The process behind a frame: `tahti up` starts it with the frame in its environment.
 
 use super::show;
-use super::supervisor::Supervisor;
+use super::supervisor::counts;
 use crate::failure::Failure;
+use crate::tell::Supervisor;
 use base::{DurNs, MonoNs};
 use host::plant::FRAME;
 use recorder::request::{Call, Request};
@@ -53,7 +54,7 @@ pub(super) fn run() -> Result<(), Failure> {
         flight.faulted(write_events(&runner.page(), &mut cursor), &name);
         if now - told >= TELL_EVERY {
             told = now;
-            supervisor.tell(&runner.page());
+            supervisor.tell(counts(&runner.page()));
         }
         if signals.read()?.is_some() {
             break;
@@ -62,7 +63,7 @@ pub(super) fn run() -> Result<(), Failure> {
     runner.finish(FAREWELL);
     write_events(&runner.page(), &mut cursor);
     gone.iter().for_each(|(_, activity)| println!("{activity} ended with the frame"));
-    supervisor.tell(&runner.page());
+    supervisor.tell(counts(&runner.page()));
     show::summary(&runner.page()).iter().for_each(|line| println!("{line}"));
     match over {
         Some(why) => Err(format!("frame {name} ends: {why}").into()),

@@ -155,6 +155,12 @@ pub(super) fn summary(page: &FramePage<'_>) -> Vec<String> {
             count(ActivityCounter::OverBudget),
             count(ActivityCounter::PageFaults),
         ));
+        if let (Some(deadline), Some(tally)) = (page.deadline(activity), page.tally(activity)) {
+            let share =
+                tally.share().map_or("nothing due".to_owned(), |share| format!("{share} of the possible value"));
+            lines
+                .push(format!("{:<16} deadline {deadline}: {share}, {} of {} results late", "", tally.late, tally.due));
+        }
     }
     lines
 }

@@ -38,7 +38,7 @@ use crate::shared_hist::SharedHistogram;
 use crate::sync::{AtomicU64, Ordering, add_own};
 use crate::text::{self, Text};
 use crate::trail::Trail;
-use base::DurNs;
+use base::{DurNs, ResultDeadline, Tally, Worth};
 use parts::EVENT;
 
 /// Bytes of a name of a frame or activity.
@@ -67,7 +67,7 @@ const DISPATCH: usize = LATE + SharedHistogram::WORDS;
 const ACTIVITIES: usize = DISPATCH + SharedHistogram::WORDS;
 
 /// Words of an activity.
-const ACTIVITY: usize = 32 + SharedHistogram::WORDS;
+const ACTIVITY: usize = 40 + SharedHistogram::WORDS;
 const CALL: usize = 0;
 const PRESENT: usize = 1;
 const TID: usize = 2;
@@ -80,7 +80,11 @@ const BASELINE: usize = 8;
 const AROUND: usize = 12;
 const ACTIVITY_COUNTERS: usize = 13;
 const ACTIVITY_NAME: usize = 24;
-const EXEC: usize = 32;
+/// Until when its results count: two words.
+const DEADLINE: usize = 32;
+/// Its results that were weighed, those behind the deadline, the value of all.
+const VALUE: usize = 34;
+const EXEC: usize = 40;
 
 const MINOR_WORDS: usize = 8 + SharedHistogram::WORDS;
 
@@ -236,6 +240,57 @@ impl<'a> FramePage<'a> {
         self.activity(activity)[ACTIVITY_COUNTERS + counter as usize].load(Ordering::Relaxed)
     }
 
+    /// Says until when each result of an activity counts, from when its minor was due. For the dispatcher, once.
+    pub fn set_deadline(&self, activity: usize, deadline: Option<ResultDeadline>) {
+        let words = deadline.map_or([0, 0], |deadline| deadline.to_words());
+        let to = &self.activity(activity)[DEADLINE..];
+        to.iter().zip(words).for_each(|(word, value)| word.store(value, Ordering::Relaxed));
+    }
+
+    /// Until when each result of an activity counts; `None` if nobody has said so.
+    #[must_use]
+    pub fn deadline(&self, activity: usize) -> Option<ResultDeadline> {
+        let words = self.activity(activity);
+        ResultDeadline::of_words([0, 1].map(|at| words[DEADLINE + at].load(Ordering::Relaxed)))
+    }
+
+    /// Weighs a result that was there so long after its minor was due: what it is worth, where there is a deadline. For the
+    /// activity's thread.
+    pub fn weigh(&self, activity: usize, took: DurNs) -> Option<Worth> {
+        let deadline = self.deadline(activity)?;
+        let worth = deadline.worth(took);
+        let words = &self.activity(activity)[VALUE..];
+        for (word, more) in words.iter().zip([1, u64::from(took > deadline.at), worth.0.into()]) {
+            add_own(word, more);
+        }
+        Some(worth)
+    }
+
+    /// What the results of an activity were worth; those that never came, for it was absent or had no turn, were worth nothing.
+    /// `None` without a deadline.
+    #[must_use]
+    pub fn tally(&self, activity: usize) -> Option<Tally> {
+        self.deadline(activity)?;
+        let words = self.activity(activity);
+        let [weighed, late, worth] = [0, 1, 2].map(|at| words[VALUE + at].load(Ordering::Relaxed));
+        let missing = self.missing(activity);
+        Some(Tally { due: weighed.saturating_add(missing), late, worth })
+    }
+
+    /// Hard deadlines that an activity has missed.
+    #[must_use]
+    pub fn hard_misses(&self, activity: usize) -> u64 {
+        let hard = self.deadline(activity).is_some_and(|deadline| deadline.late == base::Lateness::Hard);
+        let late = self.activity(activity)[VALUE + 1].load(Ordering::Relaxed);
+        if hard { late.saturating_add(self.missing(activity)) } else { 0 }
+    }
+
+    /// Results of an activity that never came.
+    fn missing(&self, activity: usize) -> u64 {
+        let count = |counter| self.activity_counter(activity, counter);
+        count(ActivityCounter::Underruns).saturating_add(count(ActivityCounter::Absences))
+    }
+
     /// Leaves an event behind over the oldest one. For the dispatcher.
     pub fn tell(&self, event: &FrameEvent) {
         if let Ok(trail) = self.trail() {
@@ -263,12 +318,12 @@ impl<'a> FramePage<'a> {
     /// The name of an activity.
     #[must_use]
     pub fn activity_name(&self, activity: usize) -> Text<FRAME_NAME_BYTES> {
-        Text::read(&self.activity(activity)[ACTIVITY_NAME..EXEC])
+        Text::read(&self.activity(activity)[ACTIVITY_NAME..DEADLINE])
     }
 
     /// Names an activity. For the dispatcher, once.
     pub fn set_activity_name(&self, activity: usize, name: &str) {
-        text::write(&self.activity(activity)[ACTIVITY_NAME..EXEC], name);
+        text::write(&self.activity(activity)[ACTIVITY_NAME..DEADLINE], name);
     }
 
     /// The name of a mode.

@@ -4,7 +4,7 @@
 //!
 //! | words | what | writer |
 //! |---|---|---|
-//! | 0.. | header, generation, state | who made the page, then the loop |
+//! | 0.. | header, generation, state, deadline of each result | who made the page; generation and state then the loop |
 //! | [`IDENTITY`].. | who the loop is | the loop, before its state becomes armed |
 //! | [`HEARTBEAT`].. | pulse, expected, actual, done, flags (seqlock) | the loop, each cycle |
 //! | [`COUNTERS`].. | [`Counter`]s, since arming | the loop; some the watcher (see there) |
@@ -29,11 +29,13 @@ use crate::latest::Latest;
 use crate::shared_hist::SharedHistogram;
 use crate::sync::Ordering;
 use crate::trail::Trail;
-use base::Histogram;
+use base::{Histogram, ResultDeadline, Tally};
 use parts::CYCLE_WORDS;
 
 const GENERATION: usize = 4;
 const STATE: usize = 5;
+/// Kept when a loop takes the page: it is who made it that knows.
+const DEADLINE: usize = 6;
 const IDENTITY: usize = HEADER;
 const HEARTBEAT: usize = 32;
 const COUNTERS: usize = 40;
@@ -104,7 +106,7 @@ impl<'a> LoopPage<'a> {
         let heartbeat = Latest::bare(&self.words[HEARTBEAT..COUNTERS]);
         let trail = Trail::attach(&self.words[TRAIL..LOOP_PAGE_WORDS])?;
         self.words[STATE].store(1, Ordering::Release);
-        Ok(LoopWriter { page, heartbeat, trail, beats: 0 })
+        Ok(LoopWriter { page, heartbeat, trail, beats: 0, deadline: page.deadline() })
     }
 
     /// How often the page was begun anew: a reader that sees it change forgets what it had counted.
@@ -134,6 +136,27 @@ impl<'a> LoopPage<'a> {
     pub fn heartbeat(&self) -> Option<Heartbeat> {
         let (_, [beats, cycle @ ..]) = Latest::<6>::bare(&self.words[HEARTBEAT..COUNTERS]).get()?;
         Some(Heartbeat { beats, cycle: Cycle::from_words(cycle) })
+    }
+
+    /// Says until when each result of the loop counts, and what a later one means. For who makes the page, before the loop begins.
+    pub fn set_deadline(&self, deadline: Option<ResultDeadline>) {
+        let words = deadline.map_or([0, 0], |deadline| deadline.to_words());
+        self.words[DEADLINE..].iter().zip(words).for_each(|(word, value)| word.store(value, Ordering::Relaxed));
+    }
+
+    /// Until when each result counts, from when its pulse was due; `None` if nobody has said so.
+    #[must_use]
+    pub fn deadline(&self) -> Option<ResultDeadline> {
+        ResultDeadline::of_words([0, 1].map(|at| self.words[DEADLINE + at].load(Ordering::Relaxed)))
+    }
+
+    /// What its results were worth, those of pulses that were given up included: nothing. `None` without a deadline.
+    #[must_use]
+    pub fn tally(&self) -> Option<Tally> {
+        self.deadline()?;
+        let [judged, late, worth, given_up] =
+            [Counter::Judged, Counter::BehindDeadline, Counter::Worth, Counter::Overruns].map(|one| self.counter(one));
+        Some(Tally { due: judged.saturating_add(given_up), late, worth })
     }
 
     /// One of the counters.
@@ -252,6 +275,23 @@ mod tests {
         reader.take(&IDENTITY).unwrap();
         assert_eq!((reader.counter(Counter::Cycles), reader.heartbeat()), (0, None), "a new loop starts from nothing");
         assert_eq!(reader.generation(), generation + 1);
+    }
+
+    #[test]
+    fn results_are_weighed_by_the_deadline_that_the_maker_of_the_page_has_set() {
+        let words = words(LOOP_PAGE_WORDS);
+        let page = LoopPage::format(&words).unwrap();
+        assert_eq!(page.tally(), None);
+        let late = base::Lateness::Soft(base::Fall::Linear(DurNs::from_us(100)));
+        page.set_deadline(Some(ResultDeadline { at: DurNs::from_us(200), late }));
+        let mut writer = page.take(&IDENTITY).unwrap();
+        // Done 120, 200, 250 and 420 us after its pulse.
+        let worths = [100_000, 180_000, 230_000, 400_000].map(|late_ns| writer.end(&cycle(7, late_ns)));
+        assert_eq!(worths.map(|worth| worth.map(|worth| worth.0)), [1_000_000, 1_000_000, 500_000, 0].map(Some));
+        writer.skip(MonoNs(8_000_000), MonoNs(9_000_000));
+        assert_eq!(page.tally(), Some(Tally { due: 5, late: 2, worth: 2_500_000 }));
+        page.take(&IDENTITY).unwrap();
+        assert_eq!(page.tally(), Some(Tally::default()), "the deadline stays, the count begins anew");
     }
 
     #[test]

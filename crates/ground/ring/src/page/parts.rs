@@ -15,6 +15,8 @@ pub mod flags {
     pub const LATE: u64 = 1 << 1;
     /// The program told that its output is not to be trusted in this cycle.
     pub const FAULT: u64 = 1 << 2;
+    /// The result came behind its deadline.
+    pub const BEHIND: u64 = 1 << 3;
 }
 
 /// How far the loop has come.
@@ -195,6 +197,12 @@ pub enum Counter {
     Naming,
     /// Readings that the program's output queue refused.
     OutputRefused,
+    /// Cycles whose result was weighed by a deadline.
+    Judged,
+    /// Those whose result came behind it.
+    BehindDeadline,
+    /// What all were worth, in millionths of a whole result.
+    Worth,
 }
 
 impl From<[u64; CYCLE_WORDS]> for Cycle {

@@ -1,11 +1,11 @@
 //! Who writes a loop page: the loop, and the watcher beside it.
 
-use super::parts::{CYCLE_WORDS, Counter, Cycle};
+use super::parts::{CYCLE_WORDS, Counter, Cycle, flags};
 use super::{CALM, COMPUTE, COUNTERS, LoopPage, STATE, WAKE};
 use crate::latest::Latest;
 use crate::sync::{Ordering, add_own};
 use crate::trail::Trail;
-use base::MonoNs;
+use base::{MonoNs, ResultDeadline, Worth};
 
 /// The loop's own end of its page.
 pub struct LoopWriter<'a> {
@@ -13,6 +13,7 @@ pub struct LoopWriter<'a> {
     pub(super) heartbeat: Latest<'a, 6>,
     pub(super) trail: Trail<'a, CYCLE_WORDS>,
     pub(super) beats: u64,
+    pub(super) deadline: Option<ResultDeadline>,
 }
 
 /// The end of a page that the watcher writes.
@@ -29,11 +30,31 @@ impl LoopWriter<'_> {
         self.add(Counter::Cycles, 1);
     }
 
-    /// The cycle's work is done: records its compute time and keeps it as evidence.
-    pub fn end(&mut self, cycle: &Cycle) {
-        self.beat(cycle);
+    /// The cycle's work is done: records its compute time, keeps it as evidence, and weighs its result where there is a deadline:
+    /// what it is worth.
+    pub fn end(&mut self, cycle: &Cycle) -> Option<Worth> {
+        let mut cycle = *cycle;
+        let worth = self.deadline.map(|deadline| {
+            let took = cycle.done - cycle.expected;
+            let worth = deadline.worth(took);
+            self.add(Counter::Judged, 1);
+            self.add(Counter::Worth, worth.0.into());
+            if took > deadline.at {
+                self.add(Counter::BehindDeadline, 1);
+                cycle.flags |= flags::BEHIND;
+            }
+            worth
+        });
+        self.beat(&cycle);
         self.page.hist(COMPUTE).record(cycle.compute());
         self.trail.push_overwrite(cycle.words());
+        worth
+    }
+
+    /// Until when each result counts.
+    #[must_use]
+    pub fn deadline(&self) -> Option<ResultDeadline> {
+        self.deadline
     }
 
     /// Pulse `expected` was given up at `now`. Its lateness so far is recorded, so that a long delay shows

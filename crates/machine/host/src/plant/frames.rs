@@ -4,8 +4,8 @@ use super::model::*;
 use super::process::{self, Read};
 use super::{Surroundings, keys};
 use crate::guard::{BUDGET, LADDER};
-use base::{CpuSet, DurNs, Policy, Priority, Size};
-use frame::{Activity, Config, Discipline, MINORS_MAX, Mode, PRIORITY_MIN, Plan, Spec, TimeBase, minors_of};
+use base::{CpuSet, DurNs, Policy, Priority, ResultDeadline, Size};
+use frame::{Activity, Config, Discipline, MINORS_MAX, Mode, PRIORITY_MIN, Plan, Recovery, Spec, TimeBase, minors_of};
 use std::collections::BTreeMap;
 use std::ops::Range;
 use table::{Diagnostics, Section, clipped, tables};
@@ -234,7 +234,7 @@ fn activity(section: &Section<'_>, minors: usize, found: &mut Diagnostics<'_>) -
     let name = process::name(section, found);
     let budget = section.time("budget", DurNs::ZERO, HOUR, found).map(|(time, _)| time);
     let discipline = section.parsed::<Discipline>("discipline", found).map(|(read, _)| read);
-    let recovery = section.parsed("recovery", found).map_or(frame::Recovery::None, |(recovery, _)| recovery);
+    let recovery = section.parsed("recovery", found).map_or(Recovery::None, |(recovery, _)| recovery);
     let tolerate = section.number("tolerate", 0, 1_000_000, found).map(|(number, _)| number as u32);
     let given = |key: &str| section.value(key).is_some();
     let mut whole = discipline.is_some() == given("discipline") && budget.is_some() == given("budget");
@@ -271,7 +271,35 @@ fn activity(section: &Section<'_>, minors: usize, found: &mut Diagnostics<'_>) -
     if !whole {
         queue = vec![(0, Discipline::REAL_TIME)];
     }
-    Some((Activity { name: name?.0, budget, queue, recovery, tolerate }, whole))
+    let (recovery, deadline) = deadline(section, recovery, tolerate, found);
+    Some((Activity { name: name?.0, budget, queue, recovery, tolerate, deadline }, whole))
+}
+
+/// The deadline of an activity's results, and its recovery: behind a hard one its safe values stand.
+fn deadline(
+    section: &Section<'_>,
+    recovery: Recovery,
+    tolerate: Option<u32>,
+    found: &mut Diagnostics<'_>,
+) -> (Recovery, Option<ResultDeadline>) {
+    let Some(rule) = super::deadline::read(section, found) else { return (recovery, None) };
+    let place = section.value("deadline").map_or(section.range(), Spanned::span);
+    if rule.least.is_some() {
+        let message = "`least` in the `deadline` of an activity";
+        found.error(place.clone(), message, "the value of all activities of the frame together is told", "remove it");
+    }
+    if !rule.is_hard() {
+        return (recovery, Some(rule.result));
+    }
+    if !matches!(recovery, Recovery::None | Recovery::SafeValue) || tolerate.is_some_and(|errors| errors > 0) {
+        found.error(
+            place,
+            "a hard `deadline` beside a recovery that lets its error pass",
+            "`recovery = \"safe-value\"` without `tolerate`, or none",
+            "make the deadline `firm`, or leave `recovery` and `tolerate` out",
+        );
+    }
+    (Recovery::SafeValue, Some(rule.result))
 }
 
 /// The process that runs a frame: in the shield's cpuset if the frame's CPU is, for its threads may run nowhere else then.
@@ -314,6 +342,7 @@ pub(crate) fn process(config: &Config, miss_ratio_max: Option<MissRatio>, isolat
         ladder: LADDER.to_vec(),
         threads: Vec::new(),
         miss_ratio_max,
+        deadline: None,
         // The dispatcher's.
         has_own_priorities: true,
         optional: false,

@@ -251,7 +251,7 @@ pub const PROCESS: Table = Table {
             r#"["caput", "RF:enable", "0"]"#,
             "command, as in `command`",
             "none",
-            "Safe-output command, run once each time the process ends without having been asked to, hangs or runs away. It has 10 s.",
+            "Safe-output command, run once each time the process ends without having been asked to, hangs, runs away or misses a hard `deadline`. It has 10 s.",
         ),
         key("log", r#"{ size = "1MiB", keep = 3 }"#, "table, see *log*", "see there", "Its log files."),
         key(
@@ -288,6 +288,14 @@ pub const PROCESS: Table = Table {
             "percentage, `0%` to `100%`",
             "none: the verdict names what was given up, and does not judge it",
             "Share of its pulses that its loop may give up over the plant's life; with more the verdict is `NOT GOOD`.",
+        ),
+        key(
+            "deadline",
+            r#"{ at = "5ms", kind = "firm" }"#,
+            "table, see *deadline*",
+            "none: nothing is weighed",
+            "Until when the result of each pulse of its loop counts, and what a later one is worth. One behind a `hard` one is trouble: \
+             `on_fault` runs, and the safe values of the variables that the loop exports stand until a result is in time.",
         ),
     ],
 };
@@ -624,6 +632,14 @@ pub const ACTIVITY: Table = Table {
             "1 for recoveries that give time, else 0",
             "Errors in succession that are tolerated: so often is time given; other recoveries act after that.",
         ),
+        key(
+            "deadline",
+            r#"{ at = "500us", kind = "firm" }"#,
+            "table, see *deadline*; without `least`",
+            "none: nothing is weighed",
+            "Until when the result of each call counts, from when its minor was due, and what a later one is worth. Behind a `hard` one its \
+             safe values stand until a result is in time: its recovery is `safe-value`. The value of all activities stands in `ps` and in the verdict.",
+        ),
     ],
 };
 
@@ -645,6 +661,7 @@ pub const TABLES: &[Table] = &[
     READY,
     RESTART,
     HEARTBEAT,
+    super::deadline::DEADLINE,
     THREADS,
     LIMITS,
     SANDBOX,
@@ -658,6 +675,7 @@ pub const TABLES: &[Table] = &[
     super::messages::MESSAGES,
     super::messages::BANDS,
     super::messages::RULES,
+    super::messages::DEADLINES,
     super::recorder::RECORDER,
     super::alarms::ALARMS,
     super::archive::ARCHIVE,

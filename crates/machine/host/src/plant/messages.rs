@@ -6,7 +6,7 @@ use super::model::{Ready, ReadyWhen};
 use super::process::{self, Read};
 use base::{DurNs, Policy, RtLevel, Size, Verb};
 use std::ops::{Range, RangeInclusive};
-use table::{Diagnostics, Section, clipped};
+use table::{Diagnostics, Placed, Section, clipped};
 
 /// What `tahti msg serve` prints once it serves.
 const SERVING: &str = "tahti msg: serving as ";
@@ -17,7 +17,7 @@ pub const LOG_SIZES: RangeInclusive<Size> = Size(64 << 10)..=Size(1 << 40);
 /// The same, as people read it.
 pub const LOG_SIZES_TEXT: &str = "size, 64KiB to 1TiB";
 
-const OWN: [Key; 6] = [
+const OWN: [Key; 7] = [
     key(
         "bands",
         r#"[{ number = "7", class = "fifo:80", cpu = "3" }]"#,
@@ -31,6 +31,13 @@ const OWN: [Key; 6] = [
         "list of tables, see *rules*",
         "the server's user and root may do all, others may read",
         "Who may do what; the first rule that fits decides.",
+    ),
+    key(
+        "deadlines",
+        r#"[{ objects = "sr_rf_*", verbs = ["put"], at = "5ms", kind = "firm" }]"#,
+        "list of tables, see *deadlines*",
+        "none: nothing is weighed",
+        "Until when answers count, and what later ones are worth; the first deadline that fits a request.",
     ),
     key(
         "message_log",
@@ -105,6 +112,22 @@ pub(crate) const RULES: Table = Table {
     ],
 };
 
+/// `deadlines = [{…}]`
+pub(crate) const DEADLINES: Table = Table {
+    header: "deadlines",
+    doc: "Until when the answer to a request counts in full, from when the server has seen the request. One that would be worth nothing is not waited \
+          for: the client is told so, and who has not begun it by then leaves it. A missed `hard` deadline runs the server's `on_fault`. \
+          `objects`, `verbs` and `bands` say which requests it is about, as in *rules*; what is left out fits everything.",
+    keys: &[
+        key("objects", r#""sr_rf_*""#, "name with `*` and `?`", "all", "Objects that it is about."),
+        key("verbs", r#"["put", "call"]"#, "list of verbs", "all", "Verbs that it is about."),
+        key("bands", r#"["6", "7"]"#, "list of \"0\" to \"7\"", "all", "Bands that it is about."),
+        super::deadline::DEADLINE.keys[0],
+        super::deadline::DEADLINE.keys[1],
+        super::deadline::DEADLINE.keys[2],
+    ],
+};
+
 /// Reads the message server as the process that it is.
 pub(crate) fn read(
     table: &toml::de::DeTable<'_>,
@@ -132,6 +155,7 @@ pub(crate) fn read(
     }
     let has_own_priorities = bands(&section, &mut command, found);
     rules(&section, &mut command, found);
+    deadlines(&section, &mut command, found);
     if section.flag("require_rt", found).unwrap_or(false) {
         command.push("--require-rt".into());
     }
@@ -182,23 +206,7 @@ fn rules(section: &Section<'_>, command: &mut Vec<String>, found: &mut Diagnosti
             }
             text += access;
         }
-        if let Some((objects, span)) = rule.words("objects", found) {
-            if objects.len() > 127
-                || !objects.bytes().all(|byte| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'_' | b'*' | b'?'))
-            {
-                let expected = "lower-case letters, digits, underscores, * and ?, at most 127 of them";
-                found.error(span, format!("`objects` cannot be {:?}", clipped(objects)), expected, "");
-            }
-            text += &format!(" objects={objects}");
-        }
-        let verbs = rule.texts("verbs", found).unwrap_or_default();
-        for (verb, span) in &verbs {
-            if let Err(error) = verb.parse::<Verb>() {
-                let remedy = error.nearest.map_or(String::new(), |meant| format!("did you mean `{meant}`?"));
-                let expected = Verb::words(Verb::ALL.into_iter()).to_string();
-                found.error(span.clone(), format!("{:?} is no verb", clipped(verb)), expected, remedy);
-            }
-        }
+        about(&rule, &mut text, found);
         let users = rule.texts("users", found).unwrap_or_default();
         for (user, span) in users.iter().filter(|(user, _)| user.parse::<u32>().is_err()) {
             found.error(
@@ -208,16 +216,7 @@ fn rules(section: &Section<'_>, command: &mut Vec<String>, found: &mut Diagnosti
                 "see `id -u NAME`",
             );
         }
-        let bands = rule.texts("bands", found).unwrap_or_default();
-        for (band, span) in bands.iter().filter(|(band, _)| !matches!(band.as_bytes(), [b'0'..=b'7'])) {
-            found.error(span.clone(), format!("{:?} is no band", clipped(band)), "\"0\" to \"7\"", "");
-        }
-        for (name, words) in [("verbs", &verbs), ("bands", &bands), ("users", &users)] {
-            if !words.is_empty() {
-                let words: Vec<&str> = words.iter().map(|(word, _)| *word).collect();
-                text += &format!(" {name}={}", words.join(","));
-            }
-        }
+        add("users", &users, &mut text);
         if let Some((hosts, span)) = rule.words("hosts", found) {
             let name = |name: &str| {
                 (1..=48).contains(&name.len())
@@ -230,5 +229,49 @@ fn rules(section: &Section<'_>, command: &mut Vec<String>, found: &mut Diagnosti
             text += &format!(" hosts={hosts}");
         }
         command.extend(["--rule".into(), text]);
+    }
+}
+
+fn deadlines(section: &Section<'_>, command: &mut Vec<String>, found: &mut Diagnostics<'_>) {
+    for deadline in each(section, "deadlines", &DEADLINES, found) {
+        let Some(rule) = super::deadline::read_in(&deadline, found) else { continue };
+        let mut text = rule.to_string();
+        about(&deadline, &mut text, found);
+        command.extend(["--deadline".into(), text]);
+    }
+}
+
+/// Which requests a table is about: objects, verbs and bands.
+fn about(table: &Section<'_>, text: &mut String, found: &mut Diagnostics<'_>) {
+    if let Some((objects, span)) = table.words("objects", found) {
+        if objects.len() > 127
+            || !objects.bytes().all(|byte| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'_' | b'*' | b'?'))
+        {
+            let expected = "lower-case letters, digits, underscores, * and ?, at most 127 of them";
+            found.error(span, format!("`objects` cannot be {:?}", clipped(objects)), expected, "");
+        }
+        *text += &format!(" objects={objects}");
+    }
+    let verbs = table.texts("verbs", found).unwrap_or_default();
+    for (verb, span) in &verbs {
+        if let Err(error) = verb.parse::<Verb>() {
+            let remedy = error.nearest.map_or(String::new(), |meant| format!("did you mean `{meant}`?"));
+            let expected = Verb::words(Verb::ALL.into_iter()).to_string();
+            found.error(span.clone(), format!("{:?} is no verb", clipped(verb)), expected, remedy);
+        }
+    }
+    let bands = table.texts("bands", found).unwrap_or_default();
+    for (band, span) in bands.iter().filter(|(band, _)| !matches!(band.as_bytes(), [b'0'..=b'7'])) {
+        found.error(span.clone(), format!("{:?} is no band", clipped(band)), "\"0\" to \"7\"", "");
+    }
+    add("verbs", &verbs, text);
+    add("bands", &bands, text);
+}
+
+/// Adds words to a rule, if there are any.
+fn add(name: &str, words: &[Placed<&str>], text: &mut String) {
+    if !words.is_empty() {
+        let words: Vec<&str> = words.iter().map(|(word, _)| *word).collect();
+        *text += &format!(" {name}={}", words.join(","));
     }
 }

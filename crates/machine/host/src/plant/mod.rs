@@ -7,6 +7,7 @@ mod across;
 mod alarms;
 pub mod archive;
 mod dashboard;
+mod deadline;
 mod doc;
 mod equipment;
 mod frames;
@@ -20,6 +21,7 @@ mod partition;
 mod process;
 mod recorder;
 
+pub use deadline::DeadlineRule;
 pub use doc::document;
 pub use frames::FRAME;
 pub use ioc::place_of_rate;

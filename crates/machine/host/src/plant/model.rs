@@ -151,6 +151,9 @@ pub struct Process {
     /// Share of its pulses that its loop may give up before the plant's verdict is against it.
     #[serde(default)]
     pub miss_ratio_max: Option<MissRatio>,
+    /// Until when the results of its loop count.
+    #[serde(default)]
+    pub deadline: Option<super::DeadlineRule>,
     /// Whether it may give threads of its own a fixed priority (bands, scans, lanes, a frame): the guard watches it then.
     #[serde(default)]
     pub has_own_priorities: bool,

@@ -83,9 +83,13 @@ pub(crate) fn read_as(
     }
     let budget = placed(budget, BUDGET, &header);
     let miss_ratio = section.parsed::<MissRatio>("miss_ratio_max", found);
-    if let (Some((_, span)), false, None) = (&miss_ratio, real_time, &heartbeat) {
-        let message = format!("`miss_ratio_max` in {called}, which can have no loop page: nothing is judged by it");
-        found.warning(span.clone(), message, "give it a real-time class or a `heartbeat`, or remove the limit");
+    let deadline = super::deadline::read(section, found);
+    if !real_time && heartbeat.is_none() {
+        for key in ["miss_ratio_max", "deadline"] {
+            let Some(value) = section.value(key) else { continue };
+            let message = format!("`{key}` in {called}, which can have no loop page: nothing is judged by it");
+            found.warning(value.span(), message, "give it a real-time class or a `heartbeat`, or remove the limit");
+        }
     }
     if budget.0 == Budget::None && heartbeat.is_none() {
         found.error(
@@ -127,6 +131,7 @@ pub(crate) fn read_as(
             ladder: ladder(section, found),
             threads: threads.iter().map(|(rule, _)| rule.clone()).collect(),
             miss_ratio_max: miss_ratio.map(|(ratio, _)| ratio),
+            deadline,
             has_own_priorities: false,
             optional: false,
         },

@@ -191,6 +191,42 @@ fn bounds_and_the_share_of_pulses_that_may_be_missed_are_read_and_mistakes_have_
 }
 
 #[test]
+fn deadlines_of_results_are_read_and_mistakes_have_their_places() {
+    let rule = |keys: &str| {
+        let text = with(&format!("class = \"fifo:1\"\ndeadline = {{ {keys} }}"));
+        check(&text, &Bench).plant.unwrap().processes.remove(0).deadline.unwrap()
+    };
+    let read = rule("at = \"5ms\", kind = \"soft\", value = \"half 2ms\", least = \"95%\"");
+    assert_eq!(
+        (read.to_string().as_str(), read.least, read.is_hard()),
+        ("5ms soft half 2ms", Some(base::Worth(950_000)), false)
+    );
+    let tally = |worth| base::Tally { due: 10, late: 1, worth };
+    assert!(read.allows(&tally(9_500_000)) && !read.allows(&tally(9_499_990)) && read.allows(&base::Tally::default()));
+    let hard = rule("at = \"5ms\", kind = \"hard\"");
+    assert!(hard.allows(&tally(10_000_000)) && !hard.allows(&tally(9_000_000)));
+    assert!(rule("at = \"1us\", kind = \"firm\"").allows(&tally(0)), "it asks for no share");
+    for (keys, expected) in [
+        ("kind = \"firm\"", "`at`"),
+        ("at = \"5ms\"", "`kind`"),
+        ("at = \"0s\", kind = \"firm\"", "`at`"),
+        ("at = \"5ms\", kind = \"gentle\"", "`kind` cannot be \"gentle\""),
+        ("at = \"5ms\", kind = \"soft\"", "does not say what a late result is worth"),
+        ("at = \"5ms\", kind = \"soft\", value = \"step 1ms\"", "`value`"),
+        ("at = \"5ms\", kind = \"hard\", value = \"half 1ms\"", "`value` of a hard `deadline`"),
+        ("at = \"5ms\", kind = \"firm\", least = \"95\"", "`least`"),
+    ] {
+        let found = errors(&with(&format!("class = \"fifo:1\"\ndeadline = {{ {keys} }}")));
+        assert!(found.len() == 1 && found[0].contains(expected), "{keys}: {found:?}");
+    }
+    let found = errors(&with("deadline = { at = \"5ms\", kind = \"firm\" }"));
+    assert!(
+        found.len() == 1 && found[0].contains("`deadline` in process \"a\", which can have no loop page"),
+        "{found:?}"
+    );
+}
+
+#[test]
 fn partitions_are_read_with_who_is_in_them_and_mistakes_have_their_places() {
     let plant = |inside: &str, lines: &str| with(&format!("{inside}\n[[partition]]\nname = \"hmi\"\n{lines}"));
     let keys = "cpu_max = \"50%\"\nmemory_max = \"64MiB\"\nio_max = [{ device = \"/dev/sda\", read = \"1MiB\" }]";
@@ -374,6 +410,21 @@ fn every_example_of_the_table_of_keys_is_accepted() {
                     let device = if key.name == "device" { "read = \"1MiB\"" } else { "device = \"/dev/sda\"" };
                     let list = format!("io_max = [{{ {line}, {device} }}]");
                     with(&format!("partition = \"hmi\"\n[[partition]]\nname = \"hmi\"\n{list}"))
+                }
+                "deadline" | "deadlines" => {
+                    let rest = match key.name {
+                        "at" => "kind = \"firm\"",
+                        "kind" => "at = \"5ms\", value = \"half 2ms\"",
+                        "value" => "at = \"5ms\", kind = \"soft\"",
+                        _ => "at = \"5ms\", kind = \"firm\"",
+                    };
+                    match table.header {
+                        "deadline" => with(&format!("class = \"fifo:1\"\ndeadline = {{ {rest}, {line} }}")),
+                        _ => {
+                            let list = format!("deadlines = [{{ {rest}, {line} }}]");
+                            format!("[plant]\nname = \"p\"\n[messages]\nname = \"main\"\n{list}")
+                        }
+                    }
                 }
                 "heartbeat" if key.name != "within" => with(&format!("heartbeat = {{ within = \"1s\", {line} }}")),
                 "threads" if key.name == "match" => with(&format!("threads = [{{ {line}, class = \"rr:1\" }}]")),
@@ -686,6 +737,15 @@ fn a_frame_is_read_and_gets_a_process_of_its_own() {
 }
 
 #[test]
+fn an_activity_with_a_hard_deadline_has_its_safe_values_stand_behind_it() {
+    let text =
+        FRAME.replace("budget = \"300us\"", "budget = \"300us\"\ndeadline = { at = \"700us\", kind = \"hard\" }");
+    let activity = check(&text, &Anywhere).plant.unwrap().frames.remove(0).spec.activities.remove(0);
+    assert_eq!(activity.deadline.unwrap().to_string(), "700us hard");
+    assert_eq!(activity.recovery, frame::Recovery::SafeValue);
+}
+
+#[test]
 fn a_frame_may_be_alone_in_its_plant() {
     let from = FRAME.find("[[process]]").unwrap()..FRAME.find("[[frame]]").unwrap();
     let alone = FRAME.replace(&FRAME[from], "");
@@ -717,6 +777,16 @@ fn a_frame_that_cannot_work_is_refused_with_the_arithmetic() {
             "recovery = \"steal:100us\"",
             "recovery = \"borrow\"",
             "`recovery` in activity \"filter\" cannot be \"borrow\"",
+        ),
+        (
+            "recovery = \"steal:100us\"",
+            "recovery = \"skip\"\ndeadline = { at = \"5ms\", kind = \"hard\" }",
+            "a hard `deadline` beside a recovery that lets its error pass",
+        ),
+        (
+            "budget = \"300us\"",
+            "budget = \"300us\"\ndeadline = { at = \"5ms\", kind = \"firm\", least = \"1%\" }",
+            "`least` in the `deadline` of an activity",
         ),
         ("activities = [\"control\"", "activities = [\"controls\"", "names no activity \"controls\""),
     ] {

@@ -142,6 +142,7 @@ fn keys(old: &Process, new: &Process) -> (Vec<&'static str>, Effect) {
         ladder,
         threads,
         miss_ratio_max,
+        deadline,
         // The command says it.
         has_own_priorities: _,
         optional: _,
@@ -171,6 +172,7 @@ fn keys(old: &Process, new: &Process) -> (Vec<&'static str>, Effect) {
         ("oom_score_adjust", hygiene.oom_score_adjust != new.hygiene.oom_score_adjust, Effect::Restart),
         ("no_new_privileges", hygiene.no_new_privileges != new.hygiene.no_new_privileges, Effect::Restart),
         ("sandbox", hygiene.sandbox != new.hygiene.sandbox, Effect::Restart),
+        ("deadline", *deadline != new.deadline, Effect::Restart),
         ("after", *after != new.after, Effect::Live),
         ("ready", *ready != new.ready, Effect::Live),
         ("restart", *restart != new.restart, Effect::Live),

@@ -135,6 +135,8 @@ pub enum Cause {
     Runaway,
     /// It wanted to run and was not let for too long.
     Starved,
+    /// A result came behind its hard deadline, or not at all.
+    DeadlineMissed,
     /// It gave no sign of readiness in time.
     NotReady,
     /// It could not be started.
@@ -160,6 +162,7 @@ impl fmt::Display for Cause {
             Self::Hang => f.write_str("hang"),
             Self::Runaway => f.write_str("runaway"),
             Self::Starved => f.write_str("starved"),
+            Self::DeadlineMissed => f.write_str("hard deadline missed"),
             Self::NotReady => f.write_str("not ready in time"),
             Self::NoStart(why) => write!(f, "no start: {why}"),
         }
@@ -187,6 +190,8 @@ pub enum Event {
     Runaway(Id),
     /// The process was kept from running for too long; recorded, nothing else.
     Starved(Id),
+    /// A result of it came behind its hard deadline, or not at all: its output is made safe, and it goes on.
+    DeadlineMissed(Id),
     /// Somebody at its console switched its automatic restart on or off.
     AutoRestart(Id, bool),
     /// An operator wants it stopped and started, or its fault reset.
@@ -225,7 +230,7 @@ pub enum Note {
     RestartIn(DurNs, u32),
     /// Its fault is latched.
     Latched(Cause),
-    /// It hangs, runs away or starves.
+    /// It hangs, runs away, starves or has missed a hard deadline.
     Trouble(Cause),
     /// It failed while the plant came up, so the plant goes down.
     GroupStop,
@@ -254,7 +259,7 @@ pub struct History {
     pub restarts: u64,
     /// Such restarts within the window.
     pub recent: VecDeque<MonoNs>,
-    /// Times that it hung, ran away, starved or was not ready in time.
+    /// Times that it hung, ran away, starved, missed a hard deadline or was not ready in time.
     pub troubles: u64,
     /// The last start.
     pub started: Option<MonoNs>,

@@ -56,6 +56,13 @@ pub(super) fn handle(all: &mut Supervision, now: MonoNs, event: Event) {
             all.units[id].history.troubles += 1;
             all.actions.push_back(Action::Note(id, Note::Trouble(Cause::Starved)));
         }
+        Event::DeadlineMissed(id) if matches!(all.units[id].state, State::Warming { .. } | State::Running) => {
+            all.units[id].history.troubles += 1;
+            all.actions.push_back(Action::Note(id, Note::Trouble(Cause::DeadlineMissed)));
+            if all.units[id].spec.has_fault_command {
+                all.actions.push_back(Action::RunFaultCommand(id));
+            }
+        }
         Event::AutoRestart(id, on) => all.units[id].held = !on,
         Event::Restart(id) if !all.units[id].retired && matches!(all.phase, Phase::Starting | Phase::Up) => {
             restart(all, now, id);

@@ -231,6 +231,19 @@ fn a_runaway_is_told_from_a_crash_and_left_to_the_guard() {
 }
 
 #[test]
+fn a_missed_hard_deadline_makes_the_output_safe_and_the_process_goes_on() {
+    let mut bench = Bench::new(&[("a", "on_fault = \"safe\""), ("b", "")]);
+    bench.on(Event::Up);
+    bench.on(Event::Started(0));
+    bench.on(Event::Started(1));
+    assert_eq!(bench.on(Event::DeadlineMissed(0)), [Action::RunFaultCommand(0)]);
+    assert_eq!(bench.on(Event::DeadlineMissed(1)), [], "it has no safe-output command");
+    assert_eq!((bench.state(0), bench.all.units()[0].history.troubles), (State::Running, 1));
+    bench.on(Event::Exited(0, End::Exit(0)));
+    assert_eq!(bench.on(Event::DeadlineMissed(0)), [], "news of a process that is gone");
+}
+
+#[test]
 fn a_restart_by_an_operator_is_no_failure() {
     let mut bench = Bench::new(&[("a", "restart = { policy = \"never\" }\non_fault = \"safe\"")]);
     bench.on(Event::Up);

@@ -179,6 +179,32 @@ pub struct ProcessStatus {
     /// Its loop, if it publishes one.
     #[serde(rename = "loop")]
     pub loop_page: Option<LoopStatus>,
+    /// What its results were worth over all its lives, where it has deadlines for them.
+    #[serde(default)]
+    pub value: Option<Value>,
+}
+
+/// What the results of a process were worth.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Value {
+    /// Its deadline, as the plant file says it; `None` where there are several.
+    pub deadline: Option<String>,
+    /// Results that were due, those that were late, the value of all in millionths of a whole one.
+    #[serde(flatten)]
+    pub tally: base::Tally,
+    /// The share of the possible value that was obtained, in millionths; `None` before the first was due.
+    pub share: Option<base::Worth>,
+}
+
+impl std::fmt::Display for Value {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self.share {
+            Some(share) => write!(f, "{share} of the possible value obtained")?,
+            None => f.write_str("no result was due")?,
+        }
+        let by = self.deadline.as_ref().map_or(String::new(), |deadline| format!(", deadline {deadline}"));
+        write!(f, " ({} of {} results late{by})", self.tally.late, self.tally.due)
+    }
 }
 
 /// What a process and all that it has started use together: everybody in its control group.

@@ -3,12 +3,12 @@
 use super::connection::Connection;
 use super::incidents::Incident;
 use super::probe;
-use super::pulses::Pulses;
+use super::pulses::{Pulses, Told};
 use super::tell::Teller;
 use super::watch::Watched;
 use crate::keeper::protocol::{ChildId, ExitRecord};
 use crate::page::{Page, PageError};
-use base::MonoNs;
+use base::{DurNs, MonoNs, ResultDeadline, Tally};
 use host::plant::{Plant, Process, ReadyWhen};
 use host::supervise::{Event, Id, State, Supervision, Unit};
 use std::collections::BTreeSet;
@@ -126,12 +126,46 @@ pub(crate) struct Supervised {
     past: Pulses,
     /// Minors of its present life, if it is a frame.
     pub(crate) minors: Option<Pulses>,
+    /// What the results of its earlier lives were worth.
+    past_value: Tally,
+    /// What those of its present life were worth, by what it has told.
+    pub(crate) told_value: Option<Told>,
+    /// Hard deadlines that were missed when it was looked at last, and when that was told last.
+    pub(crate) hard: HardMisses,
     /// What the guard has of it.
     pub(crate) watch: Watched,
     /// The trouble it is in.
     pub(crate) incident: Incident,
     /// What looked like a sign of its readiness before it was started.
     before: Before,
+}
+
+/// How often a process has missed hard deadlines.
+#[derive(Debug, Default)]
+pub(crate) struct HardMisses {
+    seen: Option<u64>,
+    told: Option<MonoNs>,
+}
+
+/// Trouble with hard deadlines is told so often at most: a loop may miss thousands a second.
+const HARD_EVERY: DurNs = DurNs::from_secs(1);
+
+impl HardMisses {
+    /// Takes their number; whether to tell.
+    pub(crate) fn look(&mut self, now: MonoNs, missed: u64) -> bool {
+        // What another supervisor has seen it has told.
+        let seen = *self.seen.get_or_insert(missed);
+        let tell = missed > seen && self.told.is_none_or(|at| now - at >= HARD_EVERY);
+        if tell {
+            (self.seen, self.told) = (Some(missed), Some(now));
+        }
+        tell
+    }
+
+    /// A new life has missed none yet.
+    pub(crate) fn begin_life(&mut self) {
+        self.seen = Some(0);
+    }
 }
 
 /// Signs of readiness that are none: they were there before.
@@ -151,17 +185,36 @@ impl Supervised {
         [page, self.minors].into_iter().flatten().fold(self.past, Pulses::plus)
     }
 
-    /// A life begins: the minors of the one before are counted.
-    pub(crate) fn close_minors(&mut self) {
-        self.past = self.minors.take().map_or(self.past, |minors| self.past.plus(minors));
+    /// What the results of all its lives were worth; `None` if it has no deadline.
+    pub(crate) fn value(&self) -> Option<Tally> {
+        let page = self.page.as_ref().and_then(Page::tally);
+        let told = self.told_value.map(|told| told.tally);
+        let has = page.is_some() || told.is_some() || self.past_value != Tally::default();
+        has.then(|| [page, told].into_iter().flatten().fold(self.past_value, Tally::plus))
     }
 
-    /// The descriptor of its loop page, emptied for another life.
+    /// Hard deadlines that it has missed in this life; `None` if it has none.
+    pub(crate) fn hard_misses(&self, now: MonoNs) -> Option<u64> {
+        let page = self.page.as_ref().and_then(|page| page.hard_misses(now));
+        page.or(self.told_value.map(|told| told.hard))
+    }
+
+    /// A life begins: the minors of the one before are counted, and what its results were worth.
+    pub(crate) fn close_minors(&mut self) {
+        self.past = self.minors.take().map_or(self.past, |minors| self.past.plus(minors));
+        if let Some(told) = self.told_value.take() {
+            self.past_value = self.past_value.plus(told.tally);
+        }
+    }
+
+    /// The descriptor of its loop page, emptied for another life, with the deadline of its results.
     ///
     /// # Errors
     /// There can be none.
-    pub(crate) fn fresh_page(&mut self) -> Result<i32, PageError> {
+    pub(crate) fn fresh_page(&mut self, deadline: Option<ResultDeadline>) -> Result<i32, PageError> {
         self.past = self.pulses();
+        self.past_value = self.past_value.plus(self.page.as_ref().and_then(Page::tally).unwrap_or_default());
+        self.hard.begin_life();
         let page = match self.page.take() {
             // What the last life left in it is over.
             Some(page) => page.clear()?,
@@ -171,6 +224,7 @@ impl Supervised {
                 Page::create()?
             }
         };
+        page.set_deadline(deadline);
         Ok(self.page.insert(page).fd())
     }
 

@@ -1,9 +1,34 @@
-//! What a loop or a frame has given up, and whether that is within what the plant allows.
+//! What a loop or a frame has given up, what results were worth, and whether that is within what the plant allows.
 
-use host::plant::MissRatio;
+use super::control::Value;
+use base::Tally;
+use host::plant::{DeadlineRule, MissRatio};
 
 /// Before the counts in a frame's message to its notify socket: minors run, minors lost, turns of activities that overran.
 pub const FRAME_PULSES: &str = "X_TAHTI_PULSES=";
+
+/// Before what the results of a process were worth in a message to its notify socket: results due, late ones, their value in millionths,
+/// hard deadlines missed.
+pub const VALUE_TOLD: &str = "X_TAHTI_VALUE=";
+
+/// What a process has told of the value of its results.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Told {
+    /// All together.
+    pub(crate) tally: Tally,
+    /// Hard deadlines missed.
+    pub(crate) hard: u64,
+}
+
+impl Told {
+    /// Reads what it tells, if it tells it.
+    pub(crate) fn of(text: &str) -> Option<Self> {
+        let line = text.lines().find_map(|line| line.strip_prefix(VALUE_TOLD))?;
+        let mut numbers = line.split(' ').map(|number| number.parse::<u64>().ok());
+        let mut next = || numbers.next().flatten();
+        Some(Self { tally: Tally { due: next()?, late: next()?, worth: next()? }, hard: next()? })
+    }
+}
 
 /// Pulses of a loop, or minors of a frame, over all lives of its process.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -72,6 +97,26 @@ impl Pulses {
     }
 }
 
+/// How the value of a process's results stands to what its deadline asks for. `deadline` is `None` where each result has one of its own.
+pub(crate) fn judge_value(name: &str, value: &Value, deadline: Option<&DeadlineRule>, hard: u64) -> MissVerdict {
+    let text = format!("{name}: {value}");
+    let least = deadline.and_then(|deadline| deadline.least);
+    match deadline {
+        _ if hard > 0 => MissVerdict::Beyond(format!("{text}: hard deadlines were missed")),
+        Some(deadline) if deadline.is_hard() && !deadline.allows(&value.tally) => {
+            MissVerdict::Beyond(format!("{text}: hard deadlines were missed"))
+        }
+        Some(deadline) if !deadline.allows(&value.tally) => {
+            let least = least.map_or(String::new(), |least| format!(", less than the {least} that it must obtain"));
+            MissVerdict::Beyond(text + &least)
+        }
+        Some(_) if least.is_some() && value.share.is_none() => {
+            MissVerdict::Beyond(format!("{name}: no result was due, so that what it must obtain could not be judged"))
+        }
+        _ => MissVerdict::Within(text),
+    }
+}
+
 /// `60,000`.
 fn grouped(number: u64) -> String {
     let digits = number.to_string();
@@ -82,6 +127,7 @@ fn grouped(number: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use base::{DurNs, Lateness, ResultDeadline, Worth};
 
     fn loop_of(ran: u64, given_up: u64) -> Pulses {
         Pulses { ran, given_up, overran: 0 }
@@ -113,6 +159,33 @@ mod tests {
         for text in ["", "X_TAHTI_PULSES=", "X_TAHTI_PULSES=1 2", "X_TAHTI_PULSES=1 2 -3", "X_TAHTI_PULSES=a b c"] {
             assert_eq!(Pulses::of_frame(text), None, "{text:?}");
         }
+    }
+
+    #[test]
+    fn the_value_of_results_is_always_named_and_judged_where_so_much_is_asked_for() {
+        let told = Told::of("X_TAHTI_VALUE=1000 27 973456000 0\n").unwrap();
+        assert_eq!(Told::of("X_TAHTI_VALUE=1000 27 973456000"), None);
+        let judge = |late: Lateness, least: Option<u32>, tally: Tally, hard| {
+            let result = ResultDeadline { at: DurNs::from_ms(5), late };
+            let rule = DeadlineRule { result, least: least.map(Worth) };
+            let value = Value { deadline: Some(rule.to_string()), tally, share: tally.share() };
+            judge_value("loop", &value, Some(&rule), hard)
+        };
+        let words = "loop: 97.34 % of the possible value obtained (27 of 1000 results late, deadline 5ms firm)";
+        let within = MissVerdict::Within(words.to_owned());
+        assert_eq!(judge(Lateness::Firm, None, told.tally, 0), within);
+        assert_eq!(judge(Lateness::Firm, Some(970_000), told.tally, 0), within);
+        let less = judge(Lateness::Firm, Some(980_000), told.tally, 0);
+        assert_eq!(less, MissVerdict::Beyond(format!("{words}, less than the 98.00 % that it must obtain")));
+        assert!(
+            matches!(judge(Lateness::Hard, None, told.tally, 0), MissVerdict::Beyond(text) if text.contains("hard deadlines"))
+        );
+        assert!(
+            matches!(judge(Lateness::Firm, None, told.tally, 1), MissVerdict::Beyond(_)),
+            "one of several was hard"
+        );
+        let none = judge(Lateness::Firm, Some(1), Tally::default(), 0);
+        assert!(matches!(none, MissVerdict::Beyond(text) if text.contains("no result was due")));
     }
 
     #[test]

@@ -125,6 +125,8 @@ impl Site {
         launch.require_rt = self.require_rt;
         // It tells what it has lost.
         let is_frame = process.env.contains_key(host::plant::FRAME);
+        // So does a message server with deadlines: what its answers were worth.
+        let weighs = process.command.iter().any(|word| word == "--deadline");
         Ok(KeeperSpec {
             dir: self.run.keeper(&process.name),
             launch,
@@ -140,7 +142,7 @@ impl Site {
                 ReadyWhen::Line(line) => Some(line.clone()),
                 _ => None,
             },
-            notify: process.ready.when == ReadyWhen::Notify || process.heartbeat.is_some() || is_frame,
+            notify: process.ready.when == ReadyWhen::Notify || process.heartbeat.is_some() || is_frame || weighs,
             held: is_watched(process),
             operators: self.operators,
         })

@@ -1,10 +1,10 @@
 //! What the supervisor shows: listings, the live line, the verdict.
 
 use super::compare::Compare;
-use super::control::{Family, LoopHistogram, ProcessStatus, Status};
+use super::control::{Family, LoopHistogram, ProcessStatus, Status, Value};
 use super::probe;
 use super::processes::{Processes, Supervised};
-use super::pulses::MissVerdict;
+use super::pulses::{MissVerdict, judge_value};
 use super::shielding::{Lowered, Shielding};
 use super::site::Site;
 use super::tell::{Teller, short};
@@ -13,6 +13,7 @@ use crate::group::{Group, MEMORY, TASKS};
 use crate::page::Page;
 use base::text::Counted;
 use base::{DurNs, MonoNs};
+use host::plant::Process;
 use host::supervise::{Phase, State, Unit};
 use std::cell::OnceCell;
 use std::fmt::Write as _;
@@ -62,7 +63,14 @@ fn process_status(site: &Site, unit: &Unit, one: &Supervised, parents: &OnceCell
         shortfalls: one.shortfalls.clone(),
         evidence: one.incident.evidence.clone(),
         loop_page: one.page.as_ref().and_then(Page::status),
+        value: value(process, one),
     })
+}
+
+/// What the results of a process were worth.
+fn value(process: &Process, one: &Supervised) -> Option<Value> {
+    let tally = one.value()?;
+    Some(Value { deadline: process.deadline.map(|deadline| deadline.to_string()), tally, share: tally.share() })
 }
 
 /// Everybody in the control group of a process; where there is none, itself and its descendants.
@@ -170,14 +178,19 @@ fn blemishes(processes: &Processes, lowered: &Lowered) -> Vec<String> {
     found
 }
 
-/// What loops and frames have given up.
+/// What loops and frames have given up, and what results were worth.
 fn misses<'a>(site: &'a Site, processes: &'a Processes) -> impl Iterator<Item = MissVerdict> + 'a {
-    processes.iter().filter_map(|(unit, one)| {
+    let of = |(unit, one): (&Unit, &Supervised)| {
         let process = site.process(&unit.spec.name)?;
+        let name = &unit.spec.name;
         // One that never started has a blemish of its own.
         let limit = process.miss_ratio_max.filter(|_| unit.history.starts > 0);
-        Some(one.pulses().judge(&unit.spec.name, unit.spec.ends_first, limit))
-    })
+        let misses = one.pulses().judge(name, unit.spec.ends_first, limit);
+        let hard = one.told_value.map_or(0, |told| told.hard);
+        let value = value(process, one).map(|value| judge_value(name, &value, process.deadline.as_ref(), hard));
+        Some(std::iter::once(misses).chain(value))
+    };
+    processes.iter().filter_map(of).flatten()
 }
 
 /// The table at the end, and whether all was well.

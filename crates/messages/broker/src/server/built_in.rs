@@ -186,6 +186,15 @@ impl Control<'_> {
             text,
             " unseen_events={unseen_events} unlogged_by_band={unlogged} unwritten={unwritten} unmapped={unmapped} over_share={over_share} naps={naps} logs_moved={logs}"
         );
+        if !self.tables.deadlines.is_empty() {
+            let (tally, missed) = self.value();
+            let share = tally.share().unwrap_or(base::Worth::WHOLE).0;
+            let _ = write!(
+                text,
+                " answers_due={} answers_late={} value_millionths={share} hard_missed={missed}",
+                tally.due, tally.late
+            );
+        }
         Answer::ok(text)
     }
 

@@ -2,7 +2,7 @@
 
 use super::log_file::LogLimit;
 use base::{CpuId, Policy};
-use msg::{Band, Limits, Rule};
+use msg::{Band, DeadlineRule, Limits, Rule};
 use std::path::PathBuf;
 
 /// How the thread of one band runs.
@@ -29,6 +29,8 @@ pub struct Config {
     pub unbounded: bool,
     /// Access rules, the first that fits decides.
     pub rules: Vec<Rule>,
+    /// Until when answers count, the first that fits a request.
+    pub deadlines: Vec<DeadlineRule>,
     /// Where every write and every error is written.
     pub log: Option<PathBuf>,
     /// How large that may grow.

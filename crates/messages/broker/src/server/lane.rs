@@ -7,7 +7,7 @@ use crate::server::pools::Lent;
 use crate::server::queued::Queued;
 use crate::spin::Spin;
 use crate::wake_gate::{Sleeper, WakeGate};
-use base::{DurNs, MonoNs};
+use base::{DurNs, MonoNs, Tally};
 use msg::{
     Code, Conn, Counters, Done, Excess, Flags, HEADER_WORDS, Header, Kind, Lane, Pooled, Reply, Step, Subject, Tables,
     TextBuffer,
@@ -99,6 +99,8 @@ pub(crate) struct Seen {
     pub(crate) adopted: AtomicU64,
     counters: [AtomicU64; COUNTERS],
     over_share: AtomicU64,
+    /// What answers were worth: due, late, worth, hard deadlines missed.
+    value: [AtomicU64; 4],
     pub(super) naps: Naps,
 }
 
@@ -113,6 +115,10 @@ impl Seen {
         let answered = counters.answered.iter().sum();
         let Counters { requests, forwarded, replied, strays, orphaned, over_share, .. } = *counters;
         self.over_share.store(over_share, Ordering::Relaxed);
+        let Tally { due, late, worth } = counters.value;
+        for (to, value) in self.value.iter().zip([due, late, worth, counters.hard_missed]) {
+            to.store(value, Ordering::Relaxed);
+        }
         let values = [requests, forwarded, replied, answered, strays, orphaned, unlogged, allocations];
         for (to, value) in self.counters.iter().zip(values) {
             to.store(value, Ordering::Relaxed);
@@ -121,6 +127,12 @@ impl Seen {
 
     pub(crate) fn read(&self) -> [u64; COUNTERS] {
         std::array::from_fn(|at| self.counters[at].load(Ordering::Relaxed))
+    }
+
+    /// What answers with a deadline were worth, and hard deadlines that were missed.
+    pub(crate) fn value(&self) -> (Tally, u64) {
+        let [due, late, worth, hard] = std::array::from_fn(|at| self.value[at].load(Ordering::Relaxed));
+        (Tally { due, late, worth }, hard)
     }
 
     /// How often somebody was refused because of its share.
@@ -274,7 +286,7 @@ impl LaneThread {
             let mut out = Outgoing { connections, packing, log, logged, now: mono_now() };
             if frame.header.kind == Kind::Event {
                 out.put(conn, &frame.header, buffer.rest(), SPARE_WORDS);
-            } else if let Some(done) = lane.reply(Conn::SERVER, &frame.header, frame.text) {
+            } else if let Some(done) = lane.reply(mono_now(), Conn::SERVER, &frame.header, frame.text) {
                 out.pass(&done, frame.text, frame.body.len(), buffer.rest());
             }
         }
@@ -361,7 +373,7 @@ impl LaneThread {
             }
             _ => {
                 let is_reply = Reply::parse(frame.text).is_ok();
-                let Some(done) = lane.reply(from, &frame.header, frame.text) else { return Ok(()) };
+                let Some(done) = lane.reply(now, from, &frame.header, frame.text) else { return Ok(()) };
                 match is_reply {
                     false => {
                         let begins = &frame.text[..frame.text.floor_char_boundary(NO_REPLY_BYTES)];

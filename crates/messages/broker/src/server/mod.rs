@@ -22,7 +22,7 @@ use crate::greeting::{BYTES_MAX, Hello, Welcome, socket_name};
 use crate::memory::{self, Spares};
 use crate::message_buffer::{MessageBuffer, Packing};
 use crate::wake_gate::WakeGate;
-use base::{DurNs, MonoNs};
+use base::{DurNs, MonoNs, Tally};
 use checked::Checked;
 use greetings::{GREETINGS_MAX, Greetings};
 use lane::{Change, Connection, Return, Seen};
@@ -41,6 +41,8 @@ use sys::clock::mono_now;
 use sys::handover::{Caller, Counter};
 use threads::{Running, lane};
 
+/// How often it is told what answers were worth.
+const VALUE_EVERY: DurNs = DurNs::from_ms(20);
 /// How often the log is written and counters are looked at.
 const ROUND: DurNs = DurNs::from_ms(50);
 /// Changes on their way to a lane.
@@ -69,6 +71,8 @@ pub enum Event {
     Trouble(String),
     /// Something that did not work does again.
     Mended(String),
+    /// What the answers with a deadline were worth so far, and how many hard deadlines were missed.
+    Value(Tally, u64),
 }
 
 /// A lane, as the control thread sees it.
@@ -134,6 +138,8 @@ struct Control<'a> {
     accept_failed: bool,
     /// What bands burnt beyond their allowance, as far as it was told, and when.
     naps_told: (u64, MonoNs),
+    /// What answers were worth, as far as it was told, and when.
+    value_told: (Tally, MonoNs),
     packing: Packing,
     say: &'a mut dyn FnMut(Event),
 }
@@ -154,6 +160,7 @@ pub fn serve(config: Config, stop: &Arc<AtomicBool>, say: &mut dyn FnMut(Event))
     let bell = Arc::new(bell.map_err(|errno| sys::Error { doing: "make an eventfd".to_owned(), errno })?);
     let mut tables = Tables::default();
     tables.rules.clone_from(&config.rules);
+    tables.deadlines.clone_from(&config.deadlines);
     let mut threads = Vec::new();
     let mut lanes = Vec::new();
     // The lanes end after the control thread, which waits for them whenever somebody goes.
@@ -188,6 +195,7 @@ pub fn serve(config: Config, stop: &Arc<AtomicBool>, say: &mut dyn FnMut(Event))
         over_share: 0,
         accept_failed: false,
         naps_told: (0, MonoNs(0)),
+        value_told: (Tally::default(), MonoNs(0)),
         packing: Packing::new(),
         say,
     };
@@ -222,6 +230,7 @@ impl Control<'_> {
         self.returns();
         self.tell_pools();
         self.tell_naps();
+        self.tell_value();
         more |= self.write_log();
         if more {
             lane::wake_control(&self.bell);
@@ -383,6 +392,21 @@ impl Control<'_> {
     fn disconnect(&mut self, conn: Conn, name: &Arc<str>, bands: &[Band]) {
         for lane in self.lanes.iter_mut().filter(|lane| bands.contains(&lane.band)) {
             lane.change(Change::Gone(conn, name.clone()));
+        }
+    }
+
+    /// What answers with a deadline were worth on all bands, and hard deadlines that were missed.
+    fn value(&self) -> (Tally, u64) {
+        let all = self.lanes.iter().map(|lane| lane.seen.value());
+        all.fold((Tally::default(), 0), |(tally, missed), (more, hard)| (tally.plus(more), missed + hard))
+    }
+
+    /// Tells what answers were worth where that is new.
+    fn tell_value(&mut self) {
+        let ((tally, hard), now) = (self.value(), mono_now());
+        if tally != self.value_told.0 && now - self.value_told.1 >= VALUE_EVERY {
+            self.value_told = (tally, now);
+            (self.say)(Event::Value(tally, hard));
         }
     }
 

@@ -59,7 +59,7 @@ impl Processes {
             "name": one.name, "state": one.state, "pid": one.pid, "class": one.class.to_string(), "cpus": one.cpus.to_string(),
             "cpu_percent": percent, "memory": one.memory.0, "restarts": one.restarts, "shortfalls": one.shortfalls,
             "ended": ended.map(|(at, cause)| json!({ "ago_ns": (status.now - *at).0, "cause": cause.to_string() })),
-            "loop": one.loop_page.as_ref().map(figures),
+            "loop": one.loop_page.as_ref().map(figures), "value": one.value,
             "threads": threads,
         })
     }

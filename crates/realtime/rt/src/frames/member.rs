@@ -4,7 +4,7 @@ use crate::frames::call;
 use crate::scope::Sampler;
 use crate::share::ShareError;
 use crate::variables::Exports;
-use base::{DurNs, MonoNs};
+use base::{DurNs, Lateness, MonoNs, ResultDeadline, Worth};
 use ring::{ActivityCounter, Baseline, FramePage, FrameState, marks};
 use std::fmt;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
@@ -52,6 +52,16 @@ pub struct MinorTurn {
     pub due: MonoNs,
     /// When it ends.
     pub end: MonoNs,
+    /// Until when the call's result counts in full, from `due`, and what a later one means; `None` if nobody has said so.
+    pub deadline: Option<ResultDeadline>,
+}
+
+impl MinorTurn {
+    /// Whether a result that is put out now would be worth nothing: it is not to be put out then.
+    #[must_use]
+    pub fn is_void(&self, now: MonoNs) -> bool {
+        self.deadline.is_some_and(|deadline| now - self.due > deadline.void_after())
+    }
 }
 
 /// The calling thread as an activity. Dropping it leaves the frame.
@@ -64,8 +74,11 @@ pub struct Member {
     in_call: bool,
     /// Samples its variables for the oscilloscope.
     sampler: Option<Sampler>,
-    /// Pulse of the call that it is in, and when its minor ends.
+    /// Variables whose safe values stand from a result behind its hard deadline to the next one in time.
+    safe: Option<Exports>,
+    /// Pulse of the call that it is in, when its minor was due, and when that ends.
     pulse: u64,
+    due: MonoNs,
     end: MonoNs,
     /// Whether the frame knows that the thread waits for its turns.
     come: bool,
@@ -124,7 +137,9 @@ impl Member {
             gone: Arc::new(AtomicBool::new(false)),
             in_call: false,
             sampler,
+            safe: variables.cloned(),
             pulse: 0,
+            due: MonoNs(0),
             end: MonoNs(0),
             come: false,
             until_accounts: 0,
@@ -144,6 +159,9 @@ impl Member {
         let page = FramePage::attach(self.words.words()).ok()?;
         let in_call = self.in_call;
         let done = if in_call { mono_now() } else { MonoNs(0) };
+        if in_call {
+            self.weigh(&page, done);
+        }
         let over = finish(&page, self.activity, &mut self.in_call, done);
         if over {
             self.until_accounts = 0;
@@ -164,8 +182,9 @@ impl Member {
                 self.in_call = true;
                 let border = page.border();
                 let ring::FrameBorder { pulse, minor, mode, due, end, .. } = border;
-                (self.pulse, self.end) = (pulse, end);
-                return Some(MinorTurn { pulse, minor, mode, due, end });
+                (self.pulse, self.due, self.end) = (pulse, due, end);
+                let deadline = page.deadline(self.activity);
+                return Some(MinorTurn { pulse, minor, mode, due, end, deadline });
             }
             if self.gone.load(Ordering::Acquire) || page.state() == FrameState::Ended {
                 return None;
@@ -173,6 +192,16 @@ impl Member {
             if sys::futex::wait(word, seen, None) {
                 page.count_wait(self.activity);
             }
+        }
+    }
+
+    /// Weighs the result of the call that ends. Behind a hard deadline the safe values stand before anybody has the turn; the
+    /// frame lets them stand where the call does not end at all.
+    fn weigh(&self, page: &FramePage<'_>, done: MonoNs) {
+        let Some(worth) = page.weigh(self.activity, done - self.due) else { return };
+        let hard = page.deadline(self.activity).is_some_and(|deadline| deadline.late == Lateness::Hard);
+        if let Some(variables) = self.safe.as_ref().filter(|_| hard) {
+            variables.stand_safe(worth == Worth::NONE);
         }
     }
 

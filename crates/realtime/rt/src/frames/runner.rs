@@ -120,6 +120,7 @@ impl Runner {
             page.set_activity_name(index, &activity.name);
             let budget = if activity.is_background() { 0 } else { activity.budget.map_or(0, |budget| budget.0 as u64) };
             page.set_activity_counter(index, ActivityCounter::Budget, budget);
+            page.set_deadline(index, activity.deadline);
         }
         for (index, length) in spec.minors.iter().enumerate() {
             page.set_length(index, *length);

@@ -3,7 +3,7 @@
 use crate::frames::cause::{Before, Cause, InProgress};
 use crate::frames::dispatcher::Dispatcher;
 use crate::frames::event;
-use base::{DurNs, MonoNs};
+use base::{DurNs, Lateness, MonoNs};
 use frame::{Action, Border, Fault};
 use ring::{ActivityCounter, FrameEvent, FramePage, Turn};
 use std::sync::atomic::Ordering;
@@ -133,7 +133,9 @@ impl Dispatcher {
             if known.safe == is {
                 continue;
             }
-            if self.shared.slots[activity].stand_safe(is) {
+            // Behind a hard deadline it is the activity itself that takes them back, with its next result in time.
+            let takes_back = || page.deadline(activity).is_some_and(|deadline| deadline.late == Lateness::Hard);
+            if !is && takes_back() || self.shared.slots[activity].stand_safe(is) {
                 known.safe = is;
                 page.set_activity_counter(activity, ActivityCounter::Safe, is.into());
             } else {

@@ -32,6 +32,7 @@ fn process(name: &str, pid: i32, misses: Option<u64>) -> ProcessStatus {
         shortfalls: Vec::new(),
         evidence: None,
         loop_page: misses.map(page),
+        value: None,
     }
 }
 

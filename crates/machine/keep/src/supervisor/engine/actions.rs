@@ -50,14 +50,17 @@ impl Engine {
         let process = self.site.process(self.processes.name(id)).ok_or(StartError::Retired)?;
         let one = &mut self.processes[id];
         one.look_before(process, &self.site.dir(process), &mut self.tell);
+        one.hard.begin_life();
         let mut spec = self.site.keeper(process)?;
         let users = self.site.plant.processes.iter().filter_map(|one| one.user.as_deref());
         let users = launch::users::numbers(users);
         if !users.is_empty() {
             spec.launch.env.entry(sys::peer::PEERS.to_owned()).or_insert(users);
         }
+        let deadline = process.deadline.map(|deadline| deadline.result);
         if process.class.is_real_time() || process.heartbeat.is_some() {
-            spec.launch.inherit = vec![InheritedFd { variable: ring::LOOP_FD.to_owned(), fd: one.fresh_page()? }];
+            spec.launch.inherit =
+                vec![InheritedFd { variable: ring::LOOP_FD.to_owned(), fd: one.fresh_page(deadline)? }];
         }
         Ok(spec)
     }

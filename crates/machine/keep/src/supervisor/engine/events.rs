@@ -8,12 +8,15 @@ use crate::keeper::{Keeper, SPEC_NAME};
 use crate::page::Page;
 use crate::supervisor::connection::{self, Asker, Connection, ConnectionError};
 use crate::supervisor::incidents;
-use crate::supervisor::pulses::Pulses;
-use base::MonoNs;
+use crate::supervisor::pulses::{Pulses, Told};
+use base::{DurNs, MonoNs};
 use host::plant::ReadyWhen;
 use host::supervise::{Event, Id, State};
 use std::collections::BTreeMap;
 use sys::clock::mono_now;
+
+/// How often pages are looked at for hard deadlines that were missed.
+const HARD_LOOK_EVERY: DurNs = DurNs::from_ms(20);
 
 impl Engine {
     /// Takes up the connection to a keeper that another supervisor started.
@@ -109,6 +112,10 @@ impl Engine {
                 {
                     self.processes[id].minors = Some(minors);
                 }
+                if let Some(told) = Told::of(&text) {
+                    self.processes[id].told_value = Some(told);
+                    self.hard_misses(now, id);
+                }
             }
             protocol::Event::Exited(exit) => self.exited(id, exit),
             protocol::Event::ConsoleKill => self.tell.event(now, self.processes.name(id), "killed from a console"),
@@ -152,6 +159,31 @@ impl Engine {
                 self.processes.event(Event::Ready(id));
             }
         }
+    }
+
+    /// Looks whether hard deadlines were missed by loops, which tell it in their pages alone.
+    pub(super) fn look_for_hard_misses(&mut self, now: MonoNs) {
+        if now < self.next_hard {
+            return;
+        }
+        self.next_hard = now + HARD_LOOK_EVERY;
+        for id in self.processes.ids() {
+            self.hard_misses(now, id);
+        }
+    }
+
+    fn hard_misses(&mut self, now: MonoNs, id: Id) {
+        let one = &mut self.processes[id];
+        let missed = one.hard_misses(now).filter(|_| one.child.is_some());
+        if missed.is_some_and(|missed| one.hard.look(now, missed)) {
+            self.processes.event(Event::DeadlineMissed(id));
+        }
+    }
+
+    /// When to look for them next.
+    pub(super) fn next_hard_look(&self) -> Option<MonoNs> {
+        let is_hard = |process: &host::plant::Process| process.deadline.is_some_and(|deadline| deadline.is_hard());
+        self.site.plant.processes.iter().any(is_hard).then_some(self.next_hard)
     }
 
     /// Takes the guard's news; whether there was any.

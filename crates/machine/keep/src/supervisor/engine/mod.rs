@@ -76,6 +76,7 @@ pub(crate) struct Engine {
     /// When to go down by itself.
     until: Option<MonoNs>,
     next_live: MonoNs,
+    next_hard: MonoNs,
     upgrade: Option<PathBuf>,
     /// Whether Ctrl-C came again while the plant went down.
     impatient: bool,
@@ -129,6 +130,7 @@ impl Engine {
             waiting: Vec::new(),
             until,
             next_live: MonoNs(0),
+            next_hard: MonoNs(0),
             upgrade: None,
             impatient: false,
         }
@@ -173,6 +175,7 @@ impl Engine {
             self.look();
             self.watcher.rule_threads(now, &mut self.processes, &mut self.tell);
             self.partitions.look(now, &self.site, &mut self.tell);
+            self.look_for_hard_misses(now);
             self.safe_outputs.reap(now, &self.processes, &mut self.tell);
             for (client, request) in self.server.serve() {
                 let reply = match request {
@@ -250,6 +253,7 @@ impl Engine {
             self.live_every().map(|_| self.next_live),
             self.watcher.next_threads(&self.processes),
             self.safe_outputs.due(now),
+            self.next_hard_look(),
             self.evidence.until(now),
             self.processes.all.next_wake(),
         ];

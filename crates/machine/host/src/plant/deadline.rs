@@ -1,0 +1,126 @@
+//! Reading `deadline = {…}`: until when results count, and what late ones are worth.
+
+use super::MissRatio;
+use super::keys::{Table, key};
+use base::{DurNs, Fall, Lateness, ResultDeadline, Tally, Worth};
+use serde::{Deserialize, Serialize};
+use std::fmt;
+use table::{Diagnostics, Section};
+
+const HOUR: DurNs = DurNs::from_secs(3600);
+
+/// `deadline = {…}`
+pub(crate) const DEADLINE: Table = Table {
+    header: "deadline",
+    doc: "Until when a result counts in full, and what a later one is worth. A result that never comes is worth nothing. What was obtained of the \
+          possible value stands in `ps` and in the verdict.",
+    keys: &[
+        key(
+            "at",
+            r#""5ms""#,
+            "time, 1us to 1h",
+            "",
+            "The deadline, from when the result was due to be begun: a loop's pulse, a frame's minor, the sending of a request.",
+        ),
+        key(
+            "kind",
+            r#""soft""#,
+            "`hard`, `firm` or `soft`",
+            "",
+            "What a late result means. `hard`: failure; it is worth nothing, and the output becomes safe. `firm`: it is worth nothing, is thrown \
+             away and counted. `soft`: it is used and worth `value`.",
+        ),
+        key(
+            "value",
+            r#""linear 10ms""#,
+            "`linear TIME` or `half TIME`, for `soft`",
+            "none: must be given for `soft`",
+            "How the value falls behind the deadline: in a straight line, to nothing after that time; or to half in each such time.",
+        ),
+        key(
+            "least",
+            r#""95%""#,
+            "percentage, `0%` to `100%`",
+            "none: the verdict names the value, and does not judge it",
+            "Share of the possible value that must be obtained over the plant's life; with less the verdict is `NOT GOOD`.",
+        ),
+    ],
+};
+
+/// `deadline = {…}`
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DeadlineRule {
+    /// The deadline, and what a late result is worth.
+    pub result: ResultDeadline,
+    /// The share of the possible value that must be obtained.
+    pub least: Option<Worth>,
+}
+
+impl DeadlineRule {
+    /// Whether a late result is a failure.
+    #[must_use]
+    pub fn is_hard(&self) -> bool {
+        self.result.late == Lateness::Hard
+    }
+
+    /// Whether so much is enough: with a hard deadline all results in time, and the least share.
+    #[must_use]
+    pub fn allows(&self, tally: &Tally) -> bool {
+        let share = tally.share().unwrap_or(Worth::WHOLE);
+        // A hard result has its whole value or none: what is missing of the value was missed.
+        let missed = self.is_hard() && share < Worth::WHOLE;
+        !missed && self.least.is_none_or(|least| share >= least)
+    }
+}
+
+impl fmt::Display for DeadlineRule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.result.fmt(f)
+    }
+}
+
+/// Reads `deadline`, if there is one.
+pub(crate) fn read(section: &Section<'_>, found: &mut Diagnostics<'_>) -> Option<DeadlineRule> {
+    let table = section.section("deadline", &DEADLINE, "deadline", found)?;
+    let least = table.parsed::<MissRatio>("least", found).map(|(least, _)| Worth(least.0));
+    Some(DeadlineRule { result: read_in(&table, found)?, least })
+}
+
+/// Reads the keys of a deadline, but `least`, from a section that has them.
+pub(crate) fn read_in(table: &Section<'_>, found: &mut Diagnostics<'_>) -> Option<ResultDeadline> {
+    for name in ["at", "kind"] {
+        if table.value(name).is_none() {
+            table.missing(name, found);
+        }
+    }
+    let at = table.time("at", DurNs::from_us(1), HOUR, found).map(|(at, _)| at);
+    let fall = table.parsed::<Fall>("value", found);
+    let (kind, span) = table.text("kind", found)?;
+    let late = match (kind, fall) {
+        ("soft", Some((fall, _))) => Lateness::Soft(fall),
+        ("soft", None) => {
+            if table.value("value").is_none() {
+                let message = "a soft `deadline` does not say what a late result is worth";
+                found.error(span, message, "`value`", "add `value = \"linear 10ms\"`");
+            }
+            return None;
+        }
+        ("hard" | "firm", Some((_, span))) => {
+            let message = format!("`value` of a {kind} `deadline`");
+            found.error(
+                span,
+                message,
+                "none: a late result is worth nothing",
+                "remove it, or make the deadline `soft`",
+            );
+            return None;
+        }
+        ("hard", None) => Lateness::Hard,
+        ("firm", None) => Lateness::Firm,
+        (other, _) => {
+            found.error(span, format!("`kind` cannot be {other:?}"), "`hard`, `firm` or `soft`", "");
+            return None;
+        }
+    };
+    Some(ResultDeadline { at: at?, late })
+}

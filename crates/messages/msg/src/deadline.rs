@@ -1,0 +1,109 @@
+//! Until when answers to requests count, by what is asked of whom.
+
+use crate::header::Band;
+use crate::object::Pattern;
+use crate::tables::RuleError;
+use alloc::string::String;
+use alloc::vec::Vec;
+use base::{DurNs, Fall, Lateness, ResultDeadline, Verb};
+use core::str::FromStr;
+
+/// A deadline for the answers to some requests. The first one that fits a request counts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DeadlineRule {
+    /// The deadline, from when the server sees the request, and what a later answer is worth.
+    pub result: ResultDeadline,
+    /// Verbs that it is about; `None`: all.
+    pub verbs: Option<Vec<Verb>>,
+    /// Bands that it is about: a sum of 1 << band.
+    pub bands: u8,
+    /// Objects that it is about.
+    pub objects: Pattern,
+}
+
+impl DeadlineRule {
+    /// Whether it is about a request.
+    #[must_use]
+    pub fn fits(&self, band: Band, verb: Verb, object: &str) -> bool {
+        self.bands & 1 << band.number() != 0
+            && self.verbs.as_ref().is_none_or(|verbs| verbs.contains(&verb))
+            && self.objects.fits(object)
+    }
+}
+
+impl FromStr for DeadlineRule {
+    type Err = RuleError;
+
+    /// `5ms hard objects=sr_rf_* verbs=put,call bands=6,7`, `5ms firm …`, `5ms soft linear 10ms …`: what follows the kind may be left out.
+    fn from_str(text: &str) -> Result<Self, RuleError> {
+        const FORM: &str = "a time, `hard`, `firm` or `soft`, behind `soft` how the value falls (`linear 10ms`, `half 2ms`), then what it is about";
+        let error = |found: &str, expected| RuleError { found: found.into(), expected };
+        let mut words = text.split_whitespace().peekable();
+        let mut next = || words.next().unwrap_or_default();
+        let at = next();
+        let at: DurNs = at.parse().ok().filter(|at| *at > DurNs::ZERO).ok_or_else(|| error(at, FORM))?;
+        let late = match next() {
+            "hard" => Lateness::Hard,
+            "firm" => Lateness::Firm,
+            "soft" => {
+                let mut fall = String::from(next());
+                fall.push(' ');
+                fall.push_str(next());
+                Lateness::Soft(fall.parse::<Fall>().map_err(|_| error(&fall, FORM))?)
+            }
+            other => return Err(error(other, FORM)),
+        };
+        let objects = Pattern::new("*").map_err(|_| error("*", "a pattern"))?;
+        let mut rule = Self { result: ResultDeadline { at, late }, verbs: None, bands: u8::MAX, objects };
+        for word in words {
+            match word.split_once('=') {
+                Some(("objects", objects)) => {
+                    rule.objects = Pattern::new(objects).map_err(|_| error(objects, "a name with * and ?"))?;
+                }
+                Some(("verbs", verbs)) => {
+                    let verbs: Result<_, _> =
+                        verbs.split(',').map(|verb| verb.parse().map_err(|_| error(verb, "a verb"))).collect();
+                    rule.verbs = Some(verbs?);
+                }
+                Some(("bands", bands)) => {
+                    rule.bands = 0;
+                    for number in bands.split(',') {
+                        let band = number.parse().ok().and_then(Band::new);
+                        rule.bands |= 1 << band.ok_or_else(|| error(number, "a band, 0 to 7"))?.number();
+                    }
+                }
+                _ => return Err(error(word, "objects=, verbs= or bands=")),
+            }
+        }
+        Ok(rule)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::string::ToString as _;
+
+    #[test]
+    fn deadlines_are_read_with_what_they_are_about() {
+        let rule: DeadlineRule = "5ms soft half 2ms objects=sr_rf_* verbs=put,call bands=6,7".parse().unwrap();
+        assert_eq!(rule.result.to_string(), "5ms soft half 2ms");
+        let band = |number| Band::new(number).unwrap();
+        assert!(rule.fits(band(7), Verb::Put, "sr_rf_acc"));
+        assert!(!rule.fits(band(5), Verb::Put, "sr_rf_acc") && !rule.fits(band(7), Verb::Get, "sr_rf_acc"));
+        assert!(!rule.fits(band(7), Verb::Put, "sr_mag_ps"));
+        assert!("1us hard".parse::<DeadlineRule>().unwrap().fits(band(0), Verb::Get, "anything"));
+        for wrong in [
+            "",
+            "5ms",
+            "0s firm",
+            "5ms gentle",
+            "5ms soft",
+            "5ms soft step 1ms",
+            "5ms firm users=1",
+            "5ms firm bands=8",
+        ] {
+            assert!(wrong.parse::<DeadlineRule>().is_err(), "{wrong:?}");
+        }
+    }
+}
