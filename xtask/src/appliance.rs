@@ -17,7 +17,8 @@ const TABLES: &[&str] = &["duckdb==2.0.0", "pandas==3.1.1", "pyarrow==26.0.0", "
 /// Installs the clients and runs the tests with them.
 pub(crate) fn main() -> Outcome {
     let (ess, old) = (peers::python("archive-ess", ESS)?, peers::python("archive-old", OLD)?);
-    let suite = Suite { programs: vec!["appliance_clients".into()], ..Suite::default() };
+    let suite =
+        Suite { programs: ["appliance_clients", "dashboard_clients"].map(String::from).into(), ..Suite::default() };
     suite.env("TAHTI_ARCHIVE_ESS", ess).env("TAHTI_ARCHIVE_OLD", old).run(Show::Live)?;
     let tables = peers::python("tables", TABLES)?;
     // All tests of the crate: what needs its feature is nowhere else. In a target folder of its own, as the feature is.

@@ -45,6 +45,9 @@ struct Serve {
     /// The archive that strip charts begin with
     #[arg(long, value_name = "FOLDER")]
     archive: Option<PathBuf>,
+    /// Let everybody who reaches the address read the archive at /retrieval, without a token
+    #[arg(long, requires = "archive")]
+    retrieval: bool,
     /// The folder of settings
     #[arg(long, value_name = "FOLDER")]
     settings: Option<PathBuf>,
@@ -94,9 +97,10 @@ pub(crate) fn run(args: Args) -> ExitCode {
 }
 
 fn serve(args: Serve) -> Result<(), Failure> {
-    let Serve { which, listen, names, tls, write, archive, settings, messages } = args;
+    let Serve { which, listen, names, tls, write, archive, retrieval, settings, messages } = args;
     let plant = plant_name(which.plant.as_deref())?;
-    Ok(dash::serve(&Options { plant, listen, names, identity: tls.files(), write, archive, settings, messages })?)
+    let identity = tls.files();
+    Ok(dash::serve(&Options { plant, listen, names, identity, write, archive, retrieval, settings, messages })?)
 }
 
 fn url(args: &Url) -> Result<(), Failure> {

@@ -35,6 +35,7 @@ use base::DurNs;
 use hub::Hub;
 use keep::supervisor::control::{Client, Request};
 use keep::supervisor::rundir::RunDir;
+use retrieval::Retrieval;
 use std::fs::{DirBuilder, OpenOptions};
 use std::io::{self, Write as _};
 use std::net::{Ipv4Addr, SocketAddr};
@@ -60,6 +61,8 @@ pub struct Options {
     pub write: bool,
     /// The archive's folder.
     pub archive: Option<PathBuf>,
+    /// Whether everybody who reaches the address may read it.
+    pub retrieval: bool,
     /// The folder of settings.
     pub settings: Option<PathBuf>,
     /// The message server's name.
@@ -143,7 +146,9 @@ pub fn serve(options: &Options) -> io::Result<()> {
     let worker = Arc::new(work::Worker::start(options, signal_hub.clone())?);
     let scopes = Arc::new(scopes::Scopes::start(&options.plant, &options.messages)?);
     let (plant, passing) = (options.plant.clone(), (options.messages.clone(), Arc::default()));
-    let site = site::Dashboard { plant, access, hub, signals: signal_hub, worker, scopes, passing };
+    let archive = options.archive.clone().map(|folder| Retrieval::new(retrieval::folder(folder), false));
+    let archive = (archive, options.retrieval);
+    let site = site::Dashboard { plant, access, hub, signals: signal_hub, worker, scopes, passing, archive };
     println!("tahti dash: serves at {}", server.url());
     if let Ok(address) = address(&options.plant, Role::Viewer) {
         say(&options.plant, &address);

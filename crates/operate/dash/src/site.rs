@@ -7,6 +7,7 @@ use crate::scopes::{Scope, Scopes};
 use crate::signals::Signals;
 use crate::user::user;
 use crate::work::Worker;
+use retrieval::Retrieval;
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 use web::{Answer, Method, Now, Request, Site, Socket};
@@ -20,6 +21,8 @@ pub(crate) struct Dashboard {
     pub(crate) scopes: Arc<Scopes>,
     /// The message server, and how many watch what passes there.
     pub(crate) passing: (String, Arc<AtomicUsize>),
+    /// The archive, and whether it is for everybody.
+    pub(crate) archive: (Option<Retrieval>, bool),
 }
 
 macro_rules! file {
@@ -87,6 +90,19 @@ impl Dashboard {
         }
     }
 
+    /// The archive, as clients of the EPICS Archiver Appliance ask for it.
+    fn archive(&self, request: &Request, now: Now) -> Answer {
+        match &self.archive {
+            (None, _) => Answer::text(404, "this plant has no archive; [archive] in its file makes one"),
+            (Some(archive), is_open) if *is_open || self.role(request, now).is_some() => archive.answer(request, now),
+            (Some(_), _) => Answer::text(
+                401,
+                "LOCKED: the archive is read with the token that `tahti dash url` prints (Authorization: Bearer TOKEN), or by \
+                 everybody where [dashboard] says `retrieval = true`",
+            ),
+        }
+    }
+
     /// Who asks, for the log: role, address, and the user where the connection is of this machine.
     fn who(&self, request: &Request, role: Option<Role>) -> String {
         let user = user(request.peer, request.local).map_or_else(String::new, |user| format!(", user {user}"));
@@ -97,6 +113,9 @@ impl Dashboard {
 impl Site for Dashboard {
     fn answer(&self, request: &Request, now: Now) -> Answer {
         match (request.method, request.path.as_str()) {
+            (_, path) if ["/retrieval/", "/mgmt/"].iter().any(|start| path.starts_with(start)) => {
+                self.archive(request, now)
+            }
             (Method::Get, "/") => Answer::new(200, HTML, FILES[0].2),
             (Method::Get, "/who") => match self.role(request, now) {
                 Some(role) => Answer::text(200, role.word()),

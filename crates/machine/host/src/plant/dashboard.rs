@@ -20,7 +20,7 @@ const LISTENS: &str = "127.0.0.1:8765";
 /// What it is called, if nothing is said.
 const NAME: &str = "dashboard";
 
-const OWN: [Key; 10] = [
+const OWN: [Key; 11] = [
     key(
         "enabled",
         "false",
@@ -71,6 +71,14 @@ const OWN: [Key; 10] = [
         "folder",
         "that of `[archive]`",
         "The archive that strip charts begin with, from the plant file's folder.",
+    ),
+    key(
+        "retrieval",
+        "true",
+        "true or false",
+        "`false`",
+        "Whether everybody who reaches the address may read the archive at `/retrieval`, without a token: clients of the EPICS Archiver \
+         Appliance send none.",
     ),
     key(
         "settings",
@@ -154,16 +162,23 @@ fn read_table(table: &DeTable<'_>, span: Range<usize>, around: &Around<'_>, foun
     let section = Section::open(table, span, &READ, called, found);
     let mut command: Vec<String> = ["tahti", "dash", "serve", "--plant", around.plant].map(str::to_owned).into();
     section.flag("enabled", found);
+    let is_open = section.flag("retrieval", found) == Some(true);
     if let Some((text, span)) = section.words("listen", found) {
         if text.parse::<SocketAddr>().is_err() {
             found.error(
-                span,
+                span.clone(),
                 format!("`listen` cannot be {text:?}"),
                 "address and port, such as \"127.0.0.1:8765\"",
                 "",
             );
         }
         command.push(format!("--listen={text}"));
+        let is_loopback = text.parse::<SocketAddr>().is_ok_and(|address| address.ip().is_loopback());
+        if is_open && !is_loopback {
+            let message =
+                format!("with `retrieval = true` whoever reaches {text} reads the archive, without a password");
+            found.warning(span, message, "listen on 127.0.0.1, or leave `retrieval` out where that is not meant");
+        }
     } else if around.is_fixed {
         command.push(format!("--listen={LISTENS}"));
     }
@@ -190,6 +205,13 @@ fn read_table(table: &DeTable<'_>, span: Range<usize>, around: &Around<'_>, foun
     let named = section.words("archive", found).map(|(text, _)| Path::new(text));
     if let Some(folder) = named.or(around.archive.as_deref()) {
         command.push(format!("--archive={}", folder.display()));
+    }
+    if is_open {
+        command.push("--retrieval".to_owned());
+        if named.or(around.archive.as_deref()).is_none() {
+            let what = "`retrieval` in a plant without an archive".to_owned();
+            found.error(section.range(), what, "[archive], or `archive` in [dashboard]", "");
+        }
     }
     if let Some((text, _)) = section.words("settings", found) {
         command.push(format!("--settings={text}"));
@@ -271,6 +293,25 @@ mod tests {
         let text = "[plant]\nname = \"rf\"\n[[process]]\nname = \"loop\"\ncommand = \"x\"\n[dashboard]\nenabled = false\nlisten = 1\n";
         assert_eq!(check(text, &Anywhere).found.len(), 1);
         assert_eq!(check(&text.replace("false", "\"no\""), &Anywhere).found.len(), 2);
+    }
+
+    #[test]
+    fn an_archive_is_open_to_everybody_only_where_that_is_said_and_beyond_loopback_it_is_warned_of() {
+        let said = |keys: &str| {
+            let text =
+                format!("[plant]\nname = \"rf\"\n[[process]]\nname = \"loop\"\ncommand = \"x\"\n[dashboard]\n{keys}\n");
+            let checked = check(&text, &Anywhere);
+            let command =
+                checked.plant.map(|plant| plant.with_dashboard().process("dashboard").unwrap().command.join(" "));
+            (command, checked.found.first().map(|found| found.message.clone()))
+        };
+        let (command, found) = said("archive = \"a\"\nretrieval = true");
+        assert!(command.unwrap().ends_with("--archive=a --retrieval") && found.is_none());
+        let (command, found) = said("archive = \"a\"\nretrieval = true\nlisten = \"10.0.0.7:80\"");
+        assert!(command.is_some() && found.unwrap().contains("without a password"));
+        assert!(said("archive = \"a\"\nlisten = \"10.0.0.7:80\"").1.is_none());
+        let (command, found) = said("retrieval = true");
+        assert!(command.is_none() && found.unwrap().contains("without an archive"));
     }
 
     #[test]

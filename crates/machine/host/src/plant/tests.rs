@@ -457,6 +457,7 @@ fn every_example_of_the_table_of_keys_is_accepted() {
                     let names = if key.name == "names" { "" } else { "names = [\"A\"]\n" };
                     with(&format!("[archive]\nname = \"r\"\nfolder = \"a\"\n[[signal]]\n{names}{line}"))
                 }
+                "[dashboard]" if key.name == "retrieval" => with(&format!("[dashboard]\narchive = \"a\"\n{line}")),
                 "[dashboard]" if ["certificate", "key"].contains(&key.name) => {
                     let other = if key.name == "key" { "certificate" } else { "key" };
                     with(&format!("[dashboard]\nname = \"d\"\n{other} = \"a\"\n{line}"))

@@ -1,0 +1,95 @@
+//! What every place answers that serves an archive over HTTP: `tahti archive http`, the dashboard.
+
+use harness::Folder;
+use segment::Sample;
+use segment::rows::{About, Cause};
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
+use store::{Config, Logger};
+
+const SECOND: i64 = 1_000_000_000;
+/// 2026-12-31T23:50:00Z.
+const BEGIN: i64 = 1_798_761_000 * SECOND;
+
+/// An archive that begins ten minutes before a new year: 1,200 samples of a second, a gap in the middle.
+pub(crate) fn archive() -> Folder {
+    let folder = Folder::new();
+    let files = store::Folder::make(&folder.0).unwrap();
+    let mut logger = Logger::open(files, Config::default(), 0).unwrap();
+    let about = About { units: "°C".into(), precision: Some(2), labels: vec![] };
+    let signal = logger.signal("RF:TEMP", about, BEGIN).unwrap();
+    for k in (0..1_200).filter(|k| !(300..400).contains(k)) {
+        logger.push(signal, &Sample::new(BEGIN + k * SECOND, k as f64 / 4.0));
+    }
+    logger.gap(Some(signal), BEGIN + 300 * SECOND, Cause::Disconnected, 0);
+    logger.close(0, BEGIN + 1_200 * SECOND);
+    folder
+}
+
+/// A whole answer: head, and body without its division into chunks.
+pub(crate) fn ask(address: &str, request: &str) -> (String, Vec<u8>) {
+    let mut stream = TcpStream::connect(address).unwrap();
+    stream.set_read_timeout(Some(harness::PATIENCE)).unwrap();
+    let (first, body) = request.split_once('\n').unwrap_or((request, ""));
+    let length = body.len();
+    let text =
+        format!("{first} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\nContent-Length: {length}\r\n\r\n{body}");
+    stream.write_all(text.as_bytes()).unwrap();
+    let mut all = Vec::new();
+    stream.read_to_end(&mut all).unwrap();
+    let end = all.windows(4).position(|four| four == b"\r\n\r\n").unwrap() + 4;
+    let head = String::from_utf8_lossy(&all[..end]).to_lowercase();
+    let mut rest = &all[end..];
+    if !head.contains("transfer-encoding: chunked") {
+        return (head, rest.to_vec());
+    }
+    let mut body = Vec::new();
+    loop {
+        let line = rest.windows(2).position(|two| two == b"\r\n").unwrap();
+        let len = usize::from_str_radix(std::str::from_utf8(&rest[..line]).unwrap(), 16).unwrap();
+        if len == 0 {
+            return (head, body);
+        }
+        body.extend_from_slice(&rest[line + 2..line + 2 + len]);
+        rest = &rest[line + 4 + len..];
+    }
+}
+
+pub(crate) fn json(address: &str, request: &str) -> serde_json::Value {
+    let (head, body) = ask(address, request);
+    assert!(head.starts_with("http/1.1 200"), "{head}{}", String::from_utf8_lossy(&body));
+    serde_json::from_slice(&body).unwrap()
+}
+
+/// What clients of the appliance ask for.
+pub(crate) fn is_served_as_clients_ask_for_it(address: &str) {
+    let span = "from=2026-12-31T23:50:00.000Z&to=2027-01-01T00:10:00.000Z";
+    let all = json(address, &format!("GET /retrieval/data/getData.json?pv=RF:TEMP&{span}"));
+    let data = all[0]["data"].as_array().unwrap();
+    assert_eq!((data.len(), &all[0]["meta"]["EGU"]), (1_100, &"°C".into()));
+    assert_eq!(data[300]["fields"]["gap"], "disconnected");
+    let (_, raw) = ask(address, &format!("GET /retrieval/data/getData.raw?pv=RF:TEMP&{span}"));
+    assert_eq!(raw.windows(2).filter(|two| two == b"\n\n").count(), 1, "a chunk for each year");
+    let mean = json(address, &format!("GET /retrieval/data/getData.json?pv=meanSample_60(RF:TEMP)&{span}"));
+    // Five minutes, the last twenty seconds of the seventh, and thirteen; the last instant has no sample.
+    assert_eq!(mean[0]["data"].as_array().unwrap().len(), 5 + 1 + 13, "{mean:#}");
+    assert_eq!(mean[0]["data"][0]["val"], 29.5 / 4.0);
+    assert_eq!(json(address, "GET /retrieval/bpl/getMatchingPVs?pv=RF:*"), serde_json::json!(["RF:TEMP"]));
+    let at = json(address, "POST /retrieval/data/getDataAtTime?at=2026-12-31T23:50:10Z\n[\"RF:TEMP\"]");
+    assert_eq!(at["RF:TEMP"]["val"], 2.5);
+}
+
+/// What nobody is given.
+pub(crate) fn refuses_what_is_not_there_changes_and_other_names(address: &str) {
+    let (head, body) = ask(address, "GET /retrieval/data/getData.json?pv=NONE");
+    assert!(head.starts_with("http/1.1 404") && body.starts_with(b"\"NONE\" is not in the archive"), "{head}");
+    assert!(ask(address, "DELETE /retrieval/data/getData.json?pv=RF:TEMP").0.starts_with("http/1.1 405"));
+    assert!(!ask(address, "GET /retrieval/bpl/getVersion").0.contains("access-control"));
+    let mut stream = TcpStream::connect(address).unwrap();
+    stream
+        .write_all(b"GET /retrieval/bpl/getVersion HTTP/1.1\r\nHost: evil.example\r\nConnection: close\r\n\r\n")
+        .unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    assert!(answer.starts_with("HTTP/1.1 421"), "{answer}");
+}
