@@ -219,6 +219,11 @@ fn partition(stands: &Stands) -> Vec<String> {
         parts.push(tasks(bound) + &peak(&bound, &|tasks| tasks.to_string()));
     }
     parts.extend(stands.io.iter().cloned());
+    parts.extend(stands.network.as_ref().map(|network| {
+        let lost = met(network.dropped.into(), "packets lost for lack of room");
+        let (device, rate, max) = (&network.device, network.rate, network.max);
+        format!("network {device}: certain of {rate}, at most {max}, sent {:.1} M{lost}", megabytes(network.sent))
+    }));
     let mut lines = vec![format!("  partition {} ({})", stands.name, stands.processes.join(", "))];
     lines.extend(parts.into_iter().map(|part| format!("  {:<16} {part}", "")));
     let drift = stands.drift.iter().map(|drift| format!("  {:<16} {}", "", Painted(Colour::Bad, drift)));

@@ -6,6 +6,8 @@ use harness::process::kill;
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
 
 /// Directories of control groups whose name begins as this run's do, anywhere.
 fn left(bench: &Bench) -> Vec<PathBuf> {
@@ -103,6 +105,156 @@ fn a_disk_hog_writes_no_faster_than_its_bound() {
     assert!(seconds > 1.5, "{log}");
     bench.run(&["down"]);
     assert_eq!(left(&bench), [] as [PathBuf; 0]);
+}
+
+/// Runs this test again in a network namespace of its own, where it changes nobody's traffic; whether it is the run within.
+fn within_own_network(test: &str) -> bool {
+    const MARK: &str = "TAHTI_TEST_OWN_NETWORK";
+    last_cpu();
+    if std::env::var_os(MARK).is_some() {
+        let script = "ip link set lo up; ip link add tahti0 type veth peer name tahti1; ip link set tahti1 up; ip link set tahti0 up; \
+                      ip addr add 10.9.0.1/24 dev tahti0; ip neigh add 10.9.0.2 lladdr 02:00:00:00:00:02 dev tahti0 nud permanent";
+        let output = Command::new("sh").args(["-ec", script]).output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        return true;
+    }
+    let program = std::env::current_exe().unwrap();
+    let again = Command::new("unshare")
+        .arg("--net")
+        .arg(program)
+        .args([test, "--exact", "--nocapture"])
+        .env(MARK, "1")
+        .output();
+    let output = again.expect("util-linux has unshare");
+    let said = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && said.contains("1 passed"), "{said}");
+    false
+}
+
+/// Everything that orders traffic of the test's device.
+fn traffic() -> String {
+    let run = |what: &str| Command::new("tc").args([what, "show", "dev", "tahti0"]).output().unwrap();
+    ["qdisc", "class"].map(|what| String::from_utf8(run(what).stdout).unwrap()).concat()
+}
+
+/// Bytes that have come out of the test's device so far.
+fn arrived() -> u64 {
+    let text = fs::read_to_string("/proc/self/net/dev").unwrap();
+    let line = text.lines().find_map(|line| line.trim().strip_prefix("tahti1:")).unwrap();
+    line.split_whitespace().next().unwrap().parse().unwrap()
+}
+
+/// A flood of datagrams out of that device.
+const FLOOD: &str = "exec bash -c \"exec 3>/dev/udp/10.9.0.2/9; exec dd if=/dev/zero bs=1400 >&3\"";
+const NETWORK: &str =
+    "network = { device = \"tahti0\", link = \"200Mbit\", rate = \"4Mbit\", max = \"8Mbit\", delay = \"20ms\" }\n";
+
+#[test]
+fn a_network_flood_stays_within_its_class_and_the_device_is_as_it_was_afterwards() {
+    if !within_own_network("a_network_flood_stays_within_its_class_and_the_device_is_as_it_was_afterwards") {
+        return;
+    }
+    let before = traffic();
+    let plant = |inside: &str| {
+        format!("{PARTITION}{NETWORK}tasks_max = 20\n")
+            + &sh("a", "sleep 1000", "partition = \"hmi\"")
+            + &sh("flood", FLOOD, inside)
+    };
+    let bench = Bench::new("root-partition-net", &plant("partition = \"hmi\""));
+    bench.ok(&["check", "."]);
+    bench.ok(&["up", ".", "--detach"]);
+    let ordered = traffic();
+    assert!(
+        ordered.contains("qdisc htb 7a68: root") && ordered.contains("class htb 7a68:10 parent 7a68:1"),
+        "{ordered}"
+    );
+    assert!(
+        ordered.contains("rate 4Mbit ceil 8Mbit") && ordered.contains("qdisc bfifo 7a78: parent 7a68:10 limit 10000b"),
+        "{ordered}"
+    );
+    // However long the test itself is held up: both ends of the span are read within it.
+    let rate = |span: Duration| {
+        let (first, began) = (arrived(), Instant::now());
+        std::thread::sleep(span);
+        let (more, took) = (arrived() - first, began.elapsed());
+        more as f64 * 8.0 / took.as_secs_f64() / 1e6
+    };
+    bench.until("the flood flows", || arrived() > 100_000);
+    let inside = rate(Duration::from_secs(2));
+    // What stands in the bucket at the begin comes on top: 64 KiB and a period's.
+    assert!(inside < 8.0 * 1.1 + 0.4, "{inside} Mbit/s of 8");
+    let shown = bench.ok(&["ps"]);
+    assert!(shown.contains("network tahti0: certain of 4Mbit, at most 8Mbit, sent "), "{shown}");
+    // Written over, it is told.
+    let change = [
+        "class", "change", "dev", "tahti0", "parent", "7a68:1", "classid", "7a68:10", "htb", "rate", "4mbit", "ceil",
+        "9mbit",
+    ];
+    assert!(Command::new("tc").args(change).status().unwrap().success());
+    bench.until("told", || {
+        bench.log().contains("somebody else has written a bound: traffic of tahti0, class 7a68:10 reads")
+    });
+    bench.run(&["down"]);
+    assert_eq!(traffic(), before);
+    // The same flood by somebody outside is bound by the link alone.
+    bench.write(&plant(""));
+    bench.ok(&["up", ".", "--detach"]);
+    let outside = arrived();
+    bench.until("much more than the partition may", || arrived() > outside + 4_000_000);
+    bench.ok(&["down"]);
+    assert_eq!(traffic(), before);
+    assert_eq!(left(&bench), [] as [PathBuf; 0]);
+}
+
+#[test]
+fn a_supervisor_killed_at_each_write_to_the_network_leaves_nothing_and_somebody_else_s_discipline_is_refused() {
+    if !within_own_network(
+        "a_supervisor_killed_at_each_write_to_the_network_leaves_nothing_and_somebody_else_s_discipline_is_refused",
+    ) {
+        return;
+    }
+    let before = traffic();
+    let bench = Bench::new(
+        "root-partition-netkill",
+        &(format!("{PARTITION}{NETWORK}") + &sh("a", "sleep 1000", "partition = \"hmi\"")),
+    );
+    let mut died = 0;
+    for write in 1.. {
+        let mut up = bench.tahti(&["up", ".", "--for", "300ms"]);
+        let output = up.env("TAHTI_DIE_AT_WRITE", write.to_string()).output().unwrap();
+        if output.status.code().is_some() {
+            assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+            break;
+        }
+        died += 1;
+        bench.ok(&["up", ".", "--for", "200ms"]);
+        assert_eq!(traffic(), before, "killed at write {write}");
+        assert_eq!(left(&bench), [] as [PathBuf; 0], "killed at write {write}");
+    }
+    // A directory, five of the device, the sender, two notes at the least; as many on the way back.
+    assert!(died >= 12, "{died}");
+    let theirs = [
+        "qdisc", "add", "dev", "tahti0", "root", "handle", "1:", "tbf", "rate", "1mbit", "burst", "10k", "latency",
+        "50ms",
+    ];
+    assert!(Command::new("tc").args(theirs).status().unwrap().success());
+    let ordered = traffic();
+    for command in ["check", "up"] {
+        let refused = bench.run(&[command, "."]);
+        let text = String::from_utf8_lossy(&refused.stderr).into_owned() + &String::from_utf8_lossy(&refused.stdout);
+        assert!(
+            !refused.status.success() && text.contains("ordered by somebody else: its first discipline is tbf 1:"),
+            "{text}"
+        );
+    }
+    assert_eq!(traffic(), ordered);
+    bench.write(
+        &(format!("{PARTITION}{}", NETWORK.replace("tahti0", "tahti9"))
+            + &sh("a", "sleep 1000", "partition = \"hmi\"")),
+    );
+    let refused = bench.run(&["check", "."]);
+    let text = String::from_utf8_lossy(&refused.stdout).into_owned();
+    assert!(!refused.status.success() && text.contains("tahti9 is no network device"), "{text}");
 }
 
 #[test]

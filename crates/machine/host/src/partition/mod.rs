@@ -8,6 +8,7 @@
 
 mod controller;
 mod files;
+pub mod network;
 mod plan;
 
 pub use controller::{Controller, Counted, Version};
@@ -28,6 +29,9 @@ pub struct Ground {
     pub page_bytes: u64,
     /// Devices by the names that partitions give them.
     pub devices: BTreeMap<String, Device>,
+    /// Network devices that partitions name; `None` where there is none.
+    #[serde(default)]
+    pub links: BTreeMap<String, Option<network::Link>>,
 }
 
 /// The hierarchy of version 2, seen from the own group.
@@ -86,6 +90,26 @@ pub enum Lack {
     /// The kernel bounds whole devices only.
     #[error("{0} is a part of a device, and the kernel bounds whole ones: name the device")]
     Part(String),
+    /// No such network device.
+    #[error("{0} is no network device: see `ip link`")]
+    NoLink(String),
+    /// A network device whose traffic somebody else orders.
+    #[error(
+        "traffic of {device} is ordered by somebody else: its first discipline is {kind} {number:x}:, and one that the kernel has put there by itself was expected; see `tc qdisc show dev {device}`"
+    )]
+    Traffic {
+        /// The device.
+        device: String,
+        /// The kind of its first discipline.
+        kind: String,
+        /// Its number.
+        number: u32,
+    },
+    /// No hierarchy of version 2, in which senders are told apart.
+    #[error(
+        "control groups of version 2 are not mounted, by which packets are told apart: mount cgroup2, beside version 1 at /sys/fs/cgroup/unified, say"
+    )]
+    Unified,
     /// A directory that nobody noted.
     #[error(
         "{0} is there, but no journal of it: somebody else's, or one whose run directory is gone; remove it (rmdir) once it is empty"
@@ -136,6 +160,14 @@ pub fn homes(ground: &Ground, name: &str, partition: &Partition) -> (Vec<Home>, 
             controllers: unified,
             passes: (!more.is_empty()).then(|| (parent.to_owned(), more)),
         });
+    }
+    if let Some(network) = &partition.network {
+        lacks.extend(network::lacks(ground, network));
+        if let Some(v2) = ground.v2.as_ref().filter(|_| !homes.iter().any(|home| home.version == Version::V2)) {
+            let parent = v2.above.first().map_or("", |(own, _)| own);
+            let dir = format!("{}/{name}", parent.trim_end_matches('/'));
+            homes.push(Home { dir, version: Version::V2, controllers: Vec::new(), passes: None });
+        }
     }
     for one in &partition.io_max {
         match ground.devices.get(&one.device) {

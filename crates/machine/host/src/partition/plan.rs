@@ -21,7 +21,7 @@ pub struct Wanted {
 
 /// Everything that a partition wants, in the order in which it can be had.
 #[must_use]
-pub fn wanted(ground: &Ground, homes: &[Home], partition: &Partition) -> Vec<Wanted> {
+pub fn wanted(ground: &Ground, homes: &[Home], partition: &Partition, all_partitions: &[Partition]) -> Vec<Wanted> {
     let mut all = Vec::new();
     let why = format!("partition {:?}", partition.name);
     let pass = |dir: &str, controller: Controller| Wanted {
@@ -45,11 +45,21 @@ pub fn wanted(ground: &Ground, homes: &[Home], partition: &Partition) -> Vec<Wan
             all.extend(inner.map(|controller| pass(&home.dir, *controller)));
         }
     }
+    if let Some(home) = homes.iter().find(|home| home.version == Version::V2)
+        && network_stands(ground, partition)
+    {
+        all.extend(super::network::wanted(&home.dir, partition, all_partitions));
+    }
     all
 }
 
+/// Whether nothing is in the way of a class of its network device.
+fn network_stands(ground: &Ground, partition: &Partition) -> bool {
+    partition.network.as_ref().is_some_and(|network| super::network::lacks(ground, network).is_empty())
+}
+
 /// The steps that are left, from what is there (`seen`) to what is wanted. What lies in a directory that is not there yet
-/// waits for the next round. `ours` are the directories that a journal has.
+/// waits for the next round. `ours` is what a journal has.
 ///
 /// Without `required` the kernel may refuse a step.
 ///
@@ -58,7 +68,7 @@ pub fn wanted(ground: &Ground, homes: &[Home], partition: &Partition) -> Vec<Wan
 pub fn plan(
     seen: &BTreeMap<Target, Value>,
     wanted: &[Wanted],
-    ours: &BTreeSet<String>,
+    ours: &BTreeSet<Target>,
     required: bool,
 ) -> Result<Plan, Vec<Lack>> {
     let mut lacks = Vec::new();
@@ -67,10 +77,16 @@ pub fn plan(
     for one in wanted {
         let from = of(&one.target);
         match &one.target {
-            Target::Dir { path } if from == Value::Present && !ours.contains(path) => {
+            Target::Dir { path } if from == Value::Present && !ours.contains(&one.target) => {
                 lacks.push(Lack::Foreign(path.clone()));
                 continue;
             }
+            Target::Traffic { device, handle } if from != Value::Absent && !ours.contains(&one.target) => {
+                lacks.push(Lack::Traffic { device: device.clone(), kind: from.to_string(), number: handle >> 16 });
+                continue;
+            }
+            // Its group is made first.
+            Target::Sender { .. } if from == Value::Absent => continue,
             Target::File { path, .. } if from == Value::Absent => {
                 let dir = path.rfind('/').map_or("", |at| &path[..at]);
                 let is_made = wanted.iter().any(|other| other.target == Target::Dir { path: dir.to_owned() });
@@ -103,12 +119,23 @@ pub fn drift(seen: &BTreeMap<Target, Value>, wanted: &[Wanted]) -> Vec<Drift> {
     wanted.iter().filter(differs).map(drift).collect()
 }
 
-/// What must be taken back of `steps`: directories, and what lies outside of them. Files within go with their directory.
+/// What must be taken back of `steps`: directories, first disciplines of devices, and what lies outside of them. What is within goes with them.
 #[must_use]
 pub fn made(steps: &[Step]) -> Vec<Step> {
     let dirs: BTreeSet<&str> = steps.iter().filter_map(|step| dir(&step.target)).collect();
     let within = |path: &str| path.rfind('/').is_some_and(|at| dirs.contains(&path[..at]));
-    let stays = |step: &&Step| !matches!(&step.target, Target::File { path, .. } if within(path));
+    // What is below a device's first discipline goes with it.
+    let ordered = |device: &str| {
+        let bucket = Target::Traffic { device: device.to_owned(), handle: super::network::BUCKET };
+        steps.iter().any(|step| step.target == bucket)
+    };
+    let stays = |step: &&Step| match &step.target {
+        Target::File { path, .. } => !within(path),
+        Target::Sender { path } => !dirs.contains(path.as_str()),
+        Target::TrafficClass { device, .. } => !ordered(device),
+        Target::Traffic { device, handle } => *handle == super::network::BUCKET || !ordered(device),
+        _ => true,
+    };
     steps.iter().filter(stays).cloned().collect()
 }
 

@@ -22,6 +22,7 @@ fn partition() -> Partition {
         }],
         required: true,
         inner: vec![Controller::Memory],
+        network: None,
     }
 }
 
@@ -40,6 +41,7 @@ fn ground(v1: &[Controller], passed: &[Controller]) -> Ground {
         }),
         page_bytes: 4096,
         devices: BTreeMap::from([("/dev/sda".into(), Device::Block(8, 0))]),
+        links: BTreeMap::from([("eth0".into(), Some(network::Link::default()))]),
     }
 }
 
@@ -49,7 +51,16 @@ fn take(seen: &mut Seen, all: &[Wanted], plan: &Plan) {
         let found = seen.get(&step.target).unwrap_or(&Value::Absent);
         assert_eq!(found, &step.from, "{}", step.label);
         seen.insert(step.target.clone(), step.to.clone());
+        if matches!(&step.target, Target::Traffic { handle: network::BUCKET, .. }) && step.to == Value::Absent {
+            let below = |target: &Target| matches!(target, Target::Traffic { .. } | Target::TrafficClass { .. });
+            seen.iter_mut().filter(|(target, _)| below(target)).for_each(|(_, value)| *value = Value::Absent);
+        }
         let Target::Dir { path: dir } = &step.target else { continue };
+        let sends = if step.to == Value::Present { Value::Text(String::new()) } else { Value::Absent };
+        let sender = Target::Sender { path: dir.clone() };
+        if all.iter().any(|one| one.target == sender) {
+            seen.insert(sender, sends);
+        }
         for one in all {
             let Target::File { path, form } = &one.target else { continue };
             if path.rsplit_once('/').is_some_and(|(parent, _)| parent == dir) {
@@ -89,7 +100,7 @@ fn version_2_gets_one_directory_where_all_is_passed_down_and_its_files() {
     let (homes, lacks) = homes(&ground, "tahti-p.hmi", &partition());
     assert_eq!(lacks, []);
     assert_eq!(homes.iter().map(|home| home.dir.as_str()).collect::<Vec<_>>(), ["/cg2/a/tahti-p.hmi"]);
-    let wanted = wanted(&ground, &homes, &partition());
+    let wanted = wanted(&ground, &homes, &partition(), &[]);
     for (file, value) in [
         ("cpu.max", "50000 100000"),
         ("cpu.weight", "50"),
@@ -107,7 +118,7 @@ fn where_nobody_passes_the_controllers_down_the_top_is_made_to_and_stops_after()
     let ground = ground(&[], &[Controller::Pids]);
     let (homes, _) = homes(&ground, "x", &partition());
     assert_eq!(homes[0].dir, "/cg2/x");
-    let all = wanted(&ground, &homes, &partition());
+    let all = wanted(&ground, &homes, &partition(), &[]);
     assert_eq!(all[0].target.to_string(), "/cg2/cgroup.subtree_control");
     assert_eq!(all[0].value.to_string(), "+cpu");
 }
@@ -117,7 +128,7 @@ fn version_1_gets_a_directory_for_each_controller_below_the_own_group() {
     let ground = ground(&Controller::ALL, &[]);
     let (homes, lacks) = homes(&ground, "x", &partition());
     assert_eq!((homes.len(), lacks), (5, Vec::new()));
-    let all = wanted(&ground, &homes, &partition());
+    let all = wanted(&ground, &homes, &partition(), &[]);
     for (file, value) in [
         ("cpu/own/x/cpu.cfs_period_us", "100000"),
         ("cpu/own/x/cpu.cfs_quota_us", "50000"),
@@ -142,12 +153,12 @@ fn what_a_machine_lacks_is_named_controllers_devices_and_files() {
     assert_eq!(lacks, expected);
     let ground = ground(&[], &[]);
     let (homes, _) = homes(&ground, "x", &partition());
-    let all = wanted(&ground, &homes, &partition());
+    let all = wanted(&ground, &homes, &partition(), &[]);
     let mut seen = before(&all);
     seen.insert(Target::Dir { path: "/cg2/x".into() }, Value::Present);
     let lacks = plan(&seen, &all, &BTreeSet::new(), true).unwrap_err();
     assert!(lacks.contains(&Lack::Foreign("/cg2/x".into())), "{lacks:?}");
-    let lacks = plan(&seen, &all, &BTreeSet::from(["/cg2/x".to_owned()]), true).unwrap_err();
+    let lacks = plan(&seen, &all, &BTreeSet::from([Target::Dir { path: "/cg2/x".to_owned() }]), true).unwrap_err();
     assert!(lacks.iter().any(|lack| lack.to_string().contains("cpu.max is not there")), "{lacks:?}");
 }
 
@@ -170,11 +181,18 @@ fn any_partition() -> impl Strategy<Value = Partition> {
     let inner = proptest::sample::subsequence(vec![Controller::Memory, Controller::Pids], 0..=2);
     let weight = proptest::option::of(1..10_000u16);
     let tasks = proptest::option::of(1..1000u64);
-    (cpu, weight, memory, tasks, any::<bool>(), inner).prop_map(
-        |(cpu_max, cpu_weight, memory_max, tasks_max, io, inner)| {
+    (cpu, weight, memory, tasks, any::<[bool; 2]>(), inner).prop_map(
+        |(cpu_max, cpu_weight, memory_max, tasks_max, [io, network], inner)| {
             let io_max = if io { partition().io_max } else { Vec::new() };
             let bounds = Bounds { memory_max, tasks_max };
-            Partition { name: "x".into(), cpu_max, cpu_weight, bounds, io_max, required: true, inner }
+            let network = network.then(|| crate::plant::Network {
+                device: "eth0".into(),
+                link: "1Gbit".parse().unwrap(),
+                rate: "20Mbit".parse().unwrap(),
+                max: None,
+                delay: Some(base::DurNs::from_ms(1)),
+            });
+            Partition { name: "x".into(), cpu_max, cpu_weight, bounds, io_max, network, required: true, inner }
         },
     )
 }
@@ -190,13 +208,13 @@ proptest! {
         let ground = ground(&v1, &passed);
         let (homes, lacks) = homes(&ground, "x", &partition);
         prop_assert!(lacks.is_empty(), "{lacks:?}");
-        let all = wanted(&ground, &homes, &partition);
+        let all = wanted(&ground, &homes, &partition, std::slice::from_ref(&partition));
         let origin = before(&all);
         let (mut seen, mut done, mut ours) = (origin.clone(), Vec::new(), BTreeSet::new());
         for _ in 0..2 {
             let next = plan(&seen, &all, &ours, true).unwrap();
             for step in &next.steps {
-                if let Target::Dir { path } = &step.target { ours.insert(path.clone()); }
+                ours.insert(step.target.clone());
             }
             take(&mut seen, &all, &next);
             done.extend(next.steps);

@@ -668,6 +668,7 @@ pub const TABLES: &[Table] = &[
     LOG,
     super::partition::PARTITION,
     super::partition::IO_MAX,
+    super::partition::NETWORK,
     super::ioc::IOC,
     super::equipment::EQUIPMENT,
     super::ioc::SCAN,

@@ -17,7 +17,7 @@ use toml::de::{DeTable, DeValue};
 /// A plant with more partitions is refused.
 pub(crate) const PARTITIONS_MAX: usize = 64;
 
-const KEYS: [Key; 7] = [
+const KEYS: [Key; 8] = [
     key(
         "name",
         r#""hmi""#,
@@ -62,6 +62,14 @@ const KEYS: [Key; 7] = [
         "What it may read and write of block devices (`io.max`, version 1: `blkio.throttle.*`). Version 1 does not bound writes that go through the page cache.",
     ),
     key(
+        "network",
+        r#"{ device = "eth0", link = "100Mbit", rate = "20Mbit" }"#,
+        "table, see *network*",
+        "none",
+        "Its class of a network device: what it may send. By HTB (`tc`), and by a program of the kernel for the partition's control group of version 2, which \
+         needs no controller, so that hosts of version 1 can do it where version 2 is mounted beside.",
+    ),
+    key(
         "required",
         "false",
         "true or false",
@@ -91,6 +99,45 @@ pub(crate) const IO_MAX: Table = Table {
     ],
 };
 
+/// `network = {…}`
+pub(crate) const NETWORK: Table = Table {
+    header: "network",
+    doc: "A class of a network device, for what the partition's processes send. Everybody else shares what partitions do not use. A device on which \
+          somebody else has put a queueing discipline is refused.",
+    keys: &[
+        key("device", r#""eth0""#, "name of a network device", "", "The device."),
+        key(
+            "link",
+            r#""100Mbit""#,
+            "bits a second: `kbit`, `Mbit`, `Gbit`",
+            "",
+            "What the link carries; all partitions say the same of a device. Nobody sends more through it while the plant is up: queues form here, where \
+             they are in order, not in the device.",
+        ),
+        key(
+            "rate",
+            r#""20Mbit""#,
+            "bits a second",
+            "",
+            "What it is certain of. Together partitions may have 99 % of the link.",
+        ),
+        key(
+            "max",
+            r#""50Mbit""#,
+            "bits a second, at least `rate`",
+            "`link`",
+            "What it does not exceed, also where nobody else sends.",
+        ),
+        key(
+            "delay",
+            r#""5ms""#,
+            "time, 100us to 10s",
+            "none: a queue of the device's length",
+            "Longest that what is sent at `rate` waits in its queue: more than fits into it is lost.",
+        ),
+    ],
+};
+
 /// `[[partition]]`
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Partition {
@@ -104,10 +151,65 @@ pub struct Partition {
     pub bounds: Bounds,
     /// What it may read and write of block devices.
     pub io_max: Vec<IoMax>,
+    /// Its class of a network device.
+    #[serde(default)]
+    pub network: Option<Network>,
     /// Whether the plant is refused where it cannot be bounded so.
     pub required: bool,
     /// What bounds some of its processes besides.
     pub inner: Vec<Controller>,
+}
+
+/// A class of a network device.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Network {
+    /// The device.
+    pub device: String,
+    /// What the link carries.
+    pub link: BitRate,
+    /// What the partition is certain of.
+    pub rate: BitRate,
+    /// What it does not exceed; `None`: the link.
+    pub max: Option<BitRate>,
+    /// Longest time in its queue.
+    pub delay: Option<DurNs>,
+}
+
+/// Bits a second.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct BitRate(pub u64);
+
+impl BitRate {
+    /// Bytes a second.
+    #[must_use]
+    pub fn bytes(self) -> u64 {
+        self.0 / 8
+    }
+}
+
+impl fmt::Display for BitRate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (number, unit) = match self.0 {
+            bits if bits % 1_000_000_000 == 0 => (bits / 1_000_000_000, "Gbit"),
+            bits if bits % 1_000_000 == 0 => (bits / 1_000_000, "Mbit"),
+            bits => (bits / 1000, "kbit"),
+        };
+        write!(f, "{number}{unit}")
+    }
+}
+
+impl FromStr for BitRate {
+    type Err = &'static str;
+
+    /// Reads `100Mbit`: 8kbit to 32Gbit.
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        const WRONG: &str = "bits a second such as 100Mbit (8kbit to 32Gbit)";
+        let units = [("kbit", 1000), ("Mbit", 1_000_000), ("Gbit", 1_000_000_000)];
+        let read = units
+            .iter()
+            .find_map(|(unit, factor)| text.strip_suffix(unit)?.trim().parse::<u64>().ok()?.checked_mul(*factor));
+        read.filter(|bits| (8000..=32_000_000_000).contains(bits)).map(Self).ok_or(WRONG)
+    }
 }
 
 /// Processor time in each period.
@@ -223,6 +325,7 @@ fn read(section: &Section<'_>, called: &str, found: &mut Diagnostics<'_>) -> Par
         cpu_weight: section.number("cpu_weight", 1, 10_000, found).map(|(weight, _)| weight as u16),
         bounds: process::bounds(section, found),
         io_max: io_max(section, found),
+        network: network(section, found),
         required: section.flag("required", found).unwrap_or(true),
         inner: Vec::new(),
     };
@@ -236,6 +339,62 @@ fn read(section: &Section<'_>, called: &str, found: &mut Diagnostics<'_>) -> Par
         );
     }
     partition
+}
+
+fn network(section: &Section<'_>, found: &mut Diagnostics<'_>) -> Option<Network> {
+    let table = section.section("network", &NETWORK, "network", found)?;
+    for name in ["device", "link", "rate"] {
+        if table.value(name).is_none() {
+            table.missing(name, found);
+        }
+    }
+    let device = table.words("device", found).filter(|(name, span)| {
+        let fits = name.len() < 16 && !name.contains(['/', ' ']);
+        if !fits {
+            found.error(
+                span.clone(),
+                format!("`device` cannot be {:?}", clipped(name)),
+                "a name such as eth0, at most 15 letters",
+                "",
+            );
+        }
+        fits
+    });
+    let [link, rate, max] = ["link", "rate", "max"].map(|name| table.parsed::<BitRate>(name, found));
+    let delay = table.time("delay", DurNs::from_us(100), DurNs::from_secs(10), found).map(|(delay, _)| delay);
+    let (link, (rate, rate_span)) = (link?.0, rate?);
+    if rate > link {
+        found.error(rate_span, format!("`rate` {rate} is more than its `link`"), format!("at most {link}"), "");
+    }
+    if let Some((max, span)) = max.as_ref().filter(|(max, _)| *max < rate || *max > link) {
+        found.error(span.clone(), format!("`max` cannot be {max}"), format!("{rate} to {link}"), "");
+    }
+    Some(Network { device: device?.0.to_owned(), link, rate, max: max.map(|(max, _)| max), delay })
+}
+
+/// What partitions together may have of a network device.
+fn share(partitions: &[Placed<Partition>], found: &mut Diagnostics<'_>) {
+    let classes = || partitions.iter().filter_map(|(one, span)| Some((one.network.as_ref()?, span)));
+    for (at, (network, span)) in classes().enumerate() {
+        let before = || classes().take(at).filter(|(other, _)| other.device == network.device);
+        if let Some((other, _)) = before().find(|(other, _)| other.link != network.link) {
+            let message = format!(
+                "the `link` of {} is {}, and {} in a partition before it",
+                network.device, network.link, other.link
+            );
+            found.error(span.clone(), message, "the same in all", "");
+        }
+        let given = before().map(|(other, _)| other.rate.0).sum::<u64>() + network.rate.0;
+        if given > network.link.0 - network.link.0 / 100 {
+            let message = format!(
+                "partitions are certain of {} of {}, whose link carries {}",
+                BitRate(given),
+                network.device,
+                network.link
+            );
+            found.error(span.clone(), message, "99 % of it at most: everybody else needs some", "lower a `rate`");
+        }
+    }
 }
 
 fn io_max(section: &Section<'_>, found: &mut Diagnostics<'_>) -> Vec<IoMax> {
@@ -289,6 +448,7 @@ pub(crate) fn check(
     around: &dyn Surroundings,
     found: &mut Diagnostics<'_>,
 ) {
+    share(partitions, found);
     let mut on_shield: BTreeMap<String, Vec<String>> = BTreeMap::new();
     for read in reads {
         let process = &read.process;

@@ -406,6 +406,12 @@ fn every_example_of_the_table_of_keys_is_accepted() {
                     let bound = if key.name == "tasks_max" { "" } else { "tasks_max = 9\n" };
                     with(&format!("partition = \"hmi\"\n[[partition]]\n{name}{bound}{line}"))
                 }
+                "network" => {
+                    let rest = ["device = \"eth0\"", "link = \"100Mbit\"", "rate = \"20Mbit\""];
+                    let rest = rest.iter().filter(|other| !other.starts_with(key.name)).copied().collect::<Vec<_>>();
+                    let table = format!("network = {{ {line}, {} }}", rest.join(", "));
+                    with(&format!("partition = \"hmi\"\n[[partition]]\nname = \"hmi\"\n{table}"))
+                }
                 "io_max" => {
                     let device = if key.name == "device" { "read = \"1MiB\"" } else { "device = \"/dev/sda\"" };
                     let list = format!("io_max = [{{ {line}, {device} }}]");

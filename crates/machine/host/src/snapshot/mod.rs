@@ -150,6 +150,8 @@ impl Snapshot {
             Target::Class { key } => {
                 self.tasks.get(key).map_or(Value::Absent, |task| Value::Text(task.class.to_string()))
             }
+            // Of no shield.
+            Target::Traffic { .. } | Target::TrafficClass { .. } | Target::Sender { .. } => Value::Absent,
             Target::Irqbalance => self.irqbalance.as_ref().map_or(Value::Absent, |it| Value::Cpus(it.banned)),
         }
     }

@@ -39,6 +39,25 @@ pub enum Target {
     },
     /// The CPUs that irqbalance keeps away from.
     Irqbalance,
+    /// A queueing discipline of a network device.
+    Traffic {
+        /// The device.
+        device: String,
+        /// The discipline's number.
+        handle: u32,
+    },
+    /// A class of a network device.
+    TrafficClass {
+        /// The device.
+        device: String,
+        /// The class's number.
+        id: u32,
+    },
+    /// The class of what processes of a control group of version 2 send.
+    Sender {
+        /// The group's directory.
+        path: String,
+    },
 }
 
 /// How a kernel file writes its value.
@@ -198,6 +217,11 @@ impl fmt::Display for Target {
             Self::Task { key } => write!(f, "task {}", key.tid),
             Self::Class { key } => write!(f, "class of task {}", key.tid),
             Self::Irqbalance => f.write_str("irqbalance's banned CPUs"),
+            Self::Traffic { device, handle } => write!(f, "traffic of {device}, discipline {:x}:", handle >> 16),
+            Self::TrafficClass { device, id } => {
+                write!(f, "traffic of {device}, class {:x}:{:x}", id >> 16, id & 0xffff)
+            }
+            Self::Sender { path } => write!(f, "what {path} sends"),
         }
     }
 }

@@ -1,11 +1,13 @@
 //! What partitions are planned from, read off the machine.
 
 use crate::group::OwnGroups;
+use host::partition::network::Link;
 use host::partition::{Controller, Device, Ground, Unified};
 use host::plant::Partition;
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
 use std::path::Path;
 use sys::root::RootDir;
+use sys::traffic::{self, Traffic};
 
 /// Where the caller may make control groups, and the devices that these partitions name.
 #[must_use]
@@ -21,7 +23,19 @@ pub fn ground(partitions: &[Partition]) -> Ground {
         v2: places.of_v2().map(|own| unified(&own.top, &own.dir)),
         page_bytes: rustix::param::page_size() as u64,
         devices: devices.collect(),
+        links: partitions
+            .iter()
+            .filter_map(|one| one.network.as_ref())
+            .map(|one| (one.device.clone(), link(&one.device)))
+            .collect(),
     }
+}
+
+/// What stands at the root of a network device; `None` if there is none of this name.
+fn link(device: &str) -> Option<Link> {
+    let disciplines = Traffic::of(device).and_then(|traffic| traffic.disciplines()).ok()?;
+    let first = disciplines.into_iter().find(|one| one.parent == traffic::ROOT && one.handle != 0);
+    Some(Link { first: first.map(|one| (one.kind, one.handle)) })
 }
 
 fn unified(top: &Path, own: &Path) -> Unified {

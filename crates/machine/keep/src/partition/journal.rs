@@ -69,6 +69,12 @@ impl Journal {
         self.rounds.iter().flatten().cloned().collect()
     }
 
+    /// All that it has.
+    pub(super) fn targets(&self) -> BTreeSet<Target> {
+        let made = self.rounds.iter().flatten().filter(|step| step.to != Value::Absent);
+        made.map(|step| step.target.clone()).collect()
+    }
+
     /// The directories that it has.
     pub(super) fn dirs(&self) -> BTreeSet<String> {
         let dir = |step: &Step| match (&step.target, &step.to) {

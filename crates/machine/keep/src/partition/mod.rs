@@ -7,9 +7,11 @@
 mod ground;
 mod journal;
 mod standing;
+mod traffic;
 
 pub use ground::ground;
-pub use standing::{Processor, Stands};
+pub use standing::{Processor, Sending, Stands};
+pub(crate) use traffic::{read, write};
 
 use crate::RunDir;
 use crate::group::Group;
@@ -103,7 +105,10 @@ fn dir_name(dir: &RunDir, partition: &str) -> String {
 #[must_use]
 pub fn lacking(ground: &Ground, partition: &Partition, on_shield: &[String]) -> Vec<Lack> {
     let (homes, mut lacks) = homes(ground, &partition.name, partition);
-    if homes.iter().any(|home| home.version == Version::V2) {
+    // Beside version 1 the shield's groups are of that, and version 2 tells senders apart only.
+    let is_shields =
+        |home: &Home| home.version == Version::V2 && (!home.controllers.is_empty() || ground.v1.is_empty());
+    if homes.iter().any(is_shields) {
         lacks.extend(on_shield.iter().cloned().map(Lack::OnShield));
     }
     lacks
@@ -127,7 +132,7 @@ pub fn raise(
     }
     // Where a note is, directories stay where they were: who is in them may live.
     let mut journal = found.unwrap_or_else(|| Journal::new(&boot, ground.clone()));
-    journal.ground.devices = ground.devices;
+    (journal.ground.devices, journal.ground.links) = (ground.devices, ground.links);
     let outcome = raise_noted(machine, dir, partitions, &mut journal, all_required);
     if outcome.is_err() {
         // What cannot go now is in the journal still.
@@ -152,11 +157,11 @@ fn raise_noted(
         }
         let lacks = lacks.into_iter().map(|lack| format!("partition {:?}: {lack}", partition.name));
         raised.lacks.extend(lacks);
-        let mut wanted = wanted(&journal.ground, &homes, partition);
+        let mut wanted = wanted(&journal.ground, &homes, partition, partitions);
         let mut refused: Vec<Target> = Vec::new();
         for round in 0..=ROUNDS_MAX {
             let seen = look(machine, &wanted)?;
-            let plan = match plan(&seen, &wanted, &journal.dirs(), required) {
+            let plan = match plan(&seen, &wanted, &journal.targets(), required) {
                 Ok(plan) => plan.without(refused.iter()),
                 Err(lacks) if required => return Err(PartitionError::Lacks { name: partition.name.clone(), lacks }),
                 Err(lacks) => {
@@ -286,6 +291,6 @@ impl Partitions {
     /// What each uses beside its bounds.
     #[must_use]
     pub fn stand(&self) -> Vec<Stands> {
-        self.each.iter().map(|one| standing::of(&one.name, &one.homes)).collect()
+        self.each.iter().map(|one| standing::of(&one.name, &one.homes, &one.wanted)).collect()
     }
 }

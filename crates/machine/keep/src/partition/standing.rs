@@ -2,7 +2,10 @@
 
 use crate::group::{Group, MEMORY, Standing, TASKS};
 use base::DurNs;
-use host::partition::{Controller, Home, Version};
+use host::partition::network::{Class, is_partitions};
+use host::partition::{Controller, Home, Version, Wanted};
+use host::plant::BitRate;
+use host::snapshot::Target;
 use proc::cgroup::keyed;
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
@@ -23,9 +26,27 @@ pub struct Stands {
     pub tasks: Option<Standing>,
     /// Bounds on devices, as the kernel has them: `io.max` 254:0 rbps=1048576.
     pub io: Vec<String>,
+    /// Its class of a network device.
+    #[serde(default)]
+    pub network: Option<Sending>,
     /// Bounds that are not as they were written: `PATH reads X, expected Y`.
     #[serde(default)]
     pub drift: Vec<String>,
+}
+
+/// What a partition may send, and has sent.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Sending {
+    /// The device.
+    pub device: String,
+    /// Bits a second that it is certain of.
+    pub rate: BitRate,
+    /// Bits a second that it does not exceed.
+    pub max: BitRate,
+    /// Bytes that it has sent.
+    pub sent: u64,
+    /// Packets that its queue had no room for.
+    pub dropped: u32,
 }
 
 /// Processor time of a partition.
@@ -47,7 +68,7 @@ pub struct Processor {
     pub waited: DurNs,
 }
 
-pub(super) fn of(name: &str, homes: &[Home]) -> Stands {
+pub(super) fn of(name: &str, homes: &[Home], wanted: &[Wanted]) -> Stands {
     let group = Group::at(homes.iter().map(|home| PathBuf::from(&home.dir)).collect());
     Stands {
         name: name.to_owned(),
@@ -56,8 +77,18 @@ pub(super) fn of(name: &str, homes: &[Home]) -> Stands {
         memory: group.standing(&MEMORY),
         tasks: group.standing(&TASKS),
         io: homes.iter().filter(|home| home.controllers.contains(&Controller::Io)).flat_map(devices).collect(),
+        network: wanted.iter().find_map(sending),
         drift: Vec::new(),
     }
+}
+
+/// What a class of a partition's own has sent, as the kernel has it.
+fn sending(wanted: &Wanted) -> Option<Sending> {
+    let Target::TrafficClass { device, id } = &wanted.target else { return None };
+    let class: Class = wanted.value.text()?.parse().ok().filter(|_| is_partitions(*id))?;
+    let sent = super::traffic::sent(device, *id)?;
+    let [rate, max] = [class.rate, class.ceil].map(|bytes| BitRate(bytes * 8));
+    Some(Sending { device: device.clone(), rate, max, sent: sent.bytes, dropped: sent.dropped })
 }
 
 fn processor(home: &Home, homes: &[Home]) -> Processor {

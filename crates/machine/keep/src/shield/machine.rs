@@ -173,7 +173,7 @@ impl<K: Kernel> Machine for RealMachine<K> {
             let seen = match target {
                 Target::Task { .. } => true,
                 Target::Dir { path } | Target::File { path, .. } => snapshot.cpuset_of_dir(path).is_some(),
-                Target::Class { .. } | Target::Irq { .. } | Target::Irqbalance => false,
+                _ => false,
             };
             if !seen {
                 snapshot.set(target, &self.read(target)?);
@@ -204,6 +204,9 @@ impl<K: Kernel> Machine for RealMachine<K> {
                     Err(error) => Err(error),
                 },
             },
+            Target::Traffic { .. } | Target::TrafficClass { .. } | Target::Sender { .. } => {
+                crate::partition::read(target)
+            }
             Target::Irqbalance => {
                 Ok(super::irqbalance::ask(&self.root).map_or(Value::Absent, |it| Value::Cpus(it.banned)))
             }
@@ -228,6 +231,9 @@ impl<K: Kernel> Machine for RealMachine<K> {
                 Ok(policy) => self.root.set_policy(key.tid, policy),
                 Err(_) => Err(unknown(&step.target, Errno::INVAL)),
             },
+            (Target::Traffic { .. } | Target::TrafficClass { .. } | Target::Sender { .. }, to) => {
+                crate::partition::write(&step.target, to)
+            }
             (Target::Irqbalance, Value::Cpus(cpus)) => super::irqbalance::ban(&self.root, cpus),
             _ => Err(unknown(&step.target, Errno::INVAL)),
         }

@@ -1,0 +1,172 @@
+//! The priority of what processes of a control group send: a program of four instructions in the kernel, which it runs for each packet that
+//! leaves the group (`BPF_CGROUP_INET_EGRESS`). A process cannot undo it by a socket's options, and it goes with the group.
+
+use crate::error::{Doing as _, Error, Result};
+use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
+use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd};
+
+const LOAD: i32 = 5;
+const ATTACH: i32 = 8;
+const DETACH: i32 = 9;
+const GET_FD_BY_ID: i32 = 13;
+const GET_INFO: i32 = 15;
+const QUERY: i32 = 16;
+/// `BPF_PROG_TYPE_CGROUP_SKB`.
+const KIND: u32 = 8;
+/// `BPF_CGROUP_INET_EGRESS`.
+const PLACE: u32 = 1;
+/// `BPF_F_ALLOW_MULTI`: beside others' programs.
+const BESIDE: u32 = 2;
+/// Begins the names of our programs; eight digits follow.
+const NAME: &[u8] = b"tahti_";
+/// Programs of a group that are looked at.
+const PROGRAMS_MAX: usize = 64;
+/// `offsetof(struct __sk_buff, priority)`.
+const PRIORITY: u64 = 32;
+
+/// `union bpf_attr`, as far as any call here uses it.
+#[repr(C, align(8))]
+struct Attr([u8; 128]);
+
+impl Attr {
+    fn new() -> Self {
+        Self([0; 128])
+    }
+
+    fn word(mut self, at: usize, value: u32) -> Self {
+        self.0[at..at + 4].copy_from_slice(&value.to_ne_bytes());
+        self
+    }
+
+    fn long(mut self, at: usize, value: u64) -> Self {
+        self.0[at..at + 8].copy_from_slice(&value.to_ne_bytes());
+        self
+    }
+
+    fn call(&mut self, command: i32, doing: impl FnOnce() -> String) -> Result<i32> {
+        // SAFETY: the attributes live for the call, as does what they point to; 128 bytes are more than any of these commands reads, and
+        // the kernel accepts a longer one whose rest is zeros.
+        let answer = unsafe { libc::syscall(libc::SYS_bpf, command, self.0.as_mut_ptr(), self.0.len()) };
+        if answer < 0 { Err(Error::last(doing())) } else { Ok(answer as i32) }
+    }
+}
+
+fn instruction(code: u8, registers: u8, offset: i16, immediate: u32) -> u64 {
+    u64::from(code) | u64::from(registers) << 8 | u64::from(offset.cast_unsigned()) << 16 | u64::from(immediate) << 32
+}
+
+fn own(fd: i32) -> OwnedFd {
+    // SAFETY: the kernel has just made it, for this process alone.
+    unsafe { OwnedFd::from_raw_fd(fd) }
+}
+
+fn group(path: &str) -> Result<OwnedFd> {
+    let opened = rustix::fs::open(path, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty());
+    opened.doing(|| format!("open control group {path}"))
+}
+
+/// Gives everything that processes of the group at `path` (version 2) and below it send this priority.
+///
+/// # Errors
+/// The kernel's: `PERM` without `CAP_BPF` and `CAP_NET_ADMIN`, `NOSYS` or `INVAL` without `CONFIG_CGROUP_BPF`.
+pub fn set_priority(path: &str, priority: u32) -> Result<()> {
+    let doing = || format!("give what {path} sends the priority {priority:x}");
+    let (r1, r0_r2) = (1, 2 << 4 | 1);
+    let program = [
+        // r2 = priority
+        instruction(0xb4, 2, 0, priority),
+        // *(u32 *)(r1 + 32) = r2
+        instruction(0x63, r0_r2, PRIORITY as i16, 0),
+        // r0 = 1: let it pass
+        instruction(0xb4, 0, 0, r1),
+        // return
+        instruction(0x95, 0, 0, 0),
+    ];
+    let licence = b"GPL\0";
+    let name = format!("tahti_{priority:08x}");
+    let mut load = Attr::new()
+        .word(0, KIND)
+        .word(4, program.len() as u32)
+        .long(8, program.as_ptr() as u64)
+        .long(16, licence.as_ptr() as u64)
+        .word(68, PLACE);
+    load.0[48..48 + name.len()].copy_from_slice(name.as_bytes());
+    let program = own(load.call(LOAD, doing)?);
+    let group = group(path)?;
+    let mut attach = Attr::new()
+        .word(0, group.as_raw_fd().cast_unsigned())
+        .word(4, program.as_raw_fd().cast_unsigned())
+        .word(8, PLACE)
+        .word(12, BESIDE);
+    attach.call(ATTACH, doing).map(drop)
+}
+
+/// The priority that is given to what the group at `path` sends; `None`: nobody of ours gives one.
+///
+/// # Errors
+/// The kernel's; `NOENT` if there is no such group.
+pub fn priority(path: &str) -> Result<Option<u32>> {
+    Ok(programs(path)?.into_iter().next_back().map(|(priority, _)| priority))
+}
+
+/// Takes our programs off a group.
+///
+/// # Errors
+/// The kernel's.
+pub fn unset_priority(path: &str) -> Result<()> {
+    let group = group(path)?;
+    for (_, program) in programs(path)? {
+        let mut detach = Attr::new()
+            .word(0, group.as_raw_fd().cast_unsigned())
+            .word(4, program.as_raw_fd().cast_unsigned())
+            .word(8, PLACE);
+        detach.call(DETACH, || format!("take a program off {path}"))?;
+    }
+    Ok(())
+}
+
+/// Our programs on a group, with their priorities, in the order in which the kernel runs them.
+fn programs(path: &str) -> Result<Vec<(u32, OwnedFd)>> {
+    let doing = || format!("ask which programs {path} has");
+    let group = group(path)?;
+    let mut ids = [0u32; PROGRAMS_MAX];
+    let mut query = Attr::new()
+        .word(0, group.as_raw_fd().cast_unsigned())
+        .word(4, PLACE)
+        .long(16, ids.as_mut_ptr() as u64)
+        .word(24, PROGRAMS_MAX as u32);
+    query.call(QUERY, doing)?;
+    let count = u32::from_ne_bytes([query.0[24], query.0[25], query.0[26], query.0[27]]) as usize;
+    let mut found = Vec::new();
+    for id in ids.into_iter().take(count) {
+        let program = match Attr::new().word(0, id).call(GET_FD_BY_ID, doing) {
+            Ok(fd) => own(fd),
+            // Taken off meanwhile.
+            Err(error) if error.errno == Errno::NOENT => continue,
+            Err(error) => return Err(error),
+        };
+        // struct bpf_prog_info: the name is at byte 64.
+        let mut info = [0u8; 232];
+        let mut ask = Attr::new()
+            .word(0, program.as_raw_fd().cast_unsigned())
+            .word(4, info.len() as u32)
+            .long(8, info.as_mut_ptr() as u64);
+        ask.call(GET_INFO, doing)?;
+        let digits = info[64..80].strip_prefix(NAME).and_then(|rest| str::from_utf8(&rest[..8]).ok());
+        if let Some(priority) = digits.and_then(|digits| u32::from_str_radix(digits, 16).ok()) {
+            found.push((priority, program));
+        }
+    }
+    Ok(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_group_that_is_not_there_is_told_so() {
+        assert_eq!(priority("/sys/fs/cgroup/no-such-group").unwrap_err().errno, Errno::NOENT);
+    }
+}

@@ -1,0 +1,272 @@
+//! A partition's class of a network device: a rate that it is certain of, one that it does not exceed, a bounded queue.
+//!
+//! A device that partitions name gets a hierarchical token bucket as its first discipline, whose one class below is the link. In
+//! that are the class of everybody else and one for each partition, with a queue of its own. A packet belongs to the class whose number its priority
+//! is: the kernel sets it for all that leaves a partition's control group of version 2, which needs no controller. So hosts of version 1
+//! can do it too, where the hierarchy of version 2 is mounted beside.
+//!
+//! Must never take a device over whose first discipline somebody else has made.
+
+use super::plan::Wanted;
+use super::{Ground, Lack};
+use crate::plant::{Network, Partition};
+use crate::snapshot::{Target, Value};
+use serde::{Deserialize, Serialize};
+use std::fmt;
+use std::str::FromStr;
+
+/// The number of our first discipline of a device, and with it of all its classes: `7a68:`.
+pub const BUCKET: u32 = 0x7a68_0000;
+/// The class of the whole link.
+const LINK: u32 = BUCKET | 1;
+/// The class of everybody who is in no partition.
+const OTHERS: u32 = BUCKET | 2;
+/// Partitions' classes begin behind it; so do the numbers of their queues.
+const FIRST: u32 = 0x10;
+/// Everybody else has this part of the link at the least: a hundredth.
+const OTHERS_PART: u64 = 100;
+/// A queue holds a few packets at the least, or nothing would ever leave it.
+const QUEUE_MIN: u64 = 4 * 1514;
+
+/// What stands at the root of a device.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Link {
+    /// Its first discipline, if it is none of those that the kernel puts there by itself: kind and number.
+    pub first: Option<(String, u32)>,
+}
+
+/// A discipline, as plans have it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Discipline {
+    /// A hierarchical token bucket at the device's root; packets that belong to no class go to this one.
+    Bucket {
+        /// The class.
+        others: u32,
+    },
+    /// A queue of so many bytes.
+    Queue {
+        /// The class that it is for.
+        parent: u32,
+        /// Its bytes.
+        bytes: u32,
+    },
+    /// Anything else.
+    Other(String),
+}
+
+/// A class, as plans have it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Class {
+    /// Below what.
+    pub parent: u32,
+    /// Bytes a second that it is certain of.
+    pub rate: u64,
+    /// Bytes a second that it does not exceed.
+    pub ceil: u64,
+}
+
+/// A class's number, as `tc` writes it.
+struct Number(u32);
+
+impl fmt::Display for Number {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:x}:{:x}", self.0 >> 16, self.0 & 0xffff)
+    }
+}
+
+fn number(text: &str) -> Option<u32> {
+    let (major, minor) = text.split_once(':')?;
+    let part = |text: &str| u32::from_str_radix(text, 16).ok().filter(|part| *part <= 0xffff);
+    Some(part(major)? << 16 | part(minor)?)
+}
+
+impl fmt::Display for Discipline {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Bucket { others } => write!(f, "htb default {}", Number(*others)),
+            Self::Queue { parent, bytes } => write!(f, "bfifo for {} limit {bytes}", Number(*parent)),
+            Self::Other(text) => f.write_str(text),
+        }
+    }
+}
+
+impl FromStr for Discipline {
+    type Err = std::convert::Infallible;
+
+    /// Reads what `Display` writes.
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let words: Vec<&str> = text.split(' ').collect();
+        let read = match words[..] {
+            ["htb", "default", others] => number(others).map(|others| Self::Bucket { others }),
+            ["bfifo", "for", parent, "limit", bytes] => {
+                number(parent).zip(bytes.parse().ok()).map(|(parent, bytes)| Self::Queue { parent, bytes })
+            }
+            _ => None,
+        };
+        Ok(read.unwrap_or_else(|| Self::Other(text.to_owned())))
+    }
+}
+
+impl fmt::Display for Class {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "in {} rate {} ceil {}", Number(self.parent), self.rate, self.ceil)
+    }
+}
+
+impl FromStr for Class {
+    type Err = &'static str;
+
+    /// Reads what `Display` writes.
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        const WRONG: &str = "a class: in PARENT rate BYTES ceil BYTES";
+        let words: Vec<&str> = text.split(' ').collect();
+        let ["in", parent, "rate", rate, "ceil", ceil] = words[..] else { return Err(WRONG) };
+        let bytes = |text: &str| text.parse::<u64>().map_err(|_| WRONG);
+        Ok(Self { parent: number(parent).ok_or(WRONG)?, rate: bytes(rate)?, ceil: bytes(ceil)? })
+    }
+}
+
+/// The class of the partition that is number `place` of those with a class.
+#[must_use]
+pub fn class_of(place: usize) -> u32 {
+    BUCKET | (FIRST + place as u32)
+}
+
+/// Whether a class is a partition's.
+#[must_use]
+pub fn is_partitions(id: u32) -> bool {
+    id & 0xffff_0000 == BUCKET && id & 0xffff >= FIRST
+}
+
+/// What stands in the way of a partition's class.
+#[must_use]
+pub fn lacks(ground: &Ground, network: &Network) -> Vec<Lack> {
+    let mut lacks = Vec::new();
+    match ground.links.get(&network.device) {
+        None | Some(None) => lacks.push(Lack::NoLink(network.device.clone())),
+        Some(Some(Link { first: Some((kind, handle)) })) if *handle != BUCKET => {
+            lacks.push(Lack::Traffic { device: network.device.clone(), kind: kind.clone(), number: handle >> 16 });
+        }
+        Some(Some(_)) => {}
+    }
+    if ground.v2.is_none() {
+        lacks.push(Lack::Unified);
+    }
+    lacks
+}
+
+/// What a partition wants of its device, in the order in which it can be had. `all` are the plant's partitions.
+pub(super) fn wanted(dir: &str, partition: &Partition, all: &[Partition]) -> Vec<Wanted> {
+    let Some(network) = &partition.network else { return Vec::new() };
+    let device = &network.device;
+    let why = format!("partition {:?}", partition.name);
+    let wanted = |target: Target, text: String, option: &'static str| Wanted {
+        target,
+        value: Value::Text(text),
+        why: why.clone(),
+        option,
+    };
+    let discipline = |handle: u32, is: &Discipline, option| {
+        wanted(Target::Traffic { device: device.clone(), handle }, is.to_string(), option)
+    };
+    let class = |id: u32, is: Class| {
+        wanted(Target::TrafficClass { device: device.clone(), id }, is.to_string(), "CONFIG_NET_SCH_HTB")
+    };
+    let link = network.link.bytes();
+    // Those of other devices have numbers, too: a partition keeps its own where others come and go on their devices.
+    let place = all.iter().filter(|one| one.network.is_some()).position(|one| one.name == partition.name);
+    let id = class_of(place.unwrap_or_default());
+    let on_device = all.iter().filter_map(|one| one.network.as_ref()).filter(|one| one.device == *device);
+    let given: u64 = on_device.map(|one| one.rate.bytes()).sum();
+    let rest = link.saturating_sub(given).max(link / OTHERS_PART).max(1);
+    let ceil = network.max.map_or(link, |max| max.bytes());
+    let mut steps = vec![
+        discipline(BUCKET, &Discipline::Bucket { others: OTHERS }, "CONFIG_NET_SCH_HTB"),
+        class(LINK, Class { parent: BUCKET, rate: link, ceil: link }),
+        class(OTHERS, Class { parent: LINK, rate: rest, ceil: link }),
+        class(id, Class { parent: LINK, rate: network.rate.bytes(), ceil }),
+    ];
+    if let Some(delay) = network.delay {
+        let bytes = u128::from(network.rate.bytes()) * u128::from(delay.0.unsigned_abs()) / 1_000_000_000;
+        let bytes = u32::try_from(bytes).unwrap_or(u32::MAX).max(QUEUE_MIN as u32);
+        // Queues' numbers are majors of their own.
+        let handle = ((BUCKET >> 16) + (id & 0xffff)) << 16;
+        steps.push(discipline(handle, &Discipline::Queue { parent: id, bytes }, "CONFIG_NET_SCH_FIFO"));
+    }
+    steps.push(wanted(Target::Sender { path: dir.to_owned() }, Number(id).to_string(), "CONFIG_CGROUP_BPF"));
+    steps
+}
+
+/// The priority that a [`Target::Sender`]'s value says.
+#[must_use]
+pub fn priority_of(text: &str) -> Option<u32> {
+    number(text)
+}
+
+/// A [`Target::Sender`]'s value.
+#[must_use]
+pub fn sender(priority: u32) -> String {
+    Number(priority).to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use base::DurNs;
+
+    fn partition(name: &str, device: &str, rate: &str) -> Partition {
+        let network = Network {
+            device: device.into(),
+            link: "100Mbit".parse().unwrap(),
+            rate: rate.parse().unwrap(),
+            max: Some("50Mbit".parse().unwrap()),
+            delay: Some(DurNs::from_ms(5)),
+        };
+        Partition { name: name.into(), network: Some(network), ..Partition::default() }
+    }
+
+    #[test]
+    fn each_partition_has_a_class_and_a_queue_within_the_link_and_everybody_else_the_rest() {
+        let all = [partition("a", "eth0", "20Mbit"), Partition::default(), partition("b", "eth0", "30Mbit")];
+        let wanted = wanted("/group", &all[2], &all);
+        let told: Vec<String> = wanted.iter().map(|one| format!("{}: {}", one.target, one.value)).collect();
+        let expected = [
+            "traffic of eth0, discipline 7a68:: htb default 7a68:2",
+            "traffic of eth0, class 7a68:1: in 7a68:0 rate 12500000 ceil 12500000",
+            "traffic of eth0, class 7a68:2: in 7a68:1 rate 6250000 ceil 12500000",
+            "traffic of eth0, class 7a68:11: in 7a68:1 rate 3750000 ceil 6250000",
+            "traffic of eth0, discipline 7a79:: bfifo for 7a68:11 limit 18750",
+            "what /group sends: 7a68:11",
+        ];
+        assert_eq!(told, expected);
+    }
+
+    #[test]
+    fn what_is_written_reads_back() {
+        for text in ["htb default 7a68:2", "bfifo for 7a68:10 limit 6056", "fq_codel", "htb default x"] {
+            assert_eq!(text.parse::<Discipline>().unwrap().to_string(), text);
+        }
+        let class = Class { parent: BUCKET, rate: 1, ceil: u64::MAX };
+        assert_eq!(class.to_string().parse::<Class>(), Ok(class));
+        assert!("in 1 rate 2 ceil 3".parse::<Class>().is_err() && "".parse::<Class>().is_err());
+        assert_eq!(priority_of(&sender(class_of(3))), Some(class_of(3)));
+    }
+
+    #[test]
+    fn a_discipline_of_somebody_else_a_missing_device_and_a_host_without_version_2_are_told() {
+        let network = partition("a", "eth0", "20Mbit").network.unwrap();
+        let with = |link: Option<Link>| Ground {
+            links: [("eth0".to_owned(), link)].into(),
+            v2: Some(crate::partition::Unified::default()),
+            ..Ground::default()
+        };
+        let first = |handle| Some(Link { first: Some(("htb".to_owned(), handle)) });
+        assert_eq!(lacks(&with(Some(Link::default())), &network), [], "the kernel's own gives way");
+        assert_eq!(lacks(&with(first(BUCKET)), &network), [], "a journal says whose it is");
+        let told = lacks(&with(first(0x10000)), &network);
+        assert_eq!(told, [Lack::Traffic { device: "eth0".into(), kind: "htb".into(), number: 1 }]);
+        assert_eq!(lacks(&with(None), &network), [Lack::NoLink("eth0".into())]);
+        let bare = Ground { v2: None, ..with(Some(Link::default())) };
+        assert_eq!(lacks(&bare, &network), [Lack::Unified]);
+    }
+}

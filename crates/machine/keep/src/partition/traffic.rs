@@ -1,0 +1,90 @@
+//! Classes of network devices, and who is in them: read and written for the executor.
+
+use host::partition::network::{Class, Discipline, priority_of, sender};
+use host::snapshot::{Target, Value};
+use rustix::io::Errno;
+use sys::traffic::{ROOT, Sent, Traffic};
+use sys::{Error, Result};
+
+/// A target's value now; what has gone, a device or a control group, too, is [`Value::Absent`].
+pub(crate) fn read(target: &Target) -> Result<Value> {
+    let text = |text: String| Ok(Value::Text(text));
+    let found = match target {
+        Target::Traffic { device, handle } => match device_of(device)? {
+            None => None,
+            Some(traffic) => traffic.disciplines()?.into_iter().find(|one| one.handle == *handle).map(|one| {
+                let is = match (one.kind.as_str(), one.number) {
+                    ("htb", Some(others)) if one.parent == ROOT => Discipline::Bucket { others },
+                    ("bfifo", Some(bytes)) => Discipline::Queue { parent: one.parent, bytes },
+                    _ => Discipline::Other(one.kind),
+                };
+                is.to_string()
+            }),
+        },
+        Target::TrafficClass { device, id } => match device_of(device)? {
+            None => None,
+            Some(traffic) => traffic.classes()?.into_iter().find(|(one, _)| one.id == *id).map(|(one, _)| {
+                // The kernel tells the classes of the first level to be below the root.
+                let parent = if one.parent == ROOT { id & 0xffff_0000 } else { one.parent };
+                Class { parent, rate: one.rate, ceil: one.ceil }.to_string()
+            }),
+        },
+        Target::Sender { path } => match sys::sender::priority(path) {
+            Ok(priority) => Some(priority.map_or(String::new(), sender)),
+            Err(error) if error.errno == Errno::NOENT => None,
+            Err(error) => return Err(error),
+        },
+        _ => return Err(unknown(target)),
+    };
+    found.map_or(Ok(Value::Absent), text)
+}
+
+/// Sets a target to a value.
+pub(crate) fn write(target: &Target, to: &Value) -> Result<()> {
+    match (target, to) {
+        (Target::Traffic { device, handle }, Value::Text(text)) => {
+            let traffic = Traffic::of(device)?;
+            match text.parse().unwrap_or(Discipline::Other(String::new())) {
+                Discipline::Bucket { others } => traffic.make_bucket(*handle, others),
+                Discipline::Queue { parent, bytes } => traffic.make_queue(parent, *handle, bytes),
+                Discipline::Other(_) => Err(unknown(target)),
+            }
+        }
+        (Target::Traffic { device, handle }, Value::Absent) => {
+            let traffic = Traffic::of(device)?;
+            let found = traffic.disciplines()?.into_iter().find(|one| one.handle == *handle);
+            found.map_or(Ok(()), |one| traffic.remove_discipline(one.parent, one.handle))
+        }
+        (Target::TrafficClass { device, id }, Value::Text(text)) => {
+            let class: Class = text.parse().map_err(|_| unknown(target))?;
+            let Class { parent, rate, ceil } = class;
+            Traffic::of(device)?.make_class(&sys::traffic::Class { parent, id: *id, rate, ceil })
+        }
+        (Target::TrafficClass { device, id }, Value::Absent) => Traffic::of(device)?.remove_class(*id),
+        (Target::Sender { path }, Value::Text(text)) => {
+            // One that says something else goes first: the last of several would count.
+            sys::sender::unset_priority(path)?;
+            priority_of(text).map_or(Ok(()), |priority| sys::sender::set_priority(path, priority))
+        }
+        _ => Err(unknown(target)),
+    }
+}
+
+/// What a class of a device has done; `None` if either has gone.
+pub(super) fn sent(device: &str, id: u32) -> Option<Sent> {
+    let classes = Traffic::of(device).ok()?.classes().ok()?;
+    classes.into_iter().find(|(one, _)| one.id == id).map(|(_, sent)| sent)
+}
+
+/// A device's traffic; `None` if it has gone.
+fn device_of(device: &str) -> Result<Option<Traffic>> {
+    match Traffic::of(device) {
+        Ok(traffic) => Ok(Some(traffic)),
+        Err(error) if error.errno == Errno::NODEV => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+fn unknown(target: &Target) -> Error {
+    Error { doing: format!("set {target}"), errno: Errno::INVAL }
+}
