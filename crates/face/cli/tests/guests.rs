@@ -2,6 +2,7 @@
 //!
 //! Some are that Linux, some a boot sector: it says that it is up on its first serial line, and listens to the power button or does not.
 
+use harness::guest::disk;
 use harness::plant::Bench;
 use harness::process::{Running, alive, finish, kill, text};
 use std::fs;
@@ -34,26 +35,6 @@ int main(int count, char **keys) {
 
 fn qemu() -> String {
     std::env::var("TAHTI_QEMU").expect("TAHTI_QEMU is not set; run `cargo xtask test guests`")
-}
-
-/// A disk whose first sector is the whole system. One that is deaf computes without end.
-fn disk(path: &Path, deaf: bool) {
-    let mut sector: Vec<u8> = vec![
-        0x31, 0xc0, 0x8e, 0xd8, 0xbe, 0x2d, 0x7c, // ds = 0, si = the text behind the code
-        0xac, 0x84, 0xc0, 0x74, 0x06, 0xba, 0xf8, 0x03, 0xee, 0xeb, 0xf5, // each byte to the serial line
-        0xba, 0x02, 0x06, 0xb8, 0x00, 0x01, 0xef, // PM1 enable: power button
-        0xba, 0x00, 0x06, 0xed, 0xf6, 0xc4, 0x01, // PM1 status: was it pressed
-        0x74, 0xfa, 0xba, 0x04, 0x06, 0xb8, 0x00, 0x20, 0xef, // PM1 control: power off
-        0xfa, 0xf4, 0xeb, 0xfc, // halt
-    ];
-    if deaf {
-        sector[32] = 0xeb;
-    }
-    sector.extend(b"the guest is \x1b[2Jup\r\n\0");
-    sector.resize(510, 0);
-    sector.extend([0x55, 0xaa]);
-    sector.resize(1 << 20, 0);
-    fs::write(path, sector).unwrap();
 }
 
 /// A plant `p` with a guest `hmi` that is up.
@@ -301,6 +282,17 @@ fn linux_reaches_what_its_rules_name_and_nothing_else() {
     assert!(!said.contains("it is not"), "{said}");
     bench.ok(&["stop", "hmi"]);
     says(&bench, "it shut down as it was asked to");
+}
+
+#[test]
+fn a_guest_that_is_told_to_stop_while_it_boots_shuts_down_once_it_listens() {
+    let bench = Bench::new("guest-early", &linux("", "stop_within = \"100s\""));
+    bench.ok(&["up", "plant.toml", "--detach"]);
+    says(&bench, "hmi runs");
+    // A press that nobody feels: the kernel is not there yet.
+    bench.ok(&["guest", "stop", "hmi", "--plant", "p"]);
+    says(&bench, "it shut down as it was asked to");
+    assert_eq!(log(&bench).matches("the guest is asked to shut down").count(), 1, "{}", log(&bench));
 }
 
 #[test]

@@ -6,6 +6,7 @@
 
 pub mod circuit;
 pub mod epics;
+pub mod guest;
 pub mod ioc;
 pub mod machine;
 pub mod plant;

@@ -205,8 +205,9 @@ pub fn serve(guest: &Guest, folder: &Path, tell: &mut dyn FnMut(&str)) -> Result
                 if is_refused {
                     stop.hurry(now);
                 }
+                let before = stop.taken();
                 if let Some(step) = stop.due(now)
-                    && !watched.step(step, &mut qemu, now, tell)
+                    && !watched.step(step, before == Some(step), &mut qemu, now, tell)
                 {
                     stop.hurry(now);
                 }
@@ -482,8 +483,8 @@ impl Watched {
         }
     }
 
-    /// Takes a step of a stop; whether it can be.
-    fn step(&mut self, step: Step, qemu: &mut Qemu, now: MonoNs, tell: &mut dyn FnMut(&str)) -> bool {
+    /// Takes a step of a stop, for the first time or `again`; whether it can be.
+    fn step(&mut self, step: Step, again: bool, qemu: &mut Qemu, now: MonoNs, tell: &mut dyn FnMut(&str)) -> bool {
         let (command, said) = match step {
             Step::Powerdown => ("system_powerdown", "the guest is asked to shut down"),
             Step::Quit => ("quit", "QEMU is told to quit"),
@@ -492,6 +493,13 @@ impl Watched {
                 return qemu.child.kill().is_ok();
             }
         };
+        if again {
+            // One that has not answered yet is waited for as before; who does not listen any more ends, mostly.
+            if self.asked.is_none() {
+                self.ask(command, now);
+            }
+            return true;
+        }
         tell(said);
         // It shall be told in any case.
         self.lost = false;
@@ -499,9 +507,9 @@ impl Watched {
     }
 }
 
-/// Answers to power are worth a line, hundreds of others are not.
+/// What the guest does with its power is worth a line; presses of its button, each an event, and hundreds of others are not.
 fn happened(event: &str, tell: &mut dyn FnMut(&str)) {
-    let worth = ["SHUTDOWN", "POWERDOWN", "RESET", "GUEST_PANICKED", "WATCHDOG", "STOP", "RESUME", "BLOCK_IO_ERROR"];
+    let worth = ["SHUTDOWN", "RESET", "GUEST_PANICKED", "WATCHDOG", "STOP", "RESUME", "BLOCK_IO_ERROR"];
     if worth.contains(&event) {
         tell(&format!("event {event}"));
     }

@@ -5,6 +5,9 @@ use base::{DurNs, MonoNs};
 /// How long QEMU may take to quit.
 pub const QUIT_WITHIN: DurNs = DurNs::from_secs(5);
 
+/// Between two presses of the power button: a system that is still booting does not feel the first ones.
+pub const PRESS_EVERY: DurNs = DurNs::from_secs(2);
+
 /// What is to be done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Step {
@@ -22,34 +25,39 @@ pub struct Stop {
     taken: Option<Step>,
     next: MonoNs,
     within: DurNs,
+    /// Until then the guest itself has its time.
+    until: MonoNs,
 }
 
 impl Stop {
     /// Begins; the guest itself may take `within`.
     #[must_use]
     pub const fn begin(now: MonoNs, within: DurNs) -> Self {
-        Self { taken: None, next: now, within }
+        Self { taken: None, next: now, within, until: now }
     }
 
-    /// The step that is due, each once.
+    /// The step that is due, each once but the power button, which is pressed again and again while the guest has its time.
     pub fn due(&mut self, now: MonoNs) -> Option<Step> {
         if now < self.next {
             return None;
         }
-        let (step, wait) = match self.taken {
-            None => (Step::Powerdown, self.within),
-            Some(Step::Powerdown) => (Step::Quit, QUIT_WITHIN),
-            Some(Step::Quit) => (Step::Kill, DurNs::ZERO),
+        if self.taken.is_none() {
+            self.until = now + self.within;
+        }
+        let (step, next) = match self.taken {
+            None => (Step::Powerdown, self.until.min(now + PRESS_EVERY)),
+            Some(Step::Powerdown) if now < self.until => (Step::Powerdown, self.until.min(now + PRESS_EVERY)),
+            Some(Step::Powerdown) => (Step::Quit, now + QUIT_WITHIN),
+            Some(Step::Quit) => (Step::Kill, now),
             Some(Step::Kill) => return None,
         };
-        self.taken = Some(step);
-        self.next = now + wait;
+        (self.taken, self.next) = (Some(step), next);
         Some(step)
     }
 
     /// The step could not be taken, or somebody is in a hurry: the next one is due at once.
     pub const fn hurry(&mut self, now: MonoNs) {
-        self.next = now;
+        (self.next, self.until) = (now, now);
     }
 
     /// The last step taken.
@@ -68,6 +76,10 @@ mod tests {
         let at = |s: i64| MonoNs(0) + DurNs::from_secs(s);
         let mut stop = Stop::begin(at(0), DurNs::from_secs(30));
         assert_eq!(stop.due(at(0)), Some(Step::Powerdown));
+        assert_eq!(stop.due(at(1)), None);
+        for second in 1..15 {
+            assert_eq!(stop.due(at(2 * second)), Some(Step::Powerdown), "it may have booted only now");
+        }
         assert_eq!(stop.due(at(29)), None);
         assert_eq!(stop.due(at(30)), Some(Step::Quit));
         assert_eq!(stop.due(at(34)), None);
