@@ -17,8 +17,8 @@ const ARROWS: &[(&str, &[&str])] = &[
     (
         "bench",
         &[
-            "broker", "ca", "frame", "host", "keep", "kernels", "msg", "proc", "recorder", "report", "ring", "rt",
-            "segment", "store", "sys", "trace",
+            "broker", "ca", "frame", "guest", "host", "keep", "kernels", "msg", "proc", "recorder", "report", "ring",
+            "rt", "segment", "store", "sys", "trace",
         ],
     ),
     ("broker", &["msg", "ring", "rt", "sys"]),

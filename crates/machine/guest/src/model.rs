@@ -60,6 +60,37 @@ pub struct Guest {
     pub stop_within: DurNs,
 }
 
+impl Guest {
+    /// One virtual CPU, 512 MiB, and nothing to start: what `tahti guest serve` has before its arguments.
+    #[must_use]
+    pub fn new(name: &str) -> Self {
+        Self {
+            name: name.into(),
+            program: PROGRAM.into(),
+            vcpus: 1,
+            memory: Size(512 << 20),
+            mlock: false,
+            kernel: None,
+            initrd: None,
+            append: None,
+            disks: Vec::new(),
+            disk_rate: None,
+            disk_operations: None,
+            network: Network::None,
+            allow: Vec::new(),
+            network_rate: None,
+            profile: Profile::Linux,
+            firmware: None,
+            firmware_variables: None,
+            screen: false,
+            accel: Accel::Auto,
+            vcpu_cpus: None,
+            vcpu_class: None,
+            stop_within: DurNs::from_secs(30),
+        }
+    }
+}
+
 /// Whether a guest has a network card.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Network {
@@ -273,30 +304,7 @@ pub(crate) mod tests {
     use super::*;
 
     pub(crate) fn guest() -> Guest {
-        Guest {
-            name: "hmi".into(),
-            program: PROGRAM.into(),
-            vcpus: 2,
-            memory: Size(256 << 20),
-            mlock: false,
-            kernel: None,
-            initrd: None,
-            append: None,
-            disks: Vec::new(),
-            disk_rate: None,
-            disk_operations: None,
-            network: Network::None,
-            allow: Vec::new(),
-            network_rate: None,
-            profile: Profile::Linux,
-            firmware: None,
-            firmware_variables: None,
-            screen: false,
-            accel: Accel::Auto,
-            vcpu_cpus: None,
-            vcpu_class: None,
-            stop_within: DurNs::from_secs(30),
-        }
+        Guest { vcpus: 2, memory: Size(256 << 20), ..Guest::new("hmi") }
     }
 
     fn line(guest: &Guest, kvm: bool) -> String {

@@ -79,11 +79,14 @@ fn words(bench: &Bench, args: &Args) -> Option<Vec<String>> {
     if args.quick {
         words.extend(bench.quick.iter().map(|word| (*word).to_owned()));
     }
+    // Some shield only in a part of what they measure.
+    let may_shield = bench.command().get_arguments().any(|argument| argument.get_id() == "spare");
     match (&args.spare, args.whole_machine) {
-        _ if !bench.shields => {}
+        _ if !may_shield => {}
         (Some(spare), _) => words.extend(["--spare".into(), spare.clone()]),
         (None, true) => words.push("--whole-machine".into()),
-        (None, false) => return None,
+        (None, false) if bench.shields => return None,
+        (None, false) => {}
     }
     Some(words)
 }

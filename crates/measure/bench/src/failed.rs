@@ -142,6 +142,9 @@ pub enum Failed {
     /// A shield cannot be applied, looked at or released.
     #[error(transparent)]
     Shield(#[from] keep::shield::Error),
+    /// A partition cannot be had.
+    #[error(transparent)]
+    Partition(#[from] keep::partition::PartitionError),
     /// A plan of a shield cannot be made.
     #[error(transparent)]
     Plan(#[from] host::plan::PlanErrors),

@@ -15,6 +15,9 @@ mod measure;
 pub mod noise;
 mod oslat;
 mod progress;
+mod scratch;
+mod sector;
+mod served;
 mod shielded;
 
 pub use experiments::beside;
@@ -45,6 +48,7 @@ benches! {
     compute;
     dashboard;
     frames;
+    guest_start;
     interference;
     ioc + ioc::groups;
     knobs;
@@ -63,6 +67,8 @@ benches! {
 static PARTS: &[Helper] = &[
     classes::SPIN,
     frames::FRAME,
+    interference::COMPUTE,
+    interference::PRIMES,
     interference::STREAM,
     lost::BUSY,
     measure::LOOP,

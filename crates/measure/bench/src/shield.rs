@@ -1,5 +1,6 @@
 //! `tahti bench shield`: applying and releasing a shield, beside a bare C loop that makes the same writes.
 
+use crate::scratch::Scratch;
 use crate::{Bench, Failed, Found, Progress, Touched, read};
 use base::CpuSet;
 use base::text::Counted;
@@ -52,7 +53,7 @@ fn measure(matches: &ArgMatches, progress: &mut Progress) -> Result<Found, Faile
     let online = sys::sched::affinity(0)?;
     let cpus = args.cpus.or_else(|| online.iter().last().map(CpuSet::single)).ok_or(Failed::Needs("a CPU"))?;
     let spare = args.touched.spare()?;
-    let (root, scratch) = (RootDir::machine(), Scratch::new()?);
+    let (root, scratch) = (RootDir::machine(), Scratch::new("shield")?);
     let program = compile(&scratch.0)?;
     let dir = RunDir::at(scratch.0.join("run"));
     let want = Want { cpus, spare, own: shield::own_processes(), ..Want::default() };
@@ -92,26 +93,6 @@ fn measure(matches: &ArgMatches, progress: &mut Progress) -> Result<Found, Faile
     }
     table.notes.push(format!("{writes} writes one way"));
     Ok(table.row(Row::samples("one look at the machine and the plan from it", "us", look).good(Good::Low)).into())
-}
-
-/// A directory that goes when the measurement ends.
-struct Scratch(PathBuf);
-
-impl Scratch {
-    fn new() -> Result<Self, Failed> {
-        // As /run is on most machines: in memory. Waiting for a disk is not what is compared here.
-        let memory = PathBuf::from("/dev/shm");
-        let parent = if memory.is_dir() { memory } else { std::env::temp_dir() };
-        let path = parent.join(format!("tahti-bench-shield-{}", std::process::id()));
-        std::fs::create_dir(&path).map_err(Failed::file(&path))?;
-        Ok(Self(path))
-    }
-}
-
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
 }
 
 fn compile(scratch: &Path) -> Result<PathBuf, Failed> {

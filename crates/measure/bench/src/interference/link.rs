@@ -1,13 +1,15 @@
 //! A link of 100 Mbit/s between two network namespaces of our own, and streams over it.
 
-use super::{Computing, REAL_TIME, iperf3, primes_take};
+use super::beside::Beside;
+use super::setting::{Ground, Setting};
+use super::{REAL_TIME, iperf3, primes};
 use crate::failed::joined;
-use crate::measure::{installed, own_program};
+use crate::measure::{Gate, Where, installed, own_program};
 use crate::{Failed, Helper, read};
-use base::{CpuId, CpuSet, DurNs, Policy, Priority};
+use base::{DurNs, Policy, Priority};
 use clap::Args as _;
 use report::{Figure, Good, Row, Table, Wanted};
-use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::io::{Read as _, Write as _};
 use std::net::{TcpListener, TcpStream, UdpSocket};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
@@ -26,6 +28,8 @@ struct StreamArgs {
     send: bool,
     #[arg(long)]
     udp: bool,
+    #[arg(long)]
+    class: Policy,
 }
 
 /// The receiver's address, and the sender's.
@@ -40,7 +44,7 @@ const DATAGRAM: usize = 1400;
 const SILENCE: Duration = Duration::from_millis(200);
 /// The first may take so long to come.
 const FIRST: Duration = Duration::from_secs(10);
-/// The stream's class: above all that computes.
+/// The stream's class where it is real time: above all that computes.
 pub(super) const CLASS: Policy = Policy::Fifo(Priority(10));
 
 /// Two namespaces with a link; gone with this.
@@ -62,29 +66,24 @@ impl Link {
         Ok(link)
     }
 
-    fn end(&self, which: usize, words: &[&str]) -> Result<Child, Failed> {
-        let program = own_program()?;
-        let mut command = Command::new("ip");
-        command.args(["netns", "exec", &self.0[which]]).arg(program).args(["bench", "stream"]).args(words);
-        command.stdin(Stdio::null()).stdout(Stdio::piped());
-        command.spawn().map_err(Failed::process("ip netns exec"))
+    fn end(&self, which: usize, place: &Where, words: &[&str]) -> Result<Gate, Failed> {
+        let program = own_program()?.display().to_string();
+        let mut command = ["ip", "netns", "exec", &self.0[which], &program, "bench", "stream"].to_vec();
+        command.extend(words);
+        let command: Vec<String> = command.into_iter().map(str::to_owned).collect();
+        Gate::start(&command, place, None)
     }
 
     /// One run: Mbit/s that came, and the share of what was sent that did not, in percent.
-    fn run(&self, udp: bool) -> Result<(f64, f64), Failed> {
-        let kind: &[&str] = if udp { &["--udp"] } else { &[] };
-        let mut receiver = Running(self.end(0, kind)?);
-        let mut lines = receiver.0.stdout.take().into_iter().flat_map(|output| BufReader::new(output).lines());
-        let mut line =
-            || lines.next().and_then(Result::ok).ok_or_else(|| Failed::answer("the receiver", "a line", "its end"));
-        line()?;
-        let mut sender = Running(self.end(1, &[kind, &["--send"]].concat())?);
-        let mut sent = String::new();
-        if let Some(mut output) = sender.0.stdout.take() {
-            output.read_to_string(&mut sent).map_err(Failed::process("tahti bench stream"))?;
-        }
-        let came = line()?;
-        let numbers: Option<Vec<f64>> = came.split(' ').map(|word| word.parse().ok()).collect();
+    fn run(&self, place: &Where, class: Policy, udp: bool) -> Result<(f64, f64), Failed> {
+        let class = format!("--class={class}");
+        let kind = if udp { vec![class.as_str(), "--udp"] } else { vec![class.as_str()] };
+        let mut receiver = self.end(0, place, &kind)?;
+        receiver.ready()?;
+        let sender = self.end(1, place, &[&kind[..], &["--send"]].concat())?;
+        let sent = sender.output()?;
+        let came = receiver.output()?;
+        let numbers: Option<Vec<f64>> = came.split_whitespace().map(|word| word.parse().ok()).collect();
         let (Some([bytes, ns]), Ok(sent)) = (numbers.as_deref(), sent.trim().parse::<f64>()) else {
             return Err(Failed::answer("a stream", "numbers", format!("{came:?} and {sent:?}")));
         };
@@ -121,74 +120,98 @@ fn tool(program: &'static str, words: &str) -> Result<(), Failed> {
     }
 }
 
-/// Streams alone and beside computation, in turn; and the prime task alone and beside a stream.
+/// What of the stream was found in a setting, alone and beside computation.
+#[derive(Default)]
+struct Streams {
+    tcp: [Vec<f64>; 2],
+    udp: [Vec<f64>; 2],
+    lost: [Vec<f64>; 2],
+}
+
+/// Of the bandwidth alone, what is to be left beside computation.
+const KEPT: f64 = 0.98;
+
+/// Streams alone and beside computation, in turn, in each setting; and the prime task alone and beside a stream.
 pub(super) fn measure(
-    rounds: u32,
-    (cpu, below): (CpuId, u32),
-    online: &CpuSet,
-    mut each: impl FnMut(usize) -> Result<(), Failed>,
+    rounds: usize,
+    ground: &mut Ground<'_>,
+    settings: &[Setting],
+    below: u32,
+    mut next: impl FnMut() -> Result<(), Failed>,
 ) -> Result<(Vec<Table>, Option<Failed>), Failed> {
     let link = Link::make()?;
-    let mut rates: [[Vec<f64>; 2]; 2] = Default::default();
-    let (peer, mut theirs) =
-        (installed("iperf3", "--version", "iperf3"), [[Vec::new(), Vec::new()], [Vec::new(), Vec::new()]]);
-    let (mut losses, mut primes) = ([Vec::new(), Vec::new()], [Vec::new(), Vec::new()]);
-    for round in 0..rounds as usize {
-        each(round)?;
-        for beside in 0..2 {
-            let computing: Vec<Computing> = match beside {
-                0 => Vec::new(),
-                _ => online.iter().map(|cpu| Computing::start(100, 1, &CpuSet::single(cpu), 19)).collect(),
-            };
-            for (udp, (rates, theirs)) in [false, true].into_iter().zip(rates.iter_mut().zip(&mut theirs)) {
-                let (rate, lost) = link.run(udp)?;
-                rates[beside].push(rate);
-                if peer.is_ok() {
-                    theirs[beside].push(iperf3::run(&link.0, ADDRESSES[0], udp)?);
-                }
-                if udp {
-                    losses[beside].push(lost);
+    let mut all: Vec<(Setting, Streams)> = settings.iter().map(|setting| (*setting, Streams::default())).collect();
+    let (peer, mut theirs) = (installed("iperf3", "--version", "iperf3"), Streams::default());
+    let mut times = [Vec::new(), Vec::new()];
+    for _ in 0..rounds {
+        next()?;
+        for (setting, found) in &mut all {
+            ground.enter(*setting)?;
+            let (place, class) = (ground.place(), setting.class(CLASS));
+            for (beside, percent) in [0, 100].into_iter().enumerate() {
+                let _beside = Beside::start(ground, *setting, percent)?;
+                found.tcp[beside].push(link.run(&place, class, false)?.0);
+                let (rate, lost) = link.run(&place, class, true)?;
+                found.udp[beside].push(rate);
+                found.lost[beside].push(lost);
+                if *setting == Setting::Priorities && peer.is_ok() {
+                    theirs.tcp[beside].push(iperf3::run(&link.0, ADDRESSES[0], false)?);
+                    theirs.udp[beside].push(iperf3::run(&link.0, ADDRESSES[0], true)?);
                 }
             }
-            drop(computing);
+            if *setting == Setting::Priorities {
+                times[0].push(primes::take(ground.cpu, REAL_TIME, below)?);
+                times[1].push(beside_stream(&link, ground, below)?);
+            }
         }
-        primes[0].push(primes_take(cpu, REAL_TIME, below)?);
-        let beside = std::thread::scope(|scope| {
-            let stream = scope.spawn(|| link.run(false));
-            // The stream has begun, and goes on for longer than the task takes.
-            sleep_until(mono_now() + DurNs(SENDS.0 / 3));
-            let took = primes_take(cpu, REAL_TIME, below);
-            joined(stream.join())?;
-            took
-        });
-        primes[1].push(beside?);
+        ground.leave()?;
     }
-    let [tcp, udp] = rates;
-    let row = |name: &str, unit: &str, [alone, beside]: [Vec<f64>; 2]| {
+    let row = |name: String, unit: &str, [alone, beside]: [Vec<f64>; 2]| {
         Row::samples(name, unit, beside).good(Good::Low).against(Figure::median(alone))
     };
-    let rate = |name: &str, rates| {
-        row(name, "Mbit/s", rates).wanted(Wanted { of: report::Of::Ratio, ..Wanted::at_least(0.97) })
-    };
-    let streams =
-        Table::new("a stream of FIFO 10 over a link of 100 Mbit/s, beside computation of nice 19 on every CPU")
-            .columns("beside", "alone")
-            .row(rate("TCP", tcp))
-            .row(rate("UDP, 90 Mbit/s offered", udp))
-            .row(row("UDP, lost", "%", losses));
-    let streams = match theirs {
-        _ if peer.is_err() => streams,
-        [tcp, udp] => {
-            streams.row(row("TCP, iperf3", "Mbit/s", tcp)).row(row("UDP, 90 Mbit/s offered, iperf3", "Mbit/s", udp))
+    let mut streams =
+        Table::new("a stream over a link of 100 Mbit/s, beside 100 % interference").columns("beside", "alone");
+    for (setting, found) in all {
+        let word = setting.word();
+        for (kind, rates) in [("TCP", found.tcp), ("UDP, 90 Mbit/s offered", found.udp)] {
+            let row = row(format!("{kind}, {word}"), "Mbit/s", rates).good(Good::High);
+            streams = streams.row(match setting {
+                Setting::Plain => row,
+                _ => row.wanted(Wanted { of: report::Of::Ratio, ..Wanted::at_least(KEPT) }),
+            });
         }
-    };
-    let computing = Table::new("the prime task (FIFO 50) beside a TCP stream").columns("beside", "alone");
-    Ok((vec![streams, computing.row(row("time", "ms", primes))], peer.err()))
+        streams = streams.row(row(format!("UDP, lost, {word}"), "%", found.lost));
+    }
+    if !theirs.tcp[0].is_empty() {
+        let word = Setting::Priorities.word();
+        for (kind, rates) in [("TCP", theirs.tcp), ("UDP, 90 Mbit/s offered", theirs.udp)] {
+            streams = streams.row(row(format!("{kind}, {word}, iperf3"), "Mbit/s", rates).good(Good::High));
+        }
+    }
+    let mut tables = vec![streams];
+    if !times[0].is_empty() {
+        let table = Table::new("the prime task (FIFO 50) beside a TCP stream").columns("beside", "alone");
+        tables.push(table.row(row("time".into(), "ms", times)));
+    }
+    Ok((tables, peer.err()))
+}
+
+/// What the prime task takes while a stream goes.
+fn beside_stream(link: &Link, ground: &Ground<'_>, below: u32) -> Result<f64, Failed> {
+    let (place, cpu) = (ground.place(), ground.cpu);
+    std::thread::scope(|scope| {
+        let stream = scope.spawn(|| link.run(&place, CLASS, false));
+        // The stream has begun, and goes on for longer than the task takes.
+        sleep_until(mono_now() + DurNs(SENDS.0 / 3));
+        let took = primes::take(cpu, REAL_TIME, below);
+        joined(stream.join())?;
+        took
+    })
 }
 
 fn stream(args: &StreamArgs) -> Result<(), Failed> {
     let failed = Failed::process("tahti bench stream");
-    set_scheduling(0, Scheduling { policy: CLASS, reset_on_fork: false })?;
+    set_scheduling(0, Scheduling { policy: args.class, reset_on_fork: false })?;
     match (args.send, args.udp) {
         (false, false) => receive_tcp(),
         (false, true) => receive_udp(),
