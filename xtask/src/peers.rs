@@ -57,6 +57,14 @@ pub(crate) fn unpacked(package: &str) -> Result<PathBuf, String> {
     Ok(files)
 }
 
+/// The small Linux guest of the example, made here; its folder.
+pub(crate) fn small_linux() -> Result<PathBuf, String> {
+    debian(&["busybox-static"])?;
+    let linux = folder().join("guest");
+    run(Command::new(root().join("examples/packaging/guest/make")).arg(&linux))?;
+    Ok(linux)
+}
+
 /// `apt-get` that asks nothing and says little.
 pub(crate) fn apt() -> Command {
     let mut command = Command::new("apt-get");

@@ -197,8 +197,7 @@ fn is_root() -> bool {
 
 fn guests() -> Outcome {
     peers::debian(&["qemu-system-x86", "qemu-utils", "busybox-static", "libvirt0", "libxml2-utils", "libxen-dev"])?;
-    let linux = peers::folder().join("guest");
-    run(Command::new(root().join("examples/packaging/guest/make")).arg(&linux))?;
+    let linux = peers::small_linux()?;
     Suite { programs: vec!["guests".into()], ..Suite::default() }
         .env("TAHTI_QEMU", "qemu-system-x86_64")
         .env("TAHTI_GUEST", linux)

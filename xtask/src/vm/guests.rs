@@ -50,6 +50,8 @@ pub(crate) enum Hardware {
     Plain,
     /// These, a parallel port, QEMU's teaching device `edu`, and a doorbell to another machine (`ivshmem`), behind an IOMMU.
     Devices,
+    /// Disk, network card, watchdog, under Xen: the kernel is that of dom0, with two of the CPUs and half of the memory.
+    Xen,
 }
 
 impl Init {
@@ -112,7 +114,10 @@ pub(crate) const GUESTS: &[Guest] = &[
             tests("keep", "guest_guard", ""),
             tests("capi", "guest_frames", ""),
             tests("cli", "guest_host", ""),
+            tests("cli", "guest_within", ""),
             tests("testkit", "guest_model", ""),
+            // Has the machine reset: the last.
+            tests("cli", "guest_reset", ""),
         ],
         ..USUAL
     },
@@ -204,6 +209,15 @@ pub(crate) const GUESTS: &[Guest] = &[
         cpus: "4",
         hardware: Hardware::Devices,
         tests: &[tests("rt", "guest_devices", ""), tests("rt", "guest_edges", ""), tests("capi", "guest_device", "")],
+        ..USUAL
+    },
+    Guest {
+        name: "xen",
+        what: "Xen 4.17 with 6.1 as dom0",
+        kernel: Kernel::Generic6_1,
+        cpus: "4",
+        hardware: Hardware::Xen,
+        tests: &[tests("cli", "guest_xen", "")],
         ..USUAL
     },
     Guest {

@@ -13,6 +13,8 @@ pub(crate) enum Kernel {
     Rt6_12,
     /// 6.1 with PREEMPT_RT: the first isolated partitions, and cgroup v1's cpuset.
     Rt6_1,
+    /// 6.1 as most machines have it, with dom0's side of Xen.
+    Generic6_1,
 }
 
 impl Kernel {
@@ -21,6 +23,7 @@ impl Kernel {
         match self {
             Self::Rt6_12 => "linux-image-6.12-rt-amd64",
             Self::Rt6_1 => "linux-image-rt-amd64",
+            Self::Generic6_1 => "linux-image-amd64",
         }
     }
 
@@ -29,6 +32,7 @@ impl Kernel {
         match self {
             Self::Rt6_12 => "6.12-rt",
             Self::Rt6_1 => "6.1-rt",
+            Self::Generic6_1 => "6.1",
         }
     }
 }
@@ -62,6 +66,11 @@ const MODULES: &[&str] = &[
     "pps_parport",
     "uhid",
     "hid-cp2112",
+    "xenfs",
+    "xen-privcmd",
+    "xen-evtchn",
+    "xen-gntdev",
+    "xen-gntalloc",
 ];
 
 const INIT: &str = include_str!("init.sh");
@@ -83,6 +92,40 @@ pub(crate) fn ready(kernel: Kernel) -> Result<Bootable, String> {
     let disk = cache.join("initrd");
     fs::write(&disk, initial_disk(&unpacked, &release)?).map_err(|error| format!("{}: {error}", disk.display()))?;
     Ok(Bootable { image: unpacked.join(format!("boot/vmlinuz-{release}")), disk })
+}
+
+/// Debian's packages of Xen and its tools, unpacked: nothing of them starts by itself.
+const XEN: [&str; 15] = [
+    "xen-hypervisor-4.17-amd64",
+    "xen-utils-4.17",
+    "xen-utils-common",
+    "xenstore-utils",
+    "libxencall1",
+    "libxendevicemodel1",
+    "libxenevtchn1",
+    "libxenforeignmemory1",
+    "libxengnttab1",
+    "libxenhypfs1",
+    "libxenmisc4.17",
+    "libxenstore4",
+    "libxentoolcore1",
+    "libxentoollog1",
+    "libyajl2",
+];
+
+/// Xen, and the folders of its tools, of each package one.
+///
+/// # Errors
+/// Names the command that failed.
+pub(crate) fn xen() -> Result<(PathBuf, Vec<PathBuf>), String> {
+    let folders: Vec<PathBuf> = XEN.iter().map(|package| peers::unpacked(package)).collect::<Result<_, _>>()?;
+    let image = root().join("target/vm/xen");
+    let (packed, failed) = (folders[0].join("boot/xen-4.17-amd64.gz"), |why| format!("{}: {why}", image.display()));
+    let unpacked = Command::new("gzip").arg("-dc").arg(&packed).output();
+    let unpacked = unpacked.ok().filter(|output| output.status.success());
+    fs::create_dir_all(root().join("target/vm")).map_err(failed)?;
+    fs::write(&image, unpacked.ok_or(format!("gzip cannot read {}", packed.display()))?.stdout).map_err(failed)?;
+    Ok((image, folders))
 }
 
 /// The kernel release that is unpacked there, complete with its modules' dependencies.

@@ -10,7 +10,7 @@ mod qemu;
 use crate::peers;
 use crate::run::{Outcome, all, output, root};
 use crate::suite::{self, ACCIDENTS_MAX, passed_again};
-use guests::{GUESTS, Guest, Tests, Thread};
+use guests::{GUESTS, Guest, Hardware, Tests, Thread};
 use kernel::Bootable;
 use qemu::{Job, Test, Verdict};
 use serde_json::Value;
@@ -68,11 +68,18 @@ pub(crate) fn main(args: Vec<String>) -> Outcome {
 fn run_command(guest: &Guest, command: &str) -> Outcome {
     let kernel = kernel::ready(guest.kernel)?;
     let place = root().join("target/vm/out").join(guest.name);
-    let job = Job { guest, kernel: &kernel, script: command.to_owned(), results: 0, place: &place };
+    let xen = xen_of(guest)?.map(|(image, _)| image);
+    let job =
+        Job { guest, kernel: &kernel, xen: xen.as_deref(), script: command.to_owned(), results: 0, place: &place };
     let outcome = qemu::boot(&job, |_, _| ());
     let log = std::fs::read(place.join("log")).unwrap_or_default();
     print!("{}", String::from_utf8_lossy(&log));
     outcome
+}
+
+/// What runs beneath the guest's kernel, and the folders of its tools; nothing for most.
+fn xen_of(guest: &Guest) -> Result<Option<(PathBuf, Vec<PathBuf>)>, String> {
+    (guest.hardware == Hardware::Xen).then(kernel::xen).transpose()
 }
 
 fn run_all(wanted: &[&Guest], part: &str) -> Outcome {
@@ -85,7 +92,16 @@ fn run_all(wanted: &[&Guest], part: &str) -> Outcome {
     for guest in wanted {
         let tests = select(guest, &binaries, part)?;
         if !tests.is_empty() {
-            rounds.push(Round { guest, kernel: kernel::ready(guest.kernel)?, tests, environment: &environment });
+            let mut environment = environment.clone();
+            let xen = xen_of(guest)?.map(|(image, tools)| {
+                let tools: Vec<_> = tools.iter().map(|folder| folder.display().to_string()).collect();
+                environment.push(("TAHTI_XEN", tools.join(":")));
+                image
+            });
+            if xen.is_some() {
+                environment.push(("TAHTI_GUEST", peers::small_linux()?.display().to_string()));
+            }
+            rounds.push(Round { guest, kernel: kernel::ready(guest.kernel)?, xen, tests, environment });
         }
     }
     if rounds.is_empty() {
@@ -123,11 +139,13 @@ fn side_by_side<'a>(rounds: &[&'a Round<'a>], at_once: usize) -> Vec<Report<'a>>
 }
 
 /// One boot of one guest with its tests.
+#[derive(Clone)]
 struct Round<'a> {
     guest: &'a Guest,
     kernel: Bootable,
+    xen: Option<PathBuf>,
     tests: Vec<Test>,
-    environment: &'a [(&'static str, String)],
+    environment: Vec<(&'static str, String)>,
 }
 
 /// How a round ended.
@@ -146,7 +164,7 @@ impl Report<'_> {
             return self;
         }
         println!("once more:");
-        let again = Round { kernel: self.round.kernel.clone(), tests: self.open.clone(), ..*self.round };
+        let again = Round { tests: self.open.clone(), ..self.round.clone() };
         let Report { passed, failures, .. } = again.run();
         if failures.is_empty() {
             self.passed += passed;
@@ -167,8 +185,9 @@ impl Round<'_> {
         let place = root().join("target/vm/out").join(guest.name);
         let mut verdicts: Vec<Option<Verdict>> = tests.iter().map(|_| None).collect();
         let booted = Instant::now();
-        let script = qemu::run_script(tests, self.environment);
-        let job = Job { guest, kernel: &self.kernel, script, results: tests.len(), place: &place };
+        let script = qemu::run_script(tests, &self.environment);
+        let job =
+            Job { guest, kernel: &self.kernel, xen: self.xen.as_deref(), script, results: tests.len(), place: &place };
         let outcome = qemu::boot(&job, |index, verdict| {
             let word = if verdict.passed() { "ok" } else { "FAILED" };
             println!("  {:<6} {:>5.1} s  {}: {}", word, verdict.seconds, guest.name, tests[index].shown);

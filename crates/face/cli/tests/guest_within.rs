@@ -1,0 +1,21 @@
+//! A guest within a guest: a plant with a virtual machine on a kernel of another kind, emulated by what is emulated itself.
+
+use harness::guest::disk;
+use harness::plant::Bench;
+
+#[test]
+fn a_plant_within_a_guest_has_a_guest_of_its_own() {
+    testkit::guest::required();
+    let keys =
+        "accel = \"emulated\"\nmemory = \"32MiB\"\ndisks = [\"hmi.img\"]\nvcpu_cpus = \"1\"\nvcpu_class = \"other:7\"";
+    let bench = Bench::new("within", &format!("[[guest]]\nname = \"hmi\"\n{keys}\n"));
+    disk(&bench.dir.join("hmi.img"), false);
+    let log = || std::fs::read_to_string(bench.dir.join("run/p/log/hmi.log")).unwrap_or_default();
+    bench.ok(&["up", "plant.toml", "--detach"]);
+    bench.until("the guest has booted", || log().contains("the guest is \\x1b[2Jup"));
+    let status = bench.ok(&["guest", "status", "hmi", "--plant", "p"]);
+    assert!(status.contains("CPUs 1, other:7, has run "), "{status}");
+    bench.ok(&["guest", "stop", "hmi", "--plant", "p"]);
+    bench.until("it has shut down", || log().contains("it shut down as it was asked to"));
+    assert!(!bench.dir.join("run/p/guest/hmi").exists(), "its sockets were left behind");
+}

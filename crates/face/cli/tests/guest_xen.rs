@@ -1,0 +1,87 @@
+//! What `tahti guest define --for xen` prints, started by Xen's own tools in its dom0. `TAHTI_XEN` names the folders of these tools, one a package.
+
+use harness::plant::Bench;
+use harness::process::{Running, finish, text};
+use std::fs;
+use std::process::{Command, Output, Stdio};
+
+/// Xen's tools in their places, and what they need running.
+struct Dom0 {
+    _store: Running,
+    _console: Running,
+}
+
+impl Dom0 {
+    fn begin(bench: &Bench) -> Self {
+        let folders = std::env::var("TAHTI_XEN").expect("the guest's script says where Xen's tools are");
+        for folder in folders.split(':').filter(|folder| !folder.is_empty()) {
+            let copy = "tar -C \"$0\" -cf - . | tar -C / --keep-directory-symlink -xf -";
+            succeeds(Command::new("sh").args(["-c", copy, folder]));
+        }
+        succeeds(&mut Command::new("ldconfig"));
+        succeeds(Command::new("mount").args(["-t", "xenfs", "xenfs", "/proc/xen"]));
+        for folder in ["/var/lib/xen", "/var/lib/xenstored", "/var/log/xen/console", "/run/xen", "/run/xenstored"] {
+            fs::create_dir_all(folder).unwrap();
+        }
+        let store = Running::start(tool("xenstored").arg("--no-fork").stdin(Stdio::null()));
+        bench.until("xenstored listens", || fs::exists("/run/xenstored/socket").unwrap());
+        succeeds(&mut tool("xen-init-dom0"));
+        let words = ["-i", "--log=all", "--log-dir=/var/log/xen/console"];
+        let console = Running::start(tool("xenconsoled").args(words).stdin(Stdio::null()));
+        Self { _store: store, _console: console }
+    }
+}
+
+fn tool(name: &str) -> Command {
+    Command::new(format!("/usr/lib/xen-4.17/bin/{name}"))
+}
+
+fn succeeds(command: &mut Command) -> String {
+    let output: Output =
+        finish(command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap());
+    let said = text(&output);
+    assert!(output.status.success(), "{command:?}: {said}");
+    said
+}
+
+fn xl(words: &[&str]) -> String {
+    succeeds(tool("xl").args(words))
+}
+
+/// What the domain has said on its console.
+fn console() -> String {
+    fs::read_to_string("/var/log/xen/console/guest-hmi.log").unwrap_or_default()
+}
+
+#[test]
+fn a_defined_guest_runs_under_xen_on_the_cpu_of_a_pool_of_its_own() {
+    testkit::guest::required();
+    let folder = std::env::var("TAHTI_GUEST").expect("the guest's script says where the small Linux is");
+    let bench = Bench::new(
+        "xen",
+        &format!(
+            "[[guest]]\nname = \"hmi\"\nmemory = \"192MiB\"\nvcpu_cpus = \"3\"\nkernel = \"{folder}/vmlinuz\"\n\
+             initrd = \"{folder}/initrd.img\"\nappend = \"console=hvc0 quiet\"\n"
+        ),
+    );
+    let _dom0 = Dom0::begin(&bench);
+    let defined = bench.dir.join("hmi.cfg");
+    let output =
+        finish(bench.tahti(&["guest", "define", ".", "hmi", "--for", "xen"]).stdout(Stdio::piped()).spawn().unwrap());
+    // A pool of the one CPU that is kept free of everybody else, as the notes say.
+    xl(&["cpupool-cpu-remove", "Pool-0", "3"]);
+    let pool = bench.dir.join("pool.cfg");
+    fs::write(&pool, "name = \"realtime\"\nsched = \"credit\"\ncpus = [\"3\"]\n").unwrap();
+    xl(&["cpupool-create", &pool.display().to_string()]);
+    fs::write(&defined, [output.stdout, b"pool = \"realtime\"\n".to_vec()].concat()).unwrap();
+    xl(&["create", &defined.display().to_string()]);
+    bench.until("the domain has booted", || console().contains("the guest is up"));
+    let list = xl(&["vcpu-list", "hmi"]);
+    let vcpu = list.lines().find(|line| line.starts_with("hmi")).unwrap_or_else(|| panic!("{list}"));
+    let words: Vec<&str> = vcpu.split_whitespace().collect();
+    assert_eq!((words[3], words[6]), ("3", "3"), "on its CPU, and bound to it: {list}");
+    assert!(xl(&["list", "-c"]).lines().any(|line| line.starts_with("hmi") && line.contains("realtime")));
+    xl(&["shutdown", "-w", "hmi"]);
+    assert!(!xl(&["list"]).contains("hmi"));
+    xl(&["cpupool-destroy", "realtime"]);
+}
