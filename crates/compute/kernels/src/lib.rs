@@ -8,15 +8,21 @@
 #![allow(unsafe_code, reason = "vector instructions")]
 
 mod centroids;
+mod elements;
+mod filters;
 mod half;
 mod level;
 mod panels;
 mod products;
 mod read;
+mod tracker;
 
 pub use centroids::{BadAperture, Centroids, Light, SIDE_MAX, Without};
+pub use elements::{calibrate, each, each_counted, finite};
+pub use filters::{BadFilter, Biquads, Fir, Real, Section};
 pub use half::F16;
 pub use level::{Level, NotHere};
 pub use panels::{Misfit, PANEL, Panels, Stored};
 pub use products::products;
 pub use read::read;
+pub use tracker::{BadTracker, REACH_MAX, REFERENCE_MAX, Shift, Tracked, Tracker};

@@ -1,6 +1,8 @@
 //! Products element by element: `y = a·b`.
 
-use crate::{Level, Misfit, level::Kind};
+use crate::level::Kind;
+use crate::level::wide::{Wide, at};
+use crate::{Level, Misfit};
 
 /// Multiplies two vectors, element by element, by the vector instructions of a level. Neither allocates nor blocks; each product is rounded
 /// once, so all levels give the same bits.
@@ -12,38 +14,9 @@ pub fn products(level: Level, a: &[f32], b: &[f32], y: &mut [f32]) -> Result<(),
     Misfit::check("elements of the result", y.len(), a.len())?;
     match level.0 {
         Kind::Scalar => one_by_one(a, b, y),
-        #[cfg(target_arch = "x86_64")]
-        // SAFETY: of a level that the CPU does not have there is no value.
-        Kind::Sse42 => unsafe { by_sse42(a, b, y) },
-        #[cfg(target_arch = "x86_64")]
-        // SAFETY: as above.
-        Kind::Avx2 => unsafe { by_avx2(a, b, y) },
-        #[cfg(target_arch = "x86_64")]
-        // SAFETY: as above.
-        Kind::Avx512 => unsafe { by_avx512(a, b, y) },
-        // What every CPU of this kind has.
-        #[cfg(target_arch = "aarch64")]
-        Kind::Neon => by::<4>(a, b, y),
+        _ => at(level, Products { a, b, y }),
     }
     Ok(())
-}
-
-#[cfg(target_arch = "x86_64")]
-#[target_feature(enable = "sse4.2")]
-fn by_sse42(a: &[f32], b: &[f32], y: &mut [f32]) {
-    by::<4>(a, b, y);
-}
-
-#[cfg(target_arch = "x86_64")]
-#[target_feature(enable = "avx2")]
-fn by_avx2(a: &[f32], b: &[f32], y: &mut [f32]) {
-    by::<8>(a, b, y);
-}
-
-#[cfg(target_arch = "x86_64")]
-#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
-fn by_avx512(a: &[f32], b: &[f32], y: &mut [f32]) {
-    by::<16>(a, b, y);
 }
 
 fn one_by_one(a: &[f32], b: &[f32], y: &mut [f32]) {
@@ -53,15 +26,24 @@ fn one_by_one(a: &[f32], b: &[f32], y: &mut [f32]) {
     }
 }
 
-/// Registers of `N` numbers, which the compiler makes of an array where the caller allows their instructions.
-#[inline(always)]
-fn by<const N: usize>(a: &[f32], b: &[f32], y: &mut [f32]) {
-    let ((ours, rest_a), (others, rest_b)) = (a.as_chunks::<N>(), b.as_chunks::<N>());
-    let (to, rest) = y.as_chunks_mut::<N>();
-    for ((to, a), b) in to.iter_mut().zip(ours).zip(others) {
-        *to = std::array::from_fn(|lane| a[lane] * b[lane]);
+struct Products<'a> {
+    a: &'a [f32],
+    b: &'a [f32],
+    y: &'a mut [f32],
+}
+
+impl Wide for Products<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn with<const N: usize>(self) {
+        let ((ours, rest_a), (others, rest_b)) = (self.a.as_chunks::<N>(), self.b.as_chunks::<N>());
+        let (to, rest) = self.y.as_chunks_mut::<N>();
+        for ((to, a), b) in to.iter_mut().zip(ours).zip(others) {
+            *to = std::array::from_fn(|lane| a[lane] * b[lane]);
+        }
+        rest.iter_mut().zip(rest_a).zip(rest_b).for_each(|((to, a), b)| *to = a * b);
     }
-    rest.iter_mut().zip(rest_a).zip(rest_b).for_each(|((to, a), b)| *to = a * b);
 }
 
 #[cfg(test)]

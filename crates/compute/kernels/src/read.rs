@@ -1,8 +1,7 @@
 //! Reading memory by a plain loop of wide loads: what to compare with whatever reads a matrix once.
 
 use crate::Level;
-#[cfg(target_arch = "x86_64")]
-use crate::level::Kind;
+use crate::level::wide::{Wide, at};
 
 /// Numbers of a step of one stream: four registers of 256 bits.
 const STEP: usize = 32;
@@ -13,28 +12,21 @@ const STREAMS: usize = 4;
 /// all of it. Neither allocates nor blocks. From the second cache on this is the machine's roof; in the first one its own instructions bound it.
 #[must_use]
 pub fn read(level: Level, memory: &[f32], in_streams: bool) -> u32 {
-    match level.0 {
-        #[cfg(target_arch = "x86_64")]
-        // SAFETY: of a level that the CPU does not have there is no value.
-        Kind::Avx2 => unsafe { read_avx2(memory, in_streams) },
-        #[cfg(target_arch = "x86_64")]
-        // SAFETY: as above.
-        Kind::Avx512 => unsafe { read_avx512(memory, in_streams) },
-        // What every CPU of this kind has.
-        _ => fold(memory, in_streams),
+    at(level, Read { memory, in_streams })
+}
+
+struct Read<'a> {
+    memory: &'a [f32],
+    in_streams: bool,
+}
+
+impl Wide for Read<'_> {
+    type Output = u32;
+
+    #[inline(always)]
+    fn with<const N: usize>(self) -> u32 {
+        fold(self.memory, self.in_streams)
     }
-}
-
-#[cfg(target_arch = "x86_64")]
-#[target_feature(enable = "avx2")]
-fn read_avx2(memory: &[f32], in_streams: bool) -> u32 {
-    fold(memory, in_streams)
-}
-
-#[cfg(target_arch = "x86_64")]
-#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
-fn read_avx512(memory: &[f32], in_streams: bool) -> u32 {
-    fold(memory, in_streams)
 }
 
 /// Exclusive or: one cycle an instruction, so that none waits for another as additions would.
