@@ -17,7 +17,7 @@ pub(crate) fn main(args: Vec<String>) -> Outcome {
     let mut args = args.into_iter();
     let page_args: Vec<String> = args.by_ref().take_while(|arg| arg != "--").collect();
     let direct: Vec<String> = args.collect();
-    let build = || run(&mut cargo(["build", "--profile", "lto", "--quiet", "--package", "cli"]));
+    let build = || run(&mut cargo(["build", "--profile", "lto", "--quiet", "--package", "cli", "--features", "faer"]));
     if !direct.is_empty() {
         build()?;
         return run(tahti(&direct)?.args(&direct));
@@ -73,6 +73,10 @@ fn tahti(words: &[String]) -> Result<Command, String> {
     command.arg("bench");
     if words.first().is_some_and(|name| name == "ioc") {
         command.env("TAHTI_EPICS", crate::epics::programs()?);
+    }
+    if words.first().is_some_and(|name| name == "compute") {
+        crate::peers::debian(&["gcc", "libopenblas0"])?;
+        command.env("TAHTI_PYTHON", crate::peers::python("numpy", &["numpy"])?.join("python"));
     }
     Ok(command)
 }

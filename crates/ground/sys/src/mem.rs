@@ -1,7 +1,10 @@
 //! This process's own memory.
 
 use crate::error::{Doing, Result};
-use rustix::mm::{MapFlags, MlockAllFlags, ProtFlags};
+use rustix::mm::{Advice, MapFlags, MlockAllFlags, ProtFlags};
+
+/// Bytes of a huge page, as this kind of CPU has them.
+const HUGE: usize = 2 << 20;
 
 /// Keeps every page that this process has touched, and will touch, in memory; pages never touched cost
 /// nothing (`MCL_ONFAULT`).
@@ -42,6 +45,24 @@ pub fn no_huge_pages() -> Result<()> {
     rustix::thread::disable_transparent_huge_pages(true).doing(|| "keep huge pages away".to_owned())
 }
 
+/// Asks for huge pages wherever whole ones lie in this memory, which nobody has touched yet; of how many bytes that is. Whether the kernel
+/// gives them shows once they are touched (`AnonHugePages` in `/proc/self/smaps`): it need not have any.
+///
+/// # Errors
+/// The kernel's: `EINVAL` where it is built without them.
+pub fn want_huge_pages<T>(memory: &mut [T]) -> Result<usize> {
+    let begin = memory.as_mut_ptr();
+    let (before, bytes) = (begin.addr().next_multiple_of(HUGE) - begin.addr(), size_of_val(memory));
+    let whole = bytes.saturating_sub(before) / HUGE * HUGE;
+    if whole > 0 {
+        let first = begin.wrapping_byte_add(before).cast();
+        // SAFETY: the pages lie in the slice, and the advice changes nothing that is in them.
+        unsafe { rustix::mm::madvise(first, whole, Advice::LinuxHugepage) }
+            .doing(|| format!("ask for huge pages in {whole} bytes of memory"))?;
+    }
+    Ok(whole)
+}
+
 /// Gives memory that the allocator holds but nobody uses back to the kernel.
 pub fn trim() {
     #[cfg(target_env = "gnu")]
@@ -77,6 +98,27 @@ pub fn try_lock(bytes: usize) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn huge_pages_are_asked_for_where_whole_ones_fit_and_nowhere_else() {
+        assert_eq!(want_huge_pages(&mut vec![0u8; HUGE - 1]), Ok(0));
+        let mut memory = vec![0u64; 4 * HUGE / 8];
+        let Ok(whole) = want_huge_pages(&mut memory[1..]) else {
+            // A kernel without them.
+            assert!(!std::path::Path::new("/sys/kernel/mm/transparent_hugepage").exists());
+            return;
+        };
+        assert!(whole % HUGE == 0 && (2 * HUGE..=3 * HUGE).contains(&whole), "{whole}");
+        let first = memory.as_ptr().addr().wrapping_add(8).next_multiple_of(HUGE);
+        let maps = std::fs::read_to_string("/proc/self/smaps").unwrap();
+        let mapping = maps.split("VmFlags:").zip(maps.split("VmFlags:").skip(1)).find(|(head, _)| {
+            let line = head.lines().rev().find(|line| line.contains('-') && !line.contains("kB")).unwrap_or_default();
+            let begin = line.split('-').next().and_then(|begin| usize::from_str_radix(begin, 16).ok());
+            begin == Some(first)
+        });
+        let flags = mapping.unwrap().1.lines().next().unwrap();
+        assert!(flags.split_whitespace().any(|flag| flag == "hg"), "{flags}");
+    }
 
     #[test]
     fn locking_more_memory_than_there_is_address_space_is_refused() {

@@ -483,6 +483,12 @@ impl Wanted {
         Self { bound: Bound::AtLeast, ..Self::at_most(limit) }
     }
 
+    /// Our figure at least this share of the other's, or so many times.
+    #[must_use]
+    pub const fn ratio_at_least(limit: f64) -> Self {
+        Self { of: Of::Ratio, ..Self::at_least(limit) }
+    }
+
     /// As a table says it.
     #[must_use]
     pub fn words(&self) -> String {

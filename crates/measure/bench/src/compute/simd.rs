@@ -1,10 +1,11 @@
 //! Vectors: matrix times vector by scalar code, by the compiler's vectors and by those of each level, beside what reading alone takes.
 
 use super::Args;
+use super::beside::element;
 use crate::{Failed, Progress};
 use base::{CpuId, DurNs};
 use kernels::{Level, PANEL, Panels};
-use report::{Good, Latency, Row, Table};
+use report::{Figure, Good, Latency, Row, Table, Wanted};
 use rt::team::{Team, TeamSpec, Worker};
 use std::cell::Cell;
 use std::hint::black_box;
@@ -12,6 +13,13 @@ use sys::clock::mono_now;
 
 /// Bytes of a matrix that a timed call goes through at least, the matrix being small: repeated so often.
 const BYTES: usize = 1 << 20;
+
+/// Rows from which on reading is what takes the time.
+const ROWS_AT_ROOF: usize = 128;
+/// Rows of which half a matrix is in a second cache, and long beside a dispatch.
+const LOCAL: std::ops::RangeInclusive<usize> = 512..=1024;
+/// Pieces of the jobs of one CPU, between which are those of several.
+const PIECES: usize = 20;
 
 /// The levels of this CPU, in words.
 pub(super) fn levels() -> String {
@@ -66,12 +74,13 @@ pub(super) fn measure(args: &Args, cpus: &[CpuId], progress: &mut Progress) -> R
         Table::new("matrix times vector on one CPU: f32 of the matrix read").columns("ours", "reading alone"),
         Table::new("matrix times vector: the longest times"),
     ];
+    let title = format!("matrix times vector by {} CPUs, each with its own rows: one CPU's median by theirs", cpus.len());
+    let mut speed = Table::new(title).columns("1 CPU", "all CPUs");
     for (place, &size) in args.sizes.iter().enumerate() {
         let step = format!("{size} rows and columns");
         progress.at(place, args.sizes.len(), &step);
-        let element = |row: usize, column: usize| ((row * 31 + column * 17) % 101) as f32 / 50.0 - 1.0;
         let mut columns: Vec<f32> = (0..size * size).map(|at| element(at % size, at / size)).collect();
-        let panels = Panels::pack_with(size, size, element, |_| ());
+        let panels = Panels::pack_with(size, size, element, super::on_huge_pages);
         let (mut x, mut y, bytes) = (vec![0.5f32; size], vec![0.0f32; size], size * size * 4);
         let mut roofs = Vec::new();
         let mut rates = vec![Vec::new(); PLAIN.len() + levels.len()];
@@ -104,50 +113,81 @@ pub(super) fn measure(args: &Args, cpus: &[CpuId], progress: &mut Progress) -> R
                 rates.iter_mut().zip(now).for_each(|(rates, now)| rates.push(now));
             }
         }
-        let names = PLAIN.iter().map(|name| (*name).to_owned());
-        let names = names.chain(levels.iter().map(|level| format!("explicit, {level}")));
-        let roof = report::Figure::median(roofs);
-        for (name, rates) in names.zip(rates) {
+        let best = Level::best();
+        let names = PLAIN.iter().map(|name| ((*name).to_owned(), false));
+        let names = names.chain(levels.iter().map(|level| (format!("explicit, {level}"), *level == best)));
+        let roof = Figure::median(roofs);
+        for ((name, is_best), rates) in names.zip(rates) {
             let row = Row::samples(format!("{size} x {size}, {name}"), "GB/s", rates).good(Good::High);
+            let wanted = is_best && size >= ROWS_AT_ROOF;
+            let row = if wanted { row.wanted(Wanted::ratio_at_least(0.9)) } else { row };
             tables[0].rows.push(row.against(roof.clone()));
         }
-        for many in [1, cpus.len()].into_iter().take(cpus.len()) {
-            let mut times = longest(args, &cpus[..many], size, element)?;
+        let mut times = longest(args, cpus, size)?;
+        let of = |times: &[u64]| Figure::median(times.iter().map(|ns| *ns as f64 / 1000.0).collect());
+        if let [alone, together] = &times[..] {
+            let row = Row { ours: of(alone), good: Good::High, ..Row::figure(format!("{size} x {size}"), "us", 0.0) };
+            let local = LOCAL.contains(&size) && cpus.len() == 2;
+            let row = if local { row.wanted(Wanted::ratio_at_least(1.9)) } else { row };
+            speed.rows.push(without_samples(row.against(of(together))));
+        }
+        for (times, many) in times.iter_mut().zip([1, cpus.len()]) {
             let noun = if many == 1 { "CPU" } else { "CPUs" };
-            let row = Row::beside(format!("{size} x {size}, {many} {noun}"), Latency::of_times(&mut times));
+            let row = Row::beside(format!("{size} x {size}, {many} {noun}"), Latency::of_times(times));
             tables[1].rows.push(row.good(Good::Low));
         }
+    }
+    if cpus.len() > 1 {
+        tables.push(speed);
     }
     Ok(tables)
 }
 
-/// Nanoseconds of each of many multiplications by a team whose workers own their rows.
-fn longest(
-    args: &Args,
-    cpus: &[CpuId],
-    size: usize,
-    element: impl Fn(usize, usize) -> f32 + Copy + Send + Sync + 'static,
-) -> Result<Vec<u64>, Failed> {
+/// A row whose figures are medians of so many single times that nobody wants them in a report.
+fn without_samples(mut row: Row) -> Row {
+    for figure in [&mut row.ours, &mut row.other].into_iter().flatten() {
+        figure.samples.clear();
+    }
+    row
+}
+
+/// A team whose workers own their rows of a matrix.
+type Owners = Team<Vec<f32>, (Panels<f32>, Vec<f32>)>;
+
+fn owners(args: &Args, cpus: &[CpuId], size: usize) -> Result<Owners, Failed> {
     let workers = cpus[1..].iter().map(|cpu| Some(*cpu)).collect();
+    // As long as the others' pieces take.
     let spin = DurNs::from_us(200);
     let spec = TeamSpec { class: args.class, spin, limit: DurNs::from_ms(60_000), ..TeamSpec::new("matrix", workers) };
     let make = move |me: Worker| {
         let panels = me.share(size.div_ceil(PANEL));
         let (begin, end) = ((panels.start * PANEL).min(size), (panels.end * PANEL).min(size));
-        let rows = Panels::pack_with(end - begin, size, |row, column| element(begin + row, column), |_| ());
+        let element = |row, column| element(begin + row, column);
+        let rows = Panels::pack_with(end - begin, size, element, super::on_huge_pages);
         (rows, vec![0.0f32; end - begin])
     };
     let level = Level::best();
     let job = move |x: &Vec<f32>, (rows, y): &mut (Panels<f32>, Vec<f32>), _| {
         rows.multiply(level, x, y).expect("sizes that fit");
     };
-    let mut team = Team::start(spec, vec![0.5; size], make, job)?;
-    (0..10).try_for_each(|_| team.run().map(drop))?;
-    let mut times = Vec::with_capacity(args.jobs);
-    for _ in 0..args.jobs {
-        let begun = mono_now();
-        team.run()?;
-        times.push((mono_now() - begun).0 as u64);
+    Ok(Team::start(spec, vec![0.5; size], make, job)?)
+}
+
+/// Nanoseconds of each of many multiplications by one CPU and by all, piece by piece in turn.
+fn longest(args: &Args, cpus: &[CpuId], size: usize) -> Result<Vec<Vec<u64>>, Failed> {
+    let many = [1, cpus.len()].into_iter().take(cpus.len());
+    let mut teams = many.map(|many| owners(args, &cpus[..many], size)).collect::<Result<Vec<_>, _>>()?;
+    let mut times: Vec<_> = teams.iter().map(|_| Vec::with_capacity(args.jobs)).collect();
+    for piece in 0..PIECES {
+        let jobs = args.jobs * (piece + 1) / PIECES - args.jobs * piece / PIECES;
+        for (team, times) in teams.iter_mut().zip(&mut times) {
+            (0..10).try_for_each(|_| team.run().map(drop))?;
+            for _ in 0..jobs {
+                let begun = mono_now();
+                team.run()?;
+                times.push((mono_now() - begun).0 as u64);
+            }
+        }
     }
     Ok(times)
 }

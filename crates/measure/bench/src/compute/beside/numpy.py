@@ -1,0 +1,26 @@
+"""numpy's product of a matrix and a vector, to compare with: the same lines as openblas.c."""
+import sys
+import time
+
+try:
+    import numpy
+except ImportError as missing:
+    sys.exit(print(missing) or 1)
+
+print("ready", numpy.__version__, flush=True)
+made = None
+for line in sys.stdin:
+    layout, size, times = line.split()
+    size, times = int(size), int(times)
+    if made != size:
+        rows, columns = numpy.ogrid[:size, :size]
+        by_rows = ((rows * 31 + columns * 17) % 101).astype(numpy.float32) / numpy.float32(50) - numpy.float32(1)
+        matrices = {"r": by_rows, "c": numpy.asfortranarray(by_rows)}
+        x, y = numpy.full(size, 0.5, numpy.float32), numpy.zeros(size, numpy.float32)
+        made = size
+    a = matrices[layout]
+    numpy.dot(a, x, out=y)
+    begin = time.perf_counter_ns()
+    for _ in range(times):
+        numpy.dot(a, x, out=y)
+    print(time.perf_counter_ns() - begin, float(y.sum(dtype=numpy.float64)), flush=True)

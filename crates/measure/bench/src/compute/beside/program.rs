@@ -1,0 +1,108 @@
+//! Programs that multiply as others do, each a process that answers one request after the other on the CPU of who asks.
+
+use crate::Failed;
+use crate::measure::ended;
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+
+const OPENBLAS: &str = include_str!("openblas.c");
+const NUMPY: &str = include_str!("numpy.py");
+
+/// A program that waits for requests; ended when this is dropped.
+pub(super) struct Program {
+    name: &'static str,
+    child: Child,
+    input: Option<ChildStdin>,
+    output: BufReader<ChildStdout>,
+    /// What it says of itself.
+    pub(super) version: String,
+    /// What was built for it, removed with it.
+    built: Option<Built>,
+}
+
+/// A folder of files of this measurement alone.
+struct Built(PathBuf);
+
+impl Drop for Built {
+    fn drop(&mut self) {
+        // What cannot be removed stays in the directory for such things.
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+impl Program {
+    /// OpenBLAS from this library, called by a program that is built here.
+    ///
+    /// # Errors
+    /// There is no C compiler, or no such library.
+    pub(super) fn openblas(library: &Path) -> Result<Self, Failed> {
+        let folder = std::env::temp_dir().join(format!("tahti-compute-{}", std::process::id()));
+        std::fs::create_dir(&folder).map_err(Failed::file(&folder))?;
+        let built = Built(folder.clone());
+        let (source, program) = (folder.join("openblas.c"), folder.join("openblas"));
+        std::fs::write(&source, OPENBLAS).map_err(Failed::file(&source))?;
+        let output = Command::new("cc").args(["-O2", "-o"]).arg(&program).arg(&source).arg("-ldl").output();
+        let output = output.map_err(|source| Failed::NoPeer { program: "cc", package: "gcc", source })?;
+        if !output.status.success() {
+            let why = String::from_utf8_lossy(&output.stderr).into_owned();
+            return Err(Failed::answer("cc, building the program that calls OpenBLAS", "a program", why));
+        }
+        let mut command = Command::new(&program);
+        command.arg(library);
+        Self::start("OpenBLAS", command, Some(built))
+    }
+
+    /// numpy by this interpreter.
+    ///
+    /// # Errors
+    /// There is no such interpreter, or it has no numpy.
+    pub(super) fn numpy(python: &Path) -> Result<Self, Failed> {
+        let mut command = Command::new(python);
+        command.args(["-c", NUMPY]);
+        Self::start("numpy", command, None)
+    }
+
+    fn start(name: &'static str, mut command: Command, built: Option<Built>) -> Result<Self, Failed> {
+        // One thread, and what the library itself takes for this CPU.
+        command.env("OPENBLAS_NUM_THREADS", "1").env("OMP_NUM_THREADS", "1").env("MKL_NUM_THREADS", "1");
+        command.env_remove("OPENBLAS_CORETYPE").env_remove("OPENBLAS_L2_SIZE");
+        let program = command.get_program().to_string_lossy().into_owned();
+        let mut child =
+            command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().map_err(Failed::process(&program))?;
+        let (input, output) = (child.stdin.take(), child.stdout.take());
+        let Some(output) = output.map(BufReader::new) else { return Err(Failed::answer(name, "its output", "none")) };
+        let mut this = Self { name, child, input, output, version: String::new(), built };
+        let line = this.line()?;
+        this.version = match line.strip_prefix("ready ") {
+            Some(version) => version.to_owned(),
+            None => return Err(Failed::answer(name, "a library that can be loaded", line)),
+        };
+        Ok(this)
+    }
+
+    /// Nanoseconds of so many products of a matrix of this size, stored by rows or by columns, after one that is not timed; and the sum of the
+    /// result's elements.
+    pub(super) fn products(&mut self, by_rows: bool, size: usize, times: usize) -> Result<(f64, f64), Failed> {
+        let request = format!("{} {size} {times}\n", if by_rows { 'r' } else { 'c' });
+        let sent = self.input.as_mut().map_or(Ok(()), |input| input.write_all(request.as_bytes()));
+        sent.map_err(Failed::process(self.name))?;
+        let line = self.line()?;
+        let answer = line.split_once(' ').and_then(|(took, sum)| Some((took.parse().ok()?, sum.parse().ok()?)));
+        answer.ok_or_else(|| Failed::answer(self.name, "nanoseconds and a sum", line))
+    }
+
+    fn line(&mut self) -> Result<String, Failed> {
+        let mut line = String::new();
+        self.output.read_line(&mut line).map_err(Failed::process(self.name))?;
+        Ok(line.trim_end().to_owned())
+    }
+}
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        drop(self.input.take());
+        ended(&mut self.child);
+        drop(self.built.take());
+    }
+}
