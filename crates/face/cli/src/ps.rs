@@ -219,6 +219,7 @@ fn partition(stands: &Stands) -> Vec<String> {
         parts.push(tasks(bound) + &peak(&bound, &|tasks| tasks.to_string()));
     }
     parts.extend(stands.io.iter().cloned());
+    parts.extend(stands.divided.iter().map(|line| format!("cache and memory bandwidth {line}")));
     parts.extend(stands.network.as_ref().map(|network| {
         let lost = met(network.dropped.into(), "packets lost for lack of room");
         let (device, rate, max) = (&network.device, network.rate, network.max);

@@ -1,84 +1,16 @@
 //! The shield on a model of the kernel that refuses and normalises as the real one does: killed at every
 //! write, with newcomers, with somebody else's hand in it, without room for its journal.
 
-use base::{CpuSet, Policy};
+mod model;
+
 use host::plan::{Profile, Want};
 use keep::RunDir;
 use keep::shield::machine::RealMachine;
 use keep::shield::{self, Applied, Error, Released};
-use rustix::io::Errno;
-use std::cell::RefCell;
-use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use model::{Machine, outlive};
 use std::sync::atomic::{AtomicU32, Ordering};
-use sys::kernel::Kernel;
+use testkit::FakeKernel;
 use testkit::kernel::TaskKind;
-use testkit::{FakeKernel, MachineText};
-
-/// What a killed tahti unwinds with; the machine and the journal stay as they are.
-struct Killed;
-
-/// The model, as the executor sees it.
-struct Machine(RefCell<FakeKernel>);
-
-impl Machine {
-    fn change(&self, act: impl FnOnce(&mut FakeKernel) -> Result<(), Errno>, doing: String) -> sys::Result<()> {
-        let mut kernel = self.0.borrow_mut();
-        let answer = act(&mut kernel);
-        if kernel.killed() {
-            drop(kernel);
-            resume_unwind(Box::new(Killed));
-        }
-        answer.map_err(|errno| sys::Error { doing, errno })
-    }
-}
-
-impl Kernel for &Machine {
-    fn read(&self, path: &str) -> sys::Result<String> {
-        self.0.borrow().read(path).map_err(|errno| sys::Error { doing: format!("read {path}"), errno })
-    }
-
-    fn list(&self, path: &str) -> sys::Result<Vec<String>> {
-        self.0.borrow().list(path).map_err(|errno| sys::Error { doing: format!("list {path}"), errno })
-    }
-
-    fn subdirs(&self, path: &str) -> sys::Result<Vec<String>> {
-        let names = self.list(path)?;
-        Ok(names.into_iter().filter(|name| self.0.borrow().list(&format!("{path}/{name}")).is_ok()).collect())
-    }
-
-    fn exists(&self, path: &str) -> bool {
-        self.0.borrow().exists(path)
-    }
-
-    fn write(&self, path: &str, value: &str) -> sys::Result<()> {
-        self.change(|kernel| kernel.write(path, value), format!("write {value:?} to {path}"))
-    }
-
-    fn make_dir(&self, path: &str) -> sys::Result<()> {
-        self.change(|kernel| kernel.make_dir(path), format!("make directory {path}"))
-    }
-
-    fn remove_dir(&self, path: &str) -> sys::Result<()> {
-        self.change(|kernel| kernel.remove_dir(path), format!("remove directory {path}"))
-    }
-
-    fn affinity(&self, tid: i32) -> sys::Result<CpuSet> {
-        let answer = self.0.borrow().affinity(tid as u32);
-        answer.map_err(|errno| sys::Error { doing: format!("read the CPUs of thread {tid}"), errno })
-    }
-
-    fn set_affinity(&self, tid: i32, cpus: &CpuSet) -> sys::Result<()> {
-        self.change(|kernel| kernel.set_affinity(tid as u32, *cpus), format!("restrict thread {tid} to CPUs {cpus}"))
-    }
-
-    fn set_policy(&self, tid: i32, policy: Policy) -> sys::Result<()> {
-        self.change(|kernel| kernel.set_policy(tid as u32, policy), format!("set thread {tid} to {policy}"))
-    }
-
-    fn is_machine(&self) -> bool {
-        false
-    }
-}
 
 /// Four CPUs, values that are nobody's default, tasks of every kind, an interrupt that refuses.
 const MACHINE: &str = "\
@@ -161,7 +93,7 @@ fn boot(release: &str, rest: &str) -> Machine {
         // Before 6.2 nothing remembers who set a mask.
         text = text.replace(" set\n", "\n");
     }
-    Machine(RefCell::new(FakeKernel::boot(&MachineText::parse(&text).unwrap())))
+    Machine::boot(&text)
 }
 
 fn want(cpus: &str) -> Want {
@@ -201,13 +133,9 @@ impl Drop for Dir {
 /// Runs `act` until the kernel has taken `calls` changes, then kills it; says whether it was killed.
 fn killed_after(machine: &Machine, calls: usize, act: impl FnOnce()) -> bool {
     machine.0.borrow_mut().kill_after(calls);
-    let outcome = catch_unwind(AssertUnwindSafe(act));
+    let outcome = outlive(act);
     machine.0.borrow_mut().revive();
-    match outcome {
-        Ok(()) => false,
-        Err(payload) if payload.is::<Killed>() => true,
-        Err(payload) => resume_unwind(payload),
-    }
+    outcome.is_err()
 }
 
 fn assert_restored(machine: &Machine, rest: &str, before: &FakeKernel, when: &str) {

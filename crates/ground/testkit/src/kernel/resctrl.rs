@@ -33,6 +33,7 @@ impl FakeKernel {
         }
         Some(match name {
             "cpus_list" => self.set_cache_cpus(dir, value),
+            "schemata" if value.starts_with("MB:") => self.set_bandwidth(path, value),
             "schemata" => self.set_ways(path, value),
             _ => Err(Errno::ACCESS),
         })
@@ -87,6 +88,29 @@ impl FakeKernel {
         Ok(())
     }
 
+    /// Percent of the memory's bandwidth for some caches, rounded up to whole steps.
+    fn set_bandwidth(&mut self, path: &str, value: &str) -> Answer<()> {
+        let info = |name: &str| self.files.get(&format!("{TOP}/info/MB/{name}"))?.trim().parse::<u32>().ok();
+        let (Some(least), Some(step)) = (info("min_bandwidth"), info("bandwidth_gran")) else {
+            return Err(Errno::INVAL);
+        };
+        let mut lines: Vec<String> = self.files[path].lines().map(str::to_owned).collect();
+        let found = lines.iter_mut().find(|line| line.trim().starts_with("MB:")).ok_or(Errno::INVAL)?;
+        let mut shares = pairs(found.trim().trim_start_matches("MB:")).ok_or(Errno::INVAL)?;
+        for (id, percent) in value.trim().strip_prefix("MB:").and_then(pairs).ok_or(Errno::INVAL)? {
+            let percent: u32 = percent.parse().map_err(|_| Errno::INVAL)?;
+            if percent < least || percent > 100 {
+                return Err(Errno::INVAL);
+            }
+            let old = shares.iter_mut().find(|(known, _)| *known == id).ok_or(Errno::INVAL)?;
+            old.1 = percent.next_multiple_of(step.max(1)).min(100).to_string();
+        }
+        let text: Vec<String> = shares.iter().map(|(id, percent)| format!("{id}={percent:>3}")).collect();
+        *found = format!("    MB:{}", text.join(";"));
+        self.files.insert(path.to_owned(), lines.join("\n") + "\n");
+        Ok(())
+    }
+
     /// A new group has every way and no CPU; there are only so many.
     pub(super) fn make_cache_group(&mut self, path: &str) -> Option<Answer<()>> {
         let dir = group(path)?;
@@ -106,7 +130,17 @@ impl FakeKernel {
                 .map(|(id, _)| format!("{id}={all:x}"))
                 .collect();
             self.files.insert(format!("{dir}/cpus_list"), line(&CpuSet::EMPTY));
-            self.files.insert(format!("{dir}/schemata"), format!("    L3:{}\n", ids.join(";")));
+            let bandwidth = match self.files.contains_key(&format!("{TOP}/info/MB/bandwidth_gran")) {
+                true => format!(
+                    "    MB:{}\n",
+                    ids.iter()
+                        .map(|id| id.split('=').next().unwrap_or_default().to_owned() + "=100")
+                        .collect::<Vec<_>>()
+                        .join(";")
+                ),
+                false => String::new(),
+            };
+            self.files.insert(format!("{dir}/schemata"), bandwidth + &format!("    L3:{}\n", ids.join(";")));
             Ok(())
         })
     }

@@ -28,6 +28,8 @@ pub enum Version {
     V1,
     /// One hierarchy.
     V2,
+    /// No control groups: groups of resctrl, which divide cache and memory bandwidth.
+    Resctrl,
 }
 
 /// Files of a bound that counts what is used.
@@ -69,7 +71,7 @@ impl Controller {
             (Self::Memory, _) => "memory",
             (Self::Pids, _) => "pids",
             (Self::Io, Version::V1) => "blkio",
-            (Self::Io, Version::V2) => "io",
+            (Self::Io, Version::V2 | Version::Resctrl) => "io",
         }
     }
 

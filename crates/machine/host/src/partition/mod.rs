@@ -10,6 +10,7 @@ mod controller;
 mod files;
 pub mod network;
 mod plan;
+pub mod resctrl;
 
 pub use controller::{Controller, Counted, Version};
 pub use plan::{Wanted, drift, made, plan, wanted};
@@ -29,6 +30,9 @@ pub struct Ground {
     pub page_bytes: u64,
     /// Devices by the names that partitions give them.
     pub devices: BTreeMap<String, Device>,
+    /// What of cache and memory bandwidth can be divided; `None` where resctrl is not mounted.
+    #[serde(default)]
+    pub resctrl: Option<resctrl::Resctrl>,
     /// Network devices that partitions name; `None` where there is none.
     #[serde(default)]
     pub links: BTreeMap<String, Option<network::Link>>,
@@ -42,6 +46,9 @@ pub struct Unified {
     /// The own group and those above it up to the top, each with the controllers that it passes down.
     pub above: Vec<(String, Vec<Controller>)>,
 }
+
+/// Where resctrl is mounted.
+pub const RESCTRL: &str = "/sys/fs/resctrl";
 
 /// What a path in `/dev` leads to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -90,6 +97,19 @@ pub enum Lack {
     /// The kernel bounds whole devices only.
     #[error("{0} is a part of a device, and the kernel bounds whole ones: name the device")]
     Part(String),
+    /// Cache and memory bandwidth cannot be divided at all.
+    #[error(
+        "cache and memory bandwidth cannot be divided: {RESCTRL} is not there; mount it (`mount -t resctrl resctrl {RESCTRL}`) where the processor can do it (Intel RDT, AMD QoS, CONFIG_X86_CPU_RESCTRL); virtual machines mostly cannot"
+    )]
+    Resctrl,
+    /// The processor does not divide its last-level cache.
+    #[error("this processor does not divide its last-level cache: {RESCTRL}/info/L3 is not there; leave `cache` out")]
+    NoCacheWays,
+    /// The processor does not divide the memory's bandwidth.
+    #[error(
+        "this processor does not divide the memory's bandwidth: {RESCTRL}/info/MB is not there; leave `memory_bandwidth` out"
+    )]
+    NoBandwidth,
     /// No such network device.
     #[error("{0} is no network device: see `ip link`")]
     NoLink(String),
@@ -167,6 +187,13 @@ pub fn homes(ground: &Ground, name: &str, partition: &Partition) -> (Vec<Home>, 
             let parent = v2.above.first().map_or("", |(own, _)| own);
             let dir = format!("{}/{name}", parent.trim_end_matches('/'));
             homes.push(Home { dir, version: Version::V2, controllers: Vec::new(), passes: None });
+        }
+    }
+    if partition.cache.is_some() || partition.memory_bandwidth.is_some() {
+        lacks.extend(resctrl::lacks(ground, partition));
+        if ground.resctrl.is_some() {
+            let (dir, version) = (resctrl::dir(name), Version::Resctrl);
+            homes.push(Home { dir, version, controllers: Vec::new(), passes: None });
         }
     }
     for one in &partition.io_max {

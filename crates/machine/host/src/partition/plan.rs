@@ -36,6 +36,9 @@ pub fn wanted(ground: &Ground, homes: &[Home], partition: &Partition, all_partit
         }
         let target = Target::Dir { path: home.dir.clone() };
         all.push(Wanted { target, value: Value::Present, why: why.clone(), option: "CONFIG_CGROUPS" });
+        if home.version == Version::Resctrl {
+            all.extend(super::resctrl::wanted(ground, &home.dir, partition));
+        }
         for controller in &home.controllers {
             all.extend(files::bounds(ground, home, *controller, partition));
         }

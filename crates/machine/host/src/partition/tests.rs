@@ -22,6 +22,8 @@ fn partition() -> Partition {
         }],
         required: true,
         inner: vec![Controller::Memory],
+        cache: None,
+        memory_bandwidth: None,
         network: None,
     }
 }
@@ -41,6 +43,7 @@ fn ground(v1: &[Controller], passed: &[Controller]) -> Ground {
         }),
         page_bytes: 4096,
         devices: BTreeMap::from([("/dev/sda".into(), Device::Block(8, 0))]),
+        resctrl: None,
         links: BTreeMap::from([("eth0".into(), Some(network::Link::default()))]),
     }
 }
@@ -192,7 +195,17 @@ fn any_partition() -> impl Strategy<Value = Partition> {
                 max: None,
                 delay: Some(base::DurNs::from_ms(1)),
             });
-            Partition { name: "x".into(), cpu_max, cpu_weight, bounds, io_max, network, required: true, inner }
+            Partition {
+                name: "x".into(),
+                cpu_max,
+                cpu_weight,
+                bounds,
+                io_max,
+                network,
+                required: true,
+                inner,
+                ..Partition::default()
+            }
         },
     )
 }

@@ -17,7 +17,7 @@ use toml::de::{DeTable, DeValue};
 /// A plant with more partitions is refused.
 pub(crate) const PARTITIONS_MAX: usize = 64;
 
-const KEYS: [Key; 8] = [
+const KEYS: [Key; 10] = [
     key(
         "name",
         r#""hmi""#,
@@ -60,6 +60,20 @@ const KEYS: [Key; 8] = [
         "list of tables, see *io_max*",
         "none",
         "What it may read and write of block devices (`io.max`, version 1: `blkio.throttle.*`). Version 1 does not bound writes that go through the page cache.",
+    ),
+    key(
+        "cache",
+        r#""25%""#,
+        "percentage, `1%` to `100%`",
+        "none",
+        "Part of the last-level cache into which its processes load at the most: whole ways, the highest. By a group of resctrl, where the processor has it.",
+    ),
+    key(
+        "memory_bandwidth",
+        r#""30%""#,
+        "percentage, `1%` to `100%`",
+        "none",
+        "Part of the memory's bandwidth that it may use, rounded up to the processor's steps. By resctrl, too.",
     ),
     key(
         "network",
@@ -151,6 +165,12 @@ pub struct Partition {
     pub bounds: Bounds,
     /// What it may read and write of block devices.
     pub io_max: Vec<IoMax>,
+    /// Percent of the last-level cache.
+    #[serde(default)]
+    pub cache: Option<u8>,
+    /// Percent of the memory's bandwidth.
+    #[serde(default)]
+    pub memory_bandwidth: Option<u8>,
     /// Its class of a network device.
     #[serde(default)]
     pub network: Option<Network>,
@@ -325,6 +345,8 @@ fn read(section: &Section<'_>, called: &str, found: &mut Diagnostics<'_>) -> Par
         cpu_weight: section.number("cpu_weight", 1, 10_000, found).map(|(weight, _)| weight as u16),
         bounds: process::bounds(section, found),
         io_max: io_max(section, found),
+        cache: percent(section, "cache", found),
+        memory_bandwidth: percent(section, "memory_bandwidth", found),
         network: network(section, found),
         required: section.flag("required", found).unwrap_or(true),
         inner: Vec::new(),
@@ -339,6 +361,21 @@ fn read(section: &Section<'_>, called: &str, found: &mut Diagnostics<'_>) -> Par
         );
     }
     partition
+}
+
+fn percent(section: &Section<'_>, name: &str, found: &mut Diagnostics<'_>) -> Option<u8> {
+    let (text, span) = section.text(name, found)?;
+    let read = text.strip_suffix('%').and_then(|number| number.trim().parse::<u8>().ok());
+    let percent = read.filter(|percent| (1..=100).contains(percent));
+    if percent.is_none() {
+        found.error(
+            span,
+            format!("`{name}` cannot be {:?}", clipped(text)),
+            "a percentage such as 25%, 1% to 100%",
+            "",
+        );
+    }
+    percent
 }
 
 fn network(section: &Section<'_>, found: &mut Diagnostics<'_>) -> Option<Network> {

@@ -1,4 +1,4 @@
-//! Ways of the last-level cache, as resctrl's `schemata` files say them.
+//! Ways of the last-level cache and shares of the memory's bandwidth, as resctrl's `schemata` files say them.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -13,27 +13,57 @@ pub struct Cache {
     pub ways: BTreeMap<u32, u64>,
 }
 
+/// The line `MB:` of a `schemata` file: percent of the memory's bandwidth for each cache's CPUs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Share {
+    /// Percents by the cache's number.
+    pub percents: BTreeMap<u32, u32>,
+}
+
+/// The values of the line that begins so; nothing where there is none.
+fn line<T>(text: &str, begins: &str, value: impl Fn(&str) -> Option<T>) -> Option<BTreeMap<u32, T>> {
+    let line = text.lines().find_map(|line| line.trim().strip_prefix(begins))?;
+    let pair = |pair: &str| {
+        let (id, text) = pair.split_once('=')?;
+        Some((id.trim().parse().ok()?, value(text.trim())?))
+    };
+    let all = line.split(';').take(CACHES_MAX).map(pair).collect::<Option<BTreeMap<u32, T>>>()?;
+    (!all.is_empty()).then_some(all)
+}
+
+fn write(f: &mut fmt::Formatter<'_>, begins: &str, values: impl Iterator<Item = (u32, String)>) -> fmt::Result {
+    f.write_str(begins)?;
+    for (nth, (id, value)) in values.enumerate() {
+        write!(f, "{}{id}={value}", if nth > 0 { ";" } else { "" })?;
+    }
+    Ok(())
+}
+
 impl Cache {
     /// Reads the line `L3:0=fff;1=fff` among others; nothing where there is none.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
-        let line = text.lines().find_map(|line| line.trim().strip_prefix("L3:"))?;
-        let pair = |pair: &str| {
-            let (id, mask) = pair.split_once('=')?;
-            Some((id.trim().parse().ok()?, u64::from_str_radix(mask.trim(), 16).ok()?))
-        };
-        let ways = line.split(';').take(CACHES_MAX).map(pair).collect::<Option<BTreeMap<u32, u64>>>()?;
-        (!ways.is_empty()).then_some(Self { ways })
+        line(text, "L3:", |mask| u64::from_str_radix(mask, 16).ok()).map(|ways| Self { ways })
+    }
+}
+
+impl Share {
+    /// Reads the line `MB:0=100;1=100` among others; nothing where there is none.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        line(text, "MB:", |percent| percent.parse().ok()).map(|percents| Self { percents })
     }
 }
 
 impl fmt::Display for Cache {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("L3:")?;
-        for (nth, (id, mask)) in self.ways.iter().enumerate() {
-            write!(f, "{}{id}={mask:x}", if nth > 0 { ";" } else { "" })?;
-        }
-        Ok(())
+        write(f, "L3:", self.ways.iter().map(|(id, mask)| (*id, format!("{mask:x}"))))
+    }
+}
+
+impl fmt::Display for Share {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write(f, "MB:", self.percents.iter().map(|(id, percent)| (*id, percent.to_string())))
     }
 }
 
@@ -44,18 +74,25 @@ mod tests {
 
     #[test]
     fn the_line_is_found_and_leading_zeros_mean_nothing() {
-        let cache = Cache::parse("    MB:0=100;1=100\n    L3:0=00fff;1=fffff\n").unwrap();
-        assert_eq!(cache.to_string(), "L3:0=fff;1=fffff");
+        let text = "    MB:0=100;1= 70\n    L3:0=00fff;1=fffff\n";
+        assert_eq!(Cache::parse(text).unwrap().to_string(), "L3:0=fff;1=fffff");
+        assert_eq!(Share::parse(text).unwrap().to_string(), "MB:0=100;1=70");
         for none in ["", "L3:", "L3:0", "L3:0=x", "MB:0=100", "L3CODE:0=f"] {
             assert_eq!(Cache::parse(none), None, "{none:?}");
+        }
+        for none in ["", "MB:", "MB:0=f", "L3:0=f"] {
+            assert_eq!(Share::parse(none), None, "{none:?}");
         }
     }
 
     proptest! {
         #[test]
-        fn no_text_panics_and_what_is_read_is_written_alike(text in "L3:[0-9a-f=; ]{0,40}") {
+        fn no_text_panics_and_what_is_read_is_written_alike(text in "(L3|MB):[0-9a-f=; ]{0,40}") {
             if let Some(cache) = Cache::parse(&text) {
                 prop_assert_eq!(Cache::parse(&cache.to_string()), Some(cache));
+            }
+            if let Some(share) = Share::parse(&text) {
+                prop_assert_eq!(Share::parse(&share.to_string()), Some(share));
             }
         }
     }

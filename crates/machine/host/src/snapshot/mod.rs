@@ -9,7 +9,7 @@ mod key;
 mod task;
 mod value;
 
-pub use cache::Cache;
+pub use cache::{Cache, Share};
 pub use key::{BadKey, IrqKey, TaskKey};
 pub use task::{Class, Placement, Task};
 pub use value::{Form, Target, Value};

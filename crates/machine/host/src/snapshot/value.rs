@@ -1,6 +1,6 @@
 //! What a step changes, and the values it takes: normalised, so that texts that mean the same are equal.
 
-use super::{Cache, IrqKey, Placement, TaskKey};
+use super::{Cache, IrqKey, Placement, Share, TaskKey};
 use crate::partition::Controller;
 use base::CpuSet;
 use serde::{Deserialize, Serialize};
@@ -74,6 +74,8 @@ pub enum Form {
     Choice,
     /// Ways of the last-level cache, in a `schemata` file of resctrl.
     Cache,
+    /// Shares of the memory's bandwidth, in the same file.
+    Bandwidth,
     /// Whether a cgroup hands the `cpuset` controller down: `+cpuset` or `-cpuset`, in a list of controllers.
     Controller,
     /// Whether a cgroup hands this controller down: `+memory` or `-memory`, in a list of controllers.
@@ -118,6 +120,9 @@ impl Form {
             Self::Cache => {
                 return Value::Text(Cache::parse(text).map_or_else(|| text.to_owned(), |ways| ways.to_string()));
             }
+            Self::Bandwidth => {
+                return Value::Text(Share::parse(text).map_or_else(|| text.to_owned(), |share| share.to_string()));
+            }
             Self::Controller => {
                 let on = text.split_whitespace().any(|word| word == "cpuset" || word == "+cpuset");
                 return Value::Text(if on { "+cpuset" } else { "-cpuset" }.to_owned());
@@ -147,7 +152,7 @@ impl Form {
     #[must_use]
     pub fn write(self, value: &Value) -> Option<String> {
         match value {
-            Value::Text(text) if self == Self::Cache => Some(format!("{text}\n")),
+            Value::Text(text) if matches!(self, Self::Cache | Self::Bandwidth) => Some(format!("{text}\n")),
             Value::Text(text) => match self {
                 Self::Device { major, minor } => Some(format!("{major}:{minor} {text}")),
                 _ => Some(text.clone()),

@@ -1,7 +1,9 @@
 //! What partitions are planned from, read off the machine.
 
 use crate::group::OwnGroups;
+use host::partition::RESCTRL;
 use host::partition::network::Link;
+use host::partition::resctrl::{Bandwidth, Resctrl, Ways};
 use host::partition::{Controller, Device, Ground, Unified};
 use host::plant::Partition;
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
@@ -23,12 +25,30 @@ pub fn ground(partitions: &[Partition]) -> Ground {
         v2: places.of_v2().map(|own| unified(&own.top, &own.dir)),
         page_bytes: rustix::param::page_size() as u64,
         devices: devices.collect(),
+        resctrl: resctrl(&|path| RootDir::machine().read(path).ok()),
         links: partitions
             .iter()
             .filter_map(|one| one.network.as_ref())
             .map(|one| (one.device.clone(), link(&one.device)))
             .collect(),
     }
+}
+
+/// What of cache and memory bandwidth can be divided, as the files of a machine say.
+#[must_use]
+pub fn resctrl(read: &dyn Fn(&str) -> Option<String>) -> Option<Resctrl> {
+    let now = read(&format!("{RESCTRL}/schemata"))?;
+    let info = |name: &str| read(&format!("{RESCTRL}/info/{name}")).map(|text| text.trim().to_owned());
+    let number = |name: &str| info(name)?.parse::<u32>().ok();
+    let cache = || {
+        let all = u64::from_str_radix(&info("L3/cbm_mask")?, 16).ok()?;
+        Some(Ways { all, least: number("L3/min_cbm_bits")?, now: now.clone() })
+    };
+    let bandwidth = || {
+        let (least, step) = (number("MB/min_bandwidth")?, number("MB/bandwidth_gran")?);
+        Some(Bandwidth { least, step, now: now.clone() })
+    };
+    Some(Resctrl { cache: cache(), bandwidth: bandwidth() })
 }
 
 /// What stands at the root of a network device; `None` if there is none of this name.

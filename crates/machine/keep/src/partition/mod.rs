@@ -9,7 +9,7 @@ mod journal;
 mod standing;
 mod traffic;
 
-pub use ground::ground;
+pub use ground::{ground, resctrl};
 pub use standing::{Processor, Sending, Stands};
 pub(crate) use traffic::{read, write};
 
@@ -133,6 +133,7 @@ pub fn raise(
     // Where a note is, directories stay where they were: who is in them may live.
     let mut journal = found.unwrap_or_else(|| Journal::new(&boot, ground.clone()));
     (journal.ground.devices, journal.ground.links) = (ground.devices, ground.links);
+    journal.ground.resctrl = ground.resctrl;
     let outcome = raise_noted(machine, dir, partitions, &mut journal, all_required);
     if outcome.is_err() {
         // What cannot go now is in the journal still.

@@ -26,6 +26,9 @@ pub struct Stands {
     pub tasks: Option<Standing>,
     /// Bounds on devices, as the kernel has them: `io.max` 254:0 rbps=1048576.
     pub io: Vec<String>,
+    /// Lines of the file that divides cache and memory bandwidth, as the kernel has them: `L3:0=e00`.
+    #[serde(default)]
+    pub divided: Vec<String>,
     /// Its class of a network device.
     #[serde(default)]
     pub network: Option<Sending>,
@@ -77,6 +80,7 @@ pub(super) fn of(name: &str, homes: &[Home], wanted: &[Wanted]) -> Stands {
         memory: group.standing(&MEMORY),
         tasks: group.standing(&TASKS),
         io: homes.iter().filter(|home| home.controllers.contains(&Controller::Io)).flat_map(devices).collect(),
+        divided: homes.iter().filter(|home| home.version == Version::Resctrl).flat_map(divided).collect(),
         network: wanted.iter().find_map(sending),
         drift: Vec::new(),
     }
@@ -116,6 +120,12 @@ fn processor(home: &Home, homes: &[Home]) -> Processor {
     found.max = number("cpu.cfs_quota_us").filter(|quota| *quota > 0).map(micros);
     found.period = number("cpu.cfs_period_us").map(micros);
     found
+}
+
+/// Lines of a group's file of resctrl.
+fn divided(home: &Home) -> Vec<String> {
+    let text = std::fs::read_to_string(format!("{}/schemata", home.dir)).unwrap_or_default();
+    text.lines().map(|line| line.trim().to_owned()).collect()
 }
 
 /// Lines of the files that bound devices.

@@ -1,0 +1,88 @@
+//! The model of the kernel, as the executor sees it: what tests of shields and of partitions have in common.
+#![allow(dead_code, reason = "each test uses what it needs")]
+
+use base::{CpuSet, Policy};
+use rustix::io::Errno;
+use std::cell::RefCell;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use sys::kernel::Kernel;
+use testkit::{FakeKernel, MachineText};
+
+/// What a killed tahti unwinds with; the machine and the journal stay as they are.
+pub(crate) struct Killed;
+
+/// The model, as the executor sees it.
+pub(crate) struct Machine(pub(crate) RefCell<FakeKernel>);
+
+impl Machine {
+    /// The machine that a text describes.
+    pub(crate) fn boot(text: &str) -> Self {
+        Self(RefCell::new(FakeKernel::boot(&MachineText::parse(text).unwrap())))
+    }
+
+    fn change(&self, act: impl FnOnce(&mut FakeKernel) -> Result<(), Errno>, doing: String) -> sys::Result<()> {
+        let mut kernel = self.0.borrow_mut();
+        let answer = act(&mut kernel);
+        if kernel.killed() {
+            drop(kernel);
+            resume_unwind(Box::new(Killed));
+        }
+        answer.map_err(|errno| sys::Error { doing, errno })
+    }
+}
+
+impl Kernel for &Machine {
+    fn read(&self, path: &str) -> sys::Result<String> {
+        self.0.borrow().read(path).map_err(|errno| sys::Error { doing: format!("read {path}"), errno })
+    }
+
+    fn list(&self, path: &str) -> sys::Result<Vec<String>> {
+        self.0.borrow().list(path).map_err(|errno| sys::Error { doing: format!("list {path}"), errno })
+    }
+
+    fn subdirs(&self, path: &str) -> sys::Result<Vec<String>> {
+        let names = self.list(path)?;
+        Ok(names.into_iter().filter(|name| self.0.borrow().list(&format!("{path}/{name}")).is_ok()).collect())
+    }
+
+    fn exists(&self, path: &str) -> bool {
+        self.0.borrow().exists(path)
+    }
+
+    fn write(&self, path: &str, value: &str) -> sys::Result<()> {
+        self.change(|kernel| kernel.write(path, value), format!("write {value:?} to {path}"))
+    }
+
+    fn make_dir(&self, path: &str) -> sys::Result<()> {
+        self.change(|kernel| kernel.make_dir(path), format!("make directory {path}"))
+    }
+
+    fn remove_dir(&self, path: &str) -> sys::Result<()> {
+        self.change(|kernel| kernel.remove_dir(path), format!("remove directory {path}"))
+    }
+
+    fn affinity(&self, tid: i32) -> sys::Result<CpuSet> {
+        let answer = self.0.borrow().affinity(tid as u32);
+        answer.map_err(|errno| sys::Error { doing: format!("read the CPUs of thread {tid}"), errno })
+    }
+
+    fn set_affinity(&self, tid: i32, cpus: &CpuSet) -> sys::Result<()> {
+        self.change(|kernel| kernel.set_affinity(tid as u32, *cpus), format!("restrict thread {tid} to CPUs {cpus}"))
+    }
+
+    fn set_policy(&self, tid: i32, policy: Policy) -> sys::Result<()> {
+        self.change(|kernel| kernel.set_policy(tid as u32, policy), format!("set thread {tid} to {policy}"))
+    }
+
+    fn is_machine(&self) -> bool {
+        false
+    }
+}
+
+/// Does something that the model may kill.
+pub(crate) fn outlive<T>(act: impl FnOnce() -> T) -> Result<T, Killed> {
+    catch_unwind(AssertUnwindSafe(act)).map_err(|why| match why.downcast::<Killed>() {
+        Ok(killed) => *killed,
+        Err(other) => resume_unwind(other),
+    })
+}
