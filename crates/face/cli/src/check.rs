@@ -54,13 +54,23 @@ pub(crate) fn run(args: Args) -> ExitCode {
             None => {}
         }
     }
-    let found = [found, about_scans(&text, &mut said)].concat();
+    let found = [found, about_scans(&text, &mut said), alarm::check_plant(&text)].concat();
     let broken = found.iter().any(|one| one.severity == Severity::Error);
     let findings = serde_json::to_string(&found).unwrap_or_default();
     // "No error" shall stand alone.
     let quiet = found.is_empty() && said.iter().any(|one| one.broken);
     let shown = if quiet { String::new() } else { render_all(&found, &file.display().to_string(), &text) };
     finish(args.json, &file, &findings, &shown, &said, broken)
+}
+
+/// Whether alarms that stand in a plant file can be served, which who reads plants for the supervisor does not know.
+pub(crate) fn alarms_are_good(file: &Path) -> Result<(), Failure> {
+    let (file, text) = read(file)?;
+    let found = alarm::check_plant(&text);
+    match found.iter().any(|one| one.severity == Severity::Error) {
+        true => Err(render_all(&found, &file.display().to_string(), &text).into()),
+        false => Ok(()),
+    }
 }
 
 /// What was said of one process.

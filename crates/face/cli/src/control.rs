@@ -183,6 +183,9 @@ pub(crate) fn signal(args: SignalArgs) -> ExitCode {
 pub(crate) fn reload(args: ReloadArgs) -> ExitCode {
     let dry_run = args.dry_run;
     done(plant_name(args.which.given()).and_then(|name| {
+        if let Reply::Status(status) = ask(&name, &Request::Status)? {
+            crate::check::alarms_are_good(&status.file)?;
+        }
         let Reply::Changes(lines) = ask(&name, &Request::Reload { dry_run })? else { return Ok(()) };
         match lines.is_empty() {
             true => println!("nothing differs"),

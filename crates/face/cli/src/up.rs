@@ -65,6 +65,13 @@ pub(crate) fn run(args: Args) -> ExitCode {
     if args.detach {
         return detach(&args);
     }
+    // Behind and after an upgrade somebody has looked.
+    if !args.behind
+        && !args.resume
+        && let Err(why) = crate::check::alarms_are_good(args.file.path())
+    {
+        return why.report();
+    }
     if args.behind {
         // Fails only for the leader of a session, which is then its own already.
         let _ = rustix::process::setsid();
@@ -107,6 +114,7 @@ fn start_behind(args: &Args) -> Result<ExitCode, Failure> {
     let file = plant_file(args.file.path())?;
     // Findings are shown here, where somebody reads them.
     let (plant, _) = read_plant(&file)?;
+    crate::check::alarms_are_good(&file)?;
     let program = own_program()?;
     let mut command = Command::new(program);
     command.arg("up").arg(&file).arg("--behind");

@@ -1,40 +1,15 @@
 //! `tahti archive serve` on a disk that is full, and in a folder that somebody removes.
 
+use harness::disk::Disk;
 use harness::epics::program;
 use harness::ioc::Ioc;
 use harness::process::Running;
 use harness::{Folder, eventually};
 use std::fmt::Write as _;
-use std::path::PathBuf;
-use std::process::{Command, Output};
+use std::process::Output;
 
 /// Enough that a disk of half a megabyte is full soon.
 const FILLERS: usize = 300;
-
-/// A disk of its own, taken away with the test.
-struct Disk(PathBuf);
-
-impl Disk {
-    fn mount(at: PathBuf, size: &str) -> Self {
-        std::fs::create_dir_all(&at).unwrap();
-        let mounted =
-            Command::new("mount").args(["-t", "tmpfs", "-o", &format!("size={size}"), "tahti-test"]).arg(&at).status();
-        assert!(mounted.unwrap().success());
-        Self(at)
-    }
-
-    fn resize(&self, size: &str) {
-        let done = Command::new("mount").args(["-o", &format!("remount,size={size}")]).arg(&self.0).status();
-        assert!(done.unwrap().success());
-    }
-}
-
-impl Drop for Disk {
-    fn drop(&mut self) {
-        // Who still writes there ends with the test, too.
-        let _ = Command::new("umount").arg("--lazy").arg(&self.0).status();
-    }
-}
 
 struct Site {
     // In this order: the logger's server, the disk, the folder that it is mounted in.

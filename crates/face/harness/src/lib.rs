@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 
 pub mod circuit;
+pub mod disk;
 pub mod epics;
 pub mod guest;
 pub mod ioc;

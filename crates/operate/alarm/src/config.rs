@@ -43,6 +43,7 @@ const ALARMS: Table = Table {
             "none",
             "Who may look and act besides root and the user of the process.",
         ),
+        key("viewers", r#"["bob"]"#, "list of users", "none", "Who may look, and no more."),
         key("shelve_max", r#""24h""#, "time, 1s to 720h", "`24h`", "Longest time for which an alarm can be shelved."),
         key(
             "connect_within",
@@ -84,6 +85,21 @@ const HELP: [Key; 4] = [
         "Kept for Phoebus; tahti runs none.",
     ),
 ];
+
+/// `[alarms]` of a plant file, as far as it says what a file of alarms says.
+const IN_PLANT: Table = Table { header: "[alarms]", doc: "", keys: &KEYS_IN_PLANT };
+
+/// As in a file of alarms, but for the first: `name` is that of the process.
+const KEYS_IN_PLANT: [Key; ALARMS.keys.len()] = {
+    let mut keys = [ALARMS.keys[0]; ALARMS.keys.len()];
+    let mut at = 1;
+    while at < keys.len() {
+        keys[at] = ALARMS.keys[at];
+        at += 1;
+    }
+    keys[0] = key("tree", ALARMS.keys[0].example, ALARMS.keys[0].value, ALARMS.keys[0].default, ALARMS.keys[0].doc);
+    keys
+};
 
 /// `[[area]]`.
 const AREA: Table = Table {
@@ -244,6 +260,8 @@ pub struct Config {
     pub keep_days: u32,
     /// Who may look and act: names or numbers of users.
     pub operators: Vec<String>,
+    /// Who may look, and no more: likewise.
+    pub viewers: Vec<String>,
     /// Longest time on the shelf.
     pub shelve_max: DurNs,
     /// A channel that is not connected so long after the start is an alarm.
@@ -261,6 +279,7 @@ impl Default for Config {
             folder: PathBuf::new(),
             keep_days: 90,
             operators: Vec::new(),
+            viewers: Vec::new(),
             shelve_max: DAY,
             connect_within: DurNs::from_secs(30),
             areas: Vec::new(),
@@ -282,9 +301,33 @@ impl Config {
     }
 }
 
-/// Reads the file: what it says, unless a finding is an error, and all findings.
+/// Reads the file, or the tables of a plant file that say the same: what it says, unless a finding is an error, and all findings. What
+/// else a plant file says is not looked at, and it need not have an alarm of its own: its processes are alarms, too.
 #[must_use]
 pub fn read(text: &str) -> (Option<Config>, Vec<Diagnostic>) {
+    read_of(text, false)
+}
+
+/// Reads what a plant tells who serves its alarms: tables as in a file of alarms, of which none need be an alarm.
+#[must_use]
+pub fn read_told(text: &str) -> (Option<Config>, Vec<Diagnostic>) {
+    read_of(text, true)
+}
+
+/// What is wrong with alarms that stand in a plant file; nothing of one that is no TOML, or names a file of alarms.
+#[must_use]
+pub fn check_plant(text: &str) -> Vec<Diagnostic> {
+    let (root, errors) = DeTable::parse_recoverable(text);
+    let alarms = root.get_ref().get("alarms").and_then(|alarms| alarms.get_ref().as_table());
+    match alarms {
+        Some(alarms) if errors.is_empty() && alarms.get("folder").is_some() && alarms.get("file").is_none() => {
+            read(text).1
+        }
+        _ => Vec::new(),
+    }
+}
+
+fn read_of(text: &str, is_told: bool) -> (Option<Config>, Vec<Diagnostic>) {
     let mut found = Diagnostics::new(text);
     if text.len() > TEXT_BYTES_MAX {
         found.error(
@@ -301,12 +344,20 @@ pub fn read(text: &str) -> (Option<Config>, Vec<Diagnostic>) {
     }
     let root = root.get_ref();
     const KNOWN: [&str; 3] = ["alarms", "area", "alarm"];
-    for (key, _) in root.iter().filter(|(key, _)| !KNOWN.contains(&&**key.get_ref())) {
+    let is_plants = root.get("plant").is_some();
+    for (key, _) in root.iter().filter(|(key, _)| !is_plants && !KNOWN.contains(&&**key.get_ref())) {
         let message = format!("unknown table `{}`", table::clipped(key.get_ref()));
         found.error(key.span(), message, "[alarms], [[area]], [[alarm]]", "remove it");
     }
     let mut config = match tables(root, "alarms", false, &mut found).into_iter().next() {
-        Some((table, span)) => alarms(&Section::open(table, span, &ALARMS, "[alarms]", &mut found), &mut found),
+        Some((table, span)) if is_plants => {
+            // The other keys are those of a process.
+            let is_ours = |key: &str| IN_PLANT.keys.iter().any(|known| known.name == key);
+            let own = table.iter().filter(|(key, _)| is_ours(key.get_ref()));
+            let own: DeTable<'_> = own.map(|(key, value)| (key.clone(), value.clone())).collect();
+            alarms(&Section::open(&own, span, &IN_PLANT, "[alarms]", &mut found), "tree", &mut found)
+        }
+        Some((table, span)) => alarms(&Section::open(table, span, &ALARMS, "[alarms]", &mut found), "name", &mut found),
         None => {
             found.error(0..0, "`[alarms]` is missing", "[alarms]", "add [alarms] with `folder`");
             Config::default()
@@ -325,7 +376,7 @@ pub fn read(text: &str) -> (Option<Config>, Vec<Diagnostic>) {
         let section = Section::open(table, span, &ALARM, "[[alarm]]", &mut found);
         alarm(&section, &mut config, &mut channels, &mut found);
     }
-    if config.alarms.is_empty() {
+    if config.alarms.is_empty() && !is_plants && !is_told {
         found.error(0..0, "there is no alarm", "[[alarm]]", "add [[alarm]] with `channels`");
     }
     let found = found.finish();
@@ -333,9 +384,10 @@ pub fn read(text: &str) -> (Option<Config>, Vec<Diagnostic>) {
     (is_good.then_some(config), found)
 }
 
-fn alarms(section: &Section<'_>, found: &mut Diagnostics<'_>) -> Config {
+/// `called` is the key that names the whole.
+fn alarms(section: &Section<'_>, called: &str, found: &mut Diagnostics<'_>) -> Config {
     let mut config = Config::default();
-    if let Some((name, span)) = section.words("name", found) {
+    if let Some((name, span)) = section.words(called, found) {
         if !is_name(name) {
             found.error(span, format!("{:?} is no name", table::clipped(name)), name_expected(), "");
         }
@@ -349,8 +401,10 @@ fn alarms(section: &Section<'_>, found: &mut Diagnostics<'_>) -> Config {
     if let Some((days, _)) = section.number("keep_days", 1, 36_500, found) {
         config.keep_days = days as u32;
     }
-    let operators = section.texts("operators", found).unwrap_or_default();
-    config.operators = operators.into_iter().map(|(user, _)| user.to_owned()).collect();
+    let mut users = |key: &str| -> Vec<String> {
+        section.texts(key, found).unwrap_or_default().into_iter().map(|(user, _)| user.to_owned()).collect()
+    };
+    (config.operators, config.viewers) = (users("operators"), users("viewers"));
     let month = DurNs::from_secs(30 * 86_400);
     if let Some((time, _)) = section.time("shelve_max", DurNs::from_secs(1), month, found) {
         config.shelve_max = time;
@@ -537,6 +591,27 @@ latching = false
         assert_eq!(first.help.actions, [Action { title: "m".into(), details: "mailto:a@b.c".into(), delay: 10 }]);
         assert!(!last.rules.latching && last.help == Help::default());
         assert_eq!(config.areas[0].help.guidance[0].details, "4711");
+    }
+
+    #[test]
+    fn a_plant_file_says_the_same_in_tables_of_its_own() {
+        let plant = "[plant]\nname = \"p\"\n[[process]]\nname = \"a\"\n[alarms]\nname = \"the-process\"\nnice = 5\ntree = \"ring\"\nfolder = \"j\"\n";
+        let rows = "[[alarm]]\nchannels = [\"A\"]\n[[alarm.guidance]]\ntitle = \"Call\"\n";
+        let (config, found) = read(&format!("{plant}{rows}"));
+        assert!(found.is_empty(), "{found:?}");
+        let config = config.unwrap();
+        assert_eq!((config.name.as_str(), config.path(&config.alarms[0]).as_str()), ("ring", "/ring/A"));
+        assert_eq!(config.alarms[0].help.guidance[0].title, "Call");
+        assert!(read(plant).0.is_some(), "its processes are alarms");
+        let told = "[alarms]\nname = \"ring\"\nfolder = \"j\"\n";
+        assert!(read_told(told).0.is_some() && read(told).0.is_none());
+
+        let lines = |text: &str| check_plant(text).iter().map(|finding| finding.line).collect::<Vec<_>>();
+        let wrong = "[[alarm]]\nchannels = [\"B\"]\ncount = 2\ntiles = 1";
+        assert_eq!(lines(&format!("{plant}{wrong}")), [12, 13]);
+        assert_eq!(lines(&format!("{plant}keep_days = 0\n[[alarm]]\n")), [10, 11]);
+        assert!(lines("[plant]\n[alarms]\nfile = \"a\"\n").is_empty());
+        assert!(lines("[plant").is_empty());
     }
 
     #[test]

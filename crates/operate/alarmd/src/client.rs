@@ -64,7 +64,11 @@ impl Client {
     }
 
     fn ask(&mut self, request: serde_json::Value) -> io::Result<Reply> {
-        self.stream.get_mut().write_all(format!("{request}\n").as_bytes())?;
+        match self.stream.get_mut().write_all(format!("{request}\n").as_bytes()) {
+            // Who was refused at once may read why.
+            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => return self.hear()?.ok_or(error),
+            written => written?,
+        }
         self.hear()?.ok_or_else(|| io::Error::new(io::ErrorKind::UnexpectedEof, "the alarms closed the connection"))
     }
 

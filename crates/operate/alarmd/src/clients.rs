@@ -28,6 +28,8 @@ pub(crate) struct Asked {
     pub(crate) client: u64,
     pub(crate) by: Actor,
     pub(crate) request: Result<Request, NotARequest>,
+    /// Whether who asks may act.
+    pub(crate) may_act: bool,
 }
 
 /// A line that is no request.
@@ -39,8 +41,9 @@ pub(crate) struct NotARequest(#[from] serde_json::Error);
 pub(crate) struct Clients {
     listener: UnixListener,
     epoll: OwnedFd,
-    /// Users beside root and our own.
+    /// Users beside root and our own: who may act, and who may look.
     operators: Vec<String>,
+    viewers: Vec<String>,
     clients: BTreeMap<u64, Client>,
     next: u64,
 }
@@ -48,6 +51,7 @@ pub(crate) struct Clients {
 struct Client {
     stream: UnixStream,
     by: Actor,
+    may_act: bool,
     read: Vec<u8>,
     write: Vec<u8>,
     watches: bool,
@@ -60,13 +64,13 @@ impl Clients {
     ///
     /// # Errors
     /// The kernel's: `EADDRINUSE` where somebody else does.
-    pub(crate) fn listen(socket: &str, operators: &[String]) -> io::Result<Self> {
+    pub(crate) fn listen(socket: &str, operators: &[String], viewers: &[String]) -> io::Result<Self> {
         let listener = UnixListener::bind_addr(&SocketAddr::from_abstract_name(socket)?)?;
         listener.set_nonblocking(true)?;
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         epoll::add(&epoll, &listener, epoll::EventData::new_u64(LISTENER), epoll::EventFlags::IN)?;
-        let operators = operators.to_vec();
-        Ok(Self { listener, epoll, operators, clients: BTreeMap::new(), next: LISTENER + 1 })
+        let (operators, viewers) = (operators.to_vec(), viewers.to_vec());
+        Ok(Self { listener, epoll, operators, viewers, clients: BTreeMap::new(), next: LISTENER + 1 })
     }
 
     /// What can be read when there is something to [`serve`](Self::serve).
@@ -105,17 +109,21 @@ impl Clients {
                 continue;
             }
             let user = sys::users::name_of(peer.uid).unwrap_or_else(|| peer.uid.to_string());
-            let welcome =
-                peer.is_believed() || self.operators.iter().any(|one| *one == user || *one == peer.uid.to_string());
+            let among = |users: &[String]| users.iter().any(|one| *one == user || *one == peer.uid.to_string());
+            let may_act = peer.is_believed() || among(&self.operators);
+            let welcome = may_act || among(&self.viewers);
             let id = self.next;
             self.next += 1;
             let by = Actor { user, uid: peer.uid, pid: peer.pid, on_behalf_of: String::new() };
-            let client = Client { stream, by, read: Vec::new(), write: Vec::new(), watches: false, ends: false };
+            let (read, write) = (Vec::new(), Vec::new());
+            let client = Client { stream, by, may_act, read, write, watches: false, ends: false };
             let (data, flags) = (epoll::EventData::new_u64(id), epoll::EventFlags::IN);
             if epoll::add(&self.epoll, &client.stream, data, flags).is_ok() {
                 self.clients.insert(id, client);
                 if !welcome {
-                    let why = format!("{peer} is no operator; name the user in `operators` of [alarms]");
+                    let why = format!(
+                        "{peer} may neither look nor act; name the user in `viewers` or `operators` of [alarms]"
+                    );
                     self.answer(id, &Reply::Refused(why));
                     self.end(id);
                 }
@@ -150,7 +158,7 @@ impl Clients {
                 let mut by = client.by.clone();
                 let request = parse(&line, &mut by);
                 client.watches |= matches!(request, Ok(Request::Look(Look::Watch)));
-                asked.push(Asked { client: id, by, request });
+                asked.push(Asked { client: id, by, request, may_act: client.may_act });
             }
             if client.read.len() > REQUEST_BYTES_MAX {
                 break;
@@ -232,7 +240,7 @@ mod tests {
     #[test]
     fn who_connects_or_asks_without_end_is_served_by_turns() {
         let name = format!("tahti-alarms-test-turns-{}", std::process::id());
-        let mut clients = Clients::listen(&name, &[]).unwrap();
+        let mut clients = Clients::listen(&name, &[], &[]).unwrap();
         let address = SocketAddr::from_abstract_name(&name).unwrap();
         let mut streams: Vec<UnixStream> =
             (0..ACCEPTED_AT_ONCE + 1).map(|_| UnixStream::connect_addr(&address).unwrap()).collect();

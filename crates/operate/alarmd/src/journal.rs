@@ -49,7 +49,8 @@ pub struct Journal {
     folder: PathBuf,
     /// Held for as long as it is written.
     _lock: File,
-    file: File,
+    /// None where none could be begun yet.
+    file: Option<File>,
     number: u64,
     length: u64,
     /// The last line may be incomplete.
@@ -59,13 +60,21 @@ pub struct Journal {
     keep_days: u32,
 }
 
+/// How it went to open a journal.
+#[derive(Debug)]
+pub struct Opened {
+    /// Lines that could not be read.
+    pub unread: u64,
+    /// Why no new file could be begun, as on a full disk: [`Journal::renew`] tries it again.
+    pub unwritten: Option<JournalError>,
+}
+
 impl Journal {
-    /// Gives `panel` what the last life of the journal in `folder` knew, and begins a new file. Returns how many lines
-    /// could not be read.
+    /// Gives `panel` what the last life of the journal in `folder` knew, and begins a new file, where the disk has room.
     ///
     /// # Errors
     /// The folder's; [`JournalError::Taken`].
-    pub fn open(folder: &Path, keep_days: u32, panel: &mut Panel, now: Now) -> Result<(Self, u64), JournalError> {
+    pub fn open(folder: &Path, keep_days: u32, panel: &mut Panel, now: Now) -> Result<(Self, Opened), JournalError> {
         DirBuilder::new().recursive(true).mode(0o750).create(folder).map_err(failed(folder, "make it"))?;
         let path = folder.join("lock");
         let mut options = OpenOptions::new();
@@ -82,12 +91,12 @@ impl Journal {
             let path = file_of(folder, *last);
             unread = each_line(&path, &mut |entry| panel.restore(entry, now)).map_err(failed(&path, "read it"))?;
         }
-        let number = numbers.last().map_or(1, |last| last + 1);
-        let (file, length) = begin(folder, number, panel, true, now)?;
-        let folder = folder.to_owned();
-        let mut journal = Self { folder, _lock: lock, file, number, length, torn: false, unsynced: false, keep_days };
-        journal.forget(now)?;
-        Ok((journal, unread))
+        let last = numbers.last().copied().unwrap_or_default();
+        let (folder, file) = (folder.to_owned(), None);
+        let (torn, unsynced, length, number) = (false, false, 0, last);
+        let mut journal = Self { folder, _lock: lock, file, number, length, torn, unsynced, keep_days };
+        let unwritten = journal.begin(panel, true, now).and_then(|()| journal.forget(now)).err();
+        Ok((journal, Opened { unread, unwritten }))
     }
 
     /// Adds a line. With `safe` it is on the disk when this returns; else after [`sync`](Self::sync).
@@ -102,8 +111,12 @@ impl Journal {
         // A value of ours always has a text form.
         serde_json::to_writer(&mut line, entry).map_err(|error| self.failed("write it")(error.into()))?;
         line.push(b'\n');
+        let failed = self.failed("write it");
+        let Some(file) = &mut self.file else {
+            return Err(failed(io::Error::other("it could not be begun")));
+        };
         self.torn = true;
-        self.file.write_all(&line).map_err(self.failed("write it"))?;
+        file.write_all(&line).map_err(failed)?;
         self.torn = false;
         self.length += line.len() as u64;
         self.unsynced = true;
@@ -115,8 +128,8 @@ impl Journal {
     /// # Errors
     /// The disk's.
     pub fn sync(&mut self) -> Result<(), JournalError> {
-        if self.unsynced {
-            self.file.sync_data().map_err(self.failed("write it to the disk"))?;
+        if let Some(file) = self.file.as_ref().filter(|_| self.unsynced) {
+            file.sync_data().map_err(self.failed("write it to the disk"))?;
             self.unsynced = false;
         }
         Ok(())
@@ -139,10 +152,16 @@ impl Journal {
     /// # Errors
     /// The disk's; the old file is written on then.
     pub fn renew(&mut self, panel: &Panel, now: Now) -> Result<(), JournalError> {
-        let number = self.number + 1;
-        (self.file, self.length) = begin(&self.folder, number, panel, false, now)?;
-        (self.number, self.torn, self.unsynced) = (number, false, false);
+        // One that was never begun is begun now.
+        self.begin(panel, self.file.is_none(), now)?;
         self.forget(now)
+    }
+
+    fn begin(&mut self, panel: &Panel, started: bool, now: Now) -> Result<(), JournalError> {
+        let (file, length) = begin(&self.folder, self.number + 1, panel, started, now)?;
+        (self.file, self.length) = (Some(file), length);
+        (self.number, self.torn, self.unsynced) = (self.number + 1, false, false);
+        Ok(())
     }
 
     fn forget(&mut self, now: Now) -> Result<(), JournalError> {
@@ -157,7 +176,7 @@ impl Journal {
         Ok(())
     }
 
-    fn failed(&self, doing: &'static str) -> impl FnOnce(io::Error) -> JournalError {
+    fn failed(&self, doing: &'static str) -> impl FnOnce(io::Error) -> JournalError + use<> {
         let path = file_of(&self.folder, self.number);
         move |error| JournalError::Io { path, doing, error }
     }

@@ -2,7 +2,7 @@
 
 use crate::client::socket;
 use crate::clients::{Asked, Clients};
-use crate::journal::{Journal, JournalError};
+use crate::journal::{Journal, JournalError, Opened};
 use crate::plant::{self, Said};
 use alarm::wire::{List, Look, Reply, Request};
 use alarm::{ChannelUse, Config, Entry, Moment, Now, Panel, Severity, Update, Wall, What};
@@ -94,11 +94,12 @@ pub fn serve(config: &Config, plant: Option<&str>, report: &mut dyn FnMut(&str))
         config.alarms.extend(own);
     }
     let mut panel = Panel::new(&config, now());
-    let (journal, unread) = Journal::open(&config.folder, config.keep_days, &mut panel, now())?;
+    let (journal, Opened { unread, unwritten }) = Journal::open(&config.folder, config.keep_days, &mut panel, now())?;
     if unread > 0 {
         report(&format!("{unread} lines of the last journal cannot be read: what a kill or power cut has cut off"));
     }
-    let clients = Clients::listen(&name, &config.operators).map_err(|error| ServeError::Socket(name.clone(), error))?;
+    let clients = Clients::listen(&name, &config.operators, &config.viewers)
+        .map_err(|error| ServeError::Socket(name.clone(), error))?;
     let mut session = Session::open(|name| std::env::var(name).ok()).map_err(ServeError::Network)?;
     session.complaints.iter().for_each(|complaint| report(&complaint.0));
     session.look_beside(clients.ready().map_err(|error| ServeError::Socket(name.clone(), error))?);
@@ -118,6 +119,7 @@ pub fn serve(config: &Config, plant: Option<&str>, report: &mut dyn FnMut(&str))
     let (is_written, synced) = (true, Session::now());
     let mut server =
         Server { config, panel, journal, clients, session, sources, processes, is_written, synced, report };
+    server.wrote(unwritten.map_or(Ok(()), Err));
     while ended.read().map_err(ServeError::Kernel)?.is_none() {
         server.step()?;
     }
@@ -223,11 +225,15 @@ impl Server<'_> {
     }
 
     fn asked(&mut self, asked: Asked) {
-        let Asked { client, by, request } = asked;
+        let Asked { client, by, request, may_act } = asked;
         let reply = match request {
             Err(why) => Reply::Refused(why.to_string()),
             Ok(Request::Look(Look::List { names, all })) => Reply::List(Box::new(self.list(&names, all))),
             Ok(Request::Look(Look::Watch)) => Reply::List(Box::new(self.list(&[], true))),
+            Ok(Request::Act(_)) if !may_act => {
+                let who = format!("{} (user {})", by.user, by.uid);
+                Reply::Refused(format!("{who} may look, no more: name the user in `operators` of [alarms]"))
+            }
             Ok(Request::Act(act)) => match self.panel.check(&act) {
                 Err(why) => Reply::Refused(why.to_string()),
                 Ok(_) => {
@@ -235,7 +241,11 @@ impl Server<'_> {
                     let entry = Entry { at: now().wall, path: String::new(), what };
                     // Who did what is on the disk before it is done.
                     match self.journal.add(&entry, true) {
-                        Err(why) => Reply::Refused(format!("not done, for the journal cannot be written: {why}")),
+                        Err(why) => {
+                            let refused = format!("not done, for the journal cannot be written: {why}");
+                            self.wrote(Err(why));
+                            Reply::Refused(refused)
+                        }
                         Ok(()) => match self.panel.act(&act, &by, now()) {
                             Ok(changed) => Reply::Done { changed },
                             Err(why) => Reply::Refused(why.to_string()),

@@ -10,6 +10,15 @@ use std::path::{Path, PathBuf};
 /// How the command begins that `[alarms]` makes; the file follows.
 const COMMAND: [&str; 3] = ["tahti", "alarm", "serve"];
 
+/// Where it is said which alarms a plant has.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Said {
+    /// In a file of their own.
+    File(PathBuf),
+    /// In the plant's, whose tables are told to who serves them.
+    Told(String),
+}
+
 /// Why the alarms of a plant gave no answer.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AlarmsError {
@@ -44,12 +53,28 @@ pub enum AlarmsError {
     Other(String),
 }
 
+impl AlarmsError {
+    /// The same in a few words, where there is no room for more.
+    #[must_use]
+    pub const fn brief(&self) -> &'static str {
+        match self {
+            Self::Unknown => "not known yet",
+            Self::None => "this plant has none",
+            Self::File { .. } => "their file cannot be read",
+            Self::Wrong { .. } => "their file is wrong",
+            Self::Lost(_) => "they do not answer",
+            Self::Refused(_) => "they refuse to tell",
+            Self::Other(_) => "they answer something else",
+        }
+    }
+}
+
 /// The alarms of a plant.
 #[derive(Debug)]
 pub struct Alarms {
     plant: PlantFile,
-    /// Their file, or why there is none.
-    file: Result<PathBuf, AlarmsError>,
+    /// What says which there are, or why there are none.
+    said: Result<Said, AlarmsError>,
     client: Option<Client>,
 }
 
@@ -57,7 +82,7 @@ impl Alarms {
     /// Those of the plant that is called so; nothing is asked yet.
     #[must_use]
     pub fn new(plant: &str) -> Self {
-        Self { plant: PlantFile::new(plant), file: Err(AlarmsError::Unknown), client: None }
+        Self { plant: PlantFile::new(plant), said: Err(AlarmsError::Unknown), client: None }
     }
 
     /// Those that stand or are put aside, over a connection that is kept.
@@ -96,7 +121,7 @@ impl Alarms {
 
     fn find(&mut self) {
         if let Some((file, plant)) = self.plant.changed() {
-            self.file = alarms_file(&plant, &file).ok_or(AlarmsError::None);
+            self.said = said(&plant, &file).ok_or(AlarmsError::None);
             self.client = None;
         }
     }
@@ -111,11 +136,14 @@ impl Alarms {
     }
 
     fn called(&self) -> Result<String, AlarmsError> {
-        let file = self.file.as_ref().map_err(Clone::clone)?;
-        let unread = |error: io::Error| AlarmsError::File { file: file.clone(), why: error.to_string() };
-        let text = std::fs::read_to_string(file).map_err(unread)?;
-        let (config, _) = alarm::read(&text);
-        Ok(config.ok_or_else(|| AlarmsError::Wrong { file: file.clone() })?.name)
+        let (config, file) = match self.said.as_ref().map_err(Clone::clone)? {
+            Said::File(file) => {
+                let unread = |error: io::Error| AlarmsError::File { file: file.clone(), why: error.to_string() };
+                (alarm::read(&std::fs::read_to_string(file).map_err(unread)?).0, file.clone())
+            }
+            Said::Told(tables) => (alarm::read_told(tables).0, PathBuf::from("[alarms]")),
+        };
+        Ok(config.ok_or(AlarmsError::Wrong { file })?.name)
     }
 
     fn connect(&self) -> Result<Client, AlarmsError> {
@@ -127,12 +155,19 @@ fn lost(error: io::Error) -> AlarmsError {
     AlarmsError::Lost(error.to_string())
 }
 
-/// The file of the alarms of the plant in `plant_file`.
-fn alarms_file(plant: &Plant, plant_file: &Path) -> Option<PathBuf> {
+/// What the plant in `plant_file` says of its alarms.
+fn said(plant: &Plant, plant_file: &Path) -> Option<Said> {
     plant.processes.iter().find_map(|process| {
-        let [begin @ .., file] = process.command.get(..=COMMAND.len())? else { return None };
+        let (begin, rest) = process.command.split_at_checked(COMMAND.len())?;
+        if begin != COMMAND {
+            return None;
+        }
+        let mut told = rest.chunks(2).filter(|pair| pair[0] == "--table").map(|pair| pair[1].as_str()).peekable();
+        if told.peek().is_some() {
+            return Some(Said::Told(told.collect::<Vec<_>>().join("\n")));
+        }
         let folder = plant_file.parent()?.join(process.dir.as_deref().unwrap_or_default());
-        (begin == COMMAND).then(|| folder.join(file))
+        Some(Said::File(folder.join(rest.first()?)))
     })
 }
 
@@ -146,11 +181,14 @@ mod tests {
             let text = format!("[plant]\nname = \"p\"\n[[process]]\nname = \"a\"\ncommand = [\"/bin/true\"]\n{more}");
             let around = keep::supervisor::Machine { folder: std::env::temp_dir() };
             let checked = host::plant::check(&text, &around);
-            alarms_file(&checked.plant.unwrap(), Path::new("/plants/plant.toml"))
+            said(&checked.plant.unwrap(), Path::new("/plants/plant.toml"))
         };
         assert_eq!(plant(""), None);
         let table = "[alarms]\nname = \"alarms\"\nfile = \"b.toml\"\n";
-        assert_eq!(plant(table), Some("/plants/b.toml".into()));
-        assert_eq!(plant(&format!("{table}dir = \"/tmp\"\n")), Some("/tmp/b.toml".into()));
+        assert_eq!(plant(table), Some(Said::File("/plants/b.toml".into())));
+        assert_eq!(plant(&format!("{table}dir = \"/tmp\"\n")), Some(Said::File("/tmp/b.toml".into())));
+        let rows = "[alarms]\nname = \"alarms\"\nfolder = \"j\"\ntree = \"ring\"\n[[alarm]]\nchannels = [\"A\"]\n";
+        let Some(Said::Told(tables)) = plant(rows) else { panic!("it is told") };
+        assert_eq!(alarm::read_told(&tables).0.map(|config| config.name).as_deref(), Some("ring"));
     }
 }

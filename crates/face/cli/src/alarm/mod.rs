@@ -76,9 +76,12 @@ impl Which {
 
 #[derive(clap::Args)]
 struct ServeArgs {
-    /// The file that says which alarms there are
-    #[arg(required_unless_present = "document")]
+    /// The file that says which alarms there are, or a plant file with [[alarm]] tables
+    #[arg(required_unless_present_any = ["document", "table"])]
     file: Option<PathBuf>,
+    /// A table of such a file, instead of a file: what `tahti up` says of a plant's alarms
+    #[arg(long, value_name = "TEXT", conflicts_with = "file", requires = "plant")]
+    table: Vec<String>,
     /// Also alarms of the processes of a plant that is up
     #[arg(long, value_name = "NAME")]
     plant: Option<String>,
@@ -127,11 +130,13 @@ fn serve(args: &ServeArgs) -> Result<ExitCode, Failure> {
         alarm::DOCUMENT.iter().for_each(|table| print!("{}", table::rows(table, "must be given")));
         return Ok(ExitCode::SUCCESS);
     }
-    let file = args.file.clone().unwrap_or_default();
-    let text = std::fs::read_to_string(&file).map_err(in_file(&file))?;
-    let (config, found) = alarm::read(&text);
+    let (text, called) = match &args.file {
+        Some(file) => (std::fs::read_to_string(file).map_err(in_file(file))?, file.display().to_string()),
+        None => (args.table.join("\n"), "[alarms] of the plant file".to_owned()),
+    };
+    let (config, found) = if args.file.is_some() { alarm::read(&text) } else { alarm::read_told(&text) };
     if !found.is_empty() || args.check {
-        eprint!("{}", table::render_all(&found, &file.display().to_string(), &text));
+        eprint!("{}", table::render_all(&found, &called, &text));
     }
     let Some(config) = config else { return Ok(ExitCode::FAILURE) };
     if args.check {

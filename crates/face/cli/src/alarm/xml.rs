@@ -14,11 +14,12 @@ pub(super) struct ImportArgs {
     file: PathBuf,
 }
 
-/// Print a file of ours as a configuration of Phoebus' alarms (XML)
+/// Print a file of ours, or a plant's [[alarm]] tables, as a configuration of Phoebus' alarms (XML)
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
-  tahti alarm export alarms.toml > Accelerator.xml")]
+  tahti alarm export alarms.toml > Accelerator.xml
+  tahti alarm export plant.toml > Accelerator.xml")]
 pub(super) struct ExportArgs {
     /// The file
     file: PathBuf,

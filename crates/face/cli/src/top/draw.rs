@@ -112,7 +112,7 @@ impl Model {
             Ok((active, acknowledged)) => {
                 coloured(Color::Red, &format!("alarms: {active} active, {acknowledged} acknowledged"))
             }
-            Err(why) => faint(&format!("alarms: {}", why.split(':').next().unwrap_or(why))),
+            Err(why) => faint(&format!("alarms: {}", why.brief())),
         });
         if let Some(late) = &seen.late {
             second.push(text(&format!("; late {} of {}", late.late, late.wakeups)));

@@ -5,7 +5,7 @@ use crate::ps::{Before, percent};
 use alarm::Severity;
 use alarm::wire::List;
 use base::MonoNs;
-use dash::{Alarms, Frames};
+use dash::{Alarms, AlarmsError, Frames};
 use keep::supervisor::Thread;
 use keep::supervisor::control::{LoopHistogram, Reply, Request, Status as Plant};
 use rustix::time::{ClockId, clock_gettime};
@@ -29,7 +29,7 @@ pub(super) struct Seen {
     /// Nothing where no flight recorder runs.
     pub(super) late: Option<recorder::status::Status>,
     /// How many stand, and how many of them are acknowledged; or why that is not known.
-    pub(super) alarms: Result<(usize, usize), String>,
+    pub(super) alarms: Result<(usize, usize), AlarmsError>,
     /// As [`Frames::look`] has them.
     pub(super) frames: Value,
     /// Percent of a CPU that looking and drawing cost.
@@ -107,7 +107,7 @@ impl Looking {
         }
         self.before = Some((plant.now, times));
         let late = recorded(&self.name);
-        let alarms = self.alarms.list().map(|list| standing(&list)).map_err(|why| why.to_string());
+        let alarms = self.alarms.list().map(|list| standing(&list));
         let frames = self.frames.look();
         let (now, used) = (mono_now(), own_time());
         let own = 100.0 * (used - self.own.1) as f64 / (now - self.own.0).0.max(1) as f64;

@@ -1,27 +1,71 @@
-//! Reading `[alarms]`: who looks after the alarms is a process whose command line is made from what the table says.
+//! Reading `[alarms]`, `[[area]]` and `[[alarm]]`: who looks after the alarms is a process whose command line is made from what the
+//! tables say. What stands in the rows is checked by who serves them (`tahti check`, `tahti up` and `tahti alarm serve` ask the crate `alarm`).
 
+use super::as_written::as_written;
 use super::keys::{Key, PROCESS, Table, key, with_process};
 use super::model::{Ready, ReadyWhen};
 use super::process::{self, Read};
 use base::DurNs;
-use std::ops::Range;
-use table::{Diagnostics, Section};
+use table::{Diagnostics, Section, tables};
+use toml::de::DeTable;
 
 /// What `tahti alarm serve` prints once it serves.
 const SERVING: &str = " alarms at @";
 /// How long that may take: it waits for the supervisor to tell of the processes.
 const READY_WITHIN: DurNs = DurNs::from_secs(60);
 
-const OWN: [Key; 2] = [
-    key("file", r#""alarms.toml""#, "file", "", "The alarms (see docs/alarms.md), sought from `dir`."),
+/// What says of the alarms what the `[alarms]` of a file of their own says of them.
+const INLINE: [Key; 7] = [
+    key(
+        "tree",
+        r#""ring""#,
+        "name",
+        "`alarms`",
+        "The first word of all paths, and what commands call the whole (`--server`): `name` in a file of alarms.",
+    ),
+    key("folder", r#""alarms""#, "path", "`file` must be given", "Where the journal is, from `dir`."),
+    key("keep_days", "90", "number, 1 to 36500", "`90`", "Days for which the journal is kept."),
+    key(
+        "operators",
+        r#"["alice", "1001"]"#,
+        "list of users",
+        "none",
+        "Who may look and act besides root and the plant's user.",
+    ),
+    key("viewers", r#"["bob"]"#, "list of users", "none", "Who may look, and no more."),
+    key("shelve_max", r#""24h""#, "time, 1s to 720h", "`24h`", "Longest time for which an alarm can be shelved."),
+    key(
+        "connect_within",
+        r#""30s""#,
+        "time, 1s to 1h",
+        "`30s`",
+        "A channel that is not connected so long after the start is an alarm.",
+    ),
+];
+
+const OWN: [Key; 9] = [
+    key(
+        "file",
+        r#""alarms.toml""#,
+        "file",
+        "`folder` must be given",
+        "The alarms in a file of their own, sought from `dir`; its keys are not given here then.",
+    ),
+    INLINE[0],
+    INLINE[1],
+    INLINE[2],
+    INLINE[3],
+    INLINE[4],
+    INLINE[5],
+    INLINE[6],
     key("ready", r#"{ line = "armed" }"#, "table, see *ready*", "it serves, within 60s", "As in `[[process]]`."),
 ];
 
 /// `[alarms]`, as the documentation shows it.
 pub(crate) const ALARMS: Table = Table {
     header: "[alarms]",
-    doc: "Alarms (see docs/alarms.md): those of a file, and one for each process of the plant, which is in alarm where the process fails, is \
-          restarted, runs away or misses deadlines. It is a process: every key of `[[process]]` but `command` holds here too.",
+    doc: "Alarms (see docs/alarms.md): those of the plant's `[[alarm]]` and `[[area]]` tables, or of a file that has the same, and one for each process of the plant, which is \
+          in alarm where the process fails, is restarted, runs away or misses deadlines. It is a process: every key of `[[process]]` but `command` holds here too.",
     keys: &OWN,
 };
 
@@ -30,25 +74,124 @@ const READ: Table = Table { header: "[alarms]", doc: "", keys: &SHAPE };
 // `command` is made, and `ready` has a default of its own.
 const SHAPE: [Key; OWN.len() + PROCESS.keys.len() - 2] = with_process(&OWN, &["command", "ready"]);
 
-/// Reads the alarms as the process that they are; `plant` is the plant's name.
-pub(crate) fn read(
-    table: &toml::de::DeTable<'_>,
-    span: Range<usize>,
-    plant: &str,
-    has_shield: bool,
+/// Tables that are rows of alarms.
+const ROWS: [(&str, &str); 2] = [("area", "[[area]]"), ("alarm", "[[alarm]]")];
+
+/// Reads the alarms as the process that they are; `plant` is the plant's name. `None` where it has none.
+pub(crate) fn member(
+    root: &DeTable<'_>,
+    text: &str,
+    (plant, has_shield): (&str, bool),
     found: &mut Diagnostics<'_>,
-) -> Read {
+) -> Option<Read> {
+    let rows = || ROWS.iter().flat_map(|(name, _)| root.iter().filter(move |(key, _)| *key.get_ref() == *name));
+    let Some((table, span)) = tables(root, "alarms", false, found).into_iter().next() else {
+        if let Some((key, _)) = rows().next() {
+            let message = format!("[[{}]] stands in a plant without alarms", key.get_ref());
+            found.error(key.span(), message, "[alarms]", "add `[alarms]` with name and folder");
+        }
+        return None;
+    };
     let called = "[alarms]";
     let section = Section::open(table, span, &READ, called, found);
-    if section.value("file").is_none() {
-        section.missing("file", found);
-    }
-    let file = section.words("file", found).map_or(String::new(), |(file, _)| file.to_owned());
     let mut command: Vec<String> = ["tahti", "alarm", "serve"].map(str::to_owned).into();
-    command.extend([file, "--plant".to_owned(), plant.to_owned()]);
+    let file = section.words("file", found);
+    match (&file, section.value("file").or(section.value("folder"))) {
+        (Some((file, span)), _) => {
+            let beside = INLINE.iter().find(|key| section.value(key.name).is_some());
+            if let Some(key) = beside {
+                let message = format!("`{}` of [alarms] beside `file`", key.name);
+                found.error(span.clone(), message, "one of them", "write it into the file");
+            }
+            if let Some((key, _)) = rows().next() {
+                let message = format!("[[{}]] beside `file` of [alarms]", key.get_ref());
+                found.error(
+                    key.span(),
+                    message,
+                    "all alarms in one place",
+                    "write it into the file, or leave `file` out",
+                );
+            }
+            command.push((*file).to_owned());
+        }
+        (None, None) => {
+            let message = "[alarms] says neither where its file nor where its journal is".to_owned();
+            found.error(section.range(), message, "`file` or `folder`", "add `folder = \"alarms\"`");
+        }
+        (None, Some(_)) => {
+            let own = |name: &str| INLINE.iter().any(|key| key.name == name);
+            // As a file of alarms has it.
+            let named = |key: &str| own(key).then(|| if key == "tree" { "name" } else { key }.to_owned());
+            command.extend(["--table".to_owned(), as_written(called, table, text, named)]);
+            for (name, header) in ROWS {
+                for (row, _) in tables(root, name, true, found) {
+                    command.extend(["--table".to_owned(), as_written(header, row, text, |key| Some(key.to_owned()))]);
+                }
+            }
+        }
+    }
+    command.extend(["--plant".to_owned(), plant.to_owned()]);
     let mut read = process::read(&section, called, has_shield, Some((command, section.range())), found);
     if section.value("ready").is_none() {
         read.process.ready = Ready { when: ReadyWhen::Line(SERVING.to_owned()), within: READY_WITHIN };
     }
-    read
+    Some(read)
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::plant::{Anywhere, check};
+
+    fn said(tables: &str) -> Result<Vec<String>, Vec<String>> {
+        let text = format!("[plant]\nname = \"rf\"\n[[process]]\nname = \"loop\"\ncommand = \"x\"\n{tables}\n");
+        let checked = check(&text, &Anywhere);
+        let found = checked.found.iter().map(|found| found.message.clone()).collect();
+        checked.plant.map(|plant| plant.process("alarms").unwrap().command.clone()).ok_or(found)
+    }
+
+    #[test]
+    fn rows_of_alarms_in_a_plant_reach_who_serves_them_whatever_their_form() {
+        let tables = "[alarms]\nname = \"alarms\"\nfolder = \"kept\"\ntree = \"ring\"\nnice = 5\n[[area]]\npath = \"RF\"\n\
+                      [[alarm]]\nchannels = [\"A\",\n  \"B\"]\n[[alarm.guidance]]\ntitle = 'call \"us\"'\ndetails = \"a\\nb\"\n";
+        let expected = [
+            "tahti",
+            "alarm",
+            "serve",
+            "--table",
+            "[alarms]\nfolder = \"kept\"\nname = \"ring\"",
+            "--table",
+            "[[area]]\npath = \"RF\"",
+            "--table",
+            "[[alarm]]\nchannels = [\"A\", \"B\"]\nguidance = [{ details = \"a\\nb\", title = 'call \"us\"' }]",
+            "--plant",
+            "rf",
+        ];
+        let said = said(tables).unwrap();
+        assert_eq!(said[..4], expected[..4]);
+        for (said, expected) in said.iter().zip(expected) {
+            let sorted = |text: &str| {
+                let mut parts: Vec<String> =
+                    text.split(['{', '}', ',', '\n']).map(|part| part.trim().to_owned()).collect();
+                parts.sort();
+                parts
+            };
+            assert_eq!(sorted(said), sorted(expected));
+        }
+    }
+
+    #[test]
+    fn alarms_stand_in_one_place_and_have_a_journal() {
+        let alarms = "[alarms]\nname = \"alarms\"\n";
+        let row = "[[alarm]]\nchannels = [\"A\"]";
+        assert!(said(&format!("{alarms}file = \"a.toml\"")).unwrap().contains(&"a.toml".to_owned()));
+        for (tables, expected) in [
+            (alarms.to_owned(), "neither where its file nor where its journal is"),
+            (format!("{alarms}file = \"a\"\nfolder = \"b\""), "`folder` of [alarms] beside `file`"),
+            (format!("{alarms}file = \"a\"\n{row}"), "[[alarm]] beside `file`"),
+            (row.to_owned(), "[[alarm]] stands in a plant without alarms"),
+        ] {
+            let found = said(&tables).unwrap_err();
+            assert!(found.len() == 1 && found[0].contains(expected), "{tables}: {found:?}");
+        }
+    }
 }

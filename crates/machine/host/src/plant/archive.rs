@@ -1,6 +1,7 @@
 //! Reading `[archive]` and `[[signal]]`: what is logged, where and how safely. In a plant the logger is a process whose
 //! command line holds these tables as they stand in the file; beside a plant a file of its own has nothing else.
 
+use super::as_written::as_written;
 use super::keys::{Key, PROCESS, Table, key, with_process};
 use super::model::{Ready, ReadyWhen};
 use super::process::{self, Read};
@@ -316,10 +317,10 @@ pub(crate) fn member(root: &DeTable<'_>, text: &str, has_shield: bool, found: &m
     place(&section, found);
     signals(root, section.range(), found);
     let mut command: Vec<String> = ["tahti", "archive", "serve"].map(str::to_owned).into();
-    let own = |name: &str| OWN.iter().any(|key| key.name == name);
+    let own = |name: &str| OWN.iter().any(|key| key.name == name).then(|| name.to_owned());
     command.extend(["--table".to_owned(), as_written(ARCHIVE.header, table, text, own)]);
     for (table, _) in tables(root, "signal", true, found) {
-        command.extend(["--table".to_owned(), as_written(SIGNAL.header, table, text, |_| true)]);
+        command.extend(["--table".to_owned(), as_written(SIGNAL.header, table, text, |name| Some(name.to_owned()))]);
     }
     let mut read = process::read(&section, "[archive]", has_shield, Some((command, section.range())), found);
     if section.value("ready").is_none() {
@@ -334,16 +335,6 @@ pub(crate) fn folder(root: &DeTable<'_>) -> Option<PathBuf> {
     let text = |key: &str| table.get(key)?.get_ref().as_str();
     // The logger finds it from the folder that it runs in.
     Some(text("dir").map(PathBuf::from).unwrap_or_default().join(text("folder")?))
-}
-
-/// A table as it stands in the file, with some of its keys.
-fn as_written(header: &str, table: &DeTable<'_>, text: &str, wanted: impl Fn(&str) -> bool) -> String {
-    let mut out = header.to_owned();
-    for (key, value) in table.iter().filter(|(key, _)| wanted(key.get_ref())) {
-        let value = text.get(value.span()).unwrap_or_default();
-        out.push_str(&format!("\n{} = {value}", key.get_ref()));
-    }
-    out
 }
 
 /// Where samples are kept; without signals yet.

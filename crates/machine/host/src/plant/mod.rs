@@ -6,6 +6,7 @@
 mod across;
 mod alarms;
 pub mod archive;
+mod as_written;
 mod dashboard;
 mod deadline;
 mod doc;
@@ -155,7 +156,7 @@ pub fn check(text: &str, around: &dyn Surroundings) -> Checked {
 }
 
 fn read_plant(root: &DeTable<'_>, text: &str, around: &dyn Surroundings, found: &mut Diagnostics<'_>) -> Option<Plant> {
-    const KNOWN: [&str; 16] = [
+    const KNOWN: [&str; 18] = [
         "plant",
         "shield",
         "process",
@@ -166,6 +167,8 @@ fn read_plant(root: &DeTable<'_>, text: &str, around: &dyn Surroundings, found: 
         "messages",
         "recorder",
         "alarms",
+        "area",
+        "alarm",
         "archive",
         "signal",
         "dashboard",
@@ -173,7 +176,7 @@ fn read_plant(root: &DeTable<'_>, text: &str, around: &dyn Surroundings, found: 
         "watchdog",
         "records",
     ];
-    const TABLES: &str = "[plant], [shield], [[process]], [[partition]], [[ioc]], [[equipment]], [[frame]], [messages], [recorder], [alarms], [archive], [[signal]], [dashboard], [[guest]], [watchdog], [records]";
+    const TABLES: &str = "[plant], [shield], [[process]], [[partition]], [[ioc]], [[equipment]], [[frame]], [messages], [recorder], [alarms], [[area]], [[alarm]], [archive], [[signal]], [dashboard], [[guest]], [watchdog], [records]";
     for (key, _) in root {
         let word: &str = key.get_ref();
         if KNOWN.contains(&word) {
@@ -254,11 +257,10 @@ fn read_plant(root: &DeTable<'_>, text: &str, around: &dyn Surroundings, found: 
         let cpus = shield.as_ref().and_then(|(shield, _)| Some(shield.as_ref()?.cpus));
         reads.push(recorder::read(table, span, (name.as_deref().unwrap_or_default(), cpus), found));
     }
-    if let Some((table, span)) = tables(root, "alarms", false, found).into_iter().next() {
-        reads.push(alarms::read(table, span, name.as_deref().unwrap_or_default(), shield.is_some(), found));
-    }
+    let plant_called = name.as_deref().unwrap_or_default();
+    reads.extend(alarms::member(root, text, (plant_called, shield.is_some()), found));
     reads.extend(archive::member(root, text, shield.is_some(), found));
-    let around_dashboard = dashboard::Around::of(root, name.as_deref().unwrap_or_default(), shield.is_some());
+    let around_dashboard = dashboard::Around::of(root, plant_called, shield.is_some());
     let says_dashboard = root.iter().any(|(key, _)| *key.get_ref() == "dashboard");
     let mut own_dashboard = None;
     if let Some((table, span)) = tables(root, "dashboard", false, found).into_iter().next() {

@@ -450,8 +450,10 @@ fn every_example_of_the_table_of_keys_is_accepted() {
                     with(&format!("[[ioc]]\nname = \"i\"\nscript = \"x\"\nport = [{{ {line}, {} }}]", rest.join(", ")))
                 }
                 "[messages]" => format!("[plant]\nname = \"p\"\n[messages]\nname = \"main\"\n{line}"),
-                "[alarms]" if key.name == "file" => with(&format!("[alarms]\nname = \"r\"\n{line}")),
-                "[alarms]" => with(&format!("[alarms]\nname = \"r\"\nfile = \"a.toml\"\n{line}")),
+                "[alarms]" if ["file", "folder"].contains(&key.name) => {
+                    with(&format!("[alarms]\nname = \"r\"\n{line}"))
+                }
+                "[alarms]" => with(&format!("[alarms]\nname = \"r\"\nfolder = \"a\"\n{line}")),
                 "[recorder]" => with(&format!("[recorder]\nname = \"r\"\n{line}")),
                 "[archive]" => {
                     let folder = if key.name == "folder" { "" } else { "folder = \"a\"\n" };

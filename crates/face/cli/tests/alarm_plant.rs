@@ -1,0 +1,79 @@
+//! Alarms that stand in the plant file: served, found by commands, checked in their place, taken over by a reload.
+
+use harness::fresh;
+use harness::plant::{Bench, sh};
+use harness::process::text;
+use serde_json::Value;
+
+fn tables(tree: &str, more: &str) -> String {
+    let alarms = format!(
+        "[alarms]\nname = \"watch\"\ntree = \"{tree}\"\nfolder = \"journal\"\n[[area]]\npath = \"Machine\"\nguidance = [{{ title = \"Call\", details = \"4711\" }}]\n\
+         [[alarm]]\nchannels = [\"process flaky\"]\narea = \"Machine\"\ndescription = \"Ends by itself\"\n[[alarm.guidance]]\ntitle = \"Look\"\ndetails = \"into its log\"\n{more}"
+    );
+    sh("steady", "exec sleep 1000", "") + &sh("flaky", "sleep 0.2; exit 1", "restart = { limit = 0 }") + &alarms
+}
+
+#[test]
+fn alarms_in_the_plant_file_are_served_with_the_processes_and_a_reload_takes_changes_over() {
+    let tree = fresh("inline");
+    let bench = Bench::new("alarm-inline", &tables(&tree, ""));
+    bench.ok(&["check", "."]);
+    // Nothing while they start again.
+    let row = |channel: &str| -> Option<Value> {
+        let output = bench.run(&["alarm", "list", "--all", "--json", "--server", &tree]);
+        let list: Value = serde_json::from_slice(&output.stdout).ok()?;
+        list["rows"].as_array()?.iter().find(|row| row["channel"] == channel).cloned()
+    };
+    bench.ok(&["up", ".", "--detach"]);
+    bench.until("the fault is an alarm", || row("process flaky").is_some_and(|row| row["severity"] == "MAJOR"));
+    let flaky = row("process flaky").unwrap();
+    assert_eq!(flaky["path"], format!("/{tree}/Machine/process flaky"));
+    assert_eq!((&flaky["description"], &flaky["guidance"][0]["title"]), (&"Ends by itself".into(), &"Look".into()));
+    assert!(row("process steady").is_some_and(|row| row["path"] == format!("/{tree}/processes/process steady")));
+    bench.ok(&["alarm", "ack", "process flaky", "--server", &tree]);
+
+    bench.write(&tables(&tree, "[[alarm]]\nchannels = [\"X:NEW\"]\n"));
+    assert!(bench.ok(&["reload", "--no-wait"]).contains("watch"));
+    bench.until("the new one is there", || row("X:NEW").is_some());
+    assert_eq!(row("process flaky").unwrap()["severity"], "MAJOR_ACK");
+
+    bench.write(&tables(&tree, "[[alarm]]\nchannels = [\"X:NEW\", \"X:NEW\"]\n"));
+    let refused = bench.run(&["reload"]);
+    assert!(!refused.status.success() && text(&refused).contains("`X:NEW` is named twice"), "{}", text(&refused));
+    assert!(row("X:NEW").is_some(), "what runs goes on");
+}
+
+#[test]
+fn what_is_wrong_with_them_is_told_at_its_place_before_anything_starts() {
+    let bench = Bench::new("alarm-wrong", &tables("ring", "[[alarm]]\nchannels = [\"X\"]\ncount = 2\n"));
+    for words in [&["check", "."][..], &["up", "."], &["up", ".", "--detach"]] {
+        let output = bench.run(words);
+        let said = text(&output);
+        let line = std::fs::read_to_string(bench.dir.join("plant.toml")).unwrap();
+        let line = line.lines().position(|line| line.starts_with("count")).unwrap() + 1;
+        assert!(!output.status.success(), "{words:?}");
+        assert!(
+            said.contains(&format!("plant.toml:{line}:")) && said.contains("`count` counts within `delay`"),
+            "{words:?}: {said}"
+        );
+    }
+    assert!(!bench.dir.join("run/p/control").exists(), "nothing was started");
+}
+
+#[test]
+fn alarms_of_a_plant_are_a_configuration_of_phoebus_and_come_back_from_it() {
+    let bench = Bench::new(
+        "alarm-phoebus",
+        &tables(
+            "ring",
+            "[[alarm]]\nchannels = [\"RF:TEMP\"]\narea = \"RF\"\ndelay = \"15s\"\nfilter = \"'RF:ON' > 0\"\n",
+        ),
+    );
+    let xml = bench.ok(&["alarm", "export", "plant.toml"]);
+    assert!(xml.contains("<config name=\"ring\">") && xml.contains("<pv name=\"RF:TEMP\">"), "{xml}");
+    std::fs::write(bench.dir.join("ring.xml"), &xml).unwrap();
+    let toml = bench.ok(&["alarm", "import", "ring.xml"]);
+    assert!(toml.contains("delay = \"15s\"") && toml.contains("'RF:ON' > 0"), "{toml}");
+    std::fs::write(bench.dir.join("ring.toml"), &toml).unwrap();
+    assert_eq!(bench.ok(&["alarm", "export", "ring.toml"]), xml);
+}

@@ -1,0 +1,171 @@
+//! Alarms on a disk that is full, and before users of other numbers.
+
+use harness::disk::Disk;
+use harness::epics::program;
+use harness::ioc::Ioc;
+use harness::process::{Running, text};
+use harness::{Folder, eventually, fresh};
+use serde_json::Value;
+use std::os::unix::process::CommandExt as _;
+use std::path::PathBuf;
+use std::process::Command;
+
+const DATABASE: &str = r#"
+record(ao, "X:A") { field(HIHI, "20") field(HHSV, "MAJOR") field(VAL, "1") field(PINI, "YES") }
+record(ao, "X:B") { field(HIHI, "20") field(HHSV, "MAJOR") field(VAL, "1") field(PINI, "YES") }
+"#;
+const LOOKS: u32 = 61_235;
+const ACTS: u32 = 61_236;
+const NOBODY: u32 = 65_534;
+
+struct Site {
+    ioc: Ioc,
+    folder: Folder,
+    name: String,
+    file: PathBuf,
+}
+
+impl Site {
+    fn new(journal: impl FnOnce(&Folder) -> PathBuf) -> Self {
+        let ioc = Ioc::start(&[("a.db", DATABASE)], &["-d", "a.db"]);
+        let (folder, name) = (Folder::new(), fresh("root-alarm"));
+        let text = format!(
+            "[alarms]\nname = \"{name}\"\nfolder = \"{}\"\noperators = [\"{ACTS}\"]\nviewers = [\"{LOOKS}\"]\n\
+             [[alarm]]\nchannels = [\"X:A\", \"X:B\"]\n",
+            journal(&folder).display()
+        );
+        let file = folder.write("alarms.toml", &text);
+        Self { ioc, folder, name, file }
+    }
+
+    fn command(&self, words: &[&str]) -> Command {
+        let mut command = program(true, words[0], self.ioc.port);
+        command.args(&words[1..]).env("TAHTI_ALARMS", &self.name);
+        command
+    }
+
+    fn serve(&self) -> Running {
+        Running::until(&mut self.command(&["alarm", "serve", self.file.to_str().unwrap()]), "serves 2 alarms")
+    }
+
+    fn ask(&self, words: &[&str]) -> (bool, String) {
+        let output = self.command(&[&["alarm"], words].concat()).output().unwrap();
+        (output.status.success(), text(&output))
+    }
+
+    fn put(&self, record: &str, value: &str) {
+        assert!(self.command(&["caput", record, value]).output().unwrap().status.success());
+    }
+
+    fn severity(&self, channel: &str, severity: &str) {
+        eventually(&format!("{channel} is {severity}"), || {
+            let (_, list) = self.ask(&["list", "--all", "--json", channel]);
+            let list: Value = serde_json::from_str(&list).unwrap_or_default();
+            list["rows"][0]["severity"] == severity
+        });
+    }
+}
+
+#[test]
+fn on_a_full_disk_alarms_go_on_nobody_acknowledges_unseen_and_what_was_acknowledged_stays_so() {
+    let mut disk = None;
+    let site = Site::new(|folder| {
+        let mounted = Disk::mount(folder.0.join("disk"), "64k");
+        let journal = mounted.0.join("journal");
+        disk = Some(mounted);
+        journal
+    });
+    let disk = disk.unwrap();
+    let mut serves = site.serve();
+    site.put("X:A", "25");
+    site.severity("X:A", "MAJOR");
+    assert_eq!(site.ask(&["ack", "X:A"]), (true, "1 alarm\n".to_owned()));
+    disk.fill("filler");
+    // The rest of the journal's last page holds some lines yet.
+    for turn in 0..200 {
+        site.put("X:B", if turn % 2 == 0 { "25" } else { "26" });
+        let (good, said) = site.ask(&["unack", "X:A"]);
+        if !good {
+            assert!(
+                said.contains("not done, for the journal cannot be written") && said.contains("No space"),
+                "{said}"
+            );
+            break;
+        }
+        assert!(site.ask(&["ack", "X:A"]).0 || turn > 0, "an act that is refused is told");
+        assert!(turn < 199, "the disk is full at last");
+    }
+    let known = |channel: &str| site.ask(&["list", "--all", "--json", channel]).1.contains("MAJOR_ACK");
+    let acknowledged = known("X:A");
+    let said = serves.hears("alarms go on, but nobody can acknowledge them until it can be written");
+    assert!(said.contains("No space left on device"), "{said}");
+    // Evaluated all the same, and acknowledged by nobody.
+    site.put("X:B", "1");
+    site.put("X:B", "30");
+    site.severity("X:B", "MAJOR");
+    let (good, said) = site.ask(&["ack", "X:B"]);
+    assert!(!good && said.contains("not done"), "{said}");
+    site.severity("X:B", "MAJOR");
+
+    // Killed, and started again on the full disk: it serves, with what it knew.
+    serves.child.kill().unwrap();
+    serves.child.wait().unwrap();
+    let serves = site.serve();
+    serves.hears("alarms go on, but nobody can acknowledge them until it can be written");
+    assert_eq!(known("X:A"), acknowledged, "as it was");
+    site.severity("X:B", "MAJOR");
+    assert!(!site.ask(&["ack", "X:B"]).0);
+
+    std::fs::remove_file(disk.0.join("filler")).unwrap();
+    serves.hears("the journal can be written again");
+    assert_eq!(site.ask(&["ack", "X:B"]), (true, "1 alarm\n".to_owned()));
+    drop(serves);
+    let _serves = site.serve();
+    site.severity("X:B", "MAJOR_ACK");
+    assert_eq!(known("X:A"), acknowledged);
+    let (_, history) = site.ask(&["history"]);
+    assert_eq!(history.matches("acknowledged X:B by ").count(), 1, "{history}");
+}
+
+#[test]
+fn users_of_other_numbers_look_or_act_where_they_are_named_and_the_journal_knows_them() {
+    let site = Site::new(|folder| folder.0.join("journal"));
+    let _serves = site.serve();
+    site.put("X:A", "25");
+    site.severity("X:A", "MAJOR");
+    // Where everybody may start it.
+    let program = site.folder.0.join("tahti");
+    std::fs::copy(env!("CARGO_BIN_EXE_tahti"), &program).unwrap();
+    let as_user = |uid: u32, words: &[&str]| {
+        let mut command = Command::new(&program);
+        command.arg("alarm").args(words).args(["--server", &site.name]).uid(uid).gid(uid).current_dir("/");
+        let output = command.output().unwrap();
+        (output.status.success(), text(&output))
+    };
+    for uid in [LOOKS, ACTS] {
+        let (good, said) = as_user(uid, &["list"]);
+        assert!(good && said.contains("X:A"), "{uid}: {said}");
+    }
+    for words in [
+        &["ack", "X:A"][..],
+        &["shelve", "X:A", "--for", "1h", "--why", "x"],
+        &["disable", "*"],
+        &["maintenance", "on"],
+    ] {
+        let (good, said) = as_user(LOOKS, words);
+        assert!(!good && said.contains(&format!("(user {LOOKS}) may look, no more")), "{words:?}: {said}");
+    }
+    site.severity("X:A", "MAJOR");
+    for words in [&["list"][..], &["ack", "X:A"]] {
+        let (good, said) = as_user(NOBODY, words);
+        assert!(!good && said.contains("may neither look nor act") && !said.contains("X:B"), "{words:?}: {said}");
+    }
+    assert_eq!(as_user(ACTS, &["ack", "X:A"]), (true, "1 alarm\n".to_owned()));
+    site.severity("X:A", "MAJOR_ACK");
+    let (_, history) = site.ask(&["history"]);
+    let acts: Vec<&str> = history.lines().filter(|line| line.contains(" by ")).collect();
+    assert!(
+        acts.len() == 1 && acts[0].contains(&format!("acknowledged X:A by {ACTS} (user {ACTS}, process ")),
+        "{acts:?}"
+    );
+}
