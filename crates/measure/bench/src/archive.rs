@@ -7,7 +7,7 @@ use report::{Good, Row, Table, Wanted};
 use segment::Sample;
 use segment::rows::About;
 use std::path::{Path, PathBuf};
-use store::{Archive, Bins, Config, Folder, Logger, due, pack};
+use store::{Archive, Bins, Config, Folder, Form, Logger, due, pack};
 use sys::clock::{mono_now, thread_cpu};
 
 /// The row of the table.
@@ -118,7 +118,7 @@ impl Noise {
 
 impl Load {
     fn measure(&self, place: &Path, rounds: usize, table: Table) -> Result<Table, Failed> {
-        let (mut rates, mut bytes, mut packed) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut rates, mut bytes, mut packed, mut tables) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
         for round in 0..rounds {
             let folder = Folder::make(place.join(round.to_string())).map_err(Failed::file(place))?;
             let mut logger = Logger::open(folder.clone(), Config::default(), 0)?;
@@ -147,7 +147,10 @@ impl Load {
             }
             rates.push(account.safe as f64 / took * 1e3);
             bytes.push(account.bytes as f64 / account.safe as f64);
-            packed.push(pack_all(&folder, logger)?);
+            let open = logger.open_from() + 1;
+            drop(logger);
+            packed.push(pack_all(&folder, open, Form::Compact)?);
+            tables.push(pack_all(&folder, open, Form::Parquet)?);
         }
         let cpu: Vec<f64> = rates.iter().map(|rate| 0.1 / rate * 100.0).collect();
         let rate = Row::samples(format!("{}: samples for a second of CPU", self.name), "M/s", rates);
@@ -157,17 +160,16 @@ impl Load {
         let segment = Row::samples(format!("{}: a sample in segments", self.name), "B", bytes);
         let table = table.row(segment.wanted(Wanted::at_most(20.0)));
         let pack = Row::samples(format!("{}: a sample in packs", self.name), "B", packed);
-        Ok(table.row(pack.wanted(Wanted::at_most(10.0))))
+        let table = table.row(pack.wanted(Wanted::at_most(10.0)));
+        Ok(table.row(Row::samples(format!("{}: a sample in packs that are Parquet files", self.name), "B", tables)))
     }
 }
 
-/// Packs all, after the logger has ended; bytes of a sample.
-fn pack_all(folder: &Folder, logger: Logger<Folder>) -> Result<f64, Failed> {
-    let open = logger.open_from() + 1;
-    drop(logger);
+/// Packs all in one form, after the logger has ended; bytes of a sample.
+fn pack_all(folder: &Folder, open_from: u64, form: Form) -> Result<f64, Failed> {
     let (mut bytes, mut samples) = (0, 0);
-    while let Some((first, last)) = due(folder, open, true)? {
-        let packed = pack(folder, first, last)?;
+    while let Some((first, last)) = due(folder, open_from, form, true)? {
+        let packed = pack(folder, first, last, form)?;
         bytes += packed.after;
         samples += packed.samples;
     }
@@ -193,19 +195,24 @@ fn find(
         logger.push(signal, &Sample::new(T0 + k * step + late, (k as f64 / 1_000.0).sin() + 1e-3 * noise.share()));
         if k % 10_000 == 0 {
             logger.sync(k);
-            if let Some((first, last)) = due(&folder, logger.open_from(), false)? {
-                pack(&folder, first, last)?;
+            if let Some((first, last)) = due(&folder, logger.open_from(), Form::Compact, false)? {
+                pack(&folder, first, last, Form::Compact)?;
             }
         }
     }
     logger.sync(count);
     let as_logged = times(&folder, count * step, rounds)?;
-    pack_all(&folder, logger)?;
+    let open = logger.open_from() + 1;
+    drop(logger);
+    pack_all(&folder, open, Form::Compact)?;
     let packed = times(&folder, count * step, rounds)?;
+    pack_all(&folder, open, Form::Parquet)?;
+    let tables = times(&folder, count * step, rounds)?;
     let row = |what: &str, times| {
         Row::samples(format!("{name}, {what}"), "ms", times).good(Good::Low).wanted(Wanted::at_most(wanted))
     };
-    Ok(table.row(row("as logged", as_logged)).row(row("packed", packed)))
+    let table = table.row(row("as logged", as_logged)).row(row("packed", packed));
+    Ok(table.row(row("packed as Parquet", tables)))
 }
 
 fn times(folder: &Folder, span: i64, rounds: usize) -> Result<Vec<f64>, Failed> {

@@ -18,7 +18,7 @@ use segment::{Datum, Sample};
 use std::collections::{HashMap, VecDeque};
 use std::thread::JoinHandle;
 use std::time::Duration;
-use store::{Config, Files as _, Folder, Logger, Packed, SignalId, StoreError, WhenFull, due, pack, written_to};
+use store::{Config, Files as _, Folder, Form, Logger, Packed, SignalId, StoreError, WhenFull, due, pack, written_to};
 use sys::signal::{END_SIGNALS, SignalFd};
 
 /// Longest time between two looks whether the end was asked for.
@@ -85,6 +85,7 @@ struct Collector<'a> {
     /// When exported variables are looked at next.
     look_at: i64,
     packing: Option<JoinHandle<Result<Option<Packed>, StoreError>>>,
+    form: Form,
     /// The first segment that was open when packing was looked at last.
     looked_at: u64,
     troubles: Troubles,
@@ -134,6 +135,7 @@ pub fn serve(archive: &Archive, tell: &mut dyn FnMut(&str)) -> Result<(), Collec
         scan_at: now,
         look_at: now,
         packing: None,
+        form: if archive.packs_as_parquet { Form::Parquet } else { Form::Compact },
         looked_at,
         troubles,
         upload: upload.map(|upload| (upload, News::default())),
@@ -263,7 +265,8 @@ impl Collector<'_> {
         let files = self.folder.list().unwrap_or_default();
         let count = |ending: &str| files.iter().filter(|(name, _)| name.ends_with(ending)).count();
         let bytes = files.iter().map(|(_, len)| len).sum();
-        let (segments, packs) = (count(".segment"), count(".pack"));
+        let packs = Form::ALL.iter().map(|form| count(form.ending())).sum();
+        let segments = count(".segment");
         status::Disk { segments, packs, bytes, free: self.folder.free().unwrap_or_default(), removed }
     }
 
@@ -392,8 +395,10 @@ impl Collector<'_> {
         let open = self.logger.open_from();
         if self.packing.is_none() && open != self.looked_at {
             self.looked_at = open;
-            let folder = self.folder.clone();
-            let work = move || due(&folder, open, false)?.map(|(first, last)| pack(&folder, first, last)).transpose();
+            let (folder, form) = (self.folder.clone(), self.form);
+            let work = move || {
+                due(&folder, open, form, false)?.map(|(first, last)| pack(&folder, first, last, form)).transpose()
+            };
             match std::thread::Builder::new().name("pack".into()).spawn(work) {
                 Ok(packing) => self.packing = Some(packing),
                 Err(error) => (self.tell)(&format!("failed to pack: {error}")),

@@ -443,7 +443,13 @@ impl Column {
 
     /// Whether values of a type may be here.
     fn may_be(&self, kind: Kind) -> bool {
-        self.name == "value" || (self.name == "blob" && kind == Kind::Text)
+        match self.name.as_str() {
+            "value" => true,
+            "blob" => kind == Kind::Text,
+            // A pack has one column for all numbers with a point, one for all whole ones.
+            "array_f64" | "array_i64" => matches!(kind, Kind::Array(_)),
+            _ => false,
+        }
     }
 
     /// Reads so many rows.

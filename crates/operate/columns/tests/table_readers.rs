@@ -49,20 +49,67 @@ fn write(path: &Path, rows: &[Row]) {
     writer.finish().unwrap();
 }
 
+fn python(script: &str) -> Command {
+    let python = std::env::var("TAHTI_TABLES").expect("TAHTI_TABLES is not set; run `cargo xtask test appliance`");
+    let mut command = Command::new("timeout");
+    command.arg("300").arg(PathBuf::from(python).join("python"));
+    command.arg(PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests").join(script));
+    command
+}
+
+fn said(command: &mut Command) -> Value {
+    let output = command.output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+#[test]
+fn duckdb_pandas_and_polars_read_an_archives_packs_as_they_lie_in_its_folder_while_it_is_written() {
+    let folder = Folder::new();
+    let place = store::Folder::new(&folder.0);
+    let mut logger = store::Logger::open(place.clone(), store::Config::default(), 0).unwrap();
+    // Packs of different signals, types and times are one table; the last segment is still written.
+    for part in 0..3 {
+        for (name, value) in &SIGNALS[part..] {
+            let about = About { labels: vec!["off".into(), "on".into()], ..About::default() };
+            let signal = logger.signal(name, about, BEGIN).unwrap();
+            for k in 0..2_000 {
+                let k = part as i64 * 2_000 + k;
+                logger.push(signal, &Sample { pulse: Some(k as u64), severity: 1, ..Sample::new(BEGIN + k, value(k)) });
+            }
+            logger.gap(Some(signal), BEGIN + part as i64 * 2_000 + 1_999, Cause::Overflow, 7);
+        }
+        logger.sync(0);
+        if part < 2 {
+            logger = {
+                drop(logger);
+                store::Logger::open(place.clone(), store::Config::default(), 0).unwrap()
+            };
+            store::pack(&place, part as u64 + 1, part as u64 + 1, store::Form::Parquet).unwrap();
+        }
+    }
+    let read = said(python("packs.py").arg(folder.0.join("*.parquet")));
+    let rows = (7 + 6) * 2_001;
+    for reader in ["duckdb", "pandas", "polars"] {
+        let found = &read[reader];
+        assert_eq!((&found["rows"], &found["gaps"]), (&rows.into(), &json!(13)), "{reader}");
+        assert_eq!(found["temp"], json!([BEGIN + 1_999, 1_999.0 / 8.0, 1_999, 1]), "{reader}");
+        assert_eq!(found["sum"], json!((0..4_000).sum::<i64>()), "{reader}: of RF:COUNT's distance to its first");
+        assert_eq!((&found["label"], &found["text"]), (&"on".into(), &"°3".into()), "{reader}");
+        assert_eq!(found["waves"], json!([[], [1.0], [2.0, 2.0]]), "{reader}");
+        assert_eq!((&found["word"], &found["beam"]), (&json!(["b"]), &json!(1.0)), "{reader}");
+    }
+    drop(logger);
+}
+
 #[test]
 fn duckdb_pandas_and_polars_read_every_type_and_what_pandas_writes_is_read() {
-    let python = std::env::var("TAHTI_TABLES").expect("TAHTI_TABLES is not set; run `cargo xtask test appliance`");
     let folder = Folder::new();
     let (many, one) = (folder.0.join("many.parquet"), folder.0.join("one.parquet"));
     write(&many, &rows(&SIGNALS));
     write(&one, &rows(&SIGNALS[2..3]));
     let foreign = folder.0.join("foreign.parquet");
-    let script = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/tables.py");
-    let mut command = Command::new("timeout");
-    command.arg("300").arg(PathBuf::from(python).join("python")).args([&script, &many, &one, &foreign]);
-    let output = command.output().unwrap();
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    let read: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let read = said(python("tables.py").args([&many, &one, &foreign]));
     let names: Vec<&str> = SIGNALS.iter().map(|(name, _)| *name).collect();
     for reader in ["duckdb", "pandas", "polars"] {
         let found = &read[reader];

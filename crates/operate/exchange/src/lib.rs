@@ -12,10 +12,11 @@ mod csv;
 mod lines;
 mod pb;
 
-pub use cell::{cell, datum, escaped, kind, unescaped};
+pub use cell::{cell, datum, kind};
 pub use csv::{CsvReader, CsvWriter};
 pub use lines::LinesWriter;
 pub use pb::{PbReader, PbWriter};
+pub use segment::{escaped, unescaped};
 
 use segment::rows::{About, Cause};
 use segment::{Kind, Sample};

@@ -35,11 +35,21 @@ pub enum BlockKind {
     Directory = 6,
     /// Where dictionary, gaps and directory begin: the last block of a pack.
     Trailer = 7,
+    /// Where the pages of chunks of one signal are, and what they are together (packs that are Parquet files).
+    Pages = 8,
 }
 
 impl BlockKind {
-    const ALL: [Self; 7] =
-        [Self::Head, Self::Dictionary, Self::Samples, Self::Gaps, Self::Index, Self::Directory, Self::Trailer];
+    const ALL: [Self; 8] = [
+        Self::Head,
+        Self::Dictionary,
+        Self::Samples,
+        Self::Gaps,
+        Self::Index,
+        Self::Directory,
+        Self::Trailer,
+        Self::Pages,
+    ];
 }
 
 /// What leads a block.

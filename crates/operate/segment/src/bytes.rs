@@ -22,6 +22,10 @@ pub enum Bad {
     Text,
     /// Bytes are left over.
     Rest,
+    /// The checksum is another.
+    Sum,
+    /// A page is none of those that are written here.
+    Page,
 }
 
 impl fmt::Display for Bad {
@@ -33,6 +37,8 @@ impl fmt::Display for Bad {
             Self::Count { found, max } => write!(f, "found {found} of them, expected {max} at most"),
             Self::Text => f.write_str("a name is not UTF-8"),
             Self::Rest => f.write_str("bytes are left over"),
+            Self::Sum => f.write_str("its checksum is another"),
+            Self::Page => f.write_str("a page is in another form than is written here"),
         }
     }
 }

@@ -37,16 +37,16 @@ const ONE: u8 = 16;
 /// Successive samples of one signal: of one type, in order of time, all with a pulse or all without.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Chunk {
-    kind: Kind,
-    at: Vec<i64>,
+    pub(crate) kind: Kind,
+    pub(crate) at: Vec<i64>,
     /// Severity · 65536 + status.
-    alarms: Vec<u32>,
-    pulses: Vec<u64>,
+    pub(crate) alarms: Vec<u32>,
+    pub(crate) pulses: Vec<u64>,
     /// Of numbers.
-    bits: Vec<u64>,
+    pub(crate) bits: Vec<u64>,
     /// Of what varies in length: where each ends in `bytes`.
-    ends: Vec<usize>,
-    bytes: Vec<u8>,
+    pub(crate) ends: Vec<usize>,
+    pub(crate) bytes: Vec<u8>,
 }
 
 /// Why a chunk does not take a sample: it goes into the next one, but for [`Full::TooLong`].
@@ -227,12 +227,15 @@ impl Chunk {
         Some(match self.kind {
             Kind::Bool => Datum::Bool(*self.bits.get(index)? != 0),
             Kind::Number(kind) => Datum::from_bits(kind, *self.bits.get(index)?),
-            _ => {
-                let begin = index.checked_sub(1).map_or(0, |before| self.ends[before]);
-                // Looked at when it came in.
-                Datum::from_bytes(self.kind, &self.bytes[begin..*self.ends.get(index)?]).ok()?
-            }
+            // Looked at when it came in.
+            _ => Datum::from_bytes(self.kind, self.bytes_of(index)?).ok()?,
         })
+    }
+
+    /// The bytes of what varies in length.
+    pub(crate) fn bytes_of(&self, index: usize) -> Option<&[u8]> {
+        let begin = index.checked_sub(1).map_or(Some(0), |before| self.ends.get(before).copied())?;
+        self.bytes.get(begin..*self.ends.get(index)?)
     }
 
     /// Appends the chunk's bytes; stamps count from `base`. Without samples nothing is written.

@@ -26,13 +26,16 @@ pub mod block;
 mod bytes;
 pub mod chunk;
 mod datum;
+mod escape;
 mod floats;
 mod ints;
 pub mod pack;
+pub mod parquet;
 pub mod rows;
 mod summary;
 
 pub use bytes::Bad;
 pub use chunk::{Chunk, Full};
 pub use datum::{Datum, Kind, Sample};
+pub use escape::{escaped, unescaped};
 pub use summary::{Point, Summary};

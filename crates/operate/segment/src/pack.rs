@@ -4,7 +4,7 @@
 //! directory, trailer. The trailer is found by the file's length.
 
 use crate::bytes::{Bad, Input};
-use crate::summary::{Point, Summary};
+use crate::summary::Summary;
 
 /// Bytes of a trailer's payload.
 pub const TRAILER: usize = 24;
@@ -120,17 +120,7 @@ impl Entry {
         out.extend_from_slice(&self.last.to_le_bytes());
         let summary = self.summary.unwrap_or_default();
         out.extend_from_slice(&[self.summary.is_some().into(), summary.severity, 0, 0, 0, 0, 0, 0]);
-        for count in [summary.count, summary.nans] {
-            out.extend_from_slice(&count.to_le_bytes());
-        }
-        // Of numbers that are no NaN: not always the chunk's own first and last.
-        for point in [summary.first, summary.last] {
-            out.extend_from_slice(&point.at.to_le_bytes());
-            out.extend_from_slice(&point.value.to_le_bytes());
-        }
-        for value in [summary.min, summary.max, summary.mean, summary.squares] {
-            out.extend_from_slice(&value.to_le_bytes());
-        }
+        summary.write_numbers(out);
     }
 }
 
@@ -150,13 +140,7 @@ fn entry_of(mut input: Input<'_>) -> Result<Entry, Bad> {
     let (offset, len, count) = (input.u64()?, input.u32()?, input.u32()?);
     let (first, last) = (input.i64()?, input.i64()?);
     let [is_numeric, severity, ..] = input.array::<8>()?;
-    let (numbers, nans) = (input.u64()?, input.u64()?);
-    let mut point = || Ok(Point { at: input.i64()?, value: input.f64()? });
-    let (first_point, last_point) = (point()?, point()?);
-    let mut next = || input.f64();
-    let (min, max, mean, squares) = (next()?, next()?, next()?, next()?);
-    let summary =
-        Summary { count: numbers, nans, first: first_point, last: last_point, min, max, mean, squares, severity };
+    let summary = Summary::read_numbers(&mut input, severity)?;
     Ok(Entry { offset, len, count, first, last, summary: (is_numeric != 0).then_some(summary) })
 }
 

@@ -1,5 +1,7 @@
 //! What many samples are together, without them.
 
+use crate::bytes::{Bad, Input};
+
 /// A value at an instant.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Point {
@@ -125,6 +127,41 @@ impl Summary {
         self.mean += apart * theirs / (ours + theirs);
         self.squares += other.squares + apart * apart * ours * theirs / (ours + theirs);
         self.count += other.count;
+    }
+
+    /// Appends it.
+    pub(crate) fn write(&self, out: &mut Vec<u8>) {
+        out.push(self.severity);
+        self.write_numbers(out);
+    }
+
+    pub(crate) fn read(input: &mut Input<'_>) -> Result<Self, Bad> {
+        let severity = input.u8()?;
+        Self::read_numbers(input, severity)
+    }
+
+    /// Appends all but the severity.
+    pub(crate) fn write_numbers(&self, out: &mut Vec<u8>) {
+        for count in [self.count, self.nans] {
+            out.extend_from_slice(&count.to_le_bytes());
+        }
+        // Of numbers that are no NaN: not always the chunk's own first and last.
+        for point in [self.first, self.last] {
+            out.extend_from_slice(&point.at.to_le_bytes());
+            out.extend_from_slice(&point.value.to_le_bytes());
+        }
+        for value in [self.min, self.max, self.mean, self.squares] {
+            out.extend_from_slice(&value.to_le_bytes());
+        }
+    }
+
+    pub(crate) fn read_numbers(input: &mut Input<'_>, severity: u8) -> Result<Self, Bad> {
+        let (count, nans) = (input.u64()?, input.u64()?);
+        let mut point = || Ok(Point { at: input.i64()?, value: input.f64()? });
+        let (first, last) = (point()?, point()?);
+        let mut next = || input.f64();
+        let (min, max, mean, squares) = (next()?, next()?, next()?, next()?);
+        Ok(Self { count, nans, first, last, min, max, mean, squares, severity })
     }
 
     /// Sample standard deviation (divided by n - 1); 0 of fewer than two.

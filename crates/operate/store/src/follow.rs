@@ -5,6 +5,7 @@ use crate::files::Files;
 use crate::part::{Numbers, Part, parts};
 use crate::scan::{Scan, Seen};
 use segment::block::{BlockKind, HEADER};
+use segment::parquet;
 use segment::rows::{self, Gap, Signal};
 use segment::{Bad, Chunk};
 use std::collections::HashMap;
@@ -78,11 +79,13 @@ pub struct Window {
 }
 
 /// The file that is being read.
-struct Open<T> {
-    file: T,
+struct Open<F: Files> {
+    file: F::File,
     name: String,
     numbers: Numbers,
     known: Known,
+    /// A pack as who finds samples in it sees it.
+    pack: Option<Part<F>>,
 }
 
 /// What was read of a file so far.
@@ -97,7 +100,7 @@ struct Known {
 pub struct Follow<F: Files> {
     files: F,
     position: Position,
-    open: Option<Open<F::File>>,
+    open: Option<Open<F>>,
     missed: u64,
 }
 
@@ -174,20 +177,22 @@ impl<F: Files> Follow<F> {
             self.position = Position { segment: numbers.first, offset: 0 };
         }
         let name = numbers.name();
-        let mut names = HashMap::new();
-        if numbers.is_pack {
+        let (mut names, mut pack) = (HashMap::new(), None);
+        if numbers.is_pack() {
             // There the names stand behind the samples.
             let part = Part::open(&self.files, numbers, 0, &|_| false)?;
             names.extend(part.signals.iter().flat_map(|(name, rows)| {
                 let name: Arc<str> = name.as_str().into();
                 rows.iter().map(move |row| (row.id, name.clone()))
             }));
+            pack = Some(part);
         }
+        let begin = pack.as_ref().map_or(0, Part::blocks_begin);
         let file = self.files.open(&name).map_err(StoreError::io(&name, "open"))?;
         let next = i64::try_from(numbers.first << 32).unwrap_or(i64::MAX);
-        self.open = Some(Open { file, name, numbers, known: Known { names, next } });
+        self.open = Some(Open { file, name, numbers, known: Known { names, next }, pack });
         // What came before tells names and numbers.
-        let position = std::mem::replace(&mut self.position, Position { segment: numbers.first, offset: 0 });
+        let position = std::mem::replace(&mut self.position, Position { segment: numbers.first, offset: begin });
         while self.position < position && !self.read(&mut Window::default(), position, Some(ENOUGH))? {}
         Ok(true)
     }
@@ -199,7 +204,8 @@ impl<F: Files> Follow<F> {
         window.number = known.next;
         let begin = self.position.offset;
         let end = if open.numbers.first < limit.segment { u64::MAX } else { limit.offset };
-        let mut scan = Scan::between(&self.files, &open.file, &open.name, begin, None)?;
+        let blocks_end = open.pack.as_ref().map_or(u64::MAX, |pack| pack.blocks_end);
+        let mut scan = Scan::between(&self.files, &open.file, &open.name, begin, None)?.until(blocks_end);
         let is_enough =
             |bytes: u64, samples: i64| portion.is_some_and(|portion| bytes >= portion || samples >= SAMPLES_ENOUGH);
         while self.position.offset < end && !is_enough(self.position.offset - begin, known.next - window.number) {
@@ -208,7 +214,12 @@ impl<F: Files> Follow<F> {
                     if offset + header.whole() > end {
                         return Ok(true);
                     }
-                    known.take(header.kind, header.base, &scan.payload, window);
+                    match &open.pack {
+                        Some(pack) if header.kind == BlockKind::Pages => {
+                            known.take_pages(&self.files, pack, &scan.payload, window);
+                        }
+                        _ => known.take(header.kind, header.base, &scan.payload, window),
+                    }
                     self.position.offset = offset + header.whole();
                 }
                 Some(Seen::Damage { offset, len, .. }) => {
@@ -258,6 +269,29 @@ impl Known {
     }
 }
 
+impl Known {
+    /// Takes the chunks of a Parquet file that an index tells of, in the form that a log has them in.
+    fn take_pages<F: Files>(&mut self, files: &F, pack: &Part<F>, payload: &[u8], window: &mut Window) {
+        let Ok((id, entries)) = parquet::entries(payload) else {
+            window.damaged += (HEADER + payload.len()) as u64;
+            return;
+        };
+        for entry in entries {
+            let span = (entry.first, entry.last, entry.count as usize);
+            match (self.names.get(&id), pack.of_pages(files, &entry)) {
+                (Some(name), Ok(chunk)) => {
+                    let (name, mut bytes) = (name.clone(), Vec::new());
+                    let base = entry.first.div_euclid(1_000_000_000).saturating_mul(1_000_000_000);
+                    chunk.encode(base, &mut bytes);
+                    window.chunks.push(Logged { name, number: self.next, span, base, bytes });
+                }
+                _ => window.damaged += entry.pages.iter().map(|page| u64::from(page.len)).sum::<u64>(),
+            }
+            self.next += span.2 as i64;
+        }
+    }
+}
+
 /// How many bytes of the log are behind a position, up to another.
 ///
 /// # Errors
@@ -281,7 +315,7 @@ pub fn behind<F: Files>(files: &F, position: Position, limit: Position) -> Resul
 pub fn written_to<F: Files>(files: &F) -> Result<Position, StoreError> {
     let listed = files.list().map_err(StoreError::io("", "list"))?;
     Ok(parts(listed).0.last().map_or(Position::default(), |(numbers, len)| {
-        if numbers.is_pack {
+        if numbers.is_pack() {
             Position { segment: numbers.last + 1, offset: 0 }
         } else {
             Position { segment: numbers.first, offset: *len }

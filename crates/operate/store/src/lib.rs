@@ -1,9 +1,9 @@
 //! The archive on a disk: what is logged, found again, packed, verified.
 //!
 //! A folder holds *segments*, which a [`Logger`] appends to, and *packs*, which [`pack()`] makes of closed segments: in a pack
-//! the samples of each signal stand together, with an index that knows what is in each chunk. A segment is written by one
-//! logger, once: each start begins a new one, so nothing that is on the disk is ever changed. An [`Archive`] reads both,
-//! also while they are written.
+//! the samples of each signal stand together, with an index that knows what is in each chunk. A pack is of the archive's own
+//! form or a Parquet file ([`Form`]). A segment is written by one logger, once: each start begins a new one, so nothing that is
+//! on the disk is ever changed. An [`Archive`] reads all of it, also while it is written.
 //!
 //! Who reads needs not know where an archive is kept: [`Reader`] is what a folder and a database have in common. Who takes
 //! samples elsewhere follows the log ([`Follow`]) and leaves a [`Mark`]: nothing behind it is packed.
@@ -54,6 +54,7 @@ pub use follow::{Follow, Logged, Position, Window, behind, written_to};
 pub use logger::{Account, Config, Logger, Pushed, SignalId, WhenFull};
 pub use mark::Mark;
 pub use memory::Memory;
-pub use pack::{PACKED_AT_ONCE, Packed, due, pack};
+pub use pack::{PACKED_AT_ONCE, Packed, due, form, pack};
+pub use part::Form;
 pub use reader::{Reader, Stream};
 pub use verify::{Checked, Damage, verify};

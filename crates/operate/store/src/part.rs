@@ -5,31 +5,61 @@ use crate::files::Files;
 use crate::scan::{Scan, Seen};
 use segment::block::{self, BlockKind, HEADER, Header, NoBlock};
 use segment::pack::{self, DirectoryEntry, TRAILER, Trailer};
+use segment::parquet::{self, Page, Pages, SUM_LEN};
 use segment::rows::{self, Gap, Signal};
 use segment::{Chunk, Summary};
 use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// Endings of names.
 const SEGMENT: &str = ".segment";
-const PACK: &str = ".pack";
 /// Of what is being made.
 pub(crate) const UNFINISHED: &str = ".unfinished";
+
+/// The form of a pack. Both hold the same, and are found again alike.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Form {
+    /// This archive's own.
+    #[default]
+    Compact,
+    /// A Parquet file, which other programs read as it is.
+    Parquet,
+}
+
+impl Form {
+    /// All forms.
+    pub const ALL: [Self; 2] = [Self::Compact, Self::Parquet];
+
+    /// What names of such packs end with.
+    #[must_use]
+    pub const fn ending(self) -> &'static str {
+        match self {
+            Self::Compact => ".pack",
+            Self::Parquet => ".parquet",
+        }
+    }
+}
 
 /// The numbers of the segments that are in a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Numbers {
     pub(crate) first: u64,
     pub(crate) last: u64,
-    pub(crate) is_pack: bool,
+    /// None of a segment.
+    pub(crate) form: Option<Form>,
 }
 
 impl Numbers {
     pub(crate) const fn segment(number: u64) -> Self {
-        Self { first: number, last: number, is_pack: false }
+        Self { first: number, last: number, form: None }
     }
 
-    pub(crate) const fn pack(first: u64, last: u64) -> Self {
-        Self { first, last, is_pack: true }
+    pub(crate) const fn pack(first: u64, last: u64, form: Form) -> Self {
+        Self { first, last, form: Some(form) }
+    }
+
+    pub(crate) const fn is_pack(self) -> bool {
+        self.form.is_some()
     }
 
     /// From a file's name; `None` for other files.
@@ -37,22 +67,24 @@ impl Numbers {
         if let Some(number) = name.strip_suffix(SEGMENT) {
             return number.parse().ok().map(Self::segment);
         }
-        let (first, last) = name.strip_suffix(PACK)?.split_once('-')?;
-        Some(Self::pack(first.parse().ok()?, last.parse().ok()?))
+        let (name, form) = Form::ALL.into_iter().find_map(|form| Some((name.strip_suffix(form.ending())?, form)))?;
+        let (first, last) = name.split_once('-')?;
+        Some(Self::pack(first.parse().ok()?, last.parse().ok()?, form))
     }
 
     pub(crate) fn name(self) -> String {
-        if self.is_pack {
-            format!("{:010}-{:010}{PACK}", self.first, self.last)
-        } else {
-            format!("{:010}{SEGMENT}", self.first)
+        match self.form {
+            Some(form) => format!("{:010}-{:010}{}", self.first, self.last, form.ending()),
+            None => format!("{:010}{SEGMENT}", self.first),
         }
     }
 
-    /// Whether all of `other` is in this pack too.
-    pub(crate) const fn covers(self, other: Self) -> bool {
-        let wider = !other.is_pack || self.first != other.first || self.last != other.last;
-        self.is_pack && wider && self.first <= other.first && other.last <= self.last
+    /// Whether all of `other` is in this pack too. Of two packs of the same segments the Parquet file is the one.
+    pub(crate) fn covers(self, other: Self) -> bool {
+        let is_wider = self.first != other.first || self.last != other.last;
+        let is_other =
+            is_wider || !other.is_pack() || (self.form, other.form) == (Some(Form::Parquet), Some(Form::Compact));
+        self.is_pack() && is_other && self.first <= other.first && other.last <= self.last
     }
 }
 
@@ -82,6 +114,17 @@ pub(crate) struct Ref {
     pub(crate) last: i64,
     pub(crate) count: u32,
     pub(crate) summary: Option<Box<Summary>>,
+    /// In a Parquet file: where its pages are.
+    pub(crate) pages: Option<Box<Pages>>,
+}
+
+impl Ref {
+    pub(crate) fn of_pages(part: usize, mut pages: Pages) -> Self {
+        let offset = pages.pages.first().map_or(0, |page| page.offset);
+        let (first, last, count, summary) = (pages.first, pages.last, pages.count, pages.summary.take().map(Box::new));
+        let pages = Some(Box::new(pages));
+        Self { part, offset, len: 0, is_block: false, base: 0, first, last, count, summary, pages }
+    }
 }
 
 /// One file.
@@ -100,7 +143,16 @@ pub(crate) struct Part<F: Files> {
     directory: HashMap<u32, DirectoryEntry>,
     /// In a segment: the chunks of the signals that were asked for.
     refs: HashMap<u32, Vec<Ref>>,
+    /// Where the last block ends, where something else follows.
+    pub(crate) blocks_end: u64,
+    /// In a pack: where it is said what signals are.
+    dictionary_at: u64,
+    /// In a Parquet file: the numbers of the dictionary that was read last, and where it is.
+    dictionary: Mutex<Option<Numbered>>,
 }
+
+/// Where numbers are for which others stand, and those.
+type Numbered = (u64, Arc<[u64]>);
 
 impl<F: Files> Part<F> {
     /// Opens a file. Of a segment all blocks are read, and the chunks of the signals that are `wanted` remembered; of a pack,
@@ -114,26 +166,54 @@ impl<F: Files> Part<F> {
         let name = numbers.name();
         let file = files.open(&name).map_err(StoreError::io(&name, "open"))?;
         let (signals, directory, refs) = (BTreeMap::new(), HashMap::new(), HashMap::new());
-        let mut part =
-            Self { numbers, name, file, signals, gaps: Vec::new(), damage: None, bytes: None, directory, refs };
-        if !(numbers.is_pack && part.directory(files)?) {
+        let (gaps, dictionary, blocks_end) = (Vec::new(), Mutex::new(None), u64::MAX);
+        let (damage, bytes) = (None, None);
+        let mut part = Self {
+            numbers,
+            name,
+            file,
+            signals,
+            gaps,
+            damage,
+            bytes,
+            directory,
+            refs,
+            blocks_end,
+            dictionary_at: 0,
+            dictionary,
+        };
+        if numbers.form == Some(Form::Parquet)
+            && let Some(end) = end_of(files, &part.file, &part.name)?
+        {
+            part.blocks_end = end;
+        }
+        if !(numbers.is_pack() && part.directory(files)?) {
             part.scan(files, index, wanted)?;
         }
         Ok(part)
+    }
+
+    /// In a pack: where the first block is behind samples that are in no block.
+    pub(crate) fn blocks_begin(&self) -> u64 {
+        match self.numbers.form {
+            Some(Form::Parquet) => self.directory.values().map(|entry| entry.index).min().unwrap_or(self.dictionary_at),
+            _ => 0,
+        }
     }
 
     /// Reads what stands at a pack's end; whether it is there and whole.
     fn directory(&mut self, files: &F) -> Result<bool, StoreError> {
         let len = files.len(&self.file).map_err(StoreError::io(&self.name, "ask for its length"))?;
         let mut bytes = [0; HEADER + TRAILER];
-        let Some(offset) = len.checked_sub(bytes.len() as u64) else { return Ok(false) };
+        let end = len.min(self.blocks_end);
+        let Some(offset) = end.checked_sub(bytes.len() as u64) else { return Ok(false) };
         files.read_at(&self.file, offset, &mut bytes).map_err(StoreError::io(&self.name, "read"))?;
         let Ok((Header { kind: BlockKind::Trailer, segment, .. }, payload, _)) = block::read(&bytes) else {
             return Ok(false);
         };
         let Ok(trailer) = Trailer::read(payload) else { return Ok(false) };
         let name = self.name.clone();
-        let mut scan = Scan::between(files, &self.file, &name, trailer.dictionary, Some((segment, 0)))?;
+        let mut scan = Scan::between(files, &self.file, &name, trailer.dictionary, Some((segment, 0)))?.until(end);
         let (mut signals, mut gaps, mut directory) = (BTreeMap::new(), Vec::new(), HashMap::new());
         while let Some(seen) = scan.next()? {
             let Seen::Block { header, .. } = seen else { return Ok(false) };
@@ -148,14 +228,17 @@ impl<F: Files> Part<F> {
             }
         }
         (self.signals, self.gaps, self.directory) = (signals, gaps, directory);
+        self.dictionary_at = trailer.dictionary;
         Ok(true)
     }
 
     /// Reads all blocks.
     fn scan(&mut self, files: &F, part: usize, wanted: &dyn Fn(&str) -> bool) -> Result<(), StoreError> {
         let name = self.name.clone();
-        let mut scan = Scan::new(files, &self.file, &name)?;
+        let mut scan = Scan::new(files, &self.file, &name)?.until(self.blocks_end);
         let mut is_wanted: HashMap<u32, bool> = HashMap::new();
+        // In a pack it stands behind samples which signals they are.
+        let is_pack = self.numbers.is_pack();
         while let Some(seen) = scan.next()? {
             let (offset, header) = match seen {
                 Seen::Block { offset, header } => (offset, header),
@@ -176,7 +259,7 @@ impl<F: Files> Part<F> {
                 BlockKind::Gaps => self.gaps.extend(rows::gaps(&scan.payload, header.base).map_while(Result::ok)),
                 BlockKind::Samples => {
                     for (id, begin, bytes) in rows::chunks(&scan.payload).map_while(Result::ok) {
-                        if !is_wanted.get(&id).copied().unwrap_or(false) {
+                        if !is_wanted.get(&id).copied().unwrap_or(is_pack) {
                             continue;
                         }
                         let Ok((first, last, count)) = Chunk::span(bytes, header.base) else { continue };
@@ -190,12 +273,21 @@ impl<F: Files> Part<F> {
                             last,
                             count: count as u32,
                             summary: None,
+                            pages: None,
                         });
                     }
+                }
+                BlockKind::Pages => {
+                    let Ok((id, entries)) = parquet::entries(&scan.payload) else { continue };
+                    self.refs
+                        .entry(id)
+                        .or_default()
+                        .extend(entries.into_iter().map(|entry| Ref::of_pages(part, entry)));
                 }
                 _ => {}
             }
         }
+        self.refs.retain(|id, _| is_wanted.get(id).copied().unwrap_or(false));
         Ok(())
     }
 
@@ -210,17 +302,23 @@ impl<F: Files> Part<F> {
         refs.extend(self.refs.get(&id).into_iter().flatten().cloned());
         let Some(entry) = self.directory.get(&id) else { return Ok(()) };
         let segment = self.numbers.last;
-        let mut scan = Scan::between(files, &self.file, &self.name, entry.index, Some((segment, 0)))?;
+        let scan = Scan::between(files, &self.file, &self.name, entry.index, Some((segment, 0)))?;
+        let mut scan = scan.until(self.blocks_end);
         for _ in 0..entry.blocks {
             let damaged = |offset: u64, why: String| StoreError::damaged(&self.name, offset, why);
-            let (offset, header) = match scan.next()? {
-                Some(Seen::Block { offset, header }) if header.kind == BlockKind::Index => (offset, header),
+            let offset = match scan.next()? {
+                Some(Seen::Block { offset, header }) if header.kind == BlockKind::Index => offset,
+                Some(Seen::Block { offset, header }) if header.kind == BlockKind::Pages => {
+                    let (_, entries) =
+                        parquet::entries(&scan.payload).map_err(|why| damaged(offset, why.to_string()))?;
+                    refs.extend(entries.into_iter().map(|entry| Ref::of_pages(part, entry)));
+                    continue;
+                }
                 Some(Seen::Damage { offset, why, .. } | Seen::Tail { offset, why, .. }) => {
                     return Err(damaged(offset, why.to_string()));
                 }
                 _ => return Err(damaged(entry.index, "an index is missing".into())),
             };
-            let _ = header;
             let entries = pack::entries(&scan.payload).map_err(|why| damaged(offset, why.to_string()))?;
             refs.extend(entries.into_iter().map(|entry| Ref {
                 part,
@@ -232,6 +330,7 @@ impl<F: Files> Part<F> {
                 last: entry.last,
                 count: entry.count,
                 summary: entry.summary.map(Box::new),
+                pages: None,
             }));
         }
         Ok(())
@@ -239,7 +338,7 @@ impl<F: Files> Part<F> {
 
     /// Takes a segment into memory: its chunks are read in another order than they stand in.
     pub(crate) fn load(&mut self, files: &F) -> Result<(), StoreError> {
-        if !self.numbers.is_pack {
+        if !self.numbers.is_pack() {
             let len = files.len(&self.file).map_err(StoreError::io(&self.name, "ask for its length"))?;
             let mut bytes = vec![0; usize::try_from(len).unwrap_or(usize::MAX)];
             let read = files.read_at(&self.file, 0, &mut bytes).map_err(StoreError::io(&self.name, "read"))?;
@@ -251,6 +350,9 @@ impl<F: Files> Part<F> {
 
     /// Reads a chunk.
     pub(crate) fn chunk(&self, files: &F, place: &Ref) -> Result<Chunk, StoreError> {
+        if let Some(pages) = &place.pages {
+            return self.of_pages(files, pages);
+        }
         let damaged = |why: String| StoreError::damaged(&self.name, place.offset, why);
         if place.len as usize > block::PAYLOAD_MAX + HEADER {
             return Err(damaged("a chunk is longer than there are".into()));
@@ -271,6 +373,46 @@ impl<F: Files> Part<F> {
         let (_, _, chunk) = row.map_err(|why| damaged(why.to_string()))?;
         Chunk::decode(chunk, header.base).map_err(|why| damaged(why.to_string()))
     }
+}
+
+impl<F: Files> Part<F> {
+    /// Reads a chunk of a Parquet file.
+    pub(crate) fn of_pages(&self, files: &F, pages: &Pages) -> Result<Chunk, StoreError> {
+        let at = pages.pages.first().map_or(0, |page| page.offset);
+        let damaged = |why: segment::Bad| StoreError::damaged(&self.name, at, why);
+        let read = |page: &Page| {
+            let mut bytes = vec![0; page.len as usize];
+            let len = files.read_at(&self.file, page.offset, &mut bytes).map_err(StoreError::io(&self.name, "read"))?;
+            bytes.truncate(len);
+            Ok::<_, StoreError>(bytes)
+        };
+        let numbers = match &pages.dictionary {
+            None => None,
+            Some((page, count)) => {
+                let known = self.dictionary.lock().unwrap_or_else(PoisonError::into_inner).clone();
+                match known.filter(|(offset, _)| *offset == page.offset) {
+                    Some((_, numbers)) => Some(numbers),
+                    None => {
+                        let numbers: Arc<[u64]> = Pages::numbers(page, *count, &read(page)?).map_err(damaged)?.into();
+                        let mut known = self.dictionary.lock().unwrap_or_else(PoisonError::into_inner);
+                        *known = Some((page.offset, numbers.clone()));
+                        Some(numbers)
+                    }
+                }
+            }
+        };
+        let pressed = pages.pages.iter().map(read).collect::<Result<Vec<_>, _>>()?;
+        pages.decode(&pressed, numbers.as_deref()).map_err(damaged)
+    }
+}
+
+/// Where a Parquet file's end begins; `None` where it has none.
+pub(crate) fn end_of<F: Files>(files: &F, file: &F::File, name: &str) -> Result<Option<u64>, StoreError> {
+    let len = files.len(file).map_err(StoreError::io(name, "ask for its length"))?;
+    let mut last = [0; SUM_LEN as usize];
+    let Some(at) = len.checked_sub(SUM_LEN) else { return Ok(None) };
+    files.read_at(file, at, &mut last).map_err(StoreError::io(name, "read"))?;
+    Ok(parquet::end_of(len, &last))
 }
 
 fn take_signals(signals: &mut BTreeMap<String, Vec<Signal>>, payload: &[u8]) {

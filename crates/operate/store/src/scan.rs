@@ -49,6 +49,12 @@ impl<'a, F: Files> Scan<'a, F> {
         Ok(Self { files, file, name, offset, end, expected, payload: Vec::new() })
     }
 
+    /// No further than to there.
+    pub(crate) fn until(mut self, end: u64) -> Self {
+        self.end = self.end.min(end);
+        self
+    }
+
     /// What comes next; `None` at the end.
     pub(crate) fn next(&mut self) -> Result<Option<Seen>, StoreError> {
         if self.offset >= self.end {

@@ -6,7 +6,7 @@ mod common;
 use common::{all, log, logged, numbers, small};
 use segment::rows::{About, Cause};
 use segment::{Sample, block};
-use store::{Archive, Config, Logger, Memory, Span, WhenFull, pack, verify};
+use store::{Archive, Config, Files as _, Form, Logger, Memory, Span, WhenFull, pack, verify};
 
 const SAMPLES: u64 = 60;
 
@@ -103,26 +103,94 @@ fn after_a_power_cut_at_any_operation_all_that_was_safe_is_there_once() {
 
 #[test]
 fn killed_at_any_operation_while_packing_nothing_is_lost_or_twice() {
+    Form::ALL.into_iter().for_each(|form| killed_while_packing(form, None));
+}
+
+#[test]
+fn killed_at_any_operation_while_a_pack_gets_another_form_nothing_is_lost_or_twice() {
+    killed_while_packing(Form::Parquet, Some(Form::Compact));
+    killed_while_packing(Form::Compact, Some(Form::Parquet));
+}
+
+/// Packs what was logged, at first in another form where there is one.
+fn killed_while_packing(form: Form, before: Option<Form>) {
     let files = Memory::default();
     log(&files, SAMPLES);
-    let before = files.operations();
+    if let Some(before) = before {
+        pack(&files, 1, 1_000, before).unwrap();
+    }
+    assert!(files.operations() > 0);
     let whole = files.copy();
-    pack(&whole, 1, 1_000).unwrap();
+    pack(&whole, 1, 1_000, form).unwrap();
     let expected = logged(&files);
     assert_eq!(expected, (0..SAMPLES).collect::<Vec<_>>());
     assert_eq!(logged(&whole), expected);
-    assert!(before > 0);
     for at in 1..=whole.operations() {
         let files = files.copy();
         files.fail_from(Some(at));
-        assert!(pack(&files, 1, 1_000).is_err(), "operation {at}");
+        assert!(pack(&files, 1, 1_000, form).is_err(), "operation {at}");
         for left in [files.copy(), files.after_power_cut(0), files.after_power_cut(50)] {
-            assert_eq!(logged(&left), expected, "operation {at}");
+            assert_eq!(logged(&left), expected, "{form:?}, operation {at}");
             // The next start removes what is left over, and packing it again gives the same.
             drop(Logger::open(left.clone(), small(), 0).unwrap());
-            assert_eq!(logged(&left), expected, "operation {at}");
-            pack(&left, 1, 1_000).unwrap();
-            assert_eq!((logged(&left), damage(&left)), (expected.clone(), 0), "operation {at}");
+            assert_eq!(logged(&left), expected, "{form:?}, operation {at}");
+            pack(&left, 1, 1_000, form).unwrap();
+            assert_eq!((logged(&left), damage(&left)), (expected.clone(), 0), "{form:?}, operation {at}");
+        }
+    }
+}
+
+#[test]
+fn a_disk_that_is_full_while_packing_leaves_all_as_it_was() {
+    let files = Memory::default();
+    log(&files, SAMPLES);
+    let (before, expected) = (files.list().unwrap(), logged(&files));
+    for form in Form::ALL {
+        for room in (0..4_000).step_by(97) {
+            let files = files.copy();
+            files.set_room(Some(room));
+            let packed = pack(&files, 1, 1_000, form);
+            files.set_room(None);
+            assert_eq!((logged(&files), damage(&files)), (expected.clone(), 0), "{form:?}, {room} bytes");
+            if packed.is_err() {
+                assert_eq!(files.list().unwrap(), before, "{form:?}, {room} bytes");
+            }
+        }
+    }
+}
+
+#[test]
+fn in_a_pack_that_is_cut_or_has_a_byte_turned_nothing_is_wrong_and_it_is_told() {
+    for form in Form::ALL {
+        let files = Memory::default();
+        let mut logger = Logger::open(files.clone(), Config::default(), 0).unwrap();
+        let signal = logger.signal("A", About::default(), 0).unwrap();
+        for k in 0..40 {
+            logger.push(signal, &Sample::new(k * 1_000_000, k as f64 / 8.0));
+        }
+        logger.close(0, 1);
+        let packed = pack(&files, 1, 1, form).unwrap();
+        let bytes = files.bytes(&packed.name).unwrap();
+        let expected: Vec<f64> = (0..40).map(|k| f64::from(k) / 8.0).collect();
+        let there = |bytes: Vec<u8>| {
+            let other = Memory::default();
+            other.set_bytes(&packed.name, bytes);
+            let archive = Archive::open(other.clone()).unwrap();
+            // What cannot be read is said, and left out.
+            let found = archive
+                .samples("A", Span::ALL)
+                .map(|found| found.flatten().filter_map(|one| one.datum.to_f64()).collect());
+            (found.unwrap_or_else(|_| Vec::new()), damage(&other))
+        };
+        assert_eq!(there(bytes.clone()), (expected.clone(), 0), "{form:?}");
+        for at in 0..bytes.len() {
+            let mut turned = bytes.clone();
+            turned[at] ^= 0x10;
+            for (what, bytes) in [("turned", turned), ("cut", bytes[..at].to_vec())] {
+                let (found, damage) = there(bytes);
+                assert!(damage > 0, "{form:?}, {what} at byte {at}");
+                assert!(found.is_empty() || found == expected, "{form:?}, {what} at byte {at}: {found:?}");
+            }
         }
     }
 }

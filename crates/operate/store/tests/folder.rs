@@ -5,7 +5,7 @@ mod common;
 use segment::Sample;
 use segment::rows::About;
 use std::sync::atomic::{AtomicBool, Ordering};
-use store::{Archive, Config, Folder, Logger, Span, due, pack};
+use store::{Archive, Config, Folder, Form, Logger, Span, due, pack};
 
 /// A folder that is removed at the end.
 struct Place(std::path::PathBuf);
@@ -26,8 +26,12 @@ impl Drop for Place {
 
 #[test]
 fn who_reads_while_it_is_written_and_packed_sees_a_beginning_of_it_that_only_grows() {
+    Form::ALL.into_iter().for_each(read_while_written);
+}
+
+fn read_while_written(form: Form) {
     const SAMPLES: i64 = 20_000;
-    let place = Place::new("reads");
+    let place = Place::new(&format!("reads-{form:?}"));
     let folder = Folder::make(&place.0).unwrap();
     let done = AtomicBool::new(false);
     std::thread::scope(|scope| {
@@ -50,8 +54,8 @@ fn who_reads_while_it_is_written_and_packed_sees_a_beginning_of_it_that_only_gro
             logger.push(signal, &Sample::new(k, (k as f64).sqrt()));
             if k % 100 == 99 {
                 logger.sync(k);
-                if let Some((first, last)) = due(&folder, logger.open_from(), false).unwrap() {
-                    pack(&folder, first, last).unwrap();
+                if let Some((first, last)) = due(&folder, logger.open_from(), form, false).unwrap() {
+                    pack(&folder, first, last, form).unwrap();
                 }
             }
         }

@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use segment::rows::{About, Cause};
 use segment::{Datum, Sample};
 use std::collections::HashSet;
-use store::{Config, Files, Follow, Logger, Mark, Memory, Position, Window, due, pack};
+use store::{Config, Files, Follow, Form, Logger, Mark, Memory, Position, Window, due, pack};
 
 /// Samples and gaps of windows: name, number, and the sample printed.
 fn taken(windows: &[Window]) -> Vec<(String, i64, String)> {
@@ -88,6 +88,10 @@ fn what_is_not_safe_yet_is_not_taken() {
 
 #[test]
 fn segments_behind_a_mark_are_not_packed_and_packs_are_followed_too() {
+    Form::ALL.into_iter().for_each(packs_are_followed);
+}
+
+fn packs_are_followed(form: Form) {
     let files = Memory::default();
     let logger = logged(&files, 200);
     let whole: HashSet<_> = taken(&windows(&files, Position::default(), logger.safe_to(), u64::MAX))
@@ -98,16 +102,23 @@ fn segments_behind_a_mark_are_not_packed_and_packs_are_followed_too() {
         Mark { log: 7, done: Position { segment: 3, offset: 100 }, planned: Position { segment: 3, offset: 200 } };
     mark.write(&files, "elsewhere").unwrap();
     assert_eq!(Mark::read(&files, "elsewhere").unwrap(), Some(mark));
-    assert_eq!(due(&files, logger.open_from(), true).unwrap(), Some((1, 2)));
-    pack(&files, 1, 2).unwrap();
-    assert_eq!(due(&files, logger.open_from(), true).unwrap(), None);
+    assert_eq!(due(&files, logger.open_from(), form, true).unwrap(), Some((1, 2)));
+    pack(&files, 1, 2, form).unwrap();
+    assert_eq!(due(&files, logger.open_from(), form, true).unwrap(), None);
     let all = taken(&windows(&files, Position::default(), logger.safe_to(), u64::MAX));
     assert_eq!(all.len(), 200);
+    // And from each place where somebody stopped, with the same numbers.
+    let portions = windows(&files, Position::default(), logger.safe_to(), 1);
+    assert_eq!(taken(&portions), all);
+    for (index, portion) in portions.iter().enumerate() {
+        let rest = windows(&files, portion.from, logger.safe_to(), u64::MAX);
+        assert_eq!(taken(&rest), taken(&portions[index..]), "{form:?}, from {:?}", portion.from);
+    }
     assert_eq!(all.into_iter().map(|(name, _, sample)| (name, sample)).collect::<HashSet<_>>(), whole);
     files.set_bytes("elsewhere.mark", b"log 7 done".to_vec());
     let error = Mark::read(&files, "elsewhere").unwrap_err().to_string();
     assert!(error.contains("elsewhere.mark") && error.contains("expected `log NUMBER"), "{error}");
-    assert!(due(&files, logger.open_from(), true).is_err(), "nothing is packed while nobody knows");
+    assert!(due(&files, logger.open_from(), form, true).is_err(), "nothing is packed while nobody knows");
 }
 
 #[test]

@@ -32,7 +32,7 @@ enum What {
     Import(import::Args),
     List(list::Args),
     /// Put the samples of each signal together, so that they are found faster: `serve` does it by itself
-    Pack(FolderArgs),
+    Pack(PackArgs),
     /// Log variables of Channel Access servers until SIGTERM
     Serve(ServeArgs),
     Status(status::Args),
@@ -45,6 +45,23 @@ enum What {
 struct FolderArgs {
     /// The archive's folder
     folder: PathBuf,
+}
+
+#[derive(clap::Args)]
+struct PackArgs {
+    /// The archive's folder
+    folder: PathBuf,
+    /// What packs become; without it what the newest one is, or compact
+    #[arg(long, value_enum)]
+    format: Option<PackForm>,
+}
+
+#[derive(Clone, Copy, clap::ValueEnum)]
+enum PackForm {
+    /// The archive's own form
+    Compact,
+    /// Parquet files, which DuckDB, pandas and polars read as they lie in the folder
+    Parquet,
 }
 
 #[derive(clap::Args)]
@@ -156,17 +173,22 @@ fn verify(args: &FolderArgs) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn pack(args: &FolderArgs) -> Result<ExitCode, Failure> {
+fn pack(args: &PackArgs) -> Result<ExitCode, Failure> {
     let folder = folder(&args.folder)?;
     // Nobody writes meanwhile: the lock is the logger's.
     let logger = store::Logger::open(folder.clone(), store::Config::default(), 0)?;
     let open = logger.open_from();
-    let next = || {
-        store::due(&folder, open, true)
-            .and_then(|due| due.map_or_else(|| store::due(&folder, open, false), |due| Ok(Some(due))))
+    let form = match args.format {
+        Some(PackForm::Compact) => store::Form::Compact,
+        Some(PackForm::Parquet) => store::Form::Parquet,
+        None => store::form(&folder)?.unwrap_or_default(),
+    };
+    let next = || match store::due(&folder, open, form, true)? {
+        None => store::due(&folder, open, form, false),
+        due => Ok(due),
     };
     while let Some((first, last)) = next()? {
-        let packed = store::pack(&folder, first, last)?;
+        let packed = store::pack(&folder, first, last, form)?;
         println!(
             "{}  {} files, {} samples: {} bytes, were {}",
             packed.name, packed.files, packed.samples, packed.after, packed.before

@@ -24,7 +24,7 @@ const LOGS: &str = "tahti archive: logs ";
 /// How long that may take: what is in the archive already is looked at.
 const BEGIN_WITHIN: DurNs = DurNs::from_secs(60);
 
-const OWN: [Key; 10] = [
+const OWN: [Key; 11] = [
     key(
         "folder",
         r#""/var/lib/tahti/archive""#,
@@ -49,6 +49,13 @@ const OWN: [Key; 10] = [
         "`remove-oldest` or `stop`",
         "`remove-oldest`",
         "What is done when there is no room: the oldest file goes, or nothing is written until there is room again, and a gap tells how many samples are missing.",
+    ),
+    key(
+        "pack",
+        r#""parquet""#,
+        "`compact` or `parquet`",
+        "`compact`",
+        "What closed segments become: packs of the archive's own form, or Parquet files, which DuckDB, pandas and polars read as they lie in the folder.",
     ),
     key(
         "engine",
@@ -171,6 +178,8 @@ pub struct Archive {
     pub keep_free: Size,
     /// Whether logging stops when there is no room, rather than that the oldest file goes.
     pub stops_when_full: bool,
+    /// Whether packs are Parquet files.
+    pub packs_as_parquet: bool,
     /// The cluster that samples go to; none where they stay in the folder.
     pub cluster: Option<Cluster>,
     /// What is archived.
@@ -347,6 +356,7 @@ fn place(section: &Section<'_>, found: &mut Diagnostics<'_>) -> Option<Archive> 
         total_max: None,
         keep_free: Size(0),
         stops_when_full: false,
+        packs_as_parquet: false,
         cluster: None,
         signals: Vec::new(),
     };
@@ -376,19 +386,20 @@ fn place(section: &Section<'_>, found: &mut Diagnostics<'_>) -> Option<Archive> 
     if let Some((size, _)) = section.parsed::<Size>("keep_free", found) {
         archive.keep_free = size;
     }
-    if let Some((word, span)) = section.words("when_full", found) {
-        match word {
-            "remove-oldest" => {}
-            "stop" => archive.stops_when_full = true,
-            other => {
-                let message = format!("`when_full` cannot be {:?}", clipped(other));
-                found.error(span, message, "remove-oldest, stop", "");
-            }
-        }
-    }
+    archive.stops_when_full = is_second("when_full", ["remove-oldest", "stop"], section, found);
+    archive.packs_as_parquet = is_second("pack", ["compact", "parquet"], section, found);
     archive.cluster = cluster(section, found);
     archive.folder = PathBuf::from(folder?.0);
     Some(archive)
+}
+
+/// Whether a key has the second of two words; the first one counts without it.
+fn is_second(name: &str, words: [&str; 2], section: &Section<'_>, found: &mut Diagnostics<'_>) -> bool {
+    let Some((word, span)) = section.words(name, found) else { return false };
+    if !words.contains(&word) {
+        found.error(span, format!("`{name}` cannot be {:?}", clipped(word)), words.join(", "), "");
+    }
+    word == words[1]
 }
 
 /// Where samples go from the folder; none where they stay there.
@@ -475,11 +486,13 @@ mod tests {
 
     #[test]
     fn a_file_says_what_is_archived() {
-        let text = "[archive]\nfolder = \"/a\"\nsync = \"1s\"\nwhen_full = \"stop\"\n[[signal]]\nnames = [\"A\", \"B\"]\ndeadband = 0.5\n[[signal]]\nnames = [\"C\"]\nscan = \"10s\"\n";
+        let text = "[archive]\nfolder = \"/a\"\nsync = \"1s\"\nwhen_full = \"stop\"\npack = \"parquet\"\n[[signal]]\nnames = [\"A\", \"B\"]\ndeadband = 0.5\n[[signal]]\nnames = [\"C\"]\nscan = \"10s\"\n";
         let (archive, found) = read(text);
         assert!(found.is_empty(), "{found:?}");
         let archive = archive.unwrap();
         assert_eq!((archive.sync, archive.stops_when_full), (DurNs::from_secs(1), true));
+        assert!(archive.packs_as_parquet && !read(&text.replace("parquet", "compact")).0.unwrap().packs_as_parquet);
+        assert_eq!(read(&text.replace("parquet", "zip")).1.iter().map(|finding| finding.line).collect::<Vec<_>>(), [5]);
         let (monitor, scan) = (Policy::Monitor { deadband: 0.5 }, Policy::Scan { period: DurNs::from_secs(10) });
         let wanted = |name: &str, policy| Signal { source: Source::ChannelAccess, name: name.into(), policy };
         assert_eq!(archive.signals, [wanted("A", monitor), wanted("B", monitor), wanted("C", scan)]);

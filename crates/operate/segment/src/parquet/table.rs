@@ -1,0 +1,593 @@
+//! Writing a table: pages into groups of rows, and the file's end.
+
+use super::index::{Page, Pages};
+use super::leaf::{Filler, Leaf, Press, RLE, dictionary, levels};
+use super::thrift::{STRUCT, Thrift};
+use super::words::{self, Words, put_bytes};
+use super::{Column, Encoding, Logical, MAGIC, delta, runs, sum};
+use crate::chunk::Chunk;
+use crate::datum::{Datum, Kind};
+use crate::rows::{Gap, Signal};
+use base::{Array, FieldType, Scalar};
+use std::collections::HashMap;
+use std::fmt::Write as _;
+
+/// Most rows of a group, but for a chunk more.
+const ROWS_MAX: u64 = 128 << 10;
+/// Rows from which on a group ends where a signal does: then readers pass over the others.
+const ROWS_ENOUGH: u64 = 16 << 10;
+/// Bytes of texts, blobs and arrays from which on a group ends.
+const BYTES_ENOUGH: usize = 32 << 20;
+/// Most numbers of a group for which others stand.
+const NUMBERS_MAX: usize = 4_096;
+
+/// A table while it is written. Memory: a group of rows, compressed, and what the file's end says: about two kilobytes for each
+/// group, and what signals are.
+pub struct Table {
+    /// Bytes before the group.
+    at: u64,
+    leaves: Vec<Leaf>,
+    press: Press,
+    signals: Words,
+    types: Words,
+    labels: Words,
+    gaps: Words,
+    numbers: HashMap<u64, u32>,
+    /// Those in their order.
+    number_of: Vec<u64>,
+    rows: u64,
+    bytes: usize,
+    /// First and last stamp, smallest and largest number, where none is NaN.
+    span: Option<(i64, i64)>,
+    range: Option<(f64, f64)>,
+    has_nan: bool,
+    name: String,
+    known: Vec<(i64, Vec<String>)>,
+    entries: Vec<(u32, Pages)>,
+    /// What the file's end says of groups so far.
+    groups: Vec<Vec<u8>>,
+    rows_before: u64,
+    abouts: String,
+}
+
+impl Table {
+    /// Begins a table; [`MAGIC`] is to stand before it.
+    #[must_use]
+    pub fn new() -> Self {
+        Self {
+            at: MAGIC.len() as u64,
+            leaves: Column::ALL.into_iter().map(Leaf::new).collect(),
+            press: Press::new(),
+            signals: Words::default(),
+            types: Words::default(),
+            labels: Words::default(),
+            gaps: Words::default(),
+            numbers: HashMap::new(),
+            number_of: Vec::new(),
+            rows: 0,
+            bytes: 0,
+            span: None,
+            range: None,
+            has_nan: false,
+            name: String::new(),
+            known: Vec::new(),
+            entries: Vec::new(),
+            groups: Vec::new(),
+            rows_before: 0,
+            abouts: String::new(),
+        }
+    }
+
+    /// What follows is of this signal, which has been this.
+    pub fn signal(&mut self, name: &str, rows: &[Signal]) {
+        name.clone_into(&mut self.name);
+        self.known = rows.iter().map(|row| (row.since, row.about.labels.clone())).collect();
+        for row in rows {
+            self.abouts.push_str(if self.abouts.is_empty() { "[" } else { "," });
+            let precision = row.about.precision.map_or_else(|| "null".into(), |digits| digits.to_string());
+            let labels: Vec<String> = row.about.labels.iter().map(|label| quoted(label)).collect();
+            // Writing to a String cannot fail.
+            let _ = write!(
+                self.abouts,
+                "{{\"signal\":{},\"since_ns\":{},\"type\":\"{}\",\"units\":{},\"precision\":{precision},\"labels\":[{}]}}",
+                quoted(name),
+                row.since,
+                row.kind,
+                quoted(&row.about.units),
+                labels.join(",")
+            );
+        }
+    }
+
+    /// Whether the group is to be closed before the next chunk; where a signal has ended, it may be closed earlier.
+    #[must_use]
+    pub const fn is_full(&self, is_signals_end: bool) -> bool {
+        self.rows >= if is_signals_end { ROWS_ENOUGH } else { ROWS_MAX } || self.bytes >= BYTES_ENOUGH
+    }
+
+    fn page(&mut self, column: Column, values: u64, missing: u64, encoding: Encoding, body: &[u8]) -> Page {
+        self.leaves[column as usize].page(&mut self.press, values, missing, encoding, body)
+    }
+
+    fn fill(&mut self, column: Column, filler: Filler, rows: u64) {
+        self.leaves[column as usize].fill(&mut self.press, filler, rows);
+    }
+
+    /// Appends the samples of a chunk of the signal, for which `id` stands.
+    pub fn chunk(&mut self, id: u32, chunk: &Chunk) {
+        let (Some(&first), Some(&last)) = (chunk.at.first(), chunk.at.last()) else { return };
+        let (kind, rows) = (chunk.kind, chunk.len() as u64);
+        let name = std::mem::take(&mut self.name);
+        self.signals.add(Some(&name), rows);
+        self.name = name;
+        self.types.add(Some(&kind.to_string()), rows);
+        self.gaps.add(None, rows);
+        self.label(chunk);
+        let mut body = Vec::new();
+        delta::put(&mut body, chunk.at.iter().copied());
+        let mut pages = vec![self.page(Column::Time, rows, 0, Encoding::Delta, &body)];
+        let summary = chunk.summary(0..chunk.len());
+        let mut dictionary = None;
+        let mut filled = vec![Column::Signal, Column::Time, Column::Type, Column::Label, Column::Gap];
+        let column = Column::of(kind);
+        if kind.varies() {
+            self.bytes += chunk.bytes.len();
+            self.varying(chunk, &mut pages, &mut filled);
+        } else {
+            let (page, shares) = self.doubles(chunk);
+            if column == Column::Value {
+                pages.push(page);
+                dictionary = shares.then_some((page, 0));
+            } else {
+                pages.push(self.integers(column, rows, 1, chunk.bits.iter().map(|bits| *bits as i64)));
+                filled.push(column);
+            }
+            filled.push(Column::Value);
+            self.take_range(summary.as_ref());
+        }
+        if chunk.alarms.iter().any(|alarm| *alarm != 0) {
+            let severities = chunk.alarms.iter().map(|alarm| i64::from(alarm >> 16));
+            pages.push(self.integers(Column::Severity, rows, 1, severities));
+            let statuses = chunk.alarms.iter().map(|alarm| i64::from(alarm & 0xFFFF));
+            pages.push(self.integers(Column::Status, rows, 1, statuses));
+        } else {
+            self.fill(Column::Severity, Filler::Zero, rows);
+            self.fill(Column::Status, Filler::Zero, rows);
+        }
+        filled.extend([Column::Severity, Column::Status]);
+        if !chunk.pulses.is_empty() {
+            let pulses = chunk.pulses.iter().map(|pulse| *pulse as i64);
+            pages.push(self.integers(Column::Pulse, rows, 1, pulses));
+            filled.push(Column::Pulse);
+        }
+        self.fill_others(&filled, rows);
+        self.take_span(first, last);
+        self.rows += rows;
+        let count = rows as u32;
+        self.entries.push((id, Pages { kind, count, first, last, summary, pages, dictionary }));
+    }
+
+    /// Appends a row that says why there are no samples; `is_all`: of all signals.
+    pub fn gap(&mut self, gap: &Gap, is_all: bool) {
+        let name = std::mem::take(&mut self.name);
+        self.signals.add((!is_all).then_some(name.as_str()), 1);
+        self.name = name;
+        self.types.add(Some(GAP), 1);
+        self.gaps.add(Some(&gap.cause.to_string()), 1);
+        self.labels.add(None, 1);
+        let mut body = Vec::new();
+        delta::put(&mut body, std::iter::once(gap.at));
+        self.page(Column::Time, 1, 0, Encoding::Delta, &body);
+        self.integers(Column::Lost, 1, 1, std::iter::once(gap.lost as i64));
+        let words = [Column::Signal, Column::Time, Column::Type, Column::Label, Column::Gap, Column::Lost];
+        self.fill_others(&words, 1);
+        self.take_span(gap.at, gap.at);
+        self.rows += 1;
+    }
+
+    fn fill_others(&mut self, filled: &[Column], rows: u64) {
+        for column in Column::ALL.into_iter().filter(|column| !filled.contains(column)) {
+            self.fill(column, Filler::Nothing, rows);
+        }
+    }
+
+    fn take_span(&mut self, first: i64, last: i64) {
+        self.span = Some(self.span.map_or((first, last), |(least, most)| (least.min(first), most.max(last))));
+    }
+
+    fn take_range(&mut self, summary: Option<&crate::Summary>) {
+        let Some(summary) = summary else { return };
+        self.has_nan |= summary.nans > 0;
+        if summary.count > 0 {
+            let (min, max) = self.range.unwrap_or((f64::INFINITY, f64::NEG_INFINITY));
+            self.range = Some((min.min(summary.min), max.max(summary.max)));
+        }
+    }
+
+    /// The names of states as they were.
+    fn label(&mut self, chunk: &Chunk) {
+        if chunk.kind != Kind::Number(FieldType::Enum) {
+            return self.labels.add(None, chunk.len() as u64);
+        }
+        for (at, state) in chunk.at.iter().zip(&chunk.bits) {
+            let known = self.known.iter().rev().find(|(since, _)| since <= at).or(self.known.first());
+            let label = known.and_then(|(_, labels)| labels.get(usize::from(*state as u16)));
+            self.labels.add(label.map(String::as_str), 1);
+        }
+    }
+
+    /// Numbers as doubles; whether others stand for them.
+    fn doubles(&mut self, chunk: &Chunk) -> (Page, bool) {
+        let rows = chunk.len();
+        let values: Vec<u64> = (0..rows).map(|index| chunk.number(index).unwrap_or(f64::NAN).to_bits()).collect();
+        let mut body = Vec::with_capacity(rows * 8 + 8);
+        levels(&mut body, 1, [(1, rows as u64)]);
+        let head = body.len();
+        split(&mut body, &values);
+        let most = self.press.press(&body).len();
+        if let Some(numbers) = self.stand_for(&values, most) {
+            body.truncate(head);
+            let width = words::width(numbers.iter().max().map_or(1, |most| *most as usize + 1));
+            body.push(width as u8);
+            if numbers.iter().all(|number| *number == numbers[0]) {
+                runs::put(&mut body, width, [(numbers[0], rows as u64)]);
+            } else {
+                runs::put_packed(&mut body, width, &numbers);
+            }
+            return (self.page(Column::Value, rows as u64, 0, Encoding::Dictionary, &body), true);
+        }
+        (self.page(Column::Value, rows as u64, 0, Encoding::Split, &body), false)
+    }
+
+    /// What stands for each value, where that takes less than so many bytes; new values are kept then.
+    fn stand_for(&mut self, values: &[u64], most: usize) -> Option<Vec<u32>> {
+        let before = self.number_of.len();
+        let mut numbers = Vec::with_capacity(values.len());
+        for value in values {
+            let next = self.number_of.len() as u32;
+            let number = *self.numbers.entry(*value).or_insert(next);
+            if number == next {
+                self.number_of.push(*value);
+            }
+            numbers.push(number);
+            if self.number_of.len() > NUMBERS_MAX || (self.number_of.len() - before) * 8 >= most {
+                break;
+            }
+        }
+        let bits = words::width(self.number_of.len()) as usize * values.len();
+        let cost = (self.number_of.len() - before) * 8 + bits / 8;
+        if numbers.len() == values.len() && self.number_of.len() <= NUMBERS_MAX && cost < most {
+            return Some(numbers);
+        }
+        for value in self.number_of.drain(before..) {
+            self.numbers.remove(&value);
+        }
+        None
+    }
+
+    /// A page of whole numbers, one for each row.
+    fn integers(&mut self, column: Column, rows: u64, level: u32, values: impl ExactSizeIterator<Item = i64>) -> Page {
+        let mut body = Vec::new();
+        levels(&mut body, 1, [(level, rows)]);
+        delta::put(&mut body, values);
+        self.page(column, rows, 0, Encoding::Delta, &body)
+    }
+
+    /// Texts, blobs and arrays.
+    fn varying(&mut self, chunk: &Chunk, pages: &mut Vec<Page>, filled: &mut Vec<Column>) {
+        let values = || (0..chunk.len()).filter_map(|index| chunk.bytes_of(index));
+        match chunk.kind {
+            Kind::Array(_) => {
+                let column = Column::of(chunk.kind);
+                pages.push(self.arrays(column, chunk.kind, values()));
+                filled.push(column);
+            }
+            _ => {
+                let is_text = |value: &[u8]| chunk.kind == Kind::Text && str::from_utf8(value).is_ok();
+                for (column, wanted) in [(Column::Text, true), (Column::Blob, false)] {
+                    let is_here = |value: &[u8]| is_text(value) == wanted;
+                    let missing = values().filter(|value| !is_here(value)).count();
+                    if missing == chunk.len() {
+                        continue;
+                    }
+                    let mut body = Vec::new();
+                    levels(&mut body, 1, values().map(|value| (is_here(value).into(), 1)));
+                    values().filter(|value| is_here(value)).for_each(|value| put_bytes(&mut body, value));
+                    pages.push(self.page(column, chunk.len() as u64, missing as u64, Encoding::Plain, &body));
+                    filled.push(column);
+                }
+            }
+        }
+    }
+
+    /// Levels: 0 no array, 1 one without elements, 2 an element.
+    fn arrays<'a>(&mut self, column: Column, kind: Kind, values: impl Iterator<Item = &'a [u8]> + Clone) -> Page {
+        let arrays: Vec<Array> = values
+            .map(|bytes| match Datum::from_bytes(kind, bytes) {
+                Ok(Datum::Array(array)) => array,
+                // A chunk holds what it was given as an array.
+                _ => Array::F64(Vec::new()),
+            })
+            .collect();
+        let (mut repeated, mut defined, mut count, mut missing) = (Vec::new(), Vec::new(), 0, 0);
+        for array in &arrays {
+            let len = array.len() as u64;
+            repeated.push((0, 1));
+            if len == 0 {
+                defined.push((1, 1));
+                missing += 1;
+            } else {
+                repeated.push((1, len - 1));
+                defined.push((2, len));
+            }
+            count += len.max(1);
+        }
+        repeated.retain(|(_, rows)| *rows > 0);
+        let mut body = Vec::new();
+        levels(&mut body, 1, repeated);
+        levels(&mut body, 2, defined);
+        let elements = || arrays.iter().flat_map(|array| (0..array.len()).filter_map(|index| array.get(index)));
+        let encoding = match column {
+            Column::ArrayF64 => {
+                let values: Vec<u64> = elements().map(|scalar| scalar.to_f64().unwrap_or(f64::NAN).to_bits()).collect();
+                split(&mut body, &values);
+                Encoding::Split
+            }
+            Column::ArrayText => {
+                for scalar in elements() {
+                    if let Scalar::String(text) = scalar {
+                        put_bytes(&mut body, crate::escaped(text.bytes()).as_bytes());
+                    }
+                }
+                Encoding::Plain
+            }
+            _ => {
+                let values: Vec<i64> =
+                    elements().filter_map(|scalar| Datum::Number(scalar).bits()).map(|bits| bits as i64).collect();
+                delta::put(&mut body, values.into_iter());
+                Encoding::Delta
+            }
+        };
+        self.page(column, count, missing, encoding, &body)
+    }
+
+    /// Closes the group of rows and appends its bytes; the chunks that are in it, each with what stands for its signal.
+    pub fn group(&mut self, out: &mut Vec<u8>) -> Vec<(u32, Pages)> {
+        if self.rows == 0 {
+            return Vec::new();
+        }
+        let mut group = Thrift::default();
+        group.list(1, STRUCT, Column::ALL.len());
+        let (mut plain_all, begin) = (0, out.len());
+        let mut begins = [0; Column::ALL.len()];
+        let mut shared = None;
+        for column in Column::ALL {
+            let at = self.at + (out.len() - begin) as u64;
+            let stats = self.statistics(column);
+            let (leaf, press) = (&mut self.leaves[column as usize], &mut self.press);
+            let made = match column {
+                Column::Signal => self.signals.close(press, leaf),
+                Column::Type => self.types.close(press, leaf),
+                Column::Label => self.labels.close(press, leaf),
+                Column::Gap => self.gaps.close(press, leaf),
+                Column::Value if !self.number_of.is_empty() => {
+                    let (mut plain, mut bytes) = (Vec::new(), Vec::new());
+                    self.number_of.iter().for_each(|number| plain.extend_from_slice(&number.to_le_bytes()));
+                    let mut page = dictionary(press, column, self.number_of.len(), &plain, &mut bytes);
+                    let plain = page.offset + plain.len() as u64;
+                    page.offset += at;
+                    shared = Some((page, self.number_of.len() as u32));
+                    Some((bytes, plain))
+                }
+                _ => None,
+            };
+            leaf.flush(press);
+            let (dictionary, dictionary_plain) = made.unwrap_or_default();
+            begins[column as usize] = at + dictionary.len() as u64;
+            let plain = leaf.plain + dictionary_plain;
+            plain_all += plain;
+            group.item();
+            group.i64(2, at as i64);
+            group.begin(3);
+            let (physical, _) = column.types();
+            group.i32(1, physical as i32);
+            let mut encodings = vec![Encoding::Plain as i32, RLE];
+            encodings.extend((1..16).filter(|one| leaf.encodings & 1 << one != 0));
+            group.i32s(2, &encodings);
+            let path = [column.name(), "list", "element"];
+            group.texts(3, if column.is_list() { &path } else { &path[..1] });
+            group.i32(4, SNAPPY);
+            group.i64(5, leaf.values as i64);
+            group.i64(6, plain as i64);
+            group.i64(7, (dictionary.len() + leaf.pages.len()) as i64);
+            group.i64(9, at as i64 + dictionary.len() as i64);
+            if !dictionary.is_empty() {
+                group.i64(11, at as i64);
+            }
+            group.begin(12);
+            group.i64(3, leaf.missing as i64);
+            if let Some((min, max)) = stats {
+                group.bytes(5, &max);
+                group.bytes(6, &min);
+            }
+            group.end();
+            group.end();
+            group.end();
+            out.extend_from_slice(&dictionary);
+            out.extend_from_slice(&leaf.pages);
+            leaf.clear();
+        }
+        let len = (out.len() - begin) as u64;
+        group.i64(2, plain_all as i64);
+        group.i64(3, self.rows as i64);
+        group.i64(5, self.at as i64);
+        group.i64(6, len as i64);
+        group.end();
+        self.groups.push(group.out);
+        self.at += len;
+        self.rows_before += self.rows;
+        (self.rows, self.bytes, self.span, self.range, self.has_nan) = (0, 0, None, None, false);
+        self.numbers.clear();
+        self.number_of.clear();
+        let mut entries = std::mem::take(&mut self.entries);
+        for (_, entry) in &mut entries {
+            entry.pages.iter_mut().for_each(|page| page.offset += begins[page.column as usize]);
+            entry.dictionary = entry.dictionary.and(shared);
+        }
+        entries
+    }
+
+    /// Least and most of a column's values.
+    fn statistics(&self, column: Column) -> Option<(Vec<u8>, Vec<u8>)> {
+        match column {
+            Column::Signal => self.signals.ends().map(|(min, max)| (min.as_bytes().to_vec(), max.as_bytes().to_vec())),
+            Column::Time => self.span.map(|(min, max)| (min.to_le_bytes().to_vec(), max.to_le_bytes().to_vec())),
+            Column::Value if !self.has_nan => self.range.map(|(min, max)| {
+                // Zero has two signs, of which the table's readers may look for either.
+                let min = if min == 0.0 { -0.0 } else { min };
+                let max = if max == 0.0 { 0.0 } else { max };
+                (min.to_le_bytes().to_vec(), max.to_le_bytes().to_vec())
+            }),
+            _ => None,
+        }
+    }
+
+    /// The file's end, after so many bytes whose checksum this is. The last group must be closed.
+    #[must_use]
+    pub fn end(mut self, sum: u32) -> Vec<u8> {
+        let mut file = Thrift::default();
+        file.i32(1, 2);
+        let leaves = Column::ALL.iter().map(|column| if column.is_list() { 3 } else { 1 }).sum::<usize>();
+        file.list(2, STRUCT, 1 + leaves);
+        file.item();
+        file.bytes(4, b"tahti");
+        file.i32(5, Column::ALL.len() as i32);
+        file.end();
+        Column::ALL.iter().for_each(|column| schema(&mut file, *column));
+        file.i64(3, self.rows_before as i64);
+        file.list(4, STRUCT, self.groups.len());
+        self.groups.iter().for_each(|group| file.out.extend_from_slice(group));
+        self.abouts.push_str(if self.abouts.is_empty() { "[]" } else { "]" });
+        file.list(5, STRUCT, 2);
+        for (key, value) in [("tahti.signals", self.abouts.as_str()), ("tahti.crc32c", &sum::placeholder())] {
+            file.item();
+            file.bytes(1, key.as_bytes());
+            file.bytes(2, value.as_bytes());
+            file.end();
+        }
+        file.bytes(6, concat!("tahti ", env!("CARGO_PKG_VERSION")).as_bytes());
+        file.list(7, STRUCT, Column::ALL.len());
+        for _ in Column::ALL {
+            file.item();
+            file.begin(1);
+            file.end();
+            file.end();
+        }
+        file.end();
+        let mut end = file.out;
+        end.extend_from_slice(&(end.len() as u32).to_le_bytes());
+        end.extend_from_slice(&MAGIC);
+        sum::put(&mut end, sum);
+        end
+    }
+}
+
+impl Default for Table {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// The word in the column of types for a row that is no sample.
+const GAP: &str = "gap";
+
+/// Parquet's number for the one way in which pages are compressed.
+const SNAPPY: i32 = 1;
+
+/// A column in the file's schema.
+fn schema(file: &mut Thrift, column: Column) {
+    let optional = i32::from(column != Column::Time);
+    if column.is_list() {
+        file.item();
+        file.i32(3, 1);
+        file.bytes(4, column.name().as_bytes());
+        file.i32(5, 1);
+        file.i32(6, 3);
+        file.begin(10);
+        file.begin(3);
+        file.end();
+        file.end();
+        file.end();
+        file.item();
+        file.i32(3, 2);
+        file.bytes(4, b"list");
+        file.i32(5, 1);
+        file.end();
+        leaf(file, column, "element", 0);
+    } else {
+        leaf(file, column, column.name(), optional);
+    }
+}
+
+fn leaf(file: &mut Thrift, column: Column, name: &str, repetition: i32) {
+    let (physical, logical) = column.types();
+    file.item();
+    file.i32(1, physical as i32);
+    file.i32(3, repetition);
+    file.bytes(4, name.as_bytes());
+    match logical {
+        Logical::None => {}
+        Logical::Text => {
+            file.i32(6, 0);
+            file.begin(10);
+            file.begin(1);
+            file.end();
+            file.end();
+        }
+        Logical::Time => {
+            file.begin(10);
+            file.begin(8);
+            file.bool(1, true);
+            file.begin(2);
+            file.begin(3);
+            file.end();
+            file.end();
+            file.end();
+            file.end();
+        }
+        Logical::Unsigned(bits) => {
+            file.i32(6, 11 + i32::from(bits.trailing_zeros() as u8) - 3);
+            file.begin(10);
+            file.begin(10);
+            file.i8(1, bits);
+            file.bool(2, false);
+            file.end();
+            file.end();
+        }
+    }
+    file.end();
+}
+
+/// Numbers byte by byte: all first bytes, then all second ones.
+fn split(out: &mut Vec<u8>, values: &[u64]) {
+    for byte in 0..8 {
+        out.extend(values.iter().map(|value| (value >> (8 * byte)) as u8));
+    }
+}
+
+/// A text as JSON has it.
+fn quoted(text: &str) -> String {
+    let mut out = String::from("\"");
+    for letter in text.chars() {
+        match letter {
+            '"' | '\\' => out.extend(['\\', letter]),
+            letter if u32::from(letter) < 0x20 => {
+                // Writing to a String cannot fail.
+                let _ = write!(out, "\\u{:04x}", u32::from(letter));
+            }
+            letter => out.push(letter),
+        }
+    }
+    out.push('"');
+    out
+}
