@@ -11,8 +11,8 @@ use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, sync_channel};
 use std::time::Duration;
 use store::{Folder, Logger, SignalId, StoreError};
 
-/// What waits for the logger; then the source's thread waits.
-const WAITING_MAX: usize = 256;
+/// What waits for the logger; then the source's thread waits. A burst has room until the logger, which nothing wakes, looks again.
+const WAITING_MAX: usize = 4_096;
 /// Time before a source that is away is asked again.
 const AGAIN: Duration = Duration::from_secs(1);
 
@@ -44,6 +44,15 @@ pub(crate) trait Origin: Send {
     /// Waits for what is next and adds it to `found`. An error, told once, is that it is away: then it is looked at again a
     /// second later, and what it was before is to be forgotten.
     fn look(&mut self, found: &mut Vec<Found>) -> Result<(), String>;
+}
+
+/// What a look at a source has shown.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Looked {
+    /// Whether it had said anything: then there may be more soon.
+    pub(crate) has_said: bool,
+    /// When a value is taken next that waits for a scan; [`i64::MAX`] where none does.
+    pub(crate) due: i64,
 }
 
 enum Said {
@@ -103,11 +112,13 @@ impl Followed {
         now: i64,
         logger: &mut Logger<Folder>,
         tell: &mut dyn FnMut(&str),
-    ) -> Result<(), StoreError> {
+    ) -> Result<Looked, StoreError> {
+        let mut has_said = false;
         // Not more than can wait: a source that says more than is written would keep it here.
         for _ in 0..WAITING_MAX {
             match self.said.try_recv() {
                 Ok(Said::Found(found)) => {
+                    has_said = true;
                     if self.is_there != Some(true) {
                         self.is_there = Some(true);
                         tell(&format!("{}: connected", self.name.trim_end_matches('/')));
@@ -126,10 +137,12 @@ impl Followed {
                 Err(TryRecvError::Empty | TryRecvError::Disconnected) => break,
             }
         }
+        let mut due = i64::MAX;
         for (signal, gate) in self.signals.values_mut().flatten() {
             kept::scan(gate, *signal, now, logger);
+            due = due.min(gate.due().unwrap_or(i64::MAX));
         }
-        Ok(())
+        Ok(Looked { has_said, due })
     }
 
     fn take(
@@ -198,4 +211,29 @@ fn follow(origin: &mut dyn Origin, say: &SyncSender<Said>) {
 /// The array of a histogram, as it is archived.
 pub(crate) fn array(values: Vec<i64>) -> Datum {
     Datum::Array(base::Array::I64(values))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use base::DurNs;
+
+    #[test]
+    fn a_look_says_whether_anything_came_and_when_a_scan_is_due() {
+        let folder = harness::Folder::new();
+        let mut logger = Logger::open(Folder::new(&folder.0), store::Config::default(), 0).unwrap();
+        let (say, said) = sync_channel(4);
+        let scan = Policy::Scan { period: DurNs::from_secs(10) };
+        let wanted = vec![("slow".to_owned(), scan), ("*".to_owned(), Policy::Monitor { deadband: 0.0 })];
+        let mut followed = Followed { name: "loops/x/".into(), said, wanted, signals: HashMap::new(), is_there: None };
+        let mut look = |now| followed.look(now, &mut logger, &mut |_| ()).unwrap();
+        assert_eq!(look(5), Looked { has_said: false, due: i64::MAX });
+        let of = |name: &str| Found::number(name.into(), "", 1, 7);
+        assert!(say.send(Said::Found(vec![of("fast")])).is_ok());
+        assert_eq!(look(6), Looked { has_said: true, due: i64::MAX });
+        assert!(say.send(Said::Found(vec![of("slow")])).is_ok());
+        let first = look(7);
+        assert!(first.has_said && first.due == 7 + 10_000_000_000, "{first:?}");
+        assert_eq!(look(8), Looked { has_said: false, due: first.due });
+    }
 }

@@ -3,7 +3,7 @@
 use crate::exported::{Clock, Page};
 use crate::gate::Gate;
 use crate::kept;
-use crate::origin::Followed;
+use crate::origin::{Followed, Looked};
 use crate::status::{self, Asked, Status};
 use crate::troubles::Troubles;
 use base::{DurNs, EventMask, MonoNs, Stamp};
@@ -84,6 +84,8 @@ struct Collector<'a> {
     scan_at: i64,
     /// When exported variables are looked at next.
     look_at: i64,
+    /// Whether a source had said anything when they were looked at last, and when one of their values waits for a scan.
+    said: Looked,
     packing: Option<JoinHandle<Result<Option<Packed>, StoreError>>>,
     form: Form,
     /// The first segment that was open when packing was looked at last.
@@ -134,6 +136,7 @@ pub fn serve(archive: &Archive, tell: &mut dyn FnMut(&str)) -> Result<(), Collec
         by_channel,
         scan_at: now,
         look_at: now,
+        said: Looked { has_said: true, due: i64::MAX },
         packing: None,
         form: if archive.packs_as_parquet { Form::Parquet } else { Form::Compact },
         looked_at,
@@ -185,8 +188,10 @@ impl Collector<'_> {
     /// Waits for what comes next, and does what is due.
     fn step(&mut self) -> Result<(), CollectError> {
         let now = Session::now();
-        let due = self.scan_at.min(self.logger.due()).max(0) as u64;
-        let look = if self.pages.is_empty() && self.followed.is_empty() { LOOK_NS } else { LOOK_AT_VARIABLES_NS };
+        let due = self.scan_at.min(self.logger.due()).min(self.said.due).max(0) as u64;
+        // What others say waits where they say it; it is looked for often while they say something.
+        let is_often = !self.pages.is_empty() || (self.said.has_said && !self.followed.is_empty());
+        let look = if is_often { LOOK_AT_VARIABLES_NS } else { LOOK_NS };
         let until = MonoNs(due.min(now.0 + look));
         match &mut self.session {
             Some(session) => {
@@ -198,8 +203,11 @@ impl Collector<'_> {
         }
         let now = mono();
         self.look_at_variables(now)?;
+        self.said = Looked { has_said: false, due: i64::MAX };
         for followed in &mut self.followed {
-            followed.look(now, &mut self.logger, self.tell)?;
+            let looked = followed.look(now, &mut self.logger, self.tell)?;
+            self.said.has_said |= looked.has_said;
+            self.said.due = self.said.due.min(looked.due);
         }
         if now >= self.scan_at {
             for state in &mut self.signals {
