@@ -1,11 +1,9 @@
 //! The dashboard of a plant as browsers' connections see it: who gets in, what comes, what operators may do.
 
-use harness::PATIENCE;
+use harness::page::{Socket, http, token};
 use harness::plant::{Bench, sh};
 use harness::port::free_port;
 use harness::process::{finish, text};
-use std::io::{Read as _, Write as _};
-use std::net::TcpStream;
 use std::process::Stdio;
 
 /// A plant with a process that runs and a dashboard on a port of its own.
@@ -13,97 +11,6 @@ fn plant(name: &str, port: u16, more: &str) -> Bench {
     let process = sh("steady", "echo up; exec sleep 1000", "");
     let dashboard = format!("[dashboard]\nname = \"dashboard\"\nlisten = \"127.0.0.1:{port}\"\n{more}\n");
     Bench::new(name, &(process + &dashboard))
-}
-
-fn connect(port: u16) -> TcpStream {
-    let stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
-    stream.set_read_timeout(Some(PATIENCE)).unwrap();
-    stream
-}
-
-/// One request and everything that comes back.
-fn http(port: u16, head: &str, body: &str) -> String {
-    let mut stream = connect(port);
-    let length = body.len();
-    let text =
-        format!("{head}\r\nHost: 127.0.0.1:{port}\r\nConnection: close\r\nContent-Length: {length}\r\n\r\n{body}");
-    stream.write_all(text.as_bytes()).unwrap();
-    let mut answer = Vec::new();
-    stream.read_to_end(&mut answer).unwrap();
-    String::from_utf8_lossy(&answer).into_owned()
-}
-
-/// The token in an address.
-fn token(address: &str) -> String {
-    address.trim().rsplit_once("#token=").unwrap_or_else(|| panic!("{address:?} has a token")).1.to_owned()
-}
-
-/// A WebSocket of a program.
-struct Socket(TcpStream);
-
-impl Socket {
-    fn open(port: u16, token: &str) -> Self {
-        let mut stream = connect(port);
-        let head = format!(
-            "GET /ws HTTP/1.1\r\nHost: localhost:{port}\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\
-             Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\nAuthorization: Bearer {token}\r\n\r\n"
-        );
-        stream.write_all(head.as_bytes()).unwrap();
-        let mut answer = Vec::new();
-        while !answer.ends_with(b"\r\n\r\n") {
-            let mut byte = [0];
-            stream.read_exact(&mut byte).unwrap();
-            answer.push(byte[0]);
-        }
-        assert!(answer.starts_with(b"HTTP/1.1 101"), "{}", String::from_utf8_lossy(&answer));
-        Self(stream)
-    }
-
-    fn say(&mut self, text: &str) {
-        let mut bytes = vec![0x81, 0x80 | u8::try_from(text.len()).unwrap(), 0, 0, 0, 0];
-        assert!(text.len() < 126);
-        bytes.extend(text.as_bytes());
-        self.0.write_all(&bytes).unwrap();
-    }
-
-    /// The next message that is text.
-    fn hear(&mut self) -> serde_json::Value {
-        loop {
-            let mut head = [0; 2];
-            self.0.read_exact(&mut head).unwrap();
-            let length = match head[1] {
-                126 => {
-                    let mut more = [0; 2];
-                    self.0.read_exact(&mut more).unwrap();
-                    u64::from(u16::from_be_bytes(more))
-                }
-                127 => {
-                    let mut more = [0; 8];
-                    self.0.read_exact(&mut more).unwrap();
-                    u64::from_be_bytes(more)
-                }
-                length => length.into(),
-            };
-            let mut payload = vec![0; usize::try_from(length).unwrap()];
-            self.0.read_exact(&mut payload).unwrap();
-            if head[0] == 0x81 {
-                return serde_json::from_slice(&payload).unwrap();
-            }
-        }
-    }
-
-    /// The first message that this is something of.
-    fn until<T>(&mut self, mut is_it: impl FnMut(&serde_json::Value) -> Option<T>) -> T {
-        loop {
-            if let Some(found) = is_it(&self.hear()) {
-                return found;
-            }
-        }
-    }
-
-    fn answer(&mut self, id: u64) -> serde_json::Value {
-        self.until(|message| (message["answer"] == id).then(|| message.clone()))
-    }
 }
 
 #[test]
@@ -353,4 +260,42 @@ fn a_plant_can_be_brought_up_without_a_dashboard_and_stays_so() {
     assert_eq!(bench.status()["processes"].as_array().map(Vec::len), Some(2), "{}", bench.status());
     let url = text(&bench.run(&["dash", "url"]));
     assert!(url.contains("--no-dashboard"), "{url}");
+}
+
+#[test]
+fn a_detached_setup_that_has_stopped_is_kept_until_an_operator_takes_the_loop_or_it_is_released() {
+    let (port, segment) = (free_port(), harness::fresh("dash-scope"));
+    let looped = format!(
+        "[[process]]\nname = \"loop\"\ncommand = [\"tahti\", \"demo\", \"llrf\", \"--channel\", \"{segment}\"]\n\
+         ready = {{ line = \"armed:\", within = \"60s\" }}\n"
+    );
+    let bench = plant("dash-scope", port, &format!("write = true\n{looped}"));
+    bench.ok(&["up", ".", "--detach"]);
+    let mut viewer = Socket::open(port, &token(&bench.ok(&["dash", "url"])));
+    let mut operator = Socket::open(port, &token(&bench.ok(&["dash", "url", "--operator"])));
+    let arm = |socket: &mut Socket, id: u64| {
+        let arm = format!(
+            r#"{{"id":{id},"do":"scope","act":{{"do":"arm","segment":"{segment}","channels":["amplitude"],"trigger":null,"mode":"single","pre":0,"length":20,"every":1,"holdoff":0,"keep":1}}}}"#
+        );
+        socket.say(&arm);
+        socket.answer(id)
+    };
+    let detach = || {
+        bench.ok(&["scope", &format!("{segment}/phase"), "--length", "30", "--detach"]);
+        bench.until("it has captured and stopped", || {
+            bench.ok(&["scope", &segment, "--fetch", "--no-plot"]).contains("30 rows")
+        });
+    };
+    detach();
+    let refused = arm(&mut viewer, 1);
+    assert!(refused["error"].as_str().unwrap().contains("somebody else has set up"), "{refused}");
+    assert!(bench.ok(&["scope", &segment, "--fetch", "--no-plot"]).contains("30 rows"), "its capture is there");
+    assert!(arm(&mut operator, 2)["ok"].is_object(), "an operator takes it over");
+    operator.say(r#"{"id":3,"do":"scope","act":{"do":"stop"}}"#);
+    operator.answer(3);
+
+    detach();
+    assert!(arm(&mut viewer, 4)["error"].is_string());
+    bench.ok(&["scope", &segment, "--stop"]);
+    bench.until("it is released", || arm(&mut viewer, 5)["ok"].is_object());
 }

@@ -2,7 +2,6 @@
 
 use harness::plant::Bench;
 use harness::process::{finish, kill, text};
-use std::path::Path;
 use std::process::{Command, Stdio};
 
 /// The example in a folder of its own, under names and on ports of its own.
@@ -15,22 +14,12 @@ struct Sector {
 impl Sector {
     fn up() -> Self {
         let server = format!("madoca-{}", std::process::id());
-        let example = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../examples/madoca");
         let own = |text: &str| {
             let text = text.replace("madoca-kicks", &format!("{server}-kicks"));
             let text = text.replace("sr-values", &format!("{server}-values"));
             text.replace("\"madoca\"", &format!("\"{server}\""))
         };
-        let plant = own(&std::fs::read_to_string(example.join("plant.toml")).unwrap());
-        let (_, tables) = plant.split_once("[messages]").unwrap();
-        let bench = Bench::new("madoca", &format!("[messages]{tables}"));
-        for file in std::fs::read_dir(&example).unwrap() {
-            let file = file.unwrap().path();
-            let name = file.file_name().unwrap();
-            if name != "plant.toml" {
-                std::fs::write(bench.dir.join(name), own(&std::fs::read_to_string(&file).unwrap())).unwrap();
-            }
-        }
+        let bench = Bench::of_example("madoca", "madoca", own);
         let sector = Self { bench, server, port: harness::port::free_port() };
         let said = sector.ok(&["up", ".", "--detach"]);
         assert!(said.contains("plant p is up"), "{said}");

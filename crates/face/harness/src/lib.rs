@@ -10,6 +10,7 @@ pub mod epics;
 pub mod guest;
 pub mod ioc;
 pub mod machine;
+pub mod page;
 pub mod plant;
 pub mod port;
 pub mod process;

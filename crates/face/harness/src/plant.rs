@@ -3,7 +3,7 @@
 use crate::process::{finish, text};
 use crate::{PATIENCE, machine};
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
@@ -23,6 +23,24 @@ impl Bench {
             machine::wait_for_others(&bench.dir.join("run"));
         }
         bench.write(processes);
+        bench
+    }
+
+    /// An example of this project in a folder of its own, each of its texts as `own` makes it.
+    pub fn of_example(name: &str, example: &str, own: impl Fn(&str) -> String) -> Self {
+        let example = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../examples").join(example);
+        let read = |file: &Path| own(&fs::read_to_string(file).unwrap());
+        let plant = read(&example.join("plant.toml"));
+        // Behind `[plant]`, which is ours.
+        let (_, named) = plant.split_once("[plant]").unwrap();
+        let (_, tables) = named.split_once("\n[").unwrap();
+        let bench = Self::new(name, &format!("[{tables}"));
+        for file in fs::read_dir(&example).unwrap() {
+            let file = file.unwrap().path();
+            if file.is_file() && file.file_name().is_some_and(|name| name != "plant.toml") {
+                fs::write(bench.dir.join(file.file_name().unwrap()), read(&file)).unwrap();
+            }
+        }
         bench
     }
 

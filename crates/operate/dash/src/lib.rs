@@ -18,7 +18,6 @@ mod scopes;
 mod settings;
 mod signals;
 mod site;
-mod user;
 mod watch;
 mod work;
 

@@ -5,12 +5,11 @@ use crate::client::{Client, Shared};
 use crate::hub::Hub;
 use crate::scopes::{Scope, Scopes};
 use crate::signals::Signals;
-use crate::user::user;
 use crate::work::Worker;
 use retrieval::Retrieval;
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
-use web::{Answer, Method, Now, Request, Site, Socket};
+use web::{Answer, Method, Now, Request, Site, Socket, user};
 
 pub(crate) struct Dashboard {
     pub(crate) plant: String,

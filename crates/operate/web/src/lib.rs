@@ -10,11 +10,14 @@
 mod body;
 pub mod check;
 mod identity;
+mod seats;
 mod server;
 mod site;
 mod socket;
 mod timed;
+mod user;
 
 pub use identity::{IdentityError, IdentityFiles};
 pub use server::{Limits, Server};
 pub use site::{Answer, Body, Message, Method, Next, Now, Parts, Request, Site, Socket};
+pub use user::user;

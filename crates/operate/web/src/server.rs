@@ -3,9 +3,11 @@
 use crate::body::Outgoing;
 use crate::check::check;
 use crate::identity::{Identity, IdentityError, IdentityFiles};
+use crate::seats::{Owner, Seat, Seats};
 use crate::site::{Answer, Method, Now, Request, Site};
 use crate::socket::talk;
 use crate::timed::Timed;
+use crate::user::user;
 use base::DurNs;
 use futures_util::future::{Either, select};
 use http_body_util::{BodyExt as _, LengthLimitError, Limited};
@@ -32,6 +34,8 @@ use tokio_tungstenite::tungstenite::handshake::derive_accept_key;
 pub struct Limits {
     /// Clients at once; more are refused with 503.
     pub clients_max: usize,
+    /// Of them, those of one user of this machine, or of one address elsewhere.
+    pub clients_of_one_max: usize,
     /// Bytes of a request's line and headers.
     pub header_bytes_max: usize,
     /// Bytes of a request's body.
@@ -46,6 +50,7 @@ impl Default for Limits {
     fn default() -> Self {
         Self {
             clients_max: 64,
+            clients_of_one_max: 32,
             header_bytes_max: 16 << 10,
             body_bytes_max: 1 << 20,
             request_within: DurNs::from_secs(10),
@@ -134,17 +139,34 @@ impl Server {
         let listener = tokio::net::TcpListener::from_std(self.listener)?;
         // Whatever can be polled will do; nothing is read from it.
         let stop = pipe::Receiver::from_file_unchecked(stop.into())?;
-        let shared = Arc::new(Shared { site, names: self.names, limits: self.limits, identity: self.identity });
+        let (site, names, limits, identity) = (site, self.names, self.limits, self.identity);
+        let shared = Arc::new(Shared { site, names, limits, identity, seats: Seats::default() });
         // One more for each client that holds it.
-        let seats = Arc::new(());
+        let all = Arc::new(());
         loop {
             let accepted = match select(pin!(stop.readable()), pin!(listener.accept())).await {
                 Either::Left((ended, _)) => return ended,
                 Either::Right((accepted, _)) => accepted,
             };
             match accepted {
-                Ok((stream, _)) if Arc::strong_count(&seats) > self.limits.clients_max => turn_away(&stream),
-                Ok((stream, peer)) => drop(tokio::spawn(client(stream, peer, shared.clone(), seats.clone()))),
+                Ok((stream, peer)) => {
+                    // One after the other: who connects without end waits for himself in the listener's queue.
+                    let Ok(local) = stream.local_addr() else { continue };
+                    let owner = owner(peer, local).await;
+                    let most = limits.clients_of_one_max;
+                    let Some(seat) = shared.seats.take(owner, most) else {
+                        turn_away(
+                            &stream,
+                            &format!("{owner} has {most} connections already; close another one and try again\n"),
+                        );
+                        continue;
+                    };
+                    if Arc::strong_count(&all) > limits.clients_max {
+                        turn_away(&stream, "too many clients; close another one and try again\n");
+                        continue;
+                    }
+                    drop(tokio::spawn(client(stream, (peer, local), shared.clone(), (all.clone(), seat))));
+                }
                 // Out of descriptors, most likely: some come back.
                 Err(_) => tokio::time::sleep(Duration::from_millis(100)).await,
             }
@@ -158,6 +180,7 @@ struct Shared {
     names: Vec<String>,
     limits: Limits,
     identity: Option<Identity>,
+    seats: Seats,
 }
 
 /// A connection.
@@ -165,7 +188,7 @@ struct Connection {
     shared: Arc<Shared>,
     peer: SocketAddr,
     local: SocketAddr,
-    _seat: Arc<()>,
+    _seat: (Arc<()>, Seat),
 }
 
 /// The time on both clocks.
@@ -174,16 +197,31 @@ pub(crate) fn now() -> Now {
 }
 
 /// Refuses one client too many. What the socket does not take at once it does not get.
-fn turn_away(stream: &TcpStream) {
-    let text = "too many clients; close another one and try again\n";
+fn turn_away(stream: &TcpStream, text: &str) {
+    // What was not read would have the kernel take the answer back.
+    let _ = stream.try_read(&mut [0; 4096]);
     let length = text.len();
     let head =
         "HTTP/1.1 503 Service Unavailable\r\nRetry-After: 5\r\nConnection: close\r\nContent-Type: text/plain\r\n";
     let _ = stream.try_write(format!("{head}Content-Length: {length}\r\n\r\n{text}").as_bytes());
 }
 
-async fn client(stream: TcpStream, peer: SocketAddr, shared: Arc<Shared>, seat: Arc<()>) {
-    let Ok(local) = stream.local_addr() else { return };
+/// Whose a connection is.
+async fn owner(peer: SocketAddr, local: SocketAddr) -> Owner {
+    let user = match peer.ip().to_canonical().is_loopback() {
+        // The kernel's table may be long.
+        true => spawn_blocking(move || user(peer, local)).await.unwrap_or_default(),
+        false => None,
+    };
+    user.map_or(Owner::address(peer.ip()), Owner::User)
+}
+
+async fn client(
+    stream: TcpStream,
+    (peer, local): (SocketAddr, SocketAddr),
+    shared: Arc<Shared>,
+    seat: (Arc<()>, Seat),
+) {
     // Small messages shall not wait for each other; one that does is only slower.
     let _ = stream.set_nodelay(true);
     match &shared.identity {
@@ -198,7 +236,7 @@ async fn client(stream: TcpStream, peer: SocketAddr, shared: Arc<Shared>, seat: 
     }
 }
 
-async fn talk_http<S>(stream: S, (peer, local): (SocketAddr, SocketAddr), shared: Arc<Shared>, seat: Arc<()>)
+async fn talk_http<S>(stream: S, (peer, local): (SocketAddr, SocketAddr), shared: Arc<Shared>, seat: (Arc<()>, Seat))
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {

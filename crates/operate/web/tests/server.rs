@@ -246,6 +246,21 @@ fn one_client_too_many_is_told_so() {
 }
 
 #[test]
+fn one_user_takes_half_of_the_seats_at_most() {
+    let server = Running::start(Limits { clients_max: 4, clients_of_one_max: 2, ..Limits::default() });
+    let (first, answer) = server.socket(ORIGIN);
+    assert!(answer.starts_with("HTTP/1.1 101"), "{answer}");
+    let (_second, answer) = server.socket(ORIGIN);
+    assert!(answer.starts_with("HTTP/1.1 101"), "{answer}");
+    let refused = read(&mut server.connect());
+    assert!(refused.starts_with("HTTP/1.1 503") && refused.contains("user "), "{refused}");
+    assert!(refused.contains("has 2 connections already; close another one"), "{refused}");
+    drop(first);
+    // Its seat is given back a moment after its end.
+    while !server.say("GET / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").contains("here") {}
+}
+
+#[test]
 fn a_long_body_is_made_only_as_fast_as_it_is_read() {
     let server = Running::start(Limits { stalled_max: DurNs::from_ms(300), ..Limits::default() });
     let mut stream = server.connect();

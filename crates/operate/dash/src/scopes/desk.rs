@@ -4,7 +4,7 @@ use super::picture::{self, View};
 use super::{Arm, Around, Forcing, Out, lock};
 use crate::signals::Outcome;
 use base::{DurNs, MonoNs};
-use rt::scope::{Cause, Oscilloscope, Phase};
+use rt::scope::{Cause, Oscilloscope};
 use scope::{Capture, Kind, Mode, Wanted};
 use serde_json::{Value, json};
 use std::sync::{Mutex, Weak};
@@ -335,7 +335,7 @@ fn not_taken(live: Live, now: MonoNs) -> Result<Option<Live>, String> {
 
 /// Whether who asks may set the loop up, force and stop it: it is free, or its own, or an operator asks.
 fn allowed(scope: &Oscilloscope, own: Option<u64>, operator: bool) -> Result<(), String> {
-    let held = scope.status().filter(|status| status.phase != Phase::Stopped);
+    let held = scope.status().filter(|status| status.is_held);
     match held {
         Some(status) if !operator && own != Some(status.id) => Err(format!(
             "somebody else has set up the oscilloscope of {:?}, and a loop samples for one at a time; look at those captures, or have \

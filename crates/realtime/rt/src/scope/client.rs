@@ -2,6 +2,7 @@
 
 use super::machine::{Cause, Phase};
 use super::request::{Request, Setup};
+use super::sampler::STOP;
 use super::shared::{REQUEST_BYTES, address};
 use crate::share::ShareError;
 use crate::variables::Imports;
@@ -53,6 +54,9 @@ pub struct Status {
     pub captures: u64,
     /// Triggers that came while none counted: before enough rows were there, during a capture, or in the holdoff.
     pub ignored: u64,
+    /// Whether it is somebody's: sampling goes on, or it was left alone and nobody has ended it, so that what it has captured is
+    /// still to be fetched.
+    pub is_held: bool,
     epoch: u64,
 }
 
@@ -186,7 +190,12 @@ impl Oscilloscope {
     pub fn status(&self) -> Option<Status> {
         let [id, epoch, phase, captures, ignored, _] = self.captures.status()?;
         let phase = *Phase::ALL.get(usize::try_from(phase).ok()?)?;
-        Some(Status { id, phase, captures, ignored, epoch })
+        let setup = self.captures.setup().and_then(|(_, words)| Setup::of(&words)).filter(|setup| setup.id == id);
+        let is_left_alone = setup.is_some_and(|setup| {
+            let (word, what) = self.captures.commanded();
+            setup.detached && (word == setup.commanded || what != STOP)
+        });
+        Some(Status { id, phase, captures, ignored, is_held: phase != Phase::Stopped || is_left_alone, epoch })
     }
 
     /// Waits until the loop has taken the setup `id` and answers how far it is; `None` if it has not within the time: the loop

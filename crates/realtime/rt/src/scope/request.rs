@@ -289,7 +289,7 @@ impl Request {
         }
         let count = found;
         let (timing, condition, keep) = (self.timing, self.condition, self.keep);
-        Ok(Setup { id, channels, count, timing, condition, on, keep, commanded: 0 })
+        Ok(Setup { id, channels, count, timing, condition, on, keep, commanded: 0, detached: self.detached })
     }
 }
 
@@ -312,6 +312,8 @@ pub(super) struct Setup {
     pub(super) keep: usize,
     /// The newest command when it was made; later ones belong to it.
     pub(super) commanded: u64,
+    /// Whether it stays when who said it is gone.
+    pub(super) detached: bool,
 }
 
 impl Setup {
@@ -336,6 +338,7 @@ impl Setup {
             two,
             on,
             self.commanded,
+            self.detached.into(),
         ];
         words.iter_mut().zip(head).for_each(|(to, from)| *to = from);
         words[CHANNELS_AT..].iter_mut().zip(self.channels).for_each(|(to, from)| *to = from as u64);
@@ -344,8 +347,9 @@ impl Setup {
 
     /// A setup from memory; `None` if it is none.
     pub(super) fn of(words: &[u64; SETUP_WORDS]) -> Option<Self> {
-        let [id, mode, count, keep, pre, length, every, holdoff, patience, captures, kind, one, two, on, commanded, ..] =
+        let [id, mode, count, keep, pre, length, every, holdoff, patience, captures, kind, one, two, on, rest @ ..] =
             *words;
+        let (commanded, detached) = (rest[0], rest[1] != 0);
         let mode = *[Mode::Roll, Mode::Auto, Mode::Normal].get(usize::try_from(mode).ok()?)?;
         let timing = Timing { mode, pre, length, every, holdoff, patience, captures };
         let mut channels = [0; CHANNELS_MAX];
@@ -355,7 +359,17 @@ impl Setup {
         let count = usize::try_from(count).ok().filter(|count| *count <= CHANNELS_MAX)?;
         let on = on.checked_sub(1).and_then(|on| usize::try_from(on).ok());
         let keep = usize::try_from(keep).ok()?;
-        Some(Self { id, channels, count, timing, condition: Condition::of(kind, one, two)?, on, keep, commanded })
+        Some(Self {
+            id,
+            channels,
+            count,
+            timing,
+            condition: Condition::of(kind, one, two)?,
+            on,
+            keep,
+            commanded,
+            detached,
+        })
     }
 }
 
