@@ -178,8 +178,14 @@ fn task(snapshot: &Snapshot, key: TaskKey, story: &Story<'_>, force: bool, out: 
         }
         return;
     }
-    let by_mask =
-        found.cpus == before.cpus || offered == Some(found.cpus) || ours().any(|place| place.cpus == found.cpus);
+    // The thread of an interrupt's handler: the kernel leads it to the one CPU that the interrupt goes to, when the next one comes after it
+    // was moved. That is nobody's choice either.
+    let handled = task.handles_irq().and_then(|number| snapshot.irqs.values().find(|irq| irq.number == number));
+    let is_led = handled.is_some_and(|irq| found.cpus.count() == 1 && found.cpus.is_subset(&irq.requested));
+    let by_mask = is_led
+        || found.cpus == before.cpus
+        || offered == Some(found.cpus)
+        || ours().any(|place| place.cpus == found.cpus);
     let plain = before.cpuset == story_cpuset(story);
     let to = if by_mask || force {
         let cpus = if before.own || plain { usable(&before.cpus, &snapshot.cpus.online) } else { there };

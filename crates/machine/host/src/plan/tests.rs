@@ -440,6 +440,26 @@ fn a_task_that_followed_its_cpuset_follows_it_again() {
 }
 
 #[test]
+fn a_handler_s_thread_that_followed_its_interrupt_is_given_back_as_a_whole() {
+    let mut snapshot = machine(4, Cgroup::None);
+    let key = start(&mut snapshot, 10, 2, "/", None);
+    let thread = snapshot.tasks.get_mut(&key).unwrap();
+    (thread.kernel, thread.comm) = (true, "irq/25-eth0-1".into());
+    let plan = plan(&snapshot, &want(set("2-3"))).unwrap();
+    let mut after = model(&snapshot, &plan);
+    assert_eq!(after.tasks[&key].cpus, set("0-1"));
+    // Its interrupt was moved as well, and has come since: the kernel leads the thread to where it came.
+    after.tasks.get_mut(&key).unwrap().cpus = set("1");
+    assert_eq!(verify(&after, &plan.steps), []);
+    let way = release(&after, &plan.steps, false);
+    assert!(way.kept.is_empty(), "{:?}", way.kept);
+    assert_eq!(model(&after, &way.plan).tasks[&key].cpus, set("0-3"));
+    // Where the interrupt never goes, somebody put it.
+    after.tasks.get_mut(&key).unwrap().cpus = set("3");
+    assert_eq!(release(&after, &plan.steps, false).kept.len(), 1);
+}
+
+#[test]
 fn what_somebody_else_wrote_is_left_unless_forced() {
     let snapshot = machine(4, v1());
     let plan = plan(&snapshot, &want(set("1"))).unwrap();

@@ -25,7 +25,7 @@ pub fn verify(snapshot: &Snapshot, steps: &[Step]) -> Vec<Drift> {
     let drift = |step: &&Step| {
         let found = snapshot.get(&step.target);
         let gone = found == Value::Absent && !matches!(step.target, Target::Dir { .. } | Target::File { .. });
-        (!gone && !found.agrees(&step.to) && !is_balanced(snapshot, step, &found)).then(|| Drift {
+        (!gone && !found.agrees(&step.to) && !is_led(snapshot, step, &found)).then(|| Drift {
             target: step.target.clone(),
             label: step.label.clone(),
             expected: step.to.clone(),
@@ -40,8 +40,18 @@ pub fn verify(snapshot: &Snapshot, steps: &[Step]) -> Vec<Drift> {
         .collect()
 }
 
-/// Whether this is an interrupt that irqbalance has spread over some of the CPUs that the step left it.
-fn is_balanced(snapshot: &Snapshot, step: &Step, found: &Value) -> bool {
-    let within = found.cpus().zip(step.to.cpus()).is_some_and(|(found, left)| found.is_subset(&left));
-    matches!(step.target, Target::Irq { .. }) && snapshot.irqbalance.is_some() && within
+/// Whether this is an interrupt that irqbalance has spread over some of the CPUs that the step left it, or the thread of a handler that
+/// the kernel has led to where its interrupt goes.
+fn is_led(snapshot: &Snapshot, step: &Step, found: &Value) -> bool {
+    let cpus = |value: &Value| match value {
+        Value::Place(place) => Some(place.cpus),
+        value => value.cpus(),
+    };
+    let within = cpus(found).zip(cpus(&step.to)).is_some_and(|(found, left)| found.is_subset(&left));
+    let somebody_leads = match &step.target {
+        Target::Irq { .. } => snapshot.irqbalance.is_some(),
+        Target::Task { key } => snapshot.tasks.get(key).is_some_and(|task| task.handles_irq().is_some()),
+        _ => false,
+    };
+    somebody_leads && within
 }
