@@ -9,10 +9,15 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-/// Directories of control groups whose name begins as this run's do, anywhere.
+/// What is left of partitions, without a journal.
 fn left(bench: &Bench) -> Vec<PathBuf> {
     let text = fs::read_to_string(bench.dir.join("run/p/partitions.json")).unwrap_or_default();
     assert_eq!(text, "", "the journal is gone with the last directory");
+    left_dirs()
+}
+
+/// Directories of control groups whose name begins as this run's do, anywhere.
+fn left_dirs() -> Vec<PathBuf> {
     fn below(dir: &Path, found: &mut Vec<PathBuf>, depth: usize) {
         for entry in fs::read_dir(dir).into_iter().flatten().flatten() {
             let path = entry.path();
@@ -255,6 +260,55 @@ fn a_supervisor_killed_at_each_write_to_the_network_leaves_nothing_and_somebody_
     let refused = bench.run(&["check", "."]);
     let text = String::from_utf8_lossy(&refused.stdout).into_owned();
     assert!(!refused.status.success() && text.contains("tahti9 is no network device"), "{text}");
+}
+
+#[test]
+fn bounds_change_in_place_by_reload_and_partitions_come_and_go_when_nobody_is_in_them() {
+    last_cpu();
+    let plant =
+        |first: &str, more: &str| format!("{PARTITION}{first}\n{more}") + &sh("a", "sleep 1000", "partition = \"hmi\"");
+    let bench = Bench::new("root-partition-reload", &plant("cpu_max = \"50%\"\ntasks_max = 20", ""));
+    bench.ok(&["up", ".", "--detach"]);
+    let pid = bench.pid("a");
+    let hmi = |at: usize| bench.status()["partitions"][at].clone();
+    // Grown and shrunk under its process; a bound that is left out is none any more.
+    bench.write(&plant("cpu_max = \"30%/50ms\"\ntasks_max = 40", ""));
+    let dry = bench.ok(&["reload", "--dry-run"]);
+    assert!(dry.contains("~ partition hmi: bounds change in place (cpu_max, tasks_max)"), "{dry}");
+    assert_eq!(hmi(0)["tasks"]["max"], 20, "nothing yet");
+    bench.ok(&["reload"]);
+    assert_eq!((hmi(0)["tasks"]["max"].clone(), hmi(0)["cpu"]["max"].clone()), (40.into(), serde_json::json!("15ms")));
+    bench.write(&plant("tasks_max = 10", ""));
+    bench.ok(&["reload"]);
+    assert_eq!((hmi(0)["tasks"]["max"].clone(), hmi(0)["drift"].clone()), (10.into(), serde_json::json!([])));
+    assert_eq!(bench.pid("a"), pid, "it goes on");
+    // Somebody else's hand is taken back.
+    let journal = || fs::read_to_string(bench.dir.join("run/p/partitions.json")).unwrap();
+    let dirs: Vec<PathBuf> = left_dirs();
+    let pids = dirs.iter().find(|dir| dir.join("pids.max").exists()).unwrap().join("pids.max");
+    fs::write(&pids, "77").unwrap();
+    assert!(bench.ok(&["reload"]).contains("1 bounds put back"), "{}", bench.log());
+    assert_eq!(fs::read_to_string(&pids).unwrap().trim(), "10");
+    // A second one, and its process; back again only without it.
+    let second =
+        "[[partition]]\nname = \"two\"\ntasks_max = 5\n".to_owned() + &sh("b", "sleep 1000", "partition = \"two\"");
+    bench.write(&plant("tasks_max = 10", &second));
+    assert!(bench.ok(&["reload"]).contains("+ partition two: bound"));
+    bench.until("b runs in it", || hmi(1)["tasks"]["used"].as_u64() > Some(0));
+    bench.write(&plant("tasks_max = 10", ""));
+    let refused = bench.run(&["reload"]);
+    let text = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(!refused.status.success() && text.contains("processes are in partition \"two\", which is to go"), "{text}");
+    bench.ok(&["stop", "b"]);
+    bench.ok(&["reload"]);
+    assert!(
+        !journal().contains("p.two") && bench.status()["partitions"].as_array().unwrap().len() == 1,
+        "{}",
+        journal()
+    );
+    assert_eq!(bench.pid("a"), pid);
+    bench.ok(&["down"]);
+    assert_eq!(left(&bench), [] as [PathBuf; 0]);
 }
 
 #[test]

@@ -109,6 +109,32 @@ pub fn plan(
     if lacks.is_empty() { Ok(Plan { steps, ..Plan::default() }) } else { Err(lacks) }
 }
 
+/// The steps back of what is noted (`noted`, round after round) and not wanted any more, as the machine stands now (`seen`). Directories in
+/// `kept` stay, for somebody is in them; what bounded them there is as it was when they were made.
+#[must_use]
+pub fn dropped(noted: &[Step], wanted: &[Wanted], kept: &BTreeSet<String>, seen: &BTreeMap<Target, Value>) -> Plan {
+    let is_wanted = |target: &Target| wanted.iter().any(|one| one.target == *target);
+    let stays = |path: &str| kept.contains(path) || is_wanted(&Target::Dir { path: path.to_owned() });
+    let goes = |path: &str| !stays(path) && noted.iter().any(|step| dir(&step.target) == Some(path));
+    let mut done = BTreeSet::new();
+    let mut steps = Vec::new();
+    for first in noted.iter().filter(|step| !is_wanted(&step.target) && done.insert(&step.target)) {
+        let goes_along = match &first.target {
+            Target::Dir { path } => stays(path),
+            Target::File { path, .. } => path.rfind('/').is_some_and(|at| goes(&path[..at])),
+            Target::Sender { path } => goes(path),
+            _ => false,
+        };
+        let from = seen.get(&first.target).cloned().unwrap_or(Value::Absent);
+        if goes_along || from == first.from || from == Value::Absent {
+            continue;
+        }
+        steps.push(Step { from, to: first.from.clone(), may_refuse: None, ..first.clone() });
+    }
+    steps.reverse();
+    Plan { steps, ..Plan::default() }
+}
+
 /// What is not as it was wanted any more.
 #[must_use]
 pub fn drift(seen: &BTreeMap<Target, Value>, wanted: &[Wanted]) -> Vec<Drift> {

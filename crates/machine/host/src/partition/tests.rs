@@ -1,5 +1,5 @@
 use super::*;
-use crate::plan::{Plan, revert};
+use crate::plan::{Plan, Step, revert};
 use crate::plant::{Bounds, CpuMax, IoMax};
 use crate::snapshot::{Form, Target, Value};
 use base::Size;
@@ -241,5 +241,49 @@ proptest! {
         let back = revert(&Plan { steps: made(some), ..Plan::default() });
         take(&mut seen, &all, &back);
         prop_assert_eq!(seen, origin);
+    }
+
+    #[test]
+    fn a_change_of_bounds_stands_and_what_is_not_wanted_any_more_is_as_it_was(
+        first in any_partition(),
+        second in any_partition(),
+        v1 in proptest::sample::subsequence(Controller::ALL.to_vec(), 0..=5),
+        occupied in any::<bool>(),
+    ) {
+        let ground = ground(&v1, &Controller::ALL);
+        let of = |one: &Partition| {
+            let (homes, _) = homes(&ground, "x", one);
+            (homes.iter().map(|home| home.dir.clone()).collect::<BTreeSet<_>>(), wanted(&ground, &homes, one, std::slice::from_ref(one)))
+        };
+        let ((had, old), (has, new)) = (of(&first), of(&second));
+        let all: Vec<Wanted> = old.iter().chain(&new).cloned().collect();
+        let origin = before(&all);
+        let (mut seen, mut noted) = (origin.clone(), Vec::new());
+        let stand = |seen: &mut Seen, noted: &mut Vec<Step>, wants: &[Wanted]| {
+            for _ in 0..2 {
+                let ours = noted.iter().map(|step: &Step| step.target.clone()).collect();
+                let next = plan(seen, wants, &ours, true).unwrap();
+                take(seen, &all, &next);
+                noted.extend(next.steps);
+            }
+        };
+        stand(&mut seen, &mut noted, &old);
+        let kept = if occupied { had.clone() } else { BTreeSet::new() };
+        let back = dropped(&noted, &new, &kept, &seen);
+        take(&mut seen, &all, &back);
+        prop_assert!(dropped(&noted, &new, &kept, &seen).steps.is_empty(), "once is enough");
+        for one in old.iter().filter(|one| !new.iter().any(|other| other.target == one.target)) {
+            let stays = matches!(&one.target, Target::Dir { path } if kept.contains(path));
+            let expected = match &one.target {
+                _ if stays => Value::Present,
+                Target::File { path, form } if kept.contains(path.rsplit_once('/').unwrap().0) || has.contains(path.rsplit_once('/').unwrap().0) => form.read("max"),
+                Target::Sender { path } if kept.contains(path) || has.contains(path) => Value::Text(String::new()),
+                other => origin[other].clone(),
+            };
+            prop_assert_eq!(&seen[&one.target], &expected, "{}", one.target);
+        }
+        noted.retain(|step| new.iter().any(|one| one.target == step.target) || matches!(&step.target, Target::Dir { path } if kept.contains(path)));
+        stand(&mut seen, &mut noted, &new);
+        prop_assert!(drift(&seen, &new).is_empty());
     }
 }

@@ -1,6 +1,6 @@
 //! What differs between two plant files, and what each difference costs.
 
-use crate::plant::{Plant, Process};
+use crate::plant::{Partition, Plant, Process};
 use serde::Serialize;
 use std::fmt;
 
@@ -12,6 +12,18 @@ pub enum Effect {
     Live,
     /// It is stopped and started.
     Restart,
+}
+
+/// Whether something is in both plant files.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Presence {
+    /// In the new one only.
+    New,
+    /// In both.
+    Both,
+    /// In the old one only.
+    Gone,
 }
 
 /// One difference between two plant files.
@@ -47,8 +59,15 @@ pub enum Change {
         /// The old one and the new one, as people read them.
         text: String,
     },
-    /// Other partitions.
-    Partitions,
+    /// A partition that is new, gone or has other bounds.
+    Partition {
+        /// Its name.
+        name: String,
+        /// The keys that differ; all of one that is new.
+        keys: Vec<&'static str>,
+        /// Whether it is new or gone.
+        is: Presence,
+    },
     /// Another watchdog.
     Watchdog,
     /// Another place for logs and evidence.
@@ -69,7 +88,11 @@ impl fmt::Display for Change {
                 write!(f, "~ {name}: {effect} ({})", keys.join(", "))
             }
             Self::Shield { text } => write!(f, "~ shield: {text}"),
-            Self::Partitions => f.write_str("~ partitions: not while the plant is up"),
+            Self::Partition { name, is: Presence::New, .. } => write!(f, "+ partition {name}: bound"),
+            Self::Partition { name, is: Presence::Gone, .. } => write!(f, "- partition {name}: taken back"),
+            Self::Partition { name, keys, .. } => {
+                write!(f, "~ partition {name}: bounds change in place ({})", keys.join(", "))
+            }
             Self::Watchdog => f.write_str("~ watchdog"),
             Self::Records => f.write_str("~ records: from the next `tahti up` on"),
         }
@@ -88,9 +111,7 @@ pub fn diff(old: &Plant, new: &Plant) -> Vec<Change> {
             |plant: &Plant| plant.shield.as_ref().map_or("none".to_owned(), |shield| format!("CPUs {}", shield.cpus));
         changes.push(Change::Shield { text: format!("{} -> {}", text(old), text(new)) });
     }
-    if old.partitions != new.partitions {
-        changes.push(Change::Partitions);
-    }
+    changes.extend(partitions(&old.partitions, &new.partitions));
     if old.watchdog != new.watchdog {
         changes.push(Change::Watchdog);
     }
@@ -111,6 +132,38 @@ pub fn diff(old: &Plant, new: &Plant) -> Vec<Change> {
     let added = new.processes.iter().filter(|process| old.process(&process.name).is_none());
     changes.extend(added.map(|process| Change::Added { name: process.name.clone() }));
     changes
+}
+
+fn partitions(old: &[Partition], new: &[Partition]) -> Vec<Change> {
+    let change = |name: &str, keys, is| Change::Partition { name: name.to_owned(), keys, is };
+    let in_new = |one: &Partition| match new.iter().find(|other| other.name == one.name) {
+        None => Some(change(&one.name, Vec::new(), Presence::Gone)),
+        Some(other) if other != one => Some(change(&one.name, bounds(one, other), Presence::Both)),
+        Some(_) => None,
+    };
+    let added = new.iter().filter(|one| !old.iter().any(|other| other.name == one.name));
+    let added = added.map(|one| change(&one.name, bounds(&Partition::default(), one), Presence::New));
+    old.iter().filter_map(in_new).chain(added).collect()
+}
+
+/// The keys in which two descriptions of a partition differ.
+fn bounds(old: &Partition, new: &Partition) -> Vec<&'static str> {
+    // Taken apart without `..`, so that a new key cannot be forgotten here.
+    let Partition { name: _, cpu_max, cpu_weight, bounds, io_max, cache, memory_bandwidth, network, required, inner } =
+        old;
+    let rows = [
+        ("cpu_max", *cpu_max != new.cpu_max),
+        ("cpu_weight", *cpu_weight != new.cpu_weight),
+        ("memory_max", bounds.memory_max != new.bounds.memory_max),
+        ("tasks_max", bounds.tasks_max != new.bounds.tasks_max),
+        ("io_max", *io_max != new.io_max),
+        ("cache", *cache != new.cache),
+        ("memory_bandwidth", *memory_bandwidth != new.memory_bandwidth),
+        ("network", *network != new.network),
+        ("required", *required != new.required),
+        ("bounds of its processes", *inner != new.inner),
+    ];
+    rows.iter().filter(|(_, differs)| *differs).map(|(key, _)| *key).collect()
 }
 
 /// The keys in which two descriptions of a process differ, and the dearest of their effects.

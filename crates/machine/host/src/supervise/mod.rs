@@ -9,7 +9,7 @@
 mod change;
 mod step;
 
-pub use change::{Change, Effect, diff};
+pub use change::{Change, Effect, Presence, diff};
 
 use crate::plant::{Plant, Process, ReadyWhen, Restart, RestartPolicy, Signal, StopStep};
 use base::{DurNs, MonoNs};
@@ -507,7 +507,7 @@ impl Supervision {
                     }
                 }
                 Change::Shield { .. }
-                | Change::Partitions
+                | Change::Partition { .. }
                 | Change::Watchdog
                 | Change::Records
                 | Change::Name { .. } => {}

@@ -18,7 +18,7 @@ use crate::group::Group;
 use crate::shield::executor::{Stopped, execute};
 use crate::shield::machine::Machine;
 use base::DurNs;
-use host::partition::{Ground, Home, Lack, Version, Wanted, drift, homes, made, plan, wanted};
+use host::partition::{Ground, Home, Lack, Version, Wanted, drift, dropped, homes, made, plan, wanted};
 use host::plan::{Drift, Plan, revert};
 use host::plant::Partition;
 use host::snapshot::{Target, Value};
@@ -81,6 +81,17 @@ pub enum PartitionError {
     /// A value was taken and reads otherwise.
     #[error("{} was written {}, and reads {}; everything was put back", .0.label, .0.expected, .0.found)]
     Differs(Box<Drift>),
+    /// It is not to be any more, and has processes.
+    #[error("processes are in partition {0:?}, which is to go; stop them first (`tahti stop`)")]
+    StillOccupied(String),
+    /// Processes would have to be elsewhere.
+    #[error("partition {name:?} needs control groups that its processes are not in ({}); stop them first (`tahti stop`), or use `tahti down` and `tahti up`", .dirs.join(", "))]
+    Occupied {
+        /// The partition.
+        name: String,
+        /// The groups.
+        dirs: Vec<String>,
+    },
     /// The old values cannot be noted.
     #[error(transparent)]
     Journal(#[from] JournalError),
@@ -140,6 +151,103 @@ pub fn raise(
         let _ = take_back(machine, dir, &journal, 1);
     }
     outcome
+}
+
+/// Changes the partitions of a plant that is up, from `old` to `new`: bounds in place, also such as somebody else has written over;
+/// what is not wanted any more is put back. `occupied` are those with processes.
+///
+/// # Errors
+/// Why not; then they are as `old` has them, as far as the kernel lets them be.
+pub fn change(
+    machine: &mut dyn Machine,
+    dir: &RunDir,
+    [old, new]: [&[Partition]; 2],
+    occupied: &BTreeSet<String>,
+    ground: Ground,
+    all_required: bool,
+) -> Result<Raised, PartitionError> {
+    let boot = machine.boot_id();
+    let mut journal = Journal::load(dir, &boot)?.unwrap_or_else(|| Journal::new(&boot, ground.clone()));
+    (journal.ground.devices, journal.ground.links) = (ground.devices, ground.links);
+    journal.ground.resctrl = ground.resctrl;
+    let dirs = |list: &[Partition], name: &str| -> BTreeSet<String> {
+        let one = list.iter().find(|one| one.name == name);
+        let homes = one.map(|one| homes(&journal.ground, &dir_name(dir, name), one).0);
+        homes.into_iter().flatten().map(|home| home.dir).collect()
+    };
+    let mut kept = BTreeSet::new();
+    for name in occupied {
+        let (had, wants) = (dirs(old, name), dirs(new, name));
+        let more: Vec<String> = wants.difference(&had).cloned().collect();
+        if !more.is_empty() {
+            return Err(PartitionError::Occupied { name: name.clone(), dirs: more });
+        }
+        // Also such as an earlier change has left, for they were in it.
+        let called = format!("/{}", dir_name(dir, name));
+        kept.extend(journal.dirs().into_iter().filter(|dir| dir.ends_with(&called)));
+    }
+    let outcome = change_noted(machine, dir, new, &kept, &mut journal, all_required);
+    if outcome.is_err() {
+        // What was refused is told; what was there before could be had.
+        let _ = change_noted(machine, dir, old, &kept, &mut journal, all_required);
+    }
+    outcome
+}
+
+fn change_noted(
+    machine: &mut dyn Machine,
+    dir: &RunDir,
+    partitions: &[Partition],
+    kept: &BTreeSet<String>,
+    journal: &mut Journal,
+    all_required: bool,
+) -> Result<Raised, PartitionError> {
+    let wants = |one: &Partition| {
+        let (homes, _) = homes(&journal.ground, &dir_name(dir, &one.name), one);
+        wanted(&journal.ground, &homes, one, partitions)
+    };
+    let wanted: Vec<Wanted> = partitions.iter().flat_map(wants).collect();
+    let noted = journal.steps();
+    let mut seen = BTreeMap::new();
+    for step in &noted {
+        seen.insert(step.target.clone(), machine.read(&step.target)?);
+    }
+    let plan = dropped(&noted, &wanted, kept, &seen);
+    let mut writes = 0;
+    if !plan.steps.is_empty() {
+        for step in &plan.steps {
+            if let (Target::Dir { path }, Value::Absent) = (&step.target, &step.to) {
+                Group::remove_below(&PathBuf::from(path));
+            }
+        }
+        journal.rounds.push(plan.steps);
+        journal.save(dir)?;
+        let executed = execute(machine, journal.rounds.last().map_or(&[], Vec::as_slice));
+        writes = executed.writes;
+        match executed.stopped {
+            None => {}
+            Some(Stopped::Refused(refused)) => return Err(PartitionError::Refused(refused.answer)),
+            Some(Stopped::Moved { label, expected, found }) => {
+                let why = format!("{label} changed meanwhile: expected {expected}, found {found}");
+                return Err(PartitionError::Refused(why));
+            }
+        }
+    }
+    // What is as it was before needs no way back any more.
+    let stays = |target: &Target| {
+        let is_kept = matches!(target, Target::Dir { path } if kept.contains(path));
+        is_kept || wanted.iter().any(|one| one.target == *target)
+    };
+    journal.rounds.iter_mut().for_each(|steps| steps.retain(|step| stays(&step.target)));
+    journal.rounds.retain(|steps| !steps.is_empty());
+    if journal.rounds.is_empty() {
+        Journal::remove(dir)?;
+    } else {
+        journal.save(dir)?;
+    }
+    let mut raised = raise_noted(machine, dir, partitions, journal, all_required)?;
+    raised.writes += writes;
+    Ok(raised)
 }
 
 fn raise_noted(

@@ -8,7 +8,8 @@ use crate::partition::{self, PartitionError, Partitions, Stands};
 use crate::shield::machine::RealMachine;
 use base::{DurNs, MonoNs};
 use host::plan::Drift;
-use std::collections::BTreeMap;
+use host::plant::Partition;
+use std::collections::{BTreeMap, BTreeSet};
 use sys::root::RootDir;
 
 /// How often the bounds are looked at.
@@ -43,6 +44,24 @@ pub(crate) fn raise(site: &mut Site, tell: &mut Teller, now: MonoNs, required: b
     }
     raised.lacks.into_iter().for_each(|lack| tell.shortfall("tahti", lack));
     Ok(())
+}
+
+/// Changes them to those of another plant, and puts back what somebody else has written over; how many writes that took.
+///
+/// # Errors
+/// Why not; they are as they were.
+pub(crate) fn change(
+    site: &mut Site,
+    tell: &mut Teller,
+    new: &[Partition],
+    occupied: &BTreeSet<String>,
+) -> Result<usize, PartitionError> {
+    let lists = [&site.plant.partitions[..], new];
+    let raised =
+        partition::change(&mut machine(), &journal(site), lists, occupied, partition::ground(new), site.require_rt)?;
+    site.partitions = raised.partitions;
+    raised.lacks.into_iter().for_each(|lack| tell.shortfall("tahti", lack));
+    Ok(raised.writes)
 }
 
 /// Takes them back; what did not go is added to what the shield's release says.

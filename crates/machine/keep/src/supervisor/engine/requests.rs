@@ -3,12 +3,14 @@
 use super::Engine;
 use super::reshield::ReshieldError;
 use crate::keeper::protocol as keeper;
+use crate::partition::PartitionError;
 use crate::supervisor::connection::Asker;
 use crate::supervisor::control::{Reply, Request};
-use crate::supervisor::{read_plant, status};
+use crate::supervisor::{partitions, read_plant, status};
 use base::MonoNs;
 use host::plant::{Plant, Signal};
-use host::supervise::{Event, Phase};
+use host::supervise::{Event, Phase, Unit};
+use std::collections::BTreeSet;
 use sys::clock::mono_now;
 
 impl Engine {
@@ -128,16 +130,28 @@ impl Engine {
             let why = "the plant's operators cannot be changed while it is up; use `tahti down` and `tahti up`";
             return Some(Reply::Refused(why.to_owned()));
         }
-        if new.partitions != self.site.plant.partitions && !dry_run {
-            let why = "partitions cannot be changed while the plant is up: processes are in them; use `tahti down` and `tahti up`";
-            return Some(Reply::Refused(why.to_owned()));
-        }
-        if dry_run || changes.is_empty() {
+        if dry_run {
             return Some(Reply::Changes(changes.iter().map(ToString::to_string).collect()));
         }
         if self.reshield.is_some() {
             let why = "the shield is being changed at this moment: try again when that is done";
             return Some(Reply::Refused(why.to_owned()));
+        }
+        let partitions_differ = new.partitions != self.site.plant.partitions;
+        if new.shield != self.site.plant.shield && partitions_differ {
+            let why = "the shield and partitions cannot be changed at once: reload with the one, then with the other";
+            return Some(Reply::Refused(why.to_owned()));
+        }
+        // Without a difference, too: what somebody else has written over is put back.
+        let restored = match self.change_partitions(now, &new) {
+            Ok(restored) => restored,
+            Err(why) => {
+                let why = format!("partitions cannot be changed: {why}; nothing else was taken over");
+                return Some(Reply::Refused(why));
+            }
+        };
+        if changes.is_empty() {
+            return Some(Reply::Changes(restored.into_iter().collect()));
         }
         if new.shield != self.site.plant.shield {
             let begun = self.change_shield(&new, client);
@@ -146,6 +160,33 @@ impl Engine {
             return begun.err().map(|why| Reply::Refused(refused(why)));
         }
         Some(Reply::Changes(self.adopt_plant(now, new)))
+    }
+
+    /// Changes partitions in place; what was put back though the plant does not differ.
+    fn change_partitions(&mut self, now: MonoNs, new: &Plant) -> Result<Option<String>, PartitionError> {
+        if new.partitions.is_empty() && self.site.plant.partitions.is_empty() {
+            return Ok(None);
+        }
+        let inside = |(unit, _): (&Unit, _)| {
+            let process = self.site.process(&unit.spec.name).filter(|_| unit.state.is_alive())?;
+            process.partition.clone()
+        };
+        let occupied: BTreeSet<String> = self.processes.iter().filter_map(inside).collect();
+        let gone = |name: &&String| !new.partitions.iter().any(|one| one.name == **name);
+        if let Some(name) = occupied.iter().find(gone) {
+            return Err(PartitionError::StillOccupied(name.clone()));
+        }
+        let differ = new.partitions != self.site.plant.partitions;
+        let writes = partitions::change(&mut self.site, &mut self.tell, &new.partitions, &occupied)?;
+        if writes == 0 {
+            return Ok(None);
+        }
+        let text = match differ {
+            true => format!("partitions changed: {writes} writes"),
+            false => format!("~ partitions: {writes} bounds put back that somebody else had written over"),
+        };
+        self.tell.event(now, "reload", &text);
+        Ok((!differ).then_some(text))
     }
 
     /// Takes over another reading of the plant, whose shield stands; what was changed.
