@@ -12,6 +12,7 @@ mod control;
 mod detector;
 mod geometry;
 pub mod gvsp;
+pub mod matrix;
 pub mod reconstruct;
 mod share;
 mod telescope;

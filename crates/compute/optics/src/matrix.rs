@@ -1,0 +1,288 @@
+//! Matrices in files of other programs: NumPy's NPY and FITS, by their first bytes.
+
+/// Bytes that a file's head may have.
+const HEAD_MAX: usize = 64 << 10;
+/// A block of FITS, and a line of its head.
+const BLOCK: usize = 2880;
+const CARD: usize = 80;
+
+/// Numbers row by row.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Matrix {
+    rows: usize,
+    columns: usize,
+    values: Vec<f32>,
+}
+
+/// A file that holds no matrix for here.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum MatrixError {
+    /// Neither format.
+    #[error("neither NPY nor FITS; expected a file that NumPy's `save` or a FITS library wrote")]
+    Format,
+    /// Its head says what is not read here.
+    #[error("{what} is {found}; expected {expected}")]
+    Head {
+        /// What.
+        what: &'static str,
+        /// As it stands there.
+        found: String,
+        /// What is read.
+        expected: &'static str,
+    },
+    /// Cut off.
+    #[error("{found} bytes of numbers; expected {expected}: the file is cut off")]
+    Short {
+        /// Bytes behind the head.
+        found: usize,
+        /// What the shape needs.
+        expected: usize,
+    },
+    /// Another shape than what it is for.
+    #[error("{found_rows} x {found_columns} numbers; expected {rows} x {columns}")]
+    Shape {
+        /// The file's.
+        found_rows: usize,
+        /// The file's.
+        found_columns: usize,
+        /// Wanted.
+        rows: usize,
+        /// Wanted.
+        columns: usize,
+    },
+    /// A number that is none.
+    #[error("row {row}, column {column} (from 0) is not a finite single-precision number; expected numbers")]
+    NotFinite {
+        /// Where.
+        row: usize,
+        /// Where.
+        column: usize,
+    },
+}
+
+/// How numbers lie in a file.
+#[derive(Clone, Copy)]
+struct Form {
+    rows: usize,
+    columns: usize,
+    bytes: usize,
+    big: bool,
+    /// Column by column.
+    columns_first: bool,
+}
+
+/// Bytes that a file with such a matrix has at most: more need not be read.
+#[must_use]
+pub const fn bytes_max(rows: usize, columns: usize) -> u64 {
+    (rows * columns * 8 + HEAD_MAX + BLOCK) as u64
+}
+
+impl Matrix {
+    /// Reads a file's bytes: two dimensions, or one, which is a column; numbers of 32 or 64 bits. Of FITS the first image, as NumPy
+    /// shows it: NAXIS1 counts columns. Allocates no more than twice the bytes; any bytes have an answer.
+    ///
+    /// # Errors
+    /// What it is not.
+    pub fn read(bytes: &[u8]) -> Result<Self, MatrixError> {
+        let (form, numbers) = if bytes.starts_with(b"\x93NUMPY") {
+            npy(bytes)?
+        } else if bytes.starts_with(b"SIMPLE  =") {
+            fits(bytes)?
+        } else {
+            return Err(MatrixError::Format);
+        };
+        let Form { rows, columns, .. } = form;
+        let expected = rows.saturating_mul(columns).saturating_mul(form.bytes);
+        let numbers = numbers.get(..expected).ok_or(MatrixError::Short { found: numbers.len(), expected })?;
+        let number = |bytes: &[u8]| match (bytes, form.big) {
+            (&[a, b, c, d], true) => f32::from_be_bytes([a, b, c, d]),
+            (&[a, b, c, d], false) => f32::from_le_bytes([a, b, c, d]),
+            (eight, big) => {
+                let eight = eight.first_chunk().copied().unwrap_or_default();
+                (if big { f64::from_be_bytes(eight) } else { f64::from_le_bytes(eight) }) as f32
+            }
+        };
+        let at = |row: usize, column: usize| {
+            let place = if form.columns_first { column * rows + row } else { row * columns + column };
+            number(&numbers[place * form.bytes..][..form.bytes])
+        };
+        let places = (0..rows).flat_map(|row| (0..columns).map(move |column| (row, column)));
+        let mut values = Vec::with_capacity(rows * columns);
+        for (row, column) in places {
+            let value = at(row, column);
+            if !value.is_finite() {
+                return Err(MatrixError::NotFinite { row, column });
+            }
+            values.push(value);
+        }
+        Ok(Self { rows, columns, values })
+    }
+
+    /// The numbers row by row, where the shape is this one.
+    ///
+    /// # Errors
+    /// It is another one.
+    pub fn of(self, rows: usize, columns: usize) -> Result<Vec<f32>, MatrixError> {
+        let Self { rows: found_rows, columns: found_columns, values } = self;
+        if (found_rows, found_columns) != (rows, columns) {
+            return Err(MatrixError::Shape { found_rows, found_columns, rows, columns });
+        }
+        Ok(values)
+    }
+
+    /// A file of NumPy's (NPY 1.0) of numbers that lie row by row.
+    #[must_use]
+    pub fn npy(rows: usize, columns: usize, values: &[f32]) -> Vec<u8> {
+        let mut head = format!("{{'descr': '<f4', 'fortran_order': False, 'shape': ({rows}, {columns}), }}");
+        // What precedes the numbers ends at a multiple of 64, with a line's end.
+        while (10 + head.len() + 1) % 64 != 0 {
+            head.push(' ');
+        }
+        head.push('\n');
+        let mut bytes = b"\x93NUMPY\x01\x00".to_vec();
+        bytes.extend((head.len() as u16).to_le_bytes());
+        bytes.extend(head.as_bytes());
+        values.iter().for_each(|value| bytes.extend(value.to_le_bytes()));
+        bytes
+    }
+}
+
+fn bad(what: &'static str, found: impl Into<String>, expected: &'static str) -> MatrixError {
+    MatrixError::Head { what, found: found.into(), expected }
+}
+
+fn npy(bytes: &[u8]) -> Result<(Form, &[u8]), MatrixError> {
+    let cut = MatrixError::Short { found: 0, expected: bytes.len().max(12) };
+    let (begin, length) = match bytes.get(6) {
+        Some(1) => (10, bytes.get(8..10).map(|two| usize::from(two[0]) | usize::from(two[1]) << 8)),
+        _ => (12, bytes.get(8..12).map(|four| four.iter().rev().fold(0, |sum, byte| sum << 8 | usize::from(*byte)))),
+    };
+    let length = length.filter(|length| *length <= HEAD_MAX).ok_or(cut.clone())?;
+    let head = bytes.get(begin..begin + length).ok_or(cut)?;
+    let head = String::from_utf8_lossy(head);
+    let after = |key: &str| head.split_once(key).map_or("", |(_, rest)| rest.trim_start_matches([' ', ':']));
+    let kind = after("'descr'").trim_start_matches('\'').split('\'').next().unwrap_or_default();
+    let (bytes_each, big) = match kind {
+        "<f4" => (4, false),
+        "<f8" => (8, false),
+        ">f4" => (4, true),
+        ">f8" => (8, true),
+        other => return Err(bad("the kind of numbers", format!("{other:?}"), "<f4, <f8, >f4 or >f8")),
+    };
+    let shape = after("'shape'").trim_start_matches('(').split(')').next().unwrap_or_default();
+    let sizes: Vec<Option<usize>> =
+        shape.split(',').map(str::trim).filter(|size| !size.is_empty()).map(|size| size.parse().ok()).collect();
+    let (rows, columns) = match sizes[..] {
+        [Some(rows)] => (rows, 1),
+        [Some(rows), Some(columns)] => (rows, columns),
+        _ => return Err(bad("the shape", format!("({shape})"), "one or two dimensions")),
+    };
+    let columns_first = after("'fortran_order'").starts_with("True");
+    Ok((Form { rows, columns, bytes: bytes_each, big, columns_first }, &bytes[begin + length..]))
+}
+
+fn fits(bytes: &[u8]) -> Result<(Form, &[u8]), MatrixError> {
+    let mut value = [None; 6];
+    let names = ["BITPIX", "NAXIS", "NAXIS1", "NAXIS2", "BSCALE", "BZERO"];
+    let cards = bytes[..bytes.len().min(HEAD_MAX)].chunks_exact(CARD);
+    let mut end = None;
+    for (number, card) in cards.enumerate() {
+        let name = card[..8].trim_ascii_end();
+        if name == b"END" {
+            end = Some(number + 1);
+            break;
+        }
+        if let Some(index) = names.iter().position(|known| known.as_bytes() == name) {
+            let text = String::from_utf8_lossy(&card[10..]).into_owned();
+            value[index] = text.split('/').next().unwrap_or_default().trim().parse::<f64>().ok();
+        }
+    }
+    let end = end.ok_or_else(|| bad("the head", "without END", "a head of at most 64 KiB"))?;
+    let [bits, axes, columns, rows, scale, zero] = value;
+    let (bytes_each, axes) = match (bits, axes) {
+        (Some(-32.0), Some(axes)) => (4, axes),
+        (Some(-64.0), Some(axes)) => (8, axes),
+        (bits, _) => return Err(bad("BITPIX", format!("{bits:?}"), "-32 or -64")),
+    };
+    if scale.is_some_and(|scale| scale != 1.0) || zero.is_some_and(|zero| zero != 0.0) {
+        return Err(bad("BSCALE or BZERO", "set", "numbers as they are"));
+    }
+    let size = |value: Option<f64>| value.filter(|size| (0.0..1e9).contains(size)).map(|size| size as usize);
+    let (rows, columns) = match (axes as i64, size(columns), size(rows)) {
+        (1, Some(only), _) => (only, 1),
+        (2, Some(columns), Some(rows)) => (rows, columns),
+        _ => return Err(bad("NAXIS", format!("{axes}"), "an image of one or two dimensions")),
+    };
+    let numbers = bytes.get((end * CARD).next_multiple_of(BLOCK)..).unwrap_or_default();
+    Ok((Form { rows, columns, bytes: bytes_each, big: true, columns_first: false }, numbers))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn a_fits(cards: &[&str], numbers: &[u8]) -> Vec<u8> {
+        let mut bytes: Vec<u8> = cards.iter().flat_map(|card| format!("{card:<80}").into_bytes()).collect();
+        bytes.resize(BLOCK, b' ');
+        bytes.extend(numbers);
+        bytes
+    }
+
+    #[test]
+    fn npy_and_fits_give_the_same_numbers_row_by_row() {
+        let values = [1.0, 2.0, 3.0, 4.0, 5.0, 6.5];
+        let expected = Matrix { rows: 2, columns: 3, values: values.to_vec() };
+        let npy = Matrix::npy(2, 3, &values);
+        assert_eq!(Matrix::read(&npy), Ok(expected.clone()));
+        let numbers: Vec<u8> = values.iter().flat_map(|value| f64::from(*value).to_be_bytes()).collect();
+        let cards = [
+            "SIMPLE  =                    T",
+            "BITPIX  =                  -64 / double",
+            "NAXIS   =                    2",
+            "NAXIS1  =                    3",
+            "NAXIS2  =                    2",
+            "END",
+        ];
+        assert_eq!(Matrix::read(&a_fits(&cards, &numbers)), Ok(expected.clone()));
+        // Column by column, as Fortran has it.
+        let mut fortran = Matrix::npy(2, 3, &[1.0, 4.0, 2.0, 5.0, 3.0, 6.5]);
+        let at = fortran.windows(5).position(|word| word == b"False").unwrap();
+        fortran[at..at + 5].copy_from_slice(b"True ");
+        assert_eq!(Matrix::read(&fortran), Ok(expected.clone()));
+        assert_eq!(expected.of(2, 3).unwrap(), values);
+    }
+
+    #[test]
+    fn what_does_not_fit_is_refused_with_what_was_found() {
+        let say = |bytes: &[u8]| Matrix::read(bytes).unwrap_err().to_string();
+        assert!(say(b"P5 3 2").contains("neither NPY nor FITS"));
+        let mut npy = Matrix::npy(2, 2, &[1.0, 2.0, f32::NAN, 4.0]);
+        assert!(say(&npy).contains("row 1, column 0"));
+        npy.pop();
+        assert_eq!(say(&npy), "15 bytes of numbers; expected 16: the file is cut off");
+        let shape = Matrix::read(&Matrix::npy(1, 2, &[1.0, 2.0])).unwrap().of(2, 2).unwrap_err();
+        assert_eq!(shape.to_string(), "1 x 2 numbers; expected 2 x 2");
+        assert!(
+            say(&a_fits(&["SIMPLE  =                    T", "BITPIX  =                   16", "END"], &[]))
+                .contains("BITPIX")
+        );
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+        #[test]
+        fn any_bytes_have_an_answer(mut bytes in prop::collection::vec(any::<u8>(), 0..300), of in 0..3usize, shape in ".{0,40}") {
+            match of {
+                1 => bytes = [&b"\x93NUMPY\x01\x00\x40\x00{'descr': '<f4', 'shape': ("[..], shape.as_bytes(), b")", &bytes].concat(),
+                2 => bytes = a_fits(&["SIMPLE  =", &format!("NAXIS1  = {shape}"), "BITPIX  = -32", "NAXIS   = 1", "END"], &bytes),
+                _ => {}
+            }
+            if let Ok(matrix) = Matrix::read(&bytes) {
+                prop_assert_eq!(matrix.values.len(), matrix.rows * matrix.columns);
+            }
+        }
+    }
+}

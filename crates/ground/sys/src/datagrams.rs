@@ -1,0 +1,176 @@
+//! Several datagrams with one system call (`recvmmsg`), each with the time at which the kernel had it.
+
+use crate::error::{Error, Result};
+use rustix::io::Errno;
+use std::os::fd::{AsFd, AsRawFd as _};
+use std::ptr::null_mut;
+
+/// Datagrams that are taken at once, at most.
+pub const BATCH_MAX: usize = 16;
+/// Bytes for what the kernel says beside a datagram: a header and a `timespec`, with room to spare.
+const BESIDE: usize = 64;
+
+/// What the kernel says beside a datagram, aligned as it wants it.
+#[derive(Clone, Copy)]
+#[repr(C, align(8))]
+struct Beside([u8; BESIDE]);
+
+/// Memory for datagrams that are received together.
+#[derive(Debug)]
+pub struct Datagrams {
+    bytes: Vec<u8>,
+    each: usize,
+    /// Length of each, and when it came.
+    taken: [(usize, Option<u64>); BATCH_MAX],
+    there: usize,
+}
+
+/// How a call waits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Waits {
+    /// For the first datagram, as long as the socket's timeout says; takes along what else is there.
+    ForOne,
+    /// For nothing.
+    Not,
+}
+
+impl Datagrams {
+    /// Memory for up to [`BATCH_MAX`] datagrams of so many bytes; longer ones are cut off. Allocates.
+    #[must_use]
+    pub fn new(each: usize) -> Self {
+        Self { bytes: vec![0; each * BATCH_MAX], each, taken: [(0, None); BATCH_MAX], there: 0 }
+    }
+
+    /// How many were taken last.
+    #[must_use]
+    pub const fn there(&self) -> usize {
+        self.there
+    }
+
+    /// One of those that were taken last; none behind them.
+    #[must_use]
+    pub fn get(&self, index: usize) -> &[u8] {
+        match self.taken[..self.there].get(index) {
+            Some((length, _)) => &self.bytes[index * self.each..][..*length],
+            None => &[],
+        }
+    }
+
+    /// When the kernel had it, in nanoseconds since 1970, where it was [asked to say so](stamp).
+    #[must_use]
+    pub fn came_ns(&self, index: usize) -> Option<u64> {
+        self.taken[..self.there].get(index)?.1
+    }
+
+    /// Takes what has come: how many. Those of before are gone, also where it fails.
+    ///
+    /// Real-time: a system call; allocates nothing.
+    ///
+    /// # Errors
+    /// The kernel's: `EAGAIN` where nothing has come in time.
+    pub fn take(&mut self, socket: impl AsFd, waits: Waits) -> std::result::Result<usize, Errno> {
+        self.there = 0;
+        // SAFETY: all zeros are a header without name, buffers and control data.
+        let mut headers: [libc::mmsghdr; BATCH_MAX] = unsafe { std::mem::zeroed() };
+        let mut vectors = [libc::iovec { iov_base: null_mut(), iov_len: 0 }; BATCH_MAX];
+        let mut beside = [Beside([0; BESIDE]); BATCH_MAX];
+        let buffers = self.bytes.chunks_exact_mut(self.each);
+        let places = headers.iter_mut().zip(&mut vectors).zip(&mut beside).zip(buffers);
+        for (((header, vector), beside), buffer) in places {
+            *vector = libc::iovec { iov_base: buffer.as_mut_ptr().cast(), iov_len: buffer.len() };
+            header.msg_hdr.msg_iov = vector;
+            header.msg_hdr.msg_iovlen = 1;
+            header.msg_hdr.msg_control = beside.0.as_mut_ptr().cast();
+            header.msg_hdr.msg_controllen = BESIDE as _;
+        }
+        let flags = match waits {
+            Waits::ForOne => libc::MSG_WAITFORONE,
+            Waits::Not => libc::MSG_DONTWAIT,
+        };
+        let (socket, at) = (socket.as_fd().as_raw_fd(), headers.as_mut_ptr());
+        // SAFETY: `headers` has so many headers, each with a buffer and room for control data that outlive the call.
+        let there = unsafe { libc::recvmmsg(socket, at, BATCH_MAX as u32, flags as _, null_mut()) };
+        let Ok(there) = usize::try_from(there) else {
+            return Err(Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::IO));
+        };
+        self.there = there.min(BATCH_MAX);
+        for (taken, header) in self.taken.iter_mut().zip(&headers[..self.there]) {
+            *taken = ((header.msg_len as usize).min(self.each), came_ns(&header.msg_hdr));
+        }
+        Ok(self.there)
+    }
+}
+
+/// The time in a header's control data.
+fn came_ns(header: &libc::msghdr) -> Option<u64> {
+    // SAFETY: the kernel has filled in the header, whose control data is still there.
+    let mut at = unsafe { libc::CMSG_FIRSTHDR(header) };
+    while !at.is_null() {
+        // SAFETY: not null, so a control header within the control data.
+        let control = unsafe { at.read_unaligned() };
+        if control.cmsg_level == libc::SOL_SOCKET && control.cmsg_type == libc::SCM_TIMESTAMPNS {
+            // SAFETY: behind a control header are its data.
+            let data = unsafe { libc::CMSG_DATA(at) };
+            // SAFETY: the data of this kind is a timespec.
+            let time = unsafe { data.cast::<libc::timespec>().read_unaligned() };
+            return Some(u64::try_from(time.tv_sec).ok()? * 1_000_000_000 + u64::try_from(time.tv_nsec).ok()?);
+        }
+        // SAFETY: as for the first.
+        at = unsafe { libc::CMSG_NXTHDR(header, at) };
+    }
+    None
+}
+
+/// Has the kernel say of each datagram of a socket when it came. It begins some milliseconds later, where no other socket had it do so:
+/// until then it says when a datagram was taken.
+///
+/// # Errors
+/// The kernel's, where it notes nothing for such sockets.
+pub fn stamp(socket: impl AsFd) -> Result<()> {
+    let (on, length) = (1i32, size_of::<i32>() as libc::socklen_t);
+    let (socket, at) = (socket.as_fd().as_raw_fd(), std::ptr::from_ref(&on).cast());
+    // SAFETY: `at` and `length` are an `i32` that outlives the call, and its size.
+    match unsafe { libc::setsockopt(socket, libc::SOL_SOCKET, libc::SO_TIMESTAMPNS, at, length) } {
+        0 => Ok(()),
+        _ => Err(Error::last("have the kernel say when datagrams come")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::UdpSocket;
+
+    #[test]
+    fn what_has_come_is_taken_with_one_call_in_its_order_and_with_its_times() {
+        let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+        stamp(&socket).unwrap();
+        let mut taken = Datagrams::new(8);
+        assert_eq!(taken.take(&socket, Waits::Not), Err(Errno::AGAIN));
+        let begun = std::time::Instant::now();
+        loop {
+            let sent = crate::clock::wall_ns();
+            for length in [1, 3, 9] {
+                socket.send_to(&b"abcdefghi"[..length], socket.local_addr().unwrap()).unwrap();
+            }
+            while taken.there() < 3 {
+                assert!(taken.take(&socket, Waits::ForOne).is_ok_and(|there| there > 0));
+                assert!(
+                    taken.there() == 3 || begun.elapsed() < std::time::Duration::from_secs(60),
+                    "loopback is ordered"
+                );
+            }
+            let read = crate::clock::wall_ns();
+            let all: Vec<&[u8]> = (0..4).map(|index| taken.get(index)).collect();
+            assert_eq!(all, [&b"a"[..], b"abc", b"abcdefgh", b""], "the longest is cut off");
+            let came: Vec<u64> = (0..3).map(|index| taken.came_ns(index).unwrap()).collect();
+            assert!(came.is_sorted() && taken.came_ns(3).is_none());
+            // The kernel begins to note a moment later, where no other socket had it do so.
+            if (sent..=read).contains(&came[0]) && came[2] <= read {
+                break;
+            }
+            assert!(begun.elapsed() < std::time::Duration::from_secs(60), "{sent} {came:?} {read}");
+            taken.there = 0;
+        }
+    }
+}
