@@ -10,6 +10,7 @@ use syn::visit::{self, Visit};
 
 /// Who may depend on whom (besides `base`, on which everybody may). A crate that is not here does not exist.
 const ARROWS: &[(&str, &[&str])] = &[
+    ("adaptive", &["kernels", "optics", "rt", "sys"]),
     ("appliance", &["segment"]),
     ("alarm", &["table"]),
     ("alarmd", &["alarm", "ca", "canet", "host", "keep", "sys"]),
@@ -17,8 +18,8 @@ const ARROWS: &[(&str, &[&str])] = &[
     (
         "bench",
         &[
-            "broker", "ca", "frame", "guest", "host", "keep", "kernels", "msg", "proc", "recorder", "report", "ring",
-            "rt", "segment", "store", "sys", "trace",
+            "adaptive", "broker", "ca", "frame", "guest", "host", "keep", "kernels", "msg", "optics", "proc", "recorder",
+            "report", "ring", "rt", "segment", "store", "sys", "trace",
         ],
     ),
     ("broker", &["msg", "ring", "rt", "sys"]),
@@ -88,6 +89,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     (
         "cli",
         &[
+            "adaptive",
             "alarm",
             "alarmd",
             "bench",

@@ -89,6 +89,12 @@ impl Assembly {
         self.frame
     }
 
+    /// Rows that have not come of the frame that has begun or ended last.
+    #[must_use]
+    pub const fn missing(&self) -> usize {
+        self.seen.len() - self.there
+    }
+
     /// What was counted.
     #[must_use]
     pub const fn counts(&self) -> Counts {
@@ -135,7 +141,7 @@ impl Assembly {
     pub fn end(&mut self) -> Option<Whole> {
         let frame = self.frame.take()?;
         self.ended = Some(frame);
-        let missing = self.seen.len() - self.there;
+        let missing = self.missing();
         self.counts.lost += missing as u64;
         Some(if missing == 0 {
             self.counts.whole += 1;

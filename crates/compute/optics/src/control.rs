@@ -52,6 +52,11 @@ impl Integrator {
         &self.commands
     }
 
+    /// Puts all actuators to 0.
+    pub fn flatten(&mut self) {
+        self.commands.fill(0.0);
+    }
+
     /// The next commands: `command·leak − gain·error`, within the stroke. What is beyond is not remembered, so an actuator leaves its bound as
     /// soon as the error turns. An error that is not finite changes nothing. Real-time: allocates nothing.
     pub fn step(&mut self, error: &[f32], settings: Settings) -> Step {

@@ -16,7 +16,8 @@ fn example() -> (Bench, String, [String; 2]) {
         let text = text.replace("\"ao-messages\"", &format!("\"{server}\""));
         let text = text.replace("\"ao-settings\"", &format!("\"{server}-settings\""));
         let text = text.replace("from = \"ao\"", &format!("from = \"{server}-loop\""));
-        text.replace("from = \"telescope\"", &format!("from = \"{server}-sky\""))
+        let text = text.replace("from = \"telescope\"", &format!("from = \"{server}-sky\""));
+        text.replace("@ao/", &format!("@{server}-loop/")).replace("@telescope/", &format!("@{server}-sky/"))
     };
     let plant = own(&std::fs::read_to_string(example.join("plant.toml")).unwrap());
     let (_, processes) = plant.split_once("[[process]]").unwrap();
@@ -26,34 +27,46 @@ fn example() -> (Bench, String, [String; 2]) {
         "\"telescope\", {slow}, \"--to\", \"{pixels}\", \"--listen\", \"{commands}\", \"--exports\", \"{server}-sky\", \"--lose\", \"10\", \"--late\", \"5\", \"--reorder\", \"5\"]"
     );
     let control = format!(
-        "\"ao\", {slow}, \"--pixels\", \"{pixels}\", \"--commands\", \"{commands}\", \"--exports\", \"{server}-loop\", \"--settings\", \"{server}-settings\", \"--open\"]"
+        "\"ao\", {slow}, \"--pixels\", \"{pixels}\", \"--commands\", \"{commands}\", \"--exports\", \"{server}-loop\", \"--settings\", \"{server}-settings\", \"--messages\", \"{server}\", \"--streams\", \".\", \"--open\"]"
     );
-    let processes = processes
-        .replace("\"telescope\"]\nclass = \"fifo:20\"", &sky)
-        .replace("\"ao\"]\nclass = \"fifo:80\"\ncpus = \"shield\"", &control);
+    let processes = processes.replace("\"telescope\"]\nclass = \"fifo:20\"", &sky).replace(
+        &format!(
+            "\"ao\", \"--messages\", \"{server}\", \"--streams\", \"/dev/shm\"]\nclass = \"fifo:80\"\ncpus = \"shield\""
+        ),
+        &control,
+    );
     let processes = processes.replace("heartbeat = { within = \"500ms\" }", "heartbeat = { within = \"60s\" }");
     let processes = processes.replace("miss_ratio_max = \"1%\"", "miss_ratio_max = \"100%\"");
     assert!(processes.contains(&sky) && processes.contains(&control), "{processes}");
     let bench = Bench::new("ao", &format!("[[process]]{processes}"));
-    std::fs::write(
-        bench.dir.join("settings.toml"),
-        own(&std::fs::read_to_string(example.join("settings.toml")).unwrap()),
-    )
-    .unwrap();
+    for file in ["settings.toml", "ao.db"] {
+        std::fs::write(bench.dir.join(file), own(&std::fs::read_to_string(example.join(file)).unwrap())).unwrap();
+    }
     (bench, server, [pixels, commands])
 }
 
 #[test]
 fn a_loop_closes_by_a_message_and_counts_what_its_network_loses() {
     let (bench, server, ports) = example();
-    let said = bench.ok(&["up", ".", "--detach"]);
-    assert!(said.contains("plant p is up"), "{said}");
-    let ask = |message: &str| {
-        let mut command = bench.tahti(&["msg", "send", "--timeout", "30s", message]);
-        command.env("TAHTI_MESSAGES", &server).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let port = free_port();
+    let tahti = |words: &[&str]| {
+        let mut command = bench.tahti(words);
+        let variables = [
+            ("EPICS_CA_SERVER_PORT", port.to_string()),
+            ("EPICS_CA_REPEATER_PORT", (port + 1).to_string()),
+            ("EPICS_CA_ADDR_LIST", "127.0.0.1".into()),
+            ("EPICS_CA_AUTO_ADDR_LIST", "NO".into()),
+            ("EPICS_CAS_BEACON_ADDR_LIST", "127.0.0.1".into()),
+            ("TAHTI_MESSAGES", server.clone()),
+        ];
+        command.envs(variables).stdout(Stdio::piped()).stderr(Stdio::piped());
         let output = finish(command.spawn().unwrap());
         (output.status.success(), text(&output).trim().to_owned())
     };
+    let (good, said) = tahti(&["up", ".", "--detach"]);
+    assert!(good, "{said}");
+    assert!(said.contains("plant p is up"), "{said}");
+    let ask = |message: &str| tahti(&["msg", "send", "--timeout", "60s", message]);
     let send = |message: &str| {
         let (good, said) = ask(message);
         assert!(good, "{message}: {said}\n{}", bench.log());
@@ -84,6 +97,28 @@ fn a_loop_closes_by_a_message_and_counts_what_its_network_loses() {
         bench.until(counted, || values(counted) > 0.0);
     }
     assert_eq!((values("held"), values("unbounded"), values("foreign")), (0.0, 0.0, 0.0));
+    // A process variable does the same as a message.
+    let (good, said) = tahti(&["caput", "-w", "30", "AO:gain", "0.4"]);
+    assert!(good, "{said}");
+    bench.until("shown", || (number("get/ao_loop/gain") - 0.4).abs() < 1e-6);
+    bench.until("read", || tahti(&["caget", "-w", "30", "-t", "AO:gain:now"]).1 == "0.4");
+    // Its reconstructor is written, read, measured anew; one of another shape is refused and changes nothing.
+    assert!(ask("describe/ao_calibration").1.contains("reconstructor=FILE"));
+    send("put/ao_calibration/save");
+    send("put/ao_calibration/reconstructor=reconstructor.npy");
+    bench.until("exchanged", || values("exchanged") == 1.0);
+    let wrong = ask("put/ao_calibration/reconstructor=dark.npy");
+    assert!(!wrong.0 && wrong.1.contains("96 x 96 numbers; expected"), "{wrong:?}");
+    assert!(!ask("put/ao_calibration/reconstructor=../x.npy").0 && !ask("put/ao_calibration/x").0);
+    let said = ask("put/ao_calibration/run");
+    assert!(said.0 && said.1.contains("actuators poked"), "{said:?}");
+    let said = ask("get/ao_calibration/latency");
+    assert!(said.0 && said.1.contains("frames"), "{said:?}");
+    bench.until("measured", || values("hardware-frames") >= 1.0);
+    assert_eq!(values("exchanged"), 2.0);
+    for stream in ["wfs", "slopes", "dm", "telemetry"] {
+        assert_eq!(&std::fs::read(bench.dir.join(format!("ao_{stream}.im.shm"))).unwrap()[..4], b"2.00");
+    }
     // Whoever sends anything else is counted, and changes nothing.
     let stranger = UdpSocket::bind("127.0.0.1:0").unwrap();
     for port in &ports {

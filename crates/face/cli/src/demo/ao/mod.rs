@@ -1,21 +1,18 @@
 //! `tahti demo ao`: an adaptive-optics loop, from a wavefront sensor's pixels to commands for a deformable mirror.
 
-mod calibrate;
-mod control;
-mod pixels;
-mod shown;
+mod messages;
 
 use super::RunArgs;
 use crate::failure::Failure;
-use base::DurNs;
-use bench::looprun;
-use control::Control;
+use adaptive::{Before, Chosen, Control, Pixels, Shown, Spec, Streams, calibrate, counted, sender};
+use base::{CpuId, DurNs};
+use bench::looprun::{self, WaitArg};
 use kernels::{Level, Light};
-use optics::{Geometry, Settings};
-use pixels::Pixels;
+use optics::{Geometry, Settings, Stored};
+use rt::team::TeamSpec;
 use rt::{LoopSpec, SharedPage, Source};
-use shown::{Chosen, Shown};
-use std::net::{SocketAddr, UdpSocket};
+use std::net::SocketAddr;
+use std::path::PathBuf;
 use sys::clock::mono_now;
 
 /// An adaptive-optics loop: pixels of a wavefront sensor by UDP, commands for a deformable mirror by UDP
@@ -58,6 +55,9 @@ pub(crate) struct Args {
     /// Threads beside the loop's that multiply, each on a CPU of this process
     #[arg(long, value_name = "N", default_value_t = 0)]
     workers: usize,
+    /// How it waits for pixels: sleep, spin, or both:TIME: asleep while much of a frame is to come, spinning for its last rows
+    #[arg(long, value_name = "WAIT", default_value = "both:50us")]
+    wait: WaitArg,
     /// Keep the reconstructor in single precision; else in half, which is half as much to read each frame
     #[arg(long)]
     single: bool,
@@ -75,12 +75,55 @@ pub(crate) struct Args {
     /// The name under which somebody exports its settings: closed, gain, leak
     #[arg(long, value_name = "NAME", default_value = "ao-settings")]
     settings: String,
+    /// The message server at which `ao_calibration` is served: parts from files, calibration, measured latency; none if not given
+    #[arg(long, value_name = "NAME")]
+    messages: Option<String>,
+    /// The folder of files that messages name
+    #[arg(long, value_name = "FOLDER", default_value = ".")]
+    files: PathBuf,
+    /// Show each stage as an ImageStreamIO stream in this folder: wfs, slopes, dm, telemetry
+    #[arg(long, value_name = "FOLDER", env = "MILK_SHM_DIR")]
+    streams: Option<PathBuf>,
+    /// What the names of streams begin with
+    #[arg(long, value_name = "TEXT", default_value = "ao_")]
+    prefix: String,
 }
 
 impl Args {
-    /// What counts as light: counts of a pixel, and of a sub-aperture.
-    fn light(&self) -> Light {
-        Light { threshold: 15.0, flux_min: 300.0 }
+    fn spec(&self) -> Result<Spec, Failure> {
+        let level = self.level.as_deref().map_or(Ok(Level::best()), Level::named).map_err(|error| error.to_string())?;
+        Ok(Spec {
+            geometry: Geometry::new(self.across).map_err(|error| format!("--across: {error}"))?,
+            period: self.period,
+            level,
+            // Counts of a pixel, and of a sub-aperture.
+            light: Light { threshold: 15.0, flux_min: 300.0 },
+            stroke: self.stroke,
+            regularise: self.regularise,
+            stored: if self.single { Stored::Single } else { Stored::Half },
+            begun: Settings { closed: !self.open, gain: self.gain, leak: self.leak },
+        })
+    }
+
+    /// A team on the process's CPUs. Where there are workers, each has one of its own, and so has the loop, the first if it did not say
+    /// which.
+    fn team(&self) -> Result<TeamSpec, Failure> {
+        let ours: Vec<CpuId> = sys::sched::affinity(0)?.iter().collect();
+        let leader = self.run.cpu.or(ours.first().copied().filter(|_| self.workers > 0));
+        let others: Vec<CpuId> = ours.into_iter().filter(|cpu| Some(*cpu) != leader).collect();
+        if self.workers > others.len() {
+            let found = others.len();
+            let wanted = "expected no more: name fewer, or a shield of more CPUs";
+            return Err(format!(
+                "--workers {}: the process has {found} CPUs beside the loop's; {wanted}",
+                self.workers
+            )
+            .into());
+        }
+        let workers = others.into_iter().take(self.workers).map(Some).collect();
+        // Rows follow each other closely; between frames workers sleep.
+        let spin = DurNs::from_us(50);
+        Ok(TeamSpec { class: self.run.class, leader, spin, limit: self.period, ..TeamSpec::new("ao", workers) })
     }
 }
 
@@ -88,33 +131,34 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
     if args.period < DurNs::from_us(100) || args.period > DurNs::from_secs(1) {
         return Err(format!("--period {}: expected 100us to 1s", args.period).into());
     }
-    let geometry = Geometry::new(args.across).map_err(|error| format!("--across: {error}"))?;
-    let level = args.level.as_deref().map_or(Ok(Level::best()), Level::named).map_err(|error| error.to_string())?;
-    let team = control::team(args)?;
+    let (spec, team) = (args.spec()?, args.team()?);
     let cpu = team.leader;
     let page = SharedPage::from_env_or_own("ao")?;
     // A frame's rest that does not come within a period will not.
     let patience = args.period.clamp(DurNs::from_ms(1), DurNs::from_ms(100));
-    let mut pixels = Pixels::open(args.pixels, &geometry, args.missing, patience)?;
-    let any = if args.commands.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" };
-    let refused = |error: std::io::Error| format!("--commands {}: {error}", args.commands);
-    let commands = UdpSocket::bind(any).map_err(refused)?;
-    commands.connect(args.commands).map_err(refused)?;
-    let calibrated = super::unhurried(|| calibrate::calibrate(args, &geometry, &mut pixels, &commands))?;
+    let mut pixels = Pixels::open(args.pixels, &spec.geometry, args.missing, patience, args.wait.0)?;
+    let commands = sender(args.commands)?;
+    let measure = || calibrate(&spec, &mut Before { pixels: &mut pixels, commands: &commands });
+    let calibrated = super::unhurried(measure)?;
     println!("{}", calibrated.said);
     if args.calibrate {
         return Ok(());
     }
     let settings = Source::new(&args.settings);
     settings.look_after(mono_now());
-    let chosen = Chosen::new(&settings, Settings { closed: !args.open, gain: args.gain, leak: args.leak });
+    let chosen = Chosen::new(&settings, spec.begun);
     let shown = Shown::open(&args.exports, args.period)?;
     let exports = Some(shown.exports().clone());
-    let control = Control::new(args, team, level, &geometry, pixels, commands, calibrated, chosen, shown)?;
+    let streams =
+        args.streams.as_ref().map(|folder| Streams::open(folder, &args.prefix, &spec.geometry)).transpose()?;
+    let (control, desk) = Control::new(&spec, team, pixels, commands, calibrated, chosen, shown, streams)?;
+    if let Some(server) = &args.messages {
+        messages::serve(messages::Asked { desk, folder: args.files.clone() }, server.clone())?;
+    }
     control.missing().for_each(|missing| println!("{missing}"));
-    let spec = LoopSpec { class: args.run.class, cpu, exports, ..LoopSpec::new("ao", args.period) };
+    let loop_spec = LoopSpec { class: args.run.class, cpu, exports, ..LoopSpec::new("ao", args.period) };
     let finished = looprun::run_events(
-        spec,
+        loop_spec,
         &page,
         args.run.for_,
         control,
@@ -122,14 +166,15 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
             armed.missing().for_each(|missing| println!("{missing}"));
             let (hertz, threads) = (1_000_000_000 / args.period.0.max(1), args.workers + 1);
             println!(
-                "armed: {hertz} Hz, {} slopes, {} actuators, {threads} threads, {level}",
-                2 * geometry.apertures().len(),
-                geometry.actuators().len()
+                "armed: {hertz} Hz, {} slopes, {} actuators, {threads} threads, {}",
+                2 * spec.geometry.apertures().len(),
+                spec.geometry.actuators().len(),
+                spec.level
             );
         },
         |_| settings.look_after(mono_now()),
     )?;
     println!("{}", looprun::verdict(&page.read(), &finished).join("\n"));
-    println!("{}", shown::counted(&args.exports));
+    println!("{}", counted(&args.exports));
     Ok(())
 }

@@ -1,41 +1,70 @@
 //! What the loop shows, and what may be changed while it runs: exported variables, its own and those of somebody else.
 
-use crate::failure::Failure;
+use crate::error::Error;
 use base::{DurNs, MonoNs};
 use optics::Settings;
 use rt::{Exports, Imports, Number, Source, SourceView, VariableSpec};
 use std::sync::Arc;
 
 /// A frame's figures, and what was counted since the loop began.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Figures {
-    pub(super) latency_us: f64,
-    pub(super) slopes: f64,
-    pub(super) stroke: f64,
-    pub(super) closed: f64,
-    pub(super) gain: f64,
-    pub(super) leak: f64,
-    pub(super) saturated: f64,
-    pub(super) saturations: f64,
-    pub(super) whole: f64,
-    pub(super) patched: f64,
-    pub(super) given_up: f64,
-    pub(super) lost: f64,
-    pub(super) late: f64,
-    pub(super) reordered: f64,
-    pub(super) twice: f64,
-    pub(super) foreign: f64,
-    pub(super) dark: f64,
-    pub(super) unbounded: f64,
-    pub(super) held: f64,
-    pub(super) unsent: f64,
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Figures {
+    /// From the kernel's last pixel to the command, in microseconds.
+    pub latency_us: f64,
+    /// Time of its CPU that the loop's thread took since the frame before, in microseconds.
+    pub cpu_us: f64,
+    /// Root of the mean square of all slopes, in pixels.
+    pub slopes: f64,
+    /// The same of all commands, in nanometres.
+    pub stroke: f64,
+    /// Whether the mirror follows.
+    pub closed: f64,
+    /// Of each error this share was taken off.
+    pub gain: f64,
+    /// Of each command this share was kept.
+    pub leak: f64,
+    /// Actuators at their bound.
+    pub saturated: f64,
+    /// Their sum over all frames.
+    pub saturations: f64,
+    /// Frames of which each row came.
+    pub whole: f64,
+    /// Frames that were completed without some rows.
+    pub patched: f64,
+    /// Frames that were given up.
+    pub given_up: f64,
+    /// Rows that never came.
+    pub lost: f64,
+    /// Rows that came when their frame was over.
+    pub late: f64,
+    /// Rows that came before an earlier one.
+    pub reordered: f64,
+    /// Rows that had come already.
+    pub twice: f64,
+    /// Datagrams that are no pixels of this camera.
+    pub foreign: f64,
+    /// Spots without light.
+    pub dark: f64,
+    /// Spots whose light is no number.
+    pub unbounded: f64,
+    /// Frames whose errors were not finite: the command stayed.
+    pub held: f64,
+    /// Commands that could not be sent.
+    pub unsent: f64,
+    /// Parts that were exchanged while it ran.
+    pub exchanged: f64,
+    /// From a command to the frame that shows it, as it was measured last: microseconds; 0 before.
+    pub hardware_us: f64,
+    /// The same, in frames.
+    pub hardware_frames: f64,
 }
 
 impl Figures {
     /// Name, unit and value of each.
-    fn all(&self) -> [(&'static str, &'static str, f64); 20] {
+    pub(crate) fn all(&self) -> [(&'static str, &'static str, f64); 24] {
         [
             ("latency", "us", self.latency_us),
+            ("cpu", "us", self.cpu_us),
             ("slopes", "px", self.slopes),
             ("command", "nm", self.stroke),
             ("closed", "", self.closed),
@@ -55,18 +84,26 @@ impl Figures {
             ("unbounded", "", self.unbounded),
             ("held", "", self.held),
             ("unsent", "", self.unsent),
+            ("exchanged", "", self.exchanged),
+            ("hardware", "us", self.hardware_us),
+            ("hardware-frames", "", self.hardware_frames),
         ]
     }
 }
 
 /// The figures as exported variables, for records, the oscilloscope and an archive.
-pub(super) struct Shown {
+#[derive(Debug)]
+pub struct Shown {
     exports: Exports,
     indices: Vec<usize>,
 }
 
 impl Shown {
-    pub(super) fn open(name: &str, period: DurNs) -> Result<Self, Failure> {
+    /// Opens the variables under this name, each written once a period.
+    ///
+    /// # Errors
+    /// The kernel's; another process that exports under this name.
+    pub fn open(name: &str, period: DurNs) -> Result<Self, Error> {
         let all = Figures::default().all();
         let exports = Exports::open(name, all.len())?;
         exports.set_period(period);
@@ -75,12 +112,14 @@ impl Shown {
         Ok(Self { exports, indices })
     }
 
-    pub(super) fn exports(&self) -> &Exports {
+    /// The variables.
+    #[must_use]
+    pub fn exports(&self) -> &Exports {
         &self.exports
     }
 
     /// Real-time: a few stores each.
-    pub(super) fn set(&self, figures: &Figures, frame: u64, now: MonoNs) {
+    pub(crate) fn set(&self, figures: &Figures, frame: u64, now: MonoNs) {
         for (index, (_, _, value)) in self.indices.iter().zip(figures.all()) {
             self.exports.set(*index, Number::Float(value), frame, now);
         }
@@ -88,7 +127,8 @@ impl Shown {
 }
 
 /// What was counted, in a line.
-pub(super) fn counted(exports: &str) -> String {
+#[must_use]
+pub fn counted(exports: &str) -> String {
     let Ok(imports) = Imports::open(exports) else { return "frames: nobody shows them any more".into() };
     let count = |name: &str| match imports.get(name).map(|reading| reading.value) {
         Some(Number::Float(value)) => value as u64,
@@ -113,7 +153,8 @@ pub(super) fn counted(exports: &str) -> String {
 }
 
 /// The settings: those that the loop was started with, until somebody exports others.
-pub(super) struct Chosen {
+#[derive(Debug)]
+pub struct Chosen {
     begun: Settings,
     closed: SourceView,
     gain: SourceView,
@@ -121,13 +162,15 @@ pub(super) struct Chosen {
 }
 
 impl Chosen {
-    pub(super) fn new(source: &Arc<Source>, begun: Settings) -> Self {
+    /// Those of a source; `begun` where it says nothing.
+    #[must_use]
+    pub fn new(source: &Arc<Source>, begun: Settings) -> Self {
         let view = |name| SourceView::new(source, name);
         Self { begun, closed: view("closed"), gain: view("gain"), leak: view("leak") }
     }
 
     /// Those of now. Real-time: looks into shared memory.
-    pub(super) fn now(&mut self) -> Settings {
+    pub(crate) fn now(&mut self) -> Settings {
         let number = |view: &mut SourceView| {
             let reading = view.read().filter(|reading| reading.writes > 0)?;
             Some(match reading.value {

@@ -1,0 +1,340 @@
+//! The loop: each row of sub-apertures is calibrated, its spots found and multiplied as it comes; the command goes out after the last.
+
+use crate::calibrate::Calibrated;
+use crate::desk::{self, Border, Desk, Order};
+use crate::error::Error;
+use crate::pixels::{Got, Pixels};
+use crate::shown::{Chosen, Figures, Shown};
+use crate::spec::Spec;
+use crate::streams::Streams;
+use base::{DurNs, MonoNs};
+use kernels::{Centroids, Level, Light, Without};
+use optics::{Command, Integrator, Share, Source, Step, Whole};
+use rt::team::{Team, TeamError, TeamSpec, Worker};
+use rt::{Event, EventLoop, Flow, Obtained, Pulse};
+use std::net::UdpSocket;
+use std::ops::Range;
+use std::sync::atomic::Ordering;
+use sys::clock::{mono_now, thread_cpu};
+use sys::datagrams::BATCH_MAX;
+
+/// Rows that are computed together: those that came together.
+#[derive(Clone, Copy, Debug, Default)]
+struct Rows {
+    rows: [usize; BATCH_MAX],
+    count: usize,
+    /// Whether the frame's first is among them.
+    first: bool,
+}
+
+impl Rows {
+    fn push(&mut self, row: usize, first: bool) {
+        self.rows[self.count] = row;
+        self.count += 1;
+        self.first |= first;
+    }
+
+    fn is_full(&self) -> bool {
+        self.count == self.rows.len()
+    }
+
+    fn all(&self) -> &[usize] {
+        &self.rows[..self.count]
+    }
+}
+
+/// What all workers see: the slopes, and which rows of sub-apertures they are to multiply.
+struct Slopes {
+    all: Vec<f32>,
+    rows: Rows,
+    /// The slopes of each row.
+    ranges: Vec<Range<usize>>,
+}
+
+/// An adaptive-optics loop, to be run as a loop on events: a frame is one.
+pub struct Control {
+    pixels: Pixels,
+    commands: UdpSocket,
+    spots: Centroids,
+    level: Level,
+    light: Light,
+    team: Team<Slopes, Share>,
+    begun: bool,
+    /// Rows that have come, and are not computed yet.
+    left: Rows,
+    error: Vec<f32>,
+    mirror: Integrator,
+    datagram: Vec<u8>,
+    chosen: Chosen,
+    shown: Shown,
+    figures: Figures,
+    without: Without,
+    /// What the thread had taken of its CPU at the end of the last frame.
+    burnt: DurNs,
+    border: Border,
+    /// The order that stands, and after which frame and when its command went out first.
+    order: Option<(Box<Order>, Option<(u64, MonoNs)>)>,
+    /// Whether each row of the frame came.
+    is_whole: bool,
+    streams: Option<Streams>,
+    /// The frame that is to be streamed, and when its last pixel came.
+    to_stream: Option<(u64, MonoNs)>,
+    /// The newest frame.
+    frame: u64,
+}
+
+/// An order that stands for so many frames is forgotten: who gave it is gone.
+const ORDER_FRAMES_MAX: u64 = 20_000;
+
+impl Control {
+    /// A loop from what was measured, and the desk at which others ask it. Allocates, and starts the team.
+    ///
+    /// # Errors
+    /// The team cannot be started, or what was measured does not fit.
+    #[expect(clippy::too_many_arguments, reason = "what a loop is made of")]
+    pub fn new(
+        spec: &Spec,
+        team: TeamSpec,
+        pixels: Pixels,
+        commands: UdpSocket,
+        calibrated: Calibrated,
+        chosen: Chosen,
+        shown: Shown,
+        streams: Option<Streams>,
+    ) -> Result<(Self, Desk), Error> {
+        let (spots, inverse) = (calibrated.spots(&spec.geometry)?, calibrated.inverse.clone());
+        let (desk, border) = desk::desk(spec, team.workers.len() + 1, calibrated);
+        let (geometry, level, stored) = (spec.geometry.clone(), spec.level, spec.stored);
+        let (actuators, slopes) = (geometry.actuators().len(), 2 * spots.apertures());
+        let ranges: Vec<Range<usize>> = (0..geometry.across()).map(|row| optics::slopes_of(&geometry, row)).collect();
+        let make = move |me: Worker| Share::new(&geometry, &inverse, stored, &me.share(Share::panels(&geometry)));
+        let job = move |slopes: &Slopes, share: &mut Share, _: Worker| {
+            for (index, row) in slopes.rows.all().iter().enumerate() {
+                // As many slopes as the reconstructor has, always.
+                let _ = share.add(level, *row, slopes.rows.first && index == 0, &slopes.all);
+            }
+        };
+        let team = Team::start(team, Slopes { all: vec![0.0; slopes], rows: Rows::default(), ranges }, make, job)?;
+        let control = Self {
+            pixels,
+            commands,
+            spots,
+            level,
+            light: spec.light,
+            team,
+            begun: false,
+            left: Rows::default(),
+            error: vec![0.0; actuators],
+            mirror: Integrator::new(actuators, spec.stroke),
+            datagram: vec![0; Command::bytes(actuators)],
+            chosen,
+            shown,
+            figures: Figures::default(),
+            without: Without::default(),
+            burnt: DurNs::ZERO,
+            border,
+            order: None,
+            is_whole: false,
+            streams,
+            to_stream: None,
+            frame: 0,
+        };
+        Ok((control, desk))
+    }
+
+    /// What the workers have not obtained.
+    pub fn missing(&self) -> impl Iterator<Item = &Obtained> {
+        self.team.missing()
+    }
+
+    /// The figures of the newest frame.
+    #[must_use]
+    pub const fn figures(&self) -> &Figures {
+        &self.figures
+    }
+
+    /// Finds the spots of the rows that have come, and adds what they are worth for each actuator. A worker that is not back in time ends the
+    /// loop.
+    fn compute(&mut self) -> Result<(), TeamError> {
+        let rows = std::mem::take(&mut self.left);
+        if rows.count == 0 {
+            return Ok(());
+        }
+        let slopes = self.team.shared_mut()?;
+        if rows.first {
+            slopes.all.fill(0.0);
+        }
+        slopes.rows = rows;
+        for row in rows.all() {
+            let range = slopes.ranges[*row].clone();
+            let apertures = range.start / 2..range.end / 2;
+            // A spot without light stays at zero: no error is known there.
+            let seen =
+                self.spots.measure(self.level, apertures, self.pixels.image(), self.light, &mut slopes.all[range]);
+            if let Ok(without) = seen {
+                self.without.dark += without.dark;
+                self.without.unbounded += without.unbounded;
+            }
+        }
+        self.team.run().map(drop)
+    }
+
+    /// From the last row on.
+    fn finish(&mut self, pulse: &Pulse) -> Result<bool, TeamError> {
+        self.compute()?;
+        let error = &mut self.error;
+        self.team.each(|_, share| error[share.actuators()].copy_from_slice(share.error()))?;
+        let settings = self.chosen.now();
+        if self.border.flags.flat.swap(false, Ordering::Acquire) {
+            self.mirror.flatten();
+        }
+        let ordered = self.order.as_ref().and_then(|(order, _)| order.command.as_ref());
+        // Under an order the mirror waits as it is.
+        let step = if ordered.is_some() { Step::default() } else { self.mirror.step(&self.error, settings) };
+        let (source, commands) = match ordered {
+            Some((source, values)) => (*source, values.as_slice()),
+            None => (Source::Sky, self.mirror.commands()),
+        };
+        let length = Command::write(pulse.number, source, commands, &mut self.datagram).unwrap_or_default();
+        let sending = mono_now();
+        let sent = self.commands.send(&self.datagram[..length]).is_ok();
+        let (now, burnt) = (mono_now(), thread_cpu());
+        let counts = self.pixels.assembly().counts();
+        let (before, [hardware_us, hardware_frames]) = (self.figures, self.border.flags.latency());
+        self.frame = pulse.number;
+        self.figures = Figures {
+            latency_us: (now - pulse.due).0 as f64 * 1e-3,
+            cpu_us: (burnt.0 - self.burnt.0) as f64 * 1e-3,
+            slopes: f64::from(optics::rms(&self.team.shared().all)),
+            stroke: f64::from(optics::rms(commands)),
+            closed: f64::from(u8::from(settings.closed && ordered.is_none())),
+            gain: f64::from(settings.gain),
+            leak: f64::from(settings.leak),
+            saturated: step.saturated as f64,
+            saturations: before.saturations + step.saturated as f64,
+            whole: counts.whole as f64,
+            patched: counts.patched as f64,
+            given_up: counts.given_up as f64,
+            lost: counts.lost as f64,
+            late: counts.late as f64,
+            reordered: counts.reordered as f64,
+            twice: counts.twice as f64,
+            foreign: (counts.foreign + self.pixels.foreign()) as f64,
+            dark: self.without.dark as f64,
+            unbounded: self.without.unbounded as f64,
+            held: before.held + f64::from(u8::from(step.held)),
+            unsent: before.unsent + f64::from(u8::from(!sent)),
+            exchanged: before.exchanged,
+            hardware_us,
+            hardware_frames,
+        };
+        self.burnt = burnt;
+        self.shown.set(&self.figures, pulse.number, now);
+        self.picture(pulse, sending);
+        self.exchange()?;
+        self.to_stream = self.streams.is_some().then_some((pulse.number, pulse.due));
+        Ok(sent && !step.held)
+    }
+
+    /// Shows the frame to who gave the order that stands.
+    fn picture(&mut self, pulse: &Pulse, sending: MonoNs) {
+        let Some((order, sent)) = &mut self.order else { return };
+        let sent = *sent.get_or_insert((pulse.number, sending));
+        if self.is_whole
+            && let Ok(mut picture) = self.border.free.pop()
+        {
+            picture.image.copy_from_slice(self.pixels.image());
+            (picture.frame, picture.came, picture.order, picture.sent) = (pulse.number, pulse.due, order.number, sent);
+            // There is room for all that there are.
+            let _ = self.border.full.push(picture);
+        }
+    }
+
+    /// Between two frames: takes over what another thread has made.
+    fn exchange(&mut self) -> Result<(), TeamError> {
+        if let Ok(mut parts) = self.border.parts.pop() {
+            if let Some(spots) = &mut parts.spots {
+                std::mem::swap(spots, &mut self.spots);
+            }
+            let mut new = parts.shares.iter_mut();
+            self.team.each(|_, share| {
+                if let Some(new) = new.next() {
+                    std::mem::swap(new, share);
+                }
+            })?;
+            self.figures.exchanged += 1.0;
+            // There is room for all that there are.
+            let _ = self.border.before.push(parts);
+        }
+        let abandoned = matches!(&self.order, Some((_, Some((frame, _)))) if self.frame > frame + ORDER_FRAMES_MAX);
+        let next = self.border.orders.pop().ok();
+        if next.is_some() || abandoned {
+            let next = next.map(|order| (order, None));
+            let (gone, next) = match next {
+                Some((order, _)) if order.command.is_none() => (Some(order), None),
+                next => (None, next),
+            };
+            let before = std::mem::replace(&mut self.order, next).map(|(order, _)| order);
+            for order in [gone, before].into_iter().flatten() {
+                let _ = self.border.done.push(order);
+            }
+        }
+        Ok(())
+    }
+
+    /// Shows the frame of before to other programs, while no pixel is awaited.
+    fn stream(&mut self) {
+        if let (Some(streams), Some((frame, came))) = (&mut self.streams, self.to_stream.take()) {
+            let commands = self.mirror.commands();
+            streams.publish(self.pixels.image(), &self.team.shared().all, commands, &self.figures, (frame, came));
+        }
+    }
+}
+
+impl EventLoop for Control {
+    /// Receives rows and computes all but a frame's last.
+    fn await_event(&mut self) -> Option<Event> {
+        if !std::mem::replace(&mut self.begun, true) {
+            // Frames of before, which waited while the loop was made.
+            self.pixels.restart();
+            self.burnt = thread_cpu();
+        }
+        self.stream();
+        loop {
+            let whole = match self.pixels.next() {
+                Got::Row { row, first, last } => {
+                    self.left.push(row, first);
+                    if last {
+                        self.pixels.end()
+                    } else {
+                        if self.left.is_full() || !self.pixels.more() {
+                            // What is wrong with the team shows in the cycle.
+                            let _ = self.compute();
+                        }
+                        continue;
+                    }
+                }
+                Got::Over(whole) => Some(whole),
+                Got::Nothing => None,
+            };
+            let whole = whole?;
+            self.is_whole = matches!(whole, Whole::Yes(_));
+            return match whole {
+                Whole::Yes(number) | Whole::Patched(number, _) => Some(Event { number, at: self.pixels.came() }),
+                Whole::GivenUp(_) => {
+                    self.left = Rows::default();
+                    None
+                }
+            };
+        }
+    }
+
+    fn cycle(&mut self, pulse: &Pulse) -> Flow {
+        match self.finish(pulse) {
+            Ok(true) => Flow::Continue,
+            Ok(false) => Flow::Fault,
+            Err(TeamError::Late { .. }) => Flow::Fault,
+            Err(_) => Flow::Stop,
+        }
+    }
+}
