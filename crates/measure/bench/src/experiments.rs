@@ -158,7 +158,7 @@ const EXPERIMENTS: &[Of] = &[
         Does("tahti trace, tahti explain, tahti profile, tahti frames show (docs/measuring.md)"),
     ),
     of("S5.8", "hyper-threads switched off", Does("tahti doctor names siblings of real-time CPUs")),
-    of("S5.9", "an adaptive-optics computer", Needs("a loop from pixels to commands, which is not built yet")),
+    of("S5.9", "an adaptive-optics computer", Figures("ao", &[("a frame of", "one CPU"), ("a frame of", "two CPUs")])),
     of("S5.10", "PTP clocks", Needs("a network card with a hardware clock")),
 ];
 

@@ -115,6 +115,9 @@ pub enum Failed {
         /// Why.
         source: Box<Self>,
     },
+    /// An adaptive-optics loop cannot be had.
+    #[error(transparent)]
+    Adaptive(#[from] adaptive::Error),
     /// The kernel refused something.
     #[error(transparent)]
     System(#[from] sys::Error),

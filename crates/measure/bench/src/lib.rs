@@ -42,6 +42,7 @@ macro_rules! benches {
     };
 }
 benches! {
+    ao;
     archive;
     classes;
     clock;

@@ -1,0 +1,239 @@
+//! `tahti bench ao`: a whole frame of adaptive optics, from pixels in a socket to the command, on one CPU and on more.
+
+use crate::failed::joined;
+use crate::{Bench, Failed, Found, Progress, read};
+use adaptive::{Calibrated, Chosen, Control, Pixels, Shown, Spec, sender};
+use base::{CpuId, CpuSet, DurNs, Policy};
+use clap::{ArgMatches, Args as _};
+use kernels::{Level, Light};
+use optics::gvsp::{Content, HEADER, Packet};
+use optics::{Geometry, Settings, Sky, Stored, Telescope};
+use report::{Latency, Published, Row, Table, Wanted};
+use rt::team::TeamSpec;
+use rt::{EventLoop as _, Flow, Pulse, Source, Wait};
+use std::net::UdpSocket;
+use sys::clock::mono_now;
+use sys::sched::{Scheduling, set_affinity, set_scheduling};
+
+/// The row of the table.
+pub(crate) static BENCH: Bench = Bench {
+    name: "ao",
+    experiment: "an adaptive-optics computer: pixels to commands, on one CPU and on more",
+    arguments: Args::augment_args,
+    run,
+    published: &[
+        Published::of(
+            "S5.9",
+            "DARC",
+            "2010",
+            "PC, CPU",
+            "three sensors, 52 actuators: 245 us, 11 us rms from frame to frame (arXiv 1010.3209)",
+        ),
+        Published::of(
+            "S5.9",
+            "DARC",
+            "2019",
+            "Xeon Phi",
+            "a matrix of 5,318 x 9,232: 511 us, 15 us rms, 150,000 frames (Jenkins, Durham)",
+        ),
+        Published::of("S5.9", "METIS", "2024", "two A100", "about 372 us (SPIE 13101-131013V)"),
+        Published::of(
+            "S5.9",
+            "pyRTC 1.0",
+            "2025",
+            "Ryzen 9950X3D, RTX 5090",
+            "p99 of a whole loop, CPU and GPU: 10 x 10 12.8 and 195 us, 20 x 20 37.6 and 197 us, 60 x 60 3731 and 290 us",
+        ),
+    ],
+    wanted: "a frame of 40 x 40 sub-apertures, 1,332 actuators in at most 200 us on one CPU, 110 us on two",
+    quick: &["--frames", "300"],
+    shields: false,
+};
+
+/// A whole frame of adaptive optics: pixels out of a socket, spots, reconstructor, command, on one CPU and on more
+///
+/// Frames of a simulated telescope are replayed through loopback on the measuring thread: all of a frame's datagrams wait in the socket when its
+/// time begins, so no further CPU is needed and no detector is waited for. The time ends when the command was sent. Nobody else publishes
+/// maximum, frames and load together.
+#[derive(clap::Args)]
+struct Args {
+    /// Frames of each measurement
+    #[arg(long, default_value_t = 5000)]
+    frames: u64,
+    /// Sub-apertures across the pupil
+    #[arg(long, default_value_t = 40)]
+    across: usize,
+    /// CPUs to measure on, the loop's first; all of this process if not given
+    #[arg(long)]
+    cpus: Option<CpuSet>,
+    /// Class of the threads; as this program's if not given
+    #[arg(long, value_name = "CLASS")]
+    class: Option<Policy>,
+}
+
+/// Different frames that are replayed.
+const REPLAYED: usize = 8;
+/// Frames before what is measured.
+const WARM: u64 = 50;
+
+fn run(matches: &ArgMatches, progress: &mut Progress) -> Result<Found, Failed> {
+    let args: Args = read(matches)?;
+    let ours = sys::sched::affinity(0)?;
+    let cpus = args.cpus.unwrap_or(ours);
+    if cpus.is_empty() || !cpus.is_subset(&ours) {
+        return Err(Failed::argument(format!("--cpus {cpus}"), format!("some of this process's CPUs, {ours}")));
+    }
+    if args.frames == 0 {
+        return Err(Failed::argument("--frames 0", "1 or more"));
+    }
+    let geometry = Geometry::new(args.across)
+        .map_err(|error| Failed::argument(format!("--across {}", args.across), error.to_string()))?;
+    let cpus: Vec<CpuId> = cpus.iter().collect();
+    let datagrams = record(&geometry);
+    let mut found = Found::default();
+    let class = args.class.map_or("as this program's".into(), |class| class.to_string());
+    found.setup.push(format!(
+        "{} frames, class {class}, {}, reconstructor in half precision ({:.1} MB), datagrams of {} bytes",
+        args.frames,
+        Level::best(),
+        (geometry.actuators().len() * 4 * geometry.apertures().len()) as f64 * 1e-6,
+        geometry.row_bytes() + HEADER,
+    ));
+    let title = format!(
+        "a frame of {0} x {0} sub-apertures, {1} slopes, {2} actuators, from pixels in the socket to the command",
+        args.across,
+        2 * geometry.apertures().len(),
+        geometry.actuators().len()
+    );
+    let (mut whole, mut last) = (Table::new(title), Table::new("from the last rows in hand to the end of the cycle"));
+    for many in 1..=cpus.len().min(2) {
+        progress.at(many - 1, 2, "frames replayed");
+        // On a thread of its own: this one's CPUs and class stay as they are.
+        let measured = || frames(&args, &geometry, &cpus[..many], &datagrams);
+        let [mut frame, mut rest] = std::thread::scope(|scope| joined(scope.spawn(measured).join()))?;
+        let name = if many == 1 { "one CPU" } else { "two CPUs" };
+        let latency = Latency::of_times(&mut frame);
+        let row = Row::beside(name, latency);
+        let limit = if many == 1 { 200.0 } else { 110.0 };
+        whole = whole.row(if args.across == 40 { row.wanted(Wanted::at_most(limit)) } else { row });
+        last = last.row(Row::beside(name, Latency::of_times(&mut rest)));
+    }
+    if cpus.len() == 1 {
+        found.notes.push("two CPUs: not measured, this process has one (--cpus)".into());
+    }
+    found.notes.push("no detector, no network card: what they take comes on top".into());
+    found.tables.extend([whole, last]);
+    Ok(found)
+}
+
+/// The rows of some frames as datagrams.
+fn record(geometry: &Geometry) -> Vec<Vec<Vec<u8>>> {
+    let mut telescope = Telescope::new(geometry.clone(), Sky { frames: REPLAYED, ..Sky::default() });
+    let mut row = vec![0; geometry.row_bytes()];
+    let mut frame = || {
+        telescope.expose();
+        let datagram = |index| {
+            telescope.row(index, &mut row);
+            let mut packet = vec![0; geometry.row_bytes() + HEADER];
+            let content = Content::Payload { index: index as u32, pixels: &row };
+            Packet { block: 0, content }.write(&mut packet).expect("room for header and row");
+            packet
+        };
+        (0..geometry.across()).map(datagram).collect()
+    };
+    (0..REPLAYED).map(|_| frame()).collect()
+}
+
+/// Nanoseconds of each frame: all of it, and from its last rows on.
+fn frames(
+    args: &Args,
+    geometry: &Geometry,
+    cpus: &[CpuId],
+    datagrams: &[Vec<Vec<u8>>],
+) -> Result<[Vec<u64>; 2], Failed> {
+    set_affinity(0, &CpuSet::single(cpus[0]))?;
+    if let Some(policy) = args.class {
+        set_scheduling(0, Scheduling { policy, reset_on_fork: false })?;
+    }
+    let spec = Spec {
+        geometry: geometry.clone(),
+        period: DurNs::from_ms(1),
+        level: Level::best(),
+        light: Light { threshold: 15.0, flux_min: 300.0 },
+        stroke: 4000.0,
+        regularise: 3e-3,
+        stored: Stored::Half,
+        begun: Settings { closed: true, gain: 0.5, leak: 0.99 },
+    };
+    let local = std::net::SocketAddr::from(([127, 0, 0, 1], 0));
+    let wait = Wait::Both { spin: DurNs::from_us(50) };
+    let pixels = Pixels::open(local, geometry, 0, DurNs::from_ms(100), wait)?;
+    let to = sender(pixels.address().map_err(Failed::Socket)?)?;
+    let mirror = UdpSocket::bind(local).map_err(Failed::Socket)?;
+    mirror.set_nonblocking(true).map_err(Failed::Socket)?;
+    let commands = sender(mirror.local_addr()?)?;
+    let count = geometry.width() * geometry.width();
+    let (slopes, actuators) = (2 * geometry.apertures().len(), geometry.actuators().len());
+    let calibrated = Calibrated {
+        dark: vec![100.0; count],
+        gain: vec![1.0; count],
+        zeros: vec![0.0; slopes],
+        // As many numbers as there are, small and of both signs.
+        inverse: (0..actuators * slopes).map(|place| ((place * 7919) % 1001) as f32 * 1e-4 - 0.05).collect(),
+        said: String::new(),
+    };
+    let name = format!("bench-ao-{}-{}", std::process::id(), cpus.len());
+    let chosen = Chosen::new(&Source::new(&name), spec.begun);
+    let shown = Shown::open(&name, spec.period)?;
+    let team = TeamSpec {
+        class: args.class,
+        leader: Some(cpus[0]),
+        spin: DurNs::from_ms(10),
+        ..TeamSpec::new("ao", cpus[1..].iter().map(|cpu| Some(*cpu)).collect())
+    };
+    let (mut control, _desk) = Control::new(&spec, team, pixels, commands, calibrated, chosen, shown, None)?;
+    let (mut all, mut rest) = (Vec::new(), Vec::new());
+    let (mut packet, mut command) = (vec![0; geometry.row_bytes() + HEADER], vec![0; 1 << 16]);
+    for number in 1..=WARM + args.frames {
+        // The block's number, then the pixels as they were.
+        for datagram in &datagrams[number as usize % REPLAYED] {
+            packet.copy_from_slice(datagram);
+            packet[8..16].copy_from_slice(&number.to_be_bytes());
+            to.send(&packet).map_err(Failed::Socket)?;
+        }
+        let begun = mono_now();
+        let event = control.await_event();
+        let woke = mono_now();
+        let Some(event) = event else {
+            let wanted = format!("all of its {} datagrams (net.core.rmem_max too small?)", geometry.across());
+            return Err(Failed::Answer { who: "the loop".into(), found: format!("frame {number} without some rows"), expected: wanted });
+        };
+        let flow = control.cycle(&Pulse { number: event.number, due: event.at, woke, skipped: 0 });
+        let done = mono_now();
+        if flow != Flow::Continue {
+            return Err(Failed::Answer { who: "the loop".into(), found: format!("{flow:?} after frame {number}"), expected: "to go on".into() });
+        }
+        while mirror.recv(&mut command).is_ok() {}
+        if number > WARM {
+            all.push((done - begun).0 as u64);
+            rest.push((done - woke).0 as u64);
+        }
+    }
+    Ok([all, rest])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn frames_are_replayed_on_one_cpu_and_on_two_where_there_are_two() {
+        let words = ["ao", "--across", "8", "--frames", "20"];
+        let found = run(&BENCH.command().get_matches_from(words), &mut Progress::of("ao")).unwrap();
+        let cpus = sys::sched::affinity(0).unwrap().count().min(2);
+        assert_eq!(found.tables.iter().map(|table| table.rows.len()).collect::<Vec<_>>(), [cpus, cpus]);
+        assert!(found.tables[0].rows.iter().all(|row| row.latency.as_ref().is_some_and(|latency| latency.count == 20)));
+        let refused = run(&BENCH.command().get_matches_from(["ao", "--across", "3"]), &mut Progress::of("ao"));
+        assert!(refused.unwrap_err().to_string().contains("expected 4 to 128"));
+    }
+}
