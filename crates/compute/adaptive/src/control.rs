@@ -51,6 +51,13 @@ struct Slopes {
     ranges: Vec<Range<usize>>,
 }
 
+/// The order that stands.
+struct Standing {
+    order: Box<Order>,
+    /// After which frame its command went out first, and when.
+    sent: Option<(u64, MonoNs)>,
+}
+
 /// An adaptive-optics loop, to be run as a loop on events: a frame is one.
 pub struct Control {
     pixels: Pixels,
@@ -72,8 +79,7 @@ pub struct Control {
     /// What the thread had taken of its CPU at the end of the last frame.
     burnt: DurNs,
     border: Border,
-    /// The order that stands, and after which frame and when its command went out first.
-    order: Option<(Box<Order>, Option<(u64, MonoNs)>)>,
+    order: Option<Standing>,
     /// Whether each row of the frame came.
     is_whole: bool,
     streams: Option<Streams>,
@@ -188,7 +194,7 @@ impl Control {
         if self.border.flags.flat.swap(false, Ordering::Acquire) {
             self.mirror.flatten();
         }
-        let ordered = self.order.as_ref().and_then(|(order, _)| order.command.as_ref());
+        let ordered = self.order.as_ref().and_then(|standing| standing.order.command.as_ref());
         // Under an order the mirror waits as it is.
         let step = if ordered.is_some() { Step::default() } else { self.mirror.step(&self.error, settings) };
         let (source, commands) = match ordered {
@@ -238,7 +244,7 @@ impl Control {
 
     /// Shows the frame to who gave the order that stands.
     fn picture(&mut self, pulse: &Pulse, sending: MonoNs) {
-        let Some((order, sent)) = &mut self.order else { return };
+        let Some(Standing { order, sent }) = &mut self.order else { return };
         let sent = *sent.get_or_insert((pulse.number, sending));
         if self.is_whole
             && let Ok(mut picture) = self.border.free.pop()
@@ -266,16 +272,19 @@ impl Control {
             // There is room for all that there are.
             let _ = self.border.before.push(parts);
         }
-        let abandoned = matches!(&self.order, Some((_, Some((frame, _)))) if self.frame > frame + ORDER_FRAMES_MAX);
+        let sent = self.order.as_ref().and_then(|standing| standing.sent);
+        let abandoned = sent.is_some_and(|(frame, _)| self.frame > frame + ORDER_FRAMES_MAX);
         let next = self.border.orders.pop().ok();
         if next.is_some() || abandoned {
-            let next = next.map(|order| (order, None));
-            let (gone, next) = match next {
-                Some((order, _)) if order.command.is_none() => (Some(order), None),
-                next => (None, next),
+            // One without a command only ends what stands.
+            let (next, ended) = match next {
+                Some(order) if order.command.is_none() => (None, Some(order)),
+                next => (next, None),
             };
-            let before = std::mem::replace(&mut self.order, next).map(|(order, _)| order);
-            for order in [gone, before].into_iter().flatten() {
+            let next = next.map(|order| Standing { order, sent: None });
+            let before = std::mem::replace(&mut self.order, next).map(|standing| standing.order);
+            for order in [ended, before].into_iter().flatten() {
+                // There is room for all that there are.
                 let _ = self.border.done.push(order);
             }
         }
