@@ -18,8 +18,8 @@ const ARROWS: &[(&str, &[&str])] = &[
     (
         "bench",
         &[
-            "adaptive", "broker", "ca", "frame", "guest", "host", "keep", "kernels", "msg", "optics", "proc", "recorder",
-            "report", "ring", "rt", "segment", "store", "sys", "trace",
+            "adaptive", "broker", "ca", "frame", "guest", "host", "keep", "kernels", "msg", "optics", "proc",
+            "recorder", "report", "ring", "rt", "segment", "store", "sys", "trace",
         ],
     ),
     ("broker", &["msg", "ring", "rt", "sys"]),

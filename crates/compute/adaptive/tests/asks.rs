@@ -99,7 +99,7 @@ fn running(name: &str, workers: usize, then: impl FnOnce(&mut Running<'_>)) {
         scope.spawn(move || {
             while !stop.load(Ordering::Relaxed) {
                 let Some(event) = control.await_event() else { continue };
-                let pulse = Pulse { number: event.number, due: event.at, woke: MonoNs(0), skipped: 0 };
+                let pulse = Pulse { number: event.number, due: event.at, woke: MonoNs(0), skipped: 0, deadline: None };
                 assert_eq!(control.cycle(&pulse), Flow::Continue);
             }
         });

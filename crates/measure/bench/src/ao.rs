@@ -171,7 +171,7 @@ fn frames(
     let to = sender(pixels.address().map_err(Failed::Socket)?)?;
     let mirror = UdpSocket::bind(local).map_err(Failed::Socket)?;
     mirror.set_nonblocking(true).map_err(Failed::Socket)?;
-    let commands = sender(mirror.local_addr()?)?;
+    let commands = sender(mirror.local_addr().map_err(Failed::Socket)?)?;
     let count = geometry.width() * geometry.width();
     let (slopes, actuators) = (2 * geometry.apertures().len(), geometry.actuators().len());
     let calibrated = Calibrated {
@@ -208,7 +208,7 @@ fn frames(
             let wanted = format!("all of its {} datagrams (net.core.rmem_max too small?)", geometry.across());
             return Err(Failed::Answer { who: "the loop".into(), found: format!("frame {number} without some rows"), expected: wanted });
         };
-        let flow = control.cycle(&Pulse { number: event.number, due: event.at, woke, skipped: 0 });
+        let flow = control.cycle(&Pulse { number: event.number, due: event.at, woke, skipped: 0, deadline: None });
         let done = mono_now();
         if flow != Flow::Continue {
             return Err(Failed::Answer { who: "the loop".into(), found: format!("{flow:?} after frame {number}"), expected: "to go on".into() });

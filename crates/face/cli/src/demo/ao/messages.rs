@@ -52,7 +52,7 @@ impl Asked {
             let request = &asked.request;
             let dry = asked.flags.has(msg::Flags::DRY_RUN);
             let answer = match request.object.text() {
-                OBJECT => self.answer(request.verb, request.complement.text(), dry),
+                OBJECT => self.answer(request.verb, &request.complement.text(), dry),
                 other => Err((Code::NoObject, format!("{other} is not served; expected {OBJECT}"))),
             };
             match answer {
