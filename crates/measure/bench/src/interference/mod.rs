@@ -189,8 +189,7 @@ fn spread(all: &[Condition]) -> Table {
     let full = |setting| all.iter().find(move |one| one.setting == setting && one.level == 100);
     let mut table =
         Table::new("spread of the prime task's time beside 100 % interference").columns("in the setting", "plain");
-    let kinds: [(&str, Which); 2] =
-        [("as measured", |one| &one.times.raw), ("ours", |one| &one.times.ours)];
+    let kinds: [(&str, Which); 2] = [("as measured", |one| &one.times.raw), ("ours", |one| &one.times.ours)];
     for (name, of) in [("p99.9/p50", high as fn(&[u64]) -> Option<f64>), ("the largest by the least", widest)] {
         for (kind, times) in kinds {
             let plain = full(Setting::Plain).and_then(|one| of(times(one)));

@@ -122,6 +122,10 @@ pub(super) fn piece(place: &Where, class: Policy, below: u32, explained: Option<
 /// What of the gaps was the host's: by evidence, or because nothing of this kernel ran. The task makes no system call, and user code is
 /// stopped by nobody else; ways into the kernel and out of it are no more than [`AROUND`].
 fn hosts(parts: &[trace::DelayPart], gaps: &[[u64; 2]]) -> u64 {
+    if parts.is_empty() {
+        // Nobody has seen the task: nothing can be told of its gaps.
+        return 0;
+    }
     let others: Vec<_> = parts.iter().filter(|part| !matches!(part.culprit, trace::Culprit::Own { .. })).collect();
     let one = |[from, to]: &[u64; 2]| {
         let within =
@@ -207,6 +211,7 @@ mod tests {
         assert_eq!(us([8990, 13_000]), 0, "the kernel's own, and the ways there");
         assert_eq!(us([9000, 14_000]), 1000, "the host kept the CPU before the interrupt was over");
         assert_eq!(us([19_000, 21_000]), 2000, "its own code is none");
+        assert_eq!(hosts(&[], &[[0, 5_000_000]]), 0, "what was not recorded is nobody's");
     }
 
     #[test]
