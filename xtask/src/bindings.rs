@@ -77,6 +77,7 @@ fn by_pkg_config(place: &Path, prefix: &Path) -> Outcome {
 fn team(place: &Path) -> Outcome {
     run(&mut Command::new(place.join("sum")))?;
     run(&mut Command::new(place.join("team/sum")))?;
+    run(Command::new(place.join("team/share")).arg("2"))?;
     let mut serve = Command::new(place.join("meet"))
         .arg("serve")
         .stdout(Stdio::piped())

@@ -1,5 +1,5 @@
 /* tahti: join a frame scheduler, run periodic loops, export and read variables, share memory, mutexes, conditions and
- * barriers, drive devices; send messages to equipment and serve them; write functions of an IOC's records (at the end).
+ * barriers, share jobs among threads, drive devices; send messages to equipment and serve them; write functions of an IOC's records (at the end).
  *
  * Every function begins with tahti_. Those that return int return 0, or -1 with the reason in tahti_error() of the
  * calling thread. Structures begin with their own size, so that a newer library can tell what an older program knows:
@@ -7,8 +7,8 @@
  * uses them, unless said otherwise.
  *
  * Real-time: tahti_frame_yield and _mode, tahti_set_*, tahti_export_cycle, tahti_mutex_lock, _trylock and _unlock, tahti_cond_wait, _signal and
- * _broadcast, tahti_barrier_wait, tahti_manager_serve and the answers to what it hands over do not allocate. Of these,
- * tahti_frame_yield, tahti_cond_wait, tahti_barrier_wait, tahti_manager_serve and the lock of a mutex that somebody holds
+ * _broadcast, tahti_barrier_wait, tahti_team_run, _part and _times, tahti_manager_serve and the answers to what it hands over do not allocate. Of these,
+ * tahti_frame_yield, tahti_cond_wait, tahti_barrier_wait, tahti_team_run, tahti_manager_serve and the lock of a mutex that somebody holds
  * block, for that is what they are for. All others belong into the start-up. A program's own allocations are not counted,
  * for its allocator is its own; the page faults of activities and loops are (`tahti frames show`).
  */
@@ -21,7 +21,7 @@
 extern "C" {
 #endif
 
-#define TAHTI_API_VERSION 8
+#define TAHTI_API_VERSION 9
 
 /* The version of the library that the program runs with. */
 uint32_t tahti_api_version(void);
@@ -178,6 +178,51 @@ tahti_barrier *tahti_barrier_open(const char *name);
 int tahti_barrier_wait(tahti_barrier *barrier, uint64_t spin_ns, int64_t within_ns);
 /* Gives the handle back. */
 void tahti_barrier_close(tahti_barrier *barrier);
+
+/* ---- teams of threads (since version 9), see docs/compute.md
+ *
+ * Shares each job of one thread, the leader (a loop's or an activity's for instance), with workers on CPUs of their own. Each has memory of its
+ * own, its part; between two jobs all parts are the leader's, in a job each is its owner's alone. A team is for one thread at a time. */
+
+typedef struct tahti_team tahti_team;
+
+typedef struct tahti_team_spec {
+    uint32_t size;          /* sizeof(tahti_team_spec), set by the caller */
+    uint32_t workers;       /* beside the leader */
+    const char *name;       /* of the threads, with "/1" and so on behind it */
+    const int32_t *cpus;    /* workers + 1 of them: where the leader's part is made, and the CPU of each worker; -1: any. NULL: any for all */
+    int32_t priority;       /* the workers': 1 to 99 of SCHED_FIFO, 0: the class of the thread that starts them */
+    uint32_t reserved;      /* 0 */
+    uint64_t spin_ns;       /* how long who waits spins before it sleeps; a little more than between two jobs keeps the workers' CPUs busy */
+    uint64_t limit_ns;      /* how long the leader waits for the others after its own share; 0: a second */
+    uint64_t part_bytes;    /* of each one's part, aligned to 128 bytes; 0: none */
+} tahti_team_spec;
+
+/* What each of a team does, with its part: the leader is 0, and they are `of`. It must return. */
+typedef void tahti_job(void *user, void *part, uint32_t index, uint32_t of);
+
+/* Starts the workers; each makes its part, all zero, on its own thread and CPU, and `make` (may be NULL) fills it there. Returns when all have. `user` is what
+ * they share: changed between two jobs alone. NULL on failure: two have one CPU, more real-time threads than CPUs, a CPU that the process may not use. */
+tahti_team *tahti_team_start(const tahti_team_spec *spec, tahti_job *make, tahti_job *job, void *user);
+
+/* Has all do their shares, the calling thread that of the leader, and waits for the last. 0: done. Above 0: the worker of this number is not back within the limit;
+ * until it is, nothing of the team may be changed, and to run again says the same at once. Below 0: the worker of this number, negated, has ended; INT_MIN: NULL. */
+int tahti_team_run(tahti_team *team);
+
+/* The part of one of the team, between two jobs. NULL: there is no such one, no parts, or somebody is still in a job. */
+void *tahti_team_part(tahti_team *team, uint32_t index);
+
+/* How long after the dispatch of the last job one of the team began, and how long it took. Both may be NULL. */
+int tahti_team_times(const tahti_team *team, uint32_t index, uint64_t *late_ns, uint64_t *took_ns);
+
+/* What of what was asked for the workers was not obtained: text `index` from 0 on, NULL behind the last. */
+const char *tahti_team_missing(tahti_team *team, uint32_t index);
+
+/* Ends the workers, waits for them, and gives their memory back. */
+void tahti_team_close(tahti_team *team);
+
+/* Where the share of one of `of` in so many items begins; it ends where the next one's begins. Shares differ by one at most. */
+uint64_t tahti_share(uint64_t items, uint32_t index, uint32_t of);
 
 /* ---- quiet sections (since version 2) */
 

@@ -12,6 +12,7 @@ pub mod loops;
 pub mod messages;
 pub mod quiet;
 pub mod team;
+pub mod workers;
 
 use base::DurNs;
 use rt::frames::{Member, hand_trigger, trigger};
@@ -159,7 +160,7 @@ unsafe fn fill<T>(to: *mut T, value: &T) -> Result<(), String> {
 /// See `tahti.h`.
 #[unsafe(no_mangle)]
 pub extern "C" fn tahti_api_version() -> u32 {
-    8
+    9
 }
 
 /// See `tahti.h`.

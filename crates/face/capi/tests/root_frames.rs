@@ -66,6 +66,11 @@ fn who_asks_for_a_mode_gets_it_where_a_major_frame_begins() {
 }
 
 #[test]
+fn a_team_does_its_job_in_each_call_of_an_activity() {
+    on_the_last_cpu(separate::runs_a_team);
+}
+
+#[test]
 fn a_group_on_all_cpus_keeps_step() {
     alone(separate::group);
 }

@@ -388,6 +388,18 @@ pub(crate) fn asks_for_a_mode(cpu: CpuId) {
     frame.end();
 }
 
+/// One whose calls are shared by a team of threads, whose sums it looks at, goes on, call by call, and ends in order with its frame.
+pub(crate) fn runs_a_team(cpu: CpuId) {
+    let program = compiled("team");
+    let mut frame = Frame::new("team", cpu, TimeBase::Timer, &["shared"], &[]);
+    let mut command = Command::new(&*program);
+    frame.processes.push(command.args([&frame.name, "shared"]).spawn().unwrap());
+    frame.go_on(&[0]);
+    let mut child = frame.processes.pop().unwrap();
+    frame.end();
+    assert!(child.wait().unwrap().success(), "all sums were right");
+}
+
 /// A group of frames on several CPUs: none begins before all are ready, and all run the same minors.
 pub(crate) fn group(cpus: &[CpuId]) {
     let program = activity();
