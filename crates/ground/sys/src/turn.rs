@@ -2,7 +2,8 @@
 //!
 //! One word for each member says whose turn it is, whether the other sleeps until it is its own, and whether either is gone.
 //! To pass the turn is one locked instruction; what was written before is seen by who has it then. Each word, and each
-//! member's value, is on cache lines of its own.
+//! member's value, is on cache lines of its own; a note of the member's lies beside its word and goes to the lead with it, so that
+//! what is told each time moves no other line.
 
 use std::cell::UnsafeCell;
 use std::sync::Arc;
@@ -62,17 +63,18 @@ struct Own<T>(T);
 struct Turn {
     word: AtomicU64,
     sleep: Sleep,
+    note: UnsafeCell<[u64; 2]>,
 }
 
 // SAFETY: the values are reached by turns alone: `shared` by the lead's `&mut` only while no member has its turn, and by `&` from
-// several threads else (`S: Sync`); a part by who has the turn. Values that are reached on another thread are `Send`.
+// several threads else (`S: Sync`); a part and a note by who has the turn. Values that are reached on another thread are `Send`.
 unsafe impl<S: Send + Sync, P: Send> Sync for Values<S, P> {}
 
 /// A team of as many members as there are parts. Allocates. The turn is the members': so each can make its part on its own thread,
 /// which touches the memory first.
 pub fn team<S: Send + Sync, P: Send>(shared: S, parts: Vec<P>) -> (Lead<S, P>, Vec<Member<S, P>>) {
     let part = |value| Part {
-        turn: Turn { word: AtomicU64::new(MEMBERS), sleep: Sleep::new() },
+        turn: Turn { word: AtomicU64::new(MEMBERS), sleep: Sleep::new(), note: UnsafeCell::new([0; 2]) },
         value: Own(UnsafeCell::new(value)),
     };
     let values = Arc::new(Values { shared: UnsafeCell::new(shared), parts: parts.into_iter().map(part).collect() });
@@ -135,6 +137,17 @@ impl<S, P> Lead<S, P> {
         back.then(|| unsafe { &mut *self.0.parts[member].value.0.get() })
     }
 
+    /// What a member has noted, if that member does not have its turn.
+    ///
+    /// # Panics
+    /// There is no such member.
+    #[must_use]
+    pub fn note(&self, member: usize) -> Option<[u64; 2]> {
+        let back = self.place(member) != Place::Out;
+        // SAFETY: the member writes it in its turn alone, which only the lead can give, by `&mut`.
+        back.then(|| unsafe { *self.0.parts[member].turn.note.get() })
+    }
+
     /// Where a member is.
     ///
     /// # Panics
@@ -180,6 +193,14 @@ impl<S, P> Member<S, P> {
         let shared = unsafe { &*self.values.shared.get() };
         // SAFETY: in its turn the part is the member's alone, and the member is borrowed.
         Some((shared, unsafe { &mut *self.part().value.0.get() }))
+    }
+
+    /// Notes something for the lead, if it has its turn.
+    pub fn note(&mut self, note: [u64; 2]) {
+        if self.part().turn.look() & MEMBERS != 0 {
+            // SAFETY: in its turn the note is the member's alone, and the member is borrowed.
+            unsafe { *self.part().turn.note.get() = note };
+        }
     }
 
     /// Passes its turn back, if it has it; wakes the lead where it sleeps.
@@ -291,8 +312,12 @@ mod tests {
         assert_eq!(lead.shared_mut(), None);
         for (index, member) in members.iter_mut().enumerate() {
             *member.turn().unwrap().1 = index + 10;
+            member.note([1, index as u64]);
+            assert_eq!(lead.note(index), None);
             member.pass();
             member.pass();
+            member.note([9, 9]);
+            assert_eq!(lead.note(index), Some([1, index as u64]), "without its turn it notes nothing");
             assert_eq!(member.turn(), None);
         }
         assert_eq!([0, 1].map(|member| lead.part(member).copied()), [Some(10), Some(11)]);

@@ -31,6 +31,9 @@ use sys::turn::{Lead, Member, Place};
 
 /// Looks between two readings of the clock: a reading costs more than a look.
 const LOOKS: u32 = 64;
+/// The leader's first looks, some hundred nanoseconds in which the others mostly come: it does not pause between them, as a pause is longer than
+/// what it waits for then.
+const FIRST_LOOKS: u32 = 512;
 
 /// How a team runs.
 #[derive(Clone, Debug)]
@@ -50,6 +53,8 @@ pub struct TeamSpec {
     pub spin: DurNs,
     /// How long the leader waits for the others after its own share.
     pub limit: DurNs,
+    /// Whether it is kept when each began and how long it took: two readings of the clock by each. Else all [`Times`] are zero.
+    pub timed: bool,
     /// The workers' stacks.
     pub stack: Size,
 }
@@ -66,6 +71,7 @@ impl TeamSpec {
             entry: None,
             spin: DurNs::from_us(50),
             limit: DurNs::from_ms(1000),
+            timed: true,
             stack: Size(256 << 10),
         }
     }
@@ -156,14 +162,8 @@ pub enum TeamError {
     },
 }
 
-/// What the leader and a worker have by turns.
-#[derive(Debug)]
-struct Slot<P> {
-    /// Nothing before the worker has made it.
-    part: Option<P>,
-    begun: MonoNs,
-    done: MonoNs,
-}
+/// What the leader and a worker have by turns: nothing before the worker has made it.
+type Slot<P> = Option<P>;
 
 type Job<S, P> = Arc<dyn Fn(&S, &mut P, Worker) + Send + Sync>;
 
@@ -208,7 +208,7 @@ impl<S: Send + Sync + 'static, P: Send + 'static> Team<S, P> {
         check(&spec, inherited)?;
         let of = spec.workers.len() + 1;
         let (make, job): (Arc<_>, Job<S, P>) = (Arc::new(make), Arc::new(job));
-        let empty = |_| Slot { part: None, begun: MonoNs(0), done: MonoNs(0) };
+        let empty = |_| None;
         // Where this fails the lead is dropped before the crew, too: whoever was started ends.
         let (mut crew, mut obtained) = (Crew(Vec::new()), Vec::new());
         let (lead, members) = sys::turn::team(shared, spec.workers.iter().map(empty).collect());
@@ -223,11 +223,12 @@ impl<S: Send + Sync + 'static, P: Send + 'static> Team<S, P> {
                 ..LoopSpec::new(format!("{}/{index}", spec.name), DurNs::ZERO)
             };
             let (tell, ready) = channel();
-            let (make, job, spin, worker) = (make.clone(), job.clone(), spec.spin, Worker { index, of });
+            let (make, job, worker) = (make.clone(), job.clone(), Worker { index, of });
+            let (spin, timed) = (spec.spin, spec.timed);
             let builder = std::thread::Builder::new().stack_size(spec.stack.0 as usize);
             let main = move || {
                 if let Some(member) = prepare(member, &mine, inherited, || make(worker), &tell) {
-                    work(member, spin, &job, worker);
+                    work(member, (spin, timed), &job, worker);
                 }
             };
             let thread = builder.spawn(main).map_err(|error| TeamError::Spawn { worker: index, error })?;
@@ -303,7 +304,7 @@ impl<S, P> Team<S, P> {
         let of = self.size();
         then(Worker { index: 0, of }, &mut self.own);
         for index in 1..of {
-            if let Some(Slot { part: Some(part), .. }) = self.lead.part(index - 1) {
+            if let Some(Some(part)) = self.lead.part(index - 1) {
                 then(Worker { index, of }, part);
             }
         }
@@ -320,14 +321,19 @@ impl<S, P> Team<S, P> {
     /// to run again says the same at once.
     pub fn run(&mut self) -> Result<&[Times], TeamError> {
         self.join(DurNs::ZERO)?;
-        let dispatched = mono_now();
+        let timed = self.spec.timed;
+        let dispatched = if timed { mono_now() } else { MonoNs(0) };
         (0..self.lead.members()).for_each(|member| self.lead.pass(member));
         (self.job)(self.lead.shared(), &mut self.own, Worker { index: 0, of: self.times.len() });
-        self.times[0] = Times { late: DurNs::ZERO, took: mono_now() - dispatched };
+        if timed {
+            self.times[0] = Times { late: DurNs::ZERO, took: mono_now() - dispatched };
+        }
         self.join(self.spec.limit)?;
-        for (member, times) in self.times[1..].iter_mut().enumerate() {
-            if let Some(slot) = self.lead.part(member) {
-                *times = Times { late: slot.begun - dispatched, took: slot.done - slot.begun };
+        if timed {
+            for (member, times) in self.times[1..].iter_mut().enumerate() {
+                if let Some([begun, done]) = self.lead.note(member) {
+                    *times = Times { late: MonoNs(begun) - dispatched, took: MonoNs(done) - MonoNs(begun) };
+                }
             }
         }
         Ok(&self.times)
@@ -345,10 +351,12 @@ impl<S, P> Team<S, P> {
         for member in 0..self.lead.members() {
             let worker = member + 1;
             'member: loop {
-                for _ in 0..LOOKS {
+                let first = begun.is_none();
+                for _ in 0..if first { FIRST_LOOKS } else { LOOKS } {
                     match self.lead.place(member) {
                         Place::Back => break 'member,
                         Place::Gone => return Err(TeamError::Gone { worker }),
+                        Place::Out if first => {}
                         Place::Out => std::hint::spin_loop(),
                     }
                 }
@@ -400,7 +408,7 @@ fn prepare<S, P>(
     }
     let part = make();
     if let Some((_, slot)) = member.turn() {
-        slot.part = Some(part);
+        *slot = Some(part);
     }
     let obtained = looping::prepare(spec, inherited, false);
     member.pass();
@@ -408,14 +416,13 @@ fn prepare<S, P>(
 }
 
 /// Does a worker's share of each job until the leader is gone.
-fn work<S, P>(mut member: Member<S, Slot<P>>, spin: DurNs, job: &Job<S, P>, worker: Worker) {
+fn work<S, P>(mut member: Member<S, Slot<P>>, (spin, timed): (DurNs, bool), job: &Job<S, P>, worker: Worker) {
+    let clock = || if timed { mono_now().0 } else { 0 };
     while await_turn(&mut member, spin) {
-        if let Some((shared, slot)) = member.turn()
-            && let Some(part) = &mut slot.part
-        {
-            slot.begun = mono_now();
+        if let Some((shared, Some(part))) = member.turn() {
+            let begun = clock();
             job(shared, part, worker);
-            slot.done = mono_now();
+            member.note([begun, clock()]);
         }
         member.pass();
     }
