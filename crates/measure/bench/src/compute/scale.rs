@@ -1,7 +1,7 @@
 //! More CPUs: an empty job, data of one's own and shared, Amdahl's law.
 
 use super::Args;
-use super::team::{ADDITIONS, Crew, Kind, crew, words, work};
+use super::team::{ADDITIONS, Crew, Kind, LONG, SHORT, crew, words, work};
 use crate::{Failed, Progress};
 use base::CpuId;
 use report::{Figure, Good, Latency, Row, Table, Wanted};
@@ -32,7 +32,7 @@ pub(super) fn empty_jobs(args: &Args, cpus: &[CpuId], progress: &mut Progress) -
     for (place, timed) in [false, true].into_iter().enumerate() {
         let called = if timed { ", the team's own times kept" } else { "" };
         progress.at(2 * place, 4, "empty jobs");
-        let mut team = crew(&cpus[..2], args.class, &words(), timed)?;
+        let mut team = crew(&cpus[..2], args.class, &words(), (SHORT, timed))?;
         team.shared_mut()?.kind = Kind::Empty;
         (0..EMPTY).try_for_each(|_| team.run().map(drop))?;
         let (mut all, mut medians, mut p99s) = (Vec::new(), Vec::new(), Vec::new());
@@ -63,7 +63,7 @@ pub(super) fn empty_jobs(args: &Args, cpus: &[CpuId], progress: &mut Progress) -
 pub(super) fn locality(args: &Args, cpus: &[CpuId], progress: &mut Progress) -> Result<Vec<Table>, Failed> {
     let words = words();
     let mut teams =
-        (1..=cpus.len()).map(|many| crew(&cpus[..many], args.class, &words, true)).collect::<Result<Vec<_>, _>>()?;
+        (1..=cpus.len()).map(|many| crew(&cpus[..many], args.class, &words, (SHORT, true))).collect::<Result<Vec<_>, _>>()?;
     let kinds = [
         ("16 KiB of its own each", Kind::Local),
         ("16 MiB shared, word by word in turn", Kind::Interleaved),
@@ -107,13 +107,13 @@ pub(super) fn locality(args: &Args, cpus: &[CpuId], progress: &mut Progress) -> 
 /// One computation, of which a share is split: measured speed-up beside Amdahl's.
 pub(super) fn amdahl(args: &Args, cpus: &[CpuId], progress: &mut Progress) -> Result<Table, Failed> {
     let words = words();
-    let mut teams =
-        (2..=cpus.len()).map(|many| crew(&cpus[..many], args.class, &words, true)).collect::<Result<Vec<_>, _>>()?;
-    let mut speeds = vec![vec![Vec::new(); SHARES.len()]; teams.len()];
+    let mut speeds = vec![vec![Vec::new(); SHARES.len()]; cpus.len() - 1];
     let mut state = 1;
-    for round in 0..args.rounds {
-        progress.at(round, args.rounds, "Amdahl's law: one CPU and several, in turn");
-        for (team, speeds) in teams.iter_mut().zip(&mut speeds) {
+    // A team after the other: the workers of two would keep each other from their CPUs.
+    for (many, speeds) in (2..).zip(&mut speeds) {
+        let mut team = crew(&cpus[..many], args.class, &words, (LONG, true))?;
+        for round in 0..args.rounds {
+            progress.at(round, args.rounds, &format!("Amdahl's law: one CPU and {many}, in turn"));
             for (pair, percent) in (0..PAIRS * SHARES.len()).zip(SHARES.iter().cycle()) {
                 let speeds = &mut speeds[pair % SHARES.len()];
                 let begun = mono_now();

@@ -12,8 +12,10 @@ const OWN: usize = 2048;
 const PASSES: usize = 64;
 /// Words that all share: 16 MiB, more than second caches hold.
 pub(super) const SHARED: usize = 2 << 20;
-/// How long workers look for a job before they sleep: longer than whatever one CPU does alone meanwhile, else waking them is what is measured.
-const SPIN: DurNs = DurNs::from_ms(20);
+/// How long workers look for a job before they sleep, where several teams have the same CPUs: those of one keep those of another waiting so long.
+pub(super) const SHORT: DurNs = DurNs::from_us(200);
+/// The same of a team that is alone: longer than whatever one CPU does alone meanwhile, else waking them is what is measured.
+pub(super) const LONG: DurNs = DurNs::from_ms(20);
 /// Words of two lines of the cache: the neighbour is fetched along.
 const LINES: usize = 16;
 /// Additions of a worker to its counter.
@@ -56,11 +58,11 @@ pub(super) fn crew(
     cpus: &[CpuId],
     class: Option<Policy>,
     words: &Arc<Vec<AtomicU64>>,
-    timed: bool,
+    (spin, timed): (DurNs, bool),
 ) -> Result<Crew, Failed> {
     let workers = cpus[1..].iter().map(|cpu| Some(*cpu)).collect();
     let spec =
-        TeamSpec { class, timed, spin: SPIN, limit: DurNs::from_ms(60_000), ..TeamSpec::new("bench", workers) };
+        TeamSpec { class, timed, spin, limit: DurNs::from_ms(60_000), ..TeamSpec::new("bench", workers) };
     Ok(Team::start(spec, Shared { kind: Kind::Empty, words: words.clone() }, |_| vec![1; OWN], job)?)
 }
 
