@@ -112,6 +112,21 @@ pub(crate) struct Known {
     pub(crate) upto: i64,
 }
 
+/// Who takes what is written: a call returns once it is acknowledged by a majority of its nodes.
+pub(crate) trait Sink: Send + Sync + 'static {
+    /// How many nodes are known.
+    fn nodes(&self) -> usize;
+
+    /// Writes samples, gaps or what a signal is.
+    fn put(&self, put: &Put) -> impl Future<Output = Result<(), Failure>> + Send;
+
+    /// What is known of a bucket.
+    fn known(&self, bucket: &Bucket) -> impl Future<Output = Result<Option<Known>, Failure>> + Send;
+
+    /// Writes what is known of a bucket.
+    fn set_known(&self, bucket: &Bucket, known: Known) -> impl Future<Output = Result<(), Failure>> + Send;
+}
+
 impl Writer {
     pub(crate) async fn open(cluster: &Cluster) -> Result<Self, Failure> {
         let session = session(cluster).await?;
@@ -126,13 +141,14 @@ impl Writer {
             session,
         })
     }
+}
 
-    /// How many nodes are known.
-    pub(crate) fn nodes(&self) -> usize {
+impl Sink for Writer {
+    fn nodes(&self) -> usize {
         self.session.get_cluster_state().get_nodes_info().len()
     }
 
-    pub(crate) async fn put(&self, put: &Put) -> Result<(), Failure> {
+    async fn put(&self, put: &Put) -> Result<(), Failure> {
         match put {
             Put::Signal(row) => {
                 let precision = row.about.precision.map(i32::from);
@@ -173,14 +189,14 @@ impl Writer {
         Ok(())
     }
 
-    pub(crate) async fn known(&self, (name, form, begin): &Bucket) -> Result<Option<Known>, Failure> {
+    async fn known(&self, (name, form, begin): &Bucket) -> Result<Option<Known>, Failure> {
         let values = (&**name, *form as i8, CqlTimestamp(*begin));
         let found = self.session.execute_unpaged(&self.get_bucket, values).await?.into_rows_result()?;
         let row = found.maybe_first_row::<(i64, i64, i64, i64, i64)>()?;
         Ok(row.map(|(count, first, last, log, upto)| Known { extent: Extent { count, first, last }, log, upto }))
     }
 
-    pub(crate) async fn set_known(&self, (name, form, begin): &Bucket, known: Known) -> Result<(), Failure> {
+    async fn set_known(&self, (name, form, begin): &Bucket, known: Known) -> Result<(), Failure> {
         let Known { extent: Extent { count, first, last }, log, upto } = known;
         let values = (&**name, *form as i8, CqlTimestamp(*begin), count, first, last, log, upto);
         self.session.execute_unpaged(&self.bucket, values).await?;

@@ -1,7 +1,7 @@
 //! Taking the log to the cluster, portion by portion. The log is the queue: a portion is planned on the disk before it goes,
 //! and sent again, the same, until all of it is acknowledged. Memory: one portion, and what is known of buckets.
 
-use crate::client::{Failure, Known, Writer};
+use crate::client::{Failure, Known, Sink, Writer};
 use crate::put::{Bucket, Extent, Put, Puts};
 use crate::status::Status;
 use base::Cluster;
@@ -42,6 +42,7 @@ const PAUSE: (Duration, Duration) = (Duration::from_millis(50), Duration::from_s
 /// Buckets that are remembered.
 const KNOWN_MAX: usize = 200_000;
 
+#[derive(Default)]
 struct Shared {
     limit: Mutex<Position>,
     status: Mutex<Status>,
@@ -84,9 +85,7 @@ impl Upload {
                 mark
             }
         };
-        let (limit, status) = (Mutex::new(Position::default()), Mutex::new(Status::default()));
-        let (ends, is_abandoned) = (AtomicBool::new(false), AtomicBool::new(false));
-        let shared = Arc::new(Shared { limit, status, ends, is_abandoned });
+        let shared = Arc::new(Shared::default());
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         let work = Work::new(files, mark, cluster, shared.clone());
         let spawned = runtime.and_then(|runtime| {
@@ -168,8 +167,13 @@ impl<F: Files> Work<F> {
     }
 
     async fn run(mut self) {
-        let Ok(writer) = self.connect().await else { return };
-        let writer = Arc::new(writer);
+        if let Ok(writer) = self.connect().await {
+            self.take(Arc::new(writer)).await;
+        }
+    }
+
+    /// Sends portion after portion; the mark moves when all of one is acknowledged.
+    async fn take(mut self, writer: Arc<impl Sink>) {
         let mut last = Instant::now();
         while !self.is_abandoned() {
             let limit = *locked(&self.shared.limit);
@@ -253,10 +257,12 @@ impl<F: Files> Work<F> {
     }
 
     /// Sends all of a portion; then what is known of its buckets, by which it is found.
-    async fn send(&mut self, writer: &Arc<Writer>, window: &Window) -> Result<(), Ended> {
+    async fn send(&mut self, writer: &Arc<impl Sink>, window: &Window) -> Result<(), Ended> {
         let mut puts = Puts::new(window);
         let mut flying: JoinSet<Result<(), (Put, Failure)>> = JoinSet::new();
         let mut again: Vec<Put> = Vec::new();
+        // Whether a request ended without a word: which it was nobody knows then, and all of the portion goes again.
+        let mut is_unknown = false;
         loop {
             if flying.is_empty() {
                 self.pause_if_failed().await?;
@@ -268,13 +274,17 @@ impl<F: Files> Work<F> {
             }
             match self.unless_abandoned(flying.join_next()).await? {
                 None if self.has_failed => {}
+                None if std::mem::take(&mut is_unknown) => puts = Puts::new(window),
                 None => break,
-                Some(Ok(Ok(()))) => self.went_well(writer),
+                Some(Ok(Ok(()))) => self.went_well(&**writer),
                 Some(Ok(Err((put, error)))) => {
                     again.push(put);
                     self.failed(&error);
                 }
-                Some(Err(error)) => self.say(error.to_string()),
+                Some(Err(error)) => {
+                    is_unknown = true;
+                    self.failed(&error.into());
+                }
             }
         }
         let (extents, refused) = (std::mem::take(&mut puts.extents), puts.refused);
@@ -290,14 +300,16 @@ impl<F: Files> Work<F> {
     /// Counts a portion's samples, once: whether its number is among what was counted already is returned beside the count.
     async fn tell_buckets(
         &mut self,
-        writer: &Arc<Writer>,
+        writer: &Arc<impl Sink>,
         number: i64,
         extents: BTreeMap<Bucket, Extent>,
     ) -> Result<(), Ended> {
         if self.known.len() > KNOWN_MAX {
             self.known.clear();
         }
-        let mut left: Vec<(Bucket, Extent)> = extents.into_iter().collect();
+        let mut left: Vec<(Bucket, Extent)> =
+            extents.iter().map(|(bucket, extent)| (bucket.clone(), *extent)).collect();
+        let mut is_unknown = false;
         let log = self.mark.log;
         let mut flying = JoinSet::new();
         loop {
@@ -308,16 +320,21 @@ impl<F: Files> Work<F> {
                 let Some((bucket, extent)) = left.pop() else { break };
                 let (writer, known) = (writer.clone(), self.known.get(&bucket).copied());
                 flying.spawn(async move {
-                    let done = count(&writer, &bucket, known, extent, log, number).await;
+                    let done = count(&*writer, &bucket, known, extent, log, number).await;
                     done.map_err(|error| (bucket.clone(), extent, error)).map(|known| (bucket, known))
                 });
             }
             match self.unless_abandoned(flying.join_next()).await? {
                 None if self.has_failed => {}
+                None if std::mem::take(&mut is_unknown) => {
+                    // What became of which nobody knows: all are asked for, and counted once.
+                    self.known.clear();
+                    left = extents.iter().map(|(bucket, extent)| (bucket.clone(), *extent)).collect();
+                }
                 None => return Ok(()),
                 Some(Ok(Ok((bucket, known)))) => {
                     self.known.insert(bucket, known);
-                    self.went_well(writer);
+                    self.went_well(&**writer);
                 }
                 Some(Ok(Err((bucket, extent, error)))) => {
                     // What became of it nobody knows: it is asked for.
@@ -325,12 +342,15 @@ impl<F: Files> Work<F> {
                     left.push((bucket, extent));
                     self.failed(&error);
                 }
-                Some(Err(error)) => self.say(error.to_string()),
+                Some(Err(error)) => {
+                    is_unknown = true;
+                    self.failed(&error.into());
+                }
             }
         }
     }
 
-    fn went_well(&mut self, writer: &Writer) {
+    fn went_well(&mut self, writer: &impl Sink) {
         if self.has_failed {
             // What was under way when others failed says nothing of the next.
             return;
@@ -417,7 +437,7 @@ impl<F: Files> Work<F> {
 
 /// Adds to what is known of a bucket, unless this portion is in it already.
 async fn count(
-    writer: &Writer,
+    writer: &impl Sink,
     bucket: &Bucket,
     known: Option<Known>,
     extent: Extent,
@@ -439,3 +459,7 @@ async fn count(
     writer.set_known(bucket, next).await?;
     Ok(next)
 }
+
+#[cfg(test)]
+#[path = "upload_tests.rs"]
+mod tests;

@@ -1,0 +1,203 @@
+//! A cluster that acknowledges late, never, or not at all: the mark, by which files may go, stays behind what it has acknowledged.
+
+use super::*;
+use segment::Sample;
+use segment::rows::About;
+use std::collections::HashSet;
+use store::{Config, Logger, Memory};
+use tokio::sync::Notify;
+
+/// What becomes of a request.
+#[derive(Clone, Copy, PartialEq)]
+enum Fate {
+    Acknowledged,
+    /// Once [`Fake::release`] was called.
+    Late,
+    Never,
+    Refused,
+    /// Whoever makes it ends without a word.
+    Panics,
+}
+
+/// A cluster in memory.
+struct Fake {
+    files: Memory,
+    /// What becomes of the next requests; the last counts for all that follow.
+    fates: Mutex<Vec<Fate>>,
+    released: Notify,
+    asked: Mutex<usize>,
+    /// Numbers of the samples that were acknowledged.
+    samples: Mutex<HashSet<i64>>,
+    known: Mutex<HashMap<Bucket, Known>>,
+    /// Where the mark was when requests of the first portion were answered.
+    marks: Mutex<Vec<Position>>,
+}
+
+impl Fake {
+    fn new(files: &Memory, fates: &[Fate]) -> Arc<Self> {
+        Arc::new(Self {
+            files: files.clone(),
+            fates: Mutex::new(fates.iter().rev().copied().collect()),
+            released: Notify::new(),
+            asked: Mutex::new(0),
+            samples: Mutex::default(),
+            known: Mutex::default(),
+            marks: Mutex::default(),
+        })
+    }
+
+    async fn answer(&self) -> Result<(), Failure> {
+        *locked(&self.asked) += 1;
+        let fate = {
+            let mut fates = locked(&self.fates);
+            if fates.len() > 1 { fates.pop() } else { fates.last().copied() }
+        };
+        match fate.unwrap_or(Fate::Acknowledged) {
+            Fate::Acknowledged => {}
+            Fate::Late => {
+                self.released.notified().await;
+                // The next one that waits.
+                self.released.notify_one();
+            }
+            Fate::Never => std::future::pending().await,
+            Fate::Refused => return Err("overloaded".into()),
+            Fate::Panics => panic!("a request that ends without a word"),
+        }
+        locked(&self.marks).push(done(&self.files));
+        Ok(())
+    }
+}
+
+impl Sink for Fake {
+    fn nodes(&self) -> usize {
+        1
+    }
+
+    async fn put(&self, put: &Put) -> Result<(), Failure> {
+        self.answer().await?;
+        let mut samples = locked(&self.samples);
+        match put {
+            Put::Rows { rows, .. } => samples.extend(rows.iter().map(|(number, _)| *number)),
+            Put::Chunk { number, entry, .. } => {
+                let count: i64 =
+                    segment::pack::entries(entry).unwrap().iter().map(|entry| i64::from(entry.count)).sum();
+                samples.extend(*number..*number + count);
+            }
+            Put::Signal(_) | Put::Gap { .. } => {}
+        }
+        Ok(())
+    }
+
+    async fn known(&self, bucket: &Bucket) -> Result<Option<Known>, Failure> {
+        self.answer().await?;
+        Ok(locked(&self.known).get(bucket).copied())
+    }
+
+    async fn set_known(&self, bucket: &Bucket, known: Known) -> Result<(), Failure> {
+        self.answer().await?;
+        locked(&self.known).insert(bucket.clone(), known);
+        Ok(())
+    }
+}
+
+const SAMPLES: i64 = 200;
+
+/// A log of one portion, and up to where it is safe.
+fn log() -> (Memory, Position) {
+    let files = Memory::default();
+    let mut logger = Logger::open(files.clone(), Config::default(), 0).unwrap();
+    let slow = logger.signal("SLOW", About::default(), 0).unwrap();
+    let fast = logger.signal("FAST", About::default(), 0).unwrap();
+    for k in 0..SAMPLES / 2 {
+        logger.push(slow, &Sample::new(k * 1_000_000_000, k as f64));
+        logger.push(fast, &Sample::new(k * 1_000_000, k as f64));
+    }
+    logger.sync(1);
+    let limit = logger.safe_to();
+    Mark { log: 7, done: Position::default(), planned: Position::default() }.write(&files, MARK).unwrap();
+    (files, limit)
+}
+
+fn done(files: &Memory) -> Position {
+    Mark::read(files, MARK).unwrap().unwrap().done
+}
+
+/// Sends the log until all of it is acknowledged, or it is abandoned.
+fn send(files: &Memory, limit: Position, fake: &Arc<Fake>) -> (Arc<Shared>, JoinHandle<()>) {
+    let shared = Arc::new(Shared::default());
+    *locked(&shared.limit) = limit;
+    shared.ends.store(true, Ordering::Release);
+    let mark = Mark::read(files, MARK).unwrap().unwrap();
+    let work = Work::new(files.clone(), mark, "cassandra://db/plant".parse().unwrap(), shared.clone());
+    let fake = fake.clone();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    (shared, std::thread::spawn(move || runtime.block_on(work.take(fake))))
+}
+
+/// Waits until something is so.
+fn until(what: &str, is_so: impl Fn() -> bool) {
+    let begun = Instant::now();
+    while !is_so() {
+        assert!(begun.elapsed() < Duration::from_secs(120), "{what}");
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
+/// All was acknowledged and counted once, and the mark did not move before.
+fn all_was_acknowledged(files: &Memory, limit: Position, fake: &Fake) {
+    assert_eq!(locked(&fake.samples).len() as i64, SAMPLES);
+    let counted: i64 = locked(&fake.known).values().map(|known| known.extent.count).sum();
+    assert_eq!(counted, SAMPLES);
+    assert!(locked(&fake.marks).iter().all(|mark| *mark == Position::default()));
+    assert_eq!(done(files), limit);
+}
+
+#[test]
+fn the_mark_waits_for_a_cluster_that_acknowledges_late() {
+    let (files, limit) = log();
+    let fake = Fake::new(&files, &[Fate::Late]);
+    let (_, thread) = send(&files, limit, &fake);
+    until("a request", || *locked(&fake.asked) > 0);
+    assert_eq!(done(&files), Position::default());
+    assert!(store::due(&files, u64::MAX, store::Form::Compact, true).unwrap().is_none(), "nothing may be packed yet");
+    fake.released.notify_one();
+    thread.join().unwrap();
+    all_was_acknowledged(&files, limit, &fake);
+}
+
+#[test]
+fn what_is_refused_or_ends_without_a_word_goes_again_before_the_mark_moves() {
+    use Fate::{Acknowledged, Panics, Refused};
+    let orders: [&[Fate]; 4] = [
+        &[Refused, Refused, Acknowledged],
+        &[Panics, Acknowledged],
+        &[Acknowledged, Acknowledged, Refused, Acknowledged, Panics, Acknowledged],
+        &[Acknowledged, Acknowledged, Acknowledged, Acknowledged, Panics, Refused, Panics, Acknowledged],
+    ];
+    for fates in orders {
+        let (files, limit) = log();
+        let fake = Fake::new(&files, fates);
+        let (_, thread) = send(&files, limit, &fake);
+        thread.join().unwrap();
+        all_was_acknowledged(&files, limit, &fake);
+    }
+}
+
+#[test]
+fn what_is_never_acknowledged_is_sent_by_the_next_start() {
+    let (files, limit) = log();
+    for acknowledged in 0..6 {
+        let mut fates = vec![Fate::Acknowledged; acknowledged];
+        fates.push(Fate::Never);
+        let fake = Fake::new(&files, &fates);
+        let (shared, thread) = send(&files, limit, &fake);
+        until("a request without an answer", || *locked(&fake.asked) > acknowledged);
+        shared.is_abandoned.store(true, Ordering::Release);
+        thread.join().unwrap();
+        assert_eq!(done(&files), Position::default(), "{acknowledged} acknowledged");
+    }
+    let fake = Fake::new(&files, &[Fate::Acknowledged]);
+    let (_, thread) = send(&files, limit, &fake);
+    thread.join().unwrap();
+    all_was_acknowledged(&files, limit, &fake);
+}
