@@ -59,15 +59,15 @@ fn run(matches: &ArgMatches, progress: &mut Progress) -> Result<Found, Failed> {
     let place = TemporaryFolder(above.join(format!("tahti-bench-archive-{}", std::process::id())));
     let logging = Table::new("Logging, CPU time with writing and syncing, one thread");
     let logging = loads().iter().enumerate().try_fold(logging, |table, (index, load)| {
-        progress.at(index, 4, load.name);
+        progress.at(index, 5, load.name);
         load.measure(&place.0.join(format!("load-{index}")), args.rounds, table)
     })?;
     let finding =
         Table::new(format!("Finding, as {POINTS} points with smallest, mean, largest; opening the archive included"));
-    progress.at(2, 4, "a day of 10 Hz");
+    progress.at(3, 5, "a day of 10 Hz");
     let mut finding = find(&place.0.join("day"), "a day of 10 Hz", 864_000, 100_000_000, 50.0, args.rounds, finding)?;
     if !args.without_year {
-        progress.at(3, 4, "a year of 1 Hz");
+        progress.at(4, 5, "a year of 1 Hz");
         let (count, step) = (31_536_000, 1_000_000_000);
         finding = find(&place.0.join("year"), "a year of 1 Hz", count, step, 1_000.0, args.rounds, finding)?;
     }
@@ -84,21 +84,43 @@ struct Load {
     sync: u64,
     /// How far stamps are off their period at most.
     late: u64,
+    /// A value of a signal.
+    value: fn(u64, &mut Noise) -> f64,
+}
+
+/// All digits look like chance: nothing of them can be foretold.
+fn random(signal: u64, noise: &mut Noise) -> f64 {
+    100.0 + signal as f64 / 7.0 + 1e-4 * noise.share()
+}
+
+/// What a converter of 16 bits and 10 V reads, with noise of eight steps.
+fn converted(signal: u64, noise: &mut Noise) -> f64 {
+    let step = 10.0 / 32_768.0;
+    (20_000 + signal % 1_000 + noise.next() % 8) as f64 * step
 }
 
 /// Ten seconds of many slow signals; three seconds of a few fast ones.
-const fn loads() -> [Load; 2] {
+const fn loads() -> [Load; 3] {
     let slow = Load {
-        name: "10,000 signals of 10 Hz",
+        name: "10,000 signals of 10 Hz, all digits random",
         signals: 10_000,
         samples: 100,
         step: 100_000_000,
         sync: 2,
         late: 200_000,
+        value: random,
     };
-    let fast =
-        Load { name: "10 signals of 100 kHz", signals: 10, samples: 300_000, step: 10_000, sync: 20_000, late: 1 };
-    [slow, fast]
+    let read = Load { name: "10,000 signals of 10 Hz, read by converters of 16 bits", value: converted, ..slow };
+    let fast = Load {
+        name: "10 signals of 100 kHz",
+        signals: 10,
+        samples: 300_000,
+        step: 10_000,
+        sync: 20_000,
+        late: 1,
+        value: random,
+    };
+    [slow, read, fast]
 }
 
 /// The same numbers in each run.
@@ -130,7 +152,7 @@ impl Load {
             for k in 0..self.samples {
                 for (number, id) in ids.iter().enumerate() {
                     let at = T0 + k as i64 * self.step + (noise.next() % self.late) as i64;
-                    logger.push(*id, &Sample::new(at, 100.0 + number as f64 / 7.0 + 1e-4 * noise.share()));
+                    logger.push(*id, &Sample::new(at, (self.value)(number as u64, &mut noise)));
                 }
                 if (k + 1) % self.sync == 0 {
                     logger.sync(k as i64);

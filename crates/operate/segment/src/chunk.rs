@@ -2,10 +2,10 @@
 //!
 //! | part | bytes |
 //! |---|---|
-//! | flags | 1: pulses (bit 0), unit of stamps (1–2), alarms (3), one sample only (4), way of numbers (5–6) |
+//! | flags | 1: pulses (bit 0), unit of stamps (1–2), alarms (3), one sample only (4), way of numbers (5–6), uneven stamps (7) |
 //! | type | 1 |
 //! | count | varint, unless it is one |
-//! | stamps | since the block's base, in the unit; first, first step, changes of the step ([`ints`]) |
+//! | stamps | since the block's base, in the unit; first, first step, changes of the step ([`ints`]); uneven ones: steps side by side in as few bits as they need |
 //! | alarms | severity · 65536 + status, differences; left out where there is none |
 //! | pulses | as stamps; left out where there are none |
 //! | values | numbers with a point: [`floats`]; others: differences; what varies in length: 0 for the same as before, else length + 1 and the bytes |
@@ -33,6 +33,10 @@ const UNITS: [i64; 4] = [1, 1_000, 1_000_000, 1_000_000_000];
 const PULSES: u8 = 1;
 const ALARMS: u8 = 8;
 const ONE: u8 = 16;
+const UNEVEN: u8 = 128;
+
+/// Samples from which on it is looked whether stamps are uneven: those of a loop that syncs often are few in a chunk.
+const UNEVEN_FROM: usize = 16;
 
 /// Successive samples of one signal: of one type, in order of time, all with a pulse or all without.
 #[derive(Clone, Debug, PartialEq)]
@@ -215,7 +219,7 @@ impl Chunk {
         let (flags, _, count) = begin(&mut input)?;
         let unit = UNITS[usize::from(flags >> 1 & 3)];
         let mut ends: Option<(i64, i64)> = None;
-        ints::steps(&mut input, count, |since| {
+        stamps(&mut input, flags, count, |since| {
             let at = base.wrapping_add(since.wrapping_mul(unit));
             ends = Some((ends.map_or(at, |(first, _)| first), at));
         })?;
@@ -253,10 +257,20 @@ impl Chunk {
             put_varint(out, self.len() as u64);
         }
         let unit = UNITS[usize::from(unit)];
+        let stamps = out.len();
         if unit == 1 {
             ints::put_steps(out, self.at.iter().map(|at| at.wrapping_sub(base)));
         } else {
             ints::put_steps(out, self.at.iter().map(|at| at.wrapping_sub(base) / unit));
+        }
+        let most = out.len() - stamps;
+        // What came in time takes less than that.
+        if self.len() >= UNEVEN_FROM && most > self.len() {
+            let values: Vec<i64> = self.at.iter().map(|at| at.wrapping_sub(base) / unit).collect();
+            if ints::put_uneven(out, most, &values) {
+                out.drain(stamps..stamps + most);
+                flags |= UNEVEN;
+            }
         }
         if self.alarms.iter().any(|alarm| *alarm != 0) {
             flags |= ALARMS;
@@ -307,7 +321,7 @@ impl Chunk {
         let mut chunk = Self::new(kind);
         let unit = UNITS[usize::from(flags >> 1 & 3)];
         chunk.at.reserve_exact(count);
-        ints::steps(&mut input, count, |since| chunk.at.push(base.wrapping_add(since.wrapping_mul(unit))))?;
+        stamps(&mut input, flags, count, |since| chunk.at.push(base.wrapping_add(since.wrapping_mul(unit))))?;
         if !chunk.at.is_sorted() {
             return Err(Bad::Number);
         }
@@ -363,6 +377,11 @@ fn begin(input: &mut Input<'_>) -> Result<(u8, Kind, usize), Bad> {
         return Err(Bad::Count { found: count, max: SAMPLES_MAX as u64 });
     }
     Ok((flags, kind, count as usize))
+}
+
+/// Reads stamps in their unit.
+fn stamps(input: &mut Input<'_>, flags: u8, count: usize, take: impl FnMut(i64)) -> Result<(), Bad> {
+    if flags & UNEVEN != 0 { ints::uneven(input, count, take) } else { ints::steps(input, count, take) }
 }
 
 /// The width of numbers with a point.

@@ -115,10 +115,11 @@ fn a_loop_costs_its_values_and_only_late_samples_their_stamps() {
         let chunk = chunk_of(&(0..1_000).map(|k| sample(k, if k == 700 { late } else { 0 })).collect::<Vec<_>>());
         let mut bytes = Vec::new();
         chunk.encode(1_795_000_000_000_000_000, &mut bytes);
-        bytes.len() - 1_000
+        bytes.len()
     };
-    assert!(cost(0) < 40, "{}", cost(0));
-    assert!(cost(37_013) < 60, "{}", cost(37_013));
+    // Values have six bits each, of which some are spent on where the fifty begin anew.
+    assert!(cost(0) < 900, "{}", cost(0));
+    assert!(cost(37_013) - cost(0) < 20, "{} and {}", cost(0), cost(37_013));
 }
 
 #[test]

@@ -1,8 +1,9 @@
-//! Numbers with a point. Three ways, of which the shortest is taken: as they are; what differs from the one before, byte by
-//! byte; and, where all have few decimals (as readings of most instruments do), as whole numbers of a power of ten.
+//! Numbers with a point. Four ways, of which the shortest is taken: as they are; what differs from the one before, byte by
+//! byte; where all have few decimals (as readings of most instruments do), as whole numbers of a power of ten; and side by side
+//! in as few bits as they need, those whole numbers' steps, or the bits of what is near each other, without the zeros at their end.
 
 use crate::bytes::{Bad, Input, put_varint};
-use crate::ints;
+use crate::{bits, ints};
 
 /// How values are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -10,6 +11,7 @@ pub(crate) enum Way {
     Plain = 0,
     Changes = 1,
     Decimal = 2,
+    Packed = 3,
 }
 
 impl Way {
@@ -18,6 +20,7 @@ impl Way {
             0 => Some(Self::Plain),
             1 => Some(Self::Changes),
             2 => Some(Self::Decimal),
+            3 => Some(Self::Packed),
             _ => None,
         }
     }
@@ -52,31 +55,68 @@ impl Width {
     }
 }
 
+/// Values from which on it is looked whether they are shorter side by side.
+const PACKED_FROM: usize = 16;
+
+/// In the place of a power of ten: bits of numbers are packed, not whole numbers.
+const BITS: u8 = 0x80;
+
 /// Writes values in the shortest way.
 pub(crate) fn put(out: &mut Vec<u8>, width: Width, bits: &[u64]) -> Way {
     let begin = out.len();
-    let plain = bits.len() * width as usize;
-    let decimal = put_decimal(out, width, bits).then(|| out.len() - begin);
-    if decimal.is_some_and(|len| len < bits.len() * 2) {
-        return Way::Decimal;
-    }
-    put_changes(out, bits);
-    let changes = out.len() - begin - decimal.unwrap_or(0);
-    match decimal {
-        Some(len) if len <= changes && len < plain => {
-            out.truncate(begin + len);
-            Way::Decimal
-        }
-        _ if changes < plain => {
-            out.drain(begin..begin + decimal.unwrap_or(0));
-            Way::Changes
-        }
-        _ => {
+    let mut best = (Way::Plain, bits.len() * width as usize);
+    let wholes = wholes(width, bits);
+    if let Some((tens, wholes)) = &wholes {
+        out.push(*tens);
+        ints::put_deltas(out, wholes.iter().copied());
+        let len = out.len() - begin;
+        if len < best.1 {
+            best = (Way::Decimal, len);
+        } else {
             out.truncate(begin);
-            bits.iter().for_each(|bits| out.extend_from_slice(&bits.to_le_bytes()[..width as usize]));
-            Way::Plain
         }
     }
+    if wholes.is_none() || best.1 >= bits.len() * 2 {
+        let changes = out.len();
+        put_changes(out, bits);
+        let len = out.len() - changes;
+        if len < best.1 {
+            best = (Way::Changes, len);
+            out.drain(begin..changes);
+        } else {
+            out.truncate(changes);
+        }
+    }
+    // What is the same most of the time is shorter as runs.
+    if bits.len() >= PACKED_FROM && best.1 * 4 > bits.len() {
+        let (head, packed) = match wholes {
+            Some((tens, wholes)) => (tens, steps(&wholes)),
+            None => frame(bits),
+        };
+        if 1 + bits::len(&packed) < best.1 {
+            out.truncate(begin);
+            out.push(head);
+            bits::put(out, &packed);
+            return Way::Packed;
+        }
+    }
+    if best.0 == Way::Plain {
+        bits.iter().for_each(|bits| out.extend_from_slice(&bits.to_le_bytes()[..width as usize]));
+    }
+    best.0
+}
+
+/// What each whole number differs from the one before.
+fn steps(wholes: &[i64]) -> Vec<i64> {
+    let mut before = 0i64;
+    let step = |whole: &i64| whole.wrapping_sub(std::mem::replace(&mut before, *whole));
+    wholes.iter().map(step).collect()
+}
+
+/// Bits without the zeros that all have at their end, and how many those are, with [`BITS`].
+fn frame(bits: &[u64]) -> (u8, Vec<i64>) {
+    let zeros = bits.iter().fold(0, |all, bits| all | bits).trailing_zeros() % 64;
+    (BITS | zeros as u8, bits.iter().map(|bits| (*bits >> zeros) as i64).collect())
 }
 
 /// Reads `count` values.
@@ -102,11 +142,30 @@ pub(crate) fn get(input: &mut Input<'_>, width: Width, way: Way, count: usize) -
             ints::deltas(input, count, |whole| values.push(width.to_bits(whole as f64 / tens)))?;
             Ok(values)
         }
+        Way::Packed => {
+            let head = input.u8()?;
+            let mut values = Vec::with_capacity(count);
+            if head & BITS != 0 {
+                let zeros = u32::from(head & !BITS);
+                if zeros >= 64 {
+                    return Err(Bad::Number);
+                }
+                bits::get(input, count, |bits| values.push((bits as u64) << zeros))?;
+            } else {
+                let tens = TENS.get(usize::from(head)).ok_or(Bad::Number)?;
+                let mut whole = 0i64;
+                bits::get(input, count, |step| {
+                    whole = whole.wrapping_add(step);
+                    values.push(width.to_bits(whole as f64 / tens));
+                })?;
+            }
+            Ok(values)
+        }
     }
 }
 
-/// Whether all values are whole numbers of one power of ten, written then.
-fn put_decimal(out: &mut Vec<u8>, width: Width, bits: &[u64]) -> bool {
+/// The values as whole numbers of a power of ten, where all are.
+fn wholes(width: Width, bits: &[u64]) -> Option<(u8, Vec<i64>)> {
     let whole = |bits: u64, tens: f64| {
         let whole = (width.to_f64(bits) * tens).round_ties_even();
         // Through the whole number, which has no sign of zero.
@@ -117,28 +176,14 @@ fn put_decimal(out: &mut Vec<u8>, width: Width, bits: &[u64]) -> bool {
         while whole(*value, TENS[exponent]).is_none() {
             exponent += 1;
             if exponent == TENS.len() {
-                return false;
+                return None;
             }
         }
     }
     // A power that suits a later value may not suit an earlier one: all are asked again.
     let tens = TENS[exponent];
-    let begin = out.len();
-    out.push(exponent as u8);
-    let mut writer = ints::Ints::new(out);
-    let mut before = 0;
-    let all = bits.iter().all(|value| {
-        whole(*value, tens).is_some_and(|whole| {
-            writer.push(whole - before);
-            before = whole;
-            true
-        })
-    });
-    writer.finish();
-    if !all {
-        out.truncate(begin);
-    }
-    all
+    let all = bits.iter().map(|value| whole(*value, tens)).collect::<Option<_>>()?;
+    Some((exponent as u8, all))
 }
 
 /// Of each value that differs from the one before: how many zero bytes lead (4 bits) and how many follow them (4 bits),
@@ -212,11 +257,15 @@ mod tests {
     fn each_series_takes_the_way_that_suits_it() {
         let of = |value: fn(u64) -> f64| -> Vec<u64> { (0..1000).map(|k| value(k).to_bits()).collect() };
         let temperature = of(|k| (2_000 + (k * 7 % 11)) as f64 / 100.0);
-        assert_eq!(there_and_back(Width::Eight, &temperature), (Way::Decimal, 1_000 + 2));
+        assert_eq!(there_and_back(Width::Eight, &temperature), (Way::Packed, 593));
+        let converter = of(|k| f64::from((k * 7_919 % 401) as u16 + 20_000) * 10.0 / 32_768.0);
+        assert_eq!(there_and_back(Width::Eight, &converter), (Way::Packed, 1_469));
         let set_point = of(|k| if k < 400 { 1.0 / 3.0 } else { 2.0 / 3.0 });
         assert_eq!(there_and_back(Width::Eight, &set_point), (Way::Changes, 17));
         let noise = of(|k| (k as f64 * 12.9898).sin() * 43758.5453);
         assert_eq!(there_and_back(Width::Eight, &noise), (Way::Plain, 8_000));
+        let near = of(|k| 100.0 + (k as f64 * 12.9898).sin().abs() * 1e-4);
+        assert_eq!(there_and_back(Width::Eight, &near), (Way::Packed, 4_308));
     }
 
     #[test]

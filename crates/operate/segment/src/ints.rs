@@ -1,6 +1,7 @@
 //! Whole numbers, most of them zero once what was expected is taken off: a run of zeros costs two or three bytes, another
 //! number as few as it has.
 
+use crate::bits;
 use crate::bytes::{Bad, Input, put_varint, put_zigzag};
 
 /// Writes numbers.
@@ -101,6 +102,30 @@ pub(crate) fn steps(input: &mut Input<'_>, count: usize, mut take: impl FnMut(i6
         value = value.wrapping_add(this);
         step = if first { 0 } else { this };
         first = false;
+        take(value);
+    })
+}
+
+/// What each number differs from the one before, after the first, side by side: for what grows unevenly. Whether that takes fewer
+/// bytes than `most`; nothing is written otherwise.
+pub(crate) fn put_uneven(out: &mut Vec<u8>, most: usize, values: &[i64]) -> bool {
+    let [first, ..] = values else { return false };
+    let steps: Vec<i64> = values.windows(2).map(|pair| pair[1].wrapping_sub(pair[0])).collect();
+    // The first takes at least a byte.
+    if 1 + bits::len(&steps) >= most {
+        return false;
+    }
+    put_zigzag(out, *first);
+    bits::put(out, &steps);
+    true
+}
+
+/// Reads what [`put_uneven`] wrote.
+pub(crate) fn uneven(input: &mut Input<'_>, count: usize, mut take: impl FnMut(i64)) -> Result<(), Bad> {
+    let mut value = input.zigzag()?;
+    take(value);
+    bits::get(input, count.saturating_sub(1), |step| {
+        value = value.wrapping_add(step);
         take(value);
     })
 }

@@ -22,6 +22,7 @@
 //! ```
 #![forbid(unsafe_code)]
 
+mod bits;
 pub mod block;
 mod bytes;
 pub mod chunk;

@@ -1,6 +1,6 @@
 //! Parquet's DELTA_BINARY_PACKED: of 128 differences each the smallest, and by 32 what they are above it, in as few bits as they need.
 
-use super::runs;
+use crate::bits::{pack, unpack};
 use crate::bytes::{Bad, Input, put_varint, put_zigzag};
 
 const BLOCK: usize = 128;
@@ -30,7 +30,7 @@ pub(super) fn put(out: &mut Vec<u8>, values: impl ExactSizeIterator<Item = i64>)
             out[widths + index] = width as u8;
             let begin = out.len();
             out.resize(begin + MINI * width as usize / 8, 0);
-            runs::pack(&mut out[begin..], width, some.iter().map(above));
+            pack(&mut out[begin..], width, some.iter().map(above));
         }
     }
 }
@@ -59,7 +59,7 @@ pub(super) fn get(input: &mut Input<'_>, count: usize) -> Result<Vec<i64>, Bad> 
             }
             let packed = input.take(MINI * width as usize / 8)?;
             values.extend((0..left).map(|index| {
-                value = value.wrapping_add(least).wrapping_add(runs::unpack(packed, width, index) as i64);
+                value = value.wrapping_add(least).wrapping_add(unpack(packed, width, index) as i64);
                 value
             }));
         }

@@ -1,5 +1,6 @@
 //! Small whole numbers as Parquet's hybrid of runs and packed bits: levels, and what stands for words of a dictionary.
 
+use crate::bits::{pack, unpack};
 use crate::bytes::{Bad, Input, put_varint};
 
 /// Writes runs of equal numbers, each as one.
@@ -24,45 +25,6 @@ pub(super) fn put_packed(out: &mut Vec<u8>, width: u32, values: &[u32]) {
     let begin = out.len();
     out.resize(begin + values.len().div_ceil(8) * width as usize, 0);
     pack(&mut out[begin..], width, values.iter().map(|value| (*value).into()));
-}
-
-/// Puts numbers side by side, the first into the lowest bits.
-pub(super) fn pack(out: &mut [u8], width: u32, values: impl Iterator<Item = u64>) {
-    let (mut word, mut bits, mut at) = (0u128, 0, 0);
-    for value in values {
-        word |= u128::from(value) << bits;
-        bits += width;
-        while bits >= 8 {
-            out[at] = word as u8;
-            at += 1;
-            word >>= 8;
-            bits -= 8;
-        }
-    }
-    if bits > 0 {
-        out[at] = word as u8;
-    }
-}
-
-/// The number at `index` of numbers side by side, of 64 bits at most; what is beyond the bytes is zero.
-#[inline]
-pub(super) fn unpack(bytes: &[u8], width: u32, index: usize) -> u64 {
-    let bit = index * width as usize;
-    let (byte, shift) = (bit / 8, (bit % 8) as u32);
-    let mask = if width >= 64 { u64::MAX } else { (1 << width) - 1 };
-    if let Some((word, rest)) = bytes.get(byte..).and_then(|bytes| bytes.split_first_chunk::<8>()) {
-        let low = u64::from_le_bytes(*word) >> shift;
-        let high = match (shift + width > 64, rest.first()) {
-            (true, Some(byte)) => u64::from(*byte) << (64 - shift),
-            _ => 0,
-        };
-        return (low | high) & mask;
-    }
-    let mut word = [0; 16];
-    let rest = bytes.get(byte..).unwrap_or_default();
-    let len = rest.len().min(9);
-    word[..len].copy_from_slice(&rest[..len]);
-    (u128::from_le_bytes(word) >> shift) as u64 & mask
 }
 
 /// Reads `count` numbers of `width` bits.
@@ -109,16 +71,6 @@ mod tests {
             prop_assert_eq!(get(&mut input, width, values.len()), Ok(values.clone()));
             prop_assert_eq!(get(&mut input, width, values.len()), Ok(values));
             prop_assert!(input.is_empty());
-        }
-
-        #[test]
-        fn wide_numbers_come_back(width in 1..65u32, values in prop::collection::vec(any::<u64>(), 1..50)) {
-            let mask = u64::MAX >> (64 - width);
-            let mut out = vec![0; (values.len() * width as usize).div_ceil(8)];
-            pack(&mut out, width, values.iter().map(|value| value & mask));
-            for (index, value) in values.iter().enumerate() {
-                prop_assert_eq!(unpack(&out, width, index), value & mask);
-            }
         }
 
         #[test]
