@@ -2,6 +2,7 @@
 //!
 //! Some are that Linux, some a boot sector: it says that it is up on its first serial line, and listens to the power button or does not.
 
+use base::DurNs;
 use harness::guest::disk;
 use harness::plant::Bench;
 use harness::process::{Running, alive, finish, kill, text};
@@ -12,6 +13,8 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 /// Reads a configuration as `xl` does, and prints the keys that it is given.
@@ -314,6 +317,80 @@ fn bounds_on_a_disk_hold() {
     };
     bench.until("it is read", || took().is_some());
     assert!(took().unwrap() >= 2, "{}", log(&bench));
+}
+
+/// Somebody who takes whatever comes, until the test ends: the port, and the bytes so far.
+fn sink() -> (u16, Arc<AtomicU64>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let (port, taken) = (listener.local_addr().unwrap().port(), Arc::new(AtomicU64::new(0)));
+    let counted = taken.clone();
+    std::thread::spawn(move || {
+        let mut bytes = vec![0; 1 << 16];
+        for stream in listener.incoming() {
+            let mut stream = stream.unwrap();
+            while let Ok(length @ 1..) = stream.read(&mut bytes) {
+                counted.fetch_add(length as u64, Ordering::Relaxed);
+            }
+        }
+    });
+    (port, taken)
+}
+
+/// A guest of two virtual CPUs that computes on both, floods the network by its rule and its disk, beside a loop of 1 kHz.
+fn hostile(name: &str, bounds: &str, partition: &str) -> (Bench, Arc<AtomicU64>) {
+    let (port, taken) = sink();
+    let keys = format!("vcpus = 2\nallow = [\"80=127.0.0.1:{port}\"]\ndisks = [\"data.img\"]\n{bounds}\n{partition}");
+    let command = format!("tahti demo llrf --channel {name}{}", std::process::id());
+    let beside = format!(
+        "[[process]]\nname = \"loop\"\ncommand = \"{command}\"\nheartbeat = {{ within = \"60s\" }}\nready = {{ line = \"armed\" }}\n"
+    );
+    let bench = Bench::new(name, &(linux("", &keys) + &beside));
+    fs::write(bench.dir.join("data.img"), vec![0; 8 << 20]).unwrap();
+    bench.ok(&["up", "plant.toml", "--detach"]);
+    bench.until("Linux is up", || log(&bench).contains("the guest is up"));
+    let busy = "while :; do :; done & while :; do :; done & \
+                while :; do dd if=/dev/zero bs=64k | nc 10.0.2.2 80; done >/dev/null 2>&1 & \
+                while :; do dd if=/dev/vda of=/dev/null bs=64k iflag=direct; done >/dev/null 2>&1 & echo hostile-$((1+1))";
+    types(&bench, busy, "hostile-2");
+    bench.until("it floods", || taken.load(Ordering::Relaxed) > 100_000);
+    (bench, taken)
+}
+
+/// Processor time of everything of the guest, and cycles of the loop beside it.
+fn stands(bench: &Bench) -> (DurNs, DurNs, u64) {
+    let (hmi, now) = (bench.process("hmi"), bench.status()["now"].as_u64().unwrap());
+    let used: DurNs = serde_json::from_value(hmi["family"]["cpu"].clone()).unwrap();
+    (used, DurNs(now as i64), bench.process("loop")["loop"]["cycles"].as_u64().unwrap())
+}
+
+#[test]
+fn a_hostile_guest_keeps_to_its_bounds_beside_a_loop_of_a_kilohertz_and_takes_more_without() {
+    // Without: it takes more of the processor than it will be let, so the bound is one that counts.
+    let (free, _) = hostile("guest-free", "", "");
+    let share = |bench: &Bench, span: Duration| {
+        let (used, began, cycles) = stands(bench);
+        std::thread::sleep(span);
+        let (more, now, later) = stands(bench);
+        assert!(later > cycles, "the loop beside it goes on");
+        (more.0 - used.0) as f64 / (now.0 - began.0) as f64
+    };
+    free.until("it takes more than a quarter of a CPU", || share(&free, Duration::from_secs(2)) > 0.25);
+    free.ok(&["down"]);
+    let rates = "network_rate = \"256KiB\"\ndisk_rate = \"1MiB\"";
+    let bound = "partition = \"hmi\"\n[[partition]]\nname = \"hmi\"\ncpu_max = \"20%/50ms\"\nmemory_max = \"600MiB\"";
+    let (bench, taken) = hostile("guest-bound", rates, bound);
+    let (first, began) = (taken.load(Ordering::Relaxed), Instant::now());
+    let used = share(&bench, Duration::from_secs(5));
+    let (sent, span) = (taken.load(Ordering::Relaxed) - first, began.elapsed().as_secs_f64());
+    // A period at the begin and one at the end; what is counted is counted a moment later than the clock is read.
+    assert!(used < 0.2 + 0.05, "{used} of a CPU");
+    // The network's bound is on what the guest sends; a second of it may be on its way.
+    let most = 256.0 * 1024.0 * (span + 1.0) * 1.1;
+    assert!((sent as f64) < most, "{sent} bytes in {span} s, at most {most}");
+    let hmi = bench.status()["partitions"][0].clone();
+    assert!(hmi["cpu"]["throttled"].as_u64().unwrap() > 0 && hmi["drift"] == serde_json::json!([]), "{hmi}");
+    assert!(hmi["memory"]["used"].as_u64().unwrap() <= 600 << 20, "{hmi}");
+    bench.run(&["down"]);
 }
 
 #[test]
