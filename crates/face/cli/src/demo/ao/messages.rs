@@ -56,8 +56,8 @@ impl Asked {
                 other => Err((Code::NoObject, format!("{other} is not served; expected {OBJECT}"))),
             };
             match answer {
-                Ok(text) => replies.answer(asked.ticket, &Answer::ok(&*text)),
-                Err((code, why)) => replies.answer(asked.ticket, &Answer::failed(code, &*why)),
+                Ok(text) => replies.answer(asked.ticket, &Answer::ok(&text)),
+                Err((code, why)) => replies.answer(asked.ticket, &Answer::failed(code, &why)),
             };
         });
         served.is_ok()
