@@ -206,12 +206,20 @@ fn frames(
         let woke = mono_now();
         let Some(event) = event else {
             let wanted = format!("all of its {} datagrams (net.core.rmem_max too small?)", geometry.across());
-            return Err(Failed::Answer { who: "the loop".into(), found: format!("frame {number} without some rows"), expected: wanted });
+            return Err(Failed::Answer {
+                who: "the loop".into(),
+                found: format!("frame {number} without some rows"),
+                expected: wanted,
+            });
         };
         let flow = control.cycle(&Pulse { number: event.number, due: event.at, woke, skipped: 0, deadline: None });
         let done = mono_now();
         if flow != Flow::Continue {
-            return Err(Failed::Answer { who: "the loop".into(), found: format!("{flow:?} after frame {number}"), expected: "to go on".into() });
+            return Err(Failed::Answer {
+                who: "the loop".into(),
+                found: format!("{flow:?} after frame {number}"),
+                expected: "to go on".into(),
+            });
         }
         while mirror.recv(&mut command).is_ok() {}
         if number > WARM {

@@ -62,8 +62,9 @@ pub(super) fn empty_jobs(args: &Args, cpus: &[CpuId], progress: &mut Progress) -
 /// Each CPU has as much to do whatever their number: how much all do, by what one does.
 pub(super) fn locality(args: &Args, cpus: &[CpuId], progress: &mut Progress) -> Result<Vec<Table>, Failed> {
     let words = words();
-    let mut teams =
-        (1..=cpus.len()).map(|many| crew(&cpus[..many], args.class, &words, (SHORT, true))).collect::<Result<Vec<_>, _>>()?;
+    let mut teams = (1..=cpus.len())
+        .map(|many| crew(&cpus[..many], args.class, &words, (SHORT, true)))
+        .collect::<Result<Vec<_>, _>>()?;
     let kinds = [
         ("16 KiB of its own each", Kind::Local),
         ("16 MiB shared, word by word in turn", Kind::Interleaved),

@@ -74,7 +74,8 @@ pub(super) fn measure(args: &Args, cpus: &[CpuId], progress: &mut Progress) -> R
         Table::new("matrix times vector on one CPU: f32 of the matrix read").columns("ours", "reading alone"),
         Table::new("matrix times vector: the longest times"),
     ];
-    let title = format!("matrix times vector by {} CPUs, each with its own rows: one CPU's median by theirs", cpus.len());
+    let title =
+        format!("matrix times vector by {} CPUs, each with its own rows: one CPU's median by theirs", cpus.len());
     let mut speed = Table::new(title).columns("1 CPU", "all CPUs");
     for (place, &size) in args.sizes.iter().enumerate() {
         let step = format!("{size} rows and columns");

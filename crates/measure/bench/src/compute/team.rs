@@ -61,8 +61,7 @@ pub(super) fn crew(
     (spin, timed): (DurNs, bool),
 ) -> Result<Crew, Failed> {
     let workers = cpus[1..].iter().map(|cpu| Some(*cpu)).collect();
-    let spec =
-        TeamSpec { class, timed, spin, limit: DurNs::from_ms(60_000), ..TeamSpec::new("bench", workers) };
+    let spec = TeamSpec { class, timed, spin, limit: DurNs::from_ms(60_000), ..TeamSpec::new("bench", workers) };
     Ok(Team::start(spec, Shared { kind: Kind::Empty, words: words.clone() }, |_| vec![1; OWN], job)?)
 }
 

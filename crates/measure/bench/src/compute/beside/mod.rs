@@ -48,7 +48,11 @@ impl Peers {
         let mut peers = Self { all: Vec::new(), setup: Vec::new(), notes: Vec::new() };
         let openblas = Program::openblas(&args.openblas);
         peers.add("OpenBLAS", openblas, "apt install libopenblas0 gcc, or name the library with --openblas FILE");
-        peers.add("numpy", Program::numpy(&args.python), "apt install python3-numpy, or name an interpreter with --python PROGRAM");
+        peers.add(
+            "numpy",
+            Program::numpy(&args.python),
+            "apt install python3-numpy, or name an interpreter with --python PROGRAM",
+        );
         #[cfg(feature = "faer")]
         peers.all.push(("faer", Peer::Faer));
         #[cfg(not(feature = "faer"))]
@@ -70,9 +74,10 @@ impl Peers {
 pub(super) fn measure(args: &Args, progress: &mut Progress) -> Result<Found, Failed> {
     let mut peers = Peers::look(args);
     let level = Level::best();
-    let mut beside =
-        Table::new(format!("matrix times vector on one CPU, f32 by `{level}`, beside the better one of each other's calls"))
-            .columns("ours", "theirs");
+    let mut beside = Table::new(format!(
+        "matrix times vector on one CPU, f32 by `{level}`, beside the better one of each other's calls"
+    ))
+    .columns("ours", "theirs");
     let mut half = Table::new("matrix times vector on one CPU: f16 stored, by f32 stored").columns("f16", "f32");
     for (place, &size) in args.sizes.iter().enumerate() {
         progress.at(place, args.sizes.len(), &format!("{size} rows and columns beside others"));
