@@ -201,7 +201,7 @@ fn a_check_of_the_plant_finds_files_that_are_not_there() {
     bench.ok(&["check", "plant.toml"]);
     bench.write(&linux("", "").replace(&qemu(), "no-such-qemu"));
     let found = text(&bench.run(&["check", "plant.toml"]));
-    assert!(found.contains("\"no-such-qemu\" is not there: install QEMU"), "{found}");
+    assert!(found.contains("\"no-such-qemu\" is in no folder of PATH") && found.contains("install QEMU"), "{found}");
 }
 
 #[test]

@@ -618,7 +618,7 @@ mod systemd {
         let unit = unit.replace("/usr/bin/tahti", &program).replace("After=network.target", "DefaultDependencies=no");
         fs::write("/run/systemd/system/tahti@.service", unit).expect("/run");
         fs::create_dir_all("/etc/tahti").expect("the overlay takes everything");
-        let plant = "[plant]\nname = \"boot\"\n[shield]\ncpus = \"2-3\"\n[[process]]\nname = \"loop\"\n\
+        let plant = "[plant]\nname = \"boot\"\n[dashboard]\nenabled = false\n[shield]\ncpus = \"2-3\"\n[[process]]\nname = \"loop\"\n\
                      command = [\"/bin/sleep\", \"1000\"]\ncpus = \"3\"\nready = { file = \"/run/ready\", within = \"60s\" }\n";
         fs::write("/etc/tahti/boot.toml", plant).expect("the overlay takes everything");
         systemctl(&["daemon-reload"]);

@@ -192,6 +192,8 @@ fn frames(
         ..TeamSpec::new("ao", cpus[1..].iter().map(|cpu| Some(*cpu)).collect())
     };
     let (mut control, _desk) = Control::new(&spec, team, pixels, commands, calibrated, chosen, shown, None)?;
+    // The loop's first look throws away what came before it: there must be nothing yet.
+    let _ = control.await_event();
     let (mut all, mut rest) = (Vec::new(), Vec::new());
     let (mut packet, mut command) = (vec![0; geometry.row_bytes() + HEADER], vec![0; 1 << 16]);
     for number in 1..=WARM + args.frames {
