@@ -29,7 +29,7 @@ fuzz_target!(|bytes: &[u8]| {
     if let Step::Done(_) = lane.request(MonoNs(1), Conn { slot: 0, turn: 1 }, &header, &text, bytes, &mut line) {
         assert!(Reply::parse(line.text()).is_ok());
     }
-    let _ = lane.reply(Conn::SERVER, &header, &text);
+    let _ = lane.reply(MonoNs(2), Conn::SERVER, &header, &text);
 });
 
 /// A peer that has introduced itself or, where the first byte is odd, has not; its bytes come in pieces as the byte says.
