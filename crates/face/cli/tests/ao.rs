@@ -133,4 +133,7 @@ fn a_loop_closes_by_a_message_and_counts_what_its_network_loses() {
     });
     let down = text(&bench.run(&["down", "p"]));
     assert!(down.contains("loop"), "{down}");
+    // Its end is in order, whatever threads it has.
+    let log = bench.ok(&["logs", "loop"]);
+    assert!(log.contains("frames: ") && log.contains("after arming: allocations 0"), "{log}");
 }

@@ -14,6 +14,7 @@ use rt::{LoopSpec, SharedPage, Source};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use sys::clock::mono_now;
+use sys::signal::{END_SIGNALS, SignalFd};
 
 /// An adaptive-optics loop: pixels of a wavefront sensor by UDP, commands for a deformable mirror by UDP
 ///
@@ -144,6 +145,8 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
     if args.calibrate {
         return Ok(());
     }
+    // Blocked before the first thread is made: one that leaves it as it was would end the process, and its report with it.
+    let _blocked = SignalFd::new(&END_SIGNALS)?;
     let settings = Source::new(&args.settings);
     settings.look_after(mono_now());
     let chosen = Chosen::new(&settings, spec.begun);
