@@ -57,7 +57,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "N", default_value_t = 0)]
     workers: usize,
     /// How it waits for pixels: sleep, spin, or both:TIME: asleep while much of a frame is to come, spinning for its last rows
-    #[arg(long, value_name = "WAIT", default_value = "both:50us")]
+    #[arg(long, value_name = "WAIT", default_value = "sleep")]
     wait: WaitArg,
     /// Keep the reconstructor in single precision; else in half, which is half as much to read each frame
     #[arg(long)]
