@@ -2,7 +2,7 @@
 
 use crate::header::Band;
 use crate::object::Pattern;
-use crate::tables::RuleError;
+use crate::tables::{RuleError, bands, objects, verbs};
 use alloc::string::String;
 use alloc::vec::Vec;
 use base::{DurNs, Fall, Lateness, ResultDeadline, Verb};
@@ -53,25 +53,13 @@ impl FromStr for DeadlineRule {
             }
             other => return Err(error(other, FORM)),
         };
-        let objects = Pattern::new("*").map_err(|_| error("*", "a pattern"))?;
-        let mut rule = Self { result: ResultDeadline { at, late }, verbs: None, bands: u8::MAX, objects };
+        let all = Pattern::new("*").map_err(|_| error("*", "a pattern"))?;
+        let mut rule = Self { result: ResultDeadline { at, late }, verbs: None, bands: u8::MAX, objects: all };
         for word in words {
             match word.split_once('=') {
-                Some(("objects", objects)) => {
-                    rule.objects = Pattern::new(objects).map_err(|_| error(objects, "a name with * and ?"))?;
-                }
-                Some(("verbs", verbs)) => {
-                    let verbs: Result<_, _> =
-                        verbs.split(',').map(|verb| verb.parse().map_err(|_| error(verb, "a verb"))).collect();
-                    rule.verbs = Some(verbs?);
-                }
-                Some(("bands", bands)) => {
-                    rule.bands = 0;
-                    for number in bands.split(',') {
-                        let band = number.parse().ok().and_then(Band::new);
-                        rule.bands |= 1 << band.ok_or_else(|| error(number, "a band, 0 to 7"))?.number();
-                    }
-                }
+                Some(("objects", text)) => rule.objects = objects(text)?,
+                Some(("verbs", text)) => rule.verbs = Some(verbs(text)?),
+                Some(("bands", text)) => rule.bands = bands(text)?,
                 _ => return Err(error(word, "objects=, verbs= or bands=")),
             }
         }

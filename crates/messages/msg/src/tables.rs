@@ -128,21 +128,9 @@ impl FromStr for Rule {
         let mut rule = Self { access, users: None, hosts: Hosts::All, verbs: None, bands: u8::MAX, objects: all };
         for word in words {
             match word.split_once('=') {
-                Some(("objects", objects)) => {
-                    rule.objects = Pattern::new(objects).map_err(|_| error(objects, "a name with * and ?"))?;
-                }
-                Some(("verbs", verbs)) => {
-                    let verbs: Result<_, _> =
-                        verbs.split(',').map(|verb| verb.parse().map_err(|_| error(verb, "a verb"))).collect();
-                    rule.verbs = Some(verbs?);
-                }
-                Some(("bands", bands)) => {
-                    rule.bands = 0;
-                    for number in bands.split(',') {
-                        let band = number.parse().ok().and_then(Band::new);
-                        rule.bands |= 1 << band.ok_or_else(|| error(number, "a band, 0 to 7"))?.number();
-                    }
-                }
+                Some(("objects", text)) => rule.objects = objects(text)?,
+                Some(("verbs", text)) => rule.verbs = Some(verbs(text)?),
+                Some(("bands", text)) => rule.bands = bands(text)?,
                 Some(("users", users)) => {
                     let users: Result<_, _> =
                         users.split(',').map(|user| user.parse().map_err(|_| error(user, "a user's number"))).collect();
@@ -163,6 +151,28 @@ impl FromStr for Rule {
         }
         Ok(rule)
     }
+}
+
+fn wrong(found: &str, expected: &'static str) -> RuleError {
+    RuleError { found: found.into(), expected }
+}
+
+/// What stands behind `objects=` of a rule.
+pub(crate) fn objects(text: &str) -> Result<Pattern, RuleError> {
+    Pattern::new(text).map_err(|_| wrong(text, "a name with * and ?"))
+}
+
+/// What stands behind `verbs=` of a rule.
+pub(crate) fn verbs(text: &str) -> Result<Vec<Verb>, RuleError> {
+    text.split(',').map(|verb| verb.parse().map_err(|_| wrong(verb, "a verb"))).collect()
+}
+
+/// What stands behind `bands=` of a rule: a sum of 1 << band.
+pub(crate) fn bands(text: &str) -> Result<u8, RuleError> {
+    text.split(',').try_fold(0, |bands, number| {
+        let band = number.parse().ok().and_then(Band::new);
+        Ok(bands | 1 << band.ok_or_else(|| wrong(number, "a band, 0 to 7"))?.number())
+    })
 }
 
 impl Rule {
