@@ -1,6 +1,6 @@
-//! `tahti archive serve` on a disk that is full, and in a folder that somebody removes.
+//! `tahti archive serve` on a disk that is full, on one that becomes read-only, and in a folder that somebody removes.
 
-use harness::disk::Disk;
+use harness::disk::{Disk, Failing};
 use harness::epics::program;
 use harness::ioc::Ioc;
 use harness::process::Running;
@@ -100,4 +100,57 @@ fn a_folder_that_somebody_removes_is_told_and_nothing_more_is_called_safe() {
     let last = logs.hears("samples safe");
     assert!(!last.contains(" 0 lost"), "{last}");
     assert!(!site.disk.0.join("archive").exists(), "what somebody removed is not made again");
+}
+
+#[test]
+fn a_disk_that_becomes_read_only_costs_what_came_until_it_is_repaired_and_nothing_that_was_safe() {
+    let database =
+        "record(calc, \"X:COUNT\") { field(SCAN, \".1 second\") field(INPA, \"X:COUNT\") field(CALC, \"A+1\") }\n";
+    let ioc = Ioc::start(&[("a.db", database)], &["-d", "a.db"]);
+    let folder = Folder::new();
+    let disk = Failing::mount(folder.0.join("disk"), 32 << 20);
+    let archive = disk.at().join("archive");
+    let text =
+        format!("[archive]\nfolder = \"{}\"\nsync = \"50ms\"\n[[signal]]\nnames = [\"X:COUNT\"]\n", archive.display());
+    let file = folder.write("archive.toml", &text);
+    let ask = |words: &[&str]| {
+        let output = program(true, "archive", ioc.port).arg(words[0]).arg(&archive).args(&words[1..]).output().unwrap();
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let counts = || -> Vec<u64> {
+        let text = ask(&["get", "X:COUNT", "--from", "-1h", "--format", "csv"]);
+        text.lines().skip(1).filter_map(|line| Some(line.split(',').nth(2)?.parse::<f64>().ok()? as u64)).collect()
+    };
+    let logs = Running::until(program(true, "archive", ioc.port).arg("serve").arg(file), "variables are connected");
+    let samples = || -> serde_json::Value {
+        serde_json::from_str::<serde_json::Value>(&ask(&["status", "--json"])).unwrap()["samples"].clone()
+    };
+    eventually("samples are safe", || samples()["safe"].as_u64().unwrap() > 5);
+    let safe = samples()["safe"].as_u64().unwrap() as usize;
+    disk.fail();
+    let said = logs.hears("samples lost");
+    assert!(said.contains("Read-only file system"), "{said}");
+    eventually("samples are lost, and counted", || samples()["lost_on_disk"].as_u64().unwrap() > 5);
+    disk.repair();
+    logs.hears("samples are safe again");
+    let before = counts();
+    assert!(
+        before.len() >= safe && before.windows(2).filter(|two| two[0] + 1 != two[1]).count() <= 1,
+        "{safe} {before:?}"
+    );
+    eventually("samples come again", || counts().len() > before.len() + 5);
+    let told = samples();
+    logs.signal("-TERM");
+    let last = logs.hears("samples safe");
+
+    let all = counts();
+    assert_eq!(all[..before.len()], before);
+    assert!(all.is_sorted_by(|one, next| one < next), "none is twice: {all:?}");
+    assert_eq!(all.windows(2).filter(|two| two[0] + 1 != two[1]).count(), 1, "{all:?}");
+    let safe: usize = last.split_whitespace().find_map(|word| word.parse().ok()).unwrap();
+    let unsure = told["unsure"].as_u64().unwrap() as usize;
+    assert!((safe..=safe + unsure).contains(&all.len()), "{last}; {unsure} unsure; {} there", all.len());
+    let text = ask(&["get", "X:COUNT", "--from", "-1h"]);
+    assert_eq!(text.matches("-- disk failed, ").count(), 1, "{text}");
+    assert!(ask(&["verify"]).contains("good: "), "{}", ask(&["verify"]));
 }

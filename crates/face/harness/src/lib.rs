@@ -8,6 +8,7 @@ pub mod circuit;
 pub mod disk;
 pub mod epics;
 pub mod guest;
+pub mod http;
 pub mod ioc;
 pub mod machine;
 pub mod page;

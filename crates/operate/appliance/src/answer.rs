@@ -1,11 +1,10 @@
 //! What is answered.
 
 use crate::call::{Ask, Call, Kind};
-use crate::flow::Asked;
+use crate::flow::{Asked, is_number};
 use crate::format::{Format, Head, Writer};
 use crate::names::{matching, metadata, resolve, status};
 use crate::{Failed, Operator, Refused, Source, at_time};
-use segment::Kind as Type;
 use serde_json::json;
 use std::io::Write;
 
@@ -86,8 +85,10 @@ fn part(source: &dyn Source, ask: &Ask) -> Result<(String, Operator), Refused> {
         return Err(refused.clone());
     }
     let name = resolve(source, &ask.name)?.ok_or_else(|| Refused::unknown(&ask.name))?;
-    let strange = source.rows(&name)?.into_iter().find(|row| !matches!(row.kind, Type::Number(_) | Type::Bool));
-    if let Some(row) = strange.filter(|_| ask.operator.needs_numbers()) {
+    // Of what was something else for a while, that is left out.
+    let rows = source.rows(&name)?;
+    let is_strange = !rows.iter().any(|row| is_number(row.kind));
+    if let Some(row) = rows.last().filter(|_| is_strange && ask.operator.needs_numbers()) {
         let (text, kind) = (&ask.text, row.kind);
         return Err(Refused::bad(format!(
             "{text:?}: values are {kind}; expected numbers, which the post-processor needs"

@@ -226,7 +226,8 @@ pub(crate) fn stat(asked: &Asked<'_>, what: What, secs: u64, fill: bool, take: &
     // What is yet to come is not filled.
     let end = last.min(bins.number(asked.now));
     let mut filler = Filler { bins, what, fill, end, before: None, gaps, take };
-    if let Some(sample) = asked.source.at(asked.name, asked.from)?.filter(|sample| sample.at < asked.from) {
+    let before = asked.source.at(asked.name, asked.from)?;
+    if let Some(sample) = before.filter(|sample| sample.at < asked.from && sample.datum.to_f64().is_some()) {
         let mut collected = Collected::new(what);
         // At the middle, wherever it is: it is the bin's only one.
         let _ = collected.add(&sample, sample.at);
@@ -276,6 +277,9 @@ fn collect(
                 continue;
             }
         };
+        if sample.datum.to_f64().is_none() {
+            continue;
+        }
         let number = bins.number(sample.at);
         if let Some((done, collected)) = open.take_if(|(open, _)| *open != number) {
             filler.bin(done, collected.summarise(what, middle))?;
@@ -334,7 +338,7 @@ pub(crate) fn flyers(asked: &Asked<'_>, secs: u64, sigmas: f64, far: bool, take:
         let is_far = |row: &Row| row.sample.datum.to_f64().is_some_and(|value| (value - all.mean).abs() > limit);
         rows.into_iter().filter(|row| is_far(row) == far).try_for_each(&mut *take)
     };
-    asked.raw(&mut |row| {
+    asked.numbers(&mut |row| {
         let number = bins.number(row.sample.at);
         if number != open.0 {
             let (_, rows, all) = std::mem::replace(&mut open, (number, Vec::new(), Summary::default()));
@@ -370,7 +374,7 @@ pub(crate) fn plot(asked: &Asked<'_>, secs: u64, take: &mut Take<'_>) -> Result<
                 .try_for_each(|(value, quarters)| one(part(quarters), value)),
         }
     };
-    asked.raw(&mut |row| {
+    asked.numbers(&mut |row| {
         let at = row.sample.at;
         let number = if at < asked.from { first - 1 } else { bins.number(at) };
         if number != open.0 {

@@ -71,10 +71,17 @@ impl Asked<'_> {
         Ok(())
     }
 
-    /// Whether all values have been numbers.
+    /// Whether a value within what is asked may be a number.
     fn is_numeric(&self) -> Result<bool, Failed> {
         let rows = self.source.rows(self.name)?;
-        Ok(rows.iter().all(|row| matches!(row.kind, Kind::Number(_) | Kind::Bool)))
+        let before = rows.partition_point(|row| row.since <= self.from).saturating_sub(1);
+        Ok(rows[before..].iter().take_while(|row| row.since <= self.to).any(|row| is_number(row.kind))
+            || rows.first().is_some_and(|row| row.since > self.to && is_number(row.kind)))
+    }
+
+    /// The samples that are numbers, as [`raw`](Self::raw) gives them.
+    pub(crate) fn numbers(&self, take: &mut Take<'_>) -> Result<(), Failed> {
+        self.raw(&mut |row| if row.sample.datum.to_f64().is_some() { take(row) } else { Ok(()) })
     }
 
     fn ncount(&self, take: &mut Take<'_>) -> Result<(), Failed> {
@@ -88,7 +95,7 @@ impl Asked<'_> {
 
     fn dead_band(&self, band: f64, take: &mut Take<'_>) -> Result<(), Failed> {
         let mut last: Option<(f64, u8)> = None;
-        self.raw(&mut |row| {
+        self.numbers(&mut |row| {
             let value = row.sample.datum.to_f64().unwrap_or(f64::NAN);
             let is_told = last.is_none_or(|(before, severity)| {
                 let is_finite = value.is_finite() && before.is_finite();
@@ -117,6 +124,11 @@ impl Asked<'_> {
         let what = if last { bins::What::AllAndLast } else { bins::What::One(crate::Stat::Stats) };
         bins::stat(self, what, optimal_secs(self.from, self.to, points), fill, take)
     }
+}
+
+/// Whether values of a type are numbers.
+pub(crate) const fn is_number(kind: Kind) -> bool {
+    matches!(kind, Kind::Number(_) | Kind::Bool)
 }
 
 /// Seconds of a bin that make so many points of a span, at least one.

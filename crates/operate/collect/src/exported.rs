@@ -2,6 +2,7 @@
 //!
 //! The writer neither waits nor knows of it: a look is a few loads of memory that it shares with everybody.
 
+use crate::clock::{Clock, SAME_NS};
 use crate::gate::Gate;
 use crate::kept;
 use base::{MonoNs, Severity, Status};
@@ -10,51 +11,10 @@ use ring::{Cursor, Number, Variables};
 use rt::{Imports, LOOK_AFTER};
 use segment::rows::{About, Cause};
 use segment::{Datum, Sample};
-use store::{Folder, Logger, SignalId, StoreError};
-
-/// How far the wall clock may go away from what stamps are made with, before they follow it.
-const CLOCK_STEP_NS: i64 = 1_000_000;
-
-/// Samples of a ring that are not later than the archive's newest by more than this were archived before: the clocks were
-/// compared anew since.
-const SAME_NS: i64 = 2 * CLOCK_STEP_NS;
+use store::{Folder, Logger, Newest, SignalId, StoreError};
 
 /// What is told of while variables are read.
 pub(crate) type Tell<'a> = &'a mut dyn FnMut(&str);
-
-/// The wall clock's time at an instant of the monotonic one; steady while the wall clock is.
-pub(crate) struct Clock {
-    offset: i64,
-}
-
-impl Clock {
-    pub(crate) fn new() -> Self {
-        Self { offset: offset() }
-    }
-
-    /// Follows a wall clock that was set.
-    fn follow(&mut self) {
-        let now = offset();
-        if (now - self.offset).abs() > CLOCK_STEP_NS {
-            self.offset = now;
-        }
-    }
-
-    fn wall(&self, at: MonoNs) -> i64 {
-        i64::try_from(at.0).unwrap_or(i64::MAX).saturating_add(self.offset)
-    }
-}
-
-/// Wall clock minus monotonic clock, by the reading that was disturbed least.
-fn offset() -> i64 {
-    let one = || {
-        let before = crate::serve::mono();
-        let wall = crate::serve::wall();
-        let after = crate::serve::mono();
-        (after - before, wall - before - (after - before) / 2)
-    };
-    (0..5).map(|_| one()).min_by_key(|(took, _)| *took).map_or(0, |(_, offset)| offset)
-}
 
 /// What one process exports.
 pub(crate) struct Page {
@@ -74,8 +34,6 @@ struct Variable {
     cursor: Cursor,
     /// Samples that were lost so far because the ring went round.
     lost: u64,
-    /// The newest sample that the archive had when the connection was made: stamp and pulse.
-    had: Option<(i64, Option<u64>)>,
     is_safe: bool,
 }
 
@@ -128,7 +86,7 @@ impl Page {
         if let Ok(segment) = imports.segment() {
             while self.variables.len() < segment.len() {
                 let index = self.variables.len();
-                let variable = Variable::new(&self.name, &self.wanted, &segment, index, now, clock, logger)?;
+                let variable = Variable::new(&self.name, &self.wanted, &segment, index, now, clock, logger, tell)?;
                 self.variables.push(variable);
             }
             for (index, variable) in self.variables.iter_mut().enumerate() {
@@ -173,6 +131,7 @@ impl Variable {
         now: i64,
         clock: &Clock,
         logger: &mut Logger<Folder>,
+        tell: Tell<'_>,
     ) -> Result<Option<Self>, StoreError> {
         let (Some(name), Some(cursor)) = (segment.name(index), segment.oldest(index)) else { return Ok(None) };
         let fits = |pattern: &str| pattern == name.as_str() || base::glob(pattern, name.as_str());
@@ -180,57 +139,133 @@ impl Variable {
         let units = segment.unit(index).map(|unit| unit.as_str().to_owned()).unwrap_or_default();
         let about = About { units, precision: None, labels: Vec::new() };
         let since = clock.wall(MonoNs(now.max(0) as u64));
-        let signal = logger.signal(&format!("{page}/{}", name.as_str()), about, since)?;
-        let had = logger.newest(signal);
-        Ok(Some(Self { signal, gate: Gate::new(*policy, now), cursor, lost: 0, had, is_safe: false }))
+        let name = format!("{page}/{}", name.as_str());
+        let signal = match logger.signal(&name, about, since) {
+            Ok(signal) => signal,
+            // Who exports has such a name: the other variables are kept.
+            Err(error @ StoreError::Name { .. }) => {
+                tell(&format!("{name}: not archived: {error}"));
+                return Ok(None);
+            }
+            Err(error) => return Err(error),
+        };
+        let mut variable = Self { signal, gate: Gate::new(*policy, now), cursor, lost: 0, is_safe: false };
+        let keeps_all = *policy == Policy::Monitor { deadband: 0.0 };
+        variable.join((segment, index), keeps_all, clock, logger);
+        Ok(Some(variable))
+    }
+
+    /// Takes what is there when the connection is made, but for what the archive has; what both have lost in between is counted
+    /// where that can be known, of variables of which each sample is kept.
+    fn join(
+        &mut self,
+        (segment, index): (&Variables<'_>, usize),
+        keeps_all: bool,
+        clock: &Clock,
+        logger: &mut Logger<Folder>,
+    ) {
+        let before = self.cursor.position();
+        let there: Vec<Sample> = std::iter::from_fn(|| segment.next(index, &mut self.cursor))
+            .take(segment.kept())
+            .map(|written| sample(written.value, (written.pulse, false), clock.wall(written.at)))
+            .collect();
+        self.lost = self.cursor.lost();
+        let had = logger.newest(self.signal);
+        let joint = had.map_or(Joint::Fresh, |had| Joint::of(&had, &there, before + self.lost));
+        let new = match joint {
+            Joint::Fresh => &there[..],
+            Joint::Known(count) => &there[count..],
+            Joint::Lost(count) => {
+                if let Some(had) = had.filter(|_| keeps_all) {
+                    logger.gap(Some(self.signal), had.at.saturating_add(1), Cause::Away, count);
+                }
+                &there[..]
+            }
+        };
+        for sample in new {
+            kept::update(&mut self.gate, self.signal, sample.clone(), logger);
+        }
     }
 
     fn take(&mut self, segment: &Variables<'_>, index: usize, clock: &Clock, logger: &mut Logger<Folder>) {
         let reading = segment.get(index);
         let is_safe = reading.is_some_and(|reading| reading.safe);
-        let (severity, status) =
-            if is_safe { (Severity::Major, Status::State) } else { (Severity::None, Status::default()) };
-        let sample = |value: Number, pulse: u64, at: i64| Sample {
-            severity: severity as u8,
-            status: status as u16,
-            pulse: (pulse != 0).then_some(pulse),
-            ..Sample::new(at, datum(value))
-        };
+        let mut last = logger.newest(self.signal).map(|newest| newest.at);
         // Not more than the ring holds: a writer that is faster than this look would keep it here.
         for _ in 0..segment.kept() {
             let Some(written) = segment.next(index, &mut self.cursor) else { break };
-            let sample = sample(written.value, written.pulse, clock.wall(written.at));
-            if self.was_archived(&sample) {
-                continue;
+            let sample = sample(written.value, (written.pulse, is_safe), clock.wall(written.at));
+            let lost = self.cursor.lost() - self.lost;
+            if lost > 0 {
+                self.lost += lost;
+                // Behind the last one that was taken.
+                let at = last.map_or(sample.at, |last| last.saturating_add(1).min(sample.at));
+                logger.gap(Some(self.signal), at, Cause::Overflow, lost);
             }
+            last = Some(sample.at);
             if let Some(sample) = self.gate.update(sample) {
                 logger.push(self.signal, &sample);
             }
-        }
-        let lost = self.cursor.lost();
-        if lost > self.lost {
-            logger.gap(Some(self.signal), crate::serve::wall(), Cause::Overflow, lost - self.lost);
-            self.lost = lost;
         }
         if is_safe && !self.is_safe {
             kept::fault(&mut self.gate, self.signal, logger);
             if let Some(reading) = reading {
                 let at = clock.wall(MonoNs(crate::serve::mono().max(0) as u64));
-                logger.push(self.signal, &sample(reading.value, reading.pulse, at));
+                logger.push(self.signal, &sample(reading.value, (reading.pulse, true), at));
             }
         }
         self.is_safe = is_safe;
     }
+}
 
-    /// Whether the archive had a sample already when the connection was made.
-    fn was_archived(&mut self, sample: &Sample) -> bool {
-        let Some((at, pulse)) = self.had else { return false };
-        let is_pulse = pulse.zip(sample.pulse).is_none_or(|(had, this)| this <= had);
-        let was = sample.at <= at.saturating_add(SAME_NS) && is_pulse;
-        if !was {
-            self.had = None;
+/// How what a ring has goes on from what the archive has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Joint {
+    /// It does not: another process wrote it, or all of it is there.
+    Fresh,
+    /// So many of its samples were archived.
+    Known(usize),
+    /// So many between the two are lost; 0 where it is not known how many.
+    Lost(u64),
+}
+
+impl Joint {
+    /// Of the archive's newest sample and those of a ring, of which `before` were overwritten since its process began.
+    fn of(had: &Newest, there: &[Sample], before: u64) -> Self {
+        let is_that = |sample: &&Sample| {
+            let is_near = (sample.at - had.at).abs() <= SAME_NS;
+            (if had.pulse.is_some() { sample.pulse == had.pulse } else { is_near }) && had.has(&sample.datum)
+        };
+        // Values without a pulse may be the same again and again within the time by which stamps may differ.
+        if let Some(last) = there.iter().rposition(|sample| is_that(&sample)) {
+            return Self::Known(last + 1);
         }
-        was
+        let Some(first) = there.first().filter(|_| before > 0) else { return Self::Fresh };
+        let (Some(had), Some(pulse)) = (had.pulse, first.pulse) else {
+            return if first.at > had.at { Self::Lost(0) } else { Self::Fresh };
+        };
+        if pulse <= had {
+            return Self::Fresh;
+        }
+        let mut steps = there.windows(2).map(|two| two[1].pulse?.checked_sub(two[0].pulse?).filter(|step| *step > 0));
+        let step = steps.next().flatten();
+        match step.filter(|step| steps.all(|other| other == Some(*step)) && (pulse - had).is_multiple_of(*step)) {
+            // A process that was started anew meanwhile has overwritten no more than it has written.
+            Some(step) => Self::Lost(((pulse - had) / step - 1).min(before)),
+            None => Self::Lost(0),
+        }
+    }
+}
+
+/// A sample of what was written, with its pulse, where there is one, and whether a safe value stands.
+fn sample(value: Number, (pulse, is_safe): (u64, bool), at: i64) -> Sample {
+    let (severity, status) =
+        if is_safe { (Severity::Major, Status::State) } else { (Severity::None, Status::default()) };
+    Sample {
+        severity: severity as u8,
+        status: status as u16,
+        pulse: (pulse != 0).then_some(pulse),
+        ..Sample::new(at, datum(value))
     }
 }
 
@@ -241,3 +276,7 @@ const fn datum(value: Number) -> Datum {
         Number::Bool(value) => Datum::Bool(value),
     }
 }
+
+#[cfg(test)]
+#[path = "exported_tests.rs"]
+mod tests;

@@ -5,6 +5,8 @@
 //! [`store::Logger`]; [`status`] is what it tells of itself. Never here: what a block is, how a circuit speaks.
 #![forbid(unsafe_code)]
 
+mod channels;
+mod clock;
 mod exported;
 mod gate;
 mod interval;

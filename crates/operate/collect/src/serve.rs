@@ -1,24 +1,20 @@
 //! From Channel Access, shared memory and those who are asked to the archive.
 
-use crate::exported::{Clock, Page};
-use crate::gate::Gate;
-use crate::kept;
+use crate::channels::Channels;
+use crate::clock::Clock;
+use crate::exported::Page;
 use crate::origin::{Followed, Looked};
 use crate::status::{self, Asked, Status};
 use crate::troubles::Troubles;
-use base::{DurNs, EventMask, MonoNs, Stamp};
-use ca::client::{ChannelId, Event};
-use ca::encode::Reading;
-use ca::{Basic, Class, Dbr};
+use base::{DurNs, MonoNs};
 use canet::session::Session;
 use cassandra::{News, Upload};
-use host::plant::archive::{Archive, Signal, Source};
-use segment::rows::{About, Cause};
-use segment::{Datum, Sample};
-use std::collections::{HashMap, VecDeque};
+use host::plant::archive::Archive;
+use segment::rows::Cause;
+use std::collections::VecDeque;
 use std::thread::JoinHandle;
 use std::time::Duration;
-use store::{Config, Files as _, Folder, Form, Logger, Packed, SignalId, StoreError, WhenFull, due, pack, written_to};
+use store::{Config, Files as _, Folder, Form, Logger, Packed, StoreError, WhenFull, due, pack, written_to};
 use sys::signal::{END_SIGNALS, SignalFd};
 
 /// Longest time between two looks whether the end was asked for.
@@ -50,27 +46,14 @@ pub enum CollectError {
     Thread(std::io::Error),
 }
 
-/// A variable.
-struct State {
-    name: String,
-    gate: Gate,
-    /// Known once its server has told what it is.
-    signal: Option<SignalId>,
-    is_connected: bool,
-    is_subscribed: bool,
-    /// When it was connected, until a value has come.
-    connected_at: Option<i64>,
-}
-
 struct Collector<'a> {
     /// None where nothing comes from Channel Access.
-    session: Option<Session>,
+    channels: Option<Channels>,
     pages: Vec<Page>,
     followed: Vec<Followed>,
     clock: Clock,
     logger: Logger<Folder>,
     folder: Folder,
-    signals: Vec<State>,
     /// Names and patterns in the file.
     named: usize,
     /// Since when, by the wall clock.
@@ -79,7 +62,6 @@ struct Collector<'a> {
     asked: Option<Asked>,
     /// How many samples were taken when, each second.
     taken: VecDeque<(i64, u64)>,
-    by_channel: HashMap<ChannelId, usize>,
     /// When the next value is taken that waits for a scan.
     scan_at: i64,
     /// When exported variables are looked at next.
@@ -110,7 +92,7 @@ pub fn serve(archive: &Archive, tell: &mut dyn FnMut(&str)) -> Result<(), Collec
     let mut logger = Logger::open(folder.clone(), config(archive), now)?;
     logger.gap(None, wall(), Cause::Started, 0);
     let upload = archive.cluster.clone().map(|cluster| Upload::start(folder.clone(), cluster)).transpose()?;
-    let (session, signals, by_channel) = channels(&archive.signals, now, tell)?;
+    let channels = Channels::open(&archive.signals, now, tell).map_err(CollectError::Network)?;
     let pages = Page::all(&archive.signals);
     let followed = Followed::all(&archive.signals).map_err(CollectError::Thread)?;
     let count = archive.signals.len();
@@ -122,18 +104,16 @@ pub fn serve(archive: &Archive, tell: &mut dyn FnMut(&str)) -> Result<(), Collec
     tell(&format!("logs {count} variables or patterns to {shown}, safe within {}{then}", archive.sync));
     let (looked_at, troubles) = (0, Troubles::default());
     let mut collector = Collector {
-        session,
+        channels,
         pages,
         followed,
         clock: Clock::new(),
         logger,
         folder,
-        signals,
         named: count,
         since: wall(),
         asked: asked.ok(),
         taken: VecDeque::new(),
-        by_channel,
         scan_at: now,
         look_at: now,
         said: Looked { has_said: true, due: i64::MAX },
@@ -150,26 +130,6 @@ pub fn serve(archive: &Archive, tell: &mut dyn FnMut(&str)) -> Result<(), Collec
     }
     collector.end();
     Ok(())
-}
-
-type Channels = (Option<Session>, Vec<State>, HashMap<ChannelId, usize>);
-
-/// Asks for all variables of Channel Access servers.
-fn channels(wanted: &[Signal], now: i64, tell: &mut dyn FnMut(&str)) -> Result<Channels, CollectError> {
-    let (mut session, mut signals, mut by_channel) = (None, Vec::new(), HashMap::new());
-    for wanted in wanted.iter().filter(|wanted| wanted.source == Source::ChannelAccess) {
-        if session.is_none() {
-            let opened = Session::open(|name| std::env::var(name).ok()).map_err(CollectError::Network)?;
-            opened.complaints.iter().for_each(|complaint| tell(&complaint.0));
-            session = Some(opened);
-        }
-        let Some(session) = &mut session else { break };
-        let channel = session.client.channel(Session::now(), &wanted.name, 0);
-        by_channel.insert(channel, signals.len());
-        let (name, gate) = (wanted.name.clone(), Gate::new(wanted.policy, now));
-        signals.push(State { name, gate, signal: None, is_connected: false, is_subscribed: false, connected_at: None });
-    }
-    Ok((session, signals, by_channel))
 }
 
 /// How the archive is written.
@@ -193,13 +153,15 @@ impl Collector<'_> {
         let is_often = !self.pages.is_empty() || (self.said.has_said && !self.followed.is_empty());
         let look = if is_often { LOOK_AT_VARIABLES_NS } else { LOOK_NS };
         let until = MonoNs(due.min(now.0 + look));
-        match &mut self.session {
-            Some(session) => {
-                if let Some(event) = session.step(until).map_err(CollectError::Network)? {
-                    self.event(event)?;
-                }
+        let is_new = match &mut self.channels {
+            Some(channels) => channels.step(until, &mut self.logger, self.tell)?,
+            None => {
+                sys::clock::sleep_until(until);
+                false
             }
-            None => sys::clock::sleep_until(until),
+        };
+        if is_new {
+            self.tell_known();
         }
         let now = mono();
         self.look_at_variables(now)?;
@@ -210,13 +172,8 @@ impl Collector<'_> {
             self.said.due = self.said.due.min(looked.due);
         }
         if now >= self.scan_at {
-            for state in &mut self.signals {
-                if let (Some(signal), Some(sample)) = (state.signal, state.gate.scan(now)) {
-                    self.logger.push(signal, &sample);
-                }
-            }
             let pages = self.pages.iter_mut().filter_map(|page| page.scan(now, &mut self.logger)).min();
-            let channels = self.signals.iter().filter_map(|state| state.gate.due()).min();
+            let channels = self.channels.as_mut().and_then(|channels| channels.scan(now, &mut self.logger));
             self.scan_at = pages.into_iter().chain(channels).min().unwrap_or(i64::MAX);
         }
         self.logger.tick(now);
@@ -245,8 +202,8 @@ impl Collector<'_> {
         let account = self.logger.account();
         let (first, taken) = self.taken.front().copied().unwrap_or((now, account.taken));
         let secs = (now - first).max(RATE_NS.0) as f64 / 1e9;
-        let connected = self.signals.iter().filter(|state| state.is_connected).count();
-        let (named, known, channels) = (self.named, self.logger.signals(), self.signals.len());
+        let (channels, connected) = self.channels.as_ref().map_or((0, 0), Channels::count);
+        let (named, known) = (self.named, self.logger.signals());
         let cluster = self.upload.as_ref().map(|(upload, _)| status::Cluster::from(upload.status()));
         Status {
             since: self.since,
@@ -298,76 +255,12 @@ impl Collector<'_> {
 
     /// Once all is known the logger needs to know no more of what was there before.
     fn tell_known(&mut self) {
-        if self.signals.iter().all(|state| state.signal.is_some())
+        if self.channels.as_ref().is_none_or(Channels::are_known)
             && self.pages.iter().all(Page::is_connected)
             && self.followed.is_empty()
         {
             self.logger.signals_are_known();
         }
-    }
-
-    fn event(&mut self, event: Event) -> Result<(), CollectError> {
-        match event {
-            Event::Connected(channel) => self.connected(channel),
-            Event::Disconnected(channel) => self.disconnected(channel),
-            Event::Read { channel, result, .. } => {
-                let about = result.map_or_else(|_| About::default(), |(_, reading)| about(&reading));
-                self.known(channel, about)?;
-            }
-            Event::Update { channel, result: Ok((_, reading)), .. } => self.update(channel, reading),
-            _ => {}
-        }
-        Ok(())
-    }
-
-    /// First it is asked what the variable is, then for its values.
-    fn connected(&mut self, channel: ChannelId) {
-        let Some(state) = self.by_channel.get(&channel).map(|index| &mut self.signals[*index]) else { return };
-        let Some(session) = &mut self.session else { return };
-        let Some(info) = session.client.info(channel) else { return };
-        state.is_connected = true;
-        state.connected_at = Some(wall());
-        let basic = if info.native == Basic::String { Class::Sts } else { Class::Ctrl };
-        // Refused only where the channel is gone again, which is an event of its own.
-        let _ = session.client.read(channel, Dbr::new(basic, info.native), 1);
-        let connected = self.signals.iter().filter(|state| state.is_connected).count();
-        if connected == self.signals.len() {
-            (self.tell)(&format!("all {connected} variables are connected"));
-        }
-    }
-
-    fn known(&mut self, channel: ChannelId, about: About) -> Result<(), CollectError> {
-        let Some(state) = self.by_channel.get(&channel).map(|index| &mut self.signals[*index]) else { return Ok(()) };
-        state.signal = Some(self.logger.signal(&state.name, about, wall())?);
-        let Some(session) = &mut self.session else { return Ok(()) };
-        if let (false, Some(info)) = (state.is_subscribed, session.client.info(channel)) {
-            state.is_subscribed = true;
-            let mask = EventMask(EventMask::LOG.0 | EventMask::ALARM.0);
-            session.client.subscribe(channel, Dbr::new(Class::Time, info.native), 0, mask);
-        }
-        self.tell_known();
-        Ok(())
-    }
-
-    fn disconnected(&mut self, channel: ChannelId) {
-        let Some(state) = self.by_channel.get(&channel).map(|index| &mut self.signals[*index]) else { return };
-        state.is_connected = false;
-        // Before it is known it has no values, and its gate nothing to forget.
-        if let Some(signal) = state.signal {
-            kept::gap(&mut state.gate, signal, (wall(), Cause::Disconnected, 0), &mut self.logger);
-        }
-        (self.tell)(&format!("{} is disconnected", state.name));
-    }
-
-    fn update(&mut self, channel: ChannelId, reading: Reading) {
-        let Some(state) = self.by_channel.get(&channel).map(|index| &mut self.signals[*index]) else { return };
-        let Some(signal) = state.signal else { return };
-        let info = self.session.as_ref().and_then(|session| session.client.info(channel));
-        // A record that was never processed has no stamp. Its first value was there before the next one got its stamp, which may be earlier
-        // than the moment at which this one arrives.
-        let unstamped_at = state.connected_at.take().unwrap_or_else(wall);
-        let sample = sample(reading, unstamped_at, info.is_some_and(|info| info.count == 1));
-        kept::update(&mut state.gate, signal, sample, &mut self.logger);
     }
 
     /// Says what fails on the disk, and when that is over.
@@ -430,33 +323,6 @@ impl Collector<'_> {
         let status = upload.end(Duration::from_nanos(SEND_NS));
         (self.tell)(&format!("{} samples sent; {status}", status.samples));
     }
-}
-
-/// What a variable's values mean.
-fn about(reading: &Reading) -> About {
-    let meta = &reading.meta;
-    let labels = meta.labels.iter().map(|label| label.to_str().to_owned()).collect();
-    let precision = u16::try_from(meta.precision).ok().filter(|digits| *digits > 0);
-    About { units: meta.units.to_str().to_owned(), precision, labels }
-}
-
-/// A sample of a reading; one without a stamp gets `unstamped_at`.
-fn sample(reading: Reading, unstamped_at: i64, is_one: bool) -> Sample {
-    let at = if reading.stamp == Stamp::EPOCH {
-        unstamped_at
-    } else {
-        let (secs, nanos) = reading.stamp.to_unix();
-        (secs as i64).saturating_mul(1_000_000_000).saturating_add(nanos.into())
-    };
-    let datum = match (Datum::from(reading.value), is_one) {
-        (Datum::Array(array), true) => match array.get(0) {
-            Some(scalar) => Datum::from(base::Value::Scalar(scalar)),
-            None => Datum::Array(array),
-        },
-        (datum, _) => datum,
-    };
-    let (severity, status) = (reading.alarm.severity as u8, reading.alarm.status as u16);
-    Sample { at, datum, severity, status, pulse: None }
 }
 
 pub(crate) fn wall() -> i64 {

@@ -71,11 +71,13 @@ pub enum Cause {
     Refused,
     /// The source began anew: what it had counted since it was asked last is lost.
     Restarted,
+    /// No logger ran, or none that was connected, and newer samples were in their place when one came.
+    Away,
     /// A cause of a later version.
     Other(u8),
 }
 
-const CAUSES: [(Cause, &str); 10] = [
+const CAUSES: [(Cause, &str); 11] = [
     (Cause::Started, "logger started"),
     (Cause::Stopped, "logger stopped"),
     (Cause::Disconnected, "disconnected"),
@@ -86,6 +88,7 @@ const CAUSES: [(Cause, &str); 10] = [
     (Cause::ClockSetBack, "clock set back"),
     (Cause::Refused, "refused"),
     (Cause::Restarted, "source restarted"),
+    (Cause::Away, "logger away"),
 ];
 
 impl Cause {
@@ -198,6 +201,14 @@ impl Signal {
         }
         let labels = (0..count).map(|_| input.text().map(str::to_owned)).collect::<Result<_, _>>()?;
         Ok(Self { id, since, kind, name, about: About { units, precision, labels } })
+    }
+}
+
+impl Signal {
+    /// What a signal was at an instant, by what it has been, oldest first: before the first row, what that says.
+    #[must_use]
+    pub fn at(rows: &[Self], at: i64) -> Option<&Self> {
+        rows.iter().rev().find(|row| row.since <= at).or(rows.first())
     }
 }
 

@@ -124,12 +124,19 @@ impl<F: Files> Archive<F> {
         Ok(Some(Found { name: name.to_owned(), rows, count, span }))
     }
 
-    /// What a signal has been, each change once, oldest first.
+    /// What a signal has been, each change once, oldest first; of several changes at an instant the last one.
     #[must_use]
     pub fn rows(&self, name: &str) -> Vec<Signal> {
         let mut rows: Vec<Signal> =
             self.parts.iter().filter_map(|part| part.signals.get(name)).flatten().cloned().collect();
         rows.sort_by_key(|row| row.since);
+        rows.dedup_by(|later, earlier| {
+            let is_same = later.since == earlier.since;
+            if is_same {
+                std::mem::swap(later, earlier);
+            }
+            is_same
+        });
         rows.dedup_by(|later, earlier| later.kind == earlier.kind && later.about == earlier.about);
         rows
     }

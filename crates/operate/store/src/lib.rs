@@ -31,6 +31,7 @@
 //! ```
 #![forbid(unsafe_code)]
 
+mod account;
 mod archive;
 mod bins;
 mod error;
@@ -46,12 +47,13 @@ mod reader;
 mod scan;
 mod verify;
 
+pub use account::{Account, Config, Newest, Pushed, WhenFull};
 pub use archive::{Archive, Found, Samples, Span};
 pub use bins::{Bin, Bins, Filling};
 pub use error::StoreError;
 pub use files::{Files, Folder};
 pub use follow::{Follow, Logged, Position, Window, behind, written_to};
-pub use logger::{Account, Config, Logger, Pushed, SignalId, WhenFull};
+pub use logger::{Logger, SignalId};
 pub use mark::Mark;
 pub use memory::Memory;
 pub use pack::{PACKED_AT_ONCE, Packed, due, form, pack};

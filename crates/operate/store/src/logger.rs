@@ -1,11 +1,11 @@
 //! Appending to an archive.
 
+use crate::account::{Account, Config, Newest, Pushed, WhenFull};
 use crate::archive::{Archive, Span};
 use crate::error::StoreError;
 use crate::files::Files;
 use crate::follow::Position;
 use crate::part::{Numbers, UNFINISHED, parts};
-use base::{DurNs, Size};
 use segment::block::{self, BlockKind};
 use segment::rows::{self, About, Cause, Gap, Head, Signal};
 use segment::{Chunk, Full, Kind, Sample};
@@ -21,84 +21,9 @@ const PAUSE_NS: i64 = 1_000_000_000;
 /// Gaps that are kept while the disk fails.
 const GAPS_KEPT_MAX: usize = 1_024;
 
-/// How an archive is written.
-#[derive(Clone, Copy, Debug)]
-pub struct Config {
-    /// Within what time samples are safe on the disk: what a power cut costs at most.
-    pub sync: DurNs,
-    /// Bytes from which on a segment is closed.
-    pub segment_size: Size,
-    /// Time after which a segment is closed.
-    pub segment_age: DurNs,
-    /// Most bytes of all files; `None` for as many as the disk has.
-    pub total_max: Option<Size>,
-    /// Bytes of the disk that are left free.
-    pub keep_free: Size,
-    /// What is done when there is no room.
-    pub when_full: WhenFull,
-}
-
-impl Default for Config {
-    fn default() -> Self {
-        Self {
-            sync: DurNs::from_ms(200),
-            segment_size: Size(16 << 20),
-            segment_age: DurNs::from_secs(3_600),
-            total_max: None,
-            keep_free: Size(0),
-            when_full: WhenFull::RemoveOldest,
-        }
-    }
-}
-
-/// What is done when there is no room.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum WhenFull {
-    /// The oldest file is removed, and counted.
-    RemoveOldest,
-    /// Nothing is written until there is room again; samples are counted as lost, and a gap tells of them.
-    Stop,
-}
-
 /// What stands for a signal at a logger.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct SignalId(u32);
-
-/// What became of a sample.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Pushed {
-    /// It is on its way to the disk.
-    Taken,
-    /// It is the one before once more, by stamp, value, alarm: it is not kept twice.
-    Repeated,
-    /// Its value is too long.
-    Refused,
-}
-
-/// What was done so far; the counts are of samples, unless they say something else.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Account {
-    /// Taken.
-    pub taken: u64,
-    /// Of those, safe on the disk.
-    pub safe: u64,
-    /// Of those, lost because the disk was full or failed.
-    pub lost: u64,
-    /// Of those, in files that could not be made safe: they may be there.
-    pub unsure: u64,
-    /// Not taken because they were there already.
-    pub repeated: u64,
-    /// Not taken because their value was too long.
-    pub refused: u64,
-    /// Not taken because newer ones were in their place before they came.
-    pub overflowed: u64,
-    /// Bytes appended.
-    pub bytes: u64,
-    /// Files removed for want of room.
-    pub removed: u64,
-    /// Operations on files that failed.
-    pub failures: u64,
-}
 
 /// What a sample is, of long values by a fingerprint.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -233,14 +158,17 @@ impl<F: Files> Logger<F> {
     }
 
     /// What stands for a signal of this name; what its values mean since an instant of the wall clock (nanoseconds since
-    /// 1970). Asked again for a name with something else, the change is a row of its own.
+    /// 1970). Asked again for a name with something else, the change is a row of its own, which does not hold for a sample of that
+    /// instant that is there already.
     ///
     /// # Errors
     /// [`StoreError::Name`].
     pub fn signal(&mut self, name: &str, about: About, since: i64) -> Result<SignalId, StoreError> {
         if let Some(id) = self.by_name.get(name) {
             let id = *id;
-            if self.signals[id as usize].about != about {
+            let state = &self.signals[id as usize];
+            if state.about != about {
+                let since = behind(state.last, since);
                 self.changes(id, since);
                 self.signals[id as usize].about = about;
             }
@@ -258,7 +186,7 @@ impl<F: Files> Logger<F> {
             .archive
             .as_ref()
             .and_then(|archive| archive.rows(name).pop())
-            .map_or(since, |row| if row.about == about { row.since } else { since });
+            .map_or(since, |row| if row.about == about { row.since } else { behind(last, since) });
         let id = self.signals.len() as u32;
         let kind = before.map(|sample| sample.datum.kind());
         let chunk = Chunk::new(kind.unwrap_or(Kind::Bool));
@@ -287,10 +215,11 @@ impl<F: Files> Logger<F> {
         self.by_name.get(name).map(|id| SignalId(*id))
     }
 
-    /// Stamp and pulse of a signal's newest sample, those of before included.
+    /// A signal's newest sample, those of before included.
     #[must_use]
-    pub fn newest(&self, id: SignalId) -> Option<(i64, Option<u64>)> {
-        self.signals.get(id.0 as usize)?.last.map(|last| (last.at, last.pulse))
+    pub fn newest(&self, id: SignalId) -> Option<Newest> {
+        let Print { at, pulse, kind, value, .. } = self.signals.get(id.0 as usize)?.last?;
+        Some(Newest { at, pulse, kind, value })
     }
 
     /// Forgets what was in the archive before; to be called once all signals are known, for its memory.
@@ -346,7 +275,7 @@ impl<F: Files> Logger<F> {
 
     /// Notes why there are no samples from an instant on, of one signal or of all.
     pub fn gap(&mut self, id: Option<SignalId>, at: i64, cause: Cause, lost: u64) {
-        if cause == Cause::Overflow {
+        if matches!(cause, Cause::Overflow | Cause::Away) {
             self.account.overflowed += lost;
         }
         self.gaps.push(Gap { id: id.map(|id| id.0), at, cause, lost });
@@ -654,6 +583,11 @@ impl<F: Files> Logger<F> {
         self.account.failures += 1;
         self.last_error = Some(format!("failed to {what}: {error}"));
     }
+}
+
+/// Since when a change holds that comes with a sample which may be there already.
+fn behind(last: Option<Print>, since: i64) -> i64 {
+    if last.is_some_and(|last| last.at == since) { since.saturating_add(1) } else { since }
 }
 
 fn is_full(error: &io::Error) -> bool {

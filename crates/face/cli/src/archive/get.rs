@@ -3,7 +3,7 @@
 use super::{open, time, visible};
 use crate::failure::Failure;
 use base::DurNs;
-use segment::rows::Gap;
+use segment::rows::{Gap, Signal};
 use segment::{Datum, Sample};
 use std::fmt::Write as _;
 use std::path::PathBuf;
@@ -114,7 +114,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
 
 /// Prints samples and, between them, why there are none.
 fn samples(args: &Args, archive: &dyn Reader, name: &str, span: Span) -> Result<(), Failure> {
-    let labels = archive.rows(name)?.pop().map(|row| row.about.labels).unwrap_or_default();
+    let rows = archive.rows(name)?;
     let mut gaps = archive.gaps(name, span)?.into_iter().peekable();
     let step = usize::try_from(args.nth.unwrap_or(1)).unwrap_or(usize::MAX);
     for sample in archive.samples(name, span)?.step_by(step) {
@@ -122,16 +122,18 @@ fn samples(args: &Args, archive: &dyn Reader, name: &str, span: Span) -> Result<
         while let Some(gap) = gaps.next_if(|gap| gap.at <= sample.at) {
             print_gap(args, name, &gap);
         }
-        print_sample(args, name, &sample, &labels);
+        print_sample(args, name, &sample, &rows);
     }
     gaps.for_each(|gap| print_gap(args, name, &gap));
     Ok(())
 }
 
-fn print_sample(args: &Args, name: &str, sample: &Sample, labels: &[String]) {
+fn print_sample(args: &Args, name: &str, sample: &Sample, rows: &[Signal]) {
     let at = time::show(sample.at);
     let value = match &sample.datum {
         Datum::Number(base::Scalar::Enum(index)) => {
+            // As the state was called then.
+            let labels = Signal::at(rows, sample.at).map_or(&[][..], |row| &row.about.labels);
             labels.get(usize::from(*index)).cloned().unwrap_or_else(|| index.to_string())
         }
         other => other.to_string(),

@@ -204,6 +204,19 @@ impl Signal {
         (self.source == Source::Variables).then(|| self.name.split_once('/'))?
     }
 
+    /// The pattern of the names in the archive; `None` of a variable of a Channel Access server, which is its name.
+    fn archived_as(&self) -> Option<String> {
+        let kind = match self.source {
+            Source::ChannelAccess => return None,
+            Source::Variables => return Some(self.name.clone()),
+            Source::Loops => "loops",
+            Source::Frames => "frames",
+            Source::Messages => "messages",
+            Source::Alarms => "alarms",
+        };
+        Some(format!("{kind}/{}", self.name))
+    }
+
     /// Whom to ask: the plant, message server or alarms in front of the first slash; the name itself where there is none.
     #[must_use]
     pub fn owner(&self) -> &str {
@@ -421,7 +434,7 @@ fn cluster(section: &Section<'_>, found: &mut Diagnostics<'_>) -> Option<Cluster
 
 /// All signals; `archive` is where it stands that there is none.
 fn signals(root: &DeTable<'_>, archive: Range<usize>, found: &mut Diagnostics<'_>) -> Vec<Signal> {
-    let (mut signals, mut names) = (Vec::new(), HashSet::new());
+    let (mut signals, mut spans, mut names) = (Vec::new(), Vec::new(), HashSet::new());
     let listed = tables(root, "signal", true, found);
     if listed.is_empty() {
         found.error(archive, "nothing is archived", "[[signal]]", "add [[signal]] with `names` or `variables`");
@@ -444,11 +457,26 @@ fn signals(root: &DeTable<'_>, archive: Range<usize>, found: &mut Diagnostics<'_
                     found.error(span, format!("`{name}` is named twice"), "each variable once", "remove one");
                 } else {
                     signals.push(Signal { source: form.source, name: name.to_owned(), policy });
+                    spans.push(span);
                 }
             }
         }
     }
+    named_twice(&spans, &signals, found);
     signals
+}
+
+/// Finds variables of Channel Access servers that other sources give under the same name: they would be one signal.
+fn named_twice(spans: &[Range<usize>], signals: &[Signal], found: &mut Diagnostics<'_>) {
+    let others: Vec<(&Signal, String)> =
+        signals.iter().filter_map(|other| Some((other, other.archived_as()?))).collect();
+    for (signal, span) in signals.iter().zip(spans).filter(|(signal, _)| signal.source == Source::ChannelAccess) {
+        let is_same = |(_, pattern): &&(&Signal, String)| *pattern == signal.name || base::glob(pattern, &signal.name);
+        if let Some((other, _)) = others.iter().find(is_same) {
+            let message = format!("`{}` would be archived as the signal that `{}` gives", signal.name, other.name);
+            found.error(span.clone(), message, "each signal from one source", "remove one");
+        }
+    }
 }
 
 fn policy(section: &Section<'_>, found: &mut Diagnostics<'_>) -> Option<Policy> {
@@ -522,7 +550,7 @@ mod tests {
 
     #[test]
     fn variables_are_named_with_their_page_and_kept_on_a_fault() {
-        let text = "[archive]\nfolder = \"/a\"\n[[signal]]\nvariables = [\"llrf/*\", \"A\"]\non_fault = \"5s\"\n[[signal]]\nnames = [\"llrf/*\"]\non_fault = \"5s\"\nscan = \"1s\"\n";
+        let text = "[archive]\nfolder = \"/a\"\n[[signal]]\nvariables = [\"llrf/*\", \"A\"]\non_fault = \"5s\"\n[[signal]]\nnames = [\"llrf\"]\non_fault = \"5s\"\nscan = \"1s\"\n";
         let (_, found) = read(text);
         assert_eq!(found.iter().map(|finding| finding.line).collect::<Vec<_>>(), [4, 8], "{found:?}");
         let (archive, found) = read(&text.replace(", \"A\"", "").replace("scan = \"1s\"\n", ""));
@@ -542,6 +570,15 @@ mod tests {
         let sources: Vec<_> = signals.iter().map(|signal| (signal.source, signal.owner())).collect();
         let wanted = [(Source::Loops, "p"), (Source::Frames, "p"), (Source::Messages, "main"), (Source::Alarms, "p")];
         assert_eq!(sources, wanted);
+    }
+
+    #[test]
+    fn a_variable_that_would_be_another_sources_signal_is_refused_with_its_line() {
+        let text = "[archive]\nfolder = \"/a\"\n[[signal]]\nvariables = [\"llrf/a*\", \"llrf/amplitude\"]\nloops = [\"p/*\"]\n[[signal]]\nnames = [\n  \"llrf/amplitude\",\n  \"loops/p/x/p99\",\n  \"llrf/beam\",\n]\n";
+        let (archive, found) = read(text);
+        assert!(archive.is_none());
+        assert_eq!(found.iter().map(|finding| finding.line).collect::<Vec<_>>(), [8, 9], "{found:?}");
+        assert!(found[0].message.contains("`llrf/a*` gives"), "{found:?}");
     }
 
     const PLANT: &str = "[plant]\nname = \"p\"\n[archive]\nname = \"archive\"\nfolder = '''a \"b\"'''\nsync = \"1s\" # often\nrestart = { limit = 3 }\n[[signal]]\nnames = [\n  \"A\", # first\n  \"B\",\n]\n[[signal]]\nnames = [\"C\"]\nscan = \"10s\"\n";

@@ -113,8 +113,9 @@ impl Source for Model {
         let mut bins: BTreeMap<i64, Summary> = BTreeMap::new();
         for sample in self.samples(name, from, from.saturating_add(width * count as i64 - 1))? {
             let sample = sample?;
+            let Some(value) = sample.datum.to_f64() else { continue };
             let begin = sample.at.div_euclid(width) * width;
-            bins.entry(begin).or_default().add(sample.at, sample.datum.to_f64().unwrap_or(f64::NAN), sample.severity);
+            bins.entry(begin).or_default().add(sample.at, value, sample.severity);
         }
         Ok(bins.into_iter().collect())
     }

@@ -3,6 +3,7 @@
 use crate::model::{Model, NOON, SECOND, clock};
 use proptest::prelude::*;
 use segment::Sample;
+use segment::rows::Signal;
 
 #[test]
 fn bins_begin_at_multiples_of_their_length_and_the_sample_before_has_its_own() {
@@ -88,6 +89,34 @@ fn samples_are_picked_thinned_and_counted() {
     model.signals.get_mut("A").unwrap().1[7].datum = 1e6.into();
     assert_eq!(model.numbers("flyers_60_3(A)", 0, 19), [(7.0, 1e6)]);
     assert_eq!(model.numbers("ignoreflyers_60_3(A)", 0, 19).len(), 19);
+}
+
+#[test]
+fn what_was_no_number_for_a_while_is_left_out_of_figures_and_shown_as_it_was_otherwise() {
+    let is_text = |k: i64| (10..20).contains(&k);
+    let sample = |k: i64| {
+        let datum = if is_text(k) { segment::Datum::from("off") } else { (k as f64).into() };
+        Sample::new(NOON + k * SECOND, datum)
+    };
+    let mut model = Model::of("A", (0..30).map(sample).collect());
+    let rows = &mut model.signals.get_mut("A").unwrap().0;
+    let (number, text) = (rows[0].clone(), segment::Kind::Text);
+    rows.push(Signal { since: NOON + 10 * SECOND, kind: text, ..number.clone() });
+    rows.push(Signal { since: NOON + 20 * SECOND, ..number });
+    assert_eq!(model.numbers("meanSample_10(A)", 0, 29), [(5.0, 4.5), (25.0, 24.5)]);
+    assert_eq!(model.numbers("countSample_10(A)", 0, 29), [(5.0, 10.0), (25.0, 10.0)]);
+    assert_eq!(model.numbers("medianSample_15(A)", 0, 29), [(7.5, 4.5), (22.5, 24.5)]);
+    assert_eq!(
+        model.numbers("deadBand_5(A)", 0, 29).iter().map(|(_, value)| *value).collect::<Vec<_>>(),
+        [0.0, 5.0, 20.0, 25.0]
+    );
+    assert_eq!(model.numbers("flyers_60_0(A)", 0, 29).len(), 20);
+    assert_eq!(
+        model.points("nth_5(A)", 0, 29).iter().map(|(_, value)| value.to_string()).collect::<Vec<_>>(),
+        ["0.0", "5.0", "\"off\"", "\"off\"", "20.0", "25.0"]
+    );
+    assert_eq!(model.points("optimizedSample_3(A)", 0, 29).len(), 4, "bins of 9 s");
+    assert_eq!(model.points("optimized_3(A)", 12, 18).len(), 7, "texts alone are as they are");
 }
 
 proptest! {

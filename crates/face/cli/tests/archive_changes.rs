@@ -1,0 +1,191 @@
+//! `tahti archive` while what it logs becomes something else, and where two would write the same.
+
+use harness::epics::program;
+use harness::ioc::Ioc;
+use harness::process::Running;
+use harness::{Folder, eventually, tahti};
+use serde_json::{Value, json};
+use std::path::PathBuf;
+
+struct Site {
+    ioc: Ioc,
+    folder: Folder,
+    file: PathBuf,
+}
+
+impl Site {
+    fn new(record: &str) -> Self {
+        let ioc = Ioc::start(&[("a.db", record)], &["-d", "a.db"]);
+        let folder = Folder::new();
+        let text = format!(
+            "[archive]\nfolder = \"{}\"\nsync = \"20ms\"\n[[signal]]\nnames = [\"X:A\"]\n",
+            folder.0.join("archive").display()
+        );
+        let file = folder.write("archive.toml", &text);
+        Self { ioc, folder, file }
+    }
+
+    fn serve(&self) -> Running {
+        let mut command = program(true, "archive", self.ioc.port);
+        Running::until(command.arg("serve").arg(&self.file), "all 1 variables are connected")
+    }
+
+    /// The same name with another record.
+    fn becomes(&mut self, logs: &Running, record: &str) {
+        self.ioc.crash();
+        logs.hears("X:A is disconnected");
+        std::fs::write(self.ioc.folder.join("a.db"), record).unwrap();
+        self.ioc.up();
+        logs.hears("all 1 variables are connected");
+    }
+
+    fn good(&self, words: &[&str]) -> String {
+        let mut command = tahti();
+        command.arg("archive").args(words).current_dir(&self.folder.0);
+        let output = command.output().unwrap();
+        assert!(output.status.success(), "{words:?}: {output:?}");
+        String::from_utf8(output.stdout).unwrap()
+    }
+
+    /// The values that are shown, without gaps.
+    fn values(&self) -> Vec<String> {
+        let output = tahti().args(["archive", "get", "archive", "X:A"]).current_dir(&self.folder.0).output().unwrap();
+        let text = String::from_utf8(output.stdout).unwrap();
+        let value = |line: &str| {
+            let value = line.splitn(3, "  ").nth(2)?;
+            (!value.starts_with("--")).then(|| value.split("  ").next().unwrap().to_owned())
+        };
+        text.lines().filter_map(value).collect()
+    }
+
+    /// What the signal has been.
+    fn rows(&self) -> Vec<Value> {
+        let list: Value = serde_json::from_str(&self.good(&["list", "archive", "--json"])).unwrap();
+        list[0]["rows"].as_array().unwrap().clone()
+    }
+
+    fn has(&self, count: usize) {
+        eventually(&format!("{count} values"), || self.values().len() >= count);
+    }
+}
+
+#[test]
+fn a_record_that_becomes_another_keeps_its_history_as_it_was_everywhere() {
+    let mut site = Site::new("record(ao, \"X:A\") { field(EGU, \"V\") field(PREC, \"2\") }");
+    let logs = site.serve();
+    site.has(1);
+    site.ioc.say("dbpf X:A 1.5");
+    site.has(2);
+    // While it is connected.
+    site.ioc.say("dbpf X:A.EGU mV");
+    site.ioc.command("dbpf X:A 2.5");
+    eventually("the new units", || site.rows().len() == 2);
+    site.has(3);
+    for (record, put, count) in [
+        ("record(waveform, \"X:A\") { field(FTVL, \"DOUBLE\") field(NELM, \"3\") }", "-a X:A 3 1 2 3", 5),
+        ("record(stringin, \"X:A\") { field(VAL, \"first\") }", "X:A second", 7),
+        ("record(bo, \"X:A\") { field(ZNAM, \"closed\") field(ONAM, \"open\") }", "X:A 1", 9),
+        ("record(bo, \"X:A\") { field(ZNAM, \"shut\") field(ONAM, \"ajar\") }", "X:A 1", 11),
+        ("record(longout, \"X:A\") { field(VAL, \"7\") field(EGU, \"turns\") }", "X:A 8", 13),
+    ] {
+        site.becomes(&logs, record);
+        site.has(count - 1);
+        site.ioc.run(true, "caput", &put.split(' ').collect::<Vec<_>>());
+        site.has(count);
+    }
+    logs.signal("-TERM");
+    logs.hears("samples safe, 0 lost");
+    let expected =
+        ["0.0", "1.5", "2.5", "[]", "[1.0, 2.0, 3.0]", "first", "second", "closed", "open", "shut", "ajar", "7", "8"];
+    assert_eq!(site.values(), expected);
+
+    let rows = site.rows();
+    let kinds: Vec<_> =
+        rows.iter().map(|row| (row["type"].as_str().unwrap(), row["units"].as_str().unwrap())).collect();
+    let wanted =
+        [("f64", "V"), ("f64", "mV"), ("f64[]", ""), ("text", ""), ("enum", ""), ("enum", ""), ("i32", "turns")];
+    assert_eq!(kinds, wanted, "{rows:#?}");
+    assert_eq!(rows[5]["labels"], json!(["shut", "ajar"]));
+
+    // The same from packs of both forms, from a table that was exported and imported, and over HTTP.
+    let all = site.good(&["get", "archive", "X:A"]);
+    let answers = answers(&site.folder.0, "archive");
+    let texts: Vec<String> = answers[0].iter().map(Value::to_string).collect();
+    assert_eq!(texts[..3], ["0.0", "1.5", "2.5"]);
+    assert_eq!(
+        (&texts[4], &texts[6], &texts[8], &texts[12]),
+        (&"[1.0,2.0,3.0]".into(), &"\"second\"".into(), &"1".into(), &"8".into())
+    );
+    for format in ["parquet", "compact"] {
+        site.good(&["pack", "archive", "--format", format]);
+        assert_eq!(site.good(&["get", "archive", "X:A"]), all, "{format}");
+        assert_eq!(self::answers(&site.folder.0, "archive"), answers, "{format}");
+    }
+    site.good(&["export", "archive", "*", "--whole", "--output", "all.csv"]);
+    site.good(&["import", "copy", "all.csv"]);
+    assert_eq!(self::answers(&site.folder.0, "copy"), answers);
+}
+
+/// Values over HTTP: all, and of an hour the largest and how many are numbers.
+fn answers(folder: &std::path::Path, archive: &str) -> [Vec<Value>; 3] {
+    let mut command = tahti();
+    command.current_dir(folder).args(["archive", "http", archive, "--listen", "127.0.0.1:0"]);
+    let serves = Running::follow(&mut command);
+    let said = serves.hears("/retrieval");
+    let address = said.split_whitespace().find_map(|word| word.strip_prefix("http://")).unwrap();
+    let address = address.split('/').next().unwrap();
+    ["X:A", "maxSample_4000000000(X:A)", "countSample_4000000000(X:A)"].map(|pv| {
+        let path = format!("/retrieval/data/getData.json?pv={pv}&from=2001-01-01T00:00:00Z&to=2100-01-01T00:00:00Z");
+        let json = harness::http::json(address, &format!("GET {path}"));
+        json[0]["data"].as_array().unwrap().iter().map(|row| row["val"].clone()).collect()
+    })
+}
+
+#[test]
+fn a_second_logger_on_the_same_folder_is_refused_and_the_first_goes_on() {
+    let site =
+        Site::new("record(calc, \"X:A\") { field(SCAN, \".1 second\") field(INPA, \"X:A\") field(CALC, \"A+1\") }");
+    let logs = site.serve();
+    let mut command = program(true, "archive", site.ioc.port);
+    let second = command.arg("serve").arg(&site.file).output().unwrap();
+    let said = String::from_utf8_lossy(&second.stderr).into_owned();
+    assert!(!second.status.success() && said.contains("written by another process"), "{said}");
+    for words in [&["pack", "archive"][..], &["import", "archive", "archive.toml"]] {
+        let output = tahti().arg("archive").args(words).current_dir(&site.folder.0).output().unwrap();
+        assert!(String::from_utf8_lossy(&output.stderr).contains("written by another process"), "{output:?}");
+    }
+    let before = site.values().len();
+    site.has(before + 5);
+    logs.signal("-TERM");
+    logs.hears("samples safe, 0 lost");
+    let values: Vec<f64> = site.values().iter().map(|value| value.parse().unwrap()).collect();
+    assert!(values.windows(2).all(|two| two[0] + 1.0 == two[1]), "{values:?}");
+}
+
+#[test]
+fn a_signal_that_two_patterns_give_is_one_and_has_the_policy_of_the_first() {
+    let page = harness::fresh("archive-twice");
+    let exports = rt::Exports::open(&page, 1).unwrap();
+    let spec = rt::VariableSpec { name: "beam", unit: "", first: rt::Number::Int(0), safe: None };
+    let beam = exports.add(&spec).unwrap();
+    let folder = Folder::new();
+    let text = format!(
+        "[archive]\nfolder = \"archive\"\nsync = \"20ms\"\n[[signal]]\nvariables = [\"{page}/b*\"]\n\
+         [[signal]]\nvariables = [\"{page}/beam\"]\ndeadband = 100\n"
+    );
+    let file = folder.write("archive.toml", &text);
+    for value in 1..=20 {
+        assert!(exports.set(beam, rt::Number::Int(value), value as u64, sys::clock::mono_now()));
+    }
+    let mut serve = tahti();
+    serve.current_dir(&folder.0).args(["archive", "serve"]).arg(file);
+    let logs = Running::until(&mut serve, "variables are connected");
+    let list = || {
+        String::from_utf8(tahti().current_dir(&folder.0).args(["archive", "list", "archive"]).output().unwrap().stdout)
+            .unwrap()
+    };
+    eventually("all are there", || list().contains(" 20 "));
+    logs.signal("-TERM");
+    logs.hears("20 samples safe, 0 lost");
+    assert_eq!(list().matches("/beam").count(), 1, "{}", list());
+}
