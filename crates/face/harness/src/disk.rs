@@ -67,9 +67,10 @@ impl Failing {
         std::fs::write(format!("/sys/fs/ext4/{device}/trigger_fs_error"), "1").unwrap();
     }
 
-    /// Repairs it and mounts it again in the same place, as an administrator does.
+    /// Repairs it and mounts it again in the same place, as an administrator does, once nobody has a file open there.
     pub fn repair(&self) {
-        done(Command::new("umount").arg("--lazy").arg(self.at()));
+        let leaves = || Command::new("umount").arg(self.at()).output().unwrap().status.success();
+        crate::eventually("nobody has a file open on the disk", leaves);
         // 1: faults were found and mended.
         let checked = Command::new("fsck.ext4").args(["-f", "-y"]).arg(&self.image).output().unwrap();
         assert!(checked.status.code().is_some_and(|code| code <= 1), "{checked:?}");

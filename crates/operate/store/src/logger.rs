@@ -74,8 +74,11 @@ struct Segment<T> {
 pub struct Logger<F: Files> {
     files: F,
     config: Config,
-    _lock: F::File,
+    /// None while the disk fails: then no file there is open, so that the disk can be taken away, repaired and put back.
+    lock: Option<F::File>,
     archive: Option<Archive<F>>,
+    /// Whether the archive is to be opened again with the lock.
+    is_archive_away: bool,
     /// Whether samples may be older than those before, with no clock set back.
     is_history: bool,
     signals: Vec<State>,
@@ -131,8 +134,9 @@ impl<F: Files> Logger<F> {
         Ok(Self {
             files,
             config,
-            _lock: lock,
+            lock: Some(lock),
             archive,
+            is_archive_away: false,
             is_history: false,
             signals: Vec::new(),
             by_name: HashMap::new(),
@@ -225,6 +229,7 @@ impl<F: Files> Logger<F> {
     /// Forgets what was in the archive before; to be called once all signals are known, for its memory.
     pub fn signals_are_known(&mut self) {
         self.archive = None;
+        self.is_archive_away = false;
     }
 
     /// Takes a sample. Does not wait for the disk unless a block is full; memory is bounded by the signals' chunks and
@@ -431,6 +436,10 @@ impl<F: Files> Logger<F> {
                 let new = Gap { id: None, at: self.first, cause: Cause::DiskFailed, lost: 0 };
                 let trouble = self.trouble.get_or_insert(new);
                 trouble.cause = cause.unwrap_or(trouble.cause);
+                if cause == Some(Cause::DiskFailed) {
+                    self.lock = None;
+                    self.is_archive_away |= self.archive.take().is_some();
+                }
                 trouble.lost += self.count;
                 self.account.lost += self.count;
                 if !is_paused {
@@ -448,6 +457,9 @@ impl<F: Files> Logger<F> {
     }
 
     fn try_write(&mut self) -> io::Result<()> {
+        if self.lock.is_none() {
+            self.regain().inspect_err(|error| self.failed("take the lock again", error))?;
+        }
         let before = self.open_from();
         let mut is_second = false;
         loop {
@@ -466,6 +478,24 @@ impl<F: Files> Logger<F> {
                 return Err(error);
             }
         }
+    }
+
+    /// Takes the lock again after the disk has failed, and goes on behind what is there. Where the lock's file is not there, the archive
+    /// is not: an empty folder that a disk is mounted in is none.
+    fn regain(&mut self) -> io::Result<()> {
+        let listed = self.files.list()?;
+        if listed.iter().all(|(name, _)| name != LOCK) {
+            return Err(io::Error::new(ErrorKind::NotFound, "the archive is not there"));
+        }
+        let lock = self.files.lock(LOCK)?;
+        let (used, _) = parts(listed);
+        self.next = used.iter().map(|(numbers, _)| numbers.last + 1).fold(self.next, u64::max);
+        if self.is_archive_away {
+            self.archive = Some(Archive::open(self.files.clone()).map_err(io::Error::other)?);
+            self.is_archive_away = false;
+        }
+        self.lock = Some(lock);
+        Ok(())
     }
 
     /// Leaves the segment: a block may be there in part, so nothing may follow it. Removes it where nothing whole is in it.

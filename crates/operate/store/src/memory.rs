@@ -225,6 +225,8 @@ impl Files for Memory {
         }
         let lock = Arc::new(());
         state.locked.insert(name.to_owned(), Arc::downgrade(&lock));
+        // As in a folder, where it stays.
+        state.files.entry(name.to_owned()).or_default();
         Ok(MemoryFile { name: name.to_owned(), id: 0, _lock: Some(lock) })
     }
 }
