@@ -13,7 +13,8 @@ fuzz_target!(|text: &str| {
     for main in [main, MAIN] {
         let checked = check("fuzz.toml", main, &drivers, &mut load, &());
         let shown = checked.render();
-        let broken = checked.files.iter().flat_map(|file| &file.found).any(|one| one.severity == table::Severity::Error);
+        let broken =
+            checked.files.iter().flat_map(|file| &file.found).any(|one| one.severity == table::Severity::Error);
         assert_eq!(checked.tables.is_none(), broken, "{shown}");
         let Some(tables) = checked.tables else { continue };
         for object in tables.objects().into_iter().take(16) {

@@ -13,8 +13,7 @@ fuzz_target!(|input: (bool, u16, Vec<u8>, Vec<Vec<u8>>)| {
     let (rtu, count, text, answers) = input;
     let framing = if rtu { Framing::Rtu } else { Framing::Tcp };
     let request = Request::Read { table: Table::Holding, address: 0, count: count % 125 + 1 };
-    let mut transaction =
-        Transaction::new(framing, 1, 1, request, DurNs::from_secs(1)).expect("within the limits");
+    let mut transaction = Transaction::new(framing, 1, 1, request, DurNs::from_secs(1)).expect("within the limits");
     run(&mut transaction, &answers);
     for answer in &answers {
         let _ = Request::decode(answer);

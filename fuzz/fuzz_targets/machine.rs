@@ -4,8 +4,8 @@
 use base::CpuSet;
 use host::doctor::Files;
 use host::plan::{Profile, Want, model, plan, release};
-use libfuzzer_sys::fuzz_target;
 use keep::machine::capture::Captured;
+use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|input: (u8, bool, &str)| {
     let (bits, polling, text) = input;
