@@ -86,7 +86,7 @@ impl Page {
         if let Ok(segment) = imports.segment() {
             while self.variables.len() < segment.len() {
                 let index = self.variables.len();
-                let variable = Variable::new(&self.name, &self.wanted, &segment, index, now, clock, logger, tell)?;
+                let variable = Variable::new(&self.name, &self.wanted, (&segment, index), now, clock, logger, tell)?;
                 self.variables.push(variable);
             }
             for (index, variable) in self.variables.iter_mut().enumerate() {
@@ -126,8 +126,7 @@ impl Variable {
     fn new(
         page: &str,
         wanted: &[(String, Policy)],
-        segment: &Variables<'_>,
-        index: usize,
+        (segment, index): (&Variables<'_>, usize),
         now: i64,
         clock: &Clock,
         logger: &mut Logger<Folder>,

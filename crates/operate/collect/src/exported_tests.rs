@@ -187,7 +187,7 @@ fn process(kind: Number, unit: &str, run: impl FnOnce(&Variables<'_>)) {
 /// A look at the only variable of a process that is new.
 fn connect(site: &Site, life: &mut Life, segment: &Variables<'_>) {
     let (wanted, logger) = (&life.page.wanted, &mut life.logger);
-    Variable::new(&site.name, wanted, segment, 0, 0, &life.clock, logger, &mut |_| ()).unwrap().unwrap();
+    Variable::new(&site.name, wanted, (segment, 0), 0, &life.clock, logger, &mut |_| ()).unwrap().unwrap();
     life.logger.sync(0);
 }
 
