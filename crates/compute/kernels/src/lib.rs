@@ -15,6 +15,7 @@ mod level;
 mod panels;
 mod products;
 mod read;
+mod scaled;
 mod tracker;
 
 pub use centroids::{BadAperture, Centroids, Light, SIDE_MAX, Without};
@@ -25,4 +26,5 @@ pub use level::{Level, NotHere};
 pub use panels::{Misfit, PANEL, Panels, Stored};
 pub use products::products;
 pub use read::read;
+pub use scaled::{BLOCK_MAX, Scaled};
 pub use tracker::{BadTracker, REACH_MAX, REFERENCE_MAX, Shift, Tracked, Tracker};

@@ -15,6 +15,7 @@ use crate::level::Kind;
 use crate::{F16, Level, level};
 use std::fmt;
 use std::ops::Range;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Rows of a panel.
 pub const PANEL: usize = 8;
@@ -33,6 +34,8 @@ pub struct Panels<S> {
     /// The units, from `begin` on, which is aligned.
     memory: Vec<S>,
     begin: usize,
+    /// Whether the next whole multiplication begins at the last panel: there is what the one before has left in the caches.
+    backwards: AtomicBool,
 }
 
 /// Numbers as matrices have them: f32 and f64, and [`F16`], i16 and u16, which are summed in f32.
@@ -45,7 +48,14 @@ mod sealed {
         /// In what is summed.
         type Sum: Copy + Default;
         /// Panels times `x` into `y`: `matrix` has `y.len()` rows, rounded up to panels, of `x.len()` columns, rounded up to pairs.
-        fn multiply(level: Level, matrix: &[[Self; super::UNIT]], x: &[Self::Sum], y: &mut [Self::Sum]);
+        /// From the first panel on, or from the last.
+        fn multiply(
+            level: Level,
+            matrix: &[[Self; super::UNIT]],
+            x: &[Self::Sum],
+            y: &mut [Self::Sum],
+            backwards: bool,
+        );
     }
 }
 
@@ -115,7 +125,7 @@ impl<S: Stored> Panels<S> {
                 }
             }
         }
-        Self { rows, columns, memory, begin }
+        Self { rows, columns, memory, begin, backwards: AtomicBool::new(false) }
     }
 
     /// Its rows.
@@ -149,12 +159,15 @@ impl<S: Stored> Panels<S> {
         self.panels() * self.columns.div_ceil(2) * UNIT * size_of::<S>()
     }
 
-    /// `y` = matrix times `x`. Allocates nothing; reads the matrix once.
+    /// `y` = matrix times `x`. Allocates nothing; reads the matrix once, forwards and backwards in turn: where it is larger than a cache, the
+    /// half that was read last is still there.
     ///
     /// # Errors
     /// `x` has not as many elements as the matrix has columns, or `y` not as many as it has rows: `y` is as it was.
     pub fn multiply(&self, level: Level, x: &[S::Sum], y: &mut [S::Sum]) -> Result<(), Misfit> {
-        self.multiply_panels(level, 0..self.panels(), x, y)
+        let backwards = self.backwards.load(Ordering::Relaxed);
+        self.backwards.store(!backwards, Ordering::Relaxed);
+        self.multiply_some(level, 0..self.panels(), x, y, backwards)
     }
 
     /// The part of [`Panels::multiply`] that some panels make, for a worker of several; bit for bit the same.
@@ -169,6 +182,17 @@ impl<S: Stored> Panels<S> {
         x: &[S::Sum],
         y: &mut [S::Sum],
     ) -> Result<(), Misfit> {
+        self.multiply_some(level, panels, x, y, false)
+    }
+
+    fn multiply_some(
+        &self,
+        level: Level,
+        panels: Range<usize>,
+        x: &[S::Sum],
+        y: &mut [S::Sum],
+        backwards: bool,
+    ) -> Result<(), Misfit> {
         Misfit::check("elements of the vector", x.len(), self.columns)?;
         if panels.start > panels.end || panels.end > self.panels() {
             return Err(Misfit { what: "end of the panels", found: panels.end, expected: self.panels() });
@@ -177,7 +201,7 @@ impl<S: Stored> Panels<S> {
         let stride = self.columns.div_ceil(2);
         let length = self.panels() * stride * UNIT;
         let units = self.memory[self.begin..self.begin + length].as_chunks::<UNIT>().0;
-        S::multiply(level, &units[panels.start * stride..panels.end * stride], x, y);
+        S::multiply(level, &units[panels.start * stride..panels.end * stride], x, y, backwards);
         Ok(())
     }
 }
@@ -197,7 +221,7 @@ macro_rules! multiply_kernels {
         $load:ident, $zero:ident, $pair:ident, $fma:ident, $rows:ident, $name:ident
     ) => {
         $(#[$attribute])?
-        pub(crate) fn $name(matrix: &[[$stored; 16]], x: &[$sum], y: &mut [$sum]) {
+        pub(crate) fn $name(matrix: &[[$stored; 16]], x: &[$sum], y: &mut [$sum], backwards: bool) {
             /// `N` panels at once.
             $(#[$attribute])?
             #[inline]
@@ -242,8 +266,11 @@ macro_rules! multiply_kernels {
                 // Of eight that are left, twice four wait less for each other than six and two.
                 let wide = left >= $many && ($many <= 4 || left != 8);
                 let many = if wide { $many } else if left >= 4 { 4 } else if left >= 2 { 2 } else { 1 };
-                let (now, later) = matrix.split_at(many * stride);
-                let (rows, more) = y.split_at_mut((many * 8).min(y.len()));
+                let before = if backwards { left - many } else { many };
+                let (first, second) = matrix.split_at(before * stride);
+                let (upper, lower) = y.split_at_mut((before * 8).min(y.len()));
+                let (now, later, rows, more) =
+                    if backwards { (second, first, lower, upper) } else { (first, second, upper, lower) };
                 match many {
                     4 => group::<4>(now, (pairs, last), rows),
                     2 => group::<2>(now, (pairs, last), rows),
@@ -265,21 +292,21 @@ macro_rules! stored {
         impl sealed::Kernel for $stored {
             type Sum = $sum;
 
-            fn multiply(level: Level, matrix: &[[Self; UNIT]], x: &[$sum], y: &mut [$sum]) {
+            fn multiply(level: Level, matrix: &[[Self; UNIT]], x: &[$sum], y: &mut [$sum], backwards: bool) {
                 match level.0 {
-                    Kind::Scalar => level::scalar::$multiply(matrix, x, y),
+                    Kind::Scalar => level::scalar::$multiply(matrix, x, y, backwards),
                     #[cfg(target_arch = "x86_64")]
                     // SAFETY: of a level that the CPU does not have there is no value.
-                    Kind::Sse42 => unsafe { level::sse42::$multiply(matrix, x, y) },
+                    Kind::Sse42 => unsafe { level::sse42::$multiply(matrix, x, y, backwards) },
                     #[cfg(target_arch = "x86_64")]
                     // SAFETY: as above.
-                    Kind::Avx2 => unsafe { level::avx2::$multiply(matrix, x, y) },
+                    Kind::Avx2 => unsafe { level::avx2::$multiply(matrix, x, y, backwards) },
                     #[cfg(target_arch = "x86_64")]
                     // SAFETY: as above.
-                    Kind::Avx512 => unsafe { level::avx512::$multiply(matrix, x, y) },
+                    Kind::Avx512 => unsafe { level::avx512::$multiply(matrix, x, y, backwards) },
                     #[cfg(target_arch = "aarch64")]
                     // SAFETY: as above.
-                    Kind::Neon => unsafe { level::neon::$multiply(matrix, x, y) },
+                    Kind::Neon => unsafe { level::neon::$multiply(matrix, x, y, backwards) },
                 }
             }
         }

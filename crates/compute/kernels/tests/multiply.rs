@@ -66,6 +66,10 @@ where
     for level in Level::all() {
         let mut y = vec![S::sum(7.0); rows];
         panels.multiply(level, &x, &mut y).unwrap();
+        // The next goes through it from its end.
+        let mut again = vec![S::sum(7.0); rows];
+        panels.multiply(level, &x, &mut again).unwrap();
+        assert_eq!(again, y, "{level}: forwards and backwards");
         let k = (columns / 2 + if level.fuses() { 1 } else { 2 }) as f64 * S::UNIT_ROUNDOFF;
         for (row, y) in y.iter().enumerate() {
             let products = || (0..columns).map(|column| matrix[row * columns + column].exact() * S::wide(x[column]));

@@ -202,3 +202,47 @@ fn sums(lines: &[L; 8]) -> [f32; 8] {
 }
 
 crate::centroids::centre_kernel!([target_feature(enable = "avx2,fma,f16c")], L);
+
+/// Eight sums of whole numbers.
+type I = __m256i;
+
+#[inline]
+#[target_feature(enable = "avx2,fma,f16c")]
+fn none() -> I {
+    _mm256_setzero_si256()
+}
+
+#[inline]
+#[target_feature(enable = "avx2,fma,f16c")]
+fn both(&[even, odd]: &[i16; 2]) -> I {
+    _mm256_set1_epi32((i32::from(odd) << 16) | i32::from(even.cast_unsigned()))
+}
+
+#[inline]
+#[target_feature(enable = "avx2,fma,f16c")]
+fn dot(unit: &[i8; 16], x: I, sum: I) -> I {
+    // SAFETY: the unit has 16 numbers of a byte.
+    let bytes = unsafe { _mm_loadu_si128(unit.as_ptr().cast()) };
+    _mm256_add_epi32(sum, _mm256_madd_epi16(_mm256_cvtepi8_epi16(bytes), x))
+}
+
+#[inline]
+#[target_feature(enable = "avx2,fma,f16c")]
+fn eight(sum: I) -> [i32; 8] {
+    let mut all = [0; 8];
+    // SAFETY: there is room for eight.
+    unsafe { _mm256_storeu_si256(all.as_mut_ptr().cast(), sum) };
+    all
+}
+
+/// Asks for what is read soon, beyond what is seen here: the CPU's own look-ahead ends with a page of 4 KiB.
+#[inline]
+#[target_feature(enable = "avx2,fma,f16c")]
+fn ahead(bytes: &[i8]) {
+    for line in bytes.chunks(64) {
+        // An address that is not there is ignored.
+        _mm_prefetch::<_MM_HINT_T0>(line.as_ptr().wrapping_add(2048));
+    }
+}
+
+crate::scaled::scaled_kernel!([target_feature(enable = "avx2,fma,f16c")]);

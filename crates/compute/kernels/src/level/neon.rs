@@ -212,3 +212,50 @@ fn sums(lines: &[L; 8]) -> [f32; 8] {
 }
 
 crate::centroids::centre_kernel!([target_feature(enable = "neon")], L);
+
+/// Eight sums of whole numbers: of even columns, and of odd ones.
+type I = [int32x4_t; 4];
+
+#[inline]
+#[target_feature(enable = "neon")]
+fn none() -> I {
+    [vdupq_n_s32(0); 4]
+}
+
+#[inline]
+#[target_feature(enable = "neon")]
+fn both(&[even, odd]: &[i16; 2]) -> int16x8_t {
+    vreinterpretq_s16_s32(vdupq_n_s32((i32::from(odd) << 16) | i32::from(even.cast_unsigned())))
+}
+
+#[inline]
+#[target_feature(enable = "neon")]
+fn dot(unit: &[i8; 16], x: int16x8_t, sum: I) -> I {
+    // SAFETY: the unit has 16 numbers of a byte.
+    let bytes = unsafe { vld1q_s8(unit.as_ptr()) };
+    let (low, high) = (vmovl_s8(vget_low_s8(bytes)), vmovl_high_s8(bytes));
+    [
+        vmlal_s16(sum[0], vget_low_s16(low), vget_low_s16(x)),
+        vmlal_high_s16(sum[1], low, x),
+        vmlal_s16(sum[2], vget_low_s16(high), vget_low_s16(x)),
+        vmlal_high_s16(sum[3], high, x),
+    ]
+}
+
+/// Adds neighbours, eight rows in order.
+#[inline]
+#[target_feature(enable = "neon")]
+fn eight(sum: I) -> [i32; 8] {
+    let mut all = [0; 8];
+    for (four, to) in sum.as_chunks::<2>().0.iter().zip(all.as_chunks_mut::<4>().0) {
+        let rows = vpaddq_s32(four[0], four[1]);
+        // SAFETY: there is room for four.
+        unsafe { vst1q_s32(to.as_mut_ptr(), rows) };
+    }
+    all
+}
+
+/// The CPU looks ahead by itself: no instruction for it is stable.
+fn ahead(_: &[i8]) {}
+
+crate::scaled::scaled_kernel!([target_feature(enable = "neon")]);

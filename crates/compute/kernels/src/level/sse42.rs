@@ -216,3 +216,50 @@ fn sums(lines: &[L; 8]) -> [f32; 8] {
 }
 
 crate::centroids::centre_kernel!([target_feature(enable = "sse4.2")], L);
+
+/// Eight sums of whole numbers.
+type I = [__m128i; 2];
+
+#[inline]
+#[target_feature(enable = "sse4.2")]
+fn none() -> I {
+    [_mm_setzero_si128(); 2]
+}
+
+#[inline]
+#[target_feature(enable = "sse4.2")]
+fn both(&[even, odd]: &[i16; 2]) -> I {
+    [_mm_set1_epi32((i32::from(odd) << 16) | i32::from(even.cast_unsigned())); 2]
+}
+
+#[inline]
+#[target_feature(enable = "sse4.2")]
+fn dot(unit: &[i8; 16], x: I, sum: I) -> I {
+    // SAFETY: the unit has 16 numbers of a byte.
+    let bytes = unsafe { _mm_loadu_si128(unit.as_ptr().cast()) };
+    let words = [_mm_cvtepi8_epi16(bytes), _mm_cvtepi8_epi16(_mm_srli_si128::<8>(bytes))];
+    std::array::from_fn(|half| _mm_add_epi32(sum[half], _mm_madd_epi16(words[half], x[half])))
+}
+
+#[inline]
+#[target_feature(enable = "sse4.2")]
+fn eight(sum: I) -> [i32; 8] {
+    let mut all = [0; 8];
+    for (four, sum) in all.as_chunks_mut::<4>().0.iter_mut().zip(sum) {
+        // SAFETY: there is room for four.
+        unsafe { _mm_storeu_si128(four.as_mut_ptr().cast(), sum) };
+    }
+    all
+}
+
+/// Asks for what is read soon, beyond what is seen here: the CPU's own look-ahead ends with a page of 4 KiB.
+#[inline]
+#[target_feature(enable = "sse4.2")]
+fn ahead(bytes: &[i8]) {
+    for line in bytes.chunks(64) {
+        // An address that is not there is ignored.
+        _mm_prefetch::<_MM_HINT_T0>(line.as_ptr().wrapping_add(2048));
+    }
+}
+
+crate::scaled::scaled_kernel!([target_feature(enable = "sse4.2")]);

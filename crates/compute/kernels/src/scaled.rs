@@ -1,0 +1,285 @@
+//! Matrix times vector, from a matrix of 8 bits an element, with a scale for each row and block of columns.
+//!
+//! Where memory bounds a multiplication, half the bytes of [`F16`](crate::F16) take half its time. Of a row's elements in a block the
+//! largest becomes ±127, and each is the nearest multiple of the *scale*, a 127th of it. The elements of the vector that belong to the
+//! block become multiples of a 32767th of the largest of them. Their products are added as whole numbers, which rounds nothing, whatever
+//! the order; then sum times scales is added to the row. So a result is equal to the last bit at every level, for any split of the rows.
+//!
+//! **Error.** With `n` columns in a block, `A` the largest |a| of the row and `X` the largest |x| in it, each block adds to a row what
+//! differs from exact arithmetic by at most `n·A·X·(1/254 + 1/65534)·(1 + 2⁻¹⁸)`, and 1e-30·n·A where X is below 1e-30, which counts as
+//! zero. Where errors have both signs they are some √n of that, not n. The sum over `k` blocks is rounded `k` times, to 24 bits.
+
+use crate::level::Kind;
+use crate::{Level, Misfit, PANEL, level};
+
+/// Columns of a block at most: so many products fit a sum of 32 bits.
+pub const BLOCK_MAX: usize = 512;
+/// Numbers of a unit: two columns of a panel.
+pub(crate) const UNIT: usize = 2 * PANEL;
+/// Panels of which the units lie one behind the other, column by column: one stream for the CPU to follow. With a stream for each panel, one
+/// CPU read 23 GB/s of 30 from a third-level cache.
+const TOGETHER: usize = 8;
+/// What is not above it counts as zero: a scale of it would not be a normal number.
+const LEAST: f32 = 1e-30;
+/// On what a matrix is aligned: a huge page.
+const ALIGN: usize = 2 << 20;
+/// 1.5·2²³: added to a number below 2²² it leaves the nearest whole one in the low bits.
+const WHOLE: f32 = 12_582_912.0;
+
+/// A matrix of 8 bits an element, in blocks of columns. Made once; adding neither allocates nor blocks.
+#[derive(Debug)]
+pub struct Scaled {
+    rows: usize,
+    blocks: Vec<Block>,
+    /// The units, from `begin` on, which is aligned.
+    memory: Vec<i8>,
+    begin: usize,
+    /// A scale of each row, filled up to panels; block behind block.
+    scales: Vec<f32>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Block {
+    columns: usize,
+    /// Its first unit.
+    unit: usize,
+}
+
+impl Scaled {
+    /// Packs a matrix with so many columns in each block, of which `at(row, column)` is an element; column counts over all blocks. The
+    /// thread that packs touches the memory first; it was shown to `prepare` before, as that of [`Panels`](crate::Panels::pack_with). Allocates.
+    /// An element that is not finite makes its row's part of the block NaN.
+    ///
+    /// # Errors
+    /// A block of more than [`BLOCK_MAX`] columns.
+    ///
+    /// # Panics
+    /// The matrix is larger than the address space.
+    pub fn pack_with(
+        rows: usize,
+        columns: &[usize],
+        at: impl Fn(usize, usize) -> f32,
+        prepare: impl FnOnce(&mut [i8]),
+    ) -> Result<Self, Misfit> {
+        let panels = rows.div_ceil(PANEL);
+        let (mut blocks, mut units) = (Vec::with_capacity(columns.len()), 0);
+        for columns in columns {
+            if *columns > BLOCK_MAX {
+                return Err(Misfit::of("columns of a block", *columns, BLOCK_MAX));
+            }
+            blocks.push(Block { columns: *columns, unit: units });
+            units += panels * columns.div_ceil(2);
+        }
+        let length = units.checked_mul(UNIT).expect("a matrix within the address space");
+        let mut memory = vec![0; length + ALIGN];
+        let begin = memory.as_ptr().addr().wrapping_neg() % ALIGN;
+        prepare(&mut memory[begin..begin + length]);
+        let mut scales = vec![0.0; panels * PANEL * blocks.len()];
+        let packed = memory[begin..begin + length].as_chunks_mut::<UNIT>().0;
+        let (mut first, mut scales_left) = (0, scales.as_mut_slice());
+        for block in &blocks {
+            let (of_block, later) = std::mem::take(&mut scales_left).split_at_mut(panels * PANEL);
+            scales_left = later;
+            for (row, scale) in of_block.iter_mut().enumerate().take(rows) {
+                let largest = largest((0..block.columns).map(|column| at(row, first + column)));
+                *scale = if largest > LEAST || largest.is_nan() { largest / 127.0 } else { 0.0 };
+            }
+            let pairs = block.columns.div_ceil(2);
+            for (panel, together) in groups(panels) {
+                let group = &mut packed[block.unit + panel * pairs..][..together * pairs];
+                for (index, unit) in group.iter_mut().enumerate() {
+                    let (pair, panel) = (index / together.max(1), panel + index % together.max(1));
+                    for (place, to) in unit.iter_mut().enumerate() {
+                        let (row, column) = (panel * PANEL + place / 2, pair * 2 + place % 2);
+                        if row < rows && column < block.columns && of_block[row] > 0.0 {
+                            // Within 127, but for a last bit's rounding.
+                            *to = (at(row, first + column) / of_block[row]).round_ties_even() as i8;
+                        }
+                    }
+                }
+            }
+            first += block.columns;
+        }
+        Ok(Self { rows, blocks, memory, begin, scales })
+    }
+
+    /// Its rows.
+    #[must_use]
+    pub const fn rows(&self) -> usize {
+        self.rows
+    }
+
+    /// Its blocks of columns.
+    #[must_use]
+    pub const fn blocks(&self) -> usize {
+        self.blocks.len()
+    }
+
+    /// Bytes that all blocks together read of the matrix, its scales among them.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        let pairs: usize = self.blocks.iter().map(|block| block.columns.div_ceil(2)).sum();
+        self.rows.div_ceil(PANEL) * pairs * UNIT + self.scales.len() * size_of::<f32>()
+    }
+
+    /// Adds to `y` a block of the matrix times `x`, the vector's elements of that block. Allocates nothing; reads the block once. One that is
+    /// not finite in `x` makes all of `y` NaN.
+    ///
+    /// # Errors
+    /// There is no such block, `x` has not as many elements as it has columns, or `y` not as many as the matrix has rows: `y` is as it was.
+    pub fn add(&self, level: Level, block: usize, x: &[f32], y: &mut [f32]) -> Result<(), Misfit> {
+        let Some(of) = self.blocks.get(block) else {
+            return Err(Misfit::of("a block", block, self.blocks.len()));
+        };
+        Misfit::check("elements of the vector", x.len(), of.columns)?;
+        Misfit::check("elements of the result", y.len(), self.rows)?;
+        let panels = self.rows.div_ceil(PANEL);
+        let pairs = of.columns.div_ceil(2);
+        let scales = &self.scales[block * panels * PANEL..][..panels * PANEL];
+        let units = self.memory[self.begin..].as_chunks::<UNIT>().0;
+        let part = Part { units: &units[of.unit..][..panels * pairs], pairs, scales, x };
+        match level.0 {
+            Kind::Scalar => level::scalar::add_scaled(&part, y),
+            #[cfg(target_arch = "x86_64")]
+            // SAFETY: of a level that the CPU does not have there is no value.
+            Kind::Sse42 => unsafe { level::sse42::add_scaled(&part, y) },
+            #[cfg(target_arch = "x86_64")]
+            // By 512 bits it took as long: memory bounds it. SAFETY: as above; AVX-512 is a level only where AVX2 is one.
+            Kind::Avx2 | Kind::Avx512 => unsafe { level::avx2::add_scaled(&part, y) },
+            #[cfg(target_arch = "aarch64")]
+            // SAFETY: as above.
+            Kind::Neon => unsafe { level::neon::add_scaled(&part, y) },
+        }
+        Ok(())
+    }
+}
+
+/// A block, and what it is multiplied by.
+pub(crate) struct Part<'a> {
+    pub(crate) units: &'a [[i8; UNIT]],
+    pub(crate) pairs: usize,
+    pub(crate) scales: &'a [f32],
+    pub(crate) x: &'a [f32],
+}
+
+/// Panels that lie together: the first, and how many.
+pub(crate) fn groups(panels: usize) -> impl Iterator<Item = (usize, usize)> {
+    let whole = panels / TOGETHER * TOGETHER;
+    let mut at = whole;
+    let rest = [4, 2, 1].into_iter().filter(move |many| (panels - whole) & many != 0).map(move |many| {
+        at += many;
+        (at - many, many)
+    });
+    (0..whole).step_by(TOGETHER).map(|first| (first, TOGETHER)).chain(rest)
+}
+
+/// The largest magnitude; what is no number is larger than all that are.
+#[inline(always)]
+fn largest(values: impl Iterator<Item = f32>) -> f32 {
+    let bits = values.fold(0, |largest, value| u32::max(largest, value.to_bits() & 0x7fff_ffff));
+    if bits < f32::INFINITY.to_bits() { f32::from_bits(bits) } else { f32::NAN }
+}
+
+/// The vector as whole numbers, and what one of them is worth: NaN where one is not finite, 0 where all are as good as zero.
+#[inline(always)]
+pub(crate) fn whole(x: &[f32], to: &mut [i16; BLOCK_MAX]) -> f32 {
+    let largest = largest(x.iter().copied());
+    if largest.is_nan() {
+        return largest;
+    }
+    if largest <= LEAST {
+        return 0.0;
+    }
+    let by = 32767.0 / largest;
+    for (to, x) in to.iter_mut().zip(x) {
+        *to = (x * by + WHOLE).to_bits() as i16;
+    }
+    largest / 32767.0
+}
+
+/// Adds eight sums, by their scales. Nothing is fused: all levels give the same bits.
+#[inline(always)]
+pub(crate) fn add_rows(y: &mut [f32], sums: &[i32; PANEL], scales: &[f32], worth: f32) {
+    for ((y, sum), scale) in y.iter_mut().zip(sums).zip(scales) {
+        let product = *sum as f32 * (scale * worth);
+        *y += product;
+    }
+}
+
+/// The function of one level, from what the level's file has: sums of eight panels at once.
+macro_rules! scaled_kernel {
+    ([$($attribute:meta)?]) => {
+        $(#[$attribute])?
+        pub(crate) fn add_scaled(part: &crate::scaled::Part<'_>, y: &mut [f32]) {
+            use crate::scaled::{BLOCK_MAX, UNIT, add_rows, groups, whole};
+
+            /// `N` panels that lie together.
+            $(#[$attribute])?
+            #[inline]
+            fn group<const N: usize>(
+                units: &[[i8; UNIT]],
+                pairs: &[[i16; 2]],
+                (scales, worth): (&[f32], f32),
+                y: &mut [f32],
+            ) {
+                let mut sums = [none(); N];
+                for (units, pair) in units.as_chunks::<N>().0.iter().zip(pairs) {
+                    ahead(units.as_flattened());
+                    let x = both(pair);
+                    for index in 0..N {
+                        sums[index] = dot(&units[index], x, sums[index]);
+                    }
+                }
+                for (index, sum) in sums.iter().enumerate() {
+                    let y = &mut y[(index * 8)..];
+                    match y.first_chunk_mut::<8>() {
+                        Some(y) => add_rows(y, &eight(*sum), &scales[index * 8..][..8], worth),
+                        None => add_rows(y, &eight(*sum), &scales[index * 8..][..8], worth),
+                    }
+                }
+            }
+            let mut numbers = [0; BLOCK_MAX];
+            let worth = whole(part.x, &mut numbers);
+            let pairs = &numbers.as_chunks::<2>().0[..part.pairs];
+            for (panel, together) in groups(part.scales.len() / 8) {
+                let units = &part.units[panel * part.pairs..][..together * part.pairs];
+                let scales = (&part.scales[panel * 8..], worth);
+                let y = &mut y[panel * 8..];
+                match together {
+                    8 => group::<8>(units, pairs, scales, y),
+                    4 => group::<4>(units, pairs, scales, y),
+                    2 => group::<2>(units, pairs, scales, y),
+                    _ => group::<1>(units, pairs, scales, y),
+                }
+            }
+        }
+    };
+}
+pub(crate) use scaled_kernel;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn panels_are_grouped_once_each_in_their_order() {
+        for panels in 0..40 {
+            let mut next = 0;
+            for (first, many) in groups(panels) {
+                assert_eq!(first, next, "{panels}");
+                next += many;
+            }
+            assert_eq!(next, panels);
+        }
+    }
+
+    #[test]
+    fn a_vector_becomes_whole_numbers_to_the_nearest_and_tells_what_is_no_number() {
+        let mut to = [9; BLOCK_MAX];
+        assert_eq!(whole(&[2.0, -2.0, 1.0, 0.0], &mut to), 2.0 / 32767.0);
+        assert_eq!(to[..5], [32767, -32767, 16384, 0, 9]);
+        assert_eq!(whole(&[1e-31, -1e-40], &mut to), 0.0);
+        assert!(whole(&[1.0, f32::NAN], &mut to).is_nan() && whole(&[f32::NEG_INFINITY], &mut to).is_nan());
+        assert_eq!(whole(&[], &mut to), 0.0);
+    }
+}
