@@ -89,6 +89,11 @@ pub struct Control {
     frame: u64,
 }
 
+/// Asks for huge pages for what a frame reads once; where the kernel has none it is on small ones.
+pub(crate) fn on_huge_pages(memory: &mut [i8]) {
+    let _ = sys::mem::want_huge_pages(memory);
+}
+
 /// An order that stands for so many frames is forgotten: who gave it is gone.
 const ORDER_FRAMES_MAX: u64 = 20_000;
 
@@ -113,7 +118,9 @@ impl Control {
         let (geometry, level, stored) = (spec.geometry.clone(), spec.level, spec.stored);
         let (actuators, slopes) = (geometry.actuators().len(), 2 * spots.apertures());
         let ranges: Vec<Range<usize>> = (0..geometry.across()).map(|row| optics::slopes_of(&geometry, row)).collect();
-        let make = move |me: Worker| Share::new(&geometry, &inverse, stored, &me.share(Share::panels(&geometry)));
+        let make = move |me: Worker| {
+            Share::new(&geometry, &inverse, stored, &me.share(Share::panels(&geometry)), on_huge_pages)
+        };
         let job = move |slopes: &Slopes, share: &mut Share, _: Worker| {
             for (index, row) in slopes.rows.all().iter().enumerate() {
                 // As many slopes as the reconstructor has, always.
@@ -195,15 +202,17 @@ impl Control {
             self.mirror.flatten();
         }
         let ordered = self.order.as_ref().and_then(|standing| standing.order.command.as_ref());
-        // Under an order the mirror waits as it is.
-        let step = if ordered.is_some() { Step::default() } else { self.mirror.step(&self.error, settings) };
+        // A command that is worth nothing any more is not sent, and not remembered as sent: the mirror stays as it is.
+        let void = pulse.is_void(mono_now());
+        // Under an order the mirror waits as it is, too.
+        let step = if ordered.is_some() || void { Step::default() } else { self.mirror.step(&self.error, settings) };
         let (source, commands) = match ordered {
             Some((source, values)) => (*source, values.as_slice()),
             None => (Source::Sky, self.mirror.commands()),
         };
         let length = Command::write(pulse.number, source, commands, &mut self.datagram).unwrap_or_default();
         let sending = mono_now();
-        let sent = self.commands.send(&self.datagram[..length]).is_ok();
+        let sent = void || self.commands.send(&self.datagram[..length]).is_ok();
         let (now, burnt) = (mono_now(), thread_cpu());
         let counts = self.pixels.assembly().counts();
         let (before, [hardware_us, hardware_frames]) = (self.figures, self.border.flags.latency());
@@ -230,6 +239,8 @@ impl Control {
             unbounded: self.without.unbounded as f64,
             held: before.held + f64::from(u8::from(step.held)),
             unsent: before.unsent + f64::from(u8::from(!sent)),
+            void: before.void + f64::from(u8::from(void)),
+            resized: self.pixels.resized() as f64,
             exchanged: before.exchanged,
             hardware_us,
             hardware_frames,

@@ -51,6 +51,10 @@ pub struct Figures {
     pub held: f64,
     /// Commands that could not be sent.
     pub unsent: f64,
+    /// Commands that were not sent: they came so late that they were worth nothing.
+    pub void: f64,
+    /// Images of another size that the camera announced: none of their pixels is taken.
+    pub resized: f64,
     /// Parts that were exchanged while it ran.
     pub exchanged: f64,
     /// From a command to the frame that shows it, as it was measured last: microseconds; 0 before.
@@ -61,7 +65,7 @@ pub struct Figures {
 
 impl Figures {
     /// Name, unit and value of each.
-    pub(crate) fn all(&self) -> [(&'static str, &'static str, f64); 24] {
+    pub(crate) fn all(&self) -> [(&'static str, &'static str, f64); 26] {
         [
             ("latency", "us", self.latency_us),
             ("cpu", "us", self.cpu_us),
@@ -84,6 +88,8 @@ impl Figures {
             ("unbounded", "", self.unbounded),
             ("held", "", self.held),
             ("unsent", "", self.unsent),
+            ("void", "", self.void),
+            ("resized", "", self.resized),
             ("exchanged", "", self.exchanged),
             ("hardware", "us", self.hardware_us),
             ("hardware-frames", "", self.hardware_frames),
@@ -135,8 +141,8 @@ pub fn counted(exports: &str) -> String {
         _ => 0,
     };
     format!(
-        "frames: {} whole, {} without some rows, {} given up; rows: {} lost, {} late, {} reordered, {} twice; datagrams of others {}; \
-         spots without light {}, unbounded {}; errors not finite {}; actuators at their bound {}",
+        "frames: {} whole, {} without some rows, {} given up; rows: {} lost, {} late, {} reordered, {} twice; datagrams of others {}, images of another size {}; \
+         spots without light {}, unbounded {}; errors not finite {}; commands too late {}; actuators at their bound {}",
         count("whole"),
         count("patched"),
         count("given-up"),
@@ -145,9 +151,11 @@ pub fn counted(exports: &str) -> String {
         count("reordered"),
         count("twice"),
         count("foreign"),
+        count("resized"),
         count("dark"),
         count("unbounded"),
         count("held"),
+        count("void"),
         count("saturations"),
     )
 }

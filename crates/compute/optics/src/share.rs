@@ -1,7 +1,7 @@
 //! The reconstructor as a team computes it: each worker has some actuators, and adds a row of sub-apertures as soon as it is there.
 
 use crate::geometry::Geometry;
-use kernels::{F16, Level, Misfit, PANEL, Panels};
+use kernels::{F16, Level, Misfit, PANEL, Panels, Scaled};
 use std::ops::Range;
 
 /// What a worker has of the reconstructor: some actuators, a block of columns for each row of sub-apertures. A frame neither allocates nor blocks.
@@ -18,8 +18,11 @@ pub struct Share {
 /// In how many bits each element is kept.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Stored {
-    /// 16: half as much to read each frame, with 11 bits of precision. Sums have 24 all the same.
+    /// 8, and a scale for each actuator and row of sub-apertures: a quarter as much to read each frame. An element is off by a 254th of the
+    /// largest of its actuator and row at most; what is left of the wavefront is the same within a fiftieth. See [`Scaled`].
     #[default]
+    Byte,
+    /// 16: half as much to read each frame, with 11 bits of precision. Sums have 24 all the same.
     Half,
     /// 32.
     Single,
@@ -27,14 +30,25 @@ pub enum Stored {
 
 #[derive(Debug)]
 enum Blocks {
+    Byte(Scaled),
     Half(Vec<Panels<F16>>),
     Single(Vec<Panels<f32>>),
 }
 
 impl Share {
     /// The actuators of some panels, of a reconstructor that lies row by row. Allocates; the thread that makes it touches its memory first.
+    /// `prepare` sees what is large of it before that: there it may be advised to be of huge pages.
+    ///
+    /// # Panics
+    /// A row of more than 256 sub-apertures: no [`Geometry`] has one.
     #[must_use]
-    pub fn new(geometry: &Geometry, inverse: &[f32], stored: Stored, panels: &Range<usize>) -> Self {
+    pub fn new(
+        geometry: &Geometry,
+        inverse: &[f32],
+        stored: Stored,
+        panels: &Range<usize>,
+        prepare: impl FnOnce(&mut [i8]),
+    ) -> Self {
         let (all, slopes) = (geometry.actuators().len(), 2 * geometry.apertures().len());
         let actuators = (panels.start * PANEL).min(all)..(panels.end * PANEL).min(all);
         let ranges: Vec<Range<usize>> = (0..geometry.across()).map(|row| slopes_of(geometry, row)).collect();
@@ -48,7 +62,10 @@ impl Share {
         let single = |columns: &Range<usize>| {
             Panels::pack_with(rows, columns.len(), |row, column| at(row, columns.start + column), |_| ())
         };
+        let widths: Vec<usize> = ranges.iter().map(ExactSizeIterator::len).collect();
+        let byte = || Scaled::pack_with(rows, &widths, at, prepare).expect("a row of at most 512 slopes");
         let blocks = match stored {
+            Stored::Byte => Blocks::Byte(byte()),
             Stored::Half => Blocks::Half(ranges.iter().map(half).collect()),
             Stored::Single => Blocks::Single(ranges.iter().map(single).collect()),
         };
@@ -86,6 +103,7 @@ impl Share {
             return Ok(());
         };
         match &self.blocks {
+            Blocks::Byte(blocks) => return blocks.add(level, row, x, &mut self.error),
             Blocks::Half(blocks) => blocks[row].multiply(level, x, &mut self.product)?,
             Blocks::Single(blocks) => blocks[row].multiply(level, x, &mut self.product)?,
         }
@@ -125,14 +143,18 @@ mod tests {
         let inverse: Vec<f32> = (0..actuators * slopes).map(|place| (place % 7) as f32 - 3.0).collect();
         let all: Vec<f32> = (0..slopes).map(|slope| (slope % 5) as f32).collect();
         let panels = Share::panels(&geometry);
-        for (part, stored) in [(0..panels / 2, Stored::Half), (panels / 2..panels, Stored::Single)] {
-            let mut share = Share::new(&geometry, &inverse, stored, &part);
+        let cases = [(0..panels / 2, Stored::Half), (panels / 2..panels, Stored::Single), (1..panels, Stored::Byte)];
+        for (part, stored) in cases {
+            let mut share = Share::new(&geometry, &inverse, stored, &part, |_| ());
             for (number, row) in [5, 3, 0, 1, 2, 4].into_iter().enumerate() {
                 share.add(Level::best(), row, number == 0, &all).unwrap();
             }
             for (actuator, error) in share.actuators().zip(share.error()) {
                 let row = &inverse[actuator * slopes..][..slopes];
-                assert_eq!(*error, row.iter().zip(&all).map(|(a, b)| a * b).sum::<f32>());
+                let exact = row.iter().zip(&all).map(|(a, b)| a * b).sum::<f32>();
+                // Of numbers up to 3 and 4, by 8 bits.
+                let bound = if stored == Stored::Byte { slopes as f32 * 12.0 / 250.0 } else { 0.0 };
+                assert!((error - exact).abs() <= bound, "{stored:?}: {error} instead of {exact}");
             }
             assert!(share.add(Level::best(), 1, false, &all[..3]).is_err());
         }

@@ -136,4 +136,17 @@ fn a_loop_closes_by_a_message_and_counts_what_its_network_loses() {
     // Its end is in order, whatever threads it has.
     let log = bench.ok(&["logs", "loop"]);
     assert!(log.contains("frames: ") && log.contains("after arming: allocations 0"), "{log}");
+    for stream in ["wfs", "slopes", "dm", "telemetry"] {
+        let left = bench.dir.join(format!("ao_{stream}.im.shm"));
+        assert!(!left.exists(), "{} stays behind its loop", left.display());
+    }
+}
+
+#[test]
+fn more_workers_than_cpus_are_refused_with_how_many_there_are() {
+    let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_tahti"));
+    command.args(["demo", "ao", "--workers", "5000"]).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let output = finish(command.spawn().unwrap());
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(!output.status.success() && said.contains("--workers 5000: the process has"), "{said}");
 }

@@ -93,10 +93,11 @@ fn run(matches: &ArgMatches, progress: &mut Progress) -> Result<Found, Failed> {
     let mut found = Found::default();
     let class = args.class.map_or("as this program's".into(), |class| class.to_string());
     found.setup.push(format!(
-        "{} frames, class {class}, {}, reconstructor in half precision ({:.1} MB), datagrams of {} bytes",
+        "{} frames, class {class}, {}, reconstructor of {:.1} MB in 8 bits, {:.1} MB in half precision, datagrams of {} bytes",
         args.frames,
         Level::best(),
-        (geometry.actuators().len() * 4 * geometry.apertures().len()) as f64 * 1e-6,
+        bytes(&geometry, Stored::Byte) as f64 * 1e-6,
+        bytes(&geometry, Stored::Half) as f64 * 1e-6,
         geometry.row_bytes() + HEADER,
     ));
     let title = format!(
@@ -105,24 +106,33 @@ fn run(matches: &ArgMatches, progress: &mut Progress) -> Result<Found, Failed> {
         2 * geometry.apertures().len(),
         geometry.actuators().len()
     );
-    let (mut whole, mut last) = (Table::new(title), Table::new("from the last rows in hand to the end of the cycle"));
-    for many in 1..=cpus.len().min(2) {
-        progress.at(many - 1, 2, "frames replayed");
+    let last = "from the last rows in hand (of those taken together) to the end of the cycle";
+    let (mut whole, mut last) = (Table::new(title), Table::new(last));
+    let mut within = Table::new("of it, on one CPU");
+    let cases: Vec<_> =
+        (1..=cpus.len().min(2)).flat_map(|many| [Stored::Byte, Stored::Half].map(|stored| (many, stored))).collect();
+    for (place, (many, stored)) in cases.iter().enumerate() {
+        progress.at(place, cases.len() + 1, "frames replayed");
         // On a thread of its own: this one's CPUs and class stay as they are.
-        let measured = || frames(&args, &geometry, &cpus[..many], &datagrams);
+        let measured = || frames(&args, &geometry, &cpus[..*many], *stored, &datagrams);
         let [mut frame, mut rest] = std::thread::scope(|scope| joined(scope.spawn(measured).join()))?;
-        let name = if many == 1 { "one CPU" } else { "two CPUs" };
-        let latency = Latency::of_times(&mut frame);
-        let row = Row::beside(name, latency);
-        let limit = if many == 1 { 200.0 } else { 110.0 };
-        whole = whole.row(if args.across == 40 { row.wanted(Wanted::at_most(limit)) } else { row });
-        last = last.row(Row::beside(name, Latency::of_times(&mut rest)));
+        let name = format!("{}, {}", if *many == 1 { "one CPU" } else { "two CPUs" }, words(*stored));
+        let row = Row::beside(&name, Latency::of_times(&mut frame));
+        let limit = if *many == 1 { 200.0 } else { 110.0 };
+        let is_wanted = args.across == 40 && *stored == Stored::default();
+        whole = whole.row(if is_wanted { row.wanted(Wanted::at_most(limit)) } else { row });
+        last = last.row(Row::beside(&name, Latency::of_times(&mut rest)));
+    }
+    progress.at(cases.len(), cases.len() + 1, "what a frame is made of");
+    let measured = || alone(&args, &geometry, cpus[0], &datagrams);
+    for (name, mut times) in std::thread::scope(|scope| joined(scope.spawn(measured).join()))? {
+        within = within.row(Row::beside(name, Latency::of_times(&mut times)));
     }
     if cpus.len() == 1 {
         found.notes.push("two CPUs: not measured, this process has one (--cpus)".into());
     }
     found.notes.push("no detector, no network card: what they take comes on top".into());
-    found.tables.extend([whole, last]);
+    found.tables.extend([whole, within, last]);
     Ok(found)
 }
 
@@ -144,17 +154,90 @@ fn record(geometry: &Geometry) -> Vec<Vec<Vec<u8>>> {
     (0..REPLAYED).map(|_| frame()).collect()
 }
 
+fn words(stored: Stored) -> &'static str {
+    match stored {
+        Stored::Byte => "8 bits",
+        Stored::Half => "half precision",
+        Stored::Single => "single precision",
+    }
+}
+
+/// Bytes of a reconstructor, without its scales.
+fn bytes(geometry: &Geometry, stored: Stored) -> usize {
+    let each = match stored {
+        Stored::Byte => 1,
+        Stored::Half => 2,
+        Stored::Single => 4,
+    };
+    geometry.actuators().len() * 2 * geometry.apertures().len() * each
+}
+
+/// On this thread, which is to end: on a CPU, in the class.
+fn settle(args: &Args, cpu: CpuId) -> Result<(), Failed> {
+    set_affinity(0, &CpuSet::single(cpu))?;
+    if let Some(policy) = args.class {
+        set_scheduling(0, Scheduling { policy, reset_on_fork: false })?;
+    }
+    Ok(())
+}
+
+/// Where a frame's pixels come in.
+fn opened(geometry: &Geometry) -> Result<(Pixels, UdpSocket), Failed> {
+    let local = std::net::SocketAddr::from(([127, 0, 0, 1], 0));
+    let wait = Wait::Both { spin: DurNs::from_us(50) };
+    let pixels = Pixels::open(local, geometry, 0, DurNs::from_ms(100), wait)?;
+    let to = sender(pixels.address().map_err(Failed::Socket)?)?;
+    Ok((pixels, to))
+}
+
+/// Nanoseconds of what bounds a frame: taking its datagrams out of the socket, and reading as many bytes as the reconstructor has.
+fn alone(
+    args: &Args,
+    geometry: &Geometry,
+    cpu: CpuId,
+    datagrams: &[Vec<Vec<u8>>],
+) -> Result<Vec<(String, Vec<u64>)>, Failed> {
+    settle(args, cpu)?;
+    let (mut pixels, to) = opened(geometry)?;
+    let mut taking = Vec::new();
+    for number in 1..=WARM + args.frames {
+        for datagram in &datagrams[number as usize % REPLAYED] {
+            to.send(datagram).map_err(Failed::Socket)?;
+        }
+        let begun = mono_now();
+        pixels.discard();
+        if number > WARM {
+            taking.push((mono_now() - begun).0 as u64);
+        }
+    }
+    let mut all = vec![("its datagrams taken, and no more".to_owned(), taking)];
+    for stored in [Stored::Byte, Stored::Half] {
+        let mut memory = vec![0.5f32; bytes(geometry, stored).div_ceil(4)];
+        // Where there are none it lies on small pages.
+        let _ = sys::mem::want_huge_pages(&mut memory);
+        memory.fill(0.25);
+        let mut times = Vec::new();
+        for number in 1..=WARM + args.frames {
+            let begun = mono_now();
+            std::hint::black_box(kernels::read(Level::best(), std::hint::black_box(&memory), true));
+            if number > WARM {
+                times.push((mono_now() - begun).0 as u64);
+            }
+        }
+        all.push((format!("as many bytes read as the reconstructor has in {}", words(stored)), times));
+    }
+    Ok(all)
+}
+
 /// Nanoseconds of each frame: all of it, and from its last rows on.
 fn frames(
     args: &Args,
     geometry: &Geometry,
     cpus: &[CpuId],
+    stored: Stored,
     datagrams: &[Vec<Vec<u8>>],
 ) -> Result<[Vec<u64>; 2], Failed> {
-    set_affinity(0, &CpuSet::single(cpus[0]))?;
-    if let Some(policy) = args.class {
-        set_scheduling(0, Scheduling { policy, reset_on_fork: false })?;
-    }
+    settle(args, cpus[0])?;
     let spec = Spec {
         geometry: geometry.clone(),
         period: DurNs::from_ms(1),
@@ -162,14 +245,11 @@ fn frames(
         light: Light { threshold: 15.0, flux_min: 300.0 },
         stroke: 4000.0,
         regularise: 3e-3,
-        stored: Stored::Half,
+        stored,
         begun: Settings { closed: true, gain: 0.5, leak: 0.99 },
     };
-    let local = std::net::SocketAddr::from(([127, 0, 0, 1], 0));
-    let wait = Wait::Both { spin: DurNs::from_us(50) };
-    let pixels = Pixels::open(local, geometry, 0, DurNs::from_ms(100), wait)?;
-    let to = sender(pixels.address().map_err(Failed::Socket)?)?;
-    let mirror = UdpSocket::bind(local).map_err(Failed::Socket)?;
+    let (pixels, to) = opened(geometry)?;
+    let mirror = UdpSocket::bind("127.0.0.1:0").map_err(Failed::Socket)?;
     mirror.set_nonblocking(true).map_err(Failed::Socket)?;
     let commands = sender(mirror.local_addr().map_err(Failed::Socket)?)?;
     let count = geometry.width() * geometry.width();
@@ -182,7 +262,7 @@ fn frames(
         inverse: (0..actuators * slopes).map(|place| ((place * 7919) % 1001) as f32 * 1e-4 - 0.05).collect(),
         said: String::new(),
     };
-    let name = format!("bench-ao-{}-{}", std::process::id(), cpus.len());
+    let name = format!("bench-ao-{}-{}-{stored:?}", std::process::id(), cpus.len());
     let chosen = Chosen::new(&Source::new(&name), spec.begun);
     let shown = Shown::open(&name, spec.period)?;
     let team = TeamSpec {
@@ -241,7 +321,7 @@ mod tests {
         let words = ["ao", "--across", "8", "--frames", "20"];
         let found = run(&BENCH.command().get_matches_from(words), &mut Progress::of("ao")).unwrap();
         let cpus = sys::sched::affinity(0).unwrap().count().min(2);
-        assert_eq!(found.tables.iter().map(|table| table.rows.len()).collect::<Vec<_>>(), [cpus, cpus]);
+        assert_eq!(found.tables.iter().map(|table| table.rows.len()).collect::<Vec<_>>(), [2 * cpus, 3, 2 * cpus]);
         assert!(found.tables[0].rows.iter().all(|row| row.latency.as_ref().is_some_and(|latency| latency.count == 20)));
         let refused = run(&BENCH.command().get_matches_from(["ao", "--across", "3"]), &mut Progress::of("ao"));
         assert!(refused.unwrap_err().to_string().contains("expected 4 to 128"));

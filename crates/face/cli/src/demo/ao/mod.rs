@@ -59,9 +59,9 @@ pub(crate) struct Args {
     /// How it waits for pixels: sleep, spin, or both:TIME: asleep while much of a frame is to come, spinning for its last rows
     #[arg(long, value_name = "WAIT", default_value = "sleep")]
     wait: WaitArg,
-    /// Keep the reconstructor in single precision; else in half, which is half as much to read each frame
-    #[arg(long)]
-    single: bool,
+    /// How the reconstructor is kept: byte (8 bits with scales, the least to read each frame), half, single
+    #[arg(long, value_name = "HOW", default_value = "byte", value_parser = ["byte", "half", "single"])]
+    stored: String,
     /// Vector instructions; the CPU's best if not given
     #[arg(long, value_name = "NAME")]
     level: Option<String>,
@@ -101,7 +101,11 @@ impl Args {
             light: Light { threshold: 15.0, flux_min: 300.0 },
             stroke: self.stroke,
             regularise: self.regularise,
-            stored: if self.single { Stored::Single } else { Stored::Half },
+            stored: match self.stored.as_str() {
+                "single" => Stored::Single,
+                "half" => Stored::Half,
+                _ => Stored::Byte,
+            },
             begun: Settings { closed: !self.open, gain: self.gain, leak: self.leak },
         })
     }

@@ -1,0 +1,87 @@
+//! What a camera, a calibration and a clock may do to a loop.
+
+mod bench;
+
+use bench::{Running, running};
+use rt::Flow;
+use std::sync::atomic::Ordering;
+
+fn closed(running: &Running<'_>) {
+    let whole = running.value("whole");
+    running.until("closed", || running.value("whole") > whole + 20.0 && running.value("command") > 1.0);
+}
+
+#[test]
+fn a_camera_that_reads_another_region_is_counted_and_followed_again_when_it_reads_the_whole() {
+    running("region", 0, |running| {
+        closed(running);
+        running.wrong.half.store(true, Ordering::Relaxed);
+        running
+            .until("told", || running.value("resized") >= 0.0 && running.wrong.unanswered.load(Ordering::Relaxed) > 0);
+        // Nothing is computed from such pixels; figures are of the newest frame that was.
+        let cycles = || running.cycles.lock().unwrap().len();
+        let (before, unanswered) = (cycles(), running.wrong.unanswered.load(Ordering::Relaxed));
+        running.until("more of them", || running.wrong.unanswered.load(Ordering::Relaxed) > unanswered + 3);
+        assert!(cycles() <= before + 1);
+        running.wrong.half.store(false, Ordering::Relaxed);
+        closed(running);
+        assert!(running.value("resized") >= 3.0 && running.value("foreign") >= 3.0 * 8.0);
+        assert_eq!((running.value("held"), running.value("unbounded")), (0.0, 0.0));
+    });
+}
+
+#[test]
+fn a_frame_without_a_row_is_completed_and_one_without_two_is_given_up_and_counted() {
+    running("rows", 0, |running| {
+        closed(running);
+        assert_eq!(running.value("lost"), 0.0);
+        running.wrong.missing.store(0b100, Ordering::Relaxed);
+        running.until("completed", || running.value("patched") > 3.0);
+        assert_eq!(running.value("given-up"), 0.0);
+        running.wrong.missing.store(0b101, Ordering::Relaxed);
+        let before = running.wrong.unanswered.load(Ordering::Relaxed);
+        running.until("given up", || running.wrong.unanswered.load(Ordering::Relaxed) > before + 3);
+        running.wrong.missing.store(0, Ordering::Relaxed);
+        closed(running);
+        assert!(running.value("given-up") >= 3.0 && running.value("lost") >= 3.0 + 2.0 * 3.0);
+        assert!(running.cycles.lock().unwrap().iter().all(|(_, flow)| *flow == Flow::Continue));
+    });
+}
+
+#[test]
+fn a_reconstructor_that_is_no_number_holds_the_command_and_is_a_fault_of_each_frame() {
+    running("nan", 1, |running| {
+        closed(running);
+        let known = running.desk.known().clone();
+        let bad = adaptive::Calibrated { inverse: vec![f32::NAN; known.inverse.len()], ..known.clone() };
+        running.desk.exchange(bad).unwrap();
+        running.until("held", || running.value("held") > 3.0);
+        let held = running.value("command");
+        assert!(held.is_finite() && held > 0.0);
+        assert_eq!(running.cycles.lock().unwrap().last().map(|(_, flow)| *flow), Some(Flow::Fault));
+        running.desk.exchange(known.clone()).unwrap();
+        closed(running);
+        assert_eq!(running.cycles.lock().unwrap().last().map(|(_, flow)| *flow), Some(Flow::Continue));
+        // A dark value that is none is refused before it reaches the loop.
+        let dark = adaptive::Calibrated { dark: vec![f32::INFINITY; known.dark.len()], ..known };
+        let refused = running.desk.exchange(dark).unwrap_err().to_string();
+        assert!(refused.contains("expected finite numbers"), "{refused}");
+    });
+}
+
+#[test]
+fn a_command_that_is_worth_nothing_any_more_is_not_sent_and_counted() {
+    running("void", 0, |running| {
+        closed(running);
+        let unanswered = running.wrong.unanswered.load(Ordering::Relaxed);
+        // A nanosecond after the last pixel.
+        running.deadline.store(1, Ordering::Relaxed);
+        running.until("void", || running.value("void") > 3.0);
+        running.until("missed", || running.wrong.unanswered.load(Ordering::Relaxed) > unanswered + 2);
+        running.deadline.store(0, Ordering::Relaxed);
+        let void = running.value("void");
+        closed(running);
+        assert!(running.value("void") <= void + 1.0);
+        assert_eq!(running.value("unsent"), 0.0);
+    });
+}
