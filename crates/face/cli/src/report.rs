@@ -1,17 +1,21 @@
 //! `tahti report`: measurements as a page.
 
 use crate::failure::{Failure, end, in_file};
-use ::report::Report;
+use ::report::{Good, Report, Row, Table, Wanted};
+use base::Worth;
+use keep::supervisor::control::{ProcessStatus, Status};
+use keep::supervisor::short;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 /// Make one page of measurements: what was wanted first, then each beside the published one
 ///
 /// Reads what `tahti bench … --json` printed. Of two files or more the page says what changed from the first to the
-/// second. It needs nothing else, no network either. Profiles (`tahti profile -o NAME.folded`) are drawn below.
+/// second. It needs nothing else, no network either. Profiles (`tahti profile -o NAME.folded`) are drawn below. What
+/// `tahti ps … --json` printed tells how plants have kept their deadlines: what results were worth, how late loops woke up.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Reports, each as `tahti bench … --json` printed it; profiles, whose names end in .folded
+    /// Reports, each as `tahti bench … --json` or `tahti ps … --json` printed it; profiles, whose names end in .folded
     #[arg(required = true, value_name = "FILE")]
     files: Vec<PathBuf>,
     /// Where to: a page, or Markdown if its name ends in .md; standard output if not given
@@ -29,7 +33,7 @@ pub(crate) fn run(args: &Args) -> ExitCode {
 fn make(args: &Args) -> Result<(), Failure> {
     let is_profile = |file: &&PathBuf| file.extension().is_some_and(|end| end == "folded");
     let (profiles, files): (Vec<&PathBuf>, Vec<&PathBuf>) = args.files.iter().partition(is_profile);
-    let runs = files.into_iter().map(|file| Ok((name(file), bench::reports(file)?)));
+    let runs = files.into_iter().map(|file| Ok((name(file), reports(file)?)));
     let mut runs: Vec<(String, Vec<Report>)> = runs.collect::<Result<_, Failure>>()?;
     runs.iter_mut().for_each(|(_, reports)| reports.extend(bench::beside(reports, false)));
     let profiles = profiles.into_iter().map(|file| profile(file)).collect::<Result<Vec<_>, Failure>>()?;
@@ -46,6 +50,54 @@ fn make(args: &Args) -> Result<(), Failure> {
             Ok(())
         }
     }
+}
+
+/// The reports of a file: of measurements, or of the plants that a listing of processes is about.
+fn reports(file: &Path) -> Result<Vec<Report>, Failure> {
+    // What is no listing is for the reader of reports, who says best what it is.
+    let plants = std::fs::read(file).ok().and_then(|bytes| serde_json::from_slice::<Vec<Status>>(&bytes).ok());
+    match plants.filter(|plants| !plants.is_empty()) {
+        Some(plants) => Ok(plants.iter().map(plant).collect()),
+        None => Ok(bench::reports(file)?),
+    }
+}
+
+/// How a plant has kept its deadlines, as a report of its own.
+fn plant(status: &Status) -> Report {
+    let title = "what results were worth, and how late loops woke up";
+    let rows = status.processes.iter().flat_map(rows).collect();
+    let setup = format!("up for {}, {}", short(status.now - status.since), status.shield);
+    Report {
+        bench: format!("plant {}", status.name),
+        what: format!("plant {}, as `tahti ps` saw it", status.name),
+        setup: vec![setup],
+        tables: vec![Table { rows, ..Table::new(title) }],
+        ..Report::default()
+    }
+}
+
+/// The figures of a process.
+fn rows(process: &ProcessStatus) -> Vec<Row> {
+    let mut rows = Vec::new();
+    let named = |what: &str| format!("{}: {what}", process.name);
+    let percent = |worth: Worth| f64::from(worth.0) / 10_000.0;
+    if let Some(value) = &process.value {
+        let obtained = value.share.map_or(f64::NAN, percent);
+        let row = Row::figure(named("value obtained of the possible"), "%", obtained).good(Good::High);
+        let wanted = value.least.map(|least| Wanted::at_least(percent(least)));
+        rows.push(wanted.into_iter().fold(row, Row::wanted).note(value.to_string()));
+    }
+    if let Some(page) = &process.loop_page {
+        let wake =
+            [("p50", page.wake.p50), ("p99", page.wake.p99), ("p99.9", page.wake.p999), ("longest", page.wake.max)];
+        rows.extend(wake.into_iter().filter_map(|(word, time)| {
+            let late = Row::figure(named(&format!("wake-up {word}")), "us", time?.0 as f64 / 1_000.0);
+            Some(late.good(Good::Low))
+        }));
+        let given_up = Row::figure(named("pulses given up"), "", page.misses as f64).good(Good::Low);
+        rows.push(given_up.note(format!("of {}", page.cycles.saturating_add(page.misses))));
+    }
+    rows
 }
 
 /// A profile as a report of its own.

@@ -336,7 +336,7 @@ fn figures_of_loops_and_frames_are_kept_each_second_and_a_gap_tells_when_a_loop_
              [[process]]\nname = \"steady\"\ncommand = \"tahti demo activity {frame} steady --work 10us --exports {frame}-steady\"\n\
              [[frame.activity]]\nname = \"steady\"\nbudget = \"100us\"\n\
              [[process]]\nname = \"loop\"\ncommand = \"tahti demo llrf --period 10ms --channel {frame}-loop\"\n\
-             restart = {{ backoff = \"10ms\" }}\nheartbeat = {{ within = \"60s\" }}\n\
+             restart = {{ backoff = \"10ms\" }}\nheartbeat = {{ within = \"60s\" }}\ndeadline = {{ at = \"1us\", kind = \"soft\", value = \"linear 60s\" }}\n\
              [archive]\nname = \"archive\"\nfolder = \"kept\"\nsync = \"20ms\"\n\
              [[signal]]\nloops = [\"p/*\"]\n[[signal]]\nframes = [\"p/{frame}/minors\", \"p/*/calls\", \"p/*p99\"]\n"
         ),
@@ -344,6 +344,9 @@ fn figures_of_loops_and_frames_are_kept_each_second_and_a_gap_tells_when_a_loop_
     bench.ok(&["up", ".", "--detach"]);
     shows(&bench, "loops/p/loop/p99", &["loops/p/loop/p99  "]);
     shows(&bench, "loops/p/loop/histogram", &["["]);
+    // No cycle ends within a microsecond of its pulse, and few take a second.
+    shows(&bench, "loops/p/loop/worth", &["99."]);
+    shows(&bench, "loops/p/loop/late", &["/late  "]);
     shows(&bench, &format!("frames/p/{frame}/minors"), &["/minors  "]);
     shows(&bench, &format!("frames/p/{frame}/steady/*"), &["/calls  ", "/work-p99  "]);
     harness::process::kill(bench.pid("loop"), "KILL");

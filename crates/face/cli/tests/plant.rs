@@ -619,6 +619,9 @@ fn late_once(what: &str, keys: &str) -> (Option<i32>, String, Bench) {
     bench.until("a late result", || bench.process("loop")["value"]["late"].as_u64().unwrap_or(0) > 0);
     let listing = bench.ok(&["ps"]);
     assert!(listing.contains("% of the possible value obtained ("), "{listing}");
+    fs::write(bench.dir.join("now.json"), bench.ok(&["ps", "--json"])).unwrap();
+    let page = bench.ok(&["report", bench.dir.join("now.json").to_str().unwrap(), "--markdown"]);
+    assert!(page.contains("loop: value obtained of the possible") && page.contains("loop: wake-up p99 "), "{page}");
     let output = bench.run(&["down"]);
     (output.status.code(), text(&output), bench)
 }

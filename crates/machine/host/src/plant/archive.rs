@@ -114,7 +114,7 @@ pub const SIGNAL: Table = Table {
             r#"["llrf/*", "llrf/poller/p99"]"#,
             "list of `PLANT/PATTERN`, the pattern with `*` and `?`",
             "none",
-            "How late the loops of a plant's processes woke up in each second: `PROCESS/count`, `p50`, `p99`, `p999`, `max`, `misses`, `histogram`.",
+            "How late the loops of a plant's processes woke up in each second: `PROCESS/count`, `p50`, `p99`, `p999`, `max`, `misses`, `histogram`; what results were worth that have a `deadline`: `worth`, `late`.",
         ),
         key(
             "frames",

@@ -189,6 +189,9 @@ pub struct ProcessStatus {
 pub struct Value {
     /// Its deadline, as the plant file says it; `None` where there are several.
     pub deadline: Option<String>,
+    /// The share that must be obtained, where the plant file says one.
+    #[serde(default)]
+    pub least: Option<base::Worth>,
     /// Results that were due, those that were late, the value of all in millionths of a whole one.
     #[serde(flatten)]
     pub tally: base::Tally,

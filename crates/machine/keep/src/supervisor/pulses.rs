@@ -168,7 +168,7 @@ mod tests {
         let judge = |late: Lateness, least: Option<u32>, tally: Tally, hard| {
             let result = ResultDeadline { at: DurNs::from_ms(5), late };
             let rule = DeadlineRule { result, least: least.map(Worth) };
-            let value = Value { deadline: Some(rule.to_string()), tally, share: tally.share() };
+            let value = Value { deadline: Some(rule.to_string()), least: rule.least, tally, share: tally.share() };
             judge_value("loop", &value, Some(&rule), hard)
         };
         let words = "loop: 97.34 % of the possible value obtained (27 of 1000 results late, deadline 5ms firm)";

@@ -70,7 +70,9 @@ fn process_status(site: &Site, unit: &Unit, one: &Supervised, parents: &OnceCell
 /// What the results of a process were worth.
 fn value(process: &Process, one: &Supervised) -> Option<Value> {
     let tally = one.value()?;
-    Some(Value { deadline: process.deadline.map(|deadline| deadline.to_string()), tally, share: tally.share() })
+    let least = process.deadline.and_then(|deadline| deadline.least);
+    let deadline = process.deadline.map(|deadline| deadline.to_string());
+    Some(Value { deadline, least, tally, share: tally.share() })
 }
 
 /// Everybody in the control group of a process; where there is none, itself and its descendants.

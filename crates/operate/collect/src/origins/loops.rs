@@ -1,9 +1,9 @@
-//! How late the loops of a plant's processes woke up, as their supervisor reads it from their pages.
+//! How late the loops of a plant's processes woke up, and what results were worth, as their supervisor reads it from their pages.
 
 use super::{more, next_second, quantiles};
 use crate::interval::Interval;
 use crate::origin::{Found, Origin, array};
-use base::MonoNs;
+use base::{MonoNs, Tally};
 use keep::supervisor::control::{Client, LoopHistogram, ProcessStatus, Reply, Request};
 use keep::supervisor::rundir::RunDir;
 use segment::Sample;
@@ -14,6 +14,8 @@ pub(crate) struct Loops {
     plant: String,
     client: Option<Client>,
     known: BTreeMap<String, Known>,
+    /// What the results of each process with deadlines were worth until the last look.
+    worth: BTreeMap<String, Tally>,
     due: MonoNs,
 }
 
@@ -27,7 +29,7 @@ struct Known {
 
 impl Loops {
     pub(crate) fn new(plant: &str) -> Self {
-        Self { plant: plant.to_owned(), client: None, known: BTreeMap::new(), due: MonoNs(0) }
+        Self { plant: plant.to_owned(), client: None, known: BTreeMap::new(), worth: BTreeMap::new(), due: MonoNs(0) }
     }
 
     fn ask(&mut self) -> Result<(Vec<ProcessStatus>, Vec<LoopHistogram>), String> {
@@ -71,11 +73,33 @@ impl Loops {
     }
 }
 
+/// What the results since the last look were worth: in percent of what they could have been, and how many were late. `None` where
+/// none was due, or where the count has begun anew.
+fn since(before: Tally, now: Tally) -> Option<(f64, i64)> {
+    let due = now.due.checked_sub(before.due).filter(|due| *due > 0)?;
+    let worth = now.worth.checked_sub(before.worth)?;
+    let late = i64::try_from(now.late.checked_sub(before.late)?).unwrap_or(i64::MAX);
+    Some((worth as f64 / due as f64 / 10_000.0, late))
+}
+
 impl Origin for Loops {
     fn look(&mut self, found: &mut Vec<Found>) -> Result<(), String> {
         next_second(&mut self.due);
-        let (processes, histograms) = self.ask().inspect_err(|_| self.known.clear())?;
+        let (processes, histograms) = self.ask().inspect_err(|_| {
+            self.known.clear();
+            self.worth.clear();
+        })?;
         let at = crate::serve::wall();
+        for process in &processes {
+            // A message server's answers and a frame's activities are weighed, too, and have no page of wake-ups.
+            let Some(value) = &process.value else { continue };
+            let before = self.worth.insert(process.name.clone(), value.tally);
+            if let Some((worth, late)) = before.and_then(|before| since(before, value.tally)) {
+                let name = |what: &str| format!("{}/{what}", process.name);
+                found.push(Found::value(name("worth"), "%", Sample::new(at, worth)));
+                found.push(Found::number(name("late"), "", at, late));
+            }
+        }
         let has = |name: &str| histograms.iter().any(|one| one.name == name);
         let gone: Vec<String> = self.known.keys().filter(|name| !has(name)).cloned().collect();
         for name in gone {
@@ -88,5 +112,19 @@ impl Origin for Loops {
             }
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn results_of_a_second_are_weighed_by_what_was_due_in_it() {
+        let tally = |due, late, worth| Tally { due, late, worth };
+        let before = tally(1_000, 3, 998_500_000);
+        assert_eq!(since(before, tally(1_100, 7, 1_096_500_000)), Some((98.0, 4)));
+        assert_eq!(since(before, before), None, "nothing was due");
+        assert_eq!(since(before, tally(10, 0, 10_000_000)), None, "another supervisor counts from nothing");
     }
 }
