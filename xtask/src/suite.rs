@@ -112,6 +112,17 @@ pub(crate) fn for_tests(verb: &str) -> Result<Command, String> {
     Ok(command)
 }
 
+/// Cargo's words for one package with these features.
+pub(crate) fn of_package(verb: &str, name: &str) -> Result<Command, String> {
+    let mut command = cargo([verb, "--package", name]);
+    let package = metadata()?.into_iter().find(|package| package["name"] == name);
+    let package = package.ok_or_else(|| format!("the workspace has no package {name}"))?;
+    for feature in FOR_TESTS.iter().filter(|feature| !package["features"][**feature].is_null()) {
+        command.args(["--features", feature]);
+    }
+    Ok(command)
+}
+
 /// The integration tests that need none of these features.
 pub(crate) fn plain() -> Result<Vec<String>, String> {
     let mut names = Vec::new();

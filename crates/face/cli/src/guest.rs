@@ -2,13 +2,14 @@
 
 use crate::control::plant_name;
 use crate::failure::{Failure, end, in_file};
+use crate::shield;
 use ::guest::define::Definition;
 use ::guest::model::{PROGRAM, Places};
 use ::guest::place::vcpus;
 use ::guest::qmp::{ANSWER_WITHIN, Client};
 use ::guest::serve::{LOCK, USAGE, files, is_accelerated};
 use ::guest::usage::{history, ran};
-use ::guest::{Accel, Ended, Guest, Network, Profile, Rule};
+use ::guest::{Accel, Ended, Guest, Home, Network, Profile, Rule};
 use base::{CpuSet, DurNs, Policy, Size};
 use clap::{Args as _, FromArgMatches as _};
 use host::plant::{Checked, Cpus, NAME, Process, check, is_name, render_all};
@@ -135,9 +136,12 @@ struct ServeArgs {
     /// auto, kvm or emulated
     #[arg(long, value_name = "HOW", default_value = "auto")]
     accel: Accel,
-    /// CPUs of the virtual CPUs' threads
+    /// The processor that the guest sees: one of `qemu-system-x86_64 -cpu help`
+    #[arg(long, value_name = "NAME")]
+    processor: Option<String>,
+    /// CPUs of the virtual CPUs' threads, or `shield`: those of the shield, which these threads alone enter
     #[arg(long, value_name = "LIST")]
-    vcpu_cpus: Option<CpuSet>,
+    vcpu_cpus: Option<VcpuCpus>,
     /// Class of the virtual CPUs' threads
     #[arg(long, value_name = "CLASS")]
     vcpu_class: Option<Policy>,
@@ -201,6 +205,43 @@ fn server(folder: &Path) -> Option<rustix::process::Pid> {
     rustix::process::Pid::from_raw(text.trim().parse().ok().filter(|pid: &i32| *pid > 0)?)
 }
 
+/// Where the threads of virtual CPUs run.
+#[derive(Clone, Copy)]
+enum VcpuCpus {
+    Shield,
+    These(CpuSet),
+}
+
+impl std::str::FromStr for VcpuCpus {
+    type Err = <CpuSet as std::str::FromStr>::Err;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        if text == "shield" { Ok(Self::Shield) } else { text.parse().map(Self::These) }
+    }
+}
+
+impl VcpuCpus {
+    /// Puts them into the guest, by the shield that stands.
+    fn place(self, guest: &mut Guest) -> Result<(), Failure> {
+        let home = match self {
+            Self::Shield => {
+                let home = shield::any_home()?.ok_or(
+                    "--vcpu-cpus shield: no shield stands that takes single threads; raise one, or where it is a partition of cgroup version 2, \
+                     put the whole guest into it (`cpus = \"shield\"`)",
+                )?;
+                guest.vcpu_cpus = Some(home.cpus);
+                Some(home)
+            }
+            Self::These(cpus) => {
+                guest.vcpu_cpus = Some(cpus);
+                shield::home(cpus)?
+            }
+        };
+        guest.home = home.map(|home| Home { cpus: home.cpus, entry: home.entry.into() });
+        Ok(())
+    }
+}
+
 impl ServeArgs {
     fn guest(self) -> Result<Guest, Failure> {
         if self.memory.0 < 16 << 20 || !self.memory.0.is_multiple_of(1 << 20) {
@@ -229,7 +270,13 @@ impl ServeArgs {
             firmware_variables: self.firmware_variables,
             screen: self.screen,
             accel: self.accel,
-            vcpu_cpus: self.vcpu_cpus,
+            processor: self.processor,
+            vcpu_cpus: match self.vcpu_cpus {
+                Some(VcpuCpus::These(cpus)) => Some(cpus),
+                // Known once it stands.
+                Some(VcpuCpus::Shield) | None => None,
+            },
+            home: None,
             vcpu_class: self.vcpu_class,
             stop_within: self.stop_within,
         })
@@ -237,11 +284,12 @@ impl ServeArgs {
 }
 
 fn serve(args: ServeArgs) -> Result<(), Failure> {
-    let (folder, is_check) = (args.which.folder()?, args.check);
-    let guest = args.guest()?;
+    let (folder, is_check, cpus) = (args.which.folder()?, args.check, args.vcpu_cpus);
+    let mut guest = args.guest()?;
     if is_check {
         return Ok(files(&guest)?);
     }
+    cpus.map_or(Ok(()), |cpus| cpus.place(&mut guest))?;
     let mut tell = |line: &str| println!("tahti guest: {line}");
     match ::guest::serve(&guest, &folder, &mut tell)? {
         Ended::ByItself => tell("it shut down by itself"),
@@ -277,7 +325,10 @@ fn define(args: &DefineArgs) -> Result<(), Failure> {
     let folder = process.dir.as_ref().map_or_else(|| folder.clone(), |dir| folder.join(dir));
     let definition = Definition { guest: &guest, folder: &folder, cpus, memory_max: process.bounds.memory_max };
     let defined = if args.whom == "libvirt" { definition.libvirt()? } else { definition.xen() };
-    for note in &defined.notes {
+    let in_shield = words.iter().any(|word| word == "--vcpu-cpus=shield");
+    let in_shield =
+        in_shield.then(|| "vcpu_cpus: nobody but tahti knows the shield; name CPUs to have them pinned".to_owned());
+    for note in in_shield.iter().chain(&defined.notes) {
         eprintln!("tahti guest: {note}");
     }
     print!("{}", defined.text);

@@ -1,7 +1,7 @@
 //! Queueing disciplines and classes of a network device, over route netlink in the caller's network namespace
 //! (`linux/rtnetlink.h`, `linux/pkt_sched.h`).
 //!
-//! Only what partitions need: a hierarchical token bucket, its classes, and queues of bytes below them.
+//! Only what partitions need: a hierarchical token bucket, its classes, and queues of bytes below them, in order or by connections.
 
 use crate::error::{Doing, Error, Result};
 use rustix::io::Errno;
@@ -32,6 +32,9 @@ const OPTIONS: u16 = 2;
 const STATISTICS: u16 = 3;
 const HTB_PARAMETERS: u16 = 1;
 const HTB_START: u16 = 2;
+/// Where disciplines that give connections turns keep the bytes that all of their packets take.
+const FQ_CODEL_MEMORY: u16 = 9;
+const CAKE_MEMORY: u16 = 10;
 
 /// Bytes of `struct nlmsghdr` and of `struct tcmsg`.
 const HEADER: usize = 16;
@@ -54,7 +57,7 @@ pub struct Discipline {
     pub handle: u32,
     /// Its kind, such as `htb`.
     pub kind: String,
-    /// Of `htb` the class of packets that belong to none, of `bfifo` its bytes.
+    /// Of `htb` the class of packets that belong to none, of `bfifo` its bytes, of `fq_codel` and `cake` the most that their packets take.
     pub number: Option<u32>,
 }
 
@@ -121,7 +124,7 @@ impl Traffic {
             let number = match kind.as_str() {
                 "htb" => options.and_then(|all| word(Attributes(all).find(HTB_START)?, 8)),
                 "bfifo" => options.and_then(|all| word(all, 0)),
-                _ => None,
+                kind => options.zip(memory(kind)).and_then(|(all, memory)| word(Attributes(all).find(memory)?, 0)),
             };
             Some(Discipline { parent: word(bytes, 12)?, handle: word(bytes, 8)?, kind, number })
         };
@@ -165,13 +168,18 @@ impl Traffic {
         })
     }
 
-    /// Makes a queue of so many bytes below a class.
+    /// Makes a queue of so many bytes below a class: `bfifo`, or `fq_codel` or `cake`, which give connections turns.
     ///
     /// # Errors
-    /// The kernel's.
-    pub fn make_queue(&self, parent: u32, handle: u32, bytes: u32) -> Result<()> {
-        self.change(NEW_QDISC, CREATE_NEW, [handle, parent], "bfifo", &bytes.to_ne_bytes(), || {
-            format!("make a queue of {bytes} bytes for class {parent:x} of {}", self.device)
+    /// The kernel's; `NOENT` where it does not have that kind.
+    pub fn make_queue(&self, kind: &str, parent: u32, handle: u32, bytes: u32) -> Result<()> {
+        let mut options = Message::default();
+        match memory(kind) {
+            Some(memory) => options.attribute(memory, &bytes.to_ne_bytes()),
+            None => options.0.extend(bytes.to_ne_bytes()),
+        }
+        self.change(NEW_QDISC, CREATE_NEW, [handle, parent], kind, &options.0, || {
+            format!("make a {kind} of {bytes} bytes for class {parent:x} of {}", self.device)
         })
     }
 
@@ -268,6 +276,15 @@ impl Traffic {
                 rest = rest.get(padded(length)..).unwrap_or_default();
             }
         }
+    }
+}
+
+/// The attribute in which this kind keeps the bytes that its packets may take.
+fn memory(kind: &str) -> Option<u16> {
+    match kind {
+        "fq_codel" => Some(FQ_CODEL_MEMORY),
+        "cake" => Some(CAKE_MEMORY),
+        _ => None,
     }
 }
 

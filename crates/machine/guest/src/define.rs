@@ -49,6 +49,9 @@ impl Definition<'_> {
                  that is filtered so"
             ));
         }
+        if let Some(processor) = &guest.processor {
+            notes.push(format!("processor = {processor:?} is QEMU's word: here it is whatever the processor has"));
+        }
         if guest.network_rate.is_some() && guest.network == Network::User {
             notes.push("network_rate goes with that network".to_owned());
         }

@@ -16,7 +16,7 @@ pub mod serve;
 pub mod stop;
 pub mod usage;
 
-pub use model::{Accel, Guest, Network, Profile};
+pub use model::{Accel, Guest, Home, Network, Profile};
 pub use net::Rule;
 pub use place::Vcpu;
 pub use serve::{Ended, ServeError, serve};

@@ -52,12 +52,25 @@ pub struct Guest {
     pub screen: bool,
     /// What runs its instructions.
     pub accel: Accel,
+    /// QEMU's name of the processor that the guest sees; all that it can have where missing.
+    pub processor: Option<String>,
     /// CPUs of the virtual CPUs' threads; QEMU's own where missing.
     pub vcpu_cpus: Option<CpuSet>,
+    /// A shield that stands: threads of virtual CPUs that are for its CPUs become its members, and the rest of QEMU stays outside.
+    pub home: Option<Home>,
     /// Class of the virtual CPUs' threads; QEMU's own where missing.
     pub vcpu_class: Option<Policy>,
     /// How long it may take to shut down when it is asked to.
     pub stop_within: DurNs,
+}
+
+/// A shield: CPUs that only members of its control group get.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Home {
+    /// Its CPUs.
+    pub cpus: CpuSet,
+    /// The file into which a thread's number is written to make it a member.
+    pub entry: PathBuf,
 }
 
 impl Guest {
@@ -84,7 +97,9 @@ impl Guest {
             firmware_variables: None,
             screen: false,
             accel: Accel::Auto,
+            processor: None,
             vcpu_cpus: None,
+            home: None,
             vcpu_class: None,
             stop_within: DurNs::from_secs(30),
         }
@@ -207,14 +222,11 @@ pub fn arguments(guest: &Guest, places: &Places, kvm: bool, wire: Option<i32>) -
     }
     say("-machine", board);
     say("-accel", if kvm { "kvm" } else { "tcg" }.to_owned());
-    let processor = match (kvm, windows) {
-        (true, false) => "host",
-        (true, true) => {
-            "host,hv_relaxed,hv_vapic,hv_spinlocks=0x1fff,hv_time,hv_vpindex,hv_synic,hv_stimer,hv_frequencies"
-        }
-        (false, _) => "max",
-    };
-    say("-cpu", processor.to_owned());
+    let mut processor = guest.processor.clone().unwrap_or_else(|| if kvm { "host" } else { "max" }.to_owned());
+    if kvm && windows {
+        processor += ",hv_relaxed,hv_vapic,hv_spinlocks=0x1fff,hv_time,hv_vpindex,hv_synic,hv_stimer,hv_frequencies";
+    }
+    say("-cpu", processor);
     if windows {
         say("-rtc", "base=localtime".to_owned());
     }

@@ -43,6 +43,16 @@ pub enum PlaceError {
         /// Its answer.
         error: sys::Error,
     },
+    /// The shield does not take it.
+    #[error("virtual CPU {index} is for CPUs of the shield, which does not take its thread ({}: {error}); may this user change it?", .entry.display())]
+    Shield {
+        /// The virtual CPU.
+        index: u64,
+        /// The shield's file for threads.
+        entry: std::path::PathBuf,
+        /// The kernel's answer.
+        error: std::io::Error,
+    },
     /// It took place, but did not last.
     #[error("virtual CPU {index} is on CPUs {} in class {}, not where it was put", .found.cpus, .found.class)]
     Elsewhere {
@@ -84,6 +94,13 @@ pub fn place(guest: &Guest, qmp: &mut Client, pid: i32) -> Result<Vec<Vcpu>, Pla
     for Vcpu { index, tid, .. } in vcpus(qmp, pid)? {
         let kernel = |error| PlaceError::Kernel { index, error };
         if let Some(cpus) = &guest.vcpu_cpus {
+            if let Some(home) = guest.home.as_ref().filter(|home| home.cpus.intersects(cpus)) {
+                std::fs::write(&home.entry, tid.to_string()).map_err(|error| PlaceError::Shield {
+                    index,
+                    entry: home.entry.clone(),
+                    error,
+                })?;
+            }
             set_affinity(tid, cpus).map_err(kernel)?;
         }
         if let Some(policy) = guest.vcpu_class {

@@ -1,73 +1,16 @@
 //! Partitions on control groups of version 2: raised, killed at every write, taken back.
 
-use base::{CpuSet, Size};
+mod partition;
+
+use base::Size;
 use host::partition::Lack;
-use host::plan::Step;
 use host::plant::{Bounds, IoMax, Partition};
-use host::snapshot::{Snapshot, Target, Value};
-use keep::RunDir;
 use keep::partition::{PartitionError, ground, lacking, lower, raise};
-use keep::shield::machine::{Machine, RealMachine};
+use partition::{Killed, dies, disk, folder, inside, machine, run_inside, state, turn};
 use std::fs;
-use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::path::Path;
-use std::process::{Child, Command};
-use std::sync::{Mutex, MutexGuard, PoisonError};
-use sys::root::RootDir;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::Duration;
 use testkit::guest;
-
-const TOP: &str = "/sys/fs/cgroup";
-
-/// What a killed tahti unwinds with.
-struct Killed;
-
-/// The guest's machine, whose user is killed before the write after so many.
-struct Dies {
-    machine: RealMachine,
-    writes: usize,
-}
-
-impl Machine for Dies {
-    fn boot_id(&mut self) -> String {
-        self.machine.boot_id()
-    }
-
-    fn snapshot(&mut self, cpus: &CpuSet) -> sys::Result<Snapshot> {
-        self.machine.snapshot(cpus)
-    }
-
-    fn look_again(&mut self, before: &Snapshot, steps: &[Step]) -> sys::Result<Snapshot> {
-        self.machine.look_again(before, steps)
-    }
-
-    fn read(&mut self, target: &Target) -> sys::Result<Value> {
-        self.machine.read(target)
-    }
-
-    fn write(&mut self, step: &Step) -> sys::Result<()> {
-        if self.writes == 0 {
-            resume_unwind(Box::new(Killed));
-        }
-        self.writes -= 1;
-        self.machine.write(step)
-    }
-}
-
-fn dies(writes: usize) -> Dies {
-    Dies { machine: RealMachine::at(&RootDir::machine()), writes }
-}
-
-fn machine() -> Dies {
-    dies(usize::MAX)
-}
-
-/// The whole disk of the guest, where it has one.
-fn disk() -> Option<String> {
-    let names = fs::read_dir("/sys/block").into_iter().flatten().flatten().map(|entry| entry.file_name());
-    let mut names: Vec<String> = names.filter_map(|name| name.into_string().ok()).collect();
-    names.sort();
-    names.into_iter().find(|name| name.starts_with('v')).map(|name| format!("/dev/{name}"))
-}
 
 fn partitions() -> Vec<Partition> {
     let read = Some(Size(1 << 20));
@@ -90,37 +33,6 @@ fn partitions() -> Vec<Partition> {
         ..Partition::default()
     };
     vec![first, second]
-}
-
-/// One at a time: the machine is one.
-fn turn() -> MutexGuard<'static, ()> {
-    static TURN: Mutex<()> = Mutex::new(());
-    guest::required();
-    TURN.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// Everything about control groups that a partition may change, as it is now.
-fn state() -> (String, Vec<String>) {
-    let mut below: Vec<String> = fs::read_dir(TOP)
-        .unwrap()
-        .flatten()
-        .filter(|entry| entry.path().is_dir())
-        .map(|entry| entry.file_name().into_string().unwrap())
-        .collect();
-    below.sort();
-    (guest::read(&format!("{TOP}/cgroup.subtree_control")), below)
-}
-
-fn folder(name: &str) -> RunDir {
-    let path = std::env::temp_dir().join(format!("{name}-{}", std::process::id()));
-    fs::create_dir_all(&path).unwrap();
-    RunDir::at(path)
-}
-
-fn inside(dir: &Path) -> Child {
-    let child = Command::new("sleep").arg("1000").spawn().unwrap();
-    guest::write(&dir.join("cgroup.procs").display().to_string(), &child.id().to_string());
-    child
 }
 
 #[test]
@@ -151,6 +63,27 @@ fn bounds_stand_are_seen_when_written_over_and_wait_for_the_last_member_to_go() 
     assert!(lowered.left.iter().any(|left| left.contains("tahti-")), "{lowered:?}");
     member.kill().unwrap();
     member.wait().unwrap();
+    assert_eq!(lower(&mut machine(), &dir).unwrap().left, [] as [String; 0]);
+    assert_eq!(state(), before);
+}
+
+#[test]
+fn who_reads_and_writes_the_disk_gets_no_more_of_it_than_the_bound() {
+    let _turn = turn();
+    let (before, dir, device) = (state(), folder("disk"), disk().expect("guests have a disk"));
+    let bound =
+        IoMax { device: device.clone(), read: Some(Size(1 << 20)), write: Some(Size(2 << 20)), ..IoMax::default() };
+    let wanted = vec![Partition { name: "disk".into(), io_max: vec![bound], required: true, ..Partition::default() }];
+    let raised = raise(&mut machine(), &dir, &wanted, ground(&wanted), false).unwrap();
+    let [group] = &raised.partitions.dirs("disk")[..] else { panic!("version 2 has one directory") };
+    // 3 MiB at 1 MiB/s, 6 MiB at 2 MiB/s, the first of each at once; a host that is slow makes it longer.
+    let least = Duration::from_millis(1500);
+    let took = run_inside(group, &format!("exec dd if={device} of=/dev/null bs=64k count=48 iflag=direct"));
+    assert!(took > least, "read in {took:?}");
+    let took = run_inside(group, &format!("exec dd if=/dev/zero of={device} bs=64k count=96 oflag=direct"));
+    assert!(took > least, "written in {took:?}");
+    let counted = guest::read(&group.join("io.stat").display().to_string());
+    assert!(counted.contains("rbytes=3145728 wbytes=6291456"), "{counted}");
     assert_eq!(lower(&mut machine(), &dir).unwrap().left, [] as [String; 0]);
     assert_eq!(state(), before);
 }

@@ -27,8 +27,12 @@ pub(crate) fn home(cpus: CpuSet) -> Result<Option<Home>, shield::Error> {
     if cpus.is_empty() {
         return Ok(None);
     }
+    Ok(any_home()?.filter(|home| home.cpus.intersects(&cpus)))
+}
+
+/// The shield, if one stands and has a file that takes single threads.
+pub(crate) fn any_home() -> Result<Option<Home>, shield::Error> {
     let journal = shield::current(&RootDir::machine(), &RunDir::from_env())?;
-    let journal = journal.filter(|journal| journal.want.cpus.intersects(&cpus));
     Ok(journal.and_then(|journal| Some(Home { cpus: journal.want.cpus, entry: journal.place.thread_entry()? })))
 }
 

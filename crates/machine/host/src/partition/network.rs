@@ -9,7 +9,7 @@
 
 use super::plan::Wanted;
 use super::{Ground, Lack};
-use crate::plant::{Network, Partition};
+use crate::plant::{Network, Partition, Queue};
 use crate::snapshot::{Target, Value};
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -45,9 +45,11 @@ pub enum Discipline {
     },
     /// A queue of so many bytes.
     Queue {
+        /// What it does.
+        queue: Queue,
         /// The class that it is for.
         parent: u32,
-        /// Its bytes.
+        /// Its bytes; those of memory that its packets take where connections have turns.
         bytes: u32,
     },
     /// Anything else.
@@ -84,7 +86,7 @@ impl fmt::Display for Discipline {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Bucket { others } => write!(f, "htb default {}", Number(*others)),
-            Self::Queue { parent, bytes } => write!(f, "bfifo for {} limit {bytes}", Number(*parent)),
+            Self::Queue { queue, parent, bytes } => write!(f, "{} for {} limit {bytes}", queue.kind(), Number(*parent)),
             Self::Other(text) => f.write_str(text),
         }
     }
@@ -98,8 +100,14 @@ impl FromStr for Discipline {
         let words: Vec<&str> = text.split(' ').collect();
         let read = match words[..] {
             ["htb", "default", others] => number(others).map(|others| Self::Bucket { others }),
-            ["bfifo", "for", parent, "limit", bytes] => {
-                number(parent).zip(bytes.parse().ok()).map(|(parent, bytes)| Self::Queue { parent, bytes })
+            [kind, "for", parent, "limit", bytes] => {
+                let queue = [Queue::Fifo, Queue::FqCodel, Queue::Cake].into_iter().find(|queue| queue.kind() == kind);
+                let read = (queue, number(parent), bytes.parse().ok());
+                if let (Some(queue), Some(parent), Some(bytes)) = read {
+                    Some(Self::Queue { queue, parent, bytes })
+                } else {
+                    None
+                }
             }
             _ => None,
         };
@@ -191,7 +199,8 @@ pub(super) fn wanted(dir: &str, partition: &Partition, all: &[Partition]) -> Vec
         let bytes = u32::try_from(bytes).unwrap_or(u32::MAX).max(QUEUE_MIN as u32);
         // Queues' numbers are majors of their own.
         let handle = ((BUCKET >> 16) + (id & 0xffff)) << 16;
-        steps.push(discipline(handle, &Discipline::Queue { parent: id, bytes }, "CONFIG_NET_SCH_FIFO"));
+        let queue = network.queue;
+        steps.push(discipline(handle, &Discipline::Queue { queue, parent: id, bytes }, queue.option()));
     }
     steps.push(wanted(Target::Sender { path: dir.to_owned() }, Number(id).to_string(), "CONFIG_CGROUP_BPF"));
     steps
@@ -221,6 +230,7 @@ mod tests {
             rate: rate.parse().unwrap(),
             max: Some("50Mbit".parse().unwrap()),
             delay: Some(DurNs::from_ms(5)),
+            queue: Queue::Fifo,
         };
         Partition { name: name.into(), network: Some(network), ..Partition::default() }
     }
@@ -243,7 +253,13 @@ mod tests {
 
     #[test]
     fn what_is_written_reads_back() {
-        for text in ["htb default 7a68:2", "bfifo for 7a68:10 limit 6056", "fq_codel", "htb default x"] {
+        for text in [
+            "htb default 7a68:2",
+            "bfifo for 7a68:10 limit 6056",
+            "cake for 7a68:10 limit 6056",
+            "fq_codel",
+            "htb default x",
+        ] {
             assert_eq!(text.parse::<Discipline>().unwrap().to_string(), text);
         }
         let class = Class { parent: BUCKET, rate: 1, ceil: u64::MAX };

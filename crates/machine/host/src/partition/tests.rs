@@ -194,6 +194,7 @@ fn any_partition() -> impl Strategy<Value = Partition> {
                 rate: "20Mbit".parse().unwrap(),
                 max: None,
                 delay: Some(base::DurNs::from_ms(1)),
+                queue: crate::plant::Queue::Fifo,
             });
             Partition {
                 name: "x".into(),

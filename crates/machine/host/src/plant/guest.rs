@@ -17,7 +17,7 @@ const STOP_WITHIN: DurNs = DurNs::from_secs(30);
 /// For what follows where it does not: QEMU's quitting and killing.
 const STOP_MORE: DurNs = DurNs::from_secs(15);
 
-const OWN: [Key; 22] = [
+const OWN: [Key; 23] = [
     key("vcpus", "2", "number, 1 to 64", "`1`", "Virtual CPUs, a thread of QEMU each."),
     key(
         "memory",
@@ -115,11 +115,19 @@ const OWN: [Key; 22] = [
         "What runs its instructions: the processor by KVM, or an emulator, many times slower. `auto` takes KVM where `/dev/kvm` can be opened; the log says which it was.",
     ),
     key(
+        "processor",
+        r#""qemu64""#,
+        "one of `qemu-system-x86_64 -cpu help`, with its flags",
+        "all that it can have",
+        "The processor that the guest sees.",
+    ),
+    key(
         "vcpu_cpus",
         r#""0-1""#,
-        "CPU list",
+        "CPU list or `shield`",
         "as `cpus`",
-        "CPUs of the virtual CPUs' threads, among those of `cpus`. QEMU's other threads stay on `cpus`.",
+        "CPUs of the virtual CPUs' threads, among those of `cpus`, or `shield`: they alone go into the shield (not where it is a partition of cgroup \
+         version 2, which takes whole processes: `cpus = \"shield\"`). QEMU's other threads stay on `cpus`.",
     ),
     key(
         "vcpu_class",
@@ -270,8 +278,17 @@ pub(crate) fn read(
     if let Some(accel) = one_of("accel", &["auto", "kvm", "emulated"], found) {
         say("accel", &accel);
     }
-    if let Some((cpus, _)) = section.cpu_list("vcpu_cpus", found) {
+    let in_shield = section.value("vcpu_cpus").filter(|value| value.get_ref().as_str() == Some("shield"));
+    if let Some(value) = in_shield {
+        if !has_shield {
+            found.error(value.span(), "`vcpu_cpus` names the shield, and the plant has none", "", "add [shield]");
+        }
+        say("vcpu-cpus", &"shield");
+    } else if let Some((cpus, _)) = section.cpu_list("vcpu_cpus", found) {
         say("vcpu-cpus", &cpus);
+    }
+    if let Some((processor, _)) = section.words("processor", found) {
+        say("processor", &processor);
     }
     let vcpu_class = section.parsed::<Policy>("vcpu_class", found);
     if let Some((class, span)) = &vcpu_class {

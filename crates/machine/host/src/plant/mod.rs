@@ -27,7 +27,7 @@ pub use doc::document;
 pub use frames::FRAME;
 pub use ioc::place_of_rate;
 pub use model::*;
-pub use partition::{BitRate, CpuMax, IoMax, Network, Partition};
+pub use partition::{BitRate, CpuMax, IoMax, Network, Partition, Queue};
 pub use process::{CAPABILITIES, NAME, is_name};
 pub use table::{Diagnostic, Diagnostics, Severity, render_all};
 

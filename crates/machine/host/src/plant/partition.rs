@@ -149,6 +149,14 @@ pub(crate) const NETWORK: Table = Table {
             "none: a queue of the device's length",
             "Longest that what is sent at `rate` waits in its queue: more than fits into it is lost.",
         ),
+        key(
+            "queue",
+            r#""fq_codel""#,
+            "`fifo`, `fq_codel` or `cake`",
+            "`fifo`",
+            "What the queue does within `delay`. `fifo`: first come, first sent. `fq_codel`, `cake`: each connection has its turn, so that a flood does \
+             not delay what else the partition sends; the kernel must have it.",
+        ),
     ],
 };
 
@@ -193,6 +201,57 @@ pub struct Network {
     pub max: Option<BitRate>,
     /// Longest time in its queue.
     pub delay: Option<DurNs>,
+    /// What the queue does within that time.
+    #[serde(default)]
+    pub queue: Queue,
+}
+
+/// The order in which a class's queue is sent.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Queue {
+    /// First come, first sent.
+    #[default]
+    Fifo,
+    /// Connections by turns.
+    FqCodel,
+    /// Connections by turns, hosts first.
+    Cake,
+}
+
+impl Queue {
+    /// The discipline's name in the kernel.
+    #[must_use]
+    pub const fn kind(self) -> &'static str {
+        match self {
+            Self::Fifo => "bfifo",
+            Self::FqCodel => "fq_codel",
+            Self::Cake => "cake",
+        }
+    }
+
+    /// The configuration option that a kernel has it by.
+    #[must_use]
+    pub const fn option(self) -> &'static str {
+        match self {
+            Self::Fifo => "CONFIG_NET_SCH_FIFO",
+            Self::FqCodel => "CONFIG_NET_SCH_FQ_CODEL",
+            Self::Cake => "CONFIG_NET_SCH_CAKE",
+        }
+    }
+}
+
+impl FromStr for Queue {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        match text {
+            "fifo" => Ok(Self::Fifo),
+            "fq_codel" => Ok(Self::FqCodel),
+            "cake" => Ok(Self::Cake),
+            _ => Err("fifo, fq_codel or cake"),
+        }
+    }
 }
 
 /// Bits a second.
@@ -406,7 +465,17 @@ fn network(section: &Section<'_>, found: &mut Diagnostics<'_>) -> Option<Network
     if let Some((max, span)) = max.as_ref().filter(|(max, _)| *max < rate || *max > link) {
         found.error(span.clone(), format!("`max` cannot be {max}"), format!("{rate} to {link}"), "");
     }
-    Some(Network { device: device?.0.to_owned(), link, rate, max: max.map(|(max, _)| max), delay })
+    let queue = table.parsed::<Queue>("queue", found);
+    if let Some((_, span)) = queue.as_ref().filter(|(queue, _)| *queue != Queue::Fifo && delay.is_none()) {
+        found.error(
+            span.clone(),
+            "`queue` of a class without `delay`",
+            "how much it may hold",
+            "add `delay = \"20ms\"`",
+        );
+    }
+    let queue = queue.map_or(Queue::Fifo, |(queue, _)| queue);
+    Some(Network { device: device?.0.to_owned(), link, rate, max: max.map(|(max, _)| max), delay, queue })
 }
 
 /// What partitions together may have of a network device.

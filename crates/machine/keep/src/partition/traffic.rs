@@ -1,10 +1,14 @@
 //! Classes of network devices, and who is in them: read and written for the executor.
 
 use host::partition::network::{Class, Discipline, priority_of, sender};
+use host::plant::Queue;
 use host::snapshot::{Target, Value};
 use rustix::io::Errno;
 use sys::traffic::{ROOT, Sent, Traffic};
 use sys::{Error, Result};
+
+/// What queues of partitions' classes may be.
+const QUEUES: [Queue; 3] = [Queue::Fifo, Queue::FqCodel, Queue::Cake];
 
 /// A target's value now; what has gone, a device or a control group, too, is [`Value::Absent`].
 pub(crate) fn read(target: &Target) -> Result<Value> {
@@ -15,7 +19,10 @@ pub(crate) fn read(target: &Target) -> Result<Value> {
             Some(traffic) => traffic.disciplines()?.into_iter().find(|one| one.handle == *handle).map(|one| {
                 let is = match (one.kind.as_str(), one.number) {
                     ("htb", Some(others)) if one.parent == ROOT => Discipline::Bucket { others },
-                    ("bfifo", Some(bytes)) => Discipline::Queue { parent: one.parent, bytes },
+                    (kind, Some(bytes)) => match QUEUES.iter().find(|queue| queue.kind() == kind) {
+                        Some(queue) => Discipline::Queue { queue: *queue, parent: one.parent, bytes },
+                        None => Discipline::Other(one.kind),
+                    },
                     _ => Discipline::Other(one.kind),
                 };
                 is.to_string()
@@ -46,7 +53,7 @@ pub(crate) fn write(target: &Target, to: &Value) -> Result<()> {
             let traffic = Traffic::of(device)?;
             match text.parse().unwrap_or(Discipline::Other(String::new())) {
                 Discipline::Bucket { others } => traffic.make_bucket(*handle, others),
-                Discipline::Queue { parent, bytes } => traffic.make_queue(parent, *handle, bytes),
+                Discipline::Queue { queue, parent, bytes } => traffic.make_queue(queue.kind(), parent, *handle, bytes),
                 Discipline::Other(_) => Err(unknown(target)),
             }
         }
