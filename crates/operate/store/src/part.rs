@@ -19,10 +19,10 @@ pub(crate) const UNFINISHED: &str = ".unfinished";
 /// The form of a pack. Both hold the same, and are found again alike.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Form {
-    /// This archive's own.
-    #[default]
+    /// This archive's own, which is smaller.
     Compact,
     /// A Parquet file, which other programs read as it is.
+    #[default]
     Parquet,
 }
 

@@ -51,7 +51,7 @@ struct FolderArgs {
 struct PackArgs {
     /// The archive's folder
     folder: PathBuf,
-    /// What packs become; without it what the newest one is, or compact
+    /// What packs become; without it what the newest one is, or Parquet
     #[arg(long, value_enum)]
     format: Option<PackForm>,
 }

@@ -52,10 +52,10 @@ const OWN: [Key; 11] = [
     ),
     key(
         "pack",
-        r#""parquet""#,
-        "`compact` or `parquet`",
-        "`compact`",
-        "What closed segments become: packs of the archive's own form, or Parquet files, which DuckDB, pandas and polars read as they lie in the folder.",
+        r#""compact""#,
+        "`parquet` or `compact`",
+        "`parquet`",
+        "What closed segments become: Parquet files, which DuckDB, pandas and polars read as they lie in the folder, or packs of the archive's own form, which are smaller.",
     ),
     key(
         "engine",
@@ -369,7 +369,7 @@ fn place(section: &Section<'_>, found: &mut Diagnostics<'_>) -> Option<Archive> 
         total_max: None,
         keep_free: Size(0),
         stops_when_full: false,
-        packs_as_parquet: false,
+        packs_as_parquet: true,
         cluster: None,
         signals: Vec::new(),
     };
@@ -400,7 +400,7 @@ fn place(section: &Section<'_>, found: &mut Diagnostics<'_>) -> Option<Archive> 
         archive.keep_free = size;
     }
     archive.stops_when_full = is_second("when_full", ["remove-oldest", "stop"], section, found);
-    archive.packs_as_parquet = is_second("pack", ["compact", "parquet"], section, found);
+    archive.packs_as_parquet = !is_second("pack", ["parquet", "compact"], section, found);
     archive.cluster = cluster(section, found);
     archive.folder = PathBuf::from(folder?.0);
     Some(archive)
