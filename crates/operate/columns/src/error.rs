@@ -2,11 +2,11 @@
 
 use exchange::ExchangeError;
 
-/// Why a table cannot be written or read.
+/// Why a table cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub enum ColumnsError {
     /// The feature was left out.
-    #[error("this tahti was built without Parquet; build it with --features parquet")]
+    #[error("this tahti was built without what reads Parquet of other programs; build it with --features parquet")]
     Missing,
     /// No Parquet file, or one that is damaged or cut off.
     #[cfg(feature = "parquet")]
@@ -42,9 +42,6 @@ pub enum ColumnsError {
         /// How it begins.
         found: String,
     },
-    /// Values of a type that the table was not begun for.
-    #[error("a sample of type {0}, for which there is no column; expected one of those that the table was begun with")]
-    Kind(segment::Kind),
 }
 
 impl From<ColumnsError> for ExchangeError {

@@ -2,7 +2,6 @@
 
 use parquet::basic::Type as Physical;
 use parquet::column::reader::{ColumnReader, ColumnReaderImpl};
-use parquet::column::writer::ColumnWriter;
 use parquet::data_type::{ByteArray, DataType};
 use parquet::errors::ParquetError;
 
@@ -65,25 +64,6 @@ impl Leaf {
         each!(&mut self.values, some => some.clear());
         self.defined.clear();
         self.repeated.clear();
-    }
-
-    /// Writes all of it.
-    pub(crate) fn put(&self, writer: &mut ColumnWriter<'_>) -> Result<(), ParquetError> {
-        let levels = |levels: &'_ Vec<i16>| (!levels.is_empty()).then_some(levels.clone());
-        let (defined, repeated) = (levels(&self.defined), levels(&self.repeated));
-        let (defined, repeated) = (defined.as_deref(), repeated.as_deref());
-        match (&self.values, writer) {
-            (Values::Bool(some), ColumnWriter::BoolColumnWriter(out)) => out.write_batch(some, defined, repeated)?,
-            (Values::I32(some), ColumnWriter::Int32ColumnWriter(out)) => out.write_batch(some, defined, repeated)?,
-            (Values::I64(some), ColumnWriter::Int64ColumnWriter(out)) => out.write_batch(some, defined, repeated)?,
-            (Values::F32(some), ColumnWriter::FloatColumnWriter(out)) => out.write_batch(some, defined, repeated)?,
-            (Values::F64(some), ColumnWriter::DoubleColumnWriter(out)) => out.write_batch(some, defined, repeated)?,
-            (Values::Bytes(some), ColumnWriter::ByteArrayColumnWriter(out)) => {
-                out.write_batch(some, defined, repeated)?
-            }
-            _ => return Err(ParquetError::General("a column of another type than its values".into())),
-        };
-        Ok(())
     }
 
     /// Reads the values of some rows, in place of those that are there; how many rows there were.

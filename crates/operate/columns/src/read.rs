@@ -2,7 +2,7 @@
 
 use crate::ColumnsError;
 use crate::leaf::{Leaf, Values};
-use crate::schema::{self, ABOUT, GAP};
+use crate::schema::{self, ABOUT, GAP, SUM};
 use crate::sum;
 use base::{Array, FieldType, Scalar, Str40};
 use exchange::{ExchangeError, Row};
@@ -22,7 +22,7 @@ const ROWS: usize = 1_024;
 /// Reads a table, row by row: what it says of signals first.
 ///
 /// Needed are `signal` (text), `time` (a TIMESTAMP of any unit; without a time zone it is taken for UTC) and a column of values as
-/// [`ParquetWriter`](crate::ParquetWriter) names them. Where there is no `type`, values have their column's. Other columns
+/// [`ParquetWriter`](exchange::ParquetWriter) names them. Where there is no `type`, values have their column's. Other columns
 /// are passed over.
 pub struct ParquetReader<R: ChunkReader + 'static> {
     file: SerializedFileReader<R>,
@@ -66,7 +66,7 @@ impl<R: ChunkReader + 'static> ParquetReader<R> {
         let file = guarded(|| Ok(SerializedFileReader::new(file)?))?;
         let known = file.metadata().file_metadata();
         let keys = known.key_value_metadata().map_or(&[][..], Vec::as_slice);
-        let is_ours = keys.iter().any(|one| one.key == ABOUT || one.key == sum::SUM)
+        let is_ours = keys.iter().any(|one| one.key == ABOUT || one.key == SUM)
             || known.created_by().is_some_and(|by| by.starts_with("tahti "));
         if is_ours && !is_summed {
             return Err(short("damaged: its checksum is missing").into());

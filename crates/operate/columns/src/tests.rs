@@ -1,7 +1,7 @@
 use super::*;
 use base::{Array, FieldType, Scalar, Str40};
 use bytes::Bytes;
-use exchange::{Row, Writer};
+use exchange::{ParquetWriter, Row, Writer};
 use parquet::data_type::{ByteArray, ByteArrayType, DoubleType, Int64Type};
 use parquet::file::writer::SerializedFileWriter;
 use parquet::schema::parser::parse_message_type;
@@ -11,12 +11,8 @@ use segment::{Datum, Kind, Sample};
 use std::sync::Arc;
 
 fn written(rows: &[Row]) -> Vec<u8> {
-    let kinds = rows.iter().filter_map(|row| match row {
-        Row::Sample { sample, .. } => Some(sample.datum.kind()),
-        _ => None,
-    });
     let mut out = Vec::new();
-    let mut writer = Box::new(ParquetWriter::new(&mut out, kinds).unwrap());
+    let mut writer = Box::new(ParquetWriter::new(&mut out).unwrap());
     rows.iter().for_each(|row| writer.write(row).unwrap());
     writer.finish().unwrap();
     out
@@ -27,9 +23,9 @@ fn read(bytes: &[u8]) -> Result<Vec<Row>, String> {
     reader.collect::<Result<_, _>>().map_err(|error| error.to_string())
 }
 
-/// What signals are stands in front of what they measured.
+/// All rows in one order: what signals are stands in front of what they measured, gaps beside samples.
 fn sorted(mut rows: Vec<Row>) -> Vec<Row> {
-    rows.sort_by_key(|row| !matches!(row, Row::Signal { .. }));
+    rows.sort_by_cached_key(|row| format!("{row:?}"));
     rows
 }
 
@@ -126,7 +122,7 @@ fn whole() -> Vec<Row> {
 proptest! {
     #[test]
     fn what_was_written_is_read_back(rows in prop::collection::vec(rows(), 0..12)) {
-        prop_assert_eq!(read(&written(&rows)), Ok(sorted(rows)));
+        prop_assert_eq!(read(&written(&rows)).map(sorted), Ok(sorted(rows)));
     }
 
     #[test]
@@ -139,7 +135,7 @@ proptest! {
 #[test]
 fn a_table_of_every_kind_comes_back_over_many_groups_of_rows() {
     let rows = whole();
-    assert_eq!(read(&written(&rows)), Ok(sorted(rows)));
+    assert_eq!(read(&written(&rows)).map(sorted), Ok(sorted(rows)));
     let long: Vec<Row> = (0..300_000).map(|k| sample("A", Sample::new(k, k as f64))).collect();
     assert_eq!(read(&written(&long)), Ok(long));
 }
@@ -218,11 +214,4 @@ fn a_table_of_something_else_is_told_with_the_column() {
     assert_eq!(said(&format!("{signal} {time}")), "the column value is missing; expected numbers");
     let said = said(&format!("{signal} required double time;"));
     assert!(said.starts_with("the column time is DOUBLE") && said.ends_with("expected TIMESTAMP"), "{said}");
-}
-
-#[test]
-fn a_sample_of_a_type_without_a_column_is_refused() {
-    let mut writer = ParquetWriter::new(Vec::new(), [Kind::Bool]).unwrap();
-    let said = writer.write(&sample("A", Sample::new(1, 1.5))).unwrap_err().to_string();
-    assert!(said.starts_with("a sample of type f64, for which there is no column"), "{said}");
 }

@@ -1,8 +1,8 @@
 //! Our Parquet files read by DuckDB, pandas and polars as they are, and pandas' read by us. `cargo xtask test appliance` installs them.
 
 use base::{Array, Scalar, Str40};
-use columns::{ParquetReader, ParquetWriter};
-use exchange::{Row, Writer};
+use columns::ParquetReader;
+use exchange::{ParquetWriter, Row, Writer};
 use harness::Folder;
 use segment::rows::{About, Cause};
 use segment::{Datum, Sample};
@@ -43,8 +43,7 @@ fn rows(signals: &[Made]) -> Vec<Row> {
 }
 
 fn write(path: &Path, rows: &[Row]) {
-    let kinds = rows.iter().filter_map(|row| if let Row::Signal { kind, .. } = row { Some(*kind) } else { None });
-    let mut writer = Box::new(ParquetWriter::new(File::create_new(path).unwrap(), kinds).unwrap());
+    let mut writer = Box::new(ParquetWriter::new(File::create_new(path).unwrap()).unwrap());
     rows.iter().for_each(|row| writer.write(row).unwrap());
     writer.finish().unwrap();
 }

@@ -23,7 +23,7 @@ found = {
         "text": first("text", "signal = 'RF:NAME' and pulse = 3")[0],
         "waves": [first("array_f64", f"signal = 'RF:WAVE' and pulse = {k}")[0] for k in range(3)],
         "word": first("array_text", "signal = 'RF:WORDS' and pulse = 3")[0],
-        "natural": db.sql(f"select value from '{one}' where pulse = 3").fetchall()[0][0] is True,
+        "natural": db.sql(f"select value from '{one}' where pulse = 3").fetchall()[0][0] == 1.0,
     }
 }
 
@@ -44,7 +44,7 @@ found["pandas"] = {
     "text": at("RF:NAME", 3).text,
     "waves": [at("RF:WAVE", k).array_f64.tolist() for k in range(3)],
     "word": at("RF:WORDS", 3).array_text.tolist(),
-    "natural": pandas.read_parquet(one).value.iloc[3] is True,
+    "natural": bool(pandas.read_parquet(one).value.iloc[3] == 1.0),
 }
 
 pl = polars.read_parquet(many)
@@ -62,7 +62,7 @@ found["polars"] = {
     "text": row("RF:NAME", 3)["text"][0],
     "waves": [row("RF:WAVE", k)["array_f64"][0].to_list() for k in range(3)],
     "word": row("RF:WORDS", 3)["array_text"][0].to_list(),
-    "natural": polars.read_parquet(one)["value"][3] is True,
+    "natural": polars.read_parquet(one)["value"][3] == 1.0,
 }
 
 begin = 1_795_456_258_919_055_407

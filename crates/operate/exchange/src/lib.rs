@@ -1,5 +1,5 @@
 //! The archive's samples as other programs' files: tables of text (CSV) and the EPICS Archiver Appliance's PB, both
-//! ways, and lines of JSON, to write.
+//! ways; lines of JSON and Parquet, to write (`columns` reads Parquet).
 //!
 //! A table has one row for each sample: `signal,time_ns,type,value,severity,status,pulse`. What was written is read back
 //! exactly: numbers bit for bit (but for the bits of what is no number), texts whose bytes are no UTF-8, too.
@@ -11,12 +11,14 @@ mod cell;
 mod csv;
 mod lines;
 mod pb;
+mod table;
 
 pub use cell::{cell, datum, kind};
 pub use csv::{CsvReader, CsvWriter};
 pub use lines::LinesWriter;
 pub use pb::{PbReader, PbWriter};
 pub use segment::{escaped, unescaped};
+pub use table::ParquetWriter;
 
 use segment::rows::{About, Cause};
 use segment::{Kind, Sample};

@@ -36,7 +36,7 @@ pub mod rows;
 mod summary;
 
 pub use bytes::Bad;
-pub use chunk::{Chunk, Full};
+pub use chunk::{Chunk, Full, VALUE_MAX};
 pub use datum::{Datum, Kind, Sample};
 pub use escape::{escaped, unescaped};
 pub use summary::{Point, Summary};

@@ -2,8 +2,7 @@
 
 use super::{folder, time};
 use crate::failure::Failure;
-use columns::ParquetWriter;
-use exchange::{CsvWriter, ExchangeError, LinesWriter, PbWriter, Row, Writer};
+use exchange::{CsvWriter, ExchangeError, LinesWriter, ParquetWriter, PbWriter, Row, Writer};
 use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::path::PathBuf;
@@ -39,7 +38,7 @@ pub(super) struct Args {
 enum Format {
     Csv,
     Jsonl,
-    /// A table in columns for DuckDB, pandas, polars, with gaps as rows; needs a build with the feature `parquet`
+    /// A table in columns for DuckDB, pandas, polars, with gaps as rows
     Parquet,
     /// The EPICS Archiver Appliance's files: without gaps and pulses
     Pb,
@@ -82,10 +81,7 @@ fn write(
     let mut writer: Box<dyn Writer> = match args.format {
         Format::Csv => Box::new(CsvWriter::new(out, args.whole)),
         Format::Jsonl => Box::new(LinesWriter::new(out)),
-        Format::Parquet => {
-            let kinds = names.iter().flat_map(|name| archive.rows(name)).map(|row| row.kind);
-            Box::new(ParquetWriter::new(out, kinds).map_err(failed)?)
-        }
+        Format::Parquet => Box::new(ParquetWriter::new(out).map_err(failed)?),
         Format::Pb => Box::new(PbWriter::new(out)),
     };
     let mut count = 0;

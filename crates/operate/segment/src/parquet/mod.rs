@@ -22,6 +22,7 @@
 //! Only what is written here is read here: no word of a file is trusted but by checksum, and there are no forms but ours.
 
 mod delta;
+mod end;
 mod index;
 mod leaf;
 mod read;
@@ -32,7 +33,7 @@ mod thrift;
 mod words;
 
 pub use index::{Page, Pages, entries};
-pub use sum::{SUM_LEN, is_as_written, sum};
+pub use sum::{SUM_LEN, has_sum, is_as_written, sum};
 pub use table::Table;
 
 use crate::datum::Kind;

@@ -35,6 +35,12 @@ pub fn is_as_written(end: &[u8], sum: u32) -> bool {
     end[at..at + ZEROS.len()] == *format!("{:08x}", crc32c::crc32c_append(sum, &zeroed)).as_bytes()
 }
 
+/// Whether a file's end has the digits of a checksum.
+#[must_use]
+pub fn has_sum(end: &[u8]) -> bool {
+    place(end).is_some()
+}
+
 /// Where the digits are: the last that look so, as names of signals come before them.
 fn place(end: &[u8]) -> Option<usize> {
     let at = end.windows(BEFORE.len()).rposition(|some| some == BEFORE)? + BEFORE.len();

@@ -4,13 +4,12 @@ use super::index::{Page, Pages};
 use super::leaf::{Filler, Leaf, Press, RLE, dictionary, levels};
 use super::thrift::{STRUCT, Thrift};
 use super::words::{self, Words, put_bytes};
-use super::{Column, Encoding, Logical, MAGIC, delta, runs, sum};
+use super::{Column, Encoding, MAGIC, delta, end, runs};
 use crate::chunk::Chunk;
 use crate::datum::{Datum, Kind};
 use crate::rows::{Gap, Signal};
 use base::{Array, FieldType, Scalar};
 use std::collections::HashMap;
-use std::fmt::Write as _;
 
 /// Most rows of a group, but for a chunk more.
 const ROWS_MAX: u64 = 128 << 10;
@@ -84,18 +83,7 @@ impl Table {
         self.known = rows.iter().map(|row| (row.since, row.about.labels.clone())).collect();
         for row in rows {
             self.abouts.push_str(if self.abouts.is_empty() { "[" } else { "," });
-            let precision = row.about.precision.map_or_else(|| "null".into(), |digits| digits.to_string());
-            let labels: Vec<String> = row.about.labels.iter().map(|label| quoted(label)).collect();
-            // Writing to a String cannot fail.
-            let _ = write!(
-                self.abouts,
-                "{{\"signal\":{},\"since_ns\":{},\"type\":\"{}\",\"units\":{},\"precision\":{precision},\"labels\":[{}]}}",
-                quoted(name),
-                row.since,
-                row.kind,
-                quoted(&row.about.units),
-                labels.join(",")
-            );
+            end::about(&mut self.abouts, name, row);
         }
     }
 
@@ -455,40 +443,8 @@ impl Table {
     /// The file's end, after so many bytes whose checksum this is. The last group must be closed.
     #[must_use]
     pub fn end(mut self, sum: u32) -> Vec<u8> {
-        let mut file = Thrift::default();
-        file.i32(1, 2);
-        let leaves = Column::ALL.iter().map(|column| if column.is_list() { 3 } else { 1 }).sum::<usize>();
-        file.list(2, STRUCT, 1 + leaves);
-        file.item();
-        file.bytes(4, b"tahti");
-        file.i32(5, Column::ALL.len() as i32);
-        file.end();
-        Column::ALL.iter().for_each(|column| schema(&mut file, *column));
-        file.i64(3, self.rows_before as i64);
-        file.list(4, STRUCT, self.groups.len());
-        self.groups.iter().for_each(|group| file.out.extend_from_slice(group));
         self.abouts.push_str(if self.abouts.is_empty() { "[]" } else { "]" });
-        file.list(5, STRUCT, 2);
-        for (key, value) in [("tahti.signals", self.abouts.as_str()), ("tahti.crc32c", &sum::placeholder())] {
-            file.item();
-            file.bytes(1, key.as_bytes());
-            file.bytes(2, value.as_bytes());
-            file.end();
-        }
-        file.bytes(6, concat!("tahti ", env!("CARGO_PKG_VERSION")).as_bytes());
-        file.list(7, STRUCT, Column::ALL.len());
-        for _ in Column::ALL {
-            file.item();
-            file.begin(1);
-            file.end();
-            file.end();
-        }
-        file.end();
-        let mut end = file.out;
-        end.extend_from_slice(&(end.len() as u32).to_le_bytes());
-        end.extend_from_slice(&MAGIC);
-        sum::put(&mut end, sum);
-        end
+        end::end(&self.groups, self.rows_before, &self.abouts, sum)
     }
 }
 
@@ -504,90 +460,9 @@ const GAP: &str = "gap";
 /// Parquet's number for the one way in which pages are compressed.
 const SNAPPY: i32 = 1;
 
-/// A column in the file's schema.
-fn schema(file: &mut Thrift, column: Column) {
-    let optional = i32::from(column != Column::Time);
-    if column.is_list() {
-        file.item();
-        file.i32(3, 1);
-        file.bytes(4, column.name().as_bytes());
-        file.i32(5, 1);
-        file.i32(6, 3);
-        file.begin(10);
-        file.begin(3);
-        file.end();
-        file.end();
-        file.end();
-        file.item();
-        file.i32(3, 2);
-        file.bytes(4, b"list");
-        file.i32(5, 1);
-        file.end();
-        leaf(file, column, "element", 0);
-    } else {
-        leaf(file, column, column.name(), optional);
-    }
-}
-
-fn leaf(file: &mut Thrift, column: Column, name: &str, repetition: i32) {
-    let (physical, logical) = column.types();
-    file.item();
-    file.i32(1, physical as i32);
-    file.i32(3, repetition);
-    file.bytes(4, name.as_bytes());
-    match logical {
-        Logical::None => {}
-        Logical::Text => {
-            file.i32(6, 0);
-            file.begin(10);
-            file.begin(1);
-            file.end();
-            file.end();
-        }
-        Logical::Time => {
-            file.begin(10);
-            file.begin(8);
-            file.bool(1, true);
-            file.begin(2);
-            file.begin(3);
-            file.end();
-            file.end();
-            file.end();
-            file.end();
-        }
-        Logical::Unsigned(bits) => {
-            file.i32(6, 11 + i32::from(bits.trailing_zeros() as u8) - 3);
-            file.begin(10);
-            file.begin(10);
-            file.i8(1, bits);
-            file.bool(2, false);
-            file.end();
-            file.end();
-        }
-    }
-    file.end();
-}
-
 /// Numbers byte by byte: all first bytes, then all second ones.
 fn split(out: &mut Vec<u8>, values: &[u64]) {
     for byte in 0..8 {
         out.extend(values.iter().map(|value| (value >> (8 * byte)) as u8));
     }
-}
-
-/// A text as JSON has it.
-fn quoted(text: &str) -> String {
-    let mut out = String::from("\"");
-    for letter in text.chars() {
-        match letter {
-            '"' | '\\' => out.extend(['\\', letter]),
-            letter if u32::from(letter) < 0x20 => {
-                // Writing to a String cannot fail.
-                let _ = write!(out, "\\u{:04x}", u32::from(letter));
-            }
-            letter => out.push(letter),
-        }
-    }
-    out.push('"');
-    out
 }
