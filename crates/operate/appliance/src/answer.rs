@@ -5,6 +5,8 @@ use crate::flow::{Asked, is_number};
 use crate::format::{Format, Head, Writer};
 use crate::names::{matching, metadata, resolve, status};
 use crate::{Failed, Operator, Refused, Source, at_time};
+use segment::Sample;
+use segment::rows::Signal;
 use serde_json::json;
 use std::io::Write;
 
@@ -85,16 +87,42 @@ fn part(source: &dyn Source, ask: &Ask) -> Result<(String, Operator), Refused> {
         return Err(refused.clone());
     }
     let name = resolve(source, &ask.name)?.ok_or_else(|| Refused::unknown(&ask.name))?;
-    // Of what was something else for a while, that is left out.
-    let rows = source.rows(&name)?;
-    let is_strange = !rows.iter().any(|row| is_number(row.kind));
-    if let Some(row) = rows.last().filter(|_| is_strange && ask.operator.needs_numbers()) {
-        let (text, kind) = (&ask.text, row.kind);
-        return Err(Refused::bad(format!(
-            "{text:?}: values are {kind}; expected numbers, which the post-processor needs"
-        )));
-    }
+    suits(&source.rows(&name)?, &ask.text, ask.operator)?;
     Ok((name, ask.operator))
+}
+
+/// Whether a post-processor has something to do with a signal that has been this. What was no number for a while is left out.
+fn suits(rows: &[Signal], text: &str, operator: Operator) -> Result<(), Refused> {
+    let is_strange = operator.needs_numbers() && !rows.iter().any(|row| is_number(row.kind));
+    match rows.last().filter(|_| is_strange) {
+        Some(row) => {
+            let kind = row.kind;
+            Err(Refused::bad(format!("{text:?}: values are {kind}; expected numbers, which the post-processor needs")))
+        }
+        None => Ok(()),
+    }
+}
+
+/// Gives what a post-processor (`mean_60`) makes of a signal's samples from one instant to another, both included; `now` is until when
+/// something can have happened.
+///
+/// # Errors
+/// Where there is no such post-processor, or it does not suit; where the archive cannot be read.
+pub fn processed(
+    source: &dyn Source,
+    (name, word): (&str, &str),
+    (from, to): (i64, i64),
+    now: i64,
+    mut take: impl FnMut(Sample),
+) -> Result<(), Failed> {
+    let operator = Operator::read(word)?;
+    operator.bounded(word, from, to)?;
+    suits(&source.rows(name)?, name, operator)?;
+    let asked = Asked { source, name, from, to, now };
+    asked.give(operator, &mut |row| {
+        take(row.sample);
+        Ok(())
+    })
 }
 
 impl Answer {

@@ -7,8 +7,6 @@ use crate::{Refused, flow, instant};
 
 /// Most signals of a request.
 const NAMES_MAX: usize = 1_000;
-/// Most bins of a signal.
-const BINS_MAX: u64 = 10_000_000;
 const HOUR: i64 = 3_600_000_000_000;
 
 /// The methods that there are here.
@@ -186,15 +184,7 @@ fn data(request: &Request<'_>, query: &Query, file: &str, now: i64) -> Result<Op
     let processor = query.get("pp").or_else(|| query.is_on("usereduced").then_some("firstSample"));
     let asks = names.iter().map(|name| Ask::read(name, processor)).collect::<Result<Vec<_>, _>>()?;
     for ask in &asks {
-        let secs = match ask.operator {
-            Operator::Optimized { points, .. } => Some(flow::optimal_secs(from, to, points)),
-            other => other.secs(),
-        };
-        let bins = secs.map_or(0, |secs| to.abs_diff(from) / 1_000_000_000 / secs);
-        if bins > BINS_MAX {
-            let text = &ask.text;
-            return Err(Refused::bad(format!("{text:?} asks for {bins} bins; expected at most {BINS_MAX}")));
-        }
+        ask.operator.bounded(&ask.text, from, to)?;
     }
     let latest = query.is_on("fetchLatestMetadata");
     Ok(Some(Kind::Data { format, asks, from, to, now, latest }))

@@ -35,7 +35,7 @@ mod query;
 mod regression;
 mod wire;
 
-pub use answer::Answer;
+pub use answer::{Answer, processed};
 pub use bins::BIN_SAMPLES_MAX;
 pub use call::{Call, Method, Request};
 pub use format::Format;
@@ -120,6 +120,9 @@ impl Refused {
 /// Why an answer ended before its end.
 #[derive(Debug, thiserror::Error)]
 pub enum Failed {
+    /// It was not begun.
+    #[error(transparent)]
+    Refused(#[from] Refused),
     /// The archive could not be read.
     #[error("the archive cannot be read: {0}")]
     Source(SourceError),

@@ -9,6 +9,9 @@ const POINTS: u64 = 1_000;
 /// Most seconds of a bin, most points, largest step: about a century.
 const NUMBER_MAX: u64 = 1 << 32;
 
+/// Most bins of a signal.
+const BINS_MAX: u64 = 10_000_000;
+
 /// A number that the samples of a bin are together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs, reason = "each is the statistic of its name")]
@@ -155,8 +158,21 @@ impl Operator {
         matches!(self, Self::Stat { .. } | Self::Flyers { .. } | Self::DeadBand(_) | Self::Plot { .. })
     }
 
+    /// Whether a span is divided into so many bins at most that they can be answered.
+    pub(crate) fn bounded(self, text: &str, from: i64, to: i64) -> Result<(), Refused> {
+        let secs = match self {
+            Self::Optimized { points, .. } => Some(crate::flow::optimal_secs(from, to, points)),
+            other => other.secs(),
+        };
+        let bins = secs.map_or(0, |secs| to.abs_diff(from) / 1_000_000_000 / secs);
+        if bins > BINS_MAX {
+            return Err(Refused::bad(format!("{text:?} asks for {bins} bins; expected at most {BINS_MAX}")));
+        }
+        Ok(())
+    }
+
     /// Seconds of a bin, where there are bins.
-    pub(crate) const fn secs(self) -> Option<u64> {
+    const fn secs(self) -> Option<u64> {
         match self {
             Self::Stat { secs, .. } | Self::Pick { secs, .. } | Self::Plot { secs } | Self::Flyers { secs, .. } => {
                 Some(secs)

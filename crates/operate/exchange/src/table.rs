@@ -14,8 +14,9 @@ pub struct ParquetWriter<W> {
     table: Table,
     /// The signal that rows are of.
     name: Option<String>,
-    /// What it has been, as far as the table was not told.
+    /// What it has been, as far as the table was not told; and whether it was told of the signal at all.
     rows: Vec<Signal>,
+    is_told: bool,
     /// Its samples that are in no page yet.
     chunk: Option<Chunk>,
 }
@@ -26,7 +27,8 @@ impl<W: Write> ParquetWriter<W> {
     /// # Errors
     /// The file's.
     pub fn new(out: W) -> Result<Self, ExchangeError> {
-        let mut writer = Self { out, sum: 0, table: Table::new(), name: None, rows: Vec::new(), chunk: None };
+        let mut writer =
+            Self { out, sum: 0, table: Table::new(), name: None, rows: Vec::new(), is_told: false, chunk: None };
         writer.put(&MAGIC)?;
         Ok(writer)
     }
@@ -44,15 +46,17 @@ impl<W: Write> ParquetWriter<W> {
             self.group_if_full(true)?;
             self.tell();
             self.name = Some(name.to_owned());
+            self.is_told = false;
         }
         Ok(())
     }
 
     /// Says what the signal is, where that was not said.
     fn tell(&mut self) {
-        if let Some(name) = &self.name {
+        if let Some(name) = self.name.as_ref().filter(|_| !self.is_told || !self.rows.is_empty()) {
             self.table.signal(name, &self.rows);
             self.rows.clear();
+            self.is_told = true;
         }
     }
 
@@ -111,8 +115,10 @@ impl<W: Write> Writer for ParquetWriter<W> {
             Row::Gap { name, at, cause, lost } => {
                 if let Some(name) = name {
                     self.of(name)?;
-                    self.tell();
                 }
+                // So that rows stand in the order in which they came.
+                self.pages()?;
+                self.tell();
                 self.group_if_full(false)?;
                 self.table.gap(&Gap { id: None, at: *at, cause: *cause, lost: *lost }, name.is_none());
             }

@@ -10,7 +10,7 @@ mod opened;
 
 use appliance::{Call, Method};
 use chunks::chunks;
-use opened::Opened;
+pub use opened::Opened;
 use std::io;
 use std::path::PathBuf;
 use store::{Archive, Folder, Reader, StoreError};

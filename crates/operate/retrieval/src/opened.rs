@@ -1,12 +1,30 @@
 //! An archive, as requests need it.
 
-use appliance::{Samples, Source, SourceError};
+use appliance::{Failed, Samples, Source, SourceError};
 use segment::rows::{Gap, Signal};
 use segment::{Sample, Summary};
 use store::{Bins, Reader, Span};
 
 /// An archive that was opened for a request.
-pub(crate) struct Opened(pub(crate) Box<dyn Reader + Send>);
+pub struct Opened(pub Box<dyn Reader + Send>);
+
+impl Opened {
+    /// Gives what one of the Appliance's post-processors (`mean_60`) makes of a signal's samples within a span; `now` is until when
+    /// something can have happened: nanoseconds since 1970. Blocks as reading does.
+    ///
+    /// # Errors
+    /// Where there is no such post-processor, or it does not suit the signal; where the archive cannot be read.
+    pub fn processed(
+        &self,
+        name: &str,
+        word: &str,
+        span: Span,
+        now: i64,
+        take: impl FnMut(Sample),
+    ) -> Result<(), Failed> {
+        appliance::processed(self, (name, word), (span.from, span.to), now, take)
+    }
+}
 
 impl Source for Opened {
     fn names(&self) -> Result<Vec<String>, SourceError> {

@@ -3,6 +3,7 @@
 use super::{open, time, visible};
 use crate::failure::Failure;
 use base::DurNs;
+use retrieval::Opened;
 use segment::rows::{Gap, Signal};
 use segment::{Datum, Sample};
 use std::fmt::Write as _;
@@ -33,6 +34,9 @@ pub(super) struct Args {
     /// Show each of so many samples
     #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u64).range(1..))]
     nth: Option<u64>,
+    /// Show what a post-processor of the EPICS Archiver Appliance makes of them, as over HTTP: mean_60, optimized_2000, nth_10
+    #[arg(long, value_name = "NAME", conflicts_with_all = ["points", "every", "nth", "join"])]
+    operator: Option<String>,
     /// Show one row for each pulse that all these signals have, with all their values
     #[arg(long, value_enum, conflicts_with_all = ["points", "every", "nth"])]
     join: Option<Join>,
@@ -103,11 +107,30 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
             }
         );
     }
+    if let Some(word) = &args.operator {
+        return operator(args, archive, &names, word, (span, now));
+    }
     for name in &names {
         match bins {
             Some(bins) => archive.bins(name, bins)?.iter().for_each(|bin| print_bin(args, name, bin)),
             None => samples(args, &*archive, name, span)?,
         }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Prints what a post-processor makes of samples.
+fn operator(
+    args: &Args,
+    archive: Box<dyn Reader + Send>,
+    names: &[String],
+    word: &str,
+    (span, now): (Span, i64),
+) -> Result<ExitCode, Failure> {
+    let archive = Opened(archive);
+    for name in names {
+        let rows = archive.0.rows(name)?;
+        archive.processed(name, word, span, now, |sample| print_sample(args, name, &sample, &rows))?;
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -102,7 +102,7 @@ pub(crate) fn run(args: Args) -> ExitCode {
 }
 
 /// An archive to be read: a folder, or a keyspace of a cluster. Of a folder's other signals only names need be known.
-fn open(path: &PathBuf, wanted: impl Fn(&str) -> bool) -> Result<Box<dyn Reader>, Failure> {
+fn open(path: &PathBuf, wanted: impl Fn(&str) -> bool) -> Result<Box<dyn Reader + Send>, Failure> {
     match cluster(path)? {
         Some(cluster) => Ok(Box::new(cassandra::Archive::open(cluster)?)),
         None => Ok(Box::new(Archive::open_for(folder(path)?, wanted)?)),
