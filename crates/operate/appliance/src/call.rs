@@ -3,7 +3,7 @@
 use crate::format::Format;
 use crate::operator::{self, Operator};
 use crate::query::{self, Query};
-use crate::{Refused, flow, instant};
+use crate::{Refused, instant};
 
 /// Most signals of a request.
 const NAMES_MAX: usize = 1_000;

@@ -15,6 +15,9 @@ use std::io::{self, ErrorKind};
 /// Bytes of samples from which on a block is written without waiting for the next sync.
 const BLOCK_ENOUGH: usize = 1 << 20;
 
+/// Numbers of segments that may be taken by something else, one after the other.
+const TAKEN_MAX: u64 = 1_000;
+
 /// How long nothing is tried after the disk failed.
 const PAUSE_NS: i64 = 1_000_000_000;
 
@@ -121,7 +124,8 @@ impl<F: Files> Logger<F> {
             _ => StoreError::io(LOCK, "take it")(error),
         })?;
         let listed = files.list().map_err(StoreError::io("", "list"))?;
-        for (name, _) in listed.iter().filter(|(name, _)| name.ends_with(UNFINISHED)) {
+        let is_unfinished = |name: &str| name.strip_suffix(UNFINISHED).and_then(Numbers::of).is_some();
+        for (name, _) in listed.iter().filter(|(name, _)| is_unfinished(name)) {
             files.remove(name).map_err(StoreError::io(name, "remove"))?;
         }
         let (used, covered) = parts(listed);
@@ -563,9 +567,16 @@ impl<F: Files> Logger<F> {
 
     /// Begins a segment: its file, and its head in front of what is appended first.
     fn begin(&mut self, out: &mut Vec<u8>) -> io::Result<()> {
-        let number = self.next;
-        self.next += 1;
-        let file = self.files.create(&Numbers::segment(number).name())?;
+        let mut number = self.next;
+        let file = loop {
+            match self.files.create(&Numbers::segment(number).name()) {
+                // Something else that somebody has put there, which is no segment: it is left alone.
+                Err(error) if error.kind() == ErrorKind::AlreadyExists && number - self.next < TAKEN_MAX => number += 1,
+                made => break made,
+            }
+        };
+        self.next = number + 1;
+        let file = file?;
         self.files.sync_names()?;
         let mut head = Vec::new();
         Head { begun: self.base, sync_ns: self.config.sync.0 as u64, merged: Vec::new() }.write(&mut head);

@@ -16,6 +16,9 @@ const SEGMENT: &str = ".segment";
 /// Of what is being made.
 pub(crate) const UNFINISHED: &str = ".unfinished";
 
+/// Most segments that there are in an archive's life: one a second for 30,000 years.
+const NUMBER_MAX: u64 = 1_000_000_000_000;
+
 /// The form of a pack. Both hold the same, and are found again alike.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Form {
@@ -62,8 +65,14 @@ impl Numbers {
         self.form.is_some()
     }
 
-    /// From a file's name; `None` for other files.
+    /// From a file's name; `None` for other files, also those that only look like ours (`1.segment`, a copy): they would be opened by
+    /// another's name.
     pub(crate) fn of(name: &str) -> Option<Self> {
+        Self::parsed(name)
+            .filter(|numbers| numbers.first <= numbers.last && numbers.last <= NUMBER_MAX && numbers.name() == name)
+    }
+
+    fn parsed(name: &str) -> Option<Self> {
         if let Some(number) = name.strip_suffix(SEGMENT) {
             return number.parse().ok().map(Self::segment);
         }
@@ -243,6 +252,12 @@ impl<F: Files> Part<F> {
             let (offset, header) = match seen {
                 Seen::Block { offset, header } => (offset, header),
                 // What is whole is not kept from anybody for it.
+                Seen::Damage { offset, why, .. } | Seen::Tail { offset, why, .. }
+                    if matches!(why, NoBlock::Version(_)) =>
+                {
+                    let why = format!("{why}: it was written by another version of tahti; use that one");
+                    return Err(StoreError::damaged(&name, offset, why));
+                }
                 Seen::Damage { offset, why, .. } => {
                     self.damage.get_or_insert((offset, why));
                     continue;

@@ -75,3 +75,63 @@ fn a_second_process_cannot_write() {
     drop(first);
     assert!(Logger::open(folder, Config::default(), 0).is_ok());
 }
+
+/// The number of samples of a signal in a folder.
+fn count(folder: &Folder) -> usize {
+    Archive::open(folder.clone()).unwrap().samples("A", Span::ALL).unwrap().filter(Result::is_ok).count()
+}
+
+fn log(folder: &Folder, from: i64) {
+    let mut logger = Logger::open(folder.clone(), Config::default(), 0).unwrap();
+    let signal = logger.signal("A", About::default(), 0).unwrap();
+    (from..from + 10).for_each(|k| assert_eq!(logger.push(signal, &Sample::new(k, k as f64)), store::Pushed::Taken));
+    logger.close(0, 100);
+}
+
+#[test]
+fn what_others_put_into_the_folder_is_neither_read_nor_touched_nor_in_the_way() {
+    let place = Place::new("others");
+    let folder = Folder::make(&place.0).unwrap();
+    log(&folder, 0);
+    let at = |name: &str| place.0.join(name);
+    let first = at("0000000001.segment");
+    for name in
+        ["1.segment", "+1.segment", "00000000001.segment", "0000000005-0000000003.pack", "18446744073709551615.segment"]
+    {
+        std::fs::copy(&first, at(name)).unwrap();
+    }
+    std::fs::write(at("notes.unfinished"), "mine").unwrap();
+    std::os::unix::fs::symlink(&first, at("0000000002.segment")).unwrap();
+    std::fs::create_dir(at("0000000003.segment")).unwrap();
+    assert_eq!(count(&folder), 10, "each once");
+    // The numbers that are taken by something else are passed over.
+    log(&folder, 10);
+    log(&folder, 20);
+    assert_eq!(count(&folder), 30);
+    let open_from = 100;
+    let (from, to) = due(&folder, open_from, Form::Parquet, true).unwrap().unwrap();
+    pack(&folder, from, to, Form::Parquet).unwrap();
+    assert_eq!(count(&folder), 30);
+    assert!(at("1.segment").exists() && at("notes.unfinished").exists() && at("0000000002.segment").is_symlink());
+    assert!(store::verify(&folder).unwrap().iter().all(|file| file.damage.is_empty()));
+}
+
+#[test]
+fn a_folder_of_another_version_is_told_and_not_taken_for_an_empty_one() {
+    let place = Place::new("version");
+    let folder = Folder::make(&place.0).unwrap();
+    log(&folder, 0);
+    let path = place.0.join("0000000001.segment");
+    let mut bytes = std::fs::read(&path).unwrap();
+    bytes[5] += 1;
+    let sum = segment::parquet::sum(0, &bytes[..36]);
+    bytes[36..40].copy_from_slice(&sum.to_le_bytes());
+    std::fs::write(&path, &bytes).unwrap();
+    let told = |error: Option<store::StoreError>| {
+        let text = error.unwrap().to_string();
+        assert!(text.contains("0000000001.segment") && text.contains("written by another version of tahti"), "{text}");
+    };
+    told(Archive::open(folder.clone()).err());
+    told(Logger::open(folder.clone(), Config::default(), 0).err());
+    assert_eq!(std::fs::read(&path).unwrap(), bytes, "and left alone");
+}
