@@ -43,12 +43,32 @@ impl Rows {
     }
 }
 
-/// What all workers see: the slopes, and which rows of sub-apertures they are to multiply.
+/// What all workers see: the slopes, and what they are to do with which rows of sub-apertures.
 struct Slopes {
     all: Vec<f32>,
     rows: Rows,
+    task: Task,
+    spots: Centroids,
+    /// The pixels, while there is something to do; the leader's else.
+    image: Vec<u16>,
     /// The slopes of each row.
     ranges: Vec<Range<usize>>,
+}
+
+/// What a job does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Task {
+    /// Finds spots: each worker those of its share of the rows.
+    Measure,
+    /// Multiplies: each worker for its actuators.
+    Multiply,
+}
+
+/// What a worker has of its own: its actuators, and the slopes of the rows whose spots it found.
+struct Part {
+    share: Share,
+    slopes: Vec<f32>,
+    without: Without,
 }
 
 /// The order that stands.
@@ -62,10 +82,9 @@ struct Standing {
 pub struct Control {
     pixels: Pixels,
     commands: UdpSocket,
-    spots: Centroids,
-    level: Level,
-    light: Light,
-    team: Team<Slopes, Share>,
+    team: Team<Slopes, Part>,
+    /// Slopes on their way from who measured them to all.
+    gathered: Vec<f32>,
     begun: bool,
     /// Rows that have come, and are not computed yet.
     left: Rows,
@@ -94,6 +113,20 @@ pub(crate) fn on_huge_pages(memory: &mut [i8]) {
     let _ = sys::mem::want_huge_pages(memory);
 }
 
+/// A worker's share of the rows: each worker has other ones, so none waits for another.
+fn measure(all: &Slopes, part: &mut Part, me: Worker, level: Level, light: Light) {
+    for row in &all.rows.all()[me.share(all.rows.count)] {
+        let range = all.ranges[*row].clone();
+        let to = &mut part.slopes[range.clone()];
+        // A spot without light stays at zero: no error is known there.
+        to.fill(0.0);
+        if let Ok(without) = all.spots.measure(level, range.start / 2..range.end / 2, &all.image, light, to) {
+            part.without.dark += without.dark;
+            part.without.unbounded += without.unbounded;
+        }
+    }
+}
+
 /// An order that stands for so many frames is forgotten: who gave it is gone.
 const ORDER_FRAMES_MAX: u64 = 20_000;
 
@@ -119,22 +152,34 @@ impl Control {
         let (actuators, slopes) = (geometry.actuators().len(), 2 * spots.apertures());
         let ranges: Vec<Range<usize>> = (0..geometry.across()).map(|row| optics::slopes_of(&geometry, row)).collect();
         let make = move |me: Worker| {
-            Share::new(&geometry, &inverse, stored, &me.share(Share::panels(&geometry)), on_huge_pages)
+            let panels = me.share(Share::panels(&geometry));
+            let share = Share::new(&geometry, &inverse, stored, &panels, on_huge_pages);
+            Part { share, slopes: vec![0.0; slopes], without: Without::default() }
         };
-        let job = move |slopes: &Slopes, share: &mut Share, _: Worker| {
-            for (index, row) in slopes.rows.all().iter().enumerate() {
-                // As many slopes as the reconstructor has, always.
-                let _ = share.add(level, *row, slopes.rows.first && index == 0, &slopes.all);
+        let light = spec.light;
+        let job = move |all: &Slopes, part: &mut Part, me: Worker| match all.task {
+            Task::Measure => measure(all, part, me, level, light),
+            Task::Multiply => {
+                for (index, row) in all.rows.all().iter().enumerate() {
+                    // As many slopes as the reconstructor has, always.
+                    let _ = part.share.add(level, *row, all.rows.first && index == 0, &all.all);
+                }
             }
         };
-        let team = Team::start(team, Slopes { all: vec![0.0; slopes], rows: Rows::default(), ranges }, make, job)?;
+        let shared = Slopes {
+            all: vec![0.0; slopes],
+            rows: Rows::default(),
+            task: Task::Measure,
+            spots,
+            image: vec![0; pixels.image().len()],
+            ranges,
+        };
+        let team = Team::start(team, shared, make, job)?;
         let control = Self {
             pixels,
             commands,
-            spots,
-            level,
-            light: spec.light,
             team,
+            gathered: vec![0.0; slopes],
             begun: false,
             left: Rows::default(),
             error: vec![0.0; actuators],
@@ -177,18 +222,28 @@ impl Control {
         if rows.first {
             slopes.all.fill(0.0);
         }
-        slopes.rows = rows;
-        for row in rows.all() {
-            let range = slopes.ranges[*row].clone();
-            let apertures = range.start / 2..range.end / 2;
-            // A spot without light stays at zero: no error is known there.
-            let seen =
-                self.spots.measure(self.level, apertures, self.pixels.image(), self.light, &mut slopes.all[range]);
-            if let Ok(without) = seen {
-                self.without.dark += without.dark;
-                self.without.unbounded += without.unbounded;
+        (slopes.rows, slopes.task) = (rows, Task::Measure);
+        self.pixels.lend(&mut slopes.image);
+        let measured = self.team.run().map(drop);
+        let (gathered, without) = (&mut self.gathered, &mut self.without);
+        // Whatever became of the job the image goes back, once all are.
+        self.pixels.lend(&mut self.team.shared_mut()?.image);
+        measured?;
+        let ranges = std::mem::take(&mut self.team.shared_mut()?.ranges);
+        let gather = self.team.each(|me, part| {
+            for row in &rows.all()[me.share(rows.count)] {
+                gathered[ranges[*row].clone()].copy_from_slice(&part.slopes[ranges[*row].clone()]);
             }
+            let now = std::mem::take(&mut part.without);
+            without.dark += now.dark;
+            without.unbounded += now.unbounded;
+        });
+        let slopes = self.team.shared_mut()?;
+        for row in rows.all() {
+            slopes.all[ranges[*row].clone()].copy_from_slice(&gathered[ranges[*row].clone()]);
         }
+        (slopes.ranges, slopes.task) = (ranges, Task::Multiply);
+        gather?;
         self.team.run().map(drop)
     }
 
@@ -196,7 +251,7 @@ impl Control {
     fn finish(&mut self, pulse: &Pulse) -> Result<bool, TeamError> {
         self.compute()?;
         let error = &mut self.error;
-        self.team.each(|_, share| error[share.actuators()].copy_from_slice(share.error()))?;
+        self.team.each(|_, part| error[part.share.actuators()].copy_from_slice(part.share.error()))?;
         let settings = self.chosen.now();
         if self.border.flags.flat.swap(false, Ordering::Acquire) {
             self.mirror.flatten();
@@ -271,12 +326,12 @@ impl Control {
     fn exchange(&mut self) -> Result<(), TeamError> {
         if let Ok(mut parts) = self.border.parts.pop() {
             if let Some(spots) = &mut parts.spots {
-                std::mem::swap(spots, &mut self.spots);
+                std::mem::swap(spots, &mut self.team.shared_mut()?.spots);
             }
             let mut new = parts.shares.iter_mut();
-            self.team.each(|_, share| {
+            self.team.each(|_, part| {
                 if let Some(new) = new.next() {
-                    std::mem::swap(new, share);
+                    std::mem::swap(new, &mut part.share);
                 }
             })?;
             self.figures.exchanged += 1.0;

@@ -111,6 +111,11 @@ impl Pixels {
         &self.image
     }
 
+    /// Exchanges the image for another of its size: whoever has it is to bring it back before the next row.
+    pub(crate) fn lend(&mut self, other: &mut Vec<u16>) {
+        std::mem::swap(&mut self.image, other);
+    }
+
     /// The frame that comes, and what was counted.
     #[must_use]
     pub const fn assembly(&self) -> &Assembly {
