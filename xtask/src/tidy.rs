@@ -18,7 +18,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     (
         "bench",
         &[
-            "adaptive", "broker", "ca", "frame", "guest", "host", "keep", "kernels", "msg", "optics", "proc",
+            "adaptive", "broker", "ca", "frame", "gpu", "guest", "host", "keep", "kernels", "msg", "optics", "proc",
             "recorder", "report", "ring", "rt", "segment", "store", "sys", "trace",
         ],
     ),
@@ -77,6 +77,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("fabric", &["broker", "msg", "sys"]),
     ("fieldbus", &[]),
     ("frame", &[]),
+    ("gpu", &[]),
     ("guest", &["sys"]),
     ("harness", &["ca"]),
     ("host", &["frame", "proc", "table"]),
@@ -178,8 +179,8 @@ const PURE: &[&str] = &[
 const IMPURE: &[&str] =
     &["std::fs", "std::net", "std::thread", "std::process", "std::env", "Instant::now", "SystemTime", "std::os"];
 
-/// Who may lift the workspace's ban on `unsafe`: who talks to the kernel, the border to C, and vector instructions.
-const UNSAFE: &[&str] = &["sys", "capi", "kernels"];
+/// Who may lift the workspace's ban on `unsafe`: who talks to the kernel, the border to C, vector instructions, and a card's programs.
+const UNSAFE: &[&str] = &["sys", "capi", "kernels", "gpu"];
 
 /// A folder or file at the top of a crate, and those that it may name.
 type Room = (&'static str, &'static [&'static str]);

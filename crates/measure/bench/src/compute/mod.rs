@@ -1,6 +1,7 @@
 //! `tahti bench compute`: what more CPUs, and wider vectors, do for arithmetic, and what they cannot do.
 
 mod beside;
+mod card;
 mod products;
 mod scale;
 mod simd;
@@ -74,6 +75,9 @@ struct Args {
     /// A Python that has numpy, to compare with
     #[arg(long, value_name = "PROGRAM", env = "TAHTI_PYTHON", default_value = "python3")]
     python: PathBuf,
+    /// Compare with a graphics card, transfers included
+    #[arg(long)]
+    gpu: bool,
 }
 
 /// Rows of the largest matrix: a GiB of f32.
@@ -122,6 +126,13 @@ fn measure(args: &Args, cpus: &[CpuId], progress: &mut Progress) -> Result<Found
     found.notes.extend(beside.notes);
     found.tables.push(products::measure(args, progress)?);
     found.tables.push(spots::measure(args, progress)?);
+    if args.gpu {
+        match card::measure(args, progress) {
+            Ok(tables) => found.tables.extend(tables),
+            // What else was measured stands.
+            Err(error) => found.notes.push(format!("graphics card: not measured: {error}")),
+        }
+    }
     Ok(found)
 }
 
@@ -138,7 +149,8 @@ mod tests {
     fn with_one_cpu_vectors_are_measured_and_what_needs_more_is_said() {
         let cpu = sys::sched::affinity(0).unwrap().lowest().unwrap().to_string();
         let words = ["compute", "--cpus", &cpu, "--rounds", "1", "--sizes", "9", "--jobs", "10"];
-        let words = words.into_iter().chain(["--openblas", "libno-such-blas.so", "--python", "no-such-python"]);
+        let words =
+            words.into_iter().chain(["--openblas", "libno-such-blas.so", "--python", "no-such-python", "--gpu"]);
         let found = run(&BENCH.command().get_matches_from(words), &mut Progress::of("compute")).unwrap();
         assert!(found.notes[0].contains("not measured, they need two CPUs"), "{:?}", found.notes);
         let titled = |title: &str| {
@@ -149,6 +161,13 @@ mod tests {
             let note = found.notes.iter().find(|note| note.starts_with(name)).expect("a note of who is missing");
             assert!(note.contains("not compared with") && note.contains(remedy), "{note}");
         }
+        // No card on most machines: then it says why.
+        let card = found.notes.iter().any(|note| note.starts_with("graphics card: not measured: "));
+        assert!(
+            card || found.tables.iter().any(|table| table.title.contains("the matrix stays there")),
+            "{:?}",
+            found.notes
+        );
         titled("vectors multiplied element by element");
         titled("centres of gravity of 1240 spots");
         titled("matrix times vector on one CPU: f32 of the matrix read");

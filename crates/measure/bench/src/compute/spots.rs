@@ -8,14 +8,14 @@ use std::hint::black_box;
 use sys::clock::mono_now;
 
 /// Sub-apertures across the pupil.
-const ACROSS: usize = 40;
+pub(super) const ACROSS: usize = 40;
 /// Pixels of a sub-aperture's side.
-const SIDE: usize = 8;
+pub(super) const SIDE: usize = 8;
 /// Images of a round: some milliseconds.
 const IMAGES: usize = 50;
 
 /// Sub-apertures in the light of a telescope with a mirror in the middle: 1,240 of 40 times 40.
-fn corners() -> Vec<(usize, usize)> {
+pub(super) fn corners() -> Vec<(usize, usize)> {
     let lit = |column: usize, line: usize| {
         let middle = |at: usize| at as f64 + 0.5 - ACROSS as f64 / 2.0;
         let radius = middle(column).hypot(middle(line)) / (ACROSS as f64 / 2.0);
