@@ -121,7 +121,11 @@ fn run(matches: &ArgMatches, progress: &mut Progress) -> Result<Found, Failed> {
         let row = Row::beside(&name, Latency::of_times(&mut frame));
         if args.across == 40 && *stored == Stored::default() {
             let limit = if *many == 1 { 200.0 } else { 110.0 };
-            let median = row.latency.as_ref().and_then(|latency| latency.percentile(50.0)).map_or(f64::NAN, |at| at.ns as f64 * 1e-3);
+            let median = row
+                .latency
+                .as_ref()
+                .and_then(|latency| latency.percentile(50.0))
+                .map_or(f64::NAN, |at| at.ns as f64 * 1e-3);
             let name = format!("a whole frame, median, {name}");
             medians = medians.row(Row::figure(name, "us", median).good(Good::Low).wanted(Wanted::at_most(limit)));
         }

@@ -16,7 +16,8 @@ const WARM: usize = 200;
 
 pub(super) fn measure(args: &Args, progress: &mut Progress) -> Result<Vec<Table>, GpuError> {
     let gpu = Gpu::open()?;
-    let mut times = Table::new(format!("{}: matrix times vector, f32, the matrix stays there, vectors go and come", gpu.name()));
+    let mut times =
+        Table::new(format!("{}: matrix times vector, f32, the matrix stays there, vectors go and come", gpu.name()));
     for (place, &size) in args.sizes.iter().enumerate() {
         progress.at(place, args.sizes.len() + 1, "a graphics card");
         let matrix: Vec<f32> = (0..size * size).map(|at| element(at / size, at % size)).collect();
@@ -27,7 +28,8 @@ pub(super) fn measure(args: &Args, progress: &mut Progress) -> Result<Vec<Table>
     let width = ACROSS * SIDE;
     let image: Vec<u16> = (0..width * width).map(|pixel| 100 + (pixel * 7919 % 1009) as u16).collect();
     let firsts: Vec<usize> = corners().iter().map(|(column, line)| line * width + column).collect();
-    let reconstructor: Vec<f32> = (0..ACTUATORS * 2 * firsts.len()).map(|at| element(at % ACTUATORS, at / ACTUATORS)).collect();
+    let reconstructor: Vec<f32> =
+        (0..ACTUATORS * 2 * firsts.len()).map(|at| element(at % ACTUATORS, at / ACTUATORS)).collect();
     let sensor = Sensor {
         width,
         corners: &firsts,
@@ -39,8 +41,13 @@ pub(super) fn measure(args: &Args, progress: &mut Progress) -> Result<Vec<Table>
     };
     let (mut frame, mut error) = (gpu.frame(&sensor)?, vec![0.0; ACTUATORS]);
     let mut each = timed(args.jobs, || frame.compute(black_box(&image), black_box(&mut error)))?;
-    let title = format!("{}: a frame of {} sub-apertures and {ACTUATORS} actuators, from pixels in memory to errors in memory", gpu.name(), firsts.len());
-    let frames = Table::new(title).row(Row::beside("pixels there, spots, reconstructor, errors back", Latency::of_times(&mut each)));
+    let title = format!(
+        "{}: a frame of {} sub-apertures and {ACTUATORS} actuators, from pixels in memory to errors in memory",
+        gpu.name(),
+        firsts.len()
+    );
+    let frames = Table::new(title)
+        .row(Row::beside("pixels there, spots, reconstructor, errors back", Latency::of_times(&mut each)));
     Ok(vec![times, frames])
 }
 
