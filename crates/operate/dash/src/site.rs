@@ -109,12 +109,20 @@ impl Dashboard {
     }
 }
 
+/// Whether the archive is asked.
+fn is_of_the_archive(path: &str) -> bool {
+    ["/retrieval/", "/mgmt/"].iter().any(|start| path.starts_with(start))
+}
+
 impl Site for Dashboard {
+    /// Reads of the archive hold up neither logins nor the page.
+    fn may_take_long(&self, request: &Request) -> bool {
+        is_of_the_archive(&request.path)
+    }
+
     fn answer(&self, request: &Request, now: Now) -> Answer {
         match (request.method, request.path.as_str()) {
-            (_, path) if ["/retrieval/", "/mgmt/"].iter().any(|start| path.starts_with(start)) => {
-                self.archive(request, now)
-            }
+            (_, path) if is_of_the_archive(path) => self.archive(request, now),
             (Method::Get, "/") => Answer::new(200, HTML, FILES[0].2),
             (Method::Get, "/who") => match self.role(request, now) {
                 Some(role) => Answer::text(200, role.word()),

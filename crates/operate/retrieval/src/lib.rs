@@ -75,6 +75,10 @@ impl Retrieval {
 }
 
 impl Site for Retrieval {
+    fn may_take_long(&self, _: &Request) -> bool {
+        true
+    }
+
     fn answer(&self, request: &Request, now: Now) -> Answer {
         let answer = self.asked(request, now);
         if self.is_for_all_pages && request.path.starts_with("/retrieval/") {

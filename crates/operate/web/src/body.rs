@@ -1,18 +1,17 @@
 //! Bodies of answers on their way: parts are made on a thread that may wait for files, one at a time, when there is room.
 
 use crate::site::{Body, Parts};
+use crate::slow::Slow;
 use hyper::body::{Bytes, Frame, SizeHint};
-use std::future::Future as _;
 use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll};
-use tokio::task::{JoinHandle, spawn_blocking};
 
 /// A body that hyper sends.
 pub(crate) enum Outgoing {
     Whole(Bytes),
-    Idle(Parts),
-    Making(JoinHandle<Made>),
+    Idle(Parts, Slow),
+    Making(Pin<Box<dyn Future<Output = io::Result<Made>> + Send>>),
     Done,
 }
 
@@ -20,15 +19,17 @@ pub(crate) enum Outgoing {
 pub(crate) struct Made {
     next: Option<io::Result<Vec<u8>>>,
     parts: Parts,
+    slow: Slow,
 }
 
-impl From<Body> for Outgoing {
-    fn from(body: Body) -> Self {
+impl Outgoing {
+    /// Parts are made by what is for slow work.
+    pub(crate) fn new(body: Body, slow: &Slow) -> Self {
         match body {
             Body::Whole(bytes) if bytes.is_empty() => Self::Done,
             Body::Whole(std::borrow::Cow::Borrowed(bytes)) => Self::Whole(Bytes::from_static(bytes)),
             Body::Whole(std::borrow::Cow::Owned(bytes)) => Self::Whole(bytes.into()),
-            Body::Parts(parts) => Self::Idle(parts),
+            Body::Parts(parts) => Self::Idle(parts, slow.clone()),
         }
     }
 }
@@ -45,25 +46,20 @@ impl hyper::body::Body for Outgoing {
             match std::mem::replace(&mut *self, Self::Done) {
                 Self::Done => return Poll::Ready(None),
                 Self::Whole(bytes) => return Poll::Ready(Some(Ok(Frame::data(bytes)))),
-                Self::Idle(mut parts) => {
-                    *self = Self::Making(spawn_blocking(move || {
-                        let next = parts.next();
-                        Made { next, parts }
-                    }));
-                }
+                Self::Idle(parts, slow) => *self = Self::Making(Box::pin(make(parts, slow))),
                 Self::Making(mut making) => {
-                    let Poll::Ready(made) = Pin::new(&mut making).poll(cx) else {
+                    let Poll::Ready(made) = making.as_mut().poll(cx) else {
                         *self = Self::Making(making);
                         return Poll::Pending;
                     };
-                    let Made { next, parts } = made.map_err(io::Error::other)?;
+                    let Made { next, parts, slow } = made?;
                     match next {
                         None => return Poll::Ready(None),
                         Some(Err(error)) => return Poll::Ready(Some(Err(error))),
                         // An empty part would end a body that is sent in chunks.
-                        Some(Ok(bytes)) if bytes.is_empty() => *self = Self::Idle(parts),
+                        Some(Ok(bytes)) if bytes.is_empty() => *self = Self::Idle(parts, slow),
                         Some(Ok(bytes)) => {
-                            *self = Self::Idle(parts);
+                            *self = Self::Idle(parts, slow);
                             return Poll::Ready(Some(Ok(Frame::data(bytes.into()))));
                         }
                     }
@@ -80,7 +76,19 @@ impl hyper::body::Body for Outgoing {
         match self {
             Self::Whole(bytes) => SizeHint::with_exact(bytes.len() as u64),
             Self::Done => SizeHint::with_exact(0),
-            Self::Idle(_) | Self::Making(_) => SizeHint::default(),
+            Self::Idle(..) | Self::Making(_) => SizeHint::default(),
         }
     }
+}
+
+/// Makes the next part, when it is its turn.
+async fn make(mut parts: Parts, slow: Slow) -> io::Result<Made> {
+    let turn = slow.turn().await;
+    let (next, parts) = turn
+        .run(move || {
+            let next = parts.next();
+            (next, parts)
+        })
+        .await?;
+    Ok(Made { next, parts, slow })
 }

@@ -13,6 +13,7 @@ mod identity;
 mod seats;
 mod server;
 mod site;
+mod slow;
 mod socket;
 mod timed;
 mod user;

@@ -5,6 +5,7 @@ use crate::check::check;
 use crate::identity::{Identity, IdentityError, IdentityFiles};
 use crate::seats::{Owner, Seat, Seats};
 use crate::site::{Answer, Method, Now, Request, Site};
+use crate::slow::{SLOW_THREADS, Slow, Turn};
 use crate::socket::talk;
 use crate::timed::Timed;
 use crate::user::user;
@@ -59,7 +60,7 @@ impl Default for Limits {
     }
 }
 
-/// Threads that wait for files on behalf of clients.
+/// Threads for what waits a moment at most: who connects, logins, files of a page.
 const WAITING_THREADS: usize = 4;
 /// Headers of a request.
 const HEADERS_MAX: usize = 64;
@@ -128,7 +129,7 @@ impl Server {
     /// The kernel's, where it cannot begin.
     pub fn run(self, site: Arc<dyn Site>, stop: OwnedFd) -> io::Result<()> {
         let mut runtime = tokio::runtime::Builder::new_current_thread();
-        runtime.enable_io().enable_time().max_blocking_threads(WAITING_THREADS).thread_name("web-files");
+        runtime.enable_io().enable_time().max_blocking_threads(WAITING_THREADS + SLOW_THREADS).thread_name("web-files");
         let runtime = runtime.build()?;
         let ended = runtime.block_on(self.accept(site, stop));
         runtime.shutdown_timeout(END_WITHIN);
@@ -140,7 +141,7 @@ impl Server {
         // Whatever can be polled will do; nothing is read from it.
         let stop = pipe::Receiver::from_file_unchecked(stop.into())?;
         let (site, names, limits, identity) = (site, self.names, self.limits, self.identity);
-        let shared = Arc::new(Shared { site, names, limits, identity, seats: Seats::default() });
+        let shared = Arc::new(Shared { site, names, limits, identity, seats: Seats::default(), slow: Slow::default() });
         // One more for each client that holds it.
         let all = Arc::new(());
         loop {
@@ -181,6 +182,7 @@ struct Shared {
     limits: Limits,
     identity: Option<Identity>,
     seats: Seats,
+    slow: Slow,
 }
 
 /// A connection.
@@ -256,6 +258,8 @@ async fn serve(
     connection: Arc<Connection>,
 ) -> Result<hyper::Response<Outgoing>, Infallible> {
     let key = websocket_key(incoming.headers());
+    let slow = connection.shared.slow.clone();
+    let respond = |answer| respond(answer, &slow);
     let what = (incoming.method(), incoming.uri(), incoming.headers());
     if let Err(refusal) = check(what, connection.local, &connection.shared.names, key.is_some()) {
         return Ok(respond(Answer::text(refusal.status(), &refusal.to_string())));
@@ -280,7 +284,17 @@ async fn serve(
         }
     };
     let request = request(parts, body, &connection);
-    let answer = spawn_blocking(move || connection.shared.site.answer(&request, now())).await;
+    let turn = match connection.shared.site.may_take_long(&request) {
+        false => Turn::not_needed(),
+        true => match tokio::time::timeout(limits.request_within.to_std(), slow.turn()).await {
+            Ok(turn) => turn,
+            Err(_) => {
+                let text = format!("others have been read for all of {}; try again later", limits.request_within);
+                return Ok(respond(Answer::text(503, &text).with_header("retry-after", "10")));
+            }
+        },
+    };
+    let answer = turn.run(move || connection.shared.site.answer(&request, now())).await;
     Ok(respond(answer.unwrap_or_else(|_| Answer::text(500, "a fault in the server; its log says more"))))
 }
 
@@ -317,6 +331,8 @@ async fn websocket(
     upgrade: hyper::upgrade::OnUpgrade,
     connection: Arc<Connection>,
 ) -> hyper::Response<Outgoing> {
+    let slow = connection.shared.slow.clone();
+    let respond = |answer| respond(answer, &slow);
     if incoming.method() != hyper::Method::GET || key.is_empty() {
         return respond(Answer::text(400, "no WebSocket handshake; expected GET with Sec-WebSocket-Key"));
     }
@@ -344,8 +360,8 @@ async fn websocket(
 }
 
 /// The answer as hyper sends it, with what every answer has.
-fn respond(answer: Answer) -> hyper::Response<Outgoing> {
-    let mut response = hyper::Response::new(Outgoing::from(answer.body));
+fn respond(answer: Answer, slow: &Slow) -> hyper::Response<Outgoing> {
+    let mut response = hyper::Response::new(Outgoing::new(answer.body, slow));
     let status = hyper::StatusCode::from_u16(answer.status);
     *response.status_mut() = status.unwrap_or(hyper::StatusCode::INTERNAL_SERVER_ERROR);
     let headers = response.headers_mut();

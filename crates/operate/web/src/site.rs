@@ -147,6 +147,13 @@ pub trait Site: Send + Sync + 'static {
     /// The answer to a request.
     fn answer(&self, request: &Request, now: Now) -> Answer;
 
+    /// Whether the answer may take long, as where a disk is asked: then it is made on threads that hold up none of the others. Must
+    /// not wait itself.
+    fn may_take_long(&self, request: &Request) -> bool {
+        let _ = request;
+        false
+    }
+
     /// The conversation that a WebSocket becomes, or why there is none. A client that is no page needs no `Origin`, but then it has
     /// [a token](Request::bearer), which the site must check.
     ///

@@ -4,8 +4,8 @@ use base::DurNs;
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
 use std::os::unix::net::UnixStream;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 use web::{Answer, Limits, Message, Method, Next, Now, Request, Server, Site, Socket};
 
@@ -19,9 +19,36 @@ struct Test {
     made: Arc<AtomicUsize>,
     /// Sockets that have ended.
     ended: Arc<AtomicUsize>,
+    /// What is read of a disk that stands.
+    held: Arc<Held>,
+}
+
+/// Reads that are held back until they are released, and how many have begun.
+#[derive(Default)]
+struct Held {
+    released: Mutex<bool>,
+    changed: Condvar,
+    begun: AtomicUsize,
+}
+
+impl Held {
+    fn read(&self) {
+        self.begun.fetch_add(1, Ordering::SeqCst);
+        let released = self.released.lock().unwrap();
+        drop(self.changed.wait_while(released, |released| !*released).unwrap());
+    }
+
+    fn release(&self) {
+        *self.released.lock().unwrap() = true;
+        self.changed.notify_all();
+    }
 }
 
 impl Site for Test {
+    fn may_take_long(&self, request: &Request) -> bool {
+        request.path == "/held"
+    }
+
     fn answer(&self, request: &Request, _: Now) -> Answer {
         match (request.method, request.path.as_str()) {
             (Method::Get, "/") => Answer::text(200, "here"),
@@ -31,6 +58,18 @@ impl Site for Test {
                 let parts = (0..10_000).map(move |_| {
                     made.fetch_add(1, Ordering::SeqCst);
                     Ok(vec![b'x'; 10_000])
+                });
+                Answer::parts("text/plain", Box::new(parts))
+            }
+            (Method::Get, "/held") => {
+                self.held.read();
+                Answer::text(200, "read")
+            }
+            (Method::Get, "/held-parts") => {
+                let held = self.held.clone();
+                let parts = std::iter::once_with(move || {
+                    held.read();
+                    Ok(b"read".to_vec())
                 });
                 Answer::parts("text/plain", Box::new(parts))
             }
@@ -87,6 +126,7 @@ struct Running {
     address: SocketAddr,
     made: Arc<AtomicUsize>,
     ended: Arc<AtomicUsize>,
+    held: Arc<Held>,
     stop: Option<UnixStream>,
     thread: Option<std::thread::JoinHandle<()>>,
 }
@@ -95,11 +135,11 @@ impl Running {
     fn start(limits: Limits) -> Self {
         let server = Server::bind("127.0.0.1:0".parse().unwrap(), Vec::new(), limits).unwrap();
         let (address, site) = (server.address(), Test::default());
-        let (made, ended) = (site.made.clone(), site.ended.clone());
+        let (made, ended, held) = (site.made.clone(), site.ended.clone(), site.held.clone());
         let (stop, stopped) = UnixStream::pair().unwrap();
         stopped.set_nonblocking(true).unwrap();
         let thread = std::thread::spawn(move || server.run(Arc::new(site), stopped.into()).unwrap());
-        Self { address, made, ended, stop: Some(stop), thread: Some(thread) }
+        Self { address, made, ended, held, stop: Some(stop), thread: Some(thread) }
     }
 
     fn connect(&self) -> TcpStream {
@@ -135,6 +175,7 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
+        self.held.release();
         drop(self.stop.take());
         self.thread.take().unwrap().join().unwrap();
     }
@@ -313,4 +354,44 @@ fn websockets_that_send_too_much_or_never_read_are_cut_off() {
         std::thread::yield_now();
     }
     assert!(server.say("GET / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").contains("here"));
+}
+
+#[test]
+fn reads_that_are_held_back_hold_up_nobody_else() {
+    const HERE: &str = "GET / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
+    for path in ["/held", "/held-parts"] {
+        let server = Running::start(Limits::default());
+        let head = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
+        let mut readers: Vec<TcpStream> = (0..12).map(|_| server.connect()).collect();
+        readers.iter_mut().for_each(|reader| reader.write_all(head.as_bytes()).unwrap());
+        while server.held.begun.load(Ordering::SeqCst) < 4 {
+            std::thread::yield_now();
+        }
+        assert!(server.say(HERE).contains("here"), "the page");
+        let (_socket, answer) = server.socket(ORIGIN);
+        assert!(answer.starts_with("HTTP/1.1 101"), "{answer}");
+        assert_eq!(server.held.begun.load(Ordering::SeqCst), 4, "the others wait for their turn");
+        server.held.release();
+        for reader in &mut readers {
+            let answer = read(reader);
+            assert!(answer.starts_with("HTTP/1.1 200") && answer.contains("read"), "{path}: {answer}");
+        }
+    }
+}
+
+#[test]
+fn who_waits_too_long_for_a_read_of_others_is_told_so() {
+    let server = Running::start(Limits { request_within: DurNs::from_ms(200), ..Limits::default() });
+    let head = "GET /held HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
+    let mut readers: Vec<TcpStream> = (0..4).map(|_| server.connect()).collect();
+    readers.iter_mut().for_each(|reader| reader.write_all(head.as_bytes()).unwrap());
+    while server.held.begun.load(Ordering::SeqCst) < 4 {
+        std::thread::yield_now();
+    }
+    let answer = server.say(head).to_ascii_lowercase();
+    assert!(answer.starts_with("http/1.1 503") && answer.contains("retry-after: 10"), "{answer}");
+    assert!(answer.contains("try again later"), "{answer}");
+    server.held.release();
+    assert!(readers.iter_mut().all(|reader| read(reader).contains("read")));
+    assert!(server.say(head).contains("read"), "turns are given back");
 }
