@@ -2,14 +2,13 @@
 //! either side. Broadcasts on several interfaces, multicast groups, and how far datagrams to them may go.
 
 use harness::epics::{epics, normal, program};
+use harness::network::{Namespace, ip};
 use harness::port::free_port;
 use harness::process::{Running, by_lines};
 use harness::{PATIENCE, eventually};
 use rustix::net::{AddressFamily, SocketType, ipproto, socket};
 use std::net::{Ipv4Addr, UdpSocket};
-use std::os::fd::AsFd;
 use std::process::{Command, Stdio};
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 const PAIRS: [(bool, bool); 4] = [(false, false), (false, true), (true, false), (true, true)];
@@ -17,51 +16,43 @@ const PAIRS: [(bool, bool); 4] = [(false, false), (false, true), (true, false), 
 const PORT: u16 = 5064;
 const GROUP: Ipv4Addr = Ipv4Addr::new(239, 93, 0, 1);
 
-fn ip(words: &str) {
-    let output = Command::new("ip").args(words.split(' ')).output().expect("ip, of iproute2");
-    assert!(output.status.success(), "ip {words}: {}", String::from_utf8_lossy(&output.stderr));
-}
-
 /// A host, which goes with it.
-struct Host(String);
+struct Host(Namespace);
 
 impl Host {
     fn new() -> Self {
-        static NEXT: AtomicU32 = AtomicU32::new(0);
-        let name = format!("tahti-ca-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
-        ip(&format!("netns add {name}"));
-        ip(&format!("-n {name} link set lo up"));
-        Self(name)
+        Self(Namespace::new("ca"))
+    }
+
+    fn name(&self) -> &str {
+        &self.0.0
     }
 
     /// A wire to another host: network 10.93.`net`.0, this one is `.1` there, the other `.2`.
     fn wire_to(&self, other: &Self, net: u8) {
         let name = format!("wire{net}");
-        ip(&format!("-n {} link add {name} type veth peer name {name} netns {}", self.0, other.0));
+        ip(&format!("-n {} link add {name} type veth peer name {name} netns {}", self.name(), other.name()));
         for (host, number) in [(self, 1), (other, 2)] {
-            ip(&format!("-n {} addr add 10.93.{net}.{number}/24 broadcast 10.93.{net}.255 dev {name}", host.0));
-            ip(&format!("-n {} link set {name} up", host.0));
+            ip(&format!("-n {} addr add 10.93.{net}.{number}/24 broadcast 10.93.{net}.255 dev {name}", host.name()));
+            ip(&format!("-n {} link set {name} up", host.name()));
         }
     }
 
     /// The way of multicast datagrams, which have none by themselves.
     fn multicast_through(&self, net: u8) {
-        ip(&format!("-n {} route add 239.0.0.0/8 dev wire{net}", self.0));
+        ip(&format!("-n {} route add 239.0.0.0/8 dev wire{net}", self.name()));
     }
 
     /// A program on this host: on EPICS' own port, with these variables.
     fn program(&self, ours: bool, name: &str, variables: &[(&str, &str)]) -> Command {
-        let likeness = program(ours, name, PORT);
-        let mut command = Command::new("ip");
-        command.args(["netns", "exec", &self.0]).arg(likeness.get_program()).args(likeness.get_args());
-        command.envs(likeness.get_envs().filter_map(|(name, value)| Some((name, value?))));
-        command.envs(variables.iter().copied()).stdin(Stdio::null());
+        let mut command = self.0.command(&program(ours, name, PORT));
+        command.envs(variables.iter().copied());
         command
     }
 
     /// An IOC with one record.
     fn serve(&self, ours: bool, record: &str, variables: &[(&str, &str)]) -> Running {
-        let file = std::env::temp_dir().join(format!("{}-{}.db", self.0, free_port()));
+        let file = std::env::temp_dir().join(format!("{}-{}.db", self.name(), free_port()));
         std::fs::write(&file, format!("record(ao, \"{record}\") {{ field(VAL, \"1.5\") field(PINI, \"YES\") }}\n"))
             .unwrap();
         let mut command = self.program(ours, "softIoc", variables);
@@ -83,18 +74,7 @@ impl Host {
 
     /// Does something from this host's network, in a thread of its own.
     fn within<T: Send>(&self, work: impl FnOnce() -> T + Send) -> T {
-        let enter = || {
-            let file = std::fs::File::open(format!("/run/netns/{}", self.0)).unwrap();
-            rustix::thread::move_into_link_name_space(file.as_fd(), None).unwrap();
-            work()
-        };
-        std::thread::scope(|scope| scope.spawn(enter).join().unwrap())
-    }
-}
-
-impl Drop for Host {
-    fn drop(&mut self) {
-        let _ = Command::new("ip").args(["netns", "del", &self.0]).status();
+        self.0.within(work)
     }
 }
 

@@ -3,9 +3,9 @@
 use base::DurNs;
 use broker::server::{Config, serve};
 use broker::{Client, ClientError, Manager, Sending};
+use harness::network::{Namespace, ip};
 use msg::{Answer, Band, Code};
 use std::io::{BufRead, BufReader};
-use std::os::fd::AsFd;
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -18,11 +18,6 @@ const PATIENCE: Duration = Duration::from_secs(90);
 const BODIES: u64 = 1 << 20;
 const TAHTI: &str = env!("CARGO_BIN_EXE_tahti");
 
-fn ip(words: &str) {
-    let output = Command::new("ip").args(words.split(' ')).output().expect("ip, of iproute2");
-    assert!(output.status.success(), "ip {words}: {}", String::from_utf8_lossy(&output.stderr));
-}
-
 fn eventually(what: &str, mut done: impl FnMut() -> bool) {
     let began = Instant::now();
     while !done() {
@@ -31,33 +26,11 @@ fn eventually(what: &str, mut done: impl FnMut() -> bool) {
     }
 }
 
-/// A namespace, which goes with it.
-struct Namespace(String);
-
-impl Namespace {
-    fn new(name: &str) -> Self {
-        let name = format!("tahti-{}-{name}", std::process::id());
-        ip(&format!("netns add {name}"));
-        Self(name)
-    }
-
-    fn command(&self, args: &[&str]) -> Command {
-        let mut command = Command::new("ip");
-        command.args(["netns", "exec", &self.0, TAHTI]).args(args).stdin(Stdio::null());
-        command
-    }
-
-    /// Brings the calling thread, and those that it starts, into the namespace.
-    fn enter(&self) {
-        let file = std::fs::File::open(format!("/run/netns/{}", self.0)).unwrap();
-        rustix::thread::move_into_link_name_space(file.as_fd(), None).unwrap();
-    }
-}
-
-impl Drop for Namespace {
-    fn drop(&mut self) {
-        let _ = Command::new("ip").args(["netns", "del", &self.0]).status();
-    }
+/// This program within a namespace.
+fn tahti_in(space: &Namespace, args: &[&str]) -> Command {
+    let mut likeness = Command::new(TAHTI);
+    likeness.args(args);
+    space.command(&likeness)
 }
 
 /// A program of ours that ends with it; what it says is kept.
@@ -109,7 +82,6 @@ impl Host {
         ip(&format!("-n {} link add {outside} type veth peer name eth0 netns {inside}", hub.0));
         ip(&format!("-n {} link set {outside} master bridge up", hub.0));
         ip(&format!("-n {inside} addr add 10.77.0.{number}/24 dev eth0"));
-        ip(&format!("-n {inside} link set lo up"));
         ip(&format!("-n {inside} link set eth0 up"));
         let stop = Arc::new(AtomicBool::new(false));
         // Other hosts may only read, unless a rule says otherwise: here about one object, and one host.
@@ -132,7 +104,7 @@ impl Host {
     fn link(&mut self, args: &[&str]) {
         let mut all = vec!["msg", "link", "--host", self.name, "--bodies", "1MiB"];
         all.extend(args);
-        self.link = Some(Running::new(self.space.command(&all)));
+        self.link = Some(Running::new(tahti_in(&self.space, &all)));
     }
 
     fn linked(&self) -> &Running {
@@ -142,7 +114,7 @@ impl Host {
     fn send(&self, args: &[&str]) -> Output {
         let mut all = vec!["msg", "send"];
         all.extend(args);
-        self.space.command(&all).output().unwrap()
+        tahti_in(&self.space, &all).output().unwrap()
     }
 
     /// What came back on either stream.

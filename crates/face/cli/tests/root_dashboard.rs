@@ -1,6 +1,7 @@
-//! The dashboard before users of other numbers.
+//! The dashboard before users of other numbers, and over a slow line.
 
-use harness::page::http;
+use harness::network::Namespace;
+use harness::page::{Heard, Socket, http, token};
 use harness::port::free_port;
 use harness::process::Running;
 use harness::{Folder, fresh, tahti};
@@ -24,4 +25,60 @@ fn a_user_who_opens_connections_without_end_leaves_room_for_others() {
         let answer = http(port, "GET / HTTP/1.1", "");
         assert!(answer.contains("<title>tahti</title>"), "{answer}");
     }
+}
+
+/// Pictures of the oscilloscope that come before the answer to a question that is asked now; what beats say meanwhile is kept.
+fn pictures_before_an_answer(page: &mut Socket, id: u64, beats: &mut Vec<serde_json::Value>) -> usize {
+    const PICTURE: u8 = 2;
+    page.say(&format!(r#"{{"id":{id},"do":"verbs"}}"#));
+    let mut pictures = 0;
+    loop {
+        match page.message() {
+            Heard::Bytes(bytes) => pictures += usize::from(bytes[0] == PICTURE),
+            Heard::Text(text) if text["answer"] == id => return pictures,
+            Heard::Text(text) => beats.extend(text.get("beat").cloned()),
+        }
+    }
+}
+
+#[test]
+fn over_a_line_of_one_megabit_the_newest_comes_and_what_was_left_out_is_counted() {
+    let (line, run, segment) = (Namespace::new("slow"), Folder::new(), fresh("slow"));
+    line.slow_loopback("1mbit");
+    let mut demo = tahti();
+    let _loop = Running::until(&mut line.command(demo.args(["demo", "llrf", "--channel", &segment])), "armed:");
+    let (port, plant) = (line.within(free_port), fresh("page"));
+    let ours = |args: &[&str]| {
+        let mut ours = tahti();
+        ours.args(args).env("TAHTI_RUN", &run.0);
+        line.command(&ours)
+    };
+    let mut serve = ours(&["dash", "serve", "--plant", &plant, &format!("--listen=127.0.0.1:{port}")]);
+    let _serves = Running::until(&mut serve, "serves at");
+    let url = ours(&["dash", "url", "--plant", &plant]).output().unwrap();
+    let mut page = line.within(|| Socket::open(port, &token(&String::from_utf8_lossy(&url.stdout))));
+
+    // Pictures of some 100 kB, ten a second: eight times what the line takes.
+    page.say(&format!(
+        r#"{{"id":1,"do":"scope","act":{{"do":"arm","segment":"{segment}","channels":["amplitude","phase","drive","drive-phase","beam"],"trigger":null,"mode":"roll","pre":0,"length":4000,"every":1,"holdoff":0,"keep":1}}}}"#
+    ));
+    assert!(page.answer(1)["ok"].is_object());
+    page.say(r#"{"id":2,"do":"scope","act":{"do":"view","capture":null,"reference":null,"window":null,"columns":2000,"cursors":null,"maths":[],"fft":null,"xy":null,"persistence":null}}"#);
+    assert!(page.answer(2)["ok"].is_object());
+    let mut beats = Vec::new();
+    let left_out = |beats: &[serde_json::Value]| beats.last().and_then(|beat| beat["dropped"].as_u64()).unwrap_or(0);
+    let begun = std::time::Instant::now();
+    let mut id = 3;
+    // Until the line has been behind for long: whatever can fill up on the way has.
+    while left_out(&beats) < 100 {
+        pictures_before_an_answer(&mut page, id, &mut beats);
+        id += 1;
+        assert!(begun.elapsed() < harness::PATIENCE, "{} left out", left_out(&beats));
+    }
+    // Behind the one that is on its way there is at most one that had been made; nothing older waits anywhere.
+    for id in id..id + 5 {
+        let before = pictures_before_an_answer(&mut page, id, &mut beats);
+        assert!(before <= 2, "{before} pictures come before an answer");
+    }
+    assert!(beats.iter().all(|beat| beat["stale"] == serde_json::json!([])), "{beats:?}");
 }

@@ -11,6 +11,7 @@ pub mod guest;
 pub mod http;
 pub mod ioc;
 pub mod machine;
+pub mod network;
 pub mod page;
 pub mod plant;
 pub mod port;

@@ -27,6 +27,15 @@ pub fn token(address: &str) -> String {
     address.trim().rsplit_once("#token=").unwrap_or_else(|| panic!("{address:?} has a token")).1.to_owned()
 }
 
+/// A message of the dashboard.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Heard {
+    /// JSON.
+    Text(serde_json::Value),
+    /// What comes often.
+    Bytes(Vec<u8>),
+}
+
 /// A WebSocket of a program.
 pub struct Socket(TcpStream);
 
@@ -65,8 +74,8 @@ impl Socket {
         self.0.write_all(&bytes).unwrap();
     }
 
-    /// The next message that is text.
-    fn hear(&mut self) -> serde_json::Value {
+    /// The next message.
+    pub fn message(&mut self) -> Heard {
         loop {
             let mut head = [0; 2];
             self.0.read_exact(&mut head).unwrap();
@@ -85,8 +94,19 @@ impl Socket {
             };
             let mut payload = vec![0; usize::try_from(length).unwrap()];
             self.0.read_exact(&mut payload).unwrap();
-            if head[0] == 0x81 {
-                return serde_json::from_slice(&payload).unwrap();
+            match head[0] {
+                0x81 => return Heard::Text(serde_json::from_slice(&payload).unwrap()),
+                0x82 => return Heard::Bytes(payload),
+                _ => {}
+            }
+        }
+    }
+
+    /// The next message that is text.
+    fn hear(&mut self) -> serde_json::Value {
+        loop {
+            if let Heard::Text(text) = self.message() {
+                return text;
             }
         }
     }

@@ -37,6 +37,7 @@ pub mod shared_file;
 pub mod shm;
 pub mod signal;
 pub mod spawn;
+pub mod tcp;
 pub mod thread;
 pub mod tool;
 pub mod trace;

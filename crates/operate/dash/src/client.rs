@@ -304,6 +304,12 @@ impl Socket for Client {
         {
             return Next::Text(text);
         }
+        if now.mono >= self.tick_at {
+            self.tick_at = now.mono + self.every;
+            if let Some(bytes) = self.ticks() {
+                return Next::Bytes(bytes);
+            }
+        }
         if let Some(bytes) = self.scope.next() {
             return Next::Bytes(bytes);
         }
@@ -312,12 +318,6 @@ impl Socket for Client {
         {
             self.passing_at = now.mono + self.every;
             return Next::Text(news.to_string());
-        }
-        if now.mono >= self.tick_at {
-            self.tick_at = now.mono + self.every;
-            if let Some(bytes) = self.ticks() {
-                return Next::Bytes(bytes);
-            }
         }
         Next::Wait((self.tick_at.min(self.beat_at) - now.mono).min(DurNs::from_ms(100)))
     }

@@ -3,7 +3,7 @@
 //! The page sends JSON objects: an [`Ask`], with an `id` where it wants an answer. The server sends JSON objects with one key that
 //! says what they are (`hello`, `topic` with `data`, `beat`, `answer` with `ok` or `error`), and binary messages for what comes
 //! often. A binary message begins with its kind, a byte: 1 is a [`Tick`]; 2 a picture of the oscilloscope (`scopes::picture`), 3 a
-//! file of it (3 bytes of zero, the capture's number `u32`, the file); 4 to 15 are for other panels. Binary messages of the page are
+//! part of a file of it (a byte that is 1 where more parts follow, 2 bytes of zero, the capture's number `u32`, the part); 4 to 15 are for other panels. Binary messages of the page are
 //! parts of a file that it has announced ([`ScopeAct::Open`](crate::ScopeAct::Open)).
 
 use crate::hub::Topic;

@@ -16,7 +16,7 @@ use desk::Desk;
 use scope::{Beside, Capture, Kind};
 use serde::Deserialize;
 use serde_json::{Value, json};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -110,8 +110,10 @@ struct Out {
     status: Option<String>,
     /// The picture.
     view: Option<Vec<u8>>,
-    /// A file.
-    file: Option<Vec<u8>>,
+    /// Files, in parts: so that a long one holds up nothing else on a slow line.
+    parts: VecDeque<Vec<u8>>,
+    /// Whether the next to go is a part of a file, where there is a picture, too.
+    part_is_next: bool,
     /// Pictures that newer ones took the place of.
     replaced: u64,
     /// When the thread last looked at the loop; `None` where it looks at none.
@@ -222,10 +224,15 @@ impl Scope {
         lock(&self.out).status.take()
     }
 
-    /// A picture or a file.
+    /// A picture or a part of a file, by turns where there is both.
     pub(crate) fn next(&self) -> Option<Vec<u8>> {
         let mut out = lock(&self.out);
-        out.file.take().or_else(|| out.view.take())
+        let part_is_next = std::mem::replace(&mut out.part_is_next, false);
+        if !part_is_next && let Some(picture) = out.view.take() {
+            out.part_is_next = true;
+            return Some(picture);
+        }
+        out.parts.pop_front().or_else(|| out.view.take())
     }
 
     /// Pictures that newer ones took the place of since this was asked.

@@ -62,6 +62,8 @@ impl Default for Limits {
 
 /// Threads for what waits a moment at most: who connects, logins, files of a page.
 const WAITING_THREADS: usize = 4;
+/// Bytes that wait in the kernel before a client's line takes them: what waits there cannot give its place to something newer.
+const UNSENT_MAX: u32 = 16 << 10;
 /// Headers of a request.
 const HEADERS_MAX: usize = 64;
 /// What work may take to end at the end.
@@ -226,6 +228,8 @@ async fn client(
 ) {
     // Small messages shall not wait for each other; one that does is only slower.
     let _ = stream.set_nodelay(true);
+    // A kernel that cannot has slow clients wait longer for the newest.
+    let _ = sys::tcp::keep_unsent_below(&stream, UNSENT_MAX);
     match &shared.identity {
         None => talk_http(stream, (peer, local), shared, seat).await,
         Some(identity) => {

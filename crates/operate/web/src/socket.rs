@@ -4,7 +4,7 @@ use crate::server::now;
 use crate::site::{self, Next, Socket};
 use base::{DurNs, MonoNs};
 use futures_util::future::{Either, select};
-use futures_util::{SinkExt as _, StreamExt as _};
+use futures_util::{FutureExt as _, SinkExt as _, StreamExt as _};
 use hyper::upgrade::Upgraded;
 use hyper_util::rt::TokioIo;
 use std::pin::pin;
@@ -17,6 +17,8 @@ use tokio_tungstenite::tungstenite::{Bytes, Message, Utf8Bytes};
 const MESSAGE_BYTES_MAX: usize = 64 << 10;
 /// Most bytes that wait for a client: one message is made when the one before is gone.
 const WAITING_BYTES_MAX: usize = 4 << 20;
+/// Messages of a client that are taken between two to it.
+const TAKEN_AT_ONCE: usize = 16;
 /// A client is asked for a sign of life so often; browsers give it by themselves.
 const PING_EVERY: DurNs = DurNs::from_secs(15);
 /// A client from which nothing came for so long is gone, or does not read.
@@ -34,6 +36,14 @@ pub(crate) async fn talk(upgraded: Upgraded, mut socket: Box<dyn Socket>) {
     let mut received_at = now().mono;
     let mut ping_at = received_at + PING_EVERY;
     loop {
+        // Where there is always more to send than the line takes, nothing else would ever read.
+        for _ in 0..TAKEN_AT_ONCE {
+            match stream.next().now_or_never() {
+                None => break,
+                Some(Some(Ok(message))) if take(&message, socket.as_mut()) => received_at = now().mono,
+                Some(_) => return,
+            }
+        }
         let at = now();
         if at.mono - received_at > SILENT_MAX {
             return;
@@ -52,17 +62,11 @@ pub(crate) async fn talk(upgraded: Upgraded, mut socket: Box<dyn Socket>) {
                     return;
                 }
                 Next::Wait(span) => match wait(&mut stream, until(at.mono, span, ping_at)).await {
-                    Some(Some(message)) => {
+                    Some(Some(message)) if take(&message, socket.as_mut()) => {
                         received_at = now().mono;
-                        match message {
-                            Message::Text(text) => socket.receive(site::Message::Text(&text), now()),
-                            Message::Binary(bytes) => socket.receive(site::Message::Bytes(&bytes), now()),
-                            Message::Close(_) => return,
-                            Message::Ping(_) | Message::Pong(_) | Message::Frame(_) => {}
-                        }
                         continue;
                     }
-                    Some(None) => return,
+                    Some(_) => return,
                     None => continue,
                 },
             }
@@ -71,6 +75,17 @@ pub(crate) async fn talk(upgraded: Upgraded, mut socket: Box<dyn Socket>) {
             return;
         }
     }
+}
+
+/// Hands on what came; `false` if it was the end.
+fn take(message: &Message, socket: &mut dyn Socket) -> bool {
+    match message {
+        Message::Text(text) => socket.receive(site::Message::Text(text), now()),
+        Message::Binary(bytes) => socket.receive(site::Message::Bytes(bytes), now()),
+        Message::Close(_) => return false,
+        Message::Ping(_) | Message::Pong(_) | Message::Frame(_) => {}
+    }
+    true
 }
 
 /// How long to wait at most.

@@ -339,6 +339,24 @@ fn a_websocket_talks_both_ways_and_ends_with_a_reason() {
 }
 
 #[test]
+fn a_websocket_that_always_has_more_to_send_still_listens() {
+    let server = Running::start(Limits::default());
+    let (mut stream, _) = server.socket(ORIGIN);
+    stream.write_all(&frame(1, b"flood")).unwrap();
+    let mut some = vec![0; 200_000];
+    stream.read_exact(&mut some).unwrap();
+    stream.write_all(&frame(1, b"end")).unwrap();
+    // It ends because it was told to, not because nothing came.
+    let mut all = Vec::new();
+    while stream.read(&mut some).is_ok_and(|read| {
+        all.extend_from_slice(&some[..read]);
+        read > 0
+    }) {}
+    let end = &all[all.len().saturating_sub(40)..];
+    assert!(end.windows(11).any(|text| text == b"as you like"), "{end:?}");
+}
+
+#[test]
 fn websockets_that_send_too_much_or_never_read_are_cut_off() {
     let server = Running::start(Limits { stalled_max: DurNs::from_ms(300), ..Limits::default() });
     let (mut long, _) = server.socket(ORIGIN);

@@ -16,6 +16,7 @@ let picture = null, live = null, timer = null, names = "";
 // Absent is null, as the server has it.
 let window_ = null, cursors = null, active = 0, maths = [];
 const waits = new Map();
+let came = [];
 
 const act = (what, more = {}) => tahti.ask({ do: "scope", act: { do: what, ...more } });
 
@@ -225,11 +226,14 @@ async function save() {
   await simple("export", { capture, kind }, "");
 }
 
-/** A file has come. */
+/** A part of a file has come: other messages come between them, so that a slow line shows what is new meanwhile. */
 function file(message) {
-  const capture = message.getUint32(4, true), name = waits.get(capture);
+  const more = message.getUint8(1) === 1, capture = message.getUint32(4, true), name = waits.get(capture);
+  came.push(message.buffer.slice(8));
+  if (more) return told(`${name}: ${digits(came.reduce((sum, part) => sum + part.byteLength, 0) / 1024)} KiB have come`);
   waits.delete(capture);
-  const address = URL.createObjectURL(new Blob([message.buffer.slice(8)]));
+  const address = URL.createObjectURL(new Blob(came));
+  came = [];
   const link = el("a", { href: address, download: name ?? "capture" });
   link.click();
   setTimeout(() => URL.revokeObjectURL(address), 10_000);
@@ -321,6 +325,7 @@ export default {
     window.addEventListener("resize", () => { draw(); view(); });
   },
   connected() {
+    came = [];
     list();
     live = null;
   },

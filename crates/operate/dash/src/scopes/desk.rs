@@ -7,6 +7,7 @@ use base::{DurNs, MonoNs};
 use rt::scope::{Cause, Oscilloscope};
 use scope::{Capture, Kind, Mode, Wanted};
 use serde_json::{Value, json};
+use std::collections::VecDeque;
 use std::sync::{Mutex, Weak};
 
 /// Captures of one client, those from files among them.
@@ -19,9 +20,9 @@ const VALUES_MAX: usize = 2 << 20;
 const TAKING: DurNs = DurNs::from_secs(2);
 /// Pictures of what goes on by itself come at most so often.
 const PACE: DurNs = DurNs::from_ms(100);
-/// Bytes in front of a file: kind, zeros, the capture's number.
-const FILE_HEAD: usize = 8;
-/// The kind of a binary message that holds a file.
+/// Bytes of a file in one message: a third of a second on a line of 1 Mbit/s.
+const PART_BYTES: usize = 48 << 10;
+/// The kind of a binary message that holds a part of a file.
 const FILE: u8 = 3;
 
 /// A capture and what it is called.
@@ -171,16 +172,12 @@ impl Desk {
     /// Leaves a capture as a file for the client.
     pub(super) fn export(&self, capture: u32, kind: Kind) -> Result<(), String> {
         let bytes = self.find(capture)?.capture.to_bytes(kind);
-        let mut whole = Vec::with_capacity(FILE_HEAD + bytes.len());
-        whole.extend([FILE, 0, 0, 0]);
-        whole.extend(capture.to_le_bytes());
-        whole.extend(bytes);
         let Some(out) = self.of.upgrade() else { return Ok(()) };
         let mut out = lock(&out);
-        if out.file.is_some() {
+        if !out.parts.is_empty() {
             return Err("a file is still on its way; try again".into());
         }
-        out.file = Some(whole);
+        out.parts = parts(capture, &bytes);
         Ok(())
     }
 
@@ -346,6 +343,16 @@ fn allowed(scope: &Oscilloscope, own: Option<u64>, operator: bool) -> Result<(),
     }
 }
 
+/// A file as messages.
+fn parts(capture: u32, file: &[u8]) -> VecDeque<Vec<u8>> {
+    let last = file.len().div_ceil(PART_BYTES).saturating_sub(1);
+    let one = |(index, part): (usize, &[u8])| {
+        let head = [[FILE, u8::from(index < last), 0, 0], capture.to_le_bytes()].concat();
+        [head.as_slice(), part].concat()
+    };
+    file.chunks(PART_BYTES).enumerate().map(one).collect()
+}
+
 fn values(capture: &Capture) -> usize {
     capture.len() * (3 + capture.channels.len())
 }
@@ -368,4 +375,19 @@ pub(super) fn list() -> Outcome {
         }
     });
     Ok(json!({ "segments": segments.collect::<Value>() }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_goes_in_parts_of_which_the_last_says_so() {
+        let file: Vec<u8> = (0..PART_BYTES * 2 + 5).map(|at| at as u8).collect();
+        let parts = parts(7, &file);
+        let heads: Vec<&[u8]> = parts.iter().map(|part| &part[..8]).collect();
+        assert_eq!(heads, [[FILE, 1, 0, 0, 7, 0, 0, 0], [FILE, 1, 0, 0, 7, 0, 0, 0], [FILE, 0, 0, 0, 7, 0, 0, 0]]);
+        assert_eq!(parts.iter().flat_map(|part| &part[8..]).copied().collect::<Vec<u8>>(), file);
+        assert_eq!(self::parts(7, &file[..PART_BYTES]).len(), 1);
+    }
 }
