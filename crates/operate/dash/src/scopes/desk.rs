@@ -41,7 +41,6 @@ struct Live {
     id: Option<u64>,
     mode: Mode,
     length: usize,
-    keep: usize,
     asked_at: MonoNs,
     taken: bool,
     /// The next capture's number.
@@ -54,6 +53,8 @@ pub(super) struct Desk {
     of: Weak<Mutex<Out>>,
     live: Option<Live>,
     kept: Vec<Kept>,
+    /// How many of those of loops.
+    keep: usize,
     last_id: u32,
     view: View,
     /// Whether there is something new to be shown, and when that was last done.
@@ -70,6 +71,7 @@ impl Desk {
             of,
             live: None,
             kept: Vec::new(),
+            keep: KEPT_MAX,
             last_id: 0,
             view: View::default(),
             is_new: false,
@@ -125,9 +127,8 @@ impl Desk {
         let id = scope.set_up(&request).map_err(|error| error.to_string())?;
         let Some(scope) = opened.or_else(|| self.live.take().map(|live| live.scope)) else { return Ok(()) };
         let (length, asked_at) = (usize::try_from(arm.length).unwrap_or(usize::MAX), sys::clock::mono_now());
-        let live =
-            Live { scope, id: Some(id), mode, length, keep: request.keep, asked_at, taken: false, next: 0, forcing };
-        self.live = Some(live);
+        let live = Live { scope, id: Some(id), mode, length, asked_at, taken: false, next: 0, forcing };
+        (self.live, self.keep) = (Some(live), request.keep);
         self.note.clear();
         // What was shown may be of another loop.
         self.view.capture = None;
@@ -141,8 +142,9 @@ impl Desk {
             return Err(format!("nobody has set up the oscilloscope of {segment:?}"));
         }
         let asked_at = sys::clock::mono_now();
-        let (id, mode, length, keep) = (None, Mode::Normal, 1000, KEPT_MAX);
-        self.live = Some(Live { scope, id, mode, length, keep, asked_at, taken: true, next: 0, forcing: None });
+        let (id, mode, length) = (None, Mode::Normal, 1000);
+        let live = Live { scope, id, mode, length, asked_at, taken: true, next: 0, forcing: None };
+        (self.live, self.keep) = (Some(live), KEPT_MAX);
         self.note.clear();
         self.view.capture = None;
         Ok(())
@@ -214,11 +216,10 @@ impl Desk {
         self.last_id += 1;
         self.kept.push(Kept { id: self.last_id, label, capture, opened });
         self.is_new = true;
-        let keep = self.live.as_ref().map_or(KEPT_MAX, |live| live.keep);
         loop {
             let of_loops = self.kept.iter().filter(|kept| !kept.opened).count();
             let all: usize = self.kept.iter().map(|kept| values(&kept.capture)).sum();
-            if of_loops <= keep && self.kept.len() <= KEPT_MAX && all <= VALUES_MAX {
+            if of_loops <= self.keep && self.kept.len() <= KEPT_MAX && all <= VALUES_MAX {
                 return self.last_id;
             }
             // The oldest that nobody looks at, unless all are looked at.
