@@ -76,6 +76,7 @@ static PARTS: &[Helper] = &[
     response::RESPONDER,
     rtt::PART,
     runaway::BURN,
+    scope::LOOK,
 ];
 
 /// A measurement.

@@ -1,8 +1,14 @@
 //! `tahti bench scope`: what the oscilloscope costs the loop that it looks at.
 
+mod looker;
+
+pub(crate) use looker::LOOK;
+
+use crate::measure::measured_cpu;
 use crate::{Bench, Failed, Found, Progress, read};
-use base::{CpuId, DurNs, MonoNs, Policy, Quantile};
+use base::{CpuId, DurNs, MonoNs, Policy, Priority, Quantile};
 use clap::{ArgMatches, Args as _};
+use looker::Other;
 use report::{Figure, Good, Row, Table, Wanted};
 use rt::scope::{Condition, Mode, Oscilloscope, Request, Sampler, Timing};
 use rt::{Exports, Flow, LoopSpec, Number, Rt, SharedPage, VariableSpec};
@@ -16,7 +22,7 @@ pub(crate) static BENCH: Bench = Bench {
     arguments: Args::augment_args,
     run,
     published: &[],
-    wanted: "4 variables at 10 kHz without a shift of the loop's p99; at most 30 ns a variable and cycle",
+    wanted: "4 variables at 10 kHz without a shift of a 1 kHz loop's p99, nor of their own loop's; at most 30 ns a variable and cycle",
     quick: &["--rounds", "4", "--for", "300ms"],
     shields: false,
 };
@@ -25,7 +31,7 @@ pub(crate) static BENCH: Bench = Bench {
 #[derive(clap::Args)]
 struct Args {
     /// How often each is measured
-    #[arg(long, default_value_t = 8)]
+    #[arg(long, default_value_t = 12)]
     rounds: usize,
     /// How long the loop runs each time
     #[arg(long = "for", value_name = "TIME", default_value = "1s")]
@@ -36,9 +42,12 @@ struct Args {
     /// Class of the loop's thread; as this program's if not given
     #[arg(long, value_name = "CLASS")]
     class: Option<Policy>,
-    /// CPU to bind the loop's thread to
+    /// CPU to bind the loop's thread to; the highest if not given
     #[arg(long)]
     cpu: Option<CpuId>,
+    /// Time between two looks; `tahti scope` takes 10 ms
+    #[arg(long, value_name = "TIME", default_value = "10ms")]
+    every: DurNs,
 }
 
 /// Variables that are exported.
@@ -47,6 +56,8 @@ const VARIABLES: usize = 16;
 const CYCLES: u64 = 100_000;
 /// Variables that are looked at in the loop.
 const LOOKED_AT: usize = 4;
+/// Period of the loop behind the one that is looked at.
+const SLOW: DurNs = DurNs::from_ms(1);
 
 fn run(matches: &ArgMatches, progress: &mut Progress) -> Result<Found, Failed> {
     let args: Args = read(matches)?;
@@ -114,43 +125,68 @@ fn each_cycle(sampler: &mut Sampler, rounds: usize) -> Vec<f64> {
     (0..rounds).map(|_| round()).collect()
 }
 
-/// What a loop's page said.
+/// What the pages of the two loops said.
 struct Seen {
     p99_us: f64,
+    slow_p99_us: f64,
     compute_us: f64,
 }
 
+/// A figure of a turn.
+type Pick = fn(&Seen) -> f64;
+
+/// What is measured in turn; the first two tell what chance is.
+const TURNS: [(&str, Other); 6] = [
+    ("nobody looks", Other::Nobody),
+    ("nobody looks, again", Other::Nobody),
+    ("as much is read elsewhere", Other::Elsewhere),
+    ("sampled, not read", Other::Holds),
+    ("looked at", Other::Looks),
+    ("looked at on the loop's CPU", Other::LooksThere),
+];
+
 /// The loop with and without somebody who looks, in turn.
 fn loops(args: &Args, progress: &mut Progress) -> Result<Table, Failed> {
-    let (mut with, mut without) = (Vec::new(), Vec::new());
+    let cpu = measured_cpu(args.cpu, &sys::sched::affinity(0)?)?;
+    let mut found: [Vec<Seen>; TURNS.len()] = Default::default();
     for round in 0..args.rounds {
         progress.at(round, args.rounds, "a loop, looked at and not, in turn");
         // Whoever comes second finds the machine as the first one left it: each is it in turn.
-        for looked_at in [round % 2 == 0, round % 2 != 0] {
-            let side = if looked_at { &mut with } else { &mut without };
-            side.push(turn(args, looked_at)?);
+        for step in 0..TURNS.len() {
+            let which = (step + round) % TURNS.len();
+            found[which].push(turn(args, cpu, TURNS[which].1)?);
         }
     }
-    let column = |side: &[Seen], pick: fn(&Seen) -> f64| side.iter().map(pick).collect::<Vec<_>>();
-    let row = |name, pick: fn(&Seen) -> f64| {
-        let row = Row::samples(name, "us", column(&with, pick)).good(Good::Low);
-        row.against(Figure::median(column(&without, pick)))
-    };
-    let title = format!("A loop of {} that writes {VARIABLES} variables, {LOOKED_AT} of them looked at", args.period);
-    let table = Table::new(title).columns("looked at", "not looked at");
-    Ok(table
-        .row(row("wake-up, 99 %", |seen| seen.p99_us))
-        .row(row("the cycle's own time, mean", |seen| seen.compute_us)))
+    let column = |which: usize, pick: Pick| found[which].iter().map(pick).collect::<Vec<_>>();
+    let title = format!(
+        "A loop of {} on CPU {cpu} that writes {VARIABLES} variables, {LOOKED_AT} of them looked at each {}; behind it one of {SLOW}",
+        args.period, args.every
+    );
+    let mut table = Table::new(title).columns("measured", "nobody looks");
+    let picks: [(String, Pick); 3] = [
+        (format!("wake-up of {}, 99 %", args.period), |seen| seen.p99_us),
+        (format!("wake-up of {SLOW}, 99 %"), |seen| seen.slow_p99_us),
+        ("cycle's own time, mean".into(), |seen| seen.compute_us),
+    ];
+    for (name, pick) in picks {
+        for (which, (how, _)) in TURNS.iter().enumerate().skip(1) {
+            let row = Row::samples(format!("{name}: {how}"), "us", column(which, pick)).good(Good::Low);
+            let row = row.against(Figure::median(column(0, pick)));
+            let is_wanted = TURNS[which].1 == Other::Looks && name.starts_with("wake-up");
+            table = table.row(if is_wanted { row.wanted(Wanted::ratio_at_most(1.05)) } else { row });
+        }
+    }
+    Ok(table)
 }
 
-/// Runs the loop once; while it is looked at, its newest rows are copied all the time.
-fn turn(args: &Args, looked_at: bool) -> Result<Seen, Failed> {
+/// Runs the loops once, with somebody else or not.
+fn turn(args: &Args, cpu: CpuId, other: Other) -> Result<Seen, Failed> {
     let (name, exports) = exported()?;
-    let (page, shown) = (SharedPage::own("bench-scope")?, exports.clone());
+    let (page, slow, shown) = (SharedPage::own("bench-scope")?, SharedPage::own("bench-slow")?, exports.clone());
     let mut rt = Rt::new();
     let spec = LoopSpec {
         class: args.class,
-        cpu: args.cpu,
+        cpu: Some(cpu),
         exports: Some(exports),
         ..LoopSpec::new("bench-scope", args.period)
     };
@@ -161,21 +197,29 @@ fn turn(args: &Args, looked_at: bool) -> Result<Seen, Failed> {
         }
         Flow::Continue
     });
+    let spec = LoopSpec { class: args.class.map(below), cpu: Some(cpu), ..LoopSpec::new("bench-slow", SLOW) };
+    rt.add_loop(spec, slow.clone(), |_| Flow::Continue);
     let mut armed = rt.arm()?;
-    let scope = looked_at.then(|| Oscilloscope::open(&name)).transpose()?;
-    scope.iter().try_for_each(|scope| scope.set_up(&request(LOOKED_AT)).map(drop))?;
+    let other = other.start(&name, cpu, args.every)?;
     armed.start(DurNs::from_ms(10));
-    let until = mono_now() + args.for_;
-    while mono_now() < until {
-        sleep_until(mono_now() + DurNs::from_ms(5));
-        std::hint::black_box(scope.as_ref().and_then(|scope| scope.latest(1000)));
-    }
+    sleep_until(mono_now() + args.for_);
     armed.stop();
-    let read = page.read();
+    drop(other);
     let micros = |time: DurNs| time.0 as f64 / 1e3;
-    let p99_us = match read.wake().quantile(99, 100) {
+    let p99 = |page: &SharedPage| match page.read().wake().quantile(99, 100) {
         Quantile::At(time) | Quantile::Beyond(time) => micros(time),
         Quantile::Empty => f64::NAN,
     };
-    Ok(Seen { p99_us, compute_us: read.compute().mean().map_or(f64::NAN, micros) })
+    let compute_us = page.read().compute().mean().map_or(f64::NAN, micros);
+    Ok(Seen { p99_us: p99(&page), slow_p99_us: p99(&slow), compute_us })
+}
+
+/// The class of the slow loop: never before the fast one.
+fn below(class: Policy) -> Policy {
+    let less = |priority: Priority| Priority(if priority.0 > 1 { priority.0 - 1 } else { 1 });
+    match class {
+        Policy::Fifo(priority) => Policy::Fifo(less(priority)),
+        Policy::Rr(priority) => Policy::Rr(less(priority)),
+        class => class,
+    }
 }
