@@ -32,6 +32,7 @@ fn processes(port: u16, segment: &str, server: &str) -> String {
          [alarms]\nname = \"alarms\"\nfile = \"alarms.toml\"\n\
          [dashboard]\nname = \"dashboard\"\nlisten = \"127.0.0.1:{port}\"\nwrite = true\nsettings = \"settings\"\nmessages = \"{server}\"\n\
          [messages]\nname = \"{server}\"\n\
+         [archive]\nname = \"archive\"\nfolder = \"archive\"\nsync = \"100ms\"\n[[signal]]\nnames = [\"X:COUNT\"]\n\
          [[equipment]]\nname = \"rf\"\nfile = \"rf.toml\"\nserver = \"{server}\"\nafter = [\"{server}\"]\n"
     )
 }
@@ -64,15 +65,21 @@ fn every_panel_shows_what_is_there_and_is_usable_by_keyboard_and_screen_reader()
     assert!(up.status.success(), "{up:?}\n{}", bench.log());
     let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/dashboard_page/panels.mjs");
     let (viewer, operator) = (bench.ok(&["dash", "url"]), bench.ok(&["dash", "url", "--operator"]));
-    let mut node = Command::new("node");
-    node.args([script, viewer.trim(), operator.trim(), &segment]).arg(&bench.dir).env("NODE_MODULES", modules);
-    let output = finish(node.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap());
-    let said = String::from_utf8_lossy(&output.stdout);
-    assert!(
-        output.status.success(),
-        "{said}\n{}\n{}",
-        String::from_utf8_lossy(&output.stderr),
-        bench.ok(&["logs", "dashboard"])
-    );
-    assert!(said.contains("all panels good"), "{said}");
+    for tour in ["panels", "work", "scope", "page"] {
+        let mut node = Command::new("node");
+        node.args([script, viewer.trim(), operator.trim(), &segment])
+            .arg(&bench.dir)
+            .arg(bench.pid("loop").to_string())
+            .arg(tour);
+        node.env("NODE_MODULES", &modules);
+        let output = finish(node.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap());
+        let said = String::from_utf8_lossy(&output.stdout);
+        assert!(
+            output.status.success(),
+            "{said}\n{}\n{}",
+            String::from_utf8_lossy(&output.stderr),
+            bench.ok(&["logs", "dashboard"])
+        );
+        assert!(said.contains("all good"), "{said}");
+    }
 }
