@@ -198,3 +198,24 @@ fn sizes_that_do_not_fit_are_refused_with_what_was_expected_and_nothing_is_writt
     );
     assert_eq!(y, [5.0; 20]);
 }
+
+/// Kibibytes of this process that are in memory.
+#[cfg(all(target_os = "linux", not(miri)))]
+fn resident() -> i64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+    line.trim().trim_end_matches(" kB").parse().unwrap()
+}
+
+#[test]
+#[cfg(all(target_os = "linux", not(miri)))]
+fn memory_of_every_kind_of_number_is_shown_before_any_of_it_was_touched() {
+    fn touched<S: Stored>() -> i64 {
+        let (before, mut then) = (resident(), 0);
+        Panels::<S>::pack_with(4096, 4096, |_, _| S::default(), |_| then = resident());
+        then - before
+    }
+    // Of 32 MiB at least; other tests of this program have some meanwhile.
+    let all = [touched::<f32>(), touched::<f64>(), touched::<F16>(), touched::<i16>(), touched::<u16>()];
+    assert!(all.iter().all(|kib| *kib < 16 << 10), "{all:?}");
+}
