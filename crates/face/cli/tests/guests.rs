@@ -2,6 +2,9 @@
 //!
 //! Some are that Linux, some a boot sector: it says that it is up on its first serial line, and listens to the power button or does not.
 
+#[path = "guests/real.rs"]
+mod real;
+
 use base::DurNs;
 use harness::guest::disk;
 use harness::plant::Bench;
@@ -356,6 +359,12 @@ fn hostile(name: &str, bounds: &str, partition: &str) -> (Bench, Arc<AtomicU64>)
     (bench, taken)
 }
 
+/// Bytes that QEMU has read of files: of the guest's disk, but for a few.
+fn read_bytes(qemu: i32) -> u64 {
+    let text = fs::read_to_string(format!("/proc/{qemu}/io")).unwrap();
+    text.lines().find_map(|line| line.strip_prefix("rchar: ")?.parse().ok()).unwrap()
+}
+
 /// Processor time of everything of the guest, and cycles of the loop beside it.
 fn stands(bench: &Bench) -> (DurNs, DurNs, u64) {
     let (hmi, now) = (bench.process("hmi"), bench.status()["now"].as_u64().unwrap());
@@ -375,13 +384,25 @@ fn a_hostile_guest_keeps_to_its_bounds_beside_a_loop_of_a_kilohertz_and_takes_mo
         (more.0 - used.0) as f64 / (now.0 - began.0) as f64
     };
     free.until("it takes more than a quarter of a CPU", || share(&free, Duration::from_secs(2)) > 0.25);
+    let (qemu, _) = process(&free);
+    let disk = |qemu: i32, span: Duration| {
+        let (first, began) = (read_bytes(qemu), Instant::now());
+        std::thread::sleep(span);
+        (read_bytes(qemu) - first) as f64 / began.elapsed().as_secs_f64()
+    };
+    // Emulated, it reads more than it will be let.
+    free.until("it reads more than 512 KiB a second", || disk(qemu, Duration::from_secs(2)) > (512 << 10) as f64);
     free.ok(&["down"]);
-    let rates = "network_rate = \"256KiB\"\ndisk_rate = \"1MiB\"";
+    let rates = "network_rate = \"256KiB\"\ndisk_rate = \"256KiB\"";
     let bound = "partition = \"hmi\"\n[[partition]]\nname = \"hmi\"\ncpu_max = \"20%/50ms\"\nmemory_max = \"600MiB\"";
     let (bench, taken) = hostile("guest-bound", rates, bound);
     let (first, began) = (taken.load(Ordering::Relaxed), Instant::now());
     let used = share(&bench, Duration::from_secs(5));
     let (sent, span) = (taken.load(Ordering::Relaxed) - first, began.elapsed().as_secs_f64());
+    let (qemu, _) = process(&bench);
+    let read = disk(qemu, Duration::from_secs(5));
+    // A second's worth may come at once; what QEMU reads besides is little.
+    assert!(read > 1000.0 && read < 256.0 * 1024.0 * (6.0 / 5.0) * 1.1, "{read} bytes a second of the disk");
     // A period at the begin and one at the end; what is counted is counted a moment later than the clock is read.
     assert!(used < 0.2 + 0.05, "{used} of a CPU");
     // The network's bound is on what the guest sends; a second of it may be on its way.

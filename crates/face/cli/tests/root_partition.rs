@@ -6,8 +6,30 @@ use harness::process::kill;
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Output};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
+
+/// One at a time: what is left of one would be another's.
+fn turn() -> MutexGuard<'static, ()> {
+    static TURN: Mutex<()> = Mutex::new(());
+    last_cpu();
+    TURN.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Runs a command whose supervisor is killed at its first write, its second, and so on, until it comes to its end, `after` each death;
+/// how often it died.
+fn killed_at_each_write(mut run: impl FnMut(&str) -> Output, mut after: impl FnMut(u32)) -> u32 {
+    for write in 1.. {
+        let output = run(&write.to_string());
+        if output.status.code().is_some() {
+            assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+            return write - 1;
+        }
+        after(write);
+    }
+    unreachable!("it comes to its end before numbers do")
+}
 
 /// What is left of partitions, without a journal.
 fn left(bench: &Bench) -> Vec<PathBuf> {
@@ -38,7 +60,7 @@ const PARTITION: &str = "[[partition]]\nname = \"hmi\"\n";
 
 #[test]
 fn a_fork_bomb_a_memory_hog_and_a_cpu_hog_stay_within_their_partition_and_one_outside_goes_on() {
-    last_cpu();
+    let _turn = turn();
     let bounds =
         format!("{PARTITION}cpu_max = \"20%/50ms\"\ncpu_weight = 10\nmemory_max = \"48MiB\"\ntasks_max = 24\n");
     let inside = "partition = \"hmi\"\nrestart = { policy = \"never\" }";
@@ -95,7 +117,7 @@ fn disk(folder: &Path) -> Option<String> {
 
 #[test]
 fn a_disk_hog_writes_no_faster_than_its_bound() {
-    last_cpu();
+    let _turn = turn();
     let Some(disk) = disk(&std::env::temp_dir()) else { return eprintln!("no disk to write to: not tried") };
     let bounds = format!("{PARTITION}io_max = [{{ device = \"{disk}\", write = \"10MiB\" }}]\n");
     let script = "exec dd if=/dev/zero of=written bs=1M count=20 oflag=direct";
@@ -115,7 +137,7 @@ fn a_disk_hog_writes_no_faster_than_its_bound() {
 /// Runs this test again in a network namespace of its own, where it changes nobody's traffic; whether it is the run within.
 fn within_own_network(test: &str) -> bool {
     const MARK: &str = "TAHTI_TEST_OWN_NETWORK";
-    last_cpu();
+    let _turn = turn();
     if std::env::var_os(MARK).is_some() {
         let script = "ip link set lo up; ip link add tahti0 type veth peer name tahti1; ip link set tahti1 up; ip link set tahti0 up; \
                       ip addr add 10.9.0.1/24 dev tahti0; ip neigh add 10.9.0.2 lladdr 02:00:00:00:00:02 dev tahti0 nud permanent";
@@ -223,19 +245,13 @@ fn a_supervisor_killed_at_each_write_to_the_network_leaves_nothing_and_somebody_
         "root-partition-netkill",
         &(format!("{PARTITION}{NETWORK}") + &sh("a", "sleep 1000", "partition = \"hmi\"")),
     );
-    let mut died = 0;
-    for write in 1.. {
-        let mut up = bench.tahti(&["up", ".", "--for", "300ms"]);
-        let output = up.env("TAHTI_DIE_AT_WRITE", write.to_string()).output().unwrap();
-        if output.status.code().is_some() {
-            assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-            break;
-        }
-        died += 1;
+    let up =
+        |write: &str| bench.tahti(&["up", ".", "--for", "300ms"]).env("TAHTI_DIE_AT_WRITE", write).output().unwrap();
+    let died = killed_at_each_write(up, |write| {
         bench.ok(&["up", ".", "--for", "200ms"]);
         assert_eq!(traffic(), before, "killed at write {write}");
         assert_eq!(left(&bench), [] as [PathBuf; 0], "killed at write {write}");
-    }
+    });
     // A directory, five of the device, the sender, two notes at the least; as many on the way back.
     assert!(died >= 12, "{died}");
     let theirs = [
@@ -264,7 +280,7 @@ fn a_supervisor_killed_at_each_write_to_the_network_leaves_nothing_and_somebody_
 
 #[test]
 fn bounds_change_in_place_by_reload_and_partitions_come_and_go_when_nobody_is_in_them() {
-    last_cpu();
+    let _turn = turn();
     let plant =
         |first: &str, more: &str| format!("{PARTITION}{first}\n{more}") + &sh("a", "sleep 1000", "partition = \"hmi\"");
     let bench = Bench::new("root-partition-reload", &plant("cpu_max = \"50%\"\ntasks_max = 20", ""));
@@ -313,22 +329,16 @@ fn bounds_change_in_place_by_reload_and_partitions_come_and_go_when_nobody_is_in
 
 #[test]
 fn a_supervisor_killed_at_each_write_leaves_nothing_once_the_plant_was_up_and_down_again() {
-    last_cpu();
+    let _turn = turn();
     let bounds = format!("{PARTITION}cpu_max = \"50%\"\nmemory_max = \"64MiB\"\ntasks_max = 20\n");
     let plant = bounds + &sh("a", "sleep 1000", "partition = \"hmi\"\nmemory_max = \"32MiB\"");
     let bench = Bench::new("root-partition-kill", &plant);
-    let mut died = 0;
-    for write in 1.. {
-        let mut up = bench.tahti(&["up", ".", "--for", "300ms"]);
-        let output = up.env("TAHTI_DIE_AT_WRITE", write.to_string()).output().unwrap();
-        if output.status.code().is_some() {
-            assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-            break;
-        }
-        died += 1;
+    let up =
+        |write: &str| bench.tahti(&["up", ".", "--for", "300ms"]).env("TAHTI_DIE_AT_WRITE", write).output().unwrap();
+    let died = killed_at_each_write(up, |write| {
         bench.ok(&["up", ".", "--for", "200ms"]);
         assert_eq!(left(&bench), [] as [PathBuf; 0], "killed at write {write}");
-    }
+    });
     // Four directories, four bounds, two notes at the least; as many on the way back.
     assert!(died >= 14, "{died}");
     assert_eq!(left(&bench), [] as [PathBuf; 0]);
@@ -336,7 +346,7 @@ fn a_supervisor_killed_at_each_write_leaves_nothing_once_the_plant_was_up_and_do
 
 #[test]
 fn whoever_writes_a_bound_over_is_seen_and_a_directory_of_somebody_else_is_refused() {
-    last_cpu();
+    let _turn = turn();
     let bounds = format!("{PARTITION}tasks_max = 20\n");
     let plant = bounds + &sh("a", "sleep 1000", "partition = \"hmi\"");
     let bench = Bench::new("root-partition-drift", &plant);
@@ -363,4 +373,51 @@ fn whoever_writes_a_bound_over_is_seen_and_a_directory_of_somebody_else_is_refus
     let text = String::from_utf8_lossy(&refused.stderr).into_owned();
     assert!(!refused.status.success() && text.contains("is there, but no journal of it"), "{text}");
     assert!(bench.ok(&["up", ".", "--for", "100ms"]).contains("good"));
+}
+
+#[test]
+fn a_supervisor_killed_at_each_write_of_a_reload_is_followed_by_one_that_goes_on_and_leaves_nothing() {
+    let _turn = turn();
+    let plant = |bounds: &str, more: &str| {
+        format!("{PARTITION}{bounds}\n{more}") + &sh("a", "sleep 1000", "partition = \"hmi\"")
+    };
+    let first = plant("cpu_max = \"50%\"\ntasks_max = 20", "");
+    let second = plant("tasks_max = 10", "[[partition]]\nname = \"two\"\ntasks_max = 5\n");
+    let bench = Bench::new("root-partition-reload-kill", &first);
+    let mut in_reload = 0;
+    for write in 1.. {
+        bench.write(&first);
+        let mut up = bench.tahti(&["up", ".", "--detach"]);
+        let begun = up.env("TAHTI_DIE_AT_WRITE", write.to_string()).output().unwrap().status.success();
+        if begun {
+            let pid = bench.pid("a");
+            let supervisor = bench.supervisor();
+            bench.write(&second);
+            if bench.run(&["reload"]).status.success() {
+                break;
+            }
+            in_reload += 1;
+            bench.until("the supervisor has ended", || !harness::process::alive(supervisor));
+            bench.ok(&["up", ".", "--detach"]);
+            assert_eq!(bench.pid("a"), pid, "the process goes on, killed at write {write}");
+            let partitions = bench.status()["partitions"].clone();
+            let bound = |at: usize| partitions[at]["tasks"]["max"].as_u64();
+            assert_eq!((bound(0), bound(1)), (Some(10), Some(5)), "killed at write {write}: {partitions}");
+            assert!(
+                partitions.as_array().unwrap().iter().all(|one| one["drift"] == serde_json::json!([])),
+                "{partitions}"
+            );
+            bench.ok(&["down"]);
+        } else {
+            // What came before the reload is the other test's.
+            bench.ok(&["up", ".", "--for", "100ms"]);
+        }
+        assert_eq!(left(&bench), [] as [PathBuf; 0], "killed at write {write}");
+    }
+    // The write that it was to be killed at may be one on the way down.
+    bench.run(&["down"]);
+    bench.ok(&["up", ".", "--for", "100ms"]);
+    assert_eq!(left(&bench), [] as [PathBuf; 0]);
+    // A directory and a bound of the new one, two bounds of the other, their notes.
+    assert!(in_reload >= 4, "{in_reload}");
 }

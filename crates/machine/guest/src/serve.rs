@@ -35,6 +35,17 @@ pub const LOCK: &str = "lock";
 /// The file with its CPU use.
 pub const USAGE: &str = "usage";
 
+/// The signal that nothing survives.
+const SIGKILL: i32 = rustix::process::Signal::KILL.as_raw();
+/// Who kills a QEMU, but for us, and what helps.
+const KILLED: &str = "somebody killed it, or the kernel did for memory: raise `memory_max`, its own or its partition's (it bounds the guest and QEMU together; \
+     with `mlock` an emulated guest's code, 1 GiB, is locked, too)";
+
+/// Where the reason stands that a QEMU ended so.
+fn why(status: ExitStatus) -> &'static str {
+    if status.signal() == Some(SIGKILL) { KILLED } else { "its own words stand above" }
+}
+
 /// How a guest ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ended {
@@ -96,7 +107,7 @@ pub enum ServeError {
     #[error(transparent)]
     System(#[from] sys::Error),
     /// It ended before it ran.
-    #[error("QEMU ended with {0} before the guest ran; its own words stand above")]
+    #[error("QEMU ended with {} before the guest ran; {}", .0, why(*.0))]
     Began(ExitStatus),
     /// It never answered.
     #[error("QEMU did not begin to answer within {BEGIN_WITHIN}: {0}; it was killed")]
@@ -108,7 +119,7 @@ pub enum ServeError {
     #[error("{0}; the guest was not started")]
     Qmp(#[from] QmpError),
     /// QEMU failed while the guest ran.
-    #[error("QEMU ended with {0} while the guest ran; its own words stand above")]
+    #[error("QEMU ended with {} while the guest ran; {}", .0, why(*.0))]
     Lost(ExitStatus),
     /// The guest did not shut down in time.
     #[error("the guest did not shut down within {within}: {}; look at its console (does it listen to the power button?), or raise `stop_within`",

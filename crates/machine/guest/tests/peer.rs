@@ -1,6 +1,7 @@
 //! The client of QMP beside peers that misbehave, over real sockets.
 
 use base::DurNs;
+use guest::place::{PlaceError, vcpus};
 use guest::qmp::codec::{LINE_BYTES_MAX, Message};
 use guest::qmp::{Client, QmpError};
 use std::io::{BufRead as _, BufReader, Write as _};
@@ -120,4 +121,21 @@ fn what_is_no_qemu_is_recognised() {
     let peer = Peer::new("gone", drop);
     assert!(matches!(peer.connect(LONG), Err(QmpError::Closed | QmpError::Io(_))));
     assert!(matches!(Client::connect("/nowhere/qmp".as_ref(), LONG), Err(QmpError::Io(_))));
+}
+
+#[test]
+fn a_virtual_cpu_whose_thread_is_not_there_yet_or_is_somebody_else_s_is_refused_with_its_number() {
+    let own = std::process::id() as i32;
+    // None yet, one that can be none, and one of another process.
+    for (name, answer) in [
+        ("vcpu-none", "{\"return\":[{\"cpu-index\":3}],\"id\":ID}\n"),
+        ("vcpu-zero", "{\"return\":[{\"cpu-index\":3,\"thread-id\":0}],\"id\":ID}\n"),
+        ("vcpu-huge", "{\"return\":[{\"cpu-index\":3,\"thread-id\":99999999999}],\"id\":ID}\n"),
+        ("vcpu-other", "{\"return\":[{\"cpu-index\":3,\"thread-id\":1}],\"id\":ID}\n"),
+    ] {
+        let lines: &'static [&'static str] = Box::leak(Box::new([answer]));
+        let peer = Peer::answers(name, lines);
+        let found = vcpus(&mut peer.connect(LONG).unwrap(), own);
+        assert!(matches!(found, Err(PlaceError::Foreign { index: 3, .. })), "{name}: {found:?}");
+    }
 }
