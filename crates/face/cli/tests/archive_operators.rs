@@ -204,3 +204,25 @@ fn what_is_no_post_processor_and_what_does_not_suit_is_told() {
         );
     }
 }
+
+#[test]
+fn a_file_of_the_archiver_appliance_is_imported_once_with_its_values_stamps_and_alarms() {
+    let folder = archive();
+    let good = |words: &[&str]| {
+        let output = said(&folder, words);
+        assert!(output.status.success(), "{words:?}: {output:?}");
+        String::from_utf8(output.stdout).unwrap()
+    };
+    good(&["export", "archive", "NUMBER", "--format", "pb", "--output", "NUMBER.pb"]);
+    let imported = good(&["import", "copy", "NUMBER.pb"]);
+    assert!(imported.starts_with("1080 samples imported, 0 were there already"), "{imported}");
+    assert_eq!(good(&["export", "copy", "NUMBER"]), good(&["export", "archive", "NUMBER"]));
+    let again = good(&["import", "copy", "NUMBER.pb"]);
+    assert!(again.starts_with("0 samples imported, 1080 were there already"), "{again}");
+    // What is cut off in the middle gives what is whole, and is told.
+    let bytes = std::fs::read(folder.0.join("NUMBER.pb")).unwrap();
+    std::fs::write(folder.0.join("cut.pb"), &bytes[..bytes.len() / 2]).unwrap();
+    let cut = said(&folder, &["import", "other", "cut.pb"]);
+    let text = String::from_utf8_lossy(&cut.stderr).into_owned() + &String::from_utf8_lossy(&cut.stdout);
+    assert!(text.contains("samples imported"), "{text}");
+}

@@ -137,7 +137,10 @@ impl Variable {
         let Some((_, policy)) = wanted.iter().find(|(pattern, _)| fits(pattern)) else { return Ok(None) };
         let units = segment.unit(index).map(|unit| unit.as_str().to_owned()).unwrap_or_default();
         let about = About { units, precision: None, labels: Vec::new() };
-        let since = clock.wall(MonoNs(now.max(0) as u64));
+        // It holds for what its ring has already, too.
+        let mut oldest = cursor;
+        let oldest = segment.next(index, &mut oldest).map(|written| written.at);
+        let since = clock.wall(oldest.unwrap_or(MonoNs(now.max(0) as u64)));
         let name = format!("{page}/{}", name.as_str());
         let signal = match logger.signal(&name, about, since) {
             Ok(signal) => signal,

@@ -246,3 +246,28 @@ fn a_name_that_no_signal_can_have_is_told_and_the_others_are_kept() {
     site.look(&mut life);
     assert_eq!(site.archive().names(), [format!("{}/good", site.name)]);
 }
+
+#[test]
+fn on_a_fault_the_time_before_it_is_kept_at_full_rate_and_nothing_before_that() {
+    let site = Site::new("fault");
+    let mut life = site.life(Policy::OnFault { before: base::DurNs::from_ms(20) });
+    let words: Vec<AtomicU64> = (0..Variables::words_keeping(1, 256)).map(|_| AtomicU64::new(0)).collect();
+    let segment = Variables::format_keeping(&words, 256).unwrap();
+    let safe = Some(Number::Int(-1));
+    segment.add(&VariableSpec { name: "v", unit: "", first: Number::Int(0), safe }).unwrap();
+    let (wanted, logger) = (&life.page.wanted, &mut life.logger);
+    let variable = Variable::new(&site.name, wanted, (&segment, 0), 0, &life.clock, logger, &mut |_| ());
+    let mut variable = variable.unwrap().unwrap();
+    for pulse in 1..=100 {
+        assert!(segment.set(0, Number::Int(pulse), pulse as u64, MonoNs(pulse as u64 * 1_000_000)));
+    }
+    variable.take(&segment, 0, &life.clock, logger);
+    assert_eq!(logger.account().taken, 0);
+    segment.stand_safe(true);
+    variable.take(&segment, 0, &life.clock, logger);
+    logger.sync(1);
+    let (values, _) = site.kept();
+    // The last one stands for the fault: the safe value.
+    assert_eq!((values.len(), values.contains(&79), values.contains(&-1)), (22, false, true), "{values:?}");
+    assert!((80..=100).all(|value| values.contains(&value)), "{values:?}");
+}
