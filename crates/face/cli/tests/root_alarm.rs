@@ -3,6 +3,7 @@
 use harness::disk::Disk;
 use harness::epics::program;
 use harness::ioc::Ioc;
+use harness::plant::{Bench, sh};
 use harness::process::{Running, text};
 use harness::{Folder, eventually, fresh};
 use serde_json::Value;
@@ -168,4 +169,25 @@ fn users_of_other_numbers_look_or_act_where_they_are_named_and_the_journal_knows
         acts.len() == 1 && acts[0].contains(&format!("acknowledged X:A by {ACTS} (user {ACTS}, process ")),
         "{acts:?}"
     );
+}
+
+#[test]
+fn a_shield_that_somebody_else_has_changed_is_an_alarm_until_it_is_as_it_was_written() {
+    const KNOB: &str = "/proc/irq/default_smp_affinity";
+    let process = sh("steady", "echo up; exec sleep 1000", "");
+    let keys = "[shield]\ncpus = \"1\"\nrequired = true\n[alarms]\nname = \"alarms\"\nfolder = \"journal\"\n";
+    let tree = fresh("shield");
+    let bench = Bench::new("root-alarm-shield", &format!("{keys}tree = \"{tree}\"\n{process}"));
+    bench.ok(&["up", ".", "--detach"]);
+    let listed = || text(&bench.run(&["alarm", "list", "--all", "--server", &tree]));
+    let line = || listed().lines().find(|line| line.contains("plant shield")).unwrap_or_default().to_owned();
+    bench.until("the shield is well", || line().starts_with("OK"));
+    let written = std::fs::read_to_string(KNOB).unwrap();
+    std::fs::write(KNOB, "3").unwrap();
+    bench.until("it is an alarm", || line().starts_with("MAJOR") && line().contains("found"));
+    std::fs::write(KNOB, written.trim()).unwrap();
+    bench.until("it is well again", || line().split_whitespace().nth(1) == Some("OK"));
+    assert!(line().starts_with("MAJOR"), "nobody has acknowledged it: {}", listed());
+    let ended = bench.run(&["down"]);
+    assert!(ended.status.success(), "{}", text(&ended));
 }

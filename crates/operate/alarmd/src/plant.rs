@@ -1,4 +1,4 @@
-//! The plant's own alarms: what its supervisor says of its processes.
+//! The plant's own alarms: what its supervisor says of its processes, and what of its shield is not as it was written.
 
 use alarm::{Severity, Spec};
 use host::supervise::Cause;
@@ -8,18 +8,33 @@ use std::collections::BTreeMap;
 use std::io;
 use std::sync::mpsc::{Receiver, sync_channel};
 use std::time::Duration;
+use sys::root::RootDir;
 
 /// What a channel's name begins with that is a process of the plant: no record has a blank in its name.
 pub(crate) const PREFIX: &str = "process ";
-/// The area of processes that the file does not name.
+/// The channel that is the plant's shield.
+pub(crate) const SHIELD: &str = "plant shield";
+/// The areas of processes and of a shield that the file does not name.
 const AREA: &str = "processes";
+const SHIELD_AREA: &str = "shield";
 /// Time between two questions.
 const EVERY: Duration = Duration::from_secs(1);
+/// Questions between two looks at the shield, which read all of the machine that it has written.
+const SHIELD_EVERY: u32 = 5;
 /// How often the supervisor is asked at the start, when it has much to do.
 const TRIES: u32 = 10;
 
 /// What the supervisor said; nothing where it did not answer.
-pub(crate) type Said = Option<Vec<ProcessStatus>>;
+pub(crate) type Said = Option<Told>;
+
+/// How the plant stands.
+#[derive(Debug)]
+pub(crate) struct Told {
+    /// What the supervisor says of its processes.
+    pub(crate) processes: Vec<ProcessStatus>,
+    /// What of the shield is not as it was written, at the last look; nothing where none stands, or it may not be read.
+    pub(crate) drift: Option<Vec<String>>,
+}
 
 /// Asks the supervisor of a plant again and again, from a thread: it may hang.
 ///
@@ -29,9 +44,12 @@ pub(crate) fn watch(plant: &str) -> io::Result<Receiver<Said>> {
     let (say, said) = sync_channel(1);
     let run = RunDir::find(plant);
     std::thread::Builder::new().name("plant".into()).spawn(move || {
-        let mut client = None;
-        loop {
-            let now = ask(&run, &mut client);
+        let (mut client, mut drift) = (None, None);
+        for round in (0..SHIELD_EVERY).cycle() {
+            if round == 0 {
+                drift = shield_drift();
+            }
+            let now = ask(&run, &mut client).map(|processes| Told { processes, drift: drift.clone() });
             // A reader that is busy gets the next one; one that is gone needs none.
             if let Err(std::sync::mpsc::TrySendError::Disconnected(_)) = say.try_send(now) {
                 return;
@@ -42,7 +60,15 @@ pub(crate) fn watch(plant: &str) -> io::Result<Receiver<Said>> {
     Ok(said)
 }
 
-fn ask(run: &RunDir, client: &mut Option<Client>) -> Said {
+/// What of the shield that stands is not as it was written.
+fn shield_drift() -> Option<Vec<String>> {
+    let status = keep::shield::watch::status(&RootDir::machine(), &keep::RunDir::from_env(), Duration::ZERO).ok()?;
+    status.want?;
+    let line = |one: &host::plan::Drift| format!("{}: wrote {}, found {}", one.label, one.expected, one.found);
+    Some(status.drift.iter().map(line).collect())
+}
+
+fn ask(run: &RunDir, client: &mut Option<Client>) -> Option<Vec<ProcessStatus>> {
     if client.is_none() {
         *client = Client::connect(&run.socket()).ok();
     }
@@ -55,14 +81,26 @@ fn ask(run: &RunDir, client: &mut Option<Client>) -> Said {
     }
 }
 
-/// Alarms of the processes that the file does not name itself; waits for the supervisor's first answer.
+/// Alarms of the processes, and of the shield if one stands, that the file does not name itself; waits for the supervisor's first
+/// answer.
 pub(crate) fn specs(said: &Receiver<Said>, known: &[Spec]) -> Vec<Spec> {
     let answers = std::iter::repeat_with(|| said.recv().ok()).take(TRIES as usize).map_while(|said| said);
-    let processes = answers.flatten().next().unwrap_or_default();
-    let names = processes.into_iter().map(|process| format!("{PREFIX}{}", process.name));
-    let missing = names.filter(|name| known.iter().all(|spec| spec.channel != *name));
-    let spec = |channel| Spec { channel, area: vec![AREA.to_owned()], enabled: true, ..Spec::default() };
-    missing.map(spec).collect()
+    let Some(Told { processes, drift }) = answers.flatten().next() else { return Vec::new() };
+    let names = processes.into_iter().map(|process| (format!("{PREFIX}{}", process.name), AREA));
+    let names = names.chain(drift.map(|_| (SHIELD.to_owned(), SHIELD_AREA)));
+    let missing = names.filter(|(name, _)| known.iter().all(|spec| spec.channel != *name));
+    missing
+        .map(|(channel, area)| Spec { channel, area: vec![area.to_owned()], enabled: true, ..Spec::default() })
+        .collect()
+}
+
+/// A shield of which something is not as it was written does not hold what it promised.
+pub(crate) fn judge_shield(drift: &[String]) -> (Severity, String) {
+    match drift {
+        [] => (Severity::Ok, Severity::Ok.name().to_owned()),
+        [only] => (Severity::Major, only.clone()),
+        [first, rest @ ..] => (Severity::Major, format!("{first}, and {} more", rest.len())),
+    }
 }
 
 /// What a process was when it was looked at last.
@@ -120,6 +158,14 @@ mod tests {
             "ended": null, "shortfalls": [], "evidence": null, "loop": null
         }))
         .unwrap()
+    }
+
+    #[test]
+    fn a_shield_is_an_alarm_while_something_of_it_is_not_as_it_was_written() {
+        assert_eq!(judge_shield(&[]), (Severity::Ok, "OK".into()));
+        let lines = ["a: wrote 1, found 3".to_owned(), "b: wrote 1, found 2".to_owned()];
+        assert_eq!(judge_shield(&lines[..1]), (Severity::Major, lines[0].clone()));
+        assert_eq!(judge_shield(&lines), (Severity::Major, "a: wrote 1, found 3, and 1 more".into()));
     }
 
     #[test]

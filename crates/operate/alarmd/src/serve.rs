@@ -58,6 +58,7 @@ struct Source {
 struct Processes {
     said: Receiver<Said>,
     by_name: HashMap<String, ChannelUse>,
+    shield: Option<ChannelUse>,
     before: BTreeMap<String, plant::Before>,
 }
 
@@ -103,8 +104,12 @@ pub fn serve(config: &Config, plant: Option<&str>, report: &mut dyn FnMut(&str))
     let mut session = Session::open(|name| std::env::var(name).ok()).map_err(ServeError::Network)?;
     session.complaints.iter().for_each(|complaint| report(&complaint.0));
     session.look_beside(clients.ready().map_err(|error| ServeError::Socket(name.clone(), error))?);
-    let (mut sources, mut by_name) = (HashMap::new(), HashMap::new());
+    let (mut sources, mut by_name, mut shield) = (HashMap::new(), HashMap::new(), None);
     for (channel, name) in panel.channels() {
+        if name == plant::SHIELD {
+            shield = Some(channel);
+            continue;
+        }
         if let Some(process) = name.strip_prefix(plant::PREFIX) {
             by_name.insert(process.to_owned(), channel);
             continue;
@@ -115,7 +120,7 @@ pub fn serve(config: &Config, plant: Option<&str>, report: &mut dyn FnMut(&str))
     }
     let alarms = config.alarms.len();
     report(&format!("serves {alarms} alarms at @{name}, journal in {}", config.folder.display()));
-    let processes = said.map(|said| Processes { said, by_name, before: BTreeMap::new() });
+    let processes = said.map(|said| Processes { said, by_name, shield, before: BTreeMap::new() });
     let (is_written, synced) = (true, Session::now());
     let mut server =
         Server { config, panel, journal, clients, session, sources, processes, is_written, synced, report };
@@ -186,10 +191,21 @@ impl Server<'_> {
 
     /// Takes what the plant's supervisor has said meanwhile.
     fn look_at_processes(&mut self) {
-        let Some(Processes { said, by_name, before }) = &mut self.processes else { return };
+        let Some(Processes { said, by_name, shield, before }) = &mut self.processes else { return };
         while let Ok(said) = said.try_recv() {
             let at = now();
-            let all: HashMap<&str, _> = said.iter().flatten().map(|process| (process.name.as_str(), process)).collect();
+            let processes = said.iter().flat_map(|told| &told.processes);
+            let all: HashMap<&str, _> = processes.map(|process| (process.name.as_str(), process)).collect();
+            match (*shield, said.as_ref().and_then(|told| told.drift.as_ref())) {
+                (Some(channel), Some(drift)) => {
+                    let (severity, message) = plant::judge_shield(drift);
+                    let value = base::text::Counted(drift.len(), "difference").to_string();
+                    let moment = Moment { severity, message, value, time: at.wall };
+                    self.panel.update(channel, Update { moment, number: Some(drift.len() as f64) }, at);
+                }
+                (Some(channel), None) => self.panel.disconnected(channel, at),
+                (None, _) => {}
+            }
             for (name, channel) in by_name.iter() {
                 let Some(process) = all.get(name.as_str()) else {
                     self.panel.disconnected(*channel, at);
