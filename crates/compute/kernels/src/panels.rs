@@ -22,9 +22,9 @@ pub const PANEL: usize = 8;
 /// Numbers of a unit: two columns of a panel.
 const UNIT: usize = 2 * PANEL;
 /// On what a matrix is aligned: a line of the cache.
-const LINE: usize = 64;
+pub(crate) const LINE: usize = 64;
 /// On what one is aligned that is at least as large: a huge page.
-const HUGE: usize = 2 << 20;
+pub(crate) const HUGE: usize = 2 << 20;
 
 /// A matrix for [`Panels::multiply`]. Made once; multiplying neither allocates nor blocks.
 #[derive(Debug)]

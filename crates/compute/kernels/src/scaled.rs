@@ -10,6 +10,7 @@
 //! zero. Where errors have both signs they are some √n of that, not n. The sum over `k` blocks is rounded `k` times, to 24 bits.
 
 use crate::level::Kind;
+use crate::panels::{HUGE, LINE};
 use crate::{Level, Misfit, PANEL, level};
 
 /// Columns of a block at most: so many products fit a sum of 32 bits.
@@ -21,8 +22,6 @@ pub(crate) const UNIT: usize = 2 * PANEL;
 const TOGETHER: usize = 8;
 /// What is not above it counts as zero: a scale of it would not be a normal number.
 const LEAST: f32 = 1e-30;
-/// On what a matrix is aligned: a huge page.
-const ALIGN: usize = 2 << 20;
 /// 1.5·2²³: added to a number below 2²² it leaves the nearest whole one in the low bits.
 const WHOLE: f32 = 12_582_912.0;
 
@@ -71,8 +70,9 @@ impl Scaled {
             units += panels * columns.div_ceil(2);
         }
         let length = units.checked_mul(UNIT).expect("a matrix within the address space");
-        let mut memory = vec![0; length + ALIGN];
-        let begin = memory.as_ptr().addr().wrapping_neg() % ALIGN;
+        let align = if length >= HUGE { HUGE } else { LINE };
+        let mut memory = vec![0; length + align];
+        let begin = memory.as_ptr().addr().wrapping_neg() % align;
         prepare(&mut memory[begin..begin + length]);
         let mut scales = vec![0.0; panels * PANEL * blocks.len()];
         let packed = memory[begin..begin + length].as_chunks_mut::<UNIT>().0;
