@@ -407,7 +407,7 @@ fn every_example_of_the_table_of_keys_is_accepted() {
                     with(&format!("partition = \"hmi\"\n[[partition]]\n{name}{bound}{line}"))
                 }
                 "network" => {
-                    let rest = ["device = \"eth0\"", "link = \"100Mbit\"", "rate = \"20Mbit\""];
+                    let rest = ["device = \"eth0\"", "link = \"100Mbit\"", "rate = \"20Mbit\"", "delay = \"5ms\""];
                     let rest = rest.iter().filter(|other| !other.starts_with(key.name)).copied().collect::<Vec<_>>();
                     let table = format!("network = {{ {line}, {} }}", rest.join(", "));
                     with(&format!("partition = \"hmi\"\n[[partition]]\nname = \"hmi\"\n{table}"))
