@@ -34,6 +34,25 @@ fn pause(span: DurNs) {
     sys::clock::sleep_until(sys::clock::mono_now() + span);
 }
 
+/// Waits until somebody records here: a busy host has the emulator take its time until then.
+fn listens() {
+    let begin = sys::clock::mono_now();
+    let is_on = |instance: &Path| {
+        let reads_1 = |name: &str| fs::read_to_string(instance.join(name)).is_ok_and(|text| text.trim() == "1");
+        reads_1("tracing_on") && reads_1("events/sched/sched_switch/enable")
+    };
+    loop {
+        let instances = fs::read_dir("/sys/kernel/tracing/instances").unwrap().flatten();
+        if instances.into_iter().any(|instance| is_on(&instance.path())) {
+            break;
+        }
+        assert!(sys::clock::mono_now() - begin < DurNs::from_secs(120), "nobody has begun to record");
+        pause(DurNs::from_ms(20));
+    }
+    // The last of its events is switched on.
+    pause(DurNs::from_secs(2));
+}
+
 /// Has the whole guest stopped; between how many nanoseconds it was.
 fn stopped() -> [u64; 2] {
     let told = Path::new("/out/stopped");
@@ -77,8 +96,7 @@ fn what_the_host_takes_is_put_to_the_host_by_the_guest_alone() {
         let (tid, cpu) = (tid.load(Ordering::Relaxed).to_string(), CPU.to_string());
         let words = ["explain", "--tid", &tid, "--cpus", &cpu, "--above", "20ms", "--worst", "1000", "--json"];
         let explain = tahti().args(words).spawn().unwrap();
-        // It listens within seconds, whatever the emulator takes.
-        pause(DurNs::from_secs(8));
+        listens();
         let stops: Vec<[u64; 2]> = (0..STOPS).map(|_| stopped()).collect();
         pause(DurNs::from_secs(1));
         sys::child::kill(explain.id() as i32, 2).unwrap();
@@ -112,7 +130,7 @@ fn a_cpu_and_a_clock_source_that_go_while_they_are_recorded_are_told_and_the_res
     assert_ne!(was, another);
     let pid = std::process::id().to_string();
     let explain = tahti().args(["explain", "--pid", &pid, "--cpus", "2-3", "--json"]).spawn().unwrap();
-    pause(DurNs::from_secs(8));
+    listens();
     testkit::guest::write(ONLINE, "0");
     testkit::guest::write(SOURCE, another);
     pause(DurNs::from_secs(1));
