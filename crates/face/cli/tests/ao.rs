@@ -5,7 +5,7 @@ use harness::port::free_port;
 use harness::process::{finish, text};
 use std::net::UdpSocket;
 use std::path::Path;
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 
 /// The example in a folder of its own, under names and on ports of its own: a small pupil, a slow camera, a bad network, no shield.
 fn example() -> (Bench, String, [String; 2]) {
@@ -52,7 +52,7 @@ fn example() -> (Bench, String, [String; 2]) {
 }
 
 #[test]
-fn a_loop_closes_by_a_message_and_counts_what_its_network_loses() {
+fn a_loop_closes_by_a_message_counts_what_its_network_loses_and_comes_back_after_a_kill() {
     let (bench, server, ports) = example();
     let port = free_port();
     let tahti = |words: &[&str]| {
@@ -91,14 +91,12 @@ fn a_loop_closes_by_a_message_and_counts_what_its_network_loses() {
     bench.until("shown", || (number("get/ao_loop/gain") - 0.3).abs() < 1e-6);
     send("put/ao_loop/open");
     bench.until("open again", || nm("residual") > 0.9 * nm("air"));
-    let values = |name: &str| {
-        let said = bench.ok(&["em", "values", &format!("{server}-loop")]);
-        let line = said
-            .lines()
-            .find(|line| line.split_whitespace().next() == Some(name))
-            .unwrap_or_else(|| panic!("{name} in {said}"));
-        line.split_whitespace().nth(1).unwrap().parse::<f64>().unwrap()
+    let value = |name: &str| {
+        let said = text(&bench.run(&["em", "values", &format!("{server}-loop")]));
+        let line = said.lines().find(|line| line.split_whitespace().next() == Some(name))?;
+        line.split_whitespace().nth(1)?.parse::<f64>().ok()
     };
+    let values = |name: &str| value(name).unwrap_or_else(|| panic!("no {name}\n{}", bench.log()));
     for counted in ["lost", "late", "reordered", "patched", "whole"] {
         bench.until(counted, || values(counted) > 0.0);
     }
@@ -137,6 +135,17 @@ fn a_loop_closes_by_a_message_and_counts_what_its_network_loses() {
         send("put/ao_loop/closed");
         nm("residual") < 0.4 * nm("air")
     });
+    // Killed, it is started again: it measures all anew, has streams of its own in place of those that were left, and closes.
+    let killed = bench.pid("loop");
+    assert!(Command::new("kill").args(["-KILL", &killed.to_string()]).status().unwrap().success());
+    bench.until("started again", || bench.process("loop")["pid"].as_i64().is_some_and(|pid| pid != i64::from(killed)));
+    bench.until("counts from its start", || {
+        value("exchanged") == Some(0.0) && value("whole").is_some_and(|frames| frames > 0.0)
+    });
+    bench.until("closed by the second one", || {
+        send("put/ao_loop/closed");
+        nm("residual") < 0.4 * nm("air")
+    });
     let down = text(&bench.run(&["down", "p"]));
     assert!(down.contains("loop"), "{down}");
     // Its end is in order, whatever threads it has.
@@ -150,7 +159,7 @@ fn a_loop_closes_by_a_message_and_counts_what_its_network_loses() {
 
 #[test]
 fn more_workers_than_cpus_are_refused_with_how_many_there_are() {
-    let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_tahti"));
+    let mut command = Command::new(env!("CARGO_BIN_EXE_tahti"));
     command.args(["demo", "ao", "--workers", "5000"]).stdout(Stdio::piped()).stderr(Stdio::piped());
     let output = finish(command.spawn().unwrap());
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
