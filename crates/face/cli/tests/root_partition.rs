@@ -2,7 +2,7 @@
 
 use harness::machine::last_cpu;
 use harness::plant::{Bench, sh};
-use harness::process::kill;
+use harness::process::{kill, text};
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
@@ -372,6 +372,29 @@ fn whoever_writes_a_bound_over_is_seen_and_a_directory_of_somebody_else_is_refus
     fs::remove_dir(&dir).unwrap();
     let text = String::from_utf8_lossy(&refused.stderr).into_owned();
     assert!(!refused.status.success() && text.contains("is there, but no journal of it"), "{text}");
+    assert!(bench.ok(&["up", ".", "--for", "100ms"]).contains("good"));
+}
+
+#[test]
+fn control_groups_that_a_container_runtime_mounts_read_only_are_told_with_what_helps_before_anything_is_done() {
+    let _turn = turn();
+    let plant = format!("{PARTITION}tasks_max = 20\n") + &sh("a", "touch started", "partition = \"hmi\"");
+    let bench = Bench::new("root-partition-container", &plant);
+    // A mount namespace of its own, in which control groups are mounted as they are in containers.
+    let script = r#"
+        while read -r _ at kind _; do
+            case $kind in cgroup|cgroup2) mount -o bind,remount,ro "$at" || exit 9;; esac
+        done < /proc/self/mounts
+        "$TAHTI" check .; "$TAHTI" up . --for 100ms
+    "#;
+    let mut command = Command::new("unshare");
+    command.args(["-m", "sh", "-c", script]).env("TAHTI", env!("CARGO_BIN_EXE_tahti"));
+    let output = command.env("TAHTI_RUN", bench.dir.join("run")).current_dir(&bench.dir).output().unwrap();
+    let said = text(&output);
+    assert!(!output.status.success(), "{said}");
+    assert_eq!(said.matches("is mounted read-only, as container runtimes do").count(), 2, "{said}");
+    assert!(!bench.dir.join("started").exists());
+    assert_eq!(left(&bench), [] as [PathBuf; 0]);
     assert!(bench.ok(&["up", ".", "--for", "100ms"]).contains("good"));
 }
 

@@ -17,7 +17,7 @@ pub use plan::{Wanted, drift, dropped, made, plan, wanted};
 
 use crate::plant::Partition;
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// What partitions are planned from: where control groups may be made, and which devices there are.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -36,6 +36,9 @@ pub struct Ground {
     /// Network devices that partitions name; `None` where there is none.
     #[serde(default)]
     pub links: BTreeMap<String, Option<network::Link>>,
+    /// Of these groups those that are mounted read-only.
+    #[serde(default)]
+    pub read_only: BTreeSet<String>,
 }
 
 /// The hierarchy of version 2, seen from the own group.
@@ -130,6 +133,11 @@ pub enum Lack {
         "control groups of version 2 are not mounted, by which packets are told apart: mount cgroup2, beside version 1 at /sys/fs/cgroup/unified, say"
     )]
     Unified,
+    /// Control groups in which nothing can be made.
+    #[error(
+        "{0} is mounted read-only, as container runtimes do with the control groups of theirs: run tahti outside the container, or in one that may write there (`podman run --privileged --cgroupns private`, say)"
+    )]
+    ReadOnly(String),
     /// A directory that nobody noted.
     #[error(
         "{0} is there, but no journal of it: somebody else's, or one whose run directory is gone; remove it (rmdir) once it is empty"
@@ -203,6 +211,9 @@ pub fn homes(ground: &Ground, name: &str, partition: &Partition) -> (Vec<Home>, 
             Some(Device::None) | None => lacks.push(Lack::NoDevice(one.device.clone())),
         }
     }
+    let parents: BTreeSet<&str> = homes.iter().filter_map(|home| Some(home.dir.rsplit_once('/')?.0)).collect();
+    let read_only = parents.into_iter().filter(|parent| ground.read_only.contains(*parent));
+    lacks.extend(read_only.map(|parent| Lack::ReadOnly(parent.to_owned())));
     (homes, lacks)
 }
 

@@ -45,6 +45,7 @@ fn ground(v1: &[Controller], passed: &[Controller]) -> Ground {
         devices: BTreeMap::from([("/dev/sda".into(), Device::Block(8, 0))]),
         resctrl: None,
         links: BTreeMap::from([("eth0".into(), Some(network::Link::default()))]),
+        read_only: BTreeSet::new(),
     }
 }
 
@@ -114,6 +115,18 @@ fn version_2_gets_one_directory_where_all_is_passed_down_and_its_files() {
     ] {
         assert_eq!(text(&format!("/cg2/a/tahti-p.hmi/{file}"), &wanted), value);
     }
+}
+
+#[test]
+fn groups_that_are_mounted_read_only_are_lacking_once_for_each_and_others_are_not_looked_at() {
+    let with = |read_only: &[&str]| Ground {
+        read_only: read_only.iter().copied().map(str::to_owned).collect(),
+        ..ground(&[Controller::Cpu, Controller::Pids], &Controller::ALL)
+    };
+    let lacks = |read_only: &[&str]| homes(&with(read_only), "tahti-p.hmi", &partition()).1;
+    let both = ["/cg2/a", "/cg/cpu/own"].map(|dir| Lack::ReadOnly(dir.into()));
+    assert_eq!(lacks(&["/cg/cpu/own", "/cg2/a", "/cg2"]), [both[1].clone(), both[0].clone()]);
+    assert_eq!(lacks(&["/cg2"]), []);
 }
 
 #[test]

@@ -6,6 +6,7 @@ use host::partition::network::Link;
 use host::partition::resctrl::{Bandwidth, Resctrl, Ways};
 use host::partition::{Controller, Device, Ground, Unified};
 use host::plant::Partition;
+use std::collections::BTreeMap;
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
 use std::path::Path;
 use sys::root::RootDir;
@@ -19,10 +20,15 @@ pub fn ground(partitions: &[Partition]) -> Ground {
         let name = controller.name(host::partition::Version::V1);
         Some((controller, places.of_v1(name)?.display().to_string()))
     };
+    let v1: BTreeMap<_, _> = Controller::ALL.into_iter().filter_map(version_1).collect();
+    let v2 = places.of_v2().map(|own| unified(&own.top, &own.dir));
+    let above = v2.iter().flat_map(|v2: &Unified| v2.above.iter().map(|(dir, _)| dir));
+    let read_only = v1.values().chain(above).map(|dir| dir.trim_end_matches('/'));
     let devices = partitions.iter().flat_map(|one| &one.io_max).map(|one| (one.device.clone(), device(&one.device)));
     Ground {
-        v1: Controller::ALL.into_iter().filter_map(version_1).collect(),
-        v2: places.of_v2().map(|own| unified(&own.top, &own.dir)),
+        read_only: read_only.filter(|dir| is_read_only(dir)).map(str::to_owned).collect(),
+        v1,
+        v2,
         page_bytes: rustix::param::page_size() as u64,
         devices: devices.collect(),
         resctrl: resctrl(&|path| RootDir::machine().read(path).ok()),
@@ -66,6 +72,10 @@ fn unified(top: &Path, own: &Path) -> Unified {
     let above = own.ancestors().take_while(|dir| dir.starts_with(top));
     let above = above.map(|dir| (dir.display().to_string(), controllers(dir.join("cgroup.subtree_control"))));
     Unified { controllers: controllers(top.join("cgroup.controllers")), above: above.collect() }
+}
+
+fn is_read_only(dir: &str) -> bool {
+    rustix::fs::statvfs(dir).is_ok_and(|about| about.f_flag.contains(rustix::fs::StatVfsMountFlags::RDONLY))
 }
 
 fn device(path: &str) -> Device {
