@@ -22,6 +22,8 @@ pub(crate) struct Console {
     typing: Typing,
     /// Since somebody has typed.
     tamed: Option<Tamed>,
+    /// Whether the last that was passed on was a part of a line.
+    within_line: bool,
     ends: bool,
 }
 
@@ -29,7 +31,8 @@ impl Console {
     pub(crate) fn connect(path: &Path) -> io::Result<Self> {
         let stream = UnixStream::connect(path)?;
         stream.set_nonblocking(true)?;
-        Ok(Self { stream: Some(stream), held: Vec::new(), typing: Typing::begin(), tamed: None, ends: false })
+        let (typing, held) = (Typing::begin(), Vec::new());
+        Ok(Self { stream: Some(stream), held, typing, tamed: None, within_line: false, ends: false })
     }
 
     /// What to wait for.
@@ -46,6 +49,11 @@ impl Console {
     /// Whether somebody typed the key for it since the last look.
     pub(crate) const fn wants_to_end(&mut self) -> bool {
         std::mem::replace(&mut self.ends, false)
+    }
+
+    /// Whether what is told now would stand within a line of the guest's: then that is to be ended first.
+    pub(crate) const fn leaves_line(&mut self) -> bool {
+        std::mem::replace(&mut self.within_line, false)
     }
 
     /// Passes on what has come; a guest that never stops is passed on in turns with everything else.
@@ -95,6 +103,7 @@ impl Console {
             // Something else follows.
             said.push(b'\n');
         }
+        self.within_line = !said.ends_with(b"\n");
         // Nobody who reads is no reason for the guest to end.
         let mut out = io::stdout();
         let _ = match &mut self.tamed {

@@ -209,6 +209,12 @@ pub fn serve(guest: &Guest, folder: &Path, tell: &mut dyn FnMut(&str)) -> Result
         }
         let now = mono_now();
         usage.look(now);
+        let tell = &mut |line: &str| {
+            if console.leaves_line() {
+                println!();
+            }
+            tell(line);
+        };
         network.iter().flat_map(net::Running::told).for_each(|line| tell(&line));
         let is_refused = !watched.go_on(now, tell);
         match &mut stop {

@@ -35,7 +35,7 @@ fn a_real_time_virtual_cpu_has_a_shielded_cpu_and_the_rest_of_qemu_stays_outside
         return;
     }
     // The Xen arrangement: one core, bounded and locked memory, a disk of its own.
-    let keys = "mlock = true\nmemory_max = \"2GiB\"\nvcpu_cpus = \"shield\"\nvcpu_class = \"fifo:10\"\ndisks = [\"own.img\"]\n\
+    let keys = "mlock = true\nmemory_max = \"2GiB\"\nvcpu_cpus = \"shield\"\nvcpu_class = \"fifo:10\"\nbudget = \"95%/30s\"\ndisks = [\"own.img\"]\n\
                 [shield]\ncpus = \"auto:1\"";
     let bench = Bench::new("guest-core", &linux("", keys));
     fs::write(bench.dir.join("own.img"), vec![0; 1 << 20]).unwrap();
@@ -48,7 +48,7 @@ fn a_real_time_virtual_cpu_has_a_shielded_cpu_and_the_rest_of_qemu_stays_outside
     let vcpu = status.lines().find(|line| line.starts_with("virtual CPU 0:")).unwrap();
     let thread: i32 = vcpu.split("thread ").nth(1).unwrap().split(',').next().unwrap().parse().unwrap();
     let cpus = vcpu.split("CPUs ").nth(1).unwrap().split(',').next().unwrap().to_owned();
-    assert!(vcpu.contains(&format!("CPUs {cpus}, fifo:10, has run ")), "{status}");
+    assert!(vcpu.contains(&format!("CPUs {cpus}, fifo:10, has run ")), "{status}{}{}", log(&bench), bench.log());
     assert!(shield.contains(&format!("CPU {cpus}")) || shield.contains(&format!("CPUs {cpus}")), "{cpus}: {shield}");
     let allowed = |tid: i32| {
         let status = fs::read_to_string(format!("/proc/{qemu}/task/{tid}/status")).unwrap_or_default();

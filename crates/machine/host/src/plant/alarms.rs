@@ -4,7 +4,7 @@
 use super::as_written::as_written;
 use super::keys::{Key, PROCESS, Table, key, with_process};
 use super::model::{Ready, ReadyWhen};
-use super::process::{self, Read};
+use super::process::{self, Made, Read};
 use base::DurNs;
 use table::{Diagnostics, Section, tables};
 use toml::de::DeTable;
@@ -131,7 +131,8 @@ pub(crate) fn member(
         }
     }
     command.extend(["--plant".to_owned(), plant.to_owned()]);
-    let mut read = process::read(&section, called, has_shield, Some((command, section.range())), found);
+    let made = Made { command, has_own_priorities: false };
+    let mut read = process::read(&section, called, has_shield, Some(made), found);
     if section.value("ready").is_none() {
         read.process.ready = Ready { when: ReadyWhen::Line(SERVING.to_owned()), within: READY_WITHIN };
     }

@@ -4,7 +4,7 @@
 use super::as_written::as_written;
 use super::keys::{Key, PROCESS, Table, key, with_process};
 use super::model::{Ready, ReadyWhen};
-use super::process::{self, Read};
+use super::process::{self, Made, Read};
 use base::{Cluster, DurNs, Size};
 use std::collections::HashSet;
 use std::ops::Range;
@@ -344,7 +344,8 @@ pub(crate) fn member(root: &DeTable<'_>, text: &str, has_shield: bool, found: &m
     for (table, _) in tables(root, "signal", true, found) {
         command.extend(["--table".to_owned(), as_written(SIGNAL.header, table, text, |name| Some(name.to_owned()))]);
     }
-    let mut read = process::read(&section, "[archive]", has_shield, Some((command, section.range())), found);
+    let made = Made { command, has_own_priorities: false };
+    let mut read = process::read(&section, "[archive]", has_shield, Some(made), found);
     if section.value("ready").is_none() {
         read.process.ready = Ready { when: ReadyWhen::Line(LOGS.to_owned()), within: BEGIN_WITHIN };
     }

@@ -2,7 +2,7 @@
 
 use super::keys::{Key, PROCESS, Table, key, with_process};
 use super::model::{Process, Ready, ReadyWhen};
-use super::process::{self, Read};
+use super::process::{self, Made, Read};
 use base::DurNs;
 use core::net::SocketAddr;
 use std::ops::Range;
@@ -223,8 +223,8 @@ fn read_table(table: &DeTable<'_>, span: Range<usize>, around: &Around<'_>, foun
         Some(_) => process::name(&section, found).unwrap_or_else(|| (String::new(), section.range())),
         None => (NAME.to_owned(), section.range()),
     };
-    let made = Some((command, section.range()));
-    let mut read = process::read_as(&section, name, called, around.has_shield, made, found);
+    let made = Made { command, has_own_priorities: false };
+    let mut read = process::read_as(&section, name, called, around.has_shield, Some(made), found);
     if section.value("ready").is_none() {
         read.process.ready = Ready { when: ReadyWhen::Line(SERVES.to_owned()), within: BEGIN_WITHIN };
     }

@@ -2,7 +2,7 @@
 
 use super::keys::{Key, PROCESS, Table, key, with_process};
 use super::model::{Ready, ReadyWhen};
-use super::process::{self, Read};
+use super::process::{self, Made, Read};
 use base::DurNs;
 use std::ops::Range;
 use table::{Diagnostics, Section};
@@ -58,9 +58,9 @@ pub(crate) fn read(
     if section.flag("require_rt", found).unwrap_or(false) {
         command.push("--require-rt".into());
     }
-    let mut read = process::read(&section, called, has_shield, Some((command, section.range())), found);
     // The class of its real-time lane stands in its own file, which may be read again any time.
-    read.process.has_own_priorities = true;
+    let made = Made { command, has_own_priorities: true };
+    let mut read = process::read(&section, called, has_shield, Some(made), found);
     if section.value("ready").is_none() {
         read.process.ready = Ready { when: ReadyWhen::Line(SERVING.to_owned()), within: READY_WITHIN };
     }

@@ -2,7 +2,7 @@
 
 use super::keys::{Key, PROCESS, Table, key, with_process};
 use super::model::{Ready, ReadyWhen, Signal, StopStep};
-use super::process::{self, Read};
+use super::process::{self, Made, Read};
 use base::{DurNs, Policy, RtLevel, Size};
 use core::net::SocketAddr;
 use std::ops::Range;
@@ -305,10 +305,11 @@ pub(crate) fn read(
         say("program", &program);
     }
     command.push(section.text("name", found).map_or(String::new(), |(name, _)| name.to_owned()));
-    let mut read = process::read(&section, called, has_shield, Some((command, section.range())), found);
+    let has_own_priorities = vcpu_class.is_some_and(|(class, _)| matches!(class.level(), RtLevel::Fixed(_)));
+    let made = Made { command, has_own_priorities };
+    let mut read = process::read(&section, called, has_shield, Some(made), found);
     // QEMU's memory is what is locked, by QEMU.
     read.process.mlock = false;
-    read.process.has_own_priorities = vcpu_class.is_some_and(|(class, _)| matches!(class.level(), RtLevel::Fixed(_)));
     if section.value("stop").is_none() {
         let within = stop_within.map_or(STOP_WITHIN, |(time, _)| time);
         let wait = DurNs(within.0.saturating_add(STOP_MORE.0));

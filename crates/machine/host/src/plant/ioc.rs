@@ -2,7 +2,7 @@
 
 use super::keys::{Key, PROCESS, Table, key, with_process};
 use super::model::{Cpus, Ready, ReadyWhen};
-use super::process::{self, Read};
+use super::process::{self, Made, Read};
 use base::{DurNs, Policy};
 use std::ops::Range;
 use table::{Diagnostics, Section, clipped};
@@ -171,11 +171,11 @@ pub(crate) fn read(
         }
         None => {}
     }
-    let mut read = process::read(&section, called, has_shield, Some((command, section.range())), found);
+    let made = Made { command, has_own_priorities: real_time };
+    let mut read = process::read(&section, called, has_shield, Some(made), found);
     if section.value("cpus").is_none() && real_time && has_shield {
         read.process.cpus = Cpus::Shield;
     }
-    read.process.has_own_priorities = real_time;
     if section.value("ready").is_none() {
         read.process.ready = Ready { when: ReadyWhen::Line(SERVING.to_owned()), within: LOAD_WITHIN };
     }

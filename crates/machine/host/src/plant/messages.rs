@@ -3,7 +3,7 @@
 use super::ioc::each;
 use super::keys::{Key, PROCESS, Table, key, with_process};
 use super::model::{Ready, ReadyWhen};
-use super::process::{self, Read};
+use super::process::{self, Made, Read};
 use base::{DurNs, Policy, RtLevel, Size, Verb};
 use std::ops::{Range, RangeInclusive};
 use table::{Diagnostics, Placed, Section, clipped};
@@ -159,8 +159,8 @@ pub(crate) fn read(
     if section.flag("require_rt", found).unwrap_or(false) {
         command.push("--require-rt".into());
     }
-    let mut read = process::read(&section, called, has_shield, Some((command, section.range())), found);
-    read.process.has_own_priorities = has_own_priorities;
+    let made = Made { command, has_own_priorities };
+    let mut read = process::read(&section, called, has_shield, Some(made), found);
     if section.value("ready").is_none() {
         read.process.ready = Ready { when: ReadyWhen::Line(SERVING.to_owned()), within: BEGIN_WITHIN };
     }

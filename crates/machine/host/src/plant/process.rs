@@ -38,13 +38,21 @@ fn placed<T>(value: Option<Placed<T>>, default: T, header: &Range<usize>) -> Pla
     value.unwrap_or_else(|| (default, header.clone()))
 }
 
+/// What other sections than `[[process]]` have in place of a command.
+pub(crate) struct Made {
+    /// The command.
+    pub(crate) command: Vec<String>,
+    /// Whether it gives threads of its own a priority, whatever its class is.
+    pub(crate) has_own_priorities: bool,
+}
+
 /// Reads one process. What cannot be read has its default, and a finding, so that the plant is not used.
 /// Without a command that is made, the section has one.
 pub(crate) fn read(
     section: &Section<'_>,
     called: &str,
     has_shield: bool,
-    made: Option<Placed<Vec<String>>>,
+    made: Option<Made>,
     found: &mut Diagnostics<'_>,
 ) -> Read {
     let name = name(section, found).unwrap_or_else(|| (String::new(), section.range()));
@@ -57,18 +65,17 @@ pub(crate) fn read_as(
     name: Placed<String>,
     called: &str,
     has_shield: bool,
-    made: Option<Placed<Vec<String>>>,
+    made: Option<Made>,
     found: &mut Diagnostics<'_>,
 ) -> Read {
     let header = section.range();
-    let command = made.unwrap_or_else(|| {
+    let has_own_priorities = made.as_ref().is_some_and(|made| made.has_own_priorities);
+    let command = made.map(|made| (made.command, header.clone())).unwrap_or_else(|| {
         if section.value("command").is_none() {
             section.missing("command", found);
         }
         placed(section.command("command", found), Vec::new(), &header)
     });
-    // Threads of its own with classes of theirs.
-    let has_bands = command.0.iter().any(|word| word == "--band");
     let class = placed(section.parsed::<Policy>("class", found), Policy::OTHER, &header);
     let real_time = class.0.is_real_time();
     let default_cpus = if real_time && has_shield { Cpus::Shield } else { Cpus::Housekeeping };
@@ -77,7 +84,7 @@ pub(crate) fn read_as(
     let user = section.words("user", found);
     let heartbeat = heartbeat(section, found);
     let budget = section.parsed::<Budget>("budget", found);
-    if let (Some((_, span)), false) = (&budget, matches!(class.0.level(), RtLevel::Fixed(_)) || has_bands) {
+    if let (Some((_, span)), false) = (&budget, matches!(class.0.level(), RtLevel::Fixed(_)) || has_own_priorities) {
         let remedy = "remove it: only fifo and rr can starve a CPU; the kernel itself bounds the others";
         found.warning(span.clone(), format!("`budget` has no effect on class {}", class.0), remedy);
     }
@@ -132,7 +139,7 @@ pub(crate) fn read_as(
             threads: threads.iter().map(|(rule, _)| rule.clone()).collect(),
             miss_ratio_max: miss_ratio.map(|(ratio, _)| ratio),
             deadline,
-            has_own_priorities: false,
+            has_own_priorities,
             optional: false,
         },
         name: name.1,

@@ -2,7 +2,7 @@
 
 use super::keys::{Key, PROCESS, Table, key, with_process};
 use super::model::{Ready, ReadyWhen};
-use super::process::{self, Read};
+use super::process::{self, Made, Read};
 use base::{CpuSet, DurNs, Size};
 use std::ops::Range;
 use table::{Diagnostics, Section};
@@ -84,7 +84,8 @@ pub(crate) fn read(
         }
         command.push(format!("--window-kb={}", size.0 / 1024));
     }
-    let mut read = process::read(&section, called, shield.is_some(), Some((command, section.range())), found);
+    let made = Made { command, has_own_priorities: false };
+    let mut read = process::read(&section, called, shield.is_some(), Some(made), found);
     if section.value("ready").is_none() {
         read.process.ready = Ready { when: ReadyWhen::Line(RECORDS.to_owned()), within: BEGIN_WITHIN };
     }

@@ -635,7 +635,7 @@ fn a_recorder_is_a_process_that_looks_after_the_shields_cpus() {
 fn a_guest_is_a_process_that_is_stopped_after_its_own_time() {
     let text = "[plant]\nname = \"rf\"\n[[guest]]\nname = \"hmi\"\nvcpus = 2\nmemory = \"256MiB\"\nkernel = \"vmlinuz\"\n\
                 append = \"quiet\"\ndisks = [\"-a.qcow2\"]\nnetwork = \"user\"\nvcpu_cpus = \"1\"\nvcpu_class = \"fifo:5\"\nmlock = true\n\
-                stop_within = \"40s\"\n";
+                budget = \"95%/30s\"\nstop_within = \"40s\"\n";
     let checked = check(text, &Bench);
     assert_eq!(checked.found, [], "{}", render_all(&checked.found, "plant.toml", text));
     let guest = checked.plant.unwrap().process("hmi").unwrap().clone();
