@@ -471,7 +471,7 @@ fn the_packaging_line_sorts_and_its_panel_shows_what_it_has_done() {
         .replace("127.0.0.1:8900", &counts)
         .replace("\"demo\", \"sorter\"", &format!("\"demo\", \"sorter\", \"--counts={counts}\", \"--images={images}\""))
         .replace("\"demo\", \"camera\"", &format!("\"demo\", \"camera\", \"--to={images}\""))
-        .replace("memory = ", &format!("program = \"{}\"\naccel = \"emulated\"\nmemory = ", qemu()));
+        .replace("memory = ", &format!("program = \"{}\"\nmemory = ", qemu()));
     fs::write(bench.dir.join("plant.toml"), text).unwrap();
     std::os::unix::fs::symlink(std::env::var("TAHTI_GUEST").unwrap(), bench.dir.join("guest")).unwrap();
     bench.ok(&["up", "plant.toml", "--detach"]);
