@@ -83,8 +83,6 @@ pub struct Control {
     pixels: Pixels,
     commands: UdpSocket,
     team: Team<Slopes, Part>,
-    /// Slopes on their way from who measured them to all.
-    gathered: Vec<f32>,
     begun: bool,
     /// Rows that have come, and are not computed yet.
     left: Rows,
@@ -179,7 +177,6 @@ impl Control {
             pixels,
             commands,
             team,
-            gathered: vec![0.0; slopes],
             begun: false,
             left: Rows::default(),
             error: vec![0.0; actuators],
@@ -225,25 +222,24 @@ impl Control {
         (slopes.rows, slopes.task) = (rows, Task::Measure);
         self.pixels.lend(&mut slopes.image);
         let measured = self.team.run().map(drop);
-        let (gathered, without) = (&mut self.gathered, &mut self.without);
+        let without = &mut self.without;
+        let slopes = self.team.shared_mut()?;
         // Whatever became of the job the image goes back, once all are.
-        self.pixels.lend(&mut self.team.shared_mut()?.image);
+        self.pixels.lend(&mut slopes.image);
         measured?;
-        let ranges = std::mem::take(&mut self.team.shared_mut()?.ranges);
-        let gather = self.team.each(|me, part| {
+        // Out of what all see, while parts are looked at.
+        let (ranges, mut all) = (std::mem::take(&mut slopes.ranges), std::mem::take(&mut slopes.all));
+        let gathered = self.team.each(|me, part| {
             for row in &rows.all()[me.share(rows.count)] {
-                gathered[ranges[*row].clone()].copy_from_slice(&part.slopes[ranges[*row].clone()]);
+                all[ranges[*row].clone()].copy_from_slice(&part.slopes[ranges[*row].clone()]);
             }
             let now = std::mem::take(&mut part.without);
             without.dark += now.dark;
             without.unbounded += now.unbounded;
         });
         let slopes = self.team.shared_mut()?;
-        for row in rows.all() {
-            slopes.all[ranges[*row].clone()].copy_from_slice(&gathered[ranges[*row].clone()]);
-        }
-        (slopes.ranges, slopes.task) = (ranges, Task::Multiply);
-        gather?;
+        (slopes.ranges, slopes.all, slopes.task) = (ranges, all, Task::Multiply);
+        gathered?;
         self.team.run().map(drop)
     }
 
