@@ -1,6 +1,7 @@
 //! Several datagrams with one system call (`recvmmsg`), each with the time at which the kernel had it.
 
-use crate::error::{Error, Result};
+use crate::error::Result;
+use crate::option;
 use rustix::io::Errno;
 use std::os::fd::{AsFd, AsRawFd as _};
 use std::ptr::null_mut;
@@ -127,13 +128,7 @@ fn came_ns(header: &libc::msghdr) -> Option<u64> {
 /// # Errors
 /// The kernel's, where it notes nothing for such sockets.
 pub fn stamp(socket: impl AsFd) -> Result<()> {
-    let (on, length) = (1i32, size_of::<i32>() as libc::socklen_t);
-    let (socket, at) = (socket.as_fd().as_raw_fd(), std::ptr::from_ref(&on).cast());
-    // SAFETY: `at` and `length` are an `i32` that outlives the call, and its size.
-    match unsafe { libc::setsockopt(socket, libc::SOL_SOCKET, libc::SO_TIMESTAMPNS, at, length) } {
-        0 => Ok(()),
-        _ => Err(Error::last("have the kernel say when datagrams come")),
-    }
+    option::set(socket, libc::SOL_SOCKET, libc::SO_TIMESTAMPNS, 1, "have the kernel say when datagrams come")
 }
 
 #[cfg(test)]

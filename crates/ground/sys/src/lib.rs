@@ -22,6 +22,7 @@ pub mod kernel;
 pub mod mem;
 pub mod mutex;
 pub mod open_files;
+mod option;
 pub mod out;
 pub mod peer;
 pub mod perf;

@@ -1,7 +1,7 @@
 //! TCP connections that are to be given the newest, not all.
 
-use crate::{Error, Result};
-use std::os::fd::{AsFd, AsRawFd as _};
+use crate::{Result, option};
+use std::os::fd::AsFd;
 
 /// Has the kernel take no more from who writes to a TCP connection while so many bytes wait to be sent for the first time: without it some
 /// megabytes do, which is half a minute of a slow line. What is on its way and not yet confirmed does not count.
@@ -9,13 +9,8 @@ use std::os::fd::{AsFd, AsRawFd as _};
 /// # Errors
 /// The kernel's, where it is no TCP connection.
 pub fn keep_unsent_below(connection: impl AsFd, bytes: u32) -> Result<()> {
-    let length = size_of::<u32>() as libc::socklen_t;
-    let (connection, at) = (connection.as_fd().as_raw_fd(), std::ptr::from_ref(&bytes).cast());
-    // SAFETY: `at` and `length` are a `u32` that outlives the call, and its size.
-    match unsafe { libc::setsockopt(connection, libc::IPPROTO_TCP, libc::TCP_NOTSENT_LOWAT, at, length) } {
-        0 => Ok(()),
-        _ => Err(Error::last("bound what waits to be sent")),
-    }
+    let bytes = i32::try_from(bytes).unwrap_or(i32::MAX);
+    option::set(connection, libc::IPPROTO_TCP, libc::TCP_NOTSENT_LOWAT, bytes, "bound what waits to be sent")
 }
 
 #[cfg(test)]
