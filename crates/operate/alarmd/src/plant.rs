@@ -64,8 +64,7 @@ pub(crate) fn watch(plant: &str) -> io::Result<Receiver<Said>> {
 fn shield_drift() -> Option<Vec<String>> {
     let status = keep::shield::watch::status(&RootDir::machine(), &keep::RunDir::from_env(), Duration::ZERO).ok()?;
     status.want?;
-    let line = |one: &host::plan::Drift| format!("{}: wrote {}, found {}", one.label, one.expected, one.found);
-    Some(status.drift.iter().map(line).collect())
+    Some(status.drift.iter().map(ToString::to_string).collect())
 }
 
 fn ask(run: &RunDir, client: &mut Option<Client>) -> Option<Vec<ProcessStatus>> {

@@ -113,7 +113,7 @@ fn refused(refused: &[Refused]) {
 
 fn drifted(drift: &[Drift]) {
     for drift in drift {
-        println!("  {}: wrote {}, found {}", drift.label, drift.expected, drift.found);
+        println!("  {drift}");
     }
 }
 
@@ -218,7 +218,7 @@ pub(super) fn status(status: &Status) {
 /// Prints what one look found; nothing if all is well.
 pub(super) fn look(look: &Look) {
     for drift in &look.drift {
-        println!("{}: wrote {}, found {}", drift.label, drift.expected, drift.found);
+        println!("{drift}");
     }
     for step in &look.newcomers {
         println!("{}: {}, should be {}", step.label, step.from, step.to);

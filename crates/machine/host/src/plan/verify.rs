@@ -4,6 +4,7 @@ use super::Step;
 use crate::snapshot::{Snapshot, Target, Value};
 use serde::Serialize;
 use std::collections::BTreeMap;
+use std::fmt;
 
 /// A value that is not what was written.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -16,6 +17,12 @@ pub struct Drift {
     pub expected: Value,
     /// What stands there.
     pub found: Value,
+}
+
+impl fmt::Display for Drift {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: wrote {}, found {}", self.label, self.expected, self.found)
+    }
 }
 
 /// Compares a machine with the steps that were taken; tasks that ended and devices that went are no drift.

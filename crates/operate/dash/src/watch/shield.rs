@@ -20,7 +20,7 @@ pub(super) fn look() -> Value {
                 "want": status.want.map(|want| json!({ "cpus": want.cpus.to_string() })),
                 "window_ms": status.window_ms,
                 "cpus": status.cpus,
-                "drift": drift.map(|one| format!("{}: wrote {}, found {}", one.label, one.expected, one.found)).collect::<Vec<_>>(),
+                "drift": drift.map(ToString::to_string).collect::<Vec<_>>(),
                 "newcomers": newcomers.map(|one| one.label.clone()).collect::<Vec<_>>(),
             })
         }
