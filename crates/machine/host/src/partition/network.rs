@@ -101,8 +101,7 @@ impl FromStr for Discipline {
         let read = match words[..] {
             ["htb", "default", others] => number(others).map(|others| Self::Bucket { others }),
             [kind, "for", parent, "limit", bytes] => {
-                let queue = [Queue::Fifo, Queue::FqCodel, Queue::Cake].into_iter().find(|queue| queue.kind() == kind);
-                let read = (queue, number(parent), bytes.parse().ok());
+                let read = (Queue::of_kind(kind), number(parent), bytes.parse().ok());
                 if let (Some(queue), Some(parent), Some(bytes)) = read {
                     Some(Self::Queue { queue, parent, bytes })
                 } else {

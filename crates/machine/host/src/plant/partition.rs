@@ -220,6 +220,15 @@ pub enum Queue {
 }
 
 impl Queue {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Fifo, Self::FqCodel, Self::Cake];
+
+    /// The one that has this name in the kernel.
+    #[must_use]
+    pub fn of_kind(kind: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|queue| queue.kind() == kind)
+    }
+
     /// The discipline's name in the kernel.
     #[must_use]
     pub const fn kind(self) -> &'static str {

@@ -7,9 +7,6 @@ use rustix::io::Errno;
 use sys::traffic::{ROOT, Sent, Traffic};
 use sys::{Error, Result};
 
-/// What queues of partitions' classes may be.
-const QUEUES: [Queue; 3] = [Queue::Fifo, Queue::FqCodel, Queue::Cake];
-
 /// A target's value now; what has gone, a device or a control group, too, is [`Value::Absent`].
 pub(crate) fn read(target: &Target) -> Result<Value> {
     let text = |text: String| Ok(Value::Text(text));
@@ -19,8 +16,8 @@ pub(crate) fn read(target: &Target) -> Result<Value> {
             Some(traffic) => traffic.disciplines()?.into_iter().find(|one| one.handle == *handle).map(|one| {
                 let is = match (one.kind.as_str(), one.number) {
                     ("htb", Some(others)) if one.parent == ROOT => Discipline::Bucket { others },
-                    (kind, Some(bytes)) => match QUEUES.iter().find(|queue| queue.kind() == kind) {
-                        Some(queue) => Discipline::Queue { queue: *queue, parent: one.parent, bytes },
+                    (kind, Some(bytes)) => match Queue::of_kind(kind) {
+                        Some(queue) => Discipline::Queue { queue, parent: one.parent, bytes },
                         None => Discipline::Other(one.kind),
                     },
                     _ => Discipline::Other(one.kind),

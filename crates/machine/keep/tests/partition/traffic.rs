@@ -110,7 +110,7 @@ const FLOOD: &str = "timeout 4 bash -c 'exec 3>/dev/udp/10.9.0.3/9; exec dd if=/
 fn a_flood_of_datagrams_stays_within_its_class_and_the_device_is_as_it_was() {
     let (_turn, link) = (turn(), Link::new());
     let (before, dir) = ((state(), link.disciplines()), folder("network"));
-    for queue in [Queue::Fifo, Queue::FqCodel, Queue::Cake] {
+    for queue in Queue::ALL {
         let wanted = partition(queue);
         for writes in 0.. {
             let outcome = catch_unwind(AssertUnwindSafe(|| {
@@ -164,7 +164,7 @@ fn beside_a_flood(link: &Link, group: &Path) -> i64 {
 #[test]
 fn a_flood_delays_what_else_the_partition_sends_by_the_bound_at_most_and_hardly_where_connections_have_turns() {
     let (_turn, link, dir) = (turn(), Link::new(), folder("turns"));
-    let delays = [Queue::Fifo, Queue::FqCodel, Queue::Cake].map(|queue| {
+    let delays = Queue::ALL.map(|queue| {
         let wanted = partition(queue);
         let raised = raise(&mut machine(), &dir, &wanted, ground(&wanted), false).unwrap();
         let [group] = &raised.partitions.dirs("net")[..] else { panic!("version 2 has one directory") };
