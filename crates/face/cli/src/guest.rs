@@ -317,7 +317,9 @@ fn define(args: &DefineArgs) -> Result<(), Failure> {
     };
     // The plant says a guest by the words that its process gets.
     let command = ServeArgs::augment_args(clap::Command::new("serve").no_binary_name(true));
-    let guest = ServeArgs::from_arg_matches(&command.try_get_matches_from(words)?)?.guest()?;
+    let said = ServeArgs::from_arg_matches(&command.try_get_matches_from(words)?)?;
+    let in_shield = matches!(said.vcpu_cpus, Some(VcpuCpus::Shield));
+    let guest = said.guest()?;
     let cpus = match &process.cpus {
         Cpus::List(cpus) => Some(cpus),
         Cpus::Shield | Cpus::Housekeeping => None,
@@ -325,7 +327,6 @@ fn define(args: &DefineArgs) -> Result<(), Failure> {
     let folder = process.dir.as_ref().map_or_else(|| folder.clone(), |dir| folder.join(dir));
     let definition = Definition { guest: &guest, folder: &folder, cpus, memory_max: process.bounds.memory_max };
     let defined = if args.whom == "libvirt" { definition.libvirt()? } else { definition.xen() };
-    let in_shield = words.iter().any(|word| word == "--vcpu-cpus=shield");
     let in_shield =
         in_shield.then(|| "vcpu_cpus: nobody but tahti knows the shield; name CPUs to have them pinned".to_owned());
     for note in in_shield.iter().chain(&defined.notes) {

@@ -132,8 +132,7 @@ fn answers(folder: &std::path::Path, archive: &str) -> [Vec<Value>; 3] {
     command.current_dir(folder).args(["archive", "http", archive, "--listen", "127.0.0.1:0"]);
     let serves = Running::follow(&mut command);
     let said = serves.hears("/retrieval");
-    let address = said.split_whitespace().find_map(|word| word.strip_prefix("http://")).unwrap();
-    let address = address.split('/').next().unwrap();
+    let address = harness::http::address_in(&said);
     ["X:A", "maxSample_4000000000(X:A)", "countSample_4000000000(X:A)"].map(|pv| {
         let path = format!("/retrieval/data/getData.json?pv={pv}&from=2001-01-01T00:00:00Z&to=2100-01-01T00:00:00Z");
         let json = harness::http::json(address, &format!("GET {path}"));

@@ -117,8 +117,7 @@ fn every_post_processor_gives_the_same_from_segments_and_packs_on_the_command_li
     serve.current_dir(&folder.0).args(["archive", "http", "archive", "--listen", "127.0.0.1:0"]);
     let serves = Running::follow(&mut serve);
     let said_address = serves.hears("/retrieval");
-    let address = said_address.split_whitespace().find_map(|word| word.strip_prefix("http://")).unwrap();
-    let address = address.split('/').next().unwrap();
+    let address = http::address_in(&said_address);
     let mut first: Vec<Vec<(String, String)>> = Vec::new();
     for form in [None, Some("parquet"), Some("compact")] {
         if let Some(form) = form {

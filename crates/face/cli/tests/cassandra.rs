@@ -101,8 +101,7 @@ fn what_was_logged_is_in_the_cluster_once_though_logger_and_node_are_killed() {
         let mut command = site.command(&["http", archive, "--listen", "127.0.0.1:0"]);
         let serves = Running::follow(&mut command);
         let said = serves.hears("/retrieval");
-        let address = said.split_whitespace().find_map(|word| word.strip_prefix("http://")).unwrap().to_owned();
-        let host = address.split('/').next().unwrap();
+        let host = harness::http::address_in(&said);
         [
             "/retrieval/data/getData.json?pv=X:COUNT&from=2026-01-01T00:00:00Z&to=2100-01-01T00:00:00Z",
             "/retrieval/bpl/getMatchingPVs?regex=X:.*",

@@ -4,6 +4,15 @@ use crate::PATIENCE;
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
 
+/// The host and port of an address in what a server says of itself.
+///
+/// # Panics
+/// There is none.
+pub fn address_in(said: &str) -> &str {
+    let address = said.split_whitespace().find_map(|word| word.strip_prefix("http://")).expect("an address");
+    address.split('/').next().expect("a first part")
+}
+
 /// A whole answer: head, and body without its division into chunks.
 pub fn ask(address: &str, request: &str) -> (String, Vec<u8>) {
     let mut stream = TcpStream::connect(address).unwrap();
