@@ -94,6 +94,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
     if names.is_empty() {
         return Err(format!("no signal matches {}; tahti archive list FOLDER shows all", args.signals.join(" ")).into());
     }
+    tell_if_empty(&*archive, &names, span)?;
     if args.join.is_some() {
         return super::join::run(&*archive, &names, span, args.format);
     }
@@ -117,6 +118,23 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
         }
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Says on standard error that none of the signals has a sample in a span, and of when the newest one before is.
+fn tell_if_empty(archive: &dyn Reader, names: &[String], span: Span) -> Result<(), Failure> {
+    let mut newest = None;
+    for name in names {
+        match archive.at(name, span.to)? {
+            Some(sample) if sample.at >= span.from => return Ok(()),
+            sample => newest = newest.max(sample.map(|sample| (sample.at, name))),
+        }
+    }
+    let before = newest.map_or_else(
+        || "and none before".into(),
+        |(at, name)| format!("the newest one before is {}'s of {}", visible(name), time::show(at)),
+    );
+    eprintln!("tahti: no sample from {} to {}; {before}", time::show(span.from), time::show(span.to));
+    Ok(())
 }
 
 /// Prints what a post-processor makes of samples.

@@ -34,7 +34,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
                 one.rows.last().map_or_else(Default::default, |row| (row.kind.to_string(), row.about.units.clone()));
             let stamp = |at: Option<i64>| at.map_or_else(|| "-".into(), time::show);
             let (first, last) = (stamp(one.span.map(|span| span.from)), stamp(one.span.map(|span| span.to)));
-            let (name, units) = (visible(&one.name), visible(&units).to_string());
+            let (name, units) = (visible(&one.name).to_string(), visible(&units).to_string());
             println!("{name:width$}  {:>12}  {kind:8} {units:8} {first:30} {last}", one.count);
         }
     }
