@@ -79,8 +79,8 @@ pub(crate) struct Nobody<'a>(pub(crate) &'a Polls);
 impl Answers<Id> for Nobody<'_> {
     fn answer(&mut self, _: Id, _: Result<equipment::Answer<'_>, Fault<'_>>) {}
     fn expired(&mut self, _: Id) {}
-    fn polled(&mut self, poll: usize, entry: usize, value: Option<f64>, now: MonoNs) {
-        self.0.set(poll, entry, value, now);
+    fn polled(&mut self, poll: usize, entry: usize, value: Option<f64>, pulse: u64, now: MonoNs) {
+        self.0.set(poll, entry, value, pulse, now);
     }
 }
 
@@ -101,8 +101,8 @@ impl Answers<Id> for BandAnswers<'_, '_> {
         self.give(id, Done::expired(id.slip));
     }
 
-    fn polled(&mut self, poll: usize, entry: usize, value: Option<f64>, now: MonoNs) {
-        self.polls.set(poll, entry, value, now);
+    fn polled(&mut self, poll: usize, entry: usize, value: Option<f64>, pulse: u64, now: MonoNs) {
+        self.polls.set(poll, entry, value, pulse, now);
     }
 }
 

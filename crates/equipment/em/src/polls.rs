@@ -35,12 +35,12 @@ impl Polls {
         Ok(Self { tables: all })
     }
 
-    /// Writes a value. One that could not be read keeps its age.
+    /// Writes a value, with the number of its cycle. One that could not be read keeps its age.
     ///
     /// Real-time: a few stores.
-    pub(crate) fn set(&self, poll: usize, entry: usize, value: Option<f64>, now: MonoNs) {
+    pub(crate) fn set(&self, poll: usize, entry: usize, value: Option<f64>, pulse: u64, now: MonoNs) {
         if let (Some(value), Some((exports, indices))) = (value, self.tables.get(poll)) {
-            exports.set(indices[entry], Number::Float(value), now.0, now);
+            exports.set(indices[entry], Number::Float(value), pulse, now);
         }
     }
 }

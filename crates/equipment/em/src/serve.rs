@@ -134,7 +134,7 @@ impl Running<'_> {
         let around = Around { server: &self.options.server, folder, sources: &self.sources, plug_in };
         let mut make = |device: usize| make(&tables.devices[device], &around).map_err(Box::new);
         (0..tables.lanes())
-            .map(|number| Lane::new(tables.clone(), number, mono_now(), before, &mut make))
+            .map(|number| Lane::new(tables.clone(), number, sys::clock::mono_and_scale(), before, &mut make))
             .map(|lane| Ok(Box::new(lane?)))
             .collect()
     }

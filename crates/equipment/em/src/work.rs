@@ -77,9 +77,9 @@ impl Answers<Id> for LaneAnswers<'_> {
         self.rings.give(id.front, Done::expired(id.slip));
     }
 
-    fn polled(&mut self, poll: usize, entry: usize, value: Option<f64>, _: MonoNs) {
+    fn polled(&mut self, poll: usize, entry: usize, value: Option<f64>, pulse: u64, _: MonoNs) {
         // The device may have taken its time.
-        self.polls.set(poll, entry, value, mono_now());
+        self.polls.set(poll, entry, value, pulse, mono_now());
     }
 }
 

@@ -18,6 +18,8 @@ use std::sync::Arc;
 
 /// Sets that wait for their value at the same time on one lane; one more is refused as busy.
 pub const PENDING_MAX: usize = 256;
+/// How far apart two readings of the clocks may place the same instant: a cycle that is due with a frame's border has begun at that border.
+const SAME: u64 = 1_000;
 /// How often it is looked whether a value is reached.
 const LOOK: DurNs = DurNs::from_ms(10);
 
@@ -40,8 +42,8 @@ pub trait Answers<Id> {
     /// The one answer of a request whose deadline had passed before it was executed.
     fn expired(&mut self, id: Id);
 
-    /// A polled value: which poll, which of its entries; `None` if it could not be read.
-    fn polled(&mut self, poll: usize, entry: usize, value: Option<f64>, now: MonoNs);
+    /// A polled value: which poll, which of its entries, the number of the cycle; `None` if it could not be read.
+    fn polled(&mut self, poll: usize, entry: usize, value: Option<f64>, pulse: u64, now: MonoNs);
 }
 
 struct Pending<Id> {
@@ -62,13 +64,39 @@ enum DeviceSlot {
     Agent(Box<Agent>),
 }
 
+/// What a lane reads of a poll, and when.
+struct Cycle {
+    poll: usize,
+    entries: Vec<usize>,
+    schedule: Schedule,
+    /// When it is read first: the cycle that runs already is, so that nobody waits up to an hour for a value.
+    first: Option<MonoNs>,
+}
+
+impl Cycle {
+    fn due(&self) -> MonoNs {
+        self.first.unwrap_or(self.schedule.due())
+    }
+
+    /// The number of the cycle that runs at `now`, where it is to be read now.
+    fn begin(&mut self, now: MonoNs) -> Option<u64> {
+        if now >= self.schedule.due() {
+            self.schedule.advance(now);
+        } else {
+            self.first?;
+        }
+        self.first = None;
+        Some(self.schedule.pulse().saturating_sub(1))
+    }
+}
+
 /// See the module's text.
 pub struct Lane<Id> {
     tables: Arc<Tables>,
     number: usize,
     slots: Vec<DeviceSlot>,
     pending: Vec<Pending<Id>>,
-    polls: Vec<(usize, Vec<usize>, Schedule)>,
+    polls: Vec<Cycle>,
 }
 
 /// A device that could not be made.
@@ -91,7 +119,8 @@ impl<E: fmt::Display> fmt::Display for LaneError<E> {
 impl<E: std::error::Error> std::error::Error for LaneError<E> {}
 
 impl<Id: Copy> Lane<Id> {
-    /// A lane of the tables, with its devices. `make` gives the devices that this crate does not have; those that the
+    /// A lane of the tables, with its devices. Polls begin at whole multiples of their period on the scale that shows `scale_ns` at
+    /// `now` (as the pulses of loops: TAI), so that those of all hosts are read together and have the same numbers. `make` gives the devices that this crate does not have; those that the
     /// tables of `before` have unchanged are left to [`take_over`](Self::take_over).
     ///
     /// # Errors
@@ -99,7 +128,7 @@ impl<Id: Copy> Lane<Id> {
     pub fn new<E>(
         tables: Arc<Tables>,
         number: usize,
-        now: MonoNs,
+        (now, scale_ns): (MonoNs, u64),
         before: Option<&Tables>,
         make: &mut dyn FnMut(usize) -> Result<Box<dyn Device + Send>, E>,
     ) -> Result<Self, LaneError<E>> {
@@ -124,7 +153,8 @@ impl<Id: Copy> Lane<Id> {
         let mine = |(index, poll): (usize, &crate::Poll)| {
             let entries: Vec<usize> =
                 (0..poll.entries.len()).filter(|at| tables.lane(poll.entries[*at]) == number).collect();
-            (!entries.is_empty()).then(|| (index, entries, Schedule::new(0, now, poll.period)))
+            let schedule = Schedule::aligned(now, scale_ns.saturating_add(SAME), poll.period, DurNs::ZERO);
+            (!entries.is_empty()).then_some(Cycle { poll: index, entries, schedule, first: Some(now) })
         };
         let polls = tables.polls.iter().enumerate().filter_map(mine).collect();
         Ok(Self { tables: tables.clone(), number, slots, pending: Vec::with_capacity(PENDING_MAX), polls })
@@ -226,7 +256,7 @@ impl<Id: Copy> Lane<Id> {
             DeviceSlot::Agent(agent) => Some(agent.due().unwrap_or(MonoNs(0))),
             _ => None,
         });
-        let polls = self.polls.iter().map(|(.., schedule)| schedule.due());
+        let polls = self.polls.iter().map(Cycle::due);
         agents.chain(polls).chain(self.pending.iter().map(|pending| pending.look)).min()
     }
 
@@ -244,20 +274,17 @@ impl<Id: Copy> Lane<Id> {
             }
         }
         for at in 0..self.polls.len() {
-            if now < self.polls[at].2.due() {
-                continue;
-            }
-            self.polls[at].2.advance(now);
-            let poll = self.polls[at].0;
-            for position in 0..self.polls[at].1.len() {
-                let entry = self.polls[at].1[position];
+            let Some(pulse) = self.polls[at].begin(now) else { continue };
+            let poll = self.polls[at].poll;
+            for position in 0..self.polls[at].entries.len() {
+                let entry = self.polls[at].entries[position];
                 let value = match self.read(&tables, tables.polls[poll].entries[entry], now) {
                     Ok(value) => {
                         raw_number(&tables.rows[tables.entries[tables.polls[poll].entries[entry]].row], &value)
                     }
                     Err(_) => None,
                 };
-                out.polled(poll, entry, value, now);
+                out.polled(poll, entry, value, pulse, now);
             }
         }
         self.look(now, out);

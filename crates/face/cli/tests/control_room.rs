@@ -146,4 +146,10 @@ fn madoca_shows_its_records_live_and_keeps_what_is_polled_over_kills_of_the_logg
     assert_eq!(answer["ok"]["good"], true, "{answer}");
     let rows = room.logger_is_killed(&format!("{server}-values/sr_now_bpm_1/x"));
     assert!(rows.len() > 5 * KILLS, "{}", rows.len());
+    // What was read in one cycle belongs together, whoever read it and when within the cycle.
+    let both = ["sr_now_bpm_1/x", "sr_now_rf/voltage"].map(|object| format!("{server}-values/{object}"));
+    let joined =
+        room.bench.ok(&["archive", "get", "archive", &both[0], &both[1], "--join", "pulse", "--format", "csv"]);
+    let pulses: Vec<u64> = joined.lines().filter_map(|line| line.split(',').next()?.parse().ok()).collect();
+    assert!(pulses.len() > 5 * KILLS && pulses.is_sorted_by(|one, next| one < next), "{joined}");
 }

@@ -76,6 +76,16 @@ pub fn mono_and_tai() -> Result<(MonoNs, u64)> {
     Ok((best.1, best.2))
 }
 
+/// The moment, and what the scale shows then on which pulses are counted: TAI, or the time since boot where the kernel has no such
+/// clock.
+#[must_use]
+pub fn mono_and_scale() -> (MonoNs, u64) {
+    mono_and_tai().unwrap_or_else(|_| {
+        let now = mono_now();
+        (now, now.0)
+    })
+}
+
 /// Processor time that the calling thread has used.
 ///
 /// Real-time: neither allocates nor blocks; a system call.

@@ -198,11 +198,7 @@ impl Rt<Armed> {
 
     /// Lets the loops begin with the first pulse that is due at least `lead` from now. A second call does nothing.
     pub fn start(&mut self, lead: DurNs) {
-        // Without CLOCK_TAI (no such Linux) pulses count from boot.
-        let (now, scale) = sys::clock::mono_and_tai().unwrap_or_else(|_| {
-            let now = sys::clock::mono_now();
-            (now, now.0)
-        });
+        let (now, scale) = sys::clock::mono_and_scale();
         for thread in &self.state.threads {
             let schedule = Schedule::aligned(now, scale, thread.spec.period, lead);
             if thread.gate.set(Some(schedule)).is_ok()

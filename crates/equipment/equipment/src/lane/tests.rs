@@ -84,6 +84,8 @@ objects = ["sr_*"]
 struct Seen {
     answers: Vec<(u32, String)>,
     polled: usize,
+    /// The number of each cycle's first value, and when it was read.
+    cycles: Vec<(u64, MonoNs)>,
 }
 
 impl Answers<u32> for Seen {
@@ -101,8 +103,11 @@ impl Answers<u32> for Seen {
         self.answers.push((id, "expired".to_owned()));
     }
 
-    fn polled(&mut self, _: usize, _: usize, value: Option<f64>, _: MonoNs) {
+    fn polled(&mut self, _: usize, _: usize, value: Option<f64>, pulse: u64, now: MonoNs) {
         self.polled += usize::from(value.is_some());
+        if self.cycles.last().is_none_or(|last| last.0 != pulse) {
+            self.cycles.push((pulse, now));
+        }
     }
 }
 
@@ -112,7 +117,7 @@ fn tables(text: &str) -> Arc<Tables> {
 }
 
 fn lane(text: &str) -> Lane<u32> {
-    Lane::new(tables(text), 0, at(0), None, &mut |_| Err("no other device")).unwrap()
+    Lane::new(tables(text), 0, (at(0), 0), None, &mut |_| Err("no other device")).unwrap()
 }
 
 fn at(ms: u64) -> MonoNs {
@@ -258,13 +263,34 @@ fn polls_run_at_their_cycle() {
 }
 
 #[test]
+fn polls_of_all_hosts_have_the_same_number_at_the_same_time_and_the_first_one_waits_for_nothing() {
+    // Two hosts: their monotonic clocks began at different times; the second one's manager starts 130 ms after the first one's.
+    let tai = 1_700_000_000_030 * 1_000_000;
+    let begun = |mono: u64, after: u64| {
+        let mut lane: Lane<u32> =
+            Lane::new(tables(FILE), 0, (at(mono), tai + after * 1_000_000), None, &mut |_| Err("none")).unwrap();
+        let mut seen = Seen::default();
+        for ms in mono..mono + 500 {
+            lane.run(at(ms), &mut seen);
+        }
+        seen.cycles
+            .iter()
+            .map(|(pulse, now)| (*pulse, (*now - at(mono)).0 / 1_000_000 + after as i64))
+            .collect::<Vec<_>>()
+    };
+    let (first, second) = (begun(40, 0), begun(7_000, 130));
+    assert_eq!(first[..3], [(17_000_000_000, 0), (17_000_000_001, 70), (17_000_000_002, 170)]);
+    assert_eq!(second[..3], [(17_000_000_001, 130), (17_000_000_002, 170), (17_000_000_003, 270)]);
+}
+
+#[test]
 fn tables_that_changed_take_over_what_stayed_and_what_waits() {
     let (mut old, mut seen) = (lane(FILE), Seen::default());
     request(&mut old, 1, "put/sr_mag_ps_b/on", None, at(0), &mut seen);
     request(&mut old, 2, "set/sr_mag_ps_b/100A", None, at(0), &mut seen);
     go_on(&mut old, at(500), &mut seen);
     let tables = tables(&FILE.replace("limits = [0, 500]", "limits = [0, 50]"));
-    let mut new = Lane::new(tables, 0, at(500), Some(old.tables()), &mut |_| Err("no other device")).unwrap();
+    let mut new = Lane::new(tables, 0, (at(500), 0), Some(old.tables()), &mut |_| Err("no other device")).unwrap();
     new.take_over(&mut old, at(500), &mut seen);
     assert_eq!(ask(&mut new, "get/sr_mag_ps_b/current_adc", at(500)), "50.00A", "the supply ramps on");
     assert!(ask(&mut new, "put/sr_mag_ps_b/60A", at(500)).contains("expected 0A to 50A"));

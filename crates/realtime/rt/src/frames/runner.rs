@@ -353,7 +353,7 @@ impl Drop for Runner {
 /// The first minor's pulse, and when it is due. Pulses count whole major frames from the start of TAI, times the minors of
 /// each.
 fn first_minor(spec: &Spec) -> (u64, MonoNs) {
-    let (now, scale) = sys::clock::mono_and_tai().unwrap_or_else(|_| (mono_now(), mono_now().0));
+    let (now, scale) = sys::clock::mono_and_scale();
     let aligned = Schedule::aligned(now, scale, spec.major(), LEAD);
     let pulse = aligned.pulse().saturating_mul(spec.minors.len() as u64);
     (pulse, if spec.base == TimeBase::Timer { aligned.due() } else { now })
