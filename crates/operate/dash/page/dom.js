@@ -12,10 +12,13 @@ export function el(name, attributes = {}, ...inside) {
   return made;
 }
 
+/** How a column looks, and whether it is there for operators alone. */
+const kind = (head) => (head?.number ? "number" : head?.acts ? "acts" : null);
+
 /** A table that scrolls by itself where it is too wide; `fill(rows)` takes arrays of cells or row elements. */
 export function table(caption, heads) {
   const body = el("tbody");
-  const head = el("tr", {}, ...heads.map((one) => el("th", { scope: "col", class: one.number ? "number" : null }, one.text ?? one)));
+  const head = el("tr", {}, ...heads.map((one) => el("th", { scope: "col", class: kind(one) }, one.text ?? one)));
   const whole = el("table", {}, el("caption", {}, caption), el("thead", {}, head), body);
   const frame = el("div", { class: "scroll", role: "region", "aria-label": caption, tabindex: "0" }, whole);
   const fill = (rows) => body.replaceChildren(...rows.map((row) => (row instanceof Element ? row : tr(row, heads))));
@@ -25,9 +28,9 @@ export function table(caption, heads) {
 /** A row; its first cell names it. */
 export function tr(cells, heads = [], attributes = {}) {
   const cell = (one, at) => {
-    const kind = { class: heads[at]?.number ? "number" : null };
-    if (at === 0) return el("th", { scope: "row", ...kind }, one);
-    return one instanceof Element && one.tagName === "TD" ? one : el("td", kind, one ?? "");
+    const attributes = { class: kind(heads[at]) };
+    if (at === 0) return el("th", { scope: "row", ...attributes }, one);
+    return one instanceof Element && one.tagName === "TD" ? one : el("td", attributes, one ?? "");
   };
   return el("tr", attributes, ...cells.map(cell));
 }

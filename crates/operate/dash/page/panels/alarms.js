@@ -1,7 +1,7 @@
 // Alarms that stand or are put aside, the worst first; operators acknowledge and shelve them.
 import { el, say, table, time, tr } from "../dom.js";
 
-const HEADS = ["alarm", "severity", "now", "state", { text: "value", number: true }, "message", { text: "since", number: true }, "about", "do"];
+const HEADS = ["alarm", "severity", "now", "state", { text: "value", number: true }, "message", { text: "since", number: true }, "about", { text: "do", acts: true }];
 const TIMES = ["10m", "1h", "8h", "24h"];
 /** Alarms of one request: its text must not be too long. */
 const AT_ONCE = 20;

@@ -3,7 +3,7 @@ import { bytes, el, say, table, time, tr } from "../dom.js";
 
 const WORDS = { running: "good", FAULT: "bad", stopped: "faint", finished: "faint", down: "faint" };
 const HEADS = ["process", "pid", "state", "class", "CPUs", { text: "CPU", number: true }, { text: "memory", number: true },
-  { text: "missed", number: true }, { text: "restarts", number: true }, "last end", "do"];
+  { text: "missed", number: true }, { text: "restarts", number: true }, "last end", { text: "do", acts: true }];
 
 let tahti, list, problems, outcome, threads;
 
