@@ -4,13 +4,16 @@ import panels from "./panels.js";
 
 const STALE_MS = 2000;
 const AGAIN_MS = 1000;
+/** A connection that was silent for so long is given up: its network may be gone, which nobody tells. */
+const SILENT_MS = 10_000;
 
 const standing = document.getElementById("standing");
 const asked = new Map();
 const binaries = new Map();
 let socket = null;
 let lastId = 0;
-let heardAt = -Infinity;
+let openedAt = -Infinity, heardAt = -Infinity, heardClock = 0;
+let refused = "";
 let plantWords = "";
 let dropped = 0;
 
@@ -62,31 +65,44 @@ async function login() {
   if (!token) return;
   history.replaceState(null, "", location.pathname);
   const answer = await fetch("login", { method: "POST", body: token });
-  if (!answer.ok) throw new Error(await answer.text());
+  if (!answer.ok) throw new Error((await answer.text()).trim());
+}
+
+/** Opens a connection as soon as there is a dashboard that lets this page in: to a WebSocket a closed door and an absent server look
+ *  alike, plain HTTP tells. */
+async function connect() {
+  const answer = await fetch("who", { signal: AbortSignal.timeout(SILENT_MS) }).catch(() => null);
+  if (answer?.status === 401) locked((await answer.text()).trim());
+  if (answer?.ok) open();
+  else setTimeout(connect, AGAIN_MS);
 }
 
 function open() {
   const scheme = location.protocol === "https:" ? "wss:" : "ws:";
-  socket = new WebSocket(`${scheme}//${location.host}/ws`);
-  socket.binaryType = "arraybuffer";
-  socket.addEventListener("message", (event) => {
-    heardAt = performance.now();
+  const own = new WebSocket(`${scheme}//${location.host}/ws`);
+  [socket, openedAt, refused] = [own, performance.now(), ""];
+  own.binaryType = "arraybuffer";
+  own.addEventListener("message", (event) => {
+    if (own !== socket) return;
+    [heardAt, heardClock] = [performance.now(), Date.now()];
     if (typeof event.data === "string") text(JSON.parse(event.data));
     else binary(event.data);
   });
-  socket.addEventListener("close", async () => {
-    asked.forEach(({ bad }) => bad(new Error("the connection was lost")));
-    asked.clear();
-    // A closed door and an absent server look alike to a WebSocket; plain HTTP tells.
-    const answer = await fetch("who").catch(() => null);
-    if (answer?.status === 401) return locked(await answer.text());
-    setTimeout(open, AGAIN_MS);
-  });
+  own.addEventListener("close", () => lost(own));
+}
+
+function lost(own) {
+  if (own !== socket) return;
+  socket = null;
+  own.close();
+  asked.forEach(({ bad }) => bad(new Error("the connection was lost")));
+  asked.clear();
+  setTimeout(connect, AGAIN_MS);
 }
 
 function locked(why) {
-  document.body.classList.add("stale");
-  say(standing, why.trim());
+  refused = why;
+  watch();
 }
 
 function text(message) {
@@ -125,13 +141,16 @@ function hello(what) {
 }
 
 function watch() {
-  const stale = performance.now() - heardAt > STALE_MS;
-  if (stale && heardAt > 0) say(standing, "STALE: nothing was heard from the dashboard for more than 2 s; what is shown was true before");
-  if (!stale) {
-    const lost = dropped ? `, ${dropped} updates left out for newer ones` : "";
-    say(standing, `${plantWords} (you are ${tahti.role === "operator" ? "an operator" : "a viewer"}${lost})`);
+  const now = performance.now(), stale = now - heardAt > STALE_MS;
+  if (socket && now - Math.max(openedAt, heardAt) > SILENT_MS) lost(socket);
+  if (refused) say(standing, refused);
+  else if (!stale) {
+    const left = dropped ? `, ${dropped} updates left out for newer ones` : "";
+    say(standing, `${plantWords} (you are ${tahti.role === "operator" ? "an operator" : "a viewer"}${left})`);
+  } else if (heardAt > 0) {
+    say(standing, `STALE: nothing was heard from the dashboard since ${new Date(heardClock).toLocaleTimeString("sv")}; what is shown was true then`);
   }
-  document.body.classList.toggle("stale", stale);
+  document.body.classList.toggle("stale", stale || refused !== "");
 }
 
 for (const panel of panels) {
@@ -141,5 +160,5 @@ for (const panel of panels) {
   panel.build(section, tahti);
 }
 document.body.classList.add("stale");
-login().then(open, (error) => locked(error.message));
+login().then(connect, (error) => locked(error.message));
 setInterval(watch, 250);

@@ -1,9 +1,12 @@
 //! Who may do what: tokens, the cookies that they are exchanged for, roles.
 
 use base::{DurNs, MonoNs};
-use std::collections::HashMap;
+use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, HashMap};
 use std::io::{self, Read as _};
+use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use sys::whole::{Survives, replace};
 
 /// Sessions at once; the oldest goes for one more.
 const SESSIONS_MAX: usize = 256;
@@ -15,7 +18,8 @@ const TRIES_MAX: u32 = 20;
 const TRIES_WITHIN: DurNs = DurNs::from_secs(60);
 
 /// What somebody may do.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Role {
     /// Look.
     Viewer,
@@ -37,10 +41,12 @@ impl Role {
     }
 }
 
-/// Tokens and sessions.
+/// Tokens and sessions. They stand in a file for as long as the plant is up: a dashboard that is started again lets in whom it let in
+/// before, so that open pages come back by themselves.
 #[derive(Debug)]
 pub(crate) struct Access {
-    tokens: Vec<(Role, String)>,
+    tokens: BTreeMap<Role, String>,
+    file: PathBuf,
     /// The cookie's name: cookies of one host are shared by all its ports.
     pub(crate) cookie: String,
     inner: Mutex<Inner>,
@@ -51,6 +57,14 @@ struct Inner {
     sessions: HashMap<String, Session>,
     wrong: u32,
     since: MonoNs,
+}
+
+/// What the file has.
+#[derive(Debug, Default, Serialize, Deserialize)]
+struct Kept {
+    tokens: BTreeMap<Role, String>,
+    /// What the cookie holds, its role, and the user who began it.
+    sessions: Vec<(String, Role, Option<u32>)>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -72,18 +86,39 @@ pub(crate) enum Closed {
 }
 
 impl Access {
-    /// New tokens; one for operators where there are any.
-    pub(crate) fn new(port: u16, write: bool) -> io::Result<Self> {
-        let mut tokens = vec![(Role::Viewer, secret()?)];
-        if write {
-            tokens.push((Role::Operator, secret()?));
+    /// What `file` has of an earlier dashboard of the plant, and new tokens where it has none; nothing for operators where there
+    /// are none any more. A session that was kept counts as used now.
+    ///
+    /// # Errors
+    /// The file can be neither read nor written, or the kernel gives no random bytes.
+    pub(crate) fn open(file: &Path, port: u16, write: bool, now: MonoNs) -> io::Result<Self> {
+        let Kept { mut tokens, sessions } = kept(file)?;
+        let roles = if write { &Role::ALL[..] } else { &[Role::Viewer] };
+        tokens.retain(|role, _| roles.contains(role));
+        for role in roles {
+            if !tokens.contains_key(role) {
+                tokens.insert(*role, secret()?);
+            }
         }
-        Ok(Self { tokens, cookie: format!("tahti-{port}"), inner: Mutex::default() })
+        let sessions = sessions.into_iter().filter(|(_, role, _)| roles.contains(role)).take(SESSIONS_MAX);
+        let sessions = sessions.map(|(id, role, user)| (id, Session { role, user, used: now })).collect();
+        let inner = Mutex::new(Inner { sessions, ..Inner::default() });
+        let access = Self { tokens, file: file.to_owned(), cookie: format!("tahti-{port}"), inner };
+        access.keep(&access.inner())?;
+        Ok(access)
+    }
+
+    /// Writes tokens and sessions to the file, which only the plant's own user and root can read.
+    fn keep(&self, inner: &Inner) -> io::Result<()> {
+        let sessions = inner.sessions.iter().map(|(id, session)| (id.clone(), session.role, session.user));
+        let kept = Kept { tokens: self.tokens.clone(), sessions: sessions.collect() };
+        let written = replace(&self.file, &serde_json::to_vec(&kept)?, 0o600, Survives::Kill);
+        written.map_err(|error| named(&self.file, error))
     }
 
     /// The token of a role.
     pub(crate) fn token(&self, role: Role) -> Option<&str> {
-        self.tokens.iter().find(|(of, _)| *of == role).map(|(_, token)| token.as_str())
+        self.tokens.get(&role).map(String::as_str)
     }
 
     /// What a token allows.
@@ -111,6 +146,10 @@ impl Access {
             inner.sessions.remove(&oldest);
         }
         inner.sessions.insert(id.clone(), Session { role, user, used: now });
+        if let Err(error) = self.keep(&inner) {
+            // The session is good all the same, as long as this process lives.
+            println!("tahti dash: {error}: who has come now must open the address again if the dashboard is restarted");
+        }
         Ok(id)
     }
 
@@ -134,6 +173,23 @@ impl Access {
     }
 }
 
+/// What an earlier dashboard has kept.
+fn kept(file: &Path) -> io::Result<Kept> {
+    let bytes = match std::fs::read(file) {
+        Ok(bytes) => bytes,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Kept::default()),
+        Err(error) => return Err(named(file, error)),
+    };
+    Ok(serde_json::from_slice(&bytes).unwrap_or_else(|error| {
+        println!("tahti dash: {}: {error}: not as a dashboard writes it; tokens are new", file.display());
+        Kept::default()
+    }))
+}
+
+fn named(file: &Path, error: io::Error) -> io::Error {
+    io::Error::new(error.kind(), format!("{}: {error}", file.display()))
+}
+
 /// 128 bits that nobody can guess.
 fn secret() -> io::Result<String> {
     let mut bytes = [0u8; 16];
@@ -152,21 +208,65 @@ mod tests {
 
     const NOW: MonoNs = MonoNs(1_000_000_000_000);
 
+    /// A place for the file of one test.
+    struct Place(PathBuf);
+
+    impl Place {
+        fn new(test: &str) -> Self {
+            Self(std::env::temp_dir().join(format!("tahti-access-{test}-{}.json", std::process::id())))
+        }
+
+        fn open(&self, write: bool) -> Access {
+            Access::open(&self.0, 8765, write, NOW).unwrap()
+        }
+    }
+
+    impl Drop for Place {
+        fn drop(&mut self) {
+            let _ = sys::whole::remove(&self.0);
+        }
+    }
+
+    #[test]
+    fn a_dashboard_that_is_started_again_lets_in_whom_it_let_in_before_and_no_operators_where_there_are_none_any_more()
+    {
+        let place = Place::new("again");
+        let first = place.open(true);
+        let ids = Role::ALL.map(|role| first.begin(role, Some(1000), NOW).unwrap());
+        let mode = std::os::unix::fs::PermissionsExt::mode(&std::fs::metadata(&place.0).unwrap().permissions());
+        assert_eq!(mode & 0o777, 0o600);
+        let again = place.open(true);
+        for (id, role) in ids.iter().zip(Role::ALL) {
+            assert_eq!(again.token(role), first.token(role));
+            assert_eq!((again.session(id, Some(1000), NOW), again.session(id, Some(1001), NOW)), (Some(role), None));
+        }
+        let looking = place.open(false);
+        assert_eq!((looking.token(Role::Operator), looking.session(&ids[1], Some(1000), NOW)), (None, None));
+        assert_eq!(looking.session(&ids[0], Some(1000), NOW), Some(Role::Viewer));
+        // Whoever may act again gets another token.
+        assert_ne!(place.open(true).token(Role::Operator), first.token(Role::Operator));
+        std::fs::write(&place.0, "{").unwrap();
+        assert_ne!(place.open(true).token(Role::Viewer), first.token(Role::Viewer));
+    }
+
     #[test]
     fn a_token_gives_its_role_and_without_operators_there_is_no_such_token() {
-        let access = Access::new(8765, true).unwrap();
+        let place = Place::new("token");
+        let access = place.open(true);
         for role in Role::ALL {
             assert_eq!(access.role(access.token(role).unwrap(), NOW), Ok(role));
         }
         assert_eq!(access.role("", NOW), Err(Closed::Wrong));
-        let looking = Access::new(8765, false).unwrap();
+        let other = Place::new("looking");
+        let looking = other.open(false);
         assert_eq!(looking.token(Role::Operator), None);
         assert_ne!(looking.token(Role::Viewer), access.token(Role::Viewer));
     }
 
     #[test]
     fn who_guesses_is_not_told_of_for_a_while_and_keeps_nobody_out() {
-        let access = Access::new(8765, false).unwrap();
+        let place = Place::new("guesses");
+        let access = place.open(false);
         let good = access.token(Role::Viewer).unwrap();
         for _ in 0..TRIES_MAX {
             assert_eq!(access.role("0123", NOW), Err(Closed::Wrong));
@@ -178,7 +278,8 @@ mod tests {
 
     #[test]
     fn a_cookie_is_good_only_for_the_user_who_got_it() {
-        let access = Access::new(8765, true).unwrap();
+        let place = Place::new("cookie");
+        let access = place.open(true);
         let id = access.begin(Role::Operator, Some(1000), NOW).unwrap();
         assert_eq!((access.session(&id, Some(1001), NOW), access.session(&id, None, NOW)), (None, None));
         assert_eq!(access.session(&id, Some(1000), NOW), Some(Role::Operator));
@@ -186,7 +287,8 @@ mod tests {
 
     #[test]
     fn sessions_end_when_nobody_uses_them_and_are_bounded() {
-        let access = Access::new(8765, true).unwrap();
+        let place = Place::new("sessions");
+        let access = place.open(true);
         let id = access.begin(Role::Operator, None, NOW).unwrap();
         assert_eq!(access.session(&id, None, NOW + IDLE_MAX), Some(Role::Operator));
         assert_eq!(access.session(&id, None, NOW + IDLE_MAX + IDLE_MAX + DurNs(1)), None);

@@ -42,6 +42,7 @@ use std::os::fd::AsFd as _;
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use sys::clock::mono_now;
 use sys::signal::{END_SIGNALS, SignalFd};
 use web::{IdentityFiles, Limits, Server};
 
@@ -136,8 +137,9 @@ pub fn serve(options: &Options) -> io::Result<()> {
         }
     };
     let server = server.with_identity(options.identity.clone()).map_err(io::Error::other)?;
-    let access = Access::new(server.address().port(), options.write)?;
     let folder = folder(&options.plant);
+    DirBuilder::new().recursive(true).mode(0o700).create(&folder)?;
+    let access = Access::open(&folder.join("access.json"), server.address().port(), options.write, mono_now())?;
     publish(&folder, &access, &server.url())?;
     let hub = Arc::new(Hub::default());
     watch::start(&options.plant, &hub)?;
@@ -162,7 +164,6 @@ pub fn serve(options: &Options) -> io::Result<()> {
 
 /// Writes the addresses where only this user can read them.
 fn publish(folder: &Path, access: &Access, url: &str) -> io::Result<()> {
-    DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
     for role in Role::ALL {
         let file = folder.join(role.word());
         let Some(token) = access.token(role) else {

@@ -73,7 +73,7 @@ impl Dashboard {
                 println!("audit: {}: a wrong token", self.who(request, None));
                 return Answer::text(
                     403,
-                    "LOCKED: the token is wrong or of an earlier dashboard; `tahti dash url` prints the present one",
+                    "LOCKED: the token is wrong, or of the time before the plant was brought up; `tahti dash url` prints the present one",
                 );
             }
             Err(Closed::TooMany) => return Answer::text(429, "LOCKED: too many wrong tokens; try again in a minute"),

@@ -327,7 +327,8 @@ export default {
   connected() {
     came = [];
     list();
-    live = null;
+    // The captures went with the connection that made them.
+    status({ live: null, captures: [], note: picture ? "the connection was lost, and the captures with it: arm again" : "" });
   },
   show(_, data) {
     status(data);
