@@ -14,7 +14,7 @@ use std::str::FromStr;
 /// | `miss` | in a cycle that ended after its deadline |
 /// | `overrun` | in a cycle before which a loop has given up pulses; after a frame's call that took longer than its budget |
 /// | `pulse 4711` | in the first cycle with this pulse number, or behind it |
-/// | `pulse % 1000 = 3` | in each cycle whose pulse number leaves 3 |
+/// | `pulse % 1000 = 3` | in each cycle whose pulse number leaves 3, or the next where it was given up |
 /// | `alarm RF:TEMP`, `alarm /rf/*` | when such an alarm comes or becomes worse |
 /// | `message put/sr_*` | when such a message passes the message server |
 #[derive(Clone, Debug, PartialEq)]
