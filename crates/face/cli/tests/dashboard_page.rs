@@ -1,14 +1,18 @@
 //! The dashboard's page in a real browser, panel by panel (`cargo xtask test browser` sets the browser up).
 
+#[path = "dashboard_page/tour.rs"]
+mod tour;
+
 use harness::ioc::Ioc;
 use harness::plant::Bench;
 use harness::port::free_port;
 use harness::process::finish;
-use std::process::{Command, Stdio};
+use serde_json::json;
+use std::process::Stdio;
 
 const DATABASE: &str = r#"
 record(calc, "X:COUNT") { field(SCAN, ".1 second") field(INPA, "X:COUNT") field(CALC, "A+1") field(EGU, "turns") field(DESC, "turns of a wheel") }
-record(ao, "X:SET") { field(VAL, "2") field(EGU, "A") field(PINI, "YES") }
+record(ao, "X:SET") { field(VAL, "2") field(EGU, "A") field(HIGH, "100") field(HSV, "MINOR") field(PINI, "YES") }
 record(ao, "X:TEMP") { field(HIHI, "20") field(HHSV, "MAJOR") field(VAL, "53") field(PINI, "YES") }
 "#;
 
@@ -39,8 +43,6 @@ fn processes(port: u16, segment: &str, server: &str) -> String {
 
 #[test]
 fn every_panel_shows_what_is_there_and_is_usable_by_keyboard_and_screen_reader() {
-    let modules = std::env::var("TAHTI_BROWSER")
-        .expect("TAHTI_BROWSER names the folder of node_modules; `cargo xtask test browser` sets it");
     let (port, segment) = (free_port(), harness::fresh("page-llrf"));
     let ioc = Ioc::start(&[("a.db", DATABASE)], &["-d", "a.db"]);
     let bench = Bench::new("page", &processes(port, &segment, &harness::fresh("page")));
@@ -50,7 +52,7 @@ fn every_panel_shows_what_is_there_and_is_usable_by_keyboard_and_screen_reader()
     std::fs::write(bench.dir.join("settings/station.req"), "X:SET\nX:TEMP\n").unwrap();
     let alarms = format!(
         "[alarms]\nname = \"{}\"\nfolder = \"journal\"\n[[alarm]]\nchannels = [\"X:TEMP\"]\narea = \"RF\"\ndescription = \"Cooling water\"\n\
-         guidance = [{{ title = \"Pump\", details = \"switch to pump 2\" }}]\n",
+         guidance = [{{ title = \"Pump\", details = \"switch to pump 2\" }}]\n[[alarm]]\nchannels = [\"X:SET\"]\narea = \"RF\"\n",
         harness::fresh("page")
     );
     std::fs::write(bench.dir.join("alarms.toml"), alarms).unwrap();
@@ -63,23 +65,6 @@ fn every_panel_shows_what_is_there_and_is_usable_by_keyboard_and_screen_reader()
         .spawn();
     let up = finish(up.unwrap());
     assert!(up.status.success(), "{up:?}\n{}", bench.log());
-    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/dashboard_page/panels.mjs");
-    let (viewer, operator) = (bench.ok(&["dash", "url"]), bench.ok(&["dash", "url", "--operator"]));
-    for tour in ["panels", "work", "scope", "page"] {
-        let mut node = Command::new("node");
-        node.args([script, viewer.trim(), operator.trim(), &segment])
-            .arg(&bench.dir)
-            .arg(bench.pid("loop").to_string())
-            .arg(tour);
-        node.env("NODE_MODULES", &modules);
-        let output = finish(node.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap());
-        let said = String::from_utf8_lossy(&output.stdout);
-        assert!(
-            output.status.success(),
-            "{said}\n{}\n{}",
-            String::from_utf8_lossy(&output.stderr),
-            bench.ok(&["logs", "dashboard"])
-        );
-        assert!(said.contains("all good"), "{said}");
-    }
+    let more = json!({ "segment": segment, "loop": bench.pid("loop") });
+    tour::go(&bench, &["panels", "work", "scope", "page"], &more);
 }

@@ -1,0 +1,67 @@
+// What all tours have in common: pages with cookies of their own, and how people go about them who have no pointer or do not see.
+import assert from "node:assert/strict";
+import { createRequire } from "node:module";
+import path from "node:path";
+
+const require = createRequire(path.join(process.env.NODE_MODULES, "x.js"));
+const { chromium } = require("playwright-core");
+const { AxeBuilder } = require("@axe-core/playwright");
+
+/** What the test says of the plant. */
+export const plant = JSON.parse(process.argv[3]);
+export const patience = { timeout: 60_000 };
+const shots = process.env.SHOTS;
+
+export const browser = await chromium.launch({ executablePath: process.env.CHROMIUM ?? "/usr/bin/chromium-headless-shell", args: ["--no-sandbox"] });
+
+/** A page with its own cookies; what goes wrong in it fails the test. */
+export async function open(address, options = {}, prepare = async () => {}) {
+  const context = await browser.newContext({ viewport: { width: 1100, height: 900 }, ...options });
+  const page = await context.newPage();
+  await prepare(page);
+  const wrong = [];
+  page.on("pageerror", (error) => wrong.push(`${error}`));
+  page.on("console", (message) => { if (message.type() === "error" && !message.text().includes("401")) wrong.push(message.text()); });
+  await page.goto(address);
+  return { page, wrong, context };
+}
+
+/** A page that has no connection to the dashboard before `connect`. */
+export async function early(address) {
+  let connect;
+  const connects = new Promise((done) => { connect = done; });
+  const hold = (page) => page.routeWebSocket(/\/ws$/, async (socket) => { await connects; socket.connectToServer(); });
+  return { ...await open(address, {}, hold), connect };
+}
+
+export async function shot(page, name, locator) {
+  if (!shots) return;
+  // From the top; and the header stays there, where it covers nothing.
+  await page.evaluate(() => { document.querySelector("header").style.position = "static"; window.scrollTo(0, 0); });
+  await (locator ?? page).screenshot({ path: path.join(shots, `${name}.png`) });
+}
+
+/** What axe-core finds, in both sets of colours. */
+export async function accessible(page, what) {
+  for (const colorScheme of ["dark", "light"]) {
+    await page.emulateMedia({ colorScheme });
+    const { violations } = await new AxeBuilder({ page }).analyze();
+    assert.deepEqual(violations.map((one) => `${what}, ${colorScheme}: ${one.id}: ${one.help}: ${one.nodes.map((node) => node.html).join(" ")}`), []);
+  }
+}
+
+/** Goes to an element as who has no pointer: by the Tab key. */
+export async function tabTo(page, locator) {
+  await locator.waitFor(patience);
+  for (let steps = 0; steps < 400; steps++) {
+    if (await locator.evaluate((element) => element === document.activeElement)) return;
+    await page.keyboard.press("Tab");
+  }
+  assert.fail(`${locator} is not reached by Tab`);
+}
+
+/** Presses a button by keyboard alone. */
+export async function press(page, button) {
+  await tabTo(page, button);
+  await page.keyboard.press("Enter");
+}

@@ -1,0 +1,117 @@
+// The page as a whole: what is stale, on a phone, without a token.
+import assert from "node:assert/strict";
+import { execFileSync } from "node:child_process";
+import fs from "node:fs";
+import path from "node:path";
+import { accessible, open, patience, plant, shot } from "./browser.mjs";
+
+/** What is stale looks stale after two heartbeats, whole or by panels; what was left out is told. */
+async function stales() {
+  let silent = false, page_ = null, opened = 0;
+  const { page, wrong, context } = await open(plant.viewer, {}, async (page) => {
+    await page.clock.install();
+    await page.routeWebSocket(/\/ws$/, (socket) => {
+      page_ = socket;
+      opened++;
+      const server = socket.connectToServer();
+      server.onMessage((message) => { if (!silent) socket.send(message); });
+    });
+  });
+  await page.locator("tr[data-process=loop] >> text=running").waitFor(patience);
+  await page.clock.pauseAt(Date.now() + 5_000);
+  // The page's clock stands; something comes, now.
+  await page.evaluate(() => { document.getElementById("standing").textContent = "waits"; });
+  const heard = () => page.evaluate(() => new Promise((done) => { new MutationObserver(done).observe(document.querySelector("#panels"), { childList: true, subtree: true, characterData: true }); }).then(() => true));
+  await heard();
+  silent = true;
+  await page.clock.runFor(1_900);
+  assert.equal(await page.locator("body.stale").count(), 0, "two heartbeats are not over");
+  await page.clock.runFor(400);
+  assert.equal(await page.locator("body.stale").count(), 1, "two heartbeats are over");
+  assert.match(await page.locator("#standing").textContent(), /^STALE: nothing was heard/);
+  page_.send(JSON.stringify({ beat: { dropped: 17, stale: ["frames"] } }));
+  await page.locator("section.stale[aria-labelledby=frames-title]").waitFor({ state: "attached", ...patience });
+  await page.clock.runFor(300);
+  assert.equal(await page.locator("body.stale").count(), 0, "it is heard again");
+  assert.match(await page.locator("#standing").textContent(), /17 updates left out for newer ones/);
+  assert.equal(await page.locator("section.stale").count(), 1, "the others go on");
+
+  // The network of a connection that is silent for long may be gone: another one is tried.
+  await page.clock.runFor(9_500);
+  assert.equal(opened, 1);
+  await page.clock.runFor(1_000);
+  silent = false;
+  const tired = Date.now() + patience.timeout;
+  while (opened < 2) {
+    assert.ok(Date.now() < tired, "no other connection is tried");
+    await page.clock.runFor(300);
+  }
+  await heard();
+  await page.clock.runFor(300);
+  await page.locator("#standing", { hasText: "you are a viewer" }).waitFor(patience);
+  assert.deepEqual(wrong, []);
+  await context.close();
+}
+
+async function phone() {
+  const { page, context } = await open(plant.viewer, { viewport: { width: 375, height: 700 }, hasTouch: true });
+  await page.locator("tr[data-process=loop]").waitFor(patience);
+  await page.locator("tr[data-alarm]").first().waitFor(patience);
+  await page.getByLabel("show threads").check();
+  await page.getByLabel("Name", { exact: true }).fill("X:COUNT");
+  await page.keyboard.press("Enter");
+  await page.locator(".u-over").first().waitFor(patience);
+  await page.locator(`#scope-segment option[value='${plant.segment}']`).waitFor({ state: "attached", ...patience });
+  await page.locator("#scope-segment").selectOption(plant.segment);
+  await page.getByRole("button", { name: "arm", exact: true }).tap();
+  await page.locator("#scope-about", { hasText: "rows" }).waitFor(patience);
+  await page.getByLabel("verb/object/complement").fill("list/server");
+  await page.keyboard.press("Enter");
+  await page.locator("[data-part=lines]").first().waitFor(patience);
+  await page.getByRole("button", { name: /^compare/ }).first().tap();
+  await page.locator("#settings-compared", { hasText: "equal" }).waitFor(patience);
+  const wider = await page.evaluate(() => document.documentElement.scrollWidth - window.innerWidth);
+  assert.ok(wider <= 0, `the page is ${wider} pixels wider than a phone`);
+  await accessible(page, "phone");
+  await shot(page, "phone");
+  await context.close();
+}
+
+async function strangers() {
+  const { page, context } = await open(plant.viewer.replace(/#.*/, ""));
+  await page.locator("#standing", { hasText: "LOCKED" }).waitFor(patience);
+  assert.equal(await page.locator("tr[data-process]").count(), 0);
+  await context.close();
+}
+
+/** The dashboard ends and is started again: the page looks stale meanwhile, and comes back by itself with all that it showed; where it
+ *  is let in no more, it says so. The last of all, for its token is void then. */
+async function returns() {
+  const tahti = (...words) => execFileSync(plant.tahti, [...words, "dashboard"], { timeout: patience.timeout });
+  const { page, wrong, context } = await open(plant.viewer);
+  const value = () => page.locator("tr[data-signal='X:COUNT'] td").first().textContent();
+  await page.getByLabel("Name", { exact: true }).fill("X:COUNT");
+  await page.keyboard.press("Enter");
+  await page.locator("tr[data-signal='X:COUNT']", { hasText: "turns" }).waitFor(patience);
+  await page.locator("#scope-segment").selectOption(plant.segment);
+  await page.getByRole("button", { name: "arm", exact: true }).click();
+  await page.locator("#scope-about", { hasText: "rows" }).waitFor(patience);
+  tahti("stop");
+  await page.locator("body.stale #standing", { hasText: /^STALE: nothing was heard from the dashboard since \d\d:\d\d:\d\d; what is shown was true then$/ }).waitFor(patience);
+  const before = await value();
+  tahti("start");
+  await page.locator("body:not(.stale) #standing", { hasText: "you are a viewer" }).waitFor(patience);
+  await page.waitForFunction((old) => document.querySelector("tr[data-signal='X:COUNT'] td").textContent !== old, before, patience);
+  await page.locator("#scope-state", { hasText: "the connection was lost, and the captures with it: arm again" }).waitFor(patience);
+  await page.getByRole("button", { name: "arm", exact: true }).click();
+  await page.locator("#scope-state", { hasText: "stopped, 1 captures" }).waitFor(patience);
+
+  fs.rmSync(path.join(process.env.TAHTI_RUN, "p/dashboard/access.json"));
+  tahti("restart");
+  await page.locator("body.stale #standing", { hasText: /^LOCKED: open the address/ }).waitFor(patience);
+  const absent = /net::ERR_|WebSocket connection to/;
+  assert.deepEqual(wrong.filter((one) => !absent.test(one)), []);
+  await context.close();
+}
+
+export default [stales, phone, strangers, returns];

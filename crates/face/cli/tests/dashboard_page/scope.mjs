@@ -1,0 +1,227 @@
+// The oscilloscope: each trigger and mode, then through a capture.
+import assert from "node:assert/strict";
+import fs from "node:fs";
+import path from "node:path";
+import { accessible, open, patience, plant, shot, tabTo } from "./browser.mjs";
+
+/** Exports what is shown; the file's path. */
+async function exported(page, section, kind) {
+  const waits = page.waitForEvent("download", patience);
+  await page.locator("#scope-form").selectOption(kind);
+  await section.getByRole("button", { name: "export", exact: true }).click();
+  const download = await waits;
+  const file = path.join(plant.folder, download.suggestedFilename());
+  assert.ok(file.endsWith(`.${kind}`), file);
+  await download.saveAs(file);
+  return file;
+}
+
+/** Each kind of trigger and mode; the first one without a pointer. */
+async function triggers() {
+  const { page, wrong, context } = await open(plant.viewer);
+  const section = page.locator("section[aria-labelledby=scope-title]"), about = page.locator("#scope-about");
+  await page.locator(`#scope-segment option[value='${plant.segment}']`).waitFor({ state: "attached", ...patience });
+  await page.locator("#scope-segment").selectOption(plant.segment);
+  const set = async (trigger, { mode = "single", length = 50, pre = 20, holdoff = 0, keep = 4 } = {}) => {
+    await page.locator("#scope-mode").selectOption(mode);
+    for (const [id, value] of Object.entries({ trigger, length, pre, holdoff, keep })) await page.locator(`#scope-${id}`).fill(String(value));
+    await page.locator("#scope-keep").press("Enter");
+  };
+  const captured = (text) => about.filter({ hasText: text }).waitFor(patience);
+  /** The pulse of the trigger of what is shown: the first at, or behind, one that leaves `phase`. */
+  const pulse = async (phase) => {
+    const trigger = Number((await about.textContent()).match(/at pulse (\d+), /)[1]);
+    const pulses = JSON.parse(fs.readFileSync(await exported(page, section, "json"), "utf8")).pulses.map(Number);
+    const before = pulses[pulses.indexOf(trigger) - 1], hundred = (one) => Math.floor((one - phase) / 100);
+    assert.ok(hundred(before) < hundred(trigger), `${before}, then ${trigger}`);
+    return trigger;
+  };
+
+  await tabTo(page, page.locator("#scope-trigger"));
+  await page.keyboard.type("pulse % 100 = 7");
+  await tabTo(page, page.locator("#scope-length"));
+  await page.keyboard.press("Control+A");
+  await page.keyboard.type("60");
+  await page.keyboard.press("Enter");
+  await captured(/trigger at pulse \d+, 60 rows/);
+  await pulse(7);
+  await page.locator("#scope-state", { hasText: "stopped, 1 captures" }).waitFor(patience);
+
+  // Each comes from the value before it: 0 and 1 by turns.
+  for (const [at, trigger] of ["beam enters 0.5..1.5", "beam leaves 0.5..1.5", "beam = 0.5 crossing", "beam > 0.5 rising", "beam < 0.5 falling"].entries()) {
+    await set(trigger, { length: 20 + at });
+    await captured(new RegExp(`trigger at pulse \\d+, ${20 + at} rows`));
+  }
+  // Ten a second would come; the holdoff lets one of five.
+  await set("pulse % 100 = 0", { mode: "normal", length: 30, holdoff: 450 });
+  await page.locator("#scope-state", { hasText: /triggers came while none counted/ }).waitFor(patience);
+  // As many as are kept: those of the setups before are gone.
+  await page.locator("#scope-state", { hasText: /, ([4-9]|\d\d+) captures/ }).waitFor(patience);
+  await section.getByRole("button", { name: "stop", exact: true }).click();
+  await page.locator("#scope-state", { hasText: "stopped" }).waitFor(patience);
+  assert.equal(await page.locator("#scope-capture option").count(), 5, "the newest, and four");
+  const kept = [];
+  for (let at = 1; at <= 4; at++) {
+    await page.locator("#scope-capture").selectOption({ index: at });
+    const label = (await page.locator("#scope-capture option").nth(at).textContent()).split(",")[0];
+    await captured(`${label}: trigger at pulse`);
+    kept.push(await pulse(0));
+  }
+  for (const [at, one] of kept.entries()) assert.ok(at === 0 || one - kept[at - 1] > 450, `${kept}`);
+
+  await set("amplitude > 99", { mode: "auto", length: 31 });
+  await captured(/auto at pulse \d+, 31 rows/);
+  await set("amplitude > 99", { mode: "normal", length: 32 });
+  await page.locator("#scope-state", { hasText: "armed, 0 captures" }).waitFor(patience);
+  await section.getByRole("button", { name: "force" }).click();
+  await captured(/forced at pulse \d+, 32 rows/);
+  for (const [trigger, length] of [["miss", 33], ["overrun", 34]]) {
+    await set(trigger, { length, pre: 0 });
+    const seen = about.filter({ hasText: `, ${length} rows` }), until = Date.now() + patience.timeout;
+    while (await seen.count() === 0) {
+      assert.ok(Date.now() < until, `${trigger} begins no capture`);
+      // The loop stands for some of its cycles.
+      process.kill(plant.loop, "SIGSTOP");
+      await page.waitForTimeout(30);
+      process.kill(plant.loop, "SIGCONT");
+      await page.waitForTimeout(200);
+    }
+    assert.match(await about.textContent(), /trigger at pulse/);
+  }
+  await section.getByRole("button", { name: "stop", exact: true }).click();
+  assert.deepEqual(wrong, []);
+  await context.close();
+}
+
+/** Through a capture as people go: a trigger by keyboard, cursors, zoom, spectrum, a made trace, a file and back. */
+async function captures() {
+  const { page, wrong, context } = await open(plant.viewer, { acceptDownloads: true });
+  const section = page.locator("section[aria-labelledby=scope-title]");
+  const about = page.locator("#scope-about"), readings = section.getByRole("region", { name: "Readings" });
+  await page.locator(`#scope-segment option[value='${plant.segment}']`).waitFor({ state: "attached", ...patience });
+  await page.locator("#scope-segment").selectOption(plant.segment);
+  for (const name of ["drive", "drive-phase"]) await section.locator(`fieldset input[value='${name}']`).uncheck();
+  await page.locator("#scope-variable").selectOption("beam");
+  await page.locator("#scope-kind").selectOption({ label: "changes" });
+  assert.equal(await page.locator("#scope-trigger").inputValue(), "beam changes");
+  await page.locator("#scope-length").fill("200");
+  await page.locator("#scope-mode").selectOption("normal");
+  await page.locator("#scope-length").press("Enter");
+  await about.filter({ hasText: /trigger at pulse \d+, 200 rows/ }).waitFor(patience);
+  const pixels = () => page.evaluate(() => {
+    const canvas = document.querySelector("#scope-plot canvas");
+    return canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height).data.reduce((sum, value, at) => sum + (at % 4 === 3 && value > 0 ? 1 : 0), 0);
+  });
+  assert.ok(await pixels() > 1000, "traces are drawn");
+  assert.equal(await readings.locator("tbody tr").count(), 2);
+  await page.locator("#scope-capture option").nth(2).waitFor({ state: "attached", ...patience });
+
+  // Another viewer looks and does not take it away.
+  const other = await open(plant.viewer);
+  await other.page.locator(`#scope-segment option[value='${plant.segment}']`).waitFor({ state: "attached", ...patience });
+  await other.page.locator("#scope-segment").selectOption(plant.segment);
+  await other.page.getByRole("button", { name: "arm", exact: true }).click();
+  await other.page.locator("#scope-outcome", { hasText: "somebody else has set up the oscilloscope" }).waitFor(patience);
+  await other.page.getByRole("button", { name: "look only" }).click();
+  await other.page.locator("#scope-about", { hasText: "trigger at pulse" }).waitFor(patience);
+  assert.deepEqual(other.wrong, []);
+  await other.context.close();
+
+  // A trigger that is no loop's business: a message of somebody else.
+  await page.locator("#scope-kind").selectOption({ label: "message" });
+  assert.equal(await page.locator("#scope-trigger").inputValue(), "message put/*");
+  await page.locator("#scope-trigger").fill("message get/sr_*");
+  await page.locator("#scope-length").press("Enter");
+  // "armed" may still be the setup before: messages are sent until one of them was taken for the trigger.
+  const byMessage = about.filter({ hasText: /message at pulse \d+, 200 rows/ }), until = Date.now() + patience.timeout;
+  while (await byMessage.count() === 0) {
+    assert.ok(Date.now() < until, "a message begins no capture");
+    await page.getByLabel("verb/object/complement").fill("get/sr_rf_acc/status");
+    await page.keyboard.press("Enter");
+    await page.waitForTimeout(500);
+  }
+
+  // Likewise an alarm: a signal is set above its limit, and back.
+  const who = await open(plant.operator);
+  await who.page.getByLabel("Name", { exact: true }).fill("X:SET");
+  await who.page.keyboard.press("Enter");
+  const signal = who.page.locator("tr[data-signal='X:SET']");
+  await signal.getByText("connected", { exact: true }).waitFor(patience);
+  const set = async (value) => {
+    who.page.once("dialog", (dialog) => dialog.accept(value));
+    await signal.getByRole("button", { name: "set X:SET" }).click();
+    await signal.getByText(`${value} A`).waitFor(patience);
+  };
+  await page.locator("#scope-kind").selectOption({ label: "alarm" });
+  assert.equal(await page.locator("#scope-trigger").inputValue(), "alarm *");
+  await page.locator("#scope-length").press("Enter");
+  await page.locator("#scope-state", { hasText: "armed, 0 captures" }).waitFor(patience);
+  await set("200");
+  await about.filter({ hasText: /alarm at pulse \d+, 200 rows/ }).waitFor(patience);
+  await set("3.5");
+  assert.deepEqual(who.wrong, []);
+  await who.context.close();
+
+  await section.getByRole("button", { name: "stop", exact: true }).click();
+  await page.locator("#scope-state", { hasText: "stopped" }).waitFor(patience);
+  await page.locator("#scope-capture").selectOption({ index: 1 });
+  await page.locator("#scope-plot").focus();
+  await page.keyboard.press("a");
+  await page.locator("#scope-between", { hasText: /Δt .*s, 1\/Δt .* Hz/ }).waitFor(patience);
+  await page.locator("#scope-a").fill("-10");
+  await page.locator("#scope-b").fill("10");
+  await page.locator("#scope-b").press("Tab");
+  const [, triggered] = (await about.textContent()).match(/at pulse (\d+), /);
+  const capture = JSON.parse(fs.readFileSync(await exported(page, section, "json"), "utf8"));
+  // A cursor stands on a row: where the loop gave pulses up, on the nearest one that is there.
+  const pulses = capture.pulses.map((pulse) => Number(pulse) - Number(triggered));
+  const digits = (value) => Number(value.toPrecision(5));
+  const nearest = (at) => Math.min(...pulses.map((pulse) => Math.abs(pulse - at)));
+  const late = Date.now() + patience.timeout;
+  for (;;) {
+    const between = await page.locator("#scope-between").textContent();
+    const [from, to] = between.match(/pulse (\d+)/g).map((text) => Number(text.slice(6)) - Number(triggered));
+    const stand = pulses.includes(from) && pulses.includes(to) && Math.abs(from + 10) === nearest(-10) && Math.abs(to - 10) === nearest(10);
+    // The time of a pulse is the measured one.
+    const time = (to - from) * capture.period_s;
+    if (stand && between.includes(`Δt ${digits(time * 1e3)} ms, 1/Δt ${digits(1 / time)} Hz`)) break;
+    assert.ok(Date.now() < late, `${between} of ${pulses}`);
+    await page.waitForTimeout(50);
+  }
+  assert.match(await readings.locator("tr[data-trace=amplitude] td").nth(8).textContent(), /\d/);
+  await page.locator("#scope-plot").focus();
+  await page.keyboard.press("+");
+  await about.filter({ hasText: /shown -?\d/ }).waitFor(patience);
+  await page.waitForFunction(() => { const [, whole, shown] = document.querySelector("#scope-about").textContent.match(/rows from (.*); shown ([^,]*)/); return whole !== shown; }, null, patience);
+  const alone = await pixels(), tired = Date.now() + patience.timeout;
+  await page.locator("#scope-reference").selectOption({ index: 2 });
+  while (await pixels() <= alone) {
+    assert.ok(Date.now() < tired, "the other capture is not drawn");
+    await page.waitForTimeout(50);
+  }
+  await shot(page, "scope", section);
+  await page.keyboard.press("0");
+  await section.getByRole("button", { name: "add the trace that is made of two" }).click();
+  await readings.locator("tr[data-trace='amplitude − phase']").waitFor(patience);
+  for (const show of ["spectrum", "XY", "persistence", "over time"]) {
+    await page.locator("#scope-show").selectOption({ label: show });
+    await page.locator(`#scope-plot canvas[data-shown='${show}']`).waitFor(patience);
+    assert.ok(await pixels() > 500, `${show} is drawn`);
+  }
+
+  const before = await readings.locator("tr[data-trace=amplitude] td").first().textContent();
+  for (const kind of ["csv", "npy", "json"]) {
+    const file = await exported(page, section, kind);
+    await page.locator("#scope-file").setInputFiles(file);
+    await page.locator("#scope-outcome", { hasText: `${path.basename(file)} is open` }).waitFor(patience);
+    await about.filter({ hasText: path.basename(file) }).filter({ hasText: "200 rows" }).waitFor(patience);
+    assert.equal(await readings.locator("tr[data-trace=amplitude] td").first().textContent(), before);
+  }
+  await page.locator("#scope-file").setInputFiles({ name: "bad.csv", mimeType: "text/csv", buffer: Buffer.from("a,b\n") });
+  await page.locator("#scope-outcome", { hasText: "bad.csv: line 1" }).waitFor(patience);
+  await accessible(page, "oscilloscope");
+  assert.deepEqual(wrong, []);
+  await context.close();
+}
+
+export default [triggers, captures];

@@ -1,0 +1,14 @@
+// Goes through the page as people do: node tour.mjs TOUR PLANT, with NODE_MODULES; PLANT is JSON. With SHOTS=folder it leaves pictures there.
+import { browser } from "./browser.mjs";
+
+const tour = process.argv[2];
+const { default: steps } = await import(`./${tour}.mjs`);
+try {
+  for (const step of steps) {
+    console.log(`${tour}: ${step.name}`);
+    await step();
+  }
+  console.log("all good");
+} finally {
+  await browser.close();
+}

@@ -1,0 +1,29 @@
+//! Tours through a plant's page in a real browser; `cargo xtask test` sets it up.
+
+use harness::plant::Bench;
+use harness::process::{finish, text};
+use serde_json::{Value, json};
+use std::process::{Command, Stdio};
+
+/// Goes on these tours, each in a browser of its own; `more` is what they are told beside the addresses.
+pub(crate) fn go(bench: &Bench, tours: &[&str], more: &Value) {
+    let modules = std::env::var("TAHTI_BROWSER")
+        .expect("TAHTI_BROWSER names the folder of node_modules; `cargo xtask test browser` sets it");
+    let tahti = bench.tahti(&[]);
+    let mut plant = json!({
+        "viewer": bench.ok(&["dash", "url"]).trim(), "operator": bench.ok(&["dash", "url", "--operator"]).trim(),
+        "folder": bench.dir, "tahti": tahti.get_program().to_string_lossy(),
+    });
+    plant.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+    for tour in tours {
+        let mut node = Command::new("node");
+        node.args([concat!(env!("CARGO_MANIFEST_DIR"), "/tests/dashboard_page/tour.mjs"), tour]).arg(plant.to_string());
+        node.env("NODE_MODULES", &modules).env("TAHTI_RUN", bench.dir.join("run"));
+        let output = finish(node.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap());
+        let said = String::from_utf8_lossy(&output.stdout);
+        let state = [&["ps"][..], &["alarm", "list"], &["logs", "alarms"], &["logs", "dashboard"]];
+        let state = || state.map(|words| text(&bench.run(words))).join("\n");
+        assert!(output.status.success(), "{said}\n{}\n{}", String::from_utf8_lossy(&output.stderr), state());
+        assert!(said.contains("all good"), "{said}");
+    }
+}

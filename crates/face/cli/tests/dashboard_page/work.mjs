@@ -1,0 +1,114 @@
+// Settings, the message console, and the past of signals.
+import assert from "node:assert/strict";
+import { accessible, early, open, patience, plant, shot } from "./browser.mjs";
+
+/** Settings are saved, compared after something was changed, and written back; a viewer sees and does nothing of it. */
+async function remembers() {
+  const { page, wrong, context } = await open(plant.operator);
+  const section = page.locator("section[aria-labelledby=settings-title]");
+  await page.locator("#settings-set option[value=station]").waitFor({ state: "attached", ...patience });
+  await page.getByLabel("Note", { exact: true }).fill("before the test");
+  await page.keyboard.press("Enter");
+  await page.locator("#settings-outcome", { hasText: "2 of 2 channels saved" }).waitFor(patience);
+  const file = section.locator("tr[data-file]");
+  assert.match(await file.textContent(), /before the test2compare$/);
+
+  await page.getByLabel("Name", { exact: true }).fill("X:SET");
+  await page.keyboard.press("Enter");
+  const signal = page.locator("tr[data-signal='X:SET']");
+  await signal.getByText("connected", { exact: true }).waitFor(patience);
+  page.once("dialog", (dialog) => dialog.accept("4.25"));
+  await signal.getByRole("button", { name: "set X:SET" }).click();
+  await signal.getByText("4.25 A").waitFor(patience);
+  await file.getByRole("button", { name: /^compare/ }).click();
+  await page.locator("#settings-compared", { hasText: "1 equal, 1 not" }).waitFor(patience);
+  const row = section.locator("tr[data-channel='X:SET']");
+  assert.match(await row.textContent(), /^X:SET3.54.25/);
+  await accessible(page, "settings");
+  await shot(page, "settings", section);
+  await page.getByRole("button", { name: "restore what is chosen" }).click();
+  await page.getByRole("dialog").getByText("Write 1 channels of station back?").waitFor(patience);
+  await page.locator("#ask-yes").click();
+  await page.locator("#settings-outcome", { hasText: "1 channels hold what was saved" }).waitFor(patience);
+  await signal.getByText("3.5 A").waitFor(patience);
+  await page.locator("#settings-compared", { hasText: "2 equal, 0 not" }).waitFor(patience);
+
+  const other = await open(plant.viewer);
+  await other.page.locator("section[aria-labelledby=settings-title] tr[data-file]").waitFor(patience);
+  assert.ok(await other.page.locator("section[aria-labelledby=settings-title] form button", { hasText: /^save$/ }).isDisabled());
+  await other.page.getByRole("button", { name: /^compare/ }).click();
+  await other.page.locator("#settings-compared", { hasText: "2 equal, 0 not" }).waitFor(patience);
+  assert.deepEqual([...wrong, ...other.wrong], []);
+  await context.close();
+  await other.context.close();
+}
+
+/** A command is completed, confirmed, answered by parts, seen as it passes, and called back from history. */
+async function converses() {
+  // What is wished for before there is a connection is done once there is one.
+  const watcher = await early(plant.viewer);
+  const passing = watcher.page.getByRole("log", { name: "Messages as they pass" });
+  await watcher.page.getByLabel("verb/object like").fill("put/sr_rf_*");
+  await watcher.page.keyboard.press("Enter");
+  await watcher.page.locator("#message-watching", { hasText: "waits for the connection" }).waitFor(patience);
+  watcher.connect();
+  await watcher.page.locator("#message-watching", { hasText: "watching" }).waitFor(patience);
+
+  const { page, wrong, context, connect } = await early(plant.operator);
+  const line = page.getByLabel("verb/object/complement"), said = page.getByRole("log", { name: "Messages and their replies" });
+  await line.focus();
+  connect();
+  await page.locator("#message-options option[value='put/']").waitFor({ state: "attached", ...patience });
+  await page.keyboard.type("put/sr_");
+  await page.locator("#message-options option[value='put/sr_rf_acc/']").waitFor({ state: "attached", ...patience });
+  await page.keyboard.type("rf_acc/on");
+  await page.keyboard.press("Enter");
+  await page.getByRole("dialog").getByText("Send put/sr_rf_acc/on?").waitFor(patience);
+  await page.getByRole("button", { name: "Cancel" }).click();
+  assert.equal(await said.locator("div").count(), 0, "what was not confirmed is not sent");
+  await line.press("Enter");
+  await page.locator("#ask-yes").click();
+  await said.locator("[data-part=code]", { hasText: "OK" }).waitFor(patience);
+  await passing.getByText(/dashboard uid=\d+ .*put\/sr_rf_acc\/on -> OK/).waitFor(patience);
+
+  await watcher.page.getByRole("button", { name: "pause" }).click();
+  await line.press("ArrowUp");
+  assert.equal(await line.inputValue(), "put/sr_rf_acc/on");
+  await line.fill("put/sr_rf_phase/500deg");
+  await line.press("Enter");
+  await page.locator("#ask-yes").click();
+  await said.locator("[data-part=code]", { hasText: "RANGE" }).waitFor(patience);
+  await watcher.page.locator("#message-watching", { hasText: "paused, 1 wait" }).waitFor(patience);
+  assert.equal(await passing.locator("div").count(), 1, "nothing moves while it is paused");
+  await watcher.page.getByRole("button", { name: "go on" }).click();
+  await passing.getByText("put/sr_rf_phase/500deg -> RANGE").waitFor(patience);
+  await line.fill("list/server");
+  await line.press("Enter");
+  await said.locator("[data-part=lines]", { hasText: "rf uid=" }).waitFor(patience);
+  await accessible(page, "console");
+  await shot(page, "messages", page.locator("section[aria-labelledby=messages-title]"));
+  await shot(watcher.page, "passing", watcher.page.locator("section[aria-labelledby=messages-title]"));
+  assert.deepEqual([...wrong, ...watcher.wrong], []);
+  await context.close();
+  await watcher.context.close();
+}
+
+/** A page with the past of a signal from the archive, before the first sample that came to it. */
+async function remembersSignals() {
+  const told = [];
+  const listen = async (page) => page.on("websocket", (socket) => socket.on("framereceived", ({ payload }) => { if (typeof payload === "string") told.push(JSON.parse(payload)); }));
+  const until = Date.now() + patience.timeout;
+  for (;;) {
+    const { page, wrong, context } = await open(plant.viewer, {}, listen);
+    await page.getByLabel("Name", { exact: true }).fill("X:COUNT");
+    await page.keyboard.press("Enter");
+    await page.locator(".u-over").first().waitFor(patience);
+    assert.deepEqual(wrong, []);
+    await context.close();
+    // Beside the archive's: time, least, largest, mean.
+    if (told.some((one) => one.ok?.points?.length > 3 && one.ok.points.every(([at, least, most, mean]) => at > 1e9 && least <= mean && mean <= most))) return;
+    assert.ok(Date.now() < until, "no past of X:COUNT");
+  }
+}
+
+export default [remembers, converses, remembersSignals];
