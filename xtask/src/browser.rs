@@ -3,18 +3,26 @@
 use crate::peers;
 use crate::run::Outcome;
 use crate::suite::{Show, Suite};
+use std::path::PathBuf;
 use std::process::Command;
 
 /// What drives the browser, and what finds what a screen reader cannot use.
 const PACKAGES: &[&str] = &["playwright-core@1.65.1", "@axe-core/playwright@4.13.0"];
 
-/// Sets the browser up and goes through every panel.
-pub(crate) fn main() -> Outcome {
+/// By which tests are told where its modules are.
+pub(crate) const VARIABLE: &str = "TAHTI_BROWSER";
+
+/// Sets the browser up; the folder of its modules.
+pub(crate) fn modules() -> Result<PathBuf, String> {
     peers::debian(&["chromium-headless-shell"])?;
     // Where Node came from elsewhere it has brought npm, and Debian's package of it cannot be installed beside.
     if Command::new("npm").arg("--version").output().is_err() {
         peers::debian(&["nodejs", "npm"])?;
     }
-    let modules = peers::node("browser", PACKAGES)?;
-    Suite { programs: vec!["dashboard_page".into()], ..Suite::default() }.env("TAHTI_BROWSER", modules).run(Show::Live)
+    peers::node("browser", PACKAGES)
+}
+
+/// Goes through every panel; what needs root is of its stage.
+pub(crate) fn main() -> Outcome {
+    Suite { programs: vec!["dashboard_page".into()], ..Suite::default() }.env(VARIABLE, modules()?).run(Show::Live)
 }

@@ -185,7 +185,9 @@ fn root_tests() -> Outcome {
     if !is_root() {
         return Err("this needs root; run as root, or give --unprivileged to leave it out (and be told so)".into());
     }
-    Suite { programs: vec!["root_*".into()], words: vec!["--test-threads=1"], ..Suite::default() }.run(Show::Live)
+    Suite { programs: vec!["root_*".into()], words: vec!["--test-threads=1"], ..Suite::default() }
+        .env(browser::VARIABLE, browser::modules()?)
+        .run(Show::Live)
 }
 
 /// Whether this process may change the machine.

@@ -1,0 +1,55 @@
+// A plant with a shield and a flight recorder.
+import assert from "node:assert/strict";
+import fs from "node:fs";
+import { accessible, open, patience, plant, shot } from "./browser.mjs";
+
+/** Something of the shield that whoever is root can change. */
+const KNOB = "/proc/irq/default_smp_affinity";
+
+/** Each CPU with whose it is and what reached it; what is not as it was written, for as long as it is not. */
+async function shields() {
+  const { page, wrong, context } = await open(plant.viewer);
+  const section = page.locator("section[aria-labelledby=shield-title]");
+  await section.getByText(`CPUs ${plant.cpu} are shielded; counted over`).waitFor(patience);
+  const cpu = (number) => section.locator("tbody tr").filter({ has: page.getByRole("rowheader", { name: number, exact: true }) });
+  // The plant's own threads belong there; ticks reach a CPU that is busy.
+  await cpu(plant.cpu).filter({ hasText: new RegExp(`^${plant.cpu}shield\\d`) }).waitFor(patience);
+  assert.match(await cpu("0").textContent(), /^0housekeeping\d/);
+  const drift = section.getByText(/^not as it was written: new interrupts: wrote \S+, found 0-1$/);
+  assert.equal(await drift.count(), 0);
+  const written = fs.readFileSync(KNOB, "utf8").trim();
+  try {
+    fs.writeFileSync(KNOB, "3");
+    await drift.waitFor(patience);
+    await accessible(page, "shield");
+  } finally {
+    fs.writeFileSync(KNOB, written);
+  }
+  await drift.waitFor({ state: "detached", ...patience });
+  await shot(page, "shield", section);
+  assert.deepEqual(wrong, []);
+  await context.close();
+}
+
+/** The last late wake-ups, each with who had the CPU meanwhile, for times that add up. */
+async function explains() {
+  const { page, wrong, context } = await open(plant.viewer);
+  const section = page.locator("section[aria-labelledby=latency-title]");
+  await section.getByText(/^\d+ of \d+ wake-ups were later than 500 µs; \d+\.\d % of that delay is not explained$/).waitFor(patience);
+  const late = section.getByRole("region", { name: "The last late wake-ups" }).locator("tbody tr");
+  const row = late.filter({ hasText: "preempted by hog (real-time 60)" }).first();
+  await row.waitFor(patience);
+  const cells = await row.locator("th, td").allTextContents();
+  assert.match(cells[0], / ago$/);
+  assert.match(cells[1], /^\S+ \(\d+\)$/);
+  assert.equal(cells[2], plant.cpu);
+  const ns = (text) => { const [, value, unit] = text.match(/([\d.]+) (ns|µs|ms|s)$/); return value * { ns: 1, µs: 1e3, ms: 1e6, s: 1e9 }[unit]; };
+  const parts = cells[4].split(", ").map(ns), sum = parts.reduce((all, one) => all + one, 0);
+  assert.ok(Math.abs(sum - ns(cells[3])) <= 0.01 * sum, `${cells}`);
+  await accessible(page, "late wake-ups");
+  await shot(page, "late", section);
+  assert.deepEqual(wrong, []);
+  await context.close();
+}
+
+export default [shields, explains];

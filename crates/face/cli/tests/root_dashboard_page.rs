@@ -1,0 +1,34 @@
+//! What the page shows of a machine that has a shield: what reaches it, and who makes its threads late.
+
+#[path = "dashboard_page/tour.rs"]
+mod tour;
+
+use harness::machine::last_cpu;
+use harness::plant::Bench;
+use harness::port::free_port;
+use serde_json::json;
+
+/// On the CPU of the shield a loop, and what is more urgent than it: now and then busy for three of its periods.
+fn processes(port: u16, cpu: &str) -> String {
+    let hog = "import time\nopen('/proc/self/comm', 'w').write('hog')\nprint('armed', flush=True)\nwhile True:\n  time.sleep(0.2)\n  \
+               end = time.monotonic() + 0.003\n  while time.monotonic() < end: pass";
+    format!(
+        "[shield]\ncpus = \"{cpu}\"\nrequired = true\n\
+         [recorder]\nname = \"recorder\"\nabove = \"500us\"\nwindow_after = \"10ms\"\nrecord = \"{cpu}\"\n\
+         [[process]]\nname = \"loop\"\ncommand = \"tahti demo llrf --channel {}\"\nclass = \"fifo:40\"\ncpus = \"shield\"\n\
+         ready = {{ line = \"armed:\", within = \"60s\" }}\n\
+         [[process]]\nname = \"hog\"\ncommand = [\"python3\", \"-c\", {hog:?}]\nclass = \"fifo:60\"\ncpus = \"shield\"\nready = {{ line = \"armed\" }}\n\
+         [dashboard]\nname = \"dashboard\"\nlisten = \"127.0.0.1:{port}\"\nwrite = true\n",
+        harness::fresh("page-shield")
+    )
+}
+
+#[test]
+fn the_page_shows_the_shield_what_of_it_has_changed_and_who_makes_its_loop_late() {
+    let cpu = last_cpu();
+    let bench = Bench::new("root-page", &processes(free_port(), &cpu));
+    bench.ok(&["up", ".", "--detach"]);
+    tour::go(&bench, &["machine"], &json!({ "cpu": cpu }));
+    let ended = bench.run(&["down"]);
+    assert!(ended.status.success(), "{}", harness::process::text(&ended));
+}
