@@ -7,7 +7,7 @@ use ::guest::define::Definition;
 use ::guest::model::{PROGRAM, Places};
 use ::guest::place::vcpus;
 use ::guest::qmp::{ANSWER_WITHIN, Client};
-use ::guest::serve::{LOCK, USAGE, files, is_accelerated};
+use ::guest::serve::{LOCK, NOTE, USAGE, files, is_accelerated};
 use ::guest::usage::{history, ran};
 use ::guest::{Accel, Ended, Guest, Home, Network, Profile, Rule};
 use base::{CpuSet, DurNs, Policy, Size};
@@ -39,6 +39,8 @@ enum What {
     Status(WhichArgs),
     /// Have a guest shut down, and wait for it; QEMU is ended where the guest takes longer than its `stop_within`
     Stop(WhichArgs),
+    /// Have a guest that stands still go on: `status` says why it does
+    Resume(WhichArgs),
     /// Keep a guest's memory and disks within its disk images (.qcow2), list what is kept, or go back to it
     Snapshot(SnapshotArgs),
 }
@@ -168,6 +170,7 @@ pub(crate) fn run(args: Args) -> ExitCode {
         What::Serve(args) => serve(*args),
         What::Status(args) => status(&args),
         What::Stop(args) => stop(&args),
+        What::Resume(args) => resume(&args),
         What::Snapshot(args) => snapshot(&args),
     })
 }
@@ -177,11 +180,10 @@ impl WhichArgs {
         if !is_name(&self.name) {
             return Err(format!("{:?} is no name of a guest: expected {NAME}", self.name).into());
         }
-        let folder = match &self.plant {
-            Some(plant) => RunDir::find(&plant_name(Some(plant))?).path().join("guest"),
-            None => base().join(ALONE),
-        };
-        Ok(folder.join(&self.name))
+        Ok(match &self.plant {
+            Some(plant) => RunDir::find(&plant_name(Some(plant))?).guest(&self.name),
+            None => base().join(ALONE).join(&self.name),
+        })
     }
 
     /// The folder of a guest that runs, and who serves it.
@@ -342,6 +344,9 @@ fn status(args: &WhichArgs) -> Result<(), Failure> {
     let state = qmp.call("query-status")?["status"].as_str().unwrap_or("unknown").to_owned();
     let by = if is_accelerated(&mut qmp)? { "by the processor (KVM)" } else { "emulated" };
     println!("{}: {}, {by}", args.name, base::Visible { text: &state, colours: false });
+    if let Ok(note) = std::fs::read_to_string(folder.join(NOTE)) {
+        println!("{}", base::Visible { text: &note, colours: false });
+    }
     // Whose threads they are, the socket's other end knows for certain.
     let pid = rustix::net::sockopt::socket_peercred(qmp.as_fd())?.pid.as_raw_nonzero().get();
     println!("QEMU is process {pid}");
@@ -402,6 +407,14 @@ fn snapshot(args: &SnapshotArgs) -> Result<(), Failure> {
         let remedy = "each disk that the guest writes must be .qcow2, and `list` names what is kept";
         return Err(format!("snapshot {name:?} of {}: {shown}; {remedy}", args.which.name).into());
     }
+    Ok(())
+}
+
+fn resume(args: &WhichArgs) -> Result<(), Failure> {
+    let (folder, _) = args.living()?;
+    let mut qmp = Client::connect(&Places::of(&folder).status, ANSWER_WITHIN)?;
+    let sleeps = qmp.call("query-status")?["status"] == "suspended";
+    qmp.call(if sleeps { "system_wakeup" } else { "cont" })?;
     Ok(())
 }
 

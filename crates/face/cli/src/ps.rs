@@ -166,6 +166,8 @@ pub(crate) fn more(process: &ProcessStatus) -> Vec<String> {
             page.misses
         ));
     }
+    let guest = process.guest.as_ref().map(|note| base::Visible { text: note, colours: false });
+    lines.extend(guest.map(|note| format!("  {:<16} {}", "", Painted(Colour::Doubtful, note))));
     lines.extend(process.value.as_ref().map(|value| format!("  {:<16} {value}", "")));
     lines
 }

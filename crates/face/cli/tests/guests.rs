@@ -174,6 +174,25 @@ fn a_qemu_that_stops_answering_is_killed_in_the_end() {
 }
 
 #[test]
+fn a_guest_that_somebody_else_stops_is_told_and_shown_and_goes_on_when_it_is_told_to() {
+    let bench = up("guest-still", false, "");
+    // QEMU's second socket is for who looks, and does what it is told.
+    let mut qmp = UnixStream::connect(bench.dir.join("run/p/guest/hmi/status")).unwrap();
+    qmp.write_all(b"{\"execute\":\"qmp_capabilities\"}\n{\"execute\":\"stop\"}\n").unwrap();
+    let still = "the guest STANDS STILL (paused): somebody has stopped it; have it go on with `tahti guest resume`";
+    says(&bench, still);
+    drop(qmp);
+    bench.until("ps shows it", || bench.ok(&["ps", "p"]).contains(still));
+    let (_, status) = process(&bench);
+    assert!(status.starts_with(&format!("hmi: paused, emulated\n{still}\n")), "{status}");
+    bench.ok(&["guest", "resume", "hmi", "--plant", "p"]);
+    says(&bench, "the guest goes on");
+    bench.until("ps shows it no more", || !bench.ok(&["ps", "p"]).contains(still));
+    bench.ok(&["guest", "stop", "hmi", "--plant", "p"]);
+    says(&bench, "it shut down as it was asked to");
+}
+
+#[test]
 fn nothing_of_a_guest_outlives_the_process_that_serves_it() {
     let bench = up("guest-killed", false, "restart = { policy = \"never\" }");
     let (qemu, _) = process(&bench);

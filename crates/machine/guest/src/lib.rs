@@ -3,7 +3,7 @@
 //! Must never let a guest's or QEMU's words steer a terminal, wait without a bound for QEMU, report an acceleration or a
 //! placement that was not read back, or leave a QEMU or a socket behind when it ends.
 //!
-//! [`model`], [`define`], [`qmp::codec`] and [`stop`] decide, and know no file, socket or clock; [`qmp`], [`net`] and [`serve`](mod@serve) do it. Nothing here
+//! [`model`], [`define`], [`qmp::codec`], [`state`] and [`stop`] decide, and know no file, socket or clock; [`qmp`], [`net`] and [`serve`](mod@serve) do it. Nothing here
 //! is for real-time threads: all of it allocates and blocks.
 
 mod console;
@@ -11,10 +11,13 @@ pub mod define;
 pub mod model;
 pub mod net;
 pub mod place;
+mod qemu;
 pub mod qmp;
 pub mod serve;
+pub mod state;
 pub mod stop;
 pub mod usage;
+mod watch;
 
 pub use model::{Accel, Guest, Home, Network, Profile};
 pub use net::Rule;

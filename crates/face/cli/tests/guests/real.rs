@@ -92,6 +92,39 @@ fn the_processor_runs_a_guest_where_kvm_is_and_where_it_is_not_that_is_an_error_
     says(&bench, "it shut down as it was asked to");
 }
 
+#[test]
+fn a_guest_that_kvm_cannot_run_fails_with_what_that_means_and_what_helps() {
+    let keys = "memory = \"32MiB\"\ndisks = [\"hmi.img\"]\nprocessor = \"qemu64\"\nrestart = { policy = \"never\" }";
+    let guest = format!("[[guest]]\nname = \"hmi\"\nprogram = \"{}\"\naccel = \"kvm\"\n{keys}\n", super::qemu());
+    let flags = fs::read_to_string("/proc/cpuinfo").unwrap();
+    let is_software = !flags.split_whitespace().any(|flag| ["vmx", "svm"].contains(&flag));
+    if fs::OpenOptions::new().read(true).write(true).open("/dev/kvm").is_err() || !is_software {
+        println!("NOT TRIED: needs a KVM that runs without the processor's help");
+        return;
+    }
+    let bench = Bench::new("guest-kvm-fails", &guest);
+    disk(&bench.dir.join("hmi.img"), false);
+    // In place of its power button, an instruction (addps) that such a KVM does not know.
+    let mut sector = fs::read(bench.dir.join("hmi.img")).unwrap();
+    sector[18..30].copy_from_slice(&[0x0f, 0x20, 0xe0, 0x80, 0xcc, 0x06, 0x0f, 0x22, 0xe0, 0x0f, 0x58, 0xc0]);
+    fs::write(bench.dir.join("hmi.img"), &sector).unwrap();
+    bench.ok(&["up", "plant.toml", "--detach"]);
+    says(&bench, "the guest STANDS STILL (internal-error): what runs its instructions could not go on");
+    says(&bench, "tahti: the guest cannot go on (internal-error): ");
+    assert!(log(&bench).contains("say accel = \"emulated\""), "{}", log(&bench));
+    bench.until("it has failed", || bench.process("hmi")["pid"].is_null());
+    assert!(!bench.dir.join("run/p/guest/hmi").exists(), "its sockets were left behind");
+    // Where the plant does not insist, such a KVM is left alone.
+    bench.run(&["down"]);
+    bench.write(&guest.replace("accel = \"kvm\"\n", "").replace("processor = \"qemu64\"\n", ""));
+    bench.ok(&["up", "plant.toml", "--detach"]);
+    says(&bench, "hmi runs, EMULATED, many times slower than the processor: the processor has neither vmx nor svm");
+    let note = "EMULATED, many times slower than the processor: the processor has neither vmx nor svm";
+    let (_, status) = process(&bench);
+    assert!(status.starts_with(&format!("hmi: running, emulated\n{note}")), "{status}");
+    assert!(bench.ok(&["ps", "p"]).contains(note), "{}", bench.ok(&["ps", "p"]));
+}
+
 /// The small Linux's RAM disk with this program in it, too, as `/bin/tahti`: what it is linked with goes along.
 fn with_tahti(folder: &Path) {
     let tree = folder.join("tree");

@@ -112,7 +112,7 @@ const OWN: [Key; 23] = [
         r#""kvm""#,
         "`auto`, `kvm` or `emulated`",
         "`auto`",
-        "What runs its instructions: the processor by KVM, or an emulator, many times slower. `auto` takes KVM where `/dev/kvm` can be opened; the log says which it was.",
+        "What runs its instructions: the processor by KVM, or an emulator, many times slower. `auto` takes KVM where `/dev/kvm` can be opened and can run it; the log says which it was.",
     ),
     key(
         "processor",

@@ -182,6 +182,9 @@ pub struct ProcessStatus {
     /// What its results were worth over all its lives, where it has deadlines for them.
     #[serde(default)]
     pub value: Option<Value>,
+    /// Of a guest: that it is emulated where the processor was wished for, or that it stands still.
+    #[serde(default)]
+    pub guest: Option<String>,
 }
 
 /// What the results of a process were worth.

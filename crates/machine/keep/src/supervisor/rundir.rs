@@ -232,6 +232,12 @@ impl RunDir {
         self.path.join("keep").join(process)
     }
 
+    /// The folder of a guest, which its process makes.
+    #[must_use]
+    pub fn guest(&self, process: &str) -> PathBuf {
+        self.path.join("guest").join(process)
+    }
+
     /// A process's log; what the supervisor says itself without a name.
     #[must_use]
     pub fn log(&self, process: Option<&str>) -> PathBuf {

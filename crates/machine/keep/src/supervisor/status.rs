@@ -17,6 +17,7 @@ use host::plant::Process;
 use host::supervise::{Phase, State, Unit};
 use std::cell::OnceCell;
 use std::fmt::Write as _;
+use std::io::Read as _;
 use std::path::Path;
 use sys::clock::mono_now;
 
@@ -64,7 +65,17 @@ fn process_status(site: &Site, unit: &Unit, one: &Supervised, parents: &OnceCell
         evidence: one.incident.evidence.clone(),
         loop_page: one.page.as_ref().and_then(Page::status),
         value: value(process, one),
+        guest: note(&site.run.guest(&unit.spec.name)),
     })
+}
+
+/// What a guest's process has noted in its folder; others have none. It may be another user's.
+fn note(folder: &Path) -> Option<String> {
+    const BYTES_MAX: u64 = 1000;
+    let mut bytes = Vec::new();
+    std::fs::File::open(folder.join("note")).ok()?.take(BYTES_MAX).read_to_end(&mut bytes).ok()?;
+    let text = String::from_utf8_lossy(&bytes);
+    Some(text.lines().next()?.to_owned())
 }
 
 /// What the results of a process were worth.

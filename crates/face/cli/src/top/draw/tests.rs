@@ -33,6 +33,7 @@ fn process(name: &str, pid: i32, misses: Option<u64>) -> ProcessStatus {
         evidence: None,
         loop_page: misses.map(page),
         value: None,
+        guest: None,
     }
 }
 

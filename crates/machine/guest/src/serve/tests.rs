@@ -1,0 +1,202 @@
+//! Serving: what is missing, what the end of QEMU means, and QEMUs whose guests stand still, played by a script and a thread.
+
+use super::*;
+use crate::model::Places;
+use crate::model::tests::guest;
+use base::MonoNs;
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::net::UnixListener;
+
+struct Place(PathBuf);
+
+impl Place {
+    fn new(name: &str) -> Self {
+        Self(std::env::temp_dir().join(format!("tahti-guest-{name}-{}", std::process::id())))
+    }
+
+    fn fails(&self, guest: &Guest) -> String {
+        let found = serve(guest, &self.0, &mut |_| ()).unwrap_err().to_string();
+        assert!(!self.0.exists(), "{} was left behind", self.0.display());
+        found
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+#[test]
+fn what_is_missing_is_named_with_a_remedy_and_nothing_is_left() {
+    let place = Place::new("missing");
+    let guest = Guest { accel: Accel::Emulated, ..guest() };
+    let found = place.fails(&Guest { program: "no-such-qemu".into(), ..guest.clone() });
+    assert!(found.contains("no-such-qemu") && found.contains("install QEMU"), "{found}");
+    let found = place.fails(&Guest { disks: vec!["/nowhere/hmi.img".into()], ..guest.clone() });
+    assert!(found.contains("the disk image /nowhere/hmi.img: No such file"), "{found}");
+    let found = place.fails(&Guest { program: "/bin/false".into(), ..guest });
+    assert!(found.contains("before the guest ran"), "{found}");
+}
+
+#[test]
+fn a_name_that_is_taken_is_refused_with_its_owner() {
+    let place = Place::new("taken");
+    let held = Held::take(&guest(), &place.0).unwrap();
+    let error = Held::take(&guest(), &place.0).err().unwrap().to_string();
+    assert!(error.contains(&format!("process {}", std::process::id())), "{error}");
+    drop(held);
+    assert!(!place.0.exists());
+}
+
+#[test]
+fn a_path_that_no_socket_can_have_is_refused() {
+    let error = Held::take(&guest(), &Path::new("/tmp").join("x".repeat(100))).err().unwrap();
+    assert!(matches!(error, ServeError::TooLong(_)));
+}
+
+#[test]
+fn the_end_of_qemu_means_what_was_asked_of_it() {
+    let (good, bad) = (ExitStatus::from_raw(0), ExitStatus::from_raw(9));
+    let within = DurNs::from_secs(1);
+    let mut stop = Stop::begin(MonoNs(0), within);
+    assert_eq!(outcome(good, None, within).unwrap(), Ended::ByItself);
+    assert!(matches!(outcome(bad, None, within), Err(ServeError::Lost(_))));
+    stop.due(MonoNs(0));
+    assert_eq!(outcome(good, Some(&stop), within).unwrap(), Ended::Asked);
+    stop.hurry(MonoNs(1));
+    stop.due(MonoNs(1));
+    assert!(matches!(outcome(good, Some(&stop), within), Err(ServeError::Hung { killed: false, .. })));
+}
+
+/// What a QEMU does that is none.
+enum Turn {
+    /// It ends before it listens.
+    Aborts,
+    /// It lets the guest run, which is in these states then, each until it was asked for, and shuts down.
+    Runs(&'static [&'static str]),
+}
+
+/// Serves a guest, which KVM is to run, in turn by such QEMUs: how it ended, and what was told, each with the note that stood then.
+fn served(name: &str, accel: Accel, turns: &'static [Turn]) -> (Result<Ended, ServeError>, String) {
+    let (place, bench) = (Place::new(name), Place::new(&format!("{name}-bench")));
+    fs::create_dir_all(&bench.0).unwrap();
+    let program = bench.0.join("qemu");
+    let script = "#!/bin/sh\ncd ${0%/*}\necho \"$*\" >new; mv new begun\nuntil [ -e end ]; do sleep 0.01; done\nmv end now; . ./now\n";
+    fs::write(&program, script).unwrap();
+    fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+    let (folder, room) = (place.0.clone(), bench.0.clone());
+    let qemus = std::thread::spawn(move || turns.iter().for_each(|turn| play(turn, &room, &folder)));
+    let guest = Guest { program: program.display().to_string(), accel, ..guest() };
+    let (mut told, note) = (String::new(), place.0.join(NOTE));
+    let ended = serve_by(Ok(()), &guest, &place.0, &mut |line| {
+        told += &format!("{line} [{}]\n", fs::read_to_string(&note).unwrap_or_default());
+    });
+    qemus.join().unwrap();
+    assert!(!place.0.exists(), "{} was left behind", place.0.display());
+    (ended, told)
+}
+
+fn play(turn: &Turn, room: &Path, folder: &Path) {
+    while !room.join("begun").exists() {
+        std::thread::yield_now();
+    }
+    let is_kvm = fs::read_to_string(room.join("begun")).unwrap().contains("-accel kvm");
+    fs::remove_file(room.join("begun")).unwrap();
+    let end = |how: &str| {
+        fs::write(room.join("end.new"), how).unwrap();
+        fs::rename(room.join("end.new"), room.join("end")).unwrap();
+    };
+    let Turn::Runs(states) = turn else { return end("kill -ABRT $$") };
+    let places = Places::of(folder);
+    let _console = UnixListener::bind(&places.console).unwrap();
+    let mut qmp = UnixListener::bind(&places.control).unwrap().accept().unwrap().0;
+    writeln!(qmp, "{{\"QMP\":{{}}}}").unwrap();
+    let mut states = states.iter();
+    let mut next = |qmp: &mut dyn io::Write| {
+        let state = states.next();
+        match state {
+            Some(&"running") => writeln!(qmp, "{{\"event\":\"RESUME\"}}").unwrap(),
+            Some(_) => writeln!(qmp, "{{\"event\":\"STOP\"}}").unwrap(),
+            None => end("exit 0"),
+        }
+        state
+    };
+    let mut state = None;
+    for line in BufReader::new(qmp.try_clone().unwrap()).lines().map_while(Result::ok) {
+        let asked: serde_json::Value = serde_json::from_str(&line).unwrap();
+        let command = asked["execute"].as_str().unwrap();
+        let answer = match command {
+            "query-cpus-fast" => serde_json::json!([]),
+            "query-kvm" => serde_json::json!({ "enabled": is_kvm }),
+            "query-status" => serde_json::json!({ "status": state }),
+            _ => serde_json::json!({}),
+        };
+        // A QEMU that was killed meanwhile hears nothing.
+        let _ = writeln!(qmp, "{}", serde_json::json!({ "return": answer, "id": asked["id"] }));
+        if command == "cont" || command == "query-status" {
+            state = next(&mut qmp);
+        }
+    }
+}
+
+#[test]
+fn a_guest_that_kvm_stops_with_an_internal_error_begins_anew_emulated_where_it_may() {
+    let turns = &[Turn::Runs(&["internal-error"]), Turn::Runs(&[])];
+    let (ended, told) = served("falls-back", Accel::Auto, turns);
+    assert_eq!(ended.unwrap(), Ended::ByItself, "{told}");
+    let emulated = "EMULATED, many times slower than the processor: KVM failed: internal-error";
+    for line in [
+        "hmi runs, by the processor (KVM) []\n",
+        "the guest STANDS STILL (internal-error): what runs its instructions could not go on; QEMU's words stand above",
+        "under KVM: the guest cannot go on (internal-error): ",
+        &format!("hmi runs, {emulated} [{emulated}]\n"),
+    ] {
+        assert!(told.contains(line), "{line} in {told}");
+    }
+}
+
+#[test]
+fn a_guest_that_kvm_alone_may_run_fails_with_its_internal_error() {
+    let (ended, told) = served("only-kvm", Accel::Kvm, &[Turn::Runs(&["internal-error"])]);
+    let error = ended.unwrap_err().to_string();
+    assert!(
+        error.starts_with("the guest cannot go on (internal-error): ") && error.contains("accel = \"emulated\""),
+        "{error}"
+    );
+    assert!(!told.contains("EMULATED"), "{told}");
+}
+
+#[test]
+fn a_kvm_that_qemu_cannot_begin_with_is_left_for_the_emulator() {
+    let (ended, told) = served("no-begin", Accel::Auto, &[Turn::Aborts, Turn::Runs(&[])]);
+    assert_eq!(ended.unwrap(), Ended::ByItself, "{told}");
+    assert!(told.contains("under KVM: QEMU ended with signal: 6 (SIGABRT)"), "{told}");
+    assert!(told.contains("the processor: KVM failed: QEMU ended with signal: 6 (SIGABRT)"), "{told}");
+}
+
+#[test]
+fn a_guest_that_stands_still_for_a_while_is_told_noted_and_goes_on() {
+    let (ended, told) = served("still", Accel::Auto, &[Turn::Runs(&["io-error", "running", "paused", "running"])]);
+    assert_eq!(ended.unwrap(), Ended::ByItself, "{told}");
+    for line in
+        ["the guest STANDS STILL (io-error): a disk", "the guest STANDS STILL (paused): somebody has stopped it"]
+    {
+        assert!(told.contains(line), "{line} in {told}");
+    }
+    assert_eq!(told.matches("the guest goes on").count(), 2, "{told}");
+    // The note follows what is told.
+    assert!(told.contains("the guest goes on [the guest STANDS STILL (io-error)"), "noted: {told}");
+    assert!(
+        told.contains("somebody has stopped it; have it go on with `tahti guest resume` []\n"),
+        "not any more: {told}"
+    );
+}
+
+#[test]
+fn a_kvm_without_the_processor_s_help_is_known_by_its_flags() {
+    assert!(virtualizes("processor\t: 0\nflags\t\t: fpu vmx\n") && virtualizes("flags\t\t: fpu svm\n"));
+    assert!(!virtualizes("flags\t\t: fpu hypervisor\nvmx flags\t: ept\n"));
+    assert!(virtualizes("Features\t: fp asimd\n"), "other processors do not say so there");
+}

@@ -1,0 +1,67 @@
+//! What QEMU's run states mean for a guest that should run: which of them end it, and what helps.
+
+/// A guest that stands still.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Still {
+    /// What has happened.
+    pub what: &'static str,
+    /// What helps.
+    pub remedy: &'static str,
+    /// Whether it can only begin anew.
+    pub is_over: bool,
+}
+
+/// The state of a KVM that could not go on.
+pub const INTERNAL_ERROR: &str = "internal-error";
+
+/// What helps whoever stands still for a reason that goes away.
+const RESUME: &str = "have it go on with `tahti guest resume`";
+
+/// What a run state means; `None`: it runs, or QEMU is about to let it.
+#[must_use]
+pub fn still(state: &str) -> Option<Still> {
+    let goes_on = |what, remedy| Some(Still { what, remedy, is_over: false });
+    let is_over = |what, remedy| Some(Still { what, remedy, is_over: true });
+    match state {
+        "running" | "prelaunch" | "save-vm" | "restore-vm" | "inmigrate" | "finish-migrate" | "postmigrate"
+        | "colo" => None,
+        INTERNAL_ERROR => is_over(
+            "what runs its instructions could not go on",
+            "QEMU's words stand above; under KVM, say accel = \"emulated\", give it another `processor`, or take a newer kernel for the host",
+        ),
+        "guest-panicked" => is_over("its system has crashed", "its last words stand on its console"),
+        "shutdown" => is_over("it has shut down, and QEMU stays", "start it again"),
+        "io-error" => goes_on(
+            "a disk of it took no more",
+            "make room on the host where its image lies, then have it go on with `tahti guest resume`",
+        ),
+        "watchdog" => goes_on("its own watchdog has run out", RESUME),
+        "paused" => goes_on("somebody has stopped it", RESUME),
+        "debug" => goes_on("a debugger has stopped it", RESUME),
+        "suspended" => goes_on("its system sleeps", "wake it with `tahti guest resume`"),
+        _ => goes_on("QEMU says so, in a word that is not known here", RESUME),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_guest_that_qemu_works_on_does_not_stand_still_and_one_that_cannot_go_on_is_over() {
+        for state in ["running", "save-vm", "restore-vm", "prelaunch"] {
+            assert_eq!(still(state), None, "{state}");
+        }
+        for (state, over) in [
+            ("internal-error", true),
+            ("guest-panicked", true),
+            ("shutdown", true),
+            ("io-error", false),
+            ("watchdog", false),
+            ("paused", false),
+            ("of a later QEMU", false),
+        ] {
+            assert_eq!(still(state).map(|still| still.is_over), Some(over), "{state}");
+        }
+    }
+}
