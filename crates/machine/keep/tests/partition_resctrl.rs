@@ -3,10 +3,12 @@
 mod model;
 
 use host::partition::{Ground, Lack};
+use host::plan::Want;
 use host::plant::Partition;
 use keep::RunDir;
 use keep::partition::{PartitionError, lower, raise, resctrl};
 use keep::shield::machine::RealMachine;
+use keep::shield::{Applied, Released, apply_on, release_on};
 use model::{Killed, Machine, outlive};
 use sys::kernel::Kernel as _;
 
@@ -16,10 +18,14 @@ const MACHINE: &str = "\
 /sys/devices/system/cpu/online: 0-3
 /sys/devices/virtual/workqueue/cpumask: f
 /proc/irq/default_smp_affinity: f
+/proc/self/mountinfo: 23 1 0:22 / / rw - ext4 /dev/vda rw
+/sys/devices/system/cpu/cpu2/cache/index3/level: 3
+/sys/devices/system/cpu/cpu2/cache/index3/id: 0
+/sys/devices/system/cpu/cpu2/cache/index3/shared_cpu_list: 0-3
 /sys/fs/resctrl/cpus_list: 0-3
 /sys/fs/resctrl/schemata:
 |    MB:0=100;1=100
-|    L3:0=fffe0;1=fffff
+|    L3:0=fffff;1=fffff
 /sys/fs/resctrl/info/L3/cbm_mask: fffff
 /sys/fs/resctrl/info/L3/min_cbm_bits: 2
 /sys/fs/resctrl/info/L3/num_closids: 3
@@ -114,4 +120,120 @@ fn a_group_of_somebody_else_stays_and_what_the_machine_lacks_is_told() {
     let optional = vec![Partition { required: false, ..hmi().remove(0) }];
     let raised = raise(&mut RealMachine::new(&machine), &dir, &optional, ground(&machine), false).unwrap();
     assert_eq!((raised.lacks.len(), raised.writes), (1, 0));
+}
+
+const TOP: &str = "/sys/fs/resctrl/schemata";
+const FULL: &str = "MB:0=100;1=100\n    L3:0=fffff;1=fffff";
+/// What is left to others where CPU 2 is shielded, which shares cache 0.
+const LEFT: &str = "MB:0=100;1=100\n    L3:0=fffe0;1=fffff";
+
+fn shield(machine: &Machine, dir: &RunDir) -> Applied {
+    let want = Want { cpus: "2".parse().unwrap(), ..Want::default() };
+    let applied = apply_on(&mut RealMachine::new(machine), &want, dir).unwrap();
+    assert_eq!(applied.drift, []);
+    applied
+}
+
+fn release(machine: &Machine, dir: &RunDir) -> Released {
+    let released = release_on(&mut RealMachine::new(machine), dir, false).unwrap();
+    assert!(released.is_whole(), "{released:?}");
+    released
+}
+
+fn read(machine: &Machine, path: &str) -> String {
+    machine.read(path).unwrap_or_default().trim().to_owned()
+}
+
+/// What the shield says of the cache's ways.
+fn said(applied: &Applied) -> Vec<String> {
+    let notes = applied.notes.iter().map(|note| format!("{}: {}", note.about, note.text));
+    notes.filter(|note| note.contains("cache ways")).collect()
+}
+
+#[test]
+fn a_shield_and_a_partition_divide_the_cache_whichever_comes_and_goes_first() {
+    for shield_first in [true, false] {
+        for shield_leaves_first in [true, false] {
+            let (machine, dir) = (Machine::boot(MACHINE), folder("resctrl-orders"));
+            let before = machine.0.borrow().state();
+            let raised = |partitions: &[Partition]| {
+                raise(&mut RealMachine::new(&machine), &dir, partitions, ground(&machine), false).unwrap()
+            };
+            if shield_first {
+                shield(&machine, &dir);
+            }
+            let partitions = raised(&hmi()).partitions;
+            let group = format!("{}/schemata", partitions.dirs("hmi")[0].display());
+            if !shield_first {
+                assert_eq!(said(&shield(&machine, &dir)), [] as [&str; 0]);
+            }
+            let stands = |shield: bool, when: &str| {
+                assert_eq!(read(&machine, TOP), if shield { LEFT } else { FULL }, "{when}");
+                let own = if shield { "L3:0=0001f;1=fffff" } else { "" };
+                let found = read(&machine, "/sys/fs/resctrl/tahti.shield/schemata");
+                assert!(found.ends_with(own) && found.is_empty() != shield, "{when}: {found}");
+            };
+            stands(true, "both stand");
+            assert_eq!(shield(&machine, &dir).writes, 0, "nothing is left to do");
+            assert_eq!(read(&machine, &group), "MB:0= 30;1= 30\n    L3:0=f0000;1=f0000");
+            if shield_leaves_first {
+                release(&machine, &dir);
+                stands(false, "the partition stands");
+                assert_eq!(partitions.drift(&mut RealMachine::new(&machine)).unwrap(), []);
+                // It is raised anew: nothing changes.
+                assert_eq!(raised(&hmi()).writes, 0);
+                lower(&mut RealMachine::new(&machine), &dir).unwrap();
+            } else {
+                assert_eq!(lower(&mut RealMachine::new(&machine), &dir).unwrap().left, [] as [String; 0]);
+                stands(true, "the shield stands");
+                release(&machine, &dir);
+            }
+            assert_eq!(machine.0.borrow().state(), before, "{shield_first} {shield_leaves_first}");
+        }
+    }
+}
+
+#[test]
+fn a_partition_that_has_all_of_the_cache_gets_what_a_shield_leaves_and_keeps_a_later_one_from_dividing() {
+    let all = vec![Partition { cache: Some(100), memory_bandwidth: None, ..hmi().remove(0) }];
+    let (machine, dir) = (Machine::boot(MACHINE), folder("resctrl-all"));
+    let before = machine.0.borrow().state();
+    let raised = || raise(&mut RealMachine::new(&machine), &dir, &all, ground(&machine), false).unwrap();
+    shield(&machine, &dir);
+    let group = format!("{}/schemata", raised().partitions.dirs("hmi")[0].display());
+    assert!(read(&machine, &group).ends_with("L3:0=fffe0;1=fffff"));
+    release(&machine, &dir);
+    // What it had is no part of the shield's: that is raised again beside it.
+    assert_eq!(said(&shield(&machine, &dir)), [] as [&str; 0]);
+    assert_eq!(read(&machine, TOP), LEFT);
+    release(&machine, &dir);
+    // Raised anew without a shield, it has all.
+    raised();
+    assert!(read(&machine, &group).ends_with("L3:0=fffff;1=fffff"), "{}", read(&machine, &group));
+    let told = said(&shield(&machine, &dir));
+    assert!(
+        told.len() == 1 && told[0].contains(&group) && told[0].contains("lower the partition's `cache`"),
+        "{told:?}"
+    );
+    assert_eq!(read(&machine, TOP), FULL, "the cache is left as it is");
+    release(&machine, &dir);
+    lower(&mut RealMachine::new(&machine), &dir).unwrap();
+    assert_eq!(machine.0.borrow().state(), before);
+}
+
+#[test]
+fn a_group_of_somebody_else_keeps_the_shield_from_dividing_and_a_partition_stands_beside_it() {
+    let (machine, dir) = (Machine::boot(MACHINE), folder("resctrl-beside"));
+    (&machine).make_dir("/sys/fs/resctrl/theirs").unwrap();
+    (&machine).write("/sys/fs/resctrl/theirs/schemata", "L3:0=c0000").unwrap();
+    let before = machine.0.borrow().state();
+    let told = said(&shield(&machine, &dir));
+    assert!(told.len() == 1 && told[0].contains("/sys/fs/resctrl/theirs/schemata"), "{told:?}");
+    let raised = raise(&mut RealMachine::new(&machine), &dir, &hmi(), ground(&machine), false).unwrap();
+    assert_eq!(raised.lacks, [] as [String; 0]);
+    assert_eq!(read(&machine, "/sys/fs/resctrl/theirs/schemata"), "MB:0=100;1=100\n    L3:0=c0000;1=fffff");
+    assert_eq!(read(&machine, TOP), FULL);
+    assert_eq!(lower(&mut RealMachine::new(&machine), &dir).unwrap().left, [] as [String; 0]);
+    release(&machine, &dir);
+    assert_eq!(machine.0.borrow().state(), before);
 }

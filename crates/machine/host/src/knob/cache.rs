@@ -1,6 +1,7 @@
 //! A part of the last-level cache for the shielded CPUs alone (`resctrl`).
 
 use super::{Doc, Knob};
+use crate::partition::DIR_BEGINS;
 use crate::plan::{Context, Draft};
 use crate::snapshot::{Cache, Form, Target, Value};
 use base::CpuSet;
@@ -82,10 +83,18 @@ impl Knob for CacheWays {
     }
 }
 
-/// Somebody else divides the cache.
+/// The cache is divided so that the shield can have no ways of its own.
 #[derive(Debug, thiserror::Error)]
-#[error("somebody divides the last-level cache already (resctrl): it is left as it is")]
-struct Divided;
+enum Divided {
+    #[error(
+        "somebody divides the last-level cache already (resctrl, {0}): it is left as it is; remove that, then apply again"
+    )]
+    Foreign(String),
+    #[error(
+        "a partition loads into ways that would be the shield's ({0}): the cache is left as it is; lower the partition's `cache`, or raise the shield before it"
+    )]
+    Partition(String),
+}
 
 /// The ways of the cache and how they are divided.
 struct Ways {
@@ -98,7 +107,7 @@ struct Ways {
 }
 
 impl Ways {
-    /// Nothing where there is nothing to divide; an error where somebody else divides already.
+    /// Nothing where there is nothing to divide; an error where somebody else divides already, or a partition has what would be the shield's.
     fn of(context: &Context<'_>) -> Result<Option<Self>, Divided> {
         let text = |name: &str| context.snapshot.file_text(&format!("{INFO}/{name}"));
         let all = text("cbm_mask").and_then(|mask| u64::from_str_radix(mask, 16).ok());
@@ -111,16 +120,26 @@ impl Ways {
         if shared.is_empty() || count >= all.count_ones() {
             return Ok(None);
         }
-        let groups = context.snapshot.files.keys().filter(|path| is_group(path)).count();
-        let now = context.snapshot.file_text(&format!("{TOP}/schemata")).and_then(Cache::parse);
-        let Some(now) = now.filter(|now| groups == 0 && now.ways.values().all(|mask| *mask == all)) else {
-            return Err(Divided);
+        // The highest ways are those that devices load into as well.
+        let own = (1 << count) - 1;
+        let groups: Vec<&str> = context.snapshot.files.keys().filter_map(|path| group(path)).collect();
+        for group in &groups {
+            let path = format!("{TOP}/{group}/schemata");
+            let ways = context.snapshot.file_text(&path).and_then(Cache::parse);
+            let Some(ways) = ways.filter(|_| group.starts_with(DIR_BEGINS)) else { return Err(Divided::Foreign(path)) };
+            if shared.iter().any(|id| ways.ways.get(id).is_none_or(|mask| mask & own != 0)) {
+                return Err(Divided::Partition(path));
+            }
+        }
+        let path = format!("{TOP}/schemata");
+        let now = context.snapshot.file_text(&path).and_then(Cache::parse);
+        let Some(now) = now.filter(|now| now.ways.values().all(|mask| *mask == all)) else {
+            return Err(Divided::Foreign(path));
         };
         if groups_max < 2 || shared.iter().any(|id| !now.ways.contains_key(id)) {
             return Ok(None);
         }
-        // The highest ways are those that devices load into as well.
-        Ok(Some(Self { now, shared, own: (1 << count) - 1 }))
+        Ok(Some(Self { now, shared, own }))
     }
 
     /// The shield's ways, or everybody else's.
@@ -134,8 +153,10 @@ impl Ways {
     }
 }
 
-fn is_group(path: &str) -> bool {
-    path.strip_prefix(TOP).is_some_and(|rest| rest.ends_with("/cpus_list") && rest.matches('/').count() == 2)
+/// The group whose CPUs stand there.
+fn group(path: &str) -> Option<&str> {
+    let name = path.strip_prefix(TOP)?.strip_prefix('/')?.strip_suffix("/cpus_list")?;
+    (!name.contains('/')).then_some(name)
 }
 
 /// The last-level caches of the shielded CPUs that housekeeping CPUs use too.

@@ -53,6 +53,9 @@ pub struct Unified {
 /// Where resctrl is mounted.
 pub const RESCTRL: &str = "/sys/fs/resctrl";
 
+/// What the name of a partition's directory begins with: of its control groups, and of its group of resctrl.
+pub const DIR_BEGINS: &str = "tahti-";
+
 /// What a path in `/dev` leads to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]

@@ -18,7 +18,7 @@ use crate::group::Group;
 use crate::shield::executor::{Stopped, execute};
 use crate::shield::machine::Machine;
 use base::DurNs;
-use host::partition::{Ground, Home, Lack, Version, Wanted, drift, dropped, homes, made, plan, wanted};
+use host::partition::{DIR_BEGINS, Ground, Home, Lack, Version, Wanted, drift, dropped, homes, made, plan, wanted};
 use host::plan::{Drift, Plan, revert};
 use host::plant::Partition;
 use host::snapshot::{Target, Value};
@@ -109,7 +109,7 @@ fn dir_name(dir: &RunDir, partition: &str) -> String {
     let mut hasher = DefaultHasher::new();
     dir.path().hash(&mut hasher);
     let plant = dir.path().file_name().unwrap_or_default().to_string_lossy();
-    format!("tahti-{plant}.{partition}-{:08x}", hasher.finish() as u32)
+    format!("{DIR_BEGINS}{plant}.{partition}-{:08x}", hasher.finish() as u32)
 }
 
 /// What the machine lacks for a partition, some of whose processes are `on_shield`; nothing is written.
