@@ -12,7 +12,7 @@ use syn::visit::{self, Visit};
 const ARROWS: &[(&str, &[&str])] = &[
     ("adaptive", &["kernels", "optics", "rt", "sys"]),
     ("appliance", &["segment"]),
-    ("alarm", &["table"]),
+    ("alarm", &["host", "table"]),
     ("alarmd", &["alarm", "ca", "canet", "host", "keep", "sys"]),
     ("base", &[]),
     (

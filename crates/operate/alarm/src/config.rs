@@ -2,6 +2,7 @@
 
 use crate::{Filter, Rules};
 use base::DurNs;
+use host::plant::ALARM_KEYS;
 use serde::{Deserialize, Serialize};
 use std::collections::HashSet;
 use std::path::PathBuf;
@@ -17,42 +18,14 @@ const DEPTH_MAX: usize = 32;
 const DAY: DurNs = DurNs::from_secs(86_400);
 
 /// `[alarms]`.
-const ALARMS: Table = Table {
-    header: "[alarms]",
-    doc: "What the whole is called, and where its journal is.",
-    keys: &[
-        key(
-            "name",
-            r#""ring""#,
-            "name",
-            "`alarms`",
-            "The first word of all paths: what Phoebus calls a configuration.",
-        ),
-        key(
-            "folder",
-            r#""/var/lib/tahti/alarms""#,
-            "path",
-            "",
-            "Where the journal is; it is made where it does not exist.",
-        ),
-        key("keep_days", "90", "number, 1 to 36500", "`90`", "Days for which the journal is kept."),
-        key(
-            "operators",
-            r#"["alice", "1001"]"#,
-            "list of users",
-            "none",
-            "Who may look and act besides root and the user of the process.",
-        ),
-        key("viewers", r#"["bob"]"#, "list of users", "none", "Who may look, and no more."),
-        key("shelve_max", r#""24h""#, "time, 1s to 720h", "`24h`", "Longest time for which an alarm can be shelved."),
-        key(
-            "connect_within",
-            r#""30s""#,
-            "time, 1s to 1h",
-            "`30s`",
-            "A channel that is not connected so long after the start is an alarm.",
-        ),
-    ],
+const ALARMS: Table =
+    Table { header: "[alarms]", doc: "What the whole is called, and where its journal is.", keys: &OWN_KEYS };
+
+/// As in a plant file, where `name` is that of the process, and `file` may stand in the place of `folder`.
+const OWN_KEYS: [Key; ALARM_KEYS.len()] = {
+    let mut keys = ALARM_KEYS;
+    (keys[0].name, keys[1].default) = ("name", "");
+    keys
 };
 
 const HELP: [Key; 4] = [
@@ -87,19 +60,7 @@ const HELP: [Key; 4] = [
 ];
 
 /// `[alarms]` of a plant file, as far as it says what a file of alarms says.
-const IN_PLANT: Table = Table { header: "[alarms]", doc: "", keys: &KEYS_IN_PLANT };
-
-/// As in a file of alarms, but for the first: `name` is that of the process.
-const KEYS_IN_PLANT: [Key; ALARMS.keys.len()] = {
-    let mut keys = [ALARMS.keys[0]; ALARMS.keys.len()];
-    let mut at = 1;
-    while at < keys.len() {
-        keys[at] = ALARMS.keys[at];
-        at += 1;
-    }
-    keys[0] = key("tree", ALARMS.keys[0].example, ALARMS.keys[0].value, ALARMS.keys[0].default, ALARMS.keys[0].doc);
-    keys
-};
+const IN_PLANT: Table = Table { header: "[alarms]", doc: "", keys: &ALARM_KEYS };
 
 /// `[[area]]`.
 const AREA: Table = Table {

@@ -14,23 +14,30 @@ const SERVING: &str = " alarms at @";
 /// How long that may take: it waits for the supervisor to tell of the processes.
 const READY_WITHIN: DurNs = DurNs::from_secs(60);
 
-/// What says of the alarms what the `[alarms]` of a file of their own says of them.
-const INLINE: [Key; 7] = [
+/// What `[alarms]` says to who serves them. In a file of alarms, which is the crate `alarm`'s to read, the first is called `name`, and
+/// the second must be given.
+pub const ALARM_KEYS: [Key; 7] = [
     key(
         "tree",
         r#""ring""#,
         "name",
         "`alarms`",
-        "The first word of all paths, and what commands call the whole (`--server`): `name` in a file of alarms.",
+        "The first word of all paths, what commands call the whole (`--server`), and Phoebus a configuration.",
     ),
-    key("folder", r#""alarms""#, "path", "`file` must be given", "Where the journal is, from `dir`."),
+    key(
+        "folder",
+        r#""alarms""#,
+        "path",
+        "`file` must be given",
+        "Where the journal is, from the working directory; it is made where it does not exist.",
+    ),
     key("keep_days", "90", "number, 1 to 36500", "`90`", "Days for which the journal is kept."),
     key(
         "operators",
         r#"["alice", "1001"]"#,
         "list of users",
         "none",
-        "Who may look and act besides root and the plant's user.",
+        "Who may look and act besides root and the user of the process.",
     ),
     key("viewers", r#"["bob"]"#, "list of users", "none", "Who may look, and no more."),
     key("shelve_max", r#""24h""#, "time, 1s to 720h", "`24h`", "Longest time for which an alarm can be shelved."),
@@ -51,13 +58,13 @@ const OWN: [Key; 9] = [
         "`folder` must be given",
         "The alarms in a file of their own, sought from `dir`; its keys are not given here then.",
     ),
-    INLINE[0],
-    INLINE[1],
-    INLINE[2],
-    INLINE[3],
-    INLINE[4],
-    INLINE[5],
-    INLINE[6],
+    ALARM_KEYS[0],
+    ALARM_KEYS[1],
+    ALARM_KEYS[2],
+    ALARM_KEYS[3],
+    ALARM_KEYS[4],
+    ALARM_KEYS[5],
+    ALARM_KEYS[6],
     key("ready", r#"{ line = "armed" }"#, "table, see *ready*", "it serves, within 60s", "As in `[[process]]`."),
 ];
 
@@ -65,7 +72,7 @@ const OWN: [Key; 9] = [
 pub(crate) const ALARMS: Table = Table {
     header: "[alarms]",
     doc: "Alarms (see docs/alarms.md): those of the plant's `[[alarm]]` and `[[area]]` tables, or of a file that has the same, and one for each process of the plant, which is \
-          in alarm where the process fails, is restarted, runs away or misses deadlines. It is a process: every key of `[[process]]` but `command` holds here too.",
+          in alarm where the process fails, is restarted, runs away or misses deadlines; the shield and each partition are alarms while something of them is not as it was written. It is a process: every key of `[[process]]` but `command` holds here too.",
     keys: &OWN,
 };
 
@@ -98,7 +105,7 @@ pub(crate) fn member(
     let file = section.words("file", found);
     match (&file, section.value("file").or(section.value("folder"))) {
         (Some((file, span)), _) => {
-            let beside = INLINE.iter().find(|key| section.value(key.name).is_some());
+            let beside = ALARM_KEYS.iter().find(|key| section.value(key.name).is_some());
             if let Some(key) = beside {
                 let message = format!("`{}` of [alarms] beside `file`", key.name);
                 found.error(span.clone(), message, "one of them", "write it into the file");
@@ -119,7 +126,7 @@ pub(crate) fn member(
             found.error(section.range(), message, "`file` or `folder`", "add `folder = \"alarms\"`");
         }
         (None, Some(_)) => {
-            let own = |name: &str| INLINE.iter().any(|key| key.name == name);
+            let own = |name: &str| ALARM_KEYS.iter().any(|key| key.name == name);
             // As a file of alarms has it.
             let named = |key: &str| own(key).then(|| if key == "tree" { "name" } else { key }.to_owned());
             command.extend(["--table".to_owned(), as_written(called, table, text, named)]);

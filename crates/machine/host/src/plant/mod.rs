@@ -22,6 +22,7 @@ mod partition;
 mod process;
 mod recorder;
 
+pub use alarms::ALARM_KEYS;
 pub use deadline::DeadlineRule;
 pub use doc::document;
 pub use frames::FRAME;
