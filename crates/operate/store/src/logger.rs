@@ -1,28 +1,21 @@
-//! Appending to an archive.
+//! Appending to an archive: what comes in, signal by signal, and when it is made safe.
 
-use crate::account::{Account, Config, Newest, Pushed, WhenFull};
+mod disk;
+
+use crate::account::{Account, Config, Newest, Pushed};
 use crate::archive::{Archive, Span};
 use crate::error::StoreError;
 use crate::files::Files;
 use crate::follow::Position;
 use crate::part::{Numbers, UNFINISHED, parts};
-use segment::block::{self, BlockKind};
-use segment::rows::{self, About, Cause, Gap, Head, Signal};
+use disk::{LOCK, Segment};
+use segment::rows::{self, About, Cause, Gap, Signal};
 use segment::{Chunk, Full, Kind, Sample};
 use std::collections::HashMap;
-use std::io::{self, ErrorKind};
+use std::io::ErrorKind;
 
 /// Bytes of samples from which on a block is written without waiting for the next sync.
 const BLOCK_ENOUGH: usize = 1 << 20;
-
-/// Numbers of segments that may be taken by something else, one after the other.
-const TAKEN_MAX: u64 = 1_000;
-
-/// How long nothing is tried after the disk failed.
-const PAUSE_NS: i64 = 1_000_000_000;
-
-/// Gaps that are kept while the disk fails.
-const GAPS_KEPT_MAX: usize = 1_024;
 
 /// What stands for a signal at a logger.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -56,21 +49,6 @@ impl State {
         let (name, about) = (self.name.clone(), self.about.clone());
         Some(Signal { id, since: self.since, kind: self.kind?, name, about })
     }
-}
-
-/// The segment that is being written.
-struct Segment<T> {
-    file: T,
-    number: u64,
-    blocks: u32,
-    len: u64,
-    /// Bytes of it that are safe.
-    safe_len: u64,
-    /// Until when it is kept open, by the monotonic clock.
-    until: i64,
-    /// Samples appended and not yet safe, and whether anything is.
-    unsafe_count: u64,
-    is_unsafe: bool,
 }
 
 /// Writes an archive; there is one for a folder.
@@ -108,9 +86,6 @@ pub struct Logger<F: Files> {
     safe_at: Option<i64>,
     last_error: Option<String>,
 }
-
-/// The lock of who writes the archive.
-const LOCK: &str = "lock";
 
 impl<F: Files> Logger<F> {
     /// Takes the archive's lock and begins to write, at a time of the monotonic clock in nanoseconds. Files that a crash
@@ -323,26 +298,6 @@ impl<F: Files> Logger<F> {
         }
     }
 
-    /// Has the kernel put on the disk what was appended. When it fails nothing is known of what was appended since the last
-    /// time, and asking again would not tell: the kernel may have given the pages up. So the segment is left.
-    fn make_safe(&mut self) {
-        let Some(segment) = self.segment.as_mut().filter(|segment| segment.is_unsafe) else { return };
-        let count = std::mem::take(&mut segment.unsafe_count);
-        segment.is_unsafe = false;
-        match self.files.sync(&segment.file) {
-            Ok(()) => {
-                segment.safe_len = segment.len;
-                self.account.safe += count;
-                self.safe_at = Some(self.now);
-            }
-            Err(error) => {
-                self.failed("sync", &error);
-                self.account.unsure += count;
-                self.segment = None;
-            }
-        }
-    }
-
     /// Writes all, makes it safe, and notes that no samples follow because the logger was stopped.
     pub fn close(mut self, now: i64, wall: i64) -> Account {
         self.gap(None, wall, Cause::Stopped, 0);
@@ -424,215 +379,11 @@ impl<F: Files> Logger<F> {
         self.ids.push(id);
         state.chunk.reset(state.chunk.kind());
     }
-
-    /// Appends the block, with the dictionary rows that it needs, and gaps. Where that fails its samples are tried once more
-    /// in a new segment, and are lost then; while the disk fails, it is asked once a second.
-    fn write(&mut self) {
-        if self.samples.is_empty() && self.gaps.is_empty() && self.rows.is_empty() {
-            return;
-        }
-        let is_paused = self.now < self.retry_at;
-        match if is_paused { Err(None) } else { self.try_write().map_err(Some) } {
-            Ok(()) => (self.trouble, self.retry_at) = (None, i64::MIN),
-            Err(error) => {
-                let cause =
-                    error.as_ref().map(|error| if is_full(error) { Cause::DiskFull } else { Cause::DiskFailed });
-                let new = Gap { id: None, at: self.first, cause: Cause::DiskFailed, lost: 0 };
-                let trouble = self.trouble.get_or_insert(new);
-                trouble.cause = cause.unwrap_or(trouble.cause);
-                if cause == Some(Cause::DiskFailed) {
-                    self.lock = None;
-                    self.is_archive_away |= self.archive.take().is_some();
-                }
-                trouble.lost += self.count;
-                self.account.lost += self.count;
-                if !is_paused {
-                    self.retry_at = self.now.saturating_add(PAUSE_NS);
-                }
-                // Kept for when the disk works again, within a bound.
-                self.gaps.truncate(GAPS_KEPT_MAX);
-                self.rows.truncate(GAPS_KEPT_MAX);
-            }
-        }
-        self.samples.clear();
-        self.ids.clear();
-        self.count = 0;
-        self.first = i64::MAX;
-    }
-
-    fn try_write(&mut self) -> io::Result<()> {
-        if self.lock.is_none() {
-            self.regain().inspect_err(|error| self.failed("take the lock again", error))?;
-        }
-        let before = self.open_from();
-        let mut is_second = false;
-        loop {
-            let Err(error) = self.append() else {
-                self.gaps.clear();
-                self.rows.clear();
-                return Ok(());
-            };
-            self.failed("append", &error);
-            self.give_up_segment();
-            if is_full(&error) {
-                if self.config.when_full == WhenFull::Stop || !self.remove_oldest(before) {
-                    return Err(error);
-                }
-            } else if std::mem::replace(&mut is_second, true) {
-                return Err(error);
-            }
-        }
-    }
-
-    /// Takes the lock again after the disk has failed, and goes on behind what is there. Where the lock's file is not there, the archive
-    /// is not: an empty folder that a disk is mounted in is none.
-    fn regain(&mut self) -> io::Result<()> {
-        let listed = self.files.list()?;
-        if listed.iter().all(|(name, _)| name != LOCK) {
-            return Err(io::Error::new(ErrorKind::NotFound, "the archive is not there"));
-        }
-        let lock = self.files.lock(LOCK)?;
-        let (used, _) = parts(listed);
-        self.next = used.iter().map(|(numbers, _)| numbers.last + 1).fold(self.next, u64::max);
-        if self.is_archive_away {
-            self.archive = Some(Archive::open(self.files.clone()).map_err(io::Error::other)?);
-            self.is_archive_away = false;
-        }
-        self.lock = Some(lock);
-        Ok(())
-    }
-
-    /// Leaves the segment: a block may be there in part, so nothing may follow it. Removes it where nothing whole is in it.
-    fn give_up_segment(&mut self) {
-        self.make_safe();
-        if let Some(segment) = self.segment.take().filter(|segment| segment.len == 0)
-            && let Err(error) = self.files.remove(&Numbers::segment(segment.number).name())
-        {
-            self.failed("remove", &error);
-        }
-    }
-
-    fn append(&mut self) -> io::Result<()> {
-        let mut out = Vec::with_capacity(self.samples.len() + 4_096);
-        if self.segment.is_none() {
-            self.make_room()?;
-            self.begin(&mut out)?;
-        }
-        let Some(segment) = &mut self.segment else { return Err(ErrorKind::NotFound.into()) };
-        let (number, mut block) = (segment.number, segment.blocks);
-        let mut put = |out: &mut Vec<u8>, kind, base, payload: &[u8]| {
-            block::write(out, kind, number, block, base, payload);
-            block += 1;
-        };
-        let mut dictionary = Vec::new();
-        self.rows.iter().for_each(|row| row.write(&mut dictionary));
-        for id in self.ids.iter().copied().chain(self.gaps.iter().filter_map(|gap| gap.id)) {
-            let state = &mut self.signals[id as usize];
-            if state.row_in == number {
-                continue;
-            }
-            match state.row(id) {
-                Some(row) => {
-                    row.write(&mut dictionary);
-                    state.row_in = number;
-                }
-                // Of a signal that never had a value the type is a guess, which its first value puts right.
-                None => {
-                    let (name, about) = (state.name.clone(), state.about.clone());
-                    let kind = Kind::Number(base::FieldType::F64);
-                    Signal { id, since: state.since, kind, name, about }.write(&mut dictionary);
-                }
-            }
-        }
-        if !dictionary.is_empty() {
-            put(&mut out, BlockKind::Dictionary, 0, &dictionary);
-        }
-        let mut gaps = Vec::new();
-        let base = self.gaps.first().or(self.trouble.as_ref()).map_or(0, |gap| gap.at);
-        self.trouble.iter().chain(&self.gaps).for_each(|gap| gap.write(base, &mut gaps));
-        if !gaps.is_empty() {
-            put(&mut out, BlockKind::Gaps, base, &gaps);
-        }
-        if !self.samples.is_empty() {
-            put(&mut out, BlockKind::Samples, self.base, &self.samples);
-        }
-        segment.is_unsafe = true;
-        self.files.append(&mut segment.file, &out)?;
-        segment.blocks = block;
-        segment.len += out.len() as u64;
-        segment.unsafe_count += self.count;
-        self.account.bytes += out.len() as u64;
-        Ok(())
-    }
-
-    /// Begins a segment: its file, and its head in front of what is appended first.
-    fn begin(&mut self, out: &mut Vec<u8>) -> io::Result<()> {
-        let mut number = self.next;
-        let file = loop {
-            match self.files.create(&Numbers::segment(number).name()) {
-                // Something else that somebody has put there, which is no segment: it is left alone.
-                Err(error) if error.kind() == ErrorKind::AlreadyExists && number - self.next < TAKEN_MAX => number += 1,
-                made => break made,
-            }
-        };
-        self.next = number + 1;
-        let file = file?;
-        self.files.sync_names()?;
-        let mut head = Vec::new();
-        Head { begun: self.base, sync_ns: self.config.sync.0 as u64, merged: Vec::new() }.write(&mut head);
-        block::write(out, BlockKind::Head, number, 0, 0, &head);
-        let until = self.now.saturating_add(self.config.segment_age.0);
-        self.segment =
-            Some(Segment { file, number, blocks: 1, len: 0, safe_len: 0, until, unsafe_count: 0, is_unsafe: false });
-        Ok(())
-    }
-
-    /// Keeps to the bounds of all files and of the disk, before a segment is begun.
-    fn make_room(&mut self) -> io::Result<()> {
-        let size = self.config.segment_size.0;
-        loop {
-            let total: u64 = self.files.list()?.iter().map(|(_, len)| len).sum();
-            let too_much = self.config.total_max.is_some_and(|max| total.saturating_add(size) > max.0);
-            let keep = self.config.keep_free.0;
-            let too_little = keep > 0 && self.files.free()? < keep.saturating_add(size);
-            if !too_much && !too_little {
-                return Ok(());
-            }
-            if self.config.when_full == WhenFull::Stop || !self.remove_oldest(self.next) {
-                return Err(ErrorKind::StorageFull.into());
-            }
-        }
-    }
-
-    /// Removes the oldest file whose segments are all below a number; whether there was one.
-    fn remove_oldest(&mut self, below: u64) -> bool {
-        let Ok(listed) = self.files.list() else { return false };
-        let Some((oldest, _)) = parts(listed).0.into_iter().find(|(numbers, _)| numbers.last < below) else {
-            return false;
-        };
-        match self.files.remove(&oldest.name()).and_then(|()| self.files.sync_names()) {
-            Ok(()) => self.account.removed += 1,
-            Err(error) => {
-                self.failed("remove", &error);
-                return false;
-            }
-        }
-        true
-    }
-
-    fn failed(&mut self, what: &str, error: &io::Error) {
-        self.account.failures += 1;
-        self.last_error = Some(format!("failed to {what}: {error}"));
-    }
 }
 
 /// Since when a change holds that comes with a sample which may be there already.
 fn behind(last: Option<Print>, since: i64) -> i64 {
     if last.is_some_and(|last| last.at == since) { since.saturating_add(1) } else { since }
-}
-
-fn is_full(error: &io::Error) -> bool {
-    matches!(error.kind(), ErrorKind::StorageFull | ErrorKind::QuotaExceeded | ErrorKind::FileTooLarge)
 }
 
 /// What tells a sample from the one before.
