@@ -192,7 +192,7 @@ impl Desk {
         if values > VALUES_MAX / 2 {
             return Err(format!("{name}: {values} values; expected {} at most", VALUES_MAX / 2));
         }
-        let id = self.add(name.to_owned(), capture, true);
+        let id = self.add(self.free(name.to_owned()), capture, true);
         self.view = View { capture: Some(id), columns: self.view.columns, ..View::default() };
         Ok(id)
     }
@@ -210,6 +210,17 @@ impl Desk {
     fn find(&self, capture: u32) -> Result<&Kept, String> {
         let found = self.kept.iter().find(|kept| kept.id == capture);
         found.ok_or_else(|| format!("capture {capture} is not here any more"))
+    }
+
+    /// Adds what a loop has captured. Numbers go on over setups, of which each counts its captures from one.
+    fn captured(&mut self, name: &str, capture: Capture) {
+        self.add(self.free(format!("{name} {}", self.last_id + 1)), capture, false);
+    }
+
+    /// A label that no other capture has: files are called as somebody called them.
+    fn free(&self, label: String) -> String {
+        let is_taken = self.kept.iter().any(|kept| kept.label == label);
+        if is_taken { format!("{label} ({})", self.last_id + 1) } else { label }
     }
 
     fn add(&mut self, label: String, capture: Capture, opened: bool) -> u32 {
@@ -285,7 +296,7 @@ impl Desk {
                 }
                 live.next = number + 1;
                 let capture = Capture::of_imports(live.scope.variables(), &rows);
-                self.add(format!("{name} {}", number + 1), capture, false);
+                self.captured(&name, capture);
             }
         }
         Ok(Some(live))
@@ -381,6 +392,22 @@ pub(super) fn list() -> Outcome {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn captures_have_labels_of_their_own_over_setups_and_files_of_the_same_name() {
+        let mut desk = Desk::new(Weak::new());
+        let capture = || Capture { pulses: vec![1], ..Capture::default() };
+        desk.captured("llrf", capture());
+        desk.opened("llrf 3", capture()).unwrap();
+        // Another setup, whose captures the loop counts from one again.
+        desk.captured("llrf", capture());
+        desk.opened("shot.csv", capture()).unwrap();
+        desk.opened("shot.csv", capture()).unwrap();
+        let status = desk.status();
+        let captures = status["captures"].as_array().unwrap();
+        let labels: Vec<&str> = captures.iter().map(|one| one["label"].as_str().unwrap()).collect();
+        assert_eq!(labels, ["llrf 1", "llrf 3", "llrf 3 (3)", "shot.csv", "shot.csv (5)"]);
+    }
 
     #[test]
     fn a_file_goes_in_parts_of_which_the_last_says_so() {
