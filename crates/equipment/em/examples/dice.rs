@@ -57,5 +57,5 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let file = words.next().ok_or("dice FILE [SERVER]")?.into();
     let server = words.next().unwrap_or("main".to_owned());
     let options = Options { file, server, drivers: &[&DICE], plug_in: Box::new(make), require_rt: false };
-    Ok(serve(&options, &mut |line| println!("{line}"))?)
+    Ok(serve(&options, &mut |line| println!("{line}"), &mut |_| {})?)
 }

@@ -8,6 +8,7 @@ use crate::job::{Done, Job};
 use crate::lane::{CHANGES_MAX, LaneThread};
 use crate::polls::Polls;
 use crate::read;
+use crate::values::Watched;
 use crate::work::{self, Id, JOBS_MAX, OUTSTANDING_MAX, Rings};
 use base::DurNs;
 use broker::{Manager, ManagerLane, Waker};
@@ -46,18 +47,25 @@ type BoxedLane = Box<Lane<Id>>;
 /// What the threads give back when they end.
 type Ended = (usize, Option<BoxedLane>);
 
-/// Serves until SIGTERM or SIGINT; SIGHUP reads the tables anew. `say` gets what people are told.
+/// Serves until SIGTERM or SIGINT; SIGHUP reads the tables anew. `say` gets what people are told; `trouble` is called again
+/// and again with what is wrong, if anything.
 ///
 /// # Errors
 /// The tables have errors, a device cannot be had, nobody serves, or a required class was not obtained.
-pub fn serve(options: &Options<'_>, say: &mut dyn FnMut(String)) -> Result<(), Error> {
+pub fn serve(
+    options: &Options<'_>,
+    say: &mut dyn FnMut(String),
+    trouble: &mut dyn FnMut(Option<&str>),
+) -> Result<(), Error> {
     let checked = read(&options.file, options.drivers)?;
     let Some(tables) = checked.tables.clone() else { return Err(Error::Tables(checked.render())) };
     let tables = Arc::new(tables);
     let signals = SignalFd::new(&[SIGTERM, SIGINT, SIGHUP])?;
+    let polls = Polls::open(&tables)?;
     let mut manager = Running {
         options,
-        polls: Polls::open(&tables)?,
+        polls,
+        watched: Watched::open(&tables).map_err(Error::Values)?,
         sources: Sources::default(),
         lanes: Vec::new(),
         hup: false,
@@ -74,10 +82,13 @@ pub fn serve(options: &Options<'_>, say: &mut dyn FnMut(String)) -> Result<(), E
             return Err(Error::RealTime { missing });
         }
     }
-    let ended = manager.run(&mut lane, &signals, say);
+    let ended = manager.run(&mut lane, &signals, (say, trouble));
     let joined = lane.end();
     ended.and(joined)
 }
+
+/// What people are told, and what is wrong.
+type Tell<'a> = (&'a mut dyn FnMut(String), &'a mut dyn FnMut(Option<&str>));
 
 /// How a connection ended.
 enum End {
@@ -89,6 +100,7 @@ struct Running<'o> {
     options: &'o Options<'o>,
     tables: Arc<Tables>,
     polls: Polls,
+    watched: Watched,
     sources: Sources,
     /// Those of devices that may block. Between two connections; while one lasts, its threads have them.
     lanes: Vec<BoxedLane>,
@@ -98,7 +110,7 @@ struct Running<'o> {
 
 impl Running<'_> {
     /// Until a signal asks to end.
-    fn run(&mut self, lane: &mut LaneThread, signals: &SignalFd, say: &mut dyn FnMut(String)) -> Result<(), Error> {
+    fn run(&mut self, lane: &mut LaneThread, signals: &SignalFd, (say, trouble): Tell<'_>) -> Result<(), Error> {
         let server = &self.options.server;
         let mut announced = false;
         loop {
@@ -108,7 +120,7 @@ impl Running<'_> {
             match Manager::connect(server, &self.tables.name, &names, &bands) {
                 Ok(requests) => {
                     announced = false;
-                    match self.session(lane, requests, signals, say)? {
+                    match self.session(lane, requests, signals, (say, trouble))? {
                         End::Asked => return Ok(()),
                         End::Lost => say(format!("message server {server:?} is gone; looking for it")),
                     }
@@ -119,6 +131,7 @@ impl Running<'_> {
                         say(format!("no message server yet: {error}"));
                     }
                     lane.look_after()?;
+                    trouble(self.watched.trouble());
                     if self.alone(signals)? {
                         return Ok(());
                     }
@@ -169,7 +182,7 @@ impl Running<'_> {
         lane: &mut LaneThread,
         requests: Vec<ManagerLane>,
         signals: &SignalFd,
-        say: &mut dyn FnMut(String),
+        (say, trouble): Tell<'_>,
     ) -> Result<End, Error> {
         let stop = Arc::new(AtomicBool::new(false));
         let mut threads = Threads::start(self, lane, requests, &stop)?;
@@ -191,6 +204,7 @@ impl Running<'_> {
                 });
             }
             self.sources.look_after();
+            trouble(self.watched.trouble());
             if let Err(why) = lane.look_after() {
                 break Err(why);
             }

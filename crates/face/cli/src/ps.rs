@@ -150,6 +150,7 @@ pub(crate) fn more(process: &ProcessStatus) -> Vec<String> {
         ));
     }
     lines.extend(process.family.and_then(bounds).map(|bounds| format!("  {:<16} {bounds}", "")));
+    lines.extend(process.trouble.as_ref().map(|why| format!("  {:<16} {}", "", Painted(Colour::Bad, why))));
     if let Some(evidence) = &process.evidence {
         lines.push(format!("  {:<16} evidence in {}", "", evidence.display()));
     }

@@ -1,14 +1,20 @@
 //! What processes of a plant tell their supervisor at their notify socket.
 
-use base::Tally;
-use keep::supervisor::VALUE_TOLD;
+use base::{DurNs, MonoNs, Tally};
+use keep::supervisor::{TROUBLE_TOLD, VALUE_TOLD};
 use std::os::linux::net::SocketAddrExt as _;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
+
+/// When it is said again what a supervisor that has come since has not heard.
+const AGAIN: DurNs = DurNs::from_secs(5);
+/// Letters of a trouble that are told: a message has at most 1 KiB.
+const TROUBLE_MAX: usize = 200;
 
 /// The notify socket of this process, if it has one.
 pub(crate) struct Supervisor {
     socket: Option<(UnixDatagram, SocketAddr)>,
     reported: String,
+    at: MonoNs,
 }
 
 impl Supervisor {
@@ -22,7 +28,7 @@ impl Supervisor {
             socket.set_nonblocking(true).ok()?;
             Some((socket, to))
         });
-        Self { socket, reported: String::new() }
+        Self { socket, reported: String::new(), at: MonoNs(0) }
     }
 
     /// Says something where it is new; who does not read hears it with the next.
@@ -31,6 +37,18 @@ impl Supervisor {
         if text != self.reported && socket.send_to_addr(text.as_bytes(), to).is_ok() {
             self.reported = text;
         }
+    }
+
+    /// Says what is wrong with this process, or that nothing is any more; called again and again.
+    pub(crate) fn trouble(&mut self, why: Option<&str>) {
+        let now = sys::clock::mono_now();
+        if now - self.at >= AGAIN {
+            self.at = now;
+            self.reported.clear();
+        }
+        let why = why.unwrap_or_default().chars().take(TROUBLE_MAX);
+        let line: String = why.map(|letter| if letter.is_control() { ' ' } else { letter }).collect();
+        self.tell(format!("{TROUBLE_TOLD}{line}\n"));
     }
 }
 

@@ -10,7 +10,9 @@ fn tables(tree: &str, more: &str) -> String {
         "[alarms]\nname = \"watch\"\ntree = \"{tree}\"\nfolder = \"journal\"\n[[area]]\npath = \"Machine\"\nguidance = [{{ title = \"Call\", details = \"4711\" }}]\n\
          [[alarm]]\nchannels = [\"process flaky\"]\narea = \"Machine\"\ndescription = \"Ends by itself\"\n[[alarm.guidance]]\ntitle = \"Look\"\ndetails = \"into its log\"\n{more}"
     );
-    sh("steady", "exec sleep 1000", "") + &sh("flaky", "sleep 0.2; exit 1", "restart = { limit = 0 }") + &alarms
+    sh("steady", "exec sleep 1000", "")
+        + &sh("flaky", "while [ ! -e go ]; do sleep 0.05; done; exit 1", "restart = { limit = 0 }")
+        + &alarms
 }
 
 #[test]
@@ -25,6 +27,7 @@ fn alarms_in_the_plant_file_are_served_with_the_processes_and_a_reload_takes_cha
         list["rows"].as_array()?.iter().find(|row| row["channel"] == channel).cloned()
     };
     bench.ok(&["up", ".", "--detach"]);
+    std::fs::write(bench.dir.join("go"), "").unwrap();
     bench.until("the fault is an alarm", || row("process flaky").is_some_and(|row| row["severity"] == "MAJOR"));
     let flaky = row("process flaky").unwrap();
     assert_eq!(flaky["path"], format!("/{tree}/Machine/process flaky"));
@@ -76,4 +79,42 @@ fn alarms_of_a_plant_are_a_configuration_of_phoebus_and_come_back_from_it() {
     assert!(toml.contains("delay = \"15s\"") && toml.contains("'RF:ON' > 0"), "{toml}");
     std::fs::write(bench.dir.join("ring.toml"), &toml).unwrap();
     assert_eq!(bench.ok(&["alarm", "export", "ring.toml"]), xml);
+}
+
+#[test]
+fn a_device_that_does_not_answer_is_an_alarm_until_it_does() {
+    let (tree, poll) = (fresh("stale"), fresh("stale-values"));
+    let server = fresh("stale-messages");
+    let plant = format!(
+        "[messages]\nname = \"{server}\"\n[[equipment]]\nname = \"supplies\"\nfile = \"supplies.toml\"\nserver = \"{server}\"\nafter = [\"{server}\"]\n[alarms]\nname = \"watch\"\ntree = \"{tree}\"\nfolder = \"journal\"\n"
+    );
+    let bench = Bench::new("alarm-stale", &plant);
+    let write = |name: &str, text: &str| std::fs::write(bench.dir.join(name), text).unwrap();
+    write("ask.sh", "#!/bin/sh\nexec cat current\n");
+    let executable = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+    std::fs::set_permissions(bench.dir.join("ask.sh"), executable).unwrap();
+    write("current", "4.5\n");
+    write(
+        "supplies.toml",
+        &format!(
+            "[manager]\nname = \"supplies\"\n[[device]]\nname = \"ps\"\ndriver = \"script\"\ncommand = [\"./ask.sh\"]\n\
+             [[map]]\nverb = \"get\"\nobject = \"sr_ps\"\ncomplement = \"current\"\ndevice = \"ps\"\npoint = \"current\"\n\
+             [[poll]]\nname = \"{poll}\"\nperiod = \"200ms\"\nobjects = [\"sr_ps\"]\n"
+        ),
+    );
+    bench.ok(&["up", ".", "--detach"]);
+    let row = || -> Option<Value> {
+        let output = bench.run(&["alarm", "list", "--all", "--json", "--server", &tree]);
+        let list: Value = serde_json::from_slice(&output.stdout).ok()?;
+        list["rows"].as_array()?.iter().find(|row| row["channel"] == "process supplies").cloned()
+    };
+    let is = |now: &str| row().is_some_and(|row| row["current_severity"] == now);
+    bench.until("all is well", || is("OK"));
+    std::fs::remove_file(bench.dir.join("current")).unwrap();
+    bench.until("it is an alarm", || is("MAJOR"));
+    assert_eq!(row().unwrap()["message"], "1 of 1 polled values are stale: sr_ps/current");
+    write("current", "4.5\n");
+    bench.until("it is well again", || is("OK"));
+    assert_eq!(row().unwrap()["severity"], "MAJOR", "nobody has acknowledged it");
+    bench.ok(&["down"]);
 }

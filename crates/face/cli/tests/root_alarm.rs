@@ -191,3 +191,25 @@ fn a_shield_that_somebody_else_has_changed_is_an_alarm_until_it_is_as_it_was_wri
     let ended = bench.run(&["down"]);
     assert!(ended.status.success(), "{}", text(&ended));
 }
+
+#[test]
+fn a_partition_whose_bound_somebody_else_has_written_over_is_an_alarm_until_it_is_as_it_was_written() {
+    let process = sh("steady", "echo up; exec sleep 1000", "partition = \"hmi\"");
+    let keys = "[[partition]]\nname = \"hmi\"\ntasks_max = 20\n[alarms]\nname = \"alarms\"\nfolder = \"journal\"\n";
+    let tree = fresh("partition");
+    let bench = Bench::new("root-alarm-partition", &format!("{keys}tree = \"{tree}\"\n{process}"));
+    bench.ok(&["up", ".", "--detach"]);
+    let listed = || text(&bench.run(&["alarm", "list", "--all", "--server", &tree]));
+    let line = || listed().lines().find(|line| line.contains("partition hmi")).unwrap_or_default().to_owned();
+    bench.until("the partition is well", || line().starts_with("OK"));
+    let journal = std::fs::read_to_string(bench.dir.join("run/p/partitions.json")).unwrap();
+    let journal: Value = serde_json::from_str(&journal).unwrap();
+    let bound = format!("{}/pids.max", journal["rounds"][0][0]["target"]["path"].as_str().unwrap());
+    std::fs::write(&bound, "30").unwrap();
+    bench.until("it is an alarm", || line().starts_with("MAJOR") && line().contains("pids.max reads 30, expected 20"));
+    std::fs::write(&bound, "20").unwrap();
+    bench.until("it is well again", || line().split_whitespace().nth(1) == Some("OK"));
+    assert!(line().starts_with("MAJOR"), "nobody has acknowledged it: {}", listed());
+    let ended = bench.run(&["down"]);
+    assert!(ended.status.success(), "{}", text(&ended));
+}

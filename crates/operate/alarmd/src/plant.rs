@@ -1,8 +1,8 @@
-//! The plant's own alarms: what its supervisor says of its processes, and what of its shield is not as it was written.
+//! The plant's own alarms: what its supervisor says of its processes and partitions, and what of its shield is not as it was written.
 
-use alarm::{Severity, Spec};
+use alarm::{Moment, Severity, Spec, Update, Wall};
 use host::supervise::Cause;
-use keep::supervisor::control::{Client, ProcessStatus, Reply, Request};
+use keep::supervisor::control::{Client, ProcessStatus, Reply, Request, Stands};
 use keep::supervisor::rundir::RunDir;
 use std::collections::BTreeMap;
 use std::io;
@@ -10,13 +10,11 @@ use std::sync::mpsc::{Receiver, sync_channel};
 use std::time::Duration;
 use sys::root::RootDir;
 
-/// What a channel's name begins with that is a process of the plant: no record has a blank in its name.
-pub(crate) const PREFIX: &str = "process ";
+/// What the channels of processes and partitions begin with: no record has a blank in its name.
+const PROCESS: &str = "process ";
+const PARTITION: &str = "partition ";
 /// The channel that is the plant's shield.
-pub(crate) const SHIELD: &str = "plant shield";
-/// The areas of processes and of a shield that the file does not name.
-const AREA: &str = "processes";
-const SHIELD_AREA: &str = "shield";
+const SHIELD: &str = "plant shield";
 /// Time between two questions.
 const EVERY: Duration = Duration::from_secs(1);
 /// Questions between two looks at the shield, which read all of the machine that it has written.
@@ -30,10 +28,57 @@ pub(crate) type Said = Option<Told>;
 /// How the plant stands.
 #[derive(Debug)]
 pub(crate) struct Told {
-    /// What the supervisor says of its processes.
-    pub(crate) processes: Vec<ProcessStatus>,
+    processes: BTreeMap<String, ProcessStatus>,
+    partitions: BTreeMap<String, Stands>,
     /// What of the shield is not as it was written, at the last look; nothing where none stands, or it may not be read.
-    pub(crate) drift: Option<Vec<String>>,
+    drift: Option<Vec<String>>,
+}
+
+/// What of a plant is an alarm without being named.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Part {
+    Process(String),
+    Partition(String),
+    Shield,
+}
+
+impl Part {
+    /// What a channel is part of the plant; nothing of one that is a server's.
+    pub(crate) fn of(channel: &str) -> Option<Self> {
+        let process = channel.strip_prefix(PROCESS).map(|name| Self::Process(name.to_owned()));
+        let partition = || channel.strip_prefix(PARTITION).map(|name| Self::Partition(name.to_owned()));
+        process.or_else(partition).or_else(|| (channel == SHIELD).then_some(Self::Shield))
+    }
+
+    fn channel(&self) -> String {
+        match self {
+            Self::Process(name) => format!("{PROCESS}{name}"),
+            Self::Partition(name) => format!("{PARTITION}{name}"),
+            Self::Shield => SHIELD.to_owned(),
+        }
+    }
+
+    /// Where it is in the tree.
+    fn area(&self) -> &'static str {
+        match self {
+            Self::Process(_) => "processes",
+            Self::Partition(_) => "partitions",
+            Self::Shield => "shield",
+        }
+    }
+
+    /// How it stands; nothing where the plant does not speak of it.
+    pub(crate) fn judge(&self, told: &Told, before: &mut BTreeMap<String, Before>, at: Wall) -> Option<Update> {
+        let ((severity, message), value, number) = match self {
+            Self::Process(name) => {
+                let process = told.processes.get(name)?;
+                (judge_process(process, before), process.state.clone(), process.restarts as f64)
+            }
+            Self::Partition(name) => differing(&told.partitions.get(name)?.drift),
+            Self::Shield => differing(told.drift.as_ref()?),
+        };
+        Some(Update { moment: Moment { severity, message, value, time: at }, number: Some(number) })
+    }
 }
 
 /// Asks the supervisor of a plant again and again, from a thread: it may hang.
@@ -49,7 +94,7 @@ pub(crate) fn watch(plant: &str) -> io::Result<Receiver<Said>> {
             if round == 0 {
                 drift = shield_drift();
             }
-            let now = ask(&run, &mut client).map(|processes| Told { processes, drift: drift.clone() });
+            let now = ask(&run, &mut client).map(|told| Told { drift: drift.clone(), ..told });
             // A reader that is busy gets the next one; one that is gone needs none.
             if let Err(std::sync::mpsc::TrySendError::Disconnected(_)) = say.try_send(now) {
                 return;
@@ -67,12 +112,16 @@ fn shield_drift() -> Option<Vec<String>> {
     Some(status.drift.iter().map(ToString::to_string).collect())
 }
 
-fn ask(run: &RunDir, client: &mut Option<Client>) -> Option<Vec<ProcessStatus>> {
+fn ask(run: &RunDir, client: &mut Option<Client>) -> Said {
     if client.is_none() {
         *client = Client::connect(&run.socket()).ok();
     }
     match client.as_mut()?.ask(&Request::Status) {
-        Ok(Reply::Status(status)) => Some(status.processes),
+        Ok(Reply::Status(status)) => Some(Told {
+            processes: status.processes.into_iter().map(|process| (process.name.clone(), process)).collect(),
+            partitions: status.partitions.into_iter().map(|stands| (stands.name.clone(), stands)).collect(),
+            drift: None,
+        }),
         _ => {
             *client = None;
             None
@@ -80,26 +129,36 @@ fn ask(run: &RunDir, client: &mut Option<Client>) -> Option<Vec<ProcessStatus>> 
     }
 }
 
-/// Alarms of the processes, and of the shield if one stands, that the file does not name itself; waits for the supervisor's first
-/// answer.
+/// Alarms of the processes, the partitions, and of the shield if one stands, that the file does not name itself; waits for the
+/// supervisor's first answer.
 pub(crate) fn specs(said: &Receiver<Said>, known: &[Spec]) -> Vec<Spec> {
     let answers = std::iter::repeat_with(|| said.recv().ok()).take(TRIES as usize).map_while(|said| said);
-    let Some(Told { processes, drift }) = answers.flatten().next() else { return Vec::new() };
-    let names = processes.into_iter().map(|process| (format!("{PREFIX}{}", process.name), AREA));
-    let names = names.chain(drift.map(|_| (SHIELD.to_owned(), SHIELD_AREA)));
-    let missing = names.filter(|(name, _)| known.iter().all(|spec| spec.channel != *name));
-    missing
-        .map(|(channel, area)| Spec { channel, area: vec![area.to_owned()], enabled: true, ..Spec::default() })
+    answers.flatten().next().map_or(Vec::new(), |told| missing(&told, known))
+}
+
+fn missing(told: &Told, known: &[Spec]) -> Vec<Spec> {
+    let processes = told.processes.keys().cloned().map(Part::Process);
+    let partitions = told.partitions.keys().cloned().map(Part::Partition);
+    let parts = processes.chain(partitions).chain(told.drift.as_ref().map(|_| Part::Shield));
+    parts
+        .map(|part| Spec {
+            channel: part.channel(),
+            area: vec![part.area().to_owned()],
+            enabled: true,
+            ..Spec::default()
+        })
+        .filter(|own| known.iter().all(|spec| spec.channel != own.channel))
         .collect()
 }
 
-/// A shield of which something is not as it was written does not hold what it promised.
-pub(crate) fn judge_shield(drift: &[String]) -> (Severity, String) {
-    match drift {
+/// What is not as it was written does not hold what it promised.
+fn differing(drift: &[String]) -> ((Severity, String), String, f64) {
+    let judged = match drift {
         [] => (Severity::Ok, Severity::Ok.name().to_owned()),
         [only] => (Severity::Major, only.clone()),
         [first, rest @ ..] => (Severity::Major, format!("{first}, and {} more", rest.len())),
-    }
+    };
+    (judged, base::text::Counted(drift.len(), "difference").to_string(), drift.len() as f64)
 }
 
 /// What a process was when it was looked at last.
@@ -113,7 +172,7 @@ pub(crate) struct Before {
 
 /// What has become worse since the last look: an alarm at this look, and none at the next. At the first look only what
 /// still is counts.
-pub(crate) fn judge(process: &ProcessStatus, before: &mut BTreeMap<String, Before>) -> (Severity, String) {
+fn judge_process(process: &ProcessStatus, before: &mut BTreeMap<String, Before>) -> (Severity, String) {
     let now = Before {
         restarts: process.restarts,
         ended: process.ended.as_ref().map(|(at, _)| *at),
@@ -131,6 +190,8 @@ pub(crate) fn judge(process: &ProcessStatus, before: &mut BTreeMap<String, Befor
     let end = process.ended.as_ref().filter(|(at, cause)| ended != Some(*at) && bad(cause));
     if process.state == "FAULT" {
         (Severity::Major, "FAULT".to_owned())
+    } else if let Some(trouble) = &process.trouble {
+        (Severity::Major, trouble.clone())
     } else if let Some((_, cause)) = end {
         (Severity::Major, cause.to_string())
     } else if let Some(path) = now.evidence.filter(|path| evidence.as_ref() != Some(path)) {
@@ -159,18 +220,57 @@ mod tests {
         .unwrap()
     }
 
+    /// A plant with a process, a partition and a shield, of which so much is not as it was written.
+    fn told(partition: &[&str], shield: Option<&[&str]>) -> Told {
+        let partition = serde_json::json!({
+            "name": "hmi", "cpu": null, "memory": null, "tasks": null, "io": [], "drift": partition
+        });
+        Told {
+            processes: [("loop".to_owned(), process())].into(),
+            partitions: [("hmi".to_owned(), serde_json::from_value(partition).unwrap())].into(),
+            drift: shield.map(|lines| lines.iter().map(ToString::to_string).collect()),
+        }
+    }
+
     #[test]
-    fn a_shield_is_an_alarm_while_something_of_it_is_not_as_it_was_written() {
-        assert_eq!(judge_shield(&[]), (Severity::Ok, "OK".into()));
-        let lines = ["a: wrote 1, found 3".to_owned(), "b: wrote 1, found 2".to_owned()];
-        assert_eq!(judge_shield(&lines[..1]), (Severity::Major, lines[0].clone()));
-        assert_eq!(judge_shield(&lines), (Severity::Major, "a: wrote 1, found 3, and 1 more".into()));
+    fn a_shield_and_a_partition_are_alarms_while_something_of_them_is_not_as_it_was_written() {
+        let is = |part: Part, told: &Told| {
+            let update = part.judge(told, &mut BTreeMap::new(), Wall(1))?;
+            Some((update.moment.severity, update.moment.message, update.moment.value, update.number))
+        };
+        let partition = || Part::Partition("hmi".into());
+        let well = Some((Severity::Ok, "OK".to_owned(), "0 differences".to_owned(), Some(0.0)));
+        let one = Some((Severity::Major, "a: wrote 1, found 3".to_owned(), "1 difference".to_owned(), Some(1.0)));
+        let two =
+            (Severity::Major, "a: wrote 1, found 3, and 1 more".to_owned(), "2 differences".to_owned(), Some(2.0));
+        let lines = ["a: wrote 1, found 3", "b: wrote 1, found 2"];
+        let both = [told(&[], Some(&lines[..1])), told(&lines, Some(&[]))];
+        assert_eq!([is(partition(), &both[0]), is(Part::Shield, &both[0])], [well.clone(), one]);
+        assert_eq!([is(partition(), &both[1]), is(Part::Shield, &both[1])], [Some(two), well]);
+        let gone = Part::Partition("gone".into());
+        assert_eq!([is(gone, &both[0]), is(Part::Shield, &told(&[], None))], [None, None]);
+    }
+
+    #[test]
+    fn what_the_file_names_itself_is_not_added_and_all_else_of_the_plant_is() {
+        let paths = |told: &Told, known: &[Spec]| -> Vec<String> {
+            missing(told, known).iter().map(|spec| format!("{}/{}", spec.area[0], spec.channel)).collect()
+        };
+        let all = ["processes/process loop", "partitions/partition hmi", "shield/plant shield"];
+        assert_eq!(paths(&told(&[], Some(&[])), &[]), all);
+        assert_eq!(paths(&told(&[], None), &[]), all[..2]);
+        let named = Spec { channel: "partition hmi".into(), ..Spec::default() };
+        assert_eq!(paths(&told(&[], None), &[named]), all[..1]);
+        for spec in missing(&told(&[], Some(&[])), &[]) {
+            assert_eq!(Part::of(&spec.channel).map(|part| part.channel()), Some(spec.channel));
+        }
+        assert_eq!([Part::of("RF:TEMP"), Part::of("plant shields")], [None, None]);
     }
 
     #[test]
     fn a_process_is_an_alarm_while_something_becomes_worse() {
         let (mut before, mut process) = (BTreeMap::new(), process());
-        let mut is = |process: &ProcessStatus| judge(process, &mut before);
+        let mut is = |process: &ProcessStatus| judge_process(process, &mut before);
         process.restarts = 3;
         assert_eq!(is(&process).0, Severity::Ok, "what was before we looked is no news");
         process.restarts = 4;
@@ -181,6 +281,11 @@ mod tests {
         assert_eq!(is(&process), (Severity::Minor, format!("restarted after {}", Cause::Runaway)));
         process.evidence = Some("/e".into());
         assert_eq!(is(&process), (Severity::Major, "trouble, evidence in /e".into()));
+        process.trouble = Some("failed to append: no space".into());
+        let lasts = (Severity::Major, "failed to append: no space".to_owned());
+        assert_eq!([is(&process), is(&process)], [lasts.clone(), lasts]);
+        process.trouble = None;
+        assert_eq!(is(&process).0, Severity::Ok);
         process.state = "FAULT".into();
         assert_eq!([is(&process).0, is(&process).0], [Severity::Major; 2]);
     }

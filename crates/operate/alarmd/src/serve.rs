@@ -3,7 +3,7 @@
 use crate::client::socket;
 use crate::clients::{Asked, Clients};
 use crate::journal::{Journal, JournalError, Opened};
-use crate::plant::{self, Said};
+use crate::plant::{self, Part, Said};
 use alarm::wire::{List, Look, Reply, Request};
 use alarm::{ChannelUse, Config, Entry, Moment, Now, Panel, Severity, Update, Wall, What};
 use base::{EventMask, MonoNs, Scalar, Stamp};
@@ -54,11 +54,10 @@ struct Source {
     is_connected: bool,
 }
 
-/// The processes of a plant.
-struct Processes {
+/// What of a plant is an alarm of its own.
+struct Parts {
     said: Receiver<Said>,
-    by_name: HashMap<String, ChannelUse>,
-    shield: Option<ChannelUse>,
+    all: Vec<(Part, ChannelUse)>,
     before: BTreeMap<String, plant::Before>,
 }
 
@@ -69,7 +68,7 @@ struct Server<'a> {
     clients: Clients,
     session: Session,
     sources: HashMap<ChannelId, Source>,
-    processes: Option<Processes>,
+    parts: Option<Parts>,
     /// Whether the journal could be written last.
     is_written: bool,
     synced: MonoNs,
@@ -104,14 +103,10 @@ pub fn serve(config: &Config, plant: Option<&str>, report: &mut dyn FnMut(&str))
     let mut session = Session::open(|name| std::env::var(name).ok()).map_err(ServeError::Network)?;
     session.complaints.iter().for_each(|complaint| report(&complaint.0));
     session.look_beside(clients.ready().map_err(|error| ServeError::Socket(name.clone(), error))?);
-    let (mut sources, mut by_name, mut shield) = (HashMap::new(), HashMap::new(), None);
+    let (mut sources, mut all) = (HashMap::new(), Vec::new());
     for (channel, name) in panel.channels() {
-        if name == plant::SHIELD {
-            shield = Some(channel);
-            continue;
-        }
-        if let Some(process) = name.strip_prefix(plant::PREFIX) {
-            by_name.insert(process.to_owned(), channel);
+        if let Some(part) = Part::of(name) {
+            all.push((part, channel));
             continue;
         }
         let id = session.client.channel(Session::now(), name, 0);
@@ -120,10 +115,9 @@ pub fn serve(config: &Config, plant: Option<&str>, report: &mut dyn FnMut(&str))
     }
     let alarms = config.alarms.len();
     report(&format!("serves {alarms} alarms at @{name}, journal in {}", config.folder.display()));
-    let processes = said.map(|said| Processes { said, by_name, shield, before: BTreeMap::new() });
+    let parts = said.map(|said| Parts { said, all, before: BTreeMap::new() });
     let (is_written, synced) = (true, Session::now());
-    let mut server =
-        Server { config, panel, journal, clients, session, sources, processes, is_written, synced, report };
+    let mut server = Server { config, panel, journal, clients, session, sources, parts, is_written, synced, report };
     server.wrote(unwritten.map_or(Ok(()), Err));
     while ended.read().map_err(ServeError::Kernel)?.is_none() {
         server.step()?;
@@ -142,7 +136,7 @@ impl Server<'_> {
         for asked in self.clients.serve() {
             self.asked(asked);
         }
-        self.look_at_processes();
+        self.look_at_parts();
         self.panel.tick(now());
         self.publish();
         let at = Session::now();
@@ -190,30 +184,15 @@ impl Server<'_> {
     }
 
     /// Takes what the plant's supervisor has said meanwhile.
-    fn look_at_processes(&mut self) {
-        let Some(Processes { said, by_name, shield, before }) = &mut self.processes else { return };
+    fn look_at_parts(&mut self) {
+        let Some(Parts { said, all, before }) = &mut self.parts else { return };
         while let Ok(said) = said.try_recv() {
             let at = now();
-            let processes = said.iter().flat_map(|told| &told.processes);
-            let all: HashMap<&str, _> = processes.map(|process| (process.name.as_str(), process)).collect();
-            match (*shield, said.as_ref().and_then(|told| told.drift.as_ref())) {
-                (Some(channel), Some(drift)) => {
-                    let (severity, message) = plant::judge_shield(drift);
-                    let value = base::text::Counted(drift.len(), "difference").to_string();
-                    let moment = Moment { severity, message, value, time: at.wall };
-                    self.panel.update(channel, Update { moment, number: Some(drift.len() as f64) }, at);
+            for (part, channel) in &*all {
+                match said.as_ref().and_then(|told| part.judge(told, before, at.wall)) {
+                    Some(update) => self.panel.update(*channel, update, at),
+                    None => self.panel.disconnected(*channel, at),
                 }
-                (Some(channel), None) => self.panel.disconnected(channel, at),
-                (None, _) => {}
-            }
-            for (name, channel) in by_name.iter() {
-                let Some(process) = all.get(name.as_str()) else {
-                    self.panel.disconnected(*channel, at);
-                    continue;
-                };
-                let (severity, message) = plant::judge(process, before);
-                let moment = Moment { severity, message, value: process.state.clone(), time: at.wall };
-                self.panel.update(*channel, Update { moment, number: Some(process.restarts as f64) }, at);
             }
         }
     }

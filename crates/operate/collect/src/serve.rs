@@ -12,6 +12,7 @@ use cassandra::{News, Upload};
 use host::plant::archive::Archive;
 use segment::rows::Cause;
 use std::collections::VecDeque;
+use std::path::PathBuf;
 use std::thread::JoinHandle;
 use std::time::Duration;
 use store::{Config, Files as _, Folder, Form, Logger, Packed, StoreError, WhenFull, due, pack, written_to};
@@ -58,6 +59,8 @@ struct Collector<'a> {
     named: usize,
     /// Since when, by the wall clock.
     since: i64,
+    /// The folder's path.
+    place: PathBuf,
     /// None where nobody can ask.
     asked: Option<Asked>,
     /// How many samples were taken when, each second.
@@ -78,13 +81,19 @@ struct Collector<'a> {
     /// When it is told again up to where the log is safe, and looked at.
     send_at: i64,
     tell: &'a mut dyn FnMut(&str),
+    trouble: &'a mut dyn FnMut(Option<&str>),
 }
 
-/// Archives until SIGINT or SIGTERM; then all is safe, and a gap tells that it was stopped. What happens is told in lines.
+/// Archives until SIGINT or SIGTERM; then all is safe, and a gap tells that it was stopped. What happens is told in lines; what fails on
+/// the disk, for as long as it does, is `trouble`'s to tell, which is called again and again.
 ///
 /// # Errors
 /// Where the archive or the network cannot be used.
-pub fn serve(archive: &Archive, tell: &mut dyn FnMut(&str)) -> Result<(), CollectError> {
+pub fn serve(
+    archive: &Archive,
+    tell: &mut dyn FnMut(&str),
+    trouble: &mut dyn FnMut(Option<&str>),
+) -> Result<(), CollectError> {
     let ended = SignalFd::new(&END_SIGNALS).map_err(CollectError::Kernel)?;
     let shown = archive.folder.display().to_string();
     let folder = Folder::make(&archive.folder).map_err(|error| CollectError::Folder(shown.clone(), error))?;
@@ -112,6 +121,7 @@ pub fn serve(archive: &Archive, tell: &mut dyn FnMut(&str)) -> Result<(), Collec
         folder,
         named: count,
         since: wall(),
+        place: archive.folder.clone(),
         asked: asked.ok(),
         taken: VecDeque::new(),
         scan_at: now,
@@ -124,6 +134,7 @@ pub fn serve(archive: &Archive, tell: &mut dyn FnMut(&str)) -> Result<(), Collec
         upload: upload.map(|upload| (upload, News::default())),
         send_at: now,
         tell,
+        trouble,
     };
     while ended.read().map_err(CollectError::Kernel)?.is_none() {
         collector.step()?;
@@ -192,6 +203,8 @@ impl Collector<'_> {
             while self.taken.len() > RATE_NS.1 + 1 {
                 self.taken.pop_front();
             }
+            // Who had its name may have gone.
+            self.asked = self.asked.take().or_else(|| Asked::listen(&self.place).ok());
         }
         if let Some(asked) = &self.asked {
             asked.answer(|| self.status(now));
@@ -269,6 +282,7 @@ impl Collector<'_> {
         if let Some(news) = self.troubles.news(&self.logger.account(), why, now) {
             (self.tell)(&news);
         }
+        (self.trouble)(self.troubles.stands());
     }
 
     /// Lets go to the cluster what is safe, and says what is new there.

@@ -11,16 +11,24 @@ pub(crate) struct Troubles {
     failures: u64,
     /// Samples that were safe when the last failure was seen.
     safe: u64,
+    /// Why the last one failed.
+    why: String,
     /// When it was told that something fails; `None` where nothing does.
     told_at: Option<i64>,
 }
 
 impl Troubles {
+    /// What fails, while it does.
+    pub(crate) fn stands(&self) -> Option<&str> {
+        self.told_at.map(|_| self.why.as_str())
+    }
+
     /// What is to be told now, if anything; `why` is the last failure's reason.
     pub(crate) fn news(&mut self, account: &Account, why: &str, now: i64) -> Option<String> {
         let so_far = format!("{} samples lost, {} files removed so far", account.lost, account.removed);
         if account.failures > self.failures {
             (self.failures, self.safe) = (account.failures, account.safe);
+            why.clone_into(&mut self.why);
             if self.told_at.is_some_and(|at| now < at + AGAIN_NS) {
                 return None;
             }
@@ -54,9 +62,11 @@ mod tests {
             // Looked at once more before the next try.
             told.extend(troubles.news(&account, "disk full", at * second + 1).map(|text| (at, text)));
         }
+        assert_eq!(troubles.stands(), Some("disk full"));
         account.safe += 1;
         told.extend(troubles.news(&account, "disk full", 100 * second).map(|text| (100, text)));
         told.extend(troubles.news(&account, "disk full", 101 * second).map(|text| (101, text)));
+        assert_eq!(troubles.stands(), None);
         let expected = [
             (0, "disk full; 10 samples lost, 0 files removed so far"),
             (60, "disk full; 610 samples lost, 0 files removed so far"),

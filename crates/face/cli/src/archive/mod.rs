@@ -11,6 +11,7 @@ pub(crate) mod time;
 mod upload;
 
 use crate::failure::{Failure, end};
+use crate::tell::Supervisor;
 use base::Cluster;
 use host::plant::archive;
 use std::path::{Path, PathBuf};
@@ -146,7 +147,9 @@ fn serve(args: &ServeArgs) -> Result<ExitCode, Failure> {
     if args.check {
         return Ok(ExitCode::SUCCESS);
     }
-    collect::serve(&wanted, &mut |line| println!("tahti archive: {}", visible(line)))?;
+    let mut supervisor = Supervisor::from_env();
+    let mut tell = |line: &str| println!("tahti archive: {}", visible(line));
+    collect::serve(&wanted, &mut tell, &mut |why| supervisor.trouble(why))?;
     Ok(ExitCode::SUCCESS)
 }
 

@@ -1,6 +1,7 @@
 //! `tahti em`: equipment managers.
 
 use crate::failure::Failure;
+use crate::tell::Supervisor;
 use em::{Options, plug_in, read, serve, values};
 use equipment::{document, dry_run};
 use std::path::{Path, PathBuf};
@@ -83,7 +84,8 @@ pub(crate) fn run(args: Args) -> ExitCode {
 fn run_manager(args: ServeArgs) -> ExitCode {
     let ServeArgs { file, server, require_rt } = args;
     let options = Options { file, server, drivers: &[], plug_in: plug_in(), require_rt };
-    match serve(&options, &mut |line| println!("{line}")) {
+    let mut supervisor = Supervisor::from_env();
+    match serve(&options, &mut |line| println!("{line}"), &mut |why| supervisor.trouble(why)) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => Failure::from(error).report(),
     }

@@ -174,6 +174,9 @@ pub struct ProcessStatus {
     pub ended: Option<(MonoNs, Cause)>,
     /// What it wanted and could not have.
     pub shortfalls: Vec<String>,
+    /// What it says is wrong with it.
+    #[serde(default)]
+    pub trouble: Option<String>,
     /// Where evidence of the last trouble lies.
     pub evidence: Option<std::path::PathBuf>,
     /// Its loop, if it publishes one.

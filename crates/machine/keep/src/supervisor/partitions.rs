@@ -87,11 +87,15 @@ pub(crate) fn stand(site: &Site) -> Vec<Stands> {
         let inside = site.plant.processes.iter().filter(|process| process.partition.as_ref() == Some(&one.name));
         one.processes = inside.map(|process| process.name.clone()).collect();
     }
-    if !all.is_empty() {
-        for (name, drift) in site.partitions.drift(&mut machine()).unwrap_or_default() {
-            let stands = all.iter_mut().find(|stands| stands.name == name);
-            stands.into_iter().for_each(|stands| stands.drift.push(words(&drift)));
+    // What cannot be read is not known to be as it was written.
+    match site.partitions.drift(&mut machine()) {
+        Ok(found) => {
+            for (name, drift) in found {
+                let stands = all.iter_mut().find(|stands| stands.name == name);
+                stands.into_iter().for_each(|stands| stands.drift.push(words(&drift)));
+            }
         }
+        Err(why) => all.iter_mut().for_each(|stands| stands.drift.push(format!("cannot be looked at: {why}"))),
     }
     all
 }

@@ -130,6 +130,8 @@ pub(crate) struct Supervised {
     past_value: Tally,
     /// What those of its present life were worth, by what it has told.
     pub(crate) told_value: Option<Told>,
+    /// What is wrong with it in its present life, by what it has told.
+    pub(crate) trouble: Option<String>,
     /// Hard deadlines that were missed when it was looked at last, and when that was told last.
     pub(crate) hard: HardMisses,
     /// What the guard has of it.
@@ -201,6 +203,7 @@ impl Supervised {
 
     /// A life begins: the minors of the one before are counted, and what its results were worth.
     pub(crate) fn close_minors(&mut self) {
+        self.trouble = None;
         self.past = self.minors.take().map_or(self.past, |minors| self.past.plus(minors));
         if let Some(told) = self.told_value.take() {
             self.past_value = self.past_value.plus(told.tally);

@@ -11,6 +11,16 @@ pub const FRAME_PULSES: &str = "X_TAHTI_PULSES=";
 /// hard deadlines missed.
 pub const VALUE_TOLD: &str = "X_TAHTI_VALUE=";
 
+/// Before what is wrong with a process in a message to its notify socket, for as long as it is: nothing behind it says that nothing is.
+pub const TROUBLE_TOLD: &str = "X_TAHTI_TROUBLE=";
+
+/// What a process has told of its trouble, if it tells of that.
+pub(crate) fn trouble_told(text: &str) -> Option<Option<String>> {
+    let said = text.lines().find_map(|line| line.strip_prefix(TROUBLE_TOLD))?.trim();
+    // It is shown on terminals.
+    Some((!said.is_empty()).then(|| said.replace(char::is_control, " ")))
+}
+
 /// What a process has told of the value of its results.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Told {
@@ -152,6 +162,8 @@ mod tests {
 
     #[test]
     fn of_frames_lost_minors_and_overruns_count_together() {
+        assert_eq!(trouble_told("STATUS=x\nX_TAHTI_TROUBLE=disk\x1bfull \n"), Some(Some("disk full".into())));
+        assert_eq!([trouble_told("X_TAHTI_TROUBLE="), trouble_told("STATUS=x")], [Some(None), None]);
         let pulses = Pulses::of_frame("STATUS=x\nX_TAHTI_PULSES=9995 5 20\n").unwrap();
         let text = "fast: 5 of 10,000 minors lost, 20 turns overran, more than its limit of 0.2 %";
         assert_eq!(pulses.judge("fast", true, Some(MissRatio(2000))), MissVerdict::Beyond(text.to_owned()));

@@ -127,6 +127,9 @@ impl Site {
         let is_frame = process.env.contains_key(host::plant::FRAME);
         // So does a message server with deadlines: what its answers were worth.
         let weighs = process.command.iter().any(|word| word == "--deadline");
+        // And a logger that samples are lost, an equipment manager that values are stale.
+        let may_have_trouble =
+            ["archive", "em"].iter().any(|what| process.command.iter().take(3).eq(["tahti", what, "serve"]));
         Ok(KeeperSpec {
             dir: self.run.keeper(&process.name),
             launch,
@@ -142,7 +145,11 @@ impl Site {
                 ReadyWhen::Line(line) => Some(line.clone()),
                 _ => None,
             },
-            notify: process.ready.when == ReadyWhen::Notify || process.heartbeat.is_some() || is_frame || weighs,
+            notify: process.ready.when == ReadyWhen::Notify
+                || process.heartbeat.is_some()
+                || is_frame
+                || weighs
+                || may_have_trouble,
             held: is_watched(process),
             operators: self.operators,
         })

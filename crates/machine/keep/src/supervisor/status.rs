@@ -62,6 +62,7 @@ fn process_status(site: &Site, unit: &Unit, one: &Supervised, parents: &OnceCell
         restarts: unit.history.restarts,
         ended: unit.history.ended.clone(),
         shortfalls: one.shortfalls.clone(),
+        trouble: one.trouble.clone(),
         evidence: one.incident.evidence.clone(),
         loop_page: one.page.as_ref().and_then(Page::status),
         value: value(process, one),

@@ -30,6 +30,7 @@ fn process(name: &str, pid: i32, misses: Option<u64>) -> ProcessStatus {
         restarts: 0,
         ended: None,
         shortfalls: Vec::new(),
+        trouble: None,
         evidence: None,
         loop_page: misses.map(page),
         value: None,

@@ -8,7 +8,7 @@ use crate::keeper::{Keeper, SPEC_NAME};
 use crate::page::Page;
 use crate::supervisor::connection::{self, Asker, Connection, ConnectionError};
 use crate::supervisor::incidents;
-use crate::supervisor::pulses::{Pulses, Told};
+use crate::supervisor::pulses::{Pulses, Told, trouble_told};
 use base::{DurNs, MonoNs};
 use host::plant::ReadyWhen;
 use host::supervise::{Event, Id, State};
@@ -111,6 +111,9 @@ impl Engine {
                     && let Some(minors) = Pulses::of_frame(&text)
                 {
                     self.processes[id].minors = Some(minors);
+                }
+                if let Some(trouble) = trouble_told(&text) {
+                    self.processes[id].trouble = trouble;
                 }
                 if let Some(told) = Told::of(&text) {
                     self.processes[id].told_value = Some(told);
