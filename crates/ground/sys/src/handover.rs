@@ -11,9 +11,10 @@ use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage,
     SendFlags, SocketAddrUnix, SocketFlags, SocketType,
 };
-use std::io::{IoSlice, IoSliceMut};
+use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
 /// Descriptors in one message.
@@ -33,10 +34,9 @@ fn address(name: &str) -> Result<SocketAddrUnix> {
     SocketAddrUnix::new_abstract_name(name.as_bytes()).doing(|| format!("name a socket @{name}"))
 }
 
-fn socket(name: &str, flags: SocketFlags) -> Result<OwnedFd> {
+fn socket(name: &str, kind: SocketType, flags: SocketFlags) -> Result<OwnedFd> {
     let flags = flags | SocketFlags::CLOEXEC;
-    rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)
-        .doing(|| format!("make a socket @{name}"))
+    rustix::net::socket_with(AddressFamily::UNIX, kind, flags, None).doing(|| format!("make a socket @{name}"))
 }
 
 impl Counter {
@@ -45,8 +45,8 @@ impl Counter {
     /// # Errors
     /// `EADDRINUSE` if somebody else has it open, with who that is.
     pub fn open(name: &str) -> Result<Self> {
-        let socket = socket(name, SocketFlags::NONBLOCK)?;
-        rustix::net::bind(&socket, &address(name)?).doing(|| match owner(name) {
+        let socket = socket(name, SocketType::SEQPACKET, SocketFlags::NONBLOCK)?;
+        rustix::net::bind(&socket, &address(name)?).doing(|| match owner(name, SocketType::SEQPACKET) {
             Some(owner) => format!("open @{name}, which {owner} has open; end that process, or use another name"),
             None => format!("open @{name}"),
         })?;
@@ -215,21 +215,34 @@ pub fn hang_up(connection: BorrowedFd<'_>) {
 /// # Errors
 /// `ECONNREFUSED` if nobody has; `ETIMEDOUT` if whoever has takes no calls; `EPERM`, with who it is, if somebody else has.
 pub fn connect(name: &str) -> Result<OwnedFd> {
-    connect_within(name, PATIENCE)
+    connect_within(name, SocketType::SEQPACKET, PATIENCE)
 }
 
-fn connect_within(name: &str, patience: DurNs) -> Result<OwnedFd> {
+/// The same of who listens at `name` for streams of bytes, whose answers may take as long as they do.
+///
+/// # Errors
+/// As [`connect`].
+pub fn connect_stream(name: &str) -> io::Result<UnixStream> {
+    let connection = connect_within(name, SocketType::STREAM, PATIENCE);
+    let stream =
+        UnixStream::from(connection.map_err(|error| io::Error::new(io::Error::from(error.errno).kind(), error))?);
+    stream.set_read_timeout(None)?;
+    stream.set_write_timeout(None)?;
+    Ok(stream)
+}
+
+fn connect_within(name: &str, kind: SocketType, patience: DurNs) -> Result<OwnedFd> {
     let doing = || format!("ask at @{name}");
-    let connection = socket(name, SocketFlags::empty())?;
+    let connection = socket(name, kind, SocketFlags::empty())?;
     for side in [Timeout::Recv, Timeout::Send] {
         let limit = Duration::from_nanos(patience.0 as u64);
         rustix::net::sockopt::set_socket_timeout(&connection, side, Some(limit)).doing(doing)?;
     }
     let connected = rustix::net::connect(&connection, &address(name)?).map_err(timed_out);
-    if let Err(Errno::PROTOTYPE) = connected
-        && let Some(other) = owner(name)
+    if let Err(Errno::PROTOTYPE | Errno::TIMEDOUT) = connected
+        && let Some(other) = owner(name, kind)
     {
-        // No counter: a socket of another kind.
+        // No counter, a socket of another kind; or somebody who takes no calls.
         other.must_be_believed(name)?;
     }
     connected.doing(doing)?;
@@ -238,8 +251,8 @@ fn connect_within(name: &str, patience: DurNs) -> Result<OwnedFd> {
 }
 
 /// Who has `name` open, as far as can be seen.
-fn owner(name: &str) -> Option<Peer> {
-    let asked = socket(name, SocketFlags::NONBLOCK).ok().and_then(|socket| {
+fn owner(name: &str, kind: SocketType) -> Option<Peer> {
+    let asked = socket(name, kind, SocketFlags::NONBLOCK).ok().and_then(|socket| {
         rustix::net::connect(&socket, &address(name).ok()?).ok()?;
         Peer::of(socket.as_fd()).ok()
     });
@@ -262,7 +275,7 @@ pub fn ask(name: &str) -> Result<(OwnedFd, OwnedFd)> {
 }
 
 fn ask_within(name: &str, patience: DurNs) -> Result<(OwnedFd, OwnedFd)> {
-    let connection = connect_within(name, patience)?;
+    let connection = connect_within(name, SocketType::SEQPACKET, patience)?;
     let doing = || format!("ask at @{name}");
     let refused = || Error { doing: doing(), errno: Errno::CONNREFUSED };
     let received = receive(connection.as_fd(), &mut [0]).map_err(|error| Error { doing: doing(), ..error })?;
@@ -276,11 +289,24 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_listener_that_takes_no_calls_is_not_waited_for_without_end() {
+        let name = format!("tahti-stream-{}", std::process::id());
+        let refused = connect_stream(&name).unwrap_err();
+        assert_eq!(refused.kind(), io::ErrorKind::ConnectionRefused);
+        let listener = socket(&name, SocketType::STREAM, SocketFlags::empty()).unwrap();
+        rustix::net::bind(&listener, &address(&name).unwrap()).unwrap();
+        rustix::net::listen(&listener, 1).unwrap();
+        let calls: Vec<_> = (0..4).map(|_| connect_within(&name, SocketType::STREAM, DurNs::from_ms(1))).collect();
+        assert!(calls[0].is_ok(), "{calls:?}");
+        assert_eq!(calls[3].as_ref().unwrap_err().errno, Errno::TIMEDOUT);
+    }
+
+    #[test]
     fn who_asks_somebody_that_is_stopped_is_told_so_instead_of_hanging() {
         let name = format!("tahti-stopped-{}", std::process::id());
         let _counter = Counter::open(&name).unwrap();
         // Nobody accepts: first the answer does not come, and when as many wait as may, not even the call is taken.
-        let calls: Vec<_> = (0..12).map(|_| connect_within(&name, DurNs::from_ms(1))).collect();
+        let calls: Vec<_> = (0..12).map(|_| connect_within(&name, SocketType::SEQPACKET, DurNs::from_ms(1))).collect();
         assert!(calls[0].is_ok());
         assert_eq!(calls[11].as_ref().unwrap_err().errno, Errno::TIMEDOUT);
         drop(calls);

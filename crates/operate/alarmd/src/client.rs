@@ -3,9 +3,7 @@
 use alarm::Act;
 use alarm::wire::{Look, Reply};
 use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
-use std::os::fd::AsFd as _;
-use std::os::linux::net::SocketAddrExt as _;
-use std::os::unix::net::{SocketAddr, UnixStream};
+use std::os::unix::net::UnixStream;
 
 /// A longer answer is not read.
 const REPLY_BYTES_MAX: u64 = 64 << 20;
@@ -29,10 +27,7 @@ impl Client {
     /// Nobody is there, or somebody else than root, one's own user and those of `TAHTI_PEERS`.
     pub fn connect(name: &str) -> io::Result<Self> {
         let socket = socket(name);
-        let stream = UnixStream::connect_addr(&SocketAddr::from_abstract_name(&socket)?)?;
-        let peer = sys::peer::Peer::of(stream.as_fd()).map_err(io::Error::other)?;
-        peer.must_be_believed(&socket).map_err(io::Error::other)?;
-        Ok(Self { stream: BufReader::new(stream) })
+        Ok(Self { stream: BufReader::new(sys::handover::connect_stream(&socket)?) })
     }
 
     /// Another handle of the connection: shutting it down ends whoever waits in [`hear`](Self::hear).

@@ -6,7 +6,7 @@ use std::io::{self, ErrorKind, Read as _, Write as _};
 use std::os::fd::AsFd as _;
 use std::os::linux::net::SocketAddrExt as _;
 use std::os::unix::fs::MetadataExt as _;
-use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
+use std::os::unix::net::{SocketAddr, UnixListener};
 use std::path::Path;
 use std::time::Duration;
 
@@ -136,9 +136,7 @@ fn socket(folder: &Path) -> io::Result<String> {
 /// or the connection breaks.
 pub fn ask(folder: &Path) -> io::Result<Status> {
     let socket = socket(folder)?;
-    let stream = UnixStream::connect_addr(&SocketAddr::from_abstract_name(&socket)?)?;
-    let peer = sys::peer::Peer::of(stream.as_fd()).map_err(io::Error::other)?;
-    peer.must_be_believed(&socket).map_err(io::Error::other)?;
+    let stream = sys::handover::connect_stream(&socket)?;
     stream.set_read_timeout(Some(PATIENCE))?;
     let mut text = Vec::new();
     stream.take(BYTES_MAX as u64).read_to_end(&mut text)?;
@@ -154,7 +152,15 @@ pub(crate) struct Asked(UnixListener);
 
 impl Asked {
     pub(crate) fn listen(folder: &Path) -> io::Result<Self> {
-        let listener = UnixListener::bind_addr(&SocketAddr::from_abstract_name(socket(folder)?)?)?;
+        let socket = socket(folder)?;
+        let listener = UnixListener::bind_addr(&SocketAddr::from_abstract_name(&socket)?).map_err(|error| {
+            let taken = "somebody else has it; `ss -xlp` tells who, and it is tried again until it is free";
+            if error.kind() == ErrorKind::AddrInUse {
+                io::Error::new(error.kind(), format!("@{socket}: {taken}"))
+            } else {
+                error
+            }
+        })?;
         listener.set_nonblocking(true)?;
         Ok(Self(listener))
     }

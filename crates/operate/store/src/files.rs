@@ -1,8 +1,9 @@
 //! The few things that an archive does with files, so that tests can let each of them fail.
 
+use rustix::fs::OFlags;
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{self, ErrorKind, Write};
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
 /// A folder of files. A clone is the same folder.
@@ -79,7 +80,7 @@ pub trait Files: Clone {
     /// Takes the lock of this name, until the file is dropped.
     ///
     /// # Errors
-    /// [`ErrorKind::WouldBlock`] where somebody has it.
+    /// [`ErrorKind::WouldBlock`] where somebody has it; others where somebody else might have put there what will be written.
     fn lock(&self, name: &str) -> io::Result<Self::File>;
 }
 
@@ -125,12 +126,11 @@ impl Files for Folder {
     }
 
     fn create(&self, name: &str) -> io::Result<File> {
-        use std::os::unix::fs::OpenOptionsExt;
         OpenOptions::new().create_new(true).append(true).mode(0o640).open(self.0.join(name))
     }
 
     fn open(&self, name: &str) -> io::Result<File> {
-        File::open(self.0.join(name))
+        opened(OpenOptions::new().read(true), &self.0.join(name))
     }
 
     fn append(&self, file: &mut File, bytes: &[u8]) -> io::Result<()> {
@@ -138,7 +138,6 @@ impl Files for Folder {
     }
 
     fn sync(&self, file: &File) -> io::Result<()> {
-        use std::os::unix::fs::MetadataExt;
         file.sync_data()?;
         // A file without a name is gone when it is closed, however often it is synced.
         if file.metadata()?.nlink() == 0 {
@@ -182,11 +181,123 @@ impl Files for Folder {
     }
 
     fn lock(&self, name: &str) -> io::Result<File> {
-        let file = OpenOptions::new().create(true).append(true).open(self.0.join(name))?;
+        must_be_guarded(&self.0)?;
+        // Who may open it may lock it, and keep the logger out.
+        let file = opened(OpenOptions::new().create(true).append(true).mode(0o600), &self.0.join(name))?;
         match file.try_lock() {
             Ok(()) => Ok(file),
             Err(TryLockError::WouldBlock) => Err(ErrorKind::WouldBlock.into()),
             Err(TryLockError::Error(error)) => Err(error),
         }
+    }
+}
+
+/// Opens a file, and nothing that somebody has put into its place: a link would lead out of the folder, a pipe be waited for.
+fn opened(options: &mut OpenOptions, path: &Path) -> io::Result<File> {
+    let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
+    let instead =
+        || io::Error::new(ErrorKind::InvalidInput, "there is something else in the place of this file: remove it");
+    let file = match options.custom_flags(flags.bits() as i32).open(path) {
+        Err(error) if error.raw_os_error() == Some(rustix::io::Errno::LOOP.raw_os_error()) => return Err(instead()),
+        Err(error) if error.raw_os_error() == Some(rustix::io::Errno::NXIO.raw_os_error()) => return Err(instead()),
+        opened => opened?,
+    };
+    if file.metadata()?.is_file() { Ok(file) } else { Err(instead()) }
+}
+
+/// Whether a folder is one to write an archive into: anybody else might take away or forge what is written where all may write, and
+/// where all may make folders one that is another user's, or a link of theirs, is hardly the one that was meant.
+fn must_be_guarded(folder: &Path) -> io::Result<()> {
+    let refused = |why: String| Err(io::Error::new(ErrorKind::PermissionDenied, why));
+    let everybody = |about: &std::fs::Metadata| about.mode() & 0o002 != 0;
+    let about = std::fs::metadata(folder)?;
+    if everybody(&about) {
+        let mode = about.mode() & 0o7777;
+        return refused(format!(
+            "every user may write into the folder (mode {mode:03o}); expected its owner and group at most: chmod o-w"
+        ));
+    }
+    // The folder by another path has no name, and nobody can have put it there.
+    let (Some(above), Some(name)) = (folder.parent(), folder.file_name()) else { return Ok(()) };
+    let above = if above.as_os_str().is_empty() { Path::new(".") } else { above };
+    let owner = std::fs::symlink_metadata(above.join(name))?.uid();
+    if everybody(&std::fs::metadata(above)?) && owner != 0 && owner != rustix::process::geteuid().as_raw() {
+        return refused(format!(
+            "every user may make folders beside it, and user {owner} has made it; expected one of our own: write it elsewhere"
+        ));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+    use std::os::unix::fs::PermissionsExt as _;
+
+    struct Scratch(PathBuf);
+
+    impl Scratch {
+        fn new(name: &str) -> Self {
+            let path = std::env::temp_dir().join(format!("tahti-store-files-{name}-{}", std::process::id()));
+            let _ = fs::remove_dir_all(&path);
+            fs::create_dir(&path).unwrap();
+            Self(path)
+        }
+    }
+
+    impl Drop for Scratch {
+        fn drop(&mut self) {
+            let _ = fs::remove_dir_all(&self.0);
+        }
+    }
+
+    /// What is done, unless it hangs.
+    fn ends<T: Send + 'static>(what: impl FnOnce() -> T + Send + 'static) -> T {
+        let (say, said) = std::sync::mpsc::channel();
+        std::thread::spawn(move || say.send(what()));
+        said.recv_timeout(std::time::Duration::from_secs(60)).expect("it does not hang")
+    }
+
+    #[test]
+    fn what_somebody_has_put_into_the_place_of_a_file_is_neither_followed_nor_waited_for() {
+        let scratch = Scratch::new("links");
+        let at = |name: &str| scratch.0.join(name);
+        fs::create_dir(at("archive")).unwrap();
+        fs::write(at("victim"), "theirs").unwrap();
+        std::os::unix::fs::symlink(at("victim"), at("archive/0000000001.segment")).unwrap();
+        std::os::unix::fs::symlink(at("made"), at("archive/lock")).unwrap();
+        let (fifo, mode) = (rustix::fs::FileType::Fifo, rustix::fs::Mode::from_raw_mode(0o600));
+        rustix::fs::mknodat(rustix::fs::CWD, at("archive/pipe"), fifo, mode, 0).unwrap();
+        let folder = Folder::new(at("archive"));
+        assert_eq!(folder.list().unwrap(), []);
+        for name in ["0000000001.segment", "pipe", "lock"] {
+            let (folder, name) = (folder.clone(), name.to_owned());
+            let (opened, locked) = ends(move || (folder.open(&name).map(drop), folder.lock(&name).map(drop)));
+            for refused in [opened, locked] {
+                assert!(refused.unwrap_err().to_string().contains("something else in the place of this file"));
+            }
+        }
+        assert_eq!(folder.create("0000000001.segment").unwrap_err().kind(), ErrorKind::AlreadyExists);
+        assert!(!at("made").exists() && fs::read(at("victim")).unwrap() == b"theirs");
+        fs::remove_file(at("archive/lock")).unwrap();
+        let lock = folder.lock("lock").unwrap();
+        assert_eq!(lock.metadata().unwrap().permissions().mode() & 0o077, 0, "nobody else can lock it");
+    }
+
+    #[test]
+    fn nothing_is_written_where_every_user_may_write() {
+        let scratch = Scratch::new("all");
+        let set = |mode| fs::set_permissions(&scratch.0, fs::Permissions::from_mode(mode)).unwrap();
+        let lock = || Folder::new(&scratch.0).lock("lock");
+        for mode in [0o777, 0o1777] {
+            set(mode);
+            assert!(lock().unwrap_err().to_string().contains(&format!("(mode {mode:03o}); expected its owner")));
+        }
+        set(0o770);
+        lock().unwrap();
+        // It is ours; where it is another user's is shown by root.
+        let path = Folder::make(scratch.0.join("a/b")).unwrap().0;
+        assert_eq!(fs::metadata(path).unwrap().permissions().mode() & 0o007, 0);
     }
 }
