@@ -1,10 +1,9 @@
 //! `tahti archive` from a record to what is printed, over a kill.
 
-use harness::epics::program;
+use harness::archived::Archived;
 use harness::ioc::Ioc;
 use harness::process::Running;
 use harness::{Folder, eventually, tahti};
-use std::process::{Command, Output};
 
 const DATABASE: &str = r#"
 record(calc, "X:COUNT") { field(SCAN, ".1 second") field(INPA, "X:COUNT") field(CALC, "A+1") field(EGU, "turns") field(PREC, "0") }
@@ -12,57 +11,19 @@ record(ai, "X:SLOW") { field(SCAN, ".1 second") field(INP, "X:COUNT") field(EGU,
 record(bi, "X:STATE") { field(ZNAM, "closed") field(ONAM, "open") field(VAL, "1") field(PINI, "YES") }
 "#;
 
-struct Site {
-    ioc: Ioc,
-    folder: Folder,
-    file: std::path::PathBuf,
+fn site() -> Archived {
+    let says = "sync = \"50ms\"\n[[signal]]\nnames = [\"X:COUNT\", \"X:STATE\"]\n[[signal]]\nnames = [\"X:SLOW\"]\nscan = \"1s\"\n";
+    Archived::new(DATABASE, "archive", says)
 }
 
-impl Site {
-    fn new() -> Self {
-        let ioc = Ioc::start(&[("a.db", DATABASE)], &["-d", "a.db"]);
-        let folder = Folder::new();
-        let text = format!(
-            "[archive]\nfolder = \"{}\"\nsync = \"50ms\"\n[[signal]]\nnames = [\"X:COUNT\", \"X:STATE\"]\n[[signal]]\nnames = [\"X:SLOW\"]\nscan = \"1s\"\n",
-            folder.0.join("archive").display()
-        );
-        let file = folder.write("archive.toml", &text);
-        Self { ioc, folder, file }
-    }
-
-    fn command(&self, words: &[&str]) -> Command {
-        let mut command = program(true, "archive", self.ioc.port);
-        command.args(words);
-        command
-    }
-
-    fn serve(&self) -> Running {
-        Running::until(&mut self.command(&["serve", self.file.to_str().unwrap()]), "all 3 variables are connected")
-    }
-
-    fn ask(&self, verb: &str, words: &[&str]) -> Output {
-        let archive = self.folder.0.join("archive");
-        self.command(&[&[verb, archive.to_str().unwrap()], words].concat()).output().unwrap()
-    }
-
-    fn good(&self, verb: &str, words: &[&str]) -> String {
-        let output = self.ask(verb, words);
-        assert!(output.status.success(), "{verb}: {output:?}");
-        String::from_utf8(output.stdout).unwrap()
-    }
-
-    /// The counts that the archive has.
-    fn counts(&self) -> Vec<u64> {
-        let output = self.ask("get", &["X:COUNT", "--from", "-1h", "--format", "csv"]);
-        let text = String::from_utf8(output.stdout).unwrap();
-        text.lines().skip(1).filter_map(|line| Some(line.split(',').nth(2)?.parse::<f64>().ok()? as u64)).collect()
-    }
+fn serve(site: &Archived) -> Running {
+    site.serve("all 3 variables are connected")
 }
 
 #[test]
 fn what_was_archived_is_there_after_a_kill_once_and_the_next_start_goes_on() {
-    let site = Site::new();
-    let mut logs = site.serve();
+    let site = site();
+    let mut logs = serve(&site);
     eventually("some samples are there", || site.counts().len() > 10);
     let before = site.counts();
     logs.child.kill().unwrap();
@@ -73,7 +34,7 @@ fn what_was_archived_is_there_after_a_kill_once_and_the_next_start_goes_on() {
     assert_eq!(after[..before.len()], before, "what was there is there");
     assert!(after.windows(2).all(|two| two[0] + 1 == two[1]), "none is missing or twice: {after:?}");
 
-    let logs = site.serve();
+    let logs = serve(&site);
     eventually("more samples are there", || site.counts().len() > after.len() + 5);
     logs.signal("-TERM");
     logs.hears("samples safe, 0 lost");
@@ -91,8 +52,8 @@ fn what_was_archived_is_there_after_a_kill_once_and_the_next_start_goes_on() {
 
 #[test]
 fn signals_are_listed_with_what_they_are_and_shown_in_spans_of_time() {
-    let site = Site::new();
-    let logs = site.serve();
+    let site = site();
+    let logs = serve(&site);
     eventually("some samples are there", || site.counts().len() > 10);
     // Its first scan comes when it comes, within its second.
     eventually("one that is scanned is there", || site.ask("get", &["X:SLOW"]).status.success());
@@ -108,6 +69,10 @@ fn signals_are_listed_with_what_they_are_and_shown_in_spans_of_time() {
     let counts = site.counts().len() as u64;
     let slow = list[1]["samples"].as_u64().unwrap();
     assert!((1..counts / 2).contains(&slow), "scanned once a second: {slow} of {counts}");
+    let table = site.good("list", &[]);
+    let end = table.find("samples").unwrap() + "samples".len();
+    let is_in_line = |line: &str| line.as_bytes()[end - 1].is_ascii_digit() && line.as_bytes()[end] == b' ';
+    assert!(table.lines().skip(1).all(is_in_line), "{table}");
     assert!(site.good("get", &["X:SLOW"]).contains("MINOR"));
     assert!(site.good("get", &["X:STATE"]).contains("  open"));
 
@@ -121,8 +86,8 @@ fn signals_are_listed_with_what_they_are_and_shown_in_spans_of_time() {
 
 #[test]
 fn a_logger_tells_its_state_to_who_asks_for_its_folder_and_a_folder_without_one_is_told() {
-    let site = Site::new();
-    let logs = site.serve();
+    let site = site();
+    let logs = serve(&site);
     let status = || -> serde_json::Value { serde_json::from_str(&site.good("status", &["--json"])).unwrap() };
     eventually("samples are safe", || status()["samples"]["safe"].as_u64().unwrap() > 20);
     let told = status();
@@ -280,8 +245,8 @@ fn every_sample_of_an_exported_variable_is_kept_once_over_a_kill_of_the_logger_o
 
 #[test]
 fn what_was_exported_is_imported_elsewhere_exactly_and_once() {
-    let site = Site::new();
-    let logs = site.serve();
+    let site = site();
+    let logs = serve(&site);
     eventually("some samples are there", || site.counts().len() > 10);
     logs.signal("-TERM");
     logs.hears("samples safe, 0 lost");
@@ -332,6 +297,36 @@ fn shows(bench: &harness::plant::Bench, pattern: &str, texts: &[&str]) -> String
         texts.iter().all(|text| shown.contains(text))
     });
     shown
+}
+
+#[test]
+fn a_record_that_was_renamed_has_its_history_under_the_new_name_once() {
+    let folder = Folder::new();
+    let run = |words: &[&str]| {
+        let output = tahti().arg("archive").args(words).current_dir(&folder.0).output().unwrap();
+        let text = String::from_utf8(output.stdout).unwrap() + &String::from_utf8(output.stderr).unwrap();
+        (output.status.success(), text)
+    };
+    folder.write("old.csv", "signal,time_ns,type,value\nOLD,1000,f64,1.5\nOLD,2000,f64,2.5\nOTHER,1000,f64,9\n");
+    folder.write("new.csv", "signal,time_ns,type,value\nNEW,3000,f64,3.5\n");
+    assert!(run(&["import", "archive", "old.csv", "new.csv"]).0);
+    assert!(run(&["export", "archive", "OLD", "--whole", "--output", "history.csv"]).0);
+    for there in [0, 2] {
+        let (good, said) = run(&["import", "archive", "history.csv", "--rename", "OLD=NEW"]);
+        assert!(good && said.contains(&format!("{there} were there already")), "{said}");
+        let (_, shown) = run(&["get", "archive", "NEW", "--from", "1970-01-01T00:00:00Z"]);
+        let values: Vec<&str> = shown.lines().filter_map(|line| line.rsplit("  ").next()).collect();
+        assert_eq!(values, ["1.5", "2.5", "3.5"], "{shown}");
+    }
+    assert_eq!(
+        run(&["get", "archive", "OLD", "--from", "1970-01-01T00:00:00Z"]).1.lines().count(),
+        2,
+        "what was is left as it was"
+    );
+    let (good, said) = run(&["import", "archive", "history.csv", "--rename", "GONE=NEW"]);
+    assert!(!good && said.contains("no signal GONE"), "{said}");
+    let (good, said) = run(&["import", "archive", "history.csv", "--rename", "OLD"]);
+    assert!(!good && said.contains("expected OLD=NEW"), "{said}");
 }
 
 #[test]

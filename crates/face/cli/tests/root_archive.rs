@@ -1,73 +1,62 @@
 //! `tahti archive serve` on a disk that is full, on one that becomes read-only, and in a folder that somebody removes.
 
+use harness::archived::{Archived, COUNTER};
 use harness::disk::{Disk, Failing};
-use harness::epics::program;
 use harness::ioc::Ioc;
+use harness::plant::Bench;
 use harness::process::Running;
-use harness::{Folder, eventually};
+use harness::{Folder, eventually, fresh, tahti};
 use std::fmt::Write as _;
-use std::process::Output;
+use std::fs::Permissions;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
+use std::os::unix::process::CommandExt as _;
+use std::process::Command;
 
 /// Enough that a disk of half a megabyte is full soon.
 const FILLERS: usize = 300;
 
 struct Site {
-    // In this order: the logger's server, the disk, the folder that it is mounted in.
-    ioc: Ioc,
+    // In this order: the disk before the folder that it is mounted in.
     disk: Disk,
-    folder: Folder,
+    archived: Archived,
+}
+
+/// Records of which one counts, and their names as a list of a plant file has them.
+fn records() -> (String, String) {
+    let (mut database, mut names) = (COUNTER.to_owned(), "\"X:COUNT\"".to_owned());
+    for filler in 0..FILLERS {
+        let _ =
+            writeln!(database, "record(calc, \"X:F{filler}\") {{ field(SCAN, \".1 second\") field(CALC, \"RNDM\") }}");
+        let _ = write!(names, ", \"X:F{filler}\"");
+    }
+    (database, names)
 }
 
 impl Site {
     fn new(size: &str) -> Self {
-        let mut database =
-            "record(calc, \"X:COUNT\") { field(SCAN, \".1 second\") field(INPA, \"X:COUNT\") field(CALC, \"A+1\") }\n"
-                .to_owned();
-        let mut names = "\"X:COUNT\"".to_owned();
-        for filler in 0..FILLERS {
-            let _ = writeln!(
-                database,
-                "record(calc, \"X:F{filler}\") {{ field(SCAN, \".1 second\") field(CALC, \"RNDM\") }}"
-            );
-            let _ = write!(names, ", \"X:F{filler}\"");
-        }
-        let ioc = Ioc::start(&[("a.db", &database)], &["-d", "a.db"]);
-        let folder = Folder::new();
-        let disk = Disk::mount(folder.0.join("disk"), size);
-        let text = format!(
-            "[archive]\nfolder = \"{}\"\nsync = \"50ms\"\nwhen_full = \"stop\"\n[[signal]]\nnames = [{names}]\n",
-            disk.0.join("archive").display()
-        );
-        folder.write("archive.toml", &text);
-        Self { ioc, disk, folder }
+        let (database, names) = records();
+        let says = format!("sync = \"50ms\"\nwhen_full = \"stop\"\n[[signal]]\nnames = [{names}]\n");
+        let archived = Archived::new(&database, "disk/archive", &says);
+        let disk = Disk::mount(archived.folder.0.join("disk"), size);
+        Self { disk, archived }
     }
+}
 
-    fn serve(&self) -> Running {
-        let mut command = program(true, "archive", self.ioc.port);
-        Running::until(command.arg("serve").arg(self.folder.0.join("archive.toml")), "variables are connected")
-    }
-
-    fn ask(&self, verb: &str, words: &[&str]) -> Output {
-        program(true, "archive", self.ioc.port).arg(verb).arg(self.disk.0.join("archive")).args(words).output().unwrap()
-    }
-
-    fn counts(&self) -> Vec<u64> {
-        let text = String::from_utf8(self.ask("get", &["X:COUNT", "--from", "-1h", "--format", "csv"]).stdout).unwrap();
-        text.lines().skip(1).filter_map(|line| Some(line.split(',').nth(2)?.parse::<f64>().ok()? as u64)).collect()
-    }
+fn serve(archived: &Archived) -> Running {
+    archived.serve("variables are connected")
 }
 
 #[test]
 fn a_disk_that_was_full_for_a_while_leaves_one_gap_that_counts_and_nothing_damaged_or_twice() {
     let site = Site::new("512k");
-    let logs = site.serve();
+    let logs = serve(&site.archived);
     let said = logs.hears("No space left on device");
     assert!(said.contains("samples lost"), "{said}");
-    let before = site.counts();
+    let before = site.archived.counts();
     assert!(!before.is_empty());
     site.disk.resize("64m");
     let over = logs.hears("samples are safe again");
-    eventually("samples come again", || site.counts().len() > before.len() + 3);
+    eventually("samples come again", || site.archived.counts().len() > before.len() + 3);
     logs.signal("-TERM");
     let last = logs.hears("samples safe");
     let lost = |line: &str| {
@@ -77,22 +66,119 @@ fn a_disk_that_was_full_for_a_while_leaves_one_gap_that_counts_and_nothing_damag
     };
     assert_eq!(lost(&over), lost(&last), "{over} / {last}");
 
-    let all = site.counts();
+    let all = site.archived.counts();
     assert_eq!(all[..before.len()], before);
     assert!(all.is_sorted_by(|one, next| one < next), "none is twice: {all:?}");
     let jumps = all.windows(2).filter(|two| two[0] + 1 != two[1]).count();
     assert_eq!(jumps, 1, "{all:?}");
-    let text = String::from_utf8(site.ask("get", &["X:COUNT", "--from", "-1h"]).stdout).unwrap();
+    let text = site.archived.good("get", &["X:COUNT", "--from", "-1h"]);
     assert_eq!(text.matches("-- disk full, ").count(), 1, "{text}");
-    let verified = String::from_utf8(site.ask("verify", &[]).stdout).unwrap();
+    let verified = site.archived.good("verify", &[]);
     assert!(verified.contains("good: "), "{verified}");
+}
+
+#[test]
+fn a_plant_whose_archive_loses_samples_is_in_alarm_until_they_are_safe_again() {
+    let (database, names) = records();
+    let ioc = Ioc::start(&[("a.db", &database)], &["-d", "a.db"]);
+    let folder = Folder::new();
+    let disk = Disk::mount(folder.0.join("disk"), "512k");
+    let (tree, port, at) = (fresh("archive"), ioc.port, disk.0.join("archive"));
+    let env = format!(
+        "{{ EPICS_CA_ADDR_LIST = \"127.0.0.1\", EPICS_CA_AUTO_ADDR_LIST = \"NO\", EPICS_CA_SERVER_PORT = \"{port}\", \
+         EPICS_CA_REPEATER_PORT = \"{}\" }}",
+        port + 1
+    );
+    let bench = Bench::new(
+        "root-archive-alarm",
+        &format!(
+            "[archive]\nname = \"archive\"\nfolder = \"{}\"\nsync = \"50ms\"\nwhen_full = \"stop\"\nenv = {env}\n\
+             [[signal]]\nnames = [{names}]\n[alarms]\nname = \"alarms\"\nfolder = \"journal\"\ntree = \"{tree}\"\n",
+            at.display()
+        ),
+    );
+    bench.ok(&["up", ".", "--detach"]);
+    let line = || {
+        let output = bench.run(&["alarm", "list", "--all", "--server", &tree]);
+        let listed = String::from_utf8_lossy(&output.stdout).into_owned();
+        listed.lines().find(|line| line.contains("process archive")).unwrap_or_default().to_owned()
+    };
+    bench.until("it is an alarm", || line().starts_with("MAJOR") && line().contains("No space left on device"));
+    assert!(bench.ok(&["ps"]).contains("No space left on device"));
+    disk.resize("64m");
+    bench.until("it is well again", || line().split_whitespace().nth(1) == Some("OK"));
+    assert!(line().starts_with("MAJOR"), "nobody has acknowledged it: {}", line());
+    bench.ok(&["down"]);
+}
+
+/// Another user of this machine.
+const OTHER: u32 = 4_711;
+
+/// What another user runs.
+fn as_other(script: &str) -> Command {
+    let mut command = Command::new("python3");
+    command.args(["-c", script]).uid(OTHER).gid(OTHER).current_dir("/");
+    command
+}
+
+#[test]
+fn another_user_cannot_stop_read_or_mislead_a_logger() {
+    let archived = Archived::new(COUNTER, "archive", "sync = \"50ms\"\n[[signal]]\nnames = [\"X:COUNT\"]\n");
+    let folder = archived.folder.0.join("archive");
+    // As an administrator may have made it: others may look what is there.
+    std::fs::create_dir(&folder).unwrap();
+    for open in [&archived.folder.0, &folder] {
+        std::fs::set_permissions(open, Permissions::from_mode(0o755)).unwrap();
+    }
+    let about = std::fs::metadata(&folder).unwrap();
+    let name = format!("tahti-archive-{}-{}", about.dev(), about.ino());
+    let takes = format!(
+        "import socket, time\ns = socket.socket(socket.AF_UNIX)\ns.bind('\\0{name}')\ns.listen(0)\nprint('taken', flush=True)\ntime.sleep(1000)"
+    );
+    let mut taker = Running::until(&mut as_other(&takes), "taken");
+    let logs = serve(&archived);
+    eventually("samples are logged all the same", || archived.counts().len() > 5);
+    let said = String::from_utf8(archived.ask("status", &[]).stderr).unwrap();
+    assert!(said.contains(&format!("belongs to user {OTHER}")), "{said}");
+    // What is logged, and the lock that keeps a second logger out, are for the owner and group.
+    let file = |ending: &str| {
+        let mut files = std::fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().path());
+        files.find(|path| path.to_str().unwrap().ends_with(ending)).unwrap()
+    };
+    for path in [file("lock"), file(".segment")] {
+        let output = as_other(&format!("open({:?})", path.display().to_string())).output().unwrap();
+        assert!(String::from_utf8_lossy(&output.stderr).contains("PermissionError"), "{}: {output:?}", path.display());
+    }
+    taker.child.kill().unwrap();
+    taker.child.wait().unwrap();
+    eventually("it tells its state once the name is free", || archived.ask("status", &[]).status.success());
+    logs.signal("-TERM");
+    logs.hears("samples safe, 0 lost");
+
+    // Where every user may make folders, one of another user is not taken for ours.
+    let shared = archived.folder.0.join("shared");
+    std::fs::create_dir(&shared).unwrap();
+    std::fs::set_permissions(&shared, Permissions::from_mode(0o1777)).unwrap();
+    let theirs = shared.join("theirs");
+    assert!(as_other(&format!("import os; os.mkdir({:?})", theirs.display().to_string())).status().unwrap().success());
+    std::os::unix::fs::symlink(&folder, shared.join("link")).unwrap();
+    std::os::unix::fs::lchown(shared.join("link"), Some(OTHER), Some(OTHER)).unwrap();
+    for place in ["theirs", "link"] {
+        let table = archived.folder.write("other.csv", "signal,time_ns,type,value\nA,1,f64,1\n");
+        let output = tahti().args(["archive", "import"]).arg(shared.join(place)).arg(table).output().unwrap();
+        let said = String::from_utf8(output.stderr).unwrap();
+        // A link there is not even looked through, unless the kernel was told to (`fs.protected_symlinks`).
+        let why = said.contains(&format!("user {OTHER} has made it"));
+        assert!(!output.status.success() && (why || place == "link"), "{place}: {said}");
+    }
+    assert_eq!(std::fs::read_dir(theirs).unwrap().count(), 0);
 }
 
 #[test]
 fn a_folder_that_somebody_removes_is_told_and_nothing_more_is_called_safe() {
     let site = Site::new("64m");
-    let logs = site.serve();
-    eventually("some samples are there", || site.counts().len() > 5);
+    let logs = serve(&site.archived);
+    eventually("some samples are there", || site.archived.counts().len() > 5);
     std::fs::remove_dir_all(site.disk.0.join("archive")).unwrap();
     let said = logs.hears("samples lost");
     assert!(said.contains("somebody has removed the file") || said.contains("No such file"), "{said}");
@@ -104,26 +190,12 @@ fn a_folder_that_somebody_removes_is_told_and_nothing_more_is_called_safe() {
 
 #[test]
 fn a_disk_that_becomes_read_only_costs_what_came_until_it_is_repaired_and_nothing_that_was_safe() {
-    let database =
-        "record(calc, \"X:COUNT\") { field(SCAN, \".1 second\") field(INPA, \"X:COUNT\") field(CALC, \"A+1\") }\n";
-    let ioc = Ioc::start(&[("a.db", database)], &["-d", "a.db"]);
-    let folder = Folder::new();
-    let disk = Failing::mount(folder.0.join("disk"), 32 << 20);
-    let archive = disk.at().join("archive");
-    let text =
-        format!("[archive]\nfolder = \"{}\"\nsync = \"50ms\"\n[[signal]]\nnames = [\"X:COUNT\"]\n", archive.display());
-    let file = folder.write("archive.toml", &text);
-    let ask = |words: &[&str]| {
-        let output = program(true, "archive", ioc.port).arg(words[0]).arg(&archive).args(&words[1..]).output().unwrap();
-        String::from_utf8(output.stdout).unwrap()
-    };
-    let counts = || -> Vec<u64> {
-        let text = ask(&["get", "X:COUNT", "--from", "-1h", "--format", "csv"]);
-        text.lines().skip(1).filter_map(|line| Some(line.split(',').nth(2)?.parse::<f64>().ok()? as u64)).collect()
-    };
-    let logs = Running::until(program(true, "archive", ioc.port).arg("serve").arg(file), "variables are connected");
+    let archived = Archived::new(COUNTER, "disk/archive", "sync = \"50ms\"\n[[signal]]\nnames = [\"X:COUNT\"]\n");
+    let disk = Failing::mount(archived.folder.0.join("disk"), 32 << 20);
+    let logs = serve(&archived);
+    let counts = || archived.counts();
     let samples = || -> serde_json::Value {
-        serde_json::from_str::<serde_json::Value>(&ask(&["status", "--json"])).unwrap()["samples"].clone()
+        serde_json::from_str::<serde_json::Value>(&archived.good("status", &["--json"])).unwrap()["samples"].clone()
     };
     eventually("samples are safe", || samples()["safe"].as_u64().unwrap() > 5);
     let safe = samples()["safe"].as_u64().unwrap() as usize;
@@ -150,7 +222,8 @@ fn a_disk_that_becomes_read_only_costs_what_came_until_it_is_repaired_and_nothin
     let safe: usize = last.split_whitespace().find_map(|word| word.parse().ok()).unwrap();
     let unsure = told["unsure"].as_u64().unwrap() as usize;
     assert!((safe..=safe + unsure).contains(&all.len()), "{last}; {unsure} unsure; {} there", all.len());
-    let text = ask(&["get", "X:COUNT", "--from", "-1h"]);
+    let text = archived.good("get", &["X:COUNT", "--from", "-1h"]);
     assert_eq!(text.matches("-- disk failed, ").count(), 1, "{text}");
-    assert!(ask(&["verify"]).contains("good: "), "{}", ask(&["verify"]));
+    let verified = archived.good("verify", &[]);
+    assert!(verified.contains("good: "), "{verified}");
 }

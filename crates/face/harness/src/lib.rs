@@ -4,6 +4,7 @@
 //! the program said, and waits for what it does, never for a time: [`PATIENCE`] is when a test gives up.
 #![forbid(unsafe_code)]
 
+pub mod archived;
 pub mod circuit;
 pub mod disk;
 pub mod epics;

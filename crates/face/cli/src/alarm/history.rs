@@ -31,7 +31,7 @@ pub(super) struct Of {
     /// The folder of the journal; that of the alarms which are served where this is left out
     #[arg(long)]
     folder: Option<PathBuf>,
-    /// From when on: now, a time before now such as -1h, or a date and time in UTC
+    /// From when on: now, a time before now such as -1h or -7d, or a date and time in UTC
     #[arg(long, default_value = "-24h", allow_hyphen_values = true)]
     from: String,
 }

@@ -17,7 +17,7 @@ pub(super) struct Args {
     /// Names of signals, with `*` and `?`
     #[arg(required = true)]
     signals: Vec<String>,
-    /// From when: now, a time before now (-1h), or UTC (2026-11-23T14:30:05Z); the beginning without it
+    /// From when: now, a time before now (-1h, -7d), or UTC (2026-11-23T14:30:05Z); the beginning without it
     #[arg(long, allow_hyphen_values = true)]
     from: Option<String>,
     /// Until when

@@ -21,6 +21,31 @@ pub(super) struct Args {
     /// Appliance's files (.pb); or Parquet (.parquet) with signal, time and value at least
     #[arg(required = true)]
     files: Vec<PathBuf>,
+    /// Take what the files have of a signal in under another name: its history where a record was renamed
+    #[arg(long, value_name = "OLD=NEW", value_parser = two_names)]
+    rename: Vec<(String, String)>,
+}
+
+fn two_names(text: &str) -> Result<(String, String), String> {
+    let names = text.split_once('=').filter(|(old, new)| !old.is_empty() && !new.is_empty());
+    names.map(|(old, new)| (old.to_owned(), new.to_owned())).ok_or_else(|| "expected OLD=NEW".to_owned())
+}
+
+/// Signals that get another name, and whether one of that name came.
+struct Renames<'a>(Vec<(&'a str, &'a str, bool)>);
+
+impl Renames<'_> {
+    fn apply(&mut self, row: &mut Row) {
+        let name = match row {
+            Row::Signal { name, .. } | Row::Sample { name, .. } => Some(name),
+            Row::Gap { name, .. } => name.as_mut(),
+        };
+        let Some(name) = name else { return };
+        if let Some((_, new, came)) = self.0.iter_mut().find(|(old, ..)| old == name) {
+            *came = true;
+            (*new).clone_into(name);
+        }
+    }
 }
 
 /// Samples after which what was taken is made safe.
@@ -32,17 +57,25 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
     let mut logger = Logger::open(folder.clone(), Config::default(), mono())?;
     logger.takes_history();
     let archive = Archive::open(folder)?;
+    let mut renames = Renames(args.rename.iter().map(|(old, new)| (old.as_str(), new.as_str(), false)).collect());
     let mut import = Import { archive: &archive, logger, known: None, there: 0, taken: 0 };
     for path in &args.files {
         let rows = open(path)?;
         for row in rows {
-            let row =
+            let mut row =
                 row.map_err(|error| format!("{}: {error}; {}", visible(&path.display().to_string()), import.so_far()))?;
+            renames.apply(&mut row);
             import.row(row)?;
         }
     }
     import.logger.sync(mono());
     println!("{}", import.so_far());
+    if let Some((old, ..)) = renames.0.iter().find(|(_, _, came)| !came) {
+        return Err(format!(
+            "the files have no signal {old}, which --rename names: see what they have by importing elsewhere"
+        )
+        .into());
+    }
     let account = import.logger.account();
     if account.safe == account.taken && account.refused == 0 {
         return Ok(ExitCode::SUCCESS);

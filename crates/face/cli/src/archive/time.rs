@@ -11,7 +11,7 @@ impl fmt::Display for NoInstant {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "{:?} is no instant; expected now, a time before now such as -1h, or a date and time in UTC such as 2026-11-23T14:30:05Z",
+            "{:?} is no instant; expected now, a time before now such as -1h or -7d, or a date and time in UTC such as 2026-11-23T14:30:05Z",
             self.0
         )
     }
@@ -19,15 +19,17 @@ impl fmt::Display for NoInstant {
 
 impl std::error::Error for NoInstant {}
 
-/// An instant: `now`, a time before now (`-90min`), or a date and time in UTC (`2026-11-23T14:30:05.5Z`, less of it from the right).
+/// An instant: `now`, a time before now (`-90min`, `-7d`), or a date and time in UTC (`2026-11-23T14:30:05.5Z`, less of it from the right).
 pub(crate) fn parse(text: &str, now: i64) -> Result<i64, NoInstant> {
     let expected = || NoInstant(text.to_owned());
     if text == "now" {
         return Ok(now);
     }
     if text.starts_with('-') {
+        // Of days as of hours.
+        let (text, times) = text.strip_suffix('d').map_or((text.to_owned(), 1), |days| (format!("{days}h"), 24));
         let span: DurNs = text.parse().map_err(|_| expected())?;
-        return Ok(now.saturating_add(span.0));
+        return Ok(now.saturating_add(span.0.saturating_mul(times)));
     }
     let (date, time) = text.trim_end_matches('Z').split_once(['T', ' ']).unwrap_or((text, ""));
     let date: Vec<i64> = date.split('-').map(|word| number(word).ok_or_else(expected)).collect::<Result<_, _>>()?;
@@ -82,6 +84,7 @@ mod tests {
         }
         let now = 10_000_000_000_000;
         assert_eq!(parse("-1h", now), Ok(now - 3_600_000_000_000));
+        assert_eq!(parse("-1.5d", now), parse("-36h", now));
         assert_eq!(parse("2026-11-21", 0), parse("2026-11-21T00:00:00.0Z", 0));
         assert_eq!(parse("2026-11-21 06:01", 0), parse("2026-11-21T06:01:00Z", 0));
     }
@@ -92,6 +95,8 @@ mod tests {
             "",
             "yesterday",
             "-1",
+            "-d",
+            "-1hd",
             "2026",
             "2026-13-01",
             "2026-11-21T25:00",
