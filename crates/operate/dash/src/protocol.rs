@@ -202,6 +202,27 @@ mod tests {
     }
 
     #[test]
+    fn what_a_page_says_with_any_byte_changed_is_understood_or_refused() {
+        let asks = [
+            r#"{"id":7,"do":"process","what":"stop","name":"loop"}"#,
+            r#"{"do":"subscribe","stream":7,"name":"RF:TEMP"}"#,
+            r#"{"id":8,"do":"alarm","act":{"do":"acknowledge","names":["/ring/RF/X"]}}"#,
+        ];
+        for ask in asks {
+            for at in 0..ask.len() {
+                for byte in [0, b'"', b'{', b'[', b'9', b'-', 0x80, 0xff] {
+                    let mut bytes = ask.as_bytes().to_vec();
+                    bytes[at] = byte;
+                    let _ = serde_json::from_slice::<Asked>(&bytes);
+                    let _ = serde_json::from_slice::<Asked>(&bytes[..at]);
+                }
+            }
+        }
+        // As deep as a message may be long: an error, not the stack's end.
+        assert!(serde_json::from_str::<Asked>(&format!("{{\"do\":{}", "[".repeat(100_000))).is_err());
+    }
+
+    #[test]
     fn columns_of_a_tick_stand_where_typed_arrays_look() {
         let row = |stream, at_ns| Tick { stream, at_ns, least: 1.0, most: 3.0, last: 2.0, severity: 1 };
         let bytes = tick(&[row(5, 2_000_000_000), row(6, 2_000_123_000)], 9);

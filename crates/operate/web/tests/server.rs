@@ -413,3 +413,65 @@ fn who_waits_too_long_for_a_read_of_others_is_told_so() {
     assert!(readers.iter_mut().all(|reader| read(reader).contains("read")));
     assert!(server.say(head).contains("read"), "turns are given back");
 }
+
+/// Numbers that are the same in each run.
+struct Numbers(u64);
+
+impl Numbers {
+    fn below(&mut self, end: usize) -> usize {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        (self.0 % end as u64) as usize
+    }
+
+    /// Some bytes changed, left out, put in or doubled.
+    fn damage(&mut self, bytes: &[u8]) -> Vec<u8> {
+        let mut bytes = bytes.to_vec();
+        for _ in 0..=self.below(6) {
+            let (at, to) = (self.below(bytes.len()), self.below(bytes.len()));
+            match self.below(4) {
+                0 => bytes[at] = self.below(256) as u8,
+                1 => drop(bytes.drain(at.min(to)..at.max(to).min(at.min(to) + 8))),
+                2 => bytes.insert(at, self.below(256) as u8),
+                _ => bytes.extend_from_within(at.min(to)..at.max(to)),
+            }
+            bytes.push(b'\n');
+        }
+        bytes
+    }
+}
+
+#[test]
+fn damaged_requests_and_frames_end_their_own_connection_and_nobody_else_s() {
+    let limits = Limits { body_bytes_max: 1_000, ..Limits::default() };
+    let server = Running::start(limits);
+    let mut numbers = Numbers(0x7461_6874_6921);
+    let (mut witness, _) = server.socket(ORIGIN);
+    let get = "GET / HTTP/1.1\r\nHost: localhost\r\nAccept: */*\r\n\r\n";
+    let post = format!(
+        "POST /echo HTTP/1.1\r\nHost: localhost\r\n{ORIGIN}Transfer-Encoding: chunked\r\n\r\n4\r\nabcd\r\n0\r\n\r\n"
+    );
+    let frames = [frame(1, b"hello"), frame(2, &[7; 300]), frame(9, b"ping"), frame(8, b"\x03\xe8end")].concat();
+    for _ in 0..200 {
+        let requests = [get.as_bytes(), post.as_bytes()].map(|request| numbers.damage(request));
+        for bytes in requests {
+            let mut stream = server.connect();
+            // Who is refused early need not be read whole.
+            let _ = stream.write_all(&bytes);
+            let _ = stream.shutdown(std::net::Shutdown::Write);
+            read(&mut stream);
+        }
+        let (mut stream, _) = server.socket(ORIGIN);
+        let _ = stream.write_all(&numbers.damage(&frames));
+        let _ = stream.shutdown(std::net::Shutdown::Write);
+        read(&mut stream);
+    }
+    // Who was there before is served on, and so is who comes now.
+    witness.write_all(&frame(1, b"still")).unwrap();
+    let mut answer = [0; 7];
+    witness.read_exact(&mut answer).unwrap();
+    assert_eq!(&answer, b"\x81\x05still");
+    let answer = server.say("GET / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
+    assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+}
