@@ -197,6 +197,10 @@ fn what_is_no_question_is_answered_and_the_connection_goes_on() {
     assert!(socket.answer(2)["error"].as_str().unwrap().contains("viewers"));
     socket.say(r#"{"id":3,"do":"history","name":"X","seconds":60,"points":10}"#);
     assert!(socket.answer(3)["error"].as_str().unwrap().contains("archive"));
+    for (id, wrong) in (5..).zip([r#""seconds":0"#, r#""seconds":1e12"#, r#""seconds":1,"until":-1e300"#]) {
+        socket.say(&format!(r#"{{"id":{id},"do":"history","name":"X",{wrong},"points":10}}"#));
+        assert!(socket.answer(id)["error"].as_str().unwrap().contains("expected"), "{wrong}");
+    }
     socket.say(r#"{"id":4,"do":"search","pattern":"*"}"#);
     assert_eq!(socket.answer(4)["ok"]["found"], serde_json::json!([]));
 }

@@ -54,6 +54,13 @@ export function bytes(count) {
   return count >= 2 ** 30 ? `${(count / 2 ** 30).toFixed(2)} GiB` : `${(count / 2 ** 20).toFixed(1)} MiB`;
 }
 
+/** Hands a file to the browser. */
+export function download(name, parts) {
+  const address = URL.createObjectURL(new Blob(parts));
+  el("a", { href: address, download: name }).click();
+  setTimeout(() => URL.revokeObjectURL(address), 10_000);
+}
+
 /** Replaces the contents only where they differ: a screen reader is not told the same again. */
 export function say(element, text) {
   if (element.textContent !== text) element.textContent = text;

@@ -16,11 +16,17 @@ let openedAt = -Infinity, heardAt = -Infinity, heardClock = 0;
 let refused = "";
 let plantWords = "";
 let dropped = 0;
+/** How far the dashboard's clock is ahead of this machine's, in seconds. */
+let ahead = 0;
 
 /** What panels may use. */
 export const tahti = {
   role: "viewer",
   hello: {},
+  /** What the dashboard's clock shows, in seconds since 1970: this machine's may be wrong. */
+  now() {
+    return Date.now() / 1000 + ahead;
+  },
   /** Whether what is asked now can be heard. */
   isConnected() {
     return socket?.readyState === WebSocket.OPEN;
@@ -117,6 +123,7 @@ function text(message) {
     else waits?.good(message.ok);
   } else if (message.beat) {
     dropped = message.beat.dropped;
+    clock(message.beat.now);
     // The dashboard lives, but what it reads may not.
     for (const panel of panels) {
       const old = panel.topics.some((topic) => message.beat.stale.includes(topic));
@@ -130,7 +137,12 @@ function binary(data) {
   binaries.get(view.getUint8(0))?.(view);
 }
 
+function clock(now) {
+  ahead = now - Date.now() / 1000;
+}
+
 function hello(what) {
+  clock(what.now);
   tahti.hello = what;
   tahti.role = what.role;
   document.title = `${what.plant} – tahti`;

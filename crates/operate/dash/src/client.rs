@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Mutex, PoisonError};
+use store::Span;
 use web::{Message, Next, Now, Socket};
 
 /// A sign of life, whether or not there is news.
@@ -22,6 +23,8 @@ const STREAMS_MAX: usize = 500;
 const ANSWERS_MAX: usize = 256;
 /// Letters of a signal's name, a message, a value.
 const TEXT_MAX: usize = 4096;
+/// The longest time of the archive that is asked for, and the last second of it since 1970: what nanoseconds in an `i64` hold.
+const SECONDS_MAX: f64 = 9e9;
 /// Samples come so often unless the client says otherwise.
 const RATE_HZ: u8 = 10;
 
@@ -144,8 +147,9 @@ impl Client {
             Ask::Unwatch => self.watching = None,
             Ask::Objects { pattern } => return self.give(id, Job::Objects { pattern: short(pattern)? }),
             Ask::Search { pattern } => return self.give(id, Job::Search { pattern: short(pattern)? }),
-            Ask::History { name, seconds, points } => {
-                return self.give(id, Job::History { name: short(name)?, seconds, points, now_ns: now.wall_ns });
+            Ask::History { name, seconds, until, points } => {
+                let span = span(seconds, until, now.wall_ns)?;
+                return self.give(id, Job::History { name: short(name)?, span, points });
             }
             Ask::Describe { name } => return self.shared.signals.describe(&short(name)?, self.done(id)),
             Ask::Settings { act } => {
@@ -213,17 +217,18 @@ impl Client {
         }
     }
 
-    fn hello(&self) -> String {
+    fn hello(&self, now: Now) -> String {
         let version = env!("CARGO_PKG_VERSION");
-        json!({ "hello": { "plant": self.shared.plant, "role": self.role.word(), "version": version } }).to_string()
+        let (role, now) = (self.role.word(), seconds(now));
+        json!({ "hello": { "plant": self.shared.plant, "role": role, "version": version, "now": now } }).to_string()
     }
 
-    fn beat(&mut self, now: MonoNs) -> String {
+    fn beat(&mut self, now: Now) -> String {
         self.left_out += self.scope.replaced();
-        let topics = self.topics.keys().filter(|topic| self.shared.hub.is_stale(**topic, now));
+        let topics = self.topics.keys().filter(|topic| self.shared.hub.is_stale(**topic, now.mono));
         let mut stale: Vec<Value> = topics.map(|topic| json!(topic)).collect();
-        stale.extend(self.scope.is_stale(now).then(|| "scope".into()));
-        json!({ "beat": { "dropped": self.left_out, "stale": stale } }).to_string()
+        stale.extend(self.scope.is_stale(now.mono).then(|| "scope".into()));
+        json!({ "beat": { "dropped": self.left_out, "stale": stale, "now": seconds(now) } }).to_string()
     }
 
     /// The next topic of which there is something newer.
@@ -293,11 +298,11 @@ impl Socket for Client {
             return Next::Close("too many questions".to_owned());
         }
         if !std::mem::replace(&mut self.greeted, true) {
-            return Next::Text(self.hello());
+            return Next::Text(self.hello(now));
         }
         if now.mono >= self.beat_at {
             self.beat_at = now.mono + BEAT;
-            return Next::Text(self.beat(now.mono));
+            return Next::Text(self.beat(now));
         }
         let waiting = self.answers.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
         if let Some(text) = waiting.or_else(|| self.newer()).or_else(|| self.changed()).or_else(|| self.scope.changed())
@@ -338,6 +343,24 @@ fn answer(answers: &Answers, id: Option<u32>, outcome: Outcome) {
         (id, Err(why)) => json!({ "answer": id.map_or(Value::from(0), Value::from), "error": why }),
     };
     answers.lock().unwrap_or_else(PoisonError::into_inner).push_back(text.to_string());
+}
+
+/// The page's clock may be wrong: what this machine's shows, in seconds since 1970.
+fn seconds(now: Now) -> f64 {
+    now.wall_ns as f64 / 1e9
+}
+
+/// What of the archive is asked for: `seconds` until an instant, without one until now.
+fn span(seconds: f64, until: Option<f64>, now_ns: i64) -> Result<Span, String> {
+    let is_time = |at: f64| (0.0..=SECONDS_MAX).contains(&at);
+    if !is_time(seconds) || seconds < 1e-3 {
+        return Err(format!("seconds is {seconds}; expected 0.001 to {SECONDS_MAX}"));
+    }
+    if let Some(until) = until.filter(|until| !is_time(*until)) {
+        return Err(format!("until is {until}; expected seconds since 1970, 0 to {SECONDS_MAX}"));
+    }
+    let to = until.map_or(now_ns, |until| (until * 1e9) as i64);
+    Ok(Span { from: to.saturating_sub((seconds * 1e9) as i64), to })
 }
 
 fn short(text: String) -> Result<String, String> {

@@ -62,12 +62,14 @@ pub enum Ask {
         /// The value as text.
         value: String,
     },
-    /// What the archive has of a signal, as an envelope.
+    /// What the archive has of a signal, as an envelope, and why there are no samples.
     History {
         /// Its name.
         name: String,
-        /// How far back.
-        seconds: u32,
+        /// How much, in seconds.
+        seconds: f64,
+        /// Until when, in seconds since 1970; without it, now.
+        until: Option<f64>,
         /// In so many spans.
         points: u16,
     },

@@ -39,6 +39,7 @@ const FILES: &[(&str, &str, &[u8])] = &[
     file!("icon.svg", "image/svg+xml"),
     file!("main.js", "text/javascript; charset=utf-8"),
     file!("dom.js", "text/javascript; charset=utf-8"),
+    file!("strip.js", "text/javascript; charset=utf-8"),
     file!("panels.js", "text/javascript; charset=utf-8"),
     file!("panels/processes.js", "text/javascript; charset=utf-8"),
     file!("panels/shield.js", "text/javascript; charset=utf-8"),

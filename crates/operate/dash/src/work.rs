@@ -13,12 +13,14 @@ use serde_json::{Value, json};
 use std::io;
 use std::path::Path;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
-use store::{Archive, Bins, Folder};
+use store::{Archive, Bins, Folder, Span};
 
 /// Jobs that wait for each thread; more are refused.
 const WAITING_MAX: usize = 32;
 /// Names that a search finds at most.
 const FOUND_MAX: usize = 200;
+/// Gaps that are told with the past of a signal at most, the newest.
+const GAPS_MAX: usize = 200;
 
 /// Where an outcome goes.
 pub(crate) type Done = Box<dyn FnOnce(Outcome) + Send>;
@@ -36,7 +38,7 @@ pub(crate) enum Job {
     /// Names of objects.
     Objects { pattern: String },
     /// An envelope from the archive.
-    History { name: String, seconds: u32, points: u16, now_ns: i64 },
+    History { name: String, span: Span, points: u16 },
     /// Names of signals.
     Search { pattern: String },
 }
@@ -82,9 +84,7 @@ impl Worker {
         let (messages, commands, objects) = (messages?, commands?, objects?);
         let folder = options.archive.clone();
         let archive = begin("dash-archive", move |job| match job {
-            Job::History { name, seconds, points, now_ns } => {
-                history(folder.as_deref(), &name, (seconds, points), now_ns)
-            }
+            Job::History { name, span, points } => history(folder.as_deref(), &name, span, points),
             Job::Search { pattern } => search(folder.as_deref(), &signals, &pattern),
             _ => Err("no work for this thread".to_owned()),
         })?;
@@ -161,13 +161,17 @@ fn act(plant: &str, what: Act, name: String) -> Outcome {
 const NO_ARCHIVE: &str =
     "this dashboard has no archive; [archive] of the plant makes one, or `archive` of [dashboard] names its folder";
 
-fn history(folder: Option<&Path>, name: &str, (seconds, points): (u32, u16), now_ns: i64) -> Outcome {
+fn history(folder: Option<&Path>, name: &str, span: Span, points: u16) -> Outcome {
     let archive = open(folder.ok_or(NO_ARCHIVE)?, name)?;
-    let from = now_ns.saturating_sub(i64::from(seconds).saturating_mul(1_000_000_000));
-    let bins = archive.bins(name, Bins::count(from, now_ns, points.clamp(1, 4000).into()));
+    let bins = archive.bins(name, Bins::count(span.from, span.to, points.clamp(1, 4000).into()));
     let bins = bins.map_err(|error| error.to_string())?;
-    let point = |bin: &store::Bin| json!([bin.at as f64 / 1e9, bin.summary.min, bin.summary.max, bin.summary.mean]);
-    Ok(json!({ "points": bins.iter().filter(|bin| bin.summary.count > 0).map(point).collect::<Value>() }))
+    let gaps = archive.gaps(name, span);
+    let seconds = |at: i64| at as f64 / 1e9;
+    let points = bins.iter().map(|bin| (seconds(bin.at), bin.summary)).filter(|(_, summary)| summary.count > 0);
+    let points = points.map(|(at, one)| json!([at, one.min, one.max, one.mean, one.count]));
+    let newest = gaps[gaps.len().saturating_sub(GAPS_MAX)..].iter();
+    let gaps = newest.map(|gap| json!([seconds(gap.at), gap.cause.to_string(), gap.lost]));
+    Ok(json!({ "points": points.collect::<Value>(), "gaps": gaps.collect::<Value>() }))
 }
 
 fn open(folder: &Path, name: &str) -> Result<Archive<Folder>, String> {

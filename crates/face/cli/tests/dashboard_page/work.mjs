@@ -1,6 +1,7 @@
 // Settings, the message console, and the past of signals.
 import assert from "node:assert/strict";
-import { accessible, early, open, patience, plant, shot } from "./browser.mjs";
+import { readFile } from "node:fs/promises";
+import { accessible, early, open, patience, plant, press, shot } from "./browser.mjs";
 
 /** Settings are saved, compared after something was changed, and written back; a viewer sees and does nothing of it. */
 async function remembers() {
@@ -111,4 +112,46 @@ async function remembersSignals() {
   }
 }
 
-export default [remembers, converses, remembersSignals];
+/** A time of the past: stepped to, drawn out with the mouse, with its figures and as a file; and back to the present. */
+async function looksBack() {
+  const { page, wrong, context } = await open(plant.viewer);
+  await page.getByLabel("Name", { exact: true }).fill("X:COUNT");
+  await page.keyboard.press("Enter");
+  await page.locator(".u-over").first().waitFor(patience);
+  const controls = page.getByRole("group", { name: "Time that the charts show" });
+  const control = (name) => controls.getByRole("button", { name, exact: true });
+  for (let times = 0; times < 4; times++) await press(page, control("closer"));
+  assert.equal(await page.locator("#signal-time").textContent(), "live");
+  // What the archive has of it grows while this looks.
+  const figures = page.locator(".plot p"), until = Date.now() + patience.timeout;
+  for (;;) {
+    await press(page, control("earlier"));
+    await page.waitForFunction(() => / to /.test(document.getElementById("signal-time").textContent), null, patience);
+    if (await figures.getByText(/^least .* turns, most .* turns, mean .* turns of \d{2,} samples/).waitFor({ timeout: 3000 }).then(() => true, () => false)) break;
+    assert.ok(Date.now() < until, `no past of X:COUNT: ${await figures.textContent()}`);
+    await press(page, control("live"));
+  }
+  const before = await page.locator("#signal-time").textContent();
+  const over = page.locator(".u-over").first();
+  await over.scrollIntoViewIfNeeded();
+  const plot = await over.boundingBox();
+  await page.mouse.move(plot.x + plot.width / 4, plot.y + 20);
+  await page.mouse.down();
+  await page.mouse.move(plot.x + plot.width * 3 / 4, plot.y + 40, { steps: 4 });
+  await page.mouse.up();
+  await page.waitForFunction((before) => document.getElementById("signal-time").textContent !== before, before, patience);
+  assert.equal(await page.locator("#signal-span").inputValue(), "");
+  await accessible(page, "the past of a signal");
+  await shot(page, "past", page.locator("section[aria-labelledby=signals-title]"));
+  const [file] = await Promise.all([page.waitForEvent("download", patience), page.getByRole("button", { name: "save what the chart of X:COUNT shows" }).click()]);
+  assert.equal(file.suggestedFilename(), "X_COUNT.csv");
+  const [heads, ...lines] = (await readFile(await file.path(), "utf8")).trim().split("\n");
+  assert.equal(heads, "time,least,most,mean,samples");
+  assert.ok(lines.length > 0 && lines.every((line) => /^\d{4}-.*Z,[\d.]+,[\d.]+,[\d.]+,[1-9]\d*$/.test(line)), lines[0]);
+  await press(page, control("live"));
+  assert.equal(await page.locator("#signal-time").textContent(), "live");
+  assert.deepEqual(wrong, []);
+  await context.close();
+}
+
+export default [remembers, converses, remembersSignals, looksBack];

@@ -1,5 +1,5 @@
 // The oscilloscope on variables of real-time loops: sets a loop up, shows what it captured; the server sends what is visible.
-import { el, say, table, tr } from "../dom.js";
+import { download, el, say, table, tr } from "../dom.js";
 import { decode, digits, overTime, persistence, seconds, spectra, xy } from "../scope/draw.js";
 
 const PICTURE = 2, FILE = 3, VIEW_MS = 60;
@@ -232,11 +232,8 @@ function file(message) {
   came.push(message.buffer.slice(8));
   if (more) return told(`${name}: ${digits(came.reduce((sum, part) => sum + part.byteLength, 0) / 1024)} KiB have come`);
   waits.delete(capture);
-  const address = URL.createObjectURL(new Blob(came));
+  download(name ?? "capture", came);
   came = [];
-  const link = el("a", { href: address, download: name ?? "capture" });
-  link.click();
-  setTimeout(() => URL.revokeObjectURL(address), 10_000);
   told(`exported to ${name}`);
 }
 

@@ -1,19 +1,14 @@
 // Signals over Channel Access: search, describe, set; each as a strip chart, live, with the archive before it where there is one.
 import { el, say, table, tr } from "../dom.js";
+import { controls, Strip } from "../strip.js";
 
 const SEVERITIES = ["", "MINOR", "MAJOR", "INVALID"];
 const HEADS = ["signal", { text: "value", number: true }, "alarm", "state", "do"];
-const POINTS_MAX = 4000;
-const DRAW_MS = 100;
 
-let tahti, list, charts, outcome, names, search, span;
+let tahti, list, outcome, names, search;
 let lastStream = 0;
 let isRestored = false;
 const watched = new Map();
-
-function spanSeconds() {
-  return Number(span.value);
-}
 
 /** Adds a signal to the page. */
 function add(name) {
@@ -24,22 +19,18 @@ function add(name) {
   const about = el("button", { type: "button", "aria-label": `describe ${name}`, click: () => describe(stream) }, "describe");
   const set = el("button", { type: "button", "aria-label": `set ${name}`, hidden: tahti.role !== "operator", click: () => put(stream) }, "set");
   const row = tr([name, value, alarm, state, el("span", {}, about, " ", set, " ", remove)], HEADS, { "data-signal": name });
-  const frame = el("div", { class: "plot", tabindex: "0", role: "group", "aria-label": `Strip chart of ${name}; its value is in the table above` });
-  const one = { name, stream, value, alarm, state, set, row, frame, units: "", labels: [], data: [[], [], [], []], plot: null, changed: false };
+  const one = { name, stream, value, alarm, state, set, row, units: "", labels: [], strip: new Strip(name) };
   watched.set(stream, one);
   list.body.append(row);
-  charts.append(frame);
   tahti.tell({ do: "subscribe", stream, name });
-  history(one);
   save();
 }
 
 function drop(stream) {
   const one = watched.get(stream);
   tahti.tell({ do: "unsubscribe", stream });
-  one.plot?.destroy();
+  one.strip.remove();
   one.row.remove();
-  one.frame.remove();
   watched.delete(stream);
   save();
   search.focus();
@@ -48,18 +39,6 @@ function drop(stream) {
 function save() {
   if (!isRestored) return;
   localStorage.setItem(`signals ${tahti.hello.plant}`, JSON.stringify([...watched.values()].map((one) => one.name)));
-}
-
-async function history(one) {
-  try {
-    const { points } = await tahti.ask({ do: "history", name: one.name, seconds: spanSeconds(), points: 500 });
-    const first = one.data[0][0] ?? Infinity;
-    const before = points.filter(([at]) => at < first);
-    one.data = one.data.map((column, at) => [...before.map((point) => point[at]), ...column]);
-    one.changed = true;
-  } catch {
-    // No archive, or it does not know the signal: the chart begins now.
-  }
 }
 
 async function describe(stream) {
@@ -84,24 +63,6 @@ async function put(stream) {
   }
 }
 
-function draw(one) {
-  const now = Date.now() / 1000, from = now - spanSeconds();
-  let cut = 0;
-  while (cut < one.data[0].length && (one.data[0][cut] < from || one.data[0].length - cut > POINTS_MAX)) cut++;
-  if (cut) one.data = one.data.map((column) => column.slice(cut));
-  if (!one.plot) {
-    const style = getComputedStyle(document.body);
-    const axis = { stroke: style.getPropertyValue("--text"), grid: { stroke: style.getPropertyValue("--line") } };
-    const bar = style.getPropertyValue("--bar");
-    one.plot = new uPlot({
-      title: one.name, width: one.frame.clientWidth - 12 || 600, height: 180, legend: { show: true }, axes: [axis, { ...axis, label: one.units || undefined, size: 70 }],
-      series: [{}, { label: "least", stroke: bar, width: 0 }, { label: "most", stroke: bar, width: 0 }, { label: "last", stroke: bar, width: 1.5 }],
-      bands: [{ series: [2, 1], fill: `${bar}55` }],
-      scales: { x: { time: true, range: () => [Date.now() / 1000 - spanSeconds(), Date.now() / 1000] } },
-    }, one.data, one.frame);
-  } else one.plot.setData(one.data);
-}
-
 /** Samples of all streams since the last message: the form is in src/protocol.rs. */
 function take(view) {
   const rows = view.getUint32(4, true), t0 = Number(view.getBigUint64(8, true)) / 1e9;
@@ -113,10 +74,7 @@ function take(view) {
     const one = watched.get(stream[at]);
     if (!one) continue;
     const x = t0 + after[at] / 1e6;
-    // uPlot wants ascending times; a clock that was set back starts anew from here.
-    while (one.data[0].length && one.data[0].at(-1) >= x) one.data.forEach((column) => column.pop());
-    [x, least[at], most[at], last[at]].forEach((value, index) => one.data[index].push(value));
-    one.changed = true;
+    one.strip.push(x, least[at], most[at], last[at]);
     say(one.value, one.labels[last[at]] ?? `${Number(last[at].toPrecision(9))} ${one.units}`.trim());
     alarm(one, severity[at]);
   }
@@ -134,15 +92,11 @@ function signal(what) {
   say(one.state, what.state);
   one.state.className = what.state === "connected" ? "good" : "bad";
   one.row.classList.toggle("faint", what.state !== "connected");
-  if (what.units != null) one.units = what.units;
+  if (what.units != null) one.units = one.strip.units = what.units;
   if (what.labels != null) one.labels = what.labels;
   if (what.text != null) say(one.value, what.text);
   if (what.severity != null) alarm(one, what.severity);
-  if (what.state !== "connected" && one.data[0].length) {
-    // A line must not run on through time of which nothing is known.
-    [Date.now() / 1000, null, null, null].forEach((value, index) => one.data[index].push(value));
-    one.changed = true;
-  }
+  if (what.state !== "connected") one.strip.cut();
 }
 
 async function suggest() {
@@ -162,23 +116,19 @@ export default {
     tahti = given;
     names = el("datalist", { id: "signal-names" });
     search = el("input", { id: "signal-name", list: "signal-names", autocomplete: "off", size: "30", input: suggest });
-    span = el("select", { id: "signal-span" }, ...[[60, "1 min"], [600, "10 min"], [3600, "1 h"], [86400, "1 day"]].map(([value, text]) => el("option", { value }, text)));
-    span.addEventListener("change", () => watched.forEach((one) => history(one)));
     const form = el("form", { submit: (event) => { event.preventDefault(); add(search.value.trim()); search.value = ""; } },
-      el("label", { for: "signal-name" }, "Name"), search, names, el("button", {}, "add"), el("label", { for: "signal-span" }, "Time"), span);
+      el("label", { for: "signal-name" }, "Name"), search, names, el("button", {}, "add"));
     list = table("Signals that are watched", HEADS);
     outcome = el("p", { role: "status" });
-    charts = el("div");
-    section.append(form, list.frame, outcome, charts);
+    const charts = el("div");
+    section.append(form, list.frame, outcome, controls(tahti, charts), charts);
     tahti.onBinary(1, take);
-    setInterval(() => watched.forEach((one) => { if (one.changed && !document.hidden) { one.changed = false; draw(one); } }), DRAW_MS);
-    window.addEventListener("resize", () => watched.forEach((one) => one.plot?.setSize({ width: one.frame.clientWidth - 12, height: 180 })));
   },
   connected() {
     watched.forEach((one) => {
       one.set.hidden = tahti.role !== "operator";
       tahti.tell({ do: "subscribe", stream: one.stream, name: one.name });
-      history(one);
+      one.strip.again();
     });
     if (isRestored) return;
     let saved = [];

@@ -1,0 +1,181 @@
+// Strip charts. All show the same time: the last seconds, live, with what the archive has before them; or a time of the past, as the archive has it.
+import { download, el, say } from "./dom.js";
+
+const POINTS = 500, POINTS_MAX = 4000;
+const DRAW_MS = 100;
+const SECONDS_LEAST = 0.01, SECONDS_MOST = 10 * 366 * 86400;
+const SPANS = [[60, "1 min"], [600, "10 min"], [3600, "1 h"], [86400, "1 day"], [7 * 86400, "1 week"]];
+const HEIGHT = 180;
+
+let tahti, choice, standing, where;
+let seconds = SPANS[0][0];
+/** Until when, in seconds since 1970; null: now. */
+let until = null;
+const strips = new Set();
+
+const clock = (at, digits = 0) => {
+  const day = new Date(at * 1000);
+  return `${day.toLocaleDateString("sv")} ${day.toLocaleTimeString("sv")}${digits ? (at % 1).toFixed(digits).slice(1) : ""}`;
+};
+const digits = (number) => String(Number(number.toPrecision(6)));
+
+/** The time that is shown. */
+function shown() {
+  const to = until ?? tahti.now();
+  return [to - seconds, to];
+}
+
+/** Shows another time; one that reaches the present is live. */
+function show(length, to) {
+  seconds = Math.min(Math.max(length, SECONDS_LEAST), SECONDS_MOST);
+  until = to == null || to >= tahti.now() ? null : Math.max(to, seconds);
+  choice.value = SPANS.some(([value]) => value === seconds) ? seconds : "";
+  const [from, end] = shown(), fine = seconds < 10 ? 3 : 0;
+  say(standing, until == null ? "live" : `${clock(from, fine)} to ${clock(end, fine)}`);
+  strips.forEach((one) => { one.load(); one.draw(); });
+}
+
+/** The controls; `box` is where the charts go. */
+export function controls(given, box) {
+  [tahti, where] = [given, box];
+  choice = el("select", { id: "signal-span", change: () => choice.value && show(Number(choice.value), until) },
+    ...SPANS.map(([value, text]) => el("option", { value }, text)), el("option", { value: "", hidden: true }, "as chosen"));
+  standing = el("span", { id: "signal-time", role: "status" }, "live");
+  const step = (text, label, act) => el("button", { type: "button", "aria-label": label, click: act }, text);
+  const end = () => until ?? tahti.now();
+  const around = (factor) => show(seconds * factor, until == null ? null : until + seconds * (factor - 1) / 2);
+  setInterval(() => strips.forEach((one) => { if (one.changed && !document.hidden) one.draw(); }), DRAW_MS);
+  window.addEventListener("resize", () => strips.forEach((one) => one.plot?.setSize({ width: one.width(), height: HEIGHT })));
+  return el("div", { class: "row", role: "group", "aria-label": "Time that the charts show" }, el("label", { for: "signal-span" }, "Time"), choice,
+    step("◀", "earlier", () => show(seconds, end() - seconds / 2)), step("▶", "later", () => show(seconds, end() + seconds / 2)),
+    step("+", "closer", () => around(1 / 2)), step("−", "wider", () => around(2)), step("now", "live", () => show(seconds, null)), standing);
+}
+
+/** The chart of a signal. */
+export class Strip {
+  constructor(name) {
+    this.name = name;
+    this.units = "";
+    /** Time, least, most, last: as it came. */
+    this.live = [[], [], [], []];
+    /** Time, least, most, mean, number of samples: what the archive has of a time of the past. */
+    this.past = null;
+    this.gaps = [];
+    /** Since when samples come to this page: what was before, the archive knows better. */
+    this.since = tahti.now();
+    this.loads = 0;
+    this.about = el("p", { class: "faint" });
+    const save = el("button", { type: "button", "aria-label": `save what the chart of ${name} shows`, click: () => this.save() }, "csv");
+    this.plane = el("div");
+    this.frame = el("div", { class: "plot", tabindex: "0", role: "group", "aria-label": `Strip chart of ${name}; its value is in the table above` }, this.plane, el("div", { class: "row" }, this.about, save));
+    strips.add(this);
+    where.append(this.frame);
+    this.load();
+  }
+
+  remove() {
+    strips.delete(this);
+    this.plot?.destroy();
+    this.frame.remove();
+  }
+
+  width() {
+    return this.frame.clientWidth - 12 || 600;
+  }
+
+  /** A sample, or what came together since the last one. */
+  push(...row) {
+    // uPlot wants ascending times; a clock that was set back starts anew from here.
+    while (this.live[0].length && this.live[0].at(-1) >= row[0]) this.live.forEach((column) => column.pop());
+    row.forEach((value, index) => this.live[index].push(value));
+    this.changed = true;
+  }
+
+  /** A line must not run on through time of which nothing is known. */
+  cut() {
+    if (this.live[0].length) this.push(tahti.now(), null, null, null);
+  }
+
+  /** The page was not connected. */
+  again() {
+    this.cut();
+    this.since = tahti.now();
+    this.load();
+  }
+
+  /** Asks the archive for what is to be seen and did not come to this page. */
+  async load() {
+    const own = ++this.loads;
+    if (until == null) this.past = null;
+    try {
+      const { points, gaps } = await tahti.ask({ do: "history", name: this.name, seconds, points: POINTS, ...(until == null ? {} : { until }) });
+      if (own !== this.loads) return;
+      this.gaps = gaps;
+      const breaks = gaps.map(([at]) => [at, null, null, null, 0]);
+      const all = [...points, ...breaks].sort((one, other) => one[0] - other[0]).filter(([at], index, list) => index === 0 || at > list[index - 1][0]);
+      const columns = (rows, width) => Array.from({ length: width }, (_, column) => rows.map((row) => row[column]));
+      if (until == null) {
+        const came = this.live[0].map((_, row) => this.live.map((column) => column[row])).filter(([at], index, list) => at >= this.since || index === list.length - 1);
+        const first = came[0]?.[0] ?? Infinity;
+        this.live = columns([...all.filter(([at]) => at < first), ...came], 4);
+      } else this.past = columns(all, 5);
+    } catch {
+      if (own !== this.loads) return;
+      // No archive, or it does not know the signal: what this page has seen is all there is.
+      this.gaps = [];
+    }
+    this.changed = true;
+  }
+
+  draw() {
+    this.changed = false;
+    const [from] = shown();
+    let old = 0;
+    while (old < this.live[0].length && ((until == null && this.live[0][old] < from) || this.live[0].length - old > POINTS_MAX)) old++;
+    if (old) this.live = this.live.map((column) => column.slice(old));
+    const data = (this.past ?? this.live).slice(0, 4);
+    if (!this.plot) this.plot = this.made(data);
+    else this.plot.setData(data);
+    say(this.about, this.words());
+  }
+
+  made(data) {
+    const style = getComputedStyle(document.body);
+    const axis = { stroke: style.getPropertyValue("--text"), grid: { stroke: style.getPropertyValue("--line") } };
+    const bar = style.getPropertyValue("--bar");
+    return new uPlot({
+      title: this.name, width: this.width(), height: HEIGHT, legend: { show: true }, axes: [axis, { ...axis, label: this.units || undefined, size: 70 }],
+      series: [{}, { label: "least", stroke: bar, width: 0 }, { label: "most", stroke: bar, width: 0 }, { label: "value", stroke: bar, width: 1.5 }],
+      bands: [{ series: [2, 1], fill: `${bar}55` }],
+      scales: { x: { time: true, range: shown } },
+      cursor: { drag: { x: true, y: false, setScale: false }, sync: { key: "signals" } },
+      hooks: { setSelect: [(plot) => {
+        const { left, width } = plot.select, [from, to] = [left, left + width].map((at) => plot.posToVal(at, "x"));
+        plot.setSelect({ left: 0, width: 0, top: 0, height: 0 }, false);
+        if (width > 2) show(to - from, to);
+      }] },
+    }, data, this.plane);
+  }
+
+  /** The rows within the time that is shown. */
+  rows() {
+    const [from, to] = shown(), data = this.past ?? this.live;
+    return data[0].map((_, row) => data.map((column) => column[row])).filter(([at, least]) => at >= from && at <= to && least != null);
+  }
+
+  words() {
+    const rows = this.rows(), unit = this.units ? ` ${this.units}` : "";
+    const gaps = this.past && this.gaps.length ? `; gaps: ${[...new Set(this.gaps.map(([, cause, lost]) => (lost ? `${cause} (${lost} lost)` : cause)))].join(", ")}` : "";
+    if (!rows.length) return `nothing in this time${gaps}`;
+    const least = rows.reduce((least, row) => Math.min(least, row[1]), Infinity), most = rows.reduce((most, row) => Math.max(most, row[2]), -Infinity);
+    const samples = this.past ? rows.reduce((sum, row) => sum + row[4], 0) : 0;
+    const mean = samples ? `, mean ${digits(rows.reduce((sum, row) => sum + row[3] * row[4], 0) / samples)}${unit} of ${samples} samples` : "";
+    return `least ${digits(least)}${unit}, most ${digits(most)}${unit}${mean}${gaps}`;
+  }
+
+  save() {
+    const heads = ["time", "least", "most", ...(this.past ? ["mean", "samples"] : ["last"])];
+    const lines = this.rows().map(([at, ...rest]) => [new Date(at * 1000).toISOString(), ...rest].join(","));
+    download(`${this.name.replace(/[^\w.-]/g, "_")}.csv`, [[heads.join(","), ...lines, ""].join("\n")]);
+  }
+}
