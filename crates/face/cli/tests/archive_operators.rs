@@ -225,3 +225,54 @@ fn a_file_of_the_archiver_appliance_is_imported_once_with_its_values_stamps_and_
     let text = String::from_utf8_lossy(&cut.stderr).into_owned() + &String::from_utf8_lossy(&cut.stdout);
     assert!(text.contains("samples imported"), "{text}");
 }
+
+#[test]
+fn spans_of_arrays_and_texts_have_a_first_and_a_last_and_their_mean_is_refused_with_what_can_be_asked() {
+    let folder = Folder::new();
+    let files = store::Folder::make(folder.0.join("archive")).unwrap();
+    let mut logger = Logger::open(files, Config::default(), 0).unwrap();
+    let [slopes, text, mixed] =
+        ["SLOPES", "TEXT", "MIXED"].map(|name| logger.signal(name, About::default(), NOON).unwrap());
+    for k in 0..60 {
+        let at = NOON + k * SECOND;
+        let array = base::Array::F32(vec![k as f32, 0.5]);
+        logger.push(slopes, &Sample::new(at, Datum::Array(array.clone())));
+        logger.push(text, &Sample::new(at, Datum::Text(format!("t{k}").into_bytes())));
+        let datum = if k < 30 { Datum::from(k as f64) } else { Datum::Array(array) };
+        logger.push(mixed, &Sample::new(at, datum));
+    }
+    logger.close(0, NOON + 60 * SECOND);
+    let span = ["--from", "2026-11-23T12:00:00Z", "--to", "2026-11-23T12:00:59Z"];
+    let get = |words: &[&str]| said(&folder, &[&["get", "archive"], words, &span[..]].concat());
+    let good = |words: &[&str]| {
+        let output = get(words);
+        assert!(output.status.success(), "{words:?}: {output:?}");
+        String::from_utf8(output.stdout).unwrap()
+    };
+    assert_eq!(
+        good(&["SLOPES", "--every", "20s", "--show", "last", "--format", "csv"]),
+        "signal,time,last\nSLOPES,2026-11-23T12:00:00.000000000Z,\"[19.0, 0.5]\"\nSLOPES,2026-11-23T12:00:20.000000000Z,\"[39.0, 0.5]\"\n\
+         SLOPES,2026-11-23T12:00:40.000000000Z,\"[59.0, 0.5]\"\n"
+    );
+    let first = good(&["SLOPES", "--every", "30s", "--show", "first"]);
+    assert_eq!(
+        first.lines().map(|line| line.rsplit("Z  ").next().unwrap()).collect::<Vec<_>>(),
+        ["[0.0, 0.5]", "[30.0, 0.5]"]
+    );
+    let nth = good(&["SLOPES", "--nth", "25"]);
+    assert_eq!(nth.lines().filter(|line| line.contains('[')).count(), 3, "{nth}");
+    assert!(good(&["TEXT", "--points", "1", "--show", "last"]).trim_end().ends_with("t59"));
+    // Each half as it was.
+    let both = good(&["MIXED", "--every", "30s", "--show", "first", "--format", "json"]);
+    let values: Vec<Value> = both.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!((values[0]["first"].as_f64(), values[1]["first"].as_str()), (Some(0.0), Some("[30.0, 0.5]")), "{both}");
+    assert!(good(&["MIXED", "--every", "30s"]).trim_end().ends_with("0  14.5  29  30"));
+    for (words, kind) in
+        [(&["SLOPES", "--every", "20s"][..], "f32"), (&["TEXT", "--points", "2", "--show", "mean"], "text")]
+    {
+        let output = get(words);
+        let why = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(!output.status.success() && why.contains(kind), "{words:?}: {why}");
+        assert!(why.contains("expected numbers") && why.contains("--show last, or --nth NUMBER"), "{why}");
+    }
+}

@@ -1,7 +1,7 @@
 //! What is answered.
 
 use crate::call::{Ask, Call, Kind};
-use crate::flow::{Asked, is_number};
+use crate::flow::Asked;
 use crate::format::{Format, Head, Writer};
 use crate::names::{matching, metadata, resolve, status};
 use crate::{Failed, Operator, Refused, Source, at_time};
@@ -93,7 +93,7 @@ fn part(source: &dyn Source, ask: &Ask) -> Result<(String, Operator), Refused> {
 
 /// Whether a post-processor has something to do with a signal that has been this. What was no number for a while is left out.
 fn suits(rows: &[Signal], text: &str, operator: Operator) -> Result<(), Refused> {
-    let is_strange = operator.needs_numbers() && !rows.iter().any(|row| is_number(row.kind));
+    let is_strange = operator.needs_numbers() && !rows.iter().any(|row| row.kind.is_number());
     match rows.last().filter(|_| is_strange) {
         Some(row) => {
             let kind = row.kind;

@@ -5,7 +5,7 @@ use crate::operator::Operator;
 use crate::pb::Row;
 use crate::{Failed, Source, bins};
 use base::Scalar;
-use segment::{Datum, Kind, Sample};
+use segment::{Datum, Sample};
 
 /// What is asked of one signal.
 pub(crate) struct Asked<'a> {
@@ -75,8 +75,8 @@ impl Asked<'_> {
     fn is_numeric(&self) -> Result<bool, Failed> {
         let rows = self.source.rows(self.name)?;
         let before = rows.partition_point(|row| row.since <= self.from).saturating_sub(1);
-        Ok(rows[before..].iter().take_while(|row| row.since <= self.to).any(|row| is_number(row.kind))
-            || rows.first().is_some_and(|row| row.since > self.to && is_number(row.kind)))
+        Ok(rows[before..].iter().take_while(|row| row.since <= self.to).any(|row| row.kind.is_number())
+            || rows.first().is_some_and(|row| row.since > self.to && row.kind.is_number()))
     }
 
     /// The samples that are numbers, as [`raw`](Self::raw) gives them.
@@ -124,11 +124,6 @@ impl Asked<'_> {
         let what = if last { bins::What::AllAndLast } else { bins::What::One(crate::Stat::Stats) };
         bins::stat(self, what, optimal_secs(self.from, self.to, points), fill, take)
     }
-}
-
-/// Whether values of a type are numbers.
-pub(crate) const fn is_number(kind: Kind) -> bool {
-    matches!(kind, Kind::Number(_) | Kind::Bool)
 }
 
 /// Seconds of a bin that make so many points of a span, at least one.

@@ -84,6 +84,12 @@ fn number(kind: FieldType) -> u8 {
 }
 
 impl Kind {
+    /// Whether values of this type are numbers: what has a mean and a largest.
+    #[must_use]
+    pub const fn is_number(self) -> bool {
+        matches!(self, Self::Number(_) | Self::Bool)
+    }
+
     /// The number that stands for the type in files.
     #[must_use]
     pub fn code(self) -> u8 {

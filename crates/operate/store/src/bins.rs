@@ -4,7 +4,7 @@ use crate::archive::Span;
 use crate::error::StoreError;
 use crate::files::Files;
 use crate::part::{Part, Ref};
-use segment::{Chunk, Summary};
+use segment::{Chunk, Sample, Summary};
 
 /// Most spans.
 const BINS_MAX: usize = 1_000_000;
@@ -70,6 +70,40 @@ impl Bins {
     #[must_use]
     pub fn span(&self) -> Span {
         Span { from: self.from, to: self.begin(self.count).saturating_sub(1) }
+    }
+
+    /// The first sample of each span, or the last, whatever its type: for what has no mean, such as arrays. `take` is given where the span
+    /// begins, too. The samples are in order of time; one at a time is held.
+    ///
+    /// # Errors
+    /// The first one among the samples.
+    pub fn pick(
+        &self,
+        samples: impl Iterator<Item = Result<Sample, StoreError>>,
+        last: bool,
+        mut take: impl FnMut(i64, Sample),
+    ) -> Result<(), StoreError> {
+        let mut held: Option<(usize, Sample)> = None;
+        for sample in samples {
+            let sample = sample?;
+            let Some(index) = self.index(sample.at) else { continue };
+            match &mut held {
+                Some((before, kept)) if *before == index => {
+                    if last {
+                        *kept = sample;
+                    }
+                }
+                _ => {
+                    if let Some((before, kept)) = held.replace((index, sample)) {
+                        take(self.begin(before), kept);
+                    }
+                }
+            }
+        }
+        if let Some((index, kept)) = held {
+            take(self.begin(index), kept);
+        }
+        Ok(())
     }
 
     /// Begins to fill them.

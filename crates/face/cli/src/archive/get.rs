@@ -113,7 +113,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
     }
     for name in &names {
         match bins {
-            Some(bins) => archive.bins(name, bins)?.iter().for_each(|bin| print_bin(args, name, bin)),
+            Some(bins) => in_spans(args, &*archive, name, bins)?,
             None => samples(args, &*archive, name, span)?,
         }
     }
@@ -134,6 +134,30 @@ fn tell_if_empty(archive: &dyn Reader, names: &[String], span: Span) -> Result<(
         |(at, name)| format!("the newest one before is {}'s of {}", visible(name), time::show(at)),
     );
     eprintln!("tahti: no sample from {} to {}; {before}", time::show(span.from), time::show(span.to));
+    Ok(())
+}
+
+/// Prints what the samples of each span are together. What is no number has a first and a last one alone.
+fn in_spans(args: &Args, archive: &dyn Reader, name: &str, bins: Bins) -> Result<(), Failure> {
+    let rows = archive.rows(name)?;
+    let strange = rows.iter().rfind(|row| !row.kind.is_number());
+    match (args.show, strange) {
+        (Show::First | Show::Last, Some(_)) => {
+            let samples = archive.samples(name, bins.span())?;
+            bins.pick(samples, args.show == Show::Last, |at, sample| {
+                print_whole(args, name, at, &sample, &rows);
+            })?;
+        }
+        (_, Some(row)) if !rows.iter().any(|row| row.kind.is_number()) => {
+            return Err(format!(
+                "{name}: values are {}; expected numbers, which have a mean, a smallest and a largest; --show first, --show last, or --nth NUMBER \
+                 show some of the values as they are",
+                row.kind
+            )
+            .into());
+        }
+        _ => archive.bins(name, bins)?.iter().for_each(|bin| print_bin(args, name, bin)),
+    }
     Ok(())
 }
 
@@ -169,16 +193,44 @@ fn samples(args: &Args, archive: &dyn Reader, name: &str, span: Span) -> Result<
     Ok(())
 }
 
-fn print_sample(args: &Args, name: &str, sample: &Sample, rows: &[Signal]) {
-    let at = time::show(sample.at);
-    let value = match &sample.datum {
+/// A sample's value in words.
+fn in_words(sample: &Sample, rows: &[Signal]) -> String {
+    match &sample.datum {
         Datum::Number(base::Scalar::Enum(index)) => {
             // As the state was called then.
             let labels = Signal::at(rows, sample.at).map_or(&[][..], |row| &row.about.labels);
             labels.get(usize::from(*index)).cloned().unwrap_or_else(|| index.to_string())
         }
         other => other.to_string(),
-    };
+    }
+}
+
+/// As JSON has it: a number where it is one that JSON knows.
+fn as_json(sample: &Sample, words: &str) -> serde_json::Value {
+    match sample.datum.to_f64() {
+        Some(value) if value.is_finite() => value.into(),
+        Some(_) => serde_json::Value::Null,
+        None => words.into(),
+    }
+}
+
+/// Prints one whole value of a span.
+fn print_whole(args: &Args, name: &str, at: i64, sample: &Sample, rows: &[Signal]) {
+    let (at, value) = (time::show(at), in_words(sample, rows));
+    match args.format {
+        Format::Text => println!("{}  {at}  {}", visible(name), visible(&value)),
+        Format::Csv => println!("{},{at},{}", quoted(name), quoted(&value)),
+        Format::Json => {
+            let mut row = serde_json::json!({ "signal": name, "time": at });
+            row[columns(args.show)] = as_json(sample, &value);
+            println!("{row}");
+        }
+    }
+}
+
+fn print_sample(args: &Args, name: &str, sample: &Sample, rows: &[Signal]) {
+    let at = time::show(sample.at);
+    let value = in_words(sample, rows);
     let severity = base::Severity::from_index(sample.severity.into());
     match args.format {
         Format::Text => {
@@ -196,10 +248,7 @@ fn print_sample(args: &Args, name: &str, sample: &Sample, rows: &[Signal]) {
             println!("{},{at},{},{},{},{pulse}", quoted(name), quoted(&value), sample.severity, sample.status);
         }
         Format::Json => {
-            let value = sample.datum.to_f64().filter(|value| value.is_finite()).map_or_else(
-                || if sample.datum.to_f64().is_some() { serde_json::Value::Null } else { value.clone().into() },
-                serde_json::Value::from,
-            );
+            let value = as_json(sample, &value);
             println!(
                 "{}",
                 serde_json::json!({
