@@ -106,11 +106,6 @@ pub struct Control {
     frame: u64,
 }
 
-/// Asks for huge pages for what a frame reads once; where the kernel has none it is on small ones.
-pub(crate) fn on_huge_pages(memory: &mut [i8]) {
-    let _ = sys::mem::want_huge_pages(memory);
-}
-
 /// A worker's share of the rows: each worker has other ones, so none waits for another.
 fn measure(all: &Slopes, part: &mut Part, me: Worker, level: Level, light: Light) {
     for row in &all.rows.all()[me.share(all.rows.count)] {
@@ -151,7 +146,7 @@ impl Control {
         let ranges: Vec<Range<usize>> = (0..geometry.across()).map(|row| optics::slopes_of(&geometry, row)).collect();
         let make = move |me: Worker| {
             let panels = me.share(Share::panels(&geometry));
-            let share = Share::new(&geometry, &inverse, stored, &panels, on_huge_pages);
+            let share = Share::new(&geometry, &inverse, stored, &panels, sys::mem::on_huge_pages);
             Part { share, slopes: vec![0.0; slopes], without: Without::default() }
         };
         let light = spec.light;

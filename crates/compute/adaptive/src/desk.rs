@@ -4,7 +4,6 @@
 //! what it had goes back by another ring.
 
 use crate::calibrate::{Calibrated, FAR, Frames, PATIENCE, POKE, SETTLES, calibrate};
-use crate::control::on_huge_pages;
 use crate::error::Error;
 use crate::spec::Spec;
 use base::{DurNs, MonoNs};
@@ -162,7 +161,7 @@ impl Desk {
         let same = new.inverse == self.known.inverse;
         let share = |index| {
             let panels = Worker { index, of: self.team }.share(Share::panels(geometry));
-            Share::new(geometry, &new.inverse, self.spec.stored, &panels, on_huge_pages)
+            Share::new(geometry, &new.inverse, self.spec.stored, &panels, sys::mem::on_huge_pages)
         };
         let shares = if same { Vec::new() } else { (0..self.team).map(share).collect() };
         self.sweep();

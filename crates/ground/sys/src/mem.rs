@@ -45,22 +45,30 @@ pub fn no_huge_pages() -> Result<()> {
     rustix::thread::disable_transparent_huge_pages(true).doing(|| "keep huge pages away".to_owned())
 }
 
-/// Asks for huge pages wherever whole ones lie in this memory, which nobody has touched yet; of how many bytes that is. Whether the kernel
-/// gives them shows once they are touched (`AnonHugePages` in `/proc/self/smaps`): it need not have any.
+/// Has this memory lie on huge pages wherever whole ones fit: what was touched already is moved there (Linux 6.1), what is touched later comes
+/// there at once. What stands in it stays. Memory of an allocator may have been used before: then its pages are small, whatever is advised.
 ///
-/// # Errors
-/// The kernel's: `EINVAL` where it is built without them.
-pub fn want_huge_pages<T>(memory: &mut [T]) -> Result<usize> {
+/// Where the kernel has no huge pages, or keeps them from this process ([`no_huge_pages`]), memory stays as it is; where there are some shows in
+/// `AnonHugePages` of `/proc/self/smaps`. Not for a real-time thread: the kernel copies, and interrupts the other CPUs of the process.
+pub fn on_huge_pages<T>(memory: &mut [T]) {
+    collapsed(memory);
+}
+
+/// Whether all whole huge pages of this memory are huge now: not where some of it was never touched, which comes later.
+fn collapsed<T>(memory: &mut [T]) -> bool {
+    /// `MADV_COLLAPSE`.
+    const COLLAPSE: libc::c_int = 25;
     let begin = memory.as_mut_ptr();
     let (before, bytes) = (begin.addr().next_multiple_of(HUGE) - begin.addr(), size_of_val(memory));
     let whole = bytes.saturating_sub(before) / HUGE * HUGE;
-    if whole > 0 {
-        let first = begin.wrapping_byte_add(before).cast();
-        // SAFETY: the pages lie in the slice, and the advice changes nothing that is in them.
-        unsafe { rustix::mm::madvise(first, whole, Advice::LinuxHugepage) }
-            .doing(|| format!("ask for huge pages in {whole} bytes of memory"))?;
+    if whole == 0 {
+        return false;
     }
-    Ok(whole)
+    let first = begin.wrapping_byte_add(before).cast();
+    // SAFETY: the pages lie in the slice, and the advice changes nothing that is in them.
+    let advised = unsafe { rustix::mm::madvise(first, whole, Advice::LinuxHugepage) };
+    // SAFETY: as above: the kernel moves what is in them.
+    advised.is_ok() && unsafe { libc::madvise(first, whole, COLLAPSE) } == 0
 }
 
 /// Gives memory that the allocator holds but nobody uses back to the kernel.
@@ -100,23 +108,27 @@ mod tests {
     use super::*;
 
     #[test]
-    fn huge_pages_are_asked_for_where_whole_ones_fit_and_nowhere_else() {
-        assert_eq!(want_huge_pages(&mut vec![0u8; HUGE - 1]), Ok(0));
-        let mut memory = vec![0u64; 4 * HUGE / 8];
-        let Ok(whole) = want_huge_pages(&mut memory[1..]) else {
-            // A kernel without them.
-            assert!(!std::path::Path::new("/sys/kernel/mm/transparent_hugepage").exists());
+    fn memory_lies_on_huge_pages_where_whole_ones_fit_touched_before_or_after_with_what_stands_in_it() {
+        on_huge_pages(&mut vec![0u8; HUGE - 1]);
+        if !std::path::Path::new("/sys/kernel/mm/transparent_hugepage").exists() {
             return;
-        };
-        assert!(whole % HUGE == 0 && (2 * HUGE..=3 * HUGE).contains(&whole), "{whole}");
+        }
+        // Five whole ones, of which the last are not touched yet: large blocks come from the system as zeros.
+        let mut memory = vec![0u64; 6 * HUGE / 8];
+        memory[1..2 * HUGE / 8].fill(7);
+        on_huge_pages(&mut memory[1..]);
+        assert!(memory[1..2 * HUGE / 8].iter().all(|word| *word == 7));
+        memory[2 * HUGE / 8..].fill(8);
+        let is_all = collapsed(&mut memory[1..]);
         let first = memory.as_ptr().addr().wrapping_add(8).next_multiple_of(HUGE);
+        let whole = (memory.as_ptr_range().end.addr() - first) / HUGE * HUGE;
         let maps = std::fs::read_to_string("/proc/self/smaps").unwrap();
-        let mapping = maps.split("VmFlags:").zip(maps.split("VmFlags:").skip(1)).find(|(head, _)| {
-            let line = head.lines().rev().find(|line| line.contains('-') && !line.contains("kB")).unwrap_or_default();
-            let begin = line.split('-').next().and_then(|begin| usize::from_str_radix(begin, 16).ok());
-            begin == Some(first)
-        });
-        let flags = mapping.unwrap().1.lines().next().unwrap();
+        let mut mapping = maps.lines().skip_while(|line| !line.starts_with(&format!("{first:x}-"))).skip(1);
+        let huge_kib = mapping.find_map(|line| line.strip_prefix("AnonHugePages:")).unwrap();
+        let huge_kib: usize = huge_kib.trim().trim_end_matches(" kB").parse().unwrap();
+        // A kernel before 6.1 moves nothing, and one whose memory is in pieces has no huge page to move to.
+        assert!(!is_all || huge_kib * 1024 == whole, "{huge_kib} KiB of {whole} bytes");
+        let flags = mapping.find_map(|line| line.strip_prefix("VmFlags:")).unwrap();
         assert!(flags.split_whitespace().any(|flag| flag == "hg"), "{flags}");
     }
 

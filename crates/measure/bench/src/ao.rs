@@ -225,9 +225,7 @@ fn alone(
     let mut all = vec![("its datagrams taken, and no more".to_owned(), taking)];
     for stored in [Stored::Byte, Stored::Half] {
         let mut memory = vec![0.5f32; bytes(geometry, stored).div_ceil(4)];
-        // Where there are none it lies on small pages.
-        let _ = sys::mem::want_huge_pages(&mut memory);
-        memory.fill(0.25);
+        sys::mem::on_huge_pages(&mut memory);
         let mut times = Vec::new();
         for number in 1..=WARM + args.frames {
             let begun = mono_now();

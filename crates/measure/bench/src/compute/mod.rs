@@ -136,11 +136,6 @@ fn measure(args: &Args, cpus: &[CpuId], progress: &mut Progress) -> Result<Found
     Ok(found)
 }
 
-/// Asks for huge pages for a matrix before it is packed; where the kernel has none the matrix is on small ones.
-fn on_huge_pages<S>(memory: &mut [S]) {
-    let _ = sys::mem::want_huge_pages(memory);
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

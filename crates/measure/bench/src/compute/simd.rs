@@ -81,7 +81,7 @@ pub(super) fn measure(args: &Args, cpus: &[CpuId], progress: &mut Progress) -> R
         let step = format!("{size} rows and columns");
         progress.at(place, args.sizes.len(), &step);
         let mut columns: Vec<f32> = (0..size * size).map(|at| element(at % size, at / size)).collect();
-        let panels = Panels::pack_with(size, size, element, super::on_huge_pages);
+        let panels = Panels::pack_with(size, size, element, sys::mem::on_huge_pages);
         let (mut x, mut y, bytes) = (vec![0.5f32; size], vec![0.0f32; size], size * size * 4);
         let mut roofs = Vec::new();
         let mut rates = vec![Vec::new(); PLAIN.len() + levels.len()];
@@ -164,7 +164,7 @@ fn owners(args: &Args, cpus: &[CpuId], size: usize) -> Result<Owners, Failed> {
         let panels = me.share(size.div_ceil(PANEL));
         let (begin, end) = ((panels.start * PANEL).min(size), (panels.end * PANEL).min(size));
         let element = |row, column| element(begin + row, column);
-        let rows = Panels::pack_with(end - begin, size, element, super::on_huge_pages);
+        let rows = Panels::pack_with(end - begin, size, element, sys::mem::on_huge_pages);
         (rows, vec![0.0f32; end - begin])
     };
     let level = Level::best();

@@ -140,8 +140,8 @@ impl OfSize {
             size,
             times: BYTES.div_ceil(size * size * 4),
             level,
-            panels: Panels::pack_with(size, size, element, super::on_huge_pages),
-            halves: Panels::pack_with(size, size, half, super::on_huge_pages),
+            panels: Panels::pack_with(size, size, element, sys::mem::on_huge_pages),
+            halves: Panels::pack_with(size, size, half, sys::mem::on_huge_pages),
             #[cfg(feature = "faer")]
             stored: [true, false].map(|by_rows| {
                 let place = |at: usize| if by_rows { (at / size, at % size) } else { (at % size, at / size) };
