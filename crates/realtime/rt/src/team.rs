@@ -433,10 +433,11 @@ fn await_turn<S, P>(member: &mut Member<S, P>, spin: DurNs) -> bool {
     let mut begun = None;
     loop {
         for _ in 0..LOOKS {
+            // Before the first look, too: it would fetch the word back to this CPU before the leader has seen it.
+            std::hint::spin_loop();
             if member.turn().is_some() {
                 return true;
             }
-            std::hint::spin_loop();
         }
         if member.is_closed() {
             return false;

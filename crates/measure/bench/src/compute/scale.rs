@@ -2,10 +2,14 @@
 
 use super::Args;
 use super::team::{ADDITIONS, Crew, Kind, LONG, SHORT, crew, words, work};
+use crate::failed::joined;
 use crate::{Failed, Progress};
-use base::CpuId;
+use base::{CpuId, CpuSet};
 use report::{Figure, Good, Latency, Row, Table, Wanted};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::channel;
 use sys::clock::mono_now;
+use sys::sched::set_affinity;
 
 /// Pieces of a run of empty jobs.
 const PIECES: usize = 8;
@@ -26,16 +30,76 @@ fn timed(team: &mut Crew, kind: Kind) -> Result<f64, Failed> {
     Ok((mono_now() - begun).0 as f64)
 }
 
+/// What a word takes from this CPU to another one and back, by two threads that do nothing else: the machine's own part of a dispatch and a join.
+/// Nanoseconds, so many of each piece.
+fn to_and_fro(there: CpuId) -> Result<Vec<Vec<f64>>, Failed> {
+    /// Whose turn it is, or that it is over.
+    const HERE: u64 = 0;
+    const THERE: u64 = 1;
+    const OVER: u64 = 2;
+    let word = &Own(AtomicU64::new(HERE));
+    std::thread::scope(|scope| {
+        let (tell, ready) = channel();
+        let other = scope.spawn(move || {
+            let bound = set_affinity(0, &CpuSet::single(there));
+            if bound.is_err() || tell.send(()).is_err() {
+                return bound;
+            }
+            loop {
+                match word.0.load(Ordering::Acquire) {
+                    THERE => word.0.store(HERE, Ordering::Release),
+                    OVER => return bound,
+                    _ => std::hint::spin_loop(),
+                }
+            }
+        });
+        let piece = |_| {
+            let mut piece = Vec::with_capacity(EMPTY);
+            let mut last = mono_now();
+            for _ in 0..EMPTY {
+                word.0.store(THERE, Ordering::Release);
+                while word.0.load(Ordering::Acquire) != HERE {}
+                let now = mono_now();
+                piece.push((now - last).0 as f64);
+                last = now;
+            }
+            piece
+        };
+        // Asleep until the other thread is on its CPU, as it begins on this one; it has ended where it cannot be there.
+        let pieces = if ready.recv().is_ok() { (0..PIECES).map(piece).collect() } else { Vec::new() };
+        word.0.store(OVER, Ordering::Release);
+        joined(other.join().map(|bound| bound.map_err(Failed::from)))?;
+        Ok(pieces)
+    })
+}
+
+/// A word on a line of its own, its neighbour too.
+#[repr(align(128))]
+struct Own(AtomicU64);
+
+/// Median, and what 99 % take at most, of each piece.
+fn of_pieces(pieces: &[Vec<f64>]) -> (Vec<f64>, Vec<f64>) {
+    let sorted = |piece: &Vec<f64>| {
+        let mut piece = piece.clone();
+        piece.sort_by(f64::total_cmp);
+        (piece[piece.len() / 2], piece[piece.len() * 99 / 100])
+    };
+    pieces.iter().map(sorted).unzip()
+}
+
 /// A dispatch and a join, by teams that keep no times and that do. The end of one is the beginning of the next: one reading of the clock a job.
 pub(super) fn empty_jobs(args: &Args, cpus: &[CpuId], progress: &mut Progress) -> Result<Table, Failed> {
-    let mut table = Table::new("dispatch and join of an empty job by two threads, a reading of the clock included");
+    let mut table = Table::new("dispatch and join of an empty job by two threads, a reading of the clock included")
+        .columns("ours", "a word to and fro");
+    let (bare_medians, bare_p99s) = of_pieces(&to_and_fro(cpus[1])?);
+    let (bare_median, bare_p99) = (Figure::median(bare_medians), Figure::median(bare_p99s));
     for (place, timed) in [false, true].into_iter().enumerate() {
         let called = if timed { ", the team's own times kept" } else { "" };
         progress.at(2 * place, 4, "empty jobs");
         let mut team = crew(&cpus[..2], args.class, &words(), (SHORT, timed))?;
         team.shared_mut()?.kind = Kind::Empty;
         (0..EMPTY).try_for_each(|_| team.run().map(drop))?;
-        let (mut all, mut medians, mut p99s) = (Vec::new(), Vec::new(), Vec::new());
+        let mut pieces = Vec::new();
         for _ in 0..PIECES {
             let mut piece = Vec::with_capacity(EMPTY);
             let mut last = mono_now();
@@ -45,15 +109,16 @@ pub(super) fn empty_jobs(args: &Args, cpus: &[CpuId], progress: &mut Progress) -
                 piece.push((now - last).0 as f64);
                 last = now;
             }
-            all.extend(piece.iter().map(|ns| *ns as u64));
-            piece.sort_by(f64::total_cmp);
-            medians.push(piece[EMPTY / 2]);
-            p99s.push(piece[EMPTY * 99 / 100]);
+            pieces.push(piece);
         }
+        let (medians, p99s) = of_pieces(&pieces);
+        let mut all: Vec<u64> = pieces.iter().flatten().map(|ns| *ns as u64).collect();
         let wanted = |row: Row, limit| if timed { row.good(Good::Low) } else { row.wanted(Wanted::at_most(limit)) };
+        let median = wanted(Row::samples(format!("median of each piece{called}"), "ns", medians), 200.0);
+        let p99 = wanted(Row::samples(format!("99 % of each piece{called}"), "ns", p99s), 400.0);
         table = table
-            .row(wanted(Row::samples(format!("median of each piece{called}"), "ns", medians), 200.0))
-            .row(wanted(Row::samples(format!("99 % of each piece{called}"), "ns", p99s), 400.0))
+            .row(median.against(bare_median.clone()))
+            .row(p99.against(bare_p99.clone()))
             .row(Row::beside(format!("all{called}"), Latency::of_times(&mut all)));
     }
     Ok(table)
