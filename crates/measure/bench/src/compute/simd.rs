@@ -1,7 +1,7 @@
 //! Vectors: matrix times vector by scalar code, by the compiler's vectors and by those of each level, beside what reading alone takes.
 
-use super::Args;
 use super::beside::element;
+use super::{Args, WARM};
 use crate::{Failed, Progress};
 use base::{CpuId, DurNs};
 use kernels::{Level, PANEL, Panels};
@@ -57,9 +57,10 @@ fn perhaps_together(columns: &[Cell<f32>], x: &[Cell<f32>], y: &[Cell<f32>]) {
     }
 }
 
-/// Gigabytes of the matrix in a second.
+/// Gigabytes of the matrix in a second, after [`WARM`] calls that are not timed.
 fn rate(bytes: usize, mut call: impl FnMut()) -> f64 {
     let times = BYTES.div_ceil(bytes);
+    (0..WARM).for_each(|_| call());
     let begun = mono_now();
     (0..times).for_each(|_| call());
     (times * bytes) as f64 / (mono_now() - begun).0.max(1) as f64

@@ -4,7 +4,7 @@
 mod faer;
 mod program;
 
-use super::Args;
+use super::{Args, WARM};
 use crate::{Failed, Found, Progress};
 use kernels::{F16, Level, Panels};
 use program::Program;
@@ -152,9 +152,9 @@ impl OfSize {
         }
     }
 
-    /// Microseconds of a call, after one that is not timed.
+    /// Microseconds of a call, after [`WARM`] that are not timed.
     fn timed(times: usize, mut call: impl FnMut()) -> f64 {
-        call();
+        (0..WARM).for_each(|_| call());
         let begun = mono_now();
         (0..times).for_each(|_| call());
         (mono_now() - begun).0 as f64 / (times * 1000) as f64

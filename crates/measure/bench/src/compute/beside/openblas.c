@@ -1,5 +1,5 @@
 /* OpenBLAS's sgemv, to compare with: loaded at run time, so that nothing but a C compiler is needed to build this.
- * Reads lines "LAYOUT SIZE TIMES" (layout r or c), answers "NANOSECONDS SUM": what TIMES calls took after one that was not timed, and the
+ * Reads lines "LAYOUT SIZE WARM TIMES" (layout r or c), answers "NANOSECONDS SUM": what TIMES calls took after WARM that were not timed, and the
  * sum of the result's elements.
  */
 #define _GNU_SOURCE
@@ -51,9 +51,9 @@ int main(int argc, char **argv) {
     fflush(stdout);
     char layout;
     int size, made = 0;
-    long times;
+    long warm, times;
     float *by[2] = {NULL, NULL}, *x = NULL, *y = NULL;
-    while (scanf(" %c %d %ld", &layout, &size, &times) == 3) {
+    while (scanf(" %c %d %ld %ld", &layout, &size, &warm, &times) == 4) {
         if (size != made) {
             free(by[0]), free(by[1]), free(x), free(y);
             by[0] = numbers((size_t)size * size), by[1] = numbers((size_t)size * size), x = numbers(size), y = numbers(size);
@@ -69,7 +69,7 @@ int main(int argc, char **argv) {
         struct timespec begin, end;
         int order = layout == 'r' ? 101 : 102;
         const float *a = by[layout != 'r'];
-        call(order, 111, size, size, 1.0f, a, size, x, 1, 0.0f, y, 1);
+        for (long time = 0; time < warm; time++) call(order, 111, size, size, 1.0f, a, size, x, 1, 0.0f, y, 1);
         clock_gettime(CLOCK_MONOTONIC, &begin);
         for (long time = 0; time < times; time++) call(order, 111, size, size, 1.0f, a, size, x, 1, 0.0f, y, 1);
         clock_gettime(CLOCK_MONOTONIC, &end);

@@ -1,6 +1,7 @@
 //! Programs that multiply as others do, each a process that answers one request after the other on the CPU of who asks.
 
 use crate::Failed;
+use crate::compute::WARM;
 use crate::measure::ended;
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::{Path, PathBuf};
@@ -81,10 +82,10 @@ impl Program {
         Ok(this)
     }
 
-    /// Nanoseconds of so many products of a matrix of this size, stored by rows or by columns, after one that is not timed; and the sum of the
-    /// result's elements.
+    /// Nanoseconds of so many products of a matrix of this size, stored by rows or by columns, after [`WARM`] that are not timed; and the sum of
+    /// the result's elements.
     pub(super) fn products(&mut self, by_rows: bool, size: usize, times: usize) -> Result<(f64, f64), Failed> {
-        let request = format!("{} {size} {times}\n", if by_rows { 'r' } else { 'c' });
+        let request = format!("{} {size} {WARM} {times}\n", if by_rows { 'r' } else { 'c' });
         let sent = self.input.as_mut().map_or(Ok(()), |input| input.write_all(request.as_bytes()));
         sent.map_err(Failed::process(self.name))?;
         let line = self.line()?;
