@@ -2,7 +2,7 @@
 
 use crate::peers;
 use crate::run::{Outcome, output, root, run};
-use crate::suite;
+use crate::suite::{self, Show, Suite};
 use std::fs;
 use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
@@ -31,7 +31,14 @@ pub(crate) fn main() -> Outcome {
     run(&mut Command::new(place.join("loop/loop")))?;
     frame(&place)?;
     messages(&place)?;
-    python(&place, &prefix)
+    python(&place, &prefix)?;
+    numpy()
+}
+
+/// The streams of the adaptive-optics loop, read by NumPy.
+fn numpy() -> Outcome {
+    let python = peers::python("numpy", &["numpy"])?.join("python");
+    Suite { programs: vec!["numpy".into()], ..Suite::default() }.env("TAHTI_PYTHON", python).run(Show::Live)
 }
 
 /// Has the tools, or installs them.
