@@ -57,7 +57,13 @@ const STAGES: &[Stage] = &[
         run: loom,
         ..STAGE
     },
-    Stage { name: "miri", what: "shared-memory blocks without undefined behaviour", beside: true, run: miri, ..STAGE },
+    Stage {
+        name: "miri",
+        what: "shared-memory blocks and turns of teams without undefined behaviour",
+        beside: true,
+        run: miri,
+        ..STAGE
+    },
     Stage { name: "fuzz", what: "a few seconds of each fuzz target", beside: true, run: fuzz::smoke, ..STAGE },
     Stage { name: "epics", what: "databases, servers and tools beside C EPICS", run: epics::main, ..STAGE },
     Stage {
@@ -163,21 +169,27 @@ fn miri() -> Outcome {
         );
         return Ok(());
     }
-    let mut command = Command::new("cargo");
-    command.args(["+nightly", "miri", "test", "--package", "ring", "--lib", "--quiet", "--target-dir", "target/miri"]);
     // Whole pages take minutes here, and are made of the same blocks.
-    command.args([
-        "--",
-        "--skip",
-        "page::",
-        "--skip",
-        "behaves_like_a_bounded_list",
-        "--skip",
-        "no_content_of_the_memory",
-    ]);
-    // A case takes a second here: what other orders of bytes do, the unit tests and the fuzzer see.
-    command.env("MIRIFLAGS", "-Zmiri-disable-isolation").env("PROPTEST_CASES", "16");
-    run(command.env_remove("RUSTUP_TOOLCHAIN").env_remove("CARGO"))
+    let ring = ["--skip", "page::", "--skip", "behaves_like_a_bounded_list", "--skip", "no_content_of_the_memory"];
+    for (package, words) in [("ring", &ring[..]), ("sys", &["turn::"])] {
+        let mut command = Command::new("cargo");
+        command.args([
+            "+nightly",
+            "miri",
+            "test",
+            "--package",
+            package,
+            "--lib",
+            "--quiet",
+            "--target-dir",
+            "target/miri",
+            "--",
+        ]);
+        // A case takes a second here: what other orders of bytes do, the unit tests and the fuzzer see.
+        command.args(words).env("MIRIFLAGS", "-Zmiri-disable-isolation").env("PROPTEST_CASES", "16");
+        run(command.env_remove("RUSTUP_TOOLCHAIN").env_remove("CARGO"))?;
+    }
+    Ok(())
 }
 
 /// Tests behind the feature `root-tests`, one at a time: they share the machine.

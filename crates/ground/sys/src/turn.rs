@@ -316,6 +316,11 @@ mod sync {
 mod tests {
     use super::*;
 
+    /// Miri takes the kernel's look at half of a word for a race with those at all of it: there nobody sleeps.
+    fn rest(sleep: impl FnOnce()) {
+        if cfg!(miri) { std::thread::yield_now() } else { sleep() }
+    }
+
     #[test]
     fn a_part_is_its_members_in_its_turn_and_the_leads_else() {
         let (mut lead, mut members) = team(5, vec![0, 0]);
@@ -356,7 +361,7 @@ mod tests {
         std::thread::scope(|scope| {
             scope.spawn(|| {
                 while !members[0].is_closed() {
-                    members[0].sleep();
+                    rest(|| members[0].sleep());
                 }
             });
             drop(lead);
@@ -371,7 +376,7 @@ mod tests {
                 scope.spawn(move || {
                     while !member.is_closed() {
                         let Some((&(), count)) = member.turn() else {
-                            member.sleep();
+                            rest(|| member.sleep());
                             continue;
                         };
                         *count += 1;
@@ -379,9 +384,9 @@ mod tests {
                     }
                 });
             }
-            for round in 1..=1000 {
+            for round in 1..=if cfg!(miri) { 20 } else { 1000 } {
                 while lead.place(0) == Place::Out {
-                    lead.sleep(0, None);
+                    rest(|| lead.sleep(0, None));
                 }
                 assert_eq!(lead.part(0), Some(&mut { round }));
                 lead.pass(0);
