@@ -13,6 +13,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Mutex, PoisonError};
 use store::Span;
+use sys::clock::mono_now;
 use web::{Message, Next, Now, Socket};
 
 /// A sign of life, whether or not there is news.
@@ -121,7 +122,7 @@ impl Client {
         }
         let who = self.who.clone();
         match ask {
-            Ask::Want { topics } => self.want(&topics),
+            Ask::Want { topics } => self.want(&topics, now.mono),
             Ask::Rate { hz } => self.every = DurNs(1_000_000_000 / i64::from(hz.clamp(1, 60))),
             Ask::Subscribe { stream, name } => return self.subscribe(stream, name),
             Ask::Unsubscribe { stream } => self.unsubscribe(stream),
@@ -182,17 +183,17 @@ impl Client {
         self.shared.signals.put(&name, &value, Box::new(audited))
     }
 
-    fn want(&mut self, words: &[String]) {
+    fn want(&mut self, words: &[String], now: MonoNs) {
         let wanted: Vec<Topic> = words.iter().filter_map(|word| topic(word)).collect();
         for topic in Topic::ALL {
             match (wanted.contains(&topic), self.topics.contains_key(&topic)) {
                 (true, false) => {
                     self.topics.insert(topic, 0);
-                    self.shared.hub.watch(topic, true);
+                    self.shared.hub.watch(topic, true, now);
                 }
                 (false, true) => {
                     self.topics.remove(&topic);
-                    self.shared.hub.watch(topic, false);
+                    self.shared.hub.watch(topic, false, now);
                 }
                 _ => {}
             }
@@ -330,7 +331,7 @@ impl Socket for Client {
 
 impl Drop for Client {
     fn drop(&mut self) {
-        self.want(&[]);
+        self.want(&[], mono_now());
         std::mem::take(&mut self.streams).into_values().for_each(|stream| self.shared.signals.leave(&stream.name));
     }
 }

@@ -1,7 +1,6 @@
 //! What is watched, the newest of each kind: written by those who watch, read by all clients.
 
 use base::{DurNs, MonoNs};
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// What can be watched.
@@ -42,19 +41,21 @@ impl Topic {
     }
 }
 
-/// The newest of one topic.
+/// The newest of one topic, and who waits for the next.
 #[derive(Clone, Debug, Default)]
 struct Newest {
     number: u64,
     at: MonoNs,
     text: Arc<str>,
+    watchers: usize,
+    /// When the first of them came.
+    watched: MonoNs,
 }
 
 /// All topics.
 #[derive(Debug, Default)]
 pub(crate) struct Hub {
     newest: [Mutex<Newest>; Topic::ALL.len()],
-    watchers: [AtomicUsize; Topic::ALL.len()],
 }
 
 impl Hub {
@@ -72,25 +73,28 @@ impl Hub {
         (newest.number > than).then(|| (newest.number, newest.text.clone()))
     }
 
-    /// Whether what is there is older than it should be while somebody watches.
+    /// Whether what is there is older than it should be while somebody watches, or has never come.
     pub(crate) fn is_stale(&self, topic: Topic, now: MonoNs) -> bool {
         let newest = self.lock(topic);
-        newest.number > 0 && now - newest.at > topic.stale_after()
+        now - newest.at.max(newest.watched) > topic.stale_after()
     }
 
     /// One more client watches, or one less.
-    pub(crate) fn watch(&self, topic: Topic, more: bool) {
-        let watchers = &self.watchers[topic as usize];
+    pub(crate) fn watch(&self, topic: Topic, more: bool, now: MonoNs) {
+        let mut newest = self.lock(topic);
         if more {
-            watchers.fetch_add(1, Ordering::Relaxed);
+            if newest.watchers == 0 {
+                newest.watched = now;
+            }
+            newest.watchers += 1;
         } else {
-            watchers.fetch_sub(1, Ordering::Relaxed);
+            newest.watchers -= 1;
         }
     }
 
     /// Whether anybody watches.
     pub(crate) fn is_watched(&self, topic: Topic) -> bool {
-        self.watchers[topic as usize].load(Ordering::Relaxed) > 0
+        self.lock(topic).watchers > 0
     }
 
     fn lock(&self, topic: Topic) -> MutexGuard<'_, Newest> {
@@ -105,7 +109,7 @@ mod tests {
     #[test]
     fn the_newest_takes_the_place_of_the_old_and_is_stale_after_two_looks() {
         let (hub, then) = (Hub::default(), MonoNs(5_000_000_000));
-        assert!(hub.newer(Topic::Plant, 0).is_none() && !hub.is_stale(Topic::Plant, MonoNs(u64::MAX / 2)));
+        assert!(hub.newer(Topic::Plant, 0).is_none());
         hub.publish(Topic::Plant, "old".into(), then);
         hub.publish(Topic::Plant, "new".into(), then);
         let (number, text) = hub.newer(Topic::Plant, 0).unwrap();
@@ -113,5 +117,19 @@ mod tests {
         assert!(hub.newer(Topic::Plant, 2).is_none() && hub.newer(Topic::Shield, 0).is_none());
         assert!(!hub.is_stale(Topic::Plant, then + DurNs::from_secs(2)));
         assert!(hub.is_stale(Topic::Plant, then + DurNs::from_secs(2) + DurNs(1)));
+    }
+    #[test]
+    fn what_never_comes_is_stale_as_soon_as_somebody_has_waited_for_two_looks() {
+        let (hub, came, look) = (Hub::default(), MonoNs(900_000_000_000), DurNs::from_secs(2));
+        hub.watch(Topic::Alarms, true, came);
+        hub.watch(Topic::Alarms, true, came + look);
+        assert!(hub.is_watched(Topic::Alarms) && !hub.is_stale(Topic::Alarms, came + look));
+        assert!(hub.is_stale(Topic::Alarms, came + look + DurNs(1)));
+        [false, false].map(|more| hub.watch(Topic::Alarms, more, came));
+        assert!(!hub.is_watched(Topic::Alarms));
+        // What nobody wanted meanwhile is as old as the first who wants it again has waited.
+        hub.publish(Topic::Alarms, "old".into(), came);
+        hub.watch(Topic::Alarms, true, came + look + look);
+        assert!(!hub.is_stale(Topic::Alarms, came + look + look + look));
     }
 }
