@@ -75,10 +75,12 @@ impl PlantFile {
     pub(crate) fn changed(&mut self) -> Option<(PathBuf, Plant)> {
         let file = status(&self.plant).ok()?.file;
         let changed = std::fs::metadata(&file).and_then(|about| about.modified()).ok()?;
-        if self.read.replace(changed) == Some(changed) {
+        if self.read == Some(changed) {
             return None;
         }
+        // One that is wrong may be half written, all of it within one tick of its file system: it is read again.
         let (plant, _) = keep::supervisor::read_plant(&file).ok()?;
+        self.read = Some(changed);
         Some((file, plant))
     }
 }
