@@ -40,7 +40,8 @@ export function time(ns) {
   if (ns == null) return "-";
   const units = [[1, "ns"], [1e3, "µs"], [1e6, "ms"], [1e9, "s"]];
   let [size, unit] = units[0];
-  for (const [next, name] of units) if (Math.abs(ns) >= next) [size, unit] = [next, name];
+  // By what is left of it after rounding: 999.9 µs are 1.00 ms.
+  for (const [next, name] of units) if (Math.abs(ns) >= 0.9995 * next) [size, unit] = [next, name];
   if (size === 1e9 && Math.abs(ns) >= 60e9) {
     const s = Math.round(ns / 1e9);
     return s >= 3600 ? `${Math.floor(s / 3600)}h${String(Math.floor(s / 60) % 60).padStart(2, "0")}m` : `${Math.floor(s / 60)}m${String(s % 60).padStart(2, "0")}s`;
@@ -59,6 +60,11 @@ export function download(name, parts) {
   const address = URL.createObjectURL(new Blob(parts));
   el("a", { href: address, download: name }).click();
   setTimeout(() => URL.revokeObjectURL(address), 10_000);
+}
+
+/** So many of something. */
+export function counted(count, one) {
+  return `${count} ${one}${count === 1 ? "" : "s"}`;
 }
 
 /** Replaces the contents only where they differ: a screen reader is not told the same again. */

@@ -10,7 +10,7 @@ const KNOB = "/proc/irq/default_smp_affinity";
 async function shields() {
   const { page, wrong, context } = await open(plant.viewer);
   const section = page.locator("section[aria-labelledby=shield-title]");
-  await section.getByText(`CPUs ${plant.cpu} are shielded; counted over`).waitFor(patience);
+  await section.getByText(`CPU ${plant.cpu} is shielded; counted over`).waitFor(patience);
   const cpu = (number) => section.locator("tbody tr").filter({ has: page.getByRole("rowheader", { name: number, exact: true }) });
   // The plant's own threads belong there; ticks reach a CPU that is busy.
   await cpu(plant.cpu).filter({ hasText: new RegExp(`^${plant.cpu}shield\\d`) }).waitFor(patience);

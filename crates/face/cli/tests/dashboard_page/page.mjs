@@ -104,7 +104,7 @@ async function returns() {
   await page.waitForFunction((old) => document.querySelector("tr[data-signal='X:COUNT'] td").textContent !== old, before, patience);
   await page.locator("#scope-state", { hasText: "the connection was lost, and the captures with it: arm again" }).waitFor(patience);
   await page.getByRole("button", { name: "arm", exact: true }).click();
-  await page.locator("#scope-state", { hasText: "stopped, 1 captures" }).waitFor(patience);
+  await page.locator("#scope-state", { hasText: "stopped, 1 capture" }).waitFor(patience);
 
   fs.rmSync(path.join(process.env.TAHTI_RUN, "p/dashboard/access.json"));
   tahti("restart");

@@ -28,9 +28,9 @@ async function remembers() {
   await accessible(page, "settings");
   await shot(page, "settings", section);
   await page.getByRole("button", { name: "restore what is chosen" }).click();
-  await page.getByRole("dialog").getByText("Write 1 channels of station back?").waitFor(patience);
+  await page.getByRole("dialog").getByText("Write 1 channel of station back?").waitFor(patience);
   await page.locator("#ask-yes").click();
-  await page.locator("#settings-outcome", { hasText: "1 channels hold what was saved" }).waitFor(patience);
+  await page.locator("#settings-outcome", { hasText: "1 channel restored" }).waitFor(patience);
   await signal.getByText("3.5 A").waitFor(patience);
   await page.locator("#settings-compared", { hasText: "2 equal, 0 not" }).waitFor(patience);
 
@@ -86,6 +86,7 @@ async function converses() {
   await line.fill("list/server");
   await line.press("Enter");
   await said.locator("[data-part=lines]", { hasText: "rf uid=" }).waitFor(patience);
+  assert.equal(await said.locator("[data-part=value]", { hasText: "rf uid=" }).count(), 0, "lines are shown once");
   await accessible(page, "console");
   await shot(page, "messages", page.locator("section[aria-labelledby=messages-title]"));
   await shot(watcher.page, "passing", watcher.page.locator("section[aria-labelledby=messages-title]"));

@@ -1,5 +1,5 @@
 // Alarms that stand or are put aside, the worst first; operators acknowledge and shelve them.
-import { el, say, table, time, tr } from "../dom.js";
+import { counted, el, say, table, time, tr } from "../dom.js";
 
 const HEADS = ["alarm", "severity", "now", "state", { text: "value", number: true }, "message", { text: "since", number: true }, "about", { text: "do", acts: true }];
 const TIMES = ["10m", "1h", "8h", "24h"];
@@ -29,7 +29,7 @@ async function act(what, paths, words) {
 
 async function acknowledgeShown() {
   const paths = rows.filter((row) => row.is_active && !row.hidden && isShown(row)).map((row) => row.path);
-  const count = `${paths.length} ${paths.length === 1 ? "alarm" : "alarms"}`;
+  const count = counted(paths.length, "alarm");
   if (paths.length && await tahti.confirm(`acknowledge the ${count} shown? The journal will name you.`, `acknowledge ${count}`)) {
     await act({ do: "acknowledge" }, paths, `acknowledge ${count}`);
   }

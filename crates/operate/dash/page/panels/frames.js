@@ -62,8 +62,8 @@ function line({ name, minors, activities, minor: now }) {
 }
 
 function make(name) {
-  const parts = { words: el("p"), line: el("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": `Time line of ${name}` }), minors: table(`Minors of ${name}`, MINORS), activities: table(`Activities of ${name}`, HEADS), events: el("ol") };
-  const frame = el("div", { "data-frame": name }, el("h3", {}, `Frame ${name}`), parts.words, parts.line, parts.minors.frame, parts.activities.frame, el("h4", {}, "Last events"), parts.events);
+  const parts = { words: el("p"), line: el("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": `Time line of ${name}` }), minors: table(`Minors of ${name}`, MINORS), activities: table(`Activities of ${name}`, HEADS), noEvents: el("p", { class: "faint" }, "none so far"), events: el("ol") };
+  const frame = el("div", { "data-frame": name }, el("h3", {}, `Frame ${name}`), parts.words, parts.line, parts.minors.frame, parts.activities.frame, el("h4", {}, "Last events"), parts.noEvents, parts.events);
   place.append(frame);
   return { frame, ...parts };
 }
@@ -93,6 +93,7 @@ export default {
       parts.activities.fill(frame.activities.map((one) => tr([one.name, one.budget_ns ? time(one.budget_ns) : "-", time(one.p50), time(one.p99), time(one.max),
         String(one.calls), String(one.overruns), String(one.underruns), String(one.absences), one.who], HEADS)));
       parts.events.replaceChildren(...frame.events.map((text) => el("li", {}, text)));
+      parts.noEvents.hidden = frame.events.length > 0;
     }
   },
 };

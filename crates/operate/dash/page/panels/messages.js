@@ -25,7 +25,8 @@ function print(line, ...inside) {
 function reply(line, { code, text, lines, bytes, pulse, took_ns: took, good, perhaps, timed_out: late }) {
   const parts = [el("span", { class: good ? "good" : "bad", "data-part": "code" }, code), " "];
   if (late) parts.push(el("span", { class: "bad" }, perhaps ? "timed out: it may have happened, or may still; ask with get" : "timed out: nothing was done"), " ");
-  if (text) parts.push(el("span", { "data-part": "value" }, text), " ");
+  // The text of a list is its lines once more.
+  if (text && !(lines && text.startsWith(lines[0]))) parts.push(el("span", { "data-part": "value" }, text), " ");
   if (lines) parts.push(el("pre", { "data-part": "lines", tabindex: "0", "aria-label": `lines of the reply to ${line}` }, lines.join("\n")));
   if (bytes) parts.push(el("span", { class: "faint" }, `${bytes} bytes more `));
   if (pulse) parts.push(el("span", { class: "faint" }, `pulse ${pulse} `));

@@ -1,5 +1,5 @@
 // The oscilloscope on variables of real-time loops: sets a loop up, shows what it captured; the server sends what is visible.
-import { download, el, say, table, tr } from "../dom.js";
+import { counted, download, el, say, table, tr } from "../dom.js";
 import { decode, digits, overTime, persistence, seconds, spectra, xy } from "../scope/draw.js";
 
 const PICTURE = 2, FILE = 3, VIEW_MS = 60;
@@ -256,9 +256,9 @@ async function open() {
 
 function status(data) {
   ({ live } = data);
-  const ignored = live?.ignored ? `; ${live.ignored} triggers came while none counted` : "";
+  const ignored = live?.ignored ? `; ${counted(live.ignored, "trigger")} came while none counted` : "";
   const whose = live && !live.own ? " (set up by somebody else)" : "";
-  say(parts.state, live ? `${live.segment}${whose}: ${live.phase}, ${live.captures ?? 0} captures${ignored}${data.note ? `; ${data.note}` : ""}` : data.note || "not set up");
+  say(parts.state, live ? `${live.segment}${whose}: ${live.phase}, ${counted(live.captures ?? 0, "capture")}${ignored}${data.note ? `; ${data.note}` : ""}` : data.note || "not set up");
   parts.state.className = !live && data.note ? "bad" : "";
   const each = data.captures.map((one) => [one.id, `${one.label}${one.cause ? `, ${one.cause}` : ""}, ${one.rows} rows`]);
   fill(parts.capture, [["", "the newest"], ...each]);

@@ -1,5 +1,5 @@
 // Settings: what the channels of a set held, saved, compared with what is there now, written back.
-import { el, say, table, tr } from "../dom.js";
+import { counted, el, say, table, tr } from "../dom.js";
 
 const FILES = ["saved", "by", "note", { text: "channels", number: true }, "do"];
 const ROWS = ["channel", "saved", "now", "restore"];
@@ -67,11 +67,11 @@ async function look(entry) {
 async function back() {
   const names = [...rows.body.querySelectorAll("input:checked")].map((box) => box.value);
   if (!names.length) return say(outcome, "no channel is chosen");
-  if (!await tahti.confirm(`Write ${names.length} channels of ${shown.set} back? Where one cannot be written, none is. The log will name you.`, "restore")) return;
+  if (!await tahti.confirm(`Write ${counted(names.length, "channel")} of ${shown.set} back? Where one cannot be written, none is. The log will name you.`, "restore")) return;
   const answer = await ask({ what: "restore", ...shown, names });
   if (!answer) return;
   await look(chosen().files.find(({ file }) => file === shown.file));
-  say(outcome, `${answer.restored} channels hold what was saved`);
+  say(outcome, `${counted(answer.restored, "channel")} restored`);
 }
 
 async function keep(event) {

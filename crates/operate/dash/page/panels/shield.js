@@ -26,7 +26,7 @@ export default {
       say(words, `what reaches the CPUs is not known: ${shield.error}`);
       return list.fill([]);
     }
-    const stands = shield.want ? `CPUs ${shield.want.cpus} are shielded` : "no shield is active";
+    const stands = shield.want ? `${/^\d+$/.test(shield.want.cpus) ? `CPU ${shield.want.cpus} is` : `CPUs ${shield.want.cpus} are`} shielded` : "no shield is active";
     say(words, `${stands}; counted over ${shield.window_ms} ms`);
     list.fill(shield.cpus.map((cpu) => tr([
       String(cpu.cpu), cpu.shielded ? el("span", { class: "good" }, "shield") : "housekeeping", cpu.tasks, cpu.kernel_threads,
