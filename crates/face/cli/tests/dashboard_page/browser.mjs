@@ -14,12 +14,22 @@ const shots = process.env.SHOTS;
 
 export const browser = await chromium.launch({ executablePath: process.env.CHROMIUM ?? "/usr/bin/chromium-headless-shell", args: ["--no-sandbox"] });
 
+/** Pages that are open, and what went wrong in each. */
+const pages = new Set();
+
+/** What people would see now, and what went wrong, for whoever wants to know why a step failed. */
+export async function seen() {
+  const each = [...pages].filter(({ page }) => !page.isClosed()).map(async ({ page, wrong }) => [...wrong, await page.locator("body").innerText()].join("\n"));
+  return (await Promise.all(each)).join("\n\n");
+}
+
 /** A page with its own cookies; what goes wrong in it fails the test. */
 export async function open(address, options = {}, prepare = async () => {}) {
   const context = await browser.newContext({ viewport: { width: 1100, height: 900 }, ...options });
   const page = await context.newPage();
   await prepare(page);
   const wrong = [];
+  pages.add({ page, wrong });
   page.on("pageerror", (error) => wrong.push(`${error}`));
   page.on("console", (message) => { if (message.type() === "error" && !message.text().includes("401")) wrong.push(message.text()); });
   await page.goto(address);
@@ -44,6 +54,7 @@ export async function shot(page, name, locator) {
 /** What axe-core finds, in both sets of colours. */
 export async function accessible(page, what) {
   for (const colorScheme of ["dark", "light"]) {
+    console.log(`axe: ${what}, ${colorScheme}`);
     await page.emulateMedia({ colorScheme });
     const { violations } = await new AxeBuilder({ page }).analyze();
     assert.deepEqual(violations.map((one) => `${what}, ${colorScheme}: ${one.id}: ${one.help}: ${one.nodes.map((node) => node.html).join(" ")}`), []);

@@ -7,12 +7,14 @@ async function looks() {
   await page.locator("tr[data-process=loop] >> text=running").waitFor(patience);
   assert.ok(!page.url().includes("token"), "the token leaves the address bar");
   assert.match(await page.title(), /^p /);
-  const buttons = (table) => page.getByRole("region", { name: table }).getByRole("columnheader", { name: "do", exact: true });
-  assert.equal(await page.locator("tr[data-process] button").count() + await buttons("Processes of the plant").count(), 0, "viewers have no buttons, and no column for them");
+  const buttons = page.getByRole("region", { name: "Processes of the plant" }).getByRole("columnheader", { name: "do", exact: true });
+  assert.equal(await page.locator("tr[data-process] button").count() + await buttons.count(), 0, "viewers have no buttons, and no column for them");
   await page.locator("#standing", { hasText: "you are a viewer" }).waitFor(patience);
-  assert.equal(await page.locator("body.stale").count(), 0);
+  await page.locator("body:not(.stale)").waitFor(patience);
+  // State, class, CPUs, processor time, memory, missed deadlines, restarts.
+  await page.locator("tr[data-process=loop]").filter({ hasText: /^loop\d+runningother[\d,-]+\d+\.\d %\d+\.\d MiB\d+0$/ }).waitFor(patience);
   await page.getByLabel("show threads").check();
-  await page.locator("tr.thread").first().waitFor(patience);
+  await page.locator("tr.thread").filter({ hasText: /^llrf\d+threadother/ }).first().waitFor(patience);
 
   const shield = page.getByRole("region", { name: "What reached each CPU" });
   // Without root the kernel tells nobody; then the panel says so.
@@ -36,10 +38,18 @@ async function looks() {
   await page.getByText(/minors, \d+ lost/).waitFor(patience);
   await shot(page, "frames", page.locator("section[aria-labelledby=frames-title]"));
 
+  assert.deepEqual(wrong, []);
+  await context.close();
+}
+
+/** Alarms, signals and messages, as far as viewers get. */
+async function asks() {
+  const { page, wrong, context } = await open(plant.viewer);
   const alarm = page.locator("tr[data-alarm$='/RF/X:TEMP']");
   await alarm.getByText("not acknowledged").waitFor(patience);
   assert.match(await alarm.textContent(), /MAJOR.*53.*HIHI.*Cooling water.*Pump: switch to pump 2/);
-  assert.equal(await page.locator("tr[data-alarm] button").count() + await buttons("Alarms, the worst first").count(), 0, "viewers have no buttons, and no column for them");
+  const buttons = page.getByRole("region", { name: "Alarms, the worst first" }).getByRole("columnheader", { name: "do", exact: true });
+  assert.equal(await page.locator("tr[data-alarm] button").count() + await buttons.count(), 0, "viewers have no buttons, and no column for them");
   await page.getByLabel("Only alarms with").fill("no such alarm");
   await alarm.waitFor({ state: "hidden", ...patience });
   await page.getByLabel("Only alarms with").fill("cooling");
@@ -67,6 +77,8 @@ async function looks() {
   await page.keyboard.press("Enter");
   await page.locator("[role=log]", { hasText: "viewers may look" }).waitFor(patience);
 
+  await page.getByLabel("show threads").check();
+  await page.locator("tr.thread").first().waitFor(patience);
   await accessible(page, "all panels");
   await page.getByLabel("show threads").uncheck();
   await page.locator("tr.thread").first().waitFor({ state: "detached", ...patience });
@@ -94,6 +106,17 @@ async function acts() {
   await press(page, row.getByRole("button", { name: "start steady", exact: true }));
   await press(page, page.locator("#ask-yes"));
   await row.getByText("running", { exact: true }).waitFor(patience);
+  // One that ends by itself is started again: how often, and how it ended last.
+  const number = async () => Number(await row.locator("td").first().textContent());
+  const killed = await number();
+  process.kill(killed, "SIGKILL");
+  await row.filter({ hasText: /1SIGKILL, .* ago/ }).waitFor(patience);
+  await row.filter({ hasNotText: String(killed) }).getByText("running", { exact: true }).waitFor(patience);
+  await press(page, row.getByRole("button", { name: "restart steady", exact: true }));
+  await page.getByRole("dialog").getByText("restart process steady?").waitFor(patience);
+  const before = await number();
+  await press(page, page.locator("#ask-yes"));
+  await row.filter({ hasNotText: String(before) }).getByText("running", { exact: true }).waitFor(patience);
 
   await page.getByLabel("Name", { exact: true }).fill("X:SET");
   await page.keyboard.press("Enter");
@@ -134,4 +157,4 @@ async function acknowledges() {
   await context.close();
 }
 
-export default [looks, acts, acknowledges];
+export default [looks, asks, acts, acknowledges];

@@ -1,5 +1,5 @@
 // Goes through the page as people do: node tour.mjs TOUR PLANT, with NODE_MODULES; PLANT is JSON. With SHOTS=folder it leaves pictures there.
-import { browser } from "./browser.mjs";
+import { browser, seen } from "./browser.mjs";
 
 const tour = process.argv[2];
 const { default: steps } = await import(`./${tour}.mjs`);
@@ -9,6 +9,10 @@ try {
     await step();
   }
   console.log("all good");
+} catch (error) {
+  console.log(error.stack);
+  console.log(await seen());
+  process.exitCode = 1;
 } finally {
   await browser.close();
 }

@@ -1,9 +1,10 @@
 //! Tours through a plant's page in a real browser; `cargo xtask test` sets it up.
 
+use harness::PATIENCE;
 use harness::plant::Bench;
-use harness::process::{finish, text};
+use harness::process::{Running, text};
 use serde_json::{Value, json};
-use std::process::{Command, Stdio};
+use std::process::Command;
 
 /// Goes on these tours, each in a browser of its own; `more` is what they are told beside the addresses.
 pub(crate) fn go(bench: &Bench, tours: &[&str], more: &Value) {
@@ -19,11 +20,18 @@ pub(crate) fn go(bench: &Bench, tours: &[&str], more: &Value) {
         let mut node = Command::new("node");
         node.args([concat!(env!("CARGO_MANIFEST_DIR"), "/tests/dashboard_page/tour.mjs"), tour]).arg(plant.to_string());
         node.env("NODE_MODULES", &modules).env("TAHTI_RUN", bench.dir.join("run"));
-        let output = finish(node.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap());
-        let said = String::from_utf8_lossy(&output.stdout);
-        let state = [&["ps"][..], &["alarm", "list"], &["logs", "alarms"], &["logs", "dashboard"]];
-        let state = || state.map(|words| text(&bench.run(words))).join("\n");
-        assert!(output.status.success(), "{said}\n{}\n{}", String::from_utf8_lossy(&output.stderr), state());
-        assert!(said.contains("all good"), "{said}");
+        // A line for each step: on a busy machine a tour takes minutes.
+        let (node, mut said) = (Running::follow(&mut node), Vec::new());
+        loop {
+            match node.lines.recv_timeout(PATIENCE) {
+                Ok(line) if line == "all good" => break,
+                Ok(line) => said.push(line),
+                Err(error) => {
+                    let state = [&["ps"][..], &["logs", "alarms"], &["logs", "dashboard"]];
+                    let state = state.map(|words| text(&bench.run(words))).join("\n");
+                    panic!("tour {tour} did not end well ({error}):\n{}\n{state}", said.join("\n"));
+                }
+            }
+        }
     }
 }
