@@ -152,6 +152,23 @@ fn frames_show_what_is_used_of_their_minors_and_help_shows_the_keys() {
 }
 
 #[test]
+fn the_last_late_wake_ups_are_shown_with_who_made_them_late_or_that_nobody_records_them() {
+    let mut model = model();
+    model.press(b"2");
+    let all = screen(&model, (120, 24), 0).join("\n");
+    assert!(all.contains("no flight recorder runs; [recorder] in the plant's file makes one"), "{all}");
+    let late = json!({ "at_ns": 99 * SECOND, "tid": 12, "name": "loop", "cpu": 1, "delay_ns": 1_200_000,
+        "culprit": "preempted by hog (real-time 60)", "parts": [] });
+    let recorded = json!({ "pid": 9, "since_ns": 0, "now_ns": 98 * SECOND, "cpus": "1", "above_ns": 500_000, "threads": 1, "events": 7,
+        "lost": { "events": 0, "times": 0, "broken": 0 }, "burnt_ns": 1, "held_bytes": 1, "held_bytes_max": 2, "wakeups": 1000, "late": 1,
+        "unexplained_percent": 0.0, "culprits": [], "last": [late], "kept": [], "left_out": 0, "trouble": null });
+    model.seen.as_mut().unwrap().late = Some(serde_json::from_value(recorded).unwrap());
+    let all = screen(&model, (120, 24), 0).join("\n");
+    assert!(all.contains("Wake-ups later than 500us (as of 2.0 s ago), the last first:"), "{all}");
+    assert!(all.contains("1.00 s ago   1.20 ms  loop (12), CPU 1: preempted by hog (real-time 60)"), "{all}");
+}
+
+#[test]
 fn every_size_of_a_window_is_drawn() {
     let mut model = model();
     for pressed in [&b""[..], b"t", b"?", b"?4", b"2", b"/x", b"\x1b\x1b[F"] {
