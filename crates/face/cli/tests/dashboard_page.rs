@@ -17,7 +17,7 @@ record(ao, "X:TEMP") { field(HIHI, "20") field(HHSV, "MAJOR") field(VAL, "53") f
 "#;
 
 /// A loop without priority, which needs no privilege, a frame, alarms, a message server with an RF station, and the dashboard for operators.
-fn processes(port: u16, segment: &str, server: &str) -> String {
+fn processes(port: u16, segment: &str, server: &str, [sensor, filter]: [&str; 2]) -> String {
     let name = harness::fresh("page-frame");
     let activity = |activity: &str, keys: &str, work: &str| {
         format!(
@@ -27,8 +27,8 @@ fn processes(port: u16, segment: &str, server: &str) -> String {
     };
     let frame = format!(
         "[[frame]]\nname = \"{name}\"\nminors = 4\nperiod = \"10ms\"\njoin_within = \"60s\"\n{}{}",
-        activity("sensor", "budget = \"3ms\"", "1ms"),
-        activity("filter", "budget = \"5ms\"\nminors = [\"1\", \"3\"]", "2ms"),
+        activity(sensor, "budget = \"3ms\"", "1ms"),
+        activity(filter, "budget = \"5ms\"\nminors = [\"1\", \"3\"]", "2ms"),
     );
     format!(
         "{frame}[[process]]\nname = \"loop\"\ncommand = [\"tahti\", \"demo\", \"llrf\", \"--channel\", \"{segment}\"]\nready = {{ line = \"armed:\", within = \"60s\" }}\nheartbeat = {{ within = \"60s\" }}\n\
@@ -45,7 +45,9 @@ fn processes(port: u16, segment: &str, server: &str) -> String {
 fn every_panel_shows_what_is_there_and_is_usable_by_keyboard_and_screen_reader() {
     let (port, segment) = (free_port(), harness::fresh("page-llrf"));
     let ioc = Ioc::start(&[("a.db", DATABASE)], &["-d", "a.db"]);
-    let bench = Bench::new("page", &processes(port, &segment, &harness::fresh("page")));
+    // Activities export variables by their own names, which are the machine's.
+    let (sensor, filter) = (harness::fresh("sensor"), harness::fresh("filter"));
+    let bench = Bench::new("page", &processes(port, &segment, &harness::fresh("page"), [&sensor, &filter]));
     let rf = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../examples/madoca/rf.toml");
     std::fs::copy(rf, bench.dir.join("rf.toml")).unwrap();
     std::fs::create_dir(bench.dir.join("settings")).unwrap();
@@ -65,6 +67,6 @@ fn every_panel_shows_what_is_there_and_is_usable_by_keyboard_and_screen_reader()
         .spawn();
     let up = finish(up.unwrap());
     assert!(up.status.success(), "{up:?}\n{}", bench.log());
-    let more = json!({ "segment": segment, "loop": bench.pid("loop") });
+    let more = json!({ "segment": segment, "loop": bench.pid("loop"), "sensor": sensor, "filter": filter });
     tour::go(&bench, &["panels", "work", "scope", "page"], &more);
 }
