@@ -125,7 +125,7 @@ mod tests {
         hub.watch(Topic::Alarms, true, came + look);
         assert!(hub.is_watched(Topic::Alarms) && !hub.is_stale(Topic::Alarms, came + look));
         assert!(hub.is_stale(Topic::Alarms, came + look + DurNs(1)));
-        [false, false].map(|more| hub.watch(Topic::Alarms, more, came));
+        (0..2).for_each(|_| hub.watch(Topic::Alarms, false, came));
         assert!(!hub.is_watched(Topic::Alarms));
         // What nobody wanted meanwhile is as old as the first who wants it again has waited.
         hub.publish(Topic::Alarms, "old".into(), came);
