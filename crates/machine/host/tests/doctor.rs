@@ -167,6 +167,23 @@ fn a_controller_set_up_well_is_fit_for_everything() {
 }
 
 #[test]
+fn ptp4l_alone_may_steer_the_clock_and_phc2sys_does_where_it_runs() {
+    let text = fs::read_to_string(fixture("hog.txt")).unwrap();
+    let said = |programs: &[&str]| {
+        let running: String =
+            programs.iter().enumerate().map(|(nth, name)| format!("/proc/{}/comm: {name}\n", 700_000 + nth)).collect();
+        let files = Files::from_capture(&(text.clone() + &running)).unwrap();
+        let report = examine(&Facts { files, probes: granted() }, &Use::ALL);
+        report.findings.iter().find(|entry| entry.id == "clock-sync").unwrap().evidence.join("; ")
+    };
+    assert!(said(&[]).starts_with("synchronised by no program that is known to steer it: "), "{}", said(&[]));
+    let alone = said(&["ptp4l"]);
+    assert!(alone.starts_with("synchronised by ptp4l, which steers this clock where its time stamps are software's: "));
+    assert!(alone.ends_with("; ptp4l: -400ns from its master, 1 steps removed"), "{alone}");
+    assert!(said(&["ptp4l", "phc2sys"]).starts_with("synchronised by phc2sys: "), "{}", said(&["ptp4l", "phc2sys"]));
+}
+
+#[test]
 fn without_probes_nothing_that_only_they_tell_is_called_fine() {
     let report = examined("rt-box", Probes::none("not tried"));
     for entry in &report.findings {

@@ -29,7 +29,12 @@ impl Check for Synchronised {
         let mut steering: Vec<_> = facts.running(STEERING).into_iter().map(|(_, name)| name).collect();
         steering.sort_unstable();
         steering.dedup();
-        let by = if steering.is_empty() { "no program that is known to steer it".into() } else { steering.join(", ") };
+        let by = match &steering[..] {
+            [] if facts.running(&["ptp4l"]).is_empty() => "no program that is known to steer it".into(),
+            // With time stamps of a network card it steers that card's clock alone.
+            [] => "ptp4l, which steers this clock where its time stamps are software's".into(),
+            some => some.join(", "),
+        };
         if steering.len() > 1 {
             let finding = Finding::note(format!("{by} run, and each can steer it")).reserve(&Use::LOOPS);
             return Ok(details(facts).into_iter().fold(finding, Finding::and).remedy(
