@@ -1,7 +1,8 @@
-//! A guest within a guest: a plant with a virtual machine on a kernel of another kind, emulated by what is emulated itself.
+//! A guest within a guest: a plant with a virtual machine on a kernel of another kind, emulated by what is emulated itself, on a machine without KVM.
 
 use harness::guest::disk;
 use harness::plant::Bench;
+use harness::process::text;
 
 #[test]
 fn a_plant_within_a_guest_has_a_guest_of_its_own() {
@@ -18,4 +19,25 @@ fn a_plant_within_a_guest_has_a_guest_of_its_own() {
     bench.ok(&["guest", "stop", "hmi", "--plant", "p"]);
     bench.until("it has shut down", || log().contains("it shut down as it was asked to"));
     assert!(!bench.dir.join("run/p/guest/hmi").exists(), "its sockets were left behind");
+}
+
+#[test]
+fn without_kvm_a_guest_is_emulated_and_says_so_and_one_that_insists_is_refused_with_what_helps() {
+    testkit::guest::required();
+    assert!(!std::fs::exists("/dev/kvm").unwrap(), "this machine has KVM");
+    let guest = |keys| format!("[[guest]]\nname = \"hmi\"\nmemory = \"32MiB\"\ndisks = [\"hmi.img\"]\n{keys}\n");
+    let bench = Bench::new("without-kvm", &guest("accel = \"kvm\""));
+    disk(&bench.dir.join("hmi.img"), false);
+    let found = text(&bench.run(&["check", "plant.toml"]));
+    let error = "accel = \"kvm\": /dev/kvm: No such file or directory";
+    assert!(found.contains(error) && found.contains("or say accel = \"auto\""), "{found}");
+    bench.write(&guest(""));
+    bench.ok(&["up", "plant.toml", "--detach"]);
+    let note = "EMULATED, many times slower than the processor: /dev/kvm: No such file or directory";
+    let log = || std::fs::read_to_string(bench.dir.join("run/p/log/hmi.log")).unwrap_or_default();
+    bench.until("it runs", || log().contains(&format!("hmi runs, {note}")));
+    let status = bench.ok(&["guest", "status", "hmi", "--plant", "p"]);
+    assert!(status.starts_with("hmi: running, emulated\n") && status.contains(note), "{status}");
+    let listed = bench.ok(&["ps", "p"]);
+    assert!(listed.contains(note), "{listed}");
 }

@@ -206,6 +206,32 @@ fn nothing_of_a_guest_outlives_the_process_that_serves_it() {
 }
 
 #[test]
+fn a_server_that_is_killed_before_its_qemu_answers_leaves_no_qemu_and_the_next_one_no_folder() {
+    let keys =
+        "accel = \"emulated\"\ndisks = [\"hmi.img\"]\nrestart = { policy = \"never\" }\nready = { line = \"begun\" }";
+    let bench =
+        Bench::new("guest-killed-early", &format!("[[guest]]\nname = \"hmi\"\nprogram = \"./silent\"\n{keys}\n"));
+    disk(&bench.dir.join("hmi.img"), false);
+    fs::write(bench.dir.join("silent"), "#!/bin/sh\necho begun as $$,\nexec sleep 1000\n").unwrap();
+    fs::set_permissions(bench.dir.join("silent"), fs::Permissions::from_mode(0o755)).unwrap();
+    let begun = || -> Vec<i32> {
+        let log = log(&bench);
+        log.split("begun as ").skip(1).map(|rest| rest.split(',').next().unwrap().parse().unwrap()).collect()
+    };
+    bench.ok(&["up", "plant.toml", "--detach"]);
+    let first = begun()[0];
+    assert!(alive(first));
+    kill(bench.pid("hmi"), "KILL");
+    bench.until("what it began has ended", || !alive(first));
+    bench.until("its end is known", || bench.process("hmi")["pid"].is_null());
+    bench.ok(&["start", "hmi"]);
+    bench.until("another has begun", || begun().len() == 2);
+    bench.ok(&["stop", "hmi"]);
+    says(&bench, "it was to stop before it ran");
+    nothing_is_left(&bench, begun()[1]);
+}
+
+#[test]
 fn linux_shows_its_first_line_is_typed_to_and_answers_its_power_button() {
     let bench = linux_up("guest-linux", "", "vcpu_cpus = \"0\"");
     let (qemu, _) = process(&bench);
