@@ -50,6 +50,8 @@ pub(crate) enum Hardware {
     Plain,
     /// These, a parallel port, QEMU's teaching device `edu`, and a doorbell to another machine (`ivshmem`), behind an IOMMU.
     Devices,
+    /// Disk, network card, watchdog, and a second card on a wire to another guest, whose clock is PTP's master there.
+    Wire,
     /// Disk, network card, watchdog, under Xen: the kernel is that of dom0, with two of the CPUs and half of the memory.
     Xen,
 }
@@ -218,6 +220,16 @@ pub(crate) const GUESTS: &[Guest] = &[
         cpus: "4",
         hardware: Hardware::Xen,
         tests: &[tests("cli", "guest_xen", "")],
+        ..USUAL
+    },
+    Guest {
+        name: "ptp",
+        what: "6.12 PREEMPT_RT beside another guest, whose clock it follows by PTP",
+        // As for `devices`: two that boot at a time make the host busy.
+        boot: "no_timer_check",
+        cpus: "2",
+        hardware: Hardware::Wire,
+        tests: &[tests("cli", "guest_ptp", "")],
         ..USUAL
     },
     Guest {

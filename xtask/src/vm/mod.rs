@@ -69,8 +69,9 @@ fn run_command(guest: &Guest, command: &str) -> Outcome {
     let kernel = kernel::ready(guest.kernel)?;
     let place = root().join("target/vm/out").join(guest.name);
     let xen = xen_of(guest)?.map(|(image, _)| image);
-    let job =
-        Job { guest, kernel: &kernel, xen: xen.as_deref(), script: command.to_owned(), results: 0, place: &place };
+    let other = linuxptp_of(guest)?.map(|folder| ptp_master(&folder));
+    let (xen, other) = (xen.as_deref(), other.as_deref());
+    let job = Job { guest, kernel: &kernel, xen, script: command.to_owned(), results: 0, place: &place, other };
     let outcome = qemu::boot(&job, |_, _| ());
     let log = std::fs::read(place.join("log")).unwrap_or_default();
     print!("{}", String::from_utf8_lossy(&log));
@@ -80,6 +81,17 @@ fn run_command(guest: &Guest, command: &str) -> Outcome {
 /// What runs beneath the guest's kernel, and the folders of its tools; nothing for most.
 fn xen_of(guest: &Guest) -> Result<Option<(PathBuf, Vec<PathBuf>)>, String> {
     (guest.hardware == Hardware::Xen).then(kernel::xen).transpose()
+}
+
+/// The folder of linuxptp's programs, for a guest beside another one; nothing for most.
+fn linuxptp_of(guest: &Guest) -> Result<Option<PathBuf>, String> {
+    let folder = (guest.hardware == Hardware::Wire).then(|| peers::unpacked("linuxptp")).transpose()?;
+    Ok(folder.map(|folder| folder.join("usr/sbin")))
+}
+
+/// What the guest at the other end of a wire does: PTP's master by software time stamps, which the emulator takes its time for.
+fn ptp_master(linuxptp: &Path) -> String {
+    format!("ip link set eth1 up\n{}/ptp4l -2 -S -i eth1 -m --tx_timestamp_timeout=1000\n", linuxptp.display())
 }
 
 fn run_all(wanted: &[&Guest], part: &str) -> Outcome {
@@ -107,7 +119,10 @@ fn run_all(wanted: &[&Guest], part: &str) -> Outcome {
             if xen.is_some() {
                 environment.push(("TAHTI_GUEST", peers::small_linux()?.display().to_string()));
             }
-            rounds.push(Round { guest, kernel: kernel::ready(guest.kernel)?, xen, tests, environment });
+            let linuxptp = linuxptp_of(guest)?;
+            environment.extend(linuxptp.iter().map(|folder| ("TAHTI_PTP", folder.display().to_string())));
+            let other = linuxptp.as_deref().map(ptp_master);
+            rounds.push(Round { guest, kernel: kernel::ready(guest.kernel)?, xen, other, tests, environment });
         }
     }
     if rounds.is_empty() {
@@ -150,6 +165,8 @@ struct Round<'a> {
     guest: &'a Guest,
     kernel: Bootable,
     xen: Option<PathBuf>,
+    /// What another guest does at the other end of a wire.
+    other: Option<String>,
     tests: Vec<Test>,
     environment: Vec<(&'static str, String)>,
 }
@@ -192,8 +209,8 @@ impl Round<'_> {
         let mut verdicts: Vec<Option<Verdict>> = tests.iter().map(|_| None).collect();
         let booted = Instant::now();
         let script = qemu::run_script(tests, &self.environment);
-        let job =
-            Job { guest, kernel: &self.kernel, xen: self.xen.as_deref(), script, results: tests.len(), place: &place };
+        let (xen, other) = (self.xen.as_deref(), self.other.as_deref());
+        let job = Job { guest, kernel: &self.kernel, xen, script, results: tests.len(), place: &place, other };
         let outcome = qemu::boot(&job, |index, verdict| {
             let word = if verdict.passed() { "ok" } else { "FAILED" };
             println!("  {:<6} {:>5.1} s  {}: {}", word, verdict.seconds, guest.name, tests[index].shown);

@@ -56,6 +56,8 @@ pub(crate) struct Job<'a> {
     pub(crate) results: usize,
     /// The folder that the guest sees as `/out`; emptied first.
     pub(crate) place: &'a Path,
+    /// What another guest does at the other end of a wire, for as long as this one lives.
+    pub(crate) other: Option<&'a str>,
 }
 
 /// Boots the guest, lets it do its job, and tells each verdict as it comes.
@@ -95,11 +97,18 @@ fn boot_once(job: &Job<'_>, told: &mut impl FnMut(usize, &Verdict)) -> Outcome {
     let complaints = fs::File::create(&complaints).map_err(|error| failed(&complaints, error))?;
     let doorbell = match job.guest.hardware {
         Hardware::Devices => Some(Doorbell::open()?),
-        Hardware::Plain | Hardware::Xen => None,
+        Hardware::Plain | Hardware::Wire | Hardware::Xen => None,
+    };
+    let other = match job.guest.hardware {
+        Hardware::Wire => Some(Other::begin(job)?),
+        Hardware::Plain | Hardware::Devices | Hardware::Xen => None,
     };
     let mut command = command(job, place);
     if let Some(doorbell) = &doorbell {
         command.args(doorbell.words());
+    }
+    if let Some(other) = &other {
+        command.args(other.wire.words(0));
     }
     let child = command.stderr(complaints).spawn();
     let mut child = Running(child.map_err(|error| format!("QEMU did not start: {error}"))?);
@@ -206,6 +215,57 @@ impl Drop for Doorbell {
     }
 }
 
+/// A wire between two guests: a socket for each end.
+struct Wire([PathBuf; 2]);
+
+impl Wire {
+    /// The card at one of its ends: the second of its guest.
+    fn words(&self, end: usize) -> [String; 4] {
+        let [own, far] = [&self.0[end], &self.0[1 - end]].map(|path| path.display());
+        let wire = format!("dgram,id=wire,local.type=unix,local.path={own},remote.type=unix,remote.path={far}");
+        let card = format!("virtio-net-pci,netdev=wire,romfile=,mac=52:54:00:00:00:0{}", end + 1);
+        ["-netdev".to_owned(), wire, "-device".to_owned(), card]
+    }
+}
+
+impl Drop for Wire {
+    fn drop(&mut self) {
+        // Only files without meaning would stay.
+        self.0.iter().for_each(|path| drop(fs::remove_file(path)));
+    }
+}
+
+/// The guest at the other end of a wire, which lives as long as the one that is tested.
+struct Other {
+    machine: Child,
+    wire: Wire,
+}
+
+impl Other {
+    fn begin(job: &Job<'_>) -> Result<Self, String> {
+        let place = job.place.join("other");
+        let failed = |error: std::io::Error| format!("{}: {error}", place.display());
+        fs::create_dir_all(&place).map_err(failed)?;
+        fs::write(place.join("run.sh"), job.other.unwrap_or_default()).map_err(failed)?;
+        let end = |end: u8| std::env::temp_dir().join(format!("tahti-wire-{}-{end}", std::process::id()));
+        let wire = Wire([end(1), end(2)]);
+        // Those of a run that was killed.
+        wire.0.iter().for_each(|path| drop(fs::remove_file(path)));
+        let complaints = fs::File::create(place.join("qemu")).map_err(failed)?;
+        let mut command = command(job, &place);
+        let machine = command.args(wire.words(1)).stderr(complaints).spawn();
+        Ok(Self { machine: machine.map_err(|error| format!("QEMU did not start: {error}"))?, wire })
+    }
+}
+
+impl Drop for Other {
+    fn drop(&mut self) {
+        // `timeout` passes it on to QEMU. Both fail only if it has ended, which is what is wanted.
+        let _ = Command::new("kill").arg(self.machine.id().to_string()).status();
+        let _ = self.machine.wait();
+    }
+}
+
 /// Why a guest gave no full result, with the end of what it said.
 fn explain(status: ExitStatus, lived: Duration, place: &Path) -> String {
     let tail = |name: &str| {
@@ -266,13 +326,13 @@ fn command(job: &Job<'_>, place: &Path) -> Command {
         Thread::Multi => "tcg,thread=multi",
     };
     let machine = match guest.hardware {
-        Hardware::Plain | Hardware::Xen => "q35",
+        Hardware::Plain | Hardware::Wire | Hardware::Xen => "q35",
         Hardware::Devices => "q35,kernel-irqchip=split",
     };
     let (processor, megabytes) = match guest.hardware {
         // With more of what the emulator offers, dom0 or domains without a machine of their own do not begin.
         Hardware::Xen => ("max,-pku,-smap,-smep,-la57,-rdtscp", "3072"),
-        Hardware::Plain | Hardware::Devices => ("max", "2048"),
+        Hardware::Plain | Hardware::Devices | Hardware::Wire => ("max", "2048"),
     };
     command.args(["-M", machine, "-accel", thread, "-cpu", processor, "-m", megabytes, "-smp", guest.cpus]);
     if guest.hardware == Hardware::Devices {
