@@ -219,3 +219,37 @@ fn memory_of_every_kind_of_number_is_shown_before_any_of_it_was_touched() {
     let all = [touched::<f32>(), touched::<f64>(), touched::<F16>(), touched::<i16>(), touched::<u16>()];
     assert!(all.iter().all(|kib| *kib < 16 << 10), "{all:?}");
 }
+
+/// The same bits wherever in memory the vector and the result begin.
+fn begins_anywhere<S: Number>()
+where
+    S::Sum: Copy + Default + PartialEq + std::fmt::Debug,
+{
+    let (rows, columns) = (37, 45);
+    let matrix: Vec<S> = numbers(3, rows * columns).into_iter().map(S::of).collect();
+    let x: Vec<S::Sum> = numbers(4, columns).into_iter().map(S::sum).collect();
+    let panels = Panels::pack(rows, columns, &matrix).unwrap();
+    for level in Level::all() {
+        let mut known = vec![S::Sum::default(); rows];
+        panels.multiply(level, &x, &mut known).unwrap();
+        // Past each place that a line of the cache has.
+        for begin in 1..17 {
+            let mut moved = vec![S::Sum::default(); begin];
+            moved.extend_from_slice(&x);
+            let mut y = vec![S::sum(7.0); begin + rows + 1];
+            panels.multiply(level, &moved[begin..], &mut y[begin..begin + rows]).unwrap();
+            assert_eq!(y[begin..begin + rows], known, "{level}, from number {begin} on");
+            let around = y[..begin].iter().chain(&y[begin + rows..]);
+            assert!(around.into_iter().all(|value| *value == S::sum(7.0)), "{level}: written beside the result");
+        }
+    }
+}
+
+#[test]
+fn vectors_may_begin_anywhere_in_memory_and_nothing_beside_the_result_is_written() {
+    begins_anywhere::<f32>();
+    begins_anywhere::<f64>();
+    begins_anywhere::<F16>();
+    begins_anywhere::<i16>();
+    begins_anywhere::<u16>();
+}
