@@ -225,6 +225,26 @@ pub(crate) struct Part<'a> {
 }
 
 impl Part<'_> {
+    /// Eight centres from their sums at once, as [`Part::centre`] makes each; whether they are, which needs that all have light.
+    #[inline(always)]
+    pub(crate) fn eight_centres(&self, first: usize, [flux, x, y]: [&[f32; 8]; 3], centres: &mut [f32]) -> bool {
+        let places = 2 * first..2 * first + 16;
+        let (Some(centres), Some(zeros)) = (centres.get_mut(places.clone()), self.zeros.get(places)) else {
+            return false;
+        };
+        // All are looked at: a branch for each is longer than that.
+        let lit = |flux: f32| (flux > self.light.flux_min) & (flux < FLUX_MAX);
+        if !flux.iter().fold(true, |all, flux| all & lit(*flux)) {
+            return false;
+        }
+        for (index, (centre, zero)) in
+            centres.as_chunks_mut::<2>().0.iter_mut().zip(zeros.as_chunks::<2>().0).enumerate()
+        {
+            *centre = [x[index] / flux[index] - zero[0], y[index] / flux[index] - zero[1]];
+        }
+        true
+    }
+
     /// A centre from its sums: flux, and that times the place.
     #[inline(always)]
     pub(crate) fn centre(&self, aperture: usize, [flux, x, y]: [f32; 3], centres: &mut [f32], without: &mut Without) {
@@ -313,6 +333,9 @@ macro_rules! centre_kernel {
                     (flux[index], x[index], y[index]) = (sum, times(sum, columns), high);
                 }
                 let (flux, x, y) = (sums(&flux), sums(&x), sums(&y));
+                if part.eight_centres(group * 8, [&flux, &x, &y], centres) {
+                    continue;
+                }
                 for index in 0..corners.len() {
                     part.centre(group * 8 + index, [flux[index], x[index], y[index]], centres, &mut without);
                 }
