@@ -89,7 +89,7 @@ const STAGES: &[Stage] = &[
     Stage { name: "browser", what: "the dashboard's page in Chromium, panel by panel", run: browser::main, ..STAGE },
     Stage {
         name: "beyond",
-        what: "beyond one machine: messages between hosts, whose links are cut and restored; a logger whose node of Cassandra is killed",
+        what: "beyond one machine: messages between hosts, whose links are cut and restored; a logger whose node of Cassandra is killed; the dashboard by TLS",
         needs_root: true,
         run: beyond,
         ..STAGE
@@ -221,8 +221,9 @@ fn guests() -> Outcome {
 
 /// Features that few need, in one build of the program.
 fn beyond() -> Outcome {
-    let features = vec!["cli/fabric".into(), "cli/cassandra".into()];
-    let programs = vec!["fabric".into(), "soak".into(), "cassandra".into()];
+    peers::debian(&["openssl", "curl"])?;
+    let features = vec!["cli/fabric".into(), "cli/cassandra".into(), "cli/tls".into()];
+    let programs = vec!["fabric".into(), "soak".into(), "cassandra".into(), "dashboard_tls".into()];
     let (jars, java) = (cassandra_jars()?, peers::java_17()?);
     let suite = Suite { features, programs, ..Suite::default() };
     suite.env("TAHTI_CASSANDRA", jars).env("TAHTI_JAVA", java).run(Show::Live)
