@@ -33,6 +33,10 @@ pub(crate) struct Args {
 #[derive(clap::Subcommand)]
 enum What {
     Define(DefineArgs),
+    /// `tahti start`, of a guest
+    Start(crate::process::StartArgs),
+    /// `tahti console`, of a guest
+    Console(crate::attach::Args),
     /// Run a virtual machine until it shuts down or SIGTERM; its console is this terminal, ^] has it shut down
     Serve(Box<ServeArgs>),
     /// Say whether a guest runs, by what, and where its virtual CPUs are
@@ -166,6 +170,8 @@ impl Args {
 
 pub(crate) fn run(args: Args) -> ExitCode {
     end(match args.what {
+        What::Start(args) => return crate::process::start(args),
+        What::Console(args) => return crate::attach::run(args),
         What::Define(args) => define(&args),
         What::Serve(args) => serve(*args),
         What::Status(args) => status(&args),

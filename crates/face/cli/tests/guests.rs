@@ -102,7 +102,7 @@ fn types(bench: &Bench, line: &str, answer: &str) {
 /// Types a line into the guest's console.
 fn typed(bench: &Bench, line: &str) {
     let mut typing = bench
-        .tahti(&["console", "hmi", "-P", "p"])
+        .tahti(&["guest", "console", "hmi", "-P", "p"])
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
@@ -199,7 +199,7 @@ fn nothing_of_a_guest_outlives_the_process_that_serves_it() {
     kill(bench.pid("hmi"), "KILL");
     bench.until("QEMU has ended", || !alive(qemu));
     // Its folder is found, and cleared, by the next one.
-    bench.ok(&["start", "hmi"]);
+    bench.ok(&["guest", "start", "hmi"]);
     let (qemu, _) = process(&bench);
     bench.ok(&["stop", "hmi"]);
     nothing_is_left(&bench, qemu);
