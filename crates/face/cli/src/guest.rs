@@ -7,14 +7,14 @@ use ::guest::define::Definition;
 use ::guest::model::{PROGRAM, Places};
 use ::guest::place::vcpus;
 use ::guest::qmp::{ANSWER_WITHIN, Client};
-use ::guest::serve::{LOCK, NOTE, USAGE, files, is_accelerated};
+use ::guest::serve::{LOCK, USAGE, files, is_accelerated};
 use ::guest::usage::{history, ran};
 use ::guest::{Accel, Ended, Guest, Home, Network, Profile, Rule};
 use base::{CpuSet, DurNs, Policy, Size};
 use clap::{Args as _, FromArgMatches as _};
 use host::plant::{Checked, Cpus, NAME, Process, check, is_name, render_all};
 use keep::supervisor::rundir::{RunDir, base};
-use keep::supervisor::{Machine, plant_file};
+use keep::supervisor::{Machine, guest_note, plant_file};
 use std::fs::File;
 use std::os::fd::AsFd as _;
 use std::path::{Path, PathBuf};
@@ -350,7 +350,7 @@ fn status(args: &WhichArgs) -> Result<(), Failure> {
     let state = qmp.call("query-status")?["status"].as_str().unwrap_or("unknown").to_owned();
     let by = if is_accelerated(&mut qmp)? { "by the processor (KVM)" } else { "emulated" };
     println!("{}: {}, {by}", args.name, base::Visible { text: &state, colours: false });
-    if let Ok(note) = std::fs::read_to_string(folder.join(NOTE)) {
+    if let Some(note) = guest_note(&folder) {
         println!("{}", base::Visible { text: &note, colours: false });
     }
     // Whose threads they are, the socket's other end knows for certain.

@@ -36,6 +36,7 @@ pub use crate::page::Figures;
 pub use probe::{Machine, Thread, threads};
 pub use pulses::{FRAME_PULSES, TROUBLE_TOLD, VALUE_TOLD};
 pub(crate) use service::VARIABLES as SERVICE_VARIABLES;
+pub use status::guest_note;
 pub use tell::{COLUMNS, brief, short};
 
 use crate::keeper::protocol::Operators;

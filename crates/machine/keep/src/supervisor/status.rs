@@ -15,9 +15,12 @@ use base::text::Counted;
 use base::{DurNs, MonoNs};
 use host::plant::Process;
 use host::supervise::{Phase, State, Unit};
+use rustix::fs::OFlags;
 use std::cell::OnceCell;
 use std::fmt::Write as _;
+use std::fs::OpenOptions;
 use std::io::Read as _;
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 use sys::clock::mono_now;
 
@@ -66,15 +69,20 @@ fn process_status(site: &Site, unit: &Unit, one: &Supervised, parents: &OnceCell
         evidence: one.incident.evidence.clone(),
         loop_page: one.page.as_ref().and_then(Page::status),
         value: value(process, one),
-        guest: note(&site.run.guest(&unit.spec.name)),
+        guest: guest_note(&site.run.guest(&unit.spec.name)),
     })
 }
 
-/// What a guest's process has noted in its folder; others have none. It may be another user's.
-fn note(folder: &Path) -> Option<String> {
+/// What a guest's process has noted in its folder; others have none. The folder may be another user's, who could have put a link into
+/// the note's place, which shows what this user alone may read, or a pipe, for which the supervisor would wait.
+#[must_use]
+pub fn guest_note(folder: &Path) -> Option<String> {
     const BYTES_MAX: u64 = 1000;
+    let flags = (OFlags::NOFOLLOW | OFlags::NONBLOCK).bits() as i32;
+    let file = OpenOptions::new().read(true).custom_flags(flags).open(folder.join("note")).ok()?;
+    let file = file.metadata().is_ok_and(|about| about.is_file()).then_some(file)?;
     let mut bytes = Vec::new();
-    std::fs::File::open(folder.join("note")).ok()?.take(BYTES_MAX).read_to_end(&mut bytes).ok()?;
+    file.take(BYTES_MAX).read_to_end(&mut bytes).ok()?;
     let text = String::from_utf8_lossy(&bytes);
     Some(text.lines().next()?.to_owned())
 }
@@ -276,4 +284,26 @@ pub(crate) fn verdict(
     }
     let _ = write!(text, "up for {}: {words}", short(mono_now() - site.since));
     (blemishes.is_empty(), text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_note_is_a_file_and_neither_a_link_nor_a_pipe_in_its_place() {
+        let folder = std::env::temp_dir().join(format!("tahti-note-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let place = folder.join("note");
+        assert_eq!(guest_note(&folder), None);
+        std::fs::write(&place, "emulated\nand more").unwrap();
+        assert_eq!(guest_note(&folder).as_deref(), Some("emulated"));
+        std::fs::rename(&place, folder.join("other")).unwrap();
+        std::os::unix::fs::symlink("other", &place).unwrap();
+        assert_eq!(guest_note(&folder), None);
+        std::fs::remove_file(&place).unwrap();
+        rustix::fs::mknodat(rustix::fs::CWD, &place, rustix::fs::FileType::Fifo, rustix::fs::Mode::RUSR, 0).unwrap();
+        assert_eq!(guest_note(&folder), None);
+        std::fs::remove_dir_all(&folder).unwrap();
+    }
 }
