@@ -71,7 +71,15 @@ pub(crate) struct Running<'a> {
 
 impl Running<'_> {
     pub(crate) fn value(&self, name: &str) -> f64 {
-        match self.shown.get(name).unwrap().value {
+        // There is none while its writer, who is another thread, has been interrupted in the middle of a write.
+        let begun = Instant::now();
+        let reading = loop {
+            match self.shown.get(name) {
+                Some(reading) => break reading,
+                None => assert!(begun.elapsed() < Duration::from_secs(60), "no reading of {name}"),
+            }
+        };
+        match reading.value {
             Number::Float(value) => value,
             other => panic!("{other:?}"),
         }
