@@ -36,7 +36,7 @@
 //!         plug_in: Box::new(|_| None),
 //!         require_rt: false,
 //!     };
-//!     em::serve(&options, &mut |line| println!("{line}"))
+//!     em::serve(&options, &mut |line| println!("{line}"), &mut |_| {})
 //! };
 //! # let _ = serve;
 //! # std::fs::remove_file(&file)?;
