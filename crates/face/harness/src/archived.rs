@@ -27,7 +27,12 @@ impl Archived {
     /// Records, the archive's place, and what `[archive]` says besides.
     #[must_use]
     pub fn new(database: &str, at: &'static str, says: &str) -> Self {
-        let ioc = Ioc::start(&[("a.db", database)], &["-d", "a.db"]);
+        Self::of(Ioc::start(&[("a.db", database)], &["-d", "a.db"]), at, says)
+    }
+
+    /// As [`new`](Self::new), of an IOC that is up.
+    #[must_use]
+    pub fn of(ioc: Ioc, at: &'static str, says: &str) -> Self {
         let folder = Folder::new();
         let file = folder.write("archive.toml", &format!("[archive]\nfolder = \"{at}\"\n{says}"));
         Self { ioc, folder, file, at }
