@@ -73,6 +73,15 @@ export class Strip {
     this.load();
   }
 
+  /** Its units have come, or changed: they stand at the axis, which is drawn once. */
+  measured(units) {
+    if (units === this.units) return;
+    this.units = units;
+    this.plot?.destroy();
+    this.plot = null;
+    this.changed = true;
+  }
+
   remove() {
     strips.delete(this);
     this.plot?.destroy();

@@ -92,7 +92,7 @@ function signal(what) {
   say(one.state, what.state);
   one.state.className = what.state === "connected" ? "good" : "bad";
   one.row.classList.toggle("faint", what.state !== "connected");
-  if (what.units != null) one.units = one.strip.units = what.units;
+  if (what.units != null) one.strip.measured(one.units = what.units);
   if (what.labels != null) one.labels = what.labels;
   if (what.text != null) say(one.value, what.text);
   if (what.severity != null) alarm(one, what.severity);
