@@ -5,6 +5,7 @@
 
 use harness::archived::{Archived, COUNTER};
 use harness::epics::{Monitor, normal, same};
+use harness::eventually;
 use harness::ioc::Ioc;
 
 const DATABASE: &str = r#"
@@ -58,11 +59,7 @@ fn the_archive_keeps_the_records_of_both_servers_alike() {
     let kept = [false, true].map(|ours| {
         let site = Archived::of(Ioc::serving(ours, &format!("{DATABASE}{COUNTER}")), "kept", &says);
         let logger = site.serve("all 10 variables are connected");
-        let start = std::time::Instant::now();
-        while site.counts().len() < 10 {
-            assert!(start.elapsed() < harness::PATIENCE, "{:?}", site.counts());
-            std::thread::sleep(std::time::Duration::from_millis(20));
-        }
+        eventually("ten of the counter are there", || site.counts().len() >= 10);
         logger.signal("-TERM");
         logger.hears("samples safe, 0 lost");
         let counts = site.counts();

@@ -72,22 +72,22 @@ pub(crate) struct Running<'a> {
 impl Running<'_> {
     pub(crate) fn value(&self, name: &str) -> f64 {
         // There is none while its writer, who is another thread, has been interrupted in the middle of a write.
-        let begun = Instant::now();
-        let reading = loop {
-            match self.shown.get(name) {
-                Some(reading) => break reading,
-                None => assert!(begun.elapsed() < Duration::from_secs(60), "no reading of {name}"),
-            }
-        };
-        match reading.value {
+        match self.awaited(name, || self.shown.get(name)).value {
             Number::Float(value) => value,
             other => panic!("{other:?}"),
         }
     }
 
     pub(crate) fn until(&self, what: &str, is: impl Fn() -> bool) {
+        self.awaited(what, || is().then_some(()));
+    }
+
+    fn awaited<T>(&self, what: &str, found: impl Fn() -> Option<T>) -> T {
         let begun = Instant::now();
-        while !is() {
+        loop {
+            if let Some(found) = found() {
+                return found;
+            }
             assert!(begun.elapsed() < Duration::from_secs(60), "{what}");
             std::thread::yield_now();
         }
