@@ -84,7 +84,9 @@ impl Frames for Before<'_> {
                 Got::Row { last: true, .. } => self.pixels.end(),
                 Got::Over(whole) => Some(whole),
                 Got::Row { .. } => None,
-                Got::Nothing if mono_now() - last > PATIENCE => return Err(Error::NoFrames(PATIENCE)),
+                Got::Nothing if mono_now() - last > PATIENCE => {
+                    return Err(self.pixels.input().silent(PATIENCE));
+                }
                 Got::Nothing => None,
             };
             let Some(whole) = whole else { continue };

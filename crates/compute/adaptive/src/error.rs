@@ -1,6 +1,8 @@
 //! What can be wrong before the loop runs.
 
+use crate::input::Card;
 use base::DurNs;
+use sys::Errno;
 
 /// Why a loop cannot be had.
 #[derive(Debug, thiserror::Error)]
@@ -14,6 +16,30 @@ pub enum Error {
         /// The kernel's answer.
         error: std::io::Error,
     },
+    /// A network card's queue cannot be had, or is gone.
+    #[error("--xdp {card}: {error}; {remedy}")]
+    Card {
+        /// Which.
+        card: Card,
+        /// The kernel's answer.
+        error: sys::Error,
+        /// What was expected, and what to do.
+        remedy: &'static str,
+    },
+    /// A card's queue takes no such address.
+    #[error("--xdp {card}: pixels at {address}; expected an IPv4 address, that of the interface")]
+    NotIpv4 {
+        /// Where.
+        address: std::net::SocketAddr,
+        /// The card.
+        card: Card,
+    },
+    /// Pixels come, but not on the card's queue.
+    #[error(
+        "--xdp {0}: pixels come to this host, but not whole on this queue; expected each in one packet of the interface, without VLAN tag, \
+         IP options and pieces, steered to the queue (`ethtool -N IFACE flow-type udp4 dst-port PORT action QUEUE`)"
+    )]
+    Past(Card),
     /// No camera.
     #[error("no whole frame came for {0}; expected a camera that sends to --pixels: `tahti demo telescope`")]
     NoFrames(DurNs),
@@ -53,4 +79,26 @@ pub enum Error {
     /// Nothing can be shown under this name.
     #[error(transparent)]
     Share(#[from] rt::ShareError),
+}
+
+impl Error {
+    pub(crate) fn card(card: &Card, error: sys::Error) -> Self {
+        let remedy = match error.errno {
+            Errno::PERM | Errno::ACCESS => "expected root, or CAP_NET_RAW, CAP_NET_ADMIN and CAP_BPF",
+            Errno::AFNOSUPPORT | Errno::NOSYS => "expected a kernel with CONFIG_XDP_SOCKETS and CONFIG_BPF_SYSCALL",
+            Errno::NODEV | Errno::NXIO => "expected a network interface of this host that is there: `ip link`",
+            Errno::BUSY => {
+                "expected a queue and an interface that no other program has: see `ip link show IFACE`, end who has it, or take another"
+            }
+            Errno::MSGSIZE => {
+                "expected packets that hold a row: `ip link set IFACE mtu 9000`, on both ends of the wire"
+            }
+            Errno::RANGE => "expected an MTU that the driver takes with XDP: make the interface's less",
+            Errno::NOBUFS | Errno::NOMEM => "expected memory that may be locked: raise `ulimit -l`, or CAP_IPC_LOCK",
+            Errno::INVAL => "expected one of the interface's queues, from 0 on: `ls /sys/class/net/IFACE/queues`",
+            Errno::OPNOTSUPP => "expected an interface that takes XDP, and Linux 6.6 where its MTU is above 3800",
+            _ => "without --xdp pixels come by a socket",
+        };
+        Self::Card { card: card.clone(), error, remedy }
+    }
 }

@@ -1,20 +1,15 @@
 //! Pixels that come as datagrams, row by row, in whatever order and with whatever missing.
 
-use crate::error::Error;
+use crate::input::Input;
 use base::{DurNs, MonoNs};
-use optics::gvsp::{Content, HEADER, LEADER, Packet};
+use optics::gvsp::{Content, Packet};
 use optics::{Assembly, Geometry, Taken, Whole};
 use rt::Wait;
-use std::net::{SocketAddr, UdpSocket};
 use sys::clock::{mono_now, sleep_until};
-use sys::datagrams::{Datagrams, Waits};
+use sys::datagrams::Waits;
 
 /// Datagrams that are looked at before the caller may see whether it is to end.
 const LOOKS: usize = 4096;
-/// A datagram that is said to have come so many nanoseconds ago did not.
-const LONG_AGO: u64 = 1_000_000_000;
-/// Frames that the kernel's buffer holds: what is older is of no use to a loop.
-const BUFFERED: usize = 2;
 /// Looks at the socket between two readings of the clock.
 const SPINS: usize = 16;
 
@@ -29,16 +24,15 @@ pub(crate) enum Got {
     Nothing,
 }
 
-/// The end of the wire: a socket, the frame that comes, and its image.
+/// The end of the wire: where datagrams come from, the frame that comes, and its image.
 #[derive(Debug)]
 pub struct Pixels {
-    socket: UdpSocket,
-    taken: Datagrams,
+    input: Input,
     /// The datagram that is looked at next.
     index: usize,
     /// When those that were taken were in hand.
     at: MonoNs,
-    /// When the newest row came, in nanoseconds since 1970, where the kernel says so; and that of the frame's first.
+    /// When the newest row came, in nanoseconds of the input's clock, where it says so; and that of the frame's first.
     came_ns: [Option<u64>; 2],
     /// From row to row, by the frame before.
     pace: DurNs,
@@ -55,33 +49,15 @@ pub struct Pixels {
 }
 
 impl Pixels {
-    /// Takes datagrams at `address`; a frame of which nothing has come for `patience` is over.
+    /// Takes datagrams from here; a frame of which nothing has come for the input's patience is over.
     ///
     /// How the thread waits: asleep for each datagram; spinning; or both: asleep between frames and while much of one is to come, spinning
     /// at its end and for so long wherever it waits for a row.
-    ///
-    /// # Errors
-    /// The kernel's.
-    pub fn open(
-        address: SocketAddr,
-        geometry: &Geometry,
-        missing_max: usize,
-        patience: DurNs,
-        wait: Wait,
-    ) -> Result<Self, Error> {
-        let refused = |error: std::io::Error| Error::Socket { address, error };
-        let socket = UdpSocket::bind(address).map_err(refused)?;
-        socket.set_read_timeout(Some(std::time::Duration::from_nanos(patience.0 as u64))).map_err(refused)?;
-        // Where it does not, it is the moment at which a datagram was in hand.
-        let _ = sys::datagrams::stamp(&socket);
-        // Beyond the machine's limit where the process may; what is had is enough where the loop keeps up.
-        let buffer = BUFFERED * geometry.across() * geometry.row_bytes();
-        if rustix::net::sockopt::set_socket_recv_buffer_size_force(&socket, buffer).is_err() {
-            let _ = rustix::net::sockopt::set_socket_recv_buffer_size(&socket, buffer);
-        }
-        Ok(Self {
-            socket,
-            taken: Datagrams::new(geometry.row_bytes() + HEADER + LEADER + 1),
+    #[must_use]
+    pub fn new(input: Input, geometry: &Geometry, missing_max: usize, wait: Wait) -> Self {
+        Self {
+            patience: input.patience(),
+            input,
             index: 0,
             at: MonoNs(0),
             came_ns: [None; 2],
@@ -93,16 +69,13 @@ impl Pixels {
             image: vec![0; geometry.width() * geometry.width()],
             foreign: 0,
             resized: 0,
-            patience,
-        })
+        }
     }
 
-    /// Where they come in.
-    ///
-    /// # Errors
-    /// The kernel's.
-    pub fn address(&self) -> std::io::Result<SocketAddr> {
-        self.socket.local_addr()
+    /// Where they come from.
+    #[must_use]
+    pub const fn input(&self) -> &Input {
+        &self.input
     }
 
     /// The image; rows that did not come are of before.
@@ -124,20 +97,17 @@ impl Pixels {
 
     /// When the newest row came: by the kernel, where it says so. Real-time: two readings of clocks.
     pub(crate) fn came(&self) -> MonoNs {
-        let (Some(came), now) = (self.came_ns[0], mono_now()) else { return self.at };
-        let ago = sys::clock::wall_ns().saturating_sub(came);
-        // A clock that was stepped meanwhile says nothing.
-        if ago < LONG_AGO { MonoNs(now.0.saturating_sub(ago)).min(self.at) } else { self.at }
+        self.came_ns[0].and_then(|came| self.input.at(came)).map_or(self.at, |came| came.min(self.at))
     }
 
     /// Takes what has come as for a frame, looks at none of it, and says how many: for who measures what the taking costs. Real-time: a
     /// system call for up to 16 datagrams, and one that finds none.
     pub fn discard(&mut self) -> usize {
         let mut all = 0;
-        while let Ok(there) = self.taken.take(&self.socket, Waits::Not) {
+        while let Ok(there) = self.input.take(Waits::Not) {
             all += there;
         }
-        self.index = self.taken.there();
+        self.index = self.input.there();
         all
     }
 
@@ -155,7 +125,7 @@ impl Pixels {
 
     /// Whether more datagrams are in hand: the next row comes without waiting.
     pub(crate) fn more(&self) -> bool {
-        self.index < self.taken.there()
+        self.index < self.input.there()
     }
 
     /// Forgets what came before now, up to the end of a frame.
@@ -163,18 +133,18 @@ impl Pixels {
         let now = mono_now();
         let mut over = false;
         for _ in 0..LOOKS {
-            if over || self.taken.take(&self.socket, Waits::ForOne).is_err() {
+            if over || self.input.take(Waits::ForOne).is_err() {
                 break;
             }
             // What waited for us came faster than a frame's rest does.
-            over = mono_now() - now > self.patience && (0..self.taken.there()).any(|index| self.is_trailer(index));
+            over = mono_now() - now > self.patience && (0..self.input.there()).any(|index| self.is_trailer(index));
         }
         self.assembly.restart();
-        (self.index, self.foreign, self.resized) = (self.taken.there(), 0, 0);
+        (self.index, self.foreign, self.resized) = (self.input.there(), 0, 0);
     }
 
     fn is_trailer(&self, index: usize) -> bool {
-        matches!(Packet::read(self.taken.get(index)), Ok(Packet { content: Content::Trailer { .. }, .. }))
+        matches!(Packet::read(self.input.get(index)), Ok(Packet { content: Content::Trailer { .. }, .. }))
     }
 
     /// Ends the frame of which the last row has come.
@@ -201,7 +171,7 @@ impl Pixels {
             let mut napped = self.wait == Wait::Spin;
             loop {
                 for _ in 0..SPINS {
-                    if self.taken.take(&self.socket, Waits::Not).is_ok() {
+                    if self.input.take(Waits::Not).is_ok() {
                         self.at = mono_now();
                         return true;
                     }
@@ -217,15 +187,12 @@ impl Pixels {
                 }
             }
         }
-        let taken = self.wait != Wait::Spin && self.taken.take(&self.socket, Waits::ForOne).is_ok();
+        let taken = self.wait != Wait::Spin && self.input.take(Waits::ForOne).is_ok();
         self.at = mono_now();
         taken
     }
 
-    /// Waits for the next row, or the end of a frame, for the patience at most. Real-time: a system call for up to [`BATCH_MAX`]
-    /// datagrams, no allocation.
-    ///
-    /// [`BATCH_MAX`]: sys::datagrams::BATCH_MAX
+    /// Waits for the next row, or the end of a frame, for the patience at most. Real-time: what [`Input::take`] does, no allocation.
     pub(crate) fn next(&mut self) -> Got {
         for _ in 0..LOOKS {
             // Nothing came; what else a receiving socket may say passes.
@@ -234,7 +201,7 @@ impl Pixels {
             }
             let (side, index) = (self.side as u32, self.index);
             self.index += 1;
-            let (block, row, pixels) = match Packet::read(self.taken.get(index)) {
+            let (block, row, pixels) = match Packet::read(self.input.get(index)) {
                 Ok(Packet { content: Content::Leader { width, height, .. }, .. }) => {
                     self.resized += u64::from((width, height) != (side, side));
                     continue;
@@ -252,7 +219,7 @@ impl Pixels {
             match self.assembly.take(block, row) {
                 Taken::Row { last } => {
                     optics::unpack(pixels, &mut self.image[row * self.row / 2..][..self.row / 2]);
-                    self.came_ns[0] = self.taken.came_ns(index);
+                    self.came_ns[0] = self.input.came_ns(index);
                     if first {
                         self.came_ns[1] = self.came_ns[0];
                     }

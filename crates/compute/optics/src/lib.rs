@@ -10,6 +10,7 @@ mod assembly;
 mod command;
 mod control;
 mod detector;
+pub mod ethernet;
 mod geometry;
 pub mod gvsp;
 pub mod matrix;

@@ -2,6 +2,7 @@
 
 use crate::error::{Error, Result};
 use std::net::Ipv4Addr;
+use std::os::fd::{AsFd, AsRawFd as _};
 
 /// An IPv4 address of an interface that is up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,6 +37,27 @@ pub fn list() -> Result<Vec<Interface>> {
     // SAFETY: `first` came from getifaddrs and is not used any more.
     unsafe { libc::freeifaddrs(first) };
     Ok(all)
+}
+
+/// The longest packet that an interface carries, without Ethernet's header; asked by a socket of any kind.
+///
+/// # Errors
+/// `ENODEV` where there is none of this name.
+pub fn mtu(socket: impl AsFd, name: &str) -> Result<usize> {
+    // SAFETY: all zeros are an empty name and no answer.
+    let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
+    // The last byte stays zero, which ends it: no interface has a longer name.
+    for (to, byte) in request.ifr_name[..libc::IFNAMSIZ - 1].iter_mut().zip(name.bytes()) {
+        *to = byte as libc::c_char;
+    }
+    let (socket, at) = (socket.as_fd().as_raw_fd(), &raw mut request);
+    // SAFETY: the request is valid and writable for the call, which reads the name and writes the answer.
+    if unsafe { libc::ioctl(socket, libc::SIOCGIFMTU as _, at) } != 0 {
+        return Err(Error::last(format!("ask network interface {name:?} for its MTU")));
+    }
+    // SAFETY: the kernel has filled in this member.
+    let mtu = unsafe { request.ifr_ifru.ifru_mtu };
+    Ok(usize::try_from(mtu).unwrap_or(0))
 }
 
 /// The IPv4 address that a socket address of the list holds.

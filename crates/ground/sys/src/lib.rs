@@ -50,6 +50,7 @@ pub mod users;
 pub mod vfio;
 pub mod watchdog;
 pub mod whole;
+pub mod xdp;
 
 pub use error::{Error, Result};
 pub use rustix::io::Errno;

@@ -2,7 +2,7 @@
 
 use crate::failed::joined;
 use crate::{Bench, Failed, Found, Progress, read};
-use adaptive::{Calibrated, Chosen, Control, Pixels, Shown, Spec, sender};
+use adaptive::{Calibrated, Chosen, Control, Input, Pixels, Shown, Spec, sender};
 use base::{CpuId, CpuSet, DurNs, Policy};
 use clap::{ArgMatches, Args as _};
 use kernels::{Level, Light};
@@ -197,9 +197,9 @@ fn settle(args: &Args, cpu: CpuId) -> Result<(), Failed> {
 fn opened(geometry: &Geometry) -> Result<(Pixels, UdpSocket), Failed> {
     let local = std::net::SocketAddr::from(([127, 0, 0, 1], 0));
     let wait = Wait::Both { spin: DurNs::from_us(50) };
-    let pixels = Pixels::open(local, geometry, 0, DurNs::from_ms(100), wait)?;
-    let to = sender(pixels.address().map_err(Failed::Socket)?)?;
-    Ok((pixels, to))
+    let input = Input::open(local, None, geometry, DurNs::from_ms(100))?;
+    let to = sender(input.address().map_err(Failed::Socket)?)?;
+    Ok((Pixels::new(input, geometry, 0, wait), to))
 }
 
 /// Nanoseconds of what bounds a frame: taking its datagrams out of the socket, and reading as many bytes as the reconstructor has.

@@ -5,6 +5,7 @@ use base::{CpuId, DurNs, Histogram, Quantile, Size};
 use report::{Latency, heads, line, micros};
 use ring::{Counter, LoopPage};
 use rt::{Building, EventLoop, Flow, LoopSpec, Pulse, Rt, SharedPage, Wait, Watch};
+use std::ops::ControlFlow;
 use std::str::FromStr;
 use sys::clock::{mono_now, sleep_until};
 use sys::signal::{END_SIGNALS, SignalFd};
@@ -64,24 +65,27 @@ pub fn run(
     limit: Option<DurNs>,
     body: impl FnMut(&Pulse) -> Flow + Send + 'static,
     armed_now: impl FnOnce(&Rt<rt::Armed>),
-    tick: impl FnMut(&LoopPage<'_>),
+    mut tick: impl FnMut(&LoopPage<'_>),
 ) -> Result<Finished, Failed> {
     let (cpu, mut rt) = (spec.cpu, Rt::new());
     rt.add_loop(spec, page.clone(), body);
-    attend(rt, cpu, page, limit, armed_now, tick)
+    attend(rt, cpu, page, limit, armed_now, |page| {
+        tick(page);
+        ControlFlow::Continue(())
+    })
 }
 
-/// The same for a loop on events.
+/// The same for a loop on events; `tick` may end it.
 ///
 /// # Errors
-/// As [`run`].
+/// As [`run`]; that of `tick`.
 pub fn run_events(
     spec: LoopSpec,
     page: &SharedPage,
     limit: Option<DurNs>,
     events: impl EventLoop + 'static,
     armed_now: impl FnOnce(&Rt<rt::Armed>),
-    tick: impl FnMut(&LoopPage<'_>),
+    tick: impl FnMut(&LoopPage<'_>) -> ControlFlow<Failed>,
 ) -> Result<Finished, Failed> {
     let (cpu, mut rt) = (spec.cpu, Rt::new());
     rt.add_events(spec, page.clone(), events);
@@ -94,7 +98,7 @@ fn attend(
     page: &SharedPage,
     limit: Option<DurNs>,
     armed_now: impl FnOnce(&Rt<rt::Armed>),
-    mut tick: impl FnMut(&LoopPage<'_>),
+    mut tick: impl FnMut(&LoopPage<'_>) -> ControlFlow<Failed>,
 ) -> Result<Finished, Failed> {
     let signals = SignalFd::new(&END_SIGNALS)?;
     rt.heap(Size(1 << 20));
@@ -105,10 +109,13 @@ fn attend(
     let watch = Watch::begin(page.clone(), tid, cpu.or(bound));
     armed_now(&armed);
     armed.start(LEAD);
-    let begun = mono_now();
+    let (begun, mut ended) = (mono_now(), Ok(()));
     while !armed.is_over() {
         sleep_until(rt::between_pulses(mono_now() + LOOK, page.read().identity()));
-        tick(&page.read());
+        if let ControlFlow::Break(failed) = tick(&page.read()) {
+            ended = Err(failed);
+            break;
+        }
         if limit.is_some_and(|limit| mono_now() - begun >= limit) {
             break;
         }
@@ -119,6 +126,7 @@ fn attend(
     armed.stop();
     let report = watch.report().clone();
     watch.end();
+    ended?;
     Ok(Finished { unnamed_because: report.unnamed_because, no_steal_because: report.no_steal_because })
 }
 

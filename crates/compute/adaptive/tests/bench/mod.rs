@@ -1,7 +1,7 @@
 //! A loop on a small simulated telescope over loopback.
 #![allow(dead_code, reason = "each test program uses a part of it")]
 
-use adaptive::{Before, Chosen, Control, Desk, Pixels, Shown, Spec, Streams, calibrate, sender};
+use adaptive::{Before, Chosen, Control, Desk, Input, Pixels, Shown, Spec, Streams, calibrate, sender};
 use base::{DurNs, Lateness, MonoNs, ResultDeadline};
 use kernels::{Level, Light};
 use optics::gvsp::{Content, HEADER, Packet};
@@ -112,8 +112,9 @@ pub(crate) fn running(name: &str, workers: usize, then: impl FnOnce(&mut Running
     std::fs::create_dir_all(&folder).unwrap();
     let wait = Wait::Both { spin: DurNs::from_us(20) };
     let local = "127.0.0.1:0".parse().unwrap();
-    let mut pixels = Pixels::open(local, &geometry, 1, DurNs::from_ms(50), wait).unwrap();
-    let (to, mirror) = (pixels.address().unwrap(), UdpSocket::bind(local).unwrap());
+    let input = Input::open(local, None, &geometry, DurNs::from_ms(50)).unwrap();
+    let mut pixels = Pixels::new(input, &geometry, 1, wait);
+    let (to, mirror) = (pixels.input().address().unwrap(), UdpSocket::bind(local).unwrap());
     let commands = sender(mirror.local_addr().unwrap()).unwrap();
     let (stop, wrong, cycles, deadline) =
         (AtomicBool::new(false), Wrong::default(), Mutex::new(Vec::new()), AtomicI64::new(0));

@@ -4,14 +4,16 @@ mod messages;
 
 use super::RunArgs;
 use crate::failure::Failure;
-use adaptive::{Before, Chosen, Control, Pixels, Shown, Spec, Streams, calibrate, counted, sender};
+use adaptive::{Before, Card, Chosen, Control, Input, Pixels, Shown, Spec, Streams, calibrate, counted, sender};
 use base::{CpuId, DurNs};
+use bench::Failed;
 use bench::looprun::{self, WaitArg};
 use kernels::{Level, Light};
 use optics::{Geometry, Settings, Stored};
 use rt::team::TeamSpec;
 use rt::{LoopSpec, SharedPage, Source};
 use std::net::SocketAddr;
+use std::ops::ControlFlow;
 use std::path::PathBuf;
 use sys::clock::mono_now;
 use sys::signal::{END_SIGNALS, SignalFd};
@@ -26,6 +28,9 @@ pub(crate) struct Args {
     /// Where the pixels come in
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:51511")]
     pixels: SocketAddr,
+    /// Take them from a network card's queue past the kernel's network code (AF_XDP); queue 0 if not given. Root, and an MTU that holds a row
+    #[arg(long, value_name = "IFACE[:QUEUE]")]
+    xdp: Option<Card>,
     /// Where the commands go
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:51512")]
     commands: SocketAddr,
@@ -141,7 +146,12 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
     let page = SharedPage::from_env_or_own("ao")?;
     // A frame's rest that does not come within a period will not.
     let patience = args.period.clamp(DurNs::from_ms(1), DurNs::from_ms(100));
-    let mut pixels = Pixels::open(args.pixels, &spec.geometry, args.missing, patience, args.wait.0)?;
+    let input = Input::open(args.pixels, args.xdp.as_ref(), &spec.geometry, patience)?;
+    if let Some(said) = input.said() {
+        println!("{said}");
+    }
+    let watch = input.watch()?;
+    let mut pixels = Pixels::new(input, &spec.geometry, args.missing, args.wait.0);
     let commands = sender(args.commands)?;
     let measure = || calibrate(&spec, &mut Before { pixels: &mut pixels, commands: &commands });
     let calibrated = super::unhurried(measure)?;
@@ -179,7 +189,13 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
                 spec.level
             );
         },
-        |_| settings.look_after(mono_now()),
+        |_| {
+            settings.look_after(mono_now());
+            match watch.look() {
+                Ok(()) => ControlFlow::Continue(()),
+                Err(error) => ControlFlow::Break(Failed::from(error)),
+            }
+        },
     )?;
     println!("{}", looprun::verdict(&page.read(), &finished).join("\n"));
     println!("{}", counted(&args.exports));

@@ -1,0 +1,84 @@
+//! Datagrams in packets as a network card has them.
+
+/// Bytes before a datagram's content: the headers of Ethernet, IPv4 without options, and UDP.
+pub const HEADERS: usize = 14 + 20 + 8;
+
+/// The content of a UDP datagram to a port in an Ethernet packet: IPv4, without options, in one piece. `None` of anything else, or of one that
+/// was cut off. Checksums are not looked at: the card has checked the packet's, and a datagram from this machine has none yet.
+///
+/// Allocates nothing; any bytes have an answer.
+#[must_use]
+pub fn datagram(packet: &[u8], port: u16) -> Option<&[u8]> {
+    let (headers, _) = packet.split_first_chunk::<HEADERS>()?;
+    let short = |at: usize| u16::from_be_bytes([headers[at], headers[at + 1]]);
+    let (total, length) = (usize::from(short(16)), usize::from(short(38)));
+    let is_ours = short(12) == 0x0800 && headers[14] == 0x45 && short(20) & 0x3fff == 0 && headers[23] == 17;
+    // What Ethernet adds to a short packet is behind its end.
+    let fits = length >= 8 && total >= 20 + length && packet.len() >= 14 + total;
+    (is_ours && fits && short(36) == port).then(|| packet.get(HEADERS..HEADERS - 8 + length))?
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// A packet to port 51511 as a card has it.
+    fn packet(content: &[u8]) -> Vec<u8> {
+        let mut packet = vec![0xaa; 12];
+        packet.extend([0x08, 0x00, 0x45, 0]);
+        packet.extend((28 + content.len() as u16).to_be_bytes());
+        packet.extend([0, 1, 0x40, 0, 64, 17, 0, 0, 10, 0, 0, 2, 10, 0, 0, 1, 0x12, 0x34]);
+        packet.extend(51511u16.to_be_bytes());
+        packet.extend((8 + content.len() as u16).to_be_bytes());
+        packet.extend([0, 0]);
+        packet.extend(content);
+        packet
+    }
+
+    #[test]
+    fn a_datagram_is_its_content_without_what_ethernet_adds() {
+        let mut whole = packet(b"abc");
+        whole.resize(60, 0);
+        assert_eq!(datagram(&whole, 51511), Some(&b"abc"[..]));
+        assert_eq!(datagram(&packet(b""), 51511), Some(&b""[..]));
+    }
+
+    #[test]
+    fn what_is_no_whole_datagram_to_the_port_is_none() {
+        let whole = packet(b"abc");
+        assert_eq!(datagram(&whole, 51512), None);
+        for length in 0..whole.len() {
+            assert_eq!(datagram(&whole[..length], 51511), None, "cut off to {length}");
+        }
+        // IPv6, options, more to come, a later piece, TCP, a datagram longer than its packet, one shorter than its header.
+        for (at, value) in [(12, 0x86), (14, 0x46), (20, 0x20), (21, 1), (23, 6), (39, 12), (39, 7), (17, 30), (17, 32)]
+        {
+            let mut other = whole.clone();
+            other[at] = value;
+            assert_eq!(datagram(&other, 51511), None, "byte {at}");
+        }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+        #[test]
+        fn any_bytes_have_an_answer(
+            content in prop::collection::vec(any::<u8>(), 0..80),
+            changes in prop::collection::vec((0..HEADERS + 80, any::<u8>()), 0..4),
+            length in 0..HEADERS + 80,
+        ) {
+            let mut bytes = packet(&content);
+            for (at, value) in changes {
+                if let Some(byte) = bytes.get_mut(at) {
+                    *byte = value;
+                }
+            }
+            bytes.truncate(length);
+            if let Some(found) = datagram(&bytes, 51511) {
+                prop_assert!(found.len() + HEADERS <= bytes.len());
+            }
+        }
+    }
+}

@@ -1,0 +1,211 @@
+//! The program that brings datagrams from a network card's queue into a socket: a few of `bpf(2)`'s commands, and a score of instructions.
+
+use crate::error::{Error, Result};
+use rustix::io::Errno;
+use std::net::SocketAddrV4;
+use std::os::fd::{AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd};
+
+/// Commands of `bpf(2)`.
+const MAP_CREATE: libc::c_long = 0;
+const MAP_UPDATE: libc::c_long = 2;
+const PROGRAM_LOAD: libc::c_long = 5;
+const LINK_CREATE: libc::c_long = 28;
+/// A map from queues to sockets.
+const XSKMAP: u32 = 17;
+/// A program of this type, to be attached here.
+const XDP: u32 = 6;
+const ATTACH_XDP: u32 = 37;
+/// The program knows that a packet may lie in several buffers.
+const HAS_FRAGS: u32 = 1 << 5;
+/// Attached in the driver, or behind it.
+const IN_DRIVER: u32 = 1 << 2;
+const GENERIC: u32 = 1 << 1;
+/// Bytes of `bpf`'s argument that any of these commands reads, with room to spare; zeros are what older ones expect.
+const ARGUMENT: usize = 128;
+
+/// The argument of a command, field by field as the kernel lays it out.
+#[repr(C, align(8))]
+struct Argument([u8; ARGUMENT]);
+
+impl Argument {
+    fn new() -> Self {
+        Self([0; ARGUMENT])
+    }
+
+    fn with(mut self, at: usize, bytes: &[u8]) -> Self {
+        self.0[at..][..bytes.len()].copy_from_slice(bytes);
+        self
+    }
+
+    fn word(self, at: usize, word: u32) -> Self {
+        self.with(at, &word.to_ne_bytes())
+    }
+
+    fn long(self, at: usize, long: u64) -> Self {
+        self.with(at, &long.to_ne_bytes())
+    }
+
+    /// Asks the kernel, which reads what the argument's addresses point to: they outlive the call.
+    fn ask(&self, command: libc::c_long, doing: impl Into<String>) -> Result<i32> {
+        let at = self.0.as_ptr();
+        // SAFETY: the argument is as long as said, and the memory that it names outlives the call (see above).
+        let answer = unsafe { libc::syscall(libc::SYS_bpf, command, at, ARGUMENT) };
+        match i32::try_from(answer) {
+            Ok(answer) if answer >= 0 => Ok(answer),
+            _ => Err(Error::last(doing)),
+        }
+    }
+
+    fn made(&self, command: libc::c_long, doing: impl Into<String>) -> Result<OwnedFd> {
+        let raw = self.ask(command, doing)?;
+        // SAFETY: the kernel has just made this descriptor, which nobody else has.
+        Ok(unsafe { OwnedFd::from_raw_fd(raw) })
+    }
+}
+
+fn address<T>(of: &[T]) -> u64 {
+    of.as_ptr() as u64
+}
+
+/// One instruction: operation, registers (destination, source), offset, constant.
+fn instruction(operation: u8, [to, from]: [u8; 2], offset: i16, constant: i32) -> u64 {
+    let [low, high] = offset.to_ne_bytes();
+    let [a, b, c, d] = constant.to_ne_bytes();
+    let registers = if cfg!(target_endian = "little") { from << 4 | to } else { to << 4 | from };
+    u64::from_ne_bytes([operation, registers, low, high, a, b, c, d])
+}
+
+// Operations: of 64 bits where not said.
+const MOVE: u8 = 0xb7;
+const COPY: u8 = 0xbf;
+const ADD: u8 = 0x07;
+const AND: u8 = 0x57;
+const LOAD_8: u8 = 0x71;
+const LOAD_16: u8 = 0x69;
+const LOAD_32: u8 = 0x61;
+const STORE_64: u8 = 0x7b;
+const LOAD_CONSTANT: u8 = 0x18;
+const UNLESS_EQUAL: u8 = 0x55;
+const UNLESS_EQUAL_32: u8 = 0x56;
+const IF_GREATER: u8 = 0x2d;
+const CALL: u8 = 0x85;
+const EXIT: u8 = 0x95;
+/// The constant is a map's descriptor.
+const IS_MAP: u8 = 1;
+// The kernel's functions.
+const TIME_NS: i32 = 5;
+const REDIRECT: i32 = 51;
+const MAKE_ROOM: i32 = 54;
+/// What is to become of a packet.
+const PASS: i32 = 2;
+/// Fields of `xdp_md`.
+const DATA: i16 = 0;
+const DATA_END: i16 = 4;
+const BESIDE: i16 = 8;
+const QUEUE: i16 = 16;
+
+/// Instructions: those of the packets of IPv4, without options and whole, that carry UDP to this address (any of the host where unspecified)
+/// go to the socket of their queue, with the time before them where the driver has room for it; all others take their usual way.
+fn instructions(to: SocketAddrV4, map: BorrowedFd<'_>) -> Vec<u64> {
+    let network = |number: u16| i32::from(number.to_be());
+    let mut program = vec![
+        instruction(COPY, [6, 1], 0, 0),
+        instruction(LOAD_32, [2, 1], DATA, 0),
+        instruction(LOAD_32, [3, 1], DATA_END, 0),
+        instruction(COPY, [4, 2], 0, 0),
+        instruction(ADD, [4, 0], 0, 42),
+    ];
+    // Those that lead to the end; their distance is known at the end.
+    let mut passes = vec![program.len()];
+    program.push(instruction(IF_GREATER, [4, 3], 0, 0));
+    let mut expect = |load: u8, at: i16, mask: Option<i32>, value: i32| {
+        program.push(instruction(load, [5, 2], at, 0));
+        program.extend(mask.map(|mask| instruction(AND, [5, 0], 0, mask)));
+        passes.push(program.len());
+        program.push(instruction(if load == LOAD_32 { UNLESS_EQUAL_32 } else { UNLESS_EQUAL }, [5, 0], 0, value));
+    };
+    expect(LOAD_16, 12, None, network(0x0800));
+    expect(LOAD_8, 14, None, 0x45);
+    // Neither more of it to come nor more of it before.
+    expect(LOAD_16, 20, Some(network(0x3fff)), 0);
+    expect(LOAD_8, 23, None, i32::from(libc::IPPROTO_UDP as u8));
+    expect(LOAD_16, 36, None, network(to.port()));
+    if !to.ip().is_unspecified() {
+        expect(LOAD_32, 30, None, u32::from(*to.ip()).to_be() as i32);
+    }
+    program.extend([
+        // Eight bytes before the packet, with the time; from here on where the packet is would have to be looked at again.
+        instruction(COPY, [1, 6], 0, 0),
+        instruction(MOVE, [2, 0], 0, -8),
+        instruction(CALL, [0, 0], 0, MAKE_ROOM),
+        instruction(UNLESS_EQUAL, [0, 0], 7, 0),
+        instruction(CALL, [0, 0], 0, TIME_NS),
+        instruction(LOAD_32, [1, 6], BESIDE, 0),
+        instruction(LOAD_32, [2, 6], DATA, 0),
+        instruction(COPY, [3, 1], 0, 0),
+        instruction(ADD, [3, 0], 0, 8),
+        instruction(IF_GREATER, [3, 2], 1, 0),
+        instruction(STORE_64, [1, 0], 0, 0),
+        instruction(LOAD_32, [2, 6], QUEUE, 0),
+        instruction(LOAD_CONSTANT, [1, IS_MAP], 0, map.as_raw_fd()),
+        0,
+        // Where the queue has no socket.
+        instruction(MOVE, [3, 0], 0, PASS),
+        instruction(CALL, [0, 0], 0, REDIRECT),
+        instruction(EXIT, [0, 0], 0, 0),
+    ]);
+    let end = program.len();
+    program.extend([instruction(MOVE, [0, 0], 0, PASS), instruction(EXIT, [0, 0], 0, 0)]);
+    for place in passes {
+        let mut bytes = program[place].to_ne_bytes();
+        bytes[2..4].copy_from_slice(&((end - place - 1) as i16).to_ne_bytes());
+        program[place] = u64::from_ne_bytes(bytes);
+    }
+    program
+}
+
+/// The program on an interface, which goes when this does, also by the end of the process.
+#[derive(Debug)]
+pub(super) struct Attached {
+    _link: OwnedFd,
+    /// Whether it runs in the driver; behind it otherwise, where each packet has become a packet of the kernel's before.
+    pub(super) in_driver: bool,
+}
+
+/// Attaches the program to an interface: what comes to `to` on the queue goes to the socket.
+///
+/// # Errors
+/// The kernel's: `EPERM` without the right, `EBUSY` where the interface has a program, `ERANGE` where its packets may be too long for one.
+pub(super) fn attach(
+    socket: BorrowedFd<'_>,
+    to: SocketAddrV4,
+    (index, name, queue): (u32, &str, u32),
+    several_buffers: bool,
+) -> Result<Attached> {
+    let map = Argument::new().word(0, XSKMAP).word(4, 4).word(8, 4).word(12, queue + 1);
+    let map = map.made(MAP_CREATE, format!("make a map of the queues of {name:?} (bpf)"))?;
+    let (key, value) = ([queue], [socket.as_raw_fd() as u32]);
+    let program = instructions(to, std::os::fd::AsFd::as_fd(&map));
+    let licence = b"MIT\0";
+    let loaded = Argument::new()
+        .word(0, XDP)
+        .word(4, program.len() as u32)
+        .long(8, address(&program))
+        .long(16, address(licence))
+        .word(44, if several_buffers { HAS_FRAGS } else { 0 })
+        .with(48, b"tahti_pixels\0")
+        .word(68, ATTACH_XDP);
+    let loaded = loaded.made(PROGRAM_LOAD, "load a program for network packets (bpf)")?;
+    // The link first: an interface that has a program already is told before anything else is.
+    let link = |mode| {
+        let link = Argument::new().word(0, loaded.as_raw_fd() as u32).word(4, index).word(8, ATTACH_XDP).word(12, mode);
+        link.made(LINK_CREATE, format!("attach a program for packets to {name:?}"))
+    };
+    let (link, in_driver) = match link(IN_DRIVER) {
+        Err(Error { errno: Errno::OPNOTSUPP, .. }) => (link(GENERIC)?, false),
+        link => (link?, true),
+    };
+    let update = Argument::new().word(0, map.as_raw_fd() as u32).long(8, address(&key)).long(16, address(&value));
+    update.ask(MAP_UPDATE, format!("put a socket on queue {queue} of {name:?}"))?;
+    Ok(Attached { _link: link, in_driver })
+}
