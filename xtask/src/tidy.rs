@@ -10,7 +10,7 @@ use syn::visit::{self, Visit};
 
 /// Who may depend on whom (besides `base`, on which everybody may). A crate that is not here does not exist.
 const ARROWS: &[(&str, &[&str])] = &[
-    ("adaptive", &["kernels", "optics", "rt", "sys"]),
+    ("adaptive", &["kernels", "optics", "ring", "rt", "sys"]),
     ("appliance", &["segment"]),
     ("alarm", &["host", "table"]),
     ("alarmd", &["alarm", "ca", "canet", "host", "keep", "sys"]),

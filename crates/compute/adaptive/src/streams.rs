@@ -1,20 +1,18 @@
 //! Each stage of the loop as a stream of ImageStreamIO (milk, CACAO, pyMilk, rtimv): a file with the newest image that readers map.
 //!
-//! The layout is version 2.00 of `ImageStruct.h` as its users compile it on 64-bit Linux: 384 bytes about the image, the image, ten semaphores and
-//! who uses them. A reader takes an image when `cnt0` is the same before and after and `write` is 0; it may wait at a semaphore, which is posted
-//! after each image up to ten times ahead.
+//! Of the layout ([`ring::image`]) the ten semaphores and who uses them are here, behind the image: a reader may wait at one, which is posted after each
+//! image up to ten times ahead.
 
 use crate::error::Error;
 use crate::shown::Figures;
 use base::MonoNs;
 use optics::Geometry;
+use ring::image::{Element, HEAD_BYTES as HEAD, VERSION, at};
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 use sys::clock::{mono_now, wall_ns};
 use sys::shared_file::SharedFile;
 
-/// Bytes about the image.
-const HEAD: usize = 384;
 /// Semaphores for readers; how far each is posted ahead.
 const SEMAPHORES: usize = 10;
 const AHEAD: u64 = 10;
@@ -23,33 +21,6 @@ const SEMAPHORE: usize = 32;
 const TRACE: usize = 64;
 /// A semaphore of the C library that processes share: its word `private` has this value.
 const SHARED: u64 = 128;
-
-/// Words of the head.
-mod word {
-    pub(super) const ACQUIRED: usize = 184 / 8;
-    pub(super) const WRITTEN: usize = 200 / 8;
-    pub(super) const COUNT: usize = 264 / 8;
-    /// `write`, number of keywords, size of the circular buffer: all but the first byte stay 0.
-    pub(super) const WRITE: usize = 288 / 8;
-}
-
-/// What a stream's numbers are.
-#[derive(Clone, Copy)]
-enum Kind {
-    U16 = 3,
-    F32 = 9,
-    F64 = 10,
-}
-
-impl Kind {
-    const fn bytes(self) -> usize {
-        match self {
-            Self::U16 => 2,
-            Self::F32 => 4,
-            Self::F64 => 8,
-        }
-    }
-}
 
 /// An image that readers map.
 #[derive(Debug)]
@@ -68,7 +39,7 @@ fn put(words: &[AtomicU64], at: usize, bytes: &[u8]) {
 }
 
 impl Stream {
-    fn create(folder: &Path, name: &str, kind: Kind, (width, height): (usize, usize)) -> Result<Self, Error> {
+    fn create(folder: &Path, name: &str, kind: Element, (width, height): (usize, usize)) -> Result<Self, Error> {
         let data = (width * height * kind.bytes()).next_multiple_of(8);
         // Behind the semaphores: one of the logger, readers, writers, control and status, four bytes for each semaphore, and the traces.
         let semaphores = HEAD + data;
@@ -77,24 +48,24 @@ impl Stream {
         let fill = |words: &[AtomicU64], inode: u64| {
             let count = width * height;
             let now = wall_ns();
-            put(words, 32, name.as_bytes());
-            put(words, 112, &[2]);
+            put(words, at::NAME, name.as_bytes());
+            put(words, at::AXES, &[2]);
             for (axis, size) in [width, height, 1].into_iter().enumerate() {
-                put(words, 116 + 4 * axis, &(size as u32).to_le_bytes());
+                put(words, at::SIZES + 4 * axis, &(size as u32).to_le_bytes());
             }
-            put(words, 128, &(count as u64).to_le_bytes());
-            put(words, 136, &[kind as u8]);
-            for at in [152, 168] {
-                time(words, at / 8, now);
+            put(words, at::COUNT, &(count as u64).to_le_bytes());
+            put(words, at::ELEMENT, &[kind as u8]);
+            for at in [at::CREATED, at::ACCESSED] {
+                time(words, at, now);
             }
-            put(words, 216, &std::process::id().to_le_bytes());
-            put(words, 224, &[1]);
-            put(words, 232, &inode.to_le_bytes());
+            put(words, at::CREATOR, &std::process::id().to_le_bytes());
+            put(words, at::SHARED, &[1]);
+            put(words, at::INODE, &inode.to_le_bytes());
             // In the CPU's memory, and may be logged.
-            put(words, 240, &[0xff, 1]);
-            put(words, 258, &(SEMAPHORES as u16).to_le_bytes());
-            put(words, 260, &10u16.to_le_bytes());
-            put(words, 312, &((count * kind.bytes()) as u64).to_le_bytes());
+            put(words, at::PLACE, &[0xff, 1]);
+            put(words, at::SEMAPHORES, &(SEMAPHORES as u16).to_le_bytes());
+            put(words, at::TRACES, &10u16.to_le_bytes());
+            put(words, at::BYTES, &((count * kind.bytes()) as u64).to_le_bytes());
             for semaphore in 0..=SEMAPHORES {
                 words[(semaphores + semaphore * SEMAPHORE) / 8 + 1].store(SHARED, Ordering::Relaxed);
             }
@@ -104,25 +75,26 @@ impl Stream {
                 put(words, traces + trace * TRACE + 48, &[0xff; 4]);
             }
             // Last, as readers look for it.
-            put(words, 0, b"2.00");
+            put(words, 0, &VERSION);
         };
         let file = SharedFile::create(&folder.join(format!("{name}.im.shm")), traces + 10 * TRACE, fill)?;
         Ok(Self { file, semaphores })
     }
 
     /// Real-time: stores, and a system call for each reader that waits.
-    fn write(&self, data: impl Iterator<Item = u64>, acquired: u64) {
+    fn write(&self, data: impl Iterator<Item = u64>, (acquired, frame): (u64, u64)) {
         let words = self.file.words();
-        words[word::WRITE].store(1, Ordering::Relaxed);
+        words[at::WRITE / 8].store(1, Ordering::Relaxed);
         fence(Ordering::Release);
         for (to, from) in words[HEAD / 8..self.semaphores / 8].iter().zip(data) {
             to.store(from, Ordering::Relaxed);
         }
-        time(words, word::ACQUIRED, acquired);
-        time(words, word::WRITTEN, wall_ns());
-        let count = words[word::COUNT].load(Ordering::Relaxed) + 1;
-        words[word::COUNT].store(count, Ordering::Release);
-        words[word::WRITE].store(0, Ordering::Release);
+        time(words, at::ACQUIRED, acquired);
+        time(words, at::WRITTEN, wall_ns());
+        words[at::FRAME / 8].store(frame, Ordering::Relaxed);
+        let images = words[at::IMAGES / 8].load(Ordering::Relaxed) + 1;
+        words[at::IMAGES / 8].store(images, Ordering::Release);
+        words[at::WRITE / 8].store(0, Ordering::Release);
         for semaphore in 0..SEMAPHORES {
             post(&words[(self.semaphores + semaphore * SEMAPHORE) / 8]);
         }
@@ -130,8 +102,8 @@ impl Stream {
 }
 
 fn time(words: &[AtomicU64], at: usize, ns: u64) {
-    words[at].store(ns / 1_000_000_000, Ordering::Relaxed);
-    words[at + 1].store(ns % 1_000_000_000, Ordering::Relaxed);
+    words[at / 8].store(ns / 1_000_000_000, Ordering::Relaxed);
+    words[at / 8 + 1].store(ns % 1_000_000_000, Ordering::Relaxed);
 }
 
 /// Posts a semaphore of glibc's on 64 bits: its value in the low half, how many wait in the high one.
@@ -163,10 +135,10 @@ impl Streams {
         let points = geometry.points();
         let create = |name: &str, kind, size| Stream::create(folder, &format!("{prefix}{name}"), kind, size);
         Ok(Self {
-            wfs: create("wfs", Kind::U16, (geometry.width(), geometry.width()))?,
-            slopes: create("slopes", Kind::F32, (2, geometry.apertures().len()))?,
-            dm: create("dm", Kind::F32, (points, points))?,
-            telemetry: create("telemetry", Kind::F64, (Figures::default().all().len(), 1))?,
+            wfs: create("wfs", Element::U16, (geometry.width(), geometry.width()))?,
+            slopes: create("slopes", Element::F32, (2, geometry.apertures().len()))?,
+            dm: create("dm", Element::F32, (points, points))?,
+            telemetry: create("telemetry", Element::F64, (Figures::default().all().len(), 1))?,
             places: geometry.actuators().iter().map(|(column, line)| line * points + column).collect(),
             map: vec![0.0; points * points],
         })
@@ -181,22 +153,18 @@ impl Streams {
         figures: &Figures,
         (frame, came): (u64, MonoNs),
     ) {
-        let acquired = wall_ns().saturating_sub((mono_now() - came).0.max(0) as u64);
+        let of = (wall_ns().saturating_sub((mono_now() - came).0.max(0) as u64), frame);
         self.wfs.write(
             image.chunks(4).map(|four| four.iter().rev().fold(0, |word, pixel| word << 16 | u64::from(*pixel))),
-            acquired,
+            of,
         );
-        self.slopes.write(pairs(slopes), acquired);
+        self.slopes.write(pairs(slopes), of);
         for (place, command) in self.places.iter().zip(commands) {
             self.map[*place] = *command;
         }
-        self.dm.write(pairs(&self.map), acquired);
+        self.dm.write(pairs(&self.map), of);
         let figures = figures.all().into_iter().map(|(_, _, value)| value.to_bits());
-        self.telemetry.write(figures, acquired);
-        // The frame's number, where readers look for what else counts.
-        for stream in [&self.wfs, &self.slopes, &self.dm, &self.telemetry] {
-            stream.file.words()[word::COUNT + 2].store(frame, Ordering::Relaxed);
-        }
+        self.telemetry.write(figures, of);
     }
 }
 

@@ -1,6 +1,6 @@
 //! What threads and processes share without a lock: queues, a trail that many may follow, a latest-value
 //! cell, the loop page of a real-time loop, its exported variables and captures of them, the frame page of a frame scheduler, a barrier
-//! and a condition.
+//! and a condition; and how others' images in shared memory lie there ([`image`]).
 //!
 //! Everything here is a view over shared words, `&[AtomicU64]`: a mapped memfd (`sys::shm`) or plain memory.
 //! Words are found by offset, never by pointer, and every bit pattern of a word is a valid one. So a torn,
@@ -44,6 +44,7 @@ mod event;
 mod frame;
 mod gate_words;
 mod header;
+pub mod image;
 mod latest;
 mod page;
 mod queue;
