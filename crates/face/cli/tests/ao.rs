@@ -3,9 +3,79 @@
 use harness::plant::Bench;
 use harness::port::free_port;
 use harness::process::{finish, text};
+use std::collections::BTreeMap;
+use std::fs::File;
 use std::net::UdpSocket;
+use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::time::Duration;
+
+/// Of so many frames one is archived.
+const EVERY: u64 = 5;
+
+/// The newest image of a stream of floats with the number of its frame, as any program reads it; nothing where it is just being written.
+fn image(path: &Path) -> Option<(u64, Vec<f32>)> {
+    let file = File::open(path).ok()?;
+    let head = || {
+        let mut head = [0; 384];
+        file.read_exact_at(&mut head, 0).ok()?;
+        let word = |at: usize| u64::from_ne_bytes(head[at..at + 8].try_into().unwrap());
+        (head[288] == 0).then(|| (word(264), word(280), word(128)))
+    };
+    let before = head()?;
+    let mut bytes = vec![0; 4 * before.2 as usize];
+    file.read_exact_at(&mut bytes, 384).ok()?;
+    let floats = bytes.chunks(4).map(|four| f32::from_ne_bytes(four.try_into().unwrap())).collect();
+    (head()? == before).then_some((before.1, floats))
+}
+
+/// Slopes and commands of some of the frames that are archived, as they are seen beside the archive.
+fn witnessed(bench: &Bench) -> BTreeMap<u64, [Vec<f32>; 2]> {
+    let mut seen: BTreeMap<u64, [Vec<f32>; 2]> = BTreeMap::new();
+    bench.until("frames are seen", || {
+        let now = ["slopes", "dm"].map(|name| image(&bench.dir.join(format!("ao_{name}.im.shm"))));
+        if let [Some((frame, slopes)), Some((same, commands))] = now
+            && frame == same
+            && frame % EVERY == 0
+        {
+            seen.insert(frame, [slopes, commands]);
+        }
+        // Some frames may come while nobody looks.
+        std::thread::sleep(Duration::from_millis(1));
+        seen.len() >= 8
+    });
+    seen
+}
+
+/// What the archive has of the same frames: slopes and commands as they were seen, and the figure that the loop made of the slopes.
+fn are_archived(bench: &Bench, seen: &BTreeMap<u64, [Vec<f32>; 2]>, figure: &str) -> bool {
+    // Without what is told beside it of pulses that not all have.
+    let output = bench.run(&["archive", "get", "archive", "streams/ao_*", figure, "--join", "pulse"]);
+    let rows = String::from_utf8(output.stdout).unwrap();
+    if rows.is_empty() {
+        return false;
+    }
+    let mut names = rows.lines().next().unwrap().split("  ").skip(2).map(str::to_owned);
+    assert!(names.by_ref().eq([figure, "streams/ao_dm", "streams/ao_slopes"]), "{rows}");
+    let floats = |text: &str| -> Vec<f32> {
+        text.trim_matches(['[', ']']).split(", ").map(|number| number.parse().unwrap()).collect()
+    };
+    let mut found = 0;
+    for row in rows.lines().skip(1) {
+        let [frame, _, figure, commands, slopes] = row.split("  ").collect::<Vec<_>>()[..] else { panic!("{row}") };
+        let (commands, slopes) = (floats(commands), floats(slopes));
+        let square: f64 = slopes.iter().map(|slope| f64::from(*slope).powi(2)).sum();
+        let (mean, figure) = ((square / slopes.len() as f64).sqrt(), figure.parse::<f64>().unwrap());
+        assert!((mean - figure).abs() <= 1e-4 * figure, "frame {frame}: slopes of {mean}, the loop said {figure}");
+        if let Some(seen) = seen.get(&frame.parse().unwrap()) {
+            assert_eq!(*seen, [slopes, commands], "frame {frame}");
+            found += 1;
+        }
+    }
+    // On a busy machine the logger may have come too late for some.
+    found >= 2
+}
 
 /// The example in a folder of its own, under names and on ports of its own: a small pupil, a slow camera, a bad network, no shield.
 fn example() -> (Bench, String, [String; 2]) {
@@ -44,7 +114,11 @@ fn example() -> (Bench, String, [String; 2]) {
     let processes = processes.replace("heartbeat = { within = \"500ms\" }", "heartbeat = { within = \"60s\" }");
     let processes = processes.replace("miss_ratio_max = \"1%\"", "miss_ratio_max = \"100%\"");
     assert!(processes.contains(&sky) && processes.contains(&control), "{processes}");
-    let bench = Bench::new("ao", &format!("[[process]]{processes}"));
+    let archive = format!(
+        "[archive]\nname = \"archive\"\nfolder = \"archive\"\nsync = \"50ms\"\n\
+         [[signal]]\nstreams = [\"./ao_slopes.im.shm\", \"./ao_dm.im.shm\"]\nvariables = [\"{server}-loop/slopes\"]\nevery = {EVERY}\n"
+    );
+    let bench = Bench::new("ao", &format!("[[process]]{processes}{archive}"));
     for file in ["settings.toml", "ao.db"] {
         std::fs::write(bench.dir.join(file), own(&std::fs::read_to_string(example.join(file)).unwrap())).unwrap();
     }
@@ -80,6 +154,9 @@ fn a_loop_closes_by_a_message_counts_what_its_network_loses_and_comes_back_after
     // A busy machine may have a value stale for a while: then it is no number.
     let number = |message: &str| ask(message).1.trim_end_matches("nm").parse::<f64>().unwrap_or(f64::NAN);
     let nm = |what: &str| number(&format!("get/ao_loop/{what}"));
+    let figure = format!("{server}-loop/slopes");
+    let seen = witnessed(&bench);
+    bench.until("frames are archived as they were seen", || are_archived(&bench, &seen, &figure));
     let mut open = 0.0;
     bench.until("as bad as the air", || {
         open = nm("residual");
@@ -146,6 +223,10 @@ fn a_loop_closes_by_a_message_counts_what_its_network_loses_and_comes_back_after
         send("put/ao_loop/closed");
         nm("residual") < 0.4 * nm("air")
     });
+    let seen = witnessed(&bench);
+    bench.until("frames of the second one are archived", || are_archived(&bench, &seen, &figure));
+    let kept = bench.ok(&["archive", "get", "archive", "streams/ao_slopes"]);
+    assert!(kept.contains("-- source restarted"), "{kept}");
     let down = text(&bench.run(&["down", "p"]));
     assert!(down.contains("loop"), "{down}");
     // Its end is in order, whatever threads it has.

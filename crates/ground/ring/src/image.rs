@@ -70,18 +70,8 @@ pub enum Element {
 }
 
 impl Element {
-    const ALL: [Self; 10] = [
-        Self::U8,
-        Self::I8,
-        Self::U16,
-        Self::I16,
-        Self::U32,
-        Self::I32,
-        Self::U64,
-        Self::I64,
-        Self::F32,
-        Self::F64,
-    ];
+    const ALL: [Self; 10] =
+        [Self::U8, Self::I8, Self::U16, Self::I16, Self::U32, Self::I32, Self::U64, Self::I64, Self::F32, Self::F64];
 
     /// Bytes of one.
     #[must_use]
@@ -115,7 +105,9 @@ pub enum NoImage {
 impl fmt::Display for NoImage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Short(found) => write!(f, "it has {found} bytes; expected {HEAD_BYTES} about an image, and the image"),
+            Self::Short(found) => {
+                write!(f, "it has {found} bytes; expected {HEAD_BYTES} about an image, and the image")
+            }
             Self::Version(found) => {
                 let end = found.iter().position(|byte| *byte == 0).unwrap_or(found.len());
                 write!(f, "its version is \"{}\"; expected ImageStreamIO's \"2.00\"", found[..end].escape_ascii())
@@ -149,6 +141,8 @@ pub struct Head {
     pub element: Element,
     /// How many they are.
     pub count: u64,
+    /// When the stream was made.
+    pub created: Option<i64>,
     /// When it was acquired: nanoseconds since 1970 by the writer's clock; `None` where no time stands there.
     pub acquired: Option<i64>,
     /// When it was written, as above.
@@ -179,7 +173,8 @@ impl Head {
         let sizes = [0, 1, 2].map(|axis| u32::from_le_bytes(take(bytes, at::SIZES + 4 * axis)));
         let count = word(bytes, at::COUNT);
         // Sizes of axes that there are not mean nothing.
-        let product = sizes[..usize::from(axes)].iter().try_fold(1u64, |product, size| product.checked_mul((*size).into()));
+        let product =
+            sizes[..usize::from(axes)].iter().try_fold(1u64, |product, size| product.checked_mul((*size).into()));
         if count == 0 || product != Some(count) {
             return Err(NoImage::Sizes(sizes, count));
         }
@@ -192,6 +187,7 @@ impl Head {
         Ok(Self {
             element,
             count,
+            created: time(bytes, at::CREATED),
             acquired: time(bytes, at::ACQUIRED),
             written: time(bytes, at::WRITTEN),
             images: word(bytes, at::IMAGES),
@@ -261,7 +257,10 @@ mod tests {
     #[test]
     fn a_head_says_what_its_image_is_and_which() {
         let read = Head::read(&head()).unwrap();
-        assert_eq!((read.element, read.count, read.bytes(), read.images, read.frame), (Element::U16, 6, Some(12), 7, 9));
+        assert_eq!(
+            (read.element, read.count, read.bytes(), read.images, read.frame),
+            (Element::U16, 6, Some(12), 7, 9)
+        );
         assert_eq!((read.acquired, read.written, read.is_being_written), (None, Some(2_000_000_005), false));
         let next = with(at::IMAGES, &[8]).unwrap();
         let writes = with(at::WRITE, &[1]).unwrap();

@@ -63,7 +63,7 @@ impl Peer {
     /// Whether what it says is believed: it is [ours](Self::is_ours), or [`PEERS`] names its user.
     #[must_use]
     pub fn is_believed(&self) -> bool {
-        self.is_ours() || std::env::var(PEERS).is_ok_and(|users| names(&users, self.uid))
+        is_believed(self.uid)
     }
 
     /// Looks whether it is [believed](Self::is_believed), which is what everybody does who asks at a socket: anybody may
@@ -98,6 +98,12 @@ pub fn own_user() -> u32 {
 #[must_use]
 pub fn is_ours(uid: u32) -> bool {
     uid == own_user() || uid == 0
+}
+
+/// Whether what a user has made is believed: they are [ours](is_ours), or [`PEERS`] names them.
+#[must_use]
+pub fn is_believed(uid: u32) -> bool {
+    is_ours(uid) || std::env::var(PEERS).is_ok_and(|users| names(&users, uid))
 }
 
 fn names(users: &str, uid: u32) -> bool {

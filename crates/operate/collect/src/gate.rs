@@ -1,11 +1,43 @@
 //! Which values of a variable are kept.
 
+use base::FieldType;
 use host::plant::archive::Policy;
-use segment::Sample;
+use segment::{Datum, Sample};
 use std::collections::VecDeque;
 
 /// Most samples that wait for a fault.
 const BEFORE_MAX: usize = 1 << 20;
+/// Most bytes of values that do, of arrays and texts.
+const BEFORE_BYTES_MAX: usize = 256 << 20;
+
+/// Which of values are the first in each so many pulses; without a pulse each so many'th.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Nth {
+    /// The one before was among these pulses.
+    last: Option<u64>,
+    count: u64,
+}
+
+impl Nth {
+    /// Whether the next value is one of them.
+    pub(crate) fn takes(&mut self, pulses: u64, pulse: Option<u64>) -> bool {
+        let pulses = pulses.max(1);
+        let Some(pulse) = pulse else {
+            self.count += 1;
+            return (self.count - 1).is_multiple_of(pulses);
+        };
+        let these = pulse / pulses;
+        self.last.replace(these) != Some(these)
+    }
+
+    /// How many are missing between the value before and one of this pulse, of so many values that are; without one before it is
+    /// as many as there would be of them.
+    pub(crate) fn missing(&self, pulses: u64, pulse: u64, values: u64) -> u64 {
+        let pulses = pulses.max(1);
+        let between = |last: u64| (pulse / pulses).saturating_sub(last).saturating_sub(1).min(values);
+        self.last.map_or(values / pulses, between)
+    }
+}
 
 /// Decides of each value of a variable.
 #[derive(Clone, Debug)]
@@ -18,6 +50,9 @@ pub struct Gate {
     next: i64,
     /// What is kept if something goes wrong.
     before: VecDeque<Sample>,
+    /// Bytes of their values.
+    before_bytes: usize,
+    nth: Nth,
     is_alarm: bool,
     /// How many were not kept, as the policy says.
     pub left_out: u64,
@@ -28,7 +63,8 @@ impl Gate {
     #[must_use]
     pub const fn new(policy: Policy, now: i64) -> Self {
         let before = VecDeque::new();
-        Self { policy, kept: None, waits: None, next: now, before, is_alarm: false, left_out: 0 }
+        let nth = Nth { last: None, count: 0 };
+        Self { policy, kept: None, waits: None, next: now, before, before_bytes: 0, nth, is_alarm: false, left_out: 0 }
     }
 
     /// A new value: itself where it is to be kept now.
@@ -42,12 +78,21 @@ impl Gate {
             }
             Policy::OnFault { before } => {
                 let since = sample.at.saturating_sub(before.0);
+                self.before_bytes += bytes(&sample);
                 self.before.push_back(sample);
-                while self.before.front().is_some_and(|oldest| oldest.at < since) || self.before.len() > BEFORE_MAX {
-                    self.before.pop_front();
+                while self.before.front().is_some_and(|oldest| oldest.at < since)
+                    || self.before.len() > BEFORE_MAX
+                    || self.before_bytes > BEFORE_BYTES_MAX
+                {
+                    self.before_bytes -= self.before.pop_front().as_ref().map_or(self.before_bytes, bytes);
                     self.left_out += 1;
                 }
                 None
+            }
+            Policy::Every { pulses } => {
+                let is_kept = self.nth.takes(pulses, sample.pulse);
+                self.left_out += u64::from(!is_kept);
+                is_kept.then_some(sample)
             }
             Policy::Monitor { deadband } => {
                 if self.kept.as_ref().is_some_and(|kept| !differs(kept, &sample, deadband)) {
@@ -67,7 +112,7 @@ impl Gate {
     pub const fn due(&self) -> Option<i64> {
         match self.policy {
             Policy::Scan { .. } => Some(self.next),
-            Policy::Monitor { .. } | Policy::OnFault { .. } => None,
+            Policy::Monitor { .. } | Policy::OnFault { .. } | Policy::Every { .. } => None,
         }
     }
 
@@ -85,6 +130,7 @@ impl Gate {
 
     /// Something went wrong: what is to be kept of the time before, oldest first.
     pub fn fault(&mut self) -> impl Iterator<Item = Sample> + use<> {
+        self.before_bytes = 0;
         std::mem::take(&mut self.before).into_iter()
     }
 
@@ -97,6 +143,25 @@ impl Gate {
     /// The variable's server is gone: the next value is kept, whatever it is.
     pub fn disconnected(&mut self) {
         self.kept = None;
+    }
+}
+
+/// Bytes of a value beyond those that each sample has: of what varies in length.
+fn bytes(sample: &Sample) -> usize {
+    match &sample.datum {
+        Datum::Text(bytes) | Datum::Blob(bytes) => bytes.len(),
+        Datum::Array(array) => array.len() * width(array.kind()),
+        Datum::Bool(_) | Datum::Number(_) => 0,
+    }
+}
+
+const fn width(kind: FieldType) -> usize {
+    match kind {
+        FieldType::I8 | FieldType::U8 => 1,
+        FieldType::I16 | FieldType::U16 | FieldType::Enum | FieldType::Menu | FieldType::Device => 2,
+        FieldType::I32 | FieldType::U32 | FieldType::F32 => 4,
+        FieldType::I64 | FieldType::U64 | FieldType::F64 => 8,
+        FieldType::String | FieldType::Link => 40,
     }
 }
 
@@ -153,6 +218,34 @@ mod tests {
         assert!(!gate.alarms(1) && gate.alarms(2) && !gate.alarms(3) && !gate.alarms(0) && gate.alarms(3));
         assert_eq!(gate.fault().map(|sample| sample.at).collect::<Vec<_>>(), [2, 3, 4, 5]);
         assert_eq!((gate.fault().count(), gate.left_out), (0, 2));
+    }
+
+    #[test]
+    fn what_waits_for_a_fault_has_a_bound_in_bytes() {
+        let mut gate = Gate::new(Policy::OnFault { before: DurNs::from_secs(60) }, 0);
+        let image = |at| Sample::new(at, Datum::Blob(vec![0; 16 << 20]));
+        (0..20).for_each(|at| assert!(gate.update(image(at)).is_none()));
+        assert_eq!((gate.left_out, gate.fault().count()), (4, 16), "256 MiB");
+        (0..3).for_each(|at| assert!(gate.update(image(at)).is_none()));
+        assert_eq!(gate.fault().count(), 3, "counted anew");
+    }
+
+    #[test]
+    fn every_so_many_pulses_one_is_kept_the_same_one_of_each_signal() {
+        let mut kept = Vec::new();
+        // Signals that begin at another pulse, and leave out some.
+        for pulses in [vec![7, 8, 9, 10, 11, 19, 20, 21, 30], vec![10, 12, 15, 20, 30, 31], vec![9, 11, 12, 20, 30]] {
+            let mut gate = Gate::new(Policy::Every { pulses: 10 }, 0);
+            let sample = |pulse: u64| Sample { pulse: Some(pulse), ..Sample::new(pulse as i64, 1.0) };
+            kept.push(pulses.into_iter().filter_map(|pulse| gate.update(sample(pulse))?.pulse).collect::<Vec<_>>());
+        }
+        assert_eq!(kept, [vec![7, 10, 20, 30], vec![10, 20, 30], vec![9, 11, 20, 30]]);
+        let mut gate = Gate::new(Policy::Every { pulses: 3 }, 0);
+        assert_eq!(self::kept(&mut gate, &[0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0]), [0.0, 3.0, 6.0], "without a pulse");
+        assert_eq!(gate.left_out, 4);
+        let mut nth = Nth::default();
+        assert_eq!((nth.missing(10, 25, 24), nth.takes(10, Some(25))), (2, true));
+        assert_eq!([26, 35, 41, 99, 3].map(|pulse| nth.missing(10, pulse, 5)), [0, 0, 1, 5, 0]);
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use crate::gate::Gate;
 use crate::kept;
-use crate::origins::{Alarms, Frames, Loops, Messages};
+use crate::origins::{Alarms, Frames, Loops, Messages, Streams};
 use host::plant::archive::{Policy, Signal, Source};
 use segment::rows::{About, Cause};
 use segment::{Datum, Sample};
@@ -13,6 +13,8 @@ use store::{Folder, Logger, SignalId, StoreError};
 
 /// What waits for the logger; then the source's thread waits. A burst has room until the logger, which nothing wakes, looks again.
 const WAITING_MAX: usize = 4_096;
+/// The same of streams, which give what they have gathered: images of megabytes.
+const IMAGES_WAITING_MAX: usize = 16;
 /// Time before a source that is away is asked again.
 const AGAIN: Duration = Duration::from_secs(1);
 
@@ -23,8 +25,12 @@ type Patterns = Vec<(String, Policy)>;
 pub(crate) enum Found {
     /// A value of a signal, by its name behind `SOURCE/OWNER/`.
     Sample { name: String, about: About, sample: Sample },
-    /// Why there are no values of the signals whose names begin so.
+    /// Why there are no values of a signal, or of all whose names begin so, where that ends with a slash or is empty.
     Gap { prefix: String, cause: Cause, lost: u64 },
+    /// So many values of a signal came and went behind an instant without being seen.
+    Missed { name: String, at: i64, lost: u64 },
+    /// What is to be told of a signal, by its name.
+    Told(String),
 }
 
 impl Found {
@@ -77,7 +83,7 @@ impl Followed {
     pub(crate) fn all(signals: &[Signal]) -> std::io::Result<Vec<Self>> {
         let mut wanted: Vec<(Source, String, Patterns)> = Vec::new();
         for signal in signals {
-            let Some((owner, pattern)) = signal.name.split_once('/') else { continue };
+            let Some((owner, pattern)) = signal.streams().or_else(|| signal.name.split_once('/')) else { continue };
             // Of messages each pattern is a signal, which its server chooses from.
             let key = if signal.source == Source::Messages { &signal.name } else { owner };
             let pattern = (pattern.to_owned(), signal.policy);
@@ -87,21 +93,32 @@ impl Followed {
             }
         }
         let begin = |(source, key, wanted): (Source, String, Patterns)| {
+            if source == Source::Streams {
+                let origin = Box::new(Streams::new(&key, wanted));
+                // It has left out already what is not to be kept, but for what the values decide.
+                let wanted = origin.passed();
+                return Some(Self::begin("streams/".to_owned(), "streams", origin, (wanted, IMAGES_WAITING_MAX)));
+            }
             let owner = key.split_once('/').map_or(key.as_str(), |(owner, _)| owner);
             let (kind, origin): (_, Box<dyn Origin>) = match source {
-                Source::ChannelAccess | Source::Variables => return None,
+                Source::ChannelAccess | Source::Variables | Source::Streams => return None,
                 Source::Loops => ("loops", Box::new(Loops::new(owner))),
                 Source::Frames => ("frames", Box::new(Frames::new(owner))),
                 Source::Messages => ("messages", Box::new(Messages::new(&key))),
                 Source::Alarms => ("alarms", Box::new(Alarms::new(owner))),
             };
-            Some(Self::begin(format!("{kind}/{owner}/"), kind, origin, wanted))
+            Some(Self::begin(format!("{kind}/{owner}/"), kind, origin, (wanted, WAITING_MAX)))
         };
         wanted.into_iter().filter_map(begin).collect()
     }
 
-    fn begin(name: String, kind: &str, mut origin: Box<dyn Origin>, wanted: Patterns) -> std::io::Result<Self> {
-        let (say, said) = sync_channel(WAITING_MAX);
+    fn begin(
+        name: String,
+        kind: &str,
+        mut origin: Box<dyn Origin>,
+        (wanted, waiting): (Patterns, usize),
+    ) -> std::io::Result<Self> {
+        let (say, said) = sync_channel(waiting);
         std::thread::Builder::new().name(kind.to_owned()).spawn(move || follow(origin.as_mut(), &say))?;
         Ok(Self { name, said, wanted, signals: HashMap::new(), is_there: None })
     }
@@ -158,6 +175,16 @@ impl Followed {
                 self.gap(&prefix, cause, lost, logger);
                 return Ok(());
             }
+            Found::Missed { name, at, lost } => {
+                if let Some(Some((signal, _))) = self.signals.get(&name) {
+                    logger.gap(Some(*signal), at, Cause::Overflow, lost);
+                }
+                return Ok(());
+            }
+            Found::Told(what) => {
+                tell(&format!("{}{what}", self.name));
+                return Ok(());
+            }
         };
         if !self.signals.contains_key(&name) {
             let fits = |pattern: &str| pattern == name || base::glob(pattern, &name);
@@ -183,7 +210,9 @@ impl Followed {
 
     fn gap(&mut self, prefix: &str, cause: Cause, lost: u64, logger: &mut Logger<Folder>) {
         let at = crate::serve::wall();
-        for (_, known) in self.signals.iter_mut().filter(|(name, _)| name.starts_with(prefix)) {
+        let is_of_all = prefix.is_empty() || prefix.ends_with('/');
+        let is_meant = |name: &str| if is_of_all { name.starts_with(prefix) } else { name == prefix };
+        for (_, known) in self.signals.iter_mut().filter(|(name, _)| is_meant(name)) {
             let Some((signal, gate)) = known else { continue };
             kept::gap(gate, *signal, (at, cause, lost), logger);
         }

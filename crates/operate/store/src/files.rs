@@ -193,7 +193,10 @@ impl Files for Folder {
 }
 
 /// Opens a file, and nothing that somebody has put into its place: a link would lead out of the folder, a pipe be waited for.
-fn opened(options: &mut OpenOptions, path: &Path) -> io::Result<File> {
+///
+/// # Errors
+/// The operating system's; `InvalidInput` where something else is there.
+pub fn opened(options: &mut OpenOptions, path: &Path) -> io::Result<File> {
     let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
     let instead =
         || io::Error::new(ErrorKind::InvalidInput, "there is something else in the place of this file: remove it");

@@ -51,7 +51,7 @@ pub use account::{Account, Config, Newest, Pushed, WhenFull};
 pub use archive::{Archive, Found, Samples, Span};
 pub use bins::{Bin, Bins, Filling};
 pub use error::StoreError;
-pub use files::{Files, Folder};
+pub use files::{Files, Folder, opened};
 pub use follow::{Follow, Logged, Position, Window, behind, written_to};
 pub use logger::{Logger, SignalId};
 pub use mark::Mark;

@@ -1,23 +1,21 @@
-//! Reading `[archive]` and `[[signal]]`: what is logged, where and how safely. In a plant the logger is a process whose
+//! Reading `[archive]`: where is logged and how safely, with the `[[signal]]`s that are ([`signal`](super::signal)). In a plant the logger is a process whose
 //! command line holds these tables as they stand in the file; beside a plant a file of its own has nothing else.
 
 use super::as_written::as_written;
 use super::keys::{Key, PROCESS, Table, key, with_process};
 use super::model::{Ready, ReadyWhen};
 use super::process::{self, Made, Read};
+use super::signal::signals;
+pub use super::signal::{Policy, SIGNAL, Signal, Source};
 use base::{Cluster, DurNs, Size};
-use std::collections::HashSet;
-use std::ops::Range;
 use std::path::PathBuf;
 use table::{Diagnostic, Diagnostics, Section, Severity, clipped, tables};
-use toml::de::{DeTable, DeValue};
+use toml::de::DeTable;
 
 /// Most bytes of a file with these tables alone.
 const TEXT_BYTES_MAX: usize = 16 << 20;
 /// Longest time after which a cluster forgets: what Cassandra takes, 20 years.
 const TTL_MAX: DurNs = DurNs::from_secs(7_300 * 86_400);
-/// Most bytes of a signal's name.
-const NAME_BYTES_MAX: usize = 1_024;
 
 /// What `tahti archive serve` prints once it logs.
 const LOGS: &str = "tahti archive: logs ";
@@ -96,71 +94,6 @@ pub const ARCHIVE: Table = Table {
 /// In a plant.
 const MEMBER: Table = Table { header: "[archive]", doc: "", keys: &SHAPE };
 
-/// `[[signal]]`, as the documentation shows it.
-pub const SIGNAL: Table = Table {
-    header: "[[signal]]",
-    doc: "What is archived alike. Channel Access servers are found by `EPICS_CA_ADDR_LIST` and its kin, as by all clients.",
-    keys: &[
-        key("names", r#"["RF:TEMP", "RF:GRAD"]"#, "list of names", "none", "Variables of Channel Access servers."),
-        key(
-            "variables",
-            r#"["llrf/*", "sr-values/sr_now_rf/voltage"]"#,
-            "list of `PAGE/NAME`, the name with `*` and `?`",
-            "none",
-            "Exported variables of processes of this machine: loops, frames, polls. Each sample that was written is kept, with its pulse number.",
-        ),
-        key(
-            "loops",
-            r#"["llrf/*", "llrf/poller/p99"]"#,
-            "list of `PLANT/PATTERN`, the pattern with `*` and `?`",
-            "none",
-            "How late the loops of a plant's processes woke up in each second: `PROCESS/count`, `p50`, `p99`, `p999`, `max`, `misses`, `histogram`; what results were worth that have a `deadline`: `worth`, `late`.",
-        ),
-        key(
-            "frames",
-            r#"["llrf/*", "llrf/fast/overruns"]"#,
-            "list of `PLANT/PATTERN`, the pattern with `*` and `?`",
-            "none",
-            "How a plant's frames did in each second: `FRAME/minors`, `lost`, `overruns`, `underruns`, `absences`, how late minors began (`late-p99` and such), the dispatcher's work (`work-…`), and of each activity `FRAME/ACTIVITY/calls`, its faults and its own work.",
-        ),
-        key(
-            "messages",
-            r#"["main/put/sr_*"]"#,
-            "list of `SERVER/VERBS/OBJECTS`, verbs and objects with `*` and `?`",
-            "none",
-            "What passed a message server, as its log and `tahti msg watch` have it: a text for each request.",
-        ),
-        key(
-            "alarms",
-            r#"["llrf/*"]"#,
-            "list of `NAME/PATTERN`, the pattern with `*` and `?`",
-            "none",
-            "Alarms of `[alarms]` of this name, by their path: `PATH/state` with severity and acknowledgement, `PATH/message`, `PATH/value`.",
-        ),
-        key(
-            "deadband",
-            "0.1",
-            "number that is not negative",
-            "0",
-            "A value is kept where it differs from the last one kept by more than this, or its alarm does.",
-        ),
-        key(
-            "scan",
-            r#""1s""#,
-            "time, 1ms to 24h",
-            "every update is kept",
-            "Only the newest value is kept, so often; not together with `deadband`.",
-        ),
-        key(
-            "on_fault",
-            r#""5s""#,
-            "time, 1ms to 60s",
-            "kept all the time",
-            "Nothing is kept until something goes wrong, then every update of the time before: the process or server is gone, or an alarm of MAJOR or INVALID begins, such as a safe value that stands. Not together with `deadband` or `scan`.",
-        ),
-    ],
-};
-
 /// What is archived, and where.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Archive {
@@ -184,114 +117,6 @@ pub struct Archive {
     pub cluster: Option<Cluster>,
     /// What is archived.
     pub signals: Vec<Signal>,
-}
-
-/// Something that is archived.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Signal {
-    /// Where it comes from.
-    pub source: Source,
-    /// Its name; of all but Channel Access servers whom to ask, a slash and a pattern.
-    pub name: String,
-    /// Which values are kept.
-    pub policy: Policy,
-}
-
-impl Signal {
-    /// Page and pattern of exported variables.
-    #[must_use]
-    pub fn variables(&self) -> Option<(&str, &str)> {
-        (self.source == Source::Variables).then(|| self.name.split_once('/'))?
-    }
-
-    /// The pattern of the names in the archive; `None` of a variable of a Channel Access server, which is its name.
-    fn archived_as(&self) -> Option<String> {
-        let kind = match self.source {
-            Source::ChannelAccess => return None,
-            Source::Variables => return Some(self.name.clone()),
-            Source::Loops => "loops",
-            Source::Frames => "frames",
-            Source::Messages => "messages",
-            Source::Alarms => "alarms",
-        };
-        Some(format!("{kind}/{}", self.name))
-    }
-
-    /// Whom to ask: the plant, message server or alarms in front of the first slash; the name itself where there is none.
-    #[must_use]
-    pub fn owner(&self) -> &str {
-        self.name.split_once('/').map_or(&self.name, |(owner, _)| owner)
-    }
-}
-
-/// Where something comes from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Source {
-    /// A Channel Access server.
-    ChannelAccess,
-    /// Memory that a process of this machine shares.
-    Variables,
-    /// Wake-up latency of the loops that a supervisor looks after.
-    Loops,
-    /// Statistics of frames.
-    Frames,
-    /// What passes a message server.
-    Messages,
-    /// Alarms of an alarm process.
-    Alarms,
-}
-
-/// A source as `[[signal]]` names it.
-struct Form {
-    key: &'static str,
-    source: Source,
-    /// What a name that is not of its form is no name of, and the form; empty where any name will do.
-    what: &'static str,
-    form: &'static str,
-    /// Parts of the form, with slashes between them.
-    parts: usize,
-}
-
-const fn form(key: &'static str, source: Source, what: &'static str, form: &'static str, parts: usize) -> Form {
-    Form { key, source, what, form, parts }
-}
-
-const FORMS: [Form; 6] = [
-    form("names", Source::ChannelAccess, "variable", "", 1),
-    form("variables", Source::Variables, "exported variable", "PAGE/NAME, such as llrf/*", 2),
-    form("loops", Source::Loops, "loop of a plant", "PLANT/PATTERN, such as llrf/*/p99", 2),
-    form("frames", Source::Frames, "frame of a plant", "PLANT/PATTERN, such as llrf/*/overruns", 2),
-    form("messages", Source::Messages, "message of a server", "SERVER/VERBS/OBJECTS, such as main/put/*", 3),
-    form("alarms", Source::Alarms, "alarm", "NAME/PATTERN, such as llrf/*", 2),
-];
-
-impl Form {
-    /// Whether a name has all parts; whom to ask is one, and no pattern.
-    fn fits(&self, name: &str) -> bool {
-        let parts: Vec<&str> = name.splitn(self.parts, '/').collect();
-        let is_whole = parts.len() == self.parts && parts.iter().all(|part| !part.is_empty());
-        self.parts == 1 || is_whole && !parts[0].contains(['*', '?'])
-    }
-}
-
-/// Which values are kept.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Policy {
-    /// Those that differ from the last one kept by more than the deadband, or in their alarm; all with a deadband of 0.
-    Monitor {
-        /// In the variable's units.
-        deadband: f64,
-    },
-    /// The newest, so often.
-    Scan {
-        /// How often.
-        period: DurNs,
-    },
-    /// All of a time before something goes wrong.
-    OnFault {
-        /// How long.
-        before: DurNs,
-    },
 }
 
 /// Reads a file that has these tables alone: what it says, unless a finding is an error, and all findings.
@@ -433,82 +258,6 @@ fn cluster(section: &Section<'_>, found: &mut Diagnostics<'_>) -> Option<Cluster
     Some(cluster)
 }
 
-/// All signals; `archive` is where it stands that there is none.
-fn signals(root: &DeTable<'_>, archive: Range<usize>, found: &mut Diagnostics<'_>) -> Vec<Signal> {
-    let (mut signals, mut spans, mut names) = (Vec::new(), Vec::new(), HashSet::new());
-    let listed = tables(root, "signal", true, found);
-    if listed.is_empty() {
-        found.error(archive, "nothing is archived", "[[signal]]", "add [[signal]] with `names` or `variables`");
-    }
-    for (table, span) in listed {
-        let section = Section::open(table, span, &SIGNAL, "[[signal]]", found);
-        let Some(policy) = policy(&section, found) else { continue };
-        if FORMS.iter().all(|form| section.value(form.key).is_none()) {
-            section.missing("names", found);
-        }
-        for form in &FORMS {
-            for (name, span) in section.texts(form.key, found).unwrap_or_default() {
-                if name.is_empty() || name.len() > NAME_BYTES_MAX || name.chars().any(char::is_control) {
-                    let expected = format!("1 to {NAME_BYTES_MAX} bytes, no control characters");
-                    found.error(span, format!("{:?} is no variable's name", clipped(name)), expected, "");
-                } else if !form.fits(name) {
-                    let message = format!("{:?} names no {}", clipped(name), form.what);
-                    found.error(span, message, form.form, "");
-                } else if !names.insert((form.source, name.to_owned())) {
-                    found.error(span, format!("`{name}` is named twice"), "each variable once", "remove one");
-                } else {
-                    signals.push(Signal { source: form.source, name: name.to_owned(), policy });
-                    spans.push(span);
-                }
-            }
-        }
-    }
-    named_twice(&spans, &signals, found);
-    signals
-}
-
-/// Finds variables of Channel Access servers that other sources give under the same name: they would be one signal.
-fn named_twice(spans: &[Range<usize>], signals: &[Signal], found: &mut Diagnostics<'_>) {
-    let others: Vec<(&Signal, String)> =
-        signals.iter().filter_map(|other| Some((other, other.archived_as()?))).collect();
-    for (signal, span) in signals.iter().zip(spans).filter(|(signal, _)| signal.source == Source::ChannelAccess) {
-        let is_same = |(_, pattern): &&(&Signal, String)| *pattern == signal.name || base::glob(pattern, &signal.name);
-        if let Some((other, _)) = others.iter().find(is_same) {
-            let message = format!("`{}` would be archived as the signal that `{}` gives", signal.name, other.name);
-            found.error(span.clone(), message, "each signal from one source", "remove one");
-        }
-    }
-}
-
-fn policy(section: &Section<'_>, found: &mut Diagnostics<'_>) -> Option<Policy> {
-    let scan = section.time("scan", DurNs::from_ms(1), DurNs::from_secs(86_400), found);
-    let deadband = section.value("deadband").and_then(|value| {
-        let number = match value.get_ref() {
-            DeValue::Integer(number) => number.as_str().parse::<f64>().ok(),
-            DeValue::Float(number) => number.as_str().parse::<f64>().ok(),
-            _ => None,
-        };
-        if number.is_none_or(|number| !number.is_finite() || number < 0.0) {
-            section.wrong("deadband", value, "a number that is not negative", found);
-        }
-        number
-    });
-    let fault = section.time("on_fault", DurNs::from_ms(1), DurNs::from_secs(60), found);
-    match (scan, deadband, fault) {
-        (Some((_, span)), Some(_), _) => {
-            found.error(span, "`scan` and `deadband` stand together", "one of them", "remove one");
-            None
-        }
-        (Some(_), _, Some((_, span))) | (_, Some(_), Some((_, span))) => {
-            found.error(span, "`on_fault` stands beside `scan` or `deadband`", "one of them", "remove one");
-            None
-        }
-        (Some((period, _)), None, None) => Some(Policy::Scan { period }),
-        (None, None, Some((before, _))) => Some(Policy::OnFault { before }),
-        (None, deadband, None) => Some(Policy::Monitor { deadband: deadband.unwrap_or(0.0) }),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -547,39 +296,6 @@ mod tests {
         assert_eq!(lines(&text.replace("cassandra://db1/plant", "files")), [4, 5]);
         assert_eq!(lines(&text.replace("cassandra://db1/plant", "mysql")), [3]);
         assert_eq!(lines(&text.replace("= 3", "= 0").replace("8760h", "1s")), [4, 5]);
-    }
-
-    #[test]
-    fn variables_are_named_with_their_page_and_kept_on_a_fault() {
-        let text = "[archive]\nfolder = \"/a\"\n[[signal]]\nvariables = [\"llrf/*\", \"A\"]\non_fault = \"5s\"\n[[signal]]\nnames = [\"llrf\"]\non_fault = \"5s\"\nscan = \"1s\"\n";
-        let (_, found) = read(text);
-        assert_eq!(found.iter().map(|finding| finding.line).collect::<Vec<_>>(), [4, 8], "{found:?}");
-        let (archive, found) = read(&text.replace(", \"A\"", "").replace("scan = \"1s\"\n", ""));
-        let signals = archive.unwrap_or_else(|| panic!("{found:?}")).signals;
-        assert_eq!((signals[0].variables(), signals[1].variables()), (Some(("llrf", "*")), None));
-        assert_eq!(signals[0].policy, Policy::OnFault { before: DurNs::from_secs(5) });
-    }
-
-    #[test]
-    fn every_source_has_its_form_and_whom_to_ask_is_no_pattern() {
-        let text = "[archive]\nfolder = \"/a\"\n[[signal]]\nloops = [\"p/*\", \"p\"]\nframes = [\"*/a\"]\nmessages = [\"main/put\"]\nalarms = [\"p/\"]\n";
-        let (_, found) = read(text);
-        assert_eq!(found.iter().map(|finding| finding.line).collect::<Vec<_>>(), [4, 5, 6, 7], "{found:?}");
-        let good = text.replace(", \"p\"", "").replace("*/a", "p/*/lost").replace("main/put", "main/put/*");
-        let (archive, found) = read(&good.replace("p/\"", "p/*\""));
-        let signals = archive.unwrap_or_else(|| panic!("{found:?}")).signals;
-        let sources: Vec<_> = signals.iter().map(|signal| (signal.source, signal.owner())).collect();
-        let wanted = [(Source::Loops, "p"), (Source::Frames, "p"), (Source::Messages, "main"), (Source::Alarms, "p")];
-        assert_eq!(sources, wanted);
-    }
-
-    #[test]
-    fn a_variable_that_would_be_another_sources_signal_is_refused_with_its_line() {
-        let text = "[archive]\nfolder = \"/a\"\n[[signal]]\nvariables = [\"llrf/a*\", \"llrf/amplitude\"]\nloops = [\"p/*\"]\n[[signal]]\nnames = [\n  \"llrf/amplitude\",\n  \"loops/p/x/p99\",\n  \"llrf/beam\",\n]\n";
-        let (archive, found) = read(text);
-        assert!(archive.is_none());
-        assert_eq!(found.iter().map(|finding| finding.line).collect::<Vec<_>>(), [8, 9], "{found:?}");
-        assert!(found[0].message.contains("`llrf/a*` gives"), "{found:?}");
     }
 
     const PLANT: &str = "[plant]\nname = \"p\"\n[archive]\nname = \"archive\"\nfolder = '''a \"b\"'''\nsync = \"1s\" # often\nrestart = { limit = 3 }\n[[signal]]\nnames = [\n  \"A\", # first\n  \"B\",\n]\n[[signal]]\nnames = [\"C\"]\nscan = \"10s\"\n";

@@ -21,6 +21,7 @@ mod model;
 mod partition;
 mod process;
 mod recorder;
+mod signal;
 
 pub use alarms::ALARM_KEYS;
 pub use deadline::DeadlineRule;

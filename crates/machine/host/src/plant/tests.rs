@@ -462,7 +462,11 @@ fn every_example_of_the_table_of_keys_is_accepted() {
                     with(&format!("[archive]\nname = \"r\"\n{folder}{engine}{line}\n[[signal]]\nnames = [\"A\"]"))
                 }
                 "[[signal]]" => {
-                    let names = if key.name == "names" { "" } else { "names = [\"A\"]\n" };
+                    let names = match key.name {
+                        "names" => "",
+                        "streams" => "every = 1\n",
+                        _ => "names = [\"A\"]\n",
+                    };
                     with(&format!("[archive]\nname = \"r\"\nfolder = \"a\"\n[[signal]]\n{names}{line}"))
                 }
                 "[dashboard]" if key.name == "retrieval" => with(&format!("[dashboard]\narchive = \"a\"\n{line}")),

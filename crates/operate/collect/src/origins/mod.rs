@@ -4,11 +4,13 @@ mod alarms;
 mod frames;
 mod loops;
 mod messages;
+mod streams;
 
 pub(crate) use alarms::Alarms;
 pub(crate) use frames::Frames;
 pub(crate) use loops::Loops;
 pub(crate) use messages::Messages;
+pub(crate) use streams::Streams;
 
 use crate::interval::Figures;
 use crate::origin::Found;

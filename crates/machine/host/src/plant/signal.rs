@@ -1,0 +1,392 @@
+//! Reading `[[signal]]`: what is archived, from which source, and which of its values are kept.
+
+use super::keys::{Table, key};
+use base::DurNs;
+use std::collections::HashSet;
+use std::ops::Range;
+use table::{Diagnostics, Section, clipped, tables};
+use toml::de::{DeTable, DeValue};
+
+/// Most bytes of a signal's name.
+const NAME_BYTES_MAX: usize = 1_024;
+/// What the name of a stream's file ends with.
+const STREAM: &str = ".im.shm";
+/// Most that `every` may leave out between two.
+const EVERY_MAX: u64 = 1_000_000_000;
+
+/// `[[signal]]`, as the documentation shows it.
+pub const SIGNAL: Table = Table {
+    header: "[[signal]]",
+    doc: "What is archived alike. Channel Access servers are found by `EPICS_CA_ADDR_LIST` and its kin, as by all clients.",
+    keys: &[
+        key("names", r#"["RF:TEMP", "RF:GRAD"]"#, "list of names", "none", "Variables of Channel Access servers."),
+        key(
+            "variables",
+            r#"["llrf/*", "sr-values/sr_now_rf/voltage"]"#,
+            "list of `PAGE/NAME`, the name with `*` and `?`",
+            "none",
+            "Exported variables of processes of this machine: loops, frames, polls. Each sample that was written is kept, with its pulse number.",
+        ),
+        key(
+            "loops",
+            r#"["llrf/*", "llrf/poller/p99"]"#,
+            "list of `PLANT/PATTERN`, the pattern with `*` and `?`",
+            "none",
+            "How late the loops of a plant's processes woke up in each second: `PROCESS/count`, `p50`, `p99`, `p999`, `max`, `misses`, `histogram`; what results were worth that have a `deadline`: `worth`, `late`.",
+        ),
+        key(
+            "frames",
+            r#"["llrf/*", "llrf/fast/overruns"]"#,
+            "list of `PLANT/PATTERN`, the pattern with `*` and `?`",
+            "none",
+            "How a plant's frames did in each second: `FRAME/minors`, `lost`, `overruns`, `underruns`, `absences`, how late minors began (`late-p99` and such), the dispatcher's work (`work-…`), and of each activity `FRAME/ACTIVITY/calls`, its faults and its own work.",
+        ),
+        key(
+            "messages",
+            r#"["main/put/sr_*"]"#,
+            "list of `SERVER/VERBS/OBJECTS`, verbs and objects with `*` and `?`",
+            "none",
+            "What passed a message server, as its log and `tahti msg watch` have it: a text for each request.",
+        ),
+        key(
+            "alarms",
+            r#"["llrf/*"]"#,
+            "list of `NAME/PATTERN`, the pattern with `*` and `?`",
+            "none",
+            "Alarms of `[alarms]` of this name, by their path: `PATH/state` with severity and acknowledgement, `PATH/message`, `PATH/value`.",
+        ),
+        key(
+            "streams",
+            r#"["/dev/shm/ao_*.im.shm"]"#,
+            "list of `FOLDER/NAME.im.shm`, the name with `*` and `?`; all in one folder",
+            "none",
+            "Images in shared memory as ImageStreamIO 2.00 has them, of any program: `streams/NAME`, an array each, with the image's own time and the number of its frame. One of `every`, `scan`, `deadband`, `on_fault` says how many are kept.",
+        ),
+        key(
+            "deadband",
+            "0.1",
+            "number that is not negative",
+            "0",
+            "A value is kept where it differs from the last one kept by more than this, or its alarm does.",
+        ),
+        key(
+            "scan",
+            r#""1s""#,
+            "time, 1ms to 24h",
+            "every update is kept",
+            "Only the newest value is kept, so often; not together with `deadband`.",
+        ),
+        key(
+            "every",
+            "100",
+            "number, 1 to 1000000000",
+            "every update is kept",
+            "The first value in each so many pulses is kept, so that signals of one loop keep those of the same pulses; of values without a pulse each so many'th. Not together with `scan`, `deadband` or `on_fault`.",
+        ),
+        key(
+            "on_fault",
+            r#""5s""#,
+            "time, 1ms to 60s",
+            "kept all the time",
+            "Nothing is kept until something goes wrong, then every update of the time before: the process or server is gone, or an alarm of MAJOR or INVALID begins, such as a safe value that stands. Not together with `deadband` or `scan`.",
+        ),
+    ],
+};
+
+/// Something that is archived.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Signal {
+    /// Where it comes from.
+    pub source: Source,
+    /// Its name; of all but Channel Access servers whom to ask, a slash and a pattern.
+    pub name: String,
+    /// Which values are kept.
+    pub policy: Policy,
+}
+
+impl Signal {
+    /// Page and pattern of exported variables.
+    #[must_use]
+    pub fn variables(&self) -> Option<(&str, &str)> {
+        (self.source == Source::Variables).then(|| self.name.split_once('/'))?
+    }
+
+    /// Folder of streams, and the pattern of their names: of their files' without the end that all have.
+    #[must_use]
+    pub fn streams(&self) -> Option<(&str, &str)> {
+        (self.source == Source::Streams).then(|| self.name.strip_suffix(STREAM)?.rsplit_once('/'))?
+    }
+
+    /// The pattern of the names in the archive; `None` of a variable of a Channel Access server, which is its name.
+    fn archived_as(&self) -> Option<String> {
+        let kind = match self.source {
+            Source::ChannelAccess => return None,
+            Source::Variables => return Some(self.name.clone()),
+            Source::Loops => "loops",
+            Source::Frames => "frames",
+            Source::Messages => "messages",
+            Source::Alarms => "alarms",
+            Source::Streams => return self.streams().map(|(_, pattern)| format!("streams/{pattern}")),
+        };
+        Some(format!("{kind}/{}", self.name))
+    }
+}
+
+/// Where something comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Source {
+    /// A Channel Access server.
+    ChannelAccess,
+    /// Memory that a process of this machine shares.
+    Variables,
+    /// Wake-up latency of the loops that a supervisor looks after.
+    Loops,
+    /// Statistics of frames.
+    Frames,
+    /// What passes a message server.
+    Messages,
+    /// Alarms of an alarm process.
+    Alarms,
+    /// Images in shared memory.
+    Streams,
+}
+
+/// A source as `[[signal]]` names it.
+struct Form {
+    key: &'static str,
+    source: Source,
+    /// What a name that is not of its form is no name of, and the form; empty where any name will do.
+    what: &'static str,
+    form: &'static str,
+    /// Parts of the form, with slashes between them; none of a file's path.
+    parts: Option<usize>,
+}
+
+const fn form(key: &'static str, source: Source, what: &'static str, form: &'static str, parts: usize) -> Form {
+    Form { key, source, what, form, parts: Some(parts) }
+}
+
+const FORMS: [Form; 7] = [
+    form("names", Source::ChannelAccess, "variable", "", 1),
+    form("variables", Source::Variables, "exported variable", "PAGE/NAME, such as llrf/*", 2),
+    form("loops", Source::Loops, "loop of a plant", "PLANT/PATTERN, such as llrf/*/p99", 2),
+    form("frames", Source::Frames, "frame of a plant", "PLANT/PATTERN, such as llrf/*/overruns", 2),
+    form("messages", Source::Messages, "message of a server", "SERVER/VERBS/OBJECTS, such as main/put/*", 3),
+    form("alarms", Source::Alarms, "alarm", "NAME/PATTERN, such as llrf/*", 2),
+    Form {
+        key: "streams",
+        source: Source::Streams,
+        what: "stream's file",
+        form: "FOLDER/NAME.im.shm, such as /dev/shm/ao_*.im.shm",
+        parts: None,
+    },
+];
+
+impl Form {
+    /// Whether a name has all parts; whom to ask, or the folder, is one, and no pattern.
+    fn fits(&self, name: &str) -> bool {
+        let parts: Vec<&str> = match self.parts {
+            Some(1) => return true,
+            Some(parts) => Some(name.splitn(parts, '/').collect::<Vec<_>>()).filter(|found| found.len() == parts),
+            None => name
+                .strip_suffix(STREAM)
+                .and_then(|name| name.rsplit_once('/'))
+                .map(|(folder, name)| vec![folder, name]),
+        }
+        .unwrap_or_default();
+        parts.first().is_some_and(|first| !first.contains(['*', '?'])) && parts.iter().all(|part| !part.is_empty())
+    }
+}
+
+/// Which values are kept.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Policy {
+    /// Those that differ from the last one kept by more than the deadband, or in their alarm; all with a deadband of 0.
+    Monitor {
+        /// In the variable's units.
+        deadband: f64,
+    },
+    /// The newest, so often.
+    Scan {
+        /// How often.
+        period: DurNs,
+    },
+    /// The first in each so many pulses; of values without a pulse each so many'th.
+    Every {
+        /// How many; never 0.
+        pulses: u64,
+    },
+    /// All of a time before something goes wrong.
+    OnFault {
+        /// How long.
+        before: DurNs,
+    },
+}
+
+/// All signals; `archive` is where it stands that there is none.
+pub(super) fn signals(root: &DeTable<'_>, archive: Range<usize>, found: &mut Diagnostics<'_>) -> Vec<Signal> {
+    let (mut signals, mut spans, mut names) = (Vec::new(), Vec::new(), HashSet::new());
+    let listed = tables(root, "signal", true, found);
+    if listed.is_empty() {
+        found.error(archive, "nothing is archived", "[[signal]]", "add [[signal]] with `names` or `variables`");
+    }
+    for (table, span) in listed {
+        let section = Section::open(table, span, &SIGNAL, "[[signal]]", found);
+        let Some(policy) = policy(&section, found) else { continue };
+        if FORMS.iter().all(|form| section.value(form.key).is_none()) {
+            section.missing("names", found);
+        }
+        if section.value("streams").is_some() && POLICIES.iter().all(|key| section.value(key).is_none()) {
+            let message = "it is not said how many images of `streams` are kept";
+            let remedy = "add `every = 100`, or `every = 1` for all: 1,000 images of 200 kB a second fill a disk";
+            found.error(section.range(), message, POLICIES.join(", "), remedy);
+        }
+        for form in &FORMS {
+            for (name, span) in section.texts(form.key, found).unwrap_or_default() {
+                if name.is_empty() || name.len() > NAME_BYTES_MAX || name.chars().any(char::is_control) {
+                    let expected = format!("1 to {NAME_BYTES_MAX} bytes, no control characters");
+                    found.error(span, format!("{:?} is no variable's name", clipped(name)), expected, "");
+                } else if !form.fits(name) {
+                    let message = format!("{:?} names no {}", clipped(name), form.what);
+                    found.error(span, message, form.form, "");
+                } else if !names.insert((form.source, name.to_owned())) {
+                    found.error(span, format!("`{name}` is named twice"), "each variable once", "remove one");
+                } else {
+                    signals.push(Signal { source: form.source, name: name.to_owned(), policy });
+                    spans.push(span);
+                }
+            }
+        }
+    }
+    named_twice(&spans, &signals, found);
+    one_folder(&spans, &signals, found);
+    signals
+}
+
+/// Finds streams of a second folder: two of the same name would be one signal.
+fn one_folder(spans: &[Range<usize>], signals: &[Signal], found: &mut Diagnostics<'_>) {
+    let mut streams = signals.iter().zip(spans).filter_map(|(signal, span)| Some((signal.streams()?.0, span)));
+    let Some((first, _)) = streams.next() else { return };
+    for (folder, span) in streams.filter(|(folder, _)| *folder != first) {
+        let message = format!("streams of {:?} beside those of {:?}", clipped(folder), clipped(first));
+        found.error(
+            span.clone(),
+            message,
+            "streams of one folder, whose names differ",
+            "an archive of its own for each",
+        );
+    }
+}
+
+/// Finds variables of Channel Access servers that other sources give under the same name: they would be one signal.
+fn named_twice(spans: &[Range<usize>], signals: &[Signal], found: &mut Diagnostics<'_>) {
+    let others: Vec<(&Signal, String)> =
+        signals.iter().filter_map(|other| Some((other, other.archived_as()?))).collect();
+    for (signal, span) in signals.iter().zip(spans).filter(|(signal, _)| signal.source == Source::ChannelAccess) {
+        let is_same = |(_, pattern): &&(&Signal, String)| *pattern == signal.name || base::glob(pattern, &signal.name);
+        if let Some((other, _)) = others.iter().find(is_same) {
+            let message = format!("`{}` would be archived as the signal that `{}` gives", signal.name, other.name);
+            found.error(span.clone(), message, "each signal from one source", "remove one");
+        }
+    }
+}
+
+/// The keys that say which values are kept.
+const POLICIES: [&str; 4] = ["every", "scan", "deadband", "on_fault"];
+
+fn policy(section: &Section<'_>, found: &mut Diagnostics<'_>) -> Option<Policy> {
+    let scan = section.time("scan", DurNs::from_ms(1), DurNs::from_secs(86_400), found);
+    let deadband = section.value("deadband").and_then(|value| {
+        let number = match value.get_ref() {
+            DeValue::Integer(number) => number.as_str().parse::<f64>().ok(),
+            DeValue::Float(number) => number.as_str().parse::<f64>().ok(),
+            _ => None,
+        };
+        if number.is_none_or(|number| !number.is_finite() || number < 0.0) {
+            section.wrong("deadband", value, "a number that is not negative", found);
+        }
+        number
+    });
+    let fault = section.time("on_fault", DurNs::from_ms(1), DurNs::from_secs(60), found);
+    if let Some((pulses, span)) = section.number("every", 1, EVERY_MAX, found) {
+        if POLICIES[1..].iter().any(|key| section.value(key).is_some()) {
+            found.error(span, "`every` stands beside `scan`, `deadband` or `on_fault`", "one of them", "remove one");
+            return None;
+        }
+        return Some(Policy::Every { pulses });
+    }
+    match (scan, deadband, fault) {
+        (Some((_, span)), Some(_), _) => {
+            found.error(span, "`scan` and `deadband` stand together", "one of them", "remove one");
+            None
+        }
+        (Some(_), _, Some((_, span))) | (_, Some(_), Some((_, span))) => {
+            found.error(span, "`on_fault` stands beside `scan` or `deadband`", "one of them", "remove one");
+            None
+        }
+        (Some((period, _)), None, None) => Some(Policy::Scan { period }),
+        (None, None, Some((before, _))) => Some(Policy::OnFault { before }),
+        (None, deadband, None) => Some(Policy::Monitor { deadband: deadband.unwrap_or(0.0) }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::archive::read;
+    use super::*;
+
+    #[test]
+    fn variables_are_named_with_their_page_and_kept_on_a_fault() {
+        let text = "[archive]\nfolder = \"/a\"\n[[signal]]\nvariables = [\"llrf/*\", \"A\"]\non_fault = \"5s\"\n[[signal]]\nnames = [\"llrf\"]\non_fault = \"5s\"\nscan = \"1s\"\n";
+        let (_, found) = read(text);
+        assert_eq!(found.iter().map(|finding| finding.line).collect::<Vec<_>>(), [4, 8], "{found:?}");
+        let (archive, found) = read(&text.replace(", \"A\"", "").replace("scan = \"1s\"\n", ""));
+        let signals = archive.unwrap_or_else(|| panic!("{found:?}")).signals;
+        assert_eq!((signals[0].variables(), signals[1].variables()), (Some(("llrf", "*")), None));
+        assert_eq!(signals[0].policy, Policy::OnFault { before: DurNs::from_secs(5) });
+    }
+
+    #[test]
+    fn every_source_has_its_form_and_whom_to_ask_is_no_pattern() {
+        let text = "[archive]\nfolder = \"/a\"\n[[signal]]\nloops = [\"p/*\", \"p\"]\nframes = [\"*/a\"]\nmessages = [\"main/put\"]\nalarms = [\"p/\"]\n";
+        let (_, found) = read(text);
+        assert_eq!(found.iter().map(|finding| finding.line).collect::<Vec<_>>(), [4, 5, 6, 7], "{found:?}");
+        let good = text.replace(", \"p\"", "").replace("*/a", "p/*/lost").replace("main/put", "main/put/*");
+        let (archive, found) = read(&good.replace("p/\"", "p/*\""));
+        let signals = archive.unwrap_or_else(|| panic!("{found:?}")).signals;
+        let names: Vec<_> = signals.iter().map(|signal| signal.archived_as().unwrap()).collect();
+        assert_eq!(names, ["loops/p/*", "frames/p/*/lost", "messages/main/put/*", "alarms/p/*"]);
+    }
+
+    #[test]
+    fn streams_are_files_of_one_folder_of_which_it_is_said_how_many_images_are_kept() {
+        let lines = |text: &str| read(text).1.iter().map(|finding| finding.line).collect::<Vec<_>>();
+        let text = "[archive]\nfolder = \"/a\"\n[[signal]]\nstreams = [\"/dev/shm/ao_*.im.shm\", \"./x.im.shm\"]\nevery = 100\n[[signal]]\nvariables = [\"ao/*\"]\nevery = 10\n";
+        assert_eq!(lines(text), [4], "two folders");
+        let good = text.replace(", \"./x.im.shm\"", "");
+        let (archive, found) = read(&good);
+        let signals = archive.unwrap_or_else(|| panic!("{found:?}")).signals;
+        assert_eq!((signals[0].streams(), signals[1].streams()), (Some(("/dev/shm", "ao_*")), None));
+        assert_eq!(signals[0].archived_as().as_deref(), Some("streams/ao_*"));
+        assert_eq!([signals[0].policy, signals[1].policy], [100, 10].map(|pulses| Policy::Every { pulses }));
+        // No file's name, no folder, a pattern of folders, nothing in front of the end.
+        for wrong in ["/dev/shm/ao_*", "ao.im.shm", "/ao.im.shm", "/*/ao.im.shm", "/dev/shm/.im.shm"] {
+            assert_eq!(lines(&good.replace("/dev/shm/ao_*.im.shm", wrong)), [4], "{wrong}");
+        }
+        let unsaid = read(&good.replace("every = 100\n", "")).1;
+        assert!(unsaid[0].message.contains("it is not said how many images"), "{unsaid:?}");
+        for beside in ["scan = \"1s\"", "deadband = 0", "on_fault = \"5s\""] {
+            assert_eq!(lines(&good.replace("every = 100", &format!("every = 100\n{beside}"))), [5], "{beside}");
+        }
+        assert_eq!(lines(&good.replace("every = 100", "every = 0")), [5]);
+    }
+
+    #[test]
+    fn a_variable_that_would_be_another_sources_signal_is_refused_with_its_line() {
+        let text = "[archive]\nfolder = \"/a\"\n[[signal]]\nvariables = [\"llrf/a*\", \"llrf/amplitude\"]\nloops = [\"p/*\"]\n[[signal]]\nnames = [\n  \"llrf/amplitude\",\n  \"loops/p/x/p99\",\n  \"llrf/beam\",\n]\n";
+        let (archive, found) = read(text);
+        assert!(archive.is_none());
+        assert_eq!(found.iter().map(|finding| finding.line).collect::<Vec<_>>(), [8, 9], "{found:?}");
+        assert!(found[0].message.contains("`llrf/a*` gives"), "{found:?}");
+    }
+}

@@ -1,0 +1,384 @@
+//! Streams of images in shared memory, of whoever's program: the newest image of each, looked at as often as it may have changed.
+
+use crate::gate::Nth;
+use crate::image::{Image, Seen, identity};
+use crate::origin::{Found, Origin};
+use crate::serve::{mono, wall};
+use base::MonoNs;
+use host::plant::archive::Policy;
+use ring::image::Head;
+use segment::rows::{About, Cause};
+use segment::{Datum, Sample};
+use std::collections::BTreeMap;
+use std::fs::Metadata;
+use std::path::{Path, PathBuf};
+
+/// What a stream's file is called behind its name.
+const ENDING: &str = ".im.shm";
+/// Most streams of a folder, and most files in it whose trouble is told.
+const STREAMS_MAX: usize = 256;
+/// How often it is looked which files there are.
+const CENSUS_NS: i64 = 200_000_000;
+/// How long images are gathered before the logger gets them, and from how many bytes on they are not.
+const GATHER: (i64, usize) = (20_000_000, 4 << 20);
+/// The least and the most time between two looks at a stream of which each image may be wanted.
+const LOOK_NS: (i64, i64) = (100_000, 10_000_000);
+/// How long something must be wrong before it is told: a stream that is just being made is wrong for a moment.
+const TROUBLE_NS: i64 = 1_000_000_000;
+/// An image was acquired no longer than this before it was written; else what stands there is no such time.
+const ACQUIRED_NS: i64 = 10_000_000_000;
+
+/// The streams of a folder.
+pub(crate) struct Streams {
+    folder: PathBuf,
+    wanted: Vec<(String, Policy)>,
+    known: BTreeMap<String, Stream>,
+    troubles: BTreeMap<String, Trouble>,
+    census_at: i64,
+    /// Whether streams that are found now may have begun while nobody looked.
+    is_first: bool,
+    /// What TAI is ahead of UTC, in nanoseconds; 0 where nobody has told the kernel.
+    tai: i64,
+    buffer: Vec<u8>,
+}
+
+/// Why a stream is not archived.
+struct Trouble {
+    why: String,
+    since: i64,
+    is_told: bool,
+}
+
+/// A stream whose file is open.
+struct Stream {
+    image: Image,
+    policy: Policy,
+    nth: Nth,
+    /// The image that was seen last, whether it was kept or not.
+    last: Option<Last>,
+    /// Whether the writer counts frames, as far as it is known.
+    has_frames: bool,
+    /// Between two images, as it was lately; 0 where that is not known.
+    period: i64,
+    /// When it is looked at next.
+    due: i64,
+    /// Looks in a row at which an image was being written, and when the first of them was.
+    torn: (u32, i64),
+    /// The stamp of the last sample.
+    stamped: Option<i64>,
+}
+
+/// An image that was seen.
+#[derive(Clone, Copy)]
+struct Last {
+    images: u64,
+    frame: u64,
+    created: Option<i64>,
+    times: [Option<i64>; 2],
+    /// When it was looked at.
+    at: i64,
+}
+
+/// The monotonic clock, the wall clock, and what TAI is ahead of that.
+#[derive(Clone, Copy, Debug)]
+struct Now {
+    mono: i64,
+    wall: i64,
+    tai: i64,
+}
+
+impl Streams {
+    pub(crate) fn new(folder: &str, wanted: Vec<(String, Policy)>) -> Self {
+        Self {
+            folder: folder.into(),
+            wanted,
+            known: BTreeMap::new(),
+            troubles: BTreeMap::new(),
+            census_at: i64::MIN,
+            is_first: true,
+            tai: 0,
+            buffer: Vec::new(),
+        }
+    }
+
+    /// What is left to decide of the images that it gives: by their values, or by what happens.
+    pub(crate) fn passed(&self) -> Vec<(String, Policy)> {
+        let left = |policy: Policy| match policy {
+            Policy::Scan { .. } | Policy::Every { .. } => Policy::Monitor { deadband: 0.0 },
+            other => other,
+        };
+        self.wanted.iter().map(|(pattern, policy)| (pattern.clone(), left(*policy))).collect()
+    }
+
+    /// Looks which files there are, which of them are other ones than before, and which are gone.
+    fn census(&mut self, now: i64, found: &mut Vec<Found>) -> Result<(), String> {
+        let lost = |error: std::io::Error| format!("{}: {error}", self.folder.display());
+        let (mut there, mut beyond) = (BTreeMap::new(), 0);
+        for entry in std::fs::read_dir(&self.folder).map_err(lost)? {
+            let entry = entry.map_err(lost)?;
+            // Of others neither name nor anything else is kept.
+            let file = entry.file_name();
+            let Some(name) = file.to_str().and_then(|file| file.strip_suffix(ENDING)) else { continue };
+            let fits = |pattern: &str| pattern == name || base::glob(pattern, name);
+            let Some((_, policy)) = self.wanted.iter().find(|(pattern, _)| fits(pattern)) else { continue };
+            // Gone since, where it cannot be looked at.
+            let Ok(about) = entry.metadata() else { continue };
+            if there.len() == STREAMS_MAX {
+                beyond += 1;
+            } else {
+                there.insert(name.to_owned(), (entry.path(), about, *policy));
+            }
+        }
+        let gone: Vec<String> = self.known.keys().filter(|name| !there.contains_key(*name)).cloned().collect();
+        self.known.retain(|name, _| there.contains_key(name));
+        self.troubles.retain(|name, _| name.is_empty() || there.contains_key(name));
+        if beyond > 0 {
+            let why = format!("{beyond} more streams than {STREAMS_MAX}, which are archived at most: name fewer");
+            self.trouble("", why, now, found);
+        }
+        for (name, (path, about, policy)) in there {
+            self.open(name, (&path, &about), policy, now, found);
+        }
+        self.is_first = false;
+        self.tai = sys::clock::discipline().map_or(0, |clock| i64::from(clock.tai_offset_s) * 1_000_000_000);
+        if self.known.is_empty() {
+            let files =
+                if self.troubles.is_empty() { "has no stream of these names" } else { "has none that can be read" };
+            return Err(format!("{} {files}", self.folder.display()));
+        }
+        // Where all are gone it is told of all.
+        found.extend(gone.into_iter().map(|prefix| Found::Gap { prefix, cause: Cause::Disconnected, lost: 0 }));
+        Ok(())
+    }
+
+    /// Opens a file that is new.
+    fn open(
+        &mut self,
+        name: String,
+        (path, about): (&Path, &Metadata),
+        policy: Policy,
+        now: i64,
+        found: &mut Vec<Found>,
+    ) {
+        let known = self.known.get(&name).map(|known| known.image.identity());
+        if known == Some(identity(about)) {
+            return;
+        }
+        match Image::open(path) {
+            Ok(image) => {
+                if known.is_some() {
+                    found.push(Found::Gap { prefix: name.clone(), cause: Cause::Restarted, lost: 0 });
+                }
+                // Of one that was made since, all images are known to be there from the first on.
+                let is_new = !self.is_first && !self.troubles.contains_key(&name);
+                self.known.insert(name, Stream::new(image, policy, is_new, now));
+            }
+            Err(error) => {
+                self.known.remove(&name);
+                self.trouble(&name, error.to_string(), now, found);
+            }
+        }
+    }
+
+    /// Something is wrong with a stream, or, without a name, with all: it is told once it has been so for a while.
+    fn trouble(&mut self, name: &str, why: String, now: i64, found: &mut Vec<Found>) {
+        if self.troubles.len() >= STREAMS_MAX && !self.troubles.contains_key(name) {
+            return;
+        }
+        let new = || Trouble { why: String::new(), since: now, is_told: false };
+        let trouble = self.troubles.entry(name.to_owned()).or_insert_with(new);
+        if trouble.why != why {
+            (trouble.why, trouble.is_told) = (why, false);
+        }
+        if !trouble.is_told && now - trouble.since >= TROUBLE_NS {
+            trouble.is_told = true;
+            found.push(Found::Told(format!("{name}: not archived: {}", trouble.why)));
+            found.push(Found::Gap { prefix: name.to_owned(), cause: Cause::Disconnected, lost: 0 });
+        }
+    }
+
+    /// Looks at the streams that are due; how many bytes of images that were.
+    fn take(&mut self, now: i64, found: &mut Vec<Found>) -> usize {
+        let (mut bytes, mut troubles) = (0, Vec::new());
+        for (name, stream) in self.known.iter_mut().filter(|(_, stream)| stream.due <= now) {
+            let now = Now { mono: now, wall: wall(), tai: self.tai };
+            match stream.look(name, &mut self.buffer, now, found) {
+                Ok(None) => {}
+                Ok(Some(taken)) => {
+                    bytes += taken;
+                    if let Some(trouble) = self.troubles.remove(name).filter(|trouble| trouble.is_told) {
+                        let since = (now.mono - trouble.since) / 1_000_000_000;
+                        found.push(Found::Told(format!("{name}: archived again after {since} s")));
+                    }
+                }
+                Err(why) => troubles.push((name.clone(), why)),
+            }
+        }
+        for (name, why) in troubles {
+            self.trouble(&name, why, now, found);
+        }
+        bytes
+    }
+}
+
+impl Origin for Streams {
+    fn look(&mut self, found: &mut Vec<Found>) -> Result<(), String> {
+        let begin = mono();
+        if begin >= self.census_at {
+            self.census(begin, found)?;
+            self.census_at = begin + CENSUS_NS;
+        }
+        let (mut until, mut bytes) = (self.census_at, 0);
+        loop {
+            let now = mono();
+            bytes += self.take(now, found);
+            if !found.is_empty() {
+                until = until.min(begin + GATHER.0);
+            }
+            if now >= until || bytes >= GATHER.1 {
+                return Ok(());
+            }
+            let due = self.known.values().map(|stream| stream.due).min().unwrap_or(until);
+            sys::clock::sleep_until(MonoNs(due.min(until).max(0) as u64));
+        }
+    }
+}
+
+impl Stream {
+    fn new(image: Image, policy: Policy, is_new: bool, now: i64) -> Self {
+        let (nth, torn) = (Nth::default(), (0, now));
+        let mut stream =
+            Self { image, policy, nth, last: None, has_frames: true, period: 0, due: now, torn, stamped: None };
+        if is_new {
+            stream.begin(now);
+        }
+        stream
+    }
+
+    /// Takes the image that is there if it is another one; how many bytes were read of it.
+    fn look(
+        &mut self,
+        name: &str,
+        buffer: &mut Vec<u8>,
+        now: Now,
+        found: &mut Vec<Found>,
+    ) -> Result<Option<usize>, String> {
+        let known = self.last.map(|last| last.images);
+        let is_wanted = |head: &Head| match self.policy {
+            Policy::Every { pulses } => self.nth.clone().takes(pulses, Some(self.pulse(head))),
+            _ => true,
+        };
+        let looked = self.image.look(known, buffer, is_wanted);
+        let torn = std::mem::replace(&mut self.torn, (0, now.mono));
+        let taken = match looked.inspect_err(|_| self.due = now.mono + LOOK_NS.1)? {
+            Seen::Same => None,
+            Seen::Empty => {
+                self.follow(name, None, now, found);
+                None
+            }
+            Seen::Torn => {
+                self.torn = (torn.0 + 1, if torn.0 == 0 { now.mono } else { torn.1 });
+                self.due = now.mono + (LOOK_NS.0 << torn.0.min(8)).min(LOOK_NS.1);
+                if now.mono - self.torn.1 >= TROUBLE_NS {
+                    return Err("an image was begun and is not finished: its writer may have ended".to_owned());
+                }
+                return Ok(None);
+            }
+            Seen::New(head, datum) => {
+                let bytes = if datum.is_some() { buffer.len() } else { 0 };
+                self.take(name, &head, datum, now, found);
+                Some(bytes)
+            }
+        };
+        self.due = self.next(now.mono);
+        Ok(taken)
+    }
+
+    /// Takes another image than the last one; without its numbers where it is not to be kept.
+    fn take(&mut self, name: &str, head: &Head, datum: Option<Datum>, now: Now, found: &mut Vec<Found>) {
+        self.follow(name, Some(head), now, found);
+        let pulse = self.pulse(head);
+        self.has_frames = pulse == head.frame;
+        let missed = self.last.map_or(0, |last| head.images.saturating_sub(last.images).saturating_sub(1));
+        let lost = match self.policy {
+            Policy::Every { pulses } => self.nth.missing(pulses, pulse, missed),
+            Policy::Scan { .. } => 0,
+            Policy::Monitor { .. } | Policy::OnFault { .. } => missed,
+        };
+        if let Policy::Every { pulses } = self.policy {
+            self.nth.takes(pulses, Some(pulse));
+        }
+        let at = self.stamp(head, now);
+        if let Some(last) = self.last.filter(|last| last.images > 0) {
+            let period = (now.mono - last.at) / i64::try_from(missed).unwrap_or(i64::MAX).saturating_add(1);
+            self.period = if self.period == 0 { period } else { (3 * self.period + period) / 4 };
+        }
+        let times = [head.written, head.acquired];
+        self.last = Some(Last { images: head.images, frame: head.frame, created: head.created, times, at: now.mono });
+        let before = self.stamped.map_or(at - 1, |stamped| stamped.saturating_add(1).min(at));
+        if let Some(datum) = datum {
+            self.stamped = Some(at);
+            let sample = Sample { pulse: Some(pulse), ..Sample::new(at, datum) };
+            found.push(Found::Sample { name: name.to_owned(), about: About::default(), sample });
+        }
+        if lost > 0 {
+            found.push(Found::Missed { name: name.to_owned(), at: before, lost });
+        }
+    }
+
+    /// Notices a stream that was made in the file of the one before, as ImageStreamIO does it: it begins.
+    fn follow(&mut self, name: &str, head: Option<&Head>, now: Now, found: &mut Vec<Found>) {
+        let Some(last) = self.last.filter(|last| last.images > 0) else { return };
+        if head.is_none_or(|head| head.images < last.images || head.created != last.created) {
+            found.push(Found::Gap { prefix: name.to_owned(), cause: Cause::Restarted, lost: 0 });
+            self.begin(now.mono);
+        }
+    }
+
+    /// No image of it has been seen, and all that will come are its own.
+    fn begin(&mut self, now: i64) {
+        self.last = Some(Last { images: 0, frame: 0, created: None, times: [None; 2], at: now });
+        (self.nth, self.has_frames, self.period) = (Nth::default(), true, 0);
+    }
+
+    /// The frame's number where the writer counts frames, the image's where it does not.
+    fn pulse(&self, head: &Head) -> u64 {
+        let counts = self.has_frames && self.last.is_none_or(|last| head.frame > last.frame);
+        if counts && head.frame > 0 { head.frame } else { head.images }
+    }
+
+    /// When an image was acquired, else written, else seen: a time that stands still from image to image is none.
+    fn stamp(&self, head: &Head, now: Now) -> i64 {
+        let before = self.last.map_or([None; 2], |last| last.times);
+        // ImageStreamIO's own library stamps by TAI.
+        let is_tai = |at: i64| now.tai > 0 && at > now.wall && at - now.tai <= now.wall;
+        let utc = |at: i64| if is_tai(at) { at - now.tai } else { at };
+        let [written, acquired] = [head.written, head.acquired];
+        let written = written.filter(|_| written != before[0]).map_or(now.wall, utc);
+        let acquired = acquired.filter(|_| acquired != before[1]).map(utc);
+        acquired.filter(|acquired| (0..=ACQUIRED_NS).contains(&written.saturating_sub(*acquired))).unwrap_or(written)
+    }
+
+    /// When to look next.
+    fn next(&self, now: i64) -> i64 {
+        if let Policy::Scan { period } = self.policy {
+            // All of a period at the same moment.
+            return (now / period.0 + 1) * period.0;
+        }
+        let Some(last) = self.last.filter(|_| self.period > 0) else { return now + LOOK_NS.1 / 2 };
+        // Where only some images are wanted, half the time that the next of them will take: should they come faster, it is still seen.
+        let images = match self.policy {
+            Policy::Every { pulses } if self.has_frames => pulses - last.frame % pulses,
+            Policy::Every { pulses } => pulses - last.images % pulses,
+            _ => 1,
+        };
+        let ahead = self.period.saturating_mul(i64::try_from(images - 1).unwrap_or(i64::MAX)) / 2;
+        // One that stands still is looked at less and less.
+        let rest = (self.period / 4).max((now - last.at) / 16).clamp(LOOK_NS.0, LOOK_NS.1);
+        now + rest.max(ahead.min(CENSUS_NS))
+    }
+}
+
+#[cfg(test)]
+#[path = "streams_tests.rs"]
+mod tests;
