@@ -93,6 +93,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "adaptive",
             "alarm",
             "alarmd",
+            "appliance",
             "bench",
             "broker",
             "cassandra",

@@ -51,24 +51,21 @@ fn witnessed(bench: &Bench) -> BTreeMap<u64, [Vec<f32>; 2]> {
 /// What the archive has of the same frames: slopes and commands as they were seen, and the figure that the loop made of the slopes.
 fn are_archived(bench: &Bench, seen: &BTreeMap<u64, [Vec<f32>; 2]>, figure: &str) -> bool {
     // Without what is told beside it of pulses that not all have.
-    let output = bench.run(&["archive", "get", "archive", "streams/ao_*", figure, "--join", "pulse"]);
+    let output =
+        bench.run(&["archive", "get", "archive", "streams/ao_*", figure, "--join", "pulse", "--format", "json"]);
     let rows = String::from_utf8(output.stdout).unwrap();
-    if rows.is_empty() {
-        return false;
-    }
-    let mut names = rows.lines().next().unwrap().split("  ").skip(2).map(str::to_owned);
-    assert!(names.by_ref().eq([figure, "streams/ao_dm", "streams/ao_slopes"]), "{rows}");
-    let floats = |text: &str| -> Vec<f32> {
-        text.trim_matches(['[', ']']).split(", ").map(|number| number.parse().unwrap()).collect()
+    let floats = |value: &serde_json::Value| -> Vec<f32> {
+        value.as_array().unwrap().iter().map(|number| number.as_f64().unwrap() as f32).collect()
     };
     let mut found = 0;
-    for row in rows.lines().skip(1) {
-        let [frame, _, figure, commands, slopes] = row.split("  ").collect::<Vec<_>>()[..] else { panic!("{row}") };
-        let (commands, slopes) = (floats(commands), floats(slopes));
+    for row in rows.lines() {
+        let row: serde_json::Value = serde_json::from_str(row).unwrap();
+        let [commands, slopes] = ["streams/ao_dm", "streams/ao_slopes"].map(|name| floats(&row[name]));
         let square: f64 = slopes.iter().map(|slope| f64::from(*slope).powi(2)).sum();
-        let (mean, figure) = ((square / slopes.len() as f64).sqrt(), figure.parse::<f64>().unwrap());
-        assert!((mean - figure).abs() <= 1e-4 * figure, "frame {frame}: slopes of {mean}, the loop said {figure}");
-        if let Some(seen) = seen.get(&frame.parse().unwrap()) {
+        let (mean, figure) = ((square / slopes.len() as f64).sqrt(), row[figure].as_f64().unwrap());
+        assert!((mean - figure).abs() <= 1e-4 * figure, "slopes of {mean}, the loop said {figure}: {row}");
+        let frame = row["pulse"].as_u64().unwrap();
+        if let Some(seen) = seen.get(&frame) {
             assert_eq!(*seen, [slopes, commands], "frame {frame}");
             found += 1;
         }

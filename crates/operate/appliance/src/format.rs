@@ -233,8 +233,9 @@ fn put_fields(out: &mut Vec<u8>, fields: &[(String, String)]) {
     out.extend_from_slice(b" }");
 }
 
-/// Appends a value as JSON has it. What is no number there is `null`.
-pub(crate) fn put_json(out: &mut Vec<u8>, datum: &Datum) {
+/// Appends a value as JSON has it: numbers and arrays of them in full, states by their number, blobs as the numbers of their bytes. What is no
+/// number there is `null`.
+pub fn put_json(out: &mut Vec<u8>, datum: &Datum) {
     match datum {
         Datum::Bool(value) => out.push(b'0' + u8::from(*value)),
         Datum::Number(scalar) => put_scalar(out, scalar),

@@ -38,7 +38,7 @@ mod wire;
 pub use answer::{Answer, processed};
 pub use bins::BIN_SAMPLES_MAX;
 pub use call::{Call, Method, Request};
-pub use format::Format;
+pub use format::{Format, put_json};
 pub use operator::{Operator, Stat};
 
 use segment::rows::{Gap, Signal};

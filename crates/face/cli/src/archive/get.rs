@@ -205,13 +205,19 @@ fn in_words(sample: &Sample, rows: &[Signal]) -> String {
     }
 }
 
-/// As JSON has it: a number where it is one that JSON knows.
-fn as_json(sample: &Sample, words: &str) -> serde_json::Value {
-    match sample.datum.to_f64() {
-        Some(value) if value.is_finite() => value.into(),
-        Some(_) => serde_json::Value::Null,
-        None => words.into(),
+/// A row of JSON with values, which are as retrieval over HTTP has them.
+pub(super) fn json<'a>(row: &serde_json::Value, values: impl IntoIterator<Item = (&'a str, &'a Datum)>) -> String {
+    let mut text = row.to_string().into_bytes();
+    // The closing brace goes behind the values.
+    text.pop();
+    for (name, datum) in values {
+        text.push(b',');
+        text.extend_from_slice(serde_json::Value::from(name).to_string().as_bytes());
+        text.push(b':');
+        appliance::put_json(&mut text, datum);
     }
+    text.push(b'}');
+    String::from_utf8_lossy(&text).into_owned()
 }
 
 /// Prints one whole value of a span.
@@ -221,9 +227,8 @@ fn print_whole(args: &Args, name: &str, at: i64, sample: &Sample, rows: &[Signal
         Format::Text => println!("{}  {at}  {}", visible(name), visible(&value)),
         Format::Csv => println!("{},{at},{}", quoted(name), quoted(&value)),
         Format::Json => {
-            let mut row = serde_json::json!({ "signal": name, "time": at });
-            row[columns(args.show)] = as_json(sample, &value);
-            println!("{row}");
+            let row = serde_json::json!({ "signal": name, "time": at });
+            println!("{}", json(&row, [(columns(args.show), &sample.datum)]));
         }
     }
 }
@@ -248,14 +253,10 @@ fn print_sample(args: &Args, name: &str, sample: &Sample, rows: &[Signal]) {
             println!("{},{at},{},{},{},{pulse}", quoted(name), quoted(&value), sample.severity, sample.status);
         }
         Format::Json => {
-            let value = as_json(sample, &value);
-            println!(
-                "{}",
-                serde_json::json!({
-                    "signal": name, "time": at, "value": value, "severity": sample.severity, "status": sample.status,
-                    "pulse": sample.pulse,
-                })
-            );
+            let row = serde_json::json!({
+                "signal": name, "time": at, "severity": sample.severity, "status": sample.status, "pulse": sample.pulse,
+            });
+            println!("{}", json(&row, [("value", &sample.datum)]));
         }
     }
 }
@@ -320,4 +321,27 @@ fn print_bin(args: &Args, name: &str, bin: &Bin) {
 /// A field of a table (RFC 4180).
 pub(super) fn quoted(text: &str) -> String {
     if text.contains([',', '"', '\n', '\r']) { format!("\"{}\"", text.replace('"', "\"\"")) } else { text.to_owned() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_are_json_as_they_are_whether_arrays_whole_numbers_or_none() {
+        use base::{Array, Scalar};
+        let values = [
+            Datum::Array(Array::F32(vec![0.1, f32::NAN, -2.0])),
+            Datum::Array(Array::U16(vec![])),
+            Datum::Number(Scalar::I64(i64::MAX)),
+            Datum::from(f64::INFINITY),
+            Datum::from("\"\n"),
+            Datum::Bool(true),
+        ];
+        let row = serde_json::json!({ "signal": "A" });
+        let lines = values.each_ref().map(|datum| json(&row, [("a\"b", datum)]));
+        let ends = ["[0.1,null,-2.0]", "[]", "9223372036854775807", "null", r#""\"\n""#, "1"];
+        assert_eq!(lines, ends.map(|end| format!(r#"{{"signal":"A","a\"b":{end}}}"#)));
+        assert!(lines.iter().all(|line| serde_json::from_str::<serde_json::Value>(line).is_ok()));
+    }
 }

@@ -1,6 +1,6 @@
 //! `tahti archive get --join pulse`: samples of several signals that belong to the same pulse, wherever they were measured.
 
-use super::get::{Format, quoted};
+use super::get::{Format, json, quoted};
 use super::{time, visible};
 use crate::failure::Failure;
 use segment::Sample;
@@ -31,14 +31,9 @@ pub(super) fn run(archive: &dyn Reader, names: &[String], span: Span, format: Fo
                 println!("{pulse},{at},{}", values.map(|value| quoted(&value)).collect::<Vec<_>>().join(","))
             }
             Format::Json => {
-                let mut row = serde_json::json!({ "pulse": pulse, "time": at });
-                for (name, sample) in names.iter().zip(samples) {
-                    row[name] = match sample.datum.to_f64() {
-                        Some(number) => number.into(),
-                        None => sample.datum.to_string().into(),
-                    };
-                }
-                println!("{row}");
+                let row = serde_json::json!({ "pulse": pulse, "time": at });
+                let values = names.iter().map(String::as_str).zip(samples.iter().map(|sample| &sample.datum));
+                println!("{}", json(&row, values));
             }
         }
     })?;
