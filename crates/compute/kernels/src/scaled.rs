@@ -135,7 +135,7 @@ impl Scaled {
         Misfit::check("elements of the result", y.len(), self.rows)?;
         let panels = self.rows.div_ceil(PANEL);
         let pairs = of.columns.div_ceil(2);
-        let scales = &self.scales[block * panels * PANEL..][..panels * PANEL];
+        let scales = &self.scales.as_chunks::<PANEL>().0[block * panels..][..panels];
         let units = self.memory[self.begin..].as_chunks::<UNIT>().0;
         let part = Part { units: &units[of.unit..][..panels * pairs], pairs, scales, x };
         match level.0 {
@@ -144,8 +144,11 @@ impl Scaled {
             // SAFETY: of a level that the CPU does not have there is no value.
             Kind::Sse42 => unsafe { level::sse42::add_scaled(&part, y) },
             #[cfg(target_arch = "x86_64")]
-            // By 512 bits it took as long: memory bounds it. SAFETY: as above; AVX-512 is a level only where AVX2 is one.
-            Kind::Avx2 | Kind::Avx512 => unsafe { level::avx2::add_scaled(&part, y) },
+            // SAFETY: as above.
+            Kind::Avx2 => unsafe { level::avx2::add_scaled(&part, y) },
+            #[cfg(target_arch = "x86_64")]
+            // SAFETY: as above.
+            Kind::Avx512 => unsafe { level::avx512::add_scaled(&part, y) },
             #[cfg(target_arch = "aarch64")]
             // SAFETY: as above.
             Kind::Neon => unsafe { level::neon::add_scaled(&part, y) },
@@ -158,7 +161,7 @@ impl Scaled {
 pub(crate) struct Part<'a> {
     pub(crate) units: &'a [[i8; UNIT]],
     pub(crate) pairs: usize,
-    pub(crate) scales: &'a [f32],
+    pub(crate) scales: &'a [[f32; PANEL]],
     pub(crate) x: &'a [f32],
 }
 
@@ -197,59 +200,61 @@ pub(crate) fn whole(x: &[f32], to: &mut [i16; BLOCK_MAX]) -> f32 {
     largest / 32767.0
 }
 
-/// Adds eight sums, by their scales. Nothing is fused: all levels give the same bits.
+/// Adds eight sums, by their scales, as far as `y` goes. Nothing is fused: all levels give the same bits.
 #[inline(always)]
-pub(crate) fn add_rows(y: &mut [f32], sums: &[i32; PANEL], scales: &[f32], worth: f32) {
-    for ((y, sum), scale) in y.iter_mut().zip(sums).zip(scales) {
-        let product = *sum as f32 * (scale * worth);
-        *y += product;
+pub(crate) fn add_rows(y: &mut [f32], sums: &[i32; PANEL], scales: &[f32; PANEL], worth: f32) {
+    // All eight at once, whatever is wanted of them: as registers have them.
+    let products: [f32; PANEL] = std::array::from_fn(|row| sums[row] as f32 * (scales[row] * worth));
+    match y.first_chunk_mut::<PANEL>() {
+        Some(y) => *y = std::array::from_fn(|row| y[row] + products[row]),
+        None => y.iter_mut().zip(products).for_each(|(y, product)| *y += product),
     }
 }
 
-/// The function of one level, from what the level's file has: sums of eight panels at once.
+/// The function of one level, from what the level's file has: sums of eight panels at once. A register of the level's has the sums of so many
+/// panels; a panel that is left over goes to the group of one of another level where they are several.
 macro_rules! scaled_kernel {
-    ([$($attribute:meta)?]) => {
+    ([$($attribute:meta)?], $panels:literal, $one:path) => {
+        /// `N` registers of panels that lie together.
         $(#[$attribute])?
-        pub(crate) fn add_scaled(part: &crate::scaled::Part<'_>, y: &mut [f32]) {
-            use crate::scaled::{BLOCK_MAX, UNIT, add_rows, groups, whole};
-
-            /// `N` panels that lie together.
-            $(#[$attribute])?
-            #[inline]
-            fn group<const N: usize>(
-                units: &[[i8; UNIT]],
-                pairs: &[[i16; 2]],
-                (scales, worth): (&[f32], f32),
-                y: &mut [f32],
-            ) {
-                let mut sums = [none(); N];
-                for (units, pair) in units.as_chunks::<N>().0.iter().zip(pairs) {
-                    ahead(units.as_flattened());
-                    let x = both(pair);
-                    for index in 0..N {
-                        sums[index] = dot(&units[index], x, sums[index]);
-                    }
-                }
-                for (index, sum) in sums.iter().enumerate() {
-                    let y = &mut y[(index * 8)..];
-                    match y.first_chunk_mut::<8>() {
-                        Some(y) => add_rows(y, &eight(*sum), &scales[index * 8..][..8], worth),
-                        None => add_rows(y, &eight(*sum), &scales[index * 8..][..8], worth),
-                    }
+        #[inline]
+        pub(super) fn group<const N: usize>(
+            units: &[[i8; crate::scaled::UNIT]],
+            pairs: &[[i16; 2]],
+            (scales, worth): (&[[f32; 8]], f32),
+            y: &mut [f32],
+        ) {
+            let mut sums = [none(); N];
+            let units = units.as_chunks::<$panels>().0.as_chunks::<N>().0;
+            for (units, pair) in units.iter().zip(pairs) {
+                ahead(units.as_flattened().as_flattened());
+                let x = both(pair);
+                for index in 0..N {
+                    sums[index] = dot(&units[index], x, sums[index]);
                 }
             }
+            for (index, sums) in sums.iter().enumerate() {
+                for (panel, sums) in (index * $panels..).zip(&eight(*sums)) {
+                    crate::scaled::add_rows(&mut y[panel * 8..], sums, &scales[panel], worth);
+                }
+            }
+        }
+
+        $(#[$attribute])?
+        pub(crate) fn add_scaled(part: &crate::scaled::Part<'_>, y: &mut [f32]) {
+            use crate::scaled::{BLOCK_MAX, groups, whole};
             let mut numbers = [0; BLOCK_MAX];
             let worth = whole(part.x, &mut numbers);
             let pairs = &numbers.as_chunks::<2>().0[..part.pairs];
-            for (panel, together) in groups(part.scales.len() / 8) {
+            for (panel, together) in groups(part.scales.len()) {
                 let units = &part.units[panel * part.pairs..][..together * part.pairs];
-                let scales = (&part.scales[panel * 8..], worth);
+                let scales = (&part.scales[panel..], worth);
                 let y = &mut y[panel * 8..];
                 match together {
-                    8 => group::<8>(units, pairs, scales, y),
-                    4 => group::<4>(units, pairs, scales, y),
-                    2 => group::<2>(units, pairs, scales, y),
-                    _ => group::<1>(units, pairs, scales, y),
+                    8 => group::<{ 8 / $panels }>(units, pairs, scales, y),
+                    4 => group::<{ 4 / $panels }>(units, pairs, scales, y),
+                    2 => group::<{ 2 / $panels }>(units, pairs, scales, y),
+                    _ => $one(units, pairs, scales, y),
                 }
             }
         }

@@ -220,7 +220,7 @@ fn both(&[even, odd]: &[i16; 2]) -> I {
 
 #[inline]
 #[target_feature(enable = "avx2,fma,f16c")]
-fn dot(unit: &[i8; 16], x: I, sum: I) -> I {
+fn dot([unit]: &[[i8; 16]; 1], x: I, sum: I) -> I {
     // SAFETY: the unit has 16 numbers of a byte.
     let bytes = unsafe { _mm_loadu_si128(unit.as_ptr().cast()) };
     _mm256_add_epi32(sum, _mm256_madd_epi16(_mm256_cvtepi8_epi16(bytes), x))
@@ -228,11 +228,11 @@ fn dot(unit: &[i8; 16], x: I, sum: I) -> I {
 
 #[inline]
 #[target_feature(enable = "avx2,fma,f16c")]
-fn eight(sum: I) -> [i32; 8] {
+fn eight(sum: I) -> [[i32; 8]; 1] {
     let mut all = [0; 8];
     // SAFETY: there is room for eight.
     unsafe { _mm256_storeu_si256(all.as_mut_ptr().cast(), sum) };
-    all
+    [all]
 }
 
 /// Asks for what is read soon, beyond what is seen here: the CPU's own look-ahead ends with a page of 4 KiB.
@@ -245,4 +245,4 @@ fn ahead(bytes: &[i8]) {
     }
 }
 
-crate::scaled::scaled_kernel!([target_feature(enable = "avx2,fma,f16c")]);
+crate::scaled::scaled_kernel!([target_feature(enable = "avx2,fma,f16c")], 1, group::<1>);

@@ -230,7 +230,7 @@ fn both(&[even, odd]: &[i16; 2]) -> int16x8_t {
 
 #[inline]
 #[target_feature(enable = "neon")]
-fn dot(unit: &[i8; 16], x: int16x8_t, sum: I) -> I {
+fn dot([unit]: &[[i8; 16]; 1], x: int16x8_t, sum: I) -> I {
     // SAFETY: the unit has 16 numbers of a byte.
     let bytes = unsafe { vld1q_s8(unit.as_ptr()) };
     let (low, high) = (vmovl_s8(vget_low_s8(bytes)), vmovl_high_s8(bytes));
@@ -245,17 +245,17 @@ fn dot(unit: &[i8; 16], x: int16x8_t, sum: I) -> I {
 /// Adds neighbours, eight rows in order.
 #[inline]
 #[target_feature(enable = "neon")]
-fn eight(sum: I) -> [i32; 8] {
+fn eight(sum: I) -> [[i32; 8]; 1] {
     let mut all = [0; 8];
     for (four, to) in sum.as_chunks::<2>().0.iter().zip(all.as_chunks_mut::<4>().0) {
         let rows = vpaddq_s32(four[0], four[1]);
         // SAFETY: there is room for four.
         unsafe { vst1q_s32(to.as_mut_ptr(), rows) };
     }
-    all
+    [all]
 }
 
 /// The CPU looks ahead by itself: no instruction for it is stable.
 fn ahead(_: &[i8]) {}
 
-crate::scaled::scaled_kernel!([target_feature(enable = "neon")]);
+crate::scaled::scaled_kernel!([target_feature(enable = "neon")], 1, group::<1>);

@@ -70,15 +70,15 @@ fn both(pair: &[i16; 2]) -> [i16; 2] {
     *pair
 }
 
-fn dot(unit: &[i8; 16], [even, odd]: [i16; 2], sum: I) -> I {
+fn dot([unit]: &[[i8; 16]; 1], [even, odd]: [i16; 2], sum: I) -> I {
     let product = |a: i8, x: i16| i32::from(a) * i32::from(x);
     std::array::from_fn(|row| sum[row] + product(unit[2 * row], even) + product(unit[2 * row + 1], odd))
 }
 
-fn eight(sum: I) -> [i32; 8] {
-    sum
+fn eight(sum: I) -> [[i32; 8]; 1] {
+    [sum]
 }
 
 fn ahead(_: &[i8]) {}
 
-crate::scaled::scaled_kernel!([]);
+crate::scaled::scaled_kernel!([], 1, group::<1>);

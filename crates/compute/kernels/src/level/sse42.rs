@@ -234,7 +234,7 @@ fn both(&[even, odd]: &[i16; 2]) -> I {
 
 #[inline]
 #[target_feature(enable = "sse4.2")]
-fn dot(unit: &[i8; 16], x: I, sum: I) -> I {
+fn dot([unit]: &[[i8; 16]; 1], x: I, sum: I) -> I {
     // SAFETY: the unit has 16 numbers of a byte.
     let bytes = unsafe { _mm_loadu_si128(unit.as_ptr().cast()) };
     let words = [_mm_cvtepi8_epi16(bytes), _mm_cvtepi8_epi16(_mm_srli_si128::<8>(bytes))];
@@ -243,13 +243,13 @@ fn dot(unit: &[i8; 16], x: I, sum: I) -> I {
 
 #[inline]
 #[target_feature(enable = "sse4.2")]
-fn eight(sum: I) -> [i32; 8] {
+fn eight(sum: I) -> [[i32; 8]; 1] {
     let mut all = [0; 8];
     for (four, sum) in all.as_chunks_mut::<4>().0.iter_mut().zip(sum) {
         // SAFETY: there is room for four.
         unsafe { _mm_storeu_si128(four.as_mut_ptr().cast(), sum) };
     }
-    all
+    [all]
 }
 
 /// Asks for what is read soon, beyond what is seen here: the CPU's own look-ahead ends with a page of 4 KiB.
@@ -262,4 +262,4 @@ fn ahead(bytes: &[i8]) {
     }
 }
 
-crate::scaled::scaled_kernel!([target_feature(enable = "sse4.2")]);
+crate::scaled::scaled_kernel!([target_feature(enable = "sse4.2")], 1, group::<1>);
