@@ -37,13 +37,13 @@ pub struct Calibrated {
 }
 
 impl Calibrated {
-    /// Where the spots are, and what each pixel is worth.
+    /// Where the spots are, and what each pixel is worth in this light.
     ///
     /// # Errors
     /// A size does not fit, or a number is none.
-    pub fn spots(&self, geometry: &Geometry) -> Result<Centroids, Error> {
+    pub fn spots(&self, geometry: &Geometry, light: Light) -> Result<Centroids, Error> {
         let size = (geometry.width(), geometry.width());
-        let mut spots = Centroids::new(size, SIDE, &geometry.corners(), &self.dark, &self.gain)?;
+        let mut spots = Centroids::new(size, SIDE, &geometry.corners(), &self.dark, &self.gain, light)?;
         spots.set_zeros(&self.zeros)?;
         Ok(spots)
     }
@@ -106,10 +106,10 @@ impl Frames for Before<'_> {
 }
 
 /// The mean slopes under a command, with the lamp.
-fn slopes(frames: &mut dyn Frames, spots: &Centroids, light: Light, values: &[f32]) -> Result<Vec<f32>, Error> {
+fn slopes(frames: &mut dyn Frames, spots: &Centroids, values: &[f32]) -> Result<Vec<f32>, Error> {
     let (mut sums, mut now) = (vec![0.0; 2 * spots.apertures()], vec![0.0; 2 * spots.apertures()]);
     frames.look((Source::Lamp, values), FRAMES.2, &mut |image| {
-        if spots.measure(Level::best(), 0..spots.apertures(), image, light, &mut now).is_ok() {
+        if spots.measure(Level::best(), 0..spots.apertures(), image, &mut now).is_ok() {
             sums.iter_mut().zip(&now).for_each(|(sum, slope)| *sum += slope / FRAMES.2 as f32);
         }
     })?;
@@ -130,15 +130,15 @@ pub fn calibrate(spec: &Spec, frames: &mut dyn Frames) -> Result<Calibrated, Err
     let (dark, gain, dead) = detector.calibration();
     let none = vec![0.0; 2 * geometry.apertures().len()];
     let mut known = Calibrated { dark, gain, zeros: none, inverse: Vec::new(), said: String::new() };
-    known.zeros = slopes(frames, &known.spots(geometry)?, spec.light, &flat)?;
-    let spots = known.spots(geometry)?;
+    known.zeros = slopes(frames, &known.spots(geometry, spec.light)?, &flat)?;
+    let spots = known.spots(geometry, spec.light)?;
     let mut interaction = Interaction::new(geometry);
     let patterns = patterns(geometry);
     for pattern in &patterns {
         let mut side = |height: f32| {
             let mut values = flat.clone();
             pattern.iter().for_each(|actuator| values[*actuator] = height);
-            slopes(frames, &spots, spec.light, &values)
+            slopes(frames, &spots, &values)
         };
         let (up, down) = (side(POKE)?, side(-POKE)?);
         let slopes: Vec<f32> = up.iter().zip(down).map(|(up, down)| (up - down) / (2.0 * POKE)).collect();

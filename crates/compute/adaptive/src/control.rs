@@ -8,7 +8,7 @@ use crate::shown::{Chosen, Figures, Shown};
 use crate::spec::Spec;
 use crate::streams::Streams;
 use base::{DurNs, MonoNs};
-use kernels::{Centroids, Level, Light, Without};
+use kernels::{Centroids, Level, Without};
 use optics::{Command, Integrator, Share, Source, Step, Whole};
 use rt::team::{Team, TeamError, TeamSpec, Worker};
 use rt::{Event, EventLoop, Flow, Obtained, Pulse};
@@ -107,13 +107,13 @@ pub struct Control {
 }
 
 /// A worker's share of the rows: each worker has other ones, so none waits for another.
-fn measure(all: &Slopes, part: &mut Part, me: Worker, level: Level, light: Light) {
+fn measure(all: &Slopes, part: &mut Part, me: Worker, level: Level) {
     for row in &all.rows.all()[me.share(all.rows.count)] {
         let range = all.ranges[*row].clone();
         let to = &mut part.slopes[range.clone()];
         // A spot without light stays at zero: no error is known there.
         to.fill(0.0);
-        if let Ok(without) = all.spots.measure(level, range.start / 2..range.end / 2, &all.image, light, to) {
+        if let Ok(without) = all.spots.measure(level, range.start / 2..range.end / 2, &all.image, to) {
             part.without.dark += without.dark;
             part.without.unbounded += without.unbounded;
         }
@@ -139,7 +139,7 @@ impl Control {
         shown: Shown,
         streams: Option<Streams>,
     ) -> Result<(Self, Desk), Error> {
-        let (spots, inverse) = (calibrated.spots(&spec.geometry)?, calibrated.inverse.clone());
+        let (spots, inverse) = (calibrated.spots(&spec.geometry, spec.light)?, calibrated.inverse.clone());
         let (desk, border) = desk::desk(spec, team.workers.len() + 1, calibrated);
         let (geometry, level, stored) = (spec.geometry.clone(), spec.level, spec.stored);
         let (actuators, slopes) = (geometry.actuators().len(), 2 * spots.apertures());
@@ -149,9 +149,8 @@ impl Control {
             let share = Share::new(&geometry, &inverse, stored, &panels, sys::mem::on_huge_pages);
             Part { share, slopes: vec![0.0; slopes], without: Without::default() }
         };
-        let light = spec.light;
         let job = move |all: &Slopes, part: &mut Part, me: Worker| match all.task {
-            Task::Measure => measure(all, part, me, level, light),
+            Task::Measure => measure(all, part, me, level),
             Task::Multiply => {
                 for (index, row) in all.rows.all().iter().enumerate() {
                     // As many slopes as the reconstructor has, always.

@@ -157,7 +157,7 @@ impl Desk {
         if new.inverse.len() != actuators * slopes {
             return Err(Error::Size { what: "reconstructor", found: new.inverse.len(), expected: actuators * slopes });
         }
-        let spots = Some(new.spots(geometry)?);
+        let spots = Some(new.spots(geometry, self.spec.light)?);
         let same = new.inverse == self.known.inverse;
         let share = |index| {
             let panels = Worker { index, of: self.team }.share(Share::panels(geometry));
@@ -231,7 +231,7 @@ impl Desk {
     /// Frames and microseconds of each poke of which each frame was seen.
     fn poke(&mut self) -> Result<Vec<(u64, f64)>, Error> {
         let geometry = self.spec.geometry.clone();
-        let (spots, pattern) = (self.known.spots(&geometry)?, patterns(&geometry).swap_remove(0));
+        let (spots, pattern) = (self.known.spots(&geometry, self.spec.light)?, patterns(&geometry).swap_remove(0));
         let (mut all, mut now) = (Vec::new(), vec![0.0; 2 * spots.apertures()]);
         for poke in 0..=POKES {
             let mut values = vec![0.0; geometry.actuators().len()];
@@ -239,11 +239,11 @@ impl Desk {
             pattern.iter().for_each(|actuator| values[*actuator] = height);
             let number = self.order(Some((Source::Lamp, values)))?;
             let (mut before, mut largest): (Option<(u64, Vec<f32>)>, _) = (None, (0.0, 0, 0.0));
-            let (mut seen, light) = (0, self.spec.light);
+            let mut seen = 0;
             while seen < AFTER {
                 let picture = self.picture(number)?;
                 now.fill(0.0);
-                let measured = spots.measure(Level::best(), 0..spots.apertures(), &picture.image, light, &mut now);
+                let measured = spots.measure(Level::best(), 0..spots.apertures(), &picture.image, &mut now);
                 let (frame, us) = (picture.frame, (picture.came.0 as f64 - picture.sent.1.0 as f64) * 1e-3);
                 let since = frame - picture.sent.0;
                 let _ = self.free.push(picture);

@@ -20,8 +20,8 @@ fn a_card_computes_what_the_cpu_does_and_without_one_it_says_why() {
     let matrix: Vec<f32> = (0..rows * 72).map(|at| (at * 31 % 101) as f32 / 50.0 - 1.0).collect();
     let light = Light { threshold: 20.0, flux_min: 1.0 };
     let mut slopes = vec![0.0; 72];
-    let spots = Centroids::new((width, width), 8, &corners, &dark, &gain).unwrap();
-    spots.measure(Level::best(), 0..36, &image, light, &mut slopes).unwrap();
+    let spots = Centroids::new((width, width), 8, &corners, &dark, &gain, light).unwrap();
+    spots.measure(Level::best(), 0..36, &image, &mut slopes).unwrap();
     let expected: Vec<f32> =
         matrix.chunks(72).map(|row| row.iter().zip(&slopes).map(|(a, x)| a * x).sum::<f32>()).collect();
     let close = |found: &[f32]| found.iter().zip(&expected).all(|(a, b)| (a - b).abs() < 1e-3);

@@ -1,13 +1,15 @@
 //! Where the light is in each sub-aperture of an image: weighted centres of gravity of calibrated pixels.
 //!
 //! A pixel counts for `v = max((pixel − dark)·gain − threshold, 0)`; a sub-aperture's *flux* is the sum of its `v`, its centre the
-//! sum of `v` times the pixel's place, by the flux, in pixels from the sub-aperture's middle.
+//! sum of `v` times the pixel's place, by the flux, in pixels from the sub-aperture's middle. What is taken off, `dark·gain + threshold`, is
+//! one number of each pixel, made before.
 //!
 //! **Order of summation.** Columns first, each from its top on; then neighbours, neighbours of those, and so on (of an odd
-//! number the last waits). Nothing is fused. So all levels give results that are equal to the last bit.
+//! number the last waits). A column's `v` times their lines are `(n + 1)/2` times its sum, less the sum of its sums so far: line `i` is in `n − i`
+//! of these, so no line needs a multiplication. Nothing is fused. So all levels give results that are equal to the last bit.
 //!
-//! **Error.** Of `n` × `n` pixels, with `u` = 2⁻²⁴, `k = 2n + 4` and `A = Σ(|pixel − dark|·gain + threshold)`, each coordinate differs from
-//! exact arithmetic on the stored numbers by at most `k·u/(1 − k·u) · n · A / flux` pixels (before the zero is taken off, which rounds once).
+//! **Error.** Of `n` × `n` pixels, with `u` = 2⁻²⁴, `k = 2n + 12` and `A = Σ(pixel·gain + |dark·gain + threshold|)`, each coordinate differs
+//! from exact arithmetic by at most `k·u/(1 − k·u) · (2n + 1) · A / flux` pixels (before the zero is taken off, which rounds once).
 
 use crate::level::Kind;
 use crate::{Level, Misfit, level};
@@ -31,11 +33,19 @@ pub struct Centroids {
     side: usize,
     /// The first pixel of each sub-aperture.
     corners: Vec<usize>,
-    /// Of each pixel of each sub-aperture, one behind the other.
-    dark: Vec<f32>,
-    gain: Vec<f32>,
+    /// Of each line of each sub-aperture, one behind the other, filled up to eights.
+    calibration: Vec<Calibration>,
+    flux_min: f32,
     /// What is taken off each coordinate: x, y, x, y …
     zeros: Vec<f32>,
+}
+
+/// What eight pixels are calibrated with: their gains, and what is taken off then. A line of the cache, so that none is read twice.
+#[derive(Clone, Copy, Debug, Default)]
+#[repr(align(64))]
+pub(crate) struct Calibration {
+    pub(crate) gain: [f32; SIDE],
+    pub(crate) offset: [f32; SIDE],
 }
 
 /// What counts as light.
@@ -70,6 +80,8 @@ pub enum BadAperture {
     },
     /// A calibration of another image.
     Misfit(Misfit),
+    /// A threshold or a least flux that is no number.
+    Light(Light),
     /// A pixel that is calibrated with a number that is not finite, or a gain below zero.
     Pixel {
         /// Which, in the image.
@@ -93,6 +105,9 @@ impl fmt::Display for BadAperture {
                 )
             }
             Self::Misfit(misfit) => misfit.fmt(f),
+            Self::Light(Light { threshold, flux_min }) => {
+                write!(f, "threshold {threshold}, least flux {flux_min}: expected finite numbers")
+            }
             Self::Pixel { pixel, dark, gain } => {
                 write!(
                     f,
@@ -113,7 +128,7 @@ impl From<Misfit> for BadAperture {
 
 impl Centroids {
     /// Sub-apertures of `side` × `side` pixels with these left upper corners (column, line) in an image of `width` × `height`, whose pixels
-    /// are calibrated with `dark` and `gain`, line by line. A gain of 0 takes a dead pixel out. Allocates.
+    /// are calibrated with `dark` and `gain`, line by line; `light` is what counts of them. A gain of 0 takes a dead pixel out. Allocates.
     ///
     /// # Errors
     /// A sub-aperture that is not within the image, a calibration of another size, or with what is not a number.
@@ -123,12 +138,16 @@ impl Centroids {
         corners: &[(usize, usize)],
         dark: &[f32],
         gain: &[f32],
+        light: Light,
     ) -> Result<Self, BadAperture> {
         if !(1..=SIDE_MAX).contains(&side) {
             return Err(BadAperture::Side(side));
         }
         Misfit::check("dark values", dark.len(), width.saturating_mul(height))?;
         Misfit::check("gains", gain.len(), dark.len())?;
+        if !(light.threshold.is_finite() && light.flux_min.is_finite()) {
+            return Err(BadAperture::Light(light));
+        }
         let wrong = |(dark, gain): &(&f32, &f32)| !(dark.is_finite() && gain.is_finite() && **gain >= 0.0);
         if let Some((pixel, (dark, gain))) = dark.iter().zip(gain).enumerate().find(|(_, both)| wrong(both)) {
             return Err(BadAperture::Pixel { pixel, dark: *dark, gain: *gain });
@@ -140,13 +159,21 @@ impl Centroids {
             return Err(BadAperture::Outside { aperture, corner: *corner });
         }
         let corners: Vec<usize> = corners.iter().map(|(column, line)| line * width + column).collect();
-        let packed = |image: &[f32]| {
-            let lines = corners.iter().flat_map(|corner| (0..side).map(move |line| corner + line * width));
-            lines.flat_map(|begin| image[begin..begin + side].to_vec()).collect()
+        let lines = corners.iter().flat_map(|corner| (0..side).map(move |line| corner + line * width));
+        // Finite always: what is beyond makes a flux that is none, not one that is no number.
+        let offset = |pixel: usize| {
+            let exact = f64::from(dark[pixel]) * f64::from(gain[pixel]) + f64::from(light.threshold);
+            (exact as f32).clamp(f32::MIN, f32::MAX)
         };
-        let (dark, gain) = (packed(dark), packed(gain));
+        let mut calibration = vec![Calibration::default(); corners.len() * side * side.div_ceil(SIDE)];
+        for (line, to) in lines.zip(calibration.chunks_mut(side.div_ceil(SIDE))) {
+            for column in 0..side {
+                let to = &mut to[column / SIDE];
+                (to.gain[column % SIDE], to.offset[column % SIDE]) = (gain[line + column], offset(line + column));
+            }
+        }
         let zeros = vec![0.0; 2 * corners.len()];
-        Ok(Self { width, height, side, corners, dark, gain, zeros })
+        Ok(Self { width, height, side, corners, calibration, flux_min: light.flux_min.max(FLUX_MIN), zeros })
     }
 
     /// How many sub-apertures there are.
@@ -175,7 +202,6 @@ impl Centroids {
         level: Level,
         apertures: Range<usize>,
         image: &[u16],
-        light: Light,
         centres: &mut [f32],
     ) -> Result<Without, Misfit> {
         Misfit::check("pixels of the image", image.len(), self.width * self.height)?;
@@ -183,18 +209,15 @@ impl Centroids {
             return Err(Misfit::of("end of the sub-apertures", apertures.end, self.corners.len()));
         }
         Misfit::check("places for centres", centres.len(), 2 * apertures.len())?;
-        let light = Light { flux_min: light.flux_min.max(FLUX_MIN), ..light };
-        let each = self.side * self.side;
-        let pixels = apertures.start * each..apertures.end * each;
+        let each = self.side * self.side.div_ceil(SIDE);
         let part = Part {
             width: self.width,
             side: self.side,
             corners: &self.corners[apertures.clone()],
-            dark: &self.dark[pixels.clone()],
-            gain: &self.gain[pixels],
+            calibration: &self.calibration[apertures.start * each..apertures.end * each],
             zeros: &self.zeros[2 * apertures.start..2 * apertures.end],
             image,
-            light,
+            flux_min: self.flux_min,
         };
         let kind = if self.side == SIDE { level.0 } else { Kind::Scalar };
         Ok(match kind {
@@ -217,11 +240,10 @@ pub(crate) struct Part<'a> {
     pub(crate) width: usize,
     side: usize,
     pub(crate) corners: &'a [usize],
-    pub(crate) dark: &'a [f32],
-    pub(crate) gain: &'a [f32],
+    pub(crate) calibration: &'a [Calibration],
     zeros: &'a [f32],
     pub(crate) image: &'a [u16],
-    pub(crate) light: Light,
+    flux_min: f32,
 }
 
 impl Part<'_> {
@@ -233,7 +255,7 @@ impl Part<'_> {
             return false;
         };
         // All are looked at: a branch for each is longer than that.
-        let lit = |flux: f32| (flux > self.light.flux_min) & (flux < FLUX_MAX);
+        let lit = |flux: f32| (flux > self.flux_min) & (flux < FLUX_MAX);
         if !flux.iter().fold(true, |all, flux| all & lit(*flux)) {
             return false;
         }
@@ -248,7 +270,7 @@ impl Part<'_> {
     /// A centre from its sums: flux, and that times the place.
     #[inline(always)]
     pub(crate) fn centre(&self, aperture: usize, [flux, x, y]: [f32; 3], centres: &mut [f32], without: &mut Without) {
-        if flux > self.light.flux_min && flux < FLUX_MAX {
+        if flux > self.flux_min && flux < FLUX_MAX {
             centres[2 * aperture] = x / flux - self.zeros[2 * aperture];
             centres[2 * aperture + 1] = y / flux - self.zeros[2 * aperture + 1];
         } else if flux < FLUX_MAX {
@@ -265,6 +287,12 @@ pub(crate) fn place(at: usize, side: usize) -> f32 {
     at as f32 - (side as f32 - 1.0) / 2.0
 }
 
+/// What a column's sum counts for, of which the sum of its sums so far is taken off.
+#[inline(always)]
+pub(crate) fn height(side: usize) -> f32 {
+    (side as f32 + 1.0) / 2.0
+}
+
 /// Plain arithmetic, for any size: the reference.
 fn plain(part: &Part<'_>, centres: &mut [f32]) -> Without {
     let (side, mut without) = (part.side, Without::default());
@@ -272,16 +300,18 @@ fn plain(part: &Part<'_>, centres: &mut [f32]) -> Without {
         let (mut flux, mut x, mut y) = ([0.0; SIDE_MAX], [0.0; SIDE_MAX], [0.0; SIDE_MAX]);
         for line in 0..side {
             let image = &part.image[corner + line * part.width..][..side];
-            let at = (aperture * side + line) * side;
-            let (dark, gain) = (&part.dark[at..][..side], &part.gain[at..][..side]);
+            let calibration = &part.calibration[(aperture * side + line) * side.div_ceil(SIDE)..];
             for column in 0..side {
-                let value = (f32::from(image[column]) - dark[column]) * gain[column] - part.light.threshold;
-                let value = value.max(0.0);
-                flux[column] += value;
-                y[column] += value * place(line, side);
+                let Calibration { gain, offset } = calibration[column / SIDE];
+                let value = f32::from(image[column]) * gain[column % SIDE] - offset[column % SIDE];
+                flux[column] += value.max(0.0);
+                y[column] += flux[column];
             }
         }
-        (0..side).for_each(|column| x[column] = flux[column] * place(column, side));
+        for column in 0..side {
+            x[column] = flux[column] * place(column, side);
+            y[column] = flux[column] * height(side) - y[column];
+        }
         let sums = [&mut flux, &mut x, &mut y].map(|columns| tree(&mut columns[..side]));
         part.centre(aperture, sums, centres, &mut without);
     }
@@ -309,28 +339,25 @@ macro_rules! centre_kernel {
     ([$($attribute:meta)?], $line:ident) => {
         $(#[$attribute])?
         pub(crate) fn centres(part: &crate::centroids::Part<'_>, centres: &mut [f32]) -> crate::Without {
-            use crate::centroids::{SIDE, place};
+            use crate::centroids::{SIDE, height, place};
             let mut without = crate::Without::default();
-            let (darks, gains) = (part.dark.as_chunks::<SIDE>().0, part.gain.as_chunks::<SIDE>().0);
+            let calibrations = part.calibration.as_chunks::<SIDE>().0;
             let columns: $line = line(&std::array::from_fn(|column| place(column, SIDE)));
-            let lines: [$line; SIDE] = std::array::from_fn(|line| splat(place(line, SIDE)));
-            let threshold = splat(part.light.threshold);
+            let height = splat(height(SIDE));
             for (group, corners) in part.corners.chunks(8).enumerate() {
                 let (mut flux, mut x, mut y) = ([splat(0.0); 8], [splat(0.0); 8], [splat(0.0); 8]);
                 for (index, corner) in corners.iter().enumerate() {
-                    let at = (group * 8 + index) * SIDE;
-                    let (dark, gain) = (&darks[at..at + SIDE], &gains[at..at + SIDE]);
+                    let calibration = &calibrations[group * 8 + index];
                     let image = &part.image[*corner..corner + (SIDE - 1) * part.width + SIDE];
-                    let (mut sum, mut high) = (splat(0.0), splat(0.0));
+                    let (mut sum, mut sums) = (splat(0.0), splat(0.0));
                     for number in 0..SIDE {
-                        // Whole: the slice ends with the last line.
-                        let Some(pixels) = image[number * part.width..].first_chunk::<SIDE>() else { break };
-                        let value = times(minus(widened(pixels), line(&dark[number])), line(&gain[number]));
-                        let value = not_below_zero(minus(value, threshold));
-                        sum = plus(sum, value);
-                        high = plus(high, times(value, lines[number]));
+                        // A look at the bounds of each line took 3 % of the time. SAFETY: the slice ends with the last line's eight pixels.
+                        let pixels = unsafe { &*image.as_ptr().add(number * part.width).cast::<[u16; SIDE]>() };
+                        let value = minus(times(widened(pixels), line(&calibration[number].gain)), line(&calibration[number].offset));
+                        sum = plus(sum, not_below_zero(value));
+                        sums = plus(sums, sum);
                     }
-                    (flux[index], x[index], y[index]) = (sum, times(sum, columns), high);
+                    (flux[index], x[index], y[index]) = (sum, times(sum, columns), minus(times(sum, height), sums));
                 }
                 let (flux, x, y) = (sums(&flux), sums(&x), sums(&y));
                 if part.eight_centres(group * 8, [&flux, &x, &y], centres) {

@@ -41,8 +41,8 @@ fn scene(side: usize, apertures: usize, seed: u64) -> Scene {
 }
 
 impl Scene {
-    fn centroids(&self, side: usize) -> Centroids {
-        Centroids::new(self.size, side, &self.corners, &self.dark, &self.gain).unwrap()
+    fn centroids(&self, side: usize, light: Light) -> Centroids {
+        Centroids::new(self.size, side, &self.corners, &self.dark, &self.gain, light).unwrap()
     }
 
     /// Exactly, as far as f64 is exact: flux, the centre, and what the bound is made of.
@@ -57,7 +57,7 @@ impl Scene {
             flux += value;
             x += value * (column as f64 - middle);
             y += value * (line as f64 - middle);
-            all += (f64::from(self.image[at]) - dark).abs() * gain + f64::from(threshold);
+            all += f64::from(self.image[at]) * gain + (dark * gain + f64::from(threshold)).abs();
         }
         (flux, [x / flux, y / flux], all)
     }
@@ -75,18 +75,17 @@ proptest! {
         cut in 0..40usize,
     ) {
         let scene = scene(side, apertures, seed);
-        let centroids = scene.centroids(side);
-        let light = Light { threshold, flux_min: 1.0 };
+        let centroids = scene.centroids(side, Light { threshold, flux_min: 1.0 });
         let mut plain = vec![7.0; 2 * apertures];
-        let without = centroids.measure(Level::SCALAR, 0..apertures, &scene.image, light, &mut plain).unwrap();
+        let without = centroids.measure(Level::SCALAR, 0..apertures, &scene.image, &mut plain).unwrap();
         for aperture in 0..apertures {
             let (flux, exact, all) = scene.exact(side, aperture, threshold);
             if plain[2 * aperture..][..2] == [7.0; 2] {
                 prop_assert!(flux < 1.01, "{flux}");
                 continue;
             }
-            let k = (2 * side + 4) as f64 * f64::from(f32::EPSILON) / 2.0;
-            let bound = k / (1.0 - k) * side as f64 * all / (flux * (1.0 - k)) + 1e-12;
+            let k = (2 * side + 12) as f64 * f64::from(f32::EPSILON) / 2.0;
+            let bound = k / (1.0 - k) * (2 * side + 1) as f64 * all / (flux * (1.0 - k)) + 1e-12;
             for (found, exact) in plain[2 * aperture..].iter().zip(exact) {
                 prop_assert!((f64::from(*found) - exact).abs() <= bound, "{side}: {found} {exact} {bound:e}");
             }
@@ -95,8 +94,8 @@ proptest! {
             let mut found = vec![7.0; 2 * apertures];
             let cut = cut.min(apertures);
             let (first, second) = found.split_at_mut(2 * cut);
-            let a = centroids.measure(level, 0..cut, &scene.image, light, first).unwrap();
-            let b = centroids.measure(level, cut..apertures, &scene.image, light, second).unwrap();
+            let a = centroids.measure(level, 0..cut, &scene.image, first).unwrap();
+            let b = centroids.measure(level, cut..apertures, &scene.image, second).unwrap();
             prop_assert_eq!(&found, &plain, "{}", level);
             prop_assert_eq!(a.dark + b.dark, without.dark);
         }
@@ -107,12 +106,12 @@ proptest! {
 fn a_spot_is_found_where_it_is_and_the_zero_is_taken_off() {
     let mut image = vec![100u16; 64];
     image[2 * 8 + 5] = 1100;
-    let mut centroids = Centroids::new((8, 8), 8, &[(0, 0)], &[100.0; 64], &[2.0; 64]).unwrap();
+    let light = Light { threshold: 0.0, flux_min: 10.0 };
+    let mut centroids = Centroids::new((8, 8), 8, &[(0, 0)], &[100.0; 64], &[2.0; 64], light).unwrap();
     centroids.set_zeros(&[1.0, -0.5]).unwrap();
     for level in Level::all() {
         let mut centre = [0.0; 2];
-        let light = Light { threshold: 0.0, flux_min: 10.0 };
-        assert_eq!(centroids.measure(level, 0..1, &image, light, &mut centre), Ok(Without::default()));
+        assert_eq!(centroids.measure(level, 0..1, &image, &mut centre), Ok(Without::default()));
         assert_eq!(centre, [0.5, -1.0], "{level}");
     }
 }
@@ -129,10 +128,11 @@ fn sub_apertures_without_light_or_with_too_much_stay_as_they_were_and_are_counte
         dark[line * 72 + 24..][..8].fill(60.0);
         image[line * 72 + 32..][..8].fill(0);
     }
-    let centroids = Centroids::new((72, 8), 8, &corners, &dark, &gain).unwrap();
+    let light = Light { threshold: 3.0, flux_min: 5.0 };
+    let centroids = Centroids::new((72, 8), 8, &corners, &dark, &gain, light).unwrap();
     for level in Level::all() {
         let mut centres = [9.0; 18];
-        let without = centroids.measure(level, 0..9, &image, Light { threshold: 3.0, flux_min: 5.0 }, &mut centres);
+        let without = centroids.measure(level, 0..9, &image, &mut centres);
         assert_eq!(without, Ok(Without { dark: 3, unbounded: 1 }), "{level}");
         let expected: Vec<f32> = (0..18).map(|place| if (2..10).contains(&place) { 9.0 } else { 0.0 }).collect();
         assert_eq!(centres.to_vec(), expected, "{level}");
@@ -142,8 +142,9 @@ fn sub_apertures_without_light_or_with_too_much_stay_as_they_were_and_are_counte
 #[test]
 fn sub_apertures_and_calibrations_that_cannot_be_are_refused() {
     let (dark, mut gain) = ([0.0; 100], [1.0; 100]);
+    let light = Light { threshold: 0.0, flux_min: 0.0 };
     let refused = |side, corner, dark: &[f32], gain: &[f32]| {
-        Centroids::new((10, 10), side, &[(0, 0), corner], dark, gain).unwrap_err().to_string()
+        Centroids::new((10, 10), side, &[(0, 0), corner], dark, gain, light).unwrap_err().to_string()
     };
     assert_eq!(refused(0, (0, 0), &dark, &gain), "sub-apertures of 0 pixels: expected 1 to 32");
     assert_eq!(refused(33, (0, 0), &dark, &gain), "sub-apertures of 33 pixels: expected 1 to 32");
@@ -156,18 +157,21 @@ fn sub_apertures_and_calibrations_that_cannot_be_are_refused() {
     }
     assert_eq!(refused(8, (0, 0), &dark[1..], &gain), "dark values: found 99, expected 100");
     gain[42] = f32::NAN;
-    assert!(matches!(Centroids::new((10, 10), 8, &[(0, 0)], &dark, &gain), Err(BadAperture::Pixel { pixel: 42, .. })));
+    let found = Centroids::new((10, 10), 8, &[(0, 0)], &dark, &gain, light);
+    assert!(matches!(found, Err(BadAperture::Pixel { pixel: 42, .. })));
     gain[42] = -1.0;
     assert!(refused(8, (0, 0), &dark, &gain).starts_with("pixel 42: dark 0, gain -1; expected finite numbers"));
     gain[42] = 1.0;
-    let mut centroids = Centroids::new((10, 10), 8, &[(0, 0), (2, 2)], &dark, &gain).unwrap();
+    let none = Light { threshold: f32::NAN, flux_min: 1.0 };
+    let said = Centroids::new((10, 10), 8, &[(0, 0)], &dark, &gain, none).unwrap_err().to_string();
+    assert_eq!(said, "threshold NaN, least flux 1: expected finite numbers");
+    let mut centroids = Centroids::new((10, 10), 8, &[(0, 0), (2, 2)], &dark, &gain, light).unwrap();
     assert_eq!(centroids.set_zeros(&[0.0; 3]).unwrap_err().to_string(), "zeros: found 3, expected 4");
-    let light = Light { threshold: 0.0, flux_min: 0.0 };
     let (level, image, mut centres) = (Level::best(), [9; 100], [5.0; 4]);
     let refusals = [
-        centroids.measure(level, 0..2, &image[1..], light, &mut centres),
-        centroids.measure(level, 1..3, &image, light, &mut centres),
-        centroids.measure(level, 0..1, &image, light, &mut centres),
+        centroids.measure(level, 0..2, &image[1..], &mut centres),
+        centroids.measure(level, 1..3, &image, &mut centres),
+        centroids.measure(level, 0..1, &image, &mut centres),
     ];
     let said: Vec<String> = refusals.map(|refusal| refusal.unwrap_err().to_string()).into();
     assert_eq!(said[0], "pixels of the image: found 99, expected 100");

@@ -37,7 +37,7 @@ impl Bench {
 
     fn slopes(&self) -> Vec<f32> {
         let mut slopes = vec![0.0; 2 * self.spots.apertures()];
-        self.spots.measure(Level::best(), 0..self.spots.apertures(), &self.image, LIGHT, &mut slopes).unwrap();
+        self.spots.measure(Level::best(), 0..self.spots.apertures(), &self.image, &mut slopes).unwrap();
         slopes
     }
 
@@ -46,7 +46,7 @@ impl Bench {
         let pixels = geometry.width() * geometry.width();
         let corners = geometry.corners();
         let size = (geometry.width(), geometry.width());
-        let spots = |dark: &[f32], gain: &[f32]| Centroids::new(size, SIDE, &corners, dark, gain).unwrap();
+        let spots = |dark: &[f32], gain: &[f32]| Centroids::new(size, SIDE, &corners, dark, gain, LIGHT).unwrap();
         let telescope = Telescope::new(geometry.clone(), sky);
         let raw = spots(&vec![0.0; pixels], &vec![1.0; pixels]);
         let mut bench =

@@ -29,9 +29,9 @@ pub(super) fn measure(args: &Args, progress: &mut Progress) -> Result<Table, Fai
     let (corners, width) = (corners(), ACROSS * SIDE);
     let image: Vec<u16> = (0..width * width).map(|pixel| 100 + (pixel * 7919 % 1009) as u16).collect();
     let fits = "sub-apertures within the image";
-    let centroids =
-        Centroids::new((width, width), SIDE, &corners, &vec![100.0; image.len()], &vec![1.0; image.len()]).expect(fits);
+    let (dark, gain) = (vec![100.0; image.len()], vec![1.0; image.len()]);
     let light = Light { threshold: 10.0, flux_min: 1.0 };
+    let centroids = Centroids::new((width, width), SIDE, &corners, &dark, &gain, light).expect(fits);
     let mut centres = vec![0.0f32; 2 * corners.len()];
     let levels: Vec<Level> = Level::all().collect();
     let mut times = vec![Vec::new(); levels.len()];
@@ -40,8 +40,7 @@ pub(super) fn measure(args: &Args, progress: &mut Progress) -> Result<Table, Fai
         for (level, times) in levels.iter().zip(&mut times) {
             let begun = mono_now();
             for _ in 0..IMAGES {
-                let seen =
-                    centroids.measure(*level, 0..corners.len(), black_box(&image), light, black_box(&mut centres));
+                let seen = centroids.measure(*level, 0..corners.len(), black_box(&image), black_box(&mut centres));
                 let _ = black_box(seen).expect(fits);
             }
             // The first round warms what the others find.
