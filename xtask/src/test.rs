@@ -64,6 +64,13 @@ const STAGES: &[Stage] = &[
         run: miri,
         ..STAGE
     },
+    Stage {
+        name: "neon",
+        what: "arithmetic by the vector instructions of 64-bit Arm, emulated",
+        beside: true,
+        run: neon,
+        ..STAGE
+    },
     Stage { name: "fuzz", what: "a few seconds of each fuzz target", beside: true, run: fuzz::smoke, ..STAGE },
     Stage { name: "epics", what: "databases, servers and tools beside C EPICS", run: epics::main, ..STAGE },
     Stage {
@@ -190,6 +197,21 @@ fn miri() -> Outcome {
         run(command.env_remove("RUSTUP_TOOLCHAIN").env_remove("CARGO"))?;
     }
     Ok(())
+}
+
+/// Runs where rustup has the target, which needs no C library of that kind; elsewhere says so.
+fn neon() -> Outcome {
+    const TARGET: &str = "aarch64-unknown-linux-musl";
+    if run(Command::new("rustup").args(["target", "add", TARGET])).is_err() {
+        println!("DID NOT RUN: no standard library for {TARGET} here (rustup target add {TARGET})");
+        return Ok(());
+    }
+    peers::debian(&["qemu-user"])?;
+    let words = ["test", "--package", "kernels", "--package", "optics", "--lib", "--tests", "--quiet"];
+    let mut command = cargo(words);
+    command.args(["--target", TARGET, "--target-dir", "target/neon"]);
+    command.env("CARGO_TARGET_AARCH64_UNKNOWN_LINUX_MUSL_LINKER", "rust-lld");
+    run(command.env("CARGO_TARGET_AARCH64_UNKNOWN_LINUX_MUSL_RUNNER", "qemu-aarch64"))
 }
 
 /// Tests behind the feature `root-tests`, one at a time: they share the machine.
