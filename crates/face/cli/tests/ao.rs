@@ -2,7 +2,7 @@
 
 use harness::plant::Bench;
 use harness::port::free_port;
-use harness::process::{finish, text};
+use harness::process::{Running, finish, text};
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::net::UdpSocket;
@@ -233,6 +233,36 @@ fn a_loop_closes_by_a_message_counts_what_its_network_loses_and_comes_back_after
         let left = bench.dir.join(format!("ao_{stream}.im.shm"));
         assert!(!left.exists(), "{} stays behind its loop", left.display());
     }
+}
+
+#[test]
+fn a_loop_that_shows_its_streams_allocates_nothing_and_faults_no_page_once_it_is_armed() {
+    let (pixels, commands) = (format!("127.0.0.1:{}", free_port()), format!("127.0.0.1:{}", free_port()));
+    let [sky, own] = ["sky", "ao"].map(harness::fresh);
+    let demo = |words: &[&str]| {
+        let mut command = harness::tahti();
+        command.arg("demo").args(words).args(["--across", "12", "--period", "5ms"]);
+        command
+    };
+    let _sky =
+        Running::until(&mut demo(&["telescope", "--to", &pixels, "--listen", &commands, "--exports", &sky]), "armed: ");
+    // In memory: stores to a file on a disk do fault.
+    let prefix = format!("{own}_");
+    let streams = ["--streams", "/dev/shm", "--prefix", &prefix, "--for", "1s"];
+    let names = ["--pixels", &pixels, "--commands", &commands, "--exports", &own, "--settings", &sky];
+    let mut control = demo(&[&["ao"], &names[..], &streams].concat());
+    let output = finish(control.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap());
+    let said = text(&output);
+    assert!(output.status.success(), "{said}");
+    let armed = said.lines().find_map(|line| line.split_once("; after arming: ")).unwrap_or_else(|| panic!("{said}")).1;
+    let (allocations, faults) = armed.split_once(", ").unwrap();
+    assert_eq!(allocations, "allocations 0", "{said}");
+    // Without the right to lock so much, pages come and go.
+    if !said.contains("memory locked") {
+        assert_eq!(faults, "page faults 0 + 0", "{said}");
+    }
+    let frames = said.lines().find_map(|line| line.strip_prefix("frames: ")).unwrap_or_else(|| panic!("{said}"));
+    assert!(frames.split(' ').next().unwrap().parse::<u64>().unwrap() > 10, "{said}");
 }
 
 #[test]
