@@ -4,6 +4,7 @@ use base::DurNs;
 use broker::server::{Config, serve};
 use broker::{Client, ClientError, Manager, Sending};
 use harness::network::{Namespace, ip};
+use harness::{PATIENCE, eventually};
 use msg::{Answer, Band, Code};
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Output, Stdio};
@@ -12,19 +13,9 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// What a hung machine is given before a test says so.
-const PATIENCE: Duration = Duration::from_secs(90);
 /// Largest body here.
 const BODIES: u64 = 1 << 20;
 const TAHTI: &str = env!("CARGO_BIN_EXE_tahti");
-
-fn eventually(what: &str, mut done: impl FnMut() -> bool) {
-    let began = Instant::now();
-    while !done() {
-        assert!(began.elapsed() < PATIENCE, "{what}: not within {PATIENCE:?}");
-        std::thread::sleep(Duration::from_millis(100));
-    }
-}
 
 /// This program within a namespace.
 fn tahti_in(space: &Namespace, args: &[&str]) -> Command {

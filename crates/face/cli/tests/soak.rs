@@ -6,6 +6,7 @@
 
 use base::DurNs;
 use broker::{Client, ClientError, Manager, Sending};
+use harness::eventually;
 use msg::{Answer, Band, Code, Flags, Verb};
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -16,8 +17,6 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 const TAHTI: &str = env!("CARGO_BIN_EXE_tahti");
-/// What a hung machine is given before this says so.
-const PATIENCE: Duration = Duration::from_secs(90);
 /// Requests of a client on their way at once.
 const OUTSTANDING: usize = 16;
 /// Between two kills.
@@ -156,14 +155,6 @@ impl Drop for Party {
 
 fn words(words: &[&str]) -> Vec<String> {
     words.iter().map(|&word| word.to_owned()).collect()
-}
-
-fn eventually(what: &str, mut done: impl FnMut() -> bool) {
-    let began = Instant::now();
-    while !done() {
-        assert!(began.elapsed() < PATIENCE, "{what}: not within {PATIENCE:?}");
-        std::thread::sleep(Duration::from_millis(20));
-    }
 }
 
 /// Whether an object is served and answers.
