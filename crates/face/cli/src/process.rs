@@ -7,15 +7,19 @@ use crate::ps::{heading, heads, more, row, status};
 use host::supervise::Phase;
 use keep::supervisor::control::{ProcessStatus, Request, Status};
 use keep::supervisor::rundir::RunDir;
+use proc::task_stat::Stat;
 use std::collections::BTreeMap;
 use std::process::{ExitCode, Termination as _};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Lines of its log that a process's status shows.
 const LOG_LINES: usize = 10;
 
 /// How often it is asked whether a process has got there.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
+
+/// How long a supervisor may take to see that a process has died.
+const SEEN_WITHIN: Duration = Duration::from_secs(5);
 
 /// Stop processes; they stay down until `tahti start`
 #[derive(clap::Args)]
@@ -153,6 +157,30 @@ impl Progress {
     }
 }
 
+/// Whether a process has ended or is ending, with all its threads.
+fn has_died(pid: i32) -> bool {
+    let Ok(threads) = std::fs::read_dir(format!("/proc/{pid}/task")) else { return true };
+    threads.flatten().all(|thread| {
+        let stat = std::fs::read_to_string(thread.path().join("stat")).ok().and_then(|text| Stat::parse(&text));
+        stat.is_none_or(|stat| stat.is_dead())
+    })
+}
+
+/// How all processes of a plant are, once its supervisor has seen the end of each of these that has just died: asked before, it would call them
+/// running, and a start would leave them as they are.
+fn seen(plant: &str, names: &[String]) -> Result<Status, Failure> {
+    let begun = Instant::now();
+    loop {
+        let all = status(plant)?;
+        let named = |process: &&ProcessStatus| names.contains(&process.name) && process.state == "running";
+        let mut running = all.processes.iter().filter(named).filter_map(|process| process.pid);
+        if !running.any(has_died) || begun.elapsed() >= SEEN_WITHIN {
+            return Ok(all);
+        }
+        std::thread::sleep(LOOK_EVERY);
+    }
+}
+
 /// Asks for it, and waits until each has got there.
 fn run(
     what: These,
@@ -162,7 +190,7 @@ fn run(
     let went = || -> Result<(), Failure> {
         let plant = plant_name(what.which.plant.as_deref())?;
         let starts: BTreeMap<String, u64> =
-            status(&plant)?.processes.into_iter().map(|process| (process.name, process.starts)).collect();
+            seen(&plant, &what.names)?.processes.into_iter().map(|process| (process.name, process.starts)).collect();
         for request in requests(what.names.clone()) {
             ask(&plant, &request)?;
         }

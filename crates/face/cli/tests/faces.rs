@@ -1,8 +1,9 @@
 //! What people see and reach for: terminals (which `script` of util-linux makes), colours, what programs say.
 
 use harness::plant::{Bench, sh};
-use harness::process::text;
+use harness::process::{Running, text};
 use std::process::{Command, Output, Stdio};
+use std::time::Duration;
 
 /// Runs a command line on a terminal.
 fn on_terminal(bench: &Bench, line: &str, environment: &[(&str, &str)]) -> Output {
@@ -91,6 +92,28 @@ fn a_process_is_stopped_stays_down_and_is_started_again_by_its_name() {
     let wrong = text(&bench.run(&["stop", "c"]));
     assert!(wrong.contains("no process \"c\"") && wrong.contains("it has: a, b"), "{wrong}");
     assert!(bench.ok(&["down", "--plant", "p"]).ends_with("good\n"));
+}
+
+#[test]
+fn a_process_that_has_just_died_is_started_and_not_called_running() {
+    let bench = Bench::new("died", &sh("a", "sleep 1000", "restart = { policy = \"never\" }"));
+    bench.ok(&["up", ".", "--detach"]);
+    let killed = bench.pid("a");
+    let stat = std::fs::read_to_string(format!("/proc/{killed}/stat")).unwrap();
+    let keeper: i32 = stat.rsplit_once(") ").unwrap().1.split(' ').nth(1).unwrap().parse().unwrap();
+    // Who would tell the supervisor cannot.
+    harness::process::kill(keeper, "STOP");
+    harness::process::kill(killed, "KILL");
+    bench.until("dead", || !harness::process::alive(killed));
+    let start = Running::follow(&mut bench.tahti(&["start", "a"]));
+    // Time enough for the wrong answer.
+    std::thread::sleep(Duration::from_millis(300));
+    let is_patient = !start.has_ended();
+    harness::process::kill(keeper, "CONT");
+    assert!(is_patient, "a: it says that it runs");
+    start.hears("a: running");
+    assert_ne!(bench.pid("a"), killed);
+    assert!(bench.ok(&["down", "p"]).contains("up for "));
 }
 
 #[test]
