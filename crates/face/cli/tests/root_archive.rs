@@ -227,3 +227,54 @@ fn a_disk_that_becomes_read_only_costs_what_came_until_it_is_repaired_and_nothin
     let verified = archived.good("verify", &[]);
     assert!(verified.contains("good: "), "{verified}");
 }
+
+/// A stream of one image of four bytes: 384 bytes about it in front, as ImageStreamIO has them.
+fn stream(value: u8) -> Vec<u8> {
+    let mut bytes = vec![0; 384];
+    bytes[..4].copy_from_slice(b"2.00");
+    // One axis, four numbers of 8 bits, in the CPU's memory, the first image.
+    for (at, byte) in [(112, 1), (116, 4), (128, 4), (136, 1), (240, 0xff), (264, 1)] {
+        bytes[at] = byte;
+    }
+    bytes.extend([value; 4]);
+    bytes
+}
+
+#[test]
+fn a_stream_of_another_user_is_left_alone_unless_they_are_believed() {
+    let folder = Folder::new();
+    let memory = folder.0.join("memory");
+    std::fs::create_dir(&memory).unwrap();
+    std::fs::set_permissions(&memory, Permissions::from_mode(0o1777)).unwrap();
+    let at = |name: &str| memory.join(format!("{name}.im.shm"));
+    std::fs::write(at("own"), stream(1)).unwrap();
+    std::fs::write(at("theirs"), stream(2)).unwrap();
+    std::os::unix::fs::chown(at("theirs"), Some(OTHER), Some(OTHER)).unwrap();
+    let serve = |archive: &str, peers: &str, says: &str| {
+        let streams = memory.join("*.im.shm");
+        let text = format!(
+            "[archive]\nfolder = \"{archive}\"\nsync = \"50ms\"\n[[signal]]\nstreams = [\"{}\"]\nevery = 1\n",
+            streams.display()
+        );
+        let file = folder.write(&format!("{archive}.toml"), &text);
+        let mut command = tahti();
+        command.args(["archive", "serve"]).arg(file).current_dir(&folder.0).env("TAHTI_PEERS", peers);
+        let logs = Running::until(&mut command, says);
+        let kept = || {
+            let output = tahti().args(["archive", "list"]).arg(folder.0.join(archive)).output().unwrap();
+            String::from_utf8(output.stdout).unwrap()
+        };
+        eventually("our own is archived", || kept().contains("streams/own"));
+        let with_theirs = || kept().contains("streams/theirs");
+        if peers.is_empty() {
+            assert!(!with_theirs());
+        } else {
+            eventually("theirs is, too", with_theirs);
+        }
+        logs.signal("-TERM");
+        logs.hears("samples safe, 0 lost");
+    };
+    let why = "streams/theirs: not archived: it belongs to user 4711; expected our own or root: remove it, or set TAHTI_PEERS=4711";
+    serve("strange", "", why);
+    serve("believed", "4711", "streams: connected");
+}

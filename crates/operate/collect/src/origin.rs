@@ -27,8 +27,8 @@ pub(crate) enum Found {
     Sample { name: String, about: About, sample: Sample },
     /// Why there are no values of a signal, or of all whose names begin so, where that ends with a slash or is empty.
     Gap { prefix: String, cause: Cause, lost: u64 },
-    /// So many values of a signal came and went behind an instant without being seen.
-    Missed { name: String, at: i64, lost: u64 },
+    /// What happened to a signal behind an instant: so many of its values came and went without being seen, or its source began anew.
+    Behind { name: String, at: i64, cause: Cause, lost: u64 },
     /// What is to be told of a signal, by its name.
     Told(String),
 }
@@ -175,9 +175,12 @@ impl Followed {
                 self.gap(&prefix, cause, lost, logger);
                 return Ok(());
             }
-            Found::Missed { name, at, lost } => {
-                if let Some(Some((signal, _))) = self.signals.get(&name) {
-                    logger.gap(Some(*signal), at, Cause::Overflow, lost);
+            Found::Behind { name, at, cause, lost } => {
+                match self.signals.get_mut(&name) {
+                    // No fault: its source goes on.
+                    Some(Some((signal, _))) if cause == Cause::Overflow => logger.gap(Some(*signal), at, cause, lost),
+                    Some(Some((signal, gate))) => kept::gap(gate, *signal, (at, cause, lost), logger),
+                    Some(None) | None => {}
                 }
                 return Ok(());
             }

@@ -160,15 +160,13 @@ impl Streams {
         now: i64,
         found: &mut Vec<Found>,
     ) {
-        let known = self.known.get(&name).map(|known| known.image.identity());
-        if known == Some(identity(about)) {
+        let known = self.known.get(&name);
+        if known.is_some_and(|known| known.image.identity() == identity(about)) {
             return;
         }
         match Image::open(path) {
             Ok(image) => {
-                if known.is_some() {
-                    found.push(Found::Gap { prefix: name.clone(), cause: Cause::Restarted, lost: 0 });
-                }
+                found.extend(known.map(|known| known.restarted(&name)));
                 // Of one that was made since, all images are known to be there from the first on.
                 let is_new = !self.is_first && !self.troubles.contains_key(&name);
                 self.known.insert(name, Stream::new(image, policy, is_new, now));
@@ -322,15 +320,21 @@ impl Stream {
             found.push(Found::Sample { name: name.to_owned(), about: About::default(), sample });
         }
         if lost > 0 {
-            found.push(Found::Missed { name: name.to_owned(), at: before, lost });
+            found.push(Found::Behind { name: name.to_owned(), at: before, cause: Cause::Overflow, lost });
         }
     }
 
-    /// Notices a stream that was made in the file of the one before, as ImageStreamIO does it: it begins.
+    /// It begins anew behind the last sample.
+    fn restarted(&self, name: &str) -> Found {
+        let at = self.stamped.map_or_else(wall, |stamped| stamped.saturating_add(1));
+        Found::Behind { name: name.to_owned(), at, cause: Cause::Restarted, lost: 0 }
+    }
+
+    /// Notices a stream that was made in the file of the one before: it begins.
     fn follow(&mut self, name: &str, head: Option<&Head>, now: Now, found: &mut Vec<Found>) {
         let Some(last) = self.last.filter(|last| last.images > 0) else { return };
         if head.is_none_or(|head| head.images < last.images || head.created != last.created) {
-            found.push(Found::Gap { prefix: name.to_owned(), cause: Cause::Restarted, lost: 0 });
+            found.push(self.restarted(name));
             self.begin(now.mono);
         }
     }

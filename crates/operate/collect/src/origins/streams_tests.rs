@@ -100,7 +100,8 @@ fn shown(found: &Found) -> String {
     match found {
         Found::Sample { name, sample, .. } => format!("{name} {} = {}", sample.pulse.unwrap(), sample.datum),
         Found::Gap { prefix, cause, lost } => format!("{prefix}: {cause} {lost}"),
-        Found::Missed { name, lost, .. } => format!("{name}: missed {lost}"),
+        Found::Behind { name, cause: Cause::Overflow, lost, .. } => format!("{name}: missed {lost}"),
+        Found::Behind { name, cause, lost, .. } => format!("{name}: {cause} {lost}"),
         Found::Told(what) => what.clone(),
     }
 }
@@ -213,7 +214,7 @@ fn a_stream_that_goes_comes_back_or_is_made_anew_is_followed_and_noted() {
     let mut writer = site.writer("a");
     writer.write(7, &[3; 4]);
     assert_eq!(site.later(), ["a: source restarted 0", "a 7 = [3, 3, 3, 3]"]);
-    // The same file, made anew as ImageStreamIO does it: cut to nothing and filled.
+    // The same file, cut to nothing and filled anew.
     let mut writer = Writer::new(&site.path("a"), Element::U16, &[2, 2]);
     assert_eq!(site.later(), ["a: source restarted 0"]);
     let image = [5, 0, 6, 0, 7, 0, 8, 0];
@@ -382,7 +383,7 @@ fn beside_a_writer_that_never_rests_each_image_is_whole_and_seen_or_counted() {
                 assert!(values.iter().all(|value| u64::from(*value) == pulse.unwrap()), "{pulse:?} is torn");
                 seen += 1;
             }
-            Found::Missed { lost, .. } => missed += lost,
+            Found::Behind { cause: Cause::Overflow, lost, .. } => missed += lost,
             other => panic!("{}", shown(&other)),
         }
     }
