@@ -173,3 +173,24 @@ fn pixels_that_come_past_the_queue_are_told_from_none() {
     });
     assert!(said.contains("--xdp wire:0: pixels come to this host, but not whole on this queue"), "{said}");
 }
+
+#[test]
+fn a_measurement_compares_both_ways_and_gives_back_what_it_was_lent() {
+    let host = Namespace::new("lent");
+    ip(&format!("-n {} link add one mtu 1400 type veth peer name other mtu 1450", host.0));
+    let measure = |words: &[&str]| {
+        let mut command = tahti();
+        command.args(["bench", "input", "--across", "8", "--frames", "20", "--rounds", "1", "--json"]).args(words);
+        let command = &mut host.command(&command);
+        let output = finish(command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap());
+        assert!(output.status.code().is_some_and(|code| code < 2), "{}", text(&output));
+        let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+        let rows = |table: usize| report["tables"][table]["rows"].as_array().unwrap().len();
+        assert_eq!([rows(0), rows(1), rows(2)], [3, 4, 1], "{report}");
+    };
+    measure(&[]);
+    measure(&["--between", "one", "other"]);
+    let links = Command::new("ip").args(["-n", &host.0, "link"]).output().unwrap();
+    let links = text(&links);
+    assert!(links.contains("one@other:") && links.contains("mtu 1400") && links.contains("mtu 1450"), "{links}");
+}

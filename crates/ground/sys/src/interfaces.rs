@@ -1,8 +1,9 @@
 //! The network interfaces of this host.
 
-use crate::error::{Error, Result};
+use crate::error::{Doing, Error, Result};
+use rustix::io::Errno;
 use std::net::Ipv4Addr;
-use std::os::fd::{AsFd, AsRawFd as _};
+use std::os::fd::{AsFd, AsRawFd as _, OwnedFd};
 
 /// An IPv4 address of an interface that is up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,6 +59,24 @@ pub fn mtu(socket: impl AsFd, name: &str) -> Result<usize> {
     // SAFETY: the kernel has filled in this member.
     let mtu = unsafe { request.ifr_ifru.ifru_mtu };
     Ok(usize::try_from(mtu).unwrap_or(0))
+}
+
+/// A network of its own, without interfaces but a loopback that is down: it is there as long as somebody has it open, or is in it. Root.
+/// Begins and ends a thread.
+///
+/// # Errors
+/// The kernel's.
+pub fn empty_network() -> Result<OwnedFd> {
+    let apart = || {
+        // SAFETY: a flag and no memory; the thread that is in the new network ends here.
+        if unsafe { libc::unshare(libc::CLONE_NEWNET) } != 0 {
+            return Err(Error::last("make a network namespace"));
+        }
+        let path = "/proc/thread-self/ns/net";
+        std::fs::File::open(path).map(OwnedFd::from).doing(|| format!("open {path}"))
+    };
+    let joined = std::thread::scope(|scope| scope.spawn(apart).join());
+    joined.unwrap_or_else(|_| Err(Error { doing: "make a network namespace".into(), errno: Errno::IO }))
 }
 
 /// The IPv4 address that a socket address of the list holds.

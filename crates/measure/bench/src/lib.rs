@@ -19,6 +19,7 @@ mod scratch;
 mod sector;
 mod served;
 mod shielded;
+mod wire;
 
 pub use experiments::beside;
 pub use failed::Failed;
@@ -50,6 +51,7 @@ benches! {
     dashboard;
     frames;
     guest_start;
+    input;
     interference;
     ioc + ioc::groups;
     knobs;

@@ -197,8 +197,10 @@ impl Queue {
     /// `EAGAIN` where nothing has come in time, also where the interface is gone: see [`Watch`].
     pub fn take(&mut self, waits: Waits) -> std::result::Result<usize, Errno> {
         self.there = 0;
-        self.held.drain(..).for_each(|chunk| self.filled.put(chunk));
-        self.filled.show();
+        if !self.held.is_empty() {
+            self.held.drain(..).for_each(|chunk| self.filled.put(chunk));
+            self.filled.show();
+        }
         if self.look() > 0 {
             return Ok(self.there);
         }
@@ -230,7 +232,10 @@ impl Queue {
             self.taken[self.there] = taken;
             self.there += 1;
         }
-        self.came.show();
+        // Not where nothing has changed: the kernel's CPU reads what is written here.
+        if self.there > 0 {
+            self.came.show();
+        }
         self.there
     }
 

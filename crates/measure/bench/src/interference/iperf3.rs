@@ -2,6 +2,7 @@
 
 use super::link::{CLASS, Running};
 use crate::Failed;
+use crate::wire::Wire;
 use serde_json::Value;
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::process::{Command, Stdio};
@@ -10,12 +11,13 @@ use sys::sched::{Scheduling, set_scheduling};
 /// What is sent in one run: a third of a second on this link.
 const BYTES: &str = "4M";
 
-/// One run from the second namespace to `to` in the first: Mbit/s that came.
-pub(super) fn run([receiver, sender]: &[String; 2], to: &str, udp: bool) -> Result<f64, Failed> {
+/// One run from the wire's second end to `to` at the first: Mbit/s that came.
+pub(super) fn run(wire: &Wire, to: &str, udp: bool) -> Result<f64, Failed> {
     let failed = Failed::process("iperf3");
-    let start = |namespace: &str, words: &[&str]| {
-        let mut command = Command::new("ip");
-        command.args(["netns", "exec", namespace, "iperf3"]).args(words);
+    let start = |end: usize, words: &[&str]| {
+        let [program, place] = wire.words(end);
+        let mut command = Command::new(program);
+        command.args([&place, "iperf3"]).args(words);
         let child =
             command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().map_err(&failed)?;
         let child = Running(child);
@@ -23,13 +25,13 @@ pub(super) fn run([receiver, sender]: &[String; 2], to: &str, udp: bool) -> Resu
         set_scheduling(child.0.id() as i32, Scheduling { policy: CLASS, reset_on_fork: false })?;
         Ok::<_, Failed>(child)
     };
-    let mut server = start(receiver, &["--server", "--one-off", "--bind", to, "--forceflush"])?;
+    let mut server = start(0, &["--server", "--one-off", "--bind", to, "--forceflush"])?;
     let mut lines = server.0.stdout.take().into_iter().flat_map(|output| BufReader::new(output).lines());
     if !lines.any(|line| line.is_ok_and(|line| line.contains("listening"))) {
         return Err(Failed::answer("iperf3", "a server that listens", "its end"));
     }
     let datagrams: &[&str] = if udp { &["--udp", "--bitrate", "90M", "--length", "1400"] } else { &[] };
-    let mut client = start(sender, &[&["--client", to, "--bytes", BYTES, "--json"], datagrams].concat())?;
+    let mut client = start(1, &[&["--client", to, "--bytes", BYTES, "--json"], datagrams].concat())?;
     let mut text = String::new();
     if let Some(mut output) = client.0.stdout.take() {
         output.read_to_string(&mut text).map_err(failed)?;

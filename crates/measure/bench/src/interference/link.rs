@@ -5,13 +5,14 @@ use super::setting::{Ground, Setting};
 use super::{REAL_TIME, iperf3, primes};
 use crate::failed::joined;
 use crate::measure::{Gate, Where, installed, own_program};
+use crate::wire::{ADDRESSES, Wire};
 use crate::{Failed, Helper, read};
 use base::{DurNs, Policy, Priority};
 use clap::Args as _;
 use report::{Figure, Good, Row, Table, Wanted};
 use std::io::{Read as _, Write as _};
 use std::net::{TcpListener, TcpStream, UdpSocket};
-use std::process::{Child, Command, Stdio};
+use std::process::Child;
 use std::time::Duration;
 use sys::clock::{mono_now, sleep_until};
 use sys::sched::{Scheduling, set_scheduling};
@@ -32,8 +33,6 @@ struct StreamArgs {
     class: Policy,
 }
 
-/// The receiver's address, and the sender's.
-const ADDRESSES: [&str; 2] = ["10.94.1.1", "10.94.1.2"];
 const PORT: u16 = 5201;
 /// How long each run sends.
 const SENDS: DurNs = DurNs::from_ms(300);
@@ -47,30 +46,22 @@ const FIRST: Duration = Duration::from_secs(10);
 /// The stream's class where it is real time: above all that computes.
 pub(super) const CLASS: Policy = Policy::Fifo(Priority(10));
 
-/// Two namespaces with a link; gone with this.
-struct Link([String; 2]);
+/// The two namespaces with their link.
+struct Link(Wire);
 
 impl Link {
     fn make() -> Result<Self, Failed> {
-        let name = |end: &str| format!("tahti-bench-{}-{end}", std::process::id());
-        let link = Self([name("a"), name("b")]);
-        let [a, b] = &link.0;
-        tool("ip", &format!("netns add {a}"))?;
-        tool("ip", &format!("netns add {b}"))?;
-        tool("ip", &format!("-n {a} link add wire type veth peer name wire netns {b}"))?;
-        for (name, address) in link.0.iter().zip(ADDRESSES) {
-            tool("ip", &format!("-n {name} addr add {address}/24 dev wire"))?;
-            tool("ip", &format!("-n {name} link set wire up"))?;
-            tool("tc", &format!("-n {name} qdisc add dev wire root tbf rate 100mbit burst 32kbit latency 20ms"))?;
+        let wire = Wire::make()?;
+        for end in 0..2 {
+            wire.tool(end, "tc", "qdisc add dev wire root tbf rate 100mbit burst 32kbit latency 20ms")?;
         }
-        Ok(link)
+        Ok(Self(wire))
     }
 
     fn end(&self, which: usize, place: &Where, words: &[&str]) -> Result<Gate, Failed> {
         let program = own_program()?.display().to_string();
-        let mut command = ["ip", "netns", "exec", &self.0[which], &program, "bench", "stream"].to_vec();
-        command.extend(words);
-        let command: Vec<String> = command.into_iter().map(str::to_owned).collect();
+        let own = [&program, "bench", "stream"].into_iter().chain(words.iter().copied()).map(str::to_owned);
+        let command: Vec<String> = self.0.words(which).into_iter().chain(own).collect();
         Gate::start(&command, place, None)
     }
 
@@ -91,15 +82,6 @@ impl Link {
     }
 }
 
-impl Drop for Link {
-    fn drop(&mut self) {
-        for name in &self.0 {
-            // One that was not made is not there.
-            let _ = Command::new("ip").args(["netns", "del", name]).stderr(Stdio::null()).status();
-        }
-    }
-}
-
 /// A process that ends with this.
 pub(super) struct Running(pub(super) Child);
 
@@ -107,16 +89,6 @@ impl Drop for Running {
     fn drop(&mut self) {
         let _ = self.0.kill();
         let _ = self.0.wait();
-    }
-}
-
-fn tool(program: &'static str, words: &str) -> Result<(), Failed> {
-    let output = Command::new(program).args(words.split(' ')).output();
-    let output = output.map_err(|source| Failed::NoPeer { program, package: "iproute2", source })?;
-    let (status, printed) = (output.status, String::from_utf8_lossy(&output.stderr).trim().to_owned());
-    match status.success() {
-        true => Ok(()),
-        false => Err(Failed::Ended { command: format!("{program} {words}"), status, output: printed }),
     }
 }
 

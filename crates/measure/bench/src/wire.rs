@@ -1,0 +1,111 @@
+//! A wire between two network namespaces of a measurement's own.
+
+use crate::Failed;
+use crate::failed::joined;
+use std::net::UdpSocket;
+use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd};
+use std::process::Command;
+
+/// The ends' addresses.
+pub(crate) const ADDRESSES: [&str; 2] = ["10.94.1.1", "10.94.1.2"];
+
+/// The program that runs another one in a namespace.
+const NSENTER: &str = "nsenter";
+
+/// Two namespaces with an interface each, which lead to each other; gone with this process, however it ends.
+pub(crate) struct Wire {
+    namespaces: [OwnedFd; 2],
+    /// Each one's interface.
+    pub(crate) interfaces: [String; 2],
+    /// Where they were this host's, to which they go back: how long their packets were.
+    lent: Option<[usize; 2]>,
+}
+
+impl Wire {
+    /// A wire that the kernel makes. Needs root.
+    pub(crate) fn make() -> Result<Self, Failed> {
+        let wire = Self::begin(["wire".into(), "wire".into()], None)?;
+        let there = wire.path(1);
+        wire.tool(0, "ip", &format!("link add wire type veth peer name wire netns {there}"))?;
+        wire.up()?;
+        Ok(wire)
+    }
+
+    /// A wire between two interfaces of this host, which have no other use meanwhile, and neither addresses nor `up` afterwards.
+    pub(crate) fn between(interfaces: [String; 2]) -> Result<Self, Failed> {
+        let asked = UdpSocket::bind("127.0.0.1:0").map_err(Failed::Socket)?;
+        let mtu = |at: usize| sys::interfaces::mtu(&asked, &interfaces[at]);
+        let lent = [mtu(0)?, mtu(1)?];
+        let wire = Self::begin(interfaces, Some(lent))?;
+        for (end, interface) in wire.interfaces.iter().enumerate() {
+            tool("ip", &format!("link set {interface} netns {}", wire.path(end)))?;
+        }
+        wire.up()?;
+        Ok(wire)
+    }
+
+    fn begin(interfaces: [String; 2], lent: Option<[usize; 2]>) -> Result<Self, Failed> {
+        let namespaces = [sys::interfaces::empty_network()?, sys::interfaces::empty_network()?];
+        Ok(Self { namespaces, interfaces, lent })
+    }
+
+    fn up(&self) -> Result<(), Failed> {
+        for (end, (interface, address)) in self.interfaces.iter().zip(ADDRESSES).enumerate() {
+            self.tool(end, "ip", &format!("addr add {address}/24 dev {interface}"))?;
+            self.tool(end, "ip", &format!("link set {interface} up"))?;
+        }
+        Ok(())
+    }
+
+    /// Has both ends carry packets of so many bytes.
+    pub(crate) fn carry(&self, mtu: usize) -> Result<(), Failed> {
+        let both = self.interfaces.iter().enumerate();
+        both.into_iter().try_for_each(|(end, at)| self.tool(end, "ip", &format!("link set {at} mtu {mtu}")))
+    }
+
+    /// An end's namespace, for programs.
+    fn path(&self, end: usize) -> String {
+        format!("/proc/{}/fd/{}", std::process::id(), self.namespaces[end].as_raw_fd())
+    }
+
+    /// What to put before a command that is to run at an end.
+    pub(crate) fn words(&self, end: usize) -> [String; 2] {
+        [NSENTER.into(), format!("--net={}", self.path(end))]
+    }
+
+    /// Runs a program of iproute2 at an end.
+    pub(crate) fn tool(&self, end: usize, program: &str, words: &str) -> Result<(), Failed> {
+        tool(NSENTER, &format!("--net={} {program} {words}", self.path(end)))
+    }
+
+    /// Does something at an end, in a thread of its own.
+    pub(crate) fn at<T: Send>(&self, end: usize, work: impl FnOnce() -> Result<T, Failed> + Send) -> Result<T, Failed> {
+        let enter = || {
+            let entered = rustix::thread::move_into_link_name_space(self.namespaces[end].as_fd(), None);
+            entered.map_err(|errno| sys::Error { doing: "enter a network namespace".into(), errno })?;
+            work()
+        };
+        std::thread::scope(|scope| joined(scope.spawn(enter).join()))
+    }
+}
+
+impl Drop for Wire {
+    fn drop(&mut self) {
+        for (end, mtu) in self.lent.into_iter().flatten().enumerate() {
+            let interface = &self.interfaces[end];
+            // One that never got there is where it was.
+            let _ = self.tool(end, "ip", &format!("link set {interface} mtu {mtu}"));
+            let _ = self.tool(end, "ip", &format!("link set {interface} netns {}", std::process::id()));
+        }
+    }
+}
+
+fn tool(program: &'static str, words: &str) -> Result<(), Failed> {
+    let output = Command::new(program).args(words.split(' ')).output();
+    let output = output.map_err(|source| Failed::NoPeer { program, package: "iproute2 and util-linux", source })?;
+    let (status, printed) = (output.status, String::from_utf8_lossy(&output.stderr).trim().to_owned());
+    match status.success() {
+        true => Ok(()),
+        false => Err(Failed::Ended { command: format!("{program} {words}"), status, output: printed }),
+    }
+}
