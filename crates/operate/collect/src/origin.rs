@@ -136,7 +136,9 @@ impl Followed {
             match self.said.try_recv() {
                 Ok(Said::Found(found)) => {
                     has_said = true;
-                    if self.is_there != Some(true) {
+                    // What is told of trouble does not say that it is there.
+                    let is_there = found.is_empty() || found.iter().any(|one| matches!(one, Found::Sample { .. }));
+                    if is_there && self.is_there != Some(true) {
                         self.is_there = Some(true);
                         tell(&format!("{}: connected", self.name.trim_end_matches('/')));
                     }
@@ -249,6 +251,27 @@ pub(crate) fn array(values: Vec<i64>) -> Datum {
 mod tests {
     use super::*;
     use base::DurNs;
+
+    #[test]
+    fn a_source_that_only_tells_of_trouble_is_not_there() {
+        let folder = harness::Folder::new();
+        let mut logger = Logger::open(Folder::new(&folder.0), store::Config::default(), 0).unwrap();
+        let (say, said) = sync_channel(8);
+        let wanted = vec![("*".to_owned(), Policy::Monitor { deadband: 0.0 })];
+        let mut followed = Followed { name: "streams/".into(), said, wanted, signals: HashMap::new(), is_there: None };
+        let gap = || Found::Gap { prefix: "x".into(), cause: Cause::Disconnected, lost: 0 };
+        for said in [
+            Said::Away("none".into()),
+            Said::Found(vec![Found::Told("x: not archived: a link".into()), gap()]),
+            Said::Away("none that can be read".into()),
+            Said::Found(vec![Found::number("y".into(), "", 1, 7)]),
+        ] {
+            assert!(say.send(said).is_ok());
+        }
+        let mut told = Vec::new();
+        followed.look(0, &mut logger, &mut |line| told.push(line.to_owned())).unwrap();
+        assert_eq!(told, ["streams: away: none", "streams/x: not archived: a link", "streams: connected"]);
+    }
 
     #[test]
     fn a_look_says_whether_anything_came_and_when_a_scan_is_due() {

@@ -77,6 +77,8 @@ struct Last {
     times: [Option<i64>; 2],
     /// When it was looked at.
     at: i64,
+    /// How long it had been there then, where that is known.
+    age: Option<i64>,
 }
 
 /// The monotonic clock, the wall clock, and what TAI is ahead of that.
@@ -312,7 +314,9 @@ impl Stream {
             self.period = if self.period == 0 { period } else { (3 * self.period + period) / 4 };
         }
         let times = [head.written, head.acquired];
-        self.last = Some(Last { images: head.images, frame: head.frame, created: head.created, times, at: now.mono });
+        let age = self.written(head, now).map(|written| now.wall - written).filter(|age| *age >= 0);
+        let (images, frame, created) = (head.images, head.frame, head.created);
+        self.last = Some(Last { images, frame, created, times, at: now.mono, age });
         let before = self.stamped.map_or(at - 1, |stamped| stamped.saturating_add(1).min(at));
         if let Some(datum) = datum {
             self.stamped = Some(at);
@@ -341,7 +345,7 @@ impl Stream {
 
     /// No image of it has been seen, and all that will come are its own.
     fn begin(&mut self, now: i64) {
-        self.last = Some(Last { images: 0, frame: 0, created: None, times: [None; 2], at: now });
+        self.last = Some(Last { images: 0, frame: 0, created: None, times: [None; 2], at: now, age: None });
         (self.nth, self.has_frames, self.period) = (Nth::default(), true, 0);
     }
 
@@ -351,16 +355,18 @@ impl Stream {
         if counts && head.frame > 0 { head.frame } else { head.images }
     }
 
-    /// When an image was acquired, else written, else seen: a time that stands still from image to image is none.
+    /// When an image was acquired, else written, else seen.
     fn stamp(&self, head: &Head, now: Now) -> i64 {
-        let before = self.last.map_or([None; 2], |last| last.times);
-        // ImageStreamIO's own library stamps by TAI.
-        let is_tai = |at: i64| now.tai > 0 && at > now.wall && at - now.tai <= now.wall;
-        let utc = |at: i64| if is_tai(at) { at - now.tai } else { at };
-        let [written, acquired] = [head.written, head.acquired];
-        let written = written.filter(|_| written != before[0]).map_or(now.wall, utc);
-        let acquired = acquired.filter(|_| acquired != before[1]).map(utc);
+        let before = self.last.and_then(|last| last.times[1]);
+        let written = self.written(head, now).unwrap_or(now.wall);
+        let acquired = head.acquired.filter(|_| head.acquired != before).map(|at| now.utc(at));
         acquired.filter(|acquired| (0..=ACQUIRED_NS).contains(&written.saturating_sub(*acquired))).unwrap_or(written)
+    }
+
+    /// When it was written; a time that stands still from image to image is none.
+    fn written(&self, head: &Head, now: Now) -> Option<i64> {
+        let before = self.last.and_then(|last| last.times[0]);
+        head.written.filter(|_| head.written != before).map(|at| now.utc(at))
     }
 
     /// When to look next.
@@ -377,9 +383,20 @@ impl Stream {
             _ => 1,
         };
         let ahead = self.period.saturating_mul(i64::try_from(images - 1).unwrap_or(i64::MAX)) / 2;
+        // The next one comes a period behind the one before: a little later it is there, and long before another one follows.
+        let since = now - last.at;
+        let left = last.age.map_or(0, |age| self.period.saturating_sub(age).saturating_sub(since).max(0));
+        let rest = if last.age.is_some() { left + self.period / 8 } else { self.period / 4 };
         // One that stands still is looked at less and less.
-        let rest = (self.period / 4).max((now - last.at) / 16).clamp(LOOK_NS.0, LOOK_NS.1);
-        now + rest.max(ahead.min(CENSUS_NS))
+        now + rest.max(since / 16).clamp(LOOK_NS.0, LOOK_NS.1).max(ahead.min(CENSUS_NS))
+    }
+}
+
+impl Now {
+    /// A time of a writer's clock, which is UTC, or TAI, by which ImageStreamIO's own library stamps.
+    const fn utc(self, at: i64) -> i64 {
+        let is_tai = self.tai > 0 && at > self.wall && at - self.tai <= self.wall;
+        if is_tai { at - self.tai } else { at }
     }
 }
 

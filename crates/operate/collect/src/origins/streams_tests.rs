@@ -302,7 +302,7 @@ fn an_image_has_the_time_when_it_was_acquired_else_written_else_seen() {
         writer.time(at::WRITTEN, written);
         let mut stream = Stream::new(Image::open(&site.path("a")).unwrap(), ALL, false, 0);
         let times = before.map(Some);
-        stream.last = Some(Last { images: 0, frame: 0, created: None, times, at: 0 });
+        stream.last = Some(Last { images: 0, frame: 0, created: None, times, at: 0, age: None });
         let Seen::New(head, _) = stream.image.look(None, &mut Vec::new(), |_| true).unwrap() else {
             panic!("an image")
         };
@@ -335,6 +335,11 @@ fn a_stream_is_looked_at_as_often_as_its_images_come() {
         site.after(next(&site));
     }
     assert_eq!(next(&site), LOOK_NS.1);
+    // Of one whose images say when they were written: once each, an eighth of a period behind the moment at which it is to come.
+    let stream = site.streams.known.get_mut("a").unwrap();
+    let last = stream.last.unwrap();
+    (stream.period, stream.last) = (MS, Some(Last { at: 0, age: Some(MS / 4), ..last }));
+    assert_eq!([0, MS / 2, MS].map(|now| stream.next(now) - now), [875, 375, 125].map(|us| us * 1_000));
     let scan = Policy::Scan { period: base::DurNs::from_secs(1) };
     let mut site = Site::new(scan);
     let mut writers = [site.writer("a"), site.writer("ab")];
