@@ -4,6 +4,7 @@
 //! what it had goes back by another ring.
 
 use crate::calibrate::{Calibrated, FAR, Frames, PATIENCE, POKE, SETTLES, calibrate};
+use crate::control::panels_of;
 use crate::error::Error;
 use crate::spec::Spec;
 use base::{DurNs, MonoNs};
@@ -160,7 +161,7 @@ impl Desk {
         let spots = Some(new.spots(geometry, self.spec.light)?);
         let same = new.inverse == self.known.inverse;
         let share = |index| {
-            let panels = Worker { index, of: self.team }.share(Share::panels(geometry));
+            let panels = panels_of(Worker { index, of: self.team }, geometry);
             Share::new(geometry, &new.inverse, self.spec.stored, &panels, sys::mem::on_huge_pages)
         };
         let shares = if same { Vec::new() } else { (0..self.team).map(share).collect() };
