@@ -95,8 +95,10 @@ impl Error {
             }
             Errno::RANGE => "expected an MTU that the driver takes with XDP: make the interface's less",
             Errno::NOBUFS | Errno::NOMEM => "expected memory that may be locked: raise `ulimit -l`, or CAP_IPC_LOCK",
-            Errno::INVAL => "expected one of the interface's queues, from 0 on: `ls /sys/class/net/IFACE/queues`",
-            Errno::OPNOTSUPP => "expected an interface that takes XDP, and Linux 6.6 where its MTU is above 3800",
+            Errno::INVAL => {
+                "expected one of the interface's queues, from 0 on: `ls /sys/class/net/IFACE/queues`; and Linux 6.6 where its MTU is above 3800"
+            }
+            Errno::OPNOTSUPP => "expected an interface that takes XDP",
             _ => "without --xdp pixels come by a socket",
         };
         Self::Card { card: card.clone(), error, remedy }

@@ -15,6 +15,8 @@ use sys::xdp::{self, Queue};
 const BUFFERED: usize = 2;
 /// Beside a frame's rows: a leader and a trailer.
 const BESIDE: usize = 2;
+/// Datagrams that are forgotten when a queue is taken, at most: more than a socket keeps.
+const BEFORE_MAX: usize = 10_000;
 /// A datagram that is said to have come so many nanoseconds ago did not.
 const LONG_AGO: u64 = 1_000_000_000;
 /// After its process has ended the kernel lets a queue go when it comes to it: within this time, looked for so often.
@@ -118,6 +120,8 @@ impl Input {
                     }
                 };
                 socket.set_nonblocking(true).map_err(refused)?;
+                // What came before the queue was taken does not come past it.
+                let _ = (0..BEFORE_MAX).take_while(|_| socket.recv(&mut [0]).is_ok()).count();
                 From::Card(Box::new(queue), card.clone())
             }
             None => {
