@@ -5,6 +5,7 @@ use crate::failed::joined;
 use std::net::UdpSocket;
 use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd};
 use std::process::Command;
+use sys::Errno;
 
 /// The ends' addresses.
 pub(crate) const ADDRESSES: [&str; 2] = ["10.94.1.1", "10.94.1.2"];
@@ -45,7 +46,11 @@ impl Wire {
     }
 
     fn begin(interfaces: [String; 2], lent: Option<[usize; 2]>) -> Result<Self, Failed> {
-        let namespaces = [sys::interfaces::empty_network()?, sys::interfaces::empty_network()?];
+        let made = || match sys::interfaces::empty_network() {
+            Err(error) if error.errno == Errno::PERM => Err(Failed::Needs("root: it makes two network namespaces")),
+            made => Ok(made?),
+        };
+        let namespaces = [made()?, made()?];
         Ok(Self { namespaces, interfaces, lent })
     }
 
