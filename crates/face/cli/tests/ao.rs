@@ -30,9 +30,9 @@ fn image(path: &Path) -> Option<(u64, Vec<f32>)> {
     (head()? == before).then_some((before.1, floats))
 }
 
-/// Slopes and commands of some of the frames that are archived, as they are seen beside the archive.
-fn witnessed(bench: &Bench) -> BTreeMap<u64, [Vec<f32>; 2]> {
-    let mut seen: BTreeMap<u64, [Vec<f32>; 2]> = BTreeMap::new();
+/// Looks at some more of the frames that are archived, slopes and commands, beside the archive.
+fn witness(bench: &Bench, seen: &mut BTreeMap<u64, [Vec<f32>; 2]>) {
+    let wanted = seen.len() + 8;
     bench.until("frames are seen", || {
         let now = ["slopes", "dm"].map(|name| image(&bench.dir.join(format!("ao_{name}.im.shm"))));
         if let [Some((frame, slopes)), Some((same, commands))] = now
@@ -43,16 +43,28 @@ fn witnessed(bench: &Bench) -> BTreeMap<u64, [Vec<f32>; 2]> {
         }
         // Some frames may come while nobody looks.
         std::thread::sleep(Duration::from_millis(1));
-        seen.len() >= 8
+        seen.len() >= wanted
     });
-    seen
+}
+
+/// Looks at frames until the archive has some of them, as they were.
+fn frames_are_archived(bench: &Bench, figure: &str) {
+    let mut seen = BTreeMap::new();
+    // On a busy machine the logger may come too late for most.
+    bench.until("frames are archived as they were seen", || {
+        witness(bench, &mut seen);
+        are_archived(bench, &seen, figure)
+    });
 }
 
 /// What the archive has of the same frames: slopes and commands as they were seen, and the figure that the loop made of the slopes.
 fn are_archived(bench: &Bench, seen: &BTreeMap<u64, [Vec<f32>; 2]>, figure: &str) -> bool {
-    // Without what is told beside it of pulses that not all have.
-    let output =
-        bench.run(&["archive", "get", "archive", "streams/ao_*", figure, "--join", "pulse", "--format", "json"]);
+    // Each by its name: refused until the archive has all three. What is told beside the rows, of pulses that not all have, is left out.
+    let signals = ["streams/ao_dm", "streams/ao_slopes", figure];
+    let words =
+        [&["archive", "get", "archive"], &signals[..], &["--from", "-20s", "--join", "pulse", "--format", "json"]]
+            .concat();
+    let output = bench.run(&words);
     let rows = String::from_utf8(output.stdout).unwrap();
     let floats = |value: &serde_json::Value| -> Vec<f32> {
         value.as_array().unwrap().iter().map(|number| number.as_f64().unwrap() as f32).collect()
@@ -70,7 +82,6 @@ fn are_archived(bench: &Bench, seen: &BTreeMap<u64, [Vec<f32>; 2]>, figure: &str
             found += 1;
         }
     }
-    // On a busy machine the logger may have come too late for some.
     found >= 2
 }
 
@@ -152,8 +163,7 @@ fn a_loop_closes_by_a_message_counts_what_its_network_loses_and_comes_back_after
     let number = |message: &str| ask(message).1.trim_end_matches("nm").parse::<f64>().unwrap_or(f64::NAN);
     let nm = |what: &str| number(&format!("get/ao_loop/{what}"));
     let figure = format!("{server}-loop/slopes");
-    let seen = witnessed(&bench);
-    bench.until("frames are archived as they were seen", || are_archived(&bench, &seen, &figure));
+    frames_are_archived(&bench, &figure);
     let mut open = 0.0;
     bench.until("as bad as the air", || {
         open = nm("residual");
@@ -220,8 +230,7 @@ fn a_loop_closes_by_a_message_counts_what_its_network_loses_and_comes_back_after
         send("put/ao_loop/closed");
         nm("residual") < 0.4 * nm("air")
     });
-    let seen = witnessed(&bench);
-    bench.until("frames of the second one are archived", || are_archived(&bench, &seen, &figure));
+    frames_are_archived(&bench, &figure);
     let kept = bench.ok(&["archive", "get", "archive", "streams/ao_slopes"]);
     assert!(kept.contains("-- source restarted"), "{kept}");
     let down = text(&bench.run(&["down", "p"]));
