@@ -76,7 +76,7 @@ impl Drop for Mapped {
 }
 
 /// A ring of entries between the kernel and this process, each the only one at its end. What was put or skipped is seen by the other
-/// once it is [shown](Self::show).
+/// once it is [shown](Outgoing::show).
 #[derive(Debug)]
 pub(super) struct Ring<T> {
     memory: Mapped,
