@@ -1,6 +1,7 @@
 //! `tahti bench ao`: a whole frame of adaptive optics, from pixels in a socket to the command, on one CPU and on more.
 
 use crate::failed::joined;
+use crate::measure::settle;
 use crate::{Bench, Failed, Found, Progress, read};
 use adaptive::{Calibrated, Chosen, Control, Input, Pixels, Shown, Spec, sender};
 use base::{CpuId, CpuSet, DurNs, Policy};
@@ -13,7 +14,6 @@ use rt::team::TeamSpec;
 use rt::{EventLoop as _, Flow, Pulse, Source, Wait};
 use std::net::UdpSocket;
 use sys::clock::{mono_now, thread_cpu};
-use sys::sched::{Scheduling, set_affinity, set_scheduling};
 
 /// The row of the table.
 pub(crate) static BENCH: Bench = Bench {
@@ -207,15 +207,6 @@ fn bytes(geometry: &Geometry, stored: Stored) -> usize {
     geometry.actuators().len() * 2 * geometry.apertures().len() * each
 }
 
-/// On this thread, which is to end: on a CPU, in the class.
-fn settle(args: &Args, cpu: CpuId) -> Result<(), Failed> {
-    set_affinity(0, &CpuSet::single(cpu))?;
-    if let Some(policy) = args.class {
-        set_scheduling(0, Scheduling { policy, reset_on_fork: false })?;
-    }
-    Ok(())
-}
-
 /// Where a frame's pixels come in.
 fn opened(geometry: &Geometry) -> Result<(Pixels, UdpSocket), Failed> {
     let local = std::net::SocketAddr::from(([127, 0, 0, 1], 0));
@@ -232,7 +223,7 @@ fn alone(
     cpu: CpuId,
     datagrams: &[Vec<Vec<u8>>],
 ) -> Result<Vec<(String, Vec<u64>)>, Failed> {
-    settle(args, cpu)?;
+    settle(cpu, args.class)?;
     let (mut pixels, to) = opened(geometry)?;
     let mut taking = Vec::new();
     for number in 1..=WARM + args.frames {
@@ -270,7 +261,7 @@ fn frames(
     stored: Stored,
     datagrams: &[Vec<Vec<u8>>],
 ) -> Result<[Vec<u64>; 3], Failed> {
-    settle(args, cpus[0])?;
+    settle(cpus[0], args.class)?;
     let spec = Spec {
         geometry: geometry.clone(),
         period: DurNs::from_ms(1),

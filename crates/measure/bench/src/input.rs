@@ -1,7 +1,7 @@
 //! `tahti bench input`: a camera's datagrams from a socket and from a network card's queue.
 
 use crate::failed::joined;
-use crate::measure::Interrupt;
+use crate::measure::{Interrupt, settle};
 use crate::wire::{ADDRESSES, Wire};
 use crate::{Bench, Failed, Found, Progress, read};
 use adaptive::{Card, Input, sender};
@@ -14,7 +14,6 @@ use std::net::{SocketAddr, UdpSocket};
 use std::sync::atomic::{AtomicU64, Ordering};
 use sys::clock::{mono_now, sleep_until, thread_burnt};
 use sys::datagrams::Waits;
-use sys::sched::{Scheduling, set_affinity, set_scheduling};
 
 /// The row of the table.
 pub(crate) static BENCH: Bench = Bench {
@@ -155,15 +154,6 @@ struct Ground<'a> {
     wire: &'a Wire,
     /// The camera's, and the receiver's.
     cpus: [CpuId; 2],
-}
-
-/// On this thread, which is to end.
-fn settle(cpu: CpuId, class: Option<Policy>) -> Result<(), Failed> {
-    set_affinity(0, &CpuSet::single(cpu))?;
-    if let Some(policy) = class {
-        set_scheduling(0, Scheduling { policy, reset_on_fork: false })?;
-    }
-    Ok(())
 }
 
 /// The rows of an image as they come.

@@ -13,6 +13,7 @@ use std::path::PathBuf;
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::time::{Duration, Instant};
 use sys::root::RootDir;
+use sys::sched::{Scheduling, set_affinity, set_scheduling};
 use sys::signal::{END_SIGNALS, SignalFd};
 
 /// The name of the loop's thread.
@@ -21,6 +22,15 @@ const LOOP_THREAD: &str = "bench-loop";
 /// This program, to start a part of the measurement.
 pub(crate) fn own_program() -> Result<PathBuf, Failed> {
     std::env::current_exe().map_err(Failed::process("tahti"))
+}
+
+/// On this thread, which is to end: on a CPU, in the class if there is one.
+pub(crate) fn settle(cpu: CpuId, class: Option<Policy>) -> Result<(), Failed> {
+    set_affinity(0, &CpuSet::single(cpu))?;
+    if let Some(policy) = class {
+        set_scheduling(0, Scheduling { policy, reset_on_fork: false })?;
+    }
+    Ok(())
 }
 
 /// Waits for a process that was told to end, kills it after five seconds, and reaps it.

@@ -9,12 +9,12 @@ mod spots;
 mod team;
 
 use crate::failed::joined;
+use crate::measure::settle;
 use crate::{Bench, Failed, Found, Progress, read};
 use base::{CpuId, CpuSet, Policy};
 use clap::{ArgMatches, Args as _};
 use report::Published;
 use std::path::PathBuf;
-use sys::sched::{Scheduling, set_affinity, set_scheduling};
 
 const SEED: [&str; 3] = ["VxWorks on multi-core", "about 2012", "PCs with several cores and sockets"];
 
@@ -106,10 +106,7 @@ fn run(matches: &ArgMatches, progress: &mut Progress) -> Result<Found, Failed> {
 }
 
 fn measure(args: &Args, cpus: &[CpuId], progress: &mut Progress) -> Result<Found, Failed> {
-    set_affinity(0, &CpuSet::single(cpus[0]))?;
-    if let Some(policy) = args.class {
-        set_scheduling(0, Scheduling { policy, reset_on_fork: false })?;
-    }
+    settle(cpus[0], args.class)?;
     let mut found = Found::default();
     let class = args.class.map_or("as this program's".into(), |class| class.to_string());
     let names: CpuSet = cpus.iter().copied().collect();
