@@ -13,14 +13,6 @@ pub fn mono_now() -> MonoNs {
     to_ns(rustix::time::clock_gettime(ClockId::Monotonic))
 }
 
-/// What the calling thread has used of processors since it began.
-///
-/// Real-time: one system call that neither blocks nor allocates.
-#[must_use]
-pub fn thread_burnt() -> DurNs {
-    DurNs(to_ns(rustix::time::clock_gettime(ClockId::ThreadCPUTime)).0 as i64)
-}
-
 /// Reads `CLOCK_REALTIME`: nanoseconds since 1970.
 ///
 /// Real-time: neither allocates nor blocks.

@@ -12,7 +12,7 @@ use optics::gvsp::{Content, HEADER, Packet};
 use report::{Figure, Good, Latency, Row, Table, Wanted};
 use std::net::{SocketAddr, UdpSocket};
 use std::sync::atomic::{AtomicU64, Ordering};
-use sys::clock::{mono_now, sleep_until, thread_burnt};
+use sys::clock::{mono_now, sleep_until, thread_cpu};
 use sys::datagrams::Waits;
 
 /// The row of the table.
@@ -223,7 +223,7 @@ impl Ground<'_> {
         let taking = || {
             settle(self.cpus[1], args.class)?;
             let (mut image, mut came, mut last) = (Image::new(&self.geometry), 0, Vec::new());
-            let (mut quiet, mut burnt) = (mono_now(), thread_burnt());
+            let (mut quiet, mut burnt) = (mono_now(), thread_cpu());
             while last.len() < frames as usize {
                 match input.take(way.waits) {
                     Ok(there) => {
@@ -233,7 +233,7 @@ impl Ground<'_> {
                             // Frame 0 is for caches.
                             if row + 1 == rows {
                                 match block {
-                                    0 => (burnt, came) = (thread_burnt(), 0),
+                                    0 => (burnt, came) = (thread_cpu(), 0),
                                     _ => last.push(mono_now().0.saturating_sub(sent)),
                                 }
                             }
@@ -244,7 +244,7 @@ impl Ground<'_> {
                     Err(_) => std::hint::spin_loop(),
                 }
             }
-            Ok((last, came, thread_burnt().0 - burnt.0))
+            Ok((last, came, thread_cpu().0 - burnt.0))
         };
         let sending = || {
             settle(self.cpus[0], self.args.class)?;

@@ -7,7 +7,7 @@ use super::lane::LaneThread;
 use super::{Control, Event};
 use base::{DurNs, MonoNs, RtLevel};
 use std::sync::atomic::{AtomicU64, Ordering};
-use sys::clock::{mono_now, sleep_until, thread_burnt};
+use sys::clock::{mono_now, sleep_until, thread_cpu};
 
 /// Time between two looks at the thread's account: a system call.
 const LOOK: DurNs = DurNs::from_ms(4);
@@ -80,7 +80,7 @@ impl Allowance {
     /// That of the calling thread, if it has a fixed priority: nobody starves below another one.
     pub(super) fn of_this_thread() -> Option<Self> {
         let level = sys::sched::scheduling(0).map(|scheduling| scheduling.policy.level());
-        matches!(level, Ok(RtLevel::Fixed(_))).then(|| Self::new(mono_now(), thread_burnt()))
+        matches!(level, Ok(RtLevel::Fixed(_))).then(|| Self::new(mono_now(), thread_cpu()))
     }
 }
 
@@ -114,7 +114,7 @@ impl LaneThread {
     /// Sleeps where the thread has burnt more than it may; the time then.
     pub(super) fn keep_to(&mut self, allowance: &mut Option<Allowance>, now: MonoNs) -> MonoNs {
         let Some(allowance) = allowance else { return now };
-        let due = allowance.look(now, thread_burnt);
+        let due = allowance.look(now, thread_cpu);
         if due == Due::Nothing {
             return now;
         }
