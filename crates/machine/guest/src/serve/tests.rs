@@ -7,6 +7,8 @@ use base::MonoNs;
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::net::UnixListener;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 struct Place(PathBuf);
 
@@ -74,7 +76,8 @@ fn the_end_of_qemu_means_what_was_asked_of_it() {
 enum Turn {
     /// It ends before it listens.
     Aborts,
-    /// It lets the guest run, which is in these states then, each until it was asked for, and shuts down.
+    /// It lets the guest run, which is in these states then, each until it was asked for, and shuts down; from
+    /// [`INTERNAL_ERROR`] on it waits to be killed.
     Runs(&'static [&'static str]),
 }
 
@@ -86,21 +89,28 @@ fn served(name: &str, accel: Accel, turns: &'static [Turn]) -> (Result<Ended, Se
     let script = "#!/bin/sh\ncd ${0%/*}\necho \"$*\" >new; mv new begun\nuntil [ -e end ]; do sleep 0.01; done\nmv end now; . ./now\n";
     fs::write(&program, script).unwrap();
     fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
-    let (folder, room) = (place.0.clone(), bench.0.clone());
-    let qemus = std::thread::spawn(move || turns.iter().for_each(|turn| play(turn, &room, &folder)));
+    let (folder, room, over) = (place.0.clone(), bench.0.clone(), Arc::new(AtomicBool::new(false)));
+    let is_over = over.clone();
+    let qemus = std::thread::spawn(move || turns.iter().for_each(|turn| play(turn, &room, &folder, &is_over)));
     let guest = Guest { program: program.display().to_string(), accel, ..guest() };
     let (mut told, note) = (String::new(), place.0.join(NOTE));
     let ended = serve_by(Ok(()), &guest, &place.0, &mut |line| {
         told += &format!("{line} [{}]\n", fs::read_to_string(&note).unwrap_or_default());
     });
-    qemus.join().unwrap();
+    over.store(true, Ordering::Relaxed);
+    assert!(qemus.join().is_ok(), "not every turn came: {ended:?}, {told}");
     assert!(!place.0.exists(), "{} was left behind", place.0.display());
     (ended, told)
 }
 
-fn play(turn: &Turn, room: &Path, folder: &Path) {
-    while !room.join("begun").exists() {
+fn play(turn: &Turn, room: &Path, folder: &Path, is_over: &AtomicBool) {
+    // Who serves the guest may have ended before.
+    let awaited = || {
+        assert!(!is_over.load(Ordering::Relaxed), "served to the end");
         std::thread::yield_now();
+    };
+    while !room.join("begun").exists() {
+        awaited();
     }
     let is_kvm = fs::read_to_string(room.join("begun")).unwrap().contains("-accel kvm");
     fs::remove_file(room.join("begun")).unwrap();
@@ -111,14 +121,25 @@ fn play(turn: &Turn, room: &Path, folder: &Path) {
     let Turn::Runs(states) = turn else { return end("kill -ABRT $$") };
     let places = Places::of(folder);
     let _console = UnixListener::bind(&places.console).unwrap();
-    let mut qmp = UnixListener::bind(&places.control).unwrap().accept().unwrap().0;
+    let control = UnixListener::bind(&places.control).unwrap();
+    control.set_nonblocking(true).unwrap();
+    let mut qmp = loop {
+        match control.accept() {
+            Ok((qmp, _)) => break qmp,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => awaited(),
+            Err(error) => panic!("{error}"),
+        }
+    };
+    qmp.set_nonblocking(false).unwrap();
     writeln!(qmp, "{{\"QMP\":{{}}}}").unwrap();
-    let mut states = states.iter();
+    let mut coming = states.iter();
     let mut next = |qmp: &mut dyn io::Write| {
-        let state = states.next();
+        let state = coming.next();
         match state {
             Some(&"running") => writeln!(qmp, "{{\"event\":\"RESUME\"}}").unwrap(),
             Some(_) => writeln!(qmp, "{{\"event\":\"STOP\"}}").unwrap(),
+            // Nobody would take the word to end from it, but the QEMU after it.
+            None if states.last() == Some(&INTERNAL_ERROR) => {}
             None => end("exit 0"),
         }
         state
@@ -143,7 +164,7 @@ fn play(turn: &Turn, room: &Path, folder: &Path) {
 
 #[test]
 fn a_guest_that_kvm_stops_with_an_internal_error_begins_anew_emulated_where_it_may() {
-    let turns = &[Turn::Runs(&["internal-error"]), Turn::Runs(&[])];
+    let turns = &[Turn::Runs(&[INTERNAL_ERROR]), Turn::Runs(&[])];
     let (ended, told) = served("falls-back", Accel::Auto, turns);
     assert_eq!(ended.unwrap(), Ended::ByItself, "{told}");
     let emulated = "EMULATED, many times slower than the processor: KVM failed: internal-error";
@@ -159,7 +180,7 @@ fn a_guest_that_kvm_stops_with_an_internal_error_begins_anew_emulated_where_it_m
 
 #[test]
 fn a_guest_that_kvm_alone_may_run_fails_with_its_internal_error() {
-    let (ended, told) = served("only-kvm", Accel::Kvm, &[Turn::Runs(&["internal-error"])]);
+    let (ended, told) = served("only-kvm", Accel::Kvm, &[Turn::Runs(&[INTERNAL_ERROR])]);
     let error = ended.unwrap_err().to_string();
     assert!(
         error.starts_with("the guest cannot go on (internal-error): ") && error.contains("accel = \"emulated\""),
