@@ -4,8 +4,7 @@
 
 use libfuzzer_sys::fuzz_target;
 use optics::gvsp::Packet;
-use optics::matrix::Matrix;
-use optics::{Assembly, Command, ethernet};
+use optics::{Assembly, Command, ethernet, matrix};
 use ring::image::Head;
 
 fuzz_target!(|input: (u16, Vec<Vec<u8>>)| {
@@ -20,7 +19,7 @@ fuzz_target!(|input: (u16, Vec<Vec<u8>>)| {
             assembly.take(packet.block, port.into());
         }
         let _ = Command::read(bytes, 4);
-        let _ = Matrix::read(bytes);
+        let _ = matrix::read(bytes, 2, 2);
         if let Ok(head) = Head::read(bytes) {
             let _ = head.bytes();
             assert!(head.is_of_the_same_image(&head));

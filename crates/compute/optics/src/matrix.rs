@@ -6,14 +6,6 @@ const HEAD_MAX: usize = 64 << 10;
 const BLOCK: usize = 2880;
 const CARD: usize = 80;
 
-/// Numbers row by row.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Matrix {
-    rows: usize,
-    columns: usize,
-    values: Vec<f32>,
-}
-
 /// A file that holds no matrix for here.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
@@ -78,81 +70,70 @@ pub const fn bytes_max(rows: usize, columns: usize) -> u64 {
     (rows * columns * 8 + HEAD_MAX + BLOCK) as u64
 }
 
-impl Matrix {
-    /// Reads a file's bytes: two dimensions, or one, which is a column; numbers of 32 or 64 bits. Of FITS the first image, as NumPy
-    /// shows it: NAXIS1 counts columns. Allocates no more than twice the bytes; any bytes have an answer.
-    ///
-    /// # Errors
-    /// What it is not.
-    pub fn read(bytes: &[u8]) -> Result<Self, MatrixError> {
-        let (form, numbers) = if bytes.starts_with(b"\x93NUMPY") {
-            npy(bytes)?
-        } else if bytes.starts_with(b"SIMPLE  =") {
-            fits(bytes)?
-        } else {
-            return Err(MatrixError::Format);
-        };
-        let Form { rows, columns, .. } = form;
-        let expected = rows.saturating_mul(columns).saturating_mul(form.bytes);
-        let numbers = numbers.get(..expected).ok_or(MatrixError::Short { found: numbers.len(), expected })?;
-        let number = |bytes: &[u8]| match (bytes, form.big) {
-            (&[a, b, c, d], true) => f32::from_be_bytes([a, b, c, d]),
-            (&[a, b, c, d], false) => f32::from_le_bytes([a, b, c, d]),
-            (eight, big) => {
-                let eight = eight.first_chunk().copied().unwrap_or_default();
-                (if big { f64::from_be_bytes(eight) } else { f64::from_le_bytes(eight) }) as f32
-            }
-        };
-        let at = |row: usize, column: usize| {
-            let place = if form.columns_first { column * rows + row } else { row * columns + column };
-            number(&numbers[place * form.bytes..][..form.bytes])
-        };
-        let places = (0..rows).flat_map(|row| (0..columns).map(move |column| (row, column)));
-        let mut values = Vec::with_capacity(rows * columns);
-        for (row, column) in places {
-            let value = at(row, column);
-            if !value.is_finite() {
-                return Err(MatrixError::NotFinite { row, column });
-            }
-            values.push(value);
-        }
-        Ok(Self { rows, columns, values })
+/// The numbers of a file row by row, where it holds so many rows and columns: two dimensions, or one, which is a column; numbers of 32 or 64
+/// bits. Of FITS the first image, as NumPy shows it: NAXIS1 counts columns. Allocates no more than such a matrix has; any bytes have an answer.
+///
+/// # Errors
+/// What it is not. The shape is looked at first: of a file with another one the bytes need not be there.
+pub fn read(bytes: &[u8], rows: usize, columns: usize) -> Result<Vec<f32>, MatrixError> {
+    let (form, numbers) = if bytes.starts_with(b"\x93NUMPY") {
+        npy_head(bytes)?
+    } else if bytes.starts_with(b"SIMPLE  =") {
+        fits_head(bytes)?
+    } else {
+        return Err(MatrixError::Format);
+    };
+    let (found_rows, found_columns) = (form.rows, form.columns);
+    if (found_rows, found_columns) != (rows, columns) {
+        return Err(MatrixError::Shape { found_rows, found_columns, rows, columns });
     }
+    let expected = rows * columns * form.bytes;
+    let numbers = numbers.get(..expected).ok_or(MatrixError::Short { found: numbers.len(), expected })?;
+    let number = |bytes: &[u8]| match (bytes, form.big) {
+        (&[a, b, c, d], true) => f32::from_be_bytes([a, b, c, d]),
+        (&[a, b, c, d], false) => f32::from_le_bytes([a, b, c, d]),
+        (eight, big) => {
+            let eight = eight.first_chunk().copied().unwrap_or_default();
+            (if big { f64::from_be_bytes(eight) } else { f64::from_le_bytes(eight) }) as f32
+        }
+    };
+    let at = |row: usize, column: usize| {
+        let place = if form.columns_first { column * rows + row } else { row * columns + column };
+        number(&numbers[place * form.bytes..][..form.bytes])
+    };
+    let places = (0..rows).flat_map(|row| (0..columns).map(move |column| (row, column)));
+    let mut values = Vec::with_capacity(rows * columns);
+    for (row, column) in places {
+        let value = at(row, column);
+        if !value.is_finite() {
+            return Err(MatrixError::NotFinite { row, column });
+        }
+        values.push(value);
+    }
+    Ok(values)
+}
 
-    /// The numbers row by row, where the shape is this one.
-    ///
-    /// # Errors
-    /// It is another one.
-    pub fn of(self, rows: usize, columns: usize) -> Result<Vec<f32>, MatrixError> {
-        let Self { rows: found_rows, columns: found_columns, values } = self;
-        if (found_rows, found_columns) != (rows, columns) {
-            return Err(MatrixError::Shape { found_rows, found_columns, rows, columns });
-        }
-        Ok(values)
+/// A file of NumPy's (NPY 1.0) of numbers that lie row by row.
+#[must_use]
+pub fn npy(rows: usize, columns: usize, values: &[f32]) -> Vec<u8> {
+    let mut head = format!("{{'descr': '<f4', 'fortran_order': False, 'shape': ({rows}, {columns}), }}");
+    // What precedes the numbers ends at a multiple of 64, with a line's end.
+    while (10 + head.len() + 1) % 64 != 0 {
+        head.push(' ');
     }
-
-    /// A file of NumPy's (NPY 1.0) of numbers that lie row by row.
-    #[must_use]
-    pub fn npy(rows: usize, columns: usize, values: &[f32]) -> Vec<u8> {
-        let mut head = format!("{{'descr': '<f4', 'fortran_order': False, 'shape': ({rows}, {columns}), }}");
-        // What precedes the numbers ends at a multiple of 64, with a line's end.
-        while (10 + head.len() + 1) % 64 != 0 {
-            head.push(' ');
-        }
-        head.push('\n');
-        let mut bytes = b"\x93NUMPY\x01\x00".to_vec();
-        bytes.extend((head.len() as u16).to_le_bytes());
-        bytes.extend(head.as_bytes());
-        values.iter().for_each(|value| bytes.extend(value.to_le_bytes()));
-        bytes
-    }
+    head.push('\n');
+    let mut bytes = b"\x93NUMPY\x01\x00".to_vec();
+    bytes.extend((head.len() as u16).to_le_bytes());
+    bytes.extend(head.as_bytes());
+    values.iter().for_each(|value| bytes.extend(value.to_le_bytes()));
+    bytes
 }
 
 fn bad(what: &'static str, found: impl Into<String>, expected: &'static str) -> MatrixError {
     MatrixError::Head { what, found: found.into(), expected }
 }
 
-fn npy(bytes: &[u8]) -> Result<(Form, &[u8]), MatrixError> {
+fn npy_head(bytes: &[u8]) -> Result<(Form, &[u8]), MatrixError> {
     let cut = MatrixError::Short { found: 0, expected: bytes.len().max(12) };
     let (begin, length) = match bytes.get(6) {
         Some(1) => (10, bytes.get(8..10).map(|two| usize::from(two[0]) | usize::from(two[1]) << 8)),
@@ -182,7 +163,7 @@ fn npy(bytes: &[u8]) -> Result<(Form, &[u8]), MatrixError> {
     Ok((Form { rows, columns, bytes: bytes_each, big, columns_first }, &bytes[begin + length..]))
 }
 
-fn fits(bytes: &[u8]) -> Result<(Form, &[u8]), MatrixError> {
+fn fits_head(bytes: &[u8]) -> Result<(Form, &[u8]), MatrixError> {
     let mut value = [None; 6];
     let names = ["BITPIX", "NAXIS", "NAXIS1", "NAXIS2", "BSCALE", "BZERO"];
     let cards = bytes[..bytes.len().min(HEAD_MAX)].chunks_exact(CARD);
@@ -233,9 +214,8 @@ mod tests {
     #[test]
     fn npy_and_fits_give_the_same_numbers_row_by_row() {
         let values = [1.0, 2.0, 3.0, 4.0, 5.0, 6.5];
-        let expected = Matrix { rows: 2, columns: 3, values: values.to_vec() };
-        let npy = Matrix::npy(2, 3, &values);
-        assert_eq!(Matrix::read(&npy), Ok(expected.clone()));
+        let expected = Ok(values.to_vec());
+        assert_eq!(read(&npy(2, 3, &values), 2, 3), expected);
         let numbers: Vec<u8> = values.iter().flat_map(|value| f64::from(*value).to_be_bytes()).collect();
         let cards = [
             "SIMPLE  =                    T",
@@ -245,25 +225,26 @@ mod tests {
             "NAXIS2  =                    2",
             "END",
         ];
-        assert_eq!(Matrix::read(&a_fits(&cards, &numbers)), Ok(expected.clone()));
+        assert_eq!(read(&a_fits(&cards, &numbers), 2, 3), expected);
         // Column by column, as Fortran has it.
-        let mut fortran = Matrix::npy(2, 3, &[1.0, 4.0, 2.0, 5.0, 3.0, 6.5]);
+        let mut fortran = npy(2, 3, &[1.0, 4.0, 2.0, 5.0, 3.0, 6.5]);
         let at = fortran.windows(5).position(|word| word == b"False").unwrap();
         fortran[at..at + 5].copy_from_slice(b"True ");
-        assert_eq!(Matrix::read(&fortran), Ok(expected.clone()));
-        assert_eq!(expected.of(2, 3).unwrap(), values);
+        assert_eq!(read(&fortran, 2, 3), expected);
     }
 
     #[test]
     fn what_does_not_fit_is_refused_with_what_was_found() {
-        let say = |bytes: &[u8]| Matrix::read(bytes).unwrap_err().to_string();
+        let say = |bytes: &[u8]| read(bytes, 2, 2).unwrap_err().to_string();
         assert!(say(b"P5 3 2").contains("neither NPY nor FITS"));
-        let mut npy = Matrix::npy(2, 2, &[1.0, 2.0, f32::NAN, 4.0]);
-        assert!(say(&npy).contains("row 1, column 0"));
-        npy.pop();
-        assert_eq!(say(&npy), "15 bytes of numbers; expected 16: the file is cut off");
-        let shape = Matrix::read(&Matrix::npy(1, 2, &[1.0, 2.0])).unwrap().of(2, 2).unwrap_err();
-        assert_eq!(shape.to_string(), "1 x 2 numbers; expected 2 x 2");
+        let mut file = npy(2, 2, &[1.0, 2.0, f32::NAN, 4.0]);
+        assert!(say(&file).contains("row 1, column 0"));
+        file.pop();
+        assert_eq!(say(&file), "15 bytes of numbers; expected 16: the file is cut off");
+        assert_eq!(say(&npy(1, 2, &[1.0, 2.0])), "1 x 2 numbers; expected 2 x 2");
+        // A larger one, of which no more was read than one of the right shape may have.
+        let large = npy(320, 320, &[0.0; 320 * 320]);
+        assert_eq!(say(&large[..300]), "320 x 320 numbers; expected 2 x 2");
         assert!(
             say(&a_fits(&["SIMPLE  =                    T", "BITPIX  =                   16", "END"], &[]))
                 .contains("BITPIX")
@@ -274,14 +255,14 @@ mod tests {
         #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
         #[test]
-        fn any_bytes_have_an_answer(mut bytes in prop::collection::vec(any::<u8>(), 0..300), of in 0..3usize, shape in ".{0,40}") {
+        fn any_bytes_have_an_answer(mut bytes in prop::collection::vec(any::<u8>(), 0..300), of in 0..3usize, shape in "[0-9]|.{0,40}", rows in 0..9usize) {
             match of {
                 1 => bytes = [&b"\x93NUMPY\x01\x00\x40\x00{'descr': '<f4', 'shape': ("[..], shape.as_bytes(), b")", &bytes].concat(),
                 2 => bytes = a_fits(&["SIMPLE  =", &format!("NAXIS1  = {shape}"), "BITPIX  = -32", "NAXIS   = 1", "END"], &bytes),
                 _ => {}
             }
-            if let Ok(matrix) = Matrix::read(&bytes) {
-                prop_assert_eq!(matrix.values.len(), matrix.rows * matrix.columns);
+            if let Ok(values) = read(&bytes, rows, 1) {
+                prop_assert_eq!(values.len(), rows);
             }
         }
     }

@@ -192,11 +192,15 @@ fn a_loop_closes_by_a_message_counts_what_its_network_loses_and_comes_back_after
     bench.until("read", || tahti(&["caget", "-w", "30", "-t", "AO:gain:now"]).1 == "0.4");
     // Its reconstructor is written, read, measured anew; one of another shape is refused and changes nothing.
     assert!(ask("describe/ao_calibration").1.contains("reconstructor=FILE"));
-    send("put/ao_calibration/save");
+    let (saved, said) = ask("put/ao_calibration/save");
+    assert!(saved && said.contains(bench.dir.to_str().unwrap()), "{said}");
     send("put/ao_calibration/reconstructor=reconstructor.npy");
     bench.until("exchanged", || values("exchanged") == 1.0);
     let wrong = ask("put/ao_calibration/reconstructor=dark.npy");
     assert!(!wrong.0 && wrong.1.contains("96 x 96 numbers; expected"), "{wrong:?}");
+    // Also where it is larger than what is expected.
+    let wrong = ask("put/ao_calibration/zeros=reconstructor.npy");
+    assert!(!wrong.0 && wrong.1.contains("x 1 for zeros"), "{wrong:?}");
     assert!(!ask("put/ao_calibration/reconstructor=../x.npy").0 && !ask("put/ao_calibration/x").0);
     let said = ask("put/ao_calibration/run");
     assert!(said.0 && said.1.contains("actuators poked"), "{said:?}");

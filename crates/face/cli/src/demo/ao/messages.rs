@@ -4,7 +4,7 @@ use adaptive::Desk;
 use base::{DurNs, Verb};
 use broker::{Manager, ManagerLane};
 use msg::{Answer, Band, Code};
-use optics::matrix::{Matrix, bytes_max};
+use optics::matrix::{bytes_max, npy, read};
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
 use sys::clock::{mono_now, sleep_until};
@@ -116,9 +116,7 @@ impl Asked {
         std::fs::File::open(&path)
             .and_then(|file| file.take(bytes_max(rows, columns)).read_to_end(&mut bytes))
             .map_err(|error| refused(error.to_string()))?;
-        let values = Matrix::read(&bytes)
-            .and_then(|matrix| matrix.of(rows, columns))
-            .map_err(|error| refused(format!("{error} for {part}")))?;
+        let values = read(&bytes, rows, columns).map_err(|error| refused(format!("{error} for {part}")))?;
         let mut new = self.desk.known().clone();
         match part {
             "reconstructor" => new.inverse = values,
@@ -138,9 +136,9 @@ impl Asked {
         for (part, values) in PARTS.into_iter().zip(values) {
             let (rows, columns) = self.shape(part);
             let path = self.folder.join(format!("{part}.npy"));
-            std::fs::write(&path, Matrix::npy(rows, columns, values))
+            std::fs::write(&path, npy(rows, columns, values))
                 .map_err(|error| (Code::Device, format!("{}: {error}", path.display())))?;
         }
-        Ok(String::new())
+        Ok(format!("{} as NPY files in {}", PARTS.join(", "), self.folder.display()))
     }
 }

@@ -170,7 +170,9 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
         args.streams.as_ref().map(|folder| Streams::open(folder, &args.prefix, &spec.geometry)).transpose()?;
     let (control, desk) = Control::new(&spec, team, pixels, commands, calibrated, chosen, shown, streams)?;
     if let Some(server) = &args.messages {
-        messages::serve(messages::Asked { desk, folder: args.files.clone() }, server.clone())?;
+        // Whoever asks stands in another folder: what is said of files has their whole path.
+        let folder = std::path::absolute(&args.files).map_err(|error| format!("--files: {error}"))?;
+        messages::serve(messages::Asked { desk, folder }, server.clone())?;
     }
     control.missing().for_each(|missing| println!("{missing}"));
     let loop_spec = LoopSpec { class: args.run.class, cpu, exports, ..LoopSpec::new("ao", args.period) };
