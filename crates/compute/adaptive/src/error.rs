@@ -9,7 +9,7 @@ use sys::Errno;
 #[non_exhaustive]
 pub enum Error {
     /// A socket cannot be had.
-    #[error("{address}: {error}; expected an address of this machine for pixels, one that can be reached for commands")]
+    #[error("{address}: {error}; expected {}", address_wanted(error))]
     Socket {
         /// Where.
         address: std::net::SocketAddr,
@@ -79,6 +79,16 @@ pub enum Error {
     /// Nothing can be shown under this name.
     #[error(transparent)]
     Share(#[from] rt::ShareError),
+}
+
+fn address_wanted(error: &std::io::Error) -> &'static str {
+    use std::io::ErrorKind;
+    match error.kind() {
+        ErrorKind::AddrInUse => "an address that nobody has: end who has it (`ss -ulpn` shows who), or take another",
+        ErrorKind::AddrNotAvailable => "an address of this host (`ip address` lists them)",
+        ErrorKind::PermissionDenied => "a port from 1024 on, or root",
+        _ => "an address of this host to listen at, one that can be reached to send to",
+    }
 }
 
 impl Error {

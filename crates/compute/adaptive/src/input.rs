@@ -1,6 +1,7 @@
 //! Where datagrams come from: a socket, or a network card's queue.
 
 use crate::error::Error;
+use crate::spec::receiver;
 use base::{DurNs, MonoNs};
 use optics::Geometry;
 use optics::gvsp::{HEADER, LEADER};
@@ -94,7 +95,7 @@ impl Input {
     /// The kernel's.
     pub fn open(address: SocketAddr, card: Option<&Card>, geometry: &Geometry, patience: DurNs) -> Result<Self, Error> {
         let refused = |error: std::io::Error| Error::Socket { address, error };
-        let socket = UdpSocket::bind(address).map_err(refused)?;
+        let socket = receiver(address)?;
         let local = socket.local_addr().map_err(refused)?;
         let bytes = geometry.row_bytes() + HEADER + LEADER;
         let from = match card {

@@ -38,3 +38,11 @@ pub fn sender(to: SocketAddr) -> Result<UdpSocket, Error> {
     socket.connect(to).map_err(refused)?;
     Ok(socket)
 }
+
+/// A socket that takes what comes to this address.
+///
+/// # Errors
+/// The kernel's.
+pub fn receiver(at: SocketAddr) -> Result<UdpSocket, Error> {
+    UdpSocket::bind(at).map_err(|error| Error::Socket { address: at, error })
+}

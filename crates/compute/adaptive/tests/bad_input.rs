@@ -86,3 +86,16 @@ fn a_command_that_is_worth_nothing_any_more_is_not_sent_and_counted() {
         assert_eq!(running.value("unsent"), 0.0);
     });
 }
+
+#[test]
+fn an_address_that_somebody_has_is_refused_with_how_to_find_out_who() {
+    let first = adaptive::receiver("127.0.0.1:0".parse().unwrap()).unwrap();
+    let taken = first.local_addr().unwrap();
+    let geometry = optics::Geometry::new(8).unwrap();
+    for said in [
+        adaptive::receiver(taken).unwrap_err().to_string(),
+        adaptive::Input::open(taken, None, &geometry, base::DurNs::from_ms(1)).unwrap_err().to_string(),
+    ] {
+        assert!(said.starts_with(&taken.to_string()) && said.contains("ss -ulpn"), "{said}");
+    }
+}

@@ -69,7 +69,7 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
     }
     let geometry = Geometry::new(args.across).map_err(|error| format!("--across: {error}"))?;
     let page = SharedPage::from_env_or_own("telescope")?;
-    let commands = UdpSocket::bind(args.listen).map_err(|error| format!("--listen {}: {error}", args.listen))?;
+    let commands = adaptive::receiver(args.listen)?;
     commands.set_nonblocking(true).map_err(|error| format!("--listen {}: {error}", args.listen))?;
     let any = if args.to.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" };
     let pixels = UdpSocket::bind(any).map_err(|error| format!("--to {}: {error}", args.to))?;
