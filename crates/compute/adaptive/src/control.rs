@@ -279,8 +279,8 @@ impl Control {
         let (before, [hardware_us, hardware_frames]) = (self.figures, self.border.flags.latency());
         self.frame = pulse.number;
         self.figures = Figures {
-            latency_us: (now - pulse.due).0 as f64 * 1e-3,
-            cpu_us: (burnt.0 - self.burnt.0) as f64 * 1e-3,
+            latency_us: (now - pulse.due).0 as f64 / 1e3,
+            cpu_us: (burnt.0 - self.burnt.0) as f64 / 1e3,
             slopes: f64::from(optics::rms(&self.team.shared().all)),
             stroke: f64::from(optics::rms(commands)),
             closed: f64::from(u8::from(settings.closed && ordered.is_none())),
