@@ -18,6 +18,8 @@ const FRAMES: (usize, usize, usize) = (64, 128, 4);
 pub(crate) const POKE: f32 = 200.0;
 /// Squares of what all spots moved, in pixels, that are no noise.
 pub(crate) const FAR: f32 = 1.0;
+/// Images of another size, of which more are no camera's change of its region.
+const RESIZED: u64 = 100;
 /// For how long no frame may come.
 pub(crate) const PATIENCE: DurNs = DurNs::from_secs(20);
 
@@ -84,8 +86,8 @@ impl Frames for Before<'_> {
                 Got::Row { last: true, .. } => self.pixels.end(),
                 Got::Over(whole) => Some(whole),
                 Got::Row { .. } => None,
-                Got::Nothing if mono_now() - last > PATIENCE => {
-                    return Err(self.pixels.input().silent(PATIENCE));
+                Got::Nothing if self.pixels.resized() > RESIZED || mono_now() - last > PATIENCE => {
+                    return Err(self.pixels.absent(PATIENCE));
                 }
                 Got::Nothing => None,
             };

@@ -43,6 +43,17 @@ pub enum Error {
     /// No camera.
     #[error("no whole frame came for {0}; expected a camera that sends to --pixels: `tahti demo telescope`")]
     NoFrames(DurNs),
+    /// A camera of another size.
+    #[error(
+        "{images} images came of another size than {side} x {side} pixels; expected a loop of the camera's size: --across, and the whole of its \
+         detector read"
+    )]
+    Resized {
+        /// Those that were announced.
+        images: u64,
+        /// Pixels of a line that were expected.
+        side: usize,
+    },
     /// A part of another size.
     #[error("a {what} of {found} numbers; expected {expected}")]
     Size {

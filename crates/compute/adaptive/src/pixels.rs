@@ -1,5 +1,6 @@
 //! Pixels that come as datagrams, row by row, in whatever order and with whatever missing.
 
+use crate::error::Error;
 use crate::input::Input;
 use base::{DurNs, MonoNs};
 use optics::gvsp::{Content, Packet};
@@ -121,6 +122,14 @@ impl Pixels {
     #[must_use]
     pub const fn resized(&self) -> u64 {
         self.resized
+    }
+
+    /// Why no whole frame came for `while_`.
+    pub(crate) fn absent(&self, while_: DurNs) -> Error {
+        match self.resized {
+            0 => self.input.silent(while_),
+            images => Error::Resized { images, side: self.side },
+        }
     }
 
     /// Whether more datagrams are in hand: the next row comes without waiting.

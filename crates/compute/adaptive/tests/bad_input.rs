@@ -3,8 +3,9 @@
 mod bench;
 
 use bench::{Running, running};
+use optics::gvsp::{Content, Packet};
 use rt::Flow;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 fn closed(running: &Running<'_>) {
     let whole = running.value("whole");
@@ -98,4 +99,29 @@ fn an_address_that_somebody_has_is_refused_with_how_to_find_out_who() {
     ] {
         assert!(said.starts_with(&taken.to_string()) && said.contains("ss -ulpn"), "{said}");
     }
+}
+
+#[test]
+fn a_camera_of_another_size_is_told_from_none() {
+    let (spec, local) = (bench::spec(), "127.0.0.1:0".parse().unwrap());
+    let input = adaptive::Input::open(local, None, &spec.geometry, spec.period).unwrap();
+    let mut pixels = adaptive::Pixels::new(input, &spec.geometry, 1, rt::Wait::Sleep);
+    let camera = adaptive::sender(pixels.input().address().unwrap()).unwrap();
+    let commands = adaptive::sender(camera.local_addr().unwrap()).unwrap();
+    let stop = AtomicBool::new(false);
+    let said = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut packet = [0; 200];
+            for block in (1..).take_while(|_| !stop.load(Ordering::Relaxed)) {
+                let length =
+                    Packet { block, content: Content::Leader { at_ns: 0, width: 320, height: 320 } }.write(&mut packet);
+                // More than a loop has room for.
+                let _ = camera.send(&packet[..length.unwrap()]);
+            }
+        });
+        let found = adaptive::calibrate(&spec, &mut adaptive::Before { pixels: &mut pixels, commands: &commands });
+        stop.store(true, Ordering::Relaxed);
+        found.unwrap_err().to_string()
+    });
+    assert!(said.contains("of another size than 64 x 64 pixels") && said.contains("--across"), "{said}");
 }

@@ -12,11 +12,16 @@ pub struct Settings {
 }
 
 impl Settings {
+    /// The largest gain; the least is 0.
+    pub const GAIN_MAX: f32 = 2.0;
+    /// The largest leak; the least is 0.
+    pub const LEAK_MAX: f32 = 1.0;
+
     /// The same, each within what it can be; what is no number becomes the least.
     #[must_use]
     pub fn bounded(self) -> Self {
         let within = |value: f32, most: f32| if value > 0.0 { value.min(most) } else { 0.0 };
-        Self { closed: self.closed, gain: within(self.gain, 2.0), leak: within(self.leak, 1.0) }
+        Self { closed: self.closed, gain: within(self.gain, Self::GAIN_MAX), leak: within(self.leak, Self::LEAK_MAX) }
     }
 }
 

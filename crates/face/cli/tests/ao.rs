@@ -279,10 +279,20 @@ fn a_loop_that_shows_its_streams_allocates_nothing_and_faults_no_page_once_it_is
 }
 
 #[test]
-fn more_workers_than_cpus_are_refused_with_how_many_there_are() {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_tahti"));
-    command.args(["demo", "ao", "--workers", "5000"]).stdout(Stdio::piped()).stderr(Stdio::piped());
-    let output = finish(command.spawn().unwrap());
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(!output.status.success() && said.contains("--workers 5000: the process has"), "{said}");
+fn options_that_no_loop_and_no_camera_can_have_are_refused_before_anything_is_waited_for() {
+    for (words, expected) in [
+        ("ao --workers 5000", "--workers 5000: the process has"),
+        ("ao --gain 2.5", "--gain 2.5: expected 0 to 2"),
+        ("ao --leak nan", "--leak NaN: expected 0 to 1"),
+        ("ao --stroke 0", "--stroke 0: expected 1 to 1000000"),
+        ("ao --regularise inf", "--regularise inf: expected 0 to 1"),
+        ("ao --pixels 127.0.0.1:0 --streams /proc/none", "/proc/none"),
+        ("telescope --lose 999 --late 2", "expected no more than 1000 together"),
+    ] {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_tahti"));
+        command.arg("demo").args(words.split(' ')).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let output = finish(command.spawn().unwrap());
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(!output.status.success() && said.contains(expected), "{words}: {said}");
+    }
 }

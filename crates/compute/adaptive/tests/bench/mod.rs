@@ -94,11 +94,10 @@ impl Running<'_> {
     }
 }
 
-/// Runs a loop while `then` asks it.
-pub(crate) fn running(name: &str, workers: usize, then: impl FnOnce(&mut Running<'_>)) {
-    let geometry = Geometry::new(8).unwrap();
-    let spec = Spec {
-        geometry: geometry.clone(),
+/// A small loop.
+pub(crate) fn spec() -> Spec {
+    Spec {
+        geometry: Geometry::new(8).unwrap(),
         period: DurNs::from_ms(10),
         level: Level::best(),
         light: Light { threshold: 15.0, flux_min: 300.0 },
@@ -106,7 +105,13 @@ pub(crate) fn running(name: &str, workers: usize, then: impl FnOnce(&mut Running
         regularise: 3e-3,
         stored: Stored::Byte,
         begun: Settings { closed: true, gain: 0.5, leak: 0.99 },
-    };
+    }
+}
+
+/// Runs a loop while `then` asks it.
+pub(crate) fn running(name: &str, workers: usize, then: impl FnOnce(&mut Running<'_>)) {
+    let spec = spec();
+    let geometry = spec.geometry.clone();
     let name = format!("asks-{name}-{}", std::process::id());
     let folder = std::env::temp_dir().join(&name);
     std::fs::create_dir_all(&folder).unwrap();

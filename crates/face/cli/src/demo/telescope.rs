@@ -63,6 +63,13 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
     if !(1.0..=1000.0).contains(&args.r0) || !(0.0..=200.0).contains(&args.wind) {
         return Err(format!("--r0 {} --wind {}: expected 1 to 1000 cm, 0 to 200 m/s", args.r0, args.wind).into());
     }
+    if args.lose.saturating_add(args.reorder).saturating_add(args.late) > 1000 {
+        let Args { lose, reorder, late, .. } = args;
+        return Err(format!(
+            "--lose {lose} --reorder {reorder} --late {late}: expected no more than 1000 together, of each thousand"
+        )
+        .into());
+    }
     let readout = args.readout.unwrap_or(DurNs(args.period.0 / 10 * 6));
     if readout < DurNs::ZERO || readout >= args.period {
         return Err(format!("--readout {readout}: expected less than the period, {}", args.period).into());

@@ -97,6 +97,10 @@ pub(crate) struct Args {
 
 impl Args {
     fn spec(&self) -> Result<Spec, Failure> {
+        within("--gain", self.gain.into(), 0.0, Settings::GAIN_MAX.into())?;
+        within("--leak", self.leak.into(), 0.0, Settings::LEAK_MAX.into())?;
+        within("--stroke", self.stroke.into(), 1.0, 1e6)?;
+        within("--regularise", self.regularise, 0.0, 1.0)?;
         let level = self.level.as_deref().map_or(Ok(Level::best()), Level::named).map_err(|error| error.to_string())?;
         Ok(Spec {
             geometry: Geometry::new(self.across).map_err(|error| format!("--across: {error}"))?,
@@ -137,6 +141,15 @@ impl Args {
     }
 }
 
+fn within(option: &str, value: f64, least: f64, most: f64) -> Result<(), Failure> {
+    // What is no number is not within.
+    if (least..=most).contains(&value) {
+        Ok(())
+    } else {
+        Err(format!("{option} {value}: expected {least} to {most}").into())
+    }
+}
+
 pub(super) fn run(args: &Args) -> Result<(), Failure> {
     if args.period < DurNs::from_us(100) || args.period > DurNs::from_secs(1) {
         return Err(format!("--period {}: expected 100us to 1s", args.period).into());
@@ -153,6 +166,9 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
     let watch = input.watch()?;
     let mut pixels = Pixels::new(input, &spec.geometry, args.missing, args.wait.0);
     let commands = sender(args.commands)?;
+    // Before what takes seconds, as they may be refused; after the port, so that nobody's who runs are replaced.
+    let shown_in = args.streams.as_ref().filter(|_| !args.calibrate);
+    let streams = shown_in.map(|folder| Streams::open(folder, &args.prefix, &spec.geometry)).transpose()?;
     let measure = || calibrate(&spec, &mut Before { pixels: &mut pixels, commands: &commands });
     let calibrated = super::unhurried(measure)?;
     println!("{}", calibrated.said);
@@ -166,8 +182,6 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
     let chosen = Chosen::new(&settings, spec.begun);
     let shown = Shown::open(&args.exports, args.period)?;
     let exports = Some(shown.exports().clone());
-    let streams =
-        args.streams.as_ref().map(|folder| Streams::open(folder, &args.prefix, &spec.geometry)).transpose()?;
     let (control, desk) = Control::new(&spec, team, pixels, commands, calibrated, chosen, shown, streams)?;
     if let Some(server) = &args.messages {
         // Whoever asks stands in another folder: what is said of files has their whole path.
