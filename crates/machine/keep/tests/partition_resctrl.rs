@@ -9,7 +9,7 @@ use keep::RunDir;
 use keep::partition::{PartitionError, lower, raise, resctrl};
 use keep::shield::machine::RealMachine;
 use keep::shield::{Applied, Released, apply_on, release_on};
-use model::{Killed, Machine, outlive};
+use model::{Dir, Killed, Machine, outlive};
 use sys::kernel::Kernel as _;
 
 const MACHINE: &str = "\
@@ -33,12 +33,6 @@ const MACHINE: &str = "\
 /sys/fs/resctrl/info/MB/bandwidth_gran: 10
 ";
 
-fn folder(name: &str) -> RunDir {
-    let path = std::env::temp_dir().join(format!("{name}-{}", std::process::id()));
-    std::fs::create_dir_all(&path).unwrap();
-    RunDir::at(path)
-}
-
 fn ground(machine: &Machine) -> Ground {
     Ground { resctrl: resctrl(&|path| machine.read(path).ok()), ..Ground::default() }
 }
@@ -55,9 +49,9 @@ fn hmi() -> Vec<Partition> {
 
 #[test]
 fn a_partition_gets_ways_and_bandwidth_is_seen_when_written_over_and_leaves_nothing() {
-    let (machine, dir) = (Machine::boot(MACHINE), folder("resctrl"));
+    let (machine, dir) = (Machine::boot(MACHINE), Dir::new());
     let before = machine.0.borrow().state();
-    let raised = raise(&mut RealMachine::new(&machine), &dir, &hmi(), ground(&machine), false).unwrap();
+    let raised = raise(&mut RealMachine::new(&machine), &dir.0, &hmi(), ground(&machine), false).unwrap();
     assert_eq!(raised.lacks, [] as [String; 0]);
     let [group] = &raised.partitions.dirs("hmi")[..] else { panic!("one group") };
     let schemata = format!("{}/schemata", group.display());
@@ -66,21 +60,21 @@ fn a_partition_gets_ways_and_bandwidth_is_seen_when_written_over_and_leaves_noth
     (&machine).write(&schemata, "MB:0=90\n").unwrap();
     let drift = raised.partitions.drift(&mut RealMachine::new(&machine)).unwrap();
     assert_eq!((drift.len(), drift[0].1.found.to_string()), (1, "MB:0=90;1=30".to_owned()));
-    assert_eq!(lower(&mut RealMachine::new(&machine), &dir).unwrap().left, [] as [String; 0]);
+    assert_eq!(lower(&mut RealMachine::new(&machine), &dir.0).unwrap().left, [] as [String; 0]);
     assert_eq!(machine.0.borrow().state(), before);
 }
 
 #[test]
 fn killed_at_every_write_the_next_one_leaves_nothing() {
-    let dir = folder("resctrl-kill");
+    let dir = Dir::new();
     for writes in 0.. {
         let machine = Machine::boot(MACHINE);
         let before = machine.0.borrow().state();
         machine.0.borrow_mut().kill_after(writes);
         let outcome =
-            outlive(|| raise(&mut RealMachine::new(&machine), &dir, &hmi(), ground(&machine), false).map(drop));
+            outlive(|| raise(&mut RealMachine::new(&machine), &dir.0, &hmi(), ground(&machine), false).map(drop));
         machine.0.borrow_mut().revive();
-        assert_eq!(lower(&mut RealMachine::new(&machine), &dir).unwrap().left, [] as [String; 0]);
+        assert_eq!(lower(&mut RealMachine::new(&machine), &dir.0).unwrap().left, [] as [String; 0]);
         assert_eq!(machine.0.borrow().state(), before, "killed after {writes} writes");
         if !matches!(outcome, Err(Killed)) {
             assert!(writes >= 3, "a group, its ways, its bandwidth");
@@ -91,22 +85,22 @@ fn killed_at_every_write_the_next_one_leaves_nothing() {
 
 #[test]
 fn a_group_of_somebody_else_stays_and_what_the_machine_lacks_is_told() {
-    let (machine, dir) = (Machine::boot(MACHINE), folder("resctrl-foreign"));
-    let raised = raise(&mut RealMachine::new(&machine), &dir, &hmi(), ground(&machine), false).unwrap();
+    let (machine, dir) = (Machine::boot(MACHINE), Dir::new());
+    let raised = raise(&mut RealMachine::new(&machine), &dir.0, &hmi(), ground(&machine), false).unwrap();
     let group = raised.partitions.dirs("hmi")[0].display().to_string();
-    lower(&mut RealMachine::new(&machine), &dir).unwrap();
+    lower(&mut RealMachine::new(&machine), &dir.0).unwrap();
     (&machine).make_dir(&group).unwrap();
     let theirs = machine.0.borrow().state();
-    let refused = raise(&mut RealMachine::new(&machine), &dir, &hmi(), ground(&machine), false).unwrap_err();
+    let refused = raise(&mut RealMachine::new(&machine), &dir.0, &hmi(), ground(&machine), false).unwrap_err();
     assert!(
         matches!(&refused, PartitionError::Lacks { lacks, .. } if lacks[..] == [Lack::Foreign(group)]),
         "{refused}"
     );
     assert_eq!(machine.0.borrow().state(), theirs);
     // The last of the processor's groups is taken: the kernel says so, and nothing is left.
-    let (machine, dir) = (Machine::boot(&MACHINE.replace("closids: 3", "closids: 1")), folder("resctrl-full"));
+    let (machine, dir) = (Machine::boot(&MACHINE.replace("closids: 3", "closids: 1")), Dir::new());
     let before = machine.0.borrow().state();
-    let refused = raise(&mut RealMachine::new(&machine), &dir, &hmi(), ground(&machine), false).unwrap_err();
+    let refused = raise(&mut RealMachine::new(&machine), &dir.0, &hmi(), ground(&machine), false).unwrap_err();
     assert!(refused.to_string().contains("No space left on device"), "{refused}");
     assert_eq!(machine.0.borrow().state(), before);
     let bare = MACHINE
@@ -114,11 +108,11 @@ fn a_group_of_somebody_else_stays_and_what_the_machine_lacks_is_told() {
         .filter(|line| !line.contains("resctrl") && !line.starts_with('|'))
         .collect::<Vec<_>>()
         .join("\n");
-    let (machine, dir) = (Machine::boot(&bare), folder("resctrl-none"));
-    let refused = raise(&mut RealMachine::new(&machine), &dir, &hmi(), ground(&machine), false).unwrap_err();
+    let (machine, dir) = (Machine::boot(&bare), Dir::new());
+    let refused = raise(&mut RealMachine::new(&machine), &dir.0, &hmi(), ground(&machine), false).unwrap_err();
     assert!(refused.to_string().contains("mount -t resctrl"), "{refused}");
     let optional = vec![Partition { required: false, ..hmi().remove(0) }];
-    let raised = raise(&mut RealMachine::new(&machine), &dir, &optional, ground(&machine), false).unwrap();
+    let raised = raise(&mut RealMachine::new(&machine), &dir.0, &optional, ground(&machine), false).unwrap();
     assert_eq!((raised.lacks.len(), raised.writes), (1, 0));
 }
 
@@ -154,18 +148,18 @@ fn said(applied: &Applied) -> Vec<String> {
 fn a_shield_and_a_partition_divide_the_cache_whichever_comes_and_goes_first() {
     for shield_first in [true, false] {
         for shield_leaves_first in [true, false] {
-            let (machine, dir) = (Machine::boot(MACHINE), folder("resctrl-orders"));
+            let (machine, dir) = (Machine::boot(MACHINE), Dir::new());
             let before = machine.0.borrow().state();
             let raised = |partitions: &[Partition]| {
-                raise(&mut RealMachine::new(&machine), &dir, partitions, ground(&machine), false).unwrap()
+                raise(&mut RealMachine::new(&machine), &dir.0, partitions, ground(&machine), false).unwrap()
             };
             if shield_first {
-                shield(&machine, &dir);
+                shield(&machine, &dir.0);
             }
             let partitions = raised(&hmi()).partitions;
             let group = format!("{}/schemata", partitions.dirs("hmi")[0].display());
             if !shield_first {
-                assert_eq!(said(&shield(&machine, &dir)), [] as [&str; 0]);
+                assert_eq!(said(&shield(&machine, &dir.0)), [] as [&str; 0]);
             }
             let stands = |shield: bool, when: &str| {
                 assert_eq!(read(&machine, TOP), if shield { LEFT } else { FULL }, "{when}");
@@ -174,19 +168,19 @@ fn a_shield_and_a_partition_divide_the_cache_whichever_comes_and_goes_first() {
                 assert!(found.ends_with(own) && found.is_empty() != shield, "{when}: {found}");
             };
             stands(true, "both stand");
-            assert_eq!(shield(&machine, &dir).writes, 0, "nothing is left to do");
+            assert_eq!(shield(&machine, &dir.0).writes, 0, "nothing is left to do");
             assert_eq!(read(&machine, &group), "MB:0= 30;1= 30\n    L3:0=f0000;1=f0000");
             if shield_leaves_first {
-                release(&machine, &dir);
+                release(&machine, &dir.0);
                 stands(false, "the partition stands");
                 assert_eq!(partitions.drift(&mut RealMachine::new(&machine)).unwrap(), []);
                 // It is raised anew: nothing changes.
                 assert_eq!(raised(&hmi()).writes, 0);
-                lower(&mut RealMachine::new(&machine), &dir).unwrap();
+                lower(&mut RealMachine::new(&machine), &dir.0).unwrap();
             } else {
-                assert_eq!(lower(&mut RealMachine::new(&machine), &dir).unwrap().left, [] as [String; 0]);
+                assert_eq!(lower(&mut RealMachine::new(&machine), &dir.0).unwrap().left, [] as [String; 0]);
                 stands(true, "the shield stands");
-                release(&machine, &dir);
+                release(&machine, &dir.0);
             }
             assert_eq!(machine.0.borrow().state(), before, "{shield_first} {shield_leaves_first}");
         }
@@ -196,44 +190,44 @@ fn a_shield_and_a_partition_divide_the_cache_whichever_comes_and_goes_first() {
 #[test]
 fn a_partition_that_has_all_of_the_cache_gets_what_a_shield_leaves_and_keeps_a_later_one_from_dividing() {
     let all = vec![Partition { cache: Some(100), memory_bandwidth: None, ..hmi().remove(0) }];
-    let (machine, dir) = (Machine::boot(MACHINE), folder("resctrl-all"));
+    let (machine, dir) = (Machine::boot(MACHINE), Dir::new());
     let before = machine.0.borrow().state();
-    let raised = || raise(&mut RealMachine::new(&machine), &dir, &all, ground(&machine), false).unwrap();
-    shield(&machine, &dir);
+    let raised = || raise(&mut RealMachine::new(&machine), &dir.0, &all, ground(&machine), false).unwrap();
+    shield(&machine, &dir.0);
     let group = format!("{}/schemata", raised().partitions.dirs("hmi")[0].display());
     assert!(read(&machine, &group).ends_with("L3:0=fffe0;1=fffff"));
-    release(&machine, &dir);
+    release(&machine, &dir.0);
     // What it had is no part of the shield's: that is raised again beside it.
-    assert_eq!(said(&shield(&machine, &dir)), [] as [&str; 0]);
+    assert_eq!(said(&shield(&machine, &dir.0)), [] as [&str; 0]);
     assert_eq!(read(&machine, TOP), LEFT);
-    release(&machine, &dir);
+    release(&machine, &dir.0);
     // Raised anew without a shield, it has all.
     raised();
     assert!(read(&machine, &group).ends_with("L3:0=fffff;1=fffff"), "{}", read(&machine, &group));
-    let told = said(&shield(&machine, &dir));
+    let told = said(&shield(&machine, &dir.0));
     assert!(
         told.len() == 1 && told[0].contains(&group) && told[0].contains("lower the partition's `cache`"),
         "{told:?}"
     );
     assert_eq!(read(&machine, TOP), FULL, "the cache is left as it is");
-    release(&machine, &dir);
-    lower(&mut RealMachine::new(&machine), &dir).unwrap();
+    release(&machine, &dir.0);
+    lower(&mut RealMachine::new(&machine), &dir.0).unwrap();
     assert_eq!(machine.0.borrow().state(), before);
 }
 
 #[test]
 fn a_group_of_somebody_else_keeps_the_shield_from_dividing_and_a_partition_stands_beside_it() {
-    let (machine, dir) = (Machine::boot(MACHINE), folder("resctrl-beside"));
+    let (machine, dir) = (Machine::boot(MACHINE), Dir::new());
     (&machine).make_dir("/sys/fs/resctrl/theirs").unwrap();
     (&machine).write("/sys/fs/resctrl/theirs/schemata", "L3:0=c0000").unwrap();
     let before = machine.0.borrow().state();
-    let told = said(&shield(&machine, &dir));
+    let told = said(&shield(&machine, &dir.0));
     assert!(told.len() == 1 && told[0].contains("/sys/fs/resctrl/theirs/schemata"), "{told:?}");
-    let raised = raise(&mut RealMachine::new(&machine), &dir, &hmi(), ground(&machine), false).unwrap();
+    let raised = raise(&mut RealMachine::new(&machine), &dir.0, &hmi(), ground(&machine), false).unwrap();
     assert_eq!(raised.lacks, [] as [String; 0]);
     assert_eq!(read(&machine, "/sys/fs/resctrl/theirs/schemata"), "MB:0=100;1=100\n    L3:0=c0000;1=fffff");
     assert_eq!(read(&machine, TOP), FULL);
-    assert_eq!(lower(&mut RealMachine::new(&machine), &dir).unwrap().left, [] as [String; 0]);
-    release(&machine, &dir);
+    assert_eq!(lower(&mut RealMachine::new(&machine), &dir.0).unwrap().left, [] as [String; 0]);
+    release(&machine, &dir.0);
     assert_eq!(machine.0.borrow().state(), before);
 }

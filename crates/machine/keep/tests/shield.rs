@@ -7,8 +7,7 @@ use host::plan::{Profile, Want};
 use keep::RunDir;
 use keep::shield::machine::RealMachine;
 use keep::shield::{self, Applied, Error, Released};
-use model::{Machine, outlive};
-use std::sync::atomic::{AtomicU32, Ordering};
+use model::{Dir, Machine, outlive};
 use testkit::FakeKernel;
 use testkit::kernel::TaskKind;
 
@@ -111,23 +110,6 @@ fn apply(machine: &Machine, want: &Want, dir: &RunDir) -> Result<Applied, Error>
 
 fn release(machine: &Machine, dir: &RunDir, force: bool) -> Result<Released, Error> {
     shield::release_on(&mut RealMachine::new(machine), dir, force)
-}
-
-/// A run directory that goes with its test.
-struct Dir(RunDir);
-
-impl Dir {
-    fn new() -> Self {
-        static COUNT: AtomicU32 = AtomicU32::new(0);
-        let name = format!("tahti-shield-{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
-        Self(RunDir::at(std::env::temp_dir().join(name)))
-    }
-}
-
-impl Drop for Dir {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(self.0.path());
-    }
 }
 
 /// Runs `act` until the kernel has taken `calls` changes, then kills it; says whether it was killed.

@@ -2,11 +2,31 @@
 #![allow(dead_code, reason = "each test uses what it needs")]
 
 use base::{CpuSet, Policy};
+use keep::RunDir;
 use rustix::io::Errno;
 use std::cell::RefCell;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::atomic::{AtomicU32, Ordering};
 use sys::kernel::Kernel;
 use testkit::{FakeKernel, MachineText};
+
+/// A run directory that goes with its test.
+pub(crate) struct Dir(pub(crate) RunDir);
+
+impl Dir {
+    pub(crate) fn new() -> Self {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let name = format!("tahti-shield-{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
+        Self(RunDir::at(std::env::temp_dir().join(name)))
+    }
+}
+
+impl Drop for Dir {
+    fn drop(&mut self) {
+        // A test may have written nothing.
+        let _ = std::fs::remove_dir_all(self.0.path());
+    }
+}
 
 /// What a killed tahti unwinds with; the machine and the journal stay as they are.
 pub(crate) struct Killed;
