@@ -8,6 +8,7 @@ use std::io::{BufRead as _, BufReader, Write as _};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::PathBuf;
 use std::thread::JoinHandle;
+use sys::clock::mono_now;
 
 const GREETING: &str = "{\"QMP\":{\"version\":{},\"capabilities\":[]}}\r\n";
 /// Only what never answers waits for so long.
@@ -45,10 +46,34 @@ impl Peer {
     fn connect(&self, within: DurNs) -> Result<Client, QmpError> {
         Client::connect(&self.path, within)
     }
+
+    /// A client that may wait for an answer only so long, but for as long as it takes to be greeted.
+    fn greets(&self, within: DurNs) -> Client {
+        let mut client = Client::begin(&self.path, within).unwrap();
+        until("it is greeted", || {
+            assert_eq!(client.take().unwrap(), None);
+            client.is_ready().then_some(())
+        });
+        client
+    }
+}
+
+/// What is there sooner or later.
+fn until<T>(what: &str, mut found: impl FnMut() -> Option<T>) -> T {
+    let end = mono_now() + LONG;
+    loop {
+        if let Some(found) = found() {
+            return found;
+        }
+        assert!(mono_now() < end, "still not: {what}");
+        std::thread::yield_now();
+    }
 }
 
 impl Drop for Peer {
     fn drop(&mut self) {
+        // A test that failed early may never have come.
+        drop(UnixStream::connect(&self.path));
         let _ = std::fs::remove_file(&self.path);
         let _ = self.thread.take().map(JoinHandle::join);
     }
@@ -68,15 +93,14 @@ fn an_answer_comes_with_the_events_and_the_late_answers_before_it() {
 fn a_command_is_sent_and_its_answer_taken_without_waiting_for_either() {
     let peer = Peer::answers("later", &["{\"return\":7,\"id\":ID}\n"]);
     let mut client = Client::begin(&peer.path, LONG).unwrap();
-    let (mut asked, mut answer) = (None, None);
-    while answer.is_none() {
+    let mut asked = None;
+    let answer = until("it is answered", || {
         if client.is_ready() && asked.is_none() {
             asked = Some(client.send("query-status", None).unwrap());
         }
-        answer = client.take().unwrap();
-        std::thread::yield_now();
-    }
-    assert_eq!(answer, Some(Message::Answer { id: asked, result: Ok(7.into()) }));
+        client.take().unwrap()
+    });
+    assert_eq!(answer, Message::Answer { id: asked, result: Ok(7.into()) });
 }
 
 #[test]
@@ -99,7 +123,7 @@ fn a_peer_that_says_nothing_is_given_up() {
 #[test]
 fn qemu_that_stops_answering_is_given_up_and_named() {
     let peer = Peer::answers("stops", &[""]);
-    let mut client = peer.connect(SHORT).unwrap();
+    let mut client = peer.greets(SHORT);
     let error = client.call("query-status").unwrap_err();
     assert!(error.to_string().contains("no answer to query-status within 50ms"), "{error}");
 }
