@@ -48,7 +48,10 @@ fn a_loop_neither_allocates_nor_faults_once_it_is_armed() {
         assert_eq!((read.counter(Counter::MinorFaults), read.counter(Counter::MajorFaults)), (0, 0));
         assert_eq!(read.wake().count(), 100 + read.counter(Counter::Overruns));
         assert!(read.wake().min().unwrap() >= DurNs::ZERO, "never early");
-        assert!(read.counter(Counter::VoluntarySwitches) >= 90, "it sleeps between its pulses");
+        // Where the cycle before was held up for long, there is nothing left to sleep.
+        let prompt =
+            read.wake().buckets().filter(|(_, to, _)| *to < DurNs::from_us(500)).map(|bucket| bucket.2).sum::<u64>();
+        assert!(read.counter(Counter::VoluntarySwitches) * 10 >= prompt * 9, "it sleeps between its pulses");
         assert_eq!(numbers.len(), 100);
         assert!(numbers.windows(2).all(|pair| pair[0] < pair[1]));
         let skipped = numbers[99] - numbers[0] - 99;

@@ -2,16 +2,16 @@
 
 mod served;
 
-use base::{DurNs, Lateness, MonoNs, Priority, ResultDeadline};
+use base::{DurNs, MonoNs, Priority};
 use frame::{Activity, Config, Spec, TimeBase};
 use ring::{ActivityCounter, AtomicU64, FrameBorder, FrameCounter, FramePage, FrameShape, Presence};
+use rt::Exports;
 use rt::frames::{Cause, Member, Report, Runner, Watcher, hand_trigger, trigger, what_word};
-use rt::{Exports, Imports, Number, VariableSpec};
-use served::{PATIENCE, Served, begins_a_minor_with_each_tick, drive, serve};
+use served::{PATIENCE, Served, Triggered, begins_a_minor_with_each_tick, drive, serve};
 use std::os::fd::AsFd as _;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::channel;
-use std::sync::{Arc, Mutex};
 use std::thread::scope;
 
 #[global_allocator]
@@ -52,9 +52,7 @@ fn who_may_not_join_is_told_why() {
     assert!(refusal.contains("has joined as it already"), "{refusal}");
     drop(member);
     // Leaving is noticed, and the place is free again.
-    while served.join("control").is_err() {
-        std::thread::yield_now();
-    }
+    served.until("its place is free", || served.join("control").is_ok());
     assert!(Watcher::open(&served.name).unwrap().page().counter(FrameCounter::Refused) >= 2);
     let nobody = Member::join("test/nobody", "a", None, DurNs(0)).unwrap_err();
     assert!(nobody.to_string().contains("no frame \"test/nobody\" runs here"), "{nobody}");
@@ -122,29 +120,17 @@ fn a_software_trigger_makes_one_minor_each() {
             // What is triggered while it works is lost, not run in a burst; then comes one more.
             let watcher = Watcher::open(&served.name).unwrap();
             sys::futex::count_up(watcher.page().trigger_word(), 10);
-            while watcher.page().counter(FrameCounter::Lost) < 9 {
-                std::thread::yield_now();
-            }
-            let (name, done) = (served.name.clone(), Arc::new(AtomicBool::new(false)));
-            let until = done.clone();
-            let again = std::thread::spawn(move || {
-                while !until.load(Ordering::Acquire) {
-                    std::thread::sleep(std::time::Duration::from_millis(5));
-                    trigger(&name).unwrap();
-                }
-            });
+            served.until("they are lost", || watcher.page().counter(FrameCounter::Lost) >= 9);
+            let _triggered = Triggered::start(&served.name);
             pulses.push(member.next_turn().unwrap().pulse);
-            done.store(true, Ordering::Release);
-            again.join().unwrap();
             pulses
         });
         // The first trigger begins the first minor; then one for each call that has ended.
         for calls in 0..=5 {
-            while !Watcher::open(&served.name)
-                .is_ok_and(|w| w.page().activity_counter(0, ActivityCounter::Calls) >= calls)
-            {
-                std::thread::yield_now();
-            }
+            served.until("its call has ended", || {
+                let made = |watcher: Watcher| watcher.page().activity_counter(0, ActivityCounter::Calls);
+                Watcher::open(&served.name).is_ok_and(|watcher| made(watcher) >= calls)
+            });
             trigger(&served.name).unwrap();
         }
         member.join().unwrap()
@@ -233,100 +219,6 @@ fn a_follower_runs_the_minors_of_the_frame_that_it_follows() {
 }
 
 #[test]
-fn safe_values_stand_for_the_variables_of_an_activity_that_fails() {
-    let name = format!("test{}/safe2", std::process::id());
-    let mut control = Activity::new("control", Some(DurNs::from_us(100)), 0..1);
-    control.recovery = frame::Recovery::SafeValue;
-    let spec = Spec { base: TimeBase::Software, ..Spec::new(&name, vec![DurNs::from_ms(2)], vec![control]) };
-    let config = Config { spec, cpu: None, priority: Priority(50), join_within: PATIENCE, followers: vec![] };
-    let stop = AtomicBool::new(false);
-    let (tell, ready) = channel();
-    let triggering = &AtomicBool::new(true);
-    let name = &name;
-    scope(|scope| {
-        let server = scope.spawn(|| serve(Runner::new(config).unwrap(), &stop, &tell, &Mutex::default()));
-        ready.recv().unwrap();
-        let exported = format!("safe-{}", std::process::id());
-        let exports = Exports::open(&exported, 1).unwrap();
-        let spec = VariableSpec { name: "drive", unit: "V", first: Number::Float(1.0), safe: Some(Number::Float(0.0)) };
-        exports.add(&spec).unwrap();
-        let imports = Imports::open(&exported).unwrap();
-        let mut member = Member::join(name, "control", Some(&exports), PATIENCE).unwrap();
-        assert_eq!(imports.segment().unwrap().period(), Some(DurNs::from_ms(2)), "the frame says how often it writes");
-        trigger(name).unwrap();
-        member.next_turn().unwrap();
-        // The next minor comes while the call is still going on.
-        let read = || imports.get("drive").unwrap();
-        assert_eq!(read().value, Number::Float(1.0));
-        trigger(name).unwrap();
-        while !read().safe {
-            std::thread::yield_now();
-        }
-        assert_eq!(read().value, Number::Float(0.0));
-        // Two minors later it has behaved again.
-        scope.spawn(move || {
-            while triggering.load(Ordering::Acquire) {
-                trigger(name).unwrap();
-                std::thread::sleep(std::time::Duration::from_millis(5));
-            }
-        });
-        while read().safe {
-            member.next_turn().unwrap();
-        }
-        triggering.store(false, Ordering::Release);
-        stop.store(true, Ordering::Release);
-        server.join().unwrap();
-    });
-}
-
-#[test]
-fn results_of_an_activity_are_weighed_and_safe_values_stand_from_a_late_one_to_the_next_in_time() {
-    let name = format!("test{}/hard", std::process::id());
-    let mut control = Activity::new("control", Some(DurNs::from_us(100)), 0..1);
-    control.recovery = frame::Recovery::SafeValue;
-    control.deadline = Some(ResultDeadline { at: DurNs::from_ms(300), late: Lateness::Hard });
-    let spec = Spec { base: TimeBase::Software, ..Spec::new(&name, vec![DurNs::from_secs(1)], vec![control]) };
-    let config = Config { spec, cpu: None, priority: Priority(50), join_within: PATIENCE, followers: vec![] };
-    let stop = AtomicBool::new(false);
-    let (tell, ready) = channel();
-    let triggering = &AtomicBool::new(true);
-    let name = &name;
-    scope(|scope| {
-        let server = scope.spawn(|| serve(Runner::new(config).unwrap(), &stop, &tell, &Mutex::default()));
-        ready.recv().unwrap();
-        let exported = format!("hard-{}", std::process::id());
-        let exports = Exports::open(&exported, 1).unwrap();
-        let spec = VariableSpec { name: "drive", unit: "V", first: Number::Float(1.0), safe: Some(Number::Float(0.0)) };
-        exports.add(&spec).unwrap();
-        let imports = Imports::open(&exported).unwrap();
-        let read = || imports.get("drive").unwrap();
-        let mut member = Member::join(name, "control", Some(&exports), PATIENCE).unwrap();
-        trigger(name).unwrap();
-        let turn = member.next_turn().unwrap();
-        std::thread::sleep(std::time::Duration::from_millis(310));
-        assert!(turn.is_void(sys::clock::mono_now()) && !read().safe, "its call goes on");
-        scope.spawn(move || {
-            while triggering.load(Ordering::Acquire) {
-                trigger(name).unwrap();
-                std::thread::sleep(std::time::Duration::from_millis(5));
-            }
-        });
-        member.next_turn().unwrap();
-        assert!(read().safe, "the call has ended, late");
-        while read().safe {
-            member.next_turn().unwrap();
-        }
-        triggering.store(false, Ordering::Release);
-        let page = member.page().unwrap();
-        let (tally, missed) = (page.tally(0).unwrap(), page.hard_misses(0));
-        assert!(tally.late >= 1 && tally.due > tally.late && missed >= tally.late, "{tally:?} {missed}");
-        assert_eq!(tally.worth % 1_000_000, 0, "a hard result has its whole value or none");
-        stop.store(true, Ordering::Release);
-        server.join().unwrap();
-    });
-}
-
-#[test]
 fn each_external_time_base_begins_one_minor_for_each_tick() {
     begins_a_minor_with_each_tick("counter", TimeBase::Counter(DurNs::from_us(100)), |served| {
         // A counter is counted up without a wake-up.
@@ -399,9 +291,7 @@ fn a_trigger_that_stops_comes_too_fast_or_steps_is_named_and_the_frame_goes_on()
         let watcher = Watcher::open(&served.name).unwrap();
         let page = watcher.page();
         let until = |counter: FrameCounter, least: u64| {
-            while page.counter(counter) < least {
-                std::thread::yield_now();
-            }
+            served.until("it is counted", || page.counter(counter) >= least);
         };
         until(FrameCounter::TriggerEarly, 1);
         // Many at once: one minor is run, the others are lost.
@@ -413,9 +303,7 @@ fn a_trigger_that_stops_comes_too_fast_or_steps_is_named_and_the_frame_goes_on()
         let calls = page.activity_counter(0, ActivityCounter::Calls);
         trigger(&served.name).unwrap();
         until(FrameCounter::TriggerLate, 1);
-        while page.activity_counter(0, ActivityCounter::Calls) == calls {
-            std::thread::yield_now();
-        }
+        served.until("its next call", || page.activity_counter(0, ActivityCounter::Calls) > calls);
         let events = events(&served);
         for expected in ["trigger early", "trigger stopped", "trigger late"] {
             assert!(events.contains(&expected), "{expected} in {events:?}");
@@ -433,22 +321,17 @@ fn who_had_too_little_time_is_not_blamed_but_who_took_it() {
     let activity = |name: &str, budget| Activity::new(name, Some(budget), 0..1);
     let activities = vec![activity("greedy", DurNs::from_us(100)), activity("innocent", DurNs::from_ms(400))];
     let spec = Spec::new(&name, vec![half], activities);
-    let config = Config { spec, cpu: None, priority: Priority(50), join_within: PATIENCE, followers: vec![] };
-    let (stop, said) = (&AtomicBool::new(false), &Mutex::default());
-    let (tell, ready) = channel();
-    let name = &name;
+    let mut served = Served::serving(spec, PATIENCE, &[]);
     scope(|scope| {
-        scope.spawn(move || serve(Runner::new(config).unwrap(), stop, &tell, said));
-        ready.recv().unwrap();
+        let mut greedy = served.join("greedy").unwrap();
         scope.spawn(move || {
-            let mut greedy = Member::join(name, "greedy", None, PATIENCE).unwrap();
             // It yields in time, and leaves next to nothing of the minor.
             while let Some(turn) = greedy.next_turn() {
                 sys::clock::sleep_until(MonoNs(turn.end.0 - 20_000_000));
             }
         });
-        let mut innocent = Member::join(name, "innocent", None, PATIENCE).unwrap();
-        let watcher = Watcher::open(name).unwrap();
+        let mut innocent = served.join("innocent").unwrap();
+        let watcher = Watcher::open(&served.name).unwrap();
         let mut cursor = watcher.page().events();
         let (event, turn) = loop {
             let turn = innocent.next_turn().unwrap();
@@ -461,7 +344,7 @@ fn who_had_too_little_time_is_not_blamed_but_who_took_it() {
                 break (event, turn);
             }
         };
-        stop.store(true, Ordering::Release);
+        served.end();
         assert_eq!((Cause::of(event.cause), event.detail), (Cause::Behind, 0), "{event:?} in {turn:?}");
         assert!(event.cpu < DurNs::from_ms(100), "{event:?}");
     });
@@ -565,9 +448,7 @@ fn a_group_keeps_step_and_starts_only_as_a_whole() {
         let two = follow("two");
         let mut c = two.join("a").unwrap();
         scope.spawn(move || while c.next_turn().is_some() {});
-        while !done.load(Ordering::Acquire) {
-            std::thread::yield_now();
-        }
+        leader.until("ten turns of its follower's", || done.load(Ordering::Acquire));
         drop(leader);
         let turns = steps.join().unwrap();
         assert!(turns.iter().all(|(pulse, minor)| pulse % 3 == u64::from(*minor)), "the leader's numbers: {turns:?}");

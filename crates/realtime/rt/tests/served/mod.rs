@@ -1,16 +1,21 @@
 //! Frames that a test serves itself.
+#![allow(dead_code, reason = "each test program uses a part of it")]
 
 use base::{DurNs, Priority};
 use frame::{Activity, Config, Spec, TimeBase};
 use ring::ActivityCounter;
-use rt::frames::{JoinError, Member, Report, Runner, Watcher};
+use rt::frames::{JoinError, Member, Report, Runner, Watcher, trigger};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::thread::{JoinHandle, scope};
+use sys::clock::mono_now;
 
 /// A watchdog: guests are slow, and machines busy.
 pub(crate) const PATIENCE: DurNs = DurNs::from_secs(20);
+
+/// So long may a frame live. With it end those who wait for what never comes, and so does the test.
+const LIFE: DurNs = DurNs::from_secs(120);
 
 /// A frame of this process, served by a thread until it is dropped.
 pub(crate) struct Served {
@@ -36,8 +41,12 @@ impl Served {
         let name = format!("test{}/{what}", std::process::id());
         let activity = |name: &&str| Activity::new(name, Some(DurNs::from_us(100)), 0..minors.len() as u16);
         let activities = names.iter().map(activity).collect();
-        let spec = Spec { base, ..Spec::new(&name, minors.to_vec(), activities) };
+        Self::serving(Spec { base, ..Spec::new(&name, minors.to_vec(), activities) }, join_within, followers)
+    }
+
+    pub(crate) fn serving(spec: Spec, join_within: DurNs, followers: &[&str]) -> Self {
         let followers = followers.iter().map(|name| (*name).to_owned()).collect();
+        let name = spec.name.clone();
         let config = Config { spec, cpu: None, priority: Priority(50), join_within, followers };
         let stop = Arc::new(AtomicBool::new(false));
         let (tell, ready) = channel();
@@ -54,10 +63,13 @@ impl Served {
         Member::join(&self.name, activity, None, PATIENCE)
     }
 
-    /// Fails with what the frame said if it has ended by itself.
-    fn must_live(&self) {
-        let over = self.thread.as_ref().is_none_or(JoinHandle::is_finished);
-        assert!(!over, "the frame has ended: {:?}", self.said.lock().unwrap());
+    /// Waits until it is so, for as long as the frame lives.
+    pub(crate) fn until(&self, what: &str, mut is: impl FnMut() -> bool) {
+        while !is() {
+            let over = self.thread.as_ref().is_none_or(JoinHandle::is_finished);
+            assert!(!over, "the frame has ended before {what}: {:?}", self.said.lock().unwrap());
+            std::thread::yield_now();
+        }
     }
 
     pub(crate) fn end(&mut self) -> Vec<Report> {
@@ -75,8 +87,39 @@ impl Drop for Served {
 
 pub(crate) fn serve(mut runner: Runner, stop: &AtomicBool, ready: &Sender<()>, said: &Mutex<Vec<Report>>) {
     ready.send(()).unwrap();
+    let end = mono_now() + LIFE;
     while !stop.load(Ordering::Acquire) && !runner.is_over() {
         runner.turn(|report| said.lock().unwrap().push(report));
+        if mono_now() > end {
+            return said.lock().unwrap().push(Report::Over(format!("the test still runs after {LIFE}")));
+        }
+    }
+}
+
+/// Triggers a frame again and again until it is dropped.
+pub(crate) struct Triggered {
+    over: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Triggered {
+    pub(crate) fn start(name: &str) -> Self {
+        let (name, over) = (name.to_owned(), Arc::new(AtomicBool::new(false)));
+        let is_over = over.clone();
+        let thread = std::thread::spawn(move || {
+            // Its frame may end before.
+            while !is_over.load(Ordering::Acquire) && trigger(&name).is_ok() {
+                std::thread::sleep(std::time::Duration::from_millis(5));
+            }
+        });
+        Self { over, thread: Some(thread) }
+    }
+}
+
+impl Drop for Triggered {
+    fn drop(&mut self) {
+        self.over.store(true, Ordering::Release);
+        self.thread.take().into_iter().for_each(|thread| thread.join().unwrap());
     }
 }
 
@@ -84,9 +127,7 @@ pub(crate) fn serve(mut runner: Runner, stop: &AtomicBool, ready: &Sender<()>, s
 pub(crate) fn drive(served: &Served, calls: u64, mut tick: impl FnMut()) {
     let watcher = Watcher::open(&served.name).unwrap();
     for made in watcher.page().activity_counter(0, ActivityCounter::Calls)..calls {
-        while watcher.page().activity_counter(0, ActivityCounter::Calls) < made {
-            std::thread::yield_now();
-        }
+        served.until("its next call", || watcher.page().activity_counter(0, ActivityCounter::Calls) >= made);
         tick();
     }
 }
@@ -106,10 +147,7 @@ pub(crate) fn begins_a_minor_with_each_tick(what: &str, base: TimeBase, mut tick
         });
         is_ready.recv().unwrap();
         let watcher = Watcher::open(&served.name).unwrap();
-        while watcher.page().state() != ring::FrameState::Running {
-            served.must_live();
-            std::thread::yield_now();
-        }
+        served.until("it runs", || watcher.page().state() == ring::FrameState::Running);
         drive(&served, 6, || tick(&served));
         let turns = member.join().unwrap();
         let minors: Vec<u16> = turns.iter().map(|turn| turn.1).collect();
