@@ -104,7 +104,7 @@ pub(crate) fn spec() -> Spec {
         stroke: 4000.0,
         regularise: 3e-3,
         stored: Stored::Byte,
-        begun: Settings { closed: true, gain: 0.5, leak: 0.99 },
+        begun: Settings { closed: true, gain: 0.5, leak: 0.9 },
     }
 }
 
