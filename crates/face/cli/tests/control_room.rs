@@ -95,6 +95,7 @@ fn llrf_shows_its_loop_live_and_keeps_each_reading_over_kills_of_the_logger() {
             .replace("\"llrf\"]", &format!("\"llrf\", \"--channel\", \"{channel}\"]"))
             .replace("\"logger\"]", &format!("\"logger\", \"--channel\", \"{channel}\"]"))
             .replace("llrf/*", &format!("{channel}/*"))
+            .replace(", least = \"95%\"", "")
             .replace("within = \"100ms\"", "within = \"60s\"")
             .replace("within = \"5s\"", "within = \"60s\"")
     };

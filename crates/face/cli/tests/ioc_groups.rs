@@ -50,7 +50,9 @@ fn reads_writes_and_monitors_reach_every_owner_and_keep_their_order() {
     let values: Vec<f64> = (0..4).map(|_| double(&circuit.receive(command::EVENT_ADD).1)).collect();
     assert!(values.windows(2).all(|pair| pair[1] == pair[0] + 1.0), "{values:?}");
     circuit.subscribe(follows, 8);
-    assert_eq!(double(&circuit.receive(command::EVENT_ADD).1) % 10.0, 0.0);
+    // The other one goes on.
+    let first = std::iter::repeat_with(|| circuit.receive(command::EVENT_ADD)).find(|(header, _)| header.p2 == 8);
+    assert_eq!(double(&first.unwrap().1) % 10.0, 0.0);
     assert_eq!(ioc.exit(), Some(0));
 }
 
@@ -90,9 +92,7 @@ fn commands_find_records_wherever_they_are() {
     ioc.say("dbDeleteRecord wave");
     assert!(ioc.say("dbgf wave").contains("not found"));
     // New records belong to the housekeeping shard, and may link to the others.
-    std::fs::write(std::env::temp_dir().join("tahti-more.db"), "record(ai, \"more\") { field(INP, \"fast CP\") }")
-        .unwrap();
-    ioc.say(&format!("dbLoadRecords {}", std::env::temp_dir().join("tahti-more.db").display()));
+    ioc.say("dbLoadRecords more.db");
     ioc.until("dbgf more", |said| !said.contains("DBF_DOUBLE:         0 "));
 }
 

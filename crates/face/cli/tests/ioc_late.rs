@@ -61,7 +61,9 @@ fn records_loaded_later_are_scanned_on_the_threads_of_their_rate() {
     let mut circuit = Circuit::connect(ioc.port);
     let (late, next) = (circuit.create("late"), circuit.create("late:next"));
     circuit.subscribe(late, 1);
-    let values: Vec<f64> = (0..4).map(|_| double(&circuit.receive(command::EVENT_ADD).1)).collect();
+    let mut values: Vec<f64> = (0..5).map(|_| double(&circuit.receive(command::EVENT_ADD).1)).collect();
+    // Who comes in the middle of a pass may hear of its value twice: as the one that stands, and as the pass's.
+    values.dedup();
     assert!(values.windows(2).all(|pair| pair[1] == pair[0] + 1.0), "every pass is seen: {values:?}");
     // Its forward link is inside of what was loaded with it.
     circuit.ask(next, 9);
