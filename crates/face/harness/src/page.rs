@@ -3,6 +3,7 @@
 use crate::PATIENCE;
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
+use std::time::Instant;
 
 fn connect(port: u16) -> TcpStream {
     let stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
@@ -113,10 +114,13 @@ impl Socket {
 
     /// The first message that this is something of.
     pub fn until<T>(&mut self, mut is_it: impl FnMut(&serde_json::Value) -> Option<T>) -> T {
+        let begun = Instant::now();
         loop {
-            if let Some(found) = is_it(&self.hear()) {
+            let message = self.hear();
+            if let Some(found) = is_it(&message) {
                 return found;
             }
+            assert!(begun.elapsed() < PATIENCE, "what was wanted is not said in {PATIENCE:?}; last: {message}");
         }
     }
 

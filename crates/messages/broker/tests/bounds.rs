@@ -18,6 +18,14 @@ fn refusals(client: &mut Client) -> u64 {
     counter.unwrap().parse().unwrap()
 }
 
+/// Waits until so many are counted: each is a moment after it is answered.
+fn are_refused(count: u64, asking: &mut Client) {
+    let end = sys::clock::mono_now() + LONG;
+    while refusals(asking) < count {
+        assert!(sys::clock::mono_now() < end, "fewer than {count} are refused after {LONG}");
+    }
+}
+
 #[test]
 fn one_user_has_half_of_the_places_and_who_is_refused_is_told_why() {
     let limits = Limits { conns: 8, ..Limits::default() };
@@ -80,13 +88,12 @@ fn one_user_with_many_clients_has_half_of_what_may_be_outstanding() {
         client.flush();
     }
     let mut other = come(|| Client::connect(&server.name, "counting", Band::new(7).unwrap()));
-    while refusals(&mut other) < 2 {}
+    are_refused(2, &mut other);
     let why = ask(&mut clients[0], "get/sr/x");
     assert_eq!(why.0, Code::Overload);
     let said = "has 8 of 16 requests outstanding on this band and 1 more are asked for, expected at most 8; take replies first";
     assert!(why.1.contains(said), "{}", why.1);
-    // It is counted a moment after it is answered.
-    while refusals(&mut other) < 3 {}
+    are_refused(3, &mut other);
     assert_eq!(refusals(&mut other), 3);
 }
 
@@ -103,7 +110,7 @@ fn one_user_with_many_clients_has_half_of_a_managers_queue() {
         client.flush();
     }
     let mut other = come(|| Client::connect(&server.name, "counting", Band::new(7).unwrap()));
-    while refusals(&mut other) < 2 {}
+    are_refused(2, &mut other);
     let mut taken = 0;
     while taken < 8 {
         let take = lanes[0].serve(LONG, |asked, replies| {
