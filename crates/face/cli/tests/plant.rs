@@ -128,6 +128,7 @@ fn a_process_that_keeps_failing_takes_the_plant_down_at_start_and_is_latched_lat
     assert_eq!(output.status.code(), Some(1));
     let said = text(&output);
     assert!(said.contains("failed to start") && said.contains("exit 3"), "{said}");
+    assert!(said.contains("FAULT (exit 3): `tahti logs bad` has what it said"), "{said}");
     assert_eq!(fs::read_to_string(bench.dir.join("safe")).unwrap(), "safe\nsafe\nsafe\n");
     assert_eq!(bench.ok(&["ps"]), "no plant is up\n");
 

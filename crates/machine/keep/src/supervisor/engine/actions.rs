@@ -106,7 +106,10 @@ impl Engine {
             Note::Ended(cause @ Cause::NoStart(_)) => cause.to_string(),
             Note::Ended(cause) => format!("ended: {cause}{}", self.detail(id)),
             Note::RestartIn(pause, used) => format!("restart {used} of {} in {pause}", unit.spec.restart.limit),
-            Note::Latched(cause) => format!("FAULT ({cause}): stays down until `tahti start {}`", unit.spec.name),
+            Note::Latched(cause) => format!(
+                "FAULT ({cause}): `tahti logs {0}` has what it said; stays down until `tahti start {0}`",
+                unit.spec.name
+            ),
             Note::Trouble(cause) => format!("trouble: {cause}"),
             Note::GroupStop => "failed to start: the plant goes down".to_owned(),
         };
