@@ -8,9 +8,11 @@
 use crate::hang;
 use crate::run::{Outcome, cargo, metadata, root, shown};
 use std::ffi::{OsStr, OsString};
-use std::io::{Read, Write};
+use std::fs::File;
+use std::io::{ErrorKind, PipeReader, Read, Write};
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
 use std::process::{Command, ExitStatus};
-use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -140,6 +142,9 @@ pub(crate) fn plain() -> Result<Vec<String>, String> {
 /// children are ended, so that the other programs still run.
 const SILENCE: Duration = Duration::from_secs(20 * 60);
 
+/// So often is looked for what a command says.
+const LOOK_EVERY: Duration = Duration::from_millis(20);
+
 /// Runs a command to its end; how it ended and all that it and its children said until then.
 fn watched(command: &mut Command, show: Show, silence: Duration) -> Result<(ExitStatus, String), String> {
     let shown = shown(command);
@@ -153,49 +158,55 @@ fn watched(command: &mut Command, show: Show, silence: Duration) -> Result<(Exit
         said.extend_from_slice(bytes);
     };
     say(format!("$ {shown}\n").as_bytes());
-    let (mut ours, theirs) = std::io::pipe().map_err(wrong)?;
+    let (ours, theirs) = std::io::pipe().map_err(wrong)?;
+    let mut ours = without_waiting(ours).map_err(wrong)?;
     command.current_dir(root()).stdout(theirs.try_clone().map_err(wrong)?).stderr(theirs);
     let mut child = command.spawn().map_err(wrong)?;
     // The command keeps its ends of the pipe.
     *command = Command::new(command.get_program());
-    let (tell, told) = channel();
-    std::thread::spawn(move || {
-        let mut bytes = [0; 4096];
-        while let Ok(length @ 1..) = ours.read(&mut bytes) {
-            if tell.send(bytes[..length].to_vec()).is_err() {
-                return;
-            }
-        }
-    });
-    let mut last = Instant::now();
-    // Whoever a test has left behind may hold the pipe for longer.
+    let (mut last, mut bytes) = (Instant::now(), [0; 4096]);
     let status = loop {
-        match told.recv_timeout(Duration::from_millis(200)) {
-            Ok(bytes) => {
-                say(&bytes);
-                last = Instant::now();
-            }
-            Err(RecvTimeoutError::Disconnected) => break child.wait().map_err(wrong)?,
-            Err(RecvTimeoutError::Timeout) => {
-                if let Some(status) = child.try_wait().map_err(wrong)? {
-                    break status;
-                }
-                if last.elapsed() > silence {
-                    let hung = Some(hang::descendants(child.id())).filter(|below| !below.is_empty());
-                    let hung = hung.unwrap_or_else(|| vec![child.id()]);
-                    say(format!("\nHANGS: nothing said for {silence:?}; ended:\n").as_bytes());
-                    hung.iter().for_each(|pid| say(hang::threads(*pid).as_bytes()));
-                    hang::end(&hung);
-                    last = Instant::now();
-                }
-            }
+        // Looked for first: what it has said lies in the pipe then, which whoever a test has left behind may hold for longer.
+        let ended = child.try_wait().map_err(wrong)?;
+        while let Some(length) = read(&mut ours, &mut bytes).map_err(wrong)? {
+            say(&bytes[..length]);
+            last = Instant::now();
         }
+        if let Some(status) = ended {
+            break status;
+        }
+        if last.elapsed() > silence {
+            let hung = Some(hang::descendants(child.id())).filter(|below| !below.is_empty());
+            let hung = hung.unwrap_or_else(|| vec![child.id()]);
+            say(format!("\nHANGS: nothing said for {silence:?}; ended:\n").as_bytes());
+            hung.iter().for_each(|pid| say(hang::threads(*pid).as_bytes()));
+            hang::end(&hung);
+            last = Instant::now();
+        }
+        std::thread::sleep(LOOK_EVERY);
     };
     let text = String::from_utf8_lossy(&said).into_owned();
     if show == Show::AtEnd {
         print!("{text}");
     }
     Ok((status, text))
+}
+
+/// A pipe that is read as far as it holds something. The standard library says this of sockets alone; the kernel takes it
+/// for a pipe, too.
+fn without_waiting(pipe: PipeReader) -> std::io::Result<File> {
+    let said = UnixStream::from(OwnedFd::from(pipe));
+    said.set_nonblocking(true)?;
+    Ok(OwnedFd::from(said).into())
+}
+
+/// What lies in the pipe, if anything.
+fn read(pipe: &mut File, bytes: &mut [u8]) -> std::io::Result<Option<usize>> {
+    match pipe.read(bytes) {
+        Ok(length) => Ok(Some(length).filter(|length| *length > 0)),
+        Err(error) if error.kind() == ErrorKind::WouldBlock => Ok(None),
+        Err(error) => Err(error),
+    }
 }
 
 /// The names of the failed tests in what cargo and the programs said; nothing if some program failed otherwise.
