@@ -3,7 +3,7 @@
 use crate::failed::joined;
 use crate::measure::settle;
 use crate::{Bench, Failed, Found, Progress, read};
-use adaptive::{Calibrated, Chosen, Control, Input, Pixels, Shown, Spec, sender};
+use adaptive::{Calibrated, Chosen, Control, Desk, Input, Pixels, Shown, Spec, sender};
 use base::{CpuId, CpuSet, DurNs, Policy};
 use clap::{ArgMatches, Args as _};
 use kernels::{Level, Light};
@@ -75,8 +75,10 @@ struct Args {
 
 /// Different frames that are replayed.
 const REPLAYED: usize = 8;
-/// Frames before what is measured.
-const WARM: u64 = 50;
+/// Frames of one case, before it is another one's turn: what the machine is worth changes within seconds.
+const PIECE: u64 = 100;
+/// Frames before what is measured of a piece, in which caches are filled and workers woken.
+const WARM: u64 = 20;
 
 fn run(matches: &ArgMatches, progress: &mut Progress) -> Result<Found, Failed> {
     let args: Args = read(matches)?;
@@ -115,17 +117,17 @@ fn run(matches: &ArgMatches, progress: &mut Progress) -> Result<Found, Failed> {
     let mut tails = Table::new("99.9 % by median, of own times").columns("a frame", "reading alone");
     let mut spreads = Vec::new();
     let mut within = Table::new("of it, on one CPU");
+    let mut pieces = Table::new(format!("medians of pieces of {PIECE} frames, all cases by turns"));
     let cases: Vec<_> =
         (1..=cpus.len().min(2)).flat_map(|many| [Stored::Byte, Stored::Half].map(|stored| (many, stored))).collect();
-    for (place, (many, stored)) in cases.iter().enumerate() {
-        progress.at(place, cases.len() + 1, "frames replayed");
-        // On a thread of its own: this one's CPUs and class stay as they are.
-        let measured = || frames(&args, &geometry, &cpus[..*many], *stored, &datagrams);
-        let [mut frame, mut rest, mut owned] = std::thread::scope(|scope| joined(scope.spawn(measured).join()))?;
-        let name = format!("{}, {}", if *many == 1 { "one CPU" } else { "two CPUs" }, words(*stored));
-        let row = Row::beside(&name, Latency::of_times(&mut frame));
-        if args.across == 40 && *stored == Stored::default() {
-            let limit = if *many == 1 { 200.0 } else { 110.0 };
+    // On a thread of its own: this one's CPUs and class stay as they are.
+    let measured = || replayed(&args, &geometry, &cpus, &cases, &datagrams, progress);
+    let (measured, alone) = std::thread::scope(|scope| joined(scope.spawn(measured).join()))?;
+    for ((many, stored), Times { frames, rest, owns }) in cases.into_iter().zip(measured) {
+        let name = format!("{}, {}", if many == 1 { "one CPU" } else { "two CPUs" }, words(stored));
+        let row = Row::beside(&name, Latency::of_times(&mut frames.concat()));
+        if args.across == 40 && stored == Stored::default() {
+            let limit = if many == 1 { 200.0 } else { 110.0 };
             let median = row
                 .latency
                 .as_ref()
@@ -135,18 +137,18 @@ fn run(matches: &ArgMatches, progress: &mut Progress) -> Result<Found, Failed> {
             medians = medians.row(Row::figure(name, "us", median).good(Good::Low).wanted(Wanted::at_most(limit)));
         }
         whole = whole.row(row);
-        let row = Row::beside(&name, Latency::of_times(&mut owned));
-        spreads.push((name.clone(), *stored, spread(&row)));
+        pieces = pieces.row(Row::beside(&name, Latency::of_times(&mut of_pieces(&frames))));
+        let row = Row::beside(&name, Latency::of_times(&mut owns.concat()));
+        spreads.push((name.clone(), stored, spread(&row)));
         own = own.row(row);
-        last = last.row(Row::beside(&name, Latency::of_times(&mut rest)));
+        last = last.row(Row::beside(&name, Latency::of_times(&mut rest.concat())));
     }
-    progress.at(cases.len(), cases.len() + 1, "what a frame is made of");
-    let measured = || alone(&args, &geometry, cpus[0], &datagrams);
     let mut reading = Vec::new();
-    for (name, mut times) in std::thread::scope(|scope| joined(scope.spawn(measured).join()))? {
-        let row = Row::beside(name, Latency::of_times(&mut times));
+    for (name, times) in alone {
+        let row = Row::beside(&name, Latency::of_times(&mut times.concat()));
         reading.push(spread(&row));
         within = within.row(row);
+        pieces = pieces.row(Row::beside(name, Latency::of_times(&mut of_pieces(&times))));
     }
     for (name, stored, spread) in spreads {
         // Behind the datagrams', in the order of sizes.
@@ -158,7 +160,7 @@ fn run(matches: &ArgMatches, progress: &mut Progress) -> Result<Found, Failed> {
         found.notes.push("two CPUs: not measured, this process has one (--cpus)".into());
     }
     found.notes.push("no detector, no network card: what they take comes on top".into());
-    found.tables.extend([whole, own, within, last, tails]);
+    found.tables.extend([whole, pieces, own, within, last, tails]);
     if !medians.rows.is_empty() {
         found.tables.push(medians);
     }
@@ -216,114 +218,181 @@ fn opened(geometry: &Geometry) -> Result<(Pixels, UdpSocket), Failed> {
     Ok((Pixels::new(input, geometry, 0, wait), to))
 }
 
-/// Nanoseconds of what bounds a frame: taking its datagrams out of the socket, and reading as many bytes as the reconstructor has. Of that own time.
-fn alone(
-    args: &Args,
-    geometry: &Geometry,
-    cpu: CpuId,
-    datagrams: &[Vec<Vec<u8>>],
-) -> Result<Vec<(String, Vec<u64>)>, Failed> {
-    settle(cpu, args.class)?;
-    let (mut pixels, to) = opened(geometry)?;
-    let mut taking = Vec::new();
-    for number in 1..=WARM + args.frames {
-        for datagram in &datagrams[number as usize % REPLAYED] {
-            to.send(datagram).map_err(Failed::Socket)?;
-        }
-        let begun = mono_now();
-        pixels.discard();
-        if number > WARM {
-            taking.push((mono_now() - begun).0 as u64);
-        }
-    }
-    let mut all = vec![("its datagrams taken, and no more".to_owned(), taking)];
-    for stored in [Stored::Byte, Stored::Half] {
-        let mut memory = vec![0.5f32; bytes(geometry, stored).div_ceil(4)];
-        sys::mem::on_huge_pages(&mut memory);
-        let mut times = Vec::new();
-        for number in 1..=WARM + args.frames {
-            let begun = thread_cpu();
-            std::hint::black_box(kernels::read(Level::best(), std::hint::black_box(&memory), true));
-            if number > WARM {
-                times.push((thread_cpu().0 - begun.0) as u64);
-            }
-        }
-        all.push((format!("as many bytes read as the reconstructor has in {}", words(stored)), times));
-    }
-    Ok(all)
+/// Nanoseconds of each frame, piece by piece.
+#[derive(Default)]
+struct Times {
+    /// All of it, until its command was sent.
+    frames: Vec<Vec<u64>>,
+    /// From its last rows on.
+    rest: Vec<Vec<u64>>,
+    /// Its own.
+    owns: Vec<Vec<u64>>,
 }
 
-/// Nanoseconds of each frame: all of it, from its last rows on, and its own.
-fn frames(
+/// The median of each piece.
+fn of_pieces(pieces: &[Vec<u64>]) -> Vec<u64> {
+    let median = |piece: &Vec<u64>| {
+        let mut piece = piece.clone();
+        piece.sort_unstable();
+        piece.get(piece.len() / 2).copied()
+    };
+    pieces.iter().filter_map(median).collect()
+}
+
+/// What bounds a frame, by its name, piece by piece.
+type Alone = Vec<(String, Vec<Vec<u64>>)>;
+
+/// All cases, and what bounds them, piece by piece and by turns, on the first of the CPUs.
+fn replayed(
     args: &Args,
     geometry: &Geometry,
     cpus: &[CpuId],
-    stored: Stored,
+    cases: &[(usize, Stored)],
     datagrams: &[Vec<Vec<u8>>],
-) -> Result<[Vec<u64>; 3], Failed> {
+    progress: &mut Progress,
+) -> Result<(Vec<Times>, Alone), Failed> {
     settle(cpus[0], args.class)?;
-    let spec = Spec {
-        geometry: geometry.clone(),
-        period: DurNs::from_ms(1),
-        level: Level::best(),
-        light: Light { threshold: 15.0, flux_min: 300.0 },
-        stroke: 4000.0,
-        regularise: 3e-3,
-        stored,
-        begun: Settings { closed: true, gain: 0.5, leak: 0.99 },
+    let replay = |(many, stored): &(usize, Stored)| Replay::new(args, geometry, &cpus[..*many], *stored);
+    let mut all = cases.iter().map(replay).collect::<Result<Vec<_>, Failed>>()?;
+    let (mut pixels, to) = opened(geometry)?;
+    let memory = |stored| {
+        let mut memory = vec![0.5f32; bytes(geometry, stored).div_ceil(4)];
+        sys::mem::on_huge_pages(&mut memory);
+        (format!("as many bytes read as the reconstructor has in {}", words(stored)), memory)
     };
-    let (pixels, to) = opened(geometry)?;
-    let mirror = UdpSocket::bind("127.0.0.1:0").map_err(Failed::Socket)?;
-    mirror.set_nonblocking(true).map_err(Failed::Socket)?;
-    let commands = sender(mirror.local_addr().map_err(Failed::Socket)?)?;
-    let count = geometry.width() * geometry.width();
-    let (slopes, actuators) = (2 * geometry.apertures().len(), geometry.actuators().len());
-    let calibrated = Calibrated {
-        dark: vec![100.0; count],
-        gain: vec![1.0; count],
-        zeros: vec![0.0; slopes],
-        // As many numbers as there are, small and of both signs.
-        inverse: (0..actuators * slopes).map(|place| ((place * 7919) % 1001) as f32 * 1e-4 - 0.05).collect(),
-        said: String::new(),
-    };
-    let name = format!("bench-ao-{}-{}-{stored:?}", std::process::id(), cpus.len());
-    let chosen = Chosen::new(&Source::new(&name), spec.begun);
-    let shown = Shown::open(&name, spec.period)?;
-    let team = TeamSpec {
-        class: args.class,
-        leader: Some(cpus[0]),
-        spin: DurNs::from_ms(10),
-        ..TeamSpec::new("ao", cpus[1..].iter().map(|cpu| Some(*cpu)).collect())
-    };
-    let (mut control, _desk) = Control::new(&spec, team, pixels, commands, calibrated, chosen, shown, None)?;
-    // The loop's first look throws away what came before it: there must be nothing yet.
-    let _ = control.await_event();
-    let (mut all, mut rest, mut own) = (Vec::new(), Vec::new(), Vec::new());
-    let (mut packet, mut command) = (vec![0; geometry.row_bytes() + HEADER], vec![0; 1 << 16]);
-    for number in 1..=WARM + args.frames {
+    let memories = [Stored::Byte, Stored::Half].map(memory);
+    let mut taken = Vec::new();
+    let mut read = memories.each_ref().map(|_| Vec::new());
+    for first in (0..args.frames).step_by(PIECE as usize) {
+        progress.at(first as usize, args.frames as usize, "frames replayed");
+        let piece = PIECE.min(args.frames - first);
+        all.iter_mut().try_for_each(|replay| replay.piece(datagrams, piece))?;
+        let mut times = Vec::new();
+        for number in 0..piece {
+            for datagram in &datagrams[number as usize % REPLAYED] {
+                to.send(datagram).map_err(Failed::Socket)?;
+            }
+            let begun = mono_now();
+            pixels.discard();
+            times.push((mono_now() - begun).0 as u64);
+        }
+        taken.push(times);
+        for ((_, memory), read) in memories.iter().zip(&mut read) {
+            let once = |_| {
+                let begun = thread_cpu();
+                std::hint::black_box(kernels::read(Level::best(), std::hint::black_box(memory), true));
+                (thread_cpu().0 - begun.0) as u64
+            };
+            read.push((0..WARM + piece).map(once).skip(WARM as usize).collect::<Vec<_>>());
+        }
+    }
+    let mut alone = vec![("its datagrams taken, and no more".to_owned(), taken)];
+    alone.extend(memories.into_iter().map(|(name, _)| name).zip(read));
+    Ok((all.into_iter().map(|replay| replay.times).collect(), alone))
+}
+
+/// A loop that frames are replayed to.
+struct Replay {
+    control: Control,
+    _desk: Desk,
+    /// Where its pixels come in, and where its commands go.
+    to: UdpSocket,
+    mirror: UdpSocket,
+    /// The number of the newest frame.
+    number: u64,
+    packet: Vec<u8>,
+    command: Vec<u8>,
+    times: Times,
+}
+
+impl Replay {
+    /// On the first of these CPUs, where this thread is.
+    fn new(args: &Args, geometry: &Geometry, cpus: &[CpuId], stored: Stored) -> Result<Self, Failed> {
+        let spec = Spec {
+            geometry: geometry.clone(),
+            period: DurNs::from_ms(1),
+            level: Level::best(),
+            light: Light { threshold: 15.0, flux_min: 300.0 },
+            stroke: 4000.0,
+            regularise: 3e-3,
+            stored,
+            begun: Settings { closed: true, gain: 0.5, leak: 0.99 },
+        };
+        let (pixels, to) = opened(geometry)?;
+        let mirror = UdpSocket::bind("127.0.0.1:0").map_err(Failed::Socket)?;
+        mirror.set_nonblocking(true).map_err(Failed::Socket)?;
+        let commands = sender(mirror.local_addr().map_err(Failed::Socket)?)?;
+        let count = geometry.width() * geometry.width();
+        let (slopes, actuators) = (2 * geometry.apertures().len(), geometry.actuators().len());
+        let calibrated = Calibrated {
+            dark: vec![100.0; count],
+            gain: vec![1.0; count],
+            zeros: vec![0.0; slopes],
+            // As many numbers as there are, small and of both signs.
+            inverse: (0..actuators * slopes).map(|place| ((place * 7919) % 1001) as f32 * 1e-4 - 0.05).collect(),
+            said: String::new(),
+        };
+        let name = format!("bench-ao-{}-{}-{stored:?}", std::process::id(), cpus.len());
+        let chosen = Chosen::new(&Source::new(&name), spec.begun);
+        let shown = Shown::open(&name, spec.period)?;
+        let team = TeamSpec {
+            class: args.class,
+            leader: Some(cpus[0]),
+            spin: DurNs::from_ms(10),
+            ..TeamSpec::new("ao", cpus[1..].iter().map(|cpu| Some(*cpu)).collect())
+        };
+        let (mut control, _desk) = Control::new(&spec, team, pixels, commands, calibrated, chosen, shown, None)?;
+        // The loop's first look throws away what came before it: there must be nothing yet.
+        let _ = control.await_event();
+        let (packet, command) = (vec![0; geometry.row_bytes() + HEADER], vec![0; 1 << 16]);
+        Ok(Self { control, _desk, to, mirror, number: 0, packet, command, times: Times::default() })
+    }
+
+    /// So many frames, after some that do not count.
+    fn piece(&mut self, datagrams: &[Vec<Vec<u8>>], frames: u64) -> Result<(), Failed> {
+        let [mut all, mut rest, mut own] = [const { Vec::new() }; 3];
+        for frame in 0..WARM + frames {
+            let [frame_ns, rest_ns, own_ns] = self.frame(datagrams)?;
+            if frame >= WARM {
+                all.push(frame_ns);
+                rest.push(rest_ns);
+                own.push(own_ns);
+            }
+        }
+        self.times.frames.push(all);
+        self.times.rest.push(rest);
+        self.times.owns.push(own);
+        Ok(())
+    }
+
+    /// Nanoseconds of a frame: all of it, from its last rows on, and its own.
+    fn frame(&mut self, datagrams: &[Vec<Vec<u8>>]) -> Result<[u64; 3], Failed> {
+        self.number += 1;
+        let number = self.number;
         // The block's number, then the pixels as they were.
         for datagram in &datagrams[number as usize % REPLAYED] {
-            packet.copy_from_slice(datagram);
-            packet[8..16].copy_from_slice(&number.to_be_bytes());
-            to.send(&packet).map_err(Failed::Socket)?;
+            self.packet.copy_from_slice(datagram);
+            self.packet[8..16].copy_from_slice(&number.to_be_bytes());
+            self.to.send(&self.packet).map_err(Failed::Socket)?;
         }
         let burnt = thread_cpu();
         let begun = mono_now();
-        let event = control.await_event();
+        let event = self.control.await_event();
         let woke = mono_now();
         let Some(event) = event else {
-            let wanted = format!("all of its {} datagrams (net.core.rmem_max too small?)", geometry.across());
+            let rows = datagrams[0].len();
             return Err(Failed::Answer {
                 who: "the loop".into(),
                 found: format!("frame {number} without some rows"),
-                expected: wanted,
+                expected: format!("all of its {rows} datagrams (net.core.rmem_max too small?)"),
             });
         };
-        let flow = control.cycle(&Pulse { number: event.number, due: event.at, woke, skipped: 0, deadline: None });
+        let pulse = Pulse { number: event.number, due: event.at, woke, skipped: 0, deadline: None };
+        let flow = self.control.cycle(&pulse);
         let done = mono_now();
         let burnt = thread_cpu().0 - burnt.0;
         // The cycle goes on with figures for others, once the command is out.
-        let sent = event.at.0 + (control.figures().latency_us * 1e3) as u64;
+        let sent = event.at.0 + (self.control.figures().latency_us * 1e3) as u64;
         if flow != Flow::Continue {
             return Err(Failed::Answer {
                 who: "the loop".into(),
@@ -331,14 +400,9 @@ fn frames(
                 expected: "to go on".into(),
             });
         }
-        while mirror.recv(&mut command).is_ok() {}
-        if number > WARM {
-            all.push(sent.saturating_sub(begun.0));
-            rest.push((done - woke).0 as u64);
-            own.push(burnt as u64);
-        }
+        while self.mirror.recv(&mut self.command).is_ok() {}
+        Ok([sent.saturating_sub(begun.0), (done - woke).0 as u64, burnt as u64])
     }
-    Ok([all, rest, own])
 }
 
 #[cfg(test)]
@@ -351,7 +415,7 @@ mod tests {
         let found = run(&BENCH.command().get_matches_from(words), &mut Progress::of("ao")).unwrap();
         let cpus = sys::sched::affinity(0).unwrap().count().min(2);
         let rows: Vec<usize> = found.tables.iter().map(|table| table.rows.len()).collect();
-        assert_eq!(rows, [2 * cpus, 2 * cpus, 3, 2 * cpus, 2 * cpus]);
+        assert_eq!(rows, [2 * cpus, 2 * cpus + 3, 2 * cpus, 3, 2 * cpus, 2 * cpus]);
         assert!(found.tables[0].rows.iter().all(|row| row.latency.as_ref().is_some_and(|latency| latency.count == 20)));
         let refused = run(&BENCH.command().get_matches_from(["ao", "--across", "3"]), &mut Progress::of("ao"));
         assert!(refused.unwrap_err().to_string().contains("expected 4 to 128"));
