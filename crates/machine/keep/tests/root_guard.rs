@@ -124,10 +124,10 @@ fn a_loop_that_burns_from_its_first_instruction_is_known_before_it_has_its_class
     let child = held.child();
     let class = |pid| scheduling(pid).unwrap().policy;
     let program = |pid| std::fs::read_link(format!("/proc/{pid}/exe")).unwrap();
-    assert_eq!((class(child.pid), program(child.pid)), (Policy::OTHER, std::env::current_exe().unwrap()));
+    assert_eq!((class(child.pid), program(child.pid)), (class(0), std::env::current_exe().unwrap()));
     // It may not even be moved to the CPU that it will burn.
     guard.watch(watch(child, &LADDER[..1])).unwrap();
-    assert_eq!((class(child.pid), program(child.pid)), (Policy::OTHER, std::env::current_exe().unwrap()));
+    assert_eq!((class(child.pid), program(child.pid)), (class(0), std::env::current_exe().unwrap()));
     let running = Running(held.go().unwrap_or_else(|error| panic!("{error}")));
     assert_eq!(running.0.child, child);
     let event = expect(&mut guard, "the runaway", |what| matches!(what, What::Runaway { .. }));
