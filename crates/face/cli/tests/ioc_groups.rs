@@ -179,9 +179,10 @@ fn arrays_and_properties_come_from_their_owner() {
     let mut circuit = Circuit::connect(ioc.port);
     let (wave, fast) = (circuit.create("wave"), circuit.create("fast"));
     circuit.subscribe(wave, 3);
-    let values: Vec<f64> = (0..4).map(|_| double(&circuit.receive(command::EVENT_ADD).1)).collect();
+    let mut values: Vec<f64> = (0..6).map(|_| double(&circuit.receive(command::EVENT_ADD).1)).collect();
     // What is asked for because a pass has posted may be a later one's already, which posts it again.
-    assert!(values.is_sorted() && values[3] > values[0], "{values:?}");
+    values.dedup();
+    assert!(values.len() >= 3 && values.windows(2).all(|pair| pair[1] > pair[0]), "{values:?}");
     // DBR_CTRL_DOUBLE: status, severity, precision, padding, then the units.
     circuit.send(Header::bare(command::READ_NOTIFY, 34, 1, fast, 9), &[]);
     let (_, payload) = circuit.receive(command::READ_NOTIFY);
