@@ -268,13 +268,15 @@ fn replayed(
         let piece = PIECE.min(args.frames - first);
         all.iter_mut().try_for_each(|replay| replay.piece(datagrams, piece))?;
         let mut times = Vec::new();
-        for number in 0..piece {
+        for number in 0..WARM + piece {
             for datagram in &datagrams[number as usize % REPLAYED] {
                 to.send(datagram).map_err(Failed::Socket)?;
             }
             let begun = mono_now();
             pixels.discard();
-            times.push((mono_now() - begun).0 as u64);
+            if number >= WARM {
+                times.push((mono_now() - begun).0 as u64);
+            }
         }
         taken.push(times);
         for ((_, memory), read) in memories.iter().zip(&mut read) {
