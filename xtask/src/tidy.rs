@@ -146,7 +146,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("scope", &["rt"]),
     ("segment", &[]),
     ("settings", &["ca", "canet", "db", "sys"]),
-    ("store", &["segment"]),
+    ("store", &["segment", "sys"]),
     ("trace", &[]),
     // Nothing with armed threads may get here: `rt`, `iocd`, `em`, `broker`, `capi` have no arrow to it.
     ("web", &["sys"]),

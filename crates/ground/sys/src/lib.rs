@@ -19,6 +19,7 @@ pub mod gpio;
 pub mod handover;
 pub mod interfaces;
 pub mod kernel;
+pub mod lock;
 pub mod mem;
 pub mod mutex;
 pub mod open_files;

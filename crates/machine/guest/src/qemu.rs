@@ -4,14 +4,15 @@ use crate::model::{Guest, Places, arguments};
 use crate::qmp::{ANSWER_WITHIN, Client, QmpError};
 use crate::serve::{BEGIN_WITHIN, FOLDER_BYTES_MAX, LOCK, NOTE, ServeError, USAGE, wishes_to_end};
 use base::DurNs;
-use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
-use std::io::{Read as _, Write as _};
+use std::fs::{self, DirBuilder, OpenOptions};
+use std::io::{ErrorKind, Read as _, Write as _};
 use std::os::fd::{AsFd as _, AsRawFd, OwnedFd};
 use std::os::unix::fs::DirBuilderExt as _;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use sys::clock::mono_now;
+use sys::lock::FileLock;
 use sys::signal::SignalFd;
 
 /// Between two looks whether it has begun.
@@ -22,7 +23,7 @@ pub(crate) struct Held {
     pub(crate) folder: PathBuf,
     pub(crate) places: Places,
     /// Locked.
-    _lock: File,
+    _lock: FileLock,
 }
 
 impl Held {
@@ -37,17 +38,16 @@ impl Held {
         DirBuilder::new().recursive(true).mode(0o700).create(folder).map_err(io(folder))?;
         let path = folder.join(LOCK);
         let open = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&path);
-        let mut lock = open.map_err(io(&path))?;
-        match lock.try_lock() {
-            Ok(()) => {}
-            Err(TryLockError::WouldBlock) => {
-                let mut pid = String::new();
-                let _ = lock.read_to_string(&mut pid);
-                return Err(ServeError::Running { name: guest.name.clone(), pid: pid.trim().to_owned() });
+        let lock = FileLock::try_take(open.map_err(io(&path))?).map_err(|(error, mut file)| {
+            if error.kind() != ErrorKind::WouldBlock {
+                return io(&path)(error);
             }
-            Err(TryLockError::Error(error)) => return Err(io(&path)(error)),
-        }
-        lock.set_len(0).and_then(|()| write!(lock, "{}", std::process::id())).map_err(io(&path))?;
+            let mut pid = String::new();
+            let _ = file.read_to_string(&mut pid);
+            ServeError::Running { name: guest.name.clone(), pid: pid.trim().to_owned() }
+        })?;
+        let mut file = lock.file();
+        file.set_len(0).and_then(|()| write!(file, "{}", std::process::id())).map_err(io(&path))?;
         let places = Places::of(folder);
         // A QEMU whose process was killed while nobody looked after it.
         if let Ok(mut left) = Client::connect(&places.status, ANSWER_WITHIN) {

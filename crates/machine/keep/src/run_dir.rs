@@ -1,9 +1,10 @@
 //! `/run/tahti`: what must survive tahti itself, until the next boot.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, OpenOptions};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use sys::lock::FileLock;
 use sys::whole::Survives;
 
 /// The directory of tahti's run-time state.
@@ -69,16 +70,14 @@ impl RunDir {
         sys::whole::remove(&self.path.join(name))
     }
 
-    /// Takes a lock that ends with the returned file, or with the process.
+    /// Takes a lock that ends with what is returned, or with the process.
     ///
     /// # Errors
     /// The kernel's.
-    pub fn lock(&self, name: &str) -> io::Result<File> {
+    pub fn lock(&self, name: &str) -> io::Result<FileLock> {
         self.make()?;
         let path = self.path.join(name);
-        let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(path)?;
-        rustix::fs::flock(&file, rustix::fs::FlockOperation::LockExclusive)?;
-        Ok(file)
+        FileLock::take(OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(path)?)
     }
 }
 

@@ -2,18 +2,25 @@
 //!
 //! A file is there as a whole with its beginning, or not at all; then lines are only ever added. What a kill or a power cut
 //! leaves is a line that was begun, which readers pass over.
+//!
+//! After a write or a sync has failed, the state of the lines since the last sync is unknown, and a sync that succeeds later proves
+//! nothing: the kernel may have dropped the pages. So nothing is added to that file any more. These lines, and those that follow, are
+//! kept in memory and written to the next file, behind the state of all alarms.
 
 use alarm::{Entry, Now, Panel, Wall};
-use rustix::fs::{FlockOperation, OFlags, flock};
-use rustix::io::Errno;
+use rustix::fs::OFlags;
+use std::collections::VecDeque;
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
+use sys::lock::FileLock;
 use sys::whole::Survives;
 
 /// From so many bytes on a new file is begun.
 const FILE_BYTES_MAX: u64 = 8 << 20;
+/// Lines that are kept until the disk has them; beyond that the oldest are dropped.
+const WAITING_BYTES_MAX: usize = 1 << 20;
 /// A longer line is none of ours.
 const LINE_BYTES_MAX: u64 = 1 << 20;
 const DAY_SECS: u64 = 86_400;
@@ -48,16 +55,20 @@ fn failed(path: &Path, doing: &'static str) -> impl FnOnce(io::Error) -> Journal
 pub struct Journal {
     folder: PathBuf,
     /// Held for as long as it is written.
-    _lock: File,
+    _lock: FileLock,
     /// None where none could be begun yet.
     file: Option<File>,
     number: u64,
     length: u64,
-    /// The last line may be incomplete.
-    torn: bool,
-    /// Something was written that is not on the disk yet.
-    unsynced: bool,
+    /// Bytes of the file that are on the disk.
+    safe_length: u64,
+    /// The lines behind them, oldest first, and their bytes.
+    waiting: VecDeque<Vec<u8>>,
+    waiting_bytes: usize,
+    /// Nothing more is added to the file, for this reason.
+    failed: Option<String>,
     keep_days: u32,
+    sync: fn(&File) -> io::Result<()>,
 }
 
 /// How it went to open a journal.
@@ -80,11 +91,10 @@ impl Journal {
         let mut options = OpenOptions::new();
         options.write(true).create(true).truncate(false).mode(0o640).custom_flags(OFlags::NOFOLLOW.bits() as i32);
         let lock = options.open(&path).map_err(failed(&path, "open it"))?;
-        match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => {}
-            Err(Errno::WOULDBLOCK) => return Err(JournalError::Taken(folder.to_owned())),
-            Err(errno) => return Err(failed(&path, "lock it")(errno.into())),
-        }
+        let lock = FileLock::try_take(lock).map_err(|(error, _)| match error.kind() {
+            io::ErrorKind::WouldBlock => JournalError::Taken(folder.to_owned()),
+            _ => failed(&path, "lock it")(error),
+        })?;
         let numbers = numbers(folder).map_err(failed(folder, "read it"))?;
         let mut unread = 0;
         if let Some(last) = numbers.last() {
@@ -93,8 +103,19 @@ impl Journal {
         }
         let last = numbers.last().copied().unwrap_or_default();
         let (folder, file) = (folder.to_owned(), None);
-        let (torn, unsynced, length, number) = (false, false, 0, last);
-        let mut journal = Self { folder, _lock: lock, file, number, length, torn, unsynced, keep_days };
+        let mut journal = Self {
+            folder,
+            _lock: lock,
+            file,
+            number: last,
+            length: 0,
+            safe_length: 0,
+            waiting: VecDeque::new(),
+            waiting_bytes: 0,
+            failed: None,
+            keep_days,
+            sync: File::sync_data,
+        };
         let unwritten = journal.begin(panel, true, now).and_then(|()| journal.forget(now)).err();
         Ok((journal, Opened { unread, unwritten }))
     }
@@ -102,25 +123,52 @@ impl Journal {
     /// Adds a line. With `safe` it is on the disk when this returns; else after [`sync`](Self::sync).
     ///
     /// # Errors
-    /// The disk's: the line is not there, or may not survive a power cut.
+    /// The disk's. A line that was to be safe is dropped then; another is written to the next file that can be
+    /// [begun](Self::renew).
     pub fn add(&mut self, entry: &Entry, safe: bool) -> Result<(), JournalError> {
         let mut line = Vec::new();
-        if self.torn {
-            line.push(b'\n');
-        }
         // A value of ours always has a text form.
         serde_json::to_writer(&mut line, entry).map_err(|error| self.failed("write it")(error.into()))?;
         line.push(b'\n');
+        let written = self.write(&line);
+        self.wait(line);
+        let written = written.and_then(|()| if safe { self.sync() } else { Ok(()) });
+        if written.is_err() && safe {
+            self.waiting_bytes -= self.waiting.pop_back().map_or(0, |line| line.len());
+        }
+        written
+    }
+
+    fn write(&mut self, line: &[u8]) -> Result<(), JournalError> {
         let failed = self.failed("write it");
+        if let Some(why) = &self.failed {
+            return Err(failed(io::Error::other(format!("nothing is added to this file since: {why}"))));
+        }
         let Some(file) = &mut self.file else {
             return Err(failed(io::Error::other("it could not be begun")));
         };
-        self.torn = true;
-        file.write_all(&line).map_err(failed)?;
-        self.torn = false;
-        self.length += line.len() as u64;
-        self.unsynced = true;
-        if safe { self.sync() } else { Ok(()) }
+        match file.write_all(line) {
+            Ok(()) => {
+                self.length += line.len() as u64;
+                Ok(())
+            }
+            Err(error) => Err(self.give_up("write it", error)),
+        }
+    }
+
+    /// Keeps a line until it is on the disk, within a bound.
+    fn wait(&mut self, line: Vec<u8>) {
+        self.waiting_bytes += line.len();
+        self.waiting.push_back(line);
+        while self.waiting_bytes > WAITING_BYTES_MAX && self.waiting.len() > 1 {
+            self.waiting_bytes -= self.waiting.pop_front().map_or(0, |line| line.len());
+        }
+    }
+
+    /// Adds nothing more to the file.
+    fn give_up(&mut self, doing: &'static str, error: io::Error) -> JournalError {
+        self.failed.get_or_insert_with(|| format!("failed to {doing}: {error}"));
+        self.failed(doing)(error)
     }
 
     /// Has all that was added be on the disk.
@@ -128,10 +176,18 @@ impl Journal {
     /// # Errors
     /// The disk's.
     pub fn sync(&mut self) -> Result<(), JournalError> {
-        if let Some(file) = self.file.as_ref().filter(|_| self.unsynced) {
-            file.sync_data().map_err(self.failed("write it to the disk"))?;
-            self.unsynced = false;
+        if self.waiting.is_empty() {
+            return Ok(());
         }
+        let failed = self.failed("write it to the disk");
+        if let Some(why) = &self.failed {
+            return Err(failed(io::Error::other(format!("nothing is added to this file since: {why}"))));
+        }
+        let Some(file) = &self.file else { return Err(failed(io::Error::other("it could not be begun"))) };
+        (self.sync)(file).map_err(|error| self.give_up("write it to the disk", error))?;
+        self.safe_length = self.length;
+        self.waiting.clear();
+        self.waiting_bytes = 0;
         Ok(())
     }
 
@@ -147,7 +203,8 @@ impl Journal {
         self.renew(panel, now)
     }
 
-    /// Begins a new file with the state of all alarms, as after a time in which nothing could be written.
+    /// Begins a new file with the state of all alarms, and behind it the lines that are not known to be on the disk, as after a time
+    /// in which nothing could be written.
     ///
     /// # Errors
     /// The disk's; the old file is written on then.
@@ -158,9 +215,15 @@ impl Journal {
     }
 
     fn begin(&mut self, panel: &Panel, started: bool, now: Now) -> Result<(), JournalError> {
-        let (file, length) = begin(&self.folder, self.number + 1, panel, started, now)?;
-        (self.file, self.length) = (Some(file), length);
-        (self.number, self.torn, self.unsynced) = (self.number + 1, false, false);
+        let lines = self.waiting.make_contiguous();
+        let (file, length) = begin(&self.folder, self.number + 1, panel, started, lines, now)?;
+        if let Some(before) = self.file.replace(file).filter(|_| !self.waiting.is_empty()) {
+            // They are in the new file. Where this fails they may be in both.
+            let _ = before.set_len(self.safe_length);
+        }
+        (self.length, self.safe_length, self.number) = (length, length, self.number + 1);
+        (self.failed, self.waiting_bytes) = (None, 0);
+        self.waiting.clear();
         Ok(())
     }
 
@@ -235,14 +298,22 @@ fn numbers(folder: &Path) -> io::Result<Vec<u64>> {
     Ok(numbers)
 }
 
-/// A new file, with the state of all alarms; its length.
-fn begin(folder: &Path, number: u64, panel: &Panel, started: bool, now: Now) -> Result<(File, u64), JournalError> {
+/// A new file, with the state of all alarms and lines behind it; its length.
+fn begin(
+    folder: &Path,
+    number: u64,
+    panel: &Panel,
+    started: bool,
+    lines: &[Vec<u8>],
+    now: Now,
+) -> Result<(File, u64), JournalError> {
     let path = file_of(folder, number);
     let mut text = Vec::new();
     for entry in panel.snapshot(started, now) {
         serde_json::to_writer(&mut text, &entry).map_err(|error| failed(&path, "write it")(error.into()))?;
         text.push(b'\n');
     }
+    lines.iter().for_each(|line| text.extend_from_slice(line));
     sys::whole::replace(&path, &text, 0o640, Survives::PowerLoss).map_err(failed(&path, "begin it"))?;
     let file = OpenOptions::new().append(true).open(&path).map_err(failed(&path, "open it"))?;
     Ok((file, text.len() as u64))
@@ -268,7 +339,9 @@ fn each_line(path: &Path, entry: &mut dyn FnMut(Entry)) -> io::Result<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use alarm::{Act, Actor, What};
     use base::MonoNs;
+    use rustix::io::Errno;
 
     struct Place(PathBuf);
 
@@ -280,10 +353,66 @@ mod tests {
         }
 
         fn open(&self) -> Result<Journal, JournalError> {
-            let now = Now { mono: MonoNs(0), wall: Wall(0) };
-            let config = alarm::read("[alarms]\nfolder = \"x\"\n[[alarm]]\nchannels = [\"A\"]\n").0.unwrap();
-            Journal::open(&self.0, 1, &mut Panel::new(&config, now), now).map(|(journal, _)| journal)
+            Journal::open(&self.0, 1, &mut panel(), NOW).map(|(journal, _)| journal)
         }
+
+        /// What was done, in the order of the files.
+        fn acts(&self) -> Vec<String> {
+            let mut acts = Vec::new();
+            read(&self.0, Wall(0), &mut |entry, _| acts.extend(Some(entry.path).filter(|path| !path.is_empty())))
+                .unwrap();
+            acts
+        }
+    }
+
+    const NOW: Now = Now { mono: MonoNs(0), wall: Wall(0) };
+
+    fn panel() -> Panel {
+        let config = alarm::read("[alarms]\nfolder = \"x\"\n[[alarm]]\nchannels = [\"A\"]\n").0.unwrap();
+        Panel::new(&config, NOW)
+    }
+
+    fn entry(path: &str) -> Entry {
+        let by = Actor { uid: 0, user: "root".into(), pid: 1, on_behalf_of: String::new() };
+        Entry { at: NOW.wall, path: path.into(), what: What::Act { by, act: Act::Maintenance { on: true } } }
+    }
+
+    #[test]
+    fn after_a_sync_has_failed_nothing_is_safe_before_it_is_written_to_a_new_file() {
+        let place = Place::new("sync");
+        let mut journal = place.open().unwrap();
+        journal.add(&entry("one"), true).unwrap();
+        journal.sync = |_| Err(io::Error::from(Errno::IO));
+        journal.add(&entry("two"), false).unwrap();
+        assert!(journal.sync().is_err());
+        // As after EIO: the kernel has dropped the pages, and reports success from then on.
+        journal.sync = |_| Ok(());
+        let refused = journal.sync().unwrap_err().to_string();
+        assert!(refused.contains("nothing is added to this file since: failed to write it to the disk"), "{refused}");
+        assert!(journal.add(&entry("three"), false).is_err());
+        assert!(journal.add(&entry("refused"), true).is_err(), "a line that must be safe");
+        journal.renew(&panel(), NOW).unwrap();
+        assert_eq!(journal.number, 2);
+        journal.add(&entry("four"), true).unwrap();
+        assert_eq!(place.acts(), ["one", "two", "three", "four"]);
+        let last = std::fs::read_to_string(file_of(&place.0, 2)).unwrap();
+        assert!(["two", "three", "four"].iter().all(|path| last.contains(path)), "{last}");
+    }
+
+    #[test]
+    fn lines_that_the_disk_does_not_take_are_bounded_and_the_newest_are_kept() {
+        let place = Place::new("bound");
+        let mut journal = place.open().unwrap();
+        journal.sync = |_| Err(io::Error::from(Errno::IO));
+        let long = "x".repeat(100_000);
+        for k in 0..50 {
+            // The first one is what fails.
+            let _ = journal.add(&entry(&format!("{k}-{long}")), false).and_then(|()| journal.sync());
+        }
+        assert!(journal.waiting_bytes <= WAITING_BYTES_MAX);
+        journal.renew(&panel(), NOW).unwrap();
+        let kept = std::fs::read_to_string(file_of(&place.0, 2)).unwrap();
+        assert!(kept.contains("49-x") && !kept.contains("20-x"));
     }
 
     impl Drop for Place {

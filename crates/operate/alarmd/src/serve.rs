@@ -310,7 +310,7 @@ impl Server<'_> {
         } else if self.journal.renew(&self.panel, now()).is_ok() {
             self.is_written = true;
             (self.report)(
-                "the journal can be written again; what happened meanwhile is not in it, the present state is",
+                "the journal can be written again, in a new file, which begins with the present state and what happened meanwhile",
             );
         }
     }

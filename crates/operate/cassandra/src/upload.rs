@@ -63,7 +63,7 @@ impl Upload {
     /// Where another upload of the log is running, its mark cannot be read or written, or there is no thread to be had.
     pub fn start<F>(files: F, cluster: Cluster) -> Result<Self, StoreError>
     where
-        F: Files<File: Send> + Send + 'static,
+        F: Files<File: Send, Lock: Send> + Send + 'static,
     {
         let place = cluster.to_string();
         let failed = |doing: &'static str, why: Failure| StoreError::Database { place, doing, source: why };

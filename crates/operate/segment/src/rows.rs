@@ -73,11 +73,15 @@ pub enum Cause {
     Restarted,
     /// No logger ran, or none that was connected, and newer samples were in their place when one came.
     Away,
+    /// Samples were written, but the disk did not confirm that they are safe: they may be missing.
+    Unsure,
+    /// What was written here is damaged or missing.
+    Damaged,
     /// A cause of a later version.
     Other(u8),
 }
 
-const CAUSES: [(Cause, &str); 11] = [
+const CAUSES: [(Cause, &str); 13] = [
     (Cause::Started, "logger started"),
     (Cause::Stopped, "logger stopped"),
     (Cause::Disconnected, "disconnected"),
@@ -89,6 +93,8 @@ const CAUSES: [(Cause, &str); 11] = [
     (Cause::Refused, "refused"),
     (Cause::Restarted, "source restarted"),
     (Cause::Away, "logger away"),
+    (Cause::Unsure, "not confirmed by the disk"),
+    (Cause::Damaged, "damaged"),
 ];
 
 impl Cause {

@@ -1,15 +1,19 @@
 //! The few things that an archive does with files, so that tests can let each of them fail.
 
 use rustix::fs::OFlags;
-use std::fs::{File, OpenOptions, TryLockError};
+use std::fs::{File, OpenOptions};
 use std::io::{self, ErrorKind, Write};
 use std::os::unix::fs::{FileExt, MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
+use sys::lock::FileLock;
 
 /// A folder of files. A clone is the same folder.
 pub trait Files: Clone {
     /// A file that is open.
     type File;
+
+    /// A lock, released when it is dropped.
+    type Lock;
 
     /// Names and lengths of all files; order does not matter.
     ///
@@ -77,11 +81,11 @@ pub trait Files: Clone {
     /// The operating system's.
     fn free(&self) -> io::Result<u64>;
 
-    /// Takes the lock of this name, until the file is dropped.
+    /// Takes the lock of this name, until what is returned is dropped.
     ///
     /// # Errors
     /// [`ErrorKind::WouldBlock`] where somebody has it; others where somebody else might have put there what will be written.
-    fn lock(&self, name: &str) -> io::Result<Self::File>;
+    fn lock(&self, name: &str) -> io::Result<Self::Lock>;
 }
 
 /// A folder of the file system.
@@ -108,6 +112,7 @@ impl Folder {
 
 impl Files for Folder {
     type File = File;
+    type Lock = FileLock;
 
     fn list(&self) -> io::Result<Vec<(String, u64)>> {
         let mut files = Vec::new();
@@ -180,15 +185,11 @@ impl Files for Folder {
         Ok(about.f_bavail.saturating_mul(about.f_frsize))
     }
 
-    fn lock(&self, name: &str) -> io::Result<File> {
+    fn lock(&self, name: &str) -> io::Result<FileLock> {
         must_be_guarded(&self.0)?;
         // Who may open it may lock it, and keep the logger out.
         let file = opened(OpenOptions::new().create(true).append(true).mode(0o600), &self.0.join(name))?;
-        match file.try_lock() {
-            Ok(()) => Ok(file),
-            Err(TryLockError::WouldBlock) => Err(ErrorKind::WouldBlock.into()),
-            Err(TryLockError::Error(error)) => Err(error),
-        }
+        FileLock::try_take(file).map_err(|(error, _)| error)
     }
 }
 
@@ -285,7 +286,7 @@ mod tests {
         assert!(!at("made").exists() && fs::read(at("victim")).unwrap() == b"theirs");
         fs::remove_file(at("archive/lock")).unwrap();
         let lock = folder.lock("lock").unwrap();
-        assert_eq!(lock.metadata().unwrap().permissions().mode() & 0o077, 0, "nobody else can lock it");
+        assert_eq!(lock.file().metadata().unwrap().permissions().mode() & 0o077, 0, "nobody else can lock it");
     }
 
     #[test]

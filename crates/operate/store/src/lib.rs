@@ -55,7 +55,7 @@ pub use files::{Files, Folder, opened};
 pub use follow::{Follow, Logged, Position, Window, behind, written_to};
 pub use logger::{Logger, SignalId};
 pub use mark::Mark;
-pub use memory::Memory;
+pub use memory::{Memory, MemoryFile, MemoryLock};
 pub use pack::{PACKED_AT_ONCE, Packed, due, form, pack};
 pub use part::Form;
 pub use reader::{Reader, Stream};

@@ -56,7 +56,7 @@ pub struct Logger<F: Files> {
     files: F,
     config: Config,
     /// None while the disk fails: then no file there is open, so that the disk can be taken away, repaired and put back.
-    lock: Option<F::File>,
+    lock: Option<F::Lock>,
     archive: Option<Archive<F>>,
     /// Whether the archive is to be opened again with the lock.
     is_archive_away: bool,
@@ -80,6 +80,10 @@ pub struct Logger<F: Files> {
     account: Account,
     /// What was lost since the disk last worked.
     trouble: Option<Gap>,
+    /// Samples that the disk did not confirm; noted in the next segment.
+    unsure: Option<Gap>,
+    /// When these two are written although nothing else is.
+    repeat_at: i64,
     now: i64,
     sync_at: i64,
     retry_at: i64,
@@ -104,6 +108,10 @@ impl<F: Files> Logger<F> {
             files.remove(name).map_err(StoreError::io(name, "remove"))?;
         }
         let (used, covered) = parts(listed);
+        if !covered.is_empty() {
+            // The pack's name, before what it replaces goes.
+            files.sync_names().map_err(StoreError::io("", "sync"))?;
+        }
         for numbers in &covered {
             let name = numbers.name();
             files.remove(&name).map_err(StoreError::io(&name, "remove"))?;
@@ -132,6 +140,8 @@ impl<F: Files> Logger<F> {
             rows: Vec::new(),
             account: Account::default(),
             trouble: None,
+            unsure: None,
+            repeat_at: i64::MIN,
             now,
             sync_at: now.saturating_add(config.sync.0),
             retry_at: i64::MIN,
@@ -330,10 +340,10 @@ impl<F: Files> Logger<F> {
         self.safe_at
     }
 
-    /// Whether samples are being lost because the disk is full or fails.
+    /// Whether samples are being lost, or are unsure, because the disk is full or fails.
     #[must_use]
     pub const fn is_losing(&self) -> bool {
-        self.trouble.is_some()
+        self.trouble.is_some() || self.unsure.is_some()
     }
 
     /// The number from which on segments are not closed yet: those below may be packed.

@@ -18,7 +18,7 @@ struct State {
     room: Option<u64>,
     operations: u64,
     fails_from: Option<u64>,
-    sync_fails: bool,
+    sync_fails: Option<ErrorKind>,
     locked: std::collections::HashMap<String, std::sync::Weak<()>>,
 }
 
@@ -27,6 +27,8 @@ struct Bytes {
     id: u64,
     bytes: Vec<u8>,
     safe: usize,
+    /// What a failed sync has dropped: no later one makes it safe.
+    dropped: Vec<std::ops::Range<usize>>,
 }
 
 /// An open file of a [`Memory`].
@@ -34,8 +36,11 @@ struct Bytes {
 pub struct MemoryFile {
     name: String,
     id: u64,
-    _lock: Option<Arc<()>>,
 }
+
+/// A lock of a [`Memory`].
+#[derive(Debug)]
+pub struct MemoryLock(#[expect(dead_code, reason = "it is held")] Arc<()>);
 
 impl Memory {
     fn state(&self) -> MutexGuard<'_, State> {
@@ -53,9 +58,14 @@ impl Memory {
         self.state().fails_from = number;
     }
 
-    /// Lets files fail to become safe.
+    /// Lets files fail to become safe. As with a disk, what was appended before a sync that fails is not made safe by the next one.
     pub fn fail_sync(&self, fails: bool) {
-        self.state().sync_fails = fails;
+        self.fail_sync_by(fails.then_some(ErrorKind::Other));
+    }
+
+    /// The same, for a reason; `None`: none fails.
+    pub fn fail_sync_by(&self, why: Option<ErrorKind>) {
+        self.state().sync_fails = why;
     }
 
     /// How many operations changed something.
@@ -74,7 +84,14 @@ impl Memory {
             // A name may have changed since.
             if let Some(file) = state.files.values().find(|file| file.id == *id) {
                 let len = file.safe + (file.bytes.len() - file.safe) * percent / 100;
-                files.insert(name.clone(), Bytes { id: *id, bytes: file.bytes[..len].to_vec(), safe: len });
+                let mut bytes = file.bytes[..len].to_vec();
+                // Of what a sync has dropped the same share is there; the rest was never written.
+                for range in &file.dropped {
+                    let kept = range.start + range.len() * percent / 100;
+                    let end = range.end.min(len);
+                    bytes[kept.min(end)..end].fill(0);
+                }
+                files.insert(name.clone(), Bytes { id: *id, bytes, safe: len, dropped: Vec::new() });
             }
         }
         let safe_names = files.iter().map(|(name, file)| (name.clone(), file.id)).collect();
@@ -105,7 +122,7 @@ impl Memory {
         let mut state = self.state();
         state.next += 1;
         let (id, safe) = (state.next, bytes.len());
-        state.files.insert(name.to_owned(), Bytes { id, bytes, safe });
+        state.files.insert(name.to_owned(), Bytes { id, bytes, safe, dropped: Vec::new() });
         state.safe_names.insert(name.to_owned(), id);
     }
 }
@@ -129,6 +146,7 @@ impl State {
 
 impl Files for Memory {
     type File = MemoryFile;
+    type Lock = MemoryLock;
 
     fn list(&self) -> io::Result<Vec<(String, u64)>> {
         Ok(self.state().files.iter().map(|(name, file)| (name.clone(), file.bytes.len() as u64)).collect())
@@ -143,13 +161,13 @@ impl Files for Memory {
         state.next += 1;
         let id = state.next;
         state.files.insert(name.to_owned(), Bytes { id, ..Bytes::default() });
-        Ok(MemoryFile { name: name.to_owned(), id, _lock: None })
+        Ok(MemoryFile { name: name.to_owned(), id })
     }
 
     fn open(&self, name: &str) -> io::Result<MemoryFile> {
         let state = self.state();
         let file = state.files.get(name).ok_or(ErrorKind::NotFound)?;
-        Ok(MemoryFile { name: name.to_owned(), id: file.id, _lock: None })
+        Ok(MemoryFile { name: name.to_owned(), id: file.id })
     }
 
     fn append(&self, open: &mut MemoryFile, bytes: &[u8]) -> io::Result<()> {
@@ -168,12 +186,12 @@ impl Files for Memory {
     fn sync(&self, open: &MemoryFile) -> io::Result<()> {
         let mut state = self.state();
         state.step()?;
-        if state.sync_fails {
-            return Err(io::Error::other("injected"));
-        }
+        let fails = state.sync_fails;
         let file = state.file(open)?;
-        file.safe = file.bytes.len();
-        Ok(())
+        let before = std::mem::replace(&mut file.safe, file.bytes.len());
+        let Some(why) = fails else { return Ok(()) };
+        file.dropped.push(before..file.bytes.len());
+        Err(io::Error::new(why, "injected"))
     }
 
     fn read_at(&self, open: &MemoryFile, offset: u64, buffer: &mut [u8]) -> io::Result<usize> {
@@ -218,7 +236,7 @@ impl Files for Memory {
         Ok(self.state().room.unwrap_or(u64::MAX))
     }
 
-    fn lock(&self, name: &str) -> io::Result<MemoryFile> {
+    fn lock(&self, name: &str) -> io::Result<MemoryLock> {
         let mut state = self.state();
         if state.locked.get(name).is_some_and(|lock| lock.strong_count() > 0) {
             return Err(ErrorKind::WouldBlock.into());
@@ -227,6 +245,6 @@ impl Files for Memory {
         state.locked.insert(name.to_owned(), Arc::downgrade(&lock));
         // As in a folder, where it stays.
         state.files.entry(name.to_owned()).or_default();
-        Ok(MemoryFile { name: name.to_owned(), id: 0, _lock: Some(lock) })
+        Ok(MemoryLock(lock))
     }
 }

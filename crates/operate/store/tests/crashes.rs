@@ -213,6 +213,88 @@ fn what_could_not_be_made_safe_is_told_as_unsure_and_a_new_segment_begun() {
 }
 
 #[test]
+fn a_sync_that_fails_does_not_erase_the_gap_of_samples_that_were_lost_before() {
+    let files = Memory::default();
+    let config = Config { when_full: WhenFull::Stop, ..Config::default() };
+    let mut logger = Logger::open(files.clone(), config, 0).unwrap();
+    let signal = logger.signal("A", About::default(), 0).unwrap();
+    let second = 1_000_000_000;
+    let log = |logger: &mut Logger<Memory>, k: i64| {
+        logger.push(signal, &Sample::new(k * second, k as f64));
+        logger.sync(k * second);
+    };
+    log(&mut logger, 1);
+    files.set_room(Some(0));
+    (2..12).for_each(|k| log(&mut logger, k));
+    files.set_room(None);
+    files.fail_sync(true);
+    logger.gap(Some(signal), 12 * second + 1, Cause::Disconnected, 0);
+    logger.signal("A", About { units: "V".into(), ..About::default() }, 12 * second).unwrap();
+    log(&mut logger, 12);
+    assert!(logger.is_losing(), "the disk does not confirm");
+    files.fail_sync(false);
+    log(&mut logger, 13);
+    assert!(!logger.is_losing());
+    let account = logger.account();
+    assert_eq!((account.taken, account.safe, account.lost, account.unsure), (13, 2, 10, 1));
+    for percent in [0, 50, 100] {
+        let left = files.after_power_cut(percent);
+        let archive = Archive::open(left.clone()).unwrap();
+        let gaps = archive.gaps("A", Span::ALL);
+        let lost = |cause| gaps.iter().filter(|gap| gap.cause == cause).map(|gap| (gap.at / second, gap.lost)).last();
+        assert_eq!(lost(Cause::DiskFull), Some((2, 10)), "{percent} %: {gaps:?}");
+        assert_eq!(lost(Cause::Unsure), Some((12, 1)), "{percent} %: {gaps:?}");
+        assert_eq!(lost(Cause::Disconnected), Some((12, 0)), "{percent} %: {gaps:?}");
+        let units: Vec<String> = archive.rows("A").into_iter().map(|row| row.about.units).collect();
+        assert_eq!(units, ["", "V"], "{percent} %");
+        let there = numbers(&left, "A");
+        assert!(there == [1.0, 13.0] || there == [1.0, 12.0, 13.0], "{percent} %: {there:?}");
+    }
+}
+
+#[test]
+fn what_the_disk_did_not_confirm_is_noted_although_no_sample_follows() {
+    let files = Memory::default();
+    let mut logger = Logger::open(files.clone(), Config::default(), 0).unwrap();
+    let signal = logger.signal("A", About::default(), 0).unwrap();
+    files.fail_sync(true);
+    logger.push(signal, &Sample::new(7, 1.0));
+    logger.sync(0);
+    files.fail_sync(false);
+    logger.sync(10_000_000_000);
+    let gaps = Archive::open(files.after_power_cut(0)).unwrap().gaps("A", Span::ALL);
+    assert_eq!(gaps.iter().map(|gap| (gap.at, gap.cause, gap.lost)).collect::<Vec<_>>(), [(7, Cause::Unsure, 1)]);
+}
+
+#[test]
+fn no_room_that_is_reported_by_a_sync_is_a_full_disk() {
+    for when_full in [WhenFull::Stop, WhenFull::RemoveOldest] {
+        let files = Memory::default();
+        let mut logger = Logger::open(files.clone(), Config { when_full, ..small() }, 0).unwrap();
+        let signal = logger.signal("A", About::default(), 0).unwrap();
+        let second = 1_000_000_000;
+        let log = |logger: &mut Logger<Memory>, k: i64| {
+            logger.push(signal, &Sample::new(k * second, k as f64));
+            logger.sync(k * second / 10);
+        };
+        (0..60).for_each(|k| log(&mut logger, k));
+        files.fail_sync_by(Some(std::io::ErrorKind::StorageFull));
+        log(&mut logger, 60);
+        files.fail_sync(false);
+        // Within the second in which a full disk is not tried again.
+        log(&mut logger, 61);
+        log(&mut logger, 90);
+        let account = logger.account();
+        let is_stopped = when_full == WhenFull::Stop;
+        assert_eq!((account.unsure, account.lost), (1, u64::from(is_stopped)), "{when_full:?}: {account:?}");
+        assert_eq!(account.removed, u64::from(!is_stopped), "{when_full:?}");
+        let gaps = Archive::open(files.after_power_cut(0)).unwrap().gaps("A", Span::ALL);
+        let lost: u64 = gaps.iter().filter(|gap| gap.cause == Cause::DiskFull).map(|gap| gap.lost).sum();
+        assert_eq!(lost, account.unsure + account.lost, "{gaps:?}");
+    }
+}
+
+#[test]
 fn on_a_full_disk_each_sample_is_safe_or_counted_and_a_gap_tells_how_many_are_missing() {
     for room in 0..3_000 {
         let files = Memory::default();

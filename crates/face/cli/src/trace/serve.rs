@@ -10,10 +10,12 @@ use recorder::request::{Request, Requests};
 use recorder::{Flight, Options};
 use std::collections::BTreeMap;
 use std::fs::{DirBuilder, File, Permissions, set_permissions};
+use std::io::ErrorKind;
 use std::os::fd::AsFd as _;
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, PermissionsExt as _, chown};
 use std::path::Path;
 use sys::clock::mono_now;
+use sys::lock::FileLock;
 use sys::root::RootDir;
 use sys::sched::Scheduling;
 use sys::signal::SignalFd;
@@ -43,9 +45,10 @@ pub(super) fn run(args: &Serve) -> Result<(), Failure> {
     let said = in_file(&folder);
     make(&folder, args.plant.is_some())?;
     let lock = File::create(folder.join(LOCK)).map_err(said)?;
-    if lock.try_lock().is_err() {
-        return Err(format!("a recorder runs already, in {}", folder.display()).into());
-    }
+    let _lock = FileLock::try_take(lock).map_err(|(error, _)| match error.kind() {
+        ErrorKind::WouldBlock => format!("a recorder runs already, in {}", folder.display()),
+        _ => format!("{}: {error}", folder.join(LOCK).display()),
+    })?;
     let signals = SignalFd::new(&sys::signal::END_SIGNALS)?;
     let requests = Requests::listen(&folder).map_err(said)?;
     let mut who = Who::of(args)?;

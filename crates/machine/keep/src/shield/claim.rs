@@ -7,11 +7,12 @@ use super::Error;
 use super::journal::{Found, Journal};
 use super::machine::Machine;
 use crate::RunDir;
-use std::fs::{File, OpenOptions};
+use std::fs::OpenOptions;
 use std::io::{self, Read, Seek, Write};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
+use sys::lock::FileLock;
 
 /// The machine's lock.
 pub(super) const MACHINE: &str = "/run/tahti-shield.lock";
@@ -24,7 +25,7 @@ const PATH_BYTES_MAX: u64 = 1 << 13;
 
 /// The right to change the shield; it ends with the value, or with the process.
 pub(super) struct Claim {
-    file: File,
+    lock: FileLock,
     path: PathBuf,
 }
 
@@ -37,12 +38,10 @@ impl Claim {
             let nofollow = rustix::fs::OFlags::NOFOLLOW.bits() as i32;
             let mut options = OpenOptions::new();
             options.read(true).write(true).create(true).truncate(false).mode(0o600).custom_flags(nofollow);
-            let file = options.open(&path)?;
-            rustix::fs::flock(&file, rustix::fs::FlockOperation::LockExclusive)?;
-            Ok(file)
+            FileLock::take(options.open(&path)?)
         };
-        let file = lock().map_err(|error: io::Error| failed(&path, &error))?;
-        Ok(Self { file, path })
+        let lock = lock().map_err(|error: io::Error| failed(&path, &error))?;
+        Ok(Self { lock, path })
     }
 
     /// Says that the shield is this run directory's.
@@ -78,13 +77,15 @@ impl Claim {
 
     fn holder(&mut self) -> Result<Option<PathBuf>, Error> {
         let mut bytes = Vec::new();
-        let read = self.file.rewind().and_then(|()| (&self.file).take(PATH_BYTES_MAX).read_to_end(&mut bytes));
+        let mut file = self.lock.file();
+        let read = file.rewind().and_then(|()| file.take(PATH_BYTES_MAX).read_to_end(&mut bytes));
         read.map_err(|error| failed(&self.path, &error))?;
         Ok((!bytes.is_empty()).then(|| PathBuf::from(std::ffi::OsString::from_vec(bytes))))
     }
 
     fn write(&mut self, text: &[u8]) -> Result<(), Error> {
-        let written = self.file.set_len(0).and_then(|()| self.file.rewind()).and_then(|()| self.file.write_all(text));
+        let mut file = self.lock.file();
+        let written = file.set_len(0).and_then(|()| file.rewind()).and_then(|()| file.write_all(text));
         written.map_err(|error| failed(&self.path, &error))
     }
 }

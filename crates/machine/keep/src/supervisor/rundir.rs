@@ -4,14 +4,14 @@
 
 use host::plant::Plant;
 use host::supervise::Supervision;
-use rustix::fs::{CWD, FallocateFlags, FlockOperation, Mode, OFlags, RenameFlags};
+use rustix::fs::{CWD, FallocateFlags, Mode, OFlags, RenameFlags};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{Read as _, Write as _};
-use std::os::fd::OwnedFd;
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
+use sys::lock::FileLock;
 
 /// Free memory or disk that a plant's folder must have before anything is started, bytes.
 const ROOM_BYTES_MIN: u64 = 256 << 10;
@@ -162,7 +162,7 @@ pub struct RunDir {
 /// Held for as long as a supervisor lives; the kernel lets go of it when it dies.
 #[derive(Debug)]
 pub struct Lock {
-    _fd: OwnedFd,
+    _lock: FileLock,
 }
 
 /// What a supervisor leaves behind for the next one.
@@ -360,10 +360,10 @@ impl RunDir {
         let path = self.path.join("lock");
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC;
         let opened = rustix::fs::open(&path, flags, Mode::from_raw_mode(0o600)).map_err(std::io::Error::from);
-        let mut file = File::from(io(opened, "open", &path)?);
-        match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => {}
-            Err(Errno::WOULDBLOCK) => {
+        let file = File::from(io(opened, "open", &path)?);
+        let lock = match FileLock::try_take(file) {
+            Ok(lock) => lock,
+            Err((error, mut file)) if error.kind() == std::io::ErrorKind::WouldBlock => {
                 let mut text = String::new();
                 // Who it is is only told; without it the answer is still no.
                 let _ = file.read_to_string(&mut text);
@@ -373,11 +373,11 @@ impl RunDir {
                 };
                 return Err(RunDirError::Running { name: self.name.clone(), by });
             }
-            Err(errno) => return io(Err(errno.into()), "lock", &path),
-        }
+            Err((error, _)) => return io(Err(error), "lock", &path),
+        };
         // Over what stands there, which needs no room. Who it is is only told: the lock is held without it, too.
-        let _ = write!(file, "{:<10}", std::process::id());
-        Ok(Lock { _fd: file.into() })
+        let _ = write!(lock.file(), "{:<10}", std::process::id());
+        Ok(Lock { _lock: lock })
     }
 
     /// Writes what the next supervisor needs, all or nothing. Two files take turns, each with room of its own, so that

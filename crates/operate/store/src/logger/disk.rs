@@ -32,47 +32,91 @@ pub(super) struct Segment<T> {
     pub(super) safe_len: u64,
     /// Until when it is kept open, by the monotonic clock.
     pub(super) until: i64,
-    /// Samples appended and not yet safe, and whether anything is.
-    unsafe_count: u64,
-    is_unsafe: bool,
+    /// What was appended and is not safe yet; none if all is.
+    waiting: Option<Waiting>,
+}
+
+/// What was appended to a segment and is not safe yet. Of its samples the number is kept, of the rest everything, so that it can be
+/// written again.
+#[derive(Default)]
+struct Waiting {
+    count: u64,
+    /// The first stamp.
+    first: Option<i64>,
+    gaps: Vec<Gap>,
+    rows: Vec<Signal>,
+    trouble: Option<Gap>,
+    unsure: Option<Gap>,
 }
 
 impl<F: Files> Logger<F> {
-    /// Has the kernel put on the disk what was appended. When it fails nothing is known of what was appended since the last
-    /// time, and asking again would not tell: the kernel may have given the pages up. So the segment is left.
+    /// Has the kernel put on the disk what was appended. If that fails, the state of what was appended since the last time is unknown,
+    /// and a second try proves nothing: the kernel may have dropped the pages. So the segment is left, and gaps and rows are written
+    /// again to the next one, with a gap for the samples.
     pub(super) fn make_safe(&mut self) {
-        let Some(segment) = self.segment.as_mut().filter(|segment| segment.is_unsafe) else { return };
-        let count = std::mem::take(&mut segment.unsafe_count);
-        segment.is_unsafe = false;
+        let Some(segment) = &mut self.segment else { return };
+        let Some(waiting) = segment.waiting.take() else { return };
         match self.files.sync(&segment.file) {
             Ok(()) => {
                 segment.safe_len = segment.len;
-                self.account.safe += count;
+                self.account.safe += waiting.count;
                 self.safe_at = Some(self.now);
             }
             Err(error) => {
                 self.failed("sync", &error);
-                self.account.unsure += count;
                 self.segment = None;
+                self.take_back(waiting, &error);
             }
         }
+    }
+
+    /// Keeps what the disk did not confirm for the next segment.
+    fn take_back(&mut self, waiting: Waiting, error: &io::Error) {
+        self.account.unsure += waiting.count;
+        self.trouble = join(waiting.trouble, self.trouble.take());
+        let at = waiting.first.unwrap_or(i64::MAX);
+        let new = Gap { id: None, at, cause: Cause::Unsure, lost: waiting.count };
+        let new = Some(new).filter(|gap| gap.lost > 0);
+        self.unsure = join(join(waiting.unsure, self.unsure.take()), new);
+        self.gaps.splice(0..0, waiting.gaps);
+        self.rows.splice(0..0, waiting.rows);
+        self.keep_within_bounds();
+        self.repeat_at = self.now.saturating_add(PAUSE_NS);
+        if is_full(error) {
+            // Some file systems report only now that there is no room.
+            self.unsure.iter_mut().for_each(|gap| gap.cause = Cause::DiskFull);
+            let before = self.open_from();
+            if self.config.when_full == WhenFull::Stop || !self.remove_oldest(before) {
+                self.retry_at = self.repeat_at;
+            }
+        }
+    }
+
+    /// Bounds what is kept while the disk fails.
+    fn keep_within_bounds(&mut self) {
+        self.gaps.truncate(GAPS_KEPT_MAX);
+        self.rows.truncate(GAPS_KEPT_MAX);
     }
 
     /// Appends the block, with the dictionary rows that it needs, and gaps. Where that fails its samples are tried once more
     /// in a new segment, and are lost then; while the disk fails, it is asked once a second.
     pub(super) fn write(&mut self) {
-        if self.samples.is_empty() && self.gaps.is_empty() && self.rows.is_empty() {
+        let is_new = !(self.samples.is_empty() && self.gaps.is_empty() && self.rows.is_empty());
+        let is_again = (self.trouble.is_some() || self.unsure.is_some()) && self.now >= self.repeat_at;
+        if !is_new && !is_again {
             return;
         }
         let is_paused = self.now < self.retry_at;
         match if is_paused { Err(None) } else { self.try_write().map_err(Some) } {
-            Ok(()) => (self.trouble, self.retry_at) = (None, i64::MIN),
+            Ok(()) => (self.repeat_at, self.retry_at) = (i64::MIN, i64::MIN),
             Err(error) => {
                 let cause =
                     error.as_ref().map(|error| if is_full(error) { Cause::DiskFull } else { Cause::DiskFailed });
-                let new = Gap { id: None, at: self.first, cause: Cause::DiskFailed, lost: 0 };
+                // A pause after a failed sync is that of a full disk.
+                let new = Gap { id: None, at: self.first, cause: Cause::DiskFull, lost: 0 };
                 let trouble = self.trouble.get_or_insert(new);
                 trouble.cause = cause.unwrap_or(trouble.cause);
+                trouble.at = trouble.at.min(self.first);
                 if cause == Some(Cause::DiskFailed) {
                     self.lock = None;
                     self.is_archive_away |= self.archive.take().is_some();
@@ -81,10 +125,9 @@ impl<F: Files> Logger<F> {
                 self.account.lost += self.count;
                 if !is_paused {
                     self.retry_at = self.now.saturating_add(PAUSE_NS);
+                    self.repeat_at = self.retry_at;
                 }
-                // Kept for when the disk works again, within a bound.
-                self.gaps.truncate(GAPS_KEPT_MAX);
-                self.rows.truncate(GAPS_KEPT_MAX);
+                self.keep_within_bounds();
             }
         }
         self.samples.clear();
@@ -100,11 +143,7 @@ impl<F: Files> Logger<F> {
         let before = self.open_from();
         let mut is_second = false;
         loop {
-            let Err(error) = self.append() else {
-                self.gaps.clear();
-                self.rows.clear();
-                return Ok(());
-            };
+            let Err(error) = self.append() else { return Ok(()) };
             self.failed("append", &error);
             self.give_up_segment();
             if is_full(&error) {
@@ -181,19 +220,25 @@ impl<F: Files> Logger<F> {
             put(&mut out, BlockKind::Dictionary, 0, &dictionary);
         }
         let mut gaps = Vec::new();
-        let base = self.gaps.first().or(self.trouble.as_ref()).map_or(0, |gap| gap.at);
-        self.trouble.iter().chain(&self.gaps).for_each(|gap| gap.write(base, &mut gaps));
+        let all = || self.trouble.iter().chain(&self.unsure).chain(&self.gaps);
+        let base = all().next().map_or(0, |gap| gap.at);
+        all().for_each(|gap| gap.write(base, &mut gaps));
         if !gaps.is_empty() {
             put(&mut out, BlockKind::Gaps, base, &gaps);
         }
         if !self.samples.is_empty() {
             put(&mut out, BlockKind::Samples, self.base, &self.samples);
         }
-        segment.is_unsafe = true;
+        let waiting = segment.waiting.get_or_insert_default();
         self.files.append(&mut segment.file, &out)?;
         segment.blocks = block;
         segment.len += out.len() as u64;
-        segment.unsafe_count += self.count;
+        waiting.count += self.count;
+        waiting.first = waiting.first.or((self.count > 0).then_some(self.first));
+        waiting.gaps.append(&mut self.gaps);
+        waiting.rows.append(&mut self.rows);
+        waiting.trouble = join(waiting.trouble, self.trouble.take());
+        waiting.unsure = join(waiting.unsure, self.unsure.take());
         self.account.bytes += out.len() as u64;
         Ok(())
     }
@@ -215,8 +260,7 @@ impl<F: Files> Logger<F> {
         Head { begun: self.base, sync_ns: self.config.sync.0 as u64, merged: Vec::new() }.write(&mut head);
         block::write(out, BlockKind::Head, number, 0, 0, &head);
         let until = self.now.saturating_add(self.config.segment_age.0);
-        self.segment =
-            Some(Segment { file, number, blocks: 1, len: 0, safe_len: 0, until, unsafe_count: 0, is_unsafe: false });
+        self.segment = Some(Segment { file, number, blocks: 1, len: 0, safe_len: 0, until, waiting: None });
         Ok(())
     }
 
@@ -256,6 +300,14 @@ impl<F: Files> Logger<F> {
     fn failed(&mut self, what: &str, error: &io::Error) {
         self.account.failures += 1;
         self.last_error = Some(format!("failed to {what}: {error}"));
+    }
+}
+
+/// One gap for two: from the earlier instant on, with all samples of both.
+fn join(one: Option<Gap>, other: Option<Gap>) -> Option<Gap> {
+    match (one, other) {
+        (Some(one), Some(other)) => Some(Gap { at: one.at.min(other.at), lost: one.lost + other.lost, ..one }),
+        (one, other) => one.or(other),
     }
 }
 
