@@ -60,6 +60,7 @@ pub(crate) fn main(args: Vec<String>) -> Outcome {
 
 /// A real node beside the upload, as the tests have it: `tahti bench` itself starts no database.
 fn cassandra() -> Outcome {
+    crate::test::install("cassandra")?;
     let words =
         ["run", "--release", "--quiet", "--package", "cassandra", "--features", "driver", "--example", "throughput"];
     let mut command = cargo(words);
@@ -72,9 +73,11 @@ fn tahti(words: &[String]) -> Result<Command, String> {
     let mut command = Command::new(root().join("target/lto/tahti"));
     command.arg("bench");
     if words.first().is_some_and(|name| name == "ioc") {
+        crate::test::install("networks")?;
         command.env("TAHTI_EPICS", crate::epics::programs()?);
     }
     if words.first().is_some_and(|name| name == "compute") {
+        crate::test::install("appliance")?;
         crate::peers::debian(&["gcc", "libopenblas0"])?;
         command.env("TAHTI_PYTHON", crate::peers::python("numpy", &["numpy"])?.join("python"));
     }

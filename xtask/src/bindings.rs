@@ -8,12 +8,8 @@ use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
-/// Debian's packages that build and find C and C++, and Python's environments.
-const PEERS: &[&str] = &["gcc", "g++", "cmake", "make", "pkg-config", "python3", "python3-venv"];
-
 /// Installs libtahti into a folder, builds the examples against it by CMake and by pkg-config, and runs them.
 pub(crate) fn main() -> Outcome {
-    tools()?;
     let place = peers::folder().join("bindings");
     let _ = fs::remove_dir_all(&place);
     let prefix = place.join("prefix");
@@ -39,16 +35,6 @@ pub(crate) fn main() -> Outcome {
 fn numpy() -> Outcome {
     let python = peers::python("numpy", &["numpy"])?.join("python");
     Suite { programs: vec!["numpy".into()], ..Suite::default() }.env("TAHTI_PYTHON", python).run(Show::Live)
-}
-
-/// Has the tools, or installs them.
-fn tools() -> Outcome {
-    let there = |program: &str| Command::new(program).arg("--version").stdout(Stdio::null()).status().is_ok();
-    let venv = || Command::new("python3").args(["-c", "import ensurepip, venv"]).status().is_ok_and(|it| it.success());
-    if ["cc", "c++", "cmake", "make", "pkg-config", "python3"].into_iter().all(there) && venv() {
-        return Ok(());
-    }
-    peers::debian(PEERS)
 }
 
 /// The same source with the flags of pkg-config and the C compiler's strictest checks of the header, as C and as C++.
@@ -201,7 +187,7 @@ fn messages(place: &Path) -> Outcome {
 /// The Python package in an environment of its own, and ZeroMQ's there.
 fn python(place: &Path, prefix: &Path) -> Outcome {
     let venv = place.join("venv");
-    run(Command::new("python3").args(["-m", "venv"]).arg(&venv))?;
+    peers::environment(&venv)?;
     let mut install = Command::new(venv.join("bin/pip"));
     run(install.args(["install", "--quiet", "--disable-pip-version-check", "./bindings/python"]))?;
     let mut tests = Command::new(venv.join("bin/python"));

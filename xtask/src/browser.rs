@@ -4,7 +4,6 @@ use crate::peers;
 use crate::run::Outcome;
 use crate::suite::{Show, Suite};
 use std::path::PathBuf;
-use std::process::Command;
 
 /// What drives the browser, and what finds what a screen reader cannot use.
 const PACKAGES: &[&str] = &["playwright-core@1.65.1", "@axe-core/playwright@4.13.0"];
@@ -14,11 +13,6 @@ pub(crate) const VARIABLE: &str = "TAHTI_BROWSER";
 
 /// Sets the browser up; the folder of its modules.
 pub(crate) fn modules() -> Result<PathBuf, String> {
-    peers::debian(&["chromium-headless-shell"])?;
-    // Where Node came from elsewhere it has brought npm, and Debian's package of it cannot be installed beside.
-    if Command::new("npm").arg("--version").output().is_err() {
-        peers::debian(&["nodejs", "npm"])?;
-    }
     peers::node("browser", PACKAGES)
 }
 

@@ -280,7 +280,7 @@ fn wheel(dist: &Dist) -> Result<PathBuf, String> {
     fs::rename(out.join(&name), &file).map_err(|error| format!("{}: {error}", file.display()))?;
     // Tried in an environment of its own, away from this folder's modules.
     let venv = dist.stage("wheel-tried")?;
-    run(Command::new("python3").args(["-m", "venv"]).arg(&venv))?;
+    peers::environment(&venv)?;
     let mut pip = Command::new(venv.join("bin/pip"));
     run(pip.args(["install", "--quiet", "--disable-pip-version-check", "--no-index"]).arg(&file))?;
     let script = "import tahti; from tahti import _library; _library.lib(); print(_library.library())";

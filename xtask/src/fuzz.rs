@@ -1,6 +1,7 @@
 //! `cargo xtask fuzz`: coverage-guided fuzzing of everything that reads bytes from outside.
 
 use crate::peers;
+use crate::record;
 use crate::run::{Outcome, root, run};
 use std::process::Command;
 
@@ -48,7 +49,8 @@ fn fuzz(targets: &[String], seconds: u32, build: &[&str]) -> Outcome {
         let mut command = Command::new("rustup");
         command.args(["run", "nightly", "cargo-fuzz", "run"]).args(build).args([target, "--"]);
         command.args([format!("-max_total_time={seconds}"), "-verbosity=0".into(), "-print_final_stats=1".into()]);
-        run(command.env("PATH", &path).env("RUSTUP_TOOLCHAIN", "nightly"))?;
+        command.env("PATH", &path).env("RUSTUP_TOOLCHAIN", "nightly");
+        record::timed(target, || run(&mut command))?;
     }
     Ok(())
 }

@@ -1,5 +1,6 @@
 //! Everything that a developer or CI runs: `cargo xtask test | test-vm | tidy | bench | soak | fuzz`.
 
+mod again;
 mod appliance;
 mod bench;
 mod bindings;
@@ -8,9 +9,12 @@ mod calls;
 mod dist;
 mod epics;
 mod fuzz;
+mod gate;
 mod hang;
 mod pages;
 mod peers;
+mod programs;
+mod record;
 mod run;
 mod soak;
 mod suite;
@@ -37,8 +41,10 @@ const HELP: &str = "usage: cargo xtask <command>
 fn main() -> ExitCode {
     let mut args = std::env::args().skip(1);
     let outcome = match args.next().as_deref() {
-        Some("test") => test::main(args.collect()),
-        Some("test-vm") => vm::main(args.collect()),
+        Some("test") => gate::main(args.collect()),
+        // What `test` starts for each of its stages.
+        Some("stage") => gate::within(&args.collect::<Vec<_>>()),
+        Some("test-vm") => test::install("vm").and_then(|()| vm::main(args.collect())),
         Some("tidy") => tidy::main(),
         Some("bench") => bench::main(args.collect()),
         Some("soak") => soak::main(&args.collect::<Vec<_>>()),

@@ -2,6 +2,7 @@
 //!
 //! Everything lands in `target/peers` or in Debian's own places; nothing is installed twice.
 
+use crate::programs;
 use crate::run::{Outcome, cargo, output, root, run};
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -22,12 +23,15 @@ fn alone() -> Result<File, String> {
     Ok(lock)
 }
 
+/// Whether a Debian package is installed.
+pub(crate) fn is_installed(package: &str) -> bool {
+    output(Command::new("dpkg-query").args(["--show", "--showformat=${db:Status-Status}", package]))
+        .is_ok_and(|status| status == "installed")
+}
+
 /// Installs the Debian packages that are missing.
 pub(crate) fn debian(packages: &[&str]) -> Outcome {
-    let installed = |package: &&str| {
-        output(Command::new("dpkg-query").args(["--show", "--showformat=${db:Status-Status}", package]))
-            .is_ok_and(|status| status == "installed")
-    };
+    let installed = |package: &&str| is_installed(package);
     if packages.iter().all(installed) {
         return Ok(());
     }
@@ -59,7 +63,6 @@ pub(crate) fn unpacked(package: &str) -> Result<PathBuf, String> {
 
 /// The small Linux guest of the example, made here; its folder.
 pub(crate) fn small_linux() -> Result<PathBuf, String> {
-    debian(&["busybox-static"])?;
     let linux = folder().join("guest");
     run(Command::new(root().join("examples/packaging/guest/make")).arg(&linux))?;
     Ok(linux)
@@ -72,6 +75,13 @@ pub(crate) fn apt() -> Command {
     command
 }
 
+/// An empty Python environment. It keeps the path of the Python that made it: that of the program, not of a link in a
+/// stage's folder.
+pub(crate) fn environment(venv: &Path) -> Outcome {
+    let python = programs::find("python3").and_then(|link| link.canonicalize().ok());
+    run(Command::new(python.unwrap_or_else(|| "python3".into())).args(["-m", "venv"]).arg(venv))
+}
+
 /// A Python environment of its own with these packages; returns its `bin` folder.
 pub(crate) fn python(name: &str, packages: &[&str]) -> Result<PathBuf, String> {
     let venv = folder().join(name);
@@ -80,7 +90,7 @@ pub(crate) fn python(name: &str, packages: &[&str]) -> Result<PathBuf, String> {
     if std::fs::read_to_string(&marker).is_ok_and(|installed| installed == wanted) {
         return Ok(venv.join("bin"));
     }
-    run(Command::new("python3").args(["-m", "venv"]).arg(&venv))?;
+    environment(&venv)?;
     run(Command::new(venv.join("bin/pip")).args(["install", "--quiet", "--disable-pip-version-check"]).args(packages))?;
     std::fs::write(&marker, wanted).map_err(|error| format!("{}: {error}", marker.display()))?;
     Ok(venv.join("bin"))
@@ -122,13 +132,8 @@ pub(crate) fn python_sources(bin: &Path, packages: &[&str]) -> Result<PathBuf, S
     Ok(folder)
 }
 
-/// A Java library, and Java to run it with; returns the library's file.
+/// A Java library; returns its file.
 pub(crate) fn java(group: &str, name: &str, version: &str) -> Result<PathBuf, String> {
-    let runs = |program: &str| output(Command::new(program).arg("--version")).is_ok();
-    let needed = [("javac", "default-jdk-headless"), ("mvn", "maven")];
-    let missing: Vec<_> =
-        needed.into_iter().filter(|(program, _)| !runs(program)).map(|(_, package)| package).collect();
-    debian(&missing)?;
     let folder = folder().join("java");
     let library = folder.join(format!("{name}-{version}.jar"));
     if !library.exists() {
@@ -145,9 +150,6 @@ pub(crate) fn java_program(group: &str, name: &str, version: &str) -> Result<Pat
     let folder = folder().join("java").join(format!("{name}-{version}"));
     if folder.exists() {
         return Ok(folder);
-    }
-    if output(Command::new("mvn").arg("--version")).is_err() {
-        debian(&["maven"])?;
     }
     let _alone = alone()?;
     if folder.exists() {
@@ -175,7 +177,6 @@ pub(crate) fn java_program(group: &str, name: &str, version: &str) -> Result<Pat
 
 /// Java 17, which some programs want and no newer one; returns its program.
 pub(crate) fn java_17() -> Result<PathBuf, String> {
-    debian(&["openjdk-17-jre-headless"])?;
     let files = output(Command::new("dpkg-query").args(["--listfiles", "openjdk-17-jre-headless"]))?;
     let java = files.lines().find(|file| file.ends_with("/bin/java")).map(PathBuf::from);
     java.ok_or_else(|| "openjdk-17-jre-headless has no bin/java".into())

@@ -1,11 +1,8 @@
-//! Test programs that cargo builds and runs. A test that fails is run once more, alone.
-//!
-//! Tests of real time share machines with others, which now and then stop one for seconds or step its clock. What
-//! passes only when run again passes its stage, and stands in the last lines that the whole run prints: something to
-//! look at, not to get used to. More failures than a few, or a program that ends without saying which of its tests
-//! failed, are no such accident.
+//! Test programs that cargo builds and runs. A test that fails fails its stage, but for those of [`crate::again`].
 
+use crate::again;
 use crate::hang;
+use crate::record::{self, Clock};
 use crate::run::{Outcome, cargo, metadata, root, shown};
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -13,24 +10,7 @@ use std::io::{ErrorKind, PipeReader, Read, Write};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::process::{Command, ExitStatus};
-use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
-
-/// So many failures may be accidents.
-pub(crate) const ACCIDENTS_MAX: usize = 4;
-
-/// What passed only when run again, since it was last asked for.
-static AGAIN: Mutex<Vec<String>> = Mutex::new(Vec::new());
-
-/// Notes tests that passed only when run again.
-pub(crate) fn passed_again(names: impl IntoIterator<Item = String>) {
-    AGAIN.lock().unwrap_or_else(PoisonError::into_inner).extend(names);
-}
-
-/// The tests noted since the last call.
-pub(crate) fn take_passed_again() -> Vec<String> {
-    std::mem::take(&mut *AGAIN.lock().unwrap_or_else(PoisonError::into_inner))
-}
 
 /// Whether what is printed comes as it is said, or in one piece at the end: beside others.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -67,7 +47,7 @@ impl Suite {
 
     fn command(&self) -> Result<Command, String> {
         let mut command = for_tests("test")?;
-        command.args(["--no-fail-fast", "--quiet"]).args(self.kinds);
+        command.arg("--no-fail-fast").args(self.kinds);
         command.args(self.features.iter().flat_map(|feature| ["--features", feature]));
         command.args(self.programs.iter().flat_map(|program| ["--test", program]));
         command.envs(self.environment.iter().map(|(name, value)| (name, value)));
@@ -76,30 +56,45 @@ impl Suite {
 
     /// Builds the programs and runs none.
     pub(crate) fn build(&self) -> Outcome {
-        crate::run::run(self.command()?.arg("--no-run"))
+        let mut command = self.command()?;
+        command.args(["--quiet", "--no-run"]);
+        record::timed(BUILDING, || crate::run::run(&mut command))
     }
 
-    /// Runs all tests, and those that failed once more.
+    /// Builds all tests, then runs them.
     pub(crate) fn run(&self, show: Show) -> Outcome {
+        self.build()?;
+        self.run_built(show)
+    }
+
+    /// Runs all tests, and a second time those that failed if all of them have a second chance.
+    pub(crate) fn run_built(&self, show: Show) -> Outcome {
         let mut command = self.command()?;
-        command.arg("--").args(&self.words);
-        let (status, text) = watched(&mut command, show, SILENCE)?;
-        if status.success() {
+        command.args(["--", "--quiet"]).args(&self.words);
+        let said = watched(&mut command, show, SILENCE)?;
+        said.programs.iter().for_each(|(name, seconds)| record::program(name, *seconds));
+        if said.status.success() {
             return Ok(());
         }
-        let error = format!("`{}` ended with {status}", shown(&command));
-        let failed = failed(&text).filter(|names| (1..=ACCIDENTS_MAX).contains(&names.len())).ok_or(&*error)?;
-        let mut command = self.command()?;
-        command.args(["--", "--exact", "--test-threads=1"]).args(&failed);
-        println!("once more: {}", failed.join(", "));
-        let (status, text) = watched(&mut command, show, SILENCE)?;
-        if !status.success() || passed(&text) < failed.len() {
-            return Err(format!("{error}, and failed again"));
+        let error = format!("`{}` ended with {}", shown(&command), said.status);
+        let failed = failed(&said.text).ok_or(&*error)?;
+        if failed.is_empty() || !failed.iter().all(|test| again::is_listed(test)) {
+            return Err(format!("{error}\nfailed: {}", failed.join(", ")));
         }
-        passed_again(failed);
+        let mut command = self.command()?;
+        command.args(["--", "--quiet", "--exact", "--test-threads=1"]).args(&failed);
+        println!("once more: {}", failed.join(", "));
+        let said = watched(&mut command, show, SILENCE)?;
+        if !said.status.success() || passed(&said.text) < failed.len() {
+            return Err(format!("{error}\nfailed, also at their second run: {}", failed.join(", ")));
+        }
+        record::again(failed);
         Ok(())
     }
 }
+
+/// The step of a stage that compiles, in its record.
+pub(crate) const BUILDING: &str = "(building)";
 
 /// `cargo test` or `cargo build` of the workspace as all suites have it.
 pub(crate) fn for_tests(verb: &str) -> Result<Command, String> {
@@ -145,8 +140,17 @@ const SILENCE: Duration = Duration::from_secs(20 * 60);
 /// So often is looked for what a command says.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
-/// Runs a command to its end; how it ended and all that it and its children said until then.
-fn watched(command: &mut Command, show: Show, silence: Duration) -> Result<(ExitStatus, String), String> {
+/// What a command has done.
+struct Said {
+    status: ExitStatus,
+    /// All that it and its children printed until it ended.
+    text: String,
+    /// The test programs that it ran, with their seconds.
+    programs: Vec<(String, f64)>,
+}
+
+/// Runs a command to its end.
+fn watched(command: &mut Command, show: Show, silence: Duration) -> Result<Said, String> {
     let shown = shown(command);
     let wrong = |error: std::io::Error| format!("`{shown}` could not be started: {error}");
     let mut said = Vec::new();
@@ -164,13 +168,14 @@ fn watched(command: &mut Command, show: Show, silence: Duration) -> Result<(Exit
     let mut child = command.spawn().map_err(wrong)?;
     // The command keeps its ends of the pipe.
     *command = Command::new(command.get_program());
-    let (mut last, mut bytes) = (Instant::now(), [0; 4096]);
+    let (mut last, mut bytes, mut clock) = (Instant::now(), [0; 4096], Clock::default());
     let status = loop {
         // Looked for first: what it has said lies in the pipe then, which whoever a test has left behind may hold for longer.
         let ended = child.try_wait().map_err(wrong)?;
         while let Some(length) = read(&mut ours, &mut bytes).map_err(wrong)? {
             say(&bytes[..length]);
             last = Instant::now();
+            clock.take(&bytes[..length], last);
         }
         if let Some(status) = ended {
             break status;
@@ -185,11 +190,12 @@ fn watched(command: &mut Command, show: Show, silence: Duration) -> Result<(Exit
         }
         std::thread::sleep(LOOK_EVERY);
     };
+    clock.end(Instant::now());
     let text = String::from_utf8_lossy(&said).into_owned();
     if show == Show::AtEnd {
         print!("{text}");
     }
-    Ok((status, text))
+    Ok(Said { status, text, programs: clock.programs })
 }
 
 /// A pipe that is read as far as it holds something. The standard library says this of sockets alone; the kernel takes it
@@ -298,7 +304,7 @@ error: 1 target failed:
     fn what_a_command_said_on_both_ways_comes_in_order_though_a_child_of_it_lives_on() {
         let mut command = Command::new("sh");
         command.args(["-c", "sleep 5 & echo one; echo two >&2; echo three; exit 3"]);
-        let (status, text) = watched(&mut command, Show::AtEnd, SILENCE).unwrap();
+        let Said { status, text, .. } = watched(&mut command, Show::AtEnd, SILENCE).unwrap();
         assert_eq!((status.code(), text.lines().skip(1).collect::<Vec<_>>()), (Some(3), vec!["one", "two", "three"]));
     }
 
@@ -306,7 +312,7 @@ error: 1 target failed:
     fn a_command_that_hangs_is_ended_and_what_it_waited_for_is_told() {
         let mut command = Command::new("sh");
         command.args(["-c", "echo begins; sleep 1000; echo goes on"]);
-        let (status, text) = watched(&mut command, Show::AtEnd, Duration::from_secs(1)).unwrap();
+        let Said { status, text, .. } = watched(&mut command, Show::AtEnd, Duration::from_secs(1)).unwrap();
         assert!(status.success() && text.contains("begins\n") && text.contains("HANGS"), "{text}");
         assert!(
             text.contains(": sleep 1000\n") && text.contains("sleep: S in ") && text.ends_with("goes on\n"),

@@ -1,43 +1,76 @@
-//! `cargo xtask test`: the stages that CI runs, each a row of one table.
+//! The stages that CI runs, each a row of one table: what it shows, which programs it may start, how it runs.
 
 use crate::appliance;
 use crate::bindings;
 use crate::browser;
 use crate::epics;
 use crate::fuzz;
+use crate::programs::{self, Package, package};
 use crate::run::{Outcome, all, cargo, root, run};
-use crate::suite::{Show, Suite, for_tests, plain, take_passed_again};
+use crate::suite::{Show, Suite, for_tests, plain};
 use crate::{peers, tidy, vm};
-use std::fs::File;
-use std::io::{Read, Seek};
 use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
-use std::time::Instant;
+use std::process::Command;
 
 /// One stage of the test command.
-struct Stage {
-    name: &'static str,
+pub(crate) struct Stage {
+    pub(crate) name: &'static str,
     /// What it shows.
-    what: &'static str,
+    pub(crate) what: &'static str,
+    /// The Debian packages that it needs beside those of every stage. It sees no other programs than theirs.
+    pub(crate) needs: &'static [Package],
     /// Whether it changes the machine (and restores it), for which it must be root.
-    needs_root: bool,
+    pub(crate) needs_root: bool,
     /// Whether it runs beside the stages that stand behind it: it builds in a folder of its own, and does not care how
     /// long things take. Most of such a stage is compiling, which gives way; most of the others is waiting.
-    beside: bool,
-    run: fn() -> Outcome,
+    pub(crate) beside: bool,
+    pub(crate) run: fn() -> Outcome,
 }
 
 /// What most stages are.
-const STAGE: Stage = Stage { name: "", what: "", needs_root: false, beside: false, run: || Ok(()) };
+const STAGE: Stage = Stage { name: "", what: "", needs: &[], needs_root: false, beside: false, run: || Ok(()) };
 
-const STAGES: &[Stage] = &[
+/// Signals and lists of processes.
+const PROCPS: Package = package("procps", &["kill", "ps"]);
+const PYTHON: Package = package("python3", &["python3"]);
+/// Python's environments.
+const VENV: Package = package("python3-venv", &[]);
+/// Network namespaces.
+const IPROUTE: Package = package("iproute2", &["ip", "tc"]);
+const MOUNT: Package = package("mount", &["mount", "umount"]);
+const JAVA: Package = package("default-jdk-headless", &["java", "javac"]);
+const MAVEN: Package = package("maven", &["mvn"]);
+/// What some programs want, and no newer one.
+const JAVA_17: Package = package("openjdk-17-jre-headless", &[]);
+const NODE: Package = package("nodejs", &["node"]);
+/// Where Node came from elsewhere it has brought npm, and Debian's package of it cannot be installed beside.
+const NPM: Package = package("npm", &["npm"]);
+const CHROMIUM: Package = package("chromium-headless-shell", &[]);
+const OPENSSL: Package = package("openssl", &["openssl"]);
+const CURL: Package = package("curl", &["curl"]);
+const CPLUSPLUS: Package = package("g++", &["c++", "g++"]);
+const APT: Package = package("apt", &["apt-cache", "apt-get"]);
+const QEMU: Package = package("qemu-system-x86", &["qemu-system-x86_64"]);
+const BUSYBOX: Package = package("busybox-static", &["busybox"]);
+
+pub(crate) const STAGES: &[Stage] = &[
     Stage { name: "fmt", what: "formatting", run: formatting, ..STAGE },
     Stage { name: "tidy", what: "the house rules", run: tidy::main, ..STAGE },
     Stage { name: "clippy", what: "lints", run: clippy, ..STAGE },
-    Stage { name: "unit", what: "tests that need no privilege", run: unit, ..STAGE },
+    Stage { name: "unit", what: "tests that need no privilege", needs: &[PROCPS, PYTHON], run: unit, ..STAGE },
     Stage {
         name: "root",
         what: "tests that change the real machine and restore it",
+        needs: &[
+            PROCPS,
+            PYTHON,
+            IPROUTE,
+            MOUNT,
+            NODE,
+            NPM,
+            CHROMIUM,
+            package("e2fsprogs", &["fsck.ext4", "mkfs.ext4"]),
+        ],
         needs_root: true,
         run: root_tests,
         ..STAGE
@@ -45,11 +78,40 @@ const STAGES: &[Stage] = &[
     Stage {
         name: "vm",
         what: "tests that need other kernels, in QEMU guests",
+        needs: &[
+            PROCPS,
+            PYTHON,
+            APT,
+            QEMU,
+            BUSYBOX,
+            package("kmod", &["depmod", "modprobe"]),
+            package("xz-utils", &["xz"]),
+            // What guests start of the host's files, by their own PATH.
+            IPROUTE,
+            MOUNT,
+            package("systemd", &["systemctl", "systemd-run"]),
+        ],
         needs_root: true,
         run: || vm::main(Vec::new()),
         ..STAGE
     },
-    Stage { name: "guests", what: "virtual machines as members of a plant, in QEMU", run: guests, ..STAGE },
+    Stage {
+        name: "guests",
+        what: "virtual machines as members of a plant, in QEMU",
+        needs: &[
+            PROCPS,
+            PYTHON,
+            APT,
+            QEMU,
+            BUSYBOX,
+            package("qemu-utils", &["qemu-img"]),
+            package("libvirt0", &[]),
+            package("libxml2-utils", &["xmllint"]),
+            package("libxen-dev", &[]),
+        ],
+        run: guests,
+        ..STAGE
+    },
     Stage {
         name: "loom",
         what: "shared-memory blocks under every order of memory accesses",
@@ -67,15 +129,30 @@ const STAGES: &[Stage] = &[
     Stage {
         name: "neon",
         what: "arithmetic by the vector instructions of 64-bit Arm, emulated",
+        needs: &[package("qemu-user", &["qemu-aarch64"])],
         beside: true,
         run: neon,
         ..STAGE
     },
-    Stage { name: "fuzz", what: "a few seconds of each fuzz target", beside: true, run: fuzz::smoke, ..STAGE },
-    Stage { name: "epics", what: "databases, servers and tools beside C EPICS", run: epics::main, ..STAGE },
+    Stage {
+        name: "fuzz",
+        what: "a few seconds of each fuzz target",
+        needs: &[CPLUSPLUS],
+        beside: true,
+        run: fuzz::smoke,
+        ..STAGE
+    },
+    Stage {
+        name: "epics",
+        what: "databases, servers and tools beside C EPICS",
+        needs: &[PROCPS, PYTHON, VENV, JAVA, MAVEN],
+        run: epics::main,
+        ..STAGE
+    },
     Stage {
         name: "networks",
         what: "Channel Access between hosts beside C EPICS, in network namespaces",
+        needs: &[PROCPS, PYTHON, VENV, IPROUTE, MOUNT],
         needs_root: true,
         run: epics::networks,
         ..STAGE
@@ -83,20 +160,37 @@ const STAGES: &[Stage] = &[
     Stage {
         name: "appliance",
         what: "the archive beside other people's clients of the EPICS Archiver Appliance and readers of Parquet",
+        needs: &[PROCPS, PYTHON, VENV],
         run: appliance::main,
         ..STAGE
     },
-    Stage { name: "tls", what: "HTTPS beside OpenSSL and curl", run: tls, ..STAGE },
+    Stage { name: "tls", what: "HTTPS beside OpenSSL and curl", needs: &[OPENSSL, CURL], run: tls, ..STAGE },
     Stage {
         name: "bindings",
         what: "libtahti as CMake, pkg-config and pip find it, with the examples in C and C++",
+        needs: &[
+            PROCPS,
+            PYTHON,
+            VENV,
+            CPLUSPLUS,
+            package("cmake", &["cmake"]),
+            package("make", &["make"]),
+            package("pkg-config", &["pkg-config"]),
+        ],
         run: bindings::main,
         ..STAGE
     },
-    Stage { name: "browser", what: "the dashboard's page in Chromium, panel by panel", run: browser::main, ..STAGE },
+    Stage {
+        name: "browser",
+        what: "the dashboard's page in Chromium, panel by panel",
+        needs: &[PROCPS, NODE, NPM, CHROMIUM],
+        run: browser::main,
+        ..STAGE
+    },
     Stage {
         name: "beyond",
         what: "beyond one machine: messages between hosts, whose links are cut and restored; a logger whose node of Cassandra is killed; the dashboard by TLS",
+        needs: &[PROCPS, PYTHON, OPENSSL, CURL, JAVA, MAVEN, JAVA_17, IPROUTE, MOUNT],
         needs_root: true,
         run: beyond,
         ..STAGE
@@ -104,6 +198,7 @@ const STAGES: &[Stage] = &[
     Stage {
         name: "cassandra",
         what: "the archive in nodes of Cassandra, which are killed while it is written",
+        needs: &[JAVA, MAVEN, JAVA_17],
         beside: true,
         run: cassandra,
         ..STAGE
@@ -206,7 +301,6 @@ fn neon() -> Outcome {
         println!("DID NOT RUN: no standard library for {TARGET} here (rustup target add {TARGET})");
         return Ok(());
     }
-    peers::debian(&["qemu-user"])?;
     let words = ["test", "--package", "kernels", "--package", "optics", "--lib", "--tests", "--quiet"];
     let mut command = cargo(words);
     command.args(["--target", TARGET, "--target-dir", "target/neon"]);
@@ -232,7 +326,6 @@ fn is_root() -> bool {
 }
 
 fn guests() -> Outcome {
-    peers::debian(&["qemu-system-x86", "qemu-utils", "busybox-static", "libvirt0", "libxml2-utils", "libxen-dev"])?;
     let linux = peers::small_linux()?;
     Suite { programs: vec!["guests".into()], ..Suite::default() }
         .env("TAHTI_QEMU", "qemu-system-x86_64")
@@ -243,7 +336,6 @@ fn guests() -> Outcome {
 
 /// Features that few need, in one build of the program.
 fn beyond() -> Outcome {
-    peers::debian(&["openssl", "curl"])?;
     let features = vec!["cli/fabric".into(), "cli/cassandra".into(), "cli/tls".into()];
     let programs = vec!["fabric".into(), "soak".into(), "cassandra".into(), "dashboard_tls".into()];
     let (jars, java) = (cassandra_jars()?, peers::java_17()?);
@@ -267,7 +359,6 @@ fn cassandra() -> Outcome {
 
 /// In a target folder of its own: built alone, the common crates have fewer features.
 fn tls() -> Outcome {
-    peers::debian(&["openssl", "curl"])?;
     run(&mut cargo(["test", "--package", "web", "--features", "tls", "--quiet", "--target-dir", "target/tls"]))
 }
 
@@ -276,121 +367,7 @@ fn doc() -> Outcome {
     run(cargo(words).env("RUSTDOCFLAGS", "-D warnings -A rustdoc::private_intra_doc_links"))
 }
 
-/// What the programs that this one has started and that have ended took of the CPUs: what a stage waits shows beside it.
-fn cpu_seconds() -> f64 {
-    let text = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
-    // The name may hold spaces; the fields behind it count from 3, user and system time of children are 16 and 17.
-    let behind = text.rsplit_once(')').map_or("", |(_, behind)| behind);
-    let ticks = behind.split_whitespace().skip(13).take(2).filter_map(|field| field.parse::<f64>().ok());
-    // The kernel's unit for user space is 1/100 s everywhere.
-    ticks.sum::<f64>() / 100.0
-}
-
-/// Runs the named stages, or all of them in order; goes on after a failure and tells all at the end.
-pub(crate) fn main(args: Vec<String>) -> Outcome {
-    let (flags, names): (Vec<_>, Vec<_>) = args.into_iter().partition(|arg| arg.starts_with("--"));
-    let unprivileged = match flags.iter().map(String::as_str).collect::<Vec<_>>()[..] {
-        [] => false,
-        ["--unprivileged"] => true,
-        _ => return Err(format!("unknown option {}: expected --unprivileged", flags.join(" "))),
-    };
-    if let Some(unknown) = names.iter().find(|name| STAGES.iter().all(|stage| stage.name != **name)) {
-        let known = STAGES.iter().map(|stage| stage.name).collect::<Vec<_>>().join(", ");
-        return Err(format!("unknown stage {unknown:?}: expected one of {known}"));
-    }
-    let wanted: Vec<&Stage> =
-        STAGES.iter().filter(|stage| names.is_empty() || names.iter().any(|name| name == stage.name)).collect();
-    let beside: Vec<&str> = wanted.iter().filter(|stage| stage.beside).map(|stage| stage.name).collect();
-    let alone = beside.len() == wanted.len();
-    let (mut background, mut begun) = (None, false);
-    let mut ends = Vec::new();
-    for stage in wanted {
-        if stage.needs_root && unprivileged {
-            ends.push((stage.name.to_owned(), "DID NOT RUN (--unprivileged)".to_owned(), Ok(())));
-            continue;
-        }
-        if stage.beside && !alone {
-            if !begun {
-                begun = true;
-                match Background::start(&beside) {
-                    Ok(started) => background = Some(started),
-                    Err(error) => ends.push((beside.join(", "), "FAILED".to_owned(), Err(error))),
-                }
-            }
-            continue;
-        }
-        println!("\n== {}: {}", stage.name, stage.what);
-        let (start, used) = (Instant::now(), cpu_seconds());
-        let outcome = (stage.run)();
-        println!("{} {}", stage.name, word(&outcome));
-        ends.push((stage.name.to_owned(), how(&outcome, start, used), outcome));
-    }
-    if let Some(background) = background {
-        ends.push(background.end());
-    }
-    println!();
-    for (name, how, _) in &ends {
-        println!("{name:<10} {how}");
-    }
-    let failed = |(name, _, outcome): (String, String, Outcome)| {
-        outcome.map_err(|error| format!("stage {name} failed: {error}"))
-    };
-    all(ends.into_iter().map(failed))
-}
-
-fn word(outcome: &Outcome) -> &'static str {
-    if outcome.is_ok() { "passed" } else { "FAILED" }
-}
-
-/// How a stage ended that began at `start`, when [`cpu_seconds`] were `used`.
-fn how(outcome: &Outcome, start: Instant, used: f64) -> String {
-    let (took, used) = (start.elapsed().as_secs_f64(), cpu_seconds() - used);
-    let mut how = format!("{} in {took:.1} s, {used:.0} s of a CPU", word(outcome));
-    for name in take_passed_again() {
-        how += &format!("\n           ONLY WHEN RUN AGAIN: {name}");
-    }
-    how
-}
-
-/// Stages in a process of their own, which says what it has to say at its end.
-struct Background {
-    names: String,
-    start: Instant,
-    child: Child,
-    said: File,
-}
-
-impl Background {
-    fn start(names: &[&str]) -> Result<Self, String> {
-        let wrong = |error: std::io::Error| format!("{} could not be started: {error}", names.join(", "));
-        let path = root().join("target/beside.txt");
-        let said = File::options().read(true).write(true).create(true).truncate(true).open(path).map_err(wrong)?;
-        // Not by its path: a stage may have built another in its place.
-        let mut command = Command::new("/proc/self/exe");
-        command.arg("test").args(names).stdin(Stdio::null());
-        command.stdout(said.try_clone().map_err(wrong)?).stderr(said.try_clone().map_err(wrong)?);
-        println!("\n== {}: beside what follows; what they say comes at their end", names.join(", "));
-        let child = command.spawn().map_err(wrong)?;
-        // The others compare with programs of C that behave differently where they must wait for a CPU.
-        if let Err(why) = run(Command::new("renice").args(["-n", "19", "-p"]).arg(child.id().to_string())) {
-            println!("{why}: they take as much of the CPUs as the others");
-        }
-        Ok(Self { names: names.join(", "), start: Instant::now(), child, said })
-    }
-
-    /// Waits until now, so that its time on the CPUs is not taken for that of a stage.
-    fn end(mut self) -> (String, String, Outcome) {
-        let used = cpu_seconds();
-        let ended = self.child.wait();
-        let mut said = String::new();
-        let read = self.said.rewind().and_then(|()| self.said.read_to_string(&mut said));
-        println!("{said}");
-        let outcome = match (ended, read) {
-            (Ok(status), Ok(_)) if status.success() => Ok(()),
-            (Ok(status), Ok(_)) => Err(format!("ended with {status}")),
-            (Err(error), _) | (_, Err(error)) => Err(error.to_string()),
-        };
-        let how = how(&outcome, self.start, used) + ", beside others";
-        (self.names, how, outcome)
-    }
+/// Installs what a stage needs, for a command that does its work by itself.
+pub(crate) fn install(stage: &str) -> Outcome {
+    STAGES.iter().filter(|row| row.name == stage).try_for_each(|row| programs::install(stage, row.needs))
 }

@@ -7,9 +7,11 @@ mod guests;
 mod kernel;
 mod qemu;
 
+use crate::again;
 use crate::peers;
+use crate::record;
 use crate::run::{Outcome, all, output, root};
-use crate::suite::{self, ACCIDENTS_MAX, passed_again};
+use crate::suite;
 use guests::{GUESTS, Guest, Hardware, Tests, Thread};
 use kernel::Bootable;
 use qemu::{Job, Test, Verdict};
@@ -20,9 +22,6 @@ use std::process::Command;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
-
-/// Debian's packages with the programs that make and run guests.
-const PEERS: &[&str] = &["qemu-system-x86", "busybox-static", "kmod", "xz-utils"];
 
 const OPTIONS: &str = "--list, --only GUEST[,GUEST], --test PART or --run COMMAND";
 
@@ -58,7 +57,6 @@ pub(crate) fn main(args: Vec<String>) -> Outcome {
         return Ok(());
     }
     if let Some(command) = command {
-        peers::debian(PEERS)?;
         return wanted.iter().try_for_each(|guest| run_command(guest, &command));
     }
     run_all(&wanted, test.as_deref().unwrap_or_default())
@@ -95,11 +93,10 @@ fn ptp_master(linuxptp: &Path) -> String {
 }
 
 fn run_all(wanted: &[&Guest], part: &str) -> Outcome {
-    peers::debian(PEERS)?;
     let irqbalance = peers::unpacked("irqbalance")?.join("usr/sbin/irqbalance");
     let binaries = match (wanted.len() < GUESTS.len(), part.is_empty()) {
         (false, true) => {
-            let binaries = build()?;
+            let binaries = record::timed(suite::BUILDING, build)?;
             complete(&binaries)?;
             binaries
         }
@@ -134,9 +131,7 @@ fn run_all(wanted: &[&Guest], part: &str) -> Outcome {
     let cpus = std::thread::available_parallelism().map_or(1, usize::from);
     let mut reports = side_by_side(&single, cpus);
     reports.extend(side_by_side(&multi, 1));
-    if (1..=ACCIDENTS_MAX).contains(&reports.iter().map(|report| report.failures.len()).sum()) {
-        reports = reports.into_iter().map(Report::once_more).collect();
-    }
+    reports = reports.into_iter().map(Report::once_more).collect();
     let passed: usize = reports.iter().map(|report| report.passed).sum();
     let failures: Vec<String> = reports.into_iter().flat_map(|report| report.failures).collect();
     println!("\n{passed} passed, {} failed, {:.0} s", failures.len(), start.elapsed().as_secs_f64());
@@ -181,9 +176,9 @@ struct Report<'a> {
 }
 
 impl Report<'_> {
-    /// What failed, in a boot of its own: see [`crate::suite`].
+    /// What failed, in a separate boot, if all of it has a second chance: see [`crate::again`].
     fn once_more(mut self) -> Self {
-        if self.open.is_empty() {
+        if self.open.is_empty() || !self.open.iter().all(|test| again::is_listed(&test.name)) {
             return self;
         }
         println!("once more:");
@@ -192,7 +187,7 @@ impl Report<'_> {
         if failures.is_empty() {
             self.passed += passed;
             let names = self.open.drain(..).map(|test| format!("{} in guest {}", test.shown, again.guest.name));
-            passed_again(names);
+            record::again(names);
             self.failures.clear();
         } else {
             self.failures.extend(failures);
@@ -235,7 +230,9 @@ impl Round<'_> {
                 report.open.push(test.clone());
             }
         }
-        println!("{}: {} tests, {:.1} s with the boot", guest.name, tests.len(), booted.elapsed().as_secs_f64());
+        let seconds = booted.elapsed().as_secs_f64();
+        println!("{}: {} tests, {seconds:.1} s with the boot", guest.name, tests.len());
+        record::program(&format!("guest {}", guest.name), seconds);
         if let Err(error) = outcome {
             let missing = missing.join("\n  ");
             report.failures.push(format!("--- guest {}: {error}\n--- no result from\n  {missing}", guest.name));

@@ -2,6 +2,7 @@
 
 use super::guests::{Guest, Hardware, Thread};
 use super::kernel::Bootable;
+use crate::record;
 use crate::run::Outcome;
 use std::fmt::Write as _;
 use std::fs;
@@ -68,6 +69,7 @@ pub(crate) fn boot(job: &Job<'_>, mut told: impl FnMut(usize, &Verdict)) -> Outc
     match boot_once(job, &mut told) {
         Err(console) if job.guest.thread == Thread::Multi && console.contains("Oops: int3") => {
             println!("  the emulator lost the race for the kernel's code (Oops: int3): once more");
+            record::again([format!("boot of guest {}: Oops: int3 in the emulator", job.guest.name)]);
             boot_once(job, &mut told)
         }
         outcome => outcome,

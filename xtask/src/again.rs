@@ -1,0 +1,47 @@
+//! The tests that may fail once: each runs a second time, alone, and counts if it passes then. Every other test that fails
+//! fails the run.
+
+/// A test with a second chance.
+#[derive(Debug)]
+pub(crate) struct SecondChance {
+    /// The test's path in its program.
+    pub(crate) test: &'static str,
+    /// Why it may fail although nothing is wrong, and why the test cannot be made sound here.
+    pub(crate) why: &'static str,
+}
+
+/// All of them.
+pub(crate) const SECOND_CHANCES: &[SecondChance] = &[SecondChance {
+    test: "hand_made_databases_end_equal_in_all_fields",
+    why: "C's softIoc scans records while it still starts; how often depends on the machine's load, and the case shows it",
+}];
+
+/// Whether a test has a second chance.
+pub(crate) fn is_listed(test: &str) -> bool {
+    SECOND_CHANCES.iter().any(|listed| listed.test == test)
+}
+
+/// The list, for the report of a run.
+pub(crate) fn shown() -> String {
+    let lines = SECOND_CHANCES.iter().map(|SecondChance { test, why }| format!("  {test}: {why}\n"));
+    format!("Tests with a second chance: {}\n{}", SECOND_CHANCES.len(), lines.collect::<String>())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tidy;
+
+    #[test]
+    fn every_test_with_a_second_chance_exists_and_has_a_reason() {
+        let files = tidy::files().unwrap();
+        let sources: Vec<String> = files.iter().filter_map(|file| std::fs::read_to_string(file).ok()).collect();
+        for SecondChance { test, why } in SECOND_CHANCES {
+            let function = format!("fn {}()", test.rsplit("::").next().unwrap_or(test));
+            assert!(sources.iter().any(|text| text.contains(&function)), "no {function}");
+            assert!(why.split_whitespace().count() > 5, "{test}: {why}");
+            assert!(is_listed(test));
+        }
+        assert!(!is_listed("tests::every_test_with_a_second_chance_exists_and_has_a_reason"));
+    }
+}

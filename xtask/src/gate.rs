@@ -1,0 +1,179 @@
+//! `cargo xtask test`: runs stages, each in a process of its own that sees the programs of its row alone, and reports.
+
+use crate::again;
+use crate::programs;
+use crate::record::{self, Ended, Record};
+use crate::run::{Outcome, root, run};
+use crate::test::{STAGES, Stage};
+use std::fs::File;
+use std::io::{Read as _, Seek as _};
+use std::process::{Child, Command, Stdio};
+use std::time::Instant;
+
+/// Given by a run to the one that it starts for the stages beside others.
+const BESIDE: &str = "--beside";
+
+/// What a person or a run asks for.
+struct Asked {
+    unprivileged: bool,
+    /// Whether another run reports.
+    is_beside: bool,
+    stages: Vec<&'static Stage>,
+}
+
+impl Asked {
+    fn parse(args: Vec<String>) -> Result<Self, String> {
+        let (flags, names): (Vec<_>, Vec<_>) = args.into_iter().partition(|arg| arg.starts_with("--"));
+        if let Some(unknown) = flags.iter().find(|flag| !["--unprivileged", BESIDE].contains(&flag.as_str())) {
+            return Err(format!("unknown option {unknown}: expected --unprivileged"));
+        }
+        for name in &names {
+            stage(name)?;
+        }
+        let has = |flag: &str| flags.iter().any(|given| given == flag);
+        let is_wanted = |stage: &&Stage| names.is_empty() || names.iter().any(|name| name == stage.name);
+        let stages = STAGES.iter().filter(is_wanted).collect();
+        Ok(Self { unprivileged: has("--unprivileged"), is_beside: has(BESIDE), stages })
+    }
+}
+
+fn stage(name: &str) -> Result<&'static Stage, String> {
+    let known = || STAGES.iter().map(|stage| stage.name).collect::<Vec<_>>().join(", ");
+    let found = STAGES.iter().find(|stage| stage.name == name);
+    found.ok_or_else(|| format!("unknown stage {name:?}: expected one of {}", known()))
+}
+
+/// Runs the named stages, or all of them in order; goes on after a failure and reports all at the end.
+pub(crate) fn main(args: Vec<String>) -> Outcome {
+    let asked = Asked::parse(args)?;
+    if !asked.is_beside {
+        record::clear()?;
+    }
+    run_all(&asked);
+    let records = asked.stages.iter().map(|stage| (stage.name, record::of(stage.name)));
+    let records: Vec<(&str, Record)> = records.collect();
+    if !asked.is_beside {
+        let report = record::report(&records) + &again::shown();
+        println!("\n{report}kept in {}", record::keep(&report).display());
+    }
+    let fine = |record: &Record| matches!(record.ended, Some(Ended::Passed { .. } | Ended::DidNotRun { .. }));
+    let failed = records.iter().filter(|(_, record)| !fine(record));
+    let failed: Vec<_> =
+        failed.map(|(name, record)| format!("stage {name} failed: {}", record.failure.trim_end())).collect();
+    if failed.is_empty() { Ok(()) } else { Err(failed.join("\n")) }
+}
+
+fn run_all(asked: &Asked) {
+    let beside: Vec<&str> = asked.stages.iter().filter(|stage| stage.beside).map(|stage| stage.name).collect();
+    let alone = asked.is_beside || beside.len() == asked.stages.len();
+    let (mut background, mut begun) = (None, false);
+    for stage in &asked.stages {
+        if stage.needs_root && asked.unprivileged {
+            record::ended(stage.name, &Ended::DidNotRun { why: "it needs root (--unprivileged)".into() });
+        } else if !stage.beside || alone {
+            perform(stage);
+        } else if !begun {
+            begun = true;
+            match Background::start(&beside) {
+                Ok(started) => background = Some(started),
+                Err(error) => beside.iter().for_each(|name| record::failure(name, &error)),
+            }
+        }
+    }
+    if let Some(background) = background {
+        background.end();
+    }
+}
+
+/// Runs a stage in a process of its own and records how it ended.
+fn perform(stage: &Stage) {
+    println!("\n== {}: {}", stage.name, stage.what);
+    let (start, used) = (Instant::now(), cpu_seconds());
+    let outcome = prepare(stage).and_then(|mut command| match command.status() {
+        Ok(status) if status.success() => Ok(()),
+        // The process has written why, unless it ended before it could.
+        Ok(_) if !record::of(stage.name).failure.is_empty() => Err(String::new()),
+        Ok(status) => Err(format!("its process ended with {status}")),
+        Err(error) => Err(format!("its process could not be started: {error}")),
+    });
+    let (seconds, cpu_seconds) = (start.elapsed().as_secs_f64(), cpu_seconds() - used);
+    let ended = match outcome {
+        Ok(()) => Ended::Passed { seconds, cpu_seconds },
+        Err(why) => {
+            record::failure(stage.name, &why);
+            Ended::Failed { seconds, cpu_seconds }
+        }
+    };
+    record::ended(stage.name, &ended);
+    println!(
+        "{} {} in {seconds:.1} s",
+        stage.name,
+        if matches!(ended, Ended::Passed { .. }) { "passed" } else { "FAILED" }
+    );
+}
+
+/// The process of a stage, when its programs are there.
+fn prepare(stage: &Stage) -> Result<Command, String> {
+    programs::install(stage.name, stage.needs)?;
+    let path = programs::path(stage.name, stage.needs)?;
+    // Not by its path: a stage may have built another in its place.
+    let mut command = Command::new("/proc/self/exe");
+    command.args(["stage", stage.name]).env("PATH", path).env(record::STAGE, stage.name);
+    Ok(command)
+}
+
+/// Runs a stage in this process, which [`perform`] has started for it.
+pub(crate) fn within(args: &[String]) -> Outcome {
+    let [name] = args else { return Err("expected the name of one stage".into()) };
+    let stage = stage(name)?;
+    (stage.run)().inspect_err(|why| {
+        record::failure(stage.name, why);
+        let hint = "it sees only the programs that its row in xtask/src/test.rs declares";
+        record::failure(stage.name, &format!("If a program was not found: {hint} (links in target/path/{name})."));
+    })
+}
+
+/// What the programs that this one has started and that have ended took of the CPUs: what a stage waits shows beside it.
+fn cpu_seconds() -> f64 {
+    let text = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
+    // The name may hold spaces; the fields behind it count from 3, user and system time of children are 16 and 17.
+    let behind = text.rsplit_once(')').map_or("", |(_, behind)| behind);
+    let ticks = behind.split_whitespace().skip(13).take(2).filter_map(|field| field.parse::<f64>().ok());
+    // The kernel's unit for user space is 1/100 s everywhere.
+    ticks.sum::<f64>() / 100.0
+}
+
+/// Stages in a process of their own beside the others; what it prints comes at its end.
+struct Background {
+    child: Child,
+    said: File,
+}
+
+impl Background {
+    fn start(names: &[&str]) -> Result<Self, String> {
+        let wrong = |error: std::io::Error| format!("{} could not be started: {error}", names.join(", "));
+        let path = root().join("target/beside.txt");
+        let said = File::options().read(true).write(true).create(true).truncate(true).open(path).map_err(wrong)?;
+        let mut command = Command::new("/proc/self/exe");
+        command.args(["test", BESIDE]).args(names).stdin(Stdio::null());
+        command.stdout(said.try_clone().map_err(wrong)?).stderr(said.try_clone().map_err(wrong)?);
+        println!("\n== {}: beside what follows; what they print comes at their end", names.join(", "));
+        let child = command.spawn().map_err(wrong)?;
+        // The others compare with programs of C that behave differently where they must wait for a CPU.
+        if let Err(why) = run(Command::new("renice").args(["-n", "19", "-p"]).arg(child.id().to_string())) {
+            println!("{why}: they take as much of the CPUs as the others");
+        }
+        Ok(Self { child, said })
+    }
+
+    /// Waits for it. How its stages ended is in their records; one without a record has failed.
+    fn end(mut self) {
+        let ended = self.child.wait();
+        let mut said = String::new();
+        let read = self.said.rewind().and_then(|()| self.said.read_to_string(&mut said));
+        println!("{said}");
+        if let (Err(error), _) | (_, Err(error)) = (ended.map(drop), read.map(drop)) {
+            println!("the stages beside the others are lost: {error}");
+        }
+    }
+}

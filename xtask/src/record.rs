@@ -1,0 +1,259 @@
+//! What a run of the test command keeps in `target/test`: a file for each stage with its outcome, the seconds of its test
+//! programs and the tests that passed only at their second run; and a report of them all.
+//!
+//! A stage runs in a process of its own, some beside others: they append lines to these files.
+
+use crate::run::root;
+use std::fmt::Write as _;
+use std::fs::{self, File};
+use std::io::Write as _;
+use std::path::PathBuf;
+use std::time::Instant;
+
+/// The environment variable with the name of the stage that a process runs.
+pub(crate) const STAGE: &str = "TAHTI_STAGE";
+
+/// How a stage ended.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Ended {
+    Passed { seconds: f64, cpu_seconds: f64 },
+    Failed { seconds: f64, cpu_seconds: f64 },
+    DidNotRun { why: String },
+}
+
+/// All that is known of a stage.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Record {
+    pub(crate) ended: Option<Ended>,
+    /// Test programs, or other steps, with their seconds.
+    pub(crate) programs: Vec<(String, f64)>,
+    /// Tests that passed only at their second run.
+    pub(crate) again: Vec<String>,
+    /// What failed.
+    pub(crate) failure: String,
+}
+
+fn folder() -> PathBuf {
+    root().join("target/test")
+}
+
+/// Removes what the run before has left.
+///
+/// # Errors
+/// Names the folder.
+pub(crate) fn clear() -> Result<(), String> {
+    // That there is none is no error.
+    let _ = fs::remove_dir_all(folder());
+    fs::create_dir_all(folder()).map_err(|error| format!("{}: {error}", folder().display()))
+}
+
+/// Appends lines to the record of a stage. A record that cannot be written is reported; the tests count all the same.
+fn append(stage: &str, lines: &str) {
+    let path = folder().join(stage);
+    let file = File::options().append(true).create(true).open(&path);
+    if let Err(error) = file.and_then(|mut file| file.write_all(lines.as_bytes())) {
+        eprintln!("xtask: cannot write {}: {error}", path.display());
+    }
+}
+
+/// Appends lines to the record of the stage that this process runs, if it runs one.
+fn append_here(lines: &str) {
+    if let Ok(stage) = std::env::var(STAGE) {
+        append(&stage, lines);
+    }
+}
+
+/// Notes how long a test program, or another step of this stage, took.
+pub(crate) fn program(name: &str, seconds: f64) {
+    append_here(&format!("program {seconds:.1} {name}\n"));
+}
+
+/// Runs a step and notes how long it took.
+pub(crate) fn timed<T>(name: &str, step: impl FnOnce() -> T) -> T {
+    let start = Instant::now();
+    let done = step();
+    program(name, start.elapsed().as_secs_f64());
+    done
+}
+
+/// Notes tests that passed only at their second run.
+pub(crate) fn again(names: impl IntoIterator<Item = String>) {
+    names.into_iter().for_each(|name| append_here(&format!("again {name}\n")));
+}
+
+/// Notes why a stage failed.
+pub(crate) fn failure(stage: &str, text: &str) {
+    let lines: String = text.lines().map(|line| format!("failure {line}\n")).collect();
+    append(stage, &lines);
+}
+
+/// Notes how a stage ended.
+pub(crate) fn ended(stage: &str, ended: &Ended) {
+    append(
+        stage,
+        &match ended {
+            Ended::Passed { seconds, cpu_seconds } => format!("passed {seconds:.1} {cpu_seconds:.0}\n"),
+            Ended::Failed { seconds, cpu_seconds } => format!("failed {seconds:.1} {cpu_seconds:.0}\n"),
+            Ended::DidNotRun { why } => format!("without {why}\n"),
+        },
+    );
+}
+
+/// The record of a stage.
+pub(crate) fn of(stage: &str) -> Record {
+    parse(&fs::read_to_string(folder().join(stage)).unwrap_or_default())
+}
+
+fn parse(text: &str) -> Record {
+    let mut record = Record::default();
+    for line in text.lines() {
+        let (kind, rest) = line.split_once(' ').unwrap_or((line, ""));
+        let (first, second) = rest.split_once(' ').unwrap_or((rest, ""));
+        let number = |text: &str| text.parse().unwrap_or_default();
+        match kind {
+            "program" => record.programs.push((second.to_owned(), number(first))),
+            "again" => record.again.push(rest.to_owned()),
+            "failure" => record.failure += &format!("{rest}\n"),
+            "passed" => record.ended = Some(Ended::Passed { seconds: number(first), cpu_seconds: number(second) }),
+            "failed" => record.ended = Some(Ended::Failed { seconds: number(first), cpu_seconds: number(second) }),
+            "without" => record.ended = Some(Ended::DidNotRun { why: rest.to_owned() }),
+            _ => {}
+        }
+    }
+    record
+}
+
+/// The report of a run: each stage with its outcome and seconds, below it its test programs, the longest first.
+pub(crate) fn report(records: &[(&str, Record)]) -> String {
+    let mut text = format!("{:<10} {:<8} {:>8} {:>8}\n", "stage", "outcome", "seconds", "CPU s");
+    for (stage, record) in records {
+        let (word, seconds, cpu_seconds) = match &record.ended {
+            Some(Ended::Passed { seconds, cpu_seconds }) => ("passed", *seconds, *cpu_seconds),
+            Some(Ended::Failed { seconds, cpu_seconds }) => ("FAILED", *seconds, *cpu_seconds),
+            Some(Ended::DidNotRun { why }) => {
+                let _ = writeln!(text, "{stage:<10} DID NOT RUN: {why}");
+                continue;
+            }
+            None => {
+                let _ = writeln!(text, "{stage:<10} FAILED: it did not end");
+                continue;
+            }
+        };
+        let _ = writeln!(text, "{stage:<10} {word:<8} {seconds:>8.1} {cpu_seconds:>8.0}");
+        for test in &record.again {
+            let _ = writeln!(text, "           ONLY WHEN RUN AGAIN: {test}");
+        }
+        let mut programs: Vec<_> = record.programs.iter().collect();
+        programs.sort_by(|a, b| b.1.total_cmp(&a.1));
+        let (long, short): (Vec<_>, Vec<_>) =
+            programs.into_iter().partition(|(_, seconds)| *seconds >= SHOWN_SECONDS_MIN);
+        for (program, seconds) in long {
+            let _ = writeln!(text, "  {program:<55} {seconds:>8.1}");
+        }
+        if !short.is_empty() {
+            let sum: f64 = short.iter().map(|(_, seconds)| seconds).sum();
+            let name = format!("{} more, each below {SHOWN_SECONDS_MIN} s", short.len());
+            let _ = writeln!(text, "  {name:<55} {sum:>8.1}");
+        }
+    }
+    text
+}
+
+/// Programs that took less are shown as one line.
+const SHOWN_SECONDS_MIN: f64 = 1.0;
+
+/// Keeps the report; returns the file.
+pub(crate) fn keep(report: &str) -> PathBuf {
+    let path = folder().join("report.txt");
+    if let Err(error) = fs::write(&path, report) {
+        eprintln!("xtask: cannot write {}: {error}", path.display());
+    }
+    path
+}
+
+/// Which test program runs, and since when, by what cargo prints before each: `Running tests/x.rs (target/…/x-0123)`.
+#[derive(Debug, Default)]
+pub(crate) struct Clock {
+    /// A line that has no end yet.
+    line: Vec<u8>,
+    running: Option<(String, Instant)>,
+    /// The programs that ended, with their seconds.
+    pub(crate) programs: Vec<(String, f64)>,
+}
+
+impl Clock {
+    /// Takes what was printed until now.
+    pub(crate) fn take(&mut self, bytes: &[u8], now: Instant) {
+        for &byte in bytes {
+            if byte != b'\n' {
+                self.line.push(byte);
+                continue;
+            }
+            let line = std::mem::take(&mut self.line);
+            if let Some(name) = begins(&String::from_utf8_lossy(&line)) {
+                self.end(now);
+                self.running = Some((name, now));
+            }
+        }
+    }
+
+    /// The program that runs has ended.
+    pub(crate) fn end(&mut self, now: Instant) {
+        if let Some((name, since)) = self.running.take() {
+            self.programs.push((name, (now - since).as_secs_f64()));
+        }
+    }
+}
+
+/// The program that cargo begins to run when it prints this line.
+fn begins(line: &str) -> Option<String> {
+    if let Some(package) = line.strip_prefix("   Doc-tests ") {
+        return Some(format!("{package} (documentation)"));
+    }
+    let (source, file) = line.strip_prefix("     Running ")?.split_once(" (")?;
+    let file = file.trim_end_matches(')').rsplit('/').next()?;
+    let name = file.rsplit_once('-').map_or(file, |(name, _)| name);
+    Some(format!("{name} ({source})"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    #[test]
+    fn the_report_shows_stages_with_their_seconds_and_their_longest_programs_first() {
+        let unit = "program 0.4 a (tests/a.rs)\nprogram 2.0 b (tests/b.rs)\nprogram 30.5 c (tests/c.rs)\n\
+                    again b::sometimes\nfailure c::never: expected 1\nfailure found 2\nfailed 40.0 71\n";
+        let unit = parse(unit);
+        assert_eq!(unit.failure, "c::never: expected 1\nfound 2\n");
+        let none = parse("without needs root\n");
+        let report = report(&[("fmt", parse("passed 3.0 2\n")), ("unit", unit), ("root", none), ("doc", parse(""))]);
+        let expected = "
+stage      outcome   seconds    CPU s
+fmt        passed        3.0        2
+unit       FAILED       40.0       71
+           ONLY WHEN RUN AGAIN: b::sometimes
+  c (tests/c.rs)                                              30.5
+  b (tests/b.rs)                                               2.0
+  1 more, each below 1 s                                       0.4
+root       DID NOT RUN: needs root
+doc        FAILED: it did not end
+";
+        assert_eq!(format!("\n{report}"), expected);
+    }
+
+    #[test]
+    fn a_program_runs_from_the_line_that_names_it_to_the_next_such_line() {
+        let start = Instant::now();
+        let at = |seconds| start + Duration::from_secs(seconds);
+        let mut clock = Clock::default();
+        clock.take(b"    Finished `test`\n     Running unittests src/lib.rs (target/debug/deps/my_lib-0f1)\n..", at(1));
+        clock.take(b"..\n     Running tests/x.rs (targ", at(3));
+        clock.take(b"et/debug/deps/x-0f2)\n", at(4));
+        clock.take(b"   Doc-tests base\n", at(9));
+        clock.end(at(10));
+        let expected = [("my_lib (unittests src/lib.rs)", 3.0), ("x (tests/x.rs)", 5.0), ("base (documentation)", 1.0)];
+        assert_eq!(clock.programs, expected.map(|(name, seconds)| (name.to_owned(), seconds)));
+    }
+}
