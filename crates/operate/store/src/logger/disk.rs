@@ -220,7 +220,7 @@ impl<F: Files> Logger<F> {
             put(&mut out, BlockKind::Dictionary, 0, &dictionary);
         }
         let mut gaps = Vec::new();
-        let all = || self.trouble.iter().chain(&self.unsure).chain(&self.gaps);
+        let all = || self.gaps.iter().chain(&self.trouble).chain(&self.unsure);
         let base = all().next().map_or(0, |gap| gap.at);
         all().for_each(|gap| gap.write(base, &mut gaps));
         if !gaps.is_empty() {
