@@ -20,6 +20,7 @@
 #![forbid(unsafe_code)]
 
 pub mod beacon;
+mod buffer;
 pub mod client;
 pub mod dbr;
 pub mod decode;

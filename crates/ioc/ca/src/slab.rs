@@ -2,11 +2,24 @@
 
 use std::collections::BTreeMap;
 
-/// Values by number; a freed number is given out again.
+/// The lower bits of a number name its slot, the others count how often that was used before.
+const SLOT_BITS: u32 = 20;
+/// Values that a slab can hold at once.
+pub(crate) const SLOTS_MAX: usize = 1 << SLOT_BITS;
+
+/// Values by number, at most [`SLOTS_MAX`], which the caller bounds. A slot is used again under another number: a number
+/// that outlives its value finds nothing, until the slot was used 4,096 times.
 #[derive(Debug)]
 pub(crate) struct Slab<T> {
-    slots: Vec<Option<T>>,
+    slots: Vec<Slot<T>>,
     free: Vec<u32>,
+}
+
+#[derive(Debug)]
+struct Slot<T> {
+    /// Of the value, or of the next one.
+    number: u32,
+    value: Option<T>,
 }
 
 impl<T> Default for Slab<T> {
@@ -19,26 +32,31 @@ impl<T> Slab<T> {
     /// Puts a value into a free slot and returns its number.
     pub(crate) fn insert(&mut self, value: T) -> u32 {
         if let Some(index) = self.free.pop() {
-            self.slots[index as usize] = Some(value);
-            return index;
+            let slot = &mut self.slots[index as usize];
+            slot.value = Some(value);
+            return slot.number;
         }
-        self.slots.push(Some(value));
-        (self.slots.len() - 1) as u32
+        debug_assert!(self.slots.len() < SLOTS_MAX, "bounded by the caller");
+        let number = self.slots.len() as u32;
+        self.slots.push(Slot { number, value: Some(value) });
+        number
     }
 
     /// Takes a value out.
-    pub(crate) fn remove(&mut self, index: u32) -> Option<T> {
-        let value = self.slots.get_mut(index as usize)?.take()?;
-        self.free.push(index);
+    pub(crate) fn remove(&mut self, number: u32) -> Option<T> {
+        let slot = self.slots.get_mut(index_of(number)).filter(|slot| slot.number == number)?;
+        let value = slot.value.take()?;
+        slot.number = number.wrapping_add(1 << SLOT_BITS);
+        self.free.push(index_of(number) as u32);
         Some(value)
     }
 
-    pub(crate) fn get(&self, index: u32) -> Option<&T> {
-        self.slots.get(index as usize)?.as_ref()
+    pub(crate) fn get(&self, number: u32) -> Option<&T> {
+        self.slots.get(index_of(number)).filter(|slot| slot.number == number)?.value.as_ref()
     }
 
-    pub(crate) fn get_mut(&mut self, index: u32) -> Option<&mut T> {
-        self.slots.get_mut(index as usize)?.as_mut()
+    pub(crate) fn get_mut(&mut self, number: u32) -> Option<&mut T> {
+        self.slots.get_mut(index_of(number)).filter(|slot| slot.number == number)?.value.as_mut()
     }
 
     /// How many slots are in use.
@@ -46,15 +64,19 @@ impl<T> Slab<T> {
         self.slots.len() - self.free.len()
     }
 
-    /// Numbers and values in use, in rising order.
+    /// Numbers and values in use, in the order of their slots.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (u32, &T)> {
-        self.slots.iter().enumerate().filter_map(|(index, slot)| Some((index as u32, slot.as_ref()?)))
+        self.slots.iter().filter_map(|slot| Some((slot.number, slot.value.as_ref()?)))
     }
 
     /// The numbers in use.
     pub(crate) fn keys(&self) -> Vec<u32> {
         self.iter().map(|(index, _)| index).collect()
     }
+}
+
+const fn index_of(number: u32) -> usize {
+    number as usize % SLOTS_MAX
 }
 
 /// Values by number; a number is not given out again before all others were. What names one may come late.
@@ -103,5 +125,21 @@ impl<T> Numbered<T> {
     /// The numbers in use.
     pub(crate) fn keys(&self) -> Vec<u32> {
         self.values.keys().copied().collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_number_that_outlives_its_value_does_not_find_the_next_one_in_its_slot() {
+        let mut slab = Slab::default();
+        let first = slab.insert("first");
+        assert_eq!(slab.remove(first), Some("first"));
+        let second = slab.insert("second");
+        assert_eq!(slab.slots.len(), 1, "the slot is used again");
+        assert!(slab.get(first).is_none() && slab.get_mut(first).is_none() && slab.remove(first).is_none());
+        assert_eq!((slab.get(second), slab.len(), slab.keys()), (Some(&"second"), 1, vec![second]));
     }
 }

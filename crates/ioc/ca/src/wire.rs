@@ -23,6 +23,9 @@ pub const HEADER_BYTES: usize = 16;
 /// The same where a payload or a count needs more than 16 bits.
 pub const HEADER_BYTES_MAX: usize = 24;
 
+/// Any message may have so many bytes; more only where a value was asked for, or can be written, that needs them.
+pub(crate) const MESSAGE_BYTES: usize = 64 << 10;
+
 /// Numbers of the messages.
 #[allow(missing_docs, reason = "named as the protocol names them")]
 pub mod command {

@@ -86,18 +86,20 @@ impl ServerConfig {
             .iter()
             .map(|address| *address.ip())
             .collect();
-        let fixed = get("EPICS_CA_AUTO_ARRAY_BYTES").is_some_and(|text| text.trim().eq_ignore_ascii_case("no"));
-        let message_bytes = fixed.then(|| {
-            get("EPICS_CA_MAX_ARRAY_BYTES")
-                .and_then(|text| text.trim().parse::<usize>().ok())
-                .unwrap_or(16_384)
-                .max(16_384)
-                + ca::wire::HEADER_BYTES_MAX
-        });
+        let message_bytes = message_bytes(&get);
         let multicast_ttl = multicast_ttl(&get, &mut complaints);
         let config = Self { interfaces, groups, port, beacons, multicast_ttl, beacon_period, ignored, message_bytes };
         (config, complaints)
     }
+}
+
+/// The largest message that `EPICS_CA_MAX_ARRAY_BYTES` allows, if `EPICS_CA_AUTO_ARRAY_BYTES=NO`.
+pub(crate) fn message_bytes(get: impl Fn(&str) -> Option<String>) -> Option<usize> {
+    let fixed = get("EPICS_CA_AUTO_ARRAY_BYTES").is_some_and(|text| text.trim().eq_ignore_ascii_case("no"));
+    fixed.then(|| {
+        let bytes = get("EPICS_CA_MAX_ARRAY_BYTES").and_then(|text| text.trim().parse::<usize>().ok());
+        bytes.unwrap_or(16_384).max(16_384).saturating_add(ca::wire::HEADER_BYTES_MAX)
+    })
 }
 
 /// Over how many routers datagrams to multicast groups go, as `EPICS_CA_MCAST_TTL` says; 1 stays in the network.

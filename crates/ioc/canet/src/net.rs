@@ -3,11 +3,12 @@
 use crate::config::{Complaint, ServerConfig, join};
 use crate::spin::Spin;
 use crate::waker::Waker;
-use base::MonoNs;
+use base::{MonoNs, NumberHash};
 use ca::server::CircuitId;
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::time::{Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec};
+use std::collections::HashMap;
 use std::io::{self, Read, Write};
 use std::mem::MaybeUninit;
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, TcpListener, TcpStream, UdpSocket};
@@ -71,8 +72,7 @@ pub struct Net {
     listeners: Vec<TcpListener>,
     datagrams: Vec<UdpSocket>,
     beacons: Option<UdpSocket>,
-    conns: Vec<Option<Conn>>,
-    open: usize,
+    conns: HashMap<CircuitId, Conn, NumberHash>,
     /// Connections refused because there were too many, or no descriptors left.
     pub refused: u64,
     /// A descriptor to give up when all are used.
@@ -108,8 +108,7 @@ impl Net {
             listeners: Vec::new(),
             datagrams: Vec::new(),
             beacons: None,
-            conns: Vec::new(),
-            open: 0,
+            conns: HashMap::default(),
             refused: 0,
             tcp_port: 0,
             port_taken: false,
@@ -262,7 +261,7 @@ impl Net {
                 return None;
             }
         };
-        if self.open >= CIRCUITS_MAX {
+        if self.conns.len() >= CIRCUITS_MAX {
             self.refused += 1;
             return None;
         }
@@ -276,27 +275,21 @@ impl Net {
     /// # Errors
     /// The kernel's.
     pub fn attach(&mut self, id: CircuitId, stream: TcpStream) -> io::Result<()> {
-        let index = id.0 as usize;
-        add(&self.epoll, &stream, TAG_CIRCUIT | index as u64)?;
-        if self.conns.len() <= index {
-            self.conns.resize_with(index + 1, || None);
-        }
-        self.conns[index] = Some(Conn { stream, flags: EventFlags::IN });
-        self.open += 1;
+        add(&self.epoll, &stream, TAG_CIRCUIT | u64::from(id.0))?;
+        self.conns.insert(id, Conn { stream, flags: EventFlags::IN });
         Ok(())
     }
 
     /// Closes a connection.
     pub fn detach(&mut self, id: CircuitId) {
-        if let Some(conn) = self.conns.get_mut(id.0 as usize).and_then(Option::take) {
+        if let Some(conn) = self.conns.remove(&id) {
             let _ = epoll::delete(&self.epoll, &conn.stream);
-            self.open -= 1;
         }
     }
 
     /// Reads a burst from a circuit into the common buffer; `None` when the connection has ended.
     pub fn read(&mut self, id: CircuitId) -> Option<usize> {
-        let conn = self.conns.get_mut(id.0 as usize)?.as_mut()?;
+        let conn = self.conns.get_mut(&id)?;
         match conn.stream.read(&mut self.buffer[..BURST_BYTES]) {
             Ok(0) => None,
             Ok(len) => {
@@ -316,7 +309,7 @@ impl Net {
 
     /// Sends on a circuit what the kernel takes at once.
     pub fn send(&mut self, id: CircuitId, bytes: &[u8]) -> Sent {
-        let Some(conn) = self.conns.get_mut(id.0 as usize).and_then(Option::as_mut) else { return Sent::Gone };
+        let Some(conn) = self.conns.get_mut(&id) else { return Sent::Gone };
         match conn.stream.write(bytes) {
             Ok(len) => Sent::Bytes(len),
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => Sent::Full,
@@ -327,7 +320,7 @@ impl Net {
 
     /// Says what a circuit waits for: bytes to read, room to write.
     pub fn interest(&mut self, id: CircuitId, read: bool, write: bool) {
-        let Some(conn) = self.conns.get_mut(id.0 as usize).and_then(Option::as_mut) else { return };
+        let Some(conn) = self.conns.get_mut(&id) else { return };
         let mut flags = EventFlags::empty();
         flags.set(EventFlags::IN, read);
         flags.set(EventFlags::OUT, write);
@@ -364,8 +357,8 @@ impl Net {
 
     /// Connections that are open.
     #[must_use]
-    pub const fn connections(&self) -> usize {
-        self.open
+    pub fn connections(&self) -> usize {
+        self.conns.len()
     }
 }
 

@@ -1,6 +1,6 @@
 //! A Channel Access client with its sockets, driven by whoever calls [`Session::step`].
 
-use crate::config::{Complaint, addresses, multicast_ttl};
+use crate::config::{Complaint, addresses, message_bytes, multicast_ttl};
 use crate::waker::Waker;
 use base::{DurNs, MonoNs};
 use ca::client::{Address, CircuitId, Client, ClientConfig, Event};
@@ -94,8 +94,12 @@ impl Session {
         udp.set_broadcast(true)?;
         udp.set_multicast_ttl_v4(multicast_ttl(&get, &mut complaints))?;
         udp.set_nonblocking(true)?;
+        let mut client = Client::new(config);
+        if let Some(bytes) = message_bytes(&get) {
+            client.bound_messages(bytes);
+        }
         Ok(Self {
-            client: Client::new(config),
+            client,
             udp,
             search_to,
             repeater,

@@ -1,12 +1,13 @@
 //! Circuits and what comes over them.
 
 use super::{Address, ChannelId, ChannelInfo, CircuitId, Client, Event, Io, IoId, State};
+use crate::buffer::Out;
 use crate::dbr::{Basic, Dbr};
 use crate::decode;
 use crate::eca::Eca;
 use crate::encode::Reading;
 use crate::server::Access;
-use crate::wire::{self, Header, MINOR, NONE, Read, command};
+use crate::wire::{self, Header, MESSAGE_BYTES, MINOR, NONE, Read, command};
 use base::{DurNs, MonoNs};
 use std::collections::BTreeSet;
 
@@ -16,8 +17,8 @@ const ECHO_WAIT: DurNs = DurNs::from_secs(5);
 const CALL_GAP: DurNs = DurNs::from_secs(5);
 /// After how long a name is searched again whose channel a server offered and then refused.
 const REFUSED_GAP: DurNs = DurNs::from_secs(5);
-/// Largest message that is taken from a server.
-const MESSAGE_BYTES_MAX: usize = 256 << 20;
+/// Bytes of an unfinished message that a server must send within the time in which it must not be silent.
+const PROGRESS_BYTES: usize = 64 << 10;
 
 #[derive(Debug)]
 pub(super) struct Circuit {
@@ -28,8 +29,13 @@ pub(super) struct Circuit {
     pub(super) closing: bool,
     pub(super) touched: bool,
     pub(super) channels: BTreeSet<u32>,
-    pub(super) out: Vec<u8>,
-    input: Vec<u8>,
+    pub(super) out: Out,
+    /// The start of a message whose rest has not come yet.
+    pub(super) input: Vec<u8>,
+    /// Bytes of a message that is not kept, still to be thrown away.
+    skip: usize,
+    /// Until when an unfinished message must have progressed, and the bytes that have come of it in this time.
+    progress: Option<(MonoNs, usize)>,
     /// When something was last heard.
     heard: MonoNs,
     /// When an echo was asked for.
@@ -37,12 +43,24 @@ pub(super) struct Circuit {
 }
 
 impl Circuit {
-    /// When something is to be done about its silence.
+    /// When something is to be done about its silence, or about a message that does not progress.
     pub(super) fn deadline(&self, quiet_max: DurNs) -> Option<MonoNs> {
         if !self.connected {
             return None;
         }
-        Some(self.asked.map_or(self.heard + quiet_max, |asked| asked + ECHO_WAIT))
+        let silence = self.asked.map_or(self.heard + quiet_max, |asked| asked + ECHO_WAIT);
+        Some(self.progress.map_or(silence, |(until, _)| until.min(silence)))
+    }
+
+    /// Notes that `bytes` have come, and whether they ended a message.
+    fn progressed(&mut self, now: MonoNs, bytes: usize, ended: bool, quiet_max: DurNs) {
+        if self.input.is_empty() && self.skip == 0 {
+            self.progress = None;
+            return;
+        }
+        let before = self.progress.filter(|_| !ended).map(|(until, sum)| (until, sum + bytes));
+        self.progress =
+            before.filter(|(_, sum)| *sum < PROGRESS_BYTES).or_else(|| Some((now + quiet_max + ECHO_WAIT, 0)));
     }
 }
 
@@ -52,12 +70,12 @@ impl Client {
         if let Some(id) = self.by_server.get(&(server, priority)) {
             return *id;
         }
-        let mut out = Vec::new();
-        Header::bare(command::VERSION, priority, MINOR.into(), 0, 0).write(&mut out);
+        let mut out = Out::default();
+        Header::bare(command::VERSION, priority, MINOR.into(), 0, 0).write(out.vec());
         let user = Header::bare(command::CLIENT_NAME, 0, 0, 0, 0);
-        wire::write_text(user, self.config.user.as_bytes(), &mut out);
+        wire::write_text(user, self.config.user.as_bytes(), out.vec());
         let host = Header::bare(command::HOST_NAME, 0, 0, 0, 0);
-        wire::write_text(host, self.config.host.as_bytes(), &mut out);
+        wire::write_text(host, self.config.host.as_bytes(), out.vec());
         let id = self.circuits.insert(Circuit {
             server,
             priority,
@@ -68,6 +86,8 @@ impl Client {
             channels: BTreeSet::new(),
             out,
             input: Vec::new(),
+            skip: 0,
+            progress: None,
             heard: now,
             asked: None,
         });
@@ -114,7 +134,7 @@ impl Client {
             let Some(io) = self.ios.get(key).copied() else { continue };
             let (io_id, channel) = (IoId(key), ChannelId(id));
             match io {
-                Io::Read(_) => {
+                Io::Read(..) => {
                     self.remove_io(key);
                     self.events.push_back(Event::Read { io: io_id, channel, result: Err(Eca::DISCONN) });
                 }
@@ -130,13 +150,13 @@ impl Client {
     /// What waits to be sent on a circuit; nothing before it is connected.
     #[must_use]
     pub fn output(&self, id: CircuitId) -> &[u8] {
-        self.circuits.get(id.0).filter(|circuit| circuit.connected).map_or(&[], |circuit| &circuit.out)
+        self.circuits.get(id.0).filter(|circuit| circuit.connected).map_or(&[], |circuit| circuit.out.unsent())
     }
 
     /// The first `len` bytes of the output have been sent.
     pub fn sent(&mut self, id: CircuitId, len: usize) {
         if let Some(circuit) = self.circuits.get_mut(id.0) {
-            circuit.out.drain(..len.min(circuit.out.len()));
+            circuit.out.sent(len, &mut self.spare);
         }
     }
 
@@ -146,7 +166,8 @@ impl Client {
         self.circuits.get(id.0).is_none_or(|circuit| circuit.closing)
     }
 
-    /// Asks silent servers whether they are there, gives up those that do not answer, and calls lost name servers.
+    /// Asks silent servers whether they are there, gives up those that do not answer or whose messages do not progress, and
+    /// calls lost name servers.
     pub fn handle_timeout(&mut self, now: MonoNs) {
         if self.call_again.is_some_and(|at| at <= now) {
             self.call_again = None;
@@ -158,11 +179,12 @@ impl Client {
             if circuit.deadline(quiet).is_none_or(|deadline| deadline > now) {
                 continue;
             }
-            if circuit.asked.is_some() {
+            let stuck = circuit.progress.is_some_and(|(until, _)| until <= now);
+            if stuck || circuit.asked.is_some() {
                 circuit.closing = true;
             } else {
                 circuit.asked = Some(now);
-                Header::bare(command::ECHO, 0, 0, 0, 0).write(&mut circuit.out);
+                Header::bare(command::ECHO, 0, 0, 0, 0).write(circuit.out.vec());
             }
             self.touch(id);
         }
@@ -200,7 +222,7 @@ impl Client {
         let mut message = Vec::new();
         wire::write_text(Header::bare(command::CREATE_CHAN, 0, 0, id, MINOR.into()), name.as_bytes(), &mut message);
         if let Some(to) = self.circuits.get_mut(circuit) {
-            to.out.extend_from_slice(&message);
+            to.out.vec().extend_from_slice(&message);
             to.channels.insert(id);
         }
         if let Some(channel) = self.channels.get_mut(id) {
@@ -214,24 +236,93 @@ impl Client {
         let Some(circuit) = self.circuits.get_mut(id.0) else { return };
         circuit.heard = now;
         circuit.asked = None;
-        circuit.input.extend_from_slice(bytes);
-        let input = std::mem::take(&mut circuit.input);
+        let mut input = std::mem::take(&mut circuit.input);
+        // What a message's start has waited for is appended to it; nothing else is copied.
+        let taken = if input.is_empty() {
+            let taken = self.consume(now, id, bytes);
+            input.extend_from_slice(&bytes[taken..]);
+            taken
+        } else {
+            input.extend_from_slice(bytes);
+            let taken = self.consume(now, id, &input);
+            input.drain(..taken);
+            taken
+        };
+        if input.is_empty() && input.capacity() > MESSAGE_BYTES {
+            input = Vec::new();
+        }
+        let quiet = self.config.quiet_max;
+        let Some(circuit) = self.circuits.get_mut(id.0) else { return };
+        circuit.input = input;
+        circuit.progressed(now, bytes.len(), taken > 0 && circuit.skip == 0, quiet);
+    }
+
+    /// Handles what is complete in `bytes` and returns how many bytes are done with.
+    fn consume(&mut self, now: MonoNs, id: CircuitId, bytes: &[u8]) -> usize {
         let mut at = 0;
-        while let Read::Header(header, head) = Header::read(&input[at..]) {
+        loop {
+            let Some(circuit) = self.circuits.get_mut(id.0).filter(|circuit| !circuit.closing) else {
+                return bytes.len();
+            };
+            let skipped = circuit.skip.min(bytes.len() - at);
+            circuit.skip -= skipped;
+            at += skipped;
+            let Read::Header(header, head) = Header::read(&bytes[at..]) else { return at };
             let len = head + header.size as usize;
-            if len > MESSAGE_BYTES_MAX {
+            if len > MESSAGE_BYTES && len > self.largest(id, &header) {
+                self.refuse(id, &header, len);
+                continue;
+            }
+            let Some(payload) = bytes.get(at + head..at + len) else { return at };
+            self.handle(now, id, &header, payload);
+            at += len;
+        }
+    }
+
+    /// A request that was sent on this circuit.
+    fn asked_on(&self, id: CircuitId, io: u32) -> Option<Io> {
+        let io = self.ios.get(io).copied()?;
+        let channel = self.channels.get(io.channel())?;
+        (channel.circuit() == Some(id)).then_some(io)
+    }
+
+    /// The bytes of the largest message of this kind that was asked for.
+    fn largest(&self, id: CircuitId, header: &Header) -> usize {
+        let asked = match (header.command, self.asked_on(id, header.p2)) {
+            (command::READ_NOTIFY, Some(Io::Read(channel, dbr, count)))
+            | (command::EVENT_ADD, Some(Io::Sub(channel, dbr, count, _))) => {
+                let info = self.channels.get(channel).and_then(|channel| channel.info);
+                let all = info.map_or(0, |info| info.count);
+                dbr.size(if count == 0 { all } else { count })
+            }
+            _ => 0,
+        };
+        asked.saturating_add(MESSAGE_BYTES).min(self.message_bytes)
+    }
+
+    /// A message of `len` bytes is more than was asked for, or than is taken: it is thrown away while it comes in. The
+    /// answer to a request that is no longer there is no fault; what was never asked for ends the circuit.
+    fn refuse(&mut self, id: CircuitId, header: &Header, len: usize) {
+        let (io, result) = (IoId(header.p2), Err(Eca::TOLARGE));
+        match (header.command, self.asked_on(id, header.p2)) {
+            (command::READ_NOTIFY, Some(Io::Read(channel, ..))) => {
+                self.remove_io(header.p2);
+                self.events.push_back(Event::Read { io, channel: ChannelId(channel), result });
+            }
+            (command::EVENT_ADD, Some(Io::Sub(channel, ..))) => {
+                self.events.push_back(Event::Update { io, channel: ChannelId(channel), result });
+            }
+            (command::READ_NOTIFY | command::EVENT_ADD, _) => {}
+            _ => {
                 if let Some(circuit) = self.circuits.get_mut(id.0) {
                     circuit.closing = true;
                 }
                 self.touch(id.0);
                 return;
             }
-            let Some(payload) = input.get(at + head..at + len) else { break };
-            self.handle(now, id, &header, payload);
-            at += len;
         }
         if let Some(circuit) = self.circuits.get_mut(id.0) {
-            circuit.input = input[at..].to_vec();
+            circuit.skip = len;
         }
     }
 
@@ -259,13 +350,13 @@ impl Client {
                 self.lost(now, header.p1, if refused { now + REFUSED_GAP } else { now });
             }
             command::READ_NOTIFY => {
-                let Some(Io::Read(channel)) = self.ios.get(header.p2).copied() else { return };
+                let Some(Io::Read(channel, ..)) = self.asked_on(id, header.p2) else { return };
                 self.remove_io(header.p2);
                 let result = answer(header, payload);
                 self.events.push_back(Event::Read { io: IoId(header.p2), channel: ChannelId(channel), result });
             }
             command::EVENT_ADD => {
-                let Some(Io::Sub(channel, ..)) = self.ios.get(header.p2).copied() else { return };
+                let Some(Io::Sub(channel, ..)) = self.asked_on(id, header.p2) else { return };
                 if header.size == 0 {
                     return;
                 }
@@ -273,7 +364,7 @@ impl Client {
                 self.events.push_back(Event::Update { io: IoId(header.p2), channel: ChannelId(channel), result });
             }
             command::WRITE_NOTIFY => {
-                let Some(Io::Write(channel)) = self.ios.get(header.p2).copied() else { return };
+                let Some(Io::Write(channel)) = self.asked_on(id, header.p2) else { return };
                 self.remove_io(header.p2);
                 let status = Eca(header.p1);
                 let result = if status.is_ok() { Ok(()) } else { Err(status) };

@@ -7,6 +7,8 @@
 
 mod circuit;
 #[cfg(test)]
+mod large;
+#[cfg(test)]
 mod lossy;
 mod search;
 #[cfg(test)]
@@ -180,9 +182,10 @@ impl Channel {
     }
 }
 
+/// A request, first its channel. A count of 0 asks for as many elements as there are.
 #[derive(Clone, Copy)]
 enum Io {
-    Read(u32),
+    Read(u32, Dbr, u32),
     Write(u32),
     Sub(u32, Dbr, u32, EventMask),
 }
@@ -190,10 +193,13 @@ enum Io {
 impl Io {
     const fn channel(&self) -> u32 {
         match *self {
-            Self::Read(channel) | Self::Write(channel) | Self::Sub(channel, ..) => channel,
+            Self::Read(channel, ..) | Self::Write(channel) | Self::Sub(channel, ..) => channel,
         }
     }
 }
+
+/// Largest message that a client takes, unless [`Client::bound_messages`] sets another size.
+const MESSAGE_BYTES_MAX: usize = 256 << 20;
 
 /// Any number of channels to any number of servers.
 pub struct Client {
@@ -210,6 +216,9 @@ pub struct Client {
     connects: VecDeque<(CircuitId, Address)>,
     events: VecDeque<Event>,
     touched: Vec<u32>,
+    /// Memory of a large request that was sent, for the next.
+    spare: Vec<u8>,
+    message_bytes: usize,
 }
 
 impl Client {
@@ -227,10 +236,18 @@ impl Client {
             connects: VecDeque::new(),
             events: VecDeque::new(),
             touched: Vec::new(),
+            spare: Vec::new(),
+            message_bytes: MESSAGE_BYTES_MAX,
             config,
         };
         client.call_name_servers(MonoNs(0));
         client
+    }
+
+    /// Bounds the messages that servers may send, header included; a larger value ends its request with `TOLARGE`.
+    /// Without this call the bound is 256 MiB.
+    pub const fn bound_messages(&mut self, bytes: usize) {
+        self.message_bytes = bytes;
     }
 
     /// Opens circuits to the name servers that have none.
@@ -305,7 +322,7 @@ impl Client {
         if count > info.count {
             return Err(RequestError::BadCount);
         }
-        let io = self.insert_io(Io::Read(id.0));
+        let io = self.insert_io(Io::Read(id.0, dbr, count));
         self.send(circuit.0, Header::bare(command::READ_NOTIFY, dbr.wire(), count, sid, io), &[]);
         Ok(IoId(io))
     }
@@ -451,9 +468,10 @@ impl Client {
     fn send(&mut self, circuit: u32, mut header: Header, payload: &[u8]) {
         let Some(to) = self.circuits.get_mut(circuit) else { return };
         header.size = padded(payload.len()) as u32;
-        header.write(&mut to.out);
-        to.out.extend_from_slice(payload);
-        to.out.resize(to.out.len() + header.size as usize - payload.len(), 0);
+        let out = to.out.vec();
+        header.write(out);
+        out.extend_from_slice(payload);
+        out.resize(out.len() + header.size as usize - payload.len(), 0);
         self.touch(circuit);
     }
 

@@ -1,12 +1,12 @@
 //! One client's circuit: what it has open and what waits to be sent.
 
-use super::buffer::Out;
 use super::{Limits, Opened, Peer};
+use crate::buffer::Out;
 use crate::dbr::Dbr;
 use crate::eca::Eca;
 use crate::encode::Needs;
 use crate::slab::Slab;
-use crate::wire::{Header, MINOR, command, padded};
+use crate::wire::{Header, MESSAGE_BYTES, MINOR, command, padded};
 use base::{EventMask, MonoNs};
 use std::collections::{BTreeSet, HashMap, VecDeque};
 
@@ -132,9 +132,6 @@ pub(super) enum Owed {
         header: Header,
     },
 }
-
-/// Any message may have so many bytes; more only where its channel's values have more.
-const MESSAGE_BYTES: usize = 64 << 10;
 
 /// Answers that a circuit may be owed before its next request waits.
 pub(super) const OWED_MAX: usize = 256;

@@ -414,6 +414,10 @@ impl Server {
         let Some((_, owed)) = circuit.owed.remove(place) else { return };
         circuit.blocked = false;
         match (owed, answer) {
+            // A client whose channel was dropped meanwhile has been told so, and waits no more.
+            (Owed::Get { header, .. } | Owed::Put { header }, _) if circuit.channels.get(header.p1).is_none() => {
+                backend.forget(token);
+            }
             (Owed::Get { header, dbr }, Answer::Read(reading)) if header.command == command::READ_NOTIFY => {
                 write_read(circuit, header, dbr, reading, &mut self.spare);
             }
@@ -443,6 +447,11 @@ impl Server {
     fn remove_channel(&mut self, id: u32, key: u32, backend: &mut impl Backend) -> Option<u32> {
         let circuit = self.circuits.get_mut(id)?;
         let channel = circuit.channels.remove(key)?;
+        if let Some(wait) = circuit.wait.as_mut().filter(|wait| wait.channel == key) {
+            // The put that is waited for has ended with its channel.
+            wait.until = MonoNs(0);
+            self.next_wait = Some(MonoNs(0));
+        }
         if let Some(token) = channel.put {
             circuit.puts.remove(&token);
             backend.forget(Token(token));

@@ -8,7 +8,6 @@
 //! the newest replaces the last queued of its subscription, and both server and circuit count it.
 
 mod answer;
-mod buffer;
 mod circuit;
 mod handle;
 mod post;
@@ -19,7 +18,7 @@ pub use circuit::{CircuitInfo, Counters};
 use crate::dbr::Basic;
 use crate::eca::Eca;
 use crate::encode::{Needs, Reading};
-use crate::slab::Slab;
+use crate::slab::{SLOTS_MAX, Slab};
 use base::{EventMask, MonoNs, NumberHash, Value};
 use circuit::Circuit;
 use std::collections::HashMap;
@@ -184,13 +183,16 @@ pub struct Server {
 }
 
 impl Server {
-    /// A server without circuits.
+    /// A server without circuits. At most 2²⁰ channels and as many subscriptions of a circuit are served.
     #[must_use]
-    pub fn new(limits: Limits) -> Self {
+    pub fn new(mut limits: Limits) -> Self {
+        limits.channels = limits.channels.min(SLOTS_MAX);
+        limits.subscriptions = limits.subscriptions.min(SLOTS_MAX);
         Self { limits, ..Self::default() }
     }
 
-    /// A client has connected from `address`, which stands for its host until it gives a name.
+    /// A client has connected from `address`, which stands for its host until it gives a name. The caller keeps fewer than
+    /// 2²⁰ circuits.
     pub fn accept(&mut self, address: &str) -> CircuitId {
         let id = self.circuits.insert(Circuit::new(address));
         self.touch(id);

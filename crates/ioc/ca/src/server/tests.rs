@@ -4,14 +4,16 @@ use crate::wire::{self, Header, command};
 use base::{Alarm, Scalar, Stamp};
 use proptest::prelude::*;
 
+mod dropped;
+
 /// A few named values; index and channel are the same.
 #[derive(Default)]
 struct Values {
     values: Vec<(&'static str, Value)>,
     access: Option<Access>,
     later: bool,
-    /// Channels by this name answer later, on this lane.
-    lane: Option<(&'static str, u16)>,
+    /// Channels by these names answer later, on this lane.
+    lane: Option<(&'static [&'static str], u16)>,
     asked: Vec<(Token, u64, Option<Write>)>,
     pending: Vec<Token>,
     watched: i32,
@@ -35,7 +37,7 @@ impl Backend for Values {
             count: value.len() as u32,
             access: self.access.unwrap_or(ALL),
             posted: matches!(value, Value::Scalar(_)),
-            lane: self.lane.filter(|(known, _)| known.as_bytes() == name).map_or(0, |(_, lane)| lane),
+            lane: self.lane.filter(|_| self.is_apart(index as u64)).map_or(0, |(_, lane)| lane),
         })
     }
     fn access(&mut self, _: u64, _: Peer<'_>) -> Access {
@@ -85,7 +87,7 @@ impl Backend for Values {
 
 impl Values {
     fn is_apart(&self, handle: u64) -> bool {
-        self.lane.is_some_and(|(known, _)| known == self.values[handle as usize].0)
+        self.lane.is_some_and(|(known, _)| known.contains(&self.values[handle as usize].0))
     }
 }
 
@@ -465,7 +467,7 @@ proptest! {
 
 fn apart() -> (Bench, u32, u32) {
     let mut bench = Bench::new();
-    bench.values.lane = Some(("x", 3));
+    bench.values.lane = Some((&["x"], 3));
     let (x, text) = (bench.create("x", 1), bench.create("text", 2));
     (bench, x, text)
 }

@@ -8,7 +8,7 @@ const KEPT_BYTES_MAX: usize = 64 << 10;
 /// A queue of bytes. Positions count from the start of the stream, so that a message that still waits can be
 /// found again and replaced.
 #[derive(Debug, Default)]
-pub(super) struct Out {
+pub(crate) struct Out {
     bytes: Vec<u8>,
     /// Bytes at the front that are sent already.
     start: usize,
@@ -18,33 +18,33 @@ pub(super) struct Out {
 
 impl Out {
     /// What waits.
-    pub(super) fn unsent(&self) -> &[u8] {
+    pub(crate) fn unsent(&self) -> &[u8] {
         &self.bytes[self.start..]
     }
 
     /// How many bytes wait.
-    pub(super) fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.bytes.len() - self.start
     }
 
     /// Where the next message will stand in the stream.
-    pub(super) fn end(&self) -> u64 {
+    pub(crate) fn end(&self) -> u64 {
         self.base + self.bytes.len() as u64
     }
 
     /// For appending a message.
-    pub(super) fn vec(&mut self) -> &mut Vec<u8> {
+    pub(crate) fn vec(&mut self) -> &mut Vec<u8> {
         &mut self.bytes
     }
 
     /// The `len` bytes from `position` on, if none of them is sent yet.
-    pub(super) fn waiting(&mut self, position: u64, len: usize) -> Option<&mut [u8]> {
+    pub(crate) fn waiting(&mut self, position: u64, len: usize) -> Option<&mut [u8]> {
         let from = self.place(position)?;
         self.bytes.get_mut(from..from + len)
     }
 
     /// Whether the byte at `position` is still to be sent.
-    pub(super) fn is_waiting(&self, position: u64) -> bool {
+    pub(crate) fn is_waiting(&self, position: u64) -> bool {
         self.place(position).is_some_and(|place| place < self.bytes.len())
     }
 
@@ -54,7 +54,7 @@ impl Out {
     }
 
     /// Takes the server's spare memory for a message of `len` bytes, if that is more than a circuit keeps and nothing waits.
-    pub(super) fn make_room(&mut self, len: usize, spare: &mut Vec<u8>) {
+    pub(crate) fn make_room(&mut self, len: usize, spare: &mut Vec<u8>) {
         if len > KEPT_BYTES_MAX && self.bytes.is_empty() && self.bytes.capacity() < spare.capacity() {
             std::mem::swap(&mut self.bytes, spare);
         }
@@ -62,7 +62,7 @@ impl Out {
 
     /// The first `len` waiting bytes are sent. Memory that the circuit need not keep becomes the server's `spare` one, if it is
     /// larger: fresh memory for each large array would cost more than to fill it.
-    pub(super) fn sent(&mut self, len: usize, spare: &mut Vec<u8>) {
+    pub(crate) fn sent(&mut self, len: usize, spare: &mut Vec<u8>) {
         self.start = (self.start + len).min(self.bytes.len());
         if self.start == self.bytes.len() {
             // The next burst is likely to be as large: it finds its memory here.
