@@ -24,7 +24,7 @@ pub(crate) const fn package(name: &'static str, programs: &'static [&'static str
     Package { name, programs }
 }
 
-/// Rust's tools, from the user's `PATH`.
+/// Rust's tools, from the user's `PATH`: the system may have others.
 const RUST: &[&str] =
     &["cargo", "cargo-clippy", "cargo-fmt", "cargo-miri", "clippy-driver", "rustc", "rustdoc", "rustfmt", "rustup"];
 
@@ -71,17 +71,17 @@ pub(crate) fn path(stage: &str, needs: &[Package]) -> Result<PathBuf, String> {
         println!("no dpkg-query here: stage {stage} sees all programs, not only those that it declares");
         return Ok(std::env::var_os("PATH").unwrap_or_default().into());
     };
-    let declared = RUST.iter().chain(BASE.iter().chain(needs).flat_map(|package| package.programs));
-    let declared = declared.filter_map(|program| find(program));
+    let declared = BASE.iter().chain(needs).flat_map(|package| package.programs).filter_map(|program| find(program));
     let folder = root().join("target/path").join(stage);
     // Left by the run before; that there is none is no error.
     let _ = fs::remove_dir_all(&folder);
     fs::create_dir_all(&folder).map_err(|error| format!("{}: {error}", folder.display()))?;
-    for program in essential.into_iter().chain(declared) {
+    let rust = RUST.iter().filter_map(|program| in_user_path(program));
+    for program in rust.chain(essential).chain(declared) {
         let link = folder.join(program.file_name().unwrap_or_default());
         match symlink(&program, &link) {
             Err(error) if !link.is_symlink() => return Err(format!("{}: {error}", link.display())),
-            // Or an essential program is declared, too.
+            // Or a program is declared that is there already.
             _ => {}
         }
     }
@@ -102,9 +102,13 @@ fn essential() -> Result<Vec<PathBuf>, String> {
 
 /// Where a program is: in the system's folders, else in the user's `PATH`.
 pub(crate) fn find(program: &str) -> Option<PathBuf> {
+    let mut system = SYSTEM.iter().map(|folder| Path::new(folder).join(program));
+    system.find(|file| is_program(file)).or_else(|| in_user_path(program))
+}
+
+fn in_user_path(program: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
-    let system = SYSTEM.iter().map(PathBuf::from);
-    system.chain(std::env::split_paths(&path)).map(|folder| folder.join(program)).find(|file| is_program(file))
+    std::env::split_paths(&path).map(|folder| folder.join(program)).find(|file| is_program(file))
 }
 
 fn is_program(file: &Path) -> bool {

@@ -63,7 +63,10 @@ impl Suite {
 
     /// Builds all tests, then runs them.
     pub(crate) fn run(&self, show: Show) -> Outcome {
-        self.build()?;
+        // Cargo builds no examples of documentation without running them.
+        if !self.kinds.contains(&"--doc") {
+            self.build()?;
+        }
         self.run_built(show)
     }
 
