@@ -1,101 +1,97 @@
-//! `tahti init`: a plant file to begin with.
+//! `tahti init`: the files of a new plant.
+
+mod template;
 
 use crate::failure::{Failure, end, in_file};
 use std::fs::OpenOptions;
 use std::io::{ErrorKind, Write as _};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use template::{NAME_BYTES_MAX, Template, plain};
 
-/// Write a plant file to begin with: it comes up as it is, on any machine; never overwrites one
+/// Create a plant file that runs as it is, without root
+///
+/// Existing files are never overwritten.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
-  tahti init                   plant.toml in this folder
-  tahti init rf && tahti up rf")]
+  tahti init demo && tahti up demo
+  tahti init                          plant.toml in the current folder
+  tahti init rf --template loop       a real-time loop and nothing that it does not need")]
 pub(crate) struct Args {
-    /// The folder; made if need be
+    /// Folder of the plant; created if missing
     #[arg(default_value = ".")]
     folder: PathBuf,
-    /// The plant's name [default: the folder's]
+    /// Name of the plant [default: the name of the folder]
     #[arg(long)]
     name: Option<String>,
+    /// What the plant contains
+    #[arg(long, value_enum, default_value_t = Template::Full)]
+    template: Template,
 }
 
-/// What it begins with. Everything that needs root or a CPU of its own is there, behind a `#`.
-const PLANT: &str = include_str!("init/plant.toml");
-
-/// The longest name of a plant.
-const NAME_BYTES_MAX: usize = 32;
-
 pub(crate) fn run(args: Args) -> ExitCode {
-    end(write(&args).map(|file| {
+    end(write(&args).map(|files| {
         let folder = args.folder.display();
-        println!("wrote {}", file.display());
-        println!("  tahti check {folder}     finds every error in it");
-        println!("  tahti up {folder}        brings it up; Ctrl-C takes it down");
+        files.iter().for_each(|file| println!("wrote {}", file.display()));
+        println!("  tahti up {folder}        starts it; Ctrl-C stops it");
+        println!("  tahti check {folder}     reports errors after a change");
     }))
 }
 
-fn write(args: &Args) -> Result<PathBuf, Failure> {
+fn write(args: &Args) -> Result<Vec<PathBuf>, Failure> {
+    let is_new = !args.folder.exists();
     std::fs::create_dir_all(&args.folder).map_err(in_file(&args.folder))?;
+    let written = write_in(args);
+    if written.is_err() && is_new {
+        // Kept if it is not empty.
+        let _ = std::fs::remove_dir(&args.folder);
+    }
+    written
+}
+
+/// Writes all files, or none.
+fn write_in(args: &Args) -> Result<Vec<PathBuf>, Failure> {
     let folder = std::fs::canonicalize(&args.folder).map_err(in_file(&args.folder))?;
     let name = args.name.clone().unwrap_or_else(|| {
         folder.file_name().map_or_else(|| "plant".to_owned(), |name| plain(&name.to_string_lossy()))
     });
-    let text = PLANT.replace("@NAME@", &name);
-    let file = args.folder.join("plant.toml");
-    // Only a name that was given can be wrong.
-    let machine = keep::supervisor::Machine { folder };
-    let checked = host::plant::check(&text, &machine);
-    if checked.plant.is_none() {
-        return Err(host::plant::render_all(&checked.found, &file.display().to_string(), &text).into());
+    if name.len() > NAME_BYTES_MAX {
+        return Err(format!("--name {name:?} is too long: expected at most {NAME_BYTES_MAX} characters").into());
     }
-    let mut out = match OpenOptions::new().write(true).create_new(true).open(&file) {
+    let files = args.template.files(&name);
+    let (plant, text) = (args.folder.join(files[0].0), &files[0].1);
+    // Only a name that was given can be wrong.
+    let checked = host::plant::check(text, &keep::supervisor::Machine { folder });
+    if checked.plant.is_none() {
+        return Err(host::plant::render_all(&checked.found, &plant.display().to_string(), text).into());
+    }
+    let mut written = Vec::new();
+    for (name, text) in &files {
+        let file = args.folder.join(name);
+        if let Err(why) = create(&file, text) {
+            // The error that matters is the first one.
+            written.iter().for_each(|file| drop(std::fs::remove_file(file)));
+            return Err(why);
+        }
+        written.push(file);
+    }
+    Ok(written)
+}
+
+/// Creates a file with this text; if that fails, there is no file.
+fn create(file: &Path, text: &str) -> Result<(), Failure> {
+    let mut out = match OpenOptions::new().write(true).create_new(true).open(file) {
         Ok(out) => out,
         Err(error) if error.kind() == ErrorKind::AlreadyExists => {
-            return Err(format!("{} is there already and stays as it is; give another folder", file.display()).into());
+            return Err(format!("{} exists and is not overwritten; choose another folder", file.display()).into());
         }
-        Err(error) => return Err(in_file(&file)(error)),
+        Err(error) => return Err(in_file(file)(error)),
     };
-    out.write_all(text.as_bytes()).map_err(in_file(&file))?;
-    Ok(file)
-}
-
-/// A folder's name as a plant may have it.
-fn plain(name: &str) -> String {
-    let letters = name.chars().map(|letter| if letter.is_ascii_alphanumeric() { letter } else { '-' });
-    let name: String = letters.collect();
-    let name = name.trim_matches('-');
-    let name = &name[..name.len().min(NAME_BYTES_MAX)];
-    if name.is_empty() { "plant".to_owned() } else { name.to_owned() }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn any_folder_gives_a_plant_a_name_that_it_may_have() {
-        for folder in ["rf", "RF station 7", "...", "µ", "a/b", "-x-", &"long-".repeat(20), ".hidden_x"] {
-            let text = PLANT.replace("@NAME@", &plain(folder));
-            let checked = host::plant::check(&text, &host::plant::Anywhere);
-            assert!(checked.plant.is_some(), "{folder}: {:?}", checked.found);
-        }
-    }
-
-    #[test]
-    fn what_stands_behind_a_hash_in_the_new_plant_is_right_too() {
-        let text = PLANT.replace("@NAME@", "p");
-        let uncommented: String = text
-            .lines()
-            .map(|line| match line.strip_prefix("#") {
-                Some(key) if key.starts_with(|first: char| first == '[' || first.is_ascii_lowercase()) => {
-                    format!("{key}\n")
-                }
-                _ => format!("{line}\n"),
-            })
-            .collect();
-        let checked = host::plant::check(&uncommented, &host::plant::Anywhere);
-        assert!(uncommented.contains("\n[shield]") && checked.found.is_empty(), "{:?}", checked.found);
-    }
+    let written = out.write_all(text.as_bytes()).and_then(|()| out.sync_all());
+    written.map_err(|error| {
+        // The error that matters is the first one.
+        let _ = std::fs::remove_file(file);
+        in_file(file)(error)
+    })
 }

@@ -136,22 +136,6 @@ fn ctrl_c_again_says_who_is_waited_for_and_a_third_time_kills_them() {
 }
 
 #[test]
-fn a_plant_to_begin_with_comes_up_as_it_is_and_is_never_overwritten() {
-    let bench = Bench::new("init", "");
-    bench.ok(&["init", "My plant"]);
-    let file = bench.dir.join("My plant/plant.toml");
-    let text_before = std::fs::read_to_string(&file).unwrap();
-    assert!(bench.ok(&["check", "My plant"]).ends_with("no error\n"));
-    let said = bench.ok(&["up", "My plant", "--for", "2s"]);
-    assert!(said.contains("ready") && said.ends_with(": good\n"), "{said}");
-    let again = bench.run(&["init", "My plant"]);
-    assert!(!again.status.success() && text(&again).contains("stays as it is"), "{}", text(&again));
-    assert_eq!(std::fs::read_to_string(&file).unwrap(), text_before);
-    let wrong = bench.run(&["init", "other", "--name", "no good/name"]);
-    assert!(!wrong.status.success() && !bench.dir.join("other/plant.toml").exists(), "{}", text(&wrong));
-}
-
-#[test]
 fn shells_complete_the_words_and_man_knows_every_command() {
     let bench = Bench::new("words", "");
     for (shell, word) in [("bash", "complete -F"), ("zsh", "#compdef tahti"), ("fish", "complete -c tahti")] {

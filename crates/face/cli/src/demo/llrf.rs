@@ -10,27 +10,27 @@ use rt::{Exports, Flow, LoopSpec, Number, SharedPage, VariableSpec};
 use std::sync::Arc;
 use sys::clock::mono_now;
 
-/// A control loop: keeps amplitude and phase of a simulated RF cavity at their set-points
+/// Control loop: holds amplitude and phase of a simulated RF cavity
 ///
-/// The cavity has measurement noise, a drifting and vibrating resonance, and a beam that comes and goes. Each
-/// cycle publishes a reading with its pulse number; `tahti demo logger` writes them down.
+/// The cavity has measurement noise, a drifting and vibrating resonance, and a beam that is switched on and off. Each
+/// cycle publishes a reading with its pulse number; `tahti demo logger` logs them.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Time between two pulses
+    /// Period of the loop
     #[arg(long, value_name = "TIME", default_value = "1ms")]
     period: DurNs,
-    /// How to wait for a pulse: sleep, spin, both or both:TIME
+    /// Wait for a pulse by: sleep, spin, both or both:TIME
     #[arg(long, value_name = "HOW", default_value = "sleep")]
     wait: WaitArg,
     #[command(flatten)]
     run: RunArgs,
-    /// Leave the drive at its feed-forward value
+    /// Open loop: keep the drive at its feed-forward value
     #[arg(long)]
     open_loop: bool,
-    /// Run away after this long: spin for 2 s instead of waiting for the next pulse, to see the guard at work
+    /// Test of the guard: spin for 2 s after this time instead of waiting for the next pulse
     #[arg(long, value_name = "TIME")]
     runaway_after: Option<DurNs>,
-    /// Name under which the readings are published, and the loop's variables exported
+    /// Name of the exported variables and of the published readings
     #[arg(long, default_value = "llrf")]
     channel: String,
 }
@@ -55,7 +55,8 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         ..LoopSpec::new("llrf", args.period)
     };
     let body = body(args, memory.clone(), shown);
-    let live = crate::out::is_terminal();
+    // In a plant the terminal is the keeper's, and what is written there is the log.
+    let live = crate::out::is_terminal() && std::env::var_os(rt::frames::PLANT).is_none();
     let mut look = 0u32;
     let mut broken = None;
     let finished = looprun::run(

@@ -1,0 +1,275 @@
+//! New plants: what `tahti init` writes, each template from its creation to its verdict, and the first tutorial as it is written.
+
+use harness::port::free_port;
+use harness::process::{finish, text};
+use harness::{Folder, eventually, fresh};
+use serde_json::Value;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+
+/// The user that these tests run as if they are started by root.
+const UNPRIVILEGED: u32 = 65_534;
+
+/// A user without root, with a folder, a run folder and a port of its own.
+struct User {
+    folder: Folder,
+    port: u16,
+}
+
+impl User {
+    fn new() -> Self {
+        let folder = Folder::new();
+        if rustix::process::geteuid().is_root() {
+            std::os::unix::fs::chown(&folder.0, Some(UNPRIVILEGED), Some(UNPRIVILEGED)).unwrap();
+        }
+        Self { folder, port: free_port() }
+    }
+
+    /// Runs a line in a shell.
+    fn run(&self, line: &str) -> Output {
+        let tahti = Path::new(env!("CARGO_BIN_EXE_tahti"));
+        // A checkout that other users cannot enter is used as root.
+        let is_open = |folder: &Path| folder.metadata().is_ok_and(|folder| folder.permissions().mode() & 1 == 1);
+        let changes_user = rustix::process::geteuid().is_root() && tahti.ancestors().all(is_open);
+        let mut command = if changes_user {
+            let mut command = Command::new("setpriv");
+            let id = |what: &str| format!("--{what}={UNPRIVILEGED}");
+            command.args([id("reuid"), id("regid")]).args(["--clear-groups", "sh"]);
+            command
+        } else {
+            Command::new("sh")
+        };
+        let path = format!("{}:{}", tahti.parent().unwrap().display(), std::env::var("PATH").unwrap_or_default());
+        let repeater = (self.port + 1).to_string();
+        command.args(["-c", line]).current_dir(&self.folder.0).stdin(Stdio::null());
+        command.env("PATH", path).env("HOME", &self.folder.0).env("TAHTI_RUN", self.folder.0.join("run"));
+        command.env("TAHTI_SPARE", "1+").env_remove("TAHTI_NO_DASHBOARD");
+        command.env("EPICS_CA_SERVER_PORT", self.port.to_string()).env("EPICS_CA_REPEATER_PORT", repeater);
+        for list in ["EPICS_CA_ADDR_LIST", "EPICS_CAS_BEACON_ADDR_LIST"] {
+            command.env(list, "127.0.0.1");
+        }
+        command.env("EPICS_CA_AUTO_ADDR_LIST", "NO").env("EPICS_CAS_AUTO_BEACON_ADDR_LIST", "NO");
+        finish(command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap())
+    }
+
+    /// Runs a line that must succeed; its output.
+    fn ok(&self, line: &str) -> String {
+        let output = self.run(line);
+        assert!(output.status.success(), "{line}: {}", text(&output));
+        text(&output)
+    }
+
+    /// Whether a line succeeds with this text in its output.
+    fn shows(&self, line: &str, expected: &str) -> bool {
+        let output = self.run(line);
+        output.status.success() && text(&output).contains(expected)
+    }
+}
+
+impl Drop for User {
+    fn drop(&mut self) {
+        // Of a test that failed; else there is none.
+        self.run("tahti down");
+    }
+}
+
+/// Creates a plant of a template, checks and starts it, and runs `more` with its name; the verdict must be good.
+fn is_worth_seeing(template: &str, channel: &str, archived: &[&str], more: impl Fn(&User, &str)) {
+    let (user, name) = (User::new(), fresh("init"));
+    user.ok(&format!("tahti init plant --name {name} --template {template}"));
+    let checked = user.ok("tahti check plant");
+    assert!(checked.contains("plant.toml: no error"), "{checked}");
+    let up = user.ok("tahti up plant --detach");
+    assert!(up.contains(&format!("plant {name} is up")) && up.contains("dashboard: http://"), "{up}");
+    eventually("the record has a value", || {
+        let output = user.run(&format!("tahti caget -t -w 5 {name}:{channel}"));
+        output.status.success() && text(&output).trim().parse::<f64>().is_ok()
+    });
+    eventually("the channel is an alarm, and nothing is wrong with it", || severity(&user, &name, channel) == "OK");
+    let archive = || text(&user.run("tahti archive list plant/archive"));
+    let is_archived = |signal: &&str| archive().contains(&signal.replace("NAME", &name));
+    eventually("every signal is archived", || archived.iter().all(|signal| is_archived(signal)));
+    let top = user.ok("tahti top -n 1");
+    assert!(top.contains("running") && top.contains("dashboard"), "{top}");
+    more(&user, &name);
+    let down = user.ok("tahti down");
+    let verdict = down.lines().find(|line| line.starts_with("up for ")).unwrap_or_else(|| panic!("{down}"));
+    assert!(verdict.contains(": good"), "{down}");
+}
+
+/// The severity of an alarm, empty if there is none or its channel is not connected.
+fn severity(user: &User, name: &str, channel: &str) -> String {
+    let output = user.run(&format!("tahti alarm list --all --json --server {name}"));
+    let list: Value = serde_json::from_slice(&output.stdout).unwrap_or_default();
+    let rows = list["rows"].as_array().cloned().unwrap_or_default();
+    let row = rows.into_iter().find(|row| row["channel"] == format!("{name}:{channel}") && row["connected"] == true);
+    row.and_then(|row| Some(row["severity"].as_str()?.to_owned())).unwrap_or_default()
+}
+
+/// The loop runs, and `tahti ps` has its wake-up latency.
+fn loop_has_latency(user: &User, name: &str) {
+    eventually("the latency of 100 cycles", || {
+        let status: Value = serde_json::from_str(&user.ok(&format!("tahti ps {name} --json"))).unwrap();
+        let processes = status[0]["processes"].as_array().unwrap();
+        let page = &processes.iter().find(|process| process["name"] == "loop").unwrap()["loop"];
+        page["cycles"].as_u64().is_some_and(|cycles| cycles > 100) && !page["wake"]["p50"].is_null()
+    });
+}
+
+#[test]
+fn the_loop_template_shows_latency_a_signal_an_alarm_and_an_archive() {
+    is_worth_seeing("loop", "Amplitude", &["NAME/amplitude", "loops/NAME/loop/p99"], loop_has_latency);
+}
+
+#[test]
+fn the_ioc_template_has_a_heater_whose_alarm_a_user_can_raise_and_acknowledge() {
+    is_worth_seeing("ioc", "Temperature", &["NAME:Temperature", "loops/NAME/loop/p99"], |user, name| {
+        loop_has_latency(user, name);
+        user.ok(&format!("tahti caput -w 30 {name}:Heater 80"));
+        eventually("an alarm", || severity(user, name, "Temperature") == "MAJOR");
+        user.ok(&format!("tahti alarm ack {name}:Temperature --server {name}"));
+        assert_eq!(severity(user, name, "Temperature"), "MAJOR_ACK");
+    });
+}
+
+#[test]
+fn the_equipment_template_takes_commands_by_messages_and_by_records() {
+    is_worth_seeing("equipment", "Current", &["NAME-values/", "loops/NAME/loop/p99"], |user, name| {
+        loop_has_latency(user, name);
+        let object = format!("{}_ps_2", name.replace('-', "_"));
+        user.ok(&format!("tahti msg send set/{object}/20A --server {name}"));
+        let polled = || user.ok(&format!("tahti em values {name}-values"));
+        eventually("the current is polled", || {
+            polled().contains(&format!("{object}/current  20.")) || polled().contains("19.")
+        });
+        user.ok(&format!("tahti caput -w 30 {name}:Setpoint 90"));
+        eventually("an alarm", || severity(user, name, "Current") == "MAJOR");
+    });
+}
+
+#[test]
+fn the_frame_template_shows_how_late_minor_frames_begin() {
+    is_worth_seeing("frame", "SensorCalls", &["frames/NAME/fast/late-p99"], |user, name| {
+        let show = format!("tahti frames show {name}/fast");
+        eventually("the frame runs", || user.shows(&show, "begin of minors, late"));
+    });
+}
+
+#[test]
+fn the_full_template_has_all_of_them_and_is_the_default() {
+    let user = User::new();
+    user.ok("tahti init one --name same && tahti init two --name same --template full && diff -r one two");
+    let archived = ["NAME/amplitude", "NAME:Temperature", "NAME-values/", "frames/NAME/fast/late-p99"];
+    is_worth_seeing("full", "Temperature", &archived, loop_has_latency);
+}
+
+#[test]
+fn a_new_plant_runs_for_a_time_and_existing_files_are_never_overwritten() {
+    let user = User::new();
+    // The name of a plant is the machine's: this folder has one that no other test uses.
+    let folder = format!("My plant {}", std::process::id());
+    user.ok(&format!("tahti init '{folder}'"));
+    let said = user.ok(&format!("tahti up '{folder}' --for 3s"));
+    assert!(said.contains("loop         ready") && said.contains(": good"), "{said}");
+    let file = user.folder.0.join(&folder).join("plant.toml");
+    let before = std::fs::read_to_string(&file).unwrap();
+    let again = user.run(&format!("tahti init '{folder}'"));
+    assert!(
+        !again.status.success() && text(&again).contains("plant.toml exists and is not overwritten"),
+        "{}",
+        text(&again)
+    );
+    assert_eq!(std::fs::read_to_string(&file).unwrap(), before);
+    let other =
+        user.ok("mkdir other && echo mine > other/records.db; tahti init other 2>&1; ls other; cat other/records.db");
+    assert!(other.contains("records.db exists") && other.ends_with("\nrecords.db\nmine\n"), "{other}");
+    for name in ["no good/name", "a-name-of-more-than-twenty-four-letters"] {
+        let wrong = user.run(&format!("tahti init wrong --name '{name}'"));
+        assert!(!wrong.status.success() && !user.folder.0.join("wrong").exists(), "{}", text(&wrong));
+    }
+}
+
+#[test]
+fn on_a_full_disk_init_leaves_no_file() {
+    let user = User::new();
+    // A limit of 0 bytes refuses each write to a file, as a full disk does.
+    let output = user.run("trap '' XFSZ; ulimit -f 0; exec tahti init full");
+    assert!(!output.status.success() && text(&output).contains("full/plant.toml"), "{}", text(&output));
+    assert!(!user.folder.0.join("full").exists());
+    // Room for the plant file, but not for the records: 4 blocks of 512 bytes in dash, of 1,024 in bash.
+    let output = user.run("mkdir small; trap '' XFSZ; ulimit -f 4; exec tahti init small");
+    assert!(!output.status.success(), "{}", text(&output));
+    assert_eq!(std::fs::read_dir(user.folder.0.join("small")).unwrap().count(), 0);
+}
+
+/// A command of a page and the output that the page shows.
+struct Shown {
+    command: String,
+    output: Vec<String>,
+}
+
+/// The commands in the blocks of a page that begin with `$`.
+fn commands(page: &str) -> Vec<Shown> {
+    let mut all: Vec<Shown> = Vec::new();
+    for block in page.split("```console\n").skip(1) {
+        for line in block.split("\n```").next().unwrap_or_default().lines() {
+            match line.strip_prefix("$ ") {
+                Some(command) => all.push(Shown { command: command.to_owned(), output: Vec::new() }),
+                None => all.last_mut().expect("a block begins with a command").output.push(line.to_owned()),
+            }
+        }
+    }
+    all
+}
+
+/// A line without what differs from run to run: numbers with their units, folders, addresses and blanks.
+fn shape(line: &str) -> String {
+    let word = |word: &str| {
+        let is_number = word.starts_with(|first: char| first.is_ascii_digit() || first == '-' || first == '+');
+        let is_unit = ["ns", "µs", "ms", "s", "M", "min"].contains(&word.trim_end_matches([',', ';']));
+        match word.rsplit_once('/') {
+            _ if is_number || is_unit || word.starts_with("http://") => String::new(),
+            Some((folder, file)) if folder.starts_with('/') => file.to_owned(),
+            // Tests may be started with a nice value.
+            _ if word.starts_with("other:") => "other".to_owned(),
+            _ => word.to_owned(),
+        }
+    };
+    line.split_whitespace().map(word).filter(|word| !word.is_empty()).collect::<Vec<_>>().join(" ")
+}
+
+#[test]
+fn the_first_tutorial_runs_as_it_is_written() {
+    let page = include_str!("../../../../docs/tutorials/first-plant.md");
+    // Names of plants are the machine's: this one has its own, in the place of `demo`.
+    let (user, name) = (User::new(), fresh("demo").replace('-', "x"));
+    let page = page.replace("demo", &name);
+    let all = commands(&page);
+    assert!(all.len() > 10, "{} commands", all.len());
+    for Shown { command, output } in all {
+        let reads_only = ["tahti ps", "tahti caget", "tahti alarm list", "tahti archive", "tahti frames", "cat"];
+        let repeats = reads_only.iter().any(|begin| command.starts_with(begin));
+        let missing = |said: &str| -> Vec<String> {
+            let shapes: Vec<String> = said.lines().map(shape).collect();
+            let expected = output.iter().filter(|line| !line.trim_start().starts_with("...")).map(|line| shape(line));
+            expected.filter(|line| !shapes.contains(line)).collect()
+        };
+        if repeats {
+            // What the page shows comes about while its reader reads.
+            let mut last = String::new();
+            let begin = std::time::Instant::now();
+            while begin.elapsed() < harness::PATIENCE {
+                last = text(&user.run(&command));
+                if missing(&last).is_empty() {
+                    break;
+                }
+                std::thread::sleep(std::time::Duration::from_millis(200));
+            }
+            assert!(missing(&last).is_empty(), "{command}: not printed: {:#?}\nprinted: {last}", missing(&last));
+        } else {
+            let said = user.ok(&command);
+            assert!(missing(&said).is_empty(), "{command}: not printed: {:#?}\nprinted: {said}", missing(&said));
+        }
+    }
+}
