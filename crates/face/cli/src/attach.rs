@@ -15,19 +15,19 @@ use std::process::ExitCode;
 /// `^]`, as in telnet.
 const DETACH_KEY: u8 = 0x1d;
 
-/// Connect this terminal to a process: several may, ^] leaves
+/// Connect this terminal to a process; ^] disconnects
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
-  tahti console loop           type to it; ^] leaves, it goes on
-  tahti console loop -r        look only")]
+  tahti console loop           ^] disconnects; the process keeps running
+  tahti console loop -r        read only")]
 pub(crate) struct Args {
-    /// The process
+    /// Process
     name: String,
-    /// See, but not type
+    /// Read only: do not send input
     #[arg(long, short)]
     read_only: bool,
-    /// Pass every byte on as it comes: also what makes this terminal answer, rename itself or set its clipboard
+    /// Print all bytes unchanged, including sequences that change the terminal's title or clipboard
     #[arg(long)]
     raw: bool,
     #[command(flatten)]

@@ -3,10 +3,10 @@
 use crate::failure::end;
 use std::process::ExitCode;
 
-/// Hands the beacons of servers to the clients of this host (EPICS' caRepeater)
+/// Forward server beacons to the clients of this host (as EPICS caRepeater)
 ///
-/// One is enough for a host; a second one ends at once. Clients that live long start it where none runs, and it ends
-/// when it has had no client for a minute. EPICS_CA_REPEATER_PORT names its port.
+/// One repeater per host is enough; a second one exits at once. Long-running clients start it if none runs. It exits
+/// after one minute without a client. EPICS_CA_REPEATER_PORT sets its port.
 #[derive(clap::Args)]
 pub(crate) struct Args {}
 

@@ -9,21 +9,21 @@ use keep::supervisor::{Machine, plant_file};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Termination as _};
 
-/// Find everything that is wrong with a plant file, and with the databases, protocols, tables and scripts that it names
+/// Report every error in a plant file and in the files that it loads
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
-  tahti check                  plant.toml of this folder
+  tahti check                  plant.toml of the current folder
   tahti check rf.toml --json   for editors
-  tahti check st.cmd           what an IOC's script loads
-  tahti check --document       every key, its default and what it means")]
+  tahti check st.cmd           an IOC script and the files that it loads
+  tahti check --document       all keys with their defaults")]
 pub(crate) struct Args {
     #[command(flatten)]
     file: crate::control::File,
-    /// Print the findings as JSON
+    /// Print the errors as JSON
     #[arg(long)]
     json: bool,
-    /// Print the page on the plant file (Markdown)
+    /// Print the reference of all plant file keys (Markdown)
     #[arg(long)]
     document: bool,
 }

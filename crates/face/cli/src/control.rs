@@ -12,7 +12,7 @@ use std::process::ExitCode;
 /// Which plant is meant.
 #[derive(clap::Args)]
 pub(crate) struct Which {
-    /// The plant's name, file or folder; may be left out while only one is up
+    /// Name, file or folder of the plant [default: the only plant that is up]
     #[arg(long, short = 'P', value_name = "PLANT")]
     pub(crate) plant: Option<String>,
 }
@@ -20,9 +20,9 @@ pub(crate) struct Which {
 /// Which plant as a whole is meant, for commands that name nothing else.
 #[derive(clap::Args)]
 pub(crate) struct Whole {
-    /// The plant's name, file or folder; may be left out while only one is up
+    /// Name, file or folder of the plant [default: the only plant that is up]
     plant: Option<String>,
-    /// The same
+    /// Same as the argument PLANT
     #[arg(long = "plant", short = 'P', value_name = "PLANT", conflicts_with = "plant", id = "named")]
     named: Option<String>,
 }
@@ -37,9 +37,9 @@ impl Whole {
 /// A plant that need not be up, by its file.
 #[derive(clap::Args)]
 pub(crate) struct File {
-    /// The plant file, or a folder with plant.toml [default: this folder's]
+    /// Plant file, or a folder with plant.toml [default: the current folder]
     plant: Option<PathBuf>,
-    /// The same
+    /// Same as the argument PLANT
     #[arg(long = "plant", short = 'P', value_name = "PLANT", conflicts_with = "plant", id = "named")]
     named: Option<PathBuf>,
 }
@@ -51,46 +51,46 @@ impl File {
     }
 }
 
-/// Take a plant down and give the machine back
+/// Stop a plant, restore the machine and print the verdict
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
   tahti down                   the only plant that is up
-  tahti down rf                this one; exit status 3 if anything was not well")]
+  tahti down rf                plant rf; exit status 3 if the verdict is not good")]
 pub(crate) struct DownArgs {
     #[command(flatten)]
     which: Whole,
 }
 
-/// Send a process a signal
+/// Send a signal to a process
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
   tahti signal HUP logger
   tahti signal USR1 loop --plant rf")]
 pub(crate) struct SignalArgs {
-    /// The signal, such as USR1 or 10
+    /// Signal, such as USR1 or 10
     #[arg(value_parser = |text: &str| text.parse::<Signal>())]
     signal: Signal,
-    /// The process
+    /// Process
     name: String,
     #[command(flatten)]
     which: Which,
 }
 
-/// Read the plant file again and change only what differs
+/// Read the plant file again and apply only the differences
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
-  tahti reload --dry-run       what would change, process by process
-  tahti reload                 changes it; what does not differ goes on untouched")]
+  tahti reload --dry-run       print the differences
+  tahti reload                 apply them; unchanged processes keep running")]
 pub(crate) struct ReloadArgs {
     #[command(flatten)]
     which: Whole,
-    /// Only show what would change
+    /// Only print what would change
     #[arg(long)]
     dry_run: bool,
-    /// Do not wait until what was changed runs
+    /// Do not wait until the changed processes run
     #[arg(long)]
     no_wait: bool,
 }

@@ -8,13 +8,13 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use web::IdentityFiles;
 
-/// Show a plant in a browser
+/// Serve the dashboard of a plant, or print its address
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
-  tahti dash url                 the address, with the token that lets you in
-  tahti dash url --operator      that for operators, where [dashboard] says `write = true`
-  tahti dash serve --plant rf    for a plant that was brought up without one")]
+  tahti dash url                 address with token, read only
+  tahti dash url --operator      for operators; needs `write = true` in [dashboard]
+  tahti dash serve --plant rf    for a plant that runs without a dashboard")]
 pub(crate) struct Args {
     #[command(subcommand)]
     what: What,
@@ -26,32 +26,32 @@ enum What {
     Url(Url),
 }
 
-/// Serve the page until Ctrl-C, as the process that `[dashboard]` makes does
+/// Serve the dashboard until Ctrl-C
 #[derive(clap::Args)]
 struct Serve {
     #[command(flatten)]
     which: Which,
-    /// Where browsers find it [default: 127.0.0.1:8765, or the next port up to 8784 that is free]
+    /// Address and port [default: 127.0.0.1:8765, or the next free port up to 8784]
     #[arg(long, value_name = "ADDRESS")]
     listen: Option<SocketAddr>,
-    /// A further name of this machine in addresses; may be repeated
+    /// Further host name of this machine in addresses; repeatable
     #[arg(long = "name", value_name = "NAME")]
     names: Vec<String>,
     #[command(flatten)]
     tls: Tls,
-    /// Have an address for operators, who may change something
+    /// Allow operators, who may make changes
     #[arg(long)]
     write: bool,
-    /// The archive that strip charts begin with
+    /// Archive folder for the past of strip charts
     #[arg(long, value_name = "FOLDER")]
     archive: Option<PathBuf>,
-    /// Let everybody who reaches the address read the archive at /retrieval, without a token
+    /// Serve the archive at /retrieval without a token
     #[arg(long, requires = "archive")]
     retrieval: bool,
-    /// The folder of settings
+    /// Folder of saved settings
     #[arg(long, value_name = "FOLDER")]
     settings: Option<PathBuf>,
-    /// The message server of the console
+    /// Message server of the console
     #[arg(long, default_value = "main", env = "TAHTI_MESSAGES")]
     messages: String,
 }
@@ -59,10 +59,10 @@ struct Serve {
 /// Serving by TLS
 #[derive(clap::Args)]
 pub(crate) struct Tls {
-    /// Serve by TLS with this certificate (PEM, with those that lead to its authority); needs a build with `--features tls`
+    /// Serve HTTPS with this certificate chain (PEM); needs a build with `--features tls`
     #[arg(long, value_name = "FILE", requires = "key")]
     certificate: Option<PathBuf>,
-    /// The certificate's key (PEM), which nobody else may read
+    /// Private key of the certificate (PEM), not readable by others
     #[arg(long, value_name = "FILE", requires = "certificate")]
     key: Option<PathBuf>,
 }
@@ -73,12 +73,12 @@ impl Tls {
     }
 }
 
-/// Print the address of a plant's dashboard, with its token
+/// Print the address of the dashboard, with its token
 #[derive(clap::Args)]
 struct Url {
     #[command(flatten)]
     which: Which,
-    /// That for operators
+    /// Print the address for operators
     #[arg(long)]
     operator: bool,
 }

@@ -9,43 +9,43 @@ use std::path::{Path, PathBuf};
 use std::process::{ExitCode, Termination as _};
 use sys::root::RootDir;
 
-/// Is this machine fit for real time? Says what is wrong, with evidence and remedy.
+/// Check whether this machine is fit for real time
 ///
-/// Exit status: 0 fit, 1 with reservations, 2 unfit (the worst of the uses asked for), 64 when the command line is
-/// not understood or DIR cannot be read. Reads, measures and tries; changes nothing.
+/// Reports each problem with evidence and remedy. Changes nothing. Exit status: 0 fit, 1 fit with reservations, 2 unfit
+/// (the worst of the checked uses), 64 invalid command line or unreadable DIR.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Print the report as JSON.
+    /// Print JSON
     #[arg(long)]
     json: bool,
-    /// Examine another machine's files: a directory laid out as below /, or a text made by --capture. Nothing is
-    /// tried then.
+    /// Check the files of another machine: a copy of its / directory, or output of --capture. Skips the checks that
+    /// measure
     #[arg(long, value_name = "DIR")]
     root: Option<PathBuf>,
-    /// Print what doctor and shield read as one text for --root, instead of examining it. Names of programs other than
-    /// the system's, of disks and networks are left out.
+    /// Print the files that doctor and shield read, as input for --root. Excludes names of user programs, disks and
+    /// networks
     #[arg(long, conflicts_with_all = ["json", "all", "uses", "explain"])]
     capture: bool,
-    /// Judge only these uses.
+    /// Check only for these uses
     #[arg(long = "for", value_name = "USE", value_delimiter = ',')]
     uses: Vec<UseArg>,
-    /// Also list what is as it should be, a line each.
+    /// Also list the passed checks
     #[arg(long, short = 'v', visible_alias = "verbose")]
     all: bool,
-    /// Explain a check instead: what it looks at, why, and where that is written down.
+    /// Explain a check: what it reads, why, and its sources
     #[arg(long, value_name = "CHECK", conflicts_with_all = ["json", "root", "all", "uses"])]
     explain: Option<String>,
 }
 
 #[derive(Clone, Copy, ValueEnum)]
 enum UseArg {
-    /// A control loop with a period of 1 ms.
+    /// Control loop with a period of 1 ms
     #[value(name = "loop-1khz")]
     Loop1kHz,
-    /// A control loop with a period of 100 us.
+    /// Control loop with a period of 100 us
     #[value(name = "loop-10khz")]
     Loop10kHz,
-    /// A thread that never sleeps and has a CPU for itself.
+    /// Thread that never sleeps, on a CPU of its own
     Polling,
 }
 

@@ -23,7 +23,7 @@ use std::process::ExitCode;
 /// Guests that belong to no plant; no plant can be called so.
 const ALONE: &str = "_guest";
 
-/// Virtual machines beside the real-time part: `[[guest]]` of a plant, or one alone
+/// Run virtual machines beside the real-time processes
 #[derive(clap::Args)]
 pub(crate) struct Args {
     #[command(subcommand)]
@@ -33,44 +33,44 @@ pub(crate) struct Args {
 #[derive(clap::Subcommand)]
 enum What {
     Define(DefineArgs),
-    /// `tahti start`, of a guest
+    /// Start a guest, as `tahti start`
     Start(crate::process::StartArgs),
-    /// `tahti console`, of a guest
+    /// Connect to the console of a guest, as `tahti console`
     Console(crate::attach::Args),
-    /// Run a virtual machine until it shuts down or SIGTERM; its console is this terminal, ^] has it shut down
+    /// Run a virtual machine on this terminal; ^] or SIGTERM shuts it down
     Serve(Box<ServeArgs>),
-    /// Say whether a guest runs, by what, and where its virtual CPUs are
+    /// Show the state of a guest and the CPUs of its virtual CPUs
     Status(WhichArgs),
-    /// Have a guest shut down, and wait for it; QEMU is ended where the guest takes longer than its `stop_within`
+    /// Shut a guest down; QEMU is stopped after `stop_within`
     Stop(WhichArgs),
-    /// Have a guest that stands still go on: `status` says why it does
+    /// Continue a paused guest; `status` shows why it is paused
     Resume(WhichArgs),
-    /// Keep a guest's memory and disks within its disk images (.qcow2), list what is kept, or go back to it
+    /// Save, list or load snapshots in the disk images of a guest (.qcow2)
     Snapshot(SnapshotArgs),
 }
 
-/// Print a guest of a plant as others start it: a domain for `virsh define`, a configuration for `xl create`
+/// Convert a guest of a plant to a libvirt domain or a Xen configuration
 ///
-/// What they cannot say is told, and stands in the text as a comment.
+/// Prints warnings for keys without an equivalent, and adds them as comments.
 #[derive(clap::Args)]
 struct DefineArgs {
-    /// The plant's file or folder
+    /// Plant file or folder
     plant: PathBuf,
-    /// The guest
+    /// Guest
     name: String,
-    /// For whom
+    /// Target format
     #[arg(long = "for", value_name = "WHOM", value_parser = ["libvirt", "xen"])]
     whom: String,
 }
 
 #[derive(clap::Args)]
 struct SnapshotArgs {
-    /// What to do
+    /// Action
     #[arg(value_parser = ["save", "list", "load"])]
     act: String,
     #[command(flatten)]
     which: WhichArgs,
-    /// The snapshot's name; not for list
+    /// Name of the snapshot; not for list
     #[arg(required_if_eq_any([("act", "save"), ("act", "load")]))]
     snapshot: Option<String>,
 }
@@ -80,9 +80,9 @@ const SNAPSHOT_WITHIN: DurNs = DurNs::from_secs(300);
 
 #[derive(clap::Args)]
 struct WhichArgs {
-    /// The guest
+    /// Guest
     name: String,
-    /// Its plant, where it belongs to one
+    /// Plant of the guest
     #[arg(long, value_name = "NAME")]
     plant: Option<String>,
 }
@@ -91,73 +91,73 @@ struct WhichArgs {
 struct ServeArgs {
     #[command(flatten)]
     which: WhichArgs,
-    /// Virtual CPUs
+    /// Number of virtual CPUs
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=64))]
     vcpus: u16,
-    /// Its memory, in whole MiB
+    /// Memory, whole MiB
     #[arg(long, value_name = "SIZE", default_value = "512MiB")]
     memory: Size,
     /// Lock all memory
     #[arg(long)]
     mlock: bool,
-    /// A Linux kernel that is started directly
+    /// Linux kernel to boot directly
     #[arg(long, value_name = "FILE")]
     kernel: Option<PathBuf>,
-    /// The kernel's initial RAM disk
+    /// Initial RAM disk of the kernel
     #[arg(long, value_name = "FILE", requires = "kernel")]
     initrd: Option<PathBuf>,
-    /// The kernel's command line
+    /// Kernel command line
     #[arg(long, value_name = "TEXT", requires = "kernel", allow_hyphen_values = true)]
     append: Option<String>,
-    /// A disk image: .qcow2 by its name, all others raw; may be repeated
+    /// Disk image, .qcow2 or raw by its suffix; repeatable
     #[arg(long = "disk", value_name = "FILE", required_unless_present = "kernel")]
     disks: Vec<PathBuf>,
-    /// Bytes a second of all disks together
+    /// Maximum bytes per second of all disks together
     #[arg(long, value_name = "SIZE")]
     disk_rate: Option<Size>,
-    /// Reads and writes a second of all disks together
+    /// Maximum reads and writes per second of all disks together
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     disk_operations: Option<u32>,
-    /// none, or user: a card in a network of its own, which leads where --allow says
+    /// Network: none, or user (a private network that reaches only the --allow targets)
     #[arg(long, value_name = "KIND", default_value = "none")]
     network: Network,
-    /// What the guest reaches at 10.0.2.2: `[udp:][PORT=]ADDRESS:PORT`; may be repeated
+    /// Target that the guest reaches at 10.0.2.2: `[udp:][PORT=]ADDRESS:PORT`; repeatable
     #[arg(long, value_name = "RULE")]
     allow: Vec<Rule>,
-    /// Bytes a second of its network card, both ways together
+    /// Maximum bytes per second of the network card, both directions together
     #[arg(long, value_name = "SIZE")]
     network_rate: Option<Size>,
-    /// linux or windows: which devices it has
+    /// Device set: linux or windows
     #[arg(long, value_name = "SYSTEM", default_value = "linux")]
     profile: Profile,
-    /// UEFI's program
+    /// UEFI firmware
     #[arg(long, value_name = "FILE")]
     firmware: Option<PathBuf>,
-    /// UEFI's variables, which the guest writes
+    /// UEFI variables, written by the guest
     #[arg(long, value_name = "FILE", requires = "firmware")]
     firmware_variables: Option<PathBuf>,
-    /// A screen, by VNC at the socket `screen` of its folder
+    /// Screen by VNC, at the socket `screen` in its folder
     #[arg(long)]
     screen: bool,
-    /// auto, kvm or emulated
+    /// Accelerator: auto, kvm or emulated
     #[arg(long, value_name = "HOW", default_value = "auto")]
     accel: Accel,
-    /// The processor that the guest sees: one of `qemu-system-x86_64 -cpu help`
+    /// CPU model, one of `qemu-system-x86_64 -cpu help`
     #[arg(long, value_name = "NAME")]
     processor: Option<String>,
-    /// CPUs of the virtual CPUs' threads, or `shield`: those of the shield, which these threads alone enter
+    /// CPUs of the virtual CPU threads, or `shield`
     #[arg(long, value_name = "LIST")]
     vcpu_cpus: Option<VcpuCpus>,
-    /// Class of the virtual CPUs' threads
+    /// Scheduling class of the virtual CPU threads
     #[arg(long, value_name = "CLASS")]
     vcpu_class: Option<Policy>,
-    /// How long it may take to shut down
+    /// Maximum time for a shutdown
     #[arg(long, value_name = "TIME", default_value = "30s")]
     stop_within: DurNs,
-    /// The QEMU that is started
+    /// QEMU program
     #[arg(long, value_name = "PROGRAM", default_value = PROGRAM)]
     program: String,
-    /// Only say what is missing: files, QEMU, KVM
+    /// Only report missing files, QEMU or KVM
     #[arg(long)]
     check: bool,
 }

@@ -7,26 +7,26 @@ use iocd::groups::{GroupSpec, Home};
 use iocd::shell::{End, Failed, Shell};
 use std::process::ExitCode;
 
-/// An EPICS IOC: loads databases, scans records, serves them over Channel Access (softIoc's options)
+/// Run an EPICS IOC with the options of softIoc
 ///
-///   -d FILE     load a database, or the templates of a .substitutions file; -m before it gives its macros
-///   -m MACROS   macros for the databases that follow, as P=X:,Q=1
-///   -a FILE     access security: who may read and write; -m before it gives its macros
-///   -D FILE     load a .dbd: its menus and breakpoint tables
+///   -d FILE     load a database, or the templates of a .substitutions file; -m before it sets its macros
+///   -m MACROS   macros for the following databases, such as P=X:,Q=1
+///   -a FILE     access security file; -m before it sets its macros
+///   -D FILE     load a .dbd file: its menus and breakpoint tables
 ///   -S          no interactive interpreter
-///   -s          accepted (the interpreter is the default)
-///   -v          say what is loaded
+///   -s          accepted and ignored (the interpreter is the default)
+///   -v          print each loaded file
 ///   --scan RATE[,RATE...]=CLASS[@CPUS]
-///               run these scans on a thread of their own for each CPU, such as
-///               --scan ".1 second=fifo:80@1"; may be repeated
-///   --strict    refuse database files with errors whole, instead of what is wrong in them alone
+///               run these scans on a thread per CPU, such as
+///               --scan ".1 second=fifo:80@1"; repeatable
+///   --strict    refuse a database file with errors; default: load the valid part
 ///   --plugin FILE  load functions of sub and aSub records, written in C against tahti.h
 ///   --port NAME=ADDRESS[,KEY=VALUE...]
-///               a port to equipment, such as --port plc=10.0.0.7:502 or
-///               --port psu=/dev/ttyS0,baud=19200; may be repeated
+///               connection to equipment, such as --port plc=10.0.0.7:502 or
+///               --port psu=/dev/ttyS0,baud=19200; repeatable
 ///   --protocols PATH  folders with protocol files, as STREAM_PROTOCOL_PATH
-///   --check     say all that is wrong with what would be loaded and run, and start nothing
-///   --require-rt  end if a scan's class, CPU or memory lock is not obtained
+///   --check     report every error in the files to load and the scripts, and exit
+///   --require-rt  exit if the class, CPU or memory lock of a scan is unavailable
 ///   -x PREFIX   load the records PREFIX:exit, which ends the IOC, and PREFIX:BaseVersion
 ///   st.cmd      run this script, then iocInit if databases were given, then the interpreter
 ///
@@ -34,13 +34,13 @@ use std::process::ExitCode;
 /// (0.0.0.0 for all).
 #[derive(clap::Args)]
 #[command(verbatim_doc_comment)]
-#[allow(rustdoc::broken_intra_doc_links, reason = "in this help, brackets stand round what may be left out")]
+#[allow(rustdoc::broken_intra_doc_links, reason = "in this help, brackets mark optional parts")]
 #[command(disable_help_flag = true)]
 pub(crate) struct Args {
-    /// Print this
+    /// Print help
     #[arg(short, long, action = clap::ArgAction::HelpLong)]
     help: Option<bool>,
-    /// softIoc's options and scripts, in their order
+    /// Options and scripts of softIoc, in their order
     #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "OPTIONS")]
     words: Vec<String>,
 }

@@ -16,7 +16,7 @@ pub(crate) struct Args {
     /// What the others call this host; its own name if left out
     #[arg(long)]
     host: Option<HostName>,
-    /// The message server's name
+    /// Name of the message server
     #[arg(long, default_value = "main", env = "TAHTI_MESSAGES")]
     server: String,
     /// Let others connect here: tcp/192.168.1.5:7447, tls/…; may be repeated

@@ -12,23 +12,23 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
-/// Show what a process wrote; without a name what the supervisor reported
+/// Show the log of a process, or of the supervisor
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
-  tahti logs                   what the supervisor reported
-  tahti logs loop -f           follow a process
+  tahti logs                   log of the supervisor
+  tahti logs loop -f           follow the log of a process
   tahti logs loop -n 100000 --raw > loop.log")]
 pub(crate) struct Args {
-    /// The process
+    /// Process
     name: Option<String>,
-    /// Lines to show
+    /// Number of lines
     #[arg(long, short = 'n', default_value_t = 50)]
     lines: usize,
-    /// Go on as more is written
+    /// Follow the log
     #[arg(long, short = 'f')]
     follow: bool,
-    /// Pass every byte on as it was written, for files and pipes; a terminal obeys what it is sent
+    /// Print all bytes unchanged, including terminal control sequences
     #[arg(long)]
     raw: bool,
     #[command(flatten)]

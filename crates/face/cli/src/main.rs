@@ -1,7 +1,7 @@
 //! The one binary: arguments in, text out. Each command is a module; decisions are elsewhere.
 
 use crate::failure::Failure;
-use clap::{Parser, Subcommand};
+use clap::{FromArgMatches as _, Parser, Subcommand};
 use std::process::ExitCode;
 
 #[macro_use]
@@ -25,6 +25,7 @@ mod failure;
 mod frames;
 mod guarded;
 mod guest;
+mod help;
 mod init;
 mod ioc;
 #[cfg(feature = "fabric")]
@@ -49,7 +50,7 @@ mod words;
 #[global_allocator]
 static ALLOCATOR: rt::Counting = rt::Counting;
 
-/// Turns a multi-core Linux machine into a real-time controller, and proves that its deadlines hold.
+/// Real-time control on multi-core Linux: plants, CPU shields, EPICS, and measured deadlines
 #[derive(Parser)]
 #[command(name = "tahti", version, max_term_width = 100)]
 struct Cli {
@@ -73,17 +74,17 @@ Examples:
   tahti archive list /var/lib/tahti/archive 'RF:*'
   tahti archive get /var/lib/tahti/archive RF:TEMP --from -1d --points 2000 --format csv")]
     Archive(archive::Args),
-    /// Connect this terminal to a process: several may, ^] leaves
+    /// Connect this terminal to a process; ^] disconnects
     #[command(visible_alias = "console")]
     Attach(attach::Args),
     Bench(bench::Args),
-    /// Reads process variables over Channel Access (EPICS' caget)
+    /// Read records over Channel Access (as EPICS caget)
     Caget(catools::Args),
-    /// Shows where process variables are served (EPICS' cainfo)
+    /// Show the server and type of records (as EPICS cainfo)
     Cainfo(catools::Args),
-    /// Prints process variables as they change (EPICS' camonitor)
+    /// Print records when they change (as EPICS camonitor)
     Camonitor(catools::Args),
-    /// Writes a process variable (EPICS' caput)
+    /// Write a record (as EPICS caput)
     Caput(catools::Args),
     Carepeater(carepeater::Args),
     Check(check::Args),
@@ -92,7 +93,7 @@ Examples:
     Demo(demo::Args),
     #[command(after_help = "\
 Examples:
-  tahti doctor                 what is wrong, the worst first
+  tahti doctor                 problems, worst first
   tahti doctor --for loop-10khz --all
   tahti doctor --explain timer-migration")]
     Doctor(doctor::Args),
@@ -142,18 +143,18 @@ Examples:
     Run(run::Args),
     #[command(after_help = "\
 Examples:
-  tahti scope                                              which variables there are
+  tahti scope                                              list the variables
   tahti scope llrf/amplitude --trigger 'amplitude < 0.95 falling' --pre 20%
-  tahti scope llrf --trigger miss --normal --detach        leave it alone; later: tahti scope llrf --fetch
+  tahti scope llrf --trigger miss --normal --detach        in the background; later: tahti scope llrf --fetch
   tahti scope llrf/phase --fft --export phase.csv")]
     Scope(scope::Args),
     Settings(settings::Args),
     #[command(after_help = "\
 Examples:
-  tahti shield plan --cpus 2-3      every write, before anything is done
+  tahti shield plan --cpus 2-3      list every change, make none
   tahti shield apply --cpus 2-3 --confirm-within 60s
-  tahti shield status               what still reaches them
-  tahti shield release              everything back as it was")]
+  tahti shield status               tasks and interrupts on each CPU
+  tahti shield release              restore the machine")]
     Shield(shield::Args),
     Signal(control::SignalArgs),
     Start(process::StartArgs),
@@ -198,7 +199,8 @@ fn main() -> ExitCode {
     if words.next().is_some_and(|word| word == keep::keeper::SUBCOMMAND) {
         return keeper(words.collect());
     }
-    let cli = match Cli::try_parse() {
+    let given = help::command().try_get_matches();
+    let cli = match given.and_then(|matches| Cli::from_arg_matches(&matches)) {
         Ok(cli) => cli,
         Err(answer) => {
             // Help and version go to stdout and are no error; a reader that went away is none either.

@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use sys::signal::END_SIGNALS;
 use sys::signal::SignalFd;
 
-/// Send readable commands to equipment, serve them, see what passes
+/// Send messages to equipment, watch them, run a message server
 #[derive(clap::Args)]
 pub(crate) struct Args {
     #[command(subcommand)]
@@ -38,31 +38,33 @@ enum What {
 /// Run a message server
 #[derive(clap::Args)]
 struct ServeArgs {
-    /// The name by which clients find it
+    /// Name for clients
     #[arg(long, default_value = "main")]
     name: String,
-    /// Write every write and every error here
+    /// Log file for all writes and errors
     #[arg(long, value_name = "FILE")]
     log: Option<PathBuf>,
-    /// Bytes after which that file is moved aside, to FILE.1
+    /// Maximum size of the log file; then it is renamed to FILE.1
     #[arg(long, value_name = "SIZE", default_value_t = Size(LogLimit::default().bytes), value_parser = log_size)]
     log_size: Size,
-    /// Files that were moved aside and are kept
+    /// Number of old log files to keep
     #[arg(long, value_name = "COUNT", default_value_t = LogLimit::default().keep, value_parser = clap::value_parser!(u32).range(..=100))]
     log_keep: u32,
-    /// Run a band's thread in this class, perhaps on a CPU: 7=fifo:80@3; may be repeated
+    /// Class and CPU of the thread of a band: 7=fifo:80@3; repeatable
     #[arg(long, value_name = "BAND=CLASS[@CPU]", value_parser = band_config)]
     band: Vec<BandConfig>,
-    /// Who may do what: "deny objects=sr_rf_* verbs=put,call bands=6,7 users=1000 hosts=other", or hosts=NAME,zmq; the first that fits decides
+    /// Access rule: "deny objects=sr_rf_* verbs=put,call bands=6,7 users=1000 hosts=other", or hosts=NAME,zmq; the
+    /// first match decides
     #[arg(long, value_name = "RULE")]
     rule: Vec<msg::Rule>,
-    /// Until when answers count: "5ms hard objects=sr_rf_* verbs=put,call bands=6,7", "5ms soft linear 10ms"; the first that fits a request
+    /// Deadline of replies: "5ms hard objects=sr_rf_* verbs=put,call bands=6,7", "5ms soft linear 10ms"; the first
+    /// match decides
     #[arg(long, value_name = "DEADLINE")]
     deadline: Vec<msg::DeadlineRule>,
-    /// End if a class, CPU or memory lock is not obtained
+    /// Exit if a class, CPU or memory lock is unavailable
     #[arg(long)]
     require_rt: bool,
-    /// Let bands in real-time classes burn all of their CPUs, instead of 75 %
+    /// Do not limit real-time bands to 75 % of their CPUs
     #[arg(long)]
     no_allowance: bool,
 }
@@ -70,85 +72,85 @@ struct ServeArgs {
 /// Which server, how urgent.
 #[derive(clap::Args)]
 struct To {
-    /// The message server's name
+    /// Name of the message server
     #[arg(long, default_value = "main", env = "TAHTI_MESSAGES")]
     server: String,
-    /// How urgent: 7 before 0
+    /// Band (priority), 0 to 7; 7 is the most urgent
     #[arg(long, default_value_t = Band::DEFAULT.number(), value_parser = clap::value_parser!(u8).range(..8))]
     band: u8,
-    /// How long each request is worth executing
+    /// Deadline of each request; an expired one is not executed
     #[arg(long, value_name = "TIME", default_value = "5s", value_parser = positive)]
     timeout: DurNs,
 }
 
-/// Send commands and print a line for each: get/sr_mag_ps_b/current_adc
+/// Send commands and print one reply line for each: get/sr_mag_ps_b/current_adc
 ///
-/// What was asked for is printed, an error goes to stderr as CODE: why. The status is 0 if all went well, 1 if one
-/// failed, 2 if no server could be reached.
+/// Errors go to stderr as CODE: reason. Exit status: 0 success, 1 a command failed, 2 no message server.
 #[derive(clap::Args)]
 struct SendArgs {
-    /// verb/object/complement; a slash in the complement is written %2F
+    /// Commands, verb/object/complement; write a slash in the complement as %2F
     #[arg(required = true)]
     lines: Vec<String>,
     #[command(flatten)]
     to: To,
-    /// Send all without waiting, 128 at a time, and print replies as they come, each behind its command
+    /// Send up to 128 commands without waiting; print each reply after its command
     #[arg(long = "async")]
     at_once: bool,
-    /// Send all as one batch to the manager that serves them: all are let through, or none is
+    /// Send all commands as one batch to one manager; access is granted to all or to none
     #[arg(long, conflicts_with = "at_once")]
     batch: bool,
-    /// Let everything be checked and nothing be changed
+    /// Check the commands without executing them
     #[arg(long)]
     dry_run: bool,
-    /// Doing it twice is the same as doing it once: send it again if the server is lost meanwhile
+    /// Send a command again if the server is lost; only for commands that may run twice
     #[arg(long)]
     idempotent: bool,
 }
 
-/// List objects that are served
+/// List the served objects
 #[derive(clap::Args)]
 struct ListArgs {
-    /// Which: * for any text, ? for one character
+    /// Pattern; * and ? are wildcards
     #[arg(default_value = "*")]
     pattern: String,
     #[command(flatten)]
     to: To,
 }
 
-/// List who is connected to the message server
+/// List the clients of the message server
 #[derive(clap::Args)]
 struct PsArgs {
     #[command(flatten)]
     to: To,
 }
 
-/// Print messages as they pass: put/sr_*
+/// Print passing messages that match a pattern: put/sr_*
 #[derive(clap::Args)]
 struct WatchArgs {
-    /// verb/object, or object; * for any text, ? for one character
+    /// Pattern verb/object, or object; * and ? are wildcards
     #[arg(default_value = "*/*")]
     pattern: String,
-    /// End after so many
+    /// Exit after this number of messages
     #[arg(long)]
     count: Option<u64>,
     #[command(flatten)]
     to: To,
 }
 
-/// Serve messages to programs that speak ZeroMQ
+/// Accept messages from ZeroMQ clients
 ///
-/// A program of its own beside the message server: nothing that comes over the network is ever in the server's process.
-/// Its clients may only read unless a rule of the message server allows more, as those of other hosts.
+/// A separate process, so that network data never enters the message server. Its clients may only read, unless a rule
+/// of the message server allows more.
 #[derive(clap::Args)]
 struct ZmqArgs {
-    /// Where clients connect; whoever reaches this address may read all objects
+    /// Address for clients; every client that reaches it can read all objects
     #[arg(long, value_name = "ADDRESS", default_value = "tcp://127.0.0.1:5555", value_parser = broker::zmq::address)]
     listen: std::net::SocketAddr,
-    /// The message server's name
+    /// Name of the message server
     #[arg(long, default_value = "main", env = "TAHTI_MESSAGES")]
     server: String,
-    /// Largest body, either way; each client has this twice for each band that it uses, out of the server's 512 MiB for a user
+    /// Maximum body size in each direction. A client uses twice this per band, within the 512 MiB per user of the
+    /// server
     #[arg(long, value_name = "SIZE", default_value_t = Size(broker::zmq::BODIES), value_parser = bodies)]
     bodies: Size,
 }

@@ -21,18 +21,18 @@ const LOOK_EVERY: Duration = Duration::from_millis(50);
 /// How long a supervisor may take to see that a process has died.
 const SEEN_WITHIN: Duration = Duration::from_secs(5);
 
-/// Stop processes; they stay down until `tahti start`
+/// Stop processes until `tahti start`
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
   tahti stop logger
-  tahti stop loop logger       all that must go together; against the order of starts")]
+  tahti stop loop logger       stop two processes in the reverse order of their start")]
 pub(crate) struct StopArgs {
     #[command(flatten)]
     what: These,
 }
 
-/// Start processes that were stopped, have finished or failed
+/// Start processes that are stopped, finished or in FAULT
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -43,7 +43,7 @@ pub(crate) struct StartArgs {
     what: These,
 }
 
-/// Stop and start a process, or let one with a latched fault start again
+/// Stop and start processes; also clears a latched fault
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -56,26 +56,26 @@ pub(crate) struct RestartArgs {
 
 #[derive(clap::Args)]
 struct These {
-    /// The processes
+    /// Processes
     #[arg(required = true, value_name = "NAME")]
     names: Vec<String>,
-    /// Do not wait until they are there
+    /// Do not wait until they have reached the new state
     #[arg(long)]
     no_wait: bool,
     #[command(flatten)]
     which: Which,
 }
 
-/// Show the state of one process, with the end of its log; without a name all, as `tahti ps`
+/// Show the state of a process and the end of its log
 ///
-/// Exit status: 0 it runs or has finished, 3 it does not, 1 its state is unknown.
+/// Without a name: all processes, as `tahti ps`. Exit status: 0 running or finished, 3 not running, 1 unknown.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
   tahti status loop
   tahti status loop --plant rf || tahti start loop --plant rf")]
 pub(crate) struct StatusArgs {
-    /// The process
+    /// Process
     name: Option<String>,
     #[command(flatten)]
     which: Which,

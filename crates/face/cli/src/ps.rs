@@ -10,11 +10,11 @@ use keep::supervisor::{phase_word, short};
 use std::collections::BTreeMap;
 use std::process::{ExitCode, Termination as _};
 
-/// List the processes of all plants, or of one
+/// List the processes of all plants or of one plant
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
-  tahti ps                     every plant that is up
+  tahti ps                     all plants that are up
   tahti ps rf --json | jq '.[0].processes[].state'")]
 pub(crate) struct PsArgs {
     #[command(flatten)]

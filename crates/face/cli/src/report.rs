@@ -8,20 +8,19 @@ use keep::supervisor::short;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-/// Make one page of measurements: what was wanted first, then each beside the published one
+/// Make one page of measurement results, with targets and published figures
 ///
-/// Reads what `tahti bench … --json` printed. Of two files or more the page says what changed from the first to the
-/// second. It needs nothing else, no network either. Profiles (`tahti profile -o NAME.folded`) are drawn below. What
-/// `tahti ps … --json` printed tells how plants have kept their deadlines: what results were worth, how late loops woke up.
+/// Reads the output of `tahti bench … --json`. With two or more files the page shows the changes from the first to the
+/// second. Adds profiles (`tahti profile -o NAME.folded`) and the deadline figures of `tahti ps … --json`.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Reports, each as `tahti bench … --json` or `tahti ps … --json` printed it; profiles, whose names end in .folded
+    /// Output of `tahti bench … --json` or `tahti ps … --json`, and profiles (.folded)
     #[arg(required = true, value_name = "FILE")]
     files: Vec<PathBuf>,
-    /// Where to: a page, or Markdown if its name ends in .md; standard output if not given
+    /// Output file; Markdown if its name ends in .md [default: standard output]
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
-    /// Make Markdown
+    /// Write Markdown
     #[arg(long)]
     markdown: bool,
 }

@@ -16,39 +16,39 @@ use sys::root::RootDir;
 /// tahti's own failures, as `env` and `timeout` number them: the program's codes stay its own.
 const OWN_FAILURE: u8 = 125;
 
-/// Run a program with a real-time class, CPUs and locked memory, guarded against running away
+/// Run one program with a real-time class, CPUs, locked memory and a runaway guard
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
   tahti run --policy fifo:10 --cpus 1 --mlock -- ./loop
-  tahti run --policy fifo:80 --cpus shield --for 10s -- ./loop     on the CPUs that are isolated now
+  tahti run --policy fifo:80 --cpus shield --for 10s -- ./loop     on the shielded CPUs
   tahti run --thread 'scan-*=fifo:60' --thread 'cb*=cpus:0' -- softIoc st.cmd")]
 pub(crate) struct Args {
     /// fifo:PRIORITY, rr:PRIORITY, deadline:RUNTIME/DEADLINE/PERIOD, other, batch or idle
     #[arg(long, value_name = "CLASS")]
     policy: Option<Policy>,
-    /// CPUs such as 2-3, or `shield` for those that are isolated now
+    /// CPUs such as 2-3, or `shield` for the shielded CPUs
     #[arg(long, value_name = "LIST")]
     cpus: Option<String>,
     /// Lock all its memory, present and future
     #[arg(long)]
     mlock: bool,
-    /// What a FIFO or RR thread may burn without giving its CPU up (80%/100ms), or `none` with --heartbeat
+    /// Maximum CPU time of a FIFO or RR thread without a pause (80%/100ms), or `none` with --heartbeat
     #[arg(long, value_name = "SHARE/PERIOD")]
     rt_budget: Option<Budget>,
-    /// It sends WATCHDOG=1 to the socket in NOTIFY_SOCKET at least this often
+    /// Maximum time between two WATCHDOG=1 messages to NOTIFY_SOCKET
     #[arg(long, value_name = "TIME")]
     heartbeat: Option<DurNs>,
-    /// Class or CPUs of threads by name: `scan-*=fifo:60`, `worker*=cpus:0`; may be repeated
+    /// Class or CPUs of threads by name: `scan-*=fifo:60`, `worker*=cpus:0`; repeatable
     #[arg(long, value_name = "PATTERN=CLASS", value_parser = rule)]
     thread: Vec<ThreadRule>,
-    /// End it after this time
+    /// Stop it after this time
     #[arg(long = "for", value_name = "TIME")]
     within: Option<DurNs>,
-    /// Fail rather than run without what was asked for
+    /// Fail if a requested property is unavailable
     #[arg(long)]
     require_rt: bool,
-    /// Its children start as time-sharing processes
+    /// Start its children as time-sharing processes
     #[arg(long)]
     reset_on_fork: bool,
     /// User to run it as
@@ -57,13 +57,13 @@ pub(crate) struct Args {
     /// Keep only these capabilities (comma-separated; empty for none)
     #[arg(long, value_name = "LIST")]
     capabilities: Option<String>,
-    /// NUMA node for its memory
+    /// NUMA node of its memory
     #[arg(long, value_name = "NODE")]
     numa: Option<u16>,
-    /// Where evidence of a runaway is kept [default: evidence in tahti's run directory]
+    /// Folder for the evidence of a runaway [default: evidence in tahti's run folder]
     #[arg(long, value_name = "DIR")]
     evidence: Option<PathBuf>,
-    /// The program and its arguments
+    /// Program and its arguments
     #[arg(required = true, trailing_var_arg = true, value_name = "CMD")]
     command: Vec<String>,
 }

@@ -14,15 +14,15 @@ use std::process::ExitCode;
 /// Letters of a value that are shown.
 const VALUE_MAX: usize = 60;
 
-/// Save what channels hold, compare it later, and write it back
+/// Save, compare and restore the values of channels
 #[derive(clap::Args)]
 #[command(after_help = "\
-A set is a file NAME.req in the folder: a channel in each line, in the form of EPICS' autosave.
+A set is a file NAME.req in the folder with one channel per line, as for EPICS autosave.
 
 Examples:
   tahti settings save settings rf --note 'before the shift'
   tahti settings list settings rf
-  tahti settings compare settings rf              the newest beside what is there now
+  tahti settings compare settings rf              the newest file with the present values
   tahti settings restore settings rf --only 'RF:PHASE*'")]
 pub(crate) struct Args {
     #[command(subcommand)]
@@ -40,53 +40,53 @@ enum What {
 /// The folder of the sets, and how servers are waited for
 #[derive(clap::Args)]
 struct Which {
-    /// The folder with NAME.req for each set
+    /// Folder with a file NAME.req for each set
     folder: PathBuf,
-    /// Wait for servers at most so long
+    /// Maximum wait for servers
     #[arg(long, value_name = "TIME", default_value = "2s")]
     within: DurNs,
 }
 
-/// List the sets of a folder, or what was saved of one, the oldest first
+/// List the sets of a folder, or the saved files of a set, oldest first
 #[derive(clap::Args)]
 struct List {
-    /// The folder with NAME.req for each set
+    /// Folder with a file NAME.req for each set
     folder: PathBuf,
-    /// A set
+    /// Set
     set: Option<String>,
     /// Print JSON
     #[arg(long)]
     json: bool,
 }
 
-/// Save what the channels of a set hold; the status is 1 where one could not be read
+/// Save the values of a set; exit status 1 if a channel could not be read
 #[derive(clap::Args)]
 struct Save {
     #[command(flatten)]
     which: Which,
-    /// The set
+    /// Set
     set: String,
-    /// What is to be said of it
+    /// Note
     #[arg(long, value_name = "TEXT", default_value = "")]
     note: String,
 }
 
-/// Compare what was saved with what is there now, or with what was saved another time; the status is 1 where they differ
+/// Compare saved values with the present ones or with another file; exit status 1 if they differ
 #[derive(clap::Args)]
 struct Compare {
     #[command(flatten)]
     which: Which,
-    /// The set
+    /// Set
     set: String,
-    /// What was saved; the newest where none is named
+    /// Saved file [default: the newest]
     file: Option<String>,
-    /// Compare with this file, not with what is there now
+    /// Compare with this file instead of the present values
     #[arg(long, value_name = "FILE")]
     with: Option<String>,
-    /// Numbers so far apart are equal: 0.01 in the channels' units, 1% of what was saved
+    /// Tolerance of numbers: 0.01 in the unit of the channel, or 1% of the saved value
     #[arg(long, default_value = "0")]
     tolerance: Tolerance,
-    /// Also channels that hold what was saved
+    /// Also list equal channels
     #[arg(long, short = 'a')]
     all: bool,
     /// Print JSON
@@ -94,24 +94,24 @@ struct Compare {
     json: bool,
 }
 
-/// Write back what was saved to the channels that hold something else, and read them again
+/// Write saved values to the channels that differ, and verify them
 ///
-/// Where one of them cannot be written, nothing is.
+/// If one channel cannot be written, nothing is written.
 #[derive(clap::Args)]
 struct Restore {
     #[command(flatten)]
     which: Which,
-    /// The set
+    /// Set
     set: String,
-    /// What was saved; the newest where none is named
+    /// Saved file [default: the newest]
     file: Option<String>,
-    /// Only these channels; * and ? match as in a shell; may be repeated
+    /// Only these channels; * and ? are wildcards; repeatable
     #[arg(long, value_name = "NAMES")]
     only: Vec<String>,
-    /// Numbers so far apart are equal: 0.01 in the channels' units, 1% of what was saved
+    /// Tolerance of numbers: 0.01 in the unit of the channel, or 1% of the saved value
     #[arg(long, default_value = "0")]
     tolerance: Tolerance,
-    /// Write those that can be written, also where others cannot
+    /// Write the writable channels even if others fail
     #[arg(long)]
     partial: bool,
     /// Print JSON

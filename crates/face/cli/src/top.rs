@@ -22,27 +22,27 @@ use std::time::Duration;
 
 /// Watch the processes of a plant
 ///
-/// On a terminal it fills the screen: ? shows the keys, q quits. Elsewhere it prints a list again and again.
+/// On a terminal: full screen, ? shows the keys, q quits. Otherwise: prints the list repeatedly.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
   tahti top                    until q
   tahti top --threads --sort cpu
-  tahti top --plain            lines, no keys: what a pipe gets
-  tahti top -n 1               one look, for scripts")]
+  tahti top --plain            lines instead of the full screen
+  tahti top -n 1               once, for scripts")]
 pub(crate) struct Args {
     #[command(flatten)]
     which: Whole,
-    /// Time between two looks
+    /// Time between two updates
     #[arg(long, default_value = "1s", value_name = "TIME")]
     every: DurNs,
-    /// Looks to take; without it until q or Ctrl-C
+    /// Number of updates [default: until q or Ctrl-C]
     #[arg(long, short = 'n')]
     count: Option<u64>,
     /// Show the threads of each process
     #[arg(long, short = 't')]
     threads: bool,
-    /// Print lines, also to a terminal
+    /// Print lines on a terminal too
     #[arg(long)]
     plain: bool,
     /// Order of the processes
@@ -55,13 +55,13 @@ pub(crate) struct Args {
 enum Sort {
     /// As in the plant file
     Order,
-    /// Processor time since the last look, most first
+    /// Processor time since the last update, highest first
     Cpu,
-    /// Memory, most first
+    /// Memory, highest first
     Memory,
-    /// Missed deadlines, most first
+    /// Missed deadlines, highest first
     Misses,
-    /// Restarts, most first
+    /// Restarts, highest first
     Restarts,
     /// Name
     Name,

@@ -10,37 +10,38 @@ use std::os::unix::process::CommandExt as _;
 use std::process::{Command, ExitCode, Stdio, Termination as _};
 use std::time::{Duration, Instant};
 
-/// Bring a plant up, and give the machine back at the end (Ctrl-C or `tahti down`)
+/// Start a plant; Ctrl-C or `tahti down` stops it and restores the machine
 ///
-/// Ctrl-C takes the plant down in order. Once more: says who is still there and for how long; a third time: kills them.
+/// The first Ctrl-C stops all processes in order. The second one prints which processes still run and their time limit.
+/// The third one kills them.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
-  tahti up                     plant.toml of this folder, until Ctrl-C
-  tahti up rf.toml --for 30s   for half a minute; exit status 3 if anything was not well
-  tahti up rf.toml --detach    goes on behind; `tahti ps`, `tahti logs -f`, `tahti down`")]
+  tahti up                     plant.toml of the current folder, until Ctrl-C
+  tahti up rf.toml --for 30s   stop after 30 s; exit status 3 if the verdict is not good
+  tahti up rf.toml --detach    in the background; see `tahti ps`, `tahti logs -f`, `tahti down`")]
 pub(crate) struct Args {
     #[command(flatten)]
     file: crate::control::File,
-    /// Go on in the background once the plant is up
+    /// Continue in the background when the plant is up
     #[arg(long)]
     detach: bool,
-    /// Go down by itself after this long, such as 30s
+    /// Stop after this time, such as 30s
     #[arg(long = "for", value_name = "TIME")]
     for_: Option<DurNs>,
-    /// Measure loops with and without the shield, in turns of 5 s (for 60 s, or the time of --for)
+    /// Measure the loops with and without the shield, alternating every 5 s (60 s, or --for)
     #[arg(long, conflicts_with_all = ["detach", "upgrade"])]
     compare: bool,
     /// Fail if a class, CPU, memory lock or the shield is unavailable
     #[arg(long)]
     require_rt: bool,
-    /// Let processes with a latched fault start again, where a plant is continued
+    /// When continuing a plant: start processes with a latched fault again
     #[arg(long)]
     reset: bool,
-    /// Have the running supervisor replaced by this binary; its processes go on
+    /// Replace the running supervisor by this binary; processes keep running
     #[arg(long, conflicts_with_all = ["detach", "for_"])]
     upgrade: bool,
-    /// Without the plant's dashboard
+    /// Do not start the dashboard
     #[arg(long, env = "TAHTI_NO_DASHBOARD", value_parser = clap::builder::FalseyValueParser::new())]
     no_dashboard: bool,
     /// What `--detach` starts: continues in a session of its own, quietly

@@ -6,7 +6,7 @@ use clap_complete::Shell;
 use std::path::PathBuf;
 use std::process::{ExitCode, Termination as _};
 
-/// Print what a shell needs to complete tahti's words
+/// Print a completion script for a shell
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -14,12 +14,12 @@ Examples:
   tahti completion zsh > \"${fpath[1]}/_tahti\"
   tahti completion fish > ~/.config/fish/completions/tahti.fish")]
 pub(crate) struct CompletionArgs {
-    /// The shell
+    /// Shell
     #[arg(value_parser = ["bash", "zsh", "fish"])]
     shell: String,
 }
 
-/// Print a manual page, or write all of them
+/// Print a manual page, or write all pages to a folder
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -27,9 +27,9 @@ Examples:
   tahti man shield apply | man -l -
   tahti man --all /usr/local/share/man/man1")]
 pub(crate) struct ManArgs {
-    /// The command: none is tahti itself
+    /// Command of the page [default: tahti itself]
     command: Vec<String>,
-    /// Write every page into this folder, which must exist
+    /// Write all pages to this existing folder
     #[arg(long, value_name = "DIR", conflicts_with = "command")]
     all: Option<PathBuf>,
 }

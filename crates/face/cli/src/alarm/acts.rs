@@ -7,7 +7,7 @@ use alarm::wire::Reply;
 
 #[derive(clap::Args)]
 pub(super) struct NamesArgs {
-    /// Channels, paths, or areas such as /ring/RF; * and ? match as in a shell
+    /// Channels, paths or areas such as /ring/RF; * and ? are wildcards
     #[arg(required = true)]
     names: Vec<String>,
     #[command(flatten)]
@@ -18,7 +18,7 @@ pub(super) struct NamesArgs {
 pub(super) struct WhyArgs {
     #[command(flatten)]
     of: NamesArgs,
-    /// Why, for those who look later
+    /// Reason, for the journal
     #[arg(long, default_value = "", hide_default_value = true)]
     why: String,
 }
@@ -27,10 +27,10 @@ pub(super) struct WhyArgs {
 pub(super) struct ShelveArgs {
     #[command(flatten)]
     of: WhyArgs,
-    /// For how long
+    /// Duration
     #[arg(long = "for", value_name = "TIME", default_value = "1h")]
     time: String,
-    /// Each also comes back as soon as all is well with it
+    /// Unshelve each alarm as soon as its channel is OK
     #[arg(long)]
     once: bool,
 }
@@ -39,14 +39,14 @@ pub(super) struct ShelveArgs {
 pub(super) struct DisableArgs {
     #[command(flatten)]
     of: WhyArgs,
-    /// For how long; until they are enabled where this is left out
+    /// Duration [default: until enabled]
     #[arg(long = "for", value_name = "TIME")]
     time: Option<String>,
 }
 
 #[derive(clap::Args)]
 pub(super) struct MaintenanceArgs {
-    /// Whether it is on
+    /// New state
     #[arg(value_parser = ["on", "off"])]
     state: String,
     #[command(flatten)]

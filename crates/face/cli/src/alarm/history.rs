@@ -6,19 +6,19 @@ use crate::failure::Failure;
 use alarm::{Act, Entry, What};
 use std::path::PathBuf;
 
-/// Print what was, and who did what, from the journal
+/// Print alarm states and operator actions from the journal
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
   tahti alarm history --from -8h
   tahti alarm history 'RF:*' --from 2026-11-23 --json
-  tahti alarm history --folder /var/lib/tahti/alarms    also where nobody serves it")]
+  tahti alarm history --folder /var/lib/tahti/alarms    without a running server")]
 pub(super) struct Args {
-    /// Channels, paths, or areas such as /ring/RF; * and ? match as in a shell
+    /// Channels, paths or areas such as /ring/RF; * and ? are wildcards
     names: Vec<String>,
     #[command(flatten)]
     of: Of,
-    /// Print the journal's lines as they are
+    /// Print the lines of the journal unchanged
     #[arg(long)]
     json: bool,
 }
@@ -28,10 +28,10 @@ pub(super) struct Args {
 pub(super) struct Of {
     #[command(flatten)]
     which: Which,
-    /// The folder of the journal; that of the alarms which are served where this is left out
+    /// Folder of the journal [default: that of the running alarm server]
     #[arg(long)]
     folder: Option<PathBuf>,
-    /// From when on: now, a time before now such as -1h or -7d, or a date and time in UTC
+    /// Start time: now, a time before now such as -1h or -7d, or a date and time in UTC
     #[arg(long, default_value = "-24h", allow_hyphen_values = true)]
     from: String,
 }

@@ -8,17 +8,17 @@ use alarm::{Severity, Wall};
 use base::DurNs;
 use keep::supervisor::short;
 
-/// List alarms, the worst first; those that are put aside last, with why
+/// List alarms by severity, then shelved and suppressed ones with the reason
 #[derive(clap::Args)]
 pub(super) struct Args {
-    /// Channels, paths, or areas such as /ring/RF; * and ? match as in a shell
+    /// Channels, paths or areas such as /ring/RF; * and ? are wildcards
     names: Vec<String>,
     #[command(flatten)]
     which: Which,
-    /// Also those with which all is well
+    /// Include alarms that are OK
     #[arg(long, short = 'a')]
     all: bool,
-    /// Also what to do, as the configuration says
+    /// Print the guidance of each alarm
     #[arg(long, short = 'g')]
     guidance: bool,
     /// Print JSON
@@ -30,7 +30,7 @@ pub(super) struct Args {
 pub(super) struct WatchArgs {
     #[command(flatten)]
     which: Which,
-    /// Print JSON, an object a line: first all alarms, then each that changes
+    /// Print JSON, one object per line: all alarms first, then each change
     #[arg(long)]
     json: bool,
 }

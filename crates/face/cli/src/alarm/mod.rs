@@ -11,7 +11,7 @@ use alarmd::Client;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-/// Alarms: latched until acknowledged and over, shelved, out of service; with a journal of what was and who did what
+/// List, acknowledge, shelve and serve alarms
 #[derive(clap::Args)]
 pub(crate) struct Args {
     #[command(subcommand)]
@@ -20,39 +20,39 @@ pub(crate) struct Args {
 
 #[derive(clap::Subcommand)]
 enum What {
-    /// Acknowledge alarms: somebody has seen them
+    /// Acknowledge alarms
     Ack(acts::NamesArgs),
-    /// Have alarms not be evaluated, for a time or until they are enabled
+    /// Stop evaluating alarms, for a time or until they are enabled
     Disable(acts::DisableArgs),
-    /// Have alarms be evaluated again
+    /// Evaluate alarms again
     Enable(acts::NamesArgs),
     Export(xml::ExportArgs),
     History(history::Args),
     Import(xml::ImportArgs),
-    /// Put alarms back into service
+    /// Return alarms to service
     InService(acts::NamesArgs),
     List(list::Args),
-    /// Have what is invalid or not connected be acknowledged by itself, or no longer
+    /// Acknowledge invalid and disconnected channels automatically, on or off
     Maintenance(acts::MaintenanceArgs),
-    /// Put alarms out of service for maintenance: evaluated and logged, not shown
+    /// Take alarms out of service: evaluated and logged, but not displayed
     OutOfService(acts::WhyArgs),
     Report(report::Args),
-    /// Look after the alarms of a file until SIGTERM
+    /// Serve the alarms of a file until SIGTERM
     Serve(ServeArgs),
-    /// Put alarms on the shelf for a time: evaluated and logged, not shown, nor announced
+    /// Shelve alarms for a time: evaluated and logged, but not displayed or announced
     Shelve(acts::ShelveArgs),
-    /// Take acknowledgements back
+    /// Remove acknowledgements
     Unack(acts::NamesArgs),
-    /// Take alarms off the shelf
+    /// Unshelve alarms
     Unshelve(acts::NamesArgs),
-    /// Print what happens as it happens, until Ctrl-C
+    /// Print alarm changes until Ctrl-C
     Watch(list::WatchArgs),
 }
 
 /// Which alarms are meant as a whole.
 #[derive(clap::Args)]
 struct Which {
-    /// The `name` of the alarms, as their file has it
+    /// Name of the alarm server: `tree` of [alarms] in the plant file, or `name` in an alarm file
     #[arg(long, value_name = "NAME", default_value = "alarms", env = "TAHTI_ALARMS")]
     server: String,
 }
@@ -76,19 +76,19 @@ impl Which {
 
 #[derive(clap::Args)]
 struct ServeArgs {
-    /// The file that says which alarms there are, or a plant file with [[alarm]] tables
+    /// Alarm file, or a plant file with [[alarm]] tables
     #[arg(required_unless_present_any = ["document", "table"])]
     file: Option<PathBuf>,
-    /// A table of such a file, instead of a file: what `tahti up` says of a plant's alarms
+    /// A table of an alarm file, instead of a file (used by `tahti up`)
     #[arg(long, value_name = "TEXT", conflicts_with = "file", requires = "plant")]
     table: Vec<String>,
-    /// Also alarms of the processes of a plant that is up
+    /// Add an alarm for each process of this running plant
     #[arg(long, value_name = "NAME")]
     plant: Option<String>,
-    /// Find everything that is wrong with the file, and serve nothing
+    /// Report every error in the file and exit
     #[arg(long)]
     check: bool,
-    /// Print the page on such files (Markdown)
+    /// Print the reference of all keys (Markdown)
     #[arg(long)]
     document: bool,
 }

@@ -6,7 +6,7 @@ use crate::archive::time;
 use crate::failure::Failure;
 use alarm::{Figures, Reckoner, Wall};
 
-/// Reckon how the alarms did, in the figures of ISA-18.2: rate, floods, those that chatter, last, or are put aside
+/// Report the alarm figures of ISA-18.2: rate, floods, chattering, stale and shelved alarms
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:

@@ -3,25 +3,25 @@
 use crate::failure::{Failure, in_file};
 use std::path::{Path, PathBuf};
 
-/// Print a configuration of Phoebus' alarms (XML) as a file of ours; what cannot be taken over is reported
+/// Convert a Phoebus configuration (XML) to an alarm file; reports what cannot be converted
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
   tahti alarm import Accelerator.xml > alarms.toml
   tahti alarm serve --check alarms.toml")]
 pub(super) struct ImportArgs {
-    /// The configuration
+    /// Phoebus configuration
     file: PathBuf,
 }
 
-/// Print a file of ours, or a plant's [[alarm]] tables, as a configuration of Phoebus' alarms (XML)
+/// Convert an alarm file or plant file to a Phoebus configuration (XML)
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
   tahti alarm export alarms.toml > Accelerator.xml
   tahti alarm export plant.toml > Accelerator.xml")]
 pub(super) struct ExportArgs {
-    /// The file
+    /// Alarm file or plant file
     file: PathBuf,
 }
 

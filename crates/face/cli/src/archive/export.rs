@@ -9,27 +9,27 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use store::{Archive, Folder, Span};
 
-/// Write samples to a file for other programs, exactly as they are: `import` reads it back
+/// Write samples to a file for other programs; `import` reads it back
 #[derive(clap::Args)]
 pub(super) struct Args {
-    /// The archive's folder
+    /// Archive folder
     folder: PathBuf,
-    /// Names of signals, with `*` and `?`
+    /// Signal names; * and ? are wildcards
     #[arg(required = true)]
     signals: Vec<String>,
-    /// From when: now, a time before now (-1h, -7d), or UTC (2026-11-23T14:30:05Z); the beginning without it
+    /// Start: now, a time before now (-1h, -7d), or UTC (2026-11-23T14:30:05Z) [default: first sample]
     #[arg(long, allow_hyphen_values = true)]
     from: Option<String>,
-    /// Until when
+    /// End, in the same format
     #[arg(long, default_value = "now", allow_hyphen_values = true)]
     to: String,
-    /// The file, which must not exist; standard output without it
+    /// Output file, must not exist [default: standard output]
     #[arg(long, short)]
     output: Option<PathBuf>,
-    /// Its form
+    /// File format
     #[arg(long, value_enum, default_value = "csv")]
     format: Format,
-    /// In CSV, rows that say what signals are (type `about`) and why there are no samples (type `gap`), too
+    /// In CSV: add rows with the metadata of signals (type `about`) and with gaps and their causes (type `gap`)
     #[arg(long)]
     whole: bool,
 }
@@ -38,9 +38,9 @@ pub(super) struct Args {
 enum Format {
     Csv,
     Jsonl,
-    /// A table in columns for DuckDB, pandas, polars, with gaps as rows
+    /// Columns for DuckDB, pandas and polars; gaps are rows
     Parquet,
-    /// The EPICS Archiver Appliance's files: without gaps and pulses
+    /// Files of the EPICS Archiver Appliance, without gaps and pulse numbers
     Pb,
 }
 

@@ -11,39 +11,39 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use store::{Bin, Bins, Reader, Span};
 
-/// Show samples, all or what they are together
+/// Print samples, all or downsampled
 #[derive(clap::Args)]
 pub(super) struct Args {
-    /// The archive's folder, or cassandra://HOST,…/KEYSPACE
+    /// Archive folder, or cassandra://HOST,…/KEYSPACE
     folder: PathBuf,
-    /// Names of signals, with `*` and `?`
+    /// Signal names; * and ? are wildcards
     #[arg(required = true)]
     signals: Vec<String>,
-    /// From when: now, a time before now (-1h, -7d), or UTC (2026-11-23T14:30:05Z)
+    /// Start: now, a time before now (-1h, -7d), or UTC (2026-11-23T14:30:05Z)
     #[arg(long, default_value = "-1h", allow_hyphen_values = true)]
     from: String,
-    /// Until when
+    /// End, in the same format
     #[arg(long, default_value = "now", allow_hyphen_values = true)]
     to: String,
-    /// Show what the samples of so many spans of time are together
+    /// Downsample to this number of intervals
     #[arg(long, value_name = "NUMBER", conflicts_with_all = ["every", "nth"])]
     points: Option<usize>,
-    /// Show what the samples of each span of this length are together
+    /// Downsample to intervals of this length
     #[arg(long, value_name = "TIME", conflicts_with = "nth")]
     every: Option<DurNs>,
-    /// Show each of so many samples
+    /// Print every N-th sample
     #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u64).range(1..))]
     nth: Option<u64>,
-    /// Show what a post-processor of the EPICS Archiver Appliance makes of them, as over HTTP: mean_60, optimized_2000, nth_10
+    /// Apply a post-processor of the EPICS Archiver Appliance: mean_60, optimized_2000, nth_10
     #[arg(long, value_name = "NAME", conflicts_with_all = ["points", "every", "nth", "join"])]
     operator: Option<String>,
-    /// Show one row for each pulse that all these signals have, with all their values
+    /// Print one row per pulse number that all signals have, with all their values
     #[arg(long, value_enum, conflicts_with_all = ["points", "every", "nth"])]
     join: Option<Join>,
-    /// What of the spans is shown; `envelope` is the smallest, the mean, and the largest
+    /// Value of each interval; `envelope` is minimum, mean and maximum
     #[arg(long, value_enum, default_value = "envelope")]
     show: Show,
-    /// How it is printed
+    /// Output format
     #[arg(long, value_enum, default_value = "text")]
     format: Format,
 }

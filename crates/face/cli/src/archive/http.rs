@@ -11,20 +11,20 @@ use std::sync::Arc;
 use sys::signal::{END_SIGNALS, SignalFd};
 use web::{Limits, Server};
 
-/// Serve an archive over HTTP as the EPICS Archiver Appliance does, until SIGTERM; read-only
+/// Serve an archive over HTTP, as the EPICS Archiver Appliance, read-only
 #[derive(clap::Args)]
 pub(super) struct Args {
-    /// The archive's folder, or cassandra://HOST,…/KEYSPACE
+    /// Archive folder, or cassandra://HOST,…/KEYSPACE
     archive: PathBuf,
-    /// Address and port; whoever reaches them can read the archive
+    /// Address and port; every client that reaches it can read the archive
     #[arg(long, default_value = "127.0.0.1:17665")]
     listen: SocketAddr,
-    /// A name that this machine has for clients, besides its address and localhost; may be given several times
+    /// Further host name of this machine; repeatable
     #[arg(long = "name", value_name = "NAME")]
     names: Vec<String>,
     #[command(flatten)]
     tls: crate::dash::Tls,
-    /// Let pages of other sites read the archive in a browser, too
+    /// Allow web pages of other sites to read the archive (CORS)
     #[arg(long)]
     cors: bool,
 }

@@ -12,16 +12,16 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use store::{Archive, Config, Folder, Logger, Pushed, Samples, SignalId, Span};
 
-/// Take samples into an archive that nobody logs to meanwhile; those that it has already are left out
+/// Add samples from files to an archive without a running logger; skips existing samples
 #[derive(clap::Args)]
 pub(super) struct Args {
-    /// The archive's folder; it is made where it does not exist
+    /// Archive folder; created if missing
     folder: PathBuf,
-    /// Tables as `tahti archive export` writes them, CSV with signal, time_ns, type and value at least; or the EPICS Archiver
-    /// Appliance's files (.pb); or Parquet (.parquet) with signal, time and value at least
+    /// Files of `tahti archive export`: CSV with columns signal, time_ns, type, value; Archiver Appliance files (.pb);
+    /// or Parquet (.parquet) with columns signal, time, value
     #[arg(required = true)]
     files: Vec<PathBuf>,
-    /// Take what the files have of a signal in under another name: its history where a record was renamed
+    /// Store the samples of signal OLD as NEW
     #[arg(long, value_name = "OLD=NEW", value_parser = two_names)]
     rename: Vec<(String, String)>,
 }

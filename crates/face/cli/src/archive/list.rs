@@ -6,15 +6,15 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use store::Found;
 
-/// Show which signals there are
+/// List the signals
 #[derive(clap::Args)]
 pub(super) struct Args {
-    /// The archive's folder, or cassandra://HOST,…/KEYSPACE
+    /// Archive folder, or cassandra://HOST,…/KEYSPACE
     folder: PathBuf,
-    /// Only these, with `*` and `?`
+    /// Pattern; * and ? are wildcards
     #[arg(default_value = "*")]
     pattern: String,
-    /// Print as JSON
+    /// Print JSON
     #[arg(long)]
     json: bool,
 }

@@ -18,7 +18,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use store::{Archive, Folder, Reader};
 
-/// The archive: log variables, find samples again, look whether all of it can be read
+/// Store samples of signals, and read, export or verify them
 #[derive(clap::Args)]
 pub(crate) struct Args {
     #[command(subcommand)]
@@ -32,51 +32,51 @@ enum What {
     Http(http::Args),
     Import(import::Args),
     List(list::Args),
-    /// Put the samples of each signal together, so that they are found faster: `serve` does it by itself
+    /// Pack closed segments for faster reading (`serve` does this automatically)
     Pack(PackArgs),
-    /// Log variables of Channel Access servers until SIGTERM
+    /// Store the signals of a file until SIGTERM
     Serve(ServeArgs),
     Status(status::Args),
     Upload(upload::Args),
-    /// Read all of an archive; 1 where something is damaged
+    /// Read a whole archive; exit status 1 if it is damaged
     Verify(FolderArgs),
 }
 
 #[derive(clap::Args)]
 struct FolderArgs {
-    /// The archive's folder
+    /// Archive folder
     folder: PathBuf,
 }
 
 #[derive(clap::Args)]
 struct PackArgs {
-    /// The archive's folder
+    /// Archive folder
     folder: PathBuf,
-    /// What packs become; without it what the newest one is, or Parquet
+    /// Format of the packs [default: that of the newest pack, else parquet]
     #[arg(long, value_enum)]
     format: Option<PackForm>,
 }
 
 #[derive(Clone, Copy, clap::ValueEnum)]
 enum PackForm {
-    /// The archive's own form
+    /// Compact format of tahti
     Compact,
-    /// Parquet files, which DuckDB, pandas and polars read as they lie in the folder
+    /// Parquet files, readable by DuckDB, pandas and polars
     Parquet,
 }
 
 #[derive(clap::Args)]
 struct ServeArgs {
-    /// The file that says what is logged
+    /// File with the signals to store
     #[arg(required_unless_present_any = ["document", "table"])]
     file: Option<PathBuf>,
-    /// A table of such a file, instead of a file: what `tahti up` says of a plant's archive
+    /// A table of such a file, instead of a file (used by `tahti up`)
     #[arg(long, value_name = "TEXT", conflicts_with = "file")]
     table: Vec<String>,
-    /// Find everything that is wrong with the file, and log nothing
+    /// Report every error in the file and exit
     #[arg(long)]
     check: bool,
-    /// Print the page on such files (Markdown)
+    /// Print the reference of all keys (Markdown)
     #[arg(long)]
     document: bool,
 }

@@ -8,12 +8,12 @@ use std::io::ErrorKind;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-/// Ask the logger of a folder what it logs, what it lost and what is on the disk
+/// Show the state of the logger of a folder: rates, losses, disk use
 #[derive(clap::Args)]
 pub(super) struct Args {
-    /// The archive's folder
+    /// Archive folder
     folder: PathBuf,
-    /// Print as JSON; times in nanoseconds
+    /// Print JSON; times in nanoseconds
     #[arg(long)]
     json: bool,
 }

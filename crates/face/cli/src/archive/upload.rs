@@ -17,23 +17,23 @@ const LOOK: Duration = Duration::from_millis(200);
 /// How long the end waits for what was not sent yet; the rest goes after the next start.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Send what is logged to a cluster of Cassandra until SIGTERM, beginning where the last one has ended
+/// Copy samples to a Cassandra cluster until SIGTERM; continues where the last upload ended
 #[derive(clap::Args)]
 pub(super) struct Args {
-    /// The archive's folder
+    /// Archive folder
     folder: PathBuf,
-    /// Where to: cassandra://HOST,…/KEYSPACE[?credentials=FILE]; keyspace and tables are made where there are none
+    /// Target, cassandra://HOST,…/KEYSPACE[?credentials=FILE]. Creates the keyspace and tables if missing
     cluster: Cluster,
-    /// How many nodes of each data centre keep a sample; counts when the keyspace is made
+    /// Copies of a sample in each data centre; used when the keyspace is created
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=9))]
     replication: u8,
-    /// After what time the cluster forgets samples; never without it
+    /// Delete samples older than this (default: keep forever)
     #[arg(long, value_name = "TIME")]
     ttl: Option<DurNs>,
-    /// How long after it was logged a sample goes: longer than the logger's `sync`, after which it is safe on the disk
+    /// Age of a sample when it is sent; must exceed `sync` of the logger
     #[arg(long, value_name = "TIME", default_value = "1s")]
     after: DurNs,
-    /// Send what is there and end; 1 where some of it could not be sent within a minute
+    /// Send the present samples and exit; exit status 1 if this takes longer than one minute
     #[arg(long)]
     once: bool,
 }

@@ -7,26 +7,26 @@ use rt::frames::Member;
 use rt::{Exports, VariableSpec};
 use sys::clock::mono_now;
 
-/// Join a frame, work, and show the number of calls as a variable
+/// Activity of a frame that computes in each call and exports the number of calls
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// The frame
+    /// Frame
     frame: String,
-    /// The activity
+    /// Activity
     name: String,
-    /// How long a call works
+    /// Computing time of a call
     #[arg(long, default_value = "100us")]
     work: DurNs,
-    /// How long it works in the calls that take too long
+    /// Computing time of a call that takes too long
     #[arg(long, default_value = "2ms")]
     bad: DurNs,
-    /// Every how many calls that happens (0: never)
+    /// One of this many calls takes too long (0: none)
     #[arg(long, default_value_t = 0)]
     every: u64,
-    /// Whether it sleeps in those calls instead of working
+    /// Sleep in those calls instead of computing
     #[arg(long)]
     sleep: bool,
-    /// The name under which its variable is exported (its own)
+    /// Name of the exported segment [default: the name of the activity]
     #[arg(long)]
     exports: Option<String>,
 }

@@ -11,19 +11,19 @@ use sys::clock::{mono_now, sleep_until};
 use sys::signal::END_SIGNALS;
 use sys::signal::SignalFd;
 
-/// A logger: follows the readings of `tahti demo llrf` and sums them up each second
+/// Logger: prints a summary of the readings of `tahti demo llrf` every second
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Name under which the loop publishes
+    /// Name of the published readings
     #[arg(long, default_value = "llrf")]
     channel: String,
-    /// Write every reading to this file, as CSV
+    /// Write every reading to this CSV file
     #[arg(long, value_name = "FILE")]
     csv: Option<PathBuf>,
-    /// How often to write a line that sums up
+    /// Interval of the summary
     #[arg(long, value_name = "TIME", default_value = "1s")]
     every: DurNs,
-    /// End after this long
+    /// Stop after this time
     #[arg(long = "for", value_name = "TIME")]
     for_: Option<DurNs>,
 }

@@ -14,7 +14,7 @@ use base::{CpuId, DurNs, Policy};
 use clap::Subcommand;
 use std::process::ExitCode;
 
-/// Programs of the examples: control loops, a logger, a telescope, a packaging line, a noisy neighbour, an activity of a frame
+/// Programs of the examples and templates
 #[derive(clap::Args)]
 pub(crate) struct Args {
     #[command(subcommand)]
@@ -36,13 +36,13 @@ enum Program {
 /// How a program's loop runs, and for how long.
 #[derive(clap::Args)]
 struct RunArgs {
-    /// Class of the loop's thread; as started if not given
+    /// Scheduling class of the loop [default: that of the process]
     #[arg(long, value_name = "CLASS")]
     class: Option<Policy>,
-    /// CPU to bind the loop's thread to
+    /// CPU of the loop
     #[arg(long)]
     cpu: Option<CpuId>,
-    /// End after this long
+    /// Stop after this time
     #[arg(long = "for", value_name = "TIME")]
     for_: Option<DurNs>,
 }

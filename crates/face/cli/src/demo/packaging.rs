@@ -33,24 +33,24 @@ const EVERY: u64 = 7;
 /// Datagrams that the loop takes in a cycle: several times what comes.
 const TAKEN_MAX: usize = 64;
 
-/// A camera: 51 made-up images a second, as 100 Mbit/s of UDP
+/// Simulated camera: 51 images per second, 100 Mbit/s of UDP
 #[derive(clap::Args)]
 pub(crate) struct CameraArgs {
-    /// Where the images go
+    /// Target of the images
     #[arg(long, default_value = "127.0.0.1:8901")]
     to: SocketAddr,
 }
 
-/// A real-time loop that decides on each image within 5 ms, and says by HTTP what it has done
+/// Real-time loop that sorts each image within 5 ms, with counts by HTTP
 #[derive(clap::Args)]
 pub(crate) struct SorterArgs {
-    /// Where images come
+    /// Address of the images
     #[arg(long, default_value = "127.0.0.1:8901")]
     images: SocketAddr,
-    /// Where the counts are, as text by HTTP
+    /// HTTP address of the counts
     #[arg(long, default_value = "127.0.0.1:8900")]
     counts: SocketAddr,
-    /// End after this long
+    /// Stop after this time
     #[arg(long = "for", value_name = "TIME")]
     for_: Option<DurNs>,
 }

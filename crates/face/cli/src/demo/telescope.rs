@@ -10,45 +10,45 @@ use rt::{Exports, Flow, LoopSpec, Number, SharedPage, VariableSpec};
 use std::net::{SocketAddr, UdpSocket};
 use sys::clock::{mono_now, sleep_until};
 
-/// A simulated telescope: sends a wavefront sensor's pixels by UDP as GigE Vision cameras do, and takes commands for its mirror
+/// Simulated telescope: sends wavefront sensor pixels by UDP, receives mirror commands
 ///
-/// 8 m for 40 sub-apertures: air that moves, a deformable mirror, a Shack-Hartmann sensor whose pixels have noise, dark values and gains of
-/// their own. What is left of the wavefront is exported as variables: the loop that sends the commands does not know it.
+/// 8 m for 40 sub-apertures: moving air, a deformable mirror, a Shack-Hartmann sensor with noise, dark values and gains
+/// per pixel. The residual wavefront is exported as variables for comparison.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Where the pixels go
+    /// Target of the pixels
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:51511")]
     to: SocketAddr,
-    /// Where commands are taken
+    /// Address for commands
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:51512")]
     listen: SocketAddr,
     /// Sub-apertures across the pupil
     #[arg(long, default_value_t = 40)]
     across: usize,
-    /// Time between two frames
+    /// Period of the frames
     #[arg(long, value_name = "TIME", default_value = "1ms")]
     period: DurNs,
-    /// Time that reading the detector takes, a row of sub-apertures after the other; six tenths of the period if not given
+    /// Readout time of the detector [default: 0.6 of the period]
     #[arg(long, value_name = "TIME")]
     readout: Option<DurNs>,
-    /// Fried's parameter of the air at 500 nm, in cm
+    /// Fried parameter of the air at 500 nm, cm
     #[arg(long, value_name = "CM", default_value_t = 15.0)]
     r0: f64,
-    /// Wind, in metres a second; a frame is a millisecond for the air, whatever the period is
+    /// Wind, m/s; one frame is 1 ms of wind, independent of the period
     #[arg(long, value_name = "M/S", default_value_t = 10.0)]
     wind: f64,
-    /// Of each thousand datagrams so many are lost
+    /// Lost datagrams per thousand
     #[arg(long, value_name = "N", default_value_t = 0)]
     lose: u64,
-    /// Of each thousand so many come after the next one
+    /// Reordered datagrams per thousand
     #[arg(long, value_name = "N", default_value_t = 0)]
     reorder: u64,
-    /// Of each thousand so many come with the next frame
+    /// Datagrams per thousand that arrive with the next frame
     #[arg(long, value_name = "N", default_value_t = 0)]
     late: u64,
     #[command(flatten)]
     run: RunArgs,
-    /// The name under which its variables are exported
+    /// Name of the exported segment
     #[arg(long, default_value = "telescope")]
     exports: String,
 }

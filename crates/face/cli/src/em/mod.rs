@@ -7,7 +7,7 @@ use equipment::{document, dry_run};
 use std::path::{Path, PathBuf};
 use std::process::{ExitCode, Termination as _};
 
-/// Equipment managers: run them, check their tables, read what they poll
+/// Run equipment managers, check their tables, show polled values
 #[derive(clap::Args)]
 pub(crate) struct Args {
     #[command(subcommand)]
@@ -16,53 +16,53 @@ pub(crate) struct Args {
 
 #[derive(clap::Subcommand)]
 enum What {
-    /// Find everything that is wrong with a manager's tables
+    /// Report every error in the tables of a manager
     Check(CheckArgs),
-    /// Run a manager until SIGTERM; SIGHUP reads its tables anew
+    /// Run a manager until SIGTERM; SIGHUP reloads its tables
     Serve(ServeArgs),
-    /// Show a table of polled values, without a message
+    /// Print polled values from shared memory
     Values(ValuesArgs),
 }
 
 #[derive(clap::Args)]
 struct ServeArgs {
-    /// The manager's file
+    /// Table file of the manager
     file: PathBuf,
-    /// The message server
+    /// Message server
     #[arg(long, default_value = "main", env = "TAHTI_MESSAGES")]
     server: String,
-    /// End where the lane does not get its class, CPU or locked memory
+    /// Exit if the class, CPU or memory lock is unavailable
     #[arg(long)]
     require_rt: bool,
 }
 
 #[derive(clap::Args)]
 struct ValuesArgs {
-    /// Name of the table: of a `[[poll]]`
+    /// Name of the [[poll]] table
     name: String,
-    /// Only these, with `*` and `?`
+    /// Pattern; * and ? are wildcards
     #[arg(default_value = "*")]
     pattern: String,
-    /// Print as JSON
+    /// Print JSON
     #[arg(long)]
     json: bool,
 }
 
 #[derive(clap::Args)]
 struct CheckArgs {
-    /// The manager's file
+    /// Table file of the manager
     #[arg(required_unless_present = "document")]
     file: Option<PathBuf>,
-    /// Show each step of a request, with its values; nothing is executed
+    /// Print each step of a request without executing it
     #[arg(long, value_name = "VERB/OBJECT/COMPLEMENT")]
     dry_run: Option<String>,
-    /// What the device would answer, for --dry-run
+    /// Assumed answer of the device, for --dry-run
     #[arg(long, value_name = "VALUE", requires = "dry_run")]
     raw: Option<String>,
-    /// Print the findings as JSON
+    /// Print the errors as JSON
     #[arg(long)]
     json: bool,
-    /// Print the page on table files (Markdown)
+    /// Print the reference of all keys (Markdown)
     #[arg(long)]
     document: bool,
 }

@@ -25,7 +25,7 @@ const SEARCH: DurNs = DurNs::from_ms(200);
 /// How long a program that was asked to end may take.
 const END: DurNs = DurNs::from_secs(5);
 
-/// Say who made a thread wake up late, and by how much: of any program, from the kernel's own events
+/// Find the cause of late wake-ups of any program, from kernel events
 #[derive(clap::Args)]
 pub(crate) struct Args {
     #[command(flatten)]
@@ -33,34 +33,34 @@ pub(crate) struct Args {
     /// Explain a recording of `tahti trace` instead of the running machine
     #[arg(long, value_name = "FILE", conflicts_with_all = ["tid", "pid", "name", "command", "for_", "cpus"])]
     file: Option<PathBuf>,
-    /// Explain what was later than this
+    /// Explain wake-ups that are later than this
     #[arg(long, value_name = "TIME", default_value = "50us")]
     above: DurNs,
-    /// Explain cycles, too, that take longer than this from a timer's waking to the next sleep on a timer
+    /// Also explain cycles longer than this, from a timer wake-up to the next timer sleep
     #[arg(long, value_name = "TIME")]
     cycle_above: Option<DurNs>,
-    /// How long; without it until CMD ends, or Ctrl-C
+    /// Duration [default: until CMD ends, or Ctrl-C]
     #[arg(long = "for", value_name = "TIME")]
     for_: Option<DurNs>,
-    /// CPUs to listen to instead of those on which the threads may run
+    /// CPUs to record [default: all CPUs of the threads]
     #[arg(long, value_name = "LIST")]
     cpus: Option<CpuSet>,
-    /// How many of the worst are shown with their parts
+    /// Number of worst wake-ups to print with their causes
     #[arg(long, value_name = "COUNT", default_value_t = 10)]
     worst: usize,
-    /// Buffer for each CPU that is listened to, in KiB
+    /// Trace buffer per CPU, KiB
     #[arg(long, value_name = "KIB", default_value_t = 4096, value_parser = clap::value_parser!(u32).range(64..=65536))]
     buffer_kb: u32,
-    /// Keep the kernel's stack at each waking: distinguishes masked interrupts from the host, and costs about 10 us each time
+    /// Record the kernel stack at each wake-up: separates masked interrupts from the host; costs about 10 us each
     #[arg(long)]
     stacks: bool,
-    /// Name system calls that do not give way: every call on the machine becomes a little slower
+    /// Name system calls that delay a thread; slows every system call of the machine slightly
     #[arg(long)]
     syscalls: bool,
-    /// One JSON object instead of text
+    /// Print JSON
     #[arg(long)]
     json: bool,
-    /// A program to start and to watch
+    /// Program to start and watch
     #[arg(last = true, value_name = "CMD")]
     command: Vec<String>,
 }

@@ -15,7 +15,7 @@ pub(crate) struct Threads {
     /// Watch all threads of these processes
     #[arg(long, value_name = "PIDS", value_delimiter = ',')]
     pub(crate) pid: Vec<i32>,
-    /// Watch threads with such a name (`*` and `?` match any others); where processes are named, too, of those alone
+    /// Watch threads with this name; * and ? are wildcards. With --pid: only in those processes
     #[arg(long, value_name = "PATTERN")]
     pub(crate) name: Option<String>,
 }

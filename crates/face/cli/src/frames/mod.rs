@@ -13,7 +13,7 @@ use rt::frames::{Watcher, trigger};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-/// Frame schedulers: dry run, live view, triggers and modes
+/// Check, show and trigger frame schedulers
 #[derive(clap::Args)]
 pub(crate) struct Args {
     #[command(subcommand)]
@@ -22,26 +22,26 @@ pub(crate) struct Args {
 
 #[derive(clap::Subcommand)]
 enum What {
-    /// Check the frames of a plant file and draw their time lines; nothing is run
+    /// Check the frames of a plant file and draw their timelines
     Check {
-        /// The plant file, or a folder with plant.toml
+        /// Plant file, or a folder with plant.toml
         plant: PathBuf,
     },
-    /// Show how a running frame does
+    /// Show counters and latencies of a running frame
     Show(show::Args),
-    /// Trigger a frame whose time base is `software` or `counter`
+    /// Trigger a frame with time base `software` or `counter`
     Trigger {
-        /// PLANT/FRAME
+        /// Frame, as PLANT/FRAME
         frame: String,
-        /// How often
+        /// Number of triggers
         #[arg(default_value_t = 1)]
         times: u64,
     },
-    /// Change a frame's mode where its next major frame begins
+    /// Change the mode of a frame at its next major frame
     Mode {
-        /// PLANT/FRAME
+        /// Frame, as PLANT/FRAME
         frame: String,
-        /// The mode
+        /// New mode
         mode: String,
     },
     /// The process of a frame, as `tahti up` starts it

@@ -18,9 +18,9 @@ const EVENTS_SHOWN: usize = 8;
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// PLANT/FRAME
+    /// Frame, as PLANT/FRAME
     frame: String,
-    /// Show it again and again, this often
+    /// Repeat at this interval
     #[arg(long, value_name = "TIME", num_args = 0..=1, default_missing_value = "1s")]
     watch: Option<DurNs>,
 }

@@ -13,7 +13,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use sys::perf::Sampling;
 
-/// Say which functions take the processor time of threads, and draw it
+/// Find the functions that use CPU time or allocate memory
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -25,46 +25,46 @@ Examples:
 pub(crate) struct Args {
     #[command(flatten)]
     threads: Threads,
-    /// Processes of a plant, with all that they start
+    /// Processes of a plant, with their child processes
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     process: Vec<String>,
-    /// The plant's name, file or folder; may be left out while only one is up
+    /// Name, file or folder of the plant [default: the only plant that is up]
     #[arg(long, short = 'P', value_name = "PLANT", requires = "process")]
     plant: Option<String>,
-    /// How long; without it until CMD ends, or Ctrl-C
+    /// Duration [default: until CMD ends, or Ctrl-C]
     #[arg(long = "for", value_name = "TIME")]
     for_: Option<DurNs>,
-    /// Samples in each second of a thread's processor time
+    /// Samples per second of CPU time of a thread
     #[arg(long, value_name = "COUNT", default_value_t = 999, value_parser = clap::value_parser!(u32).range(1..=20_000))]
     hz: u32,
-    /// How much of the user stack each sample copies, to find the callers by the tables that compilers write
+    /// Bytes of the user stack in each sample, to find the callers
     #[arg(long, value_name = "SIZE", default_value = "16KiB", value_parser = stack_size)]
     stack: Size,
-    /// Follow frame pointers instead, which costs a sampled thread less: callers of code built without them are missing
+    /// Find callers by frame pointers: cheaper, but misses callers of code built without them
     #[arg(long, conflicts_with = "stack")]
     frame_pointers: bool,
-    /// Leave the kernel's code out
+    /// Exclude kernel code
     #[arg(long)]
     user_only: bool,
-    /// Where to: folded stacks (.folded), a flame graph (.svg), or a page with it and the tables (.html); standard output has the tables
+    /// Output file: folded stacks (.folded), flame graph (.svg) or page with both (.html). Tables go to standard output
     #[arg(short, long, value_name = "FILE", value_parser = output)]
     output: Option<PathBuf>,
-    /// How many functions the table has
+    /// Number of functions in the table
     #[arg(long, value_name = "COUNT", default_value_t = 25)]
     top: usize,
-    /// A table of functions for each thread
+    /// Print a table for each thread
     #[arg(long)]
     by_thread: bool,
-    /// List which functions of each program and library were seen, and which were not
+    /// List the sampled and the not sampled functions of each program and library
     #[arg(long)]
     coverage: bool,
-    /// Count CMD's allocations instead, by who makes them: what is not given back, and what real-time threads allocate
+    /// Count the allocations of CMD by caller: memory not freed, and allocations of real-time threads
     #[arg(long, requires = "command", conflicts_with_all = ["tid", "pid", "name", "process", "output", "coverage", "by_thread", "frame_pointers", "user_only"])]
     memory: bool,
-    /// With --memory: say again and again what has grown since
+    /// With --memory: print the growth at this interval
     #[arg(long, value_name = "TIME", requires = "memory")]
     every: Option<DurNs>,
-    /// A program to start and to sample, with all that it starts
+    /// Program to start and sample, with its child processes
     #[arg(last = true, value_name = "CMD")]
     command: Vec<String>,
 }

@@ -4,83 +4,83 @@ use ::scope::Mode;
 use base::DurNs;
 use std::path::PathBuf;
 
-/// The oscilloscope: capture variables of a real-time loop, cycle by cycle, round a trigger
+/// Record variables of a real-time loop on every cycle, before and after a trigger
 ///
-/// The loop samples the variables itself and decides in each cycle about the trigger; it never waits for who looks.
-/// Without variables: which there are. Triggers: 'VAR > 1.5 rising', 'VAR < 1 falling hysteresis 0.1', 'VAR = 0 crossing',
-/// 'VAR > 1', 'VAR enters 1..2', 'VAR leaves 1..2', 'VAR changes', miss, overrun, 'pulse 4711', 'pulse % 1000 = 3',
-/// 'alarm RF:*', 'message put/sr_*'.
+/// The loop samples the variables and evaluates the trigger; it never waits for a reader. Without variables: lists the
+/// available ones. Triggers: 'VAR > 1.5 rising', 'VAR < 1 falling hysteresis 0.1', 'VAR = 0 crossing', 'VAR > 1', 'VAR
+/// enters 1..2', 'VAR leaves 1..2', 'VAR changes', miss, overrun, 'pulse 4711', 'pulse % 1000 = 3', 'alarm RF:*',
+/// 'message put/sr_*'.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Variables, SEGMENT/NAME, all of one segment; a SEGMENT alone stands for all of its variables
+    /// Variables of one segment, SEGMENT/NAME; SEGMENT alone means all of them
     pub(super) variables: Vec<String>,
-    /// What begins a capture; without it one begins at once
+    /// Trigger of a capture [default: start at once]
     #[arg(long, short, value_name = "TEXT")]
     pub(super) trigger: Option<String>,
-    /// The alarms of a trigger 'alarm …', by the name that their file has
+    /// Alarm server of a trigger 'alarm …'
     #[arg(long, value_name = "NAME", default_value = "alarms", env = "TAHTI_ALARMS")]
     pub(super) alarms: String,
-    /// The message server of a trigger 'message …'
+    /// Message server of a trigger 'message …'
     #[arg(long, value_name = "NAME", default_value = "main", env = "TAHTI_MESSAGES")]
     pub(super) messages: String,
-    /// How much of a capture is before its trigger
+    /// Share of a capture before its trigger
     #[arg(long, default_value = "30%", value_parser = percent)]
     pub(super) pre: f64,
-    /// Rows of a capture
+    /// Number of rows of a capture
     #[arg(long, default_value_t = 1000, value_name = "ROWS", value_parser = clap::value_parser!(u64).range(2..))]
     pub(super) length: u64,
-    /// A row in each of so many cycles; the trigger is looked for in all of them
+    /// Record every N-th cycle; the trigger is evaluated in every cycle
     #[arg(long, default_value_t = 1, value_name = "CYCLES", value_parser = clap::value_parser!(u64).range(1..))]
     pub(super) every: u64,
-    /// One capture, then stop (the default)
+    /// Stop after one capture (default)
     #[arg(long, group = "modes")]
     pub(super) single: bool,
-    /// A capture for each trigger
+    /// Capture at each trigger
     #[arg(long, group = "modes")]
     pub(super) normal: bool,
-    /// As --normal, but a capture begins by itself where the trigger does not come
+    /// As --normal, but start a capture if the trigger does not occur
     #[arg(long, group = "modes")]
     pub(super) auto: bool,
-    /// No captures: the newest rows, again and again
+    /// Show the newest rows continuously, without captures
     #[arg(long, group = "modes")]
     pub(super) roll: bool,
-    /// Stop after so many captures
+    /// Stop after this number of captures
     #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u64).range(1..))]
     pub(super) captures: Option<u64>,
-    /// Captures that the loop's process keeps: the newest
+    /// Number of captures kept in the process of the loop
     #[arg(long, default_value_t = 4, value_name = "NUMBER")]
     pub(super) keep: usize,
-    /// Cycles after a trigger in which no other one counts
+    /// Cycles after a trigger in which further triggers are ignored
     #[arg(long, default_value_t = 0, value_name = "CYCLES")]
     pub(super) holdoff: u64,
-    /// Give up after this long
+    /// Timeout
     #[arg(long, value_name = "TIME")]
     pub(super) within: Option<DurNs>,
-    /// Set it up, leave it alone, and end
+    /// Start the recording and exit
     #[arg(long, group = "acts")]
     pub(super) detach: bool,
-    /// Show what a setup that was left alone has captured
+    /// Show the captures of a detached recording
     #[arg(long, group = "acts")]
     pub(super) fetch: bool,
-    /// Begin a capture now, of whatever setup there is
+    /// Start a capture now
     #[arg(long, group = "acts")]
     pub(super) force: bool,
-    /// End sampling
+    /// Stop sampling
     #[arg(long, group = "acts")]
     pub(super) stop: bool,
     /// Show the spectrum of each variable
     #[arg(long)]
     pub(super) fft: bool,
-    /// How the ends of a capture are faded for the spectrum
+    /// Window function of the spectrum
     #[arg(long, value_enum, default_value = "hann")]
     pub(super) window: Window,
-    /// Two times from the trigger, such as -10ms..5ms: values there, and what is between them
+    /// Two times relative to the trigger, such as -10ms..5ms: print values and differences
     #[arg(long, value_name = "A..B", allow_hyphen_values = true, value_parser = read_span)]
     pub(super) cursors: Option<(f64, f64)>,
-    /// Draw what is between two times from the trigger only
+    /// Draw only the time between A and B, relative to the trigger
     #[arg(long, value_name = "A..B", allow_hyphen_values = true, value_parser = read_span)]
     pub(super) zoom: Option<(f64, f64)>,
-    /// Draw nothing
+    /// Do not draw
     #[arg(long)]
     pub(super) no_plot: bool,
     /// Write each capture to a file: .csv, .npy or .json

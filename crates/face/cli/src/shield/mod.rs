@@ -36,10 +36,10 @@ pub(crate) fn any_home() -> Result<Option<Home>, shield::Error> {
     Ok(journal.and_then(|journal| Some(Home { cpus: journal.want.cpus, entry: journal.place.thread_entry()? })))
 }
 
-/// Keep CPUs free of everybody else's tasks, interrupts and movable kernel work; undo it exactly.
+/// Reserve CPUs: move tasks, interrupts and kernel work away; restore exactly
 ///
-/// Exit codes: 0 as asked for; 1 the shield is applied or released, but something is not as it should be
-/// (it is listed); 2 nothing was done, the message says why.
+/// Exit status: 0 success; 1 applied or released with differences, which are listed; 2 nothing was changed, for the
+/// printed reason.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     #[command(subcommand)]
@@ -48,75 +48,75 @@ pub(crate) struct Args {
 
 #[derive(Debug, Subcommand)]
 enum Verb {
-    /// Say every write that apply would do, and what nothing can move; writes nothing
+    /// List every change that apply would make, and everything that cannot be moved
     Plan {
         #[command(flatten)]
         wish: Wish,
-        /// Plan for another machine: a text made by `tahti doctor --capture`, or a directory laid out as below /
+        /// Plan for another machine: output of `tahti doctor --capture`, or a copy of its / directory
         #[arg(long, value_name = "PATH")]
         root: Option<PathBuf>,
         /// Print JSON
         #[arg(long)]
         json: bool,
     },
-    /// Make the shield; again: repair it
+    /// Apply the shield, or repair an applied one
     Apply {
         #[command(flatten)]
         wish: Wish,
-        /// Release it again unless `tahti shield confirm` (or Enter) comes within this time, such as 60s
+        /// Release it after this time unless confirmed by `tahti shield confirm` or Enter, such as 60s
         #[arg(long, value_name = "TIME")]
         confirm_within: Option<DurNs>,
         /// Print JSON
         #[arg(long)]
         json: bool,
     },
-    /// Rank the CPUs by what no shield can move away from them
+    /// Rank the CPUs by their interrupts that cannot be moved
     Suggest {
-        /// How many to shield
+        /// Number of CPUs
         #[arg(default_value_t = 1)]
         count: usize,
-        /// Rank another machine's: a text made by `tahti doctor --capture`, or a directory laid out as below /
+        /// Rank the CPUs of another machine: output of `tahti doctor --capture`, or a copy of its / directory
         #[arg(long, value_name = "PATH")]
         root: Option<PathBuf>,
         /// Print JSON
         #[arg(long)]
         json: bool,
     },
-    /// Look again whether everything is as it was written; exit 1 if not
+    /// Compare the machine with the applied shield; exit status 1 if they differ
     Verify {
         /// Print JSON
         #[arg(long)]
         json: bool,
     },
-    /// Count what reaches each CPU, and name what still reaches a shielded one
+    /// Count tasks and interrupts on each CPU, and name those on shielded CPUs
     Status {
-        /// How long to count
+        /// Time to count
         #[arg(long, value_name = "TIME", default_value = "1s")]
         window: DurNs,
         /// Print JSON
         #[arg(long)]
         json: bool,
     },
-    /// Look again and again for what has changed or come since; ends with the shield
+    /// Report changes and new tasks until the shield is released
     Watch {
-        /// Put it right
+        /// Repair the differences
         #[arg(long)]
         repair: bool,
-        /// Time between two looks
+        /// Time between two updates
         #[arg(long, value_name = "TIME", default_value = "2s")]
         every: DurNs,
-        /// Look so often, then end; exit 1 if anything was found
+        /// Number of checks; exit status 1 if a difference was found
         #[arg(long, value_name = "COUNT")]
         looks: Option<u64>,
     },
-    /// Keep a shield that was applied with --confirm-within
+    /// Confirm a shield that was applied with --confirm-within
     Confirm,
     /// Waits for the confirmation of another process's apply
     #[command(hide = true)]
     AwaitConfirmation { token: String, within: DurNs },
-    /// Give the machine back as it was
+    /// Restore the machine
     Release {
-        /// Write the old values over what somebody else wrote meanwhile, too
+        /// Also restore values that another program changed meanwhile
         #[arg(long)]
         force: bool,
         /// Print JSON
@@ -127,21 +127,21 @@ enum Verb {
 
 #[derive(Debug, clap::Args)]
 struct Wish {
-    /// The CPUs to keep free, such as 2-3,6, or auto:2 for the two best (tahti shield suggest); those of the active shield,
-    /// if there is one
+    /// CPUs to reserve, such as 2-3,6, or auto:2 for the two best (tahti shield suggest) [default: those of the active
+    /// shield]
     #[arg(long, value_name = "LIST")]
     cpus: Option<Choice>,
-    /// What to keep away: some of tasks, interrupts, timers (the kernel's periodic work), settings (power, memory,
-    /// preemption); all of it, or what the active shield keeps away
+    /// Parts to apply: tasks, interrupts, timers (periodic kernel work), settings (power, memory, preemption) [default:
+    /// all, or those of the active shield]
     #[arg(long, value_name = "PARTS")]
     parts: Option<ShieldParts>,
-    /// What they are kept free for: control-loop (sleeps between cycles) or polling (never sleeps)
+    /// Use of the CPUs: control-loop (sleeps between cycles) or polling (never sleeps)
     #[arg(long)]
     profile: Option<Profile>,
-    /// Processes that must not be touched: PID alone with its threads, PID+ with its descendants
+    /// Processes to leave where they are: PID (with its threads) or PID+ (with its descendants)
     #[arg(long, value_name = "PIDS", value_delimiter = ',', env = "TAHTI_SPARE")]
     spare: Vec<Spared>,
-    /// Interrupts that belong onto the shield, as WORDS=CPU: words of a line of /proc/interrupts, such as 0000:00:03.0=2
+    /// Interrupts to place on shielded CPUs, as WORDS=CPU: words of a line of /proc/interrupts, such as 0000:00:03.0=2
     #[arg(long = "irq", value_name = "WORDS=CPU", value_delimiter = ',')]
     irqs: Vec<Placed>,
 }

@@ -26,7 +26,7 @@ const LOG: &str = "log";
 /// How long it may take to begin or end: switching tracepoints waits for every CPU.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Record what the kernel does all the time, and keep the window round what went wrong
+/// Flight recorder: record kernel events, keep the time around a fault
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -43,17 +43,17 @@ pub(crate) struct Args {
 
 #[derive(clap::Subcommand)]
 enum What {
-    /// Begin to record, in the background
+    /// Start recording in the background
     Start(Start),
     #[command(hide = true)]
     Serve(Serve),
-    /// End the recorder; what it kept stays
+    /// Stop recording; kept windows remain
     Stop(Which),
-    /// The state of the recorder: the last late wake-ups, who made them late, what was kept
+    /// Show the last late wake-ups, their causes and the kept windows
     Status(Shown),
-    /// Keep the window round this moment
+    /// Keep a window around the present time
     Dump(Dump),
-    /// Write a kept window in a form that others draw
+    /// Convert a kept window for Perfetto or Chrome
     Export(Export),
 }
 
@@ -69,34 +69,34 @@ pub(crate) struct Start {
 /// How it is recorded.
 #[derive(Clone, Debug, clap::Args)]
 struct How {
-    /// Explain, and keep the window round, what was later than this
+    /// Explain wake-ups later than this, and keep a window around each
     #[arg(long, value_name = "TIME", default_value = "200us")]
     above: DurNs,
-    /// And cycles that take longer than this from a timer's waking to the next sleep on a timer
+    /// Also cycles longer than this, from a timer wake-up to the next timer sleep
     #[arg(long, value_name = "TIME")]
     cycle_above: Option<DurNs>,
-    /// CPUs to record; those on which the threads may run if not given
+    /// CPUs to record [default: all CPUs of the threads]
     #[arg(long, value_name = "LIST")]
     cpus: Option<CpuSet>,
-    /// Threads in time sharing, too, which nobody promises anything
+    /// Also watch time-sharing threads
     #[arg(long)]
     ordinary: bool,
-    /// How much of a window lies before its moment
+    /// Length of a window before its event
     #[arg(long, value_name = "TIME", default_value = "2s")]
     before: DurNs,
-    /// How much lies behind it
+    /// Length of a window after its event
     #[arg(long, value_name = "TIME", default_value = "100ms")]
     after: DurNs,
-    /// One window in so much time, of what the recorder itself finds late
+    /// Minimum time between two automatic windows
     #[arg(long, value_name = "TIME", default_value = "10s")]
     every: DurNs,
-    /// Windows to keep; the oldest goes for the next
+    /// Number of windows to keep; the oldest is deleted
     #[arg(long, value_name = "COUNT", default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     keep: u32,
-    /// The kernel's buffer for each CPU, in KiB
+    /// Kernel buffer per CPU, KiB
     #[arg(long, value_name = "KIB", default_value_t = 2048, value_parser = clap::value_parser!(u32).range(64..=65536))]
     buffer_kb: u32,
-    /// The window's room for each CPU, in KiB
+    /// Window size per CPU, KiB
     #[arg(long, value_name = "KIB", default_value_t = 4096, value_parser = clap::value_parser!(u32).range(64..=1_048_576))]
     window_kb: u32,
 }
@@ -116,7 +116,7 @@ struct Serve {
 /// Which recorder is meant.
 #[derive(Clone, Debug, clap::Args)]
 struct Which {
-    /// That of this plant: its name, file or folder
+    /// Recorder of this plant: name, file or folder
     #[arg(long, short = 'P', value_name = "PLANT")]
     plant: Option<String>,
 }
@@ -126,7 +126,7 @@ struct Which {
 struct Shown {
     #[command(flatten)]
     which: Which,
-    /// One JSON object instead of text
+    /// Print JSON
     #[arg(long)]
     json: bool,
 }
@@ -136,7 +136,7 @@ struct Shown {
 struct Dump {
     #[command(flatten)]
     which: Which,
-    /// Why
+    /// Reason
     #[arg(long, value_name = "TEXT", default_value = "asked for")]
     reason: String,
 }
@@ -144,21 +144,21 @@ struct Dump {
 /// Writing for others.
 #[derive(clap::Args)]
 struct Export {
-    /// The window, as `tahti trace status` names it
+    /// Window, as listed by `tahti trace status`
     file: PathBuf,
-    /// Where to; standard output if not given
+    /// Output file [default: standard output]
     #[arg(long, short, value_name = "FILE")]
     output: Option<PathBuf>,
-    /// Which form
+    /// Format
     #[arg(long, value_enum, default_value = "perfetto")]
     form: Form,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 enum Form {
-    /// Perfetto's own: for ui.perfetto.dev and trace_processor
+    /// Perfetto, for ui.perfetto.dev and trace_processor
     Perfetto,
-    /// The JSON of Chrome's tracing, which many tools read
+    /// JSON of Chrome tracing
     Chrome,
 }
 

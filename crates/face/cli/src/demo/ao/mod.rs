@@ -18,79 +18,79 @@ use std::path::PathBuf;
 use sys::clock::mono_now;
 use sys::signal::{END_SIGNALS, SignalFd};
 
-/// An adaptive-optics loop: pixels of a wavefront sensor by UDP, commands for a deformable mirror by UDP
+/// Adaptive-optics loop: wavefront sensor pixels in, mirror commands out, by UDP
 ///
-/// First it measures pixels, spots and what each actuator does (the shutter closed, even light, pokes). Then each row of sub-apertures is
-/// computed as it comes, and the command goes out after the last: the loop's `compute` is the time from the last pixel to the command. Rows that do
-/// not come are left out, or the frame is.
+/// First it calibrates pixels, spots and actuators (shutter closed, flat light, pokes). Then it processes each row of
+/// sub-apertures on arrival, and sends the command after the last one. `compute` is the time from the last pixel to the
+/// command. Missing rows are skipped; with too many, the frame is skipped.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Where the pixels come in
+    /// Address of the pixels
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:51511")]
     pixels: SocketAddr,
-    /// Take them from a network card's queue past the kernel's network code (AF_XDP); queue 0 if not given. Root, and an MTU that holds a row
+    /// Receive pixels from a network card queue by AF_XDP [default queue: 0]. Needs root and an MTU larger than a row
     #[arg(long, value_name = "IFACE[:QUEUE]")]
     xdp: Option<Card>,
-    /// Where the commands go
+    /// Target of the commands
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:51512")]
     commands: SocketAddr,
     /// Sub-apertures across the pupil
     #[arg(long, default_value_t = 40)]
     across: usize,
-    /// Time between two frames of the camera
+    /// Period of the camera
     #[arg(long, value_name = "TIME", default_value = "1ms")]
     period: DurNs,
-    /// Begin with the loop open: the mirror stays flat
+    /// Start with the loop open: the mirror stays flat
     #[arg(long)]
     open: bool,
-    /// Of each error this share is taken off
+    /// Gain of the integrator
     #[arg(long, default_value_t = 0.5)]
     gain: f32,
-    /// Of each command this share is kept
+    /// Leak of the integrator: share of the last command that is kept
     #[arg(long, default_value_t = 0.99)]
     leak: f32,
-    /// How far an actuator goes, up and down
+    /// Maximum stroke of an actuator, both directions
     #[arg(long, value_name = "NM", default_value_t = 4000.0)]
     stroke: f32,
-    /// Share of the mean diagonal that is added before the interaction matrix is inverted
+    /// Regularisation of the inverted interaction matrix, share of the mean diagonal
     #[arg(long, value_name = "SHARE", default_value_t = 3e-3)]
     regularise: f64,
-    /// Rows that may be missing in a frame; with more it is given up
+    /// Maximum missing rows of a frame; with more it is skipped
     #[arg(long, value_name = "N", default_value_t = 4)]
     missing: usize,
-    /// Threads beside the loop's that multiply, each on a CPU of this process
+    /// Additional threads for the multiplication, each on its own CPU
     #[arg(long, value_name = "N", default_value_t = 0)]
     workers: usize,
-    /// How it waits for pixels: sleep, spin, or both:TIME: asleep while much of a frame is to come, spinning for its last rows
+    /// Wait for pixels by: sleep, spin, or both:TIME (sleep first, spin for the last rows)
     #[arg(long, value_name = "WAIT", default_value = "sleep")]
     wait: WaitArg,
-    /// How the reconstructor is kept: byte (8 bits with scales, the least to read each frame), half, single
+    /// Number format of the reconstructor: byte (8 bits with scales), half or single
     #[arg(long, value_name = "HOW", default_value = "byte", value_parser = ["byte", "half", "single"])]
     stored: String,
-    /// Vector instructions; the CPU's best if not given
+    /// Vector instructions [default: the best of the CPU]
     #[arg(long, value_name = "NAME")]
     level: Option<String>,
-    /// Measure what is needed, and end
+    /// Calibrate and exit
     #[arg(long)]
     calibrate: bool,
     #[command(flatten)]
     run: RunArgs,
-    /// The name under which its variables are exported
+    /// Name of the exported segment
     #[arg(long, default_value = "ao")]
     exports: String,
-    /// The name under which somebody exports its settings: closed, gain, leak
+    /// Segment with its settings: closed, gain, leak
     #[arg(long, value_name = "NAME", default_value = "ao-settings")]
     settings: String,
-    /// The message server at which `ao_calibration` is served: parts from files, calibration, measured latency; none if not given
+    /// Message server for `ao_calibration`: parts from files, calibration, measured latency [default: none]
     #[arg(long, value_name = "NAME")]
     messages: Option<String>,
-    /// The folder of files that messages name
+    /// Folder of the files that messages name
     #[arg(long, value_name = "FOLDER", default_value = ".")]
     files: PathBuf,
-    /// Show each stage as an ImageStreamIO stream in this folder: wfs, slopes, dm, telemetry
+    /// Folder for ImageStreamIO streams of each stage: wfs, slopes, dm, telemetry
     #[arg(long, value_name = "FOLDER", env = "MILK_SHM_DIR")]
     streams: Option<PathBuf>,
-    /// What the names of streams begin with
+    /// Prefix of the stream names
     #[arg(long, value_name = "TEXT", default_value = "ao_")]
     prefix: String,
 }
