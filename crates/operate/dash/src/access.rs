@@ -1,14 +1,17 @@
 //! Who may do what: tokens, the cookies that they are exchanged for, roles.
 
+use crate::shares::{Excess, Party};
 use base::{DurNs, MonoNs};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, HashMap};
 use std::io::{self, Read as _};
+use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use sys::whole::{Survives, replace};
+use web::Owner;
 
-/// Sessions at once; the oldest goes for one more.
+/// Sessions at once. For one more than a party may have, its oldest ends: logins of viewers end no session of an operator.
 const SESSIONS_MAX: usize = 256;
 /// A session that nobody used for so long is over.
 const IDLE_MAX: DurNs = DurNs::from_secs(12 * 3600);
@@ -63,16 +66,36 @@ struct Inner {
 #[derive(Debug, Default, Serialize, Deserialize)]
 struct Kept {
     tokens: BTreeMap<Role, String>,
-    /// What the cookie holds, its role, and the user who began it.
-    sessions: Vec<(String, Role, Option<u32>)>,
+    /// What the cookie holds, its role, and the user or the address that began it.
+    sessions: Vec<(String, Role, Result<u32, IpAddr>)>,
+}
+
+impl Inner {
+    /// Ends one session where `party` could not begin another one.
+    fn make_room(&mut self, party: Party) {
+        let sessions = self.sessions.values().map(|session| session.party);
+        let Some(excess) = Excess::of(sessions, party, SESSIONS_MAX) else { return };
+        let ended = match excess {
+            Excess::One => self.oldest(|of| of == party),
+            Excess::Viewers | Excess::All => self.oldest(|of| of.role == Role::Viewer),
+        };
+        if let Some(id) = ended.or_else(|| self.oldest(|_| true)) {
+            self.sessions.remove(&id);
+        }
+    }
+
+    /// The session that was not used for longest, of some parties.
+    fn oldest(&self, is_one: impl Fn(Party) -> bool) -> Option<String> {
+        let sessions = self.sessions.iter().filter(|(_, session)| is_one(session.party));
+        sessions.min_by_key(|(_, session)| session.used).map(|(id, _)| id.clone())
+    }
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Session {
-    role: Role,
-    /// The user of this machine who began it, where that is known: a browser sends a host's cookies to all of its ports, and behind
-    /// another one may be somebody else.
-    user: Option<u32>,
+    /// Its role, and the owner of the connection that began it. A browser sends a host's cookies to all of its ports, and behind
+    /// another port may be another user.
+    party: Party,
     used: MonoNs,
 }
 
@@ -101,7 +124,11 @@ impl Access {
             }
         }
         let sessions = sessions.into_iter().filter(|(_, role, _)| roles.contains(role)).take(SESSIONS_MAX);
-        let sessions = sessions.map(|(id, role, user)| (id, Session { role, user, used: now })).collect();
+        let session = |(id, role, began): (String, Role, Result<u32, IpAddr>)| {
+            let owner = began.map_or_else(Owner::address, Owner::User);
+            (id, Session { party: Party { role, owner }, used: now })
+        };
+        let sessions = sessions.map(session).collect();
         let inner = Mutex::new(Inner { sessions, ..Inner::default() });
         let access = Self { tokens, file: file.to_owned(), cookie: format!("tahti-{port}"), inner };
         access.keep(&access.inner())?;
@@ -110,7 +137,12 @@ impl Access {
 
     /// Writes tokens and sessions to the file, which only the plant's own user and root can read.
     fn keep(&self, inner: &Inner) -> io::Result<()> {
-        let sessions = inner.sessions.iter().map(|(id, session)| (id.clone(), session.role, session.user));
+        let began = |owner| match owner {
+            Owner::User(user) => Ok(user),
+            Owner::Address(address) => Err(address),
+        };
+        let sessions = inner.sessions.iter();
+        let sessions = sessions.map(|(id, Session { party, .. })| (id.clone(), party.role, began(party.owner)));
         let kept = Kept { tokens: self.tokens.clone(), sessions: sessions.collect() };
         let written = replace(&self.file, &serde_json::to_vec(&kept)?, 0o600, Survives::Kill);
         written.map_err(|error| named(&self.file, error))
@@ -135,17 +167,13 @@ impl Access {
         })
     }
 
-    /// Begins a session of a user, and says what its cookie holds.
-    pub(crate) fn begin(&self, role: Role, user: Option<u32>, now: MonoNs) -> io::Result<String> {
+    /// Begins a session; what its cookie holds. Where there are as many as there may be, the oldest ends: of the party that has too
+    /// many, or of all viewers.
+    pub(crate) fn begin(&self, party: Party, now: MonoNs) -> io::Result<String> {
         let id = secret()?;
         let mut inner = self.inner();
-        if inner.sessions.len() >= SESSIONS_MAX
-            && let Some(oldest) =
-                inner.sessions.iter().min_by_key(|(_, session)| session.used).map(|(id, _)| id.clone())
-        {
-            inner.sessions.remove(&oldest);
-        }
-        inner.sessions.insert(id.clone(), Session { role, user, used: now });
+        inner.make_room(party);
+        inner.sessions.insert(id.clone(), Session { party, used: now });
         if let Err(error) = self.keep(&inner) {
             // The session is good all the same, as long as this process lives.
             println!("tahti dash: {error}: who has come now must open the address again if the dashboard is restarted");
@@ -153,19 +181,20 @@ impl Access {
         Ok(id)
     }
 
-    /// The role of a session that is not over and was begun by the same user.
-    pub(crate) fn session(&self, id: &str, user: Option<u32>, now: MonoNs) -> Option<Role> {
+    /// The role of a session that is not over and was begun by the same user, or from elsewhere.
+    pub(crate) fn session(&self, id: &str, owner: Owner, now: MonoNs) -> Option<Role> {
         let mut inner = self.inner();
         let session = inner.sessions.get_mut(id)?;
         if now - session.used > IDLE_MAX {
             inner.sessions.remove(id);
             return None;
         }
-        if session.user != user {
+        // Addresses change; users do not.
+        if session.party.owner.user() != owner.user() {
             return None;
         }
         session.used = now;
-        Some(session.role)
+        Some(session.party.role)
     }
 
     fn inner(&self) -> MutexGuard<'_, Inner> {
@@ -205,8 +234,11 @@ fn same(one: &str, other: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::shares::tests::party;
 
     const NOW: MonoNs = MonoNs(1_000_000_000_000);
+    const ONE: Owner = Owner::User(1000);
+    const OTHER: Owner = Owner::User(1001);
 
     /// A place for the file of one test.
     struct Place(PathBuf);
@@ -232,17 +264,17 @@ mod tests {
     {
         let place = Place::new("again");
         let first = place.open(true);
-        let ids = Role::ALL.map(|role| first.begin(role, Some(1000), NOW).unwrap());
+        let ids = Role::ALL.map(|role| first.begin(party(role, 1000), NOW).unwrap());
         let mode = std::os::unix::fs::PermissionsExt::mode(&std::fs::metadata(&place.0).unwrap().permissions());
         assert_eq!(mode & 0o777, 0o600);
         let again = place.open(true);
         for (id, role) in ids.iter().zip(Role::ALL) {
             assert_eq!(again.token(role), first.token(role));
-            assert_eq!((again.session(id, Some(1000), NOW), again.session(id, Some(1001), NOW)), (Some(role), None));
+            assert_eq!((again.session(id, ONE, NOW), again.session(id, OTHER, NOW)), (Some(role), None));
         }
         let looking = place.open(false);
-        assert_eq!((looking.token(Role::Operator), looking.session(&ids[1], Some(1000), NOW)), (None, None));
-        assert_eq!(looking.session(&ids[0], Some(1000), NOW), Some(Role::Viewer));
+        assert_eq!((looking.token(Role::Operator), looking.session(&ids[1], ONE, NOW)), (None, None));
+        assert_eq!(looking.session(&ids[0], ONE, NOW), Some(Role::Viewer));
         // Whoever may act again gets another token.
         assert_ne!(place.open(true).token(Role::Operator), first.token(Role::Operator));
         std::fs::write(&place.0, "{").unwrap();
@@ -277,27 +309,47 @@ mod tests {
     }
 
     #[test]
-    fn a_cookie_is_good_only_for_the_user_who_got_it() {
+    fn a_cookie_is_good_only_for_the_user_who_got_it_or_for_other_machines() {
         let place = Place::new("cookie");
         let access = place.open(true);
-        let id = access.begin(Role::Operator, Some(1000), NOW).unwrap();
-        assert_eq!((access.session(&id, Some(1001), NOW), access.session(&id, None, NOW)), (None, None));
-        assert_eq!(access.session(&id, Some(1000), NOW), Some(Role::Operator));
+        let id = access.begin(party(Role::Operator, 1000), NOW).unwrap();
+        let far = |last| Owner::address([192, 168, 0, last].into());
+        assert_eq!((access.session(&id, OTHER, NOW), access.session(&id, far(1), NOW)), (None, None));
+        assert_eq!(access.session(&id, ONE, NOW), Some(Role::Operator));
+        let id = access.begin(Party { role: Role::Viewer, owner: far(1) }, NOW).unwrap();
+        assert_eq!((access.session(&id, far(2), NOW), access.session(&id, ONE, NOW)), (Some(Role::Viewer), None));
+        assert_eq!(place.open(true).session(&id, far(2), NOW), Some(Role::Viewer));
     }
 
     #[test]
-    fn sessions_end_when_nobody_uses_them_and_are_bounded() {
+    fn sessions_end_when_they_are_not_used() {
         let place = Place::new("sessions");
         let access = place.open(true);
-        let id = access.begin(Role::Operator, None, NOW).unwrap();
-        assert_eq!(access.session(&id, None, NOW + IDLE_MAX), Some(Role::Operator));
-        assert_eq!(access.session(&id, None, NOW + IDLE_MAX + IDLE_MAX + DurNs(1)), None);
-        assert_eq!(access.session("", None, NOW), None);
-        let first = access.begin(Role::Viewer, None, NOW).unwrap();
-        for at in 1..=SESSIONS_MAX as i64 {
-            access.begin(Role::Viewer, None, NOW + DurNs(at)).unwrap();
+        let id = access.begin(party(Role::Operator, 1000), NOW).unwrap();
+        assert_eq!(access.session(&id, ONE, NOW + IDLE_MAX), Some(Role::Operator));
+        assert_eq!(access.session(&id, ONE, NOW + IDLE_MAX + IDLE_MAX + DurNs(1)), None);
+        assert_eq!(access.session("", ONE, NOW), None);
+    }
+
+    #[test]
+    fn logins_of_viewers_end_no_session_of_an_operator_nor_of_another_viewer_below_its_share() {
+        let place = Place::new("logins");
+        let access = place.open(true);
+        let begin = |role, user, at| access.begin(party(role, user), NOW + DurNs(at)).unwrap();
+        let (operator, other) = (begin(Role::Operator, 1000, 0), begin(Role::Viewer, 1001, 0));
+        let first = begin(Role::Viewer, 1000, 1);
+        (2..260).for_each(|at| drop(begin(Role::Viewer, 1000, at)));
+        let now = NOW + DurNs::from_secs(1);
+        assert_eq!(access.session(&operator, ONE, now), Some(Role::Operator));
+        assert_eq!(access.session(&other, OTHER, now), Some(Role::Viewer));
+        assert_eq!(access.session(&first, ONE, now), None, "its own oldest has ended");
+        // However many viewers there are.
+        for user in 2000..2260 {
+            (0..2).for_each(|at| drop(begin(Role::Viewer, user, at)));
         }
-        assert_eq!(access.session(&first, None, NOW + DurNs::from_secs(1)), None);
+        assert_eq!(access.session(&operator, ONE, now), Some(Role::Operator));
+        assert!(access.inner().sessions.len() <= SESSIONS_MAX);
+        (0..SESSIONS_MAX as u32).for_each(|user| drop(begin(Role::Operator, user, 0)));
         assert_eq!(access.inner().sessions.len(), SESSIONS_MAX);
     }
 }

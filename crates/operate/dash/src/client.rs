@@ -5,12 +5,12 @@ use crate::hub::{Hub, Topic};
 use crate::messages::{self, Watching};
 use crate::protocol::{Ask, Asked, Tick, tick, topic};
 use crate::scopes::Scope;
-use crate::signals::{Outcome, Series, Signals};
-use crate::work::{Done, Job, Worker, audit};
+use crate::shares::{Party, Shares};
+use crate::signals::{Done, Outcome, Series, Signals};
+use crate::work::{Job, Worker, audit};
 use base::{DurNs, MonoNs};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Mutex, PoisonError};
 use store::Span;
 use sys::clock::mono_now;
@@ -35,8 +35,8 @@ pub(crate) struct Shared {
     pub(crate) hub: Arc<Hub>,
     pub(crate) signals: Signals,
     pub(crate) worker: Arc<Worker>,
-    /// The message server, and how many watch what passes there.
-    pub(crate) passing: (String, Arc<AtomicUsize>),
+    /// The message server, and the shares of clients that watch what passes there.
+    pub(crate) passing: (String, Shares),
 }
 
 /// Answers on their way from other threads.
@@ -45,7 +45,7 @@ type Answers = Arc<Mutex<VecDeque<String>>>;
 pub(crate) struct Client {
     shared: Shared,
     scope: Scope,
-    role: Role,
+    party: Party,
     /// Who it is, for the log.
     who: String,
     /// Who it is, for the journal of the alarms: a user of this machine, or an address.
@@ -73,11 +73,11 @@ struct Stream {
 }
 
 impl Client {
-    pub(crate) fn new(shared: Shared, scope: Scope, role: Role, who: String, user: String) -> Self {
+    pub(crate) fn new(shared: Shared, scope: Scope, party: Party, who: String, user: String) -> Self {
         Self {
             shared,
             scope,
-            role,
+            party,
             who,
             user,
             greeted: false,
@@ -115,7 +115,7 @@ impl Client {
             Ask::Settings { act } => act.writes(),
             _ => false,
         };
-        if writes && self.role != Role::Operator {
+        if writes && self.party.role != Role::Operator {
             let why = "viewers may look, no more; `tahti dash url --operator` has the address for operators".to_owned();
             audit(&self.who, &format!("{ask:?}"), Some(&why));
             return Err(why);
@@ -142,8 +142,8 @@ impl Client {
             Ask::Watch { pattern } => {
                 // The one before gives its place first.
                 self.watching = None;
-                let (server, taken) = &self.shared.passing;
-                self.watching = Some(Watching::begin(server, &short(pattern)?, taken)?);
+                let (server, watches) = &self.shared.passing;
+                self.watching = Some(Watching::begin(server, &short(pattern)?, watches.take(self.party)?)?);
             }
             Ask::Unwatch => self.watching = None,
             Ask::Objects { pattern } => return self.give(id, Job::Objects { pattern: short(pattern)? }),
@@ -152,7 +152,9 @@ impl Client {
                 let span = span(seconds, until, now.wall_ns)?;
                 return self.give(id, Job::History { name: short(name)?, span, points });
             }
-            Ask::Describe { name } => return self.shared.signals.describe(&short(name)?, self.done(id)),
+            Ask::Describe { name } => {
+                return self.shared.signals.describe(self.party, &short(name)?, self.done(id));
+            }
             Ask::Settings { act } => {
                 let who = writes.then_some(who);
                 return self.give(id, Job::Settings { who, user: self.user.clone(), act });
@@ -168,7 +170,7 @@ impl Client {
     }
 
     fn give(&self, id: Option<u32>, job: Job) -> Result<(), String> {
-        self.shared.worker.give(job, self.done(id))
+        self.shared.worker.give(self.party, job, self.done(id))
     }
 
     fn put(&self, id: Option<u32>, name: String, value: String) -> Result<(), String> {
@@ -180,7 +182,7 @@ impl Client {
             audit(&who, &what, outcome.as_ref().err());
             done(outcome);
         };
-        self.shared.signals.put(&name, &value, Box::new(audited))
+        self.shared.signals.put(self.party, &name, &value, Box::new(audited))
     }
 
     fn want(&mut self, words: &[String], now: MonoNs) {
@@ -206,7 +208,7 @@ impl Client {
         if self.streams.len() >= STREAMS_MAX {
             return Err(format!("{STREAMS_MAX} signals are watched already; close some"));
         }
-        let series = self.shared.signals.watch(&name)?;
+        let series = self.shared.signals.watch(self.party, &name)?;
         let next = series.last();
         self.streams.insert(stream, Stream { name, series, next, seen: 0 });
         Ok(())
@@ -220,7 +222,7 @@ impl Client {
 
     fn hello(&self, now: Now) -> String {
         let version = env!("CARGO_PKG_VERSION");
-        let (role, now) = (self.role.word(), seconds(now));
+        let (role, now) = (self.party.role.word(), seconds(now));
         json!({ "hello": { "plant": self.shared.plant, "role": role, "version": version, "now": now } }).to_string()
     }
 

@@ -16,6 +16,7 @@ mod messages;
 mod protocol;
 mod scopes;
 mod settings;
+mod shares;
 mod signals;
 mod site;
 mod watch;
@@ -146,7 +147,7 @@ pub fn serve(options: &Options) -> io::Result<()> {
     let signal_hub = signals::Signals::start()?;
     let worker = Arc::new(work::Worker::start(options, signal_hub.clone())?);
     let scopes = Arc::new(scopes::Scopes::start(&options.plant, &options.messages)?);
-    let (plant, passing) = (options.plant.clone(), (options.messages.clone(), Arc::default()));
+    let (plant, passing) = (options.plant.clone(), (options.messages.clone(), messages::watches()));
     let archive = options.archive.clone().map(|folder| Retrieval::new(retrieval::folder(folder), false));
     let archive = (archive, options.retrieval);
     let site = site::Dashboard { plant, access, hub, signals: signal_hub, worker, scopes, passing, archive };

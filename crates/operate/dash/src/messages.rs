@@ -1,5 +1,6 @@
 //! The message console: requests and their replies in parts, what can be asked for, and what passes on the server.
 
+use crate::shares::{Shares, Taken};
 use crate::signals::Outcome;
 use crate::work::audit;
 use base::DurNs;
@@ -7,11 +8,11 @@ use broker::{Client, ClientError, Received, Sending};
 use msg::{Band, Code, Request, Verb};
 use serde_json::{Value, json};
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use sys::clock::{mono_now, sleep_until};
 
-/// Who watches at once; the server lets a user watch so often and no oftener.
+/// Clients that watch at once: the server lets a user watch so often and no oftener.
 const WATCHING_MAX: usize = 8;
 /// Lines that wait for one client; newer ones take the place of the oldest, which are counted.
 const LINES_MAX: usize = 200;
@@ -115,6 +116,11 @@ fn parts(received: &Received, took: DurNs) -> Value {
     })
 }
 
+/// The shares of clients that watch what passes on the server.
+pub(crate) fn watches() -> Shares {
+    Shares::new("watches of messages", "end another one", WATCHING_MAX)
+}
+
 /// What passes on the server, for one client: a thread of its own, which ends soon after this is dropped.
 pub(crate) struct Watching {
     shared: Arc<Passing>,
@@ -160,26 +166,19 @@ impl Passing {
 }
 
 impl Watching {
-    /// Begins to watch `pattern`, which is `VERB/OBJECT` or `OBJECT`; `taken` is how many watch already.
+    /// Begins to watch `pattern`, which is `VERB/OBJECT` or `OBJECT`, for a client that has `taken` one of the [`watches`].
     ///
     /// # Errors
-    /// Too many watch, or there is no thread for it. What the server says of the pattern comes as its state.
-    pub(crate) fn begin(server: &str, pattern: &str, taken: &Arc<AtomicUsize>) -> Result<Self, String> {
-        let more = |count| (count < WATCHING_MAX).then_some(count + 1);
-        if taken.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).is_err() {
-            return Err(format!("{WATCHING_MAX} watch messages already; have one end that"));
-        }
+    /// There is no thread for it. What the server answers to the pattern comes as its state.
+    pub(crate) fn begin(server: &str, pattern: &str, taken: Taken) -> Result<Self, String> {
         let (server, pattern) = (server.to_owned(), pattern.to_owned());
-        let (shared, taken) = (Arc::<Passing>::default(), taken.clone());
-        let (inside, seat) = (shared.clone(), taken.clone());
+        let shared = Arc::<Passing>::default();
+        let inside = shared.clone();
         let started = std::thread::Builder::new().name("dash-passing".to_owned()).spawn(move || {
             watch(&server, &pattern, &inside);
-            seat.fetch_sub(1, Ordering::Relaxed);
+            drop(taken);
         });
-        started.map(|_| Self { shared }).map_err(|error| {
-            taken.fetch_sub(1, Ordering::Relaxed);
-            format!("no thread for it: {error}")
-        })
+        started.map(|_| Self { shared }).map_err(|error| format!("no thread for it: {error}"))
     }
 
     /// What has passed since the last call, where anything has.
@@ -255,6 +254,8 @@ fn watch_once(server: &str, pattern: &str, shared: &Passing) -> Result<(), Strin
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::access::Role;
+    use crate::shares::tests::party;
 
     #[test]
     fn what_only_reads_is_told_by_the_table_of_verbs_and_what_watches_has_a_way_of_its_own() {
@@ -311,9 +312,10 @@ mod tests {
     }
 
     #[test]
-    fn no_more_watch_than_the_server_has_room_for_and_who_ends_gives_room() {
-        let taken = Arc::new(AtomicUsize::new(WATCHING_MAX));
-        assert!(Watching::begin("nobody", "*", &taken).is_err());
-        assert_eq!(taken.load(Ordering::Relaxed), WATCHING_MAX);
+    fn viewers_that_watch_leave_watches_to_operators() {
+        let (watches, viewer) = (watches(), party(Role::Viewer, 1000));
+        let _taken: Vec<_> = std::iter::from_fn(|| watches.take(viewer).ok()).take(WATCHING_MAX).collect();
+        assert!(watches.take(viewer).unwrap_err().contains("watches of messages"));
+        assert!(watches.take(party(Role::Operator, 1000)).is_ok());
     }
 }

@@ -9,16 +9,17 @@ mod picture;
 
 use crate::access::Role;
 use crate::alarms::Alarms;
-use crate::signals::Outcome;
-use crate::work::{Done, audit};
+use crate::shares::{Jobs, Party, Queue, Shares, Taken, queue};
+use crate::signals::{Done, Outcome};
+use crate::work::audit;
 use base::{DurNs, MonoNs};
 use desk::Desk;
 use scope::{Beside, Capture, Kind};
 use serde::Deserialize;
 use serde_json::{Value, json};
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
-use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 use sys::clock::mono_now;
@@ -26,7 +27,7 @@ use sys::clock::mono_now;
 pub use forcing::{Forcing, ForcingError, Servers};
 pub use picture::View;
 
-/// Questions that wait; more are refused.
+/// Questions that wait, of all clients together.
 const WAITING_MAX: usize = 32;
 /// Clients that may use it at once.
 const DESKS_MAX: usize = 8;
@@ -127,7 +128,7 @@ type Shared = Arc<Mutex<Out>>;
 pub(crate) struct Scope {
     scopes: Arc<Scopes>,
     out: Shared,
-    role: Role,
+    party: Party,
     who: String,
     /// A file on its way: its name, how many bytes it has, those that are there, and who waits.
     opening: Option<(String, usize, Vec<u8>, Done)>,
@@ -136,7 +137,7 @@ pub(crate) struct Scope {
 /// What is asked of the thread.
 struct Job {
     of: Weak<Mutex<Out>>,
-    operator: bool,
+    party: Party,
     who: String,
     what: What,
     done: Done,
@@ -167,7 +168,7 @@ impl Around {
 
 /// The thread.
 pub(crate) struct Scopes {
-    jobs: SyncSender<Job>,
+    jobs: Queue<Job>,
 }
 
 impl Scopes {
@@ -176,16 +177,16 @@ impl Scopes {
     /// # Errors
     /// No thread could be started.
     pub(crate) fn start(plant: &str, messages: &str) -> io::Result<Self> {
-        let (jobs, receiver) = sync_channel(WAITING_MAX);
+        let (queue, jobs) = queue(WAITING_MAX);
         let mut around = Around { alarms: Alarms::new(plant), messages: messages.to_owned() };
-        std::thread::Builder::new().name("dash-scope".to_owned()).spawn(move || work(&receiver, &mut around))?;
-        Ok(Self { jobs })
+        std::thread::Builder::new().name("dash-scope".to_owned()).spawn(move || work(&jobs, &mut around))?;
+        Ok(Self { jobs: queue })
     }
 }
 
 impl Scope {
-    pub(crate) fn new(scopes: Arc<Scopes>, role: Role, who: String) -> Self {
-        Self { scopes, out: Arc::default(), role, who, opening: None }
+    pub(crate) fn new(scopes: Arc<Scopes>, party: Party, who: String) -> Self {
+        Self { scopes, out: Arc::default(), party, who, opening: None }
     }
 
     /// Has it done; why it is not even begun is said.
@@ -214,9 +215,8 @@ impl Scope {
     }
 
     fn give(&self, what: What, done: Done) -> Result<(), String> {
-        let operator = self.role == Role::Operator;
-        let job = Job { of: Arc::downgrade(&self.out), operator, who: self.who.clone(), what, done };
-        self.scopes.jobs.try_send(job).map_err(|_| "the oscilloscope has too much to do; try again".to_owned())
+        let job = Job { of: Arc::downgrade(&self.out), party: self.party, who: self.who.clone(), what, done };
+        self.scopes.jobs.push(self.party, job)
     }
 
     /// How things stand, where that is new.
@@ -255,35 +255,56 @@ fn kind(name: &str) -> Result<Kind, String> {
     Kind::of_name(name).ok_or_else(|| format!("{name:?}; expected a name that ends in .csv, .npy or .json"))
 }
 
-/// Does what is asked, and looks at loops.
-fn work(jobs: &Receiver<Job>, around: &mut Around) {
-    let mut desks: BTreeMap<usize, Desk> = BTreeMap::new();
+/// Does what clients ask, and reads what loops have captured. Ends with the process.
+fn work(jobs: &Jobs<Job>, around: &mut Around) -> ! {
+    let mut desks = Desks::default();
     loop {
-        let pace = if desks.values().any(Desk::is_live) { LOOK } else { IDLE };
-        match jobs.recv_timeout(pace) {
-            Ok(job) => {
-                let outcome = one(&mut desks, around, &job);
-                (job.done)(outcome);
-            }
-            Err(RecvTimeoutError::Timeout) => {}
-            Err(RecvTimeoutError::Disconnected) => return,
+        let pace = if desks.all.values().any(|(desk, _)| desk.is_live()) { LOOK } else { IDLE };
+        if let Some(job) = jobs.next_within(pace) {
+            let outcome = one(&mut desks, around, &job);
+            (job.done)(outcome);
         }
-        // Who is gone leaves its loop free.
-        desks.retain(|_, desk| desk.is_there());
-        desks.values_mut().for_each(|desk| desk.look(mono_now()));
+        // A client that is gone leaves its loop free.
+        desks.tidy();
+        desks.all.values_mut().for_each(|(desk, _)| desk.look(mono_now()));
     }
 }
 
-fn one(desks: &mut BTreeMap<usize, Desk>, around: &mut Around, job: &Job) -> Outcome {
+/// The desks of clients, each with its share.
+struct Desks {
+    all: BTreeMap<usize, (Desk, Taken)>,
+    shares: Shares,
+}
+
+impl Default for Desks {
+    fn default() -> Self {
+        let shares = Shares::new("desks at the oscilloscope", "close another page that uses it", DESKS_MAX);
+        Self { all: BTreeMap::new(), shares }
+    }
+}
+
+impl Desks {
+    /// Drops the desks of clients that are gone.
+    fn tidy(&mut self) {
+        self.all.retain(|_, (desk, _)| desk.is_there());
+    }
+
+    /// The desk of a client, a new one if it has none.
+    fn of(&mut self, of: &Weak<Mutex<Out>>, party: Party) -> Result<&mut Desk, String> {
+        self.tidy();
+        let (desk, _) = match self.all.entry(of.as_ptr() as usize) {
+            Entry::Occupied(there) => there.into_mut(),
+            Entry::Vacant(place) => place.insert((Desk::new(of.clone()), self.shares.take(party)?)),
+        };
+        Ok(desk)
+    }
+}
+
+fn one(desks: &mut Desks, around: &mut Around, job: &Job) -> Outcome {
     if let What::Act(Act::List) = job.what {
         return desk::list();
     }
-    desks.retain(|_, desk| desk.is_there());
-    let key = job.of.as_ptr() as usize;
-    if !desks.contains_key(&key) && desks.len() >= DESKS_MAX {
-        return Err(format!("{DESKS_MAX} clients use the oscilloscope already"));
-    }
-    let desk = desks.entry(key).or_insert_with(|| Desk::new(job.of.clone()));
+    let desk = desks.of(&job.of, job.party)?;
     match &job.what {
         What::Opened(name, bytes) => {
             let capture = Capture::from_bytes(kind(name)?, bytes).map_err(|error| format!("{name}: {error}"))?;
@@ -294,6 +315,7 @@ fn one(desks: &mut BTreeMap<usize, Desk>, around: &mut Around, job: &Job) -> Out
 }
 
 fn acted(desk: &mut Desk, around: &mut Around, act: &Act, job: &Job) -> Outcome {
+    let is_operator = job.party.role == Role::Operator;
     let empty = |(): ()| json!({});
     let audited = |text: String, outcome: Result<(), String>| {
         audit(&job.who, &text, outcome.as_ref().err());
@@ -301,10 +323,10 @@ fn acted(desk: &mut Desk, around: &mut Around, act: &Act, job: &Job) -> Outcome 
     };
     match act {
         Act::Arm(arm) => {
-            audited(format!("oscilloscope of {:?}: {}", arm.segment, said(arm)), desk.arm(arm, around, job.operator))
+            audited(format!("oscilloscope of {:?}: {}", arm.segment, said(arm)), desk.arm(arm, around, is_operator))
         }
-        Act::Force => audited("oscilloscope: force".into(), desk.force(job.operator)),
-        Act::Stop => audited("oscilloscope: stop".into(), desk.stop(job.operator)),
+        Act::Force => audited("oscilloscope: force".into(), desk.force(is_operator)),
+        Act::Stop => audited("oscilloscope: stop".into(), desk.stop(is_operator)),
         Act::Look { segment } => desk.follow(segment).map(empty),
         Act::View(view) => desk.show(view).map(empty),
         Act::Export { capture, kind: word } => desk.export(*capture, kind(word)?).map(empty),
@@ -317,4 +339,26 @@ fn acted(desk: &mut Desk, around: &mut Around, act: &Act, job: &Job) -> Outcome 
 fn said(arm: &Arm) -> String {
     let trigger = arm.trigger.as_deref().unwrap_or("no trigger");
     format!("{} of {} variables, {} rows, {trigger}", arm.mode, arm.channels.len(), arm.length)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::shares::tests::party;
+
+    #[test]
+    fn viewers_leave_desks_to_operators() {
+        let mut desks = Desks::default();
+        let clients: Vec<Shared> = (0..DESKS_MAX).map(|_| Arc::default()).collect();
+        let refused = (0..).zip(&clients).filter(|(user, client)| {
+            desks.of(&Arc::downgrade(client), party(Role::Viewer, *user)).is_err()
+        });
+        assert_eq!(refused.count(), DESKS_MAX / 4);
+        let operator = Shared::default();
+        desks.of(&Arc::downgrade(&operator), party(Role::Operator, 9)).unwrap();
+        // A client that is gone gives its desk back.
+        drop(clients);
+        desks.tidy();
+        assert_eq!(desks.all.len(), 1);
+    }
 }

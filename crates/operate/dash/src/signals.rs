@@ -1,5 +1,7 @@
 //! Signals over Channel Access: one thread with one session for all clients, which share what they subscribe to.
 
+use crate::access::Role;
+use crate::shares::{Party, Shares, Taken};
 use base::{Array, DurNs, EventMask, MonoNs, Scalar, Str40, Value};
 use ca::client::{ChannelId, Event, IoId};
 use ca::encode::Reading;
@@ -9,7 +11,6 @@ use canet::session::Session;
 use serde_json::json;
 use std::collections::{HashMap, VecDeque};
 use std::io;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use sys::clock::mono_now;
@@ -115,11 +116,14 @@ impl Series {
 /// What comes of a question about a signal.
 pub(crate) type Outcome = Result<serde_json::Value, String>;
 
+/// Where an outcome goes.
+pub(crate) type Done = Box<dyn FnOnce(Outcome) + Send>;
+
 /// What the thread is asked to do.
 enum Command {
     Watch(String, Arc<Series>),
     Leave(String),
-    Once(String, Once, Box<dyn FnOnce(Outcome) + Send>),
+    Once(String, Once, Done),
 }
 
 /// What is done once.
@@ -128,34 +132,19 @@ enum Once {
     Put(String),
 }
 
-/// Signals that clients look at, each with how many do.
-type Watched = HashMap<String, (Arc<Series>, usize)>;
-
-/// One of the questions that wait for a server, of which there are [`ASKED_MAX`] at most.
-struct Seat(Arc<AtomicUsize>);
-
-impl Seat {
-    /// One more; `None` where there are enough.
-    fn take(taken: &Arc<AtomicUsize>) -> Option<Self> {
-        let more = |count| (count < ASKED_MAX).then_some(count + 1);
-        taken.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).ok()?;
-        Some(Self(taken.clone()))
-    }
-}
-
-impl Drop for Seat {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
-    }
-}
+/// Signals that clients watch, each with how many do, and the share of the client that came first.
+type Watched = HashMap<String, (Arc<Series>, usize, Taken)>;
 
 /// The thread, as clients see it.
 #[derive(Clone)]
 pub(crate) struct Signals {
     commands: SyncSender<Command>,
+    /// Questions of operators, for which there is room whatever viewers do.
+    urgent: SyncSender<Command>,
     bell: Waker,
     watched: Arc<Mutex<Watched>>,
-    asked: Arc<AtomicUsize>,
+    watches: Shares,
+    questions: Shares,
 }
 
 impl Signals {
@@ -164,32 +153,36 @@ impl Signals {
         let bell = Waker::new()?;
         let mut session = Session::open(|name| std::env::var(name).ok())?;
         session.listen_to(bell.clone());
-        let (commands, receives) = sync_channel(COMMANDS_MAX);
-        let mut thread = Thread { session, receives, channels: HashMap::new(), names: HashMap::new() };
+        let ((commands, receives), (urgent, first)) = (sync_channel(COMMANDS_MAX), sync_channel(ASKED_MAX));
+        let mut thread = Thread { session, first, receives, channels: HashMap::new(), names: HashMap::new() };
         std::thread::Builder::new().name("dash-signals".to_owned()).spawn(move || thread.run())?;
-        Ok(Self { commands, bell, watched: Arc::default(), asked: Arc::default() })
+        Ok(Self::new(commands, urgent, bell))
+    }
+
+    fn new(commands: SyncSender<Command>, urgent: SyncSender<Command>, bell: Waker) -> Self {
+        let watches = Shares::new("signals that are watched", "close some", SIGNALS_MAX);
+        let questions = Shares::new("questions that wait for servers", "try again when they are answered", ASKED_MAX);
+        Self { commands, urgent, bell, watched: Arc::default(), watches, questions }
     }
 
     /// One client more watches a signal.
-    pub(crate) fn watch(&self, name: &str) -> Result<Arc<Series>, String> {
+    pub(crate) fn watch(&self, party: Party, name: &str) -> Result<Arc<Series>, String> {
         let mut watched = self.watched();
-        if let Some((series, clients)) = watched.get_mut(name) {
+        if let Some((series, clients, _)) = watched.get_mut(name) {
             *clients += 1;
             return Ok(series.clone());
         }
-        if watched.len() >= SIGNALS_MAX {
-            return Err(format!("{SIGNALS_MAX} signals are watched already; close some"));
-        }
+        let taken = self.watches.take(party)?;
         let series = Arc::<Series>::default();
         self.command(Command::Watch(name.to_owned(), series.clone()))?;
-        watched.insert(name.to_owned(), (series.clone(), 1));
+        watched.insert(name.to_owned(), (series.clone(), 1, taken));
         Ok(series)
     }
 
     /// One client less.
     pub(crate) fn leave(&self, name: &str) {
         let mut watched = self.watched();
-        let Some((_, clients)) = watched.get_mut(name) else { return };
+        let Some((_, clients, _)) = watched.get_mut(name) else { return };
         *clients -= 1;
         if *clients == 0 && self.command(Command::Leave(name.to_owned())).is_ok() {
             watched.remove(name);
@@ -197,23 +190,23 @@ impl Signals {
     }
 
     /// Units, limits and state names of a signal.
-    pub(crate) fn describe(&self, name: &str, done: Box<dyn FnOnce(Outcome) + Send>) -> Result<(), String> {
-        self.once(name, Once::Describe, done)
+    pub(crate) fn describe(&self, party: Party, name: &str, done: Done) -> Result<(), String> {
+        self.once(party, name, Once::Describe, done)
     }
 
     /// Writes a signal.
-    pub(crate) fn put(&self, name: &str, value: &str, done: Box<dyn FnOnce(Outcome) + Send>) -> Result<(), String> {
-        self.once(name, Once::Put(value.to_owned()), done)
+    pub(crate) fn put(&self, party: Party, name: &str, value: &str, done: Done) -> Result<(), String> {
+        self.once(party, name, Once::Put(value.to_owned()), done)
     }
 
-    fn once(&self, name: &str, what: Once, done: Box<dyn FnOnce(Outcome) + Send>) -> Result<(), String> {
-        let seat = Seat::take(&self.asked)
-            .ok_or_else(|| format!("{ASKED_MAX} questions wait for servers already; try again in {PATIENCE}"))?;
+    fn once(&self, party: Party, name: &str, what: Once, done: Done) -> Result<(), String> {
+        let taken = self.questions.take(party)?;
         let done = move |outcome| {
-            drop(seat);
+            drop(taken);
             done(outcome);
         };
-        self.command(Command::Once(name.to_owned(), what, Box::new(done)))
+        let way = if party.role == Role::Operator { &self.urgent } else { &self.commands };
+        self.send(way, Command::Once(name.to_owned(), what, Box::new(done)))
     }
 
     /// Names that anybody watches, like this one.
@@ -222,7 +215,11 @@ impl Signals {
     }
 
     fn command(&self, command: Command) -> Result<(), String> {
-        let sent = self.commands.try_send(command);
+        self.send(&self.commands, command)
+    }
+
+    fn send(&self, way: &SyncSender<Command>, command: Command) -> Result<(), String> {
+        let sent = way.try_send(command);
         self.bell.wake();
         sent.map_err(|error| match error {
             TrySendError::Full(_) => "too much is asked of signals at once; try again".to_owned(),
@@ -248,11 +245,13 @@ struct Waiting {
     until: MonoNs,
     /// What was sent to the server.
     io: Option<IoId>,
-    done: Box<dyn FnOnce(Outcome) + Send>,
+    done: Done,
 }
 
 struct Thread {
     session: Session,
+    /// What goes before all else.
+    first: Receiver<Command>,
     receives: Receiver<Command>,
     channels: HashMap<ChannelId, Channel>,
     names: HashMap<String, ChannelId>,
@@ -261,7 +260,7 @@ struct Thread {
 impl Thread {
     fn run(&mut self) {
         loop {
-            while let Ok(command) = self.receives.try_recv() {
+            while let Ok(command) = self.first.try_recv().or_else(|_| self.receives.try_recv()) {
                 self.command(command);
             }
             let until = mono_now() + DurNs::from_ms(200);
@@ -484,6 +483,7 @@ fn description(reading: &Reading, info: Option<ca::client::ChannelInfo>) -> serd
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::shares::tests::party;
 
     #[test]
     fn a_client_that_is_slow_misses_the_oldest_samples_and_knows_how_many() {
@@ -500,19 +500,53 @@ mod tests {
         assert_eq!(series.read(&mut next, |_| unreachable!()), 0);
     }
 
+    fn signals() -> (Signals, [Receiver<Command>; 2]) {
+        let ((commands, receives), (urgent, first)) = (sync_channel(COMMANDS_MAX), sync_channel(ASKED_MAX));
+        (Signals::new(commands, urgent, Waker::new().unwrap()), [receives, first])
+    }
+
     #[test]
-    fn so_many_questions_wait_for_servers_and_no_more() {
-        let (commands, receives) = sync_channel(COMMANDS_MAX);
-        let (bell, watched, asked) = (Waker::new().unwrap(), Arc::default(), Arc::default());
-        let signals = Signals { commands, bell, watched, asked };
-        let ask = || signals.describe("A", Box::new(drop));
-        assert!((0..ASKED_MAX).all(|_| ask().is_ok()));
-        assert!(ask().unwrap_err().contains("256 questions wait"));
-        // One is answered, another is forgotten by who should have.
+    fn questions_of_viewers_leave_room_for_those_of_operators() {
+        let (signals, [receives, first]) = signals();
+        let ask = |party| signals.describe(party, "NO:SUCH", Box::new(drop));
+        for user in 0..8 {
+            (0..100).for_each(|_| drop(ask(party(Role::Viewer, user))));
+        }
+        let why = ask(party(Role::Viewer, 9)).unwrap_err();
+        assert!(why.contains("all viewers together have 192 of 256 questions that wait for servers"), "{why}");
+        let done = Box::new(drop);
+        signals.put(party(Role::Operator, 1), "A", "1", done).unwrap();
+        assert!(first.try_recv().is_ok(), "it goes before what viewers have asked");
+        // One is answered, another is dropped without an answer.
         let Ok(Command::Once(_, _, done)) = receives.recv() else { panic!("a question") };
         done(Ok(json!({})));
         drop(receives.recv());
-        assert!(ask().is_ok() && ask().is_ok() && ask().is_err());
+        assert!(ask(party(Role::Viewer, 9)).is_ok());
+    }
+
+    #[test]
+    fn a_flood_of_viewers_commands_leaves_room_for_a_write_of_an_operator() {
+        let (signals, _ends) = signals();
+        let viewer = party(Role::Viewer, 1);
+        // Each takes a place of the thread's queue, which nobody empties here.
+        while signals.watch(viewer, "A").is_ok() && signals.command(Command::Leave("A".into())).is_ok() {
+            signals.watched().clear();
+        }
+        assert!(signals.watch(viewer, "B").unwrap_err().contains("too much is asked"));
+        signals.put(party(Role::Operator, 1), "A", "1", Box::new(drop)).unwrap();
+    }
+
+    #[test]
+    fn signals_that_viewers_watch_leave_room_for_those_of_operators() {
+        let (signals, _ends) = signals();
+        for user in 0..3 {
+            for at in 0..SIGNALS_MAX {
+                drop(signals.watch(party(Role::Viewer, user), &format!("A:{user}:{at}")));
+            }
+        }
+        assert_eq!(signals.watched().len(), SIGNALS_MAX / 4 * 3);
+        assert!(signals.watch(party(Role::Viewer, 1), "A:1:0").is_ok(), "one that is watched already costs nothing");
+        assert!(signals.watch(party(Role::Operator, 1), "B").is_ok());
     }
 
     #[test]

@@ -4,12 +4,12 @@ use crate::access::{Access, Closed, Role};
 use crate::client::{Client, Shared};
 use crate::hub::Hub;
 use crate::scopes::{Scope, Scopes};
+use crate::shares::{Party, Shares};
 use crate::signals::Signals;
 use crate::work::Worker;
 use retrieval::Retrieval;
 use std::sync::Arc;
-use std::sync::atomic::AtomicUsize;
-use web::{Answer, Method, Now, Request, Site, Socket, user};
+use web::{Answer, Method, Now, Request, Site, Socket};
 
 pub(crate) struct Dashboard {
     pub(crate) plant: String,
@@ -18,8 +18,8 @@ pub(crate) struct Dashboard {
     pub(crate) signals: Signals,
     pub(crate) worker: Arc<Worker>,
     pub(crate) scopes: Arc<Scopes>,
-    /// The message server, and how many watch what passes there.
-    pub(crate) passing: (String, Arc<AtomicUsize>),
+    /// The message server, and the shares of clients that watch what passes there.
+    pub(crate) passing: (String, Shares),
     /// The archive, and whether it is for everybody.
     pub(crate) archive: (Option<Retrieval>, bool),
 }
@@ -61,7 +61,7 @@ const LOCKED: &str = "LOCKED: open the address with the token that `tahti dash u
 impl Dashboard {
     /// The role of who asks, by the cookie of a session or by a token.
     fn role(&self, request: &Request, now: Now) -> Option<Role> {
-        let session = |id| self.access.session(id, user(request.peer, request.local), now.mono);
+        let session = |id| self.access.session(id, request.owner, now.mono);
         let by_cookie = request.cookie(&self.access.cookie).and_then(session);
         by_cookie.or_else(|| self.access.role(request.bearer()?, now.mono).ok())
     }
@@ -79,7 +79,7 @@ impl Dashboard {
             }
             Err(Closed::TooMany) => return Answer::text(429, "LOCKED: too many wrong tokens; try again in a minute"),
         };
-        match self.access.begin(role, user(request.peer, request.local), now.mono) {
+        match self.access.begin(Party { role, owner: request.owner }, now.mono) {
             Ok(id) => {
                 println!("audit: {}: has come", self.who(request, Some(role)));
                 let secure = if request.secure { "; Secure" } else { "" };
@@ -105,7 +105,7 @@ impl Dashboard {
 
     /// Who asks, for the log: role, address, and the user where the connection is of this machine.
     fn who(&self, request: &Request, role: Option<Role>) -> String {
-        let user = user(request.peer, request.local).map_or_else(String::new, |user| format!(", user {user}"));
+        let user = request.owner.user().map_or_else(String::new, |user| format!(", user {user}"));
         format!("{} {}{user}", role.map_or("nobody", Role::word), request.peer)
     }
 }
@@ -119,6 +119,11 @@ impl Site for Dashboard {
     /// Reads of the archive hold up neither logins nor the page.
     fn may_take_long(&self, request: &Request) -> bool {
         is_of_the_archive(&request.path)
+    }
+
+    /// Operators get in when viewers have taken all connections.
+    fn has_reserve(&self, request: &Request, now: Now) -> bool {
+        self.role(request, now) == Some(Role::Operator)
     }
 
     fn answer(&self, request: &Request, now: Now) -> Answer {
@@ -146,11 +151,12 @@ impl Site for Dashboard {
         let (plant, hub) = (self.plant.clone(), self.hub.clone());
         let (signals, worker, passing) = (self.signals.clone(), self.worker.clone(), self.passing.clone());
         let shared = Shared { plant, hub, signals, worker, passing };
-        let user = user(request.peer, request.local).map(|uid| sys::users::name_of(uid).unwrap_or(uid.to_string()));
+        let user = request.owner.user().map(|uid| sys::users::name_of(uid).unwrap_or(uid.to_string()));
         let user = user.unwrap_or_else(|| request.peer.to_string());
         let who = self.who(request, Some(role));
-        let scope = Scope::new(self.scopes.clone(), role, who.clone());
-        Ok(Box::new(Client::new(shared, scope, role, who, user)))
+        let party = Party { role, owner: request.owner };
+        let scope = Scope::new(self.scopes.clone(), party, who.clone());
+        Ok(Box::new(Client::new(shared, scope, party, who, user)))
     }
 }
 

@@ -5,25 +5,22 @@ use crate::Options;
 use crate::alarms::Alarms;
 use crate::messages::Console;
 use crate::protocol::Act;
-use crate::signals::{Outcome, Signals};
+use crate::shares::{Party, Queue, queue};
+use crate::signals::{Done, Outcome, Signals};
 use base::Visible;
 use keep::supervisor::control::{Client, Reply, Request};
 use keep::supervisor::rundir::RunDir;
 use serde_json::{Value, json};
 use std::io;
 use std::path::Path;
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use store::{Archive, Bins, Folder, Span};
 
-/// Jobs that wait for each thread; more are refused.
+/// Jobs that wait for each thread, of all clients together.
 const WAITING_MAX: usize = 32;
 /// Names that a search finds at most.
 const FOUND_MAX: usize = 200;
 /// Gaps that are told with the past of a signal at most, the newest.
 const GAPS_MAX: usize = 200;
-
-/// Where an outcome goes.
-pub(crate) type Done = Box<dyn FnOnce(Outcome) + Send>;
 
 /// What is to be done.
 pub(crate) enum Job {
@@ -45,13 +42,13 @@ pub(crate) enum Job {
 
 /// The threads.
 pub(crate) struct Worker {
-    acts: SyncSender<(Job, Done)>,
-    alarms: SyncSender<(Job, Done)>,
-    messages: SyncSender<(Job, Done)>,
-    commands: SyncSender<(Job, Done)>,
-    objects: SyncSender<(Job, Done)>,
-    archive: SyncSender<(Job, Done)>,
-    settings: SyncSender<(Job, Done)>,
+    acts: Queue<(Job, Done)>,
+    alarms: Queue<(Job, Done)>,
+    messages: Queue<(Job, Done)>,
+    commands: Queue<(Job, Done)>,
+    objects: Queue<(Job, Done)>,
+    archive: Queue<(Job, Done)>,
+    settings: Queue<(Job, Done)>,
 }
 
 impl Worker {
@@ -99,8 +96,8 @@ impl Worker {
         Ok(Self { acts, alarms, messages, commands, objects, archive, settings })
     }
 
-    /// Has it done; the outcome goes to `done`, or why it is not even begun is said.
-    pub(crate) fn give(&self, job: Job, done: Done) -> Result<(), String> {
+    /// Has it done for `party`; the outcome goes to `done`. An error says why it is not even begun.
+    pub(crate) fn give(&self, party: Party, job: Job, done: Done) -> Result<(), String> {
         let queue = match job {
             Job::Process { .. } => &self.acts,
             Job::Alarm { .. } => &self.alarms,
@@ -110,15 +107,20 @@ impl Worker {
             Job::History { .. } | Job::Search { .. } => &self.archive,
             Job::Settings { .. } => &self.settings,
         };
-        queue.try_send((job, done)).map_err(|_| "the dashboard has too much to do; try again".to_owned())
+        queue.push(party, (job, done))
     }
 }
 
-fn begin(name: &str, mut work: impl FnMut(Job) -> Outcome + Send + 'static) -> io::Result<SyncSender<(Job, Done)>> {
-    let (sends, receives): (_, Receiver<(Job, Done)>) = sync_channel(WAITING_MAX);
+fn begin(name: &str, mut work: impl FnMut(Job) -> Outcome + Send + 'static) -> io::Result<Queue<(Job, Done)>> {
+    let (queue, jobs) = queue::<(Job, Done)>(WAITING_MAX);
     let started = std::thread::Builder::new().name(name.to_owned());
-    started.spawn(move || receives.into_iter().for_each(|(job, done)| done(work(job))))?;
-    Ok(sends)
+    started.spawn(move || {
+        loop {
+            let (job, done) = jobs.next();
+            done(work(job));
+        }
+    })?;
+    Ok(queue)
 }
 
 /// Does what changes something, and tells the log who asked, for what, and what came of it.

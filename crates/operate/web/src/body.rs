@@ -1,6 +1,7 @@
 //! Bodies of answers on their way: parts are made on a thread that may wait for files, one at a time, when there is room.
 
 use crate::site::{Body, Parts};
+use crate::seats::Owner;
 use crate::slow::Slow;
 use hyper::body::{Bytes, Frame, SizeHint};
 use std::io;
@@ -10,7 +11,7 @@ use std::task::{Context, Poll};
 /// A body that hyper sends.
 pub(crate) enum Outgoing {
     Whole(Bytes),
-    Idle(Parts, Slow),
+    Idle(Parts, Turns),
     Making(Pin<Box<dyn Future<Output = io::Result<Made>> + Send>>),
     Done,
 }
@@ -19,17 +20,24 @@ pub(crate) enum Outgoing {
 pub(crate) struct Made {
     next: Option<io::Result<Vec<u8>>>,
     parts: Parts,
-    slow: Slow,
+    turns: Turns,
+}
+
+/// The turns by which parts are made: those of the connection's owner.
+#[derive(Clone)]
+pub(crate) struct Turns {
+    pub(crate) slow: Slow,
+    pub(crate) owner: Owner,
 }
 
 impl Outgoing {
     /// Parts are made by what is for slow work.
-    pub(crate) fn new(body: Body, slow: &Slow) -> Self {
+    pub(crate) fn new(body: Body, turns: &Turns) -> Self {
         match body {
             Body::Whole(bytes) if bytes.is_empty() => Self::Done,
             Body::Whole(std::borrow::Cow::Borrowed(bytes)) => Self::Whole(Bytes::from_static(bytes)),
             Body::Whole(std::borrow::Cow::Owned(bytes)) => Self::Whole(bytes.into()),
-            Body::Parts(parts) => Self::Idle(parts, slow.clone()),
+            Body::Parts(parts) => Self::Idle(parts, turns.clone()),
         }
     }
 }
@@ -46,20 +54,20 @@ impl hyper::body::Body for Outgoing {
             match std::mem::replace(&mut *self, Self::Done) {
                 Self::Done => return Poll::Ready(None),
                 Self::Whole(bytes) => return Poll::Ready(Some(Ok(Frame::data(bytes)))),
-                Self::Idle(parts, slow) => *self = Self::Making(Box::pin(make(parts, slow))),
+                Self::Idle(parts, turns) => *self = Self::Making(Box::pin(make(parts, turns))),
                 Self::Making(mut making) => {
                     let Poll::Ready(made) = making.as_mut().poll(cx) else {
                         *self = Self::Making(making);
                         return Poll::Pending;
                     };
-                    let Made { next, parts, slow } = made?;
+                    let Made { next, parts, turns } = made?;
                     match next {
                         None => return Poll::Ready(None),
                         Some(Err(error)) => return Poll::Ready(Some(Err(error))),
                         // An empty part would end a body that is sent in chunks.
-                        Some(Ok(bytes)) if bytes.is_empty() => *self = Self::Idle(parts, slow),
+                        Some(Ok(bytes)) if bytes.is_empty() => *self = Self::Idle(parts, turns),
                         Some(Ok(bytes)) => {
-                            *self = Self::Idle(parts, slow);
+                            *self = Self::Idle(parts, turns);
                             return Poll::Ready(Some(Ok(Frame::data(bytes.into()))));
                         }
                     }
@@ -82,13 +90,13 @@ impl hyper::body::Body for Outgoing {
 }
 
 /// Makes the next part, when it is its turn.
-async fn make(mut parts: Parts, slow: Slow) -> io::Result<Made> {
-    let turn = slow.turn().await;
+async fn make(mut parts: Parts, turns: Turns) -> io::Result<Made> {
+    let turn = turns.slow.turn(turns.owner).await;
     let (next, parts) = turn
         .run(move || {
             let next = parts.next();
             (next, parts)
         })
         .await?;
-    Ok(Made { next, parts, slow })
+    Ok(Made { next, parts, turns })
 }

@@ -19,6 +19,6 @@ mod timed;
 mod user;
 
 pub use identity::{IdentityError, IdentityFiles};
+pub use seats::Owner;
 pub use server::{Limits, Server};
 pub use site::{Answer, Body, Message, Method, Next, Now, Parts, Request, Site, Socket};
-pub use user::user;

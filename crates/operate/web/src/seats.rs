@@ -1,25 +1,43 @@
-//! Who may be there at once: so many in all, and no more than half of them of one.
+//! Seats of connections: a limit for all of them and a limit for each owner.
 
+use crate::user::user;
 use std::collections::HashMap;
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Whose a connection is: for those of this machine their user, for others where they come from.
+/// The owner of a connection: on this machine its user, elsewhere its address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Owner {
+pub enum Owner {
+    /// A user of this machine.
     User(u32),
+    /// An address; of IPv6 the network of 64 bits, since one host has all of it.
     Address(IpAddr),
 }
 
 impl Owner {
-    /// By address; of IPv6 one network of a host counts as one.
-    pub(crate) fn address(address: IpAddr) -> Self {
+    /// The owner of the connection from `peer` to `local`. Reads the kernel's table of connections, which may be long.
+    pub(crate) fn of(peer: SocketAddr, local: SocketAddr) -> Self {
+        user(peer, local).map_or_else(|| Self::address(peer.ip()), Self::User)
+    }
+
+    /// The owner by its address.
+    #[must_use]
+    pub fn address(address: IpAddr) -> Self {
         Self::Address(match address.to_canonical() {
             IpAddr::V6(address) if !address.is_loopback() => {
                 IpAddr::V6(Ipv6Addr::from_bits(address.to_bits() & !u128::from(u64::MAX)))
             }
             address => address,
         })
+    }
+
+    /// The user, where it is one of this machine.
+    #[must_use]
+    pub const fn user(self) -> Option<u32> {
+        match self {
+            Self::User(user) => Some(user),
+            Self::Address(_) => None,
+        }
     }
 }
 
@@ -32,20 +50,39 @@ impl std::fmt::Display for Owner {
     }
 }
 
-/// How many there are of each.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Seats(Arc<Mutex<HashMap<Owner, usize>>>);
+/// Why there is no seat.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Full {
+    /// The owner has as many as one owner may.
+    Owner,
+    /// All are taken.
+    All,
+}
+
+/// The seats of a server. Clones share them.
+#[derive(Clone, Debug)]
+pub(crate) struct Seats {
+    of_one_max: usize,
+    of_all_max: usize,
+    taken: Arc<Mutex<HashMap<Owner, usize>>>,
+}
 
 impl Seats {
-    /// A seat, given back when it is dropped; none where the owner has so many already.
-    pub(crate) fn take(&self, owner: Owner, most: usize) -> Option<Seat> {
-        let mut taken = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let of_one = taken.entry(owner).or_default();
-        if *of_one >= most {
-            return None;
+    pub(crate) fn new(of_one_max: usize, of_all_max: usize) -> Self {
+        Self { of_one_max, of_all_max, taken: Arc::default() }
+    }
+
+    /// Takes a seat, which is free again when it is dropped.
+    pub(crate) fn take(&self, owner: Owner) -> Result<Seat, Full> {
+        let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
+        if taken.get(&owner).is_some_and(|of_one| *of_one >= self.of_one_max) {
+            return Err(Full::Owner);
         }
-        *of_one += 1;
-        Some(Seat { owner, of: self.clone() })
+        if taken.values().sum::<usize>() >= self.of_all_max {
+            return Err(Full::All);
+        }
+        *taken.entry(owner).or_default() += 1;
+        Ok(Seat { owner, of: self.clone() })
     }
 }
 
@@ -58,7 +95,7 @@ pub(crate) struct Seat {
 
 impl Drop for Seat {
     fn drop(&mut self) {
-        let mut taken = self.of.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut taken = self.of.taken.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(of_one) = taken.get_mut(&self.owner) {
             *of_one -= 1;
             if *of_one == 0 {
@@ -73,20 +110,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_takes_no_seat_of_others_and_gives_its_own_back() {
-        let (seats, one, other) = (Seats::default(), Owner::User(1000), Owner::User(1001));
-        let mut taken: Vec<Seat> = (0..3).map(|_| seats.take(one, 3).unwrap()).collect();
-        assert!(seats.take(one, 3).is_none());
-        let others = seats.take(other, 3);
-        assert!(others.is_some());
+    fn one_owner_takes_no_seat_of_others_and_gives_its_own_back() {
+        let (seats, one, other) = (Seats::new(3, 5), Owner::User(1000), Owner::User(1001));
+        let mut taken: Vec<Seat> = (0..3).map(|_| seats.take(one).unwrap()).collect();
+        assert_eq!(seats.take(one).unwrap_err(), Full::Owner);
+        let others: Vec<Seat> = (0..2).map(|_| seats.take(other).unwrap()).collect();
+        assert_eq!(seats.take(other).unwrap_err(), Full::All);
         taken.pop();
-        taken.push(seats.take(one, 3).unwrap());
+        taken.push(seats.take(one).unwrap());
         drop((taken, others));
-        assert!(seats.0.lock().unwrap().is_empty(), "nothing grows with those who were there once");
+        assert!(seats.taken.lock().unwrap().is_empty(), "an owner without connections needs no memory");
     }
 
     #[test]
-    fn a_network_of_a_host_is_one() {
+    fn a_network_of_a_host_is_one_owner() {
         let at = |text: &str| Owner::address(text.parse().unwrap());
         assert_eq!(at("2001:db8::1"), at("2001:db8::ffff:1"));
         assert_ne!(at("2001:db8::1"), at("2001:db8:0:1::1"));

@@ -1,14 +1,13 @@
 //! Sockets and clients.
 
-use crate::body::Outgoing;
+use crate::body::{Outgoing, Turns};
 use crate::check::check;
 use crate::identity::{Identity, IdentityError, IdentityFiles};
-use crate::seats::{Owner, Seat, Seats};
+use crate::seats::{Full, Owner, Seat, Seats};
 use crate::site::{Answer, Method, Now, Request, Site};
 use crate::slow::{SLOW_THREADS, Slow, Turn};
 use crate::socket::talk;
 use crate::timed::Timed;
-use crate::user::user;
 use base::DurNs;
 use futures_util::future::{Either, select};
 use http_body_util::{BodyExt as _, LengthLimitError, Limited};
@@ -33,7 +32,8 @@ use tokio_tungstenite::tungstenite::handshake::derive_accept_key;
 /// Bounds on what clients may ask for; the defaults suit a page that a few people look at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Clients at once; more are refused with 503.
+    /// Clients at once. Beyond them a connection gets one short answer, or a WebSocket if the site has a
+    /// [reserve](Site::has_reserve) for it.
     pub clients_max: usize,
     /// Of them, those of one user of this machine, or of one address elsewhere.
     pub clients_of_one_max: usize,
@@ -64,6 +64,12 @@ impl Default for Limits {
 const WAITING_THREADS: usize = 4;
 /// Bytes that wait in the kernel before a client's line takes them: what waits there cannot give its place to something newer.
 const UNSENT_MAX: u32 = 16 << 10;
+/// Connections beyond [`Limits::clients_max`], and those of one owner among them: a browser opens six at once. More are refused at
+/// once.
+const RESERVE_MAX: usize = 32;
+const RESERVE_OF_ONE_MAX: usize = 8;
+/// How long each of them is served at most, but for a WebSocket that the site has a reserve for.
+const RESERVE_WITHIN: Duration = Duration::from_secs(30);
 /// Headers of a request.
 const HEADERS_MAX: usize = 64;
 /// What work may take to end at the end.
@@ -143,9 +149,9 @@ impl Server {
         // Whatever can be polled will do; nothing is read from it.
         let stop = pipe::Receiver::from_file_unchecked(stop.into())?;
         let (site, names, limits, identity) = (site, self.names, self.limits, self.identity);
-        let shared = Arc::new(Shared { site, names, limits, identity, seats: Seats::default(), slow: Slow::default() });
-        // One more for each client that holds it.
-        let all = Arc::new(());
+        let seats = Seats::new(limits.clients_of_one_max, limits.clients_max);
+        let reserve = Seats::new(RESERVE_OF_ONE_MAX, RESERVE_MAX);
+        let shared = Arc::new(Shared { site, names, limits, identity, seats, reserve, slow: Slow::default() });
         loop {
             let accepted = match select(pin!(stop.readable()), pin!(listener.accept())).await {
                 Either::Left((ended, _)) => return ended,
@@ -153,22 +159,16 @@ impl Server {
             };
             match accepted {
                 Ok((stream, peer)) => {
-                    // One after the other: who connects without end waits for himself in the listener's queue.
+                    // One after the other: a client that connects without end waits for itself in the listener's queue.
                     let Ok(local) = stream.local_addr() else { continue };
                     let owner = owner(peer, local).await;
-                    let most = limits.clients_of_one_max;
-                    let Some(seat) = shared.seats.take(owner, most) else {
-                        turn_away(
-                            &stream,
-                            &format!("{owner} has {most} connections already; close another one and try again\n"),
-                        );
-                        continue;
-                    };
-                    if Arc::strong_count(&all) > limits.clients_max {
-                        turn_away(&stream, "too many clients; close another one and try again\n");
-                        continue;
+                    match shared.seat(owner) {
+                        Ok(seat) => {
+                            let place = Place { peer, local, owner, seat };
+                            drop(tokio::spawn(client(stream, place, shared.clone())));
+                        }
+                        Err(full) => turn_away(&stream, &refusal(full, owner, limits)),
                     }
-                    drop(tokio::spawn(client(stream, (peer, local), shared.clone(), (all.clone(), seat))));
                 }
                 // Out of descriptors, most likely: some come back.
                 Err(_) => tokio::time::sleep(Duration::from_millis(100)).await,
@@ -184,15 +184,59 @@ struct Shared {
     limits: Limits,
     identity: Option<Identity>,
     seats: Seats,
+    reserve: Seats,
     slow: Slow,
+}
+
+impl Shared {
+    /// A seat, where there is one: an ordinary one, or one of the reserve and why it is no ordinary one.
+    fn seat(&self, owner: Owner) -> Result<(Seat, Option<Full>), Full> {
+        match self.seats.take(owner) {
+            Ok(seat) => Ok((seat, None)),
+            Err(full) => self.reserve.take(owner).map(|seat| (seat, Some(full))).map_err(|_| full),
+        }
+    }
+}
+
+/// Whose a connection is, and its seat.
+struct Place {
+    peer: SocketAddr,
+    local: SocketAddr,
+    owner: Owner,
+    /// The seat; for one of the reserve why it is no ordinary one.
+    seat: (Seat, Option<Full>),
 }
 
 /// A connection.
 struct Connection {
     shared: Arc<Shared>,
-    peer: SocketAddr,
-    local: SocketAddr,
-    _seat: (Arc<()>, Seat),
+    place: Place,
+}
+
+impl Connection {
+    /// Why there is no ordinary seat, if the connection has one of the reserve.
+    fn short_of_seats(&self) -> Option<String> {
+        self.place.seat.1.map(|full| refusal(full, self.place.owner, self.shared.limits))
+    }
+
+    /// The turns for slow work of this connection.
+    fn turns(&self) -> Turns {
+        Turns { slow: self.shared.slow.clone(), owner: self.place.owner }
+    }
+}
+
+/// Why there is no seat, in words.
+fn refusal(full: Full, owner: Owner, limits: Limits) -> String {
+    match full {
+        Full::Owner => {
+            let most = limits.clients_of_one_max;
+            format!("{owner} has {most} connections already; close another one and try again")
+        }
+        Full::All => {
+            let most = limits.clients_max;
+            format!("all {most} connections are taken; close another one and try again")
+        }
+    }
 }
 
 /// The time on both clocks.
@@ -204,6 +248,7 @@ pub(crate) fn now() -> Now {
 fn turn_away(stream: &TcpStream, text: &str) {
     // What was not read would have the kernel take the answer back.
     let _ = stream.try_read(&mut [0; 4096]);
+    let text = format!("{text}\n");
     let length = text.len();
     let head =
         "HTTP/1.1 503 Service Unavailable\r\nRetry-After: 5\r\nConnection: close\r\nContent-Type: text/plain\r\n";
@@ -212,49 +257,53 @@ fn turn_away(stream: &TcpStream, text: &str) {
 
 /// Whose a connection is.
 async fn owner(peer: SocketAddr, local: SocketAddr) -> Owner {
-    let user = match peer.ip().to_canonical().is_loopback() {
+    match peer.ip().to_canonical().is_loopback() {
         // The kernel's table may be long.
-        true => spawn_blocking(move || user(peer, local)).await.unwrap_or_default(),
-        false => None,
-    };
-    user.map_or(Owner::address(peer.ip()), Owner::User)
+        true => {
+            let found = spawn_blocking(move || Owner::of(peer, local)).await;
+            found.unwrap_or_else(|_| Owner::address(peer.ip()))
+        }
+        false => Owner::address(peer.ip()),
+    }
 }
 
-async fn client(
-    stream: TcpStream,
-    (peer, local): (SocketAddr, SocketAddr),
-    shared: Arc<Shared>,
-    seat: (Arc<()>, Seat),
-) {
+async fn client(stream: TcpStream, place: Place, shared: Arc<Shared>) {
     // Small messages shall not wait for each other; one that does is only slower.
     let _ = stream.set_nodelay(true);
     // A kernel that cannot has slow clients wait longer for the newest.
     let _ = sys::tcp::keep_unsent_below(&stream, UNSENT_MAX);
     match &shared.identity {
-        None => talk_http(stream, (peer, local), shared, seat).await,
+        None => talk_http(stream, place, shared).await,
         Some(identity) => {
             let accepted = tokio::time::timeout(shared.limits.request_within.to_std(), identity.accept(stream)).await;
             // Whoever does not get through the handshake has learnt why from its alert.
             if let Ok(Some(stream)) = accepted {
-                talk_http(stream, (peer, local), shared, seat).await;
+                talk_http(stream, place, shared).await;
             }
         }
     }
 }
 
-async fn talk_http<S>(stream: S, (peer, local): (SocketAddr, SocketAddr), shared: Arc<Shared>, seat: (Arc<()>, Seat))
+async fn talk_http<S>(stream: S, place: Place, shared: Arc<Shared>)
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
     let limits = shared.limits;
     let io = TokioIo::new(Timed::new(stream, limits.stalled_max.to_std()));
-    let connection = Arc::new(Connection { shared, peer, local, _seat: seat });
+    let is_reserve = place.seat.1.is_some();
+    let connection = Arc::new(Connection { shared, place });
     let service = service_fn(move |request| serve(request, connection.clone()));
     let mut http = http1::Builder::new();
     http.timer(TokioTimer::new()).header_read_timeout(limits.request_within.to_std());
     http.max_buf_size(limits.header_bytes_max.max(8 << 10)).max_headers(HEADERS_MAX);
+    let serving = http.serve_connection(io, service).with_upgrades();
     // A client that breaks off, or HTTP that is none: answered where it can be, and nobody else's trouble.
-    let _ = http.serve_connection(io, service).with_upgrades().await;
+    if is_reserve {
+        // Not for long, whatever its client does. A WebSocket goes on by itself.
+        let _ = tokio::time::timeout(RESERVE_WITHIN, serving).await;
+    } else {
+        let _ = serving.await;
+    }
 }
 
 async fn serve(
@@ -262,10 +311,10 @@ async fn serve(
     connection: Arc<Connection>,
 ) -> Result<hyper::Response<Outgoing>, Infallible> {
     let key = websocket_key(incoming.headers());
-    let slow = connection.shared.slow.clone();
-    let respond = |answer| respond(answer, &slow);
+    let turns = connection.turns();
+    let respond = |answer| respond(answer, &turns);
     let what = (incoming.method(), incoming.uri(), incoming.headers());
-    if let Err(refusal) = check(what, connection.local, &connection.shared.names, key.is_some()) {
+    if let Err(refusal) = check(what, connection.place.local, &connection.shared.names, key.is_some()) {
         return Ok(respond(Answer::text(refusal.status(), &refusal.to_string())));
     }
     if let Some(key) = key {
@@ -288,9 +337,19 @@ async fn serve(
         }
     };
     let request = request(parts, body, &connection);
-    let turn = match connection.shared.site.may_take_long(&request) {
+    let takes_long = connection.shared.site.may_take_long(&request);
+    let refused = connection.short_of_seats();
+    // A connection without an ordinary seat gets one short answer.
+    let respond = |answer: Answer| match refused {
+        None => respond(answer),
+        Some(_) => respond(answer.with_header("connection", "close")),
+    };
+    if let (true, Some(why)) = (takes_long, &refused) {
+        return Ok(respond(Answer::text(503, why).with_header("retry-after", "5")));
+    }
+    let turn = match takes_long {
         false => Turn::not_needed(),
-        true => match tokio::time::timeout(limits.request_within.to_std(), slow.turn()).await {
+        true => match tokio::time::timeout(limits.request_within.to_std(), turns.slow.turn(turns.owner)).await {
             Ok(turn) => turn,
             Err(_) => {
                 let text = format!("others have been read for all of {}; try again later", limits.request_within);
@@ -312,8 +371,8 @@ fn request(parts: hyper::http::request::Parts, body: Vec<u8>, connection: &Conne
         path: parts.uri.path().to_owned(),
         query: parts.uri.query().map(str::to_owned),
         body,
-        peer: connection.peer,
-        local: connection.local,
+        peer: connection.place.peer,
+        owner: connection.place.owner,
         secure: connection.shared.identity.is_some(),
         headers: parts.headers,
     }
@@ -335,8 +394,8 @@ async fn websocket(
     upgrade: hyper::upgrade::OnUpgrade,
     connection: Arc<Connection>,
 ) -> hyper::Response<Outgoing> {
-    let slow = connection.shared.slow.clone();
-    let respond = |answer| respond(answer, &slow);
+    let turns = connection.turns();
+    let respond = |answer| respond(answer, &turns);
     if incoming.method() != hyper::Method::GET || key.is_empty() {
         return respond(Answer::text(400, "no WebSocket handshake; expected GET with Sec-WebSocket-Key"));
     }
@@ -346,7 +405,15 @@ async fn websocket(
     }
     let request = request(incoming.into_parts().0, Vec::new(), &connection);
     let site = connection.clone();
-    let socket = match spawn_blocking(move || site.shared.site.socket(&request, now())).await {
+    let refused = connection.short_of_seats();
+    let socket = spawn_blocking(move || match refused {
+        Some(why) if !site.shared.site.has_reserve(&request, now()) => {
+            let answer = Answer::text(503, &why).with_header("retry-after", "5");
+            Err(answer.with_header("connection", "close"))
+        }
+        _ => site.shared.site.socket(&request, now()),
+    });
+    let socket = match socket.await {
         Ok(Ok(socket)) => socket,
         Ok(Err(answer)) => return respond(answer),
         Err(_) => return respond(Answer::text(500, "a fault in the server; its log says more")),
@@ -364,8 +431,8 @@ async fn websocket(
 }
 
 /// The answer as hyper sends it, with what every answer has.
-fn respond(answer: Answer, slow: &Slow) -> hyper::Response<Outgoing> {
-    let mut response = hyper::Response::new(Outgoing::new(answer.body, slow));
+fn respond(answer: Answer, turns: &Turns) -> hyper::Response<Outgoing> {
+    let mut response = hyper::Response::new(Outgoing::new(answer.body, turns));
     let status = hyper::StatusCode::from_u16(answer.status);
     *response.status_mut() = status.unwrap_or(hyper::StatusCode::INTERNAL_SERVER_ERROR);
     let headers = response.headers_mut();

@@ -1,5 +1,6 @@
 //! What a site is asked, and what it answers.
 
+use crate::Owner;
 use base::{DurNs, MonoNs};
 use std::borrow::Cow;
 use std::io;
@@ -36,10 +37,10 @@ pub struct Request {
     pub query: Option<String>,
     /// The body, of at most [`Limits::body_bytes_max`](crate::Limits::body_bytes_max).
     pub body: Vec<u8>,
-    /// Who asks.
+    /// The address that the request comes from.
     pub peer: SocketAddr,
-    /// Who was asked.
-    pub local: SocketAddr,
+    /// The owner of the connection.
+    pub owner: Owner,
     /// Whether nobody in between can read it: it came by TLS.
     pub secure: bool,
     pub(crate) headers: hyper::HeaderMap,
@@ -57,7 +58,7 @@ impl Request {
             query: query.map(str::to_owned),
             body: Vec::new(),
             peer: nobody,
-            local: nobody,
+            owner: Owner::address(nobody.ip()),
             secure: false,
             headers: hyper::HeaderMap::new(),
         }
@@ -151,6 +152,13 @@ pub trait Site: Send + Sync + 'static {
     /// not wait itself.
     fn may_take_long(&self, request: &Request) -> bool {
         let _ = request;
+        false
+    }
+
+    /// Whether a request for a WebSocket may have one of the seats that are kept free for when all others are taken. Called on
+    /// threads that may wait.
+    fn has_reserve(&self, request: &Request, now: Now) -> bool {
+        let _ = (request, now);
         false
     }
 

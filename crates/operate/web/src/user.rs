@@ -3,8 +3,7 @@
 use std::net::{IpAddr, SocketAddr};
 
 /// The number of the user whose connection from `peer` to `local` it is.
-#[must_use]
-pub fn user(peer: SocketAddr, local: SocketAddr) -> Option<u32> {
+pub(crate) fn user(peer: SocketAddr, local: SocketAddr) -> Option<u32> {
     let file = if peer.is_ipv4() { "/proc/net/tcp" } else { "/proc/net/tcp6" };
     let table = std::fs::read_to_string(file).ok()?;
     find(&table, peer, local).filter(|_| peer.ip().to_canonical().is_loopback())

@@ -1,0 +1,202 @@
+//! Shares of what all clients use together, so that viewers do not keep operators from acting.
+
+use crate::access::Role;
+use std::collections::VecDeque;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use web::Owner;
+
+/// A user in one role.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Party {
+    pub(crate) role: Role,
+    pub(crate) owner: Owner,
+}
+
+/// Which limit one more would exceed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Excess {
+    /// That of one user in one role.
+    One,
+    /// That of all viewers together.
+    Viewers,
+    /// What there is.
+    All,
+}
+
+impl Excess {
+    /// The limit that one more of `party` would exceed, if `taken` are taken of `all`. One viewer may have half, all viewers together
+    /// and one operator three quarters.
+    pub(crate) fn of(taken: impl Iterator<Item = Party>, party: Party, all: usize) -> Option<Self> {
+        let (mut own, mut viewers, mut sum) = (0, 0, 0);
+        for one in taken {
+            sum += 1;
+            own += usize::from(one == party);
+            viewers += usize::from(one.role == Role::Viewer);
+        }
+        match () {
+            () if own >= Self::One.most(party.role, all) => Some(Self::One),
+            () if party.role == Role::Viewer && viewers >= Self::Viewers.most(party.role, all) => Some(Self::Viewers),
+            () if sum >= all => Some(Self::All),
+            () => None,
+        }
+    }
+
+    /// The limit, of `all`.
+    const fn most(self, role: Role, all: usize) -> usize {
+        match (self, role) {
+            (Self::One, Role::Viewer) => all / 2,
+            (Self::One, Role::Operator) | (Self::Viewers, _) => all / 4 * 3,
+            (Self::All, _) => all,
+        }
+    }
+}
+
+/// Something of which there is a limited number for all clients together.
+#[derive(Clone, Debug)]
+pub(crate) struct Shares {
+    /// What there is, in the plural, and what a client that is refused can do.
+    what: &'static str,
+    remedy: &'static str,
+    all: usize,
+    taken: Arc<Mutex<Vec<Party>>>,
+}
+
+/// One of it, given back when it is dropped.
+#[derive(Debug)]
+pub(crate) struct Taken {
+    party: Party,
+    of: Shares,
+}
+
+impl Shares {
+    pub(crate) fn new(what: &'static str, remedy: &'static str, all: usize) -> Self {
+        Self { what, remedy, all, taken: Arc::default() }
+    }
+
+    /// One more for `party`, or why it gets none.
+    pub(crate) fn take(&self, party: Party) -> Result<Taken, String> {
+        let mut taken = self.taken();
+        let Self { what, remedy, all, .. } = self;
+        if let Some(excess) = Excess::of(taken.iter().copied(), party, *all) {
+            let most = excess.most(party.role, *all);
+            let whose = match excess {
+                Excess::One => format!("{} as {}", party.owner, party.role.word()),
+                Excess::Viewers => "all viewers together".to_owned(),
+                Excess::All => "all clients together".to_owned(),
+            };
+            return Err(format!("{whose} have {most} of {all} {what} already, as many as they may; {remedy}"));
+        }
+        taken.push(party);
+        Ok(Taken { party, of: self.clone() })
+    }
+
+    fn taken(&self) -> MutexGuard<'_, Vec<Party>> {
+        self.taken.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Taken {
+    fn drop(&mut self) {
+        let mut taken = self.of.taken();
+        if let Some(at) = taken.iter().position(|party| *party == self.party) {
+            taken.swap_remove(at);
+        }
+    }
+}
+
+/// Jobs that wait for a thread; those of operators come first. Each waiting job has a share.
+pub(crate) struct Queue<T> {
+    shares: Shares,
+    waiting: Arc<Waiting<T>>,
+}
+
+/// The thread's end of a [`Queue`].
+pub(crate) struct Jobs<T>(Arc<Waiting<T>>);
+
+struct Waiting<T> {
+    /// Jobs of operators and of viewers.
+    jobs: Mutex<[VecDeque<(T, Taken)>; 2]>,
+    more: Condvar,
+}
+
+/// A queue for so many jobs, and the end from which a thread takes them.
+pub(crate) fn queue<T>(all: usize) -> (Queue<T>, Jobs<T>) {
+    let waiting = Arc::new(Waiting { jobs: Mutex::new([VecDeque::new(), VecDeque::new()]), more: Condvar::new() });
+    let shares = Shares::new("places in the queue", "try again when the answers have come", all);
+    (Queue { shares, waiting: waiting.clone() }, Jobs(waiting))
+}
+
+impl<T> Queue<T> {
+    /// Puts a job behind those of its role, or says why there is no room for it.
+    pub(crate) fn push(&self, party: Party, job: T) -> Result<(), String> {
+        let taken = self.shares.take(party)?;
+        let lane = usize::from(party.role == Role::Viewer);
+        self.waiting.jobs.lock().unwrap_or_else(PoisonError::into_inner)[lane].push_back((job, taken));
+        self.waiting.more.notify_one();
+        Ok(())
+    }
+}
+
+impl<T> Jobs<T> {
+    /// The next job. Waits for it.
+    pub(crate) fn next(&self) -> T {
+        loop {
+            // So that it need not be told from a wait without end.
+            if let Some(job) = self.next_within(Duration::from_secs(3600)) {
+                return job;
+            }
+        }
+    }
+
+    /// The next job, if there is one within so long.
+    pub(crate) fn next_within(&self, limit: Duration) -> Option<T> {
+        let jobs = self.0.jobs.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_empty = |jobs: &mut [VecDeque<_>; 2]| jobs.iter().all(VecDeque::is_empty);
+        let waited = self.0.more.wait_timeout_while(jobs, limit, is_empty);
+        let mut jobs = waited.unwrap_or_else(PoisonError::into_inner).0;
+        jobs.iter_mut().find_map(VecDeque::pop_front).map(|(job, _)| job)
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+
+    pub(crate) const fn party(role: Role, user: u32) -> Party {
+        Party { role, owner: Owner::User(user) }
+    }
+
+    #[test]
+    fn viewers_leave_a_quarter_to_operators_and_one_viewer_leaves_half() {
+        let shares = Shares::new("desks", "close one", 8);
+        let viewer = |user| shares.take(party(Role::Viewer, user));
+        let mut taken: Vec<Taken> = (0..4).map(|_| viewer(1).unwrap()).collect();
+        let why = viewer(1).unwrap_err();
+        assert_eq!(why, "user 1 as viewer have 4 of 8 desks already, as many as they may; close one");
+        taken.extend((0..2).map(|_| viewer(2).unwrap()));
+        assert!(viewer(3).unwrap_err().starts_with("all viewers together have 6 of 8"));
+        // The same user is another party as operator.
+        taken.extend((0..2).map(|_| shares.take(party(Role::Operator, 1)).unwrap()));
+        assert!(shares.take(party(Role::Operator, 1)).unwrap_err().starts_with("all clients together have 8 of 8"));
+        taken.clear();
+        assert!(shares.taken().is_empty());
+        taken.extend((0..6).map(|_| shares.take(party(Role::Operator, 1)).unwrap()));
+        assert!(shares.take(party(Role::Operator, 1)).is_err() && shares.take(party(Role::Operator, 2)).is_ok());
+    }
+
+    #[test]
+    fn a_job_of_an_operator_comes_before_those_of_viewers_and_finds_room() {
+        let (queue, jobs) = queue(8);
+        for job in 0..4 {
+            queue.push(party(Role::Viewer, 1), job).unwrap();
+        }
+        assert!(queue.push(party(Role::Viewer, 1), 4).is_err());
+        queue.push(party(Role::Operator, 1), 10).unwrap();
+        assert_eq!((jobs.next(), jobs.next()), (10, 0));
+        // What was taken gives its place back.
+        queue.push(party(Role::Viewer, 1), 5).unwrap();
+        assert_eq!([jobs.next(), jobs.next(), jobs.next(), jobs.next()], [1, 2, 3, 5]);
+        assert_eq!(jobs.next_within(Duration::ZERO), None);
+    }
+}
