@@ -1,11 +1,12 @@
-//! The message log on a disk that is full.
+//! The message log on a disk that is full, and under a flood of another user.
 
 mod server;
 
-use broker::Client;
+use broker::{Client, Sending};
 use broker::server::{Config, Event};
 use msg::Code;
-use server::{Server, ask, fresh};
+use broker::server::LogLimit;
+use server::{LONG, Server, ask, fresh};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -91,4 +92,51 @@ fn a_full_disk_costs_whole_lines_and_when_there_is_room_the_log_goes_on_and_says
     drop((client, server));
     assert_eq!(told(&log), (sent - lost, lost), "{said:?}");
     assert!(lost > 20, "what came meanwhile is lost");
+}
+
+/// Runs on a thread that is another user's, as the server is told by the kernel.
+fn as_another_user(work: impl FnOnce() + Send) {
+    std::thread::scope(|scope| {
+        let thread = scope.spawn(|| {
+            rustix::thread::set_thread_uid(rustix::process::Uid::from_raw(65_534)).unwrap();
+            work();
+        });
+        thread.join().unwrap();
+    });
+}
+
+#[test]
+fn refused_requests_of_another_user_push_no_write_out_of_the_log_and_are_summed_up() {
+    const FLOOD: usize = 20_000;
+    let folder = std::env::temp_dir().join(fresh());
+    std::fs::create_dir(&folder).unwrap();
+    let log = folder.join("log");
+    // Each file has room for 500 lines.
+    let config = Config { name: fresh(), log: Some(log.clone()), log_limit: LogLimit { bytes: 64 << 10, keep: 1 }, ..Config::default() };
+    let server = Server::start(config);
+    assert_eq!(ask(&mut server.client("owner"), "put/nobody/1A").0, Code::NoObject);
+    as_another_user(|| {
+        let mut client = server.client("stranger");
+        let sending = Sending { limit: LONG, ..Sending::default() };
+        let (mut sent, mut answered) = (0, 0);
+        while answered < FLOOD {
+            while sent < FLOOD && client.outstanding() < 100 {
+                client.send("put/nobody/1A", &sending).unwrap();
+                sent += 1;
+            }
+            let reply = client.next(LONG).unwrap().expect("an answer");
+            assert_eq!(reply.code, Code::Denied);
+            answered += 1;
+        }
+    });
+    let counters = ask(&mut server.client("owner"), "describe/server").1;
+    drop(server);
+    let text = std::fs::read_to_string(&log).unwrap();
+    std::fs::remove_dir_all(&folder).unwrap();
+    assert!(text.lines().next().unwrap().contains(" owner uid="), "the owner's line is still there: {text}");
+    let listed = text.lines().filter(|line| line.contains(" -> DENIED/")).count();
+    let summed = |line: &str| line.split_once(" uid=65534 refused=")?.1.split(':').next()?.parse::<usize>().ok();
+    let withheld: usize = text.lines().filter_map(summed).sum();
+    assert!(listed >= 20 && listed + withheld == FLOOD, "{listed} lines and {withheld} in summaries: {text}");
+    assert!(counters.contains(&format!(" withheld={withheld} ")), "{counters}");
 }

@@ -5,11 +5,12 @@ use crate::memory::{Half, Inside, ROOM_WORDS};
 use crate::message_buffer::{Fault, MessageBuffer, Packing, prefix};
 use crate::server::pools::Lent;
 use crate::server::queued::Queued;
+use crate::server::refusals::{Refusals, Withheld};
 use crate::spin::Spin;
 use crate::wake_gate::{Sleeper, WakeGate};
 use base::{DurNs, MonoNs, Tally};
 use msg::{
-    Code, Conn, Counters, Done, Excess, Flags, HEADER_WORDS, Header, Kind, Lane, Pooled, Reply, Step, Subject, Tables,
+    Band, Code, Conn, Counters, Done, Excess, Flags, HEADER_WORDS, Header, Kind, Lane, Pooled, Reply, Step, Subject, Tables,
     TextBuffer,
 };
 use ring::{Damaged, StreamReader, StreamWriter};
@@ -36,6 +37,8 @@ const NO_REPLY_BYTES: usize = 24;
 pub(crate) const RECORD_WORDS: usize = 3 + HEADER_WORDS;
 /// Of a log record: what follows is who asked, and a batch with its body as it came.
 pub(crate) const BATCH_RECORD: u64 = 1 << 63;
+/// Of a log record: there is no request, but so many records of a user that were withheld, within a time.
+pub(crate) const WITHHELD_RECORD: u64 = 1 << 62;
 /// Words after which the control thread is told that there is something to log: a quarter of what the queue holds.
 const LOGGED_WORDS: usize = super::LOG_WORDS / 4;
 
@@ -104,14 +107,14 @@ pub(crate) struct Seen {
     pub(super) naps: Naps,
 }
 
-const COUNTERS: usize = 8;
+const COUNTERS: usize = 9;
 /// Names of the counters, as `describe/server` tells them: the last counts calls of the allocator, where the program
 /// counts them.
 pub(crate) const COUNTER_NAMES: [&str; COUNTERS] =
-    ["requests", "forwarded", "replied", "answered", "strays", "orphaned", "unlogged", "allocations"];
+    ["requests", "forwarded", "replied", "answered", "strays", "orphaned", "unlogged", "withheld", "allocations"];
 
 impl Seen {
-    fn publish(&self, counters: &Counters, unlogged: u64, allocations: u64) {
+    fn publish(&self, counters: &Counters, [unlogged, withheld, allocations]: [u64; 3]) {
         let answered = counters.answered.iter().sum();
         let Counters { requests, forwarded, replied, strays, orphaned, over_share, .. } = *counters;
         self.over_share.store(over_share, Ordering::Relaxed);
@@ -119,7 +122,7 @@ impl Seen {
         for (to, value) in self.value.iter().zip([due, late, worth, counters.hard_missed]) {
             to.store(value, Ordering::Relaxed);
         }
-        let values = [requests, forwarded, replied, answered, strays, orphaned, unlogged, allocations];
+        let values = [requests, forwarded, replied, answered, strays, orphaned, unlogged, withheld, allocations];
         for (to, value) in self.counters.iter().zip(values) {
             to.store(value, Ordering::Relaxed);
         }
@@ -143,6 +146,7 @@ impl Seen {
 
 /// Everything that a lane's thread has.
 pub(crate) struct LaneThread {
+    pub(crate) band: Band,
     pub(crate) lane: Lane,
     pub(crate) gate: Arc<WakeGate>,
     pub(crate) connections: Vec<Option<Box<Connection>>>,
@@ -155,6 +159,7 @@ pub(crate) struct LaneThread {
     pub(crate) queued: Queued,
     pub(crate) from_control: StreamReader<Inside>,
     pub(crate) log: StreamWriter<Inside>,
+    pub(super) refusals: Refusals,
     /// Words logged since the control thread was told.
     pub(crate) logged: usize,
     pub(crate) control_bell: Arc<rustix::fd::OwnedFd>,
@@ -186,7 +191,9 @@ impl LaneThread {
                 self.logged = 0;
                 wake_control(&self.control_bell);
             }
-            self.seen.publish(self.lane.counters(), self.log.stream().refused(), Counting::calls() - before);
+            self.withheld(now, false);
+            let counts = [self.log.stream().refused(), self.refusals.withheld(), Counting::calls() - before];
+            self.seen.publish(self.lane.counters(), counts);
             let now = match &allowance {
                 Some(allowance) if !allowance.spins() => (!self.has_work()).then(mono_now),
                 _ => spin.until(mono_now(), || self.has_work()),
@@ -194,6 +201,18 @@ impl LaneThread {
             let Some(now) = now else { continue };
             let limit = self.lane.next_look().map_or(SLEEP, |look| (look - now).max(DurNs(1)).min(SLEEP));
             self.gate.sleep(&mut sleeper, now, limit, || self.has_work());
+        }
+        self.withheld(mono_now(), true);
+    }
+
+    /// Logs how many records of refused requests were withheld.
+    fn withheld(&mut self, now: MonoNs, is_end: bool) {
+        while let Some(Withheld { user, records, within }) = self.refusals.due(now, is_end) {
+            let (uid, host) = user.unwrap_or((u32::MAX, 0));
+            let subject = Subject { uid, pid: 0, host };
+            let header = Header { subject, ..Header::request(self.band, 0) };
+            let head = [now.0, within.0.max(0) as u64, WITHHELD_RECORD | records.min(WITHHELD_RECORD - 1)];
+            record(&mut self.log, &mut self.logged, &[&head, &header.to_words()]);
         }
     }
 
@@ -262,28 +281,28 @@ impl LaneThread {
     }
 
     fn gone(&mut self, now: MonoNs, conn: Conn, name: &str) {
-        let Self { lane, connections, line, packing, log, logged, .. } = self;
+        let Self { lane, connections, line, packing, log, refusals, logged, .. } = self;
         while let Some(done) = lane.gone(now, conn, name, line) {
-            let mut out = Outgoing { connections, packing, log, logged, now };
+            let mut out = Outgoing { connections, packing, log, refusals, logged, now };
             out.give(&done, line.text(), &[]);
         }
     }
 
     fn due(&mut self, now: MonoNs) {
-        let Self { lane, connections, line, packing, log, logged, .. } = self;
+        let Self { lane, connections, line, packing, log, refusals, logged, .. } = self;
         while let Some(done) = lane.due(now, line) {
-            let mut out = Outgoing { connections, packing, log, logged, now };
+            let mut out = Outgoing { connections, packing, log, refusals, logged, now };
             out.give(&done, line.text(), &[]);
         }
     }
 
     /// What the control thread answers, and events.
     fn answers(&mut self, buffer: &mut MessageBuffer) {
-        let Self { lane, connections, packing, log, logged, from_control, .. } = self;
+        let Self { lane, connections, packing, log, refusals, logged, from_control, .. } = self;
         // Both ends are ours: what is damaged here is our own fault.
         while let Some((conn, _)) = buffer.take_prefixed(from_control).expect("a queue within the server") {
             let Ok(frame) = buffer.frame() else { continue };
-            let mut out = Outgoing { connections, packing, log, logged, now: mono_now() };
+            let mut out = Outgoing { connections, packing, log, refusals, logged, now: mono_now() };
             if frame.header.kind == Kind::Event {
                 out.put(conn, &frame.header, buffer.rest(), SPARE_WORDS);
             } else if let Some(done) = lane.reply(mono_now(), Conn::SERVER, &frame.header, frame.text) {
@@ -336,8 +355,8 @@ impl LaneThread {
             false => None,
         };
         let now = mono_now();
-        let Self { lane, connections, line, packing, log, logged, to_control, queued, control_bell, .. } = self;
-        let mut out = Outgoing { connections, packing, log, logged, now };
+        let Self { lane, connections, line, packing, log, refusals, logged, to_control, queued, control_bell, .. } = self;
+        let mut out = Outgoing { connections, packing, log, refusals, logged, now };
         match frame.header.kind {
             Kind::Request => {
                 let user = subject.uid;
@@ -416,6 +435,7 @@ struct Outgoing<'a> {
     connections: &'a mut [Option<Box<Connection>>],
     packing: &'a mut Packing,
     log: &'a mut StreamWriter<Inside>,
+    refusals: &'a mut Refusals,
     logged: &'a mut usize,
     now: MonoNs,
 }
@@ -485,10 +505,10 @@ impl Outgoing<'_> {
     }
 
     fn log(&mut self, done: &Done<'_>, text: &str) {
-        if !done.log {
+        if !done.log || !self.refusals.is_logged(done.header.subject, done.asked, text, self.now) {
             return;
         }
-        let Self { connections, packing, log, logged, now } = self;
+        let Self { connections, packing, log, logged, now, .. } = self;
         let name = name(connections, done.to);
         let lengths = done.asked.len() as u64 | (text.len() as u64) << 16 | (name.len() as u64) << 32;
         let head = [done.since.0, now.0, lengths];
@@ -497,7 +517,7 @@ impl Outgoing<'_> {
 
     /// Logs what a batch asks for, as it came; how it ended is logged with its reply.
     fn log_batch(&mut self, from: Conn, header: &Header, rest: &[u64]) {
-        let Self { connections, packing, log, logged, now } = self;
+        let Self { connections, packing, log, logged, now, .. } = self;
         let name = name(connections, from);
         let head = [now.0, now.0, BATCH_RECORD | (name.len() as u64) << 32];
         record(log, logged, &[&head, &header.to_words(), packing.texts([name, "", ""]), rest]);

@@ -1,7 +1,8 @@
 //! The message log: a line for every write and every error, and for all that is watched.
 
-use super::lane::{BATCH_RECORD, RECORD_WORDS};
+use super::lane::{BATCH_RECORD, RECORD_WORDS, WITHHELD_RECORD};
 use super::log_file::LogNotice;
+use super::refusals::Withheld;
 use super::{Control, Event, Lanes};
 use base::{DurNs, MonoNs, Utc};
 use msg::{BODY_BYTES_MAX, Band, HEADER_WORDS, Header, Lines, TEXT_BYTES_MAX, Verb};
@@ -126,6 +127,34 @@ impl<'w> Record<'w> {
     }
 }
 
+/// What a lane wrote of records that it withheld, if it is that.
+fn withheld(words: &[u64]) -> Option<(Header, Withheld)> {
+    let (head, texts) = words.split_at_checked(RECORD_WORDS)?;
+    let [_, within, records] = *head.first_chunk()?;
+    if records & (BATCH_RECORD | WITHHELD_RECORD) != WITHHELD_RECORD || !texts.is_empty() {
+        return None;
+    }
+    let header = Header::from_words(head[3..].first_chunk::<HEADER_WORDS>()?).ok()?;
+    let user = (header.subject.uid != u32::MAX).then_some((header.subject.uid, header.subject.host));
+    Some((header, Withheld { user, records: records & !WITHHELD_RECORD, within: DurNs(within as i64) }))
+}
+
+/// Writes the line about records that were withheld; `host` is the name of the user's, if it is another one.
+fn tell_withheld(withheld: &Withheld, band: Band, host: Option<&str>, clock: &mut Clock, to: &mut String) -> fmt::Result {
+    let Withheld { user, records, within } = withheld;
+    let within = DurNs(within.0 / 1_000_000 * 1_000_000);
+    clock.write(wall_ns(), to);
+    write!(to, " message-log band={band} ")?;
+    match user {
+        Some((uid, _)) => write!(to, "uid={uid}")?,
+        None => to.push_str("uid=other"),
+    }
+    if let Some(host) = host {
+        write!(to, " host={host}")?;
+    }
+    writeln!(to, " refused={records}: as many further requests were refused within {within}, and are not listed one by one")
+}
+
 /// Writes a number with at least so many digits: `write!` would take a third of what a record costs.
 fn number(value: u64, digits: usize, to: &mut String) {
     let (mut text, mut at, mut rest) = ([b'0'; 20], 20, value);
@@ -208,8 +237,14 @@ impl Control<'_> {
             if self.log.is_none() && self.watchers.is_empty() {
                 continue;
             }
-            let Some(record) = Record::read(&words[..length], now, unix_now) else { continue };
             let Self { tables, clock, text, .. } = self;
+            if let Some((header, withheld)) = withheld(&words[..length]) {
+                // Writing into a `String` cannot fail.
+                let _ = tell_withheld(&withheld, header.band, tables.host(header.subject), clock, text);
+                self.unseen_events += if self.watchers.is_empty() { 0 } else { withheld.records };
+                continue;
+            }
+            let Some(record) = Record::read(&words[..length], now, unix_now) else { continue };
             let from = text.len();
             // Writing into a `String` cannot fail.
             let _ = record.write(clock, tables.host(record.header.subject), text);

@@ -58,7 +58,8 @@ pub(super) enum LogNotice {
 }
 
 fn open(path: &Path, flags: OFlags) -> io::Result<File> {
-    File::options().create(true).append(true).custom_flags(flags.bits().cast_signed()).open(path)
+    // Other accounts have no business with what is sent.
+    File::options().create(true).append(true).mode(0o640).custom_flags(flags.bits().cast_signed()).open(path)
 }
 
 fn count(lines: &str) -> u64 {
@@ -243,6 +244,7 @@ fn whole_seconds(time: DurNs) -> DurNs {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::os::unix::fs::PermissionsExt as _;
 
     struct Folder(PathBuf);
 
@@ -298,6 +300,8 @@ mod tests {
         assert_eq!(folder.names(), ["log", "log.1", "log.2"]);
         assert_eq!([folder.read("log"), folder.read("log.2")], ["far too long\n", "three\n"]);
         assert_eq!(log.moved(), 1);
+        let mode = std::fs::metadata(folder.0.join("log")).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o640, "it holds what others have sent");
     }
 
     #[test]

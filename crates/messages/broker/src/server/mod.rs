@@ -12,6 +12,7 @@ mod places;
 mod pools;
 mod queued;
 mod refusal;
+mod refusals;
 mod threads;
 
 pub use crate::error::ServeError;

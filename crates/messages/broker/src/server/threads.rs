@@ -2,6 +2,7 @@
 
 use super::lane::{LaneThread, Seen};
 use super::queued::Queued;
+use super::refusals::Refusals;
 use super::{CHANGES, CONTROL_WORDS, Config, LOG_WORDS, Lanes, ROUND};
 use crate::error::ServeError;
 use crate::memory;
@@ -36,6 +37,7 @@ pub(super) fn lane(
         (both(CONTROL_WORDS), both(CONTROL_WORDS), both(LOG_WORDS));
     let (gate, seen) = (Arc::new(WakeGate::new()?), Arc::new(Seen::default()));
     let thread = LaneThread {
+        band,
         lane: Lane::new(config.limits, sys::handover::own_user(), Arc::new(tables.clone())),
         gate: gate.clone(),
         connections: (0..config.limits.conns).map(|_| None).collect(),
@@ -46,6 +48,7 @@ pub(super) fn lane(
         queued: Queued::of_control(),
         from_control: from_control_in,
         log,
+        refusals: Refusals::new(sys::handover::own_user()),
         logged: 0,
         control_bell: bell.clone(),
         seen: seen.clone(),
