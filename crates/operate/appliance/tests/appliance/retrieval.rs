@@ -149,8 +149,50 @@ fn names_are_found_by_patterns_and_by_expressions_of_the_whole_name() {
     let body = br#"["RF:A","NONE"]"#;
     let request = Request { method: Method::Post, path: "/retrieval/bpl/filterArchivedPVs", query: "", body };
     assert_eq!(model.body(&model.request(&request)), b"[\"RF:A\"]\n");
-    let slow = model.ask("/retrieval/bpl/getMatchingPVs", "regex=(?=(((.*)*)*)*)(.*)*!");
-    assert!(matches!(slow.status, 200 | 400));
+}
+
+/// The reason for which a request is refused.
+fn refusal(model: &Model, path: &str, query: &str) -> String {
+    let answer = model.ask(path, query);
+    let text = String::from_utf8(model.body(&answer)).unwrap();
+    assert_eq!(answer.status, 400, "{query}: {text}");
+    text
+}
+
+#[test]
+fn an_expression_that_a_backtracking_engine_takes_seconds_for_is_searched_or_refused_at_once() {
+    let model = Model::counting(&format!("RF:{}", "a".repeat(200)), 1);
+    let path = "/retrieval/bpl/getMatchingPVs";
+    for (expression, expected) in [
+        (r"(a*)*\1z", "backreferences are not supported"),
+        ("(?=(((.*)*)*)*)(.*)*!", "look-around, including look-ahead and look-behind, is not supported"),
+    ] {
+        let why = refusal(&model, path, &format!("regex={expression}"));
+        assert!(why.contains(expected) && why.contains("without back-references and look-around"), "{why}");
+        assert_eq!(why.lines().count(), 1, "{why}");
+    }
+    let why = refusal(&model, path, "regex=(?:(?:a{1,100}){1,100}){1,100}");
+    assert!(why.contains("more than 262144 bytes; expected fewer or smaller repetitions"), "{why}");
+    let why = refusal(&model, path, &format!("regex={}{}", "(".repeat(300), ")".repeat(300)));
+    assert!(why.contains("is no regular expression"), "{why}");
+    // Each step of these is taken once for each letter, so they end.
+    for expression in ["RF:(a*)*z", "RF:(((.*)*)*)*!", "RF:(a|aa)*!"] {
+        assert_eq!(model.bytes(path, &format!("regex={expression}")), b"[]\n", "{expression}");
+    }
+}
+
+#[test]
+fn a_request_has_a_limited_number_of_patterns_for_all_names() {
+    let model = Model::counting("RF:A", 1);
+    for path in ["/retrieval/bpl/getMatchingPVs", "/mgmt/bpl/getPVStatus"] {
+        let patterns = |count: usize| format!("pv={}", vec!["RF:*"; count].join(","));
+        assert_eq!(model.ask(path, &patterns(100)).status, 200, "{path}");
+        let why = refusal(&model, path, &patterns(101));
+        assert!(why.contains("101 patterns with * or ?; expected at most 100"), "{why}");
+    }
+    // Names are found without a search.
+    let names = format!("pv={}", vec!["RF:A"; 900].join(","));
+    assert_eq!(model.ask("/mgmt/bpl/getPVStatus", &names).status, 200);
 }
 
 #[test]
