@@ -65,6 +65,12 @@ pub(crate) struct Client {
     too_much: bool,
 }
 
+/// A question, as far as its number goes: so that its client gets an answer whatever is wrong with the rest.
+#[derive(serde::Deserialize)]
+struct Numbered {
+    id: Option<u32>,
+}
+
 struct Stream {
     name: String,
     series: Arc<Series>,
@@ -291,7 +297,10 @@ impl Socket for Client {
         };
         match serde_json::from_str(text) {
             Ok(asked) => self.ask(asked, now),
-            Err(error) => answer(&self.answers, None, Err(format!("not understood: {error}"))),
+            Err(error) => {
+                let id = serde_json::from_str::<Numbered>(text).ok().and_then(|question| question.id);
+                answer(&self.answers, id, Err(format!("not understood: {error}")));
+            }
         }
         self.too_much |= self.answers.lock().unwrap_or_else(PoisonError::into_inner).len() > ANSWERS_MAX;
     }

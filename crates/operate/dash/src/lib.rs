@@ -79,7 +79,7 @@ const AGAIN: DurNs = DurNs::from_secs(10);
 
 /// The folder with a dashboard's addresses, below its plant's.
 fn folder(plant: &str) -> PathBuf {
-    RunDir::find(plant).path().join("dashboard")
+    RunDir::find(plant).dashboard()
 }
 
 /// The address with its token, by which `role` gets in; only the plant's own user and root can read it.
@@ -157,7 +157,7 @@ pub fn serve(options: &Options) -> io::Result<()> {
     }
     let ended = server.run(Arc::new(site), signals.as_fd().try_clone_to_owned()?);
     for role in Role::ALL {
-        // A plant that goes down takes the whole folder.
+        // The supervisor removes the whole folder when the plant has gone down.
         let _ = std::fs::remove_file(folder.join(role.word()));
     }
     ended

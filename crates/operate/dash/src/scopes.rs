@@ -350,9 +350,9 @@ mod tests {
     fn viewers_leave_desks_to_operators() {
         let mut desks = Desks::default();
         let clients: Vec<Shared> = (0..DESKS_MAX).map(|_| Arc::default()).collect();
-        let refused = (0..).zip(&clients).filter(|(user, client)| {
-            desks.of(&Arc::downgrade(client), party(Role::Viewer, *user)).is_err()
-        });
+        let refused = (0..)
+            .zip(&clients)
+            .filter(|(user, client)| desks.of(&Arc::downgrade(client), party(Role::Viewer, *user)).is_err());
         assert_eq!(refused.count(), DESKS_MAX / 4);
         let operator = Shared::default();
         desks.of(&Arc::downgrade(&operator), party(Role::Operator, 9)).unwrap();

@@ -1,7 +1,7 @@
 //! Bodies of answers on their way: parts are made on a thread that may wait for files, one at a time, when there is room.
 
-use crate::site::{Body, Parts};
 use crate::seats::Owner;
+use crate::site::{Body, Parts};
 use crate::slow::Slow;
 use hyper::body::{Bytes, Frame, SizeHint};
 use std::io;

@@ -388,6 +388,12 @@ fn websocket_key(headers: &HeaderMap) -> Option<HeaderValue> {
         .then(|| headers.get(header::SEC_WEBSOCKET_KEY).cloned().unwrap_or(HeaderValue::from_static("")))
 }
 
+/// Whether a key can be one: 16 bytes in base64, which are 22 letters and two signs.
+fn is_key(key: &HeaderValue) -> bool {
+    let is_letter = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'/');
+    matches!(key.as_bytes().strip_suffix(b"=="), Some(letters) if letters.len() == 22 && letters.iter().all(is_letter))
+}
+
 async fn websocket(
     incoming: hyper::Request<Incoming>,
     key: HeaderValue,
@@ -396,8 +402,9 @@ async fn websocket(
 ) -> hyper::Response<Outgoing> {
     let turns = connection.turns();
     let respond = |answer| respond(answer, &turns);
-    if incoming.method() != hyper::Method::GET || key.is_empty() {
-        return respond(Answer::text(400, "no WebSocket handshake; expected GET with Sec-WebSocket-Key"));
+    if incoming.method() != hyper::Method::GET || incoming.version() != hyper::Version::HTTP_11 || !is_key(&key) {
+        let what = "no WebSocket handshake; expected GET of HTTP/1.1 with a Sec-WebSocket-Key of 16 bytes in base64";
+        return respond(Answer::text(400, what).with_header("connection", "close"));
     }
     if incoming.headers().get(header::SEC_WEBSOCKET_VERSION).is_none_or(|version| version != "13") {
         let answer = Answer::text(426, "the WebSocket's version is not known; expected 13");

@@ -11,12 +11,14 @@ use std::pin::pin;
 use tokio_tungstenite::WebSocketStream;
 use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
 use tokio_tungstenite::tungstenite::protocol::{CloseFrame, Role, WebSocketConfig};
-use tokio_tungstenite::tungstenite::{Bytes, Message, Utf8Bytes};
+use tokio_tungstenite::tungstenite::{Bytes, Error, Message, Utf8Bytes};
 
 /// Longest message of a client.
 const MESSAGE_BYTES_MAX: usize = 64 << 10;
 /// Most bytes that wait for a client: one message is made when the one before is gone.
 const WAITING_BYTES_MAX: usize = 4 << 20;
+/// Bytes of the reason with which a conversation is ended: with its code they fit into a control frame.
+const REASON_BYTES_MAX: usize = 123;
 /// Messages of a client that are taken between two to it.
 const TAKEN_AT_ONCE: usize = 16;
 /// A client is asked for a sign of life so often; browsers give it by themselves.
@@ -41,6 +43,7 @@ pub(crate) async fn talk(upgraded: Upgraded, mut socket: Box<dyn Socket>) {
             match stream.next().now_or_never() {
                 None => break,
                 Some(Some(Ok(message))) if take(&message, socket.as_mut()) => received_at = now().mono,
+                Some(Some(Err(error))) => return refuse(&mut stream, &error).await,
                 Some(_) => return,
             }
         }
@@ -56,17 +59,15 @@ pub(crate) async fn talk(upgraded: Upgraded, mut socket: Box<dyn Socket>) {
                 Next::Text(text) => Message::Text(text.into()),
                 Next::Bytes(bytes) => Message::Binary(bytes.into()),
                 Next::Close(why) => {
-                    // A reason has room for 123 bytes; a client that is gone already needs none.
-                    let reason = Utf8Bytes::from(why.chars().take(40).collect::<String>());
-                    let _ = stream.close(Some(CloseFrame { code: CloseCode::Policy, reason })).await;
-                    return;
+                    return close(&mut stream, CloseCode::Policy, &why).await;
                 }
                 Next::Wait(span) => match wait(&mut stream, until(at.mono, span, ping_at)).await {
-                    Some(Some(message)) if take(&message, socket.as_mut()) => {
+                    Some(Ok(message)) if take(&message, socket.as_mut()) => {
                         received_at = now().mono;
                         continue;
                     }
-                    Some(_) => return,
+                    Some(Err(error)) => return refuse(&mut stream, &error).await,
+                    Some(Ok(_)) => return,
                     None => continue,
                 },
             }
@@ -93,11 +94,28 @@ fn until(now: MonoNs, span: DurNs, ping_at: MonoNs) -> DurNs {
     span.min(ping_at - now).max(DurNs::from_us(100))
 }
 
-/// What comes within `span`: a message, the end, or nothing.
-async fn wait(stream: &mut WebSocketStream<TokioIo<Upgraded>>, span: DurNs) -> Option<Option<Message>> {
+/// What comes within `span`: a message, or why there will be none; `None`: nothing.
+async fn wait(stream: &mut WebSocketStream<TokioIo<Upgraded>>, span: DurNs) -> Option<Result<Message, Error>> {
     match select(stream.next(), pin!(tokio::time::sleep(span.to_std()))).await {
-        Either::Left((Some(Ok(message)), _)) => Some(Some(message)),
-        Either::Left((Some(Err(_)) | None, _)) => Some(None),
+        Either::Left((came, _)) => Some(came.unwrap_or(Err(Error::ConnectionClosed))),
         Either::Right(_) => None,
     }
+}
+
+/// Ends the conversation with the reason, if the client has sent what cannot be taken.
+async fn refuse(stream: &mut WebSocketStream<TokioIo<Upgraded>>, error: &Error) {
+    let code = match error {
+        Error::Capacity(_) => CloseCode::Size,
+        Error::Utf8(_) => CloseCode::Invalid,
+        Error::Protocol(_) => CloseCode::Protocol,
+        // The connection is gone.
+        _ => return,
+    };
+    close(stream, code, &error.to_string()).await;
+}
+
+async fn close(stream: &mut WebSocketStream<TokioIo<Upgraded>>, code: CloseCode, why: &str) {
+    let reason = Utf8Bytes::from(&why[..why.floor_char_boundary(REASON_BYTES_MAX)]);
+    // A client that is gone already needs none.
+    let _ = stream.close(Some(CloseFrame { code, reason })).await;
 }

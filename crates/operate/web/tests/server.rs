@@ -334,10 +334,9 @@ fn a_client_beyond_the_limit_gets_short_answers_and_no_socket() {
 
 #[test]
 fn an_operator_gets_a_socket_when_others_have_taken_all_seats() {
-    for limits in [
-        Limits { clients_max: 2, ..Limits::default() },
-        Limits { clients_of_one_max: 2, ..Limits::default() },
-    ] {
+    for limits in
+        [Limits { clients_max: 2, ..Limits::default() }, Limits { clients_of_one_max: 2, ..Limits::default() }]
+    {
         let server = Running::start(limits);
         let taken: Vec<_> = (0..2).map(|_| server.socket(ORIGIN)).collect();
         assert!(taken.iter().all(|(_, answer)| answer.starts_with("HTTP/1.1 101")));
@@ -369,7 +368,10 @@ fn one_user_takes_half_of_the_seats_at_most() {
     let (mut third, answer) = server.socket(ORIGIN);
     assert!(answer.starts_with("HTTP/1.1 503"), "{answer}");
     let refused = read(&mut third);
-    assert!(refused.starts_with("user ") && refused.contains("has 2 connections already; close another one"), "{refused}");
+    assert!(
+        refused.starts_with("user ") && refused.contains("has 2 connections already; close another one"),
+        "{refused}"
+    );
     drop(first);
     // Its seat is given back a moment after its end.
     until("it has left its seat", || server.socket(ORIGIN).1.starts_with("HTTP/1.1 101"));
@@ -439,6 +441,46 @@ fn websockets_that_send_too_much_or_never_read_are_cut_off() {
     deaf.write_all(&frame(1, b"flood")).unwrap();
     until("all three are cut off", || server.ended.load(Ordering::SeqCst) == 3);
     assert!(server.say(HERE).contains("here"));
+}
+
+#[test]
+fn a_malformed_request_for_a_websocket_is_answered() {
+    let server = Running::start(Limits::default());
+    const KEY: &str = "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n";
+    const VERSION: &str = "Sec-WebSocket-Version: 13\r\n";
+    let upgrade = "Host: localhost\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n";
+    for (first, headers, expected) in [
+        ("GET /ws HTTP/1.1", VERSION.to_owned(), "400"),
+        ("GET /ws HTTP/1.1", format!("{VERSION}Sec-WebSocket-Key: x\r\n"), "400"),
+        ("GET /ws HTTP/1.1", format!("{VERSION}Sec-WebSocket-Key: \r\n"), "400"),
+        ("GET /ws HTTP/1.0", format!("{VERSION}{KEY}"), "400"),
+        ("POST /ws HTTP/1.1", format!("{VERSION}{KEY}Content-Length: 0\r\n"), "400"),
+        ("GET /ws HTTP/1.1", KEY.to_owned(), "426"),
+        ("GET /ws HTTP/1.1", format!("{KEY}Sec-WebSocket-Version: 8\r\n"), "426"),
+        ("GET /other HTTP/1.1", format!("{VERSION}{KEY}"), "404"),
+        ("GET /ws HTTP/1.1", format!("{VERSION}{KEY}broken header\r\n"), "400"),
+    ] {
+        let mut stream = server.connect();
+        stream.write_all(format!("{first}\r\n{upgrade}{ORIGIN}{headers}\r\n").as_bytes()).unwrap();
+        let mut status = [0; 12];
+        stream.read_exact(&mut status).unwrap_or_else(|error| panic!("{first} {headers}: {error}"));
+        assert_eq!(&status[9..], expected.as_bytes(), "{first} {headers}");
+    }
+}
+
+#[test]
+fn a_frame_that_is_none_is_answered_with_the_reason() {
+    let server = Running::start(Limits::default());
+    let long = [0x82, 0xff, 0, 0, 0, 0, 0x40, 0, 0, 0, 0, 0, 0, 0];
+    for (bytes, code) in
+        [(&b"\x81\x02hi"[..], 1002_u16), (&long, 1009), (&frame(1, &[0xff])[..], 1007), (&frame(3, b"")[..], 1002)]
+    {
+        let (mut stream, _) = server.socket(ORIGIN);
+        stream.write_all(bytes).unwrap();
+        let answer = heard(&mut stream);
+        assert_eq!((answer[0], &answer[2..4]), (0x88, &code.to_be_bytes()[..]), "{bytes:?}: {answer:?}");
+        assert!(answer.len() > 10, "with a reason: {answer:?}");
+    }
 }
 
 #[test]
