@@ -216,7 +216,7 @@ impl Folder {
             return Err(FolderError::Exists(path));
         }
         let survives = sys::whole::Survives::PowerLoss;
-        sys::whole::replace(&path, settings.text().as_bytes(), 0o666, survives)
+        sys::whole::replace(&path, settings.text().as_bytes(), 0o640, survives)
             .map_err(|why| FolderError::Io { path: path.clone(), why })?;
         Ok(name)
     }
@@ -225,8 +225,10 @@ impl Folder {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{Saved, States};
     use base::Stamp;
-    use db::{Saved, SavedValue};
+    use db::SavedValue;
+    use std::os::unix::fs::PermissionsExt as _;
 
     /// A folder of its own, which is gone with it.
     struct Scratch(PathBuf);
@@ -250,7 +252,10 @@ mod tests {
         let value = Some(SavedValue::Text(b"2".to_vec()));
         Settings {
             head: Some(head),
-            values: vec![Saved { name: "X:SET".to_owned(), value }, Saved { name: "X:GONE".to_owned(), value: None }],
+            values: vec![
+                Saved { name: "X:SET".to_owned(), value, states: States::Number(None) },
+                Saved { name: "X:GONE".to_owned(), value: None, states: States::Number(None) },
+            ],
         }
     }
 
@@ -265,6 +270,8 @@ mod tests {
         assert!(matches!(folder.newest("rf"), Err(FolderError::Nothing(_))));
         let first = folder.save("rf", &settings(1_800_000_000, "one")).unwrap();
         assert_eq!(first, "20270115T080000.250Z.sav");
+        let mode = fs::metadata(scratch.0.join("rf").join(&first)).unwrap().permissions().mode();
+        assert_eq!(mode & 0o137, 0, "other accounts do not read it: {mode:o}");
         assert!(matches!(folder.save("rf", &settings(1_800_000_000, "two")), Err(FolderError::Exists(_))));
         let second = folder.save("rf", &settings(1_800_000_001, "two")).unwrap();
         // One of autosave's, and one that was not written to its end.

@@ -7,6 +7,8 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
+/// The mode of new files: values are for the IOC's own user and its group.
+const MODE: u32 = 0o640;
 /// Largest file that is read.
 const BYTES_MAX: u64 = 1 << 30;
 /// Sequence files that are looked at.
@@ -24,7 +26,7 @@ pub(crate) fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
 /// # Errors
 /// The kernel's; what stood there before stands there still.
 pub fn write_whole(path: &Path, text: &str) -> io::Result<()> {
-    sys::whole::replace(path, text.as_bytes(), 0o666, sys::whole::Survives::PowerLoss)
+    sys::whole::replace(path, text.as_bytes(), MODE, sys::whole::Survives::PowerLoss)
 }
 
 /// Writes a `.sav` file and then its `.savB`: at any instant one of them is whole.
@@ -87,7 +89,7 @@ pub fn load(path: &Path) -> Result<Option<Found>, NoneWhole> {
 /// The kernel's.
 pub fn keep_copy(path: &Path, dated: bool, now: Stamp) -> io::Result<()> {
     let suffix = if dated { format!("_{}", compact_date(now)) } else { ".bu".to_owned() };
-    sys::whole::replace(&with_suffix(path, &suffix), &fs::read(path)?, 0o666, sys::whole::Survives::Kill)
+    sys::whole::replace(&with_suffix(path, &suffix), &fs::read(path)?, MODE, sys::whole::Survives::Kill)
 }
 
 /// `YYMMDD-HHMMSS`, UTC.
@@ -101,6 +103,7 @@ fn compact_date(now: Stamp) -> String {
 mod tests {
     use super::*;
     use db::SavedValue;
+    use std::os::unix::fs::PermissionsExt as _;
 
     fn folder(name: &str) -> PathBuf {
         let folder = std::env::temp_dir().join(format!("tahti-autosave-{name}-{}", std::process::id()));
@@ -116,6 +119,10 @@ mod tests {
         let values = |text: &str| vec![Saved { name: "X:a".into(), value: Some(SavedValue::Text(text.into())) }];
         save(&path, &values("1"), Stamp::from_unix(1_800_000_000, 0)).unwrap();
         fs::copy(&path, folder.join("a.sav0")).unwrap();
+        for file in ["a.sav", "a.savB"] {
+            let mode = fs::metadata(folder.join(file)).unwrap().permissions().mode();
+            assert_eq!(mode & 0o137, 0, "other accounts do not read {file}: {mode:o}");
+        }
         let found = load(&path).unwrap().unwrap();
         assert_eq!((found.file, found.values, found.complaints.len()), (path.clone(), values("1"), 0));
         fs::write(&path, "X:a 2\n").unwrap();

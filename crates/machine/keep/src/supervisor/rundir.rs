@@ -238,6 +238,24 @@ impl RunDir {
         self.path.join("guest").join(process)
     }
 
+    /// The folder of the dashboard's addresses, tokens and sessions, which the dashboard makes.
+    #[must_use]
+    pub fn dashboard(&self) -> PathBuf {
+        self.path.join("dashboard")
+    }
+
+    /// Removes the dashboard's tokens and sessions: they are valid for one run of the plant, however often the dashboard starts in it.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn close_dashboard(&self) -> Result<()> {
+        let folder = self.dashboard();
+        match fs::remove_dir_all(&folder) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => io(Err(error), "remove", &folder),
+            _ => Ok(()),
+        }
+    }
+
     /// A process's log; what the supervisor says itself without a name.
     #[must_use]
     pub fn log(&self, process: Option<&str>) -> PathBuf {
@@ -283,7 +301,8 @@ impl RunDir {
             // A file system that does not tell is asked by writing.
             Err(_) => u64::MAX,
         };
-        // Processes of other users pass through to their notify sockets, and see nothing.
+        // Other accounts pass through to the sockets that are meant for them: operators to the control socket, processes with a `user` to
+        // their notify sockets. They cannot list it, and all else in it is closed to them.
         for (name, mode) in [("", 0o711), ("log", 0o700), ("evidence", 0o700), ("keep", 0o711)] {
             let mut folder = self.path.join(name);
             if matches!(name, "log" | "evidence") {
@@ -521,4 +540,48 @@ pub fn living() -> Vec<String> {
         run.path().join("state.json").exists() || run.lives()
     };
     plants().into_iter().filter(lives).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A plant's folder in a folder of its own, which goes with it.
+    struct Place(RunDir);
+
+    impl Place {
+        fn new(test: &str) -> Self {
+            let path = std::env::temp_dir().join(format!("tahti-rundir-{test}-{}", std::process::id())).join("p");
+            Self(RunDir { path, name: "p".into() })
+        }
+    }
+
+    impl Drop for Place {
+        fn drop(&mut self) {
+            let _ = fs::remove_dir_all(self.0.path.parent().unwrap());
+        }
+    }
+
+    #[test]
+    fn other_accounts_pass_through_the_folder_to_its_sockets_and_read_nothing_in_it() {
+        let place = Place::new("modes");
+        place.0.create(None).unwrap();
+        let _lock = place.0.lock().unwrap();
+        let mode = |path: PathBuf| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+        assert_eq!((mode(place.0.path.clone()), mode(place.0.path.join("keep"))), (0o711, 0o711));
+        for entry in fs::read_dir(&place.0.path).unwrap().flatten().filter(|entry| entry.file_name() != "keep") {
+            assert_eq!(mode(entry.path()) & 0o077, 0, "{}", entry.path().display());
+        }
+    }
+
+    #[test]
+    fn the_dashboards_tokens_are_removed_and_a_plant_without_any_is_no_error() {
+        let place = Place::new("tokens");
+        place.0.create(None).unwrap();
+        fs::create_dir(place.0.dashboard()).unwrap();
+        fs::write(place.0.dashboard().join("access.json"), "{}").unwrap();
+        place.0.close_dashboard().unwrap();
+        assert!(!place.0.dashboard().exists());
+        place.0.close_dashboard().unwrap();
+    }
 }

@@ -386,8 +386,9 @@ impl Engine {
         self.tell.line(&text);
         // A shield that could not be given back is still this plant's: the next supervisor tries again.
         let forgotten = if self.shield.is_ours() { Ok(()) } else { self.site.run.forget() };
+        let closed = self.site.run.close_dashboard();
         self.farewell(good, text);
-        forgotten.map(|()| good)
+        forgotten.and(closed).map(|()| good)
     }
 
     fn lower_shield(&mut self) -> Lowered {
