@@ -75,11 +75,35 @@ impl<'a> Barrier<'a> {
             return Meeting::Early(seen);
         }
         self.words[ARRIVED].store(0, Ordering::Relaxed);
-        Meeting::Last { wake: event.advance() }
+        // A member that stops waiting at this moment has either broken the barrier before, for this one too, or finds all met.
+        event.advance_unless_closed().map_or(Meeting::Broken, |wake| Meeting::Last { wake })
     }
 
-    /// Ends the barrier for good: all who wait, and all who come later, find it broken. Whether somebody sleeps.
-    pub fn break_up(&self) -> bool {
-        self.event().close()
+    /// Breaks the barrier for good, unless all have met since [`Meeting::Early`] returned `seen`: then `None`. Whether a member
+    /// sleeps and must be woken.
+    ///
+    /// So a meeting has one outcome for all its members, and a barrier at which all met can be used again.
+    #[must_use]
+    pub fn break_up(&self, seen: u64) -> Option<bool> {
+        self.event().close_unless_moved(seen)
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::sync::AtomicU64;
+    use std::vec::Vec;
+
+    #[test]
+    fn a_member_that_stops_waiting_after_all_have_met_does_not_break_the_barrier() {
+        let words: Vec<AtomicU64> = (0..Barrier::WORDS).map(|_| AtomicU64::new(0)).collect();
+        let barrier = Barrier::format(&words, 2).unwrap();
+        let Meeting::Early(seen) = barrier.arrive() else { panic!("the other member is missing") };
+        assert!(matches!(barrier.arrive(), Meeting::Last { .. }));
+        assert_eq!(barrier.break_up(seen), None, "all have met");
+        let Meeting::Early(seen) = barrier.arrive() else { panic!("the barrier is usable") };
+        assert!(barrier.break_up(seen).is_some());
+        assert_eq!(barrier.arrive(), Meeting::Broken);
     }
 }

@@ -58,10 +58,19 @@ impl<'a> Event<'a> {
         self.anybody_sleeps()
     }
 
-    /// Closes the event for good; whether somebody may sleep and must be woken.
-    pub fn close(&self) -> bool {
-        self.words[COUNT].fetch_or(CLOSED, Ordering::AcqRel);
-        self.anybody_sleeps()
+    /// As [`advance`](Self::advance), unless the event is closed: then `None`, and the count stays.
+    pub(crate) fn advance_unless_closed(&self) -> Option<bool> {
+        let next = |count| (count & CLOSED == 0).then_some(count + STEP);
+        self.words[COUNT].fetch_update(Ordering::AcqRel, Ordering::Acquire, next).ok()?;
+        Some(self.anybody_sleeps())
+    }
+
+    /// Closes the event for good, unless the count has moved on since it was `seen`: then `None`. Whether a thread may sleep and
+    /// must be woken.
+    pub(crate) fn close_unless_moved(&self, seen: u64) -> Option<bool> {
+        let closed = |count| ((count ^ seen) & !CLOSED == 0).then_some(count | CLOSED);
+        self.words[COUNT].fetch_update(Ordering::AcqRel, Ordering::Acquire, closed).ok()?;
+        Some(self.anybody_sleeps())
     }
 
     /// Whether the count has moved on since it was `seen`.

@@ -196,7 +196,7 @@ fn a_barrier_lets_nobody_go_on_alone_and_wakes_everybody_who_sleeps() {
 }
 
 #[test]
-fn a_barrier_that_is_broken_while_the_last_one_comes_is_met_or_broken_for_both_to_see() {
+fn a_barrier_is_met_and_stays_usable_or_is_broken_for_both_when_one_stops_waiting_as_the_last_arrives() {
     loom::model(|| {
         let words = words(Barrier::WORDS);
         Barrier::format(&words, 2).unwrap();
@@ -204,24 +204,20 @@ fn a_barrier_that_is_broken_while_the_last_one_comes_is_met_or_broken_for_both_t
         let other = thread::spawn(move || Barrier::attach(&theirs).unwrap().arrive());
         let barrier = Barrier::attach(&words).unwrap();
         let mine = barrier.arrive();
-        let moved = match mine {
-            Meeting::Early(seen) => {
-                barrier.break_up();
-                barrier.event().moved(seen)
-            }
-            _ => true,
+        let met = match mine {
+            // The other member arrives before, while or after this one stops waiting.
+            Meeting::Early(seen) => barrier.break_up(seen).is_none(),
+            Meeting::Last { .. } => true,
+            Meeting::Broken => panic!("only this member breaks it"),
         };
-        let other = other.join().unwrap();
-        match (mine, other) {
-            // It gave up; the other came before or after that, and either way finds out.
-            (Meeting::Early(seen), Meeting::Last { .. }) => assert!(moved || barrier.event().moved(seen)),
-            (Meeting::Early(_), Meeting::Broken) => assert!(!moved),
+        match (mine, other.join().unwrap()) {
+            (Meeting::Early(seen), Meeting::Last { .. }) => assert!(met && barrier.event().moved(seen)),
+            (Meeting::Early(_), Meeting::Broken) => assert!(!met),
             (Meeting::Last { .. }, Meeting::Early(seen)) => assert!(barrier.event().moved(seen)),
             unexpected => panic!("{unexpected:?}"),
         }
-        if !matches!(mine, Meeting::Last { .. }) {
-            assert_eq!(barrier.arrive(), Meeting::Broken);
-        }
+        let next = barrier.arrive();
+        assert_eq!(next == Meeting::Broken, !met, "met: usable for the next meeting; broken: for good");
     });
 }
 

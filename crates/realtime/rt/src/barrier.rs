@@ -112,11 +112,12 @@ impl Barrier {
             }
             let now = mono_now();
             if now >= until {
-                if barrier.break_up() {
+                // The last member may have arrived just now: then all have met, and the barrier stays usable.
+                let Some(wake) = barrier.break_up(seen) else { break Met::Together };
+                if wake {
                     futex::wake(event.word());
                 }
-                // The last may have come just now.
-                break outcome(&event).unwrap_or(Met::Broken);
+                break Met::Broken;
             }
             futex::wait(event.word(), count, limit.map(|_| until - now));
             event.withdraw();
