@@ -26,7 +26,8 @@ extern "C" {
 /* The version of the library that the program runs with. */
 uint32_t tahti_api_version(void);
 
-/* Why the last call of this thread failed; never NULL. Valid until the thread's next failure. */
+/* Why the last call of this thread failed; never NULL. Valid until the thread's next failure. A thread that ends, in destructors of its own
+ * thread-local data, can call every function, but the reason of a failure may be missing then. */
 const char *tahti_error(void);
 
 /* ---- frames */

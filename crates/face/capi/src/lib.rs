@@ -29,7 +29,8 @@ thread_local! {
 
 fn fail(why: &str) {
     let text = CString::new(why.replace('\0', "?")).unwrap_or_default();
-    ERROR.with(|error| *error.borrow_mut() = text);
+    // The thread may be ending, in a destructor of the program's own thread-local data: then there is no place for the text.
+    let _ = ERROR.try_with(|error| *error.borrow_mut() = text);
 }
 
 /// The result of a call as C sees it.
@@ -166,7 +167,7 @@ pub extern "C" fn tahti_api_version() -> u32 {
 /// See `tahti.h`.
 #[unsafe(no_mangle)]
 pub extern "C" fn tahti_error() -> *const c_char {
-    ERROR.with(|error| error.borrow().as_ptr())
+    ERROR.try_with(|error| error.borrow().as_ptr()).unwrap_or(c"no reason is kept: the thread is ending".as_ptr())
 }
 
 /// See `tahti.h`.
