@@ -19,8 +19,8 @@ pub struct Macros {
 const DEPTH_LIMIT: usize = 32;
 /// How long a line may grow.
 const LENGTH_LIMIT: usize = 65_536;
-/// How many macros are looked up for a line.
-const REFERENCES_LIMIT: usize = 65_536;
+/// Bytes of the line and of values that are read to expand a line. References behind them stay as they are.
+const WORK_LIMIT: usize = 4 << 20;
 
 impl Macros {
     /// From `A=1,B="two, three",C`; a name without `=` removes the macro.
@@ -92,13 +92,13 @@ struct Use<'a> {
     scope: Vec<(String, String)>,
     /// Macros whose values are being copied: they cannot stand in themselves.
     open: Vec<String>,
-    /// So many references more are followed.
-    left: usize,
+    /// Bytes that may still be read.
+    work: usize,
 }
 
 impl<'a> Use<'a> {
     const fn of(macros: &'a Macros) -> Self {
-        Self { macros, undefined: Vec::new(), scope: Vec::new(), open: Vec::new(), left: REFERENCES_LIMIT }
+        Self { macros, undefined: Vec::new(), scope: Vec::new(), open: Vec::new(), work: WORK_LIMIT }
     }
 
     /// Copies a text with its macros replaced, up to a byte of `ends` or its end; what was read of it. Quotes and
@@ -129,6 +129,7 @@ impl<'a> Use<'a> {
                 continue;
             }
             out.push_str(&text[copied..at]);
+            self.work = self.work.saturating_sub(at - copied + 1);
             if refers {
                 at += self.reference(&text[at..], out);
             } else if escapes {
@@ -141,17 +142,56 @@ impl<'a> Use<'a> {
             copied = at;
         }
         out.push_str(&text[copied..at]);
+        self.work = self.work.saturating_sub(at - copied);
         at
+    }
+
+    /// Skips a default that is used later or not at all, as [`copy`](Self::copy) reads it: up to a byte of `ends`. Each byte is read once,
+    /// however deep references are nested, while expanding them only to find their end would double the work with each level.
+    fn skip(text: &str, ends: &[u8], depth: usize) -> usize {
+        let bytes = text.as_bytes();
+        let (mut at, mut quote) = (0, None);
+        while at < bytes.len() && !ends.contains(&bytes[at]) {
+            match bytes[at] {
+                byte if quote == Some(byte) => quote = None,
+                byte @ (b'"' | b'\'') if quote.is_none() => quote = Some(byte),
+                b'\\' if at + 1 < bytes.len() => at += text[at + 1..].chars().next().map_or(0, char::len_utf8),
+                b'$' if quote != Some(b'\'') && depth < DEPTH_LIMIT => {
+                    if let Some(open @ (b'(' | b'{')) = bytes.get(at + 1) {
+                        at += Self::skip_reference(&text[at + 2..], *open, depth + 1) + 2;
+                        continue;
+                    }
+                }
+                _ => {}
+            }
+            at += 1;
+        }
+        at.min(bytes.len())
+    }
+
+    /// Skips what stands behind the `$(` of a reference, its closing byte included.
+    fn skip_reference(text: &str, open: u8, depth: usize) -> usize {
+        let close = if open == b'(' { b')' } else { b'}' };
+        let mut at = Self::skip(text, &[b'=', b',', close], depth);
+        if text.as_bytes().get(at) == Some(&b'=') {
+            at += 1 + Self::skip(&text[at + 1..], &[b',', close], depth);
+        }
+        while text.as_bytes().get(at) == Some(&b',') {
+            at += 1 + Self::skip(&text[at + 1..], &[b'=', b',', close], depth);
+            if text.as_bytes().get(at) == Some(&b'=') {
+                at += 1 + Self::skip(&text[at + 1..], &[b',', close], depth);
+            }
+        }
+        (at + 1).min(text.len())
     }
 
     /// One `$(NAME)`, `$(NAME=default)`, `$(NAME,A=1)`; how many bytes it takes.
     fn reference(&mut self, text: &str, out: &mut String) -> usize {
         let (open, close) = if text.as_bytes()[1] == b'(' { ('(', b')') } else { ('{', b'}') };
-        if self.open.len() >= DEPTH_LIMIT || out.len() > LENGTH_LIMIT || self.left == 0 {
+        if self.open.len() >= DEPTH_LIMIT || out.len() > LENGTH_LIMIT || self.work == 0 {
             out.push_str(&text[..2]);
             return 2;
         }
-        self.left -= 1;
         let (outer, depth) = (self.scope.len(), self.open.len());
         self.open.push(String::new());
         let mut name = String::new();
@@ -159,10 +199,9 @@ impl<'a> Use<'a> {
         let mut default = None;
         if text.as_bytes().get(at) == Some(&b'=') {
             default = Some(at + 1);
-            let missing = self.undefined.len();
-            at += 1 + self.copy(&text[at + 1..], &[b',', close], true, &mut String::new());
-            // Where the default is not used, nothing in it is missing.
-            self.undefined.truncate(missing);
+            let skipped = Self::skip(&text[at + 1..], &[b',', close], self.open.len());
+            self.work = self.work.saturating_sub(skipped);
+            at += 1 + skipped;
         }
         while text.as_bytes().get(at) == Some(&b',') {
             let (mut inner, mut value) = (String::new(), String::new());
@@ -297,7 +336,49 @@ mod tests {
         let _ = macros.expand("$(N0)");
     }
 
+    #[test]
+    fn nested_defaults_are_read_a_bounded_number_of_times() {
+        let (depth, mut text) = (4_000, String::new());
+        (0..depth).for_each(|number| text.push_str(&format!("$(A{number}=")));
+        text.push('x');
+        (0..depth).for_each(|_| text.push(')'));
+        let macros = Macros::default();
+        let (mut use_of, mut out) = (Use::of(&macros), String::new());
+        use_of.copy(&text, &[], false, &mut out);
+        let read = WORK_LIMIT - use_of.work;
+        assert!(read <= 2 * (DEPTH_LIMIT + 1) * text.len(), "{read} bytes were read for a line of {}", text.len());
+        // Those within the limit are expanded, and all but the value that they end in stands as it was written.
+        assert!(out.starts_with("$(A32=$(A33=") && out.contains("=x)"), "{}", &out[..40]);
+        check("", "$(A=$(B=$(C=1)$(D=2)$(E)))", "12$(E)");
+        check("B=7", "$(A=$(B=$(C=1)$(D=2)))", "7");
+    }
+
+    #[test]
+    fn many_references_to_long_values_are_read_up_to_a_limit() {
+        let mut macros = Macros::default();
+        macros.set("LONG", &format!("$(X={})", "y".repeat(60_000)));
+        macros.set("X", "");
+        let line = "$(LONG)".repeat(9_000);
+        let (mut use_of, mut out) = (Use::of(&macros), String::new());
+        use_of.copy(&line, &[], false, &mut out);
+        assert_eq!(use_of.work, 0);
+        assert!(out.ends_with("$(LONG)"), "what is behind the limit stays as it is");
+    }
+
+    #[test]
+    fn nothing_in_a_default_that_is_not_used_is_missing() {
+        assert_eq!(Macros::parse("A=1").expand("$(A=$(B))$(C=$(D=$(E)))").1, ["E"]);
+    }
+
     proptest! {
+        #[test]
+        fn a_skipped_default_ends_where_a_copied_one_does(text in "[$(){}=,A-C'\"\\\\ é]{0,40}") {
+            let macros = Macros::parse("A=1,B=$(A)");
+            let ends = [b',', b')'];
+            let copied = Use::of(&macros).copy(&text, &ends, true, &mut String::new());
+            prop_assert_eq!(Use::skip(&text, &ends, 0), copied);
+        }
+
         #[test]
         fn no_text_panics(text in "[$(){}=,A-C'\"\\\\ ]{0,30}") {
             let _ = Macros::parse(&text).expand(&text);
