@@ -1,6 +1,7 @@
-//! TCP connections that are to be given the newest, not all.
+//! TCP connections: those that are to be given the newest, not all, and those whose other end may die unnoticed.
 
 use crate::{Result, option};
+use base::DurNs;
 use std::os::fd::AsFd;
 
 /// Has the kernel take no more from who writes to a TCP connection while so many bytes wait to be sent for the first time: without it some
@@ -13,16 +14,59 @@ pub fn keep_unsent_below(connection: impl AsFd, bytes: u32) -> Result<()> {
     option::set(connection, libc::IPPROTO_TCP, libc::TCP_NOTSENT_LOWAT, bytes, "bound what waits to be sent")
 }
 
+/// Probes of a connection on which nothing comes, until it counts as dead.
+const PROBES: i64 = 4;
+
+/// Has the kernel end a TCP connection (`ETIMEDOUT`) whose other end has answered nothing for about this time: neither what was sent nor, while
+/// nothing is sent, a probe. Without it a connection that only listens never learns that its peer has lost power. At least 2 s, at most an hour;
+/// in whole seconds.
+///
+/// # Errors
+/// The kernel's, where it is no TCP connection.
+pub fn notice_death_within(connection: impl AsFd, within: DurNs) -> Result<()> {
+    let seconds = (within.0 / 1_000_000_000).clamp(2, 3_600);
+    // The first probe after half of the time, the others evenly in the rest of it.
+    let idle = (seconds / 2).max(1);
+    let between = ((seconds - idle) / PROBES).max(1);
+    let probes = ((seconds - idle) / between).max(1);
+    let doing = "notice a peer that has died";
+    let tcp = |name: i32, value: i64| option::set(&connection, libc::IPPROTO_TCP, name, value as i32, doing);
+    option::set(&connection, libc::SOL_SOCKET, libc::SO_KEEPALIVE, 1, doing)?;
+    tcp(libc::TCP_KEEPIDLE, idle)?;
+    tcp(libc::TCP_KEEPINTVL, between)?;
+    tcp(libc::TCP_KEEPCNT, probes)?;
+    tcp(libc::TCP_USER_TIMEOUT, seconds * 1_000)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use std::net::{TcpListener, TcpStream, UdpSocket};
 
+    fn stream() -> TcpStream {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        TcpStream::connect(listener.local_addr().unwrap()).unwrap()
+    }
+
     #[test]
     fn a_tcp_connection_takes_the_bound_and_another_socket_does_not() {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-        keep_unsent_below(&stream, 16 << 10).unwrap();
+        keep_unsent_below(&stream(), 16 << 10).unwrap();
         assert!(keep_unsent_below(UdpSocket::bind("127.0.0.1:0").unwrap(), 1).is_err());
+    }
+
+    #[test]
+    fn probes_of_a_silent_connection_end_within_the_time_that_was_asked_for() {
+        use rustix::net::sockopt;
+        for (asked, seconds) in [(0, 2), (2, 2), (3, 3), (20, 20), (60, 60), (100_000, 3_600)] {
+            let stream = stream();
+            notice_death_within(&stream, DurNs::from_secs(asked)).unwrap();
+            assert!(sockopt::socket_keepalive(&stream).unwrap());
+            let idle = sockopt::tcp_keepidle(&stream).unwrap().as_secs();
+            let between = sockopt::tcp_keepintvl(&stream).unwrap().as_secs();
+            let all = idle + between * u64::from(sockopt::tcp_keepcnt(&stream).unwrap());
+            assert!(all <= seconds && all * 5 >= seconds * 4, "{asked} s asked: {all} s of probes");
+            assert_eq!(u64::from(sockopt::tcp_user_timeout(&stream).unwrap()), seconds * 1_000);
+        }
+        assert!(notice_death_within(UdpSocket::bind("127.0.0.1:0").unwrap(), DurNs::from_secs(9)).is_err());
     }
 }

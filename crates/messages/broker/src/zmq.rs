@@ -2,12 +2,15 @@
 //!
 //! What comes over TCP has no user that the kernel could vouch for: rules see it as of another host, loopback or not.
 
+mod places;
+
 pub use crate::error::{AddressError, ListenError};
 
 use crate::relay::{Passed, QUEUE_MAX, Relay};
 use base::{DurNs, MonoNs};
 use msg::zmtp::{GREETING, Incoming, Message, Peer, message};
 use msg::{Code, Request, Subject, TextBuffer, TextError};
+use places::{Place, Places};
 use std::collections::HashMap;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -25,8 +28,13 @@ pub const HOST: &str = "zmq";
 pub const USER: u32 = 65534;
 /// Most clients at once; each has a thread, and one more for each band that it uses.
 const PEERS_MAX: usize = 32;
-/// How long one may take to introduce itself.
+/// How long one may take to introduce itself, and how many may be at that. One more takes the place of a silent one.
 const GREETING_WITHIN: DurNs = DurNs::from_secs(5);
+const GREETINGS_MAX: usize = 32;
+/// Connections that have ended, but not their threads, at most: others wait in the kernel meanwhile.
+const ENDING_MAX: usize = 64;
+/// A client whose host does not answer for so long is gone.
+const DEAD_AFTER: DurNs = DurNs::from_secs(30);
 /// How often threads look whether they are still wanted.
 const LOOK: Duration = Duration::from_millis(100);
 /// How long a client may leave its replies unread before it is cut off.
@@ -78,18 +86,27 @@ pub fn serve(
     say(Event::Ready(listener.local_addr().map_err(failed)?));
     let (tell, told) = channel();
     let mut threads: Vec<JoinHandle<()>> = Vec::new();
+    let places = Arc::<Places>::default();
     while !stop.load(Ordering::Relaxed) {
         told.try_iter().for_each(&mut *say);
         threads.retain(|thread| !thread.is_finished());
         sys::poll::is_readable(listener.as_fd(), DurNs::from_ms(100));
+        if threads.len() >= PEERS_MAX + GREETINGS_MAX + ENDING_MAX {
+            std::thread::sleep(LOOK);
+            continue;
+        }
         match listener.accept() {
-            Ok((_, from)) if threads.len() >= PEERS_MAX => {
-                say(Event::CutOff(from, format!("{PEERS_MAX} are connected already")));
-            }
             Ok((stream, from)) => {
                 say(Event::Joined(from));
+                let place = match places.enter(&stream, from) {
+                    Ok(place) => place,
+                    Err(error) => {
+                        say(Event::CutOff(from, error.to_string()));
+                        continue;
+                    }
+                };
                 let (server, stop, tell) = (server.to_owned(), stop.clone(), tell.clone());
-                threads.push(std::thread::spawn(move || hear(&server, stream, from, bodies, &stop, &tell)));
+                threads.push(std::thread::spawn(move || hear(&server, stream, place, bodies, &stop, &tell)));
             }
             Err(error) if error.kind() == ErrorKind::WouldBlock => {}
             Err(error) => {
@@ -106,8 +123,9 @@ pub fn serve(
 }
 
 /// One client, as long as it is there.
-fn hear(server: &str, stream: TcpStream, from: SocketAddr, bodies: u64, stop: &AtomicBool, tell: &Sender<Event>) {
-    let end = Caller::new(server, stream, from, bodies).and_then(|mut caller| caller.run(stop));
+fn hear(server: &str, stream: TcpStream, place: Place, bodies: u64, stop: &AtomicBool, tell: &Sender<Event>) {
+    let from = place.from;
+    let end = Caller::new(server, stream, place, bodies).and_then(|mut caller| caller.run(stop));
     // Who serves listens until all threads have ended.
     let _ = tell.send(match end {
         Ok(()) => Event::Left(from),
@@ -124,6 +142,10 @@ enum CutOff {
     Peer(#[from] msg::zmtp::Fault),
     #[error("it has not introduced itself within {GREETING_WITHIN}")]
     Silent,
+    #[error("{PEERS_MAX} clients are connected already; end one of them")]
+    Full,
+    #[error("it had not introduced itself when {GREETINGS_MAX} others were connecting")]
+    Displaced,
 }
 
 /// Where replies go.
@@ -131,7 +153,7 @@ type ReplyStream = Arc<Mutex<TcpStream>>;
 
 struct Caller {
     server: String,
-    from: SocketAddr,
+    place: Place,
     bodies: u64,
     stream: TcpStream,
     out: ReplyStream,
@@ -140,9 +162,10 @@ struct Caller {
 }
 
 impl Caller {
-    fn new(server: &str, stream: TcpStream, from: SocketAddr, bodies: u64) -> Result<Self, CutOff> {
+    fn new(server: &str, stream: TcpStream, place: Place, bodies: u64) -> Result<Self, CutOff> {
         let set = || {
             stream.set_nonblocking(false)?;
+            sys::tcp::notice_death_within(&stream, DEAD_AFTER).map_err(|error| std::io::Error::from(error.errno))?;
             stream.set_nodelay(true)?;
             stream.set_read_timeout(Some(LOOK))?;
             stream.set_write_timeout(Some(WRITE_WITHIN))?;
@@ -150,17 +173,17 @@ impl Caller {
         };
         let out = Arc::new(Mutex::new(set()?));
         let (server, peer) = (server.to_owned(), Peer::new(bodies as usize));
-        Ok(Self { server, from, bodies, stream, out, peer, bands: HashMap::new() })
+        Ok(Self { server, place, bodies, stream, out, peer, bands: HashMap::new() })
     }
 
     fn run(&mut self, stop: &AtomicBool) -> Result<(), CutOff> {
-        let began = mono_now();
+        let (began, mut introduced) = (mono_now(), false);
         let mut bytes = vec![0; 16 << 10];
         let mut came = Vec::new();
         write(&self.out, &GREETING);
         while !stop.load(Ordering::Relaxed) {
             let length = match self.stream.read(&mut bytes) {
-                Ok(0) => return Ok(()),
+                Ok(0) => return if self.place.is_displaced() { Err(CutOff::Displaced) } else { Ok(()) },
                 Ok(length) => length,
                 Err(error)
                     if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut | ErrorKind::Interrupted) =>
@@ -171,6 +194,12 @@ impl Caller {
                 Err(_) => return Ok(()),
             };
             let fed = self.peer.feed(&bytes[..length], &mut came);
+            if !introduced && self.peer.is_ready() {
+                introduced = self.place.introduce();
+                if !introduced {
+                    return Err(if self.place.is_displaced() { CutOff::Displaced } else { CutOff::Full });
+                }
+            }
             for incoming in came.drain(..) {
                 match incoming {
                     Incoming::Send(bytes) => write(&self.out, &bytes),
@@ -178,7 +207,7 @@ impl Caller {
                 }
             }
             fed?;
-            if !self.peer.is_ready() && mono_now() - began > GREETING_WITHIN {
+            if !introduced && mono_now() - began > GREETING_WITHIN {
                 return Err(CutOff::Silent);
             }
         }
@@ -186,7 +215,7 @@ impl Caller {
     }
 
     fn request(&mut self, mut message: Message) {
-        let Self { server, from, bodies, out, bands, .. } = self;
+        let Self { server, place: Place { from, .. }, bodies, out, bands, .. } = self;
         let (line, options, body) = match allowed(&message) {
             Ok((line, options, body)) => (line.to_owned(), options, body.to_vec()),
             Err((code, why)) => return reply(out, message.envelope().0, code, &why, &[]),

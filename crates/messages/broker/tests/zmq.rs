@@ -8,7 +8,8 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::channel;
+use std::sync::mpsc::{Receiver, channel};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 /// What a hung machine is given before a test says so.
@@ -32,16 +33,73 @@ fn request(line: &str) -> Vec<u8> {
     bytes
 }
 
+/// ZeroMQ's end of a message server, with what it reports.
+struct Serving {
+    _server: server::Server,
+    name: String,
+    address: std::net::SocketAddr,
+    events: Receiver<Event>,
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Serving {
+    fn start() -> Self {
+        let server = server();
+        let (tell, events) = channel();
+        let stop = Arc::new(AtomicBool::new(false));
+        let (name, stopped) = (server.name.clone(), stop.clone());
+        let listen = "127.0.0.1:0".parse().unwrap();
+        let serve = move || zmq::serve(&name, listen, 1 << 20, &stopped, &mut |event| drop(tell.send(event))).unwrap();
+        let thread = Some(std::thread::spawn(serve));
+        let Event::Ready(address) = events.recv_timeout(PATIENCE).unwrap() else { panic!("it is not ready") };
+        Self { name: server.name.clone(), _server: server, address, events, stop, thread }
+    }
+
+    /// Asks, and reads until the answer has come.
+    fn is_answered(&self, client: &mut TcpStream) {
+        client.write_all(&request("ping/server")).unwrap();
+        let (mut all, mut some) = (Vec::new(), [0; 1024]);
+        let wanted = format!("OK/{}", self.name);
+        while !all.windows(wanted.len()).any(|part| part == wanted.as_bytes()) {
+            let length = client.read(&mut some).unwrap();
+            assert!(length > 0, "cut off: {}", String::from_utf8_lossy(&all));
+            all.extend_from_slice(&some[..length]);
+        }
+    }
+}
+
+impl Drop for Serving {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        let _ = self.thread.take().map(JoinHandle::join);
+    }
+}
+
+#[test]
+fn connections_that_stay_silent_keep_no_client_out() {
+    let serving = Serving::start();
+    let connect = || TcpStream::connect(serving.address).unwrap();
+    let silent: Vec<TcpStream> = (0..40).map(|_| connect()).collect();
+    serving.is_answered(&mut dealer(serving.address));
+    // The oldest had to go for the newest; it learns that by the end of its connection.
+    let mut oldest = &silent[0];
+    oldest.set_read_timeout(Some(PATIENCE)).unwrap();
+    oldest.read_to_end(&mut Vec::new()).unwrap();
+    let first = oldest.local_addr().unwrap();
+    let reason = loop {
+        match serving.events.recv_timeout(PATIENCE).unwrap() {
+            Event::CutOff(who, why) if who == first => break why,
+            _ => {}
+        }
+    };
+    assert!(reason.contains("had not introduced itself"), "{reason}");
+}
+
 #[test]
 fn who_reads_no_replies_is_cut_off_after_2s_and_nobody_else_notices() {
-    let server = server();
-    let (tell, events) = channel();
-    let stop = Arc::new(AtomicBool::new(false));
-    let (name, stopped) = (server.name.clone(), stop.clone());
-    let listen = "127.0.0.1:0".parse().unwrap();
-    let end =
-        std::thread::spawn(move || zmq::serve(&name, listen, 1 << 20, &stopped, &mut |event| drop(tell.send(event))));
-    let Event::Ready(address) = events.recv_timeout(PATIENCE).unwrap() else { panic!("it is not ready") };
+    let serving = Serving::start();
+    let (address, events) = (serving.address, &serving.events);
     let (mut silent, mut other) = (dealer(address), dealer(address));
     // Each is answered at length, until the replies fill all that the kernel holds of them.
     let (nonsense, begun) = (request(&"x".repeat(1900)), Instant::now());
@@ -52,14 +110,5 @@ fn who_reads_no_replies_is_cut_off_after_2s_and_nobody_else_notices() {
     let gone = silent.local_addr().unwrap();
     while !matches!(events.recv_timeout(PATIENCE).unwrap(), Event::Left(who) | Event::CutOff(who, _) if who == gone) {}
 
-    other.write_all(&request("ping/server")).unwrap();
-    let (mut all, mut some) = (Vec::new(), [0; 1024]);
-    let wanted = format!("OK/{}", server.name);
-    while !all.windows(wanted.len()).any(|part| part == wanted.as_bytes()) {
-        let length = other.read(&mut some).unwrap();
-        assert!(length > 0, "cut off: {}", String::from_utf8_lossy(&all));
-        all.extend_from_slice(&some[..length]);
-    }
-    stop.store(true, Ordering::Relaxed);
-    end.join().unwrap().unwrap();
+    serving.is_answered(&mut other);
 }

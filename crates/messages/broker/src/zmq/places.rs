@@ -1,0 +1,140 @@
+//! Places of ZeroMQ's clients: those that have introduced themselves, and those that have not. Silent ones never keep another one out.
+
+use super::{GREETINGS_MAX, PEERS_MAX};
+use std::io;
+use std::net::{IpAddr, Shutdown, SocketAddr, TcpStream};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// All places, in the order in which their clients connected.
+#[derive(Default)]
+pub(super) struct Places(Mutex<Entries>);
+
+#[derive(Default)]
+struct Entries {
+    next: u64,
+    all: Vec<Entry>,
+}
+
+struct Entry {
+    number: u64,
+    host: IpAddr,
+    /// To end the connection of a silent client; `None`: it has introduced itself.
+    silent: Option<TcpStream>,
+}
+
+/// The place of one client, as long as it has a thread.
+pub(super) struct Place {
+    pub(super) from: SocketAddr,
+    number: u64,
+    places: Arc<Places>,
+}
+
+impl Places {
+    fn lock(&self) -> MutexGuard<'_, Entries> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A place for a client that has just connected. Where too many are silent, one of them loses its connection.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub(super) fn enter(self: &Arc<Self>, stream: &TcpStream, from: SocketAddr) -> io::Result<Place> {
+        let silent = Some(stream.try_clone()?);
+        let mut entries = self.lock();
+        if entries.silent().count() >= GREETINGS_MAX {
+            entries.displace_one();
+        }
+        entries.next += 1;
+        let number = entries.next;
+        entries.all.push(Entry { number, host: from.ip(), silent });
+        Ok(Place { from, number, places: self.clone() })
+    }
+}
+
+impl Entries {
+    fn silent(&self) -> impl DoubleEndedIterator<Item = (usize, &Entry)> {
+        self.all.iter().enumerate().filter(|(_, entry)| entry.silent.is_some())
+    }
+
+    /// Ends the oldest silent connection of the host that has most of them.
+    fn displace_one(&mut self) {
+        let of = |host: IpAddr| self.silent().filter(|(_, entry)| entry.host == host).count();
+        // Of equals `max_by_key` takes the last.
+        let one = self.silent().rev().max_by_key(|(_, entry)| of(entry.host)).map(|(at, _)| at);
+        if let Some(stream) = one.and_then(|at| self.all.remove(at).silent) {
+            // Fails only where it is gone already.
+            let _ = stream.shutdown(Shutdown::Both);
+        }
+    }
+}
+
+impl Place {
+    /// Its client has introduced itself. `false`: as many have as may.
+    pub(super) fn introduce(&self) -> bool {
+        let mut entries = self.places.lock();
+        let introduced = entries.all.len() - entries.silent().count();
+        let entry = entries.all.iter_mut().find(|entry| entry.number == self.number);
+        entry.is_some_and(|entry| entry.silent.is_none() || introduced < PEERS_MAX && entry.silent.take().is_some())
+    }
+
+    /// Whether another client has its place.
+    pub(super) fn is_displaced(&self) -> bool {
+        !self.places.lock().all.iter().any(|entry| entry.number == self.number)
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.places.lock().all.retain(|entry| entry.number != self.number);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Read as _;
+    use std::net::TcpListener;
+
+    /// Both ends of a connection.
+    fn pair(listener: &TcpListener) -> (TcpStream, TcpStream) {
+        let far = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        (listener.accept().unwrap().0, far)
+    }
+
+    #[test]
+    fn the_host_with_most_silent_connections_loses_its_oldest_and_no_introduced_client_its_place() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let places = Arc::<Places>::default();
+        let host = |number: u8| SocketAddr::from(([192, 0, 2, number], 1));
+        let enter = |number| {
+            let (near, far) = pair(&listener);
+            (places.enter(&near, host(number)).unwrap(), near, far)
+        };
+        // The first of host 1 has introduced itself; host 2 has two silent ones, host 1 all others.
+        let first = enter(1);
+        assert!(first.0.introduce());
+        let others: Vec<_> = (0..GREETINGS_MAX).map(|nth| enter(if nth < 2 { 2 } else { 1 })).collect();
+        assert!(others.iter().all(|(place, ..)| !place.is_displaced()));
+        let newest = enter(3);
+        let displaced: Vec<usize> = (0..others.len()).filter(|at| others[*at].0.is_displaced()).collect();
+        assert_eq!(displaced, [2], "the oldest silent one of host 1");
+        assert_eq!((&others[2].2).read(&mut [0]).unwrap(), 0, "its connection has ended");
+        assert!(!first.0.is_displaced() && !newest.0.is_displaced() && !others[2].0.introduce());
+    }
+
+    #[test]
+    fn as_many_clients_as_there_are_places_introduce_themselves_and_a_place_that_is_left_is_free() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let places = Arc::<Places>::default();
+        let enter = || {
+            let (near, _far) = pair(&listener);
+            places.enter(&near, near.peer_addr().unwrap()).unwrap()
+        };
+        let mut all: Vec<Place> = (0..PEERS_MAX).map(|_| enter()).collect();
+        assert!(all.iter().all(Place::introduce) && all[0].introduce(), "asked again it is the same");
+        let more = enter();
+        assert!(!more.introduce());
+        all.pop();
+        assert!(more.introduce());
+    }
+}
