@@ -3,16 +3,20 @@
 //! What it counts goes into a file that the program maps and somebody else reads (`layout.rs`), so that it survives any end. No lock, no
 //! allocation, no standard library: atomics over a mapping of fixed size; what finds no room is counted. A child that forks begins a
 //! file of its own at its first allocation.
+//!
+//! A forked child has the locks of all threads that its parent had, and none of these threads. So nothing here takes a lock of the C library or
+//! of the dynamic linker once the library is loaded: functions are found at load, modules are read from the kernel.
 #![no_std]
 
 #[path = "../src/layout.rs"]
 #[allow(dead_code, reason = "the readers' half of the form")]
 mod layout;
+mod modules;
 
 use core::arch::asm;
 use core::ffi::{CStr, c_char, c_int, c_long, c_void};
 use core::ptr::null_mut;
-use core::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering::*};
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering::*};
 use layout::*;
 
 #[panic_handler]
@@ -30,42 +34,14 @@ type Step = unsafe extern "C" fn(*mut c_void, *mut c_void) -> c_int;
 type Backtrace = unsafe extern "C" fn(Step, *mut c_void) -> c_int;
 type Ip = unsafe extern "C" fn(*mut c_void) -> usize;
 
-#[repr(C)]
-struct DlInfo {
-    bias: usize,
-    name: *const c_char,
-    headers: *const Header,
-    count: u16,
-    adds: u64,
-    subs: u64,
-}
-
-#[repr(C)]
-struct Header {
-    kind: u32,
-    flags: u32,
-    offset: u64,
-    address: u64,
-    physical: u64,
-    file_bytes: u64,
-    memory_bytes: u64,
-    align: u64,
-}
-
 unsafe extern "C" {
     fn abort() -> !;
     fn dlsym(handle: *mut c_void, name: *const c_char) -> *mut c_void;
     fn dlopen(name: *const c_char, flags: c_int) -> *mut c_void;
-    fn dl_iterate_phdr(
-        each: unsafe extern "C" fn(*mut DlInfo, usize, *mut c_void) -> c_int,
-        data: *mut c_void,
-    ) -> c_int;
     fn getenv(name: *const c_char) -> *const c_char;
     fn getpid() -> c_int;
     fn mmap(at: *mut c_void, bytes: usize, protection: c_int, flags: c_int, fd: c_int, offset: i64) -> *mut c_void;
     fn madvise(at: *mut c_void, bytes: usize, advice: c_int) -> c_int;
-    fn open(path: *const c_char, flags: c_int, ...) -> c_int;
-    fn close(fd: c_int) -> c_int;
     fn ftruncate(fd: c_int, bytes: i64) -> c_int;
     fn readlink(path: *const c_char, into: *mut c_char, bytes: usize) -> isize;
     fn syscall(number: c_long, ...) -> c_long;
@@ -73,12 +49,43 @@ unsafe extern "C" {
 }
 
 const NEXT: *mut c_void = -1isize as *mut c_void;
+const ANYWHERE: *mut c_void = null_mut();
 const PAGE: usize = 4096;
 const WIPE_ON_FORK: c_int = 18;
 #[cfg(target_arch = "x86_64")]
-const GETSCHEDULER: c_long = 145;
+mod call {
+    pub(crate) const GETSCHEDULER: i64 = 145;
+    pub(crate) const OPENAT: i64 = 257;
+    pub(crate) const READ: i64 = 0;
+    pub(crate) const CLOSE: i64 = 3;
+}
 #[cfg(target_arch = "aarch64")]
-const GETSCHEDULER: c_long = 120;
+mod call {
+    pub(crate) const GETSCHEDULER: i64 = 120;
+    pub(crate) const OPENAT: i64 = 56;
+    pub(crate) const READ: i64 = 63;
+    pub(crate) const CLOSE: i64 = 57;
+}
+
+/// Opens a file. The functions of the C library's name may end the thread that calls them, if it was cancelled.
+pub(crate) fn open(path: &CStr, flags: c_int) -> Option<c_int> {
+    const HERE: c_long = -100;
+    // SAFETY: the path ends in zero.
+    let fd = unsafe { syscall(call::OPENAT, HERE, path.as_ptr(), c_long::from(flags), 0o600 as c_long) };
+    c_int::try_from(fd).ok().filter(|fd| *fd >= 0)
+}
+
+/// Reads what fits; `None` at the end and on an error.
+pub(crate) fn read(fd: c_int, into: &mut [u8]) -> Option<usize> {
+    // SAFETY: writes no more than there is.
+    let length = unsafe { syscall(call::READ, c_long::from(fd), into.as_mut_ptr(), into.len()) };
+    usize::try_from(length).ok().filter(|length| *length > 0 && *length <= into.len())
+}
+
+pub(crate) fn close(fd: c_int) {
+    // SAFETY: a number.
+    unsafe { syscall(call::CLOSE, c_long::from(fd)) };
+}
 
 /// What stands behind us. Found at the first call.
 static MALLOC: AtomicUsize = AtomicUsize::new(0);
@@ -90,6 +97,10 @@ static POSIX: AtomicUsize = AtomicUsize::new(0);
 static MEMALIGN: AtomicUsize = AtomicUsize::new(0);
 static BACKTRACE: AtomicUsize = AtomicUsize::new(0);
 static GET_IP: AtomicUsize = AtomicUsize::new(0);
+/// Whether the unwinder finds code without a lock of the dynamic linker.
+static UNWINDS_WITHOUT_LOCK: AtomicBool = AtomicBool::new(false);
+/// Whether this process was forked, and has not executed a program since.
+static FORKED: AtomicBool = AtomicBool::new(false);
 
 /// A page that the kernel empties in a forked child; its first word is where the counts are. Null: it could not be had.
 static PLACE: AtomicPtr<AtomicU64> = AtomicPtr::new(null_mut());
@@ -231,6 +242,7 @@ fn counts() -> Option<Counts> {
             return Some(Counts(counts));
         }
         // Forked: another process, with counts of its own.
+        FORKED.store(true, Relaxed);
         BUSY.iter().filter(|busy| busy.load(Relaxed) != thread()).for_each(|busy| busy.store(0, Relaxed));
         let _ = STATE.compare_exchange(2, 0, AcqRel, Relaxed);
     }
@@ -255,15 +267,14 @@ fn begin() -> Option<Counts> {
         0 => unsafe { mmap(null_mut(), WORDS * 8, 3, 1, fd, 0) },
         _ => -1isize as *mut c_void,
     };
-    // SAFETY: ours.
-    unsafe { close(fd) };
+    close(fd);
     if at as isize == -1 {
         return None;
     }
     let counts = Counts(at.cast());
     // SAFETY: a number.
     counts.word(head::PID).store(unsafe { getpid() } as u64, Relaxed);
-    modules(counts);
+    modules::note(counts);
     counts.word(head::MAGIC).store(MAGIC, Release);
     // SAFETY: mapped for the life of the process.
     unsafe { &*place }.store(at as u64, Release);
@@ -300,10 +311,9 @@ fn file() -> Option<c_int> {
         put(b".heap\0")?;
         // Read and write, made anew, closed at exec.
         let flags = 0o2 | 0o100 | 0o200 | 0o2000000;
-        // SAFETY: the path ends in zero.
-        let fd = unsafe { open(path.as_ptr().cast(), flags, 0o600) };
-        if fd >= 0 {
-            return Some(fd);
+        let fd = CStr::from_bytes_until_nul(&path).ok().and_then(|path| open(path, flags));
+        if fd.is_some() {
+            return fd;
         }
     }
     None
@@ -319,57 +329,6 @@ fn decimal(mut number: u64, digits: &mut [u8; 20]) -> &[u8] {
             return &digits[at..];
         }
     }
-}
-
-/// Notes what is loaded.
-fn modules(counts: Counts) {
-    let mut data = counts;
-    // SAFETY: `each` is called during the call only.
-    unsafe { dl_iterate_phdr(module, (&raw mut data).cast()) };
-}
-
-unsafe extern "C" fn module(info: *mut DlInfo, _size: usize, data: *mut c_void) -> c_int {
-    // SAFETY: as passed by `modules`.
-    let counts = unsafe { *data.cast::<Counts>() };
-    // SAFETY: as passed by the linker.
-    let info = unsafe { &*info };
-    counts.word(head::LOADED).store(info.adds, Relaxed);
-    // SAFETY: the linker's own table.
-    let headers = unsafe { core::slice::from_raw_parts(info.headers, usize::from(info.count)) };
-    let code = headers.iter().find(|header| header.kind == 1 && header.flags & 1 != 0);
-    let Some(code) = code else { return 0 };
-    let start = (info.bias as u64).wrapping_add(code.address);
-    let known = counts.word(head::MODULES).load(Acquire) as usize;
-    let at = |nth: usize| MODULES_AT + nth * MODULE_WORDS;
-    if (0..known.min(MODULES_MAX)).any(|nth| counts.word(at(nth) + 1).load(Relaxed) == start) {
-        return 0;
-    }
-    let nth = counts.add(head::MODULES, 1) as usize;
-    if nth >= MODULES_MAX {
-        counts.word(head::MODULES).store(MODULES_MAX as u64, Relaxed);
-        counts.add(head::MODULES_LOST, 1);
-        return 0;
-    }
-    let mut path = [0u8; PATH_MAX];
-    // SAFETY: the linker's names end in zero.
-    let name = if info.name.is_null() { &[] } else { unsafe { CStr::from_ptr(info.name) }.to_bytes() };
-    let mut length = name.len().min(PATH_MAX);
-    path[..length].copy_from_slice(&name[..length]);
-    if length == 0 {
-        // SAFETY: writes no more than there is.
-        length = unsafe { readlink(c"/proc/self/exe".as_ptr(), path.as_mut_ptr().cast(), PATH_MAX) }.max(0) as usize;
-    }
-    for (word, bytes) in path.chunks_exact(8).enumerate() {
-        counts.word(at(nth) + 4 + word).store(
-            u64::from_ne_bytes([bytes[0], bytes[1], bytes[2], bytes[3], bytes[4], bytes[5], bytes[6], bytes[7]]),
-            Relaxed,
-        );
-    }
-    counts.word(at(nth)).store(info.bias as u64, Relaxed);
-    counts.word(at(nth) + 3).store(length as u64, Relaxed);
-    counts.word(at(nth) + 2).store(start.wrapping_add(code.memory_bytes), Relaxed);
-    counts.word(at(nth) + 1).store(start, Release);
-    0
 }
 
 /// Callers, the innermost first.
@@ -395,7 +354,17 @@ unsafe extern "C" fn step(context: *mut c_void, data: *mut c_void) -> c_int {
 }
 
 fn callers(stack: &mut Stack) {
+    if FORKED.load(Relaxed) && !UNWINDS_WITHOUT_LOCK.load(Relaxed) {
+        // A thread of the parent may have had the lock: nobody would ever give it back. Counted without callers.
+        return;
+    }
     if BACKTRACE.load(Acquire) == 0 {
+        // glibc from 2.35 on has the function that its unwinder then uses; musl sets its lock right in a child.
+        // SAFETY: names that end in zero.
+        let (finds, is_glibc) = unsafe {
+            (dlsym(ANYWHERE, c"_dl_find_object".as_ptr()), dlsym(ANYWHERE, c"gnu_get_libc_version".as_ptr()))
+        };
+        UNWINDS_WITHOUT_LOCK.store(!finds.is_null() || is_glibc.is_null(), Relaxed);
         // SAFETY: a name that ends in zero; lazily bound, global for nobody.
         let library = unsafe { dlopen(c"libgcc_s.so.1".as_ptr(), 1) };
         if library.is_null() {
@@ -460,7 +429,7 @@ fn site_of(counts: Counts, stack: &Stack) -> Option<usize> {
 
 fn is_real_time() -> bool {
     // SAFETY: numbers only; 0 is this thread.
-    let class = unsafe { syscall(GETSCHEDULER, 0 as c_long) };
+    let class = unsafe { syscall(call::GETSCHEDULER, 0 as c_long) };
     // FIFO, RR, DEADLINE; a flag may stand above.
     matches!(class & 0xffff, 1 | 2 | 6)
 }
@@ -495,9 +464,9 @@ fn made(block: *mut c_void, bytes: usize) {
     let first = counts.add(at + site::ALLOCATIONS, 1) == 0;
     counts.add(at + site::BYTES, bytes as u64);
     counts.add(at + site::RT_ALLOCATIONS, u64::from(real_time));
-    if first {
-        // A new place may lie in what was loaded since.
-        modules(counts);
+    if first && stack.frames[..stack.count].iter().any(|at| !modules::holds(counts, *at)) {
+        // It lies in what was loaded since.
+        modules::note(counts);
     }
     let size = (bytes as u64).min((1 << SIZE_BITS) - 1);
     for place in block_places(block as u64) {
@@ -668,8 +637,20 @@ unsafe extern "C" fn posix_memalign(into: *mut *mut c_void, align: usize, bytes:
     }
 }
 
-/// Called as the library is loaded: the counts exist before the program's first instruction.
+/// Called as the library is loaded: the counts exist before the program's first instruction, and nothing is left to be found later.
 extern "C" fn loaded() {
+    let all = [
+        (&MALLOC, c"malloc"),
+        (&FREE, c"free"),
+        (&CALLOC, c"calloc"),
+        (&REALLOC, c"realloc"),
+        (&ALIGNED, c"aligned_alloc"),
+        (&POSIX, c"posix_memalign"),
+        (&MEMALIGN, c"memalign"),
+    ];
+    for (place, name) in all {
+        find(place, name);
+    }
     if let Some(_counting) = Counting::begin() {
         let _ = counts();
         let mut stack = Stack { count: 0, frames: [0; CALLERS_MAX] };

@@ -1,8 +1,8 @@
 // What the library and its reader share: a file of words (native, eight bytes), mapped by the program whose allocations are counted.
 // Included by both, so it names nothing.
 
-/// The first word: "tahtiHP1".
-pub const MAGIC: u64 = u64::from_be_bytes(*b"1PHithat");
+/// The first word: "tahtiHP2".
+pub const MAGIC: u64 = u64::from_be_bytes(*b"2PHithat");
 
 /// Words at the front, by number.
 pub mod head {
@@ -30,8 +30,6 @@ pub mod head {
     pub const MODULES: usize = 10;
     /// Modules that found no room.
     pub const MODULES_LOST: usize = 11;
-    /// How often the linker has loaded something.
-    pub const LOADED: usize = 12;
     /// Blocks given back that were not known: made before the library was, or lost.
     pub const FREES_UNKNOWN: usize = 13;
 }
@@ -40,7 +38,7 @@ pub mod head {
 pub const HEAD_WORDS: usize = 64;
 /// Programs and libraries that are kept.
 pub const MODULES_MAX: usize = 256;
-/// Words of each: bias, start, end, bytes of its path, path.
+/// Words of each: the offset in its file, start, end, bytes of its path, path. The first one is the program's.
 pub const MODULE_WORDS: usize = 32;
 /// Bytes of a path that are kept.
 pub const PATH_MAX: usize = (MODULE_WORDS - 4) * 8;

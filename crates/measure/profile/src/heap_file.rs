@@ -100,7 +100,8 @@ impl Site {
 
 /// A program or library where it was loaded.
 struct Module {
-    bias: u64,
+    /// Where in its file the code begins.
+    offset: u64,
     start: u64,
     end: u64,
     path: String,
@@ -133,7 +134,7 @@ impl HeapReader {
                 let length = (of(at + 3) as usize).min(PATH_MAX);
                 let path = bytes.get((at + 4) * 8..).and_then(|rest| rest.get(..length)).unwrap_or_default();
                 let path = String::from_utf8_lossy(path).into_owned();
-                Module { bias: of(at), start: of(at + 1), end: of(at + 2), path }
+                Module { offset: of(at), start: of(at + 1), end: of(at + 2), path }
             })
             .collect();
         let whole = |at: &usize| of(at + site::HASH) & 1 == 1;
@@ -181,11 +182,12 @@ impl HeapReader {
             if names.is_empty() && module.path.ends_with("/libtahti_heap.so") {
                 continue;
             }
-            let object = self.objects.entry(module.path.clone()).or_insert_with(|| {
-                let path = if module.path.starts_with("linux-vdso") { "[vdso]" } else { &module.path };
-                Object::of(files, pid, path, (0, 0, 0))
-            });
-            let name = object.function(address.wrapping_sub(module.bias)).map(|nth| object.function_name(nth));
+            let object = self
+                .objects
+                .entry(module.path.clone())
+                .or_insert_with(|| Object::of(files, pid, &module.path, (0, 0, 0)));
+            let bias = object.bias(module.start, module.offset).unwrap_or(0);
+            let name = object.function(address.wrapping_sub(bias)).map(|nth| object.function_name(nth));
             let short = || format!("[{}]", module.path.rsplit('/').next().unwrap_or_default());
             let name = name.unwrap_or_else(short);
             if !(names.is_empty() && BETWEEN.iter().any(|between| name.starts_with(between))) {
