@@ -1,15 +1,27 @@
 //! Where equipment is.
 
+use base::DurNs;
 use std::fmt;
 use std::str::FromStr;
 
 /// Where equipment is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Address {
-    /// A TCP server, as host and port.
-    Tcp(String, u16),
+    /// A TCP server.
+    Tcp(Tcp),
     /// A serial line.
     Serial(Serial),
+}
+
+/// A TCP server, and how its connection is watched.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Tcp {
+    /// Its host.
+    pub host: String,
+    /// Its port.
+    pub port: u16,
+    /// After this time without an answer of its host the connection is given up, also one on which nothing is sent; `None`: never.
+    pub dead_after: Option<DurNs>,
 }
 
 /// A serial line and its settings.
@@ -73,6 +85,26 @@ impl fmt::Display for BadOption {
 
 impl std::error::Error for BadOption {}
 
+impl Tcp {
+    /// A server whose connection is given up after 20 s without an answer of its host.
+    #[must_use]
+    pub fn new(host: &str, port: u16) -> Self {
+        Self { host: host.to_owned(), port, dead_after: Some(DurNs::from_secs(20)) }
+    }
+
+    fn set(&mut self, key: &str, value: &str) -> Result<(), &'static str> {
+        if key != "keepalive" {
+            return Err("keepalive, which is all that a TCP port has");
+        }
+        self.dead_after = match (value, value.parse::<DurNs>()) {
+            ("N" | "n" | "no" | "0", _) => None,
+            (_, Ok(time)) if (DurNs::from_secs(2)..=DurNs::from_secs(3_600)).contains(&time) => Some(time),
+            _ => return Err("2s to 1h, such as 20s, or N"),
+        };
+        Ok(())
+    }
+}
+
 impl Serial {
     /// A line with 9600 bits per second, 8 bits, no parity, one stop bit.
     #[must_use]
@@ -102,28 +134,32 @@ impl FromStr for Address {
         if host.is_empty() {
             return Err(bad());
         }
-        Ok(Self::Tcp(host.to_owned(), port))
+        Ok(Self::Tcp(Tcp::new(host, port)))
     }
 }
 
 impl fmt::Display for Address {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Tcp(host, port) if host.contains(':') => write!(f, "[{host}]:{port}"),
-            Self::Tcp(host, port) => write!(f, "{host}:{port}"),
+            Self::Tcp(Tcp { host, port, .. }) if host.contains(':') => write!(f, "[{host}]:{port}"),
+            Self::Tcp(Tcp { host, port, .. }) => write!(f, "{host}:{port}"),
             Self::Serial(serial) => f.write_str(&serial.path),
         }
     }
 }
 
 impl Address {
-    /// Sets an option under asyn's name: `baud`, `bits`, `parity`, `stop`, `clocal`, `crtscts`, `ixon`.
+    /// Sets an option. A serial line's have asyn's names: `baud`, `bits`, `parity`, `stop`, `clocal`, `crtscts`, `ixon`. A TCP port has
+    /// `keepalive`: after how long without an answer its connection is given up.
     ///
     /// # Errors
     /// An option that this kind of port does not have, or a value that it does not take.
     pub fn set(&mut self, key: &str, value: &str) -> Result<(), BadOption> {
         let bad = |expected| Err(BadOption { key: key.to_owned(), value: value.to_owned(), expected });
-        let Self::Serial(serial) = self else { return bad("no option: a TCP port has none") };
+        let serial = match self {
+            Self::Serial(serial) => serial,
+            Self::Tcp(tcp) => return tcp.set(key, value).or_else(bad),
+        };
         let yes = match value {
             "Y" | "y" | "yes" | "1" => Some(true),
             "N" | "n" | "no" | "0" => Some(false),
@@ -166,7 +202,7 @@ mod tests {
 
     #[test]
     fn addresses_are_read_as_users_write_them() {
-        let tcp = |host: &str, port| Ok(Address::Tcp(host.to_owned(), port));
+        let tcp = |host: &str, port| Ok(Address::Tcp(Tcp::new(host, port)));
         assert_eq!("10.0.0.7:502".parse::<Address>(), tcp("10.0.0.7", 502));
         assert_eq!("plc1:502 TCP".parse::<Address>(), tcp("plc1", 502));
         assert_eq!("[::1]:502".parse::<Address>(), tcp("::1", 502));
@@ -191,5 +227,23 @@ mod tests {
             "option parity=space; expected none, even or odd"
         );
         assert!("h:1".parse::<Address>().unwrap().set("baud", "9600").is_err());
+    }
+
+    #[test]
+    fn a_tcp_port_is_given_up_after_20s_without_an_answer_unless_an_option_says_otherwise() {
+        let dead_after = |value: &str| -> Result<Option<i64>, BadOption> {
+            let mut address: Address = "plc1:502".parse().unwrap();
+            address.set("keepalive", value)?;
+            match address {
+                Address::Tcp(tcp) => Ok(tcp.dead_after.map(|time| time.0 / 1_000_000_000)),
+                Address::Serial(line) => panic!("{line:?}"),
+            }
+        };
+        assert_eq!(Tcp::new("plc1", 502).dead_after, Some(DurNs::from_secs(20)));
+        assert_eq!(["5s", "1h", "N", "0"].map(dead_after), [Some(5), Some(3_600), None, None].map(Ok));
+        for bad in ["1s", "2h", "5", "", "Y"] {
+            let why = dead_after(bad).unwrap_err().to_string();
+            assert_eq!(why, format!("option keepalive={bad}; expected 2s to 1h, such as 20s, or N"));
+        }
     }
 }

@@ -1,6 +1,6 @@
 //! A connection that comes and goes, and one exchange on it.
 
-use crate::address::{Address, Parity, Serial};
+use crate::address::{Address, Parity, Serial, Tcp};
 use base::{DurNs, MonoNs};
 use fieldbus::Exchange;
 use rustix::event::{PollFd, PollFlags, poll};
@@ -242,18 +242,21 @@ fn write_some(link: &OwnedFd, out: &mut Vec<u8>) -> io::Result<usize> {
 
 fn open(address: &Address) -> io::Result<OwnedFd> {
     match address {
-        Address::Tcp(host, port) => open_tcp(host, *port),
+        Address::Tcp(tcp) => open_tcp(tcp),
         Address::Serial(serial) => open_serial(serial),
     }
 }
 
-fn open_tcp(host: &str, port: u16) -> io::Result<OwnedFd> {
+fn open_tcp(Tcp { host, port, dead_after }: &Tcp) -> io::Result<OwnedFd> {
     let mut last = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
-    for place in (host, port).to_socket_addrs()? {
+    for place in (host.as_str(), *port).to_socket_addrs()? {
         match TcpStream::connect_timeout(&place, CONNECT_MAX) {
             Ok(stream) => {
                 stream.set_nodelay(true)?;
                 stream.set_nonblocking(true)?;
+                if let Some(within) = *dead_after {
+                    sys::tcp::notice_death_within(&stream, within).map_err(|error| io::Error::from(error.errno))?;
+                }
                 return Ok(stream.into());
             }
             Err(error) => last = error,

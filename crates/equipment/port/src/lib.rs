@@ -56,6 +56,6 @@ mod address;
 mod connection;
 mod queue;
 
-pub use address::{Address, BadAddress, BadOption, Parity, Serial};
+pub use address::{Address, BadAddress, BadOption, Parity, Serial, Tcp};
 pub use connection::{ConnectError, Connection, Status};
 pub use queue::{Job, Listener, Port};
