@@ -140,7 +140,8 @@ fn measure(all: &Slopes, part: &mut Part, me: Worker, level: Level) {
 const ORDER_FRAMES_MAX: u64 = 20_000;
 
 impl Control {
-    /// A loop from what was measured, and the desk at which others ask it. Allocates, and starts the team.
+    /// A loop from what was measured, and the desk at which others ask it. Allocates, and starts the team. From here on the socket of commands
+    /// does not block: a command for which the kernel has no room is counted as not sent.
     ///
     /// # Errors
     /// The team cannot be started, or what was measured does not fit.
@@ -156,6 +157,9 @@ impl Control {
         streams: Option<Streams>,
     ) -> Result<(Self, Desk), Error> {
         let (spots, inverse) = (calibrated.spots(&spec.geometry, spec.light)?, calibrated.inverse.clone());
+        commands
+            .set_nonblocking(true)
+            .map_err(|error| sys::Error::of("keep the socket of commands from blocking", &error))?;
         let (desk, border) = desk::desk(spec, team.workers.len() + 1, calibrated);
         let (geometry, level, stored) = (spec.geometry.clone(), spec.level, spec.stored);
         let (actuators, slopes) = (geometry.actuators().len(), 2 * spots.apertures());
@@ -277,6 +281,7 @@ impl Control {
         let (now, burnt) = (mono_now(), thread_cpu());
         let counts = self.pixels.assembly().counts();
         let (before, [hardware_us, hardware_frames]) = (self.figures, self.border.flags.latency());
+        let [unwritten, restored] = self.streams.as_ref().map_or([0; 2], Streams::counts);
         self.frame = pulse.number;
         self.figures = Figures {
             latency_us: (now - pulse.due).0 as f64 / 1e3,
@@ -305,6 +310,8 @@ impl Control {
             exchanged: before.exchanged,
             hardware_us,
             hardware_frames,
+            unwritten: unwritten as f64,
+            restored: restored as f64,
         };
         self.burnt = burnt;
         self.shown.set(&self.figures, pulse.number, now);
@@ -363,7 +370,7 @@ impl Control {
         Ok(())
     }
 
-    /// Shows the frame of before to other programs, while no pixel is awaited.
+    /// Hands the previous frame to the thread that writes the streams, while no pixel is awaited.
     fn stream(&mut self) {
         if let (Some(streams), Some((frame, came))) = (&mut self.streams, self.to_stream.take()) {
             let commands = self.mirror.commands();

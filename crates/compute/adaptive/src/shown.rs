@@ -6,6 +6,9 @@ use optics::Settings;
 use rt::{Exports, Imports, Number, Source, SourceView, VariableSpec};
 use std::sync::Arc;
 
+/// How many figures there are.
+pub(crate) const FIGURES: usize = 28;
+
 /// A frame's figures, and what was counted since the loop began.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Figures {
@@ -49,7 +52,7 @@ pub struct Figures {
     pub unbounded: f64,
     /// Frames whose errors were not finite: the command stayed.
     pub held: f64,
-    /// Commands that could not be sent.
+    /// Commands that were not sent: the kernel's queue to the mirror was full, or there is no way there. The loop does not wait.
     pub unsent: f64,
     /// Commands that were not sent: they came so late that they were worth nothing.
     pub void: f64,
@@ -61,11 +64,15 @@ pub struct Figures {
     pub hardware_us: f64,
     /// The same, in frames.
     pub hardware_frames: f64,
+    /// Images that are missing in the streams: the thread that writes them was not in time, or could not write.
+    pub unwritten: f64,
+    /// Streams that were made anew: another program had cut or removed their file.
+    pub restored: f64,
 }
 
 impl Figures {
     /// Name, unit and value of each.
-    pub(crate) fn all(&self) -> [(&'static str, &'static str, f64); 26] {
+    pub(crate) fn all(&self) -> [(&'static str, &'static str, f64); FIGURES] {
         [
             ("latency", "us", self.latency_us),
             ("cpu", "us", self.cpu_us),
@@ -93,6 +100,8 @@ impl Figures {
             ("exchanged", "", self.exchanged),
             ("hardware", "us", self.hardware_us),
             ("hardware-frames", "", self.hardware_frames),
+            ("unwritten", "", self.unwritten),
+            ("restored", "", self.restored),
         ]
     }
 }
@@ -142,7 +151,8 @@ pub fn counted(exports: &str) -> String {
     };
     format!(
         "frames: {} whole, {} without some rows, {} given up; rows: {} lost, {} late, {} reordered, {} twice; datagrams of others {}, images of another size {}; \
-         spots without light {}, unbounded {}; errors not finite {}; commands too late {}; actuators at their bound {}",
+         spots without light {}, unbounded {}; errors not finite {}; commands too late {}, not sent {}; actuators at their bound {}; \
+         stream images not written {}, streams made anew {}",
         count("whole"),
         count("patched"),
         count("given-up"),
@@ -156,7 +166,10 @@ pub fn counted(exports: &str) -> String {
         count("unbounded"),
         count("held"),
         count("void"),
+        count("unsent"),
         count("saturations"),
+        count("unwritten"),
+        count("restored"),
     )
 }
 

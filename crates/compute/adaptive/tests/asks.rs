@@ -73,7 +73,7 @@ fn each_stage_is_a_stream_in_the_layout_of_imagestreamio() {
             ("wfs", 3, (width, width), 2),
             ("slopes", 9, (2, geometry.apertures().len()), 4),
             ("dm", 9, (points, points), 4),
-            ("telemetry", 10, (26, 1), 8),
+            ("telemetry", 10, (28, 1), 8),
         ];
         for (name, kind, (columns, lines), bytes) in all {
             let file = read(name);

@@ -1,35 +1,41 @@
-//! Files that several processes have mapped, by name: what others' formats want. Where both ends are ours, memory without a name
+//! Files that programs of several users map, by name: what others' formats want. Where both ends are ours, memory without a name
 //! ([`shm`](crate::shm)) is handed over instead.
+//!
+//! Any program that may write such a file may also make it shorter, and a load or store behind the new end kills its process with SIGBUS. So no
+//! code of this process ever touches the mapping: content goes by `pwrite`, and semaphores are counted up by the kernel, which reports a missing
+//! page as an error.
 
 use crate::error::{Doing as _, Error, Result};
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags};
-use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
+use std::fs::File;
+use std::os::unix::fs::{FileExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::ptr::NonNull;
-use std::sync::atomic::AtomicU64;
 
-/// A file that this process made and has mapped; dropped, it is taken away.
+/// A file that this process has made and others map; dropped, it is removed.
 #[derive(Debug)]
 pub struct SharedFile {
-    base: NonNull<AtomicU64>,
-    words: usize,
+    file: File,
+    /// Where it is mapped: an address for the kernel, never for a load or store.
+    base: NonNull<u8>,
+    bytes: usize,
     inode: u64,
     path: PathBuf,
 }
 
-// SAFETY: the mapping is reached by atomics alone, from whichever thread.
+// SAFETY: the mapping is only an address that the kernel is given, from whichever thread.
 unsafe impl Send for SharedFile {}
 // SAFETY: as above.
 unsafe impl Sync for SharedFile {}
 
 impl SharedFile {
-    /// Makes a file of zeros, has it filled, and puts it under `path`: in the place of what is there, which whoever has it mapped keeps.
-    /// Its user and group may write it. Who makes it shorter kills whoever looks at what is gone.
+    /// Makes a file of `bytes` zeros, has its content made from them and its inode, and puts it under `path`: in the place of the file that is
+    /// there, which programs that have it mapped keep. Its user and group may write it.
     ///
     /// # Errors
     /// The kernel's.
-    pub fn create(path: &Path, bytes: usize, fill: impl FnOnce(&[AtomicU64], u64)) -> Result<Self> {
+    pub fn create(path: &Path, bytes: usize, fill: impl FnOnce(&mut [u8], u64)) -> Result<Self> {
         let doing = || format!("make the shared file {}", path.display());
         let (Some(folder), Some(name)) = (path.parent(), path.file_name()) else {
             return Err(Error { doing: doing(), errno: Errno::INVAL });
@@ -37,11 +43,12 @@ impl SharedFile {
         let new = folder.join(format!(".{}.{}", name.to_string_lossy(), std::process::id()));
         // Left by a process of this number.
         let _ = std::fs::remove_file(&new);
-        let words = bytes.div_ceil(8).max(1);
         let mut options = std::fs::OpenOptions::new();
         let file = options.read(true).write(true).create_new(true).mode(0o660).open(&new).doing(doing)?;
-        let made = Self::map(&file, words, path).and_then(|made| {
-            fill(made.words(), made.inode);
+        let made = Self::map(file, bytes, path).and_then(|made| {
+            let mut content = vec![0; bytes];
+            fill(&mut content, made.inode);
+            made.write(0, &content)?;
             std::fs::rename(&new, path).doing(doing).map(|()| made)
         });
         if made.is_err() {
@@ -50,58 +57,141 @@ impl SharedFile {
         made
     }
 
-    fn map(file: &std::fs::File, words: usize, path: &Path) -> Result<Self> {
-        let doing = || format!("map the shared file {} of {} bytes", path.display(), words * 8);
-        // Reserved, not only promised: a full disk shows now, not at a store.
-        rustix::fs::fallocate(file, rustix::fs::FallocateFlags::empty(), 0, (words * 8) as u64).doing(doing)?;
+    fn map(file: File, bytes: usize, path: &Path) -> Result<Self> {
+        let doing = || format!("map the shared file {} of {bytes} bytes", path.display());
+        // Reserved, not only promised: a full disk is reported now.
+        rustix::fs::fallocate(&file, rustix::fs::FallocateFlags::empty(), 0, bytes as u64).doing(doing)?;
         let inode = file.metadata().doing(doing)?.ino();
         let protection = ProtFlags::READ | ProtFlags::WRITE;
         let null = std::ptr::null_mut();
         // SAFETY: a new mapping at an address that the kernel chooses; no existing memory is touched.
-        let at = unsafe { rustix::mm::mmap(null, words * 8, protection, MapFlags::SHARED, file, 0) };
+        let at = unsafe { rustix::mm::mmap(null, bytes, protection, MapFlags::SHARED, &file, 0) };
         let base = NonNull::new(at.doing(doing)?.cast()).ok_or(Error { doing: doing(), errno: Errno::NOMEM })?;
-        Ok(Self { base, words, inode, path: path.to_owned() })
+        Ok(Self { file, base, bytes, inode, path: path.to_owned() })
     }
 
-    /// The words.
+    /// Writes bytes at an offset.
+    ///
+    /// # Errors
+    /// The kernel's; `EINVAL` behind the file's end.
+    pub fn write(&self, at: usize, bytes: &[u8]) -> Result<()> {
+        let doing = || format!("write the shared file {}", self.path.display());
+        self.within(at, bytes.len(), doing)?;
+        self.file.write_all_at(bytes, at as u64).doing(doing)
+    }
+
+    /// Reads bytes at an offset.
+    ///
+    /// # Errors
+    /// The kernel's; `EINVAL` behind the file's end.
+    pub fn read(&self, at: usize, bytes: &mut [u8]) -> Result<()> {
+        let doing = || format!("read the shared file {}", self.path.display());
+        self.within(at, bytes.len(), doing)?;
+        self.file.read_exact_at(bytes, at as u64).doing(doing)
+    }
+
+    fn within(&self, at: usize, bytes: usize, doing: impl FnOnce() -> String) -> Result<()> {
+        let inside = at.checked_add(bytes).is_some_and(|end| end <= self.bytes);
+        if inside { Ok(()) } else { Err(Error { doing: doing(), errno: Errno::INVAL }) }
+    }
+
+    /// Whether the file still has its size and a name. Another program may have cut or removed it.
     #[must_use]
-    pub fn words(&self) -> &[AtomicU64] {
-        // SAFETY: `base` is mapped for `words` words as long as self lives, is page-aligned, and every bit pattern is a valid AtomicU64.
-        unsafe { std::slice::from_raw_parts(self.base.as_ptr(), self.words) }
+    pub fn is_whole(&self) -> bool {
+        self.file.metadata().is_ok_and(|about| about.len() == self.bytes as u64 && about.nlink() > 0)
+    }
+
+    /// Whether another file is under its name.
+    #[must_use]
+    pub fn is_replaced(&self) -> bool {
+        std::fs::metadata(&self.path).is_ok_and(|there| there.ino() != self.inode)
+    }
+
+    /// Counts the 32-bit number at `at` up by one, and wakes one of those who wait for it: what `sem_post` of the C library does with its
+    /// semaphore there.
+    ///
+    /// # Errors
+    /// `EFAULT` where that part of the file is gone; `EINVAL` behind its end, or if `at` is no multiple of 4.
+    pub fn count_up_and_wake_one(&self, at: usize) -> Result<()> {
+        let doing = || format!("post a semaphore of the shared file {}", self.path.display());
+        self.within(at, 4, doing)?;
+        let word = self.base.as_ptr().wrapping_add(at).cast::<u32>();
+        // Adds 1 (its operand, shifted by 12). What it compares does not matter: nothing more is woken in any case.
+        const ADD_ONE: u32 = (libc::FUTEX_OP_ADD as u32) << 28 | 1 << 12;
+        let (wake, no_more) = (1 as libc::c_long, 0 as libc::c_long);
+        // SAFETY: the kernel alone accesses the address, and checks it: `EFAULT` where no page is.
+        let woken = unsafe { libc::syscall(libc::SYS_futex, word, libc::FUTEX_WAKE_OP, wake, no_more, word, ADD_ONE) };
+        if woken < 0 { Err(Error::last(doing())) } else { Ok(()) }
     }
 }
 
 impl Drop for SharedFile {
     fn drop(&mut self) {
-        // Somebody else's under this name stays.
+        // Another file under this name stays.
         if std::fs::metadata(&self.path).is_ok_and(|there| there.ino() == self.inode) {
             let _ = std::fs::remove_file(&self.path);
         }
-        // SAFETY: the mapping was made by `map` with this length, and no reference into it outlives self.
-        let _ = unsafe { rustix::mm::munmap(self.base.as_ptr().cast(), self.words * 8) };
+        // SAFETY: the mapping was made by `map` with this length, and nothing refers into it.
+        let _ = unsafe { rustix::mm::munmap(self.base.as_ptr().cast(), self.bytes) };
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::sync::atomic::Ordering;
+
+    struct Folder(PathBuf);
+
+    impl Folder {
+        fn make(name: &str) -> Self {
+            let folder = std::env::temp_dir().join(format!("tahti-shared-file-{name}-{}", std::process::id()));
+            std::fs::create_dir_all(&folder).unwrap();
+            Self(folder)
+        }
+    }
+
+    impl Drop for Folder {
+        fn drop(&mut self) {
+            std::fs::remove_dir_all(&self.0).unwrap();
+        }
+    }
 
     #[test]
     fn a_shared_file_is_there_whole_or_not_at_all_and_goes_with_its_maker() {
-        let folder = std::env::temp_dir().join(format!("tahti-shared-file-{}", std::process::id()));
-        std::fs::create_dir_all(&folder).unwrap();
-        let path = folder.join("x.im.shm");
-        let first = SharedFile::create(&path, 20, |words, _| words[0].store(7, Ordering::Relaxed)).unwrap();
-        let second = SharedFile::create(&path, 16, |words, inode| words[1].store(inode, Ordering::Relaxed)).unwrap();
-        first.words()[2].store(1, Ordering::Relaxed);
+        let folder = Folder::make("whole");
+        let path = folder.0.join("x.im.shm");
+        let first = SharedFile::create(&path, 20, |bytes, _| bytes[0] = 7).unwrap();
+        let fill = |bytes: &mut [u8], inode: u64| bytes[8..].copy_from_slice(&inode.to_ne_bytes());
+        let second = SharedFile::create(&path, 16, fill).unwrap();
+        first.write(16, &[1; 4]).unwrap();
+        assert!(first.is_replaced() && !first.is_whole() && second.is_whole() && !second.is_replaced());
+        assert_eq!(first.write(17, &[1; 4]).unwrap_err().errno, Errno::INVAL);
         drop(first);
         let bytes = std::fs::read(&path).unwrap();
         assert_eq!((bytes.len(), u64::from_ne_bytes(bytes[8..].try_into().unwrap())), (16, second.inode));
         drop(second);
-        assert_eq!(std::fs::read_dir(&folder).unwrap().count(), 0);
-        std::fs::remove_dir(&folder).unwrap();
-        let nowhere = SharedFile::create(&path, 16, |_, _| ()).unwrap_err().to_string();
+        assert_eq!(std::fs::read_dir(&folder.0).unwrap().count(), 0);
+        let nowhere = SharedFile::create(&folder.0.join("none/x.im.shm"), 16, |_, _| ()).unwrap_err().to_string();
         assert!(nowhere.contains("x.im.shm") && nowhere.contains("No such file"), "{nowhere}");
+    }
+
+    #[test]
+    fn a_file_that_another_program_truncates_is_an_error_and_no_signal() {
+        let folder = Folder::make("cut");
+        let path = folder.0.join("x.im.shm");
+        let file = SharedFile::create(&path, 1 << 20, |_, _| ()).unwrap();
+        let (far, mut now) = ((1 << 20) - 8, [0; 4]);
+        file.count_up_and_wake_one(far).unwrap();
+        file.count_up_and_wake_one(far).unwrap();
+        file.read(far, &mut now).unwrap();
+        assert_eq!(u32::from_ne_bytes(now), 2);
+        // As programs of ImageStreamIO open the streams that they make.
+        std::fs::OpenOptions::new().write(true).truncate(true).open(&path).unwrap();
+        assert!(!file.is_whole());
+        assert_eq!(file.count_up_and_wake_one(far).unwrap_err().errno, Errno::FAULT);
+        assert!(file.read(far, &mut now).is_err());
+        file.write(far, &[1; 8]).unwrap();
+        std::fs::remove_file(&path).unwrap();
+        assert!(!file.is_whole(), "it has no name any more");
     }
 }

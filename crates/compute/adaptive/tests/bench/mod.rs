@@ -2,7 +2,7 @@
 #![allow(dead_code, reason = "each test program uses a part of it")]
 
 use adaptive::{Before, Chosen, Control, Desk, Input, Pixels, Shown, Spec, Streams, calibrate, sender};
-use base::{DurNs, Lateness, MonoNs, ResultDeadline};
+use base::{CpuSet, DurNs, Lateness, MonoNs, ResultDeadline};
 use kernels::{Level, Light};
 use optics::gvsp::{Content, HEADER, Packet};
 use optics::{Command, Geometry, Settings, Sky, Stored, Telescope};
@@ -110,6 +110,16 @@ pub(crate) fn spec() -> Spec {
 
 /// Runs a loop while `then` asks it.
 pub(crate) fn running(name: &str, workers: usize, then: impl FnOnce(&mut Running<'_>)) {
+    running_with(name, workers, None, then);
+}
+
+/// The same, whose commands go through this socket once it is calibrated.
+pub(crate) fn running_with(
+    name: &str,
+    workers: usize,
+    instead: Option<UdpSocket>,
+    then: impl FnOnce(&mut Running<'_>),
+) {
     let spec = spec();
     let geometry = spec.geometry.clone();
     let name = format!("asks-{name}-{}", std::process::id());
@@ -130,9 +140,12 @@ pub(crate) fn running(name: &str, workers: usize, then: impl FnOnce(&mut Running
         // Whatever fails, the threads end.
         let _end = End(stop);
         let calibrated = calibrate(&spec, &mut Before { pixels: &mut pixels, commands: &commands }).unwrap();
+        let commands = instead.unwrap_or(commands);
         let chosen = Chosen::new(&Source::new("nobody"), spec.begun);
-        let (shown, streams) =
-            (Shown::open(&name, spec.period).unwrap(), Streams::open(&folder, "t_", geometry).unwrap());
+        let (shown, streams) = (
+            Shown::open(&name, spec.period).unwrap(),
+            Streams::open(&folder, "t_", geometry, &CpuSet::default()).unwrap(),
+        );
         let team = TeamSpec { limit: DurNs::from_secs(60), ..TeamSpec::new("asks", vec![None; workers]) };
         let (mut control, desk) =
             Control::new(&spec, team, pixels, commands, calibrated, chosen, shown, Some(streams)).unwrap();

@@ -5,7 +5,7 @@ mod messages;
 use super::RunArgs;
 use crate::failure::Failure;
 use adaptive::{Before, Card, Chosen, Control, Input, Pixels, Shown, Spec, Streams, calibrate, counted, sender};
-use base::{CpuId, DurNs};
+use base::{CpuId, CpuSet, DurNs};
 use bench::Failed;
 use bench::looprun::{self, WaitArg};
 use kernels::{Level, Light};
@@ -168,7 +168,8 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
     let commands = sender(args.commands)?;
     // Before what takes seconds, as they may be refused; after the port, so that nobody's who runs are replaced.
     let shown_in = args.streams.as_ref().filter(|_| !args.calibrate);
-    let streams = shown_in.map(|folder| Streams::open(folder, &args.prefix, &spec.geometry)).transpose()?;
+    let busy: CpuSet = team.leader.into_iter().chain(team.workers.iter().flatten().copied()).collect();
+    let streams = shown_in.map(|folder| Streams::open(folder, &args.prefix, &spec.geometry, &busy)).transpose()?;
     let measure = || calibrate(&spec, &mut Before { pixels: &mut pixels, commands: &commands });
     let calibrated = super::unhurried(measure)?;
     println!("{}", calibrated.said);
