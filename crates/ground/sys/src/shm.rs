@@ -1,7 +1,7 @@
 //! Shared memory between processes: sealed memfds, seen as atomic words.
 
 use crate::error::{Doing, Error, Result};
-use rustix::fs::{MemfdFlags, SealFlags};
+use rustix::fs::{IFlags, MemfdFlags, SealFlags};
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags};
 use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd};
@@ -55,7 +55,10 @@ impl SharedWords {
     /// # Errors
     /// The kernel's.
     pub fn unmapped(name: &str, words: usize) -> Result<OwnedFd> {
-        Self::made(name, words, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)
+        let fd = Self::made(name, words, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
+        // Refused to others than root, and by Linux before 6.1: see `keeps_its_pages`.
+        let _ = rustix::fs::ioctl_setflags(&fd, IFlags::IMMUTABLE);
+        Ok(fd)
     }
 
     fn made(name: &str, words: usize, seals: SealFlags) -> Result<OwnedFd> {
@@ -64,6 +67,16 @@ impl SharedWords {
         rustix::fs::ftruncate(&fd, (words * 8) as u64).doing(doing)?;
         rustix::fs::fcntl_add_seals(&fd, seals).doing(doing)?;
         Ok(fd)
+    }
+
+    /// Whether no other process can take pages out of it by `fallocate` or `madvise`, which gives each process that has it mapped a page fault
+    /// at its next access, locked memory or not. So it is for memory that root has made, from Linux 6.1 on: no seal forbids this to
+    /// processes that map the memory for writing later, but it cannot be done to an immutable file, which can still be mapped.
+    #[must_use]
+    pub fn keeps_its_pages(&self) -> bool {
+        let seals = rustix::fs::fcntl_get_seals(&self.fd).unwrap_or(SealFlags::empty());
+        let flags = rustix::fs::ioctl_getflags(&self.fd).unwrap_or(IFlags::empty());
+        seals.contains(SealFlags::FUTURE_WRITE) || flags.contains(IFlags::IMMUTABLE)
     }
 
     /// Maps shared memory that somebody handed over, for reading and writing.
@@ -203,6 +216,20 @@ mod tests {
         let theirs = SharedWords::attach_read_only(again()).unwrap();
         mine.words()[7].store(5, Ordering::Release);
         assert_eq!((theirs.words()[7].load(Ordering::Acquire), theirs.words()[0].load(Ordering::Acquire)), (5, 0));
+    }
+
+    #[test]
+    fn nobody_punches_holes_into_memory_that_keeps_its_pages() {
+        use rustix::fs::FallocateFlags;
+        let memories = [SharedWords::create("tahti-whole", 1024), SharedWords::create_for_readers("tahti-shown", 1024)];
+        for mine in memories.map(Result::unwrap) {
+            mine.words()[0].store(7, Ordering::Relaxed);
+            let punch = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+            let punched = rustix::fs::fallocate(mine.fd(), punch, 0, 8192);
+            // For others than root only the second one does.
+            assert_eq!(punched, if mine.keeps_its_pages() { Err(Errno::PERM) } else { Ok(()) });
+            assert_eq!(mine.words()[0].load(Ordering::Relaxed), if mine.keeps_its_pages() { 7 } else { 0 });
+        }
     }
 
     #[test]

@@ -37,6 +37,11 @@ fn create() -> sys::Result<Arc<SharedWords>> {
     SharedWords::create("tahti-messages", 2 * HALF_WORDS).map(Arc::new)
 }
 
+/// Whether clients cannot give a band page faults by taking pages out of their queues.
+pub(crate) fn keeps_its_pages() -> sys::Result<bool> {
+    Ok(SharedWords::create("tahti-messages", 8)?.keeps_its_pages())
+}
+
 /// Most memories of connections that have gone which are kept: 64 MiB if each was used to its end.
 const KEPT_MAX: usize = 128;
 

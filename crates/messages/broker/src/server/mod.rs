@@ -172,7 +172,7 @@ pub fn serve(config: Config, stop: &Arc<AtomicBool>, say: &mut dyn FnMut(Event))
         lanes.push(lane);
     }
     let running = Running::start(&config, threads, &lanes_stop)?;
-    say(Event::Ready(running.missing()));
+    say(Event::Ready(running.missing()?));
     if let Err(why) = places::raise_files(config.limits.conns) {
         say(Event::Trouble(why.to_string()));
     }

@@ -106,11 +106,18 @@ impl Running {
         Ok(Self::RealTime(armed))
     }
 
-    pub(super) fn missing(&self) -> Vec<String> {
-        match self {
-            Self::Plain(_) => Vec::new(),
-            Self::RealTime(armed) => armed.missing().map(ToString::to_string).collect(),
+    /// Real-time properties that were not obtained.
+    pub(super) fn missing(&self) -> sys::Result<Vec<String>> {
+        let Self::RealTime(armed) = self else { return Ok(Vec::new()) };
+        let mut missing: Vec<String> = armed.missing().map(ToString::to_string).collect();
+        if !memory::keeps_its_pages()? {
+            missing.push(
+                "not obtained: queues from which a client cannot take pages (Operation not permitted); a client can give bands page faults: run \
+                 as root (CAP_LINUX_IMMUTABLE) on Linux 6.1 or later"
+                    .to_owned(),
+            );
         }
+        Ok(missing)
     }
 
     pub(super) fn join(self) {
