@@ -5,8 +5,8 @@ use crate::model::Places;
 use crate::model::tests::guest;
 use base::MonoNs;
 use std::io::{BufRead as _, BufReader, Write as _};
-use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::net::UnixListener;
+use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -88,8 +88,10 @@ fn served(name: &str, accel: Accel, turns: &'static [Turn]) -> (Result<Ended, Se
     fs::create_dir_all(&bench.0).unwrap();
     let program = bench.0.join("qemu");
     let script = "#!/bin/sh\ncd ${0%/*}\necho \"$*\" >new; mv new begun\nuntil [ -e end ]; do sleep 0.01; done\nmv end now; . ./now\n";
-    fs::write(&program, script).unwrap();
-    fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+    // By another process: what this one has open for writing, the children of other tests have, too, until they execute,
+    // and the kernel executes no such file.
+    let write = "printf %s \"$1\" >\"$0\" && chmod 755 \"$0\"";
+    assert!(Command::new("sh").args(["-c", write]).arg(&program).arg(script).status().unwrap().success());
     let (folder, room, over) = (place.0.clone(), bench.0.clone(), Arc::new(AtomicBool::new(false)));
     let is_over = over.clone();
     let qemus = std::thread::spawn(move || turns.iter().for_each(|turn| play(turn, &room, &folder, &is_over)));
