@@ -469,10 +469,11 @@ fn what_another_boot_left_behind_is_not_continued() {
     bench.ok(&["up", ".", "--detach"]);
     let supervisor = bench.supervisor();
     let (pid, keeper) = (bench.pid("a"), bench.process("a")["keeper"].as_i64().unwrap() as i32);
-    for gone in [supervisor, keeper, pid] {
-        kill(gone, "KILL");
-        bench.until("killed", || !alive(gone));
+    for killed in [supervisor, keeper] {
+        kill(killed, "KILL");
+        bench.until("killed", || !alive(killed));
     }
+    bench.until("the process is killed with its keeper", || !alive(pid));
     let state = bench.dir.join("run/p/state.json");
     let text = fs::read_to_string(&state).unwrap();
     let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap();
