@@ -48,7 +48,7 @@ impl Running {
     }
 
     fn signal(&self, signal: i32) {
-        sys::child::kill(self.child.id() as i32, signal).unwrap();
+        sys::process::Process::open(self.child.id() as i32).unwrap().signal(signal).unwrap();
     }
 }
 

@@ -99,7 +99,7 @@ fn what_the_host_takes_is_put_to_the_host_by_the_guest_alone() {
         listens();
         let stops: Vec<[u64; 2]> = (0..STOPS).map(|_| stopped()).collect();
         pause(DurNs::from_secs(1));
-        sys::child::kill(explain.id() as i32, 2).unwrap();
+        sys::process::Process::open(explain.id() as i32).unwrap().signal(2).unwrap();
         let output = explain.wait_with_output().unwrap();
         over.store(true, Ordering::Relaxed);
         assert!(output.status.success());
@@ -138,7 +138,7 @@ fn a_cpu_and_a_clock_source_that_go_while_they_are_recorded_are_told_and_the_res
     testkit::guest::write(ONLINE, "0");
     testkit::guest::write(SOURCE, another);
     pause(DurNs::from_secs(1));
-    sys::child::kill(explain.id() as i32, 2).unwrap();
+    sys::process::Process::open(explain.id() as i32).unwrap().signal(2).unwrap();
     let output = explain.wait_with_output().unwrap();
     testkit::guest::write(ONLINE, "1");
     testkit::guest::write(SOURCE, &was);

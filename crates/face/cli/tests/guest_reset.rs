@@ -21,7 +21,7 @@ fn a_plant_whose_critical_process_hangs_is_reset_by_the_watchdog_that_it_fed_unt
     // Its clock is a device's: nobody can advance it. Fed, the machine outlives it.
     std::thread::sleep(TIMEOUT + TIMEOUT / 4);
     assert!(!bench.log().contains("NOT PETTED"), "{}", bench.log());
-    sys::child::kill(bench.pid("loop"), 19).unwrap();
+    sys::process::Process::open(bench.pid("loop")).unwrap().signal(19).unwrap();
     bench.until("told", || bench.log().contains("NOT PETTED: no sign of life from loop"));
     testkit::guest::ends_here();
     let begun = Instant::now();

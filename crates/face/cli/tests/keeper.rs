@@ -2,13 +2,16 @@
 
 use base::Size;
 use host::plant::Bounds;
-use keep::keeper::protocol::{EXITS_NAME, End, Event, ExitRecord, KeeperSpec, LogSpec, Reply, Request, Target, line};
+use keep::keeper::protocol::{
+    ChildId, EXITS_NAME, End, Event, ExitRecord, KeeperSpec, LogSpec, Reply, Request, Target, line,
+};
 use keep::keeper::{Keeper, News};
-use keep::launch::{LaunchSpec, Terminal, is_alive};
+use keep::launch::{LaunchSpec, Terminal};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
+use sys::process::Process;
 
 /// Long enough for any machine; reached only by a test that fails.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -62,7 +65,8 @@ impl Drop for KeeperFolder {
             if status.child.is_some() {
                 let _ = keeper.signal(9, Target::All);
             }
-            let _ = sys::child::kill(status.keeper.pid, 15);
+            let process = Process::open(status.keeper.pid);
+            let _ = process.and_then(|process| process.signal(15));
         }
         let _ = std::fs::remove_dir_all(&self.0);
     }
@@ -141,7 +145,7 @@ fn a_child_that_is_to_be_watched_waits_for_its_supervisor_also_for_the_next_one(
     // The next life waits, too; killed meanwhile, it never ran.
     keeper.start_child().unwrap();
     let child = expect(&mut keeper, "Held", |event| if let Event::Held(child) = event { Some(child) } else { None });
-    sys::child::kill(child.pid, 9).unwrap();
+    Process::open(child.pid).unwrap().signal(9).unwrap();
     let failed = |event| if let Event::LaunchFailed(why) = event { Some(why) } else { None };
     let why = expect(&mut keeper, "its end", failed);
     assert!(why.contains("ended before it ran: signal 9"), "{why}");
@@ -158,6 +162,7 @@ fn keeper_and_child_outlive_the_supervisor_and_are_adopted_with_their_history() 
     let dir = place.0.join("keeper");
     let (mut keeper, status) = Keeper::adopt(&dir).unwrap().expect("a keeper");
     let child = status.child.expect("a running child");
+    let is_alive = |id: ChildId| Process::started_at(id.pid, id.start_ticks).is_ok_and(|process| !process.has_ended());
     assert!(is_alive(child) && is_alive(status.keeper));
     assert!(Keeper::start(&spec, tahti()).unwrap_err().to_string().contains("another keeper"));
     // The end comes while nobody is connected: nothing is lost.
@@ -194,6 +199,93 @@ s.sendto(b'STATUS=tuning', os.environ['NOTIFY_SOCKET'])
 }
 
 #[test]
+fn the_ready_text_is_found_in_lines_of_any_length_and_behind_a_carriage_return() {
+    let long = "x".repeat(600);
+    for (name, script, text) in [
+        ("long", format!("printf '%s' {long}"), long.clone()),
+        (
+            "bar",
+            "i=0; while [ $i -lt 300 ]; do printf '%3d percent' $i; i=$((i+1)); done; printf armed".into(),
+            "armed".into(),
+        ),
+        ("return", "printf 'ar\\rmed '; printf '50 %%\\rarmed'".into(), "armed".to_owned()),
+    ] {
+        let place = KeeperFolder::new(&format!("ready-{name}"));
+        let mut spec = place.spec(&format!("{script}; read line"));
+        spec.ready_line = Some(text);
+        let mut keeper = start(&spec);
+        expect(&mut keeper, name, |event| (event == Event::Ready).then_some(()));
+    }
+}
+
+#[test]
+fn a_child_with_a_heartbeat_is_asked_for_it_as_systemd_asks() {
+    let place = KeeperFolder::new("asked");
+    let mut spec = place.spec("echo $WATCHDOG_USEC, $((WATCHDOG_PID - $$)).");
+    spec.launch.watchdog = Some(base::DurNs::from_ms(250));
+    let mut keeper = start(&spec);
+    ended(&mut keeper);
+    assert!(place.log().contains("Z 250000, 0.\n"), "{}", place.log());
+    keeper.quit().unwrap();
+}
+
+#[test]
+fn a_daemon_that_forks_and_names_its_main_process_goes_on_until_that_ends() {
+    let place = KeeperFolder::new("main");
+    let mut spec = place.spec("sleep 1000 & echo $! > part; mv part main; while [ ! -e go ]; do sleep 0.02; done");
+    (spec.launch.dir, spec.notify) = (Some(place.0.clone()), true);
+    let mut keeper = start(&spec);
+    let first = expect(&mut keeper, "its start", |event| if let Event::Started(id) = event { Some(id) } else { None });
+    let main = loop {
+        if let Ok(text) = std::fs::read_to_string(place.0.join("main")) {
+            break text.trim().parse::<i32>().unwrap();
+        }
+        std::thread::yield_now();
+    };
+    let socket = std::os::unix::net::UnixDatagram::unbound().unwrap();
+    let send = |text: String| socket.send_to(text.as_bytes(), spec.dir.join("notify")).unwrap();
+    // This test is no process of the daemon's.
+    send(format!("MAINPID={}", std::process::id()));
+    send(format!("MAINPID={main}"));
+    let named =
+        expect(&mut keeper, "the main process", |event| if let Event::Main(id) = event { Some(id) } else { None });
+    assert_eq!((named.pid, named == first), (main, false));
+    std::fs::write(place.0.join("go"), "").unwrap();
+    let parent = Process::started_at(first.pid, first.start_ticks);
+    while parent.as_ref().is_ok_and(|parent| !parent.has_ended()) {
+        std::thread::yield_now();
+    }
+    assert_eq!(keeper.status().unwrap().child, Some(named), "the end of the first process is not the end");
+    assert!(place.log().contains("that is no process below this keeper"), "{}", place.log());
+    keeper.signal(15, Target::Group).unwrap();
+    let record = ended(&mut keeper);
+    assert_eq!((record.child, record.end), (named, End::Signal { signal: 15, core: false }));
+    keeper.quit().unwrap();
+}
+
+#[test]
+fn a_main_process_that_another_process_reaps_ends_with_an_unknown_status() {
+    let place = KeeperFolder::new("unseen");
+    let mut spec = place.spec("sleep 1000 & echo $! > part; mv part main; wait; sleep 1000");
+    (spec.launch.dir, spec.notify) = (Some(place.0.clone()), true);
+    let mut keeper = start(&spec);
+    let main = loop {
+        if let Ok(text) = std::fs::read_to_string(place.0.join("main")) {
+            break text.trim().parse::<i32>().unwrap();
+        }
+        std::thread::yield_now();
+    };
+    let socket = std::os::unix::net::UnixDatagram::unbound().unwrap();
+    socket.send_to(format!("MAINPID={main}").as_bytes(), spec.dir.join("notify")).unwrap();
+    expect(&mut keeper, "the main process", |event| matches!(event, Event::Main(_)).then_some(()));
+    keeper.signal(9, Target::Child).unwrap();
+    let record = ended(&mut keeper);
+    assert_eq!((record.child.pid, record.end), (main, End::Unseen));
+    assert!(record.left_behind >= 1, "its parent went with it: {record:?}");
+    keeper.quit().unwrap();
+}
+
+#[test]
 fn what_a_stopped_child_leaves_behind_ends_in_its_own_time_before_the_end_is_told() {
     let place = KeeperFolder::new("left");
     // The wrapper ends at once; what it wraps, in a session of its own, wants a moment for an orderly end.
@@ -220,13 +312,13 @@ fn a_keeper_that_is_stopped_keeps_nobody_waiting() {
     let mut keeper = start(&place.spec("sleep 1000"));
     expect(&mut keeper, "its start", |event| matches!(event, Event::Started(_)).then_some(()));
     let process = keeper.process().unwrap();
-    sys::child::kill(process.pid, 19).unwrap();
+    Process::open(process.pid).unwrap().signal(19).unwrap();
     let told = base::MonoNs(7);
     keeper.tell(&Request::Signal { signal: 15, to: Target::Child }, told).unwrap();
     keeper.tell(&Request::Quit, base::MonoNs(8)).unwrap();
     assert_eq!(keeper.next_news(), Ok(None));
     assert_eq!(keeper.silent_since(), Some(told));
-    sys::child::kill(process.pid, 18).unwrap();
+    Process::open(process.pid).unwrap().signal(18).unwrap();
     let mut answers = Vec::new();
     while answers.len() < 2 {
         match keeper.next_news().unwrap() {
@@ -345,7 +437,7 @@ fn a_keeper_told_to_end_takes_its_child_along() {
     let place = KeeperFolder::new("end");
     let mut keeper = start(&place.spec("sleep 60"));
     let status = keeper.status().unwrap();
-    sys::child::kill(status.keeper.pid, 15).unwrap();
+    Process::open(status.keeper.pid).unwrap().signal(15).unwrap();
     assert!(matches!(ended(&mut keeper).end, End::Signal { signal: 15, .. }));
     while keeper.wait_event(PATIENCE).unwrap().is_some() {}
     assert!(keeper.is_lost());

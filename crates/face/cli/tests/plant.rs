@@ -371,6 +371,18 @@ fn a_hang_is_dealt_with_before_evidence_of_it_is_gathered_and_looked_at_before_i
 }
 
 #[test]
+fn a_process_that_is_stopped_runs_its_handler_when_the_plant_goes_down() {
+    let script = "trap 'echo safe > safe; exit 0' TERM; while :; do sleep 0.02; done";
+    let bench = Bench::new("stopped-handler", &sh("a", script, "stop = [\"TERM 60s\"]"));
+    bench.ok(&["up", ".", "--detach"]);
+    let pid = bench.pid("a");
+    kill(pid, "STOP");
+    bench.until("stopped", || fs::read_to_string(format!("/proc/{pid}/stat")).unwrap().contains(") T "));
+    bench.run(&["down"]);
+    assert_eq!(fs::read_to_string(bench.dir.join("safe")).unwrap(), "safe\n", "{}", bench.log());
+}
+
+#[test]
 fn interrupting_the_foreground_takes_the_plant_down_and_the_time_limit_does_too() {
     let bench = Bench::new("foreground", &sh("a", "sleep 1000", ""));
     let child = bench.tahti(&["up", "."]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();

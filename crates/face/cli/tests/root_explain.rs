@@ -349,9 +349,9 @@ fn a_stopped_program_is_told_apart_from_a_late_one() {
         let _stop = Stop(&over);
         scope.spawn(|| {
             while !over.load(Ordering::Relaxed) {
-                sys::child::kill(pid, 19).unwrap();
+                sys::process::Process::open(pid).unwrap().signal(19).unwrap();
                 sys::clock::sleep_until(sys::clock::mono_now() + DurNs::from_ms(30));
-                sys::child::kill(pid, 18).unwrap();
+                sys::process::Process::open(pid).unwrap().signal(18).unwrap();
                 sys::clock::sleep_until(sys::clock::mono_now() + DurNs::from_ms(50));
             }
         });

@@ -76,7 +76,7 @@ fn a_keeper_in_the_place_of_a_killed_one_first_ends_what_that_left_in_the_freeze
     until("its daemon", || daemons().len() == 1);
     let noted = std::fs::read_to_string(spec.dir.join("group")).unwrap();
     assert!(noted.contains("/freezer/"), "{noted}");
-    sys::child::kill(keeper.pid, 9).unwrap();
+    sys::process::Process::open(keeper.pid).unwrap().signal(9).unwrap();
     until("killed", || !alive(keeper.pid));
     assert!(alive(daemons()[0]), "nobody has looked yet");
     let mut next = start();

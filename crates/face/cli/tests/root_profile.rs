@@ -203,7 +203,7 @@ fn samples_that_found_no_room_are_counted() {
     while !samples(sampler.id()) {
         std::thread::yield_now();
     }
-    let signal = |signal: i32| sys::child::kill(sampler.id() as i32, signal).unwrap();
+    let signal = |signal: i32| sys::process::Process::open(sampler.id() as i32).unwrap().signal(signal).unwrap();
     // Nobody reads while the program uses half a second of a CPU, which makes a hundred times as much as there is room for.
     let (stop, go_on, interrupt) = (19, 18, 2);
     signal(stop);

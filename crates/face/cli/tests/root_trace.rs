@@ -162,7 +162,7 @@ fn a_killed_recorder_leaves_nothing_that_the_next_does_not_remove() {
     let pid = place.status()["pid"].as_i64().unwrap() as i32;
     let own: Vec<String> = instances().into_iter().filter(|name| !before.contains(name)).collect();
     assert!(!own.is_empty() && own.iter().all(|name| name.starts_with(&format!("tahti-recorder-{pid}-"))), "{own:?}");
-    sys::child::kill(pid, 9).unwrap();
+    sys::process::Process::open(pid).unwrap().signal(9).unwrap();
     wait("it is gone", || place.fails(&["trace", "stop"]).contains("no recorder runs").then_some(()));
     place.records(&load, &[]);
     assert!(own.iter().all(|name| !instances().contains(name)), "the next one removes them");
@@ -234,7 +234,7 @@ fn a_plants_recorder_names_who_made_its_threads_late_and_keeps_the_window_of_tro
     let status: Value = serde_json::from_str(&place.says(&["ps", "rf", "--json"])).unwrap();
     let processes = status[0]["processes"].as_array().unwrap();
     let pid = processes.iter().find(|process| process["name"] == "loop").unwrap()["pid"].as_i64().unwrap();
-    sys::child::kill(pid as i32, 11).unwrap();
+    sys::process::Process::open(pid as i32).unwrap().signal(11).unwrap();
     let incident: Value = wait("evidence is kept", || {
         let folder = std::fs::read_dir(place.0.0.join("rf/evidence")).ok()?.flatten().next()?.path();
         serde_json::from_str(&std::fs::read_to_string(folder.join("incident.json")).ok()?).ok()

@@ -83,11 +83,17 @@ fn signals_are_passed_on() {
     let mut output = std::io::BufReader::new(child.stdout.take().unwrap());
     let mut line = String::new();
     std::io::BufRead::read_line(&mut output, &mut line).unwrap();
-    sys::child::kill(child.id() as i32, 10).unwrap();
+    sys::process::Process::open(child.id() as i32).unwrap().signal(10).unwrap();
     line.clear();
     std::io::BufRead::read_line(&mut output, &mut line).unwrap();
     let status = child.wait().unwrap();
     assert_eq!((line.as_str(), status.code(), status.signal()), ("got it\n", Some(9), None));
+}
+
+#[test]
+fn a_program_with_a_heartbeat_is_asked_for_it_as_systemd_asks() {
+    let output = run(&["run", "--heartbeat", "5s", "--", "sh", "-c", "echo $WATCHDOG_USEC $((WATCHDOG_PID - $$))"]);
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "5000000 0\n", "{}", said(&output));
 }
 
 #[test]

@@ -73,31 +73,6 @@ fn ended(pid: i32, status: i32, usage: &libc::rusage) -> Ended {
     }
 }
 
-/// Sends `signal` to process `pid`, to the process group `-pid`, or checks with 0 that it exists.
-///
-/// # Errors
-/// The kernel's: `ESRCH`, `EPERM`.
-///
-/// # Real-time
-/// One system call; allocates only for an error.
-pub fn kill(pid: i32, signal: i32) -> Result<()> {
-    try_kill(pid, signal).map_err(|errno| Error { doing: format!("send signal {signal} to process {pid}"), errno })
-}
-
-/// As [`kill`], for those who must not allocate even for an error.
-///
-/// # Errors
-/// The kernel's.
-pub fn try_kill(pid: i32, signal: i32) -> std::result::Result<(), rustix::io::Errno> {
-    // SAFETY: numbers only.
-    let answer = unsafe { libc::kill(pid, signal) };
-    if answer == 0 {
-        return Ok(());
-    }
-    let code = std::io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO);
-    Err(rustix::io::Errno::from_raw_os_error(code))
-}
-
 /// Makes this process the one to which orphaned descendants are given.
 ///
 /// # Errors
@@ -116,7 +91,8 @@ mod tests {
         let words = |words: &[&str]| words.iter().map(|word| std::ffi::CString::new(*word).unwrap()).collect();
         let argv = words(&["sh", "-c", "kill -9 $$"]);
         let prepared = crate::spawn::Prepared::new(c"/bin/sh".to_owned(), argv, vec![], vec![]);
-        let pid = prepared.spawn().unwrap().child.unwrap();
+        let child = prepared.spawn().unwrap().child.unwrap();
+        let pid = child.pid();
         let ended = loop {
             match look(pid, false).unwrap() {
                 Waited::Ended(ended) => break ended,

@@ -30,6 +30,7 @@ pub mod perf;
 pub mod plugin;
 pub mod poll;
 pub mod pps;
+pub mod process;
 pub mod program;
 pub mod registers;
 pub mod root;

@@ -5,8 +5,11 @@
 //! parent through a pipe as numbers. Nothing in here allocates, locks or panics in the child.
 
 use crate::error::{Error, Result};
+use crate::process::Process;
 use crate::sched::{Scheduling, attributes};
-use base::CpuSet;
+use crate::trace::{Traced, Tracing};
+use base::{CpuSet, DurNs, Policy};
+use rustix::fd::AsFd as _;
 use rustix::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::ffi::{CStr, CString};
 
@@ -26,7 +29,7 @@ pub enum Step {
     ControllingTerminal(RawFd),
     /// Writes bytes to an existing file: `0` to a control group's `tasks`.
     Write(CString, Vec<u8>),
-    /// Scheduling class.
+    /// Scheduling class. A time-sharing class with the nice value 0 asks for none: the process keeps the one it has.
     Scheduling(Scheduling),
     /// Nice value of its time sharing; a real-time class keeps it for threads that leave it.
     Nice(i8),
@@ -80,7 +83,7 @@ pub enum Step {
     CloseFrom(RawFd),
     /// The signal that the child gets when the thread that started it ends.
     DeathSignal(i32),
-    /// Lets the parent trace it: stops after `exec`, before the first instruction.
+    /// Lets the parent trace it: it stops after `exec`, before its first instruction ([`Spawned::traced`]).
     TraceMe,
 }
 
@@ -100,6 +103,8 @@ pub struct Prepared {
     argv: Vec<CString>,
     envp: Vec<CString>,
     steps: Vec<Wanted>,
+    /// The variable that gets the child's own number.
+    pid_variable: Option<CString>,
 }
 
 /// A step that the kernel refused.
@@ -114,11 +119,18 @@ pub struct Refusal {
 /// How a start went.
 #[derive(Debug)]
 pub struct Spawned {
-    /// The child, if it runs (or is stopped at `exec`); `None` if a required step or `exec` was refused.
-    pub child: Option<i32>,
+    /// The child, which the caller reaps; `None` if a required step or `exec` was refused.
+    pub child: Option<Process>,
+    /// The child's stop before its first instruction, with [`Step::TraceMe`]. Dropped, it lets the child run.
+    pub traced: Option<Traced>,
+    /// A traced child ended before its first instruction. It is not reaped: its status is there for whoever reaps it.
+    pub ended: bool,
     /// Every refused step, in order; the last one ended the start where `child` is `None`.
     pub refused: Vec<Refusal>,
 }
+
+/// How often a traced child that sends no report is checked for a stop by a signal.
+const STOP_CHECK_EVERY: DurNs = DurNs::from_ms(20);
 
 /// The code of a failed `exec` in the pipe, and that of [`Step::Hold`]; more steps than that cannot be.
 const EXEC: u32 = u32::MAX;
@@ -128,16 +140,25 @@ impl Prepared {
     /// Keeps the words of a start; `program` is a path.
     #[must_use]
     pub fn new(program: CString, argv: Vec<CString>, envp: Vec<CString>, steps: Vec<Wanted>) -> Self {
-        Self { program, argv, envp, steps }
+        Self { program, argv, envp, steps, pid_variable: None }
+    }
+
+    /// Adds a variable whose value is the number of the program's process.
+    #[must_use]
+    pub fn with_pid_variable(mut self, name: CString) -> Self {
+        self.pid_variable = Some(name);
+        self
     }
 
     /// Forks, does the steps, executes. Returns when the program is about to run its first instruction, or
     /// is stopped there ([`Step::TraceMe`]), or will never run (and has been reaped).
     ///
+    /// The calling thread is the child's parent and tracer.
+    ///
     /// # Errors
     /// No pipe or no process could be made.
     pub fn spawn(&self) -> Result<Spawned> {
-        Ok(self.hold()?.go())
+        self.hold()?.go()
     }
 
     /// Forks and does the steps before [`Step::Hold`], where the child waits. Without such a step everything
@@ -150,19 +171,43 @@ impl Prepared {
         let (waits, gate) = pipe()?;
         let waits = above(waits.as_raw_fd())?;
         let argv: Vec<*const libc::c_char> = pointers(&self.argv);
-        let envp: Vec<*const libc::c_char> = pointers(&self.envp);
+        let mut envp: Vec<*const libc::c_char> = pointers(&self.envp);
+        let mut pid_variable = self.pid_variable.as_deref().map(PidVariable::new);
+        if let Some(variable) = &pid_variable {
+            envp.insert(0, variable.text.as_ptr().cast());
+        }
         // SAFETY: the child runs `run_child` only, which makes raw system calls on memory prepared above and
         // ends in exec or _exit.
         let pid = unsafe { libc::fork() };
         if pid == 0 {
-            run_child(self, &argv, &envp, Ends { report: tells.as_raw_fd(), waits: waits.as_raw_fd(), gate });
+            run_child(
+                self,
+                &argv,
+                &envp,
+                pid_variable.as_mut(),
+                Ends { report: tells.as_raw_fd(), waits: waits.as_raw_fd(), gate },
+            );
         }
         if pid < 0 {
             return Err(Error::last(format!("fork for {:?}", self.program)));
         }
         drop((tells, waits));
+        // The number is certain: the child is not reaped.
+        let process = match Process::open(pid) {
+            Ok(process) => process,
+            Err(error) => {
+                // It waits for its starter, or would run without a handle on it. The gate is closed when it is dropped.
+                // SAFETY: numbers only; the child is ours and not reaped.
+                unsafe { libc::kill(pid, libc::SIGKILL) };
+                reap(pid);
+                return Err(error);
+            }
+        };
         let required = self.steps.iter().map(|wanted| wanted.required).collect();
-        let mut held = Held { pid: Some(pid), waits: false, report, gate, required, refused: Vec::new() };
+        let trace_step = self.steps.iter().position(|wanted| matches!(wanted.step, Step::TraceMe));
+        let tracing = trace_step.map(|step| (step, Tracing::default()));
+        let mut held =
+            Held { process: Some(process), waits: false, report, gate, required, tracing, refused: Vec::new() };
         held.listen();
         Ok(held)
     }
@@ -171,31 +216,49 @@ impl Prepared {
 /// A child that waits at [`Step::Hold`]. Dropped, it ends the child and reaps it.
 #[derive(Debug)]
 pub struct Held {
-    pid: Option<i32>,
+    process: Option<Process>,
     /// Whether it waits; otherwise everything is done already.
     waits: bool,
     report: OwnedFd,
     gate: OwnedFd,
     required: Vec<bool>,
+    /// The index of [`Step::TraceMe`], and the stops before `exec` so far.
+    tracing: Option<(usize, Tracing)>,
     refused: Vec<Refusal>,
 }
 
 impl Held {
     /// The child; `None` if a required step before the wait was refused.
     #[must_use]
-    pub fn pid(&self) -> Option<i32> {
-        self.pid
+    pub fn process(&self) -> Option<&Process> {
+        self.process.as_ref()
     }
 
     /// Lets it go on to its program, and returns as [`Prepared::spawn`] does.
-    #[must_use]
-    pub fn go(mut self) -> Spawned {
+    ///
+    /// # Errors
+    /// The child cannot be traced up to its `exec`, though it had agreed; it was ended and reaped.
+    pub fn go(mut self) -> Result<Spawned> {
         if std::mem::take(&mut self.waits) {
             // A child that was killed meanwhile does not read it; its end is seen by whoever reaps it.
             let _ = rustix::io::write(&self.gate, b"g");
             self.listen();
         }
-        Spawned { child: self.pid, refused: std::mem::take(&mut self.refused) }
+        let refused = std::mem::take(&mut self.refused);
+        let tracing = self.tracing.take().filter(|(step, _)| !refused.iter().any(|one| one.step == Some(*step)));
+        let (Some(child), Some((_, tracing))) = (self.process.as_ref(), tracing) else {
+            return Ok(Spawned { child: self.process.take(), traced: None, ended: false, refused });
+        };
+        match tracing.await_exec(child.pid()) {
+            Ok(traced) => {
+                let ended = traced.is_none();
+                Ok(Spawned { child: self.process.take(), traced, ended, refused })
+            }
+            Err(error) => {
+                self.end();
+                Err(error)
+            }
+        }
     }
 
     /// It was killed while it waited, and the caller has reaped it: nothing is left to end.
@@ -206,7 +269,7 @@ impl Held {
     /// Takes the child's reports until it waits, runs its program, or has ended.
     fn listen(&mut self) {
         let mut word = [0u8; 8];
-        while read_whole(&self.report, &mut word) {
+        while self.has_report() && read_whole(&self.report, &mut word) {
             let code = u32::from_ne_bytes([word[0], word[1], word[2], word[3]]);
             if code == HELD {
                 self.waits = true;
@@ -216,28 +279,56 @@ impl Held {
             let step = (code != EXEC).then_some(code as usize);
             self.refused.push(Refusal { step, errno: rustix::io::Errno::from_raw_os_error(errno) });
         }
-        if self.refused.last().is_some_and(|last| last.step.is_none_or(|step| self.required[step])) {
-            reap(self.pid.take());
+        if self.refused.last().is_some_and(|last| last.step.is_none_or(|step| self.required[step]))
+            && let Some(process) = self.process.take()
+        {
+            reap(process.pid());
+        }
+    }
+
+    /// Waits for a report or the end of all reports. A traced child that a signal stops on its way to `exec` gets the
+    /// signal and goes on: it would never report.
+    fn has_report(&mut self) -> bool {
+        let (Some((_, tracing)), Some(process)) = (&mut self.tracing, &self.process) else { return true };
+        while !crate::poll::is_readable(self.report.as_fd(), STOP_CHECK_EVERY) {
+            if tracing.pass_on(process.pid()).is_err() {
+                // The wait for its exec fails in the same way, and reports it.
+                return false;
+            }
+        }
+        true
+    }
+
+    fn end(&mut self) {
+        self.waits = false;
+        if let Some(process) = self.process.take() {
+            // Gone already is what is wanted.
+            let _ = process.try_signal(libc::SIGKILL);
+            reap(process.pid());
         }
     }
 }
 
 impl Drop for Held {
     fn drop(&mut self) {
-        if let Some(pid) = self.pid.filter(|_| self.waits) {
-            // SAFETY: numbers only; the child is ours and not reaped.
-            unsafe { libc::kill(pid, libc::SIGKILL) };
-            reap(Some(pid));
+        if self.waits {
+            self.end();
         }
     }
 }
 
 /// Waits for the end of a child that is ending.
-fn reap(pid: Option<i32>) {
-    let Some(pid) = pid else { return };
-    let mut status = 0;
-    // SAFETY: `status` is writable; the child is ours.
-    while unsafe { libc::waitpid(pid, &raw mut status, 0) } < 0 && interrupted() {}
+fn reap(pid: i32) {
+    loop {
+        let mut status = 0;
+        // SAFETY: `status` is writable; the child is ours.
+        match unsafe { libc::waitpid(pid, &raw mut status, 0) } {
+            -1 if interrupted() => {}
+            // A traced one was stopped before SIGKILL came.
+            1.. if libc::WIFSTOPPED(status) => {}
+            _ => return,
+        }
+    }
 }
 
 fn interrupted() -> bool {
@@ -298,6 +389,40 @@ fn read_whole(reader: &OwnedFd, word: &mut [u8; 8]) -> bool {
     }
 }
 
+/// `NAME=` and room for a number, which the child fills in: it alone knows it before its program runs.
+struct PidVariable {
+    text: Vec<u8>,
+    at: usize,
+}
+
+impl PidVariable {
+    /// Digits of the largest process number.
+    const DIGITS: usize = 10;
+
+    fn new(name: &CStr) -> Self {
+        let mut text = name.to_bytes().to_vec();
+        text.push(b'=');
+        let at = text.len();
+        // Zeros end the text, whatever is written before them.
+        text.resize(at + Self::DIGITS + 1, 0);
+        Self { text, at }
+    }
+
+    /// Neither allocates nor panics.
+    fn set(&mut self, pid: i32) {
+        let mut digits = [0u8; Self::DIGITS];
+        let (mut from, mut rest) = (Self::DIGITS, pid.unsigned_abs());
+        while from > 0 && (rest > 0 || from == Self::DIGITS) {
+            from -= 1;
+            digits[from] = b'0' + (rest % 10) as u8;
+            rest /= 10;
+        }
+        for (to, digit) in self.text.iter_mut().skip(self.at).zip(digits.iter().skip(from)) {
+            *to = *digit;
+        }
+    }
+}
+
 /// The child's ends of the pipes to its starter, and its copy of the starter's end, which it must close.
 struct Ends {
     report: RawFd,
@@ -306,7 +431,13 @@ struct Ends {
 }
 
 /// The child's life: never returns, never allocates.
-fn run_child(prepared: &Prepared, argv: &[*const libc::c_char], envp: &[*const libc::c_char], ends: Ends) -> ! {
+fn run_child(
+    prepared: &Prepared,
+    argv: &[*const libc::c_char],
+    envp: &[*const libc::c_char],
+    pid_variable: Option<&mut PidVariable>,
+    ends: Ends,
+) -> ! {
     let report = ends.report;
     for (index, wanted) in prepared.steps.iter().enumerate() {
         if matches!(wanted.step, Step::Hold) {
@@ -320,6 +451,10 @@ fn run_child(prepared: &Prepared, argv: &[*const libc::c_char], envp: &[*const l
                 leave();
             }
         }
+    }
+    if let Some(variable) = pid_variable {
+        // SAFETY: numbers only.
+        variable.set(unsafe { libc::getpid() });
     }
     // SAFETY: program, argv and envp are null-terminated and live in the parent's memory, of which the child
     // has a copy.
@@ -381,7 +516,12 @@ fn perform(step: &Step) -> i32 {
         Step::ControllingTerminal(fd) => checked(unsafe { libc::ioctl(*fd, libc::TIOCSCTTY, 0) }.into()),
         Step::Write(path, bytes) => write_file(path, bytes),
         Step::Scheduling(scheduling) => {
-            let attr = attributes(*scheduling);
+            let mut attr = attributes(*scheduling);
+            if matches!(scheduling.policy, Policy::Other { nice: 0 } | Policy::Batch { nice: 0 }) {
+                // SAFETY: numbers only; 0 is the caller. The kernel answers 20 minus the nice value.
+                let answer = unsafe { libc::syscall(libc::SYS_getpriority, libc::PRIO_PROCESS, 0) };
+                attr.sched_nice = if answer > 0 { 20 - answer as i32 } else { 0 };
+            }
             // SAFETY: `attr` is a valid sched_attr whose size field tells its length.
             checked(unsafe { libc::syscall(libc::SYS_sched_setattr, 0, &raw const attr, 0u32) })
         }
@@ -620,7 +760,49 @@ mod tests {
         ];
         let spawned = start("/bin/sh", &["sh", "-c", script], steps);
         assert!(spawned.refused.is_empty());
-        assert_eq!(libc::WEXITSTATUS(wait(spawned.child.unwrap())), 5);
+        assert_eq!(libc::WEXITSTATUS(wait(spawned.child.unwrap().pid())), 5);
+    }
+
+    #[test]
+    fn a_variable_has_the_programs_own_number_also_behind_a_second_fork() {
+        for steps in [vec![], vec![Step::Detach]] {
+            let file = std::env::temp_dir().join(format!("tahti-number-{}-{}", std::process::id(), steps.len()));
+            let script = format!("echo $OWN = $$ > {0}.part; mv {0}.part {0}", file.display());
+            let spawned =
+                prepared("/bin/sh", &["sh", "-c", &script], steps).with_pid_variable(c"OWN".to_owned()).spawn();
+            wait(spawned.unwrap().child.unwrap().pid());
+            while !file.exists() {
+                std::thread::yield_now();
+            }
+            let text = std::fs::read_to_string(&file).unwrap();
+            let (own, number) = text.trim().split_once(" = ").unwrap();
+            assert_eq!(own, number);
+            std::fs::remove_file(file).unwrap();
+        }
+    }
+
+    #[test]
+    fn a_class_without_a_nice_value_keeps_the_inherited_one() {
+        std::thread::spawn(|| {
+            crate::sched::set_scheduling(0, Scheduling { policy: Policy::Other { nice: 10 }, reset_on_fork: false })
+                .unwrap();
+            for (class, expected) in [("batch", 10), ("other", 10), ("batch:12", 12)] {
+                let policy = class.parse().unwrap();
+                let script = format!("test $(nice) = {expected}");
+                let steps = vec![(Step::Scheduling(Scheduling { policy, reset_on_fork: false }), true)];
+                let spawned = Prepared::new(
+                    c"/bin/sh".to_owned(),
+                    words(&["sh", "-c", &script]),
+                    words(&["PATH=/usr/bin:/bin"]),
+                    steps.into_iter().map(|(step, required)| Wanted { step, required }).collect(),
+                )
+                .spawn()
+                .unwrap();
+                assert_eq!(libc::WEXITSTATUS(wait(spawned.child.unwrap().pid())), 0, "{class}");
+            }
+        })
+        .join()
+        .unwrap();
     }
 
     #[test]
@@ -639,7 +821,7 @@ mod tests {
         assert_eq!(spawned.refused, [refusal]);
         let spawned = start("/bin/true", &["true"], vec![(Step::ResetSignals, true), (impossible(), false)]);
         assert_eq!(spawned.refused, [refusal]);
-        assert_eq!(libc::WEXITSTATUS(wait(spawned.child.unwrap())), 0);
+        assert_eq!(libc::WEXITSTATUS(wait(spawned.child.unwrap().pid())), 0);
     }
 
     fn prepared(program: &str, argv: &[&str], steps: Vec<Step>) -> Prepared {
@@ -654,27 +836,27 @@ mod tests {
         let held = prepared("/bin/sh", &["sh", "-c", &script], vec![Step::NewSession, Step::Hold]).hold().unwrap();
         let own = std::fs::read_link("/proc/self/exe").unwrap();
         // It waits: it is still a copy of this program, and the steps before are done.
-        let pid = held.pid().unwrap();
+        let pid = held.process().unwrap().pid();
         assert_eq!(std::fs::read_link(format!("/proc/{pid}/exe")).unwrap(), own);
         // SAFETY: numbers only.
         assert_eq!(unsafe { libc::getsid(pid) }, pid);
         assert!(!file.exists());
-        assert_eq!(libc::WEXITSTATUS(wait(held.go().child.unwrap())), 0);
+        assert_eq!(libc::WEXITSTATUS(wait(held.go().unwrap().child.unwrap().pid())), 0);
         std::fs::remove_file(file).unwrap();
     }
 
     #[test]
     fn a_held_child_ends_with_its_starters_interest() {
         let held = prepared("/bin/true", &["true"], vec![Step::Hold]).hold().unwrap();
-        let pid = held.pid().unwrap();
+        let pid = held.process().unwrap().pid();
         drop(held);
         assert!(!std::path::Path::new(&format!("/proc/{pid}")).exists());
         // And one that was killed while it waited is no news to `go`.
         let held = prepared("/bin/true", &["true"], vec![Step::Hold]).hold().unwrap();
-        let pid = held.pid().unwrap();
+        let pid = held.process().unwrap().pid();
         // SAFETY: numbers only.
         unsafe { libc::kill(pid, libc::SIGKILL) };
-        assert_eq!(held.go().child, Some(pid));
+        assert_eq!(held.go().unwrap().child.unwrap().pid(), pid);
         assert_eq!(libc::WTERMSIG(wait(pid)), libc::SIGKILL);
     }
 
@@ -682,8 +864,8 @@ mod tests {
     fn a_step_refused_before_the_wait_ends_the_start_there() {
         let steps = vec![Step::Directory(c"/no/such/dir".to_owned()), Step::Hold];
         let held = prepared("/bin/true", &["true"], steps).hold().unwrap();
-        assert_eq!(held.pid(), None);
-        assert_eq!(held.go().refused, [Refusal { step: Some(0), errno: rustix::io::Errno::NOENT }]);
+        assert!(held.process().is_none());
+        assert_eq!(held.go().unwrap().refused, [Refusal { step: Some(0), errno: rustix::io::Errno::NOENT }]);
     }
 
     #[test]
@@ -711,6 +893,6 @@ mod tests {
         assert!(high.as_raw_fd() >= 100);
         let steps = vec![(Step::CloseFrom(3), true), (Step::Descriptor(high.as_raw_fd(), 3), true)];
         let spawned = start("/bin/sh", &["sh", "-c", "read a <&3 && test ! -e /proc/self/fd/100"], steps);
-        assert_eq!(libc::WEXITSTATUS(wait(spawned.child.unwrap())), 0);
+        assert_eq!(libc::WEXITSTATUS(wait(spawned.child.unwrap().pid())), 0);
     }
 }

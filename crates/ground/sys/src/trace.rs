@@ -4,77 +4,272 @@
 //! The one use is `mlockall`, which does not survive `exec`: only the new program itself can ask for it.
 //! The program's memory is not touched: the call borrows a `syscall` instruction of the vDSO, and every
 //! register is put back.
+//!
+//! Three rules. A traced child that ends is left to be reaped (`WNOWAIT`): its parent gets its status as of any other
+//! child. A signal that comes meanwhile is not lost: before `exec` it is passed on, at the stop it waits blocked, with its
+//! sender, until the child runs. [`Traced`] lets the child run on every path, with its own registers and signal mask.
 
 use crate::error::{Error, Result};
 use rustix::io::Errno;
 
-/// Waits until `pid`, which asked to be traced, is stopped by its `exec`.
-///
-/// # Errors
-/// `ECHILD` if it is no child of this thread, `ESRCH` if it ended instead.
-pub fn await_exec(pid: i32) -> Result<()> {
-    stopped(pid, "wait for exec of")
+/// What a wait for a traced child found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Change {
+    /// Nothing has happened.
+    None,
+    /// It is stopped, with this signal about to be delivered.
+    Stopped(i32),
+    /// It has ended, and is a zombie still.
+    Ended,
 }
 
-fn stopped(pid: i32, doing: &str) -> Result<()> {
-    let mut status = 0;
-    // SAFETY: `status` is writable.
-    while unsafe { libc::waitpid(pid, &raw mut status, libc::__WALL) } < 0 {
-        let error = Error::last(format!("{doing} process {pid}"));
-        if error.errno != Errno::INTR {
-            return Err(error);
+/// The way of a child that asked to be traced up to its `exec`.
+#[derive(Debug, Default)]
+pub(crate) struct Tracing {
+    /// A stop signal that came on the way. It is delivered when the child is let go.
+    stop: Option<i32>,
+}
+
+impl Tracing {
+    /// Lets a child that a signal has stopped before its `exec` go on with that signal. Does not wait.
+    pub(crate) fn pass_on(&mut self, pid: i32) -> Result<()> {
+        match wait(pid, false)? {
+            Change::Stopped(signal) if !is_exec_stop(pid, signal) => self.go_on(pid, signal),
+            // Between the end of its reports and this look it came to its `exec`: the wait for that finds it again.
+            Change::Stopped(_) | Change::None | Change::Ended => Ok(()),
         }
     }
-    if libc::WIFSTOPPED(status) && libc::WSTOPSIG(status) == libc::SIGTRAP {
-        return Ok(());
+
+    /// Waits until the child is stopped by its `exec`; `None` if it ended before.
+    pub(crate) fn await_exec(mut self, pid: i32) -> Result<Option<Traced>> {
+        loop {
+            match wait(pid, true)? {
+                Change::Ended => return Ok(None),
+                Change::Stopped(signal) if is_exec_stop(pid, signal) => {
+                    take(pid);
+                    return Ok(Some(Traced { pid, stop: self.stop, released: false }));
+                }
+                Change::Stopped(signal) => self.go_on(pid, signal)?,
+                Change::None => {}
+            }
+        }
     }
-    Err(Error { doing: format!("{doing} process {pid} (wait status {status:#x})"), errno: Errno::SRCH })
+
+    /// Delivers the signal with which the child is stopped.
+    fn go_on(&mut self, pid: i32, signal: i32) -> Result<()> {
+        take(pid);
+        let mut delivered = signal;
+        if is_stop(signal) {
+            // A traced child would stop for its tracer, again and again.
+            (self.stop, delivered) = (Some(signal), 0);
+        } else if signal == libc::SIGCONT {
+            self.stop = None;
+        }
+        match request(libc::PTRACE_CONT, pid, delivered as usize, "let go on") {
+            // It was killed meanwhile: the next wait finds its end.
+            Err(error) if error.errno == Errno::SRCH => Ok(()),
+            outcome => outcome,
+        }
+    }
 }
 
-/// Lets the stopped `pid` run on, untraced.
-///
-/// # Errors
-/// The kernel's.
-pub fn detach(pid: i32) -> Result<()> {
+/// A child that is stopped between its `exec` and its first instruction. Dropped, it runs. To be used by the thread that
+/// started the child.
+#[derive(Debug)]
+pub struct Traced {
+    pid: i32,
+    stop: Option<i32>,
+    released: bool,
+}
+
+impl Traced {
+    /// Makes the child call system call `number`; returns the kernel's answer to it (`-errno` where it failed), or `None`
+    /// if the child ended meanwhile. Its registers and its signal mask are put back in any case.
+    ///
+    /// # Errors
+    /// Tracing itself failed, or the process has no vDSO with a `syscall` instruction.
+    #[cfg(target_arch = "x86_64")]
+    pub fn inject(&mut self, number: i64, args: [u64; 3]) -> Result<Option<i64>> {
+        let outcome = self.call(number, args);
+        match outcome {
+            Err(error) if self.has_ended() => {
+                // Dying: what failed is no news.
+                drop(error);
+                Ok(None)
+            }
+            outcome => outcome,
+        }
+    }
+
+    #[cfg(target_arch = "x86_64")]
+    fn call(&mut self, number: i64, args: [u64; 3]) -> Result<Option<i64>> {
+        let at = syscall_instruction(self.pid)?;
+        let (saved, mask) = (registers(self.pid)?, signal_mask(self.pid)?);
+        let mut call = saved;
+        call.rip = at;
+        call.rax = number as u64;
+        // No system call is under way that the kernel might want to restart.
+        call.orig_rax = u64::MAX;
+        (call.rdi, call.rsi, call.rdx) = (args[0], args[1], args[2]);
+        // Signals wait, with their senders, until the child runs. SIGSTOP alone cannot be blocked.
+        set_signal_mask(self.pid, u64::MAX)?;
+        let answer = set_registers(self.pid, &call).and_then(|()| self.step());
+        if answer == Ok(None) {
+            return Ok(None);
+        }
+        if let Err(error) = set_registers(self.pid, &saved).and_then(|()| set_signal_mask(self.pid, mask)) {
+            // It must not run with the registers of the call.
+            self.let_go(libc::SIGKILL)?;
+            return Err(error);
+        }
+        answer
+    }
+
+    /// Runs one instruction of the child; its answer in the register for that, or `None` if it ended.
+    #[cfg(target_arch = "x86_64")]
+    fn step(&mut self) -> Result<Option<i64>> {
+        loop {
+            request(libc::PTRACE_SINGLESTEP, self.pid, 0, "step")?;
+            let change = wait(self.pid, true)?;
+            match change {
+                Change::Ended => return Ok(None),
+                Change::None => continue,
+                Change::Stopped(_) => take(self.pid),
+            }
+            match change {
+                Change::Stopped(libc::SIGTRAP) => return Ok(Some(registers(self.pid)?.rax as i64)),
+                // It came before the instruction, which is still to be run.
+                Change::Stopped(signal) if is_stop(signal) => self.stop = Some(signal),
+                other => {
+                    let doing = format!("step process {} ({other:?})", self.pid);
+                    return Err(Error { doing, errno: Errno::INTR });
+                }
+            }
+        }
+    }
+
+    /// As on x86_64, for which alone it is built.
+    ///
+    /// # Errors
+    /// Always `ENOSYS`.
+    #[cfg(not(target_arch = "x86_64"))]
+    pub fn inject(&mut self, number: i64, _: [u64; 3]) -> Result<Option<i64>> {
+        let doing = format!("make process {} call system call {number}: built for x86_64 only", self.pid);
+        Err(Error { doing, errno: Errno::NOSYS })
+    }
+
+    /// Lets the child run, untraced, with a stop signal that came meanwhile; whether it does, or has ended.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn release(mut self) -> Result<bool> {
+        self.let_go(self.stop.unwrap_or(0))
+    }
+
+    fn let_go(&mut self, signal: i32) -> Result<bool> {
+        self.released = true;
+        match request(libc::PTRACE_DETACH, self.pid, signal as usize, "let run") {
+            Ok(()) => Ok(true),
+            Err(error) if error.errno == Errno::SRCH && self.has_ended() => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Whether the child was killed at its stop: then it is on its way to its end, which is waited for.
+    fn has_ended(&self) -> bool {
+        // A living child is stopped, where its pending signals can be asked for.
+        let mut info = std::mem::MaybeUninit::<libc::siginfo_t>::uninit();
+        // SAFETY: `info` is writable and of the size that the kernel fills.
+        let answer = unsafe { libc::ptrace(libc::PTRACE_GETSIGINFO, self.pid, 0, info.as_mut_ptr()) };
+        let is_dying = answer < 0 && std::io::Error::last_os_error().raw_os_error() == Some(libc::ESRCH);
+        is_dying && matches!(wait(self.pid, true), Ok(Change::Ended))
+    }
+}
+
+impl Drop for Traced {
+    fn drop(&mut self) {
+        if !self.released {
+            // It runs, or is on its way to its end.
+            let _ = self.let_go(self.stop.unwrap_or(0));
+        }
+    }
+}
+
+/// Waits for the next stop or the end of a child, and leaves both for the next wait.
+fn wait(pid: i32, block: bool) -> Result<Change> {
+    let flags = libc::WEXITED | libc::WSTOPPED | libc::WNOWAIT | libc::__WALL;
+    let flags = flags | if block { 0 } else { libc::WNOHANG };
+    loop {
+        // SAFETY: a struct of integers; all zero is valid.
+        let mut info: libc::siginfo_t = unsafe { std::mem::zeroed() };
+        // SAFETY: `info` is writable.
+        if unsafe { libc::waitid(libc::P_PID, pid as libc::id_t, &raw mut info, flags) } < 0 {
+            let error = Error::last(format!("wait for traced process {pid}"));
+            if error.errno == Errno::INTR {
+                continue;
+            }
+            return Err(error);
+        }
+        // SAFETY: waitid has filled what it fills for children, or left zeros.
+        let who = unsafe { info.si_pid() };
+        // SAFETY: as above.
+        let status = unsafe { info.si_status() };
+        return Ok(match info.si_code {
+            _ if who == 0 => Change::None,
+            libc::CLD_EXITED | libc::CLD_KILLED | libc::CLD_DUMPED => Change::Ended,
+            libc::CLD_TRAPPED => Change::Stopped(status & 0xff),
+            // Stopped without being traced: nothing that ptrace could end.
+            _ => Change::None,
+        });
+    }
+}
+
+/// Takes the stop that a wait has found. A child that was killed meanwhile has none any more.
+fn take(pid: i32) {
+    // SAFETY: a struct of integers; all zero is valid.
+    let mut info: libc::siginfo_t = unsafe { std::mem::zeroed() };
+    let flags = libc::WSTOPPED | libc::WNOHANG | libc::__WALL;
+    // SAFETY: `info` is writable.
+    unsafe { libc::waitid(libc::P_PID, pid as libc::id_t, &raw mut info, flags) };
+}
+
+/// Whether a stop is that of `exec`: a SIGTRAP that the child sent itself by the kernel's hand, not another process.
+fn is_exec_stop(pid: i32, signal: i32) -> bool {
+    if signal != libc::SIGTRAP {
+        return false;
+    }
+    // SAFETY: a struct of integers; all zero is valid.
+    let mut info: libc::siginfo_t = unsafe { std::mem::zeroed() };
+    // SAFETY: `info` is writable and of the size that the kernel fills.
+    let answer = unsafe { libc::ptrace(libc::PTRACE_GETSIGINFO, pid, 0, &raw mut info) };
+    // SAFETY: SI_USER carries its sender.
+    answer == 0 && info.si_code == libc::SI_USER && unsafe { info.si_pid() } == pid
+}
+
+fn is_stop(signal: i32) -> bool {
+    [libc::SIGSTOP, libc::SIGTSTP, libc::SIGTTIN, libc::SIGTTOU].contains(&signal)
+}
+
+/// A request of ptrace(2) that passes numbers only.
+fn request(what: libc::c_uint, pid: i32, data: usize, doing: &str) -> Result<()> {
     // SAFETY: no memory is passed.
-    let answer = unsafe { libc::ptrace(libc::PTRACE_DETACH, pid, 0, 0) };
-    if answer < 0 { Err(Error::last(format!("let process {pid} go on"))) } else { Ok(()) }
+    let answer = unsafe { libc::ptrace(what as _, pid, 0, data) };
+    if answer < 0 { Err(Error::last(format!("{doing} process {pid}"))) } else { Ok(()) }
 }
 
-/// Makes the stopped `pid` call system call `number`; returns the kernel's answer to it (`-errno` where it
-/// failed).
-///
-/// # Errors
-/// Tracing itself failed, or the process has no vDSO with a `syscall` instruction.
 #[cfg(target_arch = "x86_64")]
-pub fn inject(pid: i32, number: i64, args: [u64; 3]) -> Result<i64> {
-    let at = syscall_instruction(pid)?;
-    let saved = registers(pid)?;
-    let mut call = saved;
-    call.rip = at;
-    call.rax = number as u64;
-    // No system call is under way that the kernel might want to restart.
-    call.orig_rax = u64::MAX;
-    (call.rdi, call.rsi, call.rdx) = (args[0], args[1], args[2]);
-    set_registers(pid, &call)?;
-    // SAFETY: no memory is passed.
-    if unsafe { libc::ptrace(libc::PTRACE_SINGLESTEP, pid, 0, 0) } < 0 {
-        return Err(Error::last(format!("step process {pid}")));
-    }
-    stopped(pid, "step")?;
-    let answer = registers(pid)?.rax as i64;
-    set_registers(pid, &saved)?;
-    Ok(answer)
+fn signal_mask(pid: i32) -> Result<u64> {
+    let mut mask = 0u64;
+    // SAFETY: `mask` is writable for the eight bytes that the kernel is told of.
+    let answer = unsafe { libc::ptrace(libc::PTRACE_GETSIGMASK, pid, size_of::<u64>(), &raw mut mask) };
+    if answer < 0 { Err(Error::last(format!("read the signal mask of process {pid}"))) } else { Ok(mask) }
 }
 
-/// As on x86_64, for which alone it is built.
-///
-/// # Errors
-/// Always `ENOSYS`.
-#[cfg(not(target_arch = "x86_64"))]
-pub fn inject(pid: i32, number: i64, _: [u64; 3]) -> Result<i64> {
-    let doing = format!("make process {pid} call system call {number}: built for x86_64 only");
-    Err(Error { doing, errno: Errno::NOSYS })
+#[cfg(target_arch = "x86_64")]
+fn set_signal_mask(pid: i32, mask: u64) -> Result<()> {
+    // SAFETY: `mask` is readable for the eight bytes that the kernel is told of.
+    let answer = unsafe { libc::ptrace(libc::PTRACE_SETSIGMASK, pid, size_of::<u64>(), &raw const mask) };
+    if answer < 0 { Err(Error::last(format!("set the signal mask of process {pid}"))) } else { Ok(()) }
 }
 
 /// The user registers of thread `tid`, which is stopped for that and goes on; names as gdb prints them.
@@ -107,7 +302,7 @@ pub fn user_registers(tid: i32, within: std::time::Duration) -> Result<Vec<(&'st
             return Err(failed(Errno::SRCH));
         }
         let found = registers(tid)?;
-        detach(tid)?;
+        request(libc::PTRACE_DETACH, tid, 0, "let run")?;
         Ok(vec![
             ("rip", found.rip),
             ("rsp", found.rsp),
@@ -183,23 +378,145 @@ fn syscall_instruction(pid: i32) -> Result<u64> {
 #[cfg(target_arch = "x86_64")]
 mod tests {
     use super::*;
-    use crate::spawn::{Prepared, Step, Wanted};
+    use crate::process::Process;
+    use crate::spawn::{Held, Prepared, Spawned, Step, Wanted};
+    use std::ffi::CString;
+
+    fn prepared(program: &str, argv: &[&str], steps: Vec<Step>) -> Prepared {
+        let words = argv.iter().map(|word| CString::new(*word).unwrap()).collect();
+        let steps = steps.into_iter().map(|step| Wanted { step, required: true }).collect();
+        Prepared::new(CString::new(program).unwrap(), words, vec![], steps)
+    }
+
+    /// A shell that is stopped before its first instruction.
+    fn shell(script: &str) -> (Process, Traced) {
+        let steps = vec![Step::ResetSignals, Step::TraceMe];
+        let Spawned { child, traced, .. } = prepared("/bin/sh", &["sh", "-c", script], steps).spawn().unwrap();
+        (child.unwrap(), traced.unwrap())
+    }
+
+    /// A shell that is traced before its `exec`, where it waits.
+    fn held(script: &str) -> Held {
+        let steps = vec![Step::ResetSignals, Step::TraceMe, Step::Hold];
+        prepared("/bin/sh", &["sh", "-c", script], steps).hold().unwrap()
+    }
+
+    fn reaped(process: &Process, flags: i32) -> i32 {
+        let mut status = 0;
+        // SAFETY: `status` is writable.
+        assert_eq!(unsafe { libc::waitpid(process.pid(), &raw mut status, flags) }, process.pid());
+        status
+    }
+
+    fn call(traced: &mut Traced) -> Option<i64> {
+        traced.inject(libc::SYS_getpid, [0; 3]).unwrap()
+    }
 
     #[test]
     fn a_program_calls_what_it_was_told_before_its_first_instruction() {
-        let words = |words: &[&str]| words.iter().map(|word| std::ffi::CString::new(*word).unwrap()).collect();
-        let steps = vec![Wanted { step: Step::TraceMe, required: true }];
-        let prepared =
-            Prepared::new(c"/bin/sh".to_owned(), words(&["sh", "-c", "test $(umask) = 0027"]), vec![], steps);
-        let pid = prepared.spawn().unwrap().child.unwrap();
-        await_exec(pid).unwrap();
-        assert_eq!(inject(pid, libc::SYS_getpid, [0; 3]).unwrap(), i64::from(pid));
-        inject(pid, libc::SYS_umask, [0o027, 0, 0]).unwrap();
-        assert_eq!(inject(pid, libc::SYS_close, [1000, 0, 0]).unwrap(), -i64::from(libc::EBADF));
-        detach(pid).unwrap();
-        let mut status = 0;
-        // SAFETY: `status` is writable.
-        assert_eq!(unsafe { libc::waitpid(pid, &raw mut status, 0) }, pid);
+        let (process, mut traced) = shell("test $(umask) = 0027");
+        assert_eq!(call(&mut traced), Some(i64::from(process.pid())));
+        traced.inject(libc::SYS_umask, [0o027, 0, 0]).unwrap();
+        let bad = traced.inject(libc::SYS_close, [1000, 0, 0]).unwrap();
+        assert_eq!(bad, Some(-i64::from(libc::EBADF)));
+        assert_eq!(traced.release(), Ok(true));
+        let status = reaped(&process, 0);
         assert!(libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == 0, "{status:#x}");
+    }
+
+    #[test]
+    fn a_signal_at_the_stop_is_ignored_handled_or_ends_the_child_as_its_default_is() {
+        for (signal, ends) in [(libc::SIGWINCH, false), (libc::SIGCHLD, false), (libc::SIGTERM, true)] {
+            let (process, mut traced) = shell("exit 7");
+            process.signal(signal).unwrap();
+            assert_eq!(call(&mut traced), Some(i64::from(process.pid())), "signal {signal} does not hurt the call");
+            process.signal(signal).unwrap();
+            assert_eq!(traced.release(), Ok(true));
+            let status = reaped(&process, 0);
+            let expected = if ends { signal } else { 7 << 8 };
+            assert_eq!(status, expected, "signal {signal}");
+        }
+    }
+
+    #[test]
+    fn a_stop_signal_at_the_stop_stops_the_child_once_it_is_let_go() {
+        let (process, mut traced) = shell("exit 7");
+        process.signal(libc::SIGSTOP).unwrap();
+        assert_eq!(call(&mut traced), Some(i64::from(process.pid())));
+        assert_eq!(traced.release(), Ok(true));
+        let status = reaped(&process, libc::WUNTRACED);
+        assert!(libc::WIFSTOPPED(status) && libc::WSTOPSIG(status) == libc::SIGSTOP, "{status:#x}");
+        process.signal(libc::SIGCONT).unwrap();
+        assert_eq!(reaped(&process, 0), 7 << 8);
+    }
+
+    #[test]
+    fn a_child_that_is_killed_at_the_stop_has_ended_and_keeps_its_status() {
+        let (process, mut traced) = shell("exit 7");
+        process.signal(libc::SIGKILL).unwrap();
+        assert_eq!(call(&mut traced), None);
+        assert_eq!(traced.release(), Ok(false));
+        assert_eq!(reaped(&process, 0), libc::SIGKILL);
+        // And one that is killed behind the call.
+        let (process, mut traced) = shell("exit 7");
+        call(&mut traced);
+        process.signal(libc::SIGKILL).unwrap();
+        drop(traced);
+        assert_eq!(reaped(&process, 0), libc::SIGKILL);
+    }
+
+    #[test]
+    fn a_signal_before_exec_is_passed_on() {
+        for (signal, expected) in [(libc::SIGWINCH, 7 << 8), (libc::SIGTRAP, libc::SIGTRAP)] {
+            let held = held("exit 7");
+            held.process().unwrap().signal(signal).unwrap();
+            let Spawned { child, traced, ended, .. } = held.go().unwrap();
+            assert_eq!(ended, expected == signal, "signal {signal}");
+            drop(traced);
+            // SIGTRAP may leave a core file.
+            assert_eq!(reaped(&child.unwrap(), 0) & !0x80, expected, "signal {signal}");
+        }
+    }
+
+    #[test]
+    fn a_stop_signal_before_exec_stops_the_child_once_it_is_let_go() {
+        let held = held("exit 7");
+        held.process().unwrap().signal(libc::SIGSTOP).unwrap();
+        let Spawned { child, traced, .. } = held.go().unwrap();
+        let process = child.unwrap();
+        assert_eq!(traced.unwrap().release(), Ok(true));
+        assert!(libc::WIFSTOPPED(reaped(&process, libc::WUNTRACED)));
+        process.signal(libc::SIGCONT).unwrap();
+        assert_eq!(reaped(&process, 0), 7 << 8);
+    }
+
+    #[test]
+    fn a_child_that_ends_before_exec_has_ended_and_keeps_its_status() {
+        let held = held("exit 7");
+        held.process().unwrap().signal(libc::SIGTERM).unwrap();
+        let spawned = held.go().unwrap();
+        assert!(spawned.ended && spawned.traced.is_none());
+        assert_eq!(reaped(&spawned.child.unwrap(), 0), libc::SIGTERM);
+    }
+
+    #[test]
+    fn a_program_that_is_cut_off_ends_by_the_signal_that_its_exec_gave_it() {
+        let file = std::env::temp_dir().join(format!("tahti-cut-off-{}", std::process::id()));
+        let whole = std::fs::read("/bin/sleep").unwrap();
+        std::fs::write(&file, &whole[..whole.len().min(32768)]).unwrap();
+        std::fs::set_permissions(&file, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+        let program = file.to_str().unwrap();
+        let spawned = prepared(program, &[program, "100"], vec![Step::TraceMe]).spawn().unwrap();
+        std::fs::remove_file(&file).unwrap();
+        drop(spawned.traced);
+        let status = reaped(&spawned.child.unwrap(), 0);
+        assert!([libc::SIGSEGV, libc::SIGBUS].contains(&libc::WTERMSIG(status)), "{status:#x}");
+    }
+
+    #[test]
+    fn a_missing_program_is_refused_though_it_would_have_been_traced() {
+        let spawned = prepared("/no/such/program", &["x"], vec![Step::TraceMe]).spawn().unwrap();
+        assert!(spawned.child.is_none() && spawned.traced.is_none() && !spawned.ended);
+        assert_eq!(spawned.refused.len(), 1);
     }
 }

@@ -38,7 +38,7 @@ pub struct EvidenceError {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Kind {
-    /// It exited with a status other than 0.
+    /// It exited with a status other than 0, or with one that is not known.
     Exit,
     /// A signal ended it.
     Signal,
@@ -233,7 +233,9 @@ pub fn describe(what: &What) -> String {
         What::Gone { by_ladder: true } => "gone".to_owned(),
         What::Gone { by_ladder: false } => "ended by itself".to_owned(),
         What::Exhausted => "still there after every step; SIGKILL is repeated".to_owned(),
-        What::Unwatched { threads } => format!("{threads} real-time threads more than are watched"),
+        What::Unwatched { threads, processes } => {
+            format!("NOT WATCHED: {threads} real-time threads and {processes} processes more than the guard holds")
+        }
     }
 }
 
@@ -380,7 +382,7 @@ pub fn out_of_memory_line(pid: i32) -> Result<Option<String>, rustix::io::Errno>
 pub fn kind_of_end(end: End, kills_before: u64, kills_after: u64, by_log: Option<bool>) -> Option<Kind> {
     match end {
         End::Exit(0) => None,
-        End::Exit(_) => Some(Kind::Exit),
+        End::Exit(_) | End::Unseen => Some(Kind::Exit),
         End::Signal { signal: 9, .. } if kills_after > kills_before && by_log != Some(false) => Some(Kind::OutOfMemory),
         End::Signal { .. } => Some(Kind::Signal),
     }

@@ -1,5 +1,6 @@
 //! Processes and those that they have started, by who is whose parent.
 
+use sys::process::Process;
 use sys::root::RootDir;
 
 /// Who is whose parent among all processes of the machine, as they were at one moment: one that started meanwhile may be
@@ -36,6 +37,27 @@ impl Parents {
 #[must_use]
 pub fn family(of: Vec<i32>) -> Vec<i32> {
     Parents::look().family(of)
+}
+
+/// Handles on every process below `ancestor` that has not ended.
+pub(crate) fn descendants(ancestor: i32) -> Vec<Process> {
+    let below = || family(vec![ancestor]).into_iter().skip(1);
+    let mut found: Vec<Process> = below().filter_map(|pid| Process::open(pid).ok()).collect();
+    if found.is_empty() {
+        return found;
+    }
+    // Looked at again once the handles are open: a number that another process has taken meanwhile is not below it.
+    let still: std::collections::BTreeSet<i32> = below().collect();
+    found.retain(|process| still.contains(&process.pid()) && !process.has_ended());
+    found
+}
+
+/// A handle on process `pid`, if it is below `ancestor` and has not ended.
+pub(crate) fn descendant(ancestor: i32, pid: i32) -> Option<Process> {
+    let process = Process::open(pid).ok()?;
+    // Looked at once the handle is open, and while it lives.
+    let is_below = pid != ancestor && crate::launch::is_below(pid, ancestor);
+    (is_below && !process.has_ended()).then_some(process)
 }
 
 #[cfg(test)]

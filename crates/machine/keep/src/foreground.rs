@@ -4,10 +4,10 @@
 //! Without a keeper: process and runner share the terminal, and end together.
 
 use crate::evidence::{self, Incident, Kind, describe};
-use crate::guard::{Beats, Guard, GuardEvent, WatchSpec, What};
+use crate::guard::{Beats, Guard, GuardEvent, WatchId, WatchSpec, What};
 use crate::keeper::protocol::{ChildId, End, ExitRecord, Used};
 use crate::launch::{self, InheritedFd, LaunchError, LaunchSpec};
-use crate::notify::{Notification, Notify, NotifyError};
+use crate::notify::{self, Notification, Notify, NotifyError};
 use crate::page::{Page, PageError};
 use crate::supervisor::rundir::{self, RunDirError};
 use crate::threads::{ThreadRule, ThreadRules};
@@ -20,7 +20,8 @@ use std::os::unix::fs::DirBuilderExt;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use sys::child::{Waited, kill, look};
+use sys::child::{Waited, look};
+use sys::process::{Process, signal_self};
 use sys::signal::{
     SIGABRT, SIGCHLD, SIGCONT, SIGHUP, SIGINT, SIGKILL, SIGQUIT, SIGSTOP, SIGTERM, SIGTSTP, SIGUSR1, SIGUSR2, SignalFd,
 };
@@ -122,27 +123,16 @@ pub fn run(what: &Foreground, tell: &mut dyn FnMut(&str)) -> Result<Finished, Fa
     if let Some(folder) = &notify {
         launch.env.insert("NOTIFY_SOCKET".to_owned(), folder.notify.path().display().to_string());
     }
+    launch.watchdog = what.heartbeat;
     // Watched before it has its class: a loop that burns from its first instruction is caught like any other.
     let held = launch::hold(&launch)?;
     let child = held.child();
     let beats = Arc::new(AtomicU64::new(0));
+    let mut watch = None;
     if let Some(guard) = &mut guard {
-        let heartbeat = what.heartbeat.map(|within| {
-            let (beats, page) = (beats.clone(), page.as_ref().map(Page::watcher));
-            let of_page = move || page.as_ref().map_or(0, |page| page.beats());
-            (Box::new(move || beats.load(Ordering::Relaxed).wrapping_add(of_page())) as Beats, within)
-        });
-        let watched = guard.watch(WatchSpec {
-            child,
-            ancestor: own,
-            budget: what.budget,
-            ladder: what.ladder.clone(),
-            heartbeat,
-            freezer: None,
-            starved_after: STARVED_AFTER,
-        });
-        if let Err(error) = watched {
-            tell(&format!("no guard: {error}"));
+        match guard.watch(watch_spec(what, child, &beats, page.as_ref())) {
+            Ok(watched) => watch = Some(watched),
+            Err(error) => tell(&format!("no guard: {error}")),
         }
     }
     let started = held.go().map_err(Failure::Launch)?;
@@ -151,6 +141,9 @@ pub fn run(what: &Foreground, tell: &mut dyn FnMut(&str)) -> Result<Finished, Fa
     Runner {
         what,
         child,
+        process: started.process,
+        named: false,
+        watch,
         oom_kills: evidence::out_of_memory_kills(own),
         since: now,
         signals,
@@ -167,6 +160,24 @@ pub fn run(what: &Foreground, tell: &mut dyn FnMut(&str)) -> Result<Finished, Fa
         tell,
     }
     .run()
+}
+
+/// How a process is watched, with everything below this one.
+fn watch_spec(what: &Foreground, child: ChildId, beats: &Arc<AtomicU64>, page: Option<&Page>) -> WatchSpec {
+    let heartbeat = what.heartbeat.map(|within| {
+        let (beats, page) = (beats.clone(), page.map(Page::watcher));
+        let of_page = move || page.as_ref().map_or(0, |page| page.beats());
+        (Box::new(move || beats.load(Ordering::Relaxed).wrapping_add(of_page())) as Beats, within)
+    });
+    WatchSpec {
+        child,
+        ancestor: rustix::process::getpid().as_raw_nonzero().get(),
+        budget: what.budget,
+        ladder: what.ladder.clone(),
+        heartbeat,
+        freezer: None,
+        starved_after: STARVED_AFTER,
+    }
 }
 
 /// A folder with the notify socket, which goes with the runner.
@@ -205,6 +216,11 @@ impl Drop for NotifyFolder {
 struct Runner<'a> {
     what: &'a Foreground,
     child: ChildId,
+    process: Process,
+    /// Whether it is the main process that the first one has named: another process may reap it.
+    named: bool,
+    /// The guard's watch over it.
+    watch: Option<WatchId>,
     oom_kills: u64,
     since: MonoNs,
     signals: SignalFd,
@@ -234,7 +250,7 @@ impl Runner<'_> {
                 // What the terminal sends reaches the process by itself: it is in the same group.
                 if arrived.sender != 0 && arrived.signal != SIGCHLD {
                     // A process that is gone meanwhile needs no signal.
-                    let _ = kill(self.child.pid, arrived.signal);
+                    let _ = self.process.signal(arrived.signal);
                 }
             }
             self.heartbeats();
@@ -256,6 +272,7 @@ impl Runner<'_> {
             Some(self.signals.as_fd()),
             self.guard.as_ref().map(AsFd::as_fd),
             self.notify.as_ref().map(|it| it.notify.as_fd()),
+            self.named.then(|| self.process.as_fd()),
         ];
         let mut fds: Vec<PollFd<'_>> =
             fds.into_iter().flatten().map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)).collect();
@@ -276,8 +293,13 @@ impl Runner<'_> {
                 }
                 Waited::Stopped(pid, signal) if pid == self.child.pid && signal != SIGSTOP => {
                     // Stopped at the terminal: so is the runner, and the shell gets its prompt.
-                    kill(rustix::process::getpid().as_raw_nonzero().get(), SIGSTOP)?;
-                    kill(self.child.pid, SIGCONT)?;
+                    signal_self(SIGSTOP)?;
+                    self.process.signal(SIGCONT)?;
+                }
+                Waited::Nothing | Waited::NoChildren if self.named && self.process.has_ended() => {
+                    self.last_news();
+                    self.ended(End::Unseen, Used::default());
+                    return Ok(Some(End::Unseen));
                 }
                 Waited::Nothing | Waited::NoChildren => return Ok(None),
                 Waited::Ended(_) | Waited::Stopped(..) | Waited::Continued(_) => {}
@@ -308,13 +330,45 @@ impl Runner<'_> {
 
     fn heartbeats(&mut self) {
         let Some(folder) = &mut self.notify else { return };
-        for heard in folder.notify.hear() {
+        let all = folder.notify.hear();
+        for heard in all {
             match heard {
-                Notification::Message(text) if text.lines().any(|line| line == "WATCHDOG=1") => {
-                    self.beats.fetch_add(1, Ordering::Relaxed);
-                }
-                Notification::Message(_) => {}
-                Notification::Stranger(who) => (self.tell)(&who),
+                Notification::Message(text) => self.message(&text),
+                Notification::Fault(why) => (self.tell)(&why),
+            }
+        }
+    }
+
+    fn message(&mut self, text: &str) {
+        if text.lines().any(|line| line == "WATCHDOG=1") {
+            self.beats.fetch_add(1, Ordering::Relaxed);
+        }
+        if let Some(pid) = notify::main_process(text) {
+            self.name_main(pid);
+        }
+        if let (Some(more), Some(due), true) = (notify::extension(text), self.stop_due, self.time_over) {
+            self.stop_due = Some(due.max(sys::clock::mono_now() + more));
+        }
+    }
+
+    /// The process names its main process. It must be one of its own.
+    fn name_main(&mut self, pid: i32) {
+        if pid == self.child.pid {
+            return;
+        }
+        let own = rustix::process::getpid().as_raw_nonzero().get();
+        let named = crate::family::descendant(own, pid).zip(launch::start_ticks(pid));
+        let Some((process, start_ticks)) = named else {
+            return (self.tell)(&format!("MAINPID={pid}: that is no process below this one; it is not heard"));
+        };
+        self.child = ChildId { pid, start_ticks };
+        (self.process, self.named) = (process, true);
+        let spec = watch_spec(self.what, self.child, &self.beats, self.page.as_ref());
+        if let (Some(guard), Some(watch)) = (&mut self.guard, self.watch.take()) {
+            guard.unwatch(watch);
+            match guard.watch(spec) {
+                Ok(watched) => self.watch = Some(watched),
+                Err(error) => (self.tell)(&format!("no guard: {error}")),
             }
         }
     }
@@ -323,7 +377,7 @@ impl Runner<'_> {
         let now = sys::clock::mono_now();
         if !self.rules.is_empty() && now >= self.rules_due {
             self.rules_due = now + RULES_EVERY;
-            for applied in self.rules.apply(self.child.pid) {
+            for applied in self.rules.apply(&self.process) {
                 for shortfall in applied.shortfalls {
                     (self.tell)(&format!("thread {:?}: {shortfall}", applied.name));
                 }
@@ -331,12 +385,14 @@ impl Runner<'_> {
         }
         if self.stop_due.is_some_and(|due| now >= due) {
             // Gone already is what is wanted.
-            let _ = kill(self.child.pid, if self.time_over { SIGKILL } else { SIGTERM });
+            let _ = self.process.signal(if self.time_over { SIGKILL } else { SIGTERM });
+            // One that is stopped runs its handler only then.
+            let _ = self.process.signal(SIGCONT);
             self.time_over = true;
             self.stop_due = Some(now + END_WITHIN);
         }
         if self.kill_due.is_some_and(|due| now >= due) {
-            let _ = kill(self.child.pid, SIGKILL);
+            let _ = self.process.signal(SIGKILL);
             self.kill_due = Some(now + KILL_WAIT);
         }
     }
@@ -345,7 +401,9 @@ impl Runner<'_> {
     fn hangs(&mut self) {
         (self.tell)(&format!("{} hangs: SIGABRT, and SIGKILL in {ABORT_WAIT}", self.what.launch.name));
         // Gone already is what is wanted.
-        let _ = kill(self.child.pid, SIGABRT);
+        let _ = self.process.signal(SIGABRT);
+        // One that is stopped leaves its core file only then.
+        let _ = self.process.signal(SIGCONT);
         self.kill_due = Some(sys::clock::mono_now() + ABORT_WAIT);
     }
 

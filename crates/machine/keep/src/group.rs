@@ -12,17 +12,18 @@ use bounds::Bound;
 pub use bounds::Standing;
 pub(crate) use bounds::{MEMORY, TASKS};
 
-use crate::launch::{Shortfall, start_ticks};
+use crate::launch::Shortfall;
 use base::DurNs;
 use host::plant::Bounds;
 use proc::cgroup::{Membership, memberships};
 use proc::mountinfo::{Mount, mounts};
 use rustix::fs::Access;
-use rustix::process::{Pid, PidfdFlags, Signal};
 use std::collections::BTreeSet;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::path::{Path, PathBuf};
+use sys::process::Process;
 use sys::root::RootDir;
+use sys::signal::SIGKILL;
 
 /// The variable that names the keeper's folder in the environment of everything below it.
 pub(crate) const MARK: &str = "TAHTI_KEEPER";
@@ -159,15 +160,18 @@ impl Group {
         if std::fs::write(self.first().join("cgroup.kill"), "1").is_ok() {
             return;
         }
-        // Kernels before 5.14, and version 1: frozen, nobody forks, and no number becomes somebody else's.
+        // Kernels before 5.14, and version 1: frozen, nobody forks.
         let (file, freeze, thaw) = match self.first().join("freezer.state") {
             v1 if v1.exists() => (v1, "FROZEN", "THAWED"),
             _ => (self.first().join("cgroup.freeze"), "1", "0"),
         };
         // Who cannot be frozen can be killed all the same; the callers look again.
         let _ = std::fs::write(&file, freeze);
-        for pid in self.members() {
-            let _ = sys::child::kill(pid, 9);
+        let opened: Vec<Process> = self.members().into_iter().filter_map(|pid| Process::open(pid).ok()).collect();
+        // Listed again once the handles are open: a number that another process has taken meanwhile is no member.
+        let still: BTreeSet<i32> = self.members().into_iter().collect();
+        for process in opened.iter().filter(|process| still.contains(&process.pid())) {
+            let _ = process.signal(SIGKILL);
         }
         let _ = std::fs::write(&file, thaw);
     }
@@ -217,11 +221,10 @@ fn kill_marked(folder: &Path) -> Vec<i32> {
             .is_ok_and(|environment| environment.split(|byte| *byte == 0).any(|variable| variable == wanted))
     };
     let kill = |pid: i32| {
-        let before = start_ticks(pid)?;
-        let fd = rustix::process::pidfd_open(Pid::from_raw(pid)?, PidfdFlags::empty()).ok()?;
-        // The descriptor stands for the process that was looked at, and for no later one of its number.
-        let same = start_ticks(pid) == Some(before) && marked(pid);
-        (same && rustix::process::pidfd_send_signal(&fd, Signal::KILL).is_ok()).then_some(pid)
+        let process = Process::open(pid).ok()?;
+        // Looked at once the handle is open, and while it lives: the mark is that of the process that gets the signal.
+        let is_meant = marked(pid) && !process.has_ended();
+        (is_meant && process.signal(SIGKILL).is_ok()).then_some(pid)
     };
     pids.filter(|pid| marked(*pid)).filter_map(kill).collect()
 }

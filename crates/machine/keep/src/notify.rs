@@ -2,13 +2,16 @@
 //!
 //! The socket is a file that only the program's own user may write to; each message brings its sender along as the
 //! kernel knows it. Signs of life that anybody might give would keep a hung program from being noticed.
+//!
+//! Heard are `READY=1`, `STATUS=`, `WATCHDOG=1`, `MAINPID=` and `EXTEND_TIMEOUT_USEC=`.
 
 use crate::launch::is_below;
+use base::DurNs;
 use rustix::fs::{Gid, Mode, Uid};
 use rustix::io::Errno;
 use rustix::net::{
-    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SocketAddrUnix, SocketFlags, SocketType, bind,
-    recvmsg, socket_with, sockopt,
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SocketAddrUnix, SocketFlags,
+    SocketType, bind, recvmsg, socket_with, sockopt,
 };
 use std::io::IoSliceMut;
 use std::mem::MaybeUninit;
@@ -16,8 +19,10 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use sys::root::RootDir;
 
-/// A message is cut there.
-const BYTES_MAX: usize = 1024;
+/// A longer message is cut there, as by systemd; its whole lines are heard.
+const BYTES_MAX: usize = 4096;
+/// An extension of a time limit counts up to this.
+const EXTENSION_MAX: DurNs = DurNs::from_secs(24 * 3600);
 /// Messages taken at a time: a program that floods its socket must not keep the others waiting.
 const MESSAGES_MAX: usize = 64;
 
@@ -26,8 +31,8 @@ const MESSAGES_MAX: usize = 64;
 pub(crate) enum Notification {
     /// A message of the program or of what it started.
     Message(String),
-    /// The first one of somebody else, in words for people; later ones are passed over.
-    Stranger(String),
+    /// The first one of another process, or the first one that was too long, in words for people; later ones are passed over.
+    Fault(String),
 }
 
 /// A notify socket that cannot be made.
@@ -48,6 +53,7 @@ pub(crate) struct Notify {
     /// The program's user.
     user: u32,
     stranger_told: bool,
+    cut_told: bool,
 }
 
 impl Notify {
@@ -68,7 +74,7 @@ impl Notify {
         if user != own {
             rustix::fs::chown(&path, Some(Uid::from_raw(user)), None::<Gid>).map_err(failed)?;
         }
-        Ok(Self { socket, path, user, stranger_told: false })
+        Ok(Self { socket, path, user, stranger_told: false, cut_told: false })
     }
 
     /// Its file.
@@ -85,8 +91,9 @@ impl Notify {
             // No room for descriptors: the kernel closes those that somebody sends.
             let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmCredentials(1))];
             let mut extra = RecvAncillaryBuffer::new(&mut space);
-            let got = match recvmsg(&self.socket, &mut [IoSliceMut::new(&mut bytes)], &mut extra, RecvFlags::empty()) {
-                Ok(got) => got.bytes,
+            let taken = recvmsg(&self.socket, &mut [IoSliceMut::new(&mut bytes)], &mut extra, RecvFlags::empty());
+            let (got, is_cut) = match taken {
+                Ok(got) => (got.bytes, got.flags.contains(ReturnFlags::TRUNC)),
                 Err(Errno::INTR) => continue,
                 Err(_) => break,
             };
@@ -97,13 +104,26 @@ impl Notify {
             let sender = sender.map(|sender| (sender.pid.as_raw_nonzero().get(), sender.uid.as_raw()));
             match sender {
                 Some((pid, uid)) if self.belongs(pid, uid) => {
-                    heard.push(Notification::Message(String::from_utf8_lossy(&bytes[..got]).into_owned()));
+                    let mut text = &bytes[..got];
+                    if is_cut {
+                        // A line that is cut may say something else than the whole one.
+                        let end = text.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
+                        text = &text[..end];
+                        if !std::mem::replace(&mut self.cut_told, true) {
+                            heard.push(Notification::Fault(format!(
+                                "process {pid} sent a notification of more than {BYTES_MAX} bytes to {}: its last line was \
+                                 not heard; send shorter ones",
+                                self.path.display()
+                            )));
+                        }
+                    }
+                    heard.push(Notification::Message(String::from_utf8_lossy(text).into_owned()));
                 }
                 _ if std::mem::replace(&mut self.stranger_told, true) => {}
                 stranger => {
                     let who =
                         stranger.map_or("somebody".to_owned(), |(pid, uid)| format!("process {pid} of user {uid}"));
-                    heard.push(Notification::Stranger(format!(
+                    heard.push(Notification::Fault(format!(
                         "{who} sent to {}, but is nothing that was started here: such messages are not heard",
                         self.path.display()
                     )));
@@ -124,6 +144,18 @@ impl Notify {
         let same = line.and_then(|line| line.split_whitespace().next()?.parse().ok()) == Some(uid);
         same && is_below(pid, rustix::process::getpid().as_raw_nonzero().get())
     }
+}
+
+/// The process that a message names as the main one (`MAINPID=`).
+pub(crate) fn main_process(text: &str) -> Option<i32> {
+    let pid = text.lines().find_map(|line| line.strip_prefix("MAINPID="))?;
+    pid.parse().ok().filter(|pid| *pid > 0)
+}
+
+/// By how much a message extends the time for what is under way, from now on (`EXTEND_TIMEOUT_USEC=`).
+pub(crate) fn extension(text: &str) -> Option<DurNs> {
+    let us: i64 = text.lines().find_map(|line| line.strip_prefix("EXTEND_TIMEOUT_USEC="))?.parse().ok()?;
+    Some(DurNs(us.checked_mul(1000)?).min(EXTENSION_MAX)).filter(|more| *more > DurNs::ZERO)
 }
 
 impl AsFd for Notify {
@@ -173,6 +205,37 @@ mod tests {
             heard += notify.hear().len();
         }
         assert_eq!(heard, sent);
+    }
+
+    #[test]
+    fn a_sign_of_life_behind_a_long_status_is_heard_and_what_is_cut_is_reported_once() {
+        let (mut notify, sender) = socket("long");
+        let message = |length: usize| format!("STATUS={}\nWATCHDOG=1", "x".repeat(length));
+        for length in [1100, BYTES_MAX - 18] {
+            sender.send(message(length).as_bytes()).unwrap();
+            assert_eq!(notify.hear(), [Notification::Message(message(length))], "{length}");
+        }
+        sender.send(message(BYTES_MAX - 8).as_bytes()).unwrap();
+        sender.send(format!("WATCHDOG=1\n{}", message(BYTES_MAX)).as_bytes()).unwrap();
+        let heard = notify.hear();
+        let [Notification::Fault(why), Notification::Message(first), Notification::Message(second)] = &heard[..] else {
+            panic!("{heard:?}")
+        };
+        assert!(why.contains("more than 4096 bytes"), "{why}");
+        assert_eq!((first.lines().count(), second.as_str()), (1, "WATCHDOG=1\n"));
+    }
+
+    #[test]
+    fn main_process_and_extension_are_read_and_nonsense_is_neither() {
+        let text = "READY=1\nMAINPID=77\nEXTEND_TIMEOUT_USEC=5000000";
+        assert_eq!((main_process(text), extension(text)), (Some(77), Some(DurNs::from_secs(5))));
+        for bad in
+            ["MAINPID=\nEXTEND_TIMEOUT_USEC=", "MAINPID=-1\nEXTEND_TIMEOUT_USEC=-1", "MAINPID=0\nEXTEND_TIMEOUT_USEC=0"]
+        {
+            assert_eq!((main_process(bad), extension(bad)), (None, None), "{bad}");
+        }
+        assert_eq!(extension(&format!("EXTEND_TIMEOUT_USEC={}", i64::MAX / 1000)), Some(EXTENSION_MAX));
+        assert_eq!(extension(&format!("EXTEND_TIMEOUT_USEC={}", i64::MAX)), None);
     }
 
     #[test]

@@ -5,6 +5,7 @@
 use crate::launch::Shortfall;
 use base::{CpuSet, Policy};
 use std::collections::BTreeMap;
+use sys::process::{Process, ThreadId};
 use sys::root::RootDir;
 use sys::sched::{Scheduling, set_affinity, set_scheduling};
 
@@ -24,7 +25,7 @@ pub struct ThreadRule {
 pub struct ThreadRules {
     rules: Vec<ThreadRule>,
     /// Thread → the name under which it was last dealt with.
-    known: BTreeMap<i32, String>,
+    known: BTreeMap<ThreadId, String>,
 }
 
 /// What was done to a thread.
@@ -51,24 +52,27 @@ impl ThreadRules {
         self.rules.is_empty()
     }
 
-    /// Looks at the threads of `pid` and deals with those that are new or have a new name.
-    pub fn apply(&mut self, pid: i32) -> Vec<Applied> {
+    /// Looks at the threads of a process and deals with those that are new or have a new name.
+    pub fn apply(&mut self, process: &Process) -> Vec<Applied> {
         if self.rules.is_empty() {
             return Vec::new();
         }
-        let root = RootDir::machine();
+        let (root, pid) = (RootDir::machine(), process.pid());
         let listed = root.list(&format!("/proc/{pid}/task")).unwrap_or_default();
-        let named: BTreeMap<i32, String> = listed
+        let named: BTreeMap<ThreadId, String> = listed
             .iter()
             .filter_map(|tid| tid.parse().ok())
             .filter_map(|tid: i32| {
-                Some((tid, root.read(&format!("/proc/{pid}/task/{tid}/comm")).ok()?.trim_end_matches('\n').to_owned()))
+                let name = root.read(&format!("/proc/{pid}/task/{tid}/comm")).ok()?;
+                Some((ThreadId::of(tid)?, name.trim_end_matches('\n').to_owned()))
             })
             .collect();
         let mut done = Vec::new();
-        for (tid, name) in named.iter().filter(|(tid, name)| self.known.get(*tid) != Some(*name)) {
-            if let Some(rule) = self.rules.iter().find(|rule| base::glob(&rule.pattern, name)) {
-                done.push(Applied { tid: *tid, name: name.clone(), shortfalls: rule.apply(*tid) });
+        for (thread, name) in named.iter().filter(|(thread, name)| self.known.get(*thread) != Some(*name)) {
+            let Some(rule) = self.rules.iter().find(|rule| base::glob(&rule.pattern, name)) else { continue };
+            // One that has ended needs no class, and another process's thread may have its number.
+            if let Some(tid) = thread.tid().filter(|tid| process.has_thread(*tid)) {
+                done.push(Applied { tid, name: name.clone(), shortfalls: rule.apply(tid) });
             }
         }
         self.known = named;
@@ -112,7 +116,7 @@ mod tests {
         let policy: Policy = "batch:3".parse().unwrap();
         let mut rules =
             ThreadRules::new(vec![ThreadRule { pattern: "poller-*".into(), policy: Some(policy), cpus: None }]);
-        let own = std::process::id() as i32;
+        let own = &Process::open(std::process::id() as i32).unwrap();
         let done = rules.apply(own);
         assert_eq!(done, [Applied { tid, name: "poller-7".into(), shortfalls: vec![] }]);
         assert_eq!(sys::sched::scheduling(tid).unwrap().policy, policy);

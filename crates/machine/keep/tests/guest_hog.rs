@@ -81,7 +81,7 @@ fn hogs(mut started: impl FnMut(&Started)) -> Vec<Started> {
 /// Waits for their end, whoever brings it.
 fn reap(hogs: &[Started]) {
     for hog in hogs {
-        let _ = sys::child::kill(hog.child.pid, 9);
+        let _ = hog.process.signal(9);
         while matches!(sys::child::look(hog.child.pid, false), Ok(sys::child::Waited::Nothing)) {
             sleep(Duration::from_millis(20));
         }

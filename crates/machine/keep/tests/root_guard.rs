@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use sys::alloc::Counting;
-use sys::child::{Waited, kill, look};
+use sys::child::{Waited, look};
 use sys::sched::scheduling;
 
 #[global_allocator]
@@ -71,7 +71,7 @@ fn watch(child: ChildId, ladder: &[Rung]) -> WatchSpec {
 impl Drop for Running {
     fn drop(&mut self) {
         // Its whole session (it leads one); gone already is fine.
-        let _ = kill(-self.pid(), 9);
+        let _ = self.0.process.signal_group(9);
         while matches!(look(self.pid(), false), Ok(Waited::Nothing)) {
             std::thread::sleep(Duration::from_millis(1));
         }
@@ -188,7 +188,7 @@ fn one_that_sleeps_again_after_its_demotion_is_left_alone() {
     guard.watch(running.watch(&LADDER)).unwrap();
     expect(&mut guard, "the demotion", step(RungAction::Demote));
     expect(&mut guard, "the taming", |what| *what == What::Tamed);
-    assert!(kill(running.pid(), 0).is_ok());
+    assert!(running.0.process.signal(0).is_ok());
 }
 
 #[test]
@@ -258,4 +258,13 @@ fn a_thread_kept_from_its_cpu_is_reported_as_starved() {
     let event = expect(&mut guard, "starvation", |what| matches!(what, What::Starved { .. }));
     assert_eq!(event.pid, low.pid());
     drop(high);
+}
+
+#[test]
+fn processes_beyond_those_that_the_guard_holds_are_reported() {
+    let mut guard = guard();
+    let running = Running::script("i=0; while [ $i -lt 300 ]; do sleep 1000 & i=$((i+1)); done; wait", "fifo:3");
+    guard.watch(running.watch(&LADDER[..1])).unwrap();
+    let more = |what: &What| matches!(what, What::Unwatched { processes: 1.., .. });
+    expect(&mut guard, "the report", more);
 }

@@ -3,7 +3,7 @@
 use base::Policy;
 use keep::launch::{Capability, LaunchSpec, Limit, Resource, Shortfall, Started, Terminal, start};
 use std::path::PathBuf;
-use sys::child::{Waited, kill, look};
+use sys::child::{Waited, look};
 use sys::root::RootDir;
 
 fn root() -> RootDir {
@@ -20,7 +20,7 @@ struct Running(Started);
 impl Drop for Running {
     fn drop(&mut self) {
         // Gone already is fine.
-        let _ = kill(self.0.child.pid, 9);
+        let _ = self.0.process.signal(9);
         while matches!(look(self.0.child.pid, false), Ok(Waited::Nothing)) {
             std::thread::yield_now();
         }

@@ -110,9 +110,10 @@ fn wait(child: &mut Child, until: MonoNs, is_heard: impl Fn() -> bool) -> Option
             Ok(Some(status)) => return Some(status.success()),
             Ok(None) if mono_now() < until => std::thread::sleep(std::time::Duration::from_millis(2)),
             _ => {
-                // With all that it has started, which may hold its output open. Nobody has waited for it yet, so the number
-                // is still its own; it may have ended by itself just now, then there is nothing to kill.
-                let _ = sys::child::try_kill(-(child.id() as i32), SIGKILL);
+                // With all that it has started, which may hold its output open. It is not reaped yet, so the number is still
+                // its own; it may have ended by itself just now, then there is nothing to kill.
+                let process = sys::process::Process::open(child.id() as i32);
+                let _ = process.and_then(|process| process.signal_group(SIGKILL));
                 let _ = child.wait();
                 return None;
             }

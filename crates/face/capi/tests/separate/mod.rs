@@ -296,7 +296,7 @@ pub(crate) fn is_debugged(cpu: CpuId) {
 /// One that is stopped inside or outside its call is named so; let go, it comes back.
 pub(crate) fn is_stopped(cpu: CpuId) {
     let (frame, pid) = troubled(cpu, "stopped");
-    sys::child::kill(pid as i32, 19).unwrap();
+    sys::process::Process::open(pid as i32).unwrap().signal(19).unwrap();
     let faults = || {
         frame.look(|page| {
             page.activity_counter(1, ActivityCounter::Overruns) + page.activity_counter(1, ActivityCounter::Underruns)
@@ -304,7 +304,7 @@ pub(crate) fn is_stopped(cpu: CpuId) {
     };
     until("its faults are counted", || faults() >= 3);
     frame.go_on(&[0, 2]);
-    sys::child::kill(pid as i32, 18).unwrap();
+    sys::process::Process::open(pid as i32).unwrap().signal(18).unwrap();
     frame.go_on(&[0, 1, 2]);
     frame.end();
 }
@@ -329,7 +329,7 @@ pub(crate) fn is_demoted_alone(cpu: CpuId) {
         until("a minor begins", || minors() > before);
         assert_eq!(priority(&frame), Policy::Fifo(Priority(PRIORITY.0 - 3)));
     }
-    sys::child::kill(pid as i32, 9).unwrap();
+    sys::process::Process::open(pid as i32).unwrap().signal(9).unwrap();
     until("its end is noticed", || frame.look(|page| page.who(0).0 == Presence::Died));
     frame.join(&program, "troubled", 0, "spin");
     until("it has its place again", || {

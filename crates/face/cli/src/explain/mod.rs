@@ -264,7 +264,9 @@ fn watch(
 /// Ends the program if it still runs.
 fn end(child: Option<Child>) {
     let Some(mut child) = child else { return };
-    let _ = sys::child::kill(child.id() as i32, rustix::process::Signal::TERM.as_raw());
+    // It is not reaped yet: the number is its own.
+    let process = sys::process::Process::open(child.id() as i32);
+    let _ = process.and_then(|process| process.signal(rustix::process::Signal::TERM.as_raw()));
     let until = sys::clock::mono_now() + END;
     while !matches!(child.try_wait(), Ok(Some(_)) | Err(_)) {
         if sys::clock::mono_now() > until {

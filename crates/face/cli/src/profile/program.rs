@@ -6,6 +6,7 @@ use std::ffi::{CString, OsString};
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::path::Path;
 use sys::child::Waited;
+use sys::process::Process;
 use sys::program::find;
 use sys::spawn::{Held, Prepared, Step, Wanted};
 
@@ -24,6 +25,7 @@ pub(super) struct Waiting {
 /// A program that runs; ended and reaped when dropped.
 pub(super) struct Running {
     pub(super) pid: i32,
+    process: Process,
     ended: bool,
 }
 
@@ -47,16 +49,16 @@ pub(super) fn prepare(words: &[String], more: &[(String, OsString)]) -> Result<W
     let steps = [Step::ResetSignals, Step::Hold].map(|step| Wanted { step, required: true });
     let prepared = Prepared::new(text(path.into_os_string().into_vec())?, argv, envp, steps.to_vec());
     let held = prepared.hold()?;
-    let pid = held.pid().ok_or_else(|| format!("`{name}` could not be started"))?;
+    let pid = held.process().map(Process::pid).ok_or_else(|| format!("`{name}` could not be started"))?;
     Ok(Waiting { held, name: name.clone(), pid })
 }
 
 impl Waiting {
     /// Lets it run.
     pub(super) fn go(self) -> Result<Running, Failure> {
-        let spawned = self.held.go();
+        let spawned = self.held.go()?;
         match (spawned.child, spawned.refused.last()) {
-            (Some(pid), _) => Ok(Running { pid, ended: false }),
+            (Some(process), _) => Ok(Running { pid: process.pid(), process, ended: false }),
             (None, Some(refused)) => {
                 let why = std::io::Error::from(refused.errno);
                 Err(format!("`{}` could not be started: {why}", self.name).into())
@@ -82,12 +84,12 @@ impl Drop for Running {
         if self.has_ended() != Ok(false) {
             return;
         }
-        let _ = sys::child::kill(self.pid, SIGTERM);
+        let _ = self.process.signal(SIGTERM);
         let until = sys::clock::mono_now() + END;
         while self.has_ended() == Ok(false) {
             if sys::clock::mono_now() > until {
                 // Nobody survives this one: the next looks find its end.
-                let _ = sys::child::kill(self.pid, SIGKILL);
+                let _ = self.process.signal(SIGKILL);
             }
             sys::clock::sleep_until(sys::clock::mono_now() + DurNs::from_ms(10));
         }

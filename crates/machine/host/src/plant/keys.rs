@@ -369,7 +369,13 @@ pub const READY: Table = Table {
     header: "ready",
     doc: "The sign of readiness: one of `line`, `file`, `port`, `notify`.",
     keys: &[
-        key("line", r#""armed""#, "text", "", "A line of its output contains this text."),
+        key(
+            "line",
+            r#""armed""#,
+            "text",
+            "",
+            "A line of its output contains this text. A carriage return ends a line, too.",
+        ),
         key(
             "file",
             r#""/run/llrf.sock""#,
@@ -384,7 +390,14 @@ pub const READY: Table = Table {
             "",
             "This TCP port accepts connections on 127.0.0.1. Who listened there before the start does not count.",
         ),
-        key("notify", "true", "true", "", "It sends `READY=1` to the socket in `NOTIFY_SOCKET` (`sd_notify(3)`)."),
+        key(
+            "notify",
+            "true",
+            "true",
+            "",
+            "It sends `READY=1` to the socket in `NOTIFY_SOCKET` (`sd_notify(3)`), and may send `STATUS=`, `MAINPID=` and \
+             `EXTEND_TIMEOUT_USEC=`.",
+        ),
         key("within", r#""5s""#, "time, 10ms to 1h", "`10s`", "How long it may take; longer is a failed start."),
     ],
 };
@@ -440,7 +453,8 @@ pub const LOG: Table = Table {
 pub const HEARTBEAT: Table = Table {
     header: "heartbeat",
     doc: "Proof of life: the process counts cycles in its loop page (`rt`'s loops do so by themselves), or sends \
-          `WATCHDOG=1` to the socket in `NOTIFY_SOCKET`.",
+          `WATCHDOG=1` to the socket in `NOTIFY_SOCKET`. It gets `WATCHDOG_USEC` (`within` in microseconds) and \
+          `WATCHDOG_PID`, as from systemd: a program that uses `sd_watchdog_enabled(3)` needs no setting.",
     keys: &[
         key("within", r#""50ms""#, "time, 1ms to 1h", "", "Longest silence."),
         key(

@@ -192,6 +192,8 @@ pub enum Event {
     Starved(Id),
     /// A result of it came behind its hard deadline, or not at all: its output is made safe, and it goes on.
     DeadlineMissed(Id),
+    /// The process asks for so much more time, from now on, to get ready or to end.
+    Extend(Id, DurNs),
     /// Somebody at its console switched its automatic restart on or off.
     AutoRestart(Id, bool),
     /// An operator wants it stopped and started, or its fault reset.

@@ -63,6 +63,7 @@ pub(super) fn handle(all: &mut Supervision, now: MonoNs, event: Event) {
                 all.actions.push_back(Action::RunFaultCommand(id));
             }
         }
+        Event::Extend(id, more) => extend(all, now, id, more),
         Event::AutoRestart(id, on) => all.units[id].held = !on,
         Event::Restart(id) if !all.units[id].retired && matches!(all.phase, Phase::Starting | Phase::Up) => {
             restart(all, now, id);
@@ -159,6 +160,20 @@ fn next_step(all: &mut Supervision, now: MonoNs, id: Id) {
     };
     all.actions.push_back(Action::Signal(id, signal));
     all.units[id].state = State::Stopping { step: step.saturating_add(1), until: now + wait };
+}
+
+/// Puts off what follows if a process is not ready, or has not ended, in time. SIGKILL for one that hangs, and after the last
+/// step, is not put off.
+fn extend(all: &mut Supervision, now: MonoNs, id: Id, more: DurNs) {
+    let forced = all.forced;
+    let unit = &mut all.units[id];
+    match &mut unit.state {
+        State::Warming { until } => *until = (*until).max(now + more),
+        State::Stopping { step, until } if !forced && *step <= unit.spec.stop.len() => {
+            *until = (*until).max(now + more)
+        }
+        _ => {}
+    }
 }
 
 /// The process is gone (or never came to be): what now?

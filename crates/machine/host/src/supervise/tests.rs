@@ -172,6 +172,36 @@ fn the_policy_decides_which_ends_are_followed_by_a_start() {
 }
 
 #[test]
+fn a_process_that_ends_before_it_was_started_is_restarted_and_what_comes_after_it_waits() {
+    let restart = "restart = { policy = \"always\", backoff = \"1s\" }";
+    let mut bench = Bench::new(&[("a", restart), ("b", "after = [\"a\"]")]);
+    assert_eq!(bench.on(Event::Up), [Action::Start(0)]);
+    assert_eq!(bench.on(Event::Exited(0, End::OutOfMemory)), []);
+    assert_eq!(bench.all.units()[0].history.ended.clone().unwrap().1, Cause::Own(End::OutOfMemory));
+    assert_eq!((bench.all.phase(), bench.state(1)), (Phase::Starting, State::Idle));
+    assert_eq!(bench.wake(DurNs::from_secs(1)), [Action::Start(0)]);
+    assert_eq!(bench.on(Event::Started(0)), [Action::Start(1)]);
+}
+
+#[test]
+fn a_process_that_asks_for_more_time_gets_it_to_get_ready_and_to_end_but_not_against_sigkill() {
+    let keys = "ready = { line = \"up\", within = \"1s\" }\nstop = [\"TERM 1s\"]";
+    let mut bench = Bench::new(&[("a", keys)]);
+    bench.on(Event::Up);
+    bench.on(Event::Started(0));
+    bench.on(Event::Extend(0, DurNs::from_secs(5)));
+    // Less than there is changes nothing.
+    bench.on(Event::Extend(0, DurNs::from_ms(1)));
+    assert_eq!(bench.all.next_wake().unwrap() - bench.now, DurNs::from_secs(5));
+    bench.on(Event::Ready(0));
+    assert_eq!(bench.on(Event::Down), [Action::Signal(0, Signal::TERM)]);
+    bench.on(Event::Extend(0, DurNs::from_secs(7)));
+    assert_eq!(bench.wake(DurNs::from_secs(7)), [Action::Signal(0, Signal::KILL)]);
+    bench.on(Event::Extend(0, DurNs::from_secs(7)));
+    assert_eq!(bench.wake(KILL_WAIT), [Action::Signal(0, Signal::KILL)]);
+}
+
+#[test]
 fn a_stop_sequence_goes_step_by_step_and_ends_with_sigkill() {
     let mut bench = Bench::new(&[("a", "stop = [\"INT 2s\", \"TERM 3s\"]")]);
     bench.on(Event::Up);

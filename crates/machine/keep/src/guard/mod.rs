@@ -8,6 +8,7 @@
 //! It must stay able to run when every CPU burns: it is a DEADLINE task (above every fixed priority) where
 //! the kernel allows, else FIFO 99.
 
+mod member;
 mod read;
 mod thread;
 mod watched;
@@ -129,10 +130,12 @@ pub enum What {
     },
     /// All steps are done and it still lives.
     Exhausted,
-    /// More real-time threads than the guard holds: so many are not watched.
+    /// More real-time threads or processes than the guard holds: so many are not watched.
     Unwatched {
-        /// How many.
+        /// How many threads.
         threads: u32,
+        /// How many processes, without those that they have started.
+        processes: u32,
     },
 }
 

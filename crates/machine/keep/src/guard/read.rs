@@ -1,6 +1,7 @@
 //! Numbers out of /proc texts, through open descriptors, without allocation.
 
-use rustix::fd::AsFd;
+use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
+use rustix::io::Errno;
 
 /// A field of `/proc/PID/task/TID/status` lies within this many bytes.
 const STATUS_BYTES: usize = 4096;
@@ -22,13 +23,18 @@ pub(super) fn voluntary_switches(status: impl AsFd) -> Option<u64> {
     number(&text[at + FIELD.len()..]).map(|number| number as u64)
 }
 
-/// The state's letter in a stat file.
+/// The state's letter in a stat file; `None` once the thread or process of the descriptor is gone, whoever has its number.
 pub(super) fn state(stat: impl AsFd) -> Option<u8> {
+    state_and_parent(stat).map(|(state, _)| state)
+}
+
+/// The state's letter in a stat file, and the process's parent.
+pub(super) fn state_and_parent(stat: impl AsFd) -> Option<(u8, i32)> {
     let mut bytes = [0u8; 512];
     let got = rustix::io::pread(stat, &mut bytes, 0).ok()?;
     let text = &bytes[..got];
     let end = text.iter().rposition(|byte| *byte == b')')?;
-    text.get(end + 2).copied()
+    Some((*text.get(end + 2)?, number(text.get(end + 3..)?)? as i32))
 }
 
 /// The decimal number at the start of a text, after blanks.
@@ -41,15 +47,25 @@ pub(super) fn number(text: &[u8]) -> Option<i64> {
     digits[..end].iter().try_fold(0i64, |value, digit| value.checked_mul(10)?.checked_add(i64::from(digit - b'0')))
 }
 
-/// `/proc/NUMBER/task/NUMBER/NAME` and shorter paths, in a fixed buffer.
+/// `/proc/NUMBER`, or `task/NUMBER/NAME` below an open folder, in a fixed buffer.
 pub(super) struct ProcPath {
     bytes: [u8; 80],
     length: usize,
 }
 
 impl ProcPath {
+    /// Of a process by its number.
     pub(super) fn new() -> Self {
-        Self { bytes: [0; 80], length: 0 }.text(b"/proc")
+        Self::below().text(b"/proc")
+    }
+
+    /// Of what is below a folder.
+    pub(super) fn below() -> Self {
+        Self { bytes: [0; 80], length: 0 }
+    }
+
+    fn separator(self) -> Self {
+        if self.length == 0 { self } else { self.text(b"/") }
     }
 
     fn text(mut self, text: &[u8]) -> Self {
@@ -63,7 +79,7 @@ impl ProcPath {
     }
 
     pub(super) fn name(self, name: &[u8]) -> Self {
-        self.text(b"/").text(name)
+        self.separator().text(name)
     }
 
     pub(super) fn id(self, id: i32) -> Self {
@@ -78,13 +94,17 @@ impl ProcPath {
                 break;
             }
         }
-        self.text(b"/").text(&digits[at..])
+        self.separator().text(&digits[at..])
     }
 
-    pub(super) fn open(&self) -> Option<rustix::fd::OwnedFd> {
+    pub(super) fn open(&self) -> Result<OwnedFd, Errno> {
+        self.open_in(rustix::fs::CWD)
+    }
+
+    pub(super) fn open_in(&self, folder: BorrowedFd<'_>) -> Result<OwnedFd, Errno> {
         use rustix::fs::{Mode, OFlags};
-        let path = std::ffi::CStr::from_bytes_until_nul(&self.bytes).ok()?;
-        rustix::fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).ok()
+        let path = std::ffi::CStr::from_bytes_until_nul(&self.bytes).map_err(|_| Errno::NAMETOOLONG)?;
+        rustix::fs::openat(folder, path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())
     }
 }
 
@@ -113,7 +133,11 @@ mod tests {
         assert!(processor_time(open(b"schedstat")).is_some());
         assert!(voluntary_switches(open(b"status")).is_some());
         assert!(state(open(b"stat")).is_some_and(|letter| letter.is_ascii_uppercase()));
-        assert!(ProcPath::new().id(0).open().is_none());
-        assert!(ProcPath::new().id(i32::MAX).name(&[b'x'; 200]).name(b"stat").open().is_none());
+        assert!(ProcPath::new().id(0).open().is_err());
+        assert!(ProcPath::new().id(i32::MAX).name(&[b'x'; 200]).name(b"stat").open().is_err());
+        let folder = ProcPath::new().id(pid).open().unwrap();
+        let stat = ProcPath::below().name(b"stat").open_in(folder.as_fd()).unwrap();
+        let parent = rustix::process::getppid().map(|pid| pid.as_raw_nonzero().get());
+        assert_eq!(state_and_parent(stat).map(|(_, parent)| parent), parent);
     }
 }

@@ -2,25 +2,22 @@
 //!
 //! Everything here runs on the guard's thread: no allocation, no lock, no log.
 
-use super::read::{self, ProcPath};
+use super::member::Member;
+use super::read;
 use super::{Beats, Ends, Freezer, WatchId, What};
 use crate::keeper::protocol::ChildId;
 use base::{DurNs, MonoNs, Policy};
 use host::guard::{Deed, Ladder, Meter, RungAction, Sample, Seen, Silence, Verdict};
-use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fd::OwnedFd;
-use rustix::fs::{RawDir, SeekFrom};
-use rustix::io::Errno;
-use rustix::process::{Pid, PidfdFlags, pidfd_open};
-use std::mem::MaybeUninit;
-use sys::child::try_kill;
+use rustix::io::{Errno, fcntl_dupfd_cloexec};
+use sys::process::Process;
 use sys::sched::{Scheduling, has_fixed_priority, try_set_scheduling};
 use sys::signal::{SIGABRT, SIGCONT, SIGKILL, SIGSTOP};
 
 /// Real-time threads held per watch.
 const THREADS_MAX: usize = 64;
 /// Processes (child and descendants) held per watch.
-const PROCESSES_MAX: usize = 64;
+const PROCESSES_MAX: usize = 256;
 /// How often threads are looked for, where some are real-time and where none is.
 const SCAN: DurNs = DurNs::from_ms(100);
 const SCAN_CALM: DurNs = DurNs::from_ms(500);
@@ -45,22 +42,35 @@ struct Thread {
     seen: bool,
 }
 
+/// The thread that made a ladder begin.
+struct Culprit {
+    /// Its process; `None` where no further descriptor could be had: then the member with its number is meant.
+    process: Option<Member>,
+    pid: i32,
+    tid: i32,
+    /// How often it had given its CPU up then.
+    voluntary: u64,
+    /// Its files; `None` as for `process`.
+    files: Option<(OwnedFd, OwnedFd)>,
+}
+
 /// A process of the plant, under watch.
 pub(crate) struct Watched {
     id: WatchId,
     child: ChildId,
-    ancestor: i32,
-    pidfd: OwnedFd,
+    process: Process,
+    /// Whose descendants are watched with it, where that is another process.
+    ancestor: Option<Member>,
     meter: Option<Meter>,
     ladder: Ladder,
-    /// Who made the ladder begin, and how often it had given its CPU up then.
-    culprit: Option<(i32, i32, u64)>,
+    /// The thread that made the ladder begin.
+    culprit: Option<Culprit>,
     heartbeat: Option<(Beats, Silence)>,
     silence_told: bool,
     freezer: Option<Freezer>,
     starved_after: DurNs,
     threads: Vec<Thread>,
-    processes: Vec<i32>,
+    members: Vec<Member>,
     overflow_told: bool,
     next_scan: MonoNs,
     /// Until when the first real-time thread is looked for more often.
@@ -79,16 +89,21 @@ impl Watched {
         freezer: Option<Freezer>,
         starved_after: DurNs,
     ) -> Result<Self, Errno> {
-        let pidfd = pidfd_open(Pid::from_raw(child.pid).ok_or(Errno::SRCH)?, PidfdFlags::empty())?;
-        // Opened first, then compared: the descriptor cannot become somebody else's.
-        if crate::launch::start_ticks(child.pid) != Some(child.start_ticks) {
+        let process = Process::started_at(child.pid, child.start_ticks).map_err(|error| error.errno)?;
+        let first = Member::open(child.pid)?;
+        let above = if ancestor == child.pid { None } else { Member::open(ancestor).ok() };
+        // Looked at once the handles are open: a number that was taken over meanwhile is not above it.
+        let ancestor = above.filter(|above| crate::launch::is_below(child.pid, above.pid));
+        if process.has_ended() {
             return Err(Errno::SRCH);
         }
+        let mut members = Vec::with_capacity(PROCESSES_MAX);
+        members.push(first);
         Ok(Self {
             id,
             child,
+            process,
             ancestor,
-            pidfd,
             meter,
             ladder,
             culprit: None,
@@ -97,7 +112,7 @@ impl Watched {
             freezer,
             starved_after,
             threads: Vec::with_capacity(THREADS_MAX),
-            processes: Vec::with_capacity(PROCESSES_MAX),
+            members,
             overflow_told: false,
             next_scan: MonoNs(0),
             new_until: sys::clock::mono_now() + NEW,
@@ -111,7 +126,7 @@ impl Watched {
     /// Looks at whatever is due; when to look next, or `None` if the process is gone.
     pub(super) fn look(&mut self, now: MonoNs, ends: &Ends) -> Option<MonoNs> {
         if now >= self.next_scan || self.ladder.is_climbing() {
-            if self.is_gone() {
+            if self.process.has_ended() {
                 let by_ladder = self.ladder.is_climbing();
                 self.ladder.advance(now, Seen::Gone);
                 ends.event(now, self.id, self.child.pid, self.child.pid, What::Gone { by_ladder });
@@ -137,50 +152,66 @@ impl Watched {
         dues.chain(heartbeat).chain(self.ladder.due()).chain([self.next_scan]).min()
     }
 
-    fn is_gone(&self) -> bool {
-        let mut fds = [PollFd::new(&self.pidfd, PollFlags::IN)];
-        let zero = rustix::time::Timespec { tv_sec: 0, tv_nsec: 0 };
-        poll(&mut fds, Some(&zero)).is_ok_and(|ready| ready > 0)
-    }
-
     /// Finds descendants and their real-time threads.
     fn scan(&mut self, now: MonoNs, ends: &Ends) {
+        let lacking = self.find_members();
         self.threads.iter_mut().for_each(|thread| thread.seen = false);
-        self.processes.clear();
-        self.processes.push(self.child.pid);
         let mut unwatched = 0;
-        if self.ancestor != self.child.pid {
-            for_each_thread(self.ancestor, |tid| find_children(self.ancestor, tid, &mut self.processes));
-        }
-        let mut next = 0;
-        while let Some(pid) = self.processes.get(next).copied() {
-            next += 1;
-            let (threads, processes, meter) = (&mut self.threads, &mut self.processes, self.meter);
-            for_each_thread(pid, |tid| {
-                find_children(pid, tid, processes);
+        for member in &self.members {
+            let (threads, meter) = (&mut self.threads, self.meter);
+            member.for_each_thread(|tid| {
                 if has_fixed_priority(tid) != Some(true) {
                     return;
                 }
-                if let Some(known) = threads.iter_mut().find(|thread| thread.tid == tid) {
+                // The files of one that has ended are of no use for a later thread of its number.
+                let known = threads.iter_mut().find(|thread| thread.tid == tid && read::state(&thread.stat).is_some());
+                if let Some(known) = known {
                     known.seen = true;
-                } else if threads.len() < THREADS_MAX {
-                    threads.extend(Thread::open(pid, tid, meter, now));
-                } else {
-                    unwatched += 1;
+                    return;
+                }
+                let opened =
+                    if threads.len() < THREADS_MAX { Thread::open(member, tid, meter, now) } else { Err(Errno::NOSPC) };
+                match opened {
+                    Ok(thread) => threads.push(thread),
+                    Err(errno) if is_gone(errno) => {}
+                    Err(_) => unwatched += 1,
                 }
             });
         }
         self.threads.retain(|thread| thread.seen);
-        if unwatched > 0 && !self.overflow_told {
-            self.overflow_told = true;
-            ends.event(now, self.id, self.child.pid, 0, What::Unwatched { threads: unwatched });
+        let overflow = unwatched > 0 || lacking > 0;
+        if overflow && !self.overflow_told {
+            let what = What::Unwatched { threads: unwatched, processes: lacking };
+            ends.event(now, self.id, self.child.pid, 0, what);
         }
+        self.overflow_told = overflow;
         let every = match self.threads.is_empty() {
             true if now < self.new_until => SCAN_NEW,
             true => SCAN_CALM,
             false => SCAN,
         };
         self.next_scan = now + every;
+    }
+
+    /// Finds the processes of the family; how many children there are that it has no room for.
+    fn find_members(&mut self) -> u32 {
+        let mut lacking = 0;
+        for member in &mut self.members {
+            // The child itself is always one.
+            (member.seen, member.listed) = (member.pid == self.child.pid, false);
+        }
+        if let Some(ancestor) = &self.ancestor {
+            add_children(ancestor, &mut self.members, &mut lacking);
+        }
+        while let Some(next) = self.members.iter().position(|member| member.seen && !member.listed) {
+            self.members[next].listed = true;
+            // Taken out while its children are added, and put back in its place.
+            let parent = self.members.swap_remove(next);
+            add_children(&parent, &mut self.members, &mut lacking);
+            self.members.push(parent);
+        }
+        self.members.retain(|member| member.seen);
+        lacking
     }
 
     /// Reads one thread's account and judges it.
@@ -220,7 +251,9 @@ impl Watched {
             Verdict::Within => {}
             Verdict::Over { in_a_row } => ends.event(now, self.id, pid, tid, What::Over { in_a_row }),
             Verdict::Runaway { used, window } => {
-                self.runaway(now, pid, tid, voluntary, What::Runaway { used, window }, ends);
+                let files = dup_files(&self.threads[index]);
+                let culprit = Culprit { process: None, pid, tid, voluntary, files };
+                self.runaway(now, culprit, What::Runaway { used, window }, ends);
             }
         }
     }
@@ -242,15 +275,17 @@ impl Watched {
             // A budget watches the processor; silence is a hang, which the supervisor deals with.
             ends.event(now, self.id, pid, pid, what);
         } else {
-            self.runaway(now, pid, pid, 0, what, ends);
+            let culprit = Culprit { process: None, pid, tid: pid, voluntary: 0, files: None };
+            self.runaway(now, culprit, what, ends);
         }
     }
 
-    fn runaway(&mut self, now: MonoNs, pid: i32, tid: i32, voluntary: u64, what: What, ends: &Ends) {
+    fn runaway(&mut self, now: MonoNs, mut culprit: Culprit, what: What, ends: &Ends) {
         if self.ladder.is_climbing() {
             return;
         }
-        self.culprit = Some((pid, tid, voluntary));
+        culprit.process = self.member(culprit.pid).and_then(|member| member.again().ok());
+        self.culprit = Some(culprit);
         let deed = self.ladder.begin(now);
         // First the deed, then the telling: the CPU is wanted back.
         let told = FirstReport { at: now, what };
@@ -264,11 +299,21 @@ impl Watched {
             // It may burn, but not be silent.
             return !self.silence_told;
         }
-        let Some((pid, tid, before)) = self.culprit else { return false };
-        let open = |name: &[u8]| ProcPath::new().id(pid).name(b"task").id(tid).name(name).open();
-        let (Some(status), Some(stat)) = (open(b"status"), open(b"stat")) else { return true };
-        read::state(&stat) == Some(b'S')
-            || read::voluntary_switches(&status).is_none_or(|count| count.saturating_sub(before) >= SWITCHES)
+        let Some(culprit) = &self.culprit else { return false };
+        let of_member = |name: &[u8]| {
+            let process = culprit.process.as_ref().or_else(|| self.member(culprit.pid));
+            process.and_then(|process| process.open_of_thread(culprit.tid, name).ok())
+        };
+        let (stat, status) = match &culprit.files {
+            Some((stat, status)) => (read::state(stat), read::voluntary_switches(status)),
+            None => (
+                of_member(b"stat").and_then(|stat| read::state(&stat)),
+                of_member(b"status").and_then(|status| read::voluntary_switches(&status)),
+            ),
+        };
+        // Gone is tame.
+        stat.is_none_or(|state| state == b'S')
+            || status.is_none_or(|count| count.saturating_sub(culprit.voluntary) >= SWITCHES)
     }
 
     fn perform(&mut self, deed: Deed, ends: &Ends) {
@@ -281,7 +326,8 @@ impl Watched {
             _ => None,
         };
         let at = sys::clock::mono_now();
-        let (pid, tid, _) = self.culprit.unwrap_or((self.child.pid, self.child.pid, 0));
+        let own = (self.child.pid, self.child.pid);
+        let (pid, tid) = self.culprit.as_ref().map_or(own, |culprit| (culprit.pid, culprit.tid));
         if let Some(FirstReport { at, what }) = told {
             ends.event(at, self.id, pid, tid, what);
         }
@@ -307,8 +353,10 @@ impl Watched {
             RungAction::Demote => self.demote(),
             RungAction::Freeze => self.freeze(),
             RungAction::Abort => {
-                let (pid, ..) = self.culprit.unwrap_or((self.child.pid, 0, 0));
-                let counts = tally([try_kill(pid, SIGABRT)]);
+                let pid = self.culprit.as_ref().map_or(self.child.pid, |culprit| culprit.pid);
+                let process = self.culprit.as_ref().and_then(|culprit| culprit.process.as_ref());
+                let process = process.or_else(|| self.member(pid));
+                let counts = tally(process.map(|process| process.signal(SIGABRT)));
                 self.thaw();
                 counts
             }
@@ -319,13 +367,16 @@ impl Watched {
     /// Takes the real-time class from every thread, the culprit's first.
     fn demote(&mut self) -> (u32, u32) {
         let other = Scheduling { policy: Policy::OTHER, reset_on_fork: false };
-        let culprit = self.culprit.map_or(0, |(_, tid, _)| tid);
         let mut counts = (0, 0);
-        if has_fixed_priority(culprit) == Some(true) {
-            add(&mut counts, try_set_scheduling(culprit, other));
+        // Its number is its own while its files can be read.
+        let there = |culprit: &&Culprit| culprit.files.as_ref().is_some_and(|(stat, _)| read::state(stat).is_some());
+        if let Some(culprit) = self.culprit.as_ref().filter(there)
+            && has_fixed_priority(culprit.tid) == Some(true)
+        {
+            add(&mut counts, try_set_scheduling(culprit.tid, other));
         }
-        for index in 0..self.processes.len() {
-            for_each_thread(self.processes[index], |tid| {
+        for member in &self.members {
+            member.for_each_thread(|tid| {
                 if has_fixed_priority(tid) == Some(true) {
                     add(&mut counts, try_set_scheduling(tid, other));
                 }
@@ -334,10 +385,14 @@ impl Watched {
         counts
     }
 
+    fn member(&self, pid: i32) -> Option<&Member> {
+        self.members.iter().find(|member| member.pid == pid)
+    }
+
     fn freeze(&mut self) -> (u32, u32) {
         match &self.freezer {
             Some(freezer) => tally([rustix::io::pwrite(&freezer.file, freezer.freeze, 0).map(drop)]),
-            None => tally(self.processes.iter().map(|pid| try_kill(*pid, SIGSTOP))),
+            None => tally(self.members.iter().map(|member| member.signal(SIGSTOP))),
         }
     }
 
@@ -345,7 +400,7 @@ impl Watched {
         match &self.freezer {
             // What was not frozen needs no thaw.
             Some(freezer) => drop(rustix::io::pwrite(&freezer.file, freezer.thaw, 0)),
-            None => drop(tally(self.processes.iter().map(|pid| try_kill(*pid, SIGCONT)))),
+            None => drop(tally(self.members.iter().map(|member| member.signal(SIGCONT)))),
         }
     }
 
@@ -354,7 +409,7 @@ impl Watched {
             // The loop below reaches those that the group does not hold.
             let _ = rustix::io::pwrite(kill, b"1", 0);
         }
-        let counts = tally(self.processes.iter().map(|pid| try_kill(*pid, SIGKILL)));
+        let counts = tally(self.members.iter().map(|member| member.signal(SIGKILL)));
         self.thaw();
         counts
     }
@@ -367,10 +422,10 @@ struct FirstReport {
 }
 
 impl Thread {
-    fn open(pid: i32, tid: i32, meter: Option<Meter>, now: MonoNs) -> Option<Self> {
-        let open = |name: &[u8]| ProcPath::new().id(pid).name(b"task").id(tid).name(name).open();
-        Some(Self {
-            pid,
+    fn open(member: &Member, tid: i32, meter: Option<Meter>, now: MonoNs) -> Result<Self, Errno> {
+        let open = |name: &[u8]| member.open_of_thread(tid, name);
+        Ok(Self {
+            pid: member.pid,
             tid,
             schedstat: open(b"schedstat")?,
             status: open(b"status")?,
@@ -400,31 +455,32 @@ fn tally(outcomes: impl IntoIterator<Item = Result<(), Errno>>) -> (u32, u32) {
     counts
 }
 
-/// Calls `each` with every thread of a process.
-fn for_each_thread(pid: i32, mut each: impl FnMut(i32)) {
-    let Some(dir) = ProcPath::new().id(pid).name(b"task").open() else { return };
-    if rustix::fs::seek(&dir, SeekFrom::Start(0)).is_err() {
-        return;
-    }
-    let mut buffer = [MaybeUninit::<u8>::uninit(); 2048];
-    let mut entries = RawDir::new(&dir, &mut buffer);
-    while let Some(Ok(entry)) = entries.next() {
-        if let Some(tid) = read::number(entry.file_name().to_bytes()) {
-            each(tid as i32);
-        }
-    }
+fn dup_files(thread: &Thread) -> Option<(OwnedFd, OwnedFd)> {
+    Some((fcntl_dupfd_cloexec(&thread.stat, 0).ok()?, fcntl_dupfd_cloexec(&thread.status, 0).ok()?))
 }
 
-/// Adds the children that a thread forked (`/proc/PID/task/TID/children`; kernels without that file show
-/// none, and the process alone is watched).
-fn find_children(pid: i32, tid: i32, processes: &mut Vec<i32>) {
-    let Some(file) = ProcPath::new().id(pid).name(b"task").id(tid).name(b"children").open() else { return };
-    let mut bytes = [0u8; 1024];
-    let Ok(got) = rustix::io::pread(&file, &mut bytes, 0) else { return };
-    for child in bytes[..got].split(|byte| *byte == b' ').filter_map(read::number) {
-        let child = child as i32;
-        if processes.len() < PROCESSES_MAX && !processes.contains(&child) {
-            processes.push(child);
-        }
-    }
+/// Whether what was to be opened has ended meanwhile.
+fn is_gone(errno: Errno) -> bool {
+    matches!(errno, Errno::NOENT | Errno::SRCH)
+}
+
+/// Adds the children of a process to the family, as far as there is room.
+fn add_children(parent: &Member, members: &mut Vec<Member>, lacking: &mut u32) {
+    parent.for_each_thread(|tid| {
+        parent.for_each_child_of(tid, |pid| {
+            // A handle on one that has ended is of no use for a later process of its number.
+            if let Some(known) = members.iter_mut().find(|member| member.pid == pid && member.exists()) {
+                known.seen = true;
+                return;
+            }
+            // One place is kept for the parent, which is taken out.
+            let opened =
+                if members.len() + 1 < PROCESSES_MAX { Member::open_child(pid, parent.pid) } else { Err(Errno::NOSPC) };
+            match opened {
+                Ok(member) => members.push(member),
+                Err(errno) if is_gone(errno) => {}
+                Err(_) => *lacking += 1,
+            }
+        });
+    });
 }

@@ -129,8 +129,8 @@ impl Keeper {
             return Err(failed(format!("{} cannot be started: {cause}", program.display())));
         }
         // The child seen here ended when it had forked the keeper.
-        while let Some(pid) = spawned.child
-            && matches!(sys::child::look(pid, false), Ok(sys::child::Waited::Nothing))
+        while let Some(first) = &spawned.child
+            && matches!(sys::child::look(first.pid(), false), Ok(sys::child::Waited::Nothing))
         {
             std::thread::yield_now();
         }

@@ -6,14 +6,14 @@
 //! orderly stop of what it wraps. The end is news only when nobody is left.
 
 use super::protocol::{EXITS_NAME, End, Event, ExitRecord, Used, line};
-use super::running::{kill_left_behind, left_behind};
+use super::running::{kill_left_behind, left_behind, signal_left_behind};
 use super::serve::{Keeper, unix_ms};
 use base::DurNs;
 use rustix::event::Timespec;
 use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt as _;
 use sys::child::Ended;
-use sys::signal::SIGTERM;
+use sys::signal::{SIGCONT, SIGTERM};
 
 /// How long descendants have to end after a child that was asked to.
 const LEFT_WITHIN: DurNs = DurNs::from_secs(2);
@@ -33,23 +33,38 @@ impl Keeper {
         if self.child.as_ref().is_some_and(|child| child.id.pid == ended.pid && child.ended.is_none()) {
             self.output(LAST_CHUNKS);
         }
-        let Some(child) = self.child.as_mut().filter(|child| child.id.pid == ended.pid && child.ended.is_none()) else {
-            return;
-        };
+        if self.child.as_ref().is_some_and(|child| child.id.pid == ended.pid) {
+            self.child_ended(End::of(ended.status), Used::of(&ended));
+        }
+    }
+
+    /// A main process that another process has reaped is gone, or is not.
+    pub(super) fn look_for_main(&mut self) -> sys::Result<()> {
+        if self.child.as_ref().is_some_and(|child| child.main().is_some() && child.has_ended()) {
+            // Where it is the keeper's own its status is there.
+            self.reap()?;
+            self.child_ended(End::Unseen, Used::default());
+        }
+        Ok(())
+    }
+
+    fn child_ended(&mut self, end: End, used: Used) {
+        let Some(child) = self.child.as_mut().filter(|child| child.ended.is_none()) else { return };
         let mut record = ExitRecord {
             child: child.id,
-            end: End::of(ended.status),
+            end,
             started: child.since,
             ended: sys::clock::mono_now(),
             ended_unix_s: unix_ms() / 1000,
-            used: Used::of(&ended),
+            used,
             left_behind: 0,
         };
         let mut until = record.ended;
         if child.asked {
             // Gone meanwhile is what is asked of them.
-            let left = left_behind().into_iter().filter(|pid| sys::child::kill(*pid, SIGTERM).is_ok()).count();
-            record.left_behind = left as u32;
+            record.left_behind = signal_left_behind(SIGTERM) as u32;
+            // One that is stopped runs its handler only then.
+            signal_left_behind(SIGCONT);
             until = until + LEFT_WITHIN;
         }
         child.ended = Some((record, until));

@@ -176,9 +176,12 @@ pub enum Event {
     LaunchFailed(String),
     /// The ready line was seen, or `READY=1` received.
     Ready,
-    /// A message of the child to its notify socket, such as `WATCHDOG=1` (at most 1 KiB).
+    /// A message of the child to its notify socket, such as `WATCHDOG=1` (at most 4 KiB).
     Notify(String),
-    /// The child ended, and so did whatever it left behind.
+    /// The child has named its main process (`MAINPID=`): that one is the child from now on.
+    Main(ChildId),
+    /// The child ended, and so did whatever it left behind. Without [`Event::Started`] before it: it ended before its first
+    /// instruction.
     Exited(ExitRecord),
     /// Somebody at a console asked for the child's end (`^X`); the keeper has sent SIGKILL.
     ConsoleKill,
@@ -272,6 +275,8 @@ pub enum End {
         /// Whether a core file was written.
         core: bool,
     },
+    /// It is gone; another process has reaped it, so that its status is not known.
+    Unseen,
 }
 
 impl fmt::Display for End {
@@ -281,6 +286,7 @@ impl fmt::Display for End {
             Self::Signal { signal, core } => {
                 write!(f, "signal {signal}{}", if *core { ", core file written" } else { "" })
             }
+            Self::Unseen => f.write_str("status unknown: another process has reaped it"),
         }
     }
 }
@@ -301,6 +307,7 @@ impl End {
         match self {
             Self::Exit(code) => code as u8,
             Self::Signal { signal, .. } => (128 + signal) as u8,
+            Self::Unseen => 1,
         }
     }
 }

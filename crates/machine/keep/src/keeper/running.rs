@@ -3,22 +3,24 @@
 use super::log::Stream;
 use crate::group::Group;
 use crate::keeper::protocol::{ChildId, ExitRecord, Target};
-use crate::launch::{Shortfall, Started, is_alive, start_ticks};
+use crate::launch::{Shortfall, Started};
 use base::MonoNs;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::io::Errno;
+use sys::process::Process;
 use sys::signal::SIGKILL;
 
 /// Signals that ask for an end: SIGHUP, SIGINT, SIGQUIT, SIGTERM.
 const ASKING: [i32; 4] = [1, 2, 3, 15];
 
-/// A line of output is compared with the ready text up to this length.
-const READY_LINE_BYTES_MAX: usize = 512;
-
 /// A child that runs.
 #[derive(Debug)]
 pub(super) struct Running {
     pub(super) id: ChildId,
+    /// The handle for signals to it.
+    process: Process,
+    /// Whether it is the main process that the first one has named: another process may reap it.
+    named: bool,
     pub(super) since: MonoNs,
     pub(super) shortfalls: Vec<Shortfall>,
     pub(super) ready: bool,
@@ -29,6 +31,7 @@ pub(super) struct Running {
     pub(super) ended: Option<(ExitRecord, MonoNs)>,
     /// The keeper's ends of its streams; a stream at its end is taken out.
     streams: Vec<(Stream, OwnedFd)>,
+    /// The end of its present line of output, not much longer than the ready text.
     line: Vec<u8>,
 }
 
@@ -45,8 +48,19 @@ impl Running {
             // Both are ours alone; a descriptor that cannot be switched is read only when poll says so.
             let _ = rustix::io::ioctl_fionbio(fd, true);
         }
-        let (id, shortfalls) = (started.child, started.shortfalls);
-        Self { id, since, shortfalls, ready: false, said: None, asked: false, ended: None, streams, line: Vec::new() }
+        Self {
+            id: started.child,
+            process: started.process,
+            named: false,
+            since,
+            shortfalls: started.shortfalls,
+            ready: false,
+            said: None,
+            asked: false,
+            ended: None,
+            streams,
+            line: Vec::new(),
+        }
     }
 
     /// Streams to poll for output.
@@ -85,42 +99,70 @@ impl Running {
         }
     }
 
-    /// Whether `bytes` complete a line that contains `text`.
+    /// Whether `bytes` complete a line that contains `text`, however long the line is. A carriage return ends a line, too:
+    /// a progress bar has no other end.
     pub(super) fn shows(&mut self, bytes: &[u8], text: &str) -> bool {
+        let text = text.as_bytes();
         for byte in bytes {
-            if *byte == b'\n' {
+            if matches!(byte, b'\n' | b'\r') {
                 self.line.clear();
-            } else if self.line.len() < READY_LINE_BYTES_MAX {
-                self.line.push(*byte);
-                if self.line.ends_with(text.as_bytes()) {
-                    self.line = Vec::new();
-                    return true;
-                }
+                continue;
+            }
+            self.line.push(*byte);
+            if self.line.ends_with(text) {
+                self.line = Vec::new();
+                return true;
+            }
+            if self.line.len() > 2 * text.len().max(64) {
+                // What is in front of that is in no match any more.
+                self.line.drain(..self.line.len() - text.len());
             }
         }
         false
+    }
+
+    /// Takes the process that it has named as its main one: what is supervised from now on.
+    pub(super) fn take_main(&mut self, id: ChildId, process: Process) {
+        (self.id, self.process, self.named) = (id, process, true);
+    }
+
+    /// The descriptor that tells the end of a main process that another process may reap.
+    pub(super) fn main(&self) -> Option<BorrowedFd<'_>> {
+        (self.named && self.ended.is_none()).then(|| self.process.as_fd())
+    }
+
+    /// Whether it has ended.
+    pub(super) fn has_ended(&self) -> bool {
+        self.process.has_ended()
     }
 
     /// Sends a signal; returns to how many processes.
     pub(super) fn signal(&mut self, signal: i32, to: Target, group: Option<&Group>) -> sys::Result<usize> {
         self.asked |= ASKING.contains(&signal);
         match to {
-            // Its number may be somebody else's by now.
-            Target::Child | Target::Group if self.ended.is_some() => {
-                Ok(left_behind().into_iter().filter(|pid| sys::child::kill(*pid, signal).is_ok()).count())
+            // What it left behind is meant.
+            Target::Child | Target::Group if self.ended.is_some() => Ok(signal_left_behind(signal)),
+            Target::Child => self.process.signal(signal).map(|()| 1),
+            Target::Group => match self.process.signal_group(signal) {
+                // A main process need not lead a group.
+                Err(error) if self.named && error.errno == Errno::SRCH => self.process.signal(signal),
+                sent => sent,
             }
-            Target::Child => sys::child::kill(self.id.pid, signal).map(|()| 1),
-            Target::Group => sys::child::kill(-self.id.pid, signal).map(|()| 1),
+            .map(|()| 1),
             Target::All if signal == SIGKILL => Ok(kill_left_behind(group)),
-            Target::All => Ok(left_behind().into_iter().filter(|pid| sys::child::kill(*pid, signal).is_ok()).count()),
+            Target::All => Ok(signal_left_behind(signal)),
         }
     }
 }
 
 /// The descendants of this process, the reaper of them all, that still run.
-pub(super) fn left_behind() -> Vec<i32> {
-    let own = rustix::process::getpid().as_raw_nonzero().get();
-    crate::family(vec![own]).into_iter().skip(1).filter(|pid| is_no_zombie(*pid)).collect()
+pub(super) fn left_behind() -> Vec<Process> {
+    crate::family::descendants(rustix::process::getpid().as_raw_nonzero().get())
+}
+
+/// Sends a signal to every descendant of this process; returns to how many.
+pub(super) fn signal_left_behind(signal: i32) -> usize {
+    left_behind().iter().filter(|process| process.signal(signal).is_ok()).count()
 }
 
 /// Kills every descendant of this process, which is their reaper, and whoever is in their control group: one that
@@ -138,11 +180,7 @@ pub(crate) fn kill_left_behind(group: Option<&Group>) -> usize {
             group.kill();
             killed.extend(members);
         }
-        killed.extend(left.into_iter().filter(|pid| sys::child::kill(*pid, SIGKILL).is_ok()));
+        killed.extend(left.iter().filter(|process| process.signal(SIGKILL).is_ok()).map(Process::pid));
     }
     killed.len()
-}
-
-fn is_no_zombie(pid: i32) -> bool {
-    start_ticks(pid).is_some_and(|start_ticks| is_alive(ChildId { pid, start_ticks }))
 }

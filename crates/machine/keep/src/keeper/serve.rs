@@ -6,7 +6,7 @@ use super::protocol::*;
 use super::running::Running;
 use crate::group::{Group, MARK};
 use crate::launch::{self, Shortfall, start_ticks};
-use crate::notify::{Notification, Notify, NotifyError};
+use crate::notify::{self, Notification, Notify, NotifyError};
 use base::MonoNs;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fd::AsFd;
@@ -15,7 +15,7 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use sys::child::Waited;
 use sys::peer::Peer;
-use sys::signal::{SIGCHLD, SIGHUP, SIGINT, SIGKILL, SIGTERM, SignalFd};
+use sys::signal::{SIGCHLD, SIGCONT, SIGHUP, SIGINT, SIGKILL, SIGTERM, SignalFd};
 
 /// The last output that a new console gets to see.
 const BACKLOG_BYTES: usize = 4096;
@@ -187,6 +187,9 @@ impl Keeper {
             for fd in self.child.iter().flat_map(Running::descriptors) {
                 fds.push(PollFd::from_borrowed_fd(fd, PollFlags::IN));
             }
+            fds.extend(
+                self.child.iter().filter_map(Running::main).map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)),
+            );
             match poll(&mut fds, self.wait_at_most().as_ref()) {
                 Ok(_) | Err(rustix::io::Errno::INTR) => {}
                 Err(errno) => return Err(sys::Error { doing: "wait for news".to_owned(), errno }.into()),
@@ -213,6 +216,7 @@ impl Keeper {
         if signalled {
             self.signalled()?;
         }
+        self.look_for_main()?;
         self.wind_up();
         self.clients.retain(|client| !client.is_gone());
         Ok(())
@@ -250,15 +254,20 @@ impl Keeper {
             Ok(mut started) => {
                 started.shortfalls.append(&mut self.unbounded);
                 let now = sys::clock::mono_now();
+                let ended = started.ended;
                 let child = Running::new(started, now);
                 (self.starts, self.started, self.launch_error) = (self.starts + 1, Some(now), None);
-                self.say(&format!("{} (PID {}) started", self.spec.launch.name, child.id.pid));
+                let word = if ended { "ended before its first instruction" } else { "started" };
+                self.say(&format!("{} (PID {}) {word}", self.spec.launch.name, child.id.pid));
                 for shortfall in &child.shortfalls {
                     self.log.append(Stream::Keeper, format!("{shortfall}\n").as_bytes(), unix_ms());
                 }
                 let id = child.id;
                 self.child = Some(child);
-                self.tell(&Event::Started(id));
+                if !ended {
+                    self.tell(&Event::Started(id));
+                }
+                // One that has ended is reaped like any other: its end is the news.
             }
             Err(error) => self.launch_failed(error.to_string()),
         }
@@ -468,11 +477,14 @@ impl Keeper {
         for heard in self.notify.as_mut().map_or(Vec::new(), Notify::hear) {
             let text = match heard {
                 Notification::Message(text) => text,
-                Notification::Stranger(who) => {
-                    self.say(&who);
+                Notification::Fault(why) => {
+                    self.say(&why);
                     continue;
                 }
             };
+            if let Some(pid) = notify::main_process(&text) {
+                self.name_main(pid);
+            }
             let mut became_ready = false;
             if let Some(child) = &mut self.child {
                 became_ready = !child.ready && text.lines().any(|line| line == "READY=1");
@@ -488,6 +500,23 @@ impl Keeper {
         }
     }
 
+    /// The child names its main process. It must be one of its own.
+    fn name_main(&mut self, pid: i32) {
+        let Some(child) = self.child.as_mut().filter(|child| child.ended.is_none() && child.id.pid != pid) else {
+            return;
+        };
+        let before = child.id.pid;
+        let named = crate::family::descendant(self.own.pid, pid).zip(start_ticks(pid));
+        let Some((process, start_ticks)) = named else {
+            return self
+                .say(&format!("MAINPID={pid}: that is no process below this keeper; PID {before} stays the main one"));
+        };
+        let id = ChildId { pid, start_ticks };
+        child.take_main(id, process);
+        self.say(&format!("PID {pid} is the main process now, in the place of PID {before}"));
+        self.tell(&Event::Main(id));
+    }
+
     fn signalled(&mut self) -> sys::Result<()> {
         while let Some(arrived) = self.signals.read()? {
             if arrived.signal == SIGCHLD {
@@ -496,10 +525,19 @@ impl Keeper {
             self.leaving = true;
             match &mut self.child {
                 // Gone already is what was asked for.
-                Some(child) => drop(child.signal(SIGTERM, Target::Group, None)),
+                Some(child) => {
+                    drop(child.signal(SIGTERM, Target::Group, None));
+                    // One that is stopped runs its handler only then.
+                    drop(child.signal(SIGCONT, Target::Group, None));
+                }
                 None => self.over = true,
             }
         }
+        self.reap()
+    }
+
+    /// Takes in the ends of the child and of orphans.
+    pub(super) fn reap(&mut self) -> sys::Result<()> {
         loop {
             match sys::child::look(-1, false)? {
                 Waited::Ended(ended) => self.reaped(ended),

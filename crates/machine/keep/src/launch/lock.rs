@@ -5,6 +5,7 @@ use super::{Capability, LaunchSpec, Resource, Shortfall};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use sys::root::RootDir;
+use sys::trace::Traced;
 
 const SYS_MLOCKALL: i64 = 151;
 /// `MCL_CURRENT | MCL_FUTURE`.
@@ -57,20 +58,28 @@ pub(super) fn lockable(spec: &LaunchSpec, program: &Path, identity: &Identity) -
     ))
 }
 
-/// Locks the memory of `pid`, which is stopped at its `exec`, now and for ever, and lets it run.
-/// Proven by `VmLck` of `/proc/PID/status`.
-pub(super) fn lock_memory(pid: i32) -> Result<(), Shortfall> {
-    let traced =
+/// What became of a child whose memory was to be locked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Locked {
+    /// It runs, with its memory locked.
+    Runs,
+    /// It ended meanwhile (out of memory, or killed), and is not reaped.
+    Ended,
+}
+
+/// Locks the memory of a child that is stopped at its `exec`, now and for ever, and lets it run; on an error it runs, too,
+/// without the lock. Proven by `VmLck` of `/proc/PID/status`.
+pub(super) fn lock_memory(pid: i32, mut traced: Traced) -> Result<Locked, Shortfall> {
+    let failed =
         |error: sys::Error| shortfall(error.to_string(), "allow ptrace (kernel.yama.ptrace_scope, seccomp filters)");
-    sys::trace::await_exec(pid).map_err(traced)?;
-    let answer = sys::trace::inject(pid, SYS_MLOCKALL, [CURRENT_AND_FUTURE, 0, 0]);
+    let answer = traced.inject(SYS_MLOCKALL, [CURRENT_AND_FUTURE, 0, 0]).map_err(failed);
     let status = RootDir::machine().read(&format!("/proc/{pid}/status")).unwrap_or_default();
-    sys::trace::detach(pid).map_err(traced)?;
-    let answer = answer.map_err(traced)?;
+    let runs = traced.release().map_err(failed)?;
+    let Some(answer) = answer?.filter(|_| runs) else { return Ok(Locked::Ended) };
     let locked =
         status.lines().find_map(|line| line.strip_prefix("VmLck:")?.trim().split(' ').next()?.parse::<u64>().ok());
     match (answer, locked) {
-        (0, Some(1..)) => Ok(()),
+        (0, Some(1..)) => Ok(Locked::Runs),
         (0, _) => Err(shortfall(
             "mlockall succeeded, but /proc/PID/status shows nothing locked".to_owned(),
             "report this with the kernel's version",

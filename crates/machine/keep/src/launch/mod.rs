@@ -13,7 +13,8 @@ mod start;
 pub(crate) mod users;
 
 pub use spec::{Capability, CapabilityError, InheritedFd, LaunchSpec, Limit, Resource, Shortfall, Terminal};
-pub use start::{Held, LaunchError, Started, hold, is_alive, start, start_ticks};
+pub use start::{Held, LaunchError, Started, hold, start};
 pub(crate) use start::{is_below, user_of};
+pub use sys::process::start_ticks;
 pub use users::IdentityError;
 pub(crate) use users::group_number;

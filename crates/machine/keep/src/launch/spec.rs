@@ -1,6 +1,6 @@
 //! What is wanted of a process at its start: plain values that survive a trip through JSON.
 
-use base::{CpuSet, Policy};
+use base::{CpuSet, DurNs, Policy};
 use host::plant::Sandbox;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -82,6 +82,9 @@ pub struct LaunchSpec {
     /// File to which its output is added, for [`Terminal::Null`].
     #[serde(default)]
     pub output: Option<PathBuf>,
+    /// Longest silence of its heartbeat: it is asked for signs of life as systemd asks (`WATCHDOG_USEC`, `WATCHDOG_PID`).
+    #[serde(default)]
+    pub watchdog: Option<DurNs>,
     /// Descriptors handed over.
     #[serde(default)]
     pub inherit: Vec<InheritedFd>,
@@ -118,6 +121,7 @@ impl LaunchSpec {
             oom_score: None,
             terminal: Terminal::Inherit,
             output: None,
+            watchdog: None,
             inherit: Vec::new(),
             require_rt: false,
         }

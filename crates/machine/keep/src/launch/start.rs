@@ -1,21 +1,23 @@
 //! From a [`LaunchSpec`] to a running process.
 
 use super::explain::explain;
-use super::lock::lock_memory;
+use super::lock::{Locked, lock_memory};
 use super::plan::Plan;
 use super::{LaunchSpec, Shortfall};
 use crate::keeper::protocol::ChildId;
 use crate::supervisor::SERVICE_VARIABLES;
-use rustix::fd::OwnedFd;
+use base::DurNs;
+use rustix::fd::{AsFd as _, OwnedFd};
 use std::collections::BTreeMap;
 use std::ffi::CString;
 use std::fmt;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use sys::child::Waited;
+use sys::process::{Process, start_ticks};
 use sys::root::RootDir;
 use sys::signal::SIGKILL;
-use sys::spawn::{Prepared, Refusal, Step, Wanted};
+use sys::spawn::{Prepared, Refusal};
 
 /// A process that could not be started as wanted.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -43,6 +45,11 @@ impl std::error::Error for LaunchError {}
 pub struct Started {
     /// The process.
     pub child: ChildId,
+    /// The handle for signals to it.
+    pub process: Process,
+    /// It has ended before its first instruction (out of memory while its memory was locked, a damaged program): it never
+    /// ran. Its parent reaps it as any other child.
+    pub ended: bool,
     /// What it wanted and could not have; empty where the spec requires everything.
     pub shortfalls: Vec<Shortfall>,
     /// The other end of its terminal, for [`Terminal::Pty`](super::Terminal::Pty).
@@ -103,11 +110,16 @@ pub fn hold(spec: &LaunchSpec) -> Result<Held, LaunchError> {
     )?;
     let file = CString::new(program.as_os_str().as_bytes())
         .map_err(|_| error("program", "its path holds a zero byte".into(), "remove it"))?;
-    let held = Prepared::new(file, argv, envp, plan.steps.clone())
+    let mut prepared = Prepared::new(file, argv, envp, plan.steps.clone());
+    if spec.watchdog.is_some() {
+        prepared = prepared.with_pid_variable(c"WATCHDOG_PID".to_owned());
+    }
+    let held = prepared
         .hold()
         .map_err(|cause| error("process", cause.to_string(), "see the limits (ulimit -u, pids cgroup)"))?;
-    let Some(pid) = held.pid() else {
-        return Err(plan.failed(spec, &program, &held.go().refused));
+    let Some(pid) = held.process().map(Process::pid) else {
+        let refused = held.go().map_or(Vec::new(), |spawned| spawned.refused);
+        return Err(plan.failed(spec, &program, &refused));
     };
     let Some(start_ticks) = start_ticks(pid) else {
         return Err(error("process", format!("process {pid} vanished"), "try again"));
@@ -133,23 +145,29 @@ impl Held {
     /// What could not be had, with the remedy; nothing runs then.
     pub fn go(self) -> Result<Started, LaunchError> {
         let Self { spec, program, plan, held, child } = self;
-        let spawned = held.go();
-        if spawned.child.is_none() {
+        let failed = |error: sys::Error| LaunchError {
+            process: spec.name.clone(),
+            wanted: "memory lock".to_owned(),
+            found: error.to_string(),
+            remedy: "allow ptrace (kernel.yama.ptrace_scope, seccomp filters)".to_owned(),
+        };
+        let spawned = held.go().map_err(failed)?;
+        let Some(process) = spawned.child else {
             return Err(plan.failed(&spec, &program, &spawned.refused));
-        }
+        };
         let mut shortfalls = plan.shortfalls(&spec, &program, &spawned.refused);
-        let traced = |wanted: &Wanted| matches!(wanted.step, Step::TraceMe);
-        if let Some(index) = plan.steps.iter().position(traced)
-            && !spawned.refused.iter().any(|refusal| refusal.step == Some(index))
-            && let Err(shortfall) = lock_memory(child.pid)
-        {
-            if spec.require_rt {
-                end(child.pid);
-                return Err(LaunchError::of(&spec, shortfall));
+        let mut ended = spawned.ended;
+        if let Some(traced) = spawned.traced {
+            match lock_memory(child.pid, traced) {
+                Ok(locked) => ended = locked == Locked::Ended,
+                Err(shortfall) if spec.require_rt => {
+                    end(&process);
+                    return Err(LaunchError::of(&spec, shortfall));
+                }
+                Err(shortfall) => shortfalls.push(shortfall),
             }
-            shortfalls.push(shortfall);
         }
-        Ok(Started { child, shortfalls, pty: plan.pty, pipes: plan.pipes })
+        Ok(Started { child, process, ended, shortfalls, pty: plan.pty, pipes: plan.pipes })
     }
 }
 
@@ -178,13 +196,6 @@ impl LaunchError {
     }
 }
 
-/// The start time of a process in clock ticks since boot, `None` if there is none (or a zombie without it).
-#[must_use]
-pub fn start_ticks(pid: i32) -> Option<u64> {
-    let text = RootDir::machine().read(&format!("/proc/{pid}/stat")).ok()?;
-    text.rsplit_once(')')?.1.split_ascii_whitespace().nth(19)?.parse().ok()
-}
-
 /// The longest chain of parents that is followed.
 const PARENTS_MAX: usize = 256;
 
@@ -201,16 +212,6 @@ pub(crate) fn is_below(pid: i32, ancestor: i32) -> bool {
 /// The user as whom a process would run; `None` is the starter's, or one that does not exist.
 pub(crate) fn user_of(spec: &LaunchSpec) -> Option<u32> {
     super::users::identity(spec.user.as_deref(), spec.group.as_deref()).ok()?.uid
-}
-
-/// Whether this very process still runs (and is no zombie).
-#[must_use]
-pub fn is_alive(child: ChildId) -> bool {
-    let Ok(text) = RootDir::machine().read(&format!("/proc/{}/stat", child.pid)) else { return false };
-    let Some((_, rest)) = text.rsplit_once(')') else { return false };
-    let mut fields = rest.split_ascii_whitespace();
-    let state = fields.next().unwrap_or("X");
-    state != "Z" && state != "X" && fields.nth(18).and_then(|ticks| ticks.parse().ok()) == Some(child.start_ticks)
 }
 
 /// Variables that every process gets of its starter's: where programs are, how to speak, what time it is, and what the
@@ -237,14 +238,20 @@ fn environment(
     all.extend(user.iter().map(|(name, value)| ((*name).to_owned(), value.clone())));
     all.extend(spec.env.clone());
     all.extend(added.iter().cloned());
+    if let Some(within) = spec.watchdog {
+        // The starter's own is for the starter.
+        all.remove("WATCHDOG_PID");
+        all.insert("WATCHDOG_USEC".to_owned(), (within.0.max(1000) / 1000).to_string());
+    }
     all
 }
 
 /// Ends a process that must not run, and reaps it.
-fn end(pid: i32) {
+fn end(process: &Process) {
     // A process that is already gone needs no end.
-    let _ = sys::child::kill(pid, SIGKILL);
-    while matches!(sys::child::look(pid, false), Ok(Waited::Nothing)) {
-        std::thread::sleep(std::time::Duration::from_millis(1));
+    let _ = process.signal(SIGKILL);
+    while matches!(sys::child::look(process.pid(), false), Ok(Waited::Nothing)) {
+        // It dies of SIGKILL; an interrupted wait is a round too early.
+        sys::poll::is_readable(process.as_fd(), DurNs::from_secs(1));
     }
 }

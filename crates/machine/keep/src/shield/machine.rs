@@ -121,6 +121,10 @@ impl<K: Kernel> RealMachine<K> {
         };
         if let (true, Some(cpuset), Some((mount, file))) = (moves, &to.cpuset, entry) {
             let dir = if cpuset == "/" { "" } else { cpuset };
+            // Another thread may have the number by now.
+            if self.stat(key).is_none() {
+                return Err(unknown(&Target::Task { key }, Errno::SRCH));
+            }
             self.root.write(&format!("{mount}{dir}/{file}"), &key.tid.to_string())?;
             self.seen.insert(key, to.cpuset.clone());
         }

@@ -176,6 +176,7 @@ pub(crate) fn end_of(keeper: &Path, one: &Supervised, exit: &ExitRecord) -> End 
         (_, Some(Kind::OutOfMemory)) => End::OutOfMemory,
         (protocol::End::Exit(code), _) => End::Exit(code),
         (protocol::End::Signal { signal, .. }, _) => End::Signal(Signal(signal as u8)),
+        (protocol::End::Unseen, _) => End::Unseen,
     }
 }
 

@@ -2,14 +2,15 @@
 
 use crate::keeper::Keeper;
 use crate::keeper::protocol::ChildId;
-use crate::launch::start_ticks;
 use crate::shield::ChooseError;
 use base::{CpuId, CpuSet, DurNs, Policy, Size};
 use host::plant::{Missing, Partition, Surroundings};
-use rustix::process::{Pid, PidfdFlags};
+use rustix::fd::AsFd as _;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
+use sys::process::{Process, ThreadId};
 use sys::root::RootDir;
+use sys::signal::SIGKILL;
 
 /// What `/proc` tells of a process.
 #[derive(Clone, Copy, Debug, Default)]
@@ -95,45 +96,38 @@ pub(crate) fn steal() -> BTreeMap<CpuId, u64> {
 }
 
 /// The threads of a process and of its descendants, a thousand at most.
-pub(crate) fn threads_below(pid: i32) -> Vec<i32> {
+pub(crate) fn threads_below(pid: i32) -> Vec<ThreadId> {
     const TASKS_MAX: usize = 1000;
     let root = RootDir::machine();
     let threads = |pid: i32| root.list(&format!("/proc/{pid}/task")).unwrap_or_default();
     let tids = crate::family(vec![pid]).into_iter().flat_map(threads);
-    tids.filter_map(|tid| tid.parse().ok()).take(TASKS_MAX).collect()
+    tids.filter_map(|tid| ThreadId::of(tid.parse().ok()?)).take(TASKS_MAX).collect()
 }
 
 /// Kills a process whose keeper is gone, and waits a moment for its end; one that has taken its number is
 /// left alone.
 pub(crate) fn kill_for_good(child: ChildId) {
-    let Some(pid) = Pid::from_raw(child.pid) else { return };
-    let Ok(fd) = rustix::process::pidfd_open(pid, PidfdFlags::empty()) else { return };
-    // The descriptor stands for one process; now see that it is the one that is meant.
-    if start_ticks(child.pid) != Some(child.start_ticks) {
-        return;
-    }
-    if rustix::process::pidfd_send_signal(&fd, rustix::process::Signal::KILL).is_ok() {
-        let second = rustix::event::Timespec { tv_sec: 1, tv_nsec: 0 };
-        let mut fds = [rustix::event::PollFd::new(&fd, rustix::event::PollFlags::IN)];
-        // A process that does not die of SIGKILL hangs in the kernel; nothing more can be done here.
-        let _ = rustix::event::poll(&mut fds, Some(&second));
-    }
+    let Ok(process) = Process::started_at(child.pid, child.start_ticks) else { return };
+    kill_and_wait(&process);
 }
 
 /// Kills a keeper that does not answer, and everything below it: nobody else could end that any more.
 pub(crate) fn end_keeper(keeper: &Keeper) {
     let Some(process) = keeper.process() else { return };
-    let own = start_ticks(process.pid) == Some(process.start_ticks);
-    let below: Vec<ChildId> = if own { descendants(process.pid) } else { Vec::new() };
-    kill_for_good(process);
-    below.into_iter().for_each(kill_for_good);
+    // Where another process has its number the keeper is gone, and its family is found by its folder.
+    if let Ok(process) = Process::started_at(process.pid, process.start_ticks) {
+        let below = crate::family::descendants(process.pid());
+        kill_and_wait(&process);
+        below.iter().for_each(kill_and_wait);
+    }
     crate::group::end_family(keeper.dir());
 }
 
-/// The processes below one.
-fn descendants(pid: i32) -> Vec<ChildId> {
-    let below = crate::family(vec![pid]).into_iter().skip(1);
-    below.filter_map(|pid| Some(ChildId { pid, start_ticks: start_ticks(pid)? })).collect()
+fn kill_and_wait(process: &Process) {
+    if process.signal(SIGKILL).is_ok() {
+        // A process that does not die of SIGKILL hangs in the kernel; nothing more can be done here.
+        sys::poll::is_readable(process.as_fd(), DurNs::from_secs(1));
+    }
 }
 
 /// Class and CPUs of a thread as the kernel has them.

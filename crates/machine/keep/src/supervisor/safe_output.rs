@@ -10,6 +10,7 @@ use host::plant::{Process, Signal};
 use host::supervise::Id;
 use sys::child::{Waited, look};
 use sys::clock::mono_now;
+use sys::process::Process as Child;
 
 /// How long one may take.
 const WITHIN: DurNs = DurNs::from_secs(10);
@@ -24,7 +25,7 @@ pub(crate) struct SafeOutputs(Vec<Run>);
 #[derive(Debug)]
 struct Run {
     id: Id,
-    pid: i32,
+    process: Child,
     until: MonoNs,
     killed: bool,
 }
@@ -52,15 +53,15 @@ impl SafeOutputs {
     /// Starts a process's command: as the process's own user, for the folder in which it is looked up may be that user's.
     pub(crate) fn start(&mut self, id: Id, process: &Process, site: &Site, tell: &mut Teller) {
         let Some(command) = &process.on_fault else { return };
-        let start = || -> Result<i32, StartError> {
+        let start = || -> Result<Child, StartError> {
             let mut spec = site.launch(process, command)?;
             spec.terminal = Terminal::Null;
             spec.output = Some(site.run.log(Some(&process.name)));
-            Ok(launch::start(&spec)?.child.pid)
+            Ok(launch::start(&spec)?.process)
         };
         let now = mono_now();
         match start() {
-            Ok(pid) => self.0.push(Run { id, pid, until: now + WITHIN, killed: false }),
+            Ok(child) => self.0.push(Run { id, process: child, until: now + WITHIN, killed: false }),
             Err(why) => tell.event(now, &process.name, &format!("SAFE-OUTPUT COMMAND DID NOT START: {why}")),
         }
     }
@@ -68,7 +69,7 @@ impl SafeOutputs {
     /// Reaps commands, and ends those that take too long.
     pub(crate) fn reap(&mut self, now: MonoNs, processes: &Processes, tell: &mut Teller) {
         self.0.retain_mut(|run| {
-            let (text, goes_on) = match look(run.pid, false) {
+            let (text, goes_on) = match look(run.process.pid(), false) {
                 Ok(Waited::Ended(_)) if run.killed => return false,
                 Ok(Waited::Ended(ended)) if ended.status == 0 => ("safe-output command done".to_owned(), false),
                 Ok(Waited::Ended(ended)) => (format!("SAFE-OUTPUT COMMAND FAILED: {}", End::of(ended.status)), false),
@@ -77,7 +78,7 @@ impl SafeOutputs {
                 Ok(_) if run.killed => ("SAFE-OUTPUT COMMAND LOST: it does not die of SIGKILL".to_owned(), false),
                 Ok(_) => {
                     // With what it started: the group is its own.
-                    let _ = sys::child::kill(-run.pid, Signal::KILL.0.into());
+                    let _ = run.process.signal_group(Signal::KILL.0.into());
                     (run.killed, run.until) = (true, now + WITHIN);
                     (format!("SAFE-OUTPUT COMMAND KILLED after {WITHIN}"), true)
                 }

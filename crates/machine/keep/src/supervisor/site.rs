@@ -122,6 +122,7 @@ impl Site {
         launch.numa_node = process.numa;
         launch.mlock = process.mlock;
         launch.terminal = Terminal::Pty;
+        launch.watchdog = process.heartbeat.map(|heartbeat| heartbeat.within);
         launch.require_rt = self.require_rt;
         // It tells what it has lost.
         let is_frame = process.env.contains_key(host::plant::FRAME);

@@ -9,11 +9,12 @@ use crate::page::Page;
 use crate::threads::{ThreadRule, ThreadRules};
 use base::{DurNs, MonoNs};
 use host::guard::STARVED_AFTER;
-use host::plant::Process;
+use host::plant;
 use host::supervise::{Id, State};
 use rustix::fd::{AsFd as _, BorrowedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use sys::process::Process;
 
 /// How often the threads of a process with rules for them are looked at.
 const THREADS_EVERY: DurNs = DurNs::from_ms(500);
@@ -34,6 +35,8 @@ pub(crate) struct Watched {
     watch: Option<WatchId>,
     /// Class and CPUs of its threads by name.
     rules: ThreadRules,
+    /// The process whose threads they are, if there are any.
+    ruled: Option<Process>,
 }
 
 /// Signs of life of a process, counted where the guard can read them.
@@ -100,6 +103,13 @@ impl Watcher {
         }
     }
 
+    /// Watches a process no longer.
+    pub(crate) fn unwatch(&mut self, one: &mut Supervised) {
+        if let (Some(guard), Some(watch)) = (&mut self.guard, one.watch.watch.take()) {
+            guard.unwatch(watch);
+        }
+    }
+
     /// Its next news.
     pub(crate) fn next_event(&mut self) -> Option<GuardEvent> {
         self.guard.as_mut()?.next_event()
@@ -111,19 +121,22 @@ impl Watcher {
     }
 
     /// The rules for the threads of a process that has just been started.
-    pub(crate) fn new_rules(&mut self, one: &mut Supervised, process: &Process, site: &Site) {
+    pub(crate) fn new_rules(&mut self, one: &mut Supervised, process: &plant::Process, site: &Site) {
         let rules = process.threads.iter().map(|rule| ThreadRule {
             pattern: rule.pattern.clone(),
             policy: rule.class,
             cpus: rule.cpus.map(|cpus| site.resolve(cpus)),
         });
         one.watch.rules = ThreadRules::new(rules.collect());
+        let child = one.child.filter(|_| !one.watch.rules.is_empty());
+        // One that has ended already has no threads.
+        one.watch.ruled = child.and_then(|child| Process::started_at(child.pid, child.start_ticks).ok());
         self.next_threads = MonoNs(0);
     }
 
     /// When threads are to be looked at.
     pub(crate) fn next_threads(&self, processes: &Processes) -> Option<MonoNs> {
-        let ruled = processes.iter().any(|(_, one)| one.child.is_some() && !one.watch.rules.is_empty());
+        let ruled = processes.iter().any(|(_, one)| one.child.is_some() && one.watch.ruled.is_some());
         ruled.then_some(self.next_threads)
     }
 
@@ -134,8 +147,8 @@ impl Watcher {
         }
         self.next_threads = now + THREADS_EVERY;
         for (unit, one) in processes.iter_mut() {
-            let Some(child) = one.child.filter(|_| !one.watch.rules.is_empty()) else { continue };
-            for applied in one.watch.rules.apply(child.pid) {
+            let Some(process) = one.watch.ruled.as_ref().filter(|_| one.child.is_some()) else { continue };
+            for applied in one.watch.rules.apply(process) {
                 let text = format!("thread {} ({}) has class and CPUs by its rule", applied.tid, applied.name);
                 tell.event(now, &unit.spec.name, &text);
                 applied.shortfalls.iter().for_each(|lack| tell.shortfall(&unit.spec.name, lack.to_string()));

@@ -40,7 +40,9 @@ impl Drop for Group {
         let _ = std::fs::write(self.0.join("freezer.state"), "THAWED");
         let _ = std::fs::write(self.0.join("cgroup.freeze"), "0");
         for _ in 0..500 {
-            self.processes().into_iter().for_each(|pid| drop(sys::child::kill(pid, 9)));
+            for process in self.processes().into_iter().filter_map(|pid| sys::process::Process::open(pid).ok()) {
+                let _ = process.signal(9);
+            }
             if std::fs::remove_dir(&self.0).is_ok() {
                 return;
             }

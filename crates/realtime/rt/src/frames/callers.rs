@@ -10,6 +10,7 @@ use std::os::fd::{AsFd as _, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use sys::clock::{mono_now, sleep_until};
+use sys::process::Process;
 use sys::sched::{Scheduling, set_affinity, set_scheduling};
 use sys::shm::SharedWords;
 
@@ -37,6 +38,8 @@ enum JoinError {
 pub(super) struct Connected {
     pub(super) connection: OwnedFd,
     pub(super) pid: u32,
+    /// The handle for signals to it; `None` where it has ended already.
+    pub(super) process: Option<Process>,
     /// The activity that it has joined as.
     pub(super) activity: Option<usize>,
     follows: bool,
@@ -56,6 +59,7 @@ impl Runner {
                     return;
                 }
                 self.callers.extend(caller.map(|caller| Connected {
+                    process: Process::of_peer(caller.connection.as_fd(), caller.pid).ok(),
                     connection: caller.connection,
                     pid: caller.pid as u32,
                     activity: None,

@@ -191,9 +191,10 @@ impl Runner {
         for (activity, slot) in self.shared.slots.iter().enumerate() {
             if slot.kill.swap(false, Ordering::AcqRel)
                 && let Some(caller) = self.callers.iter().find(|caller| caller.activity == Some(activity))
+                && let Some(process) = &caller.process
             {
-                // Who connected, as the kernel says, not what stands in the page. It may be gone meanwhile.
-                let _ = sys::child::kill(caller.pid as i32, 9);
+                // The process that connected, as the kernel says, not what is in the page. It may be gone meanwhile.
+                let _ = process.signal(9);
             }
         }
     }

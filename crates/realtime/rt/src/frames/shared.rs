@@ -69,10 +69,14 @@ impl Shared {
         Policy::Fifo(Priority(self.priority.0.saturating_sub(by).max(1)))
     }
 
-    /// Sets the priority of an activity's thread. A thread that is gone needs none.
+    /// Sets the priority of an activity's thread. A thread that is gone needs none, and another one may have its number:
+    /// its files, which stay those of one thread, tell.
     fn set_priority(&self, activity: usize, below: u8) {
-        let tid = self.slots[activity].tid.load(Ordering::Acquire);
-        if tid > 0 {
+        let slot = &self.slots[activity];
+        // Held for a moment by another thread of this process, it cannot tell; the number is a moment old at most then.
+        let there = slot.guest.try_lock().map_or(true, |guest| guest.files.as_ref().is_some_and(|it| !it.is_gone()));
+        let tid = slot.tid.load(Ordering::Acquire);
+        if tid > 0 && there {
             let _ = try_set_scheduling(tid, Scheduling { policy: self.below(below), reset_on_fork: true });
         }
     }

@@ -10,6 +10,7 @@ use base::DurNs;
 use host::plant::Signal;
 use host::supervise::{Cause, Event, Id, Note};
 use sys::clock::mono_now;
+use sys::signal::SIGCONT;
 
 /// Why a process did not start.
 #[derive(Debug, thiserror::Error)]
@@ -75,6 +76,10 @@ impl Engine {
         }
         // A keeper that is gone is noticed by itself.
         let _ = link.request(&Request::Signal { signal: signal.0.into(), to }, Asker::Own);
+        if signal != Signal::KILL {
+            // One that is stopped runs its handler, or leaves its core file, only then.
+            let _ = link.request(&Request::Signal { signal: SIGCONT, to }, Asker::Own);
+        }
     }
 
     /// Whether a process is to be looked at before it gets SIGABRT: then the signal follows.

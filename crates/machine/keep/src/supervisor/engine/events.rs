@@ -5,6 +5,7 @@ use crate::evidence::describe;
 use crate::guard::{GuardEvent, What};
 use crate::keeper::protocol::{self, ChildId, ExitRecord, Request};
 use crate::keeper::{Keeper, SPEC_NAME};
+use crate::notify;
 use crate::page::Page;
 use crate::supervisor::connection::{self, Asker, Connection, ConnectionError};
 use crate::supervisor::incidents;
@@ -103,9 +104,13 @@ impl Engine {
                 self.processes.event(Event::StartFailed(id, why));
             }
             protocol::Event::Ready => self.ready(id),
+            protocol::Event::Main(child) => self.main_named(now, id, child),
             protocol::Event::Notify(text) => {
                 if text.lines().any(|line| line == "WATCHDOG=1") {
                     self.processes[id].watch.sign();
+                }
+                if let Some(more) = notify::extension(&text) {
+                    self.processes.event(Event::Extend(id, more));
                 }
                 if self.processes.unit(id).spec.ends_first
                     && let Some(minors) = Pulses::of_frame(&text)
@@ -131,6 +136,19 @@ impl Engine {
                 self.tell.event(now, self.processes.name(id), &format!("automatic restart switched {word}"));
                 self.processes.event(Event::AutoRestart(id, on));
             }
+        }
+    }
+
+    /// The process has named its main process, which is supervised and watched in its place.
+    fn main_named(&mut self, now: MonoNs, id: Id, child: ChildId) {
+        self.tell.event(now, self.processes.name(id), &format!("its main process is PID {} now", child.pid));
+        self.processes[id].child = Some(child);
+        if let Some(process) = self.site.process(self.processes.name(id)) {
+            self.watcher.new_rules(&mut self.processes[id], process, &self.site);
+        }
+        self.watcher.unwatch(&mut self.processes[id]);
+        if self.reshield.is_none() {
+            self.watcher.watch(id, child, &self.site, &mut self.processes, &mut self.tell);
         }
     }
 
@@ -215,6 +233,7 @@ impl Engine {
             What::Silent { .. } if polls => self.processes.event(Event::Runaway(id)),
             What::Silent { .. } => self.processes.event(Event::HeartbeatLost(id)),
             What::Starved { .. } => self.processes.event(Event::Starved(id)),
+            What::Unwatched { .. } => self.tell.shortfall(self.processes.name(id), describe(&event.what)),
             _ => {}
         }
     }

@@ -10,15 +10,16 @@ use base::{CpuSet, Policy};
 use host::plant::{Cpus, Plant, Shield};
 use host::supervise::Event;
 use sys::clock::mono_now;
+use sys::process::{Process, ThreadId};
 
 /// A change that is under way.
 #[derive(Debug)]
 pub(super) struct Reshield {
     pub(super) work: Aside<(Lowered, Option<Raised>)>,
     /// The masks that threads on the shield chose for themselves.
-    masks: Vec<(i32, CpuSet)>,
+    masks: Vec<(ThreadId, CpuSet)>,
     /// Threads that may run wherever there is no shield.
-    others: Vec<i32>,
+    others: Vec<ThreadId>,
     then: Then,
 }
 
@@ -92,12 +93,16 @@ impl Engine {
     /// # Errors
     /// It could not be begun; the shield stands as before.
     pub(super) fn reshield(&mut self, wanted: Option<Shield>, home: CpuSet, then: Then) -> Result<(), ReshieldError> {
-        let mut masks: Vec<(i32, CpuSet)> = Vec::new();
+        let mut masks: Vec<(ThreadId, CpuSet)> = Vec::new();
         let mut others = Vec::new();
         for (unit, one) in self.processes.iter() {
             let (Some(child), Some(process)) = (one.child, self.site.process(&unit.spec.name)) else { continue };
+            let Ok(handle) = Process::started_at(child.pid, child.start_ticks) else { continue };
             let tids = probe::threads_below(child.pid);
-            let mask = |tid: i32| sys::sched::affinity(tid).ok();
+            if handle.has_ended() {
+                continue;
+            }
+            let mask = |thread: ThreadId| sys::sched::affinity(thread.tid()?).ok();
             let at_home = |mask: CpuSet| {
                 let kept = mask.and(&home);
                 if kept.is_empty() { home } else { kept }
@@ -155,20 +160,21 @@ impl Engine {
     }
 
     /// Puts threads where they belong under the shield that stands now.
-    fn move_over(&mut self, masks: Vec<(i32, CpuSet)>, others: Vec<i32>) -> sys::Result<()> {
+    fn move_over(&mut self, masks: Vec<(ThreadId, CpuSet)>, others: Vec<ThreadId>) -> sys::Result<()> {
         let shield = self.shield.cpus();
         let mut outcome = Ok(());
-        for (tid, mask) in masks {
+        // A thread that has ended meanwhile needs no CPU, and another one may have its number.
+        for (tid, mask) in masks.into_iter().filter_map(|(thread, mask)| Some((thread.tid()?, mask))) {
             if mask.is_subset(&shield)
                 && let Err(why) = self.shield.enter(tid)
             {
                 outcome = outcome.and(Err(why));
             }
-            // A thread that has ended meanwhile needs no CPU.
+            // Ended just now: as above.
             let _ = sys::sched::set_affinity(tid, &mask);
         }
         let free = self.site.resolve(Cpus::Housekeeping);
-        for tid in others {
+        for tid in others.into_iter().filter_map(ThreadId::tid) {
             let _ = sys::sched::set_affinity(tid, &free);
         }
         outcome

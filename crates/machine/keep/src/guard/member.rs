@@ -1,0 +1,137 @@
+//! A process by its open folder `/proc/PID`, which stands for that process alone: once it is gone every read through the
+//! folder fails, and so does a signal, whoever has its number then.
+//!
+//! Everything here runs on the guard's thread: no allocation, no lock, no log.
+
+use super::read::{self, ProcPath};
+use rustix::fd::{AsFd as _, OwnedFd};
+use rustix::fs::{RawDir, SeekFrom};
+use rustix::io::Errno;
+use std::mem::MaybeUninit;
+
+/// A process of a watched family.
+pub(super) struct Member {
+    pub(super) pid: i32,
+    folder: OwnedFd,
+    /// Found by the look that goes on, and whether its own children were looked for in it.
+    pub(super) seen: bool,
+    pub(super) listed: bool,
+}
+
+impl Member {
+    /// Opens the process that has this number now.
+    pub(super) fn open(pid: i32) -> Result<Self, Errno> {
+        Ok(Self { pid, folder: ProcPath::new().id(pid).open()?, seen: true, listed: false })
+    }
+
+    /// Opens a process that was read to be a child of `parent`; `ESRCH` where the number is another one's by now.
+    pub(super) fn open_child(pid: i32, parent: i32) -> Result<Self, Errno> {
+        let child = Self::open(pid)?;
+        if child.parent() == Some(parent) { Ok(child) } else { Err(Errno::SRCH) }
+    }
+
+    fn parent(&self) -> Option<i32> {
+        let stat = ProcPath::below().name(b"stat").open_in(self.folder.as_fd()).ok()?;
+        read::state_and_parent(stat).map(|(_, parent)| parent)
+    }
+
+    /// Whether it is there, also as a zombie.
+    pub(super) fn exists(&self) -> bool {
+        self.parent().is_some()
+    }
+
+    /// Sends it a signal.
+    pub(super) fn signal(&self, signal: i32) -> Result<(), Errno> {
+        sys::process::try_signal(self.folder.as_fd(), signal)
+    }
+
+    /// Another handle on it.
+    pub(super) fn again(&self) -> Result<Self, Errno> {
+        let folder = rustix::io::fcntl_dupfd_cloexec(&self.folder, 0)?;
+        Ok(Self { pid: self.pid, folder, seen: true, listed: false })
+    }
+
+    /// Opens a file of one of its threads.
+    pub(super) fn open_of_thread(&self, tid: i32, name: &[u8]) -> Result<OwnedFd, Errno> {
+        ProcPath::below().name(b"task").id(tid).name(name).open_in(self.folder.as_fd())
+    }
+
+    /// Calls `each` with every thread.
+    pub(super) fn for_each_thread(&self, mut each: impl FnMut(i32)) {
+        let Ok(dir) = ProcPath::below().name(b"task").open_in(self.folder.as_fd()) else { return };
+        if rustix::fs::seek(&dir, SeekFrom::Start(0)).is_err() {
+            return;
+        }
+        let mut buffer = [MaybeUninit::<u8>::uninit(); 2048];
+        let mut entries = RawDir::new(&dir, &mut buffer);
+        while let Some(Ok(entry)) = entries.next() {
+            if let Some(tid) = read::number(entry.file_name().to_bytes()) {
+                each(tid as i32);
+            }
+        }
+    }
+
+    /// Calls `each` with every child that a thread forked (`/proc/PID/task/TID/children`; kernels without that file show
+    /// none, and the process alone is watched).
+    pub(super) fn for_each_child_of(&self, tid: i32, mut each: impl FnMut(i32)) {
+        let Ok(file) = self.open_of_thread(tid, b"children") else { return };
+        let mut bytes = [0u8; 1024];
+        let mut kept = 0;
+        let mut at = 0;
+        // The numbers come in parts; one that is cut is completed by the next part.
+        while let Ok(got) = rustix::io::pread(&file, &mut bytes[kept..], at) {
+            let end = kept + got;
+            at += got as u64;
+            let whole = if got == 0 { end } else { bytes[..end].iter().rposition(|byte| *byte == b' ').unwrap_or(0) };
+            bytes[..whole].split(|byte| *byte == b' ').filter_map(read::number).for_each(|child| each(child as i32));
+            if got == 0 {
+                return;
+            }
+            bytes.copy_within(whole..end, 0);
+            kept = end - whole;
+            if kept == bytes.len() {
+                return;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::process::{Child, Command};
+
+    fn sleeper() -> Child {
+        Command::new("sleep").arg("1000").spawn().unwrap()
+    }
+
+    #[test]
+    fn every_child_is_found_however_many_there_are() {
+        // More numbers than fit into one read.
+        let mut children: Vec<Child> = (0..300).map(|_| sleeper()).collect();
+        let own = Member::open(std::process::id() as i32).unwrap();
+        let mut found = std::collections::BTreeSet::new();
+        own.for_each_thread(|tid| own.for_each_child_of(tid, |pid| found.extend([pid])));
+        let missing = children.iter().filter(|child| !found.contains(&(child.id() as i32))).count();
+        for child in &mut children {
+            child.kill().unwrap();
+            child.wait().unwrap();
+        }
+        assert_eq!(missing, 0);
+    }
+
+    #[test]
+    fn a_process_that_is_gone_gets_nothing_and_a_number_of_another_parent_is_no_child() {
+        let own = std::process::id() as i32;
+        let mut child = sleeper();
+        let pid = child.id() as i32;
+        let member = Member::open_child(pid, own).unwrap();
+        assert!(member.exists());
+        assert!(Member::open_child(pid, 1).is_err());
+        member.again().unwrap().signal(9).unwrap();
+        child.wait().unwrap();
+        assert!(!member.exists());
+        assert_eq!(member.signal(9), Err(Errno::SRCH));
+        assert!(member.open_of_thread(pid, b"stat").is_err());
+    }
+}
