@@ -147,6 +147,7 @@ pub(crate) const GUESTS: &[Guest] = &[
         tests: &[
             tests("testkit", "guest_machine", "all::"),
             tests("keep", "guest_shield", "everywhere::"),
+            tests("cli", "guest_isolcpus", ""),
             tests("keep", "guest_shield", "isolcpus::"),
             tests("keep", "guest_shield", "remote::"),
         ],

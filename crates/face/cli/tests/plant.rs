@@ -383,6 +383,23 @@ fn a_process_that_is_stopped_runs_its_handler_when_the_plant_goes_down() {
 }
 
 #[test]
+fn housekeeping_processes_stay_on_the_cpus_that_the_supervisor_was_given() {
+    let allowed = |pid: i32| {
+        let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+        status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:")).unwrap().trim().to_owned()
+    };
+    let first = sys::sched::affinity(0).unwrap().lowest().unwrap().to_string();
+    let bench = Bench::new("mask", &sh("a", "sleep 1000", "cpus = \"housekeeping\""));
+    let tahti = bench.tahti(&["up", ".", "--detach"]);
+    let mut masked = Command::new("taskset");
+    masked.args(["-c", &first]).arg(tahti.get_program()).args(tahti.get_args()).current_dir(&bench.dir);
+    masked.envs(tahti.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    assert!(masked.output().unwrap().status.success());
+    assert_eq!(allowed(bench.pid("a")), first);
+    bench.run(&["down"]);
+}
+
+#[test]
 fn interrupting_the_foreground_takes_the_plant_down_and_the_time_limit_does_too() {
     let bench = Bench::new("foreground", &sh("a", "sleep 1000", ""));
     let child = bench.tahti(&["up", "."]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();

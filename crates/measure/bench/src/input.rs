@@ -1,7 +1,7 @@
 //! `tahti bench input`: a camera's datagrams from a socket and from a network card's queue.
 
 use crate::failed::joined;
-use crate::measure::{Interrupt, settle};
+use crate::measure::{Interrupt, settle, usable};
 use crate::wire::{ADDRESSES, Wire};
 use crate::{Bench, Failed, Found, Progress, read};
 use adaptive::{Card, Input, sender};
@@ -117,9 +117,7 @@ fn run(matches: &ArgMatches, progress: &mut Progress) -> Result<Found, Failed> {
     let [Some(camera), Some(own)] = [0, 1].map(|nth| cpus.iter().nth(nth)) else {
         return Err(Failed::Needs("two CPUs: one for the camera, one for who takes what it sends"));
     };
-    if !cpus.is_subset(&ours) {
-        return Err(Failed::argument(format!("--cpus {cpus}"), format!("some of this process's CPUs, {ours}")));
-    }
+    usable(&cpus, &format!("--cpus {cpus}"))?;
     let interrupt = Interrupt::watch()?;
     let wire = match args.between.as_deref() {
         Some([a, b]) => Wire::between([a.clone(), b.clone()])?,

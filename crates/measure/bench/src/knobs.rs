@@ -1,7 +1,7 @@
 //! `tahti bench knobs`: what each knob of the shield is worth alone, on this machine.
 
 use crate::looprun::WaitArg;
-use crate::measure::{self, Interrupt, Measured, Where};
+use crate::measure::{self, Interrupt, Measured, Where, measured_cpu};
 use crate::noise::{Load, Noise};
 use crate::{Bench, Failed, Found, Progress, Touched, read};
 use base::{CpuId, CpuSet, DurNs, Histogram, Policy, Quantile};
@@ -108,10 +108,7 @@ fn run(matches: &ArgMatches, progress: &mut Progress) -> Result<Found, Failed> {
     let spare = args.touched.spare()?;
     let interrupt = Interrupt::watch()?;
     let online = sys::sched::affinity(0)?;
-    let cpu = args.cpu.or(online.iter().last()).unwrap_or_default();
-    if !online.contains(cpu) {
-        return Err(Failed::argument(format!("--cpu {cpu}"), format!("one that this process may use ({online})")));
-    }
+    let cpu = measured_cpu(args.cpu, &online)?;
     if args.piece < DurNs(args.period.0 * 20) {
         return Err(Failed::argument(format!("--piece {}", args.piece), "at least 20 periods"));
     }

@@ -70,9 +70,31 @@ impl Interrupt {
 }
 
 /// The CPU that is measured: the highest of those that this process may use, if none is wanted.
-pub(crate) fn measured_cpu(wanted: Option<CpuId>, online: &CpuSet) -> Result<CpuId, Failed> {
-    let cpu = wanted.or_else(|| online.iter().last()).filter(|cpu| online.contains(*cpu));
-    cpu.ok_or_else(|| Failed::argument("--cpu", format!("one that this process may use ({online})")))
+pub(crate) fn measured_cpu(wanted: Option<CpuId>, own: &CpuSet) -> Result<CpuId, Failed> {
+    let Some(cpu) = wanted else { return own.iter().last().ok_or(Failed::Needs("a CPU")) };
+    usable(&CpuSet::single(cpu), &format!("--cpu {cpu}"))?;
+    Ok(cpu)
+}
+
+/// Checks that `cpus` are CPUs on which this process may run: online, and in its cpuset. The mask that it was started with
+/// (`taskset`, `isolcpus=`, a unit's `CPUAffinity=`) does not bound a measurement that names its CPUs.
+pub(crate) fn usable(cpus: &CpuSet, argument: &str) -> Result<(), Failed> {
+    let all = every_cpu()?;
+    if cpus.is_empty() || !cpus.is_subset(&all) {
+        return Err(Failed::argument(argument, format!("CPUs that this process may use ({all})")));
+    }
+    Ok(())
+}
+
+/// The online CPUs of this process's cpuset.
+fn every_cpu() -> Result<CpuSet, Failed> {
+    let online = sys::kernel::online(&RootDir::machine()).ok_or(Failed::Needs("the list of online CPUs"))?;
+    // A thread of its own asks for all of them, and the kernel gives it those of the cpuset.
+    let asked = std::thread::spawn(move || {
+        set_affinity(0, &online)?;
+        sys::sched::affinity(0)
+    });
+    Ok(asked.join().map_err(|_| Failed::Needs("a thread that asks for its CPUs"))??)
 }
 
 /// Where something is measured.
@@ -288,4 +310,26 @@ fn run_loop(args: &LoopArgs) -> Result<(), Failed> {
     missing.extend(finished.no_steal_because.map(|why| format!("steal not watched: {why}")));
     missing.iter().for_each(|line| println!("{line}"));
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cpu_outside_the_mask_but_inside_the_cpuset_may_be_measured_and_one_that_is_not_there_is_refused() {
+        std::thread::spawn(|| {
+            let all = sys::sched::affinity(0).unwrap();
+            let first = CpuSet::single(all.lowest().unwrap());
+            set_affinity(0, &first).unwrap();
+            let last = all.iter().last().unwrap();
+            assert_eq!(measured_cpu(Some(last), &first).unwrap(), last);
+            assert_eq!(measured_cpu(None, &first).unwrap(), first.lowest().unwrap());
+            assert_eq!(sys::sched::affinity(0).unwrap(), first, "the own mask stays");
+            let refused = usable(&"900".parse().unwrap(), "--cpus 900").unwrap_err().to_string();
+            assert!(refused.contains("--cpus 900") && refused.contains("may use"), "{refused}");
+        })
+        .join()
+        .unwrap();
+    }
 }

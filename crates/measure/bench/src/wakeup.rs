@@ -3,7 +3,7 @@
 use crate::cyclictest;
 use crate::explained::{Explained, Ours};
 use crate::looprun::{WaitArg, wait_word};
-use crate::measure::{self, Interrupt, Measured, Where, installed};
+use crate::measure::{self, Interrupt, Measured, Where, installed, usable};
 use crate::noise::{Load, Noise};
 use crate::shielded::Shielded;
 use crate::{Bench, Failed, Found, Progress, Touched, read};
@@ -127,9 +127,7 @@ fn run(matches: &ArgMatches, progress: &mut Progress) -> Result<Found, Failed> {
     let interrupt = Interrupt::watch()?;
     let online = sys::sched::affinity(0)?;
     let cpus = args.cpus.unwrap_or_else(|| online.iter().last().map(CpuSet::single).unwrap_or_default());
-    if cpus.is_empty() || !cpus.is_subset(&online) {
-        return Err(Failed::argument(format!("--cpus {cpus}"), format!("CPUs that this process may use ({online})")));
-    }
+    usable(&cpus, &format!("--cpus {cpus}"))?;
     let mut notes = Vec::new();
     let theirs = (!args.no_cyclictest).then(|| installed("cyclictest", "--help", "rt-tests"));
     let with_theirs = matches!(theirs, Some(Ok(())));

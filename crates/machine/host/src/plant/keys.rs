@@ -117,7 +117,7 @@ pub const PROCESS: Table = Table {
             "nice",
             "-5",
             "-20 to 19",
-            "the class's own, 0",
+            "the class's own, else the inherited one",
             "Nice value of its threads in time sharing, as systemd's `Nice=`; what it starts inherits it. The same as `class = \"other:-5\"`, so only one \
              of the two may say it. In a real-time class it counts for threads that leave the class (`threads`, `reset_on_fork`). Below 0 needs CAP_SYS_NICE.",
         ),
@@ -126,7 +126,8 @@ pub const PROCESS: Table = Table {
             r#""shield""#,
             "`shield`, `housekeeping` or a CPU list",
             "`shield` for a real-time class where there is a shield, else `housekeeping`",
-            "Where it runs.",
+            "Where it runs. `housekeeping` leaves out shielded CPUs, CPUs isolated at boot (`isolcpus=`) and CPUs outside the supervisor's \
+             own mask (`taskset`, `CPUAffinity=`).",
         ),
         key("numa", "0", "number of a NUMA node", "the kernel's choice", "Memory comes from this node only."),
         key(

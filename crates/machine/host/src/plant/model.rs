@@ -494,14 +494,36 @@ impl<'de> Deserialize<'de> for Signal {
 }
 
 impl Cpus {
-    /// The CPUs meant, on a machine with these CPUs online and these isolated.
+    /// The CPUs meant, on a machine with these CPUs where these are shielded.
     #[must_use]
-    pub fn resolve(&self, online: &CpuSet, isolated: &CpuSet) -> CpuSet {
+    pub fn resolve(&self, machine: &UsableCpus, shielded: &CpuSet) -> CpuSet {
         match self {
-            Self::Shield => isolated.and(online),
-            Self::Housekeeping => online.minus(isolated),
+            Self::Shield => shielded.and(&machine.online),
+            Self::Housekeeping => machine.housekeeping(shielded),
             Self::List(cpus) => *cpus,
         }
+    }
+}
+
+/// The CPUs of a machine, as far as a plant may use them without naming them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct UsableCpus {
+    /// Those online.
+    pub online: CpuSet,
+    /// Those on which the supervisor may run (`taskset`, a unit's `CPUAffinity=`, `isolcpus=`), without regard to a shield.
+    pub own: CpuSet,
+    /// Those that the boot line isolated (`isolcpus=`).
+    pub boot_isolated: CpuSet,
+}
+
+impl UsableCpus {
+    /// The CPUs for everything that is not real time: online, in the supervisor's mask, neither shielded nor isolated at
+    /// boot. Where that leaves none, what the mask leaves; without that, what is online.
+    #[must_use]
+    pub fn housekeeping(&self, shielded: &CpuSet) -> CpuSet {
+        let online = self.online.minus(shielded);
+        let own = online.and(&self.own);
+        [own.minus(&self.boot_isolated), own].into_iter().find(|cpus| !cpus.is_empty()).unwrap_or(online)
     }
 }
 

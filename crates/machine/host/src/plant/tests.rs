@@ -939,3 +939,23 @@ fn what_a_guest_may_reach_is_resolved_by_what_the_plant_says() {
         assert_eq!(guest_with(keys, "").unwrap_err(), wrong);
     }
 }
+
+#[test]
+fn housekeeping_leaves_out_what_is_shielded_isolated_at_boot_or_outside_the_supervisors_mask() {
+    let set = |text: &str| text.parse::<CpuSet>().unwrap();
+    let machine = |own: &str, boot: &str| UsableCpus { online: set("0-7"), own: set(own), boot_isolated: set(boot) };
+    for (own, boot, shielded, expected) in [
+        ("0-7", "", "", "0-7"),
+        ("0-7", "", "6-7", "0-5"),
+        ("0-7", "4-5", "6-7", "0-3"),
+        ("0-1", "", "7", "0-1"),
+        ("0-3", "2-3", "1", "0"),
+        // The supervisor itself was put on CPUs that the boot line isolated.
+        ("4-5", "4-5", "", "4-5"),
+        // Its mask is shielded as a whole.
+        ("6-7", "", "6-7", "0-5"),
+    ] {
+        let found = Cpus::Housekeeping.resolve(&machine(own, boot), &set(shielded));
+        assert_eq!(found, set(expected), "mask {own}, isolated at boot {boot:?}, shielded {shielded:?}");
+    }
+}

@@ -258,7 +258,7 @@ pub fn up(options: &Options) -> Result<Exit, UpError> {
         since,
         program,
         folder,
-        online: probe::online(),
+        usable: probe::usable(),
         isolated: base::CpuSet::EMPTY,
         shield_groups: Vec::new(),
         partitions: crate::partition::Partitions::default(),

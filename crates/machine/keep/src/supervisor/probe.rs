@@ -4,7 +4,7 @@ use crate::keeper::Keeper;
 use crate::keeper::protocol::ChildId;
 use crate::shield::ChooseError;
 use base::{CpuId, CpuSet, DurNs, Policy, Size};
-use host::plant::{Missing, Partition, Surroundings};
+use host::plant::{Missing, Partition, Surroundings, UsableCpus};
 use rustix::fd::AsFd as _;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -189,6 +189,17 @@ pub(crate) fn online() -> CpuSet {
 pub struct Machine {
     /// The plant file's folder, from which relative paths count.
     pub folder: PathBuf,
+}
+
+/// The CPUs that a plant may use. What a shield that is there already has taken from this process counts as its own.
+pub(crate) fn usable() -> UsableCpus {
+    let root = RootDir::machine();
+    let online = online();
+    let boot_isolated = root.read("/sys/devices/system/cpu/isolated").ok().and_then(|text| text.trim().parse().ok());
+    let shield = crate::shield::current(&root, &crate::RunDir::from_env()).ok().flatten();
+    let shielded = shield.map_or(CpuSet::EMPTY, |journal| journal.want.cpus);
+    let own = sys::sched::affinity(0).map_or(online, |own| own.or(&shielded));
+    UsableCpus { online, own, boot_isolated: boot_isolated.unwrap_or(CpuSet::EMPTY) }
 }
 
 impl Surroundings for Machine {

@@ -5,7 +5,7 @@ use crate::keeper::protocol::{KeeperSpec, LogSpec, Operators};
 use crate::launch::{CapabilityError, LaunchSpec, Limit, Resource, Terminal};
 use crate::partition::Partitions;
 use base::{CpuSet, MonoNs};
-use host::plant::{Cpus, Plant, Process, ReadyWhen};
+use host::plant::{Cpus, Plant, Process, ReadyWhen, UsableCpus};
 use std::path::PathBuf;
 
 /// The plant, where it lives, and what all its processes have in common.
@@ -26,7 +26,7 @@ pub(crate) struct Site {
     /// The plant file's folder.
     pub(crate) folder: PathBuf,
     /// CPUs of the machine.
-    pub(crate) online: CpuSet,
+    pub(crate) usable: UsableCpus,
     /// CPUs that are isolated now; empty without a shield.
     pub(crate) isolated: CpuSet,
     /// Control groups that members of the shield join, and those of all others.
@@ -70,8 +70,9 @@ impl Site {
 
     /// The CPUs that the plant file's words mean now.
     pub(crate) fn resolve(&self, cpus: Cpus) -> CpuSet {
-        let cpus = cpus.resolve(&self.online, &self.isolated);
-        if cpus.is_empty() { self.online } else { cpus }
+        let found = cpus.resolve(&self.usable, &self.isolated);
+        let found = if found.is_empty() { self.usable.housekeeping(&self.isolated) } else { found };
+        if found.is_empty() { self.usable.online } else { found }
     }
 
     /// A command of a process: as its user, in its folder, with its environment and sandbox, but neither its class nor its
@@ -121,8 +122,8 @@ impl Site {
         }
         launch.numa_node = process.numa;
         launch.mlock = process.mlock;
-        launch.terminal = Terminal::Pty;
         launch.watchdog = process.heartbeat.map(|heartbeat| heartbeat.within);
+        launch.terminal = Terminal::Pty;
         launch.require_rt = self.require_rt;
         // It tells what it has lost.
         let is_frame = process.env.contains_key(host::plant::FRAME);

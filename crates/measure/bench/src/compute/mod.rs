@@ -9,7 +9,7 @@ mod spots;
 mod team;
 
 use crate::failed::joined;
-use crate::measure::settle;
+use crate::measure::{settle, usable};
 use crate::{Bench, Failed, Found, Progress, read};
 use base::{CpuId, CpuSet, Policy};
 use clap::{ArgMatches, Args as _};
@@ -91,9 +91,7 @@ fn run(matches: &ArgMatches, progress: &mut Progress) -> Result<Found, Failed> {
     let args: Args = read(matches)?;
     let ours = sys::sched::affinity(0)?;
     let cpus = args.cpus.unwrap_or(ours);
-    if cpus.is_empty() || !cpus.is_subset(&ours) {
-        return Err(Failed::argument(format!("--cpus {cpus}"), format!("some of this process's CPUs, {ours}")));
-    }
+    usable(&cpus, &format!("--cpus {cpus}"))?;
     if args.rounds == 0 || args.jobs == 0 {
         return Err(Failed::argument(format!("--rounds {} --jobs {}", args.rounds, args.jobs), "1 or more of each"));
     }
