@@ -232,7 +232,8 @@ fn a_child_with_a_heartbeat_is_asked_for_it_as_systemd_asks() {
 #[test]
 fn a_daemon_that_forks_and_names_its_main_process_goes_on_until_that_ends() {
     let place = KeeperFolder::new("main");
-    let mut spec = place.spec("sleep 1000 & echo $! > part; mv part main; while [ ! -e go ]; do sleep 0.02; done");
+    let mut spec =
+        place.spec("setsid sleep 1000 & echo $! > part; mv part main; while [ ! -e go ]; do sleep 0.02; done");
     (spec.launch.dir, spec.notify) = (Some(place.0.clone()), true);
     let mut keeper = start(&spec);
     let first = expect(&mut keeper, "its start", |event| if let Event::Started(id) = event { Some(id) } else { None });
