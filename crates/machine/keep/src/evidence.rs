@@ -5,7 +5,6 @@
 
 use crate::guard::{GuardEvent, What};
 use crate::keeper::protocol::{ChildId, End, ExitRecord};
-use crate::launch::start_ticks;
 use base::{DurNs, MonoNs};
 use proc::cgroup::keyed;
 use serde::{Deserialize, Serialize};
@@ -14,6 +13,7 @@ use std::os::unix::fs::DirBuilderExt;
 use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
+use sys::process::Process;
 use sys::root::RootDir;
 use sys::whole::Survives;
 
@@ -146,7 +146,7 @@ impl Incident {
         summary: String,
         cycles: Vec<serde_json::Value>,
     ) -> Self {
-        let alive = start_ticks(child.pid) == Some(child.start_ticks);
+        let process = Process::started_at(child.pid, child.start_ticks).ok();
         Self {
             kind,
             name: name.to_owned(),
@@ -155,7 +155,7 @@ impl Incident {
             at_unix_ms: sys::clock::wall_ns() / 1_000_000,
             summary,
             ladder: Vec::new(),
-            threads: if alive { threads(child.pid) } else { Vec::new() },
+            threads: process.as_ref().map_or(Vec::new(), threads),
             machine: machine(),
             cycles,
             recorder: None,
@@ -245,13 +245,15 @@ fn ms(span: DurNs) -> String {
 
 /// Looks at the threads of a process, real-time ones first.
 #[must_use]
-pub fn threads(pid: i32) -> Vec<ThreadEvidence> {
-    let root = RootDir::machine();
+pub fn threads(process: &Process) -> Vec<ThreadEvidence> {
+    let (root, pid) = (RootDir::machine(), process.pid());
     let listed = root.list(&format!("/proc/{pid}/task")).unwrap_or_default();
     let mut tids: Vec<i32> = listed.iter().filter_map(|name| name.parse().ok()).collect();
     tids.sort_by_key(|tid| sys::sched::has_fixed_priority(*tid) != Some(true));
     let maps = root.read(&format!("/proc/{pid}/maps")).unwrap_or_default();
-    tids.into_iter().take(THREADS_MAX).map(|tid| thread(&root, pid, tid, &maps)).collect()
+    // A thread is stopped for its registers: one that has the number of another that has ended must not be.
+    let own = tids.into_iter().take(THREADS_MAX).filter(|tid| process.has_thread(*tid));
+    own.map(|tid| thread(&root, pid, tid, &maps)).collect()
 }
 
 fn thread(root: &RootDir, pid: i32, tid: i32, maps: &str) -> ThreadEvidence {
@@ -412,6 +414,7 @@ fn forget_oldest(base: &Path, name: &str) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use sys::process::start_ticks;
 
     #[test]
     fn ends_are_told_apart() {

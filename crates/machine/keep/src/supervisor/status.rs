@@ -10,6 +10,7 @@ use super::site::Site;
 use super::tell::{Teller, short};
 use crate::family::Parents;
 use crate::group::{Group, MEMORY, TASKS};
+use crate::launch::start_ticks;
 use crate::page::Page;
 use base::text::Counted;
 use base::{DurNs, MonoNs};
@@ -47,8 +48,10 @@ fn process_status(site: &Site, unit: &Unit, one: &Supervised, parents: &OnceCell
     let process = site.process(&unit.spec.name).filter(|_| !unit.retired)?;
     let pid = one.child.map(|child| child.pid);
     let wanted = (process.class, site.cpus(process));
-    let (class, cpus) = pid.and_then(probe::foremost).unwrap_or(wanted);
-    let usage = pid.map(probe::usage).unwrap_or_default();
+    // Its keeper may have reaped it already, and another process have its number.
+    let there = one.child.filter(|child| start_ticks(child.pid) == Some(child.start_ticks)).map(|child| child.pid);
+    let (class, cpus) = there.and_then(probe::foremost).unwrap_or(wanted);
+    let usage = there.map(probe::usage).unwrap_or_default();
     Some(ProcessStatus {
         name: unit.spec.name.clone(),
         state: unit.word().to_owned(),
@@ -59,7 +62,7 @@ fn process_status(site: &Site, unit: &Unit, one: &Supervised, parents: &OnceCell
         cpu: usage.cpu,
         memory: usage.memory,
         threads: usage.threads,
-        family: pid.map(|pid| family(&site.run.keeper(&unit.spec.name), pid, parents)),
+        family: there.map(|pid| family(&site.run.keeper(&unit.spec.name), pid, parents)),
         started: unit.history.started,
         starts: unit.history.starts,
         restarts: unit.history.restarts,
