@@ -13,8 +13,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use sys::signal::END_SIGNALS;
-use sys::signal::SignalFd;
+use sys::signal::{END_SIGNALS, SIGHUP, SignalFd};
 
 /// Send messages to equipment, watch them, run a message server
 #[derive(clap::Args)]
@@ -193,7 +192,7 @@ pub(crate) fn run(args: Args) -> ExitCode {
         What::Zmq(args) => return end(zmq(&args)),
         #[cfg(feature = "fabric")]
         What::Link(args) => {
-            return end(until_asked().and_then(|stop| crate::link::run(args, &stop)));
+            return end(until_asked(None).and_then(|stop| crate::link::run(args, &stop)));
         }
         What::Send(args) => send(&args),
         What::List(args) => list(&args),
@@ -203,21 +202,29 @@ pub(crate) fn run(args: Args) -> ExitCode {
     end(result.map(|good| ExitCode::from(u8::from(!good))).map_err(|error| Failure::from(error).with_status(NO_SERVER)))
 }
 
-/// A mark that is set when this process is asked to end.
-fn until_asked() -> Result<Arc<AtomicBool>, Failure> {
-    let signals = SignalFd::new(&END_SIGNALS)?;
+/// A mark that is set when this process is asked to end; SIGHUP sets the other one, if there is one.
+fn until_asked(on_hangup: Option<Arc<AtomicBool>>) -> Result<Arc<AtomicBool>, Failure> {
+    let hangup = on_hangup.iter().map(|_| SIGHUP);
+    let signals = SignalFd::new(&END_SIGNALS.into_iter().chain(hangup).collect::<Vec<_>>())?;
     let stop = Arc::new(AtomicBool::new(false));
     let asked = stop.clone();
     std::thread::spawn(move || {
         use std::os::fd::AsFd;
-        while !sys::poll::is_readable(signals.as_fd(), DurNs::from_secs(3600)) {}
-        asked.store(true, Ordering::Relaxed);
+        loop {
+            sys::poll::is_readable(signals.as_fd(), DurNs::from_secs(3600));
+            match (signals.read(), &on_hangup) {
+                (Ok(Some(arrived)), Some(mark)) if arrived.signal == SIGHUP => mark.store(true, Ordering::Relaxed),
+                (Ok(Some(_)) | Err(_), _) => return asked.store(true, Ordering::Relaxed),
+                (Ok(None), _) => {}
+            }
+        }
     });
     Ok(stop)
 }
 
 fn serve(args: ServeArgs) -> Result<(), Failure> {
-    let stop = until_asked()?;
+    let reopen_log = Arc::<AtomicBool>::default();
+    let stop = until_asked(args.log.is_some().then(|| reopen_log.clone()))?;
     let mut bands = args.band;
     match shield::home(bands.iter().filter_map(|band| band.cpu).collect()) {
         Ok(home) => {
@@ -248,6 +255,7 @@ fn serve(args: ServeArgs) -> Result<(), Failure> {
         deadlines: args.deadline,
         log: args.log,
         log_limit,
+        reopen_log,
         unbounded,
         ..Config::default()
     };
@@ -276,7 +284,7 @@ fn serve(args: ServeArgs) -> Result<(), Failure> {
 
 fn zmq(args: &ZmqArgs) -> Result<(), Failure> {
     use broker::zmq::Event;
-    let stop = until_asked()?;
+    let stop = until_asked(None)?;
     broker::zmq::serve(&args.server, args.listen, args.bodies.0, &stop, &mut |event| match event {
         Event::Ready(at) => eprintln!("tahti msg: ZeroMQ at tcp://{at} for {}", args.server),
         Event::Joined(who) => eprintln!("tahti msg: {who} has come"),

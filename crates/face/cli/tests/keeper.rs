@@ -287,6 +287,32 @@ fn a_main_process_that_another_process_reaps_ends_with_an_unknown_status() {
 }
 
 #[test]
+fn a_log_that_was_moved_aside_is_made_again_at_sighup_or_with_the_next_line() {
+    let place = KeeperFolder::new("moved");
+    let mut spec = place
+        .spec("until [ -e one ]; do sleep 0.02; done; echo first; until [ -e two ]; do sleep 0.02; done; echo second");
+    spec.launch.dir = Some(place.0.clone());
+    let mut keeper = start(&spec);
+    expect(&mut keeper, "its start", |event| matches!(event, Event::Started(_)).then_some(()));
+    let (log, old) = (place.0.join("log"), place.0.join("log.old"));
+    std::fs::rename(&log, &old).unwrap();
+    Process::open(keeper.status().unwrap().keeper.pid).unwrap().signal(sys::signal::SIGHUP).unwrap();
+    while !log.exists() {
+        std::thread::yield_now();
+    }
+    std::fs::write(place.0.join("one"), "").unwrap();
+    while !place.log().contains("first") {
+        std::thread::yield_now();
+    }
+    std::fs::remove_file(&log).unwrap();
+    std::fs::write(place.0.join("two"), "").unwrap();
+    ended(&mut keeper);
+    assert!(std::fs::read_to_string(&old).unwrap().contains("started"));
+    assert!(place.log().contains("Z second\n") && !place.log().contains("first"), "{}", place.log());
+    keeper.quit().unwrap();
+}
+
+#[test]
 fn what_a_stopped_child_leaves_behind_ends_in_its_own_time_before_the_end_is_told() {
     let place = KeeperFolder::new("left");
     // The wrapper ends at once; what it wraps, in a session of its own, wants a moment for an orderly end.

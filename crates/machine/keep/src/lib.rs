@@ -19,6 +19,7 @@
 //! ```
 #![forbid(unsafe_code)]
 
+mod appended;
 pub mod evidence;
 mod family;
 pub mod foreground;

@@ -2,10 +2,10 @@
 
 mod server;
 
-use broker::{Client, Sending};
-use broker::server::{Config, Event};
-use msg::Code;
 use broker::server::LogLimit;
+use broker::server::{Config, Event};
+use broker::{Client, Sending};
+use msg::Code;
 use server::{LONG, Server, ask, fresh};
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -112,7 +112,12 @@ fn refused_requests_of_another_user_push_no_write_out_of_the_log_and_are_summed_
     std::fs::create_dir(&folder).unwrap();
     let log = folder.join("log");
     // Each file has room for 500 lines.
-    let config = Config { name: fresh(), log: Some(log.clone()), log_limit: LogLimit { bytes: 64 << 10, keep: 1 }, ..Config::default() };
+    let config = Config {
+        name: fresh(),
+        log: Some(log.clone()),
+        log_limit: LogLimit { bytes: 64 << 10, keep: 1 },
+        ..Config::default()
+    };
     let server = Server::start(config);
     assert_eq!(ask(&mut server.client("owner"), "put/nobody/1A").0, Code::NoObject);
     as_another_user(|| {

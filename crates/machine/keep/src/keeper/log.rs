@@ -1,12 +1,13 @@
 //! A child's log file: stamped lines, rotated by size.
 //!
-//! A full disk loses log lines, counted; it never stops the child. Lines that never end are cut, so that size counts.
+//! A full disk loses log lines; the log says how many once it can be written again. It never stops the child. Lines that
+//! never end are cut, so that size counts. A file that was moved or removed is made again.
 
 use super::protocol::LogSpec;
+use crate::appended::Appended;
 use crate::forward::{self, Forward};
 use base::Utc;
-use std::fs::{File, OpenOptions};
-use std::io::Write;
+use std::io;
 use std::path::PathBuf;
 
 /// A file that is full is put aside at the end of a line, or after so many bytes more of one.
@@ -16,14 +17,25 @@ const LINE_BYTES_MAX: u64 = 64 << 10;
 #[derive(Debug)]
 pub(super) struct Log {
     spec: Option<LogSpec>,
-    file: Option<File>,
-    size: u64,
+    file: Option<Appended>,
     lost: u64,
+    /// What was lost, as far as the log does not say so yet.
+    outage: Option<Outage>,
+    /// What follows begins with a stamp: a part of its line was lost.
+    broken: bool,
     /// Whose line is open: no other stream may write into it.
     open_line: Option<Stream>,
     line: Vec<u8>,
     /// The machine's journal, and the line for it so far.
     journal: Option<(Forward, Vec<u8>)>,
+}
+
+/// Lines that could not be written.
+#[derive(Debug)]
+struct Outage {
+    why: io::Error,
+    lines: usize,
+    bytes: usize,
 }
 
 /// Where a line came from.
@@ -52,9 +64,8 @@ impl Log {
     pub(super) fn open(spec: Option<LogSpec>, name: &str) -> Self {
         let also = spec.as_ref().and_then(|spec| spec.also.as_ref());
         let journal = also.map(|(also, plant)| (Forward::new(*also, plant, name), Vec::new()));
-        let mut log = Self { spec, file: None, size: 0, lost: 0, open_line: None, line: Vec::new(), journal };
-        log.reopen();
-        log
+        let file = spec.as_ref().map(|spec| Appended::open(spec.path.clone()));
+        Self { spec, file, lost: 0, outage: None, broken: false, open_line: None, line: Vec::new(), journal }
     }
 
     /// Bytes that could not be written.
@@ -62,14 +73,12 @@ impl Log {
         self.lost
     }
 
-    fn reopen(&mut self) {
-        let Some(spec) = &self.spec else { return };
-        if let Some(dir) = spec.path.parent() {
-            // If that fails, opening the file fails too, and lost bytes are counted.
-            let _ = std::fs::create_dir_all(dir);
+    /// Opens the file that is in its place now, or makes it: after it was moved aside by another program.
+    pub(super) fn reopen(&mut self) {
+        if let Some(file) = &mut self.file {
+            // The next line says why not.
+            let _ = file.reopen();
         }
-        self.file = OpenOptions::new().create(true).append(true).open(&spec.path).ok();
-        self.size = self.file.as_ref().and_then(|file| file.metadata().ok()).map_or(0, |data| data.len());
     }
 
     /// Appends output; `now` is the wall clock in milliseconds since 1970.
@@ -92,12 +101,13 @@ impl Log {
                     journal.line(line.strip_suffix(b"\r").unwrap_or(&line));
                 }
             }
-            if self.open_line != Some(stream) {
-                if self.open_line.is_some() {
+            if self.open_line != Some(stream) || self.broken {
+                if self.open_line.is_some() && !self.broken {
                     self.line.push(b'\n');
                 }
                 self.line.extend_from_slice(&stamp(now_unix_ms));
                 self.line.extend_from_slice(stream.mark());
+                self.broken = false;
             }
             let ended = piece.ends_with(b"\n");
             // A terminal ends lines with CR LF.
@@ -107,31 +117,40 @@ impl Log {
                 self.line.push(b'\n');
             }
             self.open_line = (!ended).then_some(stream);
-            self.flush();
+            self.flush(now_unix_ms);
         }
     }
 
-    fn flush(&mut self) {
-        self.flush_line();
+    fn flush(&mut self, now_unix_ms: u64) {
+        self.flush_line(now_unix_ms);
         let Some(spec) = &self.spec else { return };
         let allowed = spec.size.0 + if self.open_line.is_some() { LINE_BYTES_MAX } else { 0 };
-        if self.size >= allowed {
+        if self.file.as_ref().is_some_and(|file| file.size() >= allowed) {
             if self.open_line.take().is_some() {
                 // The rest of the line gets a stamp of its own in the next file.
                 self.line.push(b'\n');
-                self.flush_line();
+                self.flush_line(now_unix_ms);
             }
             self.rotate();
         }
     }
 
-    /// Writes what has gathered; what cannot be written is counted.
-    fn flush_line(&mut self) {
-        if self.file.is_none() {
-            self.reopen();
+    /// Writes what has gathered, behind what was lost before; what cannot be written is counted.
+    fn flush_line(&mut self, now_unix_ms: u64) {
+        let Some(file) = &mut self.file else { return self.line.clear() };
+        let told = self.outage.as_ref().map_or(Vec::new(), |outage| outage.line(now_unix_ms));
+        let (written, result) =
+            if told.is_empty() { file.append(&self.line) } else { file.append(&[&told[..], &self.line[..]].concat()) };
+        if written >= told.len() {
+            self.outage = None;
         }
-        let written = self.file.as_mut().is_some_and(|file| file.write_all(&self.line).is_ok());
-        *(if written { &mut self.size } else { &mut self.lost }) += self.line.len() as u64;
+        if let Err(why) = result {
+            let lost = &self.line[written.saturating_sub(told.len()).min(self.line.len())..];
+            let outage = self.outage.get_or_insert(Outage { why, lines: 0, bytes: 0 });
+            outage.lines += lost.iter().filter(|byte| **byte == b'\n').count();
+            outage.bytes += lost.len();
+            (self.lost, self.broken) = (self.lost + lost.len() as u64, true);
+        }
         self.line.clear();
         self.line.shrink_to(4096);
     }
@@ -154,6 +173,16 @@ impl Log {
             let _ = std::fs::remove_file(&spec.path);
         }
         self.reopen();
+    }
+}
+
+impl Outage {
+    fn line(&self, now_unix_ms: u64) -> Vec<u8> {
+        let Self { why, lines, bytes } = self;
+        let mut text = stamp(now_unix_ms);
+        text.extend_from_slice(Stream::Keeper.mark());
+        text.extend_from_slice(format!("{lines} lines ({bytes} bytes) were lost: {why}\n").as_bytes());
+        text
     }
 }
 

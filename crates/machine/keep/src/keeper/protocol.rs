@@ -112,6 +112,8 @@ pub enum Request {
     Start,
     /// Let the child go that waits ([`Event::Held`]): [`Event::Started`] or [`Event::LaunchFailed`] follows.
     Go,
+    /// Open the log file anew, or make it: another program has moved it aside.
+    ReopenLog,
     /// Remember whether the supervisor restarts the child (consoles toggle it with `^T`).
     AutoRestart {
         /// The new setting.

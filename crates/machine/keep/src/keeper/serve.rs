@@ -401,6 +401,10 @@ impl Keeper {
                 }
                 None => Reply::Refused("no process waits to be let go".to_owned()),
             },
+            Request::ReopenLog => {
+                self.log.reopen();
+                Reply::Done
+            }
             Request::AutoRestart { on } => {
                 self.auto_restart = on;
                 Reply::Done
@@ -519,8 +523,14 @@ impl Keeper {
 
     fn signalled(&mut self) -> sys::Result<()> {
         while let Some(arrived) = self.signals.read()? {
-            if arrived.signal == SIGCHLD {
-                continue;
+            match arrived.signal {
+                SIGCHLD => continue,
+                // Another program has moved the log aside.
+                SIGHUP => {
+                    self.log.reopen();
+                    continue;
+                }
+                _ => {}
             }
             self.leaving = true;
             match &mut self.child {

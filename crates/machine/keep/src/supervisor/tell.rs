@@ -1,9 +1,9 @@
 //! What the supervisor tells: lines to the terminal, the same lines with their time to its log.
 
 use super::sink::Sink;
+use crate::appended::Appended;
 use crate::forward::Forward;
 use base::{DurNs, MonoNs, Visible};
-use std::fs::{File, OpenOptions};
 use std::io::{IsTerminal as _, Write};
 use std::path::PathBuf;
 use sys::clock::mono_now;
@@ -55,31 +55,25 @@ enum Log {
 #[derive(Debug)]
 struct LogFile {
     path: PathBuf,
-    file: Option<File>,
+    file: Appended,
 }
 
 impl LogFile {
     fn new(path: PathBuf) -> Self {
-        Self { file: open(&path), path }
+        Self { file: Appended::open(path.clone()), path }
     }
 }
 
 impl Write for LogFile {
     fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-        if self.file.as_ref().and_then(|log| log.metadata().ok()).is_some_and(|log| log.len() > LOG_BYTES_MAX) {
+        if self.file.size() > LOG_BYTES_MAX {
             let mut old = self.path.clone().into_os_string();
             old.push(".1");
-            // Without the rename the same file is truncated: bounded all the same.
+            // Without the rename the file grows on.
             let _ = std::fs::rename(&self.path, old);
-            self.file = None;
         }
-        if self.file.is_none() {
-            self.file = open(&self.path);
-        }
-        match &mut self.file {
-            Some(file) => file.write_all(bytes).map(|()| bytes.len()),
-            None => Err(std::io::ErrorKind::NotFound.into()),
-        }
+        // The file that is in its place now, whoever moved the one before.
+        self.file.append(bytes).1.map(|()| bytes.len())
     }
 
     fn flush(&mut self) -> std::io::Result<()> {
@@ -211,10 +205,6 @@ pub fn brief(text: &str, letters: usize) -> String {
     let kept = &text[..room];
     let word = kept.rfind([' ', ',', ';']).filter(|at| *at * 2 > room).unwrap_or(room);
     format!("{}…", kept[..word].trim_end_matches([' ', ',', ';', ':']))
-}
-
-fn open(path: &PathBuf) -> Option<File> {
-    OpenOptions::new().create(true).append(true).open(path).ok()
 }
 
 /// The wall clock as `2026-11-21T05:28:32.123Z`, as in the processes' logs.

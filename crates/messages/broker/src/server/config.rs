@@ -4,6 +4,8 @@ use super::log_file::LogLimit;
 use base::{CpuId, Policy};
 use msg::{Band, DeadlineRule, Limits, Rule};
 use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 /// How the thread of one band runs.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -35,6 +37,8 @@ pub struct Config {
     pub log: Option<PathBuf>,
     /// How large that may grow.
     pub log_limit: LogLimit,
+    /// Set to have the log opened anew: another program has moved it aside. The server clears it.
+    pub reopen_log: Arc<AtomicBool>,
     /// What each band may hold.
     pub limits: Limits,
 }

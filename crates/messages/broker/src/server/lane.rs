@@ -10,8 +10,8 @@ use crate::spin::Spin;
 use crate::wake_gate::{Sleeper, WakeGate};
 use base::{DurNs, MonoNs, Tally};
 use msg::{
-    Band, Code, Conn, Counters, Done, Excess, Flags, HEADER_WORDS, Header, Kind, Lane, Pooled, Reply, Step, Subject, Tables,
-    TextBuffer,
+    Band, Code, Conn, Counters, Done, Excess, Flags, HEADER_WORDS, Header, Kind, Lane, Pooled, Reply, Step, Subject,
+    Tables, TextBuffer,
 };
 use ring::{Damaged, StreamReader, StreamWriter};
 use rtrb::{Consumer, Producer};
@@ -355,7 +355,8 @@ impl LaneThread {
             false => None,
         };
         let now = mono_now();
-        let Self { lane, connections, line, packing, log, refusals, logged, to_control, queued, control_bell, .. } = self;
+        let Self { lane, connections, line, packing, log, refusals, logged, to_control, queued, control_bell, .. } =
+            self;
         let mut out = Outgoing { connections, packing, log, refusals, logged, now };
         match frame.header.kind {
             Kind::Request => {

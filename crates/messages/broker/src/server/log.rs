@@ -8,6 +8,7 @@ use base::{DurNs, MonoNs, Utc};
 use msg::{BODY_BYTES_MAX, Band, HEADER_WORDS, Header, Lines, TEXT_BYTES_MAX, Verb};
 use std::borrow::Cow;
 use std::fmt::{self, Write as _};
+use std::sync::atomic::Ordering;
 use sys::clock::{mono_now, wall_ns};
 
 /// Records taken from one band's log before the others have their turn, such turns before all else has its own, and bytes
@@ -140,7 +141,13 @@ fn withheld(words: &[u64]) -> Option<(Header, Withheld)> {
 }
 
 /// Writes the line about records that were withheld; `host` is the name of the user's, if it is another one.
-fn tell_withheld(withheld: &Withheld, band: Band, host: Option<&str>, clock: &mut Clock, to: &mut String) -> fmt::Result {
+fn tell_withheld(
+    withheld: &Withheld,
+    band: Band,
+    host: Option<&str>,
+    clock: &mut Clock,
+    to: &mut String,
+) -> fmt::Result {
     let Withheld { user, records, within } = withheld;
     let within = DurNs(within.0 / 1_000_000 * 1_000_000);
     clock.write(wall_ns(), to);
@@ -152,7 +159,10 @@ fn tell_withheld(withheld: &Withheld, band: Band, host: Option<&str>, clock: &mu
     if let Some(host) = host {
         write!(to, " host={host}")?;
     }
-    writeln!(to, " refused={records}: as many further requests were refused within {within}, and are not listed one by one")
+    writeln!(
+        to,
+        " refused={records}: as many further requests were refused within {within}, and are not listed one by one"
+    )
 }
 
 /// Writes a number with at least so many digits: `write!` would take a third of what a record costs.
@@ -261,8 +271,11 @@ impl Control<'_> {
     }
 
     fn flush_log(&mut self) {
-        let Self { log, say, text, .. } = self;
+        let Self { log, say, text, reopen_log, .. } = self;
         if let Some(file) = log {
+            if reopen_log.swap(false, Ordering::Relaxed) {
+                file.reopen();
+            }
             file.write(mono_now(), wall_ns(), text, &mut |told| {
                 say(match told {
                     LogNotice::Trouble(what) => Event::Trouble(what),

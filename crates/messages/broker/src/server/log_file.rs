@@ -5,9 +5,9 @@ use base::{DurNs, MonoNs};
 use rustix::fs::OFlags;
 use std::borrow::Cow;
 use std::fmt::Write as _;
-use std::fs::File;
+use std::fs::{File, Metadata};
 use std::io::{self, Write as _};
-use std::os::unix::fs::{FileTypeExt as _, OpenOptionsExt as _};
+use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
 /// How large the message log may grow.
@@ -104,10 +104,7 @@ impl LogFile {
         }
         let told = text.len();
         text += lines;
-        let result = match self.outage.is_some() {
-            true => self.open_again(),
-            false => Ok(()),
-        };
+        let result = if self.outage.is_some() || !self.is_in_place() { self.open_again() } else { Ok(()) };
         let result = result.and_then(|()| self.make_room(text.len() as u64, tell));
         let (written, result) = match result {
             Ok(()) => self.put(&text),
@@ -154,6 +151,18 @@ impl LogFile {
     /// Has the next [`write`](Self::write) try again whatever the time.
     pub(super) fn hurry(&mut self) {
         self.outage.iter_mut().for_each(|outage| outage.again = MonoNs(0));
+    }
+
+    /// Opens the file that is in its place now, or makes it. Where that fails the next [`write`](Self::write) says so.
+    pub(super) fn reopen(&mut self) {
+        let _ = self.open_again();
+    }
+
+    /// Whether the open file is still the one in its place: another program may have moved or removed it.
+    fn is_in_place(&self) -> bool {
+        let is_same = |open: Metadata, found: Metadata| (open.dev(), open.ino()) == (found.dev(), found.ino());
+        let found = std::fs::metadata(&self.path);
+        !self.movable || self.file.metadata().is_ok_and(|open| found.is_ok_and(|found| is_same(open, found)))
     }
 
     fn lose(&mut self, lines: u64) {
@@ -279,6 +288,22 @@ mod tests {
 
     fn write(log: &mut LogFile, line: &str) {
         log.write(NOW, UNIX, line, &mut |_| panic!("nothing is wrong with it"));
+    }
+
+    #[test]
+    fn a_file_that_another_program_moved_is_made_again_with_the_next_line_or_when_asked() {
+        let folder = Folder::new("log-elsewhere");
+        let (path, aside) = (folder.0.join("log"), folder.0.join("aside"));
+        let mut log = LogFile::open(path.clone(), LogLimit::default()).unwrap();
+        write(&mut log, "one\n");
+        std::fs::rename(&path, &aside).unwrap();
+        write(&mut log, "two\n");
+        assert_eq!((folder.read("aside").as_str(), folder.read("log").as_str()), ("one\n", "two\n"));
+        std::fs::remove_file(&path).unwrap();
+        log.reopen();
+        assert_eq!(folder.read("log"), "");
+        write(&mut log, "three\n");
+        assert_eq!(folder.read("log"), "three\n");
     }
 
     #[test]

@@ -129,6 +129,7 @@ struct Control<'a> {
     tables: Tables,
     watchers: Vec<Watcher>,
     log: Option<LogFile>,
+    reopen_log: Arc<AtomicBool>,
     /// What is to be written to it.
     text: String,
     clock: log::Clock,
@@ -190,6 +191,7 @@ pub fn serve(config: Config, stop: &Arc<AtomicBool>, say: &mut dyn FnMut(Event))
         tables,
         watchers: Vec::new(),
         log,
+        reopen_log: config.reopen_log,
         text: String::with_capacity(2 * log::LOG_BYTES),
         clock: log::Clock::default(),
         unseen_events: 0,

@@ -27,10 +27,10 @@ use super::status;
 use super::tell::Teller;
 use super::watch::Watcher;
 use super::watchdog::HardwareWatchdog;
-use crate::keeper::Keeper;
+use crate::keeper::{Keeper, protocol as keeper};
 use crate::partition::PartitionError;
 use base::{DurNs, MonoNs};
-use connection::ConnectionError;
+use connection::{Asker, ConnectionError};
 use host::plant::{ReadyWhen, Signal};
 use host::supervise::{Action, Event, Id, Phase, State};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -288,7 +288,12 @@ impl Engine {
             match arrived.signal {
                 SIGCHLD => {}
                 SIGHUP => {
-                    self.tell.event(now, "tahti", "SIGHUP: the terminal is gone, the plant goes on");
+                    // The terminal is gone, or another program has moved the logs aside.
+                    self.tell.event(now, "tahti", "SIGHUP: the log files are opened anew, the plant goes on");
+                    for id in self.processes.ids() {
+                        // One without a keeper has no log that is open.
+                        let _ = self.processes[id].link.request(&keeper::Request::ReopenLog, Asker::Own);
+                    }
                 }
                 SIGINT if matches!(self.processes.all.phase(), Phase::Stopping(_)) => self.impatient(now),
                 _ => {
