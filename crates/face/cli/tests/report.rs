@@ -72,7 +72,7 @@ fn two_runs_make_one_page_or_one_text() {
     assert!(shown.starts_with("<!doctype html>") && shown.contains("From now to slow") && shown.contains("1 worse"));
     let output = tahti(&["report", &now, "-o", &markdown]);
     assert!(output.status.success(), "{}", text(&output));
-    assert!(fs::read_to_string(&markdown).unwrap().contains("## What was wanted: now"));
+    assert!(fs::read_to_string(&markdown).unwrap().contains("## Targets: now"));
 }
 
 #[test]

@@ -1,20 +1,24 @@
 //! `tahti bench all`: every measurement, one after the other, each in a process of its own.
 
 use crate::measure::own_program;
+use crate::papers::{self, Form};
 use crate::{ALL, Bench, Failed, Output};
 use report::Report;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
-/// Every measurement, one after the other, with the arguments that give a valid figure
+/// Every measurement, one after the other, and the published experiments with their figures
 ///
-/// Those that shield CPUs are left out without --spare or --whole-machine.
+/// Measures with and without the shield wherever the paper did. Those measurements are skipped unless --spare or --whole-machine is given.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// A look at each, in a few minutes: not for a table
+    /// Few samples of each, in about ten minutes: not for a table. Without it, as many as were published: some hours
     #[arg(long)]
     quick: bool,
-    /// Only those whose name holds this
+    /// The fewest samples that give each published experiment a figure
+    #[arg(long, hide = true, conflicts_with = "quick")]
+    smallest: bool,
+    /// Only measurements whose name contains this
     #[arg(long, value_name = "TEXT")]
     only: Option<String>,
     /// Processes that a shield must not touch: PID alone with its threads, PID+ with its descendants
@@ -32,18 +36,18 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args) -> Result<Output, Failed> {
-    let chosen = ALL.iter().filter(|bench| args.only.as_deref().is_none_or(|text| bench.name.contains(text)));
-    let chosen: Vec<&&Bench> = chosen.collect();
+    let chosen = jobs(args);
     let (mut text, mut reports, mut good) = (String::new(), Vec::new(), true);
-    for (nth, bench) in chosen.iter().enumerate() {
-        let Some(words) = words(bench, args) else {
+    for (nth, (bench, words)) in chosen.iter().enumerate() {
+        let Some(words) = with_spared(bench, words, args) else {
             eprintln!(
-                "tahti bench: {} left out: it shields CPUs; name processes to be spared (--spare), or give --whole-machine",
-                bench.name
+                "tahti bench: skipped: {} {}: it shields CPUs\n  try: --spare PIDS (processes that the shield must not touch) or --whole-machine",
+                bench.name,
+                words.join(" ")
             );
             continue;
         };
-        eprintln!("tahti bench: {} ({} of {})", bench.name, nth + 1, chosen.len());
+        eprintln!("tahti bench: {} {} ({} of {})", bench.name, words.join(" "), nth + 1, chosen.len());
         match one(bench, &words) {
             Ok(report) => {
                 text += &format!("$ tahti bench {} {}\n{}\n", bench.name, words.join(" "), report::text(&report));
@@ -73,19 +77,39 @@ pub(crate) fn run(args: &Args) -> Result<Output, Failed> {
     Ok(Output { text, good })
 }
 
-/// The arguments of a measurement; nothing where it lacks what it must be told.
-fn words(bench: &Bench, args: &Args) -> Option<Vec<String>> {
-    let mut words: Vec<String> = Vec::new();
-    if args.quick {
-        words.extend(bench.quick.iter().map(|word| (*word).to_owned()));
-    }
+/// What is measured: the runs of the published experiments, and each other measurement once.
+fn jobs(args: &Args) -> Vec<(&'static Bench, &'static [&'static str])> {
+    let form = match (args.smallest, args.quick) {
+        (true, _) => Form::Smallest,
+        (_, true) => Form::Quick,
+        _ => Form::Full,
+    };
+    let published = papers::runs(form);
+    let is_chosen = |bench: &&&Bench| args.only.as_deref().is_none_or(|text| bench.name.contains(text));
+    let of_bench = |bench: &&'static Bench| {
+        let bench = *bench;
+        let runs = published.iter().filter(|(name, _)| *name == bench.name);
+        let mut runs: Vec<_> = runs.map(|(_, words)| (bench, *words)).collect();
+        // The smallest form is for the published experiments alone.
+        if runs.is_empty() && form != Form::Smallest {
+            runs.push((bench, if args.quick { bench.quick } else { &[] }));
+        }
+        runs
+    };
+    ALL.iter().filter(is_chosen).flat_map(of_bench).collect()
+}
+
+/// The arguments with the processes that a shield must not touch; nothing if it shields CPUs and none are given.
+fn with_spared(bench: &Bench, words: &[&str], args: &Args) -> Option<Vec<String>> {
+    let mut words: Vec<String> = words.iter().map(|word| (*word).to_owned()).collect();
     // Some shield only in a part of what they measure.
     let may_shield = bench.command().get_arguments().any(|argument| argument.get_id() == "spare");
+    let shields = bench.shields || words.iter().any(|word| word == "--compare" || word == "--shield");
     match (&args.spare, args.whole_machine) {
         _ if !may_shield => {}
         (Some(spare), _) => words.extend(["--spare".into(), spare.clone()]),
         (None, true) => words.push("--whole-machine".into()),
-        (None, false) if bench.shields => return None,
+        (None, false) if shields => return None,
         (None, false) => {}
     }
     Some(words)

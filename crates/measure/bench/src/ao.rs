@@ -9,7 +9,7 @@ use clap::{ArgMatches, Args as _};
 use kernels::{Level, Light};
 use optics::gvsp::{Content, HEADER, Packet};
 use optics::{Geometry, Settings, Sky, Stored, Telescope};
-use report::{Figure, Good, Latency, Published, Row, Table, Wanted};
+use report::{Figure, Good, Latency, Row, Table, Wanted};
 use rt::team::TeamSpec;
 use rt::{EventLoop as _, Flow, Pulse, Source, Wait};
 use std::net::UdpSocket;
@@ -21,30 +21,6 @@ pub(crate) static BENCH: Bench = Bench {
     experiment: "an adaptive-optics computer: pixels to commands, on one CPU and on more",
     arguments: Args::augment_args,
     run,
-    published: &[
-        Published::of(
-            "S5.9",
-            "DARC",
-            "2010",
-            "PC, CPU",
-            "three sensors, 52 actuators: 245 us, 11 us rms from frame to frame (arXiv 1010.3209)",
-        ),
-        Published::of(
-            "S5.9",
-            "DARC",
-            "2019",
-            "Xeon Phi",
-            "a matrix of 5,318 x 9,232: 511 us, 15 us rms, 150,000 frames (Jenkins, Durham)",
-        ),
-        Published::of("S5.9", "METIS", "2024", "two A100", "about 372 us (SPIE 13101-131013V)"),
-        Published::of(
-            "S5.9",
-            "pyRTC 1.0",
-            "2025",
-            "Ryzen 9950X3D, RTX 5090",
-            "p99 of a whole loop, CPU and GPU: 10 x 10 12.8 and 195 us, 20 x 20 37.6 and 197 us, 60 x 60 3731 and 290 us",
-        ),
-    ],
     wanted: "a frame of 40 x 40 sub-apertures, 1,332 actuators in at most 200 us on one CPU, 110 us on two; 99.9 % of the frames in at most 1.1 \
              of the median, without what the host took",
     quick: &["--frames", "300"],
@@ -113,7 +89,7 @@ fn run(matches: &ArgMatches, progress: &mut Progress) -> Result<Found, Failed> {
     let last = "from the last rows in hand (of those taken together) to the end of the cycle";
     let (mut whole, mut last) = (Table::new(title), Table::new(last));
     let mut own = Table::new("its own time: without what a hypervisor took, with the rest of the cycle");
-    let mut medians = Table::new("what is wanted");
+    let mut medians = Table::new("targets");
     let mut tails = Table::new("99.9 % by median, of own times").columns("a frame", "reading alone");
     let mut spreads = Vec::new();
     let mut within = Table::new("of it, on one CPU");

@@ -16,7 +16,6 @@ pub(crate) static BENCH: Bench = Bench {
     experiment: "polled data to memory and to a database (MADOCA's data acquisition); the archiver's bytes and retrieval times",
     arguments: Args::augment_args,
     run,
-    published: &[],
     wanted: "a million samples/s on one CPU, 30 ns a sample for the loop that is logged, 20 bytes a sample in segments and 10 in packs, a day of 10 Hz as 2,000 points in 50 ms, a year of 1 Hz in 1 s",
     quick: &["--rounds", "4", "--without-year"],
     shields: false,

@@ -2,10 +2,10 @@
 //! the published four processors to this machine's number.
 
 use crate::measure::{Interrupt, own_program};
-use crate::{Bench, Failed, Found, Helper, Progress, read};
+use crate::{Bench, Failed, Found, Helper, Progress, papers, read};
 use base::{CpuId, CpuSet, DurNs, Policy, Priority};
 use clap::{ArgMatches, Args as _};
-use report::{Good, Published, Row as Line, Table};
+use report::{Good, Row as Line, Table};
 use std::process::{Child, Command, Stdio};
 use sys::clock::{mono_now, sleep_until};
 use sys::root::RootDir;
@@ -17,7 +17,6 @@ pub(crate) static BENCH: Bench = Bench {
     experiment: "SPring-8: scheduling classes",
     arguments: Args::augment_args,
     run,
-    published: &[],
     wanted: "as published: real time before time sharing, sets keep their processes",
     quick: &["--for", "700ms"],
     shields: false,
@@ -71,13 +70,19 @@ struct Group {
     class: Policy,
 }
 
+/// Keys of the published experiments.
+const CLASSES: &str = "madoca/classes";
+const BINDING: &str = "madoca/binding";
+const SETS: &str = "madoca/sets";
+
 /// One experiment.
 struct Row {
     what: String,
     groups: Vec<Group>,
-    /// The number of the published experiment.
-    number: &'static str,
-    published: &'static str,
+    /// The key of the published experiment.
+    experiment: &'static str,
+    /// Its line of published figures.
+    nth: usize,
     span: DurNs,
 }
 
@@ -112,13 +117,7 @@ fn run(matches: &ArgMatches, progress: &mut Progress) -> Result<Found, Failed> {
 /// An experiment beside the published one.
 fn table(row: &Row, found: &Shares) -> Table {
     let mut table = Table::new(&row.what);
-    table.published.push(Published::of(
-        row.number,
-        "SPring-8, MADOCA II",
-        "2013",
-        "VME Core i7-620LE, Solaris 10, 4 processors",
-        row.published,
-    ));
+    table.published.extend(papers::published(row.experiment).get(row.nth).cloned());
     for (name, shares) in &found.shares {
         let each: Vec<String> = shares.iter().map(|share| format!("{share:.1}")).collect();
         let note = if each.len() > 1 { format!("each {}", each.join(" ")) } else { String::new() };
@@ -134,71 +133,66 @@ fn rows(online: &CpuSet, args: &Args) -> (Vec<Row>, Vec<String>) {
     let (one, set) = (CpuSet::single(last), online.minus(&CpuSet::single(online.lowest().unwrap_or_default())));
     let group = |name, processes, threads, cpus: &CpuSet, class| Group { name, processes, threads, cpus: *cpus, class };
     let free = |processes| group("time sharing", processes, 1, online, Policy::OTHER);
-    let row = |number, what: String, groups, published| Row { what, groups, number, published, span: args.for_ };
+    let row = |experiment, nth, what: String, groups| Row { what, groups, experiment, nth, span: args.for_ };
     let short = |row: Row, span| Row { span, ..row };
     let mut left_out = Vec::new();
     let mut rows = vec![
-        row("S1.1", "1 time-sharing loop".into(), vec![free(1)], "25 % of the machine"),
-        row("S1.1", format!("{n} time-sharing loops"), vec![free(n)], "4 loops: one of them in the run queue"),
-        row(
-            "S1.1",
-            format!("{} time-sharing loops", n + 1),
-            vec![free(n + 1)],
-            "5 loops: 20 % each, two in the run queue",
-        ),
+        row(CLASSES, 0, "1 time-sharing loop".into(), vec![free(1)]),
+        row(CLASSES, 1, format!("{n} time-sharing loops"), vec![free(n)]),
+        row(CLASSES, 2, format!("{} time-sharing loops", n + 1), vec![free(n + 1)]),
         short(
             row(
-                "S1.1",
+                CLASSES,
+                3,
                 format!("{} real-time loop(s), one CPU left", n - 1),
                 vec![group("real time", n - 1, 1, &set, FIFO)],
-                "3 loops: the machine stays usable",
             ),
             RT_SPAN,
         ),
     ];
     let every = row(
-        "S1.1",
+        CLASSES,
+        4,
         format!("{n} real-time loops, on every CPU"),
         vec![group("real time", n, 1, online, FIFO)],
-        "4 loops: the machine hangs",
     );
     match args.every_cpu {
         true => rows.push(short(every, RT_EVERY_CPU_SPAN)),
         false => left_out.push(format!("left out: {} (would stop everything else meanwhile; --every-cpu)", every.what)),
     }
     rows.push(row(
-        "S1.2",
+        BINDING,
+        0,
         format!("{} time-sharing loops and one bound to CPU {last}", n + 1),
         vec![free(n + 1), group("bound time sharing", 1, 1, &one, Policy::OTHER)],
-        "5 free: about 18 % each, the bound one about 14 %",
     ));
     rows.push(short(
         row(
-            "S1.2",
+            BINDING,
+            1,
             format!("{} time-sharing loops, a time-sharing and a real-time one bound to CPU {last}", n + 1),
             vec![
                 free(n + 1),
                 group("bound time sharing", 1, 1, &one, Policy::OTHER),
                 group("bound real time", 1, 1, &one, FIFO),
             ],
-            "real time 25 % (its whole processor), bound time sharing 0 %",
         ),
         RT_SPAN,
     ));
     for processes in [n - 1, n] {
         rows.push(row(
-            "S1.3",
+            SETS,
+            0,
             format!("{processes} process(es) in a set of {} CPU(s)", n - 1),
             vec![group("in the set", processes, 1, &set, Policy::OTHER)],
-            "3 or 4 processes in a set of 3: 75 % in total",
         ));
     }
     for threads in [n - 1, n] {
         rows.push(row(
-            "S1.3",
+            SETS,
+            1,
             format!("1 process of {threads} thread(s) in a set of {} CPU(s)", n - 1),
             vec![group("in the set", 1, threads, &set, Policy::OTHER)],
-            "3 or 4 threads in a set of 3: 75 % in total, the fourth queued",
         ));
     }
     (rows, left_out)

@@ -11,7 +11,6 @@ pub(crate) static BENCH: Bench = Bench {
     experiment: "own: what a reading of the clock adds to every latency",
     arguments: Args::augment_args,
     run,
-    published: &[],
     wanted: "a reading in at most 50 ns: a clock source that needs no system call",
     quick: &["--rounds", "20"],
     shields: false,

@@ -21,7 +21,6 @@ pub(crate) static BENCH: Bench = Bench {
     experiment: "KEK: a display with 100 monitored channels",
     arguments: Args::augment_args,
     run,
-    published: &[],
     wanted: "20 clients, each with 100 signals at 10 Hz: less than 10 % of one CPU",
     quick: &["--rounds", "2", "--for", "2s"],
     shields: false,

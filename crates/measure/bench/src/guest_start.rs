@@ -19,7 +19,6 @@ pub(crate) static BENCH: Bench = Bench {
     experiment: "own: what starting a virtual machine as a member of a plant costs beside QEMU alone",
     arguments: Args::augment_args,
     run,
-    published: &[],
     wanted: "at most 100 ms more than QEMU with the same arguments takes to the guest's first line",
     quick: &["--rounds", "8"],
     shields: false,

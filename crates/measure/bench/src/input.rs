@@ -21,7 +21,6 @@ pub(crate) static BENCH: Bench = Bench {
     experiment: "own: pixels by recvmmsg and by AF_XDP, asleep and spinning",
     arguments: Args::augment_args,
     run,
-    published: &[],
     wanted: "from a card's queue a row takes less of the loop's CPU than from a socket",
     quick: &["--frames", "100", "--rounds", "2"],
     shields: false,

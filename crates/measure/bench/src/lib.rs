@@ -5,7 +5,6 @@
 
 mod all;
 mod cyclictest;
-mod experiments;
 mod explained;
 mod failed;
 mod fingerprint;
@@ -14,6 +13,7 @@ pub mod looprun;
 mod measure;
 pub mod noise;
 mod oslat;
+mod papers;
 mod progress;
 mod scratch;
 mod sector;
@@ -21,15 +21,15 @@ mod served;
 mod shielded;
 mod wire;
 
-pub use experiments::beside;
 pub use failed::Failed;
 pub use gate::reports;
+pub use papers::beside;
 pub use progress::Progress;
 
 use clap::{ArgMatches, Command, FromArgMatches};
 use host::plan::Spared;
 use recorder::Conditions;
-use report::{Published, Report, Table};
+use report::{Report, Table};
 use std::time::Instant;
 
 /// Declares a module for each line, and the table of all measurements, which each has as `BENCH`. (`cargo fmt` does not see
@@ -91,8 +91,6 @@ pub struct Bench {
     pub arguments: fn(Command) -> Command,
     /// Measures.
     pub run: fn(&ArgMatches, &mut Progress) -> Result<Found, Failed>,
-    /// What others found.
-    pub published: &'static [Published],
     /// What is wanted, in words; the limits stand in the rows.
     pub wanted: &'static str,
     /// The arguments of a quick look, for `all --quick`.
@@ -242,8 +240,8 @@ impl Bench {
     #[must_use]
     pub fn command(&self) -> Command {
         let command = <Shown as clap::Args>::augment_args((self.arguments)(Command::new(self.name)));
-        let published: String = self.published.iter().map(|published| format!("\n{}", published.line())).collect();
-        command.after_help(format!("Experiment: {}\nWanted: {}{published}", self.experiment, self.wanted))
+        let published: String = papers::published_for(self.name).iter().map(|one| format!("\n{}", one.line())).collect();
+        command.after_help(format!("Experiment: {}\nTarget: {}{published}", self.experiment, self.wanted))
     }
 
     /// What it measures, in a line.
@@ -269,7 +267,7 @@ impl Bench {
             setup: found.setup,
             tables: found.tables,
             notes: found.notes,
-            published: self.published.to_vec(),
+            published: papers::published_for(self.name),
             ..Report::default()
         })
     }

@@ -24,6 +24,14 @@ pub(crate) fn own_program() -> Result<PathBuf, Failed> {
     std::env::current_exe().map_err(Failed::process("tahti"))
 }
 
+/// A time between two beats, as a time (`250us`) or as a rate (`4001Hz`).
+///
+/// # Errors
+/// It is neither.
+pub(crate) fn period(text: &str) -> Result<DurNs, base::ParseUnitError> {
+    text.parse::<base::Hz>().map(base::Hz::period).or_else(|_| text.parse())
+}
+
 /// On this thread, which is to end: on a CPU, in the class if there is one.
 pub(crate) fn settle(cpu: CpuId, class: Option<Policy>) -> Result<(), Failed> {
     set_affinity(0, &CpuSet::single(cpu))?;

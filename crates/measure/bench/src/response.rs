@@ -8,7 +8,7 @@ use crate::shielded::Shielded;
 use crate::{Bench, Failed, Found, Helper, Progress, Touched, read};
 use base::{CpuId, CpuSet, DurNs, MonoNs, Policy};
 use clap::{ArgMatches, Args as _};
-use report::{Figure, Good, Latency, Published, Row, Table, Wanted};
+use report::{Figure, Good, Latency, Row, Table, Wanted};
 use std::io::{Read as _, Write as _};
 use sys::clock::{mono_now, sleep_until};
 use sys::sched::{Scheduling, set_affinity, set_scheduling};
@@ -20,29 +20,6 @@ pub(crate) static BENCH: Bench = Bench {
     experiment: "SGI REACT: interrupt response with and without the shield, unloaded and loaded; KEK: interrupt latency",
     arguments: Args::augment_args,
     run,
-    published: &[
-        Published::of(
-            "S4.2",
-            "SGI REACT, highest of 5,000,000 a CPU, 4 CPUs",
-            "about 2007",
-            "Itanium 2 1.0 / 1.5 GHz, SLES10 SP1, 2.6.16",
-            "no load 349.30 us without the shield, 11.95 with; load 556.95, 11.15",
-        ),
-        Published::of(
-            "S4.2",
-            "SGI REACT, the same, 64 CPUs",
-            "about 2007",
-            "Itanium 2 1.0 / 1.5 GHz, SLES10 SP1, 2.6.16",
-            "no load 484.95 us without the shield, 10.50 with; load 545.35, 18.75",
-        ),
-        Published::of(
-            "S2.5",
-            "KEK, EPICS on PowerPC: interrupt latency at hardware and OS level",
-            "about 1997",
-            "PowerPC 604e 200 MHz and MC68040 25 MHz, VxWorks",
-            "vector 1.0 and 2.1 us, service routine 6.0 and 5.4 us",
-        ),
-    ],
     wanted: "p99 under load within twice that without, and with the shield at most a fifth of that without",
     quick: &["--events", "4000"],
     shields: false,

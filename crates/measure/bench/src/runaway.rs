@@ -26,7 +26,6 @@ pub(crate) static BENCH: Bench = Bench {
     experiment: "own: a real-time loop that does not end, and the guard that takes it down",
     arguments: Args::augment_args,
     run: measure,
-    published: &[],
     wanted: "p99 within 50 ms of the budget's end, none missed",
     quick: &["--trials", "20"],
     shields: false,

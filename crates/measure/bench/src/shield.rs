@@ -26,7 +26,6 @@ pub(crate) static BENCH: Bench = Bench {
     experiment: "own: the price of shielding CPUs at run time",
     arguments: Args::augment_args,
     run: measure,
-    published: &[],
     wanted: "apply and release within 1.2 times a bare C loop that makes the same writes",
     quick: &["--rounds", "8"],
     shields: true,

@@ -26,7 +26,6 @@ pub(crate) static BENCH: Bench = Bench {
     experiment: "own: what supervision costs while nothing happens",
     arguments: Args::augment_args,
     run,
-    published: &[],
     wanted: "50 idle processes: at most 0.2 % of a CPU and 15 MiB; the first control cycle within 1 s",
     quick: &["--processes", "20", "--window", "3s"],
     shields: false,

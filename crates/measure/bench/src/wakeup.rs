@@ -10,7 +10,7 @@ use crate::{Bench, Failed, Found, Progress, Touched, read};
 use base::text::Counted;
 use base::{CpuId, CpuSet, DurNs, Histogram, Policy};
 use clap::{ArgMatches, Args as _};
-use report::{Good, Latency, Published, Row as Line, Table, Wanted};
+use report::{Good, Latency, Row as Line, Table, Wanted};
 use std::collections::BTreeSet;
 
 /// The row of the table.
@@ -19,29 +19,6 @@ pub(crate) static BENCH: Bench = Bench {
     experiment: "VxWorks: task response jitter; SGI REACT: interrupt response with and without the shield",
     arguments: Args::augment_args,
     run,
-    published: &[
-        Published::of(
-            "S5.1",
-            "VxWorks 6.9, 4001 Hz, loaded, untuned",
-            "about 2012",
-            "Dell R910 / R710",
-            "mean 0.419, max 15.993 us",
-        ),
-        Published::of(
-            "S5.1",
-            "VxWorks 6.9, 4001 Hz, loaded, tuned",
-            "about 2012",
-            "Dell R910 / R710",
-            "mean 0.349, max 3.282 us",
-        ),
-        Published::of(
-            "S4.2",
-            "SGI REACT, highest of 5,000,000 interrupt responses, 4 loaded CPUs",
-            "about 2007",
-            "Itanium 2, SLES10",
-            "556.95 us without the shield, 11.15 us with it",
-        ),
-    ],
     wanted: "p99 shielded at most a fifth of the open one, and never above cyclictest's",
     quick: &["--for", "4s", "--load", "cpu"],
     shields: false,
@@ -57,7 +34,7 @@ pub(crate) static BENCH: Bench = Bench {
 #[derive(clap::Args)]
 struct Args {
     /// Time between two wake-ups
-    #[arg(long, value_name = "TIME", default_value = "1ms")]
+    #[arg(long, value_name = "TIME|RATE", default_value = "1ms", value_parser = measure::period)]
     period: DurNs,
     /// CPUs to measure, one after the other; the highest if not given
     #[arg(long, value_name = "LIST")]

@@ -1,30 +1,36 @@
-//! Published experiments beside what was found here: the same table on a terminal, a page, and in Markdown.
+//! Published experiments with our figures, grouped by publication: on a terminal, on a page, and in Markdown.
 
 use crate::chart::escaped;
 use crate::{Experiment, Report};
 use std::fmt::Write as _;
 
 /// Heads of the columns.
-pub(crate) const HEADS: [&str; 4] = ["experiment", "published", "here", "by"];
+pub(crate) const HEADS: [&str; 4] = ["experiment", "published", "here", "command"];
 
-/// What stands in each column, as lines.
+/// The lines of each column.
 fn columns(of: &Experiment) -> [Vec<String>; 4] {
     let published =
         of.published.iter().map(|one| format!("{}: {} ({}, {})", one.who, one.figures, one.year, one.hardware));
-    let answer = of.answer();
-    let here = if answer.is_empty() { vec!["not measured in this run".to_owned()] } else { answer };
-    [vec![of.what.clone()], published.collect(), here, vec![of.by.clone()]]
+    [vec![of.what.clone()], published.collect(), of.answer(), of.by.clone()]
+}
+
+/// Experiments of one publication after those of the one before.
+pub(crate) fn papers(report: &Report) -> impl Iterator<Item = &[Experiment]> {
+    report.experiments.chunk_by(|one, next| one.paper == next.paper)
 }
 
 /// On a terminal: an experiment in some lines.
 pub(crate) fn text(report: &Report) -> String {
     let mut out = String::new();
-    for of in &report.experiments {
-        let [name, published, here, by] = columns(of);
-        let _ = writeln!(out, "\n{}", name.join(" "));
-        published.iter().for_each(|line| _ = writeln!(out, "  published: {line}"));
-        here.iter().for_each(|line| _ = writeln!(out, "  here: {line}"));
-        by.iter().filter(|line| !line.is_empty()).for_each(|line| _ = writeln!(out, "  by: {line}"));
+    for paper in papers(report) {
+        let _ = writeln!(out, "\n== {}", paper[0].paper);
+        for of in paper {
+            let [name, published, here, by] = columns(of);
+            let _ = writeln!(out, "\n{}", name.join(" "));
+            published.iter().for_each(|line| _ = writeln!(out, "  published: {line}"));
+            here.iter().for_each(|line| _ = writeln!(out, "  here: {line}"));
+            by.iter().for_each(|line| _ = writeln!(out, "  command: {line}"));
+        }
     }
     out
 }
@@ -32,27 +38,26 @@ pub(crate) fn text(report: &Report) -> String {
 /// On a page.
 pub(crate) fn page(out: &mut String, run: &str, reports: &[Report]) {
     for report in reports.iter().filter(|report| !report.experiments.is_empty()) {
-        let _ = write!(
-            out,
-            "<section><h2>{}: {}</h2>\n<table class=\"experiments\"><tr>",
-            escaped(&report.what),
-            escaped(run)
-        );
-        HEADS.iter().for_each(|head| _ = write!(out, "<th>{head}</th>"));
-        out.push_str("</tr>\n");
-        for of in &report.experiments {
-            out.push_str("<tr>");
-            for lines in columns(of) {
-                let lines: Vec<String> = lines.iter().map(|line| escaped(line)).collect();
-                let _ = write!(out, "<td>{}</td>", lines.join("<br>"));
-            }
+        let _ = write!(out, "<section><h2>{}: {}</h2>\n", escaped(&report.what), escaped(run));
+        for paper in papers(report) {
+            let _ = write!(out, "<h3>{}</h3>\n<table class=\"experiments\"><tr>", escaped(&paper[0].paper));
+            HEADS.iter().for_each(|head| _ = write!(out, "<th>{head}</th>"));
             out.push_str("</tr>\n");
+            for of in paper {
+                out.push_str("<tr>");
+                for lines in columns(of) {
+                    let lines: Vec<String> = lines.iter().map(|line| escaped(line)).collect();
+                    let _ = write!(out, "<td>{}</td>", lines.join("<br>"));
+                }
+                out.push_str("</tr>\n");
+            }
+            out.push_str("</table>\n");
         }
-        out.push_str("</table></section>\n");
+        out.push_str("</section>\n");
     }
 }
 
-/// The rows of a table in Markdown, of cells.
-pub(crate) fn cells(report: &Report) -> Vec<[String; 4]> {
-    report.experiments.iter().map(|of| columns(of).map(|lines| lines.join("; "))).collect()
+/// The cells of a row in Markdown.
+pub(crate) fn cells(of: &Experiment) -> [String; 4] {
+    columns(of).map(|lines| lines.join("; "))
 }

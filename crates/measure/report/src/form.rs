@@ -155,44 +155,28 @@ impl Machine {
     }
 }
 
-/// What somebody else found and published.
+/// Figures that another laboratory published.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Published {
-    /// Who: a laboratory, a product.
+    /// The laboratory or product.
     pub who: Cow<'static, str>,
-    /// When.
+    /// The year.
     pub year: Cow<'static, str>,
-    /// On what.
+    /// Hardware and operating system.
     pub hardware: Cow<'static, str>,
-    /// What, with units.
+    /// The figures, with units.
     pub figures: Cow<'static, str>,
-    /// The number of the experiment, where it has one.
-    #[serde(default, skip_serializing_if = "str::is_empty")]
-    pub number: Cow<'static, str>,
 }
 
 impl Published {
     /// Figures of others for a table of measurements.
     #[must_use]
     pub const fn new(who: &'static str, year: &'static str, hardware: &'static str, figures: &'static str) -> Self {
-        Self::of("", who, year, hardware, figures)
-    }
-
-    /// The same, as part of the experiment with this number.
-    #[must_use]
-    pub const fn of(
-        number: &'static str,
-        who: &'static str,
-        year: &'static str,
-        hardware: &'static str,
-        figures: &'static str,
-    ) -> Self {
         Self {
             who: Cow::Borrowed(who),
             year: Cow::Borrowed(year),
             hardware: Cow::Borrowed(hardware),
             figures: Cow::Borrowed(figures),
-            number: Cow::Borrowed(number),
         }
     }
 
@@ -203,33 +187,49 @@ impl Published {
     }
 }
 
-/// A published experiment, and what was found of it here.
+/// A published experiment with its figures and ours.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Experiment {
-    /// Its number.
-    pub number: String,
-    /// What it is about.
+    /// Its key, such as `kek/scan-load`.
+    pub key: String,
+    /// The publication: authors, title, year.
+    pub paper: String,
+    /// What was measured.
     pub what: String,
     /// What was published.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub published: Vec<Published>,
-    /// What was found here: figures with their names.
+    /// Our figures with their names.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub found: Vec<String>,
-    /// The command that measures or shows it.
+    /// The commands that gave them, or that show what the paper describes.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub by: Vec<String>,
+    /// The commands that would measure what is missing.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub missing: Vec<String>,
+    /// How our experiment differs from the published one.
     #[serde(default, skip_serializing_if = "String::is_empty")]
-    pub by: String,
-    /// What it would need that was not had.
+    pub differs: String,
+    /// Hardware or software that this machine lacks for it.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub needs: String,
 }
 
 impl Experiment {
-    /// What was found, or what would be needed.
+    /// Our figures, then what is missing and what would be needed.
     #[must_use]
     pub fn answer(&self) -> Vec<String> {
+        let missing = self.missing.iter().map(|command| format!("not measured here: run `{command}`"));
+        let differs = (!self.differs.is_empty()).then(|| format!("differs: {}", self.differs));
         let needs = (!self.needs.is_empty()).then(|| format!("needs {}", self.needs));
-        self.found.iter().cloned().chain(needs).collect()
+        self.found.iter().cloned().chain(missing).chain(differs).chain(needs).collect()
+    }
+
+    /// The experiment has figures, or a command that shows it, and no part is missing.
+    #[must_use]
+    pub fn is_answered(&self) -> bool {
+        self.missing.is_empty() && !(self.found.is_empty() && self.by.is_empty())
     }
 }
 

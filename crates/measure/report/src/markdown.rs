@@ -21,9 +21,13 @@ pub fn markdown(runs: &[(String, Vec<Report>)]) -> String {
     for (name, reports) in runs {
         for report in reports.iter().filter(|report| !report.experiments.is_empty()) {
             let _ = writeln!(out, "## {}: {}\n", cell(&report.what), cell(name));
-            head(&mut out, &experiments::HEADS);
-            experiments::cells(report).iter().for_each(|cells| row(&mut out, &cells.each_ref().map(String::as_str)));
-            out.push('\n');
+            for paper in experiments::papers(report) {
+                let _ = writeln!(out, "### {}\n", cell(&paper[0].paper));
+                head(&mut out, &experiments::HEADS);
+                let cells = paper.iter().map(experiments::cells);
+                cells.for_each(|cells| row(&mut out, &cells.each_ref().map(String::as_str)));
+                out.push('\n');
+            }
         }
     }
     for (name, reports) in runs {
@@ -71,8 +75,8 @@ fn wanted(out: &mut String, name: &str, reports: &[Report]) {
     if reports.iter().all(|report| report.rows_wanted().next().is_none()) {
         return;
     }
-    let _ = writeln!(out, "## What was wanted: {}\n", cell(name));
-    head(out, &["measurement", "figure", "measured", "wanted", ""]);
+    let _ = writeln!(out, "## Targets: {}\n", cell(name));
+    head(out, &["measurement", "figure", "measured", "target", ""]);
     for report in reports {
         for (title, of) in report.rows_wanted() {
             let Some(wanted) = &of.wanted else { continue };
@@ -96,7 +100,7 @@ pub(crate) fn measured(row: &Row) -> String {
 fn scenario(out: &mut String, run: &str, report: &Report) {
     let _ = writeln!(
         out,
-        "## {}: {} ({})\n\n{}. Wanted: {}.\n",
+        "## {}: {} ({})\n\n{}. Target: {}.\n",
         cell(&report.bench),
         cell(&report.experiment),
         cell(run),
@@ -136,7 +140,7 @@ fn table(out: &mut String, table: &Table) {
     }
     if table.rows.iter().any(|row| row.latency.is_none()) {
         let named = |name: &str, usual: &str| if name.is_empty() { usual.to_owned() } else { name.to_owned() };
-        head(out, &["", &named(&table.other, "other"), &named(&table.ours, "measured"), "ratio", "wanted", "", ""]);
+        head(out, &["", &named(&table.other, "other"), &named(&table.ours, "measured"), "ratio", "target", "", ""]);
         for of in table.rows.iter().filter(|row| row.latency.is_none()) {
             let ratio = of.ratio.map_or("-".into(), |ratio| format!("{ratio:.2}"));
             let wanted = of.wanted.map_or(String::new(), |wanted| wanted.words());

@@ -113,13 +113,13 @@ fn wanted(out: &mut String, name: &str, reports: &[Report]) {
     let missed = count(Some(Verdict::Missed));
     let _ = writeln!(
         out,
-        "<section><h2>What was wanted: {}</h2><p class=\"verdict {}\">{} reached, {missed} missed, {} undecided</p><table>",
+        "<section><h2>Targets: {}</h2><p class=\"verdict {}\">{} reached, {missed} missed, {} undecided</p><table>",
         escaped(name),
         if missed > 0 { "bad" } else { "good" },
         count(Some(Verdict::Reached)),
         count(None)
     );
-    cells(out, "th", &["measurement", "figure", "measured", "wanted", ""]);
+    cells(out, "th", &["measurement", "figure", "measured", "target", ""]);
     for (report, title, row) in rows() {
         let wanted = row.wanted.map_or(String::new(), |wanted| wanted.words());
         let _ = writeln!(
@@ -149,7 +149,7 @@ fn verdict(row: &Row) -> String {
 fn scenario(out: &mut String, run: &str, report: &Report, beside: &[(&str, &Report)]) {
     let _ = writeln!(
         out,
-        "<section><h2>{}: {}</h2><p>{}. Wanted: {}.</p><p><code>tahti bench {} {}</code></p>",
+        "<section><h2>{}: {}</h2><p>{}. Target: {}.</p><p><code>tahti bench {} {}</code></p>",
         escaped(&report.bench),
         escaped(&report.experiment),
         escaped(&report.what),
@@ -233,7 +233,7 @@ fn table(out: &mut String, run: &str, table: &Table, others: &[(&str, &Table)]) 
         cells(
             out,
             "th",
-            &["", &head(&table.other, "other"), &head(&table.ours, "measured"), "ratio", "wanted", "", ""],
+            &["", &head(&table.other, "other"), &head(&table.ours, "measured"), "ratio", "target", "", ""],
         );
         for (run, row) in rows().filter(|(_, row)| row.latency.is_none()) {
             let name = named(run, &Row { name: named_with_unit(row), ..Row::default() });
@@ -279,7 +279,7 @@ mod tests {
     #[test]
     fn the_page_needs_nothing_else_and_shows_the_verdict_first() {
         let text = page(&[("run".into(), vec![report(1)])]);
-        assert!(text.find("What was wanted").unwrap() < text.find("wake-up latency</h3>").unwrap());
+        assert!(text.find("Targets: ").unwrap() < text.find("wake-up latency</h3>").unwrap());
         assert!(text.contains("1 reached, 0 missed, 0 undecided") && text.contains("longest 2999 us"), "{text}");
         assert!(!text.contains("http") && !text.contains(" src="), "nothing from elsewhere");
         assert!(text.contains("&lt;b&gt;lost") && !text.contains("<b>"), "text of a report is text");
@@ -324,14 +324,16 @@ mod tests {
     }
 
     #[test]
-    fn published_experiments_stand_beside_what_was_found_or_what_they_need() {
+    fn published_experiments_are_shown_with_our_figures_or_the_command_that_measures_them() {
         let of = |found: &[&str], needs: &str| Experiment {
-            number: "S4.2".into(),
+            key: "react/response".into(),
+            paper: "SGI: a poster".into(),
             what: "interrupt response".into(),
-            published: vec![Published::of("S4.2", "SGI REACT", "2007", "Itanium 2", "11.95 us")],
+            published: vec![Published::new("SGI REACT", "2007", "Itanium 2", "11.95 us")],
             found: found.iter().map(|line| (*line).to_owned()).collect(),
-            by: "tahti bench response".into(),
+            missing: if found.is_empty() { vec!["tahti bench response --compare".into()] } else { Vec::new() },
             needs: needs.into(),
+            ..Experiment::default()
         };
         let experiments = vec![of(&["p99 <12> us"], ""), of(&[], "two sockets"), of(&[], "")];
         let report = Report { what: "Published experiments".into(), experiments, ..Report::default() };
@@ -346,7 +348,8 @@ mod tests {
                 "interrupt response",
                 "SGI REACT: 11.95 us (2007, Itanium 2)",
                 "needs two sockets",
-                "not measured in this run",
+                "not measured here: run `tahti bench response --compare`",
+                "SGI: a poster",
             ] {
                 assert!(text.contains(words), "{words}: {text}");
             }

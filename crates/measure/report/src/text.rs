@@ -75,7 +75,7 @@ fn tail(row: &Row) -> String {
         let _ = write!(text, "  {ratio:.2} x");
     }
     if let Some(wanted) = &row.wanted {
-        let _ = write!(text, "  wanted {}", wanted.words());
+        let _ = write!(text, "  target {}", wanted.words());
     }
     if let Some(verdict) = row.verdict {
         let _ = write!(text, ": {}", verdict.word());
@@ -138,7 +138,7 @@ fn write_figures(out: &mut String, table: &Table, rows: &[Row]) {
     };
     if beside || wanted || !table.ours.is_empty() {
         let ours = if table.ours.is_empty() { "measured" } else { &table.ours };
-        push(out, &cells("", &table.other, ours, "ratio", if wanted { "wanted" } else { "" }));
+        push(out, &cells("", &table.other, ours, "ratio", if wanted { "target" } else { "" }));
     }
     for row in rows {
         let rest = match (&row.wanted, row.verdict) {
@@ -188,7 +188,7 @@ mod tests {
         let report = Report { tables: vec![table], ..Report::default() };
         let shown = text(&report);
         assert!(shown.contains("\ndatabase\n  published: KEK (PowerPC 604e, 1997): 953 us\n"), "{shown}");
-        assert!(shown.contains("   softIoc      tahti    ratio  wanted\n"), "{shown}");
+        assert!(shown.contains("   softIoc      tahti    ratio  target\n"), "{shown}");
         assert!(shown.contains("       490         98     0.20  ≤ 0.2 x: yes\n"), "{shown}");
     }
 

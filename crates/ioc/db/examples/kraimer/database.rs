@@ -1,8 +1,8 @@
-//! The benchmark database of S2.2 as `.db` text. The original is lost: this is made from its description.
+//! The benchmark database of ANL/APS as `.db` text. The original is lost: this is made from its description.
 //!
 //! One piece for the engine alone (this example) and for the whole IOC (`tahti bench ioc`).
 
-/// How the records of the benchmark database (S2.2 of the seeds) are linked; the original is lost.
+/// How the records of the benchmark database of ANL/APS are linked; the original is lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Reading {
     /// Each record reads the one before it and processes the next one by its forward link.

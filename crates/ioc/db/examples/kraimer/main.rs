@@ -1,4 +1,4 @@
-//! The benchmark database of S2.2 in both readings: time per record, in chains (F) and through inputs (P).
+//! The benchmark database of ANL/APS in both readings: time per record, in chains (F) and through inputs (P).
 //!
 //! CPU time of this thread, not wall time: neighbours on the machine do not count.
 //!

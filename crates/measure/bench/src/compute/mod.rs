@@ -13,10 +13,7 @@ use crate::measure::{settle, usable};
 use crate::{Bench, Failed, Found, Progress, read};
 use base::{CpuId, CpuSet, Policy};
 use clap::{ArgMatches, Args as _};
-use report::Published;
 use std::path::PathBuf;
-
-const SEED: [&str; 3] = ["VxWorks on multi-core", "about 2012", "PCs with several cores and sockets"];
 
 /// The row of the table.
 pub(crate) static BENCH: Bench = Bench {
@@ -24,24 +21,6 @@ pub(crate) static BENCH: Bench = Bench {
     experiment: "VxWorks on multi-core: local and shared data over the CPUs, Amdahl's law, vector instructions",
     arguments: Args::augment_args,
     run,
-    published: &[
-        Published::of(
-            "S5.4",
-            SEED[0],
-            SEED[1],
-            SEED[2],
-            "a small local data set scales linearly with cores; a large heavily used shared one peaks at 3, and over more than one socket is \
-             slower than on one core: transfer of data ownership",
-        ),
-        Published::of("S5.5", SEED[0], SEED[1], SEED[2], "a parallel share of 90 %: at most 10 times as fast (Amdahl)"),
-        Published::of(
-            "S5.6",
-            SEED[0],
-            SEED[1],
-            SEED[2],
-            "multiplications of four floats at once; the compiler's vectors with and without `restrict`; the CPU's vector length chosen at run time",
-        ),
-    ],
     wanted: "an empty job of two threads in at most 200 ns; two CPUs 1.9 times as fast where data is local; matrix times vector at 0.9 of \
              reading alone, measured beside it, from 128 rows on, and in no more time than the better of OpenBLAS's calls takes at every size; f16 \
              in 0.6 of the time of f32 from 1024 rows on; the centres of 1,240 spots in 15 us",

@@ -32,7 +32,6 @@ pub(crate) static BENCH: Bench = Bench {
     experiment: "SGI REACT: the frame-rate scheduler on a stock kernel",
     arguments: Args::augment_args,
     run,
-    published: &[],
     wanted: "a switch within 1.3 of what the kernel takes, the dispatcher's own work within 2 us, no minor lost",
     quick: &["--for", "2s"],
     shields: false,

@@ -16,7 +16,7 @@ pub(crate) use beside::COMPUTE;
 use clap::{ArgMatches, Args as _};
 pub(crate) use link::STREAM;
 pub(crate) use primes::PRIMES;
-use report::{Figure, Good, Latency, Published, Row, Table, Wanted};
+use report::{Figure, Good, Latency, Row, Table, Wanted};
 use setting::{Ground, SETTINGS, Setting};
 
 /// The row of the table.
@@ -25,22 +25,6 @@ pub(crate) static BENCH: Bench = Bench {
     experiment: "OPEN-NEXT: a prime task beside 0, 70 and 100 % interference; a network stream beside computation",
     arguments: Args::augment_args,
     run,
-    published: &[
-        Published::of(
-            "S3.1",
-            "HiPeRT Lab, OPEN-NEXT: a prime task beside two of low priority that compute",
-            "about 2018",
-            "Core i7-4770T, 4 cores",
-            "up to 200 times the time, power management being one cause",
-        ),
-        Published::of(
-            "S3.2",
-            "HiPeRT Lab, OPEN-NEXT: iperf3 of high priority beside prime95",
-            "about 2018",
-            "Core i7-4770T, 4 cores",
-            "20 runs of about 820 to 950 Mbit/s (an axis of a damaged slide)",
-        ),
-    ],
     wanted: "beside full interference, times spread (p99.9/p50) by at most a fifth with a shield of what they do without; a stream keeps 98 % of its bandwidth",
     quick: &["--rounds", "4"],
     shields: false,

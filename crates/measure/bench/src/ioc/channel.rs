@@ -1,4 +1,4 @@
-//! What Channel Access costs: search, connect, put and get (S2.4), loading many records.
+//! What Channel Access costs: search, connect, put and get, loading many records.
 
 use super::database::{inputs, outputs};
 use super::host::Ioc;

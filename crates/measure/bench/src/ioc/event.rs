@@ -1,4 +1,4 @@
-//! From a posted event to the processing of the two records that wait for it (S2.6).
+//! From a posted event to the processing of the two records that wait for it.
 
 use super::host::Ioc;
 use super::wire::{Circuit, stamped};

@@ -33,7 +33,6 @@ pub(crate) static BENCH: Bench = Bench {
     experiment: "Kraimer's benchmark database: scans on CPUs of their own",
     arguments: Args::augment_args,
     run,
-    published: &[],
     wanted: "copies scale with the CPUs; p99 of a 1 kHz scan under load within 1.5 of that without",
     quick: &["--for", "2500ms"],
     shields: false,

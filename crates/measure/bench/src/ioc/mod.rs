@@ -15,11 +15,11 @@ mod kraimer;
 mod scan;
 mod wire;
 
-use crate::{Bench, Failed, Found, Progress, read};
+use crate::{Bench, Failed, Found, Progress, papers, read};
 use clap::{ArgMatches, Args as _};
 use host::{Ioc, Kind};
 use kraimer::{Reading, kraimer};
-use report::{Good, Published, Row, Table, Wanted};
+use report::{Good, Row, Table, Wanted};
 use std::time::Duration;
 
 /// The row of the table.
@@ -28,7 +28,6 @@ pub(crate) static BENCH: Bench = Bench {
     experiment: "KEK: the IOC's database and Channel Access; Kraimer's benchmark database",
     arguments: Args::augment_args,
     run,
-    published: &[],
     wanted: "a fifth of C's processor time for a record, a quarter for an update, half for a put or get",
     quick: &["--quick", "--only", "transfer"],
     shields: false,
@@ -92,9 +91,8 @@ const fn wanted(name: &'static str, unit: &'static str, most: f64) -> Figure {
 struct Case {
     name: &'static str,
     what: &'static str,
-    /// The number of KEK's experiment, and what was published of it in 1997, if anything: on what, and figures.
-    number: &'static str,
-    published: &'static [(&'static str, &'static str)],
+    /// The key of the published experiment, if it repeats one.
+    experiment: &'static str,
     /// A record that answers when the IOC is up.
     probe: &'static str,
     database: fn(&Scale) -> String,
@@ -126,8 +124,7 @@ impl Case {
     const USUAL: Self = Self {
         name: "",
         what: "",
-        number: "",
-        published: &[],
+        experiment: "",
         probe: "x0",
         database: |_| String::new(),
         run: |_, _| Ok(Vec::new()),
@@ -223,8 +220,7 @@ const CASES: &[Case] = &[
     Case {
         name: "periods",
         what: "table II: load of one CPU by one copy of the database, its 100 calc and ai monitored",
-        number: "S2.3",
-        published: &[("PowerPC 604e 200 MHz", "0.60, 1.2, 3.0, 6.1 %"), ("MC68040 25 MHz", "5.8, 12, 27, 56 %")],
+        experiment: "kek/scan-load",
         probe: "c0:main",
         database: |_| kraimer(1, Reading::Forward, "Passive"),
         run: scan::load_by_period,
@@ -239,11 +235,7 @@ const CASES: &[Case] = &[
     Case {
         name: "connect",
         what: "tables III and IV: search of 10,000 different names, then connection",
-        number: "S2.4",
-        published: &[
-            ("PowerPC 604e", "search 953 us, 98 % CPU, 17 % of 10 Mbit/s"),
-            ("MC68040", "search 1189 us, 68 % CPU, 20 % of 10 Mbit/s"),
-        ],
+        experiment: "kek/search",
         database: channel::connect_database,
         run: channel::connect,
         rounds: 3,
@@ -262,11 +254,7 @@ const CASES: &[Case] = &[
     Case {
         name: "transfer",
         what: "tables III and IV: put and get, batches of 1000 on 100 ao records",
-        number: "S2.4",
-        published: &[
-            ("PowerPC 604e", "put 23, get 58, both 76 us; CPU 52, 18, 30 %; traffic 75, 50, 60 % of 10 Mbit/s"),
-            ("MC68040", "put 109, get 118, both 246 us; CPU 100, 82, 88 %; traffic 18, 25, 20 % of 10 Mbit/s"),
-        ],
+        experiment: "kek/transfer",
         database: channel::transfer_database,
         run: channel::transfer,
         turns: TURNS,
@@ -320,11 +308,7 @@ const CASES: &[Case] = &[
     Case {
         name: "event",
         what: "table VI: from a posted event to the first and to the second of the records that wait for it, by stamps",
-        number: "S2.6",
-        published: &[
-            ("PowerPC 604e", "from the interrupt: 12.5 and 19.5 us"),
-            ("MC68040", "from the interrupt: 73 and 122 us"),
-        ],
+        experiment: "kek/post-event",
         probe: "second",
         database: event::event_database,
         run: event::event,
@@ -426,8 +410,9 @@ fn table(case: &Case, measured: &Measured) -> Table {
     let ours = case.ours();
     let name = if ours == Kind::Stamped { "stamp each" } else { "tahti" };
     let mut table = Table::new(format!("{}: {}", case.name, case.what)).columns(name, "softIoc");
-    table.published =
-        case.published.iter().map(|(on, what)| Published::of(case.number, "KEK", "1997", on, what)).collect();
+    if !case.experiment.is_empty() {
+        table.published = papers::published(case.experiment).to_vec();
+    }
     for (n, figure) in case.figures.iter().enumerate() {
         table = table.row(measured.row(ours, n, figure));
         if ours != Kind::Stamped && case.kinds.contains(&Kind::Stamped) {

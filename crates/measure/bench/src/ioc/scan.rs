@@ -1,4 +1,4 @@
-//! What processing records costs: the benchmark database of S2.2, put by put and scanned, with and without monitors.
+//! What processing records costs: the benchmark database of ANL/APS, put by put and scanned, with and without monitors.
 
 use super::Scale;
 use super::host::Ioc;
@@ -84,7 +84,7 @@ pub(super) fn monitors(ioc: &mut Ioc, scale: &Scale) -> Result<Vec<f64>, Failed>
     ])
 }
 
-/// The CPU that scanning one copy with its 100 monitors takes at each period of S2.3, in percent of one CPU.
+/// The CPU that scanning one copy with its 100 monitors takes at each published period, in percent of one CPU.
 pub(super) fn load_by_period(ioc: &mut Ioc, scale: &Scale) -> Result<Vec<f64>, Failed> {
     let mut display = Circuit::open(ioc.port)?;
     let sids = display.channels(&monitored(0))?;

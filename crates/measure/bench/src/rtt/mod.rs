@@ -5,6 +5,7 @@
 mod direct;
 mod flow;
 mod parts;
+mod role;
 mod zmq;
 
 use crate::measure::handed_on;
@@ -16,7 +17,8 @@ use clap::{ArgMatches, Args as _};
 use direct::Direct;
 use msg::{Band, Code};
 use parts::{BULK, PartArgs, Process, TOP, become_class, part, retry, run_part};
-use report::{Figure, Latency, Published, Row, Table, Wanted};
+use report::{Figure, Good, Latency, Row, Table, Wanted};
+use role::{Role, Roles};
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 use sys::clock::mono_now;
@@ -42,7 +44,6 @@ pub(crate) static BENCH: Bench = Bench {
     experiment: "SPring-8: round trips through the message server",
     arguments: Args::augment_args,
     run,
-    published: &[],
     wanted: "on one CPU within 1.3 of two futex round trips, time sharing within half of libzmq's; p99 of the top band beside \
              bulk within twice that without; bodies at 3 GB/s; 2 million pairs for a second of the server's CPU",
     quick: &["--quick", "--rounds", "2000", "--pairs", "20000"],
@@ -53,11 +54,12 @@ pub(crate) static BENCH: Bench = Bench {
 pub(crate) const PART: Helper =
     Helper { name: "rtt-part", arguments: PartArgs::augment_args, run: |matches| run_part(&read(matches)?) };
 
-/// What SPring-8 measured, by class.
-const MADOCA: [(&str, &str); 2] = [
-    ("SPring-8, MADOCA II, real time", "min 1131, median 1286, mean 1293, sd 47, max 1760 us"),
-    ("SPring-8, MADOCA II, time sharing", "min 1029, median 1126, mean 1141, sd 670, max 141985 us"),
-];
+/// Standard deviation of real-time round trips, at most this share of their mean.
+const DEVIATION_MAX: f64 = 0.1;
+/// The longest real-time round trip, at most so many medians: MADOCA II's case 1 had 1.37.
+const MAXIMUM_MAX: f64 = 1.4;
+/// A round trip near the median: from half of it to one and a half.
+const NEAR_MEDIAN: std::ops::RangeInclusive<f64> = 0.5..=1.5;
 
 /// Round trips of messages through the server, beside futexes and a libzmq broker
 #[derive(clap::Args)]
@@ -74,6 +76,15 @@ struct Args {
     /// Only the first case: real time, unloaded
     #[arg(long)]
     quick: bool,
+    /// Measure one case alone, without load: class and CPUs of the message server (`fifo:20@1`, `other`, `fifo:20@last`)
+    #[arg(long, value_name = "CLASS[@CPUS]", requires_all = ["manager", "client"])]
+    server: Option<Role>,
+    /// Class and CPUs of the equipment manager
+    #[arg(long, value_name = "CLASS[@CPUS]", requires = "server")]
+    manager: Option<Role>,
+    /// Class and CPUs of the test program
+    #[arg(long, value_name = "CLASS[@CPUS]", requires = "server")]
+    client: Option<Role>,
 }
 
 /// Times of one kind, in ns.
@@ -131,8 +142,8 @@ struct Stage {
 }
 
 impl Stage {
-    /// Starts them in the class and on the CPUs of this thread, the most urgent band in `top`.
-    fn start(top: Option<Policy>) -> Result<Self, Failed> {
+    /// Starts them in their roles, else in the class and on the CPUs of this thread, the most urgent band in `top`.
+    fn start(roles: Option<&Roles>, top: Option<Policy>) -> Result<Self, Failed> {
         static NEXT: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
         let name = format!("bench-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
         let log = std::env::temp_dir().join(format!("{name}.log"));
@@ -140,11 +151,11 @@ impl Stage {
         let (band, class) = (top.map(|top| format!("{TOP}={top}")), top.map(|top| top.to_string()));
         let mut words = vec!["msg", "serve", "--no-allowance", "--name", &name, "--log", &path];
         words.extend(band.iter().flat_map(|band| ["--band", band]));
-        let server = part(&words)?;
+        let server = role::start(roles.map(|roles| roles.server), &words)?;
         retry(|| Client::connect(&name, "first", Band::DEFAULT))?;
         let mut words = vec!["bench", "rtt-part", "manager", &name];
         words.extend(class.iter().flat_map(|class| ["--top", class]));
-        let manager = part(&words)?;
+        let manager = role::start(roles.map(|roles| roles.manager), &words)?;
         let stage = Self { name, log, server, _manager: manager };
         for band in [Band::DEFAULT.number(), BULK, TOP] {
             let mut client = stage.client(band)?;
@@ -209,22 +220,22 @@ fn run(matches: &ArgMatches, progress: &mut Progress) -> Result<Found, Failed> {
     let all =
         [(REAL_TIME, bound, false), (REAL_TIME, bound, true), (sharing, allowed, false), (sharing, allowed, true)];
     let (cases, sides): (usize, &[bool]) = if args.quick { (1, &[]) } else { (all.len(), &[false, true]) };
+    if let (Some(server), Some(manager), Some(client)) = (args.server, args.manager, args.client) {
+        progress.at(0, 1, "round trips");
+        let roles = Roles::new([server, manager, client], &allowed);
+        return one_case(args.rounds, &roles, (&allowed, sharing), zmq);
+    }
     let parts = cases + sides.len() + 2;
     let (mut tables, mut notes) = (Vec::new(), Vec::new());
     for (nth, (class, cpus, loaded)) in all.into_iter().take(cases).enumerate() {
         let beside = beside(class, &cpus, loaded);
         progress.at(nth, parts, &format!("round trips, {beside}"));
-        match settled((&allowed, sharing), (&cpus, loaded, class), || case(args.rounds, peer))? {
+        match settled((&allowed, sharing), (&cpus, loaded, class), || case(args.rounds, None, peer))? {
             Ok(mut times) => {
                 // Ours first; the futexes are what it is compared with.
                 times.swap(0, 1);
-                let (who, figures, wanted) = match class.is_real_time() {
-                    true => (MADOCA[0].0, MADOCA[0].1, (FUTEX, 1.3)),
-                    false => (MADOCA[1].0, MADOCA[1].1, (LIBZMQ, 0.5)),
-                };
-                let mut table = table(format!("round trips, {beside}"), &mut times, Some(wanted));
-                table.published.push(Published::of("S1.5", who, "2013", "hardware not given", figures));
-                tables.push(table);
+                let wanted = if class.is_real_time() { (FUTEX, 1.3) } else { (LIBZMQ, 0.5) };
+                tables.push(table(format!("round trips, {beside}"), &mut times, Some(wanted)));
             }
             Err(missing) => notes.push(format!("round trips, {beside}: did not run: {missing}")),
         }
@@ -233,7 +244,7 @@ fn run(matches: &ArgMatches, progress: &mut Progress) -> Result<Found, Failed> {
     for (nth, &loaded) in sides.iter().enumerate() {
         let beside = beside(REAL_TIME, &allowed, loaded);
         progress.at(cases + nth, parts, &format!("most urgent band beside bulk, {beside}"));
-        let stage = Stage::start(Some(REAL_TIME))?;
+        let stage = Stage::start(None, Some(REAL_TIME))?;
         let measure = || flow::urgent(&stage, args.rounds, loaded, peer);
         match settled((&allowed, sharing), (&allowed, loaded, REAL_TIME), measure)? {
             Ok(mut times) => {
@@ -252,7 +263,7 @@ fn run(matches: &ArgMatches, progress: &mut Progress) -> Result<Found, Failed> {
         }
         tables.push(table);
     }
-    let stage = Stage::start(None)?;
+    let stage = Stage::start(None, None)?;
     progress.at(parts - 2, parts, "large bodies");
     let bodies = flow::bodies(&stage)?;
     progress.at(parts - 1, parts, &format!("{} pairs, one after the other and many at once", args.pairs));
@@ -290,9 +301,42 @@ fn settled<T>(
     result
 }
 
-/// A line of SPring-8's table, and its peers.
-fn case(rounds: usize, peer: Option<&Zmq>) -> Result<Vec<Times>, Failed> {
-    let stage = Stage::start(None)?;
+/// One case with a role for each of the three processes, as MADOCA II was measured.
+fn one_case(
+    rounds: usize,
+    roles: &Roles,
+    (allowed, before): (&CpuSet, Policy),
+    zmq: Result<Zmq, Failed>,
+) -> Result<Found, Failed> {
+    let (class, cpus) = roles.client;
+    let measure = || case(rounds, Some(roles), zmq.as_ref().ok());
+    let mut times = settled((allowed, before), (&cpus, false, class), measure)??;
+    times.swap(0, 1);
+    let mut table = table(format!("round trips, {roles}"), &mut times, None);
+    table.rows.extend(spread(&mut times[0].ns, class.is_real_time()));
+    let notes = zmq.err().map(|why| format!("libzmq did not run: {why}"));
+    Ok(Found { notes: notes.into_iter().collect(), ..Found::from(table) })
+}
+
+/// How far round trips are from their mean and median; with the targets of real time.
+fn spread(times_ns: &mut [u64], real_time: bool) -> Vec<Row> {
+    let latency = Latency::of_times(times_ns);
+    let median = latency.percentile(50.0).map_or(f64::NAN, |at| at.ns as f64);
+    let by = |ns: Option<i64>, other: f64| ns.map_or(f64::NAN, |ns| ns as f64 / other);
+    let near = times_ns.iter().filter(|ns| NEAR_MEDIAN.contains(&(**ns as f64 / median))).count();
+    let wanted = |row: Row, limit: f64| if real_time { row.wanted(Wanted::at_most(limit)) } else { row };
+    let mean = latency.mean_ns.map_or(f64::NAN, |ns| ns as f64);
+    vec![
+        wanted(Row::figure("standard deviation, by mean", "", by(latency.sd_ns, mean)).good(Good::Low), DEVIATION_MAX),
+        wanted(Row::figure("maximum, by median", "", by(latency.max_ns, median)).good(Good::Low), MAXIMUM_MAX),
+        Row::figure("share within half to one and a half of the median", "%", 100.0 * near as f64 / times_ns.len().max(1) as f64)
+            .good(Good::High),
+    ]
+}
+
+/// One case: messages through the server, and what they are compared with.
+fn case(rounds: usize, roles: Option<&Roles>, peer: Option<&Zmq>) -> Result<Vec<Times>, Failed> {
+    let stage = Stage::start(roles, None)?;
     let mut client = stage.client(Band::DEFAULT.number())?;
     let memory = SharedWords::create("tahti-rtt", 16)?;
     let handed = handed_on(memory.fd())?;

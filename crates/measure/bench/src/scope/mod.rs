@@ -21,7 +21,6 @@ pub(crate) static BENCH: Bench = Bench {
     experiment: "own: StethoScope and SystemViewer look at a running program; what being looked at costs it",
     arguments: Args::augment_args,
     run,
-    published: &[],
     wanted: "4 variables at 10 kHz without a shift of a 1 kHz loop's p99, nor of their own loop's; at most 30 ns a variable and cycle",
     quick: &["--rounds", "4", "--for", "300ms"],
     shields: false,

@@ -1,0 +1,337 @@
+//! The published experiments: who measured what, on what, and which of our measurements repeats it.
+//!
+//! A result answers an experiment only if its bench ran with the arguments that make it that experiment ([`Run::must`]).
+//! Published figures belong to the experiment; benches print them from here. Start at [`PAPERS`].
+
+mod kek;
+mod madoca;
+mod open_next;
+mod react;
+mod vxworks;
+
+use crate::measure::period;
+use crate::{ALL, Bench};
+use base::DurNs;
+use clap::ArgMatches;
+use report::{Experiment, Latency, Published, Report, Row, Table, micros, short};
+
+/// A publication.
+pub(crate) struct Paper {
+    /// Authors, title, year.
+    pub(crate) cited: &'static str,
+    pub(crate) entries: &'static [Entry],
+}
+
+/// A published experiment, or a part of the published system.
+pub(crate) struct Entry {
+    /// `paper/experiment`.
+    pub(crate) key: &'static str,
+    pub(crate) what: &'static str,
+    pub(crate) published: &'static [Published],
+    /// All of them together repeat the experiment.
+    pub(crate) runs: &'static [Run],
+    /// The command that does what the paper describes, with its page, if it is no measurement.
+    pub(crate) shown: &'static str,
+    /// How ours differs from the published experiment.
+    pub(crate) differs: &'static str,
+    /// Hardware that would be needed for the rest.
+    pub(crate) needs: &'static str,
+}
+
+impl Entry {
+    /// The base of the struct updates in the tables.
+    const NONE: Self =
+        Self { key: "", what: "", published: &[], runs: &[], shown: "", differs: "", needs: "" };
+}
+
+/// A measurement that repeats an experiment.
+pub(crate) struct Run {
+    pub(crate) bench: &'static str,
+    /// Arguments with as many samples as were published, or enough for the comparison.
+    pub(crate) full: &'static [&'static str],
+    /// Arguments for `all --quick`; the bench's own if there are none.
+    pub(crate) quick: &'static [&'static str],
+    /// Arguments for the test that every row is answered; the quick ones if there are none.
+    pub(crate) smallest: &'static [&'static str],
+    /// Arguments without which a result belongs to another experiment: name and value. Defaults count as given.
+    pub(crate) must: &'static [(&'static str, &'static str)],
+    /// The figures that answer: parts of the title of their table, and of their name.
+    pub(crate) figures: &'static [(&'static str, &'static str)],
+}
+
+impl Run {
+    /// The base of the struct updates in the tables.
+    const NONE: Self = Self { bench: "", full: &[], quick: &[], smallest: &[], must: &[], figures: &[] };
+}
+
+/// How much is measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Form {
+    /// As many samples as were published.
+    Full,
+    /// Ten minutes in all: not for a table.
+    Quick,
+    /// The smallest that gives every row a figure: for a test.
+    Smallest,
+}
+
+/// All of them.
+pub(crate) const PAPERS: &[Paper] = &[madoca::PAPER, kek::PAPER, open_next::PAPER, react::PAPER, vxworks::PAPER];
+
+/// Figures of one table that are shown; the rest is counted.
+const FIGURES_MAX: usize = 12;
+
+/// The name under which they stand among reports.
+const NAME: &str = "experiments";
+
+fn entries() -> impl Iterator<Item = (&'static Paper, &'static Entry)> {
+    PAPERS.iter().flat_map(|paper| paper.entries.iter().map(move |entry| (paper, entry)))
+}
+
+/// What was published of an experiment.
+///
+/// # Panics
+/// If no experiment has this key, which a test of every bench shows.
+pub(crate) fn published(key: &str) -> &'static [Published] {
+    let found = entries().find(|(_, entry)| entry.key == key);
+    assert!(found.is_some(), "no experiment {key}");
+    found.map_or(&[], |(_, entry)| entry.published)
+}
+
+/// What was published of the experiments that a bench repeats.
+pub(crate) fn published_for(bench: &str) -> Vec<Published> {
+    let of = entries().filter(|(_, entry)| entry.runs.iter().any(|run| run.bench == bench));
+    of.flat_map(|(_, entry)| entry.published.iter().cloned()).collect()
+}
+
+/// The measurements that answer every experiment: bench and arguments, each once.
+pub(crate) fn runs(form: Form) -> Vec<(&'static str, &'static [&'static str])> {
+    let mut all = Vec::new();
+    for run in entries().flat_map(|(_, entry)| entry.runs) {
+        let one = (run.bench, run.arguments(form));
+        if !all.contains(&one) {
+            all.push(one);
+        }
+    }
+    all
+}
+
+/// All experiments with the figures of these reports. `all`: also those that no report is about.
+pub fn beside(reports: &[Report], all: bool) -> Option<Report> {
+    if reports.iter().any(|report| !report.experiments.is_empty()) {
+        return None;
+    }
+    let is_about = |entry: &Entry| {
+        all || entry.runs.iter().any(|run| reports.iter().any(|report| report.bench == run.bench))
+    };
+    let experiments: Vec<Experiment> = entries()
+        .filter(|(_, entry)| is_about(entry))
+        .map(|(paper, entry)| entry.beside(paper, reports))
+        .collect();
+    let last = reports.last()?;
+    (!experiments.is_empty()).then(|| Report {
+        bench: NAME.into(),
+        experiment: "the published experiments, row by row".into(),
+        what: "Published experiments with our figures".into(),
+        ended_s: last.ended_s,
+        machine: last.machine.clone(),
+        experiments,
+        ..Report::default()
+    })
+}
+
+impl Entry {
+    fn beside(&self, paper: &Paper, reports: &[Report]) -> Experiment {
+        let (mut found, mut by, mut missing) = (Vec::new(), Vec::new(), Vec::new());
+        for run in self.runs {
+            let report = reports.iter().rev().find(|report| run.is_answered_by(report));
+            let figures = report.map(|report| figures(report, run.figures)).filter(|figures| !figures.is_empty());
+            match (report, figures) {
+                (Some(report), Some(figures)) => {
+                    found.extend(figures);
+                    by.push(command(run.bench, report.arguments.iter().map(String::as_str)));
+                }
+                _ => missing.push(command(run.bench, run.full.iter().copied())),
+            }
+        }
+        by.extend((!self.shown.is_empty()).then(|| self.shown.to_owned()));
+        Experiment {
+            key: self.key.into(),
+            paper: paper.cited.into(),
+            what: self.what.into(),
+            published: self.published.to_vec(),
+            found,
+            by,
+            missing,
+            differs: self.differs.into(),
+            needs: self.needs.into(),
+        }
+    }
+}
+
+impl Run {
+    fn arguments(&self, form: Form) -> &'static [&'static str] {
+        let usual = || ALL.iter().find(|bench| bench.name == self.bench).map_or(&[][..], |bench| bench.quick);
+        match form {
+            Form::Full => self.full,
+            Form::Smallest if !self.smallest.is_empty() => self.smallest,
+            _ if !self.quick.is_empty() => self.quick,
+            _ => usual(),
+        }
+    }
+
+    /// The report is of this bench, run with the arguments that make it this experiment.
+    fn is_answered_by(&self, report: &Report) -> bool {
+        let Some(bench) = ALL.iter().find(|bench| bench.name == self.bench) else { return false };
+        report.bench == self.bench && parsed(bench, &report.arguments).is_some_and(|given| self.fits(&given))
+    }
+
+    fn fits(&self, given: &ArgMatches) -> bool {
+        self.must.iter().all(|(name, value)| {
+            let given = given.get_raw(name).into_iter().flatten();
+            let mut given = given.filter_map(|text| text.to_str());
+            given.any(|given| same(given, value))
+        })
+    }
+}
+
+/// Arguments as the bench reads them; nothing if it does not have them, as in a report of another version.
+fn parsed(bench: &Bench, arguments: &[String]) -> Option<ArgMatches> {
+    let words = std::iter::once(bench.name).chain(arguments.iter().map(String::as_str));
+    bench.command().try_get_matches_from(words).ok()
+}
+
+/// Two values of an argument mean the same: the same text, or the same time (`4001Hz`, `249938ns`).
+fn same(given: &str, wanted: &str) -> bool {
+    given == wanted || matches!((period(given), period(wanted)), (Ok(one), Ok(other)) if one == other)
+}
+
+/// The command line of a measurement.
+fn command<'a>(bench: &'a str, arguments: impl Iterator<Item = &'a str>) -> String {
+    ["tahti", "bench", bench].into_iter().chain(arguments).collect::<Vec<_>>().join(" ")
+}
+
+/// Figures of a report, a line for each table.
+fn figures(report: &Report, which: &[(&str, &str)]) -> Vec<String> {
+    let is_named = |table: &Table, row: &&Row| {
+        which.iter().any(|(title, name)| table.title.contains(title) && row.name.contains(name))
+    };
+    let of_table = |table: &Table| {
+        let rows: Vec<&Row> = table.rows.iter().filter(|row| is_named(table, row)).collect();
+        let mut figures: Vec<String> = rows.iter().take(FIGURES_MAX).map(|row| figure(table, row)).collect();
+        let more = rows.len().saturating_sub(FIGURES_MAX);
+        figures.extend((more > 0).then(|| format!("{more} more below")));
+        (!figures.is_empty()).then(|| format!("{}: {}", table.title, figures.join("; ")))
+    };
+    report.tables.iter().filter_map(of_table).collect()
+}
+
+/// A figure with its name.
+fn figure(table: &Table, row: &Row) -> String {
+    let name = &row.name;
+    match (&row.latency, &row.ours) {
+        (Some(latency), _) => format!("{name} {}", latencies(latency)),
+        (None, Some(ours)) => {
+            let beyond = if ours.beyond { "> " } else { "" };
+            let head = format!("{name} {beyond}{} {}", short(ours.value), row.unit);
+            let other = if table.other.is_empty() { "other" } else { &table.other };
+            let beside = row.other.as_ref().map(|figure| format!(" ({other} {})", short(figure.value)));
+            let note = if row.note.is_empty() { String::new() } else { format!(" ({})", row.note) };
+            head.trim_end().to_owned() + &beside.unwrap_or_default() + &note
+        }
+        (None, None) => format!("{name} not measured {}", row.note).trim_end().to_owned(),
+    }
+}
+
+fn latencies(latency: &Latency) -> String {
+    let us = |ns: Option<i64>| ns.map_or("-".into(), |ns| micros(DurNs(ns)));
+    let at = |percent| latency.percentile(percent).filter(|at| !at.beyond).map(|at| at.ns);
+    let deviation = latency.sd_ns.map_or(String::new(), |sd| format!(", standard deviation {}", us(Some(sd))));
+    format!(
+        "min {}, mean {}, median {}, p99 {}, max {}{deviation} us ({} samples)",
+        us(latency.min_ns),
+        us(latency.mean_ns),
+        us(at(50.0)),
+        us(at(99.0)),
+        us(latency.max_ns),
+        latency.count
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_experiment_is_measured_or_shown_or_states_what_it_needs() {
+        for (_, entry) in entries() {
+            let is_answered = !entry.runs.is_empty() || !entry.shown.is_empty() || !entry.needs.is_empty();
+            assert!(is_answered && !entry.what.is_empty(), "{}", entry.key);
+            for run in entry.runs {
+                assert!(!run.figures.is_empty(), "{}: {}", entry.key, run.bench);
+            }
+        }
+    }
+
+    #[test]
+    fn an_experiment_has_one_key() {
+        let mut keys: Vec<&str> = entries().map(|(_, entry)| entry.key).collect();
+        keys.sort_unstable();
+        assert!(keys.windows(2).all(|pair| pair[0] != pair[1]), "{keys:?}");
+    }
+
+    #[test]
+    fn the_arguments_of_each_form_are_the_bench_s_own_and_make_it_the_experiment() {
+        for (_, entry) in entries() {
+            for run in entry.runs {
+                let bench = ALL.iter().find(|bench| bench.name == run.bench);
+                let bench = bench.unwrap_or_else(|| panic!("{}: no bench {}", entry.key, run.bench));
+                for form in [Form::Full, Form::Quick, Form::Smallest] {
+                    let words: Vec<String> = run.arguments(form).iter().map(|word| (*word).to_owned()).collect();
+                    let given = parsed(bench, &words).unwrap_or_else(|| panic!("{}: {words:?}", entry.key));
+                    assert!(run.fits(&given), "{}: {words:?}", entry.key);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_result_with_other_arguments_does_not_answer_an_experiment() {
+        let jitter = entries().find(|(_, entry)| entry.key == "vxworks/jitter").map(|(_, entry)| &entry.runs[0]).unwrap();
+        let report = |words: &str| Report {
+            bench: "wakeup".into(),
+            arguments: words.split_whitespace().map(str::to_owned).collect(),
+            ..Report::default()
+        };
+        let same = ["--period 4001Hz --load all --compare --spare 1+", "--load all --period 249938ns --compare --for 1s"];
+        for words in same {
+            assert!(jitter.is_answered_by(&report(words)), "{words}");
+        }
+        let others = ["", "--period 4001Hz --compare", "--load all --compare", "--period 4001Hz --load all", "--no-such"];
+        for words in others {
+            assert!(!jitter.is_answered_by(&report(words)), "{words}");
+        }
+    }
+
+    #[test]
+    fn published_figures_are_printed_even_if_nothing_was_measured() {
+        let row = Row::figure("1 second", "%", 0.045).against(report::Figure::once(0.204));
+        let table = Table::new("periods: table II: load of one CPU").columns("tahti", "softIoc").row(row);
+        let words = ["--quick", "--only", "periods"].map(str::to_owned).to_vec();
+        let ioc = Report { bench: "ioc".into(), arguments: words, tables: vec![table], ..Report::default() };
+        let all = beside(std::slice::from_ref(&ioc), true).unwrap();
+        assert_eq!(all.experiments.len(), entries().count());
+        let of = |key: &str| all.experiments.iter().find(|one| one.key == key).unwrap();
+        assert_eq!(of("kek/scan-load").found, ["periods: table II: load of one CPU: 1 second 0.045 % (softIoc 0.204)"]);
+        assert_eq!(of("kek/scan-load").by, ["tahti bench ioc --quick --only periods"]);
+        assert!(of("kek/scan-load").is_answered());
+        let response = of("react/response");
+        assert_eq!(response.published.len(), 2);
+        assert_eq!(response.missing, ["tahti bench response --compare --events 5000000"]);
+        assert!(!response.is_answered());
+        // Of one measurement alone: only its experiments, and never twice.
+        let few = beside(std::slice::from_ref(&ioc), false).unwrap();
+        assert!(few.experiments.iter().all(|one| one.key.starts_with("kek/")), "{few:?}");
+        assert_eq!(beside(&[ioc, few], true), None);
+    }
+}

@@ -1,0 +1,68 @@
+//! An industrial packaging line of the OPEN-NEXT project.
+
+use super::{Entry, Paper, Run};
+use report::Published;
+
+const WHO: &str = "HiPeRT Lab, OPEN-NEXT";
+const YEAR: &str = "2017";
+const HOST: &str = "Core i7-4770T, 4 cores, 2.5 GHz, Windows 7";
+
+pub(super) const PAPER: Paper = Paper {
+    cited: "HiPeRT Lab, University of Modena and Reggio Emilia: an OPEN-NEXT use case, 18 October 2017",
+    entries: &[
+        Entry {
+            key: "open-next/cpu",
+            what: "A high-priority task computes a prime number, two low-priority tasks compute pi: execution time at 0, 70 and 100 % interference",
+            published: &[Published::new(WHO, YEAR, HOST, "up to 200 times the time; power management is one cause")],
+            runs: &[Run {
+                bench: "interference",
+                full: &["--no-network", "--rounds", "20"],
+                quick: &["--no-network", "--rounds", "4"],
+                smallest: &["--no-network", "--rounds", "4"],
+                must: &[("no_primes", "false")],
+                figures: &[("spread of the prime task", "largest"), ("prime task (FIFO 50)", "time")],
+            }],
+            differs: "one task and two threads of interference for each CPU; power management is as this machine has it",
+            ..Entry::NONE
+        },
+        Entry {
+            key: "open-next/network",
+            what: "iperf3 at high priority with prime95 as interference, 20 runs; the goal is the full bandwidth of a 100 Mbit/s link",
+            published: &[Published::new(
+                WHO,
+                YEAR,
+                "Core i7-4770T, Windows 7, gigabit network",
+                "20 runs between about 820 and 950 Mbit/s (axis of a damaged slide)",
+            )],
+            runs: &[Run {
+                bench: "interference",
+                full: &["--no-primes", "--rounds", "20"],
+                quick: &["--no-primes", "--rounds", "4"],
+                smallest: &["--no-primes", "--rounds", "4"],
+                must: &[("no_network", "false")],
+                figures: &[("a stream", "")],
+            }],
+            differs: "the link is a pair of virtual interfaces limited to 100 Mbit/s between two network namespaces",
+            ..Entry::NONE
+        },
+        Entry {
+            key: "open-next/isolation",
+            what: "Isolation of components in space and time",
+            shown: "tahti shield, [[process]] memory_max, [[partition]] (docs/shield.md, docs/partitions.md)",
+            ..Entry::NONE
+        },
+        Entry {
+            key: "open-next/guests",
+            what: "The proposed solution: Linux and Windows beside each other under Xen, one core and 1387 MB each",
+            shown: "tahti up examples/packaging, [[guest]] (docs/partitions.md)",
+            needs: "Windows, and KVM that starts an ordinary kernel, for a measurement beside it",
+            ..Entry::NONE
+        },
+        Entry {
+            key: "open-next/deadlines",
+            what: "Hard, firm and soft deadlines: a late result fails the system, is useless, or loses usefulness",
+            shown: "deadline, recovery and tolerate in the plant file (docs/frames.md)",
+            ..Entry::NONE
+        },
+    ],
+};
