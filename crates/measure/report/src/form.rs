@@ -496,9 +496,11 @@ impl Wanted {
             Bound::AtMost => '≤',
             Bound::AtLeast => '≥',
         };
+        // Without the last digits of a product.
+        let limit = (self.limit * 1e6).round() / 1e6;
         match self.of {
-            Of::Ours => format!("{side} {}", self.limit),
-            Of::Ratio => format!("{side} {} x", self.limit),
+            Of::Ours => format!("{side} {limit}"),
+            Of::Ratio => format!("{side} {limit} x"),
         }
     }
 

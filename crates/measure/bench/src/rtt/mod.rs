@@ -270,7 +270,7 @@ fn run(matches: &ArgMatches, progress: &mut Progress) -> Result<Found, Failed> {
     let mut flows = Table::new("much at once").row(bodies);
     flows.rows.extend(flow::throughput(&stage, args.pairs)?);
     tables.push(flows);
-    notes.extend(zmq.err().map(|why| format!("libzmq did not run: {why}")));
+    notes.extend(zmq.err().map(|why| why.to_string()));
     Ok(Found { setup: Vec::new(), tables, notes })
 }
 
@@ -314,7 +314,7 @@ fn one_case(
     times.swap(0, 1);
     let mut table = table(format!("round trips, {roles}"), &mut times, None);
     table.rows.extend(spread(&mut times[0].ns, class.is_real_time()));
-    let notes = zmq.err().map(|why| format!("libzmq did not run: {why}"));
+    let notes = zmq.err().map(|why| why.to_string());
     Ok(Found { notes: notes.into_iter().collect(), ..Found::from(table) })
 }
 
