@@ -15,7 +15,7 @@ pub(crate) struct Args {
     /// Few samples of each, in about ten minutes: not for a table. Without it, as many as were published: some hours
     #[arg(long)]
     quick: bool,
-    /// The fewest samples that give each published experiment a figure
+    /// The fewest samples that give each published experiment a figure; fails if one has none
     #[arg(long, hide = true, conflicts_with = "quick")]
     smallest: bool,
     /// Only measurements whose name contains this
@@ -62,6 +62,11 @@ pub(crate) fn run(args: &Args) -> Result<Output, Failed> {
     }
     // Also those that nothing of this run is about: what they would need is said.
     if let Some(experiments) = crate::beside(&reports, true) {
+        let unanswered = experiments.experiments.iter().filter(|one| !one.missing.is_empty());
+        for one in unanswered.filter(|_| args.smallest) {
+            eprintln!("tahti bench: {} has no figure: {}", one.key, one.missing.join(", "));
+            good = false;
+        }
         text += &report::text(&experiments);
         reports.push(experiments);
     }

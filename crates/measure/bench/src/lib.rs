@@ -240,7 +240,8 @@ impl Bench {
     #[must_use]
     pub fn command(&self) -> Command {
         let command = <Shown as clap::Args>::augment_args((self.arguments)(Command::new(self.name)));
-        let published: String = papers::published_for(self.name).iter().map(|one| format!("\n{}", one.line())).collect();
+        let published: String =
+            papers::published_for(self.name).iter().map(|one| format!("\n{}", one.line())).collect();
         command.after_help(format!("Experiment: {}\nTarget: {}{published}", self.experiment, self.wanted))
     }
 

@@ -83,10 +83,9 @@ fn run(matches: &ArgMatches, progress: &mut Progress) -> Result<Found, Failed> {
         }
         _ => notes.push("barrier not measured: it needs two CPUs, this process has one".to_owned()),
     }
-    let compared = !args.no_cyclictest;
-    if compared {
-        installed("cyclictest", "--help", "rt-tests")?;
-    }
+    let theirs = (!args.no_cyclictest).then(|| installed("cyclictest", "--help", "rt-tests"));
+    let compared = matches!(theirs, Some(Ok(())));
+    notes.extend(theirs.and_then(Result::err).map(|why| why.to_string()));
     let shielded = match args.shield {
         true => Some(Shielded::apply(&args.touched, &CpuSet::single(cpu))?),
         false => None,

@@ -5,11 +5,17 @@ use report::Published;
 
 const WHO: &str = "SPring-8";
 const YEAR: &str = "2013";
-const BOARDS: &str = "VME boards XVB601 (Core i7-620UE 1.06 GHz) and VP717 (Core i7-620LE 2.0 GHz), 4 processors, Solaris 10";
+const BOARDS: &str =
+    "VME boards XVB601 (Core i7-620UE 1.06 GHz) and VP717 (Core i7-620LE 2.0 GHz), 4 processors, Solaris 10";
 const VP717: &str = "VME board VP717, Core i7-620LE 2.0 GHz, Solaris 10, tick 1 ms";
 
-const CLASSES: Run =
-    Run { bench: "classes", full: &["--for", "10s"], quick: &["--for", "700ms"], smallest: &["--for", "500ms"], ..Run::NONE };
+const CLASSES: Run = Run {
+    bench: "classes",
+    full: &["--for", "10s"],
+    quick: &["--for", "700ms"],
+    smallest: &["--for", "500ms"],
+    ..Run::NONE
+};
 
 /// Case 1: all three real-time, the message server bound to a processor.
 const CASE_1: &[&str] = &["--server", "fifo:20@last", "--manager", "fifo:20", "--client", "fifo:20"];
@@ -25,7 +31,12 @@ pub(super) const PAPER: Paper = Paper {
             published: &[
                 Published::new(WHO, YEAR, BOARDS, "1 time-sharing loop: 25 % of the machine (one processor)"),
                 Published::new(WHO, YEAR, BOARDS, "4 time-sharing loops: one of them in the run queue"),
-                Published::new(WHO, YEAR, BOARDS, "5 time-sharing loops: 20 % each, two in the run queue; login possible"),
+                Published::new(
+                    WHO,
+                    YEAR,
+                    BOARDS,
+                    "5 time-sharing loops: 20 % each, two in the run queue; login possible",
+                ),
                 Published::new(WHO, YEAR, BOARDS, "3 real-time loops: 25 % each; login possible"),
                 Published::new(WHO, YEAR, BOARDS, "4 real-time loops: the operating system hangs"),
             ],
@@ -40,11 +51,25 @@ pub(super) const PAPER: Paper = Paper {
             key: "madoca/binding",
             what: "Loops bound to one processor",
             published: &[
-                Published::new(WHO, YEAR, BOARDS, "5 free time-sharing loops and a bound one: about 18 % each, the bound one about 14 %"),
-                Published::new(WHO, YEAR, BOARDS, "5 free loops, and a real-time and a time-sharing loop bound to one processor: real-time 25 %, time-sharing 0 %"),
+                Published::new(
+                    WHO,
+                    YEAR,
+                    BOARDS,
+                    "5 free time-sharing loops and a bound one: about 18 % each, the bound one about 14 %",
+                ),
+                Published::new(
+                    WHO,
+                    YEAR,
+                    BOARDS,
+                    "5 free loops, and a real-time and a time-sharing loop bound to one processor: real-time 25 %, time-sharing 0 %",
+                ),
             ],
             runs: &[Run {
-                figures: &[("bound to CPU", "bound time sharing"), ("bound to CPU", "bound real time"), ("bound to CPU", "time sharing")],
+                figures: &[
+                    ("bound to CPU", "bound time sharing"),
+                    ("bound to CPU", "bound real time"),
+                    ("bound to CPU", "time sharing"),
+                ],
                 ..CLASSES
             }],
             ..Entry::NONE
@@ -53,8 +78,18 @@ pub(super) const PAPER: Paper = Paper {
             key: "madoca/sets",
             what: "Processes and threads in a set of three processors",
             published: &[
-                Published::new(WHO, YEAR, BOARDS, "3 or 4 processes: 25 % each, 75 % in total, the fourth in the run queue"),
-                Published::new(WHO, YEAR, BOARDS, "1 process with 3 or 4 threads: 75 %, the fourth thread in the run queue"),
+                Published::new(
+                    WHO,
+                    YEAR,
+                    BOARDS,
+                    "3 or 4 processes: 25 % each, 75 % in total, the fourth in the run queue",
+                ),
+                Published::new(
+                    WHO,
+                    YEAR,
+                    BOARDS,
+                    "1 process with 3 or 4 threads: 75 %, the fourth thread in the run queue",
+                ),
             ],
             runs: &[Run { figures: &[("in a set of", "in the set")], ..CLASSES }],
             ..Entry::NONE
@@ -112,7 +147,12 @@ pub(super) const PAPER: Paper = Paper {
         Entry {
             key: "madoca/spin",
             what: "0.1 ms: waiting by sleeping (unstable with a tick of 0.1 ms) and by spinning (tick 1 ms)",
-            published: &[Published::new(WHO, YEAR, "VME boards, Solaris 10", "sleeping at a tick of 0.1 ms: unstable; spinning at a tick of 1 ms: stable")],
+            published: &[Published::new(
+                WHO,
+                YEAR,
+                "VME boards, Solaris 10",
+                "sleeping at a tick of 0.1 ms: unstable; spinning at a tick of 1 ms: stable",
+            )],
             runs: &[
                 Run {
                     bench: "wakeup",

@@ -40,8 +40,7 @@ pub(crate) struct Entry {
 
 impl Entry {
     /// The base of the struct updates in the tables.
-    const NONE: Self =
-        Self { key: "", what: "", published: &[], runs: &[], shown: "", differs: "", needs: "" };
+    const NONE: Self = Self { key: "", what: "", published: &[], runs: &[], shown: "", differs: "", needs: "" };
 }
 
 /// A measurement that repeats an experiment.
@@ -121,13 +120,10 @@ pub fn beside(reports: &[Report], all: bool) -> Option<Report> {
     if reports.iter().any(|report| !report.experiments.is_empty()) {
         return None;
     }
-    let is_about = |entry: &Entry| {
-        all || entry.runs.iter().any(|run| reports.iter().any(|report| report.bench == run.bench))
-    };
-    let experiments: Vec<Experiment> = entries()
-        .filter(|(_, entry)| is_about(entry))
-        .map(|(paper, entry)| entry.beside(paper, reports))
-        .collect();
+    let is_about =
+        |entry: &Entry| all || entry.runs.iter().any(|run| reports.iter().any(|report| report.bench == run.bench));
+    let experiments: Vec<Experiment> =
+        entries().filter(|(_, entry)| is_about(entry)).map(|(paper, entry)| entry.beside(paper, reports)).collect();
     let last = reports.last()?;
     (!experiments.is_empty()).then(|| Report {
         bench: NAME.into(),
@@ -297,17 +293,20 @@ mod tests {
 
     #[test]
     fn a_result_with_other_arguments_does_not_answer_an_experiment() {
-        let jitter = entries().find(|(_, entry)| entry.key == "vxworks/jitter").map(|(_, entry)| &entry.runs[0]).unwrap();
+        let jitter =
+            entries().find(|(_, entry)| entry.key == "vxworks/jitter").map(|(_, entry)| &entry.runs[0]).unwrap();
         let report = |words: &str| Report {
             bench: "wakeup".into(),
             arguments: words.split_whitespace().map(str::to_owned).collect(),
             ..Report::default()
         };
-        let same = ["--period 4001Hz --load all --compare --spare 1+", "--load all --period 249938ns --compare --for 1s"];
+        let same =
+            ["--period 4001Hz --load all --compare --spare 1+", "--load all --period 249938ns --compare --for 1s"];
         for words in same {
             assert!(jitter.is_answered_by(&report(words)), "{words}");
         }
-        let others = ["", "--period 4001Hz --compare", "--load all --compare", "--period 4001Hz --load all", "--no-such"];
+        let others =
+            ["", "--period 4001Hz --compare", "--load all --compare", "--period 4001Hz --load all", "--no-such"];
         for words in others {
             assert!(!jitter.is_answered_by(&report(words)), "{words}");
         }

@@ -5,9 +5,9 @@ use report::Published;
 
 const WHO: &str = "SGI REACT, highest of 5,000,000 interrupts for each CPU";
 const YEAR: &str = "about 2007";
-const FOUR: &str = "4-CPU system, Itanium 2 1.0 GHz, 1 CPU receiving interrupts, SLES 10 SP1 kernel 2.6.16; load: 5 to 7 aim7 tasks";
-const MANY: &str =
-    "64-CPU system, Itanium 2 1.5 GHz, 28 CPUs receiving interrupts, SLES 10 SP1 kernel 2.6.16; load: 20 to 23 aim7 tasks";
+const FOUR: &str =
+    "4-CPU system, Itanium 2 1.0 GHz, 1 CPU receiving interrupts, SLES 10 SP1 kernel 2.6.16; load: 5 to 7 aim7 tasks";
+const MANY: &str = "64-CPU system, Itanium 2 1.5 GHz, 28 CPUs receiving interrupts, SLES 10 SP1 kernel 2.6.16; load: 20 to 23 aim7 tasks";
 
 pub(super) const PAPER: Paper = Paper {
     cited: "SGI: Low Latency Real-Time Computing on Multiprocessor Systems Running Standard Linux, about 2007",

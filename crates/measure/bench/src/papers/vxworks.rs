@@ -16,7 +16,12 @@ pub(super) const PAPER: Paper = Paper {
             what: "Task response at 4001 Hz with network traffic and full load on all cores, untuned and tuned",
             published: &[
                 Published::new(WHO, YEAR, LOADED, "untuned: 818,678 samples, max 15.993, mean 0.419 us"),
-                Published::new(WHO, YEAR, LOADED, "tuned (affinity, CPU reservation, interrupt rerouting, no USB): 812,564 samples, max 3.282, mean 0.349 us"),
+                Published::new(
+                    WHO,
+                    YEAR,
+                    LOADED,
+                    "tuned (affinity, CPU reservation, interrupt rerouting, no USB): 812,564 samples, max 3.282, mean 0.349 us",
+                ),
             ],
             runs: &[Run {
                 bench: "wakeup",
@@ -72,21 +77,13 @@ pub(super) const PAPER: Paper = Paper {
             key: "vxworks/amdahl",
             what: "Amdahl's law: a parallel share of 90 %",
             published: &[Published::new(WHO, YEAR, SERVERS, "at most 10 times as fast, with any number of CPUs")],
-            runs: &[Run {
-                bench: "compute",
-                figures: &[("speed-up by parallel share", "")],
-                ..Run::NONE
-            }],
+            runs: &[Run { bench: "compute", figures: &[("speed-up by parallel share", "")], ..Run::NONE }],
             ..Entry::NONE
         },
         Entry {
             key: "vxworks/simd",
             what: "Four floats in one multiplication; the compiler's vectors with and without `restrict`; vector length chosen at run time",
-            runs: &[Run {
-                bench: "compute",
-                figures: &[("matrix times vector on one CPU", "")],
-                ..Run::NONE
-            }],
+            runs: &[Run { bench: "compute", figures: &[("matrix times vector on one CPU", "")], ..Run::NONE }],
             differs: "matrix times vector at each vector length, instead of a product of four floats",
             ..Entry::NONE
         },
