@@ -142,6 +142,54 @@ fn what_cannot_be_had_is_told_with_what_was_expected() {
 }
 
 #[test]
+fn a_file_that_is_missing_is_reported_by_all_that_read_and_ends_with_status_1() {
+    let folder = Folder::new();
+    let (path, out) = (folder.0.join("kept"), folder.0.join("out.parquet"));
+    let config = store::Config { segment_size: base::Size(400), ..store::Config::default() };
+    let mut logger = store::Logger::open(store::Folder::make(&path).unwrap(), config, 0).unwrap();
+    let signal = logger.signal("A", segment::rows::About::default(), 0).unwrap();
+    for k in 0..100 {
+        logger.push(signal, &segment::Sample::new(k * 1_000_000_000, k as f64));
+        if k % 10 == 9 {
+            logger.sync(k);
+        }
+    }
+    logger.close(100, 100_000_000_000);
+    let (path, out) = (path.to_str().unwrap(), out.to_str().unwrap());
+    let get = ["get", path, "A", "--from", "1970-01-01T00:00:00Z"];
+    let export = ["export", path, "A", "--format", "parquet", "--output", out];
+    let all =
+        [&get[..], &["list", path], &["get", path, "A", "--from", "1970-01-01T00:00:00Z", "--every", "10s"], &export];
+    let ask = |words: &[&str]| tahti().arg("archive").args(words).output().unwrap();
+    for words in all {
+        let output = ask(words);
+        assert!(output.status.success() && output.stderr.is_empty(), "{words:?}: {output:?}");
+    }
+    std::fs::remove_file(out).unwrap();
+    std::fs::remove_file(format!("{path}/0000000003.segment")).unwrap();
+    for words in all {
+        let output = ask(words);
+        let told = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(1), "{words:?}: {told}");
+        assert!(
+            told.contains("damaged: 0000000003.segment") && told.contains("the file is missing"),
+            "{words:?}: {told}"
+        );
+    }
+    assert!(std::fs::metadata(out).is_ok(), "what can be read is exported");
+    let text = String::from_utf8(ask(&get).stdout).unwrap();
+    let lines: Vec<&str> = text.lines().collect();
+    let at = lines.iter().position(|line| line.contains("-- damaged")).unwrap();
+    assert!(lines[at].contains("samples lost"), "{text}");
+    assert!(at > 5 && at + 5 < lines.len(), "the gap is where samples are missing: {text}");
+    let early = ask(&["get", path, "A", "--from", "1970-01-01T00:00:00Z", "--to", "1970-01-01T00:00:02Z"]);
+    assert!(early.status.success(), "nothing is missing then: {early:?}");
+    let verified = ask(&["verify", path]);
+    let text = String::from_utf8(verified.stdout).unwrap();
+    assert!(!verified.status.success() && text.contains("0000000003.segment") && text.contains("is missing"), "{text}");
+}
+
+#[test]
 fn the_page_on_the_archive_has_the_tables_of_its_file() {
     let page = include_str!("../../../../docs/operate.md");
     let output = tahti().args(["archive", "serve", "--document"]).output().unwrap();

@@ -3,7 +3,7 @@
 use crate::call::{Ask, Call, Kind};
 use crate::flow::Asked;
 use crate::format::{Format, Head, Writer};
-use crate::names::{matching, metadata, resolve, status};
+use crate::names::{details, matching, metadata, resolve, status};
 use crate::{Failed, Operator, Refused, Source, at_time};
 use segment::Sample;
 use segment::rows::Signal;
@@ -59,6 +59,7 @@ impl Call {
                 Answer { status: 200, content_type: "text/plain; charset=utf-8", body: Body::Text(lines.into_bytes()) }
             }
             Kind::Version => json(json!({ "version": concat!("tahti ", env!("CARGO_PKG_VERSION")) })),
+            Kind::Details(name) => json(details(source, name)?),
             Kind::Metadata(name) => json(metadata(source, name)?),
             Kind::IsArchived(name) => json(json!({ "status": resolve(source, name)?.is_some().to_string() })),
             Kind::Known(names) => {

@@ -120,6 +120,7 @@ fn of_summary(what: What, all: &Summary) -> (Value, Option<(String, String)>) {
         What::One(Stat::Count) => all.count as f64,
         What::One(Stat::Std) => std,
         What::One(Stat::Variance) => std * std,
+        What::One(Stat::Rms) => of((all.mean.powi(2) + all.squares.max(0.0) / all.count as f64).sqrt()),
         What::One(Stat::PopVariance) => of(all.squares.max(0.0) / all.count as f64),
         What::One(Stat::Jitter) => std / mean,
         What::One(_) => mean,
@@ -247,6 +248,7 @@ pub(crate) fn stat(asked: &Asked<'_>, what: What, secs: u64, fill: bool, take: &
     while next < behind {
         let count = (behind - next).min(WINDOW);
         let found = asked.source.bins(asked.name, bins.begin(next), bins.0, usize::try_from(count).unwrap_or(0))?;
+        filler.gaps.renew(asked.source.gaps(asked.name, asked.from, asked.to)?);
         for (at, summary) in found {
             filler.bin(bins.number(at), Collected::Summary(summary).summarise(what, 0.0))?;
         }

@@ -62,6 +62,7 @@ pub(crate) enum Kind {
     },
     Version,
     Metadata(String),
+    Details(String),
     IsArchived(String),
     /// Which of these there are.
     Known(Vec<String>),
@@ -150,7 +151,7 @@ impl Call {
         match &self.0 {
             Kind::Data { asks, .. } => asks.iter().any(|ask| ask.wants(name)),
             Kind::AtTime { names, .. } => names.iter().any(|wanted| is_one(wanted)),
-            Kind::Metadata(wanted) | Kind::IsArchived(wanted) => is_one(wanted),
+            Kind::Metadata(wanted) | Kind::Details(wanted) | Kind::IsArchived(wanted) => is_one(wanted),
             Kind::Status { patterns, .. } => {
                 patterns.iter().any(|pattern| is_one(pattern) || base::glob(pattern, name))
             }
@@ -268,6 +269,7 @@ fn bpl(request: &Request<'_>, query: &Query, verb: &str, now: i64) -> Result<Opt
         "getAllPVs" => Kind::Names { filter: filter(query)?, limit: limit(query, usize::MAX)?, is_text: false },
         "searchForPVsRegex" => Kind::Names { filter: filter(query)?, limit: usize::MAX, is_text: true },
         "getMetadata" | "getPVTypeInfo" => Kind::Metadata(one()?),
+        "getPVDetails" => Kind::Details(one()?),
         "areWeArchivingPV" => Kind::IsArchived(one()?),
         "filterArchivedPVs" => Kind::Known(several()?),
         "getPVStatus" => {

@@ -9,6 +9,8 @@ const SECOND: i64 = 1_000_000_000;
 /// The gaps of a signal that were not reported yet.
 pub(crate) struct Gaps {
     left: Peekable<IntoIter<Gap>>,
+    /// All before it were reported.
+    reported: i64,
     /// What could not be read since the last sample.
     unread: Option<String>,
 }
@@ -17,7 +19,13 @@ impl Gaps {
     /// Those after an instant.
     pub(crate) fn after(at: i64, mut gaps: Vec<Gap>) -> Self {
         gaps.retain(|gap| gap.at > at);
-        Self { left: gaps.into_iter().peekable(), unread: None }
+        Self { left: gaps.into_iter().peekable(), reported: at, unread: None }
+    }
+
+    /// The gaps are known better: reading has found damage.
+    pub(crate) fn renew(&mut self, mut gaps: Vec<Gap>) {
+        gaps.retain(|gap| gap.at > self.reported);
+        self.left = gaps.into_iter().peekable();
     }
 
     /// Samples are missing because they could not be read.
@@ -35,6 +43,7 @@ impl Gaps {
             }
         };
         let (mut causes, mut lost) = (Vec::new(), 0u64);
+        self.reported = self.reported.max(at);
         while let Some(gap) = self.left.next_if(|gap| gap.at <= at) {
             match gap.cause {
                 Cause::Disconnected => {

@@ -56,6 +56,28 @@ pub(crate) fn metadata(source: &dyn Source, name: &str) -> Result<Value, Refused
     Ok(value)
 }
 
+/// The same as a list of names and values, as the Appliance's page on a signal has it.
+pub(crate) fn details(source: &dyn Source, name: &str) -> Result<Value, Refused> {
+    let known = metadata(source, name)?;
+    let rows = [
+        ("PV Name", "pvName"),
+        ("Archiver DBR type (from typeinfo):", "DBRType"),
+        ("Is this a scalar:", "scalar"),
+        ("Is this PV paused:", "paused"),
+        ("Archival params creation time:", "creationTime"),
+        ("Archival params modification time:", "modificationTime"),
+        ("Units:", "units"),
+        ("Precision:", "precision"),
+        ("First sample:", "firstSample"),
+        ("Last sample:", "lastSample"),
+    ];
+    let row = |(name, key): (&str, &str)| {
+        let value = known.get(key)?;
+        Some(json!({ "name": name, "value": value, "source": "mgmt" }))
+    };
+    Ok(rows.into_iter().filter_map(row).collect())
+}
+
 /// Whether signals are being archived, as far as the archive itself knows: a logger that was stopped or paused has left a note.
 pub(crate) fn status(source: &dyn Source, patterns: &[String], now: i64) -> Result<Value, Refused> {
     let mut list = Vec::new();

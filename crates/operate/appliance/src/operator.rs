@@ -24,6 +24,8 @@ pub enum Stat {
     Variance,
     /// Variance divided by n instead of n - 1.
     PopVariance,
+    /// The square root of the mean of the squares.
+    Rms,
     Median,
     Kurtosis,
     Skewness,
@@ -93,7 +95,7 @@ pub enum Operator {
     },
 }
 
-const STATS: [(&str, Stat); 15] = [
+const STATS: [(&str, Stat); 16] = [
     ("mean", Stat::Mean),
     ("min", Stat::Min),
     ("max", Stat::Max),
@@ -101,6 +103,7 @@ const STATS: [(&str, Stat); 15] = [
     ("std", Stat::Std),
     ("variance", Stat::Variance),
     ("popvariance", Stat::PopVariance),
+    ("rms", Stat::Rms),
     ("median", Stat::Median),
     ("kurtosis", Stat::Kurtosis),
     ("skewness", Stat::Skewness),

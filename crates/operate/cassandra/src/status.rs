@@ -23,6 +23,8 @@ pub struct Status {
     pub refused: u64,
     /// Segments that were removed, for want of room, before they were sent.
     pub missed: u64,
+    /// Places of the log that are damaged; a gap is kept for each.
+    pub damaged: u64,
     /// Why the last request failed that did, or the last look into the log.
     pub error: Option<String>,
 }
@@ -39,6 +41,9 @@ impl fmt::Display for Status {
         }
         if self.missed > 0 {
             write!(f, "; {} segments were removed, for want of room, before they were sent", self.missed)?;
+        }
+        if self.damaged > 0 {
+            write!(f, "; {} places of the log are damaged, each is a gap: see tahti archive verify", self.damaged)?;
         }
         if self.refused > 0 {
             write!(f, "; {} values are longer than nodes take, each is a gap", self.refused)?;
@@ -62,7 +67,7 @@ impl News {
             // Nothing is known yet.
             return false;
         }
-        let what = (status.is_connected, status.missed, status.refused);
+        let what = (status.is_connected, status.missed, status.refused + status.damaged);
         let waits_still = !status.is_connected && now >= self.again_at;
         let is_due = self.told != Some(what) || waits_still;
         if is_due {

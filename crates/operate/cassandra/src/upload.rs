@@ -288,12 +288,15 @@ impl<F: Files> Work<F> {
             }
         }
         let (extents, refused) = (std::mem::take(&mut puts.extents), puts.refused);
+        let gaps = window.gaps.iter().filter(|(_, _, gap)| gap.cause == segment::rows::Cause::Damaged).count() as u64;
+        let damaged = gaps + puts.damaged;
         let samples: i64 = extents.values().map(|extent| extent.count).sum();
         self.tell_buckets(writer, window.number, extents).await?;
         let mut status = locked(&self.shared.status);
         status.samples += samples as u64;
         status.refused += refused;
         status.missed += window.missed;
+        status.damaged += damaged;
         Ok(())
     }
 

@@ -192,6 +192,8 @@ impl Channels {
                 channel.is_refused = false;
                 kept::update(&mut channel.gate, signal, sample, logger);
             }
+            // Another event tells of that; the server has refused nothing.
+            Err(Eca::DISCONN) => {}
             Err(why) => {
                 if !std::mem::replace(&mut channel.is_refused, true) {
                     kept::gap(&mut channel.gate, signal, (wall(), Cause::Refused, 0), logger);
@@ -213,7 +215,9 @@ fn meaning_of(native: Basic) -> Dbr {
 fn about(reading: &Reading) -> About {
     let meta = &reading.meta;
     let labels = meta.labels.iter().map(|label| label.to_str().to_owned()).collect();
-    let precision = u16::try_from(meta.precision).ok().filter(|digits| *digits > 0);
+    // Only numbers with a point have one, and 0 is one of them.
+    let has_point = matches!(reading.value.get(0), Some(base::Scalar::F32(_) | base::Scalar::F64(_)));
+    let precision = u16::try_from(meta.precision).ok().filter(|_| has_point);
     About { units: meta.units.to_str().to_owned(), precision, labels }
 }
 
@@ -234,4 +238,24 @@ fn sample(reading: Reading, unstamped_at: i64, is_one: bool) -> Sample {
     };
     let (severity, status) = (reading.alarm.severity as u8, reading.alarm.status as u16);
     Sample { at, datum, severity, status, pulse: None }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use base::{Scalar, Value};
+
+    #[test]
+    fn a_precision_of_0_is_a_precision_and_whole_numbers_have_none() {
+        let of = |scalar: Scalar, digits: i16| {
+            let mut reading = Reading { value: Value::Scalar(scalar), ..Reading::default() };
+            reading.meta.precision = digits;
+            about(&reading).precision
+        };
+        assert_eq!(
+            [of(Scalar::F64(1.0), 0), of(Scalar::F32(1.0), 3), of(Scalar::F64(1.0), -1)],
+            [Some(0), Some(3), None]
+        );
+        assert_eq!(of(Scalar::I32(1), 0), None);
+    }
 }

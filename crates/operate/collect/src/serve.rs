@@ -5,8 +5,8 @@ use crate::clock::Clock;
 use crate::exported::Page;
 use crate::origin::{Followed, Looked};
 use crate::status::{self, Asked, Status};
-use crate::troubles::Troubles;
-use base::{DurNs, MonoNs};
+use crate::troubles::{Again, Troubles};
+use base::MonoNs;
 use canet::session::Session;
 use cassandra::{News, Upload};
 use host::plant::archive::Archive;
@@ -73,6 +73,9 @@ struct Collector<'a> {
     said: Looked,
     packing: Option<JoinHandle<Result<Option<Packed>, StoreError>>>,
     form: Form,
+    /// When a failure to pack was reported last, and the file that was damaged.
+    pack_failed: Again,
+    damaged: Option<String>,
     /// The first segment that was open when packing was looked at last.
     looked_at: u64,
     troubles: Troubles,
@@ -128,6 +131,8 @@ pub fn serve(
         look_at: now,
         said: Looked { has_said: true, due: i64::MAX },
         packing: None,
+        pack_failed: Again::default(),
+        damaged: None,
         form: if archive.packs_as_parquet { Form::Parquet } else { Form::Compact },
         looked_at,
         troubles,
@@ -191,7 +196,7 @@ impl Collector<'_> {
         self.tell_state(now);
         self.tell_failures(now);
         self.send(now);
-        self.pack();
+        self.pack(now);
         Ok(())
     }
 
@@ -231,7 +236,7 @@ impl Collector<'_> {
                 refused: account.refused,
                 repeated: account.repeated,
             },
-            last_sync: self.logger.safe_at().map(|at| DurNs(now.saturating_sub(at))),
+            last_sync: self.logger.safe_at().map(|at| now.saturating_sub(at)),
             last_error: self.logger.last_error().map(status::clipped),
             disk: self.disk(account.removed),
             cluster,
@@ -296,14 +301,27 @@ impl Collector<'_> {
         }
     }
 
+    /// Reports once a minute that packing fails. What is damaged is not packed; its neighbours are tried at once.
+    fn is_not_packed(&mut self, error: &StoreError, now: i64) {
+        if let StoreError::Damaged { name, .. } = error
+            && self.damaged.as_ref() != Some(name)
+        {
+            self.damaged = Some(name.clone());
+            self.looked_at = 0;
+        }
+        if self.pack_failed.is_due(now) {
+            (self.tell)(&format!("failed to pack: {error}"));
+        }
+    }
+
     /// Makes packs of closed segments, beside logging: one thread at a time.
-    fn pack(&mut self) {
+    fn pack(&mut self, now: i64) {
         if let Some(packing) = self.packing.take_if(|packing| packing.is_finished()) {
             match packing.join() {
                 Ok(Ok(None)) => {}
                 // There may be more to do.
                 Ok(Ok(Some(_))) => self.looked_at = 0,
-                Ok(Err(error)) => (self.tell)(&format!("failed to pack: {error}")),
+                Ok(Err(error)) => self.is_not_packed(&error, now),
                 Err(_) => (self.tell)("failed to pack: its thread ended"),
             }
         }

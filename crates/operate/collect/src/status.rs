@@ -1,6 +1,5 @@
 //! The state of a logger, and how it is asked for: who connects to its socket is told, and nothing is read from them.
 
-use base::DurNs;
 use serde::{Deserialize, Serialize};
 use std::io::{self, ErrorKind, Read as _, Write as _};
 use std::os::fd::AsFd as _;
@@ -33,8 +32,8 @@ pub struct Status {
     pub samples_per_s: f64,
     /// Samples since the start.
     pub samples: Samples,
-    /// How long ago samples were made safe last; none where none were yet.
-    pub last_sync: Option<DurNs>,
+    /// How many nanoseconds ago samples were made safe last; none where none were yet.
+    pub last_sync: Option<i64>,
     /// Why the last operation on files failed that did.
     pub last_error: Option<String>,
     /// Its files.

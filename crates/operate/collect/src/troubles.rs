@@ -43,9 +43,33 @@ impl Troubles {
     }
 }
 
+/// What is reported once a minute at most.
+#[derive(Debug, Default)]
+pub(crate) struct Again {
+    reported_at: Option<i64>,
+}
+
+impl Again {
+    /// Whether it is to be reported now; if so, it was.
+    pub(crate) fn is_due(&mut self, now: i64) -> bool {
+        let is_due = self.reported_at.is_none_or(|at| now.saturating_sub(at) >= AGAIN_NS);
+        if is_due {
+            self.reported_at = Some(now);
+        }
+        is_due
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_failure_to_pack_is_reported_once_a_minute() {
+        let mut again = Again::default();
+        let reported: Vec<i64> = (0..200).filter(|second| again.is_due(second * 1_000_000_000)).collect();
+        assert_eq!(reported, [0, 60, 120, 180]);
+    }
 
     #[test]
     fn failures_are_told_when_they_begin_each_minute_and_when_they_are_over() {

@@ -33,6 +33,20 @@ pub fn opened<R: Reader + Send + 'static>(
     Box::new(move |wanted| Ok(Box::new(open(wanted)?)))
 }
 
+/// Where clients ask for the addresses below which everything is.
+const APPLIANCE_INFO: [&str; 2] = ["/mgmt/bpl/getApplianceInfo", "/retrieval/bpl/getApplianceInfo"];
+
+/// The address by which the client has reached this server (its `Host` was checked), in the form of the Appliance.
+fn info(request: &Request) -> String {
+    let scheme = if request.secure { "https" } else { "http" };
+    let at = format!("{scheme}://{}", request.header("host").unwrap_or("localhost"));
+    format!(
+        "{{\"identity\":\"tahti\",\"version\":\"tahti {}\",\"mgmtURL\":\"{at}/mgmt/bpl\",\
+         \"retrievalURL\":\"{at}/retrieval/bpl\",\"dataRetrievalURL\":\"{at}/retrieval\"}}\n",
+        env!("CARGO_PKG_VERSION")
+    )
+}
+
 /// An archive as a site.
 pub struct Retrieval {
     open: Open,
@@ -52,6 +66,9 @@ impl Retrieval {
             web::Method::Post => Method::Post,
             web::Method::Other => return Answer::text(405, "nothing can be changed here; expected GET or POST"),
         };
+        if APPLIANCE_INFO.contains(&request.path.as_str()) {
+            return Answer::new(200, "application/json", info(request).into_bytes());
+        }
         let (path, query) = (request.path.as_str(), request.query.as_deref().unwrap_or_default());
         let call = match Call::read(&appliance::Request { method, path, query, body: &request.body }, now.wall_ns) {
             Ok(call) => call,

@@ -16,7 +16,7 @@ pub const PAYLOAD_MAX: usize = 64 << 20;
 pub const MAGIC: [u8; 4] = *b"tahA";
 
 /// The version that is written.
-const VERSION: u8 = 1;
+const VERSION: u8 = 2;
 
 /// What a block holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,10 +37,14 @@ pub enum BlockKind {
     Trailer = 7,
     /// Where the pages of chunks of one signal are, and what they are together (packs that are Parquet files).
     Pages = 8,
+    /// The closing mark: the last block of a segment that was closed.
+    Closing = 9,
+    /// Entries of a manifest.
+    Manifest = 10,
 }
 
 impl BlockKind {
-    const ALL: [Self; 8] = [
+    const ALL: [Self; 10] = [
         Self::Head,
         Self::Dictionary,
         Self::Samples,
@@ -49,6 +53,8 @@ impl BlockKind {
         Self::Directory,
         Self::Trailer,
         Self::Pages,
+        Self::Closing,
+        Self::Manifest,
     ];
 }
 
@@ -84,6 +90,8 @@ pub enum NoBlock {
     Type(u8),
     /// It belongs to another segment, or to another place in this one.
     Foreign,
+    /// Blocks before it are missing.
+    Missing,
     /// Its payload is damaged.
     Payload,
 }
@@ -97,6 +105,7 @@ impl fmt::Display for NoBlock {
             Self::Version(version) => write!(f, "a block of version {version}, expected {VERSION}"),
             Self::Type(kind) => write!(f, "a block of type {kind}, which is not known"),
             Self::Foreign => f.write_str("a block of another segment, or of another place"),
+            Self::Missing => f.write_str("blocks are missing before this one"),
             Self::Payload => f.write_str("a block's payload is damaged"),
         }
     }

@@ -30,6 +30,7 @@ mod datum;
 mod escape;
 mod floats;
 mod ints;
+pub mod manifest;
 pub mod pack;
 pub mod parquet;
 pub mod rows;

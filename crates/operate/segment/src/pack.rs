@@ -4,10 +4,11 @@
 //! directory, trailer. The trailer is found by the file's length.
 
 use crate::bytes::{Bad, Input};
+use crate::manifest::{CLOSING, Closing};
 use crate::summary::Summary;
 
 /// Bytes of a trailer's payload.
-pub const TRAILER: usize = 24;
+pub const TRAILER: usize = 24 + CLOSING;
 
 /// Bytes of an entry of a directory.
 const SIGNAL: usize = 40;
@@ -58,16 +59,19 @@ pub struct Trailer {
     pub gaps: u64,
     /// The directory.
     pub directory: u64,
+    /// The closing mark.
+    pub closing: Closing,
 }
 
 impl Trailer {
     /// The payload.
     #[must_use]
-    pub fn write(&self) -> [u8; TRAILER] {
-        let mut out = [0; TRAILER];
-        for (word, value) in out.as_chunks_mut::<8>().0.iter_mut().zip([self.dictionary, self.gaps, self.directory]) {
-            *word = value.to_le_bytes();
+    pub fn write(&self) -> Vec<u8> {
+        let mut out = Vec::with_capacity(TRAILER);
+        for value in [self.dictionary, self.gaps, self.directory] {
+            out.extend_from_slice(&value.to_le_bytes());
         }
+        self.closing.write(&mut out);
         out
     }
 
@@ -77,7 +81,8 @@ impl Trailer {
     /// What it is not.
     pub fn read(payload: &[u8]) -> Result<Self, Bad> {
         let mut input = Input(payload);
-        Ok(Self { dictionary: input.u64()?, gaps: input.u64()?, directory: input.u64()? })
+        let (dictionary, gaps, directory) = (input.u64()?, input.u64()?, input.u64()?);
+        Ok(Self { dictionary, gaps, directory, closing: Closing::from(&mut input)? })
     }
 }
 
@@ -165,7 +170,8 @@ mod tests {
         without.write(&mut out);
         assert_eq!(entries(&out), Ok(vec![with, without]));
 
-        let trailer = Trailer { dictionary: 1, gaps: 2, directory: 3 };
+        let closing = Closing { archive: 4, digest: 5, samples: 6, span: (7, 8) };
+        let trailer = Trailer { dictionary: 1, gaps: 2, directory: 3, closing };
         assert_eq!(Trailer::read(&trailer.write()), Ok(trailer));
     }
 

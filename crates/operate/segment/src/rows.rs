@@ -19,6 +19,8 @@ pub struct Head {
     pub sync_ns: u64,
     /// The segments that were merged into it; none in what a logger wrote.
     pub merged: Vec<u64>,
+    /// The archive that it belongs to.
+    pub archive: u64,
 }
 
 /// What a signal's values mean.
@@ -154,6 +156,7 @@ impl Head {
             put_zigzag(out, segment.wrapping_sub(before) as i64);
             before = *segment;
         }
+        out.extend_from_slice(&self.archive.to_le_bytes());
     }
 
     /// Reads the row; what a later version adds behind it is passed over.
@@ -172,7 +175,7 @@ impl Head {
             before = before.wrapping_add(input.zigzag()? as u64);
             merged.push(before);
         }
-        Ok(Self { begun, sync_ns, merged })
+        Ok(Self { begun, sync_ns, merged, archive: input.u64()? })
     }
 }
 
@@ -301,7 +304,7 @@ mod tests {
         all.write(1_000, &mut out);
         assert_eq!(gaps(&out, 1_000).collect::<Result<Vec<_>, _>>(), Ok(vec![lost, all]));
 
-        let head = Head { begun: 5, sync_ns: 200, merged: vec![7, 8, 3] };
+        let head = Head { begun: 5, sync_ns: 200, merged: vec![7, 8, 3], archive: u64::MAX };
         let mut out = Vec::new();
         head.write(&mut out);
         assert_eq!(Head::read(&out), Ok(head));

@@ -1,17 +1,19 @@
 //! Finding what was logged.
 
 use crate::bins::{self, Bin, Bins};
+use crate::catalogue::{Catalogue, Entry, Problem};
 use crate::error::StoreError;
 use crate::files::Files;
 use crate::merge::Merge;
-use crate::part::{Numbers, Part, Ref, parts};
+use crate::part::{Part, Ref};
 use segment::rows::{Gap, Signal};
 use segment::{Chunk, Sample};
 use std::collections::BTreeSet;
 use std::io::ErrorKind;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// How often opening begins anew because a file was packed or removed meanwhile.
-const TRIES: usize = 8;
+const TRIES: usize = 100;
 
 /// A span of time, both ends included: nanoseconds since 1970, UTC.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,6 +46,35 @@ pub struct Found {
 pub struct Archive<F: Files> {
     files: F,
     parts: Vec<Part<F>>,
+    /// What is damaged, as far as it was read.
+    problems: Problems,
+}
+
+/// Problems, to which reading adds.
+#[derive(Default)]
+pub(crate) struct Problems(Mutex<Vec<Problem>>);
+
+impl Problems {
+    fn all(&self) -> MutexGuard<'_, Vec<Problem>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn add(&self, problem: Problem) {
+        let mut all = self.all();
+        if !all.contains(&problem) {
+            all.push(problem);
+        }
+    }
+
+    /// Notes damage.
+    ///
+    /// # Errors
+    /// What is no damage.
+    pub(crate) fn note(&self, error: StoreError) -> Result<(), StoreError> {
+        let problem = error.problem().ok_or(error)?;
+        self.add(problem);
+        Ok(())
+    }
 }
 
 impl<F: Files> Archive<F> {
@@ -64,11 +95,17 @@ impl<F: Files> Archive<F> {
         let mut tries = 0;
         loop {
             tries += 1;
-            let listed = files.list().map_err(StoreError::io("", "list"))?;
-            let (used, _) = parts(listed);
-            let open = |(index, (numbers, _)): (usize, &(_, u64))| Part::open(&files, *numbers, index, &wanted);
-            match used.iter().enumerate().map(open).collect::<Result<Vec<_>, _>>() {
-                Ok(parts) => return Ok(Self { files, parts }),
+            let catalogue = Catalogue::read(&files)?;
+            let open = |(index, entry): (usize, &Entry)| Part::open(&files, entry, index, &wanted);
+            match catalogue.used.iter().enumerate().map(open).collect::<Result<Vec<_>, _>>() {
+                // It was closed since the manifest was read.
+                Ok(parts) if tries < TRIES && parts.iter().any(|part| part.is_closed_since(&files)) => {}
+                Ok(parts) => {
+                    let problems = Problems::default();
+                    let of_parts = parts.iter().flat_map(|part| &part.problems).cloned();
+                    catalogue.problems.into_iter().chain(of_parts).for_each(|problem| problems.add(problem));
+                    return Ok(Self { files, parts, problems });
+                }
                 Err(StoreError::Io { source, .. }) if source.kind() == ErrorKind::NotFound && tries < TRIES => {}
                 Err(error) => return Err(error),
             }
@@ -79,17 +116,26 @@ impl<F: Files> Archive<F> {
     ///
     /// # Errors
     /// Also where a block is damaged.
-    pub(crate) fn open_whole(files: F, some: &[(Numbers, u64)]) -> Result<Self, StoreError> {
+    pub(crate) fn open_whole(files: F, some: &[Entry]) -> Result<Self, StoreError> {
         let mut parts = Vec::new();
-        for (index, (numbers, _)) in some.iter().enumerate() {
-            let mut part = Part::open(&files, *numbers, index, &|_| true)?;
-            if let Some((offset, why)) = part.damage {
-                return Err(StoreError::damaged(&part.name, offset, why));
+        for (index, entry) in some.iter().enumerate() {
+            let mut part = Part::open(&files, entry, index, &|_| true)?;
+            if let Some(problem) = part.problems.first() {
+                return Err(StoreError::damaged(&part.name, problem.place.0, &problem.why));
             }
-            part.load(&files)?;
+            part.load(&files, entry)?;
             parts.push(part);
         }
-        Ok(Self { files, parts })
+        Ok(Self { files, parts, problems: Problems::default() })
+    }
+
+    /// What is damaged, missing or not the archive's, as far as it was read, and as far as samples of a span may be missing for it.
+    /// Opening an archive finds what is missing or exchanged, and what is damaged in segments; in packs, reading does.
+    #[must_use]
+    pub fn problems(&self, span: Span) -> Vec<Problem> {
+        let mut problems = self.problems.all().clone();
+        problems.retain(|problem| problem.is_about(span));
+        problems
     }
 
     /// Names of all signals, sorted.
@@ -148,10 +194,11 @@ impl<F: Files> Archive<F> {
     /// Where an index cannot be read. What cannot be read later is an item of the iterator, and passed over.
     pub fn samples(&self, name: &str, span: Span) -> Result<Samples<'_, F>, StoreError> {
         let merge = Merge::new(&self.files, &self.parts, self.refs(name)?, span);
-        Ok(Samples { merge, run: Vec::new().into_iter() })
+        Ok(Samples { merge, run: Vec::new().into_iter(), problems: &self.problems })
     }
 
-    /// Hands on the samples of a signal within a span as they stand in chunks: what is in the range.
+    /// Hands on the samples of a signal within a span as they stand in chunks: what is in the range. What is damaged is passed over, and
+    /// one of the [problems](Self::problems).
     ///
     /// # Errors
     /// Where something cannot be read.
@@ -162,10 +209,13 @@ impl<F: Files> Archive<F> {
         mut take: impl FnMut(&Chunk, std::ops::Range<usize>),
     ) -> Result<(), StoreError> {
         let mut merge = Merge::new(&self.files, &self.parts, self.refs(name)?, span);
-        while let Some((chunk, range)) = merge.run()? {
-            take(chunk, range);
+        loop {
+            match merge.run() {
+                Ok(None) => return Ok(()),
+                Ok(Some((chunk, range))) => take(chunk, range),
+                Err(error) => self.problems.note(error)?,
+            }
         }
-        Ok(())
     }
 
     /// The newest sample of a signal at an instant or before it.
@@ -181,7 +231,13 @@ impl<F: Files> Archive<F> {
             if best.as_ref().is_some_and(|best| place.last.min(at) <= best.at) {
                 break;
             }
-            let chunk = self.parts[place.part].chunk(&self.files, place)?;
+            let chunk = match self.parts[place.part].chunk(&self.files, place) {
+                Ok(chunk) => chunk,
+                Err(error) => {
+                    self.problems.note(error)?;
+                    continue;
+                }
+            };
             let index = chunk.stamps().partition_point(|stamp| *stamp <= at);
             let found = index.checked_sub(1).and_then(|index| chunk.get(index));
             if found.as_ref().map(|found| found.at) > best.as_ref().map(|best| best.at) {
@@ -191,7 +247,8 @@ impl<F: Files> Archive<F> {
         Ok(best)
     }
 
-    /// Why there are no samples of a signal, within a span: its own gaps and those of all signals, in order of time.
+    /// Why there are no samples of a signal, within a span: its own gaps, those of all signals, and damage as far as it was read, in
+    /// order of time.
     #[must_use]
     pub fn gaps(&self, name: &str, span: Span) -> Vec<Gap> {
         let of = |part: &Part<F>| {
@@ -200,6 +257,7 @@ impl<F: Files> Archive<F> {
         };
         let mut gaps: Vec<Gap> = self.parts.iter().flat_map(of).collect();
         gaps.retain(|gap| (span.from..=span.to).contains(&gap.at));
+        gaps.extend(self.problems.all().iter().filter_map(|problem| problem.gap(span)));
         gaps.sort_by_key(|gap| gap.at);
         gaps
     }
@@ -210,14 +268,15 @@ impl<F: Files> Archive<F> {
     /// # Errors
     /// Where something cannot be read.
     pub fn bins(&self, name: &str, bins: Bins) -> Result<Vec<Bin>, StoreError> {
-        bins::collect(&self.files, &self.parts, self.refs(name)?, bins)
+        bins::collect(&self.files, &self.parts, self.refs(name)?, bins, &self.problems)
     }
 
     fn refs(&self, name: &str) -> Result<Vec<Ref>, StoreError> {
-        let mut refs = Vec::new();
+        let (mut refs, mut problems) = (Vec::new(), Vec::new());
         for (index, part) in self.parts.iter().enumerate() {
-            part.refs(&self.files, index, name, &mut refs)?;
+            part.refs(&self.files, index, name, (&mut refs, &mut problems))?;
         }
+        problems.into_iter().for_each(|problem| self.problems.add(problem));
         Ok(refs)
     }
 }
@@ -225,6 +284,7 @@ impl<F: Files> Archive<F> {
 /// Samples in order of time.
 pub struct Samples<'a, F: Files> {
     merge: Merge<'a, F>,
+    problems: &'a Problems,
     run: std::vec::IntoIter<Sample>,
 }
 
@@ -242,7 +302,10 @@ impl<F: Files> Iterator for Samples<'_, F> {
                     let run: Vec<Sample> = range.filter_map(|index| chunk.get(index)).collect();
                     self.run = run.into_iter();
                 }
-                Err(error) => return Some(Err(error)),
+                Err(error) => {
+                    error.problem().into_iter().for_each(|problem| self.problems.add(problem));
+                    return Some(Err(error));
+                }
             }
         }
     }

@@ -1,6 +1,6 @@
 //! Many samples as few: what they are together in spans of equal length.
 
-use crate::archive::Span;
+use crate::archive::{Problems, Span};
 use crate::error::StoreError;
 use crate::files::Files;
 use crate::part::{Part, Ref};
@@ -162,6 +162,7 @@ pub(crate) fn collect<F: Files>(
     parts: &[Part<F>],
     mut refs: Vec<Ref>,
     bins: Bins,
+    problems: &Problems,
 ) -> Result<Vec<Bin>, StoreError> {
     let end = bins.begin(bins.count);
     refs.retain(|place| place.last >= bins.from && place.first < end);
@@ -170,7 +171,10 @@ pub(crate) fn collect<F: Files>(
     for place in &refs {
         let summary = place.summary.as_deref();
         if !summary.is_some_and(|summary| filling.summary(place.first, place.last, summary)) {
-            filling.chunk(&parts[place.part].chunk(files, place)?);
+            match parts[place.part].chunk(files, place) {
+                Ok(chunk) => filling.chunk(&chunk),
+                Err(error) => problems.note(error)?,
+            }
         }
     }
     Ok(filling.done())

@@ -1,5 +1,8 @@
 //! What can go wrong with an archive.
 
+use crate::archive::Span;
+use crate::catalogue::Problem;
+use segment::rows::Gap;
 use std::io;
 
 /// Why something could not be done.
@@ -57,6 +60,10 @@ pub enum StoreError {
         offset: u64,
         /// What is wrong.
         why: String,
+        /// The time of the samples that cannot be read, as far as that is known.
+        span: Option<Span>,
+        /// How many they are, as far as that is known.
+        lost: u64,
     },
 }
 
@@ -67,6 +74,28 @@ impl StoreError {
     }
 
     pub(crate) fn damaged(name: &str, offset: u64, why: impl ToString) -> Self {
-        Self::Damaged { name: name.to_owned(), offset, why: why.to_string() }
+        Self::Damaged { name: name.to_owned(), offset, why: why.to_string(), span: None, lost: 0 }
+    }
+
+    /// The same, for samples of which time and number are known.
+    pub(crate) fn about(mut self, of: (i64, i64), count: u64) -> Self {
+        if let Self::Damaged { span, lost, .. } = &mut self {
+            (*span, *lost) = (Some(Span { from: of.0, to: of.1 }), count);
+        }
+        self
+    }
+
+    /// What is damaged; none if something else went wrong.
+    #[must_use]
+    pub fn problem(&self) -> Option<Problem> {
+        let Self::Damaged { name, offset, why, span, lost } = self else { return None };
+        Some(Problem { span: *span, lost: *lost, ..Problem::new(name, (*offset, 0), why) })
+    }
+
+    /// The gap that the damage leaves within a span; none if something else went wrong.
+    #[must_use]
+    pub fn gap(&self, within: Span) -> Option<Gap> {
+        let problem = self.problem()?;
+        Problem { span: problem.span.or(Some(within)), ..problem }.gap(within)
     }
 }

@@ -27,6 +27,18 @@ pub trait Files: Clone {
     /// The operating system's.
     fn create(&self, name: &str) -> io::Result<Self::File>;
 
+    /// Opens a file that exists, for appending.
+    ///
+    /// # Errors
+    /// The operating system's.
+    fn append_to(&self, name: &str) -> io::Result<Self::File>;
+
+    /// Cuts a file off behind some bytes.
+    ///
+    /// # Errors
+    /// The operating system's.
+    fn cut(&self, name: &str, len: u64) -> io::Result<()>;
+
     /// Opens a file for reading.
     ///
     /// # Errors
@@ -81,6 +93,14 @@ pub trait Files: Clone {
     /// The operating system's.
     fn free(&self) -> io::Result<u64>;
 
+    /// Bytes of the disk that the files occupy.
+    ///
+    /// # Errors
+    /// The operating system's.
+    fn used(&self) -> io::Result<u64> {
+        Ok(self.list()?.iter().map(|(_, len)| len).sum())
+    }
+
     /// Takes the lock of this name, until what is returned is dropped.
     ///
     /// # Errors
@@ -134,6 +154,14 @@ impl Files for Folder {
         OpenOptions::new().create_new(true).append(true).mode(0o640).open(self.0.join(name))
     }
 
+    fn append_to(&self, name: &str) -> io::Result<File> {
+        opened(OpenOptions::new().append(true), &self.0.join(name))
+    }
+
+    fn cut(&self, name: &str, len: u64) -> io::Result<()> {
+        self.append_to(name)?.set_len(len)
+    }
+
     fn open(&self, name: &str) -> io::Result<File> {
         opened(OpenOptions::new().read(true), &self.0.join(name))
     }
@@ -183,6 +211,18 @@ impl Files for Folder {
     fn free(&self) -> io::Result<u64> {
         let about = rustix::fs::statvfs(&self.0)?;
         Ok(about.f_bavail.saturating_mul(about.f_frsize))
+    }
+
+    fn used(&self) -> io::Result<u64> {
+        let mut bytes = 0;
+        for entry in std::fs::read_dir(&self.0)? {
+            match entry?.metadata() {
+                Ok(about) => bytes += about.blocks() * 512,
+                Err(error) if error.kind() == ErrorKind::NotFound => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(bytes)
     }
 
     fn lock(&self, name: &str) -> io::Result<FileLock> {

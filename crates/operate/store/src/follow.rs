@@ -1,12 +1,14 @@
 //! Following what a logger writes, for who takes it elsewhere: each sample once, in the order in which they were logged.
 
+use crate::archive::Span;
+use crate::catalogue::{Catalogue, Entry, Problem};
 use crate::error::StoreError;
 use crate::files::Files;
-use crate::part::{Numbers, Part, parts};
+use crate::part::{Numbers, Part};
 use crate::scan::{Scan, Seen};
 use segment::block::{BlockKind, HEADER};
 use segment::parquet;
-use segment::rows::{self, Gap, Signal};
+use segment::rows::{self, Cause, Gap, Signal};
 use segment::{Bad, Chunk};
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -84,6 +86,10 @@ struct Open<F: Files> {
     name: String,
     numbers: Numbers,
     known: Known,
+    /// Nothing of it is read: it belongs to another archive.
+    is_foreign: bool,
+    /// The manifest lists it.
+    is_listed: bool,
     /// A pack as who finds samples in it sees it.
     pack: Option<Part<F>>,
 }
@@ -94,6 +100,8 @@ struct Known {
     names: HashMap<u32, Arc<str>>,
     /// What comes next has this number.
     next: i64,
+    /// The last stamp so far.
+    latest: i64,
 }
 
 /// Reads a log from a position on. Memory: a window, and the names of one file.
@@ -102,13 +110,15 @@ pub struct Follow<F: Files> {
     position: Position,
     open: Option<Open<F>>,
     missed: u64,
+    /// Gaps of damage that is known before the file is read, for the next window.
+    damage: Vec<(i64, Gap)>,
 }
 
 impl<F: Files> Follow<F> {
     /// Begins at a position that a [`Window`] had, or at the beginning.
     #[must_use]
     pub const fn new(files: F, position: Position) -> Self {
-        Self { files, position, open: None, missed: 0 }
+        Self { files, position, open: None, missed: 0, damage: Vec::new() }
     }
 
     /// What comes next: as many bytes as a portion has, and one block more at most, or less where a file ends, or at `limit`
@@ -123,12 +133,17 @@ impl<F: Files> Follow<F> {
         while self.position < limit && (self.open.is_some() || self.begin(limit)?) {
             let mut window =
                 Window { from: self.position, missed: std::mem::take(&mut self.missed), ..Window::default() };
+            window.gaps.extend(self.damage.drain(..).map(|(number, gap)| (number, None, gap)));
             let is_closed = self.open.as_ref().is_some_and(|open| open.numbers.first < limit.segment);
             let has_ended = self.read(&mut window, limit, portion)?;
             if has_ended && is_closed {
-                self.open = None;
-                self.position =
-                    Position { segment: self.after(self.position.segment)?.unwrap_or(limit.segment), offset: 0 };
+                let last = self.open.take().map_or(self.position.segment, |open| open.numbers.last);
+                let catalogue = Catalogue::read(&self.files)?;
+                let next = catalogue.used.iter().map(|entry| entry.numbers.first).find(|first| *first > last);
+                let next = next.unwrap_or(limit.segment);
+                let missing = missing(&catalogue, last + 1, next.min(limit.segment));
+                window.gaps.extend(missing.into_iter().map(|(number, gap)| (number, None, gap)));
+                self.position = Position { segment: next, offset: 0 };
                 if self.position > limit {
                     self.position = limit;
                 }
@@ -139,6 +154,7 @@ impl<F: Files> Follow<F> {
             }
             if has_ended {
                 self.missed = window.missed;
+                self.damage.extend(window.gaps.iter().map(|(number, _, gap)| (*number, *gap)));
                 return Ok(None);
             }
         }
@@ -151,25 +167,20 @@ impl<F: Files> Follow<F> {
         self.position
     }
 
-    /// The first segment of the file behind a segment.
-    fn after(&self, segment: u64) -> Result<Option<u64>, StoreError> {
-        let listed = self.files.list().map_err(StoreError::io("", "list"))?;
-        Ok(parts(listed).0.into_iter().map(|(numbers, _)| numbers.first).find(|first| *first > segment))
-    }
-
     /// Opens the file at the position, or the next one behind it; whether there is one.
     fn begin(&mut self, limit: Position) -> Result<bool, StoreError> {
-        let listed = self.files.list().map_err(StoreError::io("", "list"))?;
-        let used = parts(listed).0;
-        let Some((numbers, _)) = used.iter().copied().find(|(numbers, _)| numbers.first >= self.position.segment)
-        else {
+        let catalogue = Catalogue::read(&self.files)?;
+        let used = &catalogue.used;
+        let Some(entry) = used.iter().copied().find(|entry| entry.numbers.first >= self.position.segment) else {
             return Ok(false);
         };
+        let numbers = entry.numbers;
         if numbers.first > limit.segment {
             return Ok(false);
         }
         // The oldest go first where there is no room; a hole behind others is a segment that never held anything.
-        let oldest = used.first().map_or(0, |(numbers, _)| numbers.first);
+        let oldest = used.first().map_or(0, |entry| entry.numbers.first);
+        self.damage.extend(missing(&catalogue, self.position.segment, numbers.first));
         if numbers.first > self.position.segment {
             if oldest == numbers.first && self.position > Position::default() {
                 self.missed += numbers.first - self.position.segment;
@@ -178,9 +189,21 @@ impl<F: Files> Follow<F> {
         }
         let name = numbers.name();
         let (mut names, mut pack) = (HashMap::new(), None);
-        if numbers.is_pack() {
+        let mut next = i64::try_from(numbers.first << 32).unwrap_or(i64::MAX);
+        let is_known = entry.listed.is_some_and(|listed| listed.contents.is_none());
+        let part = (!is_known).then(|| Part::open(&self.files, &entry, 0, &|_| false)).transpose()?;
+        let latest = entry.contents().map_or(0, |contents| contents.closing.span.0);
+        let problems = part.as_ref().map_or(&[][..], |part| &part.problems);
+        for gap in problems.iter().filter_map(|problem| problem.gap(Span::ALL)) {
+            if self.position.offset == 0 {
+                self.damage.push((next, gap));
+            }
+            next += 1;
+        }
+        let is_foreign = part.as_ref().is_some_and(|part| part.is_foreign);
+        let is_listed = entry.listed.is_some();
+        if let Some(part) = part.filter(|_| numbers.is_pack()) {
             // There the names stand behind the samples.
-            let part = Part::open(&self.files, numbers, 0, &|_| false)?;
             names.extend(part.signals.iter().flat_map(|(name, rows)| {
                 let name: Arc<str> = name.as_str().into();
                 rows.iter().map(move |row| (row.id, name.clone()))
@@ -189,8 +212,8 @@ impl<F: Files> Follow<F> {
         }
         let begin = pack.as_ref().map_or(0, Part::blocks_begin);
         let file = self.files.open(&name).map_err(StoreError::io(&name, "open"))?;
-        let next = i64::try_from(numbers.first << 32).unwrap_or(i64::MAX);
-        self.open = Some(Open { file, name, numbers, known: Known { names, next }, pack });
+        self.open =
+            Some(Open { file, name, numbers, is_foreign, is_listed, known: Known { names, next, latest }, pack });
         // What came before tells names and numbers.
         let position = std::mem::replace(&mut self.position, Position { segment: numbers.first, offset: begin });
         while self.position < position && !self.read(&mut Window::default(), position, Some(ENOUGH))? {}
@@ -202,10 +225,15 @@ impl<F: Files> Follow<F> {
         let Some(open) = &mut self.open else { return Ok(true) };
         let known = &mut open.known;
         window.number = known.next;
+        if open.is_foreign {
+            return Ok(true);
+        }
         let begin = self.position.offset;
         let end = if open.numbers.first < limit.segment { u64::MAX } else { limit.offset };
         let blocks_end = open.pack.as_ref().map_or(u64::MAX, |pack| pack.blocks_end);
-        let mut scan = Scan::between(&self.files, &open.file, &open.name, begin, None)?.until(blocks_end);
+        let segment = if open.pack.is_some() { open.numbers.last } else { open.numbers.first };
+        let scan = Scan::between(&self.files, &open.file, &open.name, begin, None)?;
+        let mut scan = scan.of(segment).until(blocks_end);
         let is_enough =
             |bytes: u64, samples: i64| portion.is_some_and(|portion| bytes >= portion || samples >= SAMPLES_ENOUGH);
         while self.position.offset < end && !is_enough(self.position.offset - begin, known.next - window.number) {
@@ -224,7 +252,14 @@ impl<F: Files> Follow<F> {
                 }
                 Some(Seen::Damage { offset, len, .. }) => {
                     window.damaged += len;
+                    if open.pack.is_some() {
+                        known.damaged(None, (known.latest, 0), window);
+                    }
                     self.position.offset = offset + len;
+                }
+                Some(Seen::Tail { .. }) if !open.is_listed && end == u64::MAX => {
+                    known.damaged(None, (known.latest, 0), window);
+                    return Ok(true);
                 }
                 Some(Seen::Tail { .. }) | None => return Ok(true),
             }
@@ -234,6 +269,12 @@ impl<F: Files> Follow<F> {
 }
 
 impl Known {
+    /// Samples are missing from an instant on, as many as are known.
+    fn damaged(&mut self, id: Option<u32>, (at, lost): (i64, u64), window: &mut Window) {
+        let name = id.and_then(|id| self.names.get(&id).cloned());
+        window.gaps.push((self.next, name, Gap { id, at, cause: Cause::Damaged, lost }));
+    }
+
     /// Takes what is in a block.
     fn take(&mut self, kind: BlockKind, base: i64, payload: &[u8], window: &mut Window) {
         match kind {
@@ -260,7 +301,9 @@ impl Known {
                         window.chunks.push(Logged { name, number: self.next, span, base, bytes });
                     } else {
                         window.damaged += (HEADER + bytes.len()) as u64;
+                        self.damaged(None, (span.0, span.2 as u64), window);
                     }
+                    self.latest = self.latest.max(span.1);
                     self.next += span.2 as i64;
                 }
             }
@@ -274,6 +317,7 @@ impl Known {
     fn take_pages<F: Files>(&mut self, files: &F, pack: &Part<F>, payload: &[u8], window: &mut Window) {
         let Ok((id, entries)) = parquet::entries(payload) else {
             window.damaged += (HEADER + payload.len()) as u64;
+            self.damaged(None, (self.latest, 0), window);
             return;
         };
         for entry in entries {
@@ -285,11 +329,26 @@ impl Known {
                     chunk.encode(base, &mut bytes);
                     window.chunks.push(Logged { name, number: self.next, span, base, bytes });
                 }
-                _ => window.damaged += entry.pages.iter().map(|page| u64::from(page.len)).sum::<u64>(),
+                _ => {
+                    window.damaged += entry.pages.iter().map(|page| u64::from(page.len)).sum::<u64>();
+                    self.damaged(Some(id), (span.0, span.2 as u64), window);
+                }
             }
+            self.latest = self.latest.max(span.1);
             self.next += span.2 as i64;
         }
     }
+}
+
+/// Gaps of files that should be between two segments.
+fn missing(catalogue: &Catalogue, from: u64, to: u64) -> Vec<(i64, Gap)> {
+    let is_used = |numbers: &Numbers| catalogue.used.iter().any(|entry| entry.numbers == *numbers);
+    let between = catalogue.manifest.live.iter().filter(|(numbers, _)| (from..to).contains(&numbers.first));
+    let gap = |(numbers, listed): (&Numbers, &crate::manifest::Listed)| {
+        let gap = Problem::whole(*numbers, listed.contents, "").gap(Span::ALL)?;
+        Some((i64::try_from(numbers.first << 32).unwrap_or(i64::MAX), gap))
+    };
+    between.filter(|(numbers, _)| !is_used(numbers)).filter_map(gap).collect()
 }
 
 /// How many bytes of the log are behind a position, up to another.
@@ -297,14 +356,13 @@ impl Known {
 /// # Errors
 /// Where files cannot be listed.
 pub fn behind<F: Files>(files: &F, position: Position, limit: Position) -> Result<u64, StoreError> {
-    let listed = files.list().map_err(StoreError::io("", "list"))?;
-    let bytes = |(numbers, len): (Numbers, u64)| {
+    let bytes = |Entry { numbers, len, .. }: Entry| {
         let end = if numbers.first < limit.segment { len } else { limit.offset };
         let begin = if numbers.first == position.segment { position.offset } else { 0 };
         end.saturating_sub(begin)
     };
-    let waits =
-        parts(listed).0.into_iter().filter(|(numbers, _)| (position.segment..=limit.segment).contains(&numbers.first));
+    let is_waiting = |entry: &Entry| (position.segment..=limit.segment).contains(&entry.numbers.first);
+    let waits = Catalogue::read(files)?.used.into_iter().filter(is_waiting);
     Ok(waits.map(bytes).sum())
 }
 
@@ -313,8 +371,7 @@ pub fn behind<F: Files>(files: &F, position: Position, limit: Position) -> Resul
 /// # Errors
 /// Where files cannot be listed.
 pub fn written_to<F: Files>(files: &F) -> Result<Position, StoreError> {
-    let listed = files.list().map_err(StoreError::io("", "list"))?;
-    Ok(parts(listed).0.last().map_or(Position::default(), |(numbers, len)| {
+    Ok(Catalogue::read(files)?.used.last().map_or(Position::default(), |Entry { numbers, len, .. }| {
         if numbers.is_pack() {
             Position { segment: numbers.last + 1, offset: 0 }
         } else {

@@ -1,16 +1,22 @@
 //! Appending to an archive: what comes in, signal by signal, and when it is made safe.
 
 mod disk;
+mod room;
+mod start;
 
 use crate::account::{Account, Config, Newest, Pushed};
 use crate::archive::{Archive, Span};
+use crate::catalogue::Catalogue;
 use crate::error::StoreError;
 use crate::files::Files;
 use crate::follow::Position;
-use crate::part::{Numbers, UNFINISHED, parts};
+use crate::manifest::{MANIFEST, Manifest};
+use crate::part::{Numbers, UNFINISHED};
 use disk::{LOCK, Segment};
+use segment::manifest::Record;
 use segment::rows::{self, About, Cause, Gap, Signal};
 use segment::{Chunk, Full, Kind, Sample};
+use start::Healed;
 use std::collections::HashMap;
 use std::io::ErrorKind;
 
@@ -65,13 +71,20 @@ pub struct Logger<F: Files> {
     signals: Vec<State>,
     by_name: HashMap<String, u32>,
     segment: Option<Segment<F::File>>,
+    manifest: Manifest,
+    /// Entries that the manifest does not have yet.
+    records: Vec<Record>,
+    /// The most bytes that archive and free space had together.
+    reach: u64,
     next: u64,
     /// Chunks of the next block, the samples in them, what they count from, and whose they are.
     samples: Vec<u8>,
     scratch: Vec<u8>,
     count: u64,
     base: i64,
+    /// The first and the last stamp of the block.
     first: i64,
+    last: i64,
     ids: Vec<u32>,
     pending: Vec<u32>,
     gaps: Vec<Gap>,
@@ -103,22 +116,17 @@ impl<F: Files> Logger<F> {
             _ => StoreError::io(LOCK, "take it")(error),
         })?;
         let listed = files.list().map_err(StoreError::io("", "list"))?;
-        let is_unfinished = |name: &str| name.strip_suffix(UNFINISHED).and_then(Numbers::of).is_some();
+        let is_ours = |name: &str| name == MANIFEST || Numbers::of(name).is_some();
+        let is_unfinished = |name: &str| name.strip_suffix(UNFINISHED).is_some_and(is_ours);
         for (name, _) in listed.iter().filter(|(name, _)| is_unfinished(name)) {
             files.remove(name).map_err(StoreError::io(name, "remove"))?;
         }
-        let (used, covered) = parts(listed);
-        if !covered.is_empty() {
-            // The pack's name, before what it replaces goes.
-            files.sync_names().map_err(StoreError::io("", "sync"))?;
-        }
-        for numbers in &covered {
-            let name = numbers.name();
-            files.remove(&name).map_err(StoreError::io(&name, "remove"))?;
-        }
-        let next = used.iter().map(|(numbers, _)| numbers.last + 1).max().unwrap_or(1);
-        let archive = if used.is_empty() { None } else { Some(Archive::open(files.clone())?) };
-        Ok(Self {
+        let catalogue = Catalogue::read(&files)?;
+        // What cannot be read by this version ends here, before anything is changed.
+        let archive = if catalogue.used.is_empty() { None } else { Some(Archive::open(files.clone())?) };
+        let next = catalogue.next();
+        let Healed { manifest, records, note } = start::healed(&files, catalogue)?;
+        let mut logger = Self {
             files,
             config,
             lock: Some(lock),
@@ -128,12 +136,16 @@ impl<F: Files> Logger<F> {
             signals: Vec::new(),
             by_name: HashMap::new(),
             segment: None,
+            manifest,
+            records,
+            reach: 0,
             next,
             samples: Vec::new(),
             scratch: Vec::new(),
             count: 0,
             base: 0,
             first: i64::MAX,
+            last: i64::MIN,
             ids: Vec::new(),
             pending: Vec::new(),
             gaps: Vec::new(),
@@ -146,8 +158,11 @@ impl<F: Files> Logger<F> {
             sync_at: now.saturating_add(config.sync.0),
             retry_at: i64::MIN,
             safe_at: None,
-            last_error: None,
-        })
+            last_error: note.map(str::to_owned),
+        };
+        logger.account.failures += u64::from(note.is_some());
+        logger.list();
+        Ok(logger)
     }
 
     /// What stands for a signal of this name; what its values mean since an instant of the wall clock (nanoseconds since
@@ -163,7 +178,10 @@ impl<F: Files> Logger<F> {
             if state.about != about {
                 let since = behind(state.last, since);
                 self.changes(id, since);
-                self.signals[id as usize].about = about;
+                let state = &mut self.signals[id as usize];
+                state.about = about;
+                // Now, and not with the next sample, which may come much later.
+                self.rows.extend(state.row(id));
             }
             return Ok(SignalId(id));
         }
@@ -304,15 +322,23 @@ impl<F: Files> Logger<F> {
         self.make_safe();
         let is_done = |segment: &Segment<_>| segment.len >= self.config.segment_size.0 || now >= segment.until;
         if self.segment.as_ref().is_some_and(is_done) {
-            self.segment = None;
+            self.close_segment();
         }
+        self.list();
+    }
+
+    /// Writes all, makes it safe, and closes the segment.
+    pub fn finish(&mut self, now: i64) {
+        self.sync(now);
+        self.close_segment();
+        self.list();
     }
 
     /// Writes all, makes it safe, and notes that no samples follow because the logger was stopped.
     pub fn close(mut self, now: i64, wall: i64) -> Account {
         self.gap(None, wall, Cause::Stopped, 0);
         self.retry_at = i64::MIN;
-        self.sync(now);
+        self.finish(now);
         self.account
     }
 
@@ -385,6 +411,7 @@ impl<F: Files> Logger<F> {
         state.chunk.encode(self.base, &mut self.scratch);
         rows::put_chunk(&mut self.samples, id, &self.scratch);
         self.first = self.first.min(first);
+        self.last = self.last.max(state.chunk.stamps().last().copied().unwrap_or(first));
         self.count += state.chunk.len() as u64;
         self.ids.push(id);
         state.chunk.reset(state.chunk.kind());

@@ -164,6 +164,23 @@ impl Files for Memory {
         Ok(MemoryFile { name: name.to_owned(), id })
     }
 
+    fn append_to(&self, name: &str) -> io::Result<MemoryFile> {
+        self.open(name)
+    }
+
+    fn cut(&self, name: &str, len: u64) -> io::Result<()> {
+        let mut state = self.state();
+        state.step()?;
+        let file = state.files.get_mut(name).ok_or(ErrorKind::NotFound)?;
+        let cut = file.bytes.len().saturating_sub(len as usize);
+        file.bytes.truncate(len as usize);
+        file.safe = file.safe.min(file.bytes.len());
+        if let Some(room) = &mut state.room {
+            *room += cut as u64;
+        }
+        Ok(())
+    }
+
     fn open(&self, name: &str) -> io::Result<MemoryFile> {
         let state = self.state();
         let file = state.files.get(name).ok_or(ErrorKind::NotFound)?;
@@ -211,7 +228,10 @@ impl Files for Memory {
         let mut state = self.state();
         state.step()?;
         let file = state.files.remove(from).ok_or(ErrorKind::NotFound)?;
-        state.files.insert(to.to_owned(), file);
+        let replaced = state.files.insert(to.to_owned(), file).map_or(0, |file| file.bytes.len() as u64);
+        if let Some(room) = &mut state.room {
+            *room += replaced;
+        }
         Ok(())
     }
 

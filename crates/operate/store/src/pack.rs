@@ -1,11 +1,14 @@
 //! Making packs of segments, and larger packs of packs: the samples of each signal together, with an index.
 
 use crate::archive::{Archive, Span};
+use crate::catalogue::{Catalogue, Entry};
 use crate::error::StoreError;
 use crate::files::Files;
+use crate::manifest::Manifest;
 use crate::mark;
-use crate::part::{Form, Numbers, UNFINISHED, parts};
+use crate::part::{Form, Numbers, UNFINISHED};
 use output::Output;
+use segment::manifest::{Closing, Contents, Record};
 use segment::pack::{DirectoryEntry, Trailer};
 use segment::rows::{Gap, Head, Signal};
 use segment::{Chunk, Full, block::BlockKind};
@@ -47,19 +50,21 @@ pub struct Packed {
 pub fn due<F: Files>(files: &F, open_from: u64, form: Form, all: bool) -> Result<Option<(u64, u64)>, StoreError> {
     let listed = files.list().map_err(StoreError::io("", "list"))?;
     let open_from = mark::held_from(files, &listed)?.map_or(open_from, |held| held.min(open_from));
-    let (used, _) = parts(listed);
-    let closed: Vec<_> = used.into_iter().filter(|(numbers, _)| numbers.last < open_from).collect();
+    let runs = Catalogue::read(files)?.packable(open_from);
     let ends = |some: &[(Numbers, u64)]| Some((some.first()?.0.first, some.last()?.0.last));
     let size = |some: &[(Numbers, u64)]| some.iter().map(|(_, len)| len).sum::<u64>();
     if all {
-        let first = closed.iter().position(|(numbers, _)| !numbers.is_pack());
-        let segments = |first: usize| closed[first..].iter().take_while(|(numbers, _)| !numbers.is_pack()).count();
-        let segments = first.and_then(|first| ends(&closed[first..first + segments(first).min(PACKED_AT_ONCE)]));
-        let other = closed.iter().find(|(numbers, _)| numbers.form.is_some_and(|other| other != form));
+        let segments = runs.iter().find_map(|run| {
+            let first = run.iter().position(|(numbers, _)| !numbers.is_pack())?;
+            let count = run[first..].iter().take_while(|(numbers, _)| !numbers.is_pack()).count();
+            ends(&run[first..first + count.min(PACKED_AT_ONCE)])
+        });
+        let is_other = |numbers: &Numbers| numbers.form.is_some_and(|other| other != form);
+        let other = runs.iter().flatten().find(|(numbers, _)| is_other(numbers));
         return Ok(segments.or_else(|| other.map(|(numbers, _)| (numbers.first, numbers.last))));
     }
     // The smallest first: so each byte is written again once for each eightfold of size.
-    let windows = closed.windows(PACKED_AT_ONCE).filter(|some| size(some) <= ENOUGH);
+    let windows = runs.iter().flat_map(|run| run.windows(PACKED_AT_ONCE)).filter(|some| size(some) <= ENOUGH);
     let even = |some: &&[(Numbers, u64)]| {
         let (least, most) = (some.iter().map(|(_, len)| *len).min(), some.iter().map(|(_, len)| *len).max());
         most.unwrap_or(0) <= least.unwrap_or(0).max(1 << 16).saturating_mul(PACKED_AT_ONCE as u64)
@@ -72,8 +77,7 @@ pub fn due<F: Files>(files: &F, open_from: u64, form: Form, all: bool) -> Result
 /// # Errors
 /// Where files cannot be listed.
 pub fn form<F: Files>(files: &F) -> Result<Option<Form>, StoreError> {
-    let listed = files.list().map_err(StoreError::io("", "list"))?;
-    Ok(parts(listed).0.iter().rev().find_map(|(numbers, _)| numbers.form))
+    Ok(Catalogue::read(files)?.used.iter().rev().find_map(|entry| entry.numbers.form))
 }
 
 /// Makes one pack, in a form, of the files that hold the segments from one number to another, and removes them. A crash leaves either
@@ -81,36 +85,79 @@ pub fn form<F: Files>(files: &F) -> Result<Option<Form>, StoreError> {
 /// each), chunks that overlap; for a Parquet file a group of rows and where its chunks are (a hundred bytes each).
 ///
 /// # Errors
-/// Where something cannot be read or written; the files are as they were then. What is damaged is not packed: it stays, for
-/// `verify` to tell.
+/// Where something cannot be read or written; the files are as they were then. A file that is damaged is not packed: the manifest
+/// notes it, so that it is none of those that are [`due`], and its neighbours are packed without it.
 pub fn pack<F: Files>(files: &F, first: u64, last: u64, form: Form) -> Result<Packed, StoreError> {
-    let listed = files.list().map_err(StoreError::io("", "list"))?;
-    let (used, _) = parts(listed);
-    let inputs: Vec<(Numbers, u64)> =
-        used.into_iter().filter(|(numbers, _)| first <= numbers.first && numbers.last <= last).collect();
-    let archive = Archive::open_whole(files.clone(), &inputs)?;
-    let target = Numbers::pack(first, last, form).name();
-    let unfinished = format!("{target}{UNFINISHED}");
-    let made = write(files, &archive, &unfinished, (first..=last, form)).and_then(|made| {
-        files.rename(&unfinished, &target).map_err(StoreError::io(&unfinished, "rename"))?;
-        files.sync_names().map_err(StoreError::io("", "sync"))?;
-        Ok(made)
-    });
-    let (after, samples) = match made {
-        Ok(made) => made,
-        Err(error) => {
-            // It may not be there yet; the error that counts is the first one.
-            let _ = files.remove(&unfinished);
-            return Err(error);
-        }
-    };
-    for (numbers, _) in inputs.iter().filter(|(numbers, _)| numbers.name() != target) {
-        let name = numbers.name();
+    let catalogue = Catalogue::read(files)?;
+    let target = Numbers::pack(first, last, form);
+    let inputs = inputs(&catalogue, target)?;
+    let before = inputs.iter().map(|entry| entry.len).sum();
+    if let [Entry { numbers, len, listed: Some(listed), .. }] = inputs[..]
+        && numbers == target
+    {
+        let samples = listed.contents.map_or(0, |contents| contents.closing.samples);
+        return Ok(Packed { name: target.name(), files: 1, before, after: len, samples });
+    }
+    let mut manifest = catalogue.manifest;
+    let made = make(files, &mut manifest, &inputs, target);
+    if let Err(StoreError::Damaged { name, .. }) = &made
+        && let Some(damaged) = inputs.iter().find(|entry| entry.numbers.name() == *name)
+    {
+        // Where this fails it is found again next time.
+        let _ = manifest.append(files, &[Record::Damaged(damaged.numbers.code())]);
+    }
+    let contents = made?;
+    for entry in &inputs {
+        let name = entry.numbers.name();
         files.remove(&name).map_err(StoreError::io(&name, "remove"))?;
     }
     files.sync_names().map_err(StoreError::io("", "sync"))?;
-    let before = inputs.iter().map(|(_, len)| len).sum();
-    Ok(Packed { name: target, files: inputs.len(), before, after, samples })
+    let (after, samples) = (contents.len, contents.closing.samples);
+    Ok(Packed { name: target.name(), files: inputs.len(), before, after, samples })
+}
+
+/// The files within a pack's numbers.
+///
+/// # Errors
+/// Where one is missing, or is there and not listed: it would be as if it had been packed, too.
+fn inputs(catalogue: &Catalogue, target: Numbers) -> Result<Vec<Entry>, StoreError> {
+    let inputs: Vec<Entry> = catalogue.used.iter().filter(|entry| target.holds(entry.numbers)).copied().collect();
+    let unlisted =
+        inputs.iter().find(|entry| entry.listed.is_none()).map(|entry| (entry.numbers, "not in the manifest"));
+    let is_there = |numbers: &Numbers| inputs.iter().any(|entry| entry.numbers == *numbers);
+    let missing = catalogue.manifest.live.keys().find(|numbers| target.holds(**numbers) && !is_there(numbers));
+    match unlisted.or(missing.map(|numbers| (*numbers, "missing"))) {
+        Some((numbers, what)) => Err(StoreError::damaged(&numbers.name(), 0, format!("the file is {what}"))),
+        None => Ok(inputs),
+    }
+}
+
+/// Makes the pack and lists it.
+fn make<F: Files>(
+    files: &F,
+    manifest: &mut Manifest,
+    inputs: &[Entry],
+    target: Numbers,
+) -> Result<Contents, StoreError> {
+    let archive = Archive::open_whole(files.clone(), inputs)?;
+    let name = target.name();
+    let unfinished = format!("{name}{UNFINISHED}");
+    let form = target.form.unwrap_or_default();
+    let own = manifest.archive.unwrap_or_default();
+    let made = write(files, &archive, &unfinished, (target.first..=target.last, form), own).and_then(|contents| {
+        files.rename(&unfinished, &name).map_err(StoreError::io(&unfinished, "rename"))?;
+        files.sync_names().map_err(StoreError::io("", "sync"))?;
+        let record = Record::Closed(target.code(), contents);
+        manifest.append(files, &[record]).map_err(StoreError::io(crate::manifest::MANIFEST, "append"))?;
+        Ok(contents)
+    });
+    made.inspect_err(|_| {
+        // One of them may be there; the error that counts is the first one.
+        let _ = files.remove(&unfinished);
+        if Manifest::load(files).is_ok_and(|there| !there.live.contains_key(&target)) {
+            let _ = files.remove(&name);
+        }
+    })
 }
 
 /// A signal, and what stands for it in the pack.
@@ -119,17 +166,18 @@ struct Packing<'a> {
     name: &'a str,
 }
 
-/// Writes the pack; its length and how many samples are in it.
+/// Writes the pack; what is in it.
 fn write<F: Files>(
     files: &F,
     archive: &Archive<F>,
     name: &str,
     (numbers, form): (std::ops::RangeInclusive<u64>, Form),
-) -> Result<(u64, u64), StoreError> {
+    own: u64,
+) -> Result<Contents, StoreError> {
     let mut out = Output::create(files, name, *numbers.end())?;
     let head = |out: &mut Output<'_, F>| {
         let mut head = Vec::new();
-        Head { begun: 0, sync_ns: 0, merged: vec![*numbers.start(), *numbers.end()] }.write(&mut head);
+        Head { begun: 0, sync_ns: 0, merged: vec![*numbers.start(), *numbers.end()], archive: own }.write(&mut head);
         out.put(BlockKind::Head, 0, &head)
     };
     let (mut dictionary, mut gaps) = (Vec::new(), archive.gaps("", Span::ALL));
@@ -158,7 +206,13 @@ fn write<F: Files>(
     out.rows(BlockKind::Gaps, &gaps, |gap, out| gap.write(0, out))?;
     let directory = out.offset();
     out.rows(BlockKind::Directory, &signals, DirectoryEntry::write)?;
-    let trailer = Trailer { dictionary: dictionary_at, gaps: gaps_at, directory };
+    out.append()?;
+    let mut closing = Closing { archive: own, digest: out.digest.value(), samples: 0, span: Closing::NO_SPAN };
+    for signal in &signals {
+        closing.samples += signal.count;
+        closing.reach(signal.first, signal.last);
+    }
+    let trailer = Trailer { dictionary: dictionary_at, gaps: gaps_at, directory, closing };
     out.put(BlockKind::Trailer, 0, &trailer.write())?;
     out.append()?;
     if let Some(table) = table {
@@ -167,7 +221,7 @@ fn write<F: Files>(
         out.append()?;
     }
     let len = out.sync()?;
-    Ok((len, signals.iter().map(|signal| signal.count).sum()))
+    Ok(Contents { len, is_left: false, closing })
 }
 
 /// Hands on the samples of a signal in chunks.

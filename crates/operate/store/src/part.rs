@@ -1,14 +1,18 @@
 //! One file of an archive, opened for reading.
 
+use crate::archive::Span;
+use crate::catalogue::{Entry, Problem, span_of};
 use crate::error::StoreError;
 use crate::files::Files;
+use crate::manifest::Manifest;
 use crate::scan::{Scan, Seen};
 use segment::block::{self, BlockKind, HEADER, Header, NoBlock};
+use segment::manifest::{CLOSING, Closing, Contents, Digest};
 use segment::pack::{self, DirectoryEntry, TRAILER, Trailer};
 use segment::parquet::{self, Page, Pages, SUM_LEN};
 use segment::rows::{self, Gap, Signal};
 use segment::{Chunk, Summary};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// Endings of names.
@@ -19,8 +23,11 @@ pub(crate) const UNFINISHED: &str = ".unfinished";
 /// Most segments that there are in an archive's life: one a second for 30,000 years.
 const NUMBER_MAX: u64 = 1_000_000_000_000;
 
+/// What is said of a segment whose closing mark the manifest does not know.
+pub(crate) const CLOSED_UNLISTED: &str = "it has a closing mark that the manifest does not list: the manifest's end is missing, or the logger was killed between the two";
+
 /// The form of a pack. Both hold the same, and are found again alike.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Form {
     /// This archive's own, which is smaller.
     Compact,
@@ -44,7 +51,7 @@ impl Form {
 }
 
 /// The numbers of the segments that are in a file.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Numbers {
     pub(crate) first: u64,
     pub(crate) last: u64,
@@ -144,8 +151,8 @@ pub(crate) struct Part<F: Files> {
     /// What each signal has been, by its name.
     pub(crate) signals: BTreeMap<String, Vec<Signal>>,
     pub(crate) gaps: Vec<Gap>,
-    /// The first block that is damaged, where all were looked at.
-    pub(crate) damage: Option<(u64, NoBlock)>,
+    /// What is damaged, as far as it was read.
+    pub(crate) problems: Vec<Problem>,
     /// The whole file, where it is in memory.
     bytes: Option<Vec<u8>>,
     /// In a pack: where each signal is.
@@ -158,6 +165,14 @@ pub(crate) struct Part<F: Files> {
     dictionary_at: u64,
     /// In a Parquet file: the numbers of the dictionary that was read last, and where it is.
     dictionary: Mutex<Option<Numbered>>,
+    /// The archive that it says it belongs to, at its beginning.
+    pub(crate) archive: Option<u64>,
+    /// What the file says of itself at its end.
+    pub(crate) closing: Option<Closing>,
+    /// Nothing of it is shown.
+    pub(crate) is_foreign: bool,
+    /// In a pack without a directory: how many samples it has, of all signals.
+    counted: u64,
 }
 
 /// Where numbers are for which others stand, and those.
@@ -165,41 +180,132 @@ type Numbered = (u64, Arc<[u64]>);
 
 impl<F: Files> Part<F> {
     /// Opens a file. Of a segment all blocks are read, and the chunks of the signals that are `wanted` remembered; of a pack,
-    /// its dictionary and directory.
+    /// its dictionary and directory. What is damaged is one of its problems.
     pub(crate) fn open(
         files: &F,
-        numbers: Numbers,
+        entry: &Entry,
         index: usize,
         wanted: &dyn Fn(&str) -> bool,
     ) -> Result<Self, StoreError> {
-        let name = numbers.name();
+        let (numbers, name) = (entry.numbers, entry.numbers.name());
         let file = files.open(&name).map_err(StoreError::io(&name, "open"))?;
         let (signals, directory, refs) = (BTreeMap::new(), HashMap::new(), HashMap::new());
         let (gaps, dictionary, blocks_end) = (Vec::new(), Mutex::new(None), u64::MAX);
-        let (damage, bytes) = (None, None);
         let mut part = Self {
             numbers,
             name,
             file,
             signals,
             gaps,
-            damage,
-            bytes,
+            problems: Vec::new(),
+            bytes: None,
             directory,
             refs,
             blocks_end,
             dictionary_at: 0,
             dictionary,
+            archive: None,
+            closing: None,
+            is_foreign: false,
+            counted: 0,
         };
         if numbers.form == Some(Form::Parquet)
             && let Some(end) = end_of(files, &part.file, &part.name)?
         {
             part.blocks_end = end;
         }
-        if !(numbers.is_pack() && part.directory(files)?) {
-            part.scan(files, index, wanted)?;
+        let has_directory = numbers.is_pack() && part.directory(files)?;
+        if !has_directory {
+            part.scan(files, entry, index, wanted)?;
         }
+        part.compare(files, entry, has_directory)?;
         Ok(part)
+    }
+
+    /// Whether the segment was closed, and the manifest says so by now.
+    pub(crate) fn is_closed_since(&self, files: &F) -> bool {
+        let is_unlisted = self.problems.iter().any(|problem| problem.why == CLOSED_UNLISTED);
+        let is_closed =
+            |manifest: Manifest| manifest.live.get(&self.numbers).is_none_or(|listed| listed.contents.is_some());
+        is_unlisted && Manifest::load(files).is_ok_and(is_closed)
+    }
+
+    /// Compares what the file says of itself with what the manifest says of it.
+    fn compare(&mut self, files: &F, entry: &Entry, has_directory: bool) -> Result<(), StoreError> {
+        let Some(contents) = entry.contents() else {
+            let is_open = entry.listed.is_some_and(|listed| listed.contents.is_none());
+            if is_open && self.closing.is_some() && self.problems.is_empty() {
+                // Nothing is missing in it.
+                self.problems.push(Problem::new(&self.name, (0, entry.len), CLOSED_UNLISTED));
+            }
+            let own = self.closing.map(|closing| closing.archive).filter(|_| entry.archive.is_some());
+            if own.is_some() && own != entry.archive {
+                self.is_of_another_archive(entry);
+            }
+            if self.numbers.is_pack() && !has_directory {
+                self.problems.push(Problem::whole(self.numbers, None, "the pack's end is missing"));
+            }
+            return Ok(());
+        };
+        let closing = self.closing.filter(|_| self.problems.is_empty());
+        if closing.is_some_and(|closing| closing.archive != contents.closing.archive) {
+            self.is_of_another_archive(entry);
+        } else if entry.len < contents.len || (!contents.is_left && entry.len != contents.len) {
+            let why = format!("the file has {} bytes, expected {}", entry.len, contents.len);
+            let counted = self.count(files, has_directory)?;
+            self.rest_is_missing(contents, counted, why);
+        } else if !contents.is_left && closing != Some(contents.closing) && self.problems.is_empty() {
+            let why = "the file is another than the one that the manifest lists (its closing mark differs)";
+            let counted = self.count(files, has_directory)?;
+            self.rest_is_missing(contents, counted, why.into());
+        } else if !self.problems.is_empty() {
+            let lost = contents.closing.samples.saturating_sub(self.count(files, has_directory)?);
+            self.problems.iter_mut().take(1).for_each(|problem| problem.lost = lost);
+        }
+        Ok(())
+    }
+
+    /// How many samples can be read, of all signals.
+    fn count(&self, files: &F, has_directory: bool) -> Result<u64, StoreError> {
+        if self.numbers.is_pack() {
+            let in_directory = self.directory.values().map(|entry| entry.count).sum();
+            return Ok(if has_directory { in_directory } else { self.counted });
+        }
+        let scan = Scan::between(files, &self.file, &self.name, 0, None)?;
+        let (mut scan, mut known, mut count) = (scan.of(self.numbers.first), HashSet::new(), 0);
+        while let Some(seen) = scan.next()? {
+            let Seen::Block { header, .. } = seen else { continue };
+            match header.kind {
+                BlockKind::Dictionary => {
+                    known.extend(rows::signals(&scan.payload).map_while(Result::ok).map(|signal| signal.id));
+                }
+                BlockKind::Samples => {
+                    let chunks =
+                        rows::chunks(&scan.payload).map_while(Result::ok).filter(|(id, ..)| known.contains(id));
+                    let spans = chunks.filter_map(|(_, _, bytes)| Chunk::span(bytes, header.base).ok());
+                    count += spans.map(|(_, _, count)| count as u64).sum::<u64>();
+                }
+                _ => {}
+            }
+        }
+        Ok(count)
+    }
+
+    fn rest_is_missing(&mut self, contents: Contents, readable: u64, why: String) {
+        let lost = contents.closing.samples.saturating_sub(readable);
+        let problem = Problem::whole(self.numbers, Some(contents), why);
+        self.problems.insert(0, Problem { lost, ..problem });
+    }
+
+    /// Nothing of it is shown.
+    fn is_of_another_archive(&mut self, entry: &Entry) {
+        let why = "the file belongs to another archive";
+        self.problems = vec![Problem::whole(self.numbers, entry.contents(), why)];
+        self.is_foreign = true;
+        self.signals.clear();
+        self.gaps.clear();
+        self.directory.clear();
+        self.refs.clear();
     }
 
     /// In a pack: where the first block is behind samples that are in no block.
@@ -220,9 +326,12 @@ impl<F: Files> Part<F> {
         let Ok((Header { kind: BlockKind::Trailer, segment, .. }, payload, _)) = block::read(&bytes) else {
             return Ok(false);
         };
+        if segment != self.numbers.last {
+            return Ok(false);
+        }
         let Ok(trailer) = Trailer::read(payload) else { return Ok(false) };
         let name = self.name.clone();
-        let mut scan = Scan::between(files, &self.file, &name, trailer.dictionary, Some((segment, 0)))?.until(end);
+        let mut scan = Scan::between(files, &self.file, &name, trailer.dictionary, None)?.of(segment).until(end);
         let (mut signals, mut gaps, mut directory) = (BTreeMap::new(), Vec::new(), HashMap::new());
         while let Some(seen) = scan.next()? {
             let Seen::Block { header, .. } = seen else { return Ok(false) };
@@ -238,16 +347,22 @@ impl<F: Files> Part<F> {
         }
         (self.signals, self.gaps, self.directory) = (signals, gaps, directory);
         self.dictionary_at = trailer.dictionary;
+        self.closing = Some(trailer.closing);
         Ok(true)
     }
 
     /// Reads all blocks.
-    fn scan(&mut self, files: &F, part: usize, wanted: &dyn Fn(&str) -> bool) -> Result<(), StoreError> {
+    fn scan(&mut self, files: &F, entry: &Entry, part: usize, wanted: &dyn Fn(&str) -> bool) -> Result<(), StoreError> {
         let name = self.name.clone();
-        let mut scan = Scan::new(files, &self.file, &name)?.until(self.blocks_end);
-        let mut is_wanted: HashMap<u32, bool> = HashMap::new();
         // In a pack it stands behind samples which signals they are.
         let is_pack = self.numbers.is_pack();
+        let expected = (!is_pack).then_some((self.numbers.first, 0));
+        let mut scan = Scan::between(files, &self.file, &name, 0, expected)?.until(self.blocks_end);
+        let mut is_wanted: HashMap<u32, bool> = HashMap::new();
+        let proven =
+            entry.contents().map_or(u64::MAX, |contents| if contents.is_left { contents.len } else { u64::MAX });
+        let end = entry.contents().and_then(|contents| span_of(&contents.closing)).map_or(i64::MAX, |span| span.to);
+        let mut latest = i64::MIN;
         while let Some(seen) = scan.next()? {
             let (offset, header) = match seen {
                 Seen::Block { offset, header } => (offset, header),
@@ -258,12 +373,21 @@ impl<F: Files> Part<F> {
                     let why = format!("{why}: it was written by another version of tahti; use that one");
                     return Err(StoreError::damaged(&name, offset, why));
                 }
-                Seen::Damage { offset, why, .. } => {
-                    self.damage.get_or_insert((offset, why));
+                Seen::Tail { .. } if entry.may_be_torn() && !is_pack && proven == u64::MAX => continue,
+                Seen::Damage { offset, .. } | Seen::Tail { offset, .. } if offset >= proven => continue,
+                Seen::Damage { offset, len, why } | Seen::Tail { offset, len, why } => {
+                    let span = Some(Span { from: latest, to: end.max(latest) });
+                    self.problems.push(Problem { span, ..Problem::new(&name, (offset, len), why) });
                     continue;
                 }
-                Seen::Tail { .. } => continue,
             };
+            if header.kind == BlockKind::Samples {
+                // Stamps of a block begin in the second that they count from.
+                let first = header.base.saturating_add(1_000_000_000);
+                let before = self.problems.last_mut().and_then(|problem| problem.span.as_mut());
+                before.into_iter().for_each(|span| span.to = span.to.min(first.max(span.from)));
+                latest = latest.max(header.base);
+            }
             match header.kind {
                 BlockKind::Dictionary => {
                     for signal in rows::signals(&scan.payload).map_while(Result::ok) {
@@ -278,6 +402,7 @@ impl<F: Files> Part<F> {
                             continue;
                         }
                         let Ok((first, last, count)) = Chunk::span(bytes, header.base) else { continue };
+                        latest = latest.max(last);
                         self.refs.entry(id).or_default().push(Ref {
                             part,
                             offset: offset + (HEADER + begin) as u64,
@@ -299,8 +424,22 @@ impl<F: Files> Part<F> {
                         .or_default()
                         .extend(entries.into_iter().map(|entry| Ref::of_pages(part, entry)));
                 }
+                BlockKind::Closing => self.closing = Closing::read(&scan.payload).ok(),
+                BlockKind::Head => {
+                    let own = rows::Head::read(&scan.payload).map(|head| head.archive).ok();
+                    self.archive = own;
+                    if entry.archive.is_some() && own != entry.archive {
+                        self.is_of_another_archive(entry);
+                        return Ok(());
+                    }
+                }
                 _ => {}
             }
+        }
+        if is_pack {
+            let names: Vec<u32> = self.signals.values().flatten().map(|signal| signal.id).collect();
+            let known = self.refs.iter().filter(|(id, _)| names.contains(id));
+            self.counted = known.flat_map(|(_, refs)| refs).map(|place| u64::from(place.count)).sum();
         }
         self.refs.retain(|id, _| is_wanted.get(id).copied().unwrap_or(false));
         Ok(())
@@ -311,14 +450,32 @@ impl<F: Files> Part<F> {
         Some(self.signals.get(name)?.first()?.id)
     }
 
-    /// Adds the chunks of a signal.
-    pub(crate) fn refs(&self, files: &F, part: usize, name: &str, refs: &mut Vec<Ref>) -> Result<(), StoreError> {
+    /// Adds the chunks of a signal, and what of its index is damaged.
+    pub(crate) fn refs(
+        &self,
+        files: &F,
+        part: usize,
+        name: &str,
+        (refs, problems): (&mut Vec<Ref>, &mut Vec<Problem>),
+    ) -> Result<(), StoreError> {
         let Some(id) = self.id(name) else { return Ok(()) };
         refs.extend(self.refs.get(&id).into_iter().flatten().cloned());
         let Some(entry) = self.directory.get(&id) else { return Ok(()) };
+        let before = refs.len();
+        let Err(error) = self.index(files, part, entry, refs) else { return Ok(()) };
+        let Some(problem) = error.problem() else { return Err(error) };
+        let there: u64 = refs[before..].iter().map(|place| u64::from(place.count)).sum();
+        let from = refs[before..].iter().map(|place| place.last).max().unwrap_or(entry.first);
+        let span = Some(Span { from, to: entry.last.max(from) });
+        problems.push(Problem { span, lost: entry.count.saturating_sub(there), ..problem });
+        Ok(())
+    }
+
+    /// Adds the chunks of a pack's index.
+    fn index(&self, files: &F, part: usize, entry: &DirectoryEntry, refs: &mut Vec<Ref>) -> Result<(), StoreError> {
         let segment = self.numbers.last;
-        let scan = Scan::between(files, &self.file, &self.name, entry.index, Some((segment, 0)))?;
-        let mut scan = scan.until(self.blocks_end);
+        let scan = Scan::between(files, &self.file, &self.name, entry.index, None)?;
+        let mut scan = scan.of(segment).until(self.blocks_end);
         for _ in 0..entry.blocks {
             let damaged = |offset: u64, why: String| StoreError::damaged(&self.name, offset, why);
             let offset = match scan.next()? {
@@ -352,12 +509,21 @@ impl<F: Files> Part<F> {
     }
 
     /// Takes a segment into memory: its chunks are read in another order than they stand in.
-    pub(crate) fn load(&mut self, files: &F) -> Result<(), StoreError> {
+    pub(crate) fn load(&mut self, files: &F, entry: &Entry) -> Result<(), StoreError> {
         if !self.numbers.is_pack() {
             let len = files.len(&self.file).map_err(StoreError::io(&self.name, "ask for its length"))?;
             let mut bytes = vec![0; usize::try_from(len).unwrap_or(usize::MAX)];
             let read = files.read_at(&self.file, 0, &mut bytes).map_err(StoreError::io(&self.name, "read"))?;
             bytes.truncate(read);
+            if let Some(contents) = entry.contents() {
+                let mark = if contents.is_left { 0 } else { HEADER + CLOSING };
+                let proven = usize::try_from(contents.len).unwrap_or(usize::MAX).saturating_sub(mark);
+                let mut digest = Digest::default();
+                digest.add(&bytes[..proven.min(bytes.len())]);
+                if digest.value() != contents.closing.digest {
+                    return Err(StoreError::damaged(&self.name, 0, "its digest is another than the manifest's"));
+                }
+            }
             self.bytes = Some(bytes);
         }
         Ok(())
@@ -365,6 +531,11 @@ impl<F: Files> Part<F> {
 
     /// Reads a chunk.
     pub(crate) fn chunk(&self, files: &F, place: &Ref) -> Result<Chunk, StoreError> {
+        let chunk = self.read_chunk(files, place);
+        chunk.map_err(|error| error.about((place.first, place.last), place.count.into()))
+    }
+
+    fn read_chunk(&self, files: &F, place: &Ref) -> Result<Chunk, StoreError> {
         if let Some(pages) = &place.pages {
             return self.of_pages(files, pages);
         }
@@ -384,6 +555,9 @@ impl<F: Files> Part<F> {
             return Chunk::decode(&bytes[..len], place.base).map_err(|why| damaged(why.to_string()));
         }
         let (header, payload, _) = block::read(&bytes[..len]).map_err(|why| damaged(why.to_string()))?;
+        if header.segment != self.numbers.last {
+            return Err(damaged(NoBlock::Foreign.to_string()));
+        }
         let row = rows::chunks(payload).next().ok_or_else(|| damaged("a block without a chunk".into()))?;
         let (_, _, chunk) = row.map_err(|why| damaged(why.to_string()))?;
         Chunk::decode(chunk, header.base).map_err(|why| damaged(why.to_string()))

@@ -2,6 +2,7 @@
 
 use crate::archive::{Archive, Found, Span};
 use crate::bins::{Bin, Bins};
+use crate::catalogue::Problem;
 use crate::error::StoreError;
 use crate::files::Files;
 use segment::Sample;
@@ -55,6 +56,12 @@ pub trait Reader {
     /// As [`names`](Self::names).
     fn bins(&self, name: &str, bins: Bins) -> Result<Vec<Bin>, StoreError>;
 
+    /// What is damaged, as far as it was read, and as far as samples of a span may be missing for it. A database has its own care of
+    /// that.
+    fn problems(&self, _span: Span) -> Vec<Problem> {
+        Vec::new()
+    }
+
     /// Names that a pattern with `*` and `?` means, sorted.
     ///
     /// # Errors
@@ -67,6 +74,10 @@ pub trait Reader {
 }
 
 impl<F: Files> Reader for Archive<F> {
+    fn problems(&self, span: Span) -> Vec<Problem> {
+        self.problems(span)
+    }
+
     fn names(&self) -> Result<Vec<String>, StoreError> {
         Ok(self.names())
     }

@@ -27,16 +27,13 @@ pub(crate) struct Scan<'a, F: Files> {
     end: u64,
     /// The segment's number and the next block's, once they are known.
     expected: Option<(u64, u32)>,
+    /// Blocks are known to be missing before the next one.
+    is_after_damage: bool,
     /// The payload of the block that was seen last.
     pub(crate) payload: Vec<u8>,
 }
 
 impl<'a, F: Files> Scan<'a, F> {
-    /// From the beginning to where the file ends now.
-    pub(crate) fn new(files: &'a F, file: &'a F::File, name: &'a str) -> Result<Self, StoreError> {
-        Self::between(files, file, name, 0, None)
-    }
-
     /// From an offset on, where a block of the segment begins.
     pub(crate) fn between(
         files: &'a F,
@@ -46,7 +43,15 @@ impl<'a, F: Files> Scan<'a, F> {
         expected: Option<(u64, u32)>,
     ) -> Result<Self, StoreError> {
         let end = files.len(file).map_err(StoreError::io(name, "ask for its length"))?;
-        Ok(Self { files, file, name, offset, end, expected, payload: Vec::new() })
+        Ok(Self { files, file, name, offset, end, expected, is_after_damage: false, payload: Vec::new() })
+    }
+
+    /// Only blocks of this segment.
+    pub(crate) const fn of(mut self, segment: u64) -> Self {
+        self.expected = Some((segment, 0));
+        // Where the first block is among the others is not known.
+        self.is_after_damage = true;
+        self
     }
 
     /// No further than to there.
@@ -63,12 +68,19 @@ impl<'a, F: Files> Scan<'a, F> {
         let offset = self.offset;
         match self.block_at(offset)? {
             Ok(header) => {
+                let is_jump = self.expected.is_some_and(|(_, number)| header.number > number);
+                if is_jump && !self.is_after_damage {
+                    self.is_after_damage = true;
+                    return Ok(Some(Seen::Damage { offset, len: 0, why: NoBlock::Missing }));
+                }
+                self.is_after_damage = false;
                 self.offset += header.whole();
                 self.expected = Some((header.segment, header.number.wrapping_add(1)));
                 Ok(Some(Seen::Block { offset, header }))
             }
             Err(why) => {
                 let next = self.find(offset + 1)?;
+                self.is_after_damage = true;
                 self.offset = next.unwrap_or(self.end);
                 let len = self.offset - offset;
                 Ok(Some(match next {

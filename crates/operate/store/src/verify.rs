@@ -1,13 +1,17 @@
 //! Reading all of an archive, to say what is damaged.
 
+use crate::catalogue::{Catalogue, Entry, Problem};
 use crate::error::StoreError;
 use crate::files::Files;
-use crate::part::{Form, Numbers, Part, end_of, parts};
+use crate::part::{CLOSED_UNLISTED, Form, Part, end_of};
 use crate::scan::{Scan, Seen};
-use segment::block::BlockKind;
+use segment::block::{BlockKind, HEADER};
+use segment::manifest::{CLOSING, Closing, Digest};
+use segment::pack::TRAILER;
 use segment::{Bad, Chunk};
 use segment::{pack, parquet, rows};
 use std::collections::HashSet;
+use std::io::ErrorKind;
 
 /// Bytes that cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -37,17 +41,44 @@ pub struct Checked {
     pub tail: u64,
 }
 
-/// Reads all files of an archive: each block by its checksum, each row and chunk as what it is.
+/// Reads all files of an archive: each block by its checksum, each row and chunk as what it is, each file by its digest and by what the
+/// manifest says of it. Files that are missing and a manifest that is damaged have entries of their own.
 ///
 /// # Errors
 /// Where a file cannot be read at all.
 pub fn verify<F: Files>(files: &F) -> Result<Vec<Checked>, StoreError> {
-    let listed = files.list().map_err(StoreError::io("", "list"))?;
-    parts(listed).0.iter().map(|(numbers, _)| file(files, *numbers)).collect()
+    let catalogue = Catalogue::read(files)?;
+    let mut all = Vec::new();
+    for entry in &catalogue.used {
+        match file(files, entry) {
+            // Packed or removed since.
+            Err(StoreError::Io { source, .. }) if source.kind() == ErrorKind::NotFound => {
+                if Catalogue::read(files)?.used.iter().any(|other| other.numbers == entry.numbers) {
+                    return Err(StoreError::io(&entry.numbers.name(), "open")(source));
+                }
+            }
+            Ok(checked) if entry.contents().is_none() && !checked.damage.is_empty() => {
+                // It may have been closed since.
+                let again = Catalogue::read(files)?.used.into_iter().find(|other| other.numbers == entry.numbers);
+                all.push(again.map_or(Ok(checked), |entry| file(files, &entry))?);
+            }
+            checked => all.push(checked?),
+        }
+    }
+    for Problem { name, place: (offset, len), why, lost, .. } in catalogue.problems {
+        let why = if lost > 0 { format!("{why}; {lost} samples are missing") } else { why };
+        let damage = Damage { offset, len, why };
+        match all.iter_mut().find(|checked| checked.name == name) {
+            Some(checked) => checked.damage.insert(0, damage),
+            None => all.push(Checked { name, damage: vec![damage], ..Checked::default() }),
+        }
+    }
+    Ok(all)
 }
 
 /// Reads one file.
-fn file<F: Files>(files: &F, numbers: Numbers) -> Result<Checked, StoreError> {
+fn file<F: Files>(files: &F, entry: &Entry) -> Result<Checked, StoreError> {
+    let numbers = entry.numbers;
     let name = &numbers.name();
     let open = files.open(name).map_err(StoreError::io(name, "open"))?;
     let bytes = files.len(&open).map_err(StoreError::io(name, "ask for its length"))?;
@@ -55,15 +86,28 @@ fn file<F: Files>(files: &F, numbers: Numbers) -> Result<Checked, StoreError> {
     let mut ids = HashSet::new();
     let mut last = None;
     let is_pack = numbers.is_pack();
-    let part = (numbers.form == Some(Form::Parquet)).then(|| Part::open(files, numbers, 0, &|_| true)).transpose()?;
-    let (begin, end) = part.as_ref().map_or((0, u64::MAX), |part| (part.blocks_begin(), part.blocks_end));
-    let mut scan = Scan::between(files, &open, name, begin, None)?.until(end);
+    let part = is_pack.then(|| Part::open(files, entry, 0, &|_| true)).transpose()?;
+    let is_parquet = numbers.form == Some(Form::Parquet);
+    let table = part.as_ref().filter(|_| is_parquet);
+    let (begin, end) = table.map_or((0, u64::MAX), |part| (part.blocks_begin(), part.blocks_end));
+    let scan = Scan::between(files, &open, name, begin, (!is_pack).then_some((numbers.first, 0)))?;
+    let mut scan = if is_pack { scan.of(numbers.last) } else { scan }.until(end);
+    let proven = entry.contents().filter(|contents| contents.is_left).map(|contents| contents.len);
+    let mut own = part.as_ref().and_then(|part| part.closing);
+    let mut is_foreign = false;
     while let Some(seen) = scan.next()? {
         match seen {
             Seen::Block { offset, header } => {
                 checked.blocks += 1;
                 last = Some(header.kind);
-                if let (Some(part), BlockKind::Pages) = (&part, header.kind) {
+                match header.kind {
+                    BlockKind::Closing => own = Closing::read(&scan.payload).ok(),
+                    BlockKind::Head if entry.archive.is_some() => {
+                        is_foreign |= rows::Head::read(&scan.payload).ok().map(|head| head.archive) != entry.archive;
+                    }
+                    _ => {}
+                }
+                if let (Some(part), BlockKind::Pages) = (table, header.kind) {
                     pages(files, part, (offset, &scan.payload), &mut checked);
                 } else if let Err(why) =
                     rows_of(header.kind, header.base, &scan.payload, &mut ids, &mut checked.samples, is_pack)
@@ -71,23 +115,75 @@ fn file<F: Files>(files: &F, numbers: Numbers) -> Result<Checked, StoreError> {
                     checked.damage.push(Damage { offset, len: header.whole(), why: why.to_string() });
                 }
             }
-            Seen::Damage { offset, len, why } => checked.damage.push(Damage { offset, len, why: why.to_string() }),
-            // A pack was whole before it had its name.
-            Seen::Tail { offset, len, why } if is_pack => {
+            // What was not safe when the file was left.
+            Seen::Damage { offset, len, .. } if proven.is_some_and(|proven| offset >= proven) => checked.tail += len,
+            Seen::Tail { offset, len, .. }
+                if !is_pack && entry.may_be_torn() && proven.is_none_or(|proven| offset >= proven) =>
+            {
+                checked.tail += len;
+            }
+            Seen::Damage { offset, len, why } | Seen::Tail { offset, len, why } => {
                 checked.damage.push(Damage { offset, len, why: why.to_string() });
             }
-            Seen::Tail { len, .. } => checked.tail = len,
         }
     }
     if is_pack && last != Some(BlockKind::Trailer) {
         checked.damage.push(Damage { offset: bytes, len: 0, why: "the trailer is missing".into() });
     }
-    if part.is_some() && checked.damage.is_empty() && !is_as_written(files, &open, name)? {
+    let mut whole = |why: String| checked.damage.push(Damage { offset: 0, len: bytes, why });
+    if is_foreign {
+        whole("the file belongs to another archive".into());
+    }
+    if let Some(contents) = entry.contents() {
+        let is_long = bytes > contents.len && !contents.is_left;
+        if bytes < contents.len || is_long {
+            whole(format!("the file has {bytes} bytes, expected {}", contents.len));
+        }
+        if !contents.is_left && own != Some(contents.closing) {
+            whole("the file is another than the one that the manifest lists (its closing mark differs)".into());
+        }
+    }
+    if own.is_some() && entry.listed.is_some() && entry.contents().is_none() {
+        whole(CLOSED_UNLISTED.into());
+    }
+    let expected = entry.contents().map(|contents| contents.closing).or(own);
+    if let Some(expected) = expected
+        && digest(files, &open, name, digested(entry, bytes, end))? != expected.digest
+    {
+        whole("the file's digest is another than when it was written".into());
+    }
+    if is_parquet && checked.damage.is_empty() && !is_as_written(files, &open, name)? {
         // What an archive's readers need is whole.
         let why = "the file's checksum is another: its table may tell other programs something else".into();
         checked.damage.push(Damage { offset: 0, len: bytes, why });
     }
     Ok(checked)
+}
+
+/// How many bytes at the beginning of a file its digest is of.
+fn digested(entry: &Entry, bytes: u64, end: u64) -> u64 {
+    match entry.contents().filter(|contents| contents.is_left) {
+        Some(contents) => contents.len.min(bytes),
+        None => {
+            let mark = if entry.numbers.is_pack() { TRAILER } else { CLOSING };
+            bytes.min(end).saturating_sub((HEADER + mark) as u64)
+        }
+    }
+}
+
+/// The digest of the first bytes of a file.
+fn digest<F: Files>(files: &F, file: &F::File, name: &str, len: u64) -> Result<u128, StoreError> {
+    let (mut digest, mut at, mut piece) = (Digest::default(), 0, vec![0; PIECE]);
+    while at < len {
+        let room = usize::try_from(len - at).unwrap_or(PIECE).min(PIECE);
+        let read = files.read_at(file, at, &mut piece[..room]).map_err(StoreError::io(name, "read"))?;
+        if read == 0 {
+            break;
+        }
+        digest.add(&piece[..read]);
+        at += read as u64;
+    }
+    Ok(digest.value())
 }
 
 /// Reads the chunks that a block of an index tells of.
@@ -144,6 +240,8 @@ enum Unreadable {
     Bytes(#[from] Bad),
     #[error("no row says which signal {0} is")]
     Unknown(u32),
+    #[error("a block of a manifest")]
+    Manifest,
 }
 
 /// Whether all rows of a block can be read; in a segment a chunk's signal must be known by then.
@@ -177,6 +275,8 @@ fn rows_of(
         BlockKind::Pages => drop(parquet::entries(payload)?),
         BlockKind::Directory => drop(pack::directory(payload)?),
         BlockKind::Trailer => drop(pack::Trailer::read(payload)?),
+        BlockKind::Closing => drop(Closing::read(payload)?),
+        BlockKind::Manifest => return Err(Unreadable::Manifest),
     }
     Ok(())
 }

@@ -36,7 +36,7 @@ fn a_segment_cut_at_any_byte_has_the_samples_of_the_blocks_before_and_no_other()
     }
     assert_eq!((rest.len(), samples), (0, 30));
     for len in 0..=bytes.len() {
-        let cut = Memory::default();
+        let cut = whole.copy();
         cut.set_bytes(name, bytes[..len].to_vec());
         let expected = ends.iter().rev().find(|(end, _)| *end <= len).unwrap().1;
         let there: Vec<f64> = (0..expected).map(|k| k as f64 / 8.0).collect();
@@ -54,7 +54,7 @@ fn a_byte_that_turns_costs_its_block_and_is_told() {
     for at in 0..bytes.len() {
         let mut turned = bytes.clone();
         turned[at] ^= 0x10;
-        let other = Memory::default();
+        let other = files.copy();
         other.set_bytes(name, turned);
         let checked = &verify(&other).unwrap()[0];
         assert!(!checked.damage.is_empty() || checked.tail > 0, "byte {at}");
@@ -173,7 +173,7 @@ fn in_a_pack_that_is_cut_or_has_a_byte_turned_nothing_is_wrong_and_it_is_told() 
         let bytes = files.bytes(&packed.name).unwrap();
         let expected: Vec<f64> = (0..40).map(|k| f64::from(k) / 8.0).collect();
         let there = |bytes: Vec<u8>| {
-            let other = Memory::default();
+            let other = files.copy();
             other.set_bytes(&packed.name, bytes);
             let archive = Archive::open(other.clone()).unwrap();
             // What cannot be read is said, and left out.

@@ -178,6 +178,21 @@ fn a_change_of_units_and_of_type_is_a_row_with_its_date_also_in_packs() {
 }
 
 #[test]
+fn a_change_of_units_is_there_although_no_sample_follows() {
+    let files = Memory::default();
+    let mut logger = Logger::open(files.clone(), Config::default(), 0).unwrap();
+    let about = |units: &str| About { units: units.into(), ..About::default() };
+    let signal = logger.signal("A", about("V"), 5).unwrap();
+    logger.push(signal, &Sample::new(10, 1.0));
+    logger.sync(0);
+    logger.signal("A", about("mV"), 20).unwrap();
+    logger.sync(1);
+    let rows = Archive::open(files).unwrap().rows("A");
+    let rows: Vec<_> = rows.iter().map(|row| (row.since, row.about.units.as_str())).collect();
+    assert_eq!(rows, [(5, "V"), (20, "mV")]);
+}
+
+#[test]
 fn gaps_keep_their_cause_and_signal_in_packs() {
     let files = Memory::default();
     let mut logger = Logger::open(files.clone(), Config::default(), 0).unwrap();

@@ -1,8 +1,9 @@
 //! `tahti archive export`: samples as files of other programs.
 
-use super::{folder, time};
+use super::{end_of, folder, named, time};
 use crate::failure::Failure;
 use exchange::{CsvWriter, ExchangeError, LinesWriter, ParquetWriter, PbWriter, Row, Writer};
+use segment::rows::Gap;
 use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::path::PathBuf;
@@ -50,12 +51,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
     let span = Span { from, to: time::parse(&args.to, now)? };
     let is_wanted = |name: &str| args.signals.iter().any(|pattern| pattern == name || base::glob(pattern, name));
     let archive = Archive::open_for(folder(&args.folder)?, is_wanted)?;
-    let mut names: Vec<String> = args.signals.iter().flat_map(|pattern| archive.matching(pattern)).collect();
-    names.sort_unstable();
-    names.dedup();
-    if names.is_empty() {
-        return Err(format!("no signal matches {}; tahti archive list FOLDER shows all", args.signals.join(" ")).into());
-    }
+    let names = named(&archive, &args.signals)?;
     let out: Box<dyn Write + Send> = match &args.output {
         Some(path) => Box::new(File::create_new(path).map_err(|error| format!("{}: {error}", path.display()))?),
         None => Box::new(std::io::stdout()),
@@ -67,7 +63,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
     if args.output.is_some() {
         println!("{count} samples of {} signals", names.len());
     }
-    Ok(ExitCode::SUCCESS)
+    Ok(end_of(&archive, span))
 }
 
 /// Writes all of these signals; how many samples.
@@ -104,14 +100,26 @@ fn signal(
         let (since, kind, about) = (row.since, row.kind, row.about);
         writer.write(&Row::Signal { name: name.to_owned(), since, kind, about }).map_err(failed)?;
     }
+    // Before the gaps, for it may find that an index is damaged.
+    let found = archive.samples(name, span)?;
     let gaps = archive.gaps(name, span).into_iter().filter(|gap| is_first || gap.id.is_some()).map(|gap| {
         let name = gap.id.map(|_| name.to_owned());
         (gap.at, Row::Gap { name, at: gap.at, cause: gap.cause, lost: gap.lost })
     });
     let mut gaps = gaps.peekable();
     let mut count = 0;
-    for sample in archive.samples(name, span)? {
-        let sample = sample?;
+    for sample in found {
+        let sample = match sample {
+            Ok(sample) => sample,
+            Err(error) => {
+                let Gap { at, cause, lost, .. } = error.gap(span).ok_or(error)?;
+                while let Some((_, gap)) = gaps.next_if(|(before, _)| *before < at) {
+                    writer.write(&gap).map_err(failed)?;
+                }
+                writer.write(&Row::Gap { name: Some(name.to_owned()), at, cause, lost }).map_err(failed)?;
+                continue;
+            }
+        };
         while let Some((_, gap)) = gaps.next_if(|(at, _)| *at < sample.at) {
             writer.write(&gap).map_err(failed)?;
         }

@@ -1,10 +1,10 @@
 //! `tahti archive get`.
 
-use super::{open, time, visible};
+use super::{end_of, named, open, readable, time, visible};
 use crate::failure::Failure;
 use base::DurNs;
 use retrieval::Opened;
-use segment::rows::{Gap, Signal};
+use segment::rows::{Cause, Gap, Signal};
 use segment::{Datum, Sample};
 use std::fmt::Write as _;
 use std::path::PathBuf;
@@ -89,14 +89,11 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
         };
     let is_wanted = |name: &str| args.signals.iter().any(|pattern| pattern == name || base::glob(pattern, name));
     let archive = open(&args.folder, is_wanted)?;
-    let mut names = archive.names()?;
-    names.retain(|name| is_wanted(name));
-    if names.is_empty() {
-        return Err(format!("no signal matches {}; tahti archive list FOLDER shows all", args.signals.join(" ")).into());
-    }
+    let names = named(&*archive, &args.signals)?;
     tell_if_empty(&*archive, &names, span)?;
     if args.join.is_some() {
-        return super::join::run(&*archive, &names, span, args.format);
+        super::join::run(&*archive, &names, span, args.format)?;
+        return Ok(end_of(&*archive, span));
     }
     if args.format == Format::Csv {
         println!(
@@ -117,7 +114,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
             None => samples(args, &*archive, name, span)?,
         }
     }
-    Ok(ExitCode::SUCCESS)
+    Ok(end_of(&*archive, span))
 }
 
 /// Says on standard error that none of the signals has a sample in a span, and of when the newest one before is.
@@ -143,7 +140,7 @@ fn in_spans(args: &Args, archive: &dyn Reader, name: &str, bins: Bins) -> Result
     let strange = rows.iter().rfind(|row| !row.kind.is_number());
     match (args.show, strange) {
         (Show::First | Show::Last, Some(_)) => {
-            let samples = archive.samples(name, bins.span())?;
+            let samples = readable(archive.samples(name, bins.span())?);
             bins.pick(samples, args.show == Show::Last, |at, sample| {
                 print_whole(args, name, at, &sample, &rows);
             })?;
@@ -158,6 +155,8 @@ fn in_spans(args: &Args, archive: &dyn Reader, name: &str, bins: Bins) -> Result
         }
         _ => archive.bins(name, bins)?.iter().for_each(|bin| print_bin(args, name, bin)),
     }
+    let gaps = archive.gaps(name, bins.span())?;
+    gaps.iter().filter(|gap| gap.cause == Cause::Damaged).for_each(|gap| print_gap(args, name, gap));
     Ok(())
 }
 
@@ -174,16 +173,32 @@ fn operator(
         let rows = archive.0.rows(name)?;
         archive.processed(name, word, span, now, |sample| print_sample(args, name, &sample, &rows))?;
     }
-    Ok(ExitCode::SUCCESS)
+    Ok(end_of(&*archive.0, span))
 }
 
 /// Prints samples and, between them, why there are none.
 fn samples(args: &Args, archive: &dyn Reader, name: &str, span: Span) -> Result<(), Failure> {
     let rows = archive.rows(name)?;
+    // Before the gaps, for it may find that an index is damaged.
+    let found = archive.samples(name, span)?;
     let mut gaps = archive.gaps(name, span)?.into_iter().peekable();
-    let step = usize::try_from(args.nth.unwrap_or(1)).unwrap_or(usize::MAX);
-    for sample in archive.samples(name, span)?.step_by(step) {
-        let sample = sample?;
+    let (step, mut number) = (args.nth.unwrap_or(1), 0u64);
+    for sample in found {
+        let sample = match sample {
+            Ok(sample) => sample,
+            Err(error) => {
+                let gap = error.gap(span).ok_or(error)?;
+                while let Some(gap) = gaps.next_if(|before| before.at <= gap.at) {
+                    print_gap(args, name, &gap);
+                }
+                print_gap(args, name, &gap);
+                continue;
+            }
+        };
+        number += 1;
+        if (number - 1) % step != 0 {
+            continue;
+        }
         while let Some(gap) = gaps.next_if(|gap| gap.at <= sample.at) {
             print_gap(args, name, &gap);
         }

@@ -1,8 +1,8 @@
 //! `tahti archive import`: samples from files of other programs.
 
+use super::decode::Decoded;
 use super::visible;
 use crate::failure::Failure;
-use columns::ParquetReader;
 use exchange::{CsvReader, ExchangeError, PbReader, Row};
 use segment::Sample;
 use segment::rows::{About, Gap};
@@ -68,7 +68,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
             import.row(row)?;
         }
     }
-    import.logger.sync(mono());
+    import.logger.finish(mono());
     println!("{}", import.so_far());
     if let Some((old, ..)) = renames.0.iter().find(|(_, _, came)| !came) {
         return Err(format!(
@@ -87,34 +87,16 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
 /// What a file holds, by its form.
 fn open(path: &Path) -> Result<Box<dyn Iterator<Item = Result<Row, ExchangeError>>>, Failure> {
     let failed = |error: &dyn std::fmt::Display| format!("{}: {error}", path.display());
-    let file = File::open(path).map_err(|error| failed(&error))?;
     let is_a = |form: &str| path.extension().is_some_and(|extension| extension == form);
     if is_a("parquet") {
-        tell_of_panics(path);
-        return Ok(Box::new(ParquetReader::new(file).map_err(|error| failed(&error))?));
+        return Ok(Box::new(Decoded::start(path)?));
     }
+    let file = File::open(path).map_err(|error| failed(&error))?;
     let input = BufReader::new(file);
     if is_a("pb") {
         return Ok(Box::new(PbReader::new(input)));
     }
     Ok(Box::new(CsvReader::new(input).map_err(|error| failed(&error))?))
-}
-
-/// What reads Parquet panics on pages of a foreign file that are damaged in some ways, and panics abort: so much is said first. What
-/// was imported is in the archive as after a kill.
-fn tell_of_panics(path: &Path) {
-    let before = std::panic::take_hook();
-    let shown = path.display().to_string();
-    std::panic::set_hook(Box::new(move |info| {
-        if info.location().is_some_and(|place| place.file().contains("/parquet-")) {
-            let shown = visible(&shown);
-            eprintln!(
-                "tahti: {shown}: damaged: its pages cannot be read; expected a whole Parquet file: put it back from a copy"
-            );
-            std::process::exit(1);
-        }
-        before(info);
-    }));
 }
 
 struct Import<'a> {

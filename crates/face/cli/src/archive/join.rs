@@ -54,7 +54,12 @@ fn rows(
     let of = |name: &String| archive.samples(name, span);
     let mut samples: Vec<_> = names.iter().map(of).collect::<Result<_, _>>()?;
     let mut next = |index: usize| -> Result<Option<Sample>, StoreError> {
-        samples[index].by_ref().find(|sample| sample.as_ref().map_or(true, |sample| sample.pulse.is_some())).transpose()
+        let is_due = |sample: &Result<Sample, StoreError>| match sample {
+            Ok(sample) => sample.pulse.is_some(),
+            // What is damaged is one of the archive's problems.
+            Err(error) => error.problem().is_none(),
+        };
+        samples[index].by_ref().find(is_due).transpose()
     };
     let mut heads: Vec<Option<Sample>> = (0..names.len()).map(&mut next).collect::<Result<_, _>>()?;
     let mut left_out = 0;

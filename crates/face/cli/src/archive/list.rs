@@ -1,10 +1,10 @@
 //! `tahti archive list`.
 
-use super::{open, time, visible};
+use super::{end_of, open, time, visible};
 use crate::failure::Failure;
 use std::path::PathBuf;
 use std::process::ExitCode;
-use store::Found;
+use store::{Found, Span};
 
 /// List the signals
 #[derive(clap::Args)]
@@ -38,10 +38,11 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
             println!("{name:width$}  {:>12}  {kind:8} {units:8} {first:30} {last}", one.count);
         }
     }
+    let end = end_of(&*archive, Span::ALL);
     if found.is_empty() {
         return Err(format!("no signal matches {:?}; tahti archive list FOLDER shows all", args.pattern).into());
     }
-    Ok(ExitCode::SUCCESS)
+    Ok(end)
 }
 
 fn json(one: &Found) -> serde_json::Value {

@@ -1,5 +1,6 @@
 //! `tahti archive`: what was logged, found again.
 
+mod decode;
 mod export;
 mod get;
 mod http;
@@ -16,7 +17,7 @@ use base::Cluster;
 use host::plant::archive;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use store::{Archive, Folder, Reader};
+use store::{Archive, Folder, Reader, Span, StoreError};
 
 /// Store samples of signals, and read, export or verify them
 #[derive(clap::Args)]
@@ -27,6 +28,8 @@ pub(crate) struct Args {
 
 #[derive(clap::Subcommand)]
 enum What {
+    #[command(hide = true)]
+    Decode(decode::Args),
     Export(export::Args),
     Get(get::Args),
     Http(http::Args),
@@ -89,6 +92,7 @@ impl Args {
 
 pub(crate) fn run(args: Args) -> ExitCode {
     end(match args.what {
+        What::Decode(args) => decode::run(&args),
         What::Export(args) => export::run(&args),
         What::Get(args) => get::run(&args),
         What::Http(args) => http::run(&args),
@@ -122,6 +126,47 @@ fn folder(path: &PathBuf) -> Result<Folder, Failure> {
         return Ok(Folder::new(path));
     }
     Err(format!("{} is no folder; expected one that `tahti archive serve` has written", path.display()).into())
+}
+
+/// The names that patterns mean, sorted.
+///
+/// Fails where one of the patterns means none: samples of it would be missing without a word.
+fn named(archive: &dyn Reader, patterns: &[String]) -> Result<Vec<String>, Failure> {
+    let all = archive.names()?;
+    let is_meant = |pattern: &String, name: &String| pattern == name || base::glob(pattern, name);
+    let without: Vec<&str> =
+        patterns.iter().filter(|pattern| !all.iter().any(|name| is_meant(pattern, name))).map(String::as_str).collect();
+    if !without.is_empty() {
+        return Err(format!("no signal matches {}; tahti archive list FOLDER shows all", without.join(" ")).into());
+    }
+    Ok(all.into_iter().filter(|name| patterns.iter().any(|pattern| is_meant(pattern, name))).collect())
+}
+
+/// Damaged files at which packing ends.
+const DAMAGED_MAX: usize = 10_000;
+
+/// Damaged places that are printed.
+const PROBLEMS_MAX: usize = 20;
+
+/// Prints what of an archive is damaged, if samples of a span may be missing for it; the exit status.
+fn end_of(archive: &dyn Reader, span: Span) -> ExitCode {
+    let problems = archive.problems(span);
+    for problem in problems.iter().take(PROBLEMS_MAX) {
+        eprintln!("tahti: damaged: {}", visible(&problem.to_string()));
+    }
+    if problems.len() > PROBLEMS_MAX {
+        eprintln!("tahti: damaged: {} more places", problems.len() - PROBLEMS_MAX);
+    }
+    if problems.is_empty() {
+        return ExitCode::SUCCESS;
+    }
+    eprintln!("  try: tahti archive verify FOLDER, and put the files that it names back from a copy");
+    ExitCode::FAILURE
+}
+
+/// Samples without what is damaged, which is one of the archive's problems.
+fn readable<'a>(samples: store::Stream<'a>) -> impl Iterator<Item = Result<segment::Sample, StoreError>> + 'a {
+    samples.filter(|sample| !sample.as_ref().is_err_and(|error| error.problem().is_some()))
 }
 
 /// A name or value as it comes from elsewhere: it does not steer the terminal.
@@ -190,12 +235,25 @@ fn pack(args: &PackArgs) -> Result<ExitCode, Failure> {
         None => store::due(&folder, open, form, false),
         due => Ok(due),
     };
+    let mut damaged = 0;
     while let Some((first, last)) = next()? {
-        let packed = store::pack(&folder, first, last, form)?;
+        let packed = match store::pack(&folder, first, last, form) {
+            Ok(packed) => packed,
+            Err(error @ StoreError::Damaged { .. }) => {
+                // It is left out next time; without a file of its name something is wrong that stays so.
+                eprintln!("tahti: not packed: {error}");
+                damaged += 1;
+                if damaged > DAMAGED_MAX {
+                    return Err("too many files are damaged; see tahti archive verify".into());
+                }
+                continue;
+            }
+            Err(error) => return Err(error.into()),
+        };
         println!(
             "{}  {} files, {} samples: {} bytes, were {}",
             packed.name, packed.files, packed.samples, packed.after, packed.before
         );
     }
-    Ok(ExitCode::SUCCESS)
+    Ok(if damaged > 0 { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }

@@ -75,6 +75,6 @@ fn show(status: &Status) {
     }
 }
 
-fn secs(time: base::DurNs) -> f64 {
-    time.0 as f64 / 1e9
+fn secs(time_ns: i64) -> f64 {
+    time_ns as f64 / 1e9
 }

@@ -11,7 +11,7 @@ impl fmt::Display for NoInstant {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "{:?} is no instant; expected now, a time before now such as -1h or -7d, or a date and time in UTC such as 2026-11-23T14:30:05Z",
+            "{:?} is no instant; expected now, a time before now such as -1h or -7d, or a date and time such as 2026-11-23T14:30:05Z, in UTC unless it ends with a zone such as +01:00",
             self.0
         )
     }
@@ -19,7 +19,8 @@ impl fmt::Display for NoInstant {
 
 impl std::error::Error for NoInstant {}
 
-/// An instant: `now`, a time before now (`-90min`, `-7d`), or a date and time in UTC (`2026-11-23T14:30:05.5Z`, less of it from the right).
+/// An instant: `now`, a time before now (`-90min`, `-7d`), or a date and time
+/// (`2026-11-23T14:30:05.5Z`, less of it from the right), in UTC unless it ends with a time zone (`+01:00`).
 pub(crate) fn parse(text: &str, now: i64) -> Result<i64, NoInstant> {
     let expected = || NoInstant(text.to_owned());
     if text == "now" {
@@ -31,7 +32,12 @@ pub(crate) fn parse(text: &str, now: i64) -> Result<i64, NoInstant> {
         let span: DurNs = text.parse().map_err(|_| expected())?;
         return Ok(now.saturating_add(span.0.saturating_mul(times)));
     }
-    let (date, time) = text.trim_end_matches('Z').split_once(['T', ' ']).unwrap_or((text, ""));
+    let (date, time) = text.strip_suffix('Z').unwrap_or(text).split_once(['T', ' ']).unwrap_or((text, ""));
+    let (time, zone_secs) = match time.find(['+', '-']) {
+        Some(_) if text.ends_with('Z') => return Err(expected()),
+        Some(at) => (&time[..at], zone(&time[at..]).ok_or_else(expected)?),
+        None => (time, 0),
+    };
     let date: Vec<i64> = date.split('-').map(|word| number(word).ok_or_else(expected)).collect::<Result<_, _>>()?;
     let [year, month, day] = date[..] else { return Err(expected()) };
     let (clock, fraction) = time.split_once('.').unwrap_or((time, ""));
@@ -50,8 +56,20 @@ pub(crate) fn parse(text: &str, now: i64) -> Result<i64, NoInstant> {
     } else {
         number(fraction).ok_or_else(expected)? * 10i64.pow(9 - fraction.len() as u32)
     };
-    let secs = base::days_from_civil(year, month, day) * 86_400 + hour * 3_600 + minute * 60 + second;
+    let secs = base::days_from_civil(year, month, day) * 86_400 + hour * 3_600 + minute * 60 + second - zone_secs;
     secs.checked_mul(1_000_000_000).and_then(|ns| ns.checked_add(nanos)).ok_or_else(expected)
+}
+
+/// Seconds that a time zone is ahead of UTC: `+01:00`, `-0530`, `+1`.
+fn zone(text: &str) -> Option<i64> {
+    let (sign, digits) = (if text.starts_with('-') { -1 } else { 1 }, &text[1..]);
+    let (hours, minutes) = match digits.split_once(':') {
+        Some(parts) => parts,
+        None if digits.len() == 4 && digits.is_ascii() => digits.split_at(2),
+        None => (digits, "0"),
+    };
+    let (hours, minutes) = (number(hours)?, number(minutes)?);
+    (hours <= 14 && minutes < 60).then_some(sign * (hours * 3_600 + minutes * 60))
 }
 
 /// An instant in UTC.
@@ -87,6 +105,9 @@ mod tests {
         assert_eq!(parse("-1.5d", now), parse("-36h", now));
         assert_eq!(parse("2026-11-21", 0), parse("2026-11-21T00:00:00.0Z", 0));
         assert_eq!(parse("2026-11-21 06:01", 0), parse("2026-11-21T06:01:00Z", 0));
+        for text in ["2026-11-21T07:01+01:00", "2026-11-21T00:31:00.0-0530", "2026-11-21 08:01:00+2"] {
+            assert_eq!(parse(text, 0), parse("2026-11-21T06:01:00Z", 0), "{text}");
+        }
     }
 
     #[test]
@@ -101,7 +122,10 @@ mod tests {
             "2026-13-01",
             "2026-11-21T25:00",
             "2026-11-21T1:2:3:4",
-            "2026-11-21T00:00:00+01:00",
+            "2026-11-21T00:00:00+15:00",
+            "2026-11-21T00:00:00+01:00Z",
+            "2026-11-21T00:00:00+1:2:3",
+            "2026-11-21T00:00:00+",
             "99999-01-01",
         ] {
             assert!(parse(text, 0).unwrap_err().to_string().contains("expected now"), "{text}");

@@ -73,5 +73,9 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
 fn end(upload: Upload, patience: Duration) -> ExitCode {
     let status = upload.end(patience);
     println!("tahti archive: {} samples sent; {}", status.samples, visible(&status.to_string()));
-    if status.waiting == 0 && status.is_connected { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    if status.waiting == 0 && status.is_connected && status.damaged == 0 {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    }
 }

@@ -46,7 +46,7 @@ const OWN: [Key; 11] = [
         r#""stop""#,
         "`remove-oldest` or `stop`",
         "`remove-oldest`",
-        "What is done when there is no room: the oldest file goes, or nothing is written until there is room again, and a gap tells how many samples are missing.",
+        "What is done when there is no room: the oldest file is removed, unless another user has filled the disk; or nothing is written until there is room again, and a gap says how many samples are missing.",
     ),
     key(
         "pack",

@@ -41,6 +41,7 @@ fn statistics_are_those_of_the_books() {
     let near = |pv: &str, expected: f64| assert!((one(pv) - expected).abs() < 1e-6, "{pv}: {} {expected}", one(pv));
     near("mean_10(A)", 5.0);
     near("popvariance_10(A)", 4.0);
+    near("rms_10(A)", 29.0f64.sqrt());
     near("variance_10(A)", 32.0 / 7.0);
     near("std_10(A)", (32.0f64 / 7.0).sqrt());
     near("jitter_10(A)", (32.0f64 / 7.0).sqrt() / 5.0);

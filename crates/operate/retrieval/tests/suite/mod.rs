@@ -41,6 +41,12 @@ pub(crate) fn is_served_as_clients_ask_for_it(address: &str) {
     assert_eq!(mean[0]["data"].as_array().unwrap().len(), 5 + 1 + 13, "{mean:#}");
     assert_eq!(mean[0]["data"][0]["val"], 29.5 / 4.0);
     assert_eq!(json(address, "GET /retrieval/bpl/getMatchingPVs?pv=RF:*"), serde_json::json!(["RF:TEMP"]));
+    let info = json(address, "GET /mgmt/bpl/getApplianceInfo");
+    let url = info["dataRetrievalURL"].as_str().unwrap();
+    assert!(url.starts_with("http://") && url.ends_with("/retrieval"), "{url}");
+    let details = json(address, "GET /mgmt/bpl/getPVDetails?pv=RF:TEMP");
+    let units = details.as_array().unwrap().iter().find(|row| row["name"] == "Units:").unwrap();
+    assert_eq!(units["value"], "°C");
     let at = json(address, "POST /retrieval/data/getDataAtTime?at=2026-12-31T23:50:10Z\n[\"RF:TEMP\"]");
     assert_eq!(at["RF:TEMP"]["val"], 2.5);
 }

@@ -1,12 +1,13 @@
 //! A logger's block on its way to the disk: segments, room for them, and what is lost while the disk is full or fails.
 
 use super::Logger;
-use crate::account::WhenFull;
 use crate::archive::Archive;
+use crate::catalogue::Catalogue;
 use crate::files::Files;
-use crate::part::{Numbers, parts};
+use crate::part::Numbers;
 use segment::Kind;
 use segment::block::{self, BlockKind};
+use segment::manifest::{Closing, Contents, Digest, Record};
 use segment::rows::{Cause, Gap, Head, Signal};
 use std::io::{self, ErrorKind};
 
@@ -30,6 +31,11 @@ pub(super) struct Segment<T> {
     pub(super) len: u64,
     /// Bytes of it that are safe.
     pub(super) safe_len: u64,
+    /// What is in it, but for the digest, which goes on.
+    closing: Closing,
+    digest: Digest,
+    /// The same of what is safe.
+    safe: Closing,
     /// Until when it is kept open, by the monotonic clock.
     pub(super) until: i64,
     /// What was appended and is not safe yet; none if all is.
@@ -59,12 +65,13 @@ impl<F: Files> Logger<F> {
         match self.files.sync(&segment.file) {
             Ok(()) => {
                 segment.safe_len = segment.len;
+                segment.safe = Closing { digest: segment.digest.value(), ..segment.closing };
                 self.account.safe += waiting.count;
                 self.safe_at = Some(self.now);
             }
             Err(error) => {
                 self.failed("sync", &error);
-                self.segment = None;
+                self.leave_segment();
                 self.take_back(waiting, &error);
             }
         }
@@ -86,7 +93,7 @@ impl<F: Files> Logger<F> {
             // Some file systems report only now that there is no room.
             self.unsure.iter_mut().for_each(|gap| gap.cause = Cause::DiskFull);
             let before = self.open_from();
-            if self.config.when_full == WhenFull::Stop || !self.remove_oldest(before) {
+            if !self.frees_room(before) {
                 self.retry_at = self.repeat_at;
             }
         }
@@ -133,7 +140,7 @@ impl<F: Files> Logger<F> {
         self.samples.clear();
         self.ids.clear();
         self.count = 0;
-        self.first = i64::MAX;
+        (self.first, self.last) = (i64::MAX, i64::MIN);
     }
 
     fn try_write(&mut self) -> io::Result<()> {
@@ -147,7 +154,7 @@ impl<F: Files> Logger<F> {
             self.failed("append", &error);
             self.give_up_segment();
             if is_full(&error) {
-                if self.config.when_full == WhenFull::Stop || !self.remove_oldest(before) {
+                if !self.frees_room(before) {
                     return Err(error);
                 }
             } else if std::mem::replace(&mut is_second, true) {
@@ -164,8 +171,7 @@ impl<F: Files> Logger<F> {
             return Err(io::Error::new(ErrorKind::NotFound, "the archive is not there"));
         }
         let lock = self.files.lock(LOCK)?;
-        let (used, _) = parts(listed);
-        self.next = used.iter().map(|(numbers, _)| numbers.last + 1).fold(self.next, u64::max);
+        self.next = self.next.max(Catalogue::read(&self.files).map_err(io::Error::other)?.next());
         if self.is_archive_away {
             self.archive = Some(Archive::open(self.files.clone()).map_err(io::Error::other)?);
             self.is_archive_away = false;
@@ -177,11 +183,64 @@ impl<F: Files> Logger<F> {
     /// Leaves the segment: a block may be there in part, so nothing may follow it. Removes it where nothing whole is in it.
     fn give_up_segment(&mut self) {
         self.make_safe();
-        if let Some(segment) = self.segment.take().filter(|segment| segment.len == 0)
-            && let Err(error) = self.files.remove(&Numbers::segment(segment.number).name())
-        {
-            self.failed("remove", &error);
+        let Some(segment) = self.segment.take_if(|segment| segment.len == 0) else {
+            self.leave_segment();
+            return;
+        };
+        let name = Numbers::segment(segment.number);
+        match self.files.remove(&name.name()) {
+            Ok(()) => self.records.push(Record::Removed(name.code())),
+            Err(error) => {
+                self.failed("remove", &error);
+                self.segment = Some(segment);
+                self.leave_segment();
+            }
         }
+    }
+
+    /// Notes how much of the segment is safe. It gets no closing mark.
+    fn leave_segment(&mut self) {
+        let Some(segment) = self.segment.take() else { return };
+        let contents = Contents { len: segment.safe_len, is_left: true, closing: segment.safe };
+        self.records.push(Record::Closed(Numbers::segment(segment.number).code(), contents));
+    }
+
+    /// Puts the closing mark behind the segment, all of which is safe.
+    pub(super) fn close_segment(&mut self) {
+        let Some(segment) = &mut self.segment else { return };
+        let (mut bytes, mut payload) = (Vec::new(), Vec::new());
+        segment.safe.write(&mut payload);
+        block::write(&mut bytes, BlockKind::Closing, segment.number, segment.blocks, 0, &payload);
+        let written = self.files.append(&mut segment.file, &bytes).and_then(|()| self.files.sync(&segment.file));
+        if let Err(error) = written {
+            self.failed("close a segment", &error);
+            self.leave_segment();
+            return;
+        }
+        let len = segment.len + bytes.len() as u64;
+        let contents = Contents { len, is_left: false, closing: segment.safe };
+        self.records.push(Record::Closed(Numbers::segment(segment.number).code(), contents));
+        self.account.bytes += bytes.len() as u64;
+        self.segment = None;
+    }
+
+    /// Puts into the manifest what it does not have yet. It is tried again with each sync until it succeeds.
+    pub(super) fn list(&mut self) {
+        // While samples are lost or unsure, that is what is reported.
+        if !self.is_losing()
+            && self.lock.is_some()
+            && let Err(error) = self.try_list()
+        {
+            self.failed("write the manifest", &error);
+        }
+    }
+
+    pub(super) fn try_list(&mut self) -> io::Result<()> {
+        if !self.records.is_empty() {
+            self.manifest.append(&self.files, &self.records)?;
+            self.records.clear();
+        }
+        Ok(())
     }
 
     fn append(&mut self) -> io::Result<()> {
@@ -233,6 +292,11 @@ impl<F: Files> Logger<F> {
         self.files.append(&mut segment.file, &out)?;
         segment.blocks = block;
         segment.len += out.len() as u64;
+        segment.digest.add(&out);
+        if self.count > 0 {
+            segment.closing.samples += self.count;
+            segment.closing.reach(self.first, self.last);
+        }
         waiting.count += self.count;
         waiting.first = waiting.first.or((self.count > 0).then_some(self.first));
         waiting.gaps.append(&mut self.gaps);
@@ -255,49 +319,28 @@ impl<F: Files> Logger<F> {
         };
         self.next = number + 1;
         let file = file?;
-        self.files.sync_names()?;
+        if let Err(error) = self.files.sync_names() {
+            // Nothing is in it.
+            let _ = self.files.remove(&Numbers::segment(number).name());
+            return Err(error);
+        }
+        self.records.push(Record::Opened(Numbers::segment(number).code()));
+        // Samples do not wait for the manifest: what is missing there is tried again after they are safe.
+        let _ = self.try_list();
+        let archive = self.manifest.archive.unwrap_or_default();
         let mut head = Vec::new();
-        Head { begun: self.base, sync_ns: self.config.sync.0 as u64, merged: Vec::new() }.write(&mut head);
+        Head { begun: self.base, sync_ns: self.config.sync.0 as u64, merged: Vec::new(), archive }.write(&mut head);
         block::write(out, BlockKind::Head, number, 0, 0, &head);
         let until = self.now.saturating_add(self.config.segment_age.0);
-        self.segment = Some(Segment { file, number, blocks: 1, len: 0, safe_len: 0, until, waiting: None });
+        let closing = Closing { archive, digest: 0, samples: 0, span: Closing::NO_SPAN };
+        let digest = Digest::default();
+        let safe = Closing { digest: digest.value(), ..closing };
+        self.segment =
+            Some(Segment { file, number, blocks: 1, len: 0, safe_len: 0, closing, digest, safe, until, waiting: None });
         Ok(())
     }
 
-    /// Keeps to the bounds of all files and of the disk, before a segment is begun.
-    fn make_room(&mut self) -> io::Result<()> {
-        let size = self.config.segment_size.0;
-        loop {
-            let total: u64 = self.files.list()?.iter().map(|(_, len)| len).sum();
-            let too_much = self.config.total_max.is_some_and(|max| total.saturating_add(size) > max.0);
-            let keep = self.config.keep_free.0;
-            let too_little = keep > 0 && self.files.free()? < keep.saturating_add(size);
-            if !too_much && !too_little {
-                return Ok(());
-            }
-            if self.config.when_full == WhenFull::Stop || !self.remove_oldest(self.next) {
-                return Err(ErrorKind::StorageFull.into());
-            }
-        }
-    }
-
-    /// Removes the oldest file whose segments are all below a number; whether there was one.
-    fn remove_oldest(&mut self, below: u64) -> bool {
-        let Ok(listed) = self.files.list() else { return false };
-        let Some((oldest, _)) = parts(listed).0.into_iter().find(|(numbers, _)| numbers.last < below) else {
-            return false;
-        };
-        match self.files.remove(&oldest.name()).and_then(|()| self.files.sync_names()) {
-            Ok(()) => self.account.removed += 1,
-            Err(error) => {
-                self.failed("remove", &error);
-                return false;
-            }
-        }
-        true
-    }
-
-    fn failed(&mut self, what: &str, error: &io::Error) {
+    pub(super) fn failed(&mut self, what: &str, error: &io::Error) {
         self.account.failures += 1;
         self.last_error = Some(format!("failed to {what}: {error}"));
     }
@@ -311,6 +354,6 @@ fn join(one: Option<Gap>, other: Option<Gap>) -> Option<Gap> {
     }
 }
 
-fn is_full(error: &io::Error) -> bool {
+pub(super) fn is_full(error: &io::Error) -> bool {
     matches!(error.kind(), ErrorKind::StorageFull | ErrorKind::QuotaExceeded | ErrorKind::FileTooLarge)
 }

@@ -3,6 +3,7 @@
 use crate::error::StoreError;
 use crate::files::Files;
 use segment::block::{self, BlockKind};
+use segment::manifest::Digest;
 use segment::parquet;
 
 /// Bytes that are gathered before they are appended.
@@ -23,12 +24,24 @@ pub(super) struct Output<'a, F: Files> {
     appended: u64,
     /// Their checksum.
     pub(super) sum: u32,
+    /// Their digest.
+    pub(super) digest: Digest,
 }
 
 impl<'a, F: Files> Output<'a, F> {
     pub(super) fn create(files: &'a F, name: &'a str, segment: u64) -> Result<Self, StoreError> {
         let file = files.create(name).map_err(StoreError::io(name, "create"))?;
-        Ok(Self { files, file, name, segment, block: 0, gathered: Vec::new(), appended: 0, sum: 0 })
+        Ok(Self {
+            files,
+            file,
+            name,
+            segment,
+            block: 0,
+            gathered: Vec::new(),
+            appended: 0,
+            sum: 0,
+            digest: Digest::default(),
+        })
     }
 
     /// Where the next block begins.
@@ -56,6 +69,7 @@ impl<'a, F: Files> Output<'a, F> {
         self.files.append(&mut self.file, &self.gathered).map_err(StoreError::io(self.name, "append"))?;
         self.appended += self.gathered.len() as u64;
         self.sum = parquet::sum(self.sum, &self.gathered);
+        self.digest.add(&self.gathered);
         self.gathered.clear();
         Ok(())
     }

@@ -1,0 +1,344 @@
+//! The manifest: which files the archive has, what is in each, and in which order that came about.
+//!
+//! It is a file of blocks that is only appended to. Each block has a checksum and the digest of all bytes before it, so that no block
+//! can be changed, removed or moved unnoticed. When most of its entries are about files that are gone, it is written anew, as a whole.
+//!
+//! The order of writes makes clear after a crash what is damage: a segment's file is made, then listed, then written to; a closing
+//! mark is written, then listed; a pack is made, then listed, then the files that it replaces are removed.
+
+use crate::error::StoreError;
+use crate::files::Files;
+use crate::part::{Form, Numbers, UNFINISHED};
+use segment::block::{self, BlockKind};
+use segment::manifest::{Contents, Digest, Name, Record, read_records, write_records};
+use std::collections::{BTreeMap, HashSet};
+use std::hash::{BuildHasher as _, Hasher as _};
+use std::io::{self, ErrorKind};
+use std::sync::{Mutex, PoisonError};
+
+/// Its name.
+pub(crate) const MANIFEST: &str = "manifest";
+
+/// Most bytes that are read.
+const LEN_MAX: u64 = 1 << 30;
+
+/// Shorter ones are not written anew.
+const ENOUGH: u64 = 2 << 10;
+
+/// Bytes of an entry, about.
+const ENTRY: u64 = 80;
+
+/// Logger and packing append from several threads. Other processes are kept away by the archive's lock.
+static APPENDING: Mutex<()> = Mutex::new(());
+
+/// A file that the archive has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Listed {
+    /// None while it is written.
+    pub(crate) contents: Option<Contents>,
+    /// It is damaged, and not packed.
+    pub(crate) is_damaged: bool,
+}
+
+/// What the manifest says.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Manifest {
+    /// The archive's number; none if there is no manifest, or none whose beginning can be read.
+    pub(crate) archive: Option<u64>,
+    pub(crate) live: BTreeMap<Numbers, Listed>,
+    /// Files that were removed or replaced.
+    pub(crate) gone: HashSet<Numbers>,
+    pub(crate) is_rebuilt: bool,
+    /// Where it is damaged first, and why.
+    pub(crate) damage: Option<(u64, &'static str)>,
+    /// Only its last bytes are damaged, as a crash leaves them.
+    pub(crate) is_torn: bool,
+    pub(crate) len: u64,
+    blocks: u32,
+    digest: Digest,
+    /// What is behind these bytes is unknown: it is written anew next time.
+    is_unsure: bool,
+}
+
+impl Manifest {
+    /// Reads the manifest; an empty one if there is none.
+    ///
+    /// # Errors
+    /// The operating system's.
+    pub(crate) fn load<F: Files>(files: &F) -> Result<Self, StoreError> {
+        Self::read(files).map_err(StoreError::io(MANIFEST, "read"))
+    }
+
+    fn read<F: Files>(files: &F) -> io::Result<Self> {
+        let mut manifest = Self::default();
+        let file = match files.open(MANIFEST) {
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(manifest),
+            opened => opened?,
+        };
+        let len = files.len(&file)?;
+        if len > LEN_MAX {
+            return Err(io::Error::new(
+                ErrorKind::InvalidData,
+                format!("it has {len} bytes, expected {LEN_MAX} at most"),
+            ));
+        }
+        let mut bytes = vec![0; len as usize];
+        let read = files.read_at(&file, 0, &mut bytes)?;
+        bytes.truncate(read);
+        manifest.take(&bytes);
+        if manifest.archive.is_none() {
+            manifest.damage.get_or_insert((0, "its beginning is missing"));
+        }
+        Ok(manifest)
+    }
+
+    /// Whether the file has no more bytes than were read.
+    fn is_current<F: Files>(&self, files: &F) -> bool {
+        !self.is_unsure && files.open(MANIFEST).and_then(|file| files.len(&file)).is_ok_and(|len| len == self.len)
+    }
+
+    /// Takes blocks that follow those that were read.
+    fn take(&mut self, bytes: &[u8]) {
+        let mut rest = bytes;
+        while !rest.is_empty() {
+            let offset = self.len;
+            let whole = block::read(rest);
+            let why = match &whole {
+                Ok((header, payload, after)) => match self.block(header, payload) {
+                    Ok(()) => {
+                        let len = rest.len() - after.len();
+                        self.digest.add(&rest[..len]);
+                        self.len += len as u64;
+                        self.blocks += 1;
+                        rest = after;
+                        continue;
+                    }
+                    Err(why) => why,
+                },
+                Err(_) => "an entry is cut off or changed",
+            };
+            // Entries behind it are read, too, as far as they are whole.
+            let next =
+                (1..rest.len()).find(|at| rest[*at..].starts_with(&block::MAGIC) && block::read(&rest[*at..]).is_ok());
+            self.damage.get_or_insert((offset, why));
+            self.is_torn = next.is_none() && whole.is_err();
+            let len = next.unwrap_or(rest.len());
+            self.digest.add(&rest[..len]);
+            self.len += len as u64;
+            rest = &rest[len..];
+            if let Ok((header, payload, _)) = block::read(rest) {
+                // As if nothing were missing: the damage is reported once.
+                self.blocks = header.number;
+                self.adopt(&header, payload);
+                let whole = header.whole() as usize;
+                self.digest.add(&rest[..whole]);
+                self.len += whole as u64;
+                self.blocks += 1;
+                rest = &rest[whole..];
+            }
+        }
+    }
+
+    /// Takes a block that must be the next one.
+    fn block(&mut self, header: &block::Header, payload: &[u8]) -> Result<(), &'static str> {
+        if header.kind != BlockKind::Manifest {
+            return Err("a block is none of a manifest");
+        }
+        let Ok((before, records)) = read_records(payload) else { return Err("an entry cannot be understood") };
+        if self.damage.is_none() && before != self.digest.value() {
+            return Err("entries before this one are missing or changed");
+        }
+        if header.number != self.blocks || self.archive.is_some_and(|archive| archive != header.segment) {
+            return Err("an entry is at another place than it was written to, or of another archive");
+        }
+        if self.archive.is_none()
+            && !matches!(records.first(), Some(Record::Begins { archive, .. }) if *archive == header.segment)
+        {
+            return Err("its beginning is missing");
+        }
+        records.iter().for_each(|record| self.apply(record));
+        Ok(())
+    }
+
+    /// Takes a whole block behind a damaged place.
+    fn adopt(&mut self, header: &block::Header, payload: &[u8]) {
+        if header.kind != BlockKind::Manifest || self.archive.is_some_and(|archive| archive != header.segment) {
+            return;
+        }
+        self.archive = Some(header.segment);
+        if let Ok((_, records)) = read_records(payload) {
+            records.iter().for_each(|record| self.apply(record));
+        }
+    }
+
+    fn apply(&mut self, record: &Record) {
+        match record {
+            Record::Begins { archive, is_rebuilt } => (self.archive, self.is_rebuilt) = (Some(*archive), *is_rebuilt),
+            Record::Opened(name) => {
+                if let Some(numbers) = Numbers::named(*name) {
+                    self.live.insert(numbers, Listed { contents: None, is_damaged: false });
+                }
+            }
+            Record::Closed(name, contents) => {
+                let Some(numbers) = Numbers::named(*name) else { return };
+                let replaced: Vec<Numbers> =
+                    self.live.keys().copied().filter(|other| *other != numbers && numbers.holds(*other)).collect();
+                for other in replaced {
+                    self.live.remove(&other);
+                    self.gone.insert(other);
+                }
+                self.gone.remove(&numbers);
+                self.live.insert(numbers, Listed { contents: Some(*contents), is_damaged: false });
+            }
+            Record::Removed(name) => {
+                if let Some(numbers) = Numbers::named(*name) {
+                    self.live.remove(&numbers);
+                    self.gone.insert(numbers);
+                }
+            }
+            Record::Damaged(name) => {
+                let listed = Numbers::named(*name).and_then(|numbers| self.live.get_mut(&numbers));
+                listed.into_iter().for_each(|listed| listed.is_damaged = true);
+            }
+        }
+    }
+
+    /// Appends entries; they are safe when this returns.
+    ///
+    /// # Errors
+    /// The disk's. The entries are part of this value then, but not of the file: [`write_anew`](Self::write_anew) writes all of them.
+    pub(crate) fn append<F: Files>(&mut self, files: &F, records: &[Record]) -> io::Result<()> {
+        let _one = APPENDING.lock().unwrap_or_else(PoisonError::into_inner);
+        // Another thread may have appended since.
+        if !self.is_current(files) {
+            let there = Self::read(files)?;
+            if there.archive.is_none() && self.len == 0 {
+                // It was never written.
+                records.iter().for_each(|record| self.apply(record));
+                return self.replace(files);
+            }
+            if there.archive.is_none() {
+                self.replace(files)?;
+                return Err(io::Error::new(ErrorKind::NotFound, "it was missing or unreadable, and was written anew"));
+            }
+            *self = there;
+        }
+        let Some(archive) = self.archive else { return Err(ErrorKind::NotFound.into()) };
+        let is_packed =
+            |name: &Name| Numbers::named(*name).is_some_and(|numbers| !numbers.is_pack() && self.is_packed(numbers));
+        // What was appended once may be appended again after a failure.
+        let records: Vec<Record> = records
+            .iter()
+            .filter(|record| !matches!(record, Record::Opened(name) | Record::Closed(name, _) if is_packed(name)))
+            .copied()
+            .collect();
+        records.iter().for_each(|record| self.apply(record));
+        if self.damage.is_some() || self.is_long() {
+            return self.replace(files);
+        }
+        let mut bytes = Vec::new();
+        let payload = write_records(self.digest.value(), &records);
+        block::write(&mut bytes, BlockKind::Manifest, archive, self.blocks, 0, &payload);
+        self.is_unsure = true;
+        let mut file = files.append_to(MANIFEST)?;
+        if let Err(error) = files.append(&mut file, &bytes) {
+            // So that readers do not find half an entry. Where this fails they do, until it is written anew.
+            let _ = files.cut(MANIFEST, self.len);
+            return Err(error);
+        }
+        files.sync(&file)?;
+        self.is_unsure = false;
+        self.digest.add(&bytes);
+        self.len += bytes.len() as u64;
+        self.blocks += 1;
+        Ok(())
+    }
+
+    /// Whether a pack has taken a file's place.
+    fn is_packed(&self, numbers: Numbers) -> bool {
+        self.gone.contains(&numbers)
+            || self.live.keys().any(|pack| *pack != numbers && pack.is_pack() && pack.holds(numbers))
+    }
+
+    /// Whether most of it is about files that are gone.
+    fn is_long(&self) -> bool {
+        self.len > ENOUGH && self.len > 4 * ENTRY * (self.live.len() as u64 + 2)
+    }
+
+    /// The manifest of a new archive, or of one whose manifest is missing, which has this number. It is not written yet.
+    pub(crate) fn new(archive: Option<u64>, is_rebuilt: bool) -> Self {
+        let archive = archive.unwrap_or_else(|| std::hash::RandomState::new().build_hasher().finish());
+        Self { archive: Some(archive), is_rebuilt, is_unsure: true, ..Self::default() }
+    }
+
+    /// Writes all that is known as a new file in the place of the one before.
+    pub(crate) fn write_anew<F: Files>(&mut self, files: &F) -> Result<(), StoreError> {
+        let _one = APPENDING.lock().unwrap_or_else(PoisonError::into_inner);
+        self.replace(files).map_err(StoreError::io(MANIFEST, "write"))
+    }
+
+    fn replace<F: Files>(&mut self, files: &F) -> io::Result<()> {
+        let Some(archive) = self.archive else { return Err(ErrorKind::NotFound.into()) };
+        let mut records = vec![Record::Begins { archive, is_rebuilt: self.is_rebuilt }];
+        for (numbers, listed) in &self.live {
+            let name = numbers.code();
+            records.push(listed.contents.map_or(Record::Opened(name), |contents| Record::Closed(name, contents)));
+            records.extend(listed.is_damaged.then_some(Record::Damaged(name)));
+        }
+        let (mut bytes, mut digest, mut blocks) = (Vec::new(), Digest::default(), 0);
+        for some in records.chunks(1 << 12) {
+            let begin = bytes.len();
+            let payload = write_records(digest.value(), some);
+            block::write(&mut bytes, BlockKind::Manifest, archive, blocks, 0, &payload);
+            digest.add(&bytes[begin..]);
+            blocks += 1;
+        }
+        self.is_unsure = true;
+        let unfinished = format!("{MANIFEST}{UNFINISHED}");
+        // One that a crash has left.
+        let _ = files.remove(&unfinished);
+        let written = (|| {
+            let mut file = files.create(&unfinished)?;
+            files.append(&mut file, &bytes)?;
+            files.sync(&file)?;
+            files.rename(&unfinished, MANIFEST)?;
+            files.sync_names()
+        })();
+        if written.is_err() {
+            // The error that counts is the first one.
+            let _ = files.remove(&unfinished);
+            return written;
+        }
+        (self.len, self.blocks, self.digest) = (bytes.len() as u64, blocks, digest);
+        (self.damage, self.is_torn, self.is_unsure) = (None, false, false);
+        self.gone.clear();
+        Ok(())
+    }
+}
+
+impl Numbers {
+    /// What stands for the file in the manifest.
+    pub(crate) const fn code(self) -> (u64, u64, u8) {
+        let form = match self.form {
+            None => 0,
+            Some(Form::Compact) => 1,
+            Some(Form::Parquet) => 2,
+        };
+        (self.first, self.last, form)
+    }
+
+    fn named((first, last, form): (u64, u64, u8)) -> Option<Self> {
+        let form = match form {
+            0 => None,
+            1 => Some(Form::Compact),
+            2 => Some(Form::Parquet),
+            _ => return None,
+        };
+        Some(Self { first, last, form })
+    }
+
+    /// Whether the segments of another file are all among those of this one.
+    pub(crate) const fn holds(self, other: Self) -> bool {
+        self.first <= other.first && other.last <= self.last
+    }
+}
