@@ -241,7 +241,7 @@ fn a_sync_that_fails_does_not_erase_the_gap_of_samples_that_were_lost_before() {
         let left = files.after_power_cut(percent);
         let archive = Archive::open(left.clone()).unwrap();
         let gaps = archive.gaps("A", Span::ALL);
-        let lost = |cause| gaps.iter().filter(|gap| gap.cause == cause).map(|gap| (gap.at / second, gap.lost)).last();
+        let lost = |cause| gaps.iter().rfind(|gap| gap.cause == cause).map(|gap| (gap.at / second, gap.lost));
         assert_eq!(lost(Cause::DiskFull), Some((2, 10)), "{percent} %: {gaps:?}");
         assert_eq!(lost(Cause::Unsure), Some((12, 1)), "{percent} %: {gaps:?}");
         assert_eq!(lost(Cause::Disconnected), Some((12, 0)), "{percent} %: {gaps:?}");

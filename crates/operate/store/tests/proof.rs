@@ -262,7 +262,7 @@ fn neighbours_of_a_damaged_segment_are_packed_without_it() {
             }
             assert!(refused < 2, "it is not tried again");
         }
-        assert_eq!(segments(), [damaged.clone()], "{form:?}");
+        assert_eq!(segments(), std::slice::from_ref(damaged), "{form:?}");
         assert_eq!(read(&files).unwrap(), (expected, true), "{form:?}");
     }
 }
