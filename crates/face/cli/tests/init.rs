@@ -93,9 +93,15 @@ fn is_worth_seeing(template: &str, channel: &str, archived: &[&str], more: impl 
     let top = user.ok("tahti top -n 1");
     assert!(top.contains("running") && top.contains("dashboard"), "{top}");
     more(&user, &name);
-    let down = user.ok("tahti down");
-    let verdict = down.lines().find(|line| line.starts_with("up for ")).unwrap_or_else(|| panic!("{down}"));
-    assert!(verdict.contains(": good"), "{down}");
+    ends_well(&user.run("tahti down"));
+}
+
+/// Nothing failed: the verdict is good, or the machine lacked something or was late, which exit status 4 reports.
+fn ends_well(output: &Output) {
+    let said = text(output);
+    let verdict = said.lines().find(|line| line.starts_with("up for ")).unwrap_or_else(|| panic!("{said}"));
+    assert!(verdict.contains(": good") || verdict.contains(": degraded"), "{said}");
+    assert!(matches!(output.status.code(), Some(0 | 4)), "{said}");
 }
 
 /// The severity of an alarm, empty if there is none or its channel is not connected.
@@ -170,8 +176,10 @@ fn a_new_plant_runs_for_a_time_and_existing_files_are_never_overwritten() {
     // The name of a plant is the machine's: this folder has one that no other test uses.
     let folder = format!("My plant {}", std::process::id());
     user.ok(&format!("tahti init '{folder}'"));
-    let said = user.ok(&format!("tahti up '{folder}' --for 3s"));
-    assert!(said.contains("loop         ready") && said.contains(": good"), "{said}");
+    // Long enough for a machine that is busy: the plant must be up as a whole before its time is over.
+    let up = user.run(&format!("tahti up '{folder}' --for 20s"));
+    ends_well(&up);
+    assert!(text(&up).contains("loop         ready"), "{}", text(&up));
     let file = user.folder.0.join(&folder).join("plant.toml");
     let before = std::fs::read_to_string(&file).unwrap();
     let again = user.run(&format!("tahti init '{folder}'"));
@@ -268,7 +276,12 @@ fn the_first_tutorial_runs_as_it_is_written() {
             }
             assert!(missing(&last).is_empty(), "{command}: not printed: {:#?}\nprinted: {last}", missing(&last));
         } else {
-            let said = user.ok(&command);
+            let output = user.run(&command);
+            let said = text(&output);
+            match command.as_str() {
+                "tahti down" => ends_well(&output),
+                _ => assert!(output.status.success(), "{command}: {said}"),
+            }
             assert!(missing(&said).is_empty(), "{command}: not printed: {:#?}\nprinted: {said}", missing(&said));
         }
     }
