@@ -87,7 +87,7 @@ fn attach(args: &Args) -> Result<String, Failure> {
     let request = Request::Attach { read_only: args.read_only, size };
     (&stream).write_all(&line(&request))?;
     let status = answer(&stream)?;
-    println!("attached to {} ({}); ^] leaves", status.name, plant);
+    println!("attached to {} ({}); ^] disconnects", status.name, plant);
     let raw = Raw::enter()?;
     let why = converse(&stream, args);
     drop(raw);
@@ -104,7 +104,7 @@ fn answer(mut stream: &UnixStream) -> Result<Status, Failure> {
     match keep::keeper::protocol::parse(&text)? {
         Reply::Status(status) => Ok(*status),
         Reply::Refused(why) => Err(why.into()),
-        other => Err(format!("the keeper said {other:?}").into()),
+        other => Err(format!("unexpected answer of the keeper: {other:?}").into()),
     }
 }
 
@@ -142,13 +142,13 @@ fn converse(mut stream: &UnixStream, args: &Args) -> Result<String, Failure> {
             let leaves = typed.iter().position(|byte| *byte == DETACH_KEY);
             typing = got > 0;
             if !typing && !read_only {
-                return Ok("the input ended; the process goes on".to_owned());
+                return Ok("the input ended; the process keeps running".to_owned());
             }
             if !read_only {
                 stream.write_all(&typed[..leaves.unwrap_or(got)])?;
             }
             if leaves.is_some() {
-                return Ok("detached; the process goes on".to_owned());
+                return Ok("detached; the process keeps running".to_owned());
             }
         }
     }

@@ -108,7 +108,7 @@ fn url(args: &Url) -> Result<(), Failure> {
     let role = if args.operator { Role::Operator } else { Role::Viewer };
     let address = dash::address(&plant, role).map_err(|error| match error.kind() {
         std::io::ErrorKind::NotFound if args.operator => {
-            format!("plant {plant:?} has no dashboard for operators; `write = true` in [dashboard] makes one")
+            format!("plant {plant:?} has no dashboard for operators; set `write = true` in [dashboard]")
         }
         std::io::ErrorKind::NotFound => {
             format!(
@@ -116,7 +116,7 @@ fn url(args: &Url) -> Result<(), Failure> {
                  by `enabled` of [dashboard] or --no-dashboard, `tahti dash serve` makes one"
             )
         }
-        _ => format!("the address of plant {plant:?} cannot be read: {error}; its own user and root may"),
+        _ => format!("the address of plant {plant:?} cannot be read: {error}; only root and the user of the plant can read it"),
     })?;
     println!("{address}");
     Ok(())

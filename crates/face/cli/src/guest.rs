@@ -301,8 +301,8 @@ fn serve(args: ServeArgs) -> Result<(), Failure> {
     let mut tell = |line: &str| println!("tahti guest: {line}");
     match ::guest::serve(&guest, &folder, &mut tell)? {
         Ended::ByItself => tell("it shut down by itself"),
-        Ended::Asked => tell("it shut down as it was asked to"),
-        Ended::Unstarted => tell("it was to stop before it ran"),
+        Ended::Asked => tell("it shut down on request"),
+        Ended::Unstarted => tell("it was stopped before it ran"),
     }
     Ok(())
 }
@@ -335,8 +335,7 @@ fn define(args: &DefineArgs) -> Result<(), Failure> {
     let folder = process.dir.as_ref().map_or_else(|| folder.clone(), |dir| folder.join(dir));
     let definition = Definition { guest: &guest, folder: &folder, cpus, memory_max: process.bounds.memory_max };
     let defined = if args.whom == "libvirt" { definition.libvirt()? } else { definition.xen() };
-    let in_shield =
-        in_shield.then(|| "vcpu_cpus: nobody but tahti knows the shield; name CPUs to have them pinned".to_owned());
+    let in_shield = in_shield.then(|| "vcpu_cpus: other programs do not know the shield; set a CPU list".to_owned());
     for note in in_shield.iter().chain(&defined.notes) {
         eprintln!("tahti guest: {note}");
     }
@@ -433,6 +432,6 @@ fn stop(args: &WhichArgs) -> Result<(), Failure> {
         pidfd_send_signal(&process, Signal::TERM)?;
     }
     while !sys::poll::is_readable(process.as_fd(), DurNs::from_secs(1)) {}
-    println!("{} has ended; its log says how", args.name);
+    println!("{} has ended; see its log", args.name);
     Ok(())
 }

@@ -51,7 +51,9 @@ fn show(args: &Args) -> Result<(), Failure> {
         (Ok(name), _) => name,
         (Err(_), [one]) if args.which.plant.is_none() => one.clone(),
         (Err(_), [_, ..]) if args.which.plant.is_none() && living().is_empty() => {
-            return Err(format!("whose? There are logs of: {}; give one with --plant", plants().join(", ")).into());
+            return Err(
+                format!("which plant? There are logs of: {}; name one with --plant", plants().join(", ")).into()
+            );
         }
         (Err(why), _) => return Err(why),
     };

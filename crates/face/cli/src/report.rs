@@ -63,12 +63,12 @@ fn reports(file: &Path) -> Result<Vec<Report>, Failure> {
 
 /// How a plant has kept its deadlines, as a report of its own.
 fn plant(status: &Status) -> Report {
-    let title = "what results were worth, and how late loops woke up";
+    let title = "value of results, and wake-up latency of loops";
     let rows = status.processes.iter().flat_map(rows).collect();
     let setup = format!("up for {}, {}", short(status.now - status.since), status.shield);
     Report {
         bench: format!("plant {}", status.name),
-        what: format!("plant {}, as `tahti ps` saw it", status.name),
+        what: format!("plant {}, from `tahti ps`", status.name),
         setup: vec![setup],
         tables: vec![Table { rows, ..Table::new(title) }],
         ..Report::default()
@@ -103,11 +103,9 @@ fn rows(process: &ProcessStatus) -> Vec<Row> {
 fn profile(file: &Path) -> Result<Report, Failure> {
     let stacks = std::fs::read_to_string(file).map_err(in_file(file))?;
     if !stacks.lines().any(|line| line.rsplit_once(' ').is_some_and(|(_, count)| count.parse::<u64>().is_ok())) {
-        return Err(format!(
-            "{}: there is no folded stack in it (`thread;function;function COUNT`, a line each)",
-            file.display()
-        )
-        .into());
+        return Err(
+            format!("{}: no folded stacks; expected lines `thread;function;function COUNT`", file.display()).into()
+        );
     }
     Ok(Report { what: name(file), stacks, ..Report::default() })
 }

@@ -115,9 +115,7 @@ fn wanted(args: Args) -> Result<Foreground, Failure> {
     }
     let budget = args.rt_budget.unwrap_or(BUDGET);
     if budget == Budget::None && args.heartbeat.is_none() {
-        return Err(
-            "--rt-budget none needs --heartbeat: a loop that may burn its CPU is a runaway when it falls silent".into(),
-        );
+        return Err("--rt-budget none needs --heartbeat: without it a runaway cannot be detected".into());
     }
     let runs = RunDir::from_env();
     Ok(Foreground {
@@ -139,10 +137,10 @@ fn cpus(text: &str) -> Result<(Option<CpuSet>, Vec<PathBuf>), Failure> {
             return Err("--cpus: the list is empty".into());
         }
         // The kernel takes any list that holds one of its CPUs, and forgets the rest without a word.
-        let online = sys::kernel::online(&RootDir::machine()).ok_or("the CPUs that are online are not known")?;
+        let online = sys::kernel::online(&RootDir::machine()).ok_or("the online CPUs cannot be read")?;
         let absent = cpus.minus(&online);
         if !absent.is_empty() {
-            return Err(format!("--cpus: this machine has no CPUs {absent}: those online are {online}").into());
+            return Err(format!("--cpus: no CPUs {absent} on this machine; online are {online}").into());
         }
         return Ok((Some(cpus), Vec::new()));
     }

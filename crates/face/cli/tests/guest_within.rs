@@ -17,7 +17,7 @@ fn a_plant_within_a_guest_has_a_guest_of_its_own() {
     let status = bench.ok(&["guest", "status", "hmi", "--plant", "p"]);
     assert!(status.contains("CPUs 1, other:7, has run "), "{status}");
     bench.ok(&["guest", "stop", "hmi", "--plant", "p"]);
-    bench.until("it has shut down", || log().contains("it shut down as it was asked to"));
+    bench.until("it has shut down", || log().contains("it shut down on request"));
     assert!(!bench.dir.join("run/p/guest/hmi").exists(), "its sockets were left behind");
 }
 

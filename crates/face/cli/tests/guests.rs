@@ -145,7 +145,7 @@ fn a_guest_boots_says_so_in_its_log_and_shuts_down_in_order() {
     let taken = bench.run(&["guest", "serve", "hmi", "--plant", "p", "--disk", "hmi.img", "--accel", "emulated"]);
     assert!(String::from_utf8_lossy(&taken.stderr).contains("a guest \"hmi\" is served already"));
     bench.ok(&["guest", "stop", "hmi", "--plant", "p"]);
-    says(&bench, "it shut down as it was asked to");
+    says(&bench, "it shut down on request");
     nothing_is_left(&bench, qemu);
     let gone = bench.run(&["guest", "status", "hmi", "--plant", "p"]);
     assert!(String::from_utf8_lossy(&gone.stderr).contains("no guest \"hmi\" runs"));
@@ -189,7 +189,7 @@ fn a_guest_that_somebody_else_stops_is_told_and_shown_and_goes_on_when_it_is_tol
     says(&bench, "the guest goes on");
     bench.until("ps shows it no more", || !bench.ok(&["ps", "p"]).contains(still));
     bench.ok(&["guest", "stop", "hmi", "--plant", "p"]);
-    says(&bench, "it shut down as it was asked to");
+    says(&bench, "it shut down on request");
 }
 
 #[test]
@@ -226,7 +226,7 @@ fn a_server_that_is_killed_before_its_qemu_answers_leaves_no_qemu_and_the_next_o
     bench.ok(&["start", "hmi"]);
     bench.until("another has begun", || begun().len() == 2);
     bench.ok(&["stop", "hmi"]);
-    says(&bench, "it was to stop before it ran");
+    says(&bench, "it was stopped before it ran");
     nothing_is_left(&bench, begun()[1]);
 }
 
@@ -236,7 +236,7 @@ fn linux_shows_its_first_line_is_typed_to_and_answers_its_power_button() {
     let (qemu, _) = process(&bench);
     types(&bench, "echo $((6*7))-$(uname -s)", "42-Linux");
     bench.ok(&["guest", "stop", "hmi", "--plant", "p"]);
-    says(&bench, "it shut down as it was asked to");
+    says(&bench, "it shut down on request");
     says(&bench, "the guest shuts down");
     nothing_is_left(&bench, qemu);
 }
@@ -283,7 +283,7 @@ fn a_guest_that_is_to_stop_before_it_runs_never_runs() {
     let mut serve = Running::follow(&mut serve);
     serve.hears("begun");
     serve.signal("-TERM");
-    serve.hears("it was to stop before it ran");
+    serve.hears("it was stopped before it ran");
     assert!(serve.child.wait().unwrap().success());
     assert!(!bench.dir.join("run/_guest/early").exists());
 }
@@ -353,7 +353,7 @@ fn linux_reaches_what_its_rules_name_and_nothing_else() {
     let said = log(&bench);
     assert!(!said.contains("it is not"), "{said}");
     bench.ok(&["stop", "hmi"]);
-    says(&bench, "it shut down as it was asked to");
+    says(&bench, "it shut down on request");
 }
 
 #[test]
@@ -363,7 +363,7 @@ fn a_guest_that_is_told_to_stop_while_it_boots_shuts_down_once_it_listens() {
     says(&bench, "hmi runs");
     // A press that nobody feels: the kernel is not there yet.
     bench.ok(&["guest", "stop", "hmi", "--plant", "p"]);
-    says(&bench, "it shut down as it was asked to");
+    says(&bench, "it shut down on request");
     assert_eq!(log(&bench).matches("the guest is asked to shut down").count(), 1, "{}", log(&bench));
 }
 
@@ -532,7 +532,7 @@ fn the_packaging_line_sorts_and_its_panel_shows_what_it_has_done() {
     let shown = shown().unwrap();
     assert_eq!(shown[2], 0, "wrong decisions: {shown:?}");
     bench.ok(&["stop", "hmi"]);
-    says(&bench, "it shut down as it was asked to");
+    says(&bench, "it shut down on request");
 }
 
 #[test]
@@ -556,7 +556,7 @@ fn a_snapshot_is_gone_back_to_and_needs_a_disk_that_can_keep_it() {
     let found = snapshot(&["load", "hmi", "none"]);
     assert!(found.contains("snapshot \"none\" of hmi: Error") && found.contains("`list` names"), "{found}");
     bench.ok(&["stop", "hmi"]);
-    says(&bench, "it shut down as it was asked to");
+    says(&bench, "it shut down on request");
     bench.ok(&["down", "p"]);
     bench.write(&linux("", "stop_within = \"1s\""));
     bench.ok(&["up", "plant.toml", "--detach"]);

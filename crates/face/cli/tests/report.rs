@@ -106,5 +106,5 @@ fn a_profile_is_drawn_below_the_measurements() {
         assert!(page.contains("Where the time goes: loop</h2>") && page.contains("<title>work: 3 samples, 75.00 %"));
     }
     fs::write(&stacks, "nothing\n").unwrap();
-    assert!(text(&tahti(&["report", &stacks])).contains("there is no folded stack in it"));
+    assert!(text(&tahti(&["report", &stacks])).contains("no folded stacks"));
 }

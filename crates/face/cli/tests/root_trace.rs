@@ -173,7 +173,7 @@ fn a_killed_recorder_leaves_nothing_that_the_next_does_not_remove() {
 #[test]
 fn what_cannot_be_done_is_said_with_the_way_out() {
     let (_turn, place) = (turn(), Recorders::new());
-    assert!(place.fails(&["trace", "status"]).contains("no recorder runs: `tahti trace start`"));
+    assert!(place.fails(&["trace", "status"]).contains("no recorder runs; start one with `tahti trace start`"));
     assert!(place.fails(&["trace", "start"]).contains("nothing to watch: name threads"));
     assert!(place.fails(&["trace", "start", "--pid", "1", "--cpus", "1000"]).contains("not all of them are online"));
     let file = place.0.write("odd.trace", "odd");

@@ -85,7 +85,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         },
     )?;
     println!("{}", looprun::verdict(&page.read(), &finished).join("\n"));
-    broken.map_or(Ok(()), |why| Err(format!("readings were not handed out: {why}").into()))
+    broken.map_or(Ok(()), |why| Err(format!("readings could not be published: {why}").into()))
 }
 
 /// The readings as exported variables, for records, the oscilloscope and an archive.

@@ -44,7 +44,7 @@ pub(super) fn text(args: &Args, found: &Found) -> Result<(), Failure> {
     println!("{}: CPU {}, {}", found.who, found.cpus, span(found.span.0 as u64));
     let count = summary.delays.count();
     if count == 0 {
-        println!("no wake-up was seen: the threads slept, or ran on other CPUs (--cpus)");
+        println!("no wake-up was recorded: the threads slept, or ran on other CPUs (--cpus)");
     } else {
         let shown =
             quantiles(count).into_iter().map(|(name, num, den)| format!("{name} {}", quantile(found, num, den)));
@@ -53,7 +53,7 @@ pub(super) fn text(args: &Args, found: &Found) -> Result<(), Failure> {
     }
     let ordinary = found.explainer.ordinary();
     if !std::ptr::eq(summary, ordinary) && ordinary.delays.count() > 0 {
-        println!("{} of threads in time sharing are left out (--tid TID shows those of one)", ordinary.delays.count());
+        println!("excluded {} of time-sharing threads (--tid TID includes one)", ordinary.delays.count());
     }
     println!();
     if summary.late == 0 {
@@ -138,7 +138,7 @@ fn notes(found: &Found) {
     let lost = found.lost;
     if lost.times > 0 {
         println!(
-            "lost: {} events in {} places: what fell into them is unexplained (--buffer-kb for more room)",
+            "lost: {} events in {} places: delays in them are unexplained (--buffer-kb sets a larger buffer)",
             lost.events, lost.times
         );
     }

@@ -128,8 +128,8 @@ impl Target {
     /// What was asked for.
     pub(crate) fn wanted(&self) -> String {
         match (&self.name, self.pids.is_empty()) {
-            (Some(name), true) => format!("nobody is called {name:?}"),
-            (Some(name), false) => format!("no thread of process {:?} is called {name:?}", self.pids),
+            (Some(name), true) => format!("no thread is named {name:?}"),
+            (Some(name), false) => format!("no thread of process {:?} is named {name:?}", self.pids),
             _ => "they had ended".into(),
         }
     }

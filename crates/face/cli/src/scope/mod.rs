@@ -34,7 +34,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
 fn list() -> Result<(), Failure> {
     let exported = rt::scope::exported().map_err(failure::in_file(Path::new("/proc/net/unix")))?;
     if exported.is_empty() {
-        println!("nobody exports variables on this machine");
+        println!("no process exports variables on this machine");
     }
     for (segment, sampled) in exported {
         let known = rt::Imports::open(&segment).map_err(|error| error.to_string());
@@ -100,7 +100,7 @@ fn look(args: &Args) -> Result<(), Failure> {
     let request = wanted.request(&segment)?;
     let forcing = match wanted.beside()? {
         Some(_) if args.detach => {
-            let why = "a trigger by an alarm or a message is looked for by this command: it cannot be left alone; expected no --detach";
+            let why = "a trigger on an alarm or a message needs this command to run; remove --detach";
             return Err(why.into());
         }
         Some(beside) => {
@@ -111,9 +111,9 @@ fn look(args: &Args) -> Result<(), Failure> {
     };
     let id = scope.set_up(&request)?;
     let taken = scope.taken(id, TAKING);
-    taken.ok_or_else(|| format!("the loop of {segment:?} does not run, or somebody else has set it up meanwhile"))?;
+    taken.ok_or_else(|| format!("the loop of {segment:?} does not run, or another client has taken it over"))?;
     if args.detach {
-        println!("set up; `tahti scope {segment} --fetch` shows what it has captured, --stop ends it");
+        println!("started; `tahti scope {segment} --fetch` shows its captures, --stop stops it");
         return Ok(());
     }
     let until = args.within.map(|within| mono_now() + within);
@@ -150,7 +150,7 @@ fn follow(
     let mut next = 0;
     loop {
         let status = scope.status().filter(|status| status.id == id);
-        let status = status.ok_or("somebody else has set the oscilloscope up: this one ends")?;
+        let status = status.ok_or("another client has taken the oscilloscope over")?;
         for (number, rows) in scope.captured(next) {
             if number > next {
                 println!("{} captures were overwritten before they could be shown", number - next);
@@ -173,7 +173,7 @@ fn follow(
             let within = args.within.unwrap_or_default();
             let ignored = status.ignored;
             return Err(format!(
-                "no trigger within {within}: {} ({ignored} came while none counted); expected one, or --auto",
+                "no trigger within {within}: {} ({ignored} during the hold-off); expected one, or --auto",
                 status.phase.word()
             )
             .into());
@@ -203,9 +203,9 @@ fn roll(args: &Args, scope: &Oscilloscope, until: Option<base::MonoNs>) -> Resul
 
 /// Shows what is kept of a setup that was left alone.
 fn fetch(args: &Args, scope: &Oscilloscope) -> Result<(), Failure> {
-    let status = scope.status().ok_or_else(|| format!("nobody has set up the oscilloscope of {:?}", scope.name()))?;
+    let status = scope.status().ok_or_else(|| format!("the oscilloscope of {:?} is not set up", scope.name()))?;
     let (phase, captures, ignored) = (status.phase.word(), status.captures, status.ignored);
-    println!("{}: {phase}, {captures} captures; {ignored} triggers came while none counted", visible(scope.name()));
+    println!("{}: {phase}, {captures} captures; {ignored} triggers during the hold-off", visible(scope.name()));
     for (number, rows) in scope.captured(0) {
         let (capture, number) = (Capture::of_imports(scope.variables(), &rows), number + 1);
         show::capture(args, &capture, &format!("capture {number} of {}", visible(scope.name())));

@@ -44,7 +44,7 @@ fn headline(capture: &Capture, what: &str) -> String {
         }
     }
     if capture.missing() > 0 {
-        line += &format!(", pulses given up: {}", capture.missing());
+        line += &format!(", skipped pulses: {}", capture.missing());
     }
     line
 }
@@ -101,7 +101,7 @@ fn transformed(args: &Args, capture: &Capture, index: usize) {
         .iter()
         .take(LINES)
         .map(|line| format!("{} at {} Hz", short(lines[*line]), short(*line as f64 * found.resolution)));
-    let gaps = if capture.missing() > 0 { "; pulses are missing, which blurs it" } else { "" };
+    let gaps = if capture.missing() > 0 { "; blurred, because pulses are missing" } else { "" };
     println!(
         "  spectrum of {} rows, {} Hz a line: {}{gaps}",
         found.rows,

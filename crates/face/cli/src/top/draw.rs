@@ -89,7 +89,7 @@ impl Model {
     /// The two lines at the top.
     fn heads(&self, now: MonoNs) -> Vec<Line<'static>> {
         let Some(seen) = &self.seen else {
-            let why = self.trouble.clone().unwrap_or_else(|| "looks for the first time".to_owned());
+            let why = self.trouble.clone().unwrap_or_else(|| "reading".to_owned());
             return vec![Line::from(vec![head(&self.plant), text(&format!(": {why}"))]), Line::default()];
         };
         let (plant, age) = (&seen.plant, now - seen.plant.now);
@@ -258,7 +258,7 @@ fn faint(words: &str) -> Span<'static> {
 fn latency(seen: &Seen, chosen: Option<&ProcessStatus>, room: u16, width: u16) -> Vec<Line<'static>> {
     let Some(one) = chosen else { return Vec::new() };
     let (Some(page), Some(all)) = (&one.loop_page, seen.histograms.iter().find(|all| all.name == one.name)) else {
-        return vec![head(&format!("Wake-up latency: {} has no loop that has begun", one.name)).into()];
+        return vec![head(&format!("Wake-up latency: {} has no running loop", one.name)).into()];
     };
     let time = |time: Option<DurNs>| time.map_or_else(|| "?".to_owned(), short);
     let (p50, p99, max) = (time(page.wake.p50), time(page.wake.p99), time(page.wake.max));
@@ -301,7 +301,7 @@ fn classes(all: &LoopHistogram, room: usize) -> Vec<(i64, i64, u64)> {
 
 fn late(seen: &Seen, now: MonoNs) -> Vec<Line<'static>> {
     let Some(late) = &seen.late else {
-        return vec![head("Late wake-ups: no flight recorder runs; [recorder] in the plant's file makes one").into()];
+        return vec![head("Late wake-ups: no flight recorder runs; add [recorder] to the plant file").into()];
     };
     let stands = short(now - late.now);
     let title = format!("Wake-ups later than {} (as of {stands} ago), the last first:", late.above);
@@ -373,8 +373,8 @@ fn help() -> Vec<Line<'static>> {
         ("Tab, 1 2 3 4", "latency, late wake-ups, frames, details"),
         ("Enter", "details of the chosen process"),
         ("p", "pause"),
-        ("^Z", "stop; `fg` goes on"),
-        ("", "cpu: percent of one CPU since the last look; rst: restarts"),
+        ("^Z", "suspend; `fg` continues"),
+        ("", "cpu: percent of one CPU since the last update; rst: restarts"),
         ("", "Bars are logarithmic. STALE: the plant has not answered."),
     ];
     ROWS.iter().map(|(key, what)| Line::from(vec![head(&format!("  {key:<14}")), text(what)])).collect()

@@ -90,7 +90,7 @@ fn hear(looker: &Looker, model: &mut Model) -> Result<(), Failure> {
             Ok(Ok(seen)) => (model.seen, model.trouble) = (Some(seen), None),
             Ok(Err(why)) => model.trouble = Some(why),
             Err(TryRecvError::Empty) => return Ok(()),
-            Err(TryRecvError::Disconnected) => return Err("the thread that looks at the plant has ended".into()),
+            Err(TryRecvError::Disconnected) => return Err("the thread that reads the plant has ended".into()),
         }
     }
 }

@@ -191,9 +191,9 @@ impl Which {
         match lives(&folder) {
             true => Ok(folder),
             false if self.plant.is_some() => {
-                Err("this plant has no recorder that runs: see [recorder] of its plant file".into())
+                Err("this plant has no running recorder; add [recorder] to its plant file".into())
             }
-            false => Err("no recorder runs: `tahti trace start`, or name the plant whose it is (--plant)".into()),
+            false => Err("no recorder runs; start one with `tahti trace start`, or name its plant with --plant".into()),
         }
     }
 }
@@ -222,7 +222,7 @@ fn start(args: &Start) -> Result<(), Failure> {
     }
     let folder = folder(None);
     if lives(&folder) {
-        return Err(format!("a recorder runs already, in {}: `tahti trace stop` ends it", folder.display()).into());
+        return Err(format!("a recorder already runs, in {}; `tahti trace stop` stops it", folder.display()).into());
     }
     let said = in_file(&folder);
     serve::make(&folder, false)?;
@@ -246,7 +246,7 @@ fn start(args: &Start) -> Result<(), Failure> {
     let _ = child.kill();
     let _ = child.wait();
     let why = std::fs::read_to_string(folder.join(LOG)).map_err(said)?;
-    Err(format!("the recorder did not begin: {}", why.trim().trim_start_matches("tahti: ")).into())
+    Err(format!("the recorder did not start: {}", why.trim().trim_start_matches("tahti: ")).into())
 }
 
 impl How {
@@ -272,8 +272,8 @@ fn stop(which: &Which) -> Result<(), Failure> {
     let folder = which.living()?;
     Request::Stop.send(&folder).map_err(in_file(&folder))?;
     wait(|| (!lives(&folder)).then_some(()))
-        .ok_or("the recorder does not end; its process is named by `tahti trace status`")?;
-    println!("ended; what it kept is in {}", folder.display());
+        .ok_or("the recorder does not stop; `tahti trace status` names its process")?;
+    println!("stopped; its windows are in {}", folder.display());
     Ok(())
 }
 

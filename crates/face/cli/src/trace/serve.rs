@@ -46,7 +46,7 @@ pub(super) fn run(args: &Serve) -> Result<(), Failure> {
     make(&folder, args.plant.is_some())?;
     let lock = File::create(folder.join(LOCK)).map_err(said)?;
     let _lock = FileLock::try_take(lock).map_err(|(error, _)| match error.kind() {
-        ErrorKind::WouldBlock => format!("a recorder runs already, in {}", folder.display()),
+        ErrorKind::WouldBlock => format!("a recorder already runs, in {}", folder.display()),
         _ => format!("{}: {error}", folder.join(LOCK).display()),
     })?;
     let signals = SignalFd::new(&sys::signal::END_SIGNALS)?;
@@ -139,13 +139,13 @@ fn ask(plant: &str) -> Option<Plant> {
 }
 
 fn options(args: &Serve, folder: &Path, threads: &[Thread]) -> Result<Options, Failure> {
-    let online = sys::kernel::online(&RootDir::machine()).ok_or("the CPUs that are online are not known")?;
+    let online = sys::kernel::online(&RootDir::machine()).ok_or("the online CPUs cannot be read")?;
     let how = &args.how;
     let theirs = threads.iter().filter_map(|thread| sys::sched::affinity(thread.tid).ok());
     let theirs = theirs.fold(CpuSet::EMPTY, |all, cpus| all.or(&cpus)).and(&online);
     let cpus = how.cpus.unwrap_or(if theirs.is_empty() || args.plant.is_some() { online } else { theirs });
     if !cpus.is_subset(&online) || cpus.is_empty() {
-        return Err(format!("--cpus {cpus}: not all of them are online; those are {online}").into());
+        return Err(format!("--cpus {cpus}: some are not online; online are {online}").into());
     }
     Ok(Options {
         folder: folder.to_owned(),

@@ -42,7 +42,7 @@ fn lines(status: &Status, runs: bool) -> Vec<String> {
     ];
     if status.lost.times > 0 {
         lines.push(format!(
-            "lost: {} events in {} places (--buffer-kb for more room)",
+            "lost: {} events in {} places (--buffer-kb sets a larger buffer)",
             status.lost.events, status.lost.times
         ));
     }
@@ -71,7 +71,7 @@ fn lines(status: &Status, runs: bool) -> Vec<String> {
         }
     }
     if status.left_out > 0 {
-        lines.push(format!("{} more were not kept: one was just before (--every)", status.left_out));
+        lines.push(format!("{} more were not kept, too soon after another one (--every)", status.left_out));
     }
     lines
 }

@@ -25,7 +25,7 @@ fn memory_that_is_to_be_locked_is_locked_before_the_first_instruction() {
     assert!(kib(qemu, "VmLck") >= 32 << 10, "{} KiB are locked", kib(qemu, "VmLck"));
     assert_eq!(kib(qemu, "VmSwap"), 0);
     bench.ok(&["stop", "hmi"]);
-    says(&bench, "it shut down as it was asked to");
+    says(&bench, "it shut down on request");
 }
 
 #[test]
@@ -89,7 +89,7 @@ fn the_processor_runs_a_guest_where_kvm_is_and_where_it_is_not_that_is_an_error_
     let (_, status) = process(&bench);
     assert!(status.starts_with("hmi: running, by the processor (KVM)\n"), "{status}");
     bench.ok(&["stop", "hmi"]);
-    says(&bench, "it shut down as it was asked to");
+    says(&bench, "it shut down on request");
 }
 
 #[test]

@@ -156,7 +156,7 @@ fn the_last_late_wake_ups_are_shown_with_who_made_them_late_or_that_nobody_recor
     let mut model = model();
     model.press(b"2");
     let all = screen(&model, (120, 24), 0).join("\n");
-    assert!(all.contains("no flight recorder runs; [recorder] in the plant's file makes one"), "{all}");
+    assert!(all.contains("no flight recorder runs; add [recorder] to the plant file"), "{all}");
     let late = json!({ "at_ns": 99 * SECOND, "tid": 12, "name": "loop", "cpu": 1, "delay_ns": 1_200_000,
         "culprit": "preempted by hog (real-time 60)", "parts": [] });
     let recorded = json!({ "pid": 9, "since_ns": 0, "now_ns": 98 * SECOND, "cpus": "1", "above_ns": 500_000, "threads": 1, "events": 7,
@@ -180,5 +180,5 @@ fn every_size_of_a_window_is_drawn() {
         }
     }
     model.seen = None;
-    assert!(screen(&model, (80, 24), 0)[0].starts_with("rf: looks for the first time"));
+    assert!(screen(&model, (80, 24), 0)[0].starts_with("rf: reading"));
 }
