@@ -21,73 +21,66 @@ const LISTENS: &str = "127.0.0.1:8765";
 const NAME: &str = "dashboard";
 
 const OWN: [Key; 11] = [
-    key(
-        "enabled",
-        "false",
-        "true or false",
-        "`true`",
-        "Whether there is one; `tahti up --no-dashboard` leaves it out for once.",
-    ),
-    key("name", r#""page""#, "as in `[[process]]`", "`dashboard`", "The name of its process."),
+    key("enabled", "false", "true or false", "`true`", "Start a dashboard; `tahti up --no-dashboard` skips it once."),
+    key("name", r#""page""#, "as in `[[process]]`", "`dashboard`", "Name of its process."),
     key(
         "listen",
         r#""127.0.0.1:8765""#,
         "address and port",
         "`127.0.0.1:8765`, or the next port up to 8784 that is free",
-        "Where browsers find it. Beyond loopback without `certificate` everything goes over the network unencrypted: a tunnel (`ssh -L`) is better.",
+        "Address and port. Beyond loopback without `certificate` all data is unencrypted; prefer a tunnel (`ssh -L`).",
     ),
     key(
         "names",
         r#"["rf-host.example.org"]"#,
         "list of names",
         "none",
-        "Further names of this machine in addresses; other names are refused.",
+        "Further host names of this machine; other names are refused.",
     ),
     key(
         "certificate",
         r#""rf-host.pem""#,
         "file",
         "none: HTTP",
-        "Serve by TLS with this certificate (PEM, followed by those that lead to its authority), from the plant file's folder; read again when \
-         it changes. Needs a build with `--features tls`.",
+        "Serve HTTPS with this certificate chain (PEM), relative to the plant file. It is read again when it changes. \
+         Needs a build with `--features tls`.",
     ),
     key(
         "key",
         r#""rf-host.key""#,
         "file",
         "none",
-        "The certificate's key (PEM), which only its user and root may read.",
+        "Private key of the certificate (PEM), readable by its user and root only.",
     ),
     key(
         "write",
         "true",
         "true or false",
         "`false`",
-        "Whether there is an address for operators, who may start and stop processes, set signals and send commands.",
+        "Enable the address for operators, who may start and stop processes, set signals and send commands.",
     ),
     key(
         "archive",
         r#""archive""#,
         "folder",
         "that of `[archive]`",
-        "The archive that strip charts begin with, from the plant file's folder.",
+        "Archive for the past of strip charts, relative to the plant file.",
     ),
     key(
         "retrieval",
         "true",
         "true or false",
         "`false`",
-        "Whether everybody who reaches the address may read the archive at `/retrieval`, without a token: clients of the EPICS Archiver \
-         Appliance send none.",
+        "Serve the archive at `/retrieval` without a token, for clients of the EPICS Archiver Appliance.",
     ),
     key(
         "settings",
         r#""settings""#,
         "folder",
         "none",
-        "The folder of settings ([dashboard.md](dashboard.md#settings)), from the plant file's folder: what channels held can be saved there, compared and restored.",
+        "Folder of saved [settings](dashboard.md#settings), relative to the plant file.",
     ),
-    key("messages", r#""main""#, "name", "that of `[messages]`, else `main`", "The message server of the console."),
+    key("messages", r#""main""#, "name", "that of `[messages]`, else `main`", "Message server of the console."),
 ];
 
 const SHAPE: [Key; OWN.len() + PROCESS.keys.len() - 2] = with_process(&OWN, &["command", "name"]);
@@ -95,8 +88,9 @@ const SHAPE: [Key; OWN.len() + PROCESS.keys.len() - 2] = with_process(&OWN, &["c
 /// `[dashboard]`, as the documentation shows it.
 pub(crate) const DASHBOARD: Table = Table {
     header: "[dashboard]",
-    doc: "A page that shows the plant in a browser (see docs/dashboard.md); `tahti up` and `tahti dash url` print its address. Every plant has \
-          one, for this machine and to look only; the table says otherwise. It is a process: every key of `[[process]]` but `command` holds here too.",
+    doc: "A page that shows the plant in a browser ([dashboard](dashboard.md)). `tahti up` and `tahti dash url` print \
+          its address. Without this table every plant has a read-only page for this machine. It is a process: all keys \
+          of `[[process]]` except `command` are valid here.",
     keys: &OWN,
 };
 

@@ -8,11 +8,10 @@ const HEAD: &str = "\
 
 # The plant file
 
-One file, `plant.toml`, describes a machine's real-time part. `tahti check` finds everything that is wrong
-with it at once; `tahti up` makes it so; `tahti down` gives the machine back.
+One file, `plant.toml`, describes a *plant*: its processes, its CPUs, and what it records. `tahti check` reports every error in it.
+`tahti up` starts the plant. `tahti down` stops it and restores the machine. `tahti init` writes one that runs as it is.
 
-Times are written `250us`, `1.5ms`, `60s`, `10min`; sizes `64KiB`, `1MiB`; CPU lists `2-3,6`. A key that is
-not on this page is an error, so that a misspelt one is never silently ignored.
+Times are written `250us`, `1.5ms`, `60s`, `10min`; sizes `64KiB`, `1MiB`; CPU lists `2-3,6`. An unknown key is an error.
 ";
 
 /// The whole page.

@@ -13,14 +13,20 @@ const SERVING: &str = " serves ";
 const READY_WITHIN: DurNs = DurNs::from_secs(60);
 
 const OWN: [Key; 4] = [
-    key("file", r#""magnets.toml""#, "file", "", "The manager's tables (see docs/equipment.md), sought from `dir`."),
-    key("server", r#""main""#, "text", "`main`", "The message server that it serves."),
+    key(
+        "file",
+        r#""magnets.toml""#,
+        "file",
+        "",
+        "Table file of the manager ([equipment](equipment.md)), relative to `dir`.",
+    ),
+    key("server", r#""main""#, "text", "`main`", "Message server to use."),
     key(
         "require_rt",
         "true",
         "true or false",
         "`false`",
-        "Whether it ends where its lane does not get its class, CPU or locked memory.",
+        "Exit if the class, CPU or memory lock of its lane is unavailable.",
     ),
     key("ready", r#"{ line = "armed" }"#, "table, see *ready*", "it serves, within 60s", "As in `[[process]]`."),
 ];

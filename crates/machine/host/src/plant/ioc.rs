@@ -20,8 +20,8 @@ const OWN: [Key; 9] = [
         r#"[{ file = "ring.db", macros = "P=SR:" }]"#,
         "list of tables with `file` and `macros`",
         "none",
-        "Databases (`.db`), templates (`.substitutions`), definitions (`.dbd`) and plug-ins with functions (`.so`) to load, in this \
-         order; files are sought from `dir`.",
+        "Databases (`.db`), templates (`.substitutions`), definitions (`.dbd`) and plug-ins with functions (`.so`), in \
+         load order, relative to `dir`.",
     ),
     key("access", r#""site.acf""#, "file", "everybody may read and write", "Access security file."),
     key(
@@ -29,7 +29,7 @@ const OWN: [Key; 9] = [
         r#"[{ rates = [".1 second"], class = "fifo:80", cpus = "3" }]"#,
         "list of tables, see *scan*",
         "one thread for all",
-        "Scans that run on threads of their own, as `tahti ioc --scan`.",
+        "Scans with their own threads, as `tahti ioc --scan`.",
     ),
     key(
         "port",
@@ -43,29 +43,29 @@ const OWN: [Key; 9] = [
         r#"["protocols"]"#,
         "list of folders",
         "`STREAM_PROTOCOL_PATH`, else `dir`",
-        "Where protocol files of `stream` records are sought.",
+        "Folders with the protocol files of `stream` records.",
     ),
     key(
         "require_rt",
         "true",
         "true or false",
         "`false`",
-        "Whether the IOC ends where a scan does not get its class, CPU or locked memory.",
+        "Exit if the class, CPU or memory lock of a scan is unavailable.",
     ),
     key(
         "strict",
         "true",
         "true or false",
         "`false`",
-        "Whether a database file with an error is refused whole; else all of it is loaded that can be, and the IOC ends all the same where \
-         it stands in `load`.",
+        "Refuse a whole database file that has an error. Otherwise its valid part is loaded; the IOC still exits if \
+         the file is in `load`.",
     ),
     key(
         "script",
         r#""st.cmd""#,
         "file",
         "none",
-        "Commands to run after `load`; `iocInit` in it where nothing was loaded.",
+        "Commands to run after `load`. Must contain `iocInit` if `load` is empty.",
     ),
     key("ready", r#"{ line = "armed" }"#, "table, see *ready*", "it serves, within 60s", "As in `[[process]]`."),
 ];
@@ -98,7 +98,7 @@ const LOAD: Table = Table {
 /// `scan = [{…}]`
 pub(crate) const SCAN: Table = Table {
     header: "scan",
-    doc: "A scan group: whole lock sets with records of these rates run on its threads.",
+    doc: "A scan group. Its threads run all lock sets with records of these rates.",
     keys: &[
         key("rates", r#"[".1 second"]"#, "list of choices of menuScan", "", "The scans."),
         key("class", r#""fifo:80""#, "as in `[[process]]`", "", "Class of its threads."),
@@ -107,7 +107,7 @@ pub(crate) const SCAN: Table = Table {
             r#""3""#,
             "CPU list",
             "those of the IOC",
-            "One thread on each; lock sets are shared out among them.",
+            "One thread per CPU; lock sets are distributed among them.",
         ),
     ],
 };
@@ -117,18 +117,18 @@ pub(crate) const PORT: Table = Table {
     header: "port",
     doc: "A connection to equipment (see docs/devices.md).",
     keys: &[
-        key("name", r#""plc""#, "one word", "", "What records call it."),
+        key("name", r#""plc""#, "one word", "", "Name for records."),
         key(
             "address",
             r#""10.0.0.7:502""#,
             "`HOST:PORT`, or a serial line such as `/dev/ttyS0`",
             "",
-            "Where it leads.",
+            "Address or serial device.",
         ),
         key("baud", "19200", "50 to 4000000", "`9600`", "Bits per second of a serial line."),
-        key("bits", "7", "5 to 8", "`8`", "Bits of a character."),
-        key("parity", r#""even""#, "`none`, `even` or `odd`", "`none`", "Its parity."),
-        key("stop", "2", "1 or 2", "`1`", "Its stop bits."),
+        key("bits", "7", "5 to 8", "`8`", "Bits per character."),
+        key("parity", r#""even""#, "`none`, `even` or `odd`", "`none`", "Parity."),
+        key("stop", "2", "1 or 2", "`1`", "Stop bits."),
     ],
 };
 

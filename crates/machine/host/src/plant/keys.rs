@@ -7,28 +7,29 @@ pub use table::{Key, Table};
 /// `[plant]`
 pub const PLANT: Table = Table {
     header: "[plant]",
-    doc: "Who the plant is.",
+    doc: "Name and operators of the plant.",
     keys: &[
         key(
             "name",
             r#""llrf""#,
             "letters, digits, `-` and `_`, at most 32",
             "",
-            "Name of the plant; its state lies in `/run/tahti/NAME`.",
+            "Name of the plant. Its state is in `/run/tahti/NAME`.",
         ),
         key(
             "operators",
             r#""operators""#,
             "group name or number",
             "none",
-            "Members of this group may `ps`, `top`, `logs` and `attach --read-only` without being root or the plant's own user.",
+            "Members of this group may use `ps`, `top`, `logs` and `attach --read-only`. Otherwise only root and the \
+             user of the plant may.",
         ),
         key(
             "operators_may_type",
             "true",
             "true or false",
             "`false`",
-            "Whether they may type into consoles, too, with the keys that kill and start the process.",
+            "Operators may also send input to consoles, including the keys that kill and start the process.",
         ),
     ],
 };
@@ -36,53 +37,55 @@ pub const PLANT: Table = Table {
 /// `[shield]`
 pub const SHIELD: Table = Table {
     header: "[shield]",
-    doc: "CPUs that are kept free of everybody else's tasks, interrupts and movable kernel work while the plant is up. \
-          Without this table nothing on the machine is moved.",
+    doc: "CPUs reserved for the plant: other tasks, interrupts and movable kernel work are moved away while the plant \
+          is up. Without this table nothing is moved. See [the shield](shield.md).",
     keys: &[
         key(
             "cpus",
             r#""2-3""#,
             "CPU list, or `auto:N`",
             "",
-            "The CPUs to isolate. At least one CPU must stay for everybody else. `\"auto:2\"` takes the two from which most can be \
-             kept away (`tahti shield suggest 2`), or those of a shield of two that is active already.",
+            "CPUs to reserve. At least one CPU must remain. `\"auto:2\"` takes the two best (`tahti shield suggest \
+             2`), or those of an active shield of two.",
         ),
         key(
             "profile",
             r#""control-loop""#,
             "`control-loop` or `polling`",
             "`control-loop`",
-            "`control-loop` for loops that sleep between cycles, `polling` for loops that never give their CPU up.",
+            "`control-loop` for loops that sleep between cycles, `polling` for loops that never sleep.",
         ),
         key(
             "parts",
             r#""tasks,interrupts""#,
             "some of `tasks`, `interrupts`, `timers`, `settings`",
             "all",
-            "What is kept away: other tasks, devices' interrupts, the kernel's periodic work; `settings` are power, memory and preemption.",
+            "Parts to apply: other tasks, device interrupts, periodic kernel work, and settings of power, memory and \
+             preemption.",
         ),
         key(
             "spare",
             r#"[1234, "345+"]"#,
             "list of process ids",
             "none",
-            "Processes that are left where they are, even on isolated CPUs: each alone with its threads, `\"PID+\"` with all that descend \
-             from it. `TAHTI_SPARE` (`1234,345+`) adds to it.",
+            "Processes to leave where they are, also on reserved CPUs: `PID` with its threads, `\"PID+\"` with all \
+             descendants. `TAHTI_SPARE` (`1234,345+`) adds more.",
         ),
         key(
             "irqs",
             r#"["0000:00:03.0=3"]"#,
             "list of `WORDS=CPU`",
             "none",
-            "Interrupts that belong onto isolated CPUs: words of a line of `/proc/interrupts`, and the CPU of its handler. \
-             One that has no handler yet when the shield is made is placed by `tahti shield watch --repair`.",
+            "Interrupts to place on reserved CPUs: words of a line of `/proc/interrupts`, and the CPU. An interrupt \
+             that gets its handler later is placed by `tahti shield watch --repair`.",
         ),
         key(
             "required",
             "true",
             "true or false",
             "`false`",
-            "Whether `tahti up` fails if the shield is unavailable, as with `--require-rt`. Otherwise it reports that once and goes on.",
+            "`tahti up` fails if the shield is unavailable, as with `--require-rt`. Otherwise it reports that once and \
+             continues.",
         ),
     ],
 };
@@ -90,7 +93,7 @@ pub const SHIELD: Table = Table {
 /// `[[process]]`
 pub const PROCESS: Table = Table {
     header: "[[process]]",
-    doc: "A process that is started, watched, restarted and stopped. One such table each.",
+    doc: "A process to start, watch, restart and stop. One table per process.",
     keys: &[
         key(
             "name",
@@ -102,16 +105,18 @@ pub const PROCESS: Table = Table {
         key(
             "command",
             r#"["tahti", "demo", "llrf"]"#,
-            "list of texts, or one text split at blanks (quotes hold words together)",
+            "list of texts, or one text that is split at spaces (quotes keep words together)",
             "",
-            "Program and arguments; no shell is involved. `tahti` stands for the running binary itself; a name without `/` is looked up in `PATH`.",
+            "Program and arguments, without a shell. `tahti` means the running binary. A name without `/` is searched \
+             in `PATH`.",
         ),
         key(
             "class",
             r#""fifo:80""#,
             "`fifo:1-99`, `rr:1-99`, `deadline:RUNTIME/DEADLINE/PERIOD`, `other[:NICE]`, `batch[:NICE]`, `idle`",
             "`other`",
-            "Scheduling class of the process; its threads inherit it unless `threads` says otherwise. `deadline` needs CPUs of its own: `cpus = \"shield\"`.",
+            "Scheduling class. Threads inherit it unless `threads` sets another one. `deadline` needs `cpus = \
+             \"shield\"`.",
         ),
         key(
             "nice",
@@ -129,20 +134,20 @@ pub const PROCESS: Table = Table {
             "Where it runs. `housekeeping` leaves out shielded CPUs, CPUs isolated at boot (`isolcpus=`) and CPUs outside the supervisor's \
              own mask (`taskset`, `CPUAffinity=`).",
         ),
-        key("numa", "0", "number of a NUMA node", "the kernel's choice", "Memory comes from this node only."),
+        key("numa", "0", "number of a NUMA node", "the kernel's choice", "Allocate memory on this node only."),
         key(
             "mlock",
             "true",
             "true or false",
             "`true` for a real-time class, else `false`",
-            "Locks all memory, so that no page fault delays a cycle. Stacks are locked too: give threads small ones.",
+            "Lock all memory, so that no page fault delays a cycle. Stacks are locked, too: use small ones.",
         ),
         key(
             "limits",
             "{ files = 1024, core = \"64MiB\" }",
             "table, see *limits*",
             "the supervisor's",
-            "Resource limits of each of its processes.",
+            "Resource limits of each process.",
         ),
         key(
             "memory_max",
@@ -172,21 +177,21 @@ pub const PROCESS: Table = Table {
             r#""operator""#,
             "user name or number",
             "the supervisor's",
-            "User that it runs as, with that user's groups.",
+            "User to run as, with the groups of that user.",
         ),
         key(
             "capabilities",
             r#"["CAP_NET_RAW"]"#,
             "list of capability names",
             "what the user has",
-            "Capabilities that it keeps; all others are dropped. The scheduling class is set before they are.",
+            "Capabilities to keep; all others are dropped after the scheduling class is set.",
         ),
         key(
             "env",
             r#"{ EPICS_CA_ADDR_LIST = "10.0.0.255" }"#,
             "table of texts",
             "empty",
-            "Variables added to the environment.",
+            "Additional environment variables.",
         ),
         key(
             "pass_environment",
@@ -196,92 +201,96 @@ pub const PROCESS: Table = Table {
             "Variables of the supervisor's environment that it gets beside `PATH`, `LANG`, `LANGUAGE`, `LC_*`, `TZ` and `TERM`. Those \
              by which systemd speaks to the supervisor are never passed on. With a `user`, `HOME`, `USER`, `LOGNAME` and `SHELL` are that user's.",
         ),
-        key(
-            "umask",
-            r#""0027""#,
-            "octal number, `0000` to `0777`",
-            "the supervisor's",
-            "Permissions that its new files do not get.",
-        ),
+        key("umask", r#""0027""#, "octal number, `0000` to `0777`", "the supervisor's", "File mode creation mask."),
         key(
             "oom_score_adjust",
             "-500",
             "-1000 to 1000",
             "the supervisor's",
-            "When memory runs out the kernel ends the process with the highest score first; -1000 is never.",
+            "The kernel kills the process with the highest score first when memory is exhausted; -1000 means never.",
         ),
         key(
             "no_new_privileges",
             "false",
             "true or false",
             "`true`",
-            "Whether it and what it starts can never gain rights: setuid programs such as `sudo`, and capabilities of files, have no effect.",
+            "The process and its children cannot gain privileges: setuid programs such as `sudo` and file capabilities \
+             have no effect.",
         ),
         key(
             "sandbox",
             r#"{ protect_system = "strict", private_tmp = true }"#,
             "table, see *sandbox*",
             "none",
-            "What of the file system it sees, and where it may write. Needs root; refused, not left out, where it is unavailable.",
+            "Restricts the visible and writable parts of the file system. Needs root; if it is unavailable, the \
+             process is not started.",
         ),
-        key("dir", r#""/var/lib/llrf""#, "folder", "the plant file's folder", "Working directory."),
+        key("dir", r#""/var/lib/llrf""#, "folder", "the plant file's folder", "Working folder."),
         key(
             "after",
             r#"["timing"]"#,
             "list of process names",
             "none",
-            "Starts when these are ready, and stops before them.",
+            "Processes that must be ready before this one starts. It stops before them.",
         ),
         key(
             "ready",
             r#"{ line = "armed", within = "5s" }"#,
             "table, see *ready*",
             "ready once started",
-            "The sign by which the process says that those after it may start.",
+            "When the process counts as ready, so that later ones may start.",
         ),
-        key("restart", r#"{ policy = "always" }"#, "table, see *restart*", "see there", "What happens when it ends."),
+        key(
+            "restart",
+            r#"{ policy = "always" }"#,
+            "table, see *restart*",
+            "see there",
+            "When the process is restarted.",
+        ),
         key(
             "stop",
             r#"["INT 2s", "TERM 3s"]"#,
-            "list of signals, each with the time it has to work",
+            "list of signals, each with a time",
             r#"`["TERM 5s"]`"#,
-            "How it is asked to end. SIGKILL follows the last step by itself.",
+            "Signals to stop the process, each with its time. SIGKILL follows the last one.",
         ),
         key(
             "on_fault",
             r#"["caput", "RF:enable", "0"]"#,
             "command, as in `command`",
             "none",
-            "Safe-output command, run once each time the process ends without having been asked to, hangs, runs away or misses a hard `deadline`. It has 10 s.",
+            "Command that sets safe outputs. It runs once after each unexpected end, hang, runaway or missed hard \
+             `deadline`, for up to 10 s.",
         ),
-        key("log", r#"{ size = "1MiB", keep = 3 }"#, "table, see *log*", "see there", "Its log files."),
+        key("log", r#"{ size = "1MiB", keep = 3 }"#, "table, see *log*", "see there", "Log files."),
         key(
             "heartbeat",
             r#"{ within = "50ms", critical = true }"#,
             "table, see *heartbeat*",
             "none",
-            "Proof of life that it owes; silence is a hang.",
+            "Maximum time between two signs of life; a longer silence is a hang.",
         ),
         key(
             "budget",
             r#""80%/100ms""#,
             "share of a period (1% to 99%, 10ms to 60s), or `none`",
             "`80%/100ms` for `fifo` and `rr`; not used by other classes",
-            "Processor time that a real-time thread may use without giving its CPU up; above it the process is a runaway. `none` for loops that poll, only with a heartbeat.",
+            "Maximum CPU time of a real-time thread without a pause; more is a [runaway](runaway.md). `none` for loops \
+             that poll, only with a heartbeat.",
         ),
         key(
             "ladder",
             r#"["demote 500ms", "freeze 200ms", "abort 2s", "kill"]"#,
-            "list of `demote`, `freeze`, `abort`, `kill`, gentlest first, each with the time it has to help",
+            "list of `demote`, `freeze`, `abort`, `kill`, in this order, each with a time",
             "all four, as in the example",
-            "What is done about a runaway, step by step.",
+            "Steps against a runaway, in order.",
         ),
         key(
             "threads",
             r#"[{ match = "scan-*", class = "fifo:60" }]"#,
             "list of tables, see *threads*",
             "none",
-            "Class and CPUs of threads by their name, for programs that do not set them. The first rule that matches counts.",
+            "Class and CPUs of threads by name, for programs that do not set them. The first match counts.",
         ),
         key(
             "miss_ratio_max",
@@ -304,11 +313,11 @@ pub const PROCESS: Table = Table {
 /// `limits = {…}`
 pub const LIMITS: Table = Table {
     header: "limits",
-    doc: "Resource limits of a process, soft and hard alike (`setrlimit(2)`).",
+    doc: "Resource limits of a process, soft and hard (`setrlimit(2)`).",
     keys: &[
         key("files", "1024", "number", "the supervisor's", "Open files (`RLIMIT_NOFILE`)."),
         key("core", r#""64MiB""#, "size", "the supervisor's", "Size of a core file (`RLIMIT_CORE`)."),
-        key("locked", r#""256MiB""#, "size", "the supervisor's", "Memory that may be locked (`RLIMIT_MEMLOCK`)."),
+        key("locked", r#""256MiB""#, "size", "the supervisor's", "Locked memory (`RLIMIT_MEMLOCK`)."),
         key("memory", r#""1GiB""#, "size", "the supervisor's", "Address space (`RLIMIT_AS`)."),
         key("stack", r#""1MiB""#, "size", "the supervisor's", "Stack of the first thread (`RLIMIT_STACK`)."),
         key(
@@ -316,7 +325,8 @@ pub const LIMITS: Table = Table {
             r#""500ms""#,
             "time, 1us to 1h",
             "the supervisor's",
-            "Processor time that a real-time thread may use without a blocking call (`RLIMIT_RTTIME`): SIGKILL beyond it, by the kernel itself.",
+            "CPU time of a real-time thread without a blocking call (`RLIMIT_RTTIME`). Beyond it the kernel sends \
+             SIGKILL.",
         ),
     ],
 };
@@ -324,43 +334,44 @@ pub const LIMITS: Table = Table {
 /// `sandbox = {…}`
 pub const SANDBOX: Table = Table {
     header: "sandbox",
-    doc: "What a process sees of the file system: mounts of its own, with the meaning of systemd's keys of these names. `dir` and everything \
-          else that it needs must stay within its sight.",
+    doc: "Visible and writable parts of the file system, by private mounts. The keys mean the same as in systemd. \
+          `dir` and all needed files must stay visible.",
     keys: &[
         key(
             "private_tmp",
             "true",
             "true or false",
             "`false`",
-            "`/tmp` and `/var/tmp` are its own: empty at each start, in memory.",
+            "Private `/tmp` and `/var/tmp`, in memory, empty at each start.",
         ),
         key(
             "protect_system",
             r#""strict""#,
             "true, false, `full` or `strict`",
             "`false`",
-            "Read-only: `/usr`, `/boot`, `/efi`; with `full` `/etc`, too; with `strict` everything but `/dev`, `/proc`, `/sys` and `read_write_paths`. Linux 5.12.",
+            "Read-only: `/usr`, `/boot`, `/efi`; with `full` also `/etc`; with `strict` everything except `/dev`, \
+             `/proc`, `/sys` and `read_write_paths`. Needs Linux 5.12.",
         ),
         key(
             "protect_home",
             "true",
             "true, false or `read-only`",
             "`false`",
-            "`/home`, `/root` and `/run/user` are empty for it, or read-only.",
+            "`/home`, `/root` and `/run/user` are empty, or read-only.",
         ),
         key(
             "read_write_paths",
             r#"["/var/lib/llrf"]"#,
             "list of absolute paths",
             "none",
-            "Where it may write in spite of `strict`.",
+            "Writable folders with `strict`.",
         ),
         key(
             "inaccessible_paths",
             r#"["/etc/ssl/private"]"#,
             "list of absolute paths",
             "none",
-            "Folders and files that are empty for it.",
+            "Folders and files that appear empty.",
         ),
     ],
 };
@@ -368,7 +379,7 @@ pub const SANDBOX: Table = Table {
 /// `ready = {…}`
 pub const READY: Table = Table {
     header: "ready",
-    doc: "The sign of readiness: one of `line`, `file`, `port`, `notify`.",
+    doc: "When the process is ready: one of `line`, `file`, `port`, `notify`.",
     keys: &[
         key(
             "line",
@@ -382,14 +393,14 @@ pub const READY: Table = Table {
             r#""/run/llrf.sock""#,
             "path",
             "",
-            "This file exists. One that was there before the start counts once it is another one, or written anew.",
+            "This file exists. A file that existed before the start must be replaced or written again.",
         ),
         key(
             "port",
             "5064",
             "1 to 65535",
             "",
-            "This TCP port accepts connections on 127.0.0.1. Who listened there before the start does not count.",
+            "This TCP port accepts connections on 127.0.0.1. A listener from before the start does not count.",
         ),
         key(
             "notify",
@@ -399,37 +410,38 @@ pub const READY: Table = Table {
             "It sends `READY=1` to the socket in `NOTIFY_SOCKET` (`sd_notify(3)`), and may send `STATUS=`, `MAINPID=` and \
              `EXTEND_TIMEOUT_USEC=`.",
         ),
-        key("within", r#""5s""#, "time, 10ms to 1h", "`10s`", "How long it may take; longer is a failed start."),
+        key("within", r#""5s""#, "time, 10ms to 1h", "`10s`", "Maximum time; a longer one is a failed start."),
     ],
 };
 
 /// `restart = {…}`
 pub const RESTART: Table = Table {
     header: "restart",
-    doc: "What happens when a process ends without having been asked to.",
+    doc: "What happens after an unexpected end.",
     keys: &[
         key(
             "policy",
             r#""on-failure""#,
             "`always`, `on-failure` or `never`",
             "`on-failure`",
-            "Which ends are followed by a new start. Exit status 0 is no failure.",
+            "When to start again. Exit status 0 is not a failure.",
         ),
         key(
             "backoff",
             r#""200ms""#,
             "time, 0 to 1h",
             "`200ms`",
-            "Pause before the first restart; each further one within the window waits twice as long.",
+            "Pause before the first restart. Each further restart within the window waits twice as long.",
         ),
-        key("backoff_max", r#""10s""#, "time, 0 to 1h", "`10s`", "Longest pause."),
+        key("backoff_max", r#""10s""#, "time, 0 to 1h", "`10s`", "Maximum pause."),
         key("window", r#""60s""#, "time, 1s to 24h", "`60s`", "Time over which restarts are counted."),
         key(
             "limit",
             "5",
             "0 to 1000",
             "`5`",
-            "Restarts within the window. One more failure latches the fault: the process stays down until `tahti start NAME`.",
+            "Maximum restarts within the window. One more failure latches the fault: the process stays down until \
+             `tahti start NAME`.",
         ),
     ],
 };
@@ -437,16 +449,10 @@ pub const RESTART: Table = Table {
 /// `log = {…}`
 pub const LOG: Table = Table {
     header: "log",
-    doc: "Log files: what the process writes to its terminal, each line with its time.",
+    doc: "Log files: the terminal output of the process, each line with its time.",
     keys: &[
-        key(
-            "size",
-            r#""1MiB""#,
-            "size, 4KiB to 1GiB",
-            "`1MiB`",
-            "A file of this size is put aside and a new one begun.",
-        ),
-        key("keep", "3", "0 to 100", "`3`", "Old files kept."),
+        key("size", r#""1MiB""#, "size, 4KiB to 1GiB", "`1MiB`", "Maximum size of a file; then a new one is started."),
+        key("keep", "3", "0 to 100", "`3`", "Number of old files to keep."),
     ],
 };
 
@@ -457,13 +463,13 @@ pub const HEARTBEAT: Table = Table {
           `WATCHDOG=1` to the socket in `NOTIFY_SOCKET`. It gets `WATCHDOG_USEC` (`within` in microseconds) and \
           `WATCHDOG_PID`, as from systemd: a program that uses `sd_watchdog_enabled(3)` needs no setting.",
     keys: &[
-        key("within", r#""50ms""#, "time, 1ms to 1h", "", "Longest silence."),
+        key("within", r#""50ms""#, "time, 1ms to 1h", "", "Maximum silence."),
         key(
             "critical",
             "true",
             "true or false",
             "`false`",
-            "Whether the hardware watchdog is fed only while this heartbeat is fresh.",
+            "The hardware watchdog is fed only while this heartbeat is fresh.",
         ),
     ],
 };
@@ -471,16 +477,10 @@ pub const HEARTBEAT: Table = Table {
 /// `threads = [{…}]`
 pub const THREADS: Table = Table {
     header: "threads",
-    doc: "A rule for threads by their name (`/proc/PID/task/TID/comm`, at most 15 bytes).",
+    doc: "A rule for threads by name (`/proc/PID/task/TID/comm`, up to 15 bytes).",
     keys: &[
-        key("match", r#""scan-*""#, "pattern", "", "`*` stands for any text, `?` for one character."),
-        key(
-            "class",
-            r#""fifo:60""#,
-            "as `class` of a process, but not `deadline`",
-            "unchanged",
-            "Their scheduling class.",
-        ),
+        key("match", r#""scan-*""#, "pattern", "", "`*` matches any text, `?` one character."),
+        key("class", r#""fifo:60""#, "as `class` of a process, but not `deadline`", "unchanged", "Scheduling class."),
         key("cpus", r#""housekeeping""#, "as `cpus` of a process", "unchanged", "Where they run."),
     ],
 };

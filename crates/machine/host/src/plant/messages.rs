@@ -23,49 +23,37 @@ const OWN: [Key; 7] = [
         r#"[{ number = "7", class = "fifo:80", cpu = "3" }]"#,
         "list of tables, see *bands*",
         "all eight as the process",
-        "Classes and CPUs of the threads that serve single bands.",
+        "Classes and CPUs of the threads of single bands.",
     ),
     key(
         "rules",
         r#"[{ access = "deny", verbs = ["call"], objects = "sr_rf_*" }]"#,
         "list of tables, see *rules*",
         "the server's user and root may do all, others may read",
-        "Who may do what; the first rule that fits decides.",
+        "Access rules; the first match decides.",
     ),
     key(
         "deadlines",
         r#"[{ objects = "sr_rf_*", verbs = ["put"], at = "5ms", kind = "firm" }]"#,
         "list of tables, see *deadlines*",
         "none: nothing is weighed",
-        "Until when answers count, and what later ones are worth; the first deadline that fits a request.",
+        "Deadlines of replies; the first match decides.",
     ),
-    key(
-        "message_log",
-        r#""messages.log""#,
-        "file",
-        "none",
-        "Where every write and every error is written, with who and when.",
-    ),
+    key("message_log", r#""messages.log""#, "file", "none", "Log file of all writes and errors, with user and time."),
     key(
         "message_log_size",
         r#""64MiB""#,
         LOG_SIZES_TEXT,
         "`64MiB`",
-        "Size at which that file is moved aside, to `messages.log.1`.",
+        "Maximum size; then the file is renamed to `messages.log.1`.",
     ),
-    key(
-        "message_log_keep",
-        "4",
-        "number, 0 to 100",
-        "`4`",
-        "Files that were moved aside and are kept; the oldest goes for the next.",
-    ),
+    key("message_log_keep", "4", "number, 0 to 100", "`4`", "Number of old log files to keep."),
     key(
         "require_rt",
         "true",
         "true or false",
         "`false`",
-        "Whether it ends where a band does not get its class, CPU or locked memory.",
+        "Exit if the class, CPU or memory lock of a band is unavailable.",
     ),
 ];
 
@@ -84,30 +72,30 @@ const READ: Table = Table { header: "[messages]", doc: "", keys: &SHAPE };
 /// `bands = [{…}]`
 pub(crate) const BANDS: Table = Table {
     header: "bands",
-    doc: "How the thread of one band runs.",
+    doc: "Class and CPU of the thread of one band.",
     keys: &[
-        key("number", r#""7""#, "\"0\" to \"7\"", "", "Which band: 7 is the most urgent."),
+        key("number", r#""7""#, "\"0\" to \"7\"", "", "Band; 7 is the most urgent."),
         key("class", r#""fifo:80""#, "as in `[[process]]`", "", "Class of its thread."),
-        key("cpu", r#""3""#, "CPU list of one", "those of the process", "The CPU that it is bound to."),
+        key("cpu", r#""3""#, "CPU list of one", "those of the process", "CPU of its thread."),
     ],
 };
 
 /// `rules = [{…}]`
 pub(crate) const RULES: Table = Table {
     header: "rules",
-    doc: "An access rule. What is left out fits everything.",
+    doc: "An access rule. An omitted key matches everything.",
     keys: &[
-        key("access", r#""deny""#, "`allow` or `deny`", "", "What it says."),
-        key("objects", r#""sr_rf_*""#, "name with `*` and `?`", "", "Objects that it is about."),
-        key("verbs", r#"["put", "call"]"#, "list of verbs", "all", "Verbs that it is about."),
-        key("bands", r#"["6", "7"]"#, "list of \"0\" to \"7\"", "all", "Bands that it is about."),
-        key("users", r#"["1000"]"#, "list of user numbers", "all", "Users that it is about."),
+        key("access", r#""deny""#, "`allow` or `deny`", "", "Effect of the rule."),
+        key("objects", r#""sr_rf_*""#, "name with `*` and `?`", "", "Matching objects."),
+        key("verbs", r#"["put", "call"]"#, "list of verbs", "all", "Matching verbs."),
+        key("bands", r#"["6", "7"]"#, "list of \"0\" to \"7\"", "all", "Matching bands."),
+        key("users", r#"["1000"]"#, "list of user numbers", "all", "Matching users."),
         key(
             "hosts",
             r#""other""#,
             "`local`, `other`, or names such as `control-1,zmq`",
             "all",
-            "Whether it is about this host's clients or other hosts', or about those by these names; `zmq`: ZeroMQ's.",
+            "Matching hosts: this host, other hosts, or hosts by name; `zmq` means ZeroMQ clients.",
         ),
     ],
 };
@@ -119,9 +107,9 @@ pub(crate) const DEADLINES: Table = Table {
           for: the client is told so, and who has not begun it by then leaves it. A missed `hard` deadline runs the server's `on_fault`. \
           `objects`, `verbs` and `bands` say which requests it is about, as in *rules*; what is left out fits everything.",
     keys: &[
-        key("objects", r#""sr_rf_*""#, "name with `*` and `?`", "all", "Objects that it is about."),
-        key("verbs", r#"["put", "call"]"#, "list of verbs", "all", "Verbs that it is about."),
-        key("bands", r#"["6", "7"]"#, "list of \"0\" to \"7\"", "all", "Bands that it is about."),
+        key("objects", r#""sr_rf_*""#, "name with `*` and `?`", "all", "Matching objects."),
+        key("verbs", r#"["put", "call"]"#, "list of verbs", "all", "Matching verbs."),
+        key("bands", r#"["6", "7"]"#, "list of \"0\" to \"7\"", "all", "Matching bands."),
         super::deadline::DEADLINE.keys[0],
         super::deadline::DEADLINE.keys[1],
         super::deadline::DEADLINE.keys[2],

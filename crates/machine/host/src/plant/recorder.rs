@@ -13,26 +13,26 @@ const RECORDS: &str = "tahti trace: records";
 const BEGIN_WITHIN: DurNs = DurNs::from_secs(30);
 
 const OWN: [Key; 8] = [
-    key("record", r#""2-3""#, "CPU list", "those of the shield, else all", "CPUs of which everything is recorded."),
+    key("record", r#""2-3""#, "CPU list", "those of the shield, else all", "CPUs to record."),
     key(
         "watch",
         r#""scan-*""#,
         "name with `*` and `?`",
         "all real-time threads of the plant",
-        "Names of the threads that are watched.",
+        "Names of the threads to watch.",
     ),
     key(
         "above",
         r#""200us""#,
         "time, 1us to 1s",
         "`200us`",
-        "What is later than this is explained, and its window kept.",
+        "Wake-ups later than this are explained, and their windows kept.",
     ),
-    key("cycle_above", r#""500us""#, "time, 1us to 1s", "none", "Cycles that take longer than this are, too."),
-    key("window_before", r#""2s""#, "time, 1ms to 60s", "`2s`", "How much of a window lies before its moment."),
-    key("window_after", r#""100ms""#, "time, 1ms to 10s", "`100ms`", "How much lies behind it."),
-    key("keep", "20", "number, 1 to 10000", "`20`", "Windows that are kept; the oldest goes for the next."),
-    key("window_size", r#""4MiB""#, "size, 64KiB to 1GiB", "`4MiB`", "Room of the window for each CPU."),
+    key("cycle_above", r#""500us""#, "time, 1us to 1s", "none", "The same for cycles that take longer than this."),
+    key("window_before", r#""2s""#, "time, 1ms to 60s", "`2s`", "Length of a window before its event."),
+    key("window_after", r#""100ms""#, "time, 1ms to 10s", "`100ms`", "Length of a window after its event."),
+    key("keep", "20", "number, 1 to 10000", "`20`", "Number of windows to keep; the oldest is deleted."),
+    key("window_size", r#""4MiB""#, "size, 64KiB to 1GiB", "`4MiB`", "Size of a window per CPU."),
 ];
 
 const SHAPE: [Key; OWN.len() + PROCESS.keys.len() - 1] = with_process(&OWN, &["command"]);
