@@ -42,7 +42,7 @@ pub(crate) fn main() -> Outcome {
     let suites: Vec<Suite> = PARTS.iter().map(suite).collect();
     suites.iter().try_for_each(Suite::build)?;
     let done: Vec<Outcome> = std::thread::scope(|scope| {
-        let started: Vec<_> = suites.iter().map(|suite| scope.spawn(|| suite.run_built(Show::AtEnd))).collect();
+        let started: Vec<_> = suites.iter().map(|suite| scope.spawn(|| suite.run(Show::AtEnd))).collect();
         started.into_iter().map(|part| part.join().unwrap_or_else(|_| Err("a part panicked".into()))).collect()
     });
     all(done)

@@ -172,7 +172,7 @@ pub(crate) fn keep(report: &str) -> PathBuf {
 }
 
 /// Which test program runs, and since when, by what cargo prints before each: `Running tests/x.rs (target/…/x-0123)`.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Clock {
     /// A line that has no end yet.
     line: Vec<u8>,
@@ -182,6 +182,11 @@ pub(crate) struct Clock {
 }
 
 impl Clock {
+    /// One that counts what happens before the first program as `first`.
+    pub(crate) fn new(first: &str, now: Instant) -> Self {
+        Self { line: Vec::new(), running: Some((first.to_owned(), now)), programs: Vec::new() }
+    }
+
     /// Takes what was printed until now.
     pub(crate) fn take(&mut self, bytes: &[u8], now: Instant) {
         for &byte in bytes {
@@ -247,13 +252,15 @@ doc        FAILED: it did not end
     fn a_program_runs_from_the_line_that_names_it_to_the_next_such_line() {
         let start = Instant::now();
         let at = |seconds| start + Duration::from_secs(seconds);
-        let mut clock = Clock::default();
+        let mut clock = Clock::new("(building)", start);
         clock.take(b"    Finished `test`\n     Running unittests src/lib.rs (target/debug/deps/my_lib-0f1)\n..", at(1));
         clock.take(b"..\n     Running tests/x.rs (targ", at(3));
         clock.take(b"et/debug/deps/x-0f2)\n", at(4));
         clock.take(b"   Doc-tests base\n", at(9));
         clock.end(at(10));
-        let expected = [("my_lib (unittests src/lib.rs)", 3.0), ("x (tests/x.rs)", 5.0), ("base (documentation)", 1.0)];
-        assert_eq!(clock.programs, expected.map(|(name, seconds)| (name.to_owned(), seconds)));
+        let programs = [("my_lib (unittests src/lib.rs)", 3.0), ("x (tests/x.rs)", 5.0), ("base (documentation)", 1.0)];
+        let expected = [[("(building)", 1.0)].as_slice(), &programs].concat();
+        let found: Vec<(&str, f64)> = clock.programs.iter().map(|(name, seconds)| (name.as_str(), *seconds)).collect();
+        assert_eq!(found, expected);
     }
 }

@@ -35,9 +35,15 @@ pub(crate) fn run(command: &mut Command) -> Outcome {
     }
 }
 
-/// `cargo` with these words.
+/// `cargo` with these words, and without what cargo tells this program of itself: build scripts that ask for it (that of the
+/// crate `ring`) would run again, and all that depends on them would be compiled again, after each cargo of a shell.
 pub(crate) fn cargo<'a>(words: impl IntoIterator<Item = &'a str>) -> Command {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    let of_this_program = |name: &str| name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_");
+    let names = std::env::vars_os().map(|(name, _)| name);
+    for name in names.filter(|name| name.to_str().is_some_and(of_this_program)) {
+        command.env_remove(name);
+    }
     command.args(words);
     command
 }

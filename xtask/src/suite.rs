@@ -61,17 +61,8 @@ impl Suite {
         record::timed(BUILDING, || crate::run::run(&mut command))
     }
 
-    /// Builds all tests, then runs them.
+    /// Builds and runs all tests, and a second time those that failed if all of them have a second chance.
     pub(crate) fn run(&self, show: Show) -> Outcome {
-        // Cargo builds no examples of documentation without running them.
-        if !self.kinds.contains(&"--doc") {
-            self.build()?;
-        }
-        self.run_built(show)
-    }
-
-    /// Runs all tests, and a second time those that failed if all of them have a second chance.
-    pub(crate) fn run_built(&self, show: Show) -> Outcome {
         let mut command = self.command()?;
         command.args(["--", "--quiet"]).args(&self.words);
         let said = watched(&mut command, show, SILENCE)?;
@@ -171,7 +162,7 @@ fn watched(command: &mut Command, show: Show, silence: Duration) -> Result<Said,
     let mut child = command.spawn().map_err(wrong)?;
     // The command keeps its ends of the pipe.
     *command = Command::new(command.get_program());
-    let (mut last, mut bytes, mut clock) = (Instant::now(), [0; 4096], Clock::default());
+    let (mut last, mut bytes, mut clock) = (Instant::now(), [0; 4096], Clock::new(BUILDING, Instant::now()));
     let status = loop {
         // Looked for first: what it has said lies in the pipe then, which whoever a test has left behind may hold for longer.
         let ended = child.try_wait().map_err(wrong)?;
