@@ -1,7 +1,8 @@
 //! The file that says which alarms there are.
 
+use crate::filter::FilterError;
 use crate::{Filter, Rules};
-use base::DurNs;
+use base::{DurNs, Size};
 use host::plant::ALARM_KEYS;
 use serde::{Deserialize, Serialize};
 use std::collections::HashSet;
@@ -14,6 +15,8 @@ const TEXT_BYTES_MAX: usize = 16 << 20;
 /// Most bytes of a name, and most names of areas in a path.
 const NAME_BYTES_MAX: usize = 256;
 const DEPTH_MAX: usize = 32;
+/// The journal needs room for some of its files.
+const KEEP_SIZE_MIN: Size = Size(32 << 20);
 /// A day, and the longest time that a delay may be.
 const DAY: DurNs = DurNs::from_secs(86_400);
 
@@ -67,7 +70,7 @@ const AREA: Table = Table {
     header: "[[area]]",
     doc: "What helps with all alarms of an area. Areas need not be named to be used.",
     keys: &[
-        key("path", r#""RF/Cavity""#, "names with `/` between them", "", "Which."),
+        key("path", r#""RF/Cavity""#, "names with `/` between them, `\\/` for one in a name", "", "Which."),
         HELP[0],
         HELP[1],
         HELP[2],
@@ -81,7 +84,13 @@ const ALARM: Table = Table {
     doc: "Channels that are alarms alike: variables of Channel Access servers, found by `EPICS_CA_ADDR_LIST` and its kin, as with all clients.",
     keys: &[
         key("channels", r#"["RF:TEMP", "RF:FLOW"]"#, "list of names", "", "The channels: each is an alarm."),
-        key("area", r#""RF/Cavity""#, "names with `/` between them", "the top", "Where they are in the tree."),
+        key(
+            "area",
+            r#""RF/Cavity""#,
+            "names with `/` between them, `\\/` for one in a name",
+            "the top",
+            "Where they are in the tree.",
+        ),
         key("description", r#""Cooling water""#, "text", "none", "What they are about."),
         key("enabled", "false", "true or false", "`true`", "Whether they are evaluated."),
         key(
@@ -99,7 +108,13 @@ const ALARM: Table = Table {
             "`0s`",
             "How long a channel must be in alarm until it counts (on-delay).",
         ),
-        key("count", "3", "number, 0 to 1000", "`0`", "So many updates in alarm within `delay` count at once."),
+        key(
+            "count",
+            "3",
+            "number, 0 to 1000",
+            "`0`",
+            "The alarm counts at once when its channel has come into alarm, or has changed its severity or status there, so many times within `delay`. An update of the value alone does not count.",
+        ),
         key("off_delay", r#""15s""#, "time, 0s to 24h", "`0s`", "How long a channel must be well until it counts."),
         key(
             "deadband",
@@ -120,7 +135,7 @@ const ALARM: Table = Table {
             r#""'RF:POWER' > 10""#,
             "formula of channels",
             "none",
-            "Where it is not true they are suppressed: evaluated and logged, but not shown.",
+            "Phoebus' formula. Where it is not above zero they are suppressed: evaluated and logged, but not shown. When it becomes true again, `delay` starts again.",
         ),
         HELP[0],
         HELP[1],
@@ -219,6 +234,8 @@ pub struct Config {
     pub folder: PathBuf,
     /// Days for which it is kept.
     pub keep_days: u32,
+    /// Most bytes of it.
+    pub keep_size: Size,
     /// Who may look and act: names or numbers of users.
     pub operators: Vec<String>,
     /// Who may look, and no more: likewise.
@@ -239,6 +256,7 @@ impl Default for Config {
             name: "alarms".to_owned(),
             folder: PathBuf::new(),
             keep_days: 90,
+            keep_size: Size(1 << 30),
             operators: Vec::new(),
             viewers: Vec::new(),
             shelve_max: DAY,
@@ -253,13 +271,28 @@ impl Config {
     /// An alarm's place in the tree.
     #[must_use]
     pub fn path(&self, spec: &Spec) -> String {
-        let mut path = format!("/{}", self.name);
-        for word in spec.area.iter().chain([&spec.channel]) {
-            path.push('/');
-            path.push_str(word);
-        }
-        path
+        format!("/{}", joined([&self.name].into_iter().chain(&spec.area).chain([&spec.channel])))
     }
+}
+
+/// Names with `/` between them. As in Phoebus, a `/` within a name is written `\\/`.
+pub(crate) fn joined<'n>(names: impl IntoIterator<Item = &'n String>) -> String {
+    names.into_iter().map(|name| name.replace('/', "\\/")).collect::<Vec<_>>().join("/")
+}
+
+/// The names of a path.
+pub(crate) fn split(path: &str) -> Vec<String> {
+    let mut names = vec![String::new()];
+    let mut letters = path.chars().peekable();
+    while let Some(letter) = letters.next() {
+        match (letter, names.last_mut()) {
+            ('\\', Some(name)) if letters.next_if_eq(&'/').is_some() => name.push('/'),
+            ('/', _) => names.push(String::new()),
+            (letter, Some(name)) => name.push(letter),
+            (_, None) => {}
+        }
+    }
+    names
 }
 
 /// Reads the file, or the tables of a plant file that say the same: what it says, unless a finding is an error, and all findings. What
@@ -362,6 +395,12 @@ fn alarms(section: &Section<'_>, called: &str, found: &mut Diagnostics<'_>) -> C
     if let Some((days, _)) = section.number("keep_days", 1, 36_500, found) {
         config.keep_days = days as u32;
     }
+    if let Some((size, span)) = section.parsed::<Size>("keep_size", found) {
+        if size < KEEP_SIZE_MIN {
+            found.error(span, format!("`keep_size` cannot be {size}"), format!("{KEEP_SIZE_MIN} at least"), "");
+        }
+        config.keep_size = size;
+    }
     let mut users = |key: &str| -> Vec<String> {
         section.texts(key, found).unwrap_or_default().into_iter().map(|(user, _)| user.to_owned()).collect()
     };
@@ -388,6 +427,11 @@ fn alarm(section: &Section<'_>, config: &mut Config, channels: &mut HashSet<Stri
     if let Some((text, span)) = section.words("filter", found) {
         match Filter::parse(text) {
             Ok(filter) => spec.filter = Some(filter),
+            Err(why @ FilterError::Unsupported { .. }) => found.warning(
+                span,
+                format!("`filter` is kept and not evaluated, so the alarm is never suppressed: {why}"),
+                "have a record evaluate the rest, and name its channel",
+            ),
             Err(why) => found.error(
                 span,
                 format!("`filter` cannot be used: {why}"),
@@ -453,7 +497,7 @@ fn rules(section: &Section<'_>, found: &mut Diagnostics<'_>) -> Rules {
 /// Names with `/` between them.
 fn names(section: &Section<'_>, name: &str, found: &mut Diagnostics<'_>) -> Vec<String> {
     let Some((path, span)) = section.words(name, found) else { return Vec::new() };
-    let names: Vec<String> = path.split('/').map(str::to_owned).collect();
+    let names = split(path);
     if names.len() > DEPTH_MAX || names.iter().any(|name| !is_name(name)) {
         let message = format!("`{name}` cannot be {:?}", table::clipped(path));
         found.error(
@@ -471,12 +515,13 @@ pub(crate) fn is_name(name: &str) -> bool {
     !name.is_empty()
         && name.len() <= NAME_BYTES_MAX
         && name.trim() == name
-        && !name.contains('/')
+        // Before a `/` it would look like one of the name's own.
+        && !name.ends_with('\\')
         && !name.chars().any(char::is_control)
 }
 
 fn name_expected() -> String {
-    format!("1 to {NAME_BYTES_MAX} bytes without `/`, control characters, and blanks at its ends")
+    format!("1 to {NAME_BYTES_MAX} bytes without control characters, blanks at its ends and `\\\\` at its end")
 }
 
 fn help(section: &Section<'_>, found: &mut Diagnostics<'_>) -> Help {
@@ -577,7 +622,7 @@ latching = false
 
     #[test]
     fn every_finding_is_told_at_once_with_its_line() {
-        let text = "[alarms]\nname = \"a/b\"\n[[alarm]]\nchannels = [\"A\", \"A\", \" x\"]\ncount = 2\nfilter = \"1 +\"\ndeadband = -1\n[[alarm]]\nlatchin = true\n[other]\n";
+        let text = "[alarms]\nname = \" a\"\n[[alarm]]\nchannels = [\"A\", \"A\", \" x\"]\ncount = 2\nfilter = \"1 +\"\ndeadband = -1\n[[alarm]]\nlatchin = true\n[other]\n";
         let (config, found) = read(text);
         assert!(config.is_none());
         let lines: Vec<usize> = found.iter().map(|finding| finding.line).collect();

@@ -25,15 +25,17 @@ pub struct Figures {
     pub from: Wall,
     /// When it ends.
     pub to: Wall,
+    /// How long alarms were evaluated within it, seconds: rates are of that time.
+    pub evaluated_secs: f64,
     /// Alarms that were announced or would have been: rises of what is not put aside.
     pub alarms: usize,
-    /// As many an hour. ISA-18.2: about 6 for an operator are good, 12 the most.
+    /// As many in an hour in which alarms were evaluated. ISA-18.2: about 6 for an operator are good, 12 the most.
     pub per_hour: f64,
     /// Most within ten minutes.
     pub ten_minutes_max: usize,
     /// Floods: more than ten within ten minutes, until fewer than five.
     pub floods: usize,
-    /// Which share of the time was flooded, percent. ISA-18.2: below 1.
+    /// Which share of the time in which alarms were evaluated was flooded, percent. ISA-18.2: below 1.
     pub flooded_percent: f64,
     /// How many of which severity. ISA-18.2: about 80 % minor, 15 % major, 5 % what is worse.
     pub by_severity: BTreeMap<String, usize>,
@@ -121,11 +123,54 @@ pub struct Reckoner {
     flood: Option<Wall>,
     flooded: i64,
     until_acknowledged: Vec<i64>,
+    server: Server,
+    /// When the last entry was written.
+    last: Option<Wall>,
+    /// How long servers ran that have ended, nanoseconds; of one that ran at the beginning up to its end, which is put off.
+    evaluated: i64,
+    ended_first: Option<Wall>,
+}
+
+/// Whether a server evaluates alarms.
+#[derive(Clone, Copy, Debug, Default)]
+enum Server {
+    /// One did when the time began.
+    #[default]
+    RunsFromTheBeginning,
+    /// One does since then.
+    RunsSince(Wall),
+    /// None does.
+    Ended,
 }
 
 impl Reckoner {
+    /// Notes starts and ends of servers. One that was killed ended with its last entry, as far as is known.
+    fn server(&mut self, entry: &Entry) {
+        match &entry.what {
+            What::Begins { started: true, .. } => {
+                self.end_server(self.last);
+                self.server = Server::RunsSince(entry.at);
+            }
+            What::Stopped => {
+                self.end_server(Some(entry.at));
+                self.server = Server::Ended;
+            }
+            _ => {}
+        }
+        self.last = Some(entry.at);
+    }
+
+    fn end_server(&mut self, at: Option<Wall>) {
+        match (self.server, at) {
+            (Server::RunsSince(since), Some(at)) => self.evaluated += (at.0 - since.0).max(0),
+            (Server::RunsFromTheBeginning, at) => self.ended_first = at,
+            _ => {}
+        }
+    }
+
     /// Takes the next entry; `is_snapshot`: it is only the state in which things were when a file began.
     pub fn take(&mut self, entry: &Entry, is_snapshot: bool) {
+        self.server(entry);
         let What::State { state, .. } = &entry.what else { return };
         let (at, one) = (entry.at, self.all.entry(entry.path.clone()).or_default());
         let before = std::mem::replace(&mut one.state, state.clone());
@@ -178,16 +223,22 @@ impl Reckoner {
         }
     }
 
-    /// The figures of the time from `from` to `to`.
+    /// The figures of the time from `from` to `to`; `is_running`: a server evaluates alarms at its end, if the journal does not know of
+    /// the server's end.
     #[must_use]
-    pub fn finish(mut self, from: Wall, to: Wall) -> Figures {
+    pub fn finish(mut self, from: Wall, to: Wall, is_running: bool) -> Figures {
+        let end = if is_running { Some(to) } else { self.last };
+        self.end_server(end);
+        let first = self.ended_first.map_or(0, |ended| (ended.0 - from.0).max(0));
+        let evaluated = self.evaluated + first;
         self.calm(to);
         if let Some(began) = self.flood.take() {
-            self.flooded += (to.0 - began.0).max(0);
+            self.flooded += (end.unwrap_or(to).0 - began.0).max(0);
         }
-        let span = (to.0 - from.0).max(1) as f64;
+        let span = evaluated.max(1) as f64;
         let mut figures = self.figures;
-        (figures.from, figures.to) = (from, to);
+        (figures.from, figures.to, figures.evaluated_secs) = (from, to, evaluated as f64 / SECOND as f64);
+        // Where nothing was evaluated there is no alarm, either.
         figures.per_hour = figures.alarms as f64 * 3600.0 * SECOND as f64 / span;
         figures.flooded_percent = 100.0 * self.flooded as f64 / span;
         self.until_acknowledged.sort_unstable();
@@ -261,11 +312,37 @@ mod tests {
             reckoner.take(&entry(secs, &format!("/a/{minute}"), Major, Major), false);
         }
         // The eleventh came at 1300, the seventh is forgotten at 1780: four are left.
-        let figures = reckoner.finish(at(0), at(7200));
+        let figures = reckoner.finish(at(0), at(7200), true);
         assert_eq!((figures.alarms, figures.floods, figures.ten_minutes_max), (11, 1, 11));
         assert!((figures.per_hour - 5.5).abs() < 1e-9, "{figures:?}");
         assert!((figures.flooded_percent - 100.0 * 480.0 / 7200.0).abs() < 1e-9, "{figures:?}");
         assert_eq!(figures.top.len(), 11);
+    }
+
+    /// A server's start or end.
+    fn server(secs: i64, is_start: bool) -> Entry {
+        let begins = What::Begins { started: true, maintenance: false, states: 0 };
+        Entry { at: at(secs), path: String::new(), what: if is_start { begins } else { What::Stopped } }
+    }
+
+    #[test]
+    fn rates_are_of_the_time_in_which_a_server_evaluated_alarms() {
+        let of = |entries: &[Entry], is_running| {
+            let mut reckoner = Reckoner::default();
+            entries.iter().for_each(|entry| reckoner.take(entry, false));
+            let figures = reckoner.finish(at(0), at(86_400), is_running);
+            (figures.evaluated_secs as i64, (figures.per_hour * 10.0).round() / 10.0)
+        };
+        let rise = entry(1000, "/a/x", Major, Major);
+        assert_eq!(of(&[rise.clone()], true), (86_400, 0.0), "one that ran all the time");
+        assert_eq!(of(&[rise.clone(), server(3600, false)], false), (3600, 1.0), "it ended");
+        assert_eq!(of(&[server(400, true), rise.clone(), server(2200, false)], false), (1800, 2.0));
+        // One that was killed ended with its last entry; the next runs on.
+        let killed = [server(400, true), rise.clone(), server(86_400 - 1200, true)];
+        assert_eq!(of(&killed, true), (600 + 1200, 2.0));
+        assert_eq!(of(&killed[..2], false), (600, 6.0));
+        assert_eq!(of(&[server(86_000, true)], true), (400, 0.0));
+        assert_eq!((of(&[], true), of(&[], false)), ((86_400, 0.0), (0, 0.0)));
     }
 
     #[test]
@@ -277,7 +354,7 @@ mod tests {
         for (secs, current) in [(0, Minor), (5, Well), (70, Minor)] {
             reckoner.take(&entry(secs, "/a/slow", Minor, current), false);
         }
-        let figures = reckoner.finish(at(0), at(3600));
+        let figures = reckoner.finish(at(0), at(3600), true);
         let expected = Chatter { path: "/a/x".into(), per_minute: 3, off_delay: "10s".into() };
         assert_eq!(figures.chattering, [expected]);
         assert_eq!(figures.alarms, 2, "latched: one alarm each");
@@ -296,7 +373,7 @@ mod tests {
         let What::State { state, .. } = &mut shelved.what else { unreachable!() };
         state.shelved = Some(crate::Shelf { until: at(9), once: false, by: "bob".into(), why: String::new() });
         reckoner.take(&shelved, false);
-        let figures = reckoner.finish(at(0), at(90_000));
+        let figures = reckoner.finish(at(0), at(90_000), true);
         assert_eq!((figures.alarms, figures.acknowledged, figures.acknowledged_after_secs), (2, 2, Some(90.0)));
         let stale: Vec<&str> = figures.stale.iter().map(|one| one.path.as_str()).collect();
         assert_eq!(stale, ["/a/old", "/a/new"]);

@@ -1,7 +1,11 @@
-//! Filters: formulas of channels that say whether an alarm means anything, such as `'RF:POWER' > 10 && 'RF:MODE' == 2`.
+//! Filters: formulas of channels that decide whether an alarm is evaluated for operators, such as `'RF:POWER' > 10 && 'RF:MODE' == 2`.
 //!
-//! As in Phoebus, names are in single quotes or backticks. Numbers; `+ - * / %`; `< <= > >= == !=`; `! && ||` (also `&`
-//! and `|`); `abs min max`; parentheses. What is not zero is true.
+//! The language is Phoebus' formula, so that one text means the same there and here. Names are in single quotes or backticks; a name of
+//! letters, digits, `_` and `:` needs none. Numbers, `true`, `false`, `E`, `PI`; `^ * / %`, then `+ -`, then `< <= > >= == !=`, then
+//! `& && | ||` and `CONDITION ? YES : NO`. Operators between two semicolons of this list bind alike, from the left. `!` and `-` before
+//! an operand; functions of numbers. A filter is true if its value is above zero.
+//!
+//! Functions of texts and arrays are read, but not evaluated: see [`FilterError::Unsupported`].
 
 use base::text::parse_double;
 
@@ -9,6 +13,8 @@ use base::text::parse_double;
 const TEXT_BYTES_MAX: usize = 4096;
 /// Most parentheses and signs within each other.
 const DEPTH_MAX: u32 = 64;
+/// Most arguments of a function.
+const ARGUMENTS_MAX: usize = 64;
 
 /// Why a text is no filter.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -29,6 +35,16 @@ pub enum FilterError {
     /// Too deep.
     #[error("character {0}: more than {DEPTH_MAX} parentheses and signs within each other; expected fewer")]
     Deep(usize),
+    /// A formula of Phoebus with something that is not evaluated here.
+    #[error(
+        "character {at}: {found} is not evaluated here; expected numbers, channels, operators and functions of numbers"
+    )]
+    Unsupported {
+        /// The place, from 1.
+        at: usize,
+        /// What is there.
+        found: String,
+    },
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -46,49 +62,101 @@ enum Binary {
     Times,
     Over,
     Rest,
+    Power,
 }
+
+/// How firmly `& | ?:`, comparisons, sums and products bind.
+const BOOL: u8 = 1;
+const COMPARISON: u8 = 2;
+const SUM: u8 = 3;
+const PRODUCT: u8 = 4;
 
 /// Operators with how firmly they bind; longer ones before those that they begin with.
-const OPERATORS: [(&str, Binary, u8); 15] = [
-    ("||", Binary::Or, 1),
-    ("&&", Binary::And, 2),
-    ("==", Binary::Equal, 3),
-    ("!=", Binary::Unequal, 3),
-    ("<=", Binary::LessOrEqual, 4),
-    (">=", Binary::GreaterOrEqual, 4),
-    ("|", Binary::Or, 1),
-    ("&", Binary::And, 2),
-    ("<", Binary::Less, 4),
-    (">", Binary::Greater, 4),
-    ("+", Binary::Plus, 5),
-    ("-", Binary::Minus, 5),
-    ("*", Binary::Times, 6),
-    ("/", Binary::Over, 6),
-    ("%", Binary::Rest, 6),
+const OPERATORS: [(&str, Binary, u8); 16] = [
+    ("||", Binary::Or, BOOL),
+    ("&&", Binary::And, BOOL),
+    ("==", Binary::Equal, COMPARISON),
+    ("!=", Binary::Unequal, COMPARISON),
+    ("<=", Binary::LessOrEqual, COMPARISON),
+    (">=", Binary::GreaterOrEqual, COMPARISON),
+    ("|", Binary::Or, BOOL),
+    ("&", Binary::And, BOOL),
+    ("<", Binary::Less, COMPARISON),
+    (">", Binary::Greater, COMPARISON),
+    ("+", Binary::Plus, SUM),
+    ("-", Binary::Minus, SUM),
+    ("*", Binary::Times, PRODUCT),
+    ("/", Binary::Over, PRODUCT),
+    ("%", Binary::Rest, PRODUCT),
+    ("^", Binary::Power, PRODUCT),
 ];
 
-#[derive(Clone, Copy, Debug, PartialEq)]
+/// A function of numbers.
+#[derive(Clone, Copy, Debug)]
 enum Function {
-    Abs,
-    Min,
-    Max,
+    One(fn(f64) -> f64),
+    Two(fn(f64, f64) -> f64),
+    /// Of two or more: the first two, that and the third, and so on.
+    Many(fn(f64, f64) -> f64),
 }
 
-#[derive(Clone, Debug, PartialEq)]
+/// Phoebus' functions of numbers.
+const FUNCTIONS: [(&str, Function); 25] = [
+    ("abs", Function::One(f64::abs)),
+    ("acos", Function::One(f64::acos)),
+    ("asin", Function::One(f64::asin)),
+    ("atan", Function::One(f64::atan)),
+    ("atan2", Function::Two(f64::atan2)),
+    ("ceil", Function::One(f64::ceil)),
+    ("cos", Function::One(f64::cos)),
+    ("cosh", Function::One(f64::cosh)),
+    ("exp", Function::One(f64::exp)),
+    ("expm1", Function::One(f64::exp_m1)),
+    ("floor", Function::One(f64::floor)),
+    ("hypot", Function::Two(f64::hypot)),
+    ("log", Function::One(f64::ln)),
+    ("log10", Function::One(f64::log10)),
+    ("max", Function::Many(f64::max)),
+    ("min", Function::Many(f64::min)),
+    ("pow", Function::Two(f64::powf)),
+    ("round", Function::One(|number| (number + 0.5).floor())),
+    ("sin", Function::One(f64::sin)),
+    ("sinh", Function::One(f64::sinh)),
+    ("sqrt", Function::One(f64::sqrt)),
+    ("tan", Function::One(f64::tan)),
+    ("tanh", Function::One(f64::tanh)),
+    ("toDegrees", Function::One(f64::to_degrees)),
+    ("toRadians", Function::One(f64::to_radians)),
+];
+
+/// Names that are numbers.
+const CONSTANTS: [(&str, f64); 4] =
+    [("true", 1.0), ("false", 0.0), ("E", std::f64::consts::E), ("PI", std::f64::consts::PI)];
+
+#[derive(Clone, Debug)]
 enum Node {
     Number(f64),
     Channel(usize),
     Not(Box<Self>),
     Negative(Box<Self>),
     Both(Binary, Box<Self>, Box<Self>),
-    Call(Function, Vec<Self>),
+    If(Box<[Self; 3]>),
+    /// The number of its row in the table.
+    Call(usize, Vec<Self>),
 }
 
 /// A formula of channels.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug)]
 pub struct Filter {
+    text: String,
     root: Node,
     channels: Vec<String>,
+}
+
+impl PartialEq for Filter {
+    fn eq(&self, other: &Self) -> bool {
+        self.text == other.text
+    }
 }
 
 impl Filter {
@@ -100,11 +168,12 @@ impl Filter {
         if text.len() > TEXT_BYTES_MAX {
             return Err(FilterError::Long(text.len()));
         }
-        let mut parser = Parser { text, at: 0, depth: 0, channels: Vec::new() };
+        let mut parser = Parser { text, at: 0, depth: 0, channels: Vec::new(), unsupported: None };
         let root = parser.expression(0)?;
-        match parser.peek() {
-            Some(_) => Err(parser.found("an operator or the end")),
-            None => Ok(Self { root, channels: parser.channels }),
+        match (parser.peek(), parser.unsupported.take()) {
+            (Some(_), _) => Err(parser.found("an operator or the end")),
+            (None, Some(unsupported)) => Err(unsupported),
+            (None, None) => Ok(Self { text: text.to_owned(), root, channels: parser.channels }),
         }
     }
 
@@ -117,7 +186,7 @@ impl Filter {
     /// Whether it is true, by the values of its channels in their order; `None` while it is not known.
     #[must_use]
     pub fn is_true(&self, value: &dyn Fn(usize) -> Option<f64>) -> Option<bool> {
-        evaluate(&self.root, value).filter(|number| !number.is_nan()).map(|number| number != 0.0)
+        evaluate(&self.root, value).filter(|number| !number.is_nan()).map(|number| number > 0.0)
     }
 }
 
@@ -128,13 +197,18 @@ fn evaluate(node: &Node, value: &dyn Fn(usize) -> Option<f64>) -> Option<f64> {
         Node::Channel(index) => value(*index),
         Node::Not(node) => truth(evaluate(node, value)? == 0.0),
         Node::Negative(node) => Some(-evaluate(node, value)?),
+        Node::If(parts) => {
+            let [condition, yes, no] = &**parts;
+            let condition = evaluate(condition, value).filter(|number| !number.is_nan())?;
+            evaluate(if condition == 0.0 { no } else { yes }, value)
+        }
         Node::Call(function, arguments) => {
             let mut numbers = arguments.iter().map(|node| evaluate(node, value));
             let first = numbers.next()??;
-            match function {
-                Function::Abs => Some(first.abs()),
-                Function::Min => numbers.try_fold(first, |least, number| Some(least.min(number?))),
-                Function::Max => numbers.try_fold(first, |most, number| Some(most.max(number?))),
+            match FUNCTIONS.get(*function)?.1 {
+                Function::One(function) => Some(function(first)),
+                Function::Two(function) => Some(function(first, numbers.next()??)),
+                Function::Many(function) => numbers.try_fold(first, |all, number| Some(function(all, number?))),
             }
         }
         Node::Both(operator, one, other) => {
@@ -153,6 +227,7 @@ fn evaluate(node: &Node, value: &dyn Fn(usize) -> Option<f64>) -> Option<f64> {
                 Binary::Times => Some(one * other),
                 Binary::Over => Some(one / other),
                 Binary::Rest => Some(one % other),
+                Binary::Power => Some(one.powf(other)),
             }
         }
     }
@@ -163,6 +238,8 @@ struct Parser<'t> {
     at: usize,
     depth: u32,
     channels: Vec<String>,
+    /// The first part that Phoebus evaluates and this does not.
+    unsupported: Option<FilterError>,
 }
 
 impl Parser<'_> {
@@ -177,12 +254,24 @@ impl Parser<'_> {
         self.rest().chars().next()
     }
 
+    /// The place of a byte, in characters from 1.
+    fn place(&self, at: usize) -> usize {
+        self.text[..at].chars().count() + 1
+    }
+
     fn found(&mut self, expected: &'static str) -> FilterError {
         let found = match self.peek() {
             Some(letter) => format!("{letter:?}"),
             None => "the end".to_owned(),
         };
-        FilterError::Found { at: self.text[..self.at].chars().count() + 1, found, expected }
+        FilterError::Found { at: self.place(self.at), found, expected }
+    }
+
+    /// Goes on past something that is not evaluated here, to see whether the rest is a formula.
+    fn unsupported(&mut self, at: usize, found: String) -> Node {
+        let at = self.place(at);
+        self.unsupported.get_or_insert(FilterError::Unsupported { at, found });
+        Node::Number(f64::NAN)
     }
 
     fn takes(&mut self, word: &str) -> bool {
@@ -194,11 +283,21 @@ impl Parser<'_> {
         takes
     }
 
-    /// Operators that bind at least so firmly, with their operands.
+    /// Operators that bind more firmly than this, with their operands.
     fn expression(&mut self, least: u8) -> Result<Node, FilterError> {
         let mut left = self.operand()?;
         loop {
             self.peek();
+            if least < BOOL && self.takes("?") {
+                let yes = self.expression(BOOL)?;
+                if !self.takes(":") {
+                    return Err(self.found("an operator or :"));
+                }
+                // Each is within the one before.
+                let no = self.deeper(|parser| parser.expression(0))?;
+                left = Node::If(Box::new([left, yes, no]));
+                continue;
+            }
             let next = OPERATORS.iter().find(|(word, _, _)| self.rest().starts_with(word));
             let Some((word, operator, firm)) = next.filter(|(_, _, firm)| *firm > least) else { return Ok(left) };
             self.at += word.len();
@@ -207,88 +306,142 @@ impl Parser<'_> {
         }
     }
 
-    fn operand(&mut self) -> Result<Node, FilterError> {
+    /// Reads something that is within something else.
+    fn deeper(&mut self, read: impl FnOnce(&mut Self) -> Result<Node, FilterError>) -> Result<Node, FilterError> {
         self.depth += 1;
         if self.depth > DEPTH_MAX {
-            return Err(FilterError::Deep(self.text[..self.at].chars().count() + 1));
+            return Err(FilterError::Deep(self.place(self.at)));
         }
-        let node = match self.peek() {
-            Some('!') => {
-                self.at += 1;
-                Node::Not(Box::new(self.operand()?))
-            }
-            Some('-') => {
-                self.at += 1;
-                Node::Negative(Box::new(self.operand()?))
-            }
-            Some('(') => {
-                self.at += 1;
-                let inside = self.expression(0)?;
-                self.closing()?;
-                inside
-            }
-            Some(quote @ ('\'' | '`')) => self.channel(quote)?,
-            Some('0'..='9' | '.') => match parse_double(self.rest().as_bytes()) {
-                Some((number, length)) => {
-                    self.at += length;
-                    Node::Number(number)
-                }
-                None => return Err(self.found("a number")),
-            },
-            _ => self.call()?,
-        };
+        let node = read(self)?;
         self.depth -= 1;
         Ok(node)
+    }
+
+    fn operand(&mut self) -> Result<Node, FilterError> {
+        self.deeper(|parser| match parser.peek() {
+            Some('!') => {
+                parser.at += 1;
+                Ok(Node::Not(Box::new(parser.operand()?)))
+            }
+            Some('-') => {
+                parser.at += 1;
+                Ok(Node::Negative(Box::new(parser.operand()?)))
+            }
+            Some('(') => {
+                parser.at += 1;
+                let inside = parser.expression(0)?;
+                parser.closing()?;
+                Ok(inside)
+            }
+            Some(quote @ ('\'' | '`')) => parser.quoted(quote),
+            Some('"') => parser.words(),
+            Some('0'..='9' | '.') => match parse_double(parser.rest().as_bytes()) {
+                Some((number, length)) => {
+                    parser.at += length;
+                    Ok(Node::Number(number))
+                }
+                None => Err(parser.found("a number")),
+            },
+            _ => parser.name(),
+        })
     }
 
     fn closing(&mut self) -> Result<(), FilterError> {
         if self.takes(")") { Ok(()) } else { Err(self.found("an operator or )")) }
     }
 
-    fn channel(&mut self, quote: char) -> Result<Node, FilterError> {
-        self.at += 1;
+    /// What is up to the next quote.
+    fn until(&mut self, quote: char, expected: &'static str) -> Result<String, FilterError> {
+        self.at += quote.len_utf8();
         let Some(end) = self.rest().find(quote) else {
             self.at = self.text.len();
-            return Err(self.found("the quote that ends the channel's name"));
+            return Err(self.found(expected));
         };
-        let name = self.rest()[..end].trim().to_owned();
-        if name.is_empty() {
-            return Err(self.found("a channel's name"));
-        }
-        self.at += end + 1;
-        let known = self.channels.iter().position(|known| *known == name);
-        let index = known.unwrap_or_else(|| {
-            self.channels.push(name);
-            self.channels.len() - 1
-        });
-        Ok(Node::Channel(index))
+        let inside = self.rest()[..end].to_owned();
+        self.at += end + quote.len_utf8();
+        Ok(inside)
     }
 
-    fn call(&mut self) -> Result<Node, FilterError> {
-        let word: String = self.rest().chars().take_while(char::is_ascii_alphabetic).collect();
-        let (function, arguments) = match word.as_str() {
-            "abs" => (Function::Abs, 1),
-            "min" => (Function::Min, 2),
-            "max" => (Function::Max, 2),
-            "true" | "false" => {
-                self.at += word.len();
-                return Ok(Node::Number(f64::from(u8::from(word == "true"))));
+    fn quoted(&mut self, quote: char) -> Result<Node, FilterError> {
+        let name = self.until(quote, "the quote that ends the channel's name")?;
+        match name.trim() {
+            "" => Err(self.found("a channel's name")),
+            name => Ok(self.channel(name)),
+        }
+    }
+
+    fn channel(&mut self, name: &str) -> Node {
+        let known = self.channels.iter().position(|known| known == name);
+        Node::Channel(known.unwrap_or_else(|| {
+            self.channels.push(name.to_owned());
+            self.channels.len() - 1
+        }))
+    }
+
+    /// A text, which functions of texts take.
+    fn words(&mut self) -> Result<Node, FilterError> {
+        let at = self.at;
+        loop {
+            self.until('"', "the quote that ends the text")?;
+            // An escaped quote goes on.
+            if !self.text[..self.at - 1].ends_with('\\') {
+                break;
             }
-            _ => return Err(self.found("a number, a channel in quotes, abs, min, max, true, false, !, - or (")),
-        };
+            self.at -= 1;
+        }
+        Ok(self.unsupported(at, format!("the text {}", table::clipped(&self.text[at..self.at]))))
+    }
+
+    /// A function, a constant or a channel.
+    fn name(&mut self) -> Result<Node, FilterError> {
+        let at = self.at;
+        let is_of_it = |letter: &char| letter.is_alphanumeric() || matches!(letter, '_' | ':');
+        let word: String = self.rest().chars().take_while(is_of_it).collect();
+        if word.is_empty() {
+            return Err(self.found("a number, a channel, a function, !, - or ("));
+        }
         self.at += word.len();
-        if !self.takes("(") {
-            return Err(self.found("("));
+        if self.peek() == Some('(') {
+            return self.call(at, &word);
         }
-        let mut given = vec![self.expression(0)?];
-        while given.len() < arguments {
-            if !self.takes(",") {
-                return Err(self.found("an operator or a comma"));
-            }
+        match CONSTANTS.iter().find(|(name, _)| *name == word) {
+            Some((_, number)) => Ok(Node::Number(*number)),
+            None => Ok(self.channel(&word)),
+        }
+    }
+
+    fn call(&mut self, at: usize, word: &str) -> Result<Node, FilterError> {
+        let is_it = |name: &str, function: &Function| {
+            name == word || matches!(function, Function::Many(_)) && name.eq_ignore_ascii_case(word)
+        };
+        let row = FUNCTIONS.iter().position(|(name, function)| is_it(name, function));
+        let unknown = row.is_none().then(|| self.unsupported(at, format!("the function {:?}", table::clipped(word))));
+        self.at += 1;
+        let mut given = Vec::new();
+        if self.peek() != Some(')') {
             given.push(self.expression(0)?);
+            while self.takes(",") {
+                if given.len() == ARGUMENTS_MAX {
+                    return Err(self.found("at most 64 arguments"));
+                }
+                given.push(self.expression(0)?);
+            }
         }
-        self.closing()?;
-        Ok(Node::Call(function, given))
+        if !self.takes(")") {
+            return Err(self.found("an operator, a comma or )"));
+        }
+        let Some(row) = row else { return Ok(unknown.unwrap_or(Node::Number(f64::NAN))) };
+        let (least, most) = match FUNCTIONS[row].1 {
+            Function::One(_) => (1, 1),
+            Function::Two(_) => (2, 2),
+            Function::Many(_) => (2, ARGUMENTS_MAX),
+        };
+        if !(least..=most).contains(&given.len()) {
+            let found = format!("{} arguments of {word}", given.len());
+            let expected = ["one", "two", "two or more"][if most > 2 { 2 } else { most - 1 }];
+            return Err(FilterError::Found { at: self.place(at), found, expected });
+        }
+        Ok(Node::Call(row, given))
     }
 }
 
@@ -302,7 +455,7 @@ mod tests {
     }
 
     #[test]
-    fn formulas_are_reckoned_as_people_read_them() {
+    fn formulas_have_the_values_that_phoebus_gives_them() {
         for (text, values, expected) in [
             ("'a' > 10", &[11.0][..], Some(true)),
             ("'a' > 10", &[], None),
@@ -313,32 +466,63 @@ mod tests {
             ("'a' / 0 - 'a' / 0", &[1.0], None),
             ("7 % 4 <= min(3, 4)", &[], Some(true)),
             ("false", &[], Some(false)),
+            // Names without quotes, powers, conditions, functions.
+            ("2*PV1 > RF:B_2", &[3.0, 5.0], Some(true)),
+            ("x ^ 2 == 9", &[3.0], Some(true)),
+            ("2 ^ 3 ^ 2 == 64", &[], Some(true)),
+            ("a > 1 ? b : 0", &[2.0, 1.0], Some(true)),
+            ("a > 1 ? b : 0", &[1.0, 1.0], Some(false)),
+            ("a ? 0 : b ? 1 : 0", &[0.0, 2.0], Some(true)),
+            ("a ? 1 : 0", &[f64::NAN], None),
+            ("MAX(1, 2, 3) == 3 && sqrt(16) == 4 && round(2.5) == 3", &[], Some(true)),
+            ("atan2(0, 1) == 0 & cos(PI) < 0 & log(E) == 1", &[], Some(true)),
+            // `&` and `|` bind alike, from the left; a negative value is not true.
+            ("1 || 0 && 0", &[], Some(false)),
+            ("-a", &[1.0], Some(false)),
         ] {
             assert_eq!(result(text, values), expected, "{text}");
         }
         assert_eq!(Filter::parse("'a' > 'b' + 'a'").unwrap().channels(), ["a", "b"]);
+        assert_eq!(Filter::parse("RF:A > 'RF:A' + RF:B").unwrap().channels(), ["RF:A", "RF:B"]);
     }
 
     #[test]
-    fn what_is_no_formula_is_told_with_its_place() {
+    fn a_text_that_is_no_formula_is_refused_with_the_place() {
         for (text, expected) in [
             ("", "character 1: found the end; expected a number"),
             ("'a' >", "character 6: found the end"),
             ("'a' 3", "character 5: found '3'; expected an operator"),
             ("('a'", "expected an operator or )"),
             ("'a", "the quote that ends"),
-            ("system(1)", "character 1: found 's'"),
+            ("abs(1, 2)", "character 1: found 2 arguments of abs; expected one"),
+            ("min(1)", "found 1 arguments of min; expected two or more"),
+            ("a ? 1", "expected an operator or :"),
             ("'' > 1", "a channel's name"),
         ] {
             let error = Filter::parse(text).unwrap_err().to_string();
             assert!(error.contains(expected), "{text}: {error}");
         }
-        assert!(Filter::parse(&"(".repeat(3000)).is_err() && Filter::parse(&"1+".repeat(9000)).is_err());
+        for text in ["(".repeat(3000), "1+".repeat(9000), "1?1:".repeat(500), format!("abs{}", "(".repeat(100))] {
+            assert!(Filter::parse(&text).is_err());
+        }
+    }
+
+    #[test]
+    fn a_formula_of_texts_or_arrays_is_told_from_one_with_a_mistake() {
+        let unsupported = |text: &str| match Filter::parse(text) {
+            Err(FilterError::Unsupported { at, found }) => (at, found),
+            other => panic!("{text}: {other:?}"),
+        };
+        assert_eq!(unsupported("1 + arrayMax(`A`)"), (5, "the function \"arrayMax\"".to_owned()));
+        assert_eq!(unsupported("strEqual(`A`, \"a \\\" b\") & 1").0, 1);
+        assert_eq!(unsupported("highestSeverity()").0, 1);
+        assert!(matches!(Filter::parse("arrayMax(`A`"), Err(FilterError::Found { .. })));
+        assert!(matches!(Filter::parse("arrayMax(`A`) +"), Err(FilterError::Found { .. })));
     }
 
     proptest! {
         #[test]
-        fn no_text_panics(text in "[-'`a-z0-9 .!&|<>=+*/%(),]{0,40}", values: [f64; 4]) {
+        fn no_text_panics(text in "[-'`a-zé0-9 .!&|<>=+*/%(),?:^\"\\\\]{0,40}", values: [f64; 4]) {
             if let Ok(filter) = Filter::parse(&text) {
                 let _ = filter.is_true(&|index| values.get(index).copied());
             }

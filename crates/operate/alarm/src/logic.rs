@@ -226,10 +226,21 @@ impl Alarm {
         })
     }
 
-    /// Whether its filter says that it means nothing now.
-    pub fn suppress(&mut self, suppressed: bool) -> Happened {
+    /// Whether its filter suppresses it. An alarm that its filter no longer suppresses counts again only after its delay, as if the
+    /// channel had come into alarm now; one that was acknowledged stays as it is.
+    pub fn suppress(&mut self, suppressed: bool, now: Now) -> Happened {
         self.observe(|alarm| {
-            alarm.suppressed = suppressed;
+            let is_over = std::mem::replace(&mut alarm.suppressed, suppressed) && !suppressed;
+            let is_alarm = alarm.current.severity != Severity::Ok;
+            if is_over && is_alarm && alarm.rules.delay.0 > 0 {
+                if alarm.alarm.severity.is_active() {
+                    alarm.alarm = Moment::clear(&alarm.current.value, alarm.current.time);
+                    alarm.rising = Some((now.mono + alarm.rules.delay, alarm.current.clone()));
+                } else if let Some((due, _)) = &mut alarm.rising {
+                    *due = now.mono + alarm.rules.delay;
+                }
+                alarm.rises.clear();
+            }
             None
         })
     }

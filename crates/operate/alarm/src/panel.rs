@@ -1,5 +1,6 @@
 //! All alarms of a plant: updates of channels and acts of people in, entries of a journal out.
 
+use crate::config::{joined, split};
 use crate::{
     Alarm, Area, Config, Filter, Guide, Happened, Mark, Moment, Now, Severity, Shelf, Spec, State, Update, Wall,
 };
@@ -197,6 +198,8 @@ struct Item {
     spec: Spec,
     path: String,
     filter: Option<Filter>,
+    /// Whether the filter had a value since the start.
+    is_filtered: bool,
     alarm: Alarm,
     is_connected: bool,
     /// Under which time it is among those that are due.
@@ -257,9 +260,14 @@ impl Panel {
                 let mark = Mark { by: "the configuration".to_owned(), why: String::new(), until: None };
                 alarm.disable(mark, now);
             }
-            panel.by_path.insert(path.clone(), index);
             let filter = spec.filter.clone();
-            panel.items.push(Item { spec: spec.clone(), path, filter, alarm, is_connected: false, due: None });
+            // Until its channels are connected it is as it was, at first suppressed.
+            if filter.is_some() {
+                alarm.suppress(true, now);
+            }
+            panel.by_path.insert(path.clone(), index);
+            let (spec, is_connected, is_filtered) = (spec.clone(), false, false);
+            panel.items.push(Item { spec, path, filter, is_filtered, alarm, is_connected, due: None });
         }
         panel
     }
@@ -349,14 +357,20 @@ impl Panel {
         self.note(index, happened, now);
     }
 
-    /// Looks at filters again. One that is not known suppresses nothing.
+    /// Evaluates filters again. After a start, one without a value changes nothing until its channels had time to connect; later it
+    /// suppresses nothing.
     fn filtered(&mut self, alarms: &[usize], now: Now) {
         for &index in alarms {
             let Some(filter) = &self.items[index].filter else { continue };
             let numbers: Vec<Option<f64>> =
                 filter.channels().iter().map(|name| self.channels[*self.by_channel.get(name)?].number).collect();
             let means = filter.is_true(&|at| numbers.get(at).copied().flatten());
-            let happened = self.items[index].alarm.suppress(means == Some(false));
+            let item = &mut self.items[index];
+            item.is_filtered |= means.is_some();
+            if means.is_none() && !item.is_filtered && self.connect_within.is_some() {
+                continue;
+            }
+            let happened = item.alarm.suppress(means == Some(false), now);
             self.note(index, happened, now);
         }
     }
@@ -366,6 +380,9 @@ impl Panel {
         if self.connect_within.is_some_and(|(until, _)| until <= now.mono) {
             self.connect_within = None;
             for index in 0..self.items.len() {
+                if !self.items[index].is_filtered {
+                    self.filtered(&[index], now);
+                }
                 if !self.items[index].is_connected {
                     self.lost(index, now);
                 }
@@ -510,7 +527,7 @@ impl Panel {
     /// What helps with a whole area, by its path.
     #[must_use]
     pub fn help(&self) -> BTreeMap<String, crate::Help> {
-        self.areas.iter().map(|area| (area.path.join("/"), area.help.clone())).collect()
+        self.areas.iter().map(|area| (joined(&area.path), area.help.clone())).collect()
     }
 }
 
@@ -531,7 +548,7 @@ fn row(item: &Item) -> crate::wire::Row {
 /// of an area above it.
 #[must_use]
 pub fn is_meant(name: &str, path: &str) -> bool {
-    let channel = path.rsplit('/').next().unwrap_or(path);
+    let channel = split(path).pop().unwrap_or_default();
     let below = |area: &str| path.strip_prefix(area).is_some_and(|rest| rest.starts_with('/'));
-    base::glob(name, channel) || base::glob(name, path) || (name.starts_with('/') && below(name.trim_end_matches('/')))
+    base::glob(name, &channel) || base::glob(name, path) || (name.starts_with('/') && below(name.trim_end_matches('/')))
 }

@@ -209,9 +209,9 @@ fn what_is_on_the_shelf_goes_on_but_is_not_announced_and_comes_back_by_itself() 
 #[test]
 fn what_is_suppressed_or_out_of_service_is_evaluated_and_what_is_disabled_is_not() {
     let mut alarm = Alarm::new(Rules::default());
-    alarm.suppress(true);
+    alarm.suppress(true, at(0));
     assert_eq!(alarm.update(update(Minor, "HIGH", at(1)), false, at(1)), Happened { changed: true, announce: None });
-    assert_eq!(alarm.suppress(false).announce, Some(Minor));
+    assert_eq!(alarm.suppress(false, at(1)).announce, Some(Minor));
     let mark = Mark { by: "bob".into(), why: "pump".into(), until: None };
     alarm.out_of_service(Some(mark.clone()));
     alarm.update(update(Major, "HIHI", at(2)), false, at(2));
@@ -391,4 +391,76 @@ fn a_channel_that_nobody_serves_is_an_alarm_after_a_time() {
     assert_eq!(rows.len(), 1);
     assert_eq!((rows[0].channel.as_str(), rows[0].state.alarm.severity, rows[0].connected), ("B", Undefined, false));
     assert_eq!(panel.due(), None);
+}
+
+#[test]
+fn an_alarm_counts_again_after_its_delay_when_its_filter_becomes_true() {
+    let delayed = Rules { delay: DurNs::from_secs(10), ..Rules::default() };
+    let mut alarm = Alarm::new(delayed.clone());
+    alarm.suppress(true, at(0));
+    alarm.update(update(Major, "HIHI", at(1)), false, at(1));
+    alarm.tick(false, at(11));
+    assert_eq!(alarm.state().alarm.severity, Major, "it is evaluated while it is suppressed");
+    assert_eq!(alarm.suppress(false, at(20)).announce, None);
+    assert_eq!((alarm.state().alarm.severity, alarm.due()), (Well, Some(at(30).mono)));
+    assert_eq!(alarm.tick(false, at(30)).announce, Some(Major));
+
+    // One that waits for its delay begins to wait anew; what is over meanwhile never counts.
+    let mut alarm = Alarm::new(delayed.clone());
+    alarm.suppress(true, at(0));
+    alarm.update(update(Major, "HIHI", at(15)), false, at(15));
+    alarm.suppress(false, at(20));
+    assert_eq!(alarm.due(), Some(at(30).mono));
+    alarm.update(update(Well, "OK", at(25)), false, at(25));
+    assert_eq!((alarm.tick(false, at(40)).announce, alarm.state().alarm.severity), (None, Well));
+
+    // One that somebody has seen before is no new alarm.
+    let mut alarm = Alarm::new(delayed);
+    alarm.update(update(Major, "HIHI", at(0)), false, at(0));
+    alarm.tick(false, at(10));
+    alarm.acknowledge(at(11));
+    alarm.suppress(true, at(12));
+    alarm.suppress(false, at(13));
+    assert_eq!(alarm.state().alarm.severity, MajorAck);
+}
+
+#[test]
+fn suppressed_alarms_are_not_announced_at_a_start() {
+    let text = "[alarms]\nfolder = \"x\"\nconnect_within = \"5s\"\n[[alarm]]\nchannels = [\"A\"]\nfilter = \"P > 0 && Q > 0\"\n";
+    let mut panel = Panel::new(&read(text).0.unwrap(), at(0));
+    let channels: Vec<ChannelUse> = panel.channels().map(|(channel, _)| channel).collect();
+    let announced = |panel: &mut Panel| -> Vec<Severity> {
+        let entries = std::iter::from_fn(|| panel.poll_entry());
+        let of = |entry: Entry| match entry.what {
+            What::State { announce, .. } => announce,
+            _ => None,
+        };
+        entries.filter_map(of).collect()
+    };
+    let number = |number: f64, now| Update { number: Some(number), ..update(Well, "OK", now) };
+    // The channels connect one after the other, the alarm's own first.
+    panel.update(channels[0], update(Major, "HIHI", at(1)), at(1));
+    panel.update(channels[1], number(1.0, at(2)), at(2));
+    panel.update(channels[2], number(0.0, at(2)), at(2));
+    panel.tick(at(5));
+    assert_eq!(announced(&mut panel), []);
+    panel.update(channels[2], number(1.0, at(6)), at(6));
+    assert_eq!(announced(&mut panel), [Major], "it is when its filter becomes true");
+    panel.update(channels[2], number(0.0, at(7)), at(7));
+
+    // The next life takes it over as it was.
+    let mut again = Panel::new(&read(text).0.unwrap(), at(10));
+    panel.snapshot(true, at(7)).into_iter().for_each(|entry| again.restore(entry, at(10)));
+    again.update(channels[1], number(1.0, at(11)), at(11));
+    again.update(channels[0], update(Major, "HIHI", at(11)), at(11));
+    again.update(channels[2], number(0.0, at(12)), at(12));
+    again.tick(at(15));
+    assert_eq!(announced(&mut again), []);
+
+    // A filter whose channels never connect suppresses nothing for long.
+    let mut lost = Panel::new(&read(text).0.unwrap(), at(0));
+    lost.update(channels[0], update(Major, "HIHI", at(1)), at(1));
+    assert_eq!(announced(&mut lost), []);
+    lost.tick(at(5));
+    assert_eq!(announced(&mut lost), [Major]);
 }

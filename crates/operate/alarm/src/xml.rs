@@ -3,7 +3,8 @@
 //! Phoebus' published schema is not what its reader wants (it has `detail` for `details`, and forbids `:` in names): what
 //! counts here is its reader.
 
-use crate::config::{Action, Area, Config, Guide, Help, Spec, is_name};
+use crate::config::{Action, Area, Config, Guide, Help, Spec, is_name, joined};
+use crate::filter::FilterError;
 use crate::{Filter, Rules};
 use base::DurNs;
 use quick_xml::events::{BytesStart, Event};
@@ -47,8 +48,9 @@ pub enum XmlError {
 #[derive(Clone, Debug)]
 enum Open {
     Config,
-    Component(Help),
-    Pv(Box<Spec>),
+    Component(Help, Level),
+    /// With whether it says anything of `latching`.
+    Pv(Box<Spec>, bool),
     /// `guidance` and its kin.
     Guide(&'static str, Action),
     /// An element that holds a text.
@@ -73,14 +75,23 @@ const TEXTS: [&str; 11] = [
 ];
 const GUIDES: [&str; 4] = ["guidance", "display", "command", "automated_action"];
 
+/// The alarms of a component and its components, each with its line.
+#[derive(Clone, Debug, Default)]
+struct Level {
+    alarms: Vec<(usize, Spec)>,
+    below: Vec<Self>,
+}
+
 struct Import<'t> {
     text: &'t str,
     reader: Reader<&'t [u8]>,
     open: Vec<Open>,
     path: Vec<String>,
     config: Option<Config>,
-    channels: HashSet<String>,
-    notes: Vec<String>,
+    top: Level,
+    /// How many alarms say nothing of `latching`, and how many there are.
+    without_latching: usize,
+    notes: Vec<(usize, String)>,
     /// Up to where lines were counted, and how many there are before: each is counted once, however many notes there are.
     counted: Cell<(usize, usize)>,
 }
@@ -94,8 +105,9 @@ pub fn import(text: &str) -> Result<(Config, Vec<String>), XmlError> {
         return Err(XmlError::Long(text.len()));
     }
     let reader = Reader::from_str(text);
-    let (open, path, channels, notes) = (Vec::new(), Vec::new(), HashSet::new(), Vec::new());
-    let mut import = Import { text, reader, open, path, config: None, channels, notes, counted: Cell::default() };
+    let (open, path, top, notes) = (Vec::new(), Vec::new(), Level::default(), Vec::new());
+    let counted = Cell::default();
+    let mut import = Import { text, reader, open, path, config: None, top, without_latching: 0, notes, counted };
     loop {
         let event = import.reader.read_event().map_err(|error| import.broken(error.to_string()))?;
         match event {
@@ -121,13 +133,43 @@ pub fn import(text: &str) -> Result<(Config, Vec<String>), XmlError> {
     if !import.open.is_empty() {
         return Err(import.broken("the end comes before all elements have ended".to_owned()));
     }
-    let Import { config, notes, .. } = import;
+    let Import { config, top, without_latching, mut notes, .. } = import;
     let none = XmlError::Other {
         line: 1,
         found: "there is no <config>".into(),
         expected: "a configuration of Phoebus' alarms",
     };
-    config.map(|config| (config, notes)).ok_or(none)
+    let mut config = config.ok_or(none)?;
+    top.collect(&mut config.alarms, &mut HashSet::new(), &mut notes);
+    notes.sort_by_key(|(line, _)| *line);
+    let mut notes: Vec<String> = notes.into_iter().map(|(line, what)| format!("line {line}: {what}")).collect();
+    if without_latching > 0 {
+        notes.push(format!(
+            "{without_latching} pv say nothing of `latching`: they latch, as Phoebus from 4.7.4 on reads them; Phoebus before that \
+             read them as `false`"
+        ));
+    }
+    Ok((config, notes))
+}
+
+impl Level {
+    /// Puts the alarms in Phoebus' order: those of a component before those of its components. So of two of one channel the one nearer
+    /// to the top is taken.
+    fn collect(self, to: &mut Vec<Spec>, channels: &mut HashSet<String>, notes: &mut Vec<(usize, String)>) {
+        for (line, spec) in self.alarms {
+            if channels.insert(spec.channel.clone()) {
+                to.push(spec);
+            } else {
+                let shown = table::clipped(&spec.channel);
+                notes.push((
+                    line,
+                    format!("pv {shown:?} is there already, as near to the top or nearer; this one is left out"),
+                ));
+            }
+        }
+        // As deep as elements may be within each other.
+        self.below.into_iter().for_each(|level| level.collect(to, channels, notes));
+    }
 }
 
 impl Import<'_> {
@@ -150,7 +192,7 @@ impl Import<'_> {
 
     fn note(&mut self, what: &str) {
         let line = self.line();
-        self.notes.push(format!("line {line}: {what}"));
+        self.notes.push((line, what.to_owned()));
     }
 
     fn start(&mut self, start: &BytesStart<'_>) -> Result<(), XmlError> {
@@ -165,29 +207,43 @@ impl Import<'_> {
                 Open::Config
             }
             (None, _) => return Err(self.other(format!("<{}>", table::clipped(&tag)), "<config name=\"…\">, once")),
-            (Some(Open::Config | Open::Component(_)), "component") => {
+            (Some(Open::Config | Open::Component(..)), "component") => {
                 let name = self.name(start)?;
-                self.path.push(name);
-                Open::Component(Help::default())
+                match name.strip_prefix('/') {
+                    Some(rest) if rest.starts_with('/') => {
+                        let what =
+                            format!("the component {:?} begins with two `/` and is left out", table::clipped(&name));
+                        self.note(&what);
+                        Open::Skipped
+                    }
+                    // Phoebus drops one.
+                    rest => {
+                        self.path.push(rest.unwrap_or(&name).to_owned());
+                        Open::Component(Help::default(), Level::default())
+                    }
+                }
             }
-            (Some(Open::Config | Open::Component(_)), "pv") => Open::Pv(Box::new(Spec {
-                channel: self.attribute(start)?,
-                area: self.path.clone(),
-                enabled: true,
-                // What the file does not say is as Phoebus' reader has it.
-                rules: Rules { annunciating: false, ..Rules::default() },
-                ..Spec::default()
-            })),
-            (Some(Open::Config | Open::Component(_)), tag) if tag.ends_with(":include") => {
+            (Some(Open::Config | Open::Component(..)), "pv") => Open::Pv(
+                Box::new(Spec {
+                    channel: self.attribute(start)?,
+                    area: self.path.clone(),
+                    enabled: true,
+                    // What the file does not say is as Phoebus' reader has it.
+                    rules: Rules { annunciating: false, ..Rules::default() },
+                    ..Spec::default()
+                }),
+                false,
+            ),
+            (Some(Open::Config | Open::Component(..)), tag) if tag.ends_with(":include") => {
                 let found = format!("<{}>", table::clipped(tag));
                 return Err(self.other(found, "one file: `xmllint --xinclude` puts the others in their places"));
             }
-            (Some(Open::Component(_) | Open::Pv(_)), tag)
+            (Some(Open::Component(..) | Open::Pv(..)), tag)
                 if let Some(known) = GUIDES.iter().find(|known| **known == tag) =>
             {
                 Open::Guide(known, Action::default())
             }
-            (Some(Open::Pv(_) | Open::Guide(..)), tag)
+            (Some(Open::Pv(..) | Open::Guide(..)), tag)
                 if let Some(known) = TEXTS.iter().find(|known| **known == tag) =>
             {
                 Open::Text(known, String::new())
@@ -222,7 +278,7 @@ impl Import<'_> {
         }
         Err(self.other(
             format!("the name {:?}", table::clipped(&name)),
-            "1 to 256 bytes without `/` and control characters",
+            "1 to 256 bytes without control characters, blanks at its ends and `\\` at its end",
         ))
     }
 
@@ -252,8 +308,8 @@ impl Import<'_> {
             Some(Open::Text(tag, text)) => self.text(tag, text.trim()),
             Some(Open::Guide(tag, action)) => {
                 let help = match self.open.last_mut() {
-                    Some(Open::Component(help)) => help,
-                    Some(Open::Pv(spec)) => &mut spec.help,
+                    Some(Open::Component(help, _)) => help,
+                    Some(Open::Pv(spec, _)) => &mut spec.help,
                     _ => return Ok(()),
                 };
                 let guide = Guide { title: action.title.clone(), details: action.details.clone() };
@@ -264,8 +320,9 @@ impl Import<'_> {
                     _ => help.actions.push(action),
                 }
             }
-            Some(Open::Pv(spec)) => self.pv(*spec),
-            Some(Open::Component(help)) => {
+            Some(Open::Pv(spec, has_latching)) => self.pv(*spec, has_latching),
+            Some(Open::Component(help, level)) => {
+                self.level().below.push(level);
                 if let (true, Some(config)) = (help != Help::default(), &mut self.config) {
                     config.areas.push(Area { path: self.path.clone(), help });
                 }
@@ -285,7 +342,10 @@ impl Import<'_> {
                 "delay" => action.delay = text.parse().unwrap_or(0).min(86_400),
                 _ => notes = Some(format!("<{tag}> does not belong here and is left out")),
             },
-            Some(Open::Pv(spec)) => notes = value(spec, tag, text),
+            Some(Open::Pv(spec, has_latching)) => {
+                *has_latching |= tag == "latching";
+                notes = value(spec, tag, text);
+            }
             _ => {}
         }
         if let Some(notes) = notes {
@@ -293,19 +353,27 @@ impl Import<'_> {
         }
     }
 
-    fn pv(&mut self, mut spec: Spec) {
+    /// The component that is read.
+    fn level(&mut self) -> &mut Level {
+        match self.open.last_mut() {
+            Some(Open::Component(_, level)) => level,
+            _ => &mut self.top,
+        }
+    }
+
+    fn pv(&mut self, mut spec: Spec, has_latching: bool) {
         if let Some(name) = spec.channel.strip_prefix("ca://") {
             spec.channel = name.to_owned();
         }
-        let shown = table::clipped(&spec.channel);
-        if !is_name(&spec.channel) {
-            self.note(&format!("pv {shown:?} is no variable of Channel Access and left out"));
-        } else if !self.channels.insert(spec.channel.clone()) {
-            // As Phoebus does.
-            self.note(&format!("pv {shown:?} is there already; this one is left out"));
-        } else if let Some(config) = &mut self.config {
-            config.alarms.push(spec);
+        if !is_name(&spec.channel) || spec.channel.contains("://") {
+            let shown = table::clipped(&spec.channel);
+            let what = format!("pv {shown:?} is no variable of Channel Access and left out");
+            self.note(&what);
+            return;
         }
+        let line = self.line();
+        self.without_latching += usize::from(!has_latching);
+        self.level().alarms.push((line, spec));
     }
 }
 
@@ -339,7 +407,12 @@ fn value(spec: &mut Spec, tag: &str, text: &str) -> Option<String> {
         "filter" if text.is_empty() => {}
         "filter" => match Filter::parse(text) {
             Ok(filter) => (spec.filter, spec.filter_text) = (Some(filter), text.to_owned()),
-            Err(why) => return Some(format!("the filter of {channel:?} cannot be used and is left out: {why}")),
+            Err(why) => {
+                text.clone_into(&mut spec.filter_text);
+                return Some(format!(
+                    "the filter of {channel:?} is kept as text and not evaluated, so it never suppresses the alarm: {why}"
+                ));
+            }
         },
         tag => return Some(format!("<{tag}> of {channel:?} is not known and left out")),
     }
@@ -473,17 +546,19 @@ pub fn to_toml(config: &Config) -> String {
         quoted(&config.folder.display().to_string())
     );
     for area in &config.areas {
-        let _ = write!(out, "\n[[area]]\npath = {}\n", quoted(&area.path.join("/")));
+        let _ = write!(out, "\n[[area]]\npath = {}\n", quoted(&joined(&area.path)));
         help_lines(&mut out, &area.help);
     }
     for spec in &config.alarms {
         let _ = write!(out, "\n[[alarm]]\nchannels = [{}]\n", quoted(&spec.channel));
         let (rules, usual) = (&spec.rules, Rules::default());
-        let texts = [
-            ("area", spec.area.join("/")),
-            ("description", spec.description.clone()),
-            ("filter", spec.filter_text.clone()),
-        ];
+        let mut filter = spec.filter_text.clone();
+        if !matches!(Filter::parse(&filter), Ok(_) | Err(FilterError::Unsupported { .. })) && !filter.is_empty() {
+            let _ = writeln!(out, "# Its filter in Phoebus is no formula: {}", quoted(&filter));
+            filter.clear();
+        }
+        let texts =
+            [("area", joined(&spec.area)), ("description", spec.description.clone()), ("filter", filter.clone())];
         for (key, text) in texts.iter().filter(|(_, text)| !text.is_empty()) {
             let _ = writeln!(out, "{key} = {}", quoted(text));
         }
@@ -570,7 +645,7 @@ mod tests {
       <automated_action><title>Mail</title><details>mailto:a@b.c</details><delay>60</delay></automated_action>
     </pv>
     <pv name="VAC:P2"><enabled>2030-01-01T00:00:00</enabled><command><title>x</title><details>xterm</details></command></pv>
-    <component name="Deep"><pv name="VAC:P1"/><pv name="sim://sine"/><pv name="D"/></component>
+    <component name="Deep"><pv name="VAC:P1"/><pv name="sim://sine"/><pv name="D"/><pv name="TOP"><latching>true</latching></pv></component>
   </component>
   <pv name="TOP"><latching/></pv>
 </config>
@@ -584,30 +659,73 @@ mod tests {
         assert_eq!(
             paths,
             [
+                // Of two of one channel the one nearer to the top is taken.
+                "/Accelerator/TOP".into(),
                 format!("{below}/VAC:P1"),
                 format!("{below}/VAC:P2"),
                 format!("{below}/Deep/D"),
-                "/Accelerator/TOP".into()
             ]
         );
-        let (first, second) = (&config.alarms[0], &config.alarms[1]);
+        let (first, second) = (&config.alarms[1], &config.alarms[2]);
+        assert!(!config.alarms[0].rules.latching, "an empty `latching` is false");
         let expected = Rules { latching: false, delay: DurNs::from_secs(10), count: 3, ..Rules::default() };
         assert_eq!((&first.rules, first.filter_text.as_str()), (&expected, "'BEAM' > 10"));
         assert_eq!(first.help.actions, [Action { title: "Mail".into(), details: "mailto:a@b.c".into(), delay: 60 }]);
-        assert!(!second.enabled && second.rules.latching && !second.rules.annunciating);
+        assert!(!second.enabled);
         assert_eq!(config.areas[0].help.guidance[0].details, "4711 <day and night>");
-        assert_eq!(notes.len(), 3, "{notes:?}");
+        // What Phoebus 4.7.4 and later assume; until 4.7.3 it was `false`.
+        assert!(second.rules.latching && !second.rules.annunciating);
+        assert_eq!(notes.len(), 5, "{notes:?}");
         assert!(notes[0].starts_with("line 16: \"VAC:P2\" is disabled until"), "{notes:?}");
         assert!(
-            notes[1].contains("is there already") && notes[2].contains("no variable of Channel Access"),
+            notes[2].contains("\"VAC:P1\" is there already") && notes[1].contains("no variable of Channel Access"),
+            "{notes:?}"
+        );
+        assert!(
+            notes[3].contains("\"TOP\" is there already") && notes[4].starts_with("3 pv say nothing of"),
             "{notes:?}"
         );
         let (read, found) = crate::read(&to_toml(&config));
         assert_eq!(read.as_ref(), Some(&config), "{found:?}");
-        // An area's own alarms come before those of areas below it there.
-        let (mut again, notes) = import(&export(&config)).unwrap();
-        again.alarms.rotate_left(1);
-        assert_eq!((again, notes), (config, Vec::new()));
+        assert_eq!(import(&export(&config)).unwrap(), (config, Vec::new()));
+    }
+
+    #[test]
+    fn a_slash_in_a_name_is_escaped_in_paths_as_phoebus_does() {
+        let text = r#"<config name="a"><component name="1/2"><guidance><title>t</title><details>d</details></guidance>
+            <pv name="N/D"><latching>true</latching></pv></component>
+            <component name="/b"><pv name="B"><latching>true</latching></pv></component>
+            <component name="//c"><pv name="C"/></component></config>"#;
+        let (config, notes) = import(text).unwrap();
+        let paths: Vec<String> = config.alarms.iter().map(|spec| config.path(spec)).collect();
+        assert_eq!(paths, ["/a/1\\/2/N\\/D", "/a/b/B"]);
+        assert!(notes.len() == 1 && notes[0].contains("\"//c\" begins with two"), "{notes:?}");
+        assert!(crate::is_meant("N/D", &paths[0]) && crate::is_meant("/a/1\\/2", &paths[0]));
+        assert!(!crate::is_meant("D", &paths[0]));
+        let (read, found) = crate::read(&to_toml(&config));
+        assert_eq!(read.as_ref(), Some(&config), "{found:?}");
+        assert_eq!(import(&export(&config)).unwrap(), (config, Vec::new()));
+    }
+
+    #[test]
+    fn a_filter_that_is_not_evaluated_is_kept_and_reported() {
+        let pv = |name: &str, filter: &str| {
+            format!("<pv name=\"{name}\"><latching>true</latching><filter>{filter}</filter></pv>")
+        };
+        let (good, arrays, wrong) = ("A:1 &gt; 2 ? B ^ 2 : sqrt(C)", "arrayMax(`A`) &gt; 1", "1 +");
+        let text = format!("<config name=\"a\">{}{}{}</config>", pv("x", good), pv("y", arrays), pv("z", wrong));
+        let (config, notes) = import(&text).unwrap();
+        let texts: Vec<&str> = config.alarms.iter().map(|spec| spec.filter_text.as_str()).collect();
+        assert_eq!(texts, ["A:1 > 2 ? B ^ 2 : sqrt(C)", "arrayMax(`A`) > 1", "1 +"]);
+        assert_eq!(config.alarms.iter().filter(|spec| spec.filter.is_some()).count(), 1);
+        assert_eq!(notes.len(), 2, "{notes:?}");
+        assert!(notes.iter().all(|note| note.contains("is kept as text and not evaluated")), "{notes:?}");
+        assert_eq!(import(&export(&config)).unwrap().0, config);
+        let toml = to_toml(&config);
+        assert!(toml.contains("# Its filter in Phoebus is no formula: \"1 +\""), "{toml}");
+        let (read, found) = crate::read(&toml);
+        assert_eq!(read.unwrap().alarms[..2], config.alarms[..2]);
+        assert!(found.len() == 1 && found[0].message.contains("`filter` is kept and not evaluated"), "{found:?}");
     }
 
     #[test]
@@ -620,7 +738,7 @@ mod tests {
             ("<config name=\"a\"></confg>", "line 1: "),
             ("<config name=\"a\">\n<xi:include href=\"b.xml\"/></config>", "line 2: <xi:include>; expected one file"),
             ("<config name=\"a\"><pv name=\"x\"><description>&secret;</description></pv></config>", "&secret;"),
-            ("<config name=\"a\"><component name=\"b/c\"/></config>", "without `/`"),
+            ("<config name=\"a\"><component name=\" \"/></config>", "without control characters"),
         ] {
             let error = import(text).unwrap_err().to_string();
             let expected = expected.replace("found", "<a>");

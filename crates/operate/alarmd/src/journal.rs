@@ -1,7 +1,7 @@
 //! The journal: a line of JSON for each thing that has happened, in files that begin with the state at that time.
 //!
 //! A file is there as a whole with its beginning, or not at all; then lines are only ever added. What a kill or a power cut
-//! leaves is a line that was begun, which readers pass over.
+//! leaves is a line that was begun, which readers pass over. Each line ends with its checksum, so that a damaged one is passed over, too.
 //!
 //! After a write or a sync has failed, the state of the lines since the last sync is unknown, and a sync that succeeds later proves
 //! nothing: the kernel may have dropped the pages. So nothing is added to that file any more. These lines, and those that follow, are
@@ -21,6 +21,9 @@ use sys::whole::Survives;
 const FILE_BYTES_MAX: u64 = 8 << 20;
 /// Lines that are kept until the disk has them; beyond that the oldest are dropped.
 const WAITING_BYTES_MAX: usize = 1 << 20;
+/// Before the checksum of a line (CRC-32C of all before this, as eight hexadecimal digits), and behind it.
+const SUM_BEGINS: &[u8] = b",\"crc32c\":\"";
+const SUM_ENDS: &[u8] = b"\"}";
 /// A longer line is none of ours.
 const LINE_BYTES_MAX: u64 = 1 << 20;
 const DAY_SECS: u64 = 86_400;
@@ -50,6 +53,15 @@ fn failed(path: &Path, doing: &'static str) -> impl FnOnce(io::Error) -> Journal
     move |error| JournalError::Io { path: path.to_owned(), doing, error }
 }
 
+/// How much of a journal is kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Keep {
+    /// Days after which a file goes.
+    pub days: u32,
+    /// Bytes of all files. The oldest go for newer ones; the file that is written and the one before it stay.
+    pub bytes: u64,
+}
+
 /// A journal that is written.
 #[derive(Debug)]
 pub struct Journal {
@@ -67,7 +79,7 @@ pub struct Journal {
     waiting_bytes: usize,
     /// Nothing more is added to the file, for this reason.
     failed: Option<String>,
-    keep_days: u32,
+    keep: Keep,
     sync: fn(&File) -> io::Result<()>,
 }
 
@@ -85,7 +97,7 @@ impl Journal {
     ///
     /// # Errors
     /// The folder's; [`JournalError::Taken`].
-    pub fn open(folder: &Path, keep_days: u32, panel: &mut Panel, now: Now) -> Result<(Self, Opened), JournalError> {
+    pub fn open(folder: &Path, keep: Keep, panel: &mut Panel, now: Now) -> Result<(Self, Opened), JournalError> {
         DirBuilder::new().recursive(true).mode(0o750).create(folder).map_err(failed(folder, "make it"))?;
         let path = folder.join("lock");
         let mut options = OpenOptions::new();
@@ -113,7 +125,7 @@ impl Journal {
             waiting: VecDeque::new(),
             waiting_bytes: 0,
             failed: None,
-            keep_days,
+            keep,
             sync: File::sync_data,
         };
         let unwritten = journal.begin(panel, true, now).and_then(|()| journal.forget(now)).err();
@@ -127,9 +139,7 @@ impl Journal {
     /// [begun](Self::renew).
     pub fn add(&mut self, entry: &Entry, safe: bool) -> Result<(), JournalError> {
         let mut line = Vec::new();
-        // A value of ours always has a text form.
-        serde_json::to_writer(&mut line, entry).map_err(|error| self.failed("write it")(error.into()))?;
-        line.push(b'\n');
+        write_line(&mut line, entry).map_err(self.failed("write it"))?;
         let written = self.write(&line);
         self.wait(line);
         let written = written.and_then(|()| if safe { self.sync() } else { Ok(()) });
@@ -227,12 +237,16 @@ impl Journal {
         Ok(())
     }
 
+    /// Removes the files that are too old, and the oldest of those that are too much.
     fn forget(&mut self, now: Now) -> Result<(), JournalError> {
-        let keep = u64::from(self.keep_days) * DAY_SECS;
+        let keep = u64::from(self.keep.days) * DAY_SECS;
         let oldest = (now.wall.0.max(0) as u64 / 1_000_000_000).saturating_sub(keep);
-        for number in numbers(&self.folder).map_err(failed(&self.folder, "read it"))? {
+        let mut bytes = 0_u64;
+        for number in numbers(&self.folder).map_err(failed(&self.folder, "read it"))?.into_iter().rev() {
             let path = file_of(&self.folder, number);
-            if number < self.number && written_secs(&path).is_some_and(|secs| secs < oldest) {
+            bytes = bytes.saturating_add(std::fs::metadata(&path).map_or(0, |data| data.len()));
+            let is_old = number < self.number && written_secs(&path).is_some_and(|secs| secs < oldest);
+            if is_old || number + 1 < self.number && bytes > self.keep.bytes {
                 sys::whole::remove(&path).map_err(failed(&path, "remove it"))?;
             }
         }
@@ -310,8 +324,7 @@ fn begin(
     let path = file_of(folder, number);
     let mut text = Vec::new();
     for entry in panel.snapshot(started, now) {
-        serde_json::to_writer(&mut text, &entry).map_err(|error| failed(&path, "write it")(error.into()))?;
-        text.push(b'\n');
+        write_line(&mut text, &entry).map_err(failed(&path, "write it"))?;
     }
     lines.iter().for_each(|line| text.extend_from_slice(line));
     sys::whole::replace(&path, &text, 0o640, Survives::PowerLoss).map_err(failed(&path, "begin it"))?;
@@ -319,19 +332,59 @@ fn begin(
     Ok((file, text.len() as u64))
 }
 
+/// Whether a process writes the journal in `folder` now. One that cannot be asked about is not written.
+#[must_use]
+pub fn is_written(folder: &Path) -> bool {
+    let lock = OpenOptions::new().read(true).custom_flags(OFlags::NOFOLLOW.bits() as i32).open(folder.join("lock"));
+    lock.is_ok_and(|lock| matches!(lock.try_lock_shared(), Err(std::fs::TryLockError::WouldBlock)))
+}
+
+/// Adds the line of an entry, with its checksum.
+fn write_line(line: &mut Vec<u8>, entry: &Entry) -> io::Result<()> {
+    let from = line.len();
+    serde_json::to_writer(&mut *line, entry)?;
+    // The brace that ends it comes behind the checksum.
+    line.pop();
+    let sum = crc32c::crc32c(&line[from..]);
+    line.extend_from_slice(SUM_BEGINS);
+    write!(line, "{sum:08x}")?;
+    line.extend_from_slice(SUM_ENDS);
+    line.push(b'\n');
+    Ok(())
+}
+
+/// Splits a line into the text of its entry, without the brace that ends it, and its checksum.
+fn split_sum(line: &[u8]) -> Option<(&[u8], &[u8])> {
+    let rest = line.trim_ascii_end().strip_suffix(SUM_ENDS)?;
+    let (text, sum) = rest.split_at_checked(rest.len().checked_sub(8)?)?;
+    Some((text.strip_suffix(SUM_BEGINS)?, sum))
+}
+
+/// Reads a line. One without a checksum is one of an earlier version, in a file in which no line had one before.
+fn read_line(line: &[u8], has_sums: &mut bool) -> Option<Entry> {
+    let Some((text, sum)) = split_sum(line) else {
+        return if *has_sums { None } else { serde_json::from_slice(line).ok() };
+    };
+    *has_sums = true;
+    if format!("{:08x}", crc32c::crc32c(text)).as_bytes() != sum {
+        return None;
+    }
+    serde_json::from_slice(&[text, b"}"].concat()).ok()
+}
+
 /// Gives each entry of a file; how many lines are none.
 fn each_line(path: &Path, entry: &mut dyn FnMut(Entry)) -> io::Result<u64> {
     let mut file = BufReader::new(File::open(path)?);
-    let (mut line, mut unread) = (Vec::new(), 0);
+    let (mut line, mut unread, mut has_sums) = (Vec::new(), 0, false);
     loop {
         line.clear();
         if file.by_ref().take(LINE_BYTES_MAX).read_until(b'\n', &mut line)? == 0 {
             return Ok(unread);
         }
-        match serde_json::from_slice(&line) {
-            Ok(one) => entry(one),
-            Err(_) if line.trim_ascii().is_empty() => {}
-            Err(_) => unread += 1,
+        match read_line(&line, &mut has_sums) {
+            Some(one) => entry(one),
+            None if line.trim_ascii().is_empty() => {}
+            None => unread += 1,
         }
     }
 }
@@ -343,6 +396,8 @@ mod tests {
     use base::MonoNs;
     use rustix::io::Errno;
 
+    const KEEP: Keep = Keep { days: 1, bytes: 1000 };
+
     struct Place(PathBuf);
 
     impl Place {
@@ -353,7 +408,7 @@ mod tests {
         }
 
         fn open(&self) -> Result<Journal, JournalError> {
-            Journal::open(&self.0, 1, &mut panel(), NOW).map(|(journal, _)| journal)
+            Journal::open(&self.0, KEEP, &mut panel(), NOW).map(|(journal, _)| journal)
         }
 
         /// What was done, in the order of the files.
@@ -444,5 +499,76 @@ mod tests {
         let refused = place.open().unwrap_err().to_string();
         assert!(refused.contains("lock: failed to open it"), "{refused}");
         assert!(!place.0.join("elsewhere").exists());
+    }
+
+    fn stopped(secs: i64) -> Entry {
+        Entry { at: Wall(secs * 1_000_000_000), path: "/a/é".to_owned(), what: alarm::What::Stopped }
+    }
+
+    fn entries(path: &Path) -> (Vec<Entry>, u64) {
+        let mut entries = Vec::new();
+        let unread = each_line(path, &mut |entry| entries.push(entry)).unwrap();
+        (entries, unread)
+    }
+
+    #[test]
+    fn a_flipped_bit_costs_its_line_and_no_other() {
+        let place = Place::new("sums");
+        let path = place.0.join("x");
+        let all: Vec<Entry> = (0..3).map(stopped).collect();
+        let (mut good, mut ends) = (Vec::new(), Vec::new());
+        for entry in &all {
+            write_line(&mut good, entry).unwrap();
+            ends.push(good.len());
+        }
+        std::fs::write(&path, &good).unwrap();
+        assert_eq!(entries(&path), (all.clone(), 0));
+        let line = String::from_utf8(good[..ends[0]].to_vec()).unwrap();
+        let value: serde_json::Value = serde_json::from_str(&line).unwrap();
+        assert_eq!(value["crc32c"].as_str().map(str::len), Some(8), "each line is JSON: {line}");
+        // Each bit of the second line but those of its end, which joins it with the third.
+        for at in ends[0]..ends[1] - 1 {
+            for bit in 0..8 {
+                let mut bytes = good.clone();
+                bytes[at] ^= 1 << bit;
+                std::fs::write(&path, &bytes).unwrap();
+                let (read, unread) = entries(&path);
+                assert!(unread >= 1, "bit {bit} of byte {at}");
+                assert_eq!(read, [all[0].clone(), all[2].clone()], "bit {bit} of byte {at}");
+            }
+        }
+    }
+
+    #[test]
+    fn lines_without_a_checksum_are_read_where_no_line_has_one() {
+        let place = Place::new("old");
+        let path = place.0.join("x");
+        let old = |secs| format!("{}\n", serde_json::json!(stopped(secs)));
+        std::fs::write(&path, old(0) + &old(1)).unwrap();
+        assert_eq!(entries(&path), (vec![stopped(0), stopped(1)], 0));
+        let mut new = Vec::new();
+        write_line(&mut new, &stopped(2)).unwrap();
+        std::fs::write(&path, [&new[..], old(3).as_bytes()].concat()).unwrap();
+        assert_eq!(entries(&path), (vec![stopped(2)], 1));
+    }
+
+    #[test]
+    fn the_oldest_files_go_when_there_are_too_many_bytes() {
+        let place = Place::new("bytes");
+        let mut journal = place.open().unwrap();
+        let panel = panel();
+        for secs in 0..50 {
+            while journal.length < 400 {
+                journal.add(&stopped(secs), false).unwrap();
+            }
+            journal.renew(&panel, NOW).unwrap();
+        }
+        let kept = numbers(&place.0).unwrap();
+        assert_eq!(kept.last(), Some(&journal.number));
+        let bytes: u64 = kept.iter().map(|number| std::fs::metadata(file_of(&place.0, *number)).unwrap().len()).sum();
+        assert!(kept.len() >= 2 && bytes <= KEEP.bytes, "{kept:?}: {bytes}");
+        assert!(is_written(&place.0));
+        drop(journal);
+        assert!(!is_written(&place.0));
     }
 }

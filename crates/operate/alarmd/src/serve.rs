@@ -2,7 +2,7 @@
 
 use crate::client::socket;
 use crate::clients::{Asked, Clients};
-use crate::journal::{Journal, JournalError, Opened};
+use crate::journal::{Journal, JournalError, Keep, Opened};
 use crate::plant::{self, Part, Said};
 use alarm::wire::{List, Look, Reply, Request};
 use alarm::{ChannelUse, Config, Entry, Moment, Now, Panel, Severity, Update, Wall, What};
@@ -94,9 +94,12 @@ pub fn serve(config: &Config, plant: Option<&str>, report: &mut dyn FnMut(&str))
         config.alarms.extend(own);
     }
     let mut panel = Panel::new(&config, now());
-    let (journal, Opened { unread, unwritten }) = Journal::open(&config.folder, config.keep_days, &mut panel, now())?;
+    let keep = Keep { days: config.keep_days, bytes: config.keep_size.0 };
+    let (journal, Opened { unread, unwritten }) = Journal::open(&config.folder, keep, &mut panel, now())?;
     if unread > 0 {
-        report(&format!("{unread} lines of the last journal cannot be read: what a kill or power cut has cut off"));
+        report(&format!(
+            "{unread} lines of the last journal cannot be read: a kill or a power cut has cut them off, or they are damaged"
+        ));
     }
     let clients = Clients::listen(&name, &config.operators, &config.viewers)
         .map_err(|error| ServeError::Socket(name.clone(), error))?;

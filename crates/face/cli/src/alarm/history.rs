@@ -37,8 +37,9 @@ pub(super) struct Of {
 }
 
 impl Of {
-    /// Each entry of it, with whether it is only the state when a file began; when it begins, and what time it is.
-    pub(super) fn read(&self, entry: &mut dyn FnMut(Entry, bool)) -> Result<(i64, i64), Failure> {
+    /// Each entry of it, with whether it is only the state when a file began; when it begins, what time it is, and whether a process
+    /// writes it now.
+    pub(super) fn read(&self, entry: &mut dyn FnMut(Entry, bool)) -> Result<(i64, i64, bool), Failure> {
         let now = i64::try_from(sys::clock::wall_ns()).unwrap_or(i64::MAX);
         let from = time::parse(&self.from, now)?;
         let folder = match &self.folder {
@@ -47,9 +48,11 @@ impl Of {
         };
         let unread = alarmd::read(&folder, alarm::Wall(from), entry)?;
         if unread > 0 {
-            eprintln!("tahti alarm: {unread} lines cannot be read: what a kill or power cut has cut off");
+            eprintln!(
+                "tahti alarm: {unread} lines cannot be read: a kill or a power cut has cut them off, or they are damaged"
+            );
         }
-        Ok((from, now))
+        Ok((from, now, alarmd::is_written(&folder)))
     }
 }
 

@@ -22,8 +22,8 @@ pub(super) struct Args {
 
 pub(super) fn run(args: &Args) -> Result<(), Failure> {
     let mut reckoner = Reckoner::default();
-    let (from, to) = args.of.read(&mut |entry, is_snapshot| reckoner.take(&entry, is_snapshot))?;
-    let figures = reckoner.finish(Wall(from), Wall(to));
+    let (from, to, is_running) = args.of.read(&mut |entry, is_snapshot| reckoner.take(&entry, is_snapshot))?;
+    let figures = reckoner.finish(Wall(from), Wall(to), is_running);
     if args.json {
         println!("{}", serde_json::json!(figures));
     } else {
@@ -34,9 +34,11 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
 
 fn text(figures: &Figures) -> String {
     let span = keep::supervisor::short(base::DurNs(figures.to.0.saturating_sub(figures.from.0)));
+    let evaluated = keep::supervisor::short(base::DurNs((figures.evaluated_secs * 1e9) as i64));
     let mut lines = vec![
         format!("from {}, {span}", time::show(figures.from.0)),
-        format!("{:<44} wanted", ""),
+        format!("alarms were evaluated for {evaluated} of it; rates are of that time"),
+        format!("{:<44} target", ""),
         format!(
             "{:<28} {:<15} 6 an hour, 12 at most",
             "alarms",

@@ -16,7 +16,7 @@ const READY_WITHIN: DurNs = DurNs::from_secs(60);
 
 /// What `[alarms]` says to who serves them. In a file of alarms, which is the crate `alarm`'s to read, the first is called `name`, and
 /// the second must be given.
-pub const ALARM_KEYS: [Key; 7] = [
+pub const ALARM_KEYS: [Key; 8] = [
     key(
         "tree",
         r#""ring""#,
@@ -32,6 +32,13 @@ pub const ALARM_KEYS: [Key; 7] = [
         "Where the journal is, from the working directory; it is made where it does not exist.",
     ),
     key("keep_days", "90", "number, 1 to 36500", "`90`", "Days for which the journal is kept."),
+    key(
+        "keep_size",
+        r#""4GiB""#,
+        "size, 32MiB at least",
+        "`1GiB`",
+        "Most bytes of the journal: the oldest files go, also before `keep_days`.",
+    ),
     key(
         "operators",
         r#"["alice", "1001"]"#,
@@ -50,7 +57,7 @@ pub const ALARM_KEYS: [Key; 7] = [
     ),
 ];
 
-const OWN: [Key; 9] = [
+const OWN: [Key; 10] = [
     key(
         "file",
         r#""alarms.toml""#,
@@ -65,6 +72,7 @@ const OWN: [Key; 9] = [
     ALARM_KEYS[4],
     ALARM_KEYS[5],
     ALARM_KEYS[6],
+    ALARM_KEYS[7],
     key("ready", r#"{ line = "armed" }"#, "table, see *ready*", "it serves, within 60s", "As in `[[process]]`."),
 ];
 
