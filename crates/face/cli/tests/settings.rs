@@ -76,7 +76,7 @@ fn fields_of_all_types_are_saved_compared_and_come_back_as_they_were() {
     site.put(&["-a", "S:CURVE", "2", "0.1", "0"]);
     let (status, said) = site.settings("compare", &["rf"]);
     assert!(status == 1 && said.contains("0 of 6 channels equal"), "{said}");
-    let shown = ["S:AMP", "now 0.10000000000000002", "Beam on", "now 2", "[0.1, -2e-7, 1e300]", "now [0.1, 0]"];
+    let shown = ["S:AMP", "now 0.10000000000000002", "1 (Beam on)", "now 2 (2)", "[0.1, -2e-7, 1e300]", "now [0.1, 0]"];
     assert!(shown.iter().all(|part| said.contains(part)), "{said}");
     // One part in 10^16 is within any tolerance.
     let (_, said) = site.settings("compare", &["rf", "--tolerance", "1e-9%"]);
@@ -92,6 +92,39 @@ fn fields_of_all_types_are_saved_compared_and_come_back_as_they_were() {
     assert_eq!(site.get(&["-f17", "S:AMP"]), "0.10000000000000001");
     let (status, said) = site.settings("compare", &["rf", "--json", "--all"]);
     assert!(status == 0 && said.lines().count() == 6 && said.lines().all(|line| line.contains("\"equal\"")), "{said}");
+}
+
+#[test]
+fn a_file_of_autosave_restores_states_by_their_numbers_and_ours_is_one_that_autosave_reads() {
+    let site = Site::new();
+    let label = |index: &str, name: &str| site.put(&[&format!("S:MODE.{index}"), name]);
+    label("ZRST", "0");
+    label("ONST", "2");
+    label("TWST", "4");
+    site.put(&["S:MODE.VAL", "0"]);
+    std::fs::create_dir_all(site.folder.0.join("rf")).unwrap();
+    site.folder.write("rf/auto.sav", "# save/restore V5.1\nS:MODE 2\n<END>\n");
+    let (status, said) = site.settings("compare", &["rf", "auto.sav"]);
+    assert!(status == 1 && said.contains("2 (4)") && said.contains("now 0 (0)"), "{said}");
+    let (status, said) = site.settings("restore", &["rf", "auto.sav"]);
+    assert!(status == 0 && said.contains("1 written"), "{said}");
+    assert_eq!(site.get(&["-n", "S:MODE"]), "2", "the state with that number, not the one with that name");
+
+    assert_eq!(site.settings("save", &["rf"]).0, 0);
+    let files = std::fs::read_dir(site.folder.0.join("rf")).unwrap().map(|entry| entry.unwrap().path());
+    let ours = files.filter(|file| !file.ends_with("auto.sav")).next().unwrap();
+    let text = std::fs::read_to_string(ours).unwrap();
+    assert!(text.contains("\nS:MODE 2\n") && text.contains("\n#state S:MODE \"4\"\n"), "{text}");
+    // The states are renumbered: the name counts.
+    label("ONST", "4");
+    label("TWST", "2");
+    let (status, said) = site.settings("restore", &["rf", "--only", "S:MODE"]);
+    assert!(status == 0 && said.contains("1 written"), "{said}");
+    assert_eq!(site.get(&["-n", "S:MODE"]), "1");
+    // Two of one name: it is not guessed.
+    label("ZRST", "4");
+    let (status, said) = site.settings("restore", &["rf", "--only", "S:MODE"]);
+    assert!(status == 1 && said.contains("no one of its states"), "{said}");
 }
 
 #[test]

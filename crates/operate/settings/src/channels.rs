@@ -1,6 +1,7 @@
 //! Channels of Channel Access servers: all of them read, some of them written.
 
-use crate::value::{of_saved, to_saved};
+use crate::file::Saved;
+use crate::value::{States, named, of_saved, to_saved};
 use base::{DurNs, MonoNs};
 use ca::client::{ChannelId, ChannelInfo, Event, IoId, RequestError};
 use ca::{Basic, Class, Dbr, Eca};
@@ -12,25 +13,54 @@ use std::io;
 /// What a channel holds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Found {
-    /// As text, states by their names.
+    /// As text, states by their numbers.
     pub value: SavedValue,
     /// Whether its server lets it be written.
     pub may_write: bool,
     native: Basic,
     labels: Vec<String>,
+    /// How the text of a state is meant, of a value that comes from a file.
+    states: States,
 }
 
 impl Found {
-    /// The number of the state that a text names.
-    pub(crate) fn index_of(&self, text: &[u8]) -> Option<usize> {
-        let text = std::str::from_utf8(text).ok()?;
-        let by_label = self.labels.iter().position(|label| !label.is_empty() && label == text);
-        by_label.or_else(|| text.parse().ok().filter(|index| *index < self.labels.len()))
+    /// The value as people see it: of a state the name, too.
+    #[must_use]
+    pub fn named(&self) -> SavedValue {
+        named(&self.value, &self.states, &self.labels)
     }
 
-    /// What is known of a channel by a value alone.
-    pub(crate) const fn plain(value: SavedValue) -> Self {
-        Self { value, may_write: true, native: Basic::Double, labels: Vec::new() }
+    /// The name of the state that it holds.
+    pub(crate) fn label(&self) -> Option<&str> {
+        let SavedValue::Text(text) = &self.value else { return None };
+        let at = self.states.index_of(text, &self.labels)?;
+        self.labels.get(at).map(String::as_str).filter(|label| !label.is_empty())
+    }
+
+    /// A saved value as people see it, by the names that the states have now.
+    pub(crate) fn named_as_now(&self, saved: &SavedValue, states: &States) -> SavedValue {
+        if self.native == Basic::Enum { named(saved, states, &self.labels) } else { saved.clone() }
+    }
+
+    /// Whether it holds a state: then that which a saved text means is the same one or not, and nothing else counts.
+    pub(crate) fn is_state(&self, saved: &[u8], states: &States, now: &[u8]) -> Option<bool> {
+        match (self.native, states, &self.states) {
+            (Basic::Enum, _, _) => {
+                let index = states.index_of(saved, &self.labels);
+                Some(index.is_some() && index == self.states.index_of(now, &self.labels))
+            }
+            // Two files: by the names, where both have them, or one of them has nothing else.
+            (_, States::Number(Some(one)), States::Number(Some(other))) => Some(one == other),
+            (_, States::Number(Some(name)), States::Name) => Some(name.as_bytes() == now),
+            (_, States::Name, States::Number(Some(name))) => Some(name.as_bytes() == saved),
+            (_, States::Number(Some(_)), _) | (_, _, States::Number(Some(_))) => Some(saved == now),
+            _ => None,
+        }
+    }
+
+    /// What is known of a channel by what a file has of it.
+    pub(crate) fn of_file(value: SavedValue, states: States) -> Self {
+        Self { value, may_write: true, native: Basic::Double, labels: Vec::new(), states }
     }
 }
 
@@ -61,7 +91,7 @@ pub enum Unwritten {
     #[error("it is not connected")]
     Disconnected,
     /// What was saved is no value of its type.
-    #[error("what was saved is no value of its type")]
+    #[error("what was saved is no value of its type, or no one of its states")]
     BadValue,
     /// Its server does not let it be written.
     #[error("its server does not let it be written")]
@@ -133,9 +163,10 @@ impl Channels {
                     found[at] = match result {
                         Ok((_, reading)) => {
                             let labels: Vec<String> = reading.meta.labels.iter().map(ToString::to_string).collect();
-                            let value = to_saved(&reading.value, &labels, is_text(&self.names[at]));
+                            let value = to_saved(&reading.value, is_text(&self.names[at]));
                             self.known[at] = Some((info.native, labels.clone()));
-                            Ok(Found { value, may_write: info.access.write, native: info.native, labels })
+                            let (may_write, states) = (info.access.write, States::Number(None));
+                            Ok(Found { value, may_write, native: info.native, labels, states })
                         }
                         Err(Eca::NORDACCESS) => Err(Unavailable::NoAccess),
                         Err(status) => Err(Unavailable::Refused(status)),
@@ -149,7 +180,7 @@ impl Channels {
     }
 
     /// Whether a saved value can be sent to a channel that was found so.
-    pub(crate) fn is_value(&self, at: usize, saved: &SavedValue, found: &Found) -> bool {
+    pub(crate) fn is_value(&self, at: usize, saved: (&SavedValue, &States), found: &Found) -> bool {
         of_saved(saved, found.native, &found.labels, is_text(&self.names[at])).is_some()
     }
 
@@ -157,9 +188,10 @@ impl Channels {
     ///
     /// # Errors
     /// The outer ones are the kernel's, from waiting.
-    pub fn write(&mut self, at: usize, saved: &SavedValue) -> io::Result<Result<(), Unwritten>> {
+    pub fn write(&mut self, at: usize, saved: &Saved) -> io::Result<Result<(), Unwritten>> {
         let Some((native, labels)) = &self.known[at] else { return Ok(Err(Unwritten::Disconnected)) };
-        let Some(value) = of_saved(saved, *native, labels, is_text(&self.names[at])) else {
+        let Some(value) = &saved.value else { return Ok(Err(Unwritten::BadValue)) };
+        let Some(value) = of_saved((value, &saved.states), *native, labels, is_text(&self.names[at])) else {
             return Ok(Err(Unwritten::BadValue));
         };
         let waits = match self.session.client.write(self.ids[at], &value, true) {

@@ -1,7 +1,8 @@
 //! What was saved beside what is there now.
 
 use crate::channels::{Found, Unavailable};
-use db::{Saved, SavedValue};
+use crate::file::Saved;
+use db::SavedValue;
 use std::str::FromStr;
 
 /// How far numbers may lie apart and still be equal: the larger of both parts.
@@ -77,31 +78,37 @@ pub struct Row {
 pub fn compare(saved: &[Saved], now: &[Result<Found, Unavailable>], tolerance: Tolerance) -> Vec<Row> {
     let each = saved.iter().zip(now).map(|(saved, now)| {
         let state = match (&saved.value, now) {
-            (None, now) => State::NotSaved(now.as_ref().ok().map(|found| found.value.clone())),
+            (None, now) => State::NotSaved(now.as_ref().ok().map(Found::named)),
             (Some(_), Err(why)) => State::Unavailable(why.clone()),
-            (Some(then), Ok(found)) if are_equal(then, found, tolerance) => State::Equal,
-            (Some(_), Ok(found)) => State::Differs(found.value.clone()),
+            (Some(_), Ok(found)) if are_equal(saved, found, tolerance) => State::Equal,
+            (Some(_), Ok(found)) => State::Differs(found.named()),
         };
-        Row { name: saved.name.clone(), saved: saved.value.clone(), state }
+        let then = saved.value.as_ref().map(|value| match now {
+            Ok(found) => found.named_as_now(value, &saved.states),
+            Err(_) => value.clone(),
+        });
+        Row { name: saved.name.clone(), saved: then, state }
     });
     each.collect()
 }
 
 /// Whether a channel holds what was saved.
-pub(crate) fn are_equal(saved: &SavedValue, now: &Found, tolerance: Tolerance) -> bool {
-    // A state may have been saved by its number, as autosave does.
-    let one = |saved: &[u8], now_text: &[u8]| {
-        tolerance.are_equal(saved, now_text)
-            || now.index_of(saved).is_some_and(|index| now.index_of(now_text) == Some(index))
+pub(crate) fn are_equal(saved: &Saved, now: &Found, tolerance: Tolerance) -> bool {
+    let one = |then: &[u8], text: &[u8]| {
+        now.is_state(then, &saved.states, text).unwrap_or_else(|| tolerance.are_equal(then, text))
     };
-    match (saved, &now.value) {
-        (SavedValue::Text(saved), SavedValue::Text(now)) => one(saved, now),
-        (SavedValue::Array(saved), SavedValue::Array(now)) => {
+    match (&saved.value, &now.value) {
+        (None, _) => false,
+        (Some(SavedValue::Text(saved)), SavedValue::Text(now)) => one(saved, now),
+        (Some(SavedValue::Array(saved)), SavedValue::Array(now)) => {
             saved.len() == now.len() && saved.iter().zip(now).all(|(saved, now)| one(saved, now))
         }
         // A channel of many elements that holds one now, or held one.
-        (SavedValue::Text(alone), SavedValue::Array(many)) | (SavedValue::Array(many), SavedValue::Text(alone)) => {
+        (Some(SavedValue::Text(alone)), SavedValue::Array(many)) => {
             matches!(many.as_slice(), [only] if one(alone, only))
+        }
+        (Some(SavedValue::Array(many)), SavedValue::Text(alone)) => {
+            matches!(many.as_slice(), [only] if one(only, alone))
         }
     }
 }
@@ -109,6 +116,7 @@ pub(crate) fn are_equal(saved: &SavedValue, now: &Found, tolerance: Tolerance) -
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::value::States;
     use proptest::prelude::*;
 
     fn text(text: &str) -> SavedValue {
@@ -116,13 +124,17 @@ mod tests {
     }
 
     fn found(value: SavedValue) -> Found {
-        Found::plain(value)
+        Found::of_file(value, States::Number(None))
+    }
+
+    fn saved_as(value: SavedValue) -> Saved {
+        Saved { name: "X".to_owned(), value: Some(value), states: States::Number(None) }
     }
 
     #[test]
     fn numbers_are_equal_by_value_and_within_the_tolerance() {
         let is_equal = |saved: &str, now: &str, tolerance: &str| {
-            are_equal(&text(saved), &found(text(now)), tolerance.parse().unwrap())
+            are_equal(&saved_as(text(saved)), &found(text(now)), tolerance.parse().unwrap())
         };
         for (saved, now, tolerance, expected) in [
             ("1", "1.000", "0", true),
@@ -146,7 +158,7 @@ mod tests {
 
     #[test]
     fn each_channel_is_told_by_what_is_known_of_it() {
-        let saved = |name: &str, value| Saved { name: name.to_owned(), value };
+        let saved = |name: &str, value| Saved { name: name.to_owned(), value, states: States::Number(None) };
         let array =
             |elements: &[&str]| SavedValue::Array(elements.iter().map(|element| element.as_bytes().to_vec()).collect());
         let saved = [
@@ -175,7 +187,7 @@ mod tests {
         #[test]
         fn what_was_saved_is_equal_to_itself(elements in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..8), 0..5)) {
             let value = SavedValue::Array(elements);
-            prop_assert!(are_equal(&value, &found(value.clone()), Tolerance::default()));
+            prop_assert!(are_equal(&saved_as(value.clone()), &found(value), Tolerance::default()));
         }
     }
 }

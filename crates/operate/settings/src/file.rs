@@ -1,14 +1,30 @@
 //! One file: what the channels of a set held at one time.
 
 use crate::channels::{Found, Unavailable};
+use crate::value::{States, tame};
 use base::{Stamp, Utc};
-use db::{FileError, Saved, SavedValue, parse_sav, write_sav};
+use db::{FileError, SavedValue, parse_sav, write_sav};
 use std::collections::HashMap;
+use std::fmt::Write as _;
 
-/// How the first line begins.
-const SIGN: &str = "tahti settings";
+/// How the first line begins, and how it began when states were saved by their names.
+const SIGN: &str = "tahti settings 2";
+const SIGN_OF_NAMES: &str = "tahti settings";
+/// How the line begins that has the name of a saved state: a comment, so that autosave reads the file, too.
+const STATE: &str = "#state ";
 /// Letters of a note that are kept.
 const NOTE_MAX: usize = 200;
+
+/// A channel, and what was saved of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Saved {
+    /// Its name.
+    pub name: String,
+    /// What was saved; `None`: it could not be read then.
+    pub value: Option<SavedValue>,
+    /// How the text of a state is meant.
+    pub states: States,
+}
 
 /// Who saved which set, when, and what he said of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -33,16 +49,15 @@ pub struct Settings {
 }
 
 /// A text without what would end the line or the field that it stands in.
-fn tame(text: &str) -> String {
-    let letters = text.chars().map(|letter| if letter.is_control() { ' ' } else { letter });
-    letters.take(NOTE_MAX).collect::<String>().trim().to_owned()
+fn short(text: &str) -> String {
+    tame(&text.chars().take(NOTE_MAX).collect::<String>())
 }
 
 impl Head {
     /// The same, in a form that a file can hold: at most 200 letters a text, none of them a control character.
     #[must_use]
     pub fn new(set: &str, at: Stamp, by: &str, note: &str) -> Self {
-        Self { set: tame(set), at, by: tame(by), note: tame(note) }
+        Self { set: short(set), at, by: short(by), note: short(note) }
     }
 
     /// `20261124T105000.250Z`: names of files sort by time.
@@ -68,7 +83,8 @@ impl Head {
     }
 
     fn of_line(line: &str) -> Option<Self> {
-        let mut parts = line.strip_prefix(SIGN)?.strip_prefix('\t')?.split('\t');
+        let rest = [SIGN, SIGN_OF_NAMES].iter().find_map(|sign| line.strip_prefix(sign)?.strip_prefix('\t'));
+        let mut parts = rest?.split('\t');
         let mut next = || parts.next();
         let (set, at, by, note) = (next()?, next()?, next()?, next()?);
         let (secs, nanos) = at.split_once('.')?;
@@ -86,18 +102,26 @@ impl Settings {
     /// The file's text.
     #[must_use]
     pub fn text(&self) -> String {
-        write_sav(&self.head.as_ref().map_or_else(|| SIGN.to_owned(), Head::line), &self.values)
+        let mut head = self.head.as_ref().map_or_else(|| SIGN.to_owned(), Head::line);
+        for one in &self.values {
+            if let (Some(_), States::Number(Some(label))) = (&one.value, &one.states) {
+                // Writing into a `String` cannot fail. A quote at its end: a line that ends with a blank is a channel without value.
+                let _ = write!(head, "\n{STATE}{} \"{label}\"", one.name);
+            }
+        }
+        let values = self.values.iter().map(|one| db::Saved { name: one.name.clone(), value: one.value.clone() });
+        write_sav(&head, &values.collect::<Vec<_>>())
     }
 
     /// What it holds of the channels of `other`, in their order, as if it were read now.
     #[must_use]
     pub fn found(&self, other: &Self) -> Vec<Result<Found, Unavailable>> {
-        let own: HashMap<&str, &SavedValue> =
-            self.values.iter().filter_map(|one| Some((one.name.as_str(), one.value.as_ref()?))).collect();
-        let each = other.values.iter().map(|one| match own.get(one.name.as_str()) {
-            Some(value) => Ok(Found::plain((*value).clone())),
-            None => Err(Unavailable::NotSaved),
-        });
+        let own: HashMap<&str, &Saved> = self.values.iter().map(|one| (one.name.as_str(), one)).collect();
+        let of = |one: &Saved| Some(Found::of_file(one.value.clone()?, one.states.clone()));
+        let each = other
+            .values
+            .iter()
+            .map(|one| own.get(one.name.as_str()).and_then(|one| of(one)).ok_or(Unavailable::NotSaved));
         each.collect()
     }
 
@@ -106,15 +130,33 @@ impl Settings {
     /// # Errors
     /// It was not written to its end, or a line is malformed.
     pub fn parse(text: &str, file: &str) -> Result<Self, FileError> {
-        let head = text.lines().next().and_then(|line| Head::of_line(line.strip_prefix("# ")?));
-        let mut values = parse_sav(text, file)?;
+        let first = text.lines().next().and_then(|line| line.strip_prefix("# ")).unwrap_or_default();
+        let head = Head::of_line(first);
+        let are_names = head.is_some() && !first.starts_with(SIGN);
+        let labels: HashMap<&str, &str> = match head {
+            Some(_) => text.lines().skip(1).filter_map(label_of_line).collect(),
+            None => HashMap::new(),
+        };
+        let states = |name: &str| match are_names {
+            true => States::Name,
+            false => States::Number(labels.get(name).map(|label| (*label).to_owned())),
+        };
+        let read = parse_sav(text, file)?.into_iter();
+        let mut values: Vec<Saved> =
+            read.map(|one| Saved { states: states(&one.name), name: one.name, value: one.value }).collect();
         // What could not be read stands as a comment: its name is known all the same where the file is ours.
         if head.is_some() {
             let missing = text.lines().skip(1).filter_map(|line| line.strip_prefix('#')?.strip_suffix(' '));
-            values.extend(missing.map(|name| Saved { name: name.to_owned(), value: None }));
+            values.extend(missing.map(|name| Saved { name: name.to_owned(), value: None, states: states(name) }));
         }
         Ok(Self { head, values })
     }
+}
+
+/// The channel and the name of its state in such a line.
+fn label_of_line(line: &str) -> Option<(&str, &str)> {
+    let (name, label) = line.strip_prefix(STATE)?.split_once(' ')?;
+    Some((name, label.strip_prefix('"')?.strip_suffix('"')?))
 }
 
 #[cfg(test)]
@@ -122,14 +164,19 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
+    fn saved(name: &str, value: Option<SavedValue>, label: Option<&str>) -> Saved {
+        Saved { name: name.to_owned(), value, states: States::Number(label.map(str::to_owned)) }
+    }
+
     proptest! {
         #[test]
         fn a_file_reads_back_as_what_was_written(set in "[a-z]{1,8}", by in ".{0,20}", note in ".{0,40}", secs in 700_000_000u64..4_000_000_000, value in prop::collection::vec(any::<u8>(), 0..20)) {
             let head = Head::new(&set, Stamp::from_unix(secs, 250_000_000), &by, &note);
             let values = vec![
-                Saved { name: "A:B".to_owned(), value: Some(SavedValue::Text(value.clone())) },
-                Saved { name: "A:C.VAL$".to_owned(), value: Some(SavedValue::Array(vec![value, b"x y".to_vec()])) },
-                Saved { name: "A:D".to_owned(), value: None },
+                saved("A:B", Some(SavedValue::Text(value.clone())), None),
+                saved("A:C.VAL$", Some(SavedValue::Array(vec![value, b"x y".to_vec()])), None),
+                saved("A:MODE", Some(SavedValue::Text(b"1".to_vec())), Some(&short(&note))),
+                saved("A:D", None, None),
             ];
             let settings = Settings { head: Some(head), values };
             prop_assert_eq!(Settings::parse(&settings.text(), "f").unwrap(), settings);
@@ -149,6 +196,42 @@ mod tests {
             "auto.sav",
         )
         .unwrap();
-        assert_eq!((settings.head, settings.values.len()), (None, 1));
+        assert_eq!(
+            (settings.head, settings.values),
+            (None, vec![saved("X:SET", Some(SavedValue::Text(b"2".to_vec())), None)])
+        );
+    }
+
+    #[test]
+    fn a_state_stands_as_its_number_for_autosave_with_its_name_in_a_comment() {
+        let head = Some(Head::new("rf", Stamp::from_unix(1_800_000_000, 0), "me", ""));
+        let values = vec![saved("X:MODE", Some(SavedValue::Text(b"1".to_vec())), Some("Beam on"))];
+        let text = Settings { head, values }.text();
+        assert!(text.contains("\n#state X:MODE \"Beam on\"\n") && text.contains("\nX:MODE 1\n"), "{text}");
+        // What an earlier version has written has names, and no number is meant where one is a name.
+        let old = "# tahti settings\trf\t1800000000.000000000\tme\t\nX:MODE Beam on\n<END>\n";
+        let settings = Settings::parse(old, "f").unwrap();
+        assert_eq!((settings.head.is_some(), &settings.values[0].states), (true, &States::Name));
+    }
+
+    #[test]
+    fn two_files_are_compared_by_the_names_of_states_where_they_have_them() {
+        let file = |value: &str, states: States| Settings {
+            head: None,
+            values: vec![Saved { name: "X".into(), value: Some(SavedValue::Text(value.into())), states }],
+        };
+        let on = |number: &str| file(number, States::Number(Some("On".into())));
+        let is_equal = |one: &Settings, other: &Settings| {
+            let tolerance = "5".parse().unwrap();
+            crate::compare(&one.values, &other.found(one), tolerance)[0].state == crate::State::Equal
+        };
+        assert!(is_equal(&on("1"), &on("1")) && is_equal(&on("1"), &on("2")), "renumbered");
+        assert!(!is_equal(&on("1"), &file("1", States::Number(Some("Off".into())))));
+        assert!(is_equal(&on("1"), &file("On", States::Name)) && is_equal(&file("On", States::Name), &on("1")));
+        // A tolerance is for numbers, not for states.
+        assert!(
+            is_equal(&on("1"), &file("1", States::Number(None)))
+                && !is_equal(&on("1"), &file("2", States::Number(None)))
+        );
     }
 }

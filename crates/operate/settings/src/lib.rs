@@ -1,7 +1,8 @@
 //! Settings of a plant: what a list of channels held at one time, kept in a file, compared with what they hold now, written back.
 //!
 //! A folder has a set of channels in each `NAME.req`, and what they held in files below `NAME/`. Both have the forms of EPICS'
-//! autosave, so that its request files can be used as they are, and its `.sav` files be compared and restored.
+//! autosave, so that its request files can be used as they are, its `.sav` files be compared and restored, and ours be read by it:
+//! states are saved by their numbers, with their names in comments.
 //!
 //! Must never write a channel that nobody asked to have restored, one that holds already what was saved, nor the first of several
 //! where it is known that another one cannot be written.
@@ -17,9 +18,9 @@ mod value;
 
 pub use channels::{Channels, Found, Unavailable, Unwritten};
 pub use compare::{Row, State, Tolerance, ToleranceError, compare};
-pub use db::{Saved, SavedValue};
-pub use file::{Head, Settings};
+pub use db::SavedValue;
+pub use file::{Head, Saved, Settings};
 pub use folder::{CHANNELS_MAX, Entry, Folder, FolderError};
 pub use restore::{Blocked, Outcome, RestoreError, Restored, restore};
 pub use save::{Kept, SaveError, save};
-pub use value::shown;
+pub use value::{States, shown};

@@ -2,8 +2,9 @@
 
 use crate::channels::{Channels, Unavailable, Unwritten};
 use crate::compare::{Tolerance, are_equal};
+use crate::file::Saved;
 use crate::value::shown;
-use db::{Saved, SavedValue};
+use db::SavedValue;
 use std::io;
 
 /// What became of a channel that was to be restored.
@@ -62,8 +63,8 @@ pub enum Blocked {
     /// Its server does not let it be written.
     #[error("its server does not let it be written")]
     NoAccess,
-    /// What was saved is no value of its type.
-    #[error("what was saved is no value of its type")]
+    /// What was saved is no value of its type, or no one of its states.
+    #[error("what was saved is no value of its type, or no one of its states")]
     BadValue,
 }
 
@@ -98,12 +99,13 @@ pub fn restore(
         let Some(value) = &one.value else { continue };
         let outcome = match &before[at] {
             Err(why) => Outcome::LeftOut(Blocked::Unavailable(why.clone())),
-            Ok(found) if are_equal(value, found, tolerance) => Outcome::Equal,
+            Ok(found) if are_equal(one, found, tolerance) => Outcome::Equal,
             Ok(found) if !found.may_write => Outcome::LeftOut(Blocked::NoAccess),
-            Ok(found) if !channels.is_value(at, value, found) => Outcome::LeftOut(Blocked::BadValue),
-            Ok(found) => Outcome::Written(found.value.clone()),
+            Ok(found) if !channels.is_value(at, (value, &one.states), found) => Outcome::LeftOut(Blocked::BadValue),
+            Ok(found) => Outcome::Written(found.named()),
         };
-        all.push((at, Restored { name: one.name.clone(), saved: value.clone(), outcome }));
+        let then = before[at].as_ref().map_or_else(|_| value.clone(), |found| found.named_as_now(value, &one.states));
+        all.push((at, Restored { name: one.name.clone(), saved: then, outcome }));
     }
     let blocked: Vec<(String, Blocked)> = all
         .iter()
@@ -118,7 +120,7 @@ pub fn restore(
     let mut is_written = false;
     for (at, one) in all.iter_mut().filter(|(_, one)| matches!(one.outcome, Outcome::Written(_))) {
         is_written = true;
-        if let Err(why) = channels.write(*at, &one.saved)? {
+        if let Err(why) = channels.write(*at, &saved[*at])? {
             one.outcome = Outcome::Failed(why);
         }
     }
@@ -127,8 +129,8 @@ pub fn restore(
         for (at, one) in &mut all {
             let Outcome::Written(_) = &one.outcome else { continue };
             match &after[*at] {
-                Ok(found) if are_equal(&one.saved, found, tolerance) => {}
-                Ok(found) => one.outcome = Outcome::Other(Ok(found.value.clone())),
+                Ok(found) if are_equal(&saved[*at], found, tolerance) => {}
+                Ok(found) => one.outcome = Outcome::Other(Ok(found.named())),
                 Err(why) => one.outcome = Outcome::Other(Err(why.clone())),
             }
         }

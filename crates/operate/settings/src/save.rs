@@ -1,10 +1,10 @@
 //! Saving what channels hold.
 
 use crate::channels::{Channels, Unavailable};
-use crate::file::{Head, Settings};
+use crate::file::{Head, Saved, Settings};
 use crate::folder::{Folder, FolderError};
+use crate::value::{States, tame};
 use base::{DurNs, Stamp};
-use db::Saved;
 use std::io;
 
 /// What was saved.
@@ -41,8 +41,9 @@ pub fn save(folder: &Folder, set: &str, by: &str, note: &str, within: DurNs) -> 
     let read = Channels::open(&names, within)?.read()?;
     let (mut values, mut missing) = (Vec::with_capacity(names.len()), Vec::new());
     for (name, read) in names.into_iter().zip(read) {
-        let value = read.map(|found| found.value).map_err(|why| missing.push((name.clone(), why))).ok();
-        values.push(Saved { name, value });
+        let found = read.map_err(|why| missing.push((name.clone(), why))).ok();
+        let states = States::Number(found.as_ref().and_then(|found| found.label().map(tame)));
+        values.push(Saved { name, value: found.map(|found| found.value), states });
     }
     let channels = values.len();
     if missing.len() == channels {

@@ -7,9 +7,50 @@ use db::SavedValue;
 /// The longest text that Channel Access sends as a string, without the zero behind it.
 const STRING_MAX: usize = 39;
 
-/// What a reading holds, as text. `labels` are the names of its states, `is_text` says that its characters are a text.
-pub(crate) fn to_saved(value: &Value, labels: &[String], is_text: bool) -> SavedValue {
-    let one = |scalar: Scalar| text(scalar, labels).into_bytes();
+/// How the text of a state is meant.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum States {
+    /// As its number, as autosave writes it; with its name then, where the file has it.
+    Number(Option<String>),
+    /// As its name, or as its number where no state is called so: files of earlier versions.
+    Name,
+}
+
+/// A text as a file can hold it in a line.
+pub(crate) fn tame(text: &str) -> String {
+    text.chars().map(|letter| if letter.is_control() { ' ' } else { letter }).collect::<String>().trim().to_owned()
+}
+
+impl States {
+    /// The number of the state that a saved text means, of a channel whose states have these names now. `None`: there is no such
+    /// state, or the name is that of several.
+    pub(crate) fn index_of(&self, text: &[u8], labels: &[String]) -> Option<usize> {
+        let text = std::str::from_utf8(text).ok()?.trim();
+        let number =
+            || text.parse::<u16>().ok().map(usize::from).filter(|number| labels.is_empty() || *number < labels.len());
+        let called = |name: &str| -> Vec<usize> {
+            let is_it = |label: &String| !name.is_empty() && tame(label) == name;
+            labels.iter().enumerate().filter(|(_, label)| is_it(label)).map(|(at, _)| at).collect()
+        };
+        let only = |name: &str| match called(name)[..] {
+            [one] => Some(one),
+            _ => None,
+        };
+        match self {
+            // Where states were renumbered the name counts.
+            Self::Number(Some(name)) => {
+                number().filter(|at| labels.get(*at).is_none_or(|label| tame(label) == *name)).or_else(|| only(name))
+            }
+            Self::Number(None) => number().or_else(|| only(text)),
+            Self::Name if !called(text).is_empty() => only(text),
+            Self::Name => number(),
+        }
+    }
+}
+
+/// What a reading holds, as text: of states their numbers. `is_text` says that its characters are a text.
+pub(crate) fn to_saved(value: &Value, is_text: bool) -> SavedValue {
+    let one = |scalar: Scalar| text(scalar).into_bytes();
     match value {
         Value::Scalar(Scalar::String(text)) => SavedValue::Text(text.bytes().to_vec()),
         Value::Scalar(scalar) => SavedValue::Text(one(*scalar)),
@@ -26,7 +67,7 @@ pub(crate) fn to_saved(value: &Value, labels: &[String], is_text: bool) -> Saved
     }
 }
 
-fn text(scalar: Scalar, labels: &[String]) -> String {
+fn text(scalar: Scalar) -> String {
     match scalar {
         Scalar::String(text) => text.to_str().to_owned(),
         Scalar::I8(value) => value.to_string(),
@@ -42,10 +83,7 @@ fn text(scalar: Scalar, labels: &[String]) -> String {
         Scalar::F32(value) => format!("{value:e}"),
         Scalar::F64(value) if usual(value) => value.to_string(),
         Scalar::F64(value) => format!("{value:e}"),
-        Scalar::Enum(index) => match labels.get(usize::from(index)) {
-            Some(label) if !label.is_empty() => label.clone(),
-            _ => index.to_string(),
-        },
+        Scalar::Enum(index) => index.to_string(),
     }
 }
 
@@ -55,16 +93,25 @@ fn usual(value: f64) -> bool {
 }
 
 /// The value that a saved text is for a channel of this type; `None` where it is none.
-pub(crate) fn of_saved(saved: &SavedValue, native: Basic, labels: &[String], is_text: bool) -> Option<Value> {
+pub(crate) fn of_saved(
+    (saved, states): (&SavedValue, &States),
+    native: Basic,
+    labels: &[String],
+    is_text: bool,
+) -> Option<Value> {
+    let scalar = |text: &[u8]| match native {
+        Basic::Enum => states.index_of(text, labels).and_then(|at| u16::try_from(at).ok()).map(Scalar::Enum),
+        native => scalar(text, native),
+    };
     match saved {
         SavedValue::Text(text) if is_text => {
             let mut bytes = text.clone();
             bytes.push(0);
             Some(Value::Array(Array::U8(bytes)))
         }
-        SavedValue::Text(text) => scalar(text, native, labels).map(Value::Scalar),
+        SavedValue::Text(text) => scalar(text).map(Value::Scalar),
         SavedValue::Array(elements) => {
-            let scalars: Option<Vec<Scalar>> = elements.iter().map(|element| scalar(element, native, labels)).collect();
+            let scalars: Option<Vec<Scalar>> = elements.iter().map(|element| scalar(element)).collect();
             Some(Value::Array(array(native, &scalars?)))
         }
     }
@@ -92,7 +139,7 @@ fn array(native: Basic, scalars: &[Scalar]) -> Array {
     }
 }
 
-fn scalar(text: &[u8], native: Basic, labels: &[String]) -> Option<Scalar> {
+fn scalar(text: &[u8], native: Basic) -> Option<Scalar> {
     if native == Basic::String {
         return (text.len() <= STRING_MAX).then(|| Scalar::String(Str40::new(text)));
     }
@@ -104,11 +151,7 @@ fn scalar(text: &[u8], native: Basic, labels: &[String]) -> Option<Scalar> {
         Basic::Double => Scalar::F64(text.parse().ok()?),
         Basic::Long => Scalar::I32(text.parse().ok()?),
         Basic::Char => Scalar::U8(text.parse().or_else(|_| text.parse().map(|value: i8| value as u8)).ok()?),
-        Basic::Enum => {
-            let by_label = labels.iter().position(|label| !label.is_empty() && label == text);
-            let index = by_label.or_else(|| text.parse().ok())?;
-            Scalar::Enum(u16::try_from(index).ok()?)
-        }
+        Basic::Enum => return None,
     })
 }
 
@@ -130,6 +173,19 @@ pub fn shown(value: &SavedValue) -> String {
     }
 }
 
+/// A value as people see it, of a channel whose states have these names: `1 (On)`.
+pub(crate) fn named(value: &SavedValue, states: &States, labels: &[String]) -> SavedValue {
+    let SavedValue::Text(text) = value else { return value.clone() };
+    let label =
+        states.index_of(text, labels).and_then(|at| Some((at, labels.get(at).filter(|label| !label.is_empty())?)));
+    let said = match (label, states) {
+        (Some((at, label)), _) => format!("{at} ({})", tame(label)),
+        (None, States::Number(Some(name))) => format!("{} ({name})", String::from_utf8_lossy(text)),
+        (None, _) => return value.clone(),
+    };
+    SavedValue::Text(said.into_bytes())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -143,8 +199,8 @@ mod tests {
         #[test]
         fn a_number_reads_back_as_the_same_one(value in any::<f64>(), small in any::<f32>(), long in any::<i32>()) {
             for (value, native) in [(Scalar::F64(value), Basic::Double), (Scalar::F32(small), Basic::Float), (Scalar::I32(long), Basic::Long)] {
-                let saved = to_saved(&Value::Scalar(value), &[], false);
-                let back = of_saved(&saved, native, &[], false).unwrap();
+                let saved = to_saved(&Value::Scalar(value), false);
+                let back = of_saved((&saved, &States::Name), native, &[], false).unwrap();
                 // By its text: NaN is not equal to itself.
                 prop_assert_eq!(format!("{back:?}"), format!("{:?}", Value::Scalar(value)));
             }
@@ -153,20 +209,47 @@ mod tests {
         #[test]
         fn any_bytes_are_a_value_or_none(bytes in prop::collection::vec(any::<u8>(), 0..60)) {
             for native in [Basic::String, Basic::Short, Basic::Float, Basic::Enum, Basic::Char, Basic::Long, Basic::Double] {
-                let _ = of_saved(&SavedValue::Text(bytes.clone()), native, &labels(), false);
-                let _ = of_saved(&SavedValue::Array(vec![bytes.clone(); 3]), native, &labels(), false);
+                for states in [States::Name, States::Number(None), States::Number(Some("On".into()))] {
+                    let _ = of_saved((&SavedValue::Text(bytes.clone()), &states), native, &labels(), false);
+                    let _ = of_saved((&SavedValue::Array(vec![bytes.clone(); 3]), &states), native, &labels(), false);
+                }
             }
         }
     }
 
     #[test]
-    fn states_are_saved_by_their_names_and_read_by_name_or_number() {
-        let text = |text: &str| SavedValue::Text(text.into());
-        assert_eq!(to_saved(&Value::Scalar(Scalar::Enum(1)), &labels(), false), text("On"));
-        assert_eq!(to_saved(&Value::Scalar(Scalar::Enum(2)), &labels(), false), text("2"));
-        for (saved, index) in [("On", Some(1)), ("0", Some(0)), ("Open", None)] {
-            let expected = index.map(|index| Value::Scalar(Scalar::Enum(index)));
-            assert_eq!(of_saved(&text(saved), Basic::Enum, &labels(), false), expected, "{saved}");
+    fn a_state_is_saved_by_its_number() {
+        assert_eq!(to_saved(&Value::Scalar(Scalar::Enum(1)), false), SavedValue::Text("1".into()));
+    }
+
+    #[test]
+    fn a_saved_state_is_found_by_number_and_name_and_never_guessed() {
+        let number = || States::Number(None);
+        let with = |name: &str| States::Number(Some(name.into()));
+        for (labels, saved, states, index) in [
+            // A file of autosave has numbers, also where states are called like numbers.
+            (&["0", "2", "4"][..], "2", number(), Some(2)),
+            (&["Off", "On"], "1", number(), Some(1)),
+            (&["Off", "On"], "On", number(), Some(1)),
+            (&["Off", "On"], "2", number(), None),
+            (&[], "7", number(), Some(7)),
+            // A file of ours has both; where they no longer fit the name counts, if it is only one state's.
+            (&["Off", "On"], "1", with("On"), Some(1)),
+            (&["Off", "Standby", "On"], "1", with("On"), Some(2)),
+            (&["Off", "Standby"], "1", with("On"), None),
+            (&["On", "Off", "On"], "1", with("On"), None),
+            // States of one name are told apart by their numbers.
+            (&["On", "On"], "1", with("On"), Some(1)),
+            // A file of an earlier version has names.
+            (&["0", "2", "4"], "2", States::Name, Some(1)),
+            (&["Off", "On", ""], "2", States::Name, Some(2)),
+            (&["On", "On"], "On", States::Name, None),
+            (&["Off", "On"], "Open", States::Name, None),
+        ] {
+            let labels: Vec<String> = labels.iter().map(|label| (*label).to_owned()).collect();
+            assert_eq!(states.index_of(saved.as_bytes(), &labels), index, "{saved} {states:?} of {labels:?}");
+            let value = of_saved((&SavedValue::Text(saved.into()), &states), Basic::Enum, &labels, false);
+            assert_eq!(value, index.map(|at| Value::Scalar(Scalar::Enum(at as u16))));
         }
     }
 
@@ -174,10 +257,12 @@ mod tests {
     fn long_texts_are_characters_and_a_string_that_is_too_long_is_refused() {
         let long = "x".repeat(60);
         let characters = Value::Array(Array::U8([long.as_bytes(), &[0, 7]].concat()));
-        let saved = to_saved(&characters, &[], true);
+        let saved = to_saved(&characters, true);
         assert_eq!(saved, SavedValue::Text(long.clone().into()));
-        let Some(Value::Array(Array::U8(back))) = of_saved(&saved, Basic::Char, &[], true) else { panic!("no text") };
+        let Some(Value::Array(Array::U8(back))) = of_saved((&saved, &States::Name), Basic::Char, &[], true) else {
+            panic!("no text")
+        };
         assert_eq!(back, [long.as_bytes(), &[0]].concat());
-        assert_eq!(of_saved(&saved, Basic::String, &[], false), None);
+        assert_eq!(of_saved((&saved, &States::Name), Basic::String, &[], false), None);
     }
 }
