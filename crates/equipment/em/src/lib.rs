@@ -70,10 +70,15 @@ use std::path::Path;
 /// The main file cannot be read.
 pub fn read(file: &Path, more: &[&'static Driver]) -> Result<Checked, Error> {
     let folder = file.parent().unwrap_or(Path::new(""));
-    let main = std::fs::read_to_string(file).map_err(|source| Error::File { file: file.to_owned(), source })?;
+    let main = text_of(file).map_err(|source| Error::File { file: file.to_owned(), source })?;
     let drivers: Vec<&'static Driver> = equipment::DRIVERS.iter().chain(DRIVERS).chain(more.iter().copied()).collect();
-    let load = &mut |name: &str| std::fs::read_to_string(folder.join(name)).map_err(|error| error.to_string());
+    let load = &mut |name: &str| text_of(&folder.join(name)).map_err(|error| error.to_string());
     Ok(check(&file.display().to_string(), &main, &drivers, load, &Here { folder }))
+}
+
+/// The text of a file.
+fn text_of(file: &Path) -> std::io::Result<String> {
+    table::utf8(std::fs::read(file)?).map_err(|error| std::io::Error::new(std::io::ErrorKind::InvalidData, error))
 }
 
 /// This machine, as a check sees it.

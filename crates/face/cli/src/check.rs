@@ -3,7 +3,7 @@
 //! What a plant's IOCs and equipment managers are told is checked by the program that they are, in their folder and with
 //! their environment: `tahti ioc --check`, `tahti em check`, `tahti guest serve --check`. Their loaders say the same here as when they run.
 
-use crate::failure::{Failure, own_program};
+use crate::failure::{Failure, own_program, text_of};
 use host::plant::{Checked, Diagnostic, Diagnostics, Process, Severity, check, document, place_of_rate, render_all};
 use keep::supervisor::{Machine, plant_file};
 use std::path::{Path, PathBuf};
@@ -147,6 +147,6 @@ fn finish(json: bool, file: &Path, findings: &str, shown: &str, said: &[Said], b
 
 fn read(path: &Path) -> Result<(PathBuf, String), Failure> {
     let file = plant_file(path)?;
-    let text = std::fs::read_to_string(&file).map_err(|error| format!("plant file {}: {error}", file.display()))?;
+    let text = text_of(&file)?;
     Ok((file, text))
 }

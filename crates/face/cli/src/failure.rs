@@ -53,3 +53,9 @@ pub(crate) fn in_file(file: &Path) -> impl Fn(io::Error) -> Failure + Copy {
 pub(crate) fn own_program() -> Result<PathBuf, Failure> {
     Ok(std::env::current_exe().map_err(|error| format!("tahti's own program is not found: {error}"))?)
 }
+
+/// The text of a file that people write.
+pub(crate) fn text_of(file: &Path) -> Result<String, Failure> {
+    let bytes = std::fs::read(file).map_err(in_file(file))?;
+    table::utf8(bytes).map_err(|error| format!("{}: {error}", file.display()).into())
+}

@@ -83,7 +83,10 @@ pub(crate) fn run(args: Args) -> ExitCode {
             return ExitCode::from(USAGE);
         }
     };
-    let mut shell = Shell::new(true, std::env::vars());
+    // Macros are text: a variable in another encoding is none.
+    let variables =
+        std::env::vars_os().filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
+    let mut shell = Shell::new(true, variables);
     if plan.check {
         return check(&mut shell, &plan);
     }

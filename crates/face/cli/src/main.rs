@@ -192,6 +192,8 @@ impl Command {
 
 /// A command line that is not understood (`EX_USAGE` of sysexits.h): 1 and 2 belong to the commands.
 const USAGE: u8 = 64;
+/// The command did its work, but its words could not be printed (`EX_IOERR`).
+const NOT_PRINTED: u8 = 74;
 
 fn main() -> ExitCode {
     // Before anything else allocates: a keeper stays small.
@@ -203,15 +205,29 @@ fn main() -> ExitCode {
     let cli = match given.and_then(|matches| Cli::from_arg_matches(&matches)) {
         Ok(cli) => cli,
         Err(answer) => {
-            // Help and version go to stdout and are no error; a reader that went away is none either.
-            let _ = answer.print();
-            return if answer.use_stderr() { ExitCode::from(USAGE) } else { ExitCode::SUCCESS };
+            if answer.use_stderr() {
+                // Nowhere is left to report that it cannot be printed.
+                let _ = answer.print();
+                return ExitCode::from(USAGE);
+            }
+            // Help and version are no error.
+            print!("{}", answer.render());
+            return printed(ExitCode::SUCCESS);
         }
     };
     if cli.command.only_looks() {
         sys::signal::end_at_closed_pipe();
     }
-    match cli.command {
+    printed(run(cli.command))
+}
+
+/// The status of a command: a failure where it succeeded but standard output took not all of its words.
+fn printed(status: ExitCode) -> ExitCode {
+    if status == ExitCode::SUCCESS && out::has_failed() { ExitCode::from(NOT_PRINTED) } else { status }
+}
+
+fn run(command: Command) -> ExitCode {
+    match command {
         Command::Caget(args) => catools::caget(args),
         Command::Cainfo(args) => catools::cainfo(args),
         Command::Camonitor(args) => catools::camonitor(args),

@@ -1,10 +1,12 @@
 //! `tahti completion` and `tahti man`: what shells and `man` know of the command line, made from the same tables as `--help`.
 
 use crate::failure::{Failure, in_file};
+use crate::out::is_terminal;
 use clap::{Command, CommandFactory as _};
 use clap_complete::Shell;
+use std::io::Write as _;
 use std::path::PathBuf;
-use std::process::{ExitCode, Termination as _};
+use std::process::{self, ExitCode, Stdio, Termination as _};
 
 /// Print a completion script for a shell
 #[derive(clap::Args)]
@@ -19,12 +21,12 @@ pub(crate) struct CompletionArgs {
     shell: String,
 }
 
-/// Print a manual page, or write all pages to a folder
+/// Show a manual page, or write all pages to a folder
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
-  tahti man | man -l -
-  tahti man shield apply | man -l -
+  tahti man                    on a terminal `man` shows it, elsewhere it is printed as it is
+  tahti man shield apply > tahti-shield-apply.1
   tahti man --all /usr/local/share/man/man1")]
 pub(crate) struct ManArgs {
     /// Command of the page [default: tahti itself]
@@ -62,9 +64,23 @@ pub(crate) fn man(args: ManArgs) -> ExitCode {
             let file = folder.join(format!("{name}.1"));
             std::fs::write(&file, text).map_err(in_file(&file))
         }),
-        None => one(&tahti, &args.command).map(|text| print!("{}", String::from_utf8_lossy(&text))),
+        None => one(&tahti, &args.command).map(|text| {
+            if !(is_terminal() && page_through(&text)) {
+                print!("{}", String::from_utf8_lossy(&text));
+            }
+        }),
     };
     done.map_or_else(|why| why.report(), |()| ExitCode::SUCCESS)
+}
+
+/// Has `man` show a page, with its pager; whether it did.
+fn page_through(page: &[u8]) -> bool {
+    let shown = process::Command::new("man").args(["-l", "-"]).stdin(Stdio::piped()).spawn();
+    shown.is_ok_and(|mut man| {
+        // A reader that leaves before the end takes no more of it.
+        let _ = man.stdin.take().map(|mut stdin| stdin.write_all(page));
+        man.wait().is_ok_and(|status| status.success())
+    })
 }
 
 /// The page of the command that these words name.

@@ -60,6 +60,23 @@ fn a_plant_whose_files_are_well_is_well_and_nothing_is_started() {
 }
 
 #[test]
+fn a_plant_file_in_another_encoding_is_refused_with_the_place_and_the_remedy() {
+    let folder = folder("encoding");
+    let file = folder.join("plant.toml");
+    for (bytes, expected) in [
+        (
+            &b"[plant]\nname = \"caf\xe9\"\n"[..],
+            "plant.toml: line 2, column 12: byte 0xe9 is no UTF-8; in Latin-1 it is 'é'; expected UTF-8: `iconv -f latin1",
+        ),
+        (b"\xff\xfe[\0p\0", "plant.toml: line 1, column 1: the file is UTF-16; expected UTF-8: `iconv -f utf-16"),
+    ] {
+        std::fs::write(&file, bytes).unwrap();
+        let (good, said) = check(&file, &[]);
+        assert!(!good && said.contains(expected), "{said}");
+    }
+}
+
+#[test]
 fn what_is_wrong_in_all_files_is_said_with_its_place() {
     let folder = folder("check-wrong");
     write(

@@ -2,6 +2,9 @@
 
 use harness::plant::{Bench, sh};
 use harness::process::{Running, text};
+use harness::tahti;
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt as _;
 use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 
@@ -49,6 +52,43 @@ fn names_of_threads_and_words_of_programs_never_steer_a_terminal() {
     let shown = text(&on_terminal(&bench, "tahti top -n 1 --threads", &[]));
     assert!(shown.contains("\\x1b]0;a\\x07") && !shown.contains("\x1b]"), "{shown:?}");
     bench.ok(&["down"]);
+}
+
+#[test]
+fn words_that_cannot_be_printed_are_no_success() {
+    let bench = Bench::new("full", &sh("a", "sleep 1000", ""));
+    let said = |words: &[&str], device: &str| {
+        let device = std::fs::OpenOptions::new().write(true).open(device).unwrap();
+        let mut command = tahti();
+        command.args(words).current_dir(&bench.dir).env("TAHTI_RUN", bench.dir.join("run")).stdout(device);
+        command.output().unwrap()
+    };
+    let all: [&[&str]; 8] = [
+        &["--help"],
+        &["--version"],
+        &["shield", "--help"],
+        &["check", "."],
+        &["man"],
+        &["completion", "bash"],
+        &["ps"],
+        &["archive", "serve", "--document"],
+    ];
+    for words in all {
+        let output = said(words, "/dev/full");
+        assert_eq!(output.status.code(), Some(74), "{words:?}: {output:?}");
+        let why = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(why.matches("failed to print: No space left on device").count(), 1, "{words:?}: {why}");
+        assert_eq!(said(words, "/dev/null").status.code(), Some(0), "{words:?}");
+    }
+}
+
+#[test]
+fn variables_in_any_encoding_pass_to_programs() {
+    let latin = OsStr::from_bytes(b"caf\xe9");
+    let output = tahti().args(["run", "--", "sh", "-c", "printf %s \"$LATIN\""]).env("LATIN", latin).output().unwrap();
+    assert_eq!(output.stdout, latin.as_bytes(), "{output:?}");
+    let output = tahti().args(["ioc", "--check"]).env("LATIN", latin).stdin(Stdio::null()).output().unwrap();
+    assert!(!text(&output).contains("panicked"), "{output:?}");
 }
 
 #[test]

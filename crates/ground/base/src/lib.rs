@@ -49,6 +49,6 @@ pub use tamed::Tamed;
 pub use unit::{DurNs, Hz, MonoNs, ParseUnitError, Size};
 pub use value::{Array, Characters, FieldType, Scalar, Str40, Str40Writer, Value};
 pub use verb::{Verb, VerbError};
-pub use visible::{Visible, colour};
+pub use visible::{OneLine, Visible, colour};
 pub use words::{glob, nearest};
 pub use worth::{Fall, Lateness, ParseFallError, ResultDeadline, Tally, Worth};

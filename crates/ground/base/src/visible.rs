@@ -37,6 +37,24 @@ impl fmt::Display for Visible<'_> {
     }
 }
 
+/// Displays a name from elsewhere, of a thread or program, on one line: with every control character as `\x1b` or `\u0085`, line ends,
+/// tabs and colours, too. For files as for terminals.
+#[derive(Clone, Copy, Debug)]
+pub struct OneLine<'a>(pub &'a str);
+
+impl fmt::Display for OneLine<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for part in self.0.split_inclusive(|letter| steers(letter) || letter.is_control()) {
+            match part.char_indices().next_back().filter(|(_, last)| steers(*last) || last.is_control()) {
+                Some((at, last @ '\0'..='\x7f')) => write!(f, "{}\\x{:02x}", &part[..at], u32::from(last))?,
+                Some((at, last)) => write!(f, "{}\\u{:04x}", &part[..at], u32::from(last))?,
+                None => f.write_str(part)?,
+            }
+        }
+        Ok(())
+    }
+}
+
 /// Whether a terminal would obey this character, or write what follows it the other way round.
 fn steers(letter: char) -> bool {
     match letter {
@@ -66,6 +84,13 @@ mod tests {
 
     fn shown(text: &str) -> String {
         Visible { text, colours: true }.to_string()
+    }
+
+    #[test]
+    fn a_name_is_one_line_without_control_characters_or_colours() {
+        let shown = |name: &str| OneLine(name).to_string();
+        assert_eq!(shown("a\x1b[31mred\n\t\u{85}\u{202e}z"), "a\\x1b[31mred\\x0a\\x09\\u0085\\u202ez");
+        assert_eq!((shown("worker/0 é"), shown(""), shown("\x7f")), ("worker/0 é".into(), "".into(), "\\x7f".into()));
     }
 
     #[test]

@@ -8,6 +8,29 @@ use base::Visible;
 use std::fmt::Arguments;
 use std::io::{self, IsTerminal, Write};
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// Whether something could not be printed, but for a reader that went away.
+static FAILED: AtomicBool = AtomicBool::new(false);
+
+/// Whether something could not be printed to standard output, as on a full disk. A reader that went away is no failure.
+#[must_use]
+pub fn has_failed() -> bool {
+    FAILED.load(Ordering::Relaxed)
+}
+
+/// Reports the first failure to print: the disk behind a redirection is full, or worse.
+fn noted(printed: io::Result<()>) -> io::Result<()> {
+    if let Err(error) = &printed
+        && error.kind() != io::ErrorKind::BrokenPipe
+        && !FAILED.swap(true, Ordering::Relaxed)
+    {
+        complain(format_args!(
+            "tahti: failed to print: {error}; check the file or disk that standard output leads to\n"
+        ));
+    }
+    printed
+}
 
 /// What a stream leads to.
 #[derive(Clone, Copy, Debug)]
@@ -63,17 +86,13 @@ fn write(mut out: impl Write, looks: Looks, text: Arguments<'_>) -> io::Result<(
 /// # Errors
 /// That of the write, also when nobody reads any more: for who has nothing else to do.
 pub fn tell(text: Arguments<'_>) -> io::Result<()> {
-    write(io::stdout().lock(), Looks::out(), text)
+    noted(write(io::stdout().lock(), Looks::out(), text))
 }
 
-/// Prints; what a closed pipe does not take is dropped.
+/// Prints. What cannot be printed is dropped; [`has_failed`] knows of it.
 pub fn print(text: Arguments<'_>) {
-    if let Err(error) = tell(text)
-        && error.kind() != io::ErrorKind::BrokenPipe
-    {
-        // The one place where words cannot be printed: the disk behind a redirection is full, or worse.
-        complain(format_args!("tahti: failed to print: {error}\n"));
-    }
+    // It is noted.
+    let _ = tell(text);
 }
 
 /// Replaces the last line of a terminal.
@@ -82,8 +101,8 @@ pub fn print(text: Arguments<'_>) {
 /// That of the write.
 pub fn live(text: &str) -> io::Result<()> {
     let mut out = io::stdout().lock();
-    write!(out, "\r{}\x1b[K", Visible { text, colours: colours() })?;
-    out.flush()
+    let written = write!(out, "\r{}\x1b[K", Visible { text, colours: colours() });
+    noted(written.and_then(|()| out.flush()))
 }
 
 /// Sends a terminal our own control sequences.

@@ -56,7 +56,7 @@ impl Stat {
         // A task may name itself `) R 1 (`: the name ends at the last bracket.
         let (open, close) = (text.find('(')?, text.rfind(')')?);
         let tid = text[..open].trim().parse().ok()?;
-        let comm = text.get(open + 1..close)?.to_owned();
+        let comm = base::OneLine(text.get(open + 1..close)?).to_string();
         let mut fields = text[close + 1..].split_ascii_whitespace();
         let state = fields.next()?.chars().next()?;
         let ppid = fields.next()?.parse().ok()?;

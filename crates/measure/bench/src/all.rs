@@ -110,7 +110,7 @@ fn with_spared(bench: &Bench, words: &[&str], args: &Args) -> Option<Vec<String>
     // Some shield only in a part of what they measure.
     let may_shield = bench.command().get_arguments().any(|argument| argument.get_id() == "spare");
     let shields = bench.shields || words.iter().any(|word| word == "--compare" || word == "--shield");
-    match (&args.spare, args.whole_machine) {
+    match (args.spare.as_ref().filter(|spare| !spare.is_empty()), args.whole_machine) {
         _ if !may_shield => {}
         (Some(spare), _) => words.extend(["--spare".into(), spare.clone()]),
         (None, true) => words.push("--whole-machine".into()),

@@ -27,7 +27,7 @@ pub use papers::beside;
 pub use progress::Progress;
 
 use clap::{ArgMatches, Command, FromArgMatches};
-use host::plan::Spared;
+use host::plan::{Spared, SparedList};
 use recorder::Conditions;
 use report::{Report, Table};
 use std::time::Instant;
@@ -155,8 +155,8 @@ enum View {
 #[derive(clap::Args)]
 struct Touched {
     /// Processes that the shield must not touch: PID alone with its threads, PID+ with its descendants
-    #[arg(long, value_name = "PIDS", value_delimiter = ',', env = "TAHTI_SPARE")]
-    spare: Vec<Spared>,
+    #[arg(long, value_name = "PIDS", env = "TAHTI_SPARE")]
+    spare: Vec<SparedList>,
     /// Shield from every task of this machine
     #[arg(long)]
     whole_machine: bool,
@@ -165,10 +165,11 @@ struct Touched {
 impl Touched {
     /// Who is spared. A measurement is no reason to push everybody aside: that has to be said.
     fn spare(&self) -> Result<Vec<Spared>, Failed> {
-        if self.spare.is_empty() && !self.whole_machine {
+        let spare: Vec<Spared> = self.spare.iter().flat_map(|list| list.0.clone()).collect();
+        if spare.is_empty() && !self.whole_machine {
             return Err(Failed::Unsaid);
         }
-        Ok(self.spare.clone())
+        Ok(spare)
     }
 }
 

@@ -163,7 +163,7 @@ impl Profile {
                     self.spaces.remove(&pid);
                     self.made.remove(&pid);
                 }
-                self.name(pid, tid, &String::from_utf8_lossy(name), exec);
+                self.name(pid, tid, &base::OneLine(&String::from_utf8_lossy(name)).to_string(), exec);
             }
             Record::Fork { pid, parent, tid } => self.fork(pid, parent, tid),
             Record::Lost(lost) => self.lost += lost,
@@ -210,7 +210,9 @@ impl Profile {
         if let Some(&number) = self.by_file.get(&key) {
             return number;
         }
-        let is_code = path.starts_with('/') && !path.starts_with("//") || path == "[vdso]";
+        // Memory without a file that processes share has a path in `maps` all the same: what is in it is known by what its maker says.
+        let is_shared = ["/dev/zero", "/memfd:", "/SYSV"].iter().any(|start| path.starts_with(start));
+        let is_code = path.starts_with('/') && !path.starts_with("//") && !is_shared || path == "[vdso]";
         if !is_code || self.objects.len() >= OBJECTS_MAX {
             return 1;
         }

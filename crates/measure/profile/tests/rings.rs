@@ -80,6 +80,20 @@ fn a_chain_of_kernel_and_user_addresses_is_a_stack_from_the_outermost_inwards() 
 }
 
 #[test]
+fn code_in_memory_that_processes_share_without_a_file_is_known_by_what_its_maker_says() {
+    for path in ["/dev/zero (deleted)", "/memfd:jit (deleted)", "/SYSV00000000 (deleted)"] {
+        let ring = [map(7, 0x5000, 0x1000, path, 1), sample(7, 7, 2, &[USER, 0x5010])].concat();
+        assert_eq!(found(&[ring]).folded(), "thread 7;compiled one 1\n", "{path}");
+    }
+}
+
+#[test]
+fn names_of_threads_have_no_control_characters() {
+    let ring = [other(3, 0, ids(&[7, 7]), "a\x1b[31mb\nc", 1), sample(7, 7, 2, &[USER, 0x5010])].concat();
+    assert!(found(&[ring]).folded().starts_with("a\\x1b[31mb\\x0ac;"));
+}
+
+#[test]
 fn rings_of_several_cpus_are_one_story_in_the_order_of_time() {
     let one = [sample(7, 7, 5, &[USER, 0x5010]), sample(7, 7, 25, &[USER, 0x5010])].concat();
     let two = [map(7, 0x5000, 0x1000, "//anon", 4), other(3, 1 << 13, ids(&[7, 7]), "next", 20)].concat();

@@ -147,6 +147,9 @@ pub(crate) fn escaped(text: &str) -> String {
             '>' => out.push_str("&gt;"),
             '"' => out.push_str("&quot;"),
             '\'' => out.push_str("&#39;"),
+            '\n' | '\t' => out.push(letter),
+            // XML has no form for them.
+            letter if letter.is_control() || matches!(letter, '\u{fffe}' | '\u{ffff}') => out.push('\u{fffd}'),
             letter => out.push(letter),
         }
     }
@@ -157,6 +160,11 @@ pub(crate) fn escaped(text: &str) -> String {
 mod tests {
     use super::*;
     use base::Histogram;
+
+    #[test]
+    fn control_characters_which_xml_cannot_have_are_replaced() {
+        assert_eq!(escaped("a\x1b[1m<b>\0\n"), "a\u{fffd}[1m&lt;b&gt;\u{fffd}\n");
+    }
 
     #[test]
     fn every_histogram_is_drawn_with_its_longest() {

@@ -19,7 +19,7 @@ impl Name {
 impl std::fmt::Display for Name {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let end = self.0.iter().position(|&byte| byte == 0).unwrap_or(16);
-        f.write_str(&String::from_utf8_lossy(&self.0[..end]))
+        write!(f, "{}", base::OneLine(&String::from_utf8_lossy(&self.0[..end])))
     }
 }
 

@@ -3,7 +3,7 @@
 use base::{CpuSet, DurNs, MonoNs};
 use proptest::prelude::*;
 use serde_json::Value;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use trace::stored::{Head, Page, Stored, StoredError, Thread, write};
 use trace::{Clocks, EVENTS, Symbols, What};
 
@@ -222,4 +222,15 @@ fn chromes_form_is_json_whose_delays_are_those_that_were_found() {
     let longest = lates.iter().map(|late| late.delay_ns()).max().unwrap() as f64 / 1e3;
     assert!(late.iter().any(|slice| slice["dur"].as_f64() == Some(longest)));
     assert!(slices.iter().any(|slice| slice["name"] == "softirq TIMER"));
+    // Perfetto keeps 32 bits of a thread's number, and would draw several rows as one.
+    let numbers: BTreeSet<u64> = late.iter().map(|slice| slice["tid"].as_u64().unwrap()).collect();
+    assert!(numbers.iter().all(|number| *number < 1 << 31), "{numbers:?}");
+    let rows: BTreeSet<u64> = whole["traceEvents"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter(|event| event["ph"] == "M" && event["name"] == "thread_name" && event["pid"] == late[0]["pid"])
+        .map(|event| event["tid"].as_u64().unwrap())
+        .collect();
+    assert!(rows.is_superset(&numbers), "each row has a name: {rows:?} {numbers:?}");
 }

@@ -6,7 +6,7 @@ mod list;
 mod report;
 mod xml;
 
-use crate::failure::{Failure, end, in_file};
+use crate::failure::{Failure, end, text_of};
 use alarmd::Client;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -131,7 +131,7 @@ fn serve(args: &ServeArgs) -> Result<ExitCode, Failure> {
         return Ok(ExitCode::SUCCESS);
     }
     let (text, called) = match &args.file {
-        Some(file) => (std::fs::read_to_string(file).map_err(in_file(file))?, file.display().to_string()),
+        Some(file) => (text_of(file)?, file.display().to_string()),
         None => (args.table.join("\n"), "[alarms] of the plant file".to_owned()),
     };
     let (config, found) = if args.file.is_some() { alarm::read(&text) } else { alarm::read_told(&text) };

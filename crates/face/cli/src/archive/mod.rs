@@ -11,7 +11,7 @@ mod status;
 pub(crate) mod time;
 mod upload;
 
-use crate::failure::{Failure, end};
+use crate::failure::{Failure, end, text_of};
 use crate::tell::Supervisor;
 use base::Cluster;
 use host::plant::archive;
@@ -180,10 +180,9 @@ fn serve(args: &ServeArgs) -> Result<ExitCode, Failure> {
         return Ok(ExitCode::SUCCESS);
     }
     let (shown, text) = match &args.file {
-        Some(file) => (file.display().to_string(), std::fs::read_to_string(file)),
-        None => ("--table".to_owned(), Ok(args.table.join("\n"))),
+        Some(file) => (file.display().to_string(), text_of(file)?),
+        None => ("--table".to_owned(), args.table.join("\n")),
     };
-    let text = text.map_err(|error| format!("{shown}: {error}"))?;
     let (wanted, found) = archive::read(&text);
     if !found.is_empty() || args.check {
         eprint!("{}", table::render_all(&found, &shown, &text));

@@ -5,7 +5,7 @@ mod show;
 mod supervisor;
 mod timeline;
 
-use crate::failure::{Failure, end};
+use crate::failure::{Failure, end, text_of};
 use base::CpuSet;
 use host::plant::{Missing, Surroundings, check as check_plant, render_all};
 use keep::supervisor::{Machine, plant_file};
@@ -98,7 +98,7 @@ impl Surroundings for Planned {
 fn check(plant: &Path) -> Result<(), Failure> {
     let file = plant_file(plant)?;
     let shown = file.display().to_string();
-    let text = std::fs::read_to_string(&file).map_err(|error| format!("plant file {shown}: {error}"))?;
+    let text = text_of(&file)?;
     let folder = file.parent().map_or_else(|| PathBuf::from("/"), Path::to_owned);
     let checked = check_plant(&text, &Planned(Machine { folder }));
     let Some(plant) = checked.plant else { return Err(render_all(&checked.found, &shown, &text).into()) };

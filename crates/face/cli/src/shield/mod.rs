@@ -6,7 +6,7 @@ mod print;
 use crate::failure::{Failure, end};
 use base::{CpuSet, DurNs};
 use clap::Subcommand;
-use host::plan::{self, Placed, Profile, ShieldParts, Spared, Want};
+use host::plan::{self, Placed, Profile, ShieldParts, Spared, SparedList, Want};
 use host::snapshot::Snapshot;
 use host::suggest::{self, Choice};
 use keep::RunDir;
@@ -139,8 +139,8 @@ struct Wish {
     #[arg(long)]
     profile: Option<Profile>,
     /// Processes to leave where they are: PID (with its threads) or PID+ (with its descendants)
-    #[arg(long, value_name = "PIDS", value_delimiter = ',', env = "TAHTI_SPARE")]
-    spare: Vec<Spared>,
+    #[arg(long, value_name = "PIDS", env = "TAHTI_SPARE")]
+    spare: Vec<SparedList>,
     /// Interrupts to place on shielded CPUs, as WORDS=CPU: words of a line of /proc/interrupts, such as 0000:00:03.0=2
     #[arg(long = "irq", value_name = "WORDS=CPU", value_delimiter = ',')]
     irqs: Vec<Placed>,
@@ -180,6 +180,10 @@ pub(crate) fn run(args: Args) -> ExitCode {
 
 type Outcome = Result<ExitCode, Failure>;
 
+fn spared(lists: Vec<SparedList>) -> Vec<Spared> {
+    lists.into_iter().flat_map(|list| list.0).collect()
+}
+
 /// What is asked for, completed from the shield that stands.
 fn want(root: &RootDir, dir: &RunDir, wish: Wish) -> Result<Want, Failure> {
     let stands = shield::current(root, dir)?;
@@ -190,8 +194,8 @@ fn want(root: &RootDir, dir: &RunDir, wish: Wish) -> Result<Want, Failure> {
     };
     let same = stands.filter(|want| want.cpus == cpus);
     let profile = wish.profile.or(same.map(|want| want.profile)).unwrap_or_default();
-    let spare =
-        if wish.spare.is_empty() { same.map(|want| want.spare.clone()).unwrap_or_default() } else { wish.spare };
+    let asked = spared(wish.spare);
+    let spare = if asked.is_empty() { same.map(|want| want.spare.clone()).unwrap_or_default() } else { asked };
     let irqs = if wish.irqs.is_empty() { same.map(|want| want.irqs.clone()).unwrap_or_default() } else { wish.irqs };
     let parts = wish.parts.or(same.map(|want| want.parts)).unwrap_or_default();
     Ok(Want { cpus, profile, spare, irqs, parts, own: shield::own_processes(), ..Want::default() })
@@ -228,7 +232,7 @@ fn plan_elsewhere(path: &Path, wish: Wish, json: bool) -> Outcome {
         Choice::Auto(count) => suggest::suggest(&keep::machine::snapshot(&machine, &CpuSet::EMPTY)?, count)?,
     };
     let (profile, parts) = (wish.profile.unwrap_or_default(), wish.parts.unwrap_or_default());
-    let want = Want { cpus, profile, parts, spare: wish.spare, irqs: wish.irqs, ..Want::default() };
+    let want = Want { cpus, profile, parts, spare: spared(wish.spare), irqs: wish.irqs, ..Want::default() };
     print_plan(&keep::machine::snapshot(&machine, &want.cpus)?, &want, json)
 }
 

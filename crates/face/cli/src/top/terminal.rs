@@ -140,9 +140,7 @@ impl Backend for Ansi {
 
     fn size(&self) -> io::Result<Size> {
         let size = tcgetwinsize(stdout())?;
-        // A terminal that does not know.
-        let or = |given, usual| if given == 0 { usual } else { given };
-        Ok(Size::new(or(size.ws_col, 80), or(size.ws_row, 24)))
+        Ok(shown(size.ws_col, size.ws_row))
     }
 
     fn window_size(&mut self) -> io::Result<WindowSize> {
@@ -154,6 +152,15 @@ impl Backend for Ansi {
     }
 }
 
+/// What is drawn of a terminal that says it has so many columns and rows: 0 is one that does not know, and what nobody reads needs
+/// no memory.
+fn shown(columns: u16, rows: u16) -> Size {
+    const COLUMNS_MAX: u16 = 1000;
+    const ROWS_MAX: u16 = 500;
+    let or = |given, usual| if given == 0 { usual } else { given };
+    Size::new(or(columns, 80).min(COLUMNS_MAX), or(rows, 24).min(ROWS_MAX))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -161,6 +168,12 @@ mod tests {
 
     /// Set where this program runs itself on a terminal, to panic there.
     const ON_TERMINAL: &str = "TAHTI_TEST_PANICS_ON_A_TERMINAL";
+
+    #[test]
+    fn a_terminal_of_any_size_is_drawn_within_bounds() {
+        assert_eq!((shown(0, 0), shown(200, 60)), (Size::new(80, 24), Size::new(200, 60)));
+        assert_eq!(shown(u16::MAX, u16::MAX), Size::new(1000, 500));
+    }
 
     #[test]
     fn a_panic_gives_the_terminal_back_before_it_is_told() {

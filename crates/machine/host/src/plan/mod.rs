@@ -48,7 +48,7 @@ pub use release::{Kept, Release, release};
 pub use spare::Spare;
 pub use step::{Note, Plan, Step};
 pub use verify::{Drift, verify};
-pub use want::{Placed, Profile, ShieldPart, ShieldParts, Spared, Want, WordError};
+pub use want::{Placed, Profile, ShieldPart, ShieldParts, Spared, SparedList, Want, WordError};
 
 use crate::knob;
 use crate::snapshot::{Cgroup, Snapshot, Target, Task};

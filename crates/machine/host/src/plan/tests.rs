@@ -394,6 +394,11 @@ fn the_nearest_named_ancestor_decides_who_is_spared() {
     assert_eq!(spared("20"), [20]);
     assert_eq!(spared("1"), [1]);
     assert_eq!(spared("1+, 23"), [1, 20, 21, 23, 30]);
+    // An empty variable is as none.
+    assert_eq!(
+        ["", " "].map(|none| none.parse::<SparedList>().unwrap()),
+        [SparedList::default(), SparedList::default()]
+    );
     for wrong in ["0", "-1", "1++", "+", "x"] {
         assert!(Spared::list(wrong).unwrap_err().to_string().contains("expected a process id"), "{wrong}");
     }

@@ -65,6 +65,18 @@ impl Spared {
     }
 }
 
+/// What `--spare` and `TAHTI_SPARE` take: some processes, or none where the text is empty.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SparedList(pub Vec<Spared>);
+
+impl FromStr for SparedList {
+    type Err = WordError;
+
+    fn from_str(text: &str) -> Result<Self, WordError> {
+        Spared::list(text).map(Self)
+    }
+}
+
 /// A word that is not what it should be.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{found:?}: expected {expected}")]

@@ -31,7 +31,7 @@ pub use ioc::place_of_rate;
 pub use model::*;
 pub use partition::{BitRate, CpuMax, IoMax, Network, Partition, Queue};
 pub use process::{CAPABILITIES, NAME, is_name};
-pub use table::{Diagnostic, Diagnostics, Severity, render_all};
+pub use table::{Diagnostic, Diagnostics, NotUtf8, Severity, render_all, utf8};
 
 use crate::suggest::Choice;
 use base::CpuSet;
@@ -205,7 +205,14 @@ fn read_plant(root: &DeTable<'_>, text: &str, around: &dyn Surroundings, found: 
         Some((table, span)) => {
             let section = Section::open(table, span.clone(), &keys::PLANT, "[plant]", found);
             operators = hygiene::operators(&section, found);
-            process::name(&section, found).map(|(name, _)| name)
+            process::name(&section, found).map(|(name, span)| {
+                // A folder of that name lies beside tahti's own files, such as `shield.json`.
+                if name.contains('.') {
+                    let message = format!("`name` of [plant] cannot be {name:?}");
+                    found.error(span, message, "no `.` in it", format!("for example {:?}", name.replace('.', "-")));
+                }
+                name
+            })
         }
         None => {
             if !root.iter().any(|(key, _)| *key.get_ref() == "plant") {

@@ -307,6 +307,12 @@ fn a_mistyped_key_is_shown_with_its_line_a_caret_and_what_was_meant() {
 }
 
 #[test]
+fn the_name_of_a_plant_has_no_dot_as_files_beside_its_folder_have() {
+    let text = "[plant]\nname = \"shield.json\"\n[[process]]\nname = \"a.b\"\ncommand = \"/bin/good\"\n";
+    assert_eq!(errors(text), ["2:8 `name` of [plant] cannot be \"shield.json\""]);
+}
+
+#[test]
 fn processes_that_wait_for_each_other_are_named_in_a_circle() {
     let mut text = "[plant]\nname = \"p\"\n".to_owned();
     for (name, after) in [("a", "b"), ("b", "c"), ("c", "a"), ("d", "a")] {

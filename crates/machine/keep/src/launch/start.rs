@@ -9,9 +9,9 @@ use crate::supervisor::SERVICE_VARIABLES;
 use base::DurNs;
 use rustix::fd::{AsFd as _, OwnedFd};
 use std::collections::BTreeMap;
-use std::ffi::CString;
+use std::ffi::{CString, OsStr, OsString};
 use std::fmt;
-use std::os::unix::ffi::OsStrExt;
+use std::os::unix::ffi::{OsStrExt, OsStringExt as _};
 use std::path::{Path, PathBuf};
 use sys::child::Waited;
 use sys::process::{Process, start_ticks};
@@ -99,15 +99,21 @@ pub fn hold(spec: &LaunchSpec) -> Result<Held, LaunchError> {
     let program = sys::program::find(&spec.argv[0], here, spec.env.get("PATH").map(String::as_str))
         .map_err(|found| error("program", found.to_string(), "check its path and PATH"))?;
     let plan = Plan::of(spec, &program)?;
-    let words = |words: &mut dyn Iterator<Item = String>| -> Result<Vec<CString>, LaunchError> {
+    let words = |words: &mut dyn Iterator<Item = OsString>| -> Result<Vec<CString>, LaunchError> {
         words
-            .map(|word| CString::new(word).map_err(|_| error("such word", "it holds a zero byte".into(), "remove it")))
+            .map(|word| {
+                CString::new(word.into_vec())
+                    .map_err(|_| error("such word", "it holds a zero byte".into(), "remove it"))
+            })
             .collect()
     };
-    let argv = words(&mut spec.argv.iter().cloned())?;
-    let envp = words(
-        &mut environment(spec, &plan.user_variables, &plan.variables).into_iter().map(|(k, v)| format!("{k}={v}")),
-    )?;
+    let argv = words(&mut spec.argv.iter().map(OsString::from))?;
+    let variables = environment(spec, &plan.user_variables, &plan.variables).into_iter();
+    let envp = words(&mut variables.map(|(mut name, value)| {
+        name.push("=");
+        name.push(value);
+        name
+    }))?;
     let file = CString::new(program.as_os_str().as_bytes())
         .map_err(|_| error("program", "its path holds a zero byte".into(), "remove it"))?;
     let mut prepared = Prepared::new(file, argv, envp, plan.steps.clone());
@@ -223,8 +229,7 @@ fn environment(
     spec: &LaunchSpec,
     user: &[(&'static str, String)],
     added: &[(String, String)],
-) -> BTreeMap<String, String> {
-    let own = std::env::vars_os().filter_map(|(key, value)| Some((key.into_string().ok()?, value.into_string().ok()?)));
+) -> BTreeMap<OsString, OsString> {
     let passes = |name: &str| match &spec.env_pass {
         _ if spec.env_clear => false,
         Some(_) if SERVICE_VARIABLES.contains(&name) => false,
@@ -234,14 +239,16 @@ fn environment(
             patterns.any(|pattern| base::glob(pattern, name))
         }
     };
-    let mut all: BTreeMap<String, String> = own.filter(|(name, _)| passes(name)).collect();
-    all.extend(user.iter().map(|(name, value)| ((*name).to_owned(), value.clone())));
-    all.extend(spec.env.clone());
-    all.extend(added.iter().cloned());
+    // Values pass as they are, whatever their encoding.
+    let own = std::env::vars_os().filter(|(name, _)| passes(&name.to_string_lossy()));
+    let mut all: BTreeMap<OsString, OsString> = own.collect();
+    all.extend(user.iter().map(|(name, value)| ((*name).into(), value.into())));
+    all.extend(spec.env.iter().map(|(name, value)| (name.into(), value.into())));
+    all.extend(added.iter().map(|(name, value)| (name.into(), value.into())));
     if let Some(within) = spec.watchdog {
         // The starter's own is for the starter.
-        all.remove("WATCHDOG_PID");
-        all.insert("WATCHDOG_USEC".to_owned(), (within.0.max(1000) / 1000).to_string());
+        all.remove(OsStr::new("WATCHDOG_PID"));
+        all.insert("WATCHDOG_USEC".into(), (within.0.max(1000) / 1000).to_string().into());
     }
     all
 }

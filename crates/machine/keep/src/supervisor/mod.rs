@@ -44,7 +44,7 @@ use crate::launch::IdentityError;
 use base::DurNs;
 pub use engine::NoShield;
 use engine::{Engine, Left};
-use host::plant::{Diagnostic, Plant, check, render_all};
+use host::plant::{Diagnostic, NotUtf8, Plant, check, render_all, utf8};
 use host::supervise::{Event, Phase, Supervision};
 use processes::Processes;
 use rundir::{RunDir, RunDirError};
@@ -112,12 +112,12 @@ pub enum PlantError {
         error: std::io::Error,
     },
     /// It is no text.
-    #[error("plant file {}: it is no UTF-8: {error}", .file.display())]
+    #[error("plant file {}: {error}", .file.display())]
     NoText {
         /// The file.
         file: PathBuf,
         /// Where it is none.
-        error: std::string::FromUtf8Error,
+        error: NotUtf8,
     },
     /// It says what cannot be.
     #[error("{}", render_all(.found, &.file.display().to_string(), .text))]
@@ -175,7 +175,7 @@ pub fn plant_file(path: &Path) -> Result<PathBuf, PlantError> {
 pub fn read_plant(file: &Path) -> Result<(Plant, Vec<Diagnostic>), PlantError> {
     let file = file.to_owned();
     let bytes = std::fs::read(&file).map_err(|error| PlantError::Read { file: file.clone(), error })?;
-    let text = String::from_utf8(bytes).map_err(|error| PlantError::NoText { file: file.clone(), error })?;
+    let text = utf8(bytes).map_err(|error| PlantError::NoText { file: file.clone(), error })?;
     let folder = file.parent().map_or_else(|| PathBuf::from("/"), Path::to_owned);
     let checked = check(&text, &Machine { folder });
     match checked.plant {
@@ -245,6 +245,8 @@ pub fn up(options: &Options) -> Result<Exit, UpError> {
             (Some((std::collections::BTreeMap::new(), run.has_shield(), plant.clone())), (plant, all))
         }
         None => {
+            // Those of a run that ended without its supervisor.
+            run.close_dashboard()?;
             let all = Supervision::new(&plant);
             (None, (plant, all))
         }

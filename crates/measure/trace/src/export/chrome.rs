@@ -3,7 +3,7 @@
 use super::{Picture, Track};
 use crate::stored::{Stored, StoredError};
 use serde_json::{Map, Value, json};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// "Processes" of the drawing.
 const CPUS: u32 = 1;
@@ -22,7 +22,7 @@ pub fn chrome(stored: &Stored<'_>) -> Result<String, StoredError> {
     }
     let spans = picture.spans();
     let begin = spans.iter().map(|span| span.from).min().unwrap_or_default();
-    let mut named = BTreeSet::new();
+    let (mut named, mut rows) = (BTreeSet::new(), BTreeMap::new());
     for span in spans {
         let (pid, tid, name) = match span.track {
             Track::Cpu(cpu) => (CPUS, u64::from(cpu), format!("CPU {cpu}")),
@@ -30,7 +30,9 @@ pub fn chrome(stored: &Stored<'_>) -> Result<String, StoredError> {
             Track::Late(tid, lane) => {
                 let thread = stored.head.threads.iter().find(|thread| thread.tid == tid);
                 let name = thread.map_or("thread", |thread| &thread.name);
-                (LATE, u64::from(tid.unsigned_abs()) | (lane as u64) << 32, format!("{name} ({tid})"))
+                // Readers keep 32 bits of a thread's number: rows are counted, their names have the threads'.
+                let next = rows.len() as u64 + 1;
+                (LATE, *rows.entry((tid, lane)).or_insert(next), format!("{name} ({tid})"))
             }
         };
         if named.insert((pid, tid)) {
