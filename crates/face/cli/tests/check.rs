@@ -70,7 +70,7 @@ fn a_plant_file_in_another_encoding_is_refused_with_the_place_and_the_remedy() {
         ),
         (b"\xff\xfe[\0p\0", "plant.toml: line 1, column 1: the file is UTF-16; expected UTF-8: `iconv -f utf-16"),
     ] {
-        std::fs::write(&file, bytes).unwrap();
+        fs::write(&file, bytes).unwrap();
         let (good, said) = check(&file, &[]);
         assert!(!good && said.contains(expected), "{said}");
     }

@@ -210,9 +210,11 @@ impl Import<'_> {
             (Some(Open::Config | Open::Component(..)), "component") => {
                 let name = self.name(start)?;
                 match name.strip_prefix('/') {
-                    Some(rest) if rest.starts_with('/') => {
-                        let what =
-                            format!("the component {:?} begins with two `/` and is left out", table::clipped(&name));
+                    Some(rest) if rest.starts_with('/') || !is_name(rest) => {
+                        let what = format!(
+                            "the component {:?} has no usable name behind its first `/` and is left out",
+                            table::clipped(&name)
+                        );
                         self.note(&what);
                         Open::Skipped
                     }
@@ -695,11 +697,11 @@ mod tests {
         let text = r#"<config name="a"><component name="1/2"><guidance><title>t</title><details>d</details></guidance>
             <pv name="N/D"><latching>true</latching></pv></component>
             <component name="/b"><pv name="B"><latching>true</latching></pv></component>
-            <component name="//c"><pv name="C"/></component></config>"#;
+            <component name="//c"><pv name="C"/></component><component name="/"/></config>"#;
         let (config, notes) = import(text).unwrap();
         let paths: Vec<String> = config.alarms.iter().map(|spec| config.path(spec)).collect();
         assert_eq!(paths, ["/a/1\\/2/N\\/D", "/a/b/B"]);
-        assert!(notes.len() == 1 && notes[0].contains("\"//c\" begins with two"), "{notes:?}");
+        assert!(notes.len() == 2 && notes[0].contains("\"//c\" has no usable name"), "{notes:?}");
         assert!(crate::is_meant("N/D", &paths[0]) && crate::is_meant("/a/1\\/2", &paths[0]));
         assert!(!crate::is_meant("D", &paths[0]));
         let (read, found) = crate::read(&to_toml(&config));

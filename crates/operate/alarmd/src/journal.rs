@@ -502,7 +502,7 @@ mod tests {
     }
 
     fn stopped(secs: i64) -> Entry {
-        Entry { at: Wall(secs * 1_000_000_000), path: "/a/é".to_owned(), what: alarm::What::Stopped }
+        Entry { at: Wall(secs * 1_000_000_000), path: "/a/é".to_owned(), what: What::Stopped }
     }
 
     fn entries(path: &Path) -> (Vec<Entry>, u64) {
