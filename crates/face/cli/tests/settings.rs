@@ -111,8 +111,8 @@ fn a_file_of_autosave_restores_states_by_their_numbers_and_ours_is_one_that_auto
     assert_eq!(site.get(&["-n", "S:MODE"]), "2", "the state with that number, not the one with that name");
 
     assert_eq!(site.settings("save", &["rf"]).0, 0);
-    let files = std::fs::read_dir(site.folder.0.join("rf")).unwrap().map(|entry| entry.unwrap().path());
-    let ours = files.filter(|file| !file.ends_with("auto.sav")).next().unwrap();
+    let mut files = std::fs::read_dir(site.folder.0.join("rf")).unwrap().map(|entry| entry.unwrap().path());
+    let ours = files.find(|file| !file.ends_with("auto.sav")).unwrap();
     let text = std::fs::read_to_string(ours).unwrap();
     assert!(text.contains("\nS:MODE 2\n") && text.contains("\n#state S:MODE \"4\"\n"), "{text}");
     // The states are renumbered: the name counts.
