@@ -1,10 +1,16 @@
-//! Descriptors handed from process to process over an abstract Unix socket: a name without a file, so that
-//! nothing is left behind when its owner dies.
+//! Descriptors handed from process to process over Unix sockets with names.
+//!
+//! A name is a file in the run folder (`TAHTI_RUN`, `/run/tahti`), where clients look first, and an abstract name beside it (`place`). Both ends
+//! look here who the other is.
+
+mod place;
 
 use crate::error::{Doing, Error, Result};
 use crate::peer::{self, Peer};
 pub use crate::peer::{is_ours, own_user};
 use base::DurNs;
+use place::{Place, SocketFile};
+use rustix::event::epoll;
 use rustix::io::Errno;
 use rustix::net::sockopt::Timeout;
 use rustix::net::{
@@ -23,35 +29,83 @@ const FDS_MAX: usize = 4;
 /// who does not give one is stopped, or starved.
 const PATIENCE: DurNs = DurNs::from_secs(5);
 
+/// Connections that may wait to be accepted, and those for streams of bytes.
+const BACKLOG: i32 = 8;
+const STREAM_BACKLOG: i32 = 128;
+
+const fn backlog(kind: SocketType) -> i32 {
+    if kind.as_raw() == SocketType::STREAM.as_raw() { STREAM_BACKLOG } else { BACKLOG }
+}
+
 /// Where others ask for a descriptor.
 #[derive(Debug)]
 pub struct Counter {
-    socket: OwnedFd,
+    file: Option<SocketFile>,
+    abstract_socket: Option<OwnedFd>,
+    /// Readable while a caller waits at one of them.
+    ready: OwnedFd,
     name: String,
+    shortfall: Option<String>,
 }
 
 fn address(name: &str) -> Result<SocketAddrUnix> {
     SocketAddrUnix::new_abstract_name(name.as_bytes()).doing(|| format!("name a socket @{name}"))
 }
 
-fn socket(name: &str, kind: SocketType, flags: SocketFlags) -> Result<OwnedFd> {
+fn socket(place: &str, kind: SocketType, flags: SocketFlags) -> Result<OwnedFd> {
     let flags = flags | SocketFlags::CLOEXEC;
-    rustix::net::socket_with(AddressFamily::UNIX, kind, flags, None).doing(|| format!("make a socket @{name}"))
+    rustix::net::socket_with(AddressFamily::UNIX, kind, flags, None).doing(|| format!("make a socket {place}"))
 }
 
 impl Counter {
     /// Opens the counter `name`; it does not block.
     ///
     /// # Errors
-    /// `EADDRINUSE` if somebody else has it open, with who that is.
+    /// `EADDRINUSE` if another process has it open in this run folder, with which one; if there can be no socket there, also if another has the
+    /// abstract name.
     pub fn open(name: &str) -> Result<Self> {
-        let socket = socket(name, SocketType::SEQPACKET, SocketFlags::NONBLOCK)?;
-        rustix::net::bind(&socket, &address(name)?).doing(|| match owner(name, SocketType::SEQPACKET) {
-            Some(owner) => format!("open @{name}, which {owner} has open; end that process, or use another name"),
-            None => format!("open @{name}"),
-        })?;
-        rustix::net::listen(&socket, 8).doing(|| format!("listen at @{name}"))?;
-        Ok(Self { socket, name: name.to_owned() })
+        Self::of(name, SocketType::SEQPACKET)
+    }
+
+    /// The same for streams of bytes: [`connect_stream`].
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    pub fn open_stream(name: &str) -> Result<Self> {
+        Self::of(name, SocketType::STREAM)
+    }
+
+    fn of(name: &str, kind: SocketType) -> Result<Self> {
+        let file = match SocketFile::listen(name, kind, backlog(kind)) {
+            Err(error) if error.errno == Errno::ADDRINUSE => return Err(taken(name, owner(name, kind), error)),
+            file => file,
+        };
+        let (file, abstract_socket, shortfall) = match (file, listen_abstract(name, kind)) {
+            (Ok(file), Ok(socket)) => (Some(file), Some(socket), None),
+            (Ok(file), Err(why)) => {
+                (Some(file), None, Some(format!("only processes with this run folder find {name}: {why}")))
+            }
+            (Err(why), Ok(socket)) => {
+                let only = format!("{name} has an abstract socket alone, whose name any account can take first");
+                (None, Some(socket), Some(format!("{only}: {why}")))
+            }
+            (Err(_), Err(why)) => return Err(why),
+        };
+        let doing = || format!("wait for callers at @{name}");
+        let ready = epoll::create(epoll::CreateFlags::CLOEXEC).doing(doing)?;
+        let sockets = file.iter().map(|file| &file.socket).chain(&abstract_socket);
+        for (number, socket) in sockets.enumerate() {
+            let data = epoll::EventData::new_u64(number as u64);
+            epoll::add(&ready, socket, data, epoll::EventFlags::IN).doing(doing)?;
+        }
+        Ok(Self { file, abstract_socket, ready, name: name.to_owned(), shortfall })
+    }
+
+    /// Why one of its two sockets is missing: another process has the abstract name, so that clients with another run folder do not find
+    /// this one; or there can be none in the run folder, so that any account could have taken the name.
+    #[must_use]
+    pub fn shortfall(&self) -> Option<&str> {
+        self.shortfall.as_deref()
     }
 
     /// Serves one caller, if there is one: hands it `fd`, if it runs as our user or root. The connection that is
@@ -79,20 +133,67 @@ impl Counter {
     /// The kernel's.
     pub fn accept_anyone(&self) -> Result<Option<Caller>> {
         let doing = || format!("serve a caller at @{}", self.name);
-        let connection = match rustix::net::accept_with(&self.socket, SocketFlags::CLOEXEC) {
-            Ok(connection) => connection,
-            Err(Errno::AGAIN | Errno::INTR | Errno::CONNABORTED) => return Ok(None),
-            Err(errno) => return Err(errno).doing(doing),
-        };
-        let Peer { pid, uid } = Peer::of(connection.as_fd())?;
-        Ok(Some(Caller { connection, pid, uid }))
+        for socket in self.file.iter().map(|file| &file.socket).chain(&self.abstract_socket) {
+            let connection = match rustix::net::accept_with(socket, SocketFlags::CLOEXEC) {
+                Ok(connection) => connection,
+                Err(Errno::AGAIN | Errno::INTR | Errno::CONNABORTED) => continue,
+                Err(errno) => return Err(errno).doing(doing),
+            };
+            let Peer { pid, uid } = Peer::of(connection.as_fd())?;
+            return Ok(Some(Caller { connection, pid, uid }));
+        }
+        Ok(None)
     }
 }
 
 impl AsFd for Counter {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.socket.as_fd()
+        self.ready.as_fd()
     }
+}
+
+fn listen_abstract(name: &str, kind: SocketType) -> Result<OwnedFd> {
+    let socket = socket(name, kind, SocketFlags::NONBLOCK)?;
+    let bound = rustix::net::bind(&socket, &address(name)?);
+    let bound = bound.doing(|| format!("open @{name}"));
+    bound.map_err(|error| match error.errno {
+        Errno::ADDRINUSE => taken(name, owner_at(&Place::Abstract(name.to_owned()), kind), error),
+        _ => error,
+    })?;
+    rustix::net::listen(&socket, backlog(kind)).doing(|| format!("listen at @{name}"))?;
+    Ok(socket)
+}
+
+/// With who has a name.
+fn taken(name: &str, owner: Option<Peer>, error: Error) -> Error {
+    let doing = match owner {
+        Some(owner) => format!("open @{name}, which {owner} has open; end that process, or use another name"),
+        None => format!("open @{name}"),
+    };
+    Error { doing, ..error }
+}
+
+/// The names that begin with `prefix` under which processes listen in this process's run folder; where that was not said also in root's.
+#[must_use]
+pub fn names_here(prefix: &str) -> Vec<String> {
+    place::names(prefix)
+}
+
+/// The names that begin with `prefix` under which processes listen: in the run folders, and abstract ones.
+///
+/// # Errors
+/// The kernel's, where `/proc/net/unix` cannot be read.
+pub fn names(prefix: &str) -> io::Result<Vec<String>> {
+    // Names of sockets are bytes that any account chooses: those that are no text are none of ours.
+    let sockets = std::fs::read("/proc/net/unix")?;
+    let sockets = String::from_utf8_lossy(&sockets);
+    let abstract_names = sockets.lines().filter_map(|line| line.split_whitespace().nth(7)?.strip_prefix('@'));
+    let mut all: Vec<String> = abstract_names.filter(|name| name.starts_with(prefix)).map(str::to_owned).collect();
+    all.extend(names_here(prefix));
+    // Connections have the name, too.
+    all.sort_unstable();
+    all.dedup();
+    Ok(all)
 }
 
 /// Somebody who asks.
@@ -232,30 +333,48 @@ pub fn connect_stream(name: &str) -> io::Result<UnixStream> {
 }
 
 fn connect_within(name: &str, kind: SocketType, patience: DurNs) -> Result<OwnedFd> {
-    let doing = || format!("ask at @{name}");
-    let connection = socket(name, kind, SocketFlags::empty())?;
+    let mut last = Err(Error { doing: format!("ask at @{name}"), errno: Errno::CONNREFUSED });
+    for place in place::places(name) {
+        last = connect_at(&place, kind, patience);
+        // Nobody is there, or it is no place for us: the next one.
+        if !matches!(&last, Err(Error { errno: Errno::NOENT | Errno::CONNREFUSED | Errno::ACCESS | Errno::NOTDIR, .. }))
+        {
+            break;
+        }
+    }
+    last
+}
+
+fn connect_at(place: &Place, kind: SocketType, patience: DurNs) -> Result<OwnedFd> {
+    let doing = || format!("ask at {place}");
+    let connection = socket(&place.to_string(), kind, SocketFlags::empty())?;
     for side in [Timeout::Recv, Timeout::Send] {
         let limit = Duration::from_nanos(patience.0 as u64);
         rustix::net::sockopt::set_socket_timeout(&connection, side, Some(limit)).doing(doing)?;
     }
-    let connected = rustix::net::connect(&connection, &address(name)?).map_err(timed_out);
+    let connected = rustix::net::connect(&connection, &place.at()?.address).map_err(timed_out);
     if let Err(Errno::PROTOTYPE | Errno::TIMEDOUT) = connected
-        && let Some(other) = owner(name, kind)
+        && let Some(other) = owner_at(place, kind)
     {
         // No counter, a socket of another kind; or somebody who takes no calls.
-        other.must_be_believed(name)?;
+        other.must_be_believed(place)?;
     }
     connected.doing(doing)?;
-    Peer::of(connection.as_fd())?.must_be_believed(name)?;
+    Peer::of(connection.as_fd())?.must_be_believed(place)?;
     Ok(connection)
 }
 
 /// Who has `name` open, as far as can be seen.
 fn owner(name: &str, kind: SocketType) -> Option<Peer> {
-    let asked = socket(name, kind, SocketFlags::NONBLOCK).ok().and_then(|socket| {
-        rustix::net::connect(&socket, &address(name).ok()?).ok()?;
+    place::places(name).find_map(|place| owner_at(&place, kind))
+}
+
+fn owner_at(place: &Place, kind: SocketType) -> Option<Peer> {
+    let asked = socket(&place.to_string(), kind, SocketFlags::NONBLOCK).ok().and_then(|socket| {
+        rustix::net::connect(&socket, &place.at().ok()?.address).ok()?;
         Peer::of(socket.as_fd()).ok()
     });
+    let Place::Abstract(name) = place else { return asked };
     asked.or_else(|| peer::holder(name))
 }
 

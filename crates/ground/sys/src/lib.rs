@@ -34,6 +34,7 @@ pub mod process;
 pub mod program;
 pub mod registers;
 pub mod root;
+pub mod run_folder;
 pub mod sched;
 pub mod sender;
 pub mod shared_file;

@@ -71,7 +71,7 @@ impl Peer {
     ///
     /// # Errors
     /// `EPERM`, with who it is and what to do.
-    pub fn must_be_believed(&self, socket: &str) -> Result<()> {
+    pub fn must_be_believed(&self, socket: &dyn fmt::Display) -> Result<()> {
         if self.is_believed() {
             return Ok(());
         }
@@ -79,7 +79,7 @@ impl Peer {
         let expected = if own == 0 { "root".to_owned() } else { format!("user {own} or root") };
         Err(Error {
             doing: format!(
-                "ask at @{socket}, which belongs to {self}; expected {expected}: end that process, use another name, or set \
+                "ask at {socket}, which belongs to {self}; expected {expected}: end that process, use another name, or set \
                  {PEERS}={} if it is to be believed",
                 self.uid
             ),
@@ -143,10 +143,10 @@ mod tests {
         let (here, _there) = std::os::unix::net::UnixStream::pair().unwrap();
         let peer = Peer::of(here.as_fd()).unwrap();
         assert_eq!((peer.uid, peer.pid), (own_user(), std::process::id() as i32));
-        assert!(peer.is_believed() && peer.must_be_believed("x").is_ok());
+        assert!(peer.is_believed() && peer.must_be_believed(&"x").is_ok());
         assert!(names("7, 1001", 1001) && !names("1001x,", 1001) && !names("", 0));
         let stranger = Peer { uid: own_user() + 1, ..peer };
-        let why = stranger.must_be_believed("tahti-x").unwrap_err();
+        let why = stranger.must_be_believed(&"@tahti-x").unwrap_err();
         assert_eq!(why.errno, Errno::PERM);
         let said = format!("ask at @tahti-x, which belongs to user {}, process {} (", stranger.uid, peer.pid);
         assert!(why.doing.starts_with(&said) && why.doing.contains("TAHTI_PEERS"), "{why}");

@@ -12,7 +12,7 @@ pub(crate) const CLAIMS_MAX: usize = 4096;
 /// What can be done about more.
 pub(crate) const FEWER: &str = "claim fewer or shorter names, or serve them by several managers";
 
-/// The abstract Unix socket of the message server `name`.
+/// The name of the socket of the message server `name`.
 #[must_use]
 pub fn socket_name(name: &str) -> String {
     format!("tahti-messages-{name}")

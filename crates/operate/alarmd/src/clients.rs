@@ -7,9 +7,8 @@ use rustix::fd::OwnedFd;
 use rustix::io::Errno;
 use std::collections::BTreeMap;
 use std::io::{self, Read as _, Write as _};
-use std::os::fd::AsFd;
-use std::os::linux::net::SocketAddrExt as _;
-use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
+use std::os::unix::net::UnixStream;
+use sys::handover::Counter;
 use sys::peer::Peer;
 
 /// More connections than this are closed at once.
@@ -39,7 +38,7 @@ pub(crate) struct NotARequest(#[from] serde_json::Error);
 
 /// Those who are connected.
 pub(crate) struct Clients {
-    listener: UnixListener,
+    listener: Counter,
     epoll: OwnedFd,
     /// Users beside root and our own: who may act, and who may look.
     operators: Vec<String>,
@@ -60,17 +59,22 @@ struct Client {
 }
 
 impl Clients {
-    /// Listens at an abstract socket.
+    /// Listens under a name.
     ///
     /// # Errors
-    /// The kernel's: `EADDRINUSE` where somebody else does.
+    /// The kernel's: `EADDRINUSE` where another process does.
     pub(crate) fn listen(socket: &str, operators: &[String], viewers: &[String]) -> io::Result<Self> {
-        let listener = UnixListener::bind_addr(&SocketAddr::from_abstract_name(socket)?)?;
-        listener.set_nonblocking(true)?;
+        let listener =
+            Counter::open_stream(socket).map_err(|error| io::Error::new(io::Error::from(error.errno).kind(), error))?;
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         epoll::add(&epoll, &listener, epoll::EventData::new_u64(LISTENER), epoll::EventFlags::IN)?;
         let (operators, viewers) = (operators.to_vec(), viewers.to_vec());
         Ok(Self { listener, epoll, operators, viewers, clients: BTreeMap::new(), next: LISTENER + 1 })
+    }
+
+    /// Why clients with another run folder may not find this socket, or any account could have taken its name.
+    pub(crate) fn shortfall(&self) -> Option<&str> {
+        self.listener.shortfall()
     }
 
     /// What can be read when there is something to [`serve`](Self::serve).
@@ -103,8 +107,8 @@ impl Clients {
 
     fn accept(&mut self) {
         for _ in 0..ACCEPTED_AT_ONCE {
-            let Ok((stream, _)) = self.listener.accept() else { return };
-            let Ok(peer) = Peer::of(stream.as_fd()) else { continue };
+            let Ok(Some(caller)) = self.listener.accept_anyone() else { return };
+            let (stream, peer) = (UnixStream::from(caller.connection), Peer { pid: caller.pid, uid: caller.uid });
             if self.clients.len() >= CLIENTS_MAX || stream.set_nonblocking(true).is_err() {
                 continue;
             }
@@ -241,9 +245,8 @@ mod tests {
     fn who_connects_or_asks_without_end_is_served_by_turns() {
         let name = format!("tahti-alarms-test-turns-{}", std::process::id());
         let mut clients = Clients::listen(&name, &[], &[]).unwrap();
-        let address = SocketAddr::from_abstract_name(&name).unwrap();
         let mut streams: Vec<UnixStream> =
-            (0..ACCEPTED_AT_ONCE + 1).map(|_| UnixStream::connect_addr(&address).unwrap()).collect();
+            (0..ACCEPTED_AT_ONCE + 1).map(|_| sys::handover::connect_stream(&name).unwrap()).collect();
         for accepted in [ACCEPTED_AT_ONCE, ACCEPTED_AT_ONCE + 1] {
             assert!(clients.serve().is_empty());
             assert_eq!(clients.clients.len(), accepted);

@@ -82,7 +82,7 @@ struct Server<'a> {
 /// Where the journal, the socket or the network cannot be used.
 pub fn serve(config: &Config, plant: Option<&str>, report: &mut dyn FnMut(&str)) -> Result<(), ServeError> {
     let ended = SignalFd::new(&END_SIGNALS).map_err(ServeError::Kernel)?;
-    let (name, mut config) = (socket(&config.name), config.clone());
+    let (name, mut config) = (socket(config.served_as(plant)), config.clone());
     let said = plant.map(plant::watch).transpose().map_err(ServeError::Thread)?;
     if let Some(said) = &said {
         let own = plant::specs(said, &config.alarms);
@@ -103,6 +103,9 @@ pub fn serve(config: &Config, plant: Option<&str>, report: &mut dyn FnMut(&str))
     }
     let clients = Clients::listen(&name, &config.operators, &config.viewers)
         .map_err(|error| ServeError::Socket(name.clone(), error))?;
+    if let Some(shortfall) = clients.shortfall() {
+        report(shortfall);
+    }
     let mut session = Session::open(|name| std::env::var(name).ok()).map_err(ServeError::Network)?;
     session.complaints.iter().for_each(|complaint| report(&complaint.0));
     session.look_beside(clients.ready().map_err(|error| ServeError::Socket(name.clone(), error))?);

@@ -2,12 +2,11 @@
 
 use serde::{Deserialize, Serialize};
 use std::io::{self, ErrorKind, Read as _, Write as _};
-use std::os::fd::AsFd as _;
-use std::os::linux::net::SocketAddrExt as _;
 use std::os::unix::fs::MetadataExt as _;
-use std::os::unix::net::{SocketAddr, UnixListener};
+use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;
+use sys::handover::Counter;
 
 /// A longer answer is not read; it fits into a socket's buffer, so that nobody waits for who does not read.
 const BYTES_MAX: usize = 64 << 10;
@@ -147,29 +146,27 @@ pub fn ask(folder: &Path) -> io::Result<Status> {
 }
 
 /// The logger's end of the socket.
-pub(crate) struct Asked(UnixListener);
+pub(crate) struct Asked(Counter);
 
 impl Asked {
     pub(crate) fn listen(folder: &Path) -> io::Result<Self> {
         let socket = socket(folder)?;
-        let listener = UnixListener::bind_addr(&SocketAddr::from_abstract_name(&socket)?).map_err(|error| {
-            let taken = "somebody else has it; `ss -xlp` tells who, and it is tried again until it is free";
-            if error.kind() == ErrorKind::AddrInUse {
-                io::Error::new(error.kind(), format!("@{socket}: {taken}"))
-            } else {
-                error
+        let listener = Counter::open_stream(&socket).map_err(|error| {
+            let kind = io::Error::from(error.errno).kind();
+            match kind {
+                ErrorKind::AddrInUse => io::Error::new(kind, format!("{error}; it is tried again until it is free")),
+                _ => io::Error::new(kind, error),
             }
         })?;
-        listener.set_nonblocking(true)?;
         Ok(Self(listener))
     }
 
     /// Tells those who have asked meanwhile. Never waits: an answer fits into a new socket's buffer.
     pub(crate) fn answer(&self, status: impl Fn() -> Status) {
         for _ in 0..AT_ONCE {
-            let Ok((mut stream, _)) = self.0.accept() else { return };
-            let is_believed = sys::peer::Peer::of(stream.as_fd()).is_ok_and(|peer| peer.is_believed());
-            if !is_believed || stream.set_nonblocking(true).is_err() {
+            let Ok(Some(caller)) = self.0.accept_anyone() else { return };
+            let mut stream = UnixStream::from(caller.connection);
+            if !sys::peer::is_believed(caller.uid) || stream.set_nonblocking(true).is_err() {
                 continue;
             }
             if let Ok(text) = serde_json::to_vec(&status()) {

@@ -1,7 +1,6 @@
 //! Shared memory under a name of the machine: whoever runs as the same user (or root) gets its descriptor.
 //!
-//! The name is an abstract Unix socket, so nothing is left behind when the process that offers it dies; memory that was
-//! handed out lives as long as somebody has it mapped.
+//! The name is that of a socket ([`sys::handover`]); memory that was handed out lives as long as a process has it mapped.
 
 use base::DurNs;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};

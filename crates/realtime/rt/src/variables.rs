@@ -1,7 +1,7 @@
 //! Exported variables: what a real-time process shows, by name, to whoever asks.
 //!
-//! The segment is described in `ring` ([`ring::Variables`]); it is handed over at the abstract socket
-//! `tahti-variables-NAME`, so nothing stays behind when its process dies.
+//! The segment is described in `ring` ([`ring::Variables`]); it is handed over at the socket
+//! `tahti-variables-NAME`.
 
 use crate::scope::{Sampler, Shared};
 use crate::share::ShareError;

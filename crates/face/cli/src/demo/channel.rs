@@ -1,5 +1,5 @@
-//! Readings on their way from the loop to whoever wants to log them: a trail in shared memory, handed over at an
-//! abstract socket.
+//! Readings on their way from the loop to whoever wants to log them: a trail in shared memory, handed over at a
+//! socket.
 
 use crate::failure::Failure;
 use ring::Trail;

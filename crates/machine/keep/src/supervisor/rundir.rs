@@ -12,6 +12,10 @@ use std::io::{Read as _, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use sys::lock::FileLock;
+use sys::run_folder::{MACHINES, fallback, looks_elsewhere};
+
+/// Where all plants' folders are.
+pub use sys::run_folder::base;
 
 /// Free memory or disk that a plant's folder must have before anything is started, bytes.
 const ROOM_BYTES_MIN: u64 = 256 << 10;
@@ -111,34 +115,6 @@ fn elsewhere(path: &Path) -> &'static str {
     } else {
         ", or set TAHTI_RUN to another folder"
     }
-}
-
-/// Where all plants' folders lie.
-#[must_use]
-pub fn base() -> PathBuf {
-    let set = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
-    if let Some(path) = set("TAHTI_RUN") {
-        return path;
-    }
-    let uid = rustix::process::geteuid();
-    match set("XDG_RUNTIME_DIR") {
-        _ if uid.is_root() => PathBuf::from(MACHINES),
-        Some(dir) => dir.join("tahti"),
-        None => fallback(),
-    }
-}
-
-/// Where the plants of root lie.
-const MACHINES: &str = "/run/tahti";
-
-/// Whether plants of root are looked for, too: by users who did not say where to look.
-fn looks_elsewhere() -> bool {
-    std::env::var_os("TAHTI_RUN").is_none_or(|value| value.is_empty()) && !rustix::process::geteuid().is_root()
-}
-
-/// Where they lie for a user without a folder of the session's.
-fn fallback() -> PathBuf {
-    PathBuf::from(format!("/tmp/tahti-{}", rustix::process::geteuid().as_raw()))
 }
 
 /// Makes the folder of all plants' folders. The one in `/tmp`, where anybody may have been first, must be this user's.

@@ -174,6 +174,9 @@ pub fn serve(config: Config, stop: &Arc<AtomicBool>, say: &mut dyn FnMut(Event))
     }
     let running = Running::start(&config, threads, &lanes_stop)?;
     say(Event::Ready(running.missing()?));
+    if let Some(shortfall) = counter.shortfall() {
+        say(Event::Trouble(shortfall.to_owned()));
+    }
     if let Err(why) = places::raise_files(config.limits.conns) {
         say(Event::Trouble(why.to_string()));
     }

@@ -42,15 +42,14 @@ struct Frame {
 
 impl Frames {
     pub(crate) fn new(plant: &str) -> Self {
-        let prefix = format!("@{}", rt::frames::address(&format!("{plant}/")));
+        let prefix = rt::frames::address(&format!("{plant}/"));
         Self { prefix, plant: plant.to_owned(), known: BTreeMap::new(), due: MonoNs(0) }
     }
 
     /// The frames of the plant that run now, by their sockets.
     fn running(&self) -> Result<BTreeSet<String>, String> {
-        let text = std::fs::read_to_string("/proc/net/unix").map_err(|error| format!("/proc/net/unix: {error}"))?;
-        let frame = |line: &str| Some(line.rsplit(' ').next()?.strip_prefix(&self.prefix)?.to_owned());
-        Ok(text.lines().filter_map(frame).collect())
+        let names = sys::handover::names(&self.prefix).map_err(|error| format!("/proc/net/unix: {error}"))?;
+        Ok(names.iter().filter_map(|name| name.strip_prefix(&self.prefix)).map(str::to_owned).collect())
     }
 }
 

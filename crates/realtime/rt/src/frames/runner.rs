@@ -242,6 +242,9 @@ impl Runner {
         if locked.missing.is_some() {
             tell(Report::Missing(locked));
         }
+        if let Some(shortfall) = self.counter.shortfall() {
+            tell(Report::Missing(Obtained::no("a name that all find", shortfall, "")));
+        }
         match sys::thread::keep_awake(self.config.cpu.map(CpuSet::single).as_ref()) {
             Ok(device) => self.idle = device,
             Err(error) => {

@@ -89,20 +89,11 @@ pub struct Oscilloscope {
 /// # Errors
 /// The kernel's, where `/proc/net/unix` cannot be read.
 pub fn exported() -> std::io::Result<Vec<(String, bool)>> {
-    // Names of sockets are bytes that any account chooses: those that are no text are none of ours.
-    let sockets = std::fs::read("/proc/net/unix")?;
-    Ok(exported_of(&String::from_utf8_lossy(&sockets)))
-}
-
-/// The same of the kernel's table of sockets.
-fn exported_of(sockets: &str) -> Vec<(String, bool)> {
-    let paths: Vec<&str> = sockets.lines().filter_map(|line| line.split_whitespace().nth(7)).collect();
-    // Connections have the name, too.
-    let mut names: Vec<&str> = paths.iter().filter_map(|path| path.strip_prefix("@tahti-variables-")).collect();
-    names.sort_unstable();
-    names.dedup();
-    let sampled = |name: &str| paths.iter().any(|path| path.strip_prefix('@') == Some(address(name).as_str()));
-    names.into_iter().map(|name| (name.to_owned(), sampled(name))).collect()
+    const PREFIX: &str = "tahti-variables-";
+    let sampled = handover::names(&address(""))?;
+    let names = handover::names(PREFIX)?;
+    let names = names.iter().filter_map(|name| name.strip_prefix(PREFIX));
+    Ok(names.map(|name| (name.to_owned(), sampled.contains(&address(name)))).collect())
 }
 
 impl Oscilloscope {
