@@ -250,10 +250,21 @@ pub struct Config {
     pub alarms: Vec<Spec>,
 }
 
+/// The name of alarms that have none of their own.
+pub const DEFAULT_NAME: &str = "alarms";
+
+impl Config {
+    /// The name under which they are found: their own, or their plant's where they have none, so that plants keep apart.
+    #[must_use]
+    pub fn served_as<'a>(&'a self, plant: Option<&'a str>) -> &'a str {
+        plant.filter(|_| self.name == DEFAULT_NAME).unwrap_or(&self.name)
+    }
+}
+
 impl Default for Config {
     fn default() -> Self {
         Self {
-            name: "alarms".to_owned(),
+            name: DEFAULT_NAME.to_owned(),
             folder: PathBuf::new(),
             keep_days: 90,
             keep_size: Size(1 << 30),

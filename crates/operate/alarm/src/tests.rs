@@ -364,6 +364,17 @@ proptest! {
 }
 
 #[test]
+fn alarms_without_a_name_are_found_under_that_of_their_plant() {
+    let named = |name: &str| {
+        let text = format!("[alarms]\nfolder = \"x\"\n{name}\n[[alarm]]\nchannels = [\"A\"]\n");
+        read(&text).0.unwrap()
+    };
+    assert_eq!(named("").served_as(Some("rf")), "rf");
+    assert_eq!(named("").served_as(None), "alarms");
+    assert_eq!(named("name = \"ring\"").served_as(Some("rf")), "ring");
+}
+
+#[test]
 fn names_mean_channels_paths_and_areas_and_what_is_none_is_told() {
     let text = "[alarms]\nfolder = \"x\"\n[[alarm]]\nchannels = [\"RF:A\", \"RF:B\"]\narea = \"RF/Cavity\"\n[[alarm]]\nchannels = [\"BPM:C\"]\n";
     let panel = Panel::new(&read(text).0.unwrap(), at(0));

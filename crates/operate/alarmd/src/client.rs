@@ -8,10 +8,12 @@ use std::os::unix::net::UnixStream;
 /// A longer answer is not read.
 const REPLY_BYTES_MAX: u64 = 64 << 20;
 
-/// The name of the abstract socket of the alarms that are called `name`.
+const PREFIX: &str = "tahti-alarms-";
+
+/// The name of the socket of the alarms that are called `name`.
 #[must_use]
 pub fn socket(name: &str) -> String {
-    format!("tahti-alarms-{name}")
+    format!("{PREFIX}{name}")
 }
 
 /// A connection to alarms.
@@ -28,6 +30,30 @@ impl Client {
     pub fn connect(name: &str) -> io::Result<Self> {
         let socket = socket(name);
         Ok(Self { stream: BufReader::new(sys::handover::connect_stream(&socket)?) })
+    }
+
+    /// As [`connect`](Self::connect). If no alarms have the default name, and only those of one other name run in this run folder, those: a
+    /// plant's alarms that have no name of their own have the plant's.
+    ///
+    /// # Errors
+    /// As `connect`; alarms of several names run.
+    pub fn find(name: &str) -> io::Result<Self> {
+        let refused = match Self::connect(name) {
+            Err(error) if name == alarm::DEFAULT_NAME && error.kind() == io::ErrorKind::ConnectionRefused => error,
+            found => return found,
+        };
+        let names = sys::handover::names_here(PREFIX);
+        let names = names.iter().filter_map(|name| name.strip_prefix(PREFIX));
+        let mut found: Vec<(&str, Self)> = names.filter_map(|name| Some((name, Self::connect(name).ok()?))).collect();
+        match (found.pop(), found.len()) {
+            (None, _) => Err(refused),
+            (Some((_, only)), 0) => Ok(only),
+            (Some((last, _)), _) => {
+                let names: Vec<&str> = found.iter().map(|(name, _)| *name).chain([last]).collect();
+                let why = format!("alarms of several names run: {}; choose one of them", names.join(", "));
+                Err(io::Error::new(io::ErrorKind::NotFound, why))
+            }
+        }
     }
 
     /// Another handle of the connection: shutting it down ends whoever waits in [`hear`](Self::hear).

@@ -73,6 +73,8 @@ impl AlarmsError {
 #[derive(Debug)]
 pub struct Alarms {
     plant: PlantFile,
+    /// The plant's name.
+    called: String,
     /// What says which there are, or why there are none.
     said: Result<Said, AlarmsError>,
     client: Option<Client>,
@@ -82,7 +84,7 @@ impl Alarms {
     /// Those of the plant that is called so; nothing is asked yet.
     #[must_use]
     pub fn new(plant: &str) -> Self {
-        Self { plant: PlantFile::new(plant), said: Err(AlarmsError::Unknown), client: None }
+        Self { plant: PlantFile::new(plant), called: plant.to_owned(), said: Err(AlarmsError::Unknown), client: None }
     }
 
     /// Those that stand or are put aside, over a connection that is kept.
@@ -143,7 +145,8 @@ impl Alarms {
             }
             Said::Told(tables) => (alarm::read_told(tables).0, PathBuf::from("[alarms]")),
         };
-        Ok(config.ok_or(AlarmsError::Wrong { file })?.name)
+        let config = config.ok_or(AlarmsError::Wrong { file })?;
+        Ok(config.served_as(Some(&self.called)).to_owned())
     }
 
     fn connect(&self) -> Result<Client, AlarmsError> {

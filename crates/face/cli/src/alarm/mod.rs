@@ -52,14 +52,15 @@ enum What {
 /// Which alarms are meant as a whole.
 #[derive(clap::Args)]
 struct Which {
-    /// Name of the alarm server: `tree` of [alarms] in the plant file, or `name` in an alarm file
+    /// Name of the alarm server: `tree` of [alarms] in the plant file, or `name` in an alarm file, or the plant's name if it has neither. Not
+    /// needed if only one runs
     #[arg(long, value_name = "NAME", default_value = "alarms", env = "TAHTI_ALARMS")]
     server: String,
 }
 
 impl Which {
     fn connect(&self) -> Result<Client, Failure> {
-        Client::connect(&self.server).map_err(|error| match error.kind() {
+        Client::find(&self.server).map_err(|error| match error.kind() {
             std::io::ErrorKind::ConnectionRefused => format!(
                 "nobody serves alarms that are called {:?}: start them with `tahti alarm serve FILE`, or give their name with --server",
                 self.server

@@ -22,7 +22,7 @@ pub const ALARM_KEYS: [Key; 8] = [
         r#""ring""#,
         "name",
         "`alarms`",
-        "The first word of all paths, what commands call the whole (`--server`), and Phoebus a configuration.",
+        "The first word of all paths, what commands call the whole (`--server`), and Phoebus a configuration. Commands find alarms of a plant without it under the plant's name.",
     ),
     key(
         "folder",

@@ -50,7 +50,7 @@ impl Origin for Alarms {
                 (client, heard.ok_or("they closed the connection")?)
             }
             None => {
-                let mut client = Client::connect(&self.name).map_err(lost)?;
+                let mut client = Client::find(&self.name).map_err(lost)?;
                 let heard = client.look(&Look::Watch).map_err(lost)?;
                 (client, heard)
             }

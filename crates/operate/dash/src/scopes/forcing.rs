@@ -85,7 +85,7 @@ impl Forcing {
                 let (names, server) = (names.clone(), servers.alarms.clone());
                 let failed =
                     move |error: io::Error| ForcingError::Alarms { server: server.clone(), why: error.to_string() };
-                let mut client = Alarms::connect(&servers.alarms).map_err(&failed)?;
+                let mut client = Alarms::find(&servers.alarms).map_err(&failed)?;
                 breaker = Some(client.breaker().map_err(&failed)?);
                 let first = client.look(&Look::Watch).map_err(&failed)?;
                 Box::new(move || of_alarms(client, first, &names, &scope, failed))
