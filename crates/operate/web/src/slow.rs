@@ -12,12 +12,15 @@ pub(crate) const SLOW_THREADS: usize = 4;
 /// Of them, those of one owner: the others of the same owner wait for these, not in front of everybody else.
 pub(crate) const SLOW_THREADS_OF_ONE: usize = 2;
 
+/// Of each owner how often it works or waits, and its turns.
+type Each = HashMap<Owner, (usize, Arc<Semaphore>)>;
+
 /// The turns for slow work. Clones share them.
 #[derive(Clone)]
 pub(crate) struct Slow {
     all: Arc<Semaphore>,
     /// Of each owner that works or waits: how often it does, and its turns.
-    each: Arc<Mutex<HashMap<Owner, (usize, Arc<Semaphore>)>>>,
+    each: Arc<Mutex<Each>>,
 }
 
 /// Leave to do a piece of slow work.
