@@ -85,6 +85,19 @@ fn a_handler_answers_what_does_not_fit_and_the_run_has_failed_all_the_same() {
 }
 
 #[test]
+fn a_handler_that_is_overridden_wants_no_arguments() {
+    let text = "Terminator = LF; @mismatch { out \"BAD\\$1\"; }
+        @readtimeout { out \"LATE\\$2\"; }
+        quiet { out \"?\"; in \"%d\"; @mismatch {} @readtimeout { out \"\\$3\"; } @readtimeout {} }
+        loud { out \"?\"; in \"%d\"; @readtimeout {} }";
+    let (sent, result) = run(protocol(text, "quiet", &[]), Given::default(), &[b"x\n"]);
+    assert_eq!((sent, result), (b"?\n".to_vec(), Err(Trouble::Mismatch(b"x".to_vec()))));
+    assert_eq!(run(protocol(text, "loud", &["7"]), Given::default(), &[b"x\n"]).0, b"?\nBAD7\n");
+    let missing = File::parse(text.as_bytes(), "test.proto").unwrap().protocol("loud", &[]);
+    assert!(missing.is_err(), "the handler of the file counts here");
+}
+
+#[test]
 fn silence_and_half_a_line_are_told_apart() {
     let asked = |answers: &[&[u8]]| run(protocol(SUPPLY, "slow", &["1"]), Given::default(), answers).1;
     assert_eq!(asked(&[]), Err(Trouble::NoReply(DurNs::from_secs(2))));

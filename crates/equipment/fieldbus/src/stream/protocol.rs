@@ -185,8 +185,8 @@ impl<'a> Builder<'a> {
         let mut built = Built::default();
         self.assignments(globals)?;
         self.assignments(&body.statements)?;
-        self.body(globals, &mut built, 0, true)?;
-        self.body(&body.statements, &mut built, 0, true)?;
+        self.body(globals, &body.statements, &mut built, 0, true)?;
+        self.body(&body.statements, &[], &mut built, 0, true)?;
         let words = &self.words;
         let terminator = |own: &str| -> Result<Option<Vec<u8>>, Wrong> {
             let set = [own, "Terminator"].into_iter().find_map(|name| words.get(name));
@@ -242,7 +242,7 @@ impl<'a> Builder<'a> {
                 self.words.assign(name, value)?;
             }
         }
-        self.body(&body.statements, built, depth, false)
+        self.body(&body.statements, &[], built, depth, false)
     }
 
     /// Variables of the file or of a protocol: each holds for all of its commands, as in StreamDevice.
@@ -258,9 +258,18 @@ impl<'a> Builder<'a> {
         Ok(())
     }
 
-    /// Commands and handlers, put behind what is there. Of a protocol that is referred to (not `own`) handlers do not count.
-    fn body(&mut self, body: &[Statement], built: &mut Built, depth: usize, own: bool) -> Result<(), Wrong> {
-        for statement in body {
+    /// Commands and handlers, put behind what is there. Of a protocol that is referred to (not `own`) handlers do not count,
+    /// nor does one that is overridden further on or in what comes `later`: it may want arguments that are not given.
+    fn body(
+        &mut self,
+        body: &[Statement],
+        later: &[Statement],
+        built: &mut Built,
+        depth: usize,
+        own: bool,
+    ) -> Result<(), Wrong> {
+        let all = body;
+        for (at, statement) in all.iter().enumerate() {
             match statement {
                 Statement::Assign(..) => {}
                 Statement::Handler(..) if !own => {}
@@ -271,8 +280,12 @@ impl<'a> Builder<'a> {
                             "@{name}; expected @init, @mismatch, @replytimeout, @readtimeout or @writetimeout"
                         ));
                     }
+                    let same = |other: &Statement| matches!(other, Statement::Handler(other, ..) if other == name);
+                    if all[at + 1..].iter().chain(later).any(same) {
+                        continue;
+                    }
                     let mut inner = Built::default();
-                    self.body(body, &mut inner, depth + 1, true)?;
+                    self.body(body, &[], &mut inner, depth + 1, true)?;
                     built.handlers.insert(name.clone(), inner.commands);
                 }
                 Statement::Command(word, arguments, place) => {
