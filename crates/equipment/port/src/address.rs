@@ -9,6 +9,8 @@ use std::str::FromStr;
 pub enum Address {
     /// A TCP server.
     Tcp(Tcp),
+    /// Where datagrams go and come from, as host and port: each message is one.
+    Udp(String, u16),
     /// A serial line.
     Serial(Serial),
 }
@@ -71,7 +73,11 @@ pub struct BadOption {
 
 impl fmt::Display for BadAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "address \"{}\"; expected HOST:PORT of a TCP server, or a serial line such as /dev/ttyS0", self.found)
+        write!(
+            f,
+            "address \"{}\"; expected HOST:PORT of a TCP server, HOST:PORT UDP, or a serial line such as /dev/ttyS0",
+            self.found
+        )
     }
 }
 
@@ -116,7 +122,7 @@ impl Serial {
 impl FromStr for Address {
     type Err = BadAddress;
 
-    /// `HOST:PORT`, `HOST:PORT TCP`, `[IPV6]:PORT`, or a path that begins with `/`.
+    /// `HOST:PORT`, `HOST:PORT TCP`, `HOST:PORT UDP`, `[IPV6]:PORT`, or a path that begins with `/`.
     fn from_str(text: &str) -> Result<Self, BadAddress> {
         let bad = || BadAddress { found: text.to_owned() };
         let text = text.trim();
@@ -125,7 +131,9 @@ impl FromStr for Address {
         }
         let mut words = text.split_whitespace();
         let (place, protocol) = (words.next().ok_or_else(bad)?, words.next());
-        if protocol.is_some_and(|word| !word.eq_ignore_ascii_case("tcp")) || words.next().is_some() {
+        let is = |wanted: &str| protocol.is_some_and(|word| word.eq_ignore_ascii_case(wanted));
+        let udp = is("udp");
+        if protocol.is_some() && !udp && !is("tcp") || words.next().is_some() {
             return Err(bad());
         }
         let (host, port) = place.rsplit_once(':').ok_or_else(bad)?;
@@ -134,7 +142,7 @@ impl FromStr for Address {
         if host.is_empty() {
             return Err(bad());
         }
-        Ok(Self::Tcp(Tcp::new(host, port)))
+        Ok(if udp { Self::Udp(host.to_owned(), port) } else { Self::Tcp(Tcp::new(host, port)) })
     }
 }
 
@@ -143,6 +151,8 @@ impl fmt::Display for Address {
         match self {
             Self::Tcp(Tcp { host, port, .. }) if host.contains(':') => write!(f, "[{host}]:{port}"),
             Self::Tcp(Tcp { host, port, .. }) => write!(f, "{host}:{port}"),
+            Self::Udp(host, port) if host.contains(':') => write!(f, "[{host}]:{port} UDP"),
+            Self::Udp(host, port) => write!(f, "{host}:{port} UDP"),
             Self::Serial(serial) => f.write_str(&serial.path),
         }
     }
@@ -159,6 +169,7 @@ impl Address {
         let serial = match self {
             Self::Serial(serial) => serial,
             Self::Tcp(tcp) => return tcp.set(key, value).or_else(bad),
+            Self::Udp(..) => return bad("no option: datagrams have none"),
         };
         let yes = match value {
             "Y" | "y" | "yes" | "1" => Some(true),
@@ -208,7 +219,9 @@ mod tests {
         assert_eq!("[::1]:502".parse::<Address>(), tcp("::1", 502));
         assert_eq!("[::1]:502".parse::<Address>().unwrap().to_string(), "[::1]:502");
         assert_eq!("/dev/ttyS0".parse::<Address>(), Ok(Address::Serial(Serial::new("/dev/ttyS0"))));
-        for bad in ["", "plc1", "plc1:0", "plc1:x", ":502", "plc1:502 UDP"] {
+        assert_eq!("plc1:502 udp".parse::<Address>(), Ok(Address::Udp("plc1".to_owned(), 502)));
+        assert_eq!("[::1]:502 UDP".parse::<Address>().unwrap().to_string(), "[::1]:502 UDP");
+        for bad in ["", "plc1", "plc1:0", "plc1:x", ":502", "plc1:502 SCTP", "plc1:502 UDP 3"] {
             assert!(bad.parse::<Address>().is_err(), "{bad}");
         }
     }

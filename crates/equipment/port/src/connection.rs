@@ -8,7 +8,7 @@ use rustix::fs::{Mode, OFlags};
 use rustix::termios::{ControlModes, InputModes, OptionalActions};
 use rustix::time::Timespec;
 use std::io;
-use std::net::{TcpStream, ToSocketAddrs as _};
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream, ToSocketAddrs as _, UdpSocket};
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::time::Duration;
 use sys::clock::mono_now;
@@ -17,8 +17,9 @@ use sys::clock::mono_now;
 const CONNECT_MAX: Duration = Duration::from_secs(2);
 /// Shortest and longest time between two tries to connect.
 const BACKOFF: (DurNs, DurNs) = (DurNs::from_ms(100), DurNs::from_secs(10));
-/// Bytes taken from the kernel at once.
+/// Bytes taken from the kernel at once, and the same of a datagram, which is taken whole.
 const READ_BYTES: usize = 4096;
+const DATAGRAM_BYTES: usize = 65_535;
 
 /// How a line does.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -210,8 +211,11 @@ impl Connection {
             if !seen.intersects(PollFlags::IN | PollFlags::HUP | PollFlags::ERR) {
                 continue;
             }
-            let mut bytes = vec![0; READ_BYTES];
+            let datagrams = matches!(self.address, Address::Udp(..));
+            let mut bytes = vec![0; if datagrams { DATAGRAM_BYTES } else { READ_BYTES }];
             match rustix::io::read(link, &mut bytes) {
+                // An empty datagram says nothing, and ends nothing.
+                Ok(0) if datagrams => {}
                 Ok(0) => return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the device closed the connection")),
                 Ok(len) => {
                     bytes.truncate(len);
@@ -243,6 +247,7 @@ fn write_some(link: &OwnedFd, out: &mut Vec<u8>) -> io::Result<usize> {
 fn open(address: &Address) -> io::Result<OwnedFd> {
     match address {
         Address::Tcp(tcp) => open_tcp(tcp),
+        Address::Udp(host, port) => open_udp(host, *port),
         Address::Serial(serial) => open_serial(serial),
     }
 }
@@ -258,6 +263,24 @@ fn open_tcp(Tcp { host, port, dead_after }: &Tcp) -> io::Result<OwnedFd> {
                     sys::tcp::notice_death_within(&stream, within).map_err(|error| io::Error::from(error.errno))?;
                 }
                 return Ok(stream.into());
+            }
+            Err(error) => last = error,
+        }
+    }
+    Err(last)
+}
+
+/// A socket that hears that host and port alone.
+fn open_udp(host: &str, port: u16) -> io::Result<OwnedFd> {
+    let mut last = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
+    for place in (host, port).to_socket_addrs()? {
+        let any: SocketAddr =
+            if place.is_ipv4() { (Ipv4Addr::UNSPECIFIED, 0).into() } else { (Ipv6Addr::UNSPECIFIED, 0).into() };
+        let socket = UdpSocket::bind(any)?;
+        match socket.connect(place) {
+            Ok(()) => {
+                socket.set_nonblocking(true)?;
+                return Ok(socket.into());
             }
             Err(error) => last = error,
         }

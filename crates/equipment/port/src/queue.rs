@@ -175,9 +175,36 @@ impl Port {
     }
 }
 
+/// The pause of a port whose device sends without end: bytes that no exchange asked for take a quarter of a CPU at most. The
+/// kernel's buffer fills meanwhile, and holds the device up where it can be held up.
+#[derive(Debug, Default)]
+struct Pause {
+    until: Option<MonoNs>,
+}
+
+/// A pause lasts so many times as long as the pass before it, and never longer than [`PAUSE_MAX`].
+const PAUSE_FACTOR: i64 = 3;
+const PAUSE_MAX: DurNs = DurNs::from_ms(50);
+/// Times that bytes are taken in one pass.
+const READS_MAX: usize = 16;
+
+impl Pause {
+    /// A pass of listening has ended, and there may be `more`.
+    fn after_pass(&mut self, began: MonoNs, ended: MonoNs, more: bool) {
+        let long = DurNs(((ended - began).0.max(0) * PAUSE_FACTOR).min(PAUSE_MAX.0));
+        self.until = more.then_some(ended + long);
+    }
+
+    /// How much is left of it.
+    fn left(&self, now: MonoNs) -> Option<DurNs> {
+        self.until.map(|until| until - now).filter(|left| left.0 > 0)
+    }
+}
+
 /// The port's thread.
 fn serve(shared: &Shared, mut line: Connection) {
     let mut listeners: Vec<Box<dyn Listener>> = Vec::new();
+    let mut pause = Pause::default();
     loop {
         let (job, closed) = {
             let mut inside = lock(&shared.inside);
@@ -193,7 +220,7 @@ fn serve(shared: &Shared, mut line: Connection) {
         }
         match job {
             Some(job) => run(&mut line, job, &mut listeners),
-            None => idle(shared, &mut line, &mut listeners),
+            None => idle(shared, &mut line, &mut listeners, &mut pause),
         }
     }
 }
@@ -216,7 +243,7 @@ fn run(line: &mut Connection, mut job: Box<dyn Job>, listeners: &mut [Box<dyn Li
 }
 
 /// Nothing to do but to listen.
-fn idle(shared: &Shared, line: &mut Connection, listeners: &mut [Box<dyn Listener>]) {
+fn idle(shared: &Shared, line: &mut Connection, listeners: &mut [Box<dyn Listener>], pause: &mut Pause) {
     if !listeners.is_empty() && line.retry_at().is_some_and(|at| at <= mono_now()) {
         let _ = line.connect();
     }
@@ -224,7 +251,9 @@ fn idle(shared: &Shared, line: &mut Connection, listeners: &mut [Box<dyn Listene
     let retry = line.retry_at().filter(|_| !listeners.is_empty());
     let until = listeners.iter().filter_map(|listener| listener.poll_timeout()).chain(retry).min();
     let limit = until.map_or(DurNs::from_secs(3600), |until| DurNs((until - now).0.max(0)));
-    let ready = match line.fd() {
+    let left = pause.left(now);
+    let limit = left.map_or(limit, |left| left.min(limit));
+    let ready = match line.fd().filter(|_| left.is_none()) {
         Some(fd) => sys::poll::readable(&[shared.bell.as_fd(), fd], limit),
         None => sys::poll::readable(&[shared.bell.as_fd()], limit),
     };
@@ -232,7 +261,9 @@ fn idle(shared: &Shared, line: &mut Connection, listeners: &mut [Box<dyn Listene
         let _ = rustix::io::read(&shared.bell, &mut [0; 8]);
     }
     if ready.get(1) == Some(&true) {
-        hear(line, listeners);
+        let began = mono_now();
+        let more = hear(line, listeners);
+        pause.after_pass(began, mono_now(), more);
     }
     let now = mono_now();
     for listener in listeners {
@@ -242,17 +273,39 @@ fn idle(shared: &Shared, line: &mut Connection, listeners: &mut [Box<dyn Listene
     }
 }
 
-/// Hands bytes that have come to the listeners, a bounded number.
-fn hear(line: &mut Connection, listeners: &mut [Box<dyn Listener>]) {
-    for _ in 0..64 {
+/// Hands bytes that have come to the listeners, a bounded number; whether there may be more.
+fn hear(line: &mut Connection, listeners: &mut [Box<dyn Listener>]) -> bool {
+    for _ in 0..READS_MAX {
         let bytes = line.take();
         let now = mono_now();
         if bytes.is_empty() {
             if line.fd().is_none() {
                 listeners.iter_mut().for_each(|listener| listener.handle_closed(now, &line.status.trouble));
             }
-            return;
+            return false;
         }
         listeners.iter_mut().for_each(|listener| listener.handle_bytes(now, &bytes));
+    }
+    true
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_port_that_hears_without_end_pauses_three_times_as_long_as_it_listened() {
+        let ms = |ms: u64| MonoNs(ms * 1_000_000);
+        let mut pause = Pause::default();
+        assert_eq!(pause.left(ms(0)), None);
+        pause.after_pass(ms(10), ms(12), true);
+        assert_eq!(
+            [ms(12), ms(17), ms(18)].map(|now| pause.left(now)),
+            [Some(DurNs::from_ms(6)), Some(DurNs::from_ms(1)), None]
+        );
+        pause.after_pass(ms(20), ms(120), true);
+        assert_eq!(pause.left(ms(120)), Some(PAUSE_MAX));
+        pause.after_pass(ms(200), ms(201), false);
+        assert_eq!(pause.left(ms(201)), None, "nothing more has come");
     }
 }

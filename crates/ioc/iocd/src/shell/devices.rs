@@ -51,21 +51,33 @@ pub(super) const COMMANDS: &[Command] = &[
             Ok(None)
         }
     ),
-    command!("drvAsynIPPortConfigure", "port host:port", "a port to a TCP server", |shell, args| {
-        let name = needed(args, "drvAsynIPPortConfigure port host:port")?;
-        let address: Address = arg(args, 1).parse()?;
-        if matches!(address, Address::Serial(_)) {
-            return Err(Failed(format!(
-                "address \"{address}\"; expected HOST:PORT (drvAsynSerialPortConfigure for lines)"
-            )));
+    command!(
+        "drvAsynIPPortConfigure",
+        "port \"host:port [UDP]\"",
+        "a port to a TCP server, or for datagrams",
+        |shell, args| {
+            let name = needed(args, "drvAsynIPPortConfigure port host:port")?;
+            if arg(args, 1).split_whitespace().nth(1).is_some_and(|word| word.eq_ignore_ascii_case("com")) {
+                return Err(Failed(format!(
+                    "address \"{}\": serial settings over Telnet (COM, RFC 2217) are not spoken; set the line's settings at \
+                 the terminal server, have it serve raw TCP, and leave COM away",
+                    arg(args, 1)
+                )));
+            }
+            let address: Address = arg(args, 1).parse()?;
+            if matches!(address, Address::Serial(_)) {
+                return Err(Failed(format!(
+                    "address \"{address}\"; expected HOST:PORT (drvAsynSerialPortConfigure for lines)"
+                )));
+            }
+            shell.devices.ports.add(name, address)?;
+            Ok(None)
         }
-        shell.devices.ports.add(name, address)?;
-        Ok(None)
-    }),
+    ),
     command!("drvAsynSerialPortConfigure", "port device", "a port to a serial line", |shell, args| {
         let name = needed(args, "drvAsynSerialPortConfigure port device")?;
         let address: Address = arg(args, 1).parse()?;
-        if matches!(address, Address::Tcp(..)) {
+        if !matches!(address, Address::Serial(_)) {
             return Err(Failed(format!("address \"{address}\"; expected a device such as /dev/ttyS0")));
         }
         shell.devices.ports.add(name, address)?;
