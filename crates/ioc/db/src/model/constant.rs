@@ -77,7 +77,14 @@ fn elements(items: &[Json], kind: FieldType, max: usize) -> Option<Array> {
 /// Where it is malformed, or what does not fit the type.
 pub(crate) fn typed_list(text: &str, kind: FieldType, max: usize) -> Result<Array, String> {
     let what = |why: String| format!("found {text}, expected a list such as [1, 2]: {why}");
+    // As in C texts are no numbers, and true and false nothing.
+    let fits = |item: &Json| match item {
+        Json::Text(_) => kind == FieldType::String,
+        Json::Int(_) | Json::Real(_) => true,
+        _ => false,
+    };
     match json::parse(text) {
+        Ok(Json::List(items)) if !items.iter().all(fits) => Err(what(format!("an element is no {kind:?}"))),
         Ok(Json::List(items)) => elements(&items, kind, max).ok_or_else(|| what(format!("an element is no {kind:?}"))),
         Ok(number @ (Json::Int(_) | Json::Real(_))) => {
             elements(&[number], kind, max).ok_or_else(|| what(format!("it is no {kind:?}")))

@@ -51,7 +51,7 @@ impl RecordType for Compress {
         let (link, alg) = (r.inp.brief(), r.alg);
         let count = match link.kind {
             LinkKind::Db => db.element_count(link.record(), link.field),
-            LinkKind::Remote => db.links.remotes.value(link.target).map_or(0, base::Value::len),
+            LinkKind::Remote => db.channel_elements(link.target).map_or(0, |now| now.max(r.inpn.max(0) as usize)),
             _ => 0,
         };
         let mut waits = false;
@@ -244,13 +244,14 @@ fn compress_array(r: &mut Compress, mut values: &[f64]) -> bool {
 
 /// N arrays to one, element by element; whether more are awaited.
 fn average(r: &mut Compress, values: &[f64]) -> bool {
+    // As in C as many means come out as the last array has elements; a shorter one before it counts as zeros behind its end.
     let used = (r.nsam as usize).min(values.len());
     if r.inx == 0 {
-        r.sum = values[..used].to_vec();
-    } else {
-        for (sum, value) in r.sum.iter_mut().zip(values) {
-            *sum += value;
-        }
+        r.sum.clear();
+    }
+    r.sum.resize(r.sum.len().max(used), 0.0);
+    for (sum, value) in r.sum.iter_mut().zip(values) {
+        *sum += value;
     }
     r.inx += 1;
     if r.n == 0 {
@@ -260,7 +261,7 @@ fn average(r: &mut Compress, values: &[f64]) -> bool {
         return true;
     }
     let factor = 1.0 / f64::from(r.n);
-    let means: Vec<f64> = if r.n > 1 { r.sum.iter().map(|sum| sum * factor).collect() } else { r.sum.clone() };
+    let means: Vec<f64> = r.sum[..used].iter().map(|sum| if r.n > 1 { sum * factor } else { *sum }).collect();
     r.put(&means);
     r.inx = 0;
     false

@@ -226,8 +226,11 @@ pub(crate) fn drive_output(
 /// Notes a value as the one that was told last; whether it is another one than before.
 #[inline]
 pub(crate) fn changed<T: PartialEq>(last: &mut T, now: T) -> bool {
+    // As in C, a value that equals the one before leaves it: 0 stays 0 before −0.
     let differs = *last != now;
-    *last = now;
+    if differs {
+        *last = now;
+    }
     differs
 }
 

@@ -115,8 +115,11 @@ fn read(db: &mut Db, rec: RecId, body: Body<StringIn>, resumed: bool) -> Read {
             db.stamp_now(rec);
             let mut text = [0; 39];
             let format = db.records[body].inp.text().trim_start_matches('@');
-            let length = crate::text::local::write(db.records[rec].time, format, &mut text, db.time.local);
-            db.records[body].val = Str40::new(&text[..length]);
+            // As in C nothing is written without a format.
+            if !format.is_empty() {
+                let length = crate::text::local::write(db.records[rec].time, format, &mut text, db.time.local);
+                db.records[body].val = Str40::new(&text[..length]);
+            }
             db.records[rec].udf = 0;
             Read::Value
         }

@@ -61,7 +61,7 @@ struct Sub {
     mask: EventMask,
     queue: u32,
     token: u64,
-    /// Number of the next subscription of the record, plus one.
+    /// Number of the next subscription of the record, plus one; the last one's next is the first.
     next: u32,
     /// Events that wait.
     waiting: u32,
@@ -178,7 +178,7 @@ impl Db {
             mask,
             queue: queue.0,
             token,
-            next: self.records[rec].monitors,
+            next: 0,
             waiting: 0,
             newest: 0,
             alive: true,
@@ -195,7 +195,7 @@ impl Db {
                 self.events.subs.len() as u32 - 1
             }
         };
-        self.records[rec].monitors = number + 1;
+        self.append_monitor(rec, number);
         if let Some(queue) = self.events.queues.get_mut(queue.0 as usize).and_then(Option::as_mut) {
             queue.subs += 1;
             let room = queue.capacity.max(queue.subs * ROOM_PER_SUB);
@@ -212,17 +212,17 @@ impl Db {
     pub fn unsubscribe(&mut self, sub: SubId) {
         let Some(found) = self.events.subs.get(sub.0 as usize).filter(|found| found.alive) else { return };
         let (rec, queue, next) = (found.channel.record, found.queue, found.next);
-        if self.records[rec].monitors == sub.0 + 1 {
-            self.records[rec].monitors = next;
-        } else {
-            let mut at = self.records[rec].monitors;
-            while at != 0 {
-                let before = &mut self.events.subs[at as usize - 1];
-                if before.next == sub.0 + 1 {
-                    before.next = next;
-                    break;
-                }
-                at = before.next;
+        let (own, last) = (sub.0 + 1, self.records[rec].monitors);
+        let mut before = last;
+        while before != 0 && self.events.subs[before as usize - 1].next != own {
+            before = self.events.subs[before as usize - 1].next;
+        }
+        if before == own {
+            self.records[rec].monitors = 0;
+        } else if before != 0 {
+            self.events.subs[before as usize - 1].next = next;
+            if last == own {
+                self.records[rec].monitors = before;
             }
         }
         self.events.subs[sub.0 as usize].alive = false;
@@ -343,15 +343,36 @@ impl Db {
     /// Whether somebody subscribes to another field than VAL. Few do, and names need not be looked up for the others.
     fn is_watched_beyond_val(&self, rec: RecId) -> bool {
         let val = self.records.type_of(rec).val;
-        let mut at = self.records[rec].monitors;
+        let mut at = self.monitor_after(rec, 0);
         while at != 0 {
-            let sub = &self.events.subs[at as usize - 1];
-            if sub.channel.field != val {
+            if self.events.subs[at as usize - 1].channel.field != val {
                 return true;
             }
-            at = sub.next;
+            at = self.monitor_after(rec, at);
         }
         false
+    }
+
+    /// Puts a subscription behind the others of its record: as in C the first that was made hears first. A record has the last,
+    /// whose next is the first.
+    fn append_monitor(&mut self, rec: RecId, number: u32) {
+        let last = std::mem::replace(&mut self.records[rec].monitors, number + 1);
+        let first = match last {
+            0 => number + 1,
+            last => std::mem::replace(&mut self.events.subs[last as usize - 1].next, number + 1),
+        };
+        self.events.subs[number as usize].next = first;
+    }
+
+    /// The subscription to a record behind this one, or, for 0, the first; 0 behind the last. Numbers count from 1.
+    #[inline(always)]
+    fn monitor_after(&self, rec: RecId, at: u32) -> u32 {
+        let last = self.records[rec].monitors;
+        match at {
+            _ if last == 0 || at == last => 0,
+            0 => self.events.subs[last as usize - 1].next,
+            at => self.events.subs[at as usize - 1].next,
+        }
     }
 
     /// As [`post_named`](Self::post_named), for common fields.
@@ -361,12 +382,12 @@ impl Db {
     }
 
     fn post_to(&mut self, rec: RecId, field: Option<u16>, mask: EventMask) {
-        let mut at = self.records[rec].monitors;
+        let mut at = self.monitor_after(rec, 0);
         let mut last: Option<(u16, Scalar)> = None;
         while at != 0 {
             let number = at - 1;
+            at = self.monitor_after(rec, at);
             let sub = &self.events.subs[number as usize];
-            at = sub.next;
             let own = sub.channel.field;
             if !sub.mask.meets(mask) || field.is_some_and(|field| field != own) || sub.channel.type_name {
                 continue;
@@ -442,21 +463,25 @@ impl Db {
 
     /// Ends the subscription that feeds a link.
     pub(crate) fn end_watch(&mut self, source: RecId, link: u32) {
-        let mut at = self.records[source].monitors;
+        let mut at = self.monitor_after(source, 0);
         while at != 0 {
             let sub = &self.events.subs[at as usize - 1];
             if sub.queue == LINKS.0 && sub.token == u64::from(link) {
                 self.unsubscribe(SubId(at - 1));
                 return;
             }
-            at = sub.next;
+            at = self.monitor_after(source, at);
         }
     }
 
     /// Ends all subscriptions of a record that is removed.
     pub(crate) fn end_subscriptions(&mut self, record: RecId) {
-        while self.records[record].monitors != 0 {
-            self.unsubscribe(SubId(self.records[record].monitors - 1));
+        loop {
+            // The first is found at once.
+            match self.monitor_after(record, 0) {
+                0 => return,
+                first => self.unsubscribe(SubId(first - 1)),
+            }
         }
     }
 }

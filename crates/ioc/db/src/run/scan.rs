@@ -231,13 +231,7 @@ impl Db {
             }
             IO_INTR => match self.scans.listens.get(&rec) {
                 Some(group) => self.join_group(*group, rec),
-                None => {
-                    let name = self.records.name(rec).to_owned();
-                    self.notice(format!(
-                        "{name}: SCAN is \"I/O Intr\", but the device support has no interrupts; SCAN set to Passive"
-                    ));
-                    self.records[rec].scan = PASSIVE;
-                }
+                None => self.refuse_interrupts(rec),
             },
             index => {
                 let index = usize::from(index);
@@ -246,6 +240,17 @@ impl Db {
                 }
                 self.insert_by_phase(index, rec);
             }
+        }
+    }
+
+    /// SCAN "I/O Intr" of a record whose device support has no interrupts becomes Passive, as in C.
+    pub(crate) fn refuse_interrupts(&mut self, rec: RecId) {
+        if self.records[rec].scan == IO_INTR && !self.scans.listens.contains_key(&rec) {
+            let name = self.records.name(rec).to_owned();
+            self.notice(format!(
+                "{name}: SCAN is \"I/O Intr\", but the device support has no interrupts; SCAN set to Passive"
+            ));
+            self.records[rec].scan = PASSIVE;
         }
     }
 

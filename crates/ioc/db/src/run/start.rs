@@ -43,6 +43,12 @@ impl Db {
         }
         self.tell_unstamped(first);
         self.restore_now();
+        // Before anything is processed, as in C: links process such a record then.
+        for rec in first.to(end) {
+            if !self.records[rec].removed && !self.records[rec].is_remote {
+                self.refuse_interrupts(rec);
+            }
+        }
         // Every record can be active once.
         self.pass.active.reserve(self.records.common.len() + 16);
         let added = self.start.running;

@@ -395,6 +395,14 @@ impl Db {
         }
     }
 
+    /// How many elements what a link over a channel leads to can have, where that is of this database; else, how many it has.
+    /// `None` while it has no value.
+    pub(crate) fn channel_elements(&self, link: u32) -> Option<usize> {
+        let now = self.links.remotes.value(link)?.len();
+        let source = self.links.remotes.source(link);
+        Some(source.map_or(now, |source| self.element_count(source.record, source.field).max(now)))
+    }
+
     fn request(&mut self, request: RemoteRequest) {
         if self.links.remotes.requests.len() >= REQUEST_LIMIT {
             self.links.remotes.lost += 1;

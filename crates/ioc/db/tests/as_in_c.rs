@@ -1,0 +1,133 @@
+//! What C's IOC does and people rely on: order of monitors and links, SCAN at start, single records.
+
+use base::{MonoNs, Stamp};
+use db::{Db, Macros, Now};
+
+const NOW: Now = Now { wall: Stamp { secs: 1_000_000_000, nanos: 0 }, mono: MonoNs(0) };
+
+fn database(text: &str) -> Db {
+    let mut db = Db::new();
+    db.load_records(text, "test.db", &Macros::default(), &mut |_| None).unwrap_or_else(|error| panic!("{error}"));
+    db.init(NOW);
+    db.advance(NOW, 1_000);
+    db
+}
+
+fn put(db: &mut Db, name: &str, text: &str) {
+    let channel = db.find(name).unwrap();
+    db.put_text(&channel, text, NOW).unwrap();
+    db.advance(NOW, 1_000);
+}
+
+fn text(db: &mut Db, name: &str) -> String {
+    let channel = db.find(name).unwrap();
+    db.get_text(&channel).to_string()
+}
+
+#[test]
+fn records_with_cp_links_to_one_field_are_processed_in_the_order_of_their_links() {
+    for (modifier, out) in [("CP", "PP"), ("CPP", "PP"), ("CP", "CA"), ("CPP", "CA")] {
+        let calcout = |nth: u32| {
+            format!(
+                "record(calcout, \"c{nth}\") {{ field(CALC, \"A+{nth}\") field(INPA, \"src {modifier}\")
+                    field(OUT, \"tgt {out}\") }}\n"
+            )
+        };
+        let links: String = (1..=3).map(calcout).collect();
+        let mut db = database(&format!("record(ao, \"src\") {{}}\nrecord(ao, \"tgt\") {{}}\n{links}"));
+        put(&mut db, "src", "50");
+        assert_eq!(text(&mut db, "tgt"), "53", "{modifier}, {out}");
+    }
+}
+
+#[test]
+fn monitors_of_one_record_hear_in_the_order_in_which_they_were_made_also_after_some_ended() {
+    let mut db = database("record(ao, \"a\") {}");
+    let queue = db.open_queue(16);
+    let channel = db.find("a").unwrap();
+    let subs: Vec<_> = (0..5).map(|token| db.subscribe(queue, &channel, base::EventMask::VALUE, token)).collect();
+    let heard = |db: &mut Db, value: &str| {
+        put(db, "a", value);
+        let mut tokens = Vec::new();
+        db.drain(queue, 16, |_, event| tokens.push(event.token));
+        tokens
+    };
+    assert_eq!(heard(&mut db, "1"), [0, 1, 2, 3, 4]);
+    db.unsubscribe(subs[4]);
+    db.unsubscribe(subs[2]);
+    db.unsubscribe(subs[0]);
+    db.subscribe(queue, &channel, base::EventMask::VALUE, 9);
+    assert_eq!(heard(&mut db, "2"), [1, 3, 9]);
+    db.close_queue(queue);
+    put(&mut db, "a", "3");
+}
+
+#[test]
+fn io_intr_without_interrupt_support_is_passive_before_records_are_processed_at_start() {
+    let mut db = database(
+        "record(longout, \"first\") { field(PINI, YES) field(VAL, 7) field(OUT, \"ii PP\") }
+         record(longin, \"ii\") { field(SCAN, \"I/O Intr\") }",
+    );
+    assert_eq!(["ii.SCAN", "ii", "ii.STAT"].map(|name| text(&mut db, name)), ["Passive", "7", "NO_ALARM"]);
+    let told = db.take_notices().into_iter().filter(|notice| notice.0.contains("I/O Intr")).count();
+    assert_eq!(told, 1, "said once");
+}
+
+#[test]
+fn arrays_of_different_lengths_are_averaged_by_element_and_the_last_one_s_length_counts() {
+    for link in ["w", "w CA"] {
+        let mut db = database(&format!(
+            "record(waveform, \"w\") {{ field(FTVL, DOUBLE) field(NELM, 5) }}
+             record(compress, \"c\") {{ field(ALG, \"Average\") field(N, 2) field(NSAM, 5) field(INP, \"{link}\") }}"
+        ));
+        let averaged = |db: &mut Db, arrays: [&str; 2]| {
+            for array in arrays {
+                put(db, "w", array);
+                put(db, "c.PROC", "1");
+            }
+            let channel = db.find("c").unwrap();
+            let value = db.get(&channel, usize::MAX);
+            let used = text(db, "c.NUSE").parse::<usize>().unwrap();
+            put(db, "c.RES", "1");
+            (0..used).map(|at| value.get(at).unwrap().to_f64().unwrap()).collect::<Vec<f64>>()
+        };
+        assert_eq!(averaged(&mut db, ["[2, 4, 6]", "[4, 4, 4, 8, 10]"]), [3.0, 4.0, 5.0, 4.0, 5.0], "{link}");
+        assert_eq!(averaged(&mut db, ["[2, 4, 6, 8]", "[4, 4]"]), [3.0, 4.0], "{link}");
+    }
+}
+
+#[test]
+fn the_last_told_output_of_calcout_stays_zero_when_minus_zero_comes() {
+    let mut db = database("record(calcout, \"c\") { field(CALC, \"A\") }");
+    put(&mut db, "c.A", "-0.0");
+    put(&mut db, "c.PROC", "1");
+    let povl = db.find("c.POVL").unwrap();
+    let povl = db.get(&povl, 1).get(0).unwrap().to_f64().unwrap();
+    assert!(povl == 0.0 && povl.is_sign_positive(), "{povl:?}");
+}
+
+#[test]
+fn soft_timestamp_without_a_format_keeps_its_text() {
+    let mut db = database("record(stringin, \"t\") { field(DTYP, \"Soft Timestamp\") field(VAL, \"before\") }");
+    put(&mut db, "t.PROC", "1");
+    assert_eq!(["t", "t.UDF"].map(|name| text(&mut db, name)), ["before", "0"]);
+}
+
+#[test]
+fn a_list_with_a_text_or_a_truth_value_is_refused_by_an_array_of_numbers() {
+    let mut db = database(
+        "record(waveform, \"n\") { field(FTVL, LONG) field(NELM, 3) }
+         record(waveform, \"s\") { field(FTVL, STRING) field(NELM, 3) }
+         record(ao, \"a\") {}",
+    );
+    let mut takes = |name: &str, list: &str| {
+        let channel = db.find(name).unwrap();
+        db.put_text(&channel, list, NOW).is_ok()
+    };
+    assert!(takes("n", "[1, 2]") && takes("n", "[1.5]") && takes("s", "[1, \"2\"]"));
+    for (name, list) in
+        [("n", "[1, \"2\"]"), ("n", "[1, true]"), ("n", "[1, 2, 3, \"4\"]"), ("s", "[true]"), ("a", "[1, \"2\"]")]
+    {
+        assert!(!takes(name, list), "{name} {list}");
+    }
+}
