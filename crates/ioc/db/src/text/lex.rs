@@ -102,10 +102,13 @@ impl<'a> Lexer<'a> {
                 let text = self.quoted(place)?;
                 Ok((Token::Word { text: Cow::Borrowed(text), quoted: true }, place))
             }
-            byte if BARE[usize::from(byte)] => {
+            byte if BARE[usize::from(byte)] || self.begins_macro() => {
                 let start = self.at;
-                let rest = &bytes[start..];
-                self.at += rest.iter().position(|byte| !BARE[usize::from(*byte)]).unwrap_or(rest.len());
+                self.skip_bare();
+                while self.begins_macro() {
+                    self.skip_macro()?;
+                    self.skip_bare();
+                }
                 Ok((Token::Word { text: Cow::Borrowed(&self.text[start..self.at]), quoted: false }, place))
             }
             _ => {
@@ -113,6 +116,37 @@ impl<'a> Lexer<'a> {
                 Err(self.error(place, format!("found {found:?}, expected a word, a quoted text or one of ( ) {{ }} ,")))
             }
         }
+    }
+
+    fn skip_bare(&mut self) {
+        let rest = &self.text.as_bytes()[self.at..];
+        self.at += rest.iter().position(|byte| !BARE[usize::from(*byte)]).unwrap_or(rest.len());
+    }
+
+    /// Whether a macro begins here that may stand in a word: those of `.substitutions` files are not expanded yet.
+    fn begins_macro(&self) -> bool {
+        self.substitutions && matches!(self.text.as_bytes().get(self.at..self.at + 2), Some(b"$(" | b"${"))
+    }
+
+    /// Walks over a macro with those in it.
+    fn skip_macro(&mut self) -> Result<(), FileError> {
+        let place = self.place();
+        let bytes = self.text.as_bytes();
+        let (open, close) = if bytes.get(self.at + 1) == Some(&b'(') { (b'(', b')') } else { (b'{', b'}') };
+        let mut depth = 0u32;
+        for (at, byte) in bytes.iter().enumerate().skip(self.at + 1) {
+            match *byte {
+                b'\n' => break,
+                byte if byte == open => depth += 1,
+                byte if byte == close => depth -= 1,
+                _ => {}
+            }
+            if depth == 0 {
+                self.at = at + 1;
+                return Ok(());
+            }
+        }
+        Err(self.error(place, format!("this macro is not closed on its line, expected {}", char::from(close))))
     }
 
     /// What stands between two quotes; escapes are kept.

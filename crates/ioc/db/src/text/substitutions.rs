@@ -72,6 +72,12 @@ impl Parser<'_> {
                 continue;
             }
             let (name, _) = self.lexer.word("the name of a macro or }")?;
+            // As with msi a name alone, such as `{None}`, has no value: the instance needs no macros.
+            if matches!(self.lexer.peek()?, Token::Punct(b'}' | b',')) {
+                out.push_str(&name);
+                out.push(',');
+                continue;
+            }
             self.lexer.punct(b'=', "after the name of a macro")?;
             let (value, _) = self.value("the value of the macro")?;
             define(&mut out, &name, value);
@@ -207,6 +213,17 @@ mod tests {
         assert_eq!(all[0].macros, "A=1,");
         assert_eq!(all[0].surplus.as_deref(), Some("t.sub:1:29: value 2 of a pattern of 1 macros is left out"));
         assert_eq!((all[1].macros.as_str(), &all[1].surplus), ("A=3,", &None));
+    }
+
+    #[test]
+    fn values_may_be_macros_without_quotes_and_an_instance_may_have_none() {
+        let text =
+            "file a.db { pattern {P, N} {$(P), $(P)x$(N=$(M))} { ${P}, b } }\nfile b.db { {None} {A=$(P):1, B=2} }";
+        let all = parse_substitutions(text, "t.sub").unwrap();
+        let macros: Vec<&str> = all.iter().map(|one| one.macros.as_str()).collect();
+        assert_eq!(macros, ["P=$(P),N=$(P)x$(N=$(M)),", "P=${P},N=b,", "None,", "A=$(P):1,B=2,"]);
+        let error = parse_substitutions("file a.db { pattern {P} {$(P\n} }", "t.sub").unwrap_err().to_string();
+        assert_eq!(error, "t.sub:1:26: this macro is not closed on its line, expected )");
     }
 
     #[test]
