@@ -80,5 +80,5 @@ pub use security::{Condition, DEFAULT_GROUP, Grant, Group, Input, Members, Right
 pub use text::error::{FileError, FileErrors, FindError, Position, PutError, SplitError};
 pub use text::local::{LocalText, stamp_text};
 pub use text::macros::Macros;
-pub use text::saved::{Requested, Saved, SavedValue, parse_request, parse_sav, write_sav};
+pub use text::saved::{RequestFile, Requested, Saved, SavedValue, parse_request, parse_sav, write_sav};
 pub use text::substitutions::{Instance, parse_substitutions};

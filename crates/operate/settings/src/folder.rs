@@ -143,9 +143,13 @@ impl Folder {
             read => read?,
         };
         let include = &mut |name: &str| read(&self.0.join(plain(name).ok()?)).ok();
-        let requested = parse_request(&text, &path.display().to_string(), &Macros::default(), include)?;
+        let requested = parse_request(&text, &path.display().to_string(), &Macros::default(), include);
+        // An operator's set is saved whole or not at all.
+        if let Some(wrong) = requested.complaints.into_iter().next() {
+            return Err(wrong.into());
+        }
         let mut seen = std::collections::HashSet::new();
-        let channels = requested.into_iter().map(|one| one.channel);
+        let channels = requested.channels.into_iter().map(|one| one.channel);
         let channels: Vec<String> = channels.filter(|channel| seen.insert(channel.clone())).collect();
         if !(1..=CHANNELS_MAX).contains(&channels.len()) {
             return Err(FolderError::Count { path, count: channels.len() });

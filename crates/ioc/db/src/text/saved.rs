@@ -2,7 +2,7 @@
 
 use crate::text::error::{FileError, Position};
 use crate::text::lex::unescape;
-use crate::text::macros::{Macros, expand_lines};
+use crate::text::macros::Macros;
 use std::fmt::Write as _;
 
 /// What a field held.
@@ -116,19 +116,27 @@ fn elements(body: &str) -> Option<Vec<Vec<u8>>> {
     rest.is_empty().then_some(all)
 }
 
-/// Reads a request file: a channel a line, `file NAME MACROS` for those of another file, `#` before comments.
-///
-/// # Errors
-/// A file that cannot be read (with the line that names it), or one that includes itself.
+/// What request files ask for, and what is wrong with their lines.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RequestFile {
+    /// The channels, in the order of the files.
+    pub channels: Vec<Requested>,
+    /// A file that cannot be read, a macro without a value, a line that is neither: each costs its line.
+    pub complaints: Vec<FileError>,
+}
+
+/// Reads a request file as the EPICS module does: a channel a line, `file NAME MACROS` for those of another file, `#` before
+/// comments. The name of a file may stand in quotes; macros are divided by commas or blanks, also behind the name, and
+/// their double quotes do not count. Another file has no macros but these.
 pub fn parse_request(
     text: &str,
     file: &str,
     macros: &Macros,
     include: &mut dyn FnMut(&str) -> Option<String>,
-) -> Result<Vec<Requested>, FileError> {
-    let mut all = Vec::new();
-    request(text, file, macros, include, 0, &mut all)?;
-    Ok(all)
+) -> RequestFile {
+    let mut all = RequestFile::default();
+    request(text, file, macros, include, 0, &mut all);
+    all
 }
 
 fn request(
@@ -137,42 +145,69 @@ fn request(
     macros: &Macros,
     include: &mut dyn FnMut(&str) -> Option<String>,
     depth: u32,
-    all: &mut Vec<Requested>,
-) -> Result<(), FileError> {
-    let (expanded, undefined) = expand_lines(text, macros);
-    let error = |line: usize, what: String| FileError {
-        file: file.to_owned(),
-        place: Position { line: line as u32, column: 1 },
-        what,
-    };
-    if let Some((line, name)) = undefined.first() {
-        return Err(error(*line, format!("macro {name} is undefined")));
-    }
-    for (number, line) in expanded.lines().enumerate() {
-        let mut words = line.split('#').next().unwrap_or_default().split_whitespace();
-        let Some(first) = words.next() else { continue };
-        if first != "file" {
-            if all.len() >= CHANNELS_MAX {
-                return Err(error(number + 1, format!("more than {CHANNELS_MAX} channels")));
-            }
-            let column = line.find(first).unwrap_or(0) as u32 + 1;
-            let place = Position { line: number as u32 + 1, column };
-            all.push(Requested { channel: first.to_owned(), file: file.to_owned(), place });
+    all: &mut RequestFile,
+) {
+    for (number, line) in (1..).zip(text.lines()) {
+        let start = line.trim_start();
+        if start.is_empty() || start.starts_with('#') {
             continue;
         }
-        let name = words.next().unwrap_or_default().trim_matches('"');
-        if depth >= DEPTH_MAX {
-            return Err(error(number + 1, format!("files include each other more than {DEPTH_MAX} deep")));
+        let place = Position { line: number, column: (line.len() - start.len()) as u32 + 1 };
+        let mut wrong = |what: String| all.complaints.push(FileError { file: file.to_owned(), place, what });
+        let (expanded, undefined) = macros.expand(start);
+        if let Some(name) = undefined.first() {
+            wrong(format!("macro {name} is undefined; the line is left out"));
+            continue;
         }
-        let text = include(name).ok_or_else(|| {
-            error(number + 1, format!("cannot read \"{name}\": give its folder to set_requestfile_path"))
-        })?;
-        let definitions = words.collect::<Vec<_>>().join(" ");
-        let definitions = definitions.trim_matches('"');
-        // An included file sees its own macros only, as autosave has it.
-        request(&text, name, &Macros::parse(definitions), include, depth + 1, all)?;
+        let Some((name, definitions)) = included_file(&expanded) else {
+            let channel = expanded.split_whitespace().next().unwrap_or_default();
+            if !channel.starts_with(|first: char| first.is_ascii_alphanumeric() || "_-+:[]<>;".contains(first)) {
+                wrong(format!("found \"{channel}\", expected a channel, file, or # before a comment"));
+            } else if all.channels.len() >= CHANNELS_MAX {
+                wrong(format!("more than {CHANNELS_MAX} channels; the rest is left out"));
+                return;
+            } else {
+                all.channels.push(Requested { channel: channel.to_owned(), file: file.to_owned(), place });
+            }
+            continue;
+        };
+        if depth >= DEPTH_MAX {
+            wrong(format!("files include each other more than {DEPTH_MAX} deep"));
+            continue;
+        }
+        match include(name) {
+            Some(text) => request(&text, name, &Macros::parse(&definitions), include, depth + 1, all),
+            None => wrong(format!("cannot read \"{name}\": give its folder to set_requestfile_path")),
+        }
     }
-    Ok(())
+}
+
+/// The file that a line includes, and the macros that it gives it; `None` of a line that includes none.
+fn included_file(line: &str) -> Option<(&str, String)> {
+    let rest = line.strip_prefix("file").filter(|rest| rest.starts_with([' ', '\t', '"']))?.trim_start();
+    let rest = rest.strip_prefix('"').unwrap_or(rest).trim_start();
+    let end = rest.find(|next: char| next.is_whitespace() || matches!(next, '"' | '#')).unwrap_or(rest.len());
+    let (name, rest) = rest.split_at(end);
+    let mut macros = String::new();
+    let mut before = ' ';
+    for next in rest.chars() {
+        let divides = before.is_whitespace() || matches!(before, ',' | '"');
+        match next {
+            '#' if divides => break,
+            ',' => push_comma(&mut macros),
+            next if next.is_whitespace() => push_comma(&mut macros),
+            '"' => {}
+            next => macros.push(next),
+        }
+        before = next;
+    }
+    Some((name, macros))
+}
+
+fn push_comma(macros: &mut String) {
+    if !macros.is_empty() && !macros.ends_with(',') {
+        macros.push(',');
+    }
 }
 
 #[cfg(test)]
@@ -190,14 +225,51 @@ mod tests {
     fn request_files_include_others_with_macros() {
         let text = "# all\n$(P)ao\n  $(P)ao.PREC # with comment\nfile motor.req P=$(P),M=m1\nfile \"motor.req\" \"P=$(P), M=m2\"\n";
         let include = &mut |name: &str| (name == "motor.req").then(|| "$(P)$(M).VAL\n$(P)$(M).DESC".to_owned());
-        let all = parse_request(text, "auto.req", &Macros::parse("P=X:"), include).unwrap();
+        let RequestFile { channels: all, complaints } =
+            parse_request(text, "auto.req", &Macros::parse("P=X:"), include);
+        assert_eq!(complaints, []);
         let third = Position { line: 1, column: 1 };
         assert_eq!((&*all[2].file, all[2].place, all[1].place), ("motor.req", third, Position { line: 3, column: 3 }));
         let all: Vec<String> = all.into_iter().map(|one| one.channel).collect();
         assert_eq!(all, ["X:ao", "X:ao.PREC", "X:m1.VAL", "X:m1.DESC", "X:m2.VAL", "X:m2.DESC"]);
         let own = &mut |_: &str| Some("file own.req".to_owned());
-        let error = parse_request("file own.req", "own.req", &Macros::default(), own).unwrap_err();
+        let error = parse_request("file own.req", "own.req", &Macros::default(), own).complaints.remove(0);
         assert!(error.to_string().contains("more than 16 deep"), "{error}");
+    }
+
+    #[test]
+    fn lines_that_include_files_are_read_as_the_module_reads_them() {
+        let text = "\
+            file \"sub.req\", P=$(P), R=det1:\n\
+            file \"sub.req\"P=a,R=b\n\
+            file sub.req \"P=c,R=d\"\n\
+            file \"sub.req\",   P=e   R=f,  # P=not\n\
+            file\t\" sub.req\" P='g h',R=\"i\"\n\
+            filename:x\n";
+        let include = &mut |name: &str| (name == "sub.req").then(|| "$(P)$(R)x".to_owned());
+        let RequestFile { channels, complaints } = parse_request(text, "auto.req", &Macros::parse("P=X:"), include);
+        assert_eq!(complaints, []);
+        let channels: Vec<String> = channels.into_iter().map(|one| one.channel).collect();
+        assert_eq!(channels, ["X:det1:x", "abx", "cdx", "efx", "g,hix", "filename:x"]);
+    }
+
+    #[test]
+    fn a_missing_file_or_an_undefined_macro_costs_its_line_and_not_the_set() {
+        let text = "X:a\nfile none.req P=X:\n$(Q)b\n!c\nX:d\nfile sub.req R=1";
+        let include = &mut |name: &str| (name == "sub.req").then(|| "$(P)e\nX:f$(R)".to_owned());
+        let RequestFile { channels, complaints } = parse_request(text, "auto.req", &Macros::default(), include);
+        let channels: Vec<String> = channels.into_iter().map(|one| one.channel).collect();
+        assert_eq!(channels, ["X:a", "X:d", "X:f1"]);
+        let complaints: Vec<String> = complaints.iter().map(ToString::to_string).collect();
+        assert_eq!(
+            complaints,
+            [
+                "auto.req:2:1: cannot read \"none.req\": give its folder to set_requestfile_path",
+                "auto.req:3:1: macro Q is undefined; the line is left out",
+                "auto.req:4:1: found \"!c\", expected a channel, file, or # before a comment",
+                "sub.req:1:1: macro P is undefined; the line is left out",
+            ]
+        );
     }
 
     proptest! {

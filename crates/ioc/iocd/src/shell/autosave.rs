@@ -4,7 +4,7 @@ use super::commands::{Command, CommandResult, arg, command, needed, number, said
 use super::{Failed, Shell};
 use crate::autosave::{Autosave, Settings, When, files};
 use crate::engine::{self, Mailbox};
-use db::{Db, FileError, Macros, Requested, parse_request};
+use db::{Db, FileError, Macros, RequestFile, Requested, parse_request};
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -21,6 +21,8 @@ pub(super) struct State {
     /// What sets would save, where nothing is but checked.
     requested: Vec<Requested>,
     /// Request files that would be made, with their text, where nothing is but checked.
+    /// What is wrong with lines of request files, where nothing is but checked.
+    complaints: Vec<FileError>,
     made: HashMap<PathBuf, String>,
     running: Option<Autosave>,
     /// What was put back at start.
@@ -194,13 +196,16 @@ fn create(shell: &mut Shell, args: &[String], macros: &str, when: When) -> Comma
         paths.find_map(|path| made.get(&path).cloned().or_else(|| std::fs::read_to_string(path).ok()))
     };
     let text = read(name).ok_or_else(|| Failed(format!("{name}: not found in the folders of set_requestfile_path")))?;
-    let requested = parse_request(&text, name, &all, &mut read)?;
+    let RequestFile { channels, complaints } = parse_request(&text, name, &all, &mut read);
     if shell.only_checks() {
-        shell.saves.requested.extend(requested);
+        shell.saves.requested.extend(channels);
+        shell.saves.complaints.extend(complaints);
         return Ok(None);
     }
-    let channels = requested.into_iter().map(|one| one.channel).collect();
-    match &shell.saves.running {
+    // As with the module the others are saved.
+    complaints.iter().for_each(|complaint| eprintln!("autosave: {complaint}"));
+    let channels = channels.into_iter().map(|one| one.channel).collect();
+    match shell.saves.running.get() {
         Some(saver) => saver.add(name, channels, when, shell.saves.settings.clone()),
         None if shell.is_running() => {
             shell.saves.waiting.push((name.to_owned(), channels, when));
@@ -239,7 +244,11 @@ impl Shell {
         });
         let saved = self.saves.pass0.iter().chain(&self.saves.pass1).map(|name| self.saves.settings.folder.join(name));
         // One that is not there yet is written by the first save.
-        missing.chain(saved.filter_map(|path| files::load(&path).err()).map(|error| error.to_string())).collect()
+        complaints
+            .chain(missing)
+            .chain(saved.filter_map(|path| files::load(&path).err()).map(|error| error.to_string()))
+            .collect()
+        let complaints = self.saves.complaints.iter().map(FileError::to_string);
     }
 
     /// Puts values back, or has them put back, before the records are initialised.
