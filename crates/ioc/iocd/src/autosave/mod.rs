@@ -10,6 +10,7 @@ use base::{Scalar, Stamp};
 use db::{Saved, SavedValue};
 use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, channel, sync_channel};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -127,10 +128,12 @@ enum SaverRequest {
     Stop,
 }
 
-/// The thread that saves.
+/// The thread that saves. Clones are handles to the same.
+#[derive(Clone)]
 pub struct Autosave {
     sender: SyncSender<SaverRequest>,
-    thread: JoinHandle<()>,
+    /// `None` once it has ended.
+    thread: Arc<Mutex<Option<JoinHandle<()>>>>,
 }
 
 impl Autosave {
@@ -143,7 +146,7 @@ impl Autosave {
         let saver = Saver { mailbox, settings, sets: Vec::new(), beat: Instant::now(), odd: false };
         let thread =
             std::thread::Builder::new().name("ioc-autosave".into()).spawn(move || saver.run(&requests, &restored))?;
-        Ok(Self { sender, thread })
+        Ok(Self { sender, thread: Arc::new(Mutex::new(Some(thread))) })
     }
 
     /// Adds a set; its first save is at once.
@@ -182,10 +185,15 @@ impl Autosave {
         sent.ok().and_then(|()| answer.recv().ok()).ok_or(SaveError::Ended)
     }
 
-    /// Saves what has changed a last time and ends the thread.
-    pub fn stop(self) {
+    /// Saves what has changed a last time and ends the thread. Returns when that is done, whichever handle asked first.
+    pub fn stop(&self) {
+        let mut thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(thread) = thread.take() else { return };
+        // A thread that has ended has said why.
         let _ = self.sender.send(SaverRequest::Stop);
-        let _ = self.thread.join();
+        if thread.join().is_err() {
+            eprintln!("autosave: its thread panicked; the last values may be lost");
+        }
     }
 }
 

@@ -7,6 +7,7 @@ use crate::engine::{self, Mailbox};
 use db::{Db, FileError, Macros, RequestFile, Requested, parse_request};
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 /// What the commands have asked for.
@@ -24,7 +25,8 @@ pub(super) struct State {
     /// What is wrong with lines of request files, where nothing is but checked.
     complaints: Vec<FileError>,
     made: HashMap<PathBuf, String>,
-    running: Option<Autosave>,
+    /// Shared with what ends the IOC.
+    pub(super) running: Arc<OnceLock<Autosave>>,
     /// What was put back at start.
     restored: Option<Result<String, String>>,
 }
@@ -232,7 +234,7 @@ fn make_request(shell: &mut Shell, path: &str, tag: &str) -> CommandResult {
 
 impl Shell {
     fn saver(&self) -> Result<&Autosave, Failed> {
-        self.saves.running.as_ref().ok_or_else(|| "autosave: no set was created".into())
+        self.saves.running.get().ok_or_else(|| "autosave: no set was created".into())
     }
 
     /// What is wrong with what would be saved, and with what would be put back.
@@ -315,15 +317,9 @@ impl Shell {
         for (name, channels, when) in self.saves.waiting.drain(..) {
             saver.add(&name, channels, when, self.saves.settings.clone());
         }
-        self.saves.running = Some(saver);
+        // There is one for the life of the IOC.
+        let _ = self.saves.running.set(saver);
         Ok(())
-    }
-
-    /// Saves what has changed and ends the thread.
-    pub(super) fn stop_saver(&mut self) {
-        if let Some(saver) = self.saves.running.take() {
-            saver.stop();
-        }
     }
 
     fn mailbox(&self) -> Option<Mailbox> {

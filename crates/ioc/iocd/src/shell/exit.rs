@@ -1,28 +1,56 @@
-//! Ends of the IOC besides the command: the subroutine `exit` of `sub` records, as softIoc's exit record has it, and
-//! SIGTERM.
+//! Ends of the IOC besides the command `exit`: the subroutine `exit` of `sub` records, as softIoc's exit record has it, and
+//! the signals SIGTERM, SIGINT and SIGHUP. Each saves what `exit` saves.
 
-use crate::engine::{Engine, Mailbox};
+use crate::autosave::Autosave;
+use crate::engine::Mailbox;
 use db::Function;
 use rustix::event::{PollFd, PollFlags, poll};
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
-use sys::signal::{SIGTERM, SignalFd};
+use sys::signal::{SIGHUP, SIGINT, SIGTERM, SignalFd};
+
+/// What is to be written before the IOC ends: autosave's last values, then the put log.
+#[derive(Clone, Default)]
+pub(super) struct Ending {
+    /// The IOC; empty until it runs.
+    pub(super) ioc: Arc<OnceLock<Mailbox>>,
+    /// Empty where no set was created.
+    pub(super) saver: Arc<OnceLock<Autosave>>,
+}
+
+impl Ending {
+    /// Writes all of it and ends the engine. Blocks until it is written.
+    pub(super) fn finish(&self) {
+        if let Some(saver) = self.saver.get() {
+            saver.stop();
+        }
+        if let Some(mailbox) = self.ioc.get() {
+            // An engine that has ended has dropped its put log, which writes what is left.
+            let _ = mailbox.ask(|engine| {
+                engine.store.put_log = None;
+                engine.stop();
+            });
+        }
+    }
+
+    fn exit(&self, code: i32) -> ! {
+        self.finish();
+        super::terminal::restore();
+        std::process::exit(code);
+    }
+}
 
 /// The subroutine `exit`, once the IOC runs. Field A is what the process ends with: 0 for success, else failure.
-pub(super) fn function(ioc: Arc<OnceLock<Mailbox>>) -> Function {
+pub(super) fn function(ending: Ending) -> Function {
     let asked = AtomicBool::new(false);
     Function::Sub(Arc::new(move |call| {
         let failure = call.inputs[0] != 0.0;
-        if let Some(mailbox) = ioc.get()
-            && !asked.swap(true, Ordering::Relaxed)
-        {
-            let mailbox = mailbox.clone();
+        if ending.ioc.get().is_some() && !asked.swap(true, Ordering::Relaxed) {
+            let ending = ending.clone();
             // The engine's thread, on which this runs, has to end its pass first.
             let ends = std::thread::Builder::new().name("ioc-exit".into()).spawn(move || {
-                let _ = mailbox.ask(Engine::stop);
-                super::terminal::restore();
-                std::process::exit(i32::from(failure));
+                ending.exit(i32::from(failure));
             });
             return if ends.is_ok() { 0 } else { -1 };
         }
@@ -30,30 +58,53 @@ pub(super) fn function(ioc: Arc<OnceLock<Mailbox>>) -> Function {
     }))
 }
 
-/// SIGTERM, kept from ending the process before it has been asked to.
-pub(super) struct Term(SignalFd);
+/// Signals that end the process, kept from doing so before it has been asked to.
+pub(super) struct Signals(SignalFd);
 
-impl Term {
-    /// Keeps the signal back, on this thread and those that it starts from now on.
+impl Signals {
+    /// Keeps the signals back, on this thread and those that it starts from now on. One that is ignored stays so: a program
+    /// behind `nohup` outlives its terminal.
     pub(super) fn hold() -> sys::Result<Self> {
-        SignalFd::new(&[SIGTERM]).map(Self)
+        let wanted: Vec<i32> = [SIGTERM, SIGINT, SIGHUP].into_iter().filter(|signal| !is_ignored(*signal)).collect();
+        SignalFd::new(&wanted).map(Self)
     }
 
-    /// From now on the signal ends the process as `exit` does.
-    pub(super) fn end(self, mailbox: Mailbox) -> io::Result<()> {
-        std::thread::Builder::new().name("ioc-term".into()).spawn(move || {
-            loop {
+    /// From now on a signal ends the process as `exit` does: with success for SIGTERM, else as a shell counts signals.
+    pub(super) fn end(self, ending: Ending) -> io::Result<()> {
+        std::thread::Builder::new().name("ioc-signals".into()).spawn(move || {
+            let signal = loop {
                 match (poll(&mut [PollFd::new(&self.0, PollFlags::IN)], None), self.0.read()) {
-                    (_, Ok(Some(_))) => break,
+                    (_, Ok(Some(arrived))) => break arrived.signal,
                     (Err(rustix::io::Errno::INTR), _) | (Ok(_), Ok(None)) => {}
                     // Nothing can be heard any more.
                     _ => return,
                 }
-            }
-            let _ = mailbox.ask(Engine::stop);
-            super::terminal::restore();
-            std::process::exit(0);
+            };
+            ending.exit(if signal == SIGTERM { 0 } else { 128 + signal });
         })?;
         Ok(())
+    }
+}
+
+/// Whether this process ignores a signal, as `/proc` says.
+fn is_ignored(signal: i32) -> bool {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    ignored_in(&status, signal)
+}
+
+fn ignored_in(status: &str, signal: i32) -> bool {
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    let mask = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0);
+    mask >> (signal - 1) & 1 != 0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ignored_signals_are_read_from_the_status_of_the_process() {
+        let status = "Name:\ttahti\nSigBlk:\t0000000000000000\nSigIgn:\t0000000000001001\nSigCgt:\t0000000000000002\n";
+        assert_eq!([SIGHUP, SIGINT, SIGTERM].map(|signal| ignored_in(status, signal)), [true, false, false]);
     }
 }

@@ -225,8 +225,9 @@ impl Shell {
             db.set_environment(name, value);
         }
         self.devices.ports.set_environment(|name| self.env.get(name).cloned());
-        db.register_function("exit", exit::function(self.ioc.clone()));
-        let term = exit::Term::hold()?;
+        let ending = self.ending();
+        db.register_function("exit", exit::function(ending.clone()));
+        let signals = exit::Signals::hold()?;
         db.set_local_text(sys::clock::local_text);
         if self.vars.get("stampEachRecord").is_some_and(|on| *on != 0.0) {
             db.stamp_each_record(Some(stamps::clock()));
@@ -262,7 +263,7 @@ impl Shell {
         // It was empty: one IOC is started once.
         let _ = self.ioc.set(mailbox.clone());
         self.devices.start()?;
-        term.end(mailbox.clone())?;
+        signals.end(ending)?;
         self.state = IocState::Running(mailbox, thread, threads);
         if let Some(port) = other_port {
             eprintln!("The TCP port is in use by another server; circuits are taken on port {port} instead.");
@@ -320,7 +321,9 @@ impl Shell {
     /// # Errors
     /// What ended the engine before.
     pub fn shut_down(&mut self) -> Result<(), Failed> {
-        self.stop_saver();
+        if let Some(saver) = self.saves.running.get() {
+            saver.stop();
+        }
         self.publishers.drain(..).for_each(Publisher::stop);
         self.devices.stop();
         if let IocState::Running(mailbox, thread, threads) = std::mem::replace(&mut self.state, IocState::Gone) {
@@ -332,6 +335,11 @@ impl Shell {
             ended.map_err(|_| Failed("the engine thread panicked".into()))??;
         }
         Ok(())
+    }
+
+    /// What is to be written before the IOC ends.
+    fn ending(&self) -> exit::Ending {
+        exit::Ending { ioc: self.ioc.clone(), saver: self.saves.running.clone() }
     }
 
     /// Does something with the database, wherever it is.
