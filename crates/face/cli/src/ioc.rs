@@ -83,10 +83,8 @@ pub(crate) fn run(args: Args) -> ExitCode {
             return ExitCode::from(USAGE);
         }
     };
-    // Macros are text: a variable in another encoding is none.
-    let variables =
-        std::env::vars_os().filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
-    let mut shell = Shell::new(true, variables);
+    let environment = std::env::vars_os().map(|(name, value)| (decoded(&name), decoded(&value)));
+    let mut shell = Shell::new(true, environment);
     if plan.check {
         return check(&mut shell, &plan);
     }
@@ -112,6 +110,11 @@ pub(crate) fn run(args: Args) -> ExitCode {
             ExitCode::from(2)
         }
     }
+}
+
+/// A text through which bytes that are no UTF-8 pass unchanged.
+fn decoded(text: &std::ffi::OsStr) -> String {
+    base::raw::decode(std::os::unix::ffi::OsStrExt::as_bytes(text)).into_owned()
 }
 
 /// Loads all and says everything that is wrong with it.

@@ -2,6 +2,7 @@
 
 use crate::failure::Failure;
 use clap::{FromArgMatches as _, Parser, Subcommand};
+use std::ffi::OsString;
 use std::process::ExitCode;
 
 #[macro_use]
@@ -195,13 +196,27 @@ const USAGE: u8 = 64;
 /// The command did its work, but its words could not be printed (`EX_IOERR`).
 const NOT_PRINTED: u8 = 74;
 
+/// The arguments, with those of the Channel Access tools and the IOC as texts through which other bytes than UTF-8 pass
+/// ([`base::raw`]): values may be Latin-1.
+fn arguments(words: impl Iterator<Item = OsString>) -> Vec<OsString> {
+    use std::os::unix::ffi::OsStrExt as _;
+    let words: Vec<OsString> = words.collect();
+    let takes_any = words
+        .get(1)
+        .is_some_and(|word| ["caget", "cainfo", "camonitor", "caput", "ioc"].iter().any(|command| word == command));
+    if !takes_any {
+        return words;
+    }
+    words.iter().map(|word| OsString::from(base::raw::decode(word.as_bytes()).into_owned())).collect()
+}
+
 fn main() -> ExitCode {
     // Before anything else allocates: a keeper stays small.
     let mut words = std::env::args_os().skip(1);
     if words.next().is_some_and(|word| word == keep::keeper::SUBCOMMAND) {
         return keeper(words.collect());
     }
-    let given = help::command().try_get_matches();
+    let given = help::command().try_get_matches_from(arguments(std::env::args_os()));
     let cli = match given.and_then(|matches| Cli::from_arg_matches(&matches)) {
         Ok(cli) => cli,
         Err(answer) => {
@@ -272,7 +287,7 @@ fn run(command: Command) -> ExitCode {
 }
 
 /// The hidden life of the binary as the keeper of one child (`keep::keeper`).
-fn keeper(words: Vec<std::ffi::OsString>) -> ExitCode {
+fn keeper(words: Vec<OsString>) -> ExitCode {
     match keep::keeper::run(&words) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {

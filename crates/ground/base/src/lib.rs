@@ -23,6 +23,7 @@ mod directive;
 mod hash;
 mod hist;
 mod meta;
+pub mod raw;
 mod sched;
 mod schedule;
 mod stamp;

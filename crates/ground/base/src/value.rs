@@ -2,8 +2,9 @@
 //!
 //! The types are those of record fields (EPICS' `DBF_…`), not of any wire format.
 
+use alloc::borrow::Cow;
 use alloc::vec::Vec;
-use core::fmt;
+use core::fmt::{self, Write as _};
 
 /// Text of at most 39 bytes, as EPICS strings are; bytes need not be UTF-8.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
@@ -36,7 +37,14 @@ impl Str40 {
         &self.0
     }
 
-    /// The text where it is UTF-8, else the part before the first bad byte.
+    /// The text for people: UTF-8 as it is, else Latin-1. Allocates only for Latin-1.
+    #[must_use]
+    pub fn readable(&self) -> Cow<'_, str> {
+        crate::raw::readable(self.bytes())
+    }
+
+    /// The text where it is UTF-8, else the part before the first bad byte: for numbers and words that are compared.
+    /// [`readable`](Self::readable) is all of it.
     #[must_use]
     pub fn to_str(&self) -> &str {
         match core::str::from_utf8(self.bytes()) {
@@ -53,8 +61,9 @@ impl Default for Str40 {
 }
 
 impl From<&str> for Str40 {
+    /// Bytes that are no UTF-8 come from [`raw::decode`](crate::raw::decode).
     fn from(text: &str) -> Self {
-        Self::new(text.as_bytes())
+        Self::new(&crate::raw::encode(text))
     }
 }
 
@@ -66,7 +75,11 @@ impl fmt::Debug for Str40 {
 
 impl fmt::Display for Str40 {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.to_str())
+        // Not `readable`, which may allocate.
+        match core::str::from_utf8(self.bytes()) {
+            Ok(text) => f.write_str(text),
+            Err(_) => self.bytes().iter().try_for_each(|byte| f.write_char(char::from(*byte))),
+        }
     }
 }
 

@@ -251,7 +251,7 @@ impl Db {
         let (value, quoted, _) = lexer.value("the value of the tag")?;
         lexer.punct(b')', "after the value")?;
         let Some(rec) = rec else { return Ok(()) };
-        let value = if quoted { String::from_utf8_lossy(&unescape(&value)).into_owned() } else { value.into_owned() };
+        let value = if quoted { base::raw::decode(&unescape(&value)).into_owned() } else { value.into_owned() };
         let tags = self.records.info.entry(rec).or_default();
         undo.info(rec, tags);
         match tags.iter_mut().find(|(known, _)| *known == *tag) {
@@ -271,12 +271,12 @@ impl Db {
         let Some(rec) = rec else { return Ok(()) };
         let kind = self.records.type_of(rec);
         let wrong = if let Some(field) = kind.field(&name) {
-            let value = if quoted { unescape(&value) } else { Cow::Borrowed(value.as_bytes()) };
+            let value = if quoted { unescape(&value) } else { base::raw::encode(&value) };
             undo.field(self, rec, field);
             let loaded = self.load_value(rec, field, &value);
             loaded.err().map(|what| {
                 let record = self.records.name(rec);
-                let error = format!("{record}.{name} cannot be {:?}: {what}", String::from_utf8_lossy(&value));
+                let error = format!("{record}.{name} cannot be {:?}: {what}", base::raw::readable(&value));
                 lexer.error(value_place, error)
             })
         } else {

@@ -114,6 +114,46 @@ fn soft_timestamp_without_a_format_keeps_its_text() {
 }
 
 #[test]
+fn bytes_that_are_no_utf_8_stand_in_fields_as_they_stand_in_the_file() {
+    let file = base::raw::decode(
+        b"record(ai, \"t\") { field(EGU, \"m\xb2/s\") field(DESC, \"01234567890123456789012345678901234567\xb0\xb0\") info(note, \"\xb5\") }
+          record(stringin, \"s\") { field(INP, {const: \"\xb0C\"}) }
+          record(bi, \"b\") { field(ZNAM, \"z\xfc\") }
+          record(lsi, \"l\") { field(INP, [\"\xe4\"]) }
+          record(waveform, \"w\") { field(FTVL, CHAR) field(NELM, 9) field(INP, [\"\xe4\"]) }
+          record(stringout, \"o\") { field(OUT, \"\xe4 PP\") }",
+    )
+    .into_owned();
+    let mut db = database(&file);
+    let mut bytes = |name: &str| {
+        let channel = db.find(name).unwrap();
+        db.get_long_text(&channel)
+    };
+    assert_eq!(bytes("t.EGU"), b"m\xb2/s");
+    assert_eq!(bytes("t.DESC").len(), 40, "as many bytes as the file has");
+    assert_eq!([bytes("s"), bytes("b.ZNAM"), bytes("l")], [b"\xb0C".to_vec(), b"z\xfc".to_vec(), b"\xe4".to_vec()]);
+    assert_eq!(bytes("o.OUT")[..4], *b"\xe4 PP");
+    put(&mut db, "s", &base::raw::decode(b"5 \xb5m"));
+    let s = db.find("s").unwrap();
+    assert_eq!(db.get_text(&s).bytes(), b"5 \xb5m");
+    let units = db.meta(&db.find("t").unwrap()).units;
+    assert_eq!((units.bytes(), &*units.readable(), units.to_string().as_str()), (&b"m\xb2/s"[..], "m²/s", "m²/s"));
+}
+
+#[test]
+fn a_record_is_defined_once_only_where_that_is_asked_for() {
+    let mut db = database("record(ao, \"a\") { field(PREC, 1) }");
+    let load = |db: &mut Db, text: &str| db.load_records(text, "more.db", &Macros::default(), &mut |_| None);
+    load(&mut db, "record(ao, \"a\") { field(PREC, 2) }").unwrap();
+    db.set_once_only(true);
+    let refused = load(&mut db, "record(ao, \"a\") { field(PREC, 3) }").unwrap_err().to_string();
+    assert!(refused.contains("record \"a\" is defined already, and dbRecordsOnceOnly is set"), "{refused}");
+    assert_eq!(text(&mut db, "a.PREC"), "2");
+    load(&mut db, "record(\"*\", \"a\") { field(PREC, 4) } record(ao, \"b\") {}").unwrap();
+    assert_eq!(text(&mut db, "a.PREC"), "4");
+}
+
+#[test]
 fn a_list_with_a_text_or_a_truth_value_is_refused_by_an_array_of_numbers() {
     let mut db = database(
         "record(waveform, \"n\") { field(FTVL, LONG) field(NELM, 3) }

@@ -164,7 +164,7 @@ impl Server<'_> {
             }
             Event::Read { channel, result: Ok((_, reading)), .. } => {
                 if let Some(source) = self.sources.get_mut(&channel) {
-                    source.labels = reading.meta.labels.iter().map(|label| label.to_str().to_owned()).collect();
+                    source.labels = reading.meta.labels.iter().map(|label| label.readable().into_owned()).collect();
                     self.subscribe(channel);
                 }
             }
@@ -343,7 +343,7 @@ fn update(reading: &Reading, labels: &[String]) -> Update {
         Some(Scalar::F64(number)) => base::text::general(number, 6),
         Some(Scalar::F32(number)) => base::text::general(number.into(), 6),
         Some(Scalar::Enum(index)) if usize::from(index) < labels.len() => labels[usize::from(index)].clone(),
-        Some(scalar) => base::text::scalar(scalar, 6).to_str().to_owned(),
+        Some(scalar) => base::text::scalar(scalar, 6).readable().into_owned(),
     };
     let severity = Severity::of(reading.alarm.severity);
     let message = if severity == Severity::Ok { severity.name() } else { reading.alarm.status.name() };

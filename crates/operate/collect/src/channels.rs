@@ -214,11 +214,11 @@ fn meaning_of(native: Basic) -> Dbr {
 /// What a variable's values mean.
 fn about(reading: &Reading) -> About {
     let meta = &reading.meta;
-    let labels = meta.labels.iter().map(|label| label.to_str().to_owned()).collect();
+    let labels = meta.labels.iter().map(|label| label.readable().into_owned()).collect();
     // Only numbers with a point have one, and 0 is one of them.
     let has_point = matches!(reading.value.get(0), Some(base::Scalar::F32(_) | base::Scalar::F64(_)));
     let precision = u16::try_from(meta.precision).ok().filter(|_| has_point);
-    About { units: meta.units.to_str().to_owned(), precision, labels }
+    About { units: meta.units.readable().into_owned(), precision, labels }
 }
 
 /// A sample of a reading; one without a stamp gets `unstamped_at`.

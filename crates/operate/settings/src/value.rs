@@ -69,7 +69,7 @@ pub(crate) fn to_saved(value: &Value, is_text: bool) -> SavedValue {
 
 fn text(scalar: Scalar) -> String {
     match scalar {
-        Scalar::String(text) => text.to_str().to_owned(),
+        Scalar::String(text) => text.readable().into_owned(),
         Scalar::I8(value) => value.to_string(),
         Scalar::U8(value) => value.to_string(),
         Scalar::I16(value) => value.to_string(),

@@ -96,7 +96,8 @@ pub(super) fn escaped(text: &[u8]) -> String {
 /// C's escapes in what a user typed, as bytes.
 pub(super) fn unescaped(text: &str) -> Vec<u8> {
     let mut out = Vec::new();
-    let mut bytes = text.bytes().peekable();
+    let raw = base::raw::encode(text);
+    let mut bytes = raw.iter().copied().peekable();
     while let Some(byte) = bytes.next() {
         if byte != b'\\' {
             out.push(byte);

@@ -18,13 +18,14 @@ impl Db {
         }
         let kind = self.records[rec].kind() as usize;
         let def = &self.records.schema.types[kind].fields[usize::from(field)];
-        let text = || std::str::from_utf8(value);
+        // What is compared or parsed may be any bytes, too.
+        let decoded = base::raw::decode(value);
+        let text = &*decoded;
         match def.kind {
             Some(FieldType::Link) => {
-                let text = text().map_err(|_| "a link is UTF-8 text".to_owned())?;
                 let Some(link_field) = def.link_field() else { return Ok(()) };
                 link::parse(text, link_field)?;
-                self.links.pending.add(rec, field, value);
+                self.links.pending.add(rec, field, text.as_bytes());
             }
             Some(FieldType::String) => {
                 let size = usize::from(def.size);
@@ -46,14 +47,12 @@ impl Db {
                 }
             }
             Some(FieldType::Menu | FieldType::Device | FieldType::Enum) => {
-                let text = text().map_err(|_| "expected text".to_owned())?;
                 let index = choice_from_file(self, rec, def, text)?;
                 if let Slot::U16(slot) = self.records.slot(rec, field) {
                     *slot = index;
                 }
             }
             Some(_) => {
-                let text = text().map_err(|_| "expected a number".to_owned())?;
                 self.check_count(rec, field, text)?;
                 self.load_number(rec, field, text.trim())?;
             }

@@ -132,7 +132,8 @@ impl Link {
             Constant::Json(Json::List(items)) => list(&items),
             Constant::Json(Json::Text(text)) if kind == FieldType::I8 => {
                 // A text in an array of characters stands there with its NUL.
-                let mut bytes: Vec<i8> = text.bytes().take(max.saturating_sub(1)).map(|byte| byte as i8).collect();
+                let raw = base::raw::encode(&text);
+                let mut bytes: Vec<i8> = raw.iter().take(max.saturating_sub(1)).map(|byte| *byte as i8).collect();
                 bytes.push(0);
                 Some(Array::I8(bytes))
             }

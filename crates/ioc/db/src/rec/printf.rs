@@ -257,7 +257,7 @@ fn convert(
             let cut =
                 directive.precision.filter(|precision| *precision > 0).map_or(room, |precision| precision.min(room));
             let bytes = if link.is_constant() {
-                link.long_text().ok_or(Bad::Link)?.into_bytes()
+                base::raw::encode(&link.long_text().ok_or(Bad::Link)?).into_owned()
             } else if brief.kind == LinkKind::Db && db.records.is_long_text(brief.record(), brief.field) {
                 // A text that is not seen as characters (`$`) is read as one, a number, as C does it.
                 let one = db.get_link::<i8>(inputs.rec, brief).ok().flatten().ok_or(Bad::Link)?;

@@ -86,7 +86,7 @@ pub(crate) fn printed(address: &str, text: &[u8]) -> (Stream, String) {
         "errlog" => Stream::Log,
         _ => Stream::Out,
     };
-    (stream, String::from_utf8_lossy(text).into_owned())
+    (stream, base::raw::decode(text).into_owned())
 }
 
 /// A text with its NUL, in an array.
@@ -156,7 +156,7 @@ macro_rules! long_text {
 
             /// VAL begins with a constant.
             fn begin_with(&mut self, text: &str) {
-                self.val = with_nul(text.as_bytes(), self.sizv);
+                self.val = with_nul(&base::raw::encode(text), self.sizv);
                 self.len = self.val.len() as u32;
                 self.oval.clone_from(&self.val);
                 self.olen = self.len;

@@ -83,7 +83,7 @@ impl Db {
         let (rec, field) = (channel.record, channel.field);
         match value {
             SavedValue::Text(text) if self.records.def(rec, field).link_field().is_some() => {
-                self.put_link_field(rec, field, &String::from_utf8_lossy(text))
+                self.put_link_field(rec, field, &base::raw::decode(text))
             }
             SavedValue::Text(text) if channel.long_string || self.records.is_long_text(rec, field) => {
                 self.put_long_text(rec, field, text)

@@ -182,7 +182,7 @@ impl Reader<'_> {
             };
             self.at += 1;
             match byte {
-                byte if byte == quote => return Ok(String::from_utf8_lossy(&out).into_owned()),
+                byte if byte == quote => return Ok(base::raw::decode(&out).into_owned()),
                 b'\\' => self.escape(&mut out)?,
                 byte => out.push(byte),
             }

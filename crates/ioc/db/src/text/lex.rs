@@ -321,12 +321,14 @@ fn show(token: &Token<'_>) -> String {
     }
 }
 
-/// Puts C escapes (`\n`, `\"`, `\x41`, `\101`) in their place.
-pub(crate) fn unescape(text: &str) -> Cow<'_, [u8]> {
+/// Puts C escapes (`\n`, `\"`, `\x41`, `\101`) in their place; bytes that were no UTF-8 are again what they were.
+#[must_use]
+pub fn unescape(text: &str) -> Cow<'_, [u8]> {
+    let raw = base::raw::encode(text);
     if !text.contains('\\') {
-        return Cow::Borrowed(text.as_bytes());
+        return raw;
     }
-    let bytes = text.as_bytes();
+    let bytes = &*raw;
     let mut out = Vec::with_capacity(bytes.len());
     let mut at = 0;
     while at < bytes.len() {

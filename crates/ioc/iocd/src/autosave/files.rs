@@ -73,7 +73,7 @@ pub fn load(path: &Path) -> Result<Option<Found>, NoneWhole> {
             _ => fs::read(&file).map_err(|error| error.to_string()),
         };
         let shown = file.display().to_string();
-        match text.map(|text| parse_sav(&String::from_utf8_lossy(&text), &shown)) {
+        match text.map(|text| parse_sav(&base::raw::decode(&text), &shown)) {
             Ok(Ok(values)) => return Ok(Some(Found { file, values, complaints })),
             Ok(Err(error)) => complaints.push(error.to_string()),
             Err(error) => complaints.push(format!("{shown}: {error}")),

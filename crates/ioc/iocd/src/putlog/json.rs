@@ -63,7 +63,7 @@ fn values(elements: &[Scalar]) -> String {
     };
     if let Some(bytes) = elements.iter().map(byte).collect::<Option<Vec<u8>>>().filter(|bytes| !bytes.is_empty()) {
         let len = bytes.iter().position(|byte| *byte == 0).unwrap_or(bytes.len());
-        return quoted(&String::from_utf8_lossy(&bytes[..len]));
+        return quoted(&base::raw::readable(&bytes[..len]));
     }
     elements.iter().map(|scalar| value(*scalar)).collect::<Vec<_>>().join(",")
 }
@@ -71,7 +71,7 @@ fn values(elements: &[Scalar]) -> String {
 /// Numbers of a real type show that they are: `1.0`.
 fn value(scalar: Scalar) -> String {
     match scalar {
-        Scalar::String(text) => quoted(text.to_str()),
+        Scalar::String(text) => quoted(&text.readable()),
         Scalar::F64(value) => real(value, 17),
         Scalar::F32(value) => real(value.into(), 8),
         other => base::text::scalar(other, 0).to_string(),

@@ -21,9 +21,9 @@ pub(super) struct State {
     waiting: Vec<(String, Vec<String>, When)>,
     /// What sets would save, where nothing is but checked.
     requested: Vec<Requested>,
-    /// Request files that would be made, with their text, where nothing is but checked.
     /// What is wrong with lines of request files, where nothing is but checked.
     complaints: Vec<FileError>,
+    /// Request files that would be made, with their text, where nothing is but checked.
     made: HashMap<PathBuf, String>,
     /// Shared with what ends the IOC.
     pub(super) running: Arc<OnceLock<Autosave>>,
@@ -195,7 +195,7 @@ fn create(shell: &mut Shell, args: &[String], macros: &str, when: When) -> Comma
     let made = &shell.saves.made;
     let mut read = |name: &str| {
         let mut paths = folders.iter().map(|folder| folder.join(name));
-        paths.find_map(|path| made.get(&path).cloned().or_else(|| std::fs::read_to_string(path).ok()))
+        paths.find_map(|path| made.get(&path).cloned().or_else(|| super::load::text_of(&path).ok()))
     };
     let text = read(name).ok_or_else(|| Failed(format!("{name}: not found in the folders of set_requestfile_path")))?;
     let RequestFile { channels, complaints } = parse_request(&text, name, &all, &mut read);
@@ -245,12 +245,12 @@ impl Shell {
             Some(FileError { file, place, what: format!("{}: {why}", one.channel) }.to_string())
         });
         let saved = self.saves.pass0.iter().chain(&self.saves.pass1).map(|name| self.saves.settings.folder.join(name));
+        let complaints = self.saves.complaints.iter().map(FileError::to_string);
         // One that is not there yet is written by the first save.
         complaints
             .chain(missing)
             .chain(saved.filter_map(|path| files::load(&path).err()).map(|error| error.to_string()))
             .collect()
-        let complaints = self.saves.complaints.iter().map(FileError::to_string);
     }
 
     /// Puts values back, or has them put back, before the records are initialised.

@@ -241,15 +241,12 @@ fn included(folders: &[PathBuf], name: &str) -> Option<String> {
     folders.iter().find_map(|folder| text_of(&folder.join(name)).ok())
 }
 
-fn text_of(path: &Path) -> Result<String, String> {
+/// The text of a file; bytes that are no UTF-8 pass through it unchanged ([`base::raw`]).
+pub(super) fn text_of(path: &Path) -> Result<String, String> {
     let size = fs::metadata(path).map_err(|error| error.to_string())?.len();
     if size > FILE_BYTES_MAX {
         return Err(format!("{size} bytes, at most {FILE_BYTES_MAX} are read"));
     }
     let bytes = fs::read(path).map_err(|error| error.to_string())?;
-    Ok(match String::from_utf8(bytes) {
-        Ok(text) => text,
-        // Old files hold Latin 1 (degree signs in EGU): each byte is then a character.
-        Err(error) => error.as_bytes().iter().map(|byte| char::from(*byte)).collect(),
-    })
+    Ok(String::from_utf8(bytes).unwrap_or_else(|error| base::raw::decode(error.as_bytes()).into_owned()))
 }

@@ -418,7 +418,10 @@ impl Shell {
     fn print_notices(&mut self) -> Result<(), Failed> {
         for (notices, output) in self.with_each(|db, _| (db.take_notices(), db.take_output()))? {
             notices.iter().for_each(|notice| eprintln!("{}", notice.0));
-            output.iter().for_each(|(_, text)| print!("{text}"));
+            for (_, text) in output {
+                // A reader that went away needs no output.
+                let _ = tell_raw(&text);
+            }
         }
         Ok(())
     }
@@ -427,8 +430,8 @@ impl Shell {
     fn print(&mut self, text: &str) {
         let text = if text.ends_with('\n') { text.to_owned() } else { format!("{text}\n") };
         let written = match &mut self.output {
-            Some(file) => file.write_all(text.as_bytes()),
-            None => sys::out::tell(format_args!("{text}")),
+            Some(file) => file.write_all(&base::raw::encode(&text)),
+            None => tell_raw(&text),
         };
         if let Err(error) = written
             && error.kind() != io::ErrorKind::BrokenPipe
@@ -438,13 +441,26 @@ impl Shell {
     }
 }
 
+/// Prints a text; bytes in it that are no UTF-8 go to files and pipes as they are, and to a terminal as Latin-1.
+fn tell_raw(text: &str) -> io::Result<()> {
+    match base::raw::encode(text) {
+        std::borrow::Cow::Borrowed(_) => sys::out::tell(format_args!("{text}")),
+        raw if sys::out::is_terminal() => sys::out::tell(format_args!("{}", base::raw::readable(&raw))),
+        raw => {
+            let mut out = io::stdout().lock();
+            out.write_all(&raw)?;
+            out.flush()
+        }
+    }
+}
+
 /// A line of standard input, behind a prompt.
 fn piped(prompt: &str) -> Option<String> {
     print!("{prompt}");
-    let mut line = String::new();
-    match io::stdin().lock().read_line(&mut line) {
+    let mut line = Vec::new();
+    match io::stdin().lock().read_until(b'\n', &mut line) {
         Ok(0) => None,
-        Ok(_) => Some(line),
+        Ok(_) => Some(base::raw::decode(&line).into_owned()),
         Err(error) => {
             eprintln!("standard input: {error}");
             None

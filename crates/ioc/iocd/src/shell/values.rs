@@ -118,11 +118,11 @@ fn element(scalar: Scalar) -> String {
 /// A field's value as a `.db` file would hold it; `None` for arrays.
 pub(super) fn held(db: &mut Db, channel: &Channel, kind: Option<FieldType>, hex: bool) -> Option<String> {
     Some(match (kind, db.get(channel, 1)) {
-        (Some(FieldType::Link), _) => String::from_utf8_lossy(&db.get_long_text(channel)).into_owned(),
+        (Some(FieldType::Link), _) => base::raw::decode(&db.get_long_text(channel)).into_owned(),
         (Some(FieldType::Menu | FieldType::Device), _) => db.get_text(channel).to_string(),
         // What fills a text of this length may go on in its field.
         (_, Value::Scalar(Scalar::String(text))) if text.bytes().len() == 39 => {
-            String::from_utf8_lossy(&db.get_long_text(channel)).into_owned()
+            base::raw::decode(&db.get_long_text(channel)).into_owned()
         }
         (_, Value::Scalar(Scalar::U32(value))) if hex => format!("{value:#x}"),
         (_, Value::Scalar(scalar)) => plain(scalar),
@@ -157,6 +157,7 @@ fn plain(scalar: Scalar) -> String {
     match scalar {
         Scalar::F64(value) => real(value, 14, 1e-15),
         Scalar::F32(value) => real(value.into(), 6, 1e-6),
+        Scalar::String(text) => base::raw::decode(text.bytes()).into_owned(),
         other => base::text::scalar(other, 0).to_string(),
     }
 }

@@ -152,7 +152,7 @@ impl Db {
 
     fn long_text(&mut self, rec: RecId, field: u16) -> Vec<u8> {
         if self.records.def(rec, field).link_field().is_some() {
-            return self.link_text(rec, field).into_bytes();
+            return base::raw::encode(&self.link_text(rec, field)).into_owned();
         }
         if self.records.is_long_text(rec, field) {
             return crate::model::values::text(&self.whole_bytes(rec, field)).to_vec();
@@ -194,7 +194,7 @@ impl Db {
         match self.records.peek(rec, field) {
             Slot::U16(v) if enumerated => Some(Scalar::Enum(*v)),
             Slot::Text(text) => Some(Scalar::String(Str40::new(text.bytes()))),
-            Slot::Link(_) => Some(Scalar::String(Str40::new(self.link_text(rec, field).as_bytes()))),
+            Slot::Link(_) => Some(Scalar::String(Str40::from(self.link_text(rec, field).as_str()))),
             Slot::Array(Array::U8(bytes)) if matches!(bytes.last(), Some(0)) && kind.is_none() => {
                 let bytes = Str40::new(bytes);
                 if self.records.is_long_text(rec, field) {

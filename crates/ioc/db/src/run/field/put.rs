@@ -37,7 +37,7 @@ impl Db {
                 Value::Array(Array::U8(bytes)) => bytes.iter().copied().take_while(|byte| *byte != 0).collect(),
                 _ => return Err(PutError::BadValue { what: "a link is written as text".into() }),
             };
-            return self.put_link_field(rec, field, &String::from_utf8_lossy(&text)).map(|()| true);
+            return self.put_link_field(rec, field, &base::raw::decode(&text)).map(|()| true);
         }
         self.put_value(channel, value)?;
         let def = self.records.def(rec, field);
@@ -64,7 +64,7 @@ impl Db {
             || channel.long_string
             || self.records.is_long_text(channel.record, channel.field);
         if long {
-            let mut bytes: Vec<i8> = text.bytes().map(|byte| byte as i8).collect();
+            let mut bytes: Vec<i8> = base::raw::encode(text).iter().map(|byte| *byte as i8).collect();
             bytes.push(0);
             let long = Channel { long_string: true, ..channel.clone() };
             return self.put(&long, &Value::from(bytes), now);
@@ -73,7 +73,8 @@ impl Db {
         let is_list = text.trim_start().starts_with('[');
         let value = match info.kind {
             FieldType::I8 | FieldType::U8 if info.array && info.elements_max > 1 => {
-                Value::from(text.bytes().chain([0]).take(info.elements_max as usize).collect::<Vec<u8>>())
+                let raw = base::raw::encode(text);
+                Value::from(raw.iter().copied().chain([0]).take(info.elements_max as usize).collect::<Vec<u8>>())
             }
             kind if info.array && (info.elements_max > 1 || is_list) => {
                 match crate::model::constant::typed_list(text, kind, info.elements_max as usize) {
