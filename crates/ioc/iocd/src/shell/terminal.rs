@@ -3,7 +3,9 @@
 use super::commands;
 use crate::engine::Mailbox;
 use base::Visible;
-use rustix::termios::{OptionalActions, Termios, tcgetattr, tcsetattr};
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::termios::{OptionalActions, Termios, tcgetattr, tcgetwinsize, tcsetattr};
+use rustix::time::Timespec;
 use rustyline::completion::{Completer, FilenameCompleter, Pair};
 use rustyline::error::ReadlineError;
 use rustyline::highlight::Highlighter;
@@ -11,7 +13,7 @@ use rustyline::hint::Hinter;
 use rustyline::history::MemHistory;
 use rustyline::validate::Validator;
 use rustyline::{Config, Context, Editor, Helper};
-use std::io;
+use std::io::{self, BufRead as _};
 use std::sync::{Arc, OnceLock};
 
 /// Names of records that are offered at once.
@@ -37,8 +39,15 @@ pub(super) enum Entered {
     End,
 }
 
+/// How often a terminal that is not watched is asked whether it is.
+const WATCH_PERIOD: Timespec = Timespec { tv_sec: 0, tv_nsec: 250_000_000 };
+
 /// Lines from a terminal.
-pub(super) struct Terminal(Editor<Completing, MemHistory>);
+pub(super) struct Terminal {
+    editor: Editor<Completing, MemHistory>,
+    /// Whether a keeper logs the terminal: editing, with its escape sequences, then begins when somebody attaches.
+    logged: bool,
+}
 
 impl Terminal {
     /// Takes the terminal; `lines` of history are kept. `ioc` is asked for names of records once it runs.
@@ -53,12 +62,17 @@ impl Terminal {
         let history = MemHistory::with_config(&config);
         let mut editor = Editor::with_history(config, history).map_err(|error| error.to_string())?;
         editor.set_helper(Some(Completing { files: FilenameCompleter::new(), ioc }));
-        Ok(Self(editor))
+        Ok(Self { editor, logged: std::env::var_os("TAHTI_PROCESS").is_some() })
     }
 
     /// The next line.
     pub(super) fn read(&mut self, prompt: &str) -> Entered {
-        match self.0.readline(prompt) {
+        if self.logged
+            && let Some(entered) = plain(prompt)
+        {
+            return entered;
+        }
+        match self.editor.readline(prompt) {
             Ok(line) => Entered::Line(line),
             Err(ReadlineError::Interrupted) => Entered::Nothing,
             Err(ReadlineError::Eof) => Entered::End,
@@ -68,6 +82,34 @@ impl Terminal {
             }
         }
     }
+}
+
+/// Whether the terminal has a size. A keeper's has none before somebody attaches.
+fn is_watched() -> bool {
+    tcgetwinsize(io::stdout()).is_ok_and(|size| size.ws_row > 0)
+}
+
+/// A line as the kernel edits it; `None` when the terminal gets a size first.
+fn plain(prompt: &str) -> Option<Entered> {
+    if is_watched() {
+        return None;
+    }
+    // A terminal that is gone ends the input below.
+    let _ = sys::out::tell(format_args!("{prompt}"));
+    while !is_watched() {
+        let input = io::stdin();
+        match poll(&mut [PollFd::new(&input, PollFlags::IN)], Some(&WATCH_PERIOD)) {
+            Ok(0) | Err(rustix::io::Errno::INTR) => continue,
+            Ok(_) => {}
+            Err(_) => return Some(Entered::End),
+        }
+        let mut line = Vec::new();
+        return Some(match input.lock().read_until(b'\n', &mut line) {
+            Ok(0) | Err(_) => Entered::End,
+            Ok(_) => Entered::Line(base::raw::decode(&line).into_owned()),
+        });
+    }
+    None
 }
 
 /// What may stand at the cursor.
