@@ -78,6 +78,7 @@ pub use run::split::{RecordLocation, ScanGroup};
 pub use run::stop::{Entry, Hook, Stop, StopSet};
 pub use security::{Condition, DEFAULT_GROUP, Grant, Group, Input, Members, Rights, Rule, Security};
 pub use text::error::{FileError, FileErrors, FindError, Position, PutError, SplitError};
+pub use text::lex::unescape;
 pub use text::local::{LocalText, stamp_text};
 pub use text::macros::Macros;
 pub use text::saved::{RequestFile, Requested, Saved, SavedValue, parse_request, parse_sav, write_sav};

@@ -44,6 +44,11 @@ impl Db {
         self.strict = strict;
     }
 
+    /// Whether a record may be defined once only; more fields are then added to it under the type `"*"`.
+    pub const fn set_once_only(&mut self, once_only: bool) {
+        self.once_only = once_only;
+    }
+
     /// Reads a `.db`. Its records begin to live with the next [`init`](Db::init).
     ///
     /// # Errors
@@ -224,6 +229,12 @@ impl Db {
             }
             ("*", Some(rec)) => Ok(Some(rec)),
             ("*" | "#", None) => Err(lexer.error(place, format!("no record \"{name}\" is loaded yet, give its type"))),
+            (kind, Some(rec)) if self.once_only && kind == self.records.type_of(rec).name => Err(lexer.error(
+                place,
+                format!(
+                    "record \"{name}\" is defined already, and dbRecordsOnceOnly is set; give the type \"*\" to add to it"
+                ),
+            )),
             (_, Some(rec)) => match &self.records.type_of(rec).name {
                 kind if *kind == type_name => Ok(Some(rec)),
                 kind => Err(lexer.error(

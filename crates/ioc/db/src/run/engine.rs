@@ -140,6 +140,8 @@ pub struct Db {
     pub(crate) seed: u16,
     /// Files with errors are refused whole.
     pub(crate) strict: bool,
+    /// A record is defined once only.
+    pub(crate) once_only: bool,
 }
 
 impl Default for Db {
@@ -172,6 +174,7 @@ impl Db {
             pool: Pool::default(),
             seed: 0xa3bf,
             strict: false,
+            once_only: false,
         };
         db.make_firsts();
         db

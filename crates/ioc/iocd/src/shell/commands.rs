@@ -50,6 +50,10 @@ const COMMANDS: &[Command] = &[
     }),
     command!("casr", "[level]", "Channel Access clients: who, what, how much", |shell, args| {
         let level = number(args, 0);
+        // As in C a server that does not run yet has nothing to tell.
+        if !shell.is_running() {
+            return Ok(None);
+        }
         let text = shell.with_engine(move |engine| clients::report(engine, level))?;
         said(shell, &text)
     }),
@@ -153,7 +157,9 @@ const COMMANDS: &[Command] = &[
     command!("dlload", "file", "loads a plug-in with functions of sub and aSub records", |shell, args| {
         shell.load_plugin(needed(args, "dlload file.so")?).map(|()| None)
     }),
-    command!("echo", "text", "prints", |shell, args| said(shell, &args.join(" "))),
+    command!("echo", "text", "prints, with C's escapes", |shell, args| {
+        said(shell, &base::raw::decode(&db::unescape(&args.join(" "))))
+    }),
     command!("epicsEnvSet", "name value", "sets a variable", |shell, args| {
         let name = needed(args, "epicsEnvSet name value")?.to_owned();
         shell.env.insert(name, arg(args, 1).to_owned());

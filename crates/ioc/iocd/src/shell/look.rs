@@ -22,7 +22,6 @@ const ABSENT: &[(&str, &str)] = &[
     ("epicsMutexShowAll", "records have owners instead of locks"),
     ("epicsThreadResume", "threads are not suspended"),
     ("iocBuild", "iocInit does all of it"),
-    ("iocLogPrefix", LOG),
     ("iocLogShow", LOG),
     ("setIocLogDisable", LOG),
     ("registryDump", REGISTRY),
@@ -57,6 +56,7 @@ pub(super) const COMMANDS: &[Command] = &[
         }
         Ok(None)
     }),
+    command!("iocLogPrefix", "prefix", "accepted: messages go to standard error, without a prefix", |_, _| Ok(None)),
     command!("ascar", "[level]", "links of access security's inputs", |shell, args| {
         let level = number(args, 0);
         let text = shell.with_engine(move |engine| security_inputs(engine, level))?;

@@ -39,7 +39,7 @@ const VARIABLES: &[Variable] = &[
     variable!("dbJLinkDebug", int 0, "accepted; prints nothing"),
     variable!("dbQuietMacroWarnings", int 0, "accepted"),
     variable!("dbRecordsAbcSorted", int 0, "accepted; records keep the order in which they were loaded"),
-    variable!("dbRecordsOnceOnly", int 0, "accepted; repeated records always add to the first"),
+    variable!("dbRecordsOnceOnly", int 0, "1: a record that is there already is refused, unless its type is \"*\"; 0: it adds to the first"),
     variable!("dbTemplateMaxVars", int 100, "accepted; templates may have as many as they like"),
     variable!("dbThreadRealtimeLock", int 1, "accepted; memory is locked by the plant's settings"),
     variable!("freeListBypass", int 0, "accepted; there are no free lists"),
@@ -133,6 +133,9 @@ fn set(shell: &mut Shell, name: &str, text: &str) -> CommandResult {
     if name == "stampEachRecord" {
         let clock: Option<fn() -> base::Stamp> = (value != 0.0).then(crate::stamps::clock);
         shell.with_each(move |db, _| db.stamp_each_record(clock))?;
+    }
+    if name == "dbRecordsOnceOnly" {
+        shell.with_db(move |db, _| db.set_once_only(value != 0.0))?;
     }
     Ok(None)
 }

@@ -11,11 +11,10 @@ pub(super) struct CommandLine {
     pub(super) output: Option<(String, bool)>,
 }
 
-/// Takes a line apart. Words are divided by blanks, commas and brackets; quotes of both kinds hold a word
-/// together, in double ones and outside of quotes a backslash takes the next character as it is, unless that is a letter or digit.
+/// Takes a line apart. Words are divided by blanks, commas and brackets; quotes of both kinds hold a word together.
 ///
 /// # Errors
-/// An open quote, or a redirection without a file.
+/// An open quote, a backslash at the end, or a redirection without a file.
 pub(super) fn split(text: &str) -> Result<CommandLine, String> {
     let mut line = CommandLine::default();
     let mut chars = text.chars().peekable();
@@ -47,24 +46,22 @@ pub(super) fn split(text: &str) -> Result<CommandLine, String> {
     }
 }
 
+/// As in C a quote may begin and end in a word, a backslash outside of quotes takes the next character as it is, and one inside
+/// of them is like any other character: it is for the command to understand.
 fn word(chars: &mut std::iter::Peekable<std::str::Chars<'_>>) -> Result<String, String> {
     let mut word = String::new();
     let mut quote: Option<char> = None;
     while let Some(&next) = chars.peek() {
         match quote {
             Some(open) if next == open => quote = None,
+            Some(_) => word.push(next),
             None if matches!(next, '"' | '\'') => quote = Some(next),
             None if next.is_whitespace() || matches!(next, ',' | '(' | ')' | '<' | '>') => break,
-            _ if next == '\\' => {
+            None if next == '\\' => {
                 chars.next();
-                match chars.peek() {
-                    // `\r` and its kin are for the command to understand.
-                    Some(&escaped) if escaped.is_ascii_alphanumeric() => word.extend(['\\', escaped]),
-                    Some(&escaped) => word.push(escaped),
-                    None => word.push('\\'),
-                }
+                word.push(*chars.peek().ok_or("trailing backslash")?);
             }
-            _ => word.push(next),
+            None => word.push(next),
         }
         chars.next();
     }
@@ -83,7 +80,10 @@ mod tests {
         for (text, words) in [
             ("dbLoadRecords(\"a b.db\", \"P=X:,Q=1\")", vec!["dbLoadRecords", "a b.db", "P=X:,Q=1"]),
             ("dbpf X:ai 5", vec!["dbpf", "X:ai", "5"]),
-            ("dbpf X 'it\\'s'", vec!["dbpf", "X", "it's"]),
+            (r"dbpf X it\'s\ \a", vec!["dbpf", "X", "it's a"]),
+            (r#"dbpf w:s '["q\"q"]'"#, vec!["dbpf", "w:s", r#"["q\"q"]"#]),
+            (r#"dbpf w:s "a\\b""#, vec!["dbpf", "w:s", r"a\\b"]),
+            (r#"echo a"b c"d"#, vec!["echo", "ab cd"]),
             ("asynOctetSetInputEos(L0,0,\"\\r\\n\")", vec!["asynOctetSetInputEos", "L0", "0", "\\r\\n"]),
             ("dbpf X \"\"", vec!["dbpf", "X", ""]),
             ("   ", vec![]),
@@ -97,6 +97,6 @@ mod tests {
         let line = split("dbl ai >> out.txt").unwrap();
         assert_eq!((line.words.len(), line.output), (2, Some(("out.txt".into(), true))));
         assert_eq!(split("< st.cmd").unwrap().input, Some("st.cmd".into()));
-        assert!(split("dbl >").is_err() && split("echo \"a").is_err());
+        assert!(split("dbl >").is_err() && split("echo \"a").is_err() && split(r"echo a\").is_err());
     }
 }
