@@ -294,7 +294,8 @@ fn status(root: &RootDir, dir: &RunDir, window: DurNs, json: bool) -> Outcome {
     } else {
         print::status(&status)
     }
-    Ok(ExitCode::from(u8::from(!status.drift.is_empty() || !status.newcomers.is_empty())))
+    let is_wrong = !status.drift.is_empty() || !status.newcomers.is_empty() || !status.orphans.is_empty();
+    Ok(ExitCode::from(u8::from(is_wrong)))
 }
 
 fn watch(root: &RootDir, dir: &RunDir, repair: bool, every: DurNs, looks: Option<u64>) -> Outcome {

@@ -165,6 +165,9 @@ pub(super) fn status(status: &Status) {
     if let Some((state, cpus)) = &status.leftover {
         println!("{}", state.leftover(cpus));
     }
+    for orphan in &status.orphans {
+        println!("{orphan}: of a shield that no journal describes; `tahti shield release` removes it if it is empty");
+    }
     kept(&status.kept);
     let seconds = status.window_ms as f64 / 1e3;
     println!(

@@ -5,6 +5,9 @@ use crate::snapshot::{Class, Snapshot, Target, Task, TaskKey, Value};
 use base::CpuSet;
 use proc::version::Version;
 
+/// The name of the guard's thread, in every process of tahti that has one.
+pub const GUARD: &str = "tahti-guard";
+
 /// What every part of a plan looks at.
 #[derive(Debug)]
 pub struct Context<'a> {
@@ -47,9 +50,12 @@ impl<'a> Context<'a> {
         self.snapshot.tasks.iter().filter(move |(_, task)| on_shield(task))
     }
 
-    /// DEADLINE threads that may run on the shielded CPUs: the kernel refuses to take CPUs from them.
+    /// DEADLINE threads that may run on the shielded CPUs: the kernel refuses to take CPUs from them. Guards of tahti give their
+    /// reservations up while a shield changes.
     pub fn deadline_in_the_way(&self) -> impl Iterator<Item = (i32, String)> {
-        let deadline = self.intruders().filter(|(_, task)| task.class == Class::Deadline && !self.spare.contains(task));
+        let is_foreign =
+            |task: &Task| task.class == Class::Deadline && task.comm != GUARD && !self.spare.contains(task);
+        let deadline = self.intruders().filter(move |(_, task)| is_foreign(task));
         deadline.map(|(key, task)| (key.tid, task.comm.clone()))
     }
 

@@ -41,7 +41,7 @@ mod step;
 mod verify;
 mod want;
 
-pub use draft::{Context, Draft};
+pub use draft::{Context, Draft, GUARD};
 pub use error::{PlanError, PlanErrors};
 pub use orphan::{InUse, User, orphans};
 pub use release::{Kept, Release, release};

@@ -374,6 +374,9 @@ fn a_deadline_reservation_in_the_way_is_named() {
         snapshot.tasks.get_mut(&key).unwrap().class = Class::Deadline;
         let error = plan(&snapshot, &want(set("1"))).unwrap_err();
         assert_eq!(error.0, [PlanError::Deadline { tasks: vec![(10, "task-10".into())] }]);
+        // A guard gives its reservation up while a shield changes.
+        snapshot.tasks.get_mut(&key).unwrap().comm = GUARD.to_owned();
+        assert!(plan(&snapshot, &want(set("1"))).is_ok());
     }
 }
 

@@ -45,7 +45,7 @@ pub(super) fn begin(
     for _ in 0..ROUNDS_MAX {
         let snapshot = machine.snapshot(&want.cpus)?;
         claim.is_free_for(dir, &snapshot.boot_id)?;
-        match first(&snapshot, want, Journal::load(dir, &snapshot.boot_id)?)? {
+        match first(&snapshot, want, claim.load(dir, &snapshot.boot_id)?)? {
             First::GoOn { journal, found, stood } => {
                 let found: Vec<&str> = given_back.into_iter().chain(found.as_deref()).collect();
                 let found = (!found.is_empty()).then(|| found.join("; "));

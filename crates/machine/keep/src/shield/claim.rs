@@ -2,9 +2,11 @@
 //!
 //! On the machine itself the lock is a file that only root can open, so nobody else can hold it or write into it. It is
 //! written before the first journal and emptied after the last: a name without a journal there is no claim.
+//!
+//! Beside it is a copy of the journal: a run directory that was removed takes no old value along.
 
 use super::Error;
-use super::journal::{Found, Journal};
+use super::journal::{Found, Journal, read};
 use super::machine::Machine;
 use crate::RunDir;
 use std::fs::OpenOptions;
@@ -46,7 +48,7 @@ impl Claim {
 
     /// Says that the shield is this run directory's.
     pub(super) fn hold(&mut self, dir: &RunDir) -> Result<(), Error> {
-        let own = std::path::absolute(dir.path()).unwrap_or_else(|_| dir.path().to_owned());
+        let own = absolute(dir);
         if self.holder()?.as_deref() == Some(&own) {
             return Ok(());
         }
@@ -55,7 +57,32 @@ impl Claim {
 
     /// Says that there is no shield any more.
     pub(super) fn give_up(&mut self) -> Result<(), Error> {
+        let copy = copy_beside(&self.path);
+        sys::whole::remove(&copy).map_err(|error| failed(&copy, &error))?;
         self.write(b"")
+    }
+
+    /// Writes the journal and its copy, before whatever it announces is done.
+    ///
+    /// # Errors
+    /// If there is no room, or no permission.
+    pub(super) fn save(&self, journal: &Journal, dir: &RunDir) -> Result<(), Error> {
+        journal.save(dir)?;
+        let copy = copy_beside(&self.path);
+        let text = journal.text(&copy)?;
+        let written = sys::whole::replace(&copy, text.as_bytes(), 0o600, sys::whole::Survives::PowerLoss);
+        written.map_err(|error| failed(&copy, &error))
+    }
+
+    /// The journal of this run directory, or the copy of one that is missing there.
+    ///
+    /// # Errors
+    /// If neither can be read.
+    pub(super) fn load(&mut self, dir: &RunDir, boot_id: &str) -> Result<Found, Error> {
+        match Journal::load(dir, boot_id)? {
+            Found::None if self.holder()?.as_deref() == Some(&absolute(dir)) => read_copy(&self.path, boot_id),
+            found => Ok(found),
+        }
     }
 
     /// Nothing, if no other run directory has a shield of this boot.
@@ -63,9 +90,13 @@ impl Claim {
     /// # Errors
     /// Whose shield it is, and what it is like; or that its journal cannot be read.
     pub(super) fn is_free_for(&mut self, dir: &RunDir, boot_id: &str) -> Result<(), Error> {
-        let own = std::path::absolute(dir.path()).unwrap_or_else(|_| dir.path().to_owned());
+        let own = absolute(dir);
         let Some(other) = self.holder()?.filter(|other| *other != own) else { return Ok(()) };
-        match Journal::load(&RunDir::at(&other), boot_id)? {
+        let found = match Journal::load(&RunDir::at(&other), boot_id)? {
+            Found::None => read_copy(&self.path, boot_id)?,
+            found => found,
+        };
+        match found {
             Found::None | Found::OtherBoot => Ok(()),
             Found::Here(journal) => Err(Error::Elsewhere {
                 dir: other.display().to_string(),
@@ -88,6 +119,39 @@ impl Claim {
         let written = file.set_len(0).and_then(|()| file.rewind()).and_then(|()| file.write_all(text));
         written.map_err(|error| failed(&self.path, &error))
     }
+}
+
+/// Where the copy of the journal is.
+fn copy_beside(lock: &Path) -> PathBuf {
+    lock.with_extension("copy")
+}
+
+fn read_copy(lock: &Path, boot_id: &str) -> Result<Found, Error> {
+    let copy = copy_beside(lock);
+    match std::fs::read_to_string(&copy) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Found::None),
+        Err(error) => Err(Error::Journal { path: copy.display().to_string(), error: error.to_string() }),
+        // One of another boot is written over by the next.
+        Ok(text) => read(&text, boot_id, &copy),
+    }
+}
+
+/// The copy of this run directory's journal, if the journal itself is missing and the machine's shield is its: for those who
+/// change nothing and so take no lock.
+pub(super) fn lost(dir: &RunDir, boot_id: &str) -> Result<Option<Box<Journal>>, Error> {
+    // Who may not read the lock has no shield.
+    let Ok(holder) = std::fs::read(MACHINE) else { return Ok(None) };
+    if holder != absolute(dir).as_os_str().as_bytes() {
+        return Ok(None);
+    }
+    match read_copy(Path::new(MACHINE), boot_id)? {
+        Found::Here(journal) => Ok(Some(journal)),
+        Found::None | Found::OtherBoot => Ok(None),
+    }
+}
+
+fn absolute(dir: &RunDir) -> PathBuf {
+    std::path::absolute(dir.path()).unwrap_or_else(|_| dir.path().to_owned())
 }
 
 fn failed(path: &Path, error: &io::Error) -> Error {

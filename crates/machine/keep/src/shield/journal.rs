@@ -5,6 +5,7 @@ use crate::RunDir;
 use host::plan::{Kept, Note, Step, Want};
 use host::snapshot::Target;
 use serde::{Deserialize, Serialize};
+use std::path::Path;
 
 /// The journal's name in the run directory.
 pub const FILE: &str = "shield.json";
@@ -149,21 +150,20 @@ impl Journal {
         else {
             return Ok(Found::None);
         };
-        let broken = |error: serde_json::Error| Error::Journal {
-            path: path.clone(),
-            error: format!("line {}, column {}: {error}", error.line(), error.column()),
-        };
-        let Head { format } = serde_json::from_str(&text).map_err(broken)?;
-        if format != FORMAT {
-            let error = format!("format {format}, expected {FORMAT}: release the shield with the tahti that made it");
-            return Err(Error::Journal { path, error });
-        }
-        let journal: Self = serde_json::from_str(&text).map_err(broken)?;
-        if journal.boot_id != boot_id {
+        let found = read(&text, boot_id, &dir.path().join(FILE))?;
+        if matches!(found, Found::OtherBoot) {
             dir.remove(FILE).map_err(|error| Error::Journal { path, error: error.to_string() })?;
-            return Ok(Found::OtherBoot);
         }
-        Ok(Found::Here(Box::new(journal)))
+        Ok(found)
+    }
+
+    /// Its text, for the file at `path`.
+    ///
+    /// # Errors
+    /// If it has none.
+    pub(super) fn text(&self, path: &Path) -> Result<String, Error> {
+        serde_json::to_string(self)
+            .map_err(|error| Error::NoJournal { path: path.display().to_string(), error: error.to_string() })
     }
 
     /// Writes it, whole, before whatever it announces is done.
@@ -172,10 +172,7 @@ impl Journal {
     /// If there is no room, or no permission.
     pub fn save(&self, dir: &RunDir) -> Result<(), Error> {
         super::fault::before_write();
-        let text = serde_json::to_string(self).map_err(|error| Error::NoJournal {
-            path: dir.path().join(FILE).display().to_string(),
-            error: error.to_string(),
-        })?;
+        let text = self.text(&dir.path().join(FILE))?;
         dir.replace(FILE, &text).map_err(|error| Error::NoJournal {
             path: dir.path().join(FILE).display().to_string(),
             error: error.to_string(),
@@ -193,6 +190,28 @@ impl Journal {
             error: error.to_string(),
         })
     }
+}
+
+/// Reads a journal's text.
+///
+/// # Errors
+/// If it is none.
+pub(super) fn read(text: &str, boot_id: &str, path: &Path) -> Result<Found, Error> {
+    let path = path.display().to_string();
+    let broken = |error: serde_json::Error| Error::Journal {
+        path: path.clone(),
+        error: format!("line {}, column {}: {error}", error.line(), error.column()),
+    };
+    let Head { format } = serde_json::from_str(text).map_err(broken)?;
+    if format != FORMAT {
+        let error = format!("format {format}, expected {FORMAT}: release the shield with the tahti that made it");
+        return Err(Error::Journal { path, error });
+    }
+    let journal: Journal = serde_json::from_str(text).map_err(broken)?;
+    if journal.boot_id != boot_id {
+        return Ok(Found::OtherBoot);
+    }
+    Ok(Found::Here(Box::new(journal)))
 }
 
 /// What was found in the run directory.

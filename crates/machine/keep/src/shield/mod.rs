@@ -9,6 +9,7 @@ mod claim;
 pub mod confirm;
 pub mod executor;
 mod fault;
+mod guards;
 mod irqbalance;
 pub mod journal;
 pub mod machine;
@@ -209,6 +210,7 @@ pub enum Error {
 /// # Errors
 /// If it cannot be, or cannot be kept track of; then the machine is as it was.
 pub fn apply(root: &RootDir, want: &Want, dir: &RunDir) -> Result<Applied, Error> {
+    let _aside = guards::Aside::step(root);
     apply_on(&mut RealMachine::at(root), want, dir)
 }
 
@@ -218,6 +220,7 @@ pub fn apply(root: &RootDir, want: &Want, dir: &RunDir) -> Result<Applied, Error
 /// # Errors
 /// If the machine or the journal cannot be read. Called again it does what is left.
 pub fn release(root: &RootDir, dir: &RunDir, force: bool) -> Result<Released, Error> {
+    let _aside = guards::Aside::step(root);
     release_on(&mut RealMachine::at(root), dir, force)
 }
 
@@ -242,8 +245,56 @@ fn here(root: &RootDir, dir: &RunDir) -> Result<Option<Journal>, Error> {
     let boot = root.read("/proc/sys/kernel/random/boot_id").map(|text| text.trim().to_owned()).unwrap_or_default();
     match Journal::load(dir, &boot)? {
         Found::Here(journal) => Ok(Some(*journal)),
+        Found::None if root.is_machine() => Ok(claim::lost(dir, &boot)?.map(|journal| *journal)),
         Found::None | Found::OtherBoot => Ok(None),
     }
+}
+
+/// Whether the journal of the shield is in its run directory. One that is missing is written again from its copy.
+///
+/// # Errors
+/// What is wrong with it, and what was done.
+pub fn check_journal(root: &RootDir, dir: &RunDir) -> Result<(), String> {
+    let boot = root.read("/proc/sys/kernel/random/boot_id").map(|text| text.trim().to_owned()).unwrap_or_default();
+    let path = dir.path().join(journal::FILE);
+    let path = path.display();
+    let lost = match Journal::load(dir, &boot) {
+        Ok(Found::Here(_)) => return Ok(()),
+        Ok(Found::None | Found::OtherBoot) => format!("{path} is missing"),
+        Err(error) => error.to_string(),
+    };
+    match claim::lost(dir, &boot) {
+        Ok(Some(copy)) => match copy.save(dir) {
+            Ok(()) => Err(format!("{lost}; it was written again from its copy")),
+            Err(error) => Err(format!("{lost}; its copy is in {}: {error}", claim::MACHINE)),
+        },
+        Ok(None) => Err(format!("{lost}, and there is no copy: old values are lost")),
+        Err(error) => Err(format!("{lost}, and its copy cannot be read: {error}")),
+    }
+}
+
+/// Settings and control groups of the active shield that have another value now than the one that was written.
+///
+/// # Errors
+/// If the machine or the journal cannot be read.
+pub fn written_over(root: &RootDir, dir: &RunDir) -> Result<Vec<Drift>, Error> {
+    let Some(journal) = current(root, dir)? else { return Ok(Vec::new()) };
+    let mut machine = RealMachine::at(root);
+    let (steps, mut drift) = (journal.steps(), Vec::new());
+    for (at, step) in steps.iter().enumerate() {
+        let is_last = !steps[at + 1..].iter().any(|later| later.target == step.target);
+        let is_file = matches!(step.target, Target::File { .. } | Target::Dir { .. });
+        let is_refused = journal.refused.iter().any(|refused| refused.target == step.target);
+        if !is_last || !is_file || is_refused || step.remembers() {
+            continue;
+        }
+        let found = machine.read(&step.target)?;
+        if !found.agrees(&step.to) {
+            let (target, label, expected) = (step.target.clone(), step.label.clone(), step.to.clone());
+            drift.push(Drift { target, label, expected, found });
+        }
+    }
+    Ok(drift)
 }
 
 /// CPUs that cannot be chosen.
@@ -294,7 +345,7 @@ pub fn apply_on(machine: &mut dyn Machine, want: &Want, dir: &RunDir) -> Result<
 /// Those of [`apply`].
 pub fn repair_on(machine: &mut dyn Machine, dir: &RunDir) -> Result<Option<Applied>, Error> {
     let mut claim = Claim::take(machine, dir)?;
-    match Journal::load(dir, &machine.boot_id())? {
+    match claim.load(dir, &machine.boot_id())? {
         Found::Here(journal) if journal.state == State::Applied => {
             apply_claimed(machine, &journal.want, dir, &mut claim).map(Some)
         }
@@ -343,7 +394,7 @@ fn apply_claimed(machine: &mut dyn Machine, want: &Want, dir: &RunDir, claim: &m
         journal.state = if stood { State::Applied } else { State::Applying };
         journal.rounds.push(plan.steps);
         claim.hold(dir)?;
-        journal.save(dir)?;
+        claim.save(&journal, dir)?;
         let outcome = execute(machine, journal.rounds.last().map_or(&[], Vec::as_slice));
         writes += outcome.writes;
         journal.refused.extend(outcome.refused);
@@ -362,7 +413,7 @@ fn apply_claimed(machine: &mut dyn Machine, want: &Want, dir: &RunDir, claim: &m
     }
     journal.state = State::Applied;
     claim.hold(dir)?;
-    journal.save(dir)?;
+    claim.save(&journal, dir)?;
     Ok(Applied {
         want: want.clone(),
         backend: journal.backend.clone(),
@@ -402,11 +453,19 @@ pub fn drift(snapshot: &Snapshot, journal: &Journal) -> Vec<Drift> {
 pub fn release_on(machine: &mut dyn Machine, dir: &RunDir, force: bool) -> Result<Released, Error> {
     let mut claim = Claim::take(machine, dir)?;
     let boot = machine.boot_id();
-    match Journal::load(dir, &boot)? {
+    match claim.load(dir, &boot)? {
         Found::Here(journal) => give_back(machine, dir, *journal, force, &mut claim),
         found => {
             claim.is_free_for(dir, &boot)?;
-            Ok(Released { other_boot: matches!(found, Found::OtherBoot), ..Released::default() })
+            let snapshot = machine.snapshot(&base::CpuSet::EMPTY)?;
+            let orphans = plan::orphans(&snapshot).map_err(Error::Foreign)?;
+            if orphans.is_empty() {
+                return Ok(Released { other_boot: matches!(found, Found::OtherBoot), ..Released::default() });
+            }
+            let mut journal = fresh(&snapshot, &Want::default());
+            journal.rounds.push(orphans);
+            claim.hold(dir)?;
+            give_back(machine, dir, journal, force, &mut claim)
         }
     }
 }
@@ -420,7 +479,7 @@ fn give_back(
     claim: &mut Claim,
 ) -> Result<Released, Error> {
     journal.state = State::Releasing;
-    journal.save(dir)?;
+    claim.save(&journal, dir)?;
     let steps = journal.steps();
     retell_irqbalance(machine, &steps);
     let mut released = Released { want: Some(journal.want.clone()), ..Released::default() };
@@ -472,7 +531,7 @@ fn give_back(
     journal.rounds = vec![rest];
     journal.kept.clone_from(&released.kept);
     journal.refused.clone_from(&released.refused);
-    journal.save(dir)?;
+    claim.save(&journal, dir)?;
     Ok(released)
 }
 

@@ -29,6 +29,8 @@ pub struct Status {
     pub leftover: Option<(State, CpuSet)>,
     /// What of it is as somebody else wrote it.
     pub kept: Vec<Kept>,
+    /// Control groups of a shield that no journal describes.
+    pub orphans: Vec<String>,
 }
 
 /// Counts what reaches the CPUs over `window`, and compares the machine with the journal.
@@ -53,7 +55,13 @@ pub fn status(root: &RootDir, dir: &RunDir, window: Duration) -> Result<Status, 
     };
     let left = leftover(root, dir)?;
     let (leftover, kept) = left.map_or((None, Vec::new()), |left| (Some((left.state, left.want.cpus)), left.kept));
-    Ok(Status { want, window_ms: window.as_millis() as u64, cpus: reached, drift, newcomers, leftover, kept })
+    let orphans = match plan::orphans(&snapshot) {
+        _ if want.is_some() || leftover.is_some() => Vec::new(),
+        Ok(steps) => steps.into_iter().map(|step| step.label).collect(),
+        Err(in_use) => vec![format!("{}, in use ({})", in_use.dir, in_use.by)],
+    };
+    let window_ms = window.as_millis() as u64;
+    Ok(Status { want, window_ms, cpus: reached, drift, newcomers, leftover, kept, orphans })
 }
 
 /// Whether a task belongs into the shield.
@@ -86,6 +94,7 @@ pub fn look(root: &RootDir, dir: &RunDir, repair: bool) -> Result<Option<Look>, 
     let drift = drift(&snapshot, &journal);
     let mut repaired = None;
     if repair && !newcomers.is_empty() {
+        let _aside = super::guards::Aside::step(root);
         repaired = repair_on(&mut RealMachine::at(root), dir)?;
         if repaired.is_none() {
             return Ok(None);
