@@ -69,8 +69,10 @@ fn a_plant_runs_its_frame_under_a_shield_and_gives_the_machine_back() {
     until("who blocks is killed and started again", || joins(1) >= 2);
     let before = calls(0);
     until("control goes on", || calls(0) > before + 20);
-    assert!(Command::new(&program).args(["down"]).arg(&folder).status().unwrap().success());
-    assert!(up.wait().unwrap().success());
+    // 4: degraded, for a guest skips periods.
+    let down = Command::new(&program).args(["down"]).arg(&folder).status().unwrap();
+    assert!(matches!(down.code(), Some(0 | 4)), "{down}");
+    assert!(matches!(up.wait().unwrap().code(), Some(0 | 4)));
     assert_eq!(guest::read("/sys/fs/cgroup/cpuset.cpus.isolated"), "", "the machine was given back");
     assert!(watcher().is_err(), "nothing is left of the frame");
     fs::remove_dir_all(folder).unwrap();

@@ -3,7 +3,7 @@
 use crate::failure::{Failure, end};
 use crate::out::{Colour, Painted};
 use host::plant::Signal;
-use keep::supervisor::control::{Client, Reply, Request};
+use keep::supervisor::control::{Client, Outcome, Reply, Request};
 use keep::supervisor::rundir::{RunDir, living, plants};
 use keep::supervisor::{plant_file, read_plant};
 use std::path::{Path, PathBuf};
@@ -56,7 +56,7 @@ impl File {
 #[command(after_help = "\
 Examples:
   tahti down                   the only plant that is up
-  tahti down rf                plant rf; exit status 3 if the verdict is not good")]
+  tahti down rf                plant rf; exit status 0 good, 4 degraded, 3 failed")]
 pub(crate) struct DownArgs {
     #[command(flatten)]
     which: Whole,
@@ -141,23 +141,61 @@ pub(crate) fn ask(name: &str, request: &Request) -> Result<Reply, Failure> {
     match connect(name)?.ask(request) {
         Ok(Reply::Refused(why)) => Err(why.into()),
         Ok(reply) => Ok(reply),
-        Err(error) => Err(format!("the supervisor of plant {name:?} does not answer: {error}").into()),
+        Err(error) => Err(silent(name, &error)),
     }
+}
+
+/// Why a supervisor gives no answer, with the remedy.
+fn silent(name: &str, error: &std::io::Error) -> Failure {
+    if error.kind() != std::io::ErrorKind::WouldBlock {
+        return format!("the supervisor of plant {name:?} does not answer: {error}").into();
+    }
+    let Some(holder) = RunDir::find(name).holder() else {
+        return format!("the supervisor of plant {name:?} does not answer in time").into();
+    };
+    let pid = holder.pid;
+    let last = holder.last_pass.map_or(String::new(), |at| {
+        format!("; it last observed the plant {} ago", keep::supervisor::short(sys::clock::mono_now() - at))
+    });
+    let remedy = match is_stopped(pid) {
+        true => format!("it is stopped: `kill -CONT {pid}` continues it"),
+        false => "the machine may be overloaded: try again".to_owned(),
+    };
+    format!("the supervisor of plant {name:?} (process {pid}) does not answer in time{last}; {remedy}").into()
+}
+
+/// Whether a plant's supervisor is stopped.
+fn supervisor_is_stopped(name: &str) -> bool {
+    RunDir::find(name).holder().is_some_and(|holder| is_stopped(holder.pid))
+}
+
+/// Whether a process is stopped by a signal or a debugger.
+fn is_stopped(pid: i32) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    // The name before it may hold anything.
+    stat.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with(['T', 't']))
 }
 
 pub(crate) fn down(args: DownArgs) -> ExitCode {
     let went = || -> Result<ExitCode, Failure> {
         let name = plant_name(args.which.given())?;
         let mut client = connect(&name)?;
-        let lost = |error: std::io::Error| format!("the supervisor of plant {name:?} does not answer: {error}");
+        let lost = |error: std::io::Error| silent(&name, &error);
         match client.ask(&Request::Down).map_err(lost)? {
             Reply::Refused(why) => return Err(why.into()),
-            Reply::Verdict { good, text } => return Ok(verdict(good, &text)),
+            Reply::Verdict { outcome, text } => return Ok(verdict(&outcome, &text)),
             _ => {}
         }
         loop {
-            match client.hear().map_err(lost)? {
-                Some(Reply::Verdict { good, text }) => return Ok(verdict(good, &text)),
+            let heard = match client.hear() {
+                // Going down takes as long as its processes take.
+                Err(error) if error.kind() == std::io::ErrorKind::WouldBlock && !supervisor_is_stopped(&name) => {
+                    continue;
+                }
+                heard => heard.map_err(lost)?,
+            };
+            match heard {
+                Some(Reply::Verdict { outcome, text }) => return Ok(verdict(&outcome, &text)),
                 Some(_) => {}
                 None => return Err(format!("the supervisor of plant {name:?} ended without a verdict").into()),
             }
@@ -166,13 +204,22 @@ pub(crate) fn down(args: DownArgs) -> ExitCode {
     end(went())
 }
 
-fn verdict(good: bool, text: &str) -> ExitCode {
+/// What an outcome is painted in.
+pub(crate) fn outcome_colour(outcome: &Outcome) -> Colour {
+    match outcome {
+        Outcome::Good => Colour::Good,
+        Outcome::Degraded(_) => Colour::Doubtful,
+        Outcome::Failed(_) => Colour::Bad,
+    }
+}
+
+fn verdict(outcome: &Outcome, text: &str) -> ExitCode {
     let (rest, last) = text.rsplit_once('\n').map_or(("", text), |(rest, last)| (rest, last));
     if !rest.is_empty() {
         println!("{rest}");
     }
-    println!("{}", Painted(if good { Colour::Good } else { Colour::Bad }, last));
-    if good { ExitCode::SUCCESS } else { ExitCode::from(crate::up::NOT_GOOD) }
+    println!("{}", Painted(outcome_colour(outcome), last));
+    ExitCode::from(outcome.exit_status())
 }
 
 pub(crate) fn signal(args: SignalArgs) -> ExitCode {

@@ -3,7 +3,7 @@
 use crate::control::{Which, ask, plant_name};
 use crate::failure::{Failure, end};
 use crate::out::{Colour, Painted};
-use crate::ps::{heading, heads, more, row, status};
+use crate::ps::{heading, heads, more, promises, row, status};
 use host::supervise::Phase;
 use keep::supervisor::control::{ProcessStatus, Request, Status};
 use keep::supervisor::rundir::RunDir;
@@ -254,6 +254,7 @@ fn describe(name: &str, plant: Option<&str>) -> Result<bool, Failure> {
         .shortfalls
         .iter()
         .for_each(|text| println!("  {:<16} {} {text}", "", Painted(Colour::Doubtful, "unavailable:")));
+    promises(&all, name).for_each(|line| println!("{line}"));
     let log = RunDir::find(&plant).log(Some(name));
     if log.exists() {
         println!("\n{}", Painted(Colour::Faint, format!("{} ends:", log.display())));

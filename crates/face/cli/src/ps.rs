@@ -1,10 +1,10 @@
 //! `tahti ps`: how the processes of a plant stand.
 
-use crate::control::{Whole, ask, plant_name};
+use crate::control::{Whole, ask, outcome_colour, plant_name};
 use crate::failure::Failure;
 use crate::out::{Colour, Painted};
 use base::{DurNs, MonoNs};
-use keep::supervisor::control::{Family, ProcessStatus, Reply, Request, Standing, Stands, Status};
+use keep::supervisor::control::{Family, ProcessStatus, Reply, Request, RowState, Standing, Stands, Status};
 use keep::supervisor::rundir::living;
 use keep::supervisor::{phase_word, short};
 use std::collections::BTreeMap;
@@ -91,7 +91,36 @@ pub(crate) fn heading(status: &Status) -> String {
         false => shield.clone(),
     };
     let since = short(status.now - status.since);
-    format!("{name}: {phase} for {since}, {shield}, supervisor {}", status.supervisor)
+    let outcome = Painted(outcome_colour(&status.outcome), status.outcome.word());
+    format!("{name}: {phase} for {since}, {outcome}, {shield}, supervisor {}", status.supervisor)
+}
+
+/// What is wrong now, and why the outcome is not good.
+pub(crate) fn wrong(status: &Status) -> Vec<String> {
+    let now = status.health.iter().filter(|row| row.state.is_wrong()).map(|row| {
+        let line = row.line.map_or(String::new(), |line| format!(", line {line}"));
+        let (word, age) = (row.state.word(), short(status.now - row.since));
+        let text = format!("{} {word} for {age}: {} [{}{line}]", row.subject, row.evidence, row.promise);
+        format!("  {}", Painted(Colour::Bad, text))
+    });
+    let outcome = &status.outcome;
+    let reasons = outcome.reasons().iter().map(|reason| format!("{}: {}", outcome.word(), reason.words(short)));
+    now.chain(reasons.map(|text| format!("  {}", Painted(outcome_colour(outcome), text)))).collect()
+}
+
+/// Every promise about a process, as it is observed.
+pub(crate) fn promises<'a>(status: &'a Status, name: &'a str) -> impl Iterator<Item = String> + 'a {
+    status.health.iter().filter(move |row| row.subject == name).map(|row| {
+        let colour = match row.state {
+            RowState::Kept => Colour::Good,
+            RowState::Broken | RowState::NotObserved => Colour::Bad,
+            RowState::Within | RowState::Absent => Colour::Doubtful,
+            RowState::NotDue | RowState::Pending => Colour::Faint,
+        };
+        let state = Painted(colour, format!("{:<16}", row.state.word()));
+        let line = format!("  {:<16} {state} {:<34} {}", "", row.promise, row.evidence);
+        line.trim_end().to_owned()
+    })
 }
 
 /// The names of the columns.
@@ -242,6 +271,7 @@ fn listing(status: &Status) -> String {
         lines.extend(more(process));
     }
     lines.extend(status.partitions.iter().flat_map(partition));
+    lines.extend(wrong(status));
     lines.extend(status.shortfalls.iter().map(|shortfall| format!("  unavailable: {shortfall}")));
     lines.join("\n") + "\n"
 }

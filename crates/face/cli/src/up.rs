@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 #[command(after_help = "\
 Examples:
   tahti up                     plant.toml of the current folder, until Ctrl-C
-  tahti up rf.toml --for 30s   stop after 30 s; exit status 3 if the verdict is not good
+  tahti up rf.toml --for 30s   stop after 30 s; exit status 0 good, 4 degraded, 3 failed
   tahti up rf.toml --detach    in the background; see `tahti ps`, `tahti logs -f`, `tahti down`")]
 pub(crate) struct Args {
     #[command(flatten)]
@@ -51,10 +51,6 @@ pub(crate) struct Args {
     #[arg(long, hide = true)]
     resume: bool,
 }
-
-/// The exit status of a plant that was up and went down as it should, and where not all was well meanwhile: 1 is what
-/// could not be done.
-pub(crate) const NOT_GOOD: u8 = 3;
 
 /// How long `--detach` waits for a dashboard that is starting.
 const ADDRESS_WITHIN: Duration = Duration::from_secs(10);
@@ -89,10 +85,9 @@ pub(crate) fn run(args: Args) -> ExitCode {
         no_dashboard: args.no_dashboard,
     };
     match up(&options) {
-        Ok(Exit::Down { good: true, .. }) => ExitCode::SUCCESS,
-        // It did not come up: whoever started it may try again.
+        // It did not come up: a service manager may try again.
         Ok(Exit::Down { failed: true, .. }) => ExitCode::FAILURE,
-        Ok(Exit::Down { .. }) => ExitCode::from(NOT_GOOD),
+        Ok(Exit::Down { outcome, .. }) => ExitCode::from(outcome.exit_status()),
         Ok(Exit::Upgrade { program }) => {
             let mut command = Command::new(&program);
             command.arg("up").arg(args.file.path()).arg("--resume");

@@ -108,7 +108,10 @@ fn a_plant_whose_archive_loses_samples_is_in_alarm_until_they_are_safe_again() {
     disk.resize("64m");
     bench.until("it is well again", || line().split_whitespace().nth(1) == Some("OK"));
     assert!(line().starts_with("MAJOR"), "nobody has acknowledged it: {}", line());
-    bench.ok(&["down"]);
+    let output = bench.run(&["down"]);
+    let said = harness::process::text(&output);
+    let is_named = said.contains(": failed: archive: failed to append: No space left on device");
+    assert!(output.status.code() == Some(3) && is_named, "{said}");
 }
 
 /// Another user of this machine.

@@ -33,6 +33,7 @@ macro_rules! table {
 
 pub mod doctor;
 pub mod guard;
+pub mod health;
 pub mod knob;
 pub mod partition;
 pub mod plan;

@@ -2,7 +2,7 @@
 
 use alarm::{Moment, Severity, Spec, Update, Wall};
 use host::supervise::Cause;
-use keep::supervisor::control::{Client, ProcessStatus, Reply, Request, Stands};
+use keep::supervisor::control::{Client, ProcessStatus, Reply, Request, RowStatus, Stands};
 use keep::supervisor::rundir::RunDir;
 use std::collections::BTreeMap;
 use std::io;
@@ -30,6 +30,8 @@ pub(crate) type Said = Option<Told>;
 pub(crate) struct Told {
     processes: BTreeMap<String, ProcessStatus>,
     partitions: BTreeMap<String, Stands>,
+    /// The first promise about each subject that is not kept now.
+    broken: BTreeMap<String, String>,
     /// What of the shield is not as it was written, at the last look; nothing where none stands, or it may not be read.
     drift: Option<Vec<String>>,
 }
@@ -72,7 +74,8 @@ impl Part {
         let ((severity, message), value, number) = match self {
             Self::Process(name) => {
                 let process = told.processes.get(name)?;
-                (judge_process(process, before), process.state.clone(), process.restarts as f64)
+                let broken = told.broken.get(name).map(String::as_str);
+                (judge_process(process, broken, before), process.state.clone(), process.restarts as f64)
             }
             Self::Partition(name) => differing(&told.partitions.get(name)?.drift),
             Self::Shield => differing(told.drift.as_ref()?),
@@ -112,6 +115,12 @@ fn shield_drift() -> Option<Vec<String>> {
     Some(status.drift.iter().map(ToString::to_string).collect())
 }
 
+/// The first promise about each subject that is not kept now.
+fn broken(rows: &[RowStatus]) -> BTreeMap<String, String> {
+    let wrong = rows.iter().rev().filter(|row| row.state.is_wrong());
+    wrong.map(|row| (row.subject.clone(), format!("{}: {}", row.promise, row.evidence))).collect()
+}
+
 fn ask(run: &RunDir, client: &mut Option<Client>) -> Said {
     if client.is_none() {
         *client = Client::connect(&run.socket()).ok();
@@ -120,6 +129,7 @@ fn ask(run: &RunDir, client: &mut Option<Client>) -> Said {
         Ok(Reply::Status(status)) => Some(Told {
             processes: status.processes.into_iter().map(|process| (process.name.clone(), process)).collect(),
             partitions: status.partitions.into_iter().map(|stands| (stands.name.clone(), stands)).collect(),
+            broken: broken(&status.health),
             drift: None,
         }),
         _ => {
@@ -172,7 +182,11 @@ pub(crate) struct Before {
 
 /// What has become worse since the last look: an alarm at this look, and none at the next. At the first look only what
 /// still is counts.
-fn judge_process(process: &ProcessStatus, before: &mut BTreeMap<String, Before>) -> (Severity, String) {
+fn judge_process(
+    process: &ProcessStatus,
+    broken: Option<&str>,
+    before: &mut BTreeMap<String, Before>,
+) -> (Severity, String) {
     let now = Before {
         restarts: process.restarts,
         ended: process.ended.as_ref().map(|(at, _)| *at),
@@ -192,6 +206,8 @@ fn judge_process(process: &ProcessStatus, before: &mut BTreeMap<String, Before>)
         (Severity::Major, "FAULT".to_owned())
     } else if let Some(trouble) = &process.trouble {
         (Severity::Major, trouble.clone())
+    } else if let Some(broken) = broken {
+        (Severity::Major, broken.to_owned())
     } else if let Some((_, cause)) = end {
         (Severity::Major, cause.to_string())
     } else if let Some(path) = now.evidence.filter(|path| evidence.as_ref() != Some(path)) {
@@ -228,6 +244,7 @@ mod tests {
         Told {
             processes: [("loop".to_owned(), process())].into(),
             partitions: [("hmi".to_owned(), serde_json::from_value(partition).unwrap())].into(),
+            broken: BTreeMap::new(),
             drift: shield.map(|lines| lines.iter().map(ToString::to_string).collect()),
         }
     }
@@ -270,7 +287,7 @@ mod tests {
     #[test]
     fn a_process_is_an_alarm_while_something_becomes_worse() {
         let (mut before, mut process) = (BTreeMap::new(), process());
-        let mut is = |process: &ProcessStatus| judge_process(process, &mut before);
+        let mut is = |process: &ProcessStatus| judge_process(process, None, &mut before);
         process.restarts = 3;
         assert_eq!(is(&process).0, Severity::Ok, "what was before we looked is no news");
         process.restarts = 4;

@@ -19,6 +19,7 @@ pub(crate) fn check(
 ) {
     names(reads, found);
     dependencies(reads, found);
+    reservations(reads, isolated.as_ref().map(|(cpus, _)| *cpus), around, found);
     for read in reads {
         let isolated = isolated.as_ref().map(|(cpus, _)| *cpus);
         placement(read, has_shield, isolated, around, found);
@@ -168,6 +169,7 @@ fn placement(
             let message = format!("process {:?} asks for DEADLINE, which this machine cannot give", process.name);
             found.error(read.class.clone(), message, "a partition", why.to_string());
         }
+        reservation(read, around, found);
     } else if process.class.is_real_time() && has_shield && !on_shield {
         found.warning(
             read.class.clone(),
@@ -183,6 +185,42 @@ fn placement(
     }
 }
 
+/// Whether the kernel takes a reservation by itself.
+fn reservation(read: &Read, around: &dyn Surroundings, found: &mut Diagnostics<'_>) {
+    let Policy::Deadline(asked) = read.process.class else { return };
+    let rules = around.reservations();
+    if asked.period < rules.period_min || asked.period > rules.period_max {
+        let message = format!(
+            "process {:?} has a DEADLINE period of {}, which the kernel refuses",
+            read.process.name, asked.period
+        );
+        let expected = format!("{} to {}", rules.period_min, rules.period_max);
+        let remedy = "another period, or change kernel.sched_deadline_period_min_us and _max_us";
+        found.error(read.class.clone(), message, expected, remedy);
+    }
+}
+
+/// Whether all reservations together fit on the shield.
+fn reservations(reads: &[Read], isolated: Option<CpuSet>, around: &dyn Surroundings, found: &mut Diagnostics<'_>) {
+    let Some(shield) = isolated else { return };
+    let share = |read: &Read| match read.process.class {
+        // Rounded up, as what the kernel refuses must not pass here.
+        Policy::Deadline(asked) => {
+            (asked.runtime.0.max(0) as u64).saturating_mul(1000).div_ceil(asked.period.0.max(1) as u64)
+        }
+        _ => 0,
+    };
+    let (asked, room) =
+        (reads.iter().map(share).sum::<u64>(), u64::from(around.reservations().share_milli) * shield.count() as u64);
+    let Some(last) = reads.iter().rev().find(|read| share(read) > 0) else { return };
+    if asked > room {
+        let percent = |milli: u64| format!("{}.{} %", milli / 10, milli % 10);
+        let message = format!("all DEADLINE reservations together ask for {} of a CPU", percent(asked));
+        let expected = format!("at most {} on CPUs {shield} (kernel.sched_rt_runtime_us)", percent(room));
+        found.error(last.class.clone(), message, expected, "less runtime, longer periods, or more CPUs");
+    }
+}
+
 fn existence(read: &Read, around: &dyn Surroundings, found: &mut Diagnostics<'_>) {
     let process = &read.process;
     let commands = [Some((&process.command, &read.command)), process.on_fault.as_ref().map(|c| (c, &read.on_fault))];
@@ -192,6 +230,13 @@ fn existence(read: &Read, around: &dyn Surroundings, found: &mut Diagnostics<'_>
             let message = format!("program {program:?} of process {:?} cannot be run: {why}", process.name);
             found.error(span.clone(), message, "a program that exists and may be run", "");
         }
+    }
+    // One that another process makes first cannot be found here.
+    if let Some(dir) = process.dir.as_ref().filter(|_| process.after.is_empty() && process.hygiene.sandbox.is_none())
+        && let Err(why) = around.is_folder(std::path::Path::new(dir))
+    {
+        let message = format!("process {:?} cannot work in `dir`: {why}", process.name);
+        found.error(read.dir.clone(), message, "a folder that exists", format!("mkdir -p {dir}"));
     }
     if let Some(user) = &process.user
         && !around.has_user(user)

@@ -41,8 +41,8 @@ pub(crate) const DEADLINE: Table = Table {
             "least",
             r#""95%""#,
             "percentage, `0%` to `100%`",
-            "none: the verdict names the value, and does not judge it",
-            "Share of the possible value that must be obtained over the plant's life; with less the verdict is `NOT GOOD`.",
+            "none: any late result degrades the plant",
+            "Minimum share of the possible value over the plant's life. With less the plant is *failed*.",
         ),
     ],
 };

@@ -296,8 +296,8 @@ pub const PROCESS: Table = Table {
             "miss_ratio_max",
             r#""0.1%""#,
             "percentage, `0%` to `100%`",
-            "none: the verdict names what was given up, and does not judge it",
-            "Share of its pulses that its loop may give up over the plant's life; with more the verdict is `NOT GOOD`.",
+            "none: any skipped period degrades the plant",
+            "Share of its periods that its loop may skip over the plant's life. With more the plant is *failed*, with fewer *degraded*.",
         ),
         key(
             "deadline",
@@ -580,8 +580,8 @@ pub const FRAME: Table = Table {
             "miss_ratio_max",
             r#""0.1%""#,
             "percentage, `0%` to `100%`",
-            "none: the verdict names what was lost, and does not judge it",
-            "Share of its minors that may be lost, or in which an activity overruns, over the plant's life; with more the verdict is `NOT GOOD`.",
+            "none: any of them degrades the plant",
+            "Share of its minors that may be skipped, or in which an activity overruns, over the plant's life. With more the plant is *failed*, with fewer *degraded*.",
         ),
         key(
             "activity",

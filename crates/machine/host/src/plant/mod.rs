@@ -19,6 +19,7 @@ pub mod keys;
 pub mod messages;
 mod model;
 mod partition;
+mod places;
 mod process;
 mod recorder;
 mod signal;
@@ -30,12 +31,13 @@ pub use frames::FRAME;
 pub use ioc::place_of_rate;
 pub use model::*;
 pub use partition::{BitRate, CpuMax, IoMax, Network, Partition, Queue};
+pub use places::Places;
 pub use process::{CAPABILITIES, NAME, is_name};
 pub use table::{Diagnostic, Diagnostics, NotUtf8, Severity, render_all, utf8};
 
 use crate::suggest::Choice;
-use base::CpuSet;
-use std::path::PathBuf;
+use base::{CpuSet, DurNs};
+use std::path::{Path, PathBuf};
 use table::{Section, clipped, tables};
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
@@ -64,6 +66,20 @@ pub enum Missing {
     /// A file.
     #[error("{} does not exist", .0.display())]
     File(PathBuf),
+    /// A folder that is something else.
+    #[error("{} is no folder", .0.display())]
+    NoFolder(PathBuf),
+    /// A file system that keeps no files: `/proc`, `/sys`.
+    #[error("{} is in a file system of the kernel, which keeps no files", .0.display())]
+    KernelFiles(PathBuf),
+    /// A folder that may not be written.
+    #[error("{} is not writable: {why}", .path.display())]
+    NotWritable {
+        /// The folder.
+        path: PathBuf,
+        /// The kernel's answer.
+        why: String,
+    },
     /// What a partition's bounds need.
     #[error(transparent)]
     Bound(#[from] crate::partition::Lack),
@@ -106,6 +122,42 @@ pub trait Surroundings {
     }
     /// Whether there is such a user.
     fn has_user(&self, user: &str) -> bool;
+    /// Whether files can be kept in this folder, which need not exist yet; relative to the plant file's.
+    ///
+    /// # Errors
+    /// What is in the way.
+    fn can_hold(&self, _folder: &Path) -> Result<(), Missing> {
+        Ok(())
+    }
+    /// Whether this folder exists, so that a process can work in it; relative to the plant file's.
+    ///
+    /// # Errors
+    /// What is there instead.
+    fn is_folder(&self, _folder: &Path) -> Result<(), Missing> {
+        Ok(())
+    }
+    /// What the kernel admits as DEADLINE reservations.
+    fn reservations(&self) -> Reservations {
+        Reservations::default()
+    }
+}
+
+/// What the kernel admits as DEADLINE reservations.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Reservations {
+    /// Shortest period (`kernel.sched_deadline_period_min_us`).
+    pub period_min: DurNs,
+    /// Longest period (`kernel.sched_deadline_period_max_us`).
+    pub period_max: DurNs,
+    /// Share of each CPU that all of them may have together, in thousandths (`kernel.sched_rt_runtime_us`).
+    pub share_milli: u32,
+}
+
+impl Default for Reservations {
+    /// The kernel's own defaults.
+    fn default() -> Self {
+        Self { period_min: DurNs::from_us(100), period_max: DurNs::from_us(4_194_304), share_milli: 950 }
+    }
 }
 
 /// A machine of which nothing is known: everything is assumed to be there.
@@ -286,11 +338,11 @@ fn read_plant(root: &DeTable<'_>, text: &str, around: &dyn Surroundings, found: 
     }
     let watchdog = tables(root, "watchdog", false, found).first().map(|(table, span)| {
         let section = Section::open(table, span.clone(), &keys::WATCHDOG, "[watchdog]", found);
-        let (second, hour) = (base::DurNs::from_secs(1), base::DurNs::from_secs(3600));
+        let (second, hour) = (DurNs::from_secs(1), DurNs::from_secs(3600));
         (
             Watchdog {
                 device: section.words("device", found).map_or("/dev/watchdog".to_owned(), |(path, _)| path.to_owned()),
-                timeout: section.time("timeout", second, hour, found).map_or(base::DurNs::from_secs(10), |(t, _)| t),
+                timeout: section.time("timeout", second, hour, found).map_or(DurNs::from_secs(10), |(t, _)| t),
             },
             span.clone(),
         )
@@ -302,6 +354,16 @@ fn read_plant(root: &DeTable<'_>, text: &str, around: &dyn Surroundings, found: 
             also: section.parsed("also", found).map(|(also, _)| also),
         }
     });
+    for (table, key, folder) in [
+        ("archive", "folder", archive::folder(root)),
+        ("records", "folder", records.folder.as_ref().map(PathBuf::from)),
+    ] {
+        let Some(Err(why)) = folder.map(|folder| around.can_hold(&folder)) else { continue };
+        let table = root.get(table).and_then(|found| found.get_ref().as_table());
+        let span = table.and_then(|table| table.get(key)).map_or(0..0, Spanned::span);
+        let remedy = "name a folder on a disk, or make that one writable";
+        found.error(span, format!("`{key}` cannot hold files: {why}"), "a folder that can be made and written", remedy);
+    }
     let isolated = shield.as_ref().and_then(|(shield, section)| {
         let cpus = shield.as_ref()?.cpus;
         Some((cpus, section.value("cpus").map_or(section.range(), Spanned::span)))
@@ -334,6 +396,7 @@ fn read_plant(root: &DeTable<'_>, text: &str, around: &dyn Surroundings, found: 
         frames: frames.into_iter().map(|(frame, _)| frame).collect(),
         watchdog: watchdog.map(|(watchdog, _)| watchdog),
         records,
+        places: Places::of(root, text),
     })
 }
 

@@ -33,6 +33,9 @@ pub struct Plant {
     /// Its dashboard, which is one of its processes where somebody wants it ([`with_dashboard`](Self::with_dashboard)).
     #[serde(default)]
     pub dashboard: Option<Box<Process>>,
+    /// Lines of its file.
+    #[serde(default)]
+    pub places: super::Places,
 }
 
 /// `[records]`

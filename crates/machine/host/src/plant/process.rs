@@ -20,6 +20,7 @@ pub(crate) struct Read {
     pub(crate) cpus: Range<usize>,
     pub(crate) numa: Range<usize>,
     pub(crate) user: Range<usize>,
+    pub(crate) dir: Range<usize>,
     pub(crate) partition: Option<Placed<String>>,
     pub(crate) after: Vec<Range<usize>>,
     pub(crate) on_fault: Range<usize>,
@@ -106,6 +107,7 @@ pub(crate) fn read_as(
             "add `heartbeat = { within = \"50ms\" }`",
         );
     }
+    let dir = section.words("dir", found);
     let partition = section.words("partition", found).map(|(name, span)| (name.to_owned(), span));
     let after = section.texts("after", found).unwrap_or_default();
     let on_fault = section.command("on_fault", found);
@@ -124,7 +126,7 @@ pub(crate) fn read_as(
             user: user.as_ref().map(|(user, _)| (*user).to_owned()),
             capabilities: capabilities(section, found),
             env: env(section, found),
-            dir: section.words("dir", found).map(|(dir, _)| dir.to_owned()),
+            dir: dir.as_ref().map(|(dir, _)| (*dir).to_owned()),
             after: after.iter().map(|(name, _)| (*name).to_owned()).collect(),
             ready: ready(section, found),
             restart: restart(section, found),
@@ -148,6 +150,7 @@ pub(crate) fn read_as(
         cpus: cpus.1,
         numa: numa.map_or(header.clone(), |(_, span)| span),
         user: user.map_or(header.clone(), |(_, span)| span),
+        dir: dir.map_or(header.clone(), |(_, span)| span),
         partition,
         after: after.into_iter().map(|(_, span)| span).collect(),
         on_fault: on_fault.map_or(header.clone(), |(_, span)| span),

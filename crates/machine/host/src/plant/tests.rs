@@ -965,3 +965,65 @@ fn housekeeping_leaves_out_what_is_shielded_isolated_at_boot_or_outside_the_supe
         assert_eq!(found, set(expected), "mask {own}, isolated at boot {boot:?}, shielded {shielded:?}");
     }
 }
+
+/// A machine with partitions, on which some folders are unusable.
+struct Folders;
+
+impl Surroundings for Folders {
+    fn online(&self) -> Option<CpuSet> {
+        Some(CpuSet::first(4))
+    }
+    fn has_node(&self, _: u16) -> bool {
+        true
+    }
+    fn partition(&self) -> Result<(), Missing> {
+        Ok(())
+    }
+    fn program(&self, _: &str, _: Option<&str>) -> Result<(), Missing> {
+        Ok(())
+    }
+    fn has_user(&self, _: &str) -> bool {
+        true
+    }
+    fn can_hold(&self, folder: &Path) -> Result<(), Missing> {
+        if folder.starts_with("/proc") { Err(Missing::KernelFiles(folder.into())) } else { Ok(()) }
+    }
+    fn is_folder(&self, folder: &Path) -> Result<(), Missing> {
+        if folder == Path::new("/root/none") { Err(Missing::File(folder.into())) } else { Ok(()) }
+    }
+}
+
+#[test]
+fn a_folder_that_cannot_be_used_and_a_reservation_that_the_kernel_refuses_are_found_before_the_start() {
+    let found = |text: &str| -> Vec<String> {
+        let checked = check(&format!("[plant]\nname = \"p\"\n{text}"), &Folders);
+        checked.found.iter().map(|one| format!("{}: {}", one.line, one.message)).collect()
+    };
+    let archive = "[archive]\nname = \"a\"\nfolder = \"FOLDER\"\n[[signal]]\nnames = [\"X\"]\n";
+    assert_eq!(found(&archive.replace("FOLDER", "/data")), Vec::<String>::new());
+    let wrong = found(&archive.replace("FOLDER", "/proc/nowhere"));
+    assert!(wrong.len() == 1 && wrong[0].starts_with("5: `folder` cannot hold files: /proc/nowhere"), "{wrong:?}");
+    let process = "[[process]]\nname = \"a\"\ncommand = \"x\"\n";
+    let wrong = found(&format!("[records]\nfolder = \"/proc/none\"\n{process}"));
+    assert!(wrong.len() == 1 && wrong[0].starts_with("4: `folder` cannot hold files"), "{wrong:?}");
+    let wrong = found(&format!("{process}dir = \"/root/none\"\n"));
+    assert!(wrong.len() == 1 && wrong[0].contains("cannot work in `dir`: /root/none does not exist"), "{wrong:?}");
+    let reserves = |class: &[&str], cpus: &str| {
+        let each = class.iter().enumerate().map(|(at, class)| {
+            format!("[[process]]\nname = \"a{at}\"\ncommand = \"x\"\nclass = \"deadline:{class}\"\ncpus = \"shield\"\n")
+        });
+        found(&format!("[shield]\ncpus = \"{cpus}\"\n{}", each.collect::<String>()))
+    };
+    assert_eq!(reserves(&["1ms/10ms/10ms"], "3"), Vec::<String>::new());
+    for (class, expected) in [
+        ("1ms/10ms/5s", "has a DEADLINE period of 5s, which the kernel refuses"),
+        ("10us/20us/20us", "has a DEADLINE period of 20us, which the kernel refuses"),
+        ("960us/1ms/1ms", "together ask for 96.0 % of a CPU"),
+    ] {
+        let wrong = reserves(&[class], "3");
+        assert!(wrong.len() == 1 && wrong[0].contains(expected), "{class}: {wrong:?}");
+    }
+    let wrong = reserves(&["500us/1ms/1ms", "500us/1ms/1ms"], "3");
+    assert!(wrong.len() == 1 && wrong[0].contains("together ask for 100.0 % of a CPU"), "{wrong:?}");
+    assert_eq!(reserves(&["500us/1ms/1ms", "500us/1ms/1ms"], "2-3"), Vec::<String>::new());
+}

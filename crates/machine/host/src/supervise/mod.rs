@@ -252,6 +252,21 @@ pub enum Phase {
     Stopping(Option<Id>),
 }
 
+/// How often something went wrong with a living process.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Troubles {
+    /// No sign of life in time.
+    pub hangs: u64,
+    /// More processor time than its budget.
+    pub runaways: u64,
+    /// Runnable, and not run.
+    pub starved: u64,
+    /// Hard deadlines missed, at most one a second.
+    pub deadlines: u64,
+    /// No sign of readiness in time.
+    pub unready: u64,
+}
+
 /// What is known of a process over all its lives.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct History {
@@ -261,8 +276,9 @@ pub struct History {
     pub restarts: u64,
     /// Such restarts within the window.
     pub recent: VecDeque<MonoNs>,
-    /// Times that it hung, ran away, starved, missed a hard deadline or was not ready in time.
-    pub troubles: u64,
+    /// What went wrong with it while it lived.
+    #[serde(default)]
+    pub troubles: Troubles,
     /// The last start.
     pub started: Option<MonoNs>,
     /// The last sign of readiness.

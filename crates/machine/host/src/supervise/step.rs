@@ -53,11 +53,11 @@ pub(super) fn handle(all: &mut Supervision, now: MonoNs, event: Event) {
             trouble(all, id, Blame::Runaway);
         }
         Event::Starved(id) if all.units[id].state.is_alive() => {
-            all.units[id].history.troubles += 1;
+            all.units[id].history.troubles.starved += 1;
             all.actions.push_back(Action::Note(id, Note::Trouble(Cause::Starved)));
         }
         Event::DeadlineMissed(id) if matches!(all.units[id].state, State::Warming { .. } | State::Running) => {
-            all.units[id].history.troubles += 1;
+            all.units[id].history.troubles.deadlines += 1;
             all.actions.push_back(Action::Note(id, Note::Trouble(Cause::DeadlineMissed)));
             if all.units[id].spec.has_fault_command {
                 all.actions.push_back(Action::RunFaultCommand(id));
@@ -131,13 +131,14 @@ fn ready(all: &mut Supervision, now: MonoNs, id: Id) {
 
 /// Something is wrong with a living process: tell, and put the equipment into a safe state at once.
 fn trouble(all: &mut Supervision, id: Id, blame: Blame) {
-    let cause = match blame {
-        Blame::Hang => Cause::Hang,
-        Blame::Runaway => Cause::Runaway,
-        Blame::NotReady | Blame::Asked => Cause::NotReady,
+    let troubles = &mut all.units[id].history.troubles;
+    let (cause, count) = match blame {
+        Blame::Hang => (Cause::Hang, &mut troubles.hangs),
+        Blame::Runaway => (Cause::Runaway, &mut troubles.runaways),
+        Blame::NotReady | Blame::Asked => (Cause::NotReady, &mut troubles.unready),
     };
+    *count += 1;
     all.units[id].blame = Some(blame);
-    all.units[id].history.troubles += 1;
     all.actions.push_back(Action::Note(id, Note::Trouble(cause)));
     if all.units[id].spec.has_fault_command {
         all.actions.push_back(Action::RunFaultCommand(id));

@@ -268,7 +268,7 @@ fn a_missed_hard_deadline_makes_the_output_safe_and_the_process_goes_on() {
     bench.on(Event::Started(1));
     assert_eq!(bench.on(Event::DeadlineMissed(0)), [Action::RunFaultCommand(0)]);
     assert_eq!(bench.on(Event::DeadlineMissed(1)), [], "it has no safe-output command");
-    assert_eq!((bench.state(0), bench.all.units()[0].history.troubles), (State::Running, 1));
+    assert_eq!((bench.state(0), bench.all.units()[0].history.troubles.deadlines), (State::Running, 1));
     bench.on(Event::Exited(0, End::Exit(0)));
     assert_eq!(bench.on(Event::DeadlineMissed(0)), [], "news of a process that is gone");
 }

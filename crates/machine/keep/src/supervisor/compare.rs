@@ -64,6 +64,11 @@ impl Compare {
         }
     }
 
+    /// Whether the shield is active in this segment.
+    pub(crate) fn is_shielded(&self) -> bool {
+        self.shielded
+    }
+
     /// When it wants to be looked after.
     pub(crate) fn due(&self) -> Option<MonoNs> {
         self.from.map(|_| self.collect)

@@ -3,6 +3,7 @@
 pub use crate::group::Standing;
 pub use crate::partition::{Processor, Stands};
 use base::{CpuSet, DurNs, MonoNs, Policy, Size};
+pub use host::health::{Claim, Outcome, Reason, RowStatus, State as RowState};
 use host::supervise::{Cause, Phase};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
@@ -11,12 +12,19 @@ use std::io::{self, BufRead as _, BufReader, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
+use std::time::Duration;
 
 /// A longer request is refused and the connection closed.
 pub const REQUEST_BYTES_MAX: usize = 64 << 10;
 
 /// A longer answer is not read by clients.
 pub const REPLY_BYTES_MAX: u64 = 4 << 20;
+
+/// How long a client waits for an answer: the supervisor's loop never waits for others.
+const ANSWER_WITHIN: Duration = Duration::from_secs(5);
+
+/// The same for requests that change the shield or wait for a keeper.
+const LONG_ANSWER_WITHIN: Duration = Duration::from_secs(120);
 
 /// More connections than this are closed at once.
 const CLIENTS_MAX: usize = 32;
@@ -76,6 +84,11 @@ pub enum Request {
 }
 
 impl Request {
+    /// Whether its answer waits for more than the supervisor itself.
+    fn takes_long(&self) -> bool {
+        matches!(self, Self::Reload { .. } | Self::Signal { .. })
+    }
+
     /// Whether it changes nothing and shows nothing to others.
     fn only_looks(&self) -> bool {
         matches!(self, Self::Status | Self::Histograms)
@@ -96,10 +109,10 @@ pub enum Reply {
     Histograms(Vec<LoopHistogram>),
     /// What a reload changed, as people read it.
     Changes(Vec<String>),
-    /// The plant is down: what was left to tell, and whether all was well.
+    /// The plant is down.
     Verdict {
-        /// Whether the exit status is 0.
-        good: bool,
+        /// The outcome of its life.
+        outcome: Outcome,
         /// Lines for people.
         text: String,
     },
@@ -133,6 +146,12 @@ pub struct Status {
     pub shield: String,
     /// What could not be had, each with its remedy.
     pub shortfalls: Vec<String>,
+    /// The outcome so far, with its reasons.
+    #[serde(flatten)]
+    pub outcome: Outcome,
+    /// All promises of the plant file, as they are observed.
+    #[serde(default)]
+    pub health: Vec<RowStatus>,
     /// Its processes.
     pub processes: Vec<ProcessStatus>,
     /// Bounds that processes share.
@@ -265,6 +284,8 @@ pub struct LoopHistogram {
 #[derive(Debug)]
 pub struct Client {
     stream: BufReader<UnixStream>,
+    /// The part of an answer that has come.
+    part: Vec<u8>,
 }
 
 impl Client {
@@ -273,16 +294,21 @@ impl Client {
     /// # Errors
     /// The kernel's: nobody listens, or not for us.
     pub fn connect(socket: &Path) -> io::Result<Self> {
-        Ok(Self { stream: BufReader::new(UnixStream::connect(socket)?) })
+        let stream = UnixStream::connect(socket)?;
+        stream.set_read_timeout(Some(ANSWER_WITHIN))?;
+        stream.set_write_timeout(Some(ANSWER_WITHIN))?;
+        Ok(Self { stream: BufReader::new(stream), part: Vec::new() })
     }
 
     /// Asks and waits for the answer.
     ///
     /// # Errors
-    /// If the connection breaks or the answer cannot be read.
+    /// If the connection breaks, the answer cannot be read, or none comes in time (`WouldBlock`).
     pub fn ask(&mut self, request: &Request) -> io::Result<Reply> {
         let mut text = serde_json::to_vec(request)?;
         text.push(b'\n');
+        let within = if request.takes_long() { LONG_ANSWER_WITHIN } else { ANSWER_WITHIN };
+        self.stream.get_ref().set_read_timeout(Some(within))?;
         self.stream.get_mut().write_all(&text)?;
         self.hear()?.ok_or_else(|| io::Error::new(io::ErrorKind::UnexpectedEof, "the supervisor closed the connection"))
     }
@@ -290,10 +316,11 @@ impl Client {
     /// The next answer, `None` when the supervisor has closed the connection.
     ///
     /// # Errors
-    /// If the connection breaks or the answer cannot be read.
+    /// If the connection breaks, the answer cannot be read, or none comes in time (`WouldBlock`): it may be called again.
     pub fn hear(&mut self) -> io::Result<Option<Reply>> {
-        let mut line = Vec::new();
-        self.stream.by_ref().take(REPLY_BYTES_MAX).read_until(b'\n', &mut line)?;
+        let room = REPLY_BYTES_MAX.saturating_sub(self.part.len() as u64);
+        self.stream.by_ref().take(room).read_until(b'\n', &mut self.part)?;
+        let line = std::mem::take(&mut self.part);
         if line.is_empty() {
             return Ok(None);
         }
@@ -379,7 +406,7 @@ impl Server {
     pub(crate) fn drain(&mut self) {
         for peer in &mut self.clients {
             let _ = peer.stream.set_nonblocking(false);
-            let _ = peer.stream.set_write_timeout(Some(std::time::Duration::from_millis(200)));
+            let _ = peer.stream.set_write_timeout(Some(Duration::from_millis(200)));
             peer.flush();
         }
     }

@@ -14,6 +14,7 @@ mod compare;
 mod connection;
 pub mod control;
 mod engine;
+mod health;
 mod incidents;
 mod partitions;
 mod probe;
@@ -44,6 +45,7 @@ use crate::launch::IdentityError;
 use base::DurNs;
 pub use engine::NoShield;
 use engine::{Engine, Left};
+use host::health::Outcome;
 use host::plant::{Diagnostic, NotUtf8, Plant, check, render_all, utf8};
 use host::supervise::{Event, Phase, Supervision};
 use processes::Processes;
@@ -145,10 +147,10 @@ pub enum PlantError {
 /// How it went.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Exit {
-    /// The plant was up and is down again; whether all was well.
+    /// The plant was up and is down again.
     Down {
-        /// Whether all was well to the end.
-        good: bool,
+        /// The outcome of its life.
+        outcome: Outcome,
         /// Whether it went down by itself, because a process failed to start.
         failed: bool,
     },
@@ -206,6 +208,7 @@ pub fn up(options: &Options) -> Result<Exit, UpError> {
     let run = RunDir::of(&plant.name);
     let records = plant.records.folder.as_ref().map(|records| file.parent().unwrap_or(Path::new("/")).join(records));
     run.create(records.as_deref())?;
+    let before = run.holder();
     let lock = run.lock()?;
     let operators = operators(&plant)?;
     run.open_to(operators.map(|operators| operators.group))?;
@@ -219,6 +222,7 @@ pub fn up(options: &Options) -> Result<Exit, UpError> {
         Err(why) => (None, Some(why)),
     };
     let since = saved.as_ref().map_or(now, |saved| saved.since);
+    let lives = saved.is_none() && run.lives();
     let mut tell = tell::Teller::new(
         run.log(None),
         since,
@@ -234,12 +238,14 @@ pub fn up(options: &Options) -> Result<Exit, UpError> {
     }
     let for_ = options.for_.or(options.compare.then_some(DurNs::from_secs(60)));
     let until = for_.map(|span| now + span);
+    let mut table = None;
     let (continued, plan) = match saved {
         Some(saved) => {
             tell.event(now, "tahti", &format!("continues what process {} began", saved.supervisor));
+            table = saved.health;
             (Some((saved.children, saved.shield, plant)), (saved.plant, saved.supervision))
         }
-        None if run.lives() => {
+        None if lives => {
             tell.event(now, "tahti", "continues with the processes that are found running, without their history");
             let all = Supervision::begun(&plant);
             (Some((std::collections::BTreeMap::new(), run.has_shield(), plant.clone())), (plant, all))
@@ -254,7 +260,7 @@ pub fn up(options: &Options) -> Result<Exit, UpError> {
     let (plant, all) = plan;
     let site = Site {
         run,
-        _lock: lock,
+        lock,
         file,
         plant,
         since,
@@ -269,7 +275,9 @@ pub fn up(options: &Options) -> Result<Exit, UpError> {
         also,
         operators,
     };
-    let mut engine = Engine::new(site, Processes::new(all), server, signals, tell, shield, until);
+    let mut health = health::Health::new(since, table);
+    health.follow(now, before.and_then(|before| before.last_pass), lives);
+    let mut engine = Engine::new(site, Processes::new(all), health, server, signals, tell, shield, until);
     let ours = continued.as_ref().is_some_and(|(_, ours, _)| *ours);
     let required = options.require_rt || options.compare;
     if let Err(why) = engine.raise_partitions(options.require_rt) {
@@ -307,11 +315,12 @@ pub fn up(options: &Options) -> Result<Exit, UpError> {
         }
         None => engine.processes.event(Event::Up),
     }
+    engine.promise();
     match engine.run() {
         Left::Upgrade(program) => Ok(Exit::Upgrade { program }),
         Left::Down => {
             let failed = engine.processes.all.failed().is_some();
-            Ok(Exit::Down { good: engine.finish()?, failed })
+            Ok(Exit::Down { outcome: engine.finish()?, failed })
         }
     }
 }

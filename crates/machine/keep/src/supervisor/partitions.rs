@@ -124,7 +124,7 @@ impl Watch {
         for (name, drift) in drift {
             let words = words(&drift);
             if self.told.get(&drift.label) != Some(&words) {
-                tell.shortfall("tahti", format!("partition {name:?}: somebody else has written a bound: {words}"));
+                tell.event(now, "tahti", &format!("partition {name:?}: another program has written a bound: {words}"));
             }
             found.insert(drift.label, words);
         }

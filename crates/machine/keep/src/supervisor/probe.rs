@@ -4,10 +4,11 @@ use crate::keeper::Keeper;
 use crate::keeper::protocol::ChildId;
 use crate::shield::ChooseError;
 use base::{CpuId, CpuSet, DurNs, Policy, Size};
-use host::plant::{Missing, Partition, Surroundings, UsableCpus};
+use host::plant::{Missing, Partition, Reservations, Surroundings, UsableCpus};
 use rustix::fd::AsFd as _;
+use rustix::fs::Access;
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use sys::process::{Process, ThreadId};
 use sys::root::RootDir;
 use sys::signal::SIGKILL;
@@ -173,7 +174,7 @@ pub(crate) fn listeners(port: u16) -> BTreeSet<u64> {
 pub(crate) type FileId = (u64, u64, i64, i64);
 
 /// The file that is there now, if there is one.
-pub(crate) fn file_id(path: &std::path::Path) -> Option<FileId> {
+pub(crate) fn file_id(path: &Path) -> Option<FileId> {
     use std::os::unix::fs::MetadataExt as _;
     let found = std::fs::metadata(path).ok()?;
     Some((found.dev(), found.ino(), found.ctime(), found.ctime_nsec()))
@@ -241,6 +242,52 @@ impl Surroundings for Machine {
     fn bound(&self, partition: &Partition, on_shield: &[String]) -> Vec<Missing> {
         let ground = crate::partition::ground(std::slice::from_ref(partition));
         crate::partition::lacking(&ground, partition, on_shield).into_iter().map(Missing::from).collect()
+    }
+
+    fn can_hold(&self, folder: &Path) -> Result<(), Missing> {
+        let folder = self.folder.join(folder);
+        // What is there of it, from the whole to the root.
+        let found = folder.ancestors().find_map(|part| Some((part, std::fs::metadata(part).ok()?)));
+        let Some((there, about)) = found else { return Err(Missing::File(folder)) };
+        if !about.is_dir() {
+            return Err(Missing::NoFolder(there.to_owned()));
+        }
+        const KERNEL: [i64; 3] = [0x9fa0, 0x6265_6572, 0x6367_7270];
+        if rustix::fs::statfs(there).is_ok_and(|found| KERNEL.contains(&(found.f_type as i64))) {
+            return Err(Missing::KernelFiles(folder));
+        }
+        rustix::fs::access(there, Access::WRITE_OK | Access::EXEC_OK).map_err(|errno| Missing::NotWritable {
+            path: there.to_owned(),
+            why: std::io::Error::from(errno).to_string(),
+        })
+    }
+
+    fn is_folder(&self, folder: &Path) -> Result<(), Missing> {
+        let folder = self.folder.join(folder);
+        match std::fs::metadata(&folder) {
+            Ok(about) if about.is_dir() => Ok(()),
+            Ok(_) => Err(Missing::NoFolder(folder)),
+            // One that may not be seen may be seen by the process's own user.
+            Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied => Ok(()),
+            Err(_) => Err(Missing::File(folder)),
+        }
+    }
+
+    fn reservations(&self) -> Reservations {
+        let root = RootDir::machine();
+        let number = |name: &str| root.read(&format!("/proc/sys/kernel/{name}")).ok()?.trim().parse::<i64>().ok();
+        let default = Reservations::default();
+        let micros = |name: &str, default: DurNs| number(name).map_or(default, DurNs::from_us);
+        let share_milli = match (number("sched_rt_runtime_us"), number("sched_rt_period_us")) {
+            (Some(-1), _) => 1000,
+            (Some(runtime), Some(period)) if period > 0 => (runtime.max(0) * 1000 / period).min(1000) as u32,
+            _ => default.share_milli,
+        };
+        Reservations {
+            period_min: micros("sched_deadline_period_min_us", default.period_min),
+            period_max: micros("sched_deadline_period_max_us", default.period_max),
+            share_milli,
+        }
     }
 
     fn has_user(&self, user: &str) -> bool {

@@ -9,13 +9,17 @@ use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{Read as _, Write as _};
+use std::os::fd::AsFd as _;
+use std::os::linux::net::SocketAddrExt as _;
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt as _};
+use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use sys::lock::FileLock;
 use sys::run_folder::{MACHINES, fallback, looks_elsewhere};
 
 /// Where all plants' folders are.
 pub use sys::run_folder::base;
+use sys::peer::Peer;
 
 /// Free memory or disk that a plant's folder must have before anything is started, bytes.
 const ROOM_BYTES_MIN: u64 = 256 << 10;
@@ -138,7 +142,28 @@ pub struct RunDir {
 /// Held for as long as a supervisor lives; the kernel lets go of it when it dies.
 #[derive(Debug)]
 pub struct Lock {
-    _lock: FileLock,
+    lock: FileLock,
+    /// A socket by the name of the folder, which outlives the folder.
+    _name: Option<UnixListener>,
+}
+
+impl Lock {
+    /// Notes the time of a pass, for those who find that this supervisor does not answer and for the one after it. No room is needed:
+    /// the text has the same length each time.
+    pub(crate) fn note_pass(&self, now: base::MonoNs) {
+        use std::os::unix::fs::FileExt as _;
+        // It is told only: who cannot read it knows less.
+        let _ = self.lock.file().write_all_at(format!("{:<10} {:<20}\n", std::process::id(), now.0).as_bytes(), 0);
+    }
+}
+
+/// A supervisor as the lock file has it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Holder {
+    /// Its process.
+    pub pid: i32,
+    /// When it observed the plant last.
+    pub last_pass: Option<base::MonoNs>,
 }
 
 /// What a supervisor leaves behind for the next one.
@@ -161,6 +186,9 @@ pub struct Saved {
     pub shield: bool,
     /// When the plant was brought up.
     pub since: base::MonoNs,
+    /// The promises as they were observed.
+    #[serde(default)]
+    pub health: Option<host::health::Table>,
 }
 
 impl RunDir {
@@ -245,10 +273,9 @@ impl RunDir {
     /// Whether a keeper serves below it: processes live.
     #[must_use]
     pub fn lives(&self) -> bool {
-        self.keepers().iter().any(|name| {
-            std::os::unix::net::UnixStream::connect(self.keeper(name).join(crate::keeper::protocol::SOCKET_NAME))
-                .is_ok()
-        })
+        self.keepers()
+            .iter()
+            .any(|name| UnixStream::connect(self.keeper(name).join(crate::keeper::protocol::SOCKET_NAME)).is_ok())
     }
 
     /// The processes that have, or had, a keeper.
@@ -358,21 +385,48 @@ impl RunDir {
         let file = File::from(io(opened, "open", &path)?);
         let lock = match FileLock::try_take(file) {
             Ok(lock) => lock,
-            Err((error, mut file)) if error.kind() == std::io::ErrorKind::WouldBlock => {
-                let mut text = String::new();
-                // Who it is is only told; without it the answer is still no.
-                let _ = file.read_to_string(&mut text);
-                let by = match text.trim().parse::<u32>() {
-                    Ok(pid) => format!("process {pid}"),
-                    Err(_) => "another process".to_owned(),
-                };
+            Err((error, _)) if error.kind() == std::io::ErrorKind::WouldBlock => {
+                let by = self.holder().map_or("another process".to_owned(), |by| format!("process {}", by.pid));
                 return Err(RunDirError::Running { name: self.name.clone(), by });
             }
             Err((error, _)) => return io(Err(error), "lock", &path),
         };
-        // Over what stands there, which needs no room. Who it is is only told: the lock is held without it, too.
-        let _ = write!(lock.file(), "{:<10}", std::process::id());
-        Ok(Lock { _lock: lock })
+        let lock = Lock { lock, _name: self.take_name()? };
+        lock.note_pass(sys::clock::mono_now());
+        Ok(lock)
+    }
+
+    /// Listens at an abstract address by the name of the folder: a supervisor whose folder was removed still has it. Another
+    /// user's process that took the address first is no supervisor.
+    fn take_name(&self) -> Result<Option<UnixListener>> {
+        let path = std::path::absolute(&self.path).unwrap_or_else(|_| self.path.clone());
+        let name = format!("tahti-supervisor-{:016x}", fingerprint(path.as_os_str().as_encoded_bytes()));
+        let address = io(SocketAddr::from_abstract_name(&name), "name", &self.path)?;
+        match UnixListener::bind_addr(&address) {
+            Ok(listener) => return Ok(Some(listener)),
+            Err(error) if error.kind() == std::io::ErrorKind::AddrInUse => {}
+            Err(error) => return io(Err(error), "listen for", &self.path),
+        }
+        // One that has just ended is none.
+        let Ok(other) = UnixStream::connect_addr(&address) else { return Ok(UnixListener::bind_addr(&address).ok()) };
+        match Peer::of(other.as_fd()) {
+            Ok(peer) if peer.is_ours() => {
+                let by =
+                    format!("process {}, whose run folder was removed (`kill {}` takes it down)", peer.pid, peer.pid);
+                Err(RunDirError::Running { name: self.name.clone(), by })
+            }
+            Ok(_) | Err(_) => Ok(None),
+        }
+    }
+
+    /// The supervisor that has, or had, the folder; `None` if the lock file does not say so.
+    #[must_use]
+    pub fn holder(&self) -> Option<Holder> {
+        let mut text = String::new();
+        File::open(self.path.join("lock")).ok()?.take(100).read_to_string(&mut text).ok()?;
+        let mut words = text.split_whitespace();
+        let pid = words.next()?.parse().ok()?;
+        Some(Holder { pid, last_pass: words.next().and_then(|word| word.parse().ok()).map(base::MonoNs) })
     }
 
     /// Writes what the next supervisor needs, all or nothing. Two files take turns, each with room of its own, so that
@@ -461,8 +515,14 @@ impl Saved {
             children: std::collections::BTreeMap::new(),
             shield,
             since,
+            health: None,
         }
     }
+}
+
+/// FNV-1a: the same in every build.
+fn fingerprint(bytes: &[u8]) -> u64 {
+    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3))
 }
 
 /// Writes a file over what stands there, in room that it keeps: blank lines fill it up.

@@ -163,6 +163,12 @@ impl Shielding {
                 whole: false,
                 said: vec![format!("CPUs {cpus} ARE STILL ISOLATED: {error}; try `tahti shield release`")],
             },
+            Ok(released) if released.want.is_none() && matches!(self, Self::Stands { .. }) => Lowered {
+                whole: false,
+                said: vec![format!(
+                    "CPUs {cpus} MAY STILL BE ISOLATED: this plant made a shield, and its journal is gone; see `tahti shield status`"
+                )],
+            },
             Ok(released) => {
                 *self = Self::Lacking;
                 let mut said = Vec::new();

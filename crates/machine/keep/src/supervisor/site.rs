@@ -14,7 +14,7 @@ pub(crate) struct Site {
     /// Its folder in `/run/tahti`.
     pub(crate) run: RunDir,
     /// Held while it is supervised.
-    pub(crate) _lock: Lock,
+    pub(crate) lock: Lock,
     /// Its file.
     pub(crate) file: PathBuf,
     /// What the file says.

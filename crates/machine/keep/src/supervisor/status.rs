@@ -2,9 +2,9 @@
 
 use super::compare::Compare;
 use super::control::{Family, LoopHistogram, ProcessStatus, Status, Value};
+use super::health::Health;
 use super::probe;
 use super::processes::{Processes, Supervised};
-use super::pulses::{MissVerdict, judge_value};
 use super::shielding::{Lowered, Shielding};
 use super::site::Site;
 use super::tell::{Teller, short};
@@ -12,8 +12,8 @@ use crate::family::Parents;
 use crate::group::{Group, MEMORY, TASKS};
 use crate::launch::start_ticks;
 use crate::page::Page;
-use base::text::Counted;
 use base::{DurNs, MonoNs};
+use host::health::Outcome;
 use host::plant::Process;
 use host::supervise::{Phase, State, Unit};
 use rustix::fs::OFlags;
@@ -26,7 +26,7 @@ use std::path::Path;
 use sys::clock::mono_now;
 
 /// How the plant stands.
-pub(crate) fn status(site: &Site, processes: &Processes, shield: &Shielding, tell: &Teller) -> Status {
+pub(crate) fn status(site: &Site, processes: &Processes, shield: &Shielding, tell: &Teller, health: &Health) -> Status {
     // One look for all that have no control group; none where all have.
     let parents = OnceCell::new();
     let each = processes.iter().filter_map(|(unit, one)| process_status(site, unit, one, &parents));
@@ -38,7 +38,9 @@ pub(crate) fn status(site: &Site, processes: &Processes, shield: &Shielding, tel
         since: site.since,
         now: mono_now(),
         shield: shield.words(&site.plant),
-        shortfalls: tell.shortfalls().to_vec(),
+        shortfalls: tell.unavailable(|_| true).map(str::to_owned).collect(),
+        outcome: health.outcome(mono_now()),
+        health: health.table().status(),
         processes: each.collect(),
         partitions: super::partitions::stand(site),
     }
@@ -91,7 +93,7 @@ pub fn guest_note(folder: &Path) -> Option<String> {
 }
 
 /// What the results of a process were worth.
-fn value(process: &Process, one: &Supervised) -> Option<Value> {
+pub(super) fn value(process: &Process, one: &Supervised) -> Option<Value> {
     let tally = one.value()?;
     let least = process.deadline.and_then(|deadline| deadline.least);
     let deadline = process.deadline.map(|deadline| deadline.to_string());
@@ -168,64 +170,15 @@ fn known(time: Option<DurNs>) -> String {
     time.map_or_else(|| "?".to_owned(), short)
 }
 
-/// Why not all was well; nothing if every process that should have run did so to the end.
-fn blemishes(processes: &Processes, lowered: &Lowered) -> Vec<String> {
-    let mut found = Vec::new();
-    if let Some(id) = processes.all.failed() {
-        found.push(format!("{} failed to start, so the plant went down", processes.name(id)));
-    }
-    let units = || processes.all.units().iter().filter(|unit| !unit.retired || unit.state.is_alive());
-    for unit in units() {
-        let name = &unit.spec.name;
-        if unit.state == State::Faulted {
-            let cause = unit.history.ended.as_ref().map_or(String::new(), |(_, cause)| format!(" ({cause})"));
-            found.push(format!("the fault of {name} is latched{cause}"));
-        }
-        match unit.history.troubles {
-            0 => {}
-            1 => found.push(format!("{name} was in trouble once (`tahti logs`)")),
-            times => found.push(format!("{name} was in trouble {times} times (`tahti logs`)")),
-        }
-    }
-    // A plant that went down on its way up has shown nothing.
-    let unready = |started: bool| {
-        let needed = units().filter(|unit| !unit.spec.optional);
-        let never = needed.filter(|unit| unit.history.ready.is_none() && (unit.history.starts > 0) == started);
-        never.count()
-    };
-    let (unstarted, unready) = (unready(false), unready(true));
-    if unstarted + unready > 0 {
-        found.push(format!("never up as a whole: never started {unstarted}, never ready {unready}"));
-    }
-    if !lowered.whole {
-        found.push("the machine is not as it was".to_owned());
-    }
-    found
-}
-
-/// What loops and frames have given up, and what results were worth.
-fn misses<'a>(site: &'a Site, processes: &'a Processes) -> impl Iterator<Item = MissVerdict> + 'a {
-    let of = |(unit, one): (&Unit, &Supervised)| {
-        let process = site.process(&unit.spec.name)?;
-        let name = &unit.spec.name;
-        // One that never started has a blemish of its own.
-        let limit = process.miss_ratio_max.filter(|_| unit.history.starts > 0);
-        let misses = one.pulses().judge(name, unit.spec.ends_first, limit);
-        let hard = one.told_value.map_or(0, |told| told.hard);
-        let value = value(process, one).map(|value| judge_value(name, &value, process.deadline.as_ref(), hard));
-        Some(std::iter::once(misses).chain(value))
-    };
-    processes.iter().filter_map(of).flatten()
-}
-
-/// The table at the end, and whether all was well.
+/// The lines at the end; the last one has the outcome with its reasons.
 pub(crate) fn verdict(
     site: &Site,
     processes: &Processes,
     compare: Option<&Compare>,
     lowered: &Lowered,
     tell: &Teller,
-) -> (bool, String) {
+    outcome: &Outcome,
+) -> String {
     let mut text = format!("{:<16} {:<10} {:>6} {:>8}  last end\n", "process", "state", "starts", "restarts");
     for unit in processes.all.units().iter().filter(|unit| !unit.retired || unit.state.is_alive()) {
         let ended = match &unit.history.ended {
@@ -247,7 +200,7 @@ pub(crate) fn verdict(
         let Some(page) = one.page.as_ref().and_then(Page::status) else { continue };
         let _ = writeln!(
             text,
-            "loop {}: {} cycles of {}, {} pulses given up; wake-up latency p50 {}, p99 {}, p99.9 {}, max {}",
+            "loop {}: {} cycles of {}, {} periods skipped; wake-up latency p50 {}, p99 {}, p99.9 {}, max {}",
             unit.spec.name,
             page.cycles,
             page.period,
@@ -261,32 +214,15 @@ pub(crate) fn verdict(
     for (id, unit) in processes.all.units().iter().enumerate() {
         text += &compare.and_then(|compare| compare.table(&unit.spec.name, id)).unwrap_or_default();
     }
-    if !tell.shortfalls().is_empty() {
-        let things = Counted(tell.shortfalls().len(), "thing");
-        let _ = writeln!(text, "{things} that the plant asks for: unavailable; `tahti logs` names them");
-    }
     for line in &lowered.said {
         let _ = writeln!(text, "{line}");
     }
     if tell.lost() > 0 {
         let _ = writeln!(text, "{} lines could not be written to the log", tell.lost());
     }
-    let mut blemishes = blemishes(processes, lowered);
-    let mut given_up = Vec::new();
-    for verdict in misses(site, processes) {
-        match verdict {
-            MissVerdict::None => {}
-            MissVerdict::Within(text) => given_up.push(text),
-            MissVerdict::Beyond(text) => blemishes.push(text),
-        }
-    }
-    let mut words =
-        if blemishes.is_empty() { "good".to_owned() } else { format!("NOT GOOD: {}", blemishes.join("; ")) };
-    if !given_up.is_empty() {
-        let _ = write!(words, " ({})", given_up.join("; "));
-    }
-    let _ = write!(text, "up for {}: {words}", short(mono_now() - site.since));
-    (blemishes.is_empty(), text)
+    // Writing to a String cannot fail.
+    let _ = write!(text, "up for {}: {}", short(mono_now() - site.since), outcome.words(short));
+    text
 }
 
 #[cfg(test)]

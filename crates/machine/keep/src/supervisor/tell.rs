@@ -27,8 +27,8 @@ pub(crate) struct Teller {
     tty: bool,
     colours: bool,
     quiet: bool,
-    /// What could not be had, each once.
-    shortfalls: Vec<String>,
+    /// What is unavailable, each once, with its subject.
+    shortfalls: Vec<(String, String)>,
     /// Whether a line was cut short on the terminal, so that its reader wants to know where the rest is.
     cut: bool,
 }
@@ -117,7 +117,7 @@ impl Teller {
 
     /// Tells once what could not be had: one short line here, all of it in the log.
     pub(crate) fn shortfall(&mut self, who: &str, what: String) {
-        if self.shortfalls.contains(&what) {
+        if self.shortfalls.iter().any(|(_, known)| *known == what) {
             return;
         }
         let line = self.dated(mono_now(), who, &what);
@@ -125,12 +125,12 @@ impl Teller {
         self.cut |= short.len() < line.len();
         self.line(&short);
         self.record(who, &what);
-        self.shortfalls.push(what);
+        self.shortfalls.push((who.to_owned(), what));
     }
 
-    /// What could not be had.
-    pub(crate) fn shortfalls(&self) -> &[String] {
-        &self.shortfalls
+    /// What is unavailable to subjects that `is_meant` accepts.
+    pub(crate) fn unavailable(&self, is_meant: impl Fn(&str) -> bool) -> impl Iterator<Item = &str> {
+        self.shortfalls.iter().filter(move |(who, _)| is_meant(who)).map(|(_, what)| what.as_str())
     }
 
     /// Says once where the rest of the lines is that were cut short.

@@ -151,7 +151,12 @@ impl Watcher {
             for applied in one.watch.rules.apply(process) {
                 let text = format!("thread {} ({}) has class and CPUs by its rule", applied.tid, applied.name);
                 tell.event(now, &unit.spec.name, &text);
-                applied.shortfalls.iter().for_each(|lack| tell.shortfall(&unit.spec.name, lack.to_string()));
+                for lack in applied.shortfalls.iter().map(ToString::to_string) {
+                    tell.shortfall(&unit.spec.name, lack.clone());
+                    if !one.shortfalls.contains(&lack) {
+                        one.shortfalls.push(lack);
+                    }
+                }
             }
         }
     }
@@ -175,6 +180,12 @@ impl Watched {
 }
 
 impl Supervised {
+    /// Signs of life so far: those of the loop page and of the notify socket together.
+    pub(crate) fn signs(&self) -> u64 {
+        let of_page = self.page.as_ref().map_or(0, |page| page.watcher().beats());
+        self.watch.signs.counted.load(Ordering::Relaxed).wrapping_add(of_page)
+    }
+
     /// What the guard calls to count signs of life: those of the loop page and of the notify socket together.
     pub(crate) fn beats(&self) -> Beats {
         let signs = self.watch.signs.clone();

@@ -9,6 +9,7 @@ use super::tell::Teller;
 use crate::watchdog::Watchdog;
 use base::{DurNs, MonoNs};
 use host::guard::Silence;
+use host::health::Observation;
 use host::plant::{self, Plant};
 use host::supervise::{Id, Phase, State};
 use std::collections::BTreeMap;
@@ -35,6 +36,19 @@ struct Armed {
 }
 
 impl HardwareWatchdog {
+    /// Whether it is armed, as it must be while the plant is up.
+    pub(crate) fn observation(&self, phase: Phase) -> Observation {
+        match (&self.armed, self.refused, phase) {
+            (_, true, _) => Observation::Absent("the watchdog's device cannot be used".to_owned()),
+            (Some(armed), ..) if !armed.petting => {
+                Observation::Broken("it is not fed: a critical process gives no sign of life".to_owned())
+            }
+            (Some(_), ..) => Observation::Kept,
+            (None, false, Phase::Up) => Observation::Broken("it is not armed".to_owned()),
+            (None, ..) => Observation::NotDue("the plant is not up".to_owned()),
+        }
+    }
+
     /// When it is to be petted.
     pub(crate) fn due(&self) -> Option<MonoNs> {
         self.armed.as_ref().map(|armed| armed.next)

@@ -69,6 +69,10 @@ export default {
     });
     list.fill(rows);
     if (focus?.isConnected && focus !== document.body) focus.focus();
-    problems.replaceChildren(...plant.shortfalls.map((text) => el("li", { class: "doubt" }, `unavailable: ${text}`)));
+    const item = (kind, text) => el("li", { class: kind }, text);
+    problems.replaceChildren(
+      ...plant.broken.map((text) => item("bad", text)),
+      ...plant.reasons.map((text) => item(plant.outcome === "failed" ? "bad" : "doubt", `${plant.outcome}: ${text}`)),
+      ...plant.shortfalls.map((text) => item("doubt", `unavailable: ${text}`)));
   },
 };

@@ -2,7 +2,7 @@
 
 use super::status;
 use base::{DurNs, MonoNs};
-use keep::supervisor::control::{LoopStatus, ProcessStatus, Status};
+use keep::supervisor::control::{LoopStatus, ProcessStatus, RowStatus, Status};
 use keep::supervisor::{phase_word, short};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -28,6 +28,7 @@ impl Processes {
             Ok(status) => self.shown(&status),
             Err(why) => json!({
                 "words": format!("NOT KNOWN: the supervisor does not answer ({why})"), "processes": [], "shortfalls": [],
+                "outcome": "unknown", "reasons": [], "broken": [],
             }),
         }
     }
@@ -38,7 +39,10 @@ impl Processes {
         (self.at, self.used) = (status.now, used);
         let since = short(status.now - status.since);
         json!({
-            "words": format!("{} for {since}, {}", phase_word(status.phase), status.shield),
+            "words": format!("{} for {since}, {}, {}", phase_word(status.phase), status.outcome.word(), status.shield),
+            "outcome": status.outcome.word(),
+            "reasons": status.outcome.reasons().iter().map(|reason| reason.words(short)).collect::<Vec<_>>(),
+            "broken": status.health.iter().filter(|row| row.state.is_wrong()).map(broken).collect::<Vec<_>>(),
             "processes": processes,
             "shortfalls": status.shortfalls,
         })
@@ -72,6 +76,11 @@ impl Processes {
         // Two clocks that count in different steps.
         (span > 0).then(|| 100.0 * (time.0 - before.0).max(0) as f64 / span as f64)
     }
+}
+
+/// A promise that is not kept now.
+fn broken(row: &RowStatus) -> String {
+    format!("{} {}: {} [{}]", row.subject, row.state.word(), row.evidence, row.promise)
 }
 
 fn figures(page: &LoopStatus) -> Value {

@@ -2,7 +2,7 @@ use super::*;
 use base::{Policy, Size};
 use host::supervise::Phase;
 use keep::supervisor::Figures;
-use keep::supervisor::control::{LoopStatus, Status};
+use keep::supervisor::control::{LoopStatus, Outcome, Status};
 use ratatui_core::backend::TestBackend;
 use ratatui_core::terminal::Terminal;
 use serde_json::json;
@@ -50,6 +50,8 @@ fn model() -> Model {
         now: MonoNs(100 * SECOND),
         shield: "no shield".to_owned(),
         shortfalls: Vec::new(),
+        outcome: Outcome::Good,
+        health: Vec::new(),
         processes,
     };
     let buckets = vec![(1_000, 1_999, 10), (2_000, 3_999, 980), (60_000, 70_000, 10)];

@@ -13,6 +13,7 @@ use super::aside::Aside;
 use super::compare::Compare;
 use super::connection;
 use super::control::{Reply, Server};
+use super::health::{Health, View};
 use super::incidents::Evidence;
 use super::partitions;
 use super::probe;
@@ -31,6 +32,7 @@ use crate::keeper::{Keeper, protocol as keeper};
 use crate::partition::PartitionError;
 use base::{DurNs, MonoNs};
 use connection::{Asker, ConnectionError};
+use host::health::Outcome;
 use host::plant::{ReadyWhen, Signal};
 use host::supervise::{Action, Event, Id, Phase, State};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -56,6 +58,7 @@ enum Waits {
 pub(crate) struct Engine {
     pub(crate) site: Site,
     pub(crate) processes: Processes,
+    health: Health,
     pub(crate) tell: Teller,
     server: Server,
     signals: SignalFd,
@@ -100,6 +103,7 @@ impl Engine {
     pub(crate) fn new(
         site: Site,
         processes: Processes,
+        health: Health,
         server: Server,
         signals: SignalFd,
         mut tell: Teller,
@@ -113,6 +117,7 @@ impl Engine {
         Self {
             site,
             processes,
+            health,
             tell,
             server,
             signals,
@@ -176,6 +181,7 @@ impl Engine {
             self.watcher.rule_threads(now, &mut self.processes, &mut self.tell);
             self.partitions.look(now, &self.site, &mut self.tell);
             self.look_for_hard_misses(now);
+            self.observe(now, false);
             self.safe_outputs.reap(now, &self.processes, &mut self.tell);
             for (client, request) in self.server.serve() {
                 let reply = match request {
@@ -188,7 +194,7 @@ impl Engine {
             }
             if self.until.take_if(|until| now >= *until).is_some() {
                 self.tell.event(now, "tahti", "time is up");
-                self.processes.event(Event::Down);
+                self.go_down();
             }
             self.processes.all.handle(now, Event::Tick);
             self.live(now);
@@ -232,7 +238,8 @@ impl Engine {
 
     /// Writes the state if it has changed.
     fn save(&mut self) {
-        self.state_file.save(&self.site, &self.processes, self.shield.is_ours(), &mut self.tell);
+        let (table, ours) = (self.health.table(), self.shield.is_ours());
+        self.state_file.save(&self.site, &self.processes, table, ours, &mut self.tell);
     }
 
     /// Opens the hardware watchdog once the plant is up, and pets it when that is due and deserved.
@@ -256,6 +263,7 @@ impl Engine {
             self.next_hard_look(),
             self.evidence.until(now),
             self.processes.all.next_wake(),
+            Some(self.health.due()),
         ];
         let each = self.processes.iter().flat_map(|(_, one)| [one.link.next_silent(), one.incident.abort_at]);
         let wake = ours.into_iter().chain(each).flatten().min().unwrap_or(MonoNs(u64::MAX));
@@ -298,7 +306,7 @@ impl Engine {
                 SIGINT if matches!(self.processes.all.phase(), Phase::Stopping(_)) => self.impatient(now),
                 _ => {
                     self.tell.event(now, "tahti", &format!("{signal}: the plant goes down"));
-                    self.processes.event(Event::Down);
+                    self.go_down();
                 }
             }
         }
@@ -377,8 +385,35 @@ impl Engine {
         }
     }
 
-    /// Everything is down: ends the keepers, gives the machine back, tells how it went; whether all was well.
-    pub(crate) fn finish(&mut self) -> Result<bool, RunDirError> {
+    /// Takes over the promises of the plant.
+    pub(crate) fn promise(&mut self) {
+        self.health.promise(mono_now(), &self.site);
+    }
+
+    /// Observes every row: now, or if that is due.
+    fn observe(&mut self, now: MonoNs, at_once: bool) {
+        let view = View {
+            site: &self.site,
+            processes: &self.processes,
+            shield: &self.shield,
+            watchdog: &self.watchdog,
+            tell: &self.tell,
+            reshield: self.reshield.is_some() || self.compare.as_ref().is_some_and(|compare| !compare.is_shielded()),
+        };
+        if at_once { self.health.observe(now, &view) } else { self.health.pass(now, &view) }
+    }
+
+    /// Observes everything a last time and takes the plant down.
+    fn go_down(&mut self) {
+        if matches!(self.processes.all.phase(), Phase::Starting | Phase::Up) {
+            self.observe(mono_now(), true);
+        }
+        self.processes.event(Event::Down);
+    }
+
+    /// Everything is down: ends the keepers, gives the machine back, prints the outcome.
+    pub(crate) fn finish(&mut self) -> Result<Outcome, RunDirError> {
+        self.observe(mono_now(), true);
         self.dismiss();
         self.watchdog.disarm(&mut self.tell);
         self.watcher.stop(&mut self.processes);
@@ -387,13 +422,32 @@ impl Engine {
         for line in &lowered.said {
             self.tell.event(mono_now(), "shield", line);
         }
-        let (good, text) = status::verdict(&self.site, &self.processes, self.compare.as_ref(), &lowered, &self.tell);
+        let outcome = self.close(&lowered);
+        let compare = self.compare.as_ref();
+        let text = status::verdict(&self.site, &self.processes, compare, &lowered, &self.tell, &outcome);
         self.tell.line(&text);
         // A shield that could not be given back is still this plant's: the next supervisor tries again.
-        let forgotten = if self.shield.is_ours() { Ok(()) } else { self.site.run.forget() };
-        let closed = self.site.run.close_dashboard();
-        self.farewell(good, text);
-        forgotten.and(closed).map(|()| good)
+        // Files that another supervisor made stay, too.
+        let owns = self.health.owns(&self.site);
+        let forgotten = if self.shield.is_ours() || !owns { Ok(()) } else { self.site.run.forget() };
+        let closed = if owns { self.site.run.close_dashboard() } else { Ok(()) };
+        self.farewell(outcome.clone(), text);
+        forgotten.and(closed).map(|()| outcome)
+    }
+
+    /// The outcome, with the machine given back.
+    fn close(&mut self, lowered: &Lowered) -> Outcome {
+        let view = View {
+            site: &self.site,
+            processes: &self.processes,
+            shield: &self.shield,
+            watchdog: &self.watchdog,
+            tell: &self.tell,
+            reshield: false,
+        };
+        let left = lowered.said.iter().rev().map(String::as_str).collect::<Vec<_>>().join(", ");
+        let why = if left.is_empty() { "not everything went back" } else { &left };
+        self.health.close(mono_now(), &view, (!lowered.whole).then_some(why))
     }
 
     fn lower_shield(&mut self) -> Lowered {
@@ -442,8 +496,8 @@ impl Engine {
     }
 
     /// Tells those who wait for the end.
-    fn farewell(&mut self, good: bool, text: String) {
-        let reply = Reply::Verdict { good, text };
+    fn farewell(&mut self, outcome: Outcome, text: String) {
+        let reply = Reply::Verdict { outcome, text };
         for client in std::mem::take(&mut self.waiting) {
             self.server.answer(client, &reply);
         }

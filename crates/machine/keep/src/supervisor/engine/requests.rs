@@ -18,9 +18,13 @@ impl Engine {
     pub(super) fn serve(&mut self, client: u64, request: Request) -> Option<Reply> {
         let now = mono_now();
         Some(match request {
-            Request::Status => {
-                Reply::Status(Box::new(status::status(&self.site, &self.processes, &self.shield, &self.tell)))
-            }
+            Request::Status => Reply::Status(Box::new(status::status(
+                &self.site,
+                &self.processes,
+                &self.shield,
+                &self.tell,
+                &self.health,
+            ))),
             Request::Histograms => Reply::Histograms(status::histograms(&self.processes)),
             Request::Say { who, what } => {
                 self.tell.show(now, &who, &what);
@@ -29,7 +33,7 @@ impl Engine {
             Request::Down => {
                 self.waiting.push(client);
                 self.tell.event(now, "tahti", "asked to go down");
-                self.processes.event(Event::Down);
+                self.go_down();
                 Reply::Done
             }
             Request::Restart { name } => match self.processes.all.find(&name) {
@@ -199,6 +203,7 @@ impl Engine {
         let old = std::mem::replace(&mut self.site.plant, new);
         let new = &self.site.plant;
         self.processes.reload(now, &old, new);
+        self.health.promise(now, &self.site);
         self.state_file.is_outdated();
         self.watchdog.rearm(now, old.watchdog.as_ref(), new.watchdog.as_ref(), &mut self.tell);
         lines

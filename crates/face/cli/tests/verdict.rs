@@ -1,0 +1,162 @@
+//! The outcome of a plant's life: each way in which a promise of the plant file can be broken, and what `ps` and `down` report.
+//! Needs no privilege; each test has its own folder.
+
+use harness::plant::{Bench, sh};
+use harness::process::{alive, kill, text};
+use std::fs;
+use std::process::{Output, Stdio};
+use std::time::Instant;
+
+/// The row of a promise, as `tahti ps --json` has it.
+fn row(bench: &Bench, subject: &str, claim: &str) -> serde_json::Value {
+    let status = bench.status();
+    let rows = status["health"].as_array().unwrap();
+    let found = rows.iter().find(|row| row["subject"] == subject && row["claim"] == claim);
+    found.unwrap_or_else(|| panic!("{subject} {claim} in {status}")).clone()
+}
+
+/// Waits until a row has a state.
+fn until(bench: &Bench, subject: &str, claim: &str, state: &str) -> serde_json::Value {
+    bench.until(&format!("{subject} {claim} {state}"), || row(bench, subject, claim)["state"] == state);
+    row(bench, subject, claim)
+}
+
+fn last_line(output: &Output) -> String {
+    text(output).lines().last().unwrap_or_default().to_owned()
+}
+
+/// Takes the plant down: exit status and last line.
+fn down(bench: &Bench) -> (Option<i32>, String) {
+    let output = bench.run(&["down", "p"]);
+    (output.status.code(), last_line(&output))
+}
+
+#[test]
+fn a_plant_that_kept_every_promise_is_good_and_a_process_without_faults_has_every_row_kept() {
+    let bench = Bench::new("verdict-good", &sh("a", "sleep 1000", ""));
+    bench.ok(&["up", ".", "--detach"]);
+    for claim in ["runs", "class", "cpus", "restarts"] {
+        until(&bench, "a", claim, "kept");
+    }
+    assert_eq!(bench.status()["outcome"], "good", "{}", bench.status());
+    assert!(bench.ok(&["status", "a"]).contains("class other"), "{}", bench.ok(&["status", "a"]));
+    let (code, last) = down(&bench);
+    assert!(code == Some(0) && last.ends_with(": good"), "{last}");
+}
+
+#[test]
+fn a_process_that_is_stopped_by_a_signal_fails_the_plant() {
+    let bench = Bench::new("verdict-stop", &sh("a", "sleep 1000", ""));
+    bench.ok(&["up", ".", "--detach"]);
+    until(&bench, "a", "runs", "kept");
+    let pid = bench.pid("a");
+    kill(pid, "STOP");
+    let found = until(&bench, "a", "runs", "broken");
+    assert!(found["evidence"].as_str().unwrap().contains("stopped by a signal"), "{found}");
+    let listing = bench.ok(&["ps"]);
+    assert!(listing.contains("failed") && listing.contains("a broken for"), "{listing}");
+    kill(pid, "CONT");
+    until(&bench, "a", "runs", "kept");
+    let (code, last) = down(&bench);
+    assert!(code == Some(3) && last.contains(": failed: a: stopped by a signal"), "{last}");
+    assert!(last.contains("[runs, line 3]"), "{last}");
+}
+
+#[test]
+fn a_process_that_is_restarted_within_its_policy_degrades_the_plant() {
+    let bench = Bench::new("verdict-restart", &sh("a", "sleep 1000", "restart = { backoff = \"0s\" }"));
+    bench.ok(&["up", ".", "--detach"]);
+    let pid = bench.pid("a");
+    kill(pid, "KILL");
+    bench.until("restarted", || bench.process("a")["restarts"] == 1);
+    bench.until("degraded", || bench.status()["outcome"] == "degraded");
+    let (code, last) = down(&bench);
+    assert!(code == Some(4) && last.contains("a: restarted once, last after SIGKILL"), "{last}");
+}
+
+#[test]
+fn a_process_that_fails_each_second_within_its_policy_is_never_good() {
+    let keys = "restart = { backoff = \"0s\", limit = 1000 }";
+    let bench = Bench::new("verdict-failing", &sh("a", "sleep 0.2; exit 7", keys));
+    bench.ok(&["up", ".", "--detach"]);
+    bench.until("restarted", || bench.process("a")["restarts"].as_u64().unwrap() >= 2);
+    let (code, last) = down(&bench);
+    assert!(matches!(code, Some(3 | 4)) && last.contains("last after exit 7"), "{last}");
+}
+
+#[test]
+fn a_stopped_supervisor_is_named_by_ps_and_its_silence_fails_the_plant() {
+    let bench = Bench::new("verdict-supervisor", &sh("a", "sleep 1000", ""));
+    bench.ok(&["up", ".", "--detach"]);
+    until(&bench, "a", "runs", "kept");
+    let supervisor = bench.supervisor();
+    kill(supervisor, "STOP");
+    let begin = Instant::now();
+    let output = bench.run(&["ps", "p"]);
+    let said = text(&output);
+    assert!(!output.status.success() && said.contains("does not answer in time"), "{said}");
+    assert!(said.contains(&format!("it is stopped: `kill -CONT {supervisor}`")), "{said}");
+    // `ps` waits for longer than two intervals, so that the gap is one.
+    assert!(begin.elapsed().as_secs() >= 2);
+    let said = text(&bench.run(&["down", "p"]));
+    assert!(said.contains("it is stopped"), "{said}");
+    kill(supervisor, "CONT");
+    // The request that waited in the socket is served: the plant goes down by itself.
+    bench.until("down", || !alive(supervisor));
+    let log = bench.log();
+    assert!(log.contains("asked to go down"), "{log}");
+}
+
+#[test]
+fn a_supervisor_that_was_stopped_for_a_while_says_that_nothing_was_observed() {
+    let bench = Bench::new("verdict-gap", &sh("a", "sleep 1000", ""));
+    bench.ok(&["up", ".", "--detach"]);
+    until(&bench, "a", "runs", "kept");
+    let supervisor = bench.supervisor();
+    kill(supervisor, "STOP");
+    assert!(!bench.run(&["ps", "p"]).status.success());
+    kill(supervisor, "CONT");
+    bench.until("observed again", || bench.status()["outcome"] == "failed");
+    let (code, last) = down(&bench);
+    assert!(code == Some(3) && last.contains("supervisor: no observation for more than 2s"), "{last}");
+}
+
+#[test]
+fn a_run_folder_that_is_removed_fails_the_plant_and_no_second_supervisor_starts_beside_it() {
+    let bench = Bench::new("verdict-folder", &sh("a", "sleep 1000", ""));
+    let up = bench.tahti(&["up", "."]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    bench.until("up", || bench.run(&["ps", "p"]).status.success() && bench.process("a")["pid"].is_i64());
+    let pid = bench.pid("a");
+    until(&bench, "supervisor", "files", "kept");
+    fs::remove_dir_all(bench.dir.join("run")).unwrap();
+    let second = bench.run(&["up", "."]);
+    let said = text(&second);
+    assert!(!second.status.success() && said.contains("whose run folder was removed"), "{said}");
+    assert!(said.contains(&up.id().to_string()), "{said}");
+    // What it made meanwhile is not the first one's to remove.
+    let lock = bench.dir.join("run/p/lock");
+    assert!(lock.exists());
+    kill(up.id() as i32, "TERM");
+    let output = harness::process::finish(up);
+    assert!(output.status.code() == Some(3) && !alive(pid), "{}", text(&output));
+    assert!(last_line(&output).contains("supervisor: "), "{}", text(&output));
+    assert!(lock.exists());
+}
+
+#[test]
+fn a_supervisor_that_was_killed_is_continued_with_what_it_had_observed() {
+    let bench = Bench::new("verdict-continue", &sh("a", "sleep 1000", ""));
+    bench.ok(&["up", ".", "--detach"]);
+    until(&bench, "a", "runs", "kept");
+    let pid = bench.pid("a");
+    kill(pid, "STOP");
+    until(&bench, "a", "runs", "broken");
+    kill(pid, "CONT");
+    until(&bench, "a", "runs", "kept");
+    let supervisor = bench.supervisor();
+    kill(supervisor, "KILL");
+    bench.until("killed", || !alive(supervisor));
+    bench.ok(&["up", ".", "--detach"]);
+    let (code, last) = down(&bench);
+    assert!(code == Some(3) && last.contains("a: stopped by a signal"), "{last}");
+}

@@ -1,0 +1,193 @@
+//! Every key of the plant file, with the rows that it promises or the reason why it has none.
+//!
+//! A new key without an entry fails the test below.
+
+use super::Claim::{self, *};
+
+/// What becomes of a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Meaning {
+    /// Rows with these claims.
+    Rows(&'static [Claim]),
+    /// No row, and why.
+    None(&'static str),
+}
+
+use Meaning::{None as No, Rows};
+
+/// A name, a path or a choice that other keys refer to.
+const NAMES: Meaning = No("it names something; what it names has rows of its own");
+/// Set by the kernel at the start; a process without it does not start.
+const AT_START: Meaning =
+    No("set before the first instruction, or the process does not start; nothing outside can change it");
+/// A rule that the supervisor itself carries out.
+const RULE: Meaning = No("it says what the supervisor does next; nothing is promised about the machine");
+/// Configuration of a service of tahti, which checks it at its start.
+const SERVICE: Meaning = Rows(&[Runs, Ready]);
+/// Configuration of a service that reports its faults.
+const REPORTED: Meaning = Rows(&[Serves]);
+const BOUND: Meaning = Rows(&[Bounds]);
+/// A limit of the kernel on the process alone.
+const LIMIT: Meaning = Rows(&[Available]);
+
+/// Keys by table, each list of keys separated by blanks.
+pub const MEANINGS: &[(&str, &[(&str, Meaning)])] = &[
+    ("[plant]", &[("name operators operators_may_type", NAMES)]),
+    (
+        "[shield]",
+        &[
+            ("cpus parts irqs", Rows(&[Isolated, Journal, Restored])),
+            ("profile", Rows(&[Isolated, Available, Restored])),
+            ("spare", No("it excludes processes from a promise")),
+            ("required", No("it turns an unavailable shield into an error")),
+        ],
+    ),
+    (
+        "[[process]]",
+        &[
+            ("name command env pass_environment dir user after", NAMES),
+            ("class nice", Rows(&[Class])),
+            ("cpus", Rows(&[Cpus])),
+            ("threads", Rows(&[Class, Cpus])),
+            ("mlock", Rows(&[Memory])),
+            ("numa capabilities umask oom_score_adjust no_new_privileges sandbox", AT_START),
+            ("limits memory_max tasks_max partition", LIMIT),
+            ("ready", Rows(&[Ready])),
+            ("restart", Rows(&[Runs, Restarts])),
+            ("stop on_fault ladder", RULE),
+            ("log", Rows(&[Records])),
+            ("heartbeat", Rows(&[Heartbeat])),
+            ("budget", Rows(&[Budget])),
+            ("miss_ratio_max", Rows(&[Skipped])),
+            ("deadline", Rows(&[Value, Deadline])),
+        ],
+    ),
+    ("ready", &[("line file port notify within", Rows(&[Ready]))]),
+    ("restart", &[("policy limit window", Rows(&[Runs, Restarts])), ("backoff backoff_max", RULE)]),
+    ("heartbeat", &[("within", Rows(&[Heartbeat])), ("critical", Rows(&[Heartbeat, Available]))]),
+    ("deadline", &[("at kind value least", Rows(&[Value, Deadline]))]),
+    ("threads", &[("match", NAMES), ("class", Rows(&[Class])), ("cpus", Rows(&[Cpus]))]),
+    ("limits", &[("files core locked memory stack rttime", LIMIT)]),
+    ("sandbox", &[("private_tmp protect_system protect_home read_write_paths inaccessible_paths", AT_START)]),
+    ("log", &[("size keep", Rows(&[Records]))]),
+    (
+        "[[partition]]",
+        &[
+            ("name", NAMES),
+            ("cpu_max cpu_weight memory_max tasks_max io_max cache memory_bandwidth network", BOUND),
+            ("required", No("it turns an unavailable bound into an error")),
+        ],
+    ),
+    ("io_max", &[("device read write read_ops write_ops", BOUND)]),
+    ("network", &[("device link rate max delay queue", BOUND)]),
+    (
+        "[[ioc]]",
+        &[
+            ("load access scan port protocols strict script", SERVICE),
+            ("require_rt", Rows(&[Available])),
+            ("ready", Rows(&[Ready])),
+        ],
+    ),
+    ("[[equipment]]", &[("file server", REPORTED), ("require_rt", Rows(&[Available])), ("ready", Rows(&[Ready]))]),
+    ("scan", &[("rates class cpus", SERVICE)]),
+    ("port", &[("name address baud bits parity stop", SERVICE)]),
+    (
+        "[messages]",
+        &[
+            ("bands rules message_log message_log_size message_log_keep", SERVICE),
+            ("deadlines", Rows(&[Value, Deadline])),
+            ("require_rt", Rows(&[Available])),
+        ],
+    ),
+    ("bands", &[("number class cpu", SERVICE)]),
+    ("rules", &[("access objects verbs bands users hosts", SERVICE)]),
+    ("deadlines", &[("objects verbs bands at kind value", Rows(&[Value, Deadline]))]),
+    ("[recorder]", &[("record watch above cycle_above window_before window_after keep window_size", SERVICE)]),
+    (
+        "[alarms]",
+        &[
+            ("file tree folder keep_days operators viewers shelve_max connect_within", SERVICE),
+            ("ready", Rows(&[Ready])),
+        ],
+    ),
+    (
+        "[archive]",
+        &[
+            ("folder sync segment_size segment_age total_max keep_free when_full", REPORTED),
+            ("pack engine replication ttl", SERVICE),
+        ],
+    ),
+    ("[[signal]]", &[("names variables loops frames messages alarms streams deadband scan every on_fault", REPORTED)]),
+    (
+        "[dashboard]",
+        &[
+            ("enabled", No("without a dashboard nothing is promised about it")),
+            ("name listen names certificate key write archive retrieval settings messages", SERVICE),
+        ],
+    ),
+    (
+        "[[guest]]",
+        &[
+            (
+                "vcpus memory mlock kernel initrd append disks disk_rate disk_operations network allow network_rate profile firmware \
+                 firmware_variables screen accel processor vcpu_cpus vcpu_class program",
+                SERVICE,
+            ),
+            ("stop_within stop", RULE),
+        ],
+    ),
+    (
+        "[[frame]]",
+        &[
+            ("name activity mode", NAMES),
+            ("cpu class base minors period lengths reserve join_within", SERVICE),
+            ("miss_ratio_max", Rows(&[Skipped])),
+        ],
+    ),
+    (
+        "[[frame.activity]]",
+        &[
+            ("name", NAMES),
+            ("budget minors discipline recovery tolerate", Rows(&[Skipped])),
+            ("deadline", Rows(&[Value, Deadline])),
+        ],
+    ),
+    ("[[frame.mode]]", &[("name activities", NAMES)]),
+    ("[watchdog]", &[("device timeout", Rows(&[Available]))]),
+    ("[records]", &[("folder also", Rows(&[Records]))]),
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plant::keys::TABLES;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn every_key_of_the_plant_file_has_its_promise_or_the_reason_why_it_has_none() {
+        let mut missing = Vec::new();
+        let (mut keys, mut promised) = (0, BTreeSet::new());
+        for table in TABLES {
+            let entries =
+                MEANINGS.iter().find(|(header, _)| *header == table.header).map_or(&[][..], |(_, entries)| *entries);
+            for key in table.keys {
+                keys += 1;
+                match entries.iter().find(|(names, _)| names.split_whitespace().any(|name| name == key.name)) {
+                    Some((_, Rows(claims))) if !claims.is_empty() => promised.extend(claims.iter().copied()),
+                    Some((_, No(why))) if why.len() > 20 => {}
+                    Some(_) | None => missing.push(format!("{} {}", table.header, key.name)),
+                }
+            }
+            for (names, _) in entries {
+                for name in names.split_whitespace() {
+                    assert!(table.keys.iter().any(|key| key.name == name), "{} has no key {name}", table.header);
+                }
+            }
+        }
+        println!("{keys} keys, {} claims", promised.len());
+        assert!(missing.is_empty(), "keys without a promise or a reason: {missing:?}");
+        for header in MEANINGS.iter().map(|(header, _)| *header) {
+            assert!(TABLES.iter().any(|table| table.header == header), "no table {header}");
+        }
+    }
+}

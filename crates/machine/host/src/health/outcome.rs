@@ -1,0 +1,96 @@
+//! The outcome of a plant's life, with its reasons.
+
+use base::DurNs;
+use serde::{Deserialize, Serialize};
+
+/// The outcome of a plant's life so far.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "outcome", content = "reasons", rename_all = "kebab-case")]
+pub enum Outcome {
+    /// Every promise was kept all the time.
+    Good,
+    /// Something optional was missing, or something happened within its limit.
+    Degraded(Vec<Reason>),
+    /// A promise was broken, or not observed.
+    Failed(Vec<Reason>),
+}
+
+/// Why an outcome is not good.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Reason {
+    /// The subject of the promise.
+    pub subject: String,
+    /// The promise, as the plant file has it.
+    pub promise: String,
+    /// The line of the plant file, if it says so.
+    pub line: Option<u32>,
+    /// What was found.
+    pub found: String,
+    /// Start of the first incident, from the start of the plant.
+    pub from: DurNs,
+    /// Length of all incidents.
+    pub lasted: DurNs,
+    /// The last incident is not over.
+    pub lasts: bool,
+    /// Incidents.
+    pub count: u64,
+    /// It was judged over the whole life: times say nothing.
+    pub whole_life: bool,
+}
+
+impl Outcome {
+    /// The word for it.
+    #[must_use]
+    pub fn word(&self) -> &'static str {
+        match self {
+            Self::Good => "good",
+            Self::Degraded(_) => "degraded",
+            Self::Failed(_) => "failed",
+        }
+    }
+
+    /// Why it is not good.
+    #[must_use]
+    pub fn reasons(&self) -> &[Reason] {
+        match self {
+            Self::Good => &[],
+            Self::Degraded(reasons) | Self::Failed(reasons) => reasons,
+        }
+    }
+
+    /// The exit status of `tahti up` and `tahti down`.
+    #[must_use]
+    pub fn exit_status(&self) -> u8 {
+        match self {
+            Self::Good => 0,
+            Self::Degraded(_) => 4,
+            Self::Failed(_) => 3,
+        }
+    }
+
+    /// The word and all reasons on one line; `time` writes a duration.
+    #[must_use]
+    pub fn words(&self, time: impl Fn(DurNs) -> String) -> String {
+        let reasons: Vec<String> = self.reasons().iter().map(|reason| reason.words(&time)).collect();
+        match self {
+            Self::Good => "good".to_owned(),
+            _ => format!("{}: {}", self.word(), reasons.join("; ")),
+        }
+    }
+}
+
+impl Reason {
+    /// One line; `time` writes a duration.
+    #[must_use]
+    pub fn words(&self, time: impl Fn(DurNs) -> String) -> String {
+        let line = self.line.map_or(String::new(), |line| format!(", line {line}"));
+        let mut text = format!("{}: {} [{}{line}]", self.subject, self.found, self.promise);
+        if !self.whole_life {
+            text += &format!(", from {} for {}", time(self.from), time(self.lasted));
+            if self.count > 1 {
+                text += &format!(" in {} incidents", self.count);
+            }
+        }
+        text
+    }
+}

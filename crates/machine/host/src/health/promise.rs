@@ -1,0 +1,261 @@
+//! The promises of a plant file, as rows.
+
+use crate::plant::{Budget, Cpus, Partition, Plant, Process, ReadyWhen, RestartPolicy};
+use base::{DurNs, Policy, RtLevel};
+use serde::{Deserialize, Serialize};
+
+/// How often a row is observed.
+pub const INTERVAL: DurNs = DurNs::from_secs(1);
+
+/// How often rows are observed that take reading the whole machine.
+const SLOW_INTERVAL: DurNs = DurNs::from_secs(5);
+
+/// The subject of the plant's own promises.
+pub const PLANT: &str = "plant";
+/// The subject of the shield's promises.
+pub const SHIELD: &str = "shield";
+/// The subject of the supervisor's promises.
+pub const SUPERVISOR: &str = "supervisor";
+/// The subject of promises about the machine after the plant.
+pub const MACHINE: &str = "machine";
+
+/// The subject of a partition's promise.
+#[must_use]
+pub fn partition(name: &str) -> String {
+    format!("partition {name}")
+}
+
+/// What is promised, as one word.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Claim {
+    /// The process exists and is not stopped.
+    Runs,
+    /// It becomes ready in time.
+    Ready,
+    /// Its threads have their class, priority and nice value.
+    Class,
+    /// Its threads have their CPUs.
+    Cpus,
+    /// Its memory is locked.
+    Memory,
+    /// It is restarted within the limit only.
+    Restarts,
+    /// It gives signs of life.
+    Heartbeat,
+    /// It gives its CPU up, and gets it.
+    Budget,
+    /// It skips no more periods than its limit.
+    Skipped,
+    /// Its results have the value that the plant asks for.
+    Value,
+    /// It misses no hard deadline.
+    Deadline,
+    /// It does what it is for, by its own report.
+    Serves,
+    /// What the plant asks for is available.
+    Available,
+    /// CPUs are isolated as they were when the shield was made.
+    Isolated,
+    /// The journal of the old values is complete.
+    Journal,
+    /// Bounds are as they were written.
+    Bounds,
+    /// The supervisor observes each second.
+    Observes,
+    /// Files of the run folder are those of this supervisor.
+    Files,
+    /// Every line is logged, every incident has its evidence.
+    Records,
+    /// The machine is as it was before the plant.
+    Restored,
+}
+
+/// One promise.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Promise {
+    /// A process, or a part of the plant.
+    pub subject: String,
+    /// What is promised.
+    pub claim: Claim,
+    /// The promise for people, with the values of the plant file.
+    pub words: String,
+    /// The line of the plant file that says so; `None` for a default.
+    pub line: Option<u32>,
+    /// The plant is up without the subject: a broken promise degrades it.
+    pub optional: bool,
+    /// It is an error if the machine does not provide it.
+    pub required: bool,
+    /// Judged by its last state alone: a figure over the whole life.
+    pub whole_life: bool,
+    /// How often it is observed.
+    pub interval: DurNs,
+}
+
+/// All promises of a plant. `require_rt`: nothing may be unavailable.
+#[must_use]
+pub fn promises(plant: &Plant, require_rt: bool) -> Vec<Promise> {
+    let mut all = List { plant, all: Vec::new(), require_rt };
+    for process in &plant.processes {
+        all.process(process);
+    }
+    if let Some(shield) = &plant.shield {
+        let required = require_rt || shield.required;
+        let words = format!("CPUs {} isolated", shield.cpus);
+        let isolated = all.slow(SHIELD, Claim::Isolated, words, "[shield].cpus");
+        isolated.required = required;
+        all.slow(SHIELD, Claim::Journal, "journal of the old values complete".to_owned(), "[shield]");
+    }
+    for one in &plant.partitions {
+        all.partition(one);
+    }
+    if let Some(watchdog) = &plant.watchdog {
+        let words = format!("machine resets after {} without a sign", watchdog.timeout);
+        all.add("watchdog", Claim::Available, words, "[watchdog]");
+    }
+    all.add(PLANT, Claim::Available, "everything in the plant file is available".to_owned(), "");
+    all.add(SUPERVISOR, Claim::Observes, "observes every row".to_owned(), "");
+    all.add(SUPERVISOR, Claim::Files, "run folder and its files are its own".to_owned(), "");
+    all.add(SUPERVISOR, Claim::Records, "logs every line and keeps evidence".to_owned(), "[records].folder");
+    all.add(MACHINE, Claim::Restored, "as it was before".to_owned(), "");
+    all.all
+}
+
+struct List<'a> {
+    plant: &'a Plant,
+    all: Vec<Promise>,
+    require_rt: bool,
+}
+
+impl List<'_> {
+    /// Adds a promise that `key` of the plant file makes.
+    fn add(&mut self, subject: &str, claim: Claim, words: String, key: &str) -> &mut Promise {
+        let line = self.plant.places.line(key);
+        self.all.push(Promise {
+            subject: subject.to_owned(),
+            claim,
+            words,
+            line,
+            optional: false,
+            required: self.require_rt,
+            whole_life: false,
+            interval: INTERVAL,
+        });
+        let last = self.all.len() - 1;
+        &mut self.all[last]
+    }
+
+    fn slow(&mut self, subject: &str, claim: Claim, words: String, key: &str) -> &mut Promise {
+        let promise = self.add(subject, claim, words, key);
+        promise.interval = SLOW_INTERVAL;
+        promise
+    }
+
+    fn partition(&mut self, one: &Partition) {
+        let place = format!("[partition {}]", one.name);
+        let promise = self.add(&partition(&one.name), Claim::Bounds, "bounds as written".to_owned(), &place);
+        promise.required |= one.required;
+        // The supervisor reads bounds every 2 s.
+        promise.interval = DurNs(INTERVAL.0 * 2);
+    }
+
+    fn process(&mut self, process: &Process) {
+        let begun = self.all.len();
+        let name = &process.name;
+        let key = |key: &str| format!("{name}.{key}");
+        self.add(name, Claim::Runs, "runs".to_owned(), name);
+        if process.ready.when != ReadyWhen::Started {
+            self.add(name, Claim::Ready, format!("ready within {}", process.ready.within), &key("ready"));
+        }
+        let class = class_words(process);
+        self.add(name, Claim::Class, class, &key(if process.hygiene.nice.is_some() { "nice" } else { "class" }));
+        let cpus = match process.cpus {
+            Cpus::List(cpus) => format!("CPUs {cpus}"),
+            of => format!("cpus {of}"),
+        };
+        self.add(name, Claim::Cpus, cpus, &key("cpus"));
+        if process.mlock {
+            self.add(name, Claim::Memory, "memory locked".to_owned(), &key("mlock"));
+        }
+        if process.restart.policy != RestartPolicy::Never {
+            let (limit, window) = (process.restart.limit, process.restart.window);
+            let by_default = if self.plant.places.line(&key("restart")).is_some() { "" } else { ", by default" };
+            let words = format!("at most {limit} restarts in {window}{by_default}");
+            self.add(name, Claim::Restarts, words, &key("restart"));
+        }
+        if let Some(heartbeat) = process.heartbeat {
+            self.add(name, Claim::Heartbeat, format!("a sign of life within {}", heartbeat.within), &key("heartbeat"));
+        }
+        if has_budget(process) {
+            let words = match process.budget {
+                Budget::Share { .. } => format!("budget {}", process.budget),
+                Budget::None => "no budget: it polls".to_owned(),
+            };
+            self.add(name, Claim::Budget, words, &key("budget"));
+        }
+        self.add(name, Claim::Available, "everything that it asks for is available".to_owned(), name);
+        self.results(process);
+        if own_service(process).is_some() {
+            self.add(name, Claim::Serves, "does what it is for".to_owned(), name);
+        }
+        for promise in &mut self.all[begun..] {
+            promise.optional = process.optional;
+        }
+    }
+
+    fn results(&mut self, process: &Process) {
+        let name = &process.name;
+        let is_frame = self.plant.frames.iter().any(|frame| frame.spec.name == *name);
+        // These may have a loop page.
+        let has_loop = process.class.is_real_time() || process.heartbeat.is_some();
+        if has_loop || is_frame || process.miss_ratio_max.is_some() {
+            let words = match process.miss_ratio_max {
+                Some(limit) => format!("skips at most {limit} of its periods"),
+                None => "skips no period".to_owned(),
+            };
+            self.add(name, Claim::Skipped, words, &format!("{name}.miss_ratio_max")).whole_life = true;
+        }
+        let weighs = process.command.iter().any(|word| word == "--deadline");
+        if process.deadline.is_some() || is_frame || weighs {
+            let least = process.deadline.and_then(|deadline| deadline.least);
+            let deadline =
+                process.deadline.map_or_else(|| "its deadlines".to_owned(), |deadline| format!("deadline {deadline}"));
+            let words = match least {
+                Some(least) => format!("at least {least} of the possible value, {deadline}"),
+                None => format!("results within {deadline}"),
+            };
+            let key = format!("{name}.deadline");
+            self.add(name, Claim::Value, words, &key).whole_life = true;
+            self.add(name, Claim::Deadline, "no hard deadline missed".to_owned(), &key);
+        }
+    }
+}
+
+/// The class and nice value of a process's threads.
+fn class_words(process: &Process) -> String {
+    match (process.class, process.hygiene.nice) {
+        (Policy::Other { .. }, Some(nice)) => format!("class other:{nice}"),
+        (Policy::Batch { .. }, Some(nice)) => format!("class batch:{nice}"),
+        (class, _) => format!("class {class}"),
+    }
+}
+
+/// Whether the guard measures the processor time of its threads.
+fn has_budget(process: &Process) -> bool {
+    let fixed = |class: Policy| matches!(class.level(), RtLevel::Fixed(_));
+    fixed(process.class)
+        || process.has_own_priorities
+        || process.threads.iter().any(|rule| rule.class.is_some_and(fixed))
+}
+
+/// The service of tahti that a process is, if it reports to the supervisor: `archive` of `tahti archive serve`.
+#[must_use]
+pub fn own_service(process: &Process) -> Option<&str> {
+    const SERVICES: [&str; 2] = ["archive", "em"];
+    match process.command.get(..3)? {
+        [tahti, service, serve] if tahti == "tahti" && serve == "serve" => {
+            SERVICES.contains(&service.as_str()).then_some(service)
+        }
+        _ => None,
+    }
+}

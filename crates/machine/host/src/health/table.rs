@@ -1,0 +1,164 @@
+//! All rows of a plant.
+
+use super::outcome::{Outcome, Reason};
+use super::promise::{Claim, Promise};
+use super::row::{Incidents, Observation, Row, Severity, State};
+use base::{DurNs, MonoNs};
+use serde::{Deserialize, Serialize};
+
+/// Reasons of rows that a reload removed, at most.
+const PAST_MAX: usize = 256;
+
+/// All rows of a plant, in the order of its promises.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Table {
+    begun: MonoNs,
+    rows: Vec<Row>,
+    /// Reasons of rows that a reload removed.
+    past: Vec<(bool, Reason)>,
+    /// Changes of state so far, of all rows.
+    changes: u64,
+}
+
+/// A row as it is displayed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RowStatus {
+    /// The subject: a process, or one of the plant's parts.
+    pub subject: String,
+    /// What is promised of it, as one word.
+    pub claim: Claim,
+    /// The promise, as the plant file has it.
+    pub promise: String,
+    /// The line of the plant file, if it says so.
+    pub line: Option<u32>,
+    /// The state.
+    pub state: State,
+    /// Since when.
+    pub since: MonoNs,
+    /// The last observation.
+    pub observed: MonoNs,
+    /// What was found.
+    pub evidence: String,
+    /// Changes of state so far.
+    pub transitions: u64,
+}
+
+impl Table {
+    /// An empty table of a plant that was brought up then.
+    #[must_use]
+    pub fn new(begun: MonoNs) -> Self {
+        Self { begun, ..Self::default() }
+    }
+
+    /// Takes over the promises of a plant. Rows that stay keep their state; what went wrong with rows that go is kept.
+    pub fn promise(&mut self, now: MonoNs, promises: Vec<Promise>) {
+        let mut old = std::mem::take(&mut self.rows);
+        for promise in promises {
+            let is_same = |row: &Row| row.promise.claim == promise.claim && row.promise.subject == promise.subject;
+            match old.iter().position(is_same) {
+                Some(at) => self.rows.push(Row { promise, ..old.swap_remove(at) }),
+                None => self.rows.push(Row::new(now, promise)),
+            }
+        }
+        let gone = old.iter().flat_map(|row| self.reasons_of(row, now)).collect::<Vec<_>>();
+        self.past.extend(gone);
+        self.past.truncate(PAST_MAX);
+        self.changes += 1;
+    }
+
+    /// Continues a table that another supervisor left: its last pass was then, though it was not written down.
+    pub fn resume(&mut self, last_pass: Option<MonoNs>) {
+        let Some(last_pass) = last_pass else { return };
+        for row in &mut self.rows {
+            row.observed = row.observed.max(last_pass);
+        }
+    }
+
+    /// Takes an observation. One that nothing promises is ignored.
+    pub fn observe(&mut self, now: MonoNs, subject: &str, claim: Claim, seen: Observation) {
+        let row = self.rows.iter_mut().find(|row| row.promise.claim == claim && row.promise.subject == subject);
+        if row.is_some_and(|row| row.observe(now, seen)) {
+            self.changes += 1;
+        }
+    }
+
+    /// Finds rows whose observation is overdue.
+    pub fn judge(&mut self, now: MonoNs) {
+        let overdue = self.rows.iter_mut().map(|row| row.judge(now)).filter(|turned| *turned).count();
+        self.changes += overdue as u64;
+    }
+
+    /// Changes of state so far: the same number means that no row has changed.
+    #[must_use]
+    pub fn changes(&self) -> u64 {
+        self.changes
+    }
+
+    /// All rows.
+    #[must_use]
+    pub fn rows(&self) -> &[Row] {
+        &self.rows
+    }
+
+    /// The rows as they are displayed.
+    #[must_use]
+    pub fn status(&self) -> Vec<RowStatus> {
+        let shown = |row: &Row| RowStatus {
+            subject: row.promise.subject.clone(),
+            claim: row.promise.claim,
+            promise: row.promise.words.clone(),
+            line: row.promise.line,
+            state: row.state,
+            since: row.since,
+            observed: row.observed,
+            evidence: row.evidence.clone(),
+            transitions: row.transitions,
+        };
+        self.rows.iter().map(shown).collect()
+    }
+
+    /// The outcome over the whole life up to now.
+    #[must_use]
+    pub fn outcome(&self, now: MonoNs) -> Outcome {
+        let (mut failed, mut degraded) = (Vec::new(), Vec::new());
+        let present = self.rows.iter().flat_map(|row| self.reasons_of(row, now));
+        for (is_failed, reason) in self.past.iter().cloned().chain(present) {
+            if is_failed { failed.push(reason) } else { degraded.push(reason) }
+        }
+        if !failed.is_empty() {
+            failed.extend(degraded);
+            return Outcome::Failed(failed);
+        }
+        if degraded.is_empty() { Outcome::Good } else { Outcome::Degraded(degraded) }
+    }
+
+    /// Why a row stands against the outcome: failures first.
+    fn reasons_of(&self, row: &Row, now: MonoNs) -> Vec<(bool, Reason)> {
+        if row.promise.whole_life {
+            let Some(severity) = row.severity() else { return Vec::new() };
+            let incident =
+                Incidents { count: 1, first: row.since, evidence: row.evidence.clone(), ..Incidents::default() };
+            return vec![(severity == Severity::Failed, self.reason(row, &incident, now))];
+        }
+        let both = [(true, &row.failed), (false, &row.degraded)];
+        both.into_iter()
+            .filter(|(_, all)| all.count > 0)
+            .map(|(failed, all)| (failed, self.reason(row, all, now)))
+            .collect()
+    }
+
+    fn reason(&self, row: &Row, all: &Incidents, now: MonoNs) -> Reason {
+        let open = all.open.map_or(DurNs::ZERO, |begun| (now - begun).max(DurNs::ZERO));
+        Reason {
+            subject: row.promise.subject.clone(),
+            promise: row.promise.words.clone(),
+            line: row.promise.line,
+            found: all.evidence.clone(),
+            from: (all.first - self.begun).max(DurNs::ZERO),
+            lasted: DurNs(all.lasted.0.saturating_add(open.0)),
+            lasts: all.open.is_some(),
+            count: all.count,
+            whole_life: row.promise.whole_life,
+        }
+    }
+}

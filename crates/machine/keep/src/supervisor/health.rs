@@ -1,0 +1,385 @@
+//! Health of the plant: reads what the kernel and the supervisor's own parts have, once each second, and hands it to the
+//! table of promises. Decides nothing but what an observation is; see `host::health` for states and outcome.
+
+mod figures;
+mod place;
+mod threads;
+
+use super::processes::{Processes, Supervised};
+use super::pulses::Pulses;
+use super::shielding::Shielding;
+use super::site::Site;
+use super::tell::{Teller, short};
+use super::watchdog::HardwareWatchdog;
+use crate::RunDir;
+use crate::keeper::protocol::ChildId;
+use base::{DurNs, MonoNs};
+use host::health::{Claim, INTERVAL, MACHINE, Observation, Outcome, PLANT, SHIELD, SUPERVISOR, Table, promises};
+use host::plant::Process;
+use host::supervise::{Phase, State, Troubles, Unit};
+use place::Place;
+use sys::root::RootDir;
+use threads::Threads;
+
+pub(crate) use figures::{judge_pulses, judge_value};
+
+/// How often the journal and the values of the shield are read.
+const SHIELD_INTERVAL: DurNs = DurNs::from_secs(5);
+
+/// A keeper reports the end of its process within this time.
+const KEEPER_WITHIN: DurNs = DurNs(INTERVAL.0 * 3 / 2);
+
+/// The table, and what the observers remember from one pass to the next.
+#[derive(Debug)]
+pub(crate) struct Health {
+    table: Table,
+    due: MonoNs,
+    processes: Vec<Memory>,
+    place: Option<Place>,
+    lines_lost: u64,
+    shield_due: MonoNs,
+    /// The observations of the supervisor before are lost, which is not observed yet.
+    lost: bool,
+}
+
+/// What is remembered of a process.
+#[derive(Debug, Default)]
+struct Memory {
+    child: Option<ChildId>,
+    threads: Threads,
+    restarts: u64,
+    troubles: Troubles,
+    /// Signs of life at the last change of their number, and its time.
+    beats: Option<(u64, MonoNs)>,
+    /// Since when its process is gone though its state does not say so: its keeper reports the end in a moment.
+    gone_since: Option<MonoNs>,
+}
+
+/// What the observers read.
+pub(crate) struct View<'a> {
+    pub(crate) site: &'a Site,
+    pub(crate) processes: &'a Processes,
+    pub(crate) shield: &'a Shielding,
+    pub(crate) watchdog: &'a HardwareWatchdog,
+    pub(crate) tell: &'a Teller,
+    /// The shield is changing, or lowered by a comparison: rows about CPUs are not due.
+    pub(crate) reshield: bool,
+}
+
+impl Health {
+    /// The table of a plant that was brought up at `since`, or that of the supervisor before.
+    pub(crate) fn new(since: MonoNs, saved: Option<Table>) -> Self {
+        let table = saved.unwrap_or_else(|| Table::new(since));
+        Self {
+            table,
+            due: MonoNs(0),
+            processes: Vec::new(),
+            place: None,
+            lines_lost: 0,
+            shield_due: MonoNs(0),
+            lost: false,
+        }
+    }
+
+    /// Continues after another supervisor, which observed the plant last at `last_pass`. One whose table cannot be read
+    /// (`lost`) has observed nothing.
+    pub(crate) fn follow(&mut self, now: MonoNs, last_pass: Option<MonoNs>, lost: bool) {
+        self.table.resume(last_pass.filter(|at| *at <= now));
+        self.lost = lost;
+    }
+
+    /// Whether the run folder is still this supervisor's: a stranger's files are not to be removed.
+    pub(crate) fn owns(&self, site: &Site) -> bool {
+        self.place.as_ref().is_none_or(|place| place.compare(&site.run) == Observation::Kept)
+    }
+
+    /// Takes over the promises of the plant.
+    pub(crate) fn promise(&mut self, now: MonoNs, site: &Site) {
+        self.table.promise(now, promises(&site.plant, site.require_rt));
+    }
+
+    /// The table.
+    pub(crate) fn table(&self) -> &Table {
+        &self.table
+    }
+
+    /// The outcome up to now.
+    pub(crate) fn outcome(&self, now: MonoNs) -> Outcome {
+        self.table.outcome(now)
+    }
+
+    /// When the next pass is due.
+    pub(crate) fn due(&self) -> MonoNs {
+        self.due
+    }
+
+    /// Observes every row, if that is due.
+    pub(crate) fn pass(&mut self, now: MonoNs, view: &View<'_>) {
+        if now >= self.due {
+            self.observe(now, view);
+        }
+    }
+
+    /// Observes every row.
+    pub(crate) fn observe(&mut self, now: MonoNs, view: &View<'_>) {
+        self.due = now + INTERVAL;
+        view.site.lock.note_pass(now);
+        let observes = match std::mem::take(&mut self.lost) {
+            true => Observation::Broken("the observations of the supervisor before cannot be read".to_owned()),
+            false => Observation::Kept,
+        };
+        self.table.observe(now, SUPERVISOR, Claim::Observes, observes);
+        self.processes.resize_with(view.processes.ids().len(), Memory::default);
+        for (id, (unit, one)) in view.processes.iter().enumerate() {
+            let Some(process) = view.site.process(&unit.spec.name).filter(|_| !unit.retired) else { continue };
+            self.process(now, id, (unit, one), process, view);
+        }
+        self.plant(now, view);
+        self.table.judge(now);
+    }
+
+    /// The last observations, with every process down: what must have run and did not, and whether the machine is as it was.
+    pub(crate) fn close(&mut self, now: MonoNs, view: &View<'_>, whole: Option<&str>) -> Outcome {
+        for (unit, _) in view.processes.iter() {
+            let name = &unit.spec.name;
+            if unit.retired || unit.state == State::Faulted || unit.word() == "stopped" {
+                continue;
+            }
+            let found = match (unit.history.starts, unit.history.ready) {
+                (0, _) => "it was never started",
+                (_, None) => "it was never ready",
+                _ => continue,
+            };
+            self.table.observe(now, name, Claim::Runs, Observation::Broken(found.to_owned()));
+        }
+        let restored = whole.map_or(Observation::Kept, |why| Observation::Broken(why.to_owned()));
+        self.table.observe(now, MACHINE, Claim::Restored, restored);
+        self.records(now, view);
+        self.table.outcome(now)
+    }
+
+    fn process(&mut self, now: MonoNs, id: usize, one: (&Unit, &Supervised), process: &Process, view: &View<'_>) {
+        let (unit, supervised) = one;
+        let memory = &mut self.processes[id];
+        if memory.child != supervised.child {
+            (memory.child, memory.threads, memory.beats) = (supervised.child, Threads::default(), None);
+            memory.gone_since = None;
+        }
+        let name = &process.name;
+        let (table, history) = (&mut self.table, &unit.history);
+        let live = supervised.child.filter(|_| matches!(unit.state, State::Warming { .. } | State::Running));
+        let found = live.map(|child| memory.threads.read(child.pid, process, view.site));
+        let is_up = matches!(unit.state, State::Warming { .. } | State::Running);
+        let is_gone = is_up && found.as_ref().is_none_or(|found| found.is_dead);
+        memory.gone_since = if is_gone { memory.gone_since.or(Some(now)) } else { None };
+        // A process that has just ended is its keeper's to report, with the cause.
+        if memory.gone_since.is_none_or(|since| now - since > KEEPER_WITHIN) {
+            table.observe(now, name, Claim::Runs, runs(unit, found.as_ref().map(|found| found.letter), view));
+        }
+        let waits = || Observation::NotDue(format!("the process is {}", unit.word()));
+        match found.filter(|found| !found.is_dead) {
+            Some(found) => {
+                table.observe(now, name, Claim::Class, found.class(&supervised.shortfalls));
+                let cpus = if view.reshield {
+                    Observation::NotDue("the shield is being changed".to_owned())
+                } else {
+                    found.cpus(&supervised.shortfalls)
+                };
+                table.observe(now, name, Claim::Cpus, cpus);
+                if process.mlock {
+                    table.observe(now, name, Claim::Memory, threads::memory(found.pid, &supervised.shortfalls));
+                }
+            }
+            None if is_gone => {}
+            None => {
+                for claim in [Claim::Class, Claim::Cpus, Claim::Memory] {
+                    table.observe(now, name, claim, waits());
+                }
+            }
+        }
+        let before = std::mem::replace(&mut memory.troubles, history.troubles);
+        let grown = |count: fn(&Troubles) -> u64| count(&history.troubles).saturating_sub(count(&before));
+        table.observe(now, name, Claim::Ready, once(grown(|all| all.unready), "no sign of readiness in time"));
+        table.observe(now, name, Claim::Deadline, once(grown(|all| all.deadlines), "a hard deadline was missed"));
+        let (runaways, starved) = (grown(|all| all.runaways), grown(|all| all.starved));
+        let budget = match (runaways, starved) {
+            (0, starved) => once(starved, "it was runnable, and another task had its CPU"),
+            (runaways, _) => once(runaways, "it used more than its budget without giving its CPU up"),
+        };
+        table.observe(now, name, Claim::Budget, budget);
+        let heartbeat = match (process.heartbeat, unit.state) {
+            _ if grown(|all| all.hangs) > 0 => Observation::Broken("it hung: no sign of life in time".to_owned()),
+            (Some(heartbeat), State::Running) => memory.silence(now, supervised.signs(), heartbeat.within),
+            _ => waits(),
+        };
+        table.observe(now, name, Claim::Heartbeat, heartbeat);
+        let more = history.restarts.saturating_sub(memory.restarts);
+        memory.restarts = history.restarts;
+        table.observe(now, name, Claim::Restarts, restarts(unit, more));
+        if let Some(trouble) = &supervised.trouble {
+            table.observe(now, name, Claim::Serves, Observation::Broken(trouble.clone()));
+        } else {
+            table.observe(now, name, Claim::Serves, if live.is_some() { Observation::Kept } else { waits() });
+        }
+        let pulses: Pulses = supervised.pulses();
+        let is_frame = unit.spec.ends_first;
+        table.observe(
+            now,
+            name,
+            Claim::Skipped,
+            judge_pulses(&pulses, is_frame, process.miss_ratio_max, history.starts),
+        );
+        let value = super::status::value(process, supervised);
+        let hard = supervised.told_value.map_or(0, |told| told.hard);
+        table.observe(now, name, Claim::Value, judge_value(value.as_ref(), process.deadline.as_ref(), hard));
+        let missing: Vec<&str> =
+            supervised.shortfalls.iter().map(String::as_str).filter(|text| threads::is_other(text)).collect();
+        table.observe(now, name, Claim::Available, available(&missing));
+    }
+
+    /// Rows of the plant's parts.
+    fn plant(&mut self, now: MonoNs, view: &View<'_>) {
+        let missing: Vec<&str> =
+            view.tell.unavailable(|who| who != SHIELD && view.site.process(who).is_none()).collect();
+        self.table.observe(now, PLANT, Claim::Available, available(&missing));
+        let refused: Vec<&str> = view.tell.unavailable(|who| who == SHIELD).collect();
+        let shield = match view.shield {
+            _ if view.reshield => Observation::NotDue("the shield is being changed".to_owned()),
+            Shielding::Lacking | Shielding::Raising => match available(&refused) {
+                Observation::Kept => Observation::Absent(view.shield.words(&view.site.plant)),
+                absent => absent,
+            },
+            Shielding::Unwanted => Observation::NotDue("no shield".to_owned()),
+            Shielding::Stands { .. } => Observation::Kept,
+        };
+        let refused = (!refused.is_empty()).then(|| in_short_all(&refused));
+        self.shield(now, shield, view.shield.is_ours(), refused);
+        let all = if view.site.plant.partitions.is_empty() { Vec::new() } else { super::partitions::stand(view.site) };
+        for stands in all {
+            let seen = match stands.drift.as_slice() {
+                [] => Observation::Kept,
+                drift => Observation::Broken(drift.join(", ")),
+            };
+            self.table.observe(now, &host::health::partition(&stands.name), Claim::Bounds, seen);
+        }
+        self.table.observe(now, "watchdog", Claim::Available, view.watchdog.observation(view.processes.all.phase()));
+        let place = self.place.get_or_insert_with(|| Place::of(&view.site.run));
+        self.table.observe(now, SUPERVISOR, Claim::Files, place.compare(&view.site.run));
+        self.records(now, view);
+        self.table.observe(now, MACHINE, Claim::Restored, Observation::NotDue("the plant is up".to_owned()));
+    }
+
+    /// The shield's rows. What takes reading many files is read less often.
+    fn shield(&mut self, now: MonoNs, seen: Observation, is_ours: bool, refused: Option<String>) {
+        let (root, dir) = (RootDir::machine(), RunDir::from_env());
+        if seen != Observation::Kept || !is_ours {
+            self.table.observe(now, SHIELD, Claim::Journal, seen.clone());
+            return self.table.observe(now, SHIELD, Claim::Isolated, seen);
+        }
+        if now < self.shield_due {
+            return;
+        }
+        self.shield_due = now + SHIELD_INTERVAL;
+        let journal = crate::shield::check_journal(&root, &dir);
+        self.table.observe(
+            now,
+            SHIELD,
+            Claim::Journal,
+            journal.map_or_else(Observation::Broken, |()| Observation::Kept),
+        );
+        let isolated = match crate::shield::written_over(&root, &dir) {
+            Ok(drift) if drift.is_empty() => {
+                refused.map_or(Observation::Kept, |what| Observation::Within(format!("unavailable: {what}")))
+            }
+            Ok(drift) => Observation::Broken(drift.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")),
+            Err(error) => Observation::Broken(format!("it cannot be read: {error}")),
+        };
+        self.table.observe(now, SHIELD, Claim::Isolated, isolated);
+    }
+
+    /// Logs and evidence: no line lost, and room for more.
+    fn records(&mut self, now: MonoNs, view: &View<'_>) {
+        let lost = view.tell.lost();
+        let more = lost.saturating_sub(std::mem::replace(&mut self.lines_lost, lost));
+        let seen = match (more, place::full(&view.site.run)) {
+            (0, None) => Observation::Kept,
+            (0, Some(full)) => Observation::Broken(full),
+            (more, _) => Observation::Broken(format!("{more} lines could not be written to the log")),
+        };
+        self.table.observe(now, SUPERVISOR, Claim::Records, seen);
+    }
+}
+
+impl Memory {
+    /// Signs of life, by their number.
+    fn silence(&mut self, now: MonoNs, signs: u64, within: DurNs) -> Observation {
+        let (last, at) = *self.beats.get_or_insert((signs, now));
+        if signs != last {
+            self.beats = Some((signs, now));
+        }
+        match now - at {
+            silence if signs == last && silence > within => {
+                Observation::Broken(format!("no sign of life for {}", short(silence)))
+            }
+            _ => Observation::Kept,
+        }
+    }
+}
+
+/// Whether a process runs, by its state and the letter that the kernel has for it.
+fn runs(unit: &Unit, letter: Option<char>, view: &View<'_>) -> Observation {
+    let cause = || unit.history.ended.as_ref().map_or(String::new(), |(_, cause)| format!(" after {cause}"));
+    match (unit.state, letter) {
+        (State::Warming { .. } | State::Running, Some('T')) => {
+            Observation::Broken("stopped by a signal (state T); `tahti signal CONT NAME` continues it".to_owned())
+        }
+        (State::Warming { .. } | State::Running, Some('t')) => {
+            Observation::Broken("stopped by a debugger or tracer (state t)".to_owned())
+        }
+        (State::Warming { .. } | State::Running, None | Some('Z' | 'X')) => {
+            Observation::Broken("its process has ended, and its keeper does not report that".to_owned())
+        }
+        (State::Warming { .. }, Some(_)) => Observation::NotDue("not ready yet".to_owned()),
+        (State::Running, Some(_)) | (State::Finished, _) => Observation::Kept,
+        (State::Resting { .. }, _) => Observation::Within(format!("down for the pause before its restart{}", cause())),
+        (State::Faulted, _) => Observation::Broken(format!("its fault is latched{}", cause())),
+        (State::Idle, _) if matches!(view.processes.all.phase(), Phase::Starting | Phase::Up) => {
+            let why = if unit.word() == "stopped" { "stopped on request" } else { "waits for processes before it" };
+            Observation::NotDue(why.to_owned())
+        }
+        (State::Idle | State::Launching | State::Stopping { .. }, _) => Observation::NotDue(unit.word().to_owned()),
+    }
+}
+
+/// Something that must not happen, by how often it did since the last pass.
+fn once(more: u64, what: &str) -> Observation {
+    match more {
+        0 => Observation::Kept,
+        1 => Observation::Broken(what.to_owned()),
+        more => Observation::Broken(format!("{what}, {more} times")),
+    }
+}
+
+fn restarts(unit: &Unit, more: u64) -> Observation {
+    if more == 0 {
+        return Observation::Kept;
+    }
+    let cause = unit.history.ended.as_ref().map_or(String::new(), |(_, cause)| format!(", last after {cause}"));
+    let times = match unit.history.restarts {
+        1 => "once".to_owned(),
+        times => format!("{times} times"),
+    };
+    Observation::Within(format!("restarted {times}{cause}"))
+}
+
+fn available(missing: &[&str]) -> Observation {
+    match missing {
+        [] => Observation::Kept,
+        missing => Observation::Absent(in_short_all(missing)),
+    }
+}
+
+/// What is unavailable, without reasons and remedies, which are in the log.
+fn in_short_all(texts: &[&str]) -> String {
+    texts.iter().map(|text| threads::in_short(text)).collect::<Vec<_>>().join(", ")
+}

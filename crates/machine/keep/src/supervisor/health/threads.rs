@@ -1,0 +1,238 @@
+//! Class, CPUs and locked memory of a process's threads, as the kernel has them.
+//!
+//! What a thread does to itself cannot be told from what a stranger does to it: a loop gives its helpers another class. So a
+//! thread is compared once two passes in a row found it as the plant file says; from then on it must stay so. And at least one
+//! thread has the class of the process from the first pass on.
+
+use crate::supervisor::site::Site;
+use base::Policy;
+use host::health::Observation;
+use host::plant::{Cpus, Process};
+use std::collections::BTreeMap;
+use sys::root::RootDir;
+
+/// Threads of a process that are read at most.
+const THREADS_MAX: usize = 1024;
+
+/// What earlier passes found.
+#[derive(Debug, Default)]
+pub(super) struct Threads {
+    seen: BTreeMap<i32, Seen>,
+    passes: u64,
+}
+
+/// What is remembered of a thread.
+#[derive(Clone, Copy, Debug, Default)]
+struct Seen {
+    /// Passes in a row in which it had its class.
+    had_class: u32,
+    /// The same of all of its CPUs.
+    had_cpus: u32,
+    pass: u64,
+}
+
+/// A process as one pass found it.
+#[derive(Debug)]
+pub(super) struct Found {
+    pub(super) pid: i32,
+    /// The state letter of `/proc/PID/stat`; `X` if there is no such process.
+    pub(super) letter: char,
+    pub(super) is_dead: bool,
+    class: Vec<String>,
+    /// A thread has the class of the process.
+    has_class: bool,
+    cpus: Vec<String>,
+    /// The CPUs that it asks for do not exist at present.
+    unshielded: bool,
+}
+
+impl Threads {
+    /// Reads the threads of a process.
+    pub(super) fn read(&mut self, pid: i32, process: &Process, site: &Site) -> Found {
+        let root = RootDir::machine();
+        let stat = root.read(&format!("/proc/{pid}/stat")).ok();
+        let stat = stat.as_deref().and_then(proc::task_stat::Stat::parse);
+        let letter = stat.as_ref().map_or('X', |stat| stat.state);
+        let others = stat.as_ref().is_some_and(|stat| stat.threads > 1);
+        // The first thread of a process may end before the others.
+        let is_dead = matches!(letter, 'X' | 'x') || (letter == 'Z' && !others);
+        let unshielded = process.cpus == Cpus::Shield && site.isolated.is_empty();
+        let mut found =
+            Found { pid, letter, is_dead, class: Vec::new(), has_class: false, cpus: Vec::new(), unshielded };
+        if letter == 'Z' && others {
+            found.letter = 'S';
+        }
+        if is_dead {
+            return found;
+        }
+        self.passes += 1;
+        let tids: Vec<i32> = match others {
+            false => vec![pid],
+            true => {
+                let names = root.list(&format!("/proc/{pid}/task")).unwrap_or_default();
+                names.iter().filter_map(|name| name.parse().ok()).take(THREADS_MAX).collect()
+            }
+        };
+        for tid in tids {
+            self.thread(tid, process, site, &mut found);
+        }
+        if !found.has_class && found.class.is_empty() {
+            found.class.push(format!("no thread has class {}", declared_class(process)));
+        }
+        let passes = self.passes;
+        self.seen.retain(|_, seen| seen.pass == passes);
+        found
+    }
+
+    fn thread(&mut self, tid: i32, process: &Process, site: &Site, found: &mut Found) {
+        // One that has ended meanwhile is none.
+        let (Ok(scheduling), Ok(cpus)) = (sys::sched::scheduling(tid), sys::sched::affinity(tid)) else { return };
+        let seen = self.seen.entry(tid).or_default();
+        seen.pass = self.passes;
+        let rule = match process.threads.is_empty() {
+            true => None,
+            false => {
+                let name = RootDir::machine().read(&format!("/proc/{}/task/{tid}/comm", found.pid)).unwrap_or_default();
+                process.threads.iter().find(|rule| base::glob(&rule.pattern, name.trim_end_matches('\n')))
+            }
+        };
+        // A frame gives the threads of its activities classes and CPUs of its own.
+        let has_own = process.has_own_priorities || !site.plant.frames.is_empty();
+        let declared = declared_class(process);
+        let wanted = rule.and_then(|rule| rule.class).unwrap_or(declared);
+        found.has_class |= is_at_least(scheduling.policy, declared);
+        if is_at_least(scheduling.policy, wanted) {
+            seen.had_class = seen.had_class.saturating_add(1);
+        } else if seen.had_class > 1 {
+            found.class.push(format!("thread {tid} has class {}, expected {wanted}", scheduling.policy));
+        } else {
+            seen.had_class = 0;
+        }
+        let allowed = rule.and_then(|rule| rule.cpus).map_or_else(|| site.cpus(process), |cpus| site.resolve(cpus));
+        let is_strict = !has_own;
+        if cpus == allowed {
+            seen.had_cpus = seen.had_cpus.saturating_add(1);
+        } else if seen.had_cpus > 1 || (is_strict && rule.is_none() && !cpus.is_subset(&allowed)) {
+            found.cpus.push(format!("thread {tid} may run on CPUs {cpus}, expected {allowed}"));
+        } else {
+            seen.had_cpus = 0;
+        }
+    }
+}
+
+/// The class of a process with its nice value.
+fn declared_class(process: &Process) -> Policy {
+    match (process.class, process.hygiene.nice) {
+        (Policy::Other { .. }, Some(nice)) => Policy::Other { nice },
+        (Policy::Batch { .. }, Some(nice)) => Policy::Batch { nice },
+        (class, _) => class,
+    }
+}
+
+/// Whether a thread is as urgent as the plant file says, in a class of the same kind, or more urgent.
+fn is_at_least(found: Policy, wanted: Policy) -> bool {
+    if found == wanted || found.level() > wanted.level() {
+        return true;
+    }
+    match (found, wanted) {
+        (Policy::Other { nice }, Policy::Other { nice: most } | Policy::Batch { nice: most })
+        | (Policy::Batch { nice }, Policy::Batch { nice: most }) => nice <= most,
+        (Policy::Other { .. } | Policy::Batch { .. }, Policy::Idle) => true,
+        _ => false,
+    }
+}
+
+/// Words at the start of a shortfall of a launch: what a keeper could not obtain.
+const CLASS: [&str; 2] = ["no class ", "no nice value "];
+const CPUS: [&str; 1] = ["no CPUs "];
+const MEMORY: [&str; 1] = ["no memory lock"];
+
+/// Whether a shortfall is about none of class, CPUs and locked memory.
+pub(super) fn is_other(text: &str) -> bool {
+    ![&CLASS[..], &CPUS, &MEMORY].concat().iter().any(|start| text.starts_with(start))
+}
+
+fn lacking(shortfalls: &[String], starts: &[&str]) -> Option<String> {
+    let about = |text: &&String| starts.iter().any(|start| text.starts_with(start));
+    shortfalls.iter().find(about).map(|text| in_short(text).to_owned())
+}
+
+/// The first part of a shortfall: what is unavailable. Reason and remedy are in the log.
+pub(super) fn in_short(text: &str) -> &str {
+    text.split_once(": ").map_or(text, |(what, _)| what)
+}
+
+impl Found {
+    /// Whether all threads have their class.
+    pub(super) fn class(&self, shortfalls: &[String]) -> Observation {
+        verdict(&self.class, lacking(shortfalls, &CLASS))
+    }
+
+    /// Whether all threads have their CPUs.
+    pub(super) fn cpus(&self, shortfalls: &[String]) -> Observation {
+        if self.unshielded {
+            return Observation::Absent("no CPU is isolated: it may run on all".to_owned());
+        }
+        verdict(&self.cpus, lacking(shortfalls, &CPUS))
+    }
+}
+
+/// What the kernel refused at the start is unavailable; what it took is not as promised.
+fn verdict(wrong: &[String], lacking: Option<String>) -> Observation {
+    match (wrong, lacking) {
+        (_, Some(lacking)) => Observation::Absent(lacking),
+        ([], None) => Observation::Kept,
+        ([one], None) => Observation::Broken(one.clone()),
+        ([one, more @ ..], None) => Observation::Broken(format!("{one}; and {} more threads", more.len())),
+    }
+}
+
+/// Whether the memory of a process is locked.
+pub(super) fn memory(pid: i32, shortfalls: &[String]) -> Observation {
+    if let Some(lacking) = lacking(shortfalls, &MEMORY) {
+        return Observation::Absent(lacking);
+    }
+    // A process that has just ended has no memory: its end is reported elsewhere.
+    let Ok(status) = RootDir::machine().read(&format!("/proc/{pid}/status")) else { return Observation::Kept };
+    match proc::status::field(&status, "VmLck") {
+        Some(locked) if locked.trim().starts_with("0 ") => {
+            Observation::Broken("no memory is locked (VmLck 0 kB)".to_owned())
+        }
+        _ => Observation::Kept,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_class_is_kept_by_itself_and_by_a_more_urgent_one() {
+        let class = |text: &str| text.parse::<Policy>().unwrap();
+        let kept = |found: &str, wanted: &str| is_at_least(class(found), class(wanted));
+        for (found, wanted) in
+            [("fifo:20", "fifo:20"), ("fifo:30", "fifo:20"), ("fifo:1", "other"), ("other:-5", "other")]
+        {
+            assert!(kept(found, wanted), "{found} for {wanted}");
+        }
+        for (found, wanted) in [
+            ("other", "fifo:20"),
+            ("fifo:19", "fifo:20"),
+            ("rr:20", "fifo:20"),
+            ("other:5", "other"),
+            ("idle", "other"),
+        ] {
+            assert!(!kept(found, wanted), "{found} for {wanted}");
+        }
+    }
+
+    #[test]
+    fn a_shortfall_makes_a_promise_unavailable_and_not_broken() {
+        let lacks = ["no class fifo:20: not permitted; run as root".to_owned()];
+        assert_eq!(lacking(&lacks, &CLASS).as_deref(), Some("no class fifo:20"));
+        let wrong = ["thread 7 has class other, expected fifo:20".to_owned()];
+        assert!(matches!(verdict(&wrong, lacking(&lacks, &CLASS)), Observation::Absent(_)));
+        assert!(matches!(verdict(&wrong, lacking(&lacks, &CPUS)), Observation::Broken(_)));
+        assert!(!is_other(&lacks[0]) && is_other("no resource limit: x; y"));
+    }
+}
