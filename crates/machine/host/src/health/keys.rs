@@ -106,7 +106,7 @@ pub const MEANINGS: &[(&str, &[(&str, Meaning)])] = &[
     (
         "[alarms]",
         &[
-            ("file tree folder keep_days operators viewers shelve_max connect_within", SERVICE),
+            ("file tree folder keep_days keep_size operators viewers shelve_max connect_within", SERVICE),
             ("ready", Rows(&[Ready])),
         ],
     ),
