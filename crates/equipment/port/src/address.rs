@@ -249,7 +249,7 @@ mod tests {
             address.set("keepalive", value)?;
             match address {
                 Address::Tcp(tcp) => Ok(tcp.dead_after.map(|time| time.0 / 1_000_000_000)),
-                Address::Serial(line) => panic!("{line:?}"),
+                other => panic!("{other:?}"),
             }
         };
         assert_eq!(Tcp::new("plc1", 502).dead_after, Some(DurNs::from_secs(20)));

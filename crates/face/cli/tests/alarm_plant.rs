@@ -116,6 +116,6 @@ fn a_device_that_does_not_answer_is_an_alarm_until_it_does() {
     write("current", "4.5\n");
     bench.until("it is well again", || is("OK"));
     assert_eq!(row().unwrap()["severity"], "MAJOR", "nobody has acknowledged it");
-    let said = harness::process::text(&bench.run(&["down"]));
+    let said = text(&bench.run(&["down"]));
     assert!(said.contains(": failed: supplies: 1 of 1 polled values are stale: sr_ps/current"), "{said}");
 }

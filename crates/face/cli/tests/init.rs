@@ -89,7 +89,7 @@ fn is_worth_seeing(template: &str, channel: &str, archived: &[&str], more: impl 
     eventually("the channel is an alarm, and nothing is wrong with it", || severity(&user, &name, channel) == "OK");
     let archive = || text(&user.run("tahti archive list plant/archive"));
     let is_archived = |signal: &&str| archive().contains(&signal.replace("NAME", &name));
-    eventually("every signal is archived", || archived.iter().all(|signal| is_archived(signal)));
+    eventually("every signal is archived", || archived.iter().all(is_archived));
     let top = user.ok("tahti top -n 1");
     assert!(top.contains("running") && top.contains("dashboard"), "{top}");
     more(&user, &name);

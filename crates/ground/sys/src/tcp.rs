@@ -50,7 +50,7 @@ mod tests {
 
     #[test]
     fn a_tcp_connection_takes_the_bound_and_another_socket_does_not() {
-        keep_unsent_below(&stream(), 16 << 10).unwrap();
+        keep_unsent_below(stream(), 16 << 10).unwrap();
         assert!(keep_unsent_below(UdpSocket::bind("127.0.0.1:0").unwrap(), 1).is_err());
     }
 

@@ -38,7 +38,7 @@ pub(crate) fn text(report: &Report) -> String {
 /// On a page.
 pub(crate) fn page(out: &mut String, run: &str, reports: &[Report]) {
     for report in reports.iter().filter(|report| !report.experiments.is_empty()) {
-        let _ = write!(out, "<section><h2>{}: {}</h2>\n", escaped(&report.what), escaped(run));
+        let _ = writeln!(out, "<section><h2>{}: {}</h2>", escaped(&report.what), escaped(run));
         for paper in papers(report) {
             let _ = write!(out, "<h3>{}</h3>\n<table class=\"experiments\"><tr>", escaped(&paper[0].paper));
             HEADS.iter().for_each(|head| _ = write!(out, "<th>{head}</th>"));

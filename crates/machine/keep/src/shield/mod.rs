@@ -250,27 +250,25 @@ fn here(root: &RootDir, dir: &RunDir) -> Result<Option<Journal>, Error> {
     }
 }
 
-/// Whether the journal of the shield is in its run directory. One that is missing is written again from its copy.
-///
-/// # Errors
-/// What is wrong with it, and what was done.
-pub fn check_journal(root: &RootDir, dir: &RunDir) -> Result<(), String> {
+/// What is wrong with the shield's journal in its run directory, and what was done. One that is missing is written again
+/// from its copy.
+pub fn journal_fault(root: &RootDir, dir: &RunDir) -> Option<String> {
     let boot = root.read("/proc/sys/kernel/random/boot_id").map(|text| text.trim().to_owned()).unwrap_or_default();
     let path = dir.path().join(journal::FILE);
     let path = path.display();
     let lost = match Journal::load(dir, &boot) {
-        Ok(Found::Here(_)) => return Ok(()),
+        Ok(Found::Here(_)) => return None,
         Ok(Found::None | Found::OtherBoot) => format!("{path} is missing"),
         Err(error) => error.to_string(),
     };
-    match claim::lost(dir, &boot) {
+    Some(match claim::lost(dir, &boot) {
         Ok(Some(copy)) => match copy.save(dir) {
-            Ok(()) => Err(format!("{lost}; it was written again from its copy")),
-            Err(error) => Err(format!("{lost}; its copy is in {}: {error}", claim::MACHINE)),
+            Ok(()) => format!("{lost}; it was written again from its copy"),
+            Err(error) => format!("{lost}; its copy is in {}: {error}", claim::MACHINE),
         },
-        Ok(None) => Err(format!("{lost}, and there is no copy: old values are lost")),
-        Err(error) => Err(format!("{lost}, and its copy cannot be read: {error}")),
-    }
+        Ok(None) => format!("{lost}, and there is no copy: old values are lost"),
+        Err(error) => format!("{lost}, and its copy cannot be read: {error}"),
+    })
 }
 
 /// Settings and control groups of the active shield that have another value now than the one that was written.

@@ -280,13 +280,8 @@ impl Health {
             return;
         }
         self.shield_due = now + SHIELD_INTERVAL;
-        let journal = crate::shield::check_journal(&root, &dir);
-        self.table.observe(
-            now,
-            SHIELD,
-            Claim::Journal,
-            journal.map_or_else(Observation::Broken, |()| Observation::Kept),
-        );
+        let journal = crate::shield::journal_fault(&root, &dir).map_or(Observation::Kept, Observation::Broken);
+        self.table.observe(now, SHIELD, Claim::Journal, journal);
         let isolated = match crate::shield::written_over(&root, &dir) {
             Ok(drift) if drift.is_empty() => {
                 refused.map_or(Observation::Kept, |what| Observation::Within(format!("unavailable: {what}")))

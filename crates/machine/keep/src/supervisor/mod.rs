@@ -277,7 +277,8 @@ pub fn up(options: &Options) -> Result<Exit, UpError> {
     };
     let mut health = health::Health::new(since, table);
     health.follow(now, before.and_then(|before| before.last_pass), lives);
-    let mut engine = Engine::new(site, Processes::new(all), health, server, signals, tell, shield, until);
+    let mut engine = Engine::new(site, Processes::new(all), health, server, signals, tell, shield);
+    engine.until = until;
     let ours = continued.as_ref().is_some_and(|(_, ours, _)| *ours);
     let required = options.require_rt || options.compare;
     if let Err(why) = engine.raise_partitions(options.require_rt) {

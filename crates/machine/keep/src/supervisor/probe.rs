@@ -253,7 +253,9 @@ impl Surroundings for Machine {
             return Err(Missing::NoFolder(there.to_owned()));
         }
         const KERNEL: [i64; 3] = [0x9fa0, 0x6265_6572, 0x6367_7270];
-        if rustix::fs::statfs(there).is_ok_and(|found| KERNEL.contains(&(found.f_type as i64))) {
+        #[allow(clippy::unnecessary_cast, reason = "its type differs between C libraries")]
+        let is_kernel_s = |found: rustix::fs::StatFs| KERNEL.contains(&(found.f_type as i64));
+        if rustix::fs::statfs(there).is_ok_and(is_kernel_s) {
             return Err(Missing::KernelFiles(folder));
         }
         rustix::fs::access(there, Access::WRITE_OK | Access::EXEC_OK).map_err(|errno| Missing::NotWritable {

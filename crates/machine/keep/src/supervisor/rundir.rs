@@ -17,9 +17,9 @@ use std::path::{Path, PathBuf};
 use sys::lock::FileLock;
 use sys::run_folder::{MACHINES, fallback, looks_elsewhere};
 
+use sys::peer::Peer;
 /// Where all plants' folders are.
 pub use sys::run_folder::base;
-use sys::peer::Peer;
 
 /// Free memory or disk that a plant's folder must have before anything is started, bytes.
 const ROOM_BYTES_MIN: u64 = 256 << 10;

@@ -77,7 +77,7 @@ pub(crate) struct Engine {
     /// Clients that wait for the end.
     waiting: Vec<u64>,
     /// When to go down by itself.
-    until: Option<MonoNs>,
+    pub(crate) until: Option<MonoNs>,
     next_live: MonoNs,
     next_hard: MonoNs,
     upgrade: Option<PathBuf>,
@@ -108,7 +108,6 @@ impl Engine {
         signals: SignalFd,
         mut tell: Teller,
         shield: Shielding,
-        until: Option<MonoNs>,
     ) -> Self {
         let service = Service::new(|name| std::env::var(name).ok()).unwrap_or_else(|why| {
             tell.shortfall("tahti", why.to_string());
@@ -133,7 +132,7 @@ impl Engine {
             reshield: None,
             waits: Vec::new(),
             waiting: Vec::new(),
-            until,
+            until: None,
             next_live: MonoNs(0),
             next_hard: MonoNs(0),
             upgrade: None,
