@@ -7,14 +7,24 @@ const AGAIN_MS = 1000;
 /** A connection that was silent for so long is given up: its network may be gone, which nobody tells. */
 const SILENT_MS = 10_000;
 
+/** Symbol and icon of each outcome: colour is never the only sign. */
+const OUTCOMES = {
+  good: { sign: "○", icon: "icon.svg" },
+  degraded: { sign: "▲", icon: "icon-degraded.svg" },
+  failed: { sign: "◆", icon: "icon-failed.svg" },
+  unknown: { sign: "■", icon: "icon-failed.svg" },
+};
+
 const standing = document.getElementById("standing");
+const verdict = document.getElementById("verdict");
+const icon = document.getElementById("icon");
 const asked = new Map();
 const binaries = new Map();
 let socket = null;
 let lastId = 0;
 let openedAt = -Infinity, heardAt = -Infinity, heardClock = 0;
 let refused = "";
-let plantWords = "";
+let plantWords = "", outcome = "unknown", reasons = [];
 let dropped = 0;
 /** How far the dashboard's clock is ahead of this machine's, in seconds. */
 let ahead = 0;
@@ -114,7 +124,7 @@ function locked(why) {
 function text(message) {
   if (message.hello) hello(message.hello);
   else if (message.topic) {
-    if (message.topic === "plant") plantWords = message.data.words;
+    if (message.topic === "plant") ({ words: plantWords, outcome, reasons } = message.data);
     for (const panel of panels) if (panel.topics.includes(message.topic)) panel.show(message.topic, message.data);
   } else if (message.answer != null) {
     const waits = asked.get(message.answer);
@@ -163,6 +173,21 @@ function watch() {
     say(standing, `STALE: nothing was heard from the dashboard since ${new Date(heardClock).toLocaleTimeString("sv")}; what is shown was true then`);
   }
   document.body.classList.toggle("stale", stale || refused !== "");
+  showVerdict(stale || refused !== "");
+}
+
+/** The outcome with its first reason, in the header, in the tab's title and in its icon. */
+function showVerdict(old) {
+  if (plantWords === "") return;
+  const { sign, icon: file } = OUTCOMES[outcome] ?? OUTCOMES.unknown;
+  const [first, ...more] = reasons;
+  const why = first == null ? "" : `: ${first}${more.length ? ` (and ${more.length} more)` : ""}`;
+  say(verdict, `${sign} ${outcome}${why}`);
+  verdict.dataset.outcome = outcome;
+  verdict.hidden = false;
+  const state = old ? " STALE" : outcome === "good" ? "" : ` ${sign} ${outcome}`;
+  document.title = `${tahti.hello.plant}${state} – tahti`;
+  if (icon.getAttribute("href") !== file) icon.setAttribute("href", file);
 }
 
 for (const panel of panels) {

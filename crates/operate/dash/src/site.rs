@@ -37,6 +37,8 @@ const FILES: &[(&str, &str, &[u8])] = &[
     file!("index.html", "text/html; charset=utf-8"),
     file!("style.css", "text/css; charset=utf-8"),
     file!("icon.svg", "image/svg+xml"),
+    file!("icon-degraded.svg", "image/svg+xml"),
+    file!("icon-failed.svg", "image/svg+xml"),
     file!("main.js", "text/javascript; charset=utf-8"),
     file!("dom.js", "text/javascript; charset=utf-8"),
     file!("strip.js", "text/javascript; charset=utf-8"),

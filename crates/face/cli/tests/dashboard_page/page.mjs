@@ -29,6 +29,7 @@ async function stales() {
   await page.clock.runFor(400);
   assert.equal(await page.locator("body.stale").count(), 1, "two heartbeats are over");
   assert.match(await page.locator("#standing").textContent(), /^STALE: nothing was heard/);
+  assert.match(await page.title(), /^p STALE – tahti$/);
   page_.send(JSON.stringify({ beat: { dropped: 17, stale: ["frames"] } }));
   await page.locator("section.stale[aria-labelledby=frames-title]").waitFor({ state: "attached", ...patience });
   await page.clock.runFor(300);

@@ -11,6 +11,15 @@ async function looks() {
   assert.equal(await page.locator("tr[data-process] button").count() + await buttons.count(), 0, "viewers have no buttons, and no column for them");
   await page.locator("#standing", { hasText: "you are a viewer" }).waitFor(patience);
   await page.locator("body:not(.stale)").waitFor(patience);
+  // The verdict so far, with its first reason: in the header, the tab's title and its icon.
+  const verdict = page.locator("#verdict", { hasText: /^(○ good|▲ degraded: .+|◆ failed: .+)$/ });
+  await verdict.waitFor(patience);
+  // Read at once: it may change.
+  const [outcome, icon, title] = await page.evaluate(() => [
+    document.getElementById("verdict").dataset.outcome, document.getElementById("icon").getAttribute("href"), document.title,
+  ]);
+  assert.equal(icon, outcome === "good" ? "icon.svg" : `icon-${outcome}.svg`);
+  assert.equal(title.includes(outcome), outcome !== "good");
   // State, class, CPUs, processor time, memory, missed deadlines, restarts.
   await page.locator("tr[data-process=loop]").filter({ hasText: /^loop\d+runningother[\d,-]+\d+\.\d %\d+\.\d MiB\d+0$/ }).waitFor(patience);
   await page.getByLabel("show threads").check();
