@@ -66,19 +66,19 @@ impl Driver {
 
 const NAME: Key =
     key("name", r#""ps_b""#, "letters, digits, `_`, `-`, `.`, `:`", "", "Name of the device, unique in the file.");
-const DRIVER: Key = key("driver", r#""power-supply""#, "one of the drivers below", "", "What it is.");
+const DRIVER: Key = key("driver", r#""power-supply""#, "one of the drivers below", "", "The driver.");
 
 /// `[[device]]`, what all drivers have.
 pub(crate) const DEVICE: Table = Table {
     header: "[[device]]",
-    doc: "A device. Its driver has keys and points of its own; see the drivers below. In a CSV file each key is a column.",
+    doc: "A device. Each driver has more keys, and points; see *Drivers*. In a CSV file each key is a column.",
     keys: &[NAME, DRIVER],
 };
 
-const SEED: Key = key("seed", "7", "0 to 4294967295", "`1`", "Of the noise, which is reproducible.");
+const SEED: Key = key("seed", "7", "0 to 4294967295", "`1`", "Seed of the noise, which is reproducible.");
 const NOISE: Key = key("noise", "0.01", "number", "`0`", "Standard deviation of a reading.");
-const PERIOD: Key = key("period", r#""100ms""#, "time, 1ms to 1h", "", "How often it runs.");
-const TIMEOUT: Key = key("timeout", r#""500ms""#, "time, 1ms to 1min", "`1s`", "How long an answer may take.");
+const PERIOD: Key = key("period", r#""100ms""#, "time, 1ms to 1h", "", "Period.");
+const TIMEOUT: Key = key("timeout", r#""500ms""#, "time, 1ms to 1min", "`1s`", "Maximum time for an answer.");
 
 /// The drivers of this crate.
 pub const DRIVERS: &[Driver] = &[
@@ -91,10 +91,10 @@ pub const DRIVERS: &[Driver] = &[
             keys: &[
                 NAME,
                 DRIVER,
-                key("current_max", "600", "number", "`600`", "Highest current either way, in A."),
-                key("ramp", "100", "number", "`100`", "How fast the current is ramped, in A/s; 0 for at once."),
+                key("current_max", "600", "number", "`600`", "Maximum current in both directions, in A."),
+                key("ramp", "100", "number", "`100`", "Ramp of the current, in A/s; 0: immediately."),
                 key("lag", r#""50ms""#, "time, 0 to 1h", "`50ms`", "Time constant of the load."),
-                key("on", "true", "true or false", "`false`", "Whether it is on from the start."),
+                key("on", "true", "true or false", "`false`", "On at the start."),
                 NOISE,
                 SEED,
             ],
@@ -110,10 +110,10 @@ pub const DRIVERS: &[Driver] = &[
             keys: &[
                 NAME,
                 DRIVER,
-                key("x", "0.2", "number", "`0`", "Where the beam is, in mm."),
-                key("y", "-0.1", "number", "`0`", "Where the beam is, in mm."),
+                key("x", "0.2", "number", "`0`", "Beam position, in mm."),
+                key("y", "-0.1", "number", "`0`", "Beam position, in mm."),
                 key("drift", "0.1", "number", "`0`", "Amplitude of a slow drift with a period of 20 s, in mm."),
-                key("response", "0.5", "number", "`1`", "How far a kick of 1 moves the beam horizontally, in mm."),
+                key("response", "0.5", "number", "`1`", "Horizontal shift of the beam by a kick of 1, in mm."),
                 NOISE,
                 SEED,
             ],
@@ -135,9 +135,9 @@ pub const DRIVERS: &[Driver] = &[
                     "5",
                     "number",
                     "`5`",
-                    "Highest amplitude, in MV; a higher set point trips the station.",
+                    "Maximum amplitude, in MV; a higher set point trips the station.",
                 ),
-                key("fill", r#""20ms""#, "time, 0 to 1h", "`20ms`", "Time in which the cavity fills."),
+                key("fill", r#""20ms""#, "time, 0 to 1h", "`20ms`", "Fill time of the cavity."),
                 key("frequency", "508.58e6", "number", "`508.58e6`", "Frequency at the start, in Hz."),
                 NOISE,
                 SEED,
@@ -160,7 +160,7 @@ pub const DRIVERS: &[Driver] = &[
         pace: Pace::RtSafe,
         table: &Table {
             header: "memory",
-            doc: "Numbers that keep what was written, 0 at first. Points: any word.",
+            doc: "Numbers that keep the value written last; 0 at the start. Points: any word.",
             keys: &[NAME, DRIVER],
         },
         point: word,
@@ -170,18 +170,18 @@ pub const DRIVERS: &[Driver] = &[
         pace: Pace::RtSafe,
         table: &Table {
             header: "import",
-            doc: "Variables that another process exports in shared memory (a loop, a frame, a poller). Points: their names; read only. \
-                  A variable that was not written for `stale` is an error, not a value.",
+            doc: "Variables that another process exports in shared memory (a loop, a frame, a poller). Points: their names; read \
+                  only. Reading a variable that is older than `stale` is an error.",
             keys: &[
                 NAME,
                 DRIVER,
-                key("from", r#""llrf""#, "text", "", "The name under which they are exported."),
+                key("from", r#""llrf""#, "text", "", "Name of the exported segment."),
                 key(
                     "stale",
                     r#""1s""#,
                     "time, 1ms to 1h",
-                    "two periods and 10 ms, where the exporter says how long one is; else never",
-                    "How old a value may be.",
+                    "two periods and 10 ms if the exporter sets a period; else never",
+                    "Maximum age of a value.",
                 ),
             ],
         },
@@ -192,9 +192,9 @@ pub const DRIVERS: &[Driver] = &[
         pace: Pace::RtSafe,
         table: &Table {
             header: "export",
-            doc: "Variables that this manager exports in shared memory, for loops, frames and IOCs. Points: their names; what was written \
-                  is read back, 0 at first.",
-            keys: &[NAME, DRIVER, key("as", r#""magnets""#, "text", "", "The name under which they are exported.")],
+            doc: "Variables that this manager exports in shared memory, for loops, frames and IOCs. Points: their names. A read \
+                  returns the value written last; 0 at the start.",
+            keys: &[NAME, DRIVER, key("as", r#""magnets""#, "text", "", "Name of the exported segment.")],
         },
         point: word,
     },
@@ -203,21 +203,22 @@ pub const DRIVERS: &[Driver] = &[
         pace: Pace::RtSafe,
         table: &Table {
             header: "feedback",
-            doc: "An autonomous loop (an agent): a PI controller that reads one object of this manager and writes another, at its own \
-                  pace, and is started, stopped and tuned by messages. Points: `on`, `setpoint`, `kp`, `ki`, `input`, `output`, `error`, \
-                  `cycles`, `faults`, `skipped` (cycles that came too late). A fault of either object is counted; the output then stays.",
+            doc: "An autonomous loop (an agent): a PI controller that reads one object of this manager and writes another. \
+                  Messages start, stop and tune it. Points: `on`, `setpoint`, `kp`, `ki`, `input`, `output`, `error`, `cycles`, \
+                  `faults`, `skipped` (cycles that were too late). On a fault of either object the output stays; `faults` counts \
+                  it.",
             keys: &[
                 NAME,
                 DRIVER,
                 PERIOD,
-                key("input", r#""sr_bpm_1/x""#, "object/complement of a `get`", "", "What is measured."),
-                key("output", r#""sr_cor_1""#, "object of a `put` of a number", "", "What is set."),
-                key("setpoint", "0", "number", "`0`", "What the input should be."),
+                key("input", r#""sr_bpm_1/x""#, "object/complement of a `get`", "", "Measured value."),
+                key("output", r#""sr_cor_1""#, "object of a `put` of a number", "", "Controlled object."),
+                key("setpoint", "0", "number", "`0`", "Target of the input."),
                 key("kp", "0.5", "number", "`0`", "Proportional gain: output per input."),
                 key("ki", "2", "number", "`0`", "Integral gain: output per input and second."),
-                key("low", "-5", "number, below `high`", "", "Lowest output."),
-                key("high", "5", "number", "", "Highest output."),
-                key("on", "true", "true or false", "`false`", "Whether it runs from the start."),
+                key("low", "-5", "number, below `high`", "", "Minimum output."),
+                key("high", "5", "number", "", "Maximum output."),
+                key("on", "true", "true or false", "`false`", "Running at the start."),
             ],
         },
         point: |point| among(crate::agent::POINTS, crate::agent::WRITABLE, point),
@@ -232,10 +233,10 @@ pub const DRIVERS: &[Driver] = &[
                 NAME,
                 DRIVER,
                 PERIOD,
-                key("input", r#""magnets/cor_1""#, "object/complement of a `get`", "", "What is read."),
-                key("output", r#""sim_bpm_1/kick""#, "object of a `put` of a number", "", "What is written."),
+                key("input", r#""magnets/cor_1""#, "object/complement of a `get`", "", "Object to read."),
+                key("output", r#""sim_bpm_1/kick""#, "object of a `put` of a number", "", "Object to write."),
                 key("gain", "0.5", "number", "`1`", "Output per input."),
-                key("on", "true", "true or false", "`true`", "Whether it runs from the start."),
+                key("on", "true", "true or false", "`true`", "Running at the start."),
             ],
         },
         point: |point| among(crate::agent::POINTS, crate::agent::WRITABLE, point),
@@ -245,9 +246,9 @@ pub const DRIVERS: &[Driver] = &[
         pace: Pace::MayBlock,
         table: &Table {
             header: "script",
-            doc: "A program that is run for each access, as `COMMAND get POINT` or `COMMAND put POINT VALUE`: what it prints is the value, \
-                  an exit status other than 0 a refusal with its standard error as the reason. One that takes longer than `timeout` is \
-                  ended with all that it has started in its process group. Points: any word.",
+            doc: "Runs a program for each access: `COMMAND get POINT` or `COMMAND put POINT VALUE`. Its output is the value. An \
+                  exit status other than 0 is an error, with its standard error as the reason. After `timeout` its process group \
+                  is killed. Points: any word.",
             keys: &[
                 NAME,
                 DRIVER,
@@ -264,15 +265,15 @@ pub const DRIVERS: &[Driver] = &[
                     "65534",
                     "0 to 4294967294",
                     "the manager's",
-                    "User that it runs as, without further groups. Needs root.",
+                    "User of the program, without supplementary groups. Needs root.",
                 ),
-                key("group", "65534", "0 to 4294967294", "as `user`", "Group that it runs as."),
+                key("group", "65534", "0 to 4294967294", "as `user`", "Group of the program."),
                 key(
                     "gain_privileges",
                     "true",
                     "true or false",
                     "`false`",
-                    "Whether it may gain privileges by what it starts, such as sudo; otherwise it runs with `no_new_privs`.",
+                    "Allow programs that gain privileges, such as sudo. Without it, the program runs with `no_new_privs`.",
                 ),
             ],
         },

@@ -6,7 +6,7 @@ use table::{Table, key, rows};
 /// `[manager]`
 pub(crate) const MANAGER: Table = Table {
     header: "[manager]",
-    doc: "Who the equipment manager is, and which other files belong to it.",
+    doc: "Name, files and threads of the manager.",
     keys: &[
         key("name", r#""magnets""#, "letters, digits, `-` and `_`, at most 32", "", "Name of the manager."),
         key(
@@ -14,7 +14,7 @@ pub(crate) const MANAGER: Table = Table {
             r#"["devices.csv"]"#,
             "list of CSV files",
             "none",
-            "Files with more devices: a column for each key of `[[device]]`. Sought from this file's folder.",
+            "Files with more devices: a column for each key of `[[device]]`. Relative to this file's folder.",
         ),
         key(
             "map",
@@ -28,16 +28,16 @@ pub(crate) const MANAGER: Table = Table {
             r#""fifo:60""#,
             "as `class` in a plant file",
             "`other`",
-            "Class of the lane that runs rt-safe rows. With a real-time class, its memory is locked.",
+            "Scheduling class of the lane, which runs rt-safe rows. With a real-time class, the memory is locked.",
         ),
         key("cpu", "3", "number", "the process's CPUs", "The lane's CPU."),
         key(
             "frame",
             r#"{ name = "fast", activity = "magnets" }"#,
             "table of `name` and `activity`",
-            "the lane keeps its own time",
-            "The lane runs as this activity of a frame (docs/frames.md), which gives it class and CPU: loops and polls run at the \
-             borders of minors, requests are carried out between them. `PLANT/NAME` for another plant's frame.",
+            "none: the lane has its own timers",
+            "Run the lane as this activity of a frame (docs/frames.md), which sets class and CPU. Loops and polls run at the start \
+             of each minor frame, requests after them. `PLANT/NAME` for a frame of another plant.",
         ),
     ],
 };
@@ -45,16 +45,16 @@ pub(crate) const MANAGER: Table = Table {
 /// `[[map]]`
 pub(crate) const MAP: Table = Table {
     header: "[[map]]",
-    doc: "A row: which requests it takes (interpret), which point of which device that means (execute), and how raw values become \
-          engineering values (convert). The first row of an object that takes the complement counts. Captures such as `{name}` are \
-          whatever stands there in the device's name: the row holds for each device that matches.",
+    doc: "A row: the requests that it accepts (interpret), the point of a device (execute), and the conversion between raw and \
+          engineering value (convert). The first row of the object that accepts the complement applies. Captures such as `{name}` \
+          match that part of the device's name: the row applies to each device that matches.",
     keys: &[
         key(
             "verb",
             r#"["put", "set"]"#,
             "`get`, `put`, `set`, `call`, or a list of them",
             "",
-            "`put`: accepted by the equipment; `set`: value reached.",
+            "`put` is answered when the equipment has accepted the value, `set` when the value is reached.",
         ),
         key("object", r#""sr_mag_ps_{name}""#, "pattern", "", "The object."),
         key(
@@ -62,7 +62,7 @@ pub(crate) const MAP: Table = Table {
             r#""current_adc""#,
             "pattern; `{value}` is the value",
             "`{value}` for `put` and `set`",
-            "What follows the object: `current_adc`, `{value}`, `kp={value}`, `reset`.",
+            "The part after the object: `current_adc`, `{value}`, `kp={value}`, `reset`.",
         ),
         key("device", r#""ps_{name}""#, "pattern", "", "The device."),
         key("point", r#""current""#, "pattern", "", "The device's point; see its driver."),
@@ -71,28 +71,28 @@ pub(crate) const MAP: Table = Table {
             r#"{ axis = ["x", "y"] }"#,
             "table of lists of texts",
             "none",
-            "Captures that do not stand in the device's name: the row holds for each combination.",
+            "Captures that are not in the device's name: the row applies to each combination.",
         ),
         key(
             "convert",
             "[{ scale = 0.01 }, { offset = -5 }]",
             "list of steps, see *convert*",
             "none: raw is engineering",
-            "From the device's raw value to the engineering value, in this order; backwards when writing.",
+            "Steps from the raw value to the engineering value, in this order; in reverse for a write.",
         ),
         key(
             "unit",
             r#""A""#,
             "text",
             "none",
-            "Unit of the engineering value. Values in units that convert to it are converted.",
+            "Unit of the engineering value. Values in a compatible unit are converted.",
         ),
         key(
             "limits",
             "[-600, 600]",
             "lowest and highest",
             "none",
-            "Other numbers are refused before the device sees them.",
+            "Minimum and maximum. Other numbers are refused before the access.",
         ),
         key("precision", "3", "0 to 15", "as many digits as needed", "Digits after the point of an answer."),
         key(
@@ -100,23 +100,23 @@ pub(crate) const MAP: Table = Table {
             "1",
             "number or text",
             "none",
-            "What is written where the complement holds no `{value}` (`call`, `put/…/reset`).",
+            "Value to write if the complement has no `{value}` (`call`, `put/…/reset`).",
         ),
         key(
             "reached",
             r#"{ complement = "current_adc", within = 0.05, timeout = "10s" }"#,
             "table, see *reached*",
             "`set` is refused",
-            "When `set` has reached its value.",
+            "Condition for the answer of `set`.",
         ),
         key(
             "lane",
             r#""real-time""#,
             "`real-time` or `worker`",
             "what the device's driver allows",
-            "Where it is to run, for the check: a device that may block never runs on the real-time lane.",
+            "Required lane, for the check. A device that may block never runs on the real-time lane.",
         ),
-        key("about", r#""bend magnets""#, "text", "none", "What `describe` adds."),
+        key("about", r#""bend magnets""#, "text", "none", "Text that `describe` adds."),
     ],
 };
 
@@ -139,21 +139,21 @@ pub(crate) const CONVERT: Table = Table {
             "[0, 100]",
             "lowest and highest raw value",
             "must be given with `poly`",
-            "Where the polynomial holds; it must only rise or only fall there if it is written through.",
+            "Range of the polynomial. For a write it must be monotonic there.",
         ),
         key(
             "table",
             "[[0, 0], [10, 4.9], [20, 9.6]]",
             "list of points [raw, value]",
             "one of them",
-            "Straight lines between points; nothing beyond.",
+            "Linear interpolation between points; a value outside is an error.",
         ),
         key(
             "bits",
             r#""4-7""#,
             "bit or range of bits",
             "one of them",
-            "These bits of a whole number; the others stay as they are when it is written. Only as the first step.",
+            "These bits of an integer; a write keeps the other bits. Only as the first step.",
         ),
         key(
             "enum",
@@ -175,16 +175,16 @@ pub(crate) const CONVERT: Table = Table {
 /// `reached = {…}`
 pub(crate) const REACHED: Table = Table {
     header: "reached",
-    doc: "When the value of a `set` is reached.",
+    doc: "Condition under which a `set` has reached its value.",
     keys: &[
-        key("complement", r#""current_adc""#, "complement of a `get` row of the same object", "", "What is looked at."),
-        key("within", "0.05", "number", "", "How near it must come, in the row's unit."),
+        key("complement", r#""current_adc""#, "complement of a `get` row of the same object", "", "Value to compare."),
+        key("within", "0.05", "number", "", "Maximum difference, in the row's unit."),
         key(
             "timeout",
             r#""10s""#,
             "time, 1ms to 1h",
             "`10s`",
-            "How long that may take; then the answer is TIMEOUT with the present value.",
+            "Maximum time; then the answer is TIMEOUT with the present value.",
         ),
     ],
 };
@@ -192,17 +192,17 @@ pub(crate) const REACHED: Table = Table {
 /// `[[poll]]`
 pub(crate) const POLL: Table = Table {
     header: "[[poll]]",
-    doc: "A list of objects that is read at a fixed cycle into a table of current values in shared memory: clients read it without a \
-          message (`tahti em values NAME`). A value that could not be read keeps its age, and shows as stale.",
+    doc: "Reads a list of objects at a fixed cycle into shared memory. Clients read the values without a message (`tahti em values \
+          NAME`). A value whose read failed keeps its time and becomes stale.",
     keys: &[
         key("name", r#""sr-values""#, "letters, digits, `-` and `_`, at most 32", "", "Name of the table."),
-        key("period", r#""100ms""#, "time, 1ms to 1h", "", "The cycle."),
+        key("period", r#""100ms""#, "time, 1ms to 1h", "", "Period of the cycle."),
         key(
             "objects",
             r#"["sr_mag_*/current_adc", "sr_bpm_*/*"]"#,
             "list of object/complement, with `*` and `?`",
             "",
-            "What is read: all `get` rows that match.",
+            "All `get` rows that match are read.",
         ),
     ],
 };
@@ -212,7 +212,7 @@ const HEAD: &str = "\
 
 # Equipment tables
 
-What an equipment manager's file may say. `tahti em check` finds everything that is wrong with it at once, with file, line and column.
+Every key of an equipment manager's file. `tahti em check` reports all errors of a file together, with line and column.
 ";
 
 /// The page on table files, with `more` drivers than those of this crate.
@@ -225,7 +225,7 @@ pub fn document(more: &[Driver]) -> String {
     for one in [&CONVERT, &REACHED, &POLL] {
         out.push_str(&rows(one, "must be given"));
     }
-    out.push_str("\n# Drivers\n\nA driver is rt-safe (neither blocks nor allocates) or may block; the latter run on threads of their own.\n");
+    out.push_str("\n# Drivers\n\nA driver is rt-safe (it neither blocks nor allocates) or may block. Each device that may block has a separate thread.\n");
     for driver in DRIVERS.iter().chain(more) {
         out.push_str(&rows(driver.table, "must be given"));
         // `name` and `driver` are told once, above.

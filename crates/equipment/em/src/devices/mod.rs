@@ -16,8 +16,8 @@ use table::{Key, Table, key};
 
 const NAME: Key =
     key("name", r#""plc""#, "letters, digits, `_`, `-`, `.`, `:`", "", "Name of the device, unique in the file.");
-const DRIVER: Key = key("driver", r#""modbus""#, "one of the drivers", "", "What it is.");
-const TIMEOUT: Key = key("timeout", r#""500ms""#, "time, 1ms to 1min", "`1s`", "How long an answer may take.");
+const DRIVER: Key = key("driver", r#""modbus""#, "one of the drivers", "", "The driver.");
+const TIMEOUT: Key = key("timeout", r#""500ms""#, "time, 1ms to 1min", "`1s`", "Maximum time for an answer.");
 
 /// The drivers of this crate, beside [`equipment::DRIVERS`].
 pub const DRIVERS: &[Driver] = &[
@@ -31,8 +31,8 @@ pub const DRIVERS: &[Driver] = &[
             keys: &[
                 NAME,
                 DRIVER,
-                key("address", r#""10.0.0.7:502""#, "HOST:PORT", "", "Where it listens."),
-                key("unit", "1", "0 to 255", "`1`", "The unit behind that address."),
+                key("address", r#""10.0.0.7:502""#, "HOST:PORT", "", "Address of the device."),
+                key("unit", "1", "0 to 255", "`1`", "Unit at that address."),
                 TIMEOUT,
             ],
         },
@@ -43,9 +43,9 @@ pub const DRIVERS: &[Driver] = &[
         pace: Pace::MayBlock,
         table: &Table {
             header: "stream",
-            doc: "A device with a line protocol, over TCP or a serial line. Points: `PROTOCOL` or `PROTOCOL(ARGUMENT,…)` of a protocol file in \
-                  the manner of StreamDevice (see docs/devices.md): what it takes first is the value that is read, what it sends is the \
-                  value that is written. Timeouts stand in the protocol.",
+            doc: "A device with a line protocol, over TCP or a serial line. Points: `PROTOCOL` or `PROTOCOL(ARGUMENT,…)` of a \
+                  protocol file as in StreamDevice (see docs/devices.md). The first value that the protocol receives is read, the \
+                  value that it sends is written. Timeouts are in the protocol.",
             keys: &[
                 NAME,
                 DRIVER,
@@ -54,13 +54,13 @@ pub const DRIVERS: &[Driver] = &[
                     r#""10.0.0.8:4001""#,
                     "HOST:PORT, or a serial line such as `/dev/ttyS0`",
                     "",
-                    "Where it is.",
+                    "Address of the device.",
                 ),
-                key("file", r#""supply.proto""#, "file", "", "Its protocols, sought from the manager's folder."),
+                key("file", r#""supply.proto""#, "file", "", "Protocol file, relative to the manager's folder."),
                 key("baud", "19200", "50 to 4000000", "`9600`", "Bits per second of a serial line."),
                 key("bits", "7", "5 to 8", "`8`", "Bits of a character."),
-                key("parity", r#""even""#, "`none`, `even` or `odd`", "`none`", "Its parity."),
-                key("stop", "2", "1 to 2", "`1`", "Its stop bits."),
+                key("parity", r#""even""#, "`none`, `even` or `odd`", "`none`", "Parity."),
+                key("stop", "2", "1 to 2", "`1`", "Stop bits."),
             ],
         },
         point: |point| stream::point(point).map(|_| Access::ReadWrite),
@@ -70,8 +70,8 @@ pub const DRIVERS: &[Driver] = &[
         pace: Pace::MayBlock,
         table: &Table {
             header: "pv",
-            doc: "Process variables of EPICS IOCs, over Channel Access: read and written. Points: their names. The usual `EPICS_CA_…` variables \
-                  of the environment hold.",
+            doc: "Process variables of EPICS IOCs over Channel Access, read and write. Points: their names. The usual `EPICS_CA_…` \
+                  environment variables apply.",
             keys: &[NAME, DRIVER, TIMEOUT],
         },
         point: any,
@@ -81,8 +81,8 @@ pub const DRIVERS: &[Driver] = &[
         pace: Pace::MayBlock,
         table: &Table {
             header: "message",
-            doc: "Objects of other managers, by messages. Points: `OBJECT/COMPLEMENT`: read with `get`; written with `put`, the value in \
-                  place of `{value}` or, without it, as the whole complement.",
+            doc: "Objects of other managers, by messages. Points: `OBJECT/COMPLEMENT`, read with `get` and written with `put`. The \
+                  value replaces `{value}`; without `{value}`, it is the whole complement.",
             keys: &[
                 NAME,
                 DRIVER,
