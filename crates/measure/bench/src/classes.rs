@@ -150,12 +150,8 @@ fn rows(online: &CpuSet, args: &Args) -> (Vec<Row>, Vec<String>) {
             RT_SPAN,
         ),
     ];
-    let every = row(
-        CLASSES,
-        4,
-        format!("{n} real-time loops, on every CPU"),
-        vec![group("real time", n, 1, online, FIFO)],
-    );
+    let every =
+        row(CLASSES, 4, format!("{n} real-time loops, on every CPU"), vec![group("real time", n, 1, online, FIFO)]);
     match args.every_cpu {
         true => rows.push(short(every, RT_EVERY_CPU_SPAN)),
         false => left_out.push(format!("left out: {} (would stop everything else meanwhile; --every-cpu)", every.what)),

@@ -360,10 +360,10 @@ fn callers(stack: &mut Stack) {
     }
     if BACKTRACE.load(Acquire) == 0 {
         // glibc from 2.35 on has the function that its unwinder then uses; musl sets its lock right in a child.
-        // SAFETY: names that end in zero.
-        let (finds, is_glibc) = unsafe {
-            (dlsym(ANYWHERE, c"_dl_find_object".as_ptr()), dlsym(ANYWHERE, c"gnu_get_libc_version".as_ptr()))
-        };
+        // SAFETY: a name that ends in zero.
+        let finds = unsafe { dlsym(ANYWHERE, c"_dl_find_object".as_ptr()) };
+        // SAFETY: a name that ends in zero.
+        let is_glibc = unsafe { dlsym(ANYWHERE, c"gnu_get_libc_version".as_ptr()) };
         UNWINDS_WITHOUT_LOCK.store(!finds.is_null() || is_glibc.is_null(), Relaxed);
         // SAFETY: a name that ends in zero; lazily bound, global for nobody.
         let library = unsafe { dlopen(c"libgcc_s.so.1".as_ptr(), 1) };

@@ -329,8 +329,12 @@ fn spread(times_ns: &mut [u64], real_time: bool) -> Vec<Row> {
     vec![
         wanted(Row::figure("standard deviation, by mean", "", by(latency.sd_ns, mean)).good(Good::Low), DEVIATION_MAX),
         wanted(Row::figure("maximum, by median", "", by(latency.max_ns, median)).good(Good::Low), MAXIMUM_MAX),
-        Row::figure("share within half to one and a half of the median", "%", 100.0 * near as f64 / times_ns.len().max(1) as f64)
-            .good(Good::High),
+        Row::figure(
+            "share within half to one and a half of the median",
+            "%",
+            100.0 * near as f64 / times_ns.len().max(1) as f64,
+        )
+        .good(Good::High),
     ]
 }
 
