@@ -153,6 +153,6 @@ mod tests {
             run(&BENCH.command().get_matches_from(words), &mut Progress::of("compute")).unwrap_err().to_string()
         };
         assert!(refused(["compute", "--sizes", "7"]).contains("expected 8 to 16384 rows"));
-        assert!(refused(["compute", "--cpus", "1000"]).contains("expected some of this process's CPUs"));
+        assert!(refused(["compute", "--cpus", "1000"]).contains("expected CPUs that this process may use"));
     }
 }
