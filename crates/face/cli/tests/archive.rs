@@ -158,8 +158,9 @@ fn a_file_that_is_missing_is_reported_by_all_that_read_and_ends_with_status_1() 
     let (path, out) = (path.to_str().unwrap(), out.to_str().unwrap());
     let get = ["get", path, "A", "--from", "1970-01-01T00:00:00Z"];
     let export = ["export", path, "A", "--format", "parquet", "--output", out];
-    let all =
-        [&get[..], &["list", path], &["get", path, "A", "--from", "1970-01-01T00:00:00Z", "--every", "10s"], &export];
+    let span = ["--from", "1970-01-01T00:00:00Z", "--to", "1970-01-01T00:02:00Z"];
+    let every = [&["get", path, "A", "--every", "10s"][..], &span].concat();
+    let all = [&get[..], &["list", path], &every, &export];
     let ask = |words: &[&str]| tahti().arg("archive").args(words).output().unwrap();
     for words in all {
         let output = ask(words);

@@ -144,7 +144,7 @@ fn scan_groups_and_autosave_files_are_looked_at_too() {
     let wanted = [
         "psu: bad.req:3:3: A:amps.PREC: ",
         "psu: bad.req:4:1: A:volts.NONE: ",
-        "psu: st.cmd line 8: open.req:2:1: macro Q is undefined",
+        "psu: open.req:2:1: macro Q is undefined; the line is left out",
         "psu: st.cmd line 9: none.req: ",
         "old.sav:2:1: found the end of the file",
         "plant.toml:7:64",
