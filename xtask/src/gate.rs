@@ -112,13 +112,15 @@ fn perform(stage: &Stage) {
     );
 }
 
-/// The process of a stage, when its programs are there.
+/// The process of a stage, when its programs are there. It handles all signals by default: with `nohup` or in the background of a
+/// script some are ignored, by programs under test, too.
 fn prepare(stage: &Stage) -> Result<Command, String> {
     programs::install(stage.name, stage.needs)?;
     let path = programs::path(stage.name, stage.needs)?;
     // Not by its path: a stage may have built another in its place.
-    let mut command = Command::new("/proc/self/exe");
-    command.args(["stage", stage.name]).env("PATH", path).env(record::STAGE, stage.name);
+    let this = format!("/proc/{}/exe", std::process::id());
+    let mut command = Command::new("env");
+    command.args(["--default-signal", &this, "stage", stage.name]).env("PATH", path).env(record::STAGE, stage.name);
     Ok(command)
 }
 
