@@ -22,38 +22,39 @@ pub const ALARM_KEYS: [Key; 8] = [
         r#""ring""#,
         "name",
         "`alarms`",
-        "The first word of all paths, what commands call the whole (`--server`), and Phoebus a configuration. Commands find alarms of a plant without it under the plant's name.",
+        "First word of all paths, and the name for `--server` of the commands; Phoebus calls it a configuration. Without it, commands find the \
+         alarms under the plant's name.",
     ),
     key(
         "folder",
         r#""alarms""#,
         "path",
         "`file` must be given",
-        "Where the journal is, from the working directory; it is made where it does not exist.",
+        "Folder of the journal, relative to the working directory; created if missing.",
     ),
-    key("keep_days", "90", "number, 1 to 36500", "`90`", "Days for which the journal is kept."),
+    key("keep_days", "90", "number, 1 to 36500", "`90`", "Number of days to keep the journal."),
     key(
         "keep_size",
         r#""4GiB""#,
         "size, 32MiB at least",
         "`1GiB`",
-        "Most bytes of the journal: the oldest files go, also before `keep_days`.",
+        "Maximum size of the journal. Above it the oldest files are deleted, also before `keep_days`.",
     ),
     key(
         "operators",
         r#"["alice", "1001"]"#,
         "list of users",
         "none",
-        "Who may look and act besides root and the user of the process.",
+        "Users who may view, acknowledge and shelve alarms, in addition to root and the user of the process.",
     ),
-    key("viewers", r#"["bob"]"#, "list of users", "none", "Who may look, and no more."),
-    key("shelve_max", r#""24h""#, "time, 1s to 720h", "`24h`", "Longest time for which an alarm can be shelved."),
+    key("viewers", r#"["bob"]"#, "list of users", "none", "Users who may only view alarms."),
+    key("shelve_max", r#""24h""#, "time, 1s to 720h", "`24h`", "Maximum time for which an alarm can be shelved."),
     key(
         "connect_within",
         r#""30s""#,
         "time, 1s to 1h",
         "`30s`",
-        "A channel that is not connected so long after the start is an alarm.",
+        "A channel that is still not connected this long after the start is an alarm.",
     ),
 ];
 
@@ -63,7 +64,7 @@ const OWN: [Key; 10] = [
         r#""alarms.toml""#,
         "file",
         "`folder` must be given",
-        "The alarms in a file of their own, sought from `dir`; its keys are not given here then.",
+        "File with the alarms, relative to `dir`. The keys of that file are then not allowed here.",
     ),
     ALARM_KEYS[0],
     ALARM_KEYS[1],
@@ -79,8 +80,10 @@ const OWN: [Key; 10] = [
 /// `[alarms]`, as the documentation shows it.
 pub(crate) const ALARMS: Table = Table {
     header: "[alarms]",
-    doc: "Alarms (see docs/alarms.md): those of the plant's `[[alarm]]` and `[[area]]` tables, or of a file that has the same, and one for each process of the plant, which is \
-          in alarm where the process fails, is restarted, runs away or misses deadlines; the shield and each partition are alarms while something of them is not as it was written. It is a process: every key of `[[process]]` but `command` holds here too.",
+    doc: "The alarm process ([alarms](alarms.md)). It evaluates the `[[alarm]]` and `[[area]]` tables of the plant, or of a file. It adds one alarm \
+          per process, active if the process fails, is restarted, runs away or misses deadlines. It also adds one for the shield and one per \
+          partition, active while a setting differs from the value that tahti wrote. It is a process: all keys of `[[process]]` except `command` are \
+          valid here.",
     keys: &OWN,
 };
 

@@ -23,58 +23,54 @@ const LOGS: &str = "tahti archive: logs ";
 const BEGIN_WITHIN: DurNs = DurNs::from_secs(60);
 
 const OWN: [Key; 11] = [
-    key(
-        "folder",
-        r#""/var/lib/tahti/archive""#,
-        "path",
-        "",
-        "Where the archive is; it is made where it does not exist.",
-    ),
+    key("folder", r#""/var/lib/tahti/archive""#, "path", "", "Folder of the archive; created if missing."),
     key(
         "sync",
         r#""200ms""#,
         "time, 1ms to 1min",
         "`200ms`",
-        "Within what time samples are safe on the disk: what a power cut costs at most.",
+        "Maximum time until samples are safe on the disk. A power failure loses at most this much.",
     ),
-    key("segment_size", r#""16MiB""#, "size, 64KiB to 1GiB", "`16MiB`", "Bytes from which on a new segment is begun."),
-    key("segment_age", r#""1h""#, "time, 1s to 24h", "`1h`", "Time after which a new segment is begun."),
-    key("total_max", r#""20GiB""#, "size", "none", "Most bytes of all files."),
-    key("keep_free", r#""1GiB""#, "size", "`0B`", "Bytes of the disk that are left free."),
+    key("segment_size", r#""16MiB""#, "size, 64KiB to 1GiB", "`16MiB`", "Size at which a new segment starts."),
+    key("segment_age", r#""1h""#, "time, 1s to 24h", "`1h`", "Age at which a new segment starts."),
+    key("total_max", r#""20GiB""#, "size", "none", "Maximum size of all files."),
+    key("keep_free", r#""1GiB""#, "size", "`0B`", "Space to leave free on the disk."),
     key(
         "when_full",
         r#""stop""#,
         "`remove-oldest` or `stop`",
         "`remove-oldest`",
-        "What is done when there is no room: the oldest file is removed, unless another user has filled the disk; or nothing is written until there is room again, and a gap says how many samples are missing.",
+        "Reaction to a full disk or archive. `remove-oldest`: delete the oldest file, unless other files have filled the disk. `stop`: write nothing \
+         until space is free; a gap then records the number of missing samples.",
     ),
     key(
         "pack",
         r#""compact""#,
         "`parquet` or `compact`",
         "`parquet`",
-        "What closed segments become: Parquet files, which DuckDB, pandas and polars read as they lie in the folder, or packs of the archive's own form, which are smaller.",
+        "Format of closed segments. `parquet`: files that DuckDB, pandas and polars read directly. `compact`: smaller files in tahti's own format.",
     ),
     key(
         "engine",
         r#""cassandra://db1,db2/plant?credentials=/etc/tahti/cassandra""#,
         "`files` or `cassandra://HOST[:PORT],…/KEYSPACE[?credentials=FILE]`",
         "`files`",
-        "Where samples go from the folder, which they wait in while the cluster is away. Needs a build with the feature `cassandra`.",
+        "Storage engine. `files`: samples stay in the folder. With a cluster they are uploaded, and wait in the folder while the cluster is \
+         unavailable. A cluster needs a build with `--features cassandra`.",
     ),
     key(
         "replication",
         "3",
         "number, 1 to 9",
         "1",
-        "How many nodes of each data centre keep a sample; counts when the keyspace is made. Only with a cluster.",
+        "Number of nodes per data centre that store a sample. Used when the keyspace is created. Only with a cluster.",
     ),
     key(
         "ttl",
         r#""8760h""#,
         "time, 1h to 175200h",
         "never",
-        "After what time the cluster forgets samples. Only with a cluster.",
+        "The cluster deletes samples older than this. Only with a cluster.",
     ),
 ];
 
@@ -86,8 +82,7 @@ const SHAPE: [Key; OWN.len() + PROCESS.keys.len() - 1] = with_process(&OWN, &["c
 /// `[archive]`, as the documentation shows it.
 pub const ARCHIVE: Table = Table {
     header: "[archive]",
-    doc: "Where samples are kept, and how safely (see docs/operate.md). In a plant the logger is a process: every key of `[[process]]` but \
-          `command` holds here too.",
+    doc: "Storage of samples ([operate](operate.md)). In a plant the logger is a process: all keys of `[[process]]` except `command` are valid here.",
     keys: &OWN,
 };
 

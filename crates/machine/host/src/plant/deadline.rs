@@ -12,37 +12,38 @@ const HOUR: DurNs = DurNs::from_secs(3600);
 /// `deadline = {…}`
 pub(crate) const DEADLINE: Table = Table {
     header: "deadline",
-    doc: "Until when a result counts in full, and what a later one is worth. A result that never comes is worth nothing. What was obtained of the \
-          possible value stands in `ps` and in the verdict.",
+    doc: "Deadline for full value, and the value of a late result ([values](supervisor.md#the-value-of-late-results)). A result that never comes has \
+          no value. `ps` and the verdict show the value in percent of the possible.",
     keys: &[
         key(
             "at",
             r#""5ms""#,
             "time, 1us to 1h",
             "",
-            "The deadline, from when the result was due to be begun: a loop's pulse, a frame's minor, the sending of a request.",
+            "Deadline, measured from the time at which the result was due to start: a loop's pulse, a minor frame, or the arrival of a request at \
+             the server.",
         ),
         key(
             "kind",
             r#""soft""#,
             "`hard`, `firm` or `soft`",
             "",
-            "What a late result means. `hard`: failure; it is worth nothing, and the output becomes safe. `firm`: it is worth nothing, is thrown \
-             away and counted. `soft`: it is used and worth `value`.",
+            "Effect of a late result. `hard`: a failure; no value, and the output becomes safe. `firm`: no value; it is discarded and counted. \
+             `soft`: it is used, with the value that `value` sets.",
         ),
         key(
             "value",
             r#""linear 10ms""#,
             "`linear TIME` or `half TIME`, for `soft`",
             "none: must be given for `soft`",
-            "How the value falls behind the deadline: in a straight line, to nothing after that time; or to half in each such time.",
+            "Value after the deadline: `linear` falls linearly to zero within TIME, `half` halves in each TIME.",
         ),
         key(
             "least",
             r#""95%""#,
             "percentage, `0%` to `100%`",
             "none: any late result degrades the plant",
-            "Minimum share of the possible value over the plant's life. With less the plant is *failed*.",
+            "Minimum value of all results over the plant's life, in percent of the possible. Below it the plant is *failed*.",
         ),
     ],
 };

@@ -34,9 +34,8 @@ const OWN: [Key; 4] = [
 /// `[[equipment]]`, as the documentation shows it.
 pub(crate) const EQUIPMENT: Table = Table {
     header: "[[equipment]]",
-    doc: "An equipment manager (see docs/equipment.md). It is a process: every key of `[[process]]` but `command` holds here too, and \
-          names are unique among all processes. The class of its real-time lane stands in its own file; SIGHUP (`tahti signal`) \
-          reads its tables anew.",
+    doc: "An equipment manager ([equipment](equipment.md)). It is a process: all keys of `[[process]]` except `command` are valid here. Names are \
+          unique among all processes. Its table file sets the class of its real-time lane. After SIGHUP (`tahti signal`) it reads its tables again.",
     keys: &OWN,
 };
 

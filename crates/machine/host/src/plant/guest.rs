@@ -18,121 +18,123 @@ const STOP_WITHIN: DurNs = DurNs::from_secs(30);
 const STOP_MORE: DurNs = DurNs::from_secs(15);
 
 const OWN: [Key; 23] = [
-    key("vcpus", "2", "number, 1 to 64", "`1`", "Virtual CPUs, a thread of QEMU each."),
+    key("vcpus", "2", "number, 1 to 64", "`1`", "Number of virtual CPUs. Each is one thread of QEMU."),
     key(
         "memory",
         r#""1GiB""#,
         "size, 16MiB to 1TiB",
         "`512MiB`",
-        "Its memory, in whole MiB. QEMU needs some for itself: `memory_max` bounds both.",
+        "Memory of the guest, in whole MiB. QEMU needs more than that; `memory_max` limits both together.",
     ),
     key(
         "mlock",
         "true",
         "true or false",
         "`false`",
-        "Whether all memory of QEMU is locked, the guest's included. Needs CAP_IPC_LOCK or `limits = { locked = … }`.",
+        "Lock all memory of QEMU and the guest. Needs CAP_IPC_LOCK or `limits = { locked = … }`.",
     ),
-    key("kernel", r#""vmlinuz""#, "path", "what the first disk boots", "A Linux kernel that is started directly."),
-    key("initrd", r#""initrd.img""#, "path", "none", "The initial RAM disk of `kernel`."),
+    key("kernel", r#""vmlinuz""#, "path", "the first disk boots", "Linux kernel to boot directly."),
+    key("initrd", r#""initrd.img""#, "path", "none", "Initial RAM disk of `kernel`."),
     key(
         "append",
         r#""console=ttyS0""#,
         "text",
         "none",
-        "The command line of `kernel`; the console is the first serial line.",
+        "Command line of `kernel`. The console is the first serial line.",
     ),
     key(
         "disks",
         r#"["hmi.qcow2"]"#,
         "list of paths",
         "none",
-        "Disk images, as virtio disks in this order: `.qcow2` by its name, all others as they are (raw). What they hold is never looked at to find out.",
+        "Disk images, as virtio disks in this order. Files named `.qcow2` are qcow2, all others are raw; tahti never guesses the format from the \
+         content.",
     ),
     key(
         "disk_rate",
         r#""20MiB""#,
         "size, 64KiB to 1TiB",
         "no bound",
-        "Bytes a second that it reads and writes, all disks together.",
+        "Maximum bytes read and written per second, all disks together.",
     ),
     key(
         "disk_operations",
         "500",
         "number, 1 to 10000000",
         "no bound",
-        "Reads and writes a second, all disks together.",
+        "Maximum reads and writes per second, all disks together.",
     ),
     key(
         "network",
         r#""user""#,
         "`none` or `user`",
         "`user` with `allow`, else `none`",
-        "`user` is a card in a network of its own: the guest is 10.0.2.15 (DHCP), 10.0.2.2 leads where `allow` says, and there is nobody else.",
+        "`user`: a network card in a private network without other hosts. The guest is 10.0.2.15 (DHCP). 10.0.2.2 leads to the addresses in `allow`.",
     ),
     key(
         "allow",
         r#"["dashboard", "80=127.0.0.1:8900"]"#,
         "list of `dashboard`, `ca`, `messages` or `[udp:][PORT=]ADDRESS:PORT`",
         "nothing",
-        "What the guest reaches, each at its port of 10.0.2.2 (or at `PORT`). `dashboard` is where `[dashboard]` listens, which needs \
-         `names = [\"10.0.2.2\"]`; `ca` is 127.0.0.1:5064, searches and circuits; `messages` is `tahti msg zmq` at 127.0.0.1:5555.",
+        "Addresses that the guest can reach, each at the same port of 10.0.2.2 (or at `PORT`). `dashboard`: the address of `[dashboard]`, which \
+         needs `names = [\"10.0.2.2\"]`. `ca`: 127.0.0.1:5064, searches and circuits. `messages`: `tahti msg zmq` at 127.0.0.1:5555.",
     ),
     key(
         "network_rate",
         r#""12MiB""#,
         "size, 64KiB to 1TiB",
         "no bound",
-        "Bytes a second of its network card, both ways together.",
+        "Maximum bytes per second of its network card, both directions together.",
     ),
     key(
         "profile",
         r#""windows""#,
         "`linux` or `windows`",
         "`linux`",
-        "`windows`: SATA disks and an Intel network card (e1000e) instead of virtio's, a clock in local time, Hyper-V's interfaces where KVM runs it.",
+        "`windows`: SATA disks and an Intel network card (e1000e) instead of virtio, a clock in local time, and with KVM the Hyper-V interfaces.",
     ),
-    key("firmware", r#""OVMF_CODE.fd""#, "path", "the board's BIOS", "UEFI's program (Debian: package `ovmf`)."),
+    key("firmware", r#""OVMF_CODE.fd""#, "path", "the board's BIOS", "UEFI firmware (Debian: package `ovmf`)."),
     key(
         "firmware_variables",
         r#""hmi-variables.fd""#,
         "path",
         "none: they are lost",
-        "UEFI's variables, which the guest writes: a copy of `OVMF_VARS.fd` of its own. Needs `firmware`.",
+        "UEFI variables, which the guest writes: a separate copy of `OVMF_VARS.fd`. Needs `firmware`.",
     ),
     key(
         "screen",
         "true",
         "true or false",
         "`false`",
-        "A screen, keyboard and mouse, by VNC at the Unix socket `guest/NAME/screen` of the plant's folder below `/run/tahti`.",
+        "Add screen, keyboard and mouse, through VNC on the Unix socket `guest/NAME/screen` in the plant's folder in `/run/tahti`.",
     ),
     key(
         "accel",
         r#""kvm""#,
         "`auto`, `kvm` or `emulated`",
         "`auto`",
-        "What runs its instructions: the processor by KVM, or an emulator, many times slower. `auto` takes KVM where `/dev/kvm` can be opened and can run it; the log says which it was.",
+        "Run the guest with KVM, or with an emulator, which is many times slower. `auto` uses KVM if `/dev/kvm` can be opened and can run the guest. \
+         The log shows the choice.",
     ),
     key(
         "processor",
         r#""qemu64""#,
         "one of `qemu-system-x86_64 -cpu help`, with its flags",
-        "all that it can have",
-        "The processor that the guest sees.",
+        "all features that KVM or the emulator supports",
+        "Processor model of the guest.",
     ),
     key(
         "vcpu_cpus",
         r#""0-1""#,
         "CPU list or `shield`",
         "as `cpus`",
-        "CPUs of the virtual CPUs' threads, among those of `cpus`, or `shield`: they alone go into the shield (not where it is a partition of cgroup \
-         version 2, which takes whole processes: `cpus = \"shield\"`). QEMU's other threads stay on `cpus`.",
+        "CPUs of the virtual CPUs' threads, a subset of `cpus`, or `shield`: only these threads are on the shield. If the shield is a cgroup v2 \
+         partition, which takes whole processes, set `cpus = \"shield\"` instead. QEMU's other threads stay on `cpus`.",
     ),
     key(
         "vcpu_class",
         r#""other:5""#,
-        "as `class`, but `deadline`",
+        "as `class`, but not `deadline`",
         "as `class`",
         "Class of the virtual CPUs' threads. QEMU's other threads have `class`.",
     ),
@@ -141,20 +143,20 @@ const OWN: [Key; 23] = [
         r#""30s""#,
         "time, 100ms to 1h",
         "`30s`",
-        "How long it may take to shut down once its power button was pressed. Then QEMU is told to quit, then killed.",
+        "Maximum time to shut down after the power button was pressed. Then tahti makes QEMU quit, then kills it.",
     ),
     key(
         "program",
         r#""/opt/qemu/bin/qemu-system-x86_64""#,
         "path or name",
         "QEMU for this processor",
-        "The QEMU that is started.",
+        "QEMU program to start.",
     ),
     key(
         "stop",
         r#"["TERM 60s"]"#,
         "as for `[[process]]`",
-        "`TERM`, and `stop_within` and 15s more",
+        "`TERM` with `stop_within` plus 15s",
         "A second `TERM` skips the wait for the guest.",
     ),
 ];
@@ -164,8 +166,8 @@ const SHAPE: [Key; OWN.len() + PROCESS.keys.len() - 3] = with_process(&OWN, &["c
 /// `[[guest]]`, as the documentation shows it.
 pub(crate) const GUEST: Table = Table {
     header: "[[guest]]",
-    doc: "A virtual machine beside the real-time part, in a QEMU of its own (see docs/partitions.md). It is a process: every key of `[[process]]` but \
-          `command` holds here too, `cpus` and `class` for all threads of QEMU, `memory_max` and `tasks_max` for all that it takes.",
+    doc: "A virtual machine in a separate QEMU process ([guests](partitions.md#run-a-virtual-machine)). All keys of `[[process]]` except `command` \
+          are valid here. `cpus` and `class` apply to all threads of QEMU; `memory_max` and `tasks_max` to QEMU and the guest together.",
     keys: &OWN,
 };
 

@@ -23,7 +23,7 @@ const OWN: [Key; 9] = [
         "Databases (`.db`), templates (`.substitutions`), definitions (`.dbd`) and plug-ins with functions (`.so`), in \
          load order, relative to `dir`.",
     ),
-    key("access", r#""site.acf""#, "file", "everybody may read and write", "Access security file."),
+    key("access", r#""site.acf""#, "file", "all clients may read and write", "Access security file."),
     key(
         "scan",
         r#"[{ rates = [".1 second"], class = "fifo:80", cpus = "3" }]"#,
@@ -76,10 +76,10 @@ const SHAPE: [Key; OWN.len() + PROCESS.keys.len() - 2] = with_process(&OWN, &["c
 /// `[[ioc]]`, as the documentation shows it.
 pub(crate) const IOC: Table = Table {
     header: "[[ioc]]",
-    doc: "An EPICS IOC (see docs/ioc.md). It is a process: every key of `[[process]]` but `command` holds here too, and names are \
-          unique among both. SIGTERM ends it as `exit` does. Where scans have shielded CPUs the IOC is there too \
-          (`cpus = \"shield\"`, the default then), with a second shielded CPU for its network; or it stays outside (`cpus = \
-          \"housekeeping\"`) and its scans alone go in, which partitions of cgroup v2 do not allow.",
+    doc: "An EPICS IOC ([ioc](ioc.md)). It is a process: all keys of `[[process]]` except `command` are valid here. Names are unique among IOCs and \
+          processes. SIGTERM ends it as `exit` does. If scans have shielded CPUs, the default is `cpus = \"shield\"`: the whole IOC is on the \
+          shield, and needs a second shielded CPU for its network. With `cpus = \"housekeeping\"` only its scans are on the shield; a shield that is \
+          a cgroup v2 partition does not allow that.",
     keys: &OWN,
 };
 
@@ -115,7 +115,7 @@ pub(crate) const SCAN: Table = Table {
 /// `port = [{…}]`
 pub(crate) const PORT: Table = Table {
     header: "port",
-    doc: "A connection to equipment (see docs/devices.md).",
+    doc: "A connection to equipment ([devices](devices.md)).",
     keys: &[
         key("name", r#""plc""#, "one word", "", "Name for records."),
         key(

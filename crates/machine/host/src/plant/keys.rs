@@ -123,16 +123,16 @@ pub const PROCESS: Table = Table {
             "-5",
             "-20 to 19",
             "the class's own, else the inherited one",
-            "Nice value of its threads in time sharing, as systemd's `Nice=`; what it starts inherits it. The same as `class = \"other:-5\"`, so only one \
-             of the two may say it. In a real-time class it counts for threads that leave the class (`threads`, `reset_on_fork`). Below 0 needs CAP_SYS_NICE.",
+            "Nice value of its time-sharing threads and of its children, as systemd's `Nice=`. Equal to `class = \"other:-5\"`: set only one of the \
+             two. With a real-time class it applies to threads that leave the class (`threads`, `reset_on_fork`). Below 0 needs CAP_SYS_NICE.",
         ),
         key(
             "cpus",
             r#""shield""#,
             "`shield`, `housekeeping` or a CPU list",
-            "`shield` for a real-time class where there is a shield, else `housekeeping`",
-            "Where it runs. `housekeeping` leaves out shielded CPUs, CPUs isolated at boot (`isolcpus=`) and CPUs outside the supervisor's \
-             own mask (`taskset`, `CPUAffinity=`).",
+            "`shield` for a real-time class if the plant has a shield, else `housekeeping`",
+            "CPUs to run on. `housekeeping` excludes shielded CPUs, CPUs isolated at boot (`isolcpus=`) and CPUs outside the supervisor's mask \
+             (`taskset`, `CPUAffinity=`).",
         ),
         key("numa", "0", "number of a NUMA node", "the kernel's choice", "Allocate memory on this node only."),
         key(
@@ -154,23 +154,23 @@ pub const PROCESS: Table = Table {
             r#""512MiB""#,
             "size, at least 1MiB",
             "none",
-            "Memory, page cache included, of it and everything that it starts together, as systemd's `MemoryMax=`: beyond it the kernel ends one \
-             of them. By a control group (`memory.max`, version 1: `memory.limit_in_bytes`); where there is none that can, this is said.",
+            "Maximum memory, with page cache, of the process and all descendants together, as systemd's `MemoryMax=`. Above it the kernel kills one \
+             of them. Uses a cgroup (`memory.max`, v1: `memory.limit_in_bytes`). If no cgroup has this controller, tahti reports it.",
         ),
         key(
             "tasks_max",
             "64",
             "1 to 4194304",
             "none",
-            "Processes and threads of it and everything that it starts together, as systemd's `TasksMax=`: beyond it none can be started. By a \
-             control group (`pids.max`).",
+            "Maximum number of processes and threads, with all descendants, as systemd's `TasksMax=`. Above it no further one starts. Uses a cgroup \
+             (`pids.max`).",
         ),
         key(
             "partition",
             r#""hmi""#,
             "name of a `[[partition]]`",
             "none",
-            "The bounds that it shares with others; those of its own hold besides.",
+            "Partition whose limits it shares. Its own limits also apply.",
         ),
         key(
             "user",
@@ -196,10 +196,11 @@ pub const PROCESS: Table = Table {
         key(
             "pass_environment",
             r#"["EPICS_*"]"#,
-            "list of names, `*` stands for any text",
+            "list of names, `*` matches any text",
             "all; with a `user`, none",
-            "Variables of the supervisor's environment that it gets beside `PATH`, `LANG`, `LANGUAGE`, `LC_*`, `TZ` and `TERM`. Those \
-             by which systemd speaks to the supervisor are never passed on. With a `user`, `HOME`, `USER`, `LOGNAME` and `SHELL` are that user's.",
+            "Variables of the supervisor's environment to pass on, in addition to `PATH`, `LANG`, `LANGUAGE`, `LC_*`, `TZ` and `TERM`. Variables \
+             that systemd sets for the supervisor's own use are never passed on. With a `user`, `HOME`, `USER`, `LOGNAME` and `SHELL` are that \
+             user's.",
         ),
         key("umask", r#""0027""#, "octal number, `0000` to `0777`", "the supervisor's", "File mode creation mask."),
         key(
@@ -297,15 +298,16 @@ pub const PROCESS: Table = Table {
             r#""0.1%""#,
             "percentage, `0%` to `100%`",
             "none: any skipped period degrades the plant",
-            "Share of its periods that its loop may skip over the plant's life. With more the plant is *failed*, with fewer *degraded*.",
+            "Maximum share of periods that its loop may skip over the plant's life. Above it the plant is *failed*; with fewer skipped periods it is \
+             *degraded*.",
         ),
         key(
             "deadline",
             r#"{ at = "5ms", kind = "firm" }"#,
             "table, see *deadline*",
-            "none: nothing is weighed",
-            "Until when the result of each pulse of its loop counts, and what a later one is worth. One behind a `hard` one is trouble: \
-             `on_fault` runs, and the safe values of the variables that the loop exports stand until a result is in time.",
+            "none: results are not valued",
+            "Deadline for the result of each pulse of its loop, and the value of a late result. A missed `hard` deadline is a fault: `on_fault` \
+             runs, and the loop's exported variables keep their safe values until a result is punctual.",
         ),
     ],
 };
@@ -459,9 +461,9 @@ pub const LOG: Table = Table {
 /// `heartbeat = {…}`
 pub const HEARTBEAT: Table = Table {
     header: "heartbeat",
-    doc: "Proof of life: the process counts cycles in its loop page (`rt`'s loops do so by themselves), or sends \
-          `WATCHDOG=1` to the socket in `NOTIFY_SOCKET`. It gets `WATCHDOG_USEC` (`within` in microseconds) and \
-          `WATCHDOG_PID`, as from systemd: a program that uses `sd_watchdog_enabled(3)` needs no setting.",
+    doc: "Proof of life: the process counts cycles in its loop page (loops of `rt` do so automatically), or sends `WATCHDOG=1` to the socket in \
+          `NOTIFY_SOCKET`. It gets `WATCHDOG_USEC` (`within` in microseconds) and `WATCHDOG_PID`, as from systemd: a program that uses \
+          `sd_watchdog_enabled(3)` needs no setting.",
     keys: &[
         key("within", r#""50ms""#, "time, 1ms to 1h", "", "Maximum silence."),
         key(
@@ -496,7 +498,8 @@ pub const WATCHDOG: Table = Table {
             r#""10s""#,
             "time, 1s to 1h",
             "`10s`",
-            "The machine resets after this long without a sign of life. It is fed four times in this time; where the device keeps a timeout of its own, a warning says so.",
+            "The machine resets if it is not fed for this time. tahti feeds it four times in this time. If the device has a fixed timeout, tahti \
+             prints a warning.",
         ),
     ],
 };
@@ -504,23 +507,23 @@ pub const WATCHDOG: Table = Table {
 /// `[records]`
 pub const RECORDS: Table = Table {
     header: "[records]",
-    doc: "Where logs and evidence go. Without this table they lie in the run folder, in memory, and are gone after a reset of the machine.",
+    doc: "Folder of logs and evidence. Without this table they are in the run folder, in memory, and are lost when the machine resets.",
     keys: &[
         key(
             "folder",
             r#""/var/log/tahti/llrf""#,
             "path, from the plant file's folder",
             "the run folder",
-            "Logs (`log/`) and evidence (`evidence/`) are kept there. Evidence is on the disk before anything else is done with it; \
-             the supervisor never waits for the disk.",
+            "Folder for logs (`log/`) and evidence (`evidence/`). Evidence is written to the disk before it is used otherwise. The supervisor never \
+             waits for the disk.",
         ),
         key(
             "also",
             r#""journal""#,
             "`journal` or `syslog`",
             "none",
-            "Each line of supervisor and processes goes to systemd's journal (with `TAHTI_PLANT` and `TAHTI_PROCESS`), or to `/dev/log`, too. \
-             Lines that it does not take are lost there, and counted.",
+            "Also send each line of the supervisor and the processes to systemd's journal (with `TAHTI_PLANT` and `TAHTI_PROCESS`) or to `/dev/log`. \
+             Lines that the journal or `/dev/log` does not accept are lost there and counted.",
         ),
     ],
 };
@@ -528,74 +531,75 @@ pub const RECORDS: Table = Table {
 /// `[[frame]]`
 pub const FRAME: Table = Table {
     header: "[[frame]]",
-    doc: "A frame scheduler (see docs/frames.md): minors on a time base, activities that join by name. One such table each; \
-          `tahti up` runs it as a process of its own, `tahti frames check` draws it.",
+    doc: "A frame scheduler ([frames](frames.md)): minor frames on a time base, and activities that join by name. One table per scheduler. `tahti \
+          up` runs it as a separate process; `tahti frames check` draws it.",
     keys: &[
         key(
             "name",
             r#""fast""#,
             "letters, digits, `-`, `_` and `.`, at most 32",
             "",
-            "Name of the frame, unlike any process's.",
+            "Name of the frame; no process may have the same name.",
         ),
         key(
             "cpu",
             "1",
             "number, or `shield` for the first isolated CPU",
-            "none: activities run where their processes may, and neither the order of blocked ones nor that of late ones is kept",
-            "The CPU on which its dispatcher and activities run.",
+            "none: activities run on the CPUs of their processes, and the order of blocked or late activities is not kept",
+            "CPU of its dispatcher and activities.",
         ),
         key(
             "class",
             r#""fifo:80""#,
             "`fifo:5` to `fifo:99`",
             "`fifo:80`",
-            "Class of the dispatcher; activities, caretaker, parked calls and background activities get the four priorities below it.",
+            "Class of the dispatcher. Activities, caretaker, parked calls and background activities have the four priorities below it.",
         ),
         key(
             "base",
             r#""timer""#,
             "`timer`, `software`, `counter:TIME`, `udp:PORT`, `device:PATH`, `eventfd`, `pps:PATH`, `gpio:PATH:LINE` or `frame:NAME`",
             "`timer`",
-            "What begins a minor.",
+            "Event that starts a minor frame.",
         ),
-        key("minors", "10", "1 to 1000", "the number of `lengths`", "How many minors the major frame has."),
-        key("period", r#""1ms""#, "time, 50us to 1h", "`lengths` must be given", "The length of each minor."),
+        key("minors", "10", "1 to 1000", "the number of `lengths`", "Number of minor frames in the major frame."),
+        key("period", r#""1ms""#, "time, 50us to 1h", "`lengths` must be given", "Length of each minor frame."),
         key(
             "lengths",
             r#"["1ms", "2ms"]"#,
             "list of times",
             "`period` for each",
-            "The length of each minor, one by one.",
+            "Lengths of the minor frames, in order.",
         ),
-        key("reserve", r#""20us""#, "time", "`0s`", "Time of each minor with which activities may not plan."),
+        key("reserve", r#""20us""#, "time", "`0s`", "Time in each minor frame that is not available to activities."),
         key(
             "join_within",
             r#""10s""#,
             "time, 0 to 1h",
             "`10s`",
-            "How long all activities may take to join. Then the frame begins without those that are missing, and says so.",
+            "Maximum time for all activities to join. Then the frame starts without the missing ones and reports them.",
         ),
         key(
             "miss_ratio_max",
             r#""0.1%""#,
             "percentage, `0%` to `100%`",
             "none: any of them degrades the plant",
-            "Share of its minors that may be skipped, or in which an activity overruns, over the plant's life. With more the plant is *failed*, with fewer *degraded*.",
+            "Maximum share of minor frames that are skipped or have an overrun, over the plant's life. Above it the plant is *failed*; with fewer it \
+             is *degraded*.",
         ),
         key(
             "activity",
             r#"[{ name = "control", budget = "300us" }]"#,
             "list of tables, see *activity*",
             "",
-            "The activities, in the order in which they run: `[[frame.activity]]`.",
+            "Activities, in the order in which they run: `[[frame.activity]]`.",
         ),
         key(
             "mode",
             r#"[{ name = "normal", activities = ["control"] }]"#,
             "list of tables, see *mode*",
             "none: all run",
-            "Sets of activities: `[[frame.mode]]`. The first is the one to begin with.",
+            "Sets of activities: `[[frame.mode]]`. The frame starts with the first.",
         ),
     ],
 };
@@ -610,50 +614,51 @@ pub const ACTIVITY: Table = Table {
             r#""control""#,
             "letters, digits, `-`, `_` and `.`, at most 32",
             "",
-            "Its name, unique in the frame.",
+            "Name of the activity, unique in the frame.",
         ),
         key(
             "budget",
             r#""300us""#,
             "time",
             "none, for background activities only",
-            "Time that a call may take; the admission check adds them up.",
+            "Maximum time of a call. The admission check adds the budgets.",
         ),
         key(
             "minors",
             r#"["0-3 underrunnable+overrunnable+continuable", "4"]"#,
-            "`all`, or numbers and ranges, or a list of such, each with its own discipline behind it",
+            "`all`, or numbers and ranges, or a list of them, each with an optional discipline after it",
             "`all`",
-            "The minors in which it runs.",
+            "Minor frames in which it runs.",
         ),
         key(
             "discipline",
             r#""real-time""#,
             "`real-time`, `background`, or `underrunnable`, `overrunnable`, `continuable` joined by `+`",
             "`real-time`",
-            "How it must behave there.",
+            "Rule for its behaviour in these minor frames.",
         ),
         key(
             "recovery",
             r#""steal:100us""#,
             "`none`, `inject`, `stretch:TIME`, `steal:TIME`, `skip`, `safe-value`, `demote` or `restart`",
             "`none`",
-            "What is done about its overruns and underruns.",
+            "Reaction to its overruns and underruns.",
         ),
         key(
             "tolerate",
             "2",
             "0 to 1000000",
             "1 for recoveries that give time, else 0",
-            "Errors in succession that are tolerated: so often is time given; other recoveries act after that.",
+            "Number of consecutive errors to tolerate. A recovery that gives time does so for this many errors; other recoveries act after them.",
         ),
         key(
             "deadline",
             r#"{ at = "500us", kind = "firm" }"#,
             "table, see *deadline*; without `least`",
-            "none: nothing is weighed",
-            "Until when the result of each call counts, from when its minor was due, and what a later one is worth. Behind a `hard` one its \
-             safe values stand until a result is in time: its recovery is `safe-value`. The value of all activities stands in `ps` and in the verdict.",
+            "none: results are not valued",
+            "Deadline for the result of each call, from when its minor frame was due, and the value of a late result. After a missed `hard` deadline \
+             its variables have their safe values until a result is punctual: its recovery is `safe-value`. `ps` and the verdict show the value of \
+             all activities.",
         ),
     ],
 };
@@ -661,10 +666,10 @@ pub const ACTIVITY: Table = Table {
 /// `[[frame.mode]]`
 pub const MODE: Table = Table {
     header: "[[frame.mode]]",
-    doc: "A set of activities that run together. `tahti frames mode` changes it where a major frame begins.",
+    doc: "A set of activities that run together. `tahti frames mode` changes the mode at the start of a major frame.",
     keys: &[
         key("name", r#""normal""#, "letters, digits, `-`, `_` and `.`, at most 32", "", "Its name."),
-        key("activities", r#"["control"]"#, "list of names", "", "The activities that run in it."),
+        key("activities", r#"["control"]"#, "list of names", "", "Activities that run in this mode."),
     ],
 };
 

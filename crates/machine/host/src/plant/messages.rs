@@ -36,7 +36,7 @@ const OWN: [Key; 7] = [
         "deadlines",
         r#"[{ objects = "sr_rf_*", verbs = ["put"], at = "5ms", kind = "firm" }]"#,
         "list of tables, see *deadlines*",
-        "none: nothing is weighed",
+        "none: results are not valued",
         "Deadlines of replies; the first match decides.",
     ),
     key("message_log", r#""messages.log""#, "file", "none", "Log file of all writes and errors, with user and time."),
@@ -62,8 +62,8 @@ const SHAPE: [Key; OWN.len() + PROCESS.keys.len() - 1] = with_process(&OWN, &["c
 /// `[messages]`, as the documentation shows it.
 pub(crate) const MESSAGES: Table = Table {
     header: "[messages]",
-    doc: "The message server (see docs/messages.md). It is a process: every key of `[[process]]` but `command` holds here too. Clients \
-          find it by its `name`, which is mostly `main`.",
+    doc: "The message server ([messages](messages.md)). It is a process: all keys of `[[process]]` except `command` are valid here. Clients find it \
+          by its `name`, usually `main`.",
     keys: &OWN,
 };
 
@@ -103,9 +103,9 @@ pub(crate) const RULES: Table = Table {
 /// `deadlines = [{…}]`
 pub(crate) const DEADLINES: Table = Table {
     header: "deadlines",
-    doc: "Until when the answer to a request counts in full, from when the server has seen the request. One that would be worth nothing is not waited \
-          for: the client is told so, and who has not begun it by then leaves it. A missed `hard` deadline runs the server's `on_fault`. \
-          `objects`, `verbs` and `bands` say which requests it is about, as in *rules*; what is left out fits everything.",
+    doc: "Deadline for the reply to a request, from its arrival at the server. The server does not wait for a reply without value: it informs the \
+          client, and a manager that has not started the request by then does not execute it. A missed `hard` deadline runs the server's `on_fault`. \
+          `objects`, `verbs` and `bands` select the requests, as in *rules*; an omitted key matches everything.",
     keys: &[
         key("objects", r#""sr_rf_*""#, "name with `*` and `?`", "all", "Matching objects."),
         key("verbs", r#"["put", "call"]"#, "list of verbs", "all", "Matching verbs."),

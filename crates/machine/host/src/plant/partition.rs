@@ -30,94 +30,95 @@ const KEYS: [Key; 10] = [
         r#""50%/100ms""#,
         "percent of one CPU, 1% to 100000%, and a period, 1ms to 1s",
         "none; a period of `100ms`",
-        "Processor time of all its threads together in each period (`cpu.max`, version 1: `cpu.cfs_quota_us`): beyond it they wait for the next. \
-         At least 1ms of each period. It holds for time sharing only, so that no real-time process may be in a partition that has it.",
+        "Maximum CPU time of all threads together in each period, at least 1ms (`cpu.max`, v1: `cpu.cfs_quota_us`). Above it they wait for the next \
+         period. Applies to time sharing only: a partition with this key may not contain a real-time process.",
     ),
     key(
         "cpu_weight",
         "50",
         "1 to 10000",
         "none, as 100",
-        "Its share of busy CPUs beside others, as systemd's `CPUWeight=` (`cpu.weight`, version 1: `cpu.shares`). For time sharing only, too.",
+        "Share of busy CPUs relative to other groups, as systemd's `CPUWeight=` (`cpu.weight`, v1: `cpu.shares`). Applies to time sharing only.",
     ),
     key(
         "memory_max",
         r#""512MiB""#,
         "size, at least 1MiB",
         "none",
-        "Memory of all its processes together, page cache included: beyond it the kernel ends one of them (`memory.max`, version 1: `memory.limit_in_bytes`).",
+        "Maximum memory of all processes together, with page cache. Above it the kernel kills one of them (`memory.max`, v1: `memory.limit_in_bytes`).",
     ),
     key(
         "tasks_max",
         "64",
         "1 to 4194304",
         "none",
-        "Its processes and threads: beyond it none can be started (`pids.max`).",
+        "Maximum number of processes and threads. Above it no further one starts (`pids.max`).",
     ),
     key(
         "io_max",
         r#"[{ device = "/dev/sda", read = "20MiB" }]"#,
         "list of tables, see *io_max*",
         "none",
-        "What it may read and write of block devices (`io.max`, version 1: `blkio.throttle.*`). Version 1 does not bound writes that go through the page cache.",
+        "Limits on reads and writes of block devices (`io.max`, v1: `blkio.throttle.*`). v1 does not limit writes through the page cache.",
     ),
     key(
         "cache",
         r#""25%""#,
         "percentage, `1%` to `100%`",
         "none",
-        "Part of the last-level cache into which its processes load at the most: whole ways, the highest. By a group of resctrl, where the processor has it.",
+        "Maximum share of the last-level cache that its processes fill, in whole ways, the highest ones. Uses a resctrl group; the processor must \
+         support it.",
     ),
     key(
         "memory_bandwidth",
         r#""30%""#,
         "percentage, `1%` to `100%`",
         "none",
-        "Part of the memory's bandwidth that it may use, rounded up to the processor's steps. By resctrl, too.",
+        "Maximum share of the memory bandwidth, rounded up to the processor's steps. Uses resctrl.",
     ),
     key(
         "network",
         r#"{ device = "eth0", link = "100Mbit", rate = "20Mbit" }"#,
         "table, see *network*",
         "none",
-        "Its class of a network device: what it may send. By HTB (`tc`), and by a program of the kernel for the partition's control group of version 2, which \
-         needs no controller, so that hosts of version 1 can do it where version 2 is mounted beside.",
+        "Limit on the data it sends through a network device. Uses HTB (`tc`) and a kernel program on the partition's v2 cgroup. It needs no \
+         controller, so hosts with v1 can use it if v2 is mounted too.",
     ),
     key(
         "required",
         "false",
         "true or false",
         "`true`",
-        "Whether the plant is refused where this machine cannot bound it so. With `false` that is said once, and the rest of the bounds stand.",
+        "Refuse the plant if this machine cannot apply a limit. With `false` tahti prints a warning once and applies the other limits.",
     ),
 ];
 
 /// `[[partition]]`
 pub(crate) const PARTITION: Table = Table {
     header: "[[partition]]",
-    doc: "Bounds that several processes share: those that say `partition = \"NAME\"`, with everything that they start (see docs/partitions.md). \
-          By control groups of the plant's own, which are gone once it is down.",
+    doc: "Limits that several processes share: all with `partition = \"NAME\"`, and their descendants ([partitions](partitions.md)). tahti creates \
+          cgroups for them and removes these when the plant is down.",
     keys: &KEYS,
 };
 
 /// `io_max = [{…}]`
 pub(crate) const IO_MAX: Table = Table {
     header: "io_max",
-    doc: "Bounds on a block device, at least one of the four.",
+    doc: "Limits on a block device. Set at least one of the four.",
     keys: &[
         key("device", r#""/dev/sda""#, "path of a whole block device", "", "The device."),
-        key("read", r#""20MiB""#, "size", "none", "Bytes read in a second."),
-        key("write", r#""5MiB""#, "size", "none", "Bytes written in a second."),
-        key("read_ops", "200", "1 to 1000000000", "none", "Reads in a second."),
-        key("write_ops", "100", "1 to 1000000000", "none", "Writes in a second."),
+        key("read", r#""20MiB""#, "size", "none", "Maximum bytes read per second."),
+        key("write", r#""5MiB""#, "size", "none", "Maximum bytes written per second."),
+        key("read_ops", "200", "1 to 1000000000", "none", "Maximum reads per second."),
+        key("write_ops", "100", "1 to 1000000000", "none", "Maximum writes per second."),
     ],
 };
 
 /// `network = {…}`
 pub(crate) const NETWORK: Table = Table {
     header: "network",
-    doc: "A class of a network device, for what the partition's processes send. Everybody else shares what partitions do not use. A device on which \
-          somebody else has put a queueing discipline is refused.",
+    doc: "Limits on the data that the partition's processes send through a network device. All other processes share the bandwidth that partitions \
+          do not use. A device whose root discipline another program set is refused.",
     keys: &[
         key("device", r#""eth0""#, "name of a network device", "", "The device."),
         key(
@@ -125,37 +126,37 @@ pub(crate) const NETWORK: Table = Table {
             r#""100Mbit""#,
             "bits a second: `kbit`, `Mbit`, `Gbit`",
             "",
-            "What the link carries; all partitions say the same of a device. Nobody sends more through it while the plant is up: queues form here, where \
-             they are in order, not in the device.",
+            "Speed of the link; the same in all partitions that use the device. It limits all traffic sent through the device while the plant is up. \
+             Queues then form in the kernel, where tahti orders them, and not in the device.",
         ),
         key(
             "rate",
             r#""20Mbit""#,
             "bits a second",
             "",
-            "What it is certain of. Together partitions may have 99 % of the link.",
+            "Guaranteed rate. All partitions together may have at most 99 % of the link.",
         ),
         key(
             "max",
             r#""50Mbit""#,
             "bits a second, at least `rate`",
             "`link`",
-            "What it does not exceed, also where nobody else sends.",
+            "Maximum rate, also if the link is otherwise idle.",
         ),
         key(
             "delay",
             r#""5ms""#,
             "time, 100us to 10s",
             "none: a queue of the device's length",
-            "Longest that what is sent at `rate` waits in its queue: more than fits into it is lost.",
+            "Maximum time in the queue at `rate`. Packets that do not fit in the queue are lost.",
         ),
         key(
             "queue",
             r#""fq_codel""#,
             "`fifo`, `fq_codel` or `cake`",
             "`fifo`",
-            "What the queue does within `delay`. `fifo`: first come, first sent. `fq_codel`, `cake`: each connection has its turn, so that a flood does \
-             not delay what else the partition sends; the kernel must have it.",
+            "Order of the queue. `fifo`: order of arrival. `fq_codel`, `cake`: connections share the queue fairly, so that one flood does not delay \
+             other traffic of the partition; the kernel must have the discipline.",
         ),
     ],
 };

@@ -26,9 +26,9 @@ const OWN: [Key; 8] = [
         r#""200us""#,
         "time, 1us to 1s",
         "`200us`",
-        "Wake-ups later than this are explained, and their windows kept.",
+        "Explain wake-ups later than this, and store their windows.",
     ),
-    key("cycle_above", r#""500us""#, "time, 1us to 1s", "none", "The same for cycles that take longer than this."),
+    key("cycle_above", r#""500us""#, "time, 1us to 1s", "none", "The same for cycles longer than this."),
     key("window_before", r#""2s""#, "time, 1ms to 60s", "`2s`", "Length of a window before its event."),
     key("window_after", r#""100ms""#, "time, 1ms to 10s", "`100ms`", "Length of a window after its event."),
     key("keep", "20", "number, 1 to 10000", "`20`", "Number of windows to keep; the oldest is deleted."),
@@ -40,9 +40,9 @@ const SHAPE: [Key; OWN.len() + PROCESS.keys.len() - 1] = with_process(&OWN, &["c
 /// `[recorder]`, as the documentation shows it.
 pub(crate) const RECORDER: Table = Table {
     header: "[recorder]",
-    doc: "A flight recorder (see docs/measuring.md): records what the kernel does on the CPUs of the real-time part all the time, names who \
-          made a thread late, and keeps the window round a delay, a missed deadline, trouble that the supervisor sees, or a command. It is a \
-          process: every key of `[[process]]` but `command` holds here too. It needs root.",
+    doc: "A flight recorder ([measuring](measuring.md)). It records the kernel's activity on the real-time CPUs all the time, and names the cause of \
+          each late wake-up. It stores the window around a delay, a missed deadline, a fault that the supervisor detects, or a command. It is a \
+          process: all keys of `[[process]]` except `command` are valid here. It needs root.",
     keys: &OWN,
 };
 

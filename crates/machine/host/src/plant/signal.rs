@@ -17,7 +17,7 @@ const EVERY_MAX: u64 = 1_000_000_000;
 /// `[[signal]]`, as the documentation shows it.
 pub const SIGNAL: Table = Table {
     header: "[[signal]]",
-    doc: "What is archived alike. Channel Access servers are found by `EPICS_CA_ADDR_LIST` and its kin, as by all clients.",
+    doc: "Signals to archive from one source, with one policy. Channel Access servers are found by `EPICS_CA_ADDR_LIST` and the related variables.",
     keys: &[
         key("names", r#"["RF:TEMP", "RF:GRAD"]"#, "list of names", "none", "Variables of Channel Access servers."),
         key(
@@ -25,70 +25,75 @@ pub const SIGNAL: Table = Table {
             r#"["llrf/*", "sr-values/sr_now_rf/voltage"]"#,
             "list of `PAGE/NAME`, the name with `*` and `?`",
             "none",
-            "Exported variables of processes of this machine: loops, frames, polls. Each sample that was written is kept, with its pulse number.",
+            "Exported variables of processes on this machine: loops, frames, polls. Each written sample is stored with its pulse number.",
         ),
         key(
             "loops",
             r#"["llrf/*", "llrf/poller/p99"]"#,
             "list of `PLANT/PATTERN`, the pattern with `*` and `?`",
             "none",
-            "How late the loops of a plant's processes woke up in each second: `PROCESS/count`, `p50`, `p99`, `p999`, `max`, `misses`, `histogram`; what results were worth that have a `deadline`: `worth`, `late`.",
+            "Wake-up latency of a plant's loops, per second: `PROCESS/count`, `p50`, `p99`, `p999`, `max`, `misses`, `histogram`. With a `deadline` \
+             also the value of results: `worth`, `late`.",
         ),
         key(
             "frames",
             r#"["llrf/*", "llrf/fast/overruns"]"#,
             "list of `PLANT/PATTERN`, the pattern with `*` and `?`",
             "none",
-            "How a plant's frames did in each second: `FRAME/minors`, `lost`, `overruns`, `underruns`, `absences`, how late minors began (`late-p99` and such), the dispatcher's work (`work-…`), and of each activity `FRAME/ACTIVITY/calls`, its faults and its own work.",
+            "Statistics of a plant's frames, per second: `FRAME/minors`, `lost`, `overruns`, `underruns`, `absences`, start latency of minor frames \
+             (`late-p99` and others), the dispatcher's work (`work-…`). Per activity: `FRAME/ACTIVITY/calls`, its faults and its work.",
         ),
         key(
             "messages",
             r#"["main/put/sr_*"]"#,
             "list of `SERVER/VERBS/OBJECTS`, verbs and objects with `*` and `?`",
             "none",
-            "What passed a message server, as its log and `tahti msg watch` have it: a text for each request.",
+            "Requests that passed a message server, as in its log and in `tahti msg watch`: one text per request.",
         ),
         key(
             "alarms",
             r#"["llrf/*"]"#,
             "list of `NAME/PATTERN`, the pattern with `*` and `?`",
             "none",
-            "Alarms of `[alarms]` of this name, by their path: `PATH/state` with severity and acknowledgement, `PATH/message`, `PATH/value`.",
+            "Alarms of the `[alarms]` table with this name, by path: `PATH/state` with severity and acknowledgement, `PATH/message`, `PATH/value`.",
         ),
         key(
             "streams",
             r#"["/dev/shm/ao_*.im.shm"]"#,
             "list of `FOLDER/NAME.im.shm`, the name with `*` and `?`; all in one folder",
             "none",
-            "Images in shared memory as ImageStreamIO 2.00 has them, of any program: `streams/NAME`, an array each, with the image's own time and the number of its frame. One of `every`, `scan`, `deadband`, `on_fault` says how many are kept.",
+            "Images in shared memory in the format of ImageStreamIO 2.00, from any program: `streams/NAME`, one array per image, with its time and \
+             frame number. One of `every`, `scan`, `deadband`, `on_fault` is required.",
         ),
         key(
             "deadband",
             "0.1",
             "number that is not negative",
             "0",
-            "A value is kept where it differs from the last one kept by more than this, or its alarm does.",
+            "Store a value if it differs from the last stored one by more than this, or if its alarm changes.",
         ),
         key(
             "scan",
             r#""1s""#,
             "time, 1ms to 24h",
-            "every update is kept",
-            "Only the newest value is kept, so often; not together with `deadband`.",
+            "every update is stored",
+            "Store only the newest value, once per this time. Not together with `deadband`.",
         ),
         key(
             "every",
             "100",
             "number, 1 to 1000000000",
-            "every update is kept",
-            "The first value in each so many pulses is kept, so that signals of one loop keep those of the same pulses; of values without a pulse each so many'th. Not together with `scan`, `deadband` or `on_fault`.",
+            "every update is stored",
+            "Store the first value in each group of this many pulses, so that all signals of a loop have samples of the same pulses. For values \
+             without a pulse number, store one of this many. Not together with `scan`, `deadband` or `on_fault`.",
         ),
         key(
             "on_fault",
             r#""5s""#,
             "time, 1ms to 60s",
-            "kept all the time",
-            "Nothing is kept until something goes wrong, then every update of the time before: the process or server is gone, or an alarm of MAJOR or INVALID begins, such as a safe value that stands. Not together with `deadband` or `scan`.",
+            "stored all the time",
+            "Store nothing until a fault, then every update of this time before it. A fault is the loss of the process or server, or the start of a \
+             MAJOR or INVALID alarm, such as an active safe value. Not together with `deadband` or `scan`.",
         ),
     ],
 };
