@@ -4,7 +4,7 @@ use super::{Doc, Knob, text};
 use crate::plan::Context;
 use crate::snapshot::{Form, Value};
 
-/// Whether idle PCI Express links sleep.
+/// Sleep of idle PCI Express links.
 #[derive(Debug)]
 pub(super) struct Aspm;
 
@@ -15,8 +15,8 @@ impl Knob for Aspm {
 
     fn doc(&self) -> Doc {
         Doc {
-            what: "whether idle PCI Express links sleep",
-            why: "waking a link costs tens of microseconds",
+            what: "sleep of idle PCI Express links",
+            why: "a link takes tens of microseconds to wake",
             good: "performance",
             since: "2.6.26",
             source: "Documentation/admin-guide/kernel-parameters.txt",

@@ -1,4 +1,4 @@
-//! Where block devices complete their requests.
+//! CPU on which block devices complete requests.
 
 use super::{Doc, Knob, text};
 use crate::plan::{Context, ShieldPart};
@@ -15,9 +15,8 @@ impl Knob for BlockCompletion {
 
     fn doc(&self) -> Doc {
         Doc {
-            what: "the CPU that completes a request: 0 that of the interrupt, 1 one that shares its cache with the asking \
-                   one, 2 the asking one",
-            why: "an interrupt that cannot be moved would complete everybody's requests on the shielded CPU, a millisecond at a time",
+            what: "CPU that completes a request: 0 the interrupt's CPU, 1 a CPU that shares a cache with the requesting CPU, 2 the requesting CPU",
+            why: "an interrupt that cannot be moved would complete the requests of all CPUs on the shielded CPU, up to a millisecond at a time",
             good: "2",
             since: "3.0",
             source: "Documentation/ABI/stable/sysfs-block",

@@ -1,4 +1,4 @@
-//! What only a boot parameter can do: said as the exact parameter to add.
+//! Settings that need a boot parameter: prints the exact parameter to add.
 
 use crate::plan::{Context, Note, Profile};
 use crate::snapshot::Cgroup;

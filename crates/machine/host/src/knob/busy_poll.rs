@@ -15,8 +15,8 @@ impl Knob for BusyPoll {
 
     fn doc(&self) -> Doc {
         Doc {
-            what: "microseconds for which read, poll and select on a socket look into the network card's queue before they sleep",
-            why: "work that polls takes a packet without waiting for its interrupt, which goes to another CPU",
+            what: "time in microseconds for which read, poll and select on a socket poll the network card's queue before they sleep",
+            why: "a polling loop gets a packet without waiting for its interrupt, which goes to another CPU",
             good: "polling: at least 50",
             since: "3.11",
             source: "Documentation/admin-guide/sysctl/net.rst",

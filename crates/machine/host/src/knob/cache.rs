@@ -1,4 +1,4 @@
-//! A part of the last-level cache for the shielded CPUs alone (`resctrl`).
+//! Exclusive ways of the last-level cache for the shielded CPUs (`resctrl`).
 
 use super::{Doc, Knob};
 use crate::partition::DIR_BEGINS;
@@ -30,9 +30,9 @@ impl Knob for CacheWays {
 
     fn doc(&self) -> Doc {
         Doc {
-            what: "ways of the last-level cache into which only the shielded CPUs load; a group of its own, where resctrl is mounted and nobody else uses it",
-            why: "whatever the others do would throw the loop's data out of the cache that all share",
-            good: "a quarter of the ways, the lowest; the others lose them",
+            what: "ways of the last-level cache that only the shielded CPUs fill; a separate group, if resctrl is mounted and no other program uses it",
+            why: "work on other CPUs would evict the loop's data from the shared cache",
+            good: "the lowest quarter of the ways; other CPUs lose them",
             since: "4.10",
             source: "Documentation/filesystems/resctrl.rst",
         }

@@ -1,4 +1,4 @@
-//! What the clock is read from.
+//! Hardware counter of the clock.
 
 use super::{Doc, Knob};
 use crate::plan::Context;
@@ -6,7 +6,7 @@ use crate::snapshot::{Form, Value};
 
 const AVAILABLE: &str = "/sys/devices/system/clocksource/clocksource0/available_clocksource";
 
-/// The hardware that the clock is read from.
+/// Hardware counter of the clock.
 #[derive(Debug)]
 pub(super) struct Clocksource;
 
@@ -17,9 +17,9 @@ impl Knob for Clocksource {
 
     fn doc(&self) -> Doc {
         Doc {
-            what: "the hardware that the clock is read from",
+            what: "hardware counter of the clock",
             why: "reading the HPET or the ACPI timer costs a microsecond and a system call each time",
-            good: "tsc instead of a slow one, where the kernel offers it",
+            good: "tsc instead of a slow one, if the kernel offers it",
             since: "2.6.18",
             source: "Documentation/timers/timekeeping.rst",
         }

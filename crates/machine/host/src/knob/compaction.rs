@@ -4,7 +4,7 @@ use super::{Doc, Knob, at_most};
 use crate::plan::Context;
 use crate::snapshot::{Form, Value};
 
-/// How eagerly memory is compacted in the background.
+/// Amount of memory compaction in the background.
 #[derive(Debug)]
 pub(super) struct Compaction;
 
@@ -15,7 +15,7 @@ impl Knob for Compaction {
 
     fn doc(&self) -> Doc {
         Doc {
-            what: "how eagerly memory is compacted in the background",
+            what: "amount of memory compaction in the background",
             why: "moving pages interrupts every CPU that runs the process",
             good: "0",
             since: "5.9",

@@ -4,7 +4,7 @@ use super::{Doc, Knob, at_most};
 use crate::plan::Context;
 use crate::snapshot::{Form, Value};
 
-/// Whether compaction may move pages that programs have locked.
+/// Allows compaction to move locked pages.
 #[derive(Debug)]
 pub(super) struct CompactionLocked;
 
@@ -15,8 +15,8 @@ impl Knob for CompactionLocked {
 
     fn doc(&self) -> Doc {
         Doc {
-            what: "whether compaction may move pages that programs have locked",
-            why: "locking memory shall keep faults away, and a page on its way faults; moving it interrupts every CPU that runs the process",
+            what: "allows compaction to move locked pages",
+            why: "locked memory must not fault, but a page that is being moved faults; the move interrupts every CPU that runs the process",
             good: "0",
             since: "4.2",
             source: "Documentation/admin-guide/sysctl/vm.rst",

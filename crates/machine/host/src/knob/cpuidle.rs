@@ -1,10 +1,10 @@
-//! Deep sleep of a CPU.
+//! Deep idle states of a CPU.
 
 use super::{Doc, Knob, at_least};
 use crate::plan::{Context, Profile};
 use crate::snapshot::{Form, Value};
 
-/// Switches one idle state of a CPU off; the shallower ones stay.
+/// Disables one idle state of a CPU; shallower states stay enabled.
 #[derive(Debug)]
 pub(super) struct IdleState;
 
@@ -15,9 +15,9 @@ impl Knob for IdleState {
 
     fn doc(&self) -> Doc {
         Doc {
-            what: "switches one idle state of a CPU off; the shallower ones stay",
-            why: "leaving a deep state takes longer than a cycle may wait",
-            good: "1 for states that take more than 10 us to leave; polling: for all that take any time",
+            what: "disables one idle state of a CPU; shallower states stay enabled",
+            why: "the exit from a deep state takes longer than a cycle may wait",
+            good: "1 for states with an exit latency above 10 us; polling: for all with an exit latency above 0",
             since: "3.5",
             source: "Documentation/admin-guide/pm/cpuidle.rst",
         }

@@ -1,10 +1,10 @@
-//! What the processor's own governor prefers.
+//! Energy preference of the processor's internal governor.
 
 use super::{Doc, Knob, text};
 use crate::plan::Context;
 use crate::snapshot::{Form, Value};
 
-/// The hint to the processor's own governor.
+/// Hint to the processor's internal governor.
 #[derive(Debug)]
 pub(super) struct EnergyPreference;
 
@@ -15,7 +15,7 @@ impl Knob for EnergyPreference {
 
     fn doc(&self) -> Doc {
         Doc {
-            what: "the hint to the processor's own governor",
+            what: "hint to the processor's internal governor",
             why: "the processor would save energy between two cycles",
             good: "performance",
             since: "4.10",

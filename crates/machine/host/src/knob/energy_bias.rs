@@ -1,10 +1,10 @@
-//! The bias between energy and speed of processors without a speed preference of their own.
+//! Bias between energy and speed, for processors without an energy preference.
 
 use super::{Doc, Knob, at_most};
 use crate::plan::Context;
 use crate::snapshot::{Form, Value};
 
-/// Tells the processor what to prefer: 0 is speed, 15 is saving energy.
+/// Preference of the processor: 0 is speed, 15 is saving energy.
 #[derive(Debug)]
 pub(super) struct EnergyBias;
 
@@ -15,8 +15,8 @@ impl Knob for EnergyBias {
 
     fn doc(&self) -> Doc {
         Doc {
-            what: "tells the processor what to prefer: 0 is speed, 15 is saving energy",
-            why: "a processor that saves energy is slow to speed up",
+            what: "preference of the processor: 0 is speed, 15 is saving energy",
+            why: "a processor that saves energy takes longer to speed up",
             good: "0",
             since: "5.2",
             source: "Documentation/admin-guide/pm/intel_epb.rst",

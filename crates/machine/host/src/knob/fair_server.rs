@@ -4,7 +4,7 @@ use super::{Doc, Knob, at_most};
 use crate::plan::{Context, Profile};
 use crate::snapshot::{Form, Value};
 
-/// Nanoseconds per second that time sharing gets on a CPU that a real-time task would fill.
+/// Nanoseconds per second for time sharing on a CPU that a real-time task fills.
 #[derive(Debug)]
 pub(super) struct FairServer;
 
@@ -15,8 +15,8 @@ impl Knob for FairServer {
 
     fn doc(&self) -> Doc {
         Doc {
-            what: "nanoseconds per second that time sharing gets on a CPU that a real-time task would fill",
-            why: "a stray task would interrupt a polling loop for 50 ms a second",
+            what: "nanoseconds per second for time sharing on a CPU that a real-time task fills",
+            why: "a stray task would interrupt a polling loop for 50 ms per second",
             good: "polling: 0",
             since: "6.12",
             source: "Documentation/scheduler/sched-deadline.rst",

@@ -1,10 +1,10 @@
-//! Who chooses a CPU's frequency.
+//! Frequency governor of a CPU.
 
 use super::{Doc, Knob};
 use crate::plan::Context;
 use crate::snapshot::{Form, Value};
 
-/// The policy that chooses the CPU's frequency.
+/// Policy that sets the CPU's frequency.
 #[derive(Debug)]
 pub(super) struct Governor;
 
@@ -15,8 +15,8 @@ impl Knob for Governor {
 
     fn doc(&self) -> Doc {
         Doc {
-            what: "the policy that chooses the CPU's frequency",
-            why: "a frequency that changes changes every execution time",
+            what: "policy that sets the CPU's frequency",
+            why: "a change of frequency changes all execution times",
             good: "performance",
             since: "2.6",
             source: "Documentation/admin-guide/pm/cpufreq.rst",

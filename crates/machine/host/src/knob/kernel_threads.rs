@@ -1,4 +1,4 @@
-//! The priority of a CPU's own kernel threads.
+//! Priority of the per-CPU kernel threads.
 
 use super::{Doc, Knob};
 use crate::plan::{Context, Draft, Profile};
@@ -24,7 +24,7 @@ impl Knob for KernelThreads {
     fn doc(&self) -> Doc {
         Doc {
             what: "class and priority of the threads ktimers/N, ksoftirqd/N and rcuc/N of shielded CPUs (PREEMPT_RT)",
-            why: "a loop that never sleeps, at FIFO priority 1, would keep its CPU's timers and RCU waiting for ever",
+            why: "a loop that never sleeps, at FIFO priority 1, would block the timers and RCU of its CPU forever",
             good: "polling: at least fifo:2, fifo:2 and fifo:4",
             since: "6.1",
             source: "Documentation/admin-guide/kernel-per-CPU-kthreads.rst; tuned's profile realtime-virtual-host",

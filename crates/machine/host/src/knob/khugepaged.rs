@@ -1,10 +1,10 @@
-//! Background making of huge pages.
+//! Creation of huge pages in the background.
 
 use super::{Doc, Knob, at_most};
 use crate::plan::Context;
 use crate::snapshot::{Form, Value};
 
-/// Khugepaged compacts memory to make huge pages.
+/// Allows khugepaged to compact memory for huge pages.
 #[derive(Debug)]
 pub(super) struct Khugepaged;
 
@@ -15,7 +15,7 @@ impl Knob for Khugepaged {
 
     fn doc(&self) -> Doc {
         Doc {
-            what: "khugepaged compacts memory to make huge pages",
+            what: "allows khugepaged to compact memory for huge pages",
             why: "moving pages interrupts every CPU that runs the process",
             good: "0",
             since: "2.6.38",

@@ -1,10 +1,10 @@
-//! KSM.
+//! Kernel same-page merging (KSM).
 
 use super::{Doc, Knob};
 use crate::plan::Context;
 use crate::snapshot::{Form, Value};
 
-/// Merges equal pages; 0 stops it and keeps merged pages (2 would unmerge them, which has no way back).
+/// Merges equal pages; 0 stops it and keeps merged pages (2 would unmerge them, which cannot be undone).
 #[derive(Debug)]
 pub(super) struct Ksm;
 
@@ -15,8 +15,8 @@ impl Knob for Ksm {
 
     fn doc(&self) -> Doc {
         Doc {
-            what: "merges equal pages; 0 stops it and keeps merged pages (2 would unmerge them, which has no way back)",
-            why: "a write to a merged page faults, and merging interrupts every CPU of a process",
+            what: "merges equal pages; 0 stops it and keeps merged pages (2 would unmerge them, which cannot be undone)",
+            why: "a write to a merged page faults, and merging interrupts every CPU that runs the process",
             good: "0 instead of 1",
             since: "2.6.32",
             source: "Documentation/admin-guide/mm/ksm.rst",

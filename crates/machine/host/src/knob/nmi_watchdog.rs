@@ -16,7 +16,7 @@ impl Knob for NmiWatchdog {
     fn doc(&self) -> Doc {
         Doc {
             what: "the hard lockup detector: an NMI from a performance counter on each CPU",
-            why: "its NMI interrupts whatever runs",
+            why: "its NMI interrupts any running code",
             good: "0",
             since: "3.7",
             source: "Documentation/admin-guide/lockup-watchdogs.rst",

@@ -4,7 +4,7 @@ use super::{Doc, Knob, at_most};
 use crate::plan::Context;
 use crate::snapshot::{Form, Value};
 
-/// Moves memory to the node that uses it, by making it fault.
+/// Moves memory to the node that uses it, which it detects by page faults.
 #[derive(Debug)]
 pub(super) struct NumaBalancing;
 
@@ -15,8 +15,8 @@ impl Knob for NumaBalancing {
 
     fn doc(&self) -> Doc {
         Doc {
-            what: "moves memory to the node that uses it, by making it fault",
-            why: "the faults it provokes hit real-time work too",
+            what: "moves memory to the node that uses it, which it detects by page faults",
+            why: "real-time work has these page faults too",
             good: "0",
             since: "3.8",
             source: "Documentation/admin-guide/sysctl/kernel.rst",

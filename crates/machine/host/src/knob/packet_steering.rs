@@ -25,7 +25,7 @@ impl Knob for Receive {
 
     fn doc(&self) -> Doc {
         Doc {
-            what: "CPUs to which received packets of a queue are handed",
+            what: "CPUs that process the received packets of a queue",
             why: "network work stays on the housekeeping CPUs",
             good: "without the shielded CPUs",
             since: "2.6.35",
@@ -61,8 +61,8 @@ impl Knob for ReceiveLater {
 
     fn doc(&self) -> Doc {
         Doc {
-            what: "CPUs to which received packets are handed of devices that come later",
-            why: "devices that come later stay away too",
+            what: "CPUs that process the received packets of devices added later",
+            why: "devices added later also stay off the shielded CPUs",
             good: "without the shielded CPUs",
             since: "6.3",
             source: "Documentation/admin-guide/sysctl/net.rst",
@@ -93,8 +93,8 @@ impl Knob for Transmit {
 
     fn doc(&self) -> Doc {
         Doc {
-            what: "CPUs that send through a queue of their own",
-            why: "the completions of other CPUs' packets would be handled on the shielded CPU",
+            what: "CPUs that send through a private queue",
+            why: "the shielded CPU would handle completions of packets from other CPUs",
             good: "without the shielded CPUs",
             since: "2.6.38",
             source: "Documentation/networking/scaling.rst",

@@ -15,8 +15,8 @@ impl Knob for Preemption {
 
     fn doc(&self) -> Doc {
         Doc {
-            what: "where the kernel lets a more urgent task take the CPU from its own code (needs debugfs)",
-            why: "a real-time task waits for the end of somebody's system call otherwise",
+            what: "points at which a more urgent task can preempt kernel code (needs debugfs)",
+            why: "otherwise a real-time task waits for the end of another task's system call",
             good: "full",
             since: "5.12",
             source: "kernel/sched/core.c, sched_dynamic_mode",

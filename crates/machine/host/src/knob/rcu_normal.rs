@@ -1,10 +1,10 @@
-//! Whether RCU may hurry.
+//! Forced RCU grace periods.
 
 use super::{Doc, Knob, at_least};
 use crate::plan::Context;
 use crate::snapshot::{Form, Value};
 
-/// Grace periods are waited for instead of being forced.
+/// Wait for grace periods instead of forcing them.
 #[derive(Debug)]
 pub(super) struct RcuNormal;
 
@@ -15,7 +15,7 @@ impl Knob for RcuNormal {
 
     fn doc(&self) -> Doc {
         Doc {
-            what: "grace periods are waited for instead of being forced",
+            what: "wait for grace periods instead of forcing them",
             why: "forcing one interrupts every CPU",
             good: "1",
             since: "4.4",

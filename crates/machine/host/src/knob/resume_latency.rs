@@ -1,10 +1,10 @@
-//! The wake-up latency that a CPU's idle states may have.
+//! Maximum exit latency of a CPU's idle states.
 
 use super::{Doc, Knob, at_most, text};
 use crate::plan::{Context, Profile};
 use crate::snapshot::{Form, Value};
 
-/// Limit in microseconds on leaving an idle state: 0 is no limit, n/a no idle state at all; one slot for all of user space.
+/// Maximum exit latency of idle states in microseconds: 0 is no limit, n/a disables idle states; one value for all user programs.
 #[derive(Debug)]
 pub(super) struct ResumeLatency;
 
@@ -19,9 +19,9 @@ impl Knob for ResumeLatency {
 
     fn doc(&self) -> Doc {
         Doc {
-            what: "limit in microseconds on leaving an idle state: 0 is no limit, n/a no idle state at all; one slot for all of user space",
-            why: "a CPU in deep sleep answers late",
-            good: "at most 10; polling, or where to be idle is to leave a guest: n/a",
+            what: "maximum exit latency of idle states in microseconds: 0 is no limit, n/a disables idle states; one value for all user programs",
+            why: "a CPU in a deep idle state responds late",
+            good: "at most 10; n/a for polling, and if an idle CPU leaves the guest",
             since: "4.15",
             source: "Documentation/admin-guide/pm/cpuidle.rst",
         }

@@ -4,7 +4,7 @@ use super::{Doc, Knob, at_least};
 use crate::plan::Context;
 use crate::snapshot::{Form, Value};
 
-/// The lowest frequency, in kHz, that the governor may choose.
+/// Lowest frequency, in kHz, that the governor may set.
 #[derive(Debug)]
 pub(super) struct ScalingMin;
 
@@ -15,8 +15,8 @@ impl Knob for ScalingMin {
 
     fn doc(&self) -> Doc {
         Doc {
-            what: "the lowest frequency, in kHz, that the governor may choose",
-            why: "at one fixed frequency equal work takes equal time",
+            what: "lowest frequency, in kHz, that the governor may set",
+            why: "at a fixed frequency equal work takes equal time",
             good: "its scaling_max_freq",
             since: "2.6",
             source: "Documentation/admin-guide/pm/cpufreq.rst",

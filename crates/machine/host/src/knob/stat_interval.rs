@@ -1,10 +1,10 @@
-//! How often per-CPU memory counters are folded.
+//! Interval between folds of the per-CPU memory counters.
 
 use super::{Doc, Knob, at_least};
 use crate::plan::{Context, Profile, ShieldPart};
 use crate::snapshot::{Form, Value};
 
-/// Seconds between two folds of the per-CPU memory counters.
+/// Seconds between two folds of the per-CPU memory counters into the global ones.
 #[derive(Debug)]
 pub(super) struct StatInterval;
 
@@ -15,7 +15,7 @@ impl Knob for StatInterval {
 
     fn doc(&self) -> Doc {
         Doc {
-            what: "seconds between two folds of the per-CPU memory counters",
+            what: "seconds between two folds of the per-CPU memory counters into the global ones",
             why: "each fold is a work item on the CPU whose counters changed",
             good: "at least 10; polling: 120",
             since: "2.6.24",

@@ -1,10 +1,10 @@
-//! How soon memory is swapped out.
+//! Swapping of anonymous memory.
 
 use super::{Doc, Knob, at_most};
 use crate::plan::Context;
 use crate::snapshot::{Form, Value};
 
-/// How soon anonymous memory is swapped out; 0 would risk being out of memory early.
+/// Tendency to swap out anonymous memory; 0 risks early out-of-memory kills.
 #[derive(Debug)]
 pub(super) struct Swappiness;
 
@@ -15,8 +15,8 @@ impl Knob for Swappiness {
 
     fn doc(&self) -> Doc {
         Doc {
-            what: "how soon anonymous memory is swapped out; 0 would risk being out of memory early",
-            why: "a page swapped out comes back by a slow fault",
+            what: "tendency to swap out anonymous memory; 0 risks early out-of-memory kills",
+            why: "access to a swapped page needs a slow page fault",
             good: "at most 10",
             since: "2.6",
             source: "Documentation/admin-guide/sysctl/vm.rst",

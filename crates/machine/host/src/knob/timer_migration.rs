@@ -1,11 +1,11 @@
-//! Whether idle CPUs give their timers away.
+//! Migration of timers from idle CPUs.
 
 use super::{Doc, Knob, at_most};
 use crate::plan::{Context, ShieldPart};
 use crate::snapshot::{Form, Value};
 use proc::version::Version;
 
-/// Timers armed on an idle CPU go to a busy one; since 6.9 that is done by the expiring side and does no harm.
+/// Moves timers that are armed on an idle CPU to a busy CPU; since 6.9 the expiring CPU does this, which is harmless.
 #[derive(Debug)]
 pub(super) struct TimerMigration;
 
@@ -16,7 +16,7 @@ impl Knob for TimerMigration {
 
     fn doc(&self) -> Doc {
         Doc {
-            what: "timers armed on an idle CPU go to a busy one; since 6.9 that is done by the expiring side and does no harm",
+            what: "moves timers that are armed on an idle CPU to a busy CPU; since 6.9 the expiring CPU does this, which is harmless",
             why: "before 6.9 a busy shielded CPU would collect the timers of idle ones",
             good: "0 before 6.9",
             since: "2.6.31",

@@ -1,10 +1,10 @@
-//! Huge pages for everybody.
+//! Huge pages without a request.
 
 use super::{Doc, Knob};
 use crate::plan::Context;
 use crate::snapshot::{Form, Value};
 
-/// Huge pages without being asked for, and how hard a fault tries to make one.
+/// Use of huge pages without a request, and how much work a page fault does to make one.
 #[derive(Debug)]
 pub(super) struct TransparentHugepage;
 
@@ -15,8 +15,8 @@ impl Knob for TransparentHugepage {
 
     fn doc(&self) -> Doc {
         Doc {
-            what: "huge pages without being asked for, and how hard a fault tries to make one",
-            why: "faults that compact memory take milliseconds; who asks (madvise) still gets them",
+            what: "use of huge pages without a request, and how much work a page fault does to make one",
+            why: "page faults that compact memory take milliseconds; programs that call madvise still get huge pages",
             good: "madvise instead of always",
             since: "2.6.38",
             source: "Documentation/admin-guide/mm/transhuge.rst",

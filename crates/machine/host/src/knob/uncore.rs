@@ -1,4 +1,4 @@
-//! The frequency of what the cores of a package share.
+//! Frequency of the shared parts of a package: cache, mesh, memory controller.
 
 use super::{Doc, Knob};
 use crate::plan::Context;
@@ -16,7 +16,7 @@ impl Knob for Uncore {
     fn doc(&self) -> Doc {
         Doc {
             what: "lowest frequency in kHz of the cache, the mesh and the memory controller of a package (Intel)",
-            why: "the first access after a quiet time waits until the mesh is fast again",
+            why: "the first access after an idle time waits until the mesh is fast again",
             good: "its max_freq_khz, in packages with shielded CPUs",
             since: "5.6",
             source: "Documentation/admin-guide/pm/intel_uncore_frequency_scaling.rst",

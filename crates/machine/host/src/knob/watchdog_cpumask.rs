@@ -1,4 +1,4 @@
-//! Where the lockup detectors run.
+//! CPUs of the lockup detectors.
 
 use super::{Doc, Knob, without_shield};
 use crate::plan::{Context, ShieldPart};

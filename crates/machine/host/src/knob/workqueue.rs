@@ -1,10 +1,10 @@
-//! Where unbound work items run.
+//! CPUs of unbound work items.
 
 use super::{Doc, Knob, without_shield};
 use crate::plan::{Context, ShieldPart};
 use crate::snapshot::{Form, Value};
 
-/// CPUs on which unbound work items run, in all and per workqueue.
+/// CPUs for unbound work items, globally and per workqueue.
 #[derive(Debug)]
 pub(super) struct Workqueue;
 
@@ -15,7 +15,7 @@ impl Knob for Workqueue {
 
     fn doc(&self) -> Doc {
         Doc {
-            what: "CPUs on which unbound work items run, in all and per workqueue",
+            what: "CPUs for unbound work items, globally and per workqueue",
             why: "the kernel's unbound work stays on the housekeeping CPUs",
             good: "without the shielded CPUs",
             since: "4.2",
