@@ -11,11 +11,11 @@ pub struct About {
     pub id: &'static str,
     /// A few words for the left column.
     pub title: &'static str,
-    /// What is looked at.
+    /// What the check reads or tries.
     pub what: &'static str,
     /// Why it matters to real time.
     pub why: &'static str,
-    /// Where that is written down.
+    /// Source of that statement.
     pub source: &'static str,
     /// The files it reads. A component may hold `#` (a decimal number) and `*` (anything).
     pub reads: &'static [&'static str],

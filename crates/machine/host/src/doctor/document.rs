@@ -7,7 +7,7 @@ use std::fmt::Write;
 #[must_use]
 pub fn table() -> String {
     let mut out =
-        String::from("| check | looks at | why it matters | can make unfit | source |\n|---|---|---|---|---|\n");
+        String::from("| check | what it checks | why it matters | can make unfit | source |\n|---|---|---|---|---|\n");
     for check in CHECKS {
         let about = check.about();
         let unfit = match about.decides {

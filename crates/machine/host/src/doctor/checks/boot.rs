@@ -28,9 +28,8 @@ impl Check for Myths {
         &About {
             id: "boot-myths",
             title: "boot parameters without effect",
-            what: "Looks for parameters on the boot line that are copied from guide to guide although no mainline \
-                   kernel knows them, are misspelt, or do harm.",
-            why: "They give false comfort: what they were to achieve is not achieved, and nothing says so.",
+            what: "Finds parameters on the boot line that no mainline kernel knows although many guides list them, that are misspelt, or that do harm.",
+            why: "They have no effect, or a harmful one, and the kernel does not report it.",
             source: "kthread_cpus=: LKML 2020, never merged; Documentation/admin-guide/kernel-parameters.txt",
             reads: &["/proc/cmdline"],
             decides: &[],

@@ -13,11 +13,11 @@ impl Check for Contradictions {
         &About {
             id: "boot-contradictions",
             title: "boot parameters at odds",
-            what: "Compares isolcpus=, nohz_full=, rcu_nocbs=, irqaffinity=, idle= and the like with each other, with the \
-                   CPUs that there are and with what the kernel was built for.",
-            why: "Twenty parameters copied from a guide are seldom checked against each other; the kernel takes what it \
-                  can and says nothing, and the isolation is not what it seems.",
-            source: "SEAPATH #865 (irqaffinity= over all CPUs beside isolcpus=); kernel/sched/isolation.c",
+            what: "Compares isolcpus=, nohz_full=, rcu_nocbs=, irqaffinity=, idle= and similar parameters with each other, with the existing CPUs \
+                   and with the kernel's configuration.",
+            why: "Parameters copied from guides often contradict each other. The kernel ignores what it cannot apply without a message, and the \
+                  isolation is then incomplete.",
+            source: "SEAPATH #865 (irqaffinity= with all CPUs together with isolcpus=); kernel/sched/isolation.c",
             reads: &["/proc/cmdline", "/sys/devices/system/cpu/smt/active", "/sys/devices/system/cpu/possible"],
             decides: &[],
         }

@@ -18,10 +18,9 @@ impl Check for CpusetVersion {
         &About {
             id: "cpuset",
             title: "cpuset controller",
-            what: "Which mounted hierarchy has the cpuset controller: version 2 (cgroup.controllers) or version 1.",
-            why: "A version 2 partition of kind \"isolated\" (since 6.1) takes CPUs out of load balancing and away from \
-                  unbound work at run time and gives them back. Version 1 is deprecated and does only the first half; \
-                  without either there is only binding each task by hand.",
+            what: "Which mounted hierarchy has the cpuset controller: cgroup v2 (cgroup.controllers) or v1.",
+            why: "A v2 partition of kind \"isolated\" (since 6.1) removes CPUs from load balancing and unbound work at run time, and can return \
+                  them. v1 is deprecated and only removes them from load balancing. Without either, each task must be bound by hand.",
             source: "Documentation/admin-guide/cgroup-v2.rst; Documentation/admin-guide/cgroup-v1/cpusets.rst",
             reads: &[],
             decides: &[],
@@ -69,11 +68,10 @@ impl Check for CpusetOwner {
         &About {
             id: "cpuset-owner",
             title: "owner of the cpusets",
-            what: "Whether systemd manages the control groups (/run/systemd/system), and which groups already are \
-                   partitions or have CPUs of their own.",
-            why: "systemd writes the groups that it owns and undoes what others write there; a shield under it lives in \
-                  a group of its own and tells systemd which CPUs to leave. Partitions of others (container engines, \
-                  virtual machines) can make one invalid at any time.",
+            what: "Whether systemd manages the cgroups (/run/systemd/system), and which cgroups are already partitions or have exclusive CPUs.",
+            why: "systemd overwrites changes in the cgroups that it owns. A shield under systemd therefore uses a separate cgroup and tells systemd \
+                  which CPUs to avoid. Partitions of other programs (container engines, virtual machines) can make the shield's partition invalid at \
+                  any time.",
             source: "systemd: Control Group APIs and Delegation; Documentation/admin-guide/cgroup-v2.rst",
             reads: &[PARTITIONS[0], PARTITIONS[1], V1_SETS],
             decides: &[],

@@ -13,10 +13,10 @@ impl Check for Source {
         &About {
             id: "clocksource",
             title: "clock source",
-            what: "The counter that the kernel keeps time with, and those that it could use.",
-            why: "A counter in the CPU (tsc, arch_sys_counter) is read in some 20 ns without a system call. The HPET \
-                  and the ACPI timer are devices: each read goes over a bus, takes up to some microseconds, and all \
-                  CPUs queue for it. The kernel falls back to them when it finds the TSC unreliable, often after boot.",
+            what: "The counter that the kernel uses for its clock, and the available counters.",
+            why: "A read of a counter in the CPU (tsc, arch_sys_counter) takes about 20 ns, without a system call. The HPET and the ACPI timer are \
+                  devices: each read uses a bus, takes up to a few microseconds, and all CPUs queue for it. The kernel switches to them when it \
+                  finds the TSC unreliable, often after boot.",
             source: "ESO, VxWorks on Intel for real-time HPC: reading the HPET costs up to 2 us; \
                      Documentation/timers/timekeeping.rst",
             reads: &[CURRENT, AVAILABLE],
@@ -65,9 +65,9 @@ impl Check for Cost {
         &About {
             id: "clock-cost",
             title: "cost of the clock",
-            what: "The time that one read of CLOCK_MONOTONIC takes, measured over 25,000 reads.",
-            why: "A loop reads the clock several times a cycle and a polling thread without end. Up to some 100 ns the \
-                  read stays in user space; more means a system call, a device, or a hypervisor at each read.",
+            what: "The time of one read of CLOCK_MONOTONIC, measured over 25,000 reads.",
+            why: "A loop reads the clock several times per cycle, a polling thread continuously. Up to about 100 ns the read stays in user space. A \
+                  longer time means a system call, a device or a hypervisor at each read.",
             source: "ESO, VxWorks on Intel for real-time HPC; vdso(7)",
             reads: &[CURRENT],
             decides: &[Use::Loop10kHz],

@@ -11,8 +11,8 @@ impl Check for Count {
             id: "cpus",
             title: "CPUs",
             what: "The CPUs that are online.",
-            why: "A shield needs one CPU for the real-time work and at least one to keep house: interrupts, daemons, \
-                  kernel threads. A thread that never sleeps starves everything else on its CPU.",
+            why: "A shield needs one CPU for the real-time work and at least one housekeeping CPU for interrupts, daemons and kernel threads. A \
+                  thread that never sleeps starves all other tasks on its CPU.",
             source: "Documentation/admin-guide/cpu-isolation.rst",
             reads: &["/sys/devices/system/cpu/online"],
             decides: &[Use::Polling],

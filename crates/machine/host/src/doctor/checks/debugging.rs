@@ -26,8 +26,8 @@ impl Check for DebugKernel {
         &About {
             id: "debug-kernel",
             title: "debugging options",
-            what: "Options of the kernel's configuration that slow it down to find errors in it.",
-            why: "They lengthen exactly the paths that a wake-up takes, by factors.",
+            what: "Debug options of the kernel's configuration that slow it down.",
+            why: "They make the code paths of a wake-up several times longer.",
             source: "Documentation/core-api/real-time/kernel-configuration.rst",
             reads: &[],
             decides: &[],

@@ -18,9 +18,9 @@ impl Check for UsbPolling {
         &About {
             id: "usb-polling",
             title: "USB polling",
-            what: "The interrupt endpoints of USB devices and the interval at which each is asked; root hubs left out.",
-            why: "The controller asks such devices (keyboards, mice, adapters) all the time and raises an interrupt with \
-                  each answer; firmware that emulates keyboards through USB stops all CPUs for it (see smi).",
+            what: "The interrupt endpoints of USB devices and their polling intervals, without root hubs.",
+            why: "The controller polls such devices (keyboards, mice, adapters) continuously and raises an interrupt for each answer. Firmware that \
+                  emulates keyboards through USB stops all CPUs for it (see smi).",
             source: "ESO, VxWorks on Intel for real-time HPC: no USB; Documentation/ABI/stable/sysfs-bus-usb",
             reads: &[KINDS, INTERVALS, PRODUCTS],
             decides: &[],
@@ -68,9 +68,9 @@ impl Check for SerialConsole {
         &About {
             id: "serial-console",
             title: "serial console",
-            what: "Whether a console of /proc/consoles is a serial line, and which messages go there (kernel.printk).",
-            why: "A kernel message is written to a serial console character by character, some 90 us each at 115200 baud, \
-                  often with interrupts off and on the CPU that had something to say.",
+            what: "Whether a console in /proc/consoles is a serial line, and which messages it prints (kernel.printk).",
+            why: "The kernel writes a message to a serial console character by character, about 90 us each at 115200 baud, often with interrupts \
+                  disabled and on the CPU that logged it.",
             source: "Documentation/core-api/printk-basics.rst; Documentation/admin-guide/serial-console.rst",
             reads: &[PRINTK, CONSOLES],
             decides: &[],

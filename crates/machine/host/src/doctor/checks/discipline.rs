@@ -14,11 +14,10 @@ impl Check for Synchronised {
         &About {
             id: "clock-sync",
             title: "clock discipline",
-            what: "What adjtimex says of CLOCK_REALTIME, which programs steer it (chronyd, ntpd, systemd-timesyncd, phc2sys \
-                   with ptp4l), and the offsets that chronyc and pmc tell.",
-            why: "A loop runs on CLOCK_MONOTONIC, which is never set but does run faster and slower with the steering. \
-                  Time stamps and pulse numbers that several machines share need a synchronised clock. Two programs that \
-                  steer one clock pull it to and fro.",
+            what: "The state of CLOCK_REALTIME from adjtimex, the programs that steer it (chronyd, ntpd, systemd-timesyncd, phc2sys with ptp4l), and \
+                   the offsets from chronyc and pmc.",
+            why: "A loop uses CLOCK_MONOTONIC, which is never set, but whose rate follows the steering. Timestamps and pulse numbers shared between \
+                  machines need a synchronised clock. Two programs that steer the same clock work against each other.",
             source: "adjtimex(2); chrony.conf(5); phc2sys(8)",
             reads: &[],
             decides: &[],
@@ -102,8 +101,8 @@ impl Check for TaiOffset {
             id: "tai-offset",
             title: "TAI offset",
             what: "The offset between TAI and UTC that adjtimex reports.",
-            why: "CLOCK_TAI has no leap seconds and is what PTP and time-aware network cards count in. With an offset of 0 \
-                  it is UTC under another name, and schedules aligned to it are 37 s away from those of other machines.",
+            why: "CLOCK_TAI has no leap seconds; PTP and time-aware network cards use TAI. With an offset of 0 it equals UTC, and schedules aligned \
+                  to it differ by 37 s from those of other machines.",
             source: "adjtimex(2); chrony.conf(5), leapsectz and leapseclist",
             reads: &[],
             decides: &[],

@@ -16,10 +16,10 @@ impl Check for Guest {
         &About {
             id: "hypervisor",
             title: "hypervisor",
-            what: "The CPU's flag \"hypervisor\", /sys/hypervisor, the product's name, a paravirtual clock source.",
-            why: "A guest's CPU is a thread of its host and stands still whenever the host runs something else. The guest \
-                  sees that, if at all, as steal time; no setting within the guest helps.",
-            source: "measured on a shared host: all CPUs of a guest at once stood still for 25 ms",
+            what: "The CPU flag \"hypervisor\", /sys/hypervisor, the product name, a paravirtual clock source.",
+            why: "A guest's CPU is a thread of its host and stops while the host runs another task. The guest sees this as steal time or not at all. \
+                  No setting in the guest helps.",
+            source: "measured on a shared host: all CPUs of a guest stopped together for 25 ms",
             reads: &[TYPE, VENDOR, PRODUCT, CLOCKS],
             decides: &[],
         }
@@ -44,10 +44,8 @@ impl Check for Steal {
         &About {
             id: "steal",
             title: "steal time",
-            what: "The column \"steal\" of /proc/stat: time since boot in which this guest wanted to run and its host ran \
-                   something else.",
-            why: "Every stolen millisecond is one in which no deadline was held. A share hides how long each piece was: a \
-                  thousandth of an hour may be one second at once.",
+            what: "The column \"steal\" of /proc/stat: time since boot in which this guest was ready to run but its host ran another task.",
+            why: "In stolen time no deadline is met. A percentage hides the length of each pause: 0.1 % of an hour may be one pause of 3.6 s.",
             source: "proc_stat(5)",
             reads: &["/proc/stat"],
             decides: &[],
@@ -86,10 +84,9 @@ impl Check for Smi {
         &About {
             id: "smi",
             title: "SMI counter",
-            what: "System management interrupts since power on: register 0x34 of Intel's processors, read through \
-                   /dev/cpu/0/msr.",
-            why: "The firmware stops all CPUs for them, from some ten microseconds to milliseconds, and no kernel can see \
-                  or prevent it. USB keyboard emulation, fan control and memory error logging are common causes.",
+            what: "System management interrupts since power-on: register 0x34 of Intel processors, read through /dev/cpu/0/msr.",
+            why: "The firmware stops all CPUs during each one, from about ten microseconds to milliseconds. The kernel cannot see or prevent it. \
+                  Common causes: USB keyboard emulation, fan control, memory error logging.",
             source: "Intel SDM volume 4, MSR_SMI_COUNT; hwlatdetect(8)",
             reads: &[],
             decides: &[],

@@ -19,8 +19,8 @@ impl Check for Irqbalance {
             id: "irqbalance",
             title: "irqbalance",
             what: "Whether irqbalance runs, and whether CPUs are isolated at boot.",
-            why: "It moves interrupts anew every ten seconds. It leaves CPUs alone that were isolated at boot, but of \
-                  partitions made at run time it knows nothing until it is told.",
+            why: "It moves interrupts every ten seconds. It avoids CPUs isolated at boot, but not CPUs of partitions created at run time unless \
+                  configured.",
             source: "irqbalance(1); irqbalance cputree.c",
             reads: &[BOOT_ISOLATED],
             decides: &[],
@@ -57,10 +57,10 @@ impl Check for Managed {
         &About {
             id: "managed-interrupts",
             title: "managed interrupts",
-            what: "Interrupts that the kernel spreads itself: by the flag in debugfs where it can be read, else by the \
-                   names of drivers known to use them (nvme, virtio-blk, SAS and RAID controllers).",
-            why: "Their CPUs cannot be changed: writing smp_affinity fails with EIO. They stay away from isolated CPUs only \
-                  with isolcpus=managed_irq on the boot line, or when no queue of the device is served there.",
+            what: "Interrupts that the kernel distributes: by the flag in debugfs if readable, else by the names of drivers known to use them (nvme, \
+                   virtio-blk, SAS and RAID controllers).",
+            why: "Their CPUs cannot be changed: a write to smp_affinity fails with EIO. They avoid isolated CPUs only with isolcpus=managed_irq on \
+                  the boot line, or if no queue of the device is served there.",
             source: "kernel/irq/affinity.c; Documentation/admin-guide/kernel-parameters.txt, isolcpus=managed_irq; \
                      irqbalance #336, tuned #296",
             reads: &[TABLE, AFFINITY, EFFECTIVE, DEBUG],

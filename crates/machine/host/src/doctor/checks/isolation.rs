@@ -16,8 +16,7 @@ impl Check for Isolation {
             id: "isolation",
             title: "isolated CPUs",
             what: "CPUs isolated at boot (isolcpus=) and by partitions at run time.",
-            why: "On a CPU that everybody uses, a loop waits for interrupts, softirqs, kernel threads and the sections in \
-                  which the kernel cannot be preempted, whatever its priority.",
+            why: "On a shared CPU a loop of any priority waits for interrupts, softirqs, kernel threads and non-preemptible kernel sections.",
             source: "Documentation/admin-guide/cpu-isolation.rst",
             reads: &[ISOLATED, PARTITIONED],
             decides: &[Use::Polling],
@@ -56,9 +55,8 @@ impl Check for NohzFull {
             id: "nohz-full",
             title: "CPUs without tick",
             what: "/sys/devices/system/cpu/nohz_full, CONFIG_NO_HZ_FULL and CONFIG_HZ.",
-            why: "A thread that never sleeps is interrupted by the tick 100 to 1000 times a second unless its CPU is in \
-                  nohz_full=, which only the boot line can say. A periodic loop gains nothing by it and pays at each \
-                  system call and interrupt: keep its CPU out.",
+            why: "The tick interrupts a thread that never sleeps 100 to 1000 times a second, unless its CPU is in nohz_full=, a boot parameter. A \
+                  periodic loop gains nothing from it, and each system call and interrupt takes longer: exclude its CPU.",
             source: "Documentation/timers/no_hz.rst; Documentation/core-api/real-time/kernel-configuration.rst",
             reads: &[NOHZ_FULL],
             decides: &[],
@@ -95,9 +93,8 @@ impl Check for RcuCallbacks {
             id: "rcu-callbacks",
             title: "RCU callbacks",
             what: "rcu_nocbs= and nohz_full= on the boot line (the second implies the first).",
-            why: "Memory that the kernel frees after a grace period is freed in a softirq of the CPU that asked for it, \
-                  thousands of objects in one go after a burst. CPUs in rcu_nocbs= leave that to threads that can run \
-                  elsewhere.",
+            why: "The kernel frees memory after a grace period in a softirq of the requesting CPU, thousands of objects at once after a burst. For \
+                  CPUs in rcu_nocbs=, threads do this work, and can run on other CPUs.",
             source: "Documentation/admin-guide/kernel-per-CPU-kthreads.rst",
             reads: &[NOHZ_FULL],
             decides: &[],

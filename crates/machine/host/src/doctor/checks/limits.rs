@@ -18,9 +18,9 @@ impl Check for Memlock {
         &About {
             id: "memlock-limit",
             title: "limit of locked memory",
-            what: "The limit \"Max locked memory\" of this process, and whether CAP_IPC_LOCK lifts it.",
-            why: "mlockall locks stacks and arenas too: a program of 20 MB became 106 MB. Most distributions allow 8 MiB; \
-                  beyond that mlockall fails, or with MCL_FUTURE a later allocation does.",
+            what: "The limit \"Max locked memory\" of this process, and whether CAP_IPC_LOCK overrides it.",
+            why: "mlockall also locks stacks and arenas: a program of 20 MB became 106 MB. Most distributions allow 8 MiB. Above the limit mlockall \
+                  fails, or with MCL_FUTURE a later allocation.",
             source: "getrlimit(2); ros2_controllers #1389, ros2-realtime-examples #12",
             reads: &[],
             decides: &[],
@@ -52,9 +52,9 @@ impl Check for Rtprio {
         &About {
             id: "rtprio-limit",
             title: "limit of real-time priority",
-            what: "The limit \"Max realtime priority\" of this process, and whether CAP_SYS_NICE lifts it.",
-            why: "Without the capability, SCHED_FIFO and SCHED_RR are granted up to this priority and refused above. What \
-                  is granted in the end, permission-fifo tries.",
+            what: "The limit \"Max realtime priority\" of this process, and whether CAP_SYS_NICE overrides it.",
+            why: "Without the capability, the kernel grants SCHED_FIFO and SCHED_RR up to this priority and refuses higher ones. The check \
+                  permission-fifo tries it.",
             source: "getrlimit(2); sched(7)",
             reads: &[],
             decides: &[],

@@ -15,8 +15,8 @@ impl Check for HugePages {
             id: "thp",
             title: "transparent huge pages",
             what: "The mode in /sys/kernel/mm/transparent_hugepage/enabled.",
-            why: "With \"always\" the kernel collapses small pages into huge ones while the program runs, locked memory \
-                  included: it stops the program's accesses meanwhile, and interrupts every CPU that runs it.",
+            why: "With \"always\" the kernel merges small pages into huge ones while the program runs, also in locked memory. Meanwhile accesses of \
+                  the program wait, and every CPU that runs it is interrupted.",
             source: "Documentation/admin-guide/mm/transhuge.rst",
             reads: &[THP],
             decides: &[],
@@ -45,8 +45,7 @@ impl Check for SamePages {
             id: "ksm",
             title: "same-page merging",
             what: "/sys/kernel/mm/ksm/run.",
-            why: "The scanner burns a CPU, write-protects pages (an interrupt to every CPU of the program), and a write to a \
-                  merged page costs a copy.",
+            why: "The scanner uses CPU time and write-protects pages, which interrupts every CPU of the program. A write to a merged page needs a copy.",
             source: "Documentation/admin-guide/mm/ksm.rst",
             reads: &[KSM],
             decides: &[],
@@ -74,8 +73,8 @@ impl Check for NumaBalancing {
             id: "numa-balancing",
             title: "NUMA balancing",
             what: "kernel.numa_balancing.",
-            why: "The kernel takes pages out of a program's tables to see by the faults who uses them, and moves pages and \
-                  threads between nodes. Each is a page fault in the middle of a cycle.",
+            why: "The kernel unmaps pages of a program to detect, by page faults, which node uses them. It moves pages and threads between nodes. \
+                  Each fault is in the middle of a cycle.",
             source: "Documentation/admin-guide/sysctl/kernel.rst, numa_balancing",
             reads: &[BALANCING],
             decides: &[],

@@ -17,9 +17,9 @@ impl Check for Fifo {
         &About {
             id: "permission-fifo",
             title: "may use FIFO",
-            what: "Sets SCHED_FIFO at priorities 1 and 80 on a thread that is then thrown away.",
-            why: "Without a real-time class a loop shares its CPU with every program. Programs that do not check the \
-                  kernel's answer run on without it and nobody notices.",
+            what: "Sets SCHED_FIFO at priorities 1 and 80 on a temporary thread.",
+            why: "Without a real-time class a loop shares its CPU with every program. A program that ignores the kernel's error runs without the \
+                  class, and the user does not notice.",
             source: "sched(7); Documentation/scheduler/sched-rt-group.rst",
             reads: &["/sys/fs/cgroup/cgroup.controllers"],
             decides: &Use::LOOPS,
@@ -49,8 +49,8 @@ impl Check for RoundRobin {
         &About {
             id: "permission-rr",
             title: "may use RR",
-            what: "Sets SCHED_RR at priority 1 on a thread that is then thrown away.",
-            why: "Several equal real-time threads on one CPU share it by time slice only in this class.",
+            what: "Sets SCHED_RR at priority 1 on a temporary thread.",
+            why: "Only in this class do real-time threads of equal priority on one CPU share it by time slice.",
             source: "sched(7)",
             reads: &[],
             decides: &[],
@@ -73,9 +73,9 @@ impl Check for Deadline {
         &About {
             id: "permission-deadline",
             title: "may use DEADLINE",
-            what: "Reserves 100 us in every 100 ms with SCHED_DEADLINE on a thread that is then thrown away.",
-            why: "A reservation bounds what a runaway loop can take. It needs CAP_SYS_NICE (no limit helps), all CPUs \
-                  of its root domain in the thread's mask, and free bandwidth.",
+            what: "Reserves 100 us in every 100 ms with SCHED_DEADLINE on a temporary thread.",
+            why: "A reservation limits the CPU time of a runaway loop. It needs CAP_SYS_NICE (a resource limit is not enough), all CPUs of its root \
+                  domain in the thread's mask, and free bandwidth.",
             source: "Documentation/scheduler/sched-deadline.rst",
             reads: &[],
             decides: &[],
@@ -113,9 +113,8 @@ impl Check for MemoryLock {
         &About {
             id: "permission-mlock",
             title: "may lock memory",
-            what: "Maps and locks 1 MiB, and gives it back.",
-            why: "A page that was swapped out, or never touched, costs a real-time thread from microseconds to many \
-                  milliseconds when it is next used.",
+            what: "Maps, locks and frees 1 MiB.",
+            why: "The first access to a swapped or untouched page delays a real-time thread by microseconds to many milliseconds.",
             source: "mlock(2)",
             reads: &[],
             decides: &Use::LOOPS,
@@ -141,9 +140,8 @@ impl Check for Affinity {
         &About {
             id: "permission-affinity",
             title: "may bind to a CPU",
-            what: "Binds a thread that is then thrown away to one of its CPUs, and compares the CPUs that this process \
-                   may use with those online.",
-            why: "A real-time thread that moves between CPUs leaves its caches behind; a shield without binding is none.",
+            what: "Binds a temporary thread to one of its CPUs, and compares the CPUs that this process may use with those online.",
+            why: "A real-time thread that moves between CPUs loses its caches. A shield without binding has no effect.",
             source: "sched_setaffinity(2); cpuset(7)",
             reads: &[],
             decides: &Use::ALL,

@@ -23,10 +23,10 @@ impl Check for IdleStates {
         &About {
             id: "c-states",
             title: "idle states",
-            what: "The idle states (C-states) that are enabled and their exit latencies, and the limit per CPU in \
-                   pm_qos_resume_latency_us. Where CPUs are isolated, only theirs.",
-            why: "A CPU that sleeps between two cycles needs the exit latency of its state to come back, up to some \
-                  hundred microseconds, and finds its caches empty.",
+            what: "The enabled idle states (C-states) with their exit latencies, and the limit per CPU in pm_qos_resume_latency_us. If CPUs are \
+                   isolated, only theirs.",
+            why: "A CPU that sleeps between two cycles needs the exit latency of its idle state to wake, up to some hundred microseconds, and its \
+                  caches are then empty.",
             source: "Documentation/admin-guide/pm/cpuidle.rst",
             reads: &[STATE_LATENCY, STATE_NAME, STATE_DISABLE, RESUME_LATENCY],
             decides: &[],
@@ -87,9 +87,9 @@ impl Check for Governor {
         &About {
             id: "governor",
             title: "frequency governor",
-            what: "cpufreq's governor of each CPU (where CPUs are isolated, of those), with its driver, energy preference and turbo.",
-            why: "A loop computes a little and sleeps: a governor that follows the load keeps its CPU slow, and the same \
-                  computation takes several times as long as measured under load.",
+            what: "The cpufreq governor of each CPU (if CPUs are isolated, only of these), with driver, energy preference and turbo.",
+            why: "A loop computes briefly and sleeps. A governor that follows the load keeps its CPU slow, and the same computation takes several \
+                  times as long as under load.",
             source: "Documentation/admin-guide/pm/cpufreq.rst; OPEN-NEXT use case: up to 200 times, power management one cause",
             reads: &[GOVERNOR, DRIVER, PREFERENCE, NO_TURBO],
             decides: &[],
@@ -139,8 +139,8 @@ impl Check for Thermal {
         &About {
             id: "thermal",
             title: "thermal throttling",
-            what: "How often each core was slowed down by heat since boot.",
-            why: "A core that is too hot is clocked down by its hardware; no priority helps against that.",
+            what: "Number of times that heat slowed each core down since boot.",
+            why: "The hardware lowers the clock of a core that is too hot. Priority has no effect on that.",
             source: "Documentation/arch/x86: thermal_throttle; Intel SDM volume 3, thermal monitoring",
             reads: &[THROTTLED],
             decides: &[],

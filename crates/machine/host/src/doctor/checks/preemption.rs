@@ -14,10 +14,10 @@ impl Check for PreemptRt {
         &About {
             id: "preempt-rt",
             title: "PREEMPT_RT",
-            what: "Whether the kernel is built with PREEMPT_RT: /sys/kernel/realtime holds 1.",
-            why: "Without it, interrupt handlers, softirqs and spinlock sections cannot be preempted, and a wake-up on \
-                  the same CPU waits until they end: usually tens, at worst thousands of microseconds. On a shielded \
-                  CPU little of that is left, so it is a reservation for a 10 kHz loop and none for slower ones.",
+            what: "Whether the kernel is built with PREEMPT_RT: /sys/kernel/realtime contains 1.",
+            why: "Without it, interrupt handlers, softirqs and spinlock sections cannot be preempted. A wake-up on the same CPU waits until they \
+                  end: usually tens, at worst thousands of microseconds. A shielded CPU has few of them, so this is a reservation for a 10 kHz loop \
+                  only.",
             source: "Documentation/core-api/real-time/kernel-configuration.rst; in the mainline kernel since 6.12",
             reads: &[REALTIME, "/sys/kernel/mm/ksm/run"],
             decides: &[],
@@ -47,11 +47,9 @@ impl Check for Model {
         &About {
             id: "preemption",
             title: "preemption model",
-            what: "The model in force: debugfs sched/preempt, else preempt= on the boot line, else what the kernel was \
-                   built with.",
-            why: "With \"none\" and \"voluntary\" a system call of any program runs to its end, or to a point where it \
-                  offers to stop, before a real-time thread gets the CPU: milliseconds. \"full\" and \"lazy\" let a \
-                  real-time thread in at once wherever no lock is held.",
+            what: "The active preemption model: debugfs sched/preempt, else preempt= on the boot line, else the model that the kernel was built with.",
+            why: "With \"none\" and \"voluntary\" a real-time thread waits until a system call of another program ends or reaches a preemption \
+                  point: milliseconds. With \"full\" and \"lazy\" a real-time thread gets the CPU at once unless the kernel holds a lock.",
             source: "Documentation/admin-guide/kernel-parameters.txt, preempt=; kernel/Kconfig.preempt",
             reads: &[REALTIME, DEBUG_PREEMPT, "/sys/devices/system/cpu/isolated"],
             decides: &[Use::Loop10kHz],

@@ -13,10 +13,10 @@ impl Check for RtGroupSched {
         &About {
             id: "rt-group-sched",
             title: "RT_GROUP_SCHED trap",
-            what: "CONFIG_RT_GROUP_SCHED, rt_group_sched= on the boot line, cpu.rt_runtime_us of this process' group, and \
-                   whether SCHED_FIFO was really granted.",
-            why: "With it, every control group but the root starts with a real-time runtime of 0, and SCHED_FIFO is \
-                  refused with EPERM even to root. Version 2 of control groups has no file to change that.",
+            what: "CONFIG_RT_GROUP_SCHED, rt_group_sched= on the boot line, cpu.rt_runtime_us of this process' group, and whether the kernel granted \
+                   SCHED_FIFO.",
+            why: "With this option, every cgroup except the root starts with a real-time runtime of 0, and SCHED_FIFO fails with EPERM even for \
+                  root. cgroup v2 has no file to change that.",
             source: "Documentation/scheduler/sched-rt-group.rst; systemd #27893, runc #2431, LinuxCNC #2821",
             reads: &[],
             decides: &Use::LOOPS,

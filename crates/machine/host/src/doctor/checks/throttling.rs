@@ -22,12 +22,10 @@ impl Check for Throttling {
         &About {
             id: "rt-throttling",
             title: "real-time throttling",
-            what: "kernel.sched_rt_runtime_us and kernel.sched_rt_period_us, read in the light of the kernel's version and \
-                   CONFIG_RT_GROUP_SCHED.",
-            why: "Before 6.12, and still with RT_GROUP_SCHED, all FIFO and RR threads of a CPU together are stopped once \
-                  they used the runtime of a period: by default a thread that never sleeps stands still for 50 ms in \
-                  every second. Since 6.12 the value only bounds what DEADLINE threads may reserve; setting it to -1 then \
-                  gains FIFO threads nothing and takes the admission control away.",
+            what: "kernel.sched_rt_runtime_us and kernel.sched_rt_period_us. The result depends on the kernel's version and CONFIG_RT_GROUP_SCHED.",
+            why: "Before 6.12, and later with RT_GROUP_SCHED, the kernel stops all FIFO and RR threads of a CPU when they have used the runtime of a \
+                  period. By default a thread that never sleeps then stops for 50 ms in every second. Since 6.12 the value only limits the \
+                  reservations of DEADLINE threads; -1 then does not help FIFO threads and removes the admission control.",
             source: "Documentation/scheduler/sched-rt-group.rst; kernel/sched/rt.c of 6.12",
             reads: &[RUNTIME, PERIOD],
             decides: &Use::LOOPS,
@@ -92,9 +90,8 @@ impl Check for FairServer {
             id: "fair-server",
             title: "fair server",
             what: "The runtime per CPU in /sys/kernel/debug/sched/fair_server.",
-            why: "Since 6.12 each CPU reserves 50 ms in every second for time-sharing tasks. Where such a task strays onto \
-                  the CPU of a FIFO thread that never sleeps, the thread stands still for that long, and the tick comes \
-                  back on a nohz_full CPU. Where none strays, nothing happens.",
+            why: "Since 6.12 each CPU reserves 50 ms in every second for time-sharing tasks. If such a task runs on the CPU of a FIFO thread that \
+                  never sleeps, the thread stops for that time, and the tick returns on a nohz_full CPU. Without such a task it has no effect.",
             source: "kernel/sched/deadline.c; linux-kernel list, 2026-01-07",
             reads: &[SERVER_RUNTIME, SERVER_PERIOD, DEBUGFS],
             decides: &[Use::Polling],

@@ -18,8 +18,8 @@ impl Check for Smt {
             id: "smt",
             title: "SMT siblings",
             what: "Which CPUs are threads of one core (thread_siblings_list).",
-            why: "Two threads of a core share its units and its caches: what the sibling does changes how long the loop \
-                  computes, by up to a factor of two. A shield has to take whole cores.",
+            why: "Two threads of a core share its units and caches. Work on the sibling can double the loop's computing time. A shield must take \
+                  whole cores.",
             source: "ESO, VxWorks on Intel: hyper-threading not useful for real time; \
                      Documentation/admin-guide/cpu-isolation.rst",
             reads: &[SMT_ACTIVE, SIBLINGS],
@@ -74,8 +74,8 @@ impl Check for Numa {
             id: "numa",
             title: "NUMA nodes",
             what: "The memory nodes and their CPUs.",
-            why: "Memory and devices of another node are reached over a link between the sockets: half again to twice the \
-                  time, and shared. A loop, its memory, its device and the device's interrupt belong on one node.",
+            why: "Access to memory and devices of another node uses a shared link between the sockets and takes 1.5 to 2 times as long. Put a loop, \
+                  its memory, its device and the device's interrupt on one node.",
             source: "Documentation/admin-guide/mm/numaperf.rst; ESO, VxWorks on Intel: shared data beyond one socket",
             reads: &[NODES],
             decides: &[],

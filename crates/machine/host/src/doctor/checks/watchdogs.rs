@@ -18,9 +18,8 @@ impl Check for Lockup {
             id: "watchdogs",
             title: "lockup detectors",
             what: "kernel.soft_watchdog, kernel.nmi_watchdog and the CPUs that they watch (kernel.watchdog_cpumask).",
-            why: "The soft detector runs a timer and a thread of the highest priority on each CPU that it watches, every \
-                  two fifths of its threshold; the hard one raises an NMI that no mask stops. Each costs some \
-                  microseconds. They are worth having on the CPUs that keep house.",
+            why: "The soft detector runs a timer and a thread of the highest priority on each watched CPU, every two fifths of its threshold. The \
+                  hard detector raises an NMI, which cannot be masked. Each takes a few microseconds. They are useful on the housekeeping CPUs.",
             source: "Documentation/admin-guide/lockup-watchdogs.rst",
             reads: &[NMI, SOFT, MASK, THRESHOLD],
             decides: &[],
@@ -62,8 +61,7 @@ impl Check for Hardware {
             id: "hardware-watchdog",
             title: "hardware watchdog",
             what: "The devices of /sys/class/watchdog.",
-            why: "When a real-time thread or the kernel hangs the machine, only hardware can still put the plant into its \
-                  safe state.",
+            why: "If a real-time thread or the kernel hangs the machine, only hardware can put the plant into its safe state.",
             source: "Documentation/watchdog/watchdog-api.rst",
             reads: &[HARDWARE],
             decides: &[],
