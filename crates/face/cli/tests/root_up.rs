@@ -276,7 +276,7 @@ fn a_reservation_without_a_partition_of_its_own_is_refused_with_the_remedy() {
     for (shield, cpus) in [("", "housekeeping"), ("[shield]\ncpus = \"1\"\n", "0")] {
         bench.write(&format!("{shield}{}", process(cpus)));
         let refused = text(&bench.run(&["up", "."]));
-        let expected = ["without a partition of its own", "add a [shield] and `cpus = \"shield\"`, or use fifo"];
+        let expected = ["needs a partition for DEADLINE", "add a [shield] and `cpus = \"shield\"`, or use fifo"];
         assert!(expected.iter().all(|part| refused.contains(part)), "{refused}");
     }
     assert!(!bench.dir.join("started").exists());

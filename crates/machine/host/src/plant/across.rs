@@ -29,7 +29,7 @@ pub(crate) fn check(
     match watchdog {
         Some(span) if !reads.iter().any(critical) => found.warning(
             span,
-            "no heartbeat is critical: the watchdog would be fed whatever the processes do",
+            "no heartbeat is critical: the watchdog would be fed even if the processes hang",
             "give the processes that matter `heartbeat = { within = \"…\", critical = true }`",
         ),
         None => {
@@ -47,7 +47,7 @@ fn names(reads: &[Read], found: &mut Diagnostics<'_>) {
     for read in reads.iter().filter(|read| !read.process.name.is_empty()) {
         let name = read.process.name.as_str();
         if seen.insert(name, ()).is_some() {
-            found.error(read.name.clone(), format!("a second process {name:?}"), "a name of its own", "rename one");
+            found.error(read.name.clone(), format!("a second process {name:?}"), "a unique name", "rename one");
         }
     }
 }
@@ -76,7 +76,7 @@ fn dependencies(reads: &[Read], found: &mut Diagnostics<'_>) {
         let at = first.process.after.iter().position(|name| name == next);
         let span = at.and_then(|at| first.after.get(at)).unwrap_or(&first.header).clone();
         let message = format!("processes wait for each other: {}", path.join(" after "));
-        found.error(span, message, "an order without a circle", "remove one of these `after`");
+        found.error(span, message, "an order without a cycle", "remove one of these `after`");
     }
 }
 
@@ -127,7 +127,7 @@ fn placement(
         match cpus {
             Cpus::Shield if !has_shield => found.error(
                 span.clone(),
-                format!("process {:?} wants the shield's CPUs, but the plant has no shield", process.name),
+                format!("process {:?} needs the shield's CPUs, but the plant has no shield", process.name),
                 "a [shield] table",
                 "add `[shield]` with `cpus = \"…\"`, or name the CPUs here",
             ),
@@ -146,7 +146,7 @@ fn placement(
                             process.name,
                             list.and(&shield)
                         ),
-                        "either isolated CPUs or others: no cpuset holds both",
+                        "either isolated CPUs or others: a cpuset cannot contain both",
                         "",
                     );
                 }
@@ -161,26 +161,29 @@ fn placement(
         if !has_shield || !whole {
             found.error(
                 read.class.clone(),
-                format!("process {:?} asks for DEADLINE without a partition of its own", process.name),
+                format!("process {:?} needs a partition for DEADLINE", process.name),
                 "all CPUs of a shield: the kernel admits DEADLINE only on a whole root domain",
                 "add a [shield] and `cpus = \"shield\"`, or use fifo",
             );
         } else if let Err(why) = around.partition() {
-            let message = format!("process {:?} asks for DEADLINE, which this machine cannot give", process.name);
+            let message = format!("process {:?} needs DEADLINE, which this machine does not support", process.name);
             found.error(read.class.clone(), message, "a partition", why.to_string());
         }
         reservation(read, around, found);
     } else if process.class.is_real_time() && has_shield && !on_shield {
         found.warning(
             read.class.clone(),
-            format!("process {:?} is real time on housekeeping CPUs: it delays everybody and is delayed", process.name),
+            format!(
+                "process {:?} is real time on housekeeping CPUs: it delays other processes and is delayed by them",
+                process.name
+            ),
             "use `cpus = \"shield\"`",
         );
     }
     if let Some(node) = process.numa
         && !around.has_node(node)
     {
-        let message = format!("process {:?} wants memory of NUMA node {node}, which is not there", process.name);
+        let message = format!("process {:?} needs memory of NUMA node {node}, which does not exist", process.name);
         found.error(read.numa.clone(), message, "a node of this machine", "see /sys/devices/system/node");
     }
 }

@@ -105,7 +105,7 @@ pub(crate) fn member(
     let rows = || ROWS.iter().flat_map(|(name, _)| root.iter().filter(move |(key, _)| *key.get_ref() == *name));
     let Some((table, span)) = tables(root, "alarms", false, found).into_iter().next() else {
         if let Some((key, _)) = rows().next() {
-            let message = format!("[[{}]] stands in a plant without alarms", key.get_ref());
+            let message = format!("[[{}]] in a plant without alarms", key.get_ref());
             found.error(key.span(), message, "[alarms]", "add `[alarms]` with name and folder");
         }
         return None;
@@ -118,22 +118,17 @@ pub(crate) fn member(
         (Some((file, span)), _) => {
             let beside = ALARM_KEYS.iter().find(|key| section.value(key.name).is_some());
             if let Some(key) = beside {
-                let message = format!("`{}` of [alarms] beside `file`", key.name);
-                found.error(span.clone(), message, "one of them", "write it into the file");
+                let message = format!("`{}` of [alarms] together with `file`", key.name);
+                found.error(span.clone(), message, "one of them", "move it to the file");
             }
             if let Some((key, _)) = rows().next() {
-                let message = format!("[[{}]] beside `file` of [alarms]", key.get_ref());
-                found.error(
-                    key.span(),
-                    message,
-                    "all alarms in one place",
-                    "write it into the file, or leave `file` out",
-                );
+                let message = format!("[[{}]] together with `file` of [alarms]", key.get_ref());
+                found.error(key.span(), message, "all alarms in one place", "move it to the file, or remove `file`");
             }
             command.push((*file).to_owned());
         }
         (None, None) => {
-            let message = "[alarms] says neither where its file nor where its journal is".to_owned();
+            let message = "[alarms] has neither `file` nor `folder`".to_owned();
             found.error(section.range(), message, "`file` or `folder`", "add `folder = \"alarms\"`");
         }
         (None, Some(_)) => {
@@ -204,10 +199,10 @@ mod tests {
         let row = "[[alarm]]\nchannels = [\"A\"]";
         assert!(said(&format!("{alarms}file = \"a.toml\"")).unwrap().contains(&"a.toml".to_owned()));
         for (tables, expected) in [
-            (alarms.to_owned(), "neither where its file nor where its journal is"),
-            (format!("{alarms}file = \"a\"\nfolder = \"b\""), "`folder` of [alarms] beside `file`"),
-            (format!("{alarms}file = \"a\"\n{row}"), "[[alarm]] beside `file`"),
-            (row.to_owned(), "[[alarm]] stands in a plant without alarms"),
+            (alarms.to_owned(), "neither `file` nor `folder`"),
+            (format!("{alarms}file = \"a\"\nfolder = \"b\""), "`folder` of [alarms] together with `file`"),
+            (format!("{alarms}file = \"a\"\n{row}"), "[[alarm]] together with `file`"),
+            (row.to_owned(), "[[alarm]] in a plant without alarms"),
         ] {
             let found = said(&tables).unwrap_err();
             assert!(found.len() == 1 && found[0].contains(expected), "{tables}: {found:?}");

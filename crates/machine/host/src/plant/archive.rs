@@ -150,7 +150,7 @@ pub(crate) fn member(root: &DeTable<'_>, text: &str, has_shield: bool, found: &m
     let Some((table, span)) = tables(root, "archive", false, found).into_iter().next() else {
         if let Some((key, _)) = root.iter().find(|(key, _)| *key.get_ref() == "signal") {
             let remedy = "add `[archive]` with name and folder";
-            found.error(key.span(), "[[signal]] stands in a plant without an archive", "[archive]", remedy);
+            found.error(key.span(), "[[signal]] in a plant without an archive", "[archive]", remedy);
         }
         return None;
     };
@@ -213,7 +213,7 @@ fn place(section: &Section<'_>, found: &mut Diagnostics<'_>) -> Option<Archive> 
     archive.total_max = section.parsed::<Size>("total_max", found).map(|(size, span)| {
         let least = Size(archive.segment_size.0.saturating_mul(2));
         if size < least {
-            found.error(span, format!("`total_max` cannot be {size}"), format!("{least} at least: two segments"), "");
+            found.error(span, format!("`total_max` cannot be {size}"), format!("at least {least} (two segments)"), "");
         }
         size
     });

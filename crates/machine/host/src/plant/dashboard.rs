@@ -169,9 +169,10 @@ fn read_table(table: &DeTable<'_>, span: Range<usize>, around: &Around<'_>, foun
         command.push(format!("--listen={text}"));
         let is_loopback = text.parse::<SocketAddr>().is_ok_and(|address| address.ip().is_loopback());
         if is_open && !is_loopback {
-            let message =
-                format!("with `retrieval = true` whoever reaches {text} reads the archive, without a password");
-            found.warning(span, message, "listen on 127.0.0.1, or leave `retrieval` out where that is not meant");
+            let message = format!(
+                "with `retrieval = true` every client that reaches {text} can read the archive without a password"
+            );
+            found.warning(span, message, "listen on 127.0.0.1, or remove `retrieval`");
         }
     } else if around.is_fixed {
         command.push(format!("--listen={LISTENS}"));
@@ -186,9 +187,9 @@ fn read_table(table: &DeTable<'_>, span: Range<usize>, around: &Around<'_>, foun
     if let [Some((_, span)), None] | [None, Some((_, span))] = &identity {
         found.error(
             span.clone(),
-            "one of `certificate` and `key` alone".to_owned(),
+            "`certificate` without `key`, or `key` without `certificate`".to_owned(),
             "both, or none for HTTP",
-            "give the other one, too",
+            "add the other one",
         );
     }
     for (key, file) in ["certificate", "key"].into_iter().zip(identity) {

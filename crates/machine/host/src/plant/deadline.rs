@@ -101,7 +101,7 @@ pub(crate) fn read_in(table: &Section<'_>, found: &mut Diagnostics<'_>) -> Optio
         ("soft", Some((fall, _))) => Lateness::Soft(fall),
         ("soft", None) => {
             if table.value("value").is_none() {
-                let message = "a soft `deadline` does not say what a late result is worth";
+                let message = "a soft `deadline` without the value of a late result";
                 found.error(span, message, "`value`", "add `value = \"linear 10ms\"`");
             }
             return None;
@@ -111,7 +111,7 @@ pub(crate) fn read_in(table: &Section<'_>, found: &mut Diagnostics<'_>) -> Optio
             found.error(
                 span,
                 message,
-                "none: a late result is worth nothing",
+                "no `value`: a late result has no value",
                 "remove it, or make the deadline `soft`",
             );
             return None;

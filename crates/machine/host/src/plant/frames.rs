@@ -38,8 +38,8 @@ pub(crate) fn read_all(
         let name = config.spec.name.as_str();
         if reads.iter().any(|read| read.process.name == name) || frames.iter().any(|(other, _)| other.spec.name == name)
         {
-            let message = format!("frame {name:?} is called as a process or frame before it");
-            found.error(span.clone(), message, "a name of its own", "rename one");
+            let message = format!("frame {name:?} has the same name as a previous process or frame");
+            found.error(span.clone(), message, "a unique name", "rename one");
         }
         frames.push((config, span));
         ratios.push(section.parsed::<MissRatio>("miss_ratio_max", found).map(|(ratio, _)| ratio));
@@ -61,7 +61,7 @@ fn follow(frames: &mut [(Config, Range<usize>)], found: &mut Diagnostics<'_>) {
         match frames.iter_mut().find(|(config, _)| config.spec.name == leader && config.spec.name != name) {
             None => found.error(
                 span,
-                format!("frame {name:?} follows no frame {leader:?}"),
+                format!("frame {name:?} follows {leader:?}, which does not exist"),
                 "another frame of the plant",
                 "",
             ),
@@ -70,7 +70,7 @@ fn follow(frames: &mut [(Config, Range<usize>)], found: &mut Diagnostics<'_>) {
                 found.error(span, message, "the same minors in both", "");
             }
             Some((config, _)) if matches!(config.spec.base, TimeBase::Frame(_)) => {
-                let message = format!("frame {name:?} follows {leader:?}, which is a follower itself");
+                let message = format!("frame {name:?} follows {leader:?}, which follows another frame");
                 found.error(span, message, "one leader for all", "");
             }
             Some((config, _)) if cpu.is_some() && config.cpu == cpu => {
@@ -99,7 +99,7 @@ fn read(
             found.error(
                 span,
                 format!("`class` of {called} cannot be {class}"),
-                "fifo:5 to fifo:99: four lie below it",
+                "fifo:5 to fifo:99: it needs four priorities below",
                 "",
             );
             None
@@ -215,7 +215,7 @@ fn minors(section: &Section<'_>, called: &str, found: &mut Diagnostics<'_>) -> O
             // What was given and could not be read has its finding; here it is about what is given at all.
             let given = ["minors", "period", "lengths"].map(|name| section.value(name).is_some());
             if !matches!(given, [true, true, false] | [false, false, true]) {
-                let message = format!("{called} does not say how long its minors are");
+                let message = format!("{called} has no length for its minor frames");
                 found.error(
                     section.range(),
                     message,
@@ -286,7 +286,7 @@ fn deadline(
     let place = section.value("deadline").map_or(section.range(), Spanned::span);
     if rule.least.is_some() {
         let message = "`least` in the `deadline` of an activity";
-        found.error(place.clone(), message, "the value of all activities of the frame together is told", "remove it");
+        found.error(place.clone(), message, "no `least`: it applies to a whole process", "remove it");
     }
     if !rule.is_hard() {
         return (recovery, Some(rule.result));
@@ -294,9 +294,9 @@ fn deadline(
     if !matches!(recovery, Recovery::None | Recovery::SafeValue) || tolerate.is_some_and(|errors| errors > 0) {
         found.error(
             place,
-            "a hard `deadline` beside a recovery that lets its error pass",
+            "a hard `deadline` together with a recovery that tolerates its error",
             "`recovery = \"safe-value\"` without `tolerate`, or none",
-            "make the deadline `firm`, or leave `recovery` and `tolerate` out",
+            "make the deadline `firm`, or remove `recovery` and `tolerate`",
         );
     }
     (Recovery::SafeValue, Some(rule.result))

@@ -209,7 +209,7 @@ pub(crate) fn read(
         if disks.is_empty() {
             found.error(
                 section.range(),
-                format!("{called} boots from nothing"),
+                format!("{called} has nothing to boot"),
                 "`kernel` or `disks`",
                 "add one of them",
             );
@@ -219,7 +219,7 @@ pub(crate) fn read(
                 section.range(),
                 format!("`{key}` without a kernel"),
                 "`kernel`",
-                "add it, or let the disk's loader say it",
+                "add it, or set this in the disk's boot loader",
             );
         }
     }
@@ -236,12 +236,12 @@ pub(crate) fn read(
     }
     for (word, span) in section.texts("allow", found).unwrap_or_default() {
         if network.as_deref() == Some("none") {
-            found.error(span.clone(), "`allow` without a network", "network = \"user\"", "leave `network` out");
+            found.error(span.clone(), "`allow` needs a network", "network = \"user\"", "remove `network = \"none\"`");
         }
         match rules(word, dashboard) {
             Ok(rules) => rules.iter().for_each(|rule| say("allow", rule)),
             Err(Wrong::NoDashboard) => {
-                found.error(span, "`allow` names the dashboard, and the plant has none", "", "add [dashboard]");
+                found.error(span, "`allow` names the dashboard, but the plant has no dashboard", "", "add [dashboard]");
             }
             Err(Wrong::Form) => found.error(
                 span,
@@ -283,7 +283,7 @@ pub(crate) fn read(
     let in_shield = section.value("vcpu_cpus").filter(|value| value.get_ref().as_str() == Some("shield"));
     if let Some(value) = in_shield {
         if !has_shield {
-            found.error(value.span(), "`vcpu_cpus` names the shield, and the plant has none", "", "add [shield]");
+            found.error(value.span(), "`vcpu_cpus` names the shield, but the plant has no shield", "", "add [shield]");
         }
         say("vcpu-cpus", &"shield");
     } else if let Some((cpus, _)) = section.cpu_list("vcpu_cpus", found) {

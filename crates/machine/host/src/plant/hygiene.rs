@@ -24,7 +24,7 @@ pub(super) fn operators(section: &Section<'_>, found: &mut Diagnostics<'_>) -> O
     let group = section.words("operators", found).map(|(group, _)| group.to_owned());
     let may_type = section.flag("operators_may_type", found);
     if let (None, Some(true), Some(value)) = (&group, may_type, section.value("operators_may_type")) {
-        found.error(value.span(), "`operators_may_type` without operators", "`operators`, too", "name their group");
+        found.error(value.span(), "`operators_may_type` without operators", "also `operators`", "name their group");
     }
     Some(Operators { group: group?, may_type: may_type.unwrap_or(false) })
 }
@@ -48,12 +48,12 @@ fn nice(section: &Section<'_>, found: &mut Diagnostics<'_>) -> Option<i8> {
     {
         let class = class.trim();
         let why = match class.split_once(':') {
-            Some(("other" | "batch", _)) => "which has a nice value already",
-            None if class == "idle" => "which has no use for it",
+            Some(("other" | "batch", _)) => "which already has a nice value",
+            None if class == "idle" => "which does not use it",
             _ => return Some(nice as i8),
         };
-        let message = format!("`nice` beside class {class}, {why}");
-        found.error(value.span(), message, "one of the two", "remove `nice`, or what follows the class's name");
+        let message = format!("`nice` together with class {class}, {why}");
+        found.error(value.span(), message, "one of the two", "remove `nice`, or the value after the class");
     }
     Some(nice as i8)
 }

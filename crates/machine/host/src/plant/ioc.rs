@@ -164,7 +164,7 @@ pub(crate) fn read(
             let expected = "`load`, or a `script` that loads and ends with iocInit";
             found.error(
                 section.range(),
-                format!("{called} loads nothing"),
+                format!("{called} has nothing to load"),
                 expected,
                 "add `load = [{ file = \"…\" }]`",
             );
@@ -251,7 +251,7 @@ fn scan(section: &Section<'_>, command: &mut Vec<String>, found: &mut Diagnostic
         let cpus = scan.cpu_list("cpus", found);
         let Some((class, span)) = class else { continue };
         if let (Policy::Deadline(_), true) = (class, cpus.is_some()) {
-            let remedy = "leave out `cpus`, or take fifo";
+            let remedy = "remove `cpus`, or use fifo";
             found.error(span, "a DEADLINE thread cannot be bound to single CPUs", "fifo, rr or other", remedy);
         }
         real_time |= class.is_real_time();
@@ -291,7 +291,7 @@ fn ports(section: &Section<'_>, command: &mut Vec<String>, found: &mut Diagnosti
             let word = !name.is_empty() && !name.contains([',', '=']) && !name.contains(char::is_whitespace);
             if !word || names.iter().any(|known| known == name) {
                 let message = format!("`name` cannot be {:?}", clipped(name));
-                found.error(span.clone(), message, "one word, each port its own", "");
+                found.error(span.clone(), message, "one word, unique among ports", "");
             }
             names.push((*name).to_owned());
         }

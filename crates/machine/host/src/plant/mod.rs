@@ -433,7 +433,7 @@ fn read_shield(section: &Section<'_>, around: &dyn Surroundings, found: &mut Dia
             let message = format!("CPUs {absent} to be isolated are not online");
             found.error(span, message, format!("CPUs of this machine: {online}"), "");
         } else if online.is_subset(&cpus) {
-            let expected = format!("at least one of CPUs {online} for everybody else");
+            let expected = format!("at least one of CPUs {online} for other tasks");
             let remedy = if online.count() == 1 {
                 "with one CPU there is nothing to isolate: remove [shield]".to_owned()
             } else {

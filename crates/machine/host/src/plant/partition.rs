@@ -400,7 +400,7 @@ pub(crate) fn read_all(root: &DeTable<'_>, found: &mut Diagnostics<'_>) -> Vec<P
         let partition = read(&section, &called, found);
         if all.iter().any(|(other, _)| !partition.name.is_empty() && other.name == partition.name) {
             let message = format!("a second partition {:?}", partition.name);
-            found.error(section.range(), message, "a name of its own", "rename one");
+            found.error(section.range(), message, "a unique name", "rename one");
         }
         all.push((partition, section.range()));
     }
@@ -424,8 +424,8 @@ fn read(section: &Section<'_>, called: &str, found: &mut Diagnostics<'_>) -> Par
     if !KEYS.iter().any(|key| !matches!(key.name, "name" | "required") && says(key.name)) {
         found.error(
             section.range(),
-            format!("{called} bounds nothing"),
-            "at least one bound",
+            format!("{called} has no limit"),
+            "at least one limit",
             "add `memory_max`, for example",
         );
     }
@@ -479,8 +479,8 @@ fn network(section: &Section<'_>, found: &mut Diagnostics<'_>) -> Option<Network
     if let Some((_, span)) = queue.as_ref().filter(|(queue, _)| *queue != Queue::Fifo && delay.is_none()) {
         found.error(
             span.clone(),
-            "`queue` of a class without `delay`",
-            "how much it may hold",
+            "`queue` without `delay`",
+            "`delay`, which limits the queue",
             "add `delay = \"20ms\"`",
         );
     }
@@ -495,20 +495,25 @@ fn share(partitions: &[Placed<Partition>], found: &mut Diagnostics<'_>) {
         let before = || classes().take(at).filter(|(other, _)| other.device == network.device);
         if let Some((other, _)) = before().find(|(other, _)| other.link != network.link) {
             let message = format!(
-                "the `link` of {} is {}, and {} in a partition before it",
+                "the `link` of {} is {}, but {} in a previous partition",
                 network.device, network.link, other.link
             );
-            found.error(span.clone(), message, "the same in all", "");
+            found.error(span.clone(), message, "the same value in all partitions", "");
         }
         let given = before().map(|(other, _)| other.rate.0).sum::<u64>() + network.rate.0;
         if given > network.link.0 - network.link.0 / 100 {
             let message = format!(
-                "partitions are certain of {} of {}, whose link carries {}",
+                "partitions have a guaranteed rate of {} of {}, but its link has {}",
                 BitRate(given),
                 network.device,
                 network.link
             );
-            found.error(span.clone(), message, "99 % of it at most: everybody else needs some", "lower a `rate`");
+            found.error(
+                span.clone(),
+                message,
+                "at most 99 % of the link: other processes need the rest",
+                "lower a `rate`",
+            );
         }
     }
 }
@@ -525,14 +530,14 @@ fn io_max(section: &Section<'_>, found: &mut Diagnostics<'_>) -> Vec<IoMax> {
             section.wrong("io_max", item, "tables", found);
             continue;
         };
-        let one = Section::open(table, item.span(), &IO_MAX, "a bound on a device", found);
+        let one = Section::open(table, item.span(), &IO_MAX, "limits of a device", found);
         if one.value("device").is_none() {
             one.missing("device", found);
         }
         let mut size = |name: &str| {
             let (size, span) = one.parsed::<Size>(name, found)?;
             if size.0 == 0 {
-                found.error(span, format!("`{name}` cannot be {size}"), "at least 1B", "leave it out to bound nothing");
+                found.error(span, format!("`{name}` cannot be {size}"), "at least 1B", "remove the key for no limit");
             }
             Some(size)
         };
@@ -543,13 +548,13 @@ fn io_max(section: &Section<'_>, found: &mut Diagnostics<'_>) -> Vec<IoMax> {
         if ["read", "write", "read_ops", "write_ops"].iter().all(|name| one.value(name).is_none()) {
             found.error(
                 item.span(),
-                "a bound on a device that bounds nothing",
+                "limits of a device without any limit",
                 "`read`, `write`, `read_ops` or `write_ops`",
                 "",
             );
         }
         if all.iter().any(|other| other.device == device) {
-            found.error(item.span(), format!("a second bound on {device}"), "one for each device", "");
+            found.error(item.span(), format!("a second table of limits on {device}"), "one table per device", "");
         }
         all.push(IoMax { device, read, write, read_ops, write_ops });
     }
@@ -586,9 +591,9 @@ pub(crate) fn check(
         if is_real_time && partition.bounds_cpu() {
             found.error(
                 span.clone(),
-                format!("process {:?} is real time, and partition {name:?} bounds processor time", process.name),
-                "processes in time sharing: the kernel bounds no others so",
-                "give it a partition without `cpu_max` and `cpu_weight`; its `budget` is watched by the guard",
+                format!("process {:?} is real time, but partition {name:?} limits CPU time", process.name),
+                "time-sharing processes: the kernel cannot limit others this way",
+                "give it a partition without `cpu_max` and `cpu_weight`; the guard watches its `budget`",
             );
         }
         let inner = [
@@ -622,15 +627,15 @@ pub(crate) fn check(
 }
 
 fn lacks(partition: &Partition, span: &Range<usize>, lack: &Missing, found: &mut Diagnostics<'_>) {
-    let message = format!("partition {:?} cannot be bounded so on this machine: {lack}", partition.name);
+    let message = format!("this machine cannot apply a limit of partition {:?}: {lack}", partition.name);
     if partition.required {
         found.error(
             span.clone(),
             message,
-            "what its bounds need",
-            "`required = false` goes on without what is lacking",
+            "a machine and a kernel that can apply its limits",
+            "`required = false` continues without it",
         );
     } else {
-        found.warning(span.clone(), message, "its other bounds stand");
+        found.warning(span.clone(), message, "its other limits apply");
     }
 }

@@ -86,7 +86,7 @@ pub(crate) fn read_as(
     let heartbeat = heartbeat(section, found);
     let budget = section.parsed::<Budget>("budget", found);
     if let (Some((_, span)), false) = (&budget, matches!(class.0.level(), RtLevel::Fixed(_)) || has_own_priorities) {
-        let remedy = "remove it: only fifo and rr can starve a CPU; the kernel itself bounds the others";
+        let remedy = "remove it: only fifo and rr can starve a CPU; the kernel limits the others";
         found.warning(span.clone(), format!("`budget` has no effect on class {}", class.0), remedy);
     }
     let budget = placed(budget, BUDGET, &header);
@@ -95,14 +95,14 @@ pub(crate) fn read_as(
     if !real_time && heartbeat.is_none() {
         for key in ["miss_ratio_max", "deadline"] {
             let Some(value) = section.value(key) else { continue };
-            let message = format!("`{key}` in {called}, which can have no loop page: nothing is judged by it");
+            let message = format!("`{key}` in {called}, which has no loop page: it has no effect");
             found.warning(value.span(), message, "give it a real-time class or a `heartbeat`, or remove the limit");
         }
     }
     if budget.0 == Budget::None && heartbeat.is_none() {
         found.error(
             budget.1.clone(),
-            format!("`budget = \"none\"` in {called} without a heartbeat: nobody would notice a runaway"),
+            format!("`budget = \"none\"` in {called} without a heartbeat: tahti could not detect a runaway"),
             "a `heartbeat`, or a budget such as \"80%/100ms\"",
             "add `heartbeat = { within = \"50ms\" }`",
         );
@@ -437,7 +437,7 @@ fn threads(section: &Section<'_>, found: &mut Diagnostics<'_>) -> Vec<(ThreadRul
             && pattern.chars().filter(|c| *c != '*').count() > 15
         {
             let message = format!("no thread's name matches {:?}", clipped(pattern));
-            found.error(span.clone(), message, "at most 15 bytes beside `*`, as the kernel cuts names", "");
+            found.error(span.clone(), message, "at most 15 bytes without `*`: the kernel truncates names", "");
         }
         let class = rule.parsed::<Policy>("class", found);
         if let Some((Policy::Deadline(_), span)) = &class {

@@ -233,7 +233,7 @@ pub(super) fn signals(root: &DeTable<'_>, archive: Range<usize>, found: &mut Dia
     let (mut signals, mut spans, mut names) = (Vec::new(), Vec::new(), HashSet::new());
     let listed = tables(root, "signal", true, found);
     if listed.is_empty() {
-        found.error(archive, "nothing is archived", "[[signal]]", "add [[signal]] with `names` or `variables`");
+        found.error(archive, "the archive has no signals", "[[signal]]", "add [[signal]] with `names` or `variables`");
     }
     for (table, span) in listed {
         let section = Section::open(table, span, &SIGNAL, "[[signal]]", found);
@@ -242,7 +242,7 @@ pub(super) fn signals(root: &DeTable<'_>, archive: Range<usize>, found: &mut Dia
             section.missing("names", found);
         }
         if section.value("streams").is_some() && POLICIES.iter().all(|key| section.value(key).is_none()) {
-            let message = "it is not said how many images of `streams` are kept";
+            let message = "`streams` without the number of images to store";
             let remedy = "add `every = 100`, or `every = 1` for all: 1,000 images of 200 kB a second fill a disk";
             found.error(section.range(), message, POLICIES.join(", "), remedy);
         }
@@ -250,7 +250,7 @@ pub(super) fn signals(root: &DeTable<'_>, archive: Range<usize>, found: &mut Dia
             for (name, span) in section.texts(form.key, found).unwrap_or_default() {
                 if name.is_empty() || name.len() > NAME_BYTES_MAX || name.chars().any(char::is_control) {
                     let expected = format!("1 to {NAME_BYTES_MAX} bytes, no control characters");
-                    found.error(span, format!("{:?} is no variable's name", clipped(name)), expected, "");
+                    found.error(span, format!("{:?} is not a variable name", clipped(name)), expected, "");
                 } else if !form.fits(name) {
                     let message = format!("{:?} names no {}", clipped(name), form.what);
                     found.error(span, message, form.form, "");
@@ -273,13 +273,8 @@ fn one_folder(spans: &[Range<usize>], signals: &[Signal], found: &mut Diagnostic
     let mut streams = signals.iter().zip(spans).filter_map(|(signal, span)| Some((signal.streams()?.0, span)));
     let Some((first, _)) = streams.next() else { return };
     for (folder, span) in streams.filter(|(folder, _)| *folder != first) {
-        let message = format!("streams of {:?} beside those of {:?}", clipped(folder), clipped(first));
-        found.error(
-            span.clone(),
-            message,
-            "streams of one folder, whose names differ",
-            "an archive of its own for each",
-        );
+        let message = format!("streams of {:?} together with those of {:?}", clipped(folder), clipped(first));
+        found.error(span.clone(), message, "streams of one folder, with different names", "use one archive per folder");
     }
 }
 
@@ -290,7 +285,7 @@ fn named_twice(spans: &[Range<usize>], signals: &[Signal], found: &mut Diagnosti
     for (signal, span) in signals.iter().zip(spans).filter(|(signal, _)| signal.source == Source::ChannelAccess) {
         let is_same = |(_, pattern): &&(&Signal, String)| *pattern == signal.name || base::glob(pattern, &signal.name);
         if let Some((other, _)) = others.iter().find(is_same) {
-            let message = format!("`{}` would be archived as the signal that `{}` gives", signal.name, other.name);
+            let message = format!("`{}` and `{}` would be archived as the same signal", signal.name, other.name);
             found.error(span.clone(), message, "each signal from one source", "remove one");
         }
     }
@@ -315,18 +310,18 @@ fn policy(section: &Section<'_>, found: &mut Diagnostics<'_>) -> Option<Policy> 
     let fault = section.time("on_fault", DurNs::from_ms(1), DurNs::from_secs(60), found);
     if let Some((pulses, span)) = section.number("every", 1, EVERY_MAX, found) {
         if POLICIES[1..].iter().any(|key| section.value(key).is_some()) {
-            found.error(span, "`every` stands beside `scan`, `deadband` or `on_fault`", "one of them", "remove one");
+            found.error(span, "`every` together with `scan`, `deadband` or `on_fault`", "one of them", "remove one");
             return None;
         }
         return Some(Policy::Every { pulses });
     }
     match (scan, deadband, fault) {
         (Some((_, span)), Some(_), _) => {
-            found.error(span, "`scan` and `deadband` stand together", "one of them", "remove one");
+            found.error(span, "`scan` together with `deadband`", "one of them", "remove one");
             None
         }
         (Some(_), _, Some((_, span))) | (_, Some(_), Some((_, span))) => {
-            found.error(span, "`on_fault` stands beside `scan` or `deadband`", "one of them", "remove one");
+            found.error(span, "`on_fault` together with `scan` or `deadband`", "one of them", "remove one");
             None
         }
         (Some((period, _)), None, None) => Some(Policy::Scan { period }),
@@ -379,7 +374,7 @@ mod tests {
             assert_eq!(lines(&good.replace("/dev/shm/ao_*.im.shm", wrong)), [4], "{wrong}");
         }
         let unsaid = read(&good.replace("every = 100\n", "")).1;
-        assert!(unsaid[0].message.contains("it is not said how many images"), "{unsaid:?}");
+        assert!(unsaid[0].message.contains("without the number of images to store"), "{unsaid:?}");
         for beside in ["scan = \"1s\"", "deadband = 0", "on_fault = \"5s\""] {
             assert_eq!(lines(&good.replace("every = 100", &format!("every = 100\n{beside}"))), [5], "{beside}");
         }
@@ -392,6 +387,6 @@ mod tests {
         let (archive, found) = read(text);
         assert!(archive.is_none());
         assert_eq!(found.iter().map(|finding| finding.line).collect::<Vec<_>>(), [8, 9], "{found:?}");
-        assert!(found[0].message.contains("`llrf/a*` gives"), "{found:?}");
+        assert!(found[0].message.contains("and `llrf/a*` would be"), "{found:?}");
     }
 }

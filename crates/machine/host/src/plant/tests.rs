@@ -144,11 +144,11 @@ command = []
             "15:11 program \"/bin/absent\" of process \"timing\" cannot be run: /bin/absent does not exist",
             "16:8 CPUs 4-9 of process \"timing\" are not online",
             "17:8 process \"timing\" should run as an unknown user \"nobody-here\"",
-            "18:8 process \"timing\" wants memory of NUMA node 3, which is not there",
+            "18:8 process \"timing\" needs memory of NUMA node 3, which does not exist",
             "20:8 a second process \"timing\"",
             "21:11 `command` in process \"timing\" names no program",
             "22:1 `name` is missing in a guest",
-            "22:1 a guest boots from nothing",
+            "22:1 a guest has nothing to boot",
             "23:2 unknown table `shild`",
         ]
     );
@@ -183,7 +183,7 @@ fn bounds_and_the_share_of_pulses_that_may_be_missed_are_read_and_mistakes_have_
         ("tasks_max = 0", "`tasks_max`"),
         ("class = \"fifo:1\"\nmiss_ratio_max = \"0.1\"", "`miss_ratio_max`"),
         ("class = \"fifo:1\"\nmiss_ratio_max = \"101%\"", "`miss_ratio_max`"),
-        ("miss_ratio_max = \"1%\"", "8:18 `miss_ratio_max` in process \"a\", which can have no loop page"),
+        ("miss_ratio_max = \"1%\"", "8:18 `miss_ratio_max` in process \"a\", which has no loop page"),
     ] {
         let found = errors(&with(keys));
         assert!(found.len() == 1 && found[0].contains(expected), "{keys}: {found:?}");
@@ -211,7 +211,7 @@ fn deadlines_of_results_are_read_and_mistakes_have_their_places() {
         ("at = \"5ms\"", "`kind`"),
         ("at = \"0s\", kind = \"firm\"", "`at`"),
         ("at = \"5ms\", kind = \"gentle\"", "`kind` cannot be \"gentle\""),
-        ("at = \"5ms\", kind = \"soft\"", "does not say what a late result is worth"),
+        ("at = \"5ms\", kind = \"soft\"", "without the value of a late result"),
         ("at = \"5ms\", kind = \"soft\", value = \"step 1ms\"", "`value`"),
         ("at = \"5ms\", kind = \"hard\", value = \"half 1ms\"", "`value` of a hard `deadline`"),
         ("at = \"5ms\", kind = \"firm\", least = \"95\"", "`least`"),
@@ -220,10 +220,7 @@ fn deadlines_of_results_are_read_and_mistakes_have_their_places() {
         assert!(found.len() == 1 && found[0].contains(expected), "{keys}: {found:?}");
     }
     let found = errors(&with("deadline = { at = \"5ms\", kind = \"firm\" }"));
-    assert!(
-        found.len() == 1 && found[0].contains("`deadline` in process \"a\", which can have no loop page"),
-        "{found:?}"
-    );
+    assert!(found.len() == 1 && found[0].contains("`deadline` in process \"a\", which has no loop page"), "{found:?}");
 }
 
 #[test]
@@ -237,13 +234,13 @@ fn partitions_are_read_with_who_is_in_them_and_mistakes_have_their_places() {
     assert_eq!((partition.required, &partition.inner[..]), (true, &[crate::partition::Controller::Pids][..]));
     assert_eq!(read.processes[0].partition.as_deref(), Some("hmi"));
     for (inside, keys, expected) in [
-        ("partition = \"hmi\"", "", "bounds nothing"),
+        ("partition = \"hmi\"", "", "has no limit"),
         ("partition = \"hmy\"", "tasks_max = 3", "names an unknown one"),
-        ("partition = \"hmi\"\nclass = \"fifo:1\"", "cpu_max = \"50%\"", "is real time, and partition"),
+        ("partition = \"hmi\"\nclass = \"fifo:1\"", "cpu_max = \"50%\"", "is real time, but partition"),
         ("partition = \"hmi\"", "cpu_max = \"0%\"", "`cpu_max`"),
         ("partition = \"hmi\"", "cpu_max = \"1%/1ms\"", "`cpu_max`"),
         ("partition = \"hmi\"", "cpu_weight = 0", "`cpu_weight`"),
-        ("partition = \"hmi\"", "io_max = [{ device = \"/dev/sda\" }]", "bounds nothing"),
+        ("partition = \"hmi\"", "io_max = [{ device = \"/dev/sda\" }]", "limits of a device without any limit"),
         ("partition = \"hmi\"", "io_max = [{ read = \"1MiB\" }]", "`device` is missing"),
         ("partition = \"hmi\"", "tasks_max = 3\n[[partition]]\nname = \"hmi\"\ntasks_max = 1", "a second partition"),
         ("", "tasks_max = 3", "no process is in partition"),
@@ -271,8 +268,8 @@ fn with(lines: &str) -> String {
 fn rules_across_keys_hold() {
     for (lines, expected) in [
         ("budget = \"none\"\nclass = \"fifo:1\"", "without a heartbeat"),
-        ("class = \"deadline:1ms/2ms/2ms\"\ncpus = 2", "without a partition of its own"),
-        ("class = \"deadline:1ms/2ms/2ms\"\ncpus = \"shield\"", "which this machine cannot give"),
+        ("class = \"deadline:1ms/2ms/2ms\"\ncpus = 2", "needs a partition for DEADLINE"),
+        ("class = \"deadline:1ms/2ms/2ms\"\ncpus = \"shield\"", "which this machine does not support"),
         ("class = \"rr:5\"\ncpus = \"housekeeping\"", "real time on housekeeping CPUs"),
         ("cpus = \"2-3\"", "partly isolated"),
         ("cpus = []", "holds no CPU"),
@@ -622,7 +619,7 @@ fn a_dashboard_is_a_process_that_is_there_also_when_its_port_is_taken() {
     let page = check(&secure, &Bench).plant.unwrap().with_dashboard().process("page").unwrap().clone();
     assert!(page.command.join("|").contains("|--certificate=c.pem|--key=c.key|"), "{:?}", page.command);
     let half = errors(&secure.replace("key = ", "# "));
-    assert!(half[0].contains("one of `certificate` and `key` alone"), "{half:?}");
+    assert!(half[0].contains("`certificate` without `key`, or `key` without `certificate`"), "{half:?}");
 }
 
 #[test]
@@ -657,7 +654,7 @@ fn a_guest_is_a_process_that_is_stopped_after_its_own_time() {
     assert!(guest.has_own_priorities);
     assert_eq!(errors(&text.replace("256MiB", "1KiB").replace("\"user\"", "\"bridge\"")).len(), 2);
     let empty = errors("[plant]\nname = \"p\"\n[[guest]]\nname = \"g\"\ninitrd = \"i\"\n");
-    assert!(empty.iter().any(|line| line.contains("boots from nothing")), "{empty:?}");
+    assert!(empty.iter().any(|line| line.contains("has nothing to boot")), "{empty:?}");
     assert!(empty.iter().any(|line| line.contains("without a kernel")), "{empty:?}");
 }
 
@@ -709,7 +706,7 @@ fn everything_that_is_wrong_with_an_ioc_is_said_at_once() {
         "a TCP port has no baud",
         "`parity` cannot be \"mark\"",
         "`address` is missing",
-        "loads nothing",
+        "has nothing to load",
     ] {
         assert!(errors.iter().any(|error| error.contains(word)), "{word}: {errors:#?}");
     }
@@ -786,10 +783,10 @@ fn a_frame_that_cannot_work_is_refused_with_the_arithmetic() {
             "budget = \"500us\"",
             "minor 4 in mode \"normal\" is over-committed: filter 600us + control 500us = 1.1ms, but it has 1ms",
         ),
-        ("name = \"fast\"", "name = \"a\"", "is called as a process"),
-        ("period = \"1ms\"", "", "does not say how long its minors are"),
+        ("name = \"fast\"", "name = \"a\"", "has the same name as a previous process"),
+        ("period = \"1ms\"", "", "has no length for its minor frames"),
         ("\"4\"]", "\"10\"]", "`minors` cannot be \"10\""),
-        ("minors = 10\n", "minors = 10\nbase = \"frame:slow\"\n", "follows no frame \"slow\""),
+        ("minors = 10\n", "minors = 10\nbase = \"frame:slow\"\n", "follows \"slow\", which does not exist"),
         ("minors = 10\n", "minors = 10\nclass = \"fifo:4\"\n", "`class` of frame \"fast\" cannot be fifo:4"),
         ("minors = 10\n", "minors = 10\ncpu = \"shield\"\n", "there is no shield"),
         (
@@ -800,7 +797,7 @@ fn a_frame_that_cannot_work_is_refused_with_the_arithmetic() {
         (
             "recovery = \"steal:100us\"",
             "recovery = \"skip\"\ndeadline = { at = \"5ms\", kind = \"hard\" }",
-            "a hard `deadline` beside a recovery that lets its error pass",
+            "a hard `deadline` together with a recovery that tolerates its error",
         ),
         (
             "budget = \"300us\"",
@@ -903,8 +900,8 @@ fn what_a_process_inherits_and_may_do_is_read_and_every_mistake_in_it_has_its_pl
     for (keys, expected) in [
         ("umask = \"0999\"", "6:9 `umask` cannot be"),
         ("nice = 20", "`nice`"),
-        ("class = \"other:5\"\nnice = 5", "7:8 `nice` beside class other:5, which has a nice value already"),
-        ("class = \"idle\"\nnice = 5", "`nice` beside class idle"),
+        ("class = \"other:5\"\nnice = 5", "7:8 `nice` together with class other:5, which already has a nice value"),
+        ("class = \"idle\"\nnice = 5", "`nice` together with class idle"),
         ("umask = \"+7\"", "6:9 `umask` cannot be"),
         ("oom_score_adjust = 2000", "`oom_score_adjust`"),
         ("sandbox = { protect_system = \"all\" }", "`protect_system`"),
@@ -934,10 +931,10 @@ fn what_a_guest_may_reach_is_resolved_by_what_the_plant_says() {
     let rules = "--allow=127.0.0.1:9000 --allow=127.0.0.1:5064 --allow=udp:127.0.0.1:5064 --allow=80=127.0.0.1:8900";
     assert!(found.as_ref().unwrap().contains(rules), "{found:?}");
     for (keys, wrong) in [
-        ("allow = [\"dashboard\"]", "`allow` names the dashboard, and the plant has none"),
+        ("allow = [\"dashboard\"]", "`allow` names the dashboard, but the plant has no dashboard"),
         ("allow = [\"internet\"]", "`allow` cannot be \"internet\""),
         ("allow = [\"0=127.0.0.1:1\"]", "`allow` cannot be \"0=127.0.0.1:1\""),
-        ("network = \"none\"\nallow = [\"ca\"]", "`allow` without a network"),
+        ("network = \"none\"\nallow = [\"ca\"]", "`allow` needs a network"),
         ("disk_rate = \"1KiB\"", "`disk_rate` cannot be 1KiB"),
         ("firmware_variables = \"v\"", "`firmware_variables` without `firmware`"),
         ("profile = \"beos\"", "`profile` cannot be \"beos\""),
