@@ -46,6 +46,6 @@ impl Check for Myths {
             finding.and(format!("{} {what}", next.text))
         });
         let names = found.iter().map(|(parameter, _)| parameter.text.as_str()).collect::<Vec<_>>().join(" ");
-        Ok(finding.remedy(How::Boot, format!("take {names} from the boot line")))
+        Ok(finding.remedy(How::Boot, format!("remove {names} from the boot line")))
     }
 }

@@ -116,7 +116,7 @@ fn no_housekeeping(seen: &Seen) -> Option<Odds> {
         .find(|(_, cpus)| !cpus.is_empty() && seen.possible.is_subset(cpus))?;
     Odds::new(
         &Use::ALL,
-        format!("{name}= names every CPU ({cpus}): the kernel keeps the boot CPU alone for everything else"),
+        format!("{name}= names every CPU ({cpus}): the kernel keeps only the boot CPU for all other work"),
         format!("name in {name}= only the CPUs that the real-time work needs"),
     )
 }
@@ -133,11 +133,7 @@ fn unreadable_list(seen: &Seen) -> Option<Odds> {
         LISTS.iter().find(unreadable).copied()
     })?;
     let text = &seen.line.last(name)?.text;
-    Odds::new(
-        DISTURBED,
-        format!("{text} is no list of CPUs that the kernel reads: it is ignored"),
-        format!("correct {text}"),
-    )
+    Odds::new(DISTURBED, format!("{text} is not a valid CPU list: the kernel ignores it"), format!("correct {text}"))
 }
 
 fn missing_cpus(seen: &Seen) -> Option<Odds> {
@@ -170,8 +166,8 @@ fn nohz_full_not_isolated(seen: &Seen) -> Option<Odds> {
     }
     Odds::new(
         &[Use::Polling],
-        format!("nohz_full={} without isolation: a second task on such a CPU brings the tick back", seen.nohz_full),
-        format!("isolate {} as well, with tahti shield apply or isolcpus=domain,{open}", named(&open)),
+        format!("nohz_full={} without isolation: with a second task on such a CPU the tick returns", seen.nohz_full),
+        format!("also isolate {}, with tahti shield apply or isolcpus=domain,{open}", named(&open)),
     )
 }
 
@@ -197,8 +193,8 @@ fn nohz_full_differs(seen: &Seen) -> Option<Odds> {
     }
     Odds::new(
         &[Use::Polling],
-        format!("nohz_full={nohz_full} covers {}, which isolcpus= leaves to everybody", named(&open)),
-        format!("take {} out of nohz_full=, or into isolcpus=", named(&open)),
+        format!("nohz_full={nohz_full} covers {}, which isolcpus= does not isolate", named(&open)),
+        format!("remove {} from nohz_full=, or add it to isolcpus=", named(&open)),
     )
 }
 
@@ -209,8 +205,8 @@ fn nohz_full_not_built(seen: &Seen) -> Option<Odds> {
     }
     Odds::new(
         &[Use::Polling],
-        format!("{} does nothing: the kernel is built without CONFIG_NO_HZ_FULL", parameter.text),
-        format!("boot a kernel that has it, or take {} away", parameter.text),
+        format!("{} has no effect: the kernel is built without CONFIG_NO_HZ_FULL", parameter.text),
+        format!("boot a kernel that has it, or remove {}", parameter.text),
     )
 }
 
@@ -218,7 +214,7 @@ fn nohz_full_without_nohz(seen: &Seen) -> Option<Odds> {
     if seen.nohz_full.is_empty() || seen.line.value("nohz") != Some("off") {
         return None;
     }
-    Odds::new(&[Use::Polling], "nohz=off beside nohz_full=: the tick stays".into(), "take nohz=off away")
+    Odds::new(&[Use::Polling], "nohz=off together with nohz_full=: the tick stays".into(), "remove nohz=off")
 }
 
 fn callbacks_on_isolated_cpus(seen: &Seen) -> Option<Odds> {
@@ -229,7 +225,7 @@ fn callbacks_on_isolated_cpus(seen: &Seen) -> Option<Odds> {
     }
     Odds::new(
         &[Use::Polling],
-        format!("rcu_nocbs= leaves out the isolated {}", named(&left)),
+        format!("rcu_nocbs= does not contain the isolated {}", named(&left)),
         format!("write rcu_nocbs={}", offloaded.or(&left)),
     )
 }
@@ -239,7 +235,7 @@ fn isolcpus_without_domain(seen: &Seen) -> Option<Odds> {
     let cpus = isolcpus.cpus?;
     Odds::new(
         &[],
-        format!("isolcpus= without the flag domain keeps no task off {}: a shield has to", named(&cpus)),
+        format!("isolcpus= without the flag domain does not keep tasks off {}; only a shield does", named(&cpus)),
         "leave it so and use tahti shield apply, or add the flag domain",
     )
 }
@@ -252,8 +248,8 @@ fn polling_beside_idle_states(seen: &Seen) -> Option<Odds> {
     let other = other.iter().find_map(|name| seen.line.last(name))?;
     Odds::new(
         &[],
-        format!("idle=poll beside {}: polling CPUs use no idle state at all, so the second does nothing", other.text),
-        format!("take {} away", other.text),
+        format!("idle=poll together with {}: polling CPUs use no idle state, so the second has no effect", other.text),
+        format!("remove {}", other.text),
     )
 }
 
@@ -263,8 +259,8 @@ fn polling_beside_siblings(seen: &Seen) -> Option<Odds> {
     }
     Odds::new(
         DISTURBED,
-        "idle=poll with SMT on: an idle sibling polls, and takes half the core from the CPU beside it".into(),
-        "add nosmt, or take idle=poll away",
+        "idle=poll with SMT on: an idle sibling polls, and uses half of the core".into(),
+        "add nosmt, or remove idle=poll",
     )
 }
 
@@ -276,8 +272,8 @@ fn clock_at_odds(seen: &Seen) -> Option<Odds> {
     }
     Odds::new(
         &[Use::Loop10kHz],
-        format!("{} beside a parameter that asks for the TSC", against.text),
-        format!("take {} away", against.text),
+        format!("{} together with a parameter that requires the TSC", against.text),
+        format!("remove {}", against.text),
     )
 }
 
@@ -288,8 +284,8 @@ fn watchdogs_at_odds(seen: &Seen) -> Option<Odds> {
     let off = seen.line.last("nowatchdog").or_else(|| seen.line.last("nosoftlockup"))?;
     Odds::new(
         &[],
-        format!("{} beside {}: the detector is off", on.text, off.text),
-        format!("take one of {} and {} away", on.text, off.text),
+        format!("{} together with {}: the detector is off", on.text, off.text),
+        format!("remove {} or {}", on.text, off.text),
     )
 }
 

@@ -43,16 +43,18 @@ impl Check for CpusetVersion {
             let point = path.trim_end_matches("/cgroup.controllers");
             return Ok(match kernel >= ISOLATED_SINCE {
                 true => Finding::fine(format!("version 2 at {point}")),
-                false => Finding::note(format!("version 2 at {point}, but Linux {kernel} knows no isolated partition"))
-                    .reserve(&[Use::Loop10kHz, Use::Polling])
-                    .remedy(How::Kernel, "boot Linux 6.1 or later"),
+                false => Finding::note(format!(
+                    "version 2 at {point}, but Linux {kernel} does not support isolated partitions"
+                ))
+                .reserve(&[Use::Loop10kHz, Use::Polling])
+                .remedy(How::Kernel, "boot Linux 6.1 or later"),
             });
         }
         if let Some(mount) = mounts(text).find(|mount| mount.kind == "cgroup" && mount.has("cpuset")) {
             return Ok(Finding::note(format!("version 1 at {}: no isolated partition", mount.point))
-                .and("unbound kernel work is kept away by masks alone")
+                .and("only masks keep unbound kernel work away")
                 .reserve(&[Use::Loop10kHz, Use::Polling])
-                .remedy(How::Boot, "boot with systemd.unified_cgroup_hierarchy=1, or mount cgroup2 alone"));
+                .remedy(How::Boot, "boot with systemd.unified_cgroup_hierarchy=1, or mount only cgroup2"));
         }
         Ok(Finding::note("no mounted hierarchy has the cpuset controller: a shield can only bind each task")
             .reserve(&Use::ALL)
@@ -83,7 +85,7 @@ impl Check for CpusetOwner {
         files.text("/proc/self/mountinfo")?;
         let owner = match files.exists("/run/systemd/system") {
             true => "systemd",
-            false => "nobody (no systemd)",
+            false => "none (no systemd)",
         };
         let all: Vec<_> = PARTITIONS.iter().flat_map(|pattern| files.each(pattern)).collect();
         let broken = all.iter().filter(|found| found.text.contains("invalid"));
@@ -92,7 +94,7 @@ impl Check for CpusetOwner {
             let finding = Finding::note(owner).reserve(&Use::ALL);
             return Ok(broken.into_iter().fold(finding, Finding::and).remedy(
                 How::Change,
-                "a partition that the kernel does not honour isolates nothing: remove what the reason names, or the partition",
+                "an invalid partition isolates nothing: remove the cause that it names, or the partition",
             ));
         }
         let partitions = all.iter().filter(|found| found.text != "member");

@@ -36,17 +36,17 @@ impl Check for Source {
             | "riscv_clocksource"
             | "timebase" => Finding::fine(evidence),
             "jiffies" | "refined-jiffies" => Finding::note(evidence)
-                .and("time advances by whole ticks only")
+                .and("time advances only in whole ticks")
                 .unfit(&Use::ALL)
-                .remedy(How::Machine, "find out from dmesg why no other clock source was accepted"),
+                .remedy(How::Machine, "check dmesg for the reason why the kernel accepted no other clock source"),
             _ if available.split_whitespace().any(|name| name == "tsc") => {
                 Finding::note(evidence).reserve(&[Use::Loop10kHz, Use::Polling]).remedy(
                     How::Shield,
-                    format!("echo tsc > {CURRENT}; if the kernel refuses, see dmesg for what it found"),
+                    format!("echo tsc > {CURRENT}; if the kernel refuses, check dmesg for the reason"),
                 )
             }
             _ => Finding::note(evidence)
-                .and("the kernel does not offer tsc: it was found unstable, or switched off")
+                .and("the kernel does not offer tsc: it is unstable or disabled")
                 .reserve(&[Use::Loop10kHz, Use::Polling])
                 .remedy(
                     How::Boot,
@@ -89,7 +89,7 @@ impl Check for Cost {
                 "the counter is the CPU's own, so the machine reads it slowly: an emulated guest, or a hypervisor that \
                  catches each read",
             ),
-            _ => finding.remedy(How::Change, "see clocksource: switch to the CPU's own counter"),
+            _ => finding.remedy(How::Change, "see clocksource: use the CPU's counter"),
         })
     }
 }
@@ -114,12 +114,12 @@ impl Check for Resolution {
     fn look(&self, facts: &Facts) -> Result<Finding, Unknown> {
         let resolution_ns = facts.probes.clock.clone()?.resolution_ns;
         if resolution_ns == 1 {
-            return Ok(Finding::fine("1 ns: high-resolution timers are on"));
+            return Ok(Finding::fine("1 ns: high-resolution timers are enabled"));
         }
         let off = facts.boot_line().is_ok_and(|line| line.value("highres") == Some("off"));
-        let finding = Finding::note(format!("{resolution_ns} ns: sleeps end with the tick only")).unfit(&Use::LOOPS);
+        let finding = Finding::note(format!("{resolution_ns} ns: sleeps end only at a tick")).unfit(&Use::LOOPS);
         Ok(match off {
-            true => finding.remedy(How::Boot, "take highres=off from the boot line"),
+            true => finding.remedy(How::Boot, "remove highres=off from the boot line"),
             false => finding.remedy(How::Kernel, "boot a kernel built with CONFIG_HIGH_RES_TIMERS=y"),
         })
     }

@@ -24,7 +24,7 @@ impl Check for Count {
         if online.count() > 1 {
             return Ok(Finding::fine(format!("{} online: {online}", online.count())));
         }
-        Ok(Finding::note("only one CPU is online: none can be kept free")
+        Ok(Finding::note("only one CPU is online: no CPU can be reserved")
             .reserve(&Use::LOOPS)
             .unfit(&[Use::Polling])
             .remedy(How::Machine, "use a machine with at least two CPUs"))

@@ -87,7 +87,7 @@ impl Check for SerialConsole {
         let level = facts.files.parse(PRINTK, |text| {
             text.split_whitespace().next().and_then(|word| word.parse::<i64>().ok()).ok_or("expected four numbers")
         })?;
-        let evidence = format!("{name} takes kernel messages more urgent than level {level}");
+        let evidence = format!("{name} prints kernel messages more urgent than level {level}");
         // 4 and below: errors and worse, which a healthy machine does not write.
         if level <= 4 {
             return Ok(Finding::fine(evidence));

@@ -29,16 +29,16 @@ impl Check for Synchronised {
         steering.sort_unstable();
         steering.dedup();
         let by = match &steering[..] {
-            [] if facts.running(&["ptp4l"]).is_empty() => "no program that is known to steer it".into(),
+            [] if facts.running(&["ptp4l"]).is_empty() => "no known program".into(),
             // With time stamps of a network card it steers that card's clock alone.
-            [] => "ptp4l, which steers this clock where its time stamps are software's".into(),
+            [] => "ptp4l, which steers this clock if it uses software timestamps".into(),
             some => some.join(", "),
         };
         if steering.len() > 1 {
-            let finding = Finding::note(format!("{by} run, and each can steer it")).reserve(&Use::LOOPS);
+            let finding = Finding::note(format!("{by} run, and each can steer the clock")).reserve(&Use::LOOPS);
             return Ok(details(facts).into_iter().fold(finding, Finding::and).remedy(
                 How::Change,
-                "let one of them steer: give chrony the PTP clock as refclock, or stop the other program",
+                "use only one of them: give chrony the PTP clock as refclock, or stop the other program",
             ));
         }
         let timex = facts.probes.timex.clone()?;
@@ -48,8 +48,8 @@ impl Check for Synchronised {
 }
 
 fn unsynchronised(by: &str) -> Finding {
-    Finding::note(format!("not synchronised; {by}"))
-        .remedy(How::Change, "start chronyd, or ptp4l with phc2sys where there is a PTP grandmaster")
+    Finding::note(format!("not synchronised; steered by {by}"))
+        .remedy(How::Change, "start chronyd, or ptp4l with phc2sys if there is a PTP grandmaster")
 }
 
 fn synchronised(timex: &Timex, by: &str) -> Finding {
@@ -66,8 +66,8 @@ fn synchronised(timex: &Timex, by: &str) -> Finding {
         return Finding::fine(evidence);
     }
     Finding::note(evidence)
-        .and("the frequency is near its bound of 500 ppm")
-        .remedy(How::Machine, "the clock source itself is off: compare it with another one")
+        .and("the frequency is near its limit of 500 ppm")
+        .remedy(How::Machine, "the clock source is inaccurate: compare it with another one")
 }
 
 /// What the programs themselves say, where they run; also that they could not be asked.
@@ -79,14 +79,14 @@ fn details(facts: &Facts) -> Vec<String> {
                 "chrony: stratum {}, offset {}, {} on average; leap status {}",
                 tracking.stratum, tracking.offset, tracking.rms_offset, tracking.leap
             ),
-            Err(why) => format!("chrony could not be asked: {why}"),
+            Err(why) => format!("cannot query chrony: {why}"),
         });
     }
     if !facts.running(&["ptp4l"]).is_empty() {
         lines.push(match &facts.probes.ptp {
             Ok(set) if set.steps_removed == 0 => "ptp4l: this clock is the grandmaster".to_owned(),
             Ok(set) => format!("ptp4l: {} from its master, {} steps removed", set.offset, set.steps_removed),
-            Err(why) => format!("ptp4l could not be asked: {why}"),
+            Err(why) => format!("cannot query ptp4l: {why}"),
         });
     }
     lines

@@ -30,7 +30,7 @@ impl Check for Guest {
             None => Ok(Finding::fine("none seen")),
             Some(evidence) => Ok(Finding::note(evidence).reserve(&Use::ALL).remedy(
                 How::Machine,
-                "run on the bare machine, or have the host pin each of the guest's CPUs to an isolated one of its own",
+                "run on the bare machine, or pin each CPU of the guest to a dedicated isolated CPU of the host",
             )),
         }
     }
@@ -58,7 +58,7 @@ impl Check for Steal {
             times.iter().find(|(cpu, _)| cpu.is_none()).ok_or_else(|| Unknown("/proc/stat has no line cpu".into()))?.1;
         if all.steal == 0 {
             return Ok(match guest(facts) {
-                Ok(Some(_)) => Finding::note("none reported, which a host may also hide"),
+                Ok(Some(_)) => Finding::note("none reported; a host can hide it"),
                 _ => Finding::fine("none"),
             });
         }
@@ -72,7 +72,7 @@ impl Check for Steal {
             10_000..50_000 => finding.reserve(&Use::ALL).unfit(&[Use::Loop10kHz, Use::Polling]),
             _ => finding.unfit(&Use::ALL),
         };
-        Ok(finding.remedy(How::Machine, "have the host give this guest CPUs of its own"))
+        Ok(finding.remedy(How::Machine, "give this guest dedicated CPUs on the host"))
     }
 }
 
@@ -99,20 +99,20 @@ impl Check for Smi {
         }
         let cpuinfo = facts.files.text("/proc/cpuinfo")?;
         if !cpuinfo.contains("GenuineIntel") {
-            return Err(Unknown("this processor has no such register; measure with hwlatdetect".into()));
+            return Err(Unknown("this processor has no SMI counter; measure with hwlatdetect".into()));
         }
         let count = match facts.probes.smi_count.clone() {
             Ok(count) => count,
             Err(why) => return Err(Unknown(format!("{why} (modprobe msr, as root)"))),
         };
         if count == 0 {
-            return Ok(Finding::fine("none since power on"));
+            return Ok(Finding::fine("none since power-on"));
         }
         let uptime_s = facts.files.parse("/proc/uptime", |text| {
             text.split('.').next().and_then(|whole| whole.parse::<u64>().ok()).ok_or("no uptime")
         })?;
         let an_hour = count.saturating_mul(3600) / uptime_s.max(1);
-        let finding = Finding::note(format!("{count} since power on, {an_hour} an hour of uptime"));
+        let finding = Finding::note(format!("{count} since power-on, {an_hour} per hour of uptime"));
         let finding = match an_hour {
             0..=3 => finding,
             4..=3600 => finding.reserve(&Use::ALL),

@@ -43,9 +43,9 @@ impl Check for Irqbalance {
                 named(&boot)
             )));
         }
-        Ok(Finding::note(format!("runs (process {pid}); no CPU is isolated at boot, so it uses them all"))
+        Ok(Finding::note(format!("runs (process {pid}); no CPU is isolated at boot, so it uses all CPUs"))
             .reserve(&[Use::Loop10kHz, Use::Polling])
-            .remedy(How::Shield, "tell it through its socket which CPUs to leave alone"))
+            .remedy(How::Shield, "set the CPUs to avoid through its socket"))
     }
 }
 
@@ -104,7 +104,7 @@ impl Check for Managed {
         let evidence = format!("{} that cannot be moved{how}: {}{more}", managed.len(), list.join(", "));
         let kept_away = facts.boot_line()?.isolcpus(last_cpu(facts)?).filter(|isolcpus| isolcpus.managed_irq);
         if let Some(cpus) = kept_away.and_then(|isolcpus| isolcpus.cpus) {
-            return Ok(Finding::fine(format!("{evidence}; kept away from {} by isolcpus=managed_irq", named(&cpus))));
+            return Ok(Finding::fine(format!("{evidence}; isolcpus=managed_irq keeps them off {}", named(&cpus))));
         }
         let isolated = isolated(facts).unwrap_or_default();
         if !isolated.is_empty() && managed.iter().all(|(_, _, cpus)| !cpus.is_empty() && !cpus.intersects(&isolated)) {
@@ -112,6 +112,6 @@ impl Check for Managed {
         }
         Ok(Finding::note(evidence)
             .reserve(&[Use::Loop10kHz, Use::Polling])
-            .remedy(How::Boot, "shield CPUs that they do not come to (tahti shield suggest), or add isolcpus=managed_irq,LIST to the boot line"))
+            .remedy(How::Boot, "shield CPUs that they do not reach (tahti shield suggest), or add isolcpus=managed_irq,LIST to the boot line"))
     }
 }

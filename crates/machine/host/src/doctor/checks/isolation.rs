@@ -28,14 +28,14 @@ impl Check for Isolation {
         let (boot, partitioned) = (facts.files.cpus(ISOLATED)?, facts.files.cpus(PARTITIONED).unwrap_or_default());
         let isolated = boot.or(&partitioned).and(&online);
         if !online.is_empty() && online.is_subset(&isolated) {
-            return Ok(Finding::note(format!("every CPU is isolated ({isolated}): none is left to keep house"))
+            return Ok(Finding::note(format!("every CPU is isolated ({isolated}): no housekeeping CPU is left"))
                 .unfit(&Use::ALL)
-                .remedy(How::Boot, "leave at least one CPU out of isolcpus="));
+                .remedy(How::Boot, "remove at least one CPU from isolcpus="));
         }
         if isolated.is_empty() {
             return Ok(Finding::note(format!("none of {}", named(&online)))
                 .reserve(&Use::ALL)
-                .remedy(How::Shield, "isolate CPUs for the time that they are needed"));
+                .remedy(How::Shield, "isolate CPUs while they are needed"));
         }
         let by_partition = partitioned.minus(&boot);
         Ok(match (boot.is_empty(), by_partition.is_empty()) {
@@ -107,18 +107,18 @@ impl Check for RcuCallbacks {
         let listed = line.cpus("rcu_nocbs", last).flatten().unwrap_or_default();
         let cpus = listed.or(&facts.files.cpus(NOHZ_FULL)?);
         if !cpus.is_empty() {
-            return Ok(Finding::fine(format!("left to threads on {}", named(&cpus))));
+            return Ok(Finding::fine(format!("threads on {} run them", named(&cpus))));
         }
         let config = facts.config();
         let is_set = |option: &str| config.as_ref().is_ok_and(|config| config.is_set(option));
         if is_set("RCU_NOCB_CPU_DEFAULT_ALL") {
-            return Ok(Finding::fine("all CPUs leave them to threads (CONFIG_RCU_NOCB_CPU_DEFAULT_ALL)"));
+            return Ok(Finding::fine("threads run them for all CPUs (CONFIG_RCU_NOCB_CPU_DEFAULT_ALL)"));
         }
         // Without a configuration to read, the threads themselves betray it.
         if facts.files.each("/proc/#/comm").any(|task| task.text.starts_with("rcuo")) {
-            return Ok(Finding::fine("some CPUs leave them to threads (rcuo... run)"));
+            return Ok(Finding::fine("threads run them for some CPUs (rcuo...)"));
         }
-        let finding = Finding::note("they run where they arise");
+        let finding = Finding::note("they run on the CPUs that requested them");
         Ok(match config.is_err() || is_set("RCU_NOCB_CPU") {
             true => finding.remedy(How::Boot, "add rcu_nocbs=LIST to the boot line for the isolated CPUs"),
             false => finding.remedy(How::Kernel, "boot a kernel built with CONFIG_RCU_NOCB_CPU=y, with rcu_nocbs=LIST"),

@@ -32,7 +32,7 @@ impl Check for Memlock {
         let Some(bytes) = limit.soft else { return Ok(Finding::fine("unlimited")) };
         let evidence = Size(bytes).to_string();
         if has_capability(facts, CAP_IPC_LOCK) == Some(true) {
-            return Ok(Finding::fine(format!("{evidence}, lifted by CAP_IPC_LOCK")));
+            return Ok(Finding::fine(format!("{evidence}, overridden by CAP_IPC_LOCK")));
         }
         if bytes >= MEMLOCK_BYTES_ENOUGH {
             return Ok(Finding::fine(evidence));
@@ -65,7 +65,7 @@ impl Check for Rtprio {
         let limit = facts.files.parse(LIMITS, |text| limit(text, "Max realtime priority"))?;
         let priority = limit.soft.unwrap_or(99);
         if has_capability(facts, CAP_SYS_NICE) == Some(true) {
-            return Ok(Finding::fine(format!("{priority}, lifted by CAP_SYS_NICE")));
+            return Ok(Finding::fine(format!("{priority}, overridden by CAP_SYS_NICE")));
         }
         if priority >= 80 {
             return Ok(Finding::fine(priority.to_string()));

@@ -55,10 +55,9 @@ impl Check for SamePages {
     fn look(&self, facts: &Facts) -> Result<Finding, Unknown> {
         Ok(match facts.files.optional_number(KSM)? {
             None => Finding::fine("not built in"),
-            Some(1) => Finding::note("runs").reserve(&[Use::Loop10kHz]).remedy(
-                How::Shield,
-                format!("echo 0 > {KSM} (2 would also undo all merging, which cannot be taken back)"),
-            ),
+            Some(1) => Finding::note("runs")
+                .reserve(&[Use::Loop10kHz])
+                .remedy(How::Shield, format!("echo 0 > {KSM} (2 also unmerges all pages, which cannot be undone)")),
             Some(_) => Finding::fine("does not run"),
         })
     }

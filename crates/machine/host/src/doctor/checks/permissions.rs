@@ -158,7 +158,7 @@ impl Check for Affinity {
         let allowed = facts.files.parse("/proc/self/status", status::cpus_allowed)?;
         let missing = online.minus(&allowed);
         if missing.is_empty() {
-            return Ok(Finding::fine("one CPU was granted; all that are online may be used"));
+            return Ok(Finding::fine("one CPU was granted; this process may use all online CPUs"));
         }
         Ok(Finding::note(format!("one CPU was granted, but this process may not use {}", named(&missing))))
     }

@@ -67,7 +67,7 @@ impl Check for IdleStates {
         }
         let Some((latency_us, cpu, state)) = worst else { return Ok(Finding::fine("all are disabled")) };
         let name = of(STATE_NAME, cpu, state).unwrap_or("a state");
-        let evidence = format!("deepest enabled state {name} of CPU {cpu}: {latency_us} us to leave");
+        let evidence = format!("deepest enabled state {name} of CPU {cpu}: exit latency {latency_us} us");
         let uses = match latency_us {
             ..=10 => return Ok(Finding::fine(evidence)),
             11..=30 => &[Use::Loop10kHz][..],
@@ -75,7 +75,7 @@ impl Check for IdleStates {
         };
         Ok(Finding::note(evidence)
             .reserve(uses)
-            .remedy(How::Shield, "keep the loop's CPU out of deep states while it runs"))
+            .remedy(How::Shield, "disable deep idle states of the loop's CPU while it runs"))
     }
 }
 
@@ -106,7 +106,7 @@ impl Check for Governor {
             }
         }
         if by_governor.is_empty() {
-            return Ok(Finding::fine("no frequency scaling in this kernel's hands"));
+            return Ok(Finding::fine("this kernel does not control the frequency"));
         }
         let list =
             by_governor.iter().map(|(name, cpus)| format!("{name} on {}", named(cpus))).collect::<Vec<_>>().join(", ");
@@ -167,6 +167,6 @@ impl Check for Thermal {
             if throttled.len() > shown { format!(" and {} more CPUs", throttled.len() - shown) } else { String::new() };
         Ok(Finding::note(format!("{}{more}", throttled[..shown].join(", ")))
             .reserve(&Use::LOOPS)
-            .remedy(How::Machine, "cool it better, or bound its frequency below what it can hold"))
+            .remedy(How::Machine, "improve the cooling, or limit the frequency to a value that it can sustain"))
     }
 }

@@ -68,7 +68,7 @@ impl Check for Model {
         // Where nobody else runs, nobody else's system calls are in the way.
         let finding = match isolated(facts).unwrap_or_default() {
             cpus if cpus.is_empty() => Finding::note(evidence)
-                .and("every program's system calls are in the way; on an isolated CPU only those of kernel threads are")
+                .and("system calls of every program delay real-time tasks; on an isolated CPU only kernel threads do")
                 .reserve(&[Use::Loop1kHz])
                 .unfit(&[Use::Loop10kHz]),
             cpus => Finding::note(format!("{evidence}; isolated: {}", named(&cpus))).reserve(&[Use::Loop10kHz]),

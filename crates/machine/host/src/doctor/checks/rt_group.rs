@@ -47,18 +47,18 @@ impl Check for RtGroupSched {
             None => by_default,
         };
         if !on {
-            return Ok(Finding::fine("built in and switched off"));
+            return Ok(Finding::fine("built in and disabled"));
         }
         let (group, runtime_us) = match own_runtime_path(&facts.files) {
             Some(path) => {
                 let runtime = facts.files.number(&path);
                 (path, Some(runtime?))
             }
-            None => ("a version 2 group, which has no cpu.rt_runtime_us".to_owned(), None),
+            None => ("a cgroup v2 group, which has no cpu.rt_runtime_us".to_owned(), None),
         };
         let evidence = match runtime_us {
-            Some(runtime_us) => format!("armed; {group} is {runtime_us}"),
-            None => format!("armed; this process is in {group}"),
+            Some(runtime_us) => format!("enabled; {group} is {runtime_us}"),
+            None => format!("enabled; this process is in {group}"),
         };
         // A group that has a runtime is not what refuses; one of version 2 other than the root has none.
         let trapped = match runtime_us {
@@ -66,7 +66,7 @@ impl Check for RtGroupSched {
             None => granted != Some(true),
         };
         let finding = match trapped {
-            false => Finding::note(evidence).and("this group may use SCHED_FIFO, but a new group starts without"),
+            false => Finding::note(evidence).and("this group may use SCHED_FIFO, but a new group may not"),
             true => Finding::note(evidence).unfit(&Use::LOOPS),
         };
         let switch_off = match config.knows("RT_GROUP_SCHED_DEFAULT_DISABLED") {
@@ -78,7 +78,7 @@ impl Check for RtGroupSched {
                 let (_, permanent) = switch_off;
                 finding.remedy(
                     How::Change,
-                    format!("echo 100000 > {path}, before that in the groups above it; for good: {permanent}"),
+                    format!("echo 100000 > {path}, first in the groups above it; permanently: {permanent}"),
                 )
             }
             None => finding.remedy(switch_off.0, switch_off.1),

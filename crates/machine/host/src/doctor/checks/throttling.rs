@@ -52,25 +52,27 @@ impl Check for Throttling {
         };
         if !throttles {
             return Ok(match runtime_us {
-                -1 => Finding::note(format!("{value}: in Linux {kernel} that switches DEADLINE admission control off"))
-                    .remedy(How::Change, "sysctl kernel.sched_rt_runtime_us=950000: FIFO threads lose nothing by it"),
-                _ => Finding::fine(format!("{value}: in Linux {kernel} a bound for DEADLINE threads only")),
+                -1 => Finding::note(format!("{value}: in Linux {kernel} this disables the DEADLINE admission control"))
+                    .remedy(How::Change, "sysctl kernel.sched_rt_runtime_us=950000: FIFO threads are not affected"),
+                _ => Finding::fine(format!("{value}: in Linux {kernel} a limit for DEADLINE threads only")),
             });
         }
         Ok(match runtime_us {
-            -1 => Finding::note(format!("{value}: off"))
-                .and("a real-time thread that runs away takes its CPU for ever")
-                .remedy(
+            -1 => {
+                Finding::note(format!("{value}: off")).and("a runaway real-time thread blocks its CPU forever").remedy(
                     How::Change,
                     "sysctl kernel.sched_rt_runtime_us=950000, unless a supervisor catches such threads",
-                ),
-            _ if runtime_us >= period_us => Finding::note(format!("{value}: all of it, so nothing is kept back")),
+                )
+            }
+            _ if runtime_us >= period_us => {
+                Finding::note(format!("{value}: the whole period, so no time is reserved for other tasks"))
+            }
             _ => Finding::note(format!(
-                "{value}: a FIFO thread that never sleeps stands still for {} ms in every {} ms",
+                "{value}: a FIFO thread that never sleeps stops for {} ms in every {} ms",
                 (period_us - runtime_us) / 1000,
                 period_us / 1000
             ))
-            .and("loops that sleep are not touched, and are saved from one that runs away")
+            .and("loops that sleep are not affected, and are protected from a runaway loop")
             .reserve(&[Use::Polling])
             .remedy(
                 How::Change,
@@ -110,7 +112,7 @@ impl Check for FairServer {
         let isolated = isolated(facts).unwrap_or_default();
         let on: Vec<_> = servers.iter().filter(|server| server.text != "0").collect();
         let Some(first) = on.first() else {
-            return Ok(Finding::note("off on every CPU: a real-time thread that runs away starves its CPU for ever"));
+            return Ok(Finding::note("off on every CPU: a runaway real-time thread starves its CPU forever"));
         };
         let is_isolated =
             |server: &Found<'_>| CpuId::try_from(server.numbers[0]).is_ok_and(|cpu| isolated.contains(cpu));

@@ -29,7 +29,7 @@ impl Check for Smt {
 
     fn look(&self, facts: &Facts) -> Result<Finding, Unknown> {
         if facts.files.optional_number(SMT_ACTIVE)? == Some(0) {
-            return Ok(Finding::fine("off, or the machine has none"));
+            return Ok(Finding::fine("off or unavailable"));
         }
         let mut cores = BTreeSet::new();
         for found in facts.files.some(SIBLINGS)? {
@@ -52,7 +52,7 @@ impl Check for Smt {
         }
         let finding = match torn.first() {
             Some(core) => {
-                Finding::note(evidence).and(format!("of core ({core}) only CPUs {} are isolated", core.and(&isolated)))
+                Finding::note(evidence).and(format!("only CPUs {} of core ({core}) are isolated", core.and(&isolated)))
             }
             None => Finding::note(evidence),
         };
@@ -98,6 +98,6 @@ impl Check for Numa {
         }
         let list = nodes.iter().map(|(node, cpus)| format!("{node}: {}", named(cpus))).collect::<Vec<_>>().join("; ");
         Ok(Finding::note(format!("{} nodes; {list}", nodes.len()))
-            .remedy(How::Change, "choose CPUs of the node that the loop's device belongs to (its numa_node in /sys)"))
+            .remedy(How::Change, "choose CPUs of the node of the loop's device (its numa_node in /sys)"))
     }
 }

@@ -45,10 +45,9 @@ impl Check for Lockup {
         if !isolated.is_empty() && !watched.intersects(&isolated) {
             return Ok(Finding::fine(format!("{evidence}; not on the isolated {}", named(&isolated))));
         }
-        Ok(Finding::note(evidence).reserve(&[Use::Loop10kHz, Use::Polling]).remedy(
-            How::Shield,
-            "take the isolated CPUs out of kernel.watchdog_cpumask, and switch the NMI detector off",
-        ))
+        Ok(Finding::note(evidence)
+            .reserve(&[Use::Loop10kHz, Use::Polling])
+            .remedy(How::Shield, "remove the isolated CPUs from kernel.watchdog_cpumask, and disable the NMI detector"))
     }
 }
 
@@ -72,7 +71,7 @@ impl Check for Hardware {
         let mut all: Vec<_> = facts.files.some(HARDWARE)?.iter().map(|found| found.text.to_owned()).collect();
         all.dedup();
         if all.is_empty() {
-            return Ok(Finding::note("none: a machine that hangs stays as it is").remedy(
+            return Ok(Finding::note("none: a machine that hangs is not reset").remedy(
                 How::Change,
                 "load the driver of the board's watchdog (iTCO_wdt, sp5100_tco, i6300esb ...), or softdog",
             ));
