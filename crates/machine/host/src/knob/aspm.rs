@@ -36,6 +36,6 @@ impl Knob for Aspm {
     }
 
     fn may_refuse(&self) -> Option<&'static str> {
-        Some("the firmware may keep the links to itself")
+        Some("the firmware may control the links")
     }
 }

@@ -40,6 +40,6 @@ impl Knob for BlockCompletion {
     }
 
     fn may_refuse(&self) -> Option<&'static str> {
-        Some("the device has no queue of requests, or is going")
+        Some("the device has no request queue, or is being removed")
     }
 }

@@ -19,7 +19,7 @@ pub fn parameters(context: &Context<'_>) -> Vec<Note> {
     if !managed {
         add(
             format!("isolcpus=managed_irq,{shield}"),
-            "interrupts that the kernel manages itself (NVMe, virtio queues) stay away as well",
+            "interrupts that the kernel manages (NVMe, virtio queues) also stay away",
         );
     }
     let nohz = shield.is_subset(&context.snapshot.cpus.nohz_full);
@@ -33,7 +33,7 @@ pub fn parameters(context: &Context<'_>) -> Vec<Note> {
     {
         add(
             "rcutree.nohz_full_patience_delay=1000".to_owned(),
-            "RCU waits a second for a CPU that is just in the kernel before it starts its tick",
+            "RCU waits one second before it starts the tick on a CPU that runs kernel code",
         );
     }
     if !nohz && !covers("rcu_nocbs") {
@@ -46,20 +46,20 @@ pub fn parameters(context: &Context<'_>) -> Vec<Note> {
     {
         add(
             "preempt=full".to_owned(),
-            "the kernel's own code gives way to a real-time task (needs CONFIG_PREEMPT_DYNAMIC; with debugfs mounted a knob does it)",
+            "a real-time task can preempt kernel code (needs CONFIG_PREEMPT_DYNAMIC; if debugfs is mounted, a knob sets it)",
         );
     }
     if context.want.profile == Profile::ControlLoop && !realtime && !line.has("threadirqs") {
         add(
             "threadirqs".to_owned(),
-            "handlers of interrupts that cannot be moved become threads at fifo:50, which a loop above that is not disturbed by",
+            "handlers of interrupts that cannot be moved become threads at fifo:50, which do not disturb a loop of higher priority",
         );
     }
     if context.want.profile == Profile::ControlLoop && line.value("skew_tick") != Some("1") {
-        add("skew_tick=1".to_owned(), "the ticks of different CPUs no longer fall on the same moment");
+        add("skew_tick=1".to_owned(), "the CPUs have their ticks at different times");
     }
     if matches!(context.snapshot.cgroup, Cgroup::None) {
-        add(format!("isolcpus=domain,{shield}"), "without cpusets only this keeps the load balancer away");
+        add(format!("isolcpus=domain,{shield}"), "without cpusets only this excludes the CPUs from load balancing");
     }
     out
 }

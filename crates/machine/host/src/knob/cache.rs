@@ -21,7 +21,7 @@ const INFO: &str = "/sys/fs/resctrl/info/L3";
 const SHARE: u32 = 4;
 
 /// Why the kernel may refuse.
-const REFUSES: &str = "another program may have taken the last group, or locked ways for itself";
+const REFUSES: &str = "another program may use the last group or have locked ways";
 
 impl Knob for CacheWays {
     fn name(&self) -> &'static str {
@@ -87,11 +87,11 @@ impl Knob for CacheWays {
 #[derive(Debug, thiserror::Error)]
 enum Divided {
     #[error(
-        "somebody divides the last-level cache already (resctrl, {0}): it is left as it is; remove that, then apply again"
+        "another program already divides the last-level cache (resctrl, {0}): the cache stays unchanged; remove that group, then apply again"
     )]
     Foreign(String),
     #[error(
-        "a partition loads into ways that would be the shield's ({0}): the cache is left as it is; lower the partition's `cache`, or raise the shield before it"
+        "a partition fills ways that the shield needs ({0}): the cache stays unchanged; lower the partition's `cache`, or apply the shield before it starts"
     )]
     Partition(String),
 }

@@ -36,6 +36,6 @@ impl Knob for EnergyPreference {
     }
 
     fn may_refuse(&self) -> Option<&'static str> {
-        Some("under the performance governor the driver sets it itself")
+        Some("with the performance governor the driver sets it")
     }
 }

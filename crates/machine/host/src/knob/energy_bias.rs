@@ -36,6 +36,6 @@ impl Knob for EnergyBias {
     }
 
     fn may_refuse(&self) -> Option<&'static str> {
-        Some("the firmware or the hypervisor keeps this register")
+        Some("the firmware or the hypervisor controls this register")
     }
 }

@@ -40,6 +40,6 @@ impl Knob for NmiWatchdog {
     }
 
     fn may_refuse(&self) -> Option<&'static str> {
-        Some("no performance counter to drive it: then it does not run either")
+        Some("no performance counter for it: then it does not run")
     }
 }

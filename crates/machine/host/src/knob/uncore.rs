@@ -51,7 +51,7 @@ impl Knob for Uncore {
     }
 
     fn may_refuse(&self) -> Option<&'static str> {
-        Some("the firmware keeps the uncore frequency")
+        Some("the firmware controls the uncore frequency")
     }
 }
 
