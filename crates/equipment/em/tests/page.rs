@@ -87,7 +87,7 @@ point = "input:1"
         "device \"plc\": address \"nocolon\"; expected HOST:PORT",
         "`unit` in device \"plc\" cannot be 256",
         "none.proto",
-        "a TCP port has none",
+        "option baud=9600; expected keepalive",
         "device \"odd\": ",
         "absent",
         "`put` would write point \"input:1\" of device \"plc\" (modbus)",

@@ -458,7 +458,12 @@ pub fn release_on(machine: &mut dyn Machine, dir: &RunDir, force: bool) -> Resul
             let snapshot = machine.snapshot(&base::CpuSet::EMPTY)?;
             let orphans = plan::orphans(&snapshot).map_err(Error::Foreign)?;
             if orphans.is_empty() {
-                return Ok(Released { other_boot: matches!(found, Found::OtherBoot), ..Released::default() });
+                let other_boot = matches!(found, Found::OtherBoot);
+                if other_boot {
+                    // The copy beside the lock is of that boot, too.
+                    claim.give_up()?;
+                }
+                return Ok(Released { other_boot, ..Released::default() });
             }
             let mut journal = fresh(&snapshot, &Want::default());
             journal.rounds.push(orphans);
