@@ -67,6 +67,13 @@ impl Site {
     }
 }
 
+/// Takes the plant down, whose verdict is what was broken for a while.
+fn fails_because(bench: &Bench, why: &str) {
+    let ended = bench.run(&["down"]);
+    let said = text(&ended);
+    assert!(ended.status.code() == Some(3) && said.contains(why), "{why}: {said}");
+}
+
 #[test]
 fn on_a_full_disk_alarms_go_on_nobody_acknowledges_unseen_and_what_was_acknowledged_stays_so() {
     let mut disk = None;
@@ -188,8 +195,7 @@ fn a_shield_that_somebody_else_has_changed_is_an_alarm_until_it_is_as_it_was_wri
     std::fs::write(KNOB, written.trim()).unwrap();
     bench.until("it is well again", || line().split_whitespace().nth(1) == Some("OK"));
     assert!(line().starts_with("MAJOR"), "nobody has acknowledged it: {}", listed());
-    let ended = bench.run(&["down"]);
-    assert!(ended.status.success(), "{}", text(&ended));
+    fails_because(&bench, "failed: shield: ");
 }
 
 #[test]
@@ -210,6 +216,5 @@ fn a_partition_whose_bound_somebody_else_has_written_over_is_an_alarm_until_it_i
     std::fs::write(&bound, "20").unwrap();
     bench.until("it is well again", || line().split_whitespace().nth(1) == Some("OK"));
     assert!(line().starts_with("MAJOR"), "nobody has acknowledged it: {}", listed());
-    let ended = bench.run(&["down"]);
-    assert!(ended.status.success(), "{}", text(&ended));
+    fails_because(&bench, "failed: partition hmi: ");
 }
