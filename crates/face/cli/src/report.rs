@@ -1,7 +1,7 @@
 //! `tahti report`: measurements as a page.
 
 use crate::failure::{Failure, end, in_file};
-use ::report::{Good, Report, Row, Table, Wanted};
+use ::report::{Good, Report, Row, Table, Target};
 use base::Worth;
 use keep::supervisor::control::{ProcessStatus, Status};
 use keep::supervisor::short;
@@ -83,8 +83,8 @@ fn rows(process: &ProcessStatus) -> Vec<Row> {
     if let Some(value) = &process.value {
         let obtained = value.share.map_or(f64::NAN, percent);
         let row = Row::figure(named("value obtained of the possible"), "%", obtained).good(Good::High);
-        let wanted = value.least.map(|least| Wanted::at_least(percent(least)));
-        rows.push(wanted.into_iter().fold(row, Row::wanted).note(value.to_string()));
+        let target = value.least.map(|least| Target::at_least(percent(least)));
+        rows.push(target.into_iter().fold(row, Row::target).note(value.to_string()));
     }
     if let Some(page) = &process.loop_page {
         let wake =

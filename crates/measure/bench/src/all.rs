@@ -1,4 +1,4 @@
-//! `tahti bench all`: every measurement, one after the other, each in a process of its own.
+//! `tahti bench all`: every measurement, one after the other, each in a separate process.
 
 use crate::measure::own_program;
 use crate::papers::{self, Form};
@@ -7,15 +7,15 @@ use report::Report;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
-/// Every measurement, one after the other, and the published experiments with their figures
+/// Run every measurement and compare with the published experiments
 ///
-/// Measures with and without the shield wherever the paper did. Those measurements are skipped unless --spare or --whole-machine is given.
+/// Measures with and without the shield where the paper did. Skips those measurements unless --spare or --whole-machine is given.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Few samples of each, in about ten minutes: not for a table. Without it, as many as were published: some hours
+    /// Take few samples, in about ten minutes: not for publication. Without it, as many samples as were published: several hours
     #[arg(long)]
     quick: bool,
-    /// The fewest samples that give each published experiment a figure; fails if one has none
+    /// Take the minimum number of samples that gives each published experiment a figure; fails if one has none
     #[arg(long, hide = true, conflicts_with = "quick")]
     smallest: bool,
     /// Only measurements whose name contains this
@@ -30,7 +30,7 @@ pub(crate) struct Args {
     /// Print JSON: a list of reports
     #[arg(long)]
     json: bool,
-    /// Write a page of all reports, too; Markdown if its name ends in .md
+    /// Also write a page of all reports; Markdown if its name ends in .md
     #[arg(long, value_name = "FILE")]
     report: Option<PathBuf>,
 }
@@ -53,14 +53,14 @@ pub(crate) fn run(args: &Args) -> Result<Output, Failed> {
                 text += &format!("$ tahti bench {} {}\n{}\n", bench.name, words.join(" "), report::text(&report));
                 reports.push(report);
             }
-            // The others can be measured all the same.
+            // Continue with the others.
             Err(why) => {
                 eprintln!("tahti bench: {why}");
                 good = false;
             }
         }
     }
-    // Also those that nothing of this run is about: what they would need is said.
+    // Includes experiments that this run did not repeat, with what they need.
     if let Some(experiments) = crate::beside(&reports, true) {
         let unanswered = experiments.experiments.iter().filter(|one| !one.missing.is_empty());
         for one in unanswered.filter(|_| args.smallest) {
@@ -82,7 +82,7 @@ pub(crate) fn run(args: &Args) -> Result<Output, Failed> {
     Ok(Output { text, good })
 }
 
-/// What is measured: the runs of the published experiments, and each other measurement once.
+/// The runs of the published experiments, and each other measurement once.
 fn jobs(args: &Args) -> Vec<(&'static Bench, &'static [&'static str])> {
     let form = match (args.smallest, args.quick) {
         (true, _) => Form::Smallest,
@@ -107,7 +107,7 @@ fn jobs(args: &Args) -> Vec<(&'static Bench, &'static [&'static str])> {
 /// The arguments with the processes that a shield must not touch; nothing if it shields CPUs and none are given.
 fn with_spared(bench: &Bench, words: &[&str], args: &Args) -> Option<Vec<String>> {
     let mut words: Vec<String> = words.iter().map(|word| (*word).to_owned()).collect();
-    // Some shield only in a part of what they measure.
+    // Some measurements use a shield only with certain arguments.
     let may_shield = bench.command().get_arguments().any(|argument| argument.get_id() == "spare");
     let shields = bench.shields || words.iter().any(|word| word == "--compare" || word == "--shield");
     match (args.spare.as_ref().filter(|spare| !spare.is_empty()), args.whole_machine) {

@@ -9,7 +9,7 @@ use clap::{ArgMatches, Args as _};
 use kernels::{Level, Light};
 use optics::gvsp::{Content, HEADER, Packet};
 use optics::{Geometry, Settings, Sky, Stored, Telescope};
-use report::{Figure, Good, Latency, Row, Table, Wanted};
+use report::{Figure, Good, Latency, Row, Table, Target};
 use rt::team::TeamSpec;
 use rt::{EventLoop as _, Flow, Pulse, Source, Wait};
 use std::net::UdpSocket;
@@ -21,7 +21,7 @@ pub(crate) static BENCH: Bench = Bench {
     experiment: "an adaptive-optics computer: pixels to commands, on one CPU and on more",
     arguments: Args::augment_args,
     run,
-    wanted: "a frame of 40 x 40 sub-apertures, 1,332 actuators in at most 200 us on one CPU, 110 us on two; 99.9 % of the frames in at most 1.1 \
+    target: "a frame of 40 x 40 sub-apertures, 1,332 actuators in at most 200 us on one CPU, 110 us on two; 99.9 % of the frames in at most 1.1 \
              of the median, without what the host took",
     quick: &["--frames", "300"],
     shields: false,
@@ -110,7 +110,7 @@ fn run(matches: &ArgMatches, progress: &mut Progress) -> Result<Found, Failed> {
                 .and_then(|latency| latency.percentile(50.0))
                 .map_or(f64::NAN, |at| at.ns as f64 * 1e-3);
             let name = format!("a whole frame, median, {name}");
-            medians = medians.row(Row::figure(name, "us", median).good(Good::Low).wanted(Wanted::at_most(limit)));
+            medians = medians.row(Row::figure(name, "us", median).good(Good::Low).target(Target::at_most(limit)));
         }
         whole = whole.row(row);
         pieces = pieces.row(Row::beside(&name, Latency::of_times(&mut of_pieces(&frames))));
@@ -130,7 +130,7 @@ fn run(matches: &ArgMatches, progress: &mut Progress) -> Result<Found, Failed> {
         // Behind the datagrams', in the order of sizes.
         let alone = reading.get(if stored == Stored::Byte { 1 } else { 2 }).copied().unwrap_or(f64::NAN);
         let row = Row::figure(name, "times", spread).good(Good::Low).against(Figure::median(vec![alone]));
-        tails = tails.row(if stored == Stored::default() { row.wanted(Wanted::at_most(1.1)) } else { row });
+        tails = tails.row(if stored == Stored::default() { row.target(Target::at_most(1.1)) } else { row });
     }
     if cpus.len() == 1 {
         found.notes.push("two CPUs: not measured, this process has one (--cpus)".into());

@@ -1,9 +1,9 @@
-//! `tahti bench archive`: what logging a sample costs, how many bytes it has, how fast it is found again.
+//! `tahti bench archive`: cost of logging a sample, its size, and the time to read it back.
 
 use crate::{Bench, Failed, Found, Progress, read};
 use base::DurNs;
 use clap::{ArgMatches, Args as _};
-use report::{Good, Row, Table, Wanted};
+use report::{Good, Row, Table, Target};
 use segment::Sample;
 use segment::rows::About;
 use std::path::{Path, PathBuf};
@@ -16,30 +16,30 @@ pub(crate) static BENCH: Bench = Bench {
     experiment: "polled data to memory and to a database (MADOCA's data acquisition); the archiver's bytes and retrieval times",
     arguments: Args::augment_args,
     run,
-    wanted: "a million samples/s on one CPU, 30 ns a sample for the loop that is logged, 20 bytes a sample in segments and 10 in packs, a day of 10 Hz as 2,000 points in 50 ms, a year of 1 Hz in 1 s",
+    target: "1,000,000 samples/s on one CPU; 30 ns per sample for the logged loop; 20 bytes per sample in segments, 10 in packs; a day at 10 Hz as 2,000 points in 50 ms, a year at 1 Hz in 1 s",
     quick: &["--rounds", "4", "--without-year"],
     shields: false,
 };
 
-/// What logging a sample costs, how many bytes it has, how fast a long time is found again
+/// Cost of logging a sample, bytes per sample, time to read a day and a year
 #[derive(clap::Args)]
 struct Args {
-    /// How often each is measured
+    /// Measurements of each figure
     #[arg(long, default_value_t = 8)]
     rounds: usize,
-    /// Leave out the year of a 1 Hz signal, which takes a minute to log
+    /// Skip the year of a 1 Hz signal, which takes a minute to log
     #[arg(long)]
     without_year: bool,
-    /// Where the archives are, which are removed again; without it the folder for temporary files
+    /// Folder of the archives, which are removed afterwards [default: the folder for temporary files]
     #[arg(long)]
     folder: Option<PathBuf>,
 }
 
-/// When everything was: the stamp of the first sample.
+/// The stamp of the first sample.
 const T0: i64 = 1_795_000_000_000_000_000;
 const POINTS: usize = 2_000;
 
-/// A folder that goes with the measurement.
+/// A folder, removed at the end of the measurement.
 struct TemporaryFolder(PathBuf);
 
 impl Drop for TemporaryFolder {
@@ -56,25 +56,25 @@ fn run(matches: &ArgMatches, progress: &mut Progress) -> Result<Found, Failed> {
     }
     let above = args.folder.clone().unwrap_or_else(std::env::temp_dir);
     let place = TemporaryFolder(above.join(format!("tahti-bench-archive-{}", std::process::id())));
-    let logging = Table::new("Logging, CPU time with writing and syncing, one thread");
+    let logging = Table::new("Logging: CPU time including writing and syncing, one thread");
     let logging = loads().iter().enumerate().try_fold(logging, |table, (index, load)| {
         progress.at(index, 5, load.name);
         load.measure(&place.0.join(format!("load-{index}")), args.rounds, table)
     })?;
     let finding =
-        Table::new(format!("Finding, as {POINTS} points with smallest, mean, largest; opening the archive included"));
+        Table::new(format!("Reading as {POINTS} points with minimum, mean and maximum, opening the archive included"));
     let logging = producer(args.rounds, logging)?;
-    progress.at(3, 5, "a day of 10 Hz");
-    let mut finding = find(&place.0.join("day"), "a day of 10 Hz", 864_000, 100_000_000, 50.0, args.rounds, finding)?;
+    progress.at(3, 5, "a day at 10 Hz");
+    let mut finding = find(&place.0.join("day"), "a day at 10 Hz", 864_000, 100_000_000, 50.0, args.rounds, finding)?;
     if !args.without_year {
-        progress.at(4, 5, "a year of 1 Hz");
+        progress.at(4, 5, "a year at 1 Hz");
         let (count, step) = (31_536_000, 1_000_000_000);
-        finding = find(&place.0.join("year"), "a year of 1 Hz", count, step, 1_000.0, args.rounds, finding)?;
+        finding = find(&place.0.join("year"), "a year at 1 Hz", count, step, 1_000.0, args.rounds, finding)?;
     }
     Ok(Found { tables: vec![logging, finding], ..Found::default() })
 }
 
-/// What is logged in a round.
+/// The samples of a round.
 struct Load {
     name: &'static str,
     signals: u64,
@@ -82,18 +82,18 @@ struct Load {
     step: i64,
     /// Samples of each signal between two syncs.
     sync: u64,
-    /// How far stamps are off their period at most.
+    /// Maximum deviation of stamps from their period.
     late: u64,
     /// A value of a signal.
     value: fn(u64, &mut Noise) -> f64,
 }
 
-/// All digits look like chance: nothing of them can be foretold.
+/// Random digits: they cannot be compressed.
 fn random(signal: u64, noise: &mut Noise) -> f64 {
     100.0 + signal as f64 / 7.0 + 1e-4 * noise.share()
 }
 
-/// What a converter of 16 bits and 10 V reads, with noise of eight steps.
+/// Readings of a 16-bit converter for 10 V, with noise of eight steps.
 fn converted(signal: u64, noise: &mut Noise) -> f64 {
     let step = 10.0 / 32_768.0;
     (20_000 + signal % 1_000 + noise.next() % 8) as f64 * step
@@ -102,7 +102,7 @@ fn converted(signal: u64, noise: &mut Noise) -> f64 {
 /// A hundred seconds of many slow signals, as many as become a pack at first; three seconds of a few fast ones.
 const fn loads() -> [Load; 3] {
     let slow = Load {
-        name: "10,000 signals of 10 Hz, all digits random",
+        name: "10,000 signals at 10 Hz, random values",
         signals: 10_000,
         samples: 1_000,
         step: 100_000_000,
@@ -110,9 +110,9 @@ const fn loads() -> [Load; 3] {
         late: 200_000,
         value: random,
     };
-    let read = Load { name: "10,000 signals of 10 Hz, read by converters of 16 bits", value: converted, ..slow };
+    let read = Load { name: "10,000 signals at 10 Hz, from 16-bit converters", value: converted, ..slow };
     let fast = Load {
-        name: "10 signals of 100 kHz",
+        name: "10 signals at 100 kHz",
         signals: 10,
         samples: 300_000,
         step: 10_000,
@@ -123,7 +123,7 @@ const fn loads() -> [Load; 3] {
     [slow, read, fast]
 }
 
-/// The same numbers in each run.
+/// A random generator with a fixed seed.
 struct Noise(u64);
 
 impl Noise {
@@ -172,27 +172,27 @@ impl Load {
             bytes.push(account.bytes as f64 / account.safe as f64);
             let open = logger.open_from() + 1;
             drop(logger);
-            // The same bytes come out of each round.
+            // Each round writes the same bytes.
             if round == 0 {
                 packed.push(pack_all(&folder, open, Form::Compact)?);
                 tables.push(pack_all(&folder, open, Form::Parquet)?);
             }
         }
         let cpu: Vec<f64> = rates.iter().map(|rate| 0.1 / rate * 100.0).collect();
-        let rate = Row::samples(format!("{}: samples for a second of CPU", self.name), "M/s", rates);
-        let table = table.row(rate.wanted(Wanted::at_least(1.0)));
-        let share = Row::samples(format!("{}: of one CPU for 100,000 samples/s", self.name), "%", cpu);
-        let table = table.row(share.wanted(Wanted::at_most(5.0)));
-        let segment = Row::samples(format!("{}: a sample in segments", self.name), "B", bytes);
-        let table = table.row(segment.wanted(Wanted::at_most(20.0)));
-        let pack = Row::samples(format!("{}: a sample in packs", self.name), "B", packed);
-        let table = table.row(pack.wanted(Wanted::at_most(10.0)));
-        let parquet = Row::samples(format!("{}: a sample in packs that are Parquet files", self.name), "B", tables);
-        Ok(table.row(parquet.wanted(Wanted::at_most(10.0))))
+        let rate = Row::samples(format!("{}: samples per second of CPU time", self.name), "M/s", rates);
+        let table = table.row(rate.target(Target::at_least(1.0)));
+        let share = Row::samples(format!("{}: share of one CPU at 100,000 samples/s", self.name), "%", cpu);
+        let table = table.row(share.target(Target::at_most(5.0)));
+        let segment = Row::samples(format!("{}: sample size in segments", self.name), "B", bytes);
+        let table = table.row(segment.target(Target::at_most(20.0)));
+        let pack = Row::samples(format!("{}: sample size in packs", self.name), "B", packed);
+        let table = table.row(pack.target(Target::at_most(10.0)));
+        let parquet = Row::samples(format!("{}: sample size in packs as Parquet files", self.name), "B", tables);
+        Ok(table.row(parquet.target(Target::at_most(10.0))))
     }
 }
 
-/// What a loop pays for a sample that a logger takes: variables of which the last 256 samples are kept, written in turn.
+/// Cost of a logged sample to the loop: variables with the last 256 samples, written one after the other.
 fn producer(rounds: usize, table: Table) -> Result<Table, Failed> {
     const VARIABLES: usize = 10;
     const CYCLES: u64 = 400_000;
@@ -212,11 +212,11 @@ fn producer(rounds: usize, table: Table) -> Result<Table, Failed> {
         }
         costs.push((thread_cpu().0 - begun.0) as f64 / (CYCLES as f64 * VARIABLES as f64));
     }
-    let row = Row::samples("what a loop pays for a sample of an exported variable", "ns", costs);
-    Ok(table.row(row.good(Good::Low).wanted(Wanted::at_most(30.0))))
+    let row = Row::samples("cost to the loop of a sample of an exported variable", "ns", costs);
+    Ok(table.row(row.good(Good::Low).target(Target::at_most(30.0))))
 }
 
-/// Packs all in one form, after the logger has ended; bytes of a sample.
+/// Packs everything in one format after the logger has ended; returns bytes per sample.
 fn pack_all(folder: &Folder, open_from: u64, form: Form) -> Result<f64, Failed> {
     let (mut bytes, mut samples) = (0, 0);
     while let Some((first, last)) = due(folder, open_from, form, true)? {
@@ -227,13 +227,13 @@ fn pack_all(folder: &Folder, open_from: u64, form: Form) -> Result<f64, Failed> 
     Ok(bytes as f64 / samples.max(1) as f64)
 }
 
-/// Logs a signal for a long time, packing on the way as `serve` does, and finds it again.
+/// Logs a long range of a signal, packing as `serve` does, and reads it back.
 fn find(
     place: &Path,
     name: &str,
     count: i64,
     step: i64,
-    wanted: f64,
+    target: f64,
     rounds: usize,
     table: Table,
 ) -> Result<Table, Failed> {
@@ -260,7 +260,7 @@ fn find(
     pack_all(&folder, open, Form::Parquet)?;
     let tables = times(&folder, count * step, rounds)?;
     let row = |what: &str, times| {
-        Row::samples(format!("{name}, {what}"), "ms", times).good(Good::Low).wanted(Wanted::at_most(wanted))
+        Row::samples(format!("{name}, {what}"), "ms", times).good(Good::Low).target(Target::at_most(target))
     };
     let table = table.row(row("as logged", as_logged)).row(row("packed", packed));
     Ok(table.row(row("packed as Parquet", tables)))

@@ -1,4 +1,4 @@
-//! `tahti bench classes`: what time-sharing and real-time loops get of the machine scaled from
+//! `tahti bench classes`: shares of the machine that time-sharing and real-time loops get, scaled from
 //! the published four processors to this machine's number.
 
 use crate::measure::{Interrupt, own_program};
@@ -17,7 +17,7 @@ pub(crate) static BENCH: Bench = Bench {
     experiment: "SPring-8: scheduling classes",
     arguments: Args::augment_args,
     run,
-    wanted: "as published: real time before time sharing, sets keep their processes",
+    target: "as published: real-time loops run before time-sharing ones; processes stay in their CPU set",
     quick: &["--for", "700ms"],
     shields: false,
 };
@@ -28,12 +28,12 @@ pub(crate) const SPIN: Helper =
 
 /// Shares of the machine that endless loops get, by class and binding
 ///
-/// Each loop is a process (or a thread) that never gives its CPU up. Real-time loops run for less than a second,
-/// with real-time throttling as it is. Real-time loops on every CPU stop everything else meanwhile: they are left
-/// out unless --every-cpu is given.
+/// Each loop is a process (or a thread) that never yields its CPU. Real-time loops run for less than a second, with the
+/// current real-time throttling. Real-time loops on every CPU stop all other processes: they are skipped unless
+/// --every-cpu is given.
 #[derive(clap::Args)]
 struct Args {
-    /// How long each time-sharing row is measured
+    /// Duration of each time-sharing row
     #[arg(long = "for", value_name = "TIME", default_value = "2s")]
     for_: DurNs,
     /// Also run real-time loops on every CPU, for half a second
@@ -41,7 +41,7 @@ struct Args {
     every_cpu: bool,
 }
 
-/// One endless loop: what the others are started as.
+/// Arguments of a process with endless loops.
 #[derive(clap::Args)]
 struct SpinArgs {
     #[arg(long)]
@@ -54,14 +54,14 @@ struct SpinArgs {
     for_: DurNs,
 }
 
-/// Real-time loops of a row run for so long: less than the second over which the kernel throttles.
+/// Duration of real-time loops: less than the second over which the kernel throttles.
 const RT_SPAN: DurNs = DurNs::from_ms(700);
 const RT_EVERY_CPU_SPAN: DurNs = DurNs::from_ms(500);
-/// From starting the loops to the first look at what they used.
+/// From the start of the loops to the first reading of their CPU time.
 const SETTLE: DurNs = DurNs::from_ms(150);
 const FIFO: Policy = Policy::Fifo(Priority(10));
 
-/// Processes alike.
+/// Processes of one kind.
 struct Group {
     name: &'static str,
     processes: usize,
@@ -86,10 +86,10 @@ struct Row {
     span: DurNs,
 }
 
-/// What a row's groups got, in percent of the machine.
+/// Shares of a row's groups, in percent of the machine.
 struct Shares {
     shares: Vec<(&'static str, Vec<f64>)>,
-    /// What everybody else used meanwhile.
+    /// Share of all other processes.
     others: f64,
 }
 
@@ -114,7 +114,7 @@ fn run(matches: &ArgMatches, progress: &mut Progress) -> Result<Found, Failed> {
     Ok(Found { setup, tables, notes: left_out })
 }
 
-/// An experiment beside the published one.
+/// An experiment with the published figures.
 fn table(row: &Row, found: &Shares) -> Table {
     let mut table = Table::new(&row.what);
     table.published.extend(papers::published(row.experiment).get(row.nth).cloned());
@@ -123,7 +123,7 @@ fn table(row: &Row, found: &Shares) -> Table {
         let note = if each.len() > 1 { format!("each {}", each.join(" ")) } else { String::new() };
         table = table.row(Line::figure(*name, "%", shares.iter().sum()).note(note));
     }
-    table.row(Line::figure("everybody else", "%", found.others).good(Good::Neither))
+    table.row(Line::figure("other processes", "%", found.others).good(Good::Neither))
 }
 
 /// The published experiments with `n` for their four processors.
@@ -154,7 +154,7 @@ fn rows(online: &CpuSet, args: &Args) -> (Vec<Row>, Vec<String>) {
         row(CLASSES, 4, format!("{n} real-time loops, on every CPU"), vec![group("real time", n, 1, online, FIFO)]);
     match args.every_cpu {
         true => rows.push(short(every, RT_EVERY_CPU_SPAN)),
-        false => left_out.push(format!("left out: {} (would stop everything else meanwhile; --every-cpu)", every.what)),
+        false => left_out.push(format!("skipped: {} (would stop all other processes; --every-cpu)", every.what)),
     }
     rows.push(row(
         BINDING,
@@ -200,7 +200,7 @@ struct Spinners(Vec<Child>);
 impl Drop for Spinners {
     fn drop(&mut self) {
         for child in &mut self.0 {
-            // It ends by itself, too.
+            // It may have ended already.
             let _ = child.kill();
             let _ = child.wait();
         }
@@ -227,7 +227,7 @@ fn measure(row: &Row, online: &CpuSet) -> Result<Shares, Failed> {
         Ok((mono_now(), each, busy(online)?))
     };
     let before = look()?;
-    // The last look must come before the loops end.
+    // The last reading must come before the loops end.
     sleep_until(before.0 + DurNs(row.span.0 - SETTLE.0));
     let after = look()?;
     let machine = (after.0 - before.0).0 as f64 * online.count() as f64;
@@ -278,7 +278,7 @@ fn spin(args: &SpinArgs) -> Result<(), Failed> {
     }
     let end = mono_now() + args.for_;
     set_affinity(0, &args.cpus)?;
-    // Set in each thread: the first one ends the others when it ends.
+    // Set in each thread: the process ends with its first thread.
     let run = move |class: Policy| -> sys::Result<()> {
         set_scheduling(0, Scheduling { policy: class, reset_on_fork: false })?;
         let mut value = 1u64;

@@ -1,25 +1,25 @@
-//! `tahti bench clock`: what reading the clock costs, which every other figure contains.
+//! `tahti bench clock`: cost of reading the clock, which every other figure includes.
 
 use crate::{Bench, Failed, Found, Progress, read};
 use clap::{ArgMatches, Args as _};
-use report::{Good, Row, Table, Wanted};
+use report::{Good, Row, Table, Target};
 use sys::clock::mono_now;
 
 /// The row of the table.
 pub(crate) static BENCH: Bench = Bench {
     name: "clock",
-    experiment: "own: what a reading of the clock adds to every latency",
+    experiment: "own: overhead of a clock reading, contained in every latency",
     arguments: Args::augment_args,
     run,
-    wanted: "a reading in at most 50 ns: a clock source that needs no system call",
+    target: "at most 50 ns per reading: a clock source that needs no system call",
     quick: &["--rounds", "20"],
     shields: false,
 };
 
-/// What one reading of the clock costs
+/// Cost of one reading of the clock
 #[derive(clap::Args)]
 struct Args {
-    /// How often it is measured
+    /// Number of measurements
     #[arg(long, default_value_t = 100)]
     rounds: usize,
 }
@@ -31,14 +31,14 @@ fn run(matches: &ArgMatches, progress: &mut Progress) -> Result<Found, Failed> {
     let args: Args = read(matches)?;
     let mut each = Vec::new();
     for round in 0..args.rounds {
-        progress.at(round, args.rounds, "readings one after the other");
+        progress.at(round, args.rounds, "consecutive readings");
         let begun = mono_now();
         (0..READINGS).for_each(|_| {
             std::hint::black_box(mono_now());
         });
         each.push((mono_now() - begun).0 as f64 / READINGS as f64);
     }
-    let row = Row::samples("a reading, median of rounds", "ns", each).good(Good::Low).wanted(Wanted::at_most(50.0));
+    let row = Row::samples("a reading, median of rounds", "ns", each).good(Good::Low).target(Target::at_most(50.0));
     Ok(Table::new(format!("{READINGS} readings of the monotonic clock in each of {} rounds", args.rounds))
         .row(row)
         .into())

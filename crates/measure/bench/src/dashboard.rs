@@ -5,7 +5,7 @@ use crate::measure::{ended, own_program};
 use crate::{Bench, Failed, Found, Progress, read};
 use base::DurNs;
 use clap::{ArgMatches, Args as _};
-use report::{Good, Row, Table, Wanted};
+use report::{Good, Row, Table, Target};
 use std::fmt::Write as _;
 use std::io::{Read as _, Write as _};
 use std::net::{Shutdown, TcpStream};
@@ -21,7 +21,7 @@ pub(crate) static BENCH: Bench = Bench {
     experiment: "KEK: a display with 100 monitored channels",
     arguments: Args::augment_args,
     run,
-    wanted: "20 clients, each with 100 signals at 10 Hz: less than 10 % of one CPU",
+    target: "20 clients, each with 100 signals at 10 Hz: less than 10 % of one CPU",
     quick: &["--rounds", "2", "--for", "2s"],
     shields: false,
 };
@@ -109,7 +109,7 @@ fn run(matches: &ArgMatches, progress: &mut Progress) -> Result<Found, Failed> {
     let share = Row::samples("the dashboard's share of one CPU", "%", shares).good(Good::Low);
     let table = Table::new(title)
         .row(match limit {
-            Some(limit) => share.wanted(Wanted::at_most(limit)),
+            Some(limit) => share.target(Target::at_most(limit)),
             None => share,
         })
         .row(Row::samples("the same while nobody looks", "%", idle).good(Good::Low))

@@ -20,14 +20,14 @@ pub enum Failed {
         /// What it should be.
         expected: String,
     },
-    /// The measurement shields CPUs, and nobody said from whom.
+    /// The measurement shields CPUs, and neither `--spare` nor `--whole-machine` is given.
     #[error(
-        "this measurement shields CPUs from every task of this machine, again and again: say so with --whole-machine, or \
-         name processes to be spared (PID alone, PID+ with its descendants; --spare 1+ spares everybody but this \
-         measurement; TAHTI_SPARE)"
+        "this measurement repeatedly shields CPUs from every task of this machine: confirm with --whole-machine, or name \
+         the processes that the shield must not touch with --spare or TAHTI_SPARE (PID alone, PID+ with its descendants; \
+         --spare 1+ spares every process except this measurement)"
     )]
-    Unsaid,
-    /// This process may not use, or the machine does not have, what the measurement needs.
+    NotConfirmed,
+    /// The machine lacks what the measurement needs, or this process may not use it.
     #[error("this measurement needs {0}")]
     Needs(&'static str),
     /// A program to compare with cannot be started.
@@ -37,10 +37,10 @@ pub enum Failed {
         program: &'static str,
         /// The package of most distributions that has it.
         package: &'static str,
-        /// What the kernel says.
+        /// The kernel's error.
         source: io::Error,
     },
-    /// A program to compare with is of no use in this case.
+    /// A program to compare with does not support this case.
     #[error("{program} did not run: {why}")]
     UselessPeer {
         /// The program.
@@ -53,7 +53,7 @@ pub enum Failed {
     File {
         /// The file.
         file: PathBuf,
-        /// What the kernel says.
+        /// The kernel's error.
         source: io::Error,
     },
     /// A process cannot be started, written to or read.
@@ -61,7 +61,7 @@ pub enum Failed {
     Process {
         /// Its command.
         command: String,
-        /// What the kernel says.
+        /// The kernel's error.
         source: io::Error,
     },
     /// A process of the measurement failed.
@@ -74,14 +74,14 @@ pub enum Failed {
         /// What it printed.
         output: String,
     },
-    /// Somebody else of the measurement answered what is of no use, or nothing.
+    /// A process or peer of the measurement gave a wrong answer, or none.
     #[error("{who}: expected {expected}, found {found}")]
     Answer {
-        /// Who.
+        /// The process or peer.
         who: String,
-        /// What was wanted.
+        /// The expected answer.
         expected: String,
-        /// What came.
+        /// The received answer.
         found: String,
     },
     /// A socket of one of the clients failed.
@@ -90,13 +90,13 @@ pub enum Failed {
     /// A thread of the measurement has panicked: a fault of this program.
     #[error("a thread of the measurement has panicked")]
     Thread,
-    /// Somebody wants the measurement to end.
-    #[error("interrupted; the machine is as it was")]
+    /// A signal ended the measurement.
+    #[error("interrupted; all settings of the machine are restored")]
     Interrupted,
-    /// A shield could not give everything back.
-    #[error("the shield left something behind: see `tahti shield release`")]
+    /// A shield could not restore everything.
+    #[error("the shield did not restore everything: run `tahti shield release`")]
     NotReleased,
-    /// A file holds no reports.
+    /// A file contains no reports.
     #[error("{}: {source}", file.display())]
     Report {
         /// The file, or the command that printed it.
@@ -104,7 +104,7 @@ pub enum Failed {
         /// What is wrong.
         source: report::ReadError,
     },
-    /// Two runs have no figure in common: why, in lines.
+    /// Two runs have no figure in common, with the reasons.
     #[error("nothing to compare:\n{0}")]
     Incomparable(String),
     /// One part of a measurement failed.
@@ -115,22 +115,22 @@ pub enum Failed {
         /// Why.
         source: Box<Self>,
     },
-    /// An adaptive-optics loop cannot be had.
+    /// An adaptive-optics loop cannot be set up.
     #[error(transparent)]
     Adaptive(#[from] adaptive::Error),
     /// The kernel refused something.
     #[error(transparent)]
     System(#[from] sys::Error),
-    /// Scheduling class, memory or threads for a loop could not be had.
+    /// Scheduling class, memory or threads of a loop are unavailable.
     #[error(transparent)]
     Arm(#[from] rt::ArmError),
-    /// A loop's page cannot be made.
+    /// A loop's page cannot be created.
     #[error(transparent)]
     Page(#[from] rt::PageError),
     /// The oscilloscope does not open, or refuses.
     #[error(transparent)]
     Scope(#[from] rt::scope::ScopeError),
-    /// Shared variables cannot be made.
+    /// Shared variables cannot be created.
     #[error(transparent)]
     Share(#[from] rt::ShareError),
     /// A quiet section could not be measured.
@@ -142,10 +142,10 @@ pub enum Failed {
     /// An activity cannot join its frame.
     #[error(transparent)]
     Join(#[from] rt::frames::JoinError),
-    /// A shield cannot be applied, looked at or released.
+    /// A shield cannot be applied, read or released.
     #[error(transparent)]
     Shield(#[from] keep::shield::Error),
-    /// A partition cannot be had.
+    /// A partition cannot be created.
     #[error(transparent)]
     Partition(#[from] keep::partition::PartitionError),
     /// A plan of a shield cannot be made.
@@ -157,16 +157,16 @@ pub enum Failed {
     /// A plant file cannot be read.
     #[error(transparent)]
     Plant(#[from] keep::supervisor::PlantError),
-    /// The message server, or the way to it.
+    /// The message server or the connection to it failed.
     #[error(transparent)]
     Message(#[from] broker::ClientError),
-    /// A team of threads cannot be started, or does not come back.
+    /// A team of threads cannot be started, or does not finish.
     #[error(transparent)]
     Team(#[from] rt::team::TeamError),
-    /// Shared memory does not hold what it should.
+    /// Shared memory has an unexpected layout.
     #[error(transparent)]
     Layout(#[from] ring::LayoutError),
-    /// The archive.
+    /// The archive failed.
     #[error(transparent)]
     Store(#[from] store::StoreError),
     /// The kernel cannot be recorded.
@@ -178,12 +178,12 @@ pub enum Failed {
 }
 
 impl Failed {
-    /// For what the standard library says of a file.
+    /// Converts an I/O error of a file.
     pub(crate) fn file(file: &Path) -> impl Fn(io::Error) -> Self + Copy {
         move |source| Self::File { file: file.to_owned(), source }
     }
 
-    /// For what the standard library says of a process.
+    /// Converts an I/O error of a process.
     pub(crate) fn process(command: &str) -> impl Fn(io::Error) -> Self + Copy {
         move |source| Self::Process { command: command.to_owned(), source }
     }
@@ -197,7 +197,7 @@ impl Failed {
     }
 }
 
-/// What a thread returned.
+/// The result of a joined thread.
 pub(crate) fn joined<T>(ended: std::thread::Result<Result<T, Failed>>) -> Result<T, Failed> {
     ended.unwrap_or(Err(Failed::Thread))
 }

@@ -1,4 +1,4 @@
-//! `tahti bench compare`: two runs, and what got worse.
+//! `tahti bench compare`: comparison of two runs.
 
 use crate::Failed;
 use crate::Output;
@@ -7,34 +7,34 @@ use std::fs::File;
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
-/// Compare two runs, and fail where one got worse beyond what chance does
+/// Compare two runs and fail if a figure got significantly worse
 ///
-/// Figures are compared that were measured several times in each run, by a rank test that is corrected for how many there
-/// are; a difference below 5 % is none. Exit status 1: something got worse.
+/// Compares the figures that were measured several times in each run, with a rank test corrected for the number of
+/// figures. Ignores differences below 5 %. Exit status 1: a figure got worse.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// What `tahti bench … --json` printed before
+    /// Earlier output of `tahti bench … --json`
     base: PathBuf,
-    /// What it printed now
+    /// New output of `tahti bench … --json`
     new: PathBuf,
 }
 
 pub(crate) fn run(args: &Args) -> Result<Output, Failed> {
     let changes = report::compare(&reports(&args.base)?, &reports(&args.new)?);
     if changes.figures.is_empty() {
-        // A gate that was shown nothing must not pass.
+        // A comparison without figures must not succeed.
         return Err(Failed::Incomparable(changes.text()));
     }
     Ok(Output { text: changes.text(), good: !changes.worse() })
 }
 
-/// More than any run of all measurements writes.
+/// Size limit, above that of any run of all measurements.
 const REPORTS_BYTES: u64 = 64 << 20;
 
 /// The reports of a file.
 ///
 /// # Errors
-/// It cannot be read, is larger than any report, or is none.
+/// It cannot be read, is too large, or is not a report.
 pub fn reports(path: &Path) -> Result<Vec<Report>, Failed> {
     let mut text = String::new();
     let file = File::open(path).map_err(Failed::file(path))?;

@@ -9,7 +9,7 @@ use base::text::Counted;
 use clap::{ArgMatches, Args as _};
 use guest::model::{PROGRAM, Places, arguments};
 use guest::{Accel, Guest};
-use report::{Figure, Good, Row, Table, Wanted};
+use report::{Figure, Good, Row, Table, Target};
 use std::path::PathBuf;
 use std::process::Command;
 
@@ -19,7 +19,7 @@ pub(crate) static BENCH: Bench = Bench {
     experiment: "own: what starting a virtual machine as a member of a plant costs beside QEMU alone",
     arguments: Args::augment_args,
     run,
-    wanted: "at most 100 ms more than QEMU with the same arguments takes to the guest's first line",
+    target: "at most 100 ms more than QEMU with the same arguments takes to the guest's first line",
     quick: &["--rounds", "8"],
     shields: false,
 };
@@ -95,7 +95,7 @@ fn run(matches: &ArgMatches, progress: &mut Progress) -> Result<Found, Failed> {
         table = table.row(row);
     }
     table.rows.insert(0, Row::samples("median", "ms", ours).good(Good::Low).against(Figure::median(bare)));
-    Ok(table.row(Row::samples("more than QEMU started just before", "ms", over).wanted(Wanted::at_most(100.0))).into())
+    Ok(table.row(Row::samples("more than QEMU started just before", "ms", over).target(Target::at_most(100.0))).into())
 }
 
 /// The time below which so much of them lies.

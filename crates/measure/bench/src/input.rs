@@ -9,7 +9,7 @@ use base::{CpuId, CpuSet, DurNs, MonoNs, Policy};
 use clap::{ArgMatches, Args as _};
 use optics::Geometry;
 use optics::gvsp::{Content, HEADER, Packet};
-use report::{Figure, Good, Latency, Row, Table, Wanted};
+use report::{Figure, Good, Latency, Row, Table, Target};
 use std::net::{SocketAddr, UdpSocket};
 use std::sync::atomic::{AtomicU64, Ordering};
 use sys::clock::{mono_now, sleep_until, thread_cpu};
@@ -18,54 +18,54 @@ use sys::datagrams::Waits;
 /// The row of the table.
 pub(crate) static BENCH: Bench = Bench {
     name: "input",
-    experiment: "own: pixels by recvmmsg and by AF_XDP, asleep and spinning",
+    experiment: "own: pixels by recvmmsg and by AF_XDP, sleeping and spinning",
     arguments: Args::augment_args,
     run,
-    wanted: "from a card's queue a row takes less of the loop's CPU than from a socket",
+    target: "a row takes less of the loop's CPU from a card's queue than from a socket",
     quick: &["--frames", "100", "--rounds", "2"],
     shields: false,
 };
 
-/// A camera's datagrams from a socket (recvmmsg) and from a network card's queue (AF_XDP): what each takes, and how soon it is in the image
+/// A camera's datagrams from a socket (recvmmsg) and from a network card's queue (AF_XDP): CPU time and latency
 ///
-/// On a wire between two network namespaces of its own, which go with it: a thread on one CPU sends a camera's rows, one on another takes them
-/// and writes them into an image, asleep and spinning, by either, in turn. Needs root.
+/// Creates two network namespaces with a wire between them, and removes them afterwards. A thread on one CPU sends a camera's rows; a thread on
+/// another CPU receives them and writes them into an image. Socket and queue, sleeping and spinning, alternate. Needs root.
 #[derive(clap::Args)]
 struct Args {
-    /// Frames of each way in each round
+    /// Frames of each method in each round
     #[arg(long, default_value_t = 500, value_parser = clap::value_parser!(u64).range(10..=1_000_000))]
     frames: u64,
     /// Rounds
     #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=1000))]
     rounds: u64,
-    /// Sub-apertures across the pupil: as many rows, each a datagram
+    /// Sub-apertures across the pupil, which set the number of rows; each row is a datagram
     #[arg(long, default_value_t = 40)]
     across: usize,
-    /// Time between two frames; they are sent for six tenths of it
+    /// Frame period; the rows are sent during 60 % of it
     #[arg(long, value_name = "TIME", default_value = "1ms")]
     period: DurNs,
-    /// The camera's CPU, and the loop's; the first two of this process if not given
+    /// CPUs of the camera and of the loop [default: the first two of this process]
     #[arg(long, value_name = "CPUS")]
     cpus: Option<CpuSet>,
-    /// Class of both threads; as this program's if not given
+    /// Scheduling class of both threads [default: this program's]
     #[arg(long, value_name = "CLASS")]
     class: Option<Policy>,
-    /// Two interfaces of this host that are wired to each other, and have no other use, in place of a wire that the kernel makes: the camera's
-    /// second. They are without addresses and down afterwards
+    /// Use two unused interfaces of this host, connected by a cable, instead of virtual ones; the second is the camera's. Afterwards they are
+    /// down and without addresses
     #[arg(long, value_name = "IFACE", num_args = 2)]
     between: Option<Vec<String>>,
 }
 
-/// Where rows go by either.
+/// The UDP port of the rows.
 const PORT: u16 = 51511;
-/// A row that does not come within this will not.
+/// A row that takes longer is lost.
 const PATIENCE: DurNs = DurNs::from_ms(20);
-/// The camera is awake so many nanoseconds before a frame: rows follow each other faster than it would wake up.
+/// The camera wakes up so many nanoseconds before a frame: rows follow each other faster than it could wake up.
 const BEFORE: u64 = 100_000;
 /// Bytes of the headers of IPv4 and UDP.
 const HEADERS: usize = 28;
 
-/// By what, and how it waits.
+/// The receiving method and its waiting mode.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Way {
     queue: bool,
@@ -85,11 +85,11 @@ impl Way {
 
     fn name(self) -> String {
         let by = if self.queue { "queue (AF_XDP)" } else { "socket (recvmmsg)" };
-        format!("{by}, {}", if self.waits == Waits::Not { "spinning" } else { "asleep" })
+        format!("{by}, {}", if self.waits == Waits::Not { "spinning" } else { "sleeping" })
     }
 }
 
-/// Of one way: nanoseconds of each frame's last row, of the CPU for each row, rows that did not come.
+/// Of one method: nanoseconds of each frame's last row, CPU time of each row, lost rows.
 #[derive(Default)]
 struct Streamed {
     last: Vec<u64>,
@@ -97,7 +97,7 @@ struct Streamed {
     lost: u64,
 }
 
-/// Nanoseconds for each row of frames that waited: sent, with what the kernel does meanwhile; taken and in the image.
+/// Nanoseconds for each row of waiting frames: sending, including the kernel's work; receiving and writing into the image.
 #[derive(Default)]
 struct Waited {
     sent: Vec<f64>,
@@ -114,7 +114,7 @@ fn run(matches: &ArgMatches, progress: &mut Progress) -> Result<Found, Failed> {
     let ours = sys::sched::affinity(0)?;
     let cpus = args.cpus.unwrap_or(ours);
     let [Some(camera), Some(own)] = [0, 1].map(|nth| cpus.iter().nth(nth)) else {
-        return Err(Failed::Needs("two CPUs: one for the camera, one for who takes what it sends"));
+        return Err(Failed::Needs("two CPUs: one for the camera, one for the receiver"));
     };
     usable(&cpus, &format!("--cpus {cpus}"))?;
     let interrupt = Interrupt::watch()?;
@@ -130,30 +130,30 @@ fn run(matches: &ArgMatches, progress: &mut Progress) -> Result<Found, Failed> {
     let steps = args.rounds as usize * 6;
     for round in 0..args.rounds as usize {
         interrupt.check()?;
-        // Either first by turns; never one spinning after the other, or a real-time class had no time left for the second.
+        // The order alternates. Two spinning methods never follow each other, or real-time throttling would stop the second.
         let order = if round % 2 == 0 { [0, 2, 1, 3] } else { [1, 3, 0, 2] };
         for (nth, which) in order.into_iter().enumerate() {
             progress.at(round * 6 + nth, steps, "a camera's stream");
             bench.stream(Way::ALL[which], &mut streamed[which])?;
         }
         for (queue, found) in [false, true].into_iter().zip(&mut waited) {
-            progress.at(round * 6 + 4 + usize::from(queue), steps, "frames that wait");
+            progress.at(round * 6 + 4 + usize::from(queue), steps, "waiting frames");
             said = bench.wait(queue, found)?.or(said);
         }
     }
     Ok(bench.found(said, streamed, waited))
 }
 
-/// Where it is measured.
+/// The setup of the measurement.
 struct Ground<'a> {
     args: &'a Args,
     geometry: Geometry,
     wire: &'a Wire,
-    /// The camera's, and the receiver's.
+    /// CPUs of the camera and of the receiver.
     cpus: [CpuId; 2],
 }
 
-/// The rows of an image as they come.
+/// The image that received rows are written into.
 struct Image<'a> {
     geometry: &'a Geometry,
     pixels: Vec<u16>,
@@ -164,7 +164,7 @@ impl<'a> Image<'a> {
         Self { geometry, pixels: vec![0; geometry.width() * geometry.width()] }
     }
 
-    /// Writes a row: its frame, its number, and what its first bytes say, the time at which it was sent.
+    /// Writes a row; returns frame, row number and the send time from its first bytes.
     fn write(&mut self, datagram: &[u8]) -> Option<(u64, usize, u64)> {
         let Ok(Packet { block, content: Content::Payload { index, pixels } }) = Packet::read(datagram) else {
             return None;
@@ -212,7 +212,7 @@ impl Ground<'_> {
         Ok(Camera { socket, packet: vec![0; bytes + HEADER], row: vec![0; bytes] })
     }
 
-    /// Frames as a camera sends them, taken by one way.
+    /// Frames sent as a camera does, received by one method.
     fn stream(&self, way: Way, found: &mut Streamed) -> Result<(), Failed> {
         let (mut input, mut camera) = (self.open(way.queue)?, self.camera()?);
         let (frames, rows, args) = (self.args.frames, self.rows(), self.args);
@@ -227,7 +227,7 @@ impl Ground<'_> {
                         for index in 0..there {
                             let Some((block, row, sent)) = image.write(input.get(index)) else { continue };
                             came += 1;
-                            // Frame 0 is for caches.
+                            // Frame 0 warms the caches.
                             if row + 1 == rows {
                                 match block {
                                     0 => (burnt, came) = (thread_cpu(), 0),
@@ -261,9 +261,9 @@ impl Ground<'_> {
         Ok(())
     }
 
-    /// Sends frame 0, and so many more, each row at its time.
+    /// Sends frame 0 and `frames` more, each row at its time.
     fn frames(&self, camera: &mut Camera) -> Result<(), Failed> {
-        // The other thread is to wait by then.
+        // Gives the other thread time to start waiting.
         let begun = mono_now() + DurNs::from_ms(5);
         let each = DurNs(self.args.period.0 * 6 / 10 / self.rows() as i64);
         for block in 0..=self.args.frames {
@@ -280,12 +280,12 @@ impl Ground<'_> {
         Ok(())
     }
 
-    /// Frames that lie there as a whole before they are taken; says how a queue's packets come.
+    /// Frames that have arrived completely before they are received; also returns the mode of a queue.
     fn wait(&self, queue: bool, found: &mut Waited) -> Result<Option<String>, Failed> {
         let (mut input, mut camera) = (self.open(queue)?, self.camera()?);
         let said = input.said();
         let (frames, rows, args) = (self.args.frames, self.rows(), self.args);
-        // The frame that has been sent, and the one that was taken.
+        // The last sent frame, and the last received one.
         let [sent, taken] = [AtomicU64::new(0), AtomicU64::new(0)];
         let until = |word: &AtomicU64, number: u64| {
             let begun = mono_now();
@@ -335,7 +335,7 @@ impl Ground<'_> {
 
     fn found(&self, said: Option<String>, streamed: [Streamed; 4], [socket, queue]: [Waited; 2]) -> Found {
         let (args, mut found) = (self.args, Found::default());
-        let class = args.class.map_or("as this program's".into(), |class| class.to_string());
+        let class = args.class.map_or("this program's".into(), |class| class.to_string());
         found.setup.push(format!(
             "{} frames in each of {} rounds, {} rows of {} bytes each {}; camera on CPU {}, loop on CPU {}, class {class}",
             args.frames,
@@ -352,9 +352,9 @@ impl Ground<'_> {
         };
         let both = |of: &Waited| of.sent.iter().zip(&of.taken).map(|(sent, taken)| sent + taken).collect();
         let (queue_both, socket_both) = (both(&queue), both(&socket));
-        let mut each = Table::new("a row of a frame that waits, medians of rounds").columns("queue", "socket");
-        each = each.row(row("taken, and in the image", queue.taken, socket.taken).wanted(Wanted::ratio_at_most(1.0)));
-        each = each.row(row("sent, with what the kernel does on that CPU", queue.sent, socket.sent));
+        let mut each = Table::new("one row of a waiting frame, medians of rounds").columns("queue", "socket");
+        each = each.row(row("received and written into the image", queue.taken, socket.taken).target(Target::ratio_at_most(1.0)));
+        each = each.row(row("sent, including the kernel's work on that CPU", queue.sent, socket.sent));
         each = each.row(row("both", queue_both, socket_both));
         let mut last = Table::new("from the camera's call until the frame's last row is in the image");
         let lost: u64 = streamed.iter().map(|way| way.lost).sum();
@@ -364,10 +364,10 @@ impl Ground<'_> {
             burnt.push(of);
         }
         let [socket, queue] = [0, 1].map(|asleep| std::mem::take(&mut burnt[asleep]));
-        let cpu = Table::new("the loop's CPU for a row of a camera's stream").columns("queue", "socket");
-        let cpu = cpu.row(row("asleep, with its waking up", queue, socket));
+        let cpu = Table::new("the loop's CPU time per row of a camera's stream").columns("queue", "socket");
+        let cpu = cpu.row(row("sleeping, wake-up included", queue, socket));
         found.tables.extend([each, last, cpu]);
-        found.notes.push(format!("{lost} rows did not come; spinning takes the whole CPU by either way"));
+        found.notes.push(format!("{lost} rows were lost; spinning uses the whole CPU with both methods"));
         found
     }
 }

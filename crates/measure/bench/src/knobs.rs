@@ -20,7 +20,7 @@ pub(crate) static BENCH: Bench = Bench {
     experiment: "own: what each setting of the kernel is worth alone",
     arguments: Args::augment_args,
     run,
-    wanted: "no knob makes it worse",
+    target: "no knob makes it worse",
     quick: &["--knob", "vmstat", "--pairs", "8", "--piece", "100ms"],
     shields: true,
 };

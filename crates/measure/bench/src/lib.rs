@@ -1,6 +1,6 @@
-//! `tahti bench`: every measurement is a [`Bench`], a row of [`ALL`] in a file of its own.
+//! `tahti bench`: every measurement is a [`Bench`], a row of [`ALL`] in a separate file.
 //!
-//! Each finds tables of figures (`report`), from which text, JSON and pages are made. To add one:
+//! A measurement returns tables of figures (crate `report`), which are printed as text, JSON or pages. To add one:
 //! `docs/how-to/add-a-bench.md`.
 
 mod all;
@@ -32,7 +32,7 @@ use recorder::Conditions;
 use report::{Report, Table};
 use std::time::Instant;
 
-/// Declares a module for each line, and the table of all measurements, which each has as `BENCH`. (`cargo fmt` does not see
+/// Declares a module for each line, and the table of the modules' `BENCH`. (`cargo fmt` does not see
 /// these files, `cargo xtask test fmt` does.)
 macro_rules! benches {
     ($($module:ident $(+ $($more:ident)::+)*;)*) => {
@@ -66,7 +66,7 @@ benches! {
     wakeup;
 }
 
-/// What measurements start as processes of their own.
+/// Helper processes that measurements start.
 static PARTS: &[Helper] = &[
     classes::SPIN,
     frames::FRAME,
@@ -87,26 +87,26 @@ pub struct Bench {
     pub name: &'static str,
     /// The experiment that it repeats, in words.
     pub experiment: &'static str,
-    /// Adds what it is and its arguments to a command.
+    /// Adds description and arguments to a command.
     pub arguments: fn(Command) -> Command,
     /// Measures.
     pub run: fn(&ArgMatches, &mut Progress) -> Result<Found, Failed>,
-    /// What is wanted, in words; the limits stand in the rows.
-    pub wanted: &'static str,
-    /// The arguments of a quick look, for `all --quick`.
+    /// The target, in words; the limits are in the rows.
+    pub target: &'static str,
+    /// The arguments of a quick run, for `all --quick`.
     pub quick: &'static [&'static str],
-    /// Whether it shields CPUs: then it wants to know from whom.
+    /// Whether it shields CPUs; it then requires `--spare` or `--whole-machine`.
     pub shields: bool,
 }
 
-/// What a measurement found.
+/// Result of a measurement.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Found {
     /// How it was set up, in lines.
     pub setup: Vec<String>,
     /// The figures.
     pub tables: Vec<Table>,
-    /// What can be concluded, and what could not be had, in lines.
+    /// Conclusions, and what was unavailable, in lines.
     pub notes: Vec<String>,
 }
 
@@ -123,35 +123,35 @@ struct Helper {
     run: fn(&ArgMatches) -> Result<(), Failed>,
 }
 
-/// The arguments of a measurement, as its type reads them.
+/// The arguments of a measurement as its own type.
 ///
 /// # Errors
-/// They do not fit together: a matter of this program, for clap has looked at them before.
+/// They do not fit the type: an internal error, because clap has checked them before.
 pub fn read<A: FromArgMatches>(matches: &ArgMatches) -> Result<A, Failed> {
     Ok(A::from_arg_matches(matches)?)
 }
 
-// How every measurement prints. (No text of documentation: it would stand in place of the measurement's own.)
+// Output options of every measurement. (No doc comment: it would replace the measurement's own.)
 #[derive(clap::Args)]
 struct Shown {
-    /// Print JSON, the form that `compare` and `tahti report` read
+    /// Print JSON, the input of `compare` and `tahti report`
     #[arg(long)]
     json: bool,
-    /// Print latencies as VxWorks does, too
+    /// Format of latencies
     #[arg(long, value_enum, default_value = "table")]
     view: View,
 }
 
-/// How latencies are printed.
+/// Format of latencies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 enum View {
-    /// A line each
+    /// One line each
     Table,
-    /// And each as VxWorks' jitterReport
+    /// Also each as VxWorks' jitterReport
     Vxworks,
 }
 
-// Whom a shield may touch that is only made to be measured. (No text of documentation: see `Shown`.)
+// Processes that the shield of a measurement may move. (No doc comment: see `Shown`.)
 #[derive(clap::Args)]
 struct Touched {
     /// Processes that the shield must not touch: PID alone with its threads, PID+ with its descendants
@@ -163,11 +163,11 @@ struct Touched {
 }
 
 impl Touched {
-    /// Who is spared. A measurement is no reason to push everybody aside: that has to be said.
+    /// The spared processes. Shielding from every other task needs an explicit confirmation.
     fn spare(&self) -> Result<Vec<Spared>, Failed> {
         let spare: Vec<Spared> = self.spare.iter().flat_map(|list| list.0.clone()).collect();
         if spare.is_empty() && !self.whole_machine {
-            return Err(Failed::Unsaid);
+            return Err(Failed::NotConfirmed);
         }
         Ok(spare)
     }
@@ -199,7 +199,7 @@ impl clap::Args for Args {
         let benches = ALL.iter().map(|bench| bench.command());
         let parts = PARTS.iter().map(|part| (part.arguments)(Command::new(part.name)).hide(true));
         command
-            .about("Measure this machine, beside the published figures of others")
+            .about("Measure this machine and compare it with published figures")
             .subcommand_required(true)
             .arg_required_else_help(true)
             .subcommands(benches)
@@ -213,11 +213,11 @@ impl clap::Args for Args {
     }
 }
 
-/// What a command has to say, and how it ends.
+/// Output and outcome of a command.
 pub struct Output {
     /// For standard output.
     pub text: String,
-    /// Whether all is well: measured, or nothing got worse.
+    /// Success: measured, or no figure got worse.
     pub good: bool,
 }
 
@@ -243,25 +243,25 @@ impl Bench {
         let command = <Shown as clap::Args>::augment_args((self.arguments)(Command::new(self.name)));
         let published: String =
             papers::published_for(self.name).iter().map(|one| format!("\n{}", one.line())).collect();
-        command.after_help(format!("Experiment: {}\nTarget: {}{published}", self.experiment, self.wanted))
+        command.after_help(format!("Experiment: {}\nTarget: {}{published}", self.experiment, self.target))
     }
 
-    /// What it measures, in a line.
+    /// Its description, in a line.
     #[must_use]
     pub fn what(&self) -> String {
         (self.arguments)(Command::new(self.name)).get_about().map(ToString::to_string).unwrap_or_default()
     }
 
-    /// Measures, in a report of the form that all have.
+    /// Measures, and adds machine, arguments and published figures.
     fn measure(&self, matches: &ArgMatches, arguments: Vec<String>) -> Result<Report, Failed> {
-        let (begun, steal, kept) = (Instant::now(), fingerprint::Steal::look(), Conditions::look());
+        let (begun, steal, kept) = (Instant::now(), fingerprint::Steal::read(), Conditions::look());
         let mut found = (self.run)(matches, &mut Progress::of(self.name))?;
         found.notes.extend(kept.changed(&Conditions::look()));
         Ok(Report {
             bench: self.name.into(),
             experiment: self.experiment.into(),
             what: self.what(),
-            wanted: self.wanted.into(),
+            target: self.target.into(),
             arguments,
             ended_s: sys::clock::wall_ns() / 1_000_000_000,
             took_s: begun.elapsed().as_secs_f64(),
@@ -295,11 +295,11 @@ mod tests {
     use clap::Args as _;
 
     #[test]
-    fn every_row_says_what_it_is_and_its_quick_arguments_are_its_own() {
+    fn every_bench_has_a_description_and_accepts_its_quick_arguments() {
         Args::augment_args(Command::new("bench")).debug_assert();
         for bench in ALL {
             assert!(
-                !bench.what().is_empty() && !bench.experiment.is_empty() && !bench.wanted.is_empty(),
+                !bench.what().is_empty() && !bench.experiment.is_empty() && !bench.target.is_empty(),
                 "{}",
                 bench.name
             );
@@ -312,13 +312,13 @@ mod tests {
     }
 
     #[test]
-    fn what_measurements_have_in_common_says_nothing_in_place_of_their_own_words() {
-        let said = [Shown::augment_args(Command::new("x")), Touched::augment_args(Command::new("x"))];
-        assert!(said.iter().all(|command| command.get_about().is_none()));
+    fn shared_arguments_do_not_replace_the_description_of_a_bench() {
+        let commands = [Shown::augment_args(Command::new("x")), Touched::augment_args(Command::new("x"))];
+        assert!(commands.iter().all(|command| command.get_about().is_none()));
     }
 
     #[test]
-    fn a_measurement_makes_a_report_that_is_read_again() {
+    fn a_report_survives_a_round_trip_through_json() {
         let matches = clock::BENCH.command().get_matches_from(["clock", "--rounds", "4"]);
         let report = clock::BENCH.measure(&matches, vec!["--rounds".into(), "4".into()]).unwrap();
         assert_eq!(report.tables[0].rows[0].ours.as_ref().map(|ours| ours.samples.len()), Some(4));

@@ -19,7 +19,7 @@ pub(crate) static BENCH: Bench = Bench {
     experiment: "VxWorks: interference with a task that computes; oslat's question, with names for the answer",
     arguments: Args::augment_args,
     run,
-    wanted: "to be looked at: what is named can be removed",
+    target: "to be looked at: what is named can be removed",
     quick: &["--rounds", "5", "--load", "cpu"],
     shields: false,
 };

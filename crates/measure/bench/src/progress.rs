@@ -1,9 +1,9 @@
-//! How far a measurement is, on a line of the terminal.
+//! Progress of a measurement, on one line of the terminal.
 
 use std::io::{IsTerminal as _, Write as _};
 use std::time::{Duration, Instant};
 
-/// A line on standard error that says what is measured now and how long it will take yet. Nothing where that is no terminal.
+/// A line on standard error with the current step and the remaining time. Prints nothing if that is not a terminal.
 pub struct Progress {
     bench: &'static str,
     begun: Instant,
@@ -19,7 +19,7 @@ impl Progress {
     pub fn at(&mut self, done: usize, of: usize, what: &str) {
         if self.terminal {
             let left = left(self.begun.elapsed(), done, of).map_or(String::new(), |left| format!("; {left}"));
-            // Whoever closed it does not want to know.
+            // A closed terminal is not an error of the measurement.
             let _ =
                 write!(std::io::stderr(), "\rtahti bench {}: {what} ({} of {of}{left})\x1b[K", self.bench, done + 1);
         }
@@ -34,7 +34,7 @@ impl Drop for Progress {
     }
 }
 
-/// The time that is left if what is to come is like what was.
+/// The remaining time, extrapolated from the finished parts.
 fn left(elapsed: Duration, done: usize, of: usize) -> Option<String> {
     let each = elapsed.checked_div(u32::try_from(done).ok()?)?;
     let seconds = each.checked_mul(u32::try_from(of.saturating_sub(done)).ok()?)?.as_secs() + 1;
@@ -49,7 +49,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_left_follows_from_what_was_done() {
+    fn remaining_time_is_extrapolated_from_the_finished_parts() {
         assert_eq!(left(Duration::from_secs(10), 0, 5), None);
         assert_eq!(left(Duration::from_secs(10), 1, 3).as_deref(), Some("21 s left"));
         assert_eq!(left(Duration::from_secs(100), 1, 3).as_deref(), Some("4 min left"));

@@ -14,7 +14,7 @@ pub(crate) static BENCH: Bench = Bench {
     experiment: "own: what remains on a CPU that one thread wants for itself",
     arguments: Args::augment_args,
     run,
-    wanted: "every gap has a cause that the kernel counted",
+    target: "every gap has a cause that the kernel counted",
     quick: &["--for", "500ms"],
     shields: false,
 };

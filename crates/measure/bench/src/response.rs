@@ -8,7 +8,7 @@ use crate::shielded::Shielded;
 use crate::{Bench, Failed, Found, Helper, Progress, Touched, read};
 use base::{CpuId, CpuSet, DurNs, MonoNs, Policy};
 use clap::{ArgMatches, Args as _};
-use report::{Figure, Good, Latency, Row, Table, Wanted};
+use report::{Figure, Good, Latency, Row, Table, Target};
 use std::io::{Read as _, Write as _};
 use sys::clock::{mono_now, sleep_until};
 use sys::sched::{Scheduling, set_affinity, set_scheduling};
@@ -20,7 +20,7 @@ pub(crate) static BENCH: Bench = Bench {
     experiment: "SGI REACT: interrupt response with and without the shield, unloaded and loaded; KEK: interrupt latency",
     arguments: Args::augment_args,
     run,
-    wanted: "p99 under load within twice that without, and with the shield at most a fifth of that without",
+    target: "p99 under load within twice that without, and with the shield at most a fifth of that without",
     quick: &["--events", "4000"],
     shields: false,
 };
@@ -240,11 +240,11 @@ fn beside(all: &[Condition], name: &str, [one, other]: [(bool, bool); 2], most: 
     };
     let ours =
         |condition: &Condition| condition.explained.as_ref().and_then(|(ours, _)| Latency::from(&ours.ours).p99());
-    let wanted = Wanted::ratio_at_most(most);
+    let target = Target::ratio_at_most(most);
     let measured = row(format!("p99 {name}"), &|condition| condition.p99.clone());
     match one.explained.is_some() && other.explained.is_some() {
-        true => vec![row(format!("p99 of ours {name}"), &ours).wanted(wanted), measured],
-        false => vec![measured.wanted(wanted)],
+        true => vec![row(format!("p99 of ours {name}"), &ours).target(target), measured],
+        false => vec![measured.target(target)],
     }
 }
 

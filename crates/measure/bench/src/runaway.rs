@@ -10,14 +10,14 @@ use clap::{ArgMatches, Args as _};
 use host::guard::{Budget, Rung, RungAction};
 use keep::guard::{Guard, WatchSpec};
 use keep::launch::{LaunchSpec, Terminal, hold};
-use report::{Latency, Row, Table, Wanted};
+use report::{Latency, Row, Table, Target};
 use std::io::{BufRead, BufReader, Write};
 use std::time::Duration;
 use sys::clock::{mono_now, sleep_until};
 
 /// A loop stops burning by itself after this long.
 const BURNS_FOR: DurNs = DurNs::from_ms(900);
-/// What is wanted: budget and this.
+/// What is target: budget and this.
 const ALLOWED: DurNs = DurNs::from_ms(50);
 
 /// The row of the table.
@@ -26,7 +26,7 @@ pub(crate) static BENCH: Bench = Bench {
     experiment: "own: a real-time loop that does not end, and the guard that takes it down",
     arguments: Args::augment_args,
     run: measure,
-    wanted: "p99 within 50 ms of the budget's end, none missed",
+    target: "p99 within 50 ms of the budget's end, none missed",
     quick: &["--trials", "20"],
     shields: false,
 };
@@ -110,9 +110,9 @@ fn measure(matches: &ArgMatches, progress: &mut Progress) -> Result<Found, Faile
         args.policy,
         guard.class()
     );
-    let table = Table::new(title).row(late.wanted(Wanted::at_most((budget.0 + ALLOWED.0) as f64 / 1e3))).row(
+    let table = Table::new(title).row(late.target(Target::at_most((budget.0 + ALLOWED.0) as f64 / 1e3))).row(
         Row::figure(format!("never demoted, of {} trials", args.trials), "", f64::from(missed))
-            .wanted(Wanted::at_most(0.0)),
+            .target(Target::at_most(0.0)),
     );
     Ok(Found { notes: shortfalls, ..table.into() })
 }

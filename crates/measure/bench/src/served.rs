@@ -1,4 +1,4 @@
-//! A guest of a measurement, in a process that passes its console on.
+//! A guest of a measurement, served by a process that forwards its console.
 
 use crate::Failed;
 use crate::measure::ended;
@@ -8,16 +8,16 @@ use std::os::fd::AsFd as _;
 use std::process::{Child, Command, Stdio};
 use sys::clock::mono_now;
 
-/// A guest that has said nothing for so long never will.
+/// Timeout of the guest's first line.
 const PATIENCE: DurNs = DurNs::from_secs(120);
-/// What `tahti guest serve` says itself begins so.
+/// Prefix of messages by `tahti guest serve` itself.
 const OURS: &str = "tahti guest: ";
 
-/// The process, which is told to end with this, and waited for.
+/// The process; terminated and reaped on drop.
 pub(crate) struct Served(Child);
 
 impl Served {
-    /// Starts it, and waits for the guest's first line; milliseconds from the one to the other.
+    /// Starts it and waits for the guest's first line; returns the time between the two in milliseconds.
     pub(crate) fn start(mut command: Command, name: &str) -> Result<(Self, f64), Failed> {
         let failed = Failed::process(name);
         let begun = mono_now();

@@ -9,7 +9,7 @@ use host::plan::{self, Plan, Step, Want};
 use host::snapshot::{Cgroup, Snapshot, Target, Value};
 use keep::shield::machine::{Machine, RealMachine};
 use keep::{RunDir, shield};
-use report::{Figure, Good, Row, Table, Wanted};
+use report::{Figure, Good, Row, Table};
 use std::fmt::Write as _;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
@@ -26,7 +26,7 @@ pub(crate) static BENCH: Bench = Bench {
     experiment: "own: the price of shielding CPUs at run time",
     arguments: Args::augment_args,
     run: measure,
-    wanted: "apply and release within 1.2 times a bare C loop that makes the same writes",
+    target: "apply and release within 1.2 times a bare C loop that makes the same writes",
     quick: &["--rounds", "8"],
     shields: true,
 };
@@ -88,7 +88,7 @@ fn measure(matches: &ArgMatches, progress: &mut Progress) -> Result<Found, Faile
         [("apply", apply, bare_apply), ("release", release, bare_release), ("both", ours_both, bare_both)]
     {
         let row = Row::samples(name, "us", ours).good(Good::Low).against(Figure::median(bare));
-        table = table.row(if name == "both" { row.wanted(Wanted::ratio_at_most(1.2)) } else { row });
+        table = table.row(if name == "both" { row.target(report::Target::ratio_at_most(1.2)) } else { row });
     }
     table.notes.push(format!("{writes} writes one way"));
     Ok(table.row(Row::samples("one look at the machine and the plan from it", "us", look).good(Good::Low)).into())

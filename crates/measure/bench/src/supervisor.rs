@@ -1,4 +1,4 @@
-//! `tahti bench supervisor`: what supervising idle processes costs, and how fast a plant comes up.
+//! `tahti bench supervisor`: cost of supervising idle processes, and start time of a plant.
 
 use crate::measure::own_program;
 use crate::{Bench, Failed, Found, Progress, read};
@@ -7,26 +7,26 @@ use clap::{ArgMatches, Args as _};
 use keep::supervisor::control::{Client, Reply, Request, Status};
 use keep::supervisor::rundir::RunDir;
 use keep::supervisor::{plant_file, read_plant, short, threads};
-use report::{Good, Row, Table, Wanted};
+use report::{Good, Row, Table, Target};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// What is allowed: share of one CPU, memory of the supervisor and of each keeper.
+/// Targets: share of one CPU, memory of the supervisor and of each keeper.
 const CPU_PERCENT_ALLOWED: f64 = 0.2;
 const MEMORY_KIB_ALLOWED: f64 = 15.0 * 1024.0;
 const KEEPER_KIB_ALLOWED: f64 = 500.0;
 
-/// More than any start takes.
+/// Timeout of a start.
 const WATCHDOG: Duration = Duration::from_secs(60);
 
 /// The row of the table.
 pub(crate) static BENCH: Bench = Bench {
     name: "supervisor",
-    experiment: "own: what supervision costs while nothing happens",
+    experiment: "own: cost of supervising idle processes",
     arguments: Args::augment_args,
     run,
-    wanted: "50 idle processes: at most 0.2 % of a CPU and 15 MiB; the first control cycle within 1 s",
+    target: "50 idle processes: at most 0.2 % of a CPU and 15 MiB; the first control cycle within 1 s",
     quick: &["--processes", "20", "--window", "3s"],
     shields: false,
 };
@@ -37,10 +37,10 @@ struct Args {
     /// Idle processes
     #[arg(long, default_value_t = 50)]
     processes: u32,
-    /// How long the processor time is counted
+    /// Time over which processor time is counted
     #[arg(long, default_value = "20s", value_name = "TIME")]
     window: DurNs,
-    /// Measure instead how long this plant takes from `tahti up` to its first control cycle
+    /// Instead, measure the time from `tahti up` of this plant to its first control cycle
     #[arg(long, value_name = "PLANT")]
     first_cycle: Option<PathBuf>,
 }
@@ -54,7 +54,7 @@ fn run(matches: &ArgMatches, progress: &mut Progress) -> Result<Found, Failed> {
     }
 }
 
-/// A plant that this command brought up, and takes down whatever happens.
+/// A plant that this command started; stopped on drop.
 struct Up {
     name: String,
     child: std::process::Child,
@@ -76,7 +76,7 @@ impl Up {
         }
     }
 
-    /// Asks again and again until the answer is as wanted.
+    /// Polls the status until it satisfies the condition.
     fn wait(&mut self, what: &str, mut is_so: impl FnMut(&Status) -> bool) -> Result<(), Failed> {
         let begin = Instant::now();
         loop {
@@ -87,7 +87,7 @@ impl Up {
                 return Err(Failed::answer(format!("plant {}", self.name), what, status));
             }
             if begin.elapsed() > WATCHDOG {
-                return Err(Failed::answer(format!("plant {}", self.name), what, "nothing of it in a minute"));
+                return Err(Failed::answer(format!("plant {}", self.name), what, "none within a minute"));
             }
             std::thread::sleep(Duration::from_millis(2));
         }
@@ -100,7 +100,7 @@ impl Up {
 
 impl Drop for Up {
     fn drop(&mut self) {
-        // Asked through its socket, so that it gives everything back; then it ends by itself.
+        // Stopped through its socket, so that it restores the machine; then it exits.
         if let Ok(mut client) = Client::connect(&RunDir::of(&self.name).socket()) {
             let _ = client.ask(&Request::Down);
         }
@@ -118,7 +118,7 @@ fn idle(args: &Args) -> Result<Table, Failed> {
     }
     let file = dir.join("plant.toml");
     let measured = std::fs::write(&file, text).map_err(Failed::file(&file)).and_then(|()| measure(args, &file, &name));
-    // Made here, and of no use to anybody: what cannot be removed lies in the folder for such files.
+    // A file that cannot be removed stays in the folder for temporary files.
     let _ = std::fs::remove_dir_all(RunDir::of(&name).path());
     let _ = std::fs::remove_dir_all(&dir);
     measured
@@ -139,11 +139,11 @@ fn measure(args: &Args, file: &Path, name: &str) -> Result<Table, Failed> {
     let keeper = keepers.iter().map(|pid| kib(*pid, "smaps_rollup", "Private_Dirty:")).max().unwrap_or(0);
     let title = format!("supervisor of {} idle processes, over {}", args.processes, short(args.window));
     Ok(Table::new(title)
-        .row(Row::figure("processor time, share of one CPU", "%", percent).wanted(Wanted::at_most(CPU_PERCENT_ALLOWED)))
-        .row(Row::figure("resident memory", "KiB", memory as f64).wanted(Wanted::at_most(MEMORY_KIB_ALLOWED)))
+        .row(Row::figure("processor time, share of one CPU", "%", percent).target(Target::at_most(CPU_PERCENT_ALLOWED)))
+        .row(Row::figure("resident memory", "KiB", memory as f64).target(Target::at_most(MEMORY_KIB_ALLOWED)))
         .row(
-            Row::figure("a keeper's own memory, the largest", "KiB", keeper as f64)
-                .wanted(Wanted::at_most(KEEPER_KIB_ALLOWED)),
+            Row::figure("private memory of a keeper, maximum", "KiB", keeper as f64)
+                .target(Target::at_most(KEEPER_KIB_ALLOWED)),
         )
         .row(Row::figure("from start to all running", "ms", came_up.as_secs_f64() * 1e3).good(Good::Low)))
 }
@@ -161,8 +161,8 @@ fn first_cycle(plant: &Path) -> Result<Table, Failed> {
     if RunDir::of(&name).socket().exists() {
         return Err(Failed::answer(
             format!("plant {name:?}"),
-            "one that is down: `tahti down` takes it there",
-            "one that is up",
+            "a stopped plant (`tahti down` stops it)",
+            "a running plant",
         ));
     }
     let begin = sys::clock::mono_now();
@@ -175,5 +175,5 @@ fn first_cycle(plant: &Path) -> Result<Table, Failed> {
     })?;
     let took = first.map_or(DurNs::ZERO, |first| first - begin);
     let row = Row::figure("first control cycle after `tahti up`", "ms", took.0 as f64 / 1e6);
-    Ok(Table::new(format!("plant {name}")).row(row.wanted(Wanted::at_most(1_000.0))))
+    Ok(Table::new(format!("plant {name}")).row(row.target(Target::at_most(1_000.0))))
 }

@@ -10,7 +10,7 @@ use crate::{Bench, Failed, Found, Progress, Touched, read};
 use base::text::Counted;
 use base::{CpuId, CpuSet, DurNs, Histogram, Policy};
 use clap::{ArgMatches, Args as _};
-use report::{Good, Latency, Row as Line, Table, Wanted};
+use report::{Good, Latency, Row as Line, Table, Target};
 use std::collections::BTreeSet;
 
 /// The row of the table.
@@ -19,7 +19,7 @@ pub(crate) static BENCH: Bench = Bench {
     experiment: "VxWorks: task response jitter; SGI REACT: interrupt response with and without the shield",
     arguments: Args::augment_args,
     run,
-    wanted: "p99 shielded at most a fifth of the open one, and never above cyclictest's",
+    target: "p99 shielded at most a fifth of the open one, and never above cyclictest's",
     quick: &["--for", "4s", "--load", "cpu"],
     shields: false,
 };
@@ -225,7 +225,7 @@ fn conclusions(rows: &[Row]) -> (Vec<Line>, Vec<String>) {
         if let Some(sides) = row.explained.as_ref().filter(|sides| sides.theirs.ours.count() > 0) {
             let line =
                 beside(format!("{}: p99 of ours, by cyclictest's", row.name()), &sides.loops.ours, &sides.theirs.ours);
-            lines.push(if row.shielded { line.wanted(Wanted::ratio_at_most(1.0)) } else { line });
+            lines.push(if row.shielded { line.target(Target::ratio_at_most(1.0)) } else { line });
         }
         if disturbed(row) {
             let share = row.ours.apart_percent();
@@ -235,8 +235,8 @@ fn conclusions(rows: &[Row]) -> (Vec<Line>, Vec<String>) {
             ));
         } else if let Some(theirs) = &row.theirs {
             let line = beside(format!("{}: p99, by cyclictest's", row.name()), &row.ours.wake, theirs);
-            let is_wanted = row.shielded && row.explained.is_none();
-            lines.push(if is_wanted { line.wanted(Wanted::ratio_at_most(1.0)) } else { line });
+            let has_target = row.shielded && row.explained.is_none();
+            lines.push(if has_target { line.target(Target::ratio_at_most(1.0)) } else { line });
         }
     }
     for pair in rows.chunks(2) {
@@ -248,12 +248,12 @@ fn conclusions(rows: &[Row]) -> (Vec<Line>, Vec<String>) {
             let explained = open.explained.as_ref().zip(shielded.explained.as_ref());
             if let Some((open_sides, sides)) = explained {
                 let name = format!("CPU {}: p99 of ours shielded, by open", open.cpu);
-                lines.push(beside(name, &sides.loops.ours, &open_sides.loops.ours).wanted(Wanted::ratio_at_most(0.2)));
+                lines.push(beside(name, &sides.loops.ours, &open_sides.loops.ours).target(Target::ratio_at_most(0.2)));
             }
             if !disturbed(open) && !disturbed(shielded) {
                 let name = format!("CPU {}: p99 shielded, by open", open.cpu);
                 let line = beside(name, &shielded.ours.wake, &open.ours.wake);
-                lines.push(if explained.is_none() { line.wanted(Wanted::ratio_at_most(0.2)) } else { line });
+                lines.push(if explained.is_none() { line.target(Target::ratio_at_most(0.2)) } else { line });
             }
         }
     }

@@ -21,7 +21,7 @@ pub struct Report {
     pub what: String,
     /// What is wanted, in words; the limits stand in the rows.
     #[serde(default)]
-    pub wanted: String,
+    pub target: String,
     /// What stood behind its name on the command line.
     pub arguments: Vec<String>,
     /// Seconds since 1970 when it ended.
@@ -56,7 +56,7 @@ impl Default for Report {
             bench: String::new(),
             experiment: String::new(),
             what: String::new(),
-            wanted: String::new(),
+            target: String::new(),
             arguments: Vec::new(),
             ended_s: 0,
             took_s: 0.0,
@@ -73,9 +73,9 @@ impl Default for Report {
 
 impl Report {
     /// All rows that want something, with the title of their table.
-    pub fn rows_wanted(&self) -> impl Iterator<Item = (&str, &Row)> {
+    pub fn rows_with_target(&self) -> impl Iterator<Item = (&str, &Row)> {
         let rows = self.tables.iter().flat_map(|table| table.rows.iter().map(|row| (table.title.as_str(), row)));
-        rows.filter(|(_, row)| row.wanted.is_some())
+        rows.filter(|(_, row)| row.target.is_some())
     }
 }
 
@@ -293,7 +293,7 @@ pub struct Row {
     pub ratio: Option<f64>,
     /// What is wanted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub wanted: Option<Wanted>,
+    pub target: Option<Target>,
     /// What can be concluded; nothing where nothing can.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub verdict: Option<Verdict>,
@@ -365,12 +365,12 @@ impl Row {
 
     /// With what is wanted.
     #[must_use]
-    pub fn wanted(self, wanted: Wanted) -> Self {
-        let good = match wanted.bound {
+    pub fn target(self, target: Target) -> Self {
+        let good = match target.bound {
             Bound::AtMost => Good::Low,
             Bound::AtLeast => Good::High,
         };
-        Self { wanted: Some(wanted), good, ..self }.judged()
+        Self { target: Some(target), good, ..self }.judged()
     }
 
     /// With a remark.
@@ -381,7 +381,7 @@ impl Row {
 
     /// The verdict that figures and wish give, unless it was said otherwise.
     fn judged(self) -> Self {
-        let verdict = self.wanted.and_then(|wanted| wanted.verdict(&self));
+        let verdict = self.target.and_then(|target| target.verdict(&self));
         Self { verdict, ..self }
     }
 }
@@ -435,7 +435,7 @@ pub enum Good {
 
 /// What is wanted of a row.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Wanted {
+pub struct Target {
     /// Of which of its numbers.
     pub of: Of,
     /// On which side of the limit.
@@ -464,7 +464,7 @@ pub enum Bound {
     AtLeast,
 }
 
-impl Wanted {
+impl Target {
     /// Our figure at most this.
     #[must_use]
     pub const fn at_most(limit: f64) -> Self {

@@ -4,8 +4,8 @@
 //! This crate measures nothing and reads no file: reports come as values or as text, and leave as text.
 //!
 //! ```
-//! use report::{Figure, Report, Row, Table, Wanted};
-//! let row = Row::figure("look at the machine", "us", 1715.0).wanted(Wanted::at_most(2000.0));
+//! use report::{Figure, Report, Row, Table, Target};
+//! let row = Row::figure("look at the machine", "us", 1715.0).target(Target::at_most(2000.0));
 //! let report = Report { bench: "shield".into(), tables: vec![Table::new("costs").row(row)], ..Report::default() };
 //! let json = report::json(&report);
 //! assert_eq!(report::read(&json).unwrap(), [report.clone()]);
@@ -30,7 +30,7 @@ mod vxworks;
 pub use compare::{Change, Changes, Comparison, compare};
 pub use flame::{flame, flame_page};
 pub use form::{
-    Bound, Culprit, Experiment, Figure, Good, Machine, Of, Published, Report, Row, Spike, Table, Verdict, Wanted,
+    Bound, Culprit, Experiment, Figure, Good, Machine, Of, Published, Report, Row, Spike, Table, Verdict, Target,
 };
 pub use latency::{Latency, Percentile};
 pub use markdown::markdown;

@@ -16,7 +16,7 @@ pub fn markdown(runs: &[(String, Vec<Report>)]) -> String {
         changes(&mut out, base, new, &compare(first, second));
     }
     for (name, reports) in runs {
-        wanted(&mut out, name, reports);
+        target(&mut out, name, reports);
     }
     for (name, reports) in runs {
         for report in reports.iter().filter(|report| !report.experiments.is_empty()) {
@@ -71,18 +71,18 @@ fn changes(out: &mut String, base: &str, new: &str, changes: &Changes) {
     out.push('\n');
 }
 
-fn wanted(out: &mut String, name: &str, reports: &[Report]) {
-    if reports.iter().all(|report| report.rows_wanted().next().is_none()) {
+fn target(out: &mut String, name: &str, reports: &[Report]) {
+    if reports.iter().all(|report| report.rows_with_target().next().is_none()) {
         return;
     }
     let _ = writeln!(out, "## Targets: {}\n", cell(name));
     head(out, &["measurement", "figure", "measured", "target", ""]);
     for report in reports {
-        for (title, of) in report.rows_wanted() {
-            let Some(wanted) = &of.wanted else { continue };
+        for (title, of) in report.rows_with_target() {
+            let Some(target) = &of.target else { continue };
             let what = format!("{title}: {}", of.name);
             let verdict = of.verdict.map_or("undecided", |verdict| verdict.word());
-            row(out, &[&report.bench, &what, &measured(of), &wanted.words(), verdict]);
+            row(out, &[&report.bench, &what, &measured(of), &target.words(), verdict]);
         }
     }
     out.push('\n');
@@ -90,7 +90,7 @@ fn wanted(out: &mut String, name: &str, reports: &[Report]) {
 
 /// The number that something is wanted of.
 pub(crate) fn measured(row: &Row) -> String {
-    match (row.wanted.map(|wanted| wanted.of), row.ratio) {
+    match (row.target.map(|target| target.of), row.ratio) {
         (Some(crate::Of::Ratio), Some(ratio)) => format!("{ratio:.2} x"),
         (Some(crate::Of::Ratio), None) => "-".into(),
         _ => format!("{} {}", figure(row.ours.as_ref()), row.unit).trim_end().to_owned(),
@@ -105,7 +105,7 @@ fn scenario(out: &mut String, run: &str, report: &Report) {
         cell(&report.experiment),
         cell(run),
         cell(&report.what),
-        cell(&report.wanted)
+        cell(&report.target)
     );
     let _ = writeln!(out, "`tahti bench {} {}`\n", report.bench, report.arguments.join(" "));
     let lines = report.machine.lines().into_iter().chain(report.published.iter().map(crate::Published::line));
@@ -143,10 +143,10 @@ fn table(out: &mut String, table: &Table) {
         head(out, &["", &named(&table.other, "other"), &named(&table.ours, "measured"), "ratio", "target", "", ""]);
         for of in table.rows.iter().filter(|row| row.latency.is_none()) {
             let ratio = of.ratio.map_or("-".into(), |ratio| format!("{ratio:.2}"));
-            let wanted = of.wanted.map_or(String::new(), |wanted| wanted.words());
+            let target = of.target.map_or(String::new(), |target| target.words());
             let verdict = of.verdict.map_or("", |verdict| verdict.word());
             let [other, ours] = [&of.other, &of.ours].map(|of| figure(of.as_ref()));
-            row(out, &[&named_with_unit(of), &other, &ours, &ratio, &wanted, verdict, &of.note]);
+            row(out, &[&named_with_unit(of), &other, &ours, &ratio, &target, verdict, &of.note]);
         }
         out.push('\n');
     }

@@ -22,7 +22,7 @@ pub fn page(runs: &[(String, Vec<Report>)]) -> String {
     if let [(base, first), (new, second), ..] = runs {
         changes(&mut out, base, new, &compare(first, second));
     }
-    runs.iter().for_each(|(name, reports)| wanted(&mut out, name, reports));
+    runs.iter().for_each(|(name, reports)| target(&mut out, name, reports));
     runs.iter().for_each(|(name, reports)| crate::experiments::page(&mut out, name, reports));
     for (nth, (name, reports)) in runs.iter().enumerate() {
         let is_measured = |report: &&Report| report.experiments.is_empty() && report.stacks.is_empty();
@@ -104,8 +104,8 @@ fn changes(out: &mut String, base: &str, new: &str, changes: &Changes) {
     out.push_str("</section>\n");
 }
 
-fn wanted(out: &mut String, name: &str, reports: &[Report]) {
-    let rows = || reports.iter().flat_map(|report| report.rows_wanted().map(move |(title, row)| (report, title, row)));
+fn target(out: &mut String, name: &str, reports: &[Report]) {
+    let rows = || reports.iter().flat_map(|report| report.rows_with_target().map(move |(title, row)| (report, title, row)));
     if rows().next().is_none() {
         return;
     }
@@ -121,14 +121,14 @@ fn wanted(out: &mut String, name: &str, reports: &[Report]) {
     );
     cells(out, "th", &["measurement", "figure", "measured", "target", ""]);
     for (report, title, row) in rows() {
-        let wanted = row.wanted.map_or(String::new(), |wanted| wanted.words());
+        let target = row.target.map_or(String::new(), |target| target.words());
         let _ = writeln!(
             out,
             "<tr><td>{}</td><td>{}</td><td>{}</td><td>{}</td>{}</tr>",
             escaped(&report.bench),
             escaped(&format!("{title}: {}", row.name)),
             escaped(&measured(row)),
-            escaped(&wanted),
+            escaped(&target),
             verdict(row)
         );
     }
@@ -140,7 +140,7 @@ fn verdict(row: &Row) -> String {
         Some(verdict @ (Verdict::Reached | Verdict::Better)) => ("good", verdict.word()),
         Some(verdict @ (Verdict::Missed | Verdict::Worse)) => ("bad", verdict.word()),
         Some(verdict) => ("", verdict.word()),
-        None if row.wanted.is_some() => ("", "undecided"),
+        None if row.target.is_some() => ("", "undecided"),
         None => ("", ""),
     };
     format!("<td class=\"{class}\">{word}</td>")
@@ -153,7 +153,7 @@ fn scenario(out: &mut String, run: &str, report: &Report, beside: &[(&str, &Repo
         escaped(&report.bench),
         escaped(&report.experiment),
         escaped(&report.what),
-        escaped(&report.wanted),
+        escaped(&report.target),
         escaped(&report.bench),
         escaped(&report.arguments.join(" "))
     );
@@ -238,8 +238,8 @@ fn table(out: &mut String, run: &str, table: &Table, others: &[(&str, &Table)]) 
         for (run, row) in rows().filter(|(_, row)| row.latency.is_none()) {
             let name = named(run, &Row { name: named_with_unit(row), ..Row::default() });
             let ratio = row.ratio.map_or("-".into(), |ratio| format!("{ratio:.2}"));
-            let wanted = row.wanted.map_or(String::new(), |wanted| wanted.words());
-            let cells = [&name, &figure(row.other.as_ref()), &figure(row.ours.as_ref()), &ratio, &wanted];
+            let target = row.target.map_or(String::new(), |target| target.words());
+            let cells = [&name, &figure(row.other.as_ref()), &figure(row.ours.as_ref()), &ratio, &target];
             let cells: String = cells.iter().map(|cell| format!("<td>{}</td>", escaped(cell))).collect();
             let _ = writeln!(out, "<tr>{cells}{}<td>{}</td></tr>", verdict(row), escaped(&row.note));
         }
@@ -260,14 +260,14 @@ fn table(out: &mut String, run: &str, table: &Table, others: &[(&str, &Table)]) 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Experiment, Good, Latency, Spike, Wanted, markdown};
+    use crate::{Experiment, Good, Latency, Spike, Target, markdown};
     use base::{DurNs, Histogram};
 
     fn report(scale: i64) -> Report {
         let mut hist = Histogram::new();
         (1..3000).for_each(|n| hist.record(DurNs(n * 1000 * scale)));
         let pieces = (0..8).map(|n| f64::from(n + 100) * scale as f64).collect();
-        let row = Row::latency("CPU 1 open", Latency::from(&hist), pieces).wanted(Wanted::at_most(4000.0));
+        let row = Row::latency("CPU 1 open", Latency::from(&hist), pieces).target(Target::at_most(4000.0));
         let spike = |at_ns| Spike { at_ns, late_ns: 90_000, parts: vec![("host (the CPU was idle)".into(), 90_000)] };
         let row = Row { spikes: vec![spike(5), spike(1_000_000_000)], ..row };
         let figure = Row::figure("<b>lost</b>", "us", 3.0).good(Good::Low);

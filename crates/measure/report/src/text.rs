@@ -74,8 +74,8 @@ fn tail(row: &Row) -> String {
     if let Some(ratio) = row.ratio {
         let _ = write!(text, "  {ratio:.2} x");
     }
-    if let Some(wanted) = &row.wanted {
-        let _ = write!(text, "  target {}", wanted.words());
+    if let Some(target) = &row.target {
+        let _ = write!(text, "  target {}", target.words());
     }
     if let Some(verdict) = row.verdict {
         let _ = write!(text, ": {}", verdict.word());
@@ -126,7 +126,7 @@ pub fn micros(time: DurNs) -> String {
 
 fn write_figures(out: &mut String, table: &Table, rows: &[Row]) {
     let beside = rows.iter().any(|row| row.other.is_some() || row.ratio.is_some()) || !table.other.is_empty();
-    let wanted = rows.iter().any(|row| row.wanted.is_some() || row.verdict.is_some());
+    let target = rows.iter().any(|row| row.target.is_some() || row.verdict.is_some());
     let name = |row: &Row| match row.unit.as_str() {
         "" => row.name.clone(),
         unit => format!("{} [{unit}]", row.name),
@@ -136,14 +136,14 @@ fn write_figures(out: &mut String, table: &Table, rows: &[Row]) {
         true => format!("  {name:<width$} {other:>10} {ours:>10} {ratio:>8}  {rest}"),
         false => format!("  {name:<width$} {ours:>10}  {rest}"),
     };
-    if beside || wanted || !table.ours.is_empty() {
+    if beside || target || !table.ours.is_empty() {
         let ours = if table.ours.is_empty() { "measured" } else { &table.ours };
-        push(out, &cells("", &table.other, ours, "ratio", if wanted { "target" } else { "" }));
+        push(out, &cells("", &table.other, ours, "ratio", if target { "target" } else { "" }));
     }
     for row in rows {
-        let rest = match (&row.wanted, row.verdict) {
-            (Some(wanted), Some(verdict)) => format!("{}: {}  {}", wanted.words(), verdict.word(), row.note),
-            (Some(wanted), None) => format!("{}  {}", wanted.words(), row.note),
+        let rest = match (&row.target, row.verdict) {
+            (Some(target), Some(verdict)) => format!("{}: {}  {}", target.words(), verdict.word(), row.note),
+            (Some(target), None) => format!("{}  {}", target.words(), row.note),
             (None, Some(verdict)) => format!("{}  {}", verdict.word(), row.note),
             (None, None) => row.note.clone(),
         };
@@ -175,12 +175,12 @@ pub fn short(value: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Published, Wanted};
+    use crate::{Published, Target};
     use base::Histogram;
 
     #[test]
     fn a_table_shows_ours_beside_the_other_and_what_is_wanted() {
-        let row = Row::figure("CPU per record", "ns", 98.0).wanted(Wanted::ratio_at_most(0.2));
+        let row = Row::figure("CPU per record", "ns", 98.0).target(Target::ratio_at_most(0.2));
         let table = Table {
             published: vec![Published::new("KEK", "1997", "PowerPC 604e", "953 us")],
             ..Table::new("database").columns("tahti", "softIoc").row(row.against(Figure::once(490.0)))
@@ -198,6 +198,6 @@ mod tests {
         (0..2000).for_each(|_| hist.record(DurNs::from_secs(100)));
         assert!(line(&Latency::from(&hist)).contains(" >"));
         let row = Row::latency("late", Latency::from(&hist), Vec::new());
-        assert_eq!(row.wanted(Wanted::at_most(1e9)).verdict, None);
+        assert_eq!(row.target(Target::at_most(1e9)).verdict, None);
     }
 }

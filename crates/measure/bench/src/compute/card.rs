@@ -1,4 +1,4 @@
-//! A graphics card beside the CPU: matrix times vector, and a frame of adaptive optics, with what goes there and comes back.
+//! A graphics card: matrix times vector, and a frame of adaptive optics, transfers included.
 
 use super::Args;
 use super::beside::element;
@@ -11,13 +11,13 @@ use sys::clock::mono_now;
 
 /// Actuators of a mirror for as many sub-apertures.
 const ACTUATORS: usize = 1332;
-/// Calls before what is measured: the card leaves its resting clock.
+/// Calls before the measurement, to raise the card's clock.
 const WARM: usize = 200;
 
 pub(super) fn measure(args: &Args, progress: &mut Progress) -> Result<Vec<Table>, GpuError> {
     let gpu = Gpu::open()?;
     let mut times =
-        Table::new(format!("{}: matrix times vector, f32, the matrix stays there, vectors go and come", gpu.name()));
+        Table::new(format!("{}: matrix times vector, f32, the matrix stays on the card, vectors are transferred", gpu.name()));
     for (place, &size) in args.sizes.iter().enumerate() {
         progress.at(place, args.sizes.len() + 1, "a graphics card");
         let matrix: Vec<f32> = (0..size * size).map(|at| element(at / size, at % size)).collect();
@@ -42,12 +42,12 @@ pub(super) fn measure(args: &Args, progress: &mut Progress) -> Result<Vec<Table>
     let (mut frame, mut error) = (gpu.frame(&sensor)?, vec![0.0; ACTUATORS]);
     let mut each = timed(args.jobs, || frame.compute(black_box(&image), black_box(&mut error)))?;
     let title = format!(
-        "{}: a frame of {} sub-apertures and {ACTUATORS} actuators, from pixels in memory to errors in memory",
+        "{}: a frame of {} sub-apertures and {ACTUATORS} actuators, pixels and errors in the host's memory",
         gpu.name(),
         firsts.len()
     );
     let frames = Table::new(title)
-        .row(Row::beside("pixels there, spots, reconstructor, errors back", Latency::of_times(&mut each)));
+        .row(Row::beside("transfer of pixels, spots, reconstructor, transfer of errors", Latency::of_times(&mut each)));
     Ok(vec![times, frames])
 }
 

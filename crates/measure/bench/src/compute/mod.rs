@@ -1,4 +1,4 @@
-//! `tahti bench compute`: what more CPUs, and wider vectors, do for arithmetic, and what they cannot do.
+//! `tahti bench compute`: speed-up of arithmetic by more CPUs and wider vectors, and its limits.
 
 mod beside;
 mod card;
@@ -21,46 +21,46 @@ pub(crate) static BENCH: Bench = Bench {
     experiment: "VxWorks on multi-core: local and shared data over the CPUs, Amdahl's law, vector instructions",
     arguments: Args::augment_args,
     run,
-    wanted: "an empty job of two threads in at most 200 ns; two CPUs 1.9 times as fast where data is local; matrix times vector at 0.9 of \
-             reading alone, measured beside it, from 128 rows on, and in no more time than the better of OpenBLAS's calls takes at every size; f16 \
-             in 0.6 of the time of f32 from 1024 rows on; the centres of 1,240 spots in 15 us",
+    target: "an empty job of two threads in at most 200 ns; two CPUs 1.9 times as fast with local data; matrix times vector at 0.9 of the \
+             rate of reading alone from 128 rows on, and at every size no slower than the better one of OpenBLAS's calls; f16 in 0.6 of the \
+             time of f32 from 1024 rows on; the centres of 1,240 spots in 15 us",
     quick: &["--rounds", "4", "--sizes", "64,256", "--jobs", "200"],
     shields: false,
 };
 
-/// What more CPUs and wider vectors do for arithmetic: local and shared data, Amdahl's law, scalar and vector code, the longest times
+/// Speed-up of arithmetic by more CPUs and wider vectors: local and shared data, Amdahl's law, scalar and vector code, maximum times
 ///
-/// All that is compared runs in turn in one process; its threads stay on their CPUs. With one CPU only vectors are measured.
+/// The compared variants alternate in one process, whose threads are bound to CPUs. With one CPU only vectors are measured.
 #[derive(clap::Args)]
 struct Args {
-    /// How often each is measured
+    /// Measurements of each figure
     #[arg(long, default_value_t = 16)]
     rounds: usize,
-    /// CPUs to measure on, the leader's first; all of this process if not given
+    /// CPUs to measure on, the leader's first [default: all of this process]
     #[arg(long)]
     cpus: Option<CpuSet>,
-    /// Class of the threads; as this program's if not given
+    /// Scheduling class of the threads [default: this program's]
     #[arg(long, value_name = "CLASS")]
     class: Option<Policy>,
-    /// Rows, and columns, of the matrices
+    /// Rows and columns of the matrices
     #[arg(long, value_name = "ROWS", value_delimiter = ',', default_value = "64,128,256,512,1024,2048,4096")]
     sizes: Vec<usize>,
-    /// Jobs of which the longest times are told
+    /// Jobs that the maximum times are taken from
     #[arg(long, default_value_t = 2000)]
     jobs: usize,
-    /// OpenBLAS's library, to compare with
+    /// OpenBLAS library to compare with
     #[arg(long, value_name = "FILE", env = "TAHTI_OPENBLAS", default_value = "libopenblas.so.0")]
     openblas: PathBuf,
-    /// A Python that has numpy, to compare with
+    /// Python interpreter with numpy to compare with
     #[arg(long, value_name = "PROGRAM", env = "TAHTI_PYTHON", default_value = "python3")]
     python: PathBuf,
-    /// Compare with a graphics card, transfers included
+    /// Also measure a graphics card, transfers included
     #[arg(long)]
     gpu: bool,
 }
 
-/// Calls before those that are timed: a loop multiplies by one matrix all the time, here others' matrices lie between. A third cache that is shared
-/// takes some six passes through 67 MB until it keeps them again: after one pass alone, f16 of 4096 rows took 0.79 of the time of f32, after eight 0.51.
+/// Calls before the timed ones. A real loop always multiplies by the same matrix; here other matrices come between. A shared third cache needs about
+/// six passes through 67 MB to hold them again: after one pass, f16 of 4096 rows took 0.79 of the time of f32, after eight 0.51.
 const WARM: usize = 8;
 
 /// Rows of the largest matrix: a GiB of f32.
@@ -78,21 +78,21 @@ fn run(matches: &ArgMatches, progress: &mut Progress) -> Result<Found, Failed> {
         return Err(Failed::argument(format!("--sizes {wrong}"), format!("8 to {ROWS_MAX} rows")));
     }
     let cpus: Vec<CpuId> = cpus.iter().collect();
-    // On a thread of its own: this one's CPUs and class stay as they are.
+    // On a separate thread: CPUs and class of this one do not change.
     std::thread::scope(|scope| joined(scope.spawn(|| measure(&args, &cpus, progress)).join()))
 }
 
 fn measure(args: &Args, cpus: &[CpuId], progress: &mut Progress) -> Result<Found, Failed> {
     settle(cpus[0], args.class)?;
     let mut found = Found::default();
-    let class = args.class.map_or("as this program's".into(), |class| class.to_string());
+    let class = args.class.map_or("this program's".into(), |class| class.to_string());
     let names: CpuSet = cpus.iter().copied().collect();
     found.setup.push(format!("CPUs {names}, class {class}; vectors: {}", simd::levels()));
     if cpus.len() > 1 {
         found.tables.push(scale::empty_jobs(args, cpus, progress)?);
         found.tables.extend(scale::locality(args, cpus, progress)?);
         found.tables.push(scale::amdahl(args, cpus, progress)?);
-        found.notes.push("the published fall below one core needs CPUs of two sockets".into());
+        found.notes.push("the published drop below one core needs CPUs of two sockets".into());
     } else {
         let why = "local and shared data, Amdahl's law: not measured, they need two CPUs or more (--cpus)";
         found.notes.push(why.into());
@@ -107,7 +107,7 @@ fn measure(args: &Args, cpus: &[CpuId], progress: &mut Progress) -> Result<Found
     if args.gpu {
         match card::measure(args, progress) {
             Ok(tables) => found.tables.extend(tables),
-            // What else was measured stands.
+            // The other measurements remain valid.
             Err(error) => found.notes.push(format!("graphics card: not measured: {error}")),
         }
     }
@@ -131,13 +131,13 @@ mod tests {
             table.unwrap_or_else(|| panic!("{title}: {:?}", found.tables))
         };
         for (name, remedy) in [("OpenBLAS", "--openblas FILE"), ("numpy", "--python PROGRAM")] {
-            let note = found.notes.iter().find(|note| note.starts_with(name)).expect("a note of who is missing");
+            let note = found.notes.iter().find(|note| note.starts_with(name)).expect("a note on the missing library");
             assert!(note.contains("not compared with") && note.contains(remedy), "{note}");
         }
-        // No card on most machines: then it says why.
+        // Without a card a note gives the reason.
         let card = found.notes.iter().any(|note| note.starts_with("graphics card: not measured: "));
         assert!(
-            card || found.tables.iter().any(|table| table.title.contains("the matrix stays there")),
+            card || found.tables.iter().any(|table| table.title.contains("the matrix stays on the card")),
             "{:?}",
             found.notes
         );
@@ -146,7 +146,7 @@ mod tests {
         titled("matrix times vector on one CPU: f32 of the matrix read");
         let half = &titled("matrix times vector on one CPU: f16 stored").rows;
         assert!(half.len() == 1 && half[0].ratio.is_some(), "{half:?}");
-        let longest = &titled("matrix times vector: the longest times").rows;
+        let longest = &titled("matrix times vector: maximum times").rows;
         assert_eq!(longest[0].latency.as_ref().map(|latency| latency.count), Some(10));
         assert!(!found.tables.iter().any(|table| table.title.contains("CPUs, each with its own rows")));
         let refused = |words: [&str; 3]| {

@@ -1,4 +1,4 @@
-//! Vectors multiplied element by element, in the seed's way four floats at once: plain code, the compiler's vectors, each level's.
+//! Vectors multiplied element by element: plain code, the compiler's vectors, each level's vectors.
 
 use super::Args;
 use crate::{Failed, Progress};
@@ -18,7 +18,7 @@ fn apart(a: &[f32], b: &[f32], y: &mut [f32]) {
     y.iter_mut().zip(a).zip(b).for_each(|((y, a), b)| *y = a * b);
 }
 
-/// The same where any of the three may be in the others' memory, as pointers may in C.
+/// The same if the three may overlap in memory, like pointers in C.
 #[inline(never)]
 fn perhaps_together(a: &[Cell<f32>], b: &[Cell<f32>], y: &[Cell<f32>]) {
     y.iter().zip(a).zip(b).for_each(|((y, a), b)| y.set(a.get() * b.get()));
@@ -53,7 +53,7 @@ pub(super) fn measure(args: &Args, progress: &mut Progress) -> Result<Table, Fai
                 perhaps_together(of(black_box(&mut a[..])), of(black_box(&mut b[..])), of(black_box(&mut y[..])));
             }));
             now.push(rate(&mut || apart(black_box(&a), black_box(&b), black_box(&mut y))));
-            // The first round warms what the others find.
+            // The first round warms the caches.
             if round > 0 {
                 rates.iter_mut().zip(now).for_each(|(rates, now)| rates.push(now));
             }

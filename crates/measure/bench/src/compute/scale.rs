@@ -1,11 +1,11 @@
-//! More CPUs: an empty job, data of one's own and shared, Amdahl's law.
+//! More CPUs: an empty job, local and shared data, Amdahl's law.
 
 use super::Args;
 use super::team::{ADDITIONS, Crew, Kind, LONG, SHORT, crew, words, work};
 use crate::failed::joined;
 use crate::{Failed, Progress};
 use base::{CpuId, CpuSet};
-use report::{Figure, Good, Latency, Row, Table, Wanted};
+use report::{Figure, Good, Latency, Row, Table, Target};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::channel;
 use sys::clock::mono_now;
@@ -17,12 +17,12 @@ const PIECES: usize = 8;
 const EMPTY: usize = 10_000;
 /// Steps of a whole computation: some hundred microseconds.
 const STEPS: u64 = 200_000;
-/// Pairs of computations in a round, by one CPU and by several: each is so short that one alone says little on a machine that others use.
+/// Pairs of computations in a round, by one CPU and by several: each is too short to give a stable figure on a shared machine.
 const PAIRS: usize = 9;
 /// Parallel shares, in percent.
 const SHARES: [u64; 5] = [50, 75, 90, 95, 99];
 
-/// Nanoseconds that a job of this kind takes a team whose workers are awake: to wake one takes as long as some of these jobs do.
+/// Nanoseconds of a job of this kind with workers awake: waking one takes as long as several of these jobs.
 fn timed(team: &mut Crew, kind: Kind) -> Result<f64, Failed> {
     team.shared_mut()?.kind = Kind::Empty;
     team.run()?;
@@ -32,10 +32,10 @@ fn timed(team: &mut Crew, kind: Kind) -> Result<f64, Failed> {
     Ok((mono_now() - begun).0 as f64)
 }
 
-/// What a word takes from this CPU to another one and back, by two threads that do nothing else: the machine's own part of a dispatch and a join.
-/// Nanoseconds, so many of each piece.
+/// Round trip of a word to another CPU by two threads that do nothing else: the hardware's part of a dispatch and a join.
+/// In nanoseconds, for each piece.
 fn to_and_fro(there: CpuId) -> Result<Vec<Vec<f64>>, Failed> {
-    /// Whose turn it is, or that it is over.
+    /// The number of the current turn, or the end.
     const HERE: u64 = 0;
     const THERE: u64 = 1;
     const OVER: u64 = 2;
@@ -67,7 +67,7 @@ fn to_and_fro(there: CpuId) -> Result<Vec<Vec<f64>>, Failed> {
             }
             piece
         };
-        // Asleep until the other thread is on its CPU, as it begins on this one; it has ended where it cannot be there.
+        // Sleeps until the other thread, which begins on this CPU, has moved to its own; it has ended if it cannot.
         let pieces = if ready.recv().is_ok() { (0..PIECES).map(piece).collect() } else { Vec::new() };
         word.0.store(OVER, Ordering::Release);
         joined(other.join().map(|bound| bound.map_err(Failed::from)))?;
@@ -79,7 +79,7 @@ fn to_and_fro(there: CpuId) -> Result<Vec<Vec<f64>>, Failed> {
 #[repr(align(128))]
 struct Own(AtomicU64);
 
-/// Median, and what 99 % take at most, of each piece.
+/// Median and p99 of each piece.
 fn of_pieces(pieces: &[Vec<f64>]) -> (Vec<f64>, Vec<f64>) {
     let sorted = |piece: &Vec<f64>| {
         let mut piece = piece.clone();
@@ -89,14 +89,14 @@ fn of_pieces(pieces: &[Vec<f64>]) -> (Vec<f64>, Vec<f64>) {
     pieces.iter().map(sorted).unzip()
 }
 
-/// A dispatch and a join, by teams that keep no times and that do. The end of one is the beginning of the next: one reading of the clock a job.
+/// A dispatch and a join, by teams without and with time accounting. The end of a job is the start of the next: one clock reading per job.
 pub(super) fn empty_jobs(args: &Args, cpus: &[CpuId], progress: &mut Progress) -> Result<Table, Failed> {
-    let mut table = Table::new("dispatch and join of an empty job by two threads, a reading of the clock included")
-        .columns("ours", "a word to and fro");
+    let mut table = Table::new("dispatch and join of an empty job by two threads, one clock reading included")
+        .columns("ours", "round trip of a word");
     let (bare_medians, bare_p99s) = of_pieces(&to_and_fro(cpus[1])?);
     let (bare_median, bare_p99) = (Figure::median(bare_medians), Figure::median(bare_p99s));
     for (place, timed) in [false, true].into_iter().enumerate() {
-        let called = if timed { ", the team's own times kept" } else { "" };
+        let called = if timed { ", with the team's time accounting" } else { "" };
         progress.at(2 * place, 4, "empty jobs");
         let mut team = crew(&cpus[..2], args.class, &words(), (SHORT, timed))?;
         team.shared_mut()?.kind = Kind::Empty;
@@ -115,9 +115,9 @@ pub(super) fn empty_jobs(args: &Args, cpus: &[CpuId], progress: &mut Progress) -
         }
         let (medians, p99s) = of_pieces(&pieces);
         let mut all: Vec<u64> = pieces.iter().flatten().map(|ns| *ns as u64).collect();
-        let wanted = |row: Row, limit| if timed { row.good(Good::Low) } else { row.wanted(Wanted::at_most(limit)) };
-        let median = wanted(Row::samples(format!("median of each piece{called}"), "ns", medians), 200.0);
-        let p99 = wanted(Row::samples(format!("99 % of each piece{called}"), "ns", p99s), 400.0);
+        let target = |row: Row, limit| if timed { row.good(Good::Low) } else { row.target(Target::at_most(limit)) };
+        let median = target(Row::samples(format!("median of each piece{called}"), "ns", medians), 200.0);
+        let p99 = target(Row::samples(format!("p99 of each piece{called}"), "ns", p99s), 400.0);
         table = table
             .row(median.against(bare_median.clone()))
             .row(p99.against(bare_p99.clone()))
@@ -126,22 +126,22 @@ pub(super) fn empty_jobs(args: &Args, cpus: &[CpuId], progress: &mut Progress) -
     Ok(table)
 }
 
-/// Each CPU has as much to do whatever their number: how much all do, by what one does.
+/// The work per CPU is constant: total work divided by that of one CPU.
 pub(super) fn locality(args: &Args, cpus: &[CpuId], progress: &mut Progress) -> Result<Vec<Table>, Failed> {
     let words = words();
     let mut teams = (1..=cpus.len())
         .map(|many| crew(&cpus[..many], args.class, &words, (SHORT, true)))
         .collect::<Result<Vec<_>, _>>()?;
     let kinds = [
-        ("16 KiB of its own each", Kind::Local),
-        ("16 MiB shared, word by word in turn", Kind::Interleaved),
-        ("16 MiB shared, a part of its own each", Kind::Regions),
+        ("16 KiB local to each CPU", Kind::Local),
+        ("16 MiB shared, words interleaved", Kind::Interleaved),
+        ("16 MiB shared, one part per CPU", Kind::Regions),
     ];
     // By kind and size of team, round by round.
     let mut rates = vec![vec![Vec::new(); teams.len()]; kinds.len()];
     let (mut one_line, mut own_lines) = (vec![Vec::new(); teams.len()], vec![Vec::new(); teams.len()]);
     for round in 0..args.rounds {
-        progress.at(round, args.rounds, "local and shared data, in turn");
+        progress.at(round, args.rounds, "local and shared data, alternating");
         for (kind, rates) in kinds.iter().zip(&mut rates) {
             let mut alone = 0.0;
             for (team, rates) in teams.iter_mut().zip(rates) {
@@ -155,16 +155,16 @@ pub(super) fn locality(args: &Args, cpus: &[CpuId], progress: &mut Progress) -> 
             own_lines[place].push(timed(team, Kind::OwnLines)? / ADDITIONS as f64);
         }
     }
-    let mut scaling = Table::new("work done by several CPUs, by that of one; each has as much to do");
+    let mut scaling = Table::new("work done by several CPUs, divided by that of one; constant work per CPU");
     for (kind, rates) in kinds.iter().zip(rates) {
         for (many, rates) in (1..).zip(rates).skip(1) {
             let row = Row::samples(format!("{}, {many} CPUs", kind.0), "times", rates).good(Good::High);
-            let wanted = Wanted::at_least(0.95 * many as f64);
-            scaling = scaling.row(if kind.1 == Kind::Local { row.wanted(wanted) } else { row });
+            let target = Target::at_least(0.95 * many as f64);
+            scaling = scaling.row(if kind.1 == Kind::Local { row.target(target) } else { row });
         }
     }
-    let mut ownership = Table::new("an addition to a counter of one's own, which nobody else reads");
-    ownership = ownership.columns("a line each", "in one line");
+    let mut ownership = Table::new("an addition to a counter that no other CPU reads");
+    ownership = ownership.columns("separate lines", "one line");
     for (many, (own, one)) in (1..).zip(own_lines.into_iter().zip(one_line)) {
         let name = if many == 1 { "1 CPU".into() } else { format!("{many} CPUs") };
         ownership = ownership.row(Row::samples(name, "ns", own).good(Good::Low).against(Figure::median(one)));
@@ -172,16 +172,16 @@ pub(super) fn locality(args: &Args, cpus: &[CpuId], progress: &mut Progress) -> 
     Ok(vec![scaling, ownership])
 }
 
-/// One computation, of which a share is split: measured speed-up beside Amdahl's.
+/// One computation with a parallel share: measured speed-up and Amdahl's.
 pub(super) fn amdahl(args: &Args, cpus: &[CpuId], progress: &mut Progress) -> Result<Table, Failed> {
     let words = words();
     let mut speeds = vec![vec![Vec::new(); SHARES.len()]; cpus.len() - 1];
     let mut state = 1;
-    // A team after the other: the workers of two would keep each other from their CPUs.
+    // One team at a time: the workers of two would compete for the CPUs.
     for (many, speeds) in (2..).zip(&mut speeds) {
         let mut team = crew(&cpus[..many], args.class, &words, (LONG, true))?;
         for round in 0..args.rounds {
-            progress.at(round, args.rounds, &format!("Amdahl's law: one CPU and {many}, in turn"));
+            progress.at(round, args.rounds, &format!("Amdahl's law: one CPU and {many}, alternating"));
             for (pair, percent) in (0..PAIRS * SHARES.len()).zip(SHARES.iter().cycle()) {
                 let speeds = &mut speeds[pair % SHARES.len()];
                 let begun = mono_now();

@@ -1,24 +1,24 @@
-//! Vectors: matrix times vector by scalar code, by the compiler's vectors and by those of each level, beside what reading alone takes.
+//! Matrix times vector by scalar code, by the compiler's vectors and by those of each level, compared with reading alone.
 
 use super::beside::element;
 use super::{Args, WARM};
 use crate::{Failed, Progress};
 use base::{CpuId, DurNs};
 use kernels::{Level, PANEL, Panels};
-use report::{Figure, Good, Latency, Row, Table, Wanted};
+use report::{Figure, Good, Latency, Row, Table, Target};
 use rt::team::{Team, TeamSpec, Worker};
 use std::cell::Cell;
 use std::hint::black_box;
 use sys::clock::mono_now;
 
-/// Bytes of a matrix that a timed call goes through at least, the matrix being small: repeated so often.
+/// Minimum bytes of a timed call: small matrices are multiplied repeatedly.
 const BYTES: usize = 1 << 20;
 
-/// Rows from which on reading is what takes the time.
+/// Rows from which on memory bandwidth limits.
 const ROWS_AT_ROOF: usize = 128;
-/// Rows of which half a matrix is in a second cache, and long beside a dispatch.
+/// Rows with half a matrix in the second cache, and long compared with a dispatch.
 const LOCAL: std::ops::RangeInclusive<usize> = 512..=1024;
-/// Pieces of the jobs of one CPU, between which are those of several.
+/// Pieces of the jobs of one CPU, alternating with those of several.
 const PIECES: usize = 20;
 
 /// The levels of this CPU, in words.
@@ -33,13 +33,13 @@ fn scalar(columns: &[f32], x: &[f32], y: &mut [f32]) {
     for (column, x) in columns.chunks_exact(y.len()).zip(x) {
         for (y, a) in y.iter_mut().zip(column) {
             *y += a * x;
-            // Keeps the compiler from doing several at once.
+            // Prevents vectorisation by the compiler.
             black_box(());
         }
     }
 }
 
-/// Column by column, by the compiler's vectors: it knows that nothing else reaches `y`, as C does with `restrict`.
+/// Column by column, by the compiler's vectors: `y` does not alias, as with C's `restrict`.
 #[inline(never)]
 fn apart(columns: &[f32], x: &[f32], y: &mut [f32]) {
     y.fill(0.0);
@@ -48,7 +48,7 @@ fn apart(columns: &[f32], x: &[f32], y: &mut [f32]) {
     }
 }
 
-/// The same where any of the three may be in the others' memory, as pointers may in C: the compiler has to look, or to do without.
+/// The same if the three may overlap in memory, like pointers in C: the compiler has to check, or not to vectorise.
 #[inline(never)]
 fn perhaps_together(columns: &[Cell<f32>], x: &[Cell<f32>], y: &[Cell<f32>]) {
     y.iter().for_each(|y| y.set(0.0));
@@ -57,7 +57,7 @@ fn perhaps_together(columns: &[Cell<f32>], x: &[Cell<f32>], y: &[Cell<f32>]) {
     }
 }
 
-/// Gigabytes of the matrix in a second, after [`WARM`] calls that are not timed.
+/// Gigabytes of the matrix per second, after [`WARM`] untimed calls.
 fn rate(bytes: usize, mut call: impl FnMut()) -> f64 {
     let times = BYTES.div_ceil(bytes);
     (0..WARM).for_each(|_| call());
@@ -66,17 +66,17 @@ fn rate(bytes: usize, mut call: impl FnMut()) -> f64 {
     (times * bytes) as f64 / (mono_now() - begun).0.max(1) as f64
 }
 
-/// What is measured of each size beside reading and the levels.
+/// Variants measured at each size, in addition to reading and the levels.
 const PLAIN: [&str; 3] = ["scalar", "compiler, memory may overlap", "compiler, memory apart"];
 
 pub(super) fn measure(args: &Args, cpus: &[CpuId], progress: &mut Progress) -> Result<Vec<Table>, Failed> {
     let levels: Vec<Level> = Level::all().collect();
     let mut tables = vec![
         Table::new("matrix times vector on one CPU: f32 of the matrix read").columns("ours", "reading alone"),
-        Table::new("matrix times vector: the longest times"),
+        Table::new("matrix times vector: maximum times"),
     ];
     let title =
-        format!("matrix times vector by {} CPUs, each with its own rows: one CPU's median by theirs", cpus.len());
+        format!("matrix times vector by {} CPUs, each with its own rows: median of one CPU divided by theirs", cpus.len());
     let mut speed = Table::new(title).columns("1 CPU", "all CPUs");
     for (place, &size) in args.sizes.iter().enumerate() {
         let step = format!("{size} rows and columns");
@@ -109,7 +109,7 @@ pub(super) fn measure(args: &Args, cpus: &[CpuId], progress: &mut Progress) -> R
                 let call = || panels.multiply(*level, black_box(&x), black_box(&mut y)).expect("sizes that fit");
                 now.push(rate(bytes, call));
             }
-            // The first round warms what the others find.
+            // The first round warms the caches.
             if round > 0 {
                 roofs.push(roof);
                 rates.iter_mut().zip(now).for_each(|(rates, now)| rates.push(now));
@@ -121,8 +121,8 @@ pub(super) fn measure(args: &Args, cpus: &[CpuId], progress: &mut Progress) -> R
         let roof = Figure::median(roofs);
         for ((name, is_best), rates) in names.zip(rates) {
             let row = Row::samples(format!("{size} x {size}, {name}"), "GB/s", rates).good(Good::High);
-            let wanted = is_best && size >= ROWS_AT_ROOF;
-            let row = if wanted { row.wanted(Wanted::ratio_at_least(0.9)) } else { row };
+            let target = is_best && size >= ROWS_AT_ROOF;
+            let row = if target { row.target(Target::ratio_at_least(0.9)) } else { row };
             tables[0].rows.push(row.against(roof.clone()));
         }
         let mut times = longest(args, cpus, size)?;
@@ -130,7 +130,7 @@ pub(super) fn measure(args: &Args, cpus: &[CpuId], progress: &mut Progress) -> R
         if let [alone, together] = &times[..] {
             let row = Row { ours: of(alone), good: Good::High, ..Row::figure(format!("{size} x {size}"), "us", 0.0) };
             let local = LOCAL.contains(&size) && cpus.len() == 2;
-            let row = if local { row.wanted(Wanted::ratio_at_least(1.9)) } else { row };
+            let row = if local { row.target(Target::ratio_at_least(1.9)) } else { row };
             speed.rows.push(without_samples(row.against(of(together))));
         }
         for (times, many) in times.iter_mut().zip([1, cpus.len()]) {
@@ -145,7 +145,7 @@ pub(super) fn measure(args: &Args, cpus: &[CpuId], progress: &mut Progress) -> R
     Ok(tables)
 }
 
-/// A row whose figures are medians of so many single times that nobody wants them in a report.
+/// A row whose figures are medians; the single times are too many for a report.
 fn without_samples(mut row: Row) -> Row {
     for figure in [&mut row.ours, &mut row.other].into_iter().flatten() {
         figure.samples.clear();
@@ -158,7 +158,7 @@ type Owners = Team<Vec<f32>, (Panels<f32>, Vec<f32>)>;
 
 fn owners(args: &Args, cpus: &[CpuId], size: usize) -> Result<Owners, Failed> {
     let workers = cpus[1..].iter().map(|cpu| Some(*cpu)).collect();
-    // As long as the others' pieces take.
+    // As long as the pieces of the others.
     let spin = DurNs::from_us(200);
     let limit = DurNs::from_ms(60_000);
     // Whole calls are timed, here: the team's own times would be two readings of the clock by each in them.
@@ -177,7 +177,7 @@ fn owners(args: &Args, cpus: &[CpuId], size: usize) -> Result<Owners, Failed> {
     Ok(Team::start(spec, vec![0.5; size], make, job)?)
 }
 
-/// Nanoseconds of each of many multiplications by one CPU and by all, piece by piece in turn.
+/// Nanoseconds of each multiplication by one CPU and by all, in alternating pieces.
 fn longest(args: &Args, cpus: &[CpuId], size: usize) -> Result<Vec<Vec<u64>>, Failed> {
     let many = [1, cpus.len()].into_iter().take(cpus.len());
     let mut teams = many.map(|many| owners(args, &cpus[..many], size)).collect::<Result<Vec<_>, _>>()?;

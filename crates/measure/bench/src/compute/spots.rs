@@ -3,7 +3,7 @@
 use super::Args;
 use crate::{Failed, Progress};
 use kernels::{Centroids, Level, Light};
-use report::{Good, Row, Table, Wanted};
+use report::{Good, Row, Table, Target};
 use std::hint::black_box;
 use sys::clock::mono_now;
 
@@ -43,7 +43,7 @@ pub(super) fn measure(args: &Args, progress: &mut Progress) -> Result<Table, Fai
                 let seen = centroids.measure(*level, 0..corners.len(), black_box(&image), black_box(&mut centres));
                 let _ = black_box(seen).expect(fits);
             }
-            // The first round warms what the others find.
+            // The first round warms the caches.
             if round > 0 {
                 times.push((mono_now() - begun).0 as f64 / (IMAGES * 1000) as f64);
             }
@@ -58,7 +58,7 @@ pub(super) fn measure(args: &Args, progress: &mut Progress) -> Result<Table, Fai
     for (level, times) in levels.iter().zip(times) {
         let row = Row::samples(level.name(), "us", times).good(Good::Low).against(plain.clone());
         let best = *level == Level::best() && *level != Level::SCALAR;
-        table = table.row(if best { row.wanted(Wanted::at_most(15.0)) } else { row });
+        table = table.row(if best { row.target(Target::at_most(15.0)) } else { row });
     }
     Ok(table)
 }

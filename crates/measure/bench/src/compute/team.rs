@@ -6,15 +6,15 @@ use rt::team::{Team, TeamSpec, Worker};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Words of what each worker has of its own: 16 KiB, which stay in its first cache.
+/// Words local to each worker: 16 KiB, which stay in its first cache.
 const OWN: usize = 2048;
-/// Times that they are gone through in a job.
+/// Passes through them in a job.
 const PASSES: usize = 64;
-/// Words that all share: 16 MiB, more than second caches hold.
+/// Shared words: 16 MiB, more than second caches hold.
 pub(super) const SHARED: usize = 2 << 20;
-/// How long workers look for a job before they sleep, where several teams have the same CPUs: those of one keep those of another waiting so long.
+/// How long workers poll for a job before they sleep, if several teams share the CPUs: one team's workers block another's for so long.
 pub(super) const SHORT: DurNs = DurNs::from_us(200);
-/// The same of a team that is alone: longer than whatever one CPU does alone meanwhile, else waking them is what is measured.
+/// The same for a single team: longer than any work of one CPU alone, or the figure would be their wake-up.
 pub(super) const LONG: DurNs = DurNs::from_ms(20);
 /// Words of two lines of the cache: the neighbour is fetched along.
 const LINES: usize = 16;
@@ -28,19 +28,19 @@ pub(super) enum Kind {
     Empty,
     /// Goes through its own small memory.
     Local,
-    /// Adds to words that all share, every so-manieth: each line goes from CPU to CPU.
+    /// Adds to shared words, interleaved: each cache line moves from CPU to CPU.
     Interleaved,
-    /// Adds to the same words, but each worker to a part that is its own.
+    /// Adds to the same words, each worker to a separate part.
     Regions,
-    /// Adds to its counter in a line that all have theirs in.
+    /// Adds to its counter in a cache line that holds all counters.
     OneLine,
-    /// Adds to its counter in a line of its own.
+    /// Adds to its counter in a separate cache line.
     OwnLines,
     /// Its share of so many steps.
     Steps(u64),
 }
 
-/// What the workers share.
+/// Memory that the workers share.
 pub(super) struct Shared {
     pub(super) kind: Kind,
     words: Arc<Vec<AtomicU64>>,
@@ -48,7 +48,7 @@ pub(super) struct Shared {
 
 pub(super) type Crew = Team<Shared, Vec<u64>>;
 
-/// The words that all share, touched.
+/// The shared words, touched.
 pub(super) fn words() -> Arc<Vec<AtomicU64>> {
     Arc::new((0..SHARED).map(|_| AtomicU64::new(1)).collect())
 }
@@ -66,7 +66,7 @@ pub(super) fn crew(
 }
 
 fn job(shared: &Shared, own: &mut Vec<u64>, me: Worker) {
-    // Who alone writes a word, or where a lost addition does not matter: no locked instruction.
+    // Only one writer, or a lost addition does not matter: no locked instruction.
     let add = |word: &AtomicU64| word.store(word.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
     match shared.kind {
         Kind::Empty => {}
@@ -90,7 +90,7 @@ fn count(word: &AtomicU64) {
     (0..ADDITIONS).for_each(|_| _ = word.fetch_add(1, Ordering::Relaxed));
 }
 
-/// Steps of which each needs the one before: nothing but time on a CPU.
+/// Steps that each depend on the previous one: pure CPU time.
 pub(super) fn work(steps: u64, from: u64) -> u64 {
     (0..steps).fold(from | 1, |state, _| {
         let state = state ^ state << 13;

@@ -14,7 +14,7 @@ use base::{CpuId, CpuSet, DurNs, Histogram, MonoNs, Policy, Priority};
 use chain::{Figures, TEAM, quantile};
 use clap::{ArgMatches, Args as _};
 use frame::{Activity, Plan, Spec};
-use report::{Figure, Good, Latency, Row, Table, Wanted};
+use report::{Figure, Good, Latency, Row, Table, Target};
 use ring::{Number, VariableSpec};
 use rt::Exports;
 use sys::clock::thread_cpu;
@@ -32,7 +32,7 @@ pub(crate) static BENCH: Bench = Bench {
     experiment: "SGI REACT: the frame-rate scheduler on a stock kernel",
     arguments: Args::augment_args,
     run,
-    wanted: "a switch within 1.3 of what the kernel takes, the dispatcher's own work within 2 us, no minor lost",
+    target: "a switch within 1.3 of what the kernel takes, the dispatcher's own work within 2 us, no minor lost",
     quick: &["--for", "2s"],
     shields: false,
 };
@@ -63,9 +63,9 @@ fn run(matches: &ArgMatches, progress: &mut Progress) -> Result<Found, Failed> {
     let mut alone = Table::new("of processor time")
         .row(
             Row::figure("1,000 activities in 100 minors planned in", "us", us(planning()?))
-                .wanted(Wanted::at_most(50_000.0)),
+                .target(Target::at_most(50_000.0)),
         )
-        .row(Row::figure("a variable written in", "ns", export()? as f64).wanted(Wanted::at_most(20.0)));
+        .row(Row::figure("a variable written in", "ns", export()? as f64).target(Target::at_most(20.0)));
     let mut notes = Vec::new();
     match cpus.as_slice() {
         [one, two, ..] => {
@@ -77,7 +77,7 @@ fn run(matches: &ArgMatches, progress: &mut Progress) -> Result<Found, Failed> {
             let ratio = |at: usize| turns[at][1] / turns[at][0];
             let [line, barrier] = turns[BARRIER_TURNS / 2];
             let row = Row::figure("barrier of 2 threads, by a cache line handed over", "ns", barrier).good(Good::Low);
-            let row = row.against(Figure::once(line)).wanted(Wanted::ratio_at_most(3.0));
+            let row = row.against(Figure::once(line)).target(Target::ratio_at_most(3.0));
             let last = BARRIER_TURNS - 1;
             alone = alone.row(row.note(format!("{:.2} to {:.2} in {BARRIER_TURNS} turns", ratio(0), ratio(last))));
         }
@@ -189,7 +189,7 @@ fn tables_of(all: &Measured, compared: bool) -> Result<Vec<Table>, Failed> {
             Row::samples(format!("{TEAM} activities in one minor, by the bare threads"), "us", all.used.clone())
                 .against(Figure::once(us(quantile(&all.bare, 1, 2)?)))
                 .ratio(Some(all.ratios[turns / 2]))
-                .wanted(Wanted::ratio_at_most(1.3))
+                .target(Target::ratio_at_most(1.3))
                 .note(spread),
         )
         .row(
@@ -206,7 +206,7 @@ fn tables_of(all: &Measured, compared: bool) -> Result<Vec<Table>, Failed> {
         .row(Row::beside("the kernel, to wake two threads", Latency::from(&all.waking)))
         .row(
             Row::figure("its own work, median", "us", us(quantile(&frame.dispatch, 1, 2)?))
-                .wanted(Wanted::at_most(2.0)),
+                .target(Target::at_most(2.0)),
         )
         .row(lost.good(Good::Low).note(format!("of {}; {}", frame.minors, frame.accounts())));
     let mut begin = Table::new("begin of minors of 1 ms, late");

@@ -9,7 +9,7 @@ use crate::wire::{ADDRESSES, Wire};
 use crate::{Failed, Helper, read};
 use base::{DurNs, Policy, Priority};
 use clap::Args as _;
-use report::{Figure, Good, Row, Table, Wanted};
+use report::{Figure, Good, Row, Table, Target};
 use std::io::{Read as _, Write as _};
 use std::net::{TcpListener, TcpStream, UdpSocket};
 use std::process::Child;
@@ -149,7 +149,7 @@ pub(super) fn measure(
             let row = row(format!("{kind}, {word}"), "Mbit/s", rates).good(Good::High);
             streams = streams.row(match setting {
                 Setting::Plain => row,
-                _ => row.wanted(Wanted { of: report::Of::Ratio, ..Wanted::at_least(KEPT) }),
+                _ => row.target(Target { of: report::Of::Ratio, ..Target::at_least(KEPT) }),
             });
         }
         streams = streams.row(row(format!("UDP, lost, {word}"), "%", found.lost));

@@ -16,7 +16,7 @@ pub(crate) use beside::COMPUTE;
 use clap::{ArgMatches, Args as _};
 pub(crate) use link::STREAM;
 pub(crate) use primes::PRIMES;
-use report::{Figure, Good, Latency, Row, Table, Wanted};
+use report::{Figure, Good, Latency, Row, Table, Target};
 use setting::{Ground, SETTINGS, Setting};
 
 /// The row of the table.
@@ -25,7 +25,7 @@ pub(crate) static BENCH: Bench = Bench {
     experiment: "OPEN-NEXT: a prime task beside 0, 70 and 100 % interference; a network stream beside computation",
     arguments: Args::augment_args,
     run,
-    wanted: "beside full interference, times spread (p99.9/p50) by at most a fifth with a shield of what they do without; a stream keeps 98 % of its bandwidth",
+    target: "beside full interference, times spread (p99.9/p50) by at most a fifth with a shield of what they do without; a stream keeps 98 % of its bandwidth",
     quick: &["--rounds", "4"],
     shields: false,
 };
@@ -181,8 +181,8 @@ fn spread(all: &[Condition]) -> Table {
                 let Some(value) = full(setting).and_then(|one| of(times(one))) else { continue };
                 let row = Row::figure(format!("{name}, {}, {kind}", setting.word()), "", value).good(Good::Low);
                 let row = row.against(plain.and_then(Figure::once));
-                let is_wanted = setting >= Setting::Shield && name.starts_with("p99.9");
-                table = table.row(if is_wanted { row.wanted(Wanted::ratio_at_most(SPREAD)) } else { row });
+                let has_target = setting >= Setting::Shield && name.starts_with("p99.9");
+                table = table.row(if has_target { row.target(Target::ratio_at_most(SPREAD)) } else { row });
             }
         }
     }

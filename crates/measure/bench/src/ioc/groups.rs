@@ -19,7 +19,7 @@ use ca::wire::command;
 use clap::{ArgMatches, Args as _};
 use keep::shield::ShieldGroup;
 use proc::interrupts::Interrupts;
-use report::{Figure, Good, Latency, Row, Table, Wanted};
+use report::{Figure, Good, Latency, Row, Table, Target};
 use std::path::PathBuf;
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -33,7 +33,7 @@ pub(crate) static BENCH: Bench = Bench {
     experiment: "Kraimer's benchmark database: scans on CPUs of their own",
     arguments: Args::augment_args,
     run,
-    wanted: "copies scale with the CPUs; p99 of a 1 kHz scan under load within 1.5 of that without",
+    target: "copies scale with the CPUs; p99 of a 1 kHz scan under load within 1.5 of that without",
     quick: &["--for", "2500ms"],
     shields: false,
 };
@@ -153,7 +153,7 @@ fn scaling(online: &CpuSet) -> Result<Table, Failed> {
         ));
         if let (true, Some(ours)) = (count > 1, ours) {
             let row = Row::figure(format!("CPUs {count}: gain"), "", ours).against(theirs.and_then(Figure::once));
-            table = table.row(row.wanted(Wanted::at_least(count as f64)));
+            table = table.row(row.target(Target::at_least(count as f64)));
         }
         count *= 2;
     }
@@ -233,7 +233,7 @@ fn ours_of([(unloaded, one), (loaded, other)]: &[(Ours, Vec<f64>); 2]) -> Vec<Ro
     let p99 = |ours: &Ours| Latency::from(&ours.ours).p99();
     let line =
         Row { name: "p99 of ours, loaded by unloaded".into(), unit: "us".into(), ours: p99(loaded), ..Row::default() };
-    let line = line.against(p99(unloaded)).wanted(Wanted::ratio_at_most(1.5));
+    let line = line.against(p99(unloaded)).target(Target::ratio_at_most(1.5));
     let rows = unloaded.rows("unloaded", one.clone()).into_iter().chain(loaded.rows("loaded", other.clone()));
     rows.chain([line]).collect()
 }
@@ -304,8 +304,8 @@ impl Scan<'_> {
                 }
             };
             // What is wanted is wanted of *ours*, where the host's part is known.
-            let is_wanted = name == "p99" && explained.is_err();
-            table = table.row(if is_wanted { row.wanted(Wanted::ratio_at_most(1.5)) } else { row });
+            let has_target = name == "p99" && explained.is_err();
+            table = table.row(if has_target { row.target(Target::ratio_at_most(1.5)) } else { row });
         }
         match explained {
             Ok(_) => table.rows.extend(ours_of(&sides)),

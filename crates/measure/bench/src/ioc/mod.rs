@@ -19,7 +19,7 @@ use crate::{Bench, Failed, Found, Progress, papers, read};
 use clap::{ArgMatches, Args as _};
 use host::{Ioc, Kind};
 use kraimer::{Reading, kraimer};
-use report::{Good, Row, Table, Wanted};
+use report::{Good, Row, Table, Target};
 use std::time::Duration;
 
 /// The row of the table.
@@ -28,7 +28,7 @@ pub(crate) static BENCH: Bench = Bench {
     experiment: "KEK: the IOC's database and Channel Access; Kraimer's benchmark database",
     arguments: Args::augment_args,
     run,
-    wanted: "a fifth of C's processor time for a record, a quarter for an update, half for a put or get",
+    target: "a fifth of C's processor time for a record, a quarter for an update, half for a put or get",
     quick: &["--quick", "--only", "transfer"],
     shields: false,
 };
@@ -66,7 +66,7 @@ struct Figure {
     name: &'static str,
     unit: &'static str,
     /// At most this share of C's is wanted.
-    wanted: Option<f64>,
+    target: Option<f64>,
 }
 
 impl Figure {
@@ -80,11 +80,11 @@ impl Figure {
 }
 
 const fn figure(name: &'static str, unit: &'static str) -> Figure {
-    Figure { name, unit, wanted: None }
+    Figure { name, unit, target: None }
 }
 
-const fn wanted(name: &'static str, unit: &'static str, most: f64) -> Figure {
-    Figure { name, unit, wanted: Some(most) }
+const fn target(name: &'static str, unit: &'static str, most: f64) -> Figure {
+    Figure { name, unit, target: Some(most) }
 }
 
 /// One measurement.
@@ -135,21 +135,21 @@ impl Case {
     };
 }
 
-const RECORD: &[Figure] = &[wanted("CPU per record", "ns", 0.2)];
+const RECORD: &[Figure] = &[target("CPU per record", "ns", 0.2)];
 const MONITORED: &[Figure] = &[
-    wanted("CPU per record, updates included", "ns", 0.2),
-    wanted("CPU per update beyond that of records", "ns", 0.25),
+    target("CPU per record, updates included", "ns", 0.2),
+    target("CPU per update beyond that of records", "ns", 0.25),
     figure("updates that came", "%"),
 ];
 const CROWD: &[Figure] = &[
-    wanted("server CPU per update", "ns", 0.25),
+    target("server CPU per update", "ns", 0.25),
     figure("updates that came", "%"),
     figure("updates lost by those who read", ""),
     figure("server memory per client", "KiB"),
     figure("who never reads: newest value is old by", "s"),
 ];
 const LOADED: &[Figure] =
-    &[wanted("start to first answer", "s", 1.0), figure("CPU until then", "s"), wanted("memory per record", "B", 0.28)];
+    &[target("start to first answer", "s", 1.0), figure("CPU until then", "s"), target("memory per record", "B", 0.28)];
 
 const CASES: &[Case] = &[
     Case {
@@ -228,7 +228,7 @@ const CASES: &[Case] = &[
             figure("1 second", "%"),
             figure(".5 second", "%"),
             figure(".2 second", "%"),
-            wanted(".1 second", "%", 0.25),
+            target(".1 second", "%", 0.25),
         ],
         ..Case::USUAL
     },
@@ -246,8 +246,8 @@ const CASES: &[Case] = &[
             figure("search: traffic", "Mbit/s"),
             figure("connect: server CPU per channel", "us"),
             figure("connect: time per channel", "us"),
-            wanted("search and connect: server CPU per channel", "us", 0.5),
-            wanted("search and connect: time per channel", "us", 1.0),
+            target("search and connect: server CPU per channel", "us", 0.5),
+            target("search and connect: time per channel", "us", 1.0),
         ],
         ..Case::USUAL
     },
@@ -259,15 +259,15 @@ const CASES: &[Case] = &[
         run: channel::transfer,
         turns: TURNS,
         figures: &[
-            wanted("put: server CPU", "us", 0.5),
+            target("put: server CPU", "us", 0.5),
             figure("put: time", "us"),
             figure("put: CPU load", "%"),
             figure("put: traffic", "Mbit/s"),
-            wanted("get: server CPU", "us", 0.5),
+            target("get: server CPU", "us", 0.5),
             figure("get: time", "us"),
             figure("get: CPU load", "%"),
             figure("get: traffic", "Mbit/s"),
-            wanted("put and get in turn: server CPU", "us", 0.5),
+            target("put and get in turn: server CPU", "us", 0.5),
             figure("put and get in turn: time", "us"),
             figure("put and get in turn: CPU load", "%"),
             figure("put and get in turn: traffic", "Mbit/s"),
@@ -284,15 +284,15 @@ const CASES: &[Case] = &[
         run: channel::kinds,
         turns: TURNS,
         figures: &[
-            wanted("text: server CPU", "us", 0.8),
+            target("text: server CPU", "us", 0.8),
             figure("text: time", "us"),
-            wanted("16-bit number: server CPU", "us", 0.8),
+            target("16-bit number: server CPU", "us", 0.8),
             figure("16-bit number: time", "us"),
-            wanted("double: server CPU", "us", 0.8),
+            target("double: server CPU", "us", 0.8),
             figure("double: time", "us"),
-            wanted("one get at a time, text: median", "us", 1.0),
-            wanted("one get at a time, 16-bit number: median", "us", 1.0),
-            wanted("one get at a time, double: median", "us", 1.0),
+            target("one get at a time, text: median", "us", 1.0),
+            target("one get at a time, 16-bit number: median", "us", 1.0),
+            target("one get at a time, double: median", "us", 1.0),
         ],
         ..Case::USUAL
     },
@@ -302,7 +302,7 @@ const CASES: &[Case] = &[
         database: channel::array_database,
         run: channel::array,
         turns: 5,
-        figures: &[wanted("server CPU of a read", "ms", 0.8), wanted("time of a read", "ms", 1.0)],
+        figures: &[target("server CPU of a read", "ms", 0.8), target("time of a read", "ms", 1.0)],
         ..Case::USUAL
     },
     Case {
@@ -399,8 +399,8 @@ impl Measured {
     fn row(&self, kind: Kind, figure: usize, of: &Figure) -> Row {
         let row = Row::samples(of.name, of.unit, self.column(kind, figure)).good(of.good());
         let row = row.against(report::Figure::median(self.column(Kind::C, figure))).ratio(self.ratio(kind, figure));
-        match of.wanted {
-            Some(most) => row.wanted(Wanted::ratio_at_most(most)),
+        match of.target {
+            Some(most) => row.target(Target::ratio_at_most(most)),
             None => row,
         }
     }
@@ -416,7 +416,7 @@ fn table(case: &Case, measured: &Measured) -> Table {
     for (n, figure) in case.figures.iter().enumerate() {
         table = table.row(measured.row(ours, n, figure));
         if ours != Kind::Stamped && case.kinds.contains(&Kind::Stamped) {
-            let row = measured.row(Kind::Stamped, n, &Figure { wanted: None, ..*figure });
+            let row = measured.row(Kind::Stamped, n, &Figure { target: None, ..*figure });
             table = table.row(Row { name: format!("{}, a stamp for each record", figure.name), ..row });
         }
     }

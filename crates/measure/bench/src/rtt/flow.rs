@@ -7,7 +7,7 @@ use crate::Failed;
 use base::DurNs;
 use broker::{Client, ClientError, Received, Room, Sending};
 use msg::{Code, write_lines};
-use report::{Good, Row, Wanted};
+use report::{Good, Row, Target};
 use std::sync::Arc;
 use sys::clock::mono_now;
 
@@ -63,7 +63,7 @@ pub(super) fn bodies(stage: &Stage) -> Result<Row, Failed> {
     }
     let wall = (mono_now() - began).0 as f64 / 1e9;
     let name = format!("bodies of {} MiB, one copy", BODY_BYTES >> 20);
-    Ok(Row::figure(name, "GB/s", got as f64 * BODY_BYTES as f64 / wall / 1e9).wanted(Wanted::at_least(3.0)))
+    Ok(Row::figure(name, "GB/s", got as f64 * BODY_BYTES as f64 / wall / 1e9).target(Target::at_least(3.0)))
 }
 
 fn reply(client: &mut Client) -> Result<Received, Failed> {
@@ -103,7 +103,7 @@ impl Flow {
         [
             Row::figure(format!("{name}: pairs in a second"), "", self.per_s * each).good(Good::High),
             Row::figure(format!("{name}: pairs for a second of the server's CPU"), "", self.per_server_cpu_s * each)
-                .wanted(Wanted::at_least(PAIRS_WANTED)),
+                .target(Target::at_least(PAIRS_WANTED)),
             Row::figure(format!("{name}: log records lost"), "", self.unlogged as f64).good(Good::Low),
         ]
     }

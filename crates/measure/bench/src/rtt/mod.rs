@@ -17,7 +17,7 @@ use clap::{ArgMatches, Args as _};
 use direct::Direct;
 use msg::{Band, Code};
 use parts::{BULK, PartArgs, Process, TOP, become_class, part, retry, run_part};
-use report::{Figure, Good, Latency, Row, Table, Wanted};
+use report::{Figure, Good, Latency, Row, Table, Target};
 use role::{Role, Roles};
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;
@@ -44,7 +44,7 @@ pub(crate) static BENCH: Bench = Bench {
     experiment: "SPring-8: round trips through the message server",
     arguments: Args::augment_args,
     run,
-    wanted: "on one CPU within 1.3 of two futex round trips, time sharing within half of libzmq's; p99 of the top band beside \
+    target: "on one CPU within 1.3 of two futex round trips, time sharing within half of libzmq's; p99 of the top band beside \
              bulk within twice that without; bodies at 3 GB/s; 2 million pairs for a second of the server's CPU",
     quick: &["--quick", "--rounds", "2000", "--pairs", "20000"],
     shields: false,
@@ -110,7 +110,7 @@ impl Times {
 
 /// The first of them is ours, the others stand beside it: each with its latencies, and the ratios of their medians, of
 /// which one may be wanted.
-fn table(title: String, times: &mut [Times], wanted: Option<(&str, f64)>) -> Table {
+fn table(title: String, times: &mut [Times], target: Option<(&str, f64)>) -> Table {
     let mut table = Table::new(title).columns("message", "the other");
     let mut medians = Vec::new();
     for (place, times) in times.iter_mut().enumerate() {
@@ -124,8 +124,8 @@ fn table(title: String, times: &mut [Times], wanted: Option<(&str, f64)>) -> Tab
     for (times, median) in times.iter().zip(&medians).skip(1) {
         if let (Some(ours), Some(other)) = (medians[0], median) {
             let row = Row::figure(format!("median, by {}", times.name), "us", ours).against(Figure::once(*other));
-            table = table.row(match wanted {
-                Some((name, most)) if name == times.name => row.wanted(Wanted::ratio_at_most(most)),
+            table = table.row(match target {
+                Some((name, most)) if name == times.name => row.target(Target::ratio_at_most(most)),
                 _ => row,
             });
         }
@@ -234,8 +234,8 @@ fn run(matches: &ArgMatches, progress: &mut Progress) -> Result<Found, Failed> {
             Ok(mut times) => {
                 // Ours first; the futexes are what it is compared with.
                 times.swap(0, 1);
-                let wanted = if class.is_real_time() { (FUTEX, 1.3) } else { (LIBZMQ, 0.5) };
-                tables.push(table(format!("round trips, {beside}"), &mut times, Some(wanted)));
+                let target = if class.is_real_time() { (FUTEX, 1.3) } else { (LIBZMQ, 0.5) };
+                tables.push(table(format!("round trips, {beside}"), &mut times, Some(target)));
             }
             Err(missing) => notes.push(format!("round trips, {beside}: did not run: {missing}")),
         }
@@ -259,7 +259,7 @@ fn run(matches: &ArgMatches, progress: &mut Progress) -> Result<Found, Failed> {
         let mut table = Table::new("most urgent band: p99 beside bulk and load").columns("loaded", "unloaded");
         for (name, (with, without)) in ["message", "libzmq"].iter().zip(with.iter().zip(without)) {
             let row = Row { ours: with.clone(), ..Row::figure(*name, "us", 0.0) }.against(without.clone());
-            table = table.row(if *name == "message" { row.wanted(Wanted::ratio_at_most(2.0)) } else { row });
+            table = table.row(if *name == "message" { row.target(Target::ratio_at_most(2.0)) } else { row });
         }
         tables.push(table);
     }
@@ -324,11 +324,11 @@ fn spread(times_ns: &mut [u64], real_time: bool) -> Vec<Row> {
     let median = latency.percentile(50.0).map_or(f64::NAN, |at| at.ns as f64);
     let by = |ns: Option<i64>, other: f64| ns.map_or(f64::NAN, |ns| ns as f64 / other);
     let near = times_ns.iter().filter(|ns| NEAR_MEDIAN.contains(&(**ns as f64 / median))).count();
-    let wanted = |row: Row, limit: f64| if real_time { row.wanted(Wanted::at_most(limit)) } else { row };
+    let target = |row: Row, limit: f64| if real_time { row.target(Target::at_most(limit)) } else { row };
     let mean = latency.mean_ns.map_or(f64::NAN, |ns| ns as f64);
     vec![
-        wanted(Row::figure("standard deviation, by mean", "", by(latency.sd_ns, mean)).good(Good::Low), DEVIATION_MAX),
-        wanted(Row::figure("maximum, by median", "", by(latency.max_ns, median)).good(Good::Low), MAXIMUM_MAX),
+        target(Row::figure("standard deviation, by mean", "", by(latency.sd_ns, mean)).good(Good::Low), DEVIATION_MAX),
+        target(Row::figure("maximum, by median", "", by(latency.max_ns, median)).good(Good::Low), MAXIMUM_MAX),
         Row::figure(
             "share within half to one and a half of the median",
             "%",

@@ -9,7 +9,7 @@ use crate::{Bench, Failed, Found, Progress, read};
 use base::{CpuId, DurNs, MonoNs, Policy, Priority, Quantile};
 use clap::{ArgMatches, Args as _};
 use looker::Other;
-use report::{Figure, Good, Row, Table, Wanted};
+use report::{Figure, Good, Row, Table, Target};
 use rt::scope::{Condition, Mode, Oscilloscope, Request, Sampler, Timing};
 use rt::{Exports, Flow, LoopSpec, Number, Rt, SharedPage, VariableSpec};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -21,7 +21,7 @@ pub(crate) static BENCH: Bench = Bench {
     experiment: "own: StethoScope and SystemViewer look at a running program; what being looked at costs it",
     arguments: Args::augment_args,
     run,
-    wanted: "4 variables at 10 kHz without a shift of a 1 kHz loop's p99, nor of their own loop's; at most 30 ns a variable and cycle",
+    target: "4 variables at 10 kHz without a shift of a 1 kHz loop's p99, nor of their own loop's; at most 30 ns a variable and cycle",
     quick: &["--rounds", "4", "--for", "300ms"],
     shields: false,
 };
@@ -110,7 +110,7 @@ fn cost(args: &Args, progress: &mut Progress) -> Result<Table, Failed> {
         table.row(Row::samples(format!("a cycle, {name}"), "ns", found).good(Good::Low))
     });
     let each = (all - one) / (VARIABLES - 1) as f64;
-    Ok(table.row(Row::figure("a variable more", "ns", each).good(Good::Low).wanted(Wanted::at_most(30.0))))
+    Ok(table.row(Row::figure("a variable more", "ns", each).good(Good::Low).target(Target::at_most(30.0))))
 }
 
 /// Nanoseconds of a cycle, round by round.
@@ -171,8 +171,8 @@ fn loops(args: &Args, progress: &mut Progress) -> Result<Table, Failed> {
         for (which, (how, _)) in TURNS.iter().enumerate().skip(1) {
             let row = Row::samples(format!("{name}: {how}"), "us", column(which, pick)).good(Good::Low);
             let row = row.against(Figure::median(column(0, pick)));
-            let is_wanted = TURNS[which].1 == Other::Looks && name.starts_with("wake-up");
-            table = table.row(if is_wanted { row.wanted(Wanted::ratio_at_most(1.05)) } else { row });
+            let has_target = TURNS[which].1 == Other::Looks && name.starts_with("wake-up");
+            table = table.row(if has_target { row.target(Target::ratio_at_most(1.05)) } else { row });
         }
     }
     Ok(table)

@@ -6,7 +6,7 @@ use faer::{Accum, MatMut, MatRef, Par};
 use std::hint::black_box;
 use sys::clock::mono_now;
 
-/// Nanoseconds of so many products after [`WARM`] that are not timed, and the sum of the result's elements.
+/// Nanoseconds of the products after [`WARM`] untimed ones, and the sum of the result's elements.
 pub(super) fn products(by_rows: bool, matrix: &[f32], x: &[f32], y: &mut [f32], times: usize) -> (f64, f64) {
     let size = x.len();
     let a = if by_rows {

@@ -1,4 +1,4 @@
-//! Matrix times vector by others, in turn with ours in one run: OpenBLAS, numpy, `faer`; and half precision beside single.
+//! Matrix times vector by other libraries, alternating with ours: OpenBLAS, numpy, `faer`; half precision against single.
 
 #[cfg(feature = "faer")]
 mod faer;
@@ -8,21 +8,21 @@ use super::{Args, WARM};
 use crate::{Failed, Found, Progress};
 use kernels::{F16, Level, Panels};
 use program::Program;
-use report::{Figure, Row, Table, Wanted};
+use report::{Figure, Row, Table, Target};
 use std::hint::black_box;
 use sys::clock::mono_now;
 
-/// Bytes of a matrix that a timed call goes through at least, the matrix being small: repeated so often.
+/// Minimum bytes of a timed call: small matrices are multiplied repeatedly.
 const BYTES: usize = 8 << 20;
-/// Rows from which on a matrix of f32 is in no CPU's second cache: 4 MiB.
+/// Rows from which on a matrix of f32 exceeds any CPU's second cache: 4 MiB.
 const THIRD_CACHE: usize = 1024;
 
-/// An element of the matrices of all.
+/// An element of the common matrix.
 pub(super) fn element(row: usize, column: usize) -> f32 {
     ((row * 31 + column * 17) % 101) as f32 / 50.0 - 1.0
 }
 
-/// Who multiplies.
+/// An implementation.
 enum Peer {
     Program(Program),
     #[cfg(feature = "faer")]
@@ -36,7 +36,7 @@ struct Call {
     times_ns: Vec<f64>,
 }
 
-/// What there is to compare with, in the order of its rows, and what has to be said of it.
+/// The available peers in the order of the rows, with setup lines and notes.
 struct Peers {
     all: Vec<(&'static str, Peer)>,
     setup: Vec<String>,
@@ -75,12 +75,12 @@ pub(super) fn measure(args: &Args, progress: &mut Progress) -> Result<Found, Fai
     let mut peers = Peers::look(args);
     let level = Level::best();
     let mut beside = Table::new(format!(
-        "matrix times vector on one CPU, f32 by `{level}`, beside the better one of each other's calls"
+        "matrix times vector on one CPU, f32 by `{level}`, compared with the better call of each library"
     ))
     .columns("ours", "theirs");
-    let mut half = Table::new("matrix times vector on one CPU: f16 stored, by f32 stored").columns("f16", "f32");
+    let mut half = Table::new("matrix times vector on one CPU: f16 stored, divided by f32 stored").columns("f16", "f32");
     for (place, &size) in args.sizes.iter().enumerate() {
-        progress.at(place, args.sizes.len(), &format!("{size} rows and columns beside others"));
+        progress.at(place, args.sizes.len(), &format!("{size} rows and columns with other libraries"));
         let mut of_size = OfSize::new(size, level);
         let mut calls: Vec<Call> = (0..peers.all.len())
             .flat_map(|peer| [true, false].map(|by_rows| Call { peer, by_rows, times_ns: Vec::new() }))
@@ -92,7 +92,7 @@ pub(super) fn measure(args: &Args, progress: &mut Progress) -> Result<Found, Fai
             for call in &mut calls {
                 let (name, peer) = &mut peers.all[call.peer];
                 let took = of_size.theirs(name, peer, call.by_rows)?;
-                // The first round warms what the others find.
+                // The first round warms the caches.
                 if round > 0 {
                     call.times_ns.push(took);
                 }
@@ -108,10 +108,10 @@ pub(super) fn measure(args: &Args, progress: &mut Progress) -> Result<Found, Fai
             let Some((by_rows, best)) = of.min_by(|one, two| one.1.value.total_cmp(&two.1.value)) else { continue };
             let row = Row::samples(format!("{size} x {size}, {name}"), "us", single.clone());
             let row = row.note(if by_rows { "theirs by rows" } else { "theirs by columns" });
-            beside.rows.push(row.wanted(Wanted::ratio_at_most(1.0)).against(Some(best)));
+            beside.rows.push(row.target(Target::ratio_at_most(1.0)).against(Some(best)));
         }
         let row = Row::samples(format!("{size} x {size}"), "us", halves).against(Figure::median(single));
-        half.rows.push(if size >= THIRD_CACHE { row.wanted(Wanted::ratio_at_most(0.6)) } else { row });
+        half.rows.push(if size >= THIRD_CACHE { row.target(Target::ratio_at_most(0.6)) } else { row });
     }
     let mut tables = vec![half];
     if !beside.rows.is_empty() {
@@ -152,7 +152,7 @@ impl OfSize {
         }
     }
 
-    /// Microseconds of a call, after [`WARM`] that are not timed.
+    /// Microseconds of a call, after [`WARM`] untimed ones.
     fn timed(times: usize, mut call: impl FnMut()) -> f64 {
         (0..WARM).for_each(|_| call());
         let begun = mono_now();
@@ -170,7 +170,7 @@ impl OfSize {
         Self::timed(self.times, || halves.multiply(*level, black_box(x), black_box(y)).expect("sizes that fit"))
     }
 
-    /// The same of a peer, whose result is looked at, too.
+    /// The same of a peer, whose result is checked.
     fn theirs(&mut self, name: &str, peer: &mut Peer, by_rows: bool) -> Result<f64, Failed> {
         let (took, sum) = match peer {
             Peer::Program(program) => program.products(by_rows, self.size, self.times)?,

@@ -1,4 +1,4 @@
-//! Programs that multiply as others do, each a process that answers one request after the other on the CPU of who asks.
+//! Programs that multiply with other libraries: each a process that answers requests on the CPU of the caller.
 
 use crate::Failed;
 use crate::compute::WARM;
@@ -10,18 +10,18 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
 const OPENBLAS: &str = include_str!("openblas.c");
 const NUMPY: &str = include_str!("numpy.py");
-/// Whose instructions (SSE3) OpenBLAS takes on a CPU that is younger than it is, whatever that has: a tenth as fast as with its widest.
+/// Core (SSE3) that OpenBLAS selects on a CPU newer than itself: a tenth as fast as the widest.
 const UNKNOWN: &str = "Prescott";
 
-/// A program that waits for requests; ended when this is dropped.
+/// A program that waits for requests; ended on drop.
 pub(super) struct Program {
     name: &'static str,
     child: Child,
     input: Option<ChildStdin>,
     output: BufReader<ChildStdout>,
-    /// What it says of itself.
+    /// Its version.
     pub(super) version: String,
-    /// What was built for it, removed with it.
+    /// The folder of the built program, removed on drop.
     built: Option<Built>,
 }
 
@@ -30,13 +30,13 @@ struct Built(PathBuf);
 
 impl Drop for Built {
     fn drop(&mut self) {
-        // What cannot be removed stays in the directory for such things.
+        // A folder that cannot be removed stays in the directory for temporary files.
         let _ = std::fs::remove_dir_all(&self.0);
     }
 }
 
 impl Program {
-    /// OpenBLAS from this library, called by a program that is built here.
+    /// OpenBLAS from this library, called by a program built here.
     ///
     /// # Errors
     /// There is no C compiler, or no such library.
@@ -62,7 +62,7 @@ impl Program {
         let core = core.into_iter().find(|(level, _)| Level::named(level).is_ok()).map(|(_, core)| core);
         if let Some(core) = core.filter(|_| this.version.contains(UNKNOWN)) {
             this = started(Some(core))?;
-            this.version += &format!(", told so: it does not know this CPU, and takes {UNKNOWN} by itself");
+            this.version += &format!(", set explicitly: it does not know this CPU and would select {UNKNOWN}");
         }
         this.built = Some(built);
         Ok(this)
@@ -79,7 +79,7 @@ impl Program {
     }
 
     fn start(name: &'static str, mut command: Command, core: Option<&str>) -> Result<Self, Failed> {
-        // One thread, and what the library itself takes for this CPU, unless it is told.
+        // One thread, and the library's own selection for this CPU, unless one is set.
         command.env("OPENBLAS_NUM_THREADS", "1").env("OMP_NUM_THREADS", "1").env("MKL_NUM_THREADS", "1");
         command.env_remove("OPENBLAS_CORETYPE").env_remove("OPENBLAS_L2_SIZE");
         command.envs(core.map(|core| ("OPENBLAS_CORETYPE", core)));
@@ -97,7 +97,7 @@ impl Program {
         Ok(this)
     }
 
-    /// Nanoseconds of so many products of a matrix of this size, stored by rows or by columns, after [`WARM`] that are not timed; and the sum of
+    /// Nanoseconds of products of a matrix of this size, stored by rows or by columns, after [`WARM`] untimed ones; and the sum of
     /// the result's elements.
     pub(super) fn products(&mut self, by_rows: bool, size: usize, times: usize) -> Result<(f64, f64), Failed> {
         let request = format!("{} {size} {WARM} {times}\n", if by_rows { 'r' } else { 'c' });
