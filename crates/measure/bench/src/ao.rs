@@ -1,4 +1,4 @@
-//! `tahti bench ao`: a whole frame of adaptive optics, from pixels in a socket to the command, on one CPU and on more.
+//! `tahti bench ao`: a whole frame of adaptive optics, from pixels in a socket to the command, on one CPU and on two.
 
 use crate::failed::joined;
 use crate::measure::settle;
@@ -18,42 +18,42 @@ use sys::clock::{mono_now, thread_cpu};
 /// The row of the table.
 pub(crate) static BENCH: Bench = Bench {
     name: "ao",
-    experiment: "an adaptive-optics computer: pixels to commands, on one CPU and on more",
+    experiment: "an adaptive-optics computer: pixels to commands, on one CPU and on two",
     arguments: Args::augment_args,
     run,
-    target: "a frame of 40 x 40 sub-apertures, 1,332 actuators in at most 200 us on one CPU, 110 us on two; 99.9 % of the frames in at most 1.1 \
-             of the median, without what the host took",
+    target: "a frame of 40 x 40 sub-apertures and 1,332 actuators in at most 200 us on one CPU, 110 us on two; p99.9 at most 1.1 times the \
+             median, without the host's share",
     quick: &["--frames", "300"],
     shields: false,
 };
 
-/// A whole frame of adaptive optics: pixels out of a socket, spots, reconstructor, command, on one CPU and on more
+/// A whole frame of adaptive optics: pixels from a socket, spots, reconstructor, command, on one CPU and on two
 ///
-/// Frames of a simulated telescope are replayed through loopback on the measuring thread: all of a frame's datagrams wait in the socket when its
-/// time begins, so no further CPU is needed and no detector is waited for. The time ends when the command was sent. A frame's own time is that of
-/// its thread by the kernel, in which there is nothing that a hypervisor took, until the end of the cycle. Nobody else publishes maximum, frames
-/// and load together.
+/// Replays frames of a simulated telescope through the loopback on the measuring thread. When a frame's time begins, all its datagrams are in the
+/// socket: no other CPU is needed, and no detector delays it. The time ends when the command has been sent. A frame's own time is the CPU time
+/// of its thread until the end of the cycle, without time that a hypervisor took. No other publication gives maximum, number of frames and load
+/// together.
 #[derive(clap::Args)]
 struct Args {
     /// Frames of each measurement
     #[arg(long, default_value_t = 5000)]
     frames: u64,
-    /// Sub-apertures across the pupil
+    /// Number of sub-apertures across the pupil
     #[arg(long, default_value_t = 40)]
     across: usize,
-    /// CPUs to measure on, the loop's first; all of this process if not given
+    /// CPUs to measure on, the loop's first [default: all of this process]
     #[arg(long)]
     cpus: Option<CpuSet>,
-    /// Class of the threads; as this program's if not given
+    /// Scheduling class of the threads [default: this program's]
     #[arg(long, value_name = "CLASS")]
     class: Option<Policy>,
 }
 
-/// Different frames that are replayed.
+/// Number of different frames.
 const REPLAYED: usize = 8;
-/// Frames of one case, before it is another one's turn: what the machine is worth changes within seconds.
+/// Frames of one piece; cases alternate because the machine's speed changes within seconds.
 const PIECE: u64 = 100;
-/// Frames before what is measured of a piece, in which caches are filled and workers woken.
+/// Unmeasured frames at the start of a piece, which fill caches and wake workers.
 const WARM: u64 = 20;
 
 fn run(matches: &ArgMatches, progress: &mut Progress) -> Result<Found, Failed> {
@@ -71,7 +71,7 @@ fn run(matches: &ArgMatches, progress: &mut Progress) -> Result<Found, Failed> {
     let cpus: Vec<CpuId> = cpus.iter().collect();
     let datagrams = record(&geometry);
     let mut found = Found::default();
-    let class = args.class.map_or("as this program's".into(), |class| class.to_string());
+    let class = args.class.map_or("this program's".into(), |class| class.to_string());
     found.setup.push(format!(
         "{} frames, class {class}, {}, reconstructor of {:.1} MB in 8 bits, {:.1} MB in half precision, datagrams of {} bytes",
         args.frames,
@@ -86,17 +86,17 @@ fn run(matches: &ArgMatches, progress: &mut Progress) -> Result<Found, Failed> {
         2 * geometry.apertures().len(),
         geometry.actuators().len()
     );
-    let last = "from the last rows in hand (of those taken together) to the end of the cycle";
+    let last = "from the last received rows to the end of the cycle";
     let (mut whole, mut last) = (Table::new(title), Table::new(last));
-    let mut own = Table::new("its own time: without what a hypervisor took, with the rest of the cycle");
+    let mut own = Table::new("own time: without time that a hypervisor took, with the rest of the cycle");
     let mut medians = Table::new("targets");
-    let mut tails = Table::new("99.9 % by median, of own times").columns("a frame", "reading alone");
+    let mut tails = Table::new("p99.9 / median of own times").columns("a frame", "reading alone");
     let mut spreads = Vec::new();
-    let mut within = Table::new("of it, on one CPU");
-    let mut pieces = Table::new(format!("medians of pieces of {PIECE} frames, all cases by turns"));
+    let mut within = Table::new("parts of a frame, on one CPU");
+    let mut pieces = Table::new(format!("medians of pieces of {PIECE} frames, all cases alternating"));
     let cases: Vec<_> =
         (1..=cpus.len().min(2)).flat_map(|many| [Stored::Byte, Stored::Half].map(|stored| (many, stored))).collect();
-    // On a thread of its own: this one's CPUs and class stay as they are.
+    // On a separate thread: CPUs and class of this one do not change.
     let measured = || replayed(&args, &geometry, &cpus, &cases, &datagrams, progress);
     let (measured, alone) = std::thread::scope(|scope| joined(scope.spawn(measured).join()))?;
     for ((many, stored), Times { frames, rest, owns }) in cases.into_iter().zip(measured) {
@@ -127,7 +127,7 @@ fn run(matches: &ArgMatches, progress: &mut Progress) -> Result<Found, Failed> {
         pieces = pieces.row(Row::beside(name, Latency::of_times(&mut of_pieces(&times))));
     }
     for (name, stored, spread) in spreads {
-        // Behind the datagrams', in the order of sizes.
+        // After the datagrams', in the order of sizes.
         let alone = reading.get(if stored == Stored::Byte { 1 } else { 2 }).copied().unwrap_or(f64::NAN);
         let row = Row::figure(name, "times", spread).good(Good::Low).against(Figure::median(vec![alone]));
         tails = tails.row(if stored == Stored::default() { row.target(Target::at_most(1.1)) } else { row });
@@ -135,7 +135,7 @@ fn run(matches: &ArgMatches, progress: &mut Progress) -> Result<Found, Failed> {
     if cpus.len() == 1 {
         found.notes.push("two CPUs: not measured, this process has one (--cpus)".into());
     }
-    found.notes.push("no detector, no network card: what they take comes on top".into());
+    found.notes.push("without detector and network card, which add to these times".into());
     found.tables.extend([whole, pieces, own, within, last, tails]);
     if !medians.rows.is_empty() {
         found.tables.push(medians);
@@ -143,13 +143,13 @@ fn run(matches: &ArgMatches, progress: &mut Progress) -> Result<Found, Failed> {
     Ok(found)
 }
 
-/// What 99.9 % take at most, by the median.
+/// p99.9 divided by the median.
 fn spread(row: &Row) -> f64 {
     let at = |percent| row.latency.as_ref().and_then(|latency| latency.percentile(percent)).map(|at| at.ns as f64);
     at(99.9).zip(at(50.0)).map_or(f64::NAN, |(tail, median)| tail / median)
 }
 
-/// The rows of some frames as datagrams.
+/// The rows of frames as datagrams.
 fn record(geometry: &Geometry) -> Vec<Vec<Vec<u8>>> {
     let mut telescope = Telescope::new(geometry.clone(), Sky { frames: REPLAYED, ..Sky::default() });
     let mut row = vec![0; geometry.row_bytes()];
@@ -185,7 +185,7 @@ fn bytes(geometry: &Geometry, stored: Stored) -> usize {
     geometry.actuators().len() * 2 * geometry.apertures().len() * each
 }
 
-/// Where a frame's pixels come in.
+/// The socket of a frame's pixels, and its sender.
 fn opened(geometry: &Geometry) -> Result<(Pixels, UdpSocket), Failed> {
     let local = std::net::SocketAddr::from(([127, 0, 0, 1], 0));
     let wait = Wait::Both { spin: DurNs::from_us(50) };
@@ -197,11 +197,11 @@ fn opened(geometry: &Geometry) -> Result<(Pixels, UdpSocket), Failed> {
 /// Nanoseconds of each frame, piece by piece.
 #[derive(Default)]
 struct Times {
-    /// All of it, until its command was sent.
+    /// The whole frame, until its command was sent.
     frames: Vec<Vec<u64>>,
-    /// From its last rows on.
+    /// From its last rows to the end of the cycle.
     rest: Vec<Vec<u64>>,
-    /// Its own.
+    /// Its own time.
     owns: Vec<Vec<u64>>,
 }
 
@@ -215,10 +215,10 @@ fn of_pieces(pieces: &[Vec<u64>]) -> Vec<u64> {
     pieces.iter().filter_map(median).collect()
 }
 
-/// What bounds a frame, by its name, piece by piece.
+/// Lower bounds of a frame by name, piece by piece.
 type Alone = Vec<(String, Vec<Vec<u64>>)>;
 
-/// All cases, and what bounds them, piece by piece and by turns, on the first of the CPUs.
+/// All cases and their lower bounds, in alternating pieces, on the first of the CPUs.
 fn replayed(
     args: &Args,
     geometry: &Geometry,
@@ -234,7 +234,7 @@ fn replayed(
     let memory = |stored| {
         let mut memory = vec![0.5f32; bytes(geometry, stored).div_ceil(4)];
         sys::mem::on_huge_pages(&mut memory);
-        (format!("as many bytes read as the reconstructor has in {}", words(stored)), memory)
+        (format!("reading as many bytes as the reconstructor has in {}", words(stored)), memory)
     };
     let memories = [Stored::Byte, Stored::Half].map(memory);
     let mut taken = Vec::new();
@@ -264,16 +264,16 @@ fn replayed(
             read.push((0..WARM + piece).map(once).skip(WARM as usize).collect::<Vec<_>>());
         }
     }
-    let mut alone = vec![("its datagrams taken, and no more".to_owned(), taken)];
+    let mut alone = vec![("receiving its datagrams only".to_owned(), taken)];
     alone.extend(memories.into_iter().map(|(name, _)| name).zip(read));
     Ok((all.into_iter().map(|replay| replay.times).collect(), alone))
 }
 
-/// A loop that frames are replayed to.
+/// The loop that receives the replayed frames.
 struct Replay {
     control: Control,
     _desk: Desk,
-    /// Where its pixels come in, and where its commands go.
+    /// The sender of its pixels, and the receiver of its commands.
     to: UdpSocket,
     mirror: UdpSocket,
     /// The number of the newest frame.
@@ -284,7 +284,7 @@ struct Replay {
 }
 
 impl Replay {
-    /// On the first of these CPUs, where this thread is.
+    /// On the first of these CPUs, the one of this thread.
     fn new(args: &Args, geometry: &Geometry, cpus: &[CpuId], stored: Stored) -> Result<Self, Failed> {
         let spec = Spec {
             geometry: geometry.clone(),
@@ -306,7 +306,7 @@ impl Replay {
             dark: vec![100.0; count],
             gain: vec![1.0; count],
             zeros: vec![0.0; slopes],
-            // As many numbers as there are, small and of both signs.
+            // Small numbers of both signs for all elements.
             inverse: (0..actuators * slopes).map(|place| ((place * 7919) % 1001) as f32 * 1e-4 - 0.05).collect(),
             said: String::new(),
         };
@@ -320,13 +320,13 @@ impl Replay {
             ..TeamSpec::new("ao", cpus[1..].iter().map(|cpu| Some(*cpu)).collect())
         };
         let (mut control, _desk) = Control::new(&spec, team, pixels, commands, calibrated, chosen, shown, None)?;
-        // The loop's first look throws away what came before it: there must be nothing yet.
+        // The loop's first read discards earlier data: there must be none yet.
         let _ = control.await_event();
         let (packet, command) = (vec![0; geometry.row_bytes() + HEADER], vec![0; 1 << 16]);
         Ok(Self { control, _desk, to, mirror, number: 0, packet, command, times: Times::default() })
     }
 
-    /// So many frames, after some that do not count.
+    /// A piece of frames, after some unmeasured ones.
     fn piece(&mut self, datagrams: &[Vec<Vec<u8>>], frames: u64) -> Result<(), Failed> {
         let [mut all, mut rest, mut own] = [const { Vec::new() }; 3];
         for frame in 0..WARM + frames {
@@ -343,7 +343,7 @@ impl Replay {
         Ok(())
     }
 
-    /// Nanoseconds of a frame: all of it, from its last rows on, and its own.
+    /// Nanoseconds of a frame: the whole, from its last rows, and its own time.
     fn frame(&mut self, datagrams: &[Vec<Vec<u8>>]) -> Result<[u64; 3], Failed> {
         self.number += 1;
         let number = self.number;
@@ -369,7 +369,7 @@ impl Replay {
         let flow = self.control.cycle(&pulse);
         let done = mono_now();
         let burnt = thread_cpu().0 - burnt.0;
-        // The cycle goes on with figures for others, once the command is out.
+        // After the command the cycle continues with figures for other programs.
         let sent = event.at.0 + (self.control.figures().latency_us * 1e3) as u64;
         if flow != Flow::Continue {
             return Err(Failed::Answer {

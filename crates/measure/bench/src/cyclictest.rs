@@ -1,11 +1,11 @@
-//! The real `cyclictest` (rt-tests) on the same CPU, at the same priority: what ours is compared with.
+//! The real `cyclictest` (rt-tests) on the same CPU, at the same priority, for comparison.
 
 use super::measure::{Gate, Where};
 use crate::Failed;
 use crate::explained::Explained;
 use base::{DurNs, Histogram, Policy};
 
-/// Buckets of 1 us; what lies beyond is in its overflow.
+/// Buckets of 1 us; longer times are in its overflow.
 const BUCKETS_US: u32 = 50_000;
 
 /// One run of it: whole microseconds, rounded down by it; `explained` watches it.
@@ -57,7 +57,7 @@ fn parse(output: &str) -> Option<Histogram> {
         }
     }
     let max_us = max_us?;
-    // Each of these was longer than the last bucket; how long is known of the longest only, so all count as that.
+    // Each of these was longer than the last bucket; only the longest is known, so all count as that.
     (0..overflow?).for_each(|_| hist.record(DurNs::from_us(max_us as i64)));
     Some(hist)
 }

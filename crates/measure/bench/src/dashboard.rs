@@ -1,4 +1,4 @@
-//! `tahti bench dashboard`: what the dashboard takes of a CPU while browsers look.
+//! `tahti bench dashboard`: CPU time of the dashboard with connected browsers.
 
 use crate::ioc::host::{Ioc, Kind, environment, free_port};
 use crate::measure::{ended, own_program};
@@ -26,31 +26,31 @@ pub(crate) static BENCH: Bench = Bench {
     shields: false,
 };
 
-/// What the dashboard takes of a CPU while browsers look: clients with 100 signals at 10 Hz each
+/// CPU time of the dashboard with connected clients, each with 100 signals at 10 Hz
 ///
-/// An IOC, the dashboard and its clients are processes and threads on this machine's loopback; the dashboard's own processor time is
-/// measured, which the clients' is no part of.
+/// An IOC, the dashboard and its clients run as processes and threads on this machine's loopback. Measures the dashboard's processor time
+/// only, not that of the clients.
 #[derive(clap::Args)]
 struct Args {
-    /// Clients at once
+    /// Number of clients
     #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u16).range(1..=60))]
     clients: u16,
-    /// Signals that each of them watches
+    /// Signals of each client
     #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u16).range(1..=500))]
     signals: u16,
-    /// How often it is measured
+    /// Number of measurements
     #[arg(long, default_value_t = 5)]
     rounds: usize,
-    /// How long each time
+    /// Duration of each measurement
     #[arg(long = "for", value_name = "TIME", default_value = "5s")]
     for_: DurNs,
 }
 
 /// How often each signal changes.
 const HZ: f64 = 10.0;
-/// How long a part may take to begin or to answer.
+/// Timeout of start and answer of a part.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// Kind of the binary messages that hold samples, as the dashboard's protocol has it.
+/// Kind of the binary messages with samples in the dashboard's protocol.
 const TICK: u8 = 1;
 
 fn run(matches: &ArgMatches, progress: &mut Progress) -> Result<Found, Failed> {
@@ -72,13 +72,13 @@ fn run(matches: &ArgMatches, progress: &mut Progress) -> Result<Found, Failed> {
     let steps = 2 * args.rounds;
     let mut idle = Vec::new();
     for round in 0..args.rounds {
-        progress.at(round, steps, "nobody looks");
+        progress.at(round, steps, "no clients");
         idle.push(dashboard.share(args.for_)?);
     }
     let clients: Result<Vec<Client>, Failed> =
         (0..args.clients).map(|_| Client::open(&dashboard, args.signals)).collect();
     let clients = clients?;
-    // All have heard something of each signal before anything is measured.
+    // Every client has received each signal before the measurement starts.
     let begun = Instant::now();
     while clients.iter().any(|client| client.seen.rows.load(Ordering::Relaxed) < u64::from(args.signals) * 5) {
         clients.iter().try_for_each(Client::check)?;
@@ -93,7 +93,7 @@ fn run(matches: &ArgMatches, progress: &mut Progress) -> Result<Found, Failed> {
     };
     let (mut shares, mut bytes, mut heard) = (Vec::new(), Vec::new(), Vec::new());
     for round in 0..args.rounds {
-        progress.at(args.rounds + round, steps, "clients look");
+        progress.at(args.rounds + round, steps, "with clients");
         let (rows, read, begun) = (sum(|seen| &seen.rows), sum(|seen| &seen.bytes), Instant::now());
         shares.push(dashboard.share(args.for_)?);
         let (took, each) = (begun.elapsed().as_secs_f64(), f64::from(args.clients));
@@ -112,14 +112,14 @@ fn run(matches: &ArgMatches, progress: &mut Progress) -> Result<Found, Failed> {
             Some(limit) => share.target(Target::at_most(limit)),
             None => share,
         })
-        .row(Row::samples("the same while nobody looks", "%", idle).good(Good::Low))
-        .row(Row::samples("samples of a signal that reach a client", "/s", heard))
-        .row(Row::samples("of a client's connection", "Mbit/s", bytes).good(Good::Low))
-        .row(Row::figure("samples left out for newer ones, all clients", "", sum(|seen| &seen.dropped)));
+        .row(Row::samples("the same without clients", "%", idle).good(Good::Low))
+        .row(Row::samples("samples of a signal received by a client", "/s", heard))
+        .row(Row::samples("traffic of a client's connection", "Mbit/s", bytes).good(Good::Low))
+        .row(Row::figure("samples replaced by newer ones, all clients", "", sum(|seen| &seen.dropped)));
     Ok(Found::from(table))
 }
 
-/// A dashboard for a plant that is not there.
+/// A dashboard for a plant that does not exist.
 struct Dashboard {
     child: Child,
     port: u16,
@@ -152,7 +152,7 @@ impl Dashboard {
         }
     }
 
-    /// Percent of one CPU that its process takes for so long.
+    /// Share of one CPU that its process uses over a time, in percent.
     fn share(&self, time: DurNs) -> Result<f64, Failed> {
         let cpu = || sys::clock::process_cpu(self.child.id() as i32);
         let (used, begun) = (cpu()?, Instant::now());
@@ -169,17 +169,17 @@ impl Drop for Dashboard {
     }
 }
 
-/// What a client has heard.
+/// Data received by a client.
 #[derive(Default)]
 struct Seen {
     rows: AtomicU64,
     bytes: AtomicU64,
     dropped: AtomicU64,
-    /// Why it hears no more.
+    /// The reason of the connection's end.
     ended: Mutex<Option<std::io::Error>>,
 }
 
-/// A connection as a browser's, with a thread that reads it.
+/// A connection like a browser's, with a reading thread.
 struct Client {
     seen: Arc<Seen>,
     stream: TcpStream,
@@ -224,7 +224,7 @@ impl Client {
         Ok(Self { seen, stream, thread: Some(thread) })
     }
 
-    /// Whether it still hears something.
+    /// Whether it is still connected.
     fn check(&self) -> Result<(), Failed> {
         match self.seen.ended.lock().unwrap_or_else(PoisonError::into_inner).take() {
             Some(why) => Err(Failed::Socket(why)),
@@ -264,7 +264,7 @@ fn hear(stream: &mut TcpStream, seen: &Seen) -> std::io::Result<()> {
         payload.resize(usize::try_from(length).unwrap_or(0).min(1 << 24), 0);
         stream.read_exact(&mut payload)?;
         seen.bytes.fetch_add(length + 4, Ordering::Relaxed);
-        // A binary message of samples: its rows stand behind kind and three zeros, then the base stamp, then what was left out.
+        // A binary message of samples: kind and three zeros, the base stamp, the number of dropped samples, then the rows.
         if head[0] == 0x82
             && payload.first() == Some(&TICK)
             && let Some((rows, rest)) = payload.get(4..).and_then(<[u8]>::split_first_chunk)

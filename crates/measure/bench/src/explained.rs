@@ -1,6 +1,6 @@
-//! What of each delay was the host's: the kernel's own events of the measured CPU, recorded and explained beside a measurement.
+//! The host's share of each delay, from the kernel's events of the measured CPU, recorded during a measurement.
 //!
-//! The recorder stands all the while, so that both sides of a comparison carry what recording costs.
+//! The recorder runs the whole time, so that both sides of a comparison include its cost.
 
 use crate::Failed;
 use base::{CpuId, CpuSet, DurNs, Histogram, MonoNs, Policy};
@@ -13,15 +13,15 @@ use sys::root::RootDir;
 use sys::sched::Scheduling;
 use trace::{DelayPart, Explainer, Late, Merge, Occasion, Summary};
 
-/// Delays beyond this are blamed on somebody in the table of culprits.
+/// Delays above this count in the table of culprits.
 const BLAMED: u64 = 50_000;
-/// Culprits that are named.
+/// Number of culprits in the table.
 const NAMED_MAX: usize = 8;
-/// Delays that are told one by one: the longest.
+/// Number of delays listed one by one, the longest.
 const SPIKES_MAX: usize = 40;
-/// Culprits that are told of each.
+/// Number of culprits listed for each.
 const PARTS_MAX: usize = 6;
-/// Time between two looks at what was recorded.
+/// Time between two reads of the recording.
 const LOOK: Duration = Duration::from_millis(20);
 /// The kernel's buffer of the measured CPU.
 const BUFFER_KB: u32 = 8192;
@@ -35,22 +35,22 @@ pub(crate) struct Explained {
 enum Order {
     /// Watches the threads of a process by this name, or those in real-time classes.
     Watch(i32, Option<&'static str>),
-    /// Hands out who had what of a thread's time.
+    /// Returns the shares of a thread's time.
     Within(i32, [MonoNs; 2], Sender<Result<Vec<DelayPart>, Failed>>),
-    /// Hands out what was found since, and watches nobody.
+    /// Returns the results since, and stops watching.
     Take(Sender<Result<Ours, Failed>>),
 }
 
-/// What was found of some wake-ups.
+/// Results of a set of wake-ups.
 #[derive(Clone, Debug)]
 pub(crate) struct Ours {
-    /// From when the timer was due, or the event was there, until the thread had the CPU.
+    /// From the timer's due time, or from the event, until the thread had the CPU.
     pub(crate) whole: Histogram,
-    /// The same less what was the host's by evidence.
+    /// The same without the host's share by evidence.
     pub(crate) ours: Histogram,
-    /// The same less what may have been the host's, too.
+    /// The same also without time that may have been the host's.
     least: Histogram,
-    /// Of late ones, by culprit.
+    /// Late wake-ups by culprit.
     blamed: Summary,
     /// When the recording began.
     begun: MonoNs,
@@ -100,14 +100,14 @@ impl Ours {
         }
     }
 
-    /// The rows of a condition, the measured ones in front; `pieces` are the 99th percentiles of *ours* of each piece.
+    /// The rows of a condition, the measured one first; `pieces` are the 99th percentiles of *ours* of each piece.
     pub(crate) fn rows(&self, name: &str, pieces: Vec<f64>) -> [Row; 2] {
         let p99 = |hist| Latency::from(hist).p99().map_or(String::from("-"), |p99| format!("{:.1}", p99.value));
         let host = self.blamed.share(trace::Culprit::is_host);
         let either = self.blamed.share(trace::Culprit::may_be_host);
         let unexplained = self.blamed.share(|culprit| *culprit == trace::Culprit::Unexplained);
         let lost = if self.lost > 0 { format!("; {} events lost", self.lost) } else { String::new() };
-        let bound = format!("p99 at least {} if all that is undecided was the host's", p99(&self.least));
+        let bound = format!("p99 at least {} if all undecided time was the host's", p99(&self.least));
         let shares = format!(
             "{} later than 50 us: host {host:.1} %, undecided {either:.1} %, unexplained {unexplained:.1} %{lost}",
             self.blamed.late
@@ -119,7 +119,7 @@ impl Ours {
         [Row::beside(format!("{name}, as explained"), Latency::from(&self.whole)).note(shares), ours]
     }
 
-    /// The longest delays, in the order of time.
+    /// The longest delays, in chronological order.
     fn spikes(&self) -> Vec<Spike> {
         let mut spikes: Vec<Spike> = self.blamed.worst.iter().map(|late| spike(late, self.begun)).collect();
         spikes.sort_by_key(|spike| spike.at_ns);
@@ -135,7 +135,7 @@ impl Ours {
     }
 }
 
-/// One delay, and who had how much of it.
+/// One delay with the shares of its culprits.
 fn spike(late: &Late, begun: MonoNs) -> Spike {
     let all = late.by_culprit();
     let named = all.iter().take(PARTS_MAX).map(|(culprit, ns)| (culprit.to_string(), *ns));
@@ -145,15 +145,15 @@ fn spike(late: &Late, begun: MonoNs) -> Spike {
 }
 
 impl Explained {
-    /// Begins to record `cpu`, to explain threads that timers wake; whoever reads keeps away from it.
+    /// Starts to record `cpu`, to explain threads that timers wake; the reading thread runs on other CPUs.
     ///
     /// # Errors
-    /// No privilege, no tracing in this kernel: in words for the user.
+    /// No privilege, or no tracing in this kernel.
     pub(crate) fn start(cpu: CpuId) -> Result<Self, Failed> {
         Self::of(cpu, Occasion::Timer)
     }
 
-    /// The same for threads that something else wakes: who wakes them is on any CPU, so all are recorded.
+    /// The same for threads with other wakers, which may run on any CPU: records all of them.
     ///
     /// # Errors
     /// As [`start`](Self::start).
@@ -165,14 +165,14 @@ impl Explained {
         let wanted = Wanted { cpus, online, buffer_kb: BUFFER_KB, threads: Vec::new(), syscalls: false };
         let recorder = Recorder::start(&wanted)?;
         let (orders, taken) = channel();
-        // Reading the names of the kernel's functions takes a while: nothing is to be measured yet.
+        // Reading the names of the kernel's functions takes a while; the measurement waits for it.
         let reader = Work::new(recorder, occasion);
         let work = move || {
             let aside = online.minus(&measured);
             if !aside.is_empty() {
                 let _ = sys::sched::set_affinity(0, &aside);
             }
-            // What is not read in time is lost.
+            // Events that are not read in time are lost.
             let policy = Policy::Other { nice: -20 };
             let _ = sys::sched::set_scheduling(0, Scheduling { policy, reset_on_fork: true });
             reader.run(&taken);
@@ -186,11 +186,11 @@ impl Explained {
     /// sharing that are called `name`.
     pub(crate) fn watch(&self, pid: i32, policy: Policy, name: &'static str) {
         let name = if policy.is_real_time() { None } else { Some(name) };
-        // A reader that failed says so when it is asked for what it found.
+        // A failed reader returns its error with the results.
         let _ = self.orders.send(Order::Watch(pid, name));
     }
 
-    /// Who had what of a watched thread's time between two moments that are over.
+    /// Shares of a watched thread's time between two past moments.
     ///
     /// # Errors
     /// The recording failed.
@@ -200,7 +200,7 @@ impl Explained {
         told.recv().unwrap_or(Err(Failed::Thread))
     }
 
-    /// What was found since.
+    /// The results since the last call.
     ///
     /// # Errors
     /// The recording failed.
@@ -221,7 +221,7 @@ impl Drop for Explained {
     }
 }
 
-/// The reader's side.
+/// The reading thread.
 struct Work {
     recorder: Recorder,
     merge: Merge,
@@ -263,7 +263,7 @@ impl Work {
                 Ok(Order::Take(tell)) => {
                     let found = self.look().map(|()| self.taken());
                     let found = trouble.take().map_or(found, Err);
-                    // Who asked may be gone.
+                    // The receiver may have ended.
                     let _ = tell.send(found);
                 }
                 Err(std::sync::mpsc::RecvTimeoutError::Timeout) => {}
@@ -275,7 +275,7 @@ impl Work {
     fn look(&mut self) -> Result<(), Failed> {
         if let Some((pid, name)) = self.process {
             let threads = threads(pid, name);
-            // Those that have ended meanwhile are still to be explained.
+            // Threads that have ended meanwhile must still be explained.
             threads.iter().for_each(|(tid, name)| self.explainer.watch(*tid, name));
         }
         let Self { recorder, merge, explainer, occasion, ours, .. } = self;
@@ -352,7 +352,7 @@ mod tests {
             (row.culprits[0].name.as_str(), row.culprits[0].share_percent, row.culprits[0].count),
             ("host (idle)", 60.0, 2)
         );
-        // Each of the two with its parts, which add up.
+        // The parts of each add up to the delay.
         let parts = vec![
             ("host (idle)".to_owned(), 60_000),
             ("host or masked interrupts, under cc1".to_owned(), 30_000),

@@ -1,4 +1,4 @@
-//! What a figure must carry with it to be compared: the machine, its kernel, and how they are set.
+//! The machine, its kernel and their settings, which a comparison of figures needs.
 
 use base::{CpuSet, DurNs};
 use host::plan::{self, Want};
@@ -6,7 +6,7 @@ use keep::shield::machine::{Machine as _, RealMachine};
 use report::Machine;
 use sys::root::RootDir;
 
-/// Files that decide about latency, as they are.
+/// Files with settings that affect latency.
 const KNOBS: &[&str] = &[
     "/proc/cmdline",
     "/proc/sys/kernel/sched_rt_runtime_us",
@@ -25,12 +25,12 @@ const KNOBS: &[&str] = &[
     "/sys/devices/system/cpu/smt/control",
     "/sys/kernel/mm/transparent_hugepage/enabled",
 ];
-/// What `/proc/cpuinfo` tells of the first CPU.
+/// Facts from `/proc/cpuinfo` about the first CPU.
 const CPU_FACTS: &[&str] = &["model name", "cpu family", "model", "stepping", "microcode", "cpu MHz"];
-/// Where firmware names the machine, and thus the hypervisor.
+/// Files with the firmware's name of the machine, and thus of the hypervisor.
 const NAMES: [&str; 2] = ["/sys/class/dmi/id/sys_vendor", "/sys/class/dmi/id/product_name"];
 
-/// The machine as it is now, and what its hypervisor took since `before`.
+/// The current machine, and the time that its hypervisor took since `before`.
 pub(crate) fn take(before: &Steal) -> Machine {
     let root = RootDir::machine();
     let read = |path: &str| root.read(path).ok().map(|text| text.trim().to_owned());
@@ -52,7 +52,7 @@ pub(crate) fn take(before: &Steal) -> Machine {
     }
 }
 
-/// What a shield of the highest CPU would set otherwise; nothing where that cannot be found out.
+/// Knobs that a shield of the highest CPU would change; nothing if that is unknown.
 fn off_profile() -> Option<Vec<String>> {
     let cpus = CpuSet::single(sys::sched::affinity(0).ok()?.iter().last()?);
     let snapshot = RealMachine::at(&RootDir::machine()).snapshot(&cpus).ok()?;
@@ -64,31 +64,31 @@ fn off_profile() -> Option<Vec<String>> {
     Some(names.filter(differs).map(str::to_owned).collect())
 }
 
-/// The kernel's count of the time of all CPUs, and of what the hypervisor took of it.
+/// The kernel's counters of the time of all CPUs and of steal.
 pub(crate) struct Steal(Option<[u64; 2]>);
 
 impl Steal {
-    pub(crate) fn look() -> Self {
+    pub(crate) fn read() -> Self {
         let text = RootDir::machine().read("/proc/stat").ok();
         Self(text.as_deref().and_then(all_and_stolen))
     }
 
-    /// In percent; nothing where the kernel does not tell, or too little time has passed.
+    /// In percent; nothing if the kernel does not report it, or too little time has passed.
     fn since(&self) -> Option<f64> {
-        let ([all, stolen], [all_now, stolen_now]) = (self.0?, Self::look().0?);
+        let ([all, stolen], [all_now, stolen_now]) = (self.0?, Self::read().0?);
         let all = all_now.checked_sub(all).filter(|all| *all > 0)?;
         Some(stolen_now.checked_sub(stolen)? as f64 * 100.0 / all as f64)
     }
 }
 
-/// Ticks from the first line of `/proc/stat`: user nice system idle iowait irq softirq steal, of which guests are a part.
+/// All ticks and stolen ticks from the first line of `/proc/stat`: user nice system idle iowait irq softirq steal, guests included.
 fn all_and_stolen(text: &str) -> Option<[u64; 2]> {
     let words = text.lines().next()?.strip_prefix("cpu ")?.split_ascii_whitespace().take(8);
     let ticks: Vec<u64> = words.map_while(|word| word.parse().ok()).collect();
     (ticks.len() == 8).then(|| [ticks.iter().fold(0, |sum: u64, tick| sum.saturating_add(*tick)), ticks[7]])
 }
 
-/// Between two readings one after the other.
+/// Cost of a clock reading in ns: minimum, median, maximum.
 fn clock_cost() -> [i64; 3] {
     let mut costs: Vec<i64> = (0..10_000)
         .map(|_| {

@@ -1,4 +1,4 @@
-//! `tahti bench guest-start`: what serving a guest adds to the time until it says its first word.
+//! `tahti bench guest-start`: overhead of serving a guest until its first line.
 
 use crate::measure::{Interrupt, installed, own_program};
 use crate::scratch::Scratch;
@@ -16,22 +16,22 @@ use std::process::Command;
 /// The row of the table.
 pub(crate) static BENCH: Bench = Bench {
     name: "guest-start",
-    experiment: "own: what starting a virtual machine as a member of a plant costs beside QEMU alone",
+    experiment: "own: start time of a virtual machine in a plant, compared with QEMU alone",
     arguments: Args::augment_args,
     run,
-    target: "at most 100 ms more than QEMU with the same arguments takes to the guest's first line",
+    target: "until the guest's first line, at most 100 ms more than QEMU with the same arguments",
     quick: &["--rounds", "8"],
     shields: false,
 };
 
-/// From the start of a guest to the first line on its console, beside bare QEMU with the same arguments
+/// Time from the start of a guest to the first line on its console, compared with bare QEMU
 ///
-/// In turn: `tahti guest serve`, which starts QEMU with the guest standing still, asks it by QMP who its threads are, places them and lets it
-/// run; and QEMU alone with the same arguments, which runs the guest at once and has its console on standard output. The guest is a boot
-/// sector that says a line, or the kernel that is given.
+/// Alternates between `tahti guest serve` and QEMU alone with the same arguments. `tahti guest serve` starts QEMU with a stopped guest, queries
+/// its threads by QMP, places them and starts the guest. QEMU alone starts the guest at once, with its console on standard output. The guest is a
+/// boot sector that prints a line, or the given kernel.
 #[derive(clap::Args)]
 struct Args {
-    /// Starts of each
+    /// Number of starts of each
     #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u32).range(4..=1000))]
     rounds: u32,
     /// Virtual CPUs
@@ -40,13 +40,13 @@ struct Args {
     /// The guest's memory
     #[arg(long, default_value = "64MiB")]
     memory: Size,
-    /// A Linux kernel instead of the boot sector
+    /// Linux kernel to start instead of the boot sector
     #[arg(long, value_name = "FILE")]
     kernel: Option<PathBuf>,
-    /// Its initial RAM disk
+    /// Initial RAM disk of the kernel
     #[arg(long, value_name = "FILE", requires = "kernel")]
     initrd: Option<PathBuf>,
-    /// Its command line
+    /// Command line of the kernel
     #[arg(
         long,
         value_name = "TEXT",
@@ -55,10 +55,10 @@ struct Args {
         allow_hyphen_values = true
     )]
     append: String,
-    /// By the processor (KVM), not emulated
+    /// Use KVM instead of emulation
     #[arg(long)]
     kvm: bool,
-    /// The QEMU that is started
+    /// QEMU program
     #[arg(long, value_name = "PROGRAM", default_value = PROGRAM)]
     program: String,
 }
@@ -95,10 +95,10 @@ fn run(matches: &ArgMatches, progress: &mut Progress) -> Result<Found, Failed> {
         table = table.row(row);
     }
     table.rows.insert(0, Row::samples("median", "ms", ours).good(Good::Low).against(Figure::median(bare)));
-    Ok(table.row(Row::samples("more than QEMU started just before", "ms", over).target(Target::at_most(100.0))).into())
+    Ok(table.row(Row::samples("overhead compared with the preceding start of QEMU", "ms", over).target(Target::at_most(100.0))).into())
 }
 
-/// The time below which so much of them lies.
+/// A quantile of the times.
 fn at(times: &[f64], part: f64) -> f64 {
     let mut sorted = times.to_vec();
     sorted.sort_by(f64::total_cmp);
@@ -126,7 +126,7 @@ fn guest(args: &Args, scratch: &Scratch) -> Result<Guest, Failed> {
     Ok(guest)
 }
 
-/// The guest that is started in both ways.
+/// The guest of both methods.
 struct Starts {
     guest: Guest,
     scratch: Scratch,
@@ -140,7 +140,7 @@ impl Starts {
         command.args(["guest", "serve", &guest.name, "--program", &guest.program]);
         command.args(["--accel", if guest.accel == Accel::Kvm { "kvm" } else { "emulated" }]);
         command.args(["--vcpus", &guest.vcpus.to_string(), "--memory", &guest.memory.to_string()]);
-        // A kernel may be deaf to its power button.
+        // A kernel may ignore its power button.
         command.args(["--stop-within", "200ms"]);
         let files = [("--kernel", &guest.kernel), ("--initrd", &guest.initrd)];
         for (word, file) in files.into_iter().filter_map(|(word, file)| Some((word, file.as_ref()?))) {
@@ -160,7 +160,7 @@ impl Starts {
         let folder = self.scratch.0.join("bare");
         std::fs::create_dir_all(&folder).map_err(Failed::file(&folder))?;
         let words = arguments(&self.guest, &Places::of(&folder), self.guest.accel == Accel::Kvm, None);
-        // It runs at once, and its console is this pipe.
+        // It starts at once, with this pipe as its console.
         let words =
             words.into_iter().filter(|word| word != "-S").map(|word| match word.starts_with("socket,id=console,") {
                 true => "stdio,id=console,signal=off".to_owned(),

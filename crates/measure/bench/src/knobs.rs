@@ -1,4 +1,4 @@
-//! `tahti bench knobs`: what each knob of the shield is worth alone, on this machine.
+//! `tahti bench knobs`: the effect of each single knob of the shield on this machine.
 
 use crate::looprun::WaitArg;
 use crate::measure::{self, Interrupt, Measured, Where, measured_cpu};
@@ -17,66 +17,66 @@ use sys::root::RootDir;
 /// The row of the table.
 pub(crate) static BENCH: Bench = Bench {
     name: "knobs",
-    experiment: "own: what each setting of the kernel is worth alone",
+    experiment: "own: effect of each single kernel setting",
     arguments: Args::augment_args,
     run,
-    target: "no knob makes it worse",
+    target: "no knob makes latency worse",
     quick: &["--knob", "vmstat", "--pairs", "8", "--piece", "100ms"],
     shields: true,
 };
 
-/// Turn each knob on and off alone, and measure the wake-up latency with and without it
+/// Measure the wake-up latency with and without each single knob
 ///
-/// Pieces with and without alternate, and so does which comes first. A knob makes a difference if its pairs of pieces
-/// agree more often than chance would have it once in twenty such runs; all else is no difference measurable. Every
-/// value goes back after its piece, as after a shield.
+/// Pieces with and without the knob alternate, and so does their order. A knob makes a difference if its pairs of pieces
+/// agree more often than chance does in one of twenty such runs. Otherwise the verdict is *no difference measurable*.
+/// Every value is restored after its piece, as after a shield.
 #[derive(clap::Args)]
 struct Args {
-    /// The CPU to measure; the highest if not given
+    /// CPU to measure [default: the highest]
     #[arg(long)]
     cpu: Option<CpuId>,
-    /// Only knobs with this in their name
+    /// Measure only knobs whose name contains this
     #[arg(long, value_name = "PART", default_value = "")]
     knob: String,
-    /// The values of this profile: control-loop or polling
+    /// Profile of the values: control-loop or polling
     #[arg(long, default_value = "control-loop")]
     profile: Profile,
     /// Time between two wake-ups
     #[arg(long, value_name = "TIME", default_value = "1ms")]
     period: DurNs,
-    /// Class of the loop
+    /// Scheduling class of the loop
     #[arg(long, value_name = "CLASS", default_value = "fifo:80")]
     policy: Policy,
     /// How the loop waits: sleep, spin, both or both:TIME
     #[arg(long, value_name = "HOW", default_value = "sleep")]
     wait: WaitArg,
-    /// Noisy neighbour, free to run wherever the machine lets it
+    /// Load on the machine, not bound to CPUs
     #[arg(long, value_enum, default_value = "none")]
     load: Load,
     /// Pairs of pieces for each knob
     #[arg(long, default_value_t = 12)]
     pairs: u32,
-    /// How long each piece takes
+    /// Duration of each piece
     #[arg(long, value_name = "TIME", default_value = "500ms")]
     piece: DurNs,
     #[command(flatten)]
     touched: Touched,
 }
 
-/// One knob, and what was found with and without it.
+/// One knob, and the results with and without it.
 #[derive(Default)]
 struct Row {
     name: &'static str,
     writes: usize,
     off: Measured,
     on: Measured,
-    /// Pairs in which p99 was smaller with it, and larger.
+    /// Pairs in which p99 was smaller with it, and pairs in which it was larger.
     better: u32,
     worse: u32,
     refused: Vec<String>,
 }
 
-/// A coin thrown for each pair: how likely is it to fall so unevenly, to either side?
+/// Two-sided sign test: the probability of such an uneven result by chance.
 fn chance(better: u32, worse: u32) -> f64 {
     let (pairs, few) = (better + worse, better.min(worse));
     let mut ways = 1.0;
@@ -88,7 +88,7 @@ fn chance(better: u32, worse: u32) -> f64 {
     (2.0 * sum / 2f64.powi(pairs as i32)).min(1.0)
 }
 
-/// The verdict on one of `knobs` that are tried in one run: the more there are, the more often chance has its way.
+/// The verdict on one of `knobs` in one run, with Bonferroni's correction.
 fn verdict(better: u32, worse: u32, knobs: usize) -> Verdict {
     match chance(better, worse) * knobs as f64 {
         chance if chance > 0.05 => Verdict::NoDifferenceMeasurable,
@@ -97,7 +97,7 @@ fn verdict(better: u32, worse: u32, knobs: usize) -> Verdict {
     }
 }
 
-/// Pairs below which not even a run in which all agree can say anything.
+/// Minimum number of pairs for a verdict if all agree.
 fn pairs_min(knobs: usize) -> u32 {
     (1..64).find(|&pairs| verdict(pairs, 0, knobs) == Verdict::Better).unwrap_or(64)
 }
@@ -157,7 +157,7 @@ fn run(matches: &ArgMatches, progress: &mut Progress) -> Result<Found, Failed> {
     Ok(found(args, cpu, &rows, &idle))
 }
 
-/// One piece, with the knob that is wanted or without any.
+/// One piece, with a knob or without any.
 fn piece(args: &Args, cpu: CpuId, want: Option<Want>, refused: &mut Vec<String>) -> Result<Measured, Failed> {
     let (root, dir) = (RootDir::machine(), RunDir::from_env());
     let turned = want.is_some();
@@ -194,7 +194,7 @@ fn found(args: &Args, cpu: CpuId, rows: &[Row], idle: &[&str]) -> Found {
         args.pairs,
         args.piece
     );
-    let mut table = Table::new("p99 of the wake-up latency with each knob, and without it").columns("on", "off");
+    let mut table = Table::new("p99 of the wake-up latency with and without each knob").columns("on", "off");
     for row in rows {
         let max = |found: &Measured| found.wake.max().map_or("-".into(), report::micros);
         let p99 = |found: &Measured| Latency::from(&found.wake).p99();
@@ -212,11 +212,11 @@ fn found(args: &Args, cpu: CpuId, rows: &[Row], idle: &[&str]) -> Found {
         table.notes.extend(row.refused.iter().map(|why| format!("{}: {why}", row.name)));
     }
     table.notes.push(
-        "pairs: those whose p99 was smaller with the knob / larger; chance does as much in at most one run of twenty"
+        "pairs: with smaller p99 with the knob / with larger; error rate of the verdicts: at most one run in twenty"
             .into(),
     );
     if !idle.is_empty() {
-        table.notes.push(format!("nothing to turn here (missing, or good already): {}", idle.join(", ")));
+        table.notes.push(format!("not measured (missing, or set already): {}", idle.join(", ")));
     }
     Found { setup: vec![setup], ..table.into() }
 }

@@ -78,7 +78,7 @@ static PARTS: &[Helper] = &[
     response::RESPONDER,
     rtt::PART,
     runaway::BURN,
-    scope::LOOK,
+    scope::READER,
 ];
 
 /// A measurement.

@@ -1,4 +1,4 @@
-//! Runs one loop in this process and shows how it does: what demos and measurements have in common.
+//! Runs one loop in this process and prints its figures, for demos and measurements.
 
 use crate::Failed;
 use base::{CpuId, DurNs, Histogram, Quantile, Size};
@@ -10,12 +10,12 @@ use std::str::FromStr;
 use sys::clock::{mono_now, sleep_until};
 use sys::signal::{END_SIGNALS, SignalFd};
 
-/// How often the calling thread looks whether the loop should end.
+/// How often the calling thread checks whether the loop should end.
 const LOOK: DurNs = DurNs::from_ms(50);
-/// From the call to the first pulse: time to wake the loop's thread.
+/// Time from the call to the first pulse, to wake the loop's thread.
 const LEAD: DurNs = DurNs::from_ms(10);
 
-/// How a loop waits, as a command line says it.
+/// The waiting mode of a loop, as an argument.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WaitArg(pub Wait);
 
@@ -37,7 +37,7 @@ impl FromStr for WaitArg {
     }
 }
 
-/// A way to wait, as reports say it.
+/// The word for a waiting mode in reports.
 pub fn wait_word(wait: Wait) -> String {
     match wait {
         Wait::Sleep => "sleep".into(),
@@ -46,19 +46,19 @@ pub fn wait_word(wait: Wait) -> String {
     }
 }
 
-/// What the watcher of a run could not see.
+/// Figures that were unavailable in a run.
 pub struct Finished {
-    /// Why preempting tasks have no names, if so.
+    /// Why preempting tasks are not named, if they are not.
     pub unnamed_because: Option<String>,
-    /// Why steal was not watched, if so.
+    /// Why steal was not measured, if it was not.
     pub no_steal_because: Option<String>,
 }
 
-/// Runs the loop until `limit` has passed, a signal asks for the end, or it ends by itself. `tick` is called some
-/// twenty times a second on the calling thread, `armed_now` once before the first pulse.
+/// Runs the loop until `limit` has passed, a termination signal arrives, or it ends. Calls `tick` about twenty times a
+/// second on the calling thread, and `armed_now` once before the first pulse.
 ///
 /// # Errors
-/// The loop could not be armed, or signals cannot be waited for.
+/// The loop cannot be armed, or signals cannot be received.
 pub fn run(
     spec: LoopSpec,
     page: &SharedPage,
@@ -104,7 +104,7 @@ fn attend(
     rt.heap(Size(1 << 20));
     let mut armed = rt.arm()?;
     let tid = armed.tids().next().unwrap_or_default();
-    // A loop that the supervisor bound to one CPU knows it without having asked for it.
+    // A loop may be bound to one CPU by the supervisor without requesting it.
     let bound = sys::sched::affinity(tid).ok().filter(|cpus| cpus.count() == 1).and_then(|cpus| cpus.lowest());
     let watch = Watch::begin(page.clone(), tid, cpu.or(bound));
     armed_now(&armed);
@@ -130,7 +130,7 @@ fn attend(
     Ok(Finished { unnamed_because: report.unnamed_because, no_steal_because: report.no_steal_because })
 }
 
-/// A percentile as people read it; one beyond the histogram is given as a bound only.
+/// A percentile as text; one beyond the histogram is printed as a bound.
 pub fn shown(quantile: Quantile) -> String {
     match quantile {
         Quantile::At(time) => micros(time),
@@ -145,7 +145,7 @@ pub fn figures(hist: &Histogram) -> String {
     line(&Latency::from(hist))
 }
 
-/// What a loop's page says at the end, in lines.
+/// The figures of a loop's page at the end, in lines.
 pub fn verdict(page: &LoopPage<'_>, finished: &Finished) -> Vec<String> {
     let count = |counter| page.counter(counter);
     let mut lines = vec![
@@ -157,7 +157,7 @@ pub fn verdict(page: &LoopPage<'_>, finished: &Finished) -> Vec<String> {
     if apart > 0 {
         let share = apart as f64 * 100.0 / count(Counter::Watched).max(1) as f64;
         lines.push(format!("{:<12} {}", "w/o steal", figures(&page.calm())));
-        lines.push(format!("{apart} cycles ({share:.2} %) set apart: the hypervisor took the CPU near them"));
+        lines.push(format!("{apart} cycles ({share:.2} %) excluded: the hypervisor took the CPU near them"));
     }
     lines.push(format!(
         "cycles {}, overruns {}, late {}; after arming: allocations {}, page faults {} + {}",
@@ -173,11 +173,11 @@ pub fn verdict(page: &LoopPage<'_>, finished: &Finished) -> Vec<String> {
         lines.push(format!("deadline {deadline}: {} of {} results late, {share}", tally.late, tally.due));
     }
     lines.push(preemptions(page, finished.unnamed_because.as_deref()));
-    lines.extend(finished.no_steal_because.iter().map(|why| format!("steal not watched: {why}")));
+    lines.extend(finished.no_steal_because.iter().map(|why| format!("steal not measured: {why}")));
     lines
 }
 
-/// Involuntary switches and who came instead.
+/// Involuntary switches and the preempting tasks.
 pub fn preemptions(page: &LoopPage<'_>, unnamed_because: Option<&str>) -> String {
     let total = page.counter(Counter::InvoluntarySwitches);
     let mut who: Vec<String> = page.culprits().map(|task| format!("{} x{}", task.name(), task.count)).collect();

@@ -1,4 +1,4 @@
-//! `tahti bench noise`: what a busy loop on a CPU loses, and to whom.
+//! `tahti bench noise`: time that a busy loop on a CPU loses, by cause.
 
 use crate::explained::Explained;
 use crate::measure::{Gate, Interrupt, Where, installed, measured_cpu, own_program};
@@ -16,10 +16,10 @@ use sys::sched::{Scheduling, set_affinity, set_scheduling};
 /// The row of the table.
 pub(crate) static BENCH: Bench = Bench {
     name: "noise",
-    experiment: "VxWorks: interference with a task that computes; oslat's question, with names for the answer",
+    experiment: "VxWorks: interference with a computing task; like oslat, with the cause of each gap",
     arguments: Args::augment_args,
     run,
-    target: "to be looked at: what is named can be removed",
+    target: "none; the named causes can be removed",
     quick: &["--rounds", "5", "--load", "cpu"],
     shields: false,
 };
@@ -28,37 +28,37 @@ pub(crate) static BENCH: Bench = Bench {
 pub(crate) const BUSY: Helper =
     Helper { name: "busy", arguments: BusyArgs::augment_args, run: |matches| busy(&read(matches)?) };
 
-/// What a busy loop on a CPU loses, by culprit
+/// Time that a busy loop on a CPU loses, by culprit
 ///
-/// A loop reads the clock as fast as it can, in pieces of 200 ms with as long a pause, and keeps each gap beyond a
-/// microsecond. The kernel's events of that CPU say what ran in them; where this kernel has no event at
-/// all, the time was the host's or the firmware's: user code is stopped by nobody else. Where it is installed, oslat looks
-/// at the same CPU in turn with it, for a second each: longer than the kernel leaves a loop in a real-time class alone while others wait.
+/// A loop reads the clock as fast as possible, in pieces of 200 ms with pauses of the same length, and records each gap above
+/// 1 us. The kernel's events of that CPU show the cause. If a gap contains no event, the host or the firmware took the
+/// time: nothing else stops user code. If oslat is installed, it alternates with the loop on the same CPU, for a second
+/// each. A second is long enough for real-time throttling to stop oslat.
 #[derive(clap::Args)]
 struct Args {
-    /// CPU to measure; the highest if not given
+    /// CPU to measure [default: the highest]
     #[arg(long, value_name = "CPU")]
     cpu: Option<CpuId>,
-    /// Class of the loop
+    /// Scheduling class of the loop
     #[arg(long, value_name = "CLASS", default_value = "fifo:50")]
     policy: Policy,
-    /// Pieces
+    /// Number of pieces
     #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=1000))]
     rounds: u32,
-    /// Noisy neighbour, free to run wherever the machine lets it
+    /// Load on the machine, not bound to CPUs
     #[arg(long, value_enum, default_value = "none")]
     load: Load,
-    /// Put a shield round the CPU, and give the machine back afterwards
+    /// Shield the CPU, and release the shield afterwards
     #[arg(long)]
     shield: bool,
     #[command(flatten)]
     touched: Touched,
-    /// Leave oslat out
+    /// Do not run oslat
     #[arg(long)]
     no_oslat: bool,
 }
 
-/// The loop's own command line.
+/// The loop's command line.
 #[derive(clap::Args)]
 struct BusyArgs {
     #[arg(long)]
@@ -67,26 +67,26 @@ struct BusyArgs {
     class: Policy,
 }
 
-/// A piece: below what real-time throttling allows of each second.
+/// Length of a piece: below the limit of real-time throttling per second.
 const PIECE: DurNs = DurNs::from_ms(200);
-/// Until the recording knows the loop and has seen it come to its CPU.
+/// Time for the recording to find the loop and its move to the CPU.
 const SETTLE: DurNs = DurNs::from_ms(80);
-/// A shorter gap is the loop's own.
+/// Minimum length of a gap.
 const GAP: DurNs = DurNs(1_000);
-/// More gaps in a piece are counted, not kept.
+/// Maximum number of recorded gaps of a piece; more are only counted.
 const GAPS_MAX: usize = 1 << 16;
-/// Culprits that are named.
+/// Number of culprits in the table.
 const NAMED_MAX: usize = 12;
-/// Gaps that are told one by one: the longest.
+/// Number of gaps listed one by one, the longest.
 const SPIKES_MAX: usize = 40;
 /// Runs of oslat.
 const PEER_RUNS: usize = 4;
-/// What is left where nothing of this kernel ran.
-const NOBODY: &str = "host or firmware (no event of this kernel within)";
-/// What is left of a gap beside what ran in it.
-const AROUND: &str = "ways into the kernel and out of it, and what no event shows";
+/// Cause of a gap without any event.
+const NO_EVENT: &str = "host or firmware (no kernel event)";
+/// Cause of the rest of a gap.
+const AROUND: &str = "kernel entry and exit, and time without events";
 
-/// What the pieces lost.
+/// Losses of all pieces.
 #[derive(Default)]
 struct Lost {
     /// Share of each piece, in percent.
@@ -94,10 +94,10 @@ struct Lost {
     gaps_ns: Vec<u64>,
     all_ns: u64,
     culprits: BTreeMap<String, (u64, u64)>,
-    /// The longest gaps, and when the first piece began.
+    /// The longest gaps, and the start of the first piece.
     spikes: Vec<Spike>,
     begun: Option<u64>,
-    /// What oslat found, if it ran.
+    /// Results of oslat, if it ran.
     theirs: Option<(Histogram, f64)>,
 }
 
@@ -129,12 +129,12 @@ fn run(matches: &ArgMatches, progress: &mut Progress) -> Result<Found, Failed> {
     drop(noise);
     shielded.map_or(Ok(()), Shielded::release)?;
     let mut found = lost.found(args, cpu);
-    found.notes.extend(explained.err().map(|why| format!("nobody can be named: {why}")));
+    found.notes.extend(explained.err().map(|why| format!("culprits are unknown: {why}")));
     found.notes.extend(with_theirs.err().map(|why| why.to_string()));
     Ok(found)
 }
 
-/// Whether oslat is to run beside, or why it cannot.
+/// Whether to run oslat, or why it cannot run.
 fn with_oslat(args: &Args, place: &Where) -> Result<bool, Failed> {
     match (args.no_oslat, &place.place, args.policy) {
         (true, ..) => Ok(false),
@@ -142,7 +142,7 @@ fn with_oslat(args: &Args, place: &Where) -> Result<bool, Failed> {
             Err(Failed::UselessPeer { program: "oslat", why: "its main thread needs a CPU outside the shield" })
         }
         (.., Policy::Fifo(_) | Policy::Other { .. }) => installed("oslat", "--version", "rt-tests").map(|()| true),
-        _ => Err(Failed::UselessPeer { program: "oslat", why: "it knows fifo and time sharing only" }),
+        _ => Err(Failed::UselessPeer { program: "oslat", why: "it supports fifo and time sharing only" }),
     }
 }
 
@@ -184,7 +184,7 @@ impl Lost {
                 self.longest(spike(from.saturating_sub(begun), to - from, parts));
             }
             match named {
-                0 => self.blame(NOBODY.into(), to - from),
+                0 => self.blame(NO_EVENT.into(), to - from),
                 named if named < to - from => self.blame(AROUND.into(), to - from - named),
                 _ => {}
             }
@@ -224,7 +224,7 @@ impl Lost {
             Table::new(title)
                 .row(lost.note(format!("of {:.1} s", self.all_ns as f64 / 1e9)))
                 .columns("measured", if self.theirs.is_some() { "oslat" } else { "" })
-                .row(Row::figure("gaps of more than 1 us in a second", "", rate).good(Good::Low).against(
+                .row(Row::figure("gaps above 1 us per second", "", rate).good(Good::Low).against(
                     self.theirs.as_ref().and_then(|(gaps, span_s)| Figure::once(gaps.count() as f64 / span_s)),
                 ))
                 .row(Row { spikes: self.spikes, ..Row::beside("gaps", Latency::of_times(&mut self.gaps_ns)) });
@@ -240,13 +240,13 @@ impl Lost {
     }
 }
 
-/// A gap with those that ran in it, the most first; what is left of it belongs to what no event shows.
+/// A gap with its causes, the largest first; the rest is time without events.
 fn spike(at_ns: u64, gap_ns: u64, parts: impl Iterator<Item = (String, u64)>) -> Spike {
     let mut sums: BTreeMap<String, u64> = BTreeMap::new();
     parts.filter(|(_, ns)| *ns > 0).for_each(|(culprit, ns)| *sums.entry(culprit).or_default() += ns);
     let named: u64 = sums.values().sum();
     if named < gap_ns {
-        let rest = if named == 0 { NOBODY } else { AROUND };
+        let rest = if named == 0 { NO_EVENT } else { AROUND };
         *sums.entry(rest.to_owned()).or_default() += gap_ns - named;
     }
     let mut parts: Vec<(String, u64)> = sums.into_iter().collect();
@@ -254,12 +254,12 @@ fn spike(at_ns: u64, gap_ns: u64, parts: impl Iterator<Item = (String, u64)>) ->
     Spike { at_ns, late_ns: gap_ns, parts }
 }
 
-/// The loop itself: prints when it began and ended, and of each gap when it began and how long it was, in nanoseconds.
+/// The loop: prints its start and end, and start and length of each gap, in nanoseconds.
 fn busy(args: &BusyArgs) -> Result<(), Failed> {
     set_affinity(0, &CpuSet::single(args.cpu))?;
     set_scheduling(0, Scheduling { policy: args.class, reset_on_fork: false })?;
     let mut gaps = Vec::with_capacity(GAPS_MAX);
-    // Its pages are there before it counts.
+    // Pages are touched before the measurement.
     gaps.resize(GAPS_MAX, [1u64; 2]);
     gaps.clear();
     sleep_until(mono_now() + SETTLE);
@@ -290,7 +290,7 @@ mod tests {
             lost.longest(spike(nth, 1_000 + nth, parts.into_iter().take(if nth == 99 { 0 } else { 2 })));
         }
         assert_eq!((lost.spikes.len(), lost.spikes[0].late_ns), (SPIKES_MAX, 1_099));
-        assert_eq!(lost.spikes[0].parts, [(NOBODY.to_owned(), 1_099)]);
+        assert_eq!(lost.spikes[0].parts, [(NO_EVENT.to_owned(), 1_099)]);
         assert_eq!(lost.spikes[1].parts, [(AROUND.to_owned(), 598), ("softirq RCU".to_owned(), 500)]);
     }
 }

@@ -1,4 +1,4 @@
-//! One loop in a process of its own, so that what is measured is the loop and not the measurer.
+//! One loop in a separate process, so that the measuring program does not affect it.
 
 use crate::explained::Explained;
 use crate::looprun::{self, WaitArg, wait_word};
@@ -19,12 +19,12 @@ use sys::signal::{END_SIGNALS, SignalFd};
 /// The name of the loop's thread.
 const LOOP_THREAD: &str = "bench-loop";
 
-/// This program, to start a part of the measurement.
+/// This program, to start a helper of the measurement.
 pub(crate) fn own_program() -> Result<PathBuf, Failed> {
     std::env::current_exe().map_err(Failed::process("tahti"))
 }
 
-/// A time between two beats, as a time (`250us`) or as a rate (`4001Hz`).
+/// A period, as a time (`250us`) or as a rate (`4001Hz`).
 ///
 /// # Errors
 /// It is neither.
@@ -32,7 +32,7 @@ pub(crate) fn period(text: &str) -> Result<DurNs, base::ParseUnitError> {
     text.parse::<base::Hz>().map(base::Hz::period).or_else(|_| text.parse())
 }
 
-/// On this thread, which is to end: on a CPU, in the class if there is one.
+/// Moves this thread to a CPU, and into the class if given. For threads that end afterwards.
 pub(crate) fn settle(cpu: CpuId, class: Option<Policy>) -> Result<(), Failed> {
     set_affinity(0, &CpuSet::single(cpu))?;
     if let Some(policy) = class {
@@ -41,18 +41,18 @@ pub(crate) fn settle(cpu: CpuId, class: Option<Policy>) -> Result<(), Failed> {
     Ok(())
 }
 
-/// Waits for a process that was told to end, kills it after five seconds, and reaps it.
+/// Waits for a process that was asked to end, kills it after five seconds, and reaps it.
 pub(crate) fn ended(child: &mut Child) {
     let begun = Instant::now();
     while matches!(child.try_wait(), Ok(None)) && begun.elapsed() < Duration::from_secs(5) {
         std::thread::sleep(Duration::from_millis(10));
     }
-    // Nothing where it has ended.
+    // Fails if it has ended.
     let _ = child.kill();
     let _ = child.wait();
 }
 
-/// A descriptor that a process which is started keeps.
+/// A duplicate of a descriptor that child processes inherit.
 pub(crate) fn handed_on(fd: BorrowedFd<'_>) -> sys::Result<OwnedFd> {
     rustix::io::dup(fd).map_err(|errno| sys::Error { doing: "hand a descriptor on".into(), errno })
 }
@@ -63,7 +63,7 @@ pub(crate) fn installed(program: &'static str, argument: &str, package: &'static
     started.map(drop).map_err(|source| Failed::NoPeer { program, package, source })
 }
 
-/// Whether somebody wants the measurement to end: looked at between two pieces, so that everything is given back.
+/// Termination signals, checked between two pieces so that the machine is restored before the end.
 pub(crate) struct Interrupt(SignalFd);
 
 impl Interrupt {
@@ -77,9 +77,9 @@ impl Interrupt {
     }
 }
 
-/// The CPU that is measured: the highest of those that this process may use, if none is wanted.
-pub(crate) fn measured_cpu(wanted: Option<CpuId>, own: &CpuSet) -> Result<CpuId, Failed> {
-    let Some(cpu) = wanted else { return own.iter().last().ok_or(Failed::Needs("a CPU")) };
+/// The measured CPU [default: the highest that this process may use].
+pub(crate) fn measured_cpu(given: Option<CpuId>, own: &CpuSet) -> Result<CpuId, Failed> {
+    let Some(cpu) = given else { return own.iter().last().ok_or(Failed::Needs("a CPU")) };
     usable(&CpuSet::single(cpu), &format!("--cpu {cpu}"))?;
     Ok(cpu)
 }
@@ -97,26 +97,26 @@ pub(crate) fn usable(cpus: &CpuSet, argument: &str) -> Result<(), Failed> {
 /// The online CPUs of this process's cpuset.
 fn every_cpu() -> Result<CpuSet, Failed> {
     let online = sys::kernel::online(&RootDir::machine()).ok_or(Failed::Needs("the list of online CPUs"))?;
-    // A thread of its own asks for all of them, and the kernel gives it those of the cpuset.
-    let asked = std::thread::spawn(move || {
+    // A separate thread requests all of them; the kernel grants those of the cpuset.
+    let thread = std::thread::spawn(move || {
         set_affinity(0, &online)?;
         sys::sched::affinity(0)
     });
-    Ok(asked.join().map_err(|_| Failed::Needs("a thread that asks for its CPUs"))??)
+    Ok(thread.join().map_err(|_| Failed::Needs("a thread that reads its CPUs"))??)
 }
 
-/// Where something is measured.
+/// CPU and shield of a measurement.
 pub(crate) struct Where {
     pub(crate) cpu: CpuId,
-    /// Where a shield wants its tasks, if one stands.
+    /// The group of the shield for its tasks, if a shield is applied.
     pub(crate) place: Option<keep::shield::ShieldGroup>,
 }
 
-/// The loop that is measured.
+/// The measured loop.
 pub(crate) const LOOP: Helper =
     Helper { name: "loop", arguments: LoopArgs::augment_args, run: |matches| run_loop(&read(matches)?) };
 
-/// The loop's own command line.
+/// The loop's command line.
 #[derive(clap::Args)]
 struct LoopArgs {
     #[arg(long)]
@@ -131,17 +131,17 @@ struct LoopArgs {
     for_: DurNs,
 }
 
-/// A program that waits until it has been brought where it belongs, and then runs.
+/// A program that waits until it has been moved into its group, and then runs.
 pub(crate) struct Gate {
     child: Child,
     shown: String,
 }
 
 impl Gate {
-    /// Starts `command`; `page` is handed on to it.
+    /// Starts `command`, which inherits `page`.
     pub(crate) fn start(command: &[String], place: &Where, page: Option<&SharedPage>) -> Result<Self, Failed> {
         let shown = command.join(" ");
-        // The shell reads one line, then becomes the program: it is in its place before its first instruction.
+        // The shell reads one line, then executes the program: it is in its group before its first instruction.
         let mut shell = Command::new("/bin/sh");
         shell.args(["-c", "read -r go && exec \"$0\" \"$@\""]).args(command);
         let handed = match page {
@@ -166,7 +166,7 @@ impl Gate {
         Ok(gate)
     }
 
-    /// What goes to its standard input; it sees the end of it when this is dropped.
+    /// Its standard input, which ends when this is dropped.
     pub(crate) fn input(&mut self) -> Option<ChildStdin> {
         self.child.stdin.take()
     }
@@ -176,11 +176,11 @@ impl Gate {
         self.child.id() as i32
     }
 
-    /// Waits until it prints a line: it has come to where it wants to be.
+    /// Waits until it prints a line: it is ready.
     pub(crate) fn ready(&mut self) -> Result<(), Failed> {
         let Some(out) = self.child.stdout.as_mut() else { return Ok(()) };
         let mut byte = [0];
-        // Byte by byte: what follows is for `output`.
+        // Byte by byte: the rest belongs to `output`.
         while byte != *b"\n" {
             let read = std::io::Read::read_exact(out, &mut byte);
             read.map_err(Failed::process(&self.shown))?;
@@ -206,13 +206,13 @@ impl Gate {
 
 impl Drop for Gate {
     fn drop(&mut self) {
-        // It has ended already unless something went wrong on the way.
+        // It has ended already unless an error occurred.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// What was found on a CPU, summed over several runs.
+/// Results on a CPU, summed over several runs.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Measured {
     pub(crate) wake: Histogram,
@@ -226,7 +226,7 @@ pub(crate) struct Measured {
     pub(crate) involuntary: u64,
     /// One text for each run with involuntary switches.
     pub(crate) preempted: Vec<String>,
-    /// What a run could not have.
+    /// What was unavailable in a run.
     pub(crate) missing: Vec<String>,
 }
 
@@ -249,7 +249,7 @@ impl Measured {
         }
     }
 
-    /// Part of the cycles that steal may have touched, in percent.
+    /// Share of the cycles that steal may have affected, in percent.
     pub(crate) fn apart_percent(&self) -> f64 {
         self.set_apart as f64 * 100.0 / self.watched.max(1) as f64
     }
@@ -274,7 +274,7 @@ impl Measured {
     }
 }
 
-/// Runs one loop that does nothing but be there in time; `explained` watches it.
+/// Runs one loop that only wakes up on time; `explained` watches it.
 pub(crate) fn run(
     place: &Where,
     (period, policy, wait): (DurNs, Policy, Wait),
@@ -299,7 +299,7 @@ pub(crate) fn run(
     Ok(Measured::of(&page.read(), &output))
 }
 
-/// The measured process itself.
+/// Main function of the measured process.
 fn run_loop(args: &LoopArgs) -> Result<(), Failed> {
     let page = SharedPage::from_env_or_own("bench")?;
     let spec = LoopSpec {
@@ -315,7 +315,7 @@ fn run_loop(args: &LoopArgs) -> Result<(), Failed> {
     // A bare loop needs no pulse numbers that other machines share.
     missing.retain(|line| !line.contains("TAI"));
     missing.extend(finished.unnamed_because.map(|why| format!("preempting tasks not named: {why}")));
-    missing.extend(finished.no_steal_because.map(|why| format!("steal not watched: {why}")));
+    missing.extend(finished.no_steal_because.map(|why| format!("steal not measured: {why}")));
     missing.iter().for_each(|line| println!("{line}"));
     Ok(())
 }
@@ -325,7 +325,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_cpu_outside_the_mask_but_inside_the_cpuset_may_be_measured_and_one_that_is_not_there_is_refused() {
+    fn cpus_of_the_cpuset_may_be_measured_even_outside_the_mask_and_others_are_refused() {
         std::thread::spawn(|| {
             let all = sys::sched::affinity(0).unwrap();
             let first = CpuSet::single(all.lowest().unwrap());
@@ -333,7 +333,7 @@ mod tests {
             let last = all.iter().last().unwrap();
             assert_eq!(measured_cpu(Some(last), &first).unwrap(), last);
             assert_eq!(measured_cpu(None, &first).unwrap(), first.lowest().unwrap());
-            assert_eq!(sys::sched::affinity(0).unwrap(), first, "the own mask stays");
+            assert_eq!(sys::sched::affinity(0).unwrap(), first, "this thread's mask does not change");
             let refused = usable(&"900".parse().unwrap(), "--cpus 900").unwrap_err().to_string();
             assert!(refused.contains("--cpus 900") && refused.contains("may use"), "{refused}");
         })

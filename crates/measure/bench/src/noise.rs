@@ -1,4 +1,4 @@
-//! A noisy neighbour (`tahti demo noise`), bounded, in processes of its own that die with it.
+//! Load on the machine (`tahti demo noise`), bounded, in processes that end with the parent.
 
 use crate::Failed;
 use crate::measure::own_program;
@@ -11,37 +11,37 @@ use std::process::{Child, Command, Stdio};
 use sys::clock::{mono_now, sleep_until};
 use sys::signal::{END_SIGNALS, SignalFd};
 
-/// A noisy neighbour: keeps CPU, memory, disk or network busy, at time-sharing priority
+/// Put load on CPU, memory, disk or network, at time-sharing priority
 ///
-/// Each kind is one process. Bounds: cpu one thread; mem 64 MiB; disk a 16 MiB file without a name, rewritten and
-/// synced; net one TCP connection over the loopback.
+/// Each kind is one process. Limits: cpu one thread; mem 64 MiB; disk an unnamed 16 MiB file, rewritten and synced; net
+/// one TCP connection over the loopback.
 #[derive(clap::Args)]
 pub struct Args {
-    /// What to keep busy
+    /// Kind of load
     #[arg(long, value_enum, default_value = "all")]
     load: Load,
-    /// End after this long
+    /// Duration [default: until interrupted]
     #[arg(long = "for", value_name = "TIME")]
     for_: Option<DurNs>,
-    /// One process of one kind: what the others are started as
+    /// Run one kind in this process
     #[arg(long, hide = true)]
     one: bool,
 }
 
-/// What is kept busy.
+/// The kind of load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Load {
-    /// Nothing
+    /// No load
     None,
-    /// One thread that computes
+    /// One computing thread
     Cpu,
-    /// 64 MiB walked so that no cache helps, given back from time to time
+    /// 64 MiB of memory, accessed with cache misses and freed from time to time
     Mem,
-    /// A file of 16 MiB, rewritten and synced
+    /// A 16 MiB file, rewritten and synced
     Disk,
     /// One TCP connection over the loopback
     Net,
-    /// All of them, a process each
+    /// All of them, one process each
     All,
 }
 
@@ -74,13 +74,13 @@ const MEMORY_BYTES: usize = 64 << 20;
 const FILE_BYTES: usize = 16 << 20;
 const BLOCK: usize = 64 << 10;
 
-/// Processes that make noise; ended on drop.
+/// Processes of a load; ended on drop.
 pub struct Noise {
     children: Vec<Child>,
 }
 
 impl Noise {
-    /// Starts the processes of a load, which end by themselves after `for_`.
+    /// Starts the processes of a load, which end after `for_`.
     ///
     /// # Errors
     /// This program cannot be started again.
@@ -93,14 +93,14 @@ impl Noise {
             if let Some(limit) = for_ {
                 command.args(["--for", &limit.to_string()]);
             }
-            // A closed input tells the child that we are gone.
+            // The child ends when its standard input closes.
             let child = command.stdin(Stdio::piped()).stdout(Stdio::null()).spawn();
             noise.children.push(child.map_err(Failed::process(&format!("tahti demo noise --load {}", kind.word())))?);
         }
         Ok(noise)
     }
 
-    /// Which of them has ended, and how.
+    /// A process that has ended, and its status.
     fn ended(&mut self) -> Option<Failed> {
         self.children.iter_mut().find_map(|child| match child.try_wait() {
             Ok(Some(status)) if !status.success() => {
@@ -121,7 +121,7 @@ impl Drop for Noise {
     }
 }
 
-/// The command: makes noise until its time has passed or somebody wants it to end.
+/// The command: runs until its time has passed or a signal arrives.
 ///
 /// # Errors
 /// One of the processes could not be started, or failed.
@@ -129,7 +129,7 @@ pub fn run(args: &Args) -> Result<(), Failed> {
     let end = args.for_.map_or(MonoNs(u64::MAX), |limit| mono_now() + limit);
     if args.one {
         std::thread::spawn(|| {
-            // Ends with whoever started it.
+            // Ends with its parent.
             let _ = std::io::stdin().read(&mut [0u8; 1]);
             std::process::exit(0);
         });
@@ -169,7 +169,7 @@ fn cpu(end: MonoNs) {
     }
 }
 
-/// Walks memory with a stride that no cache likes, and gives it back from time to time.
+/// Accesses memory with a stride that misses caches, and frees it from time to time.
 fn memory(end: MonoNs) {
     while mono_now() < end {
         let mut room = vec![0u8; MEMORY_BYTES];
@@ -193,7 +193,7 @@ fn disk(end: MonoNs) -> std::io::Result<()> {
     Ok(())
 }
 
-/// A file that is gone as soon as it is closed.
+/// An unnamed file, removed on close.
 fn nameless_file() -> std::io::Result<File> {
     let path = std::env::temp_dir().join(format!("tahti-noise-{}", std::process::id()));
     let file = File::options().read(true).write(true).create_new(true).open(&path)?;

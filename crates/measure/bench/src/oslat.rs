@@ -1,22 +1,22 @@
-//! The real `oslat` (rt-tests) on the same CPU, in the same class: what ours is compared with.
+//! The real `oslat` (rt-tests) on the same CPU, in the same class, for comparison.
 
 use crate::Failed;
 use crate::measure::{Gate, Where};
 use base::{DurNs, Histogram, Policy};
 
-/// Buckets of 1 us, as many as it has; what lies beyond is in the last.
+/// Buckets of 1 us, the maximum of oslat; longer gaps are in the last.
 const BUCKETS: u32 = 1024;
 
-/// What it found.
+/// Its results.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Found {
     /// Gaps of more than 1 us, in whole microseconds, rounded up by it.
     pub(crate) gaps: Histogram,
-    /// How long it looked, in seconds.
+    /// Measured time in seconds.
     pub(crate) span_s: f64,
 }
 
-/// One run of a second: it takes whole ones only.
+/// One run of a second: oslat accepts whole seconds only.
 pub(crate) fn run(place: &Where, policy: Policy) -> Result<Found, Failed> {
     let words = [format!("-c{}", place.cpu), "-D1".into(), format!("-b{BUCKETS}"), "-q".into(), "-z".into()];
     let mut command = vec!["oslat".to_owned()];
@@ -28,7 +28,7 @@ pub(crate) fn run(place: &Where, policy: Policy) -> Result<Found, Failed> {
     parse(&output).ok_or_else(|| Failed::answer(command.join(" "), "its usual output", output))
 }
 
-/// Reads what it prints of one CPU.
+/// Parses its output for one CPU.
 fn parse(output: &str) -> Option<Found> {
     let after = |head: &str| {
         output.lines().find_map(|line| line.trim().strip_prefix(head)?.split_whitespace().next()?.parse::<f64>().ok())
@@ -39,7 +39,7 @@ fn parse(output: &str) -> Option<Found> {
         let Some((us, rest)) = line.trim().split_once(" (us):") else { continue };
         let (us, mut rest) = (us.parse::<i64>().ok()?, rest.split_whitespace());
         let count = rest.next()?.parse::<u64>().ok()?;
-        // Of those beyond the last bucket the longest is known alone: it counts once, the others as the last.
+        // Of the gaps beyond the last bucket only the longest is known: it counts once, the others as the last bucket.
         let overflow = rest.next().is_some() && count > 0 && longest > us as f64;
         let whole = |us: f64| DurNs((us * 1e3) as i64);
         (0..count - u64::from(overflow)).filter(|_| us > 1).for_each(|_| gaps.record(whole(us as f64)));

@@ -1,4 +1,4 @@
-//! `tahti bench quiet`: what a thread that wants its CPU to itself really loses.
+//! `tahti bench quiet`: time that a thread with a CPU to itself loses.
 
 use crate::failed::joined;
 use crate::{Bench, Failed, Found, Progress, read};
@@ -11,7 +11,7 @@ use sys::sched::{Scheduling, set_affinity, set_scheduling};
 /// The row of the table.
 pub(crate) static BENCH: Bench = Bench {
     name: "quiet",
-    experiment: "own: what remains on a CPU that one thread wants for itself",
+    experiment: "own: remaining interruptions of a thread with a CPU to itself",
     arguments: Args::augment_args,
     run,
     target: "every gap has a cause that the kernel counted",
@@ -19,22 +19,22 @@ pub(crate) static BENCH: Bench = Bench {
     shields: false,
 };
 
-/// A quiet section on one CPU: what remains there, every gap above a threshold, and what the kernel counted meanwhile
+/// A quiet section on one CPU: remaining interruptions, gaps above a threshold, and the kernel's counters
 ///
-/// Changes nothing but its own thread. Ticks stop only where the kernel was booted with nohz_full=; what is
-/// unavailable is reported first. A gap is the time between two looks at the clock.
+/// Changes only its own thread. Ticks stop only if the kernel was booted with nohz_full=. Reports first what is
+/// unavailable. A gap is the time between two readings of the clock.
 #[derive(clap::Args)]
 struct Args {
-    /// The CPU; the highest if not given
+    /// CPU to measure [default: the highest]
     #[arg(long)]
     cpu: Option<CpuId>,
-    /// How long
+    /// Duration
     #[arg(long = "for", value_name = "TIME", default_value = "1s")]
     for_: DurNs,
-    /// Shorter gaps do not count
+    /// Ignore shorter gaps
     #[arg(long, value_name = "TIME", default_value = "5us")]
     threshold: DurNs,
-    /// Class of the thread
+    /// Scheduling class of the thread
     #[arg(long, value_name = "CLASS", default_value = "fifo:50")]
     policy: Policy,
 }
@@ -63,28 +63,28 @@ fn found(report: &QuietReport) -> Found {
     let Some(gaps) = &report.gaps else { return Found::default() };
     let us = |time: DurNs| time.0 as f64 / 1e3;
     let share = 100.0 * gaps.lost.0 as f64 / report.lasted.0.max(1) as f64;
-    let mut table = Table::new("looks at the clock")
-        .row(Row::figure("looks", "", gaps.looks as f64))
-        .row(Row::figure("the quickest two apart", "ns", gaps.quickest.0 as f64))
+    let mut table = Table::new("clock readings")
+        .row(Row::figure("readings", "", gaps.looks as f64))
+        .row(Row::figure("minimum distance of two readings", "ns", gaps.quickest.0 as f64))
         .row(Row::figure("gaps", "", gaps.count as f64).good(Good::Low))
         .row(Row::figure("lost in gaps", "us", us(gaps.lost)).good(Good::Low).note(format!("{share:.4} %")));
     for gap in gaps.longest().take(5) {
         table = table.row(Row::figure(format!("gap at {}", rounded(gap.at)), "us", us(gap.length)));
     }
-    let mut counted = Table::new("counted meanwhile on this CPU");
+    let mut counted = Table::new("the kernel's counters of this CPU");
     for (what, count) in &report.interrupts {
         counted = counted.row(Row::figure(what.to_string(), "", *count as f64));
     }
     let usage = &report.usage;
     counted = counted
-        .row(Row::figure("times that the thread was put aside", "", usage.involuntary as f64))
+        .row(Row::figure("involuntary switches of the thread", "", usage.involuntary as f64))
         .row(Row::figure("page faults", "", (usage.minor_faults + usage.major_faults) as f64));
     let mut notes: Vec<String> = report.broken.iter().map(ToString::to_string).collect();
     let steal = report
         .steal_ticks
         .map_or("does not report its share".to_owned(), |ticks| format!("took {ticks} ticks of 10 ms"));
     if let Some(unexplained) = report.unexplained() {
-        notes.push(format!("gaps beyond all of these: {unexplained}; the hypervisor {steal}"));
+        notes.push(format!("gaps not explained by these: {unexplained}; the hypervisor {steal}"));
     }
     Found { setup: Vec::new(), tables: vec![table, counted], notes }
 }

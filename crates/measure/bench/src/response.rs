@@ -1,4 +1,4 @@
-//! `tahti bench response`: from an event on another CPU until the thread that waits for it runs.
+//! `tahti bench response`: from an event on another CPU until the waiting thread runs.
 
 use crate::explained::{Explained, Ours};
 use crate::failed::joined;
@@ -20,28 +20,28 @@ pub(crate) static BENCH: Bench = Bench {
     experiment: "SGI REACT: interrupt response with and without the shield, unloaded and loaded; KEK: interrupt latency",
     arguments: Args::augment_args,
     run,
-    target: "p99 under load within twice that without, and with the shield at most a fifth of that without",
+    target: "p99 under load at most twice that without load; with the shield at most a fifth of that without",
     quick: &["--events", "4000"],
     shields: false,
 };
 
-/// The thread that waits.
+/// The waiting thread.
 pub(crate) const RESPONDER: Helper =
     Helper { name: "responder", arguments: ResponderArgs::augment_args, run: |matches| responder(&read(matches)?) };
 
-/// From an event on another CPU until the real-time thread that waits for it runs
+/// Time from an event on another CPU until the waiting real-time thread runs
 ///
-/// A thread of the same class on another CPU reads the clock and writes that time into a pipe; the real-time thread sleeps until it can
-/// be read, and reads the clock. Between them are the system call, an interrupt from CPU to CPU, and the scheduler's
-/// switch: what a driver's interrupt goes through, too, but for the device. Unloaded and loaded in turn. What the
-/// kernel did meanwhile is recorded on all CPUs (`tahti explain`), which costs some microseconds at each event: *ours*
-/// leaves out the part that the host caused, from the wake-up until the thread ran.
+/// A thread of the same class on another CPU reads the clock and writes the time into a pipe. The real-time thread sleeps
+/// until it can read the pipe, and reads the clock. The time includes the system call, an interrupt from CPU to CPU, and
+/// the scheduler's switch: the path of a driver's interrupt without the device. Unloaded and loaded pieces alternate. The
+/// kernel's events of all CPUs are recorded (`tahti explain`), which costs some microseconds per event. *ours* excludes
+/// the host's share between the wake-up and the run of the thread.
 #[derive(clap::Args)]
 struct Args {
-    /// CPU of the thread that waits; the highest if not given
+    /// CPU of the waiting thread [default: the highest]
     #[arg(long, value_name = "CPU")]
     cpu: Option<CpuId>,
-    /// Class of the thread that waits
+    /// Scheduling class of the waiting thread
     #[arg(long, value_name = "CLASS", default_value = "fifo:80")]
     policy: Policy,
     /// Events in each condition
@@ -50,20 +50,20 @@ struct Args {
     /// Time between two events
     #[arg(long, value_name = "TIME", default_value = "250us")]
     period: DurNs,
-    /// Noisy neighbours of the loaded half
+    /// Load of the loaded pieces
     #[arg(long, value_enum, default_value = "all")]
     load: Load,
-    /// Measure with and without the shield, in turn
+    /// Measure with and without the shield, alternating
     #[arg(long)]
     compare: bool,
-    /// Do not record what the kernel does meanwhile: nothing is taken off then, and nobody named
+    /// Do not record the kernel's events: delays are then not explained
     #[arg(long)]
     no_explain: bool,
     #[command(flatten)]
     touched: Touched,
 }
 
-/// The waiting process's own command line.
+/// The waiting process's command line.
 #[derive(clap::Args)]
 struct ResponderArgs {
     #[arg(long)]
@@ -74,7 +74,7 @@ struct ResponderArgs {
     events: usize,
 }
 
-/// Each condition is measured in this many pieces, in turn with the others.
+/// Pieces of each condition, alternating with the others.
 const ROUNDS: u32 = 8;
 
 /// One condition.
@@ -83,7 +83,7 @@ struct Condition {
     loaded: bool,
     times_ns: Vec<u64>,
     pieces: Vec<f64>,
-    /// Of all pieces, once they are measured.
+    /// Results of all pieces, after the measurement.
     p99: Option<Figure>,
     explained: Option<(Ours, Vec<f64>)>,
 }
@@ -102,7 +102,7 @@ fn run(matches: &ArgMatches, progress: &mut Progress) -> Result<Found, Failed> {
     let cpu = measured_cpu(args.cpu, &online)?;
     let others = online.minus(&CpuSet::single(cpu));
     if others.is_empty() {
-        return Err(Failed::Needs("two CPUs: one for the event, one for the thread that waits for it"));
+        return Err(Failed::Needs("two CPUs: one for the event, one for the waiting thread"));
     }
     if args.period < DurNs::from_us(50) || args.period > DurNs::from_secs(1) {
         return Err(Failed::argument(format!("--period {}", args.period), "50us to 1s"));
@@ -124,7 +124,7 @@ fn run(matches: &ArgMatches, progress: &mut Progress) -> Result<Found, Failed> {
     let explained = (!args.no_explain).then(|| Explained::of(cpu, Occasion::Event));
     let (explained, why) = match explained.transpose() {
         Ok(explained) => (explained, None),
-        Err(why) => (None, Some(format!("the host's part is not known: {why}"))),
+        Err(why) => (None, Some(format!("the host's share is unknown: {why}"))),
     };
     let parts = all.len() * ROUNDS as usize;
     for round in 0..ROUNDS as usize {
@@ -162,7 +162,7 @@ impl Condition {
     }
 }
 
-/// One piece: so many events, and how long each took.
+/// One piece: the times of its events.
 fn events(args: &Args, place: &Where, others: &CpuSet, explained: Option<&Explained>) -> Result<Vec<u64>, Failed> {
     let program = own_program()?;
     let count = (args.events / ROUNDS) as usize;
@@ -177,16 +177,16 @@ fn events(args: &Args, place: &Where, others: &CpuSet, explained: Option<&Explai
     let mut gate = Gate::start(&words, place, None)?;
     explained.inspect(|explained| explained.watch(gate.pid(), args.policy, "tahti"));
     gate.ready()?;
-    let mut input = gate.input().ok_or_else(|| Failed::answer("the thread that waits", "a pipe", "none"))?;
+    let mut input = gate.input().ok_or_else(|| Failed::answer("the waiting thread", "a pipe", "none"))?;
     let (others, period, policy) = (*others, args.period, args.policy);
     let sender = std::thread::spawn(move || {
         set_affinity(0, &others)?;
-        // Otherwise what it waits for between reading the clock and writing would count as the other's.
+        // Otherwise delays of the sender between clock and write would count.
         set_scheduling(0, Scheduling { policy, reset_on_fork: true })?;
         let mut next = mono_now() + DurNs::from_ms(50);
         for _ in 0..count {
             sleep_until(next);
-            // One that comes late pushes the next back: none meets a thread that is still at the one before.
+            // A late event delays the next: each finds the thread waiting.
             next = mono_now() + period;
             input.write_all(&mono_now().0.to_le_bytes()).map_err(Failed::process("tahti bench responder"))?;
         }
@@ -197,18 +197,18 @@ fn events(args: &Args, place: &Where, others: &CpuSet, explained: Option<&Explai
     let times: Option<Vec<u64>> = output.split_ascii_whitespace().map(|word| word.parse().ok()).collect();
     times
         .filter(|times| times.len() == count)
-        .ok_or_else(|| Failed::answer("the thread that waits", format!("{count} times"), &output))
+        .ok_or_else(|| Failed::answer("the waiting thread", format!("{count} times"), &output))
 }
 
 fn found(args: &Args, cpu: CpuId, mut all: Vec<Condition>) -> Found {
     let setup = vec![format!(
-        "events on other CPUs, every {}, {} of them in each condition in {ROUNDS} pieces in turn; {} waits on CPU {cpu}; load {}",
+        "events on other CPUs, every {}, {} of them in each condition in {ROUNDS} alternating pieces; {} waits on CPU {cpu}; load {}",
         args.period,
         args.events / ROUNDS * ROUNDS,
         args.policy,
         args.load.word()
     )];
-    let mut table = Table::new("from an event on another CPU until the thread that waits for it runs");
+    let mut table = Table::new("from an event on another CPU until the waiting thread runs");
     for condition in &mut all {
         let latency = Latency::of_times(&mut condition.times_ns);
         condition.p99 = latency.p99();
@@ -219,18 +219,17 @@ fn found(args: &Args, cpu: CpuId, mut all: Vec<Condition>) -> Found {
     }
     let mut rows = Vec::new();
     for shielded in [false, true].into_iter().filter(|shielded| args.compare || !shielded) {
-        let name = format!("loaded, by unloaded, {}", if shielded { "shielded" } else { "open" });
+        let name = format!("loaded / unloaded, {}", if shielded { "shielded" } else { "open" });
         rows.extend(beside(&all, &name, [(shielded, true), (shielded, false)], 2.0));
     }
     if args.compare {
-        rows.extend(beside(&all, "loaded, shielded by open", [(true, true), (false, true)], 0.2));
+        rows.extend(beside(&all, "loaded, shielded / open", [(true, true), (false, true)], 0.2));
     }
-    let tables = vec![table, Table { rows, ..Table::new("p99 beside").columns("ours", "the other's") }];
+    let tables = vec![table, Table { rows, ..Table::new("p99 compared").columns("measured", "compared with") }];
     Found { setup, tables, notes: Vec::new() }
 }
 
-/// The 99th percentile of one condition beside that of another: of *ours* where the host's part is known, of which something is wanted
-/// then, and as measured.
+/// The 99th percentiles of two conditions: as measured, and of *ours* if the host's share is known. The latter then has the target.
 fn beside(all: &[Condition], name: &str, [one, other]: [(bool, bool); 2], most: f64) -> Vec<Row> {
     let find = |which| all.iter().find(|condition| (condition.shielded, condition.loaded) == which);
     let (Some(one), Some(other)) = (find(one), find(other)) else { return Vec::new() };
@@ -248,7 +247,7 @@ fn beside(all: &[Condition], name: &str, [one, other]: [(bool, bool); 2], most: 
     }
 }
 
-/// Says that it is ready, waits for each event, and prints how long it took, in nanoseconds.
+/// Prints that it is ready, waits for each event, and prints its time in nanoseconds.
 fn responder(args: &ResponderArgs) -> Result<(), Failed> {
     set_affinity(0, &CpuSet::single(args.cpu))?;
     set_scheduling(0, Scheduling { policy: args.class, reset_on_fork: false })?;

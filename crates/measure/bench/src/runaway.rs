@@ -1,7 +1,7 @@
-//! `tahti bench runaway`: how long a FIFO loop that burns its budget keeps its CPU.
+//! `tahti bench runaway`: how long a runaway FIFO loop keeps its CPU.
 //!
-//! Each trial starts a loop that sleeps a little, notes the time, burns, and notes when it finds itself
-//! demoted; it gives up by itself after 900 ms, so that a failing guard hangs nothing.
+//! Each trial starts a loop that sleeps briefly, reads the clock, busy-waits, and reads the clock again when it is
+//! demoted. It stops after 900 ms, so that a failing guard does not hang the machine.
 
 use crate::measure::own_program;
 use crate::{Bench, Failed, Found, Helper, Progress, read};
@@ -15,15 +15,15 @@ use std::io::{BufRead, BufReader, Write};
 use std::time::Duration;
 use sys::clock::{mono_now, sleep_until};
 
-/// A loop stops burning by itself after this long.
+/// Maximum time that a loop busy-waits.
 const BURNS_FOR: DurNs = DurNs::from_ms(900);
-/// What is target: budget and this.
+/// The target is the budget plus this.
 const ALLOWED: DurNs = DurNs::from_ms(50);
 
 /// The row of the table.
 pub(crate) static BENCH: Bench = Bench {
     name: "runaway",
-    experiment: "own: a real-time loop that does not end, and the guard that takes it down",
+    experiment: "own: a real-time loop that does not yield, and the guard that demotes it",
     arguments: Args::augment_args,
     run: measure,
     target: "p99 within 50 ms of the budget's end, none missed",
@@ -31,26 +31,26 @@ pub(crate) static BENCH: Bench = Bench {
     shields: false,
 };
 
-/// The loop itself.
+/// The loop.
 pub(crate) const BURN: Helper = Helper {
     name: "burn",
     arguments: BurnArgs::augment_args,
     run: |matches| read(matches).and_then(|args: BurnArgs| burn(args.after_us)),
 };
 
-/// Time from the first burnt nanosecond to the demotion of a runaway FIFO loop
+/// Time from the start of a runaway FIFO loop to its demotion
 #[derive(clap::Args)]
 struct Args {
-    /// Trials
+    /// Number of trials
     #[arg(long, default_value_t = 100)]
     trials: u32,
-    /// What the loop may burn
+    /// CPU budget of the loop
     #[arg(long, default_value = "80%/100ms")]
     rt_budget: Budget,
     /// CPU of the loop [default: the highest]
     #[arg(long)]
     cpus: Option<CpuSet>,
-    /// Class of the loop
+    /// Scheduling class of the loop
     #[arg(long, default_value = "fifo:50")]
     policy: Policy,
 }
@@ -61,7 +61,7 @@ struct BurnArgs {
     after_us: u64,
 }
 
-/// The loop: tells when it began to burn, and when it found itself demoted (or gave up: 0).
+/// The loop: prints when it started, and when it was demoted (0 if it never was).
 fn burn(pause_us: u64) -> Result<(), Failed> {
     if pause_us > 0 {
         sleep_until(mono_now() + DurNs::from_us(pause_us as i64));
@@ -84,7 +84,7 @@ fn measure(matches: &ArgMatches, progress: &mut Progress) -> Result<Found, Faile
     let Budget::Share { percent, period } = args.rt_budget else {
         return Err(Failed::argument(
             "--rt-budget none",
-            "a budget such as 80%/100ms: without one no loop is a runaway",
+            "a budget such as 80%/100ms: without a budget the guard demotes no loop",
         ));
     };
     let budget = DurNs(period.0 / 100 * i64::from(percent));
@@ -95,8 +95,8 @@ fn measure(matches: &ArgMatches, progress: &mut Progress) -> Result<Found, Faile
     let (mut burnt, mut missed) = (Vec::new(), 0);
     for trial in 0..args.trials {
         progress.at(trial as usize, args.trials as usize, "a runaway loop");
-        // Every other loop burns from its first instruction; the rest pause for up to 50 ms, spread so that
-        // trials meet the guard's looks at every phase.
+        // Every other loop busy-waits from its first instruction; the rest pause for up to 50 ms, spread over the
+        // phases of the guard's checks.
         let pause_us = u64::from(trial % 2) * (u64::from(trial) * 7_919 % 50_000);
         match one_trial(args.policy, cpus, args.rt_budget, pause_us, &mut guard)? {
             Some(span) => burnt.push(span.0.max(0) as u64),
@@ -104,7 +104,7 @@ fn measure(matches: &ArgMatches, progress: &mut Progress) -> Result<Found, Faile
         }
     }
     let samples = burnt.iter().map(|ns| *ns as f64 / 1e3).collect();
-    let late = Row::latency("from its first burnt nanosecond to its demotion", Latency::of_times(&mut burnt), samples);
+    let late = Row::latency("from the start of the loop to its demotion", Latency::of_times(&mut burnt), samples);
     let title = format!(
         "runaway {} loop on CPU {cpus}, budget {percent} % of {period} ({budget}), guard {}",
         args.policy,
@@ -117,7 +117,7 @@ fn measure(matches: &ArgMatches, progress: &mut Progress) -> Result<Found, Faile
     Ok(Found { notes: shortfalls, ..table.into() })
 }
 
-/// One loop, watched; how long it burnt until it was demoted, `None` if it never was.
+/// One watched loop; returns its time until the demotion, `None` if it was not demoted.
 fn one_trial(
     policy: Policy,
     cpus: CpuSet,

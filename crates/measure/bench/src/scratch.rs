@@ -1,15 +1,15 @@
-//! A folder of a measurement.
+//! Temporary folder of a measurement.
 
 use crate::Failed;
 use std::path::PathBuf;
 
-/// A folder that goes when the measurement ends.
+/// A folder, removed at the end of the measurement.
 pub(crate) struct Scratch(pub(crate) PathBuf);
 
 impl Scratch {
-    /// A new one for the measurement of this name.
+    /// A new folder for the named measurement.
     pub(crate) fn new(of: &str) -> Result<Self, Failed> {
-        // As /run is on most machines: in memory. Waiting for a disk is not what is measured.
+        // In memory, as /run is on most machines: disk latency is not part of the measurement.
         let memory = PathBuf::from("/dev/shm");
         let parent = if memory.is_dir() { memory } else { std::env::temp_dir() };
         let path = parent.join(format!("tahti-bench-{of}-{}", std::process::id()));

@@ -1,11 +1,11 @@
-//! Boot sectors: guests of 512 bytes, for a PC's BIOS. Each says a line on its first serial port; then it does one thing.
+//! Boot sectors: guests of 512 bytes for a PC's BIOS. Each prints a line on its first serial port, then idles or computes.
 
 use crate::Failed;
 use std::path::Path;
 
-/// Where a BIOS loads it.
+/// Load address of a BIOS.
 const ORIGIN: u16 = 0x7c00;
-/// Bytes of a disk image that holds one: QEMU wants no less.
+/// Size of the disk image, the minimum of QEMU.
 const DISK_BYTES: usize = 1 << 20;
 
 /// Sleeps until its power button is pressed, and powers off.
@@ -16,8 +16,8 @@ pub(crate) const IDLE: &[u8] = &[
     0xfa, 0xf4, 0xeb, 0xfc, // halt
 ];
 
-/// Computes for so much of its time, in percent, until its power button is pressed: the timer counts down 55 ms again and again, and what is
-/// left of them once that share has passed it sleeps.
+/// Computes for a share of the time, in percent, until its power button is pressed: it computes for that share of each 55 ms of the timer and
+/// sleeps for the rest.
 pub(crate) fn busy(percent: u32) -> Vec<u8> {
     let asleep = u16::try_from(0x1_0000 * (100 - percent.min(100)) / 100).unwrap_or(u16::MAX);
     let mut code = vec![
@@ -37,7 +37,7 @@ pub(crate) fn busy(percent: u32) -> Vec<u8> {
     code
 }
 
-/// Writes the image of a disk whose first sector is the whole system.
+/// Writes a disk image whose first sector is the whole system.
 pub(crate) fn write(path: &Path, line: &str, then: &[u8]) -> Result<(), Failed> {
     std::fs::write(path, image(line, then)).map_err(Failed::file(path))
 }

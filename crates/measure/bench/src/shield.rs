@@ -1,4 +1,4 @@
-//! `tahti bench shield`: applying and releasing a shield, beside a bare C loop that makes the same writes.
+//! `tahti bench shield`: time to apply and release a shield, compared with a bare C loop with the same writes.
 
 use crate::scratch::Scratch;
 use crate::{Bench, Failed, Found, Progress, Touched, read};
@@ -23,24 +23,24 @@ const SOURCE: &str = include_str!("shield_loop.c");
 /// The row of the table.
 pub(crate) static BENCH: Bench = Bench {
     name: "shield",
-    experiment: "own: the price of shielding CPUs at run time",
+    experiment: "own: time to shield CPUs at run time",
     arguments: Args::augment_args,
     run: measure,
-    target: "apply and release within 1.2 times a bare C loop that makes the same writes",
+    target: "apply and release at most 1.2 times a bare C loop with the same writes",
     quick: &["--rounds", "8"],
     shields: true,
 };
 
-/// Apply and release a shield, beside a bare C loop that makes the same writes
+/// Time to apply and release a shield, compared with a bare C loop with the same writes
 ///
-/// Changes the machine and gives it back each time. The loop is given its writes; tahti has to find them: how long one
-/// look at the whole machine and the plan from it take is said too (apply and release begin with one each).
+/// Changes the machine and restores it each time. The loop gets a list of writes; tahti has to plan them. Therefore the
+/// time to read the machine and to plan is a separate figure (apply and release each include it once).
 #[derive(clap::Args)]
 struct Args {
-    /// The CPUs to shield; the highest if not given
+    /// CPUs to shield [default: the highest]
     #[arg(long, value_name = "LIST")]
     cpus: Option<CpuSet>,
-    /// How often each is measured; the medians are compared
+    /// Measurements of each; the medians are compared
     #[arg(long, default_value_t = 15)]
     rounds: usize,
     #[command(flatten)]
@@ -90,8 +90,8 @@ fn measure(matches: &ArgMatches, progress: &mut Progress) -> Result<Found, Faile
         let row = Row::samples(name, "us", ours).good(Good::Low).against(Figure::median(bare));
         table = table.row(if name == "both" { row.target(report::Target::ratio_at_most(1.2)) } else { row });
     }
-    table.notes.push(format!("{writes} writes one way"));
-    Ok(table.row(Row::samples("one look at the machine and the plan from it", "us", look).good(Good::Low)).into())
+    table.notes.push(format!("{writes} writes to apply"));
+    Ok(table.row(Row::samples("reading the machine and planning", "us", look).good(Good::Low)).into())
 }
 
 fn compile(scratch: &Path) -> Result<PathBuf, Failed> {
@@ -105,7 +105,7 @@ fn compile(scratch: &Path) -> Result<PathBuf, Failed> {
     }
 }
 
-/// The writes of a plan and of its way back, a line each, and how many there are one way.
+/// The writes of a plan and of its reversal, a line each, and the number of writes of the plan.
 fn script(snapshot: &Snapshot, plan: &Plan) -> (String, usize) {
     let (mut script, mut count) = (String::new(), 0);
     for step in &plan.steps {
@@ -118,7 +118,7 @@ fn script(snapshot: &Snapshot, plan: &Plan) -> (String, usize) {
     (script, count)
 }
 
-/// Adds the step's line; says whether it has one.
+/// Adds the step's line, if it has one; returns whether it has.
 fn line(snapshot: &Snapshot, step: &Step, script: &mut String) -> bool {
     let written = match (&step.target, &step.to) {
         (Target::Dir { path }, Value::Present) => writeln!(script, "m {path}"),
@@ -142,7 +142,7 @@ fn line(snapshot: &Snapshot, step: &Step, script: &mut String) -> bool {
     written.is_ok()
 }
 
-/// Microseconds there and back.
+/// Microseconds of apply and release.
 fn bare_loop(program: &Path, script: &str) -> Result<[f64; 2], Failed> {
     let shown = program.to_string_lossy();
     let failed = Failed::process(&shown);

@@ -8,16 +8,16 @@ use keep::RunDir;
 use keep::shield::{self, ShieldGroup};
 use sys::root::RootDir;
 
-/// A shield that is given back, whatever happens.
+/// A shield, released on drop.
 pub(super) struct Shielded {
-    /// Where the shield wants its tasks.
+    /// The group of the shield's tasks.
     pub(super) place: ShieldGroup,
     want: Want,
     released: bool,
 }
 
 impl Shielded {
-    /// Shields CPUs from everybody but those spared, and this process and its parent.
+    /// Shields CPUs from all tasks except the spared ones, this process and its parent.
     pub(super) fn apply(touched: &Touched, cpus: &CpuSet) -> Result<Self, Failed> {
         let root = RootDir::machine();
         let want = Want {
@@ -31,12 +31,12 @@ impl Shielded {
         Ok(Self { place: applied.place, want, released: false })
     }
 
-    /// Threads of others that may run on the shielded CPUs, each with its name.
-    pub(super) fn strangers(&self) -> Result<Vec<String>, Failed> {
+    /// Other processes' threads that may run on the shielded CPUs, each with its name.
+    pub(super) fn foreign_threads(&self) -> Result<Vec<String>, Failed> {
         Ok(shield::strangers(&RootDir::machine(), &self.want)?)
     }
 
-    /// Gives the machine back.
+    /// Releases the shield.
     pub(super) fn release(mut self) -> Result<(), Failed> {
         self.released = true;
         let released = shield::release(&RootDir::machine(), &RunDir::from_env(), false);
@@ -50,7 +50,7 @@ impl Shielded {
 impl Drop for Shielded {
     fn drop(&mut self) {
         if !self.released {
-            // On the way out of an error that is told already; what is left, the next release puts back.
+            // After another error, which is already reported. The next release restores the rest.
             let _ = shield::release(&RootDir::machine(), &RunDir::from_env(), false);
         }
     }

@@ -1,4 +1,4 @@
-//! `tahti bench wakeup`: how late a periodic loop wakes up, beside `cyclictest` in the same run.
+//! `tahti bench wakeup`: wake-up latency of a periodic loop, compared with `cyclictest` in the same run.
 
 use crate::cyclictest;
 use crate::explained::{Explained, Ours};
@@ -19,59 +19,60 @@ pub(crate) static BENCH: Bench = Bench {
     experiment: "VxWorks: task response jitter; SGI REACT: interrupt response with and without the shield",
     arguments: Args::augment_args,
     run,
-    target: "p99 shielded at most a fifth of the open one, and never above cyclictest's",
+    target: "p99 with the shield at most a fifth of that without, and never above cyclictest's",
     quick: &["--for", "4s", "--load", "cpu"],
     shields: false,
 };
 
 /// Wake-up latency of a periodic loop that does nothing else
 ///
-/// Runs loop and cyclictest in turn, at the same CPU and class, so that both meet the same machine. The kernel's events
-/// of that CPU are recorded meanwhile (`tahti explain`), which costs some microseconds at each wake-up of either: they
-/// show which part of each delay the host caused, with evidence, and who made the late ones late. *ours* is what is left
-/// without it, and what shields are compared by. The first figures are unfiltered; where the hypervisor took the CPU, a second line leaves out the cycles near that. With
-/// more than 1 % left out nothing can be concluded, and that is said.
+/// Loop and cyclictest alternate on the same CPU and in the same class, so that the machine affects both equally. The
+/// kernel's events of that CPU are recorded (`tahti explain`), which costs some microseconds per wake-up of either. They
+/// show the host's share of each delay, and the causes of the other delays. *ours* is the latency without the host's
+/// share; shields are compared by it. The first figures are unfiltered. If the hypervisor took the CPU, a second line
+/// excludes the cycles near that. If that excludes more than 1 % of the cycles, there is no verdict on the figures as
+/// measured.
 #[derive(clap::Args)]
 struct Args {
     /// Time between two wake-ups
     #[arg(long, value_name = "TIME|RATE", default_value = "1ms", value_parser = measure::period)]
     period: DurNs,
-    /// CPUs to measure, one after the other; the highest if not given
+    /// CPUs to measure, one after the other [default: the highest]
     #[arg(long, value_name = "LIST")]
     cpus: Option<CpuSet>,
-    /// Noisy neighbour, free to run wherever the machine lets it
+    /// Load on the machine, not bound to CPUs
     #[arg(long, value_enum, default_value = "none")]
     load: Load,
-    /// Class of the loop
+    /// Scheduling class of the loop
     #[arg(long, value_name = "CLASS", default_value = "fifo:80")]
     policy: Policy,
     /// How the loop waits: sleep, spin, both or both:TIME
     #[arg(long, value_name = "HOW", default_value = "sleep")]
     wait: WaitArg,
-    /// How long each figure is measured
+    /// Duration of each measurement
     #[arg(long = "for", value_name = "TIME", default_value = "10s")]
     for_: DurNs,
-    /// Put a shield round the CPU, and give the machine back afterwards
+    /// Shield the CPU, and release the shield afterwards
     #[arg(long)]
     shield: bool,
-    /// Measure with and without the shield, in turn
+    /// Measure with and without the shield, alternating
     #[arg(long, conflicts_with = "shield")]
     compare: bool,
     #[command(flatten)]
     touched: Touched,
-    /// Do not record what the kernel does meanwhile: nothing is taken off then, and nobody named
+    /// Do not record the kernel's events: delays are then not explained
     #[arg(long)]
     no_explain: bool,
-    /// Leave cyclictest out
+    /// Do not run cyclictest
     #[arg(long)]
     no_cyclictest: bool,
 }
 
-/// Each figure is measured in this many pieces, in turn with the others: enough for a test to tell two runs apart.
+/// Alternating pieces of each figure: enough for a rank test of two runs.
 const ROUNDS: i64 = 8;
-/// Strangers that are named; the rest is counted.
-const STRANGERS_NAMED: usize = 4;
-/// Share set apart above which nothing is concluded, in percent.
+/// Number of foreign threads that are listed; the rest is counted.
+const FOREIGN_LISTED: usize = 4;
+/// Maximum share of excluded cycles for a verdict, in percent.
 const APART_MAX: f64 = 1.0;
 
 /// Everything about one CPU under one condition.
@@ -79,13 +80,13 @@ struct Row {
     cpu: CpuId,
     shielded: bool,
     ours: Measured,
-    /// p99 of each piece, in us; one beyond the histogram counts as its end, above all others.
+    /// p99 of each piece, in us; one beyond the histogram counts as the histogram's end.
     pieces: Vec<f64>,
     theirs: Option<Histogram>,
-    /// What of them was the host's, and who else made them late.
+    /// The same without the host's share, with the causes.
     explained: Option<Sides>,
-    /// Threads of others that might run there although it was shielded.
-    strangers: BTreeSet<String>,
+    /// Other processes' threads that may run on the CPU despite the shield.
+    foreign_threads: BTreeSet<String>,
 }
 
 /// Both sides of a condition, explained: the loop and cyclictest.
@@ -100,7 +101,7 @@ struct Sides {
 fn run(matches: &ArgMatches, progress: &mut Progress) -> Result<Found, Failed> {
     let args: &Args = &read(matches)?;
     check(args)?;
-    // An interrupt ends this between two pieces, after the shield was given back; the pieces themselves are short.
+    // A signal ends this between two pieces, after the release of the shield; pieces are short.
     let interrupt = Interrupt::watch()?;
     let online = sys::sched::affinity(0)?;
     let cpus = args.cpus.unwrap_or_else(|| online.iter().last().map(CpuSet::single).unwrap_or_default());
@@ -110,7 +111,7 @@ fn run(matches: &ArgMatches, progress: &mut Progress) -> Result<Found, Failed> {
     let with_theirs = matches!(theirs, Some(Ok(())));
     notes.extend(theirs.and_then(Result::err).map(|why| why.to_string()));
     if matches!(args.policy, Policy::Fifo(_) | Policy::Rr(_)) && args.wait.0 == rt::Wait::Spin {
-        notes.push("a real-time loop that spins is stopped by real-time throttling for 5 % of the time".into());
+        notes.push("real-time throttling stops a spinning real-time loop for 5 % of the time".into());
     }
     let conditions: &[bool] = match (args.shield, args.compare) {
         (true, _) => &[true],
@@ -136,10 +137,10 @@ fn run(matches: &ArgMatches, progress: &mut Progress) -> Result<Found, Failed> {
     Ok(found(args, &rows, notes))
 }
 
-/// The recording beside a CPU's measurements, unless this machine has none: then that is said.
+/// The recording of a CPU, or a note if this machine does not support it.
 fn explained(cpu: CpuId, notes: &mut Vec<String>) -> Option<Explained> {
     let started = Explained::start(cpu);
-    notes.extend(started.as_ref().err().map(|why| format!("the host's part is not known: {why}")));
+    notes.extend(started.as_ref().err().map(|why| format!("the host's share is unknown: {why}")));
     started.ok()
 }
 
@@ -160,10 +161,10 @@ impl Row {
     fn new(cpu: CpuId, shielded: bool, with_theirs: bool) -> Self {
         let theirs = with_theirs.then(Histogram::new);
         let (ours, pieces) = (Measured::default(), Vec::new());
-        Self { cpu, shielded, ours, pieces, theirs, explained: None, strangers: BTreeSet::new() }
+        Self { cpu, shielded, ours, pieces, theirs, explained: None, foreign_threads: BTreeSet::new() }
     }
 
-    /// One piece: the loop, then cyclictest, then the loop's turn again in the next round.
+    /// One piece: the loop, then cyclictest.
     fn measure(&mut self, args: &Args, explained: Option<&Explained>, notes: &mut Vec<String>) -> Result<(), Failed> {
         let shielded =
             if self.shielded { Some(Shielded::apply(&args.touched, &CpuSet::single(self.cpu))?) } else { None };
@@ -184,7 +185,7 @@ impl Row {
             }
         }
         if let Some(shielded) = &shielded {
-            self.strangers.extend(shielded.strangers()?);
+            self.foreign_threads.extend(shielded.foreign_threads()?);
         }
         if let Some(shielded) = shielded
             && let Err(why) = shielded.release().map_err(|why| why.to_string())
@@ -195,19 +196,19 @@ impl Row {
         Ok(())
     }
 
-    /// Who else might run on the shielded CPU: what a shield is worth cannot be told then.
+    /// Other threads that may run on the shielded CPU, which prevent a verdict on the shield.
     fn shared_with(&self) -> Option<String> {
-        if self.strangers.is_empty() {
+        if self.foreign_threads.is_empty() {
             return None;
         }
-        let some: Vec<&str> = self.strangers.iter().take(STRANGERS_NAMED).map(String::as_str).collect();
+        let some: Vec<&str> = self.foreign_threads.iter().take(FOREIGN_LISTED).map(String::as_str).collect();
         Some(format!(
-            "CPU {}: {} of others might run there although it was shielded ({}{}): no verdict on the shield; spare fewer (--spare), or \
-             --whole-machine",
+            "CPU {}: {} of other processes may run there despite the shield ({}{}): no verdict on the shield; spare fewer \
+             processes (--spare), or use --whole-machine",
             self.cpu,
-            Counted(self.strangers.len(), "thread"),
+            Counted(self.foreign_threads.len(), "thread"),
             some.join(", "),
-            if self.strangers.len() > STRANGERS_NAMED { ", ..." } else { "" }
+            if self.foreign_threads.len() > FOREIGN_LISTED { ", ..." } else { "" }
         ))
     }
 
@@ -216,25 +217,25 @@ impl Row {
     }
 }
 
-/// Rows of what can be concluded, and lines on what cannot. What is wanted is wanted of *ours* where the host's part is known, and of
-/// what was measured where it is not.
+/// Rows with the conclusions, and notes on missing ones. *ours* has the target if the host's share is known, otherwise the latency
+/// as measured.
 fn conclusions(rows: &[Row]) -> (Vec<Line>, Vec<String>) {
     let (mut lines, mut notes) = (Vec::new(), Vec::new());
     let disturbed = |row: &Row| row.ours.apart_percent() > APART_MAX;
     for row in rows {
         if let Some(sides) = row.explained.as_ref().filter(|sides| sides.theirs.ours.count() > 0) {
             let line =
-                beside(format!("{}: p99 of ours, by cyclictest's", row.name()), &sides.loops.ours, &sides.theirs.ours);
+                beside(format!("{}: p99 of ours / cyclictest's", row.name()), &sides.loops.ours, &sides.theirs.ours);
             lines.push(if row.shielded { line.target(Target::ratio_at_most(1.0)) } else { line });
         }
         if disturbed(row) {
             let share = row.ours.apart_percent();
             notes.push(format!(
-                "{}: as measured not to be compared: the hypervisor was near {share:.1} % of the cycles",
+                "{}: not comparable as measured: the hypervisor took the CPU near {share:.1} % of the cycles",
                 row.name()
             ));
         } else if let Some(theirs) = &row.theirs {
-            let line = beside(format!("{}: p99, by cyclictest's", row.name()), &row.ours.wake, theirs);
+            let line = beside(format!("{}: p99 / cyclictest's", row.name()), &row.ours.wake, theirs);
             let has_target = row.shielded && row.explained.is_none();
             lines.push(if has_target { line.target(Target::ratio_at_most(1.0)) } else { line });
         }
@@ -243,15 +244,15 @@ fn conclusions(rows: &[Row]) -> (Vec<Line>, Vec<String>) {
         if let [open, shielded] = pair
             && open.cpu == shielded.cpu
             && shielded.shielded
-            && shielded.strangers.is_empty()
+            && shielded.foreign_threads.is_empty()
         {
             let explained = open.explained.as_ref().zip(shielded.explained.as_ref());
             if let Some((open_sides, sides)) = explained {
-                let name = format!("CPU {}: p99 of ours shielded, by open", open.cpu);
+                let name = format!("CPU {}: p99 of ours shielded / open", open.cpu);
                 lines.push(beside(name, &sides.loops.ours, &open_sides.loops.ours).target(Target::ratio_at_most(0.2)));
             }
             if !disturbed(open) && !disturbed(shielded) {
-                let name = format!("CPU {}: p99 shielded, by open", open.cpu);
+                let name = format!("CPU {}: p99 shielded / open", open.cpu);
                 let line = beside(name, &shielded.ours.wake, &open.ours.wake);
                 lines.push(if explained.is_none() { line.target(Target::ratio_at_most(0.2)) } else { line });
             }
@@ -260,7 +261,7 @@ fn conclusions(rows: &[Row]) -> (Vec<Line>, Vec<String>) {
     (lines, notes)
 }
 
-/// The 99th percentile of one beside that of another.
+/// A row with the 99th percentiles of two histograms.
 fn beside(name: String, one: &Histogram, other: &Histogram) -> Line {
     let p99 = |hist: &Histogram| Latency::from(hist).p99();
     Line { name, ours: p99(one), unit: "us".into(), ..Line::default() }.against(p99(other))
@@ -268,7 +269,7 @@ fn beside(name: String, one: &Histogram, other: &Histogram) -> Line {
 
 fn found(args: &Args, rows: &[Row], notes: Vec<String>) -> Found {
     let mut setup = vec![format!(
-        "loop: every {}, {}, wait {}, load {}, {} each in {ROUNDS} pieces in turn",
+        "loop: every {}, {}, wait {}, load {}, {} each in {ROUNDS} alternating pieces",
         args.period,
         args.policy,
         wait_word(args.wait.0),
@@ -281,7 +282,7 @@ fn found(args: &Args, rows: &[Row], notes: Vec<String>) -> Found {
         let ours = &row.ours;
         table = table.row(Line::latency(row.name(), Latency::from(&ours.wake), row.pieces.clone()));
         if ours.set_apart > 0 {
-            let note = format!("{:.2} % set apart", ours.apart_percent());
+            let note = format!("{:.2} % excluded", ours.apart_percent());
             table =
                 table.row(Line::beside(format!("{}, without steal", row.name()), Latency::from(&ours.calm)).note(note));
         }
@@ -308,7 +309,7 @@ fn found(args: &Args, rows: &[Row], notes: Vec<String>) -> Found {
     let (lines, mut said) = conclusions(rows);
     let mut tables = vec![table];
     if !lines.is_empty() {
-        tables.push(Table { rows: lines, ..Table::new("p99 beside").columns("ours", "the other's") });
+        tables.push(Table { rows: lines, ..Table::new("p99 compared").columns("measured", "compared with") });
     }
     said.extend(notes);
     Found { setup, tables, notes: said }
@@ -329,23 +330,23 @@ mod tests {
     fn a_ratio_is_drawn_only_from_what_was_measurable() {
         let calm = [row(false, 0..1000, 10), row(true, 0..100, 0)];
         let (lines, notes) = conclusions(&calm);
-        assert_eq!((lines.len(), lines[0].name.as_str()), (1, "CPU 1: p99 shielded, by open"));
+        assert_eq!((lines.len(), lines[0].name.as_str()), (1, "CPU 1: p99 shielded / open"));
         assert_eq!(lines[0].verdict, Some(report::Verdict::Reached));
         assert!(notes.is_empty() && lines[0].ratio.is_some_and(|ratio| (0.09..0.11).contains(&ratio)));
         let disturbed = [row(false, 0..1000, 11), row(true, 0..100, 0)];
         let (lines, notes) = conclusions(&disturbed);
-        assert_eq!(notes, ["CPU 1 open: as measured not to be compared: the hypervisor was near 1.1 % of the cycles"]);
+        assert_eq!(notes, ["CPU 1 open: not comparable as measured: the hypervisor took the CPU near 1.1 % of the cycles"]);
         assert!(lines.is_empty());
     }
 
     #[test]
     fn no_verdict_on_a_shield_that_others_could_run_on() {
         let mut rows = [row(false, 0..1000, 0), row(true, 0..100, 0)];
-        rows[1].strangers = ["17 cc1", "18 ld"].map(str::to_owned).into();
+        rows[1].foreign_threads = ["17 cc1", "18 ld"].map(str::to_owned).into();
         assert!(conclusions(&rows).0.is_empty());
         let said = rows[1].shared_with().unwrap();
         assert!(
-            said.starts_with("CPU 1: 2 threads of others might run there although it was shielded (17 cc1, 18 ld)")
+            said.starts_with("CPU 1: 2 threads of other processes may run there despite the shield (17 cc1, 18 ld)")
         );
         assert_eq!(rows[0].shared_with(), None);
     }

@@ -1,4 +1,4 @@
-//! A wire between two network namespaces of a measurement's own.
+//! A network link between two temporary network namespaces.
 
 use crate::Failed;
 use crate::failed::joined;
@@ -10,20 +10,20 @@ use sys::Errno;
 /// The ends' addresses.
 pub(crate) const ADDRESSES: [&str; 2] = ["10.94.1.1", "10.94.1.2"];
 
-/// The program that runs another one in a namespace.
+/// The program that runs another program in a namespace.
 const NSENTER: &str = "nsenter";
 
-/// Two namespaces with an interface each, which lead to each other; gone with this process, however it ends.
+/// Two namespaces with one interface each, connected to each other; they end with this process, however it ends.
 pub(crate) struct Wire {
     namespaces: [OwnedFd; 2],
     /// Each one's interface.
     pub(crate) interfaces: [String; 2],
-    /// Where they were this host's, to which they go back: how long their packets were.
+    /// MTUs of borrowed interfaces, which are returned to the host.
     lent: Option<[usize; 2]>,
 }
 
 impl Wire {
-    /// A wire that the kernel makes. Needs root.
+    /// A virtual link. Needs root.
     pub(crate) fn make() -> Result<Self, Failed> {
         let wire = Self::begin(["wire".into(), "wire".into()], None)?;
         let there = wire.path(1);
@@ -32,7 +32,7 @@ impl Wire {
         Ok(wire)
     }
 
-    /// A wire between two interfaces of this host, which have no other use meanwhile, and neither addresses nor `up` afterwards.
+    /// A link between two unused interfaces of this host; afterwards they are down and without addresses.
     pub(crate) fn between(interfaces: [String; 2]) -> Result<Self, Failed> {
         let asked = UdpSocket::bind("127.0.0.1:0").map_err(Failed::Socket)?;
         let mtu = |at: usize| sys::interfaces::mtu(&asked, &interfaces[at]);
@@ -47,7 +47,7 @@ impl Wire {
 
     fn begin(interfaces: [String; 2], lent: Option<[usize; 2]>) -> Result<Self, Failed> {
         let made = || match sys::interfaces::empty_network() {
-            Err(error) if error.errno == Errno::PERM => Err(Failed::Needs("root: it makes two network namespaces")),
+            Err(error) if error.errno == Errno::PERM => Err(Failed::Needs("root: it creates two network namespaces")),
             made => Ok(made?),
         };
         let namespaces = [made()?, made()?];
@@ -62,18 +62,18 @@ impl Wire {
         Ok(())
     }
 
-    /// Has both ends carry packets of so many bytes.
+    /// Sets the MTU of both ends.
     pub(crate) fn carry(&self, mtu: usize) -> Result<(), Failed> {
         let both = self.interfaces.iter().enumerate();
         both.into_iter().try_for_each(|(end, at)| self.tool(end, "ip", &format!("link set {at} mtu {mtu}")))
     }
 
-    /// An end's namespace, for programs.
+    /// The path of an end's namespace, for programs.
     fn path(&self, end: usize) -> String {
         format!("/proc/{}/fd/{}", std::process::id(), self.namespaces[end].as_raw_fd())
     }
 
-    /// What to put before a command that is to run at an end.
+    /// Prefix of a command that runs at an end.
     pub(crate) fn words(&self, end: usize) -> [String; 2] {
         [NSENTER.into(), format!("--net={}", self.path(end))]
     }
@@ -83,7 +83,7 @@ impl Wire {
         tool(NSENTER, &format!("--net={} {program} {words}", self.path(end)))
     }
 
-    /// Does something at an end, in a thread of its own.
+    /// Runs a function at an end, in a separate thread.
     pub(crate) fn at<T: Send>(&self, end: usize, work: impl FnOnce() -> Result<T, Failed> + Send) -> Result<T, Failed> {
         let enter = || {
             let entered = rustix::thread::move_into_link_name_space(self.namespaces[end].as_fd(), None);
@@ -98,7 +98,7 @@ impl Drop for Wire {
     fn drop(&mut self) {
         for (end, mtu) in self.lent.into_iter().flatten().enumerate() {
             let interface = &self.interfaces[end];
-            // One that never got there is where it was.
+            // Fails for an interface that was never moved.
             let _ = self.tool(end, "ip", &format!("link set {interface} mtu {mtu}"));
             let _ = self.tool(end, "ip", &format!("link set {interface} netns {}", std::process::id()));
         }

@@ -1,4 +1,4 @@
-//! Ten activities in one minor of a frame, and ten bare threads that wake each other in the middle of that minor.
+//! Ten activities in one minor of a frame, and ten bare threads that wake each other in the middle of the same minor.
 
 use super::pairs::place_at;
 use super::{MINOR, PRIORITY};
@@ -18,16 +18,16 @@ use sys::shm::SharedWords;
 pub(super) const TEAM: usize = 10;
 /// Words from one bare thread's to the next one's: a cache line.
 const LINE: usize = 8;
-/// Behind the threads' words: when the leader woke, and how often the last thread had the turn.
+/// After the threads' words: when the leader woke, and how often the last thread ran.
 const WOKE: usize = TEAM * LINE;
 const ENDED: usize = WOKE + 1;
 
-/// What a frame's page says, and its last activity.
+/// Figures of a frame's page and of its last activity.
 #[derive(Default)]
 pub(super) struct Figures {
     pub(super) dispatch: Histogram,
     pub(super) late: Histogram,
-    /// From the dispatcher's waking up to the last activity's turn.
+    /// From the dispatcher's wake-up to the last activity's turn.
     pub(super) whole: Histogram,
     pub(super) minors: u64,
     pub(super) lost: u64,
@@ -56,11 +56,11 @@ impl Figures {
 pub(super) fn quantile(hist: &Histogram, of: u64, among: u64) -> Result<DurNs, Failed> {
     match hist.quantile(of, among) {
         Quantile::At(time) => Ok(time),
-        _ => Err(Failed::answer("the frame", "more minors: give it longer with --for", hist.count())),
+        _ => Err(Failed::answer("the frame", "more minors (increase --for)", hist.count())),
     }
 }
 
-/// Ten activities that do nothing, in one minor of 1 ms; with `bare`, beside ten threads that are no activities.
+/// Ten empty activities in one minor of 1 ms; with `bare`, also ten threads that are not activities.
 pub(super) fn frame(cpu: CpuId, span: DurNs, bare: Option<&mut Histogram>) -> Result<Figures, Failed> {
     let name = format!("bench{}/chain", std::process::id());
     let activities = (0..TEAM).map(|n| Activity::new(&format!("a{n}"), Some(DurNs::from_us(50)), 0..1)).collect();
@@ -76,7 +76,7 @@ pub(super) fn frame(cpu: CpuId, span: DurNs, bare: Option<&mut Histogram>) -> Re
         })
         .collect();
     let mut missing = Vec::new();
-    // On a busy machine threads take their time to come: the span begins with the frame.
+    // On a busy machine threads start late: the span begins with the frame.
     let mut until = None;
     let mut beside = None;
     while until.is_none_or(|until| mono_now() < until) && !runner.is_over() {
@@ -114,7 +114,7 @@ pub(super) fn frame(cpu: CpuId, span: DurNs, bare: Option<&mut Histogram>) -> Re
     Ok(figures)
 }
 
-/// One activity; the last tells how long after the dispatcher's waking up it had the turn.
+/// One activity; the last one records the time from the dispatcher's wake-up to its turn.
 fn member(frame: &str, place: usize, stop: &AtomicBool) -> Result<Option<Histogram>, Failed> {
     let joined = Member::join(frame, &format!("a{place}"), None, DurNs::from_secs(20));
     let mut member = joined?;
@@ -125,15 +125,15 @@ fn member(frame: &str, place: usize, stop: &AtomicBool) -> Result<Option<Histogr
     let mut whole = Histogram::new();
     while !stop.load(Ordering::Relaxed) && member.next_turn().is_some() {
         let now = mono_now();
-        // Gone only with the frame.
+        // Lives as long as the frame.
         let Some(page) = member.page() else { break };
         whole.record(now - page.border().begun);
     }
     Ok(Some(whole))
 }
 
-/// A thread that wakes in the middle of each minor and wakes the first of ten, each of which wakes the next: what any
-/// scheduler of this kind needs of the kernel, in the same rhythm and with the same caches as the frame.
+/// A thread that wakes in the middle of each minor and wakes the first of ten, each of which wakes the next: the kernel's
+/// part of any such scheduler, at the same rate and with the same caches as the frame.
 struct Bare {
     words: Arc<SharedWords>,
     stop: Arc<AtomicBool>,
@@ -162,7 +162,7 @@ impl Bare {
                     }
                     sleep_until(due);
                     let woke = mono_now();
-                    // Where the last round still goes on, this one is left out.
+                    // Skips this round if the last one is still running.
                     if words.words()[ENDED].load(Ordering::Acquire) == begun {
                         begun += 1;
                         words.words()[WOKE].store(woke.0, Ordering::Relaxed);

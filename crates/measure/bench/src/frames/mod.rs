@@ -1,4 +1,4 @@
-//! `tahti bench frames`: what frames, barriers and variables cost, beside what the machine itself costs.
+//! `tahti bench frames`: cost of frames, barriers and variables, compared with the machine's own cost.
 
 mod chain;
 mod pairs;
@@ -23,7 +23,7 @@ pub(crate) use turn::FRAME;
 const PRIORITY: Priority = Priority(60);
 /// Length of the one minor.
 const MINOR: DurNs = DurNs::from_ms(1);
-/// Everything runs in turn, so often, so that all meets the same machine.
+/// Rounds in which all variants alternate, so that the machine's state affects them equally.
 const TURNS: i64 = 5;
 
 /// The row of the table.
@@ -32,24 +32,24 @@ pub(crate) static BENCH: Bench = Bench {
     experiment: "SGI REACT: the frame-rate scheduler on a stock kernel",
     arguments: Args::augment_args,
     run,
-    target: "a switch within 1.3 of what the kernel takes, the dispatcher's own work within 2 us, no minor lost",
+    target: "a switch in at most 1.3 times the kernel's, the dispatcher's own work in at most 2 us, no minor lost",
     quick: &["--for", "2s"],
     shields: false,
 };
 
-/// Turns of the barrier and of a cache line handed over.
+/// Rounds of the barrier and of the cache-line transfer.
 const BARRIER_TURNS: usize = 9;
 
-/// Frames, barriers and exported variables: their cost beside the machine's own
+/// Cost of frames, barriers and exported variables, compared with the machine's own
 #[derive(clap::Args)]
 struct Args {
-    /// How long each runs: the frame, cyclictest, the frame beside bare threads
+    /// Duration of each part: the frame, cyclictest, the frame with bare threads
     #[arg(long = "for", value_name = "TIME", default_value = "10s")]
     for_: DurNs,
-    /// Leave cyclictest out
+    /// Do not run cyclictest
     #[arg(long)]
     no_cyclictest: bool,
-    /// Put a shield round the CPU, and give the machine back afterwards
+    /// Shield the CPU, and release the shield afterwards
     #[arg(long)]
     shield: bool,
     #[command(flatten)]
@@ -60,26 +60,26 @@ fn run(matches: &ArgMatches, progress: &mut Progress) -> Result<Found, Failed> {
     let args: &Args = &read(matches)?;
     let cpus: Vec<CpuId> = sys::sched::affinity(0)?.iter().collect();
     let cpu = *cpus.last().ok_or(Failed::Needs("a CPU"))?;
-    let mut alone = Table::new("of processor time")
+    let mut alone = Table::new("processor time")
         .row(
-            Row::figure("1,000 activities in 100 minors planned in", "us", us(planning()?))
+            Row::figure("planning 1,000 activities in 100 minors", "us", us(planning()?))
                 .target(Target::at_most(50_000.0)),
         )
-        .row(Row::figure("a variable written in", "ns", export()? as f64).target(Target::at_most(20.0)));
+        .row(Row::figure("writing a variable", "ns", export()? as f64).target(Target::at_most(20.0)));
     let mut notes = Vec::new();
     match cpus.as_slice() {
         [one, two, ..] => {
-            // In turn: a hypervisor may move the CPUs nearer or farther apart meanwhile.
+            // Alternating: a hypervisor may move the CPUs closer or farther apart during the run.
             let turn =
                 || Ok::<_, Failed>([pairs::hand_over(*one, *two)?, pairs::barrier(*one, *two)?].map(|it| it.0 as f64));
             let mut turns = (0..BARRIER_TURNS).map(|_| turn()).collect::<Result<Vec<_>, _>>()?;
             turns.sort_by(|a, b| (a[1] / a[0]).total_cmp(&(b[1] / b[0])));
             let ratio = |at: usize| turns[at][1] / turns[at][0];
             let [line, barrier] = turns[BARRIER_TURNS / 2];
-            let row = Row::figure("barrier of 2 threads, by a cache line handed over", "ns", barrier).good(Good::Low);
+            let row = Row::figure("barrier of 2 threads, compared with a cache-line transfer", "ns", barrier).good(Good::Low);
             let row = row.against(Figure::once(line)).target(Target::ratio_at_most(3.0));
             let last = BARRIER_TURNS - 1;
-            alone = alone.row(row.note(format!("{:.2} to {:.2} in {BARRIER_TURNS} turns", ratio(0), ratio(last))));
+            alone = alone.row(row.note(format!("{:.2} to {:.2} in {BARRIER_TURNS} rounds", ratio(0), ratio(last))));
         }
         _ => notes.push("barrier not measured: it needs two CPUs, this process has one".to_owned()),
     }
@@ -94,11 +94,11 @@ fn run(matches: &ArgMatches, progress: &mut Progress) -> Result<Found, Failed> {
     let measured = in_turn(args, &place, compared, progress);
     if let Some(shielded) = shielded {
         shielded.release()?;
-        notes.push(format!("CPU {cpu} was shielded meanwhile"));
+        notes.push(format!("CPU {cpu} was shielded"));
     }
     let measured = measured?;
     notes.extend(measured.frame.missing.iter().cloned());
-    notes.extend(measured.unexplained_because.iter().map(|why| format!("the host's part is not known: {why}")));
+    notes.extend(measured.unexplained_because.iter().map(|why| format!("the host's share is unknown: {why}")));
     let mut tables = vec![alone];
     tables.extend(tables_of(&measured, compared)?);
     Ok(Found { setup: Vec::new(), tables, notes })
@@ -108,7 +108,7 @@ fn us(time: DurNs) -> f64 {
     time.0 as f64 / 1e3
 }
 
-/// What the turns found.
+/// Results of all rounds.
 #[derive(Default)]
 struct Measured {
     /// A frame alone, and cyclictest.
@@ -118,13 +118,13 @@ struct Measured {
     chained: Figures,
     bare: Histogram,
     ratios: Vec<f64>,
-    /// What the ten took in each turn, in us.
+    /// Time of the ten in each round, in us.
     used: Vec<f64>,
-    /// p99 of each turn's dispatcher and beginnings, in us.
+    /// p99 of dispatcher and begin of minors of each round, in us.
     pieces: [Vec<f64>; 2],
     futex: Vec<DurNs>,
     waking: Histogram,
-    /// What of the frame's late beginnings, and of cyclictest's, was the host's.
+    /// Late begins of the frame and of cyclictest without the host's share.
     explained: Option<[Ours; 2]>,
     explained_pieces: Vec<f64>,
     unexplained_because: Option<String>,
@@ -132,13 +132,13 @@ struct Measured {
 
 fn in_turn(args: &Args, place: &Where, compared: bool, progress: &mut Progress) -> Result<Measured, Failed> {
     let mut all = Measured::default();
-    // Whoever reads the recording stays outside of a shield: what is measured are processes of their own.
+    // The reader of the recording stays outside of a shield: the measured parts are separate processes.
     let explained = Explained::start(place.cpu);
     all.unexplained_because = explained.as_ref().err().map(ToString::to_string);
     let explained = explained.ok();
     let piece = DurNs(args.for_.0 / TURNS);
     for turn in 0..TURNS as usize {
-        progress.at(turn, TURNS as usize, "cyclictest, a frame, a frame beside bare threads");
+        progress.at(turn, TURNS as usize, "cyclictest, a frame, a frame with bare threads");
         if compared {
             let explained = explained.as_ref();
             all.cyclictest.merge(&cyclictest::run(place, (MINOR, Policy::Fifo(PRIORITY)), piece, explained)?);
@@ -171,7 +171,7 @@ fn in_turn(args: &Args, place: &Where, compared: bool, progress: &mut Progress) 
     Ok(all)
 }
 
-/// How long the ten took once the dispatcher had done its own work.
+/// Time of the ten after the dispatcher's own work.
 fn used(figures: &Figures) -> Result<DurNs, Failed> {
     Ok(DurNs(quantile(&figures.whole, 1, 2)?.0 - quantile(&figures.dispatch, 1, 2)?.0))
 }
@@ -180,13 +180,13 @@ fn tables_of(all: &Measured, compared: bool) -> Result<Vec<Table>, Failed> {
     let (frame, turns) = (&all.frame, all.ratios.len());
     let [dispatch, late] = all.pieces.clone();
     let futex = all.futex[turns / 2];
-    let spread = format!("{:.2} to {:.2} in {turns} turns", all.ratios[0], all.ratios[turns - 1]);
-    let switches = Table::new(format!("{TEAM} threads in turn, each 1 ms"))
+    let spread = format!("{:.2} to {:.2} in {turns} rounds", all.ratios[0], all.ratios[turns - 1]);
+    let switches = Table::new(format!("{TEAM} consecutive threads, every 1 ms"))
         .columns("activities", "bare")
-        .row(Row::beside("activities, dispatcher's work too", Latency::from(&all.chained.whole)))
+        .row(Row::beside("activities, including the dispatcher's work", Latency::from(&all.chained.whole)))
         .row(Row::beside("bare, half a minor later", Latency::from(&all.bare)))
         .row(
-            Row::samples(format!("{TEAM} activities in one minor, by the bare threads"), "us", all.used.clone())
+            Row::samples(format!("{TEAM} activities in one minor, compared with bare threads"), "us", all.used.clone())
                 .against(Figure::once(us(quantile(&all.bare, 1, 2)?)))
                 .ratio(Some(all.ratios[turns / 2]))
                 .target(Target::ratio_at_most(1.3))
@@ -194,22 +194,22 @@ fn tables_of(all: &Measured, compared: bool) -> Result<Vec<Table>, Failed> {
         )
         .row(
             Row::figure(
-                format!("{TEAM} activities, by {} futex round trips back to back", TEAM / 2),
+                format!("{TEAM} activities, compared with {} consecutive futex round trips", TEAM / 2),
                 "us",
                 us(used(&all.chained)?),
             )
             .against(Figure::once(us(DurNs(futex.0 * TEAM as i64 / 2)))),
         );
     let lost = Row::figure("minors lost", "", frame.lost as f64);
-    let dispatcher = Table::new("the dispatcher works at a border")
-        .row(Row::latency("its own work", Latency::from(&frame.dispatch), dispatch))
-        .row(Row::beside("the kernel, to wake two threads", Latency::from(&all.waking)))
+    let dispatcher = Table::new("the dispatcher's work at a minor's border")
+        .row(Row::latency("own work", Latency::from(&frame.dispatch), dispatch))
+        .row(Row::beside("the kernel, waking two threads", Latency::from(&all.waking)))
         .row(
-            Row::figure("its own work, median", "us", us(quantile(&frame.dispatch, 1, 2)?))
+            Row::figure("own work, median", "us", us(quantile(&frame.dispatch, 1, 2)?))
                 .target(Target::at_most(2.0)),
         )
         .row(lost.good(Good::Low).note(format!("of {}; {}", frame.minors, frame.accounts())));
-    let mut begin = Table::new("begin of minors of 1 ms, late");
+    let mut begin = Table::new("begin of minors of 1 ms: lateness");
     if compared {
         begin = begin.row(Row::beside("cyclictest, in whole us", Latency::from(&all.cyclictest)));
     }

@@ -1,4 +1,4 @@
-//! What two threads need: a cache line from CPU to CPU, a barrier, a futex round trip.
+//! Pairs of threads: cache-line transfer, barrier, futex round trip.
 
 use super::{MINOR, PRIORITY};
 use crate::Failed;
@@ -34,7 +34,7 @@ fn pair(
     let meet = move |both: &AtomicU64| {
         both.fetch_add(1, Ordering::AcqRel);
         while both.load(Ordering::Acquire) < 2 {
-            // On one CPU the other must be able to come, which has no priority before it is placed.
+            // On one CPU the other thread must get to run; it has no priority before it is placed.
             if cpus[0] == cpus[1] {
                 sleep_until(mono_now() + DurNs::from_us(100));
             }
@@ -80,7 +80,7 @@ pub(super) fn barrier(one: CpuId, two: CpuId) -> Result<DurNs, Failed> {
     pair([one, two], wait(barrier.clone()), wait(barrier))
 }
 
-/// Two threads on one CPU that wake each other in turn.
+/// Two threads on one CPU that alternately wake each other.
 pub(super) fn futex_round_trip(cpu: CpuId) -> Result<DurNs, Failed> {
     let words = Arc::new([AtomicU64::new(0), AtomicU64::new(0)]);
     let turn = |words: Arc<[AtomicU64; 2]>, mine: usize, first: bool| {
@@ -105,7 +105,7 @@ pub(super) fn futex_round_trip(cpu: CpuId) -> Result<DurNs, Failed> {
     pair([cpu, cpu], turn(words.clone(), 0, true), turn(words, 1, false))
 }
 
-/// What the kernel alone needs at a border: a thread that wakes each millisecond and wakes two that sleep below it, as a
+/// The kernel's part at a border: a thread that wakes each millisecond and wakes two of lower priority, as a
 /// dispatcher does.
 pub(super) fn border(cpu: CpuId) -> Result<Histogram, Failed> {
     const BORDERS: u64 = 2000;

@@ -1,4 +1,4 @@
-//! A piece of the measurement in a process of its own: it can be brought into a shield while whoever records it stays outside.
+//! A piece of the measurement in a separate process: it can be moved into a shield while the recorder stays outside.
 
 use super::chain::{self, Figures};
 use super::pairs;
@@ -20,18 +20,18 @@ struct FrameArgs {
     cpu: CpuId,
     #[arg(long = "for")]
     for_: DurNs,
-    /// Bare threads in the same minors, and what two threads need
+    /// Bare threads in the same minors, and pairs of threads
     #[arg(long)]
     bare: bool,
 }
 
-/// What a piece found.
+/// Results of a piece.
 pub(super) struct Turn {
     pub(super) figures: Figures,
     pub(super) bare: Option<Bare>,
 }
 
-/// What was found beside.
+/// Results of the pairs of threads.
 pub(super) struct Bare {
     pub(super) threads: Histogram,
     pub(super) futex: DurNs,

@@ -1,4 +1,4 @@
-//! What interferes: threads that compute pi, in a process of its own or in guests.
+//! The interference: threads that compute pi, in a separate process or in guests.
 
 use super::setting::{Ground, QEMU, Setting};
 use crate::measure::own_program;
@@ -15,10 +15,10 @@ use sys::sched::{Scheduling, set_scheduling};
 pub(crate) const COMPUTE: Helper =
     Helper { name: "compute-pi", arguments: ComputeArgs::augment_args, run: |matches| compute(&read(matches)?) };
 
-/// Its own command line.
+/// Its command line.
 #[derive(clap::Args)]
 struct ComputeArgs {
-    /// Share of each period that the threads of a CPU compute together, in percent
+    /// Share of each period in which the threads of a CPU compute, in percent
     #[arg(long)]
     percent: u32,
     /// Threads
@@ -28,14 +28,14 @@ struct ComputeArgs {
     nice: i8,
 }
 
-/// Over this the shares hold.
+/// Period of the shares.
 const PERIOD: DurNs = DurNs::from_ms(10);
 /// Threads for each CPU of the machine.
 const THREADS: usize = 2;
-/// More guests than this tell nothing more.
+/// Maximum number of guests.
 const GUESTS_MAX: usize = 8;
 
-/// All that interferes; ends with this.
+/// The interference, ended on drop.
 #[derive(Default)]
 pub(super) struct Beside {
     _computing: Option<Computing>,
@@ -43,8 +43,8 @@ pub(super) struct Beside {
 }
 
 impl Beside {
-    /// As a setting has it, for `percent` of the time: two threads for each CPU of the machine, free to run wherever the setting lets them, or
-    /// a guest for each CPU that is left to them.
+    /// Starts the interference of a setting for `percent` of the time: two threads for each CPU of the machine, on the CPUs that the setting
+    /// allows, or a guest for each of these CPUs.
     pub(super) fn start(ground: &Ground<'_>, setting: Setting, percent: u32) -> Result<Self, Failed> {
         if percent == 0 {
             return Ok(Self::default());
@@ -59,7 +59,7 @@ impl Beside {
     }
 }
 
-/// An emulated computer that does nothing else: the same on every machine, whatever its KVM can do.
+/// An emulated guest that only computes: the same on every machine, independent of KVM.
 fn guest(ground: &Ground<'_>, nth: usize, percent: u32) -> Result<Served, Failed> {
     let folder = &ground.scratch.0;
     let disk = folder.join(format!("pi-{nth}.img"));
@@ -89,20 +89,20 @@ impl Computing {
         }
         match line.as_str() {
             "ready\n" => Ok(computing),
-            _ => Err(Failed::answer("tahti bench compute-pi", "that it is ready", line)),
+            _ => Err(Failed::answer("tahti bench compute-pi", "\"ready\"", line)),
         }
     }
 }
 
 impl Drop for Computing {
     fn drop(&mut self) {
-        // Nothing where it has ended.
+        // Fails if it has ended.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
 }
 
-/// Waits until it has been brought where it belongs, then computes until whoever started it is gone.
+/// Waits until it has been moved into its group, then computes until its parent has ended.
 fn compute(args: &ComputeArgs) -> Result<(), Failed> {
     let failed = Failed::process("tahti bench compute-pi");
     let mut input = std::io::stdin().lock();
@@ -111,12 +111,12 @@ fn compute(args: &ComputeArgs) -> Result<(), Failed> {
     set_scheduling(0, Scheduling { policy: Policy::Other { nice: args.nice }, reset_on_fork: false })?;
     let busy = DurNs(PERIOD.0 * i64::from(args.percent) / 100 / THREADS as i64);
     for _ in 0..args.threads {
-        // They have the class of who starts them.
+        // They inherit the class of this thread.
         let percent = args.percent;
         std::thread::Builder::new().spawn(move || share(percent, busy)).map_err(&failed)?;
     }
     println!("ready");
-    // Its end is all that comes.
+    // The input only ends.
     input.read(&mut go).map(drop).map_err(failed)
 }
 

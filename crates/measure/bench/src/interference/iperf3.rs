@@ -1,4 +1,4 @@
-//! The real `iperf3` over the same link, in the same class: what our streams are compared with.
+//! The real `iperf3` over the same link, in the same class, for comparison.
 
 use super::link::{CLASS, Running};
 use crate::Failed;
@@ -8,10 +8,10 @@ use std::io::{BufRead as _, BufReader, Read as _};
 use std::process::{Command, Stdio};
 use sys::sched::{Scheduling, set_scheduling};
 
-/// What is sent in one run: a third of a second on this link.
+/// Bytes of one run: a third of a second on this link.
 const BYTES: &str = "4M";
 
-/// One run from the wire's second end to `to` at the first: Mbit/s that came.
+/// One run from the wire's second end to `to` at the first: received Mbit/s.
 pub(super) fn run(wire: &Wire, to: &str, udp: bool) -> Result<f64, Failed> {
     let failed = Failed::process("iperf3");
     let start = |end: usize, words: &[&str]| {
@@ -21,14 +21,14 @@ pub(super) fn run(wire: &Wire, to: &str, udp: bool) -> Result<f64, Failed> {
         let child =
             command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().map_err(&failed)?;
         let child = Running(child);
-        // It becomes the program that it starts, which keeps its class.
+        // It executes the program, which inherits its class.
         set_scheduling(child.0.id() as i32, Scheduling { policy: CLASS, reset_on_fork: false })?;
         Ok::<_, Failed>(child)
     };
     let mut server = start(0, &["--server", "--one-off", "--bind", to, "--forceflush"])?;
     let mut lines = server.0.stdout.take().into_iter().flat_map(|output| BufReader::new(output).lines());
     if !lines.any(|line| line.is_ok_and(|line| line.contains("listening"))) {
-        return Err(Failed::answer("iperf3", "a server that listens", "its end"));
+        return Err(Failed::answer("iperf3", "a listening server", "its end"));
     }
     let datagrams: &[&str] = if udp { &["--udp", "--bitrate", "90M", "--length", "1400"] } else { &[] };
     let mut client = start(1, &[&["--client", to, "--bytes", BYTES, "--json"], datagrams].concat())?;
@@ -39,7 +39,7 @@ pub(super) fn run(wire: &Wire, to: &str, udp: bool) -> Result<f64, Failed> {
     rate(&text).ok_or_else(|| Failed::answer("iperf3", "its report", text))
 }
 
-/// Mbit/s that came, by its JSON.
+/// Received Mbit/s, from its JSON.
 fn rate(text: &str) -> Option<f64> {
     let found: Value = serde_json::from_str(text).ok()?;
     let end = &found["end"];

@@ -1,4 +1,4 @@
-//! A link of 100 Mbit/s between two network namespaces of our own, and streams over it.
+//! A link of 100 Mbit/s between two temporary network namespaces, and streams over it.
 
 use super::beside::Beside;
 use super::setting::{Ground, Setting};
@@ -21,7 +21,7 @@ use sys::sched::{Scheduling, set_scheduling};
 pub(crate) const STREAM: Helper =
     Helper { name: "stream", arguments: StreamArgs::augment_args, run: |matches| stream(&read(matches)?) };
 
-/// An end's own command line.
+/// An end's command line.
 #[derive(clap::Args)]
 struct StreamArgs {
     /// Send to the other end; without it, receive
@@ -34,16 +34,16 @@ struct StreamArgs {
 }
 
 const PORT: u16 = 5201;
-/// How long each run sends.
+/// Sending time of each run.
 const SENDS: DurNs = DurNs::from_ms(300);
-/// What is offered by datagrams, in bits a second: a little less than the link takes.
+/// Rate of the datagrams, in bits per second: slightly below that of the link.
 const OFFERED: f64 = 90e6;
 const DATAGRAM: usize = 1400;
-/// A receiver that hears nothing for so long is done.
+/// Idle time after which a receiver ends.
 const SILENCE: Duration = Duration::from_millis(200);
-/// The first may take so long to come.
+/// Timeout of the first data.
 const FIRST: Duration = Duration::from_secs(10);
-/// The stream's class where it is real time: above all that computes.
+/// The stream's real-time class: above all computing tasks.
 pub(super) const CLASS: Policy = Policy::Fifo(Priority(10));
 
 /// The two namespaces with their link.
@@ -65,7 +65,7 @@ impl Link {
         Gate::start(&command, place, None)
     }
 
-    /// One run: Mbit/s that came, and the share of what was sent that did not, in percent.
+    /// One run: received Mbit/s, and the lost share of the sent data, in percent.
     fn run(&self, place: &Where, class: Policy, udp: bool) -> Result<(f64, f64), Failed> {
         let class = format!("--class={class}");
         let kind = if udp { vec![class.as_str(), "--udp"] } else { vec![class.as_str()] };
@@ -82,7 +82,7 @@ impl Link {
     }
 }
 
-/// A process that ends with this.
+/// A process, ended on drop.
 pub(super) struct Running(pub(super) Child);
 
 impl Drop for Running {
@@ -92,7 +92,7 @@ impl Drop for Running {
     }
 }
 
-/// What of the stream was found in a setting, alone and beside computation.
+/// Results of the stream in a setting, alone and under interference.
 #[derive(Default)]
 struct Streams {
     tcp: [Vec<f64>; 2],
@@ -100,10 +100,10 @@ struct Streams {
     lost: [Vec<f64>; 2],
 }
 
-/// Of the bandwidth alone, what is to be left beside computation.
+/// Minimum bandwidth under interference, as a share of that alone.
 const KEPT: f64 = 0.98;
 
-/// Streams alone and beside computation, in turn, in each setting; and the prime task alone and beside a stream.
+/// Streams alone and under interference, alternating, in each setting; and the prime task alone and with a stream.
 pub(super) fn measure(
     rounds: usize,
     ground: &mut Ground<'_>,
@@ -142,7 +142,7 @@ pub(super) fn measure(
         Row::samples(name, unit, beside).good(Good::Low).against(Figure::median(alone))
     };
     let mut streams =
-        Table::new("a stream over a link of 100 Mbit/s, beside 100 % interference").columns("beside", "alone");
+        Table::new("a stream over a link of 100 Mbit/s, under 100 % interference").columns("loaded", "alone");
     for (setting, found) in all {
         let word = setting.word();
         for (kind, rates) in [("TCP", found.tcp), ("UDP, 90 Mbit/s offered", found.udp)] {
@@ -162,18 +162,18 @@ pub(super) fn measure(
     }
     let mut tables = vec![streams];
     if !times[0].is_empty() {
-        let table = Table::new("the prime task (FIFO 50) beside a TCP stream").columns("beside", "alone");
+        let table = Table::new("the prime task (FIFO 50) with a TCP stream").columns("with stream", "alone");
         tables.push(table.row(row("time".into(), "ms", times)));
     }
     Ok((tables, peer.err()))
 }
 
-/// What the prime task takes while a stream goes.
+/// Time of the prime task during a stream.
 fn beside_stream(link: &Link, ground: &Ground<'_>, below: u32) -> Result<f64, Failed> {
     let (place, cpu) = (ground.place(), ground.cpu);
     std::thread::scope(|scope| {
         let stream = scope.spawn(|| link.run(&place, CLASS, false));
-        // The stream has begun, and goes on for longer than the task takes.
+        // The stream has started, and lasts longer than the task.
         sleep_until(mono_now() + DurNs(SENDS.0 / 3));
         let took = primes::take(cpu, REAL_TIME, below);
         joined(stream.join())?;
@@ -242,7 +242,7 @@ fn send_udp() -> std::io::Result<()> {
     for nth in 0..SENDS.0 / each.0 {
         sleep_until(begun + DurNs(each.0 * nth));
         bytes += match socket.send(&block) {
-            // Held up so long that the receiver has gone: sent, and lost.
+            // Delayed so long that the receiver has ended: sent, and lost.
             Err(error) if error.kind() == std::io::ErrorKind::ConnectionRefused => DATAGRAM,
             sent => sent?,
         };

@@ -1,5 +1,5 @@
-//! `tahti bench interference`: what a task that computes loses to others that compute, and to a stream over a network; and what
-//! the stream loses to them; in five settings, from none to a shield with what interferes in a guest.
+//! `tahti bench interference`: effect of computing tasks and of a network stream on a computing task, and effect of computing
+//! tasks on the stream, in five settings: from none to a shield with the interference in a guest.
 
 mod beside;
 mod iperf3;
@@ -22,46 +22,46 @@ use setting::{Ground, SETTINGS, Setting};
 /// The row of the table.
 pub(crate) static BENCH: Bench = Bench {
     name: "interference",
-    experiment: "OPEN-NEXT: a prime task beside 0, 70 and 100 % interference; a network stream beside computation",
+    experiment: "OPEN-NEXT: a prime task under 0, 70 and 100 % interference; a network stream under interference",
     arguments: Args::augment_args,
     run,
-    target: "beside full interference, times spread (p99.9/p50) by at most a fifth with a shield of what they do without; a stream keeps 98 % of its bandwidth",
+    target: "under full interference, the spread of times (p99.9/p50) with a shield is at most a fifth of that without; a stream keeps 98 % of its bandwidth",
     quick: &["--rounds", "4"],
     shields: false,
 };
 
-/// What a computing task and a network stream lose to others
+/// Effect of interference on a computing task and on a network stream
 ///
-/// A task counts primes on one CPU for some 1 ms, again and again, while others compute pi for none of the time, 70 % of it, or all:
-/// two threads for each CPU, free to run wherever they may. The settings, each adding to the one before: plain (everybody in time sharing);
-/// priorities (the task FIFO 50, the others nice 19); a shield round the task's CPU; the others in a partition of half a CPU; and, instead of
-/// that, the others in guests, emulated ones that compute. The task's times are shown as measured, and as ours: without what the kernel's events
-/// show to have been the host's. The stream goes over a link of 100 Mbit/s between two network namespaces of its own (root, `ip` and `tc`), alone
-/// and beside 100 %, in the same settings; where iperf3 is installed, it sends over the same link in turn with it. What the
-/// machine cannot have is said.
+/// A task repeatedly counts primes on one CPU for about 1 ms. Meanwhile two threads for each CPU, not bound to CPUs, compute pi for 0, 70 or
+/// 100 % of the time. Each setting extends the previous one: plain (all in time sharing); priorities (the task FIFO 50, the interference
+/// nice 19); a shield for the task's CPU; the interference in a partition of half a CPU. The last setting has the interference in emulated
+/// guests instead of the partition. Prints the task's times as measured, and as *ours*, without the host's share by the kernel's events. The
+/// stream uses a link of 100 Mbit/s between two temporary network namespaces (needs root, `ip` and `tc`), alone and under 100 %
+/// interference, in the same settings. If iperf3 is installed, it alternates with the stream. Notes list the settings that the machine does not
+/// support.
 #[derive(clap::Args)]
 struct Args {
-    /// CPU of the prime task, and of the stream in a shield; the highest if not given
+    /// CPU of the prime task, and of the stream in a shield [default: the highest]
     #[arg(long, value_name = "CPU")]
     cpu: Option<CpuId>,
-    /// Pieces of each condition; of the prime task 250 runs each
+    /// Pieces of each condition; a piece of the prime task has 250 runs
     #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u32).range(4..=1000))]
     rounds: u32,
-    /// Leave the prime task out
+    /// Skip the prime task
     #[arg(long, conflicts_with = "no_network")]
     no_primes: bool,
-    /// Leave the network out
+    /// Skip the network stream
     #[arg(long)]
     no_network: bool,
     #[command(flatten)]
     touched: Touched,
 }
 
-/// The prime task's class where it is real time.
+/// The prime task's real-time class.
 const REAL_TIME: Policy = Policy::Fifo(Priority(50));
-/// Shares of the time that the interference computes, in percent.
+/// Shares of the time in which the interference computes, in percent.
 const LEVELS: [u32; 3] = [0, 70, 100];
-/// What the spread with a shield may be of that without.
+/// Maximum spread with a shield, as a share of that without.
 const SPREAD: f64 = 0.2;
 
 fn run(matches: &ArgMatches, progress: &mut Progress) -> Result<Found, Failed> {
@@ -86,7 +86,7 @@ fn run(matches: &ArgMatches, progress: &mut Progress) -> Result<Found, Failed> {
         let explained = Explained::start(cpu);
         let mut all: Vec<Condition> = conditions(&settings);
         for _ in 0..rounds {
-            next("primes beside interference")?;
+            next("primes under interference")?;
             for one in &mut all {
                 ground.enter(one.setting)?;
                 let _beside = Beside::start(&ground, one.setting, one.level)?;
@@ -98,10 +98,10 @@ fn run(matches: &ArgMatches, progress: &mut Progress) -> Result<Found, Failed> {
         }
         found.tables.extend(times(&mut all));
         found.tables.push(spread(&all));
-        found.notes.extend(explained.err().map(|why| format!("what was the host's cannot be told: {why}")));
+        found.notes.extend(explained.err().map(|why| format!("the host's share is unknown: {why}")));
     }
     if !args.no_network {
-        match link::measure(rounds, &mut ground, &settings, below, || next("a stream beside computation")) {
+        match link::measure(rounds, &mut ground, &settings, below, || next("a stream under interference")) {
             Ok((tables, without)) => {
                 found.tables.extend(tables);
                 found.notes.extend(without.map(|why| why.to_string()));
@@ -114,14 +114,14 @@ fn run(matches: &ArgMatches, progress: &mut Progress) -> Result<Found, Failed> {
     Ok(found)
 }
 
-/// Times of runs in nanoseconds: as measured, and without what was the host's.
+/// Times of runs in nanoseconds: as measured, and without the host's share.
 #[derive(Clone, Debug, Default)]
 struct Times {
     raw: Vec<u64>,
     ours: Vec<u64>,
 }
 
-/// A setting, a level of interference, and what the prime task took then.
+/// A setting, a level of interference, and the times of the prime task.
 struct Condition {
     setting: Setting,
     level: u32,
@@ -151,7 +151,7 @@ impl Condition {
 /// A table for each level.
 fn times(all: &mut [Condition]) -> Vec<Table> {
     let mut table = |level: u32| {
-        let mut table = Table::new(format!("time of the prime task beside {level} % interference"));
+        let mut table = Table::new(format!("time of the prime task under {level} % interference"));
         for one in all.iter_mut().filter(|one| one.level == level) {
             let (word, pieces) = (one.setting.word(), std::mem::take(&mut one.pieces));
             let [(measured, raw), (ours, rest)] = one.kinds();
@@ -165,16 +165,16 @@ fn times(all: &mut [Condition]) -> Vec<Table> {
     LEVELS.map(&mut table).into_iter().collect()
 }
 
-/// Some of a condition's times.
+/// Selects times of a condition.
 type Which = fn(&Condition) -> &[u64];
 
-/// How far the times at full interference lie apart, beside those without any setting. They are sorted.
+/// Spread of the times at full interference, compared with the plain setting. The times are sorted.
 fn spread(all: &[Condition]) -> Table {
     let full = |setting| all.iter().find(move |one| one.setting == setting && one.level == 100);
     let mut table =
-        Table::new("spread of the prime task's time beside 100 % interference").columns("in the setting", "plain");
+        Table::new("spread of the prime task's time under 100 % interference").columns("in the setting", "plain");
     let kinds: [(&str, Which); 2] = [("as measured", |one| &one.times.raw), ("ours", |one| &one.times.ours)];
-    for (name, of) in [("p99.9/p50", high as fn(&[u64]) -> Option<f64>), ("the largest by the least", widest)] {
+    for (name, of) in [("p99.9/p50", high as fn(&[u64]) -> Option<f64>), ("maximum / minimum", widest)] {
         for (kind, times) in kinds {
             let plain = full(Setting::Plain).and_then(|one| of(times(one)));
             for setting in SETTINGS.into_iter().skip(1) {
@@ -189,7 +189,7 @@ fn spread(all: &[Condition]) -> Table {
     table
 }
 
-/// The 99.9th percentile by the median, where there are enough times.
+/// The 99.9th percentile divided by the median, if there are enough times.
 fn high(sorted: &[u64]) -> Option<f64> {
     let latency = Latency::of_times(&mut sorted.to_vec());
     let [high, median] = [99.9, 50.0].map(|percent| latency.percentile(percent).map(|found| found.ns as f64));
@@ -217,7 +217,7 @@ mod tests {
         assert_eq!(tables.iter().map(|table| table.rows.len()).collect::<Vec<_>>(), [2, 2, 2]);
         let spread = spread(&all);
         let names: Vec<&str> = spread.rows.iter().map(|row| row.name.as_str()).collect();
-        assert_eq!(names, ["p99.9/p50, shield, as measured", "the largest by the least, shield, as measured"]);
+        assert_eq!(names, ["p99.9/p50, shield, as measured", "maximum / minimum, shield, as measured"]);
         let [row, widest] = &spread.rows[..] else { panic!("{names:?}") };
         assert_eq!(row.ours.as_ref().map(|ours| ours.value), Some(1.1));
         assert_eq!(row.other.as_ref().map(|plain| plain.value), Some(9.0));

@@ -1,4 +1,4 @@
-//! The task that is measured: it counts primes, again and again, and keeps the gaps in which it did not run.
+//! The measured task: it repeatedly counts primes, and records the gaps in which it did not run.
 
 use super::Times;
 use crate::explained::Explained;
@@ -15,7 +15,7 @@ use sys::sched::{Scheduling, set_affinity, set_scheduling};
 pub(crate) const PRIMES: Helper =
     Helper { name: "primes", arguments: PrimesArgs::augment_args, run: |matches| task(&read(matches)?) };
 
-/// Its own command line.
+/// Its command line.
 #[derive(clap::Args)]
 struct PrimesArgs {
     #[arg(long)]
@@ -28,22 +28,22 @@ struct PrimesArgs {
     runs: usize,
 }
 
-/// How long a run is to take, about.
+/// Approximate time of a run.
 const TAKES: DurNs = DurNs::from_ms(1);
-/// Runs of a piece: together below what real-time throttling allows of each second.
+/// Runs of a piece: together below the limit of real-time throttling per second.
 pub(super) const RUNS: usize = 250;
-/// Until the recording knows the task.
+/// Time for the recording to find the task.
 const SETTLE: DurNs = DurNs::from_ms(80);
-/// Numbers between two looks at the clock.
+/// Numbers between two clock readings.
 const NUMBERS: u32 = 16;
-/// A shorter gap is the task's own: that many numbers.
+/// Minimum length of a gap; shorter ones are computation.
 const GAP: DurNs = DurNs::from_us(30);
-/// What is left of a gap beside what ran in it, and is no evidence, in nanoseconds.
+/// Rest of a gap without events that is not evidence for the host, in nanoseconds.
 const AROUND: u64 = 20_000;
-/// More gaps in a piece are not kept.
+/// Maximum number of recorded gaps of a piece.
 const GAPS_MAX: usize = 1 << 14;
 
-/// Counts primes below a number by division, `look` after every few of them.
+/// Counts primes below a number by division, and calls `look` after every few of them.
 fn primes(below: u32, mut look: impl FnMut()) -> u32 {
     let is_prime = |number: u32| (2..).take_while(|by| by * by <= number).all(|by| !number.is_multiple_of(by));
     let mut count = 0;
@@ -56,7 +56,7 @@ fn primes(below: u32, mut look: impl FnMut()) -> u32 {
     count
 }
 
-/// How long one run takes on a thread of its own, in ms.
+/// Time of one run on a separate thread, in ms.
 pub(super) fn take(cpu: CpuId, class: Policy, below: u32) -> Result<f64, Failed> {
     let task = std::thread::spawn(move || {
         set_affinity(0, &CpuSet::single(cpu))?;
@@ -70,11 +70,11 @@ pub(super) fn take(cpu: CpuId, class: Policy, below: u32) -> Result<f64, Failed>
     joined(task.join())
 }
 
-/// Below which number they take about [`TAKES`] here.
+/// The limit for which a run takes about [`TAKES`] here.
 pub(super) fn calibrated(cpu: CpuId) -> Result<u32, Failed> {
     let mut below = 1000;
     loop {
-        // The least of some: what interferes now is not to count.
+        // The minimum of several, to exclude interference.
         let runs: Result<Vec<f64>, Failed> = (0..5).map(|_| take(cpu, Policy::OTHER, below)).collect();
         if runs?.into_iter().fold(f64::INFINITY, f64::min) >= TAKES.0 as f64 / 1e6 || below >= 1 << 24 {
             return Ok(below);
@@ -83,7 +83,7 @@ pub(super) fn calibrated(cpu: CpuId) -> Result<u32, Failed> {
     }
 }
 
-/// One piece: [`RUNS`] runs, with what of each was the host's.
+/// One piece: [`RUNS`] runs, each with the host's share.
 pub(super) fn piece(place: &Where, class: Policy, below: u32, explained: Option<&Explained>) -> Result<Times, Failed> {
     let words = [
         own_program()?.display().to_string(),
@@ -119,11 +119,11 @@ pub(super) fn piece(place: &Where, class: Policy, below: u32, explained: Option<
     Ok(times)
 }
 
-/// What of the gaps was the host's: by evidence, or because nothing of this kernel ran. The task makes no system call, and user code is
-/// stopped by nobody else; ways into the kernel and out of it are no more than [`AROUND`].
+/// The host's share of the gaps: by evidence, or because no event of this kernel occurred. The task makes no system call, and nothing else
+/// stops user code; kernel entry and exit take at most [`AROUND`].
 fn hosts(parts: &[trace::DelayPart], gaps: &[[u64; 2]]) -> u64 {
     if parts.is_empty() {
-        // Nobody has seen the task: nothing can be told of its gaps.
+        // The task was not recorded: its gaps cannot be explained.
         return 0;
     }
     let others: Vec<_> = parts.iter().filter(|part| !matches!(part.culprit, trace::Culprit::Own { .. })).collect();
@@ -138,7 +138,7 @@ fn hosts(parts: &[trace::DelayPart], gaps: &[[u64; 2]]) -> u64 {
     gaps.iter().map(one).sum()
 }
 
-/// Beginning and end of each thing of this word.
+/// Start and end of each item of this word.
 fn spans(text: &str, word: &str) -> Option<Vec<[u64; 2]>> {
     let lines = text.lines().filter_map(|line| line.strip_prefix(word)?.strip_prefix(' '));
     let span = |line: &str| {
@@ -149,11 +149,11 @@ fn spans(text: &str, word: &str) -> Option<Vec<[u64; 2]>> {
     lines.map(span).collect()
 }
 
-/// The task itself.
+/// The task.
 fn task(args: &PrimesArgs) -> Result<(), Failed> {
     set_affinity(0, &CpuSet::single(args.cpu))?;
     set_scheduling(0, Scheduling { policy: args.class, reset_on_fork: false })?;
-    // Their pages are there before it counts.
+    // Pages are touched before the measurement.
     let (mut runs, mut gaps) = (vec![[1u64; 2]; args.runs], vec![[1u64; 2]; GAPS_MAX]);
     runs.clear();
     gaps.clear();
@@ -208,10 +208,10 @@ mod tests {
         let us = |gap: [u64; 2]| hosts(&parts, &[gap.map(|us| us * 1000)]) / 1000;
         assert_eq!(us([7000, 8000]), 1000, "nothing ran");
         assert_eq!(us([500, 2000]), 1500, "half of it by evidence");
-        assert_eq!(us([8990, 13_000]), 0, "the kernel's own, and the ways there");
+        assert_eq!(us([8990, 13_000]), 0, "the kernel's own, with entry and exit");
         assert_eq!(us([9000, 14_000]), 1000, "the host kept the CPU before the interrupt was over");
         assert_eq!(us([19_000, 21_000]), 2000, "its own code is none");
-        assert_eq!(hosts(&[], &[[0, 5_000_000]]), 0, "what was not recorded is nobody's");
+        assert_eq!(hosts(&[], &[[0, 5_000_000]]), 0, "unrecorded time is not the host's");
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! The settings that are compared, each adding to the one before, and what each needs of the machine.
+//! The compared settings, each extending the previous one, and their requirements.
 
 use crate::measure::{Where, installed};
 use crate::scratch::Scratch;
@@ -13,22 +13,22 @@ use std::path::PathBuf;
 use sys::root::RootDir;
 use sys::sched::{Scheduling, set_scheduling};
 
-/// How what is measured is kept from what interferes.
+/// Isolation of the measured task from the interference.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Setting {
-    /// Everybody in time sharing.
+    /// All in time sharing.
     Plain,
-    /// What is measured in a real-time class, what interferes of nice 19.
+    /// The measured task in a real-time class, the interference at nice 19.
     Priorities,
-    /// Besides, the CPU of what is measured is shielded.
+    /// Also, the CPU of the measured task is shielded.
     Shield,
-    /// Besides, what interferes is in a partition of half a CPU.
+    /// Also, the interference is in a partition of half a CPU.
     Bounds,
-    /// The shield; what interferes is a guest, an emulated one that computes.
+    /// The shield, with the interference in an emulated guest.
     Guest,
 }
 
-/// All, the least first.
+/// All, in order of isolation.
 pub(super) const SETTINGS: [Setting; 5] =
     [Setting::Plain, Setting::Priorities, Setting::Shield, Setting::Bounds, Setting::Guest];
 /// Processor time of the partition.
@@ -37,11 +37,11 @@ const MEMORY_MAX: Size = Size(256 << 20);
 const TASKS_MAX: u64 = 64;
 /// The partition's name.
 const PARTITION: &str = "interference";
-/// What runs a guest.
+/// The program that runs a guest.
 pub(super) const QEMU: &str = guest::model::PROGRAM;
 
 impl Setting {
-    /// As tables say it.
+    /// Its name in tables.
     pub(super) const fn word(self) -> &'static str {
         match self {
             Self::Plain => "plain",
@@ -52,7 +52,7 @@ impl Setting {
         }
     }
 
-    /// The class of what is measured, whose real-time one is this.
+    /// The class of the measured task with this real-time class.
     pub(super) const fn class(self, real_time: Policy) -> Policy {
         match self {
             Self::Plain => Policy::OTHER,
@@ -60,7 +60,7 @@ impl Setting {
         }
     }
 
-    /// Of what interferes.
+    /// The class of the interference.
     pub(super) const fn nice(self) -> i8 {
         match self {
             Self::Plain => 0,
@@ -73,7 +73,7 @@ impl Setting {
     }
 }
 
-/// The machine in one setting after the other; as it was when this goes.
+/// The machine, which enters the settings; restored on drop.
 pub(super) struct Ground<'a> {
     touched: &'a Touched,
     pub(super) cpu: CpuId,
@@ -89,7 +89,7 @@ impl<'a> Ground<'a> {
         Ok(Self { touched, cpu, online, scratch, bounded: None, shielded: None })
     }
 
-    /// The settings that this machine can have, and of the others why not.
+    /// The settings that this machine supports, and the reasons against the others.
     pub(super) fn possible(&mut self) -> (Vec<Setting>, Vec<String>) {
         let (mut all, mut lacks) = (Vec::new(), Vec::new());
         for setting in SETTINGS {
@@ -109,7 +109,7 @@ impl<'a> Ground<'a> {
             real_time()?;
         }
         if setting.shields() && self.online.count() < 2 {
-            return Err(Failed::Needs("a second CPU: a shield leaves one to everybody else"));
+            return Err(Failed::Needs("a second CPU: a shield leaves one CPU to all other processes"));
         }
         match setting {
             Setting::Guest => installed(QEMU, "--version", "qemu-system-x86"),
@@ -117,7 +117,7 @@ impl<'a> Ground<'a> {
         }
     }
 
-    /// Makes it so.
+    /// Enters a setting.
     pub(super) fn enter(&mut self, setting: Setting) -> Result<(), Failed> {
         self.bounded = None;
         if !setting.shields() {
@@ -132,18 +132,18 @@ impl<'a> Ground<'a> {
         Ok(())
     }
 
-    /// Gives the machine back.
+    /// Restores the machine.
     pub(super) fn leave(&mut self) -> Result<(), Failed> {
         self.bounded = None;
         self.shielded.take().map_or(Ok(()), Shielded::release)
     }
 
-    /// Where what is measured runs.
+    /// CPU and shield of the measured task.
     pub(super) fn place(&self) -> Where {
         Where { cpu: self.cpu, place: self.shielded.as_ref().map(|shielded| shielded.place.clone()) }
     }
 
-    /// Puts a process that interferes where its bounds are.
+    /// Moves an interfering process into its partition.
     pub(super) fn bind(&self, pid: i32) -> Result<(), Failed> {
         let dirs = self.bounded.as_ref().map_or_else(Vec::new, |bounded| bounded.partitions.dirs(PARTITION));
         let join =
@@ -151,7 +151,7 @@ impl<'a> Ground<'a> {
         Ok(dirs.iter().try_for_each(join)?)
     }
 
-    /// CPUs that are left to what interferes.
+    /// CPUs of the interference.
     pub(super) fn others(&self) -> CpuSet {
         match self.shielded {
             Some(_) => self.online.minus(&CpuSet::single(self.cpu)),
@@ -167,7 +167,7 @@ fn real_time() -> Result<(), Failed> {
     Ok(probe.join().map_err(|_| Failed::Thread)??)
 }
 
-/// A partition that stands.
+/// A raised partition.
 struct Bounded {
     partitions: Partitions,
     dir: RunDir,
@@ -175,7 +175,7 @@ struct Bounded {
 
 impl Bounded {
     fn raise(scratch: &Scratch) -> Result<Self, Failed> {
-        let wanted = Partition {
+        let partition = Partition {
             name: PARTITION.into(),
             cpu_max: Some(CPU_MAX),
             bounds: Bounds { memory_max: Some(MEMORY_MAX), tasks_max: Some(TASKS_MAX) },
@@ -184,9 +184,9 @@ impl Bounded {
         };
         let dir = RunDir::at(scratch.0.join("bench"));
         dir.make().map_err(Failed::file(dir.path()))?;
-        let wanted = [wanted];
+        let partitions = [partition];
         let machine = &mut RealMachine::at(&RootDir::machine());
-        let raised = partition::raise(machine, &dir, &wanted, partition::ground(&wanted), true)?;
+        let raised = partition::raise(machine, &dir, &partitions, partition::ground(&partitions), true)?;
         Ok(Self { partitions: raised.partitions, dir })
     }
 }

@@ -1,4 +1,4 @@
-//! What Channel Access costs: search, connect, put and get, loading many records.
+//! Cost of Channel Access: search, connect, put and get, loading many records.
 
 use super::database::{inputs, outputs};
 use super::host::Ioc;
@@ -8,13 +8,13 @@ use crate::Failed;
 use ca::wire::{Header, command};
 use std::time::Instant;
 
-/// Requests sent before their answers are awaited.
+/// Requests of a batch, sent before waiting for the answers.
 const BATCH: usize = 1_000;
 /// Batches of each kind in a turn.
 const BATCHES: usize = 50;
-/// Gets in a turn that each wait for their answer.
+/// Gets in a turn, each after the answer to the last.
 const SINGLE: usize = 500;
-/// Channels that are written and read in turn.
+/// Channels that are written and read alternately.
 const CHANNELS: usize = 100;
 /// Doubles of a large array: 30 MB.
 const ELEMENTS: usize = 3_750_000;
@@ -25,7 +25,7 @@ pub(super) fn transfer_database(_: &Scale) -> String {
     outputs(CHANNELS)
 }
 
-/// What is sent in a batch.
+/// The requests of a batch.
 #[derive(Clone, Copy)]
 enum What {
     Put,
@@ -33,8 +33,8 @@ enum What {
     Both,
 }
 
-/// For put, get, and both in turn: server CPU and time per operation (us), share of a CPU (%), traffic (Mbit/s); then
-/// the time of a single get that waits for its answer: median, 99th percentile, largest (us).
+/// For put, get, and both alternating: server CPU and time per operation (us), share of a CPU (%), traffic (Mbit/s); then
+/// the time of single gets: median, 99th percentile, maximum (us).
 pub(super) fn transfer(ioc: &mut Ioc, _: &Scale) -> Result<Vec<f64>, Failed> {
     let mut circuit = Circuit::open(ioc.port)?;
     let names: Vec<String> = (0..CHANNELS).map(|n| format!("x{n}")).collect();
@@ -71,7 +71,7 @@ fn batch(circuit: &mut Circuit, sids: &[u32], what: What) -> Result<(), Failed> 
         }
     }
     if gets == 0 {
-        // The answer to the last one tells that all are done.
+        // The answer to the last request shows that all are done.
         circuit.ask_value(sids[0]);
         gets = 1;
     }
@@ -85,7 +85,7 @@ pub(super) fn kinds(ioc: &mut Ioc, _: &Scale) -> Result<Vec<f64>, Failed> {
     let mut circuit = Circuit::open(ioc.port)?;
     let names: Vec<String> = (0..CHANNELS).map(|n| format!("x{n}")).collect();
     let sids = circuit.channels(&names)?;
-    // Digits to be written.
+    // Values with many digits.
     sids.iter().enumerate().for_each(|(n, sid)| circuit.put(*sid, n as f64 * 1.618));
     let mut figures = Vec::new();
     for kind in [STRING, SHORT, DOUBLE] {
@@ -119,7 +119,7 @@ pub(super) fn array_database(_: &Scale) -> String {
     format!("record(waveform,\"x0\"){{field(FTVL,\"DOUBLE\")field(NELM,\"{ELEMENTS}\")}}\n")
 }
 
-/// An array of 30 MB, written once and read: server CPU and time of a read (ms). One that comes cut off is a failure.
+/// An array of 30 MB, written once and read: server CPU and time of a read (ms). A truncated array is an error.
 pub(super) fn array(ioc: &mut Ioc, _: &Scale) -> Result<Vec<f64>, Failed> {
     let mut circuit = Circuit::open(ioc.port)?;
     let sid = circuit.channel("x0")?;

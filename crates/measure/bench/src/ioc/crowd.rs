@@ -18,17 +18,17 @@ pub(super) fn database(_: &Scale) -> String {
     counters(MONITORS)
 }
 
-/// How long clients may take to read what waits before they are measured; a server that cannot keep up never lets them.
+/// Time limit to read the backlog before the measurement; with an overloaded server it never ends.
 const CATCH_UP_MAX: Duration = Duration::from_secs(10);
 
-/// One of the clients, and what it last got of each counter.
+/// A client, with its last value of each counter.
 struct Client {
     circuit: Circuit,
     last: Vec<f64>,
 }
 
-/// Server CPU per update (ns), share of the updates that came (%), updates lost by those who read, server memory per
-/// client (KiB), and how far behind the newest value the one who never reads is when it reads at last (s).
+/// Server CPU per update (ns), share of received updates (%), updates lost by reading clients, server memory per client
+/// (KiB), and the age of the newest value of the client that never reads when it finally reads (s).
 pub(super) fn crowd(ioc: &mut Ioc, scale: &Scale, count: usize) -> Result<Vec<f64>, Failed> {
     let names: Vec<String> = (0..MONITORS).map(|n| format!("x{n}")).collect();
     let empty = ioc.resident();
@@ -43,7 +43,7 @@ pub(super) fn crowd(ioc: &mut Ioc, scale: &Scale, count: usize) -> Result<Vec<f6
     for client in &mut clients {
         client.circuit.impatient(None)?;
     }
-    // What came for the first while the last ones connected waits in their sockets: it is read before anything counts.
+    // The first clients' backlog from the time when the last ones connected is read before the measurement.
     let begin = Instant::now();
     loop {
         let newest = newest(&clients);
@@ -70,22 +70,22 @@ pub(super) fn crowd(ioc: &mut Ioc, scale: &Scale, count: usize) -> Result<Vec<f6
     Ok(vec![cpu / came.all as f64, 100.0 * came.new as f64 / posted, came.lost as f64, grown, behind])
 }
 
-/// The updates of some clients in a while.
+/// The updates of some clients over a time.
 #[derive(Default)]
 struct Came {
     all: u64,
-    /// Those of counts that no client had when it began.
+    /// Updates with counts newer than at the start.
     new: u64,
-    /// Counts that were passed over.
+    /// Skipped counts.
     lost: u64,
 }
 
-/// The newest count that any client has, of each counter.
+/// The newest count of each counter at any client.
 fn newest(clients: &[Client]) -> Vec<f64> {
     (0..MONITORS).map(|n| clients.iter().map(|client| client.last[n]).fold(f64::NAN, f64::max)).collect()
 }
 
-/// Reads what the clients get for a while, beginning with these counts.
+/// Reads the clients' updates for a time, beginning with these counts.
 fn read_all(clients: &mut [Client], time: Duration, before: &[f64]) -> Result<Came, Failed> {
     let failed = |errno: rustix::io::Errno| Failed::Socket(errno.into());
     let poll = epoll::create(CreateFlags::CLOEXEC).map_err(failed)?;
@@ -130,7 +130,7 @@ fn take(client: &mut Client, before: &[f64], came: &mut Came) {
     }
 }
 
-/// Reads everything that waits; the newest value of the first counter.
+/// Reads the backlog; returns the newest value of the first counter.
 fn drained(client: &mut Client) -> Result<f64, Failed> {
     let begin = Instant::now();
     client.circuit.impatient(None)?;

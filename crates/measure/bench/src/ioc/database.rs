@@ -1,4 +1,4 @@
-//! The databases of the measurements but the benchmark database, as `.db` text.
+//! The databases of the measurements except the benchmark database, as `.db` text.
 
 use std::fmt::Write;
 
@@ -7,13 +7,13 @@ pub(crate) fn outputs(count: usize) -> String {
     lines(count, |n| format!("record(ao,\"x{n}\"){{field(PREC,\"3\")}}"))
 }
 
-/// `count` counters `x0`, `x1`, … that go up by one ten times a second.
+/// `count` counters `x0`, `x1`, … that increase by one ten times a second.
 pub(crate) fn counters(count: usize) -> String {
     lines(count, |n| format!("record(calc,\"x{n}\"){{field(SCAN,\".1 second\")field(CALC,\"VAL+1\")}}"))
 }
 
-/// `count` analog inputs with five fields each; not linked, as softIoc takes a time that grows with the square of
-/// the records that are.
+/// `count` analog inputs with five fields each. Not linked: the load time of softIoc grows with the square of the number
+/// of linked records.
 pub(crate) fn inputs(count: usize) -> String {
     lines(count, |n| {
         let common = "field(EGU,\"mm\")field(PREC,\"3\")field(HIHI,\"10\")field(INP,\"1\")";

@@ -1,4 +1,4 @@
-//! From a posted event to the processing of the two records that wait for it.
+//! Time from a posted event to the processing of the two waiting records.
 
 use super::host::Ioc;
 use super::wire::{Circuit, stamped};
@@ -36,8 +36,8 @@ pub(super) const FIGURES: &[Figure] = &[
     figure("second within 100 us", "%"),
 ];
 
-/// From the stamp of the record that posts to that of the first and of the second record, in us: median, 99th
-/// percentile and largest of each, and the histogram, as shares within a time.
+/// Time from the stamp of the posting record to those of the first and the second record, in us: median, 99th
+/// percentile and maximum of each, and the histogram as shares within a time.
 pub(super) fn event(ioc: &mut Ioc, scale: &Scale) -> Result<Vec<f64>, Failed> {
     let mut circuit = Circuit::open(ioc.port)?;
     let sids = circuit.channels(&["post.PROC", "post.UDF", "first", "second"].map(str::to_owned))?;

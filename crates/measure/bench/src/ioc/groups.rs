@@ -1,9 +1,9 @@
-//! `tahti bench ioc-scan`: scans of our IOC on threads and CPUs of their own.
+//! `tahti bench ioc-scan`: scans of our IOC on separate threads and CPUs.
 //!
-//! Three questions. Do copies of a database scale with the CPUs that scan them? Does a 1 kHz scan on a CPU of its own
-//! stay as punctual as it is while clients load the others? Do clients that connect interrupt the scan's CPU (TLB
-//! shootdowns, function calls)? The last has a negative control: a process that has a thread on that CPU and gives
-//! memory back to the kernel must show in the same rows.
+//! Three questions. Do copies of a database scale with the CPUs that scan them? Does a 1 kHz scan on a separate CPU stay
+//! punctual while clients load the other CPUs? Do connecting clients interrupt the scan's CPU (TLB shootdowns, function
+//! calls)? The last has a negative control: a process with a thread on that CPU that frees memory must appear in the
+//! same rows.
 
 use super::database;
 use super::host::{Ioc, Kind};
@@ -30,52 +30,52 @@ use sys::sched::Scheduling;
 /// The row of the table.
 pub(crate) static BENCH: Bench = Bench {
     name: "ioc-scan",
-    experiment: "Kraimer's benchmark database: scans on CPUs of their own",
+    experiment: "Kraimer's benchmark database: scans on separate CPUs",
     arguments: Args::augment_args,
     run,
-    target: "copies scale with the CPUs; p99 of a 1 kHz scan under load within 1.5 of that without",
+    target: "copies scale with the CPUs; p99 of a 1 kHz scan under load at most 1.5 times that without",
     quick: &["--for", "2500ms"],
     shields: false,
 };
 
-/// The IOC's scans on CPUs of their own: scaling, punctuality under load, interruptions
+/// The IOC's scans on separate CPUs: scaling, punctuality under load, interruptions
 ///
-/// The 1 kHz scan is FIFO 80 on one CPU; clients are on all others. With --shield that CPU, or the CPUs of --with too,
-/// are shielded; the IOC stays outside, and its scan goes in. Where the shield is a partition of cgroup v2, all threads of
-/// the IOC live in it: name a second CPU for its network with --with.
+/// The 1 kHz scan runs as FIFO 80 on one CPU, the clients on all others. --shield shields that CPU and the CPUs of --with;
+/// the scan runs inside, the rest of the IOC outside. If the shield is a cgroup v2 partition, all threads of the IOC run
+/// inside: add a second CPU for its network with --with.
 #[derive(clap::Args)]
 struct Args {
-    /// CPU of the 1 kHz scan; the highest if not given
+    /// CPU of the 1 kHz scan [default: the highest]
     #[arg(long, value_name = "CPU")]
     cpu: Option<CpuId>,
-    /// How long each condition is measured
+    /// Duration of each condition
     #[arg(long = "for", value_name = "TIME", default_value = "10s")]
     for_: DurNs,
-    /// Put a shield round the scan's CPU, and give the machine back afterwards
+    /// Shield the scan's CPU, and release the shield afterwards
     #[arg(long)]
     shield: bool,
-    /// Shielded CPUs for the IOC's network, besides the scan's
+    /// Additional shielded CPUs for the IOC's network
     #[arg(long, value_name = "LIST", requires = "shield")]
     with: Option<CpuSet>,
     #[command(flatten)]
     touched: Touched,
 }
 
-/// Copies of the benchmark database that are shared out among CPUs.
+/// Copies of the benchmark database, distributed among CPUs.
 const COPIES: usize = 1_000;
-/// The rate at which they are scanned, and for how long.
+/// Their scan rate, and the duration.
 const SHARED_OUT: &str = ".1 second";
 const SCALING_PIECE: Duration = Duration::from_secs(2);
-/// Pieces that each condition is measured in, in turn with the other.
+/// Pieces of each condition, alternating with the other.
 const ROUNDS: u32 = 5;
-/// Clients that connect, read, subscribe and go in a round; and memory given back in the control.
+/// Clients of a round that connect, read, subscribe and disconnect; and munmap calls of the control.
 const CONNECTS: u32 = 1_000;
-/// Channels that the load writes and reads.
+/// Channels written and read by the load.
 const CHANNELS: usize = 100;
-/// The control's thread runs and rests so long, in turn.
+/// Alternating run and sleep time of the control's thread.
 const CONTROL_RUNS: Duration = Duration::from_millis(2);
 const CONTROL_RESTS: Duration = Duration::from_micros(200);
-/// Beyond what the C library ever keeps for itself instead of giving it back.
+/// Size above the limit that the C library caches instead of freeing.
 const CONTROL_BYTES: usize = 64 << 20;
 
 const MENU: &str = "menu(menuScan) { choice(menuScanPassive, \"Passive\") choice(menuScanEvent, \"Event\") \
@@ -88,16 +88,16 @@ fn run(matches: &ArgMatches, progress: &mut Progress) -> Result<Found, Failed> {
     let mut own = args.with.unwrap_or_default();
     own.insert(cpu);
     if !own.is_subset(&online) || own == online {
-        let expected = format!("some that this process may use ({online}), and not all of them: clients need one");
+        let expected = format!("CPUs that this process may use ({online}), but not all of them: clients need one");
         return Err(Failed::argument(format!("the scan's CPUs {own}"), expected));
     }
-    progress.at(0, 3, "copies shared out among CPUs");
+    progress.at(0, 3, "copies distributed among CPUs");
     let scaling = scaling(&online)?;
-    // From here on an interrupt ends this between two pieces, and the shield is given back on the way out.
+    // From here on a signal ends this between two pieces, after the release of the shield.
     let interrupt = Interrupt::watch()?;
     let shield = if args.shield { Some(Shielded::apply(&args.touched, &own)?) } else { None };
     let home = shield.as_ref().map(|shield| &shield.place);
-    // A shield of one CPU leaves the IOC where it is: its network has to run somewhere else.
+    // With a shield of one CPU the IOC stays outside: its network has to run on another CPU.
     let place = home.filter(|_| own.count() > 1);
     let scan = Scan { cpu, others: online.minus(&own), home, place, menu: Menu::new()?, interrupt };
     let state = if shield.is_some() { "shielded" } else { "open" };
@@ -115,9 +115,9 @@ fn run(matches: &ArgMatches, progress: &mut Progress) -> Result<Found, Failed> {
     Ok(Found { tables: std::iter::once(scaling).chain(measured?).collect(), ..Found::default() })
 }
 
-/// How long a pass over all copies takes on one CPU, two, four, …: the slowest of the threads that share it; and the
-/// processor time of a record, which other programs on the CPUs do not add to. Beside both, in turn, those of as many
-/// processes, which share nothing: the machine gives no more.
+/// Time of a pass over all copies on one CPU, two, four, … (the slowest thread), and processor time per record, which
+/// other programs do not affect. Alternating with the same number of processes, which share nothing: the maximum of the
+/// machine.
 fn scaling(online: &CpuSet) -> Result<Table, Failed> {
     let title = format!("{COPIES} copies of Kraimer's database, reading F, 10 Hz: medians");
     let mut table = Table::new(title).columns("threads", "processes");
@@ -145,8 +145,8 @@ fn scaling(online: &CpuSet) -> Result<Table, Failed> {
         let pass = row("pass", "ms", threads.ms, processes.ms);
         let records = pass.ours.as_ref().map_or(0.0, |pass| COPIES as f64 * RECORDS_PER_PASS / pass.value / 1e3);
         alone = alone.or(pass.ours.as_ref().map(|pass| pass.value));
-        table = table.row(pass.note(format!("{records:.2} records in a us"))).row(row(
-            "CPU for a record",
+        table = table.row(pass.note(format!("{records:.2} records per us"))).row(row(
+            "CPU per record",
             "ns",
             threads.cpu_ns,
             processes.cpu_ns,
@@ -160,17 +160,17 @@ fn scaling(online: &CpuSet) -> Result<Table, Failed> {
     Ok(table)
 }
 
-/// What was measured of passes over all copies.
+/// Results of passes over all copies.
 #[derive(Default)]
 struct Passes {
     /// The median of the slowest thread.
     ms: Vec<f64>,
-    /// Processor time of all IOCs for a record.
+    /// Processor time of all IOCs per record.
     cpu_ns: Vec<f64>,
 }
 
 impl Passes {
-    /// Shares the copies out among IOCs, each with a scan group on CPUs of its own, and lets them scan for a while.
+    /// Distributes the copies among IOCs, each with a scan group on separate CPUs, and measures their scans.
     fn measure(&mut self, processes: &[CpuSet]) -> Result<(), Failed> {
         let text = kraimer(COPIES / processes.len(), Reading::Forward, SHARED_OUT);
         let start = |cpus: &CpuSet| {
@@ -187,7 +187,7 @@ impl Passes {
     }
 }
 
-/// What IOCs have done so far.
+/// Counters of the IOCs.
 #[derive(Default)]
 struct Work {
     /// The median pass of the slowest thread.
@@ -201,7 +201,7 @@ fn work(iocs: &mut [Ioc]) -> Result<Work, Failed> {
     for ioc in iocs {
         let text = ioc.ask("scanppl")?;
         all.cpu_ns += ioc.cpu()?.0 as f64;
-        // A scan that has not run yet has no durations.
+        // A scan that has not run has no durations.
         let medians = figures(&text, SHARED_OUT, "duration p50 ").unwrap_or_default();
         all.ms = medians.into_iter().fold(all.ms, f64::max);
         let processed = text
@@ -228,22 +228,22 @@ fn figures(text: &str, scan: &str, word: &str) -> Result<Vec<f64>, Failed> {
         .ok_or_else(|| Failed::answer("scanppl", format!("{word:?} of scan {scan}"), text))
 }
 
-/// Rows of what is left of the scan's lateness without what was the host's: unloaded and loaded, and the two beside each other.
+/// Rows of the scan's lateness without the host's share: unloaded, loaded, and both compared.
 fn ours_of([(unloaded, one), (loaded, other)]: &[(Ours, Vec<f64>); 2]) -> Vec<Row> {
     let p99 = |ours: &Ours| Latency::from(&ours.ours).p99();
     let line =
-        Row { name: "p99 of ours, loaded by unloaded".into(), unit: "us".into(), ours: p99(loaded), ..Row::default() };
+        Row { name: "p99 of ours, loaded / unloaded".into(), unit: "us".into(), ours: p99(loaded), ..Row::default() };
     let line = line.against(p99(unloaded)).target(Target::ratio_at_most(1.5));
     let rows = unloaded.rows("unloaded", one.clone()).into_iter().chain(loaded.rows("loaded", other.clone()));
     rows.chain([line]).collect()
 }
 
-/// The 1 kHz scan that is measured.
+/// The measured 1 kHz scan.
 struct Scan<'a> {
     cpu: CpuId,
     /// CPUs of the clients.
     others: CpuSet,
-    /// The shield's place, and where the whole IOC is started.
+    /// The shield's group, and the group of the whole IOC.
     home: Option<&'a ShieldGroup>,
     place: Option<&'a ShieldGroup>,
     menu: Menu,
@@ -259,12 +259,12 @@ impl Scan<'_> {
         Ioc::start_in(Kind::Tahti, &text, "x0", &options, self.place)
     }
 
-    /// Whether nobody wants this to end.
+    /// Fails if a termination signal arrived.
     fn go_on(&self) -> Result<(), Failed> {
         self.interrupt.check()
     }
 
-    /// Lateness without load and with it, in turn.
+    /// Lateness without and with load, alternating.
     fn punctuality(&self, title: String, time: DurNs) -> Result<Table, Failed> {
         let piece = Duration::from_nanos(time.0.max(0) as u64) / ROUNDS;
         let mut found: [[Vec<f64>; 3]; 2] = Default::default();
@@ -293,32 +293,32 @@ impl Scan<'_> {
             found.map(|found| found.map(|ms| ms.into_iter().map(|ms| ms * 1e3).collect::<Vec<_>>()));
         for ((name, unloaded), loaded) in ["median", "p99", "longest"].into_iter().zip(unloaded).zip(loaded) {
             let row = match name {
-                // Of maxima the largest counts, not one in the middle.
+                // The largest of the maxima, not their median.
                 "longest" => {
                     let [ours, other] = [loaded, unloaded].map(|us| us.into_iter().fold(0.0, f64::max));
-                    Row::figure("lateness, longest of all", "us", ours).against(Figure::once(other))
+                    Row::figure("lateness, maximum of all", "us", ours).against(Figure::once(other))
                 }
                 _ => {
                     let row = Row::samples(format!("lateness, {name}"), "us", loaded).good(Good::Low);
                     row.against(Figure::median(unloaded))
                 }
             };
-            // What is wanted is wanted of *ours*, where the host's part is known.
+            // *ours* has the target if the host's share is known.
             let has_target = name == "p99" && explained.is_err();
             table = table.row(if has_target { row.target(Target::ratio_at_most(1.5)) } else { row });
         }
         match explained {
             Ok(_) => table.rows.extend(ours_of(&sides)),
-            Err(why) => table.notes.push(format!("the host's part is not known: {why}")),
+            Err(why) => table.notes.push(format!("the host's share is unknown: {why}")),
         }
         table
             .notes
-            .push(format!("medians of {ROUNDS} pieces; {:.0} requests/s served meanwhile", served as f64 / seconds));
+            .push(format!("medians of {ROUNDS} pieces; {:.0} requests/s served under load", served as f64 / seconds));
         Ok(table)
     }
 
-    /// Full load for a while: puts and gets as fast as they go, a monitor on the scan, clients that come and go. How many
-    /// requests were answered.
+    /// Full load: puts and gets as fast as possible, a monitor on the scan, clients that connect and disconnect. Returns
+    /// the number of answered requests.
     fn load(&self, port: u16, time: Duration) -> Result<u64, Failed> {
         let stop = AtomicBool::new(false);
         std::thread::scope(|scope| {
@@ -353,12 +353,12 @@ impl Scan<'_> {
         })
     }
 
-    /// Takes the calling thread off the scan's CPU.
+    /// Moves the calling thread away from the scan's CPU.
     fn move_away(&self) -> Result<(), Failed> {
         Ok(sys::sched::set_affinity(0, &self.others)?)
     }
 
-    /// How often the scan's CPU is interrupted for other CPUs' memory and calls: clients that connect, nobody, control.
+    /// Interruptions of the scan's CPU by other CPUs' memory changes and calls: with connecting clients, without, and the control.
     fn interruptions(&self) -> Result<Table, Failed> {
         let ioc = self.start()?;
         let mut grew: [Vec<f64>; 3] = Default::default();
@@ -384,19 +384,19 @@ impl Scan<'_> {
             }
         }
         let mut table = Table::new(format!(
-            "TLB shootdowns and function calls on CPU {}, least of {ROUNDS} rounds (others on the CPU only add)",
+            "TLB shootdowns and function calls on CPU {}, minimum of {ROUNDS} rounds (other tasks on the CPU only add)",
             self.cpu
         ));
         let names = [
-            format!("{CONNECTS} clients connect, read, subscribe, go"),
-            "the same time without them".into(),
-            format!("control: {CONNECTS} munmap in a process with a thread there"),
+            format!("{CONNECTS} clients connect, read, subscribe, disconnect"),
+            "the same time without clients".into(),
+            format!("control: {CONNECTS} munmap in a process with a thread on the CPU"),
         ];
         for (name, grew) in names.into_iter().zip(grew) {
             table = table.row(match grew.into_iter().reduce(f64::min) {
                 Some(least) => Row::figure(name, "", least),
                 None => Row::figure(name, "", f64::NAN)
-                    .note("not possible: a partition of cgroup v2 takes no single thread"),
+                    .note("not possible: a cgroup v2 partition accepts no single thread"),
             });
         }
         Ok(table)
@@ -408,8 +408,8 @@ impl Scan<'_> {
         Ok((interruptions(self.cpu)? - before) as f64)
     }
 
-    /// This process runs a thread on the scan's CPU, and gives memory back from another CPU. The thread has a real-time
-    /// class, or others on the CPU would keep it from running and thus from being interrupted; it sleeps in between.
+    /// This process runs a thread on the scan's CPU and frees memory on another CPU. The thread has a real-time class:
+    /// otherwise other tasks on the CPU could keep it from running and being interrupted. It sleeps in between.
     fn control(&self) -> Result<(), Failed> {
         let stop = AtomicBool::new(false);
         let cpus = CpuSet::single(self.cpu);
@@ -450,13 +450,13 @@ impl Scan<'_> {
     }
 }
 
-/// Lets time pass; nothing is served.
+/// Sleeps; serves nothing.
 fn idle(time: Duration) -> u64 {
     std::thread::sleep(time);
     0
 }
 
-/// Puts and gets, a batch at a time; how many.
+/// Puts and gets in batches; returns their number.
 fn transfer(port: u16, stop: &AtomicBool) -> Result<u64, Failed> {
     let mut circuit = Circuit::open(port)?;
     let names: Vec<String> = (0..CHANNELS).map(|n| format!("x{n}")).collect();
@@ -476,7 +476,7 @@ fn transfer(port: u16, stop: &AtomicBool) -> Result<u64, Failed> {
     Ok(count)
 }
 
-/// Watches a record of the scan; how many updates came.
+/// Monitors a record of the scan; returns the number of updates.
 fn watch(port: u16, stop: &AtomicBool) -> Result<u64, Failed> {
     let mut circuit = Circuit::open(port)?;
     let sid = circuit.channel("c0:cA1_9")?;
@@ -489,7 +489,7 @@ fn watch(port: u16, stop: &AtomicBool) -> Result<u64, Failed> {
     Ok(count)
 }
 
-/// A client that connects, reads, subscribes and goes.
+/// A client that connects, reads, subscribes and disconnects.
 fn visit(port: u16) -> Result<(), Failed> {
     let mut circuit = Circuit::open(port)?;
     let sid = circuit.channel("c0:cA1_9")?;
@@ -497,7 +497,7 @@ fn visit(port: u16) -> Result<(), Failed> {
     circuit.subscribe(&[sid])
 }
 
-/// TLB shootdowns and function calls that a CPU was interrupted for since boot.
+/// TLB shootdowns and function calls of a CPU since boot.
 fn interruptions(cpu: CpuId) -> Result<u64, Failed> {
     let path = "/proc/interrupts";
     let text = std::fs::read_to_string(path).map_err(Failed::file(path.as_ref()))?;
@@ -508,7 +508,7 @@ fn interruptions(cpu: CpuId) -> Result<u64, Failed> {
     })
 }
 
-/// The menu of scan rates as a file, which goes with this.
+/// The menu of scan rates as a file, removed on drop.
 struct Menu(PathBuf);
 
 impl Menu {

@@ -1,4 +1,4 @@
-//! An IOC as a process: EPICS' own or ours, each on a free port of loopback.
+//! An IOC as a process: EPICS' or ours, each on a free port of the loopback.
 
 use crate::Failed;
 use crate::measure::{ended, own_program};
@@ -14,35 +14,35 @@ use sys::root::RootDir;
 
 use super::wire::Circuit;
 
-/// More than loading a million records takes in C.
+/// Timeout, above the time to load a million records in C.
 const WATCHDOG: Duration = Duration::from_secs(240);
 
-/// What an IOC prints as errors, and how many lines of it are shown when it fails.
+/// Error output of an IOC, and the number of lines shown if it fails.
 const ERRORS: &str = "errors";
 const SAID_LINES: usize = 5;
 
-/// Whose IOC.
+/// The IOC's implementation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// EPICS' `softIoc`.
     C,
     /// Ours, with one reading of the clock for each pass.
     Tahti,
-    /// Ours, with one reading of the clock for each record, as C's.
+    /// Ours, with one reading of the clock for each record, like C's.
     Stamped,
 }
 
-/// A running IOC, which ends with this.
+/// A running IOC, ended on drop.
 pub(crate) struct Ioc {
     child: Child,
     folder: PathBuf,
     /// Port of its circuits and searches.
     pub(crate) port: u16,
-    /// From the start of the process to its first answer.
+    /// Time from the start of the process to its first answer.
     pub(super) took: Duration,
 }
 
-/// The folder with C EPICS, as `cargo xtask bench` sets it.
+/// The folder with C EPICS, set by `cargo xtask bench`.
 pub(super) fn epics() -> Option<PathBuf> {
     std::env::var_os("TAHTI_EPICS").map(PathBuf::from).filter(|path| path.join("usr/bin/softIoc").exists())
 }
@@ -53,7 +53,7 @@ impl Ioc {
         Self::start_in(kind, database, probe, options, None)
     }
 
-    /// As [`start`](Self::start), in a shield's place.
+    /// As [`start`](Self::start), in a shield's group.
     pub(super) fn start_in(
         kind: Kind,
         database: &str,
@@ -113,10 +113,10 @@ impl Ioc {
         }
     }
 
-    /// What a command of the IOC's interpreter prints.
+    /// The output of a command of the IOC's interpreter.
     pub(super) fn ask(&mut self, command: &str) -> Result<String, Failed> {
         let (said, done) = (self.folder.join("said"), self.folder.join("done"));
-        // Of the second file it is known that the first one is complete.
+        // If the second file exists, the first one is complete.
         self.say(&format!("{command} > {}\necho done > {}\n", said.display(), done.display()))?;
         let begin = Instant::now();
         while std::fs::read(&done).unwrap_or_default().is_empty() {
@@ -140,7 +140,7 @@ impl Ioc {
         Ok(sys::clock::process_cpu(self.pid())?)
     }
 
-    /// Does something and says how much processor time the IOC took meanwhile, and how much time passed; in ns.
+    /// Runs a function; returns the IOC's processor time and the elapsed time, in ns.
     pub(super) fn measure(&self, work: impl FnOnce() -> Result<(), Failed>) -> Result<(f64, f64), Failed> {
         let (cpu, begin) = (self.cpu()?, Instant::now());
         work()?;
@@ -171,13 +171,13 @@ fn command(kind: Kind) -> Result<Command, Failed> {
         command.arg("ioc");
         return Ok(command);
     }
-    let root = epics().ok_or(Failed::Needs("EPICS: let TAHTI_EPICS name a folder with usr/bin/softIoc"))?;
+    let root = epics().ok_or(Failed::Needs("EPICS: set TAHTI_EPICS to a folder with usr/bin/softIoc"))?;
     let mut command = Command::new(root.join("usr/bin/softIoc"));
     command.env("LD_LIBRARY_PATH", root.join("usr/lib")).arg("-D").arg(root.join(Path::new("dbd/softIoc.dbd")));
     Ok(command)
 }
 
-/// A shell that reads one line and then becomes the program: it is in its place before its first instruction.
+/// A shell that reads one line and then executes the program: it is in its group before its first instruction.
 fn gated(command: &Command) -> Command {
     let mut shell = Command::new("/bin/sh");
     shell.args(["-c", "read -r go && exec \"$0\" \"$@\""]).arg(command.get_program()).args(command.get_args());
@@ -185,7 +185,7 @@ fn gated(command: &Command) -> Command {
     shell
 }
 
-/// Loopback only, on ports of its own.
+/// Environment for the loopback only, on private ports.
 pub(crate) fn environment(port: u16) -> [(&'static str, String); 7] {
     let here = || "127.0.0.1".to_owned();
     [
@@ -199,11 +199,11 @@ pub(crate) fn environment(port: u16) -> [(&'static str, String); 7] {
     ]
 }
 
-/// Ports of measured IOCs: below those that the kernel gives to clients, or a client that asks whether an IOC serves yet
-/// may be connected with itself. Each has its repeater's behind it.
+/// Ports of measured IOCs: below the kernel's ephemeral ports, or a client that probes an IOC could connect to itself. The
+/// next port is the repeater's.
 const PORTS: std::ops::Range<u16> = 8_000..12_000;
 
-/// A port that is free for circuits and for datagrams now.
+/// A port that is free for TCP and UDP.
 pub(crate) fn free_port() -> Result<u16, Failed> {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     let slots = u32::from(PORTS.end - PORTS.start) / 2;

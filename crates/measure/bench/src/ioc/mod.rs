@@ -1,8 +1,7 @@
-//! `tahti bench ioc`: our IOC beside C's `softIoc`, with the same databases and the same client, in turn.
+//! `tahti bench ioc`: our IOC compared with C's `softIoc`, with the same databases and the same client, alternating.
 //!
-//! Processor time is the server's, all threads together; it means something also where other work shares the machine.
-//! `TAHTI_EPICS` names the folder with C EPICS (`cargo xtask bench ioc` sets it); without it only ours is measured,
-//! and that is said.
+//! Processor time is that of all threads of the server, and valid on a shared machine. `TAHTI_EPICS` is the folder with C
+//! EPICS (`cargo xtask bench ioc` sets it); without it only ours is measured, with a note.
 
 mod channel;
 mod crowd;
@@ -28,29 +27,29 @@ pub(crate) static BENCH: Bench = Bench {
     experiment: "KEK: the IOC's database and Channel Access; Kraimer's benchmark database",
     arguments: Args::augment_args,
     run,
-    target: "a fifth of C's processor time for a record, a quarter for an update, half for a put or get",
+    target: "a fifth of C's processor time per record, a quarter per update, half per put or get",
     quick: &["--quick", "--only", "transfer"],
     shields: false,
 };
 
-/// The IOC beside EPICS' own: database, Channel Access, loading, many clients, events
+/// The IOC compared with EPICS' softIoc: database, Channel Access, loading, many clients, events
 ///
-/// Starts C's IOC and ours in turn, each with the same database, and drives both with the same client. A figure is
-/// the median of its measurements; the ratio is the median of ours divided by C's, each by the one beside it in time.
+/// Alternates between C's IOC and ours, with the same database and the same client. A figure is the median of its
+/// measurements. The ratio is the median of the ratios of consecutive measurements, ours divided by C's.
 #[derive(clap::Args)]
 struct Args {
-    /// A tenth of the work and one round: for a look, not for a table
+    /// Do a tenth of the work in one round: not for publication
     #[arg(long)]
     quick: bool,
-    /// Only the cases whose name holds this
+    /// Only cases whose name contains this
     #[arg(long, value_name = "TEXT")]
     only: Option<String>,
 }
 
-/// How much is done.
+/// The amount of work.
 pub(super) struct Scale {
     quick: bool,
-    /// How long something is watched.
+    /// Duration of a measurement.
     window: Duration,
 }
 
@@ -65,12 +64,12 @@ impl Scale {
 struct Figure {
     name: &'static str,
     unit: &'static str,
-    /// At most this share of C's is wanted.
+    /// Target: maximum ratio to C's.
     target: Option<f64>,
 }
 
 impl Figure {
-    /// Loads, traffic and shares say how something was done, not how well.
+    /// Loads, traffic and shares are neither good nor bad.
     fn good(&self) -> Good {
         match self.unit {
             "%" | "Mbit/s" => Good::Neither,
@@ -93,15 +92,15 @@ struct Case {
     what: &'static str,
     /// The key of the published experiment, if it repeats one.
     experiment: &'static str,
-    /// A record that answers when the IOC is up.
+    /// A record to check that the IOC is up.
     probe: &'static str,
     database: fn(&Scale) -> String,
     run: fn(&mut Ioc, &Scale) -> Result<Vec<f64>, Failed>,
     rounds: usize,
-    /// How often each IOC of a round is measured. More than once: all of them run, and are measured in turn. Where the
-    /// machine shares its cores, what others do next door changes the speed of both alike, and from second to second.
+    /// Measurements of each IOC in a round. With more than one, all IOCs run, and measurements alternate: on a machine with
+    /// shared cores the speed changes from second to second, for both alike.
     turns: usize,
-    /// Whose IOCs are measured.
+    /// The measured IOCs.
     kinds: &'static [Kind],
     figures: &'static [Figure],
 }
@@ -115,12 +114,12 @@ const BOTH: &[Kind] = &[Kind::C, Kind::Tahti];
 const ALL: &[Kind] = &[Kind::C, Kind::Tahti, Kind::Stamped];
 
 impl Case {
-    /// What stands beside C's.
+    /// The IOCs compared with C's.
     fn ours(&self) -> Kind {
         if self.kinds.contains(&Kind::Tahti) { Kind::Tahti } else { Kind::Stamped }
     }
 
-    /// What a case is where it says nothing else.
+    /// Default values of a case.
     const USUAL: Self = Self {
         name: "",
         what: "",
@@ -138,18 +137,18 @@ impl Case {
 const RECORD: &[Figure] = &[target("CPU per record", "ns", 0.2)];
 const MONITORED: &[Figure] = &[
     target("CPU per record, updates included", "ns", 0.2),
-    target("CPU per update beyond that of records", "ns", 0.25),
-    figure("updates that came", "%"),
+    target("CPU per update, without that of records", "ns", 0.25),
+    figure("received updates", "%"),
 ];
 const CROWD: &[Figure] = &[
     target("server CPU per update", "ns", 0.25),
-    figure("updates that came", "%"),
-    figure("updates lost by those who read", ""),
+    figure("received updates", "%"),
+    figure("updates lost by reading clients", ""),
     figure("server memory per client", "KiB"),
-    figure("who never reads: newest value is old by", "s"),
+    figure("the client that never reads: age of its newest value", "s"),
 ];
 const LOADED: &[Figure] =
-    &[target("start to first answer", "s", 1.0), figure("CPU until then", "s"), target("memory per record", "B", 0.28)];
+    &[target("start to first answer", "s", 1.0), figure("CPU until the first answer", "s"), target("memory per record", "B", 0.28)];
 
 const CASES: &[Case] = &[
     Case {
@@ -267,10 +266,10 @@ const CASES: &[Case] = &[
             figure("get: time", "us"),
             figure("get: CPU load", "%"),
             figure("get: traffic", "Mbit/s"),
-            target("put and get in turn: server CPU", "us", 0.5),
-            figure("put and get in turn: time", "us"),
-            figure("put and get in turn: CPU load", "%"),
-            figure("put and get in turn: traffic", "Mbit/s"),
+            target("put and get alternating: server CPU", "us", 0.5),
+            figure("put and get alternating: time", "us"),
+            figure("put and get alternating: CPU load", "%"),
+            figure("put and get alternating: traffic", "Mbit/s"),
             figure("one get at a time: median", "us"),
             figure("one get at a time: p99", "us"),
             figure("one get at a time: max", "us"),
@@ -307,12 +306,12 @@ const CASES: &[Case] = &[
     },
     Case {
         name: "event",
-        what: "table VI: from a posted event to the first and to the second of the records that wait for it, by stamps",
+        what: "table VI: from a posted event to the first and the second waiting record, by time stamps",
         experiment: "kek/post-event",
         probe: "second",
         database: event::event_database,
         run: event::event,
-        // Without a stamp per record all records of a pass show one time, and nothing can be told.
+        // Without a stamp per record all records of a pass have the same time.
         kinds: &[Kind::C, Kind::Stamped],
         figures: event::FIGURES,
         ..Case::USUAL
@@ -345,7 +344,7 @@ const CASES: &[Case] = &[
     },
     Case {
         name: "load-1m",
-        what: "loading 1,000,000 ai records (left out with --quick: softIoc's hash of names has 512 buckets)",
+        what: "loading 1,000,000 ai records (skipped with --quick: softIoc's hash of names has 512 buckets)",
         database: |_| channel::load_database(1_000_000),
         run: |ioc, _| channel::load(ioc, 1_000_000),
         figures: LOADED,
@@ -365,7 +364,7 @@ fn run(matches: &ArgMatches, progress: &mut Progress) -> Result<Found, Failed> {
     let with_c = host::epics().is_some();
     let mut found = Found::default();
     if !with_c {
-        found.setup.push("C EPICS is not here (TAHTI_EPICS): only ours is measured".into());
+        found.setup.push("C EPICS not found (TAHTI_EPICS): only tahti is measured".into());
     }
     let named = |case: &&Case| args.only.as_deref().is_none_or(|text| case.name.contains(text));
     let cases: Vec<&Case> = CASES.iter().filter(named).filter(|case| !(args.quick && case.name == "load-1m")).collect();
@@ -378,7 +377,7 @@ fn run(matches: &ArgMatches, progress: &mut Progress) -> Result<Found, Failed> {
     Ok(found)
 }
 
-/// What was measured of a case: figures of each measurement, by kind of IOC, in turn.
+/// Results of a case: figures of each measurement, by kind of IOC.
 struct Measured([Vec<Vec<f64>>; 3]);
 
 impl Measured {
@@ -387,7 +386,7 @@ impl Measured {
         self.0[kind as usize].iter().filter_map(|one| one.get(figure).copied()).collect()
     }
 
-    /// A kind's divided by C's, the median over pairs of measurements that stand beside each other in time.
+    /// A kind's figure divided by C's: the median over pairs of consecutive measurements.
     fn ratio(&self, kind: Kind, figure: usize) -> Option<f64> {
         let (theirs, ours) = (self.column(Kind::C, figure), self.column(kind, figure));
         let mut ratios: Vec<f64> =
@@ -417,7 +416,7 @@ fn table(case: &Case, measured: &Measured) -> Table {
         table = table.row(measured.row(ours, n, figure));
         if ours != Kind::Stamped && case.kinds.contains(&Kind::Stamped) {
             let row = measured.row(Kind::Stamped, n, &Figure { target: None, ..*figure });
-            table = table.row(Row { name: format!("{}, a stamp for each record", figure.name), ..row });
+            table = table.row(Row { name: format!("{}, with a stamp per record", figure.name), ..row });
         }
     }
     table
@@ -442,7 +441,7 @@ fn measure(case: &Case, scale: &Scale, with_c: bool) -> Result<Measured, Failed>
     Ok(Measured(all))
 }
 
-/// Median, 99th percentile and largest.
+/// Median, 99th percentile and maximum.
 fn spread(mut values: Vec<f64>) -> [f64; 3] {
     values.sort_by(f64::total_cmp);
     let at = |place: usize| values.get(place.min(values.len().saturating_sub(1))).copied().unwrap_or(f64::NAN);

@@ -1,4 +1,4 @@
-//! What processing records costs: the benchmark database of ANL/APS, put by put and scanned, with and without monitors.
+//! Cost of processing records: the benchmark database of ANL/APS, by puts and by scans, with and without monitors.
 
 use super::Scale;
 use super::host::Ioc;
@@ -8,7 +8,7 @@ use crate::Failed;
 use ca::wire::{Header, command};
 use std::time::{Duration, Instant};
 
-/// Puts on their way at once: few, so that monitors have their turn.
+/// Outstanding puts: few, so that monitors get processed.
 const PUTS: usize = 16;
 /// Passes of a turn: 10 to 50 ms of an IOC's time.
 const PASSES_PER_TURN: usize = 40 * PUTS;
@@ -50,13 +50,13 @@ pub(super) fn periodic(ioc: &mut Ioc, scale: &Scale) -> Result<Vec<f64>, Failed>
     Ok(vec![cpu / (done * scale.of(1_000) as f64 * RECORDS_PER_PASS)])
 }
 
-/// A tenth of the copies, so that the updates of all their monitors fit through one circuit.
+/// A tenth of the copies, so that one circuit can carry the updates of all monitors.
 pub(super) fn monitored_database(reading: Reading, scale: &Scale) -> String {
     format!("{}{}", kraimer(scale.of(100), reading, ".1 second"), pass_counter())
 }
 
-/// With all calc and ai monitored: CPU per record, CPU per update beyond what the records take (ns), and the share of
-/// the updates that came, in percent.
+/// With all calc and ai monitored: CPU per record, CPU per update without that of records (ns), and the share of
+/// received updates, in percent.
 pub(super) fn monitors(ioc: &mut Ioc, scale: &Scale) -> Result<Vec<f64>, Failed> {
     let copies = scale.of(100);
     let mut circuit = Circuit::open(ioc.port)?;
@@ -84,7 +84,7 @@ pub(super) fn monitors(ioc: &mut Ioc, scale: &Scale) -> Result<Vec<f64>, Failed>
     ])
 }
 
-/// The CPU that scanning one copy with its 100 monitors takes at each published period, in percent of one CPU.
+/// CPU load of scanning one copy with its 100 monitors at each published period, in percent of one CPU.
 pub(super) fn load_by_period(ioc: &mut Ioc, scale: &Scale) -> Result<Vec<f64>, Failed> {
     let mut display = Circuit::open(ioc.port)?;
     let sids = display.channels(&monitored(0))?;
@@ -108,7 +108,7 @@ fn pass_counter() -> String {
     format!("record(calc,\"{PASSES}\"){{field(SCAN,\".1 second\")field(CALC,\"VAL+1\")}}\n")
 }
 
-/// CPU of a while in ns, and the scans in it.
+/// CPU time of an interval in ns, and its number of scans.
 fn window(ioc: &Ioc, circuit: &mut Circuit, passes: u32, time: Duration) -> Result<(f64, f64), Failed> {
     let before = circuit.get(passes)?;
     let (cpu, _) = ioc.measure(|| {
@@ -119,7 +119,7 @@ fn window(ioc: &Ioc, circuit: &mut Circuit, passes: u32, time: Duration) -> Resu
     if done < 1.0 { Err(Failed::answer("the IOC", "scans", "none")) } else { Ok((cpu, done)) }
 }
 
-/// Takes updates for a while and counts them.
+/// Receives and counts updates for a time.
 fn count_updates(circuit: &mut Circuit, time: Duration) -> Result<u64, Failed> {
     let begin = Instant::now();
     let mut count = 0;

@@ -1,5 +1,5 @@
-//! A Channel Access client that costs little and is the same for both servers: it batches what it sends and
-//! looks at nothing that it need not.
+//! A Channel Access client with low overhead, the same for both servers: it batches requests and parses only what it
+//! needs.
 
 use crate::Failed;
 use ca::wire::{self, Header, MINOR, Read as Parsed, command, padded};
@@ -7,9 +7,9 @@ use std::io::{self, Read, Write};
 use std::net::{TcpStream, UdpSocket};
 use std::time::Duration;
 
-/// A server that says nothing for so long has failed.
+/// Timeout of the server.
 const WATCHDOG: Duration = Duration::from_secs(60);
-/// Channels asked for at once.
+/// Channels requested at once.
 const BATCH: usize = 500;
 
 /// A circuit whose input is read in large pieces.
@@ -50,7 +50,7 @@ impl Circuit {
         Ok(())
     }
 
-    /// Takes what has come; whether that was anything.
+    /// Reads received data; returns whether there was any.
     pub(super) fn fill(&mut self) -> Result<bool, Failed> {
         self.input.drain(..self.at);
         self.at = 0;
@@ -69,7 +69,7 @@ impl Circuit {
         }
     }
 
-    /// From now on nothing to read is no failure, after `patience` or at once.
+    /// From now on an empty input is not an error, after `patience` or at once.
     pub(super) fn impatient(&mut self, patience: Option<Duration>) -> Result<(), Failed> {
         self.patient = false;
         match patience {
@@ -78,13 +78,13 @@ impl Circuit {
         }
     }
 
-    /// Waits as long as a watchdog allows from now on.
+    /// Restarts the timeout.
     pub(super) fn patient(&mut self) -> Result<(), Failed> {
         self.patient = true;
         self.stream.set_read_timeout(Some(WATCHDOG)).map_err(Failed::Socket)
     }
 
-    /// The next message that is here already.
+    /// The next message that has already been received.
     pub(super) fn message(&mut self) -> Option<(Header, &[u8])> {
         let Parsed::Header(header, head) = Header::read(&self.input[self.at..]) else { return None };
         let from = self.at + head;
@@ -93,17 +93,17 @@ impl Circuit {
         Some((header, payload))
     }
 
-    /// Waits for `count` messages of one kind, passing over others, and shows each of them.
+    /// Waits for `count` messages of one kind, skips others, and passes each to a function.
     pub(super) fn expect(
         &mut self,
-        wanted: u16,
+        kind: u16,
         count: usize,
         mut take: impl FnMut(&Header, &[u8]),
     ) -> Result<(), Failed> {
         let mut left = count;
         while left > 0 {
             while let Some((header, payload)) = self.message() {
-                if header.command == wanted {
+                if header.command == kind {
                     take(&header, payload);
                     left -= 1;
                     if left == 0 {
@@ -111,7 +111,7 @@ impl Circuit {
                     }
                 } else if matches!(header.command, command::ERROR | command::CREATE_CH_FAIL) {
                     let tail = payload.get(16..).map(|tail| String::from_utf8_lossy(wire::text_of(tail)).into_owned());
-                    return Err(Failed::answer("the IOC", "what was asked for", tail.unwrap_or_default()));
+                    return Err(Failed::answer("the IOC", "a successful reply", tail.unwrap_or_default()));
                 }
             }
             if left > 0 {
@@ -161,17 +161,17 @@ impl Circuit {
         Ok(())
     }
 
-    /// Queues the question for a channel's number.
+    /// Queues a request for a channel's number.
     pub(super) fn ask_value(&mut self, sid: u32) {
         self.ask_as(sid, DOUBLE, 1);
     }
 
-    /// Queues the question for a channel's elements in a type of the wire.
+    /// Queues a request for a channel's elements in a type of the wire.
     pub(super) fn ask_as(&mut self, sid: u32, kind: u16, count: u32) {
         self.ask(Header::bare(command::READ_NOTIFY, kind, count, sid, 0), &[]);
     }
 
-    /// Reads a channel as a number, after everything that was asked before.
+    /// Reads a channel as a number, after all previous requests.
     pub(super) fn get(&mut self, sid: u32) -> Result<f64, Failed> {
         self.ask_value(sid);
         self.flush()?;
@@ -201,7 +201,7 @@ pub(super) const SHORT: u16 = 1;
 pub(super) const DOUBLE: u16 = 6;
 const TIME_DOUBLE: u16 = 20;
 
-/// The double that stands `at` bytes into a payload.
+/// The double at offset `at` of a payload.
 pub(super) fn double(payload: &[u8], at: usize) -> f64 {
     payload.get(at..at + 8).and_then(|bytes| bytes.try_into().ok()).map_or(f64::NAN, f64::from_be_bytes)
 }
@@ -213,10 +213,10 @@ pub(super) fn stamped(payload: &[u8]) -> (u64, f64) {
     (u64::from(word(4)) * 1_000_000_000 + u64::from(word(8)), double(payload, 16))
 }
 
-/// Searches for names until each is found; a datagram holds as many as EPICS puts into one.
+/// Searches for names until each is found; a datagram holds the same number as EPICS'.
 pub(super) fn search(port: u16, names: &[String]) -> Result<u64, Failed> {
     const DATAGRAM_BYTES: usize = 1024;
-    /// Datagrams on their way at once.
+    /// Outstanding datagrams.
     const WINDOW: usize = 8;
     let socket = UdpSocket::bind("127.0.0.1:0").map_err(Failed::Socket)?;
     socket.connect(("127.0.0.1", port)).map_err(Failed::Socket)?;
@@ -225,12 +225,12 @@ pub(super) fn search(port: u16, names: &[String]) -> Result<u64, Failed> {
     let (mut left, mut bytes, mut idle) = (names.len(), 0, 0);
     let mut buffer = vec![0; 65_536];
     while left > 0 {
-        let mut wanted = missing.iter().enumerate().filter(|(_, missing)| **missing).map(|(n, _)| n).peekable();
+        let mut remaining = missing.iter().enumerate().filter(|(_, missing)| **missing).map(|(n, _)| n).peekable();
         let mut asked = 0;
         for _ in 0..WINDOW {
             let mut out = Vec::new();
             Header::bare(command::VERSION, 1, MINOR.into(), 0, 0).write(&mut out);
-            while let Some(n) = wanted.next_if(|n| out.len() + 16 + padded(names[*n].len() + 1) <= DATAGRAM_BYTES) {
+            while let Some(n) = remaining.next_if(|n| out.len() + 16 + padded(names[*n].len() + 1) <= DATAGRAM_BYTES) {
                 let header = Header::bare(command::SEARCH, wire::DONT_REPLY, MINOR.into(), n as u32, n as u32);
                 wire::write_text(header, names[n].as_bytes(), &mut out);
                 asked += 1;

@@ -55,7 +55,7 @@ pub(super) const PAPER: Paper = Paper {
             what: "Frame rate scheduler: threads scheduled periodically by a clock or an external interrupt",
             runs: &[Run {
                 bench: "frames",
-                figures: &[("begin of minors", "frame"), ("dispatcher", "its own work, median")],
+                figures: &[("begin of minors", "frame"), ("dispatcher", "own work, median")],
                 ..Run::NONE
             }],
             ..Entry::NONE
@@ -63,7 +63,7 @@ pub(super) const PAPER: Paper = Paper {
         Entry {
             key: "react/quiet",
             what: "The shield API: the program switches timer interrupts off for a short critical stretch",
-            runs: &[Run { bench: "quiet", figures: &[("looks", "lost")], ..Run::NONE }],
+            runs: &[Run { bench: "quiet", figures: &[("clock readings", "lost")], ..Run::NONE }],
             needs: "a kernel with nohz_full for a stretch without the timer tick",
             ..Entry::NONE
         },

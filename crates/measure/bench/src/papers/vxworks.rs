@@ -52,7 +52,7 @@ pub(super) const PAPER: Paper = Paper {
                 quick: &["--compare", "--events", "4000"],
                 smallest: &["--compare", "--events", "800"],
                 must: &[("compare", "true"), ("load", "all")],
-                figures: &[("p99 beside", "loaded, by unloaded")],
+                figures: &[("p99 compared", "loaded / unloaded")],
             }],
             ..Entry::NONE
         },

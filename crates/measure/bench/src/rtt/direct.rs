@@ -1,5 +1,5 @@
-//! What a direct way from client to manager could save at most: messages of the same encoding between two processes, without the
-//! server between them, and so without its rules, locks, log, and answers in another's stead.
+//! Maximum saving of a direct path from client to manager: messages of the same encoding between two processes without the
+//! server, and so without its rules, locks, log and substitute answers.
 
 use super::parts::{Process, part};
 use crate::Failed;
@@ -14,17 +14,17 @@ use std::sync::atomic::Ordering;
 use sys::clock::mono_now;
 use sys::shm::SharedWords;
 
-/// Room of each queue in words, as the server's have it.
+/// Size of each queue in words, as in the server.
 const ROOM_WORDS: usize = 1 << 15;
-/// How often one that sleeps looks whether the other one is there.
+/// How often a sleeping side checks that the other one is alive.
 const ALIVE: DurNs = DurNs::from_secs(1);
-/// More than any message here.
+/// Size limit of a message.
 const MESSAGE_WORDS: usize = 512;
 
-/// Who answers.
-const MANAGER: &str = "the manager on the direct way";
+/// Name of the peer in errors.
+const MANAGER: &str = "the manager on the direct path";
 
-/// For what is no message.
+/// Error for an invalid message.
 fn broken(found: impl std::fmt::Display) -> Failed {
     Failed::answer(MANAGER, "a message", found)
 }
@@ -40,7 +40,7 @@ impl AsRef<Words> for Half {
     }
 }
 
-/// An end of the way.
+/// An end of the path.
 struct End {
     out: StreamWriter<Half>,
     back: StreamReader<Half>,
@@ -67,7 +67,7 @@ impl End {
         Ok(())
     }
 
-    /// The next message; `None` if none came for long.
+    /// The next message; `None` after a timeout.
     fn take(&mut self) -> Result<Option<Frame<'_>>, Failed> {
         let Self { back, spin, .. } = self;
         let bell = back.stream().bell().load(Ordering::Acquire);
@@ -124,7 +124,7 @@ impl Direct {
             let reply = Reply::parse(frame.text).map_err(broken)?;
             let fine = reply.code == Code::Ok && frame.header.id == self.id;
             std::hint::black_box((reply.complement.text().into_owned(), frame.body.to_vec()));
-            return if fine { Ok(()) } else { Err(Failed::answer(MANAGER, "the reply that was asked for", "another")) };
+            return if fine { Ok(()) } else { Err(Failed::answer(MANAGER, "the requested reply", "another")) };
         }
         Err(Failed::answer(MANAGER, "a reply", "none"))
     }

@@ -1,4 +1,4 @@
-//! Much at once: bulk beside the most urgent band, large bodies, pairs a second.
+//! Throughput: the most urgent band under bulk load, large bodies, pairs per second.
 
 use super::parts::{BEGIN, BODY_BYTES, TOP, part};
 use super::zmq::Zmq;
@@ -11,16 +11,16 @@ use report::{Good, Row, Target};
 use std::sync::Arc;
 use sys::clock::mono_now;
 
-/// Requests outstanding at once where pairs a second are counted, and batches.
+/// Outstanding requests for pairs per second, and batches.
 const WINDOW: usize = 128;
 const BATCHES: usize = 4;
 /// Commands of a batch.
 const BATCH: usize = 256;
-/// Large bodies outstanding at once, and how many are sent.
+/// Outstanding large bodies, and their total number.
 const BODIES: usize = 4;
 const BODIES_SENT: usize = 2_000;
 
-/// Round trips on the most urgent band and through libzmq, with bulk clients beside if `loaded`.
+/// Round trips on the most urgent band and through libzmq, with bulk clients if `loaded`.
 pub(super) fn urgent(stage: &Stage, rounds: usize, loaded: bool, peer: Option<&Zmq>) -> Result<Vec<Times>, Failed> {
     let clients = if loaded { BULK_CLIENTS } else { 0 };
     let mut client = stage.client(TOP)?;
@@ -74,7 +74,7 @@ fn reply(client: &mut Client) -> Result<Received, Failed> {
     }
 }
 
-/// Pairs with many outstanding, and commands in batches; how long the server's process computed for one.
+/// Pairs with many outstanding, and commands in batches; processor time of the server for one.
 pub(super) fn throughput(stage: &Stage, pairs: usize) -> Result<Vec<Row>, Failed> {
     if pairs == 0 {
         return Ok(Vec::new());
@@ -88,10 +88,10 @@ pub(super) fn throughput(stage: &Stage, pairs: usize) -> Result<Vec<Row>, Failed
     Ok(rows.into_iter().flat_map(|(name, flow, each)| flow.rows(&name, each as f64)).collect())
 }
 
-/// Pairs for a second of the server's processor time that are wanted.
-const PAIRS_WANTED: f64 = 2e6;
+/// Target: pairs per second of the server's processor time.
+const PAIRS_TARGET: f64 = 2e6;
 
-/// What a flood of messages found.
+/// Results of many messages.
 struct Flow {
     per_s: f64,
     per_server_cpu_s: f64,
@@ -101,9 +101,9 @@ struct Flow {
 impl Flow {
     fn rows(&self, name: &str, each: f64) -> [Row; 3] {
         [
-            Row::figure(format!("{name}: pairs in a second"), "", self.per_s * each).good(Good::High),
-            Row::figure(format!("{name}: pairs for a second of the server's CPU"), "", self.per_server_cpu_s * each)
-                .target(Target::at_least(PAIRS_WANTED)),
+            Row::figure(format!("{name}: pairs per second"), "", self.per_s * each).good(Good::High),
+            Row::figure(format!("{name}: pairs per second of the server's CPU time"), "", self.per_server_cpu_s * each)
+                .target(Target::at_least(PAIRS_TARGET)),
             Row::figure(format!("{name}: log records lost"), "", self.unlogged as f64).good(Good::Low),
         ]
     }

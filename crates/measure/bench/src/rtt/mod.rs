@@ -1,6 +1,6 @@
 //! `tahti bench rtt`: the round trip of SPring-8's table, test program → message server → equipment manager and
-//! back, in three processes, beside futex round trips and a libzmq broker in the same run; bulk beside the top band; large
-//! bodies; pairs a second.
+//! back, in three processes, compared with futex round trips and a libzmq broker in the same run; bulk load on the top band;
+//! large bodies; pairs per second.
 
 mod direct;
 mod flow;
@@ -25,15 +25,15 @@ use sys::clock::mono_now;
 use sys::shm::SharedWords;
 use zmq::Zmq;
 
-/// Slices of a run, so that what disturbs the machine disturbs all alike.
+/// Slices of a run, so that disturbances of the machine affect all variants equally.
 const SLICES: usize = 8;
-/// Round trips between two pauses that let others run: a CPU without any makes the kernel stop real-time tasks.
+/// Round trips between two pauses: without pauses the kernel throttles real-time tasks.
 const BURST: usize = 256;
 const PAUSE: DurNs = DurNs::from_ms(1);
-/// What messages stand beside.
+/// The peers in the comparison.
 const FUTEX: &str = "two futex round trips";
 const LIBZMQ: &str = "libzmq ROUTER, ipc";
-/// The class of what is bound and real-time.
+/// The class of the bound real-time processes.
 const REAL_TIME: Policy = Policy::Fifo(Priority(20));
 /// Clients that send bulk.
 const BULK_CLIENTS: usize = 8;
@@ -44,8 +44,8 @@ pub(crate) static BENCH: Bench = Bench {
     experiment: "SPring-8: round trips through the message server",
     arguments: Args::augment_args,
     run,
-    target: "on one CPU within 1.3 of two futex round trips, time sharing within half of libzmq's; p99 of the top band beside \
-             bulk within twice that without; bodies at 3 GB/s; 2 million pairs for a second of the server's CPU",
+    target: "on one CPU at most 1.3 times two futex round trips, time sharing at most half of libzmq's; p99 of the top band under bulk \
+             load at most twice that without; bodies at 3 GB/s; 2 million pairs per second of the server's CPU time",
     quick: &["--quick", "--rounds", "2000", "--pairs", "20000"],
     shields: false,
 };
@@ -54,26 +54,26 @@ pub(crate) static BENCH: Bench = Bench {
 pub(crate) const PART: Helper =
     Helper { name: "rtt-part", arguments: PartArgs::augment_args, run: |matches| run_part(&read(matches)?) };
 
-/// Standard deviation of real-time round trips, at most this share of their mean.
+/// Maximum standard deviation of real-time round trips, as a share of their mean.
 const DEVIATION_MAX: f64 = 0.1;
-/// The longest real-time round trip, at most so many medians: MADOCA II's case 1 had 1.37.
+/// Maximum real-time round trip in medians: MADOCA II's case 1 had 1.37.
 const MAXIMUM_MAX: f64 = 1.4;
-/// A round trip near the median: from half of it to one and a half.
+/// Range of round trips near the median, in medians.
 const NEAR_MEDIAN: std::ops::RangeInclusive<f64> = 0.5..=1.5;
 
-/// Round trips of messages through the server, beside futexes and a libzmq broker
+/// Round trips of messages through the server, compared with futexes and a libzmq broker
 #[derive(clap::Args)]
 struct Args {
     /// Round trips of each kind in each case
     #[arg(long, default_value_t = 20_000)]
     rounds: usize,
-    /// The CPUs to which the real-time processes are bound: one, or two where they shall wake each other; else the last
+    /// CPUs of the bound real-time processes: one, or two that wake each other [default: the last]
     #[arg(long, value_name = "LIST")]
     cpus: Option<CpuSet>,
-    /// Request–reply pairs for the throughput, 0 for none
+    /// Request–reply pairs of the throughput measurement, 0 to skip it
     #[arg(long, default_value_t = 200_000)]
     pairs: usize,
-    /// Only the first case: real time, unloaded
+    /// Measure only the first case: real time, unloaded
     #[arg(long)]
     quick: bool,
     /// Measure one case alone, without load: class and CPUs of the message server (`fifo:20@1`, `other`, `fifo:20@last`)
@@ -108,8 +108,7 @@ impl Times {
     }
 }
 
-/// The first of them is ours, the others stand beside it: each with its latencies, and the ratios of their medians, of
-/// which one may be wanted.
+/// Latencies of ours (the first) and of the others, and the ratios of their medians, of which one may have a target.
 fn table(title: String, times: &mut [Times], target: Option<(&str, f64)>) -> Table {
     let mut table = Table::new(title).columns("message", "the other");
     let mut medians = Vec::new();
@@ -123,7 +122,8 @@ fn table(title: String, times: &mut [Times], target: Option<(&str, f64)>) -> Tab
     }
     for (times, median) in times.iter().zip(&medians).skip(1) {
         if let (Some(ours), Some(other)) = (medians[0], median) {
-            let row = Row::figure(format!("median, by {}", times.name), "us", ours).against(Figure::once(*other));
+            let row =
+                Row::figure(format!("median, compared with {}", times.name), "us", ours).against(Figure::once(*other));
             table = table.row(match target {
                 Some((name, most)) if name == times.name => row.target(Target::ratio_at_most(most)),
                 _ => row,
@@ -133,7 +133,7 @@ fn table(title: String, times: &mut [Times], target: Option<(&str, f64)>) -> Tab
     table
 }
 
-/// A server, a manager, and the log, which is removed with them.
+/// A server, a manager, and the log, removed on drop.
 struct Stage {
     name: String,
     log: PathBuf,
@@ -142,7 +142,7 @@ struct Stage {
 }
 
 impl Stage {
-    /// Starts them in their roles, else in the class and on the CPUs of this thread, the most urgent band in `top`.
+    /// Starts them in their roles, or in the class and on the CPUs of this thread; the most urgent band in class `top`.
     fn start(roles: Option<&Roles>, top: Option<Policy>) -> Result<Self, Failed> {
         static NEXT: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
         let name = format!("bench-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
@@ -172,7 +172,7 @@ impl Stage {
 
 impl Drop for Stage {
     fn drop(&mut self) {
-        // Only what this run wrote.
+        // Only files of this run.
         let _ = std::fs::remove_file(&self.log);
     }
 }
@@ -232,7 +232,7 @@ fn run(matches: &ArgMatches, progress: &mut Progress) -> Result<Found, Failed> {
         progress.at(nth, parts, &format!("round trips, {beside}"));
         match settled((&allowed, sharing), (&cpus, loaded, class), || case(args.rounds, None, peer))? {
             Ok(mut times) => {
-                // Ours first; the futexes are what it is compared with.
+                // Ours first, then the futexes.
                 times.swap(0, 1);
                 let target = if class.is_real_time() { (FUTEX, 1.3) } else { (LIBZMQ, 0.5) };
                 tables.push(table(format!("round trips, {beside}"), &mut times, Some(target)));
@@ -243,7 +243,7 @@ fn run(matches: &ArgMatches, progress: &mut Progress) -> Result<Found, Failed> {
     let mut p99 = Vec::new();
     for (nth, &loaded) in sides.iter().enumerate() {
         let beside = beside(REAL_TIME, &allowed, loaded);
-        progress.at(cases + nth, parts, &format!("most urgent band beside bulk, {beside}"));
+        progress.at(cases + nth, parts, &format!("most urgent band with bulk, {beside}"));
         let stage = Stage::start(None, Some(REAL_TIME))?;
         let measure = || flow::urgent(&stage, args.rounds, loaded, peer);
         match settled((&allowed, sharing), (&allowed, loaded, REAL_TIME), measure)? {
@@ -256,7 +256,7 @@ fn run(matches: &ArgMatches, progress: &mut Progress) -> Result<Found, Failed> {
         }
     }
     if let [without, with] = &p99[..] {
-        let mut table = Table::new("most urgent band: p99 beside bulk and load").columns("loaded", "unloaded");
+        let mut table = Table::new("most urgent band: p99 under bulk and load").columns("loaded", "unloaded");
         for (name, (with, without)) in ["message", "libzmq"].iter().zip(with.iter().zip(without)) {
             let row = Row { ours: with.clone(), ..Row::figure(*name, "us", 0.0) }.against(without.clone());
             table = table.row(if *name == "message" { row.target(Target::ratio_at_most(2.0)) } else { row });
@@ -266,27 +266,27 @@ fn run(matches: &ArgMatches, progress: &mut Progress) -> Result<Found, Failed> {
     let stage = Stage::start(None, None)?;
     progress.at(parts - 2, parts, "large bodies");
     let bodies = flow::bodies(&stage)?;
-    progress.at(parts - 1, parts, &format!("{} pairs, one after the other and many at once", args.pairs));
-    let mut flows = Table::new("much at once").row(bodies);
+    progress.at(parts - 1, parts, &format!("{} pairs, one at a time and many at once", args.pairs));
+    let mut flows = Table::new("throughput").row(bodies);
     flows.rows.extend(flow::throughput(&stage, args.pairs)?);
     tables.push(flows);
     notes.extend(zmq.err().map(|why| why.to_string()));
     Ok(Found { setup: Vec::new(), tables, notes })
 }
 
-/// In which class, where, and beside what something is measured.
+/// Class, CPUs and load of a case, in words.
 fn beside(class: Policy, cpus: &CpuSet, loaded: bool) -> String {
-    format!("all {class} on CPUs {cpus}, {}", if loaded { "beside cpu and disk load" } else { "without load" })
+    format!("all {class} on CPUs {cpus}, {}", if loaded { "under cpu and disk load" } else { "without load" })
 }
 
-/// Measures on CPUs, beside a load, in a class; all as before afterwards. Where the class is refused, says why instead.
+/// Measures on CPUs, under load, in a class; restores everything afterwards. Returns the error if the class is refused.
 fn settled<T>(
     (allowed, before): (&CpuSet, Policy),
     (cpus, loaded, class): (&CpuSet, bool, Policy),
     measure: impl FnOnce() -> Result<T, Failed>,
 ) -> Result<Result<T, sys::Error>, Failed> {
     sys::sched::set_affinity(0, cpus)?;
-    // Before the class is taken: what is started takes it over.
+    // Before the class is set: children inherit it.
     let noise: Result<Vec<Noise>, Failed> =
         [Load::Cpu, Load::Disk].into_iter().filter(|_| loaded).map(|load| Noise::start(load, None)).collect();
     let (noise, failed) = noise.map_or_else(|why| (Vec::new(), Some(why)), |noise| (noise, None));
@@ -318,7 +318,7 @@ fn one_case(
     Ok(Found { notes: notes.into_iter().collect(), ..Found::from(table) })
 }
 
-/// How far round trips are from their mean and median; with the targets of real time.
+/// Deviation of round trips from mean and median, with the targets of real time.
 fn spread(times_ns: &mut [u64], real_time: bool) -> Vec<Row> {
     let latency = Latency::of_times(times_ns);
     let median = latency.percentile(50.0).map_or(f64::NAN, |at| at.ns as f64);
@@ -327,10 +327,16 @@ fn spread(times_ns: &mut [u64], real_time: bool) -> Vec<Row> {
     let target = |row: Row, limit: f64| if real_time { row.target(Target::at_most(limit)) } else { row };
     let mean = latency.mean_ns.map_or(f64::NAN, |ns| ns as f64);
     vec![
-        target(Row::figure("standard deviation, by mean", "", by(latency.sd_ns, mean)).good(Good::Low), DEVIATION_MAX),
-        target(Row::figure("maximum, by median", "", by(latency.max_ns, median)).good(Good::Low), MAXIMUM_MAX),
+        target(
+            Row::figure("standard deviation, relative to the mean", "", by(latency.sd_ns, mean)).good(Good::Low),
+            DEVIATION_MAX,
+        ),
+        target(
+            Row::figure("maximum, relative to the median", "", by(latency.max_ns, median)).good(Good::Low),
+            MAXIMUM_MAX,
+        ),
         Row::figure(
-            "share within half to one and a half of the median",
+            "share between 0.5 and 1.5 times the median",
             "%",
             100.0 * near as f64 / times_ns.len().max(1) as f64,
         )
@@ -338,7 +344,7 @@ fn spread(times_ns: &mut [u64], real_time: bool) -> Vec<Row> {
     ]
 }
 
-/// One case: messages through the server, and what they are compared with.
+/// One case: messages through the server and the peers.
 fn case(rounds: usize, roles: Option<&Roles>, peer: Option<&Zmq>) -> Result<Vec<Times>, Failed> {
     let stage = Stage::start(roles, None)?;
     let mut client = stage.client(Band::DEFAULT.number())?;

@@ -12,15 +12,15 @@ use sys::clock::mono_now;
 use sys::sched::{Scheduling, set_scheduling};
 use sys::shm::SharedWords;
 
-/// The most urgent band, and that of bulk.
+/// The most urgent band, and the band of bulk messages.
 pub(super) const TOP: u8 = 7;
 pub(super) const BULK: u8 = 0;
-/// What a bulk client sends at once, and how much it has outstanding.
+/// Size of a bulk message, and how many are outstanding.
 const BULK_BYTES: u64 = 64 << 10;
 const BULK_WINDOW: usize = 2;
-/// Largest body that the manager copies.
+/// Maximum body that the manager copies.
 pub(super) const BODY_BYTES: usize = 1 << 20;
-/// How long the other processes may take to begin.
+/// Timeout of the start of the other processes.
 pub(super) const BEGIN: DurNs = DurNs::from_secs(20);
 
 /// A process of the measurement.
@@ -40,17 +40,17 @@ pub(super) struct Process(pub(super) Child);
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // It may have ended by itself.
+        // It may have ended already.
         let _ = self.0.kill();
         let _ = reap(&mut self.0);
     }
 }
 
-/// Waits for the end of a process, at time-sharing priority: the kernel spins until those have gone who look at the
-/// process in /proc, and for ever where the caller's class keeps them from this CPU.
+/// Waits for the end of a process at time-sharing priority: the kernel spins until no reader has the process open in
+/// /proc, and spins forever if the caller's class keeps such a reader from running on this CPU.
 pub(super) fn reap(child: &mut Child) -> std::io::Result<ExitStatus> {
     let before = sys::sched::scheduling(0);
-    // Without a class there is nothing to give back.
+    // Without a class there is nothing to restore.
     let sharing = become_class(Policy::Other { nice: 0 });
     let ended = child.wait();
     if let (Ok(before), Ok(())) = (before, sharing) {
@@ -64,7 +64,7 @@ pub(super) fn part(words: &[&str]) -> Result<Process, Failed> {
     child.map(Process).map_err(Failed::process(&format!("tahti {}", words.join(" "))))
 }
 
-/// Until it works, as long as the other processes may take.
+/// Retries until it succeeds or the other processes' timeout ends.
 pub(super) fn retry<T>(mut attempt: impl FnMut() -> Result<T, ClientError>) -> Result<T, Failed> {
     let until = mono_now() + BEGIN;
     loop {
@@ -111,7 +111,7 @@ fn serve(mut lane: ManagerLane, top: Option<Policy>) -> Result<(), Failed> {
 
 fn answer(asked: &Asked<'_>, replies: &mut Replies<'_>, copy: &mut [u8], body: &mut Vec<u8>) {
     if let Some(room) = replies.room() {
-        // The one copy, by who receives it.
+        // The one copy, made by the receiver.
         std::hint::black_box(room.copy_to(copy));
     }
     body.clear();
@@ -139,7 +139,7 @@ fn bulk(server: &str) -> Result<(), Failed> {
     }
 }
 
-/// The other side of the futex round trips: word 0 is rung by the asker, word 8 by this one.
+/// The other side of the futex round trips: the client wakes word 0, this side wakes word 8.
 fn echo(memory: &str) -> Result<(), Failed> {
     let fd: i32 = memory.parse().map_err(|_| Failed::argument(memory, "the number of a descriptor"))?;
     let memory = SharedWords::inherited(fd)?;

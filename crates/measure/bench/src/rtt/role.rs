@@ -1,4 +1,4 @@
-//! Class and CPUs of each process of a round trip, as a command line gives them.
+//! Class and CPUs of each process of a round trip, as arguments.
 
 use super::parts::{Process, become_class, part};
 use crate::Failed;
@@ -19,7 +19,7 @@ pub(super) enum Cpus {
 }
 
 impl Cpus {
-    /// As CPUs, of those that this process may use.
+    /// The CPUs, of those that this process may use.
     pub(super) fn of(self, allowed: &CpuSet) -> CpuSet {
         match self {
             Self::Any => *allowed,
@@ -51,7 +51,7 @@ impl FromStr for Role {
     }
 }
 
-/// The three processes of a round trip, each with the CPUs that it may use.
+/// The three processes of a round trip, each with its CPUs.
 pub(super) struct Roles {
     pub(super) server: (Policy, CpuSet),
     pub(super) manager: (Policy, CpuSet),
@@ -72,8 +72,8 @@ impl fmt::Display for Roles {
     }
 }
 
-/// Starts a process in its role; without one, as this thread is. It inherits class and CPUs, which this thread takes
-/// for that moment.
+/// Starts a process in its role, or like this thread without one. It inherits class and CPUs, which this thread sets
+/// temporarily.
 pub(super) fn start(role: Option<(Policy, CpuSet)>, words: &[&str]) -> Result<Process, Failed> {
     let Some((class, cpus)) = role else { return part(words) };
     let (before, class_before) = (affinity(0)?, scheduling(0)?.policy);

@@ -1,4 +1,4 @@
-//! libzmq's broker, built here, to compare with.
+//! libzmq's broker, built here, for comparison.
 
 use super::parts::reap;
 use crate::Failed;
@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 
 const SOURCE: &str = include_str!("zmq.c");
 
-/// The program; gone when this is dropped.
+/// The program, removed on drop.
 pub(super) struct Zmq {
     program: PathBuf,
     directory: PathBuf,
@@ -16,7 +16,7 @@ pub(super) struct Zmq {
 
 impl Zmq {
     /// # Errors
-    /// Why it cannot be had.
+    /// It cannot be built.
     pub(super) fn build() -> Result<Self, Failed> {
         let directory = std::env::temp_dir().join(format!("tahti-rtt-{}", std::process::id()));
         std::fs::create_dir(&directory).map_err(Failed::file(&directory))?;
@@ -28,13 +28,13 @@ impl Zmq {
             Ok(output) if output.status.success() => Ok(this),
             Ok(_) => Err(Failed::UselessPeer {
                 program: "libzmq",
-                why: "it does not build here; apt install libzmq3-dev gcc",
+                why: "it cannot be built here; apt install libzmq3-dev gcc",
             }),
             Err(source) => Err(Failed::NoPeer { program: "cc", package: "gcc", source }),
         }
     }
 
-    /// Round trips in ns, with so many bulk clients beside.
+    /// Round trips in ns, with bulk clients.
     pub(super) fn rounds(&self, rounds: usize, bulk: usize, into: &mut Vec<u64>) -> Result<(), Failed> {
         let endpoint = format!("ipc://{}", self.directory.join("socket").display());
         let program = self.program.to_string_lossy();
@@ -55,7 +55,7 @@ impl Zmq {
 
 impl Drop for Zmq {
     fn drop(&mut self) {
-        // Ours alone; what cannot be removed stays in the directory for such things.
+        // A folder that cannot be removed stays in the directory for temporary files.
         let _ = std::fs::remove_dir_all(&self.directory);
     }
 }

@@ -1,6 +1,6 @@
-//! Who looks at a loop's variables: a process of its own, on the CPUs that the loop leaves, as `tahti scope` is one.
+//! The reader of a loop's variables: a separate process on the other CPUs, like `tahti scope`.
 
-use super::{LOOKED_AT, exported, request};
+use super::{SAMPLED, exported, request};
 use crate::measure::{Gate, Where, own_program};
 use crate::{Failed, Helper, read};
 use base::{CpuId, CpuSet, DurNs, MonoNs};
@@ -10,54 +10,54 @@ use std::io::Read as _;
 use sys::clock::{mono_now, sleep_until};
 
 /// The process.
-pub(crate) const LOOK: Helper =
-    Helper { name: "look", arguments: LookArgs::augment_args, run: |matches| look(&read(matches)?) };
+pub(crate) const READER: Helper =
+    Helper { name: "scope-reader", arguments: ReaderArgs::augment_args, run: |matches| run_reader(&read(matches)?) };
 
 /// Its command line.
 #[derive(clap::Args)]
-struct LookArgs {
-    /// The segment that it sets up; without one it looks at one of its own, which nobody else writes.
+struct ReaderArgs {
+    /// The segment that it sets up; without one it creates a private segment, which no other process writes.
     #[arg(long)]
     segment: Option<String>,
-    /// The CPUs that it keeps to.
+    /// The CPUs that it runs on.
     #[arg(long)]
     cpus: CpuSet,
-    /// Time between two looks; without it nothing is read.
+    /// Time between two reads; without it nothing is read.
     #[arg(long)]
     every: Option<DurNs>,
 }
 
-/// Rows that a look copies.
+/// Rows of each read.
 const ROWS: usize = 1000;
 
-/// What somebody else does while the loop runs.
+/// Work of the reader while the loop runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Other {
-    /// There is nobody.
-    Nobody,
-    /// Reads as much as who looks does, in memory that has nothing to do with the loop.
+pub(super) enum Reader {
+    /// No reader.
+    None,
+    /// Reads the same amount of memory that is unrelated to the loop.
     Elsewhere,
-    /// Has the loop sample, and reads nothing.
-    Holds,
-    /// Has the loop sample, and reads the newest rows.
-    Looks,
-    /// The same, but on the CPU of the loop.
-    LooksThere,
+    /// Makes the loop sample, and reads nothing.
+    SamplesOnly,
+    /// Makes the loop sample, and reads the newest rows.
+    Reads,
+    /// The same, on the CPU of the loop.
+    ReadsOnLoopCpu,
 }
 
-impl Other {
-    /// Starts it, if there is one; it has begun when this returns, and ends when the result is dropped.
+impl Reader {
+    /// Starts it, if there is one; it is running when this returns, and ends when the result is dropped.
     pub(super) fn start(self, segment: &str, loop_cpu: CpuId, every: DurNs) -> Result<Option<Gate>, Failed> {
         let (ours, the_loops) = (sys::sched::affinity(0)?, CpuSet::single(loop_cpu));
-        let aside = Some(ours.minus(&the_loops)).filter(|cpus| !cpus.is_empty() && self != Self::LooksThere);
-        let cpus = aside.unwrap_or(the_loops);
+        let other_cpus = Some(ours.minus(&the_loops)).filter(|cpus| !cpus.is_empty() && self != Self::ReadsOnLoopCpu);
+        let cpus = other_cpus.unwrap_or(the_loops);
         let mut words =
-            vec![own_program()?.display().to_string(), "bench".into(), LOOK.name.into(), format!("--cpus={cpus}")];
+            vec![own_program()?.display().to_string(), "bench".into(), READER.name.into(), format!("--cpus={cpus}")];
         match self {
-            Self::Nobody => return Ok(None),
+            Self::None => return Ok(None),
             Self::Elsewhere => words.push(format!("--every={every}")),
-            Self::Holds => words.push(format!("--segment={segment}")),
-            Self::Looks | Self::LooksThere => {
+            Self::SamplesOnly => words.push(format!("--segment={segment}")),
+            Self::Reads | Self::ReadsOnLoopCpu => {
                 words.extend([format!("--segment={segment}"), format!("--every={every}")])
             }
         }
@@ -67,22 +67,22 @@ impl Other {
     }
 }
 
-fn look(args: &LookArgs) -> Result<(), Failed> {
+fn run_reader(args: &ReaderArgs) -> Result<(), Failed> {
     sys::sched::set_affinity(0, &args.cpus)?;
     let own = args.segment.is_none().then(exported).transpose()?;
     let sampler = own.as_ref().map(|(_, exports)| exports.sampler()).transpose()?;
     let name = own.as_ref().map(|(name, _)| name).or(args.segment.as_ref()).ok_or(Failed::Thread)?;
     let scope = Oscilloscope::open(name)?;
-    scope.set_up(&request(LOOKED_AT))?;
+    scope.set_up(&request(SAMPLED))?;
     if let Some(mut sampler) = sampler {
         (0..2 * ROWS as u64).for_each(|pulse| sampler.cycle(pulse, MonoNs(pulse), 0));
-        // Left standing: a sampler that is dropped stops, and nothing would be read.
+        // Never dropped: a dropped sampler stops, and nothing would be read.
         std::mem::forget(sampler);
     }
     println!("ready");
     if let Some(every) = args.every {
         std::thread::Builder::new()
-            .name("look".into())
+            .name("scope-reader".into())
             .spawn(move || {
                 loop {
                     std::hint::black_box(scope.latest(ROWS));
@@ -95,7 +95,7 @@ fn look(args: &LookArgs) -> Result<(), Failed> {
     wait()
 }
 
-/// Until who started it closes its standard input.
+/// Waits until the parent closes standard input.
 fn wait() -> Result<(), Failed> {
     std::io::stdin().read_to_end(&mut Vec::new()).map(drop).map_err(Failed::process("standard input"))
 }
