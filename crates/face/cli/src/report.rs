@@ -34,7 +34,7 @@ fn make(args: &Args) -> Result<(), Failure> {
     let (profiles, files): (Vec<&PathBuf>, Vec<&PathBuf>) = args.files.iter().partition(is_profile);
     let runs = files.into_iter().map(|file| Ok((name(file), reports(file)?)));
     let mut runs: Vec<(String, Vec<Report>)> = runs.collect::<Result<_, Failure>>()?;
-    runs.iter_mut().for_each(|(_, reports)| reports.extend(bench::beside(reports, false)));
+    runs.iter_mut().for_each(|(_, reports)| reports.extend(bench::experiments(reports, false)));
     let profiles = profiles.into_iter().map(|file| profile(file)).collect::<Result<Vec<_>, Failure>>()?;
     match runs.last_mut() {
         Some((_, reports)) => reports.extend(profiles),

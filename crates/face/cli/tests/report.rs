@@ -80,9 +80,9 @@ fn what_is_no_report_is_refused_with_the_reason() {
     let folder = Folder::new("foreign");
     let whole = fs::read(folder.path("now.json")).unwrap();
     for (name, bytes, why) in [
-        ("cut.json", &whole[..whole.len() / 2], "the file is not whole"),
-        ("other.json", b"{\"cases\": []}", "expected a report of the form"),
-        ("words.json", b"hello", "expected JSON as"),
+        ("cut.json", &whole[..whole.len() / 2], "the file is incomplete"),
+        ("other.json", b"{\"cases\": []}", "expected a report in format"),
+        ("words.json", b"hello", "expected JSON from"),
         ("bytes.json", b"\xff\xfe\x00", "valid UTF-8"),
     ] {
         fs::write(folder.path(name), bytes).unwrap();

@@ -101,7 +101,7 @@ fn run(matches: &ArgMatches, progress: &mut Progress) -> Result<Found, Failed> {
     let (measured, alone) = std::thread::scope(|scope| joined(scope.spawn(measured).join()))?;
     for ((many, stored), Times { frames, rest, owns }) in cases.into_iter().zip(measured) {
         let name = format!("{}, {}", if many == 1 { "one CPU" } else { "two CPUs" }, words(stored));
-        let row = Row::beside(&name, Latency::of_times(&mut frames.concat()));
+        let row = Row::reference(&name, Latency::of_times(&mut frames.concat()));
         if args.across == 40 && stored == Stored::default() {
             let limit = if many == 1 { 200.0 } else { 110.0 };
             let median = row
@@ -113,18 +113,18 @@ fn run(matches: &ArgMatches, progress: &mut Progress) -> Result<Found, Failed> {
             medians = medians.row(Row::figure(name, "us", median).good(Good::Low).target(Target::at_most(limit)));
         }
         whole = whole.row(row);
-        pieces = pieces.row(Row::beside(&name, Latency::of_times(&mut of_pieces(&frames))));
-        let row = Row::beside(&name, Latency::of_times(&mut owns.concat()));
+        pieces = pieces.row(Row::reference(&name, Latency::of_times(&mut of_pieces(&frames))));
+        let row = Row::reference(&name, Latency::of_times(&mut owns.concat()));
         spreads.push((name.clone(), stored, spread(&row)));
         own = own.row(row);
-        last = last.row(Row::beside(&name, Latency::of_times(&mut rest.concat())));
+        last = last.row(Row::reference(&name, Latency::of_times(&mut rest.concat())));
     }
     let mut reading = Vec::new();
     for (name, times) in alone {
-        let row = Row::beside(&name, Latency::of_times(&mut times.concat()));
+        let row = Row::reference(&name, Latency::of_times(&mut times.concat()));
         reading.push(spread(&row));
         within = within.row(row);
-        pieces = pieces.row(Row::beside(name, Latency::of_times(&mut of_pieces(&times))));
+        pieces = pieces.row(Row::reference(name, Latency::of_times(&mut of_pieces(&times))));
     }
     for (name, stored, spread) in spreads {
         // After the datagrams', in the order of sizes.
@@ -360,7 +360,7 @@ impl Replay {
         let Some(event) = event else {
             let rows = datagrams[0].len();
             return Err(Failed::Answer {
-                who: "the loop".into(),
+                peer: "the loop".into(),
                 found: format!("frame {number} without some rows"),
                 expected: format!("all of its {rows} datagrams (net.core.rmem_max too small?)"),
             });
@@ -373,7 +373,7 @@ impl Replay {
         let sent = event.at.0 + (self.control.figures().latency_us * 1e3) as u64;
         if flow != Flow::Continue {
             return Err(Failed::Answer {
-                who: "the loop".into(),
+                peer: "the loop".into(),
                 found: format!("{flow:?} after frame {number}"),
                 expected: "to go on".into(),
             });
@@ -388,7 +388,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn frames_are_replayed_on_one_cpu_and_on_two_where_there_are_two() {
+    fn frames_are_replayed_on_one_cpu_and_on_two_if_available() {
         let words = ["ao", "--across", "8", "--frames", "20"];
         let found = run(&BENCH.command().get_matches_from(words), &mut Progress::of("ao")).unwrap();
         let cpus = sys::sched::affinity(0).unwrap().count().min(2);

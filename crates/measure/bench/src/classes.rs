@@ -222,14 +222,14 @@ fn measure(row: &Row, online: &CpuSet) -> Result<Shares, Failed> {
     }
     sleep_until(mono_now() + SETTLE);
     let used = |child: &Child| process_time(child.id());
-    let look = || -> Result<_, Failed> {
+    let read = || -> Result<_, Failed> {
         let each = spinners.0.iter().map(used).collect::<Result<Vec<_>, _>>()?;
         Ok((mono_now(), each, busy(online)?))
     };
-    let before = look()?;
+    let before = read()?;
     // The last reading must come before the loops end.
     sleep_until(before.0 + DurNs(row.span.0 - SETTLE.0));
-    let after = look()?;
+    let after = read()?;
     let machine = (after.0 - before.0).0 as f64 * online.count() as f64;
     let percent = |ns: u64| ns as f64 * 100.0 / machine;
     let mut each = before.1.iter().zip(&after.1).map(|(was, is)| percent(is.saturating_sub(*was)));
@@ -271,7 +271,7 @@ fn busy_ticks(text: &str, cpus: &CpuSet) -> u64 {
     text.lines().filter_map(line).sum()
 }
 
-/// The endless loop itself.
+/// The endless loop.
 fn spin(args: &SpinArgs) -> Result<(), Failed> {
     if args.class.is_real_time() && args.for_ > DurNs::from_secs(1) {
         return Err(Failed::argument(format!("--for {}", args.for_), "at most 1s for a real-time loop"));
@@ -303,7 +303,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_rows_scale_with_the_machine_and_never_fill_it_with_real_time_loops_unasked() {
+    fn the_rows_scale_with_the_machine_and_leave_a_cpu_without_real_time_loops() {
         for cpus in [2, 4, 64] {
             let online = CpuSet::first(cpus);
             let args = Args { for_: DurNs::from_secs(2), every_cpu: false };
@@ -319,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn busy_time_is_all_but_idle_and_waiting_for_disks() {
+    fn busy_time_excludes_idle_and_iowait() {
         let text = "cpu 9 9 9 9 9 9 9 9 9 9\ncpu0 1 2 3 100 100 4 5 6 7 8\ncpu1 10 0 0 5 5 0 0 0 0 0\n";
         assert_eq!(busy_ticks(text, &CpuSet::first(2)), 31);
         assert_eq!(busy_ticks(text, &CpuSet::single(1)), 10);

@@ -67,7 +67,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_histogram_of_cyclictest_is_read_with_its_overflow() {
+    fn the_output_of_cyclictest_is_parsed_with_its_overflow() {
         let output = "# /dev/cpu_dma_latency set to 0us\n# Histogram\n000000 000000\n000004 000003\n000019 000001\n\
                       # Total: 000000004\n# Min Latencies: 00004\n# Avg Latencies: 00007\n# Max Latencies: 03115\n\
                       # Histogram Overflows: 00002\n# Histogram Overflow at cycle number:\n# Thread 0: 00000 # 00970 others\n";

@@ -91,13 +91,13 @@ fn run(matches: &ArgMatches, progress: &mut Progress) -> Result<Found, Failed> {
     let sum = |pick: fn(&Seen) -> &AtomicU64| {
         clients.iter().map(|client| pick(&client.seen).load(Ordering::Relaxed)).sum::<u64>() as f64
     };
-    let (mut shares, mut bytes, mut heard) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut shares, mut bytes, mut received) = (Vec::new(), Vec::new(), Vec::new());
     for round in 0..args.rounds {
         progress.at(args.rounds + round, steps, "with clients");
         let (rows, read, begun) = (sum(|seen| &seen.rows), sum(|seen| &seen.bytes), Instant::now());
         shares.push(dashboard.share(args.for_)?);
         let (took, each) = (begun.elapsed().as_secs_f64(), f64::from(args.clients));
-        heard.push((sum(|seen| &seen.rows) - rows) / took / each / f64::from(args.signals));
+        received.push((sum(|seen| &seen.rows) - rows) / took / each / f64::from(args.signals));
         bytes.push((sum(|seen| &seen.bytes) - read) * 8.0 / took / each / 1e6);
         clients.iter().try_for_each(Client::check)?;
     }
@@ -113,7 +113,7 @@ fn run(matches: &ArgMatches, progress: &mut Progress) -> Result<Found, Failed> {
             None => share,
         })
         .row(Row::samples("the same without clients", "%", idle).good(Good::Low))
-        .row(Row::samples("samples of a signal received by a client", "/s", heard))
+        .row(Row::samples("samples of a signal received by a client", "/s", received))
         .row(Row::samples("traffic of a client's connection", "Mbit/s", bytes).good(Good::Low))
         .row(Row::figure("samples replaced by newer ones, all clients", "", sum(|seen| &seen.dropped)));
     Ok(Found::from(table))

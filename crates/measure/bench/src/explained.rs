@@ -116,7 +116,7 @@ impl Ours {
         let ranked = self.blamed.ranked();
         ours.culprits = ranked.into_iter().take(NAMED_MAX).map(|(culprit, tally)| self.named(culprit, tally)).collect();
         ours.spikes = self.spikes();
-        [Row::beside(format!("{name}, as explained"), Latency::from(&self.whole)).note(shares), ours]
+        [Row::reference(format!("{name}, as explained"), Latency::from(&self.whole)).note(shares), ours]
     }
 
     /// The longest delays, in chronological order.
@@ -164,7 +164,7 @@ impl Explained {
         let cpus = if occasion == Occasion::Timer { measured } else { online };
         let wanted = Wanted { cpus, online, buffer_kb: BUFFER_KB, threads: Vec::new(), syscalls: false };
         let recorder = Recorder::start(&wanted)?;
-        let (orders, taken) = channel();
+        let (orders, received) = channel();
         // Reading the names of the kernel's functions takes a while; the measurement waits for it.
         let reader = Work::new(recorder, occasion);
         let work = move || {
@@ -175,7 +175,7 @@ impl Explained {
             // Events that are not read in time are lost.
             let policy = Policy::Other { nice: -20 };
             let _ = sys::sched::set_scheduling(0, Scheduling { policy, reset_on_fork: true });
-            reader.run(&taken);
+            reader.run(&received);
         };
         let thread =
             std::thread::Builder::new().name("explain".into()).spawn(work).map_err(Failed::process("explain"))?;
@@ -195,9 +195,9 @@ impl Explained {
     /// # Errors
     /// The recording failed.
     pub(crate) fn within(&self, tid: i32, window: [MonoNs; 2]) -> Result<Vec<DelayPart>, Failed> {
-        let (tell, told) = channel();
-        let _ = self.orders.send(Order::Within(tid, window, tell));
-        told.recv().unwrap_or(Err(Failed::Thread))
+        let (sender, receiver) = channel();
+        let _ = self.orders.send(Order::Within(tid, window, sender));
+        receiver.recv().unwrap_or(Err(Failed::Thread))
     }
 
     /// The results since the last call.
@@ -205,16 +205,16 @@ impl Explained {
     /// # Errors
     /// The recording failed.
     pub(crate) fn take(&self) -> Result<Ours, Failed> {
-        let (tell, told) = channel();
-        let _ = self.orders.send(Order::Take(tell));
-        told.recv().unwrap_or(Err(Failed::Thread))
+        let (sender, receiver) = channel();
+        let _ = self.orders.send(Order::Take(sender));
+        receiver.recv().unwrap_or(Err(Failed::Thread))
     }
 }
 
 impl Drop for Explained {
     fn drop(&mut self) {
-        let (nobody, _) = channel();
-        drop(std::mem::replace(&mut self.orders, nobody));
+        let (unused, _) = channel();
+        drop(std::mem::replace(&mut self.orders, unused));
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }
@@ -249,22 +249,22 @@ impl Work {
     }
 
     fn run(mut self, orders: &Receiver<Order>) {
-        let mut trouble = None;
+        let mut first_error = None;
         loop {
-            if let Err(why) = self.look() {
-                trouble.get_or_insert(why);
+            if let Err(why) = self.read_events() {
+                first_error.get_or_insert(why);
             }
             match orders.recv_timeout(LOOK) {
                 Ok(Order::Watch(pid, name)) => self.process = Some((pid, name)),
-                Ok(Order::Within(tid, [from, to], tell)) => {
-                    let found = self.look().map(|()| self.explainer.within(tid, from, to));
-                    let _ = tell.send(found);
+                Ok(Order::Within(tid, [from, to], sender)) => {
+                    let found = self.read_events().map(|()| self.explainer.within(tid, from, to));
+                    let _ = sender.send(found);
                 }
-                Ok(Order::Take(tell)) => {
-                    let found = self.look().map(|()| self.taken());
-                    let found = trouble.take().map_or(found, Err);
+                Ok(Order::Take(sender)) => {
+                    let found = self.read_events().map(|()| self.take_results());
+                    let found = first_error.take().map_or(found, Err);
                     // The receiver may have ended.
-                    let _ = tell.send(found);
+                    let _ = sender.send(found);
                 }
                 Err(std::sync::mpsc::RecvTimeoutError::Timeout) => {}
                 Err(std::sync::mpsc::RecvTimeoutError::Disconnected) => return,
@@ -272,7 +272,7 @@ impl Work {
         }
     }
 
-    fn look(&mut self) -> Result<(), Failed> {
+    fn read_events(&mut self) -> Result<(), Failed> {
         if let Some((pid, name)) = self.process {
             let threads = threads(pid, name);
             // Threads that have ended meanwhile must still be explained.
@@ -290,7 +290,7 @@ impl Work {
         Ok(())
     }
 
-    fn taken(&mut self) -> Ours {
+    fn take_results(&mut self) -> Ours {
         self.process = None;
         self.explainer.watch_only(std::iter::empty());
         let lost = self.recorder.lost().times;
@@ -321,7 +321,7 @@ mod tests {
     use trace::Culprit as By;
 
     #[test]
-    fn what_was_the_hosts_is_taken_off_and_what_is_undecided_is_a_bound() {
+    fn ours_excludes_the_hosts_share_and_the_bound_also_undecided_time() {
         let part = |from, ns, culprit| DelayPart { from: MonoNs(from), ns, culprit };
         let late = Late {
             tid: 1,

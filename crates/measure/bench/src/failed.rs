@@ -17,7 +17,7 @@ pub enum Failed {
     Argument {
         /// The argument as given.
         given: String,
-        /// What it should be.
+        /// The expected argument.
         expected: String,
     },
     /// The measurement shields CPUs, and neither `--spare` nor `--whole-machine` is given.
@@ -69,16 +69,16 @@ pub enum Failed {
     Ended {
         /// Its command.
         command: String,
-        /// How it ended.
+        /// Its exit status.
         status: ExitStatus,
-        /// What it printed.
+        /// Its output.
         output: String,
     },
     /// A process or peer of the measurement gave a wrong answer, or none.
-    #[error("{who}: expected {expected}, found {found}")]
+    #[error("{peer}: expected {expected}, found {found}")]
     Answer {
         /// The process or peer.
-        who: String,
+        peer: String,
         /// The expected answer.
         expected: String,
         /// The received answer.
@@ -101,7 +101,7 @@ pub enum Failed {
     Report {
         /// The file, or the command that printed it.
         file: PathBuf,
-        /// What is wrong.
+        /// The error.
         source: report::ReadError,
     },
     /// Two runs have no figure in common, with the reasons.
@@ -192,8 +192,8 @@ impl Failed {
         Self::Argument { given: given.to_string(), expected: expected.to_string() }
     }
 
-    pub(crate) fn answer(who: impl Display, expected: impl Display, found: impl Display) -> Self {
-        Self::Answer { who: who.to_string(), expected: expected.to_string(), found: found.to_string() }
+    pub(crate) fn answer(peer: impl Display, expected: impl Display, found: impl Display) -> Self {
+        Self::Answer { peer: peer.to_string(), expected: expected.to_string(), found: found.to_string() }
     }
 }
 

@@ -95,7 +95,12 @@ fn run(matches: &ArgMatches, progress: &mut Progress) -> Result<Found, Failed> {
         table = table.row(row);
     }
     table.rows.insert(0, Row::samples("median", "ms", ours).good(Good::Low).against(Figure::median(bare)));
-    Ok(table.row(Row::samples("overhead compared with the preceding start of QEMU", "ms", over).target(Target::at_most(100.0))).into())
+    Ok(table
+        .row(
+            Row::samples("overhead compared with the preceding start of QEMU", "ms", over)
+                .target(Target::at_most(100.0)),
+        )
+        .into())
 }
 
 /// A quantile of the times.
@@ -177,7 +182,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn percentiles_are_times_that_were_measured() {
+    fn quantiles_are_measured_times() {
         let times: Vec<f64> = (1..=20).rev().map(f64::from).collect();
         assert_eq!((at(&times, 0.9), at(&times, 1.0)), (19.0, 20.0));
         assert!(at(&[], 0.5).is_nan());

@@ -101,7 +101,7 @@ struct Streamed {
 #[derive(Default)]
 struct Waited {
     sent: Vec<f64>,
-    taken: Vec<f64>,
+    received: Vec<f64>,
 }
 
 fn run(matches: &ArgMatches, progress: &mut Progress) -> Result<Found, Failed> {
@@ -126,7 +126,7 @@ fn run(matches: &ArgMatches, progress: &mut Progress) -> Result<Found, Failed> {
     let bench = Ground { args: &args, geometry, wire: &wire, cpus: [camera, own] };
     let mut streamed: [Streamed; 4] = Default::default();
     let mut waited: [Waited; 2] = Default::default();
-    let mut said = None;
+    let mut queue_mode = None;
     let steps = args.rounds as usize * 6;
     for round in 0..args.rounds as usize {
         interrupt.check()?;
@@ -138,10 +138,10 @@ fn run(matches: &ArgMatches, progress: &mut Progress) -> Result<Found, Failed> {
         }
         for (queue, found) in [false, true].into_iter().zip(&mut waited) {
             progress.at(round * 6 + 4 + usize::from(queue), steps, "waiting frames");
-            said = bench.wait(queue, found)?.or(said);
+            queue_mode = bench.wait(queue, found)?.or(queue_mode);
         }
     }
-    Ok(bench.found(said, streamed, waited))
+    Ok(bench.found(queue_mode, streamed, waited))
 }
 
 /// The setup of the measurement.
@@ -217,7 +217,7 @@ impl Ground<'_> {
         let (mut input, mut camera) = (self.open(way.queue)?, self.camera()?);
         let (frames, rows, args) = (self.args.frames, self.rows(), self.args);
         let over = AtomicU64::new(0);
-        let taking = || {
+        let receiving = || {
             settle(self.cpus[1], args.class)?;
             let (mut image, mut came, mut last) = (Image::new(&self.geometry), 0, Vec::new());
             let (mut quiet, mut burnt) = (mono_now(), thread_cpu());
@@ -250,10 +250,10 @@ impl Ground<'_> {
             sent
         };
         let (last, came, burnt) = std::thread::scope(|scope| {
-            let taking = scope.spawn(taking);
+            let receiving = scope.spawn(receiving);
             let sent = joined(scope.spawn(sending).join());
-            let taken = joined(taking.join());
-            sent.and(taken)
+            let received = joined(receiving.join());
+            sent.and(received)
         })?;
         found.burnt.push(burnt as f64 / (came as f64).max(1.0));
         found.lost += (frames * rows as u64).saturating_sub(came);
@@ -283,17 +283,17 @@ impl Ground<'_> {
     /// Frames that have arrived completely before they are received; also returns the mode of a queue.
     fn wait(&self, queue: bool, found: &mut Waited) -> Result<Option<String>, Failed> {
         let (mut input, mut camera) = (self.open(queue)?, self.camera()?);
-        let said = input.said();
+        let queue_mode = input.said();
         let (frames, rows, args) = (self.args.frames, self.rows(), self.args);
         // The last sent frame, and the last received one.
-        let [sent, taken] = [AtomicU64::new(0), AtomicU64::new(0)];
+        let [sent, received] = [AtomicU64::new(0), AtomicU64::new(0)];
         let until = |word: &AtomicU64, number: u64| {
             let begun = mono_now();
             while word.load(Ordering::Acquire) < number && mono_now() - begun < DurNs::from_secs(1) {
                 std::hint::spin_loop();
             }
         };
-        let taking = || {
+        let receiving = || {
             settle(self.cpus[1], args.class)?;
             let (mut image, mut times) = (Image::new(&self.geometry), Vec::new());
             for block in 1..=frames {
@@ -307,7 +307,7 @@ impl Ground<'_> {
                 if came == rows {
                     times.push((mono_now() - begun).0 as f64 / rows as f64);
                 }
-                taken.store(block, Ordering::Release);
+                received.store(block, Ordering::Release);
             }
             Ok(times)
         };
@@ -319,21 +319,21 @@ impl Ground<'_> {
                 (0..rows).try_for_each(|row| camera.send(block, row))?;
                 times.push((mono_now() - begun).0 as f64 / rows as f64);
                 sent.store(block, Ordering::Release);
-                until(&taken, block);
+                until(&received, block);
             }
             Ok(times)
         };
         let (times, theirs) = std::thread::scope(|scope| {
-            let (taking, sending) = (scope.spawn(taking), scope.spawn(sending));
-            let (taken, sent) = (joined(taking.join()), joined(sending.join()));
-            Ok::<_, Failed>((taken?, sent?))
+            let (receiving, sending) = (scope.spawn(receiving), scope.spawn(sending));
+            let (received, sent) = (joined(receiving.join()), joined(sending.join()));
+            Ok::<_, Failed>((received?, sent?))
         })?;
-        found.taken.extend(Figure::median(times).map(|figure| figure.value));
+        found.received.extend(Figure::median(times).map(|figure| figure.value));
         found.sent.extend(Figure::median(theirs).map(|figure| figure.value));
-        Ok(said)
+        Ok(queue_mode)
     }
 
-    fn found(&self, said: Option<String>, streamed: [Streamed; 4], [socket, queue]: [Waited; 2]) -> Found {
+    fn found(&self, queue_mode: Option<String>, streamed: [Streamed; 4], [socket, queue]: [Waited; 2]) -> Found {
         let (args, mut found) = (self.args, Found::default());
         let class = args.class.map_or("this program's".into(), |class| class.to_string());
         found.setup.push(format!(
@@ -346,21 +346,24 @@ impl Ground<'_> {
             self.cpus[0],
             self.cpus[1],
         ));
-        found.setup.extend(said);
+        found.setup.extend(queue_mode);
         let row = |name: &str, queue: Vec<f64>, socket: Vec<f64>| {
             Row::samples(name, "ns", queue).good(Good::Low).against(Figure::median(socket))
         };
-        let both = |of: &Waited| of.sent.iter().zip(&of.taken).map(|(sent, taken)| sent + taken).collect();
+        let both = |of: &Waited| of.sent.iter().zip(&of.received).map(|(sent, received)| sent + received).collect();
         let (queue_both, socket_both) = (both(&queue), both(&socket));
         let mut each = Table::new("one row of a waiting frame, medians of rounds").columns("queue", "socket");
-        each = each.row(row("received and written into the image", queue.taken, socket.taken).target(Target::ratio_at_most(1.0)));
+        each = each.row(
+            row("received and written into the image", queue.received, socket.received)
+                .target(Target::ratio_at_most(1.0)),
+        );
         each = each.row(row("sent, including the kernel's work on that CPU", queue.sent, socket.sent));
         each = each.row(row("both", queue_both, socket_both));
         let mut last = Table::new("from the camera's call until the frame's last row is in the image");
         let lost: u64 = streamed.iter().map(|way| way.lost).sum();
         let mut burnt = Vec::new();
         for (way, Streamed { last: mut times, burnt: of, .. }) in Way::ALL.into_iter().zip(streamed) {
-            last = last.row(Row::beside(way.name(), Latency::of_times(&mut times)));
+            last = last.row(Row::reference(way.name(), Latency::of_times(&mut times)));
             burnt.push(of);
         }
         let [socket, queue] = [0, 1].map(|asleep| std::mem::take(&mut burnt[asleep]));

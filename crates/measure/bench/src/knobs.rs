@@ -47,7 +47,7 @@ struct Args {
     /// Scheduling class of the loop
     #[arg(long, value_name = "CLASS", default_value = "fifo:80")]
     policy: Policy,
-    /// How the loop waits: sleep, spin, both or both:TIME
+    /// Waiting mode of the loop: sleep, spin, both or both:TIME
     #[arg(long, value_name = "HOW", default_value = "sleep")]
     wait: WaitArg,
     /// Load on the machine, not bound to CPUs
@@ -226,7 +226,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_coin_that_falls_evenly_says_nothing() {
+    fn an_even_result_gives_no_verdict() {
         assert!((chance(5, 5) - 1.0).abs() < 1e-12);
         assert!((chance(6, 0) - 2.0 / 64.0).abs() < 1e-12);
         assert!((chance(1, 7) - 18.0 / 256.0).abs() < 1e-12);

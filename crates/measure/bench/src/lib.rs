@@ -23,7 +23,7 @@ mod wire;
 
 pub use failed::Failed;
 pub use gate::reports;
-pub use papers::beside;
+pub use papers::experiments;
 pub use progress::Progress;
 
 use clap::{ArgMatches, Command, FromArgMatches};
@@ -102,7 +102,7 @@ pub struct Bench {
 /// Result of a measurement.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Found {
-    /// How it was set up, in lines.
+    /// Setup, in lines.
     pub setup: Vec<String>,
     /// The figures.
     pub tables: Vec<Table>,

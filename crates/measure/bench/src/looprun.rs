@@ -180,15 +180,15 @@ pub fn verdict(page: &LoopPage<'_>, finished: &Finished) -> Vec<String> {
 /// Involuntary switches and the preempting tasks.
 pub fn preemptions(page: &LoopPage<'_>, unnamed_because: Option<&str>) -> String {
     let total = page.counter(Counter::InvoluntarySwitches);
-    let mut who: Vec<String> = page.culprits().map(|task| format!("{} x{}", task.name(), task.count)).collect();
+    let mut tasks: Vec<String> = page.culprits().map(|task| format!("{} x{}", task.name(), task.count)).collect();
     let named: u64 = page.culprits().map(|task| task.count).sum();
     if let Some(why) = unnamed_because {
-        who.push(format!("who: unknown ({why})"));
+        tasks.push(format!("names unknown ({why})"));
     } else if total > named {
-        who.push(format!("unknown x{}", total - named));
+        tasks.push(format!("unknown x{}", total - named));
     }
-    match who.is_empty() || total == 0 {
+    match tasks.is_empty() || total == 0 {
         true => format!("involuntary switches {total}"),
-        false => format!("involuntary switches {total}: {}", who.join(", ")),
+        false => format!("involuntary switches {total}: {}", tasks.join(", ")),
     }
 }

@@ -227,9 +227,9 @@ impl Lost {
                 .row(Row::figure("gaps above 1 us per second", "", rate).good(Good::Low).against(
                     self.theirs.as_ref().and_then(|(gaps, span_s)| Figure::once(gaps.count() as f64 / span_s)),
                 ))
-                .row(Row { spikes: self.spikes, ..Row::beside("gaps", Latency::of_times(&mut self.gaps_ns)) });
+                .row(Row { spikes: self.spikes, ..Row::reference("gaps", Latency::of_times(&mut self.gaps_ns)) });
         if let Some((gaps, _)) = &self.theirs {
-            table = table.row(Row::beside("gaps, oslat, in whole us", Latency::from(gaps)));
+            table = table.row(Row::reference("gaps, oslat, in whole us", Latency::from(gaps)));
         }
         table.notes = ranked
             .iter()
@@ -283,7 +283,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_longest_gaps_are_told_with_parts_that_add_up() {
+    fn the_parts_of_the_longest_gaps_add_up() {
         let mut lost = Lost::default();
         for nth in 0..100u64 {
             let parts = [("softirq RCU".to_owned(), 300), ("softirq RCU".to_owned(), 200)];

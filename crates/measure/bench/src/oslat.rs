@@ -55,7 +55,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_gaps_of_oslat_are_read_with_the_longest() {
+    fn the_output_of_oslat_is_parsed_with_its_maximum() {
         let output = "oslat V 2.40\n        Core:\t 1\nCounter Freq:\t 2597 (Mhz)\n    001 (us):\t 15888213\n    002 (us):\t 188\n    \
                       032 (us):\t 3 (including overflows)\n     Minimum:\t 1 (us)\n     Average:\t 1.037 (us)\n     Maximum:\t 29039 (us)\n     \
                       Max-Min:\t 29038 (us)\n    Duration:\t 0.998 (sec)\n";

@@ -220,17 +220,17 @@ fn found(args: &Args, cpu: CpuId, mut all: Vec<Condition>) -> Found {
     let mut rows = Vec::new();
     for shielded in [false, true].into_iter().filter(|shielded| args.compare || !shielded) {
         let name = format!("loaded / unloaded, {}", if shielded { "shielded" } else { "open" });
-        rows.extend(beside(&all, &name, [(shielded, true), (shielded, false)], 2.0));
+        rows.extend(compared(&all, &name, [(shielded, true), (shielded, false)], 2.0));
     }
     if args.compare {
-        rows.extend(beside(&all, "loaded, shielded / open", [(true, true), (false, true)], 0.2));
+        rows.extend(compared(&all, "loaded, shielded / open", [(true, true), (false, true)], 0.2));
     }
     let tables = vec![table, Table { rows, ..Table::new("p99 compared").columns("measured", "compared with") }];
     Found { setup, tables, notes: Vec::new() }
 }
 
 /// The 99th percentiles of two conditions: as measured, and of *ours* if the host's share is known. The latter then has the target.
-fn beside(all: &[Condition], name: &str, [one, other]: [(bool, bool); 2], most: f64) -> Vec<Row> {
+fn compared(all: &[Condition], name: &str, [one, other]: [(bool, bool); 2], most: f64) -> Vec<Row> {
     let find = |which| all.iter().find(|condition| (condition.shielded, condition.loaded) == which);
     let (Some(one), Some(other)) = (find(one), find(other)) else { return Vec::new() };
     let row = |name: String, of: &dyn Fn(&Condition) -> Option<Figure>| {

@@ -62,7 +62,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_text_stands_where_the_code_looks_for_it_and_a_bios_takes_it() {
+    fn the_text_is_at_the_address_in_the_code_and_the_sector_is_bootable() {
         for then in [IDLE.to_vec(), busy(70), busy(100)] {
             let image = image("up", &then);
             let at = usize::from(u16::from_le_bytes([image[5], image[6]]) - ORIGIN);
@@ -72,7 +72,7 @@ mod tests {
     }
 
     #[test]
-    fn a_share_is_the_part_of_the_timers_count_above_a_limit() {
+    fn the_share_is_the_part_of_the_timer_count_above_the_limit() {
         let limit = |percent| u16::from_le_bytes([busy(percent)[41], busy(percent)[42]]);
         assert_eq!((limit(100), limit(70), limit(0)), (0, 19_660, u16::MAX));
     }

@@ -23,7 +23,7 @@ impl Served {
         let begun = mono_now();
         let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().map_err(&failed)?;
         let mut served = Self(child);
-        let mut said = Vec::new();
+        let mut received = Vec::new();
         loop {
             let Some(output) = &mut served.0.stdout else { return Err(Failed::answer(name, "its output", "none")) };
             let left = begun + PATIENCE - mono_now();
@@ -33,8 +33,8 @@ impl Served {
                 false => 0,
             };
             let now = mono_now();
-            said.extend_from_slice(&bytes[..came]);
-            let text = String::from_utf8_lossy(&said);
+            received.extend_from_slice(&bytes[..came]);
+            let text = String::from_utf8_lossy(&received);
             let is_whole = |line: &&str| line.ends_with('\n') && !line.trim().is_empty() && !line.starts_with(OURS);
             if text.split_inclusive('\n').any(|line| is_whole(&line)) {
                 return Ok((served, (now - begun).0 as f64 / 1e6));
@@ -61,7 +61,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_program_that_ends_without_a_word_of_the_guest_is_told_with_what_it_said() {
+    fn the_error_contains_the_output_of_a_program_that_ends_without_a_guest() {
         let mut command = Command::new("/bin/sh");
         command.args(["-c", "echo 'tahti guest: no'"]);
         let why = Served::start(command, "sh").err().unwrap().to_string();

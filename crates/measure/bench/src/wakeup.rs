@@ -46,7 +46,7 @@ struct Args {
     /// Scheduling class of the loop
     #[arg(long, value_name = "CLASS", default_value = "fifo:80")]
     policy: Policy,
-    /// How the loop waits: sleep, spin, both or both:TIME
+    /// Waiting mode of the loop: sleep, spin, both or both:TIME
     #[arg(long, value_name = "HOW", default_value = "sleep")]
     wait: WaitArg,
     /// Duration of each measurement
@@ -225,7 +225,7 @@ fn conclusions(rows: &[Row]) -> (Vec<Line>, Vec<String>) {
     for row in rows {
         if let Some(sides) = row.explained.as_ref().filter(|sides| sides.theirs.ours.count() > 0) {
             let line =
-                beside(format!("{}: p99 of ours / cyclictest's", row.name()), &sides.loops.ours, &sides.theirs.ours);
+                p99_row(format!("{}: p99 of ours / cyclictest's", row.name()), &sides.loops.ours, &sides.theirs.ours);
             lines.push(if row.shielded { line.target(Target::ratio_at_most(1.0)) } else { line });
         }
         if disturbed(row) {
@@ -235,7 +235,7 @@ fn conclusions(rows: &[Row]) -> (Vec<Line>, Vec<String>) {
                 row.name()
             ));
         } else if let Some(theirs) = &row.theirs {
-            let line = beside(format!("{}: p99 / cyclictest's", row.name()), &row.ours.wake, theirs);
+            let line = p99_row(format!("{}: p99 / cyclictest's", row.name()), &row.ours.wake, theirs);
             let has_target = row.shielded && row.explained.is_none();
             lines.push(if has_target { line.target(Target::ratio_at_most(1.0)) } else { line });
         }
@@ -249,11 +249,11 @@ fn conclusions(rows: &[Row]) -> (Vec<Line>, Vec<String>) {
             let explained = open.explained.as_ref().zip(shielded.explained.as_ref());
             if let Some((open_sides, sides)) = explained {
                 let name = format!("CPU {}: p99 of ours shielded / open", open.cpu);
-                lines.push(beside(name, &sides.loops.ours, &open_sides.loops.ours).target(Target::ratio_at_most(0.2)));
+                lines.push(p99_row(name, &sides.loops.ours, &open_sides.loops.ours).target(Target::ratio_at_most(0.2)));
             }
             if !disturbed(open) && !disturbed(shielded) {
                 let name = format!("CPU {}: p99 shielded / open", open.cpu);
-                let line = beside(name, &shielded.ours.wake, &open.ours.wake);
+                let line = p99_row(name, &shielded.ours.wake, &open.ours.wake);
                 lines.push(if explained.is_none() { line.target(Target::ratio_at_most(0.2)) } else { line });
             }
         }
@@ -262,7 +262,7 @@ fn conclusions(rows: &[Row]) -> (Vec<Line>, Vec<String>) {
 }
 
 /// A row with the 99th percentiles of two histograms.
-fn beside(name: String, one: &Histogram, other: &Histogram) -> Line {
+fn p99_row(name: String, one: &Histogram, other: &Histogram) -> Line {
     let p99 = |hist: &Histogram| Latency::from(hist).p99();
     Line { name, ours: p99(one), unit: "us".into(), ..Line::default() }.against(p99(other))
 }
@@ -283,11 +283,11 @@ fn found(args: &Args, rows: &[Row], notes: Vec<String>) -> Found {
         table = table.row(Line::latency(row.name(), Latency::from(&ours.wake), row.pieces.clone()));
         if ours.set_apart > 0 {
             let note = format!("{:.2} % excluded", ours.apart_percent());
-            table =
-                table.row(Line::beside(format!("{}, without steal", row.name()), Latency::from(&ours.calm)).note(note));
+            table = table
+                .row(Line::reference(format!("{}, without steal", row.name()), Latency::from(&ours.calm)).note(note));
         }
         if let Some(hist) = &row.theirs {
-            table = table.row(Line::beside(format!("{}, cyclictest", row.name()), Latency::from(hist)));
+            table = table.row(Line::reference(format!("{}, cyclictest", row.name()), Latency::from(hist)));
         }
         if let Some(sides) = &row.explained {
             table.rows.extend(sides.loops.rows(&row.name(), sides.pieces.clone()));
@@ -306,13 +306,13 @@ fn found(args: &Args, rows: &[Row], notes: Vec<String>) -> Found {
         ));
         table.notes.extend(ours.preempted.iter().chain(&ours.missing).map(|line| format!("  {line}")));
     }
-    let (lines, mut said) = conclusions(rows);
+    let (lines, mut missing) = conclusions(rows);
     let mut tables = vec![table];
     if !lines.is_empty() {
         tables.push(Table { rows: lines, ..Table::new("p99 compared").columns("measured", "compared with") });
     }
-    said.extend(notes);
-    Found { setup, tables, notes: said }
+    missing.extend(notes);
+    Found { setup, tables, notes: missing }
 }
 
 #[cfg(test)]
@@ -327,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn a_ratio_is_drawn_only_from_what_was_measurable() {
+    fn only_undisturbed_rows_give_a_ratio() {
         let calm = [row(false, 0..1000, 10), row(true, 0..100, 0)];
         let (lines, notes) = conclusions(&calm);
         assert_eq!((lines.len(), lines[0].name.as_str()), (1, "CPU 1: p99 shielded / open"));
@@ -335,18 +335,21 @@ mod tests {
         assert!(notes.is_empty() && lines[0].ratio.is_some_and(|ratio| (0.09..0.11).contains(&ratio)));
         let disturbed = [row(false, 0..1000, 11), row(true, 0..100, 0)];
         let (lines, notes) = conclusions(&disturbed);
-        assert_eq!(notes, ["CPU 1 open: not comparable as measured: the hypervisor took the CPU near 1.1 % of the cycles"]);
+        assert_eq!(
+            notes,
+            ["CPU 1 open: not comparable as measured: the hypervisor took the CPU near 1.1 % of the cycles"]
+        );
         assert!(lines.is_empty());
     }
 
     #[test]
-    fn no_verdict_on_a_shield_that_others_could_run_on() {
+    fn no_verdict_on_a_shield_with_foreign_threads() {
         let mut rows = [row(false, 0..1000, 0), row(true, 0..100, 0)];
         rows[1].foreign_threads = ["17 cc1", "18 ld"].map(str::to_owned).into();
         assert!(conclusions(&rows).0.is_empty());
-        let said = rows[1].shared_with().unwrap();
+        let note = rows[1].shared_with().unwrap();
         assert!(
-            said.starts_with("CPU 1: 2 threads of other processes may run there despite the shield (17 cc1, 18 ld)")
+            note.starts_with("CPU 1: 2 threads of other processes may run there despite the shield (17 cc1, 18 ld)")
         );
         assert_eq!(rows[0].shared_with(), None);
     }

@@ -1,4 +1,4 @@
-//! Histograms as a drawing: time and samples on logarithmic scales, the longest marked where it is.
+//! Histograms as a drawing: time and samples on logarithmic scales, with a mark at the maximum.
 
 use crate::{Latency, micros};
 use base::DurNs;
@@ -10,12 +10,12 @@ const LEFT: f64 = 56.0;
 const RIGHT: f64 = 22.0;
 const BELOW: f64 = 34.0;
 const ABOVE: f64 = 12.0;
-/// Steps of a line, so that a page stays small.
+/// Steps of a line, limited to keep the page small.
 const STEPS: usize = 160;
-/// Colours that the page has.
+/// Number of colors of the page.
 pub(crate) const COLOURS: usize = 6;
 
-/// A drawing of several histograms, each with its name; nothing where none has samples.
+/// A drawing of several histograms, each with its name; empty if none has samples.
 pub(crate) fn chart(series: &[(String, &Latency)]) -> String {
     let Some(axes) = Axes::of(series) else { return String::new() };
     let mut svg = format!(
@@ -35,7 +35,7 @@ struct Axes {
     most: f64,
 }
 
-/// The logarithm of a time; what is none counts as 1 ns.
+/// The logarithm of a time; times below 1 ns count as 1 ns.
 fn decades(ns: i64) -> f64 {
     (ns.max(1) as f64).log10()
 }
@@ -56,7 +56,7 @@ impl Axes {
         LEFT + (decade - self.from) / (self.to - self.from) * (WIDTH - LEFT - RIGHT)
     }
 
-    /// One sample stands a little above the ground.
+    /// One sample is slightly above the axis.
     fn y(&self, count: f64) -> f64 {
         let room = HEIGHT - BELOW - ABOVE;
         if count < 1.0 { HEIGHT - BELOW } else { HEIGHT - BELOW - room * (0.06 + 0.94 * count.log10() / self.most) }
@@ -118,7 +118,7 @@ impl Axes {
             let (x, longest) = (self.x(decades(max)), micros(DurNs(max)));
             let _ = write!(
                 svg,
-                "<circle cx=\"{x:.1}\" cy=\"{:.1}\" r=\"4\"><title>{}: longest {longest} us</title></circle>",
+                "<circle cx=\"{x:.1}\" cy=\"{:.1}\" r=\"4\"><title>{}: maximum {longest} us</title></circle>",
                 self.y(1.0),
                 escaped(name)
             );
@@ -127,7 +127,7 @@ impl Axes {
     }
 }
 
-/// A round time.
+/// A rounded time.
 pub(crate) fn time(ns: f64) -> String {
     match ns {
         ns if ns >= 1e9 => format!("{:.0} s", ns / 1e9),
@@ -137,7 +137,7 @@ pub(crate) fn time(ns: f64) -> String {
     }
 }
 
-/// Text that a page shows as it is, wherever it comes from.
+/// Text escaped for HTML and XML.
 pub(crate) fn escaped(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for letter in text.chars() {
@@ -148,7 +148,7 @@ pub(crate) fn escaped(text: &str) -> String {
             '"' => out.push_str("&quot;"),
             '\'' => out.push_str("&#39;"),
             '\n' | '\t' => out.push(letter),
-            // XML has no form for them.
+            // XML cannot represent them.
             letter if letter.is_control() || matches!(letter, '\u{fffe}' | '\u{ffff}') => out.push('\u{fffd}'),
             letter => out.push(letter),
         }
@@ -167,19 +167,19 @@ mod tests {
     }
 
     #[test]
-    fn every_histogram_is_drawn_with_its_longest() {
+    fn every_histogram_is_drawn_with_its_maximum() {
         let mut hist = Histogram::new();
         (1..2000).for_each(|us| hist.record(DurNs::from_us(us)));
         let latency = Latency::from(&hist);
         let svg = chart(&[("<open>".into(), &latency), ("shielded".into(), &latency)]);
         assert_eq!(svg.matches("<path").count(), 2);
-        assert!(svg.contains("&lt;open&gt;: longest 1999 us"), "{svg}");
+        assert!(svg.contains("&lt;open&gt;: maximum 1999 us"), "{svg}");
         assert!(!svg.contains("NaN") && !svg.contains("inf"));
         assert_eq!(chart(&[("none".into(), &Latency::default())]), "");
     }
 
     #[test]
-    fn a_histogram_of_foreign_numbers_is_drawn_all_the_same() {
+    fn a_histogram_with_extreme_numbers_is_drawn() {
         let strange = Latency {
             buckets: vec![(i64::MIN, i64::MAX, u64::MAX), (5, 3, 0)],
             max_ns: Some(-1),

@@ -1,38 +1,38 @@
-//! Two runs, and what a test can tell of their difference.
+//! Comparison of two runs with a statistical test.
 
 use crate::stats::{corrected, rank_test};
 use crate::text::figure;
 use crate::{Figure, Good, Report, Row};
 
-/// Single measurements below which a run says nothing about chance.
+/// Minimum number of single measurements for the test.
 const SAMPLES_MIN: usize = 4;
-/// How often chance may be taken for a change.
+/// Significance level.
 const CHANCE_MAX: f64 = 0.05;
-/// A difference below this share of the base is none, however sure.
+/// Minimum difference, as a share of the base.
 const DIFFERENCE_MIN: f64 = 0.05;
 
-/// What became of a figure.
+/// Change of a figure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Change {
-    /// It got worse, beyond what chance does.
+    /// It got significantly worse.
     Worse,
-    /// It got better, beyond what chance does.
+    /// It got significantly better.
     Better,
-    /// Chance does as much.
+    /// The difference is not significant.
     Same,
-    /// It was not measured often enough to tell.
+    /// Too few measurements for the test.
     NotTested,
 }
 
 impl Change {
-    /// As a table says it.
+    /// The text in tables.
     #[must_use]
     pub fn word(self) -> &'static str {
         match self {
             Self::Worse => "WORSE",
             Self::Better => "better",
             Self::Same => "no difference measurable",
-            Self::NotTested => "measured too seldom to test",
+            Self::NotTested => "too few measurements to test",
         }
     }
 }
@@ -44,26 +44,26 @@ pub struct Comparison {
     pub what: String,
     /// The figure's unit.
     pub unit: String,
-    /// What it was.
+    /// The base figure.
     pub base: Figure,
-    /// What it is now.
+    /// The new figure.
     pub new: Figure,
-    /// How often chance alone would have it so, corrected for all that are tested; nothing where that is not known.
+    /// p-value, corrected for the number of tests; nothing without a test.
     pub chance: Option<f64>,
-    /// What became of it.
+    /// The change.
     pub change: Change,
 }
 
-/// Everything that two runs have in common, the worst first, and what only one of them has.
+/// All figures of both runs, the worst change first, and what only one of them has.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Changes {
     /// The figures of both.
     pub figures: Vec<Comparison>,
-    /// In what the machines differ.
+    /// Differences of the machines.
     pub machine: Vec<String>,
-    /// Who delays now and did not before.
+    /// New causes of delays.
     pub culprits: Vec<String>,
-    /// What could not be compared.
+    /// Figures that could not be compared.
     pub missing: Vec<String>,
 }
 
@@ -113,7 +113,7 @@ fn new_culprits(what: &str, base: &Row, new: &Row) -> Vec<String> {
     fresh.map(|culprit| format!("{what}: {} ({:.1} % of the delay)", culprit.name, culprit.share_percent)).collect()
 }
 
-/// A figure in both runs, and how often chance would make it rank so high, and so low.
+/// A figure in both runs, with the p-values of a rise and of a fall.
 struct Side {
     what: String,
     unit: String,
@@ -132,10 +132,10 @@ impl Side {
         (good != Good::Neither).then_some(Self { what, unit, base, new, good, chances })
     }
 
-    /// How much higher the new one is, at least, as a share of the base.
+    /// Minimum rise of the new figure, as a share of the base.
     fn higher(&self) -> f64 {
         match (self.base.value > 0.0, self.base.beyond && self.new.value <= self.base.value) {
-            // Nothing is known above the bound.
+            // The base is only a lower bound.
             (_, true) => 0.0,
             (true, _) => self.new.value / self.base.value - 1.0,
             (false, _) if self.new.value > self.base.value => f64::INFINITY,
@@ -168,7 +168,7 @@ fn judged(sides: Vec<Side>) -> Vec<Comparison> {
 }
 
 impl Changes {
-    /// Whether anything got worse.
+    /// Whether any figure got worse.
     #[must_use]
     pub fn worse(&self) -> bool {
         self.figures.iter().any(|figure| figure.change == Change::Worse)
@@ -187,7 +187,7 @@ impl Changes {
         )
     }
 
-    /// As text: the verdict, what changed, and what could not be compared.
+    /// As text: the verdict, the changes, and figures that could not be compared.
     #[must_use]
     pub fn text(&self) -> String {
         let mut lines = vec![self.verdict()];
@@ -201,7 +201,7 @@ impl Changes {
 }
 
 impl Comparison {
-    /// Base and new by the base, where both are known.
+    /// The new figure divided by the base, if both are known.
     #[must_use]
     pub fn ratio(&self) -> String {
         match self.base.value > 0.0 && !self.base.beyond {
@@ -210,7 +210,7 @@ impl Comparison {
         }
     }
 
-    /// Chance, as a table says it.
+    /// The p-value in tables.
     #[must_use]
     pub fn chance(&self) -> String {
         self.chance.map_or("-".into(), |chance| match chance {
@@ -222,7 +222,7 @@ impl Comparison {
     fn line(&self) -> String {
         let unit = if self.unit.is_empty() { String::new() } else { format!(" {}", self.unit) };
         let [base, new] = [&self.base, &self.new].map(|of| figure(Some(of)));
-        format!("{}: {base} → {new}{unit} ({} x; chance {})", self.what, self.ratio(), self.chance())
+        format!("{}: {base} → {new}{unit} ({} x; p-value {})", self.what, self.ratio(), self.chance())
     }
 }
 
@@ -239,32 +239,32 @@ mod tests {
     }
 
     #[test]
-    fn only_what_chance_does_not_do_is_a_worsening() {
+    fn only_a_significant_rise_is_worse() {
         let base = run((0..8).map(|n| 100.0 + f64::from(n)));
         let same = compare(&base, &run((0..8).map(|n| 100.5 + f64::from(n))));
         assert!(!same.worse() && same.figures[0].change == Change::Same);
         let worse = compare(&base, &run((0..8).map(|n| 150.0 + f64::from(n))));
         assert!(worse.worse());
-        assert!(worse.text().starts_with("1 worse, 0 better, 0 without a measurable difference, 1 not tested\nWORSE: wakeup: wake-up latency: p99: 104 → 154 us (1.48 x; chance 0.0002)"), "{}", worse.text());
+        assert!(worse.text().starts_with("1 worse, 0 better, 0 without a measurable difference, 1 not tested\nWORSE: wakeup: wake-up latency: p99: 104 → 154 us (1.48 x; p-value 0.0002)"), "{}", worse.text());
         let better = compare(&base, &run((0..8).map(|n| 50.0 + f64::from(n))));
         assert!(!better.worse() && better.figures[0].change == Change::Better);
     }
 
     #[test]
-    fn a_sure_difference_that_is_small_is_none() {
+    fn a_small_significant_difference_is_ignored() {
         let base = run((0..20).map(|n| 100.0 + f64::from(n) * 0.001));
         assert!(!compare(&base, &run((0..20).map(|n| 101.0 + f64::from(n) * 0.001))).worse());
     }
 
     #[test]
-    fn one_long_piece_among_eight_is_chance() {
+    fn one_long_piece_of_eight_is_not_significant() {
         let base = run((0..8).map(|n| 100.0 + f64::from(n)));
         let spike = run((0..8).map(|n| if n == 7 { 9_000.0 } else { 100.0 + f64::from(n) }));
         assert!(!compare(&base, &spike).worse());
     }
 
     #[test]
-    fn what_was_measured_otherwise_is_not_compared() {
+    fn runs_with_other_arguments_are_not_compared() {
         let base = run((0..8).map(f64::from));
         let mut other = run((0..8).map(|n| 100.0 + f64::from(n)));
         other[0].arguments = vec!["--load".into(), "all".into()];
@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bound_is_not_taken_for_a_value() {
+    fn a_bound_is_not_treated_as_a_value() {
         let bound = |value: f64| {
             let mut report = run((0..8).map(|_| 1e6));
             report[0].tables[0].rows[0].ours = Some(Figure { value, beyond: true, samples: vec![value; 8] });
@@ -286,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn a_culprit_that_was_not_there_is_named() {
+    fn a_new_culprit_is_listed() {
         let (base, mut new) = (run((0..8).map(f64::from)), run((0..8).map(f64::from)));
         new[0].tables[0].rows[0].culprits.push(Culprit { name: "interrupt 14".into(), share_percent: 61.0, count: 4 });
         assert_eq!(compare(&base, &new).culprits, ["wakeup: wake-up latency: p99: interrupt 14 (61.0 % of the delay)"]);

@@ -10,16 +10,16 @@ pub(crate) const HEADS: [&str; 4] = ["experiment", "published", "here", "command
 /// The lines of each column.
 fn columns(of: &Experiment) -> [Vec<String>; 4] {
     let published =
-        of.published.iter().map(|one| format!("{}: {} ({}, {})", one.who, one.figures, one.year, one.hardware));
+        of.published.iter().map(|one| format!("{}: {} ({}, {})", one.publisher, one.figures, one.year, one.hardware));
     [vec![of.what.clone()], published.collect(), of.answer(), of.by.clone()]
 }
 
-/// Experiments of one publication after those of the one before.
+/// The experiments, grouped by publication.
 pub(crate) fn papers(report: &Report) -> impl Iterator<Item = &[Experiment]> {
     report.experiments.chunk_by(|one, next| one.paper == next.paper)
 }
 
-/// On a terminal: an experiment in some lines.
+/// Text for a terminal.
 pub(crate) fn text(report: &Report) -> String {
     let mut out = String::new();
     for paper in papers(report) {
@@ -35,7 +35,7 @@ pub(crate) fn text(report: &Report) -> String {
     out
 }
 
-/// On a page.
+/// Sections of a page.
 pub(crate) fn page(out: &mut String, run: &str, reports: &[Report]) {
     for report in reports.iter().filter(|report| !report.experiments.is_empty()) {
         let _ = writeln!(out, "<section><h2>{}: {}</h2>", escaped(&report.what), escaped(run));

@@ -1,4 +1,4 @@
-// Widens a function that is clicked, moves by the arrow keys, finds names.
+// Zooms into a clicked function, moves by the arrow keys, searches names.
 {
   const here = document.currentScript;
   const flame = here ? here.closest("svg") : document.documentElement;
@@ -6,7 +6,7 @@
   const frames = [...flame.querySelectorAll(".f")].map((g) => ({ g, x: +g.dataset.x, w: +g.dataset.w, d: +g.dataset.d,
     rect: g.querySelector("rect"), text: g.querySelector("text"), title: g.querySelector("title").textContent }));
   const name = (frame) => frame.title.slice(0, frame.title.lastIndexOf(": "));
-  const said = flame.querySelector(".said"), found = flame.querySelector(".found");
+  const status = flame.querySelector(".status"), found = flame.querySelector(".found");
   let wide = frames[0], sought = "";
   const holds = (outer, inner) => outer.x <= inner.x + 1e-3 && inner.x + inner.w <= outer.x + outer.w + 1e-3;
   const show = (of) => {
@@ -27,12 +27,12 @@
   const seek = (text) => {
     sought = text;
     let hit;
-    try { hit = text && new RegExp(text, "i"); } catch { found.textContent = "no such expression: " + text; return; }
+    try { hit = text && new RegExp(text, "i"); } catch { found.textContent = "invalid expression: " + text; return; }
     let sum = 0, end = -1;
     for (const frame of frames) {
       const is = hit && frame.d > 0 && hit.test(name(frame));
       frame.g.classList.toggle("hit", !!is);
-      // Outer functions stand before inner ones: what is inside one that was counted is not counted again.
+      // Outer functions come before inner ones: functions inside a counted one are not counted again.
       if (is && frame.x >= end - 1e-3) { sum += frame.w; end = frame.x + frame.w; }
     }
     found.textContent = hit ? text + ": " + (sum / width * 100).toFixed(2) + " %" : "";
@@ -46,18 +46,18 @@
   };
   for (const frame of frames) {
     frame.g.addEventListener("click", () => show(frame));
-    for (const kind of ["mouseenter", "focus"]) frame.g.addEventListener(kind, () => { said.textContent = frame.title; });
+    for (const kind of ["mouseenter", "focus"]) frame.g.addEventListener(kind, () => { status.textContent = frame.title; });
     frame.g.addEventListener("keydown", (event) => {
       if (event.key === "Enter" || event.key === " ") { show(frame); event.preventDefault(); }
       else if (event.key.startsWith("Arrow")) { const to = near(frame, event.key); if (to) to.g.focus(); event.preventDefault(); }
     });
   }
   document.addEventListener("keydown", (event) => {
-    // Of several drawings the one that is looked at, or the first.
+    // Of several drawings the focused one, or the first.
     const at = document.activeElement && document.activeElement.closest(".flame");
     if (event.target.tagName === "INPUT" || (at || document.querySelector(".flame")) !== flame) return;
     if (event.key === "Escape") { seek(""); show(frames[0]); }
-    else if (event.key === "/") { const text = prompt("Functions whose name holds (a regular expression):", sought); if (text !== null) seek(text); event.preventDefault(); }
+    else if (event.key === "/") { const text = prompt("Search functions (regular expression):", sought); if (text !== null) seek(text); event.preventDefault(); }
     else if (event.key.startsWith("Arrow") && !flame.contains(document.activeElement)) frames[0].g.focus();
   });
 }

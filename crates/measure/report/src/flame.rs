@@ -1,4 +1,4 @@
-//! Folded stacks as a flame graph: one drawing that needs nothing else, for mouse and keyboard, light and dark.
+//! Folded stacks as a flame graph: a self-contained drawing, for mouse and keyboard, light and dark.
 
 use crate::Report;
 use crate::chart::escaped;
@@ -8,7 +8,7 @@ use std::fmt::Write as _;
 const STYLE: &str = include_str!("flame.css");
 const SCRIPT: &str = include_str!("flame.js");
 
-/// What the page has beside the drawing.
+/// Style of the page around the drawing.
 const PAGE: &str = "body { background: #fdfdfb; color: #1d2229; margin: 0 1rem 2rem; } pre { font-size: 13px; overflow-x: auto; }\n\
     @media (prefers-color-scheme: dark) { body { background: #14171b; color: #e3e6ea; } }";
 
@@ -16,16 +16,16 @@ const WIDTH: f64 = 1200.0;
 const ROW: f64 = 18.0;
 const ABOVE: f64 = 46.0;
 const BELOW: f64 = 26.0;
-/// What a letter takes of a row.
+/// Width of a letter.
 const LETTER: f64 = 6.6;
-/// Narrower frames are not drawn: nobody sees them, and the file stays small.
+/// Minimum width of a drawn frame, to keep the file small.
 const NARROWEST: f64 = 0.25;
-/// Deeper frames are counted where the drawing ends.
+/// Maximum depth; deeper frames count at that depth.
 const DEPTH_MAX: usize = 200;
-/// Colours of functions that are not the kernel's.
+/// Number of colors of user functions.
 const COLOURS: u32 = 6;
 
-/// A function where it was called from the ones below it.
+/// A function at one place of the call tree.
 #[derive(Debug, Default)]
 struct Node {
     samples: u64,
@@ -38,8 +38,8 @@ impl Node {
     }
 }
 
-/// A flame graph of folded stacks (`frame;frame;frame COUNT`, a line each, the outermost frame first), as an SVG of its own. Lines that are
-/// none are passed over.
+/// A flame graph of folded stacks (`frame;frame;frame COUNT`, a line each, the outermost frame first), as an SVG file. Skips
+/// invalid lines.
 ///
 /// ```
 /// let drawing = report::flame("loop 1", "main;work 3\nmain 1\n");
@@ -49,7 +49,7 @@ impl Node {
 pub fn flame(title: &str, folded: &str) -> String {
     let svg = drawing(title, folded);
     let svg = svg.replacen("<svg ", "<svg xmlns=\"http://www.w3.org/2000/svg\" ", 1);
-    // In XML a script is text between marks, in HTML it is not.
+    // In XML a script needs a CDATA section, in HTML it must not have one.
     svg.replacen("<script>", "<script><![CDATA[", 1).replacen("</script>", "]]></script>", 1)
 }
 
@@ -63,7 +63,7 @@ fn drawing(title: &str, folded: &str) -> String {
          <style>{STYLE}</style>\n<rect class=\"paper\" width=\"100%\" height=\"100%\"/>\n\
          <text class=\"title\" x=\"{}\" y=\"20\">{}</text>\n\
          <text class=\"help\" x=\"4\" y=\"38\">click or Enter: widen; arrows: move; /: search; Escape: all</text>\n\
-         <text class=\"found\" x=\"{}\" y=\"38\" text-anchor=\"end\"></text>\n<text class=\"said\" x=\"4\" y=\"{}\"></text>\n",
+         <text class=\"found\" x=\"{}\" y=\"38\" text-anchor=\"end\"></text>\n<text class=\"status\" x=\"4\" y=\"{}\"></text>\n",
         escaped(title),
         WIDTH / 2.0,
         escaped(title),
@@ -76,7 +76,7 @@ fn drawing(title: &str, folded: &str) -> String {
     svg
 }
 
-/// A page with a flame graph and a text below it, as the terminal has it.
+/// A page with a flame graph and the terminal's text below it.
 #[must_use]
 pub fn flame_page(title: &str, folded: &str, text: &str) -> String {
     format!(
@@ -88,7 +88,7 @@ pub fn flame_page(title: &str, folded: &str, text: &str) -> String {
     )
 }
 
-/// What a run carries of profiles, as sections of a page.
+/// The profiles of a run, as sections of a page.
 pub(crate) fn page(out: &mut String, run: &str, reports: &[Report]) {
     for report in reports.iter().filter(|report| !report.stacks.is_empty()) {
         let name = escaped(&report.what);
@@ -106,7 +106,7 @@ fn tree(folded: &str) -> Node {
         root.samples = root.samples.saturating_add(count);
         let mut node = &mut root;
         for name in stack.split(';').take(DEPTH_MAX) {
-            // XML has no way to write these.
+            // XML cannot represent control characters.
             let name = name.replace(|letter: char| letter.is_control(), "?");
             node = node.children.entry(name).or_default();
             node.samples = node.samples.saturating_add(count);
@@ -161,7 +161,7 @@ impl Draw<'_> {
     }
 }
 
-/// The same function has the same colour everywhere.
+/// A color that depends only on the function's name.
 fn colour(name: &str) -> u32 {
     name.bytes().fold(0x811c_9dc5u32, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193)) % COLOURS
 }
@@ -177,15 +177,15 @@ mod tests {
         assert!(drawing.contains("class=\"f k\"") && drawing.contains("<title>poll: 1 samples, 25.00 %"));
         assert!(drawing.contains("data-x=\"0.000\" data-w=\"900.000\""), "a quarter less than all");
         assert_eq!(drawing.matches("<g ").count(), 5, "all, loop, main and two functions");
-        assert!(!drawing.replace("http://www.w3.org/2000/svg", "").contains("http"), "nothing from elsewhere");
+        assert!(!drawing.replace("http://www.w3.org/2000/svg", "").contains("http"), "no external resources");
     }
 
     #[test]
-    fn a_page_carries_the_drawing_of_a_profile_and_needs_nothing_else() {
+    fn a_page_with_a_profile_contains_its_drawing_and_is_self_contained() {
         let report = Report { what: "loop".into(), stacks: "loop;main;work 3\n".into(), ..Report::default() };
         let text = crate::page(&[("run".into(), vec![report.clone()])]);
         assert!(text.contains("Where the time goes: loop</h2>") && text.contains("<title>work: 3 samples, 100.00 %"));
-        assert!(!text.contains("http") && !text.contains("CDATA"), "nothing from elsewhere");
+        assert!(!text.contains("http") && !text.contains("CDATA"), "no external resources");
         assert_eq!(crate::read(&crate::json(&report)).unwrap(), [report]);
     }
 

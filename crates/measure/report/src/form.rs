@@ -1,47 +1,47 @@
-//! The form itself: a report has tables, a table has rows, a row has one figure of ours and what stands beside it.
+//! The format: a report has tables, a table has rows, a row has one figure of ours and the compared one.
 
 use crate::Latency;
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
-/// The form's name and version, the first thing in each report.
+/// Name and version of the format, the first entry of each report.
 pub(crate) const FORM: &str = "tahti bench 1";
 
-/// What one run of one measurement found.
+/// Result of one run of one measurement.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Report {
-    /// The form's name and version.
+    /// Name and version of the format.
     pub form: String,
     /// The measurement's name, as on the command line.
     pub bench: String,
     /// The experiment that it repeats.
     pub experiment: String,
-    /// What it measures, in a line.
+    /// Description of the measurement, in a line.
     pub what: String,
-    /// What is wanted, in words; the limits stand in the rows.
+    /// The target, in words; the limits are in the rows.
     #[serde(default)]
     pub target: String,
-    /// What stood behind its name on the command line.
+    /// Arguments of the measurement.
     pub arguments: Vec<String>,
     /// Seconds since 1970 when it ended.
     pub ended_s: u64,
-    /// How long it took, in seconds.
+    /// Duration in seconds.
     pub took_s: f64,
-    /// Where.
+    /// The measured machine.
     pub machine: Machine,
-    /// How it was set up, in lines that stand above the tables.
+    /// Setup, in lines above the tables.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub setup: Vec<String>,
-    /// What was found.
+    /// Results.
     pub tables: Vec<Table>,
-    /// What can be concluded and what could not be had, in lines that stand below the tables.
+    /// Conclusions, and what was unavailable, in lines below the tables.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<String>,
-    /// What others found, where it belongs to the measurement as a whole.
+    /// Published figures for the whole measurement.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub published: Vec<Published>,
-    /// Published experiments as a whole, beside what was found of each.
+    /// Published experiments, with the figures measured here.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub experiments: Vec<Experiment>,
     /// Stacks of profiled threads, folded (`thread;outermost;…;innermost COUNT`, a line each): a page draws them.
@@ -72,49 +72,49 @@ impl Default for Report {
 }
 
 impl Report {
-    /// All rows that want something, with the title of their table.
+    /// All rows with a target, with the title of their table.
     pub fn rows_with_target(&self) -> impl Iterator<Item = (&str, &Row)> {
         let rows = self.tables.iter().flat_map(|table| table.rows.iter().map(|row| (table.title.as_str(), row)));
         rows.filter(|(_, row)| row.target.is_some())
     }
 }
 
-/// What a figure must carry with it to be compared: the machine, its kernel, and how they are set.
+/// The machine, its kernel and their settings, which a comparison of figures needs.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Machine {
     /// Version of this program.
     pub tahti: String,
-    /// The kernel's version, as `/proc/version` says it.
+    /// The kernel's version, from `/proc/version`.
     pub kernel: String,
-    /// What `/proc/cpuinfo` says of the first CPU: model, microcode, …
+    /// Facts from `/proc/cpuinfo` about the first CPU: model, microcode, …
     pub cpu: BTreeMap<String, String>,
-    /// The hypervisor below, if any: its name, or "unknown".
+    /// Name of the hypervisor, or "unknown"; nothing without one.
     pub hypervisor: Option<String>,
-    /// Files that decide about latency, as they are; the kernel's command line among them.
+    /// Contents of files that affect latency, including the kernel's command line.
     pub knobs: BTreeMap<String, String>,
-    /// Knobs of the shield that stand otherwise than a shield would set them.
+    /// Knobs that a shield would set differently.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub off_profile: Vec<String>,
-    /// Share of the run for which the hypervisor took the CPUs, in percent of their time; nothing where the kernel does
-    /// not tell.
+    /// Share of the CPUs' time that the hypervisor took during the run, in percent; nothing if the kernel does not report
+    /// it.
     pub steal_percent: Option<f64>,
-    /// What one reading of the clock costs: least, median, and largest of some thousands.
+    /// Cost of one clock reading: minimum, median and maximum of several thousand.
     pub clock_read_ns: [i64; 3],
 }
 
 impl Machine {
-    /// The lines that a reader of a table needs.
+    /// Summary in lines.
     #[must_use]
     pub fn lines(&self) -> Vec<String> {
         let fact = |key: &str| self.cpu.get(key).map_or("unknown", String::as_str);
         let knob = |path: &str| self.knobs.get(path).map_or("-", String::as_str);
-        let [least, median, largest] = self.clock_read_ns;
+        let [minimum, median, maximum] = self.clock_read_ns;
         let under = match self.hypervisor.as_deref() {
             None => String::new(),
             Some("unknown") => ", under a hypervisor".into(),
             Some(name) => format!(", under a hypervisor ({name})"),
         };
-        let steal = self.steal_percent.map_or(String::new(), |share| format!("; steal meanwhile {share:.2} %"));
+        let steal = self.steal_percent.map_or(String::new(), |share| format!("; steal during the run {share:.2} %"));
         vec![
             format!(
                 "machine: {}, microcode {}, CPUs {}{under}{steal}",
@@ -124,13 +124,13 @@ impl Machine {
             ),
             format!("kernel: {}", self.kernel.split(" (").next().unwrap_or_default()),
             format!(
-                "clock: {}; reading it costs {median} ns (least {least}, largest {largest})",
+                "clock: {}; a reading takes {median} ns (minimum {minimum}, maximum {maximum})",
                 knob("/sys/devices/system/clocksource/clocksource0/current_clocksource"),
             ),
         ]
     }
 
-    /// In what two machines differ, a line each.
+    /// Differences from another machine, one per line.
     #[must_use]
     pub fn differences(&self, other: &Self) -> Vec<String> {
         let mut lines = Vec::new();
@@ -144,7 +144,7 @@ impl Machine {
         let word = |name: &Option<String>| name.clone().unwrap_or_else(|| "none".into());
         differ("hypervisor", &word(&self.hypervisor), &word(&other.hypervisor));
         for (mine, theirs) in [(&self.cpu, &other.cpu), (&self.knobs, &other.knobs)] {
-            // The clock rate of the moment is no setting.
+            // The current clock rate is not a setting.
             let keys = mine.keys().chain(theirs.keys().filter(|key| !mine.contains_key(*key)));
             for key in keys.filter(|key| *key != "cpu MHz") {
                 let value = |of: &BTreeMap<String, String>| of.get(key).cloned().unwrap_or_else(|| "-".into());
@@ -155,11 +155,11 @@ impl Machine {
     }
 }
 
-/// Figures that another laboratory published.
+/// Published figures of another laboratory.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Published {
     /// The laboratory or product.
-    pub who: Cow<'static, str>,
+    pub publisher: Cow<'static, str>,
     /// The year.
     pub year: Cow<'static, str>,
     /// Hardware and operating system.
@@ -169,11 +169,16 @@ pub struct Published {
 }
 
 impl Published {
-    /// Figures of others for a table of measurements.
+    /// Published figures for a table of measurements.
     #[must_use]
-    pub const fn new(who: &'static str, year: &'static str, hardware: &'static str, figures: &'static str) -> Self {
+    pub const fn new(
+        publisher: &'static str,
+        year: &'static str,
+        hardware: &'static str,
+        figures: &'static str,
+    ) -> Self {
         Self {
-            who: Cow::Borrowed(who),
+            publisher: Cow::Borrowed(publisher),
             year: Cow::Borrowed(year),
             hardware: Cow::Borrowed(hardware),
             figures: Cow::Borrowed(figures),
@@ -183,7 +188,7 @@ impl Published {
     /// As a line.
     #[must_use]
     pub fn line(&self) -> String {
-        format!("published: {} ({}, {}): {}", self.who, self.hardware, self.year, self.figures)
+        format!("published: {} ({}, {}): {}", self.publisher, self.hardware, self.year, self.figures)
     }
 }
 
@@ -194,30 +199,30 @@ pub struct Experiment {
     pub key: String,
     /// The publication: authors, title, year.
     pub paper: String,
-    /// What was measured.
+    /// The measured quantity.
     pub what: String,
-    /// What was published.
+    /// Published figures.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub published: Vec<Published>,
     /// Our figures with their names.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub found: Vec<String>,
-    /// The commands that gave them, or that show what the paper describes.
+    /// The commands that measured them, or that show what the paper describes.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub by: Vec<String>,
-    /// The commands that would measure what is missing.
+    /// The commands that measure the missing figures.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub missing: Vec<String>,
     /// How our experiment differs from the published one.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub differs: String,
-    /// Hardware or software that this machine lacks for it.
+    /// Required hardware or software that this machine lacks.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub needs: String,
 }
 
 impl Experiment {
-    /// Our figures, then what is missing and what would be needed.
+    /// Our figures, then missing ones, differences and requirements.
     #[must_use]
     pub fn answer(&self) -> Vec<String> {
         let missing = self.missing.iter().map(|command| format!("not measured here: run `{command}`"));
@@ -236,20 +241,20 @@ impl Experiment {
 /// Rows that belong together.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Table {
-    /// What they have in common.
+    /// The title.
     pub title: String,
     /// The name of our column.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub ours: String,
-    /// The name of the column beside it.
+    /// The name of the compared column.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub other: String,
-    /// What others found.
+    /// Published figures.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub published: Vec<Published>,
     /// The figures.
     pub rows: Vec<Row>,
-    /// What is to be said of them, in lines.
+    /// Notes in lines.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<String>,
 }
@@ -275,38 +280,38 @@ impl Table {
     }
 }
 
-/// One figure of ours, and what stands beside it.
+/// One figure of ours, and the compared one.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Row {
-    /// What it is a figure of.
+    /// Name of the figure.
     pub name: String,
-    /// Its unit: "us", "%", or nothing for a number of things.
+    /// Its unit: "us", "%", or nothing for a count.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub unit: String,
-    /// Ours; nothing where it was not measured. Of latencies the 99th percentile.
+    /// Ours; nothing if it was not measured. Of latencies the 99th percentile.
     pub ours: Option<Figure>,
-    /// That of the other, measured beside it.
+    /// The compared figure.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub other: Option<Figure>,
-    /// Ours by the other's; where there are several measurements, the median of the ratios of neighbours in time.
+    /// Ours divided by the other; with several measurements the median of the ratios of consecutive ones.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ratio: Option<f64>,
-    /// What is wanted.
+    /// The target.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub target: Option<Target>,
-    /// What can be concluded; nothing where nothing can.
+    /// The verdict; nothing if none is possible.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub verdict: Option<Verdict>,
-    /// Which way ours is good.
+    /// Whether low or high values are good.
     #[serde(default)]
     pub good: Good,
-    /// Where it is a figure of latencies: all of them.
+    /// The latencies, if it is a figure of latencies.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub latency: Option<Latency>,
-    /// Who made them late, the worst first.
+    /// Causes of the delays, the largest first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub culprits: Vec<Culprit>,
-    /// The longest delays, in the order of time.
+    /// The longest delays, in chronological order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub spikes: Vec<Spike>,
     /// A remark.
@@ -315,39 +320,39 @@ pub struct Row {
 }
 
 impl Row {
-    /// A figure that is neither good nor bad; one that is no number is none.
+    /// A figure that is neither good nor bad; NaN and infinity count as not measured.
     #[must_use]
     pub fn figure(name: impl Into<String>, unit: &str, value: f64) -> Self {
         Self { name: name.into(), unit: unit.into(), ours: Figure::once(value), ..Self::default() }
     }
 
-    /// A figure measured several times: the median stands for it.
+    /// The median of several measurements.
     #[must_use]
     pub fn samples(name: impl Into<String>, unit: &str, samples: Vec<f64>) -> Self {
         Self { name: name.into(), unit: unit.into(), ours: Figure::median(samples), ..Self::default() }
     }
 
-    /// Latencies of ours, shown as a whole; the 99th percentile stands for them. `pieces`: that of each piece of the run,
-    /// which tells how far chance moves it.
+    /// Latencies of ours with the 99th percentile as their figure. `pieces` are the percentiles of each piece of the run, for
+    /// the rank test.
     #[must_use]
     pub fn latency(name: impl Into<String>, latency: Latency, pieces: Vec<f64>) -> Self {
         let ours = latency.p99().map(|p99| Figure { samples: pieces, ..p99 });
         Self { name: name.into(), unit: "us".into(), ours, latency: Some(latency), good: Good::Low, ..Self::default() }
     }
 
-    /// Latencies of somebody else, or of a part of ours: to look at.
+    /// Latencies for information: of a peer, or of a part of ours.
     #[must_use]
-    pub fn beside(name: impl Into<String>, latency: Latency) -> Self {
+    pub fn reference(name: impl Into<String>, latency: Latency) -> Self {
         Self { good: Good::Neither, ..Self::latency(name, latency, Vec::new()) }
     }
 
-    /// With which way it is good.
+    /// Sets whether low or high values are good.
     #[must_use]
     pub fn good(self, good: Good) -> Self {
         Self { good, ..self }
     }
 
-    /// With the other's figure beside it, and the ratio of the two.
+    /// Adds the compared figure and the ratio.
     #[must_use]
     pub fn against(self, other: Option<Figure>) -> Self {
         let ratio = match (&self.ours, &other) {
@@ -357,13 +362,13 @@ impl Row {
         Self { other, ratio, ..self }.judged()
     }
 
-    /// With a ratio found otherwise than from the two figures.
+    /// Sets a ratio that is not computed from the two figures.
     #[must_use]
     pub fn ratio(self, ratio: Option<f64>) -> Self {
         Self { ratio: ratio.filter(|ratio| ratio.is_finite()), ..self }.judged()
     }
 
-    /// With what is wanted.
+    /// Sets the target.
     #[must_use]
     pub fn target(self, target: Target) -> Self {
         let good = match target.bound {
@@ -373,34 +378,34 @@ impl Row {
         Self { target: Some(target), good, ..self }.judged()
     }
 
-    /// With a remark.
+    /// Adds a remark.
     #[must_use]
     pub fn note(self, note: impl Into<String>) -> Self {
         Self { note: note.into(), ..self }
     }
 
-    /// The verdict that figures and wish give, unless it was said otherwise.
+    /// Updates the verdict from figures and target.
     fn judged(self) -> Self {
         let verdict = self.target.and_then(|target| target.verdict(&self));
         Self { verdict, ..self }
     }
 }
 
-/// A number that was measured.
+/// A measured number.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Figure {
     /// The number.
     pub value: f64,
-    /// Whether all that is known is that it lies above: a percentile beyond the histogram.
+    /// Whether the value is only a lower bound: a percentile beyond the histogram.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub beyond: bool,
-    /// Single measurements of the same, in their order, each on its own.
+    /// Single measurements, in chronological order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub samples: Vec<f64>,
 }
 
 impl Figure {
-    /// Measured once. What is no number is no figure.
+    /// Measured once; nothing for NaN and infinity.
     #[must_use]
     pub fn once(value: f64) -> Option<Self> {
         value.is_finite().then(|| Self { value, ..Self::default() })
@@ -414,17 +419,17 @@ impl Figure {
         Some(Self { value: *sorted.get(sorted.len() / 2)?, beyond: false, samples })
     }
 
-    /// This by the other, if both are known.
+    /// This divided by the other, if both are known.
     fn ratio(&self, other: &Self) -> Option<f64> {
         (!self.beyond && !other.beyond && other.value > 0.0).then(|| self.value / other.value)
     }
 }
 
-/// Which way a figure is good.
+/// Whether low or high values are good.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Good {
-    /// It is there to be looked at.
+    /// For information.
     #[default]
     Neither,
     /// The lower the better.
@@ -433,24 +438,24 @@ pub enum Good {
     High,
 }
 
-/// What is wanted of a row.
+/// Target of a row.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Target {
-    /// Of which of its numbers.
+    /// The number that it applies to.
     pub of: Of,
-    /// On which side of the limit.
+    /// The side of the limit.
     pub bound: Bound,
     /// The limit.
     pub limit: f64,
 }
 
-/// The number that something is wanted of.
+/// The number that a target applies to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Of {
     /// Our figure.
     Ours,
-    /// Ours by the other's.
+    /// Ours divided by the other.
     Ratio,
 }
 
@@ -465,38 +470,38 @@ pub enum Bound {
 }
 
 impl Target {
-    /// Our figure at most this.
+    /// Maximum of our figure.
     #[must_use]
     pub const fn at_most(limit: f64) -> Self {
         Self { of: Of::Ours, bound: Bound::AtMost, limit }
     }
 
-    /// Our figure at most this share of the other's.
+    /// Maximum ratio of our figure to the other.
     #[must_use]
     pub const fn ratio_at_most(limit: f64) -> Self {
         Self { of: Of::Ratio, ..Self::at_most(limit) }
     }
 
-    /// Our figure at least this.
+    /// Minimum of our figure.
     #[must_use]
     pub const fn at_least(limit: f64) -> Self {
         Self { bound: Bound::AtLeast, ..Self::at_most(limit) }
     }
 
-    /// Our figure at least this share of the other's, or so many times.
+    /// Minimum ratio of our figure to the other.
     #[must_use]
     pub const fn ratio_at_least(limit: f64) -> Self {
         Self { of: Of::Ratio, ..Self::at_least(limit) }
     }
 
-    /// As a table says it.
+    /// The text in tables.
     #[must_use]
     pub fn words(&self) -> String {
         let side = match self.bound {
             Bound::AtMost => '≤',
             Bound::AtLeast => '≥',
         };
-        // Without the last digits of a product.
+        // Rounded, as a product may have many digits.
         let limit = (self.limit * 1e6).round() / 1e6;
         match self.of {
             Of::Ours => format!("{side} {limit}"),
@@ -510,7 +515,7 @@ impl Target {
             Of::Ratio => (row.ratio?, false),
         };
         let held = match self.bound {
-            // What lies beyond its value may lie beyond the limit, too.
+            // A lower bound below the limit decides nothing.
             Bound::AtMost if beyond && value <= self.limit => return None,
             Bound::AtMost => value <= self.limit,
             Bound::AtLeast => value >= self.limit,
@@ -519,24 +524,24 @@ impl Target {
     }
 }
 
-/// What can be concluded from a row.
+/// Verdict on a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Verdict {
-    /// It is as wanted.
+    /// The target is reached.
     Reached,
-    /// It is not as wanted.
+    /// The target is missed.
     Missed,
     /// Ours is better than the other's.
     Better,
     /// Ours is worse than the other's.
     Worse,
-    /// Chance would have it so, too.
+    /// The difference may be chance.
     NoDifferenceMeasurable,
 }
 
 impl Verdict {
-    /// As a table says it.
+    /// The text in tables.
     #[must_use]
     pub fn word(self) -> &'static str {
         match self {
@@ -549,24 +554,24 @@ impl Verdict {
     }
 }
 
-/// Who made something late.
+/// A cause of delays.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Culprit {
     /// Its name: an interrupt, a thread, the host, "unexplained".
     pub name: String,
     /// Its share of the delay, in percent.
     pub share_percent: f64,
-    /// How many of the late ones it had a part in.
+    /// Number of delays that it contributed to.
     pub count: u64,
 }
 
-/// One that was late, and who made it so.
+/// One delay with its causes.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Spike {
-    /// When, in nanoseconds from the measurement's begin.
+    /// Time in nanoseconds since the start of the measurement.
     pub at_ns: u64,
-    /// How late, in nanoseconds.
+    /// The delay in nanoseconds.
     pub late_ns: u64,
-    /// Who took how much of that, in nanoseconds, the most first.
+    /// Causes with their shares in nanoseconds, the largest first.
     pub parts: Vec<(String, u64)>,
 }

@@ -1,10 +1,10 @@
-//! Latencies as a report carries them: every sample is in a bucket, least and largest are exact.
+//! Latencies of a report: every sample is in a bucket, minimum and maximum are exact.
 
 use crate::Figure;
 use base::{Histogram, Quantile};
 use serde::{Deserialize, Serialize};
 
-/// The percentiles that a report carries, as fractions.
+/// The percentiles of a report, as fractions.
 const PERCENTILES: [(u64, u64); 5] = [(1, 2), (9, 10), (99, 100), (999, 1000), (9999, 10_000)];
 
 /// Latencies in nanoseconds.
@@ -12,20 +12,20 @@ const PERCENTILES: [(u64, u64); 5] = [(1, 2), (9, 10), (99, 100), (999, 1000), (
 pub struct Latency {
     /// Samples.
     pub count: u64,
-    /// Samples before their time.
+    /// Samples with a negative latency.
     pub early: u64,
     /// Samples beyond the last bucket.
     pub overflow: u64,
-    /// The least, exactly.
+    /// The exact minimum.
     pub min_ns: Option<i64>,
     /// The mean.
     pub mean_ns: Option<i64>,
-    /// The standard deviation, where single samples were kept.
+    /// The standard deviation, if single samples were kept.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sd_ns: Option<i64>,
-    /// The largest, exactly.
+    /// The exact maximum.
     pub max_ns: Option<i64>,
-    /// Percentiles that there are enough samples for.
+    /// Percentiles with enough samples.
     pub percentiles: Vec<Percentile>,
     /// Lower end, upper end and samples of each bucket that has any.
     pub buckets: Vec<(i64, i64, u64)>,
@@ -34,11 +34,11 @@ pub struct Latency {
 /// A percentile.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Percentile {
-    /// Which: 99.9.
+    /// The percentage, such as 99.9.
     pub percent: f64,
     /// Its value, or the end of the histogram.
     pub ns: i64,
-    /// Whether it lies beyond the histogram: then `ns` is a bound.
+    /// Whether it is beyond the histogram: then `ns` is a lower bound.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub beyond: bool,
 }
@@ -48,7 +48,7 @@ impl From<&Histogram> for Latency {
         let percentile = |(num, den): (u64, u64)| {
             let percent = num as f64 * 100.0 / den as f64;
             match hist.quantile(num, den) {
-                // Where fewer samples lie above than one, the largest stands for it.
+                // With less than one sample above it, the percentile would be the maximum.
                 _ if hist.count() < den / (den - num).max(1) => None,
                 Quantile::At(time) => Some(Percentile { percent, ns: time.0, beyond: false }),
                 Quantile::Beyond(time) => Some(Percentile { percent, ns: time.0, beyond: true }),

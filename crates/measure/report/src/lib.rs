@@ -1,15 +1,14 @@
-//! The one form of a measurement's result, and everything that is made of it: the table on a terminal, JSON, a page, and
-//! the comparison of two runs.
+//! The format of measurement results, and its output as text, JSON, HTML page and Markdown; comparison of two runs.
 //!
-//! This crate measures nothing and reads no file: reports come as values or as text, and leave as text.
+//! This crate measures nothing and reads no file: input is values or text, output is text.
 //!
 //! ```
 //! use report::{Figure, Report, Row, Table, Target};
-//! let row = Row::figure("look at the machine", "us", 1715.0).target(Target::at_most(2000.0));
+//! let row = Row::figure("reading the machine", "us", 1715.0).target(Target::at_most(2000.0));
 //! let report = Report { bench: "shield".into(), tables: vec![Table::new("costs").row(row)], ..Report::default() };
 //! let json = report::json(&report);
 //! assert_eq!(report::read(&json).unwrap(), [report.clone()]);
-//! assert!(report::text(&report).contains("look at the machine [us]"));
+//! assert!(report::text(&report).contains("reading the machine [us]"));
 //! ```
 #![forbid(unsafe_code)]
 
@@ -30,7 +29,7 @@ mod vxworks;
 pub use compare::{Change, Changes, Comparison, compare};
 pub use flame::{flame, flame_page};
 pub use form::{
-    Bound, Culprit, Experiment, Figure, Good, Machine, Of, Published, Report, Row, Spike, Table, Verdict, Target,
+    Bound, Culprit, Experiment, Figure, Good, Machine, Of, Published, Report, Row, Spike, Table, Target, Verdict,
 };
 pub use latency::{Latency, Percentile};
 pub use markdown::markdown;
@@ -39,9 +38,9 @@ pub use read::{ReadError, read};
 pub use text::{heads, line, micros, short, text};
 pub use vxworks::vxworks;
 
-/// A report as JSON, for people's eyes too.
+/// A report as indented JSON.
 #[must_use]
 pub fn json(report: &Report) -> String {
-    // Texts and numbers only: nothing that JSON cannot say.
+    // Cannot fail: a report contains only texts and numbers.
     serde_json::to_string_pretty(report).unwrap_or_default()
 }

@@ -1,14 +1,14 @@
-//! Reports as Markdown: the same as the page, for where a page cannot go.
+//! Reports as Markdown, with the contents of the page.
 
 use crate::text::figure;
 use crate::{Changes, Latency, Report, Row, Table, compare, experiments, micros, spikes};
 use base::DurNs;
 use std::fmt::Write as _;
 
-/// Spikes that are told of each row.
+/// Number of listed spikes of a row.
 const SPIKES_MAX: usize = 5;
 
-/// Runs, each with its name; with two or more, what changed from the first to the second comes first.
+/// Named runs. With two or more, the changes from the first to the second come first.
 #[must_use]
 pub fn markdown(runs: &[(String, Vec<Report>)]) -> String {
     let mut out = String::from("# Measurements\n\n");
@@ -37,7 +37,7 @@ pub fn markdown(runs: &[(String, Vec<Report>)]) -> String {
     out
 }
 
-/// Text that is one cell of a table.
+/// Text escaped for a cell of a table.
 fn cell(text: &str) -> String {
     text.replace('\\', "\\\\").replace('|', "\\|").replace('<', "&lt;").replace(['\n', '\r'], " ")
 }
@@ -54,7 +54,7 @@ fn head(out: &mut String, cells: &[&str]) {
 
 fn changes(out: &mut String, base: &str, new: &str, changes: &Changes) {
     let _ = writeln!(out, "## From {} to {}\n\n{}\n", cell(base), cell(new), changes.verdict());
-    head(out, &["figure", "before", "now", "ratio", "chance", ""]);
+    head(out, &["figure", "before", "now", "ratio", "p-value", ""]);
     for of in &changes.figures {
         let unit = format!("{} [{}]", of.what, of.unit);
         let what = if of.unit.is_empty() { &of.what } else { &unit };
@@ -88,7 +88,7 @@ fn target(out: &mut String, name: &str, reports: &[Report]) {
     out.push('\n');
 }
 
-/// The number that something is wanted of.
+/// The number that the target applies to.
 pub(crate) fn measured(row: &Row) -> String {
     match (row.target.map(|target| target.of), row.ratio) {
         (Some(crate::Of::Ratio), Some(ratio)) => format!("{ratio:.2} x"),
@@ -180,7 +180,7 @@ pub(crate) fn named_with_unit(row: &Row) -> String {
 pub(crate) const LATENCY_HEADS: [&str; 9] =
     ["[us]", "samples", "min", "mean", "median", "p99", "p99.9", "p99.99", "max"];
 
-/// The cells behind the name.
+/// The cells after the name.
 pub(crate) fn latency_cells(latency: &Latency) -> [String; 8] {
     let time = |ns: Option<i64>| ns.map_or("-".into(), |ns| micros(DurNs(ns)));
     let at = |percent| match latency.percentile(percent) {

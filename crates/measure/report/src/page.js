@@ -1,4 +1,4 @@
-// A row of latencies, pointed at, fades the other lines of its drawing.
+// A hovered row of latencies fades the other lines of its drawing.
 for (const table of document.querySelectorAll("table.latencies")) {
   const chart = table.nextElementSibling;
   if (!chart) continue;
@@ -11,7 +11,7 @@ for (const table of document.querySelectorAll("table.latencies")) {
     row.addEventListener("mouseleave", () => show(false));
   }
 }
-// A spike that is chosen opens its parts, and the list that they stand in.
+// A selected spike opens its parts and their list.
 const open = () => {
   const chosen = location.hash.startsWith("#spike-") && document.getElementById(location.hash.slice(1));
   for (let of = chosen; of; of = of.parentElement) if (of.tagName === "DETAILS") of.open = true;

@@ -1,4 +1,4 @@
-//! Reports as one page that needs nothing else: what was wanted first, then each measurement beside the published one.
+//! Reports as one self-contained page: targets first, then each measurement with the published figures.
 
 use crate::chart::{COLOURS, chart, escaped};
 use crate::markdown::{LATENCY_HEADS, latency_cells, measured, named_with_unit};
@@ -10,8 +10,8 @@ use std::fmt::Write as _;
 const STYLE: &str = include_str!("page.css");
 const SCRIPT: &str = include_str!("page.js");
 
-/// Runs, each with its name; with two or more, what changed from the first to the second comes first, and their
-/// histograms lie over each other.
+/// A page of named runs. With two or more, the changes from the first to the second come first, and their histograms
+/// overlay each other.
 #[must_use]
 pub fn page(runs: &[(String, Vec<Report>)]) -> String {
     let mut out = format!(
@@ -27,15 +27,15 @@ pub fn page(runs: &[(String, Vec<Report>)]) -> String {
     for (nth, (name, reports)) in runs.iter().enumerate() {
         let is_measured = |report: &&Report| report.experiments.is_empty() && report.stacks.is_empty();
         for report in reports.iter().filter(is_measured) {
-            // The first run that has it shows it, the others lie over it.
+            // Shown with the first run that has it; the others overlay it.
             let seen = runs[..nth].iter().flat_map(|(_, reports)| reports).any(|other| alike(report, other));
-            let beside: Vec<(&str, &Report)> = runs[nth + 1..]
+            let same: Vec<(&str, &Report)> = runs[nth + 1..]
                 .iter()
                 .flat_map(|(name, reports)| reports.iter().map(|report| (name.as_str(), report)))
                 .filter(|(_, other)| alike(report, other))
                 .collect();
             if !seen {
-                scenario(&mut out, name, report, &beside);
+                scenario(&mut out, name, report, &same);
             }
         }
     }
@@ -67,7 +67,7 @@ fn list(out: &mut String, lines: &[String]) {
 fn changes(out: &mut String, base: &str, new: &str, changes: &Changes) {
     let class = match changes.worse() {
         true => "bad",
-        // Of nothing nothing good can be said.
+        // Neutral without figures.
         false if changes.figures.is_empty() => "",
         false => "good",
     };
@@ -78,7 +78,7 @@ fn changes(out: &mut String, base: &str, new: &str, changes: &Changes) {
         escaped(new),
         escaped(&changes.verdict())
     );
-    cells(out, "th", &["figure", "before", "now", "ratio", "chance", ""]);
+    cells(out, "th", &["figure", "before", "now", "ratio", "p-value", ""]);
     for of in &changes.figures {
         let class = match of.change {
             Change::Worse => "bad",
@@ -105,7 +105,8 @@ fn changes(out: &mut String, base: &str, new: &str, changes: &Changes) {
 }
 
 fn target(out: &mut String, name: &str, reports: &[Report]) {
-    let rows = || reports.iter().flat_map(|report| report.rows_with_target().map(move |(title, row)| (report, title, row)));
+    let rows =
+        || reports.iter().flat_map(|report| report.rows_with_target().map(move |(title, row)| (report, title, row)));
     if rows().next().is_none() {
         return;
     }
@@ -146,7 +147,7 @@ fn verdict(row: &Row) -> String {
     format!("<td class=\"{class}\">{word}</td>")
 }
 
-fn scenario(out: &mut String, run: &str, report: &Report, beside: &[(&str, &Report)]) {
+fn scenario(out: &mut String, run: &str, report: &Report, same: &[(&str, &Report)]) {
     let _ = writeln!(
         out,
         "<section><h2>{}: {}</h2><p>{}. Target: {}.</p><p><code>tahti bench {} {}</code></p>",
@@ -158,24 +159,20 @@ fn scenario(out: &mut String, run: &str, report: &Report, beside: &[(&str, &Repo
         escaped(&report.arguments.join(" "))
     );
     published(out, &report.published);
-    for (name, of) in std::iter::once((run, report)).chain(beside.iter().copied()) {
+    for (name, of) in std::iter::once((run, report)).chain(same.iter().copied()) {
         let _ = write!(out, "<details><summary>{}: the machine</summary>", escaped(name));
         list(out, &of.machine.lines());
         let knobs: Vec<String> = of.machine.knobs.iter().map(|(path, value)| format!("{path}: {value}")).collect();
         list(out, &knobs);
         list(
             out,
-            &of.machine
-                .off_profile
-                .iter()
-                .map(|knob| format!("not as a shield would set it: {knob}"))
-                .collect::<Vec<_>>(),
+            &of.machine.off_profile.iter().map(|knob| format!("a shield would change: {knob}")).collect::<Vec<_>>(),
         );
         out.push_str("</details>\n");
     }
     list(out, &report.setup);
     for of in &report.tables {
-        let others: Vec<(&str, &Table)> = beside
+        let others: Vec<(&str, &Table)> = same
             .iter()
             .filter_map(|(name, report)| Some((*name, report.tables.iter().find(|other| other.title == of.title)?)))
             .collect();
@@ -191,13 +188,13 @@ fn published(out: &mut String, published: &[Published]) {
     }
     out.push_str("<table class=\"published\">");
     cells(out, "th", &["published by", "year", "hardware", "figures"]);
-    published.iter().for_each(|of| cells(out, "td", &[&of.who, &of.year, &of.hardware, &of.figures]));
+    published.iter().for_each(|of| cells(out, "td", &[&of.publisher, &of.year, &of.hardware, &of.figures]));
     out.push_str("</table>\n");
 }
 
-/// A table of the first run, and the same of others beside it.
+/// A table of the first run, with the same table of the others.
 fn table(out: &mut String, run: &str, table: &Table, others: &[(&str, &Table)]) {
-    let _ = write!(out, "<h3>{}</h3>\n<div class=\"beside\"><div>", escaped(&table.title));
+    let _ = write!(out, "<h3>{}</h3>\n<div class=\"columns\"><div>", escaped(&table.title));
     let all: Vec<(&str, &Table)> = std::iter::once((run, table)).chain(others.iter().copied()).collect();
     let named = |run: &str, row: &Row| if all.len() > 1 { format!("{} ({run})", row.name) } else { row.name.clone() };
     let rows = || all.iter().flat_map(|(run, table)| table.rows.iter().map(move |row| (*run, row)));
@@ -219,7 +216,7 @@ fn table(out: &mut String, run: &str, table: &Table, others: &[(&str, &Table)]) 
             .collect();
         list(out, &noted);
     }
-    // In the colours of their histograms.
+    // In the colors of their histograms.
     let latencies = rows().filter(|(_, row)| row.latency.is_some()).enumerate();
     let spikes: Vec<_> = latencies
         .filter(|(_, (_, row))| !row.spikes.is_empty())
@@ -248,7 +245,7 @@ fn table(out: &mut String, run: &str, table: &Table, others: &[(&str, &Table)]) 
     for (run, row) in rows().filter(|(_, row)| !row.culprits.is_empty()) {
         let line =
             |culprit: &crate::Culprit| format!("{:.1} % {} x{}", culprit.share_percent, culprit.name, culprit.count);
-        let _ = write!(out, "<p>{}: who made them late</p>", escaped(&named(run, row)));
+        let _ = write!(out, "<p>{}: causes of delays</p>", escaped(&named(run, row)));
         list(out, &row.culprits.iter().map(line).collect::<Vec<_>>());
     }
     list(out, &table.notes);
@@ -277,27 +274,27 @@ mod tests {
     }
 
     #[test]
-    fn the_page_needs_nothing_else_and_shows_the_verdict_first() {
+    fn the_page_is_self_contained_and_starts_with_the_targets() {
         let text = page(&[("run".into(), vec![report(1)])]);
         assert!(text.find("Targets: ").unwrap() < text.find("wake-up latency</h3>").unwrap());
-        assert!(text.contains("1 reached, 0 missed, 0 undecided") && text.contains("longest 2999 us"), "{text}");
-        assert!(!text.contains("http") && !text.contains(" src="), "nothing from elsewhere");
-        assert!(text.contains("&lt;b&gt;lost") && !text.contains("<b>"), "text of a report is text");
+        assert!(text.contains("1 reached, 0 missed, 0 undecided") && text.contains("maximum 2999 us"), "{text}");
+        assert!(!text.contains("http") && !text.contains(" src="), "no external resources");
+        assert!(text.contains("&lt;b&gt;lost") && !text.contains("<b>"), "text of a report is escaped");
         assert!(text.contains("<td>2007</td><td>Itanium 2</td>"));
     }
 
     #[test]
-    fn two_runs_lie_over_each_other_and_what_got_worse_comes_first() {
+    fn two_runs_overlay_each_other_and_the_page_starts_with_changes() {
         let runs = [("before".into(), vec![report(1)]), ("now".into(), vec![report(2)])];
         let text = page(&runs);
         assert!(text.contains("From before to now") && text.contains("1 worse"), "{text}");
-        assert_eq!(text.matches("<svg").count(), 2, "histograms, and when it was late");
+        assert_eq!(text.matches("<svg").count(), 2, "histograms, and delays over time");
         assert_eq!(text.matches("<path").count(), 2);
         let text = markdown(&runs);
         assert!(text.contains("## From before to now\n\n1 worse") && text.contains("556.95 \\| 11.15 us"), "{text}");
     }
 
-    /// A report with as much in it as measurements put there: full histograms, spikes with all their parts.
+    /// A report of typical maximum size: full histograms, spikes with all their parts.
     fn full(nth: usize) -> Report {
         let mut hist = Histogram::new();
         (0..36).for_each(|power| (0..32).for_each(|part| hist.record(DurNs((1 << power) + (part << power) / 32))));
@@ -320,7 +317,7 @@ mod tests {
         assert_eq!(text.matches("href=\"#spike-").count(), 10 * 4 * 40);
         let ids: std::collections::BTreeSet<&str> =
             text.split("<details id=\"").skip(1).filter_map(|rest| rest.split('"').next()).collect();
-        assert_eq!(ids.len(), 10 * 4 * 40, "each opens its own");
+        assert_eq!(ids.len(), 10 * 4 * 40, "each has a separate id");
     }
 
     #[test]
@@ -357,7 +354,7 @@ mod tests {
         assert!(texts[0].contains("p99 &lt;12&gt; us"));
     }
 
-    /// Everything that is made of a report.
+    /// Renders reports in all formats; returns the total length.
     fn made(reports: &[Report]) -> usize {
         let texts: usize = reports.iter().map(|report| crate::text(report).len()).sum();
         let runs = [("one".to_owned(), reports.to_vec()), ("two".to_owned(), vec![report(1)])];
@@ -367,10 +364,10 @@ mod tests {
     }
 
     #[test]
-    fn no_report_of_somebody_else_makes_anything_panic() {
+    fn no_foreign_report_makes_an_output_panic() {
         let whole = crate::json(&report(1));
         let words = ["-9223372036854775808", "18446744073709551615", "1e308", "-0.0", "null", "[]", "\"\"", "true"];
-        // A multiplicative generator: the same strangers each time.
+        // A linear congruential generator with a fixed seed.
         let mut state = 1u64;
         let mut next = |below: usize| {
             state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);

@@ -1,44 +1,42 @@
-//! Reports from text, which may be anybody's.
+//! Reads reports from untrusted text.
 
 use crate::Report;
 use crate::form::FORM;
 use serde_json::{Value, error::Category};
 
-/// Why a text is no report.
+/// Why a text is not a report.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ReadError {
-    /// It ends in its middle.
-    #[error("ends at line {line}, in the middle of a value: the file is not whole; copy it again, or measure again")]
+    /// It is truncated.
+    #[error("ends at line {line}, in the middle of a value: the file is incomplete; copy it again or measure again")]
     Truncated {
         /// The last line.
         line: usize,
     },
-    /// It is no JSON.
-    #[error(
-        "line {line}, column {column}: expected JSON as `tahti bench … --json` prints it, found something else ({why})"
-    )]
+    /// It is not JSON.
+    #[error("line {line}, column {column}: expected JSON from `tahti bench … --json`, found something else ({why})")]
     NotJson {
-        /// Where, from 1.
+        /// The position, from 1.
         line: usize,
-        /// Where, from 1.
+        /// The position, from 1.
         column: usize,
-        /// The reader's words.
+        /// The parser's message.
         why: String,
     },
     /// It is JSON of something else, or of another version.
     #[error(
-        "expected a report of the form {FORM:?}, found {found}: measure with `tahti bench … --json` of this version"
+        "expected a report in format {FORM:?}, found {found}: measure again with `tahti bench … --json` of this version"
     )]
     Foreign {
-        /// What stands there.
+        /// The found content.
         found: String,
     },
-    /// It says that it is a report, and is none.
-    #[error("report {place}: {why}: not as this program writes it")]
+    /// It has the format's name but not its structure.
+    #[error("report {place}: {why}: expected the output of `tahti bench … --json`")]
     Broken {
         /// Which of the file's reports, from 1.
         place: usize,
-        /// What is wrong.
+        /// The error.
         why: String,
     },
 }
@@ -46,7 +44,7 @@ pub enum ReadError {
 /// Reads a report, or a list of them.
 ///
 /// # Errors
-/// The text is not whole, no JSON, or no report.
+/// The text is truncated, not JSON, or not a report.
 pub fn read(text: &str) -> Result<Vec<Report>, ReadError> {
     let value: Value = serde_json::from_str(text).map_err(|error| match error.classify() {
         Category::Eof => ReadError::Truncated { line: error.line() },
@@ -62,13 +60,13 @@ pub fn read(text: &str) -> Result<Vec<Report>, ReadError> {
     let report = |(place, value): (usize, Value)| match value.get("form").and_then(Value::as_str) {
         Some(FORM) => serde_json::from_value(value)
             .map_err(|error| ReadError::Broken { place: place + 1, why: error.to_string() }),
-        Some(other) => Err(ReadError::Foreign { found: format!("the form {:?}", clipped(other)) }),
-        None => Err(ReadError::Foreign { found: "JSON without a form".into() }),
+        Some(other) => Err(ReadError::Foreign { found: format!("format {:?}", clipped(other)) }),
+        None => Err(ReadError::Foreign { found: "JSON without a format".into() }),
     };
     values.into_iter().enumerate().map(report).collect()
 }
 
-/// As much of a foreign word as helps.
+/// The first 40 characters.
 fn clipped(text: &str) -> String {
     text.chars().take(40).collect()
 }
@@ -79,7 +77,7 @@ mod tests {
     use crate::{Row, Table};
 
     #[test]
-    fn what_is_no_report_is_said_to_be_none() {
+    fn invalid_reports_are_refused_with_the_reason() {
         let report = Report { tables: vec![Table::new("t").row(Row::figure("r", "us", 1.5))], ..Report::default() };
         let whole = crate::json(&report);
         assert_eq!(read(&whole), Ok(vec![report]));
@@ -93,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn no_cut_of_a_report_makes_a_reader_panic() {
+    fn no_truncated_report_makes_the_reader_panic() {
         let report = Report { tables: vec![Table::new("t").row(Row::figure("r", "us", 1.5))], ..Report::default() };
         let whole = crate::json(&report);
         for end in (0..whole.len()).filter(|end| whole.is_char_boundary(*end)) {

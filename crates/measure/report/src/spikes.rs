@@ -1,4 +1,4 @@
-//! What was late, along the time of the measurement: each of them opens what it consists of.
+//! Delays over the time of the measurement; each opens its parts.
 
 use crate::chart::{COLOURS, escaped};
 use crate::{Spike, micros};
@@ -12,14 +12,14 @@ const RIGHT: f64 = 22.0;
 const BELOW: f64 = 34.0;
 const ABOVE: f64 = 12.0;
 
-/// A drawing of the spikes of several rows, each with its place among the colours and its name, and the parts of each below; nothing where there are none. `id` is
-/// what tells this drawing from the others of its page.
+/// A drawing of the spikes of several rows, each with color number and name, and the parts of each below; empty without spikes. `id` is
+/// unique on the page.
 pub(crate) fn timeline(series: &[(usize, String, &[Spike])], id: usize) -> String {
     let all = || series.iter().flat_map(|(.., spikes)| spikes.iter());
     let Some(axes) = Axes::of(all()) else { return String::new() };
     let mut svg = format!(
-        "<figure class=\"spikes\"><figcaption>the longest delays along the time of the measurement: choose one to see who made it late</figcaption>\n\
-         <svg class=\"chart\" viewBox=\"0 0 {WIDTH} {HEIGHT}\" role=\"group\" aria-label=\"when it was late\">\n"
+        "<figure class=\"spikes\"><figcaption>the longest delays over the time of the measurement: select one to see its causes</figcaption>\n\
+         <svg class=\"chart\" viewBox=\"0 0 {WIDTH} {HEIGHT}\" role=\"group\" aria-label=\"delays over time\">\n"
     );
     axes.grid(&mut svg);
     let mut parts = String::new();
@@ -40,11 +40,11 @@ pub(crate) fn timeline(series: &[(usize, String, &[Spike])], id: usize) -> Strin
         svg.push_str("</g>\n");
     }
     format!(
-        "{svg}</svg>\n<details class=\"breakdowns\"><summary>all of them, with their parts</summary>\n{parts}</details></figure>\n"
+        "{svg}</svg>\n<details class=\"breakdowns\"><summary>all delays with their causes</summary>\n{parts}</details></figure>\n"
     )
 }
 
-/// A spike in a line: how late, when, by whom most.
+/// A spike in a line: delay, time, main cause.
 fn headline(name: &str, spike: &Spike) -> String {
     let most = spike.parts.first().map_or(String::new(), |(culprit, _)| format!(": {culprit}"));
     format!("{} us late at {:.3} s, {name}{most}", micros(time(spike.late_ns)), spike.at_ns as f64 / 1e9)
@@ -60,7 +60,7 @@ fn time(ns: u64) -> DurNs {
     DurNs(i64::try_from(ns).unwrap_or(i64::MAX))
 }
 
-/// The longest, as lines: who made each late.
+/// The longest, in lines, with their causes.
 pub(crate) fn lines(spikes: &[Spike], most: usize) -> Vec<String> {
     let mut worst: Vec<&Spike> = spikes.iter().collect();
     worst.sort_by_key(|spike| std::cmp::Reverse(spike.late_ns));
@@ -74,7 +74,7 @@ pub(crate) fn lines(spikes: &[Spike], most: usize) -> Vec<String> {
     worst.into_iter().take(most).map(line).collect()
 }
 
-/// Time of the measurement, and decades of lateness.
+/// Time of the measurement, and decades of delay.
 struct Axes {
     until_ns: f64,
     from: f64,
@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn spikes_of_foreign_numbers_are_drawn_all_the_same() {
+    fn spikes_with_extreme_numbers_are_drawn() {
         let strange = [
             Spike { at_ns: u64::MAX, late_ns: 0, parts: Vec::new() },
             Spike { at_ns: 0, late_ns: u64::MAX, parts: Vec::new() },

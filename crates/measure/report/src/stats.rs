@@ -1,10 +1,10 @@
-//! What chance does.
+//! Wilcoxon rank-sum test with Holm's correction.
 
-/// Samples in all up to which every way to share the ranks out is counted; beyond, the normal distribution is near enough.
+/// Maximum number of samples for the exact test; above it, the normal approximation is sufficient.
 const EXACT_MAX: usize = 64;
 
-/// How likely are the new samples to rank as high as they do, or higher, if they differ from the base's by chance only?
-/// (Wilcoxon's rank sum test, one-sided.) It asks nothing of how the samples are distributed.
+/// One-sided p-value of the Wilcoxon rank-sum test: the probability that the new samples rank at least this high by chance.
+/// Assumes no distribution of the samples.
 pub(crate) fn rank_test(base: &[f64], new: &[f64]) -> f64 {
     let mut all: Vec<(f64, bool)> = base.iter().map(|value| (*value, false)).collect();
     all.extend(new.iter().map(|value| (*value, true)));
@@ -14,7 +14,7 @@ pub(crate) fn rank_test(base: &[f64], new: &[f64]) -> f64 {
     if all.len() <= EXACT_MAX { exact(&doubled, new.len(), ours) } else { normal(&doubled, new.len(), ours) }
 }
 
-/// Twice the rank of each, so that equals share a whole number.
+/// Twice the rank of each, so that ties have an integer.
 fn doubled_ranks(sorted: &[(f64, bool)]) -> Vec<usize> {
     let mut ranks = vec![0; sorted.len()];
     let mut from = 0;
@@ -45,7 +45,7 @@ fn exact(doubled: &[usize], count: usize, sum: usize) -> f64 {
     ways[count].iter().skip(sum).sum::<f64>() / all
 }
 
-/// The same by the normal distribution, with equals and the steps between sums taken into account.
+/// The same by the normal approximation, with corrections for ties and continuity.
 fn normal(doubled: &[usize], count: usize, sum: usize) -> f64 {
     let (all, count) = (doubled.len() as f64, count as f64);
     let mean = doubled.iter().sum::<usize>() as f64 / all;
@@ -54,7 +54,7 @@ fn normal(doubled: &[usize], count: usize, sum: usize) -> f64 {
     if deviation == 0.0 { 1.0 } else { upper_tail((sum as f64 - 1.0 - count * mean) / deviation) }
 }
 
-/// The share of a normal distribution above `z` (Abramowitz and Stegun 26.2.17; wrong by less than 1e-7).
+/// The share of a normal distribution above `z` (Abramowitz and Stegun 26.2.17; error below 1e-7).
 fn upper_tail(z: f64) -> f64 {
     let t = 1.0 / (1.0 + 0.231_641_9 * z.abs());
     let series = [0.319_381_530, -0.356_563_782, 1.781_477_937, -1.821_255_978, 1.330_274_429];
@@ -63,7 +63,7 @@ fn upper_tail(z: f64) -> f64 {
     if z >= 0.0 { tail } else { 1.0 - tail }
 }
 
-/// Holm's correction: each chance as if it were the only one, in the order that they came.
+/// p-values with Holm's correction, in the original order.
 pub(crate) fn corrected(chances: &[f64]) -> Vec<f64> {
     let mut order: Vec<usize> = (0..chances.len()).collect();
     order.sort_by(|one, other| chances[*one].total_cmp(&chances[*other]));
@@ -80,7 +80,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ranks_that_could_not_be_higher_have_the_chance_of_one_way_in_all() {
+    fn the_highest_ranks_have_the_probability_of_one_permutation() {
         let base = [1.0, 2.0, 3.0, 4.0];
         assert!((rank_test(&base, &[5.0, 6.0, 7.0, 8.0]) - 1.0 / 70.0).abs() < 1e-12);
         assert!((rank_test(&[5.0, 6.0, 7.0, 8.0], &base) - 1.0).abs() < 1e-12);
@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn many_samples_are_judged_as_few_are() {
+    fn the_normal_approximation_agrees_with_the_exact_test() {
         let base: Vec<f64> = (0..32).map(f64::from).collect();
         let new: Vec<f64> = (0..32).map(|n| f64::from(n) + 6.5).collect();
         let mut all: Vec<(f64, bool)> = base.iter().map(|value| (*value, false)).collect();
@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn the_more_is_tried_the_less_one_of_them_says() {
+    fn more_tests_raise_each_corrected_p_value() {
         assert_eq!(corrected(&[0.01, 0.5, 0.02]), [0.03, 0.5, 0.04]);
         assert_eq!(corrected(&[]), [0.0; 0]);
     }

@@ -4,11 +4,11 @@ use crate::{Figure, Latency, Report, Row, Table};
 use base::DurNs;
 use std::fmt::Write as _;
 
-/// Width of the first column: at least, and at most, however long somebody's names are.
+/// Minimum and maximum width of the first column.
 const NAME: usize = 46;
 const NAME_MAX: usize = 200;
 
-/// The whole report, as text that ends with a line's end.
+/// The whole report as text, ending with a newline.
 #[must_use]
 pub fn text(report: &Report) -> String {
     let mut out = String::new();
@@ -34,7 +34,7 @@ fn push(out: &mut String, line: &str) {
 fn write_table(out: &mut String, table: &Table) {
     push(out, &table.title);
     table.published.iter().for_each(|published| push(out, &format!("  {}", published.line())));
-    // Latencies and single figures have other heads.
+    // Latencies and single figures have different heads.
     let mut rest = &table.rows[..];
     while let Some(first) = rest.first() {
         let alike = rest.iter().take_while(|row| row.latency.is_some() == first.latency.is_some()).count();
@@ -68,7 +68,7 @@ fn write_latencies(out: &mut String, rows: &[Row]) {
     }
 }
 
-/// What stands behind a row's figures: ratio, wish and verdict where there are, and the remark.
+/// The end of a row: ratio, target and verdict if there are any, and the remark.
 fn tail(row: &Row) -> String {
     let mut text = String::new();
     if let Some(ratio) = row.ratio {
@@ -93,7 +93,7 @@ pub fn heads() -> String {
 }
 
 /// One line of latencies: samples, min, mean, median, p99, p99.9, max, in microseconds. A percentile beyond the histogram
-/// is given as a bound, and one that there are too few samples for not at all.
+/// is printed as a bound; one with too few samples is not printed.
 #[must_use]
 pub fn line(latency: &Latency) -> String {
     let time = |ns: Option<i64>| ns.map_or("-".into(), |ns| micros(DurNs(ns)));
@@ -113,7 +113,7 @@ pub fn line(latency: &Latency) -> String {
     )
 }
 
-/// Microseconds with as many digits as matter.
+/// Microseconds with three significant digits.
 #[must_use]
 pub fn micros(time: DurNs) -> String {
     let us = time.0 as f64 / 1000.0;
@@ -125,18 +125,18 @@ pub fn micros(time: DurNs) -> String {
 }
 
 fn write_figures(out: &mut String, table: &Table, rows: &[Row]) {
-    let beside = rows.iter().any(|row| row.other.is_some() || row.ratio.is_some()) || !table.other.is_empty();
+    let compared = rows.iter().any(|row| row.other.is_some() || row.ratio.is_some()) || !table.other.is_empty();
     let target = rows.iter().any(|row| row.target.is_some() || row.verdict.is_some());
     let name = |row: &Row| match row.unit.as_str() {
         "" => row.name.clone(),
         unit => format!("{} [{unit}]", row.name),
     };
     let width = rows.iter().map(|row| name(row).chars().count()).max().unwrap_or(0).clamp(NAME, NAME_MAX);
-    let cells = |name: &str, other: &str, ours: &str, ratio: &str, rest: &str| match beside {
+    let cells = |name: &str, other: &str, ours: &str, ratio: &str, rest: &str| match compared {
         true => format!("  {name:<width$} {other:>10} {ours:>10} {ratio:>8}  {rest}"),
         false => format!("  {name:<width$} {ours:>10}  {rest}"),
     };
-    if beside || target || !table.ours.is_empty() {
+    if compared || target || !table.ours.is_empty() {
         let ours = if table.ours.is_empty() { "measured" } else { &table.ours };
         push(out, &cells("", &table.other, ours, "ratio", if target { "target" } else { "" }));
     }
@@ -160,7 +160,7 @@ pub(crate) fn figure(figure: Option<&Figure>) -> String {
     }
 }
 
-/// A number with three digits that count; whole numbers below a million as they are.
+/// A number with three significant digits; integers below a million unchanged.
 #[must_use]
 pub fn short(value: f64) -> String {
     match value.abs() {
@@ -179,7 +179,7 @@ mod tests {
     use base::Histogram;
 
     #[test]
-    fn a_table_shows_ours_beside_the_other_and_what_is_wanted() {
+    fn a_table_shows_both_figures_and_the_target() {
         let row = Row::figure("CPU per record", "ns", 98.0).target(Target::ratio_at_most(0.2));
         let table = Table {
             published: vec![Published::new("KEK", "1997", "PowerPC 604e", "953 us")],

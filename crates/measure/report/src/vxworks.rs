@@ -4,7 +4,7 @@ use crate::Latency;
 
 const BINS: usize = 16;
 
-/// Samples, maximum and average, 16 bins, one more star for each doubling.
+/// Samples, maximum and average, and 16 bins with one star per doubling.
 #[must_use]
 pub fn vxworks(latency: &Latency) -> String {
     let us = |ns: i64| ns as f64 / 1000.0;
@@ -32,7 +32,7 @@ pub fn vxworks(latency: &Latency) -> String {
     text
 }
 
-/// The smallest of 1, 2, 5, 10, … ns of which 16 reach beyond the maximum.
+/// The smallest of 1, 2, 5, 10, … ns with 16 bins above the maximum.
 fn bin_width(max_ns: i64) -> i64 {
     let scales = (0..18).map(|power| 10i64.pow(power));
     let widths = scales.flat_map(|scale| [1, 2, 5].map(|step| step * scale));
@@ -42,14 +42,14 @@ fn bin_width(max_ns: i64) -> i64 {
         .unwrap_or(i64::MAX / 32)
 }
 
-/// A bucket that lies across an edge (buckets are up to 3 % wide) counts where it begins.
+/// A bucket across an edge (buckets are up to 3 % wide) counts at its begin.
 fn bins(latency: &Latency, width: i64) -> [u64; BINS] {
     let mut bins = [0u64; BINS];
     for (low, _, count) in &latency.buckets {
         let bin = &mut bins[((*low).max(0) / width).min(BINS as i64 - 1) as usize];
         *bin = bin.saturating_add(*count);
     }
-    // Beyond the histogram's range lies nothing but the largest values.
+    // Values beyond the histogram's range are the largest.
     bins[BINS - 1] = bins[BINS - 1].saturating_add(latency.overflow);
     bins
 }

@@ -1,7 +1,7 @@
 //! A graphics card: matrix times vector, and a frame of adaptive optics, transfers included.
 
 use super::Args;
-use super::beside::element;
+use super::peers::element;
 use super::spots::{ACROSS, SIDE, corners};
 use crate::Progress;
 use gpu::{Gpu, GpuError, Sensor};
@@ -16,14 +16,16 @@ const WARM: usize = 200;
 
 pub(super) fn measure(args: &Args, progress: &mut Progress) -> Result<Vec<Table>, GpuError> {
     let gpu = Gpu::open()?;
-    let mut times =
-        Table::new(format!("{}: matrix times vector, f32, the matrix stays on the card, vectors are transferred", gpu.name()));
+    let mut times = Table::new(format!(
+        "{}: matrix times vector, f32, the matrix stays on the card, vectors are transferred",
+        gpu.name()
+    ));
     for (place, &size) in args.sizes.iter().enumerate() {
         progress.at(place, args.sizes.len() + 1, "a graphics card");
         let matrix: Vec<f32> = (0..size * size).map(|at| element(at / size, at % size)).collect();
         let (mut matrix, x, mut y) = (gpu.matrix(size, size, &matrix)?, vec![0.5f32; size], vec![0.0f32; size]);
         let mut each = timed(args.jobs, || matrix.multiply(black_box(&x), black_box(&mut y)))?;
-        times = times.row(Row::beside(format!("{size} x {size}"), Latency::of_times(&mut each)));
+        times = times.row(Row::reference(format!("{size} x {size}"), Latency::of_times(&mut each)));
     }
     let width = ACROSS * SIDE;
     let image: Vec<u16> = (0..width * width).map(|pixel| 100 + (pixel * 7919 % 1009) as u16).collect();
@@ -46,8 +48,10 @@ pub(super) fn measure(args: &Args, progress: &mut Progress) -> Result<Vec<Table>
         gpu.name(),
         firsts.len()
     );
-    let frames = Table::new(title)
-        .row(Row::beside("transfer of pixels, spots, reconstructor, transfer of errors", Latency::of_times(&mut each)));
+    let frames = Table::new(title).row(Row::reference(
+        "transfer of pixels, spots, reconstructor, transfer of errors",
+        Latency::of_times(&mut each),
+    ));
     Ok(vec![times, frames])
 }
 

@@ -1,7 +1,7 @@
 //! `tahti bench compute`: speed-up of arithmetic by more CPUs and wider vectors, and its limits.
 
-mod beside;
 mod card;
+mod peers;
 mod products;
 mod scale;
 mod simd;
@@ -98,10 +98,10 @@ fn measure(args: &Args, cpus: &[CpuId], progress: &mut Progress) -> Result<Found
         found.notes.push(why.into());
     }
     found.tables.extend(simd::measure(args, cpus, progress)?);
-    let beside = beside::measure(args, progress)?;
-    found.tables.extend(beside.tables);
-    found.setup.extend(beside.setup);
-    found.notes.extend(beside.notes);
+    let compared = peers::measure(args, progress)?;
+    found.tables.extend(compared.tables);
+    found.setup.extend(compared.setup);
+    found.notes.extend(compared.notes);
     found.tables.push(products::measure(args, progress)?);
     found.tables.push(spots::measure(args, progress)?);
     if args.gpu {
@@ -119,7 +119,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn with_one_cpu_vectors_are_measured_and_what_needs_more_is_said() {
+    fn with_one_cpu_vectors_are_measured_and_notes_list_the_rest() {
         let cpu = sys::sched::affinity(0).unwrap().lowest().unwrap().to_string();
         let words = ["compute", "--cpus", &cpu, "--rounds", "1", "--sizes", "9", "--jobs", "10"];
         let words =

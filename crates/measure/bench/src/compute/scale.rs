@@ -75,7 +75,7 @@ fn to_and_fro(there: CpuId) -> Result<Vec<Vec<f64>>, Failed> {
     })
 }
 
-/// A word on a line of its own, its neighbour too.
+/// A word on a separate cache line, also separate from the next line.
 #[repr(align(128))]
 struct Own(AtomicU64);
 
@@ -121,7 +121,7 @@ pub(super) fn empty_jobs(args: &Args, cpus: &[CpuId], progress: &mut Progress) -
         table = table
             .row(median.against(bare_median.clone()))
             .row(p99.against(bare_p99.clone()))
-            .row(Row::beside(format!("all{called}"), Latency::of_times(&mut all)));
+            .row(Row::reference(format!("all{called}"), Latency::of_times(&mut all)));
     }
     Ok(table)
 }

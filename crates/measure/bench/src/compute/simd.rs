@@ -1,6 +1,6 @@
 //! Matrix times vector by scalar code, by the compiler's vectors and by those of each level, compared with reading alone.
 
-use super::beside::element;
+use super::peers::element;
 use super::{Args, WARM};
 use crate::{Failed, Progress};
 use base::{CpuId, DurNs};
@@ -75,8 +75,10 @@ pub(super) fn measure(args: &Args, cpus: &[CpuId], progress: &mut Progress) -> R
         Table::new("matrix times vector on one CPU: f32 of the matrix read").columns("ours", "reading alone"),
         Table::new("matrix times vector: maximum times"),
     ];
-    let title =
-        format!("matrix times vector by {} CPUs, each with its own rows: median of one CPU divided by theirs", cpus.len());
+    let title = format!(
+        "matrix times vector by {} CPUs, each with its own rows: median of one CPU divided by theirs",
+        cpus.len()
+    );
     let mut speed = Table::new(title).columns("1 CPU", "all CPUs");
     for (place, &size) in args.sizes.iter().enumerate() {
         let step = format!("{size} rows and columns");
@@ -135,7 +137,7 @@ pub(super) fn measure(args: &Args, cpus: &[CpuId], progress: &mut Progress) -> R
         }
         for (times, many) in times.iter_mut().zip([1, cpus.len()]) {
             let noun = if many == 1 { "CPU" } else { "CPUs" };
-            let row = Row::beside(format!("{size} x {size}, {many} {noun}"), Latency::of_times(times));
+            let row = Row::reference(format!("{size} x {size}, {many} {noun}"), Latency::of_times(times));
             tables[1].rows.push(row.good(Good::Low));
         }
     }

@@ -21,7 +21,7 @@ const LINES: usize = 16;
 /// Additions of a worker to its counter.
 pub(super) const ADDITIONS: u64 = 20_000;
 
-/// What a job does; a worker's share of the work is as large in a team of any size.
+/// Kind of a job; the work of a worker does not depend on the size of the team.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     /// Nothing.

@@ -78,7 +78,7 @@ pub(super) fn frame(cpu: CpuId, span: DurNs, bare: Option<&mut Histogram>) -> Re
     let mut missing = Vec::new();
     // On a busy machine threads start late: the span begins with the frame.
     let mut until = None;
-    let mut beside = None;
+    let mut bare_threads = None;
     while until.is_none_or(|until| mono_now() < until) && !runner.is_over() {
         runner.turn(|report| match report {
             Report::Missing(what) => missing.push(what.to_string()),
@@ -86,12 +86,12 @@ pub(super) fn frame(cpu: CpuId, span: DurNs, bare: Option<&mut Histogram>) -> Re
             _ => {}
         });
         let page = runner.page();
-        if bare.is_some() && beside.is_none() && page.state() == FrameState::Running && page.border().due.0 > 0 {
-            beside = Some(Bare::start(cpu, page.border().due + DurNs(MINOR.0 / 2))?);
+        if bare.is_some() && bare_threads.is_none() && page.state() == FrameState::Running && page.border().due.0 > 0 {
+            bare_threads = Some(Bare::start(cpu, page.border().due + DurNs(MINOR.0 / 2))?);
         }
     }
-    if let (Some(hist), Some(beside)) = (bare, beside) {
-        hist.merge(&beside.end()?);
+    if let (Some(hist), Some(bare_threads)) = (bare, bare_threads) {
+        hist.merge(&bare_threads.end()?);
     }
     let page = runner.page();
     let mut figures = Figures {

@@ -76,7 +76,8 @@ fn run(matches: &ArgMatches, progress: &mut Progress) -> Result<Found, Failed> {
             turns.sort_by(|a, b| (a[1] / a[0]).total_cmp(&(b[1] / b[0])));
             let ratio = |at: usize| turns[at][1] / turns[at][0];
             let [line, barrier] = turns[BARRIER_TURNS / 2];
-            let row = Row::figure("barrier of 2 threads, compared with a cache-line transfer", "ns", barrier).good(Good::Low);
+            let row =
+                Row::figure("barrier of 2 threads, compared with a cache-line transfer", "ns", barrier).good(Good::Low);
             let row = row.against(Figure::once(line)).target(Target::ratio_at_most(3.0));
             let last = BARRIER_TURNS - 1;
             alone = alone.row(row.note(format!("{:.2} to {:.2} in {BARRIER_TURNS} rounds", ratio(0), ratio(last))));
@@ -183,8 +184,8 @@ fn tables_of(all: &Measured, compared: bool) -> Result<Vec<Table>, Failed> {
     let spread = format!("{:.2} to {:.2} in {turns} rounds", all.ratios[0], all.ratios[turns - 1]);
     let switches = Table::new(format!("{TEAM} consecutive threads, every 1 ms"))
         .columns("activities", "bare")
-        .row(Row::beside("activities, including the dispatcher's work", Latency::from(&all.chained.whole)))
-        .row(Row::beside("bare, half a minor later", Latency::from(&all.bare)))
+        .row(Row::reference("activities, including the dispatcher's work", Latency::from(&all.chained.whole)))
+        .row(Row::reference("bare, half a minor later", Latency::from(&all.bare)))
         .row(
             Row::samples(format!("{TEAM} activities in one minor, compared with bare threads"), "us", all.used.clone())
                 .against(Figure::once(us(quantile(&all.bare, 1, 2)?)))
@@ -203,15 +204,12 @@ fn tables_of(all: &Measured, compared: bool) -> Result<Vec<Table>, Failed> {
     let lost = Row::figure("minors lost", "", frame.lost as f64);
     let dispatcher = Table::new("the dispatcher's work at a minor's border")
         .row(Row::latency("own work", Latency::from(&frame.dispatch), dispatch))
-        .row(Row::beside("the kernel, waking two threads", Latency::from(&all.waking)))
-        .row(
-            Row::figure("own work, median", "us", us(quantile(&frame.dispatch, 1, 2)?))
-                .target(Target::at_most(2.0)),
-        )
+        .row(Row::reference("the kernel, waking two threads", Latency::from(&all.waking)))
+        .row(Row::figure("own work, median", "us", us(quantile(&frame.dispatch, 1, 2)?)).target(Target::at_most(2.0)))
         .row(lost.good(Good::Low).note(format!("of {}; {}", frame.minors, frame.accounts())));
     let mut begin = Table::new("begin of minors of 1 ms: lateness");
     if compared {
-        begin = begin.row(Row::beside("cyclictest, in whole us", Latency::from(&all.cyclictest)));
+        begin = begin.row(Row::reference("cyclictest, in whole us", Latency::from(&all.cyclictest)));
     }
     begin = begin.row(Row::latency("frame", Latency::from(&frame.late), late));
     if let Some([ours, theirs]) = &all.explained {

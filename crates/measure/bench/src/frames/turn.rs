@@ -155,7 +155,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_histogram_comes_through_as_text() {
+    fn a_histogram_survives_a_round_trip_through_text() {
         let mut hist = Histogram::new();
         [-5, 0, 31, 70_000, 5_000_000, 100_000_000_000].into_iter().for_each(|ns| hist.record(DurNs(ns)));
         let text = serde_json::to_string(&Times::from(&hist)).unwrap();

@@ -56,7 +56,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_iperf3_received_is_read_without_what_was_lost() {
+    fn the_received_rate_excludes_lost_data() {
         let tcp = r#"{"end":{"sum_sent":{"bits_per_second":99e6},"sum_received":{"bits_per_second":95.5e6}}}"#;
         assert_eq!(rate(tcp), Some(95.5));
         let udp = r#"{"end":{"sum":{"bits_per_second":90e6,"lost_percent":10}}}"#;

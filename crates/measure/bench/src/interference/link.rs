@@ -1,6 +1,6 @@
 //! A link of 100 Mbit/s between two temporary network namespaces, and streams over it.
 
-use super::beside::Beside;
+use super::computation::Computation;
 use super::setting::{Ground, Setting};
 use super::{REAL_TIME, iperf3, primes};
 use crate::failed::joined;
@@ -120,26 +120,26 @@ pub(super) fn measure(
         for (setting, found) in &mut all {
             ground.enter(*setting)?;
             let (place, class) = (ground.place(), setting.class(CLASS));
-            for (beside, percent) in [0, 100].into_iter().enumerate() {
-                let _beside = Beside::start(ground, *setting, percent)?;
-                found.tcp[beside].push(link.run(&place, class, false)?.0);
+            for (loaded, percent) in [0, 100].into_iter().enumerate() {
+                let _computation = Computation::start(ground, *setting, percent)?;
+                found.tcp[loaded].push(link.run(&place, class, false)?.0);
                 let (rate, lost) = link.run(&place, class, true)?;
-                found.udp[beside].push(rate);
-                found.lost[beside].push(lost);
+                found.udp[loaded].push(rate);
+                found.lost[loaded].push(lost);
                 if *setting == Setting::Priorities && peer.is_ok() {
-                    theirs.tcp[beside].push(iperf3::run(&link.0, ADDRESSES[0], false)?);
-                    theirs.udp[beside].push(iperf3::run(&link.0, ADDRESSES[0], true)?);
+                    theirs.tcp[loaded].push(iperf3::run(&link.0, ADDRESSES[0], false)?);
+                    theirs.udp[loaded].push(iperf3::run(&link.0, ADDRESSES[0], true)?);
                 }
             }
             if *setting == Setting::Priorities {
                 times[0].push(primes::take(ground.cpu, REAL_TIME, below)?);
-                times[1].push(beside_stream(&link, ground, below)?);
+                times[1].push(with_stream(&link, ground, below)?);
             }
         }
         ground.leave()?;
     }
-    let row = |name: String, unit: &str, [alone, beside]: [Vec<f64>; 2]| {
-        Row::samples(name, unit, beside).good(Good::Low).against(Figure::median(alone))
+    let row = |name: String, unit: &str, [alone, loaded]: [Vec<f64>; 2]| {
+        Row::samples(name, unit, loaded).good(Good::Low).against(Figure::median(alone))
     };
     let mut streams =
         Table::new("a stream over a link of 100 Mbit/s, under 100 % interference").columns("loaded", "alone");
@@ -169,7 +169,7 @@ pub(super) fn measure(
 }
 
 /// Time of the prime task during a stream.
-fn beside_stream(link: &Link, ground: &Ground<'_>, below: u32) -> Result<f64, Failed> {
+fn with_stream(link: &Link, ground: &Ground<'_>, below: u32) -> Result<f64, Failed> {
     let (place, cpu) = (ground.place(), ground.cpu);
     std::thread::scope(|scope| {
         let stream = scope.spawn(|| link.run(&place, CLASS, false));

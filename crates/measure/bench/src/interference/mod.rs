@@ -1,7 +1,7 @@
 //! `tahti bench interference`: effect of computing tasks and of a network stream on a computing task, and effect of computing
 //! tasks on the stream, in five settings: from none to a shield with the interference in a guest.
 
-mod beside;
+mod computation;
 mod iperf3;
 mod link;
 mod primes;
@@ -11,9 +11,9 @@ use crate::explained::Explained;
 use crate::measure::{Interrupt, measured_cpu};
 use crate::{Bench, Failed, Found, Progress, Touched, read};
 use base::{CpuId, Policy, Priority};
-use beside::Beside;
-pub(crate) use beside::COMPUTE;
 use clap::{ArgMatches, Args as _};
+pub(crate) use computation::COMPUTE;
+use computation::Computation;
 pub(crate) use link::STREAM;
 pub(crate) use primes::PRIMES;
 use report::{Figure, Good, Latency, Row, Table, Target};
@@ -89,7 +89,7 @@ fn run(matches: &ArgMatches, progress: &mut Progress) -> Result<Found, Failed> {
             next("primes under interference")?;
             for one in &mut all {
                 ground.enter(one.setting)?;
-                let _beside = Beside::start(&ground, one.setting, one.level)?;
+                let _computation = Computation::start(&ground, one.setting, one.level)?;
                 let class = one.setting.class(REAL_TIME);
                 one.add(primes::piece(&ground.place(), class, below, explained.as_ref().ok())?);
                 interrupt.check()?;
@@ -157,7 +157,7 @@ fn times(all: &mut [Condition]) -> Vec<Table> {
             let [(measured, raw), (ours, rest)] = one.kinds();
             table = table.row(Row::latency(format!("{word}, {measured}"), Latency::of_times(raw), pieces));
             if !rest.is_empty() {
-                table = table.row(Row::beside(format!("{word}, {ours}"), Latency::of_times(rest)));
+                table = table.row(Row::reference(format!("{word}, {ours}"), Latency::of_times(rest)));
             }
         }
         table
@@ -206,7 +206,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_spread_stands_beside_that_without_any_setting() {
+    fn a_spread_is_compared_with_the_plain_setting() {
         let mut all = conditions(&[Setting::Plain, Setting::Shield]);
         for one in all.iter_mut().filter(|one| one.level == 100) {
             let slow = if one.setting == Setting::Plain { 9_000_000 } else { 1_100_000 };

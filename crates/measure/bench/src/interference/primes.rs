@@ -43,14 +43,14 @@ const AROUND: u64 = 20_000;
 /// Maximum number of recorded gaps of a piece.
 const GAPS_MAX: usize = 1 << 14;
 
-/// Counts primes below a number by division, and calls `look` after every few of them.
-fn primes(below: u32, mut look: impl FnMut()) -> u32 {
+/// Counts primes below a number by division, and calls `check` after every few of them.
+fn primes(below: u32, mut check: impl FnMut()) -> u32 {
     let is_prime = |number: u32| (2..).take_while(|by| by * by <= number).all(|by| !number.is_multiple_of(by));
     let mut count = 0;
     for number in 2..below {
         count += u32::from(is_prime(std::hint::black_box(number)));
         if number.is_multiple_of(NUMBERS) {
-            look();
+            check();
         }
     }
     count
@@ -162,15 +162,15 @@ fn task(args: &PrimesArgs) -> Result<(), Failed> {
     for _ in 0..args.runs {
         let begun = mono_now();
         let mut last = begun;
-        let mut look = || {
+        let mut check = || {
             let now = mono_now();
             if now - last > GAP && gaps.len() < GAPS_MAX {
                 gaps.push([last.0, now.0]);
             }
             last = now;
         };
-        std::hint::black_box(primes(args.below, &mut look));
-        look();
+        std::hint::black_box(primes(args.below, &mut check));
+        check();
         runs.push([begun.0, last.0]);
     }
     let mut text = String::new();
@@ -190,14 +190,14 @@ mod tests {
     use trace::{Culprit, DelayPart};
 
     #[test]
-    fn primes_are_counted_with_looks_between() {
-        let mut looks = 0;
-        assert_eq!((primes(2, || ()), primes(10, || ()), primes(1000, || looks += 1)), (0, 4, 168));
-        assert_eq!(looks, 62);
+    fn primes_are_counted_with_checks_between() {
+        let mut checks = 0;
+        assert_eq!((primes(2, || ()), primes(10, || ()), primes(1000, || checks += 1)), (0, 4, 168));
+        assert_eq!(checks, 62);
     }
 
     #[test]
-    fn what_of_a_gap_nothing_of_this_kernel_had_was_the_hosts() {
+    fn gaps_without_kernel_events_are_the_hosts() {
         let part = |from_us: u64, us: u64, culprit| DelayPart { from: MonoNs(from_us * 1000), ns: us * 1000, culprit };
         let parts = [
             part(0, 5, Culprit::Timer),
@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_task_prints_is_read_and_nothing_else() {
+    fn only_the_output_of_the_task_is_parsed() {
         assert_eq!(spans("run 1 2\ngap 1 2\nrun 3 5\n", "run"), Some(vec![[1, 2], [3, 5]]));
         for broken in ["run 1", "run 5 3", "run x 2"] {
             assert_eq!(spans(broken, "run"), None, "{broken}");

@@ -66,13 +66,13 @@ fn batch(circuit: &mut Circuit, sids: &[u32], what: What) -> Result<(), Failed> 
         if is_put {
             circuit.put(sid, n as f64);
         } else {
-            circuit.ask_value(sid);
+            circuit.queue_get(sid);
             gets += 1;
         }
     }
     if gets == 0 {
         // The answer to the last request shows that all are done.
-        circuit.ask_value(sids[0]);
+        circuit.queue_get(sids[0]);
         gets = 1;
     }
     circuit.flush()?;
@@ -91,7 +91,7 @@ pub(super) fn kinds(ioc: &mut Ioc, _: &Scale) -> Result<Vec<f64>, Failed> {
     for kind in [STRING, SHORT, DOUBLE] {
         let mut all = || {
             for n in 0..BATCH {
-                circuit.ask_as(sids[n % CHANNELS], kind, 1);
+                circuit.queue_get_as(sids[n % CHANNELS], kind, 1);
             }
             circuit.flush()?;
             circuit.expect(command::READ_NOTIFY, BATCH, |_, _| ())
@@ -105,7 +105,7 @@ pub(super) fn kinds(ioc: &mut Ioc, _: &Scale) -> Result<Vec<f64>, Failed> {
         let mut times = Vec::new();
         for n in 0..SINGLE {
             let begin = Instant::now();
-            circuit.ask_as(sids[n % CHANNELS], kind, 1);
+            circuit.queue_get_as(sids[n % CHANNELS], kind, 1);
             circuit.flush()?;
             circuit.expect(command::READ_NOTIFY, 1, |_, _| ())?;
             times.push(begin.elapsed().as_nanos() as f64 / 1e3);
@@ -124,9 +124,9 @@ pub(super) fn array(ioc: &mut Ioc, _: &Scale) -> Result<Vec<f64>, Failed> {
     let mut circuit = Circuit::open(ioc.port)?;
     let sid = circuit.channel("x0")?;
     let payload: Vec<u8> = (0..ELEMENTS).flat_map(|n| (n as f64).to_be_bytes()).collect();
-    circuit.ask(Header::bare(command::WRITE, DOUBLE, ELEMENTS as u32, sid, 0), &payload);
+    circuit.queue(Header::bare(command::WRITE, DOUBLE, ELEMENTS as u32, sid, 0), &payload);
     let mut read = || {
-        circuit.ask_as(sid, DOUBLE, ELEMENTS as u32);
+        circuit.queue_get_as(sid, DOUBLE, ELEMENTS as u32);
         circuit.flush()?;
         let mut whole = false;
         circuit.expect(command::READ_NOTIFY, 1, |_, got| whole = got == payload)?;

@@ -199,7 +199,7 @@ struct Work {
 fn work(iocs: &mut [Ioc]) -> Result<Work, Failed> {
     let mut all = Work::default();
     for ioc in iocs {
-        let text = ioc.ask("scanppl")?;
+        let text = ioc.run_command("scanppl")?;
         all.cpu_ns += ioc.cpu()?.0 as f64;
         // A scan that has not run has no durations.
         let medians = figures(&text, SHARED_OUT, "duration p50 ").unwrap_or_default();
@@ -281,7 +281,7 @@ impl Scan<'_> {
                     pieces.extend(Latency::from(&piece.ours).p99().map(|p99| p99.value));
                     ours.merge(&piece);
                 }
-                let text = ioc.ask("scanppl")?;
+                let text = ioc.run_command("scanppl")?;
                 for (word, found) in ["lateness p50 ", "p99 ", "max "].into_iter().zip(found) {
                     found.extend(figures(&text, ".001 second", word)?);
                 }
@@ -395,8 +395,9 @@ impl Scan<'_> {
         for (name, grew) in names.into_iter().zip(grew) {
             table = table.row(match grew.into_iter().reduce(f64::min) {
                 Some(least) => Row::figure(name, "", least),
-                None => Row::figure(name, "", f64::NAN)
-                    .note("not possible: a cgroup v2 partition accepts no single thread"),
+                None => {
+                    Row::figure(name, "", f64::NAN).note("not possible: a cgroup v2 partition accepts no single thread")
+                }
             });
         }
         Ok(table)
@@ -467,7 +468,7 @@ fn transfer(port: u16, stop: &AtomicBool) -> Result<u64, Failed> {
             circuit.put(*sid, n as f64);
         }
         for sid in &sids {
-            circuit.ask_value(*sid);
+            circuit.queue_get(*sid);
         }
         circuit.flush()?;
         circuit.expect(command::READ_NOTIFY, sids.len(), |_, _| ())?;
@@ -530,7 +531,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn figures_are_read_from_what_scanppl_prints_of_each_owner() {
+    fn figures_are_parsed_from_scanppl_for_each_owner() {
         let text = "scan '1 second' of a: lateness p50 1us p99 2us max 3us duration p50 9us p99 9us max 9us\n\
                     scan '.1 second' of b@0: lateness p50 4us p99 5us max 6us duration p50 20ms p99 9ms max 9ms\n\
                     scan '.1 second' of b@1: lateness p50 7us p99 8us max 9us duration p50 21.5ms p99 9ms max 9ms\n";

@@ -19,7 +19,7 @@ const WATCHDOG: Duration = Duration::from_secs(240);
 
 /// Error output of an IOC, and the number of lines shown if it fails.
 const ERRORS: &str = "errors";
-const SAID_LINES: usize = 5;
+const ERROR_LINES: usize = 5;
 
 /// The IOC's implementation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -83,7 +83,7 @@ impl Ioc {
         let mut ioc = Self { child, folder, port, took: Duration::ZERO };
         if let Some(place) = place {
             place.enter(&RootDir::machine(), ioc.child.id() as i32)?;
-            ioc.say("go\n")?;
+            ioc.send("go\n")?;
         }
         ioc.wait(probe, begin)?;
         ioc.took = begin.elapsed();
@@ -103,21 +103,21 @@ impl Ioc {
             let ended = self.child.try_wait().ok().flatten();
             if ended.is_some() || begin.elapsed() > WATCHDOG {
                 let found = ended.map_or_else(|| "none".to_owned(), |status| format!("its end ({status})"));
-                let said = std::fs::read_to_string(self.folder.join(ERRORS)).unwrap_or_default();
-                let lines: Vec<&str> = said.lines().collect();
-                let said = lines[lines.len().saturating_sub(SAID_LINES)..].join("\n");
+                let errors = std::fs::read_to_string(self.folder.join(ERRORS)).unwrap_or_default();
+                let lines: Vec<&str> = errors.lines().collect();
+                let errors = lines[lines.len().saturating_sub(ERROR_LINES)..].join("\n");
                 let expected = format!("an answer of {probe} within {} s", WATCHDOG.as_secs());
-                return Err(Failed::answer("the IOC", expected, format!("{found}; it printed\n{said}")));
+                return Err(Failed::answer("the IOC", expected, format!("{found}; it printed\n{errors}")));
             }
             std::thread::sleep(Duration::from_millis(2));
         }
     }
 
     /// The output of a command of the IOC's interpreter.
-    pub(super) fn ask(&mut self, command: &str) -> Result<String, Failed> {
-        let (said, done) = (self.folder.join("said"), self.folder.join("done"));
+    pub(super) fn run_command(&mut self, command: &str) -> Result<String, Failed> {
+        let (output, done) = (self.folder.join("output"), self.folder.join("done"));
         // If the second file exists, the first one is complete.
-        self.say(&format!("{command} > {}\necho done > {}\n", said.display(), done.display()))?;
+        self.send(&format!("{command} > {}\necho done > {}\n", output.display(), done.display()))?;
         let begin = Instant::now();
         while std::fs::read(&done).unwrap_or_default().is_empty() {
             if begin.elapsed() > WATCHDOG {
@@ -125,12 +125,12 @@ impl Ioc {
             }
             std::thread::sleep(Duration::from_millis(2));
         }
-        let text = std::fs::read_to_string(&said).map_err(Failed::file(&said));
+        let text = std::fs::read_to_string(&output).map_err(Failed::file(&output));
         let _ = std::fs::remove_file(done);
         text
     }
 
-    fn say(&mut self, text: &str) -> Result<(), Failed> {
+    fn send(&mut self, text: &str) -> Result<(), Failed> {
         let Some(stdin) = &mut self.child.stdin else { return Ok(()) };
         stdin.write_all(text.as_bytes()).map_err(Failed::process("the IOC"))
     }

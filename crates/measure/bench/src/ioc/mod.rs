@@ -147,8 +147,11 @@ const CROWD: &[Figure] = &[
     figure("server memory per client", "KiB"),
     figure("the client that never reads: age of its newest value", "s"),
 ];
-const LOADED: &[Figure] =
-    &[target("start to first answer", "s", 1.0), figure("CPU until the first answer", "s"), target("memory per record", "B", 0.28)];
+const LOADED: &[Figure] = &[
+    target("start to first answer", "s", 1.0),
+    figure("CPU until the first answer", "s"),
+    target("memory per record", "B", 0.28),
+];
 
 const CASES: &[Case] = &[
     Case {

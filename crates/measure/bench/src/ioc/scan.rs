@@ -94,7 +94,7 @@ pub(super) fn load_by_period(ioc: &mut Ioc, scale: &Scale) -> Result<Vec<f64>, F
     for choice in ["1 second", ".5 second", ".2 second", ".1 second"] {
         let mut text = choice.as_bytes().to_vec();
         text.push(0);
-        display.ask(Header::bare(command::WRITE, 0, 1, scan, 0), &text);
+        display.queue(Header::bare(command::WRITE, 0, 1, scan, 0), &text);
         display.flush()?;
         count_updates(&mut display, Duration::from_millis(300))?;
         let whole = scale.window.max(Duration::from_secs(2)).as_secs();

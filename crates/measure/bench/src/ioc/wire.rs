@@ -30,12 +30,12 @@ impl Circuit {
         stream.set_nodelay(true).map_err(Failed::Socket)?;
         stream.set_read_timeout(Some(WATCHDOG)).map_err(Failed::Socket)?;
         let mut circuit = Self { stream, out: Vec::new(), input: Vec::new(), at: 0, patient: true, bytes: 0 };
-        circuit.ask(Header::bare(command::VERSION, 0, MINOR.into(), 0, 0), &[]);
+        circuit.queue(Header::bare(command::VERSION, 0, MINOR.into(), 0, 0), &[]);
         Ok(circuit)
     }
 
     /// Queues a message.
-    pub(super) fn ask(&mut self, mut header: Header, payload: &[u8]) {
+    pub(super) fn queue(&mut self, mut header: Header, payload: &[u8]) {
         header.size = padded(payload.len()) as u32;
         header.write(&mut self.out);
         self.out.extend_from_slice(payload);
@@ -134,7 +134,7 @@ impl Circuit {
                 let cid = (start * BATCH + n) as u32;
                 let mut payload = name.as_bytes().to_vec();
                 payload.push(0);
-                self.ask(Header::bare(command::CREATE_CHAN, 0, 0, cid, MINOR.into()), &payload);
+                self.queue(Header::bare(command::CREATE_CHAN, 0, 0, cid, MINOR.into()), &payload);
             }
             self.flush()?;
             self.expect(command::CREATE_CHAN, batch.len(), |header, _| {
@@ -153,7 +153,7 @@ impl Circuit {
                 let mut payload = [0; 16];
                 payload[13] = 5;
                 let id = (start * BATCH + n) as u32;
-                self.ask(Header::bare(command::EVENT_ADD, TIME_DOUBLE, 1, *sid, id), &payload);
+                self.queue(Header::bare(command::EVENT_ADD, TIME_DOUBLE, 1, *sid, id), &payload);
             }
             self.flush()?;
             self.expect(command::EVENT_ADD, batch.len(), |_, _| ())?;
@@ -162,18 +162,18 @@ impl Circuit {
     }
 
     /// Queues a request for a channel's number.
-    pub(super) fn ask_value(&mut self, sid: u32) {
-        self.ask_as(sid, DOUBLE, 1);
+    pub(super) fn queue_get(&mut self, sid: u32) {
+        self.queue_get_as(sid, DOUBLE, 1);
     }
 
     /// Queues a request for a channel's elements in a type of the wire.
-    pub(super) fn ask_as(&mut self, sid: u32, kind: u16, count: u32) {
-        self.ask(Header::bare(command::READ_NOTIFY, kind, count, sid, 0), &[]);
+    pub(super) fn queue_get_as(&mut self, sid: u32, kind: u16, count: u32) {
+        self.queue(Header::bare(command::READ_NOTIFY, kind, count, sid, 0), &[]);
     }
 
     /// Reads a channel as a number, after all previous requests.
     pub(super) fn get(&mut self, sid: u32) -> Result<f64, Failed> {
-        self.ask_value(sid);
+        self.queue_get(sid);
         self.flush()?;
         let mut value = f64::NAN;
         self.expect(command::READ_NOTIFY, 1, |_, payload| value = double(payload, 0))?;
@@ -182,7 +182,7 @@ impl Circuit {
 
     /// The stamp of a channel in ns.
     pub(super) fn stamp(&mut self, sid: u32) -> Result<u64, Failed> {
-        self.ask(Header::bare(command::READ_NOTIFY, TIME_DOUBLE, 1, sid, 0), &[]);
+        self.queue(Header::bare(command::READ_NOTIFY, TIME_DOUBLE, 1, sid, 0), &[]);
         self.flush()?;
         let mut stamp = 0;
         self.expect(command::READ_NOTIFY, 1, |_, payload| stamp = stamped(payload).0)?;
@@ -191,7 +191,7 @@ impl Circuit {
 
     /// Queues a write without an answer.
     pub(super) fn put(&mut self, sid: u32, value: f64) {
-        self.ask(Header::bare(command::WRITE, DOUBLE, 1, sid, 0), &value.to_be_bytes());
+        self.queue(Header::bare(command::WRITE, DOUBLE, 1, sid, 0), &value.to_be_bytes());
     }
 }
 

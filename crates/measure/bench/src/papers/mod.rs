@@ -1,4 +1,4 @@
-//! The published experiments: who measured what, on what, and which of our measurements repeats it.
+//! The published experiments with their figures, and the measurements that repeat them.
 //!
 //! A result answers an experiment only if its bench ran with the arguments that make it that experiment ([`Run::must`]).
 //! Published figures belong to the experiment; benches print them from here. Start at [`PAPERS`].
@@ -63,7 +63,7 @@ impl Run {
     const NONE: Self = Self { bench: "", full: &[], quick: &[], smallest: &[], must: &[], figures: &[] };
 }
 
-/// How much is measured.
+/// The amount of measurement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Form {
     /// As many samples as were published.
@@ -80,24 +80,24 @@ pub(crate) const PAPERS: &[Paper] = &[madoca::PAPER, kek::PAPER, open_next::PAPE
 /// Figures of one table that are shown; the rest is counted.
 const FIGURES_MAX: usize = 12;
 
-/// The name under which they stand among reports.
+/// Their name among reports.
 const NAME: &str = "experiments";
 
 fn entries() -> impl Iterator<Item = (&'static Paper, &'static Entry)> {
     PAPERS.iter().flat_map(|paper| paper.entries.iter().map(move |entry| (paper, entry)))
 }
 
-/// What was published of an experiment.
+/// Published figures of an experiment.
 ///
 /// # Panics
-/// If no experiment has this key, which a test of every bench shows.
+/// If no experiment has this key; tests of every bench would show that.
 pub(crate) fn published(key: &str) -> &'static [Published] {
     let found = entries().find(|(_, entry)| entry.key == key);
     assert!(found.is_some(), "no experiment {key}");
     found.map_or(&[], |(_, entry)| entry.published)
 }
 
-/// What was published of the experiments that a bench repeats.
+/// Published figures of the experiments that a bench repeats.
 pub(crate) fn published_for(bench: &str) -> Vec<Published> {
     let of = entries().filter(|(_, entry)| entry.runs.iter().any(|run| run.bench == bench));
     of.flat_map(|(_, entry)| entry.published.iter().cloned()).collect()
@@ -115,15 +115,17 @@ pub(crate) fn runs(form: Form) -> Vec<(&'static str, &'static [&'static str])> {
     all
 }
 
-/// All experiments with the figures of these reports. `all`: also those that no report is about.
-pub fn beside(reports: &[Report], all: bool) -> Option<Report> {
+/// The experiments of these reports with their figures; with `all`, also the other experiments.
+pub fn experiments(reports: &[Report], all: bool) -> Option<Report> {
     if reports.iter().any(|report| !report.experiments.is_empty()) {
         return None;
     }
     let is_about =
         |entry: &Entry| all || entry.runs.iter().any(|run| reports.iter().any(|report| report.bench == run.bench));
-    let experiments: Vec<Experiment> =
-        entries().filter(|(_, entry)| is_about(entry)).map(|(paper, entry)| entry.beside(paper, reports)).collect();
+    let experiments: Vec<Experiment> = entries()
+        .filter(|(_, entry)| is_about(entry))
+        .map(|(paper, entry)| entry.with_figures(paper, reports))
+        .collect();
     let last = reports.last()?;
     (!experiments.is_empty()).then(|| Report {
         bench: NAME.into(),
@@ -137,7 +139,7 @@ pub fn beside(reports: &[Report], all: bool) -> Option<Report> {
 }
 
 impl Entry {
-    fn beside(&self, paper: &Paper, reports: &[Report]) -> Experiment {
+    fn with_figures(&self, paper: &Paper, reports: &[Report]) -> Experiment {
         let (mut found, mut by, mut missing) = (Vec::new(), Vec::new(), Vec::new());
         for run in self.runs {
             let report = reports.iter().rev().find(|report| run.is_answered_by(report));
@@ -191,15 +193,15 @@ impl Run {
     }
 }
 
-/// Arguments as the bench reads them; nothing if it does not have them, as in a report of another version.
+/// Arguments parsed by the bench; nothing if it does not accept them, as in a report of another version.
 fn parsed(bench: &Bench, arguments: &[String]) -> Option<ArgMatches> {
     let words = std::iter::once(bench.name).chain(arguments.iter().map(String::as_str));
     bench.command().try_get_matches_from(words).ok()
 }
 
 /// Two values of an argument mean the same: the same text, or the same time (`4001Hz`, `249938ns`).
-fn same(given: &str, wanted: &str) -> bool {
-    given == wanted || matches!((period(given), period(wanted)), (Ok(one), Ok(other)) if one == other)
+fn same(given: &str, expected: &str) -> bool {
+    given == expected || matches!((period(given), period(expected)), (Ok(one), Ok(other)) if one == other)
 }
 
 /// The command line of a measurement.
@@ -231,9 +233,9 @@ fn figure(table: &Table, row: &Row) -> String {
             let beyond = if ours.beyond { "> " } else { "" };
             let head = format!("{name} {beyond}{} {}", short(ours.value), row.unit);
             let other = if table.other.is_empty() { "other" } else { &table.other };
-            let beside = row.other.as_ref().map(|figure| format!(" ({other} {})", short(figure.value)));
+            let compared = row.other.as_ref().map(|figure| format!(" ({other} {})", short(figure.value)));
             let note = if row.note.is_empty() { String::new() } else { format!(" ({})", row.note) };
-            head.trim_end().to_owned() + &beside.unwrap_or_default() + &note
+            head.trim_end().to_owned() + &compared.unwrap_or_default() + &note
         }
         (None, None) => format!("{name} not measured {}", row.note).trim_end().to_owned(),
     }
@@ -259,7 +261,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_experiment_is_measured_or_shown_or_states_what_it_needs() {
+    fn every_experiment_has_a_measurement_a_command_or_requirements() {
         for (_, entry) in entries() {
             let is_answered = !entry.runs.is_empty() || !entry.shown.is_empty() || !entry.needs.is_empty();
             assert!(is_answered && !entry.what.is_empty(), "{}", entry.key);
@@ -277,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn the_arguments_of_each_form_are_the_bench_s_own_and_make_it_the_experiment() {
+    fn the_bench_accepts_the_arguments_of_each_form_and_they_repeat_the_experiment() {
         for (_, entry) in entries() {
             for run in entry.runs {
                 let bench = ALL.iter().find(|bench| bench.name == run.bench);
@@ -318,7 +320,7 @@ mod tests {
         let table = Table::new("periods: table II: load of one CPU").columns("tahti", "softIoc").row(row);
         let words = ["--quick", "--only", "periods"].map(str::to_owned).to_vec();
         let ioc = Report { bench: "ioc".into(), arguments: words, tables: vec![table], ..Report::default() };
-        let all = beside(std::slice::from_ref(&ioc), true).unwrap();
+        let all = experiments(std::slice::from_ref(&ioc), true).unwrap();
         assert_eq!(all.experiments.len(), entries().count());
         let of = |key: &str| all.experiments.iter().find(|one| one.key == key).unwrap();
         assert_eq!(of("kek/scan-load").found, ["periods: table II: load of one CPU: 1 second 0.045 % (softIoc 0.204)"]);
@@ -329,8 +331,8 @@ mod tests {
         assert_eq!(response.missing, ["tahti bench response --compare --events 5000000"]);
         assert!(!response.is_answered());
         // Of one measurement alone: only its experiments, and never twice.
-        let few = beside(std::slice::from_ref(&ioc), false).unwrap();
+        let few = experiments(std::slice::from_ref(&ioc), false).unwrap();
         assert!(few.experiments.iter().all(|one| one.key.starts_with("kek/")), "{few:?}");
-        assert_eq!(beside(&[ioc, few], true), None);
+        assert_eq!(experiments(&[ioc, few], true), None);
     }
 }

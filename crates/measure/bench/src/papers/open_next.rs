@@ -53,9 +53,9 @@ pub(super) const PAPER: Paper = Paper {
         },
         Entry {
             key: "open-next/guests",
-            what: "The proposed solution: Linux and Windows beside each other under Xen, one core and 1387 MB each",
+            what: "The proposed solution: Linux and Windows side by side under Xen, one core and 1387 MB each",
             shown: "tahti up examples/packaging, [[guest]] (docs/partitions.md)",
-            needs: "Windows, and KVM that starts an ordinary kernel, for a measurement beside it",
+            needs: "Windows, and KVM that starts an ordinary kernel, to measure next to it",
             ..Entry::NONE
         },
         Entry {

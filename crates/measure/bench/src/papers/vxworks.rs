@@ -131,12 +131,12 @@ pub(super) const PAPER: Paper = Paper {
                 figures: &[("a frame of", "one CPU"), ("a frame of", "two CPUs")],
                 ..Run::NONE
             }],
-            differs: "SPARTA's own figures are not in the paper; later publications stand in their place",
+            differs: "SPARTA's own figures are not in the paper; later publications are listed instead",
             ..Entry::NONE
         },
         Entry {
             key: "vxworks/ptp",
-            what: "Looked ahead: IEEE 1588 clocks, FPGA access, clusters",
+            what: "Outlook: IEEE 1588 clocks, FPGA access, clusters",
             needs: "a network card with a hardware clock (tahti doctor reports it)",
             ..Entry::NONE
         },

@@ -107,12 +107,12 @@ impl Direct {
         let handed = handed_on(memory.fd())?;
         let manager = part(&["bench", "rtt-part", "direct", &handed.as_raw_fd().to_string()])?;
         let mut direct = Self { end: End::new(out, back), id: 0, _memory: handed, _manager: manager };
-        direct.ask()?;
+        direct.round_trip()?;
         Ok(direct)
     }
 
     /// One message and its reply.
-    pub(super) fn ask(&mut self) -> Result<(), Failed> {
+    pub(super) fn round_trip(&mut self) -> Result<(), Failed> {
         self.id += 1;
         let deadline = Some(mono_now() + DurNs::from_secs(5));
         let line = "get/bench_time/now";

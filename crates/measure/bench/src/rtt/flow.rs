@@ -2,7 +2,7 @@
 
 use super::parts::{BEGIN, BODY_BYTES, TOP, part};
 use super::zmq::Zmq;
-use super::{BULK_CLIENTS, LIBZMQ, SLICES, Stage, Times, ask, timed};
+use super::{BULK_CLIENTS, LIBZMQ, SLICES, Stage, Times, round_trip, timed};
 use crate::Failed;
 use base::DurNs;
 use broker::{Client, ClientError, Received, Room, Sending};
@@ -31,7 +31,7 @@ pub(super) fn urgent(stage: &Stage, rounds: usize, loaded: bool, peer: Option<&Z
         let bulk: Result<Vec<_>, Failed> = (0..clients).map(|_| part(&words)).collect();
         let bulk = bulk?;
         sys::clock::sleep_until(mono_now() + DurNs::from_ms(500));
-        timed(&mut table[0], rounds, || ask(&mut client))?;
+        timed(&mut table[0], rounds, || round_trip(&mut client))?;
         drop(bulk);
         if let Some(peer) = peer {
             peer.rounds(rounds, clients, &mut table[1].ns)?;
@@ -115,11 +115,11 @@ fn flood(stage: &Stage, messages: usize, window: usize, line: &str, body: &[u8])
     let server = stage.server.0.id() as i32;
     let cpu = || sys::clock::process_cpu(server);
     let lost = |client: &mut Client| -> Result<u64, Failed> {
-        let told = client.ask("describe/server", &Sending::default())?.text;
-        let count = told.split(' ').find_map(|word| word.strip_prefix("unlogged="));
+        let status = client.ask("describe/server", &Sending::default())?.text;
+        let count = status.split(' ').find_map(|word| word.strip_prefix("unlogged="));
         count
             .and_then(|count| count.parse().ok())
-            .ok_or_else(|| Failed::answer("the message server", "unlogged=NUMBER", &told))
+            .ok_or_else(|| Failed::answer("the message server", "unlogged=NUMBER", &status))
     };
     let lost_before = lost(&mut client)?;
     let (began, cpu_before, mut sent, mut got) = (mono_now(), cpu()?, 0, 0);

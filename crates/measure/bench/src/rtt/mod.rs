@@ -117,7 +117,7 @@ fn table(title: String, times: &mut [Times], target: Option<(&str, f64)>) -> Tab
         medians.push(latency.percentile(50.0).map(|half| half.ns as f64 / 1e3));
         table = table.row(match place {
             0 => Row::latency(&times.name, latency, pieces),
-            _ => Row::beside(&times.name, latency),
+            _ => Row::reference(&times.name, latency),
         });
     }
     for (times, median) in times.iter().zip(&medians).skip(1) {
@@ -159,7 +159,7 @@ impl Stage {
         let stage = Self { name, log, server, _manager: manager };
         for band in [Band::DEFAULT.number(), BULK, TOP] {
             let mut client = stage.client(band)?;
-            retry(|| ask(&mut client))?;
+            retry(|| round_trip(&mut client))?;
         }
         Ok(stage)
     }
@@ -178,13 +178,13 @@ impl Drop for Stage {
 }
 
 /// One message and its reply.
-fn ask(client: &mut Client) -> Result<(), ClientError> {
+fn round_trip(client: &mut Client) -> Result<(), ClientError> {
     let reply = client.ask("get/bench_time/now", &Sending::default())?;
     if reply.code == Code::Ok { Ok(()) } else { Err(ClientError::Refused(format!("{}: {}", reply.code, reply.text))) }
 }
 
 /// One futex round trip: two switches from process to process.
-fn ask_futex(memory: &SharedWords) {
+fn futex_round_trip(memory: &SharedWords) {
     let words = memory.words();
     let seen = words[8].load(Ordering::Acquire);
     sys::futex::count_up(&words[0], 1);
@@ -228,31 +228,31 @@ fn run(matches: &ArgMatches, progress: &mut Progress) -> Result<Found, Failed> {
     let parts = cases + sides.len() + 2;
     let (mut tables, mut notes) = (Vec::new(), Vec::new());
     for (nth, (class, cpus, loaded)) in all.into_iter().take(cases).enumerate() {
-        let beside = beside(class, &cpus, loaded);
-        progress.at(nth, parts, &format!("round trips, {beside}"));
+        let condition = condition(class, &cpus, loaded);
+        progress.at(nth, parts, &format!("round trips, {condition}"));
         match settled((&allowed, sharing), (&cpus, loaded, class), || case(args.rounds, None, peer))? {
             Ok(mut times) => {
                 // Ours first, then the futexes.
                 times.swap(0, 1);
                 let target = if class.is_real_time() { (FUTEX, 1.3) } else { (LIBZMQ, 0.5) };
-                tables.push(table(format!("round trips, {beside}"), &mut times, Some(target)));
+                tables.push(table(format!("round trips, {condition}"), &mut times, Some(target)));
             }
-            Err(missing) => notes.push(format!("round trips, {beside}: did not run: {missing}")),
+            Err(missing) => notes.push(format!("round trips, {condition}: did not run: {missing}")),
         }
     }
     let mut p99 = Vec::new();
     for (nth, &loaded) in sides.iter().enumerate() {
-        let beside = beside(REAL_TIME, &allowed, loaded);
-        progress.at(cases + nth, parts, &format!("most urgent band with bulk, {beside}"));
+        let condition = condition(REAL_TIME, &allowed, loaded);
+        progress.at(cases + nth, parts, &format!("most urgent band with bulk, {condition}"));
         let stage = Stage::start(None, Some(REAL_TIME))?;
         let measure = || flow::urgent(&stage, args.rounds, loaded, peer);
         match settled((&allowed, sharing), (&allowed, loaded, REAL_TIME), measure)? {
             Ok(mut times) => {
                 p99.push(times.iter_mut().map(|times| times.found().0.p99()).collect::<Vec<_>>());
                 let bulk = if loaded { ", 8 clients with 64 KiB each on band 0" } else { "" };
-                tables.push(table(format!("most urgent band, {beside}{bulk}"), &mut times, None));
+                tables.push(table(format!("most urgent band, {condition}{bulk}"), &mut times, None));
             }
-            Err(missing) => notes.push(format!("most urgent band, {beside}: did not run: {missing}")),
+            Err(missing) => notes.push(format!("most urgent band, {condition}: did not run: {missing}")),
         }
     }
     if let [without, with] = &p99[..] {
@@ -275,7 +275,7 @@ fn run(matches: &ArgMatches, progress: &mut Progress) -> Result<Found, Failed> {
 }
 
 /// Class, CPUs and load of a case, in words.
-fn beside(class: Policy, cpus: &CpuSet, loaded: bool) -> String {
+fn condition(class: Policy, cpus: &CpuSet, loaded: bool) -> String {
     format!("all {class} on CPUs {cpus}, {}", if loaded { "under cpu and disk load" } else { "without load" })
 }
 
@@ -351,18 +351,18 @@ fn case(rounds: usize, roles: Option<&Roles>, peer: Option<&Zmq>) -> Result<Vec<
     let memory = SharedWords::create("tahti-rtt", 16)?;
     let handed = handed_on(memory.fd())?;
     let _echo = part(&["bench", "rtt-part", "futex", &std::os::fd::AsRawFd::as_raw_fd(&handed).to_string()])?;
-    ask_futex(&memory);
-    let mut straight = Direct::start()?;
+    futex_round_trip(&memory);
+    let mut direct = Direct::start()?;
     let mut table = [FUTEX, "message", "without the server", LIBZMQ].map(Times::new).to_vec();
     let rounds = rounds.div_ceil(SLICES);
     for _ in 0..SLICES {
         timed(&mut table[0], rounds, || {
-            ask_futex(&memory);
-            ask_futex(&memory);
+            futex_round_trip(&memory);
+            futex_round_trip(&memory);
             Ok::<_, Failed>(())
         })?;
-        timed(&mut table[1], rounds, || ask(&mut client))?;
-        timed(&mut table[2], rounds, || straight.ask())?;
+        timed(&mut table[1], rounds, || round_trip(&mut client))?;
+        timed(&mut table[2], rounds, || direct.round_trip())?;
         if let Some(peer) = peer {
             peer.rounds(rounds, 0, &mut table[3].ns)?;
         }

@@ -44,7 +44,7 @@ struct Peers {
 }
 
 impl Peers {
-    fn look(args: &Args) -> Self {
+    fn find(args: &Args) -> Self {
         let mut peers = Self { all: Vec::new(), setup: Vec::new(), notes: Vec::new() };
         let openblas = Program::openblas(&args.openblas);
         peers.add("OpenBLAS", openblas, "apt install libopenblas0 gcc, or name the library with --openblas FILE");
@@ -72,13 +72,14 @@ impl Peers {
 }
 
 pub(super) fn measure(args: &Args, progress: &mut Progress) -> Result<Found, Failed> {
-    let mut peers = Peers::look(args);
+    let mut peers = Peers::find(args);
     let level = Level::best();
-    let mut beside = Table::new(format!(
+    let mut compared = Table::new(format!(
         "matrix times vector on one CPU, f32 by `{level}`, compared with the better call of each library"
     ))
     .columns("ours", "theirs");
-    let mut half = Table::new("matrix times vector on one CPU: f16 stored, divided by f32 stored").columns("f16", "f32");
+    let mut half =
+        Table::new("matrix times vector on one CPU: f16 stored, divided by f32 stored").columns("f16", "f32");
     for (place, &size) in args.sizes.iter().enumerate() {
         progress.at(place, args.sizes.len(), &format!("{size} rows and columns with other libraries"));
         let mut of_size = OfSize::new(size, level);
@@ -108,14 +109,14 @@ pub(super) fn measure(args: &Args, progress: &mut Progress) -> Result<Found, Fai
             let Some((by_rows, best)) = of.min_by(|one, two| one.1.value.total_cmp(&two.1.value)) else { continue };
             let row = Row::samples(format!("{size} x {size}, {name}"), "us", single.clone());
             let row = row.note(if by_rows { "theirs by rows" } else { "theirs by columns" });
-            beside.rows.push(row.target(Target::ratio_at_most(1.0)).against(Some(best)));
+            compared.rows.push(row.target(Target::ratio_at_most(1.0)).against(Some(best)));
         }
         let row = Row::samples(format!("{size} x {size}"), "us", halves).against(Figure::median(single));
         half.rows.push(if size >= THIRD_CACHE { row.target(Target::ratio_at_most(0.6)) } else { row });
     }
     let mut tables = vec![half];
-    if !beside.rows.is_empty() {
-        tables.insert(0, beside);
+    if !compared.rows.is_empty() {
+        tables.insert(0, compared);
     }
     Ok(Found { setup: peers.setup, tables, notes: peers.notes })
 }

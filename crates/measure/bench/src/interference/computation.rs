@@ -37,12 +37,12 @@ const GUESTS_MAX: usize = 8;
 
 /// The interference, ended on drop.
 #[derive(Default)]
-pub(super) struct Beside {
+pub(super) struct Computation {
     _computing: Option<Computing>,
     _guests: Vec<Served>,
 }
 
-impl Beside {
+impl Computation {
     /// Starts the interference of a setting for `percent` of the time: two threads for each CPU of the machine, on the CPUs that the setting
     /// allows, or a guest for each of these CPUs.
     pub(super) fn start(ground: &Ground<'_>, setting: Setting, percent: u32) -> Result<Self, Failed> {
