@@ -87,14 +87,13 @@ fn rows(process: &ProcessStatus) -> Vec<Row> {
         rows.push(target.into_iter().fold(row, Row::target).note(value.to_string()));
     }
     if let Some(page) = &process.loop_page {
-        let wake =
-            [("p50", page.wake.p50), ("p99", page.wake.p99), ("p99.9", page.wake.p999), ("longest", page.wake.max)];
+        let wake = [("p50", page.wake.p50), ("p99", page.wake.p99), ("p99.9", page.wake.p999), ("max", page.wake.max)];
         rows.extend(wake.into_iter().filter_map(|(word, time)| {
             let late = Row::figure(named(&format!("wake-up {word}")), "us", time?.0 as f64 / 1_000.0);
             Some(late.good(Good::Low))
         }));
-        let given_up = Row::figure(named("pulses given up"), "", page.misses as f64).good(Good::Low);
-        rows.push(given_up.note(format!("of {}", page.cycles.saturating_add(page.misses))));
+        let skipped = Row::figure(named("skipped periods"), "", page.misses as f64).good(Good::Low);
+        rows.push(skipped.note(format!("of {}", page.cycles.saturating_add(page.misses))));
     }
     rows
 }

@@ -1,7 +1,7 @@
 //! `tahti bench all`: every measurement, one after the other, each in a separate process.
 
 use crate::measure::own_program;
-use crate::papers::{self, Form};
+use crate::papers::{self, Amount};
 use crate::{ALL, Bench, Failed, Output};
 use report::Report;
 use std::path::PathBuf;
@@ -84,19 +84,19 @@ pub(crate) fn run(args: &Args) -> Result<Output, Failed> {
 
 /// The runs of the published experiments, and each other measurement once.
 fn jobs(args: &Args) -> Vec<(&'static Bench, &'static [&'static str])> {
-    let form = match (args.smallest, args.quick) {
-        (true, _) => Form::Smallest,
-        (_, true) => Form::Quick,
-        _ => Form::Full,
+    let amount = match (args.smallest, args.quick) {
+        (true, _) => Amount::Smallest,
+        (_, true) => Amount::Quick,
+        _ => Amount::Full,
     };
-    let published = papers::runs(form);
+    let published = papers::runs(amount);
     let is_chosen = |bench: &&&Bench| args.only.as_deref().is_none_or(|text| bench.name.contains(text));
     let of_bench = |bench: &&'static Bench| {
         let bench = *bench;
         let runs = published.iter().filter(|(name, _)| *name == bench.name);
         let mut runs: Vec<_> = runs.map(|(_, words)| (bench, *words)).collect();
-        // The smallest form is for the published experiments alone.
-        if runs.is_empty() && form != Form::Smallest {
+        // The smallest amount is for the published experiments alone.
+        if runs.is_empty() && amount != Amount::Smallest {
             runs.push((bench, if args.quick { bench.quick } else { &[] }));
         }
         runs

@@ -31,8 +31,7 @@ pub(crate) static BENCH: Bench = Bench {
 ///
 /// Replays frames of a simulated telescope through the loopback on the measuring thread. When a frame's time begins, all its datagrams are in the
 /// socket: no other CPU is needed, and no detector delays it. The time ends when the command has been sent. A frame's own time is the CPU time
-/// of its thread until the end of the cycle, without time that a hypervisor took. No other publication gives maximum, number of frames and load
-/// together.
+/// of its thread until the end of the cycle, without time that a hypervisor took.
 #[derive(clap::Args)]
 struct Args {
     /// Frames of each measurement
@@ -61,7 +60,7 @@ fn run(matches: &ArgMatches, progress: &mut Progress) -> Result<Found, Failed> {
     let ours = sys::sched::affinity(0)?;
     let cpus = args.cpus.unwrap_or(ours);
     if cpus.is_empty() || !cpus.is_subset(&ours) {
-        return Err(Failed::argument(format!("--cpus {cpus}"), format!("some of this process's CPUs, {ours}")));
+        return Err(Failed::argument(format!("--cpus {cpus}"), format!("CPUs that this process may use ({ours})")));
     }
     if args.frames == 0 {
         return Err(Failed::argument("--frames 0", "1 or more"));

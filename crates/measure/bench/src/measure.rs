@@ -54,7 +54,7 @@ pub(crate) fn ended(child: &mut Child) {
 
 /// A duplicate of a descriptor that child processes inherit.
 pub(crate) fn handed_on(fd: BorrowedFd<'_>) -> sys::Result<OwnedFd> {
-    rustix::io::dup(fd).map_err(|errno| sys::Error { doing: "hand a descriptor on".into(), errno })
+    rustix::io::dup(fd).map_err(|errno| sys::Error { doing: "duplicate a descriptor".into(), errno })
 }
 
 /// Whether a program to compare with can be started.
@@ -77,7 +77,7 @@ impl Interrupt {
     }
 }
 
-/// The measured CPU [default: the highest that this process may use].
+/// The measured CPU: the given one, or the highest that this process may use.
 pub(crate) fn measured_cpu(given: Option<CpuId>, own: &CpuSet) -> Result<CpuId, Failed> {
     let Some(cpu) = given else { return own.iter().last().ok_or(Failed::Needs("a CPU")) };
     usable(&CpuSet::single(cpu), &format!("--cpu {cpu}"))?;

@@ -1,7 +1,7 @@
-/* The writes of a shield and of its release, in a bare loop: what nothing can be faster than.
+/* The writes of a shield and of its release, in a bare loop: the lower bound of the time.
  *
  * Reads lines from standard input: "m PATH" makes a directory, "r PATH" removes one, "w PATH<tab>TEXT" writes;
- * "-" ends the first half. Prints the nanoseconds that each half took. Refusals are the kernel's affair. */
+ * "-" ends the first half. Prints the nanoseconds that each half took. Ignores refused writes. */
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>

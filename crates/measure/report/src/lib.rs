@@ -16,7 +16,7 @@ mod chart;
 mod compare;
 mod experiments;
 mod flame;
-mod form;
+mod format;
 mod latency;
 mod markdown;
 mod page;
@@ -28,7 +28,7 @@ mod vxworks;
 
 pub use compare::{Change, Changes, Comparison, compare};
 pub use flame::{flame, flame_page};
-pub use form::{
+pub use format::{
     Bound, Culprit, Experiment, Figure, Good, Machine, Of, Published, Report, Row, Spike, Table, Target, Verdict,
 };
 pub use latency::{Latency, Percentile};

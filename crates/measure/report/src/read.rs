@@ -1,7 +1,7 @@
 //! Reads reports from untrusted text.
 
 use crate::Report;
-use crate::form::FORM;
+use crate::format::FORMAT;
 use serde_json::{Value, error::Category};
 
 /// Why a text is not a report.
@@ -25,7 +25,7 @@ pub enum ReadError {
     },
     /// It is JSON of something else, or of another version.
     #[error(
-        "expected a report in format {FORM:?}, found {found}: measure again with `tahti bench … --json` of this version"
+        "expected a report in format {FORMAT:?}, found {found}: measure again with `tahti bench … --json` of this version"
     )]
     Foreign {
         /// The found content.
@@ -57,8 +57,8 @@ pub fn read(text: &str) -> Result<Vec<Report>, ReadError> {
     if values.is_empty() {
         return Err(ReadError::Foreign { found: "an empty list".into() });
     }
-    let report = |(place, value): (usize, Value)| match value.get("form").and_then(Value::as_str) {
-        Some(FORM) => serde_json::from_value(value)
+    let report = |(place, value): (usize, Value)| match value.get("format").and_then(Value::as_str) {
+        Some(FORMAT) => serde_json::from_value(value)
             .map_err(|error| ReadError::Broken { place: place + 1, why: error.to_string() }),
         Some(other) => Err(ReadError::Foreign { found: format!("format {:?}", clipped(other)) }),
         None => Err(ReadError::Foreign { found: "JSON without a format".into() }),
@@ -85,7 +85,7 @@ mod tests {
         assert!(matches!(read("hello"), Err(ReadError::NotJson { line: 1, .. })));
         assert!(matches!(read("[]"), Err(ReadError::Foreign { .. })));
         assert!(matches!(read("{\"cases\": []}"), Err(ReadError::Foreign { .. })));
-        assert!(matches!(read("{\"form\": \"tahti bench 99\"}"), Err(ReadError::Foreign { .. })));
+        assert!(matches!(read("{\"format\": \"tahti bench 99\"}"), Err(ReadError::Foreign { .. })));
         let broken = whole.replace("1.5", "\"much\"");
         assert!(matches!(read(&broken), Err(ReadError::Broken { place: 1, .. })), "{broken}");
     }

@@ -2,7 +2,7 @@
 
 mod chain;
 mod pairs;
-mod turn;
+mod piece;
 
 use crate::cyclictest;
 use crate::explained::{Explained, Ours};
@@ -14,17 +14,17 @@ use base::{CpuId, CpuSet, DurNs, Histogram, MonoNs, Policy, Priority};
 use chain::{Figures, TEAM, quantile};
 use clap::{ArgMatches, Args as _};
 use frame::{Activity, Plan, Spec};
+pub(crate) use piece::FRAME;
 use report::{Figure, Good, Latency, Row, Table, Target};
 use ring::{Number, VariableSpec};
 use rt::Exports;
 use sys::clock::thread_cpu;
-pub(crate) use turn::FRAME;
 
 const PRIORITY: Priority = Priority(60);
 /// Length of the one minor.
 const MINOR: DurNs = DurNs::from_ms(1);
 /// Rounds in which all variants alternate, so that the machine's state affects them equally.
-const TURNS: i64 = 5;
+const ROUNDS: i64 = 5;
 
 /// The row of the table.
 pub(crate) static BENCH: Bench = Bench {
@@ -38,7 +38,7 @@ pub(crate) static BENCH: Bench = Bench {
 };
 
 /// Rounds of the barrier and of the cache-line transfer.
-const BARRIER_TURNS: usize = 9;
+const BARRIER_ROUNDS: usize = 9;
 
 /// Cost of frames, barriers and exported variables, compared with the machine's own
 #[derive(clap::Args)]
@@ -70,17 +70,17 @@ fn run(matches: &ArgMatches, progress: &mut Progress) -> Result<Found, Failed> {
     match cpus.as_slice() {
         [one, two, ..] => {
             // Alternating: a hypervisor may move the CPUs closer or farther apart during the run.
-            let turn =
+            let round =
                 || Ok::<_, Failed>([pairs::hand_over(*one, *two)?, pairs::barrier(*one, *two)?].map(|it| it.0 as f64));
-            let mut turns = (0..BARRIER_TURNS).map(|_| turn()).collect::<Result<Vec<_>, _>>()?;
-            turns.sort_by(|a, b| (a[1] / a[0]).total_cmp(&(b[1] / b[0])));
-            let ratio = |at: usize| turns[at][1] / turns[at][0];
-            let [line, barrier] = turns[BARRIER_TURNS / 2];
+            let mut rounds = (0..BARRIER_ROUNDS).map(|_| round()).collect::<Result<Vec<_>, _>>()?;
+            rounds.sort_by(|a, b| (a[1] / a[0]).total_cmp(&(b[1] / b[0])));
+            let ratio = |at: usize| rounds[at][1] / rounds[at][0];
+            let [line, barrier] = rounds[BARRIER_ROUNDS / 2];
             let row =
                 Row::figure("barrier of 2 threads, compared with a cache-line transfer", "ns", barrier).good(Good::Low);
             let row = row.against(Figure::once(line)).target(Target::ratio_at_most(3.0));
-            let last = BARRIER_TURNS - 1;
-            alone = alone.row(row.note(format!("{:.2} to {:.2} in {BARRIER_TURNS} rounds", ratio(0), ratio(last))));
+            let last = BARRIER_ROUNDS - 1;
+            alone = alone.row(row.note(format!("{:.2} to {:.2} in {BARRIER_ROUNDS} rounds", ratio(0), ratio(last))));
         }
         _ => notes.push("barrier not measured: it needs two CPUs, this process has one".to_owned()),
     }
@@ -92,7 +92,7 @@ fn run(matches: &ArgMatches, progress: &mut Progress) -> Result<Found, Failed> {
         false => None,
     };
     let place = Where { cpu, place: shielded.as_ref().map(|shielded| shielded.place.clone()) };
-    let measured = in_turn(args, &place, compared, progress);
+    let measured = measure_rounds(args, &place, compared, progress);
     if let Some(shielded) = shielded {
         shielded.release()?;
         notes.push(format!("CPU {cpu} was shielded"));
@@ -115,7 +115,7 @@ struct Measured {
     /// A frame alone, and cyclictest.
     frame: Figures,
     cyclictest: Histogram,
-    /// A frame and bare threads in the same minors; the first by the second, in the middle of each turn.
+    /// A frame and bare threads in the same minors; the first by the second, in the middle of each round.
     chained: Figures,
     bare: Histogram,
     ratios: Vec<f64>,
@@ -131,15 +131,15 @@ struct Measured {
     unexplained_because: Option<String>,
 }
 
-fn in_turn(args: &Args, place: &Where, compared: bool, progress: &mut Progress) -> Result<Measured, Failed> {
+fn measure_rounds(args: &Args, place: &Where, compared: bool, progress: &mut Progress) -> Result<Measured, Failed> {
     let mut all = Measured::default();
     // The reader of the recording stays outside of a shield: the measured parts are separate processes.
     let explained = Explained::start(place.cpu);
     all.unexplained_because = explained.as_ref().err().map(ToString::to_string);
     let explained = explained.ok();
-    let piece = DurNs(args.for_.0 / TURNS);
-    for turn in 0..TURNS as usize {
-        progress.at(turn, TURNS as usize, "cyclictest, a frame, a frame with bare threads");
+    let piece = DurNs(args.for_.0 / ROUNDS);
+    for round in 0..ROUNDS as usize {
+        progress.at(round, ROUNDS as usize, "cyclictest, a frame, a frame with bare threads");
         if compared {
             let explained = explained.as_ref();
             all.cyclictest.merge(&cyclictest::run(place, (MINOR, Policy::Fifo(PRIORITY)), piece, explained)?);
@@ -147,7 +147,7 @@ fn in_turn(args: &Args, place: &Where, compared: bool, progress: &mut Progress) 
                 all.explained.get_or_insert_default()[1].merge(&explained.take()?);
             }
         }
-        let frame = turn::measure(place, piece, false, explained.as_ref())?.figures;
+        let frame = piece::measure(place, piece, false, explained.as_ref())?.figures;
         if let Some(explained) = &explained {
             let piece = explained.take()?;
             all.explained_pieces.extend(Latency::from(&piece.ours).p99().map(|p99| p99.value));
@@ -157,7 +157,7 @@ fn in_turn(args: &Args, place: &Where, compared: bool, progress: &mut Progress) 
             pieces.extend(Latency::from(hist).p99().map(|p99| p99.value));
         }
         all.frame.merge(&frame);
-        let chained = turn::measure(place, piece, true, None)?;
+        let chained = piece::measure(place, piece, true, None)?;
         let bare = chained.bare.ok_or_else(|| Failed::answer("the frame", "times of bare threads", "none"))?;
         let chained = chained.figures;
         all.used.push(us(used(&chained)?));
@@ -178,10 +178,10 @@ fn used(figures: &Figures) -> Result<DurNs, Failed> {
 }
 
 fn tables_of(all: &Measured, compared: bool) -> Result<Vec<Table>, Failed> {
-    let (frame, turns) = (&all.frame, all.ratios.len());
+    let (frame, rounds) = (&all.frame, all.ratios.len());
     let [dispatch, late] = all.pieces.clone();
-    let futex = all.futex[turns / 2];
-    let spread = format!("{:.2} to {:.2} in {turns} rounds", all.ratios[0], all.ratios[turns - 1]);
+    let futex = all.futex[rounds / 2];
+    let spread = format!("{:.2} to {:.2} in {rounds} rounds", all.ratios[0], all.ratios[rounds - 1]);
     let switches = Table::new(format!("{TEAM} consecutive threads, every 1 ms"))
         .columns("activities", "bare")
         .row(Row::reference("activities, including the dispatcher's work", Latency::from(&all.chained.whole)))
@@ -189,7 +189,7 @@ fn tables_of(all: &Measured, compared: bool) -> Result<Vec<Table>, Failed> {
         .row(
             Row::samples(format!("{TEAM} activities in one minor, compared with bare threads"), "us", all.used.clone())
                 .against(Figure::once(us(quantile(&all.bare, 1, 2)?)))
-                .ratio(Some(all.ratios[turns / 2]))
+                .ratio(Some(all.ratios[rounds / 2]))
                 .target(Target::ratio_at_most(1.3))
                 .note(spread),
         )

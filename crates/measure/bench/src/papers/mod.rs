@@ -65,7 +65,7 @@ impl Run {
 
 /// The amount of measurement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Form {
+pub(crate) enum Amount {
     /// As many samples as were published.
     Full,
     /// Ten minutes in all: not for a table.
@@ -104,10 +104,10 @@ pub(crate) fn published_for(bench: &str) -> Vec<Published> {
 }
 
 /// The measurements that answer every experiment: bench and arguments, each once.
-pub(crate) fn runs(form: Form) -> Vec<(&'static str, &'static [&'static str])> {
+pub(crate) fn runs(amount: Amount) -> Vec<(&'static str, &'static [&'static str])> {
     let mut all = Vec::new();
     for run in entries().flat_map(|(_, entry)| entry.runs) {
-        let one = (run.bench, run.arguments(form));
+        let one = (run.bench, run.arguments(amount));
         if !all.contains(&one) {
             all.push(one);
         }
@@ -168,11 +168,11 @@ impl Entry {
 }
 
 impl Run {
-    fn arguments(&self, form: Form) -> &'static [&'static str] {
+    fn arguments(&self, amount: Amount) -> &'static [&'static str] {
         let usual = || ALL.iter().find(|bench| bench.name == self.bench).map_or(&[][..], |bench| bench.quick);
-        match form {
-            Form::Full => self.full,
-            Form::Smallest if !self.smallest.is_empty() => self.smallest,
+        match amount {
+            Amount::Full => self.full,
+            Amount::Smallest if !self.smallest.is_empty() => self.smallest,
             _ if !self.quick.is_empty() => self.quick,
             _ => usual(),
         }
@@ -279,13 +279,13 @@ mod tests {
     }
 
     #[test]
-    fn the_bench_accepts_the_arguments_of_each_form_and_they_repeat_the_experiment() {
+    fn the_bench_accepts_the_arguments_of_each_amount_and_they_repeat_the_experiment() {
         for (_, entry) in entries() {
             for run in entry.runs {
                 let bench = ALL.iter().find(|bench| bench.name == run.bench);
                 let bench = bench.unwrap_or_else(|| panic!("{}: no bench {}", entry.key, run.bench));
-                for form in [Form::Full, Form::Quick, Form::Smallest] {
-                    let words: Vec<String> = run.arguments(form).iter().map(|word| (*word).to_owned()).collect();
+                for amount in [Amount::Full, Amount::Quick, Amount::Smallest] {
+                    let words: Vec<String> = run.arguments(amount).iter().map(|word| (*word).to_owned()).collect();
                     let given = parsed(bench, &words).unwrap_or_else(|| panic!("{}: {words:?}", entry.key));
                     assert!(run.fits(&given), "{}: {words:?}", entry.key);
                 }

@@ -18,7 +18,7 @@ static char payload[BULK_BYTES];
 
 static void child(void) { prctl(PR_SET_PDEATHSIG, SIGKILL); }
 
-/* Passes [from, to, payload] on as [to, from, payload]: both ends have names. */
+/* Forwards [from, to, payload] as [to, from, payload]: both ends have names. */
 static void broker(const char *endpoint) {
     void *context = zmq_ctx_new(), *router = zmq_socket(context, ZMQ_ROUTER);
     if (zmq_bind(router, endpoint)) exit(2);
@@ -37,11 +37,11 @@ static void *dealer(const char *endpoint, const char *name) {
     return socket;
 }
 
-/* Answers with what it got, but bulk with an empty text, as it is an acknowledgement. */
+/* Echoes messages; acknowledges bulk with an empty text. */
 static void worker(const char *endpoint) {
     void *socket = dealer(endpoint, "worker");
     char from[64];
-    /* Makes itself known to the broker. */
+    /* Registers with the broker. */
     zmq_send(socket, "worker", 6, ZMQ_SNDMORE); zmq_send(socket, "", 0, 0);
     for (;;) {
         int length = zmq_recv(socket, from, sizeof from, 0), bytes = zmq_recv(socket, payload, sizeof payload, 0);
@@ -88,7 +88,7 @@ int main(int argc, char **argv) {
         zmq_recv(socket, buffer, sizeof buffer, 0);
         clock_gettime(CLOCK_MONOTONIC, &after);
         printf("%ld\n", (after.tv_sec - before.tv_sec) * 1000000000L + after.tv_nsec - before.tv_nsec);
-        /* Lets others run, before the kernel makes real-time tasks pause. */
+        /* Sleeps before the kernel throttles real-time tasks. */
         if (round % 256 == 255) usleep(1000);
     }
     while (started) kill(pids[--started], SIGKILL);

@@ -1,4 +1,4 @@
-"""numpy's product of a matrix and a vector, to compare with: the same lines as openblas.c."""
+"""numpy's product of a matrix and a vector, for comparison: the same protocol as openblas.c."""
 import sys
 import time
 

@@ -1,4 +1,4 @@
-/* OpenBLAS's sgemv, to compare with: loaded at run time, so that nothing but a C compiler is needed to build this.
+/* OpenBLAS's sgemv, for comparison: loaded at run time, so that the build needs only a C compiler.
  * Reads lines "LAYOUT SIZE WARM TIMES" (layout r or c), answers "NANOSECONDS SUM": what TIMES calls took after WARM that were not timed, and the
  * sum of the result's elements.
  */
@@ -13,7 +13,7 @@ typedef void sgemv(int order, int transposed, int rows, int columns, float alpha
                    float beta, float *y, int step_y);
 typedef char *config(void);
 
-/* Wheels of SciPy put a prefix before each name. */
+/* SciPy wheels prefix each name. */
 static void *symbol(void *library, const char *name) {
     char prefixed[64];
     void *found = dlsym(library, name);
@@ -22,7 +22,7 @@ static void *symbol(void *library, const char *name) {
     return dlsym(library, prefixed);
 }
 
-/* On huge pages where there are some, as the matrices beside it. */
+/* On huge pages if available, like the other matrices. */
 static float *numbers(size_t count) {
     size_t huge = (size_t)2 << 20, bytes = (count * sizeof(float) + huge - 1) / huge * huge;
     float *memory = aligned_alloc(huge, bytes);

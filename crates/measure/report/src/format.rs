@@ -6,13 +6,13 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 /// Name and version of the format, the first entry of each report.
-pub(crate) const FORM: &str = "tahti bench 1";
+pub(crate) const FORMAT: &str = "tahti bench 1";
 
 /// Result of one run of one measurement.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Report {
     /// Name and version of the format.
-    pub form: String,
+    pub format: String,
     /// The measurement's name, as on the command line.
     pub bench: String,
     /// The experiment that it repeats.
@@ -52,7 +52,7 @@ pub struct Report {
 impl Default for Report {
     fn default() -> Self {
         Self {
-            form: FORM.into(),
+            format: FORMAT.into(),
             bench: String::new(),
             experiment: String::new(),
             what: String::new(),
