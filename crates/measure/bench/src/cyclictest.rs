@@ -8,7 +8,7 @@ use base::{DurNs, Histogram, Policy};
 /// Buckets of 1 us; longer times are in its overflow.
 const BUCKETS_US: u32 = 50_000;
 
-/// One run of it: whole microseconds, rounded down by it; `explained` watches it.
+/// One run: cyclictest rounds down to whole microseconds; `explained` watches it.
 pub(crate) fn run(
     place: &Where,
     (period, policy): (DurNs, Policy),

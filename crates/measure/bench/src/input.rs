@@ -60,7 +60,7 @@ struct Args {
 const PORT: u16 = 51511;
 /// A row that takes longer is lost.
 const PATIENCE: DurNs = DurNs::from_ms(20);
-/// The camera wakes up so many nanoseconds before a frame: rows follow each other faster than it could wake up.
+/// The camera wakes up this long before a frame, in ns: rows follow each other faster than it could wake up.
 const BEFORE: u64 = 100_000;
 /// Bytes of the headers of IPv4 and UDP.
 const HEADERS: usize = 28;

@@ -32,7 +32,7 @@ pub(crate) fn chart(series: &[(String, &Latency)]) -> String {
 struct Axes {
     from: f64,
     to: f64,
-    most: f64,
+    max: f64,
 }
 
 /// The logarithm of a time; times below 1 ns count as 1 ns.
@@ -43,12 +43,12 @@ fn decades(ns: i64) -> f64 {
 impl Axes {
     fn of(series: &[(String, &Latency)]) -> Option<Self> {
         let buckets = || series.iter().flat_map(|(_, latency)| &latency.buckets);
-        let least = buckets().map(|(low, _, _)| decades(*low)).reduce(f64::min)?;
+        let min = buckets().map(|(low, _, _)| decades(*low)).reduce(f64::min)?;
         let longest = series.iter().filter_map(|(_, latency)| latency.max_ns).map(decades);
-        let most = buckets().map(|(_, high, _)| decades(*high)).chain(longest).reduce(f64::max)?;
-        let mut axes = Self { from: least.floor(), to: most.ceil().max(least.floor() + 1.0), most: 1.0 };
+        let max = buckets().map(|(_, high, _)| decades(*high)).chain(longest).reduce(f64::max)?;
+        let mut axes = Self { from: min.floor(), to: max.ceil().max(min.floor() + 1.0), max: 1.0 };
         let counts = series.iter().flat_map(|(_, latency)| axes.steps(latency));
-        axes.most = counts.fold(1.0f64, |most, count| most.max(count.max(1.0).log10())).ceil();
+        axes.max = counts.fold(1.0f64, |max, count| max.max(count.max(1.0).log10())).ceil();
         Some(axes)
     }
 
@@ -59,7 +59,7 @@ impl Axes {
     /// One sample is slightly above the axis.
     fn y(&self, count: f64) -> f64 {
         let room = HEIGHT - BELOW - ABOVE;
-        if count < 1.0 { HEIGHT - BELOW } else { HEIGHT - BELOW - room * (0.06 + 0.94 * count.log10() / self.most) }
+        if count < 1.0 { HEIGHT - BELOW } else { HEIGHT - BELOW - room * (0.06 + 0.94 * count.log10() / self.max) }
     }
 
     /// Samples in each step of the axis.
@@ -84,7 +84,7 @@ impl Axes {
                 bottom + 16.0
             );
         }
-        for decade in 0..=self.most as i64 {
+        for decade in 0..=self.max as i64 {
             let (count, right) = (10f64.powi(decade as i32), WIDTH - RIGHT);
             let y = self.y(count);
             let _ = writeln!(

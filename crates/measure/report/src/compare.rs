@@ -7,7 +7,7 @@ use crate::{Figure, Good, Report, Row};
 /// Minimum number of single measurements for the test.
 const SAMPLES_MIN: usize = 4;
 /// Significance level.
-const CHANCE_MAX: f64 = 0.05;
+const SIGNIFICANCE: f64 = 0.05;
 /// Minimum difference, as a share of the base.
 const DIFFERENCE_MIN: f64 = 0.05;
 
@@ -49,7 +49,7 @@ pub struct Comparison {
     /// The new figure.
     pub new: Figure,
     /// p-value, corrected for the number of tests; nothing without a test.
-    pub chance: Option<f64>,
+    pub p_value: Option<f64>,
     /// The change.
     pub change: Change,
 }
@@ -120,7 +120,7 @@ struct Side {
     base: Figure,
     new: Figure,
     good: Good,
-    chances: Option<[f64; 2]>,
+    p_values: Option<[f64; 2]>,
 }
 
 impl Side {
@@ -128,8 +128,8 @@ impl Side {
         let (unit, good) = (base.unit.clone(), base.good);
         let (base, new) = (base.ours.clone()?, new.ours.clone()?);
         let enough = base.samples.len() >= SAMPLES_MIN && new.samples.len() >= SAMPLES_MIN;
-        let chances = enough.then(|| [rank_test(&base.samples, &new.samples), rank_test(&new.samples, &base.samples)]);
-        (good != Good::Neither).then_some(Self { what, unit, base, new, good, chances })
+        let p_values = enough.then(|| [rank_test(&base.samples, &new.samples), rank_test(&new.samples, &base.samples)]);
+        (good != Good::Neither).then_some(Self { what, unit, base, new, good, p_values })
     }
 
     /// Minimum rise of the new figure, as a share of the base.
@@ -145,22 +145,22 @@ impl Side {
 }
 
 fn judged(sides: Vec<Side>) -> Vec<Comparison> {
-    let tested: Vec<f64> = sides.iter().filter_map(|side| side.chances).flatten().collect();
-    let mut chances = corrected(&tested).into_iter();
+    let tested: Vec<f64> = sides.iter().filter_map(|side| side.p_values).flatten().collect();
+    let mut p_values = corrected(&tested).into_iter();
     let judge = |side: Side| {
-        let pair = side.chances.and_then(|_| chances.next().zip(chances.next()));
+        let pair = side.p_values.and_then(|_| p_values.next().zip(p_values.next()));
         let higher = side.higher();
-        let (change, chance) = match pair {
+        let (change, p_value) = match pair {
             None => (Change::NotTested, None),
-            Some((up, _)) if up <= CHANCE_MAX && higher > DIFFERENCE_MIN => {
+            Some((up, _)) if up <= SIGNIFICANCE && higher > DIFFERENCE_MIN => {
                 (if side.good == Good::Low { Change::Worse } else { Change::Better }, Some(up))
             }
-            Some((_, down)) if down <= CHANCE_MAX && higher < -DIFFERENCE_MIN => {
+            Some((_, down)) if down <= SIGNIFICANCE && higher < -DIFFERENCE_MIN => {
                 (if side.good == Good::Low { Change::Better } else { Change::Worse }, Some(down))
             }
             Some((up, down)) => (Change::Same, Some(up.min(down))),
         };
-        Comparison { what: side.what, unit: side.unit, base: side.base, new: side.new, chance, change }
+        Comparison { what: side.what, unit: side.unit, base: side.base, new: side.new, p_value, change }
     };
     let mut figures: Vec<Comparison> = sides.into_iter().map(judge).collect();
     figures.sort_by_key(|figure| figure.change);
@@ -212,17 +212,17 @@ impl Comparison {
 
     /// The p-value in tables.
     #[must_use]
-    pub fn chance(&self) -> String {
-        self.chance.map_or("-".into(), |chance| match chance {
-            chance if chance < 0.0001 => "< 0.0001".into(),
-            chance => format!("{chance:.4}"),
+    pub fn p_value(&self) -> String {
+        self.p_value.map_or("-".into(), |p_value| match p_value {
+            p_value if p_value < 0.0001 => "< 0.0001".into(),
+            p_value => format!("{p_value:.4}"),
         })
     }
 
     fn line(&self) -> String {
         let unit = if self.unit.is_empty() { String::new() } else { format!(" {}", self.unit) };
         let [base, new] = [&self.base, &self.new].map(|of| figure(Some(of)));
-        format!("{}: {base} → {new}{unit} ({} x; p-value {})", self.what, self.ratio(), self.chance())
+        format!("{}: {base} → {new}{unit} ({} x; p-value {})", self.what, self.ratio(), self.p_value())
     }
 }
 

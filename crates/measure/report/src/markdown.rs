@@ -59,7 +59,7 @@ fn changes(out: &mut String, base: &str, new: &str, changes: &Changes) {
         let unit = format!("{} [{}]", of.what, of.unit);
         let what = if of.unit.is_empty() { &of.what } else { &unit };
         let [before, now] = [&of.base, &of.new].map(|of| figure(Some(of)));
-        row(out, &[what, &before, &now, &of.ratio(), &of.chance(), of.change.word()]);
+        row(out, &[what, &before, &now, &of.ratio(), &of.p_value(), of.change.word()]);
     }
     out.push('\n');
     let lists = [("new culprit", &changes.culprits), ("machine", &changes.machine), ("not compared", &changes.missing)];

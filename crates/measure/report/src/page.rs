@@ -92,7 +92,7 @@ fn changes(out: &mut String, base: &str, new: &str, changes: &Changes) {
             "<tr><td>{}</td><td>{before}</td><td>{now}</td><td>{}</td><td>{}</td><td class=\"{class}\">{}</td></tr>",
             escaped(&format!("{}{unit}", of.what)),
             escaped(&of.ratio()),
-            escaped(&of.chance()),
+            escaped(&of.p_value()),
             of.change.word()
         );
     }

@@ -46,8 +46,8 @@ pub(crate) fn timeline(series: &[(usize, String, &[Spike])], id: usize) -> Strin
 
 /// A spike in a line: delay, time, main cause.
 fn headline(name: &str, spike: &Spike) -> String {
-    let most = spike.parts.first().map_or(String::new(), |(culprit, _)| format!(": {culprit}"));
-    format!("{} us late at {:.3} s, {name}{most}", micros(time(spike.late_ns)), spike.at_ns as f64 / 1e9)
+    let cause = spike.parts.first().map_or(String::new(), |(culprit, _)| format!(": {culprit}"));
+    format!("{} us late at {:.3} s, {name}{cause}", micros(time(spike.late_ns)), spike.at_ns as f64 / 1e9)
 }
 
 fn breakdown(out: &mut String, key: &str, head: &str, spike: &Spike) {
@@ -61,7 +61,7 @@ fn time(ns: u64) -> DurNs {
 }
 
 /// The longest, in lines, with their causes.
-pub(crate) fn lines(spikes: &[Spike], most: usize) -> Vec<String> {
+pub(crate) fn lines(spikes: &[Spike], max: usize) -> Vec<String> {
     let mut worst: Vec<&Spike> = spikes.iter().collect();
     worst.sort_by_key(|spike| std::cmp::Reverse(spike.late_ns));
     let parts = |spike: &Spike| -> Vec<String> {
@@ -71,7 +71,7 @@ pub(crate) fn lines(spikes: &[Spike], most: usize) -> Vec<String> {
         let at = spike.at_ns as f64 / 1e9;
         format!("{} us late at {at:.3} s: {}", micros(time(spike.late_ns)), parts(spike).join(", "))
     };
-    worst.into_iter().take(most).map(line).collect()
+    worst.into_iter().take(max).map(line).collect()
 }
 
 /// Time of the measurement, and decades of delay.
@@ -87,10 +87,10 @@ fn decades(ns: u64) -> f64 {
 
 impl Axes {
     fn of<'a>(all: impl Iterator<Item = &'a Spike> + Clone) -> Option<Self> {
-        let least = all.clone().map(|spike| decades(spike.late_ns)).reduce(f64::min)?.floor();
-        let most = all.clone().map(|spike| decades(spike.late_ns)).fold(least, f64::max).ceil().max(least + 1.0);
+        let min = all.clone().map(|spike| decades(spike.late_ns)).reduce(f64::min)?.floor();
+        let max = all.clone().map(|spike| decades(spike.late_ns)).fold(min, f64::max).ceil().max(min + 1.0);
         let until = all.map(|spike| spike.at_ns).max()?.max(1);
-        Some(Self { until_ns: until as f64, from: least, to: most })
+        Some(Self { until_ns: until as f64, from: min, to: max })
     }
 
     fn x(&self, at_ns: u64) -> f64 {

@@ -29,9 +29,9 @@ fn doubled_ranks(sorted: &[(f64, bool)]) -> Vec<usize> {
 
 /// The share of all ways to choose `count` of the ranks whose sum is `sum` or more.
 fn exact(doubled: &[usize], count: usize, sum: usize) -> f64 {
-    let most: usize = doubled.iter().sum();
+    let max: usize = doubled.iter().sum();
     // ways[chosen][sum]
-    let mut ways = vec![vec![0.0f64; most + 1]; count + 1];
+    let mut ways = vec![vec![0.0f64; max + 1]; count + 1];
     ways[0][0] = 1.0;
     for rank in doubled {
         for chosen in (1..=count).rev() {
@@ -64,13 +64,13 @@ fn upper_tail(z: f64) -> f64 {
 }
 
 /// p-values with Holm's correction, in the original order.
-pub(crate) fn corrected(chances: &[f64]) -> Vec<f64> {
-    let mut order: Vec<usize> = (0..chances.len()).collect();
-    order.sort_by(|one, other| chances[*one].total_cmp(&chances[*other]));
-    let (mut corrected, mut least) = (vec![1.0; chances.len()], 0.0f64);
+pub(crate) fn corrected(p_values: &[f64]) -> Vec<f64> {
+    let mut order: Vec<usize> = (0..p_values.len()).collect();
+    order.sort_by(|one, other| p_values[*one].total_cmp(&p_values[*other]));
+    let (mut corrected, mut floor) = (vec![1.0; p_values.len()], 0.0f64);
     for (place, nth) in order.into_iter().enumerate() {
-        least = least.max(chances[nth] * (chances.len() - place) as f64).min(1.0);
-        corrected[nth] = least;
+        floor = floor.max(p_values[nth] * (p_values.len() - place) as f64).min(1.0);
+        corrected[nth] = floor;
     }
     corrected
 }

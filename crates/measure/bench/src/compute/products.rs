@@ -27,7 +27,7 @@ fn perhaps_together(a: &[Cell<f32>], b: &[Cell<f32>], y: &[Cell<f32>]) {
 pub(super) fn measure(args: &Args, progress: &mut Progress) -> Result<Table, Failed> {
     let levels: Vec<Level> = Level::all().collect();
     let mut table = Table::new("vectors multiplied element by element on one CPU: f32 read and written")
-        .columns("ours", "plain code");
+        .columns("tahti", "plain code");
     for (length, called) in LENGTHS {
         let (mut a, mut b, mut y) = (vec![0.5f32; length], vec![1.5f32; length], vec![0.0f32; length]);
         let mut rates = vec![Vec::new(); levels.len() + 2];

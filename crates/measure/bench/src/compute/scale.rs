@@ -92,7 +92,7 @@ fn of_pieces(pieces: &[Vec<f64>]) -> (Vec<f64>, Vec<f64>) {
 /// A dispatch and a join, by teams without and with time accounting. The end of a job is the start of the next: one clock reading per job.
 pub(super) fn empty_jobs(args: &Args, cpus: &[CpuId], progress: &mut Progress) -> Result<Table, Failed> {
     let mut table = Table::new("dispatch and join of an empty job by two threads, one clock reading included")
-        .columns("ours", "round trip of a word");
+        .columns("tahti", "round trip of a word");
     let (bare_medians, bare_p99s) = of_pieces(&to_and_fro(cpus[1])?);
     let (bare_median, bare_p99) = (Figure::median(bare_medians), Figure::median(bare_p99s));
     for (place, timed) in [false, true].into_iter().enumerate() {

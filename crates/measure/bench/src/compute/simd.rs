@@ -72,7 +72,7 @@ const PLAIN: [&str; 3] = ["scalar", "compiler, memory may overlap", "compiler, m
 pub(super) fn measure(args: &Args, cpus: &[CpuId], progress: &mut Progress) -> Result<Vec<Table>, Failed> {
     let levels: Vec<Level> = Level::all().collect();
     let mut tables = vec![
-        Table::new("matrix times vector on one CPU: f32 of the matrix read").columns("ours", "reading alone"),
+        Table::new("matrix times vector on one CPU: f32 of the matrix read").columns("tahti", "reading alone"),
         Table::new("matrix times vector: maximum times"),
     ];
     let title = format!(

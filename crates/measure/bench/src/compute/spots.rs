@@ -53,7 +53,7 @@ pub(super) fn measure(args: &Args, progress: &mut Progress) -> Result<Table, Fai
         "centres of gravity of {} spots of {SIDE} x {SIDE} pixels of 16 bits, dark and gain of each pixel, on one CPU",
         corners.len()
     );
-    let mut table = Table::new(title).columns("ours", "plain code");
+    let mut table = Table::new(title).columns("tahti", "plain code");
     let plain = report::Figure::median(times[0].clone());
     for (level, times) in levels.iter().zip(times) {
         let row = Row::samples(level.name(), "us", times).good(Good::Low).against(plain.clone());

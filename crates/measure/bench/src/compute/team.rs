@@ -36,7 +36,7 @@ pub(super) enum Kind {
     OneLine,
     /// Adds to its counter in a separate cache line.
     OwnLines,
-    /// Its share of so many steps.
+    /// A share of this number of steps.
     Steps(u64),
 }
 

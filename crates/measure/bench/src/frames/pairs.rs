@@ -24,7 +24,7 @@ pub(super) fn place_at(cpu: CpuId, priority: Priority) -> Result<(), Failed> {
     Ok(set_scheduling(0, Scheduling { policy: Policy::Fifo(priority), reset_on_fork: true })?)
 }
 
-/// Runs both on threads of their own; how long one round of `mine` takes.
+/// Runs both on separate threads; returns the time of one round of `mine`.
 fn pair(
     cpus: [CpuId; 2],
     mine: impl FnOnce() + Send + 'static,

@@ -77,7 +77,7 @@ pub(super) fn measure(args: &Args, progress: &mut Progress) -> Result<Found, Fai
     let mut compared = Table::new(format!(
         "matrix times vector on one CPU, f32 by `{level}`, compared with the better call of each library"
     ))
-    .columns("ours", "theirs");
+    .columns("tahti", "library");
     let mut half =
         Table::new("matrix times vector on one CPU: f16 stored, divided by f32 stored").columns("f16", "f32");
     for (place, &size) in args.sizes.iter().enumerate() {
@@ -108,7 +108,7 @@ pub(super) fn measure(args: &Args, progress: &mut Progress) -> Result<Found, Fai
             let of = of.filter_map(|call| Some((call.by_rows, Figure::median(call.times_ns.clone())?)));
             let Some((by_rows, best)) = of.min_by(|one, two| one.1.value.total_cmp(&two.1.value)) else { continue };
             let row = Row::samples(format!("{size} x {size}, {name}"), "us", single.clone());
-            let row = row.note(if by_rows { "theirs by rows" } else { "theirs by columns" });
+            let row = row.note(if by_rows { "library by rows" } else { "library by columns" });
             compared.rows.push(row.target(Target::ratio_at_most(1.0)).against(Some(best)));
         }
         let row = Row::samples(format!("{size} x {size}"), "us", halves).against(Figure::median(single));
