@@ -219,7 +219,7 @@ fn a_network_flood_stays_within_its_class_and_the_device_is_as_it_was_afterwards
     ];
     assert!(Command::new("tc").args(change).status().unwrap().success());
     bench.until("told", || {
-        bench.log().contains("somebody else has written a bound: traffic of tahti0, class 7a68:10 reads")
+        bench.log().contains("another program has written a bound: traffic of tahti0, class 7a68:10 reads")
     });
     bench.run(&["down"]);
     assert_eq!(traffic(), before);
@@ -357,7 +357,7 @@ fn whoever_writes_a_bound_over_is_seen_and_a_directory_of_somebody_else_is_refus
     let members = fs::read_to_string(format!("{dir}/cgroup.procs")).unwrap();
     assert!(members.lines().any(|pid| pid == bench.pid("a").to_string()), "{dir}: {members}");
     fs::write(format!("{dir}/pids.max"), "30").unwrap();
-    bench.until("told", || bench.log().contains("somebody else has written a bound"));
+    bench.until("told", || bench.log().contains("another program has written a bound"));
     assert!(bench.ok(&["ps"]).contains("pids.max reads 30, expected 20"));
     // Its supervisor killed and continued, the process is where it was.
     let pid = bench.pid("a");
