@@ -8,7 +8,7 @@ use crate::error::{Error, Result};
 use crate::root::RootDir;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
-use rustix::process::{Pid, PidfdFlags, pidfd_open};
+use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, pidfd_getfd, pidfd_open};
 use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd};
 
 /// Sends to the process group of the process, not to the process alone (Linux 6.9).
@@ -48,6 +48,15 @@ impl Process {
             return Ok(process);
         }
         Err(Error { doing: format!("open process {pid}: another process has its number"), errno: Errno::SRCH })
+    }
+
+    /// A duplicate of descriptor `number` of the process, with the access that it was opened for.
+    ///
+    /// # Errors
+    /// The kernel's: `EBADF` (no such descriptor), `EPERM` (the caller may not trace the process), `ENOSYS` (before Linux 5.6).
+    pub fn descriptor(&self, number: i32) -> Result<OwnedFd> {
+        let fd = pidfd_getfd(&self.fd, number, PidfdGetfdFlags::empty());
+        fd.map_err(|errno| Error { doing: format!("duplicate descriptor {number} of process {}", self.pid), errno })
     }
 
     /// Opens the process at the other end of a Unix socket, `pid` by the kernel's word (`SO_PEERCRED`).

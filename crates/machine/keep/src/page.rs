@@ -4,8 +4,10 @@ use crate::supervisor::control::LoopStatus;
 use base::{DurNs, Histogram, Lateness, MonoNs, Quantile, ResultDeadline, Tally};
 use ring::{Counter, Cursor, Cycle, LOOP_PAGE_WORDS, LoopPage, PageState};
 use std::collections::VecDeque;
-use std::os::fd::AsRawFd as _;
+use std::os::fd::{AsRawFd as _, OwnedFd};
+use std::path::Path;
 use std::sync::Arc;
+use sys::process::Process;
 use sys::shm::SharedWords;
 
 /// The name of the memfd, by which the next supervisor finds it in a keeper's table of descriptors.
@@ -23,6 +25,16 @@ pub(crate) struct Page {
     /// The loop whose cycles were collected last, and how far.
     generation: u64,
     cursor: Option<Cursor>,
+}
+
+/// The memory behind a descriptor of a keeper. Root's is immutable (see [`SharedWords::keeps_its_pages`]) and cannot be opened for
+/// writing anew; duplicating the descriptor needs more rights than opening its file, which root has.
+fn opened(keeper: i32, path: &Path) -> Option<OwnedFd> {
+    let file = std::fs::OpenOptions::new().read(true).write(true).open(path);
+    file.map(OwnedFd::from).ok().or_else(|| {
+        let number = path.file_name()?.to_str()?.parse().ok()?;
+        Process::open(keeper).ok()?.descriptor(number).ok()
+    })
 }
 
 /// A page that cannot be made.
@@ -56,8 +68,7 @@ impl Page {
         let wanted = format!("/memfd:{NAME}");
         for entry in std::fs::read_dir(folder).ok()?.flatten() {
             if std::fs::read_link(entry.path()).is_ok_and(|to| to.to_string_lossy().starts_with(&wanted)) {
-                let file = std::fs::OpenOptions::new().read(true).write(true).open(entry.path()).ok()?;
-                let words = SharedWords::attach(file.into()).ok()?;
+                let words = SharedWords::attach(opened(keeper, &entry.path())?).ok()?;
                 LoopPage::attach(words.words()).ok()?;
                 return Some(Self { words: Arc::new(words), last: None, generation: 0, cursor: None });
             }
