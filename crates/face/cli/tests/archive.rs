@@ -180,7 +180,8 @@ fn a_file_that_is_missing_is_reported_by_all_that_read_and_ends_with_status_1() 
     assert!(std::fs::metadata(out).is_ok(), "what can be read is exported");
     let text = String::from_utf8(ask(&get).stdout).unwrap();
     let lines: Vec<&str> = text.lines().collect();
-    let at = lines.iter().position(|line| line.contains("-- damaged")).unwrap();
+    let at = lines.iter().position(|line| line.contains("-- damaged"));
+    let at = at.unwrap_or_else(|| panic!("no gap in {text}"));
     assert!(lines[at].contains("samples lost"), "{text}");
     assert!(at > 5 && at + 5 < lines.len(), "the gap is where samples are missing: {text}");
     let early = ask(&["get", path, "A", "--from", "1970-01-01T00:00:00Z", "--to", "1970-01-01T00:00:02Z"]);

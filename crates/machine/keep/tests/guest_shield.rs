@@ -651,7 +651,10 @@ mod systemd {
         assert_eq!(mask(sleeper), cpus("3"));
 
         systemctl(&["stop", "tahti@boot"]);
-        assert_eq!((property("tahti@boot", "Result"), named("sleep")), ("success".to_owned(), None));
+        assert_eq!(named("sleep"), None);
+        // Without a supervisor for more than two intervals, as in a slow emulation, the plant was not observed: it fails.
+        let (result, status) = (property("tahti@boot", "Result"), property("tahti@boot", "ExecMainStatus"));
+        assert!(result == "success" || (result == "exit-code" && status == "3"), "{result}, {status}");
         assert_eq!(guest::read(&format!("{TOP}/cpuset.cpus.effective")), "0-3");
         fs::remove_file("/run/systemd/system/tahti@.service").expect("it is there");
         systemctl(&["daemon-reload"]);
