@@ -134,7 +134,9 @@ fn was_only_stopped(output: &Output, text: &str) -> bool {
     let last = text.lines().last().unwrap_or_default();
     let reasons = last.split_once(": failed: ").map(|(_, reasons)| reasons);
     output.status.code() == Some(3)
-        && reasons.is_some_and(|all| all.split("; ").all(|one| one.contains("no observation for more than") || one.contains(": unavailable: ")))
+        && reasons.is_some_and(|all| {
+            all.split("; ").all(|one| one.contains("no observation for more than") || one.contains(": unavailable: "))
+        })
 }
 
 /// A process of a plant that runs a script, with more keys.
