@@ -32,5 +32,5 @@ fn the_page_shows_the_shield_what_of_it_has_changed_and_who_makes_its_loop_late(
     let ended = bench.run(&["down"]);
     // The tour writes over a mask of the shield.
     let said = harness::process::text(&ended);
-    assert!(ended.status.code() == Some(3) && said.contains("failed: shield: new interrupts: wrote "), "{said}");
+    assert!(ended.status.code() == Some(3) && said.contains("shield: new interrupts: wrote "), "{said}");
 }
