@@ -50,7 +50,8 @@ fn each_row_of_a_pack_is_what_the_archive_has_and_the_files_checksum_is_right() 
     logger.close(0, 100_000_000_000);
     let segments: Vec<String> = list(&files);
     let packed = pack(&files, 1, 1_000, Form::Parquet).unwrap();
-    assert_eq!((list(&files), packed.samples), (vec![packed.name.clone()], 60_000 + 15 * 1_500), "{segments:?}");
+    let left = vec![packed.name.clone(), "manifest".to_owned()];
+    assert_eq!((list(&files), packed.samples), (left, 60_000 + 15 * 1_500), "{segments:?}");
     let archive = Archive::open(files.clone()).unwrap();
     let mut expected = Vec::new();
     for name in archive.names() {
