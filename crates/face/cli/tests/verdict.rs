@@ -75,6 +75,27 @@ fn a_process_that_is_restarted_within_its_policy_degrades_the_plant() {
 }
 
 #[test]
+fn a_process_whose_helper_ends_late_is_no_promise_broken() {
+    // The helper ignores the signals of both ends, so that the keeper waits for it before it reports the end.
+    let bench = Bench::new(
+        "verdict-helper",
+        &sh(
+            "a",
+            "trap '' TERM HUP; sleep 1000 & trap - TERM; echo helped; exec sleep 1000",
+            "restart = { backoff = \"0s\" }",
+        ),
+    );
+    bench.ok(&["up", ".", "--detach"]);
+    bench.until("the helper is there", || bench.ok(&["logs", "a"]).contains("helped"));
+    until(&bench, "a", "runs", "kept");
+    bench.ok(&["signal", "TERM", "a"]);
+    bench.until("restarted", || bench.process("a")["restarts"] == 1);
+    until(&bench, "a", "class", "kept");
+    let (code, last) = down(&bench);
+    assert!(code == Some(4) && !last.contains("no observation"), "{last}");
+}
+
+#[test]
 fn a_process_that_fails_each_second_within_its_policy_is_never_good() {
     let keys = "restart = { backoff = \"0s\", limit = 1000 }";
     let bench = Bench::new("verdict-failing", &sh("a", "sleep 0.2; exit 7", keys));

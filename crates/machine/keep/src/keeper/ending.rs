@@ -16,7 +16,7 @@ use sys::child::Ended;
 use sys::signal::{SIGCONT, SIGTERM};
 
 /// How long descendants have to end after a child that was asked to.
-const LEFT_WITHIN: DurNs = DurNs::from_secs(2);
+pub(crate) const LEFT_WITHIN: DurNs = DurNs::from_secs(2);
 /// The file of exit records is started anew at this size, once kept as `.1`.
 const EXITS_BYTES_MAX: u64 = 64 << 10;
 /// Reads of a stream at the end: all that a terminal or pipe holds, but not what others go on writing.

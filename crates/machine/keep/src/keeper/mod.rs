@@ -6,7 +6,7 @@
 
 mod client;
 mod console;
-mod ending;
+pub(crate) mod ending;
 mod log;
 pub mod protocol;
 mod running;

@@ -12,6 +12,7 @@ use super::site::Site;
 use super::tell::{Teller, short};
 use super::watchdog::HardwareWatchdog;
 use crate::RunDir;
+use crate::keeper::ending::LEFT_WITHIN;
 use crate::keeper::protocol::ChildId;
 use base::{DurNs, MonoNs};
 use host::health::{Claim, INTERVAL, MACHINE, Observation, Outcome, PLANT, SHIELD, SUPERVISOR, Table, promises};
@@ -26,8 +27,8 @@ pub(crate) use figures::{judge_pulses, judge_value};
 /// How often the journal and the values of the shield are read.
 const SHIELD_INTERVAL: DurNs = DurNs::from_secs(5);
 
-/// A keeper reports the end of its process within this time.
-const KEEPER_WITHIN: DurNs = DurNs(INTERVAL.0 * 3 / 2);
+/// A keeper reports the end of its process within this time: it first ends what the process left behind.
+const KEEPER_WITHIN: DurNs = DurNs(LEFT_WITHIN.0 + INTERVAL.0 * 3 / 2);
 
 /// The table, and what the observers remember from one pass to the next.
 #[derive(Debug)]
@@ -172,11 +173,15 @@ impl Health {
         let is_up = matches!(unit.state, State::Warming { .. } | State::Running);
         let is_gone = is_up && found.as_ref().is_none_or(|found| found.is_dead);
         memory.gone_since = if is_gone { memory.gone_since.or(Some(now)) } else { None };
-        // A process that has just ended is its keeper's to report, with the cause.
-        if memory.gone_since.is_none_or(|since| now - since > KEEPER_WITHIN) {
-            table.observe(now, name, Claim::Runs, runs(unit, found.as_ref().map(|found| found.letter), view));
-        }
-        let waits = || Observation::NotDue(format!("the process is {}", unit.word()));
+        // Whether a process may have ended depends on how it did, which its keeper reports.
+        let is_reported_soon = memory.gone_since.is_some_and(|since| now - since <= KEEPER_WITHIN);
+        let runs = match is_reported_soon {
+            true => Observation::NotDue("it has ended; its keeper ends what it left behind".to_owned()),
+            false => runs(unit, found.as_ref().map(|found| found.letter), view),
+        };
+        table.observe(now, name, Claim::Runs, runs);
+        let word = if is_gone { "gone" } else { unit.word() };
+        let waits = || Observation::NotDue(format!("the process is {word}"));
         match found.filter(|found| !found.is_dead) {
             Some(found) => {
                 table.observe(now, name, Claim::Class, found.class(&supervised.shortfalls));
@@ -190,7 +195,6 @@ impl Health {
                     table.observe(now, name, Claim::Memory, threads::memory(found.pid, &supervised.shortfalls));
                 }
             }
-            None if is_gone => {}
             None => {
                 for claim in [Claim::Class, Claim::Cpus, Claim::Memory] {
                     table.observe(now, name, claim, waits());
