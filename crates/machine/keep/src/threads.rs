@@ -91,12 +91,24 @@ impl ThreadRule {
         {
             refused(format!("CPUs {cpus}"), error, "choose CPUs of its cpuset");
         }
-        if let Some(policy) = self.policy
+        if let Some(policy) = self.policy.map(|policy| with_own_nice(tid, policy))
             && let Err(error) = set_scheduling(tid, Scheduling { policy, reset_on_fork: false })
         {
             refused(format!("class {policy}"), error, "run as root, or add CAP_SYS_NICE; see `tahti doctor`");
         }
         shortfalls
+    }
+}
+
+/// A class whose nice value is 0 asks for none: the thread keeps its own.
+fn with_own_nice(tid: i32, policy: Policy) -> Policy {
+    let own =
+        || rustix::process::Pid::from_raw(tid).and_then(|tid| rustix::process::getpriority_process(Some(tid)).ok());
+    let own = || own().map_or(0, |nice| nice as i8);
+    match policy {
+        Policy::Other { nice: 0 } => Policy::Other { nice: own() },
+        Policy::Batch { nice: 0 } => Policy::Batch { nice: own() },
+        policy => policy,
     }
 }
 
@@ -121,6 +133,10 @@ mod tests {
         assert_eq!(done, [Applied { tid, name: "poller-7".into(), shortfalls: vec![] }]);
         assert_eq!(sys::sched::scheduling(tid).unwrap().policy, policy);
         assert_eq!(rules.apply(own), []);
+        // A class without a nice value leaves the thread its own.
+        let other = ThreadRule { pattern: "*".into(), policy: Some("other".parse().unwrap()), cpus: None };
+        assert_eq!(other.apply(tid), []);
+        assert_eq!(sys::sched::scheduling(tid).unwrap().policy, "other:3".parse().unwrap());
         drop(go);
         thread.unwrap().join().unwrap();
     }

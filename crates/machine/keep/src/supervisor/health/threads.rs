@@ -73,10 +73,14 @@ impl Threads {
                 names.iter().filter_map(|name| name.parse().ok()).take(THREADS_MAX).collect()
             }
         };
+        let mut some = false;
         for tid in tids {
-            self.thread(tid, process, site, &mut found);
+            some |= self.thread(tid, process, site, &mut found);
         }
-        if !found.has_class && found.class.is_empty() {
+        if !some {
+            // It ended between the two looks at it.
+            found.is_dead = true;
+        } else if !found.has_class && found.class.is_empty() {
             found.class.push(format!("no thread has class {}", declared_class(process)));
         }
         let passes = self.passes;
@@ -84,9 +88,9 @@ impl Threads {
         found
     }
 
-    fn thread(&mut self, tid: i32, process: &Process, site: &Site, found: &mut Found) {
-        // One that has ended meanwhile is none.
-        let (Ok(scheduling), Ok(cpus)) = (sys::sched::scheduling(tid), sys::sched::affinity(tid)) else { return };
+    /// Compares a thread with what is declared; returns whether there is such a thread.
+    fn thread(&mut self, tid: i32, process: &Process, site: &Site, found: &mut Found) -> bool {
+        let (Ok(scheduling), Ok(cpus)) = (sys::sched::scheduling(tid), sys::sched::affinity(tid)) else { return false };
         let seen = self.seen.entry(tid).or_default();
         seen.pass = self.passes;
         let rule = match process.threads.is_empty() {
@@ -99,9 +103,13 @@ impl Threads {
         // A frame gives the threads of its activities classes and CPUs of its own.
         let has_own = process.has_own_priorities || !site.plant.frames.is_empty();
         let declared = declared_class(process);
-        let wanted = rule.and_then(|rule| rule.class).unwrap_or(declared);
-        found.has_class |= is_at_least(scheduling.policy, declared);
-        if is_at_least(scheduling.policy, wanted) {
+        let any_nice = process.hygiene.nice.is_none();
+        let (wanted, any_nice_here) = match rule.and_then(|rule| rule.class) {
+            Some(class) => (class, true),
+            None => (declared, any_nice),
+        };
+        found.has_class |= is_at_least(scheduling.policy, declared, any_nice);
+        if is_at_least(scheduling.policy, wanted, any_nice_here) {
             seen.had_class = seen.had_class.saturating_add(1);
         } else if seen.had_class > 1 {
             found.class.push(format!("thread {tid} has class {}, expected {wanted}", scheduling.policy));
@@ -117,6 +125,7 @@ impl Threads {
         } else {
             seen.had_cpus = 0;
         }
+        true
     }
 }
 
@@ -129,12 +138,19 @@ fn declared_class(process: &Process) -> Policy {
     }
 }
 
-/// Whether a thread is as urgent as the plant file says, in a class of the same kind, or more urgent.
-fn is_at_least(found: Policy, wanted: Policy) -> bool {
+/// Whether a thread is as urgent as the plant file says, in a class of the same kind, or more urgent. With `any_nice` a class
+/// whose nice value is 0 asks for none: the thread keeps the one that it inherited.
+fn is_at_least(found: Policy, wanted: Policy, any_nice: bool) -> bool {
     if found == wanted || found.level() > wanted.level() {
         return true;
     }
     match (found, wanted) {
+        (Policy::Other { .. }, Policy::Other { nice: 0 } | Policy::Batch { nice: 0 })
+        | (Policy::Batch { .. }, Policy::Batch { nice: 0 })
+            if any_nice =>
+        {
+            true
+        }
         (Policy::Other { nice }, Policy::Other { nice: most } | Policy::Batch { nice: most })
         | (Policy::Batch { nice }, Policy::Batch { nice: most }) => nice <= most,
         (Policy::Other { .. } | Policy::Batch { .. }, Policy::Idle) => true,
@@ -209,7 +225,7 @@ mod tests {
     #[test]
     fn a_class_is_kept_by_itself_and_by_a_more_urgent_one() {
         let class = |text: &str| text.parse::<Policy>().unwrap();
-        let kept = |found: &str, wanted: &str| is_at_least(class(found), class(wanted));
+        let kept = |found: &str, wanted: &str| is_at_least(class(found), class(wanted), false);
         for (found, wanted) in
             [("fifo:20", "fifo:20"), ("fifo:30", "fifo:20"), ("fifo:1", "other"), ("other:-5", "other")]
         {
@@ -224,6 +240,11 @@ mod tests {
         ] {
             assert!(!kept(found, wanted), "{found} for {wanted}");
         }
+        // Under `nice`, a process that asks for no nice value has the inherited one.
+        assert!(is_at_least(class("other:5"), class("other"), true));
+        assert!(
+            !is_at_least(class("other:5"), class("other:2"), true) && !is_at_least(class("idle"), class("other"), true)
+        );
     }
 
     #[test]
