@@ -29,7 +29,7 @@ fn numpy_reads_each_stage_of_a_running_loop_by_the_published_layout() {
             ("wfs", "uint16", [width, width]),
             ("slopes", "float32", [geometry.apertures().len(), 2]),
             ("dm", "float32", [points, points]),
-            ("telemetry", "float64", [1, 26]),
+            ("telemetry", "float64", [1, 28]),
         ];
         for (name, kind, size) in all {
             let (frame, found, shape, sum) = read(running, name);

@@ -56,7 +56,7 @@ impl Drop for Running {
     }
 }
 
-/// A host: its message server, its manager, its link.
+/// A host: its message server, its manager, its link. All hosts here have one run folder, so each server is named like its host.
 struct Host {
     space: Arc<Namespace>,
     name: &'static str,
@@ -78,7 +78,7 @@ impl Host {
         // Other hosts may only read, unless a rule says otherwise: here about one object, and one host.
         let rules = ["allow hosts=other objects=*_open verbs=put", "allow hosts=c objects=*_shut verbs=put"];
         let rules = rules.map(|rule| rule.parse().unwrap()).into();
-        let config = Config { name: "main".into(), rules, ..Config::default() };
+        let config = Config { name: name.into(), rules, ..Config::default() };
         let (serving, ended) = (space.clone(), stop.clone());
         let server = std::thread::spawn(move || {
             serving.enter();
@@ -87,13 +87,13 @@ impl Host {
         let (managing, ended) = (space.clone(), stop.clone());
         let manager = std::thread::spawn(move || {
             managing.enter();
-            manage(object, &ended);
+            manage(name, object, &ended);
         });
         Self { space, name, link: None, stop, threads: vec![server, manager] }
     }
 
     fn link(&mut self, args: &[&str]) {
-        let mut all = vec!["msg", "link", "--host", self.name, "--bodies", "1MiB"];
+        let mut all = vec!["msg", "link", "--server", self.name, "--host", self.name, "--bodies", "1MiB"];
         all.extend(args);
         self.link = Some(Running::new(tahti_in(&self.space, &all)));
     }
@@ -103,7 +103,7 @@ impl Host {
     }
 
     fn send(&self, args: &[&str]) -> Output {
-        let mut all = vec!["msg", "send"];
+        let mut all = vec!["msg", "send", "--server", self.name];
         all.extend(args);
         tahti_in(&self.space, &all).output().unwrap()
     }
@@ -126,10 +126,10 @@ impl Drop for Host {
 }
 
 /// Serves `object` and what continues its name: `…_mute` never answers, all others echo who asked for what.
-fn manage(object: &str, stop: &AtomicBool) {
+fn manage(server: &str, object: &str, stop: &AtomicBool) {
     let began = Instant::now();
     let mut lanes = loop {
-        match Manager::with_bodies("main", "equipment", &[object], &[Band::DEFAULT], BODIES) {
+        match Manager::with_bodies(server, "equipment", &[object], &[Band::DEFAULT], BODIES) {
             Ok(lanes) => break lanes,
             Err(ClientError::System(_)) if began.elapsed() < PATIENCE => std::thread::sleep(Duration::from_millis(10)),
             Err(error) => panic!("{error}"),
@@ -188,7 +188,7 @@ fn hosts_ask_each_other_and_a_cut_link_is_a_reply_that_names_the_host() {
     let third = std::thread::spawn(move || {
         space.enter();
         for host in ["c", broker::zmq::HOST] {
-            let mut client = Client::for_host("main", "stranger", Band::DEFAULT, host, 0).unwrap();
+            let mut client = Client::for_host("a", "stranger", Band::DEFAULT, host, 0).unwrap();
             let reply = client.ask("get/sr_mag_x/value", &Sending::default()).unwrap();
             let why = "host b is one hop further; hosts ask each other directly";
             assert_eq!((reply.code, &*reply.text), (Code::NoObject, why), "{host}");
@@ -200,7 +200,7 @@ fn hosts_ask_each_other_and_a_cut_link_is_a_reply_that_names_the_host() {
     let space = a.space.clone();
     let large = std::thread::spawn(move || {
         space.enter();
-        let mut client = Client::with_pool("main", "camera", Band::DEFAULT, 8 << 20).unwrap();
+        let mut client = Client::with_pool("a", "camera", Band::DEFAULT, 8 << 20).unwrap();
         for bytes in [20_000, BODIES as usize, BODIES as usize + 1] {
             let body: Vec<u8> = (0..bytes).map(|at| (at % 251) as u8).collect();
             let limit = DurNs::from_secs(60);

@@ -52,7 +52,7 @@ enum What {
 /// Which alarms are meant as a whole.
 #[derive(clap::Args)]
 struct Which {
-    /// Name of the alarm server: `tree` of [alarms] in the plant file, or `name` in an alarm file, or the plant's name if it has neither. Not
+    /// Name of the alarm server: `tree` of `[alarms]` in the plant file, or `name` in an alarm file, or the plant's name if it has neither. Not
     /// needed if only one runs
     #[arg(long, value_name = "NAME", default_value = "alarms", env = "TAHTI_ALARMS")]
     server: String,

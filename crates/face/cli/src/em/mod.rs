@@ -38,7 +38,7 @@ struct ServeArgs {
 
 #[derive(clap::Args)]
 struct ValuesArgs {
-    /// Name of the [[poll]] table
+    /// Name of the `[[poll]]` table
     name: String,
     /// Pattern; * and ? are wildcards
     #[arg(default_value = "*")]
