@@ -94,6 +94,11 @@ fn a_logger_tells_its_state_to_who_asks_for_its_folder_and_a_folder_without_one_
     assert_eq!(told["signals"], serde_json::json!({ "named": 3, "known": 3, "channels": 3, "connected": 3 }));
     assert_eq!((&told["samples"]["lost_on_disk"], &told["disk"]["segments"]), (&0.into(), &1.into()), "{told}");
     assert!(told["samples_per_s"].as_f64().unwrap() > 0.0 && told["disk"]["free"].as_u64().unwrap() > 0, "{told}");
+    // What counts or measures is a number, for programs that compare.
+    let told = status();
+    let numbers = [&told["since"], &told["samples_per_s"], &told["last_sync"]];
+    let tables = ["signals", "samples", "disk"].map(|table| told[table].as_object().unwrap().values());
+    assert!(numbers.into_iter().chain(tables.into_iter().flatten()).all(serde_json::Value::is_number), "{told}");
     let text = site.good("status", &[]);
     assert!(text.contains("3 known, 3 of 3 channels connected") && text.contains("1 segments, 0 packs"), "{text}");
     logs.signal("-TERM");

@@ -116,6 +116,39 @@ fn answers(folder: &std::path::Path, archive: &str) -> [Vec<Value>; 3] {
 }
 
 #[test]
+fn a_server_that_goes_away_is_a_disconnect_and_not_also_a_refusal() {
+    let mut site = site("record(ao, \"X:A\") { field(VAL, \"1\") }");
+    let mut command = program(true, "archive", site.ioc.port);
+    let command = command.current_dir(&site.folder.0).arg("serve").arg(&site.file);
+    let logs = Running::until(command, "all 1 variables are connected");
+    has(&site, 1);
+    // Three times: at the first value, at a later one, and after a reconnect.
+    let mut lines = Vec::new();
+    for round in 0..3 {
+        if round > 0 {
+            site.ioc.say(&format!("dbpf X:A {round}.5"));
+        }
+        site.ioc.crash();
+        loop {
+            let line = logs.lines.recv_timeout(std::time::Duration::from_secs(120)).unwrap();
+            lines.push(line);
+            if lines.last().unwrap().contains("X:A is disconnected") {
+                break;
+            }
+        }
+        site.ioc.up();
+        lines.push(logs.hears("all 1 variables are connected"));
+    }
+    logs.signal("-TERM");
+    lines.push(logs.hears("samples safe, 0 lost"));
+    lines.extend(logs.lines.iter());
+    assert!(!lines.iter().any(|line| line.contains("access rules")), "{lines:#?}");
+    let rows = site.good("get", &["X:A"]);
+    assert_eq!(rows.matches("-- disconnected").count(), 3, "{rows}");
+    assert!(!rows.contains("-- refused"), "{rows}");
+}
+
+#[test]
 fn a_second_logger_on_the_same_folder_is_refused_and_the_first_goes_on() {
     let site = site("record(calc, \"X:A\") { field(SCAN, \".1 second\") field(INPA, \"X:A\") field(CALC, \"A+1\") }");
     let logs = serve(&site);

@@ -19,7 +19,7 @@ pub(super) struct Args {
     /// Signal names; * and ? are wildcards
     #[arg(required = true)]
     signals: Vec<String>,
-    /// Start: now, a time before now (-1h, -7d), or UTC (2026-11-23T14:30:05Z)
+    /// Start: now, a time before now (-1h, -7d), or a time in UTC or with a zone (2026-11-23T15:30:05+01:00)
     #[arg(long, default_value = "-1h", allow_hyphen_values = true)]
     from: String,
     /// End, in the same format
