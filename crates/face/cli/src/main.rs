@@ -35,6 +35,7 @@ mod logs;
 mod msg;
 mod process;
 mod profile;
+mod progress;
 mod ps;
 mod report;
 mod run;

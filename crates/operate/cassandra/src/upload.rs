@@ -113,11 +113,19 @@ impl Upload {
 
     /// Sends what is there if that takes no longer than `patience`, and ends.
     #[must_use]
-    pub fn end(mut self, patience: Duration) -> Status {
+    pub fn end(self, patience: Duration) -> Status {
+        self.end_while(patience, |_| true)
+    }
+
+    /// As [`end`](Self::end), while `goes_on` returns true; it is called with the state about every 10 ms. What was not sent is sent
+    /// after the next start.
+    #[must_use]
+    pub fn end_while(mut self, patience: Duration, mut goes_on: impl FnMut(&Status) -> bool) -> Status {
         self.shared.ends.store(true, Ordering::Release);
         let until = Instant::now() + patience;
         let thread = self.thread.take();
-        while Instant::now() < until && thread.as_ref().is_some_and(|thread| !thread.is_finished()) {
+        let mut is_due = || Instant::now() < until && goes_on(&locked(&self.shared.status).clone());
+        while thread.as_ref().is_some_and(|thread| !thread.is_finished()) && is_due() {
             std::thread::sleep(LOOK / 10);
         }
         self.shared.is_abandoned.store(true, Ordering::Release);

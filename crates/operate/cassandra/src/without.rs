@@ -84,4 +84,10 @@ impl Upload {
     pub fn end(self, _: Duration) -> Status {
         match self.0 {}
     }
+
+    /// Ends.
+    #[must_use]
+    pub fn end_while(self, _: Duration, _: impl FnMut(&Status) -> bool) -> Status {
+        match self.0 {}
+    }
 }

@@ -72,6 +72,18 @@ pub fn due<F: Files>(files: &F, open_from: u64, form: Form, all: bool) -> Result
     Ok(windows.filter(even).min_by_key(|some| size(some)).and_then(ends))
 }
 
+/// Bytes of the files that are [`due`] where `all` is wanted.
+///
+/// # Errors
+/// Where files cannot be listed.
+pub fn unpacked<F: Files>(files: &F, open_from: u64, form: Form) -> Result<u64, StoreError> {
+    let listed = files.list().map_err(StoreError::io("", "list"))?;
+    let open_from = mark::held_from(files, &listed)?.map_or(open_from, |held| held.min(open_from));
+    let runs = Catalogue::read(files)?.packable(open_from);
+    let is_due = |numbers: &Numbers| numbers.form != Some(form);
+    Ok(runs.iter().flatten().filter(|(numbers, _)| is_due(numbers)).map(|(_, len)| len).sum())
+}
+
 /// The form of the newest pack; `None` where there is none.
 ///
 /// # Errors

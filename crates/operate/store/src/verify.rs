@@ -47,23 +47,40 @@ pub struct Checked {
 /// # Errors
 /// Where a file cannot be read at all.
 pub fn verify<F: Files>(files: &F) -> Result<Vec<Checked>, StoreError> {
+    Ok(verify_while(files, |_| true)?.0)
+}
+
+/// As [`verify`], while `goes_on` returns true; it is called with the share that is done, from 0 to 1, after each piece of a few MiB.
+/// Returns what was checked, and whether that is all.
+///
+/// # Errors
+/// As [`verify`].
+pub fn verify_while<F: Files>(files: &F, goes_on: impl FnMut(f64) -> bool) -> Result<(Vec<Checked>, bool), StoreError> {
     let catalogue = Catalogue::read(files)?;
     let mut all = Vec::new();
+    let total = catalogue.used.iter().map(|entry| entry.len).sum();
+    let mut watch = Watch { before: 0, total, goes_on };
     for entry in &catalogue.used {
-        match file(files, entry) {
+        match file(files, entry, &mut watch) {
             // Packed or removed since.
             Err(StoreError::Io { source, .. }) if source.kind() == ErrorKind::NotFound => {
                 if Catalogue::read(files)?.used.iter().any(|other| other.numbers == entry.numbers) {
                     return Err(StoreError::io(&entry.numbers.name(), "open")(source));
                 }
             }
-            Ok(checked) if entry.contents().is_none() && !checked.damage.is_empty() => {
+            Ok(None) => return Ok((all, false)),
+            Ok(Some(checked)) if entry.contents().is_none() && !checked.damage.is_empty() => {
                 // It may have been closed since.
                 let again = Catalogue::read(files)?.used.into_iter().find(|other| other.numbers == entry.numbers);
-                all.push(again.map_or(Ok(checked), |entry| file(files, &entry))?);
+                let again = again.map(|entry| file(files, &entry, &mut watch)).transpose()?;
+                match again.unwrap_or(Some(checked)) {
+                    Some(checked) => all.push(checked),
+                    None => return Ok((all, false)),
+                }
             }
-            checked => all.push(checked?),
+            checked => all.extend(checked?),
         }
+        watch.before += entry.len;
     }
     for Problem { name, place: (offset, len), why, lost, .. } in catalogue.problems {
         let why = if lost > 0 { format!("{why}; {lost} samples are missing") } else { why };
@@ -73,11 +90,30 @@ pub fn verify<F: Files>(files: &F) -> Result<Vec<Checked>, StoreError> {
             None => all.push(Checked { name, damage: vec![damage], ..Checked::default() }),
         }
     }
-    Ok(all)
+    Ok((all, true))
 }
 
-/// Reads one file.
-fn file<F: Files>(files: &F, entry: &Entry) -> Result<Checked, StoreError> {
+/// How far reading is, in bytes of all files.
+struct Watch<G> {
+    /// Of the files before this one.
+    before: u64,
+    total: u64,
+    goes_on: G,
+}
+
+impl<G: FnMut(f64) -> bool> Watch<G> {
+    /// Whether reading goes on, `at` bytes behind the beginning of a file.
+    fn goes_on(&mut self, at: u64) -> bool {
+        (self.goes_on)((self.before + at) as f64 / self.total.max(1) as f64)
+    }
+}
+
+/// Reads one file; `None` if reading was stopped.
+fn file<F: Files>(
+    files: &F,
+    entry: &Entry,
+    watch: &mut Watch<impl FnMut(f64) -> bool>,
+) -> Result<Option<Checked>, StoreError> {
     let numbers = entry.numbers;
     let name = &numbers.name();
     let open = files.open(name).map_err(StoreError::io(name, "open"))?;
@@ -98,6 +134,10 @@ fn file<F: Files>(files: &F, entry: &Entry) -> Result<Checked, StoreError> {
     while let Some(seen) = scan.next()? {
         match seen {
             Seen::Block { offset, header } => {
+                // Each file is read twice: its blocks, and its digest.
+                if !watch.goes_on(offset / 2) {
+                    return Ok(None);
+                }
                 checked.blocks += 1;
                 last = Some(header.kind);
                 match header.kind {
@@ -147,17 +187,19 @@ fn file<F: Files>(files: &F, entry: &Entry) -> Result<Checked, StoreError> {
         whole(CLOSED_UNLISTED.into());
     }
     let expected = entry.contents().map(|contents| contents.closing).or(own);
-    if let Some(expected) = expected
-        && digest(files, &open, name, digested(entry, bytes, end))? != expected.digest
-    {
-        whole("the file's digest is another than when it was written".into());
+    if let Some(expected) = expected {
+        let is_due = |at: u64| watch.goes_on(bytes / 2 + at / 2);
+        let Some(found) = digest(files, &open, name, digested(entry, bytes, end), is_due)? else { return Ok(None) };
+        if found != expected.digest {
+            whole("the file's digest is another than when it was written".into());
+        }
     }
     if is_parquet && checked.damage.is_empty() && !is_as_written(files, &open, name)? {
         // What an archive's readers need is whole.
         let why = "the file's checksum is another: its table may tell other programs something else".into();
         checked.damage.push(Damage { offset: 0, len: bytes, why });
     }
-    Ok(checked)
+    Ok(Some(checked))
 }
 
 /// How many bytes at the beginning of a file its digest is of.
@@ -171,10 +213,19 @@ fn digested(entry: &Entry, bytes: u64, end: u64) -> u64 {
     }
 }
 
-/// The digest of the first bytes of a file.
-fn digest<F: Files>(files: &F, file: &F::File, name: &str, len: u64) -> Result<u128, StoreError> {
+/// The digest of the first bytes of a file; `None` if reading was stopped.
+fn digest<F: Files>(
+    files: &F,
+    file: &F::File,
+    name: &str,
+    len: u64,
+    mut goes_on: impl FnMut(u64) -> bool,
+) -> Result<Option<u128>, StoreError> {
     let (mut digest, mut at, mut piece) = (Digest::default(), 0, vec![0; PIECE]);
     while at < len {
+        if !goes_on(at) {
+            return Ok(None);
+        }
         let room = usize::try_from(len - at).unwrap_or(PIECE).min(PIECE);
         let read = files.read_at(file, at, &mut piece[..room]).map_err(StoreError::io(name, "read"))?;
         if read == 0 {
@@ -183,7 +234,7 @@ fn digest<F: Files>(files: &F, file: &F::File, name: &str, len: u64) -> Result<u
         digest.add(&piece[..read]);
         at += read as u64;
     }
-    Ok(digest.value())
+    Ok(Some(digest.value()))
 }
 
 /// Reads the chunks that a block of an index tells of.

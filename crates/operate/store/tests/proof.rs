@@ -5,7 +5,9 @@ mod common;
 use common::small;
 use segment::rows::{About, Cause};
 use segment::{Datum, Sample};
-use store::{Archive, Files as _, Follow, Form, Logger, Memory, Position, Span, due, pack, verify};
+use store::{
+    Archive, Files as _, Follow, Form, Logger, Memory, Position, Span, due, pack, unpacked, verify, verify_while,
+};
 
 /// Numbers that look like chance, the same in each run.
 struct Chance(u64);
@@ -107,6 +109,44 @@ impl Unnoticed {
 /// The files that make up an archive.
 fn names(files: &Memory) -> Vec<String> {
     files.list().unwrap().into_iter().map(|(name, _)| name).filter(|name| name != "lock").collect()
+}
+
+#[test]
+fn verifying_reports_the_share_that_is_done_and_can_be_stopped_at_any_place() {
+    let files = whole(0);
+    let mut shares = Vec::new();
+    let (all, is_whole) = verify_while(&files, |share| {
+        shares.push(share);
+        true
+    })
+    .unwrap();
+    assert!(is_whole && all == verify(&files).unwrap());
+    assert!(shares.is_sorted() && shares.iter().all(|share| (0.0..=1.0).contains(share)), "{shares:?}");
+    assert!(shares.len() > all.len() && *shares.last().unwrap() > 0.9, "{shares:?}");
+    for stop in 0..shares.len() {
+        let mut calls = 0;
+        let (some, is_whole) = verify_while(&files, |_| {
+            calls += 1;
+            calls <= stop
+        })
+        .unwrap();
+        assert!(!is_whole && calls == stop + 1, "{stop}");
+        assert!(some.len() < all.len() && some[..] == all[..some.len()], "{stop}: only whole files");
+    }
+}
+
+#[test]
+fn bytes_that_are_not_packed_are_those_of_segments_and_of_packs_in_another_form() {
+    let files = whole(0);
+    let len = |is_due: &dyn Fn(&str) -> bool| -> u64 {
+        files.list().unwrap().iter().filter(|(name, _)| is_due(name)).map(|(_, len)| len).sum()
+    };
+    let segments = len(&|name| name.ends_with(".segment"));
+    let parquet = len(&|name| name.ends_with(".parquet"));
+    assert!(segments > 0 && parquet > 0);
+    let other = unpacked(&files, u64::MAX, Form::Compact).unwrap();
+    assert_eq!(other, segments + parquet);
+    assert!(unpacked(&files, u64::MAX, Form::Parquet).unwrap() < other + segments);
 }
 
 #[test]

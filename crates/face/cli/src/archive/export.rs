@@ -2,6 +2,7 @@
 
 use super::{end_of, folder, named, time};
 use crate::failure::Failure;
+use crate::progress::{Progress, ProgressArgs, interrupted};
 use exchange::{CsvWriter, ExchangeError, LinesWriter, ParquetWriter, PbWriter, Row, Writer};
 use segment::rows::Gap;
 use std::fs::File;
@@ -18,7 +19,7 @@ pub(super) struct Args {
     /// Signal names; * and ? are wildcards
     #[arg(required = true)]
     signals: Vec<String>,
-    /// Start: now, a time before now (-1h, -7d), or UTC (2026-11-23T14:30:05Z) [default: first sample]
+    /// Start: now, a time before now (-1h, -7d), or a time in UTC or with a zone (2026-11-23T15:30:05+01:00) [default: first sample]
     #[arg(long, allow_hyphen_values = true)]
     from: Option<String>,
     /// End, in the same format
@@ -33,6 +34,8 @@ pub(super) struct Args {
     /// In CSV: add rows with the metadata of signals (type `about`) and with gaps and their causes (type `gap`)
     #[arg(long)]
     whole: bool,
+    #[command(flatten)]
+    progress: ProgressArgs,
 }
 
 #[derive(Clone, Copy, clap::ValueEnum)]
@@ -81,20 +84,29 @@ fn write(
         Format::Pb => Box::new(PbWriter::new(out)),
     };
     let mut count = 0;
+    let mut progress = Progress::begin(&args.progress)?;
     for (index, name) in names.iter().enumerate() {
-        count += signal(archive, name, span, index == 0, writer.as_mut())?;
+        let known = archive.about(name)?.and_then(|found| found.span).unwrap_or(span);
+        let (from, to) = (known.from.max(span.from), known.to.min(span.to));
+        let mut goes_on = |at: i64, written: u64| {
+            let of_signal = (at as f64 - from as f64) / (to as f64 - from as f64).max(1.0);
+            let share = (index as f64 + of_signal) / names.len() as f64;
+            progress.step(Some(share), || format!("{} samples written", count + written))
+        };
+        count += signal(archive, name, span, index == 0, writer.as_mut(), &mut goes_on)?;
     }
     writer.finish().map_err(failed)?;
     Ok(count)
 }
 
-/// Writes all of one signal; gaps of all signals with the first.
+/// Writes all of one signal; gaps of all signals with the first. `goes_on` gets the time of each sample and the number before it.
 fn signal(
     archive: &Archive<Folder>,
     name: &str,
     span: Span,
     is_first: bool,
     writer: &mut dyn Writer,
+    goes_on: &mut dyn FnMut(i64, u64) -> bool,
 ) -> Result<u64, Failure> {
     for row in archive.rows(name) {
         let (since, kind, about) = (row.since, row.kind, row.about);
@@ -122,6 +134,12 @@ fn signal(
         };
         while let Some((_, gap)) = gaps.next_if(|(at, _)| *at < sample.at) {
             writer.write(&gap).map_err(failed)?;
+        }
+        if !goes_on(sample.at, count) {
+            return Err(interrupted(
+                "the output is not complete; a file of --output is removed",
+                "run the command again",
+            ));
         }
         writer.write(&Row::Sample { name: name.to_owned(), sample }).map_err(failed)?;
         count += 1;

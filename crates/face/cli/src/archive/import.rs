@@ -3,13 +3,16 @@
 use super::decode::Decoded;
 use super::visible;
 use crate::failure::Failure;
+use crate::progress::{Progress, ProgressArgs, interrupted};
 use exchange::{CsvReader, ExchangeError, PbReader, Row};
 use segment::Sample;
 use segment::rows::{About, Gap};
 use std::fs::File;
-use std::io::BufReader;
+use std::io::{BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use store::{Archive, Config, Folder, Logger, Pushed, Samples, SignalId, Span};
 
 /// Add samples from files to an archive without a running logger; skips existing samples
@@ -24,6 +27,8 @@ pub(super) struct Args {
     /// Store the samples of signal OLD as NEW
     #[arg(long, value_name = "OLD=NEW", value_parser = two_names)]
     rename: Vec<(String, String)>,
+    #[command(flatten)]
+    progress: ProgressArgs,
 }
 
 fn two_names(text: &str) -> Result<(String, String), String> {
@@ -59,15 +64,24 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
     let archive = Archive::open(folder)?;
     let mut renames = Renames(args.rename.iter().map(|(old, new)| (old.as_str(), new.as_str(), false)).collect());
     let mut import = Import { archive: &archive, logger, known: None, there: 0, taken: 0 };
+    let mut progress = Progress::begin(&args.progress)?;
+    let mut reading = Reading::new(&args.files);
     for path in &args.files {
-        let rows = open(path)?;
-        for row in rows {
+        for row in open(path, &reading.bytes)? {
+            let goes_on = progress.step(reading.share(), || format!("{} samples read", import.taken + import.there));
+            // Ctrl-C also ends the process that reads a Parquet file, which is an error of the row.
+            if !goes_on || (row.is_err() && progress.is_interrupted()) {
+                import.logger.finish(mono());
+                return Err(interrupted(&import.so_far(), "run the command again; it skips the samples that exist"));
+            }
             let mut row =
                 row.map_err(|error| format!("{}: {error}; {}", visible(&path.display().to_string()), import.so_far()))?;
             renames.apply(&mut row);
             import.row(row)?;
         }
+        reading.is_read(path);
     }
+    progress.clear();
     import.logger.finish(mono());
     println!("{}", import.so_far());
     if let Some((old, ..)) = renames.0.iter().find(|(_, _, came)| !came) {
@@ -84,15 +98,57 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
     Err(format!("{} samples could not be kept: {why}", account.taken - account.safe + account.refused).into())
 }
 
+/// How far files are read.
+struct Reading {
+    /// Bytes that were read, also ahead of the present row.
+    bytes: Arc<AtomicU64>,
+    /// Bytes of all files that were read whole.
+    before: u64,
+    total: u64,
+}
+
+impl Reading {
+    fn new(files: &[PathBuf]) -> Self {
+        let total = files.iter().map(|path| len(path)).sum();
+        Self { bytes: Arc::default(), before: 0, total }
+    }
+
+    fn share(&self) -> Option<f64> {
+        (self.total > 0).then(|| self.bytes.load(Ordering::Relaxed) as f64 / self.total as f64)
+    }
+
+    /// A file was read whole, maybe by another process.
+    fn is_read(&mut self, path: &Path) {
+        self.before += len(path);
+        self.bytes.store(self.before, Ordering::Relaxed);
+    }
+}
+
+/// A file's length; 0 if there is no file, which is reported when it is opened.
+fn len(path: &Path) -> u64 {
+    std::fs::metadata(path).map_or(0, |metadata| metadata.len())
+}
+
+/// A file whose bytes are counted.
+struct Counted(File, Arc<AtomicU64>);
+
+impl Read for Counted {
+    fn read(&mut self, bytes: &mut [u8]) -> std::io::Result<usize> {
+        let read = self.0.read(bytes)?;
+        self.1.fetch_add(read as u64, Ordering::Relaxed);
+        Ok(read)
+    }
+}
+
 /// What a file holds, by its form.
-fn open(path: &Path) -> Result<Box<dyn Iterator<Item = Result<Row, ExchangeError>>>, Failure> {
+fn open(path: &Path, read: &Arc<AtomicU64>) -> Result<Box<dyn Iterator<Item = Result<Row, ExchangeError>>>, Failure> {
     let failed = |error: &dyn std::fmt::Display| format!("{}: {error}", path.display());
     let is_a = |form: &str| path.extension().is_some_and(|extension| extension == form);
     if is_a("parquet") {
         return Ok(Box::new(Decoded::start(path)?));
     }
     let file = File::open(path).map_err(|error| failed(&error))?;
-    let input = BufReader::new(file);
+    let input = BufReader::new(Counted(file, read.clone()));
     if is_a("pb") {
         return Ok(Box::new(PbReader::new(input)));
     }

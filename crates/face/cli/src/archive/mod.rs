@@ -12,6 +12,7 @@ pub(crate) mod time;
 mod upload;
 
 use crate::failure::{Failure, end, text_of};
+use crate::progress::{Progress, ProgressArgs, interrupted};
 use crate::tell::Supervisor;
 use base::Cluster;
 use host::plant::archive;
@@ -42,13 +43,15 @@ enum What {
     Status(status::Args),
     Upload(upload::Args),
     /// Read a whole archive; exit status 1 if it is damaged
-    Verify(FolderArgs),
+    Verify(VerifyArgs),
 }
 
 #[derive(clap::Args)]
-struct FolderArgs {
+struct VerifyArgs {
     /// Archive folder
     folder: PathBuf,
+    #[command(flatten)]
+    progress: ProgressArgs,
 }
 
 #[derive(clap::Args)]
@@ -58,6 +61,8 @@ struct PackArgs {
     /// Format of the packs [default: that of the newest pack, else parquet]
     #[arg(long, value_enum)]
     format: Option<PackForm>,
+    #[command(flatten)]
+    progress: ProgressArgs,
 }
 
 #[derive(Clone, Copy, clap::ValueEnum)]
@@ -197,8 +202,11 @@ fn serve(args: &ServeArgs) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn verify(args: &FolderArgs) -> Result<ExitCode, Failure> {
-    let checked = store::verify(&folder(&args.folder)?)?;
+fn verify(args: &VerifyArgs) -> Result<ExitCode, Failure> {
+    let mut progress = Progress::begin(&args.progress)?;
+    let (checked, is_whole) =
+        store::verify_while(&folder(&args.folder)?, |share| progress.step(Some(share), || "verifying".into()))?;
+    progress.clear();
     let (mut samples, mut damaged) = (0, 0);
     for file in &checked {
         samples += file.samples;
@@ -211,6 +219,10 @@ fn verify(args: &FolderArgs) -> Result<ExitCode, Failure> {
         for damage in &file.damage {
             println!("  DAMAGED: {} bytes from byte {} on: {}", damage.len, damage.offset, damage.why);
         }
+    }
+    if !is_whole {
+        let done = format!("{} files with {samples} samples verified, {damaged} places damaged", checked.len());
+        return Err(interrupted(&done, "run the command again; it begins with the first file"));
     }
     if damaged > 0 {
         println!("DAMAGED: {damaged} places; {samples} samples can be read");
@@ -234,12 +246,22 @@ fn pack(args: &PackArgs) -> Result<ExitCode, Failure> {
         None => store::due(&folder, open, form, false),
         due => Ok(due),
     };
-    let mut damaged = 0;
+    let mut progress = Progress::begin(&args.progress)?;
+    let total = store::unpacked(&folder, open, form)?;
+    let (mut damaged, mut packs) = (0, 0);
     while let Some((first, last)) = next()? {
+        let left = store::unpacked(&folder, open, form)?;
+        // Afterwards packs are joined to larger ones, which takes another while.
+        let share = (left > 0).then(|| 1.0 - left as f64 / total.max(1) as f64);
+        if progress.is_interrupted() || !progress.step(share, || format!("{packs} packs made")) {
+            let done = format!("{packs} packs made; the other files are as they were");
+            return Err(interrupted(&done, "run the command again; it continues with the next pack"));
+        }
         let packed = match store::pack(&folder, first, last, form) {
             Ok(packed) => packed,
             Err(error @ StoreError::Damaged { .. }) => {
                 // It is left out next time; without a file of its name something is wrong that stays so.
+                progress.clear();
                 eprintln!("tahti: not packed: {error}");
                 damaged += 1;
                 if damaged > DAMAGED_MAX {
@@ -249,6 +271,8 @@ fn pack(args: &PackArgs) -> Result<ExitCode, Failure> {
             }
             Err(error) => return Err(error.into()),
         };
+        packs += 1;
+        progress.clear();
         println!(
             "{}  {} files, {} samples: {} bytes, were {}",
             packed.name, packed.files, packed.samples, packed.after, packed.before

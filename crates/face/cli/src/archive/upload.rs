@@ -2,6 +2,7 @@
 
 use super::{folder, visible};
 use crate::failure::Failure;
+use crate::progress::{Progress, ProgressArgs, interrupted};
 use base::{Cluster, DurNs};
 use cassandra::{News, Upload};
 use std::collections::VecDeque;
@@ -36,6 +37,8 @@ pub(super) struct Args {
     /// Send the present samples and exit; exit status 1 if this takes longer than one minute
     #[arg(long)]
     once: bool,
+    #[command(flatten)]
+    progress: ProgressArgs,
 }
 
 pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
@@ -49,7 +52,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
     if args.once {
         std::thread::sleep(Duration::from_nanos(args.after.0.unsigned_abs()));
         upload.safe_to(written_to(&folder)?);
-        return Ok(end(upload, 12 * PATIENCE));
+        return once(upload, Progress::begin(&args.progress)?);
     }
     // What was written when; it is safe after a while.
     let mut seen = VecDeque::new();
@@ -70,8 +73,29 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
+/// Sends the present samples.
+fn once(upload: Upload, mut progress: Progress) -> Result<ExitCode, Failure> {
+    let (mut most, mut is_interrupted) = (0, false);
+    let status = upload.end_while(12 * PATIENCE, |status| {
+        most = status.waiting.max(most);
+        let share = (status.samples > 0).then(|| 1.0 - status.waiting as f64 / most.max(1) as f64);
+        is_interrupted = !progress.step(share, || format!("{} samples sent", status.samples));
+        !is_interrupted
+    });
+    progress.clear();
+    if is_interrupted {
+        let done = format!("{} samples sent", status.samples);
+        return Err(interrupted(&done, "run the command again; it continues behind the last sample that was sent"));
+    }
+    Ok(shown(&status))
+}
+
 fn end(upload: Upload, patience: Duration) -> ExitCode {
-    let status = upload.end(patience);
+    shown(&upload.end(patience))
+}
+
+/// Prints what was sent; the exit status.
+fn shown(status: &cassandra::Status) -> ExitCode {
     println!("tahti archive: {} samples sent; {}", status.samples, visible(&status.to_string()));
     if status.waiting == 0 && status.is_connected && status.damaged == 0 {
         ExitCode::SUCCESS
