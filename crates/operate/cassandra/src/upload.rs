@@ -1,5 +1,6 @@
 //! Taking the log to the cluster, portion by portion. The log is the queue: a portion is planned on the disk before it goes,
-//! and sent again, the same, until all of it is acknowledged. Memory: one portion, and what is known of buckets.
+//! and sent again, the same, until all of it is acknowledged. Memory: one portion (about 120 bytes for
+//! each sample of slow signals, which are chunks of one in the log), and what is known of buckets.
 
 use crate::client::{Failure, Known, Sink, Writer};
 use crate::put::{Bucket, Extent, Put, Puts};
@@ -21,11 +22,15 @@ const MARK: &str = "cassandra";
 /// The lock of who writes the mark.
 const LOCK: &str = "cassandra.lock";
 
-/// Bytes of the log that are worth a portion without waiting.
-const PORTION: u64 = 1 << 20;
+/// Bytes of the log that are worth a portion without waiting, at least and at most.
+const PORTION: (u64, u64) = (1 << 20, 16 << 20);
 
-/// How long samples are gathered otherwise: the more rows a batch has the less each costs.
-const PACE: Duration = Duration::from_secs(5);
+/// Bytes of the log for each signal of a portion: about ten samples of a slow signal. Each portion costs two statements for each of its
+/// signals, however few samples it has.
+const SIGNAL: u64 = 200;
+
+/// How long samples are gathered otherwise, at least and at most: the more rows a batch has the less each costs.
+const PACE: (Duration, Duration) = (Duration::from_secs(5), Duration::from_secs(30));
 
 /// How often it is looked whether there is something to do.
 const LOOK: Duration = Duration::from_millis(100);
@@ -153,6 +158,22 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 /// It was asked to end.
 struct Ended;
 
+/// When a portion is sent: once it has so many bytes, or after so long.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Size {
+    bytes: u64,
+    pace: Duration,
+}
+
+impl Size {
+    /// For a log whose portions have so many signals.
+    fn of(signals: usize) -> Self {
+        let bytes = (signals as u64).saturating_mul(SIGNAL).clamp(PORTION.0, PORTION.1);
+        let times = u32::try_from(bytes / PORTION.0).unwrap_or(1);
+        Self { bytes, pace: PACE.0.saturating_mul(times).min(PACE.1) }
+    }
+}
+
 struct Work<F: Files> {
     files: F,
     follow: Follow<F>,
@@ -160,6 +181,8 @@ struct Work<F: Files> {
     cluster: Cluster,
     shared: Arc<Shared>,
     known: HashMap<Bucket, Known>,
+    /// Of the next portion.
+    size: Size,
     at_once: usize,
     calm: usize,
     /// Whether a request has failed since the last pause.
@@ -171,7 +194,20 @@ impl<F: Files> Work<F> {
     fn new(files: F, mark: Mark, cluster: Cluster, shared: Arc<Shared>) -> Self {
         let follow = Follow::new(files.clone(), mark.done);
         let known = HashMap::new();
-        Self { files, follow, mark, cluster, shared, known, at_once: 1, calm: 0, has_failed: false, pause: PAUSE.0 }
+        let size = Size::of(0);
+        Self {
+            files,
+            follow,
+            mark,
+            cluster,
+            shared,
+            known,
+            size,
+            at_once: 1,
+            calm: 0,
+            has_failed: false,
+            pause: PAUSE.0,
+        }
     }
 
     async fn run(mut self) {
@@ -186,8 +222,10 @@ impl<F: Files> Work<F> {
         while !self.is_abandoned() {
             let limit = *locked(&self.shared.limit);
             let ends = self.shared.ends.load(Ordering::Acquire);
-            let is_due =
-                ends || last.elapsed() >= PACE || self.mark.planned > self.mark.done || self.has_portion(limit);
+            let is_due = ends
+                || last.elapsed() >= self.size.pace
+                || self.mark.planned > self.mark.done
+                || self.has_portion(limit);
             let portion = if is_due { self.portion(limit) } else { Ok(None) };
             match portion {
                 Ok(Some(window)) => {
@@ -253,7 +291,7 @@ impl<F: Files> Work<F> {
             self.mark.done = self.mark.planned.max(self.follow.position());
             self.mark.planned = self.mark.done;
         }
-        let Some(window) = self.follow.window(limit, Some(PORTION))? else { return Ok(None) };
+        let Some(window) = self.follow.window(limit, Some(self.size.bytes))? else { return Ok(None) };
         self.mark.planned = window.to;
         if let Err(error) = self.mark.write(&self.files, MARK) {
             // It is read again when it can be planned.
@@ -299,6 +337,7 @@ impl<F: Files> Work<F> {
         let gaps = window.gaps.iter().filter(|(_, _, gap)| gap.cause == segment::rows::Cause::Damaged).count() as u64;
         let damaged = gaps + puts.damaged;
         let samples: i64 = extents.values().map(|extent| extent.count).sum();
+        self.size = Size::of(extents.len());
         self.tell_buckets(writer, window.number, extents).await?;
         let mut status = locked(&self.shared.status);
         status.samples += samples as u64;
@@ -428,7 +467,7 @@ impl<F: Files> Work<F> {
 
     fn has_portion(&self, limit: Position) -> bool {
         let position = self.follow.position();
-        position.segment < limit.segment || limit.offset.saturating_sub(position.offset) >= PORTION
+        position.segment < limit.segment || limit.offset.saturating_sub(position.offset) >= self.size.bytes
     }
 
     /// How much waits.

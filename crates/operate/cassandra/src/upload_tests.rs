@@ -201,3 +201,37 @@ fn what_is_never_acknowledged_is_sent_by_the_next_start() {
     thread.join().unwrap();
     all_was_acknowledged(&files, limit, &fake);
 }
+
+#[test]
+fn a_portion_grows_with_the_number_of_signals_up_to_a_bound() {
+    let of = |signals| (Size::of(signals).bytes, Size::of(signals).pace.as_secs());
+    assert_eq!([of(0), of(5_000), of(20_000)], [(1 << 20, 5), (1 << 20, 5), (4_000_000, 15)]);
+    assert_eq!([of(100_000), of(usize::MAX)], [(16 << 20, 30); 2]);
+}
+
+/// A statement for a batch and one for a bucket are due for each signal of a portion. With 20,000 signals at 1 Hz a portion of 1 MiB has
+/// two or three samples of each.
+#[test]
+fn many_slow_signals_cost_fewer_statements_than_one_for_two_samples() {
+    const SIGNALS: u32 = 20_000;
+    const SECONDS: i64 = 12;
+    let files = Memory::default();
+    let mut logger = Logger::open(files.clone(), Config::default(), 0).unwrap();
+    let ids: Vec<_> =
+        (0..SIGNALS).map(|k| logger.signal(&format!("PLANT:S{k}"), About::default(), 0).unwrap()).collect();
+    for second in 0..SECONDS {
+        ids.iter().for_each(|id| drop(logger.push(*id, &Sample::new(second * 1_000_000_000, second as f64 * 0.7))));
+        logger.sync(second);
+    }
+    let limit = logger.safe_to();
+    Mark { log: 7, done: Position::default(), planned: Position::default() }.write(&files, MARK).unwrap();
+    let fake = Fake::new(&files, &[Fate::Acknowledged]);
+    let (_, thread) = send(&files, limit, &fake);
+    thread.join().unwrap();
+    let samples = i64::from(SIGNALS) * SECONDS;
+    assert_eq!(locked(&fake.samples).len() as i64, samples);
+    // What signals are is written once.
+    let statements = *locked(&fake.asked) as i64 - i64::from(SIGNALS);
+    println!("{statements} statements for {samples} samples: {:.2} each", statements as f64 / samples as f64);
+    assert!(statements * 2 < samples, "{statements} statements for {samples} samples");
+}

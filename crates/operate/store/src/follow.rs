@@ -16,8 +16,13 @@ use std::sync::Arc;
 /// Bytes that are read at a time to find a position again.
 const ENOUGH: u64 = 1 << 20;
 
-/// Samples of a portion.
+/// Samples of a portion, for each MiB that it has.
 const SAMPLES_ENOUGH: i64 = 1 << 18;
+
+/// How many samples a portion of so many bytes has at most, without those of its last block.
+fn enough(bytes: u64) -> i64 {
+    SAMPLES_ENOUGH * i64::try_from(bytes >> 20).unwrap_or(1).max(1)
+}
 
 /// A position in the log, between two blocks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -122,7 +127,7 @@ impl<F: Files> Follow<F> {
     }
 
     /// What comes next: as many bytes as a portion has, and one block more at most, or less where a file ends, or at `limit`
-    /// ([`Logger::safe_to`]), or after a quarter of a million samples; `None` where nothing is there yet. With a window's end as
+    /// ([`Logger::safe_to`]), or after a quarter of a million samples for each MiB of the portion; `None` where nothing is there yet. With a window's end as
     /// limit and no portion the window is read again, all of it.
     ///
     /// [`Logger::safe_to`]: crate::Logger::safe_to
@@ -235,7 +240,7 @@ impl<F: Files> Follow<F> {
         let scan = Scan::between(&self.files, &open.file, &open.name, begin, None)?;
         let mut scan = scan.of(segment).until(blocks_end);
         let is_enough =
-            |bytes: u64, samples: i64| portion.is_some_and(|portion| bytes >= portion || samples >= SAMPLES_ENOUGH);
+            |bytes: u64, samples: i64| portion.is_some_and(|portion| bytes >= portion || samples >= enough(portion));
         while self.position.offset < end && !is_enough(self.position.offset - begin, known.next - window.number) {
             match scan.next()? {
                 Some(Seen::Block { offset, header }) => {
