@@ -3,10 +3,11 @@
 use crate::call::{Ask, Call, Kind};
 use crate::flow::Asked;
 use crate::format::{Format, Head, Writer};
+use crate::gaps::is_damage;
 use crate::names::{details, matching, metadata, resolve, status};
 use crate::{Failed, Operator, Refused, Source, at_time};
 use segment::Sample;
-use segment::rows::Signal;
+use segment::rows::{Cause, Gap, Signal};
 use serde_json::json;
 use std::io::Write;
 
@@ -17,8 +18,13 @@ pub struct Answer {
     pub status: u16,
     /// The media type of the body.
     pub content_type: &'static str,
+    /// The time in which damage may have changed the answer: nanoseconds since 1970, both ends included.
+    pub span: (i64, i64),
     body: Body,
 }
+
+/// All of time.
+const ALL: (i64, i64) = (i64::MIN, i64::MAX);
 
 #[derive(Clone, Debug)]
 enum Body {
@@ -29,7 +35,7 @@ enum Body {
 impl From<Refused> for Answer {
     fn from(refused: Refused) -> Self {
         let body = Body::Text(format!("{refused}\n").into_bytes());
-        Self { status: refused.status, content_type: "text/plain; charset=utf-8", body }
+        Self { status: refused.status, content_type: "text/plain; charset=utf-8", span: ALL, body }
     }
 }
 
@@ -44,19 +50,27 @@ impl Call {
         let json = |value: serde_json::Value| Answer {
             status: 200,
             content_type: "application/json",
+            span: ALL,
             body: Body::Text(format!("{value}\n").into_bytes()),
         };
         Ok(match &self.0 {
             Kind::Data { format, asks, from, to, now, latest } => {
-                let parts = asks.iter().map(|ask| part(source, ask)).collect::<Result<_, _>>()?;
+                let parts = asks.iter().map(|ask| part(source, ask)).collect::<Result<Vec<_>, _>>()?;
+                let mut begin = *from;
+                for (name, _) in &parts {
+                    begin = begin.min(since(source, name, (*from, *to))?);
+                }
                 let body = Body::Data { format: *format, parts, from: *from, to: *to, now: *now, latest: *latest };
-                Answer { status: 200, content_type: format.content_type(), body }
+                Answer { status: 200, content_type: format.content_type(), span: (begin, *to), body }
             }
-            Kind::AtTime { names, at, oldest } => json(at_time::at_time(source, names, *at, *oldest)?),
+            Kind::AtTime { names, at, oldest } => {
+                Answer { span: (*oldest, *at), ..json(at_time::at_time(source, names, *at, *oldest)?) }
+            }
             Kind::Names { filter, limit, is_text: false } => json(matching(source, filter, *limit)?.into()),
             Kind::Names { filter, limit, is_text: true } => {
                 let lines: String = matching(source, filter, *limit)?.iter().flat_map(|name| [name, "\n"]).collect();
-                Answer { status: 200, content_type: "text/plain; charset=utf-8", body: Body::Text(lines.into_bytes()) }
+                let body = Body::Text(lines.into_bytes());
+                Answer { status: 200, content_type: "text/plain; charset=utf-8", span: ALL, body }
             }
             Kind::Version => json(json!({ "version": concat!("tahti ", env!("CARGO_PKG_VERSION")) })),
             Kind::Details(name) => json(details(source, name)?),
@@ -74,6 +88,20 @@ impl Call {
             Kind::Status { patterns, now } => json(status(source, patterns, *now)?),
         })
     }
+}
+
+/// Since when damage may have changed what is answered of a signal: an instant is answered by the newest sample before it.
+fn since(source: &dyn Source, name: &str, (from, to): (i64, i64)) -> Result<i64, crate::SourceError> {
+    if from < to {
+        return Ok(from);
+    }
+    Ok(source.at(name, from)?.map_or(i64::MIN, |sample| sample.at))
+}
+
+/// Damage that no row has reported; the last row that did is at `reported`.
+fn unreported(gaps: &[Gap], reported: Option<i64>) -> Vec<Gap> {
+    let is_new = |gap: &&Gap| gap.cause == Cause::Damaged && reported.is_none_or(|at| gap.at > at);
+    gaps.iter().filter(is_new).copied().collect()
 }
 
 /// The signal that is meant, and what is answered of it.
@@ -150,8 +178,15 @@ impl Answer {
             let head = Head { name: name.clone(), rows: source.rows(name)?, latest, from };
             writer.signal(&head);
             let asked = Asked { source, name, from, to, now };
-            asked.give(*operator, &mut |row| writer.row(&head, &row))?;
-            writer.signal_ends(&head, &source.gaps(name, from, to)?);
+            let mut reported = None;
+            asked.give(*operator, &mut |row| {
+                if is_damage(&row.fields) {
+                    reported = Some(row.sample.at);
+                }
+                writer.row(&head, &row)
+            })?;
+            let gaps = source.gaps(name, since(source, name, (from, to))?, to)?;
+            writer.signal_ends(&head, &gaps, &unreported(&gaps, reported));
         }
         writer.end()
     }

@@ -1,10 +1,11 @@
 //! The samples that answer a request, one after the other.
 
-use crate::gaps::Gaps;
+use crate::gaps::{Carried, Gaps};
 use crate::operator::Operator;
 use crate::pb::Row;
 use crate::{Failed, Source, bins};
 use base::Scalar;
+use segment::rows::Cause;
 use segment::{Datum, Sample};
 
 /// What is asked of one signal.
@@ -27,10 +28,13 @@ impl Asked<'_> {
             Operator::Raw => self.raw(take),
             Operator::Nth(step) => {
                 let mut count = 0u64;
-                self.raw(&mut |row| {
-                    count += 1;
-                    if (count - 1).is_multiple_of(step) { take(row) } else { Ok(()) }
-                })
+                self.some(
+                    |_| {
+                        count += 1;
+                        (count - 1).is_multiple_of(step)
+                    },
+                    take,
+                )
             }
             Operator::NCount => self.ncount(take),
             Operator::DeadBand(band) => self.dead_band(band, take),
@@ -68,7 +72,30 @@ impl Asked<'_> {
             last = Some(sample.at);
             take(Row { fields: gaps.before_sample(sample.at), sample })?;
         }
-        Ok(())
+        match gaps.take_unread() {
+            // No sample follows, and no gap has it.
+            Some(why) if !self.is_damaged_after(last)? => Err(Failed::Source(why.into())),
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether a gap reports damage after a sample.
+    fn is_damaged_after(&self, last: Option<i64>) -> Result<bool, Failed> {
+        let gaps = self.source.gaps(self.name, last.unwrap_or(self.from), self.to)?;
+        Ok(gaps.iter().any(|gap| gap.cause == Cause::Damaged))
+    }
+
+    /// The samples for which it is so, as [`raw`](Self::raw) gives them. Damage before others is reported with the next one.
+    fn some(&self, mut is_given: impl FnMut(&Row) -> bool, take: &mut Take<'_>) -> Result<(), Failed> {
+        let mut carried = Carried::default();
+        self.raw(&mut |mut row| {
+            if !is_given(&row) {
+                carried.keep(row.fields);
+                return Ok(());
+            }
+            carried.add_to(&mut row.fields);
+            take(row)
+        })
     }
 
     /// Whether a value within what is asked may be a number.
@@ -81,16 +108,21 @@ impl Asked<'_> {
 
     /// The samples that are numbers, as [`raw`](Self::raw) gives them.
     pub(crate) fn numbers(&self, take: &mut Take<'_>) -> Result<(), Failed> {
-        self.raw(&mut |row| if row.sample.datum.to_f64().is_some() { take(row) } else { Ok(()) })
+        self.some(|row| row.sample.datum.to_f64().is_some(), take)
     }
 
     fn ncount(&self, take: &mut Take<'_>) -> Result<(), Failed> {
         let mut count = 0u64;
+        let mut gaps = Gaps::after(self.from, Vec::new());
         for sample in self.source.samples(self.name, self.from, self.to)? {
-            count += u64::from(sample.is_ok());
+            match sample {
+                Ok(_) => count += 1,
+                Err(why) => gaps.unread(why.to_string()),
+            }
         }
         let count = i32::try_from(count).map_or(Scalar::F64(count as f64), Scalar::I32);
-        take(Sample::new(self.from, Datum::Number(count)).into())
+        let sample = Sample::new(self.from, Datum::Number(count));
+        take(Row { fields: gaps.before_sample(self.from), sample })
     }
 
     fn dead_band(&self, band: f64, take: &mut Take<'_>) -> Result<(), Failed> {

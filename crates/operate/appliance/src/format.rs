@@ -1,10 +1,11 @@
 //! Samples as bytes, in the forms that clients ask for.
 
+use crate::gaps::is_damage;
 use crate::pb::{self, Payload, Row, headers};
 use crate::{Failed, instant};
 use base::{Array, Scalar};
 use segment::Datum;
-use segment::rows::{Gap, Signal};
+use segment::rows::{Cause, Gap, Signal};
 use std::fmt::Write as _;
 use std::io::Write;
 
@@ -139,6 +140,9 @@ impl<'a> Writer<'a> {
                 self.piece.extend_from_slice(b" }");
             }
             Format::Csv => {
+                if is_damage(&row.fields) {
+                    self.piece.extend_from_slice(b"# no data before the next: damaged\n");
+                }
                 let value = quoted(&sample.datum.to_string());
                 self.piece.extend_from_slice(format!("{secs},{value},{severity},{status},{nanos}\n").as_bytes());
             }
@@ -158,39 +162,63 @@ impl<'a> Writer<'a> {
         Ok(())
     }
 
-    /// Ends with a signal; why it had no samples where.
-    pub(crate) fn signal_ends(&mut self, head: &Head, gaps: &[Gap]) {
+    /// Ends with a signal; why it had no samples where, and the damage that no sample has reported.
+    pub(crate) fn signal_ends(&mut self, head: &Head, gaps: &[Gap], damage: &[Gap]) {
         match self.format {
+            Format::Raw if !damage.is_empty() => self.lines.damage(&head.rows, damage, &mut self.piece),
             // Clients that read nothing at all do not know that there is nothing.
             Format::Raw if self.samples == 0 => self.lines.no_rows(&head.rows, head.from, &mut self.piece),
             Format::Raw => {}
             Format::Json => {
                 self.piece.extend_from_slice(b"\n]");
-                if !gaps.is_empty() {
-                    self.piece.extend_from_slice(b",\n\"gaps\": [ ");
-                    for (index, gap) in gaps.iter().enumerate() {
-                        let (secs, nanos) = (gap.at.div_euclid(SECOND), gap.at.rem_euclid(SECOND));
-                        let comma = if index > 0 { "," } else { "" };
-                        let lost = gap.lost;
-                        let text =
-                            format!("{comma}\n{{ \"secs\": {secs}, \"nanos\": {nanos}, \"lost\": {lost}, \"cause\": ");
-                        self.piece.extend_from_slice(text.as_bytes());
-                        put_text(&mut self.piece, &gap.cause.to_string());
-                        self.piece.extend_from_slice(b" }");
-                    }
-                    self.piece.extend_from_slice(b"\n]");
-                }
+                self.gaps(gaps);
                 self.piece.extend_from_slice(b" }");
             }
-            Format::Qw => self.piece.extend_from_slice(b"\n] }"),
-            Format::Csv => self.piece.push(b'\n'),
+            Format::Qw => {
+                self.piece.extend_from_slice(b"\n]");
+                // The Appliance has no gaps there; damage is not passed over.
+                let damage: Vec<Gap> = gaps.iter().filter(|gap| gap.cause == Cause::Damaged).copied().collect();
+                self.gaps(&damage);
+                self.piece.extend_from_slice(b" }");
+            }
+            Format::Csv => {
+                self.damage(damage);
+                self.piece.push(b'\n');
+            }
             Format::Txt => {
+                self.damage(damage);
                 for gap in gaps.iter().rev().take(1) {
                     let line = format!("# last gap: {}, {}\n", instant::show(gap.at), gap.cause);
                     self.piece.extend_from_slice(line.as_bytes());
                 }
             }
         }
+    }
+
+    /// A line for each place without a sample after it.
+    fn damage(&mut self, damage: &[Gap]) {
+        for gap in damage {
+            let line = format!("# damaged from {}: {} samples are missing\n", instant::show(gap.at), gap.lost);
+            self.piece.extend_from_slice(line.as_bytes());
+        }
+    }
+
+    /// The list of gaps in JSON, if there are some.
+    fn gaps(&mut self, gaps: &[Gap]) {
+        if gaps.is_empty() {
+            return;
+        }
+        self.piece.extend_from_slice(b",\n\"gaps\": [ ");
+        for (index, gap) in gaps.iter().enumerate() {
+            let (secs, nanos) = (gap.at.div_euclid(SECOND), gap.at.rem_euclid(SECOND));
+            let comma = if index > 0 { "," } else { "" };
+            let lost = gap.lost;
+            let text = format!("{comma}\n{{ \"secs\": {secs}, \"nanos\": {nanos}, \"lost\": {lost}, \"cause\": ");
+            self.piece.extend_from_slice(text.as_bytes());
+            put_text(&mut self.piece, &gap.cause.to_string());
+            self.piece.extend_from_slice(b" }");
+        }
+        self.piece.extend_from_slice(b"\n]");
     }
 
     /// Ends, and hands on what is left.

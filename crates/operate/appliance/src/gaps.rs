@@ -6,31 +6,71 @@ use std::vec::IntoIter;
 
 const SECOND: i64 = 1_000_000_000;
 
+/// Whether samples before a row are missing because they cannot be read.
+pub(crate) fn is_damage(fields: &[(String, String)]) -> bool {
+    let damaged = Cause::Damaged.to_string();
+    fields.iter().any(|(name, causes)| name == "gap" && causes.split(", ").any(|cause| cause == damaged))
+}
+
+/// Damage before rows that are not given; the next row that is given reports it.
+#[derive(Default)]
+pub(crate) struct Carried(Vec<(String, String)>);
+
+impl Carried {
+    /// A row with these fields is not given.
+    pub(crate) fn keep(&mut self, fields: Vec<(String, String)>) {
+        if self.0.is_empty() && is_damage(&fields) {
+            self.0 = fields;
+        }
+    }
+
+    /// Adds it to the fields of a row that is given.
+    pub(crate) fn add_to(&mut self, fields: &mut Vec<(String, String)>) {
+        for (name, value) in std::mem::take(&mut self.0).into_iter().filter(|(name, _)| name == "gap" || name == "lost")
+        {
+            match fields.iter_mut().find(|(known, _)| *known == name) {
+                Some((_, known)) if name == "gap" => *known = format!("{value}, {known}"),
+                Some(_) => {}
+                None => fields.push((name, value)),
+            }
+        }
+    }
+}
+
 /// The gaps of a signal that were not reported yet.
 pub(crate) struct Gaps {
     left: Peekable<IntoIter<Gap>>,
-    /// All before it were reported.
+    /// All up to it were reported; damage begins wherever it is, also before what was asked.
     reported: i64,
+    damage_reported: i64,
     /// What could not be read since the last sample.
     unread: Option<String>,
 }
 
 impl Gaps {
-    /// Those after an instant.
-    pub(crate) fn after(at: i64, mut gaps: Vec<Gap>) -> Self {
-        gaps.retain(|gap| gap.at > at);
-        Self { left: gaps.into_iter().peekable(), reported: at, unread: None }
+    /// Those after an instant, and damage since then.
+    pub(crate) fn after(at: i64, gaps: Vec<Gap>) -> Self {
+        let left = Vec::new().into_iter().peekable();
+        let mut new = Self { left, reported: at, damage_reported: at.saturating_sub(1), unread: None };
+        new.renew(gaps);
+        new
     }
 
     /// The gaps are known better: reading has found damage.
     pub(crate) fn renew(&mut self, mut gaps: Vec<Gap>) {
-        gaps.retain(|gap| gap.at > self.reported);
+        let reported = |gap: &Gap| if gap.cause == Cause::Damaged { self.damage_reported } else { self.reported };
+        gaps.retain(|gap| gap.at > reported(gap));
         self.left = gaps.into_iter().peekable();
     }
 
     /// Samples are missing because they could not be read.
     pub(crate) fn unread(&mut self, why: String) {
         self.unread = Some(why);
+    }
+
+    /// What could not be read since the last sample, if anything.
+    pub(crate) fn take_unread(&mut self) -> Option<String> {
+        self.unread.take()
     }
 
     /// What is reported with a sample: fields by the Archiver Appliance's names, where it has one for the cause (connection lost and
@@ -44,6 +84,7 @@ impl Gaps {
         };
         let (mut causes, mut lost) = (Vec::new(), 0u64);
         self.reported = self.reported.max(at);
+        self.damage_reported = self.damage_reported.max(at);
         while let Some(gap) = self.left.next_if(|gap| gap.at <= at) {
             match gap.cause {
                 Cause::Disconnected => {
@@ -57,7 +98,9 @@ impl Gaps {
             causes.push(gap.cause.to_string());
             lost = lost.saturating_add(gap.lost);
         }
-        causes.extend(self.unread.take());
+        if let Some(why) = self.unread.take() {
+            causes.extend([Cause::Damaged.to_string(), why]);
+        }
         causes.dedup();
         if !causes.is_empty() {
             field("gap", causes.join(", "));

@@ -5,7 +5,7 @@
 
 use crate::wire::{self, Field};
 use base::{Array, FieldType, Scalar, Str40, days_from_civil};
-use segment::rows::{About, Cause, LABELS_MAX, Signal};
+use segment::rows::{About, Cause, Gap, LABELS_MAX, Signal};
 use segment::{Datum, Kind, Sample};
 
 /// The years whose stamps fit into 64 bits of nanoseconds.
@@ -339,12 +339,39 @@ impl Lines {
         self.begin(rows, (Payload::of(kind), year_of(at), 1, rows.len().saturating_sub(1)), out);
     }
 
+    /// Appends the head of a chunk without samples that reports damage: `gap`, when it begins in seconds since 1970, and how many
+    /// samples are missing.
+    pub fn damage(&mut self, rows: &[Signal], damage: &[Gap], out: &mut Vec<u8>) {
+        let Some(first) = damage.first() else { return };
+        let kind = rows.last().map_or(Kind::Number(FieldType::F64), |row| row.kind);
+        let index = rows.len().saturating_sub(1);
+        let lost: u64 = damage.iter().map(|gap| gap.lost).fold(0, u64::saturating_add);
+        let more = [
+            ("gap", first.cause.to_string()),
+            ("gapepsecs", first.at.div_euclid(SECOND).to_string()),
+            ("lost", lost.to_string()),
+        ];
+        let more = more.map(|(name, value)| (name.to_owned(), value));
+        self.begin_with(rows, (Payload::of(kind), year_of(first.at), 1, index), more.into(), out);
+    }
+
     fn begin(&mut self, rows: &[Signal], what: (Payload, i32, i32, usize), out: &mut Vec<u8>) {
+        self.begin_with(rows, what, Vec::new(), out);
+    }
+
+    fn begin_with(
+        &mut self,
+        rows: &[Signal],
+        what: (Payload, i32, i32, usize),
+        more: Vec<(String, String)>,
+        out: &mut Vec<u8>,
+    ) {
         if self.has_begun {
             out.push(b'\n');
         }
         let (payload, year, elements, index) = what;
-        let headers = rows.get(index).map(|row| headers(&row.about)).unwrap_or_default();
+        let mut headers = rows.get(index).map(|row| headers(&row.about)).unwrap_or_default();
+        headers.extend(more);
         let info = Info { payload, name: self.name.clone(), year, elements, headers };
         info.write(out);
         self.chunk = Some((info, index));

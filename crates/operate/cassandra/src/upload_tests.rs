@@ -235,3 +235,101 @@ fn many_slow_signals_cost_fewer_statements_than_one_for_two_samples() {
     println!("{statements} statements for {samples} samples: {:.2} each", statements as f64 / samples as f64);
     assert!(statements * 2 < samples, "{statements} statements for {samples} samples");
 }
+
+/// What happens to the files of an archive.
+type Harm = fn(&Memory, &[String]);
+
+fn flip(files: &Memory, name: &str) {
+    let mut bytes = files.bytes(name).unwrap();
+    let half = bytes.len() / 2;
+    bytes[half] ^= 0x10;
+    files.set_bytes(name, bytes);
+}
+
+fn remove(files: &Memory, name: &str) {
+    files.remove(name).unwrap();
+}
+
+/// Samples of [`many`].
+const MANY: i64 = 400;
+
+/// A closed log of many segments, the first of them as a pack; names of its files, oldest first.
+fn many() -> (Memory, Vec<String>) {
+    let files = Memory::default();
+    let config = Config { segment_size: base::Size(600), ..Config::default() };
+    let mut logger = Logger::open(files.clone(), config, 0).unwrap();
+    let ids = ["SLOW", "FAST"].map(|name| logger.signal(name, About::default(), 0).unwrap());
+    for k in 0..MANY {
+        logger.push(ids[k as usize % 2], &Sample::new(k * 1_000_000, k as f64 / 8.0));
+        if k % 5 == 4 {
+            logger.sync(k);
+        }
+    }
+    logger.close(0, 1_000_000_000);
+    store::pack(&files, 1, 3, store::Form::Compact).unwrap();
+    let mut names: Vec<String> = files.list().unwrap().into_iter().map(|(name, _)| name).collect();
+    names.retain(|name| name.ends_with(".segment") || name.ends_with(".pack"));
+    names.sort_unstable();
+    (files, names)
+}
+
+/// How many samples a reader finds.
+fn readable(files: &Memory) -> usize {
+    let archive = store::Archive::open(files.clone()).unwrap();
+    let count = |name| archive.samples(name, store::Span::ALL).unwrap().filter(Result::is_ok).count();
+    count("SLOW") + count("FAST")
+}
+
+#[test]
+fn damage_is_counted_and_printed_and_all_that_can_be_read_is_sent() {
+    let harms: [(&str, Harm); 7] = [
+        ("a flipped bit of a pack", |files, names| flip(files, &names[0])),
+        ("a flipped bit of a segment", |files, names| flip(files, &names[2])),
+        ("a missing pack", |files, names| remove(files, &names[0])),
+        ("a missing segment", |files, names| remove(files, &names[2])),
+        ("a missing last segment", |files, names| remove(files, names.last().unwrap())),
+        ("all but the first file missing", |files, names| names[1..].iter().for_each(|name| remove(files, name))),
+        ("all files missing", |files, names| names.iter().for_each(|name| remove(files, name))),
+    ];
+    for (what, harm) in harms {
+        let (files, names) = many();
+        assert!(names[0].ends_with(".pack") && names.len() > 6, "{names:?}");
+        assert_eq!(readable(&files), MANY as usize);
+        harm(&files, &names);
+        Mark { log: 7, done: Position::default(), planned: Position::default() }.write(&files, MARK).unwrap();
+        let limit = store::written_to(&files).unwrap();
+        let fake = Fake::new(&files, &[Fate::Acknowledged]);
+        let (shared, thread) = send(&files, limit, &fake);
+        thread.join().unwrap();
+        let status = locked(&shared.status).clone();
+        assert!(status.damaged > 0, "{what}: {status:?}");
+        assert!(status.to_string().contains("places of the log are damaged"), "{what}: {status}");
+        // The log is read in order: a damaged index of a pack keeps no sample from being sent.
+        assert!(locked(&fake.samples).len() >= readable(&files), "{what}");
+        assert!(readable(&files) < MANY as usize, "{what}");
+        assert_eq!((done(&files), status.waiting), (limit, 0), "{what}");
+    }
+    let (files, _) = many();
+    Mark { log: 7, done: Position::default(), planned: Position::default() }.write(&files, MARK).unwrap();
+    let fake = Fake::new(&files, &[Fate::Acknowledged]);
+    let (shared, thread) = send(&files, store::written_to(&files).unwrap(), &fake);
+    thread.join().unwrap();
+    assert_eq!(
+        (locked(&fake.samples).len(), locked(&shared.status).damaged),
+        (MANY as usize, 0),
+        "an archive without damage"
+    );
+}
+
+#[test]
+fn damage_in_the_segment_that_is_being_written_is_counted() {
+    let (files, limit) = log();
+    let (name, _) = files.list().unwrap().into_iter().find(|(name, _)| name.ends_with(".segment")).unwrap();
+    let mut bytes = files.bytes(&name).unwrap();
+    bytes[100] ^= 1;
+    files.set_bytes(&name, bytes);
+    let fake = Fake::new(&files, &[Fate::Acknowledged]);
+    let (shared, thread) = send(&files, limit, &fake);
+    thread.join().unwrap();
+    assert!(locked(&shared.status).damaged > 0, "{:?}", locked(&shared.status));
+}

@@ -11,8 +11,9 @@ mod opened;
 use appliance::{Call, Method};
 use chunks::chunks;
 pub use opened::Opened;
-use std::io;
+use std::io::{self, Write};
 use std::path::PathBuf;
+use std::sync::{Arc, OnceLock};
 use store::{Archive, Folder, Reader, StoreError};
 use web::{Answer, Now, Request, Site};
 
@@ -45,6 +46,40 @@ fn info(request: &Request) -> String {
          \"retrievalURL\":\"{at}/retrieval/bpl\",\"dataRetrievalURL\":\"{at}/retrieval\"}}\n",
         env!("CARGO_PKG_VERSION")
     )
+}
+
+/// The header that reports damage, as far as it is known when the answer begins.
+const DAMAGED: &str = "x-tahti-damaged";
+
+/// Bytes of that header's text.
+const DAMAGED_LEN: usize = 300;
+
+/// The damage that may have changed an answer about a span: how many places, and the first one.
+fn damage(source: &Opened, (from, to): (i64, i64)) -> Option<String> {
+    let problems = source.0.problems(store::Span { from, to });
+    let first = problems.first()?.to_string();
+    let count = problems.len();
+    let text = format!("{count} place{}: {first}", if count == 1 { "" } else { "s" });
+    Some(text.chars().map(|one| if (' '..='~').contains(&one) { one } else { '?' }).take(DAMAGED_LEN).collect())
+}
+
+/// Notes the damage that is known when the first bytes are written.
+struct Noting<'a> {
+    out: &'a mut dyn Write,
+    source: &'a Opened,
+    span: (i64, i64),
+    damage: &'a OnceLock<Option<String>>,
+}
+
+impl Write for Noting<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.damage.get_or_init(|| damage(self.source, self.span));
+        self.out.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.out.flush()
+    }
 }
 
 /// An archive as a site.
@@ -80,14 +115,25 @@ impl Retrieval {
         };
         let answer = call.answer(&source);
         if let Some(whole) = answer.whole() {
-            return Answer::new(answer.status, answer.content_type, whole.to_vec());
+            let whole = Answer::new(answer.status, answer.content_type, whole.to_vec());
+            return reporting(whole, damage(&source, answer.span));
         }
-        let kind = answer.content_type;
-        match chunks(move |out| answer.write(&source, out)) {
-            Ok(parts) => Answer::parts(kind, parts),
+        let (kind, span) = (answer.content_type, answer.span);
+        let found = Arc::new(OnceLock::new());
+        let noted = found.clone();
+        match chunks(move |out| answer.write(&source, &mut Noting { out, source: &source, span, damage: &noted })) {
+            Ok(parts) => reporting(Answer::parts(kind, parts), found.get().cloned().flatten()),
             Err(error) if error.kind() == io::ErrorKind::Other => Answer::text(500, &error.to_string()),
             Err(error) => Answer::text(503, &format!("no thread to read with: {error}; try again later")),
         }
+    }
+}
+
+/// The answer with the header that reports damage, if there is some.
+fn reporting(answer: Answer, damage: Option<String>) -> Answer {
+    match damage {
+        Some(damage) => answer.with_header(DAMAGED, damage),
+        None => answer,
     }
 }
 
@@ -100,6 +146,7 @@ impl Site for Retrieval {
         let answer = self.asked(request, now);
         if self.is_for_all_pages && request.path.starts_with("/retrieval/") {
             let answer = answer.with_header("access-control-allow-origin", "*");
+            let answer = answer.with_header("access-control-expose-headers", DAMAGED);
             return answer.with_header("cross-origin-resource-policy", "cross-origin");
         }
         answer

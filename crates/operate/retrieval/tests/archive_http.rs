@@ -4,6 +4,8 @@ mod suite;
 
 use harness::Folder;
 use retrieval::Retrieval;
+use segment::Sample;
+use segment::rows::About;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use suite::{archive, ask};
@@ -34,4 +36,143 @@ fn what_is_refused_is_told_and_other_sites_are_kept_out_unless_they_are_let_in()
     suite::refuses_what_is_not_there_changes_and_other_names(&address);
     let (_open, address) = serve(&folder, true);
     assert!(ask(&address, "GET /retrieval/bpl/getVersion").0.contains("access-control-allow-origin: *"));
+}
+
+const SECOND: i64 = 1_000_000_000;
+/// 2026-12-31T23:50:00Z.
+const BEGIN: i64 = 1_798_761_000 * SECOND;
+
+/// An archive of three files, 100 samples of a second in each: a pack, a segment, a segment.
+fn three_files() -> Folder {
+    let folder = Folder::new();
+    let files = store::Folder::make(&folder.0).unwrap();
+    for life in 0..3 {
+        let mut logger = store::Logger::open(files.clone(), store::Config::default(), 0).unwrap();
+        let signal = logger.signal("RF:TEMP", About::default(), BEGIN).unwrap();
+        for k in life * 100..(life + 1) * 100 {
+            logger.push(signal, &Sample::new(BEGIN + k * SECOND, k as f64));
+        }
+        let open = logger.open_from();
+        logger.close(0, BEGIN + (life * 100 + 99) * SECOND);
+        if life == 0 {
+            store::pack(&files, open, open, store::Form::Compact).unwrap();
+        }
+    }
+    folder
+}
+
+/// The files of an archive with samples, oldest first.
+fn files(folder: &Folder) -> Vec<std::path::PathBuf> {
+    let all = std::fs::read_dir(&folder.0).unwrap().map(|entry| entry.unwrap().path());
+    let has_samples = |path: &std::path::PathBuf| path.extension().is_some_and(|it| it == "segment" || it == "pack");
+    let mut all: Vec<_> = all.filter(has_samples).collect();
+    all.sort();
+    all
+}
+
+/// A flipped bit, or a missing file.
+const HARMS: [(&str, fn(&std::path::Path)); 2] = [
+    ("a flipped bit", |path| {
+        let mut bytes = std::fs::read(path).unwrap();
+        // Among the samples: the index of a pack is at its end, names are at the beginning of a segment.
+        let place = bytes.len() / if path.extension().unwrap() == "pack" { 4 } else { 2 };
+        bytes[place] ^= 0x10;
+        std::fs::write(path, bytes).unwrap();
+    }),
+    ("a missing file", |path| std::fs::remove_file(path).unwrap()),
+];
+
+#[test]
+fn damage_is_reported_at_its_place_in_every_format_and_in_the_head() {
+    let span = "from=2026-12-31T23:50:00.000Z&to=2026-12-31T23:54:59.000Z";
+    for ((what, harm), at) in HARMS.into_iter().flat_map(|harm| [0, 1, 2].map(|at| (harm, at))) {
+        let folder = three_files();
+        let (_stop, address) = serve(&folder, false);
+        let call = |format: &str| format!("GET /retrieval/data/getData.{format}?pv=RF:TEMP&{span}");
+        let whole = ask(&address, &call("json")).0;
+        assert!(!whole.contains("x-tahti-damaged"), "{whole}");
+        harm(&files(&folder)[at]);
+        let context = format!("{what}, file {at}");
+        let begin = BEGIN / SECOND + at as i64 * 100;
+        for format in ["json", "qw", "csv", "txt", "raw"] {
+            let (head, body) = ask(&address, &call(format));
+            let body = String::from_utf8_lossy(&body).into_owned();
+            assert!(head.starts_with("http/1.1 200") && head.contains("x-tahti-damaged: "), "{context}: {head}");
+            assert!(body.contains("damaged"), "{context}, {format}: {body}");
+            // All other samples are there.
+            for k in (0..300).step_by(30).filter(|k| k / 100 != at as i64) {
+                let seconds = BEGIN / SECOND + k;
+                let shown = match format {
+                    "json" => format!("\"secs\": {seconds}, "),
+                    "qw" => format!("\"millis\": {seconds}000, "),
+                    "csv" => format!("{seconds},{k}"),
+                    _ => continue,
+                };
+                assert!(body.contains(&shown), "{context}, {format}: no {shown} in {body}");
+            }
+        }
+        for format in ["json", "qw"] {
+            let all = suite::json(&address, &call(format));
+            let gaps = all[0]["gaps"].as_array().unwrap().clone();
+            let damaged: Vec<_> = gaps.iter().filter(|gap| gap["cause"] == "damaged").collect();
+            assert!(!damaged.is_empty(), "{context}: {all:#}");
+            for gap in damaged {
+                let secs = gap["secs"].as_i64().unwrap();
+                assert!((begin..begin + 100).contains(&secs), "{context}, {format}: {gap}");
+                assert_eq!(gap["lost"], 100, "{context}, {format}");
+            }
+            assert!(all[0]["data"].as_array().unwrap().len() >= 200, "{context}");
+        }
+    }
+}
+
+#[test]
+fn damage_is_reported_by_every_post_processor_and_at_an_instant() {
+    let span = "from=2026-12-31T23:50:00.000Z&to=2026-12-31T23:54:59.000Z";
+    for ((what, harm), at) in HARMS.into_iter().flat_map(|harm| [0, 1, 2].map(|at| (harm, at))) {
+        let folder = three_files();
+        let (_stop, address) = serve(&folder, false);
+        harm(&files(&folder)[at]);
+        for processor in [
+            "mean_60",
+            "meanSample_60",
+            "median_60",
+            "firstSample_60",
+            "lastFill_60",
+            "nth_7",
+            "ncount",
+            "flyers_60",
+            "ignoreflyers_60",
+            "deadBand_5",
+            "caplotbinning_60",
+            "optimized_10",
+            "optimLastSample_10",
+        ] {
+            let path = format!("GET /retrieval/data/getData.raw?pv={processor}(RF:TEMP)&{span}");
+            let (head, body) = ask(&address, &path);
+            assert!(head.starts_with("http/1.1 200"), "{processor}: {head}");
+            let body = String::from_utf8_lossy(&body).into_owned();
+            assert!(body.contains("damaged"), "{what}, file {at}, {processor}: {body:?}");
+        }
+        // An instant among the damaged samples: an older sample is not the newest one.
+        let time = ["23:50:50", "23:52:30", "23:54:10"][at];
+        let path = format!("pv=RF:TEMP&from=2026-12-31T{time}Z&to=2026-12-31T{time}Z");
+        let (head, body) = ask(&address, &format!("GET /retrieval/data/getData.json?{path}"));
+        let body = String::from_utf8_lossy(&body).into_owned();
+        assert!(head.contains("x-tahti-damaged: ") && body.contains("damaged"), "{what}, file {at}: {head} {body}");
+        let path = format!("POST /retrieval/data/getDataAtTime?at=2026-12-31T{time}Z\n[\"RF:TEMP\"]");
+        let head = ask(&address, &path).0;
+        assert!(head.contains("x-tahti-damaged: "), "{what}, file {at}: {head}");
+    }
+}
+
+#[test]
+fn a_signal_whose_only_file_is_missing_is_unknown_and_the_damage_is_in_the_head() {
+    let folder = three_files();
+    let (_stop, address) = serve(&folder, false);
+    files(&folder).iter().for_each(|path| std::fs::remove_file(path).unwrap());
+    let (head, _) = ask(&address, "GET /retrieval/data/getData.json?pv=RF:TEMP");
+    assert!(head.starts_with("http/1.1 404") && head.contains("x-tahti-damaged: 3 places"), "{head}");
+    let (head, _) = ask(&address, "GET /retrieval/bpl/getMatchingPVs?pv=*");
+    assert!(head.contains("x-tahti-damaged: 3 places"), "{head}");
 }

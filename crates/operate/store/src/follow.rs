@@ -95,6 +95,8 @@ struct Open<F: Files> {
     is_foreign: bool,
     /// The manifest lists it.
     is_listed: bool,
+    /// Its damage was found before it is read.
+    is_checked: bool,
     /// A pack as who finds samples in it sees it.
     pack: Option<Part<F>>,
 }
@@ -135,7 +137,10 @@ impl<F: Files> Follow<F> {
     /// # Errors
     /// Where something cannot be read.
     pub fn window(&mut self, limit: Position, portion: Option<u64>) -> Result<Option<Window>, StoreError> {
-        while self.position < limit && (self.open.is_some() || self.begin(limit)?) {
+        while self.position < limit {
+            if self.open.is_none() && !self.begin(limit)? {
+                return Ok(self.missing_before(limit));
+            }
             let mut window =
                 Window { from: self.position, missed: std::mem::take(&mut self.missed), ..Window::default() };
             window.gaps.extend(self.damage.drain(..).map(|(number, gap)| (number, None, gap)));
@@ -166,6 +171,16 @@ impl<F: Files> Follow<F> {
         Ok(None)
     }
 
+    /// The gaps of missing files where no file follows; nothing if none is missing.
+    fn missing_before(&mut self, limit: Position) -> Option<Window> {
+        let gaps: Vec<_> = self.damage.drain(..).map(|(number, gap)| (number, None, gap)).collect();
+        let number = gaps.first()?.0;
+        let missed = std::mem::take(&mut self.missed);
+        let window = Window { from: self.position, to: limit, number, missed, gaps, ..Window::default() };
+        self.position = limit;
+        Some(window)
+    }
+
     /// Where it is.
     #[must_use]
     pub const fn position(&self) -> Position {
@@ -176,13 +191,12 @@ impl<F: Files> Follow<F> {
     fn begin(&mut self, limit: Position) -> Result<bool, StoreError> {
         let catalogue = Catalogue::read(&self.files)?;
         let used = &catalogue.used;
-        let Some(entry) = used.iter().copied().find(|entry| entry.numbers.first >= self.position.segment) else {
+        let next = used.iter().copied().find(|entry| entry.numbers.first >= self.position.segment);
+        let Some(entry) = next.filter(|entry| entry.numbers.first <= limit.segment) else {
+            self.damage = missing(&catalogue, self.position.segment, limit.segment);
             return Ok(false);
         };
         let numbers = entry.numbers;
-        if numbers.first > limit.segment {
-            return Ok(false);
-        }
         // The oldest go first where there is no room; a hole behind others is a segment that never held anything.
         let oldest = used.first().map_or(0, |entry| entry.numbers.first);
         self.damage.extend(missing(&catalogue, self.position.segment, numbers.first));
@@ -206,7 +220,7 @@ impl<F: Files> Follow<F> {
             next += 1;
         }
         let is_foreign = part.as_ref().is_some_and(|part| part.is_foreign);
-        let is_listed = entry.listed.is_some();
+        let (is_listed, is_checked) = (entry.listed.is_some(), part.is_some());
         if let Some(part) = part.filter(|_| numbers.is_pack()) {
             // There the names stand behind the samples.
             names.extend(part.signals.iter().flat_map(|(name, rows)| {
@@ -217,8 +231,16 @@ impl<F: Files> Follow<F> {
         }
         let begin = pack.as_ref().map_or(0, Part::blocks_begin);
         let file = self.files.open(&name).map_err(StoreError::io(&name, "open"))?;
-        self.open =
-            Some(Open { file, name, numbers, is_foreign, is_listed, known: Known { names, next, latest }, pack });
+        self.open = Some(Open {
+            file,
+            name,
+            numbers,
+            is_foreign,
+            is_listed,
+            is_checked,
+            known: Known { names, next, latest },
+            pack,
+        });
         // What came before tells names and numbers.
         let position = std::mem::replace(&mut self.position, Position { segment: numbers.first, offset: begin });
         while self.position < position && !self.read(&mut Window::default(), position, Some(ENOUGH))? {}
@@ -257,7 +279,7 @@ impl<F: Files> Follow<F> {
                 }
                 Some(Seen::Damage { offset, len, .. }) => {
                     window.damaged += len;
-                    if open.pack.is_some() {
+                    if open.pack.is_some() || !open.is_checked {
                         known.damaged(None, (known.latest, 0), window);
                     }
                     self.position.offset = offset + len;
@@ -371,16 +393,19 @@ pub fn behind<F: Files>(files: &F, position: Position, limit: Position) -> Resul
     Ok(waits.map(bytes).sum())
 }
 
-/// Up to where the log is written now, safe or not: for who is not its logger.
+/// Up to where the log is written now, safe or not: for who is not its logger. Files that are missing behind all others count.
 ///
 /// # Errors
 /// Where files cannot be listed.
 pub fn written_to<F: Files>(files: &F) -> Result<Position, StoreError> {
-    Ok(Catalogue::read(files)?.used.last().map_or(Position::default(), |Entry { numbers, len, .. }| {
+    let catalogue = Catalogue::read(files)?;
+    let last = catalogue.used.last().map_or(Position::default(), |Entry { numbers, len, .. }| {
         if numbers.is_pack() {
             Position { segment: numbers.last + 1, offset: 0 }
         } else {
             Position { segment: numbers.first, offset: *len }
         }
-    }))
+    });
+    let missing = catalogue.manifest.live.keys().filter(|numbers| numbers.first > last.segment);
+    Ok(missing.map(|numbers| Position { segment: numbers.last + 1, offset: 0 }).max().unwrap_or(last))
 }

@@ -361,8 +361,9 @@ impl<F: Files> Part<F> {
         let mut is_wanted: HashMap<u32, bool> = HashMap::new();
         let proven =
             entry.contents().map_or(u64::MAX, |contents| if contents.is_left { contents.len } else { u64::MAX });
-        let end = entry.contents().and_then(|contents| span_of(&contents.closing)).map_or(i64::MAX, |span| span.to);
-        let mut latest = i64::MIN;
+        let span = entry.contents().and_then(|contents| span_of(&contents.closing)).unwrap_or(Span::ALL);
+        // Damage is not before the file's first sample.
+        let (mut latest, end) = (span.from, span.to);
         while let Some(seen) = scan.next()? {
             let (offset, header) = match seen {
                 Seen::Block { offset, header } => (offset, header),

@@ -4,7 +4,7 @@ use super::{folder, visible};
 use crate::failure::Failure;
 use crate::progress::{Progress, ProgressArgs, interrupted};
 use base::{Cluster, DurNs};
-use cassandra::{News, Upload};
+use cassandra::{News, Status, Upload};
 use std::collections::VecDeque;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -34,7 +34,7 @@ pub(super) struct Args {
     /// Age of a sample when it is sent; must exceed `sync` of the logger
     #[arg(long, value_name = "TIME", default_value = "1s")]
     after: DurNs,
-    /// Send the present samples and exit; exit status 1 if this takes longer than one minute
+    /// Send the present samples and exit; exit status 1 if this takes longer than one minute, or if the archive is damaged
     #[arg(long)]
     once: bool,
     #[command(flatten)]
@@ -69,8 +69,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
         }
         std::thread::sleep(LOOK);
     }
-    end(upload, PATIENCE);
-    Ok(ExitCode::SUCCESS)
+    Ok(shown(&upload.end(PATIENCE), false))
 }
 
 /// Sends the present samples.
@@ -87,19 +86,32 @@ fn once(upload: Upload, mut progress: Progress) -> Result<ExitCode, Failure> {
         let done = format!("{} samples sent", status.samples);
         return Err(interrupted(&done, "run the command again; it continues behind the last sample that was sent"));
     }
-    Ok(shown(&status))
-}
-
-fn end(upload: Upload, patience: Duration) -> ExitCode {
-    shown(&upload.end(patience))
+    Ok(shown(&status, true))
 }
 
 /// Prints what was sent; the exit status.
-fn shown(status: &cassandra::Status) -> ExitCode {
+fn shown(status: &Status, once: bool) -> ExitCode {
     println!("tahti archive: {} samples sent; {}", status.samples, visible(&status.to_string()));
-    if status.waiting == 0 && status.is_connected && status.damaged == 0 {
-        ExitCode::SUCCESS
-    } else {
-        ExitCode::FAILURE
+    if is_good(status, once) { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// Whether all readable samples were sent and none is damaged. Without `once`, samples may wait for the next start.
+fn is_good(status: &Status, once: bool) -> bool {
+    status.damaged == 0 && (!once || (status.waiting == 0 && status.is_connected))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_damaged_archive_fails_the_upload_and_samples_that_wait_fail_only_with_once() {
+        let sent = Status { is_connected: true, ..Status::default() };
+        let (waits, damaged) = (Status { waiting: 1, ..sent.clone() }, Status { damaged: 1, ..sent.clone() });
+        let away = Status { is_connected: false, ..sent.clone() };
+        for once in [false, true] {
+            assert!(is_good(&sent, once) && !is_good(&damaged, once), "once {once}");
+            assert_eq!((is_good(&waits, once), is_good(&away, once)), (!once, !once));
+        }
     }
 }
