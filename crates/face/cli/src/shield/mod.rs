@@ -6,8 +6,7 @@ mod print;
 use crate::failure::{Failure, end};
 use base::{CpuSet, DurNs};
 use clap::Subcommand;
-use host::plan::{self, Placed, Profile, ShieldParts, Spared, SparedList, Want};
-use host::snapshot::Snapshot;
+use host::plan::{self, Placed, Plan, Profile, ShieldParts, Spared, SparedList, Want};
 use host::suggest::{self, Choice};
 use keep::RunDir;
 use keep::shield::machine::{Machine, RealMachine};
@@ -221,7 +220,7 @@ fn suggest_cpus(root: &RootDir, path: Option<&Path>, count: usize, json: bool) -
 fn show_plan(root: &RootDir, dir: &RunDir, wish: Wish, json: bool) -> Outcome {
     let want = want(root, dir, wish)?;
     let snapshot = RealMachine::at(root).snapshot(&want.cpus)?;
-    print_plan(&snapshot, &want, json)
+    print_plan(plan::plan(&snapshot, &want).map_err(|errors| shield::with_owners(root, errors))?, &want, json)
 }
 
 /// What a shield on a captured machine would write.
@@ -233,11 +232,10 @@ fn plan_elsewhere(path: &Path, wish: Wish, json: bool) -> Outcome {
     };
     let (profile, parts) = (wish.profile.unwrap_or_default(), wish.parts.unwrap_or_default());
     let want = Want { cpus, profile, parts, spare: spared(wish.spare), irqs: wish.irqs, ..Want::default() };
-    print_plan(&keep::machine::snapshot(&machine, &want.cpus)?, &want, json)
+    print_plan(plan::plan(&keep::machine::snapshot(&machine, &want.cpus)?, &want)?, &want, json)
 }
 
-fn print_plan(snapshot: &Snapshot, want: &Want, json: bool) -> Outcome {
-    let plan = plan::plan(snapshot, want)?;
+fn print_plan(plan: Plan, want: &Want, json: bool) -> Outcome {
     if json {
         print::json(&plan)?
     } else {

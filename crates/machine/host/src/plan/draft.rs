@@ -1,6 +1,6 @@
 //! A plan in the making.
 
-use super::{Backend, Note, Plan, Spare, Step, Want, housekeeping};
+use super::{Backend, Note, Plan, Reserved, Spare, Step, Want, housekeeping};
 use crate::snapshot::{Class, Snapshot, Target, Task, TaskKey, Value};
 use base::CpuSet;
 use proc::version::Version;
@@ -52,11 +52,16 @@ impl<'a> Context<'a> {
 
     /// DEADLINE threads that may run on the shielded CPUs: the kernel refuses to take CPUs from them. Guards of tahti give their
     /// reservations up while a shield changes.
-    pub fn deadline_in_the_way(&self) -> impl Iterator<Item = (i32, String)> {
+    pub fn deadline_in_the_way(&self) -> impl Iterator<Item = Reserved> {
         let is_foreign =
             |task: &Task| task.class == Class::Deadline && task.comm != GUARD && !self.spare.contains(task);
         let deadline = self.intruders().filter(move |(_, task)| is_foreign(task));
-        deadline.map(|(key, task)| (key.tid, task.comm.clone()))
+        let named =
+            |pid: i32| self.snapshot.tasks.iter().find(|(key, _)| key.tid == pid).map(|(_, task)| task.comm.clone());
+        deadline.map(move |(key, task)| {
+            let process = (task.tgid, named(task.tgid).unwrap_or_else(|| task.comm.clone()));
+            Reserved { tid: key.tid, comm: task.comm.clone(), process, plant: None }
+        })
     }
 
     /// Says which kernel threads stay because the kernel bound them, whose mask will stick, and who is spared.

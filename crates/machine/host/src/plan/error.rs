@@ -50,9 +50,40 @@ pub enum PlanError {
     },
     /// DEADLINE reservations that the kernel will not take off these CPUs.
     Deadline {
-        /// Thread and name of each.
-        tasks: Vec<(i32, String)>,
+        /// Each of them.
+        tasks: Vec<Reserved>,
     },
+}
+
+/// A thread with a DEADLINE reservation, and who has it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Reserved {
+    /// The thread.
+    pub tid: i32,
+    /// Its name.
+    pub comm: String,
+    /// The process that it belongs to, and its name.
+    pub process: (i32, String),
+    /// The plant and the name of its process there, if it is one of a plant.
+    pub plant: Option<(String, String)>,
+}
+
+impl fmt::Display for Reserved {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { tid, comm, process: (pid, process), plant } = self;
+        write!(f, "thread {tid} ({comm}) of process {pid} ({process})")?;
+        match plant {
+            Some((plant, name)) => write!(
+                f,
+                ", which is {name} of plant {plant}\n  try: tahti stop --plant {plant} {name}, apply the shield, and start it again; \
+                 or declare [shield] in the file of that plant"
+            ),
+            None => write!(
+                f,
+                "\n  try: end process {pid}, or give the thread another class (chrt --fifo --pid 50 {tid}), and apply the shield again"
+            ),
+        }
+    }
 }
 
 /// Every reason why a shield cannot be.
@@ -92,10 +123,8 @@ impl fmt::Display for PlanError {
                 "interrupt {interrupt:?} is to go to CPU {cpu}, which is not shielded (the shield is {shield}); name one of its CPUs"
             ),
             Self::Deadline { tasks } => {
-                f.write_str(
-                    "DEADLINE reservations would block the shield, end them or give them another class first:",
-                )?;
-                tasks.iter().try_for_each(|(tid, comm)| write!(f, " {comm} (thread {tid})"))
+                f.write_str("DEADLINE reservations keep these CPUs from being isolated:")?;
+                tasks.iter().try_for_each(|task| write!(f, "\n{task}"))
             }
         }
     }

@@ -42,7 +42,7 @@ mod verify;
 mod want;
 
 pub use draft::{Context, Draft, GUARD};
-pub use error::{PlanError, PlanErrors};
+pub use error::{PlanError, PlanErrors, Reserved};
 pub use orphan::{InUse, User, orphans};
 pub use release::{Kept, Release, release};
 pub use spare::Spare;

@@ -373,7 +373,15 @@ fn a_deadline_reservation_in_the_way_is_named() {
         let key = start(&mut snapshot, 10, 1, "/", None);
         snapshot.tasks.get_mut(&key).unwrap().class = Class::Deadline;
         let error = plan(&snapshot, &want(set("1"))).unwrap_err();
-        assert_eq!(error.0, [PlanError::Deadline { tasks: vec![(10, "task-10".into())] }]);
+        let (tid, comm) = (10, "task-10".to_owned());
+        let process = (snapshot.tasks[&key].tgid, snapshot.tasks[&key].comm.clone());
+        let reserved = Reserved { tid, comm, process, plant: None };
+        assert_eq!(error.0, [PlanError::Deadline { tasks: vec![reserved.clone()] }]);
+        let text = error.to_string();
+        assert!(text.contains("thread 10 (task-10) of process ") && text.contains("chrt --fifo --pid 50 10"), "{text}");
+        let plant = Some(("ao".to_owned(), "loop".to_owned()));
+        let text = Reserved { plant, ..reserved }.to_string();
+        assert!(text.contains("loop of plant ao") && text.contains("tahti stop --plant ao loop"), "{text}");
         // A guard gives its reservation up while a shield changes.
         snapshot.tasks.get_mut(&key).unwrap().comm = GUARD.to_owned();
         assert!(plan(&snapshot, &want(set("1"))).is_ok());

@@ -5,9 +5,27 @@
 //! If the kernel refuses that, it stays FIFO 99, as a guard does that never had a reservation.
 
 use base::{Policy, Priority};
-use host::plan::GUARD;
+use host::plan::{GUARD, PlanError, PlanErrors};
 use sys::root::RootDir;
 use sys::sched::{Scheduling, scheduling, try_set_scheduling};
+
+/// Names the plant of each reservation in the way, by the environment that a plant gives its processes.
+#[must_use]
+pub fn with_owners(root: &RootDir, mut errors: PlanErrors) -> PlanErrors {
+    for error in &mut errors.0 {
+        let PlanError::Deadline { tasks } = error else { continue };
+        for task in tasks {
+            // Of another user's process, or of one that has ended, it is unknown.
+            let environment = root.read(&format!("/proc/{}/environ", task.process.0)).unwrap_or_default();
+            let value = |name: &str| {
+                let mut all = environment.split('\0').filter_map(|one| one.split_once('='));
+                all.find(|(key, _)| *key == name).map(|(_, value)| value.to_owned())
+            };
+            task.plant = value("TAHTI_PLANT").zip(value("TAHTI_PROCESS"));
+        }
+    }
+    errors
+}
 
 /// Guards that have given their reservation up; they get it back when the value is dropped.
 #[derive(Debug)]

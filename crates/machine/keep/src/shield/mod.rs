@@ -16,6 +16,7 @@ pub mod machine;
 pub mod watch;
 
 pub(crate) use fault::before_write;
+pub use guards::with_owners;
 
 use crate::RunDir;
 use begin::{Beginning, begin, fresh};
@@ -211,7 +212,10 @@ pub enum Error {
 /// If it cannot be, or cannot be kept track of; then the machine is as it was.
 pub fn apply(root: &RootDir, want: &Want, dir: &RunDir) -> Result<Applied, Error> {
     let _aside = guards::Aside::step(root);
-    apply_on(&mut RealMachine::at(root), want, dir)
+    apply_on(&mut RealMachine::at(root), want, dir).map_err(|error| match error {
+        Error::Plan(errors) => Error::Plan(with_owners(root, errors)),
+        other => other,
+    })
 }
 
 /// Gives the machine back: each old value where ours still stands; what somebody else changed meanwhile is
