@@ -5,95 +5,12 @@ mod model;
 
 use host::plan::{Profile, Want};
 use keep::RunDir;
+use keep::shield::journal::{Found, Journal};
 use keep::shield::machine::RealMachine;
-use keep::shield::{self, Applied, Error, Released};
+use keep::shield::{self, Applied, Compared, Error, Released};
+use model::four::{MACHINE, NO_CGROUP, V1, V2, as_can_be_told, boot};
 use model::{Dir, Machine, outlive};
 use testkit::FakeKernel;
-use testkit::kernel::TaskKind;
-
-/// Four CPUs, values that are nobody's default, tasks of every kind, an interrupt that refuses.
-const MACHINE: &str = "\
-/proc/sys/kernel/osrelease: RELEASE
-/proc/sys/kernel/random/boot_id: this-boot
-/proc/cmdline: quiet
-/sys/devices/system/cpu/online: 0-3
-/sys/devices/system/cpu/possible: 0-3
-/proc/1/model: 1 init user 1 / -
-/proc/2/model: 2 kthreadd kernel 1 / -
-/proc/9/model: 9 ksoftirqd/2 bound 1 / 2
-/proc/8/model: 8 ktimers/2 bound 1 / 2 fifo:1
-/proc/11/model: 11 kswapd0 kernel 1 / 1-3
-/proc/12/model: 12 rcu_preempt kernel 1 / -
-/proc/100/model: 100 shell user 50 / -
-/proc/101/model: 100 shell user 51 / -
-/proc/102/model: 102 pinned user 52 / 2 set
-/proc/103/model: 103 ranged user 53 / 1-2 set
-/proc/interrupts:
-|           CPU0       CPU1       CPU2       CPU3
-| 24:          1          0          0          0  PCI-MSI 1-edge      eth0
-| 25:          1          0          0          0  PCI-MSI 2-edge      nvme0q1
-/proc/irq/24/smp_affinity_list: 1-3
-/proc/irq/25/smp_affinity_list: 0-3
-/proc/irq/25/managed: 1
-/proc/irq/default_smp_affinity: f
-/sys/devices/virtual/workqueue/cpumask: e
-/proc/sys/vm/stat_interval: 3
-/proc/sys/vm/swappiness: 33
-/sys/devices/system/cpu/cpu2/power/pm_qos_resume_latency_us: 50
-/sys/devices/system/cpu/cpu2/power/energy_perf_bias: 6
-/sys/devices/system/cpu/cpu2/topology/physical_package_id: 0
-/sys/devices/system/cpu/intel_uncore_frequency/package_00_die_00/min_freq_khz: 800000
-/sys/devices/system/cpu/intel_uncore_frequency/package_00_die_00/max_freq_khz: 2400000
-/sys/kernel/debug/sched/preempt: none (voluntary) full
-/sys/kernel/realtime: 1
-/proc/sys/net/core/busy_poll: 7
-/proc/sys/net/core/busy_read: 0
-/sys/devices/system/cpu/cpu2/cache/index3/level: 3
-/sys/devices/system/cpu/cpu2/cache/index3/id: 0
-/sys/devices/system/cpu/cpu2/cache/index3/shared_cpu_list: 0-3
-/sys/fs/resctrl/cpus_list: 0-3
-/sys/fs/resctrl/schemata:
-|    MB:0=100;1=100
-|    L3:0=fffff;1=fffff
-/sys/fs/resctrl/info/L3/cbm_mask: fffff
-/sys/fs/resctrl/info/L3/min_cbm_bits: 2
-/sys/fs/resctrl/info/L3/num_closids: 4
-";
-
-const V1: &str = "\
-/proc/self/mountinfo: 34 31 0:31 / /cg rw,relatime - cgroup cgroup rw,cpuset
-/cg/cpuset.cpus: 0-3
-/cg/cpuset.mems: 0
-/cg/cpuset.cpu_exclusive: 1
-/cg/cpuset.sched_load_balance: 1
-/cg/box/cpuset.cpus: 1-3
-/cg/box/cpuset.mems: 0
-/cg/box/cpuset.cpu_exclusive: 0
-/cg/box/cpuset.sched_load_balance: 1
-/proc/104/model: 104 boxed user 54 /box 1-3
-/proc/105/model: 105 picky user 55 /box 3 set
-";
-
-const V2: &str = "\
-/proc/self/mountinfo: 34 31 0:31 / /cg rw,relatime - cgroup2 cgroup2 rw
-/cg/cgroup.controllers: cpuset cpu memory pids
-/cg/cgroup.subtree_control: cpu
-/cg/box/cgroup.subtree_control:
-/cg/box/deep/cgroup.subtree_control:
-/proc/104/model: 104 boxed user 54 /box -
-/proc/105/model: 105 picky user 55 /box/deep 2-3 set
-";
-
-const NO_CGROUP: &str = "/proc/self/mountinfo: 23 1 0:22 / / rw - ext4 /dev/vda rw\n";
-
-fn boot(release: &str, rest: &str) -> Machine {
-    let mut text = MACHINE.replace("RELEASE", release) + rest;
-    if release.starts_with('5') || release.starts_with("6.1.") {
-        // Before 6.2 nothing remembers who set a mask.
-        text = text.replace(" set\n", "\n");
-    }
-    Machine::boot(&text)
-}
 
 fn want(cpus: &str) -> Want {
     Want { cpus: cpus.parse().unwrap(), ..Want::default() }
@@ -137,21 +54,6 @@ const MACHINES: &[(&str, &str)] = &[
     ("5.10.0", V1),
     ("5.10.0", NO_CGROUP),
 ];
-
-/// What can be told of a machine: a mask that was given back by setting it is remembered by the kernel, which
-/// nobody can read or undo. That is so for kernel threads with CPUs of their own, and where there is no cpuset;
-/// a task that follows its cpuset is never given a mask where there is one.
-fn as_can_be_told(machine: &Machine, rest: &str, before: &FakeKernel) -> FakeKernel {
-    let mut expected = before.clone();
-    for (tid, task) in machine.0.borrow().tasks() {
-        let Some(old) = before.task(tid) else { continue };
-        let unavoidable = old.kind != TaskKind::User || rest != V1;
-        if unavoidable && old.set.is_none() && task.set == Some(old.mask) {
-            expected.set_affinity(tid, old.mask).unwrap();
-        }
-    }
-    expected.state()
-}
 
 #[test]
 fn a_shield_is_applied_verified_and_given_back() {
@@ -278,6 +180,78 @@ fn tasks_born_under_the_shield_get_what_their_parent_had() {
     (200..204).for_each(|tid| kernel.exit(tid));
     drop(kernel);
     assert_restored(&machine, V1, &before, "after the newcomers ended");
+}
+
+/// What the journal of a shield says, compared with the machine.
+fn compared(machine: &Machine, dir: &RunDir) -> Compared {
+    let Found::Here(journal) = Journal::load(dir, "this-boot").unwrap() else { panic!("no journal") };
+    shield::compare(&machine, &journal).unwrap()
+}
+
+/// Labels of what is not as it was written.
+fn drifted(machine: &Machine, dir: &RunDir) -> Vec<String> {
+    compared(machine, dir).drift.into_iter().map(|drift| drift.label).collect()
+}
+
+#[test]
+fn a_shield_that_nobody_touched_is_as_it_was_applied_on_every_machine() {
+    for (&(version, rest), want) in MACHINES.iter().flat_map(|machine| [(machine, want("2")), (machine, polling("2"))])
+    {
+        let (machine, dir) = (boot(version, rest), Dir::new());
+        apply(&machine, &want, &dir.0).unwrap();
+        assert_eq!(compared(&machine, &dir.0), Compared::default(), "{version} {rest}");
+        machine.0.borrow_mut().interrupts_fire();
+        assert_eq!(compared(&machine, &dir.0), Compared::default(), "{version} {rest}");
+    }
+}
+
+#[test]
+fn an_interrupt_that_comes_to_a_shielded_cpu_is_named_and_one_that_was_refused_is_not() {
+    // 26 is on no shielded CPU before: no step moves it.
+    let row = "| 26:          1          0          0          0  PCI-MSI 3-edge      sda\n/proc/irq/24/";
+    let more = "/proc/irq/26/smp_affinity_list: 0\n/proc/irq/25/smp_affinity_list";
+    for &(version, rest) in MACHINES {
+        let text = MACHINE.replace("RELEASE", version) + rest;
+        let text = text.replacen("/proc/irq/24/", row, 1).replacen("/proc/irq/25/smp_affinity_list", more, 1);
+        let (machine, dir) = (Machine::boot(&text), Dir::new());
+        let applied = apply(&machine, &want("2"), &dir.0).unwrap();
+        assert_eq!(applied.refused.len(), 1, "interrupt 25");
+        assert_eq!(drifted(&machine, &dir.0), [] as [&str; 0], "{version}");
+        // Among the other CPUs an interrupt may go where it likes.
+        let set = |number: u32, cpus: &str| {
+            machine.0.borrow_mut().write(&format!("/proc/irq/{number}/smp_affinity_list"), cpus).unwrap();
+        };
+        set(24, "3");
+        set(26, "1");
+        assert_eq!(drifted(&machine, &dir.0), [] as [&str; 0], "{version}");
+        set(24, "0-3");
+        set(26, "2");
+        let found = drifted(&machine, &dir.0);
+        assert_eq!(found, ["interrupt 24 (PCI-MSI 1-edge eth0)", "interrupt 26 (PCI-MSI 3-edge sda)"], "{version}");
+        set(24, "1");
+        set(26, "0");
+        assert_eq!(drifted(&machine, &dir.0), [] as [&str; 0], "{version}");
+    }
+}
+
+#[test]
+fn a_task_that_comes_back_to_a_shielded_cpu_is_named_and_one_that_was_brought_into_the_shield_is_not() {
+    for (version, rest, entry) in
+        [("6.12.1", V1, Some("/cg/tasks")), ("5.10.0", V1, Some("/cg/tasks")), ("6.12.1", NO_CGROUP, None)]
+    {
+        let (machine, dir) = (boot(version, rest), Dir::new());
+        let applied = apply(&machine, &want("2"), &dir.0).unwrap();
+        match entry {
+            Some(entry) => machine.0.borrow_mut().write(entry, "100").unwrap(),
+            None => machine.0.borrow_mut().set_affinity(100, "0-3".parse().unwrap()).unwrap(),
+        }
+        assert_eq!(drifted(&machine, &dir.0), ["task 100 (shell)"], "{version}");
+        match applied.place.entry() {
+            Some(entry) => machine.0.borrow_mut().write(&entry, "100").unwrap(),
+            None => machine.0.borrow_mut().set_affinity(100, "2".parse().unwrap()).unwrap(),
+        }
+        assert_eq!(drifted(&machine, &dir.0), [] as [&str; 0], "{version}");
+    }
 }
 
 #[test]

@@ -6,6 +6,7 @@
 
 mod begin;
 mod claim;
+mod compare;
 pub mod confirm;
 pub mod executor;
 mod fault;
@@ -21,6 +22,7 @@ pub use guards::with_owners;
 use crate::RunDir;
 use begin::{Beginning, begin, fresh};
 use claim::Claim;
+pub use compare::{Compared, compare};
 use executor::{Stopped, execute};
 use host::plan::{self, Drift, Kept, Note, PlanErrors, Profile, Step, Want};
 use host::snapshot::{Snapshot, Target};
@@ -275,28 +277,12 @@ pub fn journal_fault(root: &RootDir, dir: &RunDir) -> Option<String> {
     })
 }
 
-/// Settings and control groups of the active shield that have another value now than the one that was written.
+/// What of the active shield is not as it was written: settings, control groups, interrupts, tasks that were moved away.
 ///
 /// # Errors
 /// If the machine or the journal cannot be read.
-pub fn written_over(root: &RootDir, dir: &RunDir) -> Result<Vec<Drift>, Error> {
-    let Some(journal) = current(root, dir)? else { return Ok(Vec::new()) };
-    let mut machine = RealMachine::at(root);
-    let (steps, mut drift) = (journal.steps(), Vec::new());
-    for (at, step) in steps.iter().enumerate() {
-        let is_last = !steps[at + 1..].iter().any(|later| later.target == step.target);
-        let is_file = matches!(step.target, Target::File { .. } | Target::Dir { .. });
-        let is_refused = journal.refused.iter().any(|refused| refused.target == step.target);
-        if !is_last || !is_file || is_refused || step.remembers() {
-            continue;
-        }
-        let found = machine.read(&step.target)?;
-        if !found.agrees(&step.to) {
-            let (target, label, expected) = (step.target.clone(), step.label.clone(), step.to.clone());
-            drift.push(Drift { target, label, expected, found });
-        }
-    }
-    Ok(drift)
+pub fn written_over(root: &RootDir, dir: &RunDir) -> Result<Compared, Error> {
+    current(root, dir)?.map_or_else(|| Ok(Compared::default()), |journal| compare(root, &journal))
 }
 
 /// CPUs that cannot be chosen.

@@ -14,6 +14,7 @@ use super::watchdog::HardwareWatchdog;
 use crate::RunDir;
 use crate::keeper::ending::LEFT_WITHIN;
 use crate::keeper::protocol::ChildId;
+use crate::shield::Compared;
 use base::{DurNs, MonoNs};
 use host::health::{Claim, INTERVAL, MACHINE, Observation, Outcome, PLANT, SHIELD, SUPERVISOR, Table, promises};
 use host::plant::Process;
@@ -287,10 +288,7 @@ impl Health {
         let journal = crate::shield::journal_fault(&root, &dir).map_or(Observation::Kept, Observation::Broken);
         self.table.observe(now, SHIELD, Claim::Journal, journal);
         let isolated = match crate::shield::written_over(&root, &dir) {
-            Ok(drift) if drift.is_empty() => {
-                refused.map_or(Observation::Kept, |what| Observation::Within(format!("unavailable: {what}")))
-            }
-            Ok(drift) => Observation::Broken(drift.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")),
+            Ok(compared) => isolated(compared, refused),
             Err(error) => Observation::Broken(format!("it cannot be read: {error}")),
         };
         self.table.observe(now, SHIELD, Claim::Isolated, isolated);
@@ -322,6 +320,26 @@ impl Memory {
             }
             _ => Observation::Kept,
         }
+    }
+}
+
+/// Differences of a shield that are named; the others are counted.
+const NAMED_MAX: usize = 8;
+
+/// Whether the shield is as it was applied; `refused`: what the kernel refused at the start.
+fn isolated(compared: Compared, refused: Option<String>) -> Observation {
+    let drift = &compared.drift;
+    if !drift.is_empty() {
+        let mut words: Vec<String> = drift.iter().take(NAMED_MAX).map(ToString::to_string).collect();
+        if drift.len() > NAMED_MAX {
+            words.push(format!("and {} more", drift.len() - NAMED_MAX));
+        }
+        return Observation::Broken(words.join(", "));
+    }
+    let unavailable: Vec<String> = refused.into_iter().chain(compared.unavailable).collect();
+    match unavailable.is_empty() {
+        true => Observation::Kept,
+        false => Observation::Within(format!("unavailable: {}", unavailable.join("; "))),
     }
 }
 

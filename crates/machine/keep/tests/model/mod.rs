@@ -1,6 +1,8 @@
 //! The model of the kernel, as the executor sees it: what tests of shields and of partitions have in common.
 #![allow(dead_code, reason = "each test uses what it needs")]
 
+pub(crate) mod four;
+
 use base::{CpuSet, Policy};
 use keep::RunDir;
 use rustix::io::Errno;
