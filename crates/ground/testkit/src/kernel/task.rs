@@ -100,6 +100,14 @@ impl FakeKernel {
         assert!(self.tasks.insert(tid, task).is_none(), "tid {tid} is taken");
     }
 
+    /// A task of any kind starts.
+    ///
+    /// # Panics
+    /// If `tid` is taken.
+    pub fn start(&mut self, tid: u32, task: Task) {
+        assert!(self.tasks.insert(tid, task).is_none(), "tid {tid} is taken");
+    }
+
     /// A task ends.
     pub fn exit(&mut self, tid: u32) {
         self.tasks.remove(&tid);
@@ -116,7 +124,8 @@ impl FakeKernel {
     /// `sched_setaffinity`.
     ///
     /// # Errors
-    /// `ESRCH` without such a task, `EINVAL` for a bound kernel thread or when no CPU of its cpuset is left.
+    /// `ESRCH` without such a task, `EINVAL` for a bound kernel thread or when no CPU of its cpuset is left, `EBUSY` for one with a
+    /// DEADLINE reservation that would lose a CPU.
     pub fn set_affinity(&mut self, tid: u32, wanted: CpuSet) -> Answer<()> {
         self.call(format!("affinity of {tid} <- {wanted}"), |kernel| {
             let allowed = kernel.allowed(tid)?;
@@ -124,6 +133,9 @@ impl FakeKernel {
             let task = kernel.tasks.get_mut(&tid).ok_or(Errno::SRCH)?;
             if task.kind == TaskKind::KernelBound || !wanted.intersects(&allowed) {
                 return Err(Errno::INVAL);
+            }
+            if matches!(task.policy, Policy::Deadline(_)) && !task.mask.is_subset(&wanted) {
+                return Err(Errno::BUSY);
             }
             task.mask = wanted.and(&allowed);
             task.set = remembers.then_some(wanted);
@@ -134,12 +146,17 @@ impl FakeKernel {
     /// `sched_setattr`; a real-time class is refused where the group has no runtime, which nobody has taken here.
     ///
     /// # Errors
-    /// `ESRCH` without such a task, `EINVAL` for a reservation, which no kernel thread can have here.
+    /// `ESRCH` without such a task, `EINVAL` for a reservation of a kernel thread, `EPERM` for one of a thread that may not run on
+    /// all CPUs outside of partitions.
     pub fn set_policy(&mut self, tid: u32, policy: Policy) -> Answer<()> {
         self.call(format!("class of {tid} <- {policy}"), |kernel| {
+            let all = kernel.online.minus(&kernel.isolated_now());
             let task = kernel.tasks.get_mut(&tid).ok_or(Errno::SRCH)?;
-            if matches!(policy, Policy::Deadline(_)) {
+            if matches!(policy, Policy::Deadline(_)) && task.kind != TaskKind::User {
                 return Err(Errno::INVAL);
+            }
+            if matches!(policy, Policy::Deadline(_)) && !all.is_subset(&task.mask) {
+                return Err(Errno::PERM);
             }
             task.policy = policy;
             Ok(())
