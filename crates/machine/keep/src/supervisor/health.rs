@@ -2,6 +2,8 @@
 //! table of promises. Decides nothing but what an observation is; see `host::health` for states and outcome.
 
 mod figures;
+#[cfg(test)]
+mod observers;
 mod place;
 mod threads;
 
@@ -178,7 +180,7 @@ impl Health {
         let is_reported_soon = memory.gone_since.is_some_and(|since| now - since <= KEEPER_WITHIN);
         let runs = match is_reported_soon {
             true => Observation::NotDue("it has ended; its keeper ends what it left behind".to_owned()),
-            false => runs(unit, found.as_ref().map(|found| found.letter), view),
+            false => runs(unit, found.as_ref().map(|found| found.letter), view.processes.all.phase()),
         };
         table.observe(now, name, Claim::Runs, runs);
         let word = if is_gone { "gone" } else { unit.word() };
@@ -193,7 +195,12 @@ impl Health {
                 };
                 table.observe(now, name, Claim::Cpus, cpus);
                 if process.mlock {
-                    table.observe(now, name, Claim::Memory, threads::memory(found.pid, &supervised.shortfalls));
+                    table.observe(
+                        now,
+                        name,
+                        Claim::Memory,
+                        threads::memory(&RootDir::machine(), found.pid, &supervised.shortfalls),
+                    );
                 }
             }
             None => {
@@ -344,7 +351,7 @@ fn isolated(compared: Compared, refused: Option<String>) -> Observation {
 }
 
 /// Whether a process runs, by its state and the letter that the kernel has for it.
-fn runs(unit: &Unit, letter: Option<char>, view: &View<'_>) -> Observation {
+fn runs(unit: &Unit, letter: Option<char>, phase: Phase) -> Observation {
     let cause = || unit.history.ended.as_ref().map_or(String::new(), |(_, cause)| format!(" after {cause}"));
     match (unit.state, letter) {
         (State::Warming { .. } | State::Running, Some('T')) => {
@@ -360,7 +367,7 @@ fn runs(unit: &Unit, letter: Option<char>, view: &View<'_>) -> Observation {
         (State::Running, Some(_)) | (State::Finished, _) => Observation::Kept,
         (State::Resting { .. }, _) => Observation::Within(format!("down for the pause before its restart{}", cause())),
         (State::Faulted, _) => Observation::Broken(format!("its fault is latched{}", cause())),
-        (State::Idle, _) if matches!(view.processes.all.phase(), Phase::Starting | Phase::Up) => {
+        (State::Idle, _) if matches!(phase, Phase::Starting | Phase::Up) => {
             let why = if unit.word() == "stopped" { "stopped on request" } else { "waits for processes before it" };
             Observation::NotDue(why.to_owned())
         }

@@ -38,12 +38,12 @@ pub(super) struct Found {
     /// The state letter of `/proc/PID/stat`; `X` if there is no such process.
     pub(super) letter: char,
     pub(super) is_dead: bool,
-    class: Vec<String>,
+    pub(super) class: Vec<String>,
     /// A thread has the class of the process.
-    has_class: bool,
-    cpus: Vec<String>,
+    pub(super) has_class: bool,
+    pub(super) cpus: Vec<String>,
     /// The CPUs that it asks for do not exist at present.
-    unshielded: bool,
+    pub(super) unshielded: bool,
 }
 
 impl Threads {
@@ -204,12 +204,12 @@ fn verdict(wrong: &[String], lacking: Option<String>) -> Observation {
 }
 
 /// Whether the memory of a process is locked.
-pub(super) fn memory(pid: i32, shortfalls: &[String]) -> Observation {
+pub(super) fn memory(root: &RootDir, pid: i32, shortfalls: &[String]) -> Observation {
     if let Some(lacking) = lacking(shortfalls, &MEMORY) {
         return Observation::Absent(lacking);
     }
     // A process that has just ended has no memory: its end is reported elsewhere.
-    let Ok(status) = RootDir::machine().read(&format!("/proc/{pid}/status")) else { return Observation::Kept };
+    let Ok(status) = root.read(&format!("/proc/{pid}/status")) else { return Observation::Kept };
     match proc::status::field(&status, "VmLck") {
         Some(locked) if locked.trim().starts_with("0 ") => {
             Observation::Broken("no memory is locked (VmLck 0 kB)".to_owned())

@@ -1,0 +1,305 @@
+//! Fault injection: observers are given a faulty world, and the table their observations. For each claim, each way to break it
+//! has its outcome. A new claim without an entry here does not compile.
+
+use super::threads::Found;
+use super::*;
+use crate::supervisor::pulses::Pulses;
+use crate::supervisor::rundir;
+use base::{CpuSet, Lateness, ResultDeadline, Tally, Worth};
+use host::health::Promise;
+use host::plan::Drift;
+use host::plant::{Anywhere, DeadlineRule, MissRatio, check};
+use host::snapshot::{Target, Value};
+use host::supervise::{Cause, End, Supervision};
+use std::path::{Path, PathBuf};
+
+const CLAIMS: [Claim; 20] = [
+    Claim::Runs,
+    Claim::Ready,
+    Claim::Class,
+    Claim::Cpus,
+    Claim::Memory,
+    Claim::Restarts,
+    Claim::Heartbeat,
+    Claim::Budget,
+    Claim::Skipped,
+    Claim::Value,
+    Claim::Deadline,
+    Claim::Serves,
+    Claim::Available,
+    Claim::Isolated,
+    Claim::Journal,
+    Claim::Bounds,
+    Claim::Observes,
+    Claim::Files,
+    Claim::Records,
+    Claim::Restored,
+];
+
+/// A folder that goes with its test.
+struct Temporary(PathBuf);
+
+impl Temporary {
+    fn new(name: &str) -> Self {
+        let path = std::env::temp_dir().join(format!("tahti-observers-{name}-{}", std::process::id()));
+        std::fs::create_dir_all(&path).unwrap();
+        Self(path)
+    }
+
+    fn write(&self, path: &str, text: &str) {
+        let path = self.0.join(path);
+        std::fs::create_dir_all(path.parent().unwrap_or(Path::new("/"))).unwrap();
+        std::fs::write(path, text).unwrap();
+    }
+}
+
+impl Drop for Temporary {
+    fn drop(&mut self) {
+        // It may be gone: that is one of the faults.
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// What happens, what the observer makes of it, and the outcome.
+type Way = (&'static str, Observation, &'static str);
+
+fn unit(state: State) -> Unit {
+    let text = "[plant]\nname = \"p\"\n[[process]]\nname = \"loop\"\ncommand = \"x\"\n";
+    let plant = check(text, &Anywhere).plant.unwrap();
+    let mut unit = Supervision::new(&plant).units()[0].clone();
+    unit.state = state;
+    unit
+}
+
+fn running(letter: Option<char>) -> Observation {
+    runs(&unit(State::Running), letter, Phase::Up)
+}
+
+/// A process whose threads were found so.
+fn found(class: &[&str], cpus: &[&str], unshielded: bool) -> Found {
+    let owned = |all: &[&str]| all.iter().map(|one| (*one).to_owned()).collect();
+    Found { pid: 77, letter: 'S', is_dead: false, class: owned(class), has_class: true, cpus: owned(cpus), unshielded }
+}
+
+/// Locked memory by a fake `/proc`.
+fn locked(status: Option<&str>, shortfalls: &[&str]) -> Observation {
+    let folder = Temporary::new("memory");
+    status.into_iter().for_each(|text| folder.write("proc/77/status", text));
+    let shortfalls: Vec<String> = shortfalls.iter().map(|one| (*one).to_owned()).collect();
+    threads::memory(&RootDir::at(&folder.0), 77, &shortfalls)
+}
+
+/// Signs of life, one each second.
+fn beats(all: &[u64]) -> Observation {
+    let mut memory = Memory::default();
+    let second = |nth: usize| MonoNs(nth as u64 * 1_000_000_000);
+    let seen = all.iter().enumerate().map(|(nth, signs)| memory.silence(second(nth), *signs, DurNs::from_ms(1500)));
+    seen.last().unwrap_or(Observation::Kept)
+}
+
+fn results(late: u64, least: Option<u32>, lateness: Lateness) -> Observation {
+    let tally = Tally { due: 100, late, worth: 1_000_000 * (100 - late) };
+    let result = ResultDeadline { at: DurNs::from_ms(5), late: lateness };
+    let rule = DeadlineRule { result, least: least.map(Worth) };
+    let value = crate::supervisor::control::Value {
+        deadline: Some(rule.to_string()),
+        least: rule.least,
+        tally,
+        share: tally.share(),
+    };
+    judge_value(Some(&value), Some(&rule), 0)
+}
+
+/// A shield of which this is not as it was written.
+fn shield(drift: &[(Target, &str)], stuck: &[&str], refused: Option<&str>) -> Observation {
+    let drift = drift.iter().map(|(target, label)| Drift {
+        target: target.clone(),
+        label: (*label).to_owned(),
+        expected: Value::Cpus(CpuSet::single(0)),
+        found: Value::Cpus(CpuSet::first(2)),
+    });
+    let unavailable = stuck.iter().map(|one| (*one).to_owned()).collect();
+    isolated(Compared { drift: drift.collect(), unavailable }, refused.map(str::to_owned))
+}
+
+/// The journal in a run folder that has this file.
+fn journal(text: Option<&str>) -> Observation {
+    let folder = Temporary::new("journal");
+    folder.write("proc/sys/kernel/random/boot_id", "a boot that never was\n");
+    text.into_iter().for_each(|text| folder.write("run/shield.json", text));
+    let fault = crate::shield::journal_fault(&RootDir::at(&folder.0), &RunDir::at(folder.0.join("run")));
+    fault.map_or(Observation::Kept, Observation::Broken)
+}
+
+/// The run folder after something was done to it.
+fn files(harm: impl FnOnce(&Path)) -> Observation {
+    let folder = Temporary::new("files");
+    folder.write("p/lock", "");
+    folder.write("p/control", "");
+    let run = rundir::RunDir::of(&folder.0.join("p").display().to_string());
+    let place = Place::of(&run);
+    assert_eq!(place.compare(&run), Observation::Kept);
+    harm(&folder.0.join("p"));
+    place.compare(&run)
+}
+
+/// Every way in which an observer sees a claim broken. None for claims whose observation is made where it is reported; tests of whole
+/// processes break these.
+fn ways(claim: Claim) -> Vec<Way> {
+    let irq = || Target::Irq { key: host::snapshot::IrqKey("eth0".into()) };
+    let file = || Target::File { path: "/proc/sys/vm/stat_interval".into(), form: host::snapshot::Form::Text };
+    let pulses = |given_up: u64| Pulses { ran: 1000 - given_up, given_up, overran: 0 };
+    let lacks = |what: &str| vec![format!("{what}: not permitted; run as root")];
+    match claim {
+        Claim::Runs => {
+            let ended = |state| {
+                let mut unit = unit(state);
+                unit.history.ended = Some((MonoNs(1), Cause::Own(End::Exit(7))));
+                runs(&unit, None, Phase::Up)
+            };
+            vec![
+                ("it sleeps", running(Some('S')), "good"),
+                ("it waits for a disk", running(Some('D')), "good"),
+                ("SIGSTOP", running(Some('T')), "failed"),
+                ("a tracer stops it", running(Some('t')), "failed"),
+                ("a zombie", running(Some('Z')), "failed"),
+                ("dead", running(Some('X')), "failed"),
+                ("no process", running(None), "failed"),
+                ("its fault is latched", ended(State::Faulted), "failed"),
+                ("it waits for its restart", ended(State::Resting { until: MonoNs(9) }), "degraded"),
+                (
+                    "stopped while it becomes ready",
+                    runs(&unit(State::Warming { until: MonoNs(9) }), Some('T'), Phase::Up),
+                    "failed",
+                ),
+            ]
+        }
+        Claim::Ready => vec![("no sign", once(1, "no sign of readiness in time"), "failed")],
+        Claim::Class => vec![
+            ("as declared", found(&[], &[], false).class(&[]), "good"),
+            ("chrt", found(&["thread 77 has class other, expected fifo:20"], &[], false).class(&[]), "failed"),
+            ("chrt of all threads", found(&["one", "two"], &[], false).class(&[]), "failed"),
+            ("refused at the start", found(&["thread 77"], &[], false).class(&lacks("no class fifo:20")), "degraded"),
+        ],
+        Claim::Cpus => vec![
+            ("as declared", found(&[], &[], false).cpus(&[]), "good"),
+            ("taskset", found(&[], &["thread 77 may run on CPUs 0-1, expected 1"], false).cpus(&[]), "failed"),
+            ("no CPU is isolated", found(&[], &[], true).cpus(&[]), "degraded"),
+            ("refused at the start", found(&[], &["thread 77"], false).cpus(&lacks("no CPUs 1")), "degraded"),
+        ],
+        Claim::Memory => vec![
+            ("locked", locked(Some("VmLck:\t    4096 kB\n"), &[]), "good"),
+            ("munlockall", locked(Some("VmLck:\t       0 kB\n"), &[]), "failed"),
+            ("refused at the start", locked(Some("VmLck:\t       0 kB\n"), &["no memory lock: x; y"]), "degraded"),
+        ],
+        Claim::Restarts => {
+            let mut unit = unit(State::Running);
+            unit.history.restarts = 3;
+            vec![("none", restarts(&unit, 0), "good"), ("within its limit", restarts(&unit, 1), "degraded")]
+        }
+        Claim::Heartbeat => vec![
+            ("each second", beats(&[1, 2, 3]), "good"),
+            ("none for two seconds", beats(&[1, 2, 2, 2, 2]), "failed"),
+            ("never", beats(&[0, 0, 0]), "failed"),
+        ],
+        Claim::Budget => vec![
+            ("a runaway", once(1, "it used more than its budget"), "failed"),
+            ("starved twice", once(2, "another task had its CPU"), "failed"),
+        ],
+        Claim::Skipped => vec![
+            ("none", judge_pulses(&pulses(0), false, None, 1), "good"),
+            ("without a limit", judge_pulses(&pulses(1), false, None, 1), "degraded"),
+            ("within its limit", judge_pulses(&pulses(1), false, Some(MissRatio(10_000)), 1), "degraded"),
+            ("more than its limit", judge_pulses(&pulses(500), false, Some(MissRatio(10_000)), 1), "failed"),
+            ("no period at all", judge_pulses(&Pulses::default(), false, Some(MissRatio(10_000)), 1), "failed"),
+        ],
+        Claim::Value => vec![
+            ("all in time", results(0, Some(990_000), Lateness::Firm), "good"),
+            ("late", results(1, None, Lateness::Firm), "degraded"),
+            ("less value than asked for", results(5, Some(990_000), Lateness::Firm), "failed"),
+            ("late and hard", results(1, None, Lateness::Hard), "failed"),
+        ],
+        Claim::Deadline => vec![("missed", once(1, "a hard deadline was missed"), "failed")],
+        Claim::Available => vec![
+            ("all there", available(&[]), "good"),
+            ("refused", available(&["no resource limit: x; y"]), "degraded"),
+        ],
+        Claim::Isolated => vec![
+            ("as applied", shield(&[], &[], None), "good"),
+            ("a setting", shield(&[(file(), "vm/stat_interval")], &[], None), "failed"),
+            ("an interrupt", shield(&[(irq(), "interrupt 24 (eth0)")], &[], None), "failed"),
+            (
+                "an interrupt and a refusal",
+                shield(&[(irq(), "interrupt 24 (eth0)")], &[], Some("interrupt 25")),
+                "failed",
+            ),
+            ("an interrupt that cannot be moved", shield(&[], &["interrupt 25 (nvme0q1)"], None), "degraded"),
+            ("refused at the start", shield(&[], &[], Some("interrupt 25 (nvme0q1)")), "degraded"),
+        ],
+        Claim::Journal => vec![
+            ("removed", journal(None), "failed"),
+            ("truncated", journal(Some("{ \"format\": ")), "failed"),
+            ("empty", journal(Some("")), "failed"),
+        ],
+        Claim::Files => vec![
+            ("the folder removed", files(|path| std::fs::remove_dir_all(path).unwrap()), "failed"),
+            ("the lock removed", files(|path| std::fs::remove_file(path.join("lock")).unwrap()), "failed"),
+            ("the socket removed", files(|path| std::fs::remove_file(path.join("control")).unwrap()), "failed"),
+            (
+                "the socket replaced",
+                files(|path| {
+                    // The first one stays, or the other might get its inode.
+                    std::fs::rename(path.join("control"), path.join("away")).unwrap();
+                    std::fs::write(path.join("control"), "").unwrap();
+                }),
+                "failed",
+            ),
+        ],
+        Claim::Serves | Claim::Bounds | Claim::Observes | Claim::Records | Claim::Restored => Vec::new(),
+    }
+}
+
+/// The outcome after a claim was kept and then seen so; two intervals after a last observation of `None`.
+fn outcome(claim: Claim, seen: Option<Observation>) -> Outcome {
+    let promise = Promise {
+        subject: "loop".to_owned(),
+        claim,
+        words: "a promise".to_owned(),
+        line: Some(7),
+        optional: false,
+        required: false,
+        whole_life: matches!(claim, Claim::Skipped | Claim::Value),
+        interval: INTERVAL,
+    };
+    let second = |nth: u64| MonoNs(nth * 1_000_000_000);
+    let mut table = Table::new(second(0));
+    table.promise(second(0), vec![promise]);
+    table.observe(second(1), "loop", claim, Observation::Kept);
+    match seen {
+        Some(seen) => table.observe(second(2), "loop", claim, seen),
+        None => table.judge(second(4)),
+    }
+    table.outcome(second(4))
+}
+
+#[test]
+fn each_observer_reports_each_fault_and_each_fault_has_its_outcome() {
+    let (mut tried, mut observed, mut wrong) = (0, 0, Vec::new());
+    for (nth, claim) in CLAIMS.into_iter().enumerate() {
+        assert!(!CLAIMS[..nth].contains(&claim), "{claim:?} is there twice");
+        let ways = ways(claim);
+        observed += usize::from(!ways.is_empty());
+        let seen = ways.into_iter().map(|(what, seen, expected)| (what, Some(seen), expected));
+        for (what, seen, expected) in seen.chain([("no observation", None, "failed")]) {
+            let shown = format!("{seen:?}");
+            let outcome = outcome(claim, seen);
+            tried += 1;
+            let is_named = expected == "good" || outcome.reasons().iter().any(|reason| !reason.found.is_empty());
+            if outcome.word() != expected || !is_named {
+                wrong.push(format!("{claim:?}, {what}: {shown} gave {outcome:?}, expected {expected}"));
+            }
+        }
+    }
+    println!("{} rows, {observed} with observers, {tried} ways, {} wrong", CLAIMS.len(), wrong.len());
+    assert!(wrong.is_empty(), "{wrong:#?}");
+}
