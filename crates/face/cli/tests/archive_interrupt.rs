@@ -12,7 +12,7 @@ const MANY: i64 = 400_000;
 
 fn archive(folder: &Folder, segments: i64) {
     for segment in 0..segments {
-        let files = store::Folder::make(&folder.0.join("archive")).unwrap();
+        let files = store::Folder::make(folder.0.join("archive")).unwrap();
         let mut logger = Logger::open(files, Config::default(), 0).unwrap();
         let signal = logger.signal("A", segment::rows::About::default(), 0).unwrap();
         for k in 0..MANY / segments {
