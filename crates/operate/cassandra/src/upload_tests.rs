@@ -220,7 +220,9 @@ fn many_slow_signals_cost_fewer_statements_than_one_for_two_samples() {
     let ids: Vec<_> =
         (0..SIGNALS).map(|k| logger.signal(&format!("PLANT:S{k}"), About::default(), 0).unwrap()).collect();
     for second in 0..SECONDS {
-        ids.iter().for_each(|id| drop(logger.push(*id, &Sample::new(second * 1_000_000_000, second as f64 * 0.7))));
+        for id in &ids {
+            logger.push(*id, &Sample::new(second * 1_000_000_000, second as f64 * 0.7));
+        }
         logger.sync(second);
     }
     let limit = logger.safe_to();
