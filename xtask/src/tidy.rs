@@ -53,6 +53,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "broker",
             "ca",
             "canet",
+            "collect",
             "frame",
             "host",
             "keep",

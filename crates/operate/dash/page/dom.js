@@ -71,3 +71,8 @@ export function counted(count, one) {
 export function say(element, text) {
   if (element.textContent !== text) element.textContent = text;
 }
+
+/** Text with its commands, which are between backticks, as code. */
+export function coded(text) {
+  return text.split("`").map((part, at) => (at % 2 ? el("code", {}, part) : part));
+}

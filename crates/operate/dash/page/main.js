@@ -1,5 +1,8 @@
 // The page: one connection, panels that say what they want to see, and what is stale shown as stale.
-import { el, say } from "./dom.js";
+import { say } from "./dom.js";
+import { collect, reconnected } from "./figures.js";
+import * as frame from "./frame.js";
+import { setUp } from "./palette.js";
 import panels from "./panels.js";
 
 const STALE_MS = 2000;
@@ -7,24 +10,15 @@ const AGAIN_MS = 1000;
 /** A connection that was silent for so long is given up: its network may be gone, which nobody tells. */
 const SILENT_MS = 10_000;
 
-/** Symbol and icon of each outcome: colour is never the only sign. */
-const OUTCOMES = {
-  good: { sign: "○", icon: "icon.svg" },
-  degraded: { sign: "▲", icon: "icon-degraded.svg" },
-  failed: { sign: "◆", icon: "icon-failed.svg" },
-  unknown: { sign: "■", icon: "icon-failed.svg" },
-};
-
 const standing = document.getElementById("standing");
-const verdict = document.getElementById("verdict");
-const icon = document.getElementById("icon");
 const asked = new Map();
 const binaries = new Map();
 let socket = null;
 let lastId = 0;
 let openedAt = -Infinity, heardAt = -Infinity, heardClock = 0;
 let refused = "";
-let plantWords = "", outcome = "unknown", reasons = [];
+/** The newest message of each topic. */
+const newest = new Map();
 let dropped = 0;
 /** How far the dashboard's clock is ahead of this machine's, in seconds. */
 let ahead = 0;
@@ -41,6 +35,12 @@ export const tahti = {
   isConnected() {
     return socket?.readyState === WebSocket.OPEN;
   },
+  /** The newest message of a topic; undefined before the first. */
+  newest(topic) {
+    return newest.get(topic);
+  },
+  /** Shows in the navigation how many things in a panel need attention. */
+  badge: frame.badge,
   /** Sends something that has no answer. */
   tell(what) {
     if (socket?.readyState === WebSocket.OPEN) socket.send(JSON.stringify(what));
@@ -124,7 +124,10 @@ function locked(why) {
 function text(message) {
   if (message.hello) hello(message.hello);
   else if (message.topic) {
-    if (message.topic === "plant") ({ words: plantWords, outcome, reasons } = message.data);
+    newest.set(message.topic, message.data);
+    collect(message.topic, message.data, tahti.now());
+    if (message.topic === "plant") frame.showPlant(message.data);
+    if (message.topic === "alarms") frame.showAlarms(message.data);
     for (const panel of panels) if (panel.topics.includes(message.topic)) panel.show(message.topic, message.data);
   } else if (message.answer != null) {
     const waits = asked.get(message.answer);
@@ -136,8 +139,8 @@ function text(message) {
     clock(message.beat.now);
     // The dashboard lives, but what it reads may not.
     for (const panel of panels) {
-      const old = panel.topics.some((topic) => message.beat.stale.includes(topic));
-      document.getElementById(`${panel.id}-title`).parentElement.classList.toggle("stale", old);
+      if (panel.stale) panel.stale(message.beat.stale);
+      else frame.markStale(panel.id, panel.topics.some((topic) => message.beat.stale.includes(topic)));
     }
   }
 }
@@ -158,7 +161,8 @@ function hello(what) {
   document.title = `${what.plant} – tahti`;
   document.getElementById("plant").textContent = what.plant;
   document.body.dataset.role = what.role;
-  tahti.tell({ do: "want", topics: panels.flatMap((panel) => panel.topics) });
+  tahti.tell({ do: "want", topics: [...new Set(panels.flatMap((panel) => panel.topics))] });
+  reconnected();
   for (const panel of panels) panel.connected?.();
 }
 
@@ -167,35 +171,38 @@ function watch() {
   if (socket && now - Math.max(openedAt, heardAt) > SILENT_MS) lost(socket);
   if (refused) say(standing, refused);
   else if (!stale) {
-    const left = dropped ? `, ${dropped} updates left out for newer ones` : "";
-    say(standing, `${plantWords} (you are ${tahti.role === "operator" ? "an operator" : "a viewer"}${left})`);
+    say(standing, `you are ${tahti.role === "operator" ? "an operator" : "a viewer"}${dropped ? `, ${dropped} updates left out for newer ones` : ""}`);
   } else if (heardAt > 0) {
     say(standing, `STALE: nothing was heard from the dashboard since ${new Date(heardClock).toLocaleTimeString("sv")}; what is shown was true then`);
   }
   document.body.classList.toggle("stale", stale || refused !== "");
-  showVerdict(stale || refused !== "");
+  const plant = newest.get("plant");
+  if (plant) frame.showVerdict(plant, tahti.hello.plant, stale || refused !== "");
+  if (!stale && !refused) frame.showClock(tahti.now());
 }
 
-/** The outcome with its first reason, in the header, in the tab's title and in its icon. */
-function showVerdict(old) {
-  if (plantWords === "") return;
-  const { sign, icon: file } = OUTCOMES[outcome] ?? OUTCOMES.unknown;
-  const [first, ...more] = reasons;
-  const why = first == null ? "" : `: ${first}${more.length ? ` (and ${more.length} more)` : ""}`;
-  say(verdict, `${sign} ${outcome}${why}`);
-  verdict.dataset.outcome = outcome;
-  verdict.hidden = false;
-  const state = old ? " STALE" : outcome === "good" ? "" : ` ${sign} ${outcome}`;
-  document.title = `${tahti.hello.plant}${state} – tahti`;
-  if (icon.getAttribute("href") !== file) icon.setAttribute("href", file);
+/** What can be gone to. */
+function things() {
+  const pages = panels.map(({ id, title }) => ({ kind: "page", name: title, panel: id }));
+  const processes = newest.get("plant")?.processes.map(({ name }) => ({ kind: "process", name, panel: "processes", thing: name })) ?? [];
+  const alarms = newest.get("alarms")?.rows?.map(({ path }) => ({ kind: "alarm", name: path, panel: "alarms", thing: path })) ?? [];
+  return [...pages, ...processes, ...alarms];
 }
 
-for (const panel of panels) {
-  const section = el("section", { "aria-labelledby": `${panel.id}-title` }, el("h2", { id: `${panel.id}-title` }, panel.title));
-  document.getElementById("panels").append(section);
-  document.getElementById("contents").append(el("li", {}, el("a", { href: `#${panel.id}-title` }, panel.title)));
-  panel.build(section, tahti);
+/** A panel was opened: what it draws depends on its width, which it has only now. */
+function opened(panel, thing) {
+  window.dispatchEvent(new Event("resize"));
+  for (const topic of panel.topics) if (newest.has(topic)) panel.show(topic, newest.get(topic));
+  if (thing != null) panel.open?.(thing);
 }
+
+frame.build(panels);
+for (const panel of panels) panel.build(frame.sectionOf(panel.id), tahti);
+setUp({ things, signals: async (text) => (await tahti.ask({ do: "search", pattern: `*${text}*` })).found });
 document.body.classList.add("stale");
-login().then(connect, (error) => locked(error.message));
+// The token leaves the address before the address names a panel.
+const refusal = await login().then(() => null, (error) => error.message);
+frame.start(opened);
+if (refusal == null) connect();
+else locked(refusal);
 setInterval(watch, 250);

@@ -1,9 +1,14 @@
-// The panels in the page's order. A panel is an object:
+// The panels in the page's order; each has an address of its own. A panel is an object:
 //   id, title    its name in the address and for people
-//   topics       what it wants to be told of; `show(topic, data)` is called with each
+//   group        optional: the heading in the navigation above it
+//   topics       the topics of the server that it shows; `show(topic, data)` is called with each message, also while the panel is hidden,
+//                and once more when the panel is opened
 //   build(section, tahti)   makes its elements; `tahti` is what main.js exports
 //   connected()  optional: there is a connection (again)
+//   stale(topics)  optional: of these nothing new came; without it the whole section is shown as stale where one of its own is among them
+//   open(thing)  optional: the address names one thing in it
 // Binary messages: `tahti.onBinary(kind, take)`; kinds are in src/protocol.rs.
+import overview from "./panels/overview.js";
 import processes from "./panels/processes.js";
 import shield from "./panels/shield.js";
 import latency from "./panels/latency.js";
@@ -14,4 +19,4 @@ import settings from "./panels/settings.js";
 import scope from "./panels/scope.js";
 import messages from "./panels/messages.js";
 
-export default [processes, shield, latency, frames, alarms, signals, settings, scope, messages];
+export default [overview, latency, shield, frames, processes, alarms, signals, scope, settings, messages];

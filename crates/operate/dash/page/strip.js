@@ -89,7 +89,7 @@ export class Strip {
   }
 
   width() {
-    return this.frame.clientWidth - 12 || 600;
+    return this.frame.clientWidth > 12 ? this.frame.clientWidth - 12 : 600;
   }
 
   /** A sample, or what came together since the last one. */

@@ -19,17 +19,21 @@ pub(crate) enum Topic {
     Frames,
     /// Alarms that stand or are put aside.
     Alarms,
+    /// The archive's rate, its last synced sample and its disk.
+    Archive,
 }
 
 impl Topic {
     /// All of them.
-    pub(crate) const ALL: [Self; 6] =
-        [Self::Plant, Self::Histograms, Self::Late, Self::Shield, Self::Frames, Self::Alarms];
+    pub(crate) const ALL: [Self; 7] =
+        [Self::Plant, Self::Histograms, Self::Late, Self::Shield, Self::Frames, Self::Alarms, Self::Archive];
 
     /// How often it is looked at while somebody watches.
     pub(crate) const fn every(self) -> DurNs {
         match self {
-            Self::Plant | Self::Histograms | Self::Late | Self::Frames | Self::Alarms => DurNs::from_secs(1),
+            Self::Plant | Self::Histograms | Self::Late | Self::Frames | Self::Alarms | Self::Archive => {
+                DurNs::from_secs(1)
+            }
             // Counting takes a second, and reading every thread of the machine some of its time.
             Self::Shield => DurNs::from_secs(3),
         }

@@ -11,6 +11,7 @@
 mod access;
 mod alarms;
 mod client;
+mod files;
 mod hub;
 mod messages;
 mod protocol;
@@ -143,7 +144,7 @@ pub fn serve(options: &Options) -> io::Result<()> {
     let access = Access::open(&folder.join("access.json"), server.address().port(), options.write, mono_now())?;
     publish(&folder, &access, &server.url())?;
     let hub = Arc::new(Hub::default());
-    watch::start(&options.plant, &hub)?;
+    watch::start(&options.plant, options.archive.clone(), &hub)?;
     let signal_hub = signals::Signals::start()?;
     let worker = Arc::new(work::Worker::start(options, signal_hub.clone())?);
     let scopes = Arc::new(scopes::Scopes::start(&options.plant, &options.messages)?);

@@ -2,6 +2,7 @@
 
 use crate::access::{Access, Closed, Role};
 use crate::client::{Client, Shared};
+use crate::files;
 use crate::hub::Hub;
 use crate::scopes::{Scope, Scopes};
 use crate::shares::{Party, Shares};
@@ -23,40 +24,6 @@ pub(crate) struct Dashboard {
     /// The archive, and whether it is for everybody.
     pub(crate) archive: (Option<Retrieval>, bool),
 }
-
-macro_rules! file {
-    ($path:literal, $kind:literal) => {
-        ($path, $kind, include_bytes!(concat!("../page/", $path)))
-    };
-}
-
-const HTML: &str = "text/html; charset=utf-8";
-
-/// The page, as it is: no build step, nothing from elsewhere.
-const FILES: &[(&str, &str, &[u8])] = &[
-    file!("index.html", "text/html; charset=utf-8"),
-    file!("style.css", "text/css; charset=utf-8"),
-    file!("icon.svg", "image/svg+xml"),
-    file!("icon-degraded.svg", "image/svg+xml"),
-    file!("icon-failed.svg", "image/svg+xml"),
-    file!("main.js", "text/javascript; charset=utf-8"),
-    file!("dom.js", "text/javascript; charset=utf-8"),
-    file!("strip.js", "text/javascript; charset=utf-8"),
-    file!("panels.js", "text/javascript; charset=utf-8"),
-    file!("panels/processes.js", "text/javascript; charset=utf-8"),
-    file!("panels/shield.js", "text/javascript; charset=utf-8"),
-    file!("panels/latency.js", "text/javascript; charset=utf-8"),
-    file!("panels/frames.js", "text/javascript; charset=utf-8"),
-    file!("panels/alarms.js", "text/javascript; charset=utf-8"),
-    file!("panels/signals.js", "text/javascript; charset=utf-8"),
-    file!("panels/settings.js", "text/javascript; charset=utf-8"),
-    file!("panels/scope.js", "text/javascript; charset=utf-8"),
-    file!("scope/draw.js", "text/javascript; charset=utf-8"),
-    file!("panels/messages.js", "text/javascript; charset=utf-8"),
-    file!("vendor/uPlot.iife.min.js", "text/javascript; charset=utf-8"),
-    file!("vendor/uPlot.min.css", "text/css; charset=utf-8"),
-    file!("vendor/uPlot.LICENSE", "text/plain; charset=utf-8"),
-];
 
 const LOCKED: &str = "LOCKED: open the address with the token that `tahti dash url` prints";
 
@@ -131,16 +98,12 @@ impl Site for Dashboard {
     fn answer(&self, request: &Request, now: Now) -> Answer {
         match (request.method, request.path.as_str()) {
             (_, path) if is_of_the_archive(path) => self.archive(request, now),
-            (Method::Get, "/") => Answer::new(200, HTML, FILES[0].2),
             (Method::Get, "/who") => match self.role(request, now) {
                 Some(role) => Answer::text(200, role.word()),
                 None => Answer::text(401, LOCKED),
             },
             (Method::Post, "/login") => self.login(request, now),
-            (Method::Get, path) => match FILES.iter().find(|(name, _, _)| path.strip_prefix('/') == Some(name)) {
-                Some((_, kind, bytes)) => Answer::new(200, kind, *bytes),
-                None => Answer::text(404, "not here"),
-            },
+            (Method::Get, path) => files::answer(path, request.header("accept-encoding")),
             _ => Answer::text(405, "expected GET, or POST of /login").with_header("allow", "GET, POST"),
         }
     }
@@ -159,33 +122,5 @@ impl Site for Dashboard {
         let party = Party { role, owner: request.owner };
         let scope = Scope::new(self.scopes.clone(), party, who.clone());
         Ok(Box::new(Client::new(shared, scope, party, who, user)))
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn every_file_of_the_page_is_served_and_nothing_is_fetched_from_elsewhere() {
-        let page = concat!(env!("CARGO_MANIFEST_DIR"), "/page");
-        let mut folders = vec![std::path::PathBuf::from(page)];
-        while let Some(folder) = folders.pop() {
-            for entry in std::fs::read_dir(folder).unwrap().flatten() {
-                let path = entry.path();
-                if path.is_dir() {
-                    folders.push(path);
-                    continue;
-                }
-                let name = path.strip_prefix(page).unwrap().to_str().unwrap().to_owned();
-                assert!(FILES.iter().any(|(file, _, _)| *file == name), "{name} is not in FILES");
-                let text = std::fs::read_to_string(&path).unwrap();
-                // The name of the form of pictures is no address.
-                let text = text.replace("http://www.w3.org/2000/svg", "");
-                let elsewhere = text.contains("http://") || text.contains("https://");
-                // The licence's and the library's own page.
-                assert!(name.starts_with("vendor/") || !elsewhere, "{name}");
-            }
-        }
     }
 }

@@ -1,6 +1,7 @@
 //! The threads that look at the plant, each at its own pace and only while somebody watches.
 
 mod alarms;
+mod archive;
 mod frames;
 mod plant;
 mod shield;
@@ -27,7 +28,7 @@ const IDLE: DurNs = DurNs::from_ms(200);
 ///
 /// # Errors
 /// No thread could be started.
-pub(crate) fn start(plant: &str, hub: &Arc<Hub>) -> io::Result<()> {
+pub(crate) fn start(plant: &str, archive: Option<PathBuf>, hub: &Arc<Hub>) -> io::Result<()> {
     let mut processes = plant::Processes::new(plant);
     begin("watch-plant", Topic::Plant, hub, move || processes.look())?;
     let name = plant.to_owned();
@@ -38,7 +39,8 @@ pub(crate) fn start(plant: &str, hub: &Arc<Hub>) -> io::Result<()> {
     let mut frames = Frames::new(plant);
     begin("watch-frames", Topic::Frames, hub, move || frames.look())?;
     let mut alarms = Alarms::new(plant);
-    begin("watch-alarms", Topic::Alarms, hub, move || alarms::look(&mut alarms))
+    begin("watch-alarms", Topic::Alarms, hub, move || alarms::look(&mut alarms))?;
+    begin("watch-archive", Topic::Archive, hub, move || archive::status(archive.as_deref()))
 }
 
 /// A thread that looks again and again.

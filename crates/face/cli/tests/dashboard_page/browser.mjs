@@ -24,7 +24,7 @@ export async function seen() {
 }
 
 /** A page with its own cookies; what goes wrong in it fails the test. */
-export async function open(address, options = {}, prepare = async () => {}) {
+export async function open(address, options = {}, prepare = async () => {}, panel = null) {
   const context = await browser.newContext({ viewport: { width: 1100, height: 900 }, ...options });
   const page = await context.newPage();
   await prepare(page);
@@ -33,15 +33,23 @@ export async function open(address, options = {}, prepare = async () => {}) {
   page.on("pageerror", (error) => wrong.push(`${error}`));
   page.on("console", (message) => { if (message.type() === "error" && !message.text().includes("401")) wrong.push(message.text()); });
   await page.goto(address);
+  await page.waitForFunction(() => document.body.dataset.route, null, patience);
+  if (panel) await go(page, panel);
   return { page, wrong, context };
 }
 
+/** Opens a panel by its address, as a link does. */
+export async function go(page, panel) {
+  await page.evaluate((panel) => { location.hash = `#/${panel}`; }, panel);
+  await page.locator(`#${panel.split("/")[0]}-panel`).waitFor(patience);
+}
+
 /** A page that has no connection to the dashboard before `connect`. */
-export async function early(address) {
+export async function early(address, panel) {
   let connect;
   const connects = new Promise((done) => { connect = done; });
   const hold = (page) => page.routeWebSocket(/\/ws$/, async (socket) => { await connects; socket.connectToServer(); });
-  return { ...await open(address, {}, hold), connect };
+  return { ...await open(address, {}, hold, panel), connect };
 }
 
 export async function shot(page, name, locator) {

@@ -1,7 +1,7 @@
 // A plant with a shield and a flight recorder.
 import assert from "node:assert/strict";
 import fs from "node:fs";
-import { accessible, open, patience, plant, shot } from "./browser.mjs";
+import { accessible, go, open, patience, plant, shot } from "./browser.mjs";
 
 /** Something of the shield that whoever is root can change. */
 const KNOB = "/proc/irq/default_smp_affinity";
@@ -9,6 +9,7 @@ const KNOB = "/proc/irq/default_smp_affinity";
 /** Each CPU with whose it is and what reached it; what is not as it was written, for as long as it is not. */
 async function shields() {
   const { page, wrong, context } = await open(plant.viewer);
+  await go(page, "shield");
   const section = page.locator("section[aria-labelledby=shield-title]");
   await section.getByText(`CPU ${plant.cpu} is shielded; counted over`).waitFor(patience);
   const cpu = (number) => section.locator("tbody tr").filter({ has: page.getByRole("rowheader", { name: number, exact: true }) });
@@ -34,6 +35,7 @@ async function shields() {
 /** The last late wake-ups, each with who had the CPU meanwhile, for times that add up. */
 async function explains() {
   const { page, wrong, context } = await open(plant.viewer);
+  await go(page, "latency");
   const section = page.locator("section[aria-labelledby=latency-title]");
   await section.getByText(/^\d+ of \d+ wake-ups were later than 500 µs; \d+\.\d % of that delay is not explained$/).waitFor(patience);
   const late = section.getByRole("region", { name: "The last late wake-ups" }).locator("tbody tr");
@@ -49,6 +51,12 @@ async function explains() {
   assert.ok(Math.abs(sum - ns(cells[3])) <= 0.01 * sum, `${cells}`);
   await accessible(page, "late wake-ups");
   await shot(page, "late", section);
+  // The overview has the same, to scale.
+  await go(page, "overview");
+  await page.locator(".late .stack[aria-label*='preempted by hog']").first().waitFor(patience);
+  await page.locator("[data-tile=shield] strong", { hasText: `CPU ${plant.cpu}` }).waitFor(patience);
+  await accessible(page, "overview of a shield");
+  await shot(page, "overview-shield");
   assert.deepEqual(wrong, []);
   await context.close();
 }

@@ -3,7 +3,7 @@ import assert from "node:assert/strict";
 import { execFileSync } from "node:child_process";
 import fs from "node:fs";
 import path from "node:path";
-import { accessible, open, patience, plant, shot } from "./browser.mjs";
+import { accessible, go, open, patience, plant, shot } from "./browser.mjs";
 
 /** What is stale looks stale after two heartbeats, whole or by panels; what was left out is told. */
 async function stales() {
@@ -17,7 +17,7 @@ async function stales() {
       server.onMessage((message) => { if (!silent) socket.send(message); });
     });
   });
-  await page.locator("tr[data-process=loop] >> text=running").waitFor(patience);
+  await page.locator("[data-tile=processes] strong", { hasText: /^\d+ \/ \d+$/ }).waitFor(patience);
   await page.clock.pauseAt(Date.now() + 5_000);
   // The page's clock stands; something comes, now.
   await page.evaluate(() => { document.getElementById("standing").textContent = "waits"; });
@@ -56,25 +56,47 @@ async function stales() {
 
 async function phone() {
   const { page, context } = await open(plant.viewer, { viewport: { width: 375, height: 700 }, hasTouch: true });
+  /** Nothing of the panel is beyond the screen's edge, but what scrolls by itself. */
+  const fits = async (panel) => {
+    const wider = await page.evaluate(() => document.documentElement.scrollWidth - window.innerWidth);
+    assert.ok(wider <= 0, `${panel} is ${wider} pixels wider than a phone`);
+    const out = await page.evaluate(() => [...document.querySelectorAll("button, input, select, a[href]")]
+      .filter((one) => !one.closest(".scroll, .skip, pre") && !one.matches(".skip") && one.getClientRects().length)
+      .filter((one) => { const { left, right } = one.getBoundingClientRect(); return left < 0 || right > window.innerWidth; }).map((one) => one.outerHTML));
+    assert.deepEqual(out, [], `controls of ${panel} are off a phone's screen`);
+    await accessible(page, `phone, ${panel}`);
+    await shot(page, `phone-${panel}`);
+  };
+  await page.locator("[data-tile=alarms]", { hasText: "active" }).waitFor(patience);
+  await fits("overview");
+  await page.locator("nav").getByRole("link", { name: "Processes" }).tap();
   await page.locator("tr[data-process=loop]").waitFor(patience);
-  await page.locator("tr[data-alarm]").first().waitFor(patience);
   await page.getByLabel("show threads").check();
+  await fits("processes");
+  await page.locator("nav").getByRole("link", { name: "Alarms" }).tap();
+  await page.locator("tr[data-alarm]").first().waitFor(patience);
+  await fits("alarms");
+  await page.getByRole("button", { name: "More" }).tap();
+  await page.locator("nav").getByRole("link", { name: "Signals" }).tap();
   await page.getByLabel("Name", { exact: true }).fill("X:COUNT");
   await page.keyboard.press("Enter");
   await page.locator(".u-over").first().waitFor(patience);
+  await fits("signals");
+  await go(page, "scope");
   await page.locator(`#scope-segment option[value='${plant.segment}']`).waitFor({ state: "attached", ...patience });
   await page.locator("#scope-segment").selectOption(plant.segment);
   await page.getByRole("button", { name: "arm", exact: true }).tap();
   await page.locator("#scope-about", { hasText: "rows" }).waitFor(patience);
+  await fits("scope");
+  await go(page, "messages");
   await page.getByLabel("verb/object/complement").fill("list/server");
   await page.keyboard.press("Enter");
   await page.locator("[data-part=lines]").first().waitFor(patience);
+  await fits("messages");
+  await go(page, "settings");
   await page.getByRole("button", { name: /^compare/ }).first().tap();
   await page.locator("#settings-compared", { hasText: "equal" }).waitFor(patience);
-  const wider = await page.evaluate(() => document.documentElement.scrollWidth - window.innerWidth);
-  assert.ok(wider <= 0, `the page is ${wider} pixels wider than a phone`);
-  await accessible(page, "phone");
-  await shot(page, "phone");
+  await fits("settings");
   await context.close();
 }
 
@@ -91,9 +113,11 @@ async function returns() {
   const tahti = (...words) => execFileSync(plant.tahti, [...words, "dashboard"], { timeout: patience.timeout });
   const { page, wrong, context } = await open(plant.viewer);
   const value = () => page.locator("tr[data-signal='X:COUNT'] td").first().textContent();
+  await go(page, "signals");
   await page.getByLabel("Name", { exact: true }).fill("X:COUNT");
   await page.keyboard.press("Enter");
   await page.locator("tr[data-signal='X:COUNT']", { hasText: "turns" }).waitFor(patience);
+  await go(page, "scope");
   await page.locator("#scope-segment").selectOption(plant.segment);
   await page.getByRole("button", { name: "arm", exact: true }).click();
   await page.locator("#scope-about", { hasText: "rows" }).waitFor(patience);

@@ -1,9 +1,10 @@
 // Through the panels as a viewer, then what operators do with processes, signals and alarms.
 import assert from "node:assert/strict";
-import { accessible, open, patience, plant, press, shot } from "./browser.mjs";
+import { accessible, go, open, patience, plant, press, shot } from "./browser.mjs";
 
 async function looks() {
   const { page, wrong, context } = await open(plant.viewer);
+  await go(page, "processes");
   await page.locator("tr[data-process=loop] >> text=running").waitFor(patience);
   assert.ok(!page.url().includes("token"), "the token leaves the address bar");
   assert.match(await page.title(), /^p /);
@@ -25,21 +26,26 @@ async function looks() {
   await page.getByLabel("show threads").check();
   await page.locator("tr.thread").filter({ hasText: /^llrf\d+threadother/ }).first().waitFor(patience);
 
+  await go(page, "shield");
   const shield = page.getByRole("region", { name: "What reached each CPU" });
   // Without root the kernel tells nobody; then the panel says so.
   await shield.locator("tbody tr").first().or(page.getByText("what reaches the CPUs is not known")).first().waitFor({ state: "attached", ...patience });
   if (process.getuid() === 0) assert.match(await shield.locator("tbody tr").first().textContent(), /^0housekeeping\d/);
 
-  await page.locator("[data-loop=loop] canvas").waitFor(patience);
-  await page.waitForFunction(() => {
-    const canvas = document.querySelector("[data-loop=loop] canvas");
+  // The heat map of the last minutes, and the histogram since the start.
+  await go(page, "latency");
+  await page.locator("[data-loop=loop] canvas").nth(1).waitFor(patience);
+  await page.waitForFunction(() => [...document.querySelectorAll("[data-loop=loop] canvas")].every((canvas) => {
     const pixels = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height).data;
     return pixels.some((value) => value > 0);
-  }, null, patience);
+  }), null, patience);
+  await page.locator("canvas.heat[aria-label*='Maximum: '][aria-label$='s.']").waitFor(patience);
   const cycles = () => page.locator("section[aria-labelledby=latency-title] tbody tr td").first().textContent();
   const before = Number(await cycles());
   await page.waitForFunction((old) => Number(document.querySelector("section[aria-labelledby=latency-title] tbody tr td").textContent) > old, before, patience);
   await page.getByText("this plant has no flight recorder").waitFor(patience);
+  await shot(page, "latency");
+  await go(page, "frames");
   const line = page.locator("svg[data-line]");
   await line.waitFor(patience);
   const told = await line.getAttribute("aria-label");
@@ -55,6 +61,7 @@ async function looks() {
 /** Alarms, signals and messages, as far as viewers get. */
 async function asks() {
   const { page, wrong, context } = await open(plant.viewer);
+  await go(page, "alarms");
   const alarm = page.locator("tr[data-alarm$='/RF/X:TEMP']");
   await alarm.getByText("not acknowledged").waitFor(patience);
   assert.match(await alarm.textContent(), /MAJOR.*53.*HIHI.*Cooling water.*Pump: switch to pump 2/);
@@ -66,6 +73,8 @@ async function asks() {
   await alarm.waitFor(patience);
   await shot(page, "alarms", page.locator("section[aria-labelledby=alarms-title]"));
 
+  await accessible(page, "alarms of a viewer");
+  await go(page, "signals");
   // By keyboard alone: to the name, a signal, Enter.
   await page.getByLabel("Name", { exact: true }).focus();
   await page.keyboard.type("X:COUNT");
@@ -80,6 +89,9 @@ async function asks() {
   await page.locator("#signal-names option[value='X:COUNT']").waitFor({ state: "attached", ...patience });
   await page.getByLabel("Name", { exact: true }).fill("");
 
+  await shot(page, "signals", page.locator("section[aria-labelledby=signals-title]"));
+  await accessible(page, "signals");
+  await go(page, "messages");
   await page.getByLabel("verb/object/complement").fill("get/nobody/x");
   await page.keyboard.press("Enter");
   await page.locator("[role=log] .bad").waitFor(patience);
@@ -87,19 +99,21 @@ async function asks() {
   await page.keyboard.press("Enter");
   await page.locator("[role=log]", { hasText: "viewers may look" }).waitFor(patience);
 
+  await go(page, "processes");
   await page.getByLabel("show threads").check();
   await page.locator("tr.thread").first().waitFor(patience);
-  await accessible(page, "all panels");
-  await page.getByLabel("show threads").uncheck();
-  await page.locator("tr.thread").first().waitFor({ state: "detached", ...patience });
-  await shot(page, "dashboard");
-  await shot(page, "signals", page.locator("section[aria-labelledby=signals-title]"));
+  await accessible(page, "processes");
+  for (const panel of ["overview", "latency", "shield", "frames", "scope", "settings", "messages"]) {
+    await go(page, panel);
+    await accessible(page, panel);
+  }
   assert.deepEqual(wrong, []);
   await context.close();
 }
 
 async function acts() {
   const { page, wrong, context } = await open(plant.operator);
+  await go(page, "processes");
   const row = page.locator("tr[data-process=steady]");
   await row.getByText("running", { exact: true }).waitFor(patience);
   const stop = row.getByRole("button", { name: "stop steady" });
@@ -128,6 +142,7 @@ async function acts() {
   await press(page, page.locator("#ask-yes"));
   await row.filter({ hasNotText: String(before) }).getByText("running", { exact: true }).waitFor(patience);
 
+  await go(page, "signals");
   await page.getByLabel("Name", { exact: true }).fill("X:SET");
   await page.keyboard.press("Enter");
   const signal = page.locator("tr[data-signal='X:SET']");
@@ -142,6 +157,7 @@ async function acts() {
 /** By keyboard: an alarm is acknowledged, put on the shelf and is back, with who did it. */
 async function acknowledges() {
   const { page, wrong, context } = await open(plant.operator);
+  await go(page, "alarms");
   const alarm = page.locator("tr[data-alarm$='/RF/X:TEMP']");
   await alarm.getByText("not acknowledged").waitFor(patience);
   const act = (name) => press(page, alarm.getByRole("button", { name, exact: true }));

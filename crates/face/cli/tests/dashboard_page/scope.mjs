@@ -2,7 +2,7 @@
 import assert from "node:assert/strict";
 import fs from "node:fs";
 import path from "node:path";
-import { accessible, open, patience, plant, shot, tabTo } from "./browser.mjs";
+import { accessible, go, open, patience, plant, shot, tabTo } from "./browser.mjs";
 
 /** Exports what is shown; the file's path. */
 async function exported(page, section, kind) {
@@ -19,6 +19,7 @@ async function exported(page, section, kind) {
 /** Each kind of trigger and mode; the first one without a pointer. */
 async function triggers() {
   const { page, wrong, context } = await open(plant.viewer);
+  await go(page, "scope");
   const section = page.locator("section[aria-labelledby=scope-title]"), about = page.locator("#scope-about");
   await page.locator(`#scope-segment option[value='${plant.segment}']`).waitFor({ state: "attached", ...patience });
   await page.locator("#scope-segment").selectOption(plant.segment);
@@ -96,6 +97,7 @@ async function triggers() {
 /** Through a capture as people go: a trigger by keyboard, cursors, zoom, spectrum, a made trace, a file and back. */
 async function captures() {
   const { page, wrong, context } = await open(plant.viewer, { acceptDownloads: true });
+  await go(page, "scope");
   const section = page.locator("section[aria-labelledby=scope-title]");
   const about = page.locator("#scope-about"), readings = section.getByRole("region", { name: "Readings" });
   await page.locator(`#scope-segment option[value='${plant.segment}']`).waitFor({ state: "attached", ...patience });
@@ -118,6 +120,7 @@ async function captures() {
 
   // Another viewer looks and does not take it away.
   const other = await open(plant.viewer);
+  await go(other.page, "scope");
   await other.page.locator(`#scope-segment option[value='${plant.segment}']`).waitFor({ state: "attached", ...patience });
   await other.page.locator("#scope-segment").selectOption(plant.segment);
   await other.page.getByRole("button", { name: "arm", exact: true }).click();
@@ -133,6 +136,7 @@ async function captures() {
   await page.locator("#scope-trigger").fill("message get/sr_*");
   await page.locator("#scope-length").press("Enter");
   // "armed" may still be the setup before: messages are sent until one of them was taken for the trigger.
+  await go(page, "messages");
   const byMessage = about.filter({ hasText: /message at pulse \d+, 200 rows/ }), until = Date.now() + patience.timeout;
   while (await byMessage.count() === 0) {
     assert.ok(Date.now() < until, "a message begins no capture");
@@ -140,9 +144,11 @@ async function captures() {
     await page.keyboard.press("Enter");
     await page.waitForTimeout(500);
   }
+  await go(page, "scope");
 
   // Likewise an alarm: a signal is set above its limit, and back.
   const who = await open(plant.operator);
+  await go(who.page, "signals");
   await who.page.getByLabel("Name", { exact: true }).fill("X:SET");
   await who.page.keyboard.press("Enter");
   const signal = who.page.locator("tr[data-signal='X:SET']");

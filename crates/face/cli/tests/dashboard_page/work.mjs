@@ -1,11 +1,12 @@
 // Settings, the message console, and the past of signals.
 import assert from "node:assert/strict";
 import { readFile } from "node:fs/promises";
-import { accessible, early, open, patience, plant, press, shot } from "./browser.mjs";
+import { accessible, early, go, open, patience, plant, press, shot } from "./browser.mjs";
 
 /** Settings are saved, compared after something was changed, and written back; a viewer sees and does nothing of it. */
 async function remembers() {
   const { page, wrong, context } = await open(plant.operator);
+  await go(page, "settings");
   const section = page.locator("section[aria-labelledby=settings-title]");
   await page.locator("#settings-set option[value=station]").waitFor({ state: "attached", ...patience });
   await page.getByLabel("Note", { exact: true }).fill("before the test");
@@ -14,6 +15,7 @@ async function remembers() {
   const file = section.locator("tr[data-file]");
   assert.match(await file.textContent(), /before the test2compare$/);
 
+  await go(page, "signals");
   await page.getByLabel("Name", { exact: true }).fill("X:SET");
   await page.keyboard.press("Enter");
   const signal = page.locator("tr[data-signal='X:SET']");
@@ -21,6 +23,7 @@ async function remembers() {
   page.once("dialog", (dialog) => dialog.accept("4.25"));
   await signal.getByRole("button", { name: "set X:SET" }).click();
   await signal.getByText("4.25 A").waitFor(patience);
+  await go(page, "settings");
   await file.getByRole("button", { name: /^compare/ }).click();
   await page.locator("#settings-compared", { hasText: "1 equal, 1 not" }).waitFor(patience);
   const row = section.locator("tr[data-channel='X:SET']");
@@ -31,10 +34,11 @@ async function remembers() {
   await page.getByRole("dialog").getByText("Write 1 channel of station back?").waitFor(patience);
   await page.locator("#ask-yes").click();
   await page.locator("#settings-outcome", { hasText: "1 channel restored" }).waitFor(patience);
-  await signal.getByText("3.5 A").waitFor(patience);
+  await signal.getByText("3.5 A").waitFor({ state: "attached", ...patience });
   await page.locator("#settings-compared", { hasText: "2 equal, 0 not" }).waitFor(patience);
 
   const other = await open(plant.viewer);
+  await go(other.page, "settings");
   await other.page.locator("section[aria-labelledby=settings-title] tr[data-file]").waitFor(patience);
   assert.ok(await other.page.locator("section[aria-labelledby=settings-title] form button", { hasText: /^save$/ }).isDisabled());
   await other.page.getByRole("button", { name: /^compare/ }).click();
@@ -47,7 +51,7 @@ async function remembers() {
 /** A command is completed, confirmed, answered by parts, seen as it passes, and called back from history. */
 async function converses() {
   // What is wished for before there is a connection is done once there is one.
-  const watcher = await early(plant.viewer);
+  const watcher = await early(plant.viewer, "messages");
   const passing = watcher.page.getByRole("log", { name: "Messages as they pass" });
   await watcher.page.getByLabel("verb/object like").fill("put/sr_rf_*");
   await watcher.page.keyboard.press("Enter");
@@ -55,7 +59,7 @@ async function converses() {
   watcher.connect();
   await watcher.page.locator("#message-watching", { hasText: "watching" }).waitFor(patience);
 
-  const { page, wrong, context, connect } = await early(plant.operator);
+  const { page, wrong, context, connect } = await early(plant.operator, "messages");
   const line = page.getByLabel("verb/object/complement"), said = page.getByRole("log", { name: "Messages and their replies" });
   await line.focus();
   connect();
@@ -102,6 +106,7 @@ async function remembersSignals() {
   const until = Date.now() + patience.timeout;
   for (;;) {
     const { page, wrong, context } = await open(plant.viewer, {}, listen);
+    await go(page, "signals");
     await page.getByLabel("Name", { exact: true }).fill("X:COUNT");
     await page.keyboard.press("Enter");
     await page.locator(".u-over").first().waitFor(patience);
@@ -116,6 +121,7 @@ async function remembersSignals() {
 /** A time of the past: stepped to, drawn out with the mouse, with its figures and as a file; and back to the present. */
 async function looksBack() {
   const { page, wrong, context } = await open(plant.viewer);
+  await go(page, "signals");
   await page.getByLabel("Name", { exact: true }).fill("X:COUNT");
   await page.keyboard.press("Enter");
   await page.locator(".u-over").first().waitFor(patience);

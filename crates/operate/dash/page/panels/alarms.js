@@ -7,9 +7,11 @@ const TIMES = ["10m", "1h", "8h", "24h"];
 const AT_ONCE = 20;
 /** New alarms that are read out one by one. */
 const TOLD_MAX = 3;
+/** How long they are shown over whatever panel is open. */
+const NEWS_MS = 20_000;
 
 let tahti, words, list, news, outcome, filter, aside, shelf, why, all;
-let rows = [];
+let rows = [], newsTimer = null;
 /** How bad each alarm was at the last look; nothing before the first one. */
 let known = null;
 const buttons = new Map();
@@ -103,7 +105,9 @@ function tell() {
   if (!worse.length) return;
   const each = worse.slice(0, TOLD_MAX).map((row) => `${row.severity} ${row.channel}${row.description ? `, ${row.description}` : ""}`);
   const more = worse.length > TOLD_MAX ? `; and ${worse.length - TOLD_MAX} more` : "";
-  news.textContent = `new at ${new Date().toLocaleTimeString()}: ${each.join("; ")}${more}`;
+  clearTimeout(newsTimer);
+  newsTimer = setTimeout(() => { news.textContent = ""; }, NEWS_MS);
+  news.textContent = `new at ${new Date().toLocaleTimeString("sv")}: ${each.join("; ")}${more}`;
 }
 
 let last = null;
@@ -125,11 +129,13 @@ function summary(data) {
 export default {
   id: "alarms",
   title: "Alarms",
+  group: "Operate",
   topics: ["alarms"],
   build(section, given) {
     tahti = given;
     words = el("p", {}, "not looked at yet");
-    news = el("p", { id: "alarm-news", "aria-live": "assertive" });
+    // Outside the section: it is read out whichever panel is shown.
+    news = document.getElementById("alarm-news");
     outcome = el("p", { role: "status" });
     filter = el("input", { id: "alarm-filter", type: "search", autocomplete: "off", size: "20", input: draw });
     aside = el("input", { id: "alarm-aside", type: "checkbox", checked: true, change: draw });
@@ -140,7 +146,7 @@ export default {
     all = el("form", { hidden: true, submit: (event) => { event.preventDefault(); acknowledgeShown(); } }, el("button", {}, "acknowledge all shown"),
       el("label", { for: "alarm-time" }, "Shelve for"), shelf, el("label", { for: "alarm-why" }, "because"), why);
     list = table("Alarms, the worst first", HEADS);
-    section.append(words, news, look, all, list.frame, outcome);
+    section.append(words, look, all, list.frame, outcome);
   },
   connected() {
     all.hidden = tahti.role !== "operator";
@@ -152,9 +158,14 @@ export default {
     list.frame.hidden = absent;
     last = absent ? null : data;
     rows = data.rows ?? [];
+    tahti.badge("alarms", data.active ?? 0);
     if (absent) return list.fill([]);
     for (const path of buttons.keys()) if (!rows.some((row) => row.path === path)) buttons.delete(path);
     tell();
+    draw();
+  },
+  open(path) {
+    filter.value = path;
     draw();
   },
 };

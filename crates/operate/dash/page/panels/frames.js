@@ -1,5 +1,6 @@
 // Frames: each minor on a time line with what its activities need of it, and the last events with their cause.
 import { el, table, time, tr } from "../dom.js";
+import { svg } from "../draw.js";
 
 const HEADS = ["activity", { text: "budget", number: true }, { text: "p50", number: true }, { text: "p99", number: true }, { text: "max", number: true },
   { text: "calls", number: true }, { text: "overruns", number: true }, { text: "underruns", number: true }, { text: "absences", number: true }, "now"];
@@ -11,13 +12,6 @@ const LANE = 18, LABEL = 110, WIDTH = 720;
 
 let place, none;
 const shown = new Map();
-
-function svg(name, attributes, ...inside) {
-  const made = document.createElementNS("http://www.w3.org/2000/svg", name);
-  for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);
-  made.append(...inside);
-  return made;
-}
 
 /** What is used of a time, to scale: half of the times, 99 %, the most, one over the other. */
 function used({ p50, p99, max }, x, y, height, px) {

@@ -6,6 +6,8 @@ const HEADS = ["process", "pid", "state", "class", "CPUs", { text: "CPU", number
   { text: "missed", number: true }, { text: "restarts", number: true }, "last end", { text: "do", acts: true }];
 
 let tahti, list, problems, outcome, threads;
+/** The process that the address names. */
+let marked = null;
 
 function percent(used) {
   return used == null ? "-" : `${used.toFixed(1)} %`;
@@ -61,7 +63,7 @@ export default {
         process.name, alive ? String(process.pid) : "-", el("span", { class: WORDS[process.state] ?? "doubt" }, process.state),
         process.class, process.cpus, alive ? percent(process.cpu_percent) : "-", alive ? bytes(process.memory) : "-",
         process.loop ? String(process.loop.misses) : "", String(process.restarts), ended, controls(process),
-      ], HEADS, { "data-process": process.name });
+      ], HEADS, { "data-process": process.name, class: process.name === marked ? "marked" : null });
       const below = threads.checked ? process.threads : [];
       return [row, ...below.map((thread) => tr(
         [thread.name, String(thread.tid), "thread", thread.class, thread.cpus, percent(thread.cpu_percent), "", "", "", "", ""],
@@ -69,10 +71,17 @@ export default {
     });
     list.fill(rows);
     if (focus?.isConnected && focus !== document.body) focus.focus();
+    tahti.badge("processes", plant.processes.filter(({ name }) => plant.attention.some(({ subject }) => subject === name)).length);
     const item = (kind, text) => el("li", { class: kind }, text);
     problems.replaceChildren(
-      ...plant.broken.map((text) => item("bad", text)),
+      ...plant.attention.map((one) => item("bad", `${one.subject} ${one.state}: ${one.evidence} [${one.promise}]`)),
       ...plant.reasons.map((text) => item(plant.outcome === "failed" ? "bad" : "doubt", `${plant.outcome}: ${text}`)),
       ...plant.shortfalls.map((text) => item("doubt", `unavailable: ${text}`)));
+  },
+  open(name) {
+    marked = name;
+    const rows = [...list.body.children];
+    rows.forEach((row) => row.classList.toggle("marked", row.dataset.process === name));
+    rows.find((row) => row.dataset.process === name)?.scrollIntoView({ block: "nearest" });
   },
 };

@@ -140,4 +140,7 @@ export default {
   show(_, data) {
     signal(data);
   },
+  open(name) {
+    add(name);
+  },
 };

@@ -45,7 +45,7 @@ function theme() {
 
 /** A canvas that is sharp on this screen; returns what is drawn with, in the page's own pixels. */
 function prepare(canvas, height) {
-  const width = canvas.parentElement.clientWidth - 12, ratio = window.devicePixelRatio || 1;
+  const width = Math.max(100, canvas.parentElement.clientWidth - 12), ratio = window.devicePixelRatio || 1;
   [canvas.width, canvas.height] = [Math.round(width * ratio), Math.round(height * ratio)];
   canvas.style.width = `${width}px`;
   canvas.style.height = `${height}px`;

@@ -2,13 +2,16 @@
 
 use super::status;
 use base::{DurNs, MonoNs};
-use keep::supervisor::control::{LoopStatus, ProcessStatus, RowStatus, Status};
+use keep::supervisor::control::{Claim, LoopStatus, ProcessStatus, RowState, RowStatus, Status};
 use keep::supervisor::{phase_word, short};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
 /// Threads of one process that are shown.
 const THREADS_MAX: usize = 64;
+
+/// Rows of the table of promises that are shown.
+const ATTENTION_MAX: usize = 50;
 
 /// What a look is compared with.
 pub(super) struct Processes {
@@ -28,7 +31,7 @@ impl Processes {
             Ok(status) => self.shown(&status),
             Err(why) => json!({
                 "words": format!("NOT KNOWN: the supervisor does not answer ({why})"), "processes": [], "shortfalls": [],
-                "outcome": "unknown", "reasons": [], "broken": [],
+                "outcome": "unknown", "reasons": [], "attention": [], "within": [],
             }),
         }
     }
@@ -40,9 +43,10 @@ impl Processes {
         let since = short(status.now - status.since);
         json!({
             "words": format!("{} for {since}, {}, {}", phase_word(status.phase), status.outcome.word(), status.shield),
+            "phase": phase_word(status.phase), "up_ns": (status.now - status.since).0, "promises": status.health.len(),
             "outcome": status.outcome.word(),
             "reasons": status.outcome.reasons().iter().map(|reason| reason.words(short)).collect::<Vec<_>>(),
-            "broken": status.health.iter().filter(|row| row.state.is_wrong()).map(broken).collect::<Vec<_>>(),
+            "attention": attention(&status.health, status.now), "within": within(&status.health),
             "processes": processes,
             "shortfalls": status.shortfalls,
         })
@@ -78,9 +82,20 @@ impl Processes {
     }
 }
 
-/// A promise that is not kept now.
-fn broken(row: &RowStatus) -> String {
-    format!("{} {}: {} [{}]", row.subject, row.state.word(), row.evidence, row.promise)
+/// The promises that are broken or not observed now, each with its age.
+fn attention(rows: &[RowStatus], now: MonoNs) -> Value {
+    let shown = |row: &RowStatus| {
+        json!({
+            "subject": row.subject, "claim": row.claim, "promise": row.promise, "state": row.state.word(),
+            "evidence": row.evidence, "line": row.line, "since_ns": (now - row.since).0,
+        })
+    };
+    rows.iter().filter(|row| row.state.is_wrong()).take(ATTENTION_MAX).map(shown).collect()
+}
+
+/// What was promised where something happened within its limit.
+fn within(rows: &[RowStatus]) -> Vec<Claim> {
+    rows.iter().filter(|row| row.state == RowState::Within).map(|row| row.claim).collect()
 }
 
 fn figures(page: &LoopStatus) -> Value {
@@ -90,4 +105,35 @@ fn figures(page: &LoopStatus) -> Value {
         "cycles": page.cycles, "period_ns": page.period.0, "misses": page.misses,
         "wake": { "p50": ns(wake.p50), "p99": ns(wake.p99), "p999": ns(wake.p999), "max": ns(wake.max) },
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn row(subject: &str, state: RowState) -> RowStatus {
+        RowStatus {
+            subject: subject.to_owned(),
+            claim: Claim::Runs,
+            promise: "runs".to_owned(),
+            line: Some(7),
+            state,
+            since: MonoNs(2_000_000_000),
+            observed: MonoNs(5_000_000_000),
+            evidence: "stopped by a signal".to_owned(),
+            transitions: 1,
+        }
+    }
+
+    #[test]
+    fn a_broken_promise_needs_attention_with_its_age_and_a_kept_one_does_not() {
+        assert_eq!(within(&[row("late", RowState::Within), row("held", RowState::Broken)]), [Claim::Runs]);
+        let rows = [row("good", RowState::Kept), row("held", RowState::Broken), row("lost", RowState::NotObserved)];
+        let shown = attention(&rows, MonoNs(5_000_000_000));
+        let subjects: Vec<_> = shown.as_array().unwrap().iter().map(|one| one["subject"].as_str().unwrap()).collect();
+        assert_eq!(subjects, ["held", "lost"]);
+        let first = &shown[0];
+        assert_eq!((&first["since_ns"], &first["line"]), (&json!(3_000_000_000_i64), &json!(7)));
+        assert_eq!((&first["state"], &first["evidence"]), (&json!("broken"), &json!("stopped by a signal")));
+    }
 }

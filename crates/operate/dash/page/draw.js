@@ -1,0 +1,160 @@
+// Small drawings: sparklines, bars of causes, and the heat map of wake-up latency.
+import { el, say, time } from "./dom.js";
+import { edge, KEPT, ROWS, rowOf } from "./figures.js";
+
+const WIDTH = 160, HEIGHT = 24, PARTS = 80;
+
+/** An element of a drawing. */
+export function svg(name, attributes, ...inside) {
+  const made = document.createElementNS("http://www.w3.org/2000/svg", name);
+  for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);
+  made.append(...inside);
+  return made;
+}
+
+const spanWords = (seconds) => `last ${seconds / 60} min`;
+
+/** A sparkline; `draw(history, {from, to, is_wrong})` shows what the history has, with at least this range. */
+export function sparkline(name, words = (value) => String(Number(value.toPrecision(3)))) {
+  const line = svg("path", { class: "spark-line" }), area = svg("path", { class: "spark-area" });
+  const whole = svg("svg", { class: "spark", viewBox: `0 0 ${WIDTH} ${HEIGHT}`, preserveAspectRatio: "none", role: "img", "aria-label": `${name}: nothing yet` }, area, line);
+  const draw = (history, { from = 0, to = 0, wrong = false } = {}) => {
+    if (history?.second == null) return;
+    const span = history.span(), parts = history.parts(span, Math.min(PARTS, span));
+    const known = parts.filter((value) => value != null);
+    whole.classList.toggle("wrong", wrong);
+    if (!known.length) return;
+    const low = Math.min(from, ...known), high = Math.max(to, ...known), step = WIDTH / (parts.length - 1);
+    const y = (value) => (high > low ? HEIGHT - 2 - ((value - low) / (high - low)) * (HEIGHT - 4) : HEIGHT - 2).toFixed(1);
+    let path = "", below = "", begins = null;
+    parts.forEach((value, at) => {
+      const x = (at * step).toFixed(1);
+      if (value != null) {
+        path += `${begins == null ? "M" : "L"}${x} ${y(value)}`;
+        if (begins == null) [begins, below] = [x, `${below}M${x} ${HEIGHT}`];
+        below += `L${x} ${y(value)}`;
+      }
+      if (begins != null && (value == null || at === parts.length - 1)) {
+        below += `L${value == null ? ((at - 1) * step).toFixed(1) : x} ${HEIGHT}Z`;
+        begins = null;
+      }
+    });
+    line.setAttribute("d", path);
+    area.setAttribute("d", below);
+    whole.setAttribute("aria-label", `${name}, ${spanWords(span)}: minimum ${words(Math.min(...known))}, maximum ${words(Math.max(...known))}`);
+  };
+  return { whole, draw, span: (history) => spanWords(history.span()) };
+}
+
+/** Kinds of causes, in the order of the legend. */
+export const CAUSES = ["timer", "interrupt", "softirq", "other task", "kernel code", "host", "unexplained"];
+
+/** The kind of a cause, from the recorder's words for it. */
+export function causeKind(words) {
+  if (words.startsWith("unexplained")) return "unexplained";
+  if (/^(host|hardware)/.test(words)) return "host";
+  if (/^(timer|idle exit)/.test(words)) return "timer";
+  if (words.startsWith("softirq")) return "softirq";
+  if (/^(interrupt \d|NMI)/.test(words) || / interrupt( from .*)?$/.test(words)) return "interrupt";
+  if (/^(kernel code|interrupts masked)/.test(words)) return "kernel code";
+  return "other task";
+}
+
+/** The parts of a delay to scale, each with its cause. */
+export function stack(parts) {
+  const sum = parts.reduce((all, [, ns]) => all + ns, 0) || 1;
+  return el("div", { class: "stack", role: "img", "aria-label": parts.map(([who, ns]) => `${who} ${time(ns)}`).join(", ") }, ...parts.map(([who, ns]) => {
+    const part = el("span", { class: `cause-${CAUSES.indexOf(causeKind(who))}`, title: `${who} ${time(ns)}` });
+    part.style.width = `${(100 * ns) / sum}%`;
+    return part;
+  }));
+}
+
+export function causeLegend() {
+  return el("p", { class: "legend" }, ...CAUSES.map((name, at) => el("span", {}, el("i", { class: `cause-${at}` }), name)));
+}
+
+const LEFT = 52, BOTTOM = 18, TALL = 210;
+/** The narrowest column, and how many there are at least: a page that was opened just now does not show minutes of nothing. */
+const COLUMN_MIN = 4, COLUMNS_MIN = 60;
+
+/** Wake-up latency over time: a column for each second, darker where more wake-ups were. `draw(wakeups, period)`. */
+export function heatMap(name) {
+  const canvas = el("canvas", { role: "img", class: "heat", "aria-label": `Wake-up latency of ${name} over time` });
+  const about = el("p", { class: "faint" });
+  let shown = null;
+  canvas.addEventListener("pointermove", (event) => say(about, shown ? under(shown, event) : ""));
+  canvas.addEventListener("pointerleave", () => say(about, shown?.words ?? ""));
+  const draw = (wakeups, periodNs) => {
+    const width = canvas.clientWidth;
+    if (!width || wakeups?.second == null) return;
+    const fitting = Math.min(KEPT, Math.floor((width - LEFT) / COLUMN_MIN)), columns = Math.min(fitting, Math.max(COLUMNS_MIN, wakeups.second - wakeups.first));
+    const wide = (width - LEFT) / columns;
+    shown = { wakeups, columns, wide, words: paint(canvas, wakeups, columns, wide, periodNs) };
+    canvas.setAttribute("aria-label", `Wake-up latency of ${name} over time. ${shown.words}`);
+    if (!canvas.matches(":hover")) say(about, shown.words);
+  };
+  return { whole: el("div", {}, canvas, about), draw };
+}
+
+function paint(canvas, wakeups, columns, wide, periodNs) {
+  const width = canvas.clientWidth, ratio = window.devicePixelRatio || 1, style = getComputedStyle(document.body);
+  const colour = (key) => style.getPropertyValue(key).trim();
+  [canvas.width, canvas.height] = [Math.round(width * ratio), Math.round(TALL * ratio)];
+  const pen = canvas.getContext("2d"), tall = (TALL - BOTTOM) / ROWS, y = (row) => (ROWS - 1 - row) * tall;
+  pen.scale(ratio, ratio);
+  pen.font = "12px system-ui, sans-serif";
+  pen.textBaseline = "middle";
+  for (let ns = 1000; ns <= 1e8; ns *= 10) {
+    const at = y(rowOf(ns)) + tall;
+    pen.fillStyle = colour("--grid");
+    pen.fillRect(LEFT, at, width - LEFT, 1);
+    pen.fillStyle = colour("--faint");
+    pen.textAlign = "right";
+    pen.fillText(time(ns).replace(/\.0+ /, " "), LEFT - 8, Math.max(7, at));
+  }
+  let most = 1, worst = 0;
+  const each = (act) => {
+    for (let column = 0; column < columns; column++) {
+      const second = wakeups.second - columns + 1 + column;
+      if (second <= wakeups.first) continue;
+      const slot = second % KEPT;
+      for (let row = 0; row < ROWS; row++) act(wakeups.cells[slot * ROWS + row], column, row);
+      worst = Math.max(worst, wakeups.worst[slot]);
+    }
+  };
+  each((count) => { most = Math.max(most, count); });
+  const late = periodNs ? rowOf(periodNs) : ROWS;
+  each((count, column, row) => {
+    if (!count) return;
+    pen.globalAlpha = 0.25 + 0.75 * Math.sqrt(count / most);
+    pen.fillStyle = colour(row >= late ? "--bad-fill" : "--bar");
+    pen.fillRect(LEFT + column * wide, y(row), wide - 0.6, tall - 0.6);
+  });
+  pen.globalAlpha = 1;
+  if (periodNs && late < ROWS) {
+    const at = y(late) + tall;
+    pen.strokeStyle = colour("--bad");
+    pen.setLineDash([4, 3]);
+    pen.strokeRect(LEFT, at, width - LEFT, 0);
+    pen.fillStyle = colour("--faint");
+    pen.textAlign = "left";
+    pen.fillText(`period ${time(periodNs)}`, LEFT + 4, at - 8);
+  }
+  pen.fillStyle = colour("--faint");
+  const step = columns > 600 ? 300 : columns > 90 ? 60 : 30;
+  for (let back = 0; back < columns; back += step) {
+    pen.textAlign = back ? "center" : "right";
+    pen.fillText(back === 0 ? "now" : step < 60 ? `−${back} s` : `−${back / 60} min`, LEFT + (columns - back) * wide, TALL - 7);
+  }
+  return `A column is a second; darker: more wake-ups, at most ${most} in a cell. Maximum: ${worst ? time(worst) : "none yet"}.`;
+}
+
+/** What is under the pointer, in words. */
+function under({ wakeups, columns, wide, words }, event) {
+  const column = Math.floor((event.offsetX - LEFT) / wide), row = ROWS - 1 - Math.floor(event.offsetY / ((TALL - BOTTOM) / ROWS));
+  const second = wakeups.second - columns + 1 + column;
+  if (column < 0 || column >= columns || row < 0 || second <= wakeups.first) return words;
+  const count = wakeups.cells[(second % KEPT) * ROWS + row], range = row === ROWS - 1 ? `over ${time(edge(row))}` : `${time(edge(row))} to ${time(edge(row + 1))}`;
+  return `${new Date(second * 1000).toLocaleTimeString("sv")}, ${range}: ${count} wake-up${count === 1 ? "" : "s"}`;
+}

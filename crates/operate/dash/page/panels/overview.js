@@ -1,0 +1,240 @@
+// The plant at a glance: six figures with their trends, what needs attention, the latency of its first loop, its processes.
+import { bytes, coded, counted, el, say, table, time, tr } from "../dom.js";
+import { causeLegend, heatMap, sparkline, stack } from "../draw.js";
+import { figures, intrusions, quantile } from "../figures.js";
+import { address } from "../frame.js";
+
+const ATTENTION = ["what", "where", "since", "why", "what to do"];
+const PROCESSES = ["name", "state", "class", "CPUs", { text: "CPU", number: true }, "CPU over time", { text: "memory", number: true }, { text: "missed", number: true }, { text: "restarts", number: true }];
+const LATE_SHOWN = 8, ALARMS_SHOWN = 20;
+/** Promises about deadlines. */
+const ABOUT_TIME = ["skipped", "deadline", "value"];
+const ENDED = ["stopped", "finished"];
+/** What to do about a promise that is broken, by what is promised; NAME is the subject. */
+const REMEDIES = {
+  runs: "read `tahti logs NAME`, then start or restart it", ready: "read `tahti logs NAME`; raise `ready.within` if it needs longer",
+  class: "another program changed it: `tahti restart NAME`", cpus: "another program changed it: `tahti restart NAME`",
+  memory: "raise the limit of locked memory: `tahti doctor`", restarts: "read `tahti logs NAME` and its evidence, fix it, `tahti start NAME`",
+  heartbeat: "it hangs or is starved of CPU: `tahti logs NAME`, `tahti restart NAME`", budget: "it uses more CPU than planned: `tahti top`",
+  skipped: "find the cause on the page Latency, or by `tahti explain`", value: "find the cause on the page Latency, or by `tahti explain`",
+  deadline: "find the cause on the page Latency, or by `tahti explain`", serves: "read `tahti logs NAME`", available: "`tahti doctor` names what is missing",
+  isolated: "see the page Shield; `tahti shield status`", journal: "see `tahti shield status`", bounds: "another program changed it: `tahti shield status`",
+};
+
+let tahti, tiles, attention, calm, verdict, reasons, heatSection, heatTitle, heat, late, lateSection, list, unused;
+const rows = new Map();
+
+/** One figure with a name, a trend and a sentence; it links to the panel with the details. */
+function tile(title, panel, spark) {
+  const value = el("strong", {}, "–"), about = el("p", {}), span = el("span", { class: "faint" });
+  const whole = el("a", { class: "tile", href: address(panel), "data-tile": panel }, el("h3", {}, title, " ", span), value, about, spark?.whole);
+  /** `wrong`: what is wrong now, `doubt`: what degrades the verdict; nothing where all is well. */
+  const show = (text, words, { history, wrong = "", doubt = "", range = {} } = {}) => {
+    say(value, text);
+    say(about, wrong ? `◆ ${wrong}` : doubt ? `▲ ${doubt}` : words);
+    whole.classList.toggle("wrong", wrong !== "");
+    whole.classList.toggle("doubtful", wrong === "" && doubt !== "");
+    if (history?.second == null) return;
+    spark.draw(history, { ...range, wrong: wrong !== "" });
+    say(span, spark.span(history).replace("last ", ""));
+  };
+  return { whole, show };
+}
+
+const rounded = (number) => Math.round(number).toLocaleString("en");
+
+/** The first thing that is wrong with one of these promises. */
+function wrongOf(plant, claims) {
+  const one = plant.attention.find(({ claim }) => claims.includes(claim));
+  return one ? `${one.subject}: ${one.evidence || one.state}` : "";
+}
+
+function showDeadlines(plant) {
+  const loops = plant.processes.filter((one) => one.loop).map((one) => one.loop);
+  if (!loops.length) return tiles.deadlines.show("–", "no loop reports its deadlines");
+  const missed = loops.reduce((sum, one) => sum + one.misses, 0), due = missed + loops.reduce((sum, one) => sum + one.cycles, 0);
+  const share = due ? 100 * (1 - missed / due) : 100;
+  // Not rounded up to 100 % where one was missed.
+  const text = missed && share > 99.999 ? "> 99.999 %" : `${share.toFixed(missed ? 3 : 0)} %`;
+  const counts = `${rounded(missed)} of ${rounded(due)} missed`;
+  const doubt = plant.within.some((claim) => ABOUT_TIME.includes(claim)) ? counts : "";
+  tiles.deadlines.show(text, counts, { history: figures.missed, wrong: wrongOf(plant, ABOUT_TIME), doubt, range: { to: 1 } });
+}
+
+function showWakeups() {
+  const each = [...figures.loops].map(([name, loop]) => ({ name, buckets: loop.lastMinute() })).filter(({ buckets }) => buckets.length);
+  if (!each.length) return tiles.wakeups.show("–", figures.loops.size ? "measuring" : "no loop reports its latency");
+  const worst = each.map((one) => ({ ...one, p99: quantile(one.buckets, 0.99) })).sort((one, other) => other.p99 - one.p99)[0];
+  const newest = tahti.newest("late")?.last?.[0];
+  const words = newest ? `last late: ${time(newest.delay_ns)}, ${newest.parts[0]?.[0] ?? "unexplained"}` : `${worst.name}: maximum ${time(quantile(worst.buckets, 1))}`;
+  tiles.wakeups.show(time(worst.p99), words, { history: figures.p99 });
+}
+
+function showShield(shield) {
+  if (shield.error) return tiles.shield.show("unknown", shield.error);
+  if (!shield.want) return tiles.shield.show("none", "no shield is active");
+  const shielded = shield.cpus.filter((one) => one.shielded), reached = shielded.reduce((sum, one) => sum + intrusions(one), 0);
+  const wrong = shield.drift.length ? `${counted(shield.drift.length, "setting")} changed by another program` : "";
+  tiles.shield.show(`CPU ${shield.want.cpus}`, `${rounded((reached * 1000) / shield.window_ms)} intrusions a second`, { history: figures.intrusions, wrong, range: { to: 10 } });
+}
+
+function showProcesses(plant) {
+  // One that is held by a signal exists, and does not run.
+  const runs = ({ name, state }) => state === "running" && !plant.attention.some(({ subject, claim }) => subject === name && claim === "runs");
+  const running = plant.processes.filter(runs).length;
+  const wrong = plant.processes.filter(({ name, state }) => state === "FAULT" || plant.attention.some(({ subject }) => subject === name));
+  const first = wrong.map(({ name, state }) => plant.attention.find(({ subject }) => subject === name) ?? { subject: name, evidence: state })[0];
+  const off = plant.processes.filter((one) => ENDED.includes(one.state)).length;
+  tiles.processes.show(`${running} / ${plant.processes.length}`, off ? `${off} stopped or finished` : "all run", {
+    history: figures.cpu, wrong: first ? `${first.subject}: ${first.evidence || first.state}` : "", range: { to: 10 },
+  });
+}
+
+function showAlarms(alarms) {
+  if (alarms.error) return tiles.alarms.show("–", "this plant has no alarms");
+  const worst = alarms.rows.find((row) => row.is_active && !row.hidden);
+  tiles.alarms.show(`${alarms.active} active`, `${alarms.acknowledged} acknowledged, ${alarms.aside} shelved or disabled`, {
+    history: figures.alarms, [worst?.severity === "MINOR" ? "doubt" : "wrong"]: worst ? `${worst.severity} ${worst.channel}` : "", range: { to: 3 },
+  });
+}
+
+function showArchive(archive) {
+  if (!archive.is_configured) return tiles.archive.show("–", "this plant has no archive");
+  if (archive.error) return tiles.archive.show("unknown", "", { wrong: archive.error });
+  const { samples_per_s: rate, samples, last_sync: sync, disk, last_error: error } = archive.status;
+  const lost = samples.lost_on_disk + samples.lost_by_overflow;
+  const wrong = error ?? (lost ? `${counted(lost, "sample")} lost` : "");
+  tiles.archive.show(`${rounded(rate)} /s`, `synced ${sync == null ? "never" : sync < 1e6 ? "just now" : `${time(sync)} ago`}, ${bytes(disk.free)} free`, { history: figures.archive, wrong, range: { to: 1 } });
+}
+
+/** What an operator should look at, the worst first: broken promises, then alarms. */
+function showAttention() {
+  const plant = tahti.newest("plant"), alarms = tahti.newest("alarms");
+  if (!plant) return;
+  const link = (panel, thing) => el("a", { href: address(panel, thing) }, thing);
+  const isProcess = (name) => plant.processes.some((one) => one.name === name);
+  const wide = (text) => el("td", { class: "wide" }, ...coded(text));
+  const promises = plant.attention.map((one) => tr([
+    el("span", { class: "tag failed" }, `◆ ${one.state}`), isProcess(one.subject) ? link("processes", one.subject) : one.subject, time(one.since_ns),
+    wide(`${one.evidence || "no evidence"} (promised: ${one.promise}${one.line ? `, line ${one.line}` : ""})`), wide((REMEDIES[one.claim] ?? "`tahti status` shows all promises").replaceAll("NAME", one.subject)),
+  ], ATTENTION, { "data-attention": one.subject }));
+  const active = (alarms?.rows ?? []).filter((row) => row.is_active && !row.hidden).slice(0, ALARMS_SHOWN);
+  const raised = active.map((row) => tr([
+    el("span", { class: `tag ${row.severity === "MINOR" ? "degraded" : "failed"}` }, `${row.severity === "MINOR" ? "▲" : row.severity === "MAJOR" ? "◆" : "■"} ${row.severity}`), link("alarms", row.path),
+    time(Math.max(0, alarms.now_s - row.time.seconds) * 1e9), wide(`${row.current_severity === "OK" ? "over, not acknowledged: " : ""}${row.description ? `${row.description}: ` : ""}${row.message}, value ${row.value}`),
+    wide((row.guidance ?? []).map((guide) => `${guide.title}: ${guide.details}`).join("; ") || "acknowledge or shelve it on the page Alarms"),
+  ], ATTENTION, { "data-attention": row.path }));
+  const all = [...promises, ...raised], focus = document.activeElement?.closest?.("[data-attention]")?.dataset.attention;
+  attention.fill(all);
+  if (focus) attention.body.querySelector(`[data-attention="${CSS.escape(focus)}"] a`)?.focus();
+  attention.frame.hidden = !all.length;
+  say(calm, all.length ? "" : plant.outcome === "unknown" ? plant.words : "Nothing needs attention now.");
+  // A verdict is of the whole life: what it names may be over.
+  say(verdict, plant.reasons.length ? `The verdict since the start of the plant is ${plant.outcome}:` : "");
+  reasons.replaceChildren(...plant.reasons.map((text) => el("li", {}, ...coded(text))), ...plant.shortfalls.map((text) => el("li", {}, `unavailable: ${text}`)));
+}
+
+/** Rows stay the same elements: the keyboard's focus and the drawings survive an update. */
+function row(name) {
+  if (!rows.has(name)) {
+    const spark = sparkline(`CPU of ${name}`, (value) => `${value.toFixed(1)} %`);
+    const link = el("a", { href: address("processes", name) }, name), cells = PROCESSES.slice(1).map(() => el("span"));
+    rows.set(name, { spark, cells, whole: tr([link, ...cells.map((cell, at) => (at === 4 ? spark.whole : cell))], PROCESSES) });
+  }
+  return rows.get(name);
+}
+
+function showList(plant) {
+  for (const [name, { whole }] of rows) if (!plant.processes.some((one) => one.name === name)) { whole.remove(); rows.delete(name); }
+  plant.processes.forEach((one, at) => {
+    const { spark, cells, whole } = row(one.name), alive = one.pid != null;
+    const isWrong = one.state === "FAULT" || plant.attention.some(({ subject }) => subject === one.name);
+    const texts = [`${isWrong ? "◆ " : ""}${one.state}`, one.class, one.cpus, alive && one.cpu_percent != null ? `${one.cpu_percent.toFixed(1)} %` : "–", null, alive ? bytes(one.memory) : "–",
+      one.loop ? rounded(one.loop.misses) : "", one.restarts ? String(one.restarts) : ""];
+    texts.forEach((text, cell) => { if (text != null) say(cells[cell], text); });
+    cells[0].className = isWrong ? "bad" : ENDED.includes(one.state) ? "faint" : "";
+    spark.draw(figures.processes.get(one.name), { to: 10, wrong: isWrong });
+    if (list.body.children[at] !== whole) list.body.insertBefore(whole, list.body.children[at] ?? null);
+  });
+}
+
+function showLate(data) {
+  lateSection.hidden = data.error != null;
+  if (data.error != null) return;
+  late.replaceChildren(...data.last.slice(0, LATE_SHOWN).map((one) => el("li", {}, el("span", { class: "faint" }, `${time(data.now_ns - one.at_ns)} ago`), stack(one.parts), el("b", {}, time(one.delay_ns)))));
+}
+
+function showHeat() {
+  const process = tahti.newest("plant")?.processes.find((one) => one.loop && figures.loops.has(one.name));
+  heatSection.hidden = !process;
+  if (!process) return;
+  if (heatSection.dataset.name !== process.name) {
+    heatSection.dataset.name = process.name;
+    heat?.whole.remove();
+    heat = heatMap(process.name);
+    heatSection.append(heat.whole);
+    say(heatTitle, `Wake-up latency of ${process.name}`);
+  }
+  heat.draw(figures.loops.get(process.name), process.loop.period_ns);
+}
+
+/** What the plant file does not use: a line each, with what to write to use it. */
+function showUnused() {
+  const frames = tahti.newest("frames"), lines = [];
+  const line = (what, toml) => lines.push(el("li", {}, `${what}: add `, el("code", {}, toml)));
+  if (tahti.newest("shield") && !tahti.newest("shield").want) line("Shield for CPUs of the loops", "[shield]");
+  if (tahti.newest("late")?.error) line("Flight recorder, for the causes of late wake-ups", "[recorder]");
+  if (frames && !frames.length) line("Frames", "[[frame]]");
+  if (tahti.newest("alarms")?.error) line("Alarms", "[alarms]");
+  if (tahti.newest("archive")?.is_configured === false) line("Archive", "[archive]");
+  unused.hidden = !lines.length;
+  unused.querySelector("ul").replaceChildren(...lines);
+}
+
+export default {
+  id: "overview",
+  title: "Overview",
+  topics: ["plant", "histograms", "late", "shield", "frames", "alarms", "archive"],
+  build(section, given) {
+    tahti = given;
+    tiles = {
+      deadlines: tile("Deadlines met", "latency", sparkline("Deadlines missed in a second")), wakeups: tile("Wake-up p99", "latency", sparkline("99 % of wake-ups are earlier than", time)),
+      shield: tile("Shield", "shield", sparkline("Intrusions into the shield")), processes: tile("Processes", "processes", sparkline("CPU of all processes", (value) => `${value.toFixed(1)} %`)),
+      alarms: tile("Alarms", "alarms", sparkline("Active alarms")), archive: tile("Archive", "signals", sparkline("Samples archived in a second")),
+    };
+    attention = table("What needs attention, the worst first", ATTENTION);
+    calm = el("p", { id: "calm" }, "waiting for the plant");
+    verdict = el("p", { class: "verdict faint" });
+    reasons = el("ul", { class: "reasons" });
+    heatTitle = el("h3");
+    heatSection = el("div", { class: "card wide", hidden: true }, heatTitle);
+    late = el("ul", { class: "late" });
+    lateSection = el("div", { class: "card", hidden: true }, el("h3", {}, "Last late wake-ups"), late, causeLegend());
+    list = table("Processes and their CPU", PROCESSES);
+    unused = el("div", { class: "card full", hidden: true }, el("h3", {}, "Not used by this plant"), el("ul", { class: "reasons" }));
+    section.append(el("div", { class: "tiles" }, ...Object.values(tiles).map((one) => one.whole)), el("div", { class: "cards" },
+      el("div", { class: "card full" }, el("h3", {}, "Needs attention"), calm, attention.frame, verdict, reasons), heatSection, lateSection, el("div", { class: "card full" }, el("h3", {}, "Processes"), list.frame), unused));
+  },
+  stale(topics) {
+    const all = Object.entries(partsOf()), old = new Set(all.filter(([topic]) => topics.includes(topic)).flatMap(([, parts]) => parts));
+    all.flatMap(([, parts]) => parts).forEach((part) => part.classList.toggle("stale", old.has(part)));
+  },
+  show(topic, data) {
+    ({ plant: showPlant, histograms: () => { showWakeups(); showHeat(); }, late: showLate, shield: showShield, alarms: showAlarms, archive: showArchive })[topic]?.(data);
+    if (topic === "plant" || topic === "alarms") showAttention();
+    if (topic !== "plant" && topic !== "histograms") showUnused();
+  },
+};
+
+/** What is shown of each topic. */
+function partsOf() {
+  const { deadlines, wakeups, shield, processes, alarms, archive } = tiles;
+  const [attends, runs] = [attention, list].map(({ frame }) => frame.parentElement);
+  return { plant: [deadlines.whole, processes.whole, attends, runs], histograms: [wakeups.whole, heatSection], shield: [shield.whole], alarms: [alarms.whole, attends], archive: [archive.whole], late: [lateSection] };
+}
+
+function showPlant(plant) {
+  showDeadlines(plant);
+  showProcesses(plant);
+  showList(plant);
+}

@@ -1,0 +1,29 @@
+//! The state of the plant's archive: samples per second, the last sync, the disk.
+
+use serde_json::{Value, json};
+use std::path::Path;
+
+/// `is_configured`, and `error` or the logger's own status.
+pub(super) fn status(folder: Option<&Path>) -> Value {
+    let Some(folder) = folder else { return json!({ "is_configured": false }) };
+    match collect::status::ask(folder) {
+        Ok(status) => json!({ "is_configured": true, "status": status }),
+        Err(error) => json!({
+            "is_configured": true,
+            "error": format!("the archive in {} does not answer: {error}", folder.display()),
+        }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_archive_that_does_not_answer_is_not_the_same_as_no_archive() {
+        assert_eq!(status(None), json!({ "is_configured": false }));
+        let silent = status(Some(Path::new("/nonexistent/archive")));
+        assert_eq!(silent["is_configured"], true);
+        assert!(silent["error"].as_str().unwrap().starts_with("the archive in /nonexistent/archive does not answer: "));
+    }
+}
