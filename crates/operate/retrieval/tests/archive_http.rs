@@ -70,8 +70,11 @@ fn files(folder: &Folder) -> Vec<std::path::PathBuf> {
     all
 }
 
+/// What happens to a file, and how.
+type Harm = (&'static str, fn(&std::path::Path));
+
 /// A flipped bit, or a missing file.
-const HARMS: [(&str, fn(&std::path::Path)); 2] = [
+const HARMS: [Harm; 2] = [
     ("a flipped bit", |path| {
         let mut bytes = std::fs::read(path).unwrap();
         // Among the samples: the index of a pack is at its end, names are at the beginning of a segment.
