@@ -1,6 +1,7 @@
 //! `tahti ioc`: an EPICS IOC with the command line of `softIoc`.
 
 use crate::failure::Failure;
+use crate::ioc_site;
 use crate::shield;
 use base::CpuSet;
 use iocd::groups::{GroupSpec, Home};
@@ -26,6 +27,8 @@ use std::process::ExitCode;
 ///               --port psu=/dev/ttyS0,baud=19200; repeatable
 ///   --protocols PATH  folders with protocol files, as STREAM_PROTOCOL_PATH
 ///   --check     report every error in the files to load and the scripts, and exit
+///   --check-site DIR [--json]  report which databases, records and commands of a site's
+///               folder work here, and why others do not; runs nothing
 ///   --require-rt  exit if the class, CPU or memory lock of a scan is unavailable
 ///   -x PREFIX   load the records PREFIX:exit, which ends the IOC, and PREFIX:BaseVersion
 ///   st.cmd      run this script, then iocInit if databases were given, then the interpreter
@@ -63,6 +66,9 @@ struct Plan {
     require_rt: bool,
     strict: bool,
     check: bool,
+    /// The folder of a site to look through.
+    site: Option<String>,
+    json: bool,
 }
 
 #[derive(Debug, PartialEq, Eq)]
@@ -83,6 +89,9 @@ pub(crate) fn run(args: Args) -> ExitCode {
             return ExitCode::from(USAGE);
         }
     };
+    if let Some(folder) = &plan.site {
+        return ioc_site::run(folder, plan.json);
+    }
     let environment = std::env::vars_os().map(|(name, value)| (decoded(&name), decoded(&value)));
     let mut shell = Shell::new(true, environment);
     if plan.check {
@@ -236,6 +245,14 @@ fn parse(words: &[String]) -> Result<Plan, Failure> {
                 plan.check = true;
                 continue;
             }
+            "--check-site" => {
+                plan.site = Some(words.next().ok_or("--check-site needs a folder")?.clone());
+                continue;
+            }
+            "--json" => {
+                plan.json = true;
+                continue;
+            }
             "--require-rt" => {
                 plan.require_rt = true;
                 continue;
@@ -282,7 +299,7 @@ fn parse(words: &[String]) -> Result<Plan, Failure> {
                 'x' => plan.load.push(Load::Builtin { name: "exit.db", macros: format!("IOC={}", value()?) }),
                 _ => {
                     return Err(format!(
-                        "unknown option -{letter} (in {word}): expected one of -a -d -D -m -S -s -v -x --check --scan --plugin --require-rt --strict, see tahti ioc --help"
+                        "unknown option -{letter} (in {word}): expected one of -a -d -D -m -S -s -v -x --check --check-site --scan --plugin --require-rt --strict, see tahti ioc --help"
                     ).into());
                 }
             }
@@ -290,6 +307,9 @@ fn parse(words: &[String]) -> Result<Plan, Failure> {
                 break;
             }
         }
+    }
+    if plan.json && plan.site.is_none() {
+        return Err("--json belongs to --check-site DIR".to_owned().into());
     }
     Ok(plan)
 }

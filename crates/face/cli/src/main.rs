@@ -29,6 +29,7 @@ mod guest;
 mod help;
 mod init;
 mod ioc;
+mod ioc_site;
 #[cfg(feature = "fabric")]
 mod link;
 mod logs;

@@ -81,5 +81,6 @@ pub use text::error::{FileError, FileErrors, FindError, Position, PutError, Spli
 pub use text::lex::unescape;
 pub use text::local::{LocalText, stamp_text};
 pub use text::macros::Macros;
+pub use text::outline::{Outline, outline, undefined_macros};
 pub use text::saved::{RequestFile, Requested, Saved, SavedValue, parse_request, parse_sav, write_sav};
 pub use text::substitutions::{Instance, parse_substitutions};

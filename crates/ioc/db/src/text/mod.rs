@@ -7,5 +7,6 @@ pub(crate) mod json;
 pub(crate) mod lex;
 pub(crate) mod local;
 pub(crate) mod macros;
+pub(crate) mod outline;
 pub(crate) mod saved;
 pub(crate) mod substitutions;

@@ -19,6 +19,7 @@ mod putlog;
 mod report;
 mod script;
 mod security;
+pub mod site;
 mod terminal;
 mod trial;
 mod values;

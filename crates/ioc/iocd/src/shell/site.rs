@@ -1,0 +1,428 @@
+//! What of a site's files runs here: databases, scripts, protocols and the rest of a folder, each read by itself.
+//!
+//! Nothing is run. A file that needs macros gets each macro's own name as its value; what is wrong on a line with macros is
+//! left out, for it may be right with the site's values.
+
+use super::load::text_of;
+use super::{commands, look, modules, words};
+use crate::devices::Devices;
+use db::{Db, FileError, Macros, Schema};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+/// How deep folders are walked.
+const DEPTH_MAX: usize = 32;
+/// Files that are read at most.
+const FILES_MAX: usize = 200_000;
+
+/// Interpreters whose scripts are none of an IOC.
+const OTHERS: [&str; 4] = ["sh", "python", "python3", "perl"];
+
+/// What a file is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[allow(missing_docs, reason = "its own words")]
+pub enum Kind {
+    Database,
+    Substitutions,
+    Script,
+    Protocol,
+    Request,
+    Access,
+    StateMachine,
+}
+
+/// How a record, a command or a device type fares here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Fate {
+    /// It works.
+    Works,
+    /// The record loads, and what stands behind it in C is missing: a driver or a function.
+    WithoutDriver,
+    /// There is no such record type, device type or command.
+    Missing,
+}
+
+/// How often something is used.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Use {
+    /// How it fares.
+    pub fate: Fate,
+    /// Records, or calls.
+    pub count: usize,
+    /// Files that have it.
+    pub files: usize,
+    /// Why not, and what to do instead; empty where nothing is known.
+    pub why: &'static str,
+}
+
+/// Files of a kind.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Files {
+    /// How many there are.
+    pub all: usize,
+    /// Those of which a part is refused.
+    pub refused: usize,
+}
+
+/// What of a folder runs here.
+#[derive(Clone, Debug, Default)]
+pub struct Survey {
+    /// Files by kind.
+    pub files: BTreeMap<Kind, Files>,
+    /// Records by how they fare.
+    pub records: BTreeMap<Fate, usize>,
+    /// By record type.
+    pub record_types: BTreeMap<String, BTreeMap<Fate, usize>>,
+    /// By DTYP, those that records name; a function in C counts as one.
+    pub device_types: BTreeMap<String, Use>,
+    /// By command of scripts.
+    pub commands: BTreeMap<String, Use>,
+    /// What is refused, with its place.
+    pub refused: Vec<FileError>,
+    /// Folders and files that could not be read, and why.
+    pub unread: Vec<String>,
+}
+
+impl Kind {
+    /// What a file is by its name; none of ours.
+    fn of(path: &Path) -> Option<Self> {
+        let name = path.file_name()?.to_str()?.to_ascii_lowercase();
+        let (_, suffix) = name.rsplit_once('.')?;
+        Some(match suffix {
+            "db" | "template" | "vdb" => Self::Database,
+            "substitutions" | "subs" | "sub" => Self::Substitutions,
+            "cmd" | "iocsh" => Self::Script,
+            "proto" | "protocol" => Self::Protocol,
+            "req" => Self::Request,
+            "acf" => Self::Access,
+            "st" | "stt" => Self::StateMachine,
+            _ => return None,
+        })
+    }
+
+    /// What files of this kind are called.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Database => "databases, templates",
+            Self::Substitutions => "substitutions",
+            Self::Script => "scripts",
+            Self::Protocol => "protocols",
+            Self::Request => "request files",
+            Self::Access => "access files",
+            Self::StateMachine => "state machines (SNL)",
+        }
+    }
+}
+
+/// The files of a site by their names, for those that name each other.
+struct Site {
+    by_name: BTreeMap<String, Vec<PathBuf>>,
+    schema: Schema,
+}
+
+impl Site {
+    /// The text of a file that another one names: beside it, or wherever the site has it.
+    fn included(&self, from: &Path, name: &str) -> Option<String> {
+        let beside = from.parent().unwrap_or_else(|| Path::new("")).join(name);
+        text_of(&beside).ok().or_else(|| text_of(self.find(name)?).ok())
+    }
+
+    fn find(&self, name: &str) -> Option<&Path> {
+        let name = Path::new(name).file_name()?.to_str()?;
+        self.by_name.get(name)?.first().map(PathBuf::as_path)
+    }
+}
+
+/// Reads a site's folder.
+///
+/// # Errors
+/// The folder cannot be read.
+pub fn survey(folder: &Path) -> std::io::Result<Survey> {
+    let mut survey = Survey::default();
+    std::fs::read_dir(folder)?;
+    let mut files = Vec::new();
+    walk(folder, 0, &mut files, &mut survey.unread);
+    let mut db = Db::new();
+    Devices::default().register(&mut db);
+    let mut site = Site { by_name: BTreeMap::new(), schema: db.schema().clone() };
+    for (_, path) in &files {
+        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        site.by_name.entry(name).or_default().push(path.clone());
+    }
+    for (kind, path) in &files {
+        let shown = path.strip_prefix(folder).unwrap_or(path).display().to_string();
+        let text = match text_of(path) {
+            Ok(text) => text,
+            Err(why) => {
+                survey.unread.push(format!("{shown}: {why}"));
+                continue;
+            }
+        };
+        let before = survey.refused.len();
+        survey.file(*kind, path, &shown, &text, &site);
+        let count = survey.files.entry(*kind).or_default();
+        count.all += 1;
+        count.refused += usize::from(survey.refused.len() > before);
+    }
+    Ok(survey)
+}
+
+fn walk(folder: &Path, depth: usize, files: &mut Vec<(Kind, PathBuf)>, unread: &mut Vec<String>) {
+    let entries = match std::fs::read_dir(folder) {
+        Ok(entries) => entries,
+        Err(error) => return unread.push(format!("{}: {error}", folder.display())),
+    };
+    let mut entries: Vec<_> = entries.flatten().collect();
+    entries.sort_by_key(std::fs::DirEntry::file_name);
+    for entry in entries {
+        let path = entry.path();
+        // Links are not followed: they may lead in a circle.
+        let Ok(kind) = entry.file_type() else { continue };
+        if kind.is_dir() && depth >= DEPTH_MAX {
+            unread.push(format!("{}: more than {DEPTH_MAX} folders deep", path.display()));
+        } else if kind.is_dir() {
+            walk(&path, depth + 1, files, unread);
+        } else if let Some(kind) = Kind::of(&path).filter(|_| kind.is_file()) {
+            match files.len() {
+                FILES_MAX => return unread.push(format!("{}: more than {FILES_MAX} files", folder.display())),
+                _ => files.push((kind, path)),
+            }
+        }
+    }
+}
+
+impl Survey {
+    fn file(&mut self, kind: Kind, path: &Path, shown: &str, text: &str, site: &Site) {
+        match kind {
+            Kind::Database => self.database(path, shown, text, site),
+            Kind::Substitutions => self.substitutions(path, shown, text, site),
+            Kind::Script => self.script(shown, text),
+            Kind::Protocol => {
+                let bytes = base::raw::encode(text);
+                let read = fieldbus::stream::File::parse(&bytes, shown);
+                self.refused.extend(read.err().map(|error| {
+                    let place = db::Position { line: error.line as u32, column: error.column as u32 };
+                    FileError { file: error.file, place, what: error.what }
+                }));
+            }
+            Kind::Request => {
+                let mut include = |name: &str| site.included(path, name);
+                let macros = placeholders(text);
+                let read = db::parse_request(text, shown, &macros, &mut include);
+                self.refuse(shown, text, read.complaints);
+            }
+            Kind::Access => {
+                let read = db::Security::parse(text, shown, &placeholders(text));
+                self.refuse(shown, text, read.err());
+            }
+            Kind::StateMachine => self.refused.push(FileError {
+                file: shown.to_owned(),
+                place: db::Position::default(),
+                what: "state machines are compiled C code, which is not loaded".to_owned(),
+            }),
+        }
+    }
+
+    /// Keeps errors of this file that macros have nothing to do with.
+    fn refuse(&mut self, shown: &str, text: &str, errors: impl IntoIterator<Item = FileError>) {
+        let lines: Vec<&str> = text.lines().collect();
+        let certain = |error: &FileError| {
+            let line = lines.get((error.place.line as usize).saturating_sub(1)).copied().unwrap_or_default();
+            error.file == shown && !line.contains("$(") && !line.contains("${")
+        };
+        self.refused.extend(errors.into_iter().filter(certain));
+    }
+
+    fn database(&mut self, path: &Path, shown: &str, text: &str, site: &Site) {
+        let macros = placeholders(text);
+        let (records, _) = db::outline(text, shown, &macros);
+        let mut seen: Vec<String> = Vec::new();
+        for record in records.into_iter().filter(|record| !matches!(&*record.record_type, "*" | "#")) {
+            let Some(kind) = site.schema.type_index(&record.record_type) else {
+                self.count(record.record_type, Fate::Missing);
+                continue;
+            };
+            let devices = &site.schema.types[kind].devices;
+            // A DTYP of a macro is what the site makes of it.
+            let uses_macro = text.contains("$(") && macros.contains(&record.dtyp);
+            let device = match record.dtyp.as_str() {
+                _ if record.has_function => Some(("function in C (SNAM, INAM)".to_owned(), Fate::WithoutDriver)),
+                "" => None,
+                _ if uses_macro => None,
+                name if devices.iter().any(|device| device.name == name) => Some((name.to_owned(), Fate::Works)),
+                name => Some((name.to_owned(), Fate::WithoutDriver)),
+            };
+            self.count(record.record_type, device.as_ref().map_or(Fate::Works, |(_, fate)| *fate));
+            if let Some((name, fate)) = device {
+                let known = self.device_types.entry(name.clone());
+                let one = known.or_insert(Use { fate, count: 0, files: 0, why: "" });
+                one.count += 1;
+                // The same DTYP may have a support for another record type.
+                one.fate = one.fate.min(fate);
+                if !seen.contains(&name) {
+                    one.files += 1;
+                    seen.push(name);
+                }
+            }
+        }
+        let mut db = Db::new();
+        Devices::default().register(&mut db);
+        let loaded = db.load_records(text, shown, &macros, &mut |name| site.included(path, name));
+        let errors = loaded.err().into_iter().flat_map(|errors| errors.0);
+        // Counted above.
+        let counted = |what: &str| what.starts_with("no record type ") || what.contains(".DTYP cannot be ");
+        self.refuse(shown, text, errors.filter(|error| !counted(&error.what)));
+    }
+
+    fn count(&mut self, record_type: String, fate: Fate) {
+        *self.records.entry(fate).or_default() += 1;
+        *self.record_types.entry(record_type).or_default().entry(fate).or_default() += 1;
+    }
+
+    fn substitutions(&mut self, path: &Path, shown: &str, text: &str, site: &Site) {
+        let instances = match db::parse_substitutions(text, shown) {
+            Ok(instances) => instances,
+            Err(error) => return self.refuse(shown, text, [error]),
+        };
+        let mut asked: Vec<String> = Vec::new();
+        for one in instances {
+            let is_open = one.file.contains('$');
+            if is_open || asked.contains(&one.file) || site.included(path, &one.file).is_some() {
+                continue;
+            }
+            let what = format!("the template \"{}\" is not in this folder", one.file);
+            self.refused.push(FileError { file: shown.to_owned(), place: one.place, what });
+            asked.push(one.file);
+        }
+    }
+
+    fn script(&mut self, shown: &str, text: &str) {
+        let first = text.lines().next().unwrap_or_default().trim_end();
+        if first.starts_with("#!") && OTHERS.iter().any(|name| first.ends_with(name)) {
+            return;
+        }
+        let mut seen: Vec<String> = Vec::new();
+        let macros = placeholders(text);
+        for (number, line) in text.lines().enumerate() {
+            let line = line.trim();
+            // A command that a macro names is the site's to know.
+            if line.is_empty() || line.starts_with(['#', '$']) {
+                continue;
+            }
+            let words = match words::split(&macros.expand(line).0) {
+                Ok(split) => split.words,
+                Err(what) => {
+                    let place = db::Position { line: number as u32 + 1, column: 1 };
+                    self.refuse(shown, text, [FileError { file: shown.to_owned(), place, what }]);
+                    continue;
+                }
+            };
+            let Some(name) = words.first() else { continue };
+            let (fate, why) = fate_of(name);
+            let one = self.commands.entry(name.clone()).or_insert(Use { fate, count: 0, files: 0, why });
+            one.count += 1;
+            if !seen.contains(name) {
+                one.files += 1;
+                seen.push(name.clone());
+            }
+        }
+    }
+}
+
+/// How a command fares, and why.
+fn fate_of(name: &str) -> (Fate, &'static str) {
+    let resolved = modules::resolved(name);
+    if name == "exit" || commands::all().any(|command| command.name == resolved) {
+        return (Fate::Works, "");
+    }
+    match look::absent(name).or_else(|| modules::absent(name)) {
+        Some(why) => (Fate::WithoutDriver, why),
+        None => (Fate::Missing, ""),
+    }
+}
+
+/// A value for each macro that a text uses without one: its name.
+fn placeholders(text: &str) -> Macros {
+    let mut macros = Macros::default();
+    for name in db::undefined_macros(text) {
+        macros.set(&name, &name);
+    }
+    macros
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+
+    /// A folder of this test, removed with it.
+    struct Folder(PathBuf);
+
+    impl Folder {
+        fn new(name: &str, files: &[(&str, &str)]) -> Self {
+            let folder = std::env::temp_dir().join(format!("site-{name}-{}", std::process::id()));
+            for (file, text) in files {
+                let path = folder.join(file);
+                fs::create_dir_all(path.parent().unwrap()).unwrap();
+                fs::write(path, text).unwrap();
+            }
+            Self(folder)
+        }
+    }
+
+    impl Drop for Folder {
+        fn drop(&mut self) {
+            let _ = fs::remove_dir_all(&self.0);
+        }
+    }
+
+    #[test]
+    fn each_record_and_command_of_a_site_is_counted_by_how_it_fares() {
+        let folder = Folder::new(
+            "counts",
+            &[
+                (
+                    "Db/a.template",
+                    "record(ai, \"$(P)a\") { field(DTYP, \"asynInt32\") field(PREC, \"$(PREC)\") }\n\
+                     record(ao, \"$(P)b\") { field(DTYP, \"stream\") }\nrecord(ai, \"$(P)c\") { field(DTYP, \"$(D)\") }\n\
+                     record(motor, \"$(P)m\") { field(VELO, \"1\") }\nrecord(sub, \"$(P)s\") { field(SNAM, \"f\") }\n\
+                     record(bo, \"$(P)d\") {\nfield(ZNAMM, \"typo\")\n}\n",
+                ),
+                ("Db/a.substitutions", "file \"a.template\" { {P=X:} }\nfile \"gone.template\" { {P=X:} }\n"),
+                (
+                    "iocBoot/st.cmd",
+                    "#!../../bin/x/app\ndbLoadRecords(\"Db/a.template\")\nasynSetTraceMask(\"A\",0,9)\n< $(TOP)/other.cmd\n$(RUN)x(1)\nmine(1)\nmine(2)\n",
+                ),
+                ("notes.txt", "record(x"),
+            ],
+        );
+        let found = survey(&folder.0).unwrap();
+        assert_eq!(found.records, BTreeMap::from([(Fate::Works, 3), (Fate::WithoutDriver, 2), (Fate::Missing, 1)]));
+        assert_eq!(found.record_types["motor"], BTreeMap::from([(Fate::Missing, 1)]));
+        let device = |name: &str| (found.device_types[name].fate, found.device_types[name].count);
+        assert_eq!(device("asynInt32"), (Fate::WithoutDriver, 1));
+        assert_eq!(device("stream"), (Fate::Works, 1));
+        assert!(!found.device_types.contains_key("D"));
+        let command = |name: &str| (found.commands[name].fate, found.commands[name].count);
+        assert_eq!(command("dbLoadRecords"), (Fate::Works, 1));
+        assert_eq!(command("asynSetTraceMask"), (Fate::WithoutDriver, 1));
+        assert_eq!(command("mine"), (Fate::Missing, 2));
+        assert_eq!(found.commands.len(), 3, "{:?}", found.commands);
+        let refused: Vec<String> = found.refused.iter().map(ToString::to_string).collect();
+        assert_eq!(refused.len(), 2, "{refused:?}");
+        assert!(refused[0].contains("gone.template") && refused[1].contains("ZNAMM"), "{refused:?}");
+        assert_eq!(found.files[&Kind::Database], Files { all: 1, refused: 1 });
+        assert_eq!(found.unread, Vec::<String>::new());
+    }
+
+    #[test]
+    fn a_line_whose_macros_decide_is_not_refused() {
+        let folder = Folder::new(
+            "macros",
+            &[("a.db", "record(ai, \"$(P)\") {\n  field(SCAN, \"$(SCAN)\")\n  field(SCAN, \"5 hour\")\n}\n")],
+        );
+        let refused = survey(&folder.0).unwrap().refused;
+        assert_eq!(refused.iter().map(|error| error.place.line).collect::<Vec<_>>(), [3]);
+    }
+}
