@@ -6,24 +6,6 @@ use harness::process::{kill, text};
 use std::fs;
 use std::process::Command;
 
-fn row(bench: &Bench, subject: &str, claim: &str) -> serde_json::Value {
-    let status = bench.status();
-    let rows = status["health"].as_array().unwrap();
-    let found = rows.iter().find(|row| row["subject"] == subject && row["claim"] == claim);
-    found.unwrap_or_else(|| panic!("{subject} {claim} in {status}")).clone()
-}
-
-fn until(bench: &Bench, subject: &str, claim: &str, state: &str) -> serde_json::Value {
-    bench.until(&format!("{subject} {claim} {state}"), || row(bench, subject, claim)["state"] == state);
-    row(bench, subject, claim)
-}
-
-fn down(bench: &Bench) -> (Option<i32>, String) {
-    let output = bench.run(&["down", "p"]);
-    let said = text(&output);
-    (output.status.code(), said.lines().last().unwrap_or_default().to_owned())
-}
-
 fn run(words: &[&str]) {
     let output = Command::new(words[0]).args(&words[1..]).output().unwrap();
     assert!(output.status.success(), "{words:?}: {}", text(&output));
@@ -31,8 +13,8 @@ fn run(words: &[&str]) {
 
 /// Waits until the observer has found a thread with all of its CPUs twice.
 fn settled(bench: &Bench, claim: &str) {
-    let first = until(bench, "a", claim, "kept")["observed"].as_u64().unwrap();
-    bench.until("observed again", || row(bench, "a", claim)["observed"].as_u64().unwrap() > first + 2_500_000_000);
+    let first = bench.until_row("a", claim, "kept")["observed"].as_u64().unwrap();
+    bench.until("observed again", || bench.row("a", claim)["observed"].as_u64().unwrap() > first + 2_500_000_000);
 }
 
 #[test]
@@ -42,18 +24,18 @@ fn a_thread_that_loses_its_class_or_its_cpus_or_its_locked_memory_fails_the_plan
     let bench = Bench::new("verdict-class", &sh("a", "while :; do sleep 0.1; done", keys));
     bench.ok(&["up", ".", "--detach"]);
     settled(&bench, "cpus");
-    until(&bench, "a", "class", "kept");
-    until(&bench, "a", "memory", "kept");
+    bench.until_row("a", "class", "kept");
+    bench.until_row("a", "memory", "kept");
     let pid = bench.pid("a").to_string();
     run(&["chrt", "-o", "-p", "0", &pid]);
-    let found = until(&bench, "a", "class", "broken");
+    let found = bench.until_row("a", "class", "broken");
     assert!(found["evidence"].as_str().unwrap().contains("has class other, expected fifo:20"), "{found}");
     run(&["chrt", "-f", "-p", "20", &pid]);
-    until(&bench, "a", "class", "kept");
+    bench.until_row("a", "class", "kept");
     run(&["taskset", "-pc", &last, &pid]);
-    let found = until(&bench, "a", "cpus", "broken");
+    let found = bench.until_row("a", "cpus", "broken");
     assert!(found["evidence"].as_str().unwrap().contains(&format!("may run on CPUs {last}")), "{found}");
-    let (code, said) = down(&bench);
+    let (code, said) = bench.down();
     assert!(code == Some(3) && said.contains("expected fifo:20 [class fifo:20, line 6]"), "{said}");
     assert!(said.contains("may run on CPUs"), "{said}");
 }
@@ -62,10 +44,10 @@ fn a_thread_that_loses_its_class_or_its_cpus_or_its_locked_memory_fails_the_plan
 fn a_nice_value_that_is_changed_fails_the_plant() {
     let bench = Bench::new("verdict-nice", &sh("a", "sleep 1000", "nice = -5"));
     bench.ok(&["up", ".", "--detach"]);
-    until(&bench, "a", "class", "kept");
+    bench.until_row("a", "class", "kept");
     run(&["renice", "-n", "10", "-p", &bench.pid("a").to_string()]);
-    until(&bench, "a", "class", "broken");
-    assert_eq!(down(&bench).0, Some(3));
+    bench.until_row("a", "class", "broken");
+    assert_eq!(bench.down().0, Some(3));
 }
 
 #[test]
@@ -79,13 +61,13 @@ fn all_threads_of_a_loop_on_the_shield_are_compared() {
     let bench = Bench::new("root-verdict-loop", &text);
     bench.ok(&["up", ".", "--detach"]);
     settled(&bench, "class");
-    until(&bench, "a", "cpus", "kept");
+    bench.until_row("a", "cpus", "kept");
     let pid = bench.pid("a").to_string();
     run(&["chrt", "-a", "-o", "-p", "0", &pid]);
-    let found = until(&bench, "a", "class", "broken");
+    let found = bench.until_row("a", "class", "broken");
     let evidence = found["evidence"].as_str().unwrap();
     assert!(evidence.contains("expected fifo:80") || evidence == "no thread has class fifo:80", "{found}");
-    let (code, said) = down(&bench);
+    let (code, said) = bench.down();
     assert!(code == Some(3) && said.contains(evidence), "{said}");
 }
 
@@ -98,7 +80,7 @@ fn a_shield_whose_journal_was_removed_is_given_back_whole_and_the_plant_fails() 
     let bench = Bench::new("root-verdict-journal", &(shield + &sh("a", "sleep 1000", "")));
     let before = machine();
     bench.ok(&["up", ".", "--detach"]);
-    until(&bench, "shield", "journal", "kept");
+    bench.until_row("shield", "journal", "kept");
     assert_ne!(machine(), before, "the shield changes them");
     let journal = bench.dir.join("run/shield.json");
     fs::remove_file(&journal).unwrap();

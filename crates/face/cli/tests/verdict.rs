@@ -7,28 +7,8 @@ use std::fs;
 use std::process::{Output, Stdio};
 use std::time::Instant;
 
-/// The row of a promise, as `tahti ps --json` has it.
-fn row(bench: &Bench, subject: &str, claim: &str) -> serde_json::Value {
-    let status = bench.status();
-    let rows = status["health"].as_array().unwrap();
-    let found = rows.iter().find(|row| row["subject"] == subject && row["claim"] == claim);
-    found.unwrap_or_else(|| panic!("{subject} {claim} in {status}")).clone()
-}
-
-/// Waits until a row has a state.
-fn until(bench: &Bench, subject: &str, claim: &str, state: &str) -> serde_json::Value {
-    bench.until(&format!("{subject} {claim} {state}"), || row(bench, subject, claim)["state"] == state);
-    row(bench, subject, claim)
-}
-
 fn last_line(output: &Output) -> String {
     text(output).lines().last().unwrap_or_default().to_owned()
-}
-
-/// Takes the plant down: exit status and last line.
-fn down(bench: &Bench) -> (Option<i32>, String) {
-    let output = bench.run(&["down", "p"]);
-    (output.status.code(), last_line(&output))
 }
 
 #[test]
@@ -36,11 +16,11 @@ fn a_plant_that_kept_every_promise_is_good_and_a_process_without_faults_has_ever
     let bench = Bench::new("verdict-good", &sh("a", "sleep 1000", ""));
     bench.ok(&["up", ".", "--detach"]);
     for claim in ["runs", "class", "cpus", "restarts"] {
-        until(&bench, "a", claim, "kept");
+        bench.until_row("a", claim, "kept");
     }
     assert_eq!(bench.status()["outcome"], "good", "{}", bench.status());
     assert!(bench.ok(&["status", "a"]).contains("class other"), "{}", bench.ok(&["status", "a"]));
-    let (code, last) = down(&bench);
+    let (code, last) = bench.down();
     assert!(code == Some(0) && last.ends_with(": good"), "{last}");
 }
 
@@ -48,16 +28,16 @@ fn a_plant_that_kept_every_promise_is_good_and_a_process_without_faults_has_ever
 fn a_process_that_is_stopped_by_a_signal_fails_the_plant() {
     let bench = Bench::new("verdict-stop", &sh("a", "sleep 1000", ""));
     bench.ok(&["up", ".", "--detach"]);
-    until(&bench, "a", "runs", "kept");
+    bench.until_row("a", "runs", "kept");
     let pid = bench.pid("a");
     kill(pid, "STOP");
-    let found = until(&bench, "a", "runs", "broken");
+    let found = bench.until_row("a", "runs", "broken");
     assert!(found["evidence"].as_str().unwrap().contains("stopped by a signal"), "{found}");
     let listing = bench.ok(&["ps"]);
     assert!(listing.contains("failed") && listing.contains("a broken for"), "{listing}");
     kill(pid, "CONT");
-    until(&bench, "a", "runs", "kept");
-    let (code, last) = down(&bench);
+    bench.until_row("a", "runs", "kept");
+    let (code, last) = bench.down();
     assert!(code == Some(3) && last.contains(": failed: a: stopped by a signal"), "{last}");
     assert!(last.contains("[runs, line 3]"), "{last}");
 }
@@ -70,7 +50,7 @@ fn a_process_that_is_restarted_within_its_policy_degrades_the_plant() {
     kill(pid, "KILL");
     bench.until("restarted", || bench.process("a")["restarts"] == 1);
     bench.until("degraded", || bench.status()["outcome"] == "degraded");
-    let (code, last) = down(&bench);
+    let (code, last) = bench.down();
     assert!(code == Some(4) && last.contains("a: restarted once, last after SIGKILL"), "{last}");
 }
 
@@ -87,11 +67,11 @@ fn a_process_whose_helper_ends_late_is_no_promise_broken() {
     );
     bench.ok(&["up", ".", "--detach"]);
     bench.until("the helper is there", || bench.ok(&["logs", "a"]).contains("helped"));
-    until(&bench, "a", "runs", "kept");
+    bench.until_row("a", "runs", "kept");
     bench.ok(&["signal", "TERM", "a"]);
     bench.until("restarted", || bench.process("a")["restarts"] == 1);
-    until(&bench, "a", "class", "kept");
-    let (code, last) = down(&bench);
+    bench.until_row("a", "class", "kept");
+    let (code, last) = bench.down();
     assert!(code == Some(4) && !last.contains("no observation"), "{last}");
 }
 
@@ -101,7 +81,7 @@ fn a_process_that_fails_each_second_within_its_policy_is_never_good() {
     let bench = Bench::new("verdict-failing", &sh("a", "sleep 0.2; exit 7", keys));
     bench.ok(&["up", ".", "--detach"]);
     bench.until("restarted", || bench.process("a")["restarts"].as_u64().unwrap() >= 2);
-    let (code, last) = down(&bench);
+    let (code, last) = bench.down();
     assert!(matches!(code, Some(3 | 4)) && last.contains("last after exit 7"), "{last}");
 }
 
@@ -109,7 +89,7 @@ fn a_process_that_fails_each_second_within_its_policy_is_never_good() {
 fn a_stopped_supervisor_is_named_by_ps_and_its_silence_fails_the_plant() {
     let bench = Bench::new("verdict-supervisor", &sh("a", "sleep 1000", ""));
     bench.ok(&["up", ".", "--detach"]);
-    until(&bench, "a", "runs", "kept");
+    bench.until_row("a", "runs", "kept");
     let supervisor = bench.supervisor();
     kill(supervisor, "STOP");
     let begin = Instant::now();
@@ -132,13 +112,13 @@ fn a_stopped_supervisor_is_named_by_ps_and_its_silence_fails_the_plant() {
 fn a_supervisor_that_was_stopped_for_a_while_says_that_nothing_was_observed() {
     let bench = Bench::new("verdict-gap", &sh("a", "sleep 1000", ""));
     bench.ok(&["up", ".", "--detach"]);
-    until(&bench, "a", "runs", "kept");
+    bench.until_row("a", "runs", "kept");
     let supervisor = bench.supervisor();
     kill(supervisor, "STOP");
     assert!(!bench.run(&["ps", "p"]).status.success());
     kill(supervisor, "CONT");
     bench.until("observed again", || bench.status()["outcome"] == "failed");
-    let (code, last) = down(&bench);
+    let (code, last) = bench.down();
     assert!(code == Some(3) && last.contains("supervisor: no observation for more than 2s"), "{last}");
 }
 
@@ -148,7 +128,7 @@ fn a_run_folder_that_is_removed_fails_the_plant_and_no_second_supervisor_starts_
     let up = bench.tahti(&["up", "."]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     bench.until("up", || bench.run(&["ps", "p"]).status.success() && bench.process("a")["pid"].is_i64());
     let pid = bench.pid("a");
-    until(&bench, "supervisor", "files", "kept");
+    bench.until_row("supervisor", "files", "kept");
     fs::remove_dir_all(bench.dir.join("run")).unwrap();
     let second = bench.run(&["up", "."]);
     let said = text(&second);
@@ -168,16 +148,16 @@ fn a_run_folder_that_is_removed_fails_the_plant_and_no_second_supervisor_starts_
 fn a_supervisor_that_was_killed_is_continued_with_what_it_had_observed() {
     let bench = Bench::new("verdict-continue", &sh("a", "sleep 1000", ""));
     bench.ok(&["up", ".", "--detach"]);
-    until(&bench, "a", "runs", "kept");
+    bench.until_row("a", "runs", "kept");
     let pid = bench.pid("a");
     kill(pid, "STOP");
-    until(&bench, "a", "runs", "broken");
+    bench.until_row("a", "runs", "broken");
     kill(pid, "CONT");
-    until(&bench, "a", "runs", "kept");
+    bench.until_row("a", "runs", "kept");
     let supervisor = bench.supervisor();
     kill(supervisor, "KILL");
     bench.until("killed", || !alive(supervisor));
     bench.ok(&["up", ".", "--detach"]);
-    let (code, last) = down(&bench);
+    let (code, last) = bench.down();
     assert!(code == Some(3) && last.contains("a: stopped by a signal"), "{last}");
 }

@@ -115,6 +115,26 @@ impl Bench {
         }
     }
 
+    /// The row of a promise, as `tahti ps --json` has it.
+    pub fn row(&self, subject: &str, claim: &str) -> serde_json::Value {
+        let status = self.status();
+        let rows = status["health"].as_array().unwrap();
+        let found = rows.iter().find(|row| row["subject"] == subject && row["claim"] == claim);
+        found.unwrap_or_else(|| panic!("{subject} {claim} in {status}")).clone()
+    }
+
+    /// Waits until a row has a state; the row.
+    pub fn until_row(&self, subject: &str, claim: &str, state: &str) -> serde_json::Value {
+        self.until(&format!("{subject} {claim} {state}"), || self.row(subject, claim)["state"] == state);
+        self.row(subject, claim)
+    }
+
+    /// Takes the plant down: exit status and last line.
+    pub fn down(&self) -> (Option<i32>, String) {
+        let output = self.run(&["down", "p"]);
+        (output.status.code(), text(&output).lines().last().unwrap_or_default().to_owned())
+    }
+
     /// The supervisor's number.
     pub fn supervisor(&self) -> i32 {
         self.status()["supervisor"].as_i64().unwrap() as i32
