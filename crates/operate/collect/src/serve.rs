@@ -47,7 +47,13 @@ pub enum CollectError {
     Thread(std::io::Error),
 }
 
+/// Time between two checks whether files of the archive are still there.
+const INSPECT_NS: i64 = 2_000_000_000;
+
 struct Collector<'a> {
+    /// When the files are checked next, and what was found last.
+    inspect_at: i64,
+    missing: Option<String>,
     /// None where nothing comes from Channel Access.
     channels: Option<Channels>,
     pages: Vec<Page>,
@@ -116,6 +122,8 @@ pub fn serve(
     tell(&format!("logs {count} variables or patterns to {shown}, safe within {}{then}", archive.sync));
     let (looked_at, troubles) = (0, Troubles::default());
     let mut collector = Collector {
+        inspect_at: now,
+        missing: None,
         channels,
         pages,
         followed,
@@ -287,7 +295,28 @@ impl Collector<'_> {
         if let Some(news) = self.troubles.news(&self.logger.account(), why, now) {
             (self.tell)(&news);
         }
-        (self.trouble)(self.troubles.stands());
+        self.inspect(now);
+        (self.trouble)(self.troubles.stands().or(self.missing.as_deref()));
+    }
+
+    /// Checks whether files of the archive are still there.
+    fn inspect(&mut self, now: i64) {
+        if now < self.inspect_at {
+            return;
+        }
+        let found = match self.logger.missing() {
+            Ok(missing) => missing.first().map(|first| {
+                let files = if missing.len() == 1 { "1 file".to_owned() } else { format!("{} files", missing.len()) };
+                format!("{files} of the archive removed by another program, first {first}; put back from a copy")
+            }),
+            Err(error) => Some(format!("the files of the archive cannot be checked: {error}")),
+        };
+        if let Some(found) = found.as_deref().filter(|_| self.missing.is_none()) {
+            (self.tell)(found);
+        }
+        self.missing = found;
+        // Listing a folder of many files takes long: at most 0.1 % of the time.
+        self.inspect_at = now.saturating_add(INSPECT_NS.max((mono() - now).saturating_mul(1_000)));
     }
 
     /// Lets go to the cluster what is safe, and says what is new there.

@@ -1,6 +1,7 @@
 //! Appending to an archive: what comes in, signal by signal, and when it is made safe.
 
 mod disk;
+mod missing;
 mod room;
 mod start;
 
@@ -102,6 +103,8 @@ pub struct Logger<F: Files> {
     retry_at: i64,
     safe_at: Option<i64>,
     last_error: Option<String>,
+    /// The manifest as [`missing`](Self::missing) read it last.
+    inspected: Option<Manifest>,
 }
 
 impl<F: Files> Logger<F> {
@@ -159,6 +162,7 @@ impl<F: Files> Logger<F> {
             retry_at: i64::MIN,
             safe_at: None,
             last_error: note.map(str::to_owned),
+            inspected: None,
         };
         logger.account.failures += u64::from(note.is_some());
         logger.list();

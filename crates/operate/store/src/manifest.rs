@@ -93,7 +93,7 @@ impl Manifest {
     }
 
     /// Whether the file has no more bytes than were read.
-    fn is_current<F: Files>(&self, files: &F) -> bool {
+    pub(crate) fn is_current<F: Files>(&self, files: &F) -> bool {
         !self.is_unsure && files.open(MANIFEST).and_then(|file| files.len(&file)).is_ok_and(|len| len == self.len)
     }
 

@@ -57,6 +57,7 @@ fn read_while_written(form: Form) {
                 if let Some((first, last)) = due(&folder, logger.open_from(), form, false).unwrap() {
                     pack(&folder, first, last, form).unwrap();
                 }
+                assert_eq!(logger.missing().unwrap(), Vec::<String>::new());
             }
         }
         assert_eq!(logger.account().safe, SAMPLES as u64);
@@ -134,4 +135,29 @@ fn a_folder_of_another_version_is_told_and_not_taken_for_an_empty_one() {
     told(Archive::open(folder.clone()).err());
     told(Logger::open(folder.clone(), Config::default(), 0).err());
     assert_eq!(std::fs::read(&path).unwrap(), bytes, "and left alone");
+}
+
+#[test]
+fn files_that_another_program_removed_are_named_while_the_logger_runs() {
+    let place = Place::new("removed");
+    let folder = Folder::make(&place.0).unwrap();
+    let config = Config { segment_size: base::Size(1), ..Config::default() };
+    let mut logger = Logger::open(folder, config, 0).unwrap();
+    let signal = logger.signal("A", About::default(), 0).unwrap();
+    for k in 0..3 {
+        logger.push(signal, &Sample::new(k, k as f64));
+        logger.sync(k);
+    }
+    assert_eq!(logger.missing().unwrap(), Vec::<String>::new());
+    let mut segments: Vec<String> = std::fs::read_dir(&place.0)
+        .unwrap()
+        .map(|file| file.unwrap().file_name().into_string().unwrap())
+        .filter(|name| name.ends_with(".segment"))
+        .collect();
+    segments.sort();
+    std::fs::remove_file(place.0.join(&segments[1])).unwrap();
+    assert_eq!(logger.missing().unwrap(), [segments[1].clone()]);
+    logger.push(signal, &Sample::new(3, 3.0));
+    logger.sync(3);
+    assert_eq!(logger.missing().unwrap(), [segments[1].clone()]);
 }
