@@ -157,23 +157,13 @@ fn silent(name: &str, error: &std::io::Error) -> Failure {
     let last = holder.last_pass.map_or(String::new(), |at| {
         format!("; it last observed the plant {} ago", keep::supervisor::short(sys::clock::mono_now() - at))
     });
-    let remedy = match is_stopped(pid) {
-        true => format!("it is stopped: `kill -CONT {pid}` continues it"),
-        false => "the machine may be overloaded: try again".to_owned(),
-    };
+    let remedy = sys::peer::remedy(pid);
     format!("the supervisor of plant {name:?} (process {pid}) does not answer in time{last}; {remedy}").into()
 }
 
 /// Whether a plant's supervisor is stopped.
 fn supervisor_is_stopped(name: &str) -> bool {
-    RunDir::find(name).holder().is_some_and(|holder| is_stopped(holder.pid))
-}
-
-/// Whether a process is stopped by a signal or a debugger.
-fn is_stopped(pid: i32) -> bool {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    // The name before it may hold anything.
-    stat.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with(['T', 't']))
+    RunDir::find(name).holder().is_some_and(|holder| sys::process::is_stopped(holder.pid))
 }
 
 pub(crate) fn down(args: DownArgs) -> ExitCode {

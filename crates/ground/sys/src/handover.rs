@@ -280,6 +280,10 @@ fn receive_with(
     let length = match received {
         Ok(message) => message.bytes,
         Err(Errno::CONNRESET) => 0,
+        Err(Errno::AGAIN) if !flags.contains(RecvFlags::DONTWAIT) => {
+            let silence = peer::silence(connection).map_or_else(String::new, |why| format!(": {why}"));
+            return Err(Errno::TIMEDOUT).doing(|| format!("receive an answer{silence}"));
+        }
         Err(errno) => return Err(timed_out(errno)).doing(|| "receive an answer".to_owned()),
     };
     let mut fds = Vec::new();

@@ -88,6 +88,30 @@ impl Peer {
     }
 }
 
+/// What to do about a process that does not answer in time.
+#[must_use]
+pub fn remedy(pid: i32) -> String {
+    match crate::process::is_stopped(pid) {
+        true => format!("it is stopped: `kill -CONT {pid}` continues it"),
+        false => "the machine may be overloaded: try again".to_owned(),
+    }
+}
+
+/// A process that did not answer in time, and what to do about it; `None` if the kernel does not know it.
+#[must_use]
+pub fn silence(connection: BorrowedFd<'_>) -> Option<String> {
+    let peer = Peer::of(connection).ok().filter(|peer| peer.pid > 0)?;
+    Some(format!("process {} does not answer in time; {}", peer.pid, remedy(peer.pid)))
+}
+
+/// The error of a request: one that waited in vain names the process, and what to do about it.
+#[must_use]
+pub fn explained(connection: BorrowedFd<'_>, error: std::io::Error) -> std::io::Error {
+    use std::io::ErrorKind::{TimedOut, WouldBlock};
+    let silence = silence(connection).filter(|_| matches!(error.kind(), WouldBlock | TimedOut));
+    silence.map_or(error, |why| std::io::Error::new(TimedOut, why))
+}
+
 /// Our user.
 #[must_use]
 pub fn own_user() -> u32 {

@@ -211,6 +211,14 @@ pub fn signal_self(signal: i32) -> Result<()> {
     by_number(own, signal).map_err(|errno| Error { doing: format!("send signal {signal} to this process"), errno })
 }
 
+/// Whether a process is stopped by a signal or a debugger.
+#[must_use]
+pub fn is_stopped(id: i32) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{id}/stat")).unwrap_or_default();
+    // The name before it may hold anything.
+    stat.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with(['T', 't']))
+}
+
 /// The start time of a process or thread in clock ticks since boot; `None` if there is none.
 #[must_use]
 pub fn start_ticks(id: i32) -> Option<u64> {

@@ -3,7 +3,12 @@
 use alarm::Act;
 use alarm::wire::{Look, Reply};
 use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
+use std::os::fd::AsFd as _;
 use std::os::unix::net::UnixStream;
+use std::time::Duration;
+
+/// How long an answer may take.
+const ANSWER_WITHIN: Duration = Duration::from_secs(5);
 
 /// A longer answer is not read.
 const REPLY_BYTES_MAX: u64 = 64 << 20;
@@ -67,7 +72,7 @@ impl Client {
     /// Asks to know something.
     ///
     /// # Errors
-    /// If the connection breaks or the answer cannot be read.
+    /// If the connection breaks or the answer cannot be read; `TimedOut` if none comes within 5 s.
     pub fn look(&mut self, look: &Look) -> io::Result<Reply> {
         self.ask(serde_json::to_value(look)?)
     }
@@ -75,7 +80,7 @@ impl Client {
     /// Asks to do something, for somebody whose name nobody has proved where there is one.
     ///
     /// # Errors
-    /// If the connection breaks or the answer cannot be read.
+    /// If the connection breaks or the answer cannot be read; `TimedOut` if none comes within 5 s.
     pub fn act(&mut self, act: &Act, on_behalf_of: &str) -> io::Result<Reply> {
         let mut request = serde_json::to_value(act)?;
         if !on_behalf_of.is_empty() {
@@ -85,6 +90,20 @@ impl Client {
     }
 
     fn ask(&mut self, request: serde_json::Value) -> io::Result<Reply> {
+        self.limit(Some(ANSWER_WITHIN))?;
+        let reply =
+            self.answer(&request).map_err(|error| sys::peer::explained(self.stream.get_ref().as_fd(), error))?;
+        self.limit(None)?;
+        Ok(reply)
+    }
+
+    /// How long the alarms may take.
+    fn limit(&self, within: Option<Duration>) -> io::Result<()> {
+        self.stream.get_ref().set_read_timeout(within)?;
+        self.stream.get_ref().set_write_timeout(within)
+    }
+
+    fn answer(&mut self, request: &serde_json::Value) -> io::Result<Reply> {
         match self.stream.get_mut().write_all(format!("{request}\n").as_bytes()) {
             // Who was refused at once may read why.
             Err(error) if error.kind() == io::ErrorKind::BrokenPipe => return self.hear()?.ok_or(error),

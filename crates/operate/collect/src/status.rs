@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 use std::io::{self, ErrorKind, Read as _, Write as _};
+use std::os::fd::AsFd as _;
 use std::os::unix::fs::MetadataExt as _;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
@@ -137,7 +138,8 @@ pub fn ask(folder: &Path) -> io::Result<Status> {
     let stream = sys::handover::connect_stream(&socket)?;
     stream.set_read_timeout(Some(PATIENCE))?;
     let mut text = Vec::new();
-    stream.take(BYTES_MAX as u64).read_to_end(&mut text)?;
+    let read = (&stream).take(BYTES_MAX as u64).read_to_end(&mut text);
+    read.map_err(|error| sys::peer::explained(stream.as_fd(), error))?;
     if text.is_empty() {
         let why = "the logger closed the connection: it tells root, its own user and those of TAHTI_PEERS alone";
         return Err(io::Error::new(ErrorKind::PermissionDenied, why));
