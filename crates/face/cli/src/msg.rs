@@ -2,7 +2,6 @@
 
 use crate::failure::{Failure, end};
 use crate::shield;
-use crate::tell::Supervisor;
 use base::{CpuId, DurNs, Policy, RtLevel, Size};
 use broker::server::{BandConfig, Config, Event, LogLimit};
 use broker::{Client, ClientError, Received, Sending};
@@ -13,6 +12,8 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use sys::clock::mono_now;
+use sys::notify::Supervisor;
 use sys::signal::{END_SIGNALS, SIGHUP, SignalFd};
 
 /// Send messages to equipment, watch them, run a message server
@@ -277,7 +278,8 @@ fn serve(args: ServeArgs) -> Result<(), Failure> {
         Event::Left(who) => eprintln!("tahti msg: {who} disconnected"),
         Event::CutOff(who) => eprintln!("tahti msg: cut off {who}"),
         Event::Trouble(what) | Event::Mended(what) => eprintln!("tahti msg: {what}"),
-        Event::Value(tally, hard) => supervisor.tell(crate::tell::value(&tally, hard)),
+        Event::Value(tally, hard) => supervisor.send(crate::tell::value(&tally, hard)),
+        Event::Round => supervisor.works(mono_now(), None),
     })?;
     if lacking { Err("a real-time property was not obtained, and --require-rt was given".into()) } else { Ok(()) }
 }

@@ -22,6 +22,7 @@ pub mod kernel;
 pub mod lock;
 pub mod mem;
 pub mod mutex;
+pub mod notify;
 pub mod open_files;
 mod option;
 pub mod out;

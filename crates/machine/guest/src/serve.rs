@@ -18,6 +18,7 @@ use std::os::unix::process::ExitStatusExt as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitStatus;
 use sys::clock::mono_now;
+use sys::notify::Supervisor;
 use sys::program::{Missing, find};
 use sys::signal::{END_SIGNALS, SIGCHLD, SignalFd};
 
@@ -222,7 +223,7 @@ fn run(
     tell(&format!("{} runs, {}", guest.name, emulated.as_deref().unwrap_or("by the processor (KVM)")));
     let mut usage = Usage::begin(qemu.pid(), &vcpus, held.folder.join(USAGE), begun);
     let mut watched = Watched::begin(qmp, held.places.control.clone(), begun);
-    let mut stop: Option<Stop> = None;
+    let (mut stop, mut supervisor): (Option<Stop>, _) = (None, Supervisor::from_env());
     loop {
         let mut fds = vec![signals.as_fd()];
         fds.extend(console.fds());
@@ -253,6 +254,7 @@ fn run(
             tell(line);
         };
         network.iter().flat_map(net::Running::told).for_each(|line| tell(&line));
+        supervisor.works(now, watched.is_lost().then_some("QEMU does not answer"));
         let before = watched.still().cloned();
         let is_refused = !watched.go_on(now, tell);
         let still = watched.still();

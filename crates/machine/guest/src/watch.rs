@@ -47,6 +47,11 @@ impl Watched {
         self.asked.is_some()
     }
 
+    /// Whether QEMU did not answer when it was asked last.
+    pub(crate) const fn is_lost(&self) -> bool {
+        self.lost
+    }
+
     /// Why the guest stands still, where it does.
     pub(crate) const fn still(&self) -> Option<&(String, Still)> {
         self.still.as_ref()

@@ -13,6 +13,7 @@ use ca::{Basic, Class, Dbr};
 use canet::session::Session;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::mpsc::Receiver;
+use sys::notify::Supervisor;
 use sys::signal::{END_SIGNALS, SignalFd};
 
 /// Longest time between two looks whether the end was asked for, and until what has happened is on the disk.
@@ -72,6 +73,7 @@ struct Server<'a> {
     /// Whether the journal could be written last.
     is_written: bool,
     synced: MonoNs,
+    supervisor: Supervisor,
     report: &'a mut dyn FnMut(&str),
 }
 
@@ -122,8 +124,9 @@ pub fn serve(config: &Config, plant: Option<&str>, report: &mut dyn FnMut(&str))
     let alarms = config.alarms.len();
     report(&format!("serves {alarms} alarms at @{name}, journal in {}", config.folder.display()));
     let parts = said.map(|said| Parts { said, all, before: BTreeMap::new() });
-    let (is_written, synced) = (true, Session::now());
-    let mut server = Server { config, panel, journal, clients, session, sources, parts, is_written, synced, report };
+    let (is_written, synced, supervisor) = (true, Session::now(), Supervisor::from_env());
+    let mut server =
+        Server { config, panel, journal, clients, session, sources, parts, is_written, synced, supervisor, report };
     server.wrote(unwritten.map_or(Ok(()), Err));
     while ended.read().map_err(ServeError::Kernel)?.is_none() {
         server.step()?;
@@ -150,6 +153,7 @@ impl Server<'_> {
             self.synced = at;
             self.keep();
         }
+        self.supervisor.works(at, (!self.is_written).then_some("the journal cannot be written"));
         Ok(())
     }
 

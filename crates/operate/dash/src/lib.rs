@@ -45,6 +45,7 @@ use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use sys::clock::mono_now;
+use sys::notify::{Supervisor, WORKS_EVERY};
 use sys::signal::{END_SIGNALS, SignalFd};
 use web::{IdentityFiles, Limits, Server};
 
@@ -120,25 +121,32 @@ fn bind(options: &Options) -> io::Result<Server> {
 /// The kernel's, and what cannot be written to the plant's folder.
 pub fn serve(options: &Options) -> io::Result<()> {
     let signals = SignalFd::new(&END_SIGNALS).map_err(io::Error::other)?;
-    let mut reported = false;
+    let (mut reported, mut next, mut supervisor) = (String::new(), mono_now(), Supervisor::from_env());
     let server = loop {
-        match bind(options) {
-            Ok(server) => break server,
-            // The other program may end, a network may come.
-            Err(error) if matches!(error.kind(), io::ErrorKind::AddrInUse | io::ErrorKind::AddrNotAvailable) => {
-                if !std::mem::replace(&mut reported, true) {
-                    let text = format!("no dashboard: {error}; it is tried again");
-                    println!("tahti dash: {text}");
-                    say(&options.plant, &text);
+        let now = mono_now();
+        if now >= next {
+            next = now + AGAIN;
+            match bind(options) {
+                Ok(server) => break server,
+                // The other program may end, a network may come.
+                Err(error) if matches!(error.kind(), io::ErrorKind::AddrInUse | io::ErrorKind::AddrNotAvailable) => {
+                    if reported.is_empty() {
+                        let text = format!("no dashboard: {error}; it is tried again");
+                        println!("tahti dash: {text}");
+                        say(&options.plant, &text);
+                    }
+                    reported = format!("it cannot listen: {error}");
                 }
+                Err(error) => return Err(error),
             }
-            Err(error) => return Err(error),
         }
-        if sys::poll::is_readable(signals.as_fd(), AGAIN) {
+        supervisor.works(now, Some(&reported));
+        if sys::poll::is_readable(signals.as_fd(), WORKS_EVERY) {
             return Ok(());
         }
     };
     let server = server.with_identity(options.identity.clone()).map_err(io::Error::other)?;
+    let server = server.with_rounds(move || supervisor.works(mono_now(), None));
     let folder = folder(&options.plant);
     DirBuilder::new().recursive(true).mode(0o700).create(&folder)?;
     let access = Access::open(&folder.join("access.json"), server.address().port(), options.write, mono_now())?;

@@ -72,6 +72,8 @@ const RESERVE_OF_ONE_MAX: usize = 8;
 const RESERVE_WITHIN: Duration = Duration::from_secs(30);
 /// Headers of a request.
 const HEADERS_MAX: usize = 64;
+/// How long the thread of all connections waits for a new one before it goes round.
+const ROUND: Duration = Duration::from_millis(500);
 /// What work may take to end at the end.
 const END_WITHIN: Duration = Duration::from_millis(500);
 
@@ -89,13 +91,13 @@ const HEADERS: [(header::HeaderName, &str); 6] = [
 ];
 
 /// A listening server.
-#[derive(Debug)]
 pub struct Server {
     listener: TcpListener,
     address: SocketAddr,
     names: Vec<String>,
     limits: Limits,
     identity: Option<Identity>,
+    each_round: Box<dyn FnMut() + Send>,
 }
 
 impl Server {
@@ -107,7 +109,7 @@ impl Server {
         let listener = TcpListener::bind(address)?;
         listener.set_nonblocking(true)?;
         let address = listener.local_addr()?;
-        Ok(Self { listener, address, names, limits, identity: None })
+        Ok(Self { listener, address, names, limits, identity: None, each_round: Box::new(|| {}) })
     }
 
     /// Serves by TLS alone where there is a certificate, which is read again when its files change.
@@ -117,6 +119,13 @@ impl Server {
     pub fn with_identity(mut self, files: Option<IdentityFiles>) -> Result<Self, IdentityError> {
         self.identity = files.map(Identity::open).transpose()?;
         Ok(self)
+    }
+
+    /// Has the thread of all connections call this, at least every half second. It must not wait.
+    #[must_use]
+    pub fn with_rounds(mut self, each_round: impl FnMut() + Send + 'static) -> Self {
+        self.each_round = Box::new(each_round);
+        self
     }
 
     /// Where it serves, as a browser wants it: `http://127.0.0.1:8765`.
@@ -144,7 +153,7 @@ impl Server {
         ended
     }
 
-    async fn accept(self, site: Arc<dyn Site>, stop: OwnedFd) -> io::Result<()> {
+    async fn accept(mut self, site: Arc<dyn Site>, stop: OwnedFd) -> io::Result<()> {
         let listener = tokio::net::TcpListener::from_std(self.listener)?;
         // Whatever can be polled will do; nothing is read from it.
         let stop = pipe::Receiver::from_file_unchecked(stop.into())?;
@@ -153,9 +162,12 @@ impl Server {
         let reserve = Seats::new(RESERVE_OF_ONE_MAX, RESERVE_MAX);
         let shared = Arc::new(Shared { site, names, limits, identity, seats, reserve, slow: Slow::default() });
         loop {
-            let accepted = match select(pin!(stop.readable()), pin!(listener.accept())).await {
-                Either::Left((ended, _)) => return ended,
-                Either::Right((accepted, _)) => accepted,
+            (self.each_round)();
+            let (stopped, arrives) = (pin!(stop.readable()), pin!(listener.accept()));
+            let accepted = match tokio::time::timeout(ROUND, select(stopped, arrives)).await {
+                Ok(Either::Left((ended, _))) => return ended,
+                Ok(Either::Right((accepted, _))) => accepted,
+                Err(_) => continue,
             };
             match accepted {
                 Ok((stream, peer)) => {

@@ -13,12 +13,13 @@ mod upload;
 
 use crate::failure::{Failure, end, text_of};
 use crate::progress::{Progress, ProgressArgs, interrupted};
-use crate::tell::Supervisor;
 use base::Cluster;
 use host::plant::archive;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use store::{Archive, Folder, Reader, Span, StoreError};
+use sys::clock::mono_now;
+use sys::notify::Supervisor;
 
 /// Store samples of signals, and read, export or verify them
 #[derive(clap::Args)]
@@ -198,7 +199,7 @@ fn serve(args: &ServeArgs) -> Result<ExitCode, Failure> {
     }
     let mut supervisor = Supervisor::from_env();
     let mut tell = |line: &str| println!("tahti archive: {}", visible(line));
-    collect::serve(&wanted, &mut tell, &mut |why| supervisor.trouble(why))?;
+    collect::serve(&wanted, &mut tell, &mut |why| supervisor.works(mono_now(), why))?;
     Ok(ExitCode::SUCCESS)
 }
 

@@ -1,11 +1,12 @@
 //! `tahti em`: equipment managers.
 
 use crate::failure::Failure;
-use crate::tell::Supervisor;
 use em::{Options, plug_in, read, serve, values};
 use equipment::{document, dry_run};
 use std::path::{Path, PathBuf};
 use std::process::{ExitCode, Termination as _};
+use sys::clock::mono_now;
+use sys::notify::Supervisor;
 
 /// Run equipment managers, check their tables, show polled values
 #[derive(clap::Args)]
@@ -85,7 +86,7 @@ fn run_manager(args: ServeArgs) -> ExitCode {
     let ServeArgs { file, server, require_rt } = args;
     let options = Options { file, server, drivers: &[], plug_in: plug_in(), require_rt };
     let mut supervisor = Supervisor::from_env();
-    match serve(&options, &mut |line| println!("{line}"), &mut |why| supervisor.trouble(why)) {
+    match serve(&options, &mut |line| println!("{line}"), &mut |why| supervisor.works(mono_now(), why)) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => Failure::from(error).report(),
     }

@@ -3,7 +3,6 @@
 use super::show;
 use super::supervisor::counts;
 use crate::failure::Failure;
-use crate::tell::Supervisor;
 use base::{DurNs, MonoNs};
 use host::plant::FRAME;
 use recorder::request::{Call, Request};
@@ -11,6 +10,7 @@ use ring::{Cursor, FramePage};
 use rt::frames::{Report, Runner, what_word};
 use std::path::PathBuf;
 use sys::clock::mono_now;
+use sys::notify::Supervisor;
 use sys::signal::SignalFd;
 
 /// Who ends activities and their frame at the same moment, as a machine that shuts down does, tells them in any order. Who is
@@ -54,7 +54,7 @@ pub(super) fn run() -> Result<(), Failure> {
         flight.faulted(write_events(&runner.page(), &mut cursor), &name);
         if now - told >= TELL_EVERY {
             told = now;
-            supervisor.tell(counts(&runner.page()));
+            supervisor.send(counts(&runner.page()));
         }
         if signals.read()?.is_some() {
             break;
@@ -63,7 +63,7 @@ pub(super) fn run() -> Result<(), Failure> {
     runner.finish(FAREWELL);
     write_events(&runner.page(), &mut cursor);
     gone.iter().for_each(|(_, activity)| println!("{activity} ended with the frame"));
-    supervisor.tell(counts(&runner.page()));
+    supervisor.send(counts(&runner.page()));
     show::summary(&runner.page()).iter().for_each(|line| println!("{line}"));
     match over {
         Some(why) => Err(format!("frame {name} ends: {why}").into()),

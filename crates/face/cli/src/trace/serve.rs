@@ -16,6 +16,7 @@ use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, PermissionsExt as 
 use std::path::Path;
 use sys::clock::mono_now;
 use sys::lock::FileLock;
+use sys::notify::Supervisor;
 use sys::root::RootDir;
 use sys::sched::Scheduling;
 use sys::signal::SignalFd;
@@ -59,7 +60,7 @@ pub(super) fn run(args: &Serve) -> Result<(), Failure> {
     flight.watch(threads)?;
     flight.tell()?;
     println!("tahti trace: records");
-    let mut searched = mono_now();
+    let (mut searched, mut supervisor) = (mono_now(), Supervisor::from_env());
     loop {
         flight.look()?;
         let ended = signals.read()?.is_some();
@@ -72,6 +73,7 @@ pub(super) fn run(args: &Serve) -> Result<(), Failure> {
             }
         }
         let now = mono_now();
+        supervisor.works(now, None);
         if now - searched >= SEARCH {
             searched = now;
             flight.watch(who.threads())?;

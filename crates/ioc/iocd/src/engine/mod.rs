@@ -27,6 +27,7 @@ use db::{Db, Now, Security};
 use std::cmp::Reverse;
 use std::io;
 use std::sync::mpsc::{Receiver, sync_channel};
+use sys::notify::Supervisor;
 
 use mail::Mail;
 
@@ -77,6 +78,8 @@ pub struct Engine {
     again: Vec<CircuitId>,
     /// Circuits that have something to send, in one vector that is used again.
     touched: Vec<CircuitId>,
+    /// Hears that this thread, which runs no real-time scan, goes round.
+    supervisor: Supervisor,
     stop: bool,
 }
 
@@ -131,6 +134,7 @@ impl Engine {
             ready: Vec::new(),
             again: Vec::new(),
             touched: Vec::new(),
+            supervisor: Supervisor::from_env(),
             stop: false,
         };
         engine.plan_scans();
@@ -289,6 +293,7 @@ impl Engine {
             again.sort_unstable_by_key(|id| Reverse(self.server.priority(*id)));
             again.into_iter().for_each(|id| self.flush(id));
             self.settle();
+            self.supervisor.works(self.store.now.mono, None);
         }
         Ok(())
     }
@@ -296,7 +301,8 @@ impl Engine {
     fn next_deadline(&mut self, now: MonoNs) -> Option<MonoNs> {
         let scans = self.scans.next(now, |scan| self.store.db.scanned(scan));
         let beacon = self.beacon.as_ref().map(Beacon::poll_timeout);
-        [scans, beacon, self.store.db.next_deadline(), self.server.poll_timeout()].into_iter().flatten().min()
+        let sign = self.supervisor.due();
+        [scans, beacon, self.store.db.next_deadline(), self.server.poll_timeout(), sign].into_iter().flatten().min()
     }
 
     /// Scans, delays, beacons and timeouts whose time has come.

@@ -22,8 +22,8 @@ const AT_START: Meaning =
     No("set before the first instruction, or the process does not start; nothing outside can change it");
 /// A rule that the supervisor itself carries out.
 const RULE: Meaning = No("it says what the supervisor does next; nothing is promised about the machine");
-/// Configuration of a service of tahti, which checks it at its start.
-const SERVICE: Meaning = Rows(&[Runs, Ready]);
+/// Configuration of a service of tahti, which checks it at its start and reports from its working loop.
+const SERVICE: Meaning = Rows(&[Runs, Ready, Serves]);
 /// Configuration of a service that reports its faults.
 const REPORTED: Meaning = Rows(&[Serves]);
 const BOUND: Meaning = Rows(&[Bounds]);

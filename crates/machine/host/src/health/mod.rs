@@ -13,7 +13,9 @@ mod row;
 mod table;
 
 pub use outcome::{Outcome, Reason};
-pub use promise::{Claim, INTERVAL, MACHINE, PLANT, Promise, SHIELD, SUPERVISOR, own_service, partition, promises};
+pub use promise::{
+    Claim, INTERVAL, MACHINE, PLANT, Promise, SHIELD, SUPERVISOR, Service, own_service, partition, promises,
+};
 pub use row::{Observation, Row, State, Transition};
 pub use table::{RowStatus, Table};
 

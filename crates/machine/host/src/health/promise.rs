@@ -248,14 +248,33 @@ fn has_budget(process: &Process) -> bool {
         || process.threads.iter().any(|rule| rule.class.is_some_and(fixed))
 }
 
-/// The service of tahti that a process is, if it reports to the supervisor: `archive` of `tahti archive serve`.
+/// A service of tahti, which reports from its working loop.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Service {
+    /// The command of tahti: `archive` of `tahti archive serve`.
+    pub command: &'static str,
+    /// The longest time that one round of its loop may take.
+    pub longest_step: DurNs,
+}
+
+/// All services. Rounds of the archive and the alarms wait for the disk. A round of the recorder waits up to 5 s for the supervisor,
+/// one of an equipment manager for the message server.
+const SERVICES: [Service; 8] = [
+    Service { command: "alarm", longest_step: DurNs::from_secs(5) },
+    Service { command: "archive", longest_step: DurNs::from_secs(5) },
+    Service { command: "dash", longest_step: DurNs::from_secs(2) },
+    Service { command: "em", longest_step: DurNs::from_secs(6) },
+    Service { command: "guest", longest_step: DurNs::from_secs(2) },
+    Service { command: "ioc", longest_step: DurNs::from_secs(2) },
+    Service { command: "msg", longest_step: DurNs::from_secs(2) },
+    Service { command: "trace", longest_step: DurNs::from_secs(6) },
+];
+
+/// The service of tahti that a process is, if it is one.
 #[must_use]
-pub fn own_service(process: &Process) -> Option<&str> {
-    const SERVICES: [&str; 2] = ["archive", "em"];
-    match process.command.get(..3)? {
-        [tahti, service, serve] if tahti == "tahti" && serve == "serve" => {
-            SERVICES.contains(&service.as_str()).then_some(service)
-        }
-        _ => None,
-    }
+pub fn own_service(process: &Process) -> Option<&'static Service> {
+    let [tahti, command, more @ ..] = process.command.as_slice() else { return None };
+    let serves = command == "ioc" || more.first().is_some_and(|word| word == "serve");
+    let service = SERVICES.iter().find(|service| service.command == command);
+    service.filter(|_| tahti == "tahti" && serves)
 }

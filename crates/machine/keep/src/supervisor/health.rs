@@ -18,10 +18,13 @@ use crate::keeper::ending::LEFT_WITHIN;
 use crate::keeper::protocol::ChildId;
 use crate::shield::Compared;
 use base::{DurNs, MonoNs};
-use host::health::{Claim, INTERVAL, MACHINE, Observation, Outcome, PLANT, SHIELD, SUPERVISOR, Table, promises};
-use host::plant::Process;
+use host::health::{
+    Claim, INTERVAL, MACHINE, Observation, Outcome, PLANT, SHIELD, SUPERVISOR, Table, own_service, promises,
+};
+use host::plant::{Process, ReadyWhen};
 use host::supervise::{Phase, State, Troubles, Unit};
 use place::Place;
+use sys::notify::WORKS_EVERY;
 use sys::root::RootDir;
 use threads::Threads;
 
@@ -29,6 +32,9 @@ pub(crate) use figures::{judge_pulses, judge_value};
 
 /// How often the journal and the values of the shield are read.
 const SHIELD_INTERVAL: DurNs = DurNs::from_secs(5);
+
+/// A pass that is later than this follows a time without observations.
+const LATE: DurNs = DurNs(INTERVAL.0 * 2);
 
 /// A keeper reports the end of its process within this time: it first ends what the process left behind.
 const KEEPER_WITHIN: DurNs = DurNs(LEFT_WITHIN.0 + INTERVAL.0 * 3 / 2);
@@ -38,6 +44,8 @@ const KEEPER_WITHIN: DurNs = DurNs(LEFT_WITHIN.0 + INTERVAL.0 * 3 / 2);
 pub(crate) struct Health {
     table: Table,
     due: MonoNs,
+    /// The last pass.
+    passed: MonoNs,
     processes: Vec<Memory>,
     place: Option<Place>,
     lines_lost: u64,
@@ -55,6 +63,8 @@ struct Memory {
     troubles: Troubles,
     /// Signs of life at the last change of their number, and its time.
     beats: Option<(u64, MonoNs)>,
+    /// Reports of its working loop, and since when there is no other one.
+    rounds: Option<(u64, MonoNs)>,
     /// Since when its process is gone though its state does not say so: its keeper reports the end in a moment.
     gone_since: Option<MonoNs>,
 }
@@ -77,6 +87,7 @@ impl Health {
         Self {
             table,
             due: MonoNs(0),
+            passed: MonoNs(0),
             processes: Vec::new(),
             place: None,
             lines_lost: 0,
@@ -127,6 +138,10 @@ impl Health {
     /// Observes every row.
     pub(crate) fn observe(&mut self, now: MonoNs, view: &View<'_>) {
         self.due = now + INTERVAL;
+        if std::mem::replace(&mut self.passed, now) + LATE < now {
+            // What processes sent meanwhile may not be read yet.
+            self.processes.iter_mut().for_each(|memory| (memory.beats, memory.rounds) = (None, None));
+        }
         view.site.lock.note_pass(now);
         let observes = match std::mem::take(&mut self.lost) {
             true => Observation::Broken("the observations of the supervisor before cannot be read".to_owned()),
@@ -167,6 +182,7 @@ impl Health {
         let memory = &mut self.processes[id];
         if memory.child != supervised.child {
             (memory.child, memory.threads, memory.beats) = (supervised.child, Threads::default(), None);
+            memory.rounds = None;
             memory.gone_since = None;
         }
         let name = &process.name;
@@ -228,11 +244,15 @@ impl Health {
         let more = history.restarts.saturating_sub(memory.restarts);
         memory.restarts = history.restarts;
         table.observe(now, name, Claim::Restarts, restarts(unit, more));
-        if let Some(trouble) = &supervised.trouble {
-            table.observe(now, name, Claim::Serves, Observation::Broken(trouble.clone()));
-        } else {
-            table.observe(now, name, Claim::Serves, if live.is_some() { Observation::Kept } else { waits() });
-        }
+        let serves = match (&supervised.trouble, own_service(process)) {
+            (Some(trouble), _) => Observation::Broken(trouble.clone()),
+            (None, Some(service)) if live.is_some() && unit.state == State::Running => {
+                let is_begun = process.ready.when != ReadyWhen::Started;
+                memory.works(now, supervised.rounds, service.longest_step, is_begun)
+            }
+            _ => waits(),
+        };
+        table.observe(now, name, Claim::Serves, serves);
         let pulses: Pulses = supervised.pulses();
         let is_frame = unit.spec.ends_first;
         table.observe(
@@ -315,6 +335,24 @@ impl Health {
 }
 
 impl Memory {
+    /// Reports of a service's working loop, by their number. A service whose readiness does not depend on its loop (`is_begun`
+    /// is false) is not due before its first report.
+    fn works(&mut self, now: MonoNs, rounds: u64, longest_step: DurNs, is_begun: bool) -> Observation {
+        let (last, at) = *self.rounds.get_or_insert((rounds, now));
+        if rounds == 0 && !is_begun {
+            return Observation::NotDue("its working loop has not begun".to_owned());
+        }
+        if rounds != last {
+            self.rounds = Some((rounds, now));
+            return Observation::Kept;
+        }
+        let silence = now - at;
+        if silence > DurNs(WORKS_EVERY.0 * 2 + longest_step.0) {
+            return Observation::Broken(format!("no answer from its working loop for {}", short(silence)));
+        }
+        Observation::Kept
+    }
+
     /// Signs of life, by their number.
     fn silence(&mut self, now: MonoNs, signs: u64, within: DurNs) -> Observation {
         let (last, at) = *self.beats.get_or_insert((signs, now));
@@ -406,4 +444,36 @@ fn available(missing: &[&str]) -> Observation {
 /// What is unavailable, without reasons and remedies, which are in the log.
 fn in_short_all(texts: &[&str]) -> String {
     texts.iter().map(|text| threads::in_short(text)).collect::<Vec<_>>().join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn second(count: u64) -> MonoNs {
+        MonoNs(count * 1_000_000_000)
+    }
+
+    #[test]
+    fn a_service_whose_working_loop_is_silent_for_longer_than_its_longest_step_is_broken_until_it_goes_round_again() {
+        let mut memory = Memory::default();
+        let step = DurNs::from_secs(5);
+        let kept = |seen| assert_eq!(seen, Observation::Kept);
+        kept(memory.works(second(10), 3, step, true));
+        kept(memory.works(second(11), 4, step, true));
+        kept(memory.works(second(18), 4, step, true));
+        let broken = Observation::Broken("no answer from its working loop for 8.0 s".to_owned());
+        assert_eq!(memory.works(second(19), 4, step, true), broken);
+        kept(memory.works(second(20), 5, step, true));
+    }
+
+    #[test]
+    fn a_service_that_never_reports_is_broken_unless_its_readiness_does_not_depend_on_its_loop() {
+        for is_begun in [true, false] {
+            let mut memory = Memory::default();
+            memory.works(second(1), 0, DurNs::ZERO, is_begun);
+            let seen = memory.works(second(9), 0, DurNs::ZERO, is_begun);
+            assert_eq!(matches!(seen, Observation::Broken(_)), is_begun, "{seen:?}");
+        }
+    }
 }

@@ -35,7 +35,7 @@ mod watchdog;
 
 pub use crate::page::Figures;
 pub use probe::{Machine, Thread, threads};
-pub use pulses::{FRAME_PULSES, TROUBLE_TOLD, VALUE_TOLD};
+pub use pulses::{FRAME_PULSES, VALUE_TOLD};
 pub(crate) use service::VARIABLES as SERVICE_VARIABLES;
 pub use status::guest_note;
 pub use tell::{COLUMNS, brief, short};

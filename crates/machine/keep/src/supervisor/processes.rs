@@ -132,6 +132,8 @@ pub(crate) struct Supervised {
     pub(crate) told_value: Option<Told>,
     /// What is wrong with it in its present life, by what it has told.
     pub(crate) trouble: Option<String>,
+    /// Reports of its working loop so far, if it is a service of tahti.
+    pub(crate) rounds: u64,
     /// Hard deadlines that were missed when it was looked at last, and when that was told last.
     pub(crate) hard: HardMisses,
     /// What the guard has of it.

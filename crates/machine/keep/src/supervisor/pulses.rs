@@ -9,12 +9,9 @@ pub const FRAME_PULSES: &str = "X_TAHTI_PULSES=";
 /// hard deadlines missed.
 pub const VALUE_TOLD: &str = "X_TAHTI_VALUE=";
 
-/// Before what is wrong with a process in a message to its notify socket, for as long as it is: nothing behind it says that nothing is.
-pub const TROUBLE_TOLD: &str = "X_TAHTI_TROUBLE=";
-
 /// What a process has told of its trouble, if it tells of that.
 pub(crate) fn trouble_told(text: &str) -> Option<Option<String>> {
-    let said = text.lines().find_map(|line| line.strip_prefix(TROUBLE_TOLD))?.trim();
+    let said = text.lines().find_map(|line| line.strip_prefix(sys::notify::TROUBLE))?.trim();
     // It is shown on terminals.
     Some((!said.is_empty()).then(|| said.replace(char::is_control, " ")))
 }

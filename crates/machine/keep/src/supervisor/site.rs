@@ -129,9 +129,8 @@ impl Site {
         let is_frame = process.env.contains_key(host::plant::FRAME);
         // So does a message server with deadlines: what its answers were worth.
         let weighs = process.command.iter().any(|word| word == "--deadline");
-        // And a logger that samples are lost, an equipment manager that values are stale.
-        let may_have_trouble =
-            ["archive", "em"].iter().any(|what| process.command.iter().take(3).eq(["tahti", what, "serve"]));
+        // And each service that it works.
+        let is_service = host::health::own_service(process).is_some();
         Ok(KeeperSpec {
             dir: self.run.keeper(&process.name),
             launch,
@@ -151,7 +150,7 @@ impl Site {
                 || process.heartbeat.is_some()
                 || is_frame
                 || weighs
-                || may_have_trouble,
+                || is_service,
             held: is_watched(process),
             operators: self.operators,
         })

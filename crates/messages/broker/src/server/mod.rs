@@ -74,6 +74,8 @@ pub enum Event {
     Mended(String),
     /// What the answers with a deadline were worth so far, and how many hard deadlines were missed.
     Value(Tally, u64),
+    /// The control thread has gone round once more, at most every 50 ms if nothing happens.
+    Round,
 }
 
 /// A lane, as the control thread sees it.
@@ -208,6 +210,7 @@ pub fn serve(config: Config, stop: &Arc<AtomicBool>, say: &mut dyn FnMut(Event))
     let mut buffer = MessageBuffer::new();
     while !stop.load(Ordering::Relaxed) {
         control.round(&mut buffer);
+        (control.say)(Event::Round);
     }
     lanes_stop.store(true, Ordering::Relaxed);
     control.lanes.iter().for_each(|lane| lane.gate.wake());

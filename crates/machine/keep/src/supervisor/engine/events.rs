@@ -109,6 +109,9 @@ impl Engine {
                 if text.lines().any(|line| line == "WATCHDOG=1") {
                     self.processes[id].watch.sign();
                 }
+                if text.lines().any(|line| line == sys::notify::WORKS) {
+                    self.processes[id].rounds = self.processes[id].rounds.wrapping_add(1);
+                }
                 if let Some(more) = notify::extension(&text) {
                     self.processes.event(Event::Extend(id, more));
                 }

@@ -1,0 +1,154 @@
+//! Promises of tahti's own services: the working loop goes round, the port is bound, files are still there; and what commands
+//! report of a service that does not answer. Needs no privilege; each test has its own folder.
+
+use harness::fresh;
+use harness::plant::{Bench, sh};
+use harness::process::{kill, text};
+use std::fs;
+use std::net::TcpListener;
+use std::path::Path;
+use std::process::Command;
+
+/// A service has had one state for so long that a loop which did not go round would have been noticed.
+const LONG_NS: u64 = 9_000_000_000;
+
+/// Waits until a row has been kept for [`LONG_NS`].
+fn is_kept(bench: &Bench, service: &str) {
+    bench.until(&format!("{service} is kept"), || {
+        let row = bench.row(service, "serves");
+        let lasted = row["observed"].as_u64().unwrap() - row["since"].as_u64().unwrap();
+        row["state"] == "kept" && lasted > LONG_NS
+    });
+}
+
+const EQUIPMENT: &str = "[manager]\nname = \"magnets\"\n[[device]]\nname = \"b\"\ndriver = \"power-supply\"\n\
+    [[map]]\nverb = \"get\"\nobject = \"sr_{name}\"\ncomplement = \"current\"\ndevice = \"{name}\"\npoint = \"current\"\n";
+
+#[test]
+fn each_service_that_works_keeps_its_promise() {
+    let (messages, tree) = (fresh("msg"), fresh("tree"));
+    let text = format!(
+        "[messages]\nname = \"{messages}\"\n[[equipment]]\nname = \"em\"\nfile = \"em.toml\"\nserver = \"{messages}\"\n\
+         [[ioc]]\nname = \"ioc\"\nload = [{{ file = \"t.db\" }}]\n[archive]\nname = \"archive\"\nfolder = \"archive\"\n[[signal]]\nnames = [\"V:NONE\"]\n\
+         [alarms]\nname = \"alarms\"\nfolder = \"journal\"\ntree = \"{tree}\"\n[dashboard]\nname = \"dashboard\"\n"
+    );
+    let bench = Bench::new("services-kept", &text);
+    fs::write(bench.dir.join("em.toml"), EQUIPMENT).unwrap();
+    fs::write(bench.dir.join("t.db"), "record(ai, \"V:A\") { field(SCAN, \"10 second\") }").unwrap();
+    bench.ok(&["up", ".", "--detach"]);
+    for service in [&*messages, "em", "ioc", "archive", "alarms", "dashboard"] {
+        is_kept(&bench, service);
+    }
+    let (_, last) = bench.down();
+    assert!(!last.contains("working loop"), "{last}");
+}
+
+/// A function of `sub` records that waits while the file `hang` exists.
+const HANGS: &str = r#"
+#include "tahti.h"
+#include <unistd.h>
+static int hangs(tahti_call *call) {
+    (void)call;
+    while (access("hang", F_OK) == 0)
+        usleep(10000);
+    return 0;
+}
+TAHTI_PLUGIN(host) {
+    return host->add(host, "hangs", TAHTI_SUB, hangs);
+}
+"#;
+
+#[test]
+fn an_ioc_whose_loop_hangs_while_its_process_lives_fails_the_plant() {
+    let bench = Bench::new("services-hang", "[[ioc]]\nname = \"ioc\"\nscript = \"st.cmd\"\n");
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../..");
+    fs::write(bench.dir.join("hangs.c"), HANGS).unwrap();
+    let mut cc = Command::new("cc");
+    cc.args(["-std=gnu11", "-shared", "-fPIC", "-fvisibility=hidden", "-I"]).arg(root.join("crates/face/capi/include"));
+    let built = cc
+        .args(["-o", "hangs.so", "hangs.c"])
+        .current_dir(&bench.dir)
+        .output()
+        .expect("cc, which building Rust needs too");
+    assert!(built.status.success(), "{}", text(&built));
+    fs::write(bench.dir.join("t.db"), "record(sub, \"V:S\") { field(SCAN, \".1 second\") field(SNAM, \"hangs\") }")
+        .unwrap();
+    fs::write(bench.dir.join("st.cmd"), "dlload ./hangs.so\ndbLoadRecords t.db\niocInit\n").unwrap();
+    bench.ok(&["up", ".", "--detach"]);
+    bench.until_row("ioc", "serves", "kept");
+    fs::write(bench.dir.join("hang"), "").unwrap();
+    let found = bench.until_row("ioc", "serves", "broken");
+    assert!(found["evidence"].as_str().unwrap().starts_with("no answer from its working loop for "), "{found}");
+    assert_eq!(bench.row("ioc", "runs")["state"], "kept", "its process lives");
+    fs::remove_file(bench.dir.join("hang")).unwrap();
+    bench.until_row("ioc", "serves", "kept");
+    let (code, last) = bench.down();
+    assert!(code == Some(3) && last.contains("failed: ioc: no answer from its working loop"), "{last}");
+}
+
+#[test]
+fn a_dashboard_of_the_plant_file_whose_port_is_taken_fails_the_plant() {
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap();
+    let bench = Bench::new(
+        "services-port",
+        &(sh("a", "exec sleep 1000", "") + &format!("[dashboard]\nname = \"dashboard\"\nlisten = \"{address}\"\n")),
+    );
+    bench.ok(&["up", ".", "--detach"]);
+    let found = bench.until_row("dashboard", "serves", "broken");
+    let evidence = found["evidence"].as_str().unwrap();
+    assert!(evidence.contains(&format!("cannot listen: {address} is taken by another program")), "{found}");
+    drop(taken);
+    bench.until_row("dashboard", "serves", "kept");
+    let (code, last) = bench.down();
+    assert!(code == Some(3) && last.contains("failed: dashboard: it cannot listen"), "{last}");
+}
+
+#[test]
+fn segments_removed_under_the_archive_fail_the_plant() {
+    let bench = Bench::new(
+        "services-segments",
+        "[archive]\nname = \"archive\"\nfolder = \"data\"\nsync = \"50ms\"\n[[signal]]\nnames = [\"V:NONE\"]\n",
+    );
+    bench.ok(&["up", ".", "--detach"]);
+    let segments = || {
+        let files = fs::read_dir(bench.dir.join("data")).unwrap().map(|file| file.unwrap().path());
+        files.filter(|file| file.extension().is_some_and(|ending| ending == "segment")).collect::<Vec<_>>()
+    };
+    // The start is noted in the first one.
+    bench.until("a segment is there", || segments().iter().any(|file| file.metadata().unwrap().len() > 0));
+    is_kept(&bench, "archive");
+    segments().iter().for_each(|file| fs::remove_file(file).unwrap());
+    let found = bench.until_row("archive", "serves", "broken");
+    let evidence = found["evidence"].as_str().unwrap();
+    assert!(evidence.starts_with("1 file of the archive removed by another program, first "), "{found}");
+    let (code, last) = bench.down();
+    assert!(code == Some(3) && last.contains("failed: archive: 1 file of the archive removed"), "{last}");
+}
+
+#[test]
+fn a_command_that_asks_a_stopped_service_names_its_process_and_the_remedy() {
+    let (messages, tree) = (fresh("msg"), fresh("tree"));
+    let tables = format!(
+        "[messages]\nname = \"{messages}\"\n[archive]\nname = \"archive\"\nfolder = \"data\"\n[[signal]]\nnames = [\"V:NONE\"]\n\
+         [alarms]\nname = \"alarms\"\nfolder = \"journal\"\ntree = \"{tree}\"\n"
+    );
+    let bench = Bench::new("services-stopped", &tables);
+    bench.ok(&["up", ".", "--detach"]);
+    let requests: [(&str, Vec<&str>); 4] = [
+        ("alarms", vec!["alarm", "list", "--server", &tree]),
+        ("alarms", vec!["alarm", "ack", "X", "--server", &tree]),
+        ("archive", vec!["archive", "status", "data"]),
+        (&messages, vec!["msg", "list", "--server", &messages]),
+    ];
+    for (service, words) in requests {
+        let pid = bench.pid(service);
+        kill(pid, "STOP");
+        let output = bench.run(&words);
+        let said = text(&output);
+        kill(pid, "CONT");
+        assert!(!output.status.success(), "{words:?}: {said}");
+        assert!(said.contains(&format!("process {pid} does not answer in time")), "{words:?}: {said}");
+        assert!(said.contains(&format!("it is stopped: `kill -CONT {pid}`")), "{words:?}: {said}");
+    }
+}

@@ -1,0 +1,121 @@
+//! The messages of a process to its supervisor, at the socket in `NOTIFY_SOCKET` (`sd_notify(3)`). Never waits.
+
+use base::{DurNs, MonoNs};
+use std::os::linux::net::SocketAddrExt as _;
+use std::os::unix::net::{SocketAddr, UnixDatagram};
+
+/// A message with this line proves that the working loop of a service goes round.
+pub const WORKS: &str = "X_TAHTI_WORKS=1";
+
+/// Before what is wrong with a process, for as long as it is; nothing behind it means that nothing is.
+pub const TROUBLE: &str = "X_TAHTI_TROUBLE=";
+
+/// Time between two messages of a working loop.
+pub const WORKS_EVERY: DurNs = DurNs::from_secs(1);
+
+/// Letters of a trouble that are sent: a message has at most 1 KiB.
+const TROUBLE_MAX: usize = 200;
+
+/// The supervisor of this process; a process without one sends nothing.
+#[derive(Debug, Default)]
+pub struct Supervisor {
+    socket: Option<(UnixDatagram, SocketAddr)>,
+    /// The last text of [`send`](Self::send).
+    sent: String,
+    trouble: Option<String>,
+    /// When the next message of the working loop is due.
+    due: MonoNs,
+}
+
+impl Supervisor {
+    /// The supervisor that the environment names.
+    #[must_use]
+    pub fn from_env() -> Self {
+        Self::at(std::env::var("NOTIFY_SOCKET").ok().as_deref())
+    }
+
+    /// The supervisor at a socket: a path, or `@` and an abstract name.
+    #[must_use]
+    pub fn at(name: Option<&str>) -> Self {
+        let to = name.and_then(|name| match name.strip_prefix('@') {
+            Some(name) => SocketAddr::from_abstract_name(name).ok(),
+            None => SocketAddr::from_pathname(name).ok(),
+        });
+        let socket = to.and_then(|to| {
+            let socket = UnixDatagram::unbound().ok()?;
+            socket.set_nonblocking(true).ok()?;
+            Some((socket, to))
+        });
+        Self { socket, ..Self::default() }
+    }
+
+    /// Sends a text that differs from the last one. A text that finds no room is sent with the next call.
+    pub fn send(&mut self, text: String) {
+        if text != self.sent && self.post(&text) {
+            self.sent = text;
+        }
+    }
+
+    /// Reports that the working loop goes round, and the trouble of the process if it has one. Called in every round; sends once
+    /// each [`WORKS_EVERY`], and at once if the trouble changed.
+    pub fn works(&mut self, now: MonoNs, trouble: Option<&str>) {
+        let is_same = trouble == self.trouble.as_deref();
+        if self.socket.is_none() || (is_same && now < self.due) {
+            return;
+        }
+        let letters = trouble.unwrap_or_default().chars().take(TROUBLE_MAX);
+        let line: String = letters.map(|letter| if letter.is_control() { ' ' } else { letter }).collect();
+        if self.post(&format!("{WORKS}\n{TROUBLE}{line}\n")) {
+            self.trouble = trouble.map(str::to_owned);
+        }
+        self.due = now + WORKS_EVERY;
+    }
+
+    /// When [`works`](Self::works) is to be called at the latest; `None` without a supervisor.
+    #[must_use]
+    pub fn due(&self) -> Option<MonoNs> {
+        self.socket.is_some().then_some(self.due)
+    }
+
+    fn post(&self, text: &str) -> bool {
+        self.socket.as_ref().is_some_and(|(socket, to)| socket.send_to_addr(text.as_bytes(), to).is_ok())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_working_loop_reports_once_a_second_and_a_new_trouble_at_once() {
+        let name = format!("tahti-sys-notify-{}", std::process::id());
+        let socket = UnixDatagram::bind_addr(&SocketAddr::from_abstract_name(&name).unwrap()).unwrap();
+        socket.set_nonblocking(true).unwrap();
+        let heard = || {
+            let mut bytes = [0; 1024];
+            socket.recv(&mut bytes).ok().map(|length| String::from_utf8_lossy(&bytes[..length]).into_owned())
+        };
+        let mut supervisor = Supervisor::at(Some(&format!("@{name}")));
+        let ms = |ms: u64| MonoNs(ms * 1_000_000);
+        supervisor.works(ms(5000), None);
+        assert_eq!(heard().unwrap(), "X_TAHTI_WORKS=1\nX_TAHTI_TROUBLE=\n");
+        assert_eq!(supervisor.due(), Some(ms(6000)));
+        supervisor.works(ms(5999), None);
+        assert_eq!(heard(), None);
+        supervisor.works(ms(5999), Some("disk\nfull"));
+        assert_eq!(heard().unwrap(), "X_TAHTI_WORKS=1\nX_TAHTI_TROUBLE=disk full\n");
+        supervisor.works(ms(6500), Some("disk\nfull"));
+        assert_eq!(heard(), None);
+        supervisor.works(ms(6999), Some("disk\nfull"));
+        assert!(heard().is_some());
+        supervisor.works(ms(7000), None);
+        assert_eq!(heard().unwrap(), "X_TAHTI_WORKS=1\nX_TAHTI_TROUBLE=\n");
+    }
+
+    #[test]
+    fn a_process_without_a_supervisor_has_nothing_due() {
+        let mut supervisor = Supervisor::at(None);
+        supervisor.works(MonoNs(1), Some("x"));
+        assert_eq!(supervisor.due(), None);
+    }
+}
