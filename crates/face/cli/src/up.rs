@@ -5,7 +5,7 @@ use base::DurNs;
 use host::plant::Plant;
 use keep::supervisor::control::{Client, Reply, Request};
 use keep::supervisor::rundir::RunDir;
-use keep::supervisor::{COLUMNS, Exit, Options, brief, phase_word, plant_file, read_plant, up};
+use keep::supervisor::{Exit, Options, fitted, phase_word, plant_file, read_plant, up};
 use std::os::unix::process::CommandExt as _;
 use std::process::{Command, ExitCode, Stdio, Termination as _};
 use std::time::{Duration, Instant};
@@ -145,13 +145,10 @@ fn start_behind(args: &Args) -> Result<ExitCode, Failure> {
                         child.id()
                     );
                     for shortfall in &status.shortfalls {
-                        println!("{}", brief(&format!("unavailable: {shortfall}"), COLUMNS));
+                        println!("{}", fitted("unavailable: ", shortfall));
                     }
                     if let Some(address) = dashboard(&plant, &run, args.no_dashboard) {
                         println!("dashboard: {address}");
-                    }
-                    if !status.shortfalls.is_empty() {
-                        println!("more on this: `tahti shield status`, `tahti ps`, `tahti logs`");
                     }
                     return Ok(ExitCode::SUCCESS);
                 }

@@ -611,9 +611,9 @@ fn without_privileges_the_plant_runs_and_says_once_what_it_lacks_or_does_not_sta
     for lack in ["no shield on CPUs 1: it takes root", "no class fifo:5:", "no real-time guard:", "no memory lock:"] {
         assert_eq!(events.matches(lack).count(), 1, "{lack}: {said}");
     }
-    assert!(events.lines().all(|line| line.chars().count() <= 100), "{said}");
+    assert!(!events.contains('…'), "a line is cut in a pipe: {said}");
     assert!(verdict.contains("degraded: ") && verdict.contains("a: no class fifo:5 ["), "{said}");
-    assert!(output.status.code() == Some(4) && said.contains("`tahti shield status`"), "{said}");
+    assert!(output.status.code() == Some(4) && events.contains("run as root"), "the remedy is shown: {said}");
     assert!(bench.log().contains("run as root"), "{}", bench.log());
     let output = as_nobody(&["up", ".", "--require-rt"]);
     assert!(!output.status.success() && text(&output).contains("it takes root"), "{}", text(&output));

@@ -90,46 +90,10 @@ fn footer(report: &Report, all: bool) -> String {
     )
 }
 
-/// `text` behind `start`, wrapped at [`WIDTH`] with a hanging indent; a word too long stands alone.
+/// `text` behind `start`, wrapped at [`WIDTH`] with a hanging indent.
 fn hang(start: &str, text: &str) -> String {
-    let indent = start.chars().count();
-    let mut out = start.to_owned();
-    let mut column = indent;
-    for word in text.split_whitespace() {
-        let width = word.chars().count();
-        if column > indent && column + 1 + width > WIDTH {
-            out.push('\n');
-            out.extend(std::iter::repeat_n(' ', indent));
-            column = indent;
-        }
-        if column > indent {
-            out.push(' ');
-            column += 1;
-        }
-        out += word;
-        column += width;
-    }
+    let mut out = keep::supervisor::hang(start, text, WIDTH);
     out.truncate(out.trim_end().len());
     out.push('\n');
     out
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn long_lines_hang_under_their_first_word() {
-        let text = hang("ab  ", &"word ".repeat(30));
-        let lines: Vec<_> = text.lines().collect();
-        assert_eq!(lines.len(), 2);
-        assert!(lines.iter().all(|line| line.len() <= WIDTH), "{text}");
-        assert!(lines[0].starts_with("ab  word"));
-        assert!(lines[1].starts_with("    word"));
-    }
-
-    #[test]
-    fn a_word_longer_than_the_line_is_not_lost() {
-        assert_eq!(hang("a ", &"x".repeat(200)), format!("a {}\n", "x".repeat(200)));
-    }
 }

@@ -38,7 +38,7 @@ pub use probe::{Machine, Thread, threads};
 pub use pulses::{FRAME_PULSES, VALUE_TOLD};
 pub(crate) use service::VARIABLES as SERVICE_VARIABLES;
 pub use status::guest_note;
-pub use tell::{COLUMNS, brief, short};
+pub use tell::{brief, fitted, hang, short};
 
 use crate::keeper::protocol::Operators;
 use crate::launch::IdentityError;

@@ -11,8 +11,10 @@ use sys::clock::mono_now;
 /// The log is put aside at this size.
 const LOG_BYTES_MAX: u64 = 1 << 20;
 
-/// Letters of a line that people are to read at a glance.
-pub const COLUMNS: usize = 100;
+/// Columns of a terminal that does not report its size.
+const COLUMNS: usize = 100;
+/// A narrower terminal wraps by itself.
+const COLUMNS_MIN: usize = 40;
 
 /// Tells people and the log.
 #[derive(Debug)]
@@ -29,8 +31,6 @@ pub(crate) struct Teller {
     quiet: bool,
     /// What is unavailable, each once, with its subject.
     shortfalls: Vec<(String, String)>,
-    /// Whether a line was cut short on the terminal, so that its reader wants to know where the rest is.
-    cut: bool,
 }
 
 /// What is wanted of a teller.
@@ -88,7 +88,7 @@ impl Teller {
         let log = if wishes.aside { Log::Aside(Sink::new("tahti-log", log)) } else { Log::Here(log, 0) };
         let (out, journal) = (Sink::new("tahti-tell", std::io::stdout()), None);
         let (quiet, colours) = (wishes.quiet, wishes.colours);
-        Self { out, log, journal, since, live: false, tty, colours, quiet, shortfalls: Vec::new(), cut: false }
+        Self { out, log, journal, since, live: false, tty, colours, quiet, shortfalls: Vec::new() }
     }
 
     /// Passes each line on to the machine's journal, too.
@@ -106,25 +106,21 @@ impl Teller {
 
     /// Tells something that happened.
     pub(crate) fn event(&mut self, now: MonoNs, who: &str, what: &str) {
-        self.line(&self.dated(now, who, what));
+        self.line(&self.wrapped(now, who, what));
         self.record(who, what);
     }
 
     /// Shows something on the terminal that does not belong into a log.
     pub(crate) fn show(&mut self, now: MonoNs, who: &str, what: &str) {
-        self.line(&self.dated(now, who, what));
+        self.line(&self.wrapped(now, who, what));
     }
 
-    /// Tells once what could not be had: one short line here, all of it in the log.
+    /// Reports once what is unavailable, with its remedy.
     pub(crate) fn shortfall(&mut self, who: &str, what: String) {
         if self.shortfalls.iter().any(|(_, known)| *known == what) {
             return;
         }
-        let line = self.dated(mono_now(), who, &what);
-        let short = brief(&line, COLUMNS);
-        self.cut |= short.len() < line.len();
-        self.line(&short);
-        self.record(who, &what);
+        self.event(mono_now(), who, &what);
         self.shortfalls.push((who.to_owned(), what));
     }
 
@@ -133,15 +129,10 @@ impl Teller {
         self.shortfalls.iter().filter(move |(who, _)| is_meant(who)).map(|(_, what)| what.as_str())
     }
 
-    /// Says once where the rest of the lines is that were cut short.
-    pub(crate) fn say_where_more_is(&mut self, now: MonoNs) {
-        if std::mem::take(&mut self.cut) {
-            self.line(&self.dated(now, "tahti", "more on this: `tahti shield status`, `tahti ps`, `tahti logs`"));
-        }
-    }
-
-    fn dated(&self, now: MonoNs, who: &str, what: &str) -> String {
-        format!("{:>9.3}  {who:<12} {what}", (now - self.since).0 as f64 / 1e9)
+    /// A line with its time: wrapped on a terminal, whole in a pipe or file.
+    fn wrapped(&self, now: MonoNs, who: &str, what: &str) -> String {
+        let start = format!("{:>9.3}  {who:<12} ", (now - self.since).0 as f64 / 1e9);
+        if self.tty { hang(&start, what, terminal_columns()) } else { start + what }
     }
 
     /// Prints a line, above the live line.
@@ -164,8 +155,7 @@ impl Teller {
         }
         if self.tty {
             // A line that wraps could not be replaced.
-            let columns = rustix::termios::tcgetwinsize(std::io::stdout()).map_or(0, |size| usize::from(size.ws_col));
-            let text = brief(text, if columns == 0 { COLUMNS } else { columns - 1 });
+            let text = brief(text, terminal_columns() - 1);
             let text = Visible { text: &text, colours: self.colours };
             self.out.say(format!("\r\x1b[K{text}"));
             self.live = true;
@@ -195,6 +185,49 @@ impl Teller {
             journal.line(format!("{who}: {what}").as_bytes());
         }
     }
+}
+
+/// Columns of the terminal at standard output.
+fn terminal_columns() -> usize {
+    match rustix::termios::tcgetwinsize(std::io::stdout()).map_or(0, |size| usize::from(size.ws_col)) {
+        0 => COLUMNS,
+        columns => columns,
+    }
+}
+
+/// A line for standard output: `text` behind `start`, wrapped on a terminal, whole in a pipe or file.
+#[must_use]
+pub fn fitted(start: &str, text: &str) -> String {
+    match std::io::stdout().is_terminal() {
+        true => hang(start, text, terminal_columns()),
+        false => format!("{start}{text}"),
+    }
+}
+
+/// `text` behind `start`: where it is longer than `columns`, wrapped between words under its first word. A longer word stays whole.
+#[must_use]
+pub fn hang(start: &str, text: &str, columns: usize) -> String {
+    let indent = start.chars().count();
+    let mut out = start.to_owned();
+    if columns < COLUMNS_MIN.max(indent + COLUMNS_MIN / 2) || indent + text.chars().count() <= columns {
+        return out + text;
+    }
+    let mut column = indent;
+    for word in text.split_whitespace() {
+        let width = word.chars().count();
+        if column > indent && column + 1 + width > columns {
+            out.push('\n');
+            out.extend(std::iter::repeat_n(' ', indent));
+            column = indent;
+        }
+        if column > indent {
+            out.push(' ');
+            column += 1;
+        }
+        out += word;
+        column += width;
+    }
+    out
 }
 
 /// Text of at most so many letters: cut between two words, with `…`.
@@ -235,6 +268,20 @@ pub fn short(time: DurNs) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_long_line_is_wrapped_under_its_first_word_and_no_word_is_lost() {
+        let text = hang("ab  ", &"word ".repeat(30), 100);
+        let lines: Vec<_> = text.lines().collect();
+        assert_eq!(lines.len(), 2);
+        assert!(lines.iter().all(|line| line.len() <= 100), "{text}");
+        assert!(lines[0].starts_with("ab  word") && lines[1].starts_with("    word"), "{text}");
+        assert_eq!(text.matches("word").count(), 30);
+        assert_eq!(hang("a ", &"x".repeat(200), 100), format!("a {}", "x".repeat(200)));
+        assert_eq!(hang("a ", "fits  as it is", 100), "a fits  as it is");
+        let narrow = "word ".repeat(30);
+        assert_eq!(hang("a ", &narrow, 12), format!("a {narrow}"), "a narrow terminal wraps by itself");
+    }
 
     #[test]
     fn what_is_brief_has_at_most_so_many_letters_and_ends_with_a_word() {

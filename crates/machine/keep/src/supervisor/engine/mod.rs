@@ -152,9 +152,6 @@ impl Engine {
                 service.report(mono_now(), &self.processes.all);
             }
             let phase = self.processes.all.phase();
-            if phase != Phase::Starting {
-                self.tell.say_where_more_is(mono_now());
-            }
             // What is done beside the loop would be lost.
             let beside = self.reshield.is_some() || self.processes.iter().any(|(_, one)| one.link.is_busy());
             let busy = beside || self.evidence.until(mono_now()).is_some();
