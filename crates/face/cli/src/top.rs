@@ -13,6 +13,7 @@ use crate::ps::{Before, heading, heads, more, row, status};
 use base::DurNs;
 use keep::supervisor::Thread;
 use keep::supervisor::control::{ProcessStatus, Status as Plant};
+use keep::supervisor::rundir::living;
 use recorder::status::Status;
 use rustix::termios::isatty;
 use std::collections::BTreeMap;
@@ -83,7 +84,13 @@ fn watch(args: &Args) -> Result<(), Failure> {
     let mut before: Option<Before> = None;
     let mut looks = 0;
     loop {
-        let status = status(&name)?;
+        let status = match status(&name) {
+            Err(_) if looks > 0 && is_down(&name) => {
+                println!("plant {name:?} went down; `tahti up` starts it again");
+                return Ok(());
+            }
+            status => status?,
+        };
         let (mut lines, times) = lines(&status, before.as_ref(), args);
         lines.extend(late(&name, status.now));
         if out::screen(&(lines.join("\n") + "\n")).is_err() {
@@ -97,6 +104,11 @@ fn watch(args: &Args) -> Result<(), Failure> {
         }
         std::thread::sleep(every);
     }
+}
+
+/// Whether no supervisor has the plant and none is expected to continue it.
+fn is_down(plant: &str) -> bool {
+    !living().iter().any(|name| name == plant)
 }
 
 /// The last late wake-ups, where the plant has a recorder.

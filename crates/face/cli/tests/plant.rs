@@ -1,7 +1,7 @@
 //! Plants of real processes: up, down, faults, adoption. Needs no privilege; each test has its own folder.
 
 use harness::plant::{Bench, sh};
-use harness::process::{alive, finish, kill, text};
+use harness::process::{Running, alive, finish, kill, text};
 use std::fs;
 use std::net::TcpListener;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
@@ -261,6 +261,78 @@ fn a_reload_changes_only_what_differs_and_prints_it() {
     let refused = bench.run(&["reload"]);
     assert!(!refused.status.success() && text(&refused).contains("`command` is missing"), "{}", text(&refused));
     bench.ok(&["down"]);
+}
+
+#[test]
+fn a_process_that_fails_is_shown_with_the_last_line_that_it_wrote() {
+    let script = "echo starting; printf 'cannot open \\033[31m/dev/x\\033[0m\\007\\n' >&2; exit 1";
+    let bad = sh("bad", script, "restart = { backoff = \"1ms\", limit = 1 }");
+    let bench = Bench::new("reason", &(sh("good", "echo fine; sleep 1000", "") + &bad));
+    bench.ok(&["up", ".", "--detach"]);
+    bench.until("latched", || bench.process("bad")["state"] == "FAULT");
+    let reason = "cannot open /dev/x\\x07";
+    assert!(bench.log().contains(&format!("bad: ended: exit 1: {reason} (after ")), "{}", bench.log());
+    assert_eq!(bench.process("bad")["last_line"], reason);
+    for words in [&["ps"][..], &["status", "bad"], &["top", "-n", "1"]] {
+        let said = text(&bench.run(words));
+        assert!(
+            said.lines().any(|line| line.contains("exit 1, ") && line.ends_with(&format!("ago: {reason}"))),
+            "{said}"
+        );
+    }
+    let said = text(&bench.run(&["start", "bad"]));
+    assert!(said.contains(&format!("FAULT (exit 1: {reason})")), "{said}");
+    let verdict = text(&bench.run(&["down"]));
+    assert!(verdict.contains(&format!("exit 1: {reason}")) && !verdict.contains("fine"), "{verdict}");
+}
+
+#[test]
+fn a_program_that_forks_is_shown_with_the_processor_time_of_all_that_it_starts() {
+    let script = "while :; do /bin/sh -c 'i=0; while [ $i -lt 50000 ]; do i=$((i+1)); done'; done";
+    let bench = Bench::new("forks", &sh("forks", script, ""));
+    bench.ok(&["up", ".", "--detach"]);
+    let percent = || {
+        let listing = bench.ok(&["ps"]);
+        let row = listing.lines().find(|line| line.trim_start().starts_with("forks ")).unwrap().to_owned();
+        let (before, _) = row.split_once(" %").unwrap();
+        before.rsplit(' ').next().unwrap().parse::<f64>().unwrap()
+    };
+    bench.until("its children's time is shown", || percent() > 5.0);
+    bench.ok(&["down"]);
+}
+
+#[test]
+fn variables_of_the_plant_and_those_that_find_its_parts_reach_a_process_and_are_shown() {
+    let env = "env = { PLANT_WIDE = \"yes\", EPICS_CA_CONN_TMO = \"7\" }\n";
+    let a = sh(
+        "a",
+        "echo \"[$PLANT_WIDE] [$EPICS_CA_CONN_TMO] [$TAHTI_MESSAGES]\"; sleep 1000",
+        "env = { EPICS_CA_CONN_TMO = \"8\" }",
+    );
+    let b = sh("b", "echo \"[$TAHTI_MESSAGES]\"; sleep 1000", "");
+    let name = format!("env{}", std::process::id());
+    let bench = Bench::new("env", &format!("{env}[messages]\nname = \"{name}\"\n{a}{b}"));
+    bench.ok(&["up", ".", "--detach"]);
+    bench.until("printed", || bench.ok(&["logs", "a"]).contains(&format!("[yes] [8] [{name}]")));
+    let said = bench.ok(&["status", "a"]);
+    assert!(said.contains(&format!("set by tahti: TAHTI_MESSAGES={name}")), "{said}");
+    bench.ok(&["down"]);
+    // What the supervisor's own environment has is the user's choice.
+    let own = bench.tahti(&["up", ".", "--detach"]).env("TAHTI_MESSAGES", "mine").output().unwrap();
+    assert!(own.status.success(), "{}", text(&own));
+    bench.until("printed", || bench.ok(&["logs", "b"]).contains("[mine]"));
+    assert!(!bench.ok(&["status", "b"]).contains("set by tahti: TAHTI_MESSAGES"));
+    bench.ok(&["down"]);
+}
+
+#[test]
+fn top_of_a_plant_that_goes_down_says_so_and_ends() {
+    let bench = Bench::new("topdown", &sh("a", "sleep 1000", ""));
+    bench.ok(&["up", ".", "--detach"]);
+    let top = Running::follow(&mut bench.tahti(&["top", "p", "--every", "100ms"]));
+    top.hears("running");
+    bench.ok(&["down"]);
+    top.hears("plant \"p\" went down");
 }
 
 #[test]

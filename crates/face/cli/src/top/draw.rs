@@ -1,7 +1,7 @@
 //! The screen as a function of what was seen, what the keys chose, and the time.
 
 use super::Sort;
-use super::seen::Seen;
+use super::seen::{NoLook, Seen};
 use super::view::{Pane, Then, View, keys};
 use crate::out::Colour;
 use crate::ps::{megabytes, more, state_colour};
@@ -26,7 +26,7 @@ pub(super) struct Model {
     /// The last look that was answered.
     pub(super) seen: Option<Box<Seen>>,
     /// Why the last one was not.
-    pub(super) trouble: Option<String>,
+    pub(super) trouble: Option<NoLook>,
     /// Older than this, it is stale.
     pub(super) stale: DurNs,
 }
@@ -58,7 +58,7 @@ impl Model {
         let mut lines = self.heads(now);
         if self.view.help {
             lines.extend(help());
-        } else {
+        } else if self.trouble != Some(NoLook::Down) {
             self.body(&mut lines, above_keys, area.width, now);
         }
         lines.resize(above_keys.into(), Line::default());
@@ -88,8 +88,12 @@ impl Model {
 
     /// The two lines at the top.
     fn heads(&self, now: MonoNs) -> Vec<Line<'static>> {
-        let Some(seen) = &self.seen else {
-            let why = self.trouble.clone().unwrap_or_else(|| "reading".to_owned());
+        let seen = match (&self.seen, &self.trouble) {
+            (seen, Some(NoLook::Down)) => return self.down(seen.as_deref(), now),
+            (seen, _) => seen,
+        };
+        let Some(seen) = seen else {
+            let why = self.silence().unwrap_or_else(|| "reading".to_owned());
             return vec![Line::from(vec![head(&self.plant), text(&format!(": {why}"))]), Line::default()];
         };
         let (plant, age) = (&seen.plant, now - seen.plant.now);
@@ -104,7 +108,7 @@ impl Model {
         if self.view.paused {
             second.push(coloured(Color::Yellow, &format!("PAUSED {} ago  ", short(age))));
         } else if age > self.stale || self.trouble.is_some() {
-            let why = self.trouble.as_ref().map_or(String::new(), |why| format!(" ({why})"));
+            let why = self.silence().map_or(String::new(), |why| format!(" ({why})"));
             second.push(coloured(Color::Red, &format!("STALE: this is {} old{why}  ", short(age))));
         }
         second.push(match &seen.alarms {
@@ -119,6 +123,23 @@ impl Model {
         }
         second.push(faint(&format!("; top itself {:.1} %", seen.own)));
         vec![Line::from(vec![head(&plant.name), text(&first)]), Line::from(second)]
+    }
+
+    /// Why the supervisor does not answer.
+    fn silence(&self) -> Option<String> {
+        match &self.trouble {
+            Some(NoLook::Silent(why)) => Some(why.clone()),
+            Some(NoLook::Down) | None => None,
+        }
+    }
+
+    /// The two lines about a plant that is not up.
+    fn down(&self, seen: Option<&Seen>, now: MonoNs) -> Vec<Line<'static>> {
+        let age = seen.map_or(String::new(), |seen| format!("; last seen {} ago", short(now - seen.plant.now)));
+        let first = coloured(Color::Red, &format!(": DOWN: the plant went down{age}"));
+        let name = &self.plant;
+        let second = format!("`tahti up` starts it again and is shown here; `tahti logs -P {name}` has what happened");
+        vec![Line::from(vec![head(name), first]), Line::from(text(&second))]
     }
 
     /// The processes, and their threads.

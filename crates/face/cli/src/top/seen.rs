@@ -1,6 +1,6 @@
 //! What is looked at, by a thread of its own: whoever does not answer holds up neither keys nor screen.
 
-use super::{recorded, share, times_of};
+use super::{is_down, recorded, share, times_of};
 use crate::ps::{Before, percent};
 use alarm::Severity;
 use alarm::wire::List;
@@ -37,7 +37,16 @@ pub(super) struct Seen {
 }
 
 /// A look, or why there is none.
-pub(super) type Look = Result<Box<Seen>, String>;
+pub(super) type Look = Result<Box<Seen>, NoLook>;
+
+/// Why a plant was not observed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum NoLook {
+    /// It is not up.
+    Down,
+    /// Its supervisor does not answer.
+    Silent(String),
+}
 
 /// The thread that looks.
 #[derive(Debug)]
@@ -89,6 +98,10 @@ impl Looking {
     }
 
     fn look(&mut self) -> Look {
+        self.observe().map_err(|why| if is_down(&self.name) { NoLook::Down } else { NoLook::Silent(why) })
+    }
+
+    fn observe(&mut self) -> Result<Box<Seen>, String> {
         let plant = crate::ps::status(&self.name).map_err(|why| why.to_string())?;
         let histograms = match crate::control::ask(&self.name, &Request::Histograms) {
             Ok(Reply::Histograms(all)) => all,

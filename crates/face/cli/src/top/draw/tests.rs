@@ -135,7 +135,7 @@ fn what_is_old_is_shown_as_stale_and_what_pauses_as_paused() {
     let mut model = model();
     assert!(!screen(&model, (80, 24), 3 * SECOND).join("").contains("STALE"));
     assert!(screen(&model, (80, 24), 4 * SECOND)[1].starts_with("STALE: this is 4.0 s old"));
-    model.trouble = Some("gone".to_owned());
+    model.trouble = Some(NoLook::Silent("gone".to_owned()));
     assert!(screen(&model, (80, 24), SECOND)[1].starts_with("STALE: this is 1.0 s old (gone)"));
     model.press(b"p");
     assert!(screen(&model, (80, 24), 9 * SECOND)[1].starts_with("PAUSED 9.0 s ago"));
@@ -143,6 +143,31 @@ fn what_is_old_is_shown_as_stale_and_what_pauses_as_paused() {
 
 #[test]
 fn frames_show_what_is_used_of_their_minors_and_help_shows_the_keys() {
+#[test]
+fn a_plant_that_went_down_is_reported_and_its_processes_are_not_shown_as_running() {
+    let mut model = model();
+    model.trouble = Some(NoLook::Down);
+    let rows = screen(&model, (100, 24), 4 * SECOND);
+    let all = rows.join("\n");
+    assert!(rows[0].starts_with("rf: DOWN: the plant went down; last seen 4.0 s ago"), "{all}");
+    assert!(rows[1].starts_with("`tahti up` starts it again") && !all.contains("running"), "{all}");
+    assert!(rows[23].contains("q quit"), "{all}");
+    model.seen = None;
+    assert!(screen(&model, (80, 24), 0)[0].starts_with("rf: DOWN: the plant went down"));
+}
+
+#[test]
+fn a_program_that_forks_is_shown_with_all_that_it_has_started() {
+    let mut model = model();
+    let zebra = &mut model.seen.as_mut().unwrap().plant.processes[0];
+    let (memory, cpu) = (Size(90 << 20), DurNs::from_ms(70));
+    zebra.family = Some(Family { processes: 3, cpu, memory, threads: 5, memory_bound: None, tasks_bound: None });
+    let all = screen(&model, (80, 24), 0).join("\n");
+    assert!(all.contains("90.0 M") && !all.contains("11.0 M"), "{all}");
+    model.press(b"m");
+    assert_eq!(model.processes()[0].name, "zebra");
+}
+
     let mut model = model();
     model.press(b"3");
     let all = screen(&model, (80, 24), 0).join("\n");
