@@ -124,10 +124,8 @@ pub fn check(
         let file = FileFindings { name: name.to_owned(), text: String::new(), found: found.finish() };
         return Checked { tables: None, files: vec![file] };
     }
-    let (root, errors) = DeTable::parse_recoverable(text);
-    for error in errors {
-        found.error(error.span().unwrap_or(0..0), error.message().trim(), "TOML", "see https://toml.io");
-    }
+    let sound = found.sound(text);
+    let (root, _) = DeTable::parse_recoverable(&sound);
     let root = root.get_ref();
     known_tables(root, &mut found);
     let named = reader.manager(root, &mut found);

@@ -45,9 +45,11 @@ pub(crate) fn run(args: Args) -> ExitCode {
         Err(why) => return why.report(),
     };
     let folder = file.parent().map_or_else(|| PathBuf::from("/"), Path::to_owned);
-    let Checked { plant, found } = check(&text, &Machine { folder: folder.clone() });
+    let Checked { plant, readable, found } = check(&text, &Machine { folder: folder.clone() });
     let mut said = Vec::new();
-    for process in plant.iter().flat_map(|plant| &plant.processes) {
+    // Files are checked also if the plant file has errors.
+    let processes = plant.map_or(readable, |plant| plant.processes);
+    for process in &processes {
         match told(process, &folder) {
             Some(Ok(one)) => said.push(one),
             Some(Err(why)) => return why.report(),
@@ -84,6 +86,8 @@ struct Said {
 fn told(process: &Process, folder: &Path) -> Option<Result<Said, Failure>> {
     let command: Vec<&str> = process.command.iter().map(String::as_str).collect();
     let words: Vec<&Path> = match command[..] {
+        // An IOC that loads nothing is an error of the plant file.
+        ["tahti", "ioc"] => return None,
         ["tahti", "ioc", ref rest @ ..] => ["ioc", "--check"].iter().chain(rest).map(Path::new).collect(),
         ["tahti", "guest", "serve", ref rest @ ..] => {
             ["guest", "serve", "--check"].iter().chain(rest).map(Path::new).collect()

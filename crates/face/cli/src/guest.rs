@@ -311,7 +311,7 @@ fn define(args: &DefineArgs) -> Result<(), Failure> {
     let file = plant_file(&args.plant)?;
     let text = std::fs::read_to_string(&file).map_err(in_file(&file))?;
     let folder = std::path::absolute(file.parent().unwrap_or(Path::new(".")))?;
-    let Checked { plant, found } = check(&text, &Machine { folder: folder.clone() });
+    let Checked { plant, found, .. } = check(&text, &Machine { folder: folder.clone() });
     let plant = plant.ok_or_else(|| render_all(&found, &file.display().to_string(), &text))?;
     let process = plant.processes.iter().find(|process| process.name == args.name);
     let words =

@@ -60,6 +60,31 @@ fn a_plant_whose_files_are_well_is_well_and_nothing_is_started() {
 }
 
 #[test]
+fn an_error_in_the_plant_file_hides_none_in_the_files_that_it_names() {
+    let folder = folder("check-all");
+    let database = "record(nosuchtype, \"a\") {}\n";
+    let ioc = "[[ioc]]\nname = \"psu\"\nload = [{ file = \"a.db\" }, { file = \"missing.db\" }]\n";
+    let frame =
+        "[[frame]]\nname = \"f\"\nminors = 1\nperiod = \"1ms\"\n[[frame.activity]]\nname = \"a\"\nbudget = \"2ms\"\n";
+    for (wrong, message) in [
+        ("[dashboard]\nname = \"d\"\nlisten = \"nowhere\"\n", "`listen`"),
+        (frame, "budget"),
+        ("[[process]]\nname = \"a\"\ncommand = \"sleep 1\"\nclass = \"fast\"\n", "`class`"),
+    ] {
+        write(&folder, &[("plant.toml", &format!("[plant]\nname = \"mine\"\n{wrong}{ioc}")), ("a.db", database)]);
+        let (well, said) = check(&folder, &[]);
+        for part in [message, "nosuchtype", "missing.db"] {
+            assert!(!well && said.contains(part), "{part}: {said}");
+        }
+    }
+    // A syntax error is one finding, at its place, and the rest of the file is checked.
+    write(&folder, &[("plant.toml", &format!("[plant\nname = \"mine\"\n{ioc}")), ("a.db", database)]);
+    let (well, said) = check(&folder, &[]);
+    assert!(!well && said.matches("error: ").count() == 1 && said.contains("plant.toml:1:"), "{said}");
+    assert!(said.contains("nosuchtype") && said.contains("missing.db"), "{said}");
+}
+
+#[test]
 fn a_plant_file_in_another_encoding_is_refused_with_the_place_and_the_remedy() {
     let folder = folder("encoding");
     let file = folder.join("plant.toml");

@@ -1,8 +1,10 @@
 //! What is wrong with a file, each with its place, what was found, what was expected, what to do.
 
 use serde::Serialize;
+use std::borrow::Cow;
 use std::fmt::Write as _;
 use std::ops::Range;
+use toml::de::DeTable;
 
 /// Lines longer than this are shown only around the place that is wrong.
 const SHOWN_CHARS_MAX: usize = 160;
@@ -41,13 +43,66 @@ pub struct Diagnostic {
 pub struct Diagnostics<'a> {
     text: &'a str,
     found: Vec<Diagnostic>,
+    /// Parts of the file with a syntax error: what is said of them later is a consequence.
+    broken: Vec<Range<usize>>,
 }
 
 impl<'a> Diagnostics<'a> {
     /// Begins with no finding in `text`.
     #[must_use]
     pub fn new(text: &'a str) -> Self {
-        Self { text, found: Vec::new() }
+        Self { text, found: Vec::new(), broken: Vec::new() }
+    }
+
+    /// The text without the tables that have a syntax error: blanks stand in their place, so that offsets stay. The first error of each
+    /// is added. Further findings about it, and about the file as a whole, are consequences and are not kept.
+    pub fn sound(&mut self, text: &'a str) -> Cow<'a, str> {
+        let mut sound = Cow::Borrowed(text);
+        // Each round blanks at least a line.
+        loop {
+            let (_, errors) = DeTable::parse_recoverable(&sound);
+            let first = errors.iter().min_by_key(|error| error.span().map_or(0, |span| span.start));
+            let Some(error) = first else { break };
+            let span = error.span().unwrap_or(0..0);
+            let part = self.table_at(span.start);
+            if self.broken.contains(&part) {
+                // Blanks cannot be wrong.
+                break;
+            }
+            self.error(span, error.message().trim(), "TOML", "see https://toml.io");
+            let end = part.end.min(text.len());
+            let blank: String =
+                text[part.start..end].bytes().map(|byte| if byte == b'\n' { '\n' } else { ' ' }).collect();
+            drop(errors);
+            sound.to_mut().replace_range(part.start..end, &blank);
+            self.broken.push(part);
+        }
+        sound
+    }
+
+    /// Whether the file has a syntax error.
+    #[must_use]
+    pub fn has_syntax_errors(&self) -> bool {
+        !self.broken.is_empty()
+    }
+
+    /// Whether a place is in a table with a syntax error.
+    #[must_use]
+    pub fn is_broken(&self, span: &Range<usize>) -> bool {
+        self.broken.iter().any(|part| part.contains(&span.start))
+    }
+
+    /// The lines of the table around a place: from its header to the next one.
+    fn table_at(&self, at: usize) -> Range<usize> {
+        let lines = self.text.split_inclusive('\n').scan(0, |next, line| {
+            let start = *next;
+            *next += line.len();
+            Some((start, line))
+        });
+        let headers: Vec<usize> = lines.filter(|(_, line)| line.starts_with('[')).map(|(start, _)| start).collect();
+        let next = headers.partition_point(|start| *start <= at);
+        let start = next.checked_sub(1).map_or(0, |last| headers[last]);
+        start..headers.get(next).copied().unwrap_or(self.text.len() + 1)
     }
 
     /// Adds what makes the file unusable.
@@ -67,6 +122,9 @@ impl<'a> Diagnostics<'a> {
     }
 
     fn add(&mut self, severity: Severity, span: Range<usize>, message: String, expected: String, remedy: String) {
+        if self.has_syntax_errors() && (span == (0..0) || self.is_broken(&span)) {
+            return;
+        }
         let (line, column) = place(self.text, span.start);
         self.found.push(Diagnostic { severity, message, expected, remedy, span, line, column });
     }
@@ -175,6 +233,39 @@ mod tests {
             shown,
             "error: odd word\n --> p.toml:2:9\n  |\n2 | x = \"ö\" oops\n  |         ^^^^\n  = expected: nothing\n"
         );
+    }
+
+    /// What is said of a text with these syntax errors, and of all its parts besides.
+    fn said(text: &str) -> Vec<String> {
+        let mut found = Diagnostics::new(text);
+        let sound = found.sound(text);
+        assert_eq!((sound.len(), DeTable::parse_recoverable(&sound).1.len()), (text.len(), 0), "{sound}");
+        found.error(0..0, "the file is empty", "", "");
+        for (at, _) in text.match_indices("bad") {
+            found.error(at..at + 3, "bad", "", "");
+        }
+        found.finish().iter().map(|one| format!("{}: {}", one.line, one.message)).collect()
+    }
+
+    #[test]
+    fn of_a_table_with_a_syntax_error_the_cause_is_reported_and_no_consequence() {
+        let one = |text: &str| {
+            let said = said(text);
+            assert_eq!(said.len(), 2, "{text}: {said:?}");
+            assert!(said[0].starts_with("1: ") && said[1].ends_with(": bad"), "{text}: {said:?}");
+        };
+        one("[plant\nname = \"bad\"\n\n[[process]]\nname = \"bad\"\n");
+        one("[plant]]\nname = \"bad\"\n\n[[process]]\nname = \"bad\"\n");
+        one("name = \n\n[[process]]\nname = \"bad\"\n");
+        one("name = \"x\n\n[[process]]\nname = \"bad\"\n");
+        one("name  \"x\"\n[[process]]\nname = \"bad\"\n");
+        assert_eq!(said("a = 1\nb = \"bad\""), ["1: the file is empty", "2: bad"]);
+    }
+
+    #[test]
+    fn two_tables_with_syntax_errors_have_one_finding_each() {
+        let said = said("[plant\nname = \"x\"\n[[process]]\nname = = \"x\"\ncommand = \n");
+        assert_eq!(said.iter().map(|line| &line[..2]).collect::<Vec<_>>(), ["1:", "4:"], "{said:?}");
     }
 
     #[test]

@@ -343,10 +343,8 @@ fn read_of(text: &str, is_told: bool) -> (Option<Config>, Vec<Diagnostic>) {
         );
         return (None, found.finish());
     }
-    let (root, errors) = DeTable::parse_recoverable(text);
-    for error in errors {
-        found.error(error.span().unwrap_or(0..0), error.message().trim(), "TOML", "see https://toml.io");
-    }
+    let sound = found.sound(text);
+    let (root, _) = DeTable::parse_recoverable(&sound);
     let root = root.get_ref();
     const KNOWN: [&str; 3] = ["alarms", "area", "alarm"];
     let is_plants = root.get("plant").is_some();

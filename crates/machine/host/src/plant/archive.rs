@@ -123,10 +123,8 @@ pub fn read(text: &str) -> (Option<Archive>, Vec<Diagnostic>) {
         found.error(0..0, message, format!("at most {TEXT_BYTES_MAX}"), "split it");
         return (None, found.finish());
     }
-    let (root, errors) = DeTable::parse_recoverable(text);
-    for error in errors {
-        found.error(error.span().unwrap_or(0..0), error.message().trim(), "TOML", "see https://toml.io");
-    }
+    let sound = found.sound(text);
+    let (root, _) = DeTable::parse_recoverable(&sound);
     let root = root.get_ref();
     for (key, _) in root.iter().filter(|(key, _)| !["archive", "signal"].contains(&&**key.get_ref())) {
         let message = format!("unknown table `{}`", clipped(key.get_ref()));

@@ -189,6 +189,8 @@ pub struct Checked {
     pub plant: Option<Plant>,
     /// All errors and warnings, in the file's order.
     pub found: Vec<Diagnostic>,
+    /// If there was one: the processes that could be read, whose files can be checked all the same.
+    pub readable: Vec<Process>,
 }
 
 /// Reads and checks a plant file.
@@ -197,19 +199,27 @@ pub fn check(text: &str, around: &dyn Surroundings) -> Checked {
     let mut found = Diagnostics::new(text);
     if text.len() > TEXT_BYTES_MAX {
         found.error(0..0, format!("the file has {} bytes", text.len()), format!("at most {TEXT_BYTES_MAX}"), "");
-        return Checked { plant: None, found: found.finish() };
-    }
-    let (root, errors) = DeTable::parse_recoverable(text);
-    for error in errors {
-        found.error(error.span().unwrap_or(0..0), error.message().trim(), "TOML", "see https://toml.io");
+        return Checked { plant: None, readable: Vec::new(), found: found.finish() };
     }
     let plant = read_plant(root.get_ref(), text, around, &mut found);
     let found = found.finish();
+    let sound = found.sound(text);
+    let (root, _) = DeTable::parse_recoverable(&sound);
     let broken = found.iter().any(|one| one.severity == Severity::Error);
-    Checked { plant: plant.filter(|_| !broken), found }
+    match plant {
+        Ok(plant) if !broken => Checked { plant: Some(*plant), readable: Vec::new(), found },
+        Ok(plant) => Checked { plant: None, readable: plant.processes, found },
+        Err(readable) => Checked { plant: None, readable, found },
+    }
 }
 
-fn read_plant(root: &DeTable<'_>, text: &str, around: &dyn Surroundings, found: &mut Diagnostics<'_>) -> Option<Plant> {
+/// The plant; what can be read of its processes where it has no name or shield.
+fn read_plant(
+    root: &DeTable<'_>,
+    text: &str,
+    around: &dyn Surroundings,
+    found: &mut Diagnostics<'_>,
+) -> Result<Box<Plant>, Vec<Process>> {
     const KNOWN: [&str; 18] = [
         "plant",
         "shield",
@@ -372,6 +382,11 @@ fn read_plant(root: &DeTable<'_>, text: &str, around: &dyn Surroundings, found: 
     across::check(&reads, shield.is_some(), isolated, watchdog.as_ref().map(|(_, span)| span.clone()), around, found);
     partition::check(&mut partitions, &reads, isolated_cpus, around, found);
     let frames = frames::read_all(root, isolated_cpus, &reads, around, found);
+    // Of tables with a syntax error nothing is known, so that names and sums say nothing.
+    reads.retain(|read| !found.is_broken(&read.header));
+    if found.has_syntax_errors() {
+        return Err(reads.into_iter().map(|read| read.process).collect());
+    }
     let process = |(frame, ratio): &_| frames::process(frame, *ratio, isolated_cpus.as_ref());
     let mut all: Vec<Process> = frames.iter().map(process).collect();
     all.extend(reads.into_iter().map(|read| read.process));
@@ -383,7 +398,14 @@ fn read_plant(root: &DeTable<'_>, text: &str, around: &dyn Surroundings, found: 
             Some(dashboard::by_default(&around_dashboard, is_taken))
         }
     };
-    Some(Plant {
+    let mut every: Vec<&mut Process> = all.iter_mut().chain(dashboard.as_mut()).collect();
+    environment::complete(&env, alarms::server(root, name.as_deref()), &mut every);
+    let shield = match shield {
+        Some((shield, _)) => shield.map(Some),
+        None => Some(None),
+    };
+    let (Some(name), Some(shield)) = (name, shield) else { return Err(all) };
+    Ok(Box::new(Plant {
         dashboard: dashboard.map(Box::new),
         name: name.clone()?,
         operators,
@@ -397,7 +419,7 @@ fn read_plant(root: &DeTable<'_>, text: &str, around: &dyn Surroundings, found: 
         watchdog: watchdog.map(|(watchdog, _)| watchdog),
         records,
         places: Places::of(root, text),
-    })
+    }))
 }
 
 fn read_shield(section: &Section<'_>, around: &dyn Surroundings, found: &mut Diagnostics<'_>) -> Option<Shield> {

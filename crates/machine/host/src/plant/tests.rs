@@ -1024,3 +1024,76 @@ fn a_folder_that_cannot_be_used_and_a_reservation_that_the_kernel_refuses_are_fo
     assert!(wrong.len() == 1 && wrong[0].contains("together ask for 100.0 % of a CPU"), "{wrong:?}");
     assert_eq!(reserves(&["500us/1ms/1ms", "500us/1ms/1ms"], "2-3"), Vec::<String>::new());
 }
+
+/// The plant of these tables, with its dashboard.
+fn plant_of(tables: &str) -> Plant {
+    let text = format!("[plant]\nname = \"rf\"\n{tables}");
+    let checked = check(&text, &Anywhere);
+    checked.plant.unwrap_or_else(|| panic!("{}", render_all(&checked.found, "test", &text))).with_dashboard()
+}
+
+#[test]
+fn variables_of_the_plant_go_to_every_process_and_a_process_of_its_own_wins() {
+    let plant = plant_of(
+        "env = { A = \"1\", B = \"2\" }\n[[process]]\nname = \"a\"\ncommand = \"x\"\nenv = { B = \"own\" }\n\
+         [[ioc]]\nname = \"i\"\nload = [{ file = \"a.db\" }]\n[messages]\nname = \"main\"\n",
+    );
+    let value = |process: &str, name: &str| plant.process(process).unwrap().env[name].clone();
+    assert!(plant.processes.len() >= 4 && plant.processes.iter().all(|process| process.env["A"] == "1"));
+    assert_eq!((value("a", "B"), value("i", "B"), value("dashboard", "B")), ("own".into(), "2".into(), "2".into()));
+    let text = "[plant]\nname = \"rf\"\nenv = { A = 1 }\n[[process]]\nname = \"a\"\ncommand = \"x\"\n";
+    let wrong = check(text, &Anywhere);
+    assert!(wrong.plant.is_none() && wrong.found[0].message.contains("`env` in [plant]"), "{:?}", wrong.found);
+}
+
+#[test]
+fn parts_of_a_plant_find_its_iocs_its_message_server_and_its_alarms_without_variables_of_their_own() {
+    let ioc = |name: &str, env: &str| {
+        format!("[[ioc]]\nname = \"{name}\"\nload = [{{ file = \"a.db\" }}]\nenv = {{ {env} }}\n")
+    };
+    let rest = "[messages]\nname = \"ring\"\n[alarms]\nname = \"alarms\"\nfolder = \"a\"\n\
+                [[process]]\nname = \"client\"\ncommand = \"x\"\n\
+                [[process]]\nname = \"elsewhere\"\ncommand = \"x\"\nenv = { EPICS_CA_ADDR_LIST = \"10.0.0.255\", TAHTI_MESSAGES = \"m\" }\n";
+    let plant = plant_of(
+        &(ioc("one", "EPICS_CA_SERVER_PORT = \"5074\"")
+            + &ioc("two", "EPICS_CAS_SERVER_PORT = \"5075\", EPICS_CAS_INTF_ADDR_LIST = \"10.0.0.7\"")
+            + &ioc("usual", "EPICS_CAS_INTF_ADDR_LIST = \"0.0.0.0\"")
+            + rest),
+    );
+    let set = |process: &str| -> Vec<String> {
+        plant.process(process).unwrap().automatic.iter().map(|(name, value)| format!("{name}={value}")).collect()
+    };
+    let both = "EPICS_CA_ADDR_LIST=127.0.0.1:5074 10.0.0.7:5075";
+    for process in ["client", "usual", "alarms", "dashboard"] {
+        assert_eq!(set(process), [both, "TAHTI_ALARMS=rf", "TAHTI_MESSAGES=ring"], "{process}");
+    }
+    assert_eq!(set("one")[0], "EPICS_CA_ADDR_LIST=10.0.0.7:5075");
+    assert_eq!(set("two")[0], "EPICS_CA_ADDR_LIST=127.0.0.1:5074");
+    assert_eq!(set("elsewhere"), ["TAHTI_ALARMS=rf"], "what a process sets itself is left");
+    // A port of the whole plant is found by each client already.
+    let plain = plant_of(&("env = { EPICS_CA_SERVER_PORT = \"5080\" }\n".to_owned() + &ioc("one", "")));
+    assert!(plain.processes.iter().all(|process| process.automatic.is_empty()), "{plain:?}");
+}
+
+#[test]
+fn of_a_plant_with_errors_the_processes_are_kept_so_that_their_files_are_checked() {
+    let rest = "[[ioc]]\nname = \"i\"\nload = [{ file = \"a.db\" }]\n";
+    for wrong in [
+        "[plant]\nname = \"rf\"\n[dashboard]\nlisten = \"nowhere\"\n",
+        "[plant]\n",
+        "[plant]\nname = \"rf\"\n[shield]\n",
+        "[plant\nname = \"rf\"\n",
+        "[plant]\nname = \"rf\"\n[[frame]]\nname = \"f\"\nminors = 1\nperiod = \"1ms\"\n[[frame.activity]]\nname = \"a\"\nbudget = \"2ms\"\n",
+    ] {
+        let checked = check(&(wrong.to_owned() + rest), &Anywhere);
+        assert!(checked.plant.is_none() && !checked.found.is_empty(), "{wrong}");
+        assert!(checked.readable.iter().any(|process| process.name == "i"), "{wrong}: {:?}", checked.found);
+    }
+}
+
+#[test]
+fn an_unclosed_table_is_one_finding_at_its_line() {
+    let text = "[plant\nname = \"rf\"\n\n[[process]]\nname = \"a\"\ncommand = \"x\"\nclass = \"fast\"\n";
+    let found = check(text, &Anywhere).found;
+    assert_eq!(found.iter().map(|one| one.line).collect::<Vec<_>>(), [1, 7], "{found:?}");
+}
