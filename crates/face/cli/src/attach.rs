@@ -11,6 +11,7 @@ use rustix::termios::{OptionalActions, Termios, isatty, tcgetattr, tcgetwinsize,
 use std::io::{Read, Write, stdin, stdout};
 use std::os::unix::net::UnixStream;
 use std::process::ExitCode;
+use sys::signal::{SIGWINCH, SignalFd};
 
 /// `^]`, as in telnet.
 const DETACH_KEY: u8 = 0x1d;
@@ -83,40 +84,65 @@ fn attach(args: &Args) -> Result<String, Failure> {
     let stream = UnixStream::connect(&socket).map_err(|error| {
         format!("process {:?} of plant {plant:?} has no console ({error}); `tahti ps` lists the processes", args.name)
     })?;
-    let size = tcgetwinsize(stdout()).ok().map(|size| WindowSize { rows: size.ws_row, columns: size.ws_col });
-    let request = Request::Attach { read_only: args.read_only, size };
+    // Before the size is read, so that no change is missed.
+    let resized = SignalFd::new(&[SIGWINCH])?;
+    let request = Request::Attach { read_only: args.read_only, size: size() };
     (&stream).write_all(&line(&request))?;
     let status = answer(&stream)?;
     println!("attached to {} ({}); ^] disconnects", status.name, plant);
     let raw = Raw::enter()?;
-    let why = converse(&stream, args);
+    let resize = || -> Result<(), Failure> {
+        let Some(size) = size().filter(|_| !args.read_only) else { return Ok(()) };
+        // The console's own connection carries what is typed.
+        let mut beside = UnixStream::connect(&socket)?;
+        beside.write_all(&line(&Request::Resize { size }))?;
+        match reply(&beside)? {
+            Reply::Refused(why) => Err(why.into()),
+            _ => Ok(()),
+        }
+    };
+    let why = converse(&stream, args, &resized, resize);
     drop(raw);
     why
 }
 
-/// Reads the one line of the keeper's answer, and not a byte of what follows.
-fn answer(mut stream: &UnixStream) -> Result<Status, Failure> {
-    let mut text = Vec::new();
-    let mut byte = [0u8];
-    while stream.read(&mut byte)? == 1 && byte[0] != b'\n' {
-        text.push(byte[0]);
-    }
-    match keep::keeper::protocol::parse(&text)? {
+/// The size of the user's terminal.
+fn size() -> Option<WindowSize> {
+    tcgetwinsize(stdout()).ok().map(|size| WindowSize { rows: size.ws_row, columns: size.ws_col })
+}
+
+fn answer(stream: &UnixStream) -> Result<Status, Failure> {
+    match reply(stream)? {
         Reply::Status(status) => Ok(*status),
         Reply::Refused(why) => Err(why.into()),
         other => Err(format!("unexpected answer of the keeper: {other:?}").into()),
     }
 }
 
-/// Carries bytes both ways until one side leaves.
-fn converse(mut stream: &UnixStream, args: &Args) -> Result<String, Failure> {
+/// Reads the one line of the keeper's answer, and not a byte of what follows.
+fn reply(mut stream: &UnixStream) -> Result<Reply, Failure> {
+    let mut text = Vec::new();
+    let mut byte = [0u8];
+    while stream.read(&mut byte)? == 1 && byte[0] != b'\n' {
+        text.push(byte[0]);
+    }
+    Ok(keep::keeper::protocol::parse(&text)?)
+}
+
+/// Carries bytes both ways until one side leaves; passes on each new size of the terminal.
+fn converse(
+    mut stream: &UnixStream,
+    args: &Args,
+    resized: &SignalFd,
+    resize: impl Fn() -> Result<(), Failure>,
+) -> Result<String, Failure> {
     let read_only = args.read_only;
     let mut typing = true;
     let mut tamed = (!args.raw).then(Tamed::default);
     let mut bytes = [0u8; 4096];
     loop {
         let (input, output) = (stdin(), stream);
-        let mut fds = vec![PollFd::new(output, PollFlags::IN)];
+        let mut fds = vec![PollFd::new(output, PollFlags::IN), PollFd::new(resized, PollFlags::IN)];
         if typing {
             fds.push(PollFd::new(&input, PollFlags::IN));
         }
@@ -125,6 +151,10 @@ fn converse(mut stream: &UnixStream, args: &Args) -> Result<String, Failure> {
             Err(errno) => return Err(format!("poll: {errno}").into()),
         }
         let ready: Vec<bool> = fds.iter().map(|fd| !fd.revents().is_empty()).collect();
+        if ready[1] {
+            while resized.read()?.is_some() {}
+            resize()?;
+        }
         if ready[0] {
             match stream.read(&mut bytes) {
                 Ok(0) | Err(_) => return Ok("the keeper ended".to_owned()),
@@ -136,7 +166,7 @@ fn converse(mut stream: &UnixStream, args: &Args) -> Result<String, Failure> {
                 }
             }
         }
-        if ready.get(1) == Some(&true) {
+        if ready.get(2) == Some(&true) {
             let got = rustix::io::read(stdin(), &mut bytes)?;
             let typed = &bytes[..got];
             let leaves = typed.iter().position(|byte| *byte == DETACH_KEY);

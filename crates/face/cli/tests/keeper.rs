@@ -3,7 +3,7 @@
 use base::Size;
 use host::plant::Bounds;
 use keep::keeper::protocol::{
-    ChildId, EXITS_NAME, End, Event, ExitRecord, KeeperSpec, LogSpec, Reply, Request, Target, line,
+    ChildId, EXITS_NAME, End, Event, ExitRecord, KeeperSpec, LogSpec, Reply, Request, Target, WindowSize, line,
 };
 use keep::keeper::{Keeper, News};
 use keep::launch::{LaunchSpec, Terminal};
@@ -444,6 +444,21 @@ fn two_consoles_share_a_child_and_a_viewer_cannot_type() {
         }
         assert!(std::time::Instant::now() < until, "never started");
     }
+}
+
+#[test]
+fn a_terminal_that_changes_its_size_changes_that_of_the_child() {
+    let place = KeeperFolder::new("resize");
+    let script = "trap 'stty size' WINCH; echo armed; while :; do sleep 0.05; done";
+    let mut keeper = start(&place.spec(script));
+    let mut console = Console::open(&place, false);
+    console.see("armed");
+    let mut beside = UnixStream::connect(place.0.join("keeper/socket")).unwrap();
+    let size = WindowSize { rows: 33, columns: 77 };
+    beside.write_all(&line(&Request::Resize { size })).unwrap();
+    console.see("33 77");
+    console.send("\u{18}");
+    ended(&mut keeper);
 }
 
 #[test]

@@ -68,7 +68,7 @@ impl Operators {
     pub fn refuse(self, request: &Request) -> Option<&'static str> {
         match request {
             Request::Status | Request::Attach { read_only: true, .. } => None,
-            Request::Attach { .. } if self.may_type => None,
+            Request::Attach { .. } | Request::Resize { .. } if self.may_type => None,
             Request::Attach { .. } => {
                 Some("operators of this plant may look, not type (operators_may_type): use --read-only")
             }
@@ -125,6 +125,11 @@ pub enum Request {
         read_only: bool,
         /// Size of the user's terminal, if known.
         size: Option<WindowSize>,
+    },
+    /// The user's terminal has another size: for one whose console may type.
+    Resize {
+        /// The size.
+        size: WindowSize,
     },
     /// End the keeper; refused while the child runs.
     Quit,

@@ -417,6 +417,12 @@ impl Keeper {
                 self.clients[index].kind = Kind::Console { read_only };
                 Reply::Status(Box::new(self.status()))
             }
+            Request::Resize { size } => {
+                if let Some(child) = &self.child {
+                    child.resize(size.rows, size.columns);
+                }
+                Reply::Done
+            }
             Request::Quit if self.child.is_some() => Reply::Refused("its process still runs".to_owned()),
             Request::Quit => {
                 self.over = true;
