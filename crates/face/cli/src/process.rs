@@ -251,6 +251,8 @@ fn describe(name: &str, plant: Option<&str>) -> Result<bool, Failure> {
     let keeper = process.keeper.map_or_else(|| "no keeper".to_owned(), |pid| format!("its keeper is process {pid}"));
     println!("  {:<16} {starts}; {keeper}", "");
     process
+    let automatic = process.automatic.iter();
+    automatic.for_each(|(name, value)| println!("  {:<16} set by tahti: {name}={value}", ""));
         .shortfalls
         .iter()
         .for_each(|text| println!("  {:<16} {} {text}", "", Painted(Colour::Doubtful, "unavailable:")));

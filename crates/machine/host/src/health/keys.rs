@@ -32,7 +32,7 @@ const LIMIT: Meaning = Rows(&[Available]);
 
 /// Keys by table, each list of keys separated by blanks.
 pub const MEANINGS: &[(&str, &[(&str, Meaning)])] = &[
-    ("[plant]", &[("name operators operators_may_type", NAMES)]),
+    ("[plant]", &[("name operators operators_may_type env", NAMES)]),
     (
         "[shield]",
         &[

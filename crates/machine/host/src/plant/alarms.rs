@@ -95,6 +95,15 @@ const SHAPE: [Key; OWN.len() + PROCESS.keys.len() - 2] = with_process(&OWN, &["c
 /// Tables that are rows of alarms.
 const ROWS: [(&str, &str); 2] = [("area", "[[area]]"), ("alarm", "[[alarm]]")];
 
+/// The name of the plant's alarm server, where the plant file has its alarms.
+pub(crate) fn server<'t>(root: &'t DeTable<'_>, plant: Option<&'t str>) -> Option<&'t str> {
+    let alarms = root.get("alarms")?.get_ref().as_table()?;
+    let word = |key: &str| alarms.get(key).and_then(|value| value.get_ref().as_str());
+    // `alarms` is the name of those that have none.
+    let own = word("tree").filter(|name| *name != "alarms");
+    if alarms.get("file").is_some() { None } else { own.or(plant) }
+}
+
 /// Reads the alarms as the process that they are; `plant` is the plant's name. `None` where it has none.
 pub(crate) fn member(
     root: &DeTable<'_>,

@@ -320,6 +320,7 @@ pub(crate) fn process(config: &Config, miss_ratio_max: Option<MissRatio>, isolat
         user: None,
         capabilities: None,
         env: BTreeMap::from([(FRAME.to_owned(), text)]),
+        automatic: BTreeMap::new(),
         dir: None,
         after: Vec::new(),
         ready: Ready {

@@ -31,6 +31,14 @@ pub const PLANT: Table = Table {
             "`false`",
             "Operators may also send input to consoles, including the keys that kill and start the process.",
         ),
+        key(
+            "env",
+            r#"{ EPICS_CA_SERVER_PORT = "5074" }"#,
+            "table of texts",
+            "empty",
+            "Environment variables of all processes. `env` of a process wins. [Further variables](supervisor.md#environment) are set so that \
+             the parts of the plant find each other.",
+        ),
     ],
 };
 

@@ -10,6 +10,7 @@ mod as_written;
 mod dashboard;
 mod deadline;
 mod doc;
+mod environment;
 mod equipment;
 mod frames;
 mod guest;
@@ -37,6 +38,7 @@ pub use table::{Diagnostic, Diagnostics, NotUtf8, Severity, render_all, utf8};
 
 use crate::suggest::Choice;
 use base::{CpuSet, DurNs};
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use table::{Section, clipped, tables};
 use toml::Spanned;
@@ -187,10 +189,10 @@ impl Surroundings for Anywhere {
 pub struct Checked {
     /// The plant, if there was no error.
     pub plant: Option<Plant>,
-    /// All errors and warnings, in the file's order.
-    pub found: Vec<Diagnostic>,
     /// If there was one: the processes that could be read, whose files can be checked all the same.
     pub readable: Vec<Process>,
+    /// All errors and warnings, in the file's order.
+    pub found: Vec<Diagnostic>,
 }
 
 /// Reads and checks a plant file.
@@ -201,10 +203,10 @@ pub fn check(text: &str, around: &dyn Surroundings) -> Checked {
         found.error(0..0, format!("the file has {} bytes", text.len()), format!("at most {TEXT_BYTES_MAX}"), "");
         return Checked { plant: None, readable: Vec::new(), found: found.finish() };
     }
-    let plant = read_plant(root.get_ref(), text, around, &mut found);
-    let found = found.finish();
     let sound = found.sound(text);
     let (root, _) = DeTable::parse_recoverable(&sound);
+    let plant = read_plant(root.get_ref(), text, around, &mut found);
+    let found = found.finish();
     let broken = found.iter().any(|one| one.severity == Severity::Error);
     match plant {
         Ok(plant) if !broken => Checked { plant: Some(*plant), readable: Vec::new(), found },
@@ -262,11 +264,12 @@ fn read_plant(
         found.error(key.span(), message, TABLES, remedy);
     }
 
-    let mut operators = None;
+    let (mut operators, mut env) = (None, BTreeMap::new());
     let name = match tables(root, "plant", false, found).first() {
         Some((table, span)) => {
             let section = Section::open(table, span.clone(), &keys::PLANT, "[plant]", found);
             operators = hygiene::operators(&section, found);
+            env = process::env(&section, found);
             process::name(&section, found).map(|(name, span)| {
                 // A folder of that name lies beside tahti's own files, such as `shield.json`.
                 if name.contains('.') {
@@ -379,18 +382,18 @@ fn read_plant(
         Some((cpus, section.value("cpus").map_or(section.range(), Spanned::span)))
     });
     let isolated_cpus = isolated.as_ref().map(|(cpus, _)| *cpus);
-    across::check(&reads, shield.is_some(), isolated, watchdog.as_ref().map(|(_, span)| span.clone()), around, found);
-    partition::check(&mut partitions, &reads, isolated_cpus, around, found);
-    let frames = frames::read_all(root, isolated_cpus, &reads, around, found);
     // Of tables with a syntax error nothing is known, so that names and sums say nothing.
     reads.retain(|read| !found.is_broken(&read.header));
     if found.has_syntax_errors() {
         return Err(reads.into_iter().map(|read| read.process).collect());
     }
+    across::check(&reads, shield.is_some(), isolated, watchdog.as_ref().map(|(_, span)| span.clone()), around, found);
+    partition::check(&mut partitions, &reads, isolated_cpus, around, found);
+    let frames = frames::read_all(root, isolated_cpus, &reads, around, found);
     let process = |(frame, ratio): &_| frames::process(frame, *ratio, isolated_cpus.as_ref());
     let mut all: Vec<Process> = frames.iter().map(process).collect();
     all.extend(reads.into_iter().map(|read| read.process));
-    let dashboard = match own_dashboard {
+    let mut dashboard = match own_dashboard {
         Some(own) => all.iter().position(|process| process.name == own).map(|at| all.remove(at)),
         None if says_dashboard => None,
         None => {
@@ -407,12 +410,9 @@ fn read_plant(
     let (Some(name), Some(shield)) = (name, shield) else { return Err(all) };
     Ok(Box::new(Plant {
         dashboard: dashboard.map(Box::new),
-        name: name.clone()?,
+        name,
         operators,
-        shield: match shield {
-            Some((shield, _)) => Some(shield?),
-            None => None,
-        },
+        shield,
         processes: all,
         partitions: partitions.into_iter().map(|(partition, _)| partition).collect(),
         frames: frames.into_iter().map(|(frame, _)| frame).collect(),

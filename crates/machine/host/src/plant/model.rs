@@ -126,6 +126,9 @@ pub struct Process {
     pub capabilities: Option<Vec<String>>,
     /// Variables added to its environment.
     pub env: BTreeMap<String, String>,
+    /// Variables by which it finds other parts of the plant, unless it has them from the supervisor's environment.
+    #[serde(default)]
+    pub automatic: BTreeMap<String, String>,
     /// Working directory; the plant file's folder when missing.
     pub dir: Option<String>,
     /// Processes that must be ready before this one starts.

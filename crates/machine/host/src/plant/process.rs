@@ -126,6 +126,7 @@ pub(crate) fn read_as(
             user: user.as_ref().map(|(user, _)| (*user).to_owned()),
             capabilities: capabilities(section, found),
             env: env(section, found),
+            automatic: BTreeMap::new(),
             dir: dir.as_ref().map(|(dir, _)| (*dir).to_owned()),
             after: after.iter().map(|(name, _)| (*name).to_owned()).collect(),
             ready: ready(section, found),
@@ -214,7 +215,8 @@ pub(crate) fn bounds(section: &Section<'_>, found: &mut Diagnostics<'_>) -> Boun
     Bounds { memory_max: memory.map(|(size, _)| size), tasks_max: tasks.map(|(tasks, _)| tasks) }
 }
 
-fn env(section: &Section<'_>, found: &mut Diagnostics<'_>) -> BTreeMap<String, String> {
+/// The variables of a table.
+pub(super) fn env(section: &Section<'_>, found: &mut Diagnostics<'_>) -> BTreeMap<String, String> {
     let mut env = BTreeMap::new();
     let Some(value) = section.value("env") else { return env };
     let DeValue::Table(table) = value.get_ref() else {

@@ -191,6 +191,12 @@ pub struct ProcessStatus {
     pub restarts: u64,
     /// Last end, and why.
     pub ended: Option<(MonoNs, Cause)>,
+    /// The last line that it wrote before, if that end was a failure.
+    #[serde(default)]
+    pub last_line: Option<String>,
+    /// Variables that it got so that it finds other parts of the plant.
+    #[serde(default)]
+    pub automatic: std::collections::BTreeMap<String, String>,
     /// What it wanted and could not have.
     pub shortfalls: Vec<String>,
     /// What it says is wrong with it.

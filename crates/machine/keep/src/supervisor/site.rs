@@ -89,6 +89,9 @@ impl Site {
         // What the supervisor was started with is not for somebody else.
         let all = if process.user.is_some() { Vec::new() } else { vec!["*".to_owned()] };
         launch.env_pass = Some(hygiene.pass_environment.clone().unwrap_or(all));
+        for (name, value) in automatic(process) {
+            launch.env.entry(name.clone()).or_insert_with(|| value.clone());
+        }
         launch.umask = hygiene.umask;
         launch.oom_score = hygiene.oom_score_adjust;
         launch.no_new_privileges = hygiene.no_new_privileges;
@@ -155,6 +158,16 @@ impl Site {
             operators: self.operators,
         })
     }
+}
+
+/// The variables by which a process finds other parts of the plant: those that it has neither from the plant file nor from the
+/// supervisor's environment.
+pub(crate) fn automatic(process: &Process) -> impl Iterator<Item = (&String, &String)> {
+    let passes = |name: &str| match &process.hygiene.pass_environment {
+        Some(patterns) => patterns.iter().any(|pattern| base::glob(pattern, name)),
+        None => process.user.is_none(),
+    };
+    process.automatic.iter().filter(move |(name, _)| !passes(name) || std::env::var_os(name).is_none())
 }
 
 /// Whether the guard looks after a process: its threads are real time, or it owes signs of life.

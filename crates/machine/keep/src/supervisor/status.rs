@@ -69,6 +69,8 @@ fn process_status(site: &Site, unit: &Unit, one: &Supervised, parents: &OnceCell
         starts: unit.history.starts,
         restarts: unit.history.restarts,
         ended: unit.history.ended.clone(),
+        last_line: last_line(unit, one),
+        automatic: super::site::automatic(process).map(|(name, value)| (name.clone(), value.clone())).collect(),
         shortfalls: one.shortfalls.clone(),
         trouble: one.trouble.clone(),
         evidence: one.incident.evidence.clone(),

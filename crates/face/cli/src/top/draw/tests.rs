@@ -29,6 +29,8 @@ fn process(name: &str, pid: i32, misses: Option<u64>) -> ProcessStatus {
         starts: 1,
         restarts: 0,
         ended: None,
+        last_line: None,
+        automatic: BTreeMap::new(),
         shortfalls: Vec::new(),
         trouble: None,
         evidence: None,
