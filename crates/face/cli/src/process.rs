@@ -214,7 +214,8 @@ fn run(
                     }
                     Ok(false) => std::thread::sleep(LOOK_EVERY),
                     Err(why) => {
-                        let ended = ended.map_or(String::new(), |cause| format!(" ({cause})"));
+                        let line = process.last_line.as_ref().map_or(String::new(), |line| format!(": {line}"));
+                        let ended = ended.map_or(String::new(), |cause| format!(" ({cause}{line})"));
                         return Err(format!("{name}: {why}{ended}; `tahti logs {name}` says more").into());
                     }
                 }
@@ -250,9 +251,9 @@ fn describe(name: &str, plant: Option<&str>) -> Result<bool, Failure> {
     let starts = base::text::Counted(usize::try_from(process.starts).unwrap_or(usize::MAX), "start");
     let keeper = process.keeper.map_or_else(|| "no keeper".to_owned(), |pid| format!("its keeper is process {pid}"));
     println!("  {:<16} {starts}; {keeper}", "");
-    process
     let automatic = process.automatic.iter();
     automatic.for_each(|(name, value)| println!("  {:<16} set by tahti: {name}={value}", ""));
+    process
         .shortfalls
         .iter()
         .for_each(|text| println!("  {:<16} {} {text}", "", Painted(Colour::Doubtful, "unavailable:")));

@@ -70,12 +70,12 @@ pub(crate) fn status(name: &str) -> Result<Status, Failure> {
 /// Processor time of a process or thread at an earlier look.
 pub(crate) type Before = (MonoNs, BTreeMap<i32, DurNs>);
 
-/// Percent of one CPU: since the earlier look, or since the start.
+/// Percent of one CPU that a process and all that it has started use: since the earlier look, or since the start.
 pub(crate) fn percent(process: &ProcessStatus, now: MonoNs, before: Option<&Before>) -> f64 {
     let (Some(pid), Some(started)) = (process.pid, process.started) else { return 0.0 };
     let (span, used) = match before.and_then(|(then, all)| Some((*then, all.get(&pid)?))) {
-        Some((then, earlier)) => (now - then, process.cpu.0 - earlier.0),
-        None => (now - started, process.cpu.0),
+        Some((then, earlier)) => (now - then, process.family_cpu().0 - earlier.0),
+        None => (now - started, process.family_cpu().0),
     };
     // Two clocks that count in different steps.
     100.0 * used.max(0) as f64 / span.0.max(1) as f64
@@ -135,8 +135,7 @@ pub(crate) fn heads() -> String {
 pub(crate) fn row(status: &Status, process: &ProcessStatus, before: Option<&Before>) -> String {
     let alive = process.pid.is_some();
     let dash = |text: String| if alive { text } else { "-".to_owned() };
-    let ended =
-        process.ended.as_ref().map_or(String::new(), |(at, cause)| format!("{cause}, {} ago", short(status.now - *at)));
+    let ended = process.last_end(status.now).unwrap_or_default();
     let up = process.started.map_or_else(|| "-".to_owned(), |at| dash(short(status.now - at)));
     let state = format!("{:<9}", process.state);
     let state = Painted(state_colour(&process.state), state);
@@ -147,8 +146,8 @@ pub(crate) fn row(status: &Status, process: &ProcessStatus, before: Option<&Befo
         process.class.to_string(),
         process.cpus.to_string(),
         dash(format!("{:.1} %", percent(process, status.now, before))),
-        dash(format!("{:.1} M", megabytes(process.memory.0))),
-        dash(process.threads.to_string()),
+        dash(format!("{:.1} M", megabytes(process.family_memory().0))),
+        dash(process.family_threads().to_string()),
         up,
         process.restarts,
     );
@@ -170,12 +169,13 @@ pub(crate) fn more(process: &ProcessStatus) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     if let Some(family) = process.family.filter(|family| family.processes > 1) {
         lines.push(format!(
-            "  {:<16} {} processes together: {} CPU, {:.1} M, {} threads",
+            "  {:<16} {} processes together; the first alone: {} of {} CPU, {:.1} M, {} threads",
             "",
             family.processes,
+            short(process.cpu),
             short(family.cpu),
-            megabytes(family.memory.0),
-            family.threads
+            megabytes(process.memory.0),
+            process.threads
         ));
     }
     lines.extend(process.family.and_then(bounds).map(|bounds| format!("  {:<16} {bounds}", "")));

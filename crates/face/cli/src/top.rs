@@ -163,9 +163,9 @@ fn share(status: &Plant, tid: i32, used: DurNs, before: Option<&Before>) -> f64 
         .map_or(0.0, |(then, earlier)| 100.0 * (used.0 - earlier.0).max(0) as f64 / (status.now - then).0.max(1) as f64)
 }
 
-/// Processor time of processes by their number.
+/// Processor time of processes, with all that they have started, by their number.
 fn times_of(status: &Plant) -> BTreeMap<i32, DurNs> {
-    status.processes.iter().filter_map(|process| Some((process.pid?, process.cpu))).collect()
+    status.processes.iter().filter_map(|process| Some((process.pid?, process.family_cpu()))).collect()
 }
 
 fn ordered<'a>(status: &'a Plant, before: Option<&Before>, by: Sort) -> Vec<&'a ProcessStatus> {
@@ -179,7 +179,7 @@ fn sort(all: &mut [&ProcessStatus], by: Sort, burnt: impl Fn(&ProcessStatus) -> 
     match by {
         Sort::Order => {}
         Sort::Cpu => all.sort_by(|one, other| burnt(other).total_cmp(&burnt(one))),
-        Sort::Memory => all.sort_by_key(|process| std::cmp::Reverse(process.memory)),
+        Sort::Memory => all.sort_by_key(|process| std::cmp::Reverse(process.family_memory())),
         Sort::Misses => all.sort_by_key(|process| std::cmp::Reverse(misses(process))),
         Sort::Restarts => all.sort_by_key(|process| std::cmp::Reverse(process.restarts)),
         Sort::Name => all.sort_by(|one, other| one.name.cmp(&other.name)),

@@ -472,6 +472,7 @@ impl Runner<'_> {
                 ended_unix_s,
                 used,
                 left_behind: 0,
+                last_line: None,
             });
             self.keep_evidence();
         }

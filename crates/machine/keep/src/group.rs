@@ -15,7 +15,7 @@ pub(crate) use bounds::{MEMORY, TASKS};
 use crate::launch::Shortfall;
 use base::DurNs;
 use host::plant::Bounds;
-use proc::cgroup::{Membership, memberships};
+use proc::cgroup::{Membership, keyed, memberships};
 use proc::mountinfo::{Mount, mounts};
 use rustix::fs::Access;
 use std::collections::BTreeSet;
@@ -153,6 +153,13 @@ impl Group {
     pub(crate) fn members(&self) -> Vec<i32> {
         let lists = Self::whole(self.first()).into_iter().map(|dir| std::fs::read_to_string(dir.join("cgroup.procs")));
         lists.flatten().flat_map(|text| text.lines().filter_map(|pid| pid.parse().ok()).collect::<Vec<i32>>()).collect()
+    }
+
+    /// Processor time of all that was ever in it, as version 2 counts it.
+    pub(crate) fn cpu(&self) -> Option<DurNs> {
+        let stat = |dir: &PathBuf| std::fs::read_to_string(dir.join("cpu.stat")).ok();
+        let used = self.dirs.iter().filter_map(stat).find_map(|stat| keyed(&stat, "usage_usec"))?;
+        Some(DurNs(i64::try_from(used).unwrap_or(i64::MAX).saturating_mul(1000)))
     }
 
     /// Sends SIGKILL to all members at once, so that none can fork meanwhile.

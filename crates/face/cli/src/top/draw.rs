@@ -194,7 +194,7 @@ impl Model {
             one.class.to_string(),
             one.cpus.to_string(),
             or(percent.map(|percent| format!("{percent:.1}"))),
-            or(one.pid.map(|_| format!("{:.1} M", megabytes(one.memory.0)))),
+            or(one.pid.map(|_| format!("{:.1} M", megabytes(one.family_memory().0)))),
         );
         let missed = if misses > Some(0) { coloured(Color::Red, &missed) } else { text(&missed) };
         let state = coloured(state, &format!("{:<9.9}", one.state));
@@ -370,13 +370,15 @@ fn details(one: &ProcessStatus, now: MonoNs) -> Vec<Line<'static>> {
     let mut lines = vec![
         head(&format!(
             "{}: {}, {up}, {} threads, class {}, CPUs {}",
-            one.name, one.state, one.threads, one.class, one.cpus
+            one.name,
+            one.state,
+            one.family_threads(),
+            one.class,
+            one.cpus
         ))
         .into(),
     ];
-    lines.extend(
-        one.ended.as_ref().map(|(at, cause)| text(&format!("  last end: {cause}, {} ago", short(now - *at))).into()),
-    );
+    lines.extend(one.last_end(now).map(|end| text(&format!("  last end: {end}")).into()));
     lines.extend(one.shortfalls.iter().map(|what| coloured(Color::Yellow, &format!("  unavailable: {what}")).into()));
     lines.extend(more(one).iter().map(|line| text(&format!("  {}", line.trim_start())).into()));
     lines

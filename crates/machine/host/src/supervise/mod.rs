@@ -143,6 +143,14 @@ pub enum Cause {
     NoStart(String),
 }
 
+impl Cause {
+    /// Whether it ended by a failure of its own: not as it was asked to, and not with success.
+    #[must_use]
+    pub const fn is_failure(&self) -> bool {
+        !matches!(self, Self::Asked(_) | Self::Own(End::Exit(0)) | Self::NoStart(_))
+    }
+}
+
 impl fmt::Display for End {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -58,6 +58,7 @@ impl Keeper {
             ended_unix_s: unix_ms() / 1000,
             used,
             left_behind: 0,
+            last_line: None,
         };
         let mut until = record.ended;
         if child.asked {
@@ -87,7 +88,7 @@ impl Keeper {
         record.left_behind = record.left_behind.max(killed);
         // Their last words.
         self.output(LAST_CHUNKS);
-        self.child = None;
+        record.last_line = self.child.take().and_then(|child| child.last_line());
         self.keep_record(&record);
         let name = self.spec.launch.name.clone();
         self.say(&format!("{name} (PID {}) ended: {}", record.child.pid, record.end));

@@ -7,6 +7,7 @@
 mod client;
 mod console;
 pub(crate) mod ending;
+mod last_line;
 mod log;
 pub mod protocol;
 mod running;

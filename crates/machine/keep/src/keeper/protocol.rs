@@ -267,6 +267,9 @@ pub struct ExitRecord {
     /// Descendants that it left behind, which were ended after it.
     #[serde(default)]
     pub left_behind: u32,
+    /// The last line that it wrote: on its terminal, or to standard error. At most 200 letters, no control characters.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_line: Option<String>,
 }
 
 /// Exit status or signal.
@@ -405,6 +408,7 @@ mod tests {
             ended_unix_s: 3,
             used: Used::default(),
             left_behind: 0,
+            last_line: Some("no such file".to_owned()),
         }));
         assert_eq!(parse::<Reply>(&line(&event)).unwrap(), event);
     }

@@ -1,5 +1,6 @@
 //! The running child of a keeper: its streams, its signs of readiness, its descendants.
 
+use super::last_line::LastLine;
 use super::log::Stream;
 use crate::group::Group;
 use crate::keeper::protocol::{ChildId, ExitRecord, Target};
@@ -33,11 +34,16 @@ pub(super) struct Running {
     streams: Vec<(Stream, OwnedFd)>,
     /// The end of its present line of output, not much longer than the ready text.
     line: Vec<u8>,
+    /// The stream with its error messages: its terminal, or standard error.
+    errors: Stream,
+    /// The last line of that stream.
+    last_line: LastLine,
 }
 
 impl Running {
     pub(super) fn new(started: Started, since: MonoNs) -> Self {
         let mut streams = Vec::new();
+        let errors = if started.pipes.is_some() { Stream::Error } else { Stream::Output };
         if let Some(pty) = started.pty {
             streams.push((Stream::Output, pty));
         }
@@ -60,6 +66,8 @@ impl Running {
             ended: None,
             streams,
             line: Vec::new(),
+            errors,
+            last_line: LastLine::default(),
         }
     }
 
@@ -71,17 +79,28 @@ impl Running {
     /// Hands all output that has arrived to `each`, at most `chunks` reads of a stream.
     pub(super) fn drain(&mut self, chunks: usize, mut each: impl FnMut(Stream, &[u8])) {
         let mut bytes = [0u8; 4096];
+        let (errors, last_line) = (self.errors, &mut self.last_line);
         self.streams.retain(|(stream, fd)| {
             for _ in 0..chunks {
                 match rustix::io::read(fd, &mut bytes) {
                     Ok(0) | Err(Errno::IO) => return false,
-                    Ok(got) => each(*stream, &bytes[..got]),
+                    Ok(got) => {
+                        if *stream == errors {
+                            last_line.take(&bytes[..got]);
+                        }
+                        each(*stream, &bytes[..got]);
+                    }
                     Err(Errno::INTR) => {}
                     Err(_) => return true,
                 }
             }
             true
         });
+    }
+
+    /// The last line that it wrote, for people.
+    pub(super) fn last_line(&self) -> Option<String> {
+        self.last_line.text()
     }
 
     /// Sends bytes to the child's terminal; returns how many it did not take.

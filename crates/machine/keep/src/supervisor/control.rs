@@ -215,6 +215,34 @@ pub struct ProcessStatus {
     pub guest: Option<String>,
 }
 
+impl ProcessStatus {
+    /// Processor time of it and of all that it has started.
+    #[must_use]
+    pub fn family_cpu(&self) -> DurNs {
+        self.family.map_or(self.cpu, |family| family.cpu)
+    }
+
+    /// Resident memory of it and of all that it has started.
+    #[must_use]
+    pub fn family_memory(&self) -> Size {
+        self.family.map_or(self.memory, |family| family.memory)
+    }
+
+    /// Threads of it and of all that it has started.
+    #[must_use]
+    pub fn family_threads(&self) -> u32 {
+        self.family.map_or(self.threads, |family| family.threads)
+    }
+
+    /// How it ended last, with the last line that it wrote if that was a failure.
+    #[must_use]
+    pub fn last_end(&self, now: MonoNs) -> Option<String> {
+        let (at, cause) = self.ended.as_ref()?;
+        let line = self.last_line.as_ref().map_or(String::new(), |line| format!(": {line}"));
+        Some(format!("{cause}, {} ago{line}", super::short(now - *at)))
+    }
+}
+
 /// What the results of a process were worth.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Value {

@@ -120,6 +120,8 @@ pub(crate) struct Supervised {
     /// What it wanted and could not have.
     pub(crate) shortfalls: Vec<String>,
     pub(crate) exit: Option<ExitRecord>,
+    /// The last line that it wrote before its last end.
+    pub(crate) last_line: Option<String>,
     /// Its loop page, if it is one that may have a loop.
     pub(crate) page: Option<Page>,
     /// Pulses of its earlier lives.

@@ -80,6 +80,12 @@ fn process_status(site: &Site, unit: &Unit, one: &Supervised, parents: &OnceCell
     })
 }
 
+/// The last line that a process wrote before its last end, if that was a failure.
+fn last_line(unit: &Unit, one: &Supervised) -> Option<String> {
+    let failed = unit.history.ended.as_ref().is_some_and(|(_, cause)| cause.is_failure());
+    one.last_line.clone().filter(|_| failed)
+}
+
 /// What a guest's process has noted in its folder; others have none. The folder may be another user's, who could have put a link into
 /// the note's place, which shows what this user alone may read, or a pipe, for which the supervisor would wait.
 #[must_use]
@@ -111,7 +117,8 @@ fn family(keeper: &Path, pid: i32, parents: &OnceCell<Parents>) -> Family {
     let bound = |controller| group.as_ref().and_then(|group| group.standing(controller));
     Family {
         processes,
-        cpu: all.cpu,
+        // The group's own count has also descendants that have ended and that no member waited for.
+        cpu: group.as_ref().and_then(Group::cpu).map_or(all.cpu, |counted| counted.max(all.cpu)),
         memory: all.memory,
         threads: all.threads,
         memory_bound: bound(&MEMORY),
@@ -182,9 +189,9 @@ pub(crate) fn verdict(
     outcome: &Outcome,
 ) -> String {
     let mut text = format!("{:<16} {:<10} {:>6} {:>8}  last end\n", "process", "state", "starts", "restarts");
-    for unit in processes.all.units().iter().filter(|unit| !unit.retired || unit.state.is_alive()) {
+    for (unit, one) in processes.iter().filter(|(unit, _)| !unit.retired || unit.state.is_alive()) {
         let ended = match &unit.history.ended {
-            Some((_, cause)) => cause.to_string(),
+            Some((_, cause)) => last_line(unit, one).map_or(cause.to_string(), |line| format!("{cause}: {line}")),
             None if unit.history.starts == 0 => "never started".to_owned(),
             None => "-".to_owned(),
         };

@@ -58,7 +58,8 @@ export default {
     const focus = document.activeElement;
     const rows = plant.processes.flatMap((process) => {
       const alive = process.pid != null;
-      const ended = process.ended ? `${process.ended.cause}, ${time(process.ended.ago_ns)} ago` : "";
+      const line = process.ended?.last_line ? `: ${process.ended.last_line}` : "";
+      const ended = process.ended ? `${process.ended.cause}, ${time(process.ended.ago_ns)} ago${line}` : "";
       const row = tr([
         process.name, alive ? String(process.pid) : "-", el("span", { class: WORDS[process.state] ?? "doubt" }, process.state),
         process.class, process.cpus, alive ? percent(process.cpu_percent) : "-", alive ? bytes(process.memory) : "-",

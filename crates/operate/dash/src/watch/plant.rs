@@ -53,7 +53,7 @@ impl Processes {
     }
 
     fn process(&self, status: &Status, one: &ProcessStatus, used: &mut BTreeMap<i32, DurNs>) -> Value {
-        let percent = one.pid.map(|pid| self.percent(status.now, pid, one.cpu, used));
+        let percent = one.pid.map(|pid| self.percent(status.now, pid, one.family_cpu(), used));
         let threads = one.pid.map(keep::supervisor::threads).unwrap_or_default();
         let thread = |thread: &keep::supervisor::Thread, used: &mut _| {
             json!({
@@ -62,11 +62,12 @@ impl Processes {
             })
         };
         let threads: Vec<Value> = threads.iter().take(THREADS_MAX).map(|one| thread(one, used)).collect();
-        let ended = one.ended.as_ref();
         json!({
             "name": one.name, "state": one.state, "pid": one.pid, "class": one.class.to_string(), "cpus": one.cpus.to_string(),
-            "cpu_percent": percent, "memory": one.memory.0, "restarts": one.restarts, "shortfalls": one.shortfalls,
-            "ended": ended.map(|(at, cause)| json!({ "ago_ns": (status.now - *at).0, "cause": cause.to_string() })),
+            "cpu_percent": percent, "memory": one.family_memory().0, "restarts": one.restarts, "shortfalls": one.shortfalls,
+            "ended": one.ended.as_ref().map(|(at, cause)| {
+                json!({ "ago_ns": (status.now - *at).0, "cause": cause.to_string(), "last_line": one.last_line })
+            }),
             "loop": one.loop_page.as_ref().map(figures), "value": one.value,
             "threads": threads,
         })

@@ -2,7 +2,7 @@ use super::*;
 use base::{Policy, Size};
 use host::supervise::Phase;
 use keep::supervisor::Figures;
-use keep::supervisor::control::{LoopStatus, Outcome, Status};
+use keep::supervisor::control::{Family, LoopStatus, Outcome, Status};
 use ratatui_core::backend::TestBackend;
 use ratatui_core::terminal::Terminal;
 use serde_json::json;
@@ -144,8 +144,6 @@ fn what_is_old_is_shown_as_stale_and_what_pauses_as_paused() {
 }
 
 #[test]
-fn frames_show_what_is_used_of_their_minors_and_help_shows_the_keys() {
-#[test]
 fn a_plant_that_went_down_is_reported_and_its_processes_are_not_shown_as_running() {
     let mut model = model();
     model.trouble = Some(NoLook::Down);
@@ -170,6 +168,8 @@ fn a_program_that_forks_is_shown_with_all_that_it_has_started() {
     assert_eq!(model.processes()[0].name, "zebra");
 }
 
+#[test]
+fn frames_show_what_is_used_of_their_minors_and_help_shows_the_keys() {
     let mut model = model();
     model.press(b"3");
     let all = screen(&model, (80, 24), 0).join("\n");

@@ -109,7 +109,13 @@ impl Engine {
             Note::Ready(_) if unit.spec.ready_within.is_none() => "started".to_owned(),
             Note::Ready(after) => format!("ready {} after its start", short(*after)),
             Note::Ended(cause @ Cause::NoStart(_)) => cause.to_string(),
-            Note::Ended(cause) => format!("ended: {cause}{}", self.detail(id)),
+            Note::Ended(cause) => {
+                let last_line = self.processes[id].last_line.as_ref().filter(|_| cause.is_failure());
+                match last_line {
+                    Some(line) => format!("ended: {cause}: {line} ({})", self.detail(id).trim_start()),
+                    None => format!("ended: {cause}{}", self.detail(id)),
+                }
+            }
             Note::RestartIn(pause, used) => format!("restart {used} of {} in {pause}", unit.spec.restart.limit),
             Note::Latched(cause) => format!(
                 "FAULT ({cause}): `tahti logs {0}` has what it said; stays down until `tahti start {0}`",

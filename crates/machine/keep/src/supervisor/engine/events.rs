@@ -32,6 +32,7 @@ impl Engine {
         }
         let alive = self.processes.state(id).is_alive();
         self.processes[id].child = status.child;
+        self.processes[id].last_line = status.last_exit.as_ref().and_then(|exit| exit.last_line.clone());
         self.note_shortfalls(id, &status);
         if let Some(child) = status.held {
             return self.held(id, child);
@@ -168,6 +169,7 @@ impl Engine {
         let end = incidents::end_of(&keeper, &self.processes[id], &exit);
         let one = &mut self.processes[id];
         // Its watch ends by itself, once the guard has told everything.
+        one.last_line.clone_from(&exit.last_line);
         (one.child, one.exit, one.incident.abort_at) = (None, Some(exit.clone()), None);
         self.processes.event(Event::Exited(id, end));
         self.evidence.exit(id, &exit, &self.site, &mut self.processes);
