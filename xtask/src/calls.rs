@@ -30,7 +30,7 @@ pub(crate) fn check(findings: &mut Vec<String>) {
 
 /// The calls, a table for each part of the header. A comment is that of all declarations up to the next blank line.
 fn table(header: &str, findings: &mut Vec<String>) -> String {
-    let (mut out, mut about, mut rest) = (String::new(), String::new(), header);
+    let (mut out, mut heading, mut about, mut rest) = (String::new(), String::new(), String::new(), header);
     while let Some(line) = rest.lines().next() {
         let mut taken = line.len() + 1;
         if line.starts_with("/*") {
@@ -38,18 +38,11 @@ fn table(header: &str, findings: &mut Vec<String>) -> String {
             taken = comment.len() + 1;
             let words: String = comment.trim_matches(['/', '*']).replace("\n *", " ");
             let words = words.split_whitespace().collect::<Vec<_>>().join(" ");
-            match words.strip_prefix("---- ") {
-                Some(part) => {
-                    let title = part.split([',', '(']).next().unwrap_or(part).trim();
-                    let _ = write!(
-                        out,
-                        "\n## {}{}\n\n| call | what it does |\n|---|---|\n",
-                        title[..1].to_uppercase(),
-                        &title[1..]
-                    );
-                    about.clear();
-                }
-                None => about = sentence(&words),
+            if words.starts_with("---- ") {
+                heading = title(comment);
+                about.clear();
+            } else {
+                about = sentence(&words);
             }
         } else if line.trim().is_empty() {
             about.clear();
@@ -60,15 +53,27 @@ fn table(header: &str, findings: &mut Vec<String>) -> String {
             if about.is_empty() {
                 findings.push(format!("{HEADER}: {name} has no comment"));
             }
+            // A part without calls has no heading.
+            if !heading.is_empty() {
+                let _ = write!(out, "\n## {}\n\n| call | what it does |\n|---|---|\n", std::mem::take(&mut heading));
+            }
             let _ = writeln!(out, "| `{declaration}` | {about} |");
         } else if line.starts_with("typedef") && line.ends_with('{') {
             taken = rest.find("\n}").map_or(taken, |end| end + 1);
         }
         rest = rest.get(taken..).unwrap_or_default();
     }
-    // What stands before the first part is the header's own.
-    let first = out.find("\n## ").unwrap_or_default();
-    format!("\n## Of every program\n\n| call | what it does |\n|---|---|\n{}{}", &out[..first], &out[first..])
+    // The calls before the first part are for every program.
+    let first = out.find("\n## ").unwrap_or(out.len());
+    format!("\n## Every program\n\n| call | what it does |\n|---|---|\n{}{}", &out[..first], &out[first..])
+}
+
+/// The title in the first line of a part's comment, without the remarks that follow it.
+fn title(comment: &str) -> String {
+    let line = comment.lines().next().unwrap_or_default().trim_matches(['/', '*', '-', ' ']);
+    let title = line.split([',', '(', ':']).next().unwrap_or(line).trim();
+    let mut letters = title.chars();
+    letters.next().map_or_else(String::new, |first| first.to_uppercase().chain(letters).collect())
 }
 
 /// The function that a line begins to declare.
@@ -79,7 +84,7 @@ fn called(line: &str) -> Option<&str> {
     (declares && name.starts_with("tahti_")).then_some(name)
 }
 
-/// The first sentence; what stands in parentheses ends none.
+/// The first sentence. A full stop in parentheses does not end it.
 fn sentence(words: &str) -> String {
     let mut depth = 0;
     let end = words.char_indices().find(|(at, c)| {
@@ -105,5 +110,14 @@ mod tests {
         assert!(table.contains("| `tahti_frame *tahti_join(const char *name, int x)` | Joins (e.g. a frame). |\n| `void tahti_leave(tahti_frame *frame)` | Joins"), "{table}");
         assert!(!table.contains("tahti_no") && !table.contains("tahti_body"), "{table}");
         assert_eq!(findings, [format!("{HEADER}: tahti_mute has no comment")]);
+    }
+
+    #[test]
+    fn a_title_is_only_the_first_words_of_its_line_and_a_part_without_calls_has_no_heading() {
+        let header = "/* ---- functions of records: a plug-in of the IOC\n *\n * A plug-in is a library, which is loaded. */\n\n\
+                      /* A call. */\nvoid tahti_call(void);\n\n/* ---- devices\n * of all kinds */\n\n#define TAHTI_PIN 0\n";
+        let table = table(header, &mut Vec::new());
+        assert!(table.contains("\n## Functions of records\n\n"), "{table}");
+        assert!(!table.contains("plug-in") && !table.contains("evices"), "{table}");
     }
 }

@@ -126,7 +126,7 @@ int tahti_import_name(tahti_imports *imports, uint32_t index, char name[65], cha
 /* Closes them. */
 void tahti_import_close(tahti_imports *imports);
 
-/* ---- what threads of several processes share (since version 2)
+/* ---- shared memory and locks between processes (since version 2)
  *
  * _create makes it and offers it under `name` to processes of the same user, until this process ends; NULL as name: for
  * this process only. _open takes what somebody offers. The memory is a sealed memfd handed over by a Unix socket: nothing
