@@ -1,9 +1,10 @@
-//! The machine, one syscall per function: files under a root directory, scheduling, affinity, clocks.
+//! System calls, one per function: files under a root directory, scheduling, affinity, clocks.
 //!
-//! No decision lives here and no loop beyond what a syscall needs (`EINTR`, short reads). Callers in
-//! `keep`, `rt` and `cli` decide; this crate does, and says exactly what the kernel answered.
+//! A function decides nothing. It loops only where a system call needs it (`EINTR`, short reads), and returns the kernel's
+//! error unchanged. Callers such as `keep`, `rt` and `cli` decide.
 //!
-//! One of the two crates where `unsafe` is allowed; each block holds one operation and its reason.
+//! `unsafe` is allowed here, as in the few other crates that `CONTRIBUTING.md` lists. Each block has one operation and its
+//! reason.
 #![allow(unsafe_code, reason = "the crate that talks to the kernel; every block states why it is sound")]
 
 pub mod alloc;
