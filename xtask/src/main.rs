@@ -21,6 +21,7 @@ mod suite;
 mod test;
 mod tidy;
 mod vm;
+mod wording;
 
 use std::process::ExitCode;
 

@@ -1,6 +1,7 @@
 //! `cargo xtask tidy`: the house rules of ARCHITECTURE.md, checked.
 
 use crate::run::{Outcome, metadata, output, root};
+use crate::wording::Wording;
 use crate::{calls, pages};
 use proc_macro2::{TokenStream, TokenTree};
 use serde_json::Value;
@@ -212,10 +213,17 @@ pub(crate) fn main() -> Outcome {
     let files = files()?;
     pages::check(&files, &mut findings);
     calls::check(&mut findings);
-    for file in files.iter().filter(|file| file.extension().is_some_and(|extension| extension == "rs")) {
+    let (mut prose, mut messages) = (Wording::of_pages(), Wording::of_messages());
+    for file in &files {
         let text = fs::read_to_string(file).map_err(|error| format!("{}: {error}", file.display()))?;
-        source(&folders, file, &text, &mut findings);
+        if file.extension().is_some_and(|extension| extension == "rs") {
+            source(&folders, file, &text, &mut messages, &mut findings);
+        } else if !file.ends_with("CHANGELOG.md") {
+            prose.page(&text);
+        }
     }
+    prose.check(&mut findings);
+    messages.check(&mut findings);
     if findings.is_empty() {
         println!("tidy");
         return Ok(());
@@ -253,7 +261,13 @@ fn folder(package: &Value) -> Option<(PathBuf, String)> {
 }
 
 /// Rules on one source file, but for what is there for tests only.
-fn source(packages: &[(PathBuf, String)], file: &Path, text: &str, findings: &mut Vec<String>) {
+fn source(
+    packages: &[(PathBuf, String)],
+    file: &Path,
+    text: &str,
+    messages: &mut Wording,
+    findings: &mut Vec<String>,
+) {
     let relative = file.strip_prefix(root()).unwrap_or(file);
     let Some((folder, name)) = packages.iter().find(|(folder, _)| file.starts_with(folder)) else { return };
     let parsed = match syn::parse_file(text) {
@@ -266,6 +280,9 @@ fn source(packages: &[(PathBuf, String)], file: &Path, text: &str, findings: &mu
     let mut names = Names::default();
     names.visit_file(&parsed);
     let product = file.strip_prefix(folder).is_ok_and(|inside| inside.starts_with("src"));
+    if product && !file.ends_with("tests.rs") {
+        names.texts.iter().for_each(|literal| messages.message(literal));
+    }
     let module = module(file.strip_prefix(folder.join("src")).unwrap_or(file));
     for (line, path) in &names.paths {
         let mut found = |what: String| findings.push(format!("{}:{line}: {what}", relative.display()));
@@ -326,6 +343,8 @@ struct Names {
     paths: Vec<(usize, String)>,
     /// Public functions whose errors are text.
     text_errors: Vec<(usize, String)>,
+    /// String literals.
+    texts: Vec<String>,
 }
 
 impl Names {
@@ -371,7 +390,13 @@ impl Names {
                     self.tokens_end(&mut path, line);
                     self.tokens(group.stream());
                 }
-                _ => self.tokens_end(&mut path, line),
+                TokenTree::Literal(literal) => {
+                    self.tokens_end(&mut path, line);
+                    if let syn::Lit::Str(text) = syn::Lit::new(literal) {
+                        self.texts.push(text.value());
+                    }
+                }
+                TokenTree::Punct(_) => self.tokens_end(&mut path, line),
             }
         }
         self.tokens_end(&mut path, line);
@@ -413,6 +438,10 @@ impl<'ast> Visit<'ast> for Names {
         visit::visit_path(self, path);
     }
 
+    fn visit_lit_str(&mut self, literal: &'ast syn::LitStr) {
+        self.texts.push(literal.value());
+    }
+
     fn visit_macro(&mut self, called: &'ast syn::Macro) {
         self.tokens(called.tokens.clone());
         visit::visit_macro(self, called);
@@ -424,7 +453,12 @@ impl<'ast> Visit<'ast> for Names {
         if let syn::Meta::List(list) = &attribute.meta
             && !forbids
         {
+            let texts = self.texts.len();
             self.tokens(list.tokens.clone());
+            // The reason of an exception is for developers.
+            if ["allow", "expect"].iter().any(|word| attribute.path().is_ident(word)) {
+                self.texts.truncate(texts);
+            }
         }
     }
 }
@@ -467,7 +501,8 @@ mod tests {
     fn findings(name: &str, inside: &str, text: &str) -> Vec<String> {
         let folder = root().join("crates/x").join(name);
         let mut findings = Vec::new();
-        source(&[(folder.clone(), name.to_owned())], &folder.join(inside), text, &mut findings);
+        let mut messages = Wording::of_messages();
+        source(&[(folder.clone(), name.to_owned())], &folder.join(inside), text, &mut messages, &mut findings);
         findings
     }
 
