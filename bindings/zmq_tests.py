@@ -74,7 +74,7 @@ class Clients(unittest.TestCase):
         self.assertEqual(self.send("get/demo_mag_1/current").stdout, "2.5A\n")
         self.assertEqual(ask("put/demo_mag_1/300A"), "RANGE/expected -120A to 120A")
         self.assertEqual(ask("gte/demo_mag_1"), 'NO_VERB/"gte" is no verb; did you mean "get"?')
-        self.assertTrue(ask("get/li_gun/x").startswith("NO_OBJECT/nobody serves li_gun"))
+        self.assertTrue(ask("get/li_gun/x").startswith("NO_OBJECT/no manager serves li_gun"))
         self.assertTrue(ask("nonsense").startswith("MALFORMED/"))
         self.assertTrue(ask("lock/demo_mag").startswith("NO_VERB/lock does not reach over ZeroMQ"))
         # Not allowed by the rule: other hosts, and so ZeroMQ's clients, only read.

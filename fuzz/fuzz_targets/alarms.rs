@@ -16,7 +16,7 @@ fuzz_target!(|bytes: &[u8]| {
     if let Ok((config, _)) = xml::import(text) {
         let (again, told) = xml::import(&xml::export(&config)).expect("what we wrote");
         // A filter that is not evaluated is kept, and reported each time.
-        let are_filters = told.iter().all(|note| note.contains("is kept as text and not evaluated"));
+        let are_filters = told.iter().all(|note| note.contains("is stored as text but not evaluated"));
         assert!(are_filters && again.alarms.len() == config.alarms.len(), "{told:?}");
     }
 });

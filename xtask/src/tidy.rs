@@ -261,13 +261,7 @@ fn folder(package: &Value) -> Option<(PathBuf, String)> {
 }
 
 /// Rules on one source file, but for what is there for tests only.
-fn source(
-    packages: &[(PathBuf, String)],
-    file: &Path,
-    text: &str,
-    messages: &mut Wording,
-    findings: &mut Vec<String>,
-) {
+fn source(packages: &[(PathBuf, String)], file: &Path, text: &str, messages: &mut Wording, findings: &mut Vec<String>) {
     let relative = file.strip_prefix(root()).unwrap_or(file);
     let Some((folder, name)) = packages.iter().find(|(folder, _)| file.starts_with(folder)) else { return };
     let parsed = match syn::parse_file(text) {

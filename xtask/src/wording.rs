@@ -109,7 +109,9 @@ impl Wording {
                 most.join(", ")
             ));
         } else if share + 1.0 < limit {
-            println!("{kind}: {share:.1} avoided phrases per 10,000 words; lower the limit of {limit:.1} in xtask/src/wording.rs");
+            println!(
+                "{kind}: {share:.1} avoided phrases per 10,000 words; lower the limit of {limit:.1} in xtask/src/wording.rs"
+            );
         }
     }
 }

@@ -95,7 +95,9 @@ pub enum Error {
 fn address_wanted(error: &std::io::Error) -> &'static str {
     use std::io::ErrorKind;
     match error.kind() {
-        ErrorKind::AddrInUse => "an address that nobody has: end who has it (`ss -ulpn` shows who), or take another",
+        ErrorKind::AddrInUse => {
+            "an unused address: end the process that has it (`ss -ulpn` shows it), or set another address"
+        }
         ErrorKind::AddrNotAvailable => "an address of this host (`ip address` lists them)",
         ErrorKind::PermissionDenied => "a port from 1024 on, or root",
         _ => "an address of this host to listen at, one that can be reached to send to",

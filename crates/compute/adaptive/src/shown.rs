@@ -144,7 +144,7 @@ impl Shown {
 /// What was counted, in a line.
 #[must_use]
 pub fn counted(exports: &str) -> String {
-    let Ok(imports) = Imports::open(exports) else { return "frames: nobody shows them any more".into() };
+    let Ok(imports) = Imports::open(exports) else { return "frames: the loop no longer exports them".into() };
     let count = |name: &str| match imports.get(name).map(|reading| reading.value) {
         Some(Number::Float(value)) => value as u64,
         _ => 0,

@@ -40,7 +40,7 @@ pub enum CommandError {
     #[error("a datagram of {0} bytes that does not begin with AOC1 and a source of light; expected a command")]
     Foreign(usize),
     /// Of another mirror, or cut off.
-    #[error("a command of {told} actuators in {found} bytes; expected {expected} actuators")]
+    #[error("a command for {told} actuators in {found} bytes; expected {expected} actuators")]
     Actuators {
         /// What it says.
         told: usize,
@@ -128,8 +128,8 @@ mod tests {
         assert_eq!((command.frame, command.source), (9, Source::Lamp));
         assert_eq!(command.values().collect::<Vec<_>>(), [1.0, -2.5, 3e3]);
         let refused = |bytes: &[u8], actuators| Command::read(bytes, actuators).unwrap_err().to_string();
-        assert_eq!(refused(&bytes[..length], 4), "a command of 3 actuators in 12 bytes; expected 4 actuators");
-        assert_eq!(refused(&bytes[..length - 1], 3), "a command of 3 actuators in 11 bytes; expected 3 actuators");
+        assert_eq!(refused(&bytes[..length], 4), "a command for 3 actuators in 12 bytes; expected 4 actuators");
+        assert_eq!(refused(&bytes[..length - 1], 3), "a command for 3 actuators in 11 bytes; expected 3 actuators");
         bytes[HEADER + 4..HEADER + 8].copy_from_slice(&f32::NAN.to_le_bytes());
         assert_eq!(refused(&bytes[..length], 3), "actuator 1 is not finite; expected numbers");
         bytes[4] = 4;

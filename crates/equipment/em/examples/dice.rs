@@ -16,8 +16,8 @@ static DICE: Driver = Driver {
         doc: "Dice. Points: `roll`.",
         keys: &[
             key("name", r#""dice""#, "letters and digits", "", "Name of the device."),
-            key("driver", r#""dice""#, "`dice`", "", "What it is."),
-            key("sides", "6", "number", "`6`", "How many sides they have."),
+            key("driver", r#""dice""#, "`dice`", "", "Driver name."),
+            key("sides", "6", "number", "`6`", "Number of sides."),
         ],
     },
     // With `Access::ReadOnly` the check would refuse rows that write it; here the device itself says why not.

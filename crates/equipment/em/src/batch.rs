@@ -127,7 +127,7 @@ impl Batches {
         let fits = (0..count.div_ceil(each)).all(|_| out.text(0, &mut line));
         let answer = match fits {
             true => Answer { code: Code::Ok, complement: "", body: &self.body },
-            false => Answer::failed(Code::Range, "more objects than one reply holds; ask for a longer beginning"),
+            false => Answer::failed(Code::Range, "more objects than fit into one reply; request a longer prefix"),
         };
         let _ = replies.answer(ticket, &answer);
     }

@@ -58,13 +58,13 @@ pub enum Error {
     #[error("the message server gave no band")]
     NoBand,
     /// New tables change what only a restart takes over.
-    #[error("{what} changed; restart the manager to take that over")]
+    #[error("{what} changed; restart the manager to apply the change")]
     Restart {
         /// What changed.
         what: &'static str,
     },
     /// Tables were read anew before those of before were taken over.
-    #[error("changes of before are not over yet; try again")]
+    #[error("earlier changes are not complete yet; try again")]
     Changing,
     /// The kernel refused something else.
     #[error(transparent)]
@@ -101,7 +101,7 @@ pub enum DeviceError {
     #[error(transparent)]
     Protocol(#[from] fieldbus::stream::Error),
     /// Its protocol is for records.
-    #[error("protocol {protocol}: %({field}) names a field of a record; there are none here")]
+    #[error("protocol {protocol}: %({field}) names a field of a record, which an equipment manager does not have")]
     Field {
         /// The protocol.
         protocol: String,
@@ -115,7 +115,7 @@ pub enum DeviceError {
     #[error("Channel Access cannot be started: {0}")]
     ChannelAccess(io::Error),
     /// Nobody makes devices of its driver.
-    #[error("nothing makes devices of driver {0:?}; expected a program that has it")]
+    #[error("this program has no driver {0:?}; run a program that has it")]
     Driver(String),
     /// The program that has its driver refuses it: in its words.
     #[error("{0}")]
@@ -130,7 +130,7 @@ pub enum ValuesError {
     #[error(transparent)]
     Variables(#[from] rt::ShareError),
     /// What is shared is no such table.
-    #[error("{name:?} exports variables, but does not say how often it writes them; expected a [[poll]] of this name")]
+    #[error("{name:?} exports variables without a period; expected a [[poll]] of this name")]
     NoTable {
         /// The name.
         name: String,

@@ -296,7 +296,7 @@ fn look(tables: &Tables, asked: &Asked<'_>, batches: &mut Batches, replies: &mut
                 return batches.answer(Done::said(whole, Code::Ok, ""), replies);
             }
             if !batches.begin(ticket, count) {
-                let why = "two batches of this band are under way; nothing was executed";
+                let why = "two batches of this band are being executed; this one was not";
                 return batches.answer(Done::said(whole, Code::Overload, why), replies);
             }
             for (at, line) in lines.enumerate() {

@@ -123,7 +123,7 @@ impl Done {
 
     /// An answer whose deadline passed before the lane came to it.
     pub(crate) fn expired(slip: Slip) -> Self {
-        let why = "the deadline passed before anything was done, or while waiting for the value";
+        let why = "the deadline passed before the access, or while waiting for the value";
         Self::said(slip, Code::Expired, why)
     }
 }

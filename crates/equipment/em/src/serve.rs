@@ -122,7 +122,7 @@ impl Running<'_> {
                     announced = false;
                     match self.session(lane, requests, signals, (say, trouble))? {
                         End::Asked => return Ok(()),
-                        End::Lost => say(format!("message server {server:?} is gone; looking for it")),
+                        End::Lost => say(format!("message server {server:?} is gone; reconnecting")),
                     }
                 }
                 Err(error) => {
@@ -199,8 +199,8 @@ impl Running<'_> {
             }
             if std::mem::take(&mut self.hup) {
                 say(match self.reload(lane, &mut threads) {
-                    Ok(()) => format!("tables read anew: {} objects", self.tables.objects().len()),
-                    Err(why) => format!("tables not taken over, the old ones stay: {why}"),
+                    Ok(()) => format!("tables reloaded: {} objects", self.tables.objects().len()),
+                    Err(why) => format!("tables not reloaded, the old ones stay in use: {why}"),
                 });
             }
             self.sources.look_after();

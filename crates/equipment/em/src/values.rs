@@ -85,7 +85,7 @@ impl Watched {
             self.due = now + LOOK_EVERY;
             self.trouble = self.tables.iter().find_map(|(name, imports)| match shown(imports, name) {
                 Ok(values) => stale(&values),
-                Err(why) => Some(format!("values {name:?} cannot be looked at: {why}")),
+                Err(why) => Some(format!("values {name:?} cannot be read: {why}")),
             });
         }
         self.trouble.as_deref()

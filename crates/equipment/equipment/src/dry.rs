@@ -128,7 +128,7 @@ struct Dry(Option<Datum<'static>>);
 
 impl Device for Dry {
     fn read(&mut self, _: usize, _: MonoNs) -> Result<Datum<'_>, DeviceFault> {
-        self.0.clone().ok_or(DeviceFault::Refused("what it answers is not known".into()))
+        self.0.clone().ok_or(DeviceFault::Refused("its answer is unknown without the device".into()))
     }
 
     fn write(&mut self, _: usize, _: &Datum<'_>, _: MonoNs) -> Result<(), DeviceFault> {

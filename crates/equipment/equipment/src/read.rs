@@ -352,7 +352,7 @@ impl Reader<'_> {
             for (put, entry) in tables.entries.iter().enumerate().filter(|(_, entry)| entry.row == index) {
                 let get = tables.interpret(Verb::Get, &entry.object, &reached.complement).ok();
                 if get.is_none_or(|(get, _)| blocking(tables, get) != blocking(tables, put)) {
-                    let message = format!("`reached` looks at get/{}/{}", entry.object, reached.complement);
+                    let message = format!("`reached` reads get/{}/{}", entry.object, reached.complement);
                     let expected = "a `get` row of the same object, on the same lane";
                     all[place.file].error(place.span.clone(), message, expected, "");
                     break;

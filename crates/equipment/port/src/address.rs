@@ -169,7 +169,7 @@ impl Address {
         let serial = match self {
             Self::Serial(serial) => serial,
             Self::Tcp(tcp) => return tcp.set(key, value).or_else(bad),
-            Self::Udp(..) => return bad("no option: datagrams have none"),
+            Self::Udp(..) => return bad("no option: datagrams have no options"),
         };
         let yes = match value {
             "Y" | "y" | "yes" | "1" => Some(true),

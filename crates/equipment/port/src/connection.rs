@@ -188,7 +188,7 @@ impl Connection {
         if out.is_empty() {
             Ok(())
         } else {
-            Err(io::Error::new(io::ErrorKind::TimedOut, "the device takes no more bytes"))
+            Err(io::Error::new(io::ErrorKind::TimedOut, "the device accepts no more bytes"))
         }
     }
 

@@ -117,5 +117,5 @@ fn explain(id: &str) -> ExitCode {
         return ExitCode::SUCCESS;
     }
     let known = CHECKS.iter().map(|check| check.about().id).collect::<Vec<_>>().join(", ");
-    Failure::from(format!("there is no check {id:?}; there are: {known}")).with_status(super::USAGE).report()
+    Failure::from(format!("no check {id:?}; the checks are: {known}")).with_status(super::USAGE).report()
 }

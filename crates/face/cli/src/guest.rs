@@ -184,7 +184,7 @@ pub(crate) fn run(args: Args) -> ExitCode {
 impl WhichArgs {
     fn folder(&self) -> Result<PathBuf, Failure> {
         if !is_name(&self.name) {
-            return Err(format!("{:?} is no name of a guest: expected {NAME}", self.name).into());
+            return Err(format!("{:?} is not a valid guest name: expected {NAME}", self.name).into());
         }
         Ok(match &self.plant {
             Some(plant) => RunDir::find(&plant_name(Some(plant))?).guest(&self.name),
@@ -321,7 +321,7 @@ fn define(args: &DefineArgs) -> Result<(), Failure> {
             |process: &&Process| process.command.starts_with(&["tahti", "guest", "serve"].map(str::to_owned));
         let guests: Vec<&str> = plant.processes.iter().filter(is_guest).map(|process| process.name.as_str()).collect();
         let has = if guests.is_empty() { "none".to_owned() } else { guests.join(", ") };
-        return Err(format!("{}: there is no guest {:?}; it has {has}", file.display(), args.name).into());
+        return Err(format!("{}: no guest {:?}; it has {has}", file.display(), args.name).into());
     };
     // The plant says a guest by the words that its process gets.
     let command = ServeArgs::augment_args(clap::Command::new("serve").no_binary_name(true));
@@ -391,7 +391,7 @@ fn snapshot(args: &SnapshotArgs) -> Result<(), Failure> {
     let (folder, _) = args.which.living()?;
     let name = args.snapshot.as_deref().unwrap_or_default();
     if args.act != "list" && !is_name(name) {
-        return Err(format!("{name:?} is no name of a snapshot: expected {NAME}").into());
+        return Err(format!("{name:?} is not a valid snapshot name: expected {NAME}").into());
     }
     let line = match args.act.as_str() {
         "save" => format!("savevm {name}"),
@@ -409,7 +409,7 @@ fn snapshot(args: &SnapshotArgs) -> Result<(), Failure> {
             // QEMU leaves the guest stopped when it has nothing to load.
             qmp.call("cont")?;
         }
-        let remedy = "each disk that the guest writes must be .qcow2, and `list` names what is kept";
+        let remedy = "each disk that the guest writes must be .qcow2, and `list` shows the snapshots";
         return Err(format!("snapshot {name:?} of {}: {shown}; {remedy}", args.which.name).into());
     }
     Ok(())

@@ -88,7 +88,7 @@ pub(crate) fn stop(args: StopArgs) -> ExitCode {
     let there = |process: &ProcessStatus, _| match process.state.as_str() {
         "stopped" => Ok(true),
         // Somebody else has started it again meanwhile.
-        "starting" | "running" => Err("somebody has started it again"),
+        "starting" | "running" => Err("another client has started it again"),
         _ => Ok(false),
     };
     run(args.what, |names| vec![Request::Stop { names }], there)
@@ -102,7 +102,7 @@ pub(crate) fn restart(args: RestartArgs) -> ExitCode {
     // Its old life may go on for a while.
     let there = |process: &ProcessStatus, starts: u64| match process.starts > starts {
         true => runs(process),
-        false if process.state == "stopped" => Err("somebody has stopped it"),
+        false if process.state == "stopped" => Err("another client has stopped it"),
         false => Ok(false),
     };
     run(args.what, |names| names.into_iter().map(|name| Request::Restart { name }).collect(), there)
@@ -113,7 +113,7 @@ fn runs(process: &ProcessStatus) -> Result<bool, &'static str> {
     match process.state.as_str() {
         "running" | "finished" => Ok(true),
         "FAULT" => Err("FAULT"),
-        "stopped" => Err("somebody has stopped it"),
+        "stopped" => Err("another client has stopped it"),
         _ => Ok(false),
     }
 }
@@ -127,7 +127,9 @@ pub(crate) fn settled(plant: &str) -> Result<(), Failure> {
         let mut still = false;
         for process in &all.processes {
             match runs(process) {
-                Err("FAULT") => return Err(format!("{}: FAULT; `tahti logs {0}` says more", process.name).into()),
+                Err("FAULT") => {
+                    return Err(format!("{}: FAULT; `tahti logs {0}` shows its output", process.name).into());
+                }
                 Ok(there) => still |= !there,
                 // Stopped by somebody: there it stays.
                 Err(_) => {}
@@ -200,7 +202,7 @@ fn run(
                 let all = status(&plant)?;
                 said.say(&all, |process| what.names.iter().any(|name| name == process));
                 let process = all.processes.iter().find(|process| process.name == *name);
-                let process = process.ok_or_else(|| format!("{name} is not in the plant any more"))?;
+                let process = process.ok_or_else(|| format!("{name} is no longer in the plant"))?;
                 let ended = process.ended.as_ref().map(|(_, cause)| cause.to_string());
                 match there(process, starts.get(name).copied().unwrap_or(0)) {
                     Ok(false) if !matches!(all.phase, Phase::Starting | Phase::Up) => {

@@ -221,7 +221,7 @@ fn compare_run(args: &Compare) -> Result<ExitCode, Failure> {
     if args.json {
         rows.iter().for_each(|row| println!("{}", row_json(row)));
     } else {
-        println!("{file} beside {other}: {equal} of {} channels equal", rows.len());
+        println!("{file} compared with {other}: {equal} of {} channels equal", rows.len());
         rows.iter().filter(|row| args.all || row.state != State::Equal).for_each(|row| println!("{}", row_line(row)));
     }
     Ok(if equal == rows.len() { ExitCode::SUCCESS } else { ExitCode::FAILURE })

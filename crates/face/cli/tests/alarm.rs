@@ -155,7 +155,7 @@ fn a_filter_suppresses_by_design_and_what_somebody_does_is_refused_with_the_reas
     for (words, why) in [
         (&["ack", "X:TMP"][..], "did you mean \"X:TEMP\""),
         (&["shelve", "*", "--for", "2h30"], "expected 1s to"),
-        (&["list", "--server", "nobody-serves-this"], "nobody serves alarms that are called"),
+        (&["list", "--server", "nobody-serves-this"], "no alarm server has the name"),
     ] {
         let output = site.ask(words);
         assert!(

@@ -56,7 +56,7 @@ fn what_is_wrong_with_them_is_told_at_its_place_before_anything_starts() {
         let line = line.lines().position(|line| line.starts_with("count")).unwrap() + 1;
         assert!(!output.status.success(), "{words:?}");
         assert!(
-            said.contains(&format!("plant.toml:{line}:")) && said.contains("`count` counts within `delay`"),
+            said.contains(&format!("plant.toml:{line}:")) && said.contains("`count` needs `delay`"),
             "{words:?}: {said}"
         );
     }

@@ -287,7 +287,7 @@ fn options_that_no_loop_and_no_camera_can_have_are_refused_before_anything_is_wa
         ("ao --stroke 0", "--stroke 0: expected 1 to 1000000"),
         ("ao --regularise inf", "--regularise inf: expected 0 to 1"),
         ("ao --pixels 127.0.0.1:0 --streams /proc/none", "/proc/none"),
-        ("telescope --lose 999 --late 2", "expected no more than 1000 together"),
+        ("telescope --lose 999 --late 2", "expected a sum of at most 1000"),
     ] {
         let mut command = Command::new(env!("CARGO_BIN_EXE_tahti"));
         command.arg("demo").args(words.split(' ')).stdout(Stdio::piped()).stderr(Stdio::piped());

@@ -105,7 +105,7 @@ fn a_logger_tells_its_state_to_who_asks_for_its_folder_and_a_folder_without_one_
     logs.hears("samples safe, 0 lost");
     eventually("nobody answers", || !site.ask("status", &[]).status.success());
     let said = String::from_utf8(site.ask("status", &[]).stderr).unwrap();
-    assert!(said.contains("nobody logs to") && said.contains("expected a running tahti archive serve"), "{said}");
+    assert!(said.contains("no process logs to") && said.contains("expected a running tahti archive serve"), "{said}");
 }
 
 #[cfg(not(feature = "cassandra"))]

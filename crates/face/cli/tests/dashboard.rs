@@ -50,7 +50,7 @@ fn a_plant_prints_the_address_of_its_dashboard_which_shows_its_processes() {
 
     socket.say(r#"{"id":1,"do":"process","what":"stop","name":"steady"}"#);
     let refused = socket.answer(1);
-    assert!(refused["error"].as_str().unwrap().contains("viewers may look"), "{refused}");
+    assert!(refused["error"].as_str().unwrap().contains("viewers may only read"), "{refused}");
     assert_eq!(bench.process("steady")["state"], "running");
     assert!(bench.ok(&["down"]).contains("good"));
 }
@@ -110,7 +110,7 @@ fn viewers_read_and_watch_messages_and_only_operators_send_what_writes() {
     // What a hostile page sends: other letters, more keys, more than one message, locks, another's watch.
     for line in ["put/sr_rf_acc/on", "set/sr_rf_acc/1MV", "call/sr_rf_acc/reset", "lock/sr_rf_acc", "batch/sr_rf_acc"] {
         viewer.say(&format!(r#"{{"id":3,"do":"message","line":"{line}"}}"#));
-        assert!(viewer.answer(3)["error"].as_str().unwrap().contains("viewers may look"), "{line}");
+        assert!(viewer.answer(3)["error"].as_str().unwrap().contains("viewers may only read"), "{line}");
     }
     for line in ["PUT/sr_rf_acc/on", " put/sr_rf_acc/on", "get/sr_rf_acc/x\\nput/sr_rf_acc/on", "watch/*/*", "put"] {
         viewer.say(&format!(r#"{{"id":4,"do":"message","line":"{line}"}}"#));
@@ -165,7 +165,7 @@ fn operators_acknowledge_an_alarm_and_journal_and_log_name_them() {
     let acknowledge = r#"{"id":1,"do":"alarm","act":{"do":"acknowledge","names":["process steady"]}}"#;
     let mut viewer = Socket::open(port, &token(&bench.ok(&["dash", "url"])));
     viewer.say(acknowledge);
-    assert!(viewer.answer(1)["error"].as_str().unwrap().contains("viewers may look"));
+    assert!(viewer.answer(1)["error"].as_str().unwrap().contains("viewers may only read"));
     socket.say(acknowledge);
     assert_eq!(socket.answer(1)["ok"], serde_json::json!({ "changed": 1 }));
     socket.say(r#"{"id":2,"do":"alarm","act":{"do":"acknowledge","names":["X:NONE"]}}"#);
@@ -246,7 +246,7 @@ fn plants_that_say_nothing_of_a_dashboard_have_one_each_at_ports_of_their_own() 
         let seen = socket.until(|message| (message["topic"] == "plant").then(|| message["data"].clone()));
         assert!(seen.to_string().contains("steady"), "{seen}");
         socket.say(r#"{"id":1,"do":"process","what":"stop","name":"steady"}"#);
-        assert!(socket.answer(1)["error"].as_str().unwrap().contains("viewers may look"));
+        assert!(socket.answer(1)["error"].as_str().unwrap().contains("viewers may only read"));
         assert_eq!(plant.process("dashboard")["state"], "running");
         // A reload reads a file that still says nothing of it.
         assert!(!plant.ok(&["reload", "--dry-run"]).contains("dashboard"));
@@ -292,7 +292,7 @@ fn a_detached_setup_that_has_stopped_is_kept_until_an_operator_takes_the_loop_or
     };
     detach();
     let refused = arm(&mut viewer, 1);
-    assert!(refused["error"].as_str().unwrap().contains("somebody else has set up"), "{refused}");
+    assert!(refused["error"].as_str().unwrap().contains("another client has set up"), "{refused}");
     assert!(bench.ok(&["scope", &segment, "--fetch", "--no-plot"]).contains("30 rows"), "its capture is there");
     assert!(arm(&mut operator, 2)["ok"].is_object(), "an operator takes it over");
     operator.say(r#"{"id":3,"do":"scope","act":{"do":"stop"}}"#);

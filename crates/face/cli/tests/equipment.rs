@@ -115,7 +115,7 @@ fn a_manager_serves_its_tables_keeps_its_state_and_takes_new_tables() {
     // New tables, and some that are refused, under the running devices.
     site.folder.write("magnets.toml", &text.replace("limits = [0, 500]", "limits = [0, 50]"));
     manager.signal("-HUP");
-    manager.hears("tables read anew");
+    manager.hears("tables reloaded");
     site.until("put/sr_mag_ps_b/60A", |answer| answer.contains("expected 0A to 50A"));
     assert_eq!(site.ask("get/sr_mag_ps_b/current_adc"), "100.0A", "devices go on");
     site.folder.write("magnets.toml", &text.replace("point = \"kick\"", "point = \"kik\""));
@@ -238,7 +238,7 @@ fn loops_run_as_an_activity_of_a_frame_where_one_is_named_and_end_with_it() {
         line.split_whitespace().nth(2).and_then(|count| count.parse::<u64>().ok()).unwrap_or(0)
     };
     drop(site.messages.take());
-    manager.hears("is gone; looking for it");
+    manager.hears("is gone; reconnecting");
     let (before, begun) = (calls(&site), Instant::now());
     while calls(&site) < before + 20 {
         assert!(begun.elapsed() < PATIENCE, "the lane has left its frame");

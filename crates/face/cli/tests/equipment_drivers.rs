@@ -281,7 +281,7 @@ fn variables_that_one_manager_exports_are_read_by_another_and_their_loss_and_ret
     let import = table("importer", &format!("driver = \"import\"\nfrom = \"{shared}\""), "get", "complement = \"v\"");
     let export = site.folder.write("export.toml", &export);
     let _importer = site.manager(&site.folder.write("import.toml", &import));
-    let gone = "tahti: DEVICE: nobody exports these variables at present";
+    let gone = "tahti: DEVICE: no process exports these variables at present";
     assert_eq!(site.ask("get/sr_importer/v"), gone);
     let exporter = site.manager(&export);
     assert_eq!(site.ask("put/sr_exporter/2500kV"), "OK");

@@ -22,7 +22,7 @@ fn a_plant_whose_critical_process_hangs_is_reset_by_the_watchdog_that_it_fed_unt
     std::thread::sleep(TIMEOUT + TIMEOUT / 4);
     assert!(!bench.log().contains("NOT PETTED"), "{}", bench.log());
     sys::process::Process::open(bench.pid("loop")).unwrap().signal(19).unwrap();
-    bench.until("told", || bench.log().contains("NOT PETTED: no sign of life from loop"));
+    bench.until("told", || bench.log().contains("NOT PETTED: no heartbeat from loop"));
     testkit::guest::ends_here();
     let begun = Instant::now();
     while begun.elapsed() < 4 * TIMEOUT {

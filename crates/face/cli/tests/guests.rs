@@ -157,7 +157,7 @@ fn a_guest_that_hangs_at_shutdown_is_ended_and_told() {
     let (qemu, _) = process(&bench);
     bench.ok(&["stop", "hmi"]);
     let said = log(&bench);
-    assert!(said.contains("the guest did not shut down within 200ms: QEMU was told to quit"), "{said}");
+    assert!(said.contains("the guest did not shut down within 200ms: QEMU was asked to quit"), "{said}");
     nothing_is_left(&bench, qemu);
 }
 
@@ -179,7 +179,7 @@ fn a_guest_that_somebody_else_stops_is_told_and_shown_and_goes_on_when_it_is_tol
     // QEMU's second socket is for who looks, and does what it is told.
     let mut qmp = UnixStream::connect(bench.dir.join("run/p/guest/hmi/status")).unwrap();
     qmp.write_all(b"{\"execute\":\"qmp_capabilities\"}\n{\"execute\":\"stop\"}\n").unwrap();
-    let still = "the guest STANDS STILL (paused): somebody has stopped it; have it go on with `tahti guest resume`";
+    let still = "the guest STANDS STILL (paused): another client has stopped it; continue it with `tahti guest resume`";
     says(&bench, still);
     drop(qmp);
     bench.until("ps shows it", || bench.ok(&["ps", "p"]).contains(still));
@@ -247,7 +247,7 @@ fn linux_that_ignores_its_power_button_is_ended_and_told() {
     let (qemu, _) = process(&bench);
     bench.ok(&["stop", "hmi"]);
     let said = log(&bench);
-    assert!(said.contains("the guest did not shut down within 300ms: QEMU was told to quit"), "{said}");
+    assert!(said.contains("the guest did not shut down within 300ms: QEMU was asked to quit"), "{said}");
     nothing_is_left(&bench, qemu);
 }
 
@@ -361,7 +361,7 @@ fn a_guest_that_is_told_to_stop_while_it_boots_shuts_down_once_it_listens() {
     let bench = Bench::new("guest-early", &linux("", "stop_within = \"100s\""));
     bench.ok(&["up", "plant.toml", "--detach"]);
     says(&bench, "hmi runs");
-    // A press that nobody feels: the kernel is not there yet.
+    // A press that nobody feels: the kernel does not exist yet.
     bench.ok(&["guest", "stop", "hmi", "--plant", "p"]);
     says(&bench, "it shut down on request");
     assert_eq!(log(&bench).matches("the guest is asked to shut down").count(), 1, "{}", log(&bench));
@@ -554,7 +554,7 @@ fn a_snapshot_is_gone_back_to_and_needs_a_disk_that_can_keep_it() {
     assert_eq!(snapshot(&["load", "hmi", "good"]), "");
     types(&bench, "echo it-is-$word", "it-is-before");
     let found = snapshot(&["load", "hmi", "none"]);
-    assert!(found.contains("snapshot \"none\" of hmi: Error") && found.contains("`list` names"), "{found}");
+    assert!(found.contains("snapshot \"none\" of hmi: Error") && found.contains("`list` shows"), "{found}");
     bench.ok(&["stop", "hmi"]);
     says(&bench, "it shut down on request");
     bench.ok(&["down", "p"]);
@@ -603,5 +603,5 @@ fn what_is_defined_for_others_is_taken_by_libvirts_schema_and_by_xls_own_parser(
     let read = finish(parser);
     assert_eq!(String::from_utf8_lossy(&read.stdout), expected, "{}", String::from_utf8_lossy(&read.stderr));
     let unknown = bench.run(&["guest", "define", ".", "nobody", "--for", "xen"]);
-    assert!(text(&unknown).contains("there is no guest \"nobody\"; it has hmi, panel"), "{}", text(&unknown));
+    assert!(text(&unknown).contains("no guest \"nobody\"; it has hmi, panel"), "{}", text(&unknown));
 }

@@ -64,7 +64,7 @@ fn c_code_that_a_dbd_declares_is_told_and_leaves_its_records_active() {
     let output = command.args(["ioc", "st.cmd"]).current_dir(&folder).stdin(Stdio::null()).output().unwrap();
     std::fs::remove_dir_all(&folder).unwrap();
     let told = String::from_utf8(output.stderr).unwrap();
-    let missing = "other.dbd names C code, which is not here: device \"other\" of ai; driver drvOther; \
+    let missing = "other.dbd refers to C code, which tahti does not load: device \"other\" of ai; driver drvOther; \
         registrar otherRegistrar; function otherFunction; variable otherVariable";
     assert!(told.contains(missing), "{told}");
     assert!(told.contains("X:other: DTYP \"other\" has no device support here; the record stays active"), "{told}");

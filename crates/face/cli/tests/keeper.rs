@@ -257,7 +257,7 @@ fn a_daemon_that_forks_and_names_its_main_process_goes_on_until_that_ends() {
         std::thread::yield_now();
     }
     assert_eq!(keeper.status().unwrap().child, Some(named), "the end of the first process is not the end");
-    assert!(place.log().contains("that is no process below this keeper"), "{}", place.log());
+    assert!(place.log().contains("not a descendant of this keeper"), "{}", place.log());
     keeper.signal(15, Target::Group).unwrap();
     let record = ended(&mut keeper);
     assert_eq!((record.child, record.end), (named, End::Signal { signal: 15, core: false }));

@@ -98,7 +98,7 @@ fn an_upgrade_replaces_the_supervisor_and_touches_no_process() {
     bench.ok(&["up", ".", "--detach"]);
     let (supervisor, pid) = (bench.supervisor(), bench.pid("a"));
     bench.ok(&["up", ".", "--upgrade"]);
-    bench.until("continued", || bench.log().contains("continues what process"));
+    bench.until("continued", || bench.log().contains("continues the plant of process"));
     bench.until("answering", || bench.run(&["ps", "p"]).status.success());
     assert_eq!((bench.supervisor(), bench.pid("a")), (supervisor, pid), "exec keeps the process id");
     bench.ok(&["down"]);
@@ -128,7 +128,7 @@ fn a_process_that_keeps_failing_takes_the_plant_down_at_start_and_is_latched_lat
     assert_eq!(output.status.code(), Some(1));
     let said = text(&output);
     assert!(said.contains("failed to start") && said.contains("exit 3"), "{said}");
-    assert!(said.contains("FAULT (exit 3): `tahti logs bad` has what it said"), "{said}");
+    assert!(said.contains("FAULT (exit 3): `tahti logs bad` shows its output"), "{said}");
     assert_eq!(fs::read_to_string(bench.dir.join("safe")).unwrap(), "safe\nsafe\nsafe\n");
     assert_eq!(bench.ok(&["ps"]), "no plant is up\n");
 
@@ -383,7 +383,7 @@ fn a_watchdog_is_petted_only_while_its_critical_process_lives_and_disarmed_in_or
     bench.ok(&["up", ".", "--detach"]);
     bench.until("petted", || !fs::read(&device).unwrap().is_empty());
     bench.until("latched", || bench.process("a")["state"] == "FAULT");
-    bench.until("told", || bench.log().contains("NOT PETTED: no sign of life from a; the machine resets within 1s"));
+    bench.until("told", || bench.log().contains("NOT PETTED: no heartbeat from a; the machine resets within 1s"));
     // Four times its period, in which it would be petted.
     let pets = fs::read(&device).unwrap();
     std::thread::sleep(Duration::from_secs(1));
@@ -516,7 +516,7 @@ fn readiness_by_file_port_and_notification_is_awaited_and_seen() {
     }
     // What was there before is no sign.
     let log = bench.log();
-    let expected = [format!("somebody else listens on port {taken} already"), "old is there already".to_owned()];
+    let expected = [format!("another process already listens on port {taken}"), "old exists already".to_owned()];
     assert!(expected.iter().all(|text| log.contains(text.as_str())), "{log}");
     for name in ["stale", "taken"] {
         assert_eq!(bench.process(name)["state"], "starting", "{name}");
@@ -556,7 +556,7 @@ fn every_mistake_in_a_plant_file_is_shown_with_its_place_and_remedy_and_nothing_
     let expected = ["every CPU of the machine would be isolated", "at least one of CPUs"];
     assert!(expected.iter().all(|part| said.contains(part)), "{said}");
     let said = text(&bench.run(&["shield", "apply", "--cpus", online.trim()]));
-    assert!(said.contains("none left for everybody else: leave at least one out"), "{said}");
+    assert!(said.contains("none would remain for other tasks: exclude at least one"), "{said}");
     assert!(text(&bench.run(&["shield", "plan", "--cpus", "900"])).contains("this machine has no CPU 900"));
 }
 
@@ -576,7 +576,7 @@ fn what_another_boot_left_behind_is_not_continued() {
     let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap();
     fs::write(&state, text.replace(boot.trim(), "00000000-0000-0000-0000-000000000000")).unwrap();
     bench.ok(&["up", ".", "--detach"]);
-    assert!(!bench.log().contains("continues what process"), "{}", bench.log());
+    assert!(!bench.log().contains("continues the plant of process"), "{}", bench.log());
     assert_eq!((bench.process("a")["starts"].as_u64(), bench.process("a")["restarts"].as_u64()), (Some(1), Some(0)));
     bench.ok(&["down"]);
 }
@@ -605,7 +605,7 @@ fn a_state_that_cannot_be_read_orphans_nobody_and_starts_nobody_twice() {
         assert!(text(&bench.run(&["ps"])).contains("lost its supervisor"));
         bench.ok(&["up", ".", "--detach"]);
         assert_eq!(["steady", "other"].map(|name| bench.pid(name)), pids, "{}", bench.log());
-        assert!(bench.log().contains("continues with the processes that are found running"), "{}", bench.log());
+        assert!(bench.log().contains("continues with the running processes that it found"), "{}", bench.log());
     }
     // What the plant file does not have any more is found, too, and stopped.
     let (supervisor, orphan) = (bench.supervisor(), bench.pid("other"));
@@ -615,7 +615,7 @@ fn a_state_that_cannot_be_read_orphans_nobody_and_starts_nobody_twice() {
     bench.write(&steady);
     bench.ok(&["up", ".", "--detach"]);
     bench.until("stopped", || !alive(orphan));
-    assert!(bench.log().contains("but the plant has it no more"), "{}", bench.log());
+    assert!(bench.log().contains("but the plant file no longer contains it"), "{}", bench.log());
     let said = text(&bench.run(&["down"]));
     assert!(said.contains("the observations of the supervisor before cannot be read"), "{said}");
 }
@@ -688,10 +688,10 @@ fn without_privileges_the_plant_runs_and_says_once_what_it_lacks_or_does_not_sta
     assert!(output.status.code() == Some(4) && events.contains("run as root"), "the remedy is shown: {said}");
     assert!(bench.log().contains("run as root"), "{}", bench.log());
     let output = as_nobody(&["up", ".", "--require-rt"]);
-    assert!(!output.status.success() && text(&output).contains("it takes root"), "{}", text(&output));
+    assert!(!output.status.success() && text(&output).contains("only root may move other tasks"), "{}", text(&output));
     let output = as_nobody(&["shield", "apply", "--cpus", "1"]);
     let said = text(&output);
-    assert!(output.status.code() == Some(2) && said.contains("nothing was changed: it takes root"), "{said}");
+    assert!(output.status.code() == Some(2) && said.contains("nothing was changed: only root may"), "{said}");
 }
 
 #[test]

@@ -95,7 +95,7 @@ fn on_a_full_disk_alarms_go_on_nobody_acknowledges_unseen_and_what_was_acknowled
         let (good, said) = site.ask(&["unack", "X:A"]);
         if !good {
             assert!(
-                said.contains("not done, for the journal cannot be written") && said.contains("No space"),
+                said.contains("not done, because the journal cannot be written") && said.contains("No space"),
                 "{said}"
             );
             break;
@@ -105,7 +105,7 @@ fn on_a_full_disk_alarms_go_on_nobody_acknowledges_unseen_and_what_was_acknowled
     }
     let known = |channel: &str| site.ask(&["list", "--all", "--json", channel]).1.contains("MAJOR_ACK");
     let acknowledged = known("X:A");
-    let said = serves.hears("alarms go on, but nobody can acknowledge them until it can be written");
+    let said = serves.hears("alarms continue, but cannot be acknowledged until the journal can be written");
     assert!(said.contains("No space left on device"), "{said}");
     // Evaluated all the same, and acknowledged by nobody.
     site.put("X:B", "1");
@@ -119,7 +119,7 @@ fn on_a_full_disk_alarms_go_on_nobody_acknowledges_unseen_and_what_was_acknowled
     serves.child.kill().unwrap();
     serves.child.wait().unwrap();
     let serves = site.serve();
-    serves.hears("alarms go on, but nobody can acknowledge them until it can be written");
+    serves.hears("alarms continue, but cannot be acknowledged until the journal can be written");
     assert_eq!(known("X:A"), acknowledged, "as it was");
     site.severity("X:B", "MAJOR");
     assert!(!site.ask(&["ack", "X:B"]).0);
@@ -161,12 +161,12 @@ fn users_of_other_numbers_look_or_act_where_they_are_named_and_the_journal_knows
         &["maintenance", "on"],
     ] {
         let (good, said) = as_user(LOOKS, words);
-        assert!(!good && said.contains(&format!("(user {LOOKS}) may look, no more")), "{words:?}: {said}");
+        assert!(!good && said.contains(&format!("(user {LOOKS}) may only read")), "{words:?}: {said}");
     }
     site.severity("X:A", "MAJOR");
     for words in [&["list"][..], &["ack", "X:A"]] {
         let (good, said) = as_user(NOBODY, words);
-        assert!(!good && said.contains("may neither look nor act") && !said.contains("X:B"), "{words:?}: {said}");
+        assert!(!good && said.contains("may neither read nor act") && !said.contains("X:B"), "{words:?}: {said}");
     }
     assert_eq!(as_user(ACTS, &["ack", "X:A"]), (true, "1 alarm\n".to_owned()));
     site.severity("X:A", "MAJOR_ACK");

@@ -184,7 +184,7 @@ fn a_folder_that_somebody_removes_is_told_and_nothing_more_is_called_safe() {
     eventually("some samples are there", || site.archived.counts().len() > 5);
     std::fs::remove_dir_all(site.disk.0.join("archive")).unwrap();
     let said = logs.hears("samples lost");
-    assert!(said.contains("somebody has removed the file") || said.contains("No such file"), "{said}");
+    assert!(said.contains("another program has removed the file") || said.contains("No such file"), "{said}");
     logs.signal("-TERM");
     let last = logs.hears("samples safe");
     assert!(!last.contains(" 0 lost"), "{last}");

@@ -122,7 +122,7 @@ fn exit_signal_hang_runaway_starvation_and_lack_of_memory_are_told_apart_with_ev
     assert!(incident(&bench.process("memory")).summary.contains("Killed process"), "the kernel's own word");
     assert!(!incident(&bench.process("hang")).threads.is_empty(), "where it hung");
     let told = |what: &str| incident(&bench.process("runaway")).ladder.iter().any(|entry| entry.what.starts_with(what));
-    for what in ["runaway: burnt", "demoted to time sharing", "sent SIGKILL", "gone"] {
+    for what in ["runaway: used", "demoted to time sharing", "sent SIGKILL", "gone"] {
         bench.until(what, || told(what));
     }
     let starved = incident(&bench.process("starved"));

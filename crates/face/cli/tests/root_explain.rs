@@ -401,8 +401,8 @@ fn who_cannot_be_watched_is_said() {
         assert_eq!(output.status.code(), Some(1));
         String::from_utf8(output.stderr).unwrap()
     };
-    assert!(said(&[]).contains("nothing to watch: name threads"), "{}", said(&[]));
-    assert!(said(&["--tid", "2147483646"]).contains("--tid 2147483646: there is no such thread"));
+    assert!(said(&[]).contains("nothing to watch: select threads"), "{}", said(&[]));
+    assert!(said(&["--tid", "2147483646"]).contains("--tid 2147483646: no such thread"));
     assert!(said(&["--tid", "1", "--cpus", "1000"]).contains("not all of them are online"));
     assert!(said(&["--name", "no-such-*", "--for", "50ms"]).contains("no thread is named \"no-such-*\""));
     assert!(said(&["--", "/no/such/program"]).contains("`/no/such/program` could not be started"));

@@ -264,7 +264,9 @@ fn a_supervisor_killed_at_each_write_to_the_network_leaves_nothing_and_somebody_
         let refused = bench.run(&[command, "."]);
         let text = String::from_utf8_lossy(&refused.stderr).into_owned() + &String::from_utf8_lossy(&refused.stdout);
         assert!(
-            !refused.status.success() && text.contains("ordered by somebody else: its first discipline is tbf 1:"),
+            !refused.status.success()
+                && text.contains("another program orders the traffic of ")
+                && text.contains("its first discipline is tbf 1:"),
             "{text}"
         );
     }
@@ -314,7 +316,10 @@ fn bounds_change_in_place_by_reload_and_partitions_come_and_go_when_nobody_is_in
     bench.write(&plant("tasks_max = 10", ""));
     let refused = bench.run(&["reload"]);
     let text = String::from_utf8_lossy(&refused.stderr).into_owned();
-    assert!(!refused.status.success() && text.contains("processes are in partition \"two\", which is to go"), "{text}");
+    assert!(
+        !refused.status.success() && text.contains("partition \"two\" is to be removed, but has processes"),
+        "{text}"
+    );
     bench.ok(&["stop", "b"]);
     bench.ok(&["reload"]);
     assert!(
@@ -371,7 +376,7 @@ fn whoever_writes_a_bound_over_is_seen_and_a_directory_of_somebody_else_is_refus
     let refused = bench.run(&["up", "."]);
     fs::remove_dir(&dir).unwrap();
     let text = String::from_utf8_lossy(&refused.stderr).into_owned();
-    assert!(!refused.status.success() && text.contains("is there, but no journal of it"), "{text}");
+    assert!(!refused.status.success() && text.contains("exists, but has no journal"), "{text}");
     assert!(bench.ok(&["up", ".", "--for", "100ms"]).contains("good"));
 }
 

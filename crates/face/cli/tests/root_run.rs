@@ -39,7 +39,7 @@ fn a_runaway_is_taken_down_and_evidence_is_kept() {
     let output = run(&[&words[..], &["sh", "-c", "while :; do :; done"]].concat());
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     assert_eq!(output.status.code(), Some(134), "{said}");
-    for expected in ["runaway: burnt", "evidence is kept in", "demoted to time sharing (1)", "frozen (1)", "SIGABRT"] {
+    for expected in ["runaway: used", "evidence is kept in", "demoted to time sharing (1)", "frozen (1)", "SIGABRT"] {
         assert!(said.contains(expected), "no {expected:?} in {said}");
     }
     let dirs: Vec<_> = std::fs::read_dir(&folder).unwrap().collect();

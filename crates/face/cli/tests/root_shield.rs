@@ -285,7 +285,7 @@ fn empty_groups_that_a_killed_shield_left_without_a_journal_are_removed_first() 
     for names in names {
         names.iter().for_each(|name| fs::create_dir(top.join(name)).unwrap());
         let said = bench.done(&["apply", "--cpus", &bench.cpu]);
-        assert!(said.contains("which nobody has a journal of"), "{names:?}: {said}");
+        assert!(said.contains("of an earlier shield without a journal"), "{names:?}: {said}");
         bench.done(&["release"]);
         assert!(!names.iter().any(|name| top.join(name).exists()), "{names:?}");
     }
@@ -367,12 +367,12 @@ fn what_somebody_else_changed_is_left_and_said_by_the_exit_code() {
     // Nothing stands any more, and what is left is said.
     assert_eq!(bench.tahti(&["verify"]).status.code(), Some(2));
     let status = String::from_utf8(bench.tahti(&["status", "--window", "10ms"]).stdout).unwrap();
-    let expected = format!("the shield of CPUs {} was released, but not all of its values went back", bench.cpu);
+    let expected = format!("the shield of CPUs {} was released, but not all of its values were restored", bench.cpu);
     assert!(status.starts_with("no shield is active\n") && status.contains(&expected), "{status}");
     assert!(status.contains("stat_interval: was 1, we wrote 10, found 7"), "{status}");
     // The next shield begins there and ends there.
     let said = bench.done(&["apply", "--cpus", &bench.cpu]);
-    assert!(said.contains("1 value that somebody else changed under an earlier shield"), "{said}");
+    assert!(said.contains("1 value that another program changed under an earlier shield"), "{said}");
     bench.done(&["release"]);
     assert_eq!(fs::read_to_string("/proc/sys/vm/stat_interval").unwrap().trim(), "7");
     fs::write("/proc/sys/vm/stat_interval", "1").unwrap();

@@ -174,7 +174,7 @@ fn a_killed_recorder_leaves_nothing_that_the_next_does_not_remove() {
 fn what_cannot_be_done_is_said_with_the_way_out() {
     let (_turn, place) = (turn(), Recorders::new());
     assert!(place.fails(&["trace", "status"]).contains("no recorder runs; start one with `tahti trace start`"));
-    assert!(place.fails(&["trace", "start"]).contains("nothing to watch: name threads"));
+    assert!(place.fails(&["trace", "start"]).contains("nothing to watch: select threads"));
     assert!(place.fails(&["trace", "start", "--pid", "1", "--cpus", "1000"]).contains("some are not online"));
     let file = place.0.write("odd.trace", "odd");
     let said = place.fails(&["trace", "export", file.to_str().unwrap()]);
@@ -258,7 +258,7 @@ fn an_overrun_of_a_frame_has_its_window_kept_and_its_log_says_where() {
          [[process]]\nname = \"late\"\nafter = [\"recorder\"]\n\
          command = [\"tahti\", \"demo\", \"activity\", \"fast\", \"late\", \"--work\", \"50us\", \"--bad\", \"30ms\", \"--every\", \"100\"]\n";
     let _up = place.up(plant);
-    let said = "who took the time: tahti explain --file ";
+    let said = "what used the time: tahti explain --file ";
     let window = wait("the frame says where the window is", || {
         let log = std::fs::read_to_string(place.0.0.join("rf/log/fast.log")).ok()?;
         Some(log.split_once(said)?.1.lines().next()?.trim().to_owned())

@@ -118,7 +118,7 @@ fn mistakes_are_explained() {
         (&["run", "--cpus", "", "--", "true"], "the list is empty"),
         (&["run", "--cpus", "900", "--", "true"], "no CPUs 900 on this machine; online are 0"),
         (&["run", "--cpus", "0,900-901", "--", "true"], "no CPUs 900-901 on this machine"),
-        (&["run", "--user", "no-such-user", "--", "true"], "there is no user \"no-such-user\""),
+        (&["run", "--user", "no-such-user", "--", "true"], "user \"no-such-user\" is not in /etc/passwd"),
         (&["run", "--capabilities", "CAP_X", "--", "true"], "CAP_SYS_NICE"),
         (&["attach", "x", "--plant", "no-such-plant-of-tahti"], "no console"),
     ] {

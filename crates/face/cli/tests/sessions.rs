@@ -250,7 +250,7 @@ fn values_survive_a_restart_by_autosave() {
     let copies = std::fs::read_dir(&second.folder).unwrap().flatten();
     assert_eq!(copies.filter(|entry| entry.file_name().to_string_lossy().contains(".savB_")).count(), 1);
     second.say("dbpf X:ao 1");
-    assert_eq!(second.say("fdbrestore info_settings.savB"), "autosave: 5 values put back\n");
+    assert_eq!(second.say("fdbrestore info_settings.savB"), "autosave: 5 values restored\n");
     assert_eq!(second.say("dbgf X:ao"), "DBF_DOUBLE:         2.125     \n");
 }
 
@@ -371,7 +371,7 @@ fn the_ioc_is_looked_into_as_c_does_it() {
     child.stdin.take().unwrap().write_all(script.as_bytes()).unwrap();
     let said = String::from_utf8(child.wait_with_output().unwrap().stderr).unwrap();
     assert!(!said.contains("not found"), "{said}");
-    assert_eq!(said.matches("of C's IOC is not here: ").count(), script.lines().count(), "{said}");
+    assert_eq!(said.matches("of C's IOC is not available: ").count(), script.lines().count(), "{said}");
 }
 
 #[test]

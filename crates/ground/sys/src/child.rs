@@ -53,7 +53,7 @@ pub fn look(pid: i32, stops: bool) -> Result<Waited> {
         pid if pid > 0 && libc::WIFSTOPPED(status) => Ok(Waited::Stopped(pid, libc::WSTOPSIG(status))),
         pid if pid > 0 && libc::WIFCONTINUED(status) => Ok(Waited::Continued(pid)),
         pid if pid > 0 => Ok(Waited::Ended(ended(pid, status, &usage))),
-        _ => match Error::last(format!("look at child {pid}")) {
+        _ => match Error::last(format!("inspect child {pid}")) {
             error if error.errno == rustix::io::Errno::CHILD => Ok(Waited::NoChildren),
             error => Err(error),
         },

@@ -192,7 +192,7 @@ impl Definition<'_> {
         }
         let stop = guest.stop_within;
         notes.push(format!(
-            "who runs it presses the power button (`virsh shutdown`), and ends it after {stop} (`virsh destroy`)"
+            "to stop it: press the power button (`virsh shutdown`), and end it after {stop} (`virsh destroy`)"
         ));
         let mut out = String::new();
         for note in &notes {
@@ -292,13 +292,13 @@ impl Definition<'_> {
             );
         }
         if self.memory_max.is_some() {
-            notes.push("memory_max: a domain has `memory` and no more; QEMU's is dom0's".to_owned());
+            notes.push("memory_max: a domain has only `memory`; QEMU's memory belongs to dom0".to_owned());
         }
         if guest.accel != Accel::Auto {
             notes.push("accel: Xen runs it by the processor".to_owned());
         }
         let stop = guest.stop_within;
-        notes.push(format!("who runs it shuts it down (`xl shutdown`), and ends it after {stop} (`xl destroy`)"));
+        notes.push(format!("to stop it: shut it down (`xl shutdown`), and end it after {stop} (`xl destroy`)"));
         let comments = notes.iter().map(|note| format!("# {note}\n"));
         let text = comments.chain(lines.iter().map(|line| format!("{line}\n"))).collect();
         Defined { text, notes }

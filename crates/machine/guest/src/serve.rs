@@ -45,7 +45,7 @@ const KILLED: &str = "somebody killed it, or the kernel did for memory: raise `m
 
 /// Where the reason stands that a QEMU ended so.
 fn why(status: ExitStatus) -> &'static str {
-    if status.signal() == Some(SIGKILL) { KILLED } else { "its own words stand above" }
+    if status.signal() == Some(SIGKILL) { KILLED } else { "see its messages above" }
 }
 
 /// As a terminal may show it.
@@ -129,7 +129,7 @@ pub enum ServeError {
     #[error("QEMU ended with {} while the guest ran; {}", .0, why(*.0))]
     Lost(ExitStatus),
     /// The guest stands still, and can only begin anew.
-    #[error("the guest cannot go on ({}): {}; {}", visible(.state), .still.what, .still.remedy)]
+    #[error("the guest cannot continue ({}): {}; {}", visible(.state), .still.what, .still.remedy)]
     Over {
         /// Its run state.
         state: String,
@@ -137,8 +137,8 @@ pub enum ServeError {
         still: Still,
     },
     /// The guest did not shut down in time.
-    #[error("the guest did not shut down within {within}: {}; look at its console (does it listen to the power button?), or raise `stop_within`",
-        if *.killed { "QEMU did not quit either and was killed" } else { "QEMU was told to quit" })]
+    #[error("the guest did not shut down within {within}: {}; check on its console that it handles the power button, or raise `stop_within`",
+        if *.killed { "QEMU did not quit either and was killed" } else { "QEMU was asked to quit" })]
     Hung {
         /// What it had.
         within: DurNs,
@@ -173,7 +173,7 @@ fn serve_by(
         let ended = run(&kvm, guest, &held, &signals, &mut lived, tell);
         match ended {
             Err(error) if guest.accel == Accel::Auto && kvm.is_ok() && lived < KVM_PROVEN && error.is_of_kvm() => {
-                tell(&format!("under KVM: {error}; it begins anew, emulated"));
+                tell(&format!("under KVM: {error}; it starts again, emulated"));
                 kvm = Err(format!("KVM failed: {}", error.in_short()));
                 held.clear();
             }

@@ -15,7 +15,7 @@ pub struct Still {
 pub const INTERNAL_ERROR: &str = "internal-error";
 
 /// What helps whoever stands still for a reason that goes away.
-const RESUME: &str = "have it go on with `tahti guest resume`";
+const RESUME: &str = "continue it with `tahti guest resume`";
 
 /// What a run state means; `None`: it runs, or QEMU is about to let it.
 #[must_use]
@@ -26,20 +26,20 @@ pub fn still(state: &str) -> Option<Still> {
         "running" | "prelaunch" | "save-vm" | "restore-vm" | "inmigrate" | "finish-migrate" | "postmigrate"
         | "colo" => None,
         INTERNAL_ERROR => is_over(
-            "what runs its instructions could not go on",
-            "QEMU's words stand above; under KVM, say accel = \"emulated\", give it another `processor`, or take a newer kernel for the host",
+            "KVM or the emulator could not continue",
+            "see QEMU's messages above; under KVM, set accel = \"emulated\", set another `processor`, or install a newer kernel on the host",
         ),
-        "guest-panicked" => is_over("its system has crashed", "its last words stand on its console"),
+        "guest-panicked" => is_over("its system has crashed", "see the last messages on its console"),
         "shutdown" => is_over("it has shut down, and QEMU stays", "start it again"),
         "io-error" => goes_on(
-            "a disk of it took no more",
-            "make room on the host where its image lies, then have it go on with `tahti guest resume`",
+            "a write to one of its disks failed",
+            "free space on the host for its image, then continue it with `tahti guest resume`",
         ),
         "watchdog" => goes_on("its own watchdog has run out", RESUME),
-        "paused" => goes_on("somebody has stopped it", RESUME),
+        "paused" => goes_on("it was paused through QEMU's monitor", RESUME),
         "debug" => goes_on("a debugger has stopped it", RESUME),
         "suspended" => goes_on("its system sleeps", "wake it with `tahti guest resume`"),
-        _ => goes_on("QEMU says so, in a word that is not known here", RESUME),
+        _ => goes_on("QEMU reports a state that tahti does not know", RESUME),
     }
 }
 

@@ -155,7 +155,7 @@ impl Watched {
     ) -> bool {
         let (command, said) = match step {
             Step::Powerdown => ("system_powerdown", "the guest is asked to shut down"),
-            Step::Quit => ("quit", "QEMU is told to quit"),
+            Step::Quit => ("quit", "QEMU is asked to quit"),
             Step::Kill => {
                 tell("QEMU is killed");
                 return qemu.child.kill().is_ok();

@@ -41,7 +41,7 @@ pub enum ChoiceError {
 
 /// More CPUs are wanted than a shield can have.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{count} of CPUs {online}: expected 1 to {}, at least one stays for everybody else", .online.count().saturating_sub(1))]
+#[error("{count} of CPUs {online}: expected 1 to {}, at least one must remain for all other tasks", .online.count().saturating_sub(1))]
 pub struct TooMany {
     /// How many are wanted.
     pub count: usize,

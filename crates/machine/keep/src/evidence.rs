@@ -215,7 +215,7 @@ impl Incident {
 pub fn describe(what: &What) -> String {
     match what {
         What::Runaway { used, window } => {
-            format!("runaway: burnt {} of processor time in {} without giving up its CPU", ms(*used), ms(*window))
+            format!("runaway: used {} of processor time in {} without yielding its CPU", ms(*used), ms(*window))
         }
         What::Over { in_a_row } => format!("over its budget in {in_a_row} periods in a row"),
         What::Silent { silence } => format!("no heartbeat for {}", ms(*silence)),
@@ -229,12 +229,12 @@ pub fn describe(what: &What) -> String {
             };
             if *refused == 0 { format!("{done} ({reached})") } else { format!("{done} ({reached}, {refused} refused)") }
         }
-        What::Tamed => "tame again: it goes on as a time-sharing process".to_owned(),
+        What::Tamed => "no longer a runaway: it continues as a time-sharing process".to_owned(),
         What::Gone { by_ladder: true } => "gone".to_owned(),
         What::Gone { by_ladder: false } => "ended by itself".to_owned(),
-        What::Exhausted => "still there after every step; SIGKILL is repeated".to_owned(),
+        What::Exhausted => "still running after every step; SIGKILL is repeated".to_owned(),
         What::Unwatched { threads, processes } => {
-            format!("NOT WATCHED: {threads} real-time threads and {processes} processes more than the guard holds")
+            format!("NOT WATCHED: {threads} real-time threads and {processes} processes exceed the guard's capacity")
         }
     }
 }

@@ -359,7 +359,7 @@ impl Runner<'_> {
         let own = rustix::process::getpid().as_raw_nonzero().get();
         let named = crate::family::descendant(own, pid).zip(launch::start_ticks(pid));
         let Some((process, start_ticks)) = named else {
-            return (self.tell)(&format!("MAINPID={pid}: that is no process below this one; it is not heard"));
+            return (self.tell)(&format!("MAINPID={pid}: not a descendant of this process; ignored"));
         };
         self.child = ChildId { pid, start_ticks };
         (self.process, self.named) = (process, true);

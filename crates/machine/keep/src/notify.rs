@@ -122,9 +122,9 @@ impl Notify {
                 _ if std::mem::replace(&mut self.stranger_told, true) => {}
                 stranger => {
                     let who =
-                        stranger.map_or("somebody".to_owned(), |(pid, uid)| format!("process {pid} of user {uid}"));
+                        stranger.map_or("an unknown process".to_owned(), |(pid, uid)| format!("process {pid} of user {uid}"));
                     heard.push(Notification::Fault(format!(
-                        "{who} sent to {}, but is nothing that was started here: such messages are not heard",
+                        "{who} sent a message to {}, but this program did not start it: message ignored",
                         self.path.display()
                     )));
                 }

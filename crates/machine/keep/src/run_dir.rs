@@ -92,11 +92,11 @@ pub(crate) fn check_own(path: &Path) -> io::Result<()> {
     let wrong = if found.is_symlink() {
         "it is a symbolic link".to_owned()
     } else if !found.is_dir() {
-        "it is no folder".to_owned()
+        "it is not a folder".to_owned()
     } else if found.uid() != own {
         format!("it belongs to user {}, expected {own}", found.uid())
     } else if found.mode() & 0o022 != 0 {
-        format!("others may write to it (mode {:o}), expected 700", found.mode() & 0o777)
+        format!("other users may write to it (mode {:o}), expected 700", found.mode() & 0o777)
     } else {
         return Ok(());
     };

@@ -33,7 +33,7 @@ impl Watchdog {
         let wanted = || format!("hardware watchdog {}", path.display());
         let device = rustix::fs::open(path, OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty()).map_err(|errno| {
             let remedy = match errno {
-                rustix::io::Errno::BUSY => "somebody else pets it: switch RuntimeWatchdogSec of systemd off",
+                rustix::io::Errno::BUSY => "another process has it open: set RuntimeWatchdogSec=0 in systemd's system.conf, or end that process",
                 rustix::io::Errno::NOENT | rustix::io::Errno::NODEV => {
                     "load its driver (softdog has no hardware), or remove [watchdog]"
                 }
@@ -52,11 +52,11 @@ impl Watchdog {
         let differs = |found: String| Shortfall {
             wanted: format!("hardware watchdog {} with a timeout of {timeout}", self.path.display()),
             found,
-            remedy: "choose a timeout that it can have".to_owned(),
+            remedy: "choose a timeout that the device supports".to_owned(),
         };
         let (got, shortfall) = match sys::watchdog::set_timeout(self.device.as_fd(), seconds) {
             Ok(got) if got == seconds => (DurNs::from_secs(got.into()), None),
-            Ok(got) => (DurNs::from_secs(got.into()), Some(differs(format!("it takes {got}s")))),
+            Ok(got) => (DurNs::from_secs(got.into()), Some(differs(format!("the device set {got}s")))),
             Err(error) => (timeout, Some(differs(error.to_string()))),
         };
         self.timeout = got;

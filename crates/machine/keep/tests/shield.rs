@@ -297,7 +297,7 @@ fn what_somebody_else_changed_under_one_shield_is_where_the_next_begins_and_ends
     // Nothing stands, so the next shield is its maker's to give back, on whatever CPUs.
     let applied = apply(&machine, &want("3"), &dir.0).unwrap();
     assert!(!applied.stood);
-    assert!(applied.found.unwrap().starts_with("1 value that somebody else changed"));
+    assert!(applied.found.unwrap().starts_with("1 value that another program changed"));
     let released = release(&machine, &dir.0, false).unwrap();
     assert!(released.is_whole(), "{released:?}");
     assert_restored(&machine, V1, &before, "after the second shield");
@@ -392,7 +392,7 @@ fn a_machine_has_one_shield_and_whoever_has_it_is_named() {
     assert_eq!(machine.0.borrow().calls(), calls + 1, "nothing was written");
     shield::release_on(&mut locked(), &one.0, false).unwrap();
     let error = shield::apply_on(&mut locked(), &want("3"), &other.0).unwrap_err().to_string();
-    assert!(error.contains("did not go back") && error.ends_with("release --force"), "{error}");
+    assert!(error.contains("were not restored") && error.ends_with("release --force"), "{error}");
     shield::release_on(&mut locked(), &one.0, true).unwrap();
     // A claim without a journal, as a kill between the two leaves it, is none.
     std::fs::write(&lock, one.0.path().display().to_string()).unwrap();
@@ -419,7 +419,7 @@ fn a_shield_of_another_run_directory_is_left_alone() {
     apply(&machine, &want("2"), &dir.0).unwrap();
     let calls = machine.0.borrow().calls();
     let error = apply(&machine, &want("2"), &other.0).unwrap_err();
-    assert!(error.to_string().starts_with("/cg/tahti.housekeeping is there, but no journal of it"), "{error}");
+    assert!(error.to_string().starts_with("/cg/tahti.housekeeping exists, but has no journal"), "{error}");
     assert!(error.to_string().contains(" in it: init (1) "), "{error}");
     assert_eq!(machine.0.borrow().calls(), calls);
 }
@@ -440,7 +440,7 @@ fn empty_groups_of_a_shield_that_nobody_has_a_journal_of_are_in_nobodys_way_and_
             machine.0.borrow_mut().make_dir(&format!("/cg/{name}")).unwrap();
         }
         let applied = apply(&machine, &want("2"), &dir.0).unwrap_or_else(|error| panic!("{dirs:?}: {error}"));
-        assert!(applied.found.unwrap().contains("nobody has a journal of"), "{dirs:?}");
+        assert!(applied.found.unwrap().contains("of an earlier shield without a journal"), "{dirs:?}");
         assert!(release(&machine, &dir.0, false).unwrap().is_whole());
         assert_restored(&machine, version, &before, &format!("{dirs:?}"));
     }

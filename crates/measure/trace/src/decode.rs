@@ -89,9 +89,9 @@ pub const EVENTS: &[Row] = rows! {
     "power/cpu_idle", Watched, "whether a CPU was idle", ["state"], |f| Some(What::Idle { state: Some(f.unsigned(0)? as u32).filter(|&state| state != u32::MAX) });
     "nmi/nmi_handler", Watched, "interrupts that cannot be masked", ["handler", "delta_ns"],
         |f| Some(What::Nmi { handler: f.unsigned(0)?, ns: f.unsigned(1)? as i64 });
-    "ipi/ipi_send_cpu", Everywhere, "who sent an interrupt to this CPU", ["cpu", "callback"],
+    "ipi/ipi_send_cpu", Everywhere, "sender of an interrupt to this CPU", ["cpu", "callback"],
         |f| Some(What::IpiSent { cpus: CpuSet::single(f.cpu(0)?), callback: f.unsigned(1)? });
-    "ipi/ipi_send_cpumask", Everywhere, "who sent an interrupt to this CPU", ["cpumask", "callback"],
+    "ipi/ipi_send_cpumask", Everywhere, "sender of an interrupt to this CPU", ["cpumask", "callback"],
         |f| Some(What::IpiSent { cpus: f.cpus(0)?, callback: f.unsigned(1)? });
     "csd/csd_queue_cpu", Everywhere, "", ["cpu", "func"], |f| Some(What::CallQueued { cpu: f.cpu(0)?, function: f.unsigned(1)? });
     "raw_syscalls/sys_enter", Apart, "in which system call a task was", ["id"], |f| Some(What::SyscallEntry { number: f.unsigned(0)? as i64 });

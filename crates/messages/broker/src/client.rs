@@ -259,7 +259,7 @@ impl Client {
     ) -> Result<u64, ClientError> {
         let Some(own) = room else { return Err(ClientError::Message("the room has been sent".to_owned())) };
         if !self.pool.as_ref().is_some_and(|pool| pool.owns(own)) {
-            let why = "the room lies in the pool of a connection that has gone; take a new one";
+            let why = "the room belongs to the pool of a closed connection; take a new one";
             return Err(ClientError::Message(why.to_owned()));
         }
         self.put(line, sending, room, false)
@@ -389,7 +389,7 @@ impl Client {
             // Only how much there is is believed; where it lies is our own knowledge.
             let bytes = Pooled::from_bytes(std::mem::take(&mut body)).map_or(u64::MAX, |place| place.bytes);
             if !room.as_mut().is_some_and(|room| room.set_filled(bytes)) {
-                (code, text) = (Code::Internal, "the reply's body lies in a room that the request did not have".into());
+                (code, text) = (Code::Internal, "the reply's body is in a room that the request did not have".into());
             }
         } else if let Some(room) = &mut room {
             room.set_filled(0);

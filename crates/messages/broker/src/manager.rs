@@ -356,7 +356,7 @@ impl ManagerLane {
                         flags = if copied.is_some() { flags.without(Flags::POOLED) } else { flags };
                         large = match (room, copied.as_mut()) {
                             (None, _) => {
-                                Err((Code::Internal, "this manager does not know the client's pool; connect anew"))
+                                Err((Code::Internal, "this manager does not have the client's pool; connect again"))
                             }
                             (Some(room), Some(copied)) => copied.take(id, deadline, now, room).map(Some),
                             (room, None) => {

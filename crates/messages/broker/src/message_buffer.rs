@@ -152,7 +152,7 @@ impl std::fmt::Display for Fault {
             Self::Damaged => Damaged.fmt(f),
             Self::Header(error) => error.fmt(f),
             Self::Frame(error) => error.fmt(f),
-            Self::Pool => f.write_str("a body lies outside of its sender's pool"),
+            Self::Pool => f.write_str("a body is outside its sender's pool"),
         }
     }
 }

@@ -20,7 +20,7 @@ fn a_request_reaches_the_manager_with_the_longest_claim_and_its_reply_comes_back
     assert_eq!(ask(&mut client, "get/sr_rf/current"), (Code::Ok, "0A".into()));
     assert_eq!(ask(&mut client, "put/sr_mag/a%2Fb"), (Code::Ok, "a/b".into()));
     let (code, why) = ask(&mut client, "get/sx_mag/a");
-    assert_eq!((code, why.as_str()), (Code::NoObject, "nobody serves sx_mag; did you mean sr_mag?"));
+    assert_eq!((code, why.as_str()), (Code::NoObject, "no manager serves sx_mag; did you mean sr_mag?"));
     assert_eq!(ask(&mut client, "list/*").1, "sr=manager-of-sr sr_mag=manager-of-sr_mag");
     assert_eq!(ask(&mut client, "ping/server"), (Code::Ok, server.name.clone()));
     assert!(ask(&mut client, "list/server").1.contains(&format!("test uid={}", 0)) || !am_root());
@@ -314,7 +314,7 @@ fn what_was_sent_again_and_refused_then_may_have_happened_the_first_time() {
     for id in writes {
         let reply = client.next(LONG).unwrap().unwrap();
         assert_eq!((reply.id, reply.code), (id, Code::Unknown), "{}", reply.text);
-        assert!(reply.text.contains("sent again then: NO_OBJECT: nobody serves sr"), "{}", reply.text);
+        assert!(reply.text.contains("sent again then: NO_OBJECT: no manager serves sr"), "{}", reply.text);
     }
 }
 
@@ -338,7 +338,7 @@ fn a_band_that_its_manager_does_not_serve_is_an_answer_that_names_those_that_it_
     let bands = [2, 5].map(|band| Band::new(band).unwrap());
     let _lanes = come(|| Manager::connect(&server.name, "magnets", &["sr"], &bands));
     let mut client = server.client("client");
-    let why = "nobody serves sr_mag on band 3; manager magnets does on band 2,5";
+    let why = "no manager serves sr_mag on band 3; manager magnets does on band 2,5";
     assert_eq!(ask(&mut client, "get/sr_mag/x"), (Code::NoObject, why.into()));
     let mut body = Vec::new();
     write_lines(["get/sr_mag/x"].into_iter(), &mut body);

@@ -83,7 +83,7 @@ impl Claims {
         }
         let forgotten = match self.forgotten {
             0 => String::new(),
-            more => format!(" and {more} more, which come in only when this link starts anew"),
+            more => format!(" and {more} more, which are accepted only when this link restarts"),
         };
         Some(format!(
             "other hosts claim {} objects, expected at most {CLAIMS_MAX}; left out, and answered NO_OBJECT here: {of}{forgotten}; \
@@ -132,6 +132,6 @@ mod tests {
             assert!(!claims.add(&b, &format!("x{number:05}")));
         }
         let why = claims.left_out().unwrap();
-        assert!(why.contains("16384 of host b and 5 more, which come in only when this link starts anew"), "{why}");
+        assert!(why.contains("16384 of host b and 5 more, which are accepted only when this link restarts"), "{why}");
     }
 }

@@ -58,7 +58,7 @@ pub(crate) fn listen(
     let queryable =
         session.declare_queryable(key::requests(&shared.here, band, None)).complete(true).callback(move |query| {
             let Some(host) = key::asker(query.key_expr().as_str()) else {
-                return refuse(&query, Code::Malformed, "no name of a host stands behind the band");
+                return refuse(&query, Code::Malformed, "the name of a host is missing after the band");
             };
             let mut ways = ways.lock().unwrap_or_else(PoisonError::into_inner);
             let way = match ways.get(&host) {

@@ -177,7 +177,7 @@ impl Link<'_> {
         let left_out = self.others.left_out();
         // Said when no more come: what a host serves comes one by one.
         if !came && left_out != self.left_out {
-            let all_are_in = || "no objects of other hosts are left out any more".to_owned();
+            let all_are_in = || "all objects of other hosts are available again".to_owned();
             (self.say)(Event::Trouble(left_out.clone().unwrap_or_else(all_are_in)));
             self.left_out = left_out;
         }

@@ -374,7 +374,7 @@ impl Lane {
             Some(route) if !route.is_on(header.band) => Err(no(
                 Code::NoObject,
                 format_args!(
-                    "nobody serves {object} on band {}; manager {} does on band {}",
+                    "no manager serves {object} on band {}; manager {} does on band {}",
                     header.band,
                     route.manager,
                     Bands(route)
@@ -387,8 +387,10 @@ impl Lane {
                 let known = self.tables.routes().iter().map(|route| route.prefix.as_str());
                 let known = known.filter(near).take(NEAR_MAX);
                 Err(match base::nearest(object, known) {
-                    Some(near) => no(Code::NoObject, format_args!("nobody serves {object}; did you mean {near}?")),
-                    None => no(Code::NoObject, format_args!("nobody serves {object}; \"list/*\" lists what is served")),
+                    Some(near) => no(Code::NoObject, format_args!("no manager serves {object}; did you mean {near}?")),
+                    None => {
+                        no(Code::NoObject, format_args!("no manager serves {object}; \"list/*\" lists the objects"))
+                    }
                 })
             }
         }

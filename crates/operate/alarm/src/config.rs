@@ -22,7 +22,7 @@ const DAY: DurNs = DurNs::from_secs(86_400);
 
 /// `[alarms]`.
 const ALARMS: Table =
-    Table { header: "[alarms]", doc: "What the whole is called, and where its journal is.", keys: &OWN_KEYS };
+    Table { header: "[alarms]", doc: "Name of this set of alarms, and the folder of its journal.", keys: &OWN_KEYS };
 
 /// As in a plant file, where `name` is that of the process, and `file` may stand in the place of `folder`.
 const OWN_KEYS: [Key; ALARM_KEYS.len()] = {
@@ -37,28 +37,28 @@ const HELP: [Key; 4] = [
         r#"[{ title = "Reset", details = "Press RESET at the rack" }]"#,
         "list of `{ title, details }`",
         "none",
-        "What to do.",
+        "Instructions for the operator.",
     ),
     key(
         "displays",
         r#"[{ title = "RF", details = "rf.bob" }]"#,
         "list of `{ title, details }`",
         "none",
-        "What to look at.",
+        "Displays to open.",
     ),
     key(
         "commands",
         r#"[{ title = "Log", details = "firefox …" }]"#,
         "list of `{ title, details }`",
         "none",
-        "Kept for Phoebus; tahti runs none.",
+        "Stored for Phoebus; tahti does not run commands.",
     ),
     key(
         "actions",
         r#"[{ title = "Mail", details = "mailto:a@b.c", delay = 10 }]"#,
         "list of `{ title, details, delay }`",
         "none",
-        "Kept for Phoebus; tahti runs none.",
+        "Stored for Phoebus; tahti does not run actions.",
     ),
 ];
 
@@ -68,9 +68,9 @@ const IN_PLANT: Table = Table { header: "[alarms]", doc: "", keys: &ALARM_KEYS }
 /// `[[area]]`.
 const AREA: Table = Table {
     header: "[[area]]",
-    doc: "What helps with all alarms of an area. Areas need not be named to be used.",
+    doc: "Help for all alarms of an area. An alarm may use an area without such a table.",
     keys: &[
-        key("path", r#""RF/Cavity""#, "names with `/` between them, `\\/` for one in a name", "", "Which."),
+        key("path", r#""RF/Cavity""#, "names with `/` between them, `\\/` for one in a name", "", "Path of the area."),
         HELP[0],
         HELP[1],
         HELP[2],
@@ -81,7 +81,7 @@ const AREA: Table = Table {
 /// `[[alarm]]`.
 const ALARM: Table = Table {
     header: "[[alarm]]",
-    doc: "Channels that are alarms alike: variables of Channel Access servers, found by `EPICS_CA_ADDR_LIST` and its kin, as with all clients.",
+    doc: "Channels with the same alarm settings: variables of Channel Access servers, found by `EPICS_CA_ADDR_LIST` and related variables, as by all clients.",
     keys: &[
         key("channels", r#"["RF:TEMP", "RF:FLOW"]"#, "list of names", "", "The channels: each is an alarm."),
         key(
@@ -89,53 +89,59 @@ const ALARM: Table = Table {
             r#""RF/Cavity""#,
             "names with `/` between them, `\\/` for one in a name",
             "the top",
-            "Where they are in the tree.",
+            "Area of the alarms in the tree.",
         ),
-        key("description", r#""Cooling water""#, "text", "none", "What they are about."),
-        key("enabled", "false", "true or false", "`true`", "Whether they are evaluated."),
+        key("description", r#""Cooling water""#, "text", "none", "Description for the operator."),
+        key("enabled", "false", "true or false", "`true`", "Evaluate these alarms."),
         key(
             "latching",
             "false",
             "true or false",
             "`true`",
-            "Whether they stay until somebody has acknowledged them, also when all is well again (ISA-18.2: return to normal, unacknowledged).",
+            "Keep an alarm until an operator acknowledges it, also after the value has returned to normal (ISA-18.2: return to normal, unacknowledged).",
         ),
-        key("annunciating", "false", "true or false", "`true`", "Whether a rise is announced."),
+        key("annunciating", "false", "true or false", "`true`", "Announce an alarm when its severity rises."),
         key(
             "delay",
             r#""15s""#,
             "time, 0s to 24h",
             "`0s`",
-            "How long a channel must be in alarm until it counts (on-delay).",
+            "Minimum time in alarm before the alarm is raised (on-delay).",
         ),
         key(
             "count",
             "3",
             "number, 0 to 1000",
             "`0`",
-            "The alarm counts at once when its channel has come into alarm, or has changed its severity or status there, so many times within `delay`. An update of the value alone does not count.",
+            "Raise the alarm at once when its channel entered alarm, or changed its severity or status in alarm, this many times within `delay`. An update of only the value does not count.",
         ),
-        key("off_delay", r#""15s""#, "time, 0s to 24h", "`0s`", "How long a channel must be well until it counts."),
+        key(
+            "off_delay",
+            r#""15s""#,
+            "time, 0s to 24h",
+            "`0s`",
+            "Minimum time without alarm before the alarm is cleared (off-delay).",
+        ),
         key(
             "deadband",
             "0.5",
             "number that is not negative",
             "`0`",
-            "A value counts as better only so far from the last one that was worse.",
+            "A lower severity takes effect only when the value is this far from the last value of higher severity.",
         ),
         key(
             "realarm",
             r#""8h""#,
             "time, 0s to 720h",
             "`0s`: never",
-            "After this time an alarm that is still there is announced again, and an acknowledgement of it is none any more.",
+            "After this time an alarm that is still active is announced again, and its acknowledgement expires.",
         ),
         key(
             "filter",
             r#""'RF:POWER' > 10""#,
             "formula of channels",
             "none",
-            "Phoebus' formula. Where it is not above zero they are suppressed: evaluated and logged, but not shown. When it becomes true again, `delay` starts again.",
+            "Phoebus' formula. While its value is zero or less, the alarms are suppressed: evaluated and logged, but not displayed. When it becomes positive again, `delay` starts again.",
         ),
         HELP[0],
         HELP[1],
@@ -150,8 +156,14 @@ const GUIDE: Table = Table {
     doc: "",
     keys: &[
         key("title", r#""Reset""#, "text", "none", "Its title."),
-        key("details", r#""Press RESET""#, "text", "none", "What it says."),
-        key("delay", "10", "number, 0 to 86400", "`0`", "Seconds in alarm until it is done, of actions."),
+        key("details", r#""Press RESET""#, "text", "none", "Text of the entry."),
+        key(
+            "delay",
+            "10",
+            "number, 0 to 86400",
+            "`0`",
+            "For actions: seconds in alarm before Phoebus runs the action.",
+        ),
     ],
 };
 
@@ -380,7 +392,7 @@ fn read_of(text: &str, is_told: bool) -> (Option<Config>, Vec<Diagnostic>) {
         alarm(&section, &mut config, &mut channels, &mut found);
     }
     if config.alarms.is_empty() && !is_plants && !is_told {
-        found.error(0..0, "there is no alarm", "[[alarm]]", "add [[alarm]] with `channels`");
+        found.error(0..0, "the file has no alarm", "[[alarm]]", "add [[alarm]] with `channels`");
     }
     let found = found.finish();
     let is_good = found.iter().all(|finding| finding.severity != Severity::Error);
@@ -392,7 +404,7 @@ fn alarms(section: &Section<'_>, called: &str, found: &mut Diagnostics<'_>) -> C
     let mut config = Config::default();
     if let Some((name, span)) = section.words(called, found) {
         if !is_name(name) {
-            found.error(span, format!("{:?} is no name", table::clipped(name)), name_expected(), "");
+            found.error(span, format!("{:?} is not a valid name", table::clipped(name)), name_expected(), "");
         }
         config.name = name.to_owned();
     }
@@ -406,7 +418,7 @@ fn alarms(section: &Section<'_>, called: &str, found: &mut Diagnostics<'_>) -> C
     }
     if let Some((size, span)) = section.parsed::<Size>("keep_size", found) {
         if size < KEEP_SIZE_MIN {
-            found.error(span, format!("`keep_size` cannot be {size}"), format!("{KEEP_SIZE_MIN} at least"), "");
+            found.error(span, format!("`keep_size` cannot be {size}"), format!("at least {KEEP_SIZE_MIN}"), "");
         }
         config.keep_size = size;
     }
@@ -438,8 +450,8 @@ fn alarm(section: &Section<'_>, config: &mut Config, channels: &mut HashSet<Stri
             Ok(filter) => spec.filter = Some(filter),
             Err(why @ FilterError::Unsupported { .. }) => found.warning(
                 span,
-                format!("`filter` is kept and not evaluated, so the alarm is never suppressed: {why}"),
-                "have a record evaluate the rest, and name its channel",
+                format!("`filter` is stored but not evaluated, so the alarm is never suppressed: {why}"),
+                "evaluate the rest in a record, and use its channel here",
             ),
             Err(why) => found.error(
                 span,
@@ -458,9 +470,9 @@ fn alarm(section: &Section<'_>, config: &mut Config, channels: &mut HashSet<Stri
     };
     for (channel, span) in given {
         if !is_name(channel) {
-            found.error(span, format!("{:?} is no channel's name", table::clipped(channel)), name_expected(), "");
+            found.error(span, format!("{:?} is not a channel name", table::clipped(channel)), name_expected(), "");
         } else if !channels.insert(channel.to_owned()) {
-            found.error(span, format!("`{channel}` is named twice"), "each channel once", "remove one");
+            found.error(span, format!("`{channel}` is named twice"), "list each channel once", "remove one");
         } else {
             config.alarms.push(Spec { channel: channel.to_owned(), ..spec.clone() });
         }
@@ -486,7 +498,7 @@ fn rules(section: &Section<'_>, found: &mut Diagnostics<'_>) -> Rules {
     if let Some((count, span)) = section.number("count", 0, 1000, found) {
         rules.count = count as u32;
         if count > 0 && rules.delay.0 == 0 {
-            found.error(span, "`count` counts within `delay`, and there is none", "a `delay`", "add `delay = \"60s\"`");
+            found.error(span, "`count` needs `delay`, which is missing", "a `delay`", "add `delay = \"60s\"`");
         }
     }
     if let Some(value) = section.value("deadband") {

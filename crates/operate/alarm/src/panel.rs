@@ -115,7 +115,7 @@ impl Act {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ActError {
     /// No such alarm.
-    #[error("no alarm is called {name:?}{}", meant(.nearest.as_deref()))]
+    #[error("no alarm has the name {name:?}{}", meant(.nearest.as_deref()))]
     Unknown {
         /// The name.
         name: String,
@@ -123,7 +123,7 @@ pub enum ActError {
         nearest: Option<String>,
     },
     /// No names.
-    #[error("no alarm is named; expected names of channels or paths, with * and ?")]
+    #[error("no alarm given; expected names of channels or paths, with * and ?")]
     NoNames,
     /// Not a time.
     #[error("the time {found:?} cannot be used; expected 1s to {most}, such as 1h")]

@@ -383,7 +383,7 @@ fn names_mean_channels_paths_and_areas_and_what_is_none_is_told() {
     assert_eq!(meant("/alarms/RF"), Ok(vec![0, 1]));
     assert_eq!(meant("/alarms/BPM:C"), Ok(vec![2]));
     assert_eq!(meant("*").map(|all| all.len()), Ok(3));
-    assert_eq!(meant("RF:X").unwrap_err().to_string(), "no alarm is called \"RF:X\"; did you mean \"RF:A\"?");
+    assert_eq!(meant("RF:X").unwrap_err().to_string(), "no alarm has the name \"RF:X\"; did you mean \"RF:A\"?");
     let names = || vec!["*".to_owned()];
     let long = Act::Shelve { names: names(), time: "48h".into(), once: false, why: String::new() };
     assert!(panel.check(&long).unwrap_err().to_string().contains("expected 1s to 86400s"));

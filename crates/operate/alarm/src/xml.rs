@@ -136,7 +136,7 @@ pub fn import(text: &str) -> Result<(Config, Vec<String>), XmlError> {
     let Import { config, top, without_latching, mut notes, .. } = import;
     let none = XmlError::Other {
         line: 1,
-        found: "there is no <config>".into(),
+        found: "<config> is missing".into(),
         expected: "a configuration of Phoebus' alarms",
     };
     let mut config = config.ok_or(none)?;
@@ -163,7 +163,7 @@ impl Level {
                 let shown = table::clipped(&spec.channel);
                 notes.push((
                     line,
-                    format!("pv {shown:?} is there already, as near to the top or nearer; this one is left out"),
+                    format!("pv {shown:?} is already defined at this level or a higher one; this one is skipped"),
                 ));
             }
         }
@@ -212,7 +212,7 @@ impl Import<'_> {
                 match name.strip_prefix('/') {
                     Some(rest) if rest.starts_with('/') || !is_name(rest) => {
                         let what = format!(
-                            "the component {:?} has no usable name behind its first `/` and is left out",
+                            "the component {:?} has no usable name after its first `/` and is skipped",
                             table::clipped(&name)
                         );
                         self.note(&what);
@@ -238,7 +238,7 @@ impl Import<'_> {
             ),
             (Some(Open::Config | Open::Component(..)), tag) if tag.ends_with(":include") => {
                 let found = format!("<{}>", table::clipped(tag));
-                return Err(self.other(found, "one file: `xmllint --xinclude` puts the others in their places"));
+                return Err(self.other(found, "one file: `xmllint --xinclude` inserts the included files"));
             }
             (Some(Open::Component(..) | Open::Pv(..)), tag)
                 if let Some(known) = GUIDES.iter().find(|known| **known == tag) =>
@@ -252,7 +252,7 @@ impl Import<'_> {
             }
             (Some(Open::Skipped), _) => Open::Skipped,
             (Some(_), tag) => {
-                let what = format!("<{}> is not known here and left out", table::clipped(tag));
+                let what = format!("<{}> is unknown here and skipped", table::clipped(tag));
                 self.note(&what);
                 Open::Skipped
             }
@@ -342,7 +342,7 @@ impl Import<'_> {
                 "title" => text.clone_into(&mut action.title),
                 "details" | "detail" => text.clone_into(&mut action.details),
                 "delay" => action.delay = text.parse().unwrap_or(0).min(86_400),
-                _ => notes = Some(format!("<{tag}> does not belong here and is left out")),
+                _ => notes = Some(format!("<{tag}> does not belong here and is skipped")),
             },
             Some(Open::Pv(spec, has_latching)) => {
                 *has_latching |= tag == "latching";
@@ -369,7 +369,7 @@ impl Import<'_> {
         }
         if !is_name(&spec.channel) || spec.channel.contains("://") {
             let shown = table::clipped(&spec.channel);
-            let what = format!("pv {shown:?} is no variable of Channel Access and left out");
+            let what = format!("pv {shown:?} is not a Channel Access variable and is skipped");
             self.note(&what);
             return;
         }
@@ -392,19 +392,23 @@ fn value(spec: &mut Spec, tag: &str, text: &str) -> Option<String> {
             spec.enabled = false;
             if !text.eq_ignore_ascii_case("false") {
                 let until = table::clipped(text);
-                return Some(format!("{channel:?} is disabled until {until:?}: here until somebody enables it"));
+                return Some(format!(
+                    "{channel:?} is disabled until {until:?}: here it stays disabled until an operator enables it"
+                ));
             }
         }
         "delay" => {
             let secs = text.parse::<f64>().ok().filter(|secs| (0.0..=86_400.0).contains(secs));
             spec.rules.delay = DurNs::from_secs(secs.unwrap_or(0.0) as i64);
             if secs.is_none() {
-                return Some(format!("the delay {:?} of {channel:?} is none: 0 is taken", table::clipped(text)));
+                return Some(format!("the delay {:?} of {channel:?} is not a number: 0 is used", table::clipped(text)));
             }
         }
         "count" => match text.parse::<u32>().ok().filter(|count| *count <= 1000) {
             Some(count) => spec.rules.count = count,
-            None => return Some(format!("the count {:?} of {channel:?} is none: 0 is taken", table::clipped(text))),
+            None => {
+                return Some(format!("the count {:?} of {channel:?} is not a number: 0 is used", table::clipped(text)));
+            }
         },
         "filter" if text.is_empty() => {}
         "filter" => match Filter::parse(text) {
@@ -412,11 +416,11 @@ fn value(spec: &mut Spec, tag: &str, text: &str) -> Option<String> {
             Err(why) => {
                 text.clone_into(&mut spec.filter_text);
                 return Some(format!(
-                    "the filter of {channel:?} is kept as text and not evaluated, so it never suppresses the alarm: {why}"
+                    "the filter of {channel:?} is stored as text but not evaluated, so it never suppresses the alarm: {why}"
                 ));
             }
         },
-        tag => return Some(format!("<{tag}> of {channel:?} is not known and left out")),
+        tag => return Some(format!("<{tag}> of {channel:?} is unknown and skipped")),
     }
     None
 }
@@ -556,7 +560,7 @@ pub fn to_toml(config: &Config) -> String {
         let (rules, usual) = (&spec.rules, Rules::default());
         let mut filter = spec.filter_text.clone();
         if !matches!(Filter::parse(&filter), Ok(_) | Err(FilterError::Unsupported { .. })) && !filter.is_empty() {
-            let _ = writeln!(out, "# Its filter in Phoebus is no formula: {}", quoted(&filter));
+            let _ = writeln!(out, "# Its filter in Phoebus is not a formula: {}", quoted(&filter));
             filter.clear();
         }
         let texts =
@@ -680,11 +684,11 @@ mod tests {
         assert_eq!(notes.len(), 5, "{notes:?}");
         assert!(notes[0].starts_with("line 16: \"VAC:P2\" is disabled until"), "{notes:?}");
         assert!(
-            notes[2].contains("\"VAC:P1\" is there already") && notes[1].contains("no variable of Channel Access"),
+            notes[2].contains("\"VAC:P1\" is already defined") && notes[1].contains("is not a Channel Access variable"),
             "{notes:?}"
         );
         assert!(
-            notes[3].contains("\"TOP\" is there already") && notes[4].starts_with("3 pv say nothing of"),
+            notes[3].contains("\"TOP\" is already defined") && notes[4].starts_with("3 pv say nothing of"),
             "{notes:?}"
         );
         let (read, found) = crate::read(&to_toml(&config));
@@ -721,19 +725,19 @@ mod tests {
         assert_eq!(texts, ["A:1 > 2 ? B ^ 2 : sqrt(C)", "arrayMax(`A`) > 1", "1 +"]);
         assert_eq!(config.alarms.iter().filter(|spec| spec.filter.is_some()).count(), 1);
         assert_eq!(notes.len(), 2, "{notes:?}");
-        assert!(notes.iter().all(|note| note.contains("is kept as text and not evaluated")), "{notes:?}");
+        assert!(notes.iter().all(|note| note.contains("is stored as text but not evaluated")), "{notes:?}");
         assert_eq!(import(&export(&config)).unwrap().0, config);
         let toml = to_toml(&config);
-        assert!(toml.contains("# Its filter in Phoebus is no formula: \"1 +\""), "{toml}");
+        assert!(toml.contains("# Its filter in Phoebus is not a formula: \"1 +\""), "{toml}");
         let (read, found) = crate::read(&toml);
         assert_eq!(read.unwrap().alarms[..2], config.alarms[..2]);
-        assert!(found.len() == 1 && found[0].message.contains("`filter` is kept and not evaluated"), "{found:?}");
+        assert!(found.len() == 1 && found[0].message.contains("`filter` is stored but not evaluated"), "{found:?}");
     }
 
     #[test]
     fn what_is_no_configuration_is_told_with_its_line() {
         for (text, expected) in [
-            ("", "there is no <config>"),
+            ("", "<config> is missing"),
             ("<a/>", "line 1: found"),
             ("<config>", "an element without `name`"),
             ("<config name=\"a\">\n<pv name=\"x\">", "line 2: "),

@@ -55,7 +55,7 @@ impl Client {
             (Some((_, only)), 0) => Ok(only),
             (Some((last, _)), _) => {
                 let names: Vec<&str> = found.iter().map(|(name, _)| *name).chain([last]).collect();
-                let why = format!("alarms of several names run: {}; choose one of them", names.join(", "));
+                let why = format!("several sets of alarms are running: {}; choose one with --server", names.join(", "));
                 Err(io::Error::new(io::ErrorKind::NotFound, why))
             }
         }
@@ -109,7 +109,8 @@ impl Client {
             Err(error) if error.kind() == io::ErrorKind::BrokenPipe => return self.hear()?.ok_or(error),
             written => written?,
         }
-        self.hear()?.ok_or_else(|| io::Error::new(io::ErrorKind::UnexpectedEof, "the alarms closed the connection"))
+        self.hear()?
+            .ok_or_else(|| io::Error::new(io::ErrorKind::UnexpectedEof, "the alarm server closed the connection"))
     }
 
     /// The next line; `None` when the connection is closed.

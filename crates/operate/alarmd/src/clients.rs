@@ -126,7 +126,7 @@ impl Clients {
                 self.clients.insert(id, client);
                 if !welcome {
                     let why = format!(
-                        "{peer} may neither look nor act; name the user in `viewers` or `operators` of [alarms]"
+                        "{peer} may neither read nor act; add the user to `viewers` or `operators` of [alarms]"
                     );
                     self.answer(id, &Reply::Refused(why));
                     self.end(id);

@@ -45,7 +45,7 @@ pub enum JournalError {
         error: io::Error,
     },
     /// Somebody else writes it.
-    #[error("{}: another process writes this journal; end it, or give another `folder`", .0.display())]
+    #[error("{}: another process writes this journal; end it, or set another `folder`", .0.display())]
     Taken(PathBuf),
 }
 

@@ -211,7 +211,7 @@ fn judge_process(
     } else if let Some((_, cause)) = end {
         (Severity::Major, cause.to_string())
     } else if let Some(path) = now.evidence.filter(|path| evidence.as_ref() != Some(path)) {
-        (Severity::Major, format!("trouble, evidence in {}", path.display()))
+        (Severity::Major, format!("fault, evidence in {}", path.display()))
     } else if now.restarts > restarts {
         let why = process.ended.as_ref().map_or_else(String::new, |(_, cause)| format!(" after {cause}"));
         (Severity::Minor, format!("restarted{why}"))
@@ -297,7 +297,7 @@ mod tests {
         process.restarts = 5;
         assert_eq!(is(&process), (Severity::Minor, format!("restarted after {}", Cause::Runaway)));
         process.evidence = Some("/e".into());
-        assert_eq!(is(&process), (Severity::Major, "trouble, evidence in /e".into()));
+        assert_eq!(is(&process), (Severity::Major, "fault, evidence in /e".into()));
         process.trouble = Some("failed to append: no space".into());
         let lasts = (Severity::Major, "failed to append: no space".to_owned());
         assert_eq!([is(&process), is(&process)], [lasts.clone(), lasts]);

@@ -41,7 +41,9 @@ pub enum ServeError {
 
 fn taken(error: &std::io::Error) -> &'static str {
     match error.kind() {
-        std::io::ErrorKind::AddrInUse => "; other alarms are called so: give `name` in [alarms], or end them",
+        std::io::ErrorKind::AddrInUse => {
+            "; another set of alarms has this name: set `name` in [alarms], or end that one"
+        }
         _ => "",
     }
 }
@@ -90,7 +92,7 @@ pub fn serve(config: &Config, plant: Option<&str>, report: &mut dyn FnMut(&str))
         let own = plant::specs(said, &config.alarms);
         if own.is_empty() {
             report(
-                "the plant's supervisor reports no process that the file does not name: restart this one once it does",
+                "the plant's supervisor does not report processes that the file does not name: restart this process when it does",
             );
         }
         config.alarms.extend(own);
@@ -100,7 +102,7 @@ pub fn serve(config: &Config, plant: Option<&str>, report: &mut dyn FnMut(&str))
     let (journal, Opened { unread, unwritten }) = Journal::open(&config.folder, keep, &mut panel, now())?;
     if unread > 0 {
         report(&format!(
-            "{unread} lines of the last journal cannot be read: a kill or a power cut has cut them off, or they are damaged"
+            "{unread} lines of the last journal cannot be read: truncated by a kill or power failure, or damaged"
         ));
     }
     let clients = Clients::listen(&name, &config.operators, &config.viewers)
@@ -237,7 +239,7 @@ impl Server<'_> {
             Ok(Request::Look(Look::Watch)) => Reply::List(Box::new(self.list(&[], true))),
             Ok(Request::Act(_)) if !may_act => {
                 let who = format!("{} (user {})", by.user, by.uid);
-                Reply::Refused(format!("{who} may look, no more: name the user in `operators` of [alarms]"))
+                Reply::Refused(format!("{who} may only read: add the user to `operators` of [alarms]"))
             }
             Ok(Request::Act(act)) => match self.panel.check(&act) {
                 Err(why) => Reply::Refused(why.to_string()),
@@ -247,7 +249,7 @@ impl Server<'_> {
                     // Who did what is on the disk before it is done.
                     match self.journal.add(&entry, true) {
                         Err(why) => {
-                            let refused = format!("not done, for the journal cannot be written: {why}");
+                            let refused = format!("not done, because the journal cannot be written: {why}");
                             self.wrote(Err(why));
                             Reply::Refused(refused)
                         }
@@ -308,7 +310,9 @@ impl Server<'_> {
         if let Err(why) = written
             && std::mem::replace(&mut self.is_written, false)
         {
-            (self.report)(&format!("{why}; alarms go on, but nobody can acknowledge them until it can be written"));
+            (self.report)(&format!(
+                "{why}; alarms continue, but cannot be acknowledged until the journal can be written"
+            ));
         }
     }
 
@@ -320,7 +324,7 @@ impl Server<'_> {
         } else if self.journal.renew(&self.panel, now()).is_ok() {
             self.is_written = true;
             (self.report)(
-                "the journal can be written again, in a new file, which begins with the present state and what happened meanwhile",
+                "the journal can be written again, in a new file that begins with the present state and the events since the failure",
             );
         }
     }

@@ -198,7 +198,7 @@ impl Channels {
                 if !std::mem::replace(&mut channel.is_refused, true) {
                     kept::gap(&mut channel.gate, signal, (wall(), Cause::Refused, 0), logger);
                     let name = &channel.name;
-                    tell(&format!("{name}: its server gives no value: {why}; expected one: look at its access rules"));
+                    tell(&format!("{name}: its server sends no value: {why}; check the server's access rules"));
                 }
             }
         }

@@ -107,7 +107,7 @@ impl Image {
         let Some(bytes) = bytes else {
             let (count, element) = (head.count, head.element.bytes());
             return Err(format!(
-                "its image has {count} numbers of {element} bytes; expected {} MiB at most, which a value of the archive has",
+                "its image has {count} numbers of {element} bytes; expected at most {} MiB, the limit of a value in the archive",
                 BYTES_MAX >> 20
             ));
         };
@@ -118,7 +118,7 @@ impl Image {
         let read = self.read(buffer, HEAD_BYTES as u64)?;
         if (read as u64) < bytes {
             return Err(format!(
-                "it has {} bytes; expected {}, as its head says: somebody has made it shorter",
+                "it has {} bytes; expected {}, as in its header: another process has truncated it",
                 HEAD_BYTES + read,
                 HEAD_BYTES as u64 + bytes
             ));

@@ -116,7 +116,7 @@ pub fn serve(
     let count = archive.signals.len();
     let asked = Asked::listen(&archive.folder);
     if let Err(error) = &asked {
-        tell(&format!("nobody can ask for the status: {error}"));
+        tell(&format!("the status is unavailable: {error}"));
     }
     let then = archive.cluster.as_ref().map_or_else(String::new, |cluster| format!(", then sent to {cluster}"));
     tell(&format!("logs {count} variables or patterns to {shown}, safe within {}{then}", archive.sync));

@@ -141,7 +141,7 @@ pub fn ask(folder: &Path) -> io::Result<Status> {
     let read = (&stream).take(BYTES_MAX as u64).read_to_end(&mut text);
     read.map_err(|error| sys::peer::explained(stream.as_fd(), error))?;
     if text.is_empty() {
-        let why = "the logger closed the connection: it tells root, its own user and those of TAHTI_PEERS alone";
+        let why = "the logger closed the connection: only root, its own user and the users in TAHTI_PEERS may read its status";
         return Err(io::Error::new(ErrorKind::PermissionDenied, why));
     }
     Ok(serde_json::from_slice(&text)?)

@@ -176,7 +176,7 @@ impl Access {
         inner.sessions.insert(id.clone(), Session { party, used: now });
         if let Err(error) = self.keep(&inner) {
             // The session is good all the same, as long as this process lives.
-            println!("tahti dash: {error}: who has come now must open the address again if the dashboard is restarted");
+            println!("tahti dash: {error}: new users must open the address again if the dashboard restarts");
         }
         Ok(id)
     }

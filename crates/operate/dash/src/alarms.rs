@@ -63,7 +63,7 @@ impl AlarmsError {
             Self::File { .. } => "their file cannot be read",
             Self::Wrong { .. } => "their file is wrong",
             Self::Lost(_) => "they do not answer",
-            Self::Refused(_) => "they refuse to tell",
+            Self::Refused(_) => "the alarm server refuses to list them",
             Self::Other(_) => "they answer something else",
         }
     }

@@ -122,7 +122,7 @@ impl Client {
             _ => false,
         };
         if writes && self.party.role != Role::Operator {
-            let why = "viewers may look, no more; `tahti dash url --operator` has the address for operators".to_owned();
+            let why = "viewers may only read; `tahti dash url --operator` prints the address for operators".to_owned();
             audit(&self.who, &format!("{ask:?}"), Some(&why));
             return Err(why);
         }

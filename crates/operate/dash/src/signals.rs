@@ -268,7 +268,7 @@ impl Thread {
                 Ok(Some(event)) => self.event(event),
                 Ok(None) => self.give_up(),
                 Err(error) => {
-                    eprintln!("tahti dash: no signals any more: Channel Access: {error}");
+                    eprintln!("tahti dash: signals have stopped: Channel Access: {error}");
                     return;
                 }
             }
@@ -413,7 +413,7 @@ impl Thread {
                 std::mem::take(&mut channel.once).into_iter().partition(|waiting: &Waiting| waiting.until < now);
             channel.once = rest;
             for waiting in late {
-                let why = if waiting.io.is_some() { "its server does not answer" } else { "nobody serves it" };
+                let why = if waiting.io.is_some() { "its server does not answer" } else { "no server has it" };
                 (waiting.done)(Err(format!("{why} (within {PATIENCE}); EPICS_CA_ADDR_LIST says where it is searched")));
                 ids.push(*id);
             }

@@ -211,7 +211,7 @@ impl Capture {
         let others = [self.times.len(), self.marks.len()];
         let lengths = others.into_iter().chain(self.channels.iter().map(|channel| channel.values.len()));
         if let Some(other) = lengths.into_iter().find(|length| *length != rows) {
-            return Err(wrong("columns", format!("{rows} rows beside {other}"), "columns of one length"));
+            return Err(wrong("columns", format!("{rows} rows, but {other} in another column"), "columns of one length"));
         }
         if let Some(pair) = self.pulses.windows(2).find(|pair| pair[0] >= pair[1]) {
             return Err(wrong(format!("pulse {}", pair[1]), format!("behind {}", pair[0]), "pulses in order"));

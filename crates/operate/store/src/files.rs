@@ -174,7 +174,7 @@ impl Files for Folder {
         file.sync_data()?;
         // A file without a name is gone when it is closed, however often it is synced.
         if file.metadata()?.nlink() == 0 {
-            return Err(io::Error::new(ErrorKind::NotFound, "somebody has removed the file"));
+            return Err(io::Error::new(ErrorKind::NotFound, "another program has removed the file"));
         }
         Ok(())
     }
@@ -258,7 +258,7 @@ fn must_be_guarded(folder: &Path) -> io::Result<()> {
     if everybody(&about) {
         let mode = about.mode() & 0o7777;
         return refused(format!(
-            "every user may write into the folder (mode {mode:03o}); expected its owner and group at most: chmod o-w"
+            "every user may write into the folder (mode {mode:03o}); expected only its owner and group: chmod o-w"
         ));
     }
     // The folder by another path has no name, and nobody can have put it there.
@@ -267,7 +267,7 @@ fn must_be_guarded(folder: &Path) -> io::Result<()> {
     let owner = std::fs::symlink_metadata(above.join(name))?.uid();
     if everybody(&std::fs::metadata(above)?) && owner != 0 && owner != rustix::process::geteuid().as_raw() {
         return refused(format!(
-            "every user may make folders beside it, and user {owner} has made it; expected one of our own: write it elsewhere"
+            "every user may create folders next to it, and user {owner} created it; expected a folder of this user: use another place"
         ));
     }
     Ok(())
@@ -336,7 +336,7 @@ mod tests {
         let lock = || Folder::new(&scratch.0).lock("lock");
         for mode in [0o777, 0o1777] {
             set(mode);
-            assert!(lock().unwrap_err().to_string().contains(&format!("(mode {mode:03o}); expected its owner")));
+            assert!(lock().unwrap_err().to_string().contains(&format!("(mode {mode:03o}); expected only its owner")));
         }
         set(0o770);
         lock().unwrap();

@@ -196,7 +196,7 @@ fn file<F: Files>(
     }
     if is_parquet && checked.damage.is_empty() && !is_as_written(files, &open, name)? {
         // What an archive's readers need is whole.
-        let why = "the file's checksum is another: its table may tell other programs something else".into();
+        let why = "the file's checksum differs: other programs may read its table differently".into();
         checked.damage.push(Damage { offset: 0, len: bytes, why });
     }
     Ok(Some(checked))

@@ -142,7 +142,7 @@ pub enum TeamError {
         error: std::io::Error,
     },
     /// A worker's thread has ended: its job has panicked. The team does no more.
-    #[error("worker {worker} has ended in a panic; expected its job to return: start the team anew")]
+    #[error("worker {worker} has ended in a panic; expected its job to return: start a new team")]
     Gone {
         /// Which.
         worker: usize,

@@ -35,7 +35,7 @@ fn program(spec: &DeviceSpec, folder: &Path) -> PathBuf {
 pub(super) fn check(spec: &DeviceSpec, folder: &Path) -> Option<Wrong> {
     let name = spec.settings.texts("command").first()?;
     let message = sys::program::find(name, folder, None).err()?.to_string();
-    Some(Wrong { at: At::Key("command"), message, expected: "a program that is there and can be run".to_owned() })
+    Some(Wrong { at: At::Key("command"), message, expected: "an executable program".to_owned() })
 }
 
 impl Script {
@@ -83,7 +83,7 @@ impl Script {
             Some(false) => {
                 let err = said(complaints);
                 let why = err.trim();
-                let why = if why.is_empty() { "the program failed and said nothing" } else { why };
+                let why = if why.is_empty() { "the program failed without output" } else { why };
                 Err(DeviceFault::Refused(why.to_owned().into()))
             }
             None => {

@@ -56,7 +56,7 @@ impl Device for Import {
         let view = &mut self.points[point];
         let read = view.read();
         if !view.source().is_alive() {
-            return Err(DeviceFault::Silent("nobody exports these variables at present".into()));
+            return Err(DeviceFault::Silent("no process exports these variables at present".into()));
         }
         let read = read.ok_or(DeviceFault::Silent("the process that exports has no such variable".into()))?;
         if read.writes == 0 || self.stale.or_else(|| view.stale_after()).is_some_and(|stale| now - read.at > stale) {
@@ -70,7 +70,9 @@ impl Device for Import {
     }
 
     fn write(&mut self, _: usize, _: &Datum<'_>, _: MonoNs) -> Result<(), DeviceFault> {
-        Err(DeviceFault::Refused("variables of another process are read only; let it import yours".into()))
+        Err(DeviceFault::Refused(
+            "variables of another process are read only; export a variable here and import it there".into(),
+        ))
     }
 }
 

@@ -46,7 +46,7 @@ impl Reader<'_> {
         let settings = settings(&section, driver.table, &called, found);
         let Some(name) = device_name(&section, found) else { return };
         if self.tables.devices.iter().any(|other| other.name == name) {
-            found.error(span, format!("device {name:?} is there twice"), "a name of its own", "rename one");
+            found.error(span, format!("device {name:?} is defined twice"), "a name of its own", "rename one");
             return;
         }
         if self.tables.devices.len() == DEVICES_MAX {

@@ -155,7 +155,7 @@ impl Reader<'_> {
         let mut fill = |form: &(Pattern, Range<usize>), with: &Bound| match form.0.fill(with) {
             Ok(text) => Some(text),
             Err(capture) => {
-                let message = format!("nothing says what `{{{capture}}}` stands for");
+                let message = format!("`{{{capture}}}` is not defined");
                 let expected = "a capture of the device's name, or of `for`";
                 found.error(form.1.clone(), message, expected, "");
                 None

@@ -174,7 +174,7 @@ fn labels(section: &Section<'_>, found: &mut Diagnostics<'_>) -> Option<Convert>
             continue;
         };
         if word.is_empty() || word.len() > 40 || labels.iter().any(|(_, known)| *known == number) {
-            let message = format!("label {:?} is too long, empty, or stands for a number that has one", clipped(word));
+            let message = format!("label {:?} is too long, empty, or a second label of the same number", clipped(word));
             found.error(label.span(), message, "1 to 40 bytes, and a number of its own", "");
             continue;
         }

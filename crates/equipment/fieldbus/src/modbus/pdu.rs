@@ -347,7 +347,7 @@ impl Response {
             return Ok(Self::Exception(Exception(data[0])));
         }
         if *code != request.code() {
-            return Err(PduError::Function { found: *code, expected: "the one that was asked for" });
+            return Err(PduError::Function { found: *code, expected: "the requested function" });
         }
         let Request::Read { table, count, .. } = request else {
             let mut expected = Vec::new();

@@ -136,7 +136,7 @@ impl File {
                 (Token::Word(word), Some(Token::Sign('{'))) => {
                     let body = Body { statements: reader.block(0)?, place, globals: file.globals.len() };
                     if file.protocols.insert(word.clone(), body).is_some() {
-                        return place.error(format!("protocol \"{word}\" is there already"));
+                        return place.error(format!("protocol \"{word}\" is already defined"));
                     }
                 }
                 (Token::Word(word), _) => {

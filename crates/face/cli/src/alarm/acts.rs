@@ -59,7 +59,7 @@ fn act(which: &Which, act: &Act) -> Result<(), Failure> {
         Reply::Done { changed: 0 } => println!("nothing changes"),
         Reply::Done { changed } => println!("{}", base::text::Counted(changed, "alarm")),
         Reply::Refused(why) => return Err(why.into()),
-        other => return Err(format!("the alarms {:?} answer {other:?} to {act:?}", which.server).into()),
+        other => return Err(format!("alarm server {:?} answered {other:?} to {act:?}", which.server).into()),
     }
     Ok(())
 }

@@ -48,9 +48,7 @@ impl Of {
         };
         let unread = alarmd::read(&folder, alarm::Wall(from), entry)?;
         if unread > 0 {
-            eprintln!(
-                "tahti alarm: {unread} lines cannot be read: a kill or a power cut has cut them off, or they are damaged"
-            );
+            eprintln!("tahti alarm: {unread} lines cannot be read: truncated by a kill or power failure, or damaged");
         }
         Ok((from, now, alarmd::is_written(&folder)))
     }

@@ -79,14 +79,14 @@ pub(super) fn watch(args: &WatchArgs) -> Result<(), Failure> {
         }
         next = client.hear().map_err(lost)?;
     }
-    Err(format!("the alarms {:?} have ended", args.which.server).into())
+    Err(format!("alarm server {:?} has ended", args.which.server).into())
 }
 
 fn ask(which: &Which, look: &Look) -> Result<List, Failure> {
     match which.connect()?.look(look).map_err(|error| which.lost(&error))? {
         Reply::List(list) => Ok(*list),
         Reply::Refused(why) => Err(why.into()),
-        other => Err(format!("the alarms {:?} answer {other:?} to a question for their list", which.server).into()),
+        other => Err(format!("alarm server {:?} answered {other:?} to a request for its list", which.server).into()),
     }
 }
 

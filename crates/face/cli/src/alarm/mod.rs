@@ -62,7 +62,7 @@ impl Which {
     fn connect(&self) -> Result<Client, Failure> {
         Client::find(&self.server).map_err(|error| match error.kind() {
             std::io::ErrorKind::ConnectionRefused => format!(
-                "nobody serves alarms that are called {:?}: start them with `tahti alarm serve FILE`, or give their name with --server",
+                "no alarm server has the name {:?}: start one with `tahti alarm serve FILE`, or set its name with --server",
                 self.server
             )
             .into(),
@@ -71,7 +71,7 @@ impl Which {
     }
 
     fn lost(&self, error: &std::io::Error) -> Failure {
-        format!("the alarms {:?}: {error}", self.server).into()
+        format!("alarm server {:?}: {error}", self.server).into()
     }
 }
 

@@ -35,7 +35,7 @@ pub(super) fn import(args: &ImportArgs) -> Result<(), Failure> {
     notes.iter().for_each(|line| eprintln!("{shown}: {}", super::visible(line)));
     let left: usize = config.alarms.iter().map(|spec| spec.help.commands.len() + spec.help.actions.len()).sum();
     if left > 0 {
-        eprintln!("{shown}: {left} commands and actions are kept for Phoebus; tahti runs none");
+        eprintln!("{shown}: {left} commands and actions are stored for Phoebus; tahti does not run them");
     }
     print!("{}", alarm::xml::to_toml(&config));
     Ok(())

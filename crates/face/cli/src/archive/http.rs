@@ -49,7 +49,10 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
     let server = server.with_identity(args.tls.files())?;
     println!("tahti archive: serves {} at {}/retrieval", args.archive.display(), server.url());
     if !server.address().ip().is_loopback() {
-        println!("tahti archive: whoever reaches {} can read it, without a password", server.address());
+        println!(
+            "tahti archive: any client that reaches {} can read the archive, without a password",
+            server.address()
+        );
     }
     server.run(site, ended).map_err(failed)?;
     Ok(ExitCode::SUCCESS)

@@ -23,7 +23,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
     let shown = args.folder.display();
     let status = ask(&args.folder).map_err(|error| match error.kind() {
         ErrorKind::ConnectionRefused => {
-            format!("nobody logs to {shown} on this machine; expected a running tahti archive serve")
+            format!("no process logs to {shown} on this machine; expected a running tahti archive serve")
         }
         _ => format!("{shown}: {error}"),
     })?;

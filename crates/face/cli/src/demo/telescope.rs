@@ -66,7 +66,7 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
     if args.lose.saturating_add(args.reorder).saturating_add(args.late) > 1000 {
         let Args { lose, reorder, late, .. } = args;
         return Err(format!(
-            "--lose {lose} --reorder {reorder} --late {late}: expected no more than 1000 together, of each thousand"
+            "--lose {lose} --reorder {reorder} --late {late}: expected a sum of at most 1000 (per thousand)"
         )
         .into());
     }

@@ -81,7 +81,7 @@ fn footer(report: &Report, all: bool) -> String {
     let fine = count(Severity::Fine);
     let listed = if all || fine == 0 { "" } else { " (--all lists them)" };
     format!(
-        "\n{} checks: {} problems, {} warnings, {} unknown, {} notes, {fine} fine{listed}; --explain CHECK says more\n",
+        "\n{} checks: {} problems, {} warnings, {} unknown, {} notes, {fine} fine{listed}; --explain CHECK explains one\n",
         report.findings.len(),
         count(Severity::Problem),
         count(Severity::Warning),

@@ -120,11 +120,11 @@ fn explain(args: &Args) -> Result<(), Failure> {
     }
     if args.threads.is_empty() && args.command.is_empty() {
         return Err(
-            "nothing to watch: name threads (--tid, --name PATTERN), processes (--pid) or a program (-- CMD)".into()
+            "nothing to watch: select threads (--tid, --name PATTERN), processes (--pid) or a program (-- CMD)".into(),
         );
     }
     let mut target = Target::of(&args.threads, !args.command.is_empty())?;
-    let online = sys::kernel::online(&RootDir::machine()).ok_or("the CPUs that are online are not known")?;
+    let online = sys::kernel::online(&RootDir::machine()).ok_or("the list of online CPUs cannot be read")?;
     let cpus = match (args.cpus, target.cpus()?) {
         (Some(cpus), _) => cpus,
         (None, Some(cpus)) => cpus.and(&online),

@@ -84,7 +84,7 @@ fn culprits(args: &Args, found: &Found) {
     }
     let host = summary.share(Culprit::is_host);
     let either = summary.share(Culprit::may_be_host);
-    println!("the host's for certain: {host:.1} %; undecided, the host's or this kernel's: {either:.1} %");
+    println!("certainly the host: {host:.1} %; either the host or this kernel: {either:.1} %");
 }
 
 /// The worst, each with its parts in their order.
@@ -129,7 +129,7 @@ fn headline(late: &Late) -> String {
         Occasion::Event => format!("woken at {due:.6}"),
         Occasion::Cycle => format!("a cycle that began at {due:.6}"),
     };
-    let faults = if late.faults > 0 { format!(", {} page faults of its own", late.faults) } else { String::new() };
+    let faults = if late.faults > 0 { format!(", {} own page faults", late.faults) } else { String::new() };
     format!("{:>10}  {} ({}), CPU {}, {occasion}{faults}", span(late.delay_ns()), late.name, late.tid, late.cpu)
 }
 
@@ -143,7 +143,7 @@ fn notes(found: &Found) {
         );
     }
     if lost.broken > 0 {
-        println!("not understood: {} pages or records", lost.broken);
+        println!("not decoded: {} pages or records", lost.broken);
     }
     found.changed.iter().for_each(|line| println!("{}", Painted(Colour::Bad, line)));
     for without in &found.lacks {

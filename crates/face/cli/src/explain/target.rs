@@ -51,7 +51,7 @@ impl Target {
     pub(crate) fn of(threads: &Threads, processes: bool) -> Result<Self, Failure> {
         let named = |option, ids: &[i32]| {
             let missing = ids.iter().find(|id| comm(**id).is_none());
-            missing.map_or(Ok::<_, Failure>(()), |id| Err(format!("{option} {id}: there is no such thread").into()))
+            missing.map_or(Ok::<_, Failure>(()), |id| Err(format!("{option} {id}: no such thread").into()))
         };
         named("--tid", &threads.tid)?;
         named("--pid", &threads.pid)?;

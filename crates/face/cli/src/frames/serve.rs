@@ -25,7 +25,7 @@ const TELL_EVERY: DurNs = DurNs::from_secs(1);
 
 pub(super) fn run() -> Result<(), Failure> {
     let text = std::env::var(FRAME)
-        .map_err(|_| format!("{FRAME} is not set; frames are run by `tahti up`, from a plant with [[frame]]"))?;
+        .map_err(|_| format!("{FRAME} is not set; `tahti up` runs frames, from a plant file with [[frame]]"))?;
     let config: frame::Config = serde_json::from_str(&text).map_err(|error| format!("{FRAME}: {error}"))?;
     let name = config.spec.name.clone();
     let signals = SignalFd::new(&sys::signal::END_SIGNALS)?;
@@ -93,7 +93,7 @@ impl Flight {
             let request = Request::Freeze { label: label.clone(), reason: format!("frame {frame}: {fault}") };
             // Most plants have none.
             if request.send(folder).is_ok() {
-                println!("who took the time: tahti explain --file {}", folder.join(label + ".trace").display());
+                println!("what used the time: tahti explain --file {}", folder.join(label + ".trace").display());
             }
             // Its status then names the culprits of the call itself, by the kernel's events instead of by counters.
             if let Some(call) = call {
@@ -124,7 +124,7 @@ fn write_events(page: &FramePage<'_>, cursor: &mut Cursor) -> Option<Fault> {
         }
     }
     if cursor.lost() > lost {
-        println!("… {} events more than could be written", cursor.lost() - lost);
+        println!("… {} more events than could be written", cursor.lost() - lost);
     }
     fault
 }

@@ -136,7 +136,7 @@ pub(super) fn summary(page: &FramePage<'_>) -> Vec<String> {
             Presence::Joined => format!("process {pid}, thread {tid}"),
             Presence::Left => "left".to_owned(),
             Presence::Died => "died".to_owned(),
-            Presence::Joining => format!("process {pid}, thread {tid}: let in, has not asked for a turn"),
+            Presence::Joining => format!("process {pid}, thread {tid}: admitted, has not called yield yet"),
         };
         let marks =
             [(count(ActivityCounter::Demoted), ", demoted"), (count(ActivityCounter::Safe), ", safe values in force")];

@@ -31,7 +31,7 @@ impl Folder {
     fn make() -> Result<Self, Failure> {
         let named = |nth: u32| std::env::temp_dir().join(format!("tahti-heap-{}-{nth}", std::process::id()));
         let made = (0..100).map(named).find(|path| DirBuilder::new().mode(0o700).create(path).is_ok());
-        made.map(Self).ok_or_else(|| format!("no folder can be made in {}", std::env::temp_dir().display()).into())
+        made.map(Self).ok_or_else(|| format!("cannot create a folder in {}", std::env::temp_dir().display()).into())
     }
 }
 
@@ -45,7 +45,7 @@ impl Drop for Folder {
 type Before = BTreeMap<(i32, Vec<String>), u64>;
 
 pub(super) fn run(args: &Args) -> Result<(), Failure> {
-    let name = args.command.first().ok_or("--memory counts from a program's start on: name it (-- CMD)")?;
+    let name = args.command.first().ok_or("--memory counts from the start of a program: give its command (-- CMD)")?;
     fit(&find(name, Path::new("."), None)?)?;
     let folder = Folder::make()?;
     let library = folder.0.join("libtahti_heap.so");
@@ -82,7 +82,7 @@ fn fit(program: &Path) -> Result<(), Failure> {
     let about = std::fs::metadata(program).map_err(in_file(program))?;
     if about.permissions().mode() & 0o6000 != 0 {
         return refused(
-            "the linker loads no library of others into a program with set-user-ID rights; run it as that user without them",
+            "the linker loads no foreign library into a set-user-ID program; run it as that user without the set-user-ID bit",
         );
     }
     let file = File::open(program).map_err(in_file(program))?;
@@ -91,7 +91,7 @@ fn fit(program: &Path) -> Result<(), Failure> {
         profile::Linked::Statically => {
             refused("it is linked statically: no library can be loaded into it, so its allocations cannot be counted")
         }
-        profile::Linked::Foreign => refused("it is no program of 64 bits of this machine"),
+        profile::Linked::Foreign => refused("it is not a 64-bit program for this machine"),
     }
 }
 
@@ -197,14 +197,14 @@ fn one(out: &mut String, args: &Args, heap: &Heap, ended: bool) {
     );
     if heap.allocations == 0 {
         out.push_str(
-            "  nothing was allocated through the C library: it needs nothing, or has an allocator of its own inside\n",
+            "  nothing was allocated through the C library: it allocates nothing, or contains its own allocator\n",
         );
     }
     let limits = [
-        (heap.sites_lost, "allocations whose place found no room"),
-        (heap.blocks_lost, "allocations of which it is not known whether they were given back: too many blocks in use"),
-        (heap.modules_lost, "libraries whose names found no room"),
-        (heap.frees_unknown, "blocks given back that were made before counting began"),
+        (heap.sites_lost, "allocations whose call site did not fit into the table"),
+        (heap.blocks_lost, "allocations that may or may not be freed: too many blocks in use"),
+        (heap.modules_lost, "libraries whose names did not fit into the table"),
+        (heap.frees_unknown, "freed blocks that were allocated before counting began"),
     ];
     for (count, what) in limits.iter().filter(|(count, _)| *count > 0) {
         let _ = writeln!(out, "  {count} {what}");
@@ -224,11 +224,11 @@ fn one(out: &mut String, args: &Args, heap: &Heap, ended: bool) {
         }
     };
     table(
-        "by threads in real-time classes (allocations, given back)",
+        "by threads in real-time classes (allocations, frees)",
         &|site| site.rt_allocations + site.rt_frees,
         &|site| format!("{:>8} {:>8}", site.rt_allocations, site.rt_frees),
     );
-    table("not given back (bytes, blocks)", &Site::bytes_in_use, &|site| {
+    table("not freed (bytes, blocks)", &Site::bytes_in_use, &|site| {
         format!("{:>10} {:>8}", bytes(site.bytes_in_use()), site.blocks_in_use())
     });
     table("most allocations (count, bytes)", &|site| site.allocations, &|site| {

@@ -76,7 +76,7 @@ fn head(out: &mut String, sampled: &Sampled) {
     let by = match how.source {
         Source::Cycles => "by the CPU's counter of cycles",
         Source::CpuClock => {
-            "by the kernel's timer (no counter of cycles here: code that masks interrupts is seen where it ends)"
+            "by the kernel's timer (no cycle counter here: code that masks interrupts appears at the point where it unmasks them)"
         }
     };
     let _ = writeln!(out, "{}: {took}, {} samples a second of processor time {by}", sampled.who, how.hz);
@@ -100,10 +100,10 @@ fn head(out: &mut String, sampled: &Sampled) {
         }
     );
     if !how.kernel {
-        out.push_str("the kernel's part is left out: it is seen by root, with CAP_PERFMON, or where kernel.perf_event_paranoid is 1 or less\n");
+        out.push_str("kernel functions are not included: this needs root, CAP_PERFMON, or kernel.perf_event_paranoid of 1 or less\n");
     }
     if how.stack_bytes == 0 {
-        out.push_str("callers by frame pointers: those of code that was built without them are missing\n");
+        out.push_str("callers by frame pointers: callers of code built without them are missing\n");
     }
     for (cut, samples) in &found.cut {
         let name = cut.frame();
@@ -119,7 +119,7 @@ fn head(out: &mut String, sampled: &Sampled) {
     });
     let _ = writeln!(
         out,
-        "reading and understanding them took {:.2} % of a CPU{cost}; rings of {} KiB",
+        "reading and decoding them took {:.2} % of a CPU{cost}; rings of {} KiB",
         percent(sampled.burnt.0.max(0) as u64, sampled.span.0.max(1) as u64),
         sampled.rings_bytes >> 10
     );
@@ -147,7 +147,7 @@ fn functions(out: &mut String, rows: &[Row], samples: u64, top: usize) {
 }
 
 fn coverage(out: &mut String, found: &Found) {
-    let _ = writeln!(out, "\nfunctions seen on any stack; one that was not seen may have run between two samples");
+    let _ = writeln!(out, "\nfunctions seen on any stack; a function not seen may have run between two samples");
     for of in found.coverage() {
         let (seen, all) = (of.seen.len(), of.seen.len() + of.not_seen.len());
         let _ = writeln!(out, "{:.1} % ({seen} of {all}) {}", percent(seen as u64, all as u64), of.object);

@@ -31,10 +31,10 @@ pub(super) struct Running {
 
 /// Prepares `words[0]` as a shell would find it; `more` variables are added to its environment.
 pub(super) fn prepare(words: &[String], more: &[(String, OsString)]) -> Result<Waiting, Failure> {
-    let name = words.first().ok_or("no program is named")?;
+    let name = words.first().ok_or("no program given")?;
     let path = find(name, Path::new("."), None)?;
     let text =
-        |bytes: Vec<u8>| CString::new(bytes).map_err(|_| format!("{name:?}: its words must not hold a zero byte"));
+        |bytes: Vec<u8>| CString::new(bytes).map_err(|_| format!("{name:?}: arguments must not contain a zero byte"));
     let argv = words.iter().map(|word| text(word.clone().into_bytes())).collect::<Result<_, _>>()?;
     let replaced = |key: &OsString| more.iter().any(|(name, _)| key.as_os_str() == name.as_str());
     let kept = std::env::vars_os().filter(|(key, _)| !replaced(key));

@@ -42,10 +42,10 @@ pub(super) fn sample(args: &Args) -> Result<Sampled, Failure> {
     let mut threads = args.threads.clone();
     threads.pid.extend(processes(args)?);
     if threads.is_empty() && args.command.is_empty() {
-        return Err("nothing to sample: name processes (--process, --pid), threads (--tid, --name PATTERN) or a program (-- CMD)".into());
+        return Err("nothing to sample: select processes (--process, --pid), threads (--tid, --name PATTERN) or a program (-- CMD)".into());
     }
     let target = Target::of(&threads, !args.command.is_empty())?;
-    let online = sys::kernel::online(&RootDir::machine()).ok_or("the CPUs that are online are not known")?;
+    let online = sys::kernel::online(&RootDir::machine()).ok_or("the list of online CPUs cannot be read")?;
     // Threads of processes are followed by the kernel, those that are chosen one by one are not.
     let inherit = threads.tid.is_empty() && threads.name.is_none();
     let how = Sampling {
@@ -94,14 +94,14 @@ fn processes(args: &Args) -> Result<Vec<i32>, Failure> {
     }
     let plant = plant_name(args.plant.as_deref())?;
     let Reply::Status(status) = ask(&plant, &Request::Status)? else {
-        return Err(format!("the supervisor of plant {plant} does not say what it runs").into());
+        return Err(format!("the supervisor of plant {plant} does not list its processes").into());
     };
     let pid = |name: &String| -> Result<i32, Failure> {
         let process = status.processes.iter().find(|process| process.name == *name).ok_or_else(|| {
             let known: Vec<&str> = status.processes.iter().map(|process| process.name.as_str()).collect();
             format!("plant {plant} has no process {name:?}; it has {}", known.join(", "))
         })?;
-        Ok(process.pid.ok_or_else(|| format!("process {name:?} of plant {plant} does not run"))?)
+        Ok(process.pid.ok_or_else(|| format!("process {name:?} of plant {plant} is not running"))?)
     };
     let pids = args.process.iter().map(pid).collect::<Result<Vec<i32>, Failure>>()?;
     Ok(keep::family(pids))

@@ -111,7 +111,9 @@ fn look(args: &Args) -> Result<(), Failure> {
     };
     let id = scope.set_up(&request)?;
     let taken = scope.taken(id, TAKING);
-    taken.ok_or_else(|| format!("the loop of {segment:?} does not run, or another client has taken it over"))?;
+    taken.ok_or_else(|| {
+        format!("the loop of {segment:?} is not running, or another client has taken the oscilloscope over")
+    })?;
     if args.detach {
         println!("started; `tahti scope {segment} --fetch` shows its captures, --stop stops it");
         return Ok(());

@@ -248,7 +248,7 @@ fn apply(root: &RootDir, dir: &RunDir, wish: Wish, confirm_within: Option<DurNs>
     let want = want(root, dir, wish)?;
     if !rustix::process::geteuid().is_root() {
         let remedy = "run as root (tahti shield plan needs no root)";
-        return Err(format!("nothing was changed: it takes root to move other tasks and interrupts; {remedy}").into());
+        return Err(format!("nothing was changed: only root may move other tasks and interrupts; {remedy}").into());
     }
     if let Some(within) = confirm_within {
         confirm::start(dir, within)?;

@@ -234,7 +234,7 @@ pub(super) fn look(look: &Look) {
 /// Prints what release did.
 pub(super) fn released(released: &Released) {
     if released.other_boot {
-        println!("a journal from another boot was removed: that boot's end undid what it described");
+        println!("a journal from another boot was removed: the reboot has undone its changes");
     }
     match &released.want {
         None => println!("no shield is active: nothing to do"),
@@ -247,7 +247,9 @@ pub(super) fn released(released: &Released) {
 /// Prints what somebody else changed.
 fn kept(kept: &[Kept]) {
     if !kept.is_empty() {
-        println!("\nLeft as somebody else wrote them (tahti shield release --force writes the old values):");
+        println!(
+            "\nChanged by another program and left as they are (tahti shield release --force restores the old values):"
+        );
     }
     for kept in kept {
         println!("  {}: was {}, we wrote {}, found {}", kept.label, kept.before, kept.ours, kept.found);

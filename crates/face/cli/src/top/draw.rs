@@ -325,7 +325,7 @@ fn late(seen: &Seen, now: MonoNs) -> Vec<Line<'static>> {
         return vec![head("Late wake-ups: no flight recorder runs; add [recorder] to the plant file").into()];
     };
     let stands = short(now - late.now);
-    let title = format!("Wake-ups later than {} (as of {stands} ago), the last first:", late.above);
+    let title = format!("Wake-ups later than {} (as of {stands} ago), newest first:", late.above);
     [head(&title).into()]
         .into_iter()
         .chain(late.last.iter().map(|one| text(&crate::trace::late(one, now)).into()))

@@ -218,7 +218,7 @@ fn wait<T>(mut done: impl FnMut() -> Option<T>) -> Option<T> {
 
 fn start(args: &Start) -> Result<(), Failure> {
     if args.threads.is_empty() {
-        return Err("nothing to watch: name threads (--tid, --name PATTERN) or processes (--pid)".into());
+        return Err("nothing to watch: select threads (--tid, --name PATTERN) or processes (--pid)".into());
     }
     let folder = folder(None);
     if lives(&folder) {

@@ -102,7 +102,7 @@ struct Who {
 impl Who {
     fn of(args: &Serve) -> Result<Self, Failure> {
         if args.threads.is_empty() && args.plant.is_none() {
-            return Err("nothing to watch: name threads (--tid, --name PATTERN), processes (--pid) or a plant".into());
+            return Err("nothing to watch: select threads (--tid, --name PATTERN), processes (--pid) or a plant".into());
         }
         let target = Target::of(&args.threads, args.plant.is_some())?;
         Ok(Self { target, plant: args.plant.clone(), misses: BTreeMap::new(), missed: Vec::new() })

@@ -71,7 +71,7 @@ fn lines(status: &Status, runs: bool) -> Vec<String> {
         }
     }
     if status.left_out > 0 {
-        lines.push(format!("{} more were not kept, too soon after another one (--every)", status.left_out));
+        lines.push(format!("{} more were not stored, too soon after another one (--every)", status.left_out));
     }
     lines
 }

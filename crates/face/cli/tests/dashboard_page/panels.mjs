@@ -97,7 +97,7 @@ async function asks() {
   await page.locator("[role=log] .bad").waitFor(patience);
   await page.getByLabel("verb/object/complement").fill("put/nobody/1A");
   await page.keyboard.press("Enter");
-  await page.locator("[role=log]", { hasText: "viewers may look" }).waitFor(patience);
+  await page.locator("[role=log]", { hasText: "viewers may only read" }).waitFor(patience);
 
   await go(page, "processes");
   await page.getByLabel("show threads").check();

@@ -124,7 +124,7 @@ async function captures() {
   await other.page.locator(`#scope-segment option[value='${plant.segment}']`).waitFor({ state: "attached", ...patience });
   await other.page.locator("#scope-segment").selectOption(plant.segment);
   await other.page.getByRole("button", { name: "arm", exact: true }).click();
-  await other.page.locator("#scope-outcome", { hasText: "somebody else has set up the oscilloscope" }).waitFor(patience);
+  await other.page.locator("#scope-outcome", { hasText: "another client has set up the oscilloscope" }).waitFor(patience);
   await other.page.getByRole("button", { name: "look only" }).click();
   await other.page.locator("#scope-about", { hasText: "trigger at pulse" }).waitFor(patience);
   assert.deepEqual(other.wrong, []);

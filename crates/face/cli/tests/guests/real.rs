@@ -109,9 +109,9 @@ fn a_guest_that_kvm_cannot_run_fails_with_what_that_means_and_what_helps() {
     sector[18..30].copy_from_slice(&[0x0f, 0x20, 0xe0, 0x80, 0xcc, 0x06, 0x0f, 0x22, 0xe0, 0x0f, 0x58, 0xc0]);
     fs::write(bench.dir.join("hmi.img"), &sector).unwrap();
     bench.ok(&["up", "plant.toml", "--detach"]);
-    says(&bench, "the guest STANDS STILL (internal-error): what runs its instructions could not go on");
-    says(&bench, "tahti: the guest cannot go on (internal-error): ");
-    assert!(log(&bench).contains("say accel = \"emulated\""), "{}", log(&bench));
+    says(&bench, "the guest STANDS STILL (internal-error): KVM or the emulator could not continue");
+    says(&bench, "tahti: the guest cannot continue (internal-error): ");
+    assert!(log(&bench).contains("set accel = \"emulated\""), "{}", log(&bench));
     bench.until("it has failed", || bench.process("hmi")["pid"].is_null());
     assert!(!bench.dir.join("run/p/guest/hmi").exists(), "its sockets were left behind");
     // Where the plant does not insist, such a KVM is left alone.

@@ -33,7 +33,7 @@ impl Db {
                     return Err(format!("the text has {} bytes, expected at most {}", value.len(), size - 1));
                 }
                 if def.name == "NAME" {
-                    return Err("the name stands in the head of the record".to_owned());
+                    return Err("the name belongs in the head of the record".to_owned());
                 }
                 let wrong = (def.special == Special::Calc).then(|| calc::compile(value).err()).flatten();
                 match self.records.slot(rec, field) {

@@ -114,7 +114,7 @@ impl Calc {
         };
         for (at, (key, value)) in entries.iter().enumerate() {
             if entries[..at].iter().any(|(earlier, _)| earlier == key) {
-                return Err(format!("calc: key \"{key}\" stands twice"));
+                return Err(format!("calc: key \"{key}\" is set twice"));
             }
             match (key.as_str(), value) {
                 ("expr", Json::Text(text)) => calc.expr = Some(program(text)?),

@@ -96,7 +96,7 @@ impl Filters {
 
     /// Adds the filters in a JSON map.
     pub(crate) fn add_json(&mut self, json: &Json, states: &HashMap<String, bool>) -> Result<(), String> {
-        let Json::Map(entries) = json else { return Err("filters stand in a map such as {\"dec\":{\"n\":2}}".into()) };
+        let Json::Map(entries) = json else { return Err("filters must be a map such as {\"dec\":{\"n\":2}}".into()) };
         for (name, value) in entries {
             let Json::Map(settings) = value else { return Err(format!("filter {name} expects a map of settings")) };
             let step = step(name, &Settings(name, settings), states)?;

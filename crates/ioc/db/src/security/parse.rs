@@ -195,7 +195,7 @@ impl Parser<'_> {
                     if !known.iter().any(|group| group.name == name) {
                         let hint = nearest(&name, known.iter().map(|group| group.name.as_str()))
                             .map_or(String::new(), |near| format!("; nearest is \"{near}\""));
-                        let what = format!("no {word}({name}) stands before this rule{hint}");
+                        let what = format!("{word}({name}) is not defined before this rule{hint}");
                         return Err(self.lexer.error(place, what));
                     }
                     (if users { &mut rule.users } else { &mut rule.hosts }).push(name);
@@ -257,7 +257,7 @@ mod tests {
             ("UAGS(a) {b}", "t.acf:1:1: found \"UAGS\", expected UAG, HAG, ASG; nearest is \"UAG\""),
             (
                 "UAG(operators) {b}\nASG(x) { RULE(1,WRITE) { UAG(operator) } }",
-                "t.acf:2:30: no UAG(operator) stands before this rule; nearest is \"operators\"",
+                "t.acf:2:30: UAG(operator) is not defined before this rule; nearest is \"operators\"",
             ),
             (
                 "ASG(x) { RULE(1,WRIET) }",

@@ -383,7 +383,7 @@ impl Engine {
             }
         }
         if let Some(Err(error)) = self.links.as_mut().map(Links::hand_on) {
-            eprintln!("links to other IOCs are not followed any more: {error}");
+            eprintln!("links to other IOCs no longer work: {error}");
             self.links = None;
         }
     }

@@ -57,7 +57,7 @@ pub(super) const COMMANDS: &[Command] = &[
         "a set saved when a channel is processed",
         |shell, args| { create(shell, args, arg(args, 2), When::Triggered(arg(args, 1).to_owned())) }
     ),
-    command!("fdbrestore", "file.sav", "puts a file's values back now, as a client would write them", |shell, args| {
+    command!("fdbrestore", "file.sav", "restores a file's values now, as a client would write them", |shell, args| {
         let name = needed(args, "fdbrestore file.sav")?;
         let path = shell.saves.settings.folder.join(name);
         let files::Found { values, complaints, .. } =
@@ -76,7 +76,7 @@ pub(super) const COMMANDS: &[Command] = &[
                 Err(error) => eprintln!("autosave: {}: {error}", saved.name),
             }
         }
-        said(shell, &format!("autosave: {done} values put back"))
+        said(shell, &format!("autosave: {done} values restored"))
     }),
     command!(
         "makeAutosaveFileFromDbInfo",
@@ -98,7 +98,7 @@ pub(super) const COMMANDS: &[Command] = &[
     command!(
         "reboot_restore",
         "file.sav",
-        "as set_pass1_restoreFile: only a start puts values back so",
+        "as set_pass1_restoreFile: values are restored only at a start",
         |shell, args| { restore_at(shell, args, 1) }
     ),
     command!("remove_data_set", "file.req", "forgets a set", |shell, args| {
@@ -126,34 +126,34 @@ pub(super) const COMMANDS: &[Command] = &[
             Ok(None)
         }
     ),
-    command!("save_restoreSet_status_prefix", "prefix", "names of the status records begin so", |shell, args| {
+    command!("save_restoreSet_status_prefix", "prefix", "prefix of the status records' names", |shell, args| {
         shell.saves.settings.prefix = Some(arg(args, 0).to_owned()).filter(|prefix| !prefix.is_empty());
         Ok(None)
     }),
-    command!("save_restoreShow", "[level]", "the sets and how they fare", |shell, _| {
+    command!("save_restoreShow", "[level]", "the sets and their states", |shell, _| {
         let text = shell.saver()?.show()?;
         said(shell, &text)
     }),
     command!(
         "set_pass0_restoreFile",
         "file.sav [macros]",
-        "puts values back before records are initialised",
+        "restores values before records are initialised",
         |shell, args| { restore_at(shell, args, 0) }
     ),
     command!(
         "set_pass1_restoreFile",
         "file.sav [macros]",
-        "puts values back after records are initialised",
+        "restores values after records are initialised",
         |shell, args| { restore_at(shell, args, 1) }
     ),
-    command!("set_requestfile_path", "folder [folder in it]", "where request files are looked for", |shell, args| {
+    command!("set_requestfile_path", "folder [folder in it]", "folder of request files", |shell, args| {
         shell.saves.request_folders.push(Path::new(arg(args, 0)).join(arg(args, 1)));
         Ok(None)
     }),
     command!("set_savefile_path", "folder [folder in it]", "where .sav files are", |shell, args| {
         let folder = Path::new(arg(args, 0)).join(arg(args, 1));
         if !folder.is_dir() {
-            return Err(Failed(format!("set_savefile_path: {} is no folder: make it first", folder.display())));
+            return Err(Failed(format!("set_savefile_path: {} is not a folder: create it first", folder.display())));
         }
         shell.saves.settings.folder = folder;
         Ok(None)
@@ -272,12 +272,12 @@ impl Shell {
                     (file, values)
                 }
                 Ok(None) => {
-                    eprintln!("autosave: {}: no such file; nothing is put back from it", path.display());
+                    eprintln!("autosave: {}: no such file; nothing is restored from it", path.display());
                     failures.push(format!("{name}: no such file"));
                     continue;
                 }
                 Err(error) => {
-                    eprintln!("autosave: {error}; nothing is put back from it");
+                    eprintln!("autosave: {error}; nothing is restored from it");
                     failures.push(error.to_string());
                     continue;
                 }
@@ -295,7 +295,7 @@ impl Shell {
                 eprintln!("autosave: copy of {}: {error}", file.display());
             }
         }
-        let text = format!("{count} values put back");
+        let text = format!("{count} values restored");
         self.saves.restored = Some(if failures.is_empty() {
             Ok(text)
         } else {
@@ -312,7 +312,7 @@ impl Shell {
             return Ok(());
         }
         let Some(mailbox) = self.mailbox() else { return Ok(()) };
-        let restored = self.saves.restored.take().unwrap_or_else(|| Ok("nothing was to be put back".into()));
+        let restored = self.saves.restored.take().unwrap_or_else(|| Ok("nothing to restore".into()));
         let saver = Autosave::start(mailbox, self.saves.settings.clone(), restored)?;
         for (name, channels, when) in self.saves.waiting.drain(..) {
             saver.add(&name, channels, when, self.saves.settings.clone());

@@ -22,16 +22,16 @@ pub(super) const COMMANDS: &[Command] = &[
             Ok(if had { String::new() } else { "   BKPT> No breakpoint set in this record\n".into() })
         })
     }),
-    command!("dbap", "record", "prints a record each time after it was processed, or not any more", |shell, args| {
+    command!("dbap", "record", "switches printing of a record after each processing on or off", |shell, args| {
         let name = needed(args, "dbap \"record_name\"")?.to_owned();
         at_record(shell, name, |engine, record| {
             let on = if engine.store.db.toggle_print(record) { "on" } else { "off" };
             Ok(format!("   BKPT> Auto print {on} for record {}\n", engine.store.db.name_of(record)))
         })
     }),
-    command!("dbc", "[record]", "goes on to the next breakpoint", |shell, args| go_on(shell, args, false)),
-    command!("dbs", "[record]", "goes on to the next record", |shell, args| go_on(shell, args, true)),
-    command!("dbp", "[record [level]]", "prints the record before which a lock set stands", |shell, args| {
+    command!("dbc", "[record]", "continues to the next breakpoint", |shell, args| go_on(shell, args, false)),
+    command!("dbs", "[record]", "continues to the next record", |shell, args| go_on(shell, args, true)),
+    command!("dbp", "[record [level]]", "prints the record at which a lock set is stopped", |shell, args| {
         let (name, level) = (arg(args, 0).to_owned(), number(args, 1));
         let text = shell.with_engine(move |engine| {
             let db = &mut engine.store.db;
@@ -41,7 +41,7 @@ pub(super) const COMMANDS: &[Command] = &[
         })?;
         said(shell, &text?)
     }),
-    command!("dbstat", "", "lock sets with breakpoints, and where they stand", |shell, _| {
+    command!("dbstat", "", "lock sets with breakpoints, and where they are stopped", |shell, _| {
         let text = shell.with_engine(|engine| status(&engine.store.db, engine.store.now.wall))?;
         said(shell, &text)
     }),

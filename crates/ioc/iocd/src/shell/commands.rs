@@ -48,7 +48,7 @@ const COMMANDS: &[Command] = &[
         std::env::set_current_dir(arg(args, 0)).map_err(|error| Failed(format!("cd {}: {error}", arg(args, 0))))?;
         Ok(None)
     }),
-    command!("casr", "[level]", "Channel Access clients: who, what, how much", |shell, args| {
+    command!("casr", "[level]", "Channel Access clients with their channels and traffic", |shell, args| {
         let level = number(args, 0);
         // As in C a server that does not run yet has nothing to tell.
         if !shell.is_running() {
@@ -64,7 +64,7 @@ const COMMANDS: &[Command] = &[
         let format = Some(arg(args, 0)).filter(|format| !format.is_empty()).unwrap_or("%Y/%m/%d %H:%M:%S.%06f");
         said(shell, &db::stamp_text(crate::engine::wall(), format, sys::clock::local_text))
     }),
-    command!("dbDeleteRecord", "record", "removes a record; its clients are told", |shell, args| {
+    command!("dbDeleteRecord", "record", "removes a record; its clients get a disconnect event", |shell, args| {
         let name = arg(args, 0).to_owned();
         shell.with_engine(move |engine| engine.remove_record(&name))??;
         Ok(None)

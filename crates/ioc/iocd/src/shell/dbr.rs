@@ -25,12 +25,17 @@ pub(super) const COMMANDS: &[Command] = &[
         let text = shell.with_record(&name.clone(), move |db, now| put(db, &name, &text, now))?;
         said(shell, &text)
     }),
-    command!("tpn", "field value", "writes a field and tells when all that it started has ended", |shell, args| {
-        notify(shell, args, "tpn", |name, ok| match ok {
-            true => format!("tpnCallback '{name}': Success\n"),
-            false => format!("tpnCallback '{name}': Notify status 2\n"),
-        })
-    }),
+    command!(
+        "tpn",
+        "field value",
+        "writes a field and reports when all processing that it started has ended",
+        |shell, args| {
+            notify(shell, args, "tpn", |name, ok| match ok {
+                true => format!("tpnCallback '{name}': Success\n"),
+                false => format!("tpnCallback '{name}': Notify status 2\n"),
+            })
+        }
+    ),
     command!("dbtpn", "field value", "as tpn", |shell, args| {
         notify(shell, args, "dbtpn", |name, ok| match ok {
             true => format!("dbtpnCallback: success record={name}\n"),

@@ -11,7 +11,7 @@ pub(super) const COMMANDS: &[Command] = &[
     command!(
         "asynOctetSetInputEos",
         "port address terminator",
-        "what ends a message that comes, where a protocol says nothing",
+        "default terminator of received messages, if the protocol file sets none",
         |shell, args| {
             let end = unescape(arg(args, 2));
             let name = needed(args, "asynOctetSetInputEos port 0 terminator")?;
@@ -25,7 +25,7 @@ pub(super) const COMMANDS: &[Command] = &[
     command!(
         "asynOctetSetOutputEos",
         "port address terminator",
-        "what ends a message that goes, where a protocol says nothing",
+        "default terminator of sent messages, if the protocol file sets none",
         |shell, args| {
             let end = unescape(arg(args, 2));
             let name = needed(args, "asynOctetSetOutputEos port 0 terminator")?;
@@ -36,7 +36,7 @@ pub(super) const COMMANDS: &[Command] = &[
             Ok(None)
         }
     ),
-    command!("asynReport", "", "ports: where they lead, how they do", |shell, _| {
+    command!("asynReport", "", "ports with their addresses and states", |shell, _| {
         let text = shell.devices.ports.report().join("\n");
         said(shell, &text)
     }),

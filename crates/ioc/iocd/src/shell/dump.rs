@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 pub(super) const COMMANDS: &[Command] = &[
-    command!("dbDumpPath", "pdbbase", "where .dbd files are looked for", |shell, _| said(shell, "no path defined")),
+    command!("dbDumpPath", "pdbbase", "search path of .dbd files", |shell, _| said(shell, "no path defined")),
     command!(
         "dbDumpRecord",
         "pdbbase [type [level]]",
@@ -19,7 +19,7 @@ pub(super) const COMMANDS: &[Command] = &[
         let wanted = arg(behind_base(args), 0).to_owned();
         commands::about(shell, move |db| menus(db.schema(), &wanted))
     }),
-    command!("dbDumpField", "pdbbase [type [field]]", "what fields are", |shell, args| {
+    command!("dbDumpField", "pdbbase [type [field]]", "field definitions", |shell, args| {
         let args = behind_base(args);
         let (of_type, field) = (arg(args, 0).to_owned(), arg(args, 1).to_owned());
         commands::about(shell, move |db| fields(db.schema(), &of_type, &field))

@@ -176,7 +176,7 @@ impl Shell {
         })??;
         let missing: Vec<String> = self.code()?.into_iter().filter(|line| !before.contains(line)).collect();
         if !missing.is_empty() {
-            eprintln!("{path} names C code, which is not here: {}", missing.join("; "));
+            eprintln!("{path} refers to C code, which tahti does not load: {}", missing.join("; "));
         }
         self.print_notices()
     }

@@ -11,8 +11,8 @@ use std::fmt::Write as _;
 
 /// Commands of C's IOC that are not here, and why. Whoever types one is told.
 const ABSENT: &[(&str, &str)] = &[
-    ("ClockTime_Report", "UPTIME and STARTTOD of iocAdminSoft.db tell it"),
-    ("asDumpHash", "rights are asked of the rules each time, there is no table"),
+    ("ClockTime_Report", "see UPTIME and STARTTOD of iocAdminSoft.db"),
+    ("asDumpHash", "rights are evaluated from the rules at each access; there is no table"),
     ("dbDumpRecordType", LOOK),
     ("dbLockShowLocked", "records have owners instead of locks; dblsr shows lock sets"),
     ("dbNotifyDump", "see the PACT fields"),
@@ -69,12 +69,12 @@ pub(super) const COMMANDS: &[Command] = &[
         let name = needed(args, "dba \"pv name\"")?.to_owned();
         super::commands::about(shell, move |db| address(db, &name))
     }),
-    command!("dbCreateAlias", "pdbbase record alias", "a further name of a record", |shell, args| {
+    command!("dbCreateAlias", "pdbbase record alias", "adds an alias to a record", |shell, args| {
         let names = args.strip_prefix(&["pdbbase".to_owned()][..]).unwrap_or(args);
         let [record, alias] = names else { return Err("usage: dbCreateAlias pdbbase record alias".into()) };
         shell.load_text(format!("alias(\"{record}\", \"{alias}\")"), "dbCreateAlias", "").map(|()| None)
     }),
-    command!("dbcar", "[record [level]]", "links to other IOCs, and those that work as if they were", |shell, args| {
+    command!("dbcar", "[record [level]]", "links to other IOCs, and local links that work like them", |shell, args| {
         let (record, level) = (arg(args, 0).to_owned(), number(args, 1));
         let of = record.clone();
         let owners = shell.with_each(move |db, _| report::channel_links(db, &of))?;
@@ -128,14 +128,14 @@ pub(super) const COMMANDS: &[Command] = &[
             .fold(String::new(), |all, (_, line)| all + line + "\n");
         said(shell, &text)
     }),
-    command!("generalTimeReport", "[level]", "where time comes from", |shell, _| {
+    command!("generalTimeReport", "[level]", "time providers", |shell, _| {
         said(
             shell,
             "Backwards time errors prevented 0 times.\n\nCurrent Time Providers:\n    \"OS Clock\", priority = 999\n\nEvent Time Providers:\n    No Providers registered.",
         )
     }),
-    command!("iocPause", "", "holds periodic scans", |shell, _| pause(shell, true)),
-    command!("iocRun", "", "lets held scans go on", |shell, _| pause(shell, false)),
+    command!("iocPause", "", "pauses periodic scans", |shell, _| pause(shell, true)),
+    command!("iocRun", "", "resumes paused scans", |shell, _| pause(shell, false)),
     command!(
         "registryFunctionFind",
         "name",

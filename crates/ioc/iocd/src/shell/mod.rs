@@ -411,7 +411,7 @@ impl Shell {
     ) -> Result<T, Failed> {
         match &self.state {
             IocState::Running(mailbox, ..) => mailbox.ask(work).ok_or_else(|| Failed("the IOC has ended".into())),
-            _ => Err("the IOC does not run yet: iocInit first".into()),
+            _ => Err("the IOC is not running yet: call iocInit first".into()),
         }
     }
 

@@ -40,7 +40,9 @@ pub(super) const COMMANDS: &[Command] = &[
     }),
     command!("caPutJsonLogShow", "[level]", "as caPutLogShow", |shell, _| show(shell)),
     command!("caPutLogReconf", "which", "changes which writes are logged", reconf),
-    command!("caPutLogShow", "[level]", "what became of the writes that were logged", |shell, _| show(shell)),
+    command!("caPutLogShow", "[level]", "state of the put log: logged, dropped and failed writes", |shell, _| show(
+        shell
+    )),
 ];
 
 /// An IOC has one put log: the last that was started.
@@ -60,7 +62,7 @@ fn start(shell: &mut Shell, args: &[String], form: Form) -> CommandResult {
 
 fn with_log(shell: &mut Shell, work: impl FnOnce(&mut PutLog) + Send + 'static) -> CommandResult {
     let done = shell.with_engine(move |engine| engine.store.put_log.as_mut().map(work))?;
-    done.map(|()| None).ok_or_else(|| Failed("there is no put log: caPutLogInit or caPutJsonLogInit first".into()))
+    done.map(|()| None).ok_or_else(|| Failed("no put log: call caPutLogInit or caPutJsonLogInit first".into()))
 }
 
 fn reconf(shell: &mut Shell, args: &[String]) -> CommandResult {
@@ -108,7 +110,7 @@ fn targets(shell: &Shell, text: &str) -> Result<Vec<Target>, Failed> {
         }
         let found = addresses("caPutLogInit", word, PORT, &mut Vec::new()).pop().map(Target::Server);
         let expected = format!("expected host[:port], or a file with a slash in its name: ./{word}");
-        found.ok_or_else(|| Failed(format!("caPutLogInit: found \"{word}\", which is no known host; {expected}")))
+        found.ok_or_else(|| Failed(format!("caPutLogInit: unknown host \"{word}\"; {expected}")))
     };
     text.split_whitespace().map(target).collect()
 }

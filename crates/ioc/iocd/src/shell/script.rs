@@ -184,7 +184,7 @@ impl Shell {
             };
             // C has it: a script for both goes on.
             self.forgiven = true;
-            return Err(Failed(format!("{name} of C's IOC is not here: {why}")));
+            return Err(Failed(format!("{name} of C's IOC is not available: {why}")));
         };
         if !self.runs(command.name) {
             return Ok(None);

@@ -72,7 +72,7 @@ pub(super) const COMMANDS: &[Command] = &[
             out
         })
     }),
-    command!("astac", "field user host", "what somebody may do with a field", |shell, args| {
+    command!("astac", "field user host", "access rights of a user and host to a field", |shell, args| {
         if args.len() < 3 {
             return Err("usage: astac field user host".into());
         }

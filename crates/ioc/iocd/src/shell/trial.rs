@@ -46,7 +46,7 @@ pub(super) const COMMANDS: &[Command] = &[
         said(shell, &out)
     }),
     idle!("eltc", "0 or 1", "accepted; messages go to standard error"),
-    command!("errlog", "message", "prints a message as the IOC's own are printed", |_, args| {
+    command!("errlog", "message", "prints a message in the form of the IOC's messages", |_, args| {
         eprintln!("{}", arg(args, 0));
         Ok(None)
     }),

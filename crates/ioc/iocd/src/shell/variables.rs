@@ -24,9 +24,9 @@ macro_rules! variable {
 
 /// In C's order.
 const VARIABLES: &[Variable] = &[
-    variable!("CASDEBUG", int 0, "accepted; casr 2 tells more"),
+    variable!("CASDEBUG", int 0, "accepted; casr 2 shows details"),
     variable!("asCaDebug", int 0, "accepted; prints nothing"),
-    variable!("asCheckClientIP", int 0, "1: access security knows hosts by the address of the connection, not by the name they give"),
+    variable!("asCheckClientIP", int 0, "1: access security identifies hosts by the address of the connection, not by the name they send"),
     variable!("atExitDebug", int 0, "accepted; prints nothing"),
     variable!("boHIGHlimit", double 100_000.0, "accepted; the limits that clients see of HIGH stay"),
     variable!("boHIGHprecision", int 2, "accepted; the precision that clients see of HIGH stays"),
@@ -39,7 +39,7 @@ const VARIABLES: &[Variable] = &[
     variable!("dbJLinkDebug", int 0, "accepted; prints nothing"),
     variable!("dbQuietMacroWarnings", int 0, "accepted"),
     variable!("dbRecordsAbcSorted", int 0, "accepted; records keep the order in which they were loaded"),
-    variable!("dbRecordsOnceOnly", int 0, "1: a record that is there already is refused, unless its type is \"*\"; 0: it adds to the first"),
+    variable!("dbRecordsOnceOnly", int 0, "1: a second record of the same name is refused, unless its type is \"*\"; 0: it adds to the first"),
     variable!("dbTemplateMaxVars", int 100, "accepted; templates may have as many as they like"),
     variable!("dbThreadRealtimeLock", int 1, "accepted; memory is locked by the plant's settings"),
     variable!("freeListBypass", int 0, "accepted; there are no free lists"),
@@ -52,7 +52,7 @@ const VARIABLES: &[Variable] = &[
 ];
 
 pub(super) const COMMANDS: &[Command] = &[
-    command!("dbDumpVariable", "pdbbase", "variables that var knows", |shell, _| {
+    command!("dbDumpVariable", "pdbbase", "variables that var accepts", |shell, _| {
         let types = types(shell)?;
         let text = types.into_iter().fold(String::new(), |mut out, (name, double)| {
             let _ = writeln!(out, "variable({name},{})", if double { "double" } else { "int" });

@@ -109,7 +109,7 @@ impl Card {
             return;
         }
         self.refused.push((protocol, to, port));
-        let more = if self.refused.len() == REFUSED_MAX { "; nothing more of this kind is told" } else { "" };
+        let more = if self.refused.len() == REFUSED_MAX { "; further ones are not reported" } else { "" };
         let how = if udp { "udp" } else { "tcp" };
         self.wanted.push(format!("the guest wants {how} {to}:{port}, which `allow` does not name{more}"));
     }

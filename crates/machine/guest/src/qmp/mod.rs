@@ -33,7 +33,7 @@ pub enum QmpError {
     #[error("QMP: QEMU closed the connection, an answer was expected")]
     Closed,
     /// It says nothing.
-    #[error("QMP: no answer to {command} within {within}; QEMU hangs, or somebody else has the connection")]
+    #[error("QMP: no answer to {command} within {within}; QEMU hangs, or another client has the connection")]
     Silent {
         /// What it was told.
         command: String,

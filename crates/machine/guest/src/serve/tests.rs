@@ -173,8 +173,8 @@ fn a_guest_that_kvm_stops_with_an_internal_error_begins_anew_emulated_where_it_m
     let emulated = "EMULATED, many times slower than the processor: KVM failed: internal-error";
     for line in [
         "hmi runs, by the processor (KVM) []\n",
-        "the guest STANDS STILL (internal-error): what runs its instructions could not go on; QEMU's words stand above",
-        "under KVM: the guest cannot go on (internal-error): ",
+        "the guest STANDS STILL (internal-error): KVM or the emulator could not continue; see QEMU's messages above",
+        "under KVM: the guest cannot continue (internal-error): ",
         &format!("hmi runs, {emulated} [{emulated}]\n"),
     ] {
         assert!(told.contains(line), "{line} in {told}");
@@ -186,7 +186,7 @@ fn a_guest_that_kvm_alone_may_run_fails_with_its_internal_error() {
     let (ended, told) = served("only-kvm", Accel::Kvm, &[Turn::Runs(&[INTERNAL_ERROR])]);
     let error = ended.unwrap_err().to_string();
     assert!(
-        error.starts_with("the guest cannot go on (internal-error): ") && error.contains("accel = \"emulated\""),
+        error.starts_with("the guest cannot continue (internal-error): ") && error.contains("accel = \"emulated\""),
         "{error}"
     );
     assert!(!told.contains("EMULATED"), "{told}");
@@ -205,7 +205,7 @@ fn a_guest_that_stands_still_for_a_while_is_told_noted_and_goes_on() {
     let (ended, told) = served("still", Accel::Auto, &[Turn::Runs(&["io-error", "running", "paused", "running"])]);
     assert_eq!(ended.unwrap(), Ended::ByItself, "{told}");
     for line in
-        ["the guest STANDS STILL (io-error): a disk", "the guest STANDS STILL (paused): somebody has stopped it"]
+        ["the guest STANDS STILL (io-error): a write", "the guest STANDS STILL (paused): another client has stopped it"]
     {
         assert!(told.contains(line), "{line} in {told}");
     }
@@ -213,7 +213,7 @@ fn a_guest_that_stands_still_for_a_while_is_told_noted_and_goes_on() {
     // The note follows what is told.
     assert!(told.contains("the guest goes on [the guest STANDS STILL (io-error)"), "noted: {told}");
     assert!(
-        told.contains("somebody has stopped it; have it go on with `tahti guest resume` []\n"),
+        told.contains("another client has stopped it; continue it with `tahti guest resume` []\n"),
         "not any more: {told}"
     );
 }

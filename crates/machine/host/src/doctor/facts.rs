@@ -100,7 +100,7 @@ impl Files {
     /// # Errors
     /// Why it is not known.
     pub fn text(&self, path: &str) -> Result<&str, Unknown> {
-        self.optional(path)?.ok_or_else(|| Unknown(format!("{path} is not there")))
+        self.optional(path)?.ok_or_else(|| Unknown(format!("{path} does not exist")))
     }
 
     /// The text of a file whose absence says something.
@@ -115,7 +115,7 @@ impl Files {
             Some(Read::Refused(why)) => Err(Unknown(format!("{path} could not be read: {why}"))),
             None if self.captured && self.has_neighbour(path) => Ok(None),
             None if self.captured => Err(Unknown(format!("{path} was not captured"))),
-            None => Err(Unknown(format!("{path} was not asked for (a fault of this check)"))),
+            None => Err(Unknown(format!("{path} was not requested (a fault of this check)"))),
         }
     }
 

@@ -90,7 +90,7 @@ pub enum Lack {
     )]
     Controller(Controller),
     /// The kernel was built without a file.
-    #[error("{path} is not there: the kernel was built without it ({option})")]
+    #[error("{path} does not exist: the kernel was built without it ({option})")]
     File {
         /// The file.
         path: String,
@@ -105,15 +105,15 @@ pub enum Lack {
     Part(String),
     /// Cache and memory bandwidth cannot be divided at all.
     #[error(
-        "cache and memory bandwidth cannot be divided: {RESCTRL} is not there; mount it (`mount -t resctrl resctrl {RESCTRL}`) where the processor can do it (Intel RDT, AMD QoS, CONFIG_X86_CPU_RESCTRL); virtual machines mostly cannot"
+        "cache and memory bandwidth cannot be divided: {RESCTRL} does not exist; mount it (`mount -t resctrl resctrl {RESCTRL}`) if the processor supports it (Intel RDT, AMD QoS, CONFIG_X86_CPU_RESCTRL); virtual machines mostly cannot"
     )]
     Resctrl,
     /// The processor does not divide its last-level cache.
-    #[error("this processor does not divide its last-level cache: {RESCTRL}/info/L3 is not there; leave `cache` out")]
+    #[error("this processor does not divide its last-level cache: {RESCTRL}/info/L3 does not exist; remove `cache`")]
     NoCacheWays,
     /// The processor does not divide the memory's bandwidth.
     #[error(
-        "this processor does not divide the memory's bandwidth: {RESCTRL}/info/MB is not there; leave `memory_bandwidth` out"
+        "this processor does not divide the memory's bandwidth: {RESCTRL}/info/MB does not exist; remove `memory_bandwidth`"
     )]
     NoBandwidth,
     /// No such network device.
@@ -121,7 +121,7 @@ pub enum Lack {
     NoLink(String),
     /// A network device whose traffic somebody else orders.
     #[error(
-        "traffic of {device} is ordered by somebody else: its first discipline is {kind} {number:x}:, and one that the kernel has put there by itself was expected; see `tc qdisc show dev {device}`"
+        "another program orders the traffic of {device}: its first discipline is {kind} {number:x}:, expected the kernel's default; see `tc qdisc show dev {device}`"
     )]
     Traffic {
         /// The device.
@@ -133,7 +133,7 @@ pub enum Lack {
     },
     /// No hierarchy of version 2, in which senders are told apart.
     #[error(
-        "control groups of version 2 are not mounted, by which packets are told apart: mount cgroup2, beside version 1 at /sys/fs/cgroup/unified, say"
+        "control groups of version 2, which classify packets, are not mounted: mount cgroup2, with version 1 for example at /sys/fs/cgroup/unified"
     )]
     Unified,
     /// Control groups in which nothing can be made.
@@ -143,12 +143,12 @@ pub enum Lack {
     ReadOnly(String),
     /// A directory that nobody noted.
     #[error(
-        "{0} is there, but no journal of it: somebody else's, or one whose run directory is gone; remove it (rmdir) once it is empty"
+        "{0} exists, but has no journal: it belongs to another program, or its run directory is gone; remove it (rmdir) when it is empty"
     )]
     Foreign(String),
     /// A process is in the shield's group of version 2 and cannot be in another.
     #[error(
-        "process {0:?} is on the shield, whose control group of version 2 it cannot leave: bound it by `memory_max` and `tasks_max` of its own, or run it on housekeeping CPUs"
+        "process {0:?} is on the shield, whose control group of version 2 it cannot leave: set its own `memory_max` and `tasks_max`, or run it on housekeeping CPUs"
     )]
     OnShield(String),
 }

@@ -175,7 +175,7 @@ fn what_a_machine_lacks_is_named_controllers_devices_and_files() {
     let lacks = plan(&seen, &all, &BTreeSet::new(), true).unwrap_err();
     assert!(lacks.contains(&Lack::Foreign("/cg2/x".into())), "{lacks:?}");
     let lacks = plan(&seen, &all, &BTreeSet::from([Target::Dir { path: "/cg2/x".to_owned() }]), true).unwrap_err();
-    assert!(lacks.iter().any(|lack| lack.to_string().contains("cpu.max is not there")), "{lacks:?}");
+    assert!(lacks.iter().any(|lack| lack.to_string().contains("cpu.max does not exist")), "{lacks:?}");
 }
 
 #[test]

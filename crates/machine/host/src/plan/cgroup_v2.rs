@@ -110,7 +110,7 @@ impl Backend for CgroupV2 {
         }
         let mut plan = InDir { context, draft };
         let own = "the shield's own cgroup";
-        let anchor = "or somebody could switch the controller off at the top, and the partition with it";
+        let anchor = "otherwise another program could disable the controller at the top, and the partition with it";
         plan.controller(&dirs.mount, "partitions need the cpuset controller");
         match dirs.layout {
             Layout::Remote => {
@@ -131,7 +131,7 @@ impl Backend for CgroupV2 {
                 dirs.partition(),
                 "cpuset.cpus.partition",
                 (Form::Text, "member", "isolated"),
-                "takes the CPUs from everybody else, and from load balancing",
+                "removes the CPUs from all other tasks and from load balancing",
             );
         }
         if dirs.layout == Layout::Local {
@@ -220,7 +220,7 @@ impl InDir<'_, '_> {
             let member = Value::Text("member".to_owned());
             self.draft.step_from(target.clone(), found, member.clone(), &path, "the partition is broken");
             let isolated = Value::Text("isolated".to_owned());
-            self.draft.step_from(target, member, isolated, &path, "makes the partition anew");
+            self.draft.step_from(target, member, isolated, &path, "makes the partition again");
         }
         broken
     }

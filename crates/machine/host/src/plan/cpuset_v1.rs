@@ -91,7 +91,7 @@ impl Backend for CpusetV1 {
         let (mount, shield) = (mount(context.snapshot), &context.want.cpus);
         let mems = context.snapshot.file_text(&format!("{mount}/cpuset.mems")).unwrap_or("0").to_owned();
         for (name, cpus, why) in [
-            (HOUSEKEEPING, context.housekeeping, "everybody else's tasks move here"),
+            (HOUSEKEEPING, context.housekeeping, "all other tasks move here"),
             (SHIELD, *shield, "the shield's own tasks belong here"),
         ] {
             let dir = format!("{mount}/{name}");

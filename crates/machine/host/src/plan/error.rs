@@ -106,7 +106,7 @@ impl fmt::Display for PlanError {
             Self::AllCpus { online } => {
                 write!(
                     f,
-                    "all CPUs ({online}) would be shielded and none left for everybody else: leave at least one out"
+                    "all CPUs ({online}) would be shielded and none would remain for other tasks: exclude at least one"
                 )
             }
             Self::Overlap { dir, cpus } => {

@@ -73,7 +73,7 @@ fn made(dir: &str) -> Step {
         label: dir.to_owned(),
         from: Value::Absent,
         to: Value::Present,
-        why: "left empty by a shield that nobody has a journal of".to_owned(),
+        why: "left empty by a shield without a journal".to_owned(),
         may_refuse: None,
     }
 }

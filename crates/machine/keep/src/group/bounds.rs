@@ -128,20 +128,20 @@ impl OwnGroups {
     /// Why no group has this controller, and what to do about it.
     fn why_not(&self, controller: &str) -> (String, String) {
         if let Some(parent) = self.of_v1(controller) {
-            let found = format!("no group can be made in {}", parent.display());
+            let found = format!("cannot create a control group in {}", parent.display());
             return (found, "run as root, or have that directory delegated".to_owned());
         }
         if self.v2_is_taken {
             let found = format!(
-                "its control group of version 2 is the shield's, and version 1 does not have the {controller} controller"
+                "its version 2 control group belongs to the shield, and version 1 does not have the {controller} controller"
             );
-            return (found, "bound it where it is not on the shield, or use `limits`".to_owned());
+            return (found, "move the process off the shield, or use `limits`".to_owned());
         }
         match self.of_v2() {
             Some(own) => {
                 let dir = own.dir.display();
                 let found =
-                    format!("no group above {dir} passes the {controller} controller down where one can be made");
+                    format!("no writable group above {dir} enables the {controller} controller for its children");
                 (found, format!("echo +{controller} > {}/cgroup.subtree_control, as root", own.top.display()))
             }
             None => {
@@ -200,11 +200,11 @@ mod tests {
         let told = why("none", "", "", false);
         assert!(told.starts_with("no memory_max of 1MiB: no mounted control group hierarchy has the memory"), "{told}");
         let told = why("not-passed", v2, "0::/a\n", false);
-        assert!(told.contains("no group above /cg/a passes the memory controller down"), "{told}");
+        assert!(told.contains("no writable group above /cg/a enables the memory controller"), "{told}");
         assert!(told.contains("echo +memory > /cg/cgroup.subtree_control"), "{told}");
         let told = why("shield", v2, "0::/a\n", true);
-        assert!(told.contains("is the shield's") && told.contains("`limits`"), "{told}");
+        assert!(told.contains("belongs to the shield") && told.contains("`limits`"), "{told}");
         let told = why("refused", v1, "3:memory:/x\n", false);
-        assert!(told.contains("no group can be made in /mem/x"), "{told}");
+        assert!(told.contains("cannot create a control group in /mem/x"), "{told}");
     }
 }

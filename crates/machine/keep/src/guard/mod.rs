@@ -412,7 +412,7 @@ fn obtain_class(keep_off: &CpuSet) -> (Policy, Vec<Shortfall>) {
             shortfalls.push(Shortfall {
                 wanted: format!("guard on CPUs {elsewhere}"),
                 found: "the kernel refused".to_owned(),
-                remedy: "it may share a CPU with those whom it watches".to_owned(),
+                remedy: "it may share a CPU with the threads that it watches".to_owned(),
             });
         }
     }
@@ -422,7 +422,7 @@ fn obtain_class(keep_off: &CpuSet) -> (Policy, Vec<Shortfall>) {
             shortfalls.push(Shortfall {
                 wanted: "real-time guard".to_owned(),
                 found: error.to_string(),
-                remedy: "run as root, or add CAP_SYS_NICE: where real-time loops take every CPU it cannot run"
+                remedy: "run as root, or add CAP_SYS_NICE: if real-time loops use every CPU, the guard cannot run"
                     .to_owned(),
             });
             (Policy::OTHER, shortfalls)

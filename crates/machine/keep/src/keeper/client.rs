@@ -82,7 +82,7 @@ impl Keeper {
     pub fn start(spec: &KeeperSpec, program: &Path) -> Result<Self, KeeperError> {
         let failed = |what: String| KeeperError { dir: spec.dir.clone(), what };
         if UnixStream::connect(spec.dir.join(SOCKET_NAME)).is_ok() {
-            return Err(failed("another keeper serves there: adopt it, or end it first".to_owned()));
+            return Err(failed("another keeper already serves there: adopt it, or end it first".to_owned()));
         }
         if spec.dir.join(SOCKET_NAME).exists() {
             // A keeper that ends in order takes its socket along: this one was killed, and what it kept may live on.
@@ -222,7 +222,7 @@ impl Keeper {
                 Ok(*status)
             }
             Reply::Refused(why) => Err(self.failed(why)),
-            other => Err(self.failed(format!("asked for its status it said {other:?}"))),
+            other => Err(self.failed(format!("it answered the status request with {other:?}"))),
         }
     }
 
@@ -308,7 +308,7 @@ impl Keeper {
             return Ok(News::Event(event));
         }
         if self.pending.pop_front().is_none() {
-            return Err(self.failed(format!("it said {reply:?} without being asked")));
+            return Err(self.failed(format!("it sent {reply:?} without a request")));
         }
         Ok(match reply {
             Reply::Event(event) => News::Event(event),

@@ -70,9 +70,9 @@ impl Operators {
             Request::Status | Request::Attach { read_only: true, .. } => None,
             Request::Attach { .. } | Request::Resize { .. } if self.may_type => None,
             Request::Attach { .. } => {
-                Some("operators of this plant may look, not type (operators_may_type): use --read-only")
+                Some("operators of this plant may read, not type (operators_may_type): use --read-only")
             }
-            _ => Some("operators may look, no more: this takes root or the plant's own user"),
+            _ => Some("operators may only read here: this needs root or the plant's own user"),
         }
     }
 }

@@ -337,7 +337,7 @@ impl Keeper {
             let Ok(mut client) = Client::new(stream, false, !allowed) else { continue };
             // The socket's mode has let no others in than the operators.
             if !allowed && self.spec.operators.is_none() {
-                client.reply(&Reply::Refused("only root and the keeper's user may talk to a keeper".to_owned()));
+                client.reply(&Reply::Refused("only root and the keeper's user may connect to a keeper".to_owned()));
             } else if self.clients.len() >= CLIENTS_MAX {
                 client.reply(&Reply::Refused(format!("{CLIENTS_MAX} connections are open already")));
             } else {
@@ -383,10 +383,10 @@ impl Keeper {
             }
             Request::Signal { signal, to } => match &mut self.child {
                 Some(child) => sent(child.signal(signal, to, self.group.as_ref())),
-                None => Reply::Refused("it does not run".to_owned()),
+                None => Reply::Refused("the process is not running".to_owned()),
             },
             Request::Start if self.child.is_some() || self.held.is_some() => {
-                Reply::Refused("it runs already".to_owned())
+                Reply::Refused("the process is already running".to_owned())
             }
             Request::Start => {
                 self.launch_error = None;
@@ -399,7 +399,7 @@ impl Keeper {
                     self.go(held);
                     self.launched()
                 }
-                None => Reply::Refused("no process waits to be let go".to_owned()),
+                None => Reply::Refused("no process waits for a start permission".to_owned()),
             },
             Request::ReopenLog => {
                 self.log.reopen();
@@ -442,7 +442,7 @@ impl Keeper {
             None => "not running".to_owned(),
         };
         let keys = if read_only {
-            "you can look, not type".to_owned()
+            "read only".to_owned()
         } else {
             let restart = if self.auto_restart { "on" } else { "off" };
             format!("^X kills it, ^T toggles the automatic restart (now {restart}), ^R starts it when it is down")
@@ -519,11 +519,11 @@ impl Keeper {
         let named = crate::family::descendant(self.own.pid, pid).zip(start_ticks(pid));
         let Some((process, start_ticks)) = named else {
             return self
-                .say(&format!("MAINPID={pid}: that is no process below this keeper; PID {before} stays the main one"));
+                .say(&format!("MAINPID={pid}: not a descendant of this keeper; PID {before} remains the main process"));
         };
         let id = ChildId { pid, start_ticks };
         child.take_main(id, process);
-        self.say(&format!("PID {pid} is the main process now, in the place of PID {before}"));
+        self.say(&format!("PID {pid} is the main process now; it replaces PID {before}"));
         self.tell(&Event::Main(id));
     }
 

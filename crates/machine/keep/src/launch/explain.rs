@@ -27,7 +27,7 @@ pub(super) fn explain(spec: &LaunchSpec, program: &Path, step: Option<&Step>, er
         }
         Some(Step::Nice(nice)) => {
             let remedy =
-                "below the starter's own only with CAP_SYS_NICE or a higher RLIMIT_NICE: ask for less".to_owned();
+                "a value below the starter's needs CAP_SYS_NICE or a higher RLIMIT_NICE: set a higher nice value".to_owned();
             (format!("nice value {nice}"), answer, remedy)
         }
         Some(Step::Affinity(cpus)) => {
@@ -49,7 +49,7 @@ pub(super) fn explain(spec: &LaunchSpec, program: &Path, step: Option<&Step>, er
             let remedy = match errno {
                 Errno::NOSPC => "the cpuset has no CPUs or memory nodes yet: set cpuset.cpus and cpuset.mems",
                 Errno::NOENT => "the control group does not exist: apply the shield first",
-                Errno::INVAL => "the group cannot take it: a real-time task needs cpu.rt_runtime_us in a cpu group",
+                Errno::INVAL => "the group cannot accept it: a real-time task needs cpu.rt_runtime_us in a cpu group",
                 _ => "check that you may write there (root, or a delegated control group)",
             };
             (wanted, answer, remedy.into())
@@ -57,20 +57,20 @@ pub(super) fn explain(spec: &LaunchSpec, program: &Path, step: Option<&Step>, er
         Some(Step::Limit(..)) => (
             "resource limit".into(),
             answer,
-            "hard limits are raised only with CAP_SYS_RESOURCE: ask for less, or raise the starter's own".into(),
+            "only CAP_SYS_RESOURCE raises hard limits: set a lower limit, or raise the starter's".into(),
         ),
         Some(Step::Directory(dir)) => {
             (format!("working directory {}", dir.to_string_lossy()), answer, "create it, or correct `dir`".into())
         }
         Some(Step::User(_) | Step::Group(_) | Step::Groups(_)) => {
-            ("change of user".into(), answer, "only root may run processes as somebody else".into())
+            ("change of user".into(), answer, "only root may run processes as another user: run as root, or remove `user`".into())
         }
         Some(
             Step::MountNamespace | Step::BindHere(_) | Step::BindOver(..) | Step::EmptyAt(..) | Step::ReadOnly { .. },
         ) => {
             let remedy = match errno {
                 Errno::PERM => "only root (CAP_SYS_ADMIN) may mount: run as root, or remove `sandbox`",
-                Errno::NOSYS => "read-only parts need Linux 5.12: leave `protect_system` and `protect_home` out",
+                Errno::NOSYS => "read-only parts need Linux 5.12: remove `protect_system` and `protect_home`",
                 _ => "see the paths of `sandbox`, and mount(2)",
             };
             ("sandbox".into(), format!("{}: {answer}", sandbox_step(step)), remedy.into())
@@ -91,7 +91,7 @@ fn sandbox_step(step: Option<&Step>) -> String {
         Some(Step::BindHere(path) | Step::BindOver(_, path) | Step::EmptyAt(path, _)) => {
             format!("mount at {}", path.to_string_lossy())
         }
-        _ => "mounts of its own".to_owned(),
+        _ => "private mounts".to_owned(),
     }
 }
 
@@ -101,7 +101,7 @@ fn class_refused(root: &RootDir, spec: &LaunchSpec, policy: Policy, errno: Errno
     match (policy.level(), errno) {
         (RtLevel::Deadline, Errno::BUSY) => (
             format!("{answer}: the CPUs have no room for this reservation"),
-            "ask for less runtime, or look for other DEADLINE tasks and kernel.sched_rt_runtime_us".into(),
+            "reduce the runtime, or check other DEADLINE tasks and kernel.sched_rt_runtime_us".into(),
         ),
         (RtLevel::Deadline, Errno::PERM) if has_capability(root, Capability::SYS_NICE) => (
             format!("{answer}: its CPUs are not exactly those of a root domain"),

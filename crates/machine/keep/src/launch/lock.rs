@@ -30,7 +30,7 @@ pub(super) fn lockable(spec: &LaunchSpec, program: &Path, identity: &Identity) -
     if special || with_capabilities {
         let what = if special { "setuid or setgid" } else { "given capabilities by its file" };
         return Err(shortfall(
-            format!("{} is {what}: the kernel lets nobody act in its name at exec", program.display()),
+            format!("{} is {what}: the kernel does not allow tracing it at exec", program.display()),
             "start it as its user, with `capabilities`, instead; or let it call mlockall itself",
         ));
     }

@@ -15,7 +15,7 @@ const HOMES: [&str; 3] = ["/home", "/root", "/run/user"];
 /// A sandbox that cannot be made.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum SandboxError {
-    #[error("{0:?} holds a zero byte")]
+    #[error("{0:?} contains a zero byte")]
     ZeroByte(String),
     #[error("`{key}` names {path}, which does not exist")]
     Missing { key: &'static str, path: String },

@@ -17,10 +17,10 @@ pub(super) struct Identity {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum IdentityError {
     /// No such user.
-    #[error("there is no user {0:?} in /etc/passwd")]
+    #[error("user {0:?} is not in /etc/passwd")]
     User(String),
     /// No such group.
-    #[error("there is no group {0:?} in /etc/group")]
+    #[error("group {0:?} is not in /etc/group")]
     Group(String),
     /// The files cannot be read.
     #[error(transparent)]
@@ -114,7 +114,7 @@ mod tests {
     #[test]
     fn unknown_names_are_refused() {
         let refused = |user, group| resolve(user, group, PASSWD, GROUP).unwrap_err().to_string();
-        assert_eq!(refused(Some("lrf"), None), "there is no user \"lrf\" in /etc/passwd");
+        assert_eq!(refused(Some("lrf"), None), "user \"lrf\" is not in /etc/passwd");
         assert!(refused(None, Some("x")).contains("group"));
     }
 }

@@ -40,7 +40,7 @@ pub fn files(root: &RootDir) -> Files {
 /// The probes of a machine that is known by its files alone: none.
 #[must_use]
 pub fn no_probes() -> Probes {
-    Probes::none("not tried: these are a capture's files, not the running machine")
+    Probes::none("not tried: these are captured files, not the running machine")
 }
 
 /// Reads the files that a pattern stands for.

@@ -68,7 +68,7 @@ pub struct Lowered {
 #[derive(Debug, thiserror::Error)]
 pub enum PartitionError {
     /// The machine lacks something.
-    #[error("partition {name:?} cannot be bounded so: {}", words(.lacks))]
+    #[error("partition {name:?} cannot have these bounds: {}", words(.lacks))]
     Lacks {
         /// The partition.
         name: String,
@@ -76,13 +76,13 @@ pub enum PartitionError {
         lacks: Vec<Lack>,
     },
     /// The kernel refused, or somebody else wrote meanwhile.
-    #[error("partitions cannot be bounded so: {0}; everything was put back")]
+    #[error("partitions cannot have these bounds: {0}; everything was restored")]
     Refused(String),
     /// A value was taken and reads otherwise.
-    #[error("{} was written {}, and reads {}; everything was put back", .0.label, .0.expected, .0.found)]
+    #[error("{} was set to {}, but reads {}; everything was restored", .0.label, .0.expected, .0.found)]
     Differs(Box<Drift>),
     /// It is not to be any more, and has processes.
-    #[error("processes are in partition {0:?}, which is to go; stop them first (`tahti stop`)")]
+    #[error("partition {0:?} is to be removed, but has processes; stop them first (`tahti stop`)")]
     StillOccupied(String),
     /// Processes would have to be elsewhere.
     #[error("partition {name:?} needs control groups that its processes are not in ({}); stop them first (`tahti stop`), or use `tahti down` and `tahti up`", .dirs.join(", "))]
@@ -342,7 +342,7 @@ fn take_back(
 ) -> Result<Lowered, PartitionError> {
     let steps = made(&journal.steps());
     let mut back = revert(&Plan { steps, ..Plan::default() }).steps;
-    back.iter_mut().for_each(|step| step.may_refuse = Some("somebody may be in it".to_owned()));
+    back.iter_mut().for_each(|step| step.may_refuse = Some("a process may be in it".to_owned()));
     let mut left = Vec::new();
     for ending in 0..endings {
         if ending > 0 {

@@ -71,10 +71,10 @@ fn first(snapshot: &Snapshot, want: &Want, found: Found) -> Result<First, Error>
             if !orphans.is_empty() {
                 journal.rounds.push(orphans);
                 let why =
-                    "the empty control groups of an earlier shield, which nobody has a journal of, were removed first";
+                    "empty control groups of an earlier shield without a journal were removed first";
                 return Ok(First::GiveBack(journal, why));
             }
-            let other = "a journal from another boot was removed: that boot's end undid what it described";
+            let other = "a journal from another boot was removed: the reboot has undone its changes";
             let found = matches!(found, Found::OtherBoot).then(|| other.to_owned());
             return Ok(First::GoOn { journal, found, stood: false });
         }
@@ -90,7 +90,7 @@ fn first(snapshot: &Snapshot, want: &Want, found: Found) -> Result<First, Error>
         State::Applied => Err(Error::Other(Box::new(journal.want.cpus), journal.want.profile)),
         State::Left => Ok(take_over(snapshot, want, &journal)),
         State::Applying | State::Releasing => {
-            Ok(First::GiveBack(journal, "an interrupted shield was found and put back first"))
+            Ok(First::GiveBack(journal, "an interrupted shield was found and reverted first"))
         }
     }
 }
@@ -104,7 +104,7 @@ fn take_over(snapshot: &Snapshot, want: &Want, left: &Journal) -> First {
     let theirs = all - ours.len();
     let found = (theirs > 0).then(|| {
         let values = base::text::Counted(theirs, "value");
-        format!("{values} that somebody else changed under an earlier shield: this one starts from there and goes back to there")
+        format!("{values} that another program changed under an earlier shield: this shield starts from the present values and restores them")
     });
     let rounds = if ours.is_empty() { Vec::new() } else { vec![ours] };
     let journal = Journal { rounds, ..fresh(snapshot, want) };
@@ -179,7 +179,7 @@ mod tests {
         snapshot.files.insert("/theirs".to_owned(), text("another"));
         let Ok(First::GoOn { journal, found, .. }) = first(&snapshot, &want("2"), Found::Here(left)) else { panic!() };
         assert_eq!(journal.steps(), [step("/ours")]);
-        assert!(found.unwrap().starts_with("1 value that somebody else changed"));
+        assert!(found.unwrap().starts_with("1 value that another program changed"));
     }
 
     #[test]
@@ -189,7 +189,7 @@ mod tests {
         assert_eq!(journal.steps().len(), 1);
         let used = machine(&["/cg", "/cg/tahti.shield", "/cg/tahti.shield/mine"]);
         let error = first(&used, &want("2"), Found::None).unwrap_err().to_string();
-        assert!(error.starts_with("/cg/tahti.shield is there, but no journal of it, and it is in use"), "{error}");
+        assert!(error.starts_with("/cg/tahti.shield exists, but has no journal, and it is in use"), "{error}");
         assert!(error.contains("(/cg/tahti.shield/mine is in it)") && error.contains("rmdir"), "{error}");
     }
 }

@@ -92,7 +92,7 @@ fn proven(machine: &mut dyn Machine, step: &Step) -> Result<(), sys::Error> {
     if found == step.to {
         return Ok(());
     }
-    let doing = format!("make {path} {wanted}: the kernel took the word, but it reads {found}");
+    let doing = format!("make {path} {wanted}: the kernel accepted the write, but the file reads {found}");
     Err(sys::Error { doing, errno: rustix::io::Errno::INVAL })
 }
 

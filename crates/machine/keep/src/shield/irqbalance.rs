@@ -52,7 +52,7 @@ pub(super) fn ask(root: &impl Kernel) -> Option<Irqbalance> {
 pub(super) fn ban(root: &impl Kernel, cpus: &CpuSet) -> Result<(), sys::Error> {
     let Some((_, address, _)) = found(root, Instant::now() + PATIENCE) else { return Ok(()) };
     ban_at(&address, ROOT, cpus)
-        .map_err(|errno| sys::Error { doing: format!("tell irqbalance to keep away from CPUs {cpus}"), errno })
+        .map_err(|errno| sys::Error { doing: format!("exclude CPUs {cpus} from irqbalance"), errno })
 }
 
 /// Its process and its socket, and what it says; whoever answers to such a name and is not root's is passed over.

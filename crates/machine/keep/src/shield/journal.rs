@@ -68,13 +68,13 @@ impl State {
     pub(super) fn elsewhere(self, cpus: &base::CpuSet) -> String {
         match self {
             Self::Applied => {
-                format!("another shield is active on CPUs {cpus}, and a machine has one: release it first")
+                format!("another shield is active on CPUs {cpus}, and a machine can have only one: release it first")
             }
             Self::Applying | Self::Releasing => {
-                format!("another shield, on CPUs {cpus}, was interrupted half-way: give it back first")
+                format!("another shield, on CPUs {cpus}, was interrupted half-way: release it first")
             }
             Self::Left => {
-                format!("values of another shield, on CPUs {cpus}, did not go back: put them back first")
+                format!("values of another shield, on CPUs {cpus}, were not restored: restore them first")
             }
         }
     }
@@ -85,12 +85,12 @@ impl State {
         match self {
             Self::Applied => format!("a shield on CPUs {cpus} is active"),
             Self::Applying => {
-                format!("a shield on CPUs {cpus} is being made, or was interrupted: tahti shield release gives it back")
+                format!("a shield on CPUs {cpus} is being set up, or was interrupted: tahti shield release reverts it")
             }
             Self::Releasing => {
-                format!("a shield on CPUs {cpus} is being given back, or was interrupted: tahti shield release goes on")
+                format!("a shield on CPUs {cpus} is being released, or was interrupted: tahti shield release continues")
             }
-            Self::Left => format!("the shield of CPUs {cpus} was released, but not all of its values went back"),
+            Self::Left => format!("the shield of CPUs {cpus} was released, but not all of its values were restored"),
         }
     }
 

@@ -147,7 +147,7 @@ pub enum Error {
     #[error("{0}")]
     Machine(#[from] sys::Error),
     /// The old values could not be written down; nothing was changed.
-    #[error("nothing was changed, since the old values could not be kept in {path}: {error}")]
+    #[error("nothing was changed, because the old values could not be saved in {path}: {error}")]
     NoJournal {
         /// The journal.
         path: String,
@@ -167,14 +167,14 @@ pub enum Error {
     Other(Box<base::CpuSet>, Profile),
     /// Another tahti's shield stands, one that this one has no journal of.
     #[error(
-        "{dir} is there, but no journal of it, and it is in use ({by}): release it where it was made (TAHTI_RUN names its \
+        "{dir} exists, but has no journal, and it is in use ({by}): release it where it was made (TAHTI_RUN names its \
              journal's directory), or move its tasks out and remove it (rmdir); nothing was changed",
         dir = .0.dir, by = .0.by
     )]
     Foreign(plan::InUse),
     /// A value changed between plan and write; what had been done was put back.
     #[error(
-        "{label} changed while the shield was applied: expected {expected}, found {found}; everything was put back"
+        "{label} changed while the shield was applied: expected {expected}, found {found}; everything was restored"
     )]
     Moved {
         /// Its name.
@@ -185,7 +185,7 @@ pub enum Error {
         found: String,
     },
     /// The kernel refused a step that the shield cannot do without; what had been done was put back.
-    #[error("{answer}; everything was put back")]
+    #[error("{answer}; everything was restored")]
     Refused {
         /// The kernel's answer.
         answer: String,
@@ -201,7 +201,7 @@ pub enum Error {
         state: State,
     },
     /// New tasks kept coming.
-    #[error("after {0} rounds there were still new tasks on the shielded CPUs; everything was put back")]
+    #[error("after {0} rounds, new tasks still appeared on the shielded CPUs; everything was restored")]
     Restless(usize),
 }
 

@@ -144,10 +144,10 @@ impl Compare {
         );
         columns(&mut out, "all cycles", (&with.all, &without.all), None);
         let all = (with.all.count(), without.all.count());
-        columns(&mut out, "steal set apart", (&with.calm, &without.calm), Some(all));
+        columns(&mut out, "steal excluded", (&with.calm, &without.calm), Some(all));
         let apart = |side: &Side| (side.all.count() - side.calm.count()) * 1000 / side.all.count().max(1);
         if apart(with).max(apart(without)) > SET_APART_MAX_MILLI {
-            out.push_str("  more than 1 % set apart: how the shield fares without steal is not measurable here\n");
+            out.push_str("  more than 1 % excluded: the effect of the shield without steal cannot be measured here\n");
         }
         if with.lost + without.lost > 0 {
             // Writing to a String cannot fail.
@@ -197,8 +197,8 @@ mod tests {
         }
         let table = compare.table("loop", 0).unwrap();
         assert!(table.contains("max                   10.0 µs       100 µs           10.0"), "{table}");
-        assert!(table.contains("set apart              0.00 %     100.00 %"), "{table}");
-        assert!(table.contains("not measurable here"), "{table}");
+        assert!(table.contains("excluded               0.00 %     100.00 %"), "{table}");
+        assert!(table.contains("cannot be measured here"), "{table}");
         assert_eq!(Compare::new(1).table("loop", 0), None);
     }
     #[test]

@@ -123,7 +123,7 @@ pub enum Reply {
 pub(crate) enum RequestError {
     #[error("not a request: {0}")]
     Malformed(serde_json::Error),
-    #[error("operators may look, no more: this takes root or the plant's own user")]
+    #[error("operators may only read here: this needs root or the plant's own user")]
     Operator,
 }
 

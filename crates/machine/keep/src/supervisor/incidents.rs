@@ -117,13 +117,13 @@ impl Evidence {
         if self.recorder.is_none() {
             match Recorder::start(folder.join("evidence")) {
                 Ok(recorder) => self.recorder = Some(recorder),
-                Err(why) => return tell.shortfall("evidence", format!("no evidence is kept: {why}")),
+                Err(why) => return tell.shortfall("evidence", format!("evidence is not stored: {why}")),
             }
         }
         let Some(recorder) = &mut self.recorder else { return };
         let lost = jobs.into_iter().filter_map(|job| (!recorder.take(job, now)).then_some(())).count();
         if lost > 0 {
-            let why = "evidence is lost: what was to be kept came faster than its disk takes it";
+            let why = "evidence is lost: it arrived faster than the disk could store it";
             tell.shortfall("evidence", why.to_owned());
         }
     }

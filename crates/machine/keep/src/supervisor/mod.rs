@@ -234,19 +234,19 @@ pub fn up(options: &Options) -> Result<Exit, UpError> {
         tell.forward(crate::forward::Forward::new(also, &plant.name, "tahti"));
     }
     if let Some(why) = unreadable {
-        tell.event(now, "tahti", &format!("what an earlier supervisor wrote cannot be used: {why}"));
+        tell.event(now, "tahti", &format!("the state file of an earlier supervisor cannot be used: {why}"));
     }
     let for_ = options.for_.or(options.compare.then_some(DurNs::from_secs(60)));
     let until = for_.map(|span| now + span);
     let mut table = None;
     let (continued, plan) = match saved {
         Some(saved) => {
-            tell.event(now, "tahti", &format!("continues what process {} began", saved.supervisor));
+            tell.event(now, "tahti", &format!("continues the plant of process {}", saved.supervisor));
             table = saved.health;
             (Some((saved.children, saved.shield, plant)), (saved.plant, saved.supervision))
         }
         None if lives => {
-            tell.event(now, "tahti", "continues with the processes that are found running, without their history");
+            tell.event(now, "tahti", "continues with the running processes that it found, without their history");
             let all = Supervision::begun(&plant);
             (Some((std::collections::BTreeMap::new(), run.has_shield(), plant.clone())), (plant, all))
         }

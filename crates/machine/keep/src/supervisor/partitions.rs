@@ -95,7 +95,7 @@ pub(crate) fn stand(site: &Site) -> Vec<Stands> {
                 stands.into_iter().for_each(|stands| stands.drift.push(words(&drift)));
             }
         }
-        Err(why) => all.iter_mut().for_each(|stands| stands.drift.push(format!("cannot be looked at: {why}"))),
+        Err(why) => all.iter_mut().for_each(|stands| stands.drift.push(format!("cannot be read: {why}"))),
     }
     all
 }
@@ -118,7 +118,7 @@ impl Watch {
         self.due = now + LOOK_EVERY;
         let drift = match site.partitions.drift(&mut machine()) {
             Ok(drift) => drift,
-            Err(why) => return tell.event(now, "tahti", &format!("partitions cannot be looked at: {why}")),
+            Err(why) => return tell.event(now, "tahti", &format!("partitions cannot be read: {why}")),
         };
         let mut found = BTreeMap::new();
         for (name, drift) in drift {

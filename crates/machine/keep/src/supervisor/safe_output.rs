@@ -75,7 +75,7 @@ impl SafeOutputs {
                 Ok(Waited::Ended(ended)) => (format!("SAFE-OUTPUT COMMAND FAILED: {}", End::of(ended.status)), false),
                 Err(error) => (format!("SAFE-OUTPUT COMMAND LOST: {error}"), false),
                 Ok(_) if now < run.until => return true,
-                Ok(_) if run.killed => ("SAFE-OUTPUT COMMAND LOST: it does not die of SIGKILL".to_owned(), false),
+                Ok(_) if run.killed => ("SAFE-OUTPUT COMMAND LOST: SIGKILL does not end it".to_owned(), false),
                 Ok(_) => {
                     // With what it started: the group is its own.
                     let _ = run.process.signal_group(Signal::KILL.0.into());

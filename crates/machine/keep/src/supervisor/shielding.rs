@@ -107,7 +107,7 @@ impl Shielding {
         let (root, dir) = (RootDir::machine(), RunDir::from_env());
         let lacking = |why: &dyn std::fmt::Display| Self::lacking(wanted, why);
         if !rustix::process::geteuid().is_root() {
-            return lacking(&"it takes root to move other tasks and interrupts; run as root");
+            return lacking(&"only root may move other tasks and interrupts; run as root");
         }
         let mut spare = wanted.spare.clone();
         match Spared::list(&std::env::var("TAHTI_SPARE").unwrap_or_default()) {
@@ -141,7 +141,7 @@ impl Shielding {
                 let drift = applied.drift.iter();
                 let drift = drift.map(|drift| {
                     format!(
-                        "{} is not as it was written: expected {}, found {}",
+                        "{} was changed after it was written: expected {}, found {}",
                         drift.label, drift.expected, drift.found
                     )
                 });
@@ -174,12 +174,12 @@ impl Shielding {
                 let mut said = Vec::new();
                 for kept in &released.kept {
                     said.push(format!(
-                        "{} was changed by somebody else and stays: was {}, shield {}, found {}",
+                        "{} was changed by another program and is left as it is: was {}, shield {}, found {}",
                         kept.label, kept.before, kept.ours, kept.found
                     ));
                 }
                 for refused in &released.refused {
-                    said.push(format!("{} would not go back: {}; {}", refused.label, refused.answer, refused.why));
+                    said.push(format!("{} was not restored: {}; {}", refused.label, refused.answer, refused.why));
                 }
                 let whole = released.is_whole();
                 said.push(if whole {

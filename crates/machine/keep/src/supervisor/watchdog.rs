@@ -41,7 +41,7 @@ impl HardwareWatchdog {
         match (&self.armed, self.refused, phase) {
             (_, true, _) => Observation::Absent("the watchdog's device cannot be used".to_owned()),
             (Some(armed), ..) if !armed.petting => {
-                Observation::Broken("it is not fed: a critical process gives no sign of life".to_owned())
+                Observation::Broken("it is not petted: a critical process sends no heartbeat".to_owned())
             }
             (Some(_), ..) => Observation::Kept,
             (None, false, Phase::Up) => Observation::Broken("it is not armed".to_owned()),
@@ -138,7 +138,7 @@ impl Armed {
             let text = match silent.is_empty() {
                 true => "petted again".to_owned(),
                 false => format!(
-                    "NOT PETTED: no sign of life from {}; the machine resets within {}",
+                    "NOT PETTED: no heartbeat from {}; the machine resets within {}",
                     silent.join(", "),
                     self.device.timeout()
                 ),

@@ -197,7 +197,7 @@ fn who_names_a_place_outside_its_pool_is_cut_off() {
                 other => panic!("{other:?}"),
             }
         };
-        assert!(why.ends_with("a body lies outside of its sender's pool"), "{why} {place:?}");
+        assert!(why.ends_with("a body is outside its sender's pool"), "{why} {place:?}");
     }
     stop.store(true, Ordering::Relaxed);
     server.join().unwrap().unwrap();

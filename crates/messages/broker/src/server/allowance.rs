@@ -150,7 +150,7 @@ impl Control<'_> {
                 let (uid, pid) = (peer.caller.uid, peer.caller.pid);
                 format!("{} (user {uid}, process {pid}) sent {heard} of the last {all} messages", peer.name)
             }
-            None => "no messages were sent to it: somebody wakes it for nothing".to_owned(),
+            None => "no messages were sent to it: a client wakes it without sending".to_owned(),
         };
         (self.say)(Event::Trouble(format!(
             "band {} burnt its allowance of {PERCENT} % of its CPU, and what came beyond that waited, {} times so far: {who}; send \

@@ -135,7 +135,7 @@ impl Streams {
         self.known.retain(|name, _| there.contains_key(name));
         self.troubles.retain(|name, _| name.is_empty() || there.contains_key(name));
         if beyond > 0 {
-            let why = format!("{beyond} more streams than {STREAMS_MAX}, which are archived at most: name fewer");
+            let why = format!("{beyond} streams more than the maximum of {STREAMS_MAX}: list fewer");
             self.trouble("", why, now, found);
         }
         for (name, (path, about, policy)) in there {

@@ -281,7 +281,7 @@ function setup() {
     number("length", "Rows", 1000, { min: 2 }), number("pre", "before trigger, %", 30, { min: 0, max: 100 }), number("holdoff", "Holdoff, cycles", 0, { min: 0 }),
     number("every", "A row each cycles", 1, { min: 1 }), number("keep", "Keep", 4, { min: 1, max: 64 }),
     el("button", {}, "arm"), button("force", () => simple("force", {}, "forced")), button("stop", () => simple("stop", {}, "stopped")),
-    button("look only", () => simple("look", { segment: parts.segment.value }, "shows what the loop has captured"), { title: "what somebody else has set up" }));
+    button("look only", () => simple("look", { segment: parts.segment.value }, "shows what the loop has captured"), { title: "the settings of another client" }));
 }
 
 function shown() {

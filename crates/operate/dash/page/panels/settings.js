@@ -95,7 +95,7 @@ export default {
     save = el("button", { disabled: true }, "save");
     tolerance = el("input", { id: "settings-tolerance", autocomplete: "off", size: "8", value: "0" });
     files = table("Saved settings, the newest first", FILES);
-    rows = table("What is not as it was saved", ROWS);
+    rows = table("Differences from the saved settings", ROWS);
     outcome = el("p", { role: "status", id: "settings-outcome" });
     compared = el("p", { id: "settings-compared" });
     restore = el("button", { type: "button", disabled: true, click: back }, "restore what is chosen");

@@ -139,7 +139,7 @@ impl Desk {
     pub(super) fn follow(&mut self, segment: &str) -> Result<(), String> {
         let scope = Oscilloscope::open(segment).map_err(|error| error.to_string())?;
         if scope.status().is_none() {
-            return Err(format!("nobody has set up the oscilloscope of {segment:?}"));
+            return Err(format!("the oscilloscope of {segment:?} is not set up"));
         }
         let asked_at = sys::clock::mono_now();
         let (id, mode, length) = (None, Mode::Normal, 1000);
@@ -151,13 +151,13 @@ impl Desk {
     }
 
     pub(super) fn force(&self, operator: bool) -> Result<(), String> {
-        let live = self.live.as_ref().ok_or("no loop is looked at; arm one")?;
+        let live = self.live.as_ref().ok_or("no loop is selected; arm one")?;
         allowed(&live.scope, live.id, operator)?;
         live.scope.force(Cause::Forced).map_err(|error| error.to_string())
     }
 
     pub(super) fn stop(&mut self, operator: bool) -> Result<(), String> {
-        let live = self.live.as_ref().ok_or("no loop is looked at")?;
+        let live = self.live.as_ref().ok_or("no loop is selected")?;
         allowed(&live.scope, live.id, operator)?;
         live.scope.stop().map_err(|error| error.to_string())
     }
@@ -209,7 +209,7 @@ impl Desk {
 
     fn find(&self, capture: u32) -> Result<&Kept, String> {
         let found = self.kept.iter().find(|kept| kept.id == capture);
-        found.ok_or_else(|| format!("capture {capture} is not here any more"))
+        found.ok_or_else(|| format!("capture {capture} is no longer available"))
     }
 
     /// Adds what a loop has captured. Numbers go on over setups, of which each counts its captures from one.
@@ -277,7 +277,7 @@ impl Desk {
         let Some(status) = live.scope.status() else { return not_taken(live, now) };
         if live.id.is_some_and(|id| id != status.id) {
             return if live.taken {
-                Err("somebody else has set the oscilloscope up: this one ended".into())
+                Err("another client has set the oscilloscope up: this session ended".into())
             } else {
                 not_taken(live, now)
             };
@@ -339,7 +339,7 @@ fn not_taken(live: Live, now: MonoNs) -> Result<Option<Live>, String> {
     if now - live.asked_at < TAKING {
         return Ok(Some(live));
     }
-    Err(format!("the loop of {:?} does not run, or somebody else has set it up meanwhile", live.scope.name()))
+    Err(format!("the loop of {:?} is not running, or another client has set it up meanwhile", live.scope.name()))
 }
 
 /// Whether who asks may set the loop up, force and stop it: it is free, or its own, or an operator asks.
@@ -347,7 +347,7 @@ fn allowed(scope: &Oscilloscope, own: Option<u64>, operator: bool) -> Result<(),
     let held = scope.status().filter(|status| status.is_held);
     match held {
         Some(status) if !operator && own != Some(status.id) => Err(format!(
-            "somebody else has set up the oscilloscope of {:?}, and a loop samples for one at a time; look at those captures, or have \
+            "another client has set up the oscilloscope of {:?}, and a loop samples for one at a time; look at those captures, or have \
              an operator take it over",
             scope.name()
         )),

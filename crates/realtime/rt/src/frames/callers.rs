@@ -28,7 +28,7 @@ enum JoinError {
     Joined,
     #[error("process {0} has joined as it already; expected one at a time")]
     Taken(u32),
-    #[error("thread {tid} of process {pid} cannot be looked at: {error}")]
+    #[error("thread {tid} of process {pid} cannot be inspected: {error}")]
     Thread { pid: u32, tid: u32, error: std::io::Error },
     #[error(transparent)]
     Kernel(#[from] sys::Error),

@@ -71,7 +71,7 @@ pub enum RequestError {
     #[error("{0}; expected numbers, the lower one first, and a hysteresis of 0 or more")]
     Limits(String),
     /// The condition looks at a variable and there is none.
-    #[error("the trigger looks at no variable; expected one")]
+    #[error("the trigger has no variable; expected one")]
     NoTriggerVariable,
 }
 

@@ -147,7 +147,7 @@ impl Server {
 
     /// Says what is wanted from now on; its number.
     fn set_up(&mut self, request: &Request, index: usize) -> Result<u64, RequestError> {
-        let damaged = || RequestError::Line { found: String::new(), expected: "memory that nobody has damaged" };
+        let damaged = || RequestError::Line { found: String::new(), expected: "undamaged memory" };
         let id = self.ids + 1;
         let memory = self.memory().map_err(|_| damaged())?;
         let variables = Variables::attach(self.shared.variables.words()).map_err(|_| damaged())?;

@@ -127,9 +127,9 @@ impl Args {
         let others: Vec<CpuId> = ours.into_iter().filter(|cpu| Some(*cpu) != leader).collect();
         if self.workers > others.len() {
             let found = others.len();
-            let wanted = "expected no more: name fewer, or a shield of more CPUs";
+            let wanted = "expected at most that many: set fewer workers, or shield more CPUs";
             return Err(format!(
-                "--workers {}: the process has {found} CPUs beside the loop's; {wanted}",
+                "--workers {}: the process has {found} CPUs besides the loop's; {wanted}",
                 self.workers
             )
             .into());

@@ -193,7 +193,7 @@ fn the_last_late_wake_ups_are_shown_with_who_made_them_late_or_that_nobody_recor
         "unexplained_percent": 0.0, "culprits": [], "last": [late], "kept": [], "left_out": 0, "trouble": null });
     model.seen.as_mut().unwrap().late = Some(serde_json::from_value(recorded).unwrap());
     let all = screen(&model, (120, 24), 0).join("\n");
-    assert!(all.contains("Wake-ups later than 500us (as of 2.0 s ago), the last first:"), "{all}");
+    assert!(all.contains("Wake-ups later than 500us (as of 2.0 s ago), newest first:"), "{all}");
     assert!(all.contains("1.00 s ago   1.20 ms  loop (12), CPU 1: preempted by hog (real-time 60)"), "{all}");
 }
 

@@ -28,7 +28,7 @@ impl Check for Myths {
         &About {
             id: "boot-myths",
             title: "boot parameters without effect",
-            what: "Finds parameters on the boot line that no mainline kernel knows although many guides list them, that are misspelt, or that do harm.",
+            what: "Finds parameters on the boot line that no mainline kernel has although many guides list them, that are misspelt, or that do harm.",
             why: "They have no effect, or a harmful one, and the kernel does not report it.",
             source: "kthread_cpus=: LKML 2020, never merged; Documentation/admin-guide/kernel-parameters.txt",
             reads: &["/proc/cmdline"],

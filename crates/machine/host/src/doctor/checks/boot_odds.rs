@@ -236,7 +236,7 @@ fn isolcpus_without_domain(seen: &Seen) -> Option<Odds> {
     Odds::new(
         &[],
         format!("isolcpus= without the flag domain does not keep tasks off {}; only a shield does", named(&cpus)),
-        "leave it so and use tahti shield apply, or add the flag domain",
+        "keep it and use tahti shield apply, or add the flag domain",
     )
 }
 

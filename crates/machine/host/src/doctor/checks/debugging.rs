@@ -8,7 +8,7 @@ const COSTLY: &[(&str, &str)] = &[
     ("DEBUG_LOCK_ALLOC", "follows every lock"),
     ("LOCK_STAT", "times every lock"),
     ("KASAN", "checks every memory access"),
-    ("KCSAN", "looks for data races"),
+    ("KCSAN", "detects data races"),
     ("UBSAN_TRAP", "checks arithmetic"),
     ("DEBUG_PAGEALLOC_ENABLE_DEFAULT", "unmaps every freed page"),
     ("SLUB_DEBUG_ON", "checks every freed object"),

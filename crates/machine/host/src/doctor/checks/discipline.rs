@@ -55,7 +55,7 @@ fn unsynchronised(by: &str) -> Finding {
 fn synchronised(timex: &Timex, by: &str) -> Finding {
     let frequency_ppb = timex.frequency_ppb.unsigned_abs();
     let evidence = format!(
-        "synchronised by {by}: error {} us estimated, {} us at most; frequency {}{}.{:03} ppm",
+        "synchronised by {by}: error {} us estimated, {} us maximum; frequency {}{}.{:03} ppm",
         timex.estimated_error_us,
         timex.maximum_error_us,
         if timex.frequency_ppb < 0 { '-' } else { '+' },

@@ -30,7 +30,7 @@ impl Check for Irqbalance {
     fn look(&self, facts: &Facts) -> Result<Finding, Unknown> {
         // Without any task's name a capture cannot tell.
         facts.files.some("/proc/#/comm").and_then(|tasks| match tasks.is_empty() {
-            true => Err(Unknown("no /proc/PID/comm is there to look for it".into())),
+            true => Err(Unknown("no /proc/PID/comm can be read to find it".into())),
             false => Ok(()),
         })?;
         let Some((pid, _)) = facts.running(&["irqbalance"]).first().copied() else {

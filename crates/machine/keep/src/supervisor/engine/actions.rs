@@ -118,7 +118,7 @@ impl Engine {
             }
             Note::RestartIn(pause, used) => format!("restart {used} of {} in {pause}", unit.spec.restart.limit),
             Note::Latched(cause) => format!(
-                "FAULT ({cause}): `tahti logs {0}` has what it said; stays down until `tahti start {0}`",
+                "FAULT ({cause}): `tahti logs {0}` shows its output; stays down until `tahti start {0}`",
                 unit.spec.name
             ),
             Note::Trouble(cause) => format!("trouble: {cause}"),

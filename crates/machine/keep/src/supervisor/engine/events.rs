@@ -132,7 +132,7 @@ impl Engine {
             protocol::Event::Exited(exit) => self.exited(id, exit),
             protocol::Event::ConsoleKill => self.tell.event(now, self.processes.name(id), "killed from a console"),
             protocol::Event::ConsoleStart => {
-                self.tell.event(now, self.processes.name(id), "start asked for at a console");
+                self.tell.event(now, self.processes.name(id), "start requested at a console");
                 self.processes.event(Event::Restart(id));
             }
             protocol::Event::AutoRestart { on } => {
@@ -294,7 +294,7 @@ impl Engine {
                 let _ = self.beside("tahti-keeper", move || connection::dismiss(keeper));
                 continue;
             };
-            self.tell.event(mono_now(), &name, &format!("runs (process {}), but the plant has it no more", child.pid));
+            self.tell.event(mono_now(), &name, &format!("runs (process {}), but the plant file no longer contains it", child.pid));
             let id = self.processes.stray(&name);
             self.followed(id, keeper, status);
         }

@@ -293,7 +293,7 @@ impl Engine {
                 SIGCHLD => {}
                 SIGHUP => {
                     // The terminal is gone, or another program has moved the logs aside.
-                    self.tell.event(now, "tahti", "SIGHUP: the log files are opened anew, the plant goes on");
+                    self.tell.event(now, "tahti", "SIGHUP: log files reopened, the plant continues");
                     for id in self.processes.ids() {
                         // One without a keeper has no log that is open.
                         let _ = self.processes[id].link.request(&keeper::Request::ReopenLog, Asker::Own);
@@ -442,7 +442,7 @@ impl Engine {
             reshield: false,
         };
         let left = lowered.said.iter().rev().map(String::as_str).collect::<Vec<_>>().join(", ");
-        let why = if left.is_empty() { "not everything went back" } else { &left };
+        let why = if left.is_empty() { "not every value was restored" } else { &left };
         self.health.close(mono_now(), &view, (!lowered.whole).then_some(why))
     }
 
@@ -456,7 +456,7 @@ impl Engine {
             }
             Err(why) => Lowered {
                 whole: false,
-                said: vec![format!("THE SHIELD MAY STILL STAND: {why}; try `tahti shield release`")],
+                said: vec![format!("THE SHIELD MAY STILL BE ACTIVE: {why}; try `tahti shield release`")],
             },
         }
     }

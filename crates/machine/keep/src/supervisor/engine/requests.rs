@@ -38,7 +38,7 @@ impl Engine {
             }
             Request::Restart { name } => match self.processes.all.find(&name) {
                 Some(id) if matches!(self.processes.all.phase(), Phase::Starting | Phase::Up) => {
-                    self.tell.event(now, &name, "restart asked for");
+                    self.tell.event(now, &name, "restart requested");
                     self.processes.event(Event::Restart(id));
                     Reply::Done
                 }
@@ -64,7 +64,7 @@ impl Engine {
                 if !program.is_absolute()
                     || sys::program::find(&program.to_string_lossy(), &self.site.folder, None).is_err()
                 {
-                    return Some(Reply::Refused(format!("{} is no program with an absolute path", program.display())));
+                    return Some(Reply::Refused(format!("{} is not an absolute path of a program", program.display())));
                 }
                 self.tell.event(now, "tahti", &format!("{} takes over", program.display()));
                 self.upgrade = Some(program);
@@ -95,7 +95,7 @@ impl Engine {
         }
         for id in ids {
             let (word, event) = if stop { ("stop", Event::Stop(id)) } else { ("start", Event::Start(id)) };
-            self.tell.event(mono_now(), self.processes.name(id), &format!("{word} asked for"));
+            self.tell.event(mono_now(), self.processes.name(id), &format!("{word} requested"));
             self.processes.event(event);
         }
         Reply::Done
@@ -138,19 +138,19 @@ impl Engine {
             return Some(Reply::Changes(changes.iter().map(ToString::to_string).collect()));
         }
         if self.reshield.is_some() {
-            let why = "the shield is being changed at this moment: try again when that is done";
+            let why = "the shield is being changed: try again when the change is complete";
             return Some(Reply::Refused(why.to_owned()));
         }
         let partitions_differ = new.partitions != self.site.plant.partitions;
         if new.shield != self.site.plant.shield && partitions_differ {
-            let why = "the shield and partitions cannot be changed at once: reload with the one, then with the other";
+            let why = "the shield and the partitions cannot be changed in one reload: reload with one change, then with the other";
             return Some(Reply::Refused(why.to_owned()));
         }
         // Without a difference, too: what somebody else has written over is put back.
         let restored = match self.change_partitions(now, &new) {
             Ok(restored) => restored,
             Err(why) => {
-                let why = format!("partitions cannot be changed: {why}; nothing else was taken over");
+                let why = format!("partitions cannot be changed: {why}; nothing else was applied");
                 return Some(Reply::Refused(why));
             }
         };
@@ -160,7 +160,7 @@ impl Engine {
         if new.shield != self.site.plant.shield {
             let begun = self.change_shield(&new, client);
             let refused =
-                |why: ReshieldError| format!("the shield cannot be changed: {why}; nothing else was taken over");
+                |why: ReshieldError| format!("the shield cannot be changed: {why}; nothing else was applied");
             return begun.err().map(|why| Reply::Refused(refused(why)));
         }
         Some(Reply::Changes(self.adopt_plant(now, new)))
@@ -187,7 +187,7 @@ impl Engine {
         }
         let text = match differ {
             true => format!("partitions changed: {writes} writes"),
-            false => format!("~ partitions: {writes} bounds put back that somebody else had written over"),
+            false => format!("~ partitions: {writes} bounds restored that another program had overwritten"),
         };
         self.tell.event(now, "reload", &text);
         Ok((!differ).then_some(text))

@@ -40,7 +40,7 @@ pub(super) enum Then {
 /// Why the shield is not changed.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum ReshieldError {
-    #[error("the shield is being compared (--compare); wait for its end")]
+    #[error("a comparison of the shield is running (--compare); wait until it ends")]
     Compared,
     #[error("the active shield is not this plant's; release it first (tahti shield release)")]
     NotOurs,
@@ -200,10 +200,10 @@ impl Engine {
             }
             (Then::Back(client, why), outcome) => {
                 let stands = match outcome {
-                    Ok(()) => "the shield is as it was".to_owned(),
-                    Err(again) => format!("and the old shield cannot be raised again: {again}"),
+                    Ok(()) => "the shield is unchanged".to_owned(),
+                    Err(again) => format!("and the old shield cannot be restored: {again}"),
                 };
-                let why = format!("the shield cannot be changed: {why}; {stands}; nothing else was taken over");
+                let why = format!("the shield cannot be changed: {why}; {stands}; nothing else was applied");
                 self.reply(client, Reply::Refused(why));
             }
         }
@@ -243,7 +243,7 @@ impl Engine {
         match (client, reply) {
             (Some(client), reply) => self.server.answer(client, &reply),
             (None, Reply::Refused(why)) => {
-                let text = format!("goes on with the plant as it was: {why}");
+                let text = format!("continues with the unchanged plant: {why}");
                 self.tell.event(mono_now(), "tahti", &text);
             }
             (None, _) => {}
